@@ -1,0 +1,2 @@
+//! Who runs next.
+#![no_std]

@@ -1,0 +1,1 @@
+//! What the firmware says: CPUs, interrupt routing, timers, memory affinity.

@@ -1,0 +1,1 @@
+//! The local APIC, in its two forms.

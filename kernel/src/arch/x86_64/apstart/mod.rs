@@ -1,0 +1,1 @@
+//! Starting the other CPUs: INIT, SIPI, SIPI, and a bound on every wait.

@@ -1,0 +1,1 @@
+//! A monotonic clock in nanoseconds, in step across CPUs.

@@ -1,0 +1,1 @@
+//! I/O APICs, and the legacy PIC put to sleep.

@@ -1,0 +1,1 @@
+//! Page tables: W^X, no page 0, and maps made on demand.

@@ -1,0 +1,1 @@
+//! The timer of each CPU: one deadline, proved to fire.

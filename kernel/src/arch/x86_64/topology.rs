@@ -1,0 +1,1 @@
+//! Which CPUs share a core, a package, a NUMA node.

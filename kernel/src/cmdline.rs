@@ -1,0 +1,1 @@
+//! The command line: `key=value` words, none of them trusted.

@@ -1,0 +1,1 @@
+//! QEMU's fw_cfg device: the command line in a virtual machine.

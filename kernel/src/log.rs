@@ -1,0 +1,1 @@
+//! Printing: whole lines, to every console there is.

@@ -1,0 +1,1 @@
+//! Physical memory, a page at a time.

@@ -1,0 +1,5 @@
+//! Memory: frames, heap, stacks.
+
+pub mod frames;
+pub mod heap;
+pub mod stack;

@@ -1,0 +1,1 @@
+//! Stacks of Gs: reserved as addresses, committed on first touch.

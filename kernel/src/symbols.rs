@@ -1,0 +1,1 @@
+//! Names for addresses, from the kernel's own ELF file.

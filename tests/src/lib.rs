@@ -1,0 +1,1 @@
+//! The whole machine, from outside.
