@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn leaf_b_gives_threads_cores_and_packages() {
         let cpu = Leaves::new(0xb, INTEL).level(0xb, 0, 1, 1, 2).level(0xb, 1, 2, 4, 12);
-        assert_eq!(cpu.split(0b10_011_1), (2, 3, 1));
+        assert_eq!(cpu.split(2 << 4 | 3 << 1 | 1), (2, 3, 1));
         assert_eq!(cpu.split(0x0001_0000), (0x1000, 0, 0));
     }
 
@@ -282,7 +282,7 @@ mod tests {
             .level(0x1f, 2, 5, 4, 16)
             .level(0xb, 0, 1, 1, 2)
             .level(0xb, 1, 2, 3, 8);
-        assert_eq!(cpu.split(0b1_1_11_0), (1, 7, 0));
+        assert_eq!(cpu.split(1 << 4 | 7 << 1), (1, 7, 0));
     }
 
     #[test]
@@ -310,7 +310,7 @@ mod tests {
             0,
             [5 << 26 | 1, 0, 0, 0],
         );
-        assert_eq!(cpu.split(0b1_010_1), (1, 2, 1));
+        assert_eq!(cpu.split(1 << 4 | 2 << 1 | 1), (1, 2, 1));
     }
 
     #[test]
@@ -326,14 +326,14 @@ mod tests {
             .with(0x8000_0001, 0, [0, 0, 1 << 22, 0])
             .with(0x8000_0008, 0, [0, 0, 4 << 12 | 15, 0])
             .with(0x8000_001e, 0, [0, 1 << 8, 0, 0]);
-        assert_eq!(cpu.split(0b1_101_1), (1, 5, 1));
+        assert_eq!(cpu.split(1 << 4 | 5 << 1 | 1), (1, 5, 1));
         // Older: no size, no topology leaf; six cores take three bits.
         let old = Leaves::new(5, AMD).with(0x8000_0000, 0, [0x8000_0008, 0, 0, 0]).with(
             0x8000_0008,
             0,
             [0, 0, 5, 0],
         );
-        assert_eq!(old.split(0b1_101), (1, 5, 0));
+        assert_eq!(old.split(1 << 3 | 5), (1, 5, 0));
     }
 
     #[test]
