@@ -334,6 +334,9 @@ mod tests {
             [0, 0, 5, 0],
         );
         assert_eq!(old.split(1 << 3 | 5), (1, 5, 0));
+        // Nonsense: 256 threads a core in a package with four bits.
+        let odd = cpu.with(0x8000_001e, 0, [0, 0xff00, 0, 0]);
+        assert_eq!(odd.split(1 << 4 | 11), (1, 0, 11));
     }
 
     #[test]

@@ -131,6 +131,13 @@ fn reserved_interrupt_flags_mean_same_as_bus() {
 }
 
 #[test]
+fn a_madt_may_have_no_8259_and_no_local_apic_address() {
+    let firmware = read_tables(&[table(b"APIC", &[0; 8])]);
+    assert!(!firmware.has_8259);
+    assert_eq!(firmware.local_apic, DEFAULT_LOCAL_APIC);
+}
+
+#[test]
 fn the_address_override_moves_the_local_apic() {
     let far = 0x12_3456_7000u64;
     let firmware = read_madt(two_cpus().raw(5, &[&[0, 0][..], &far.to_le_bytes()].concat()));

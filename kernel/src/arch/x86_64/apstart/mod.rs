@@ -54,7 +54,10 @@
 //! page any more: the next round may begin even if this AP is slow.
 //!
 //! On a time-out the boot CPU does (2) and sends INIT once more, so that the AP,
-//! should it still come, goes back to waiting for a SIPI.
+//! should it still come, goes back to waiting for a SIPI. If that INIT is lost
+//! too, the AP comes to the page at any later time: so keep the page, and its
+//! mapping, when an AP has failed. Without the mapping the AP would fault on its
+//! way into long mode, and that resets the machine.
 //!
 //! Between claim and arrival the same question is put once more, by [`Arrival`]:
 //! the AP says that it has come, or the boot CPU that it has given up, and

@@ -301,6 +301,18 @@ fn a_late_ap_may_not_claim_the_round_of_another() {
 }
 
 #[test]
+fn a_round_that_was_given_up_cannot_be_claimed() {
+    // AP 3 swaps shortly after the time-out, before there is another round.
+    let late = Script { id: 3, claim_us: LIMITS.claim_us + 5_000, deaf: true, ..GOOD };
+    with_machine(&[late], |trampoline, fake| {
+        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::NoAnswer);
+        fake.advance(1_000);
+        assert!(fake.aps.borrow()[0].next.is_none(), "AP 3 had its turn");
+        assert_eq!(*fake.arrivals.borrow(), []);
+    });
+}
+
+#[test]
 fn an_ap_that_read_in_one_round_may_not_claim_in_the_next() {
     // AP 3 reads its own round, and swaps while that of AP 5 is open.
     let late = Script { id: 3, claim_us: LIMITS.claim_us + 20_300, deaf: true, ..GOOD };
