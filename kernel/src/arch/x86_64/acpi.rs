@@ -1,1 +1,0 @@
-//! What the firmware says: CPUs, interrupt routing, timers, memory affinity.

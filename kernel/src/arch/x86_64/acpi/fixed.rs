@@ -1,0 +1,164 @@
+//! FADT and HPET: clocks to calibrate against, and the ways to reset.
+//!
+//! Only addresses are read here; whether the device behind one works is for the
+//! clock code to find out, within a bound.
+
+use super::tables::{HEADER_BYTES, Plain, view};
+use ::acpi::address::{AddressSpace, GenericAddress, RawGenericAddress};
+use ::acpi::sdt::fadt::Fadt;
+use ::acpi::sdt::hpet::HpetTable;
+use core::mem::{offset_of, size_of};
+
+/// The HPET table has one size.
+pub(super) const HPET_MIN_BYTES: usize = size_of::<HpetTable>();
+/// The FADT of ACPI 1.0; later ones only added to its end.
+pub(super) const FADT_MIN_BYTES: usize = 116;
+
+/// A high precision event timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hpet {
+    /// Physical address of its registers.
+    pub address: u64,
+    /// Which one it is, if there are several.
+    pub number: u8,
+    /// The shortest period, in its own ticks, that loses no interrupt.
+    pub min_tick: u16,
+}
+
+/// What the FADT says that we can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FixedHardware {
+    /// The ACPI power management timer.
+    pub pm_timer: Option<PmTimer>,
+    /// How to reset the machine.
+    pub reset: Option<Reset>,
+    /// The port through which the machine is put to sleep or switched off; what
+    /// to write there is in AML, which we do not run.
+    pub pm1a_control: Option<u16>,
+    /// The second such port, on the few machines that have two.
+    pub pm1b_control: Option<u16>,
+}
+
+/// A counter at 3,579,545 Hz behind an I/O port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PmTimer {
+    /// The port to read 32 bits from.
+    pub port: u16,
+    /// How many of the bits count: 24 or 32.
+    pub bits: u32,
+}
+
+impl PmTimer {
+    /// Ticks a second, on every machine.
+    pub const HZ: u64 = 3_579_545;
+
+    /// Ticks from one reading to a later one, less than a wrap apart.
+    pub fn ticks_between(&self, earlier: u32, later: u32) -> u32 {
+        later.wrapping_sub(earlier) & (u32::MAX >> (32 - self.bits))
+    }
+}
+
+/// Writing `value` to `register` resets the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reset {
+    /// Where to write a byte.
+    pub register: Register,
+    /// What to write.
+    pub value: u8,
+}
+
+/// A register of one byte, somewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Register {
+    /// An I/O port.
+    Port(u16),
+    /// A physical address.
+    Memory(u64),
+    /// Configuration space of a device on PCI bus 0.
+    PciConfig {
+        /// The device.
+        device: u8,
+        /// Its function.
+        function: u8,
+        /// The offset.
+        offset: u16,
+    },
+}
+
+/// Reads a validated HPET table of at least [`HPET_MIN_BYTES`].
+pub(super) fn read_hpet(table: &[u8]) -> Option<Hpet> {
+    let hpet: HpetTable = view(table)?;
+    match register(hpet.base_address)? {
+        Register::Memory(address) => {
+            Some(Hpet { address, number: hpet.hpet_number, min_tick: hpet.clock_tick_unit })
+        }
+        _ => None,
+    }
+}
+
+/// Reads a validated FADT of at least [`FADT_MIN_BYTES`].
+pub(super) fn read_fadt(table: &[u8]) -> FixedHardware {
+    // Fields that an older table does not have read as zero, which means "not
+    // there" for each of them.
+    let mut bytes = [0; size_of::<Fadt>()];
+    let len = table.len().min(bytes.len());
+    bytes[..len].copy_from_slice(&table[..len]);
+    let Some(fadt) = view::<Fadt>(&bytes) else { return FixedHardware::default() };
+
+    let flags = fadt.flags;
+    let reset = flags.supports_system_reset_via_fadt().then(|| register(fadt.reset_reg));
+    let reset = reset.flatten().map(|register| Reset { register, value: fadt.reset_value });
+    if flags.system_is_hw_reduced_acpi() {
+        return FixedHardware { reset, ..FixedHardware::default() };
+    }
+
+    // The wide fields are taken from the bytes: the crate asks the revision
+    // whether they exist, and a revision can lie about the length.
+    let wide = |offset: usize| view::<RawGenericAddress>(&bytes[offset..]).and_then(register);
+    let bits = if flags.pm_timer_is_32_bit() { 32 } else { 24 };
+    let pm_timer = port(wide(offset_of!(Fadt, x_pm_timer_block)), fadt.pm_timer_block);
+    FixedHardware {
+        pm_timer: pm_timer.map(|port| PmTimer { port, bits }),
+        reset,
+        pm1a_control: port(wide(offset_of!(Fadt, x_pm1a_control_block)), fadt.pm1a_control_block),
+        pm1b_control: port(wide(offset_of!(Fadt, x_pm1b_control_block)), fadt.pm1b_control_block),
+    }
+}
+
+/// A port, from the wide field if it is in use, else from the old one.
+fn port(wide: Option<Register>, narrow: u32) -> Option<u16> {
+    match wide {
+        Some(Register::Port(port)) => Some(port),
+        Some(_) => None,
+        None => u16::try_from(narrow).ok().filter(|port| *port != 0),
+    }
+}
+
+/// What an address structure means, if it is in use and means something to us.
+fn register(raw: RawGenericAddress) -> Option<Register> {
+    let GenericAddress { address_space, address, .. } = GenericAddress::from_raw(raw).ok()?;
+    if address == 0 {
+        return None;
+    }
+    match address_space {
+        AddressSpace::SystemMemory => Some(Register::Memory(address)),
+        AddressSpace::SystemIo => u16::try_from(address).ok().map(Register::Port),
+        AddressSpace::PciConfigSpace => Some(Register::PciConfig {
+            device: u8::try_from(address >> 32 & 0xffff).ok().filter(|device| *device < 32)?,
+            function: u8::try_from(address >> 16 & 0xffff).ok().filter(|function| *function < 8)?,
+            offset: address as u16,
+        }),
+        _ => None,
+    }
+}
+
+const _: () = assert!(offset_of!(Fadt, reset_reg) == FADT_MIN_BYTES);
+const _: () = assert!(offset_of!(Fadt, x_pm_timer_block) == 208);
+const _: () = assert!(HPET_MIN_BYTES == HEADER_BYTES + 20);
+
+// SAFETY: a packed struct of integers.
+unsafe impl Plain for HpetTable {}
+// SAFETY: a packed struct of integers, some of them `MaybeUninit`.
+unsafe impl Plain for Fadt {}
+// SAFETY: a packed struct of integers.
+unsafe impl Plain for RawGenericAddress {}

@@ -1,0 +1,478 @@
+//! What reading the firmware promises, on tables good, odd and broken.
+
+use super::builder::{Entries, Memory, Random, Root, machine, rsdp, seal, table};
+use super::*;
+use crate::arch::MAX_CPUS;
+
+const BOOT: u32 = 4;
+const ENABLED: u32 = 1;
+const ONLINE_CAPABLE: u32 = 2;
+
+fn no_override(_: &str) -> Option<Override> {
+    None
+}
+
+fn read_tables(tables: &[Vec<u8>]) -> Firmware {
+    let (memory, rsdp) = machine(tables, Root::Xsdt);
+    read(Some(rsdp), &memory, &no_override, BOOT)
+}
+
+fn read_madt(entries: Entries) -> Firmware {
+    read_tables(&[entries.madt()])
+}
+
+fn ids(firmware: &Firmware) -> Vec<u32> {
+    firmware.cpus.iter().map(|cpu| cpu.apic_id).collect()
+}
+
+/// What a machine without a usable MADT comes to.
+fn assert_boot_cpu_alone(firmware: &Firmware) {
+    assert_eq!(ids(firmware), [BOOT]);
+    assert_eq!(firmware.local_apic, DEFAULT_LOCAL_APIC);
+    assert!(firmware.notices.contains(&Notice::NoMadt), "{:?}", firmware.notices);
+}
+
+fn two_cpus() -> Entries {
+    Entries::default().local_apic(0, 4, ENABLED).local_apic(1, 6, ENABLED)
+}
+
+// CPUs.
+
+#[test]
+fn the_boot_cpu_comes_first_whatever_its_id_and_place() {
+    let entries = Entries::default().local_apic(0, 0, ENABLED).local_apic(1, 2, ENABLED);
+    let firmware = read_madt(entries.local_apic(2, BOOT as u8, ENABLED).local_apic(3, 9, ENABLED));
+    assert_eq!(ids(&firmware), [BOOT, 0, 2, 9]);
+    assert_eq!(firmware.cpus[0].acpi_uid, Some(2));
+    assert_eq!(firmware.notices, []);
+}
+
+#[test]
+fn a_boot_cpu_that_the_madt_forgot_is_there_all_the_same() {
+    let firmware = read_madt(Entries::default().local_apic(0, 0, ENABLED));
+    assert_eq!(ids(&firmware), [BOOT, 0]);
+    assert_eq!(firmware.cpus[0].acpi_uid, None);
+    assert_eq!(firmware.notices, [Notice::BootCpuNotListed(BOOT)]);
+}
+
+#[test]
+fn duplicate_apic_ids_are_dropped() {
+    let entries = two_cpus().x2apic(1, 6, ENABLED).x2apic(0, 4, ENABLED).local_apic(1, 6, ENABLED);
+    let firmware = read_madt(entries);
+    assert_eq!(ids(&firmware), [4, 6]);
+    assert_eq!(firmware.notices, [Notice::DuplicateCpus(3, 6)]);
+    let text = "3 duplicate APIC ids in the MADT (first: 6), dropped";
+    assert_eq!(firmware.notices[0].to_string(), text);
+}
+
+#[test]
+fn disabled_cpus_are_skipped_and_counted() {
+    let entries = two_cpus().local_apic(2, 8, 0).x2apic(3, 300, ONLINE_CAPABLE);
+    let firmware = read_madt(entries);
+    assert_eq!(ids(&firmware), [4, 6]);
+    assert_eq!((firmware.disabled_cpus, firmware.online_capable_cpus), (2, 1));
+    assert_eq!(firmware.notices, [Notice::DisabledCpus(2, 1)]);
+}
+
+#[test]
+fn a_cpu_listed_as_disabled_and_as_enabled_counts() {
+    let firmware = read_madt(two_cpus().local_apic(2, 8, 0).x2apic(2, 8, ENABLED));
+    assert_eq!(ids(&firmware), [4, 6, 8]);
+}
+
+#[test]
+fn x2apic_ids_above_255_and_sparse_ids_are_kept() {
+    let entries = two_cpus().x2apic(70, 254, ENABLED).x2apic(71, 255, ENABLED);
+    let firmware = read_madt(entries.x2apic(72, 0x0001_0000, ENABLED));
+    assert_eq!(ids(&firmware), [4, 6, 254, 255, 0x0001_0000]);
+    let needs: Vec<bool> = firmware.cpus.iter().map(CpuEntry::needs_x2apic).collect();
+    assert_eq!(needs, [false, false, false, true, true]);
+}
+
+#[test]
+fn broadcast_ids_are_no_cpus() {
+    let firmware = read_madt(two_cpus().local_apic(9, 0xff, ENABLED).x2apic(9, u32::MAX, ENABLED));
+    assert_eq!(ids(&firmware), [4, 6]);
+    assert_eq!(firmware.notices, [Notice::BroadcastCpus(2)]);
+}
+
+#[test]
+fn cpus_beyond_the_maximum_are_dropped_with_a_notice_but_never_the_boot_cpu() {
+    let many = 1000..1000 + MAX_CPUS as u32 + 5;
+    let entries = many.fold(Entries::default(), |e, id| e.x2apic(id, id, ENABLED));
+    let firmware = read_madt(entries.local_apic(1, BOOT as u8, ENABLED));
+    assert_eq!(firmware.cpus.len(), MAX_CPUS);
+    assert_eq!(firmware.cpus[0].apic_id, BOOT);
+    assert_eq!(firmware.notices, [Notice::TooMany("CPUs", 6)]);
+}
+
+// Interrupt routing.
+
+#[test]
+fn io_apics_and_overrides_are_read() {
+    let entries = two_cpus().io_apic(2, 0xfec0_0000, 0).io_apic(3, 0xfec1_0000, 24);
+    // IRQ 9 active low, level; IRQ 0 at input 2, as the bus has it.
+    let firmware = read_madt(entries.interrupt_override(0, 2, 0).interrupt_override(9, 9, 0xf));
+    let second = IoApic { id: 3, address: 0xfec1_0000, gsi_base: 24 };
+    assert_eq!(firmware.io_apics[1], second);
+    assert!(firmware.has_8259);
+    assert_eq!(firmware.isa_interrupt(0).gsi, 2);
+    let nine = firmware.isa_interrupt(9);
+    assert_eq!((nine.polarity, nine.trigger), (Polarity::ActiveLow, Trigger::Level));
+    let four = firmware.isa_interrupt(4);
+    assert_eq!((four.gsi, four.trigger), (4, Trigger::SameAsBus));
+}
+
+#[test]
+fn reserved_interrupt_flags_mean_same_as_bus() {
+    let firmware = read_madt(two_cpus().interrupt_override(5, 5, 0b10));
+    assert_eq!(firmware.isa_interrupt(5).polarity, Polarity::SameAsBus);
+    assert_eq!(firmware.notices, [Notice::ReservedFlags(0b10)]);
+}
+
+#[test]
+fn a_madt_may_have_no_8259_and_no_local_apic_address() {
+    let firmware = read_tables(&[table(b"APIC", &[0; 8])]);
+    assert!(!firmware.has_8259);
+    assert_eq!(firmware.local_apic, DEFAULT_LOCAL_APIC);
+}
+
+#[test]
+fn the_address_override_moves_the_local_apic() {
+    let far = 0x12_3456_7000u64;
+    let firmware = read_madt(two_cpus().raw(5, &[&[0, 0][..], &far.to_le_bytes()].concat()));
+    assert_eq!(firmware.local_apic, far);
+}
+
+#[test]
+fn nmi_pins_concern_all_cpus_or_the_one_with_that_uid() {
+    // LINT1 of all; LINT0 of uid 1, once in each form; LINT7, which is none.
+    let entries = two_cpus().raw(4, &[0xff, 0, 0, 1]).raw(4, &[1, 5, 0, 0]);
+    let entries = entries.raw(10, &[5, 0, 1, 0, 0, 0, 0, 0, 0, 0]).raw(4, &[0xff, 0, 0, 7]);
+    let firmware = read_madt(entries.raw(3, &[0xd, 0, 17, 0, 0, 0]));
+    let lints = |cpu: usize| -> Vec<u8> {
+        firmware.local_nmis_of(&firmware.cpus[cpu]).map(|nmi| nmi.lint).collect()
+    };
+    assert_eq!((lints(0), lints(1)), (vec![1], vec![1, 0]));
+    let source = NmiSource { gsi: 17, polarity: Polarity::ActiveHigh, trigger: Trigger::Level };
+    assert_eq!(firmware.nmi_sources, [source]);
+}
+
+// Affinity.
+
+#[test]
+fn srat_gives_nodes_to_cpus_in_both_forms() {
+    // Domain 0x00050302: the low byte and the upper three are stored apart.
+    let srat = Entries::default().raw(0, &[2, 4, 1, 0, 0, 0, 0, 3, 5, 0, 0, 0, 0, 0]);
+    let mut far = vec![0, 0, 7, 0, 0, 0];
+    far.extend(300u32.to_le_bytes());
+    far.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let srat = srat.raw(2, &far);
+    let firmware = read_tables(&[two_cpus().x2apic(3, 300, ENABLED).madt(), srat.srat()]);
+    let nodes: Vec<Option<u32>> = firmware.cpus.iter().map(|cpu| cpu.node).collect();
+    assert_eq!(nodes, [Some(0x0005_0302), None, Some(7)]);
+}
+
+#[test]
+fn srat_keeps_enabled_memory_ranges_that_make_sense() {
+    let srat = Entries::default()
+        .memory(0, 0, 0xa0000, 1)
+        .memory(1, 0x1_0000_0000, 0x2_4000_0000, 1 | 2)
+        .memory(1, 0x9_0000_0000, 0x1000, 0)
+        .memory(1, u64::MAX - 5, 0x1000, 1)
+        .memory(1, 0x1000, 0, 1);
+    let firmware = read_tables(&[two_cpus().madt(), srat.srat()]);
+    assert_eq!(firmware.memory.len(), 2);
+    assert_eq!(firmware.memory[1].range, 0x1_0000_0000..0x3_4000_0000);
+    assert!(firmware.memory[1].hot_pluggable);
+}
+
+// Clocks and reset.
+
+fn fadt(len: usize, set: impl Fn(&mut [u8])) -> Vec<u8> {
+    let mut bytes = table(b"FACP", &vec![0; len - 36]);
+    set(&mut bytes);
+    seal(&mut bytes, 9);
+    bytes
+}
+
+#[test]
+fn an_old_fadt_gives_the_pm_timer_port() {
+    let old = fadt(116, |bytes| {
+        bytes[76..80].copy_from_slice(&0x608u32.to_le_bytes());
+        bytes[64..68].copy_from_slice(&0x604u32.to_le_bytes());
+    });
+    let fixed = read_tables(&[old]).fixed;
+    assert_eq!(fixed.pm_timer, Some(PmTimer { port: 0x608, bits: 24 }));
+    assert_eq!((fixed.pm1a_control, fixed.pm1b_control), (Some(0x604), None));
+    assert_eq!(fixed.reset, None);
+}
+
+#[test]
+fn a_new_fadt_gives_wide_addresses_and_the_reset_register() {
+    let new = fadt(276, |bytes| {
+        bytes[112..116].copy_from_slice(&(1u32 << 8 | 1 << 10).to_le_bytes());
+        bytes[116..128].copy_from_slice(&[1, 8, 0, 1, 0xf9, 0x0c, 0, 0, 0, 0, 0, 0]);
+        bytes[128] = 0x0f;
+        bytes[76..80].copy_from_slice(&0x608u32.to_le_bytes());
+        bytes[208..220].copy_from_slice(&[1, 32, 0, 3, 0x08, 0xb0, 0, 0, 0, 0, 0, 0]);
+    });
+    let fixed = read_tables(&[new]).fixed;
+    assert_eq!(fixed.pm_timer, Some(PmTimer { port: 0xb008, bits: 32 }));
+    assert_eq!(fixed.reset, Some(Reset { register: Register::Port(0xcf9), value: 0x0f }));
+}
+
+#[test]
+fn hardware_reduced_machines_have_no_pm_timer() {
+    let reduced = fadt(276, |bytes| {
+        bytes[112..116].copy_from_slice(&(1u32 << 20).to_le_bytes());
+        bytes[76..80].copy_from_slice(&0x608u32.to_le_bytes());
+    });
+    assert_eq!(read_tables(&[reduced]).fixed, FixedHardware::default());
+}
+
+#[test]
+fn pm_timer_ticks_wrap_at_their_width() {
+    let narrow = PmTimer { port: 1, bits: 24 };
+    assert_eq!(narrow.ticks_between(0x00ff_fff0, 0x10), 0x20);
+    let wide = PmTimer { port: 1, bits: 32 };
+    assert_eq!(wide.ticks_between(0xffff_fff0, 0x10), 0x20);
+}
+
+#[test]
+fn the_hpet_must_be_in_memory() {
+    let body = |space: u8| {
+        let address = 0xfed0_0000u64.to_le_bytes();
+        [&[1, 0x82, 0x86, 0x80, space, 64, 0, 0][..], &address, &[0, 100, 0, 0]].concat()
+    };
+    let found = read_tables(&[table(b"HPET", &body(0))]).hpet;
+    assert_eq!(found, Some(Hpet { address: 0xfed0_0000, number: 0, min_tick: 100 }));
+    assert_eq!(read_tables(&[table(b"HPET", &body(1))]).hpet, None);
+}
+
+// What is missing or broken.
+
+#[test]
+fn without_an_rsdp_the_boot_cpu_runs_alone() {
+    let firmware = read(None, &Memory::default(), &no_override, BOOT);
+    assert_boot_cpu_alone(&firmware);
+    assert_eq!(firmware.notices, [Notice::NoRsdp, Notice::NoMadt]);
+    assert_eq!(Notice::NoMadt.to_string(), "no MADT: running on the boot CPU alone");
+}
+
+#[test]
+fn without_a_madt_the_boot_cpu_runs_alone() {
+    let firmware = read_tables(&[Entries::default().srat()]);
+    assert_boot_cpu_alone(&firmware);
+    assert_eq!(firmware.notices, [Notice::NoMadt]);
+}
+
+#[test]
+fn a_broken_rsdp_is_ignored() {
+    let (memory, at) = machine(&[two_cpus().madt()], Root::Xsdt);
+    for (offset, fault) in [(0, Fault::Signature), (8, Fault::Checksum)] {
+        let mut memory = memory.clone();
+        memory.chunks.last_mut().unwrap().1[offset] ^= 1;
+        let firmware = read(Some(at), &memory, &no_override, BOOT);
+        assert_boot_cpu_alone(&firmware);
+        assert_eq!(firmware.notices[0], Notice::BadRsdp(fault));
+    }
+    let firmware = read(Some(0xdead_0000), &memory, &no_override, BOOT);
+    assert_eq!(firmware.notices[0], Notice::BadRsdp(Fault::Unreadable));
+}
+
+#[test]
+fn xsdt_and_rsdt_lead_to_the_same_tables() {
+    for root in [Root::Xsdt, Root::Rsdt] {
+        let (memory, at) = machine(&[two_cpus().madt()], root);
+        let firmware = read(Some(at), &memory, &no_override, BOOT);
+        assert_eq!(ids(&firmware), [4, 6]);
+    }
+}
+
+#[test]
+fn a_broken_xsdt_falls_back_to_the_rsdt() {
+    let mut memory = Memory::default();
+    let madt = memory.place(two_cpus().madt()) as u32;
+    let rsdt = memory.place(table(b"RSDT", &madt.to_le_bytes())) as u32;
+    let mut broken = table(b"XSDT", &[0; 8]);
+    broken[40] ^= 1;
+    let xsdt = memory.place(broken);
+    let at = memory.place(rsdp(2, rsdt, xsdt));
+    let firmware = read(Some(at), &memory, &no_override, BOOT);
+    assert_eq!(ids(&firmware), [4, 6]);
+    assert_eq!(firmware.notices, [Notice::BadTable(Signature::XSDT, Fault::Checksum)]);
+}
+
+#[test]
+fn a_madt_with_a_bad_checksum_is_not_believed() {
+    let mut madt = two_cpus().madt();
+    *madt.last_mut().unwrap() ^= 0x40;
+    let firmware = read_tables(&[madt]);
+    assert_boot_cpu_alone(&firmware);
+    assert_eq!(firmware.notices[0], Notice::BadTable(Signature::MADT, Fault::Checksum));
+}
+
+#[test]
+fn the_next_table_of_a_name_is_used_when_the_first_is_broken() {
+    let mut broken = two_cpus().madt();
+    broken[9] ^= 1;
+    assert_eq!(ids(&read_tables(&[broken, two_cpus().madt()])), [4, 6]);
+}
+
+#[test]
+fn a_truncated_table_is_not_believed() {
+    let whole = two_cpus().madt();
+    for len in [0, 3, 35, 36, 43, whole.len() - 1] {
+        assert_boot_cpu_alone(&read_tables(&[whole[..len].to_vec()]));
+    }
+}
+
+#[test]
+fn an_absurd_length_is_not_believed() {
+    for (length, fault) in [
+        (0, Fault::TooShort(0)),
+        (43, Fault::TooShort(43)),
+        (u32::MAX, Fault::TooLong(u32::MAX)),
+        (1 << 19, Fault::Unreadable),
+    ] {
+        let mut madt = two_cpus().madt();
+        madt[4..8].copy_from_slice(&length.to_le_bytes());
+        seal(&mut madt, 9);
+        let firmware = read_tables(&[madt]);
+        assert_boot_cpu_alone(&firmware);
+        assert_eq!(firmware.notices[0], Notice::BadTable(Signature::MADT, fault));
+    }
+}
+
+#[test]
+fn an_entry_without_length_ends_the_walk_and_keeps_what_came_before() {
+    for length in [0, 1] {
+        let mut entries = two_cpus();
+        entries.0.extend([0, length, 7, 7, 1, 0, 0, 0]);
+        let firmware = read_madt(entries.local_apic(9, 9, ENABLED));
+        assert_eq!(ids(&firmware), [4, 6]);
+        assert_eq!(firmware.notices, [Notice::BrokenEntry(Signature::MADT, 44 + 16)]);
+    }
+}
+
+#[test]
+fn an_entry_longer_than_the_table_ends_the_walk() {
+    for tail in [&[0, 8, 7, 7, 1, 0, 0][..], &[0, 200], &[0]] {
+        let mut entries = two_cpus();
+        entries.0.extend(tail);
+        let firmware = read_madt(entries);
+        assert_eq!(ids(&firmware), [4, 6]);
+        assert_eq!(firmware.notices, [Notice::BrokenEntry(Signature::MADT, 60)]);
+    }
+}
+
+#[test]
+fn an_entry_too_short_for_its_kind_is_skipped_alone() {
+    let firmware = read_madt(two_cpus().raw(0, &[7, 7]).local_apic(9, 9, ENABLED));
+    assert_eq!(ids(&firmware), [4, 6, 9]);
+    assert_eq!(firmware.notices, [Notice::ShortEntry(Signature::MADT, 60)]);
+}
+
+#[test]
+fn notices_are_bounded() {
+    let entries = (0..500).fold(two_cpus(), |e, _| e.raw(0, &[]));
+    let firmware = read_madt(entries);
+    assert_eq!(firmware.notices.last(), Some(&Notice::MoreNotices(500 - 64)));
+}
+
+// Overrides.
+
+#[test]
+fn a_table_can_be_replaced_even_without_firmware() {
+    let replace = |name: &str| {
+        (name == "APIC").then(|| Override::Replace(two_cpus().local_apic(2, 7, ENABLED).madt()))
+    };
+    let (memory, at) = machine(&[two_cpus().madt()], Root::Xsdt);
+    for rsdp in [Some(at), None] {
+        let firmware = read(rsdp, &memory, &replace, BOOT);
+        assert_eq!(ids(&firmware), [4, 6, 7]);
+        assert!(firmware.notices.contains(&Notice::Replaced(Signature::MADT)));
+    }
+}
+
+#[test]
+fn a_table_can_be_hidden() {
+    let (memory, at) = machine(&[two_cpus().madt()], Root::Xsdt);
+    let hide = |name: &str| (name == "APIC").then_some(Override::Hide);
+    let firmware = read(Some(at), &memory, &hide, BOOT);
+    assert_boot_cpu_alone(&firmware);
+    assert_eq!(firmware.notices[0], Notice::Hidden(Signature::MADT));
+}
+
+#[test]
+fn a_replacement_is_validated_like_any_table() {
+    let mut longer = two_cpus().madt();
+    longer[4] += 1;
+    for bytes in [vec![], longer, two_cpus().srat()] {
+        let replace = |name: &str| (name == "APIC").then(|| Override::Replace(bytes.clone()));
+        assert_boot_cpu_alone(&read(None, &Memory::default(), &replace, BOOT));
+    }
+}
+
+// The real thing's memory.
+
+#[test]
+fn the_direct_map_ends_where_it_ends() {
+    let page = [7u8; 64];
+    // SAFETY: "physical" 0..64 is the array, which nobody writes to.
+    let map = unsafe { DirectMap::new(page.as_ptr() as u64, 64) };
+    assert_eq!(map.bytes(32, 32), Some(&page[32..]));
+    assert_eq!(map.bytes(32, 33), None);
+    assert_eq!(map.bytes(u64::MAX, 2), None);
+    assert_eq!(map.bytes(0, 1), None, "nothing of ours is at physical 0");
+}
+
+// Nonsense.
+
+/// A machine with every kind of table and entry, to be damaged.
+fn full_machine() -> (Memory, u64) {
+    let madt = two_cpus().x2apic(9, 300, ENABLED).io_apic(2, 0xfec0_0000, 0);
+    let madt = madt.interrupt_override(0, 2, 0).raw(4, &[0xff, 0, 0, 1]).raw(3, &[0; 6]);
+    let madt = madt.raw(5, &[0; 10]).raw(10, &[0; 10]);
+    let srat = Entries::default().raw(0, &[0; 14]).raw(2, &[0; 22]).memory(0, 0, 0xa0000, 1);
+    let tables = [madt.madt(), srat.srat(), fadt(276, |_| {}), table(b"HPET", &[0; 20])];
+    machine(&tables, Root::Xsdt)
+}
+
+#[test]
+fn no_damage_makes_reading_panic_hang_or_break_its_promises() {
+    let (whole, at) = full_machine();
+    let mut random = Random(0x5eed);
+    let mut believed = 0;
+    for _ in 0..20_000 {
+        let mut memory = whole.clone();
+        for _ in 0..1 + random.below(4) {
+            let chunk = random.below(memory.chunks.len());
+            let bytes = &mut memory.chunks[chunk].1;
+            let byte = random.below(bytes.len());
+            match random.below(4) {
+                0 => bytes.truncate(byte),
+                1 => bytes[byte] = [0, 1, 0x7f, 0xff][random.below(4)],
+                _ => bytes[byte] = random.next() as u8,
+            }
+            // Most damage must get past the checksum to be worth anything.
+            let sum_at = if bytes.starts_with(b"RSD") { 8 } else { 9 };
+            if random.below(8) != 0 && bytes.len() > 32 {
+                seal(bytes, sum_at);
+            }
+            if bytes.is_empty() {
+                bytes.push(0);
+            }
+        }
+        let firmware = read(Some(at), &memory, &no_override, BOOT);
+        assert_eq!(firmware.cpus[0].apic_id, BOOT);
+        assert!(firmware.cpus.len() <= MAX_CPUS && firmware.notices.len() <= 65);
+        for notice in &firmware.notices {
+            assert!(!notice.to_string().is_empty());
+        }
+        believed += usize::from(firmware.cpus.len() > 1);
+    }
+    // The damage was neither always fatal nor always harmless.
+    assert!((2_000..19_900).contains(&believed), "{believed}");
+}
