@@ -64,17 +64,17 @@ const MAX_POLLS: u32 = 2_000_000;
 /// counts every 838 ns: some tens of polls at the fastest.
 const MAX_STALL_POLLS: u32 = 10_000;
 /// How often a pair of readings is tried; the closest pair wins.
-const PAIR_TRIES: u32 = 5;
+const PAIR_TRIES: u32 = 10;
 /// How often an unsteady measurement is repeated. An SMI or a host that takes
-/// the virtual CPU away spoils one attempt, seldom three.
-const ATTEMPTS: u32 = 3;
+/// the virtual CPU away spoils one attempt, seldom five.
+const ATTEMPTS: u32 = 5;
 
 /// The frequency in Hz of the counter that `sample` reads.
 ///
 /// Takes about `window_ns`, which must be well below half the time in which the
 /// reference wraps (10 ms suits all of them), and reads pairs at its start,
 /// middle and end: when the halves disagree by more than 2 % the measurement is
-/// repeated, three times at the most.
+/// repeated, a few times at the most.
 ///
 /// ```text
 /// let hz = measure(&hpet, 10_000_000, rdtsc_ordered)?;
@@ -147,6 +147,9 @@ fn attempt(
     half: u64,
     sample: &impl Fn() -> u64,
 ) -> Result<(Passed, Passed), Reason> {
+    // The first readings meet cold caches, or an emulator that has not yet
+    // translated this code: they are thrown away.
+    pair(reference, sample);
     let start = pair(reference, sample);
     let middle = after(reference, half, sample, start)?;
     let end = after(reference, half, sample, middle)?;
@@ -154,7 +157,9 @@ fn attempt(
 }
 
 /// Reads the reference between two samples, and keeps the closest such pair:
-/// an interruption between the reads makes the others wide.
+/// an interruption between the reads makes the others wide. Never inlined, so
+/// that start, middle and end run the same code, which is warm by then.
+#[inline(never)]
 fn pair(reference: &impl Reference, sample: &impl Fn() -> u64) -> Pair {
     let mut best = Pair { sample: 0, tick: 0 };
     let mut best_width = u64::MAX;

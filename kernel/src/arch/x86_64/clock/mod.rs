@@ -219,12 +219,13 @@ pub fn ns_to_tsc(ns: u64) -> u64 {
 /// Waits for `us` microseconds, spinning; for bring-up and devices only.
 ///
 /// Before [`init`] it waits by the TSC at an assumed frequency, which is rather
-/// too long than too short. It ends even if the counter stands still. It pauses
-/// seldom: often enough to let other CPUs run under QEMU's `-icount`, seldom
-/// enough not to take seconds there.
+/// too long than too short. It ends even if the counter stands still. Prefer
+/// it to a loop around [`now_ns`]: see [`spin_until`] for what such a loop does
+/// to other CPUs under emulation.
 pub fn delay_us(us: u64) {
-    // A turn of the loop takes more than a nanosecond everywhere.
-    let max_polls = us.saturating_mul(1_000).saturating_add(1_000);
+    // Towards the end it reads all the time, and a reading takes more than a
+    // nanosecond everywhere.
+    let max_polls = us.saturating_mul(10).saturating_add(1_000);
     match source() {
         Some(_) => spin_until(us.saturating_mul(1_000), max_polls, now_ns),
         None => {
@@ -420,17 +421,26 @@ fn choose_source(choice: ClockChoice, hints: &Hints, has_hpet: bool, is_wide: bo
     }
 }
 
-/// Says whether `amount` passed within `max_polls` turns.
+/// Says whether `amount` passed within `max_polls` readings.
+///
+/// The counter is read seldom at first, and more often towards the end. QEMU
+/// 7.2 keeps TSCs from going backwards by pushing all of them forward: CPUs that
+/// read without a break make them run up to a tenth too fast, and whatever is
+/// measured on another CPU meanwhile comes out wrong.
 fn spin_until(amount: u64, max_polls: u64, now: impl Fn() -> u64) -> bool {
-    const POLLS_PER_PAUSE: u64 = 32;
+    /// Nanoseconds or cycles for a turn of the inner loop, at the most: it takes
+    /// one cycle on hardware, some 4 ns under emulation.
+    const PER_TURN: u64 = 16;
+    const MAX_TURNS: u64 = 100_000;
     let start = now();
-    for poll in 1..=max_polls {
-        if now().wrapping_sub(start) >= amount {
+    for _ in 0..max_polls {
+        let passed = now().wrapping_sub(start);
+        if passed >= amount {
             return true;
         }
-        if poll % POLLS_PER_PAUSE == 0 {
-            arch::relax();
-        }
+        let turns = ((amount - passed) / PER_TURN).min(MAX_TURNS);
+        (0..turns).for_each(|turn| _ = core::hint::black_box(turn));
+        arch::relax();
     }
     false
 }

@@ -160,6 +160,9 @@ static CPUS: [CpuTimer; MAX_CPUS] = [const {
 /// One failed proof is enough: with many CPUs, a second each adds up.
 static DEADLINE_FAILED: AtomicBool = AtomicBool::new(false);
 
+/// What the last CPU measured: better than nothing for one that cannot.
+static LAST_HZ: AtomicU64 = AtomicU64::new(0);
+
 #[inline]
 fn this_cpu() -> Option<&'static CpuTimer> {
     CPUS.get(cpu_index())
@@ -218,15 +221,18 @@ fn calibrate(device: &Device<apic::Hardware>, hints: &Hints) -> Result<u64, Fail
     device.start_counting();
     let measured = measure(&ClockReference, WINDOW_NS, || device.counted());
     device.disarm(Mode::OneShot);
-    let hz = match (measured, hints.crystal_hz) {
-        (Ok(hz), _) if hz >= MIN_HZ => hz,
-        (Ok(_), _) => return Err(Failure::NotMeasured(Reason::TooSlow)),
-        (Err(reason), Some(crystal_hz)) => {
-            log::warn!("timer: CPU {}: counter {reason}: CPUID's crystal it is", cpu_index());
-            crystal_hz / device::DIVIDER
+    let hz = match measured {
+        Ok(hz) if hz >= MIN_HZ => hz,
+        Ok(_) => return Err(Failure::NotMeasured(Reason::TooSlow)),
+        Err(reason) => {
+            let crystal_hz = hints.crystal_hz.map(|hz| hz / device::DIVIDER);
+            let other_hz = Some(LAST_HZ.load(Relaxed)).filter(|hz| *hz != 0);
+            let hz = crystal_hz.or(other_hz).ok_or(Failure::NotMeasured(reason))?;
+            log::warn!("timer: CPU {}: counter: {reason}; taken for {}", cpu_index(), Mhz(hz));
+            hz
         }
-        (Err(reason), None) => return Err(Failure::NotMeasured(reason)),
     };
+    LAST_HZ.store(hz, Relaxed);
     let scale = clock::scale::Scale::new(1_000_000_000, hz);
     if let (Some(cpu), Some(scale)) = (this_cpu(), scale) {
         cpu.scale.call_once(|| scale);
