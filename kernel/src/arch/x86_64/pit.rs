@@ -16,9 +16,9 @@ const COMMAND: u16 = 0x43;
 const GATE: u16 = 0x61;
 
 /// Channel 2, low byte then high byte, mode 2 (rate generator), binary.
-const COMMAND_MODE_2: u8 = 0b10_11_010_0;
+const COMMAND_MODE_2: u8 = 0b1011_0100;
 /// Channel 2: hold the count for reading.
-const COMMAND_LATCH: u8 = 0b10_00_000_0;
+const COMMAND_LATCH: u8 = 0b1000_0000;
 const GATE_ON: u8 = 1 << 0;
 const SPEAKER_ON: u8 = 1 << 1;
 

@@ -17,7 +17,8 @@
 //! the middle of a round only makes its interval wide, never wrong. If nothing
 //! is left in common, the two counters do not run at one pace.
 //!
-//! Every wait is bounded in polls. The polls `pause`: under QEMU's `-icount` a
+//! Every wait is bounded in polls. The first polls are tight, since a `pause` may
+//! take longer than a round; the later ones do `pause`: under QEMU's `-icount` a
 //! spinning CPU would otherwise keep its turn from the one it waits for.
 
 use crate::arch;
@@ -29,6 +30,8 @@ pub const ROUNDS: u32 = 24;
 /// Polls in which the partner must answer: 50 ms on hardware, seconds under
 /// an emulator that shares its cores.
 pub const MAX_POLLS: u32 = 4_000_000;
+/// Tight polls: a few microseconds, many times a round on hardware.
+const POLLS_BEFORE_PAUSE: u32 = 1_000;
 /// Polls in which a follower must be invited, while others go before it.
 pub const MAX_POLLS_FOR_INVITATION: u32 = 16 * MAX_POLLS;
 
@@ -152,7 +155,7 @@ impl Exchange {
     }
 
     fn wait_for(&self, cpu: usize, step: u32, max_polls: u32) -> Result<(), NoAnswer> {
-        for _ in 0..max_polls {
+        for poll in 0..max_polls {
             let now = self.turn.load(Acquire); // pairs with the partner's store
             if now == turn(cpu, step) {
                 return Ok(());
@@ -161,7 +164,9 @@ impl Exchange {
             if now == turn(cpu, ABORTED) || now == turn(cpu, DONE) {
                 break;
             }
-            arch::relax();
+            if poll >= POLLS_BEFORE_PAUSE {
+                arch::relax();
+            }
         }
         Err(NoAnswer)
     }

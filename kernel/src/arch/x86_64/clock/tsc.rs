@@ -47,7 +47,7 @@ const SANE_HZ: core::ops::RangeInclusive<u64> = 100_000_000..=20_000_000_000;
 impl Hints {
     /// The hints of the CPU that executes.
     pub fn of_this_cpu() -> Hints {
-        Hints::read(|leaf, subleaf| __cpuid_count(leaf, subleaf))
+        Hints::read(__cpuid_count)
     }
 
     /// The hints in the leaves that `cpuid` gives.

@@ -72,12 +72,16 @@ pub struct TimerReport {
 /// and are afterwards as they were. What fails is logged as an error.
 pub fn init_cpu(choice: TimerChoice) -> TimerReport {
     let hints = Hints::of_this_cpu();
-    if choice == TimerChoice::TscDeadline && !hints.has_deadline {
+    let is_forced = choice == TimerChoice::TscDeadline && !hints.has_deadline;
+    if is_forced && !DEADLINE_FAILED.load(Relaxed) {
         log::warn!("timer=tsc-deadline: CPUID denies it, trying all the same");
     }
     for mode in candidates(choice, hints.has_deadline).into_iter().flatten() {
         match try_mode(mode, &hints) {
             Ok(report) => return report,
+            Err(failure @ Failure::FailedElsewhere) => {
+                log::warn!("timer: CPU {}: {mode} {failure}", cpu_index());
+            }
             Err(failure) => log::error!("timer: CPU {}: {mode} {failure}", cpu_index()),
         }
     }
