@@ -30,8 +30,8 @@ pub const ROUNDS: u32 = 24;
 /// Polls in which the partner must answer: 50 ms on hardware, seconds under
 /// an emulator that shares its cores.
 pub const MAX_POLLS: u32 = 4_000_000;
-/// Tight polls: a few microseconds, many times a round on hardware.
-const POLLS_BEFORE_PAUSE: u32 = 1_000;
+/// Tight polls: about as long as a round takes on hardware.
+const POLLS_BEFORE_PAUSE: u32 = 100;
 /// Polls in which a follower must be invited, while others go before it.
 pub const MAX_POLLS_FOR_INVITATION: u32 = 16 * MAX_POLLS;
 
