@@ -305,6 +305,15 @@ mod tests {
     }
 
     #[test]
+    fn reference_that_keeps_jumping_back_a_little_is_refused() {
+        let world = World::new(14_318_180, u64::from(u32::MAX), |t| match t % 5_000 {
+            0..50 => t - 400,
+            _ => t,
+        });
+        assert_eq!(run(&world), Err(Reason::Jumped));
+    }
+
+    #[test]
     fn reference_that_changes_its_pace_is_refused() {
         let world = World::new(14_318_180, u64::from(u32::MAX), |t| {
             let since = t - 14_318_180;

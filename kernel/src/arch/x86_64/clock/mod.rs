@@ -220,12 +220,12 @@ pub fn ns_to_tsc(ns: u64) -> u64 {
 ///
 /// Before [`init`] it waits by the TSC at an assumed frequency, which is rather
 /// too long than too short. It ends even if the counter stands still. Prefer
-/// it to a loop around [`now_ns`]: see [`spin_until`] for what such a loop does
+/// it to a loop around [`now_ns`]: see `spin_until` for what such a loop does
 /// to other CPUs under emulation.
 pub fn delay_us(us: u64) {
-    // Towards the end it reads all the time, and a reading takes more than a
-    // nanosecond everywhere.
-    let max_polls = us.saturating_mul(10).saturating_add(1_000);
+    // A long wait reads the counter every 20 µs at the most often, a short one
+    // some hundred times.
+    let max_polls = (us / 8).saturating_add(2_000);
     match source() {
         Some(_) => spin_until(us.saturating_mul(1_000), max_polls, now_ns),
         None => {
