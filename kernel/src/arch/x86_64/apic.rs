@@ -1,1 +1,0 @@
-//! The local APIC, in its two forms.

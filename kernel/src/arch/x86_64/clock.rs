@@ -1,1 +1,0 @@
-//! A monotonic clock in nanoseconds, in step across CPUs.

@@ -1,0 +1,58 @@
+//! I/O ports, behind a trait so that port sequences are tested on the host.
+//!
+//! Used by the legacy PIC, the PIT and the ACPI PM timer. [`Hardware`] is the
+//! real thing; the tests put recording or counting fakes in its place.
+
+use core::arch::asm;
+
+/// What the devices of this folder do with ports.
+pub trait Ports {
+    /// Reads a byte.
+    fn inb(&self, port: u16) -> u8;
+    /// Writes a byte.
+    fn outb(&self, port: u16, value: u8);
+    /// Reads 32 bits.
+    fn inl(&self, port: u16) -> u32;
+}
+
+/// The machine's own ports.
+///
+/// Only this folder can name it, and only for ports of devices that it owns:
+/// the PIC (0x20, 0xa0), the PIT (0x42, 0x43, 0x61), the delay port 0x80 and
+/// the PM timer's port, which the ACPI tables name.
+#[derive(Clone, Copy, Debug)]
+pub struct Hardware;
+
+impl Ports for Hardware {
+    #[inline]
+    fn inb(&self, port: u16) -> u8 {
+        let value;
+        // SAFETY: reading the ports listed at `Hardware` touches no memory.
+        unsafe {
+            asm!("in al, dx", in("dx") port, out("al") value,
+                options(nomem, nostack, preserves_flags));
+        }
+        value
+    }
+
+    #[inline]
+    fn outb(&self, port: u16, value: u8) {
+        // SAFETY: the devices listed at `Hardware` do no DMA, so a write to
+        // them cannot change memory.
+        unsafe {
+            asm!("out dx, al", in("dx") port, in("al") value,
+                options(nomem, nostack, preserves_flags));
+        }
+    }
+
+    #[inline]
+    fn inl(&self, port: u16) -> u32 {
+        let value;
+        // SAFETY: as for `inb`.
+        unsafe {
+            asm!("in eax, dx", in("dx") port, out("eax") value,
+                options(nomem, nostack, preserves_flags));
+        }
+        value
+    }
+}

@@ -1,1 +1,0 @@
-//! The timer of each CPU: one deadline, proved to fire.
