@@ -362,7 +362,7 @@ impl FreeList {
     fn pop(&mut self) -> Option<NonNull<Block>> {
         let block = self.head?;
         // SAFETY: blocks on the list are ours, and `push` wrote them.
-        self.head = unsafe { block.as_ref() }.next;
+        self.head = unsafe { block.read() }.next;
         self.count -= 1;
         Some(block)
     }

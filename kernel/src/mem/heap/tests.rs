@@ -5,6 +5,11 @@ use crate::mem::percpu::Here;
 use core::alloc::Layout;
 use std::collections::BTreeMap;
 
+/// Miri takes a thousand times as long: fewer rounds there.
+const fn rounds(native: usize, miri: usize) -> usize {
+    if cfg!(miri) { miri } else { native }
+}
+
 /// Memory that gives up to `limit` bytes.
 struct Leaked {
     base: *mut u8,
@@ -66,7 +71,7 @@ fn live_blocks_never_overlap() {
         seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (seed >> 33) as usize % n
     };
-    for round in 0..if cfg!(miri) { 600 } else { 40_000 } {
+    for round in 0..rounds(40_000, 300) {
         let cpu = Here::pretend(next(4));
         if live.len() < 200 && next(5) < 3 {
             let size = if next(8) == 0 { 1 + next(9000) } else { 1 + next(300) };
@@ -107,7 +112,7 @@ fn a_block_freed_on_another_cpu_comes_back() {
     let want = layout(64, 8);
     heap.warm_up();
     // Far more than the memory could hold if nothing came back.
-    for _ in 0..if cfg!(miri) { 40 } else { 2000 } {
+    for _ in 0..rounds(2000, 3) {
         let blocks: Vec<_> = (0..100).map(|_| heap.alloc(&a, want)).collect();
         for block in blocks {
             assert!(!block.is_null());
@@ -122,10 +127,11 @@ fn a_block_freed_on_another_cpu_comes_back() {
 #[test]
 fn exhaustion_is_null_and_frees_bring_it_back() {
     let (heap, cpu) = (heap(512 * 1024), Here::pretend(0));
-    let small = layout(1024, 8);
+    let size = rounds(1024, 2048);
+    let small = layout(size, 8);
     let all: Vec<_> =
         core::iter::from_fn(|| Some(heap.alloc(&cpu, small)).filter(|p| !p.is_null())).collect();
-    assert!(all.len() > 500, "only {} KiB of 512 were usable", all.len());
+    assert!(all.len() * size > 500 * 1024, "only {} bytes were usable", all.len() * size);
     assert_eq!(heap.stats().failures, 1);
     assert!(heap.alloc(&cpu, layout(4096, 8)).is_null());
     for block in all {
@@ -164,13 +170,13 @@ fn growth_is_by_chunks_and_for_what_is_asked() {
 #[test]
 fn the_common_path_takes_no_lock() {
     let (heap, cpu) = (heap(1 << 22), Here::pretend(3));
-    for class in 0..CLASSES {
+    for class in (0..CLASSES).step_by(rounds(1, 4)) {
         let want = layout(16 << class, 8);
         let block = heap.alloc(&cpu, want);
         // SAFETY: from this heap with this layout, and used no more.
         unsafe { heap.free(&cpu, block, want) };
         let before = heap.stats();
-        for _ in 0..100 {
+        for _ in 0..10 {
             let block = heap.alloc(&cpu, want);
             // SAFETY: as above.
             unsafe { heap.free(&cpu, block, want) };
@@ -179,7 +185,7 @@ fn the_common_path_takes_no_lock() {
         // One for each of the two snapshots is their own; the first is in both.
         assert_eq!(after.lock_acquisitions, before.lock_acquisitions + 1, "class {class}");
         assert_eq!(after.refills, before.refills);
-        assert_eq!(after.classes[class].allocated, before.classes[class].allocated + 100);
+        assert_eq!(after.classes[class].allocated, before.classes[class].allocated + 10);
     }
 }
 
@@ -191,7 +197,7 @@ fn threads_do_not_share_a_block() {
             scope.spawn(move || {
                 let here = Here::pretend(cpu);
                 let want = layout(48, 8);
-                for _ in 0..if cfg!(miri) { 5 } else { 500 } {
+                for _ in 0..rounds(500, 2) {
                     let blocks: Vec<_> = (0..80).map(|_| heap.alloc(&here, want)).collect();
                     for &block in &blocks {
                         // SAFETY: ours, 48 bytes long.

@@ -202,14 +202,17 @@ impl<M: PhysMemory> Space<M> {
         None
     }
 
-    /// How many bytes from `start` on are mapped one after another, `limit` at
-    /// the most.
+    /// How many bytes from `start` on are mapped to bytes that follow each
+    /// other in physical memory too, `limit` at the most.
     pub fn contiguous_from(&self, start: u64, limit: u64) -> u64 {
+        let first = self.translate(start).map_or(0, |found| found.phys);
         let mut done = 0;
         while done < limit {
             match self.translate(start.wrapping_add(done)) {
-                Some(found) => done += found.size - found.phys % found.size,
-                None => break,
+                Some(found) if found.phys == first + done => {
+                    done += found.size - found.phys % found.size;
+                }
+                _ => break,
             }
         }
         done.min(limit)

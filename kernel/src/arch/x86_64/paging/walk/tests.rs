@@ -51,8 +51,19 @@ fn a_larger_page_is_seen_kept_and_counted() {
     assert_eq!(space.unmap(large), None, "not ours to split");
     let audit = space.audit();
     assert_eq!((audit.pages_4k, audit.pages_2m, audit.pages_1g), (1, 1, 0));
-    assert_eq!(space.contiguous_from(large, 1 << 40), 0x20_0000);
-    assert_eq!(space.contiguous_from(large, 0x1000), 0x1000);
+}
+
+#[test]
+fn contiguous_ends_at_a_gap_a_jump_or_the_limit() {
+    let memory = FakeMemory::new(8);
+    let space = space(&memory);
+    for (page, phys) in [(0, 0x7000), (1, 0x8000), (2, 0x9000), (3, 0x2000), (5, 0xc000)] {
+        space.map(HIGH + page * 4096, phys, Flags::DATA).unwrap();
+    }
+    assert_eq!(space.contiguous_from(HIGH, 1 << 40), 0x3000, "a jump");
+    assert_eq!(space.contiguous_from(HIGH, 0x1800), 0x1800, "the limit");
+    assert_eq!(space.contiguous_from(HIGH + 0x3000, 1 << 40), 0x1000, "a gap");
+    assert_eq!(space.contiguous_from(HIGH + 0x4000, 1 << 40), 0, "nothing");
 }
 
 #[test]
@@ -146,6 +157,36 @@ fn two_cpus_that_miss_the_same_tables_agree() {
         }
         assert_eq!(space.audit().tables, 4);
     }
+}
+
+/// A memory in which another CPU is always first to make the missing table.
+struct Rival<'a>(&'a FakeMemory);
+
+impl PhysMemory for Rival<'_> {
+    fn table(&self, phys: u64) -> &Table {
+        self.0.at(phys)
+    }
+
+    fn alloc_table(&self) -> Option<u64> {
+        let taken = space(self.0).map(HIGH + 0x1000, 0x2000, Flags::DATA);
+        assert!(matches!(taken, Ok(()) | Err(MapError::AlreadyMapped)));
+        (&self.0).alloc_table()
+    }
+
+    fn free_table(&self, phys: u64) {
+        (&self.0).free_table(phys);
+    }
+}
+
+#[test]
+fn the_loser_of_a_race_for_a_table_uses_the_winners() {
+    let memory = FakeMemory::new(16);
+    Space::new(0x1000, Rival(&memory)).map(HIGH, 0x1000, Flags::DATA).unwrap();
+    let space = space(&memory);
+    assert_eq!(space.translate(HIGH).map(|t| t.phys), Some(0x1000));
+    assert_eq!(space.translate(HIGH + 0x1000).map(|t| t.phys), Some(0x2000));
+    assert_eq!(space.audit().tables, 4);
+    assert_eq!(memory.freed.load(Ordering::Relaxed), 1, "the frame that was not needed");
 }
 
 /// The table of `level` on the way to `virt`.
