@@ -193,12 +193,13 @@ fn the_common_path_takes_no_lock() {
 fn threads_do_not_share_a_block() {
     let heap = heap(1 << 22);
     std::thread::scope(|scope| {
-        for cpu in 0..4_usize {
+        for cpu in 0..rounds(4, 2) {
             scope.spawn(move || {
                 let here = Here::pretend(cpu);
                 let want = layout(48, 8);
-                for _ in 0..rounds(500, 2) {
-                    let blocks: Vec<_> = (0..80).map(|_| heap.alloc(&here, want)).collect();
+                for _ in 0..rounds(500, 1) {
+                    let blocks: Vec<_> =
+                        (0..rounds(80, 40)).map(|_| heap.alloc(&here, want)).collect();
                     for &block in &blocks {
                         // SAFETY: ours, 48 bytes long.
                         unsafe { block.write_bytes(cpu as u8, 48) };
