@@ -6,3 +6,4 @@
 mod x86_64;
 
 pub use x86_64::cpu::{MAX_CPUS, cpu_index, irq_restore, irq_save, probe_stack, relax};
+pub use x86_64::paging;

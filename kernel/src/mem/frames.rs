@@ -1,1 +1,415 @@
 //! Physical memory, a page at a time.
+//!
+//! A bitmap says which frames are free; in front of it each CPU has a magazine
+//! of frames, so that the common path takes no lock. A second bitmap says who
+//! is out: bits flipped one at a time as frames leave and come back, so a frame
+//! freed twice is seen even while it lies in a magazine.
+//!
+//! **Every frame is zeroed when it leaves**, once, outside the lock. Frames in
+//! magazines are not zeroed yet; those in the reserve are, because they have
+//! left already: the reserve is what the page-fault handler takes from.
+//!
+//! Frames below 1 MiB are given only to those who ask for them by name: the
+//! CPUs' start page must be there. A magazine can keep frames from a CPU that
+//! has none, so "no memory" may be said while other CPUs hold a few; the
+//! magazines shrink with the memory so that this stays below an eighth of it
+//! on 64 CPUs.
+//!
+//! Called by page tables, heap and stacks, and by drivers for DMA.
+
+mod bitmap;
+
+use crate::lock::IrqLock;
+use crate::mem::percpu::{CpuLocal, Empty, Here};
+use crate::mem::{PAGE_SIZE, phys_to_virt};
+use bitmap::Bitmap;
+use bootloader_api::info::MemoryRegion;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+pub use bitmap::highest_usable;
+
+/// Frames below this address are kept for [`alloc_below_1m`].
+pub const LOW_END: u64 = 1 << 20;
+/// The most frames a magazine takes from the bitmap at once.
+const MAX_BATCH: usize = 32;
+/// Memory for each frame of a batch, in frames: 128 MiB gives the full batch.
+const FRAMES_PER_BATCH: usize = 1024;
+/// The books may take one part in so many of usable memory.
+const BOOKS_SHARE: u64 = 64;
+/// Zeroed frames each CPU keeps for page faults.
+const RESERVE: usize = 16;
+
+/// A physical page. A plain number: who holds it is the holder's promise, see
+/// [`free`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame(u64);
+
+/// What the frame allocator counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameStats {
+    /// Frames that can be handed out at all.
+    pub total: usize,
+    /// Of these, those that nobody holds, in magazines or in the bitmap.
+    pub free: usize,
+    /// Of these, those below 1 MiB.
+    pub free_low: usize,
+    /// How often the bitmap's lock was taken.
+    pub lock_acquisitions: usize,
+    /// Frames that came back when nobody held them. A kernel bug each.
+    pub double_frees: usize,
+}
+
+static FRAMES: spin::Once<Frames> = spin::Once::new();
+static MAGAZINES: CpuLocal<Magazine> = CpuLocal::new();
+static RESERVES: CpuLocal<Reserve> = CpuLocal::new();
+
+/// Takes the loader's map over. `limit` is where mapped physical memory ends;
+/// nothing at or above it is used. `None`: there is no room for the books.
+///
+/// # Safety
+///
+/// Called once. Usable regions below `limit` belong to nobody, and are mapped
+/// from `PHYS_OFFSET` on.
+pub unsafe fn init(regions: &[MemoryRegion], limit: u64) -> Option<()> {
+    let limit = limit.min(highest_usable(regions));
+    let (home, words, limit) = plan_books(regions, limit)?;
+    let books = phys_to_virt(home).cast::<u64>();
+    // SAFETY: the caller's promise covers these bytes: usable, mapped, and by
+    // `plan_books` in one piece; `u64` has no invalid values; page-aligned.
+    let map = unsafe { core::slice::from_raw_parts_mut(books, words) };
+    // SAFETY: the first `words` words are the slice above, and the books have
+    // twice as many.
+    let second = unsafe { books.add(words) };
+    // SAFETY: zero bytes are valid atomics, and the range is ours as above.
+    unsafe { second.write_bytes(0, words) };
+    // SAFETY: just written, ours for ever, and disjoint from `map`.
+    let held = unsafe { core::slice::from_raw_parts(second.cast::<AtomicU64>(), words) };
+
+    let mut map = Bitmap::new(regions, map);
+    map.withdraw(home..home + 16 * words as u64);
+    map.withdraw(limit..u64::MAX);
+    FRAMES.call_once(|| Frames::new(map, held, &MAGAZINES, zero_frame));
+    Some(())
+}
+
+/// Where the two bitmaps go: (address, words in each, memory's end). An absurd
+/// usable region far up would ask for books that eat the memory there is; then
+/// less is covered. Honest books take a 16384th.
+fn plan_books(regions: &[MemoryRegion], mut limit: u64) -> Option<(u64, usize, u64)> {
+    let budget = (bitmap::usable_bytes(regions) / BOOKS_SHARE).max(PAGE_SIZE as u64);
+    while limit > LOW_END {
+        let words = (limit / PAGE_SIZE as u64).div_ceil(64) as usize;
+        let bytes = 16 * words as u64;
+        if let Some(home) = bitmap::find_home(regions, bytes, limit).filter(|_| bytes <= budget) {
+            return Some((home, words, limit));
+        }
+        limit = (limit / 2).next_multiple_of(PAGE_SIZE as u64);
+    }
+    None
+}
+
+/// A zeroed frame above 1 MiB.
+#[inline]
+pub fn alloc() -> Option<Frame> {
+    FRAMES.get()?.alloc()
+}
+
+/// Fills `out` with zeroed frames from the front; says how many there were.
+pub fn alloc_many(out: &mut [Frame]) -> usize {
+    FRAMES.get().map_or(0, |frames| frames.alloc_many(out))
+}
+
+/// `count` zeroed neighbours, the first aligned to `align` bytes (a power of
+/// two), all of them below address `below`: for DMA.
+pub fn alloc_contiguous(count: usize, align: u64, below: u64) -> Option<Frame> {
+    FRAMES.get()?.alloc_run(count, align, LOW_END..below)
+}
+
+/// A zeroed frame whose address fits 32 bits: an AP loads its first page table
+/// in 32-bit code.
+pub fn alloc_below_4g() -> Option<Frame> {
+    alloc_contiguous(1, PAGE_SIZE as u64, 1 << 32)
+}
+
+/// A zeroed frame below 1 MiB, never frame 0: where an AP can start.
+pub fn alloc_below_1m() -> Option<Frame> {
+    FRAMES.get()?.alloc_run(1, PAGE_SIZE as u64, 0..LOW_END)
+}
+
+/// Gives a frame back. Freed twice, a debug build stops; any other counts and
+/// forgets it.
+///
+/// # Safety
+///
+/// The caller holds `frame` and nobody uses it any more: no page table maps
+/// it, no TLB of any CPU remembers such a mapping, no device writes to it.
+pub unsafe fn free(frame: Frame) {
+    if let Some(frames) = FRAMES.get() {
+        frames.free(frame);
+    }
+}
+
+/// Gives many frames back, with one visit to the lock.
+///
+/// # Safety
+///
+/// As for [`free`], each of them.
+pub unsafe fn free_many(list: &[Frame]) {
+    if let Some(frames) = FRAMES.get() {
+        frames.free_many(list);
+    }
+}
+
+/// A zeroed frame for the page-fault handler, at once and without a lock.
+/// Empty: the handler goes to [`alloc`], which may take the bitmap's lock and
+/// zeroes; that is slower, not wrong (see `mem`, what may be held).
+pub fn reserve_take() -> Option<Frame> {
+    RESERVES.with(&Here::enter(), Reserve::pop)
+}
+
+/// Fills this CPU's reserve. Called outside interrupts, with no lock held.
+pub fn reserve_refill() {
+    // Bounded, should the CPU change or faults empty the reserve meanwhile.
+    for _ in 0..RESERVE {
+        if RESERVES.with(&Here::enter(), |reserve| reserve.count == RESERVE) {
+            return;
+        }
+        let Some(frame) = alloc() else { return };
+        if !RESERVES.with(&Here::enter(), |reserve| reserve.push(frame)) {
+            // SAFETY: allocated above and not passed on.
+            unsafe { free(frame) };
+        }
+    }
+}
+
+/// A snapshot of the counters. Walks the books; not for hot paths.
+pub fn stats() -> FrameStats {
+    FRAMES.get().map_or_else(FrameStats::default, Frames::stats)
+}
+
+/// About how many frames an ordinary allocation could still get; cheap.
+pub fn free_estimate() -> usize {
+    FRAMES.get().map_or(0, |frames| frames.free_in_bitmap.load(Relaxed))
+}
+
+fn zero_frame(frame: Frame) {
+    // SAFETY: the frame has just left the allocator and is nobody else's yet;
+    // all frames of the allocator are mapped from PHYS_OFFSET on.
+    unsafe { phys_to_virt(frame.0).write_bytes(0, PAGE_SIZE) };
+}
+
+impl Frame {
+    /// The frame that begins at physical address `addr`, rounded down.
+    pub const fn containing(addr: u64) -> Frame {
+        Frame(addr & !(PAGE_SIZE as u64 - 1))
+    }
+
+    /// Its physical address.
+    pub const fn addr(self) -> u64 {
+        self.0
+    }
+
+    const fn from_index(index: usize) -> Frame {
+        Frame((index * PAGE_SIZE) as u64)
+    }
+
+    const fn index(self) -> usize {
+        self.0 as usize / PAGE_SIZE
+    }
+}
+
+/// The allocator: the bitmap, the magazines in front, and who is out.
+struct Frames {
+    bitmap: IrqLock<Bitmap<'static>>,
+    /// One bit a frame, 1 = handed out.
+    held: &'static [AtomicU64],
+    magazines: &'static CpuLocal<Magazine>,
+    zero: fn(Frame),
+    batch: usize,
+    total: usize,
+    free_in_bitmap: AtomicUsize,
+    lock_acquisitions: AtomicUsize,
+    double_frees: AtomicUsize,
+}
+
+impl Frames {
+    fn new(
+        map: Bitmap<'static>,
+        held: &'static [AtomicU64],
+        magazines: &'static CpuLocal<Magazine>,
+        zero: fn(Frame),
+    ) -> Self {
+        let free = map.free_count();
+        Frames {
+            total: free + map.free_low_count(),
+            batch: (free / FRAMES_PER_BATCH).clamp(1, MAX_BATCH),
+            bitmap: IrqLock::new(map),
+            held,
+            magazines,
+            zero,
+            free_in_bitmap: AtomicUsize::new(free),
+            lock_acquisitions: AtomicUsize::new(0),
+            double_frees: AtomicUsize::new(0),
+        }
+    }
+
+    fn alloc(&self) -> Option<Frame> {
+        let frame = self.take(&Here::enter())?;
+        (self.zero)(frame);
+        Some(frame)
+    }
+
+    fn alloc_many(&self, out: &mut [Frame]) -> usize {
+        let count = self.locked(|map| map.take_many(out));
+        for &frame in &out[..count] {
+            self.mark_held(frame);
+            (self.zero)(frame);
+        }
+        count
+    }
+
+    fn alloc_run(&self, count: usize, align: u64, area: core::ops::Range<u64>) -> Option<Frame> {
+        let first = self.locked(|map| map.take_run(count, align, area))?;
+        for index in first.index()..first.index() + count {
+            self.mark_held(Frame::from_index(index));
+            (self.zero)(Frame::from_index(index));
+        }
+        Some(first)
+    }
+
+    fn free(&self, frame: Frame) {
+        self.put(&Here::enter(), frame);
+    }
+
+    fn free_many(&self, list: &[Frame]) {
+        // Marked before the lock is taken: the complaint may print.
+        let ours = |frame: &&Frame| self.mark_free(**frame);
+        for chunk in list.chunks(MAX_BATCH) {
+            let mut good = [Frame(0); MAX_BATCH];
+            let count = chunk.iter().filter(ours).zip(&mut good).map(|(f, g)| *g = *f).count();
+            self.put_in_bitmap(&good[..count]);
+        }
+    }
+
+    /// A frame from this CPU's magazine, or a batch from the bitmap and one of it.
+    /// Not zeroed.
+    fn take(&self, here: &Here) -> Option<Frame> {
+        if let Some(frame) = self.magazines.with(here, Magazine::pop) {
+            self.mark_held(frame);
+            return Some(frame);
+        }
+        // The lock is taken with the magazine given back: see `percpu`.
+        let mut fresh = [Frame(0); MAX_BATCH];
+        let count = self.locked(|map| map.take_many(&mut fresh[..self.batch]));
+        let (&first, rest) = fresh[..count].split_first()?;
+        let stored = self.magazines.with(here, |m| m.push_all(rest, 2 * self.batch));
+        self.put_in_bitmap(&rest[stored..]);
+        self.mark_held(first);
+        Some(first)
+    }
+
+    /// Back into this CPU's magazine; a full one first gives half away.
+    fn put(&self, here: &Here, frame: Frame) {
+        if !self.mark_free(frame) {
+            return;
+        }
+        if frame.0 < LOW_END {
+            return self.put_in_bitmap(&[frame]);
+        }
+        let mut surplus = [Frame(0); MAX_BATCH];
+        let count = self.magazines.with(here, |magazine| {
+            let full = magazine.count >= 2 * self.batch;
+            let count = if full { magazine.pop_many(&mut surplus[..self.batch]) } else { 0 };
+            magazine.push_all(&[frame], 2 * self.batch);
+            count
+        });
+        self.put_in_bitmap(&surplus[..count]);
+    }
+
+    fn put_in_bitmap(&self, list: &[Frame]) {
+        if !list.is_empty() {
+            self.locked(|map| list.iter().for_each(|&frame| _ = map.put(frame)));
+        }
+    }
+
+    fn locked<R>(&self, f: impl FnOnce(&mut Bitmap<'static>) -> R) -> R {
+        let mut map = self.bitmap.lock();
+        let result = f(&mut map);
+        self.free_in_bitmap.store(map.free_count(), Relaxed);
+        self.lock_acquisitions.fetch_add(1, Relaxed);
+        result
+    }
+
+    // Relaxed suffices: a bit is flipped by the frame's holder, and whatever
+    // passes a frame from one holder to the next orders their flips too.
+    fn mark_held(&self, frame: Frame) {
+        let (word, bit) = (frame.index() / 64, 1 << (frame.index() % 64));
+        self.held[word].fetch_or(bit, Relaxed);
+    }
+
+    /// False, and a complaint, when nobody held the frame.
+    fn mark_free(&self, frame: Frame) -> bool {
+        let (word, bit) = (frame.index() / 64, 1 << (frame.index() % 64));
+        let was_held = self.held.get(word).is_some_and(|w| w.fetch_and(!bit, Relaxed) & bit != 0);
+        if !was_held {
+            self.double_frees.fetch_add(1, Relaxed);
+            debug_assert!(was_held, "double free of frame {:#x}", frame.0);
+        }
+        was_held
+    }
+
+    fn stats(&self) -> FrameStats {
+        let held: usize = self.held.iter().map(|w| w.load(Relaxed).count_ones() as usize).sum();
+        FrameStats {
+            total: self.total,
+            free: self.total.saturating_sub(held),
+            free_low: self.locked(|map| map.free_low_count()),
+            lock_acquisitions: self.lock_acquisitions.load(Relaxed),
+            double_frees: self.double_frees.load(Relaxed),
+        }
+    }
+}
+
+/// Frames at hand, last in first out.
+struct Stock<const N: usize> {
+    frames: [Frame; N],
+    count: usize,
+}
+
+/// What a CPU keeps between itself and the bitmap. Not zeroed.
+type Magazine = Stock<{ 2 * MAX_BATCH }>;
+/// What a CPU keeps for page faults. Zeroed.
+type Reserve = Stock<RESERVE>;
+
+impl<const N: usize> Empty for Stock<N> {
+    const EMPTY: Self = Stock { frames: [Frame(0); N], count: 0 };
+}
+
+impl<const N: usize> Stock<N> {
+    fn pop(&mut self) -> Option<Frame> {
+        self.count = self.count.checked_sub(1)?;
+        Some(self.frames[self.count])
+    }
+
+    fn push(&mut self, frame: Frame) -> bool {
+        self.push_all(&[frame], N) == 1
+    }
+
+    /// Stores as many of `list` as fit under `limit`; says how many.
+    fn push_all(&mut self, list: &[Frame], limit: usize) -> usize {
+        let room = limit.min(N).saturating_sub(self.count).min(list.len());
+        self.frames[self.count..self.count + room].copy_from_slice(&list[..room]);
+        self.count += room;
+        room
+    }
+
+    fn pop_many(&mut self, out: &mut [Frame]) -> usize {
+        let count = out.len().min(self.count);
+        self.count -= count;
+        out[..count].copy_from_slice(&self.frames[self.count..self.count + count]);
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,121 @@
-//! Memory: frames, heap, stacks.
+//! Memory: frames, heap, stacks, and the drawing of where they live.
+//!
+//! This file holds the map of addresses and the one door through which boot
+//! brings memory up. [`frames`] hands out physical pages, [`heap`] is what
+//! `alloc` stands on, [`stack`] gives Gs and Ms their stacks, and [`percpu`]
+//! is how the three keep a common path that takes no lock. Page tables are the
+//! machine's business and live in `arch`.
+//!
+//! ```text
+//!   0xffff_ffff_8000_0000   kernel image         code RX, constants R, data RW
+//!   0xffff_f000_0000_0000   MMIO window          RW, never cached
+//!   0xffff_e000_0000_0000   heap                 RW, grows up, never shrinks
+//!   0xffff_c000_0000_0000   stacks               RW, on first touch, guards below
+//!   0xffff_8000_0000_0000   physical memory      RW, from frame 0; above its end
+//!                                                the loader's boot info, framebuffer,
+//!                                                ramdisk and first stack
+//!   0x0000_0000_0010_0000   nothing              ... up to the canonical hole
+//!   0x0000_0000_0000_1000   low memory           one page RX, only while APs start
+//!   0x0000_0000_0000_0000   page 0               never
+//! ```
+//!
+//! Nothing but the kernel image and the AP's start page can be executed, and
+//! no page is ever both writable and executable; `arch::paging` refuses to
+//! make one, and its audit walks the tables and says so.
+//!
+//! # What may be held while what is taken
+//!
+//! heap holes → frames bitmap; stack lists and the MMIO table → nothing of
+//! ours but frames. A page fault on a stack uses the frame reserve, then the
+//! frames bitmap: nobody probes a stack with the bitmap locked, so the fault
+//! handler never waits for the CPU it interrupted.
 
 pub mod frames;
 pub mod heap;
+pub mod percpu;
 pub mod stack;
+
+use crate::arch::paging;
+use bootloader_api::info::MemoryRegion;
+
+/// Bytes in a page, and in a frame.
+pub const PAGE_SIZE: usize = 4096;
+/// Where all of physical memory is mapped, from physical address 0.
+pub const PHYS_OFFSET: u64 = 0xffff_8000_0000_0000;
+/// The stacks of Gs and Ms: [`stack`].
+pub const STACK_WINDOW: u64 = 0xffff_c000_0000_0000;
+/// The heap: [`heap`].
+pub const HEAP_WINDOW: u64 = 0xffff_e000_0000_0000;
+/// Registers of devices, mapped on request.
+pub const MMIO_WINDOW: u64 = 0xffff_f000_0000_0000;
+/// Where the windows end and the kernel image begins.
+pub const KERNEL_IMAGE: u64 = 0xffff_ffff_8000_0000;
+
+/// Why memory could not be brought up. Nothing can run after that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InitError {
+    /// The memory map has no room for the allocator's own books.
+    NoUsableMemory,
+    /// The kernel's own page table could not be made.
+    PageTable(paging::MapError),
+    /// There is less memory than the first heap chunk needs.
+    NoHeap,
+}
+
+/// What memory looks like at this instant; the parts are read one after
+/// another, so they need not add up while other CPUs work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// Physical frames.
+    pub frames: frames::FrameStats,
+    /// The heap.
+    pub heap: heap::HeapStats,
+    /// Stacks.
+    pub stacks: stack::StackStats,
+}
+
+/// Brings memory up on the boot CPU: frames, page tables, heap, fault reserve.
+///
+/// The loader's GDT lies in the low half, which is gone afterwards: the caller
+/// has its own GDT and IDT loaded, interrupts off.
+///
+/// # Safety
+///
+/// Called once, by the boot CPU, on the loader's page tables, with physical
+/// memory mapped at [`PHYS_OFFSET`] and `regions` as the loader gave them.
+pub unsafe fn init(regions: &[MemoryRegion]) -> Result<(), InitError> {
+    let limit = paging::direct_map_end(frames::highest_usable(regions));
+    // SAFETY: passed on to our caller; `limit` is what the tables really map.
+    unsafe { frames::init(regions, limit) }.ok_or(InitError::NoUsableMemory)?;
+    // SAFETY: passed on to our caller.
+    unsafe { paging::init(frames::alloc_below_4g) }.map_err(InitError::PageTable)?;
+    heap::init().ok_or(InitError::NoHeap)?;
+    frames::reserve_refill();
+    Ok(())
+}
+
+/// What every CPU does now and then outside interrupts: refills the reserve
+/// that page faults draw from, and gives back the pages of stacks that nobody
+/// uses when they have become many. Takes no lock held by the caller, and may
+/// wait for other CPUs to flush: call it with interrupts on.
+pub fn maintain() {
+    frames::reserve_refill();
+    stack::trim_if_many();
+}
+
+/// Where physical address `phys` can be read and written by the kernel.
+#[inline]
+pub fn phys_to_virt(phys: u64) -> *mut u8 {
+    core::ptr::with_exposed_provenance_mut(PHYS_OFFSET.wrapping_add(phys) as usize)
+}
+
+/// The physical address behind a mapped kernel address.
+#[inline]
+pub fn virt_to_phys(virt: u64) -> Option<u64> {
+    paging::translate(virt).map(|found| found.phys)
+}
+
+/// A snapshot of all counters.
+pub fn stats() -> Stats {
+    Stats { frames: frames::stats(), heap: heap::stats(), stacks: stack::stats() }
+}

@@ -1,1 +1,211 @@
 //! Stacks of Gs: reserved as addresses, committed on first touch.
+//!
+//! A [`Stack`] is a slot of addresses of which only the top page has memory;
+//! the page-fault handler adds the others as they are touched
+//! ([`handle_fault`]). The lowest two pages of a slot never get memory: code
+//! probes one page below its stack pointer before it takes a lock, and from the
+//! last good page that probe must still land in the guard. A [`KernelStack`] is
+//! the same with all its memory there from the start, for Ms and for interrupts.
+//!
+//! ```text
+//!   base                                              top     end
+//!    │ guard │ guard │  not there yet  │ page │ page ··│header │
+//!                                        ◀── grows      64 bytes
+//! ```
+//!
+//! Everything about an address follows from the address: which size class,
+//! which slot, guard or not ([`slot`]). What a slot is used for stands in the
+//! header at its very top, above where its user starts. [`pool`] keeps the
+//! free ones, tested on the host.
+//!
+//! # Who flushes
+//!
+//! A returned stack keeps its pages, and the next G finds them warm. They are
+//! given back by [`trim`], in batches, because unmapping them means that every
+//! CPU must forget them, and that costs the same for one page as for hundreds.
+//! `arch` sets the function that makes CPUs forget ([`set_shootdown`]); until
+//! then nothing is given back. [`trim`] waits for other CPUs, so only code with
+//! interrupts on and no lock calls it: the scheduler's loop, through
+//! `mem::maintain`. Returning a stack never waits.
+
+mod pool;
+pub mod slot;
+
+use crate::arch::paging::{self, Flags, MapError};
+use crate::mem::frames::{self, Frame};
+use crate::mem::percpu::Here;
+use core::ops::Range;
+use pool::{Backing, Header, Pool};
+use slot::Slot;
+
+pub use pool::{FaultOutcome, NoMemory, StackStats};
+pub use slot::DEFAULT_SIZE;
+
+/// With more pages than this on stacks that nobody uses, [`trim_if_many`] trims.
+const MANY_PAGES: usize = 1024;
+/// With fewer free frames than this it trims whatever there is.
+const FEW_FRAMES: usize = 512;
+/// Slots that one [`trim_if_many`] looks at.
+const TRIM_SLOTS: usize = 64;
+
+/// Makes every CPU, the calling one included, forget its translations of the
+/// pages in these ranges, and returns when all have.
+pub type Shootdown = fn(&[Range<u64>]);
+
+static POOL: Pool<Window> = Pool::new(Window);
+static SHOOTDOWN: spin::Once<Shootdown> = spin::Once::new();
+
+/// Says how CPUs are made to forget pages. Set once, by `arch`, before a second
+/// CPU runs Gs.
+pub fn set_shootdown(f: Shootdown) {
+    SHOOTDOWN.call_once(|| f);
+}
+
+/// A [`Shootdown`] for a machine with one CPU.
+pub fn shootdown_here(_: &[Range<u64>]) {
+    paging::flush_local_all();
+}
+
+/// What the page-fault handler asks about a fault on a page that is *not
+/// present* (error code bit 0 clear; a protection fault would come for ever).
+/// Runs with interrupts off, on the handler's own stack, and waits for nothing.
+pub fn handle_fault(addr: u64) -> FaultOutcome {
+    POOL.handle_fault(addr)
+}
+
+/// Gives back the pages of up to `slots` unused stacks, all but the top one
+/// each; says how many pages. Waits for all CPUs: interrupts on, no lock held.
+pub fn trim(slots: usize) -> usize {
+    if SHOOTDOWN.get().is_some() { POOL.trim(slots) } else { 0 }
+}
+
+/// [`trim`], when unused stacks hold many pages or memory is short.
+pub fn trim_if_many() {
+    let pages = POOL.idle_pages();
+    if pages > MANY_PAGES || pages > 0 && frames::free_estimate() < FEW_FRAMES {
+        trim(TRIM_SLOTS);
+    }
+}
+
+/// A snapshot of the counters.
+pub fn stats() -> StackStats {
+    POOL.stats()
+}
+
+/// A G's stack. Dropped, it goes back for the next G; its pages stay until they
+/// are trimmed, and are not zeroed in between: safe code cannot read them.
+#[derive(Debug)]
+pub struct Stack {
+    slot: Slot,
+}
+
+impl Stack {
+    /// A stack with at least `size` bytes for its user, up to 64 MiB less the
+    /// guard; only the top page has memory yet. A recycled one from this CPU's
+    /// cache costs no lock.
+    pub fn new(size: usize) -> Result<Stack, NoMemory> {
+        let class = slot::class_for(size).ok_or(NoMemory)?;
+        POOL.take(&Here::enter(), class).map(|slot| Stack { slot })
+    }
+
+    /// Where the stack pointer starts; aligned to 64 bytes. The page below is
+    /// there and can be written.
+    pub fn top(&self) -> u64 {
+        self.slot.top()
+    }
+
+    /// What its user may use, from the end of the guard to [`top`](Self::top).
+    pub fn bounds(&self) -> Range<u64> {
+        self.slot.bounds()
+    }
+
+    /// Its slot, as [`FaultOutcome::GuardHit`] names it.
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        POOL.put(&Here::enter(), self.slot);
+    }
+}
+
+/// A stack that has all its memory, with a guard below. Never given back: what
+/// stands on it (an M, an interrupt) is never freed either.
+#[derive(Debug)]
+pub struct KernelStack {
+    slot: Slot,
+    pages: usize,
+}
+
+impl KernelStack {
+    /// A stack of `pages` pages, less the header at the top.
+    pub fn new(pages: usize) -> Result<KernelStack, NoMemory> {
+        POOL.take_kernel(&Here::enter(), pages).map(|slot| KernelStack { slot, pages })
+    }
+
+    /// Where the stack pointer starts; aligned to 64 bytes.
+    pub fn top(&self) -> u64 {
+        self.slot.top()
+    }
+
+    /// What has memory, up to [`top`](Self::top). Below it a fault is an overflow.
+    pub fn bounds(&self) -> Range<u64> {
+        self.slot.page_from_top(self.pages - 1)..self.slot.top()
+    }
+
+    /// Its slot, as [`FaultOutcome::GuardHit`] names it.
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+}
+
+/// The kernel's window of stacks.
+struct Window;
+
+impl Backing for Window {
+    fn header(&self, slot: Slot) -> &Header {
+        let at = core::ptr::with_exposed_provenance::<Header>(slot.top() as usize);
+        // SAFETY: the pool asks only for slots whose top page is mapped, and it
+        // stays mapped; the page came zeroed, which is a valid header; all
+        // access is atomic, and the slot's user starts below it.
+        unsafe { &*at }
+    }
+
+    fn commit(&self, page: u64) -> Result<(), NoMemory> {
+        commit(page, frames::alloc)
+    }
+
+    fn commit_in_fault(&self, page: u64) -> Result<(), NoMemory> {
+        commit(page, || frames::reserve_take().or_else(frames::alloc))
+    }
+
+    fn uncommit(&self, page: u64) -> Option<Frame> {
+        // SAFETY: the pool does this to slots that it holds and nobody uses.
+        unsafe { paging::unmap_page(page) }.map(Frame::containing)
+    }
+
+    fn forget(&self, ranges: &[Range<u64>], list: &[Frame]) {
+        if let Some(shootdown) = SHOOTDOWN.get() {
+            shootdown(ranges);
+            // SAFETY: unmapped by `uncommit`, and no CPU remembers them now.
+            unsafe { frames::free_many(list) };
+        }
+    }
+}
+
+/// Gives `page` a frame, and tables if it needs them, both from `alloc`. A page
+/// that has one already is as good.
+fn commit(page: u64, alloc: impl Fn() -> Option<Frame>) -> Result<(), NoMemory> {
+    let frame = alloc().ok_or(NoMemory)?;
+    // SAFETY: a fresh frame, at an address that belongs to the pool.
+    match unsafe { paging::map_page_with(page, frame.addr(), Flags::DATA, alloc) } {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            // SAFETY: allocated above, and not mapped.
+            unsafe { frames::free(frame) };
+            if error == MapError::AlreadyMapped { Ok(()) } else { Err(NoMemory) }
+        }
+    }
+}

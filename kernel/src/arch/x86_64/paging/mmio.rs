@@ -1,0 +1,135 @@
+//! A window for registers of devices: uncached, never executable.
+//!
+//! Mappings are few and stay for ever, so the books are a short table. Asked
+//! twice for the same registers, it gives the same address. Between mappings
+//! one page stays empty, so that a driver that runs off its registers faults.
+
+use super::walk::{Flags, MapError, PhysMemory, Space};
+use crate::lock::IrqLock;
+use crate::mem::{KERNEL_IMAGE, MMIO_WINDOW, PAGE_SIZE};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// The most mappings there can be.
+const MAPPINGS: usize = 64;
+/// The longest mapping: a generous PCI configuration space.
+const MAX_BYTES: u64 = 1 << 30;
+
+static WINDOW: IrqLock<Window> = IrqLock::new(Window::new());
+
+/// Makes `len` bytes of registers at `phys` reachable, uncached. The mapping
+/// stays; the same request gives the same address again.
+///
+/// The pointer is only good for volatile accesses to those `len` bytes.
+pub fn map_mmio(phys: u64, len: usize) -> Result<*mut u8, MapError> {
+    let space = super::space().ok_or(MapError::NotReady)?;
+    let virt = WINDOW.lock().map(&space, phys, len)?;
+    Ok(core::ptr::with_exposed_provenance_mut(virt as usize))
+}
+
+#[derive(Clone, Copy)]
+struct Mapping {
+    phys: u64,
+    bytes: u64,
+    virt: u64,
+}
+
+struct Window {
+    mappings: [Mapping; MAPPINGS],
+    count: usize,
+    next: u64,
+}
+
+impl Window {
+    const fn new() -> Self {
+        Window {
+            mappings: [Mapping { phys: 0, bytes: 0, virt: 0 }; MAPPINGS],
+            count: 0,
+            next: MMIO_WINDOW,
+        }
+    }
+
+    fn map<M: PhysMemory>(
+        &mut self,
+        space: &Space<M>,
+        phys: u64,
+        len: usize,
+    ) -> Result<u64, MapError> {
+        let start = phys & !(PAGE - 1);
+        let end = phys
+            .checked_add(len as u64)
+            .and_then(|end| end.checked_next_multiple_of(PAGE))
+            .filter(|&end| len > 0 && end - start <= MAX_BYTES && end <= 1 << 52)
+            .ok_or(MapError::BadAddress)?;
+        if let Some(old) = self.find(start, end) {
+            return Ok(old.virt + (phys - old.phys));
+        }
+        let bytes = end - start;
+        if self.count == MAPPINGS || self.next + bytes + PAGE > KERNEL_IMAGE {
+            return Err(MapError::Full);
+        }
+        for offset in (0..bytes).step_by(PAGE_SIZE) {
+            if let Err(error) = space.map(self.next + offset, start + offset, Flags::DEVICE) {
+                // The addresses are used up: some CPU may have looked already.
+                self.next += bytes + PAGE;
+                return Err(error);
+            }
+        }
+        let virt = self.next;
+        self.mappings[self.count] = Mapping { phys: start, bytes, virt };
+        self.count += 1;
+        self.next += bytes + PAGE;
+        Ok(virt + phys % PAGE)
+    }
+
+    /// A mapping that has all of `start..end` already.
+    fn find(&self, start: u64, end: u64) -> Option<Mapping> {
+        let known = &self.mappings[..self.count];
+        known.iter().find(|m| m.phys <= start && end <= m.phys + m.bytes).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::walk::fake::{FakeMemory, space};
+    use super::*;
+
+    #[test]
+    fn same_registers_have_one_address() {
+        let memory = FakeMemory::new(64);
+        let (space, mut window) = (space(&memory), Window::new());
+        let apic = window.map(&space, 0xfee0_0000, 0x1000).unwrap();
+        assert_eq!(window.map(&space, 0xfee0_0000, 0x1000), Ok(apic));
+        assert_eq!(window.map(&space, 0xfee0_0020, 4), Ok(apic + 0x20), "inside the first");
+        let other = window.map(&space, 0xfec0_0010, 0x20).unwrap();
+        assert_eq!(other % PAGE, 0x10, "the offset in the page is kept");
+        let found = space.translate(other).unwrap();
+        assert_eq!(found.phys, 0xfec0_0010);
+        assert_eq!(found.flags, Flags::DEVICE);
+        assert!(space.translate(apic + PAGE).is_none(), "a page stays empty in between");
+    }
+
+    #[test]
+    fn absurd_requests_are_refused() {
+        let memory = FakeMemory::new(64);
+        let (space, mut window) = (space(&memory), Window::new());
+        assert_eq!(window.map(&space, 0x1000, 0), Err(MapError::BadAddress));
+        assert_eq!(window.map(&space, u64::MAX - 4, 16), Err(MapError::BadAddress));
+        assert_eq!(window.map(&space, 1 << 52, 16), Err(MapError::BadAddress));
+        assert_eq!(window.map(&space, 0, usize::MAX), Err(MapError::BadAddress));
+        for i in 0..MAPPINGS as u64 {
+            assert!(window.map(&space, i * PAGE * 2, 1).is_ok());
+        }
+        assert_eq!(window.map(&space, 1 << 40, 1), Err(MapError::Full));
+        assert!(window.map(&space, 0, 1).is_ok(), "known ones still work");
+    }
+
+    #[test]
+    fn no_memory_for_tables_is_an_error_and_leaves_the_window_usable() {
+        let memory = FakeMemory::new(2);
+        let (space, mut window) = (space(&memory), Window::new());
+        assert_eq!(window.map(&space, 0xfee0_0000, 1), Err(MapError::NoMemory));
+        memory.add(8);
+        let apic = window.map(&space, 0xfee0_0000, 1).unwrap();
+        assert_eq!(space.translate(apic).map(|t| t.phys), Some(0xfee0_0000));
+    }
+}

@@ -1,0 +1,336 @@
+//! Four levels of tables over any physical memory.
+//!
+//! [`Space`] is an address space: a root, and a [`PhysMemory`] that turns
+//! physical addresses into tables and finds frames for new ones. Its parent
+//! gives it the machine's memory, the tests a vector. The formats are those of
+//! Intel SDM vol. 3, 4-level paging.
+
+use crate::mem::PAGE_SIZE;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+const ENTRIES: usize = 512;
+const PRESENT: u64 = 1 << 0;
+const WRITABLE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
+/// Write-through and cache-disable together choose "uncached" from the PAT as
+/// it is after reset.
+const UNCACHED: u64 = 1 << 3 | 1 << 4;
+const LARGE: u64 = 1 << 7;
+const NO_EXECUTE: u64 = 1 << 63;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+/// One page table, of any level.
+#[repr(C, align(4096))]
+pub struct Table(pub [AtomicU64; ENTRIES]);
+
+/// Physical memory, as far as tables need it.
+pub trait PhysMemory {
+    /// The table in the frame at `phys`.
+    fn table(&self, phys: u64) -> &Table;
+    /// A zeroed frame for a new table.
+    fn alloc_table(&self) -> Option<u64>;
+    /// Takes back a frame from `alloc_table` that was not needed.
+    fn free_table(&self, phys: u64);
+}
+
+/// What may be done with a page. All false: read only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// It may be written.
+    pub writable: bool,
+    /// It may be executed.
+    pub executable: bool,
+    /// It is a device's, and every access goes there.
+    pub uncached: bool,
+}
+
+impl Flags {
+    /// Ordinary memory.
+    pub const DATA: Flags = Flags { writable: true, executable: false, uncached: false };
+    /// Code.
+    pub const CODE: Flags = Flags { writable: false, executable: true, uncached: false };
+    /// Registers of a device.
+    pub const DEVICE: Flags = Flags { writable: true, executable: false, uncached: true };
+
+    fn to_bits(self) -> u64 {
+        let bit = |on, bits| if on { bits } else { 0 };
+        PRESENT
+            | bit(self.writable, WRITABLE)
+            | bit(!self.executable, NO_EXECUTE)
+            | bit(self.uncached, UNCACHED)
+    }
+
+    fn from_bits(bits: u64) -> Flags {
+        Flags {
+            writable: bits & WRITABLE != 0,
+            executable: bits & NO_EXECUTE == 0,
+            uncached: bits & UNCACHED == UNCACHED,
+        }
+    }
+}
+
+/// Why a page was not mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapError {
+    /// Writable and executable at once.
+    WritableAndExecutable,
+    /// Something is mapped there.
+    AlreadyMapped,
+    /// Not page-aligned, not canonical, page 0, or out of the allowed range.
+    BadAddress,
+    /// No frame for a table.
+    NoMemory,
+    /// The window or the list of mappings is full.
+    Full,
+    /// There are no tables yet.
+    NotReady,
+}
+
+/// What an address is mapped to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translation {
+    /// The physical address, offset in the page included.
+    pub phys: u64,
+    /// The rights that all levels together leave.
+    pub flags: Flags,
+    /// Bytes in the page: 4 KiB, 2 MiB or 1 GiB.
+    pub size: u64,
+}
+
+/// What a walk over all tables found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Pages of 4 KiB.
+    pub pages_4k: usize,
+    /// Pages of 2 MiB.
+    pub pages_2m: usize,
+    /// Pages of 1 GiB.
+    pub pages_1g: usize,
+    /// Pages that can be executed.
+    pub executable_pages: usize,
+    /// Pages that ring 3 could reach.
+    pub user_pages: usize,
+    /// Pages both writable and executable. There must be none.
+    pub writable_and_executable: usize,
+    /// The first of these.
+    pub first_bad: Option<u64>,
+    /// Whether anything is mapped at address 0.
+    pub page0_mapped: bool,
+    /// Pages below the canonical hole: the APs' start page, or nothing.
+    pub lower_half_pages: usize,
+    /// Tables, the root included.
+    pub tables: usize,
+}
+
+/// An address space.
+pub struct Space<M> {
+    root: u64,
+    memory: M,
+}
+
+impl<M: PhysMemory> Space<M> {
+    /// The space whose root table is in the frame at `root`.
+    #[inline]
+    pub fn new(root: u64, memory: M) -> Self {
+        Space { root, memory }
+    }
+
+    /// Gives the table in the frame at `new` the upper half of this root.
+    pub fn copy_upper_half_to(&self, new: u64) {
+        let (from, to) = (self.memory.table(self.root), self.memory.table(new));
+        for index in 0..ENTRIES {
+            let entry = if index < ENTRIES / 2 { 0 } else { from.0[index].load(Ordering::Relaxed) };
+            to.0[index].store(entry, Ordering::Relaxed);
+        }
+    }
+
+    /// Maps one page of 4 KiB; makes the tables on the way.
+    pub fn map(&self, virt: u64, phys: u64, flags: Flags) -> Result<(), MapError> {
+        if flags.writable && flags.executable {
+            return Err(MapError::WritableAndExecutable);
+        }
+        let aligned = (virt | phys).is_multiple_of(PAGE_SIZE as u64);
+        if !aligned || !is_canonical(virt) || virt == 0 || phys & !ADDRESS != 0 {
+            return Err(MapError::BadAddress);
+        }
+        let mut table = self.memory.table(self.root);
+        for level in (2..=4).rev() {
+            table = self.step_down(&table.0[index(virt, level)])?;
+        }
+        // Release: whoever sees the page sees what was written to its frame.
+        let leaf = &table.0[index(virt, 1)];
+        leaf.compare_exchange(0, phys | flags.to_bits(), Ordering::Release, Ordering::Relaxed)
+            .map(drop)
+            .map_err(|_| MapError::AlreadyMapped)
+    }
+
+    /// Unmaps one page of 4 KiB and gives its physical address. A larger page
+    /// stays: none of ours is.
+    pub fn unmap(&self, virt: u64) -> Option<u64> {
+        let (entry, level) = self.find(virt)?;
+        if level != 1 {
+            return None;
+        }
+        let old = entry.swap(0, Ordering::Relaxed);
+        (old & PRESENT != 0).then_some(old & ADDRESS)
+    }
+
+    /// What `virt` is mapped to.
+    pub fn translate(&self, virt: u64) -> Option<Translation> {
+        if !is_canonical(virt) {
+            return None;
+        }
+        let mut rights = WRITABLE | USER;
+        let mut table = self.memory.table(self.root);
+        for level in (1..=4).rev() {
+            let entry = table.0[index(virt, level)].load(Ordering::Acquire);
+            if entry & PRESENT == 0 {
+                return None;
+            }
+            rights = narrow(rights, entry);
+            if is_leaf(entry, level) {
+                let size = page_size(level);
+                let phys = (entry & ADDRESS & !(size - 1)) + virt % size;
+                return Some(Translation {
+                    phys,
+                    flags: Flags::from_bits(rights | entry & UNCACHED),
+                    size,
+                });
+            }
+            table = self.memory.table(entry & ADDRESS);
+        }
+        None
+    }
+
+    /// How many bytes from `start` on are mapped to bytes that follow each
+    /// other in physical memory too, `limit` at the most.
+    pub fn contiguous_from(&self, start: u64, limit: u64) -> u64 {
+        let first = self.translate(start).map_or(0, |found| found.phys);
+        let mut done = 0;
+        while done < limit {
+            match self.translate(start.wrapping_add(done)) {
+                Some(found) if found.phys == first + done => {
+                    done += found.size - found.phys % found.size;
+                }
+                _ => break,
+            }
+        }
+        done.min(limit)
+    }
+
+    /// Walks everything.
+    pub fn audit(&self) -> Audit {
+        let mut audit = Audit::default();
+        self.audit_table(self.root, 4, 0, WRITABLE | USER, &mut audit);
+        audit.page0_mapped = self.translate(0).is_some();
+        audit
+    }
+
+    // Recursion is bounded by the four levels.
+    fn audit_table(&self, phys: u64, level: u32, base: u64, rights: u64, audit: &mut Audit) {
+        audit.tables += 1;
+        for (i, entry) in self.memory.table(phys).0.iter().enumerate() {
+            let entry = entry.load(Ordering::Acquire);
+            if entry & PRESENT == 0 {
+                continue;
+            }
+            let virt = sign_extend(base + i as u64 * page_size(level));
+            let rights = narrow(rights, entry);
+            if is_leaf(entry, level) {
+                audit.count(virt, level, rights);
+            } else if level > 1 {
+                self.audit_table(entry & ADDRESS, level - 1, virt, rights, audit);
+            }
+        }
+    }
+
+    /// The table below `entry`, made if there is none.
+    fn step_down(&self, entry: &AtomicU64) -> Result<&Table, MapError> {
+        let mut found = entry.load(Ordering::Acquire); // pairs with the exchange below
+        if found & PRESENT == 0 {
+            let new = self.memory.alloc_table().ok_or(MapError::NoMemory)?;
+            // Rights are given at the leaf; a table allows everything. AcqRel:
+            // the winner publishes a zeroed table, the loser sees the winner's.
+            let link = new | PRESENT | WRITABLE;
+            found = match entry.compare_exchange(found, link, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => link,
+                Err(theirs) => {
+                    self.memory.free_table(new);
+                    theirs
+                }
+            };
+        }
+        if found & LARGE != 0 {
+            return Err(MapError::AlreadyMapped);
+        }
+        Ok(self.memory.table(found & ADDRESS))
+    }
+
+    /// The leaf entry of a mapped page, and its level.
+    fn find(&self, virt: u64) -> Option<(&AtomicU64, u32)> {
+        let mut table = self.memory.table(self.root);
+        for level in (1..=4).rev() {
+            let slot = &table.0[index(virt, level)];
+            let entry = slot.load(Ordering::Acquire);
+            if entry & PRESENT == 0 {
+                return None;
+            }
+            if is_leaf(entry, level) {
+                return Some((slot, level));
+            }
+            table = self.memory.table(entry & ADDRESS);
+        }
+        None
+    }
+}
+
+impl Audit {
+    fn count(&mut self, virt: u64, level: u32, rights: u64) {
+        match level {
+            1 => self.pages_4k += 1,
+            2 => self.pages_2m += 1,
+            _ => self.pages_1g += 1,
+        }
+        let flags = Flags::from_bits(rights);
+        self.executable_pages += usize::from(flags.executable);
+        self.user_pages += usize::from(rights & USER != 0);
+        self.lower_half_pages += usize::from(virt < 1 << 47);
+        if flags.writable && flags.executable {
+            self.writable_and_executable += 1;
+            self.first_bad.get_or_insert(virt);
+        }
+    }
+}
+
+/// Rights shrink on the way down: writable and user must be given by every
+/// level, no-execute by any.
+fn narrow(rights: u64, entry: u64) -> u64 {
+    (rights & entry & (WRITABLE | USER)) | ((rights | entry) & NO_EXECUTE)
+}
+
+/// At level 1 the bit of [`LARGE`] means something else: all entries are leaves.
+fn is_leaf(entry: u64, level: u32) -> bool {
+    level == 1 || entry & LARGE != 0 && level < 4
+}
+
+/// Bytes that one entry of a table of this level covers.
+fn page_size(level: u32) -> u64 {
+    1 << (12 + 9 * (level - 1))
+}
+
+fn index(virt: u64, level: u32) -> usize {
+    (virt / page_size(level)) as usize % ENTRIES
+}
+
+fn is_canonical(virt: u64) -> bool {
+    sign_extend(virt) == virt
+}
+
+fn sign_extend(virt: u64) -> u64 {
+    ((virt << 16) as i64 >> 16) as u64
+}
+
+#[cfg(test)]
+pub mod fake;
+#[cfg(test)]
+mod tests;

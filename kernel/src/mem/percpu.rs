@@ -1,0 +1,144 @@
+//! A value for each CPU, reached with interrupts off and without a lock.
+//!
+//! [`Here`] is the proof that the code stays on its CPU: interrupts are off
+//! for as long as it lives. [`CpuLocal::with`] lends this CPU's value for the
+//! length of a closure. The closures in `mem` take no lock and touch no new
+//! stack page, so neither an interrupt nor a page fault can find a value half
+//! changed.
+
+use crate::arch::{self, MAX_CPUS};
+use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// "I stay on this CPU": interrupts are off until this is dropped.
+///
+/// ```
+/// use runnext::mem::percpu::{CpuLocal, Here};
+/// static HITS: CpuLocal<u32> = CpuLocal::new();
+/// let here = Here::enter();
+/// HITS.with(&here, |hits| *hits += 1);
+/// ```
+pub struct Here {
+    index: usize,
+    were_on: bool,
+    // Another CPU's interrupts are not off: the proof must not travel.
+    _here: PhantomData<*mut ()>,
+}
+
+impl Here {
+    /// Turns interrupts off, after making sure of a page of stack: a page fault
+    /// must not come while a value is lent.
+    #[inline]
+    pub fn enter() -> Here {
+        arch::probe_stack();
+        let were_on = arch::irq_save();
+        Here { index: arch::cpu_index(), were_on, _here: PhantomData }
+    }
+
+    /// The CPU this is.
+    #[inline]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// A test plays CPU `index`. Sound, because on the host the values are
+    /// guarded by a spinning flag, whoever comes.
+    #[cfg(test)]
+    pub fn pretend(index: usize) -> Here {
+        Here { index, were_on: false, _here: PhantomData }
+    }
+}
+
+impl Drop for Here {
+    #[inline]
+    fn drop(&mut self) {
+        arch::irq_restore(self.were_on);
+    }
+}
+
+/// A type whose first value is known when the kernel is built.
+pub trait Empty {
+    /// That value.
+    const EMPTY: Self;
+}
+
+impl Empty for u32 {
+    const EMPTY: u32 = 0;
+}
+
+/// One `T` for each CPU, each on cache lines of its own.
+pub struct CpuLocal<T> {
+    slots: [Slot<T>; MAX_CPUS],
+}
+
+#[repr(align(128))]
+struct Slot<T> {
+    lent: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `with` lends a slot to one closure at a time: on the bare machine to
+// code of that CPU only, with interrupts off; on the host whoever wins `lent`.
+// `T: Send` because the value is made on one CPU and used on another.
+unsafe impl<T: Send> Sync for CpuLocal<T> {}
+
+impl<T: Empty> CpuLocal<T> {
+    /// An empty value for every CPU.
+    #[expect(clippy::new_without_default, reason = "made in statics only, where Default cannot go")]
+    pub const fn new() -> Self {
+        CpuLocal {
+            slots: [const { Slot { lent: AtomicBool::new(false), value: UnsafeCell::new(T::EMPTY) } };
+                MAX_CPUS],
+        }
+    }
+}
+
+impl<T> CpuLocal<T> {
+    /// Lends this CPU's value to `f`.
+    ///
+    /// # Panics
+    ///
+    /// On the bare machine, when the value is lent already: a page fault or an
+    /// exception came inside a closure, and its handler wants the same value.
+    #[inline]
+    pub fn with<R>(&self, here: &Here, f: impl FnOnce(&mut T) -> R) -> R {
+        let slot = &self.slots[here.index];
+        slot.take();
+        let give_back = GiveBack(&slot.lent);
+        // SAFETY: `take` returned, so nobody else has this slot until
+        // `give_back` is dropped, which is after `f` is done with it.
+        let value = unsafe { &mut *slot.value.get() };
+        let result = f(value);
+        drop(give_back);
+        result
+    }
+}
+
+impl<T> Slot<T> {
+    #[cfg(target_os = "none")]
+    #[inline]
+    fn take(&self) {
+        // Only this CPU touches its flag, with interrupts off: no locked
+        // instruction is needed to see whether we came in on top of ourselves.
+        assert!(!self.lent.load(Ordering::Relaxed), "percpu re-entered");
+        self.lent.store(true, Ordering::Relaxed);
+    }
+
+    #[cfg(not(target_os = "none"))]
+    fn take(&self) {
+        // Threads of a test may play the same CPU: here the flag is a lock.
+        while self.lent.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+struct GiveBack<'a>(&'a AtomicBool);
+
+impl Drop for GiveBack<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}

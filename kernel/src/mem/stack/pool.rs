@@ -1,0 +1,426 @@
+//! Free stacks, what a fault on one means, and giving pages back.
+//!
+//! ```text
+//!            take                         put
+//!   (1) fresh ─────▶ LIVE ──▶ FREE, cached on a CPU (2) ──▶ FREE, idle (3)
+//!                     ▲                     │                   │      │ trim
+//!                     └─────────────────────┴───────────────────┤      ▼
+//!                                                               └─ FREE, bare (4)
+//!   LIVE ──▶ KERNEL, for ever: take_kernel
+//! ```
+//!
+//! 1. Number at or above `made`: never used, nothing mapped, nothing to read.
+//! 2. In the CPU's cache of default-sized stacks, with its pages. No lock.
+//! 3. On its class's idle list, with its pages.
+//! 4. On its class's bare list, only the top page left.
+//!
+//! Below `made` the top page is mapped for ever, so a header can be read by
+//! anyone at any time. Lists are linked through the headers.
+
+use super::slot::{self, CLASSES, Part, Slot};
+use crate::lock::IrqLock;
+use crate::mem::PAGE_SIZE;
+use crate::mem::frames::Frame;
+use crate::mem::percpu::{CpuLocal, Empty, Here};
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Default-sized stacks that a CPU keeps.
+const CACHED: usize = 16;
+/// Stacks that move between a CPU and the lists at a time.
+const BATCH: usize = CACHED / 2;
+/// Stacks whose pages are forgotten in one round.
+const TRIM_SLOTS: usize = 32;
+/// Pages that are forgotten in one round.
+const TRIM_PAGES: usize = 256;
+
+/// A stack could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoMemory;
+
+/// What a page fault on a page that was not present means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum FaultOutcome {
+    /// The page is there now: try again.
+    Committed,
+    /// The stack of this slot overflowed.
+    GuardHit {
+        /// Whose.
+        slot: Slot,
+    },
+    /// Not an address of a stack in use: a wild pointer.
+    NotAStack,
+    /// A stack in use, and no frame for it.
+    NoMemory,
+}
+
+/// What the pool counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackStats {
+    /// Stacks ever made; each has at least one page.
+    pub made: usize,
+    /// Pages committed by faults since boot.
+    pub commits: usize,
+    /// Pages, the top ones not counted, on unused stacks; those in the caches
+    /// of CPUs not counted.
+    pub idle_pages: usize,
+    /// Pages given back since boot.
+    pub trimmed_pages: usize,
+}
+
+/// The memory under the slots: the machine's, or a test's.
+pub trait Backing {
+    /// The header of a slot whose top page is committed.
+    fn header(&self, slot: Slot) -> &Header;
+    /// Gives a page memory; one that has some stays as it is.
+    fn commit(&self, page: u64) -> Result<(), NoMemory>;
+    /// The same from the page-fault handler.
+    fn commit_in_fault(&self, page: u64) -> Result<(), NoMemory>;
+    /// Unmaps a page. Its frame is not free before `forget`.
+    fn uncommit(&self, page: u64) -> Option<Frame>;
+    /// Makes all CPUs forget `ranges`, then frees `frames`.
+    fn forget(&self, ranges: &[Range<u64>], frames: &[Frame]);
+}
+
+/// What stands at the top of a slot.
+#[repr(C, align(64))]
+pub struct Header {
+    state: AtomicU32,
+    /// The next slot on the same list, plus one; 0 ends it.
+    next: AtomicU32,
+    /// Pages below the top one that may be committed, from the top down.
+    deep: AtomicU64,
+}
+
+/// A zeroed page makes a FREE header.
+const FREE: u32 = 0;
+const LIVE: u32 = 1;
+const KERNEL: u32 = 2;
+
+const _: () = assert!(size_of::<Header>() == slot::HEADER_BYTES);
+
+/// All slots of all classes.
+pub struct Pool<B> {
+    backing: B,
+    caches: CpuLocal<Cache>,
+    classes: [Class; CLASSES],
+    commits: AtomicUsize,
+    idle_pages: AtomicUsize,
+    trimmed_pages: AtomicUsize,
+}
+
+struct Class {
+    /// Slots below this number have a header. Written under `lists`.
+    made: AtomicU32,
+    lists: IrqLock<Lists>,
+}
+
+/// Heads of the free lists: a slot's number plus one, or 0.
+struct Lists {
+    idle: u32,
+    bare: u32,
+}
+
+impl<B: Backing> Pool<B> {
+    /// A pool without stacks.
+    pub const fn new(backing: B) -> Self {
+        Pool {
+            backing,
+            caches: CpuLocal::new(),
+            classes: [const {
+                Class { made: AtomicU32::new(0), lists: IrqLock::new(Lists { idle: 0, bare: 0 }) }
+            }; CLASSES],
+            commits: AtomicUsize::new(0),
+            idle_pages: AtomicUsize::new(0),
+            trimmed_pages: AtomicUsize::new(0),
+        }
+    }
+
+    /// A slot of `class` for a G.
+    pub fn take(&self, here: &Here, class: usize) -> Result<Slot, NoMemory> {
+        let slot = match self.take_cached(here, class) {
+            Some(slot) => slot,
+            None => self.take_listed(here, class)?,
+        };
+        self.backing.header(slot).state.store(LIVE, Ordering::Relaxed);
+        Ok(slot)
+    }
+
+    /// A slot with `pages` pages committed, where nothing else ever will be.
+    pub fn take_kernel(&self, here: &Here, pages: usize) -> Result<Slot, NoMemory> {
+        let bytes = pages.checked_mul(PAGE_SIZE).filter(|&bytes| bytes > 0).ok_or(NoMemory)?;
+        let class = slot::class_for(bytes - slot::HEADER_BYTES).ok_or(NoMemory)?;
+        let slot = self.take(here, class)?;
+        let header = self.backing.header(slot);
+        for n in 1..pages {
+            if self.backing.commit(slot.page_from_top(n)).is_err() {
+                self.put(here, slot);
+                return Err(NoMemory);
+            }
+            header.deep.fetch_max(n as u64, Ordering::Relaxed);
+        }
+        header.state.store(KERNEL, Ordering::Relaxed);
+        Ok(slot)
+    }
+
+    /// Takes a G's slot back, with the pages it has.
+    pub fn put(&self, here: &Here, slot: Slot) {
+        let header = self.backing.header(slot);
+        debug_assert!(header.state.load(Ordering::Relaxed) == LIVE, "stack freed twice");
+        header.state.store(FREE, Ordering::Relaxed);
+        if slot.class() != 0 {
+            return self.put_listed(&[slot]);
+        }
+        let mut surplus = [slot; BATCH];
+        let over = self.caches.with(here, |cache| {
+            let over = cache.count == CACHED;
+            if over {
+                cache.count -= BATCH;
+                for (out, index) in surplus.iter_mut().zip(&cache.slots[cache.count..]) {
+                    *out = Slot::new(0, *index);
+                }
+            }
+            cache.slots[cache.count] = slot.index();
+            cache.count += 1;
+            over
+        });
+        if over {
+            self.put_listed(&surplus);
+        }
+    }
+
+    /// See [`super::handle_fault`].
+    pub fn handle_fault(&self, addr: u64) -> FaultOutcome {
+        let Some((slot, part)) = slot::locate(addr) else { return FaultOutcome::NotAStack };
+        // Acquire pairs with the store in `make`: the header is there.
+        if slot.index() >= self.classes[slot.class()].made.load(Ordering::Acquire) {
+            return FaultOutcome::NotAStack;
+        }
+        let header = self.backing.header(slot);
+        match (header.state.load(Ordering::Relaxed), part) {
+            (LIVE, Part::Body) => {}
+            (LIVE, Part::Guard) | (KERNEL, _) => return FaultOutcome::GuardHit { slot },
+            _ => return FaultOutcome::NotAStack,
+        }
+        let page = addr & !(PAGE_SIZE as u64 - 1);
+        // Written down first: a page that is not committed after all is only
+        // looked at in vain.
+        let deep = (slot.page_from_top(0) - page) / PAGE_SIZE as u64;
+        header.deep.fetch_max(deep, Ordering::Relaxed);
+        match self.backing.commit_in_fault(page) {
+            Ok(()) => {
+                self.commits.fetch_add(1, Ordering::Relaxed);
+                FaultOutcome::Committed
+            }
+            Err(NoMemory) => FaultOutcome::NoMemory,
+        }
+    }
+
+    /// See [`super::trim`].
+    pub fn trim(&self, most: usize) -> usize {
+        let mut round = Round::new();
+        let mut pages = 0;
+        for class in 0..CLASSES {
+            for _ in 0..most {
+                let Some(slot) = self.pop_idle(class) else { break };
+                pages += self.uncommit_slot(slot, &mut round);
+                if round.slots.is_full() {
+                    self.finish(&mut round);
+                }
+            }
+        }
+        self.finish(&mut round);
+        self.trimmed_pages.fetch_add(pages, Ordering::Relaxed);
+        pages
+    }
+
+    /// Pages that [`trim`](Self::trim) could give back.
+    pub fn idle_pages(&self) -> usize {
+        self.idle_pages.load(Ordering::Relaxed)
+    }
+
+    /// A snapshot.
+    pub fn stats(&self) -> StackStats {
+        StackStats {
+            made: self.classes.iter().map(|c| c.made.load(Ordering::Relaxed) as usize).sum(),
+            commits: self.commits.load(Ordering::Relaxed),
+            idle_pages: self.idle_pages(),
+            trimmed_pages: self.trimmed_pages.load(Ordering::Relaxed),
+        }
+    }
+
+    fn take_cached(&self, here: &Here, class: usize) -> Option<Slot> {
+        let pop = |cache: &mut Cache| {
+            cache.count = cache.count.checked_sub(1)?;
+            Some(Slot::new(0, cache.slots[cache.count]))
+        };
+        if class == 0 { self.caches.with(here, pop) } else { None }
+    }
+
+    /// From the lists, or a new one; for the default size a batch, the rest of
+    /// which goes to this CPU's cache.
+    fn take_listed(&self, here: &Here, class: usize) -> Result<Slot, NoMemory> {
+        let mut got = [0; BATCH];
+        let want = if class == 0 { BATCH } else { 1 };
+        let mut count = 0;
+        {
+            let mut lists = self.classes[class].lists.lock();
+            while count < want
+                && let Some(index) = self.pop_any(class, &mut lists)
+            {
+                got[count] = index;
+                count += 1;
+            }
+        }
+        let (&first, rest) = got[..count].split_first().ok_or(NoMemory)?;
+        self.caches.with(here, |cache| {
+            for &index in rest {
+                cache.slots[cache.count] = index; // the cache was empty
+                cache.count += 1;
+            }
+        });
+        Ok(Slot::new(class, first))
+    }
+
+    /// A warm one, a bare one, a new one, in this order.
+    fn pop_any(&self, class: usize, lists: &mut Lists) -> Option<u32> {
+        if let Some(index) = self.pop(class, &mut lists.idle) {
+            let deep = self.deep(Slot::new(class, index));
+            self.idle_pages.fetch_sub(deep, Ordering::Relaxed);
+            return Some(index);
+        }
+        self.pop(class, &mut lists.bare).or_else(|| self.make(class))
+    }
+
+    /// The next new slot, its top page committed. The caller holds the lists.
+    fn make(&self, class: usize) -> Option<u32> {
+        let made = &self.classes[class].made;
+        let index = made.load(Ordering::Relaxed);
+        if index == slot::capacity(class) {
+            return None;
+        }
+        self.backing.commit(Slot::new(class, index).page_from_top(0)).ok()?;
+        made.store(index + 1, Ordering::Release); // pairs with `handle_fault`
+        Some(index)
+    }
+
+    fn put_listed(&self, slots: &[Slot]) {
+        for &slot in slots {
+            let deep = self.deep(slot);
+            let mut lists = self.classes[slot.class()].lists.lock();
+            let Lists { idle, bare } = &mut *lists;
+            self.push(if deep > 0 { idle } else { bare }, slot);
+            self.idle_pages.fetch_add(deep, Ordering::Relaxed);
+        }
+    }
+
+    fn pop_idle(&self, class: usize) -> Option<Slot> {
+        let mut lists = self.classes[class].lists.lock();
+        let slot = Slot::new(class, self.pop(class, &mut lists.idle)?);
+        self.idle_pages.fetch_sub(self.deep(slot), Ordering::Relaxed);
+        Some(slot)
+    }
+
+    /// Unmaps all pages of a slot but the top one; says how many there were.
+    fn uncommit_slot(&self, slot: Slot, round: &mut Round) -> usize {
+        let header = self.backing.header(slot);
+        let deep = header.deep.swap(0, Ordering::Relaxed) as usize;
+        let lowest = slot.page_from_top(deep);
+        let mut pages = 0;
+        round.ranges.push(lowest..slot.page_from_top(0));
+        for n in 1..=deep {
+            if round.frames.is_full() {
+                self.backing.forget(round.ranges.as_slice(), round.frames.as_slice());
+                round.frames.count = 0;
+            }
+            if let Some(frame) = self.backing.uncommit(slot.page_from_top(n)) {
+                round.frames.push(frame);
+                pages += 1;
+            }
+        }
+        round.slots.push(slot);
+        pages
+    }
+
+    /// One round of forgetting; only then may the slots be used again.
+    fn finish(&self, round: &mut Round) {
+        if round.slots.count == 0 {
+            return;
+        }
+        self.backing.forget(round.ranges.as_slice(), round.frames.as_slice());
+        self.put_listed(round.slots.as_slice());
+        *round = Round::new();
+    }
+
+    fn deep(&self, slot: Slot) -> usize {
+        self.backing.header(slot).deep.load(Ordering::Relaxed) as usize
+    }
+
+    fn pop(&self, class: usize, head: &mut u32) -> Option<u32> {
+        let index = head.checked_sub(1)?;
+        *head = self.backing.header(Slot::new(class, index)).next.load(Ordering::Relaxed);
+        Some(index)
+    }
+
+    fn push(&self, head: &mut u32, slot: Slot) {
+        self.backing.header(slot).next.store(*head, Ordering::Relaxed);
+        *head = slot.index() + 1;
+    }
+}
+
+/// Numbers of free slots of the default size.
+struct Cache {
+    slots: [u32; CACHED],
+    count: usize,
+}
+
+impl Empty for Cache {
+    const EMPTY: Self = Cache { slots: [0; CACHED], count: 0 };
+}
+
+/// What one round of forgetting covers.
+struct Round {
+    slots: Few<Slot, TRIM_SLOTS>,
+    ranges: Few<Range<u64>, TRIM_SLOTS>,
+    frames: Few<Frame, TRIM_PAGES>,
+}
+
+impl Round {
+    fn new() -> Self {
+        Round {
+            slots: Few::new(Slot::new(0, 0)),
+            ranges: Few::new(0..0),
+            frames: Few::new(Frame::containing(0)),
+        }
+    }
+}
+
+/// A short list without a heap.
+struct Few<T, const N: usize> {
+    items: [T; N],
+    count: usize,
+}
+
+impl<T: Clone, const N: usize> Few<T, N> {
+    /// An empty list; `filler` is what its unused places hold.
+    fn new(filler: T) -> Self {
+        Few { items: core::array::from_fn(|_| filler.clone()), count: 0 }
+    }
+
+    fn push(&mut self, item: T) {
+        self.items[self.count] = item;
+        self.count += 1;
+    }
+
+    fn is_full(&self) -> bool {
+        self.count == N
+    }
+
+    fn as_slice(&self) -> &[T] {
+        &self.items[..self.count]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! The promises of the stack pool, on pages that are entries in a map.
+
+use super::*;
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// Pages by address, headers by address, and what was asked to be forgotten.
+#[derive(Default)]
+struct Fake {
+    pages: Mutex<HashSet<u64>>,
+    headers: Mutex<HashMap<u64, &'static Header>>,
+    unmapped: Mutex<HashSet<u64>>,
+    rounds: AtomicUsize,
+    freed: AtomicUsize,
+    room: AtomicUsize,
+}
+
+impl Fake {
+    fn has(&self, page: u64) -> bool {
+        self.pages.lock().expect("no panic").contains(&page)
+    }
+
+    fn count(&self) -> usize {
+        self.pages.lock().expect("no panic").len()
+    }
+}
+
+impl Backing for Fake {
+    fn header(&self, slot: Slot) -> &Header {
+        assert!(self.has(slot.page_from_top(0)), "a header without a page");
+        let new = || Header {
+            state: AtomicU32::new(FREE),
+            next: AtomicU32::new(0),
+            deep: AtomicU64::new(0),
+        };
+        let mut headers = self.headers.lock().expect("no panic");
+        headers.entry(slot.base()).or_insert_with(|| Box::leak(Box::new(new())))
+    }
+
+    fn commit(&self, page: u64) -> Result<(), NoMemory> {
+        let waits = self.unmapped.lock().expect("no panic").contains(&page);
+        assert!(!waits, "committed again before all CPUs forgot it");
+        if self.count() == self.room.load(Ordering::Relaxed) {
+            return Err(NoMemory);
+        }
+        self.pages.lock().expect("no panic").insert(page);
+        Ok(())
+    }
+
+    fn commit_in_fault(&self, page: u64) -> Result<(), NoMemory> {
+        self.commit(page)
+    }
+
+    fn uncommit(&self, page: u64) -> Option<Frame> {
+        let had = self.pages.lock().expect("no panic").remove(&page);
+        had.then(|| {
+            self.unmapped.lock().expect("no panic").insert(page);
+            Frame::containing(page)
+        })
+    }
+
+    fn forget(&self, ranges: &[Range<u64>], frames: &[Frame]) {
+        let mut unmapped = self.unmapped.lock().expect("no panic");
+        for frame in frames {
+            let page = frame.addr(); // the fake's frames carry their page's address
+            assert!(ranges.iter().any(|r| r.contains(&page)), "freed but not forgotten");
+            assert!(unmapped.remove(&page));
+        }
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+        self.freed.fetch_add(frames.len(), Ordering::Relaxed);
+    }
+}
+
+fn pool(room: usize) -> Box<Pool<Fake>> {
+    let pool = Box::new(Pool::new(Fake::default()));
+    pool.backing.room.store(room, Ordering::Relaxed);
+    pool
+}
+
+fn touch(pool: &Pool<Fake>, slot: Slot, pages: usize) {
+    for n in 1..pages {
+        assert_eq!(pool.handle_fault(slot.page_from_top(n) + 8), FaultOutcome::Committed);
+    }
+}
+
+#[test]
+fn a_new_stack_has_its_top_page_and_gets_others_on_touch() {
+    let (pool, cpu) = (pool(1000), Here::pretend(0));
+    let slot = pool.take(&cpu, 0).unwrap();
+    assert!(pool.backing.has(slot.page_from_top(0)));
+    let next = slot.page_from_top(1);
+    assert!(!pool.backing.has(next));
+    assert_eq!(pool.handle_fault(next + 123), FaultOutcome::Committed);
+    assert!(pool.backing.has(next));
+    assert_eq!(pool.stats().commits, 1);
+}
+
+#[test]
+fn the_guard_is_never_committed() {
+    let (pool, cpu) = (pool(1000), Here::pretend(0));
+    let slot = pool.take(&cpu, 0).unwrap();
+    for addr in [slot.base(), slot.base() + PAGE, slot.bounds().start - 1] {
+        assert_eq!(pool.handle_fault(addr), FaultOutcome::GuardHit { slot });
+    }
+    assert_eq!(pool.handle_fault(slot.bounds().start), FaultOutcome::Committed);
+}
+
+#[test]
+fn wild_pointers_into_the_window_are_no_stack() {
+    let (pool, cpu) = (pool(1000), Here::pretend(0));
+    assert_eq!(pool.handle_fault(Slot::new(0, 0).top() - 8), FaultOutcome::NotAStack);
+    let slot = pool.take(&cpu, 0).unwrap();
+    assert_eq!(pool.handle_fault(Slot::new(0, 500).top()), FaultOutcome::NotAStack, "never made");
+    assert_eq!(pool.handle_fault(Slot::new(3, 0).top()), FaultOutcome::NotAStack, "never made");
+    assert_eq!(pool.handle_fault(0x1000), FaultOutcome::NotAStack);
+    pool.put(&cpu, slot);
+    assert_eq!(pool.handle_fault(slot.page_from_top(3)), FaultOutcome::NotAStack, "not in use");
+    assert_eq!(pool.handle_fault(slot.base()), FaultOutcome::NotAStack, "not in use");
+}
+
+#[test]
+fn no_two_live_stacks_share_a_slot() {
+    let (pool, cpus) = (pool(100_000), [Here::pretend(0), Here::pretend(1)]);
+    let mut live: Vec<Slot> = Vec::new();
+    let mut seed = 3_u64;
+    for _ in 0..if cfg!(miri) { 200 } else { 5000 } {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let roll = (seed >> 33) as usize;
+        let cpu = &cpus[roll % 2];
+        if roll % 5 < 3 || live.is_empty() {
+            let slot = pool.take(cpu, roll / 16 % 3).unwrap();
+            assert!(!live.contains(&slot), "{slot:?} given twice");
+            touch(&pool, slot, roll / 64 % 4);
+            live.push(slot);
+        } else {
+            pool.put(cpu, live.swap_remove(roll % live.len()));
+        }
+        if roll.is_multiple_of(97) {
+            pool.trim(10);
+        }
+    }
+}
+
+#[test]
+fn recycled_stacks_come_from_this_cpu_without_the_lists() {
+    let (pool, cpu) = (pool(1000), Here::pretend(0));
+    let slot = pool.take(&cpu, 0).unwrap();
+    touch(&pool, slot, 3);
+    pool.put(&cpu, slot);
+    let locked = pool.classes[0].lists.lock(); // taking it again would hang
+    let again = pool.take(&cpu, 0).unwrap();
+    drop(locked);
+    assert_eq!(again, slot);
+    assert!(pool.backing.has(slot.page_from_top(2)), "its pages are still there");
+}
+
+#[test]
+fn trim_gives_back_all_but_the_top_page_in_few_rounds() {
+    let (pool, cpu) = (pool(10_000), Here::pretend(0));
+    let slots: Vec<Slot> = (0..64).map(|_| pool.take(&cpu, 1).unwrap()).collect();
+    for &slot in &slots {
+        touch(&pool, slot, 5);
+        pool.put(&cpu, slot);
+    }
+    assert_eq!(pool.stats().idle_pages, 64 * 4);
+    assert_eq!(pool.trim(64), 64 * 4);
+    assert_eq!(pool.backing.rounds.load(Ordering::Relaxed), 2, "32 stacks a round");
+    assert_eq!(pool.backing.freed.load(Ordering::Relaxed), 64 * 4);
+    assert_eq!(pool.backing.count(), 64);
+    assert_eq!(pool.stats().idle_pages, 0);
+    assert_eq!(pool.trim(64), 0);
+    // And they are as good as new.
+    let slot = pool.take(&cpu, 1).unwrap();
+    assert!(slots.contains(&slot));
+    touch(&pool, slot, 5);
+}
+
+#[test]
+fn one_deep_stack_is_trimmed_in_several_rounds() {
+    let (pool, cpu) = (pool(10_000), Here::pretend(0));
+    let class = slot::class_for(4 << 20).unwrap();
+    let slot = pool.take(&cpu, class).unwrap();
+    touch(&pool, slot, 1000);
+    pool.put(&cpu, slot);
+    assert_eq!(pool.trim(1), 999);
+    assert_eq!(pool.backing.count(), 1);
+    assert_eq!(pool.backing.rounds.load(Ordering::Relaxed), 4, "256 pages a round");
+}
+
+#[test]
+fn no_memory_is_an_error_and_frees_bring_it_back() {
+    let (pool, cpu) = (pool(3), Here::pretend(0));
+    let slots: Vec<Slot> = (0..3).map(|_| pool.take(&cpu, 1).unwrap()).collect();
+    assert_eq!(pool.take(&cpu, 1), Err(NoMemory));
+    assert_eq!(pool.take(&cpu, 0), Err(NoMemory));
+    assert_eq!(pool.handle_fault(slots[0].page_from_top(1)), FaultOutcome::NoMemory);
+    pool.put(&cpu, slots[1]);
+    assert_eq!(pool.take(&cpu, 1), Ok(slots[1]));
+}
+
+#[test]
+fn a_kernel_stack_is_whole_and_never_grows() {
+    let (pool, cpu) = (pool(1000), Here::pretend(0));
+    let slot = pool.take_kernel(&cpu, 4).unwrap();
+    for n in 0..4 {
+        assert!(pool.backing.has(slot.page_from_top(n)), "page {n}");
+    }
+    assert_eq!(pool.handle_fault(slot.page_from_top(4)), FaultOutcome::GuardHit { slot });
+    assert_eq!(pool.take_kernel(&cpu, 0), Err(NoMemory));
+    assert_eq!(pool.take_kernel(&cpu, usize::MAX), Err(NoMemory));
+    assert_eq!(slot::class_for(14 * PAGE_SIZE - slot::HEADER_BYTES), Some(0), "14 pages fit");
+}
+
+#[test]
+fn a_kernel_stack_that_cannot_be_had_leaves_no_hole() {
+    let (pool, cpu) = (pool(20), Here::pretend(0));
+    assert_eq!(pool.take_kernel(&cpu, 60), Err(NoMemory));
+    assert_eq!(pool.stats().idle_pages, 19);
+    assert_eq!(pool.trim(1), 19);
+    assert!(pool.take_kernel(&cpu, 10).is_ok());
+}

@@ -1,0 +1,177 @@
+//! Slots: which addresses are whose, by arithmetic alone.
+//!
+//! The window is cut into sixteen regions of 2 TiB, one for each size class;
+//! a region is cut into slots of that class's size. So class, slot and guard
+//! are read off an address without looking anything up, which is what the
+//! page-fault handler needs.
+
+use crate::mem::{PAGE_SIZE, STACK_WINDOW};
+use core::ops::Range;
+
+/// Size classes: 64 KiB, 128 KiB, … 64 MiB.
+pub const CLASSES: usize = 11;
+/// Pages at the bottom of a slot that never get memory.
+pub const GUARD_PAGES: usize = 2;
+/// Bytes at the top of a slot that are not its user's.
+pub const HEADER_BYTES: usize = 64;
+/// What a stack of the smallest class leaves to its user.
+pub const DEFAULT_SIZE: usize = SMALLEST - OVERHEAD;
+
+const SMALLEST: usize = 64 * 1024;
+const OVERHEAD: usize = GUARD_PAGES * PAGE_SIZE + HEADER_BYTES;
+const REGION: u64 = 1 << 41;
+
+/// A slot for one stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    class: u8,
+    index: u32,
+}
+
+/// What part of a slot an address lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The guard: an overflow.
+    Guard,
+    /// What may get memory.
+    Body,
+}
+
+/// The class whose slots leave at least `size` bytes to their user.
+///
+/// ```
+/// use runnext::mem::stack::slot::{DEFAULT_SIZE, class_for};
+/// assert_eq!(class_for(DEFAULT_SIZE), Some(0));
+/// assert_eq!(class_for(DEFAULT_SIZE + 1), Some(1));
+/// assert_eq!(class_for(64 << 20), None, "64 MiB is the slot, guard included");
+/// ```
+pub fn class_for(size: usize) -> Option<usize> {
+    let need = size.checked_add(OVERHEAD)?.max(SMALLEST).checked_next_power_of_two()?;
+    Some((need / SMALLEST).ilog2() as usize).filter(|&class| class < CLASSES)
+}
+
+/// The slot and part that `addr` lies in; `None` outside the window's slots.
+pub fn locate(addr: u64) -> Option<(Slot, Part)> {
+    let offset = addr.checked_sub(STACK_WINDOW)?;
+    let class = offset / REGION;
+    if class >= CLASSES as u64 {
+        return None;
+    }
+    let (in_region, bytes) = (offset % REGION, slot_bytes(class as usize));
+    let guard = in_region % bytes < (GUARD_PAGES * PAGE_SIZE) as u64;
+    let slot = Slot { class: class as u8, index: (in_region / bytes) as u32 };
+    Some((slot, if guard { Part::Guard } else { Part::Body }))
+}
+
+/// How many slots a class has addresses for.
+pub fn capacity(class: usize) -> u32 {
+    (REGION / slot_bytes(class)) as u32
+}
+
+fn slot_bytes(class: usize) -> u64 {
+    (SMALLEST as u64) << class
+}
+
+impl Slot {
+    /// Slot number `index` of `class`.
+    pub fn new(class: usize, index: u32) -> Slot {
+        debug_assert!(class < CLASSES && index < capacity(class), "no such slot");
+        Slot { class: class as u8, index }
+    }
+
+    /// Its size class.
+    pub fn class(self) -> usize {
+        self.class.into()
+    }
+
+    /// Its number in the class.
+    pub fn index(self) -> u32 {
+        self.index
+    }
+
+    /// Its first address, where the guard begins.
+    pub fn base(self) -> u64 {
+        STACK_WINDOW
+            + u64::from(self.class) * REGION
+            + u64::from(self.index) * slot_bytes(self.class())
+    }
+
+    /// Where its user starts, and its header is.
+    pub fn top(self) -> u64 {
+        self.base() + slot_bytes(self.class()) - HEADER_BYTES as u64
+    }
+
+    /// What its user may use.
+    pub fn bounds(self) -> Range<u64> {
+        self.base() + (GUARD_PAGES * PAGE_SIZE) as u64..self.top()
+    }
+
+    /// The page `n` below the top one.
+    pub fn page_from_top(self, n: usize) -> u64 {
+        self.base() + slot_bytes(self.class()) - ((n + 1) * PAGE_SIZE) as u64
+    }
+
+    /// Pages that may get memory.
+    pub fn body_pages(self) -> usize {
+        slot_bytes(self.class()) as usize / PAGE_SIZE - GUARD_PAGES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::HEAP_WINDOW;
+
+    #[test]
+    fn every_address_of_a_slot_leads_back_to_it() {
+        for class in 0..CLASSES {
+            for index in [0, 1, 77, capacity(class) - 1] {
+                let slot = Slot::new(class, index);
+                let end = slot.top() + HEADER_BYTES as u64;
+                let guard_end = slot.base() + 2 * PAGE_SIZE as u64;
+                for (addr, part) in [
+                    (slot.base(), Part::Guard),
+                    (guard_end - 1, Part::Guard),
+                    (guard_end, Part::Body),
+                    (slot.top() - 8, Part::Body),
+                    (end - 1, Part::Body),
+                ] {
+                    assert_eq!(locate(addr), Some((slot, part)), "{addr:#x}");
+                }
+                assert_ne!(locate(end).map(|(s, _)| s), Some(slot));
+                assert_eq!(slot.bounds(), guard_end..slot.top());
+                assert!(end <= HEAP_WINDOW);
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_elsewhere_are_no_stack() {
+        for addr in [0, 0x8000, STACK_WINDOW - 1, HEAP_WINDOW, u64::MAX] {
+            assert_eq!(locate(addr), None, "{addr:#x}");
+        }
+        assert_eq!(locate(STACK_WINDOW + CLASSES as u64 * REGION), None, "the unused regions");
+    }
+
+    #[test]
+    fn a_probe_a_page_below_the_last_good_byte_hits_the_guard() {
+        let bounds = Slot::new(0, 5).bounds();
+        for sp in [bounds.start, bounds.start + 8, bounds.start + PAGE_SIZE as u64 - 1] {
+            let (_, part) = locate(sp - PAGE_SIZE as u64).unwrap();
+            assert_eq!(part, Part::Guard);
+        }
+    }
+
+    #[test]
+    fn sizes_choose_the_smallest_class_that_fits() {
+        assert_eq!(class_for(0), Some(0));
+        assert_eq!(class_for(64 * 1024), Some(1));
+        assert_eq!(class_for((64 << 20) - OVERHEAD), Some(10));
+        assert_eq!(class_for((64 << 20) - OVERHEAD + 1), None);
+        assert_eq!(class_for(usize::MAX), None);
+        for size in (0..40 << 20).step_by(99_991) {
+            let bounds = Slot::new(class_for(size).unwrap(), 0).bounds();
+            assert!((bounds.end - bounds.start) as usize >= size);
+        }
+    }
+}
