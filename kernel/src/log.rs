@@ -26,6 +26,9 @@
 //! real serial port. Interrupt handlers may print short texts (they must not
 //! allocate); a fault or a panic uses [`emergency`].
 
+mod ring;
+
+use self::ring::{RING_SIZE, Ring};
 use crate::arch;
 use crate::drivers::framebuffer::Screen;
 use crate::drivers::serial::Serial;
@@ -35,9 +38,6 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use log::{Level, LevelFilter, Log, Metadata, Record};
-
-/// What the ring keeps.
-const RING_SIZE: usize = 64 * 1024;
 
 /// What a text may have without touching the heap.
 const STACK_BUFFER: usize = 512;
@@ -390,52 +390,6 @@ impl<S: Sink> Slot<S> {
             sink.write(older);
             sink.write(newer);
             self.seen = ring.written;
-        }
-    }
-}
-
-/// The last [`RING_SIZE`] bytes that were printed.
-struct Ring {
-    bytes: [u8; RING_SIZE],
-    /// All that was ever written; the next byte goes to this, modulo the size.
-    written: u64,
-}
-
-impl Ring {
-    const fn new() -> Self {
-        Ring { bytes: [0; RING_SIZE], written: 0 }
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        // Of a text longer than the ring only the end can stay.
-        let skipped = bytes.len().saturating_sub(RING_SIZE);
-        self.written += skipped as u64;
-        let mut rest = &bytes[skipped..];
-        while !rest.is_empty() {
-            let at = (self.written % RING_SIZE as u64) as usize;
-            let (piece, later) = rest.split_at(rest.len().min(RING_SIZE - at));
-            self.bytes[at..at + piece.len()].copy_from_slice(piece);
-            self.written += piece.len() as u64;
-            rest = later;
-        }
-    }
-
-    /// What was written since position `from`, as two pieces. Where its start
-    /// has been overwritten, it starts with the oldest whole line.
-    fn since(&self, from: u64) -> (&[u8], &[u8]) {
-        let oldest = self.written.saturating_sub(RING_SIZE as u64);
-        let start = (from.max(oldest) % RING_SIZE as u64) as usize;
-        let length = (self.written - from.max(oldest)) as usize;
-        let first = length.min(RING_SIZE - start);
-        let (older, newer) = (&self.bytes[start..start + first], &self.bytes[..length - first]);
-        if from >= oldest {
-            return (older, newer);
-        }
-        let line_end = |text: &[u8]| text.iter().position(|&byte| byte == b'\n');
-        match (line_end(older), line_end(newer)) {
-            (Some(end), _) => (&older[end + 1..], newer),
-            (None, Some(end)) => (&[], &newer[end + 1..]),
-            (None, None) => (older, newer),
         }
     }
 }

@@ -89,7 +89,7 @@ impl<'a> Symbols<'a> {
     /// The function that `address` is in.
     pub fn lookup(&self, address: usize) -> Option<Symbol<'a>> {
         let mut best: Option<(usize, u32)> = None;
-        for entry in self.symtab.chunks_exact(SYMBOL_SIZE) {
+        for entry in self.symtab.as_chunks::<SYMBOL_SIZE>().0 {
             let (Some(name), Some(start), Some(size)) =
                 (u32_at(entry, 0), u64_at(entry, 8), u64_at(entry, 16))
             else {
@@ -150,8 +150,10 @@ mod tests {
     fn address_of(symbols: &Symbols, part: &str) -> usize {
         let entry = symbols
             .symtab
-            .chunks_exact(SYMBOL_SIZE)
-            .find(|e| {
+            .as_chunks::<SYMBOL_SIZE>()
+            .0
+            .iter()
+            .find(|&e| {
                 let name = u32_at(e, 0).and_then(|at| symbols.name(at));
                 e[4] & 0xf == STT_FUNC && name.is_some_and(|name| name.contains(part))
             })
