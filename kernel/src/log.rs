@@ -35,6 +35,7 @@ use crate::drivers::serial::Serial;
 use crate::lock::{IrqGuard, IrqLock};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -155,7 +156,7 @@ pub fn set_sinks(sinks: Sinks) {
 /// Calls `f` with the serial port, if there is one, under the console lock: to
 /// read from it, or to ask what it lost. `f` must not print.
 pub fn with_serial<R>(f: impl FnOnce(&mut Serial) -> R) -> Option<R> {
-    CONSOLE.with(|console| console.serial.sink.as_mut().map(f))
+    CONSOLE.with(|console| console.serial.sink.as_mut().map(Cell::get_mut).map(f))
 }
 
 /// The last 64 KiB that were printed, from the start of a line on.
@@ -332,7 +333,9 @@ struct Console<A, B> {
 
 /// A sink, and how much of the ring it has seen.
 struct Slot<S> {
-    sink: Option<S>,
+    /// In a `Cell` for its layout alone: that makes `None` all zero, and so the
+    /// console, with its ring, costs nothing in the kernel's image.
+    sink: Option<Cell<S>>,
     off: bool,
     seen: u64,
 }
@@ -350,12 +353,12 @@ impl<A: Sink, B: Sink> Console<A, B> {
     }
 
     fn attach_serial(&mut self, serial: A) {
-        self.serial.sink = Some(serial);
+        self.serial.sink = Some(Cell::new(serial));
         self.serial.catch_up(&self.ring);
     }
 
     fn attach_screen(&mut self, screen: B) {
-        self.screen.sink = Some(screen);
+        self.screen.sink = Some(Cell::new(screen));
         self.screen.catch_up(&self.ring);
     }
 
@@ -372,10 +375,14 @@ impl<S: Sink> Slot<S> {
         Slot { sink: None, off: false, seen: 0 }
     }
 
+    fn sink_in_use(&mut self) -> Option<&mut S> {
+        self.sink.as_mut().filter(|_| !self.off).map(Cell::get_mut)
+    }
+
     /// Shows text that stands in the ring from `start` on. A sink in use has
     /// seen everything before it: `catch_up` runs whenever one comes into use.
     fn show(&mut self, bytes: &[u8], start: u64, color: Color) {
-        if let Some(sink) = self.sink.as_mut().filter(|_| !self.off) {
+        if let Some(sink) = self.sink_in_use() {
             sink.set_color(color);
             sink.write(bytes);
             self.seen = start + bytes.len() as u64;
@@ -384,8 +391,8 @@ impl<S: Sink> Slot<S> {
 
     /// Shows what the ring still has of the text that this sink has missed.
     fn catch_up(&mut self, ring: &Ring) {
-        if let Some(sink) = self.sink.as_mut().filter(|_| !self.off) {
-            let (older, newer) = ring.since(self.seen);
+        let (older, newer) = ring.since(self.seen);
+        if let Some(sink) = self.sink_in_use() {
             sink.set_color(Color::Normal);
             sink.write(older);
             sink.write(newer);

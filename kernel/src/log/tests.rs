@@ -120,6 +120,7 @@ fn console_that_is_off_is_silent_and_catches_up() {
     printer.print(format_args!("3\n"), Color::Normal);
     assert_eq!(serial.text(), "1\n2\n");
     printer.with(|c| c.set_sinks(Sinks::Both));
+    printer.with(|c| c.set_sinks(Sinks::Both));
     assert_eq!(serial.text(), "1\n2\n3\n");
     assert_eq!(screen.text(), "1\n2\n3\n");
 }
@@ -133,6 +134,22 @@ fn text_is_complete_at_every_length() {
         printer.print(format_args!("{}{text}{}\n", 1, 2), Color::Normal);
         assert_eq!(serial.text(), format!("1{text}2\n"));
     }
+}
+
+#[test]
+fn long_text_goes_out_in_one_piece() {
+    let mut lengths = Vec::new();
+    let mut text = Text {
+        stack: [0; STACK_BUFFER],
+        used: 0,
+        heap: Vec::new(),
+        send: |piece: &[u8]| lengths.push(piece.len()),
+    };
+    for _ in 0..HEAP_BUFFER / 64 {
+        text.write_str(&"w".repeat(64)).expect("never fails");
+    }
+    text.finish();
+    assert_eq!(lengths, [HEAP_BUFFER]);
 }
 
 #[test]
