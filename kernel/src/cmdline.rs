@@ -1,1 +1,400 @@
 //! The command line: `key=value` words, none of them trusted.
+//!
+//! Holds the table of options, the splitting into words, and the warnings. The
+//! boot code collects the text (a file on the stick, then QEMU's fw_cfg), calls
+//! [`Options::apply`] for each source in that order, and prints the warnings;
+//! who an option is for reads it from [`Options`].
+//!
+//! The file may have been edited on any system: line ends of Windows, a byte
+//! order mark and `#` comments at the start of a line are understood. A word
+//! that makes no sense is named in a warning and has no other effect.
+
+use crate::arch::MAX_CPUS;
+use crate::log::Sinks;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+use core::str::FromStr;
+use log::LevelFilter;
+
+/// Bytes of one source that are looked at.
+pub const MAX_LENGTH: usize = 4096;
+
+/// Warnings that are kept; of the rest only the number is.
+const MAX_WARNINGS: usize = 16;
+
+/// What some editors put at the start of a UTF-8 file.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Characters of a bad word that a warning shows.
+const SHOWN: usize = 40;
+
+/// What the command line said, and the defaults for what it did not say.
+///
+/// ```
+/// use runnext::cmdline::{Options, Timer};
+///
+/// let mut options = Options::default();
+/// options.apply("file", b"timer=lapic maxcpus=4 # not a comment");
+/// options.apply("fw_cfg", b"maxcpus=2 program=tour -- \"a b\" c");
+/// assert_eq!(options.timer, Timer::Lapic);
+/// assert_eq!(options.max_cpus, Some(2));
+/// assert_eq!(options.program.as_deref(), Some("tour"));
+/// assert_eq!(options.args, ["a b", "c"]);
+/// assert_eq!(options.warnings.len(), 4);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The program to run.
+    pub program: Option<String>,
+    /// The messages to print.
+    pub log: LevelFilter,
+    /// The timer of each CPU.
+    pub timer: Timer,
+    /// How to speak to the local APICs.
+    pub apic: Apic,
+    /// What time is read from.
+    pub clock: Clock,
+    /// Where to print.
+    pub console: Sinks,
+    /// The most CPUs to start.
+    pub max_cpus: Option<usize>,
+    /// Whether to read the ACPI tables.
+    pub acpi: bool,
+    /// The number of Ps.
+    pub gomaxprocs: Option<usize>,
+    /// A time slice, in milliseconds.
+    pub slice_ms: Option<u32>,
+    /// What seeds the kernel's random choices.
+    pub seed: Option<u64>,
+    /// The program's arguments: the words after a lone `--`.
+    pub args: Vec<String>,
+    /// The words that were ignored.
+    pub warnings: Vec<Warning>,
+    /// How many warnings there were beyond those.
+    pub more_warnings: usize,
+}
+
+/// `timer=`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Timer {
+    /// The best that works.
+    #[default]
+    Auto,
+    /// The local APIC's TSC-deadline mode.
+    TscDeadline,
+    /// The local APIC's one-shot mode.
+    Lapic,
+}
+
+/// `apic=`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Apic {
+    /// x2APIC where the CPU has it.
+    #[default]
+    Auto,
+    /// Memory-mapped registers.
+    XApic,
+    /// Model-specific registers.
+    X2Apic,
+}
+
+/// `clock=`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The TSC where it can be used.
+    #[default]
+    Auto,
+    /// The time-stamp counter.
+    Tsc,
+    /// The high precision event timer.
+    Hpet,
+}
+
+/// One option: adding one is a line in [`TABLE`] and a field in [`Options`].
+struct Spec {
+    key: &'static str,
+    /// What may follow the `=`: words to choose from, or `<what>`.
+    values: &'static str,
+    help: &'static str,
+    /// Stores the value; `None` if it is not a good one.
+    set: fn(&mut Options, &str) -> Option<()>,
+}
+
+const fn spec(
+    key: &'static str,
+    values: &'static str,
+    set: fn(&mut Options, &str) -> Option<()>,
+    help: &'static str,
+) -> Spec {
+    Spec { key, values, help, set }
+}
+
+#[rustfmt::skip]
+static TABLE: &[Spec] = &[
+    spec("program", "<name>", |o, v| put(&mut o.program, text(v).map(Some)), "the program to run"),
+    spec("log", "error|warn|info|debug|trace", |o, v| put(&mut o.log, pick(v, LEVELS)), "the least important messages to print"),
+    spec("timer", "auto|tsc-deadline|lapic", |o, v| put(&mut o.timer, pick(v, TIMERS)), "the timer of each CPU"),
+    spec("apic", "auto|xapic|x2apic", |o, v| put(&mut o.apic, pick(v, APICS)), "how to speak to the local APICs"),
+    spec("clock", "auto|tsc|hpet", |o, v| put(&mut o.clock, pick(v, CLOCKS)), "what time is read from"),
+    spec("console", "auto|serial|screen|both|none", |o, v| put(&mut o.console, pick(v, CONSOLES)), "where to print"),
+    spec("maxcpus", "<n>", |o, v| put(&mut o.max_cpus, number(v, 1, MAX_CPUS).map(Some)), "the most CPUs to start"),
+    spec("acpi", "on|off", |o, v| put(&mut o.acpi, pick(v, &[("on", true), ("off", false)])), "whether to read the ACPI tables"),
+    spec("gomaxprocs", "<n>", |o, v| put(&mut o.gomaxprocs, number(v, 1, MAX_CPUS).map(Some)), "the number of Ps"),
+    spec("slice", "<ms>", |o, v| put(&mut o.slice_ms, number(v, 1, 10_000).map(Some)), "a time slice in milliseconds"),
+    spec("seed", "<n>", |o, v| put(&mut o.seed, seed(v).map(Some)), "what seeds the random choices; 0x for hexadecimal"),
+];
+
+const LEVELS: &[(&str, LevelFilter)] = &[
+    ("error", LevelFilter::Error),
+    ("warn", LevelFilter::Warn),
+    ("info", LevelFilter::Info),
+    ("debug", LevelFilter::Debug),
+    ("trace", LevelFilter::Trace),
+];
+const TIMERS: &[(&str, Timer)] =
+    &[("auto", Timer::Auto), ("tsc-deadline", Timer::TscDeadline), ("lapic", Timer::Lapic)];
+const APICS: &[(&str, Apic)] =
+    &[("auto", Apic::Auto), ("xapic", Apic::XApic), ("x2apic", Apic::X2Apic)];
+const CLOCKS: &[(&str, Clock)] =
+    &[("auto", Clock::Auto), ("tsc", Clock::Tsc), ("hpet", Clock::Hpet)];
+const CONSOLES: &[(&str, Sinks)] = &[
+    ("auto", Sinks::Both),
+    ("serial", Sinks::Serial),
+    ("screen", Sinks::Screen),
+    ("both", Sinks::Both),
+    ("none", Sinks::None),
+];
+
+/// Prints the table, an option a line.
+pub fn help(out: &mut dyn Write) -> fmt::Result {
+    for Spec { key, values, help, .. } in TABLE {
+        let width = 40usize.saturating_sub(key.len());
+        writeln!(out, "{key}={values:width$} {help}")?;
+    }
+    Ok(())
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            program: None,
+            log: LevelFilter::Info,
+            timer: Timer::default(),
+            apic: Apic::default(),
+            clock: Clock::default(),
+            console: Sinks::default(),
+            max_cpus: None,
+            acpi: true,
+            gomaxprocs: None,
+            slice_ms: None,
+            seed: None,
+            args: Vec::new(),
+            warnings: Vec::new(),
+            more_warnings: 0,
+        }
+    }
+}
+
+impl Options {
+    /// Takes the words of one source over; later words win, also over those of
+    /// an earlier source. `source` is named in warnings.
+    pub fn apply(&mut self, source: &'static str, text: &[u8]) {
+        let (used, rest) = text.split_at(text.len().min(MAX_LENGTH));
+        let used = used.strip_prefix(BYTE_ORDER_MARK).unwrap_or(used);
+        let mut words = Words { rest: used, at_line_start: true };
+        let mut args: Option<Vec<String>> = None;
+        while let Some(word) = words.next() {
+            // A word at the cut may go on behind it: half of it means nothing.
+            if words.rest.is_empty() && rest.first().is_some_and(|&b| !is_space(b)) {
+                self.warn(source, Reason::Truncated, word.raw);
+                break;
+            }
+            match (word.text(), &mut args) {
+                (Err(reason), _) => self.warn(source, reason, word.raw),
+                (Ok(text), Some(args)) => args.push(text),
+                (Ok(_), None) if word.raw == b"--" => args = Some(Vec::new()),
+                (Ok(text), None) => {
+                    if let Err(reason) = self.set(&text) {
+                        self.warn(source, reason, word.raw);
+                    }
+                }
+            }
+        }
+        if let Some(args) = args {
+            self.args = args;
+        }
+        if !rest.is_empty() {
+            self.warn(source, Reason::TooLong(rest.len()), rest);
+        }
+    }
+
+    /// Says through `log` which words were ignored.
+    pub fn report(&self) {
+        for warning in &self.warnings {
+            log::warn!("{warning}");
+        }
+        if self.more_warnings > 0 {
+            log::warn!("command line: {} more words ignored", self.more_warnings);
+        }
+    }
+
+    fn set(&mut self, word: &str) -> Result<(), Reason> {
+        let (key, value) = word.split_once('=').ok_or(Reason::NoValue)?;
+        let spec = TABLE.iter().find(|spec| spec.key == key).ok_or(Reason::Unknown)?;
+        (spec.set)(self, value).ok_or(Reason::BadValue(spec.values))
+    }
+
+    fn warn(&mut self, source: &'static str, reason: Reason, word: &[u8]) {
+        if self.warnings.len() < MAX_WARNINGS {
+            self.warnings.push(Warning { source, reason, word: shorten(word) });
+        } else {
+            self.more_warnings += 1;
+        }
+    }
+}
+
+/// A part of the command line that was ignored. Prints as a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    source: &'static str,
+    reason: Reason,
+    /// Printable and short.
+    word: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    Unknown,
+    NoValue,
+    /// Not one of these.
+    BadValue(&'static str),
+    /// Not UTF-8, or with control characters.
+    NotText,
+    OpenQuote,
+    Truncated,
+    /// So many bytes behind the limit.
+    TooLong(usize),
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "command line ({}): `{}` ignored: ", self.source, self.word)?;
+        match self.reason {
+            Reason::Unknown => write!(f, "no such option"),
+            Reason::NoValue => write!(f, "not of the form key=value"),
+            Reason::BadValue(values) => write!(f, "the value must be {values}"),
+            Reason::NotText => write!(f, "not plain text"),
+            Reason::OpenQuote => write!(f, "a quote is not closed on its line"),
+            Reason::Truncated => write!(f, "cut off at {MAX_LENGTH} bytes"),
+            Reason::TooLong(bytes) => write!(f, "{bytes} bytes after the first {MAX_LENGTH}"),
+        }
+    }
+}
+
+/// Splits a text into words. Comments are skipped where a line begins.
+struct Words<'a> {
+    rest: &'a [u8],
+    at_line_start: bool,
+}
+
+/// A word as it stands in the text, quotes and all.
+struct Word<'a> {
+    raw: &'a [u8],
+    open_quote: bool,
+}
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> Option<Word<'a>> {
+        self.skip_space();
+        if self.rest.is_empty() {
+            return None;
+        }
+        let mut quoted = false;
+        let end = self.rest.iter().position(|&byte| {
+            quoted ^= byte == b'"';
+            // A forgotten quote swallows its line, not the rest of the file.
+            byte == b'\n' || byte == b'\r' || (!quoted && is_space(byte))
+        });
+        let (raw, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
+        self.rest = rest;
+        self.at_line_start = false;
+        Some(Word { raw, open_quote: quoted })
+    }
+
+    fn skip_space(&mut self) {
+        let mut in_comment = false;
+        let end = self.rest.iter().position(|&byte| {
+            if byte == b'\n' || byte == b'\r' {
+                self.at_line_start = true;
+                in_comment = false;
+            } else if byte == b'#' && self.at_line_start {
+                in_comment = true;
+            }
+            !in_comment && !is_space(byte)
+        });
+        self.rest = &self.rest[end.unwrap_or(self.rest.len())..];
+    }
+}
+
+impl Word<'_> {
+    /// The word without its quotes.
+    fn text(&self) -> Result<String, Reason> {
+        if self.open_quote {
+            return Err(Reason::OpenQuote);
+        }
+        let text = core::str::from_utf8(self.raw).map_err(|_| Reason::NotText)?;
+        match text.chars().any(char::is_control) {
+            true => Err(Reason::NotText),
+            false => Ok(text.chars().filter(|&c| c != '"').collect()),
+        }
+    }
+}
+
+/// What separates words; NUL because it pads files and ends C strings.
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | 0)
+}
+
+/// The start of `word`, fit to be printed.
+fn shorten(word: &[u8]) -> String {
+    let (shown, rest) = word.split_at(word.len().min(SHOWN));
+    let mut text = String::new();
+    let dots = if rest.is_empty() { "" } else { "..." };
+    // Writing to a string does not fail.
+    let _ = write!(text, "{}{dots}", shown.escape_ascii());
+    text
+}
+
+fn put<T>(place: &mut T, value: Option<T>) -> Option<()> {
+    *place = value?;
+    Some(())
+}
+
+fn pick<T: Copy>(value: &str, choices: &[(&str, T)]) -> Option<T> {
+    choices.iter().find(|(name, _)| *name == value).map(|&(_, choice)| choice)
+}
+
+fn text(value: &str) -> Option<String> {
+    (!value.is_empty()).then(|| String::from(value))
+}
+
+/// Decimal digits, from `least` to `most`.
+fn number<T: FromStr + PartialOrd>(value: &str, least: T, most: T) -> Option<T> {
+    // `parse` alone would take a sign.
+    let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+    value.parse().ok().filter(|number| digits && *number >= least && *number <= most)
+}
+
+fn seed(value: &str) -> Option<u64> {
+    match value.strip_prefix("0x") {
+        Some(hex) if hex.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+            u64::from_str_radix(hex, 16).ok()
+        }
+        Some(_) => None,
+        None => number(value, 0, u64::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests;

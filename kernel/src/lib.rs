@@ -4,6 +4,7 @@
 extern crate alloc;
 
 pub mod arch;
+pub mod backtrace;
 pub mod cmdline;
 pub mod drivers;
 pub mod lock;

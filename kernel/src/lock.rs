@@ -57,6 +57,17 @@ impl<T: ?Sized> IrqLock<T> {
             }
         }
     }
+
+    /// Makes the lock free, whoever holds it.
+    ///
+    /// # Safety
+    ///
+    /// The holder, if there is one, must never use its guard again: it is a CPU
+    /// that has stopped, or code that this CPU will not return to.
+    pub unsafe fn break_open(&self) {
+        // SAFETY: the caller says that nobody uses the guard that this makes void.
+        unsafe { self.inner.force_unlock() };
+    }
 }
 
 impl<T: ?Sized> Deref for IrqGuard<'_, T> {

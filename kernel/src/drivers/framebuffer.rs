@@ -1,1 +1,346 @@
-//! Text on the framebuffer.
+//! Text on the framebuffer that the loader set up.
+//!
+//! Holds a grid of characters, the drawing of changed cells, and the check of
+//! the loader's description of the screen, which is not trusted: whatever it
+//! says, nothing is drawn outside the buffer. Who prints is `log.rs`.
+//!
+//! The framebuffer is never read: over a bus that is slower than anything else
+//! a kernel does. So the grid is kept twice, once as it should look and once
+//! as it was last drawn, and only cells that differ are drawn. Scrolling moves
+//! the first and lets the comparison find the little that really changed.
+
+use crate::log::{Color, Sink};
+use bootloader_api::info::{FrameBufferInfo, PixelFormat};
+use core::sync::atomic::{AtomicBool, Ordering};
+use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
+
+/// The size of a character cell in pixels.
+const CELL_WIDTH: usize = get_raster_width(FontWeight::Regular, RasterHeight::Size16);
+const CELL_HEIGHT: usize = RasterHeight::Size16.val();
+
+/// The largest grid: a 4K screen. What is larger is used in part.
+const MAX_COLUMNS: usize = 3840usize.div_ceil(CELL_WIDTH);
+const MAX_ROWS: usize = 2160usize.div_ceil(CELL_HEIGHT);
+
+/// The cells that a screen needs at most.
+pub const MAX_CELLS: usize = MAX_COLUMNS * MAX_ROWS;
+
+/// Tab stops are this far apart.
+const TAB: usize = 8;
+
+/// Stands in the grid for a character that the font does not have.
+const REPLACEMENT: u8 = 0x7f;
+
+/// Near black, and the foreground colours in the order of [`Color`].
+const BACKGROUND: [u8; 3] = [16, 16, 20];
+const FOREGROUNDS: [[u8; 3]; 3] = [[204, 204, 204], [240, 200, 80], [255, 96, 80]];
+
+/// Steps between background and foreground at the edges of a glyph.
+const SHADES: usize = 16;
+
+/// One place in the grid: what it should show, and what it shows.
+#[derive(Clone, Copy)]
+pub struct Cell {
+    wanted: Glyph,
+    drawn: Glyph,
+}
+
+/// A character with its colour. All zero is a blank, so that a fresh grid
+/// costs nothing in the kernel's image.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Glyph {
+    byte: u8,
+    color: u8,
+}
+
+impl Glyph {
+    const BLANK: Glyph = Glyph { byte: 0, color: 0 };
+}
+
+impl Cell {
+    /// An empty place.
+    pub const BLANK: Cell = Cell { wanted: Glyph::BLANK, drawn: Glyph::BLANK };
+}
+
+/// A text console on a framebuffer.
+///
+/// ```
+/// use bootloader_api::info::{FrameBufferInfo, PixelFormat};
+/// use runnext::drivers::framebuffer::{Cell, MAX_CELLS, Screen};
+/// use runnext::log::Sink;
+///
+/// let info = FrameBufferInfo {
+///     byte_len: 640 * 480 * 4, width: 640, height: 480, stride: 640,
+///     bytes_per_pixel: 4, pixel_format: PixelFormat::Bgr,
+/// };
+/// let mut pixels = vec![0; info.byte_len];
+/// let mut cells = vec![Cell::BLANK; MAX_CELLS];
+/// let mut screen = Screen::new(&mut pixels, info, &mut cells).expect("fits");
+/// screen.write(b"hello\n");
+/// ```
+pub struct Screen<'a> {
+    pixels: &'a mut [u8],
+    cells: &'a mut [Cell],
+    columns: usize,
+    rows: usize,
+    bytes_per_pixel: usize,
+    bytes_per_line: usize,
+    /// Ready-made pixels for each colour and shade, least significant byte first.
+    shades: [[u32; SHADES]; FOREGROUNDS.len()],
+    /// Where the next character goes. `column == columns` is possible: the
+    /// wrap waits for the character that needs it.
+    column: usize,
+    row: usize,
+    color: u8,
+    /// Continuation bytes that still belong to a character already shown.
+    utf8_left: u8,
+    /// The rows that may differ from what is drawn: `dirty.0 .. dirty.1`.
+    dirty: (usize, usize),
+}
+
+impl Screen<'static> {
+    /// The screen of the machine, on the one static grid. `None` where not even
+    /// one character fits, or when it was taken before.
+    pub fn take(pixels: &'static mut [u8], info: FrameBufferInfo) -> Option<Self> {
+        static TAKEN: AtomicBool = AtomicBool::new(false);
+        static mut CELLS: [Cell; MAX_CELLS] = [Cell::BLANK; MAX_CELLS];
+        if TAKEN.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let cells = &raw mut CELLS;
+        // SAFETY: the flag above lets one caller get here, ever, so this is the
+        // only reference to the grid.
+        let cells = unsafe { &mut *cells };
+        Screen::new(pixels, info, cells)
+    }
+}
+
+impl<'a> Screen<'a> {
+    /// A cleared screen on `pixels`, which is laid out as `info` says.
+    ///
+    /// Where `info` claims more than `pixels` or `cells` have, less is used;
+    /// `None` where not even one character fits.
+    pub fn new(pixels: &'a mut [u8], info: FrameBufferInfo, cells: &'a mut [Cell]) -> Option<Self> {
+        let bytes_per_pixel = info.bytes_per_pixel;
+        if !(1..=4).contains(&bytes_per_pixel) {
+            return None;
+        }
+        // Lines that overlap cannot be drawn on: the stride limits the width.
+        let width = info.width.min(info.stride);
+        let bytes_per_line = info.stride.checked_mul(bytes_per_pixel)?;
+        let columns = (width / CELL_WIDTH).min(MAX_COLUMNS);
+        // The last line needs its pixels only, not its padding.
+        let last_line = columns * CELL_WIDTH * bytes_per_pixel;
+        let lines = match pixels.len().checked_sub(last_line) {
+            Some(room) if columns > 0 => room / bytes_per_line + 1,
+            _ => return None,
+        };
+        let rows = (lines.min(info.height) / CELL_HEIGHT).min(cells.len() / columns);
+        if rows == 0 {
+            return None;
+        }
+        let shades = FOREGROUNDS.map(|foreground| {
+            core::array::from_fn(|shade| {
+                encode(mix(foreground, shade), info.pixel_format, bytes_per_pixel)
+            })
+        });
+        let cells = &mut cells[..columns * rows];
+        cells.fill(Cell::BLANK);
+        let mut screen = Screen {
+            pixels,
+            cells,
+            columns,
+            rows,
+            bytes_per_pixel,
+            bytes_per_line,
+            shades,
+            column: 0,
+            row: 0,
+            color: 0,
+            utf8_left: 0,
+            dirty: (rows, 0),
+        };
+        screen.clear(width, lines.min(info.height));
+        Some(screen)
+    }
+
+    /// Columns and rows of text.
+    pub fn size(&self) -> (usize, usize) {
+        (self.columns, self.rows)
+    }
+
+    /// Paints everything in the background colour: the loader leaves its own
+    /// messages behind.
+    fn clear(&mut self, width: usize, height: usize) {
+        let pixel = self.shades[0][0].to_le_bytes();
+        let visible = width * self.bytes_per_pixel;
+        for line in self.pixels.chunks_mut(self.bytes_per_line).take(height) {
+            let visible = visible.min(line.len());
+            for place in line[..visible].chunks_exact_mut(self.bytes_per_pixel) {
+                place.copy_from_slice(&pixel[..place.len()]);
+            }
+        }
+    }
+
+    /// One byte of UTF-8 text. A character outside ASCII takes one place, and
+    /// so does each byte that is not UTF-8 at all.
+    fn put(&mut self, byte: u8) {
+        if (0x80..0xc0).contains(&byte) && self.utf8_left > 0 {
+            self.utf8_left -= 1;
+            return;
+        }
+        self.utf8_left = match byte {
+            0xc0..0xe0 => 1,
+            0xe0..0xf0 => 2,
+            0xf0..0xf8 => 3,
+            _ => 0,
+        };
+        match byte {
+            b'\n' => self.line_feed(),
+            b'\r' => self.column = 0,
+            b'\t' => self.column = ((self.column / TAB + 1) * TAB).min(self.columns),
+            0x08 => self.column = self.column.saturating_sub(1),
+            b' '..0x7f => self.place(byte),
+            _ => self.place(REPLACEMENT),
+        }
+    }
+
+    fn place(&mut self, byte: u8) {
+        if self.column == self.columns {
+            self.line_feed();
+        }
+        // A space has no colour, so that it equals a blank cell.
+        let wanted = match byte {
+            b' ' => Glyph::BLANK,
+            _ => Glyph { byte, color: self.color },
+        };
+        self.cells[self.row * self.columns + self.column].wanted = wanted;
+        self.dirty = (self.dirty.0.min(self.row), self.dirty.1.max(self.row + 1));
+        self.column += 1;
+    }
+
+    fn line_feed(&mut self) {
+        self.column = 0;
+        self.row += 1;
+        if self.row == self.rows {
+            self.row -= 1;
+            self.scroll();
+        }
+    }
+
+    /// Moves what should be shown up by a row; drawing comes later, once for
+    /// all the rows of one `write`.
+    fn scroll(&mut self) {
+        let kept = self.cells.len() - self.columns;
+        for place in 0..self.cells.len() {
+            self.cells[place].wanted = match place < kept {
+                true => self.cells[place + self.columns].wanted,
+                false => Glyph::BLANK,
+            };
+        }
+        self.dirty = (0, self.rows);
+    }
+
+    /// Draws the cells that do not look as they should.
+    fn flush(&mut self) {
+        for row in self.dirty.0..self.dirty.1 {
+            for column in 0..self.columns {
+                let cell = &mut self.cells[row * self.columns + column];
+                if cell.drawn != cell.wanted {
+                    cell.drawn = cell.wanted;
+                    let glyph = cell.wanted;
+                    self.draw(row, column, glyph);
+                }
+            }
+        }
+        self.dirty = (self.rows, 0);
+    }
+
+    fn draw(&mut self, row: usize, column: usize, glyph: Glyph) {
+        let shades = self.shades[usize::from(glyph.color) % FOREGROUNDS.len()];
+        let raster = get_raster(char::from(glyph.byte), FontWeight::Regular, RasterHeight::Size16);
+        let per_pixel = self.bytes_per_pixel;
+        let start = row * CELL_HEIGHT * self.bytes_per_line + column * CELL_WIDTH * per_pixel;
+        for y in 0..CELL_HEIGHT {
+            // A line of the cell is put together first: one copy to the bus.
+            let mut line = [0; CELL_WIDTH * 4];
+            for (x, place) in line.chunks_exact_mut(per_pixel).take(CELL_WIDTH).enumerate() {
+                let intensity = match raster {
+                    Some(raster) => raster.pixel(x, y).unwrap_or(0),
+                    None => box_intensity(glyph, x, y),
+                };
+                let pixel = shades[usize::from(intensity) * SHADES / 256].to_le_bytes();
+                place.copy_from_slice(&pixel[..per_pixel]);
+            }
+            let line = &line[..CELL_WIDTH * per_pixel];
+            let at = start + y * self.bytes_per_line;
+            // `new` made sure that it fits; a mistake there must not write
+            // elsewhere or panic in the middle of a panic message.
+            if let Some(place) = self.pixels.get_mut(at..at + line.len()) {
+                place.copy_from_slice(line);
+            }
+        }
+    }
+}
+
+impl Sink for Screen<'_> {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.put(byte);
+        }
+        self.flush();
+    }
+
+    fn set_color(&mut self, color: Color) {
+        self.color = color as u8;
+    }
+}
+
+/// What is drawn without the font: nothing for a blank, a box for the rest.
+fn box_intensity(glyph: Glyph, x: usize, y: usize) -> u8 {
+    let inside = (1..CELL_WIDTH - 1).contains(&x) && (3..CELL_HEIGHT - 3).contains(&y);
+    if glyph != Glyph::BLANK && inside { 255 } else { 0 }
+}
+
+/// The colour `shade` steps of [`SHADES`] away from the background.
+fn mix(foreground: [u8; 3], shade: usize) -> [u8; 3] {
+    core::array::from_fn(|i| {
+        let (from, to) = (usize::from(BACKGROUND[i]), usize::from(foreground[i]));
+        ((from * (SHADES - 1 - shade) + to * shade) / (SHADES - 1)) as u8
+    })
+}
+
+/// The bytes of a pixel as a little-endian number.
+fn encode([red, green, blue]: [u8; 3], format: PixelFormat, bytes_per_pixel: usize) -> u32 {
+    let [r, g, b] = [red, green, blue].map(u32::from);
+    let grey = (r * 3 + g * 6 + b) / 10;
+    match format {
+        PixelFormat::Rgb if bytes_per_pixel >= 3 => r | g << 8 | b << 16,
+        PixelFormat::Bgr if bytes_per_pixel >= 3 => b | g << 8 | r << 16,
+        PixelFormat::Unknown { red_position, green_position, blue_position } => {
+            let positions = [red_position, green_position, blue_position];
+            let ends = positions.map(|position| end_of(position, positions, bytes_per_pixel));
+            channel(r, red_position, ends[0])
+                | channel(g, green_position, ends[1])
+                | channel(b, blue_position, ends[2])
+        }
+        // One grey byte; also the best guess for colours that do not fit.
+        _ => grey * 0x0101_0101,
+    }
+}
+
+/// The bit after a channel: the loader tells only where each begins, so it
+/// ends where the next begins, or with the pixel.
+fn end_of(position: u8, positions: [u8; 3], bytes_per_pixel: usize) -> u8 {
+    let pixel_end = bytes_per_pixel as u8 * 8;
+    positions.into_iter().filter(|&other| other > position).min().unwrap_or(255).min(pixel_end)
+}
+
+/// The upper bits of `value`, as many as fit between `position` and `end`.
+fn channel(value: u32, position: u8, end: u8) -> u32 {
+    let bits = u32::from(end.saturating_sub(position)).min(8);
+    if bits == 0 { 0 } else { (value >> (8 - bits)) << position }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,229 @@
 //! QEMU's fw_cfg device: the command line in a virtual machine.
+//!
+//! Finds files by name that whoever started QEMU gave it (`-fw_cfg
+//! name=opt/…,file=…`). The boot code is the only caller: for the command line
+//! and for ACPI tables that replace those of the firmware.
+//!
+//! The device has two ports: a selector that chooses an item and goes to its
+//! start, and a data port that gives its bytes one by one. It never ends: after
+//! an item's last byte it gives zeros. So every count and size that it reports
+//! is bounded here before it is believed.
+
+use alloc::vec::Vec;
+use raw_cpuid::CpuId;
+use x86_64::instructions::port::Port;
+
+const SELECTOR_PORT: u16 = 0x510;
+const DATA_PORT: u16 = 0x511;
+
+/// The item that gives [`SIGNATURE`], and the one that lists the files.
+const SIGNATURE_ITEM: u16 = 0x0000;
+const DIRECTORY_ITEM: u16 = 0x0019;
+const SIGNATURE: [u8; 4] = *b"QEMU";
+
+/// Files that are looked at. QEMU itself makes some 30 of them.
+const MAX_FILES: u32 = 1024;
+
+/// The name of a file in the directory, NUL included.
+const NAME_SIZE: usize = 56;
+
+/// The device's two registers.
+pub trait Registers {
+    /// Chooses an item and goes to its start.
+    fn select(&mut self, item: u16);
+    /// The next byte of the item.
+    fn read(&mut self) -> u8;
+}
+
+/// The two ports of the real device.
+pub struct Ports {
+    selector: Port<u16>,
+    data: Port<u8>,
+}
+
+impl Registers for Ports {
+    fn select(&mut self, item: u16) {
+        // SAFETY: `probe` made sure that this is a virtual machine, where the
+        // port is the device's or nobody's; choosing an item changes nothing.
+        unsafe { self.selector.write(item) }
+    }
+
+    fn read(&mut self) -> u8 {
+        // SAFETY: as above; reading moves the device's own position only.
+        unsafe { self.data.read() }
+    }
+}
+
+/// Why there is no such file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileError {
+    /// The directory does not have it.
+    NotFound,
+    /// It is larger than the caller wanted; this is its size.
+    TooLarge(u32),
+    /// No memory to hold it.
+    NoMemory,
+}
+
+/// A fw_cfg device that has shown its signature.
+///
+/// ```no_run
+/// use runnext::drivers::fw_cfg::FwCfg;
+///
+/// if let Some(mut fw_cfg) = FwCfg::probe() {
+///     let text = fw_cfg.file("opt/runnext/cmdline", 4096);
+/// }
+/// ```
+pub struct FwCfg<R: Registers = Ports> {
+    registers: R,
+}
+
+impl FwCfg {
+    /// The device, where this is a virtual machine that has one. On real
+    /// machines the ports are not touched: they may be somebody else's.
+    pub fn probe() -> Option<FwCfg> {
+        let is_virtual = CpuId::new().get_feature_info().is_some_and(|f| f.has_hypervisor());
+        if !is_virtual {
+            return None;
+        }
+        FwCfg::probe_on(Ports { selector: Port::new(SELECTOR_PORT), data: Port::new(DATA_PORT) })
+    }
+}
+
+impl<R: Registers> FwCfg<R> {
+    fn probe_on(mut registers: R) -> Option<Self> {
+        registers.select(SIGNATURE_ITEM);
+        let found = read_bytes(&mut registers) == SIGNATURE;
+        found.then_some(FwCfg { registers })
+    }
+
+    /// The contents of the file `name`, if it has at most `max` bytes. A file
+    /// of no bytes is a file.
+    pub fn file(&mut self, name: &str, max: usize) -> Result<Vec<u8>, FileError> {
+        let (size, item) = self.find(name).ok_or(FileError::NotFound)?;
+        let length = usize::try_from(size).unwrap_or(usize::MAX);
+        if length > max {
+            return Err(FileError::TooLarge(size));
+        }
+        let mut contents = Vec::new();
+        contents.try_reserve_exact(length).map_err(|_| FileError::NoMemory)?;
+        self.registers.select(item);
+        contents.extend((0..length).map(|_| self.registers.read()));
+        Ok(contents)
+    }
+
+    /// Size and item of the file `name`. An entry is a big-endian size, a
+    /// big-endian item number, two unused bytes and the name.
+    fn find(&mut self, name: &str) -> Option<(u32, u16)> {
+        self.registers.select(DIRECTORY_ITEM);
+        let count = u32::from_be_bytes(read_bytes(&mut self.registers));
+        for _ in 0..count.min(MAX_FILES) {
+            let size = u32::from_be_bytes(read_bytes(&mut self.registers));
+            let item = u16::from_be_bytes(read_bytes(&mut self.registers));
+            let _unused: [u8; 2] = read_bytes(&mut self.registers);
+            let entry: [u8; NAME_SIZE] = read_bytes(&mut self.registers);
+            let end = entry.iter().position(|&byte| byte == 0).unwrap_or(NAME_SIZE);
+            if &entry[..end] == name.as_bytes() {
+                return Some((size, item));
+            }
+        }
+        None
+    }
+}
+
+fn read_bytes<const N: usize>(registers: &mut impl Registers) -> [u8; N] {
+    core::array::from_fn(|_| registers.read())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    /// A device with items; everything behind an item is `filler`.
+    struct Fake {
+        items: HashMap<u16, Vec<u8>>,
+        filler: u8,
+        item: u16,
+        position: usize,
+        reads: usize,
+    }
+
+    impl Registers for Fake {
+        fn select(&mut self, item: u16) {
+            self.item = item;
+            self.position = 0;
+        }
+
+        fn read(&mut self) -> u8 {
+            self.reads += 1;
+            let byte = self.items.get(&self.item).and_then(|item| item.get(self.position));
+            self.position += 1;
+            byte.copied().unwrap_or(self.filler)
+        }
+    }
+
+    /// A device whose directory says `count` and has `files` as (name, size, item).
+    fn device(count: u32, files: &[(&[u8], u32, u16)], filler: u8) -> Fake {
+        let mut directory = count.to_be_bytes().to_vec();
+        for (name, size, item) in files {
+            directory.extend_from_slice(&size.to_be_bytes());
+            directory.extend_from_slice(&item.to_be_bytes());
+            directory.extend_from_slice(&[0; 2]);
+            let mut field = [0; NAME_SIZE];
+            field[..name.len()].copy_from_slice(name);
+            directory.extend_from_slice(&field);
+        }
+        let items = HashMap::from([
+            (SIGNATURE_ITEM, SIGNATURE.to_vec()),
+            (DIRECTORY_ITEM, directory),
+            (0x20, b"hello".to_vec()),
+        ]);
+        Fake { items, filler, item: 0, position: 0, reads: 0 }
+    }
+
+    #[test]
+    fn files_are_found_by_their_whole_name() {
+        let files: [(&[u8], u32, u16); 3] =
+            [(b"opt/a", 1, 0x21), (b"opt/ab", 5, 0x20), (b"opt/empty", 0, 0x22)];
+        let mut fw_cfg = FwCfg::probe_on(device(3, &files, 0)).expect("signature");
+        assert_eq!(fw_cfg.file("opt/ab", 100).as_deref(), Ok(&b"hello"[..]));
+        assert_eq!(fw_cfg.file("opt/empty", 100).as_deref(), Ok(&b""[..]));
+        assert_eq!(fw_cfg.file("opt", 100), Err(FileError::NotFound));
+        assert_eq!(fw_cfg.file("opt/abc", 100), Err(FileError::NotFound));
+    }
+
+    #[test]
+    fn device_without_signature_is_refused() {
+        let mut floating = device(0, &[], 0xff);
+        floating.items.clear();
+        assert!(FwCfg::probe_on(floating).is_none());
+    }
+
+    #[test]
+    fn file_larger_than_wanted_is_an_error() {
+        let mut fw_cfg =
+            FwCfg::probe_on(device(1, &[(b"big", u32::MAX, 0x20)], 0)).expect("signature");
+        assert_eq!(fw_cfg.file("big", 4096), Err(FileError::TooLarge(u32::MAX)));
+        let mut fw_cfg = FwCfg::probe_on(device(1, &[(b"f", 5, 0x20)], 0)).expect("signature");
+        assert_eq!(fw_cfg.file("f", 4), Err(FileError::TooLarge(5)));
+        assert!(fw_cfg.file("f", 5).is_ok());
+    }
+
+    #[test]
+    fn huge_directory_is_read_in_part() {
+        for filler in [0, 0xff, b'x'] {
+            let mut fw_cfg = FwCfg::probe_on(device(u32::MAX, &[], filler)).expect("signature");
+            assert_eq!(fw_cfg.file("opt/a", 100), Err(FileError::NotFound));
+            assert!(fw_cfg.registers.reads <= 8 + 64 * MAX_FILES as usize);
+        }
+    }
+
+    #[test]
+    fn name_without_an_end_is_survived() {
+        let name = [b'n'; NAME_SIZE];
+        let mut fw_cfg = FwCfg::probe_on(device(1, &[(&name, 5, 0x20)], 0)).expect("signature");
+        assert_eq!(fw_cfg.file("n", 100), Err(FileError::NotFound));
+        assert!(fw_cfg.file(core::str::from_utf8(&name).expect("ASCII"), 100).is_ok());
+    }
+}

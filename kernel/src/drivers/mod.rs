@@ -1,4 +1,8 @@
 //! One file a device; unsafe only to touch registers.
+//!
+//! The consoles (`serial`, `framebuffer`) are [`crate::log::Sink`]s and are
+//! handed to `log.rs` by the boot code; `fw_cfg` gives the boot code files that
+//! whoever started the virtual machine left for the kernel.
 
 pub mod framebuffer;
 pub mod fw_cfg;

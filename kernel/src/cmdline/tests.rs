@@ -1,0 +1,184 @@
+//! Promises of the command line, kept against any bytes.
+
+use super::*;
+
+fn parse(text: impl AsRef<[u8]>) -> Options {
+    let mut options = Options::default();
+    options.apply("test", text.as_ref());
+    options
+}
+
+fn warnings(text: impl AsRef<[u8]>) -> Vec<String> {
+    parse(text).warnings.iter().map(|w| w.to_string()).collect()
+}
+
+#[test]
+fn every_option_reaches_its_field() {
+    let options = parse(
+        "program=tour log=trace timer=tsc-deadline apic=x2apic clock=hpet console=screen \
+         maxcpus=7 acpi=off gomaxprocs=3 slice=20 seed=0xfF",
+    );
+    let expected = Options {
+        program: Some("tour".into()),
+        log: LevelFilter::Trace,
+        timer: Timer::TscDeadline,
+        apic: Apic::X2Apic,
+        clock: Clock::Hpet,
+        console: Sinks::Screen,
+        max_cpus: Some(7),
+        acpi: false,
+        gomaxprocs: Some(3),
+        slice_ms: Some(20),
+        seed: Some(255),
+        ..Options::default()
+    };
+    assert_eq!(options, expected);
+}
+
+#[test]
+fn every_value_that_help_names_is_taken() {
+    for spec in TABLE {
+        for value in spec.values.split('|') {
+            let value = if value.starts_with('<') { "5" } else { value };
+            assert_eq!(warnings(format!("{}={value}", spec.key)), [""; 0]);
+        }
+    }
+    let mut text = String::new();
+    help(&mut text).expect("strings take everything");
+    assert_eq!(text.lines().count(), TABLE.len());
+}
+
+#[test]
+fn bad_words_are_named_and_change_nothing() {
+    for word in [
+        "timer=fast",
+        "maxcpus=0",
+        "maxcpus=257",
+        "maxcpus=+4",
+        "maxcpus=",
+        "maxcpus= 4x",
+        "slice=1.5",
+        "seed=0x",
+        "seed=0x+1",
+        "seed=99999999999999999999",
+        "program=",
+        "Timer=lapic",
+        "=",
+        "==",
+        "colour=red",
+        "quiet",
+        "log=off",
+        "acpi=1",
+    ] {
+        let mut options = parse(word);
+        let first = word.split(' ').next().expect("a word");
+        let warning = options.warnings[0].to_string();
+        assert!(warning.contains(&format!("`{first}` ignored")), "{warning}");
+        options.warnings.clear();
+        assert_eq!(options, Options::default(), "{word}");
+    }
+}
+
+#[test]
+fn later_words_win_also_across_sources() {
+    let mut options = parse("slice=1 slice=2 -- old args");
+    assert_eq!(options.slice_ms, Some(2));
+    options.apply("second", b"slice=3");
+    assert_eq!((options.slice_ms, options.args.len()), (Some(3), 2));
+    options.apply("second", b"slice=nonsense -- new");
+    assert_eq!(options.slice_ms, Some(3));
+    assert_eq!(options.args, ["new"]);
+}
+
+#[test]
+fn words_after_two_dashes_are_arguments() {
+    let options = parse("seed=1 -- seed=2 -- \"two words\" \"\" x\"y z\"\nlast");
+    assert_eq!(options.seed, Some(1));
+    assert_eq!(options.args, ["seed=2", "--", "two words", "", "xy z", "last"]);
+    assert_eq!(options.warnings, []);
+    assert_eq!(parse("\"--\" a").args, [""; 0]);
+}
+
+#[test]
+fn files_of_any_system_are_understood() {
+    let file = b"\xef\xbb\xbf# my stick\r\n  # seed=1\r\nseed=2\r\n\tslice=3\x00\x00\x1a";
+    let options = parse(file);
+    assert_eq!((options.seed, options.slice_ms), (Some(2), Some(3)));
+    assert_eq!(warnings(file).len(), 1, "the old end-of-file mark");
+    assert_eq!(parse("#seed=1\rseed=4").seed, Some(4));
+    assert_eq!(warnings("seed=1 #2").len(), 1);
+}
+
+#[test]
+fn strange_bytes_are_escaped_and_shortened() {
+    assert_eq!(
+        warnings(b"seed=\x1b[2J \xff\xfe=1"),
+        [
+            "command line (test): `seed=\\x1b[2J` ignored: not plain text",
+            "command line (test): `\\xff\\xfe=1` ignored: not plain text",
+        ]
+    );
+    let long = warnings("a".repeat(1000));
+    assert!(long[0].len() < 120 && long[0].contains("aaa...`"), "{}", long[0]);
+}
+
+#[test]
+fn open_quote_costs_only_its_line() {
+    let options = parse("seed=1 program=\"a b\nslice=4");
+    assert_eq!((options.seed, options.slice_ms, options.program), (Some(1), Some(4), None));
+    assert_eq!(options.warnings[0].reason, Reason::OpenQuote);
+}
+
+#[test]
+fn text_behind_the_limit_is_ignored_with_the_word_that_it_cuts() {
+    let padding = " ".repeat(MAX_LENGTH - "maxcpus=12".len());
+    let options = parse(format!("{padding}maxcpus=128 seed=1"));
+    assert_eq!((options.max_cpus, options.seed), (None, None));
+    let reasons: Vec<_> = options.warnings.iter().map(|w| w.reason).collect();
+    assert_eq!(reasons, [Reason::Truncated, Reason::TooLong(8)]);
+    assert_eq!(parse(format!("{padding}maxcpus=12 8")).max_cpus, Some(12));
+}
+
+#[test]
+fn warnings_are_bounded() {
+    let options = parse("x ".repeat(1000));
+    assert_eq!(options.warnings.len(), MAX_WARNINGS);
+    assert_eq!(options.more_warnings, 1000 - MAX_WARNINGS);
+}
+
+#[test]
+fn random_bytes_are_survived() {
+    let mut state = 1u64;
+    let mut random = move || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize
+    };
+    let pieces: [&[u8]; 14] = [
+        b"seed=",
+        b"program=",
+        b"--",
+        b" ",
+        b"\n",
+        b"\r",
+        b"\"",
+        b"#",
+        b"\0",
+        b"\xff",
+        b"=",
+        b"\xe2\x82",
+        b"0x",
+        b"9",
+    ];
+    for _ in 0..2000 {
+        let mut text = Vec::new();
+        for _ in 0..random() % 200 {
+            match random() % 3 {
+                0 => text.push(random() as u8),
+                _ => text.extend_from_slice(pieces[random() % pieces.len()]),
+            }
+        }
+        for warning in &parse(&text).warnings {
+            assert!(warning.to_string().chars().all(|c| c.is_ascii_graphic() || c == ' '));
+        }
+    }
+}
