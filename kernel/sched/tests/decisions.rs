@@ -437,7 +437,7 @@ fn orders_differ_in_where_the_next_g_comes_from() {
             }
             list
         };
-        while p1.len() > 0 {
+        while !p1.is_empty() {
             let _ = find(sched, p1);
         }
         let Next::Run(run) = sched.find_runnable(p1, poll) else { panic!("nothing") };
