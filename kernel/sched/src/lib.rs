@@ -49,7 +49,7 @@
 //!    [`G::begin_park`], *then* lets others know that it waits (unlocks the
 //!    channel), *then* switches; from `begin_park` on, [`Sched::ready`] is
 //!    remembered. A yield may skip the M's stack: [`Sched::yield_to`] names the
-//!    G to switch to, and [`Sched::yielded`] is called after the switch.
+//!    G to switch to, and [`Sched::switched`] is called after the switch.
 //!
 //! # Submitting
 //!
@@ -165,6 +165,8 @@ mod inbox;
 mod list;
 mod p;
 mod runq;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod submit;
 mod sync;
 
@@ -183,9 +185,15 @@ use sync::{Planted, planted};
 /// Ps at most: one for each CPU that the kernel can have.
 pub const MAX_P: usize = 256;
 
-/// Gs in a local ring. A power of two. Under loom the smallest that has a half
-/// and an overflow.
-pub const RUNQ_CAPACITY: usize = if cfg!(loom) { 4 } else { 256 };
+/// Gs in a local ring. A power of two. Small where all ways are searched, so
+/// that they lead to overflows.
+pub const RUNQ_CAPACITY: usize = if cfg!(loom) {
+    4
+} else if cfg!(feature = "sim") {
+    8
+} else {
+    256
+};
 
 /// Gs that a full ring gives to the global queue (with the one that did not
 /// fit), and at most what a thief takes.
@@ -337,7 +345,8 @@ impl<K: Sync + 'static> Sched<K> {
     /// after which the same G goes on: it may need a slice timer now
     /// ([`Sched::somebody_waits`]).
     pub fn drain(&self, p: &mut P<K>) -> Wake {
-        if self.drain_inbox(p) { self.wake_p() } else { Wake::Nobody }
+        self.drain_inbox(p);
+        self.pay_wake(p)
     }
 
     /// How many Gs wait in the global queue, how many Ps spin, how many are

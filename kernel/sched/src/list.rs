@@ -7,7 +7,7 @@
 //! The crate's only `unsafe` block is here, in [`Link`].
 
 use crate::g::G;
-use crate::sync::{AcqRel, AtomicPtr, Relaxed, const_fn};
+use crate::sync::{AcqRel, Acquire, AtomicPtr, Relaxed, const_fn};
 use core::ptr;
 use core::sync::atomic::Ordering;
 
@@ -49,7 +49,7 @@ impl<K: Sync + 'static> Link<K> {
     }
 
     pub(crate) fn is_null(&self) -> bool {
-        self.0.load(Relaxed).is_null()
+        self.0.load(Acquire).is_null()
     }
 }
 

@@ -74,6 +74,9 @@ pub struct P<K: 'static> {
     pub(crate) spinning: bool,
     /// Set its idle bit and did not take it back; a waker may have.
     pub(crate) idle: bool,
+    /// Put Gs into its ring that were out of everybody's sight before, and has
+    /// not seen yet whether somebody must be woken for them.
+    pub(crate) owes_wake: bool,
 }
 
 impl<K: Sync + 'static> P<K> {
@@ -89,6 +92,7 @@ impl<K: Sync + 'static> P<K> {
             random: Random::new(seed ^ index as u64),
             spinning: false,
             idle: false,
+            owes_wake: false,
         })
     }
 
@@ -126,6 +130,8 @@ impl<K: Sync + 'static> P<K> {
             return Some((g, Slice::Inherited));
         }
         if !self.pinned.is_empty() && !self.tick().is_multiple_of(2) {
+            // A G that has just yielded to this one is one more in the ring.
+            self.owes_wake = true;
             return self.pinned.pop().map(|g| (g, Slice::New));
         }
         self.runq.pop().or_else(|| self.pinned.pop()).map(|g| (g, Slice::New))
@@ -154,6 +160,11 @@ impl Random {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         Random((z ^ (z >> 31)) | 1)
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) const fn from_state(state: u64) -> Self {
+        Random(state)
     }
 
     pub(crate) fn next(&mut self) -> u32 {

@@ -258,16 +258,17 @@ impl<K: Sync + 'static> Thief<K> {
         (tail.wrapping_sub(head).min(CAPACITY)) as usize + usize::from(self.has_next())
     }
 
-    /// Whether neither ring nor run-next slot holds a G.
-    ///
-    /// A G that moves from the slot to the ring between the two looks is
-    /// missed. It was displaced by a newer one, and that one's submitter
-    /// looks for somebody idle after the move (essay, "Submitting").
+    /// Whether neither run-next slot nor ring holds a G. In this order: a G
+    /// moves from the slot to the ring and never back, so none that was here
+    /// all the time slips through between the two looks.
     #[must_use]
     pub fn is_empty(self) -> bool {
+        !self.has_next() && self.ring_is_empty()
+    }
+
+    fn ring_is_empty(self) -> bool {
         let head = self.q.head.load(Acquire);
-        let tail = self.q.tail.load(Acquire);
-        head == tail && !self.has_next()
+        head == self.q.tail.load(Acquire)
     }
 
     fn slot(self, index: u32) -> &'static Link<K> {

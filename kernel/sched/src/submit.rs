@@ -72,14 +72,24 @@ impl<K: Sync + 'static> Sched<K> {
         g.state().ready(None) == Ready::Push
     }
 
-    /// The G that ran yields: to the tail of its own P. Nobody is woken: it
-    /// did not become one more.
+    /// The G that ran yields: to the tail of its own P. Nobody is woken: its P
+    /// takes another from the ring, so not one more waits there.
     ///
     /// Caller, as for all that follow: the M that ran `g`, interrupts off, its
     /// context saved, off its stack.
     pub fn yielded(&self, p: &mut P<K>, g: &'static G<K>) {
         g.state().stop();
         self.push(p, g);
+    }
+
+    /// As [`Sched::yielded`], after [`Sched::yield_to`]: the new G was taken
+    /// before the old one is put back, so the ring may have looked empty to a
+    /// P that parked meanwhile.
+    pub fn switched(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+        g.state().stop();
+        self.push(p, g);
+        p.owes_wake = false;
+        self.wake_p()
     }
 
     /// The slice of the G that ran is over: to the tail of the global queue,
@@ -90,12 +100,14 @@ impl<K: Sync + 'static> Sched<K> {
         g.set_expired(true);
         if let Some(next) = p.runq.take_next() {
             self.push(p, next);
+            p.owes_wake = true; // in nobody's sight for a moment
         }
         if g.pin().is_some() {
             self.push(p, g);
-            return Wake::Nobody;
+            return self.pay_wake(p);
         }
         self.global.push(g);
+        p.owes_wake = false;
         self.wake_p()
     }
 
@@ -127,21 +139,25 @@ impl<K: Sync + 'static> Sched<K> {
         if planted(Planted::NoInterrupt) { Wake::Nobody } else { wake }
     }
 
-    /// Takes everything out of the inbox. True if a G came that others may
-    /// take as well.
-    pub(crate) fn drain_inbox(&self, p: &mut P<K>) -> bool {
-        if p.slot.inbox.is_empty() {
-            return false;
-        }
-        let pinned = p.pinned.len();
-        let arrived = p.slot.inbox.take_all();
-        let all = arrived.len();
-        self.push_all(p, arrived);
-        p.pinned.len() - pinned < all
+    /// Wakes somebody for what was moved into the ring, if it is still there.
+    pub(crate) fn pay_wake(&self, p: &mut P<K>) -> Wake {
+        let owes = core::mem::take(&mut p.owes_wake);
+        if owes && !p.runq.is_empty() { self.wake_p() } else { Wake::Nobody }
     }
 
-    /// To the tail of this P, all of them.
+    /// Takes everything out of the inbox.
+    pub(crate) fn drain_inbox(&self, p: &mut P<K>) {
+        if !p.slot.inbox.is_empty() {
+            let arrived = p.slot.inbox.take_all();
+            self.push_all(p, arrived);
+        }
+    }
+
+    /// To the tail of this P, all of them. While they were on a list of ours
+    /// they were out of everybody's sight: a P that parked meanwhile has not
+    /// seen them, and must be woken if somebody has to be.
     pub(crate) fn push_all(&self, p: &mut P<K>, mut list: List<K>) {
+        p.owes_wake |= !list.is_empty();
         while let Some(g) = list.pop() {
             self.push(p, g);
         }

@@ -8,7 +8,7 @@
 
 pub(crate) use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, feature = "sim")))]
 pub(crate) use core::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence},
@@ -18,6 +18,11 @@ pub(crate) use core::{
 pub(crate) use loom::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence},
+};
+
+#[cfg(all(feature = "sim", not(loom)))]
+pub(crate) use crate::sim::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence, planted, spin_loop,
 };
 
 /// Makes a function `const`, except under loom, whose atomics are registered
@@ -109,6 +114,7 @@ pub enum Planted {
 }
 
 /// Whether the simulation planted this mistake. In the kernel: no, at no cost.
+#[cfg(not(feature = "sim"))]
 #[inline(always)]
 pub(crate) const fn planted(_: Planted) -> bool {
     false

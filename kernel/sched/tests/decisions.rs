@@ -1,5 +1,5 @@
 //! Event sequences on scripted CPUs, and the decisions that must follow.
-#![cfg(not(loom))]
+#![cfg(not(any(loom, feature = "sim")))]
 
 mod common;
 
@@ -85,7 +85,7 @@ fn yield_to_names_the_next_and_nobody_if_alone() {
     let _ = sched.start(p, g(1), None);
     let b = sched.yield_to(p).unwrap();
     assert_eq!(b.g.kernel, 1);
-    sched.yielded(p, a.g);
+    assert_eq!(sched.switched(p, a.g), Wake::Nobody);
     assert_eq!(sched.yield_to(p).unwrap().g.kernel, 0);
 }
 

@@ -1,0 +1,522 @@
+//! A machine of virtual CPUs, driven by a seed, that may switch at any access.
+//!
+//! Each virtual CPU is a coroutine that runs the loop of an M; whenever `sched`
+//! touches shared memory, chance may let another CPU go on (`sched::sim`). Gs
+//! are scripts: they work, spawn, yield, expire, park and ready one another;
+//! some are pinned; interrupts come late; the limit changes. After every switch
+//! the invariants are looked at (`World::check`). Everything follows from the
+//! seed, which a failure prints; `SEED=<n> cargo test …` repeats that one.
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, Yielder};
+use sched::sim::{self, Planted};
+use sched::{G, List, Next, P, PSlot, Sched, Status, Wake};
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+
+/// Steps for each CPU after which a machine that is not done is stuck.
+const STEPS_MAX: u64 = 1_000_000;
+
+/// What the script of a G remembers.
+struct Script {
+    /// CPU + 1 whose stack it is on, or 0.
+    on_cpu: AtomicUsize,
+    /// Stops that it makes before it ends.
+    left: AtomicU32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Doing {
+    /// In `sched`, interrupts off.
+    Deciding,
+    /// Runs a G, interrupts on.
+    Running,
+    /// Halted, interrupts on.
+    Halted,
+}
+
+struct Cpu {
+    doing: Cell<Doing>,
+    /// An interrupt is pending.
+    pending: Cell<bool>,
+    /// One in so many turns is its own: slow CPUs have a large number.
+    slowness: u64,
+}
+
+struct World {
+    sched: &'static Sched<Script>,
+    cpus: Vec<Cpu>,
+    /// Interrupts under way: when, to whom.
+    sent: RefCell<Vec<(u64, usize)>>,
+    now: Cell<u64>,
+    random: RefCell<Rng>,
+    gs: RefCell<Vec<&'static G<Script>>>,
+    /// Parked, or about to be: whoever takes one out readies it.
+    waiting: RefCell<Vec<&'static G<Script>>>,
+    /// Gs that have not ended, and how many more may be made.
+    alive: Cell<usize>,
+    budget: Cell<usize>,
+    limit_changes: bool,
+    over: Cell<bool>,
+}
+
+thread_local! {
+    static YIELDERS: RefCell<Vec<*const Yielder<(), ()>>> = const { RefCell::new(vec![]) };
+    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(vec![]) };
+}
+
+/// Lets another CPU go on.
+fn switch() {
+    let yielder = YIELDERS.with_borrow(|all| all[sim::cpu()]);
+    // SAFETY: a CPU's yielder lives as long as its coroutine, and we are in it.
+    let yielder = unsafe { &*yielder };
+    yielder.suspend(());
+}
+
+/// Runs the machine of `seed` to its end. Panics if it does wrong.
+fn simulate(seed: u64, cpus: usize, planted: Option<Planted>) {
+    let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    for _ in 0..8 {
+        let _ = rng.next();
+    }
+    let slots: Vec<PSlot<Script>> = (0..cpus).map(|_| PSlot::new()).collect();
+    let sched: &'static Sched<Script> = Box::leak(Box::new(Sched::new(Vec::leak(slots))));
+    // A large machine takes many steps to do anything: switch less often.
+    let every = ([1, 2, 4, 16][rng.below(4)] * cpus.div_ceil(8)) as u32;
+    let world = Rc::new(World {
+        sched,
+        cpus: (0..cpus)
+            .map(|_| Cpu {
+                doing: Cell::new(Doing::Deciding),
+                pending: Cell::new(false),
+                slowness: [1, 1, 2, 10][rng.below(4)],
+            })
+            .collect(),
+        sent: RefCell::default(),
+        now: Cell::new(0),
+        gs: RefCell::default(),
+        waiting: RefCell::default(),
+        alive: Cell::new(0),
+        budget: Cell::new(4 + rng.below(12) + cpus),
+        limit_changes: rng.one_in(4),
+        over: Cell::new(false),
+        random: RefCell::new(rng),
+    });
+    let mut ps: Vec<P<Script>> = (0..cpus).map(|i| sched.acquire(i, seed).expect("new")).collect();
+    let _ = world.spawn(&mut ps[0]);
+    YIELDERS.set(vec![std::ptr::null(); cpus]);
+    let mut coroutines: Vec<_> = ps.into_iter().map(|p| start_cpu(Rc::clone(&world), p)).collect();
+    sim::begin(cpus, seed, every, planted, switch);
+    let result = catch_unwind(AssertUnwindSafe(|| world.drive(&mut coroutines)));
+    // Wind up: with nothing switching, each CPU leaves its loop.
+    sim::end();
+    world.over.set(true);
+    match result {
+        Ok(()) => {
+            for (cpu, mut coroutine) in coroutines.into_iter().enumerate() {
+                sim::set_cpu(Some(cpu));
+                while !coroutine.done() {
+                    let _ = coroutine.resume(());
+                }
+                STACKS.with_borrow_mut(|pool| pool.push(coroutine.into_stack()));
+            }
+            assert_eq!(world.alive.get(), 0);
+        }
+        Err(panic) => {
+            // Those in the middle of something cannot be wound up; their stacks
+            // stay behind. A failure is rare.
+            coroutines.into_iter().for_each(std::mem::forget);
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+type CpuCoroutine = Coroutine<(), (), (), DefaultStack>;
+
+fn start_cpu(world: Rc<World>, p: P<Script>) -> CpuCoroutine {
+    let stack = STACKS.with_borrow_mut(Vec::pop);
+    let stack = stack.unwrap_or_else(|| DefaultStack::new(128 << 10).expect("no memory"));
+    Coroutine::with_stack(stack, move |yielder, ()| {
+        YIELDERS.with_borrow_mut(|all| all[p.index()] = yielder);
+        world.cpu_loop(p, yielder);
+    })
+}
+
+impl World {
+    /// The machine itself: gives CPUs their turns, delivers interrupts.
+    fn drive(&self, coroutines: &mut [CpuCoroutine]) {
+        loop {
+            self.now.set(self.now.get() + 1);
+            assert!(self.now.get() < STEPS_MAX * self.cpus.len() as u64, "no progress");
+            self.deliver();
+            let Some(cpu) = self.choose() else {
+                if self.alive.get() == 0 {
+                    return;
+                }
+                self.nobody_runs();
+                continue;
+            };
+            sim::set_cpu(Some(cpu));
+            coroutines[cpu].resume(());
+            sim::set_cpu(None);
+            let r = self.random(4 * self.cpus.len());
+            if r < self.cpus.len() {
+                sim::let_out(r);
+            }
+            self.check();
+        }
+    }
+
+    fn deliver(&self) {
+        let now = self.now.get();
+        self.sent.borrow_mut().retain(|&(at, cpu)| {
+            if at <= now {
+                self.cpus[cpu].pending.set(true);
+            }
+            at > now
+        });
+    }
+
+    /// A CPU that can go on, by chance and by slowness.
+    fn choose(&self) -> Option<usize> {
+        let n = self.cpus.len();
+        let can = |cpu: usize| {
+            let c = &self.cpus[cpu];
+            c.doing.get() != Doing::Halted || c.pending.get()
+        };
+        let start = self.random(n);
+        let in_turn = (0..n).map(|i| (start + i) % n).filter(|&cpu| can(cpu));
+        let mut first = None;
+        for cpu in in_turn {
+            first = first.or(Some(cpu));
+            if self.random(self.cpus[cpu].slowness as usize) == 0 {
+                return Some(cpu);
+            }
+        }
+        first
+    }
+
+    /// All halt. Either an interrupt is under way, or a device has one, or the
+    /// scheduler has lost somebody.
+    fn nobody_runs(&self) {
+        if let Some(&(at, _)) = self.sent.borrow().iter().min() {
+            return self.now.set(at);
+        }
+        sim::flush_all();
+        for g in self.gs.borrow().iter() {
+            assert!(g.status() != Status::Runnable, "all halt, G {} waits", g.id());
+        }
+        assert!(!self.waiting.borrow().is_empty(), "all halt, nobody waits for a device");
+        self.cpus[self.random(self.cpus.len())].pending.set(true);
+    }
+
+    /// The invariants, after every switch. That no G runs twice is checked
+    /// where it is run.
+    fn check(&self) {
+        let counts = self.sched.counts();
+        let bound = self.cpus.len().div_ceil(2).max(1);
+        assert!(counts.spinning <= bound, "{} spin of {}", counts.spinning, self.cpus.len());
+        // Work conservation: in a quiet moment (nobody decides, no interrupt is
+        // under way) no CPU halts while a G waits that it could run.
+        if !self.sent.borrow().is_empty() {
+            return;
+        }
+        let mut halted = false;
+        for (i, cpu) in self.cpus.iter().enumerate() {
+            if cpu.doing.get() == Doing::Deciding || cpu.pending.get() {
+                return;
+            }
+            halted |= cpu.doing.get() == Doing::Halted && i < self.sched.limit();
+        }
+        if !halted {
+            return;
+        }
+        sim::flush_all(); // so that states are what they will be
+        for g in self.gs.borrow().iter() {
+            let waits = g.status() == Status::Runnable && g.pin().is_none();
+            assert!(!waits, "a CPU halts, G {} waits", g.id());
+        }
+    }
+
+    /// What the M on a CPU does for ever.
+    fn cpu_loop(&self, mut p: P<Script>, yielder: &Yielder<(), ()>) {
+        let me = &self.cpus[p.index()];
+        while !self.over.get() {
+            match self.sched.find_runnable(&mut p, List::new) {
+                Next::Run(run) => {
+                    self.send(p.index(), run.wake);
+                    self.run(&mut p, run.g);
+                }
+                Next::Park(wake) => {
+                    self.send(p.index(), wake);
+                    me.doing.set(Doing::Halted);
+                    while !me.pending.get() && !self.over.get() {
+                        yielder.suspend(());
+                    }
+                    me.doing.set(Doing::Deciding);
+                    self.interrupt(&mut p);
+                }
+            }
+        }
+    }
+
+    /// Runs `g` until it stops in a way that ends in `find_runnable`.
+    fn run(&self, p: &mut P<Script>, mut g: &'static G<Script>) {
+        self.step_on(p, g);
+        loop {
+            self.work(p);
+            if let Some(left) = g.kernel.left.load(Relaxed).checked_sub(1) {
+                g.kernel.left.store(left, Relaxed);
+            } else {
+                self.step_off(g);
+                self.sched.exited(p, g);
+                return self.alive.set(self.alive.get() - 1);
+            }
+            match self.random(8) {
+                0 | 1 => {
+                    let wake = self.spawn(p);
+                    self.send(p.index(), wake);
+                }
+                2 => self.ready_one(p),
+                3 => {
+                    self.step_off(g);
+                    return self.sched.yielded(p, g);
+                }
+                4 => {
+                    if let Some(run) = self.sched.yield_to(p) {
+                        self.send(p.index(), run.wake);
+                        self.step_off(g);
+                        let wake = self.sched.switched(p, g);
+                        self.send(p.index(), wake);
+                        g = run.g;
+                        self.step_on(p, g);
+                    }
+                }
+                5 => {
+                    self.step_off(g);
+                    let wake = self.sched.expired(p, g);
+                    return self.send(p.index(), wake);
+                }
+                _ => {
+                    g.begin_park();
+                    sim::flush_own(); // the lock of what it waits for
+                    self.waiting.borrow_mut().push(g);
+                    switch(); // on its stack still, and others may ready it
+                    self.step_off(g);
+                    let wake = self.sched.parked(p, g);
+                    return self.send(p.index(), wake);
+                }
+            }
+        }
+    }
+
+    fn step_on(&self, p: &P<Script>, g: &'static G<Script>) {
+        let before = g.kernel.on_cpu.swap(p.index() + 1, Relaxed);
+        assert!(before == 0, "G {} runs twice", g.id());
+        assert!(g.pin().is_none_or(|cpu| cpu == p.index()), "G {} on a wrong CPU", g.id());
+    }
+
+    fn step_off(&self, g: &'static G<Script>) {
+        g.kernel.on_cpu.store(0, Relaxed);
+    }
+
+    /// The G computes for a while, interrupts on.
+    fn work(&self, p: &mut P<Script>) {
+        let me = &self.cpus[p.index()];
+        for _ in 0..self.random(6) {
+            me.doing.set(Doing::Running);
+            switch();
+            me.doing.set(Doing::Deciding);
+            if me.pending.get() || self.random(16) == 0 {
+                self.interrupt(p);
+            }
+        }
+    }
+
+    /// The interrupt handler: a device may ready somebody, the limit may
+    /// change, the inbox is emptied.
+    fn interrupt(&self, p: &mut P<Script>) {
+        if self.over.get() {
+            return;
+        }
+        self.cpus[p.index()].pending.set(false);
+        let ready = self.take_waiting();
+        if let Some(g) = ready {
+            let wake = self.sched.ready_from_interrupt(p.index(), g);
+            self.send(p.index(), wake);
+        }
+        if self.limit_changes && self.random(8) == 0 {
+            for cpu in self.sched.set_limit(1 + self.random(self.cpus.len())) {
+                self.send(usize::MAX, Wake::Cpu(cpu));
+            }
+        }
+        let wake = self.sched.drain(p);
+        self.send(p.index(), wake);
+    }
+
+    /// A G readies another.
+    fn ready_one(&self, p: &mut P<Script>) {
+        if let Some(g) = self.take_waiting() {
+            let wake = self.sched.ready(p, g);
+            self.send(p.index(), wake);
+            // Once more, as a second channel of a `select` might.
+            let wake = self.sched.ready(p, g);
+            self.send(p.index(), wake);
+        }
+    }
+
+    fn take_waiting(&self) -> Option<&'static G<Script>> {
+        let mut waiting = self.waiting.borrow_mut();
+        let n = waiting.len();
+        (n > 0).then(|| waiting.swap_remove(self.random(n)))
+    }
+
+    /// A G makes another, if the budget allows.
+    fn spawn(&self, p: &mut P<Script>) -> Wake {
+        let Some(budget) = self.budget.get().checked_sub(1) else { return Wake::Nobody };
+        self.budget.set(budget);
+        self.alive.set(self.alive.get() + 1);
+        let left = AtomicU32::new(2 + self.random(8) as u32);
+        let g = self.sched.take_dead(p).unwrap_or_else(|| {
+            let script = Script { on_cpu: AtomicUsize::new(0), left: AtomicU32::new(0) };
+            let g: &'static G<Script> = Box::leak(Box::new(G::new(script)));
+            self.gs.borrow_mut().push(g);
+            g
+        });
+        g.kernel.left.store(left.into_inner(), Relaxed);
+        let pin = (self.random(6) == 0).then(|| self.random(self.cpus.len()));
+        self.sched.start(p, g, pin)
+    }
+
+    /// Sends an interrupt, which arrives at once or late.
+    fn send(&self, from: usize, wake: Wake) {
+        if let Wake::Cpu(cpu) = wake {
+            if cpu == from {
+                return self.cpus[cpu].pending.set(true);
+            }
+            let delay = if self.random(3) == 0 { self.random(200) as u64 } else { 0 };
+            self.sent.borrow_mut().push((self.now.get() + delay, cpu));
+        }
+    }
+
+    fn random(&self, n: usize) -> usize {
+        self.random.borrow_mut().below(n)
+    }
+}
+
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 16
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// Small machines mostly: races need few CPUs.
+fn cpus_of(seed: u64) -> usize {
+    [2, 3, 4, 1, 2, 3, 8, 5][seed as usize % 8]
+}
+
+/// Runs one seed; on failure, what it said.
+fn try_seed(seed: u64, cpus: usize, planted: Option<Planted>) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(|| simulate(seed, cpus, planted))).map_err(|panic| {
+        sim::end();
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or(panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default()
+    })
+}
+
+thread_local! {
+    /// Failures are expected on this thread, and need no message.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+fn expect_failures() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let default = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                default(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+}
+
+fn run_seeds(seeds: std::ops::Range<u64>, cpus: impl Fn(u64) -> usize) {
+    let only = std::env::var("SEED").ok().and_then(|s| s.parse().ok());
+    for seed in only.map_or(seeds, |seed| seed..seed + 1) {
+        if let Err(said) = try_seed(seed, cpus(seed), None) {
+            panic!("SEED={seed} ({} CPUs): {said}", cpus(seed));
+        }
+    }
+}
+
+#[test]
+fn thousands_of_seeds_hold_the_invariants() {
+    run_seeds(1..5_001, cpus_of);
+}
+
+#[test]
+fn large_machines_hold_the_invariants() {
+    for cpus in [16, 64, 256] {
+        let start = std::time::Instant::now();
+        run_seeds(1..3, |_| cpus);
+        println!("{cpus} {:?}", start.elapsed());
+    }
+}
+
+/// The first of 10,000 seeds that finds the planted mistake.
+fn is_found(planted: Planted) {
+    expect_failures();
+    let first = (1..10_001).find_map(|seed| {
+        let said = try_seed(seed, cpus_of(seed), Some(planted)).err()?;
+        Some((seed, said))
+    });
+    QUIET.set(false);
+    let (seed, said) = first.unwrap_or_else(|| panic!("{planted:?} was not found"));
+    println!("{planted:?}: found by seed {seed}: {said}");
+    QUIET.set(true);
+    let again = try_seed(seed, cpus_of(seed), Some(planted)).err();
+    QUIET.set(false);
+    assert_eq!(again.as_ref(), Some(&said), "the seed does not reproduce it");
+}
+
+#[test]
+fn missing_look_again_is_found() {
+    is_found(Planted::NoLookAgain);
+}
+
+#[test]
+fn missing_fence_is_found() {
+    is_found(Planted::NoFence);
+}
+
+#[test]
+fn missing_interrupt_is_found() {
+    is_found(Planted::NoInterrupt);
+}
+
+#[test]
+fn slot_published_too_early_is_found() {
+    is_found(Planted::PublishFirst);
+}
+
+#[test]
+fn g_readied_twice_is_found() {
+    is_found(Planted::ReadyTwice);
+}
