@@ -95,6 +95,7 @@ impl<K: Sync + 'static> Sched<K> {
             p.idle = parking == Parking::Halt;
             p.owes_wake = false; // nothing left here
             if p.idle {
+                self.forget_untimed(p);
                 return Next::Park(Wake::Nobody);
             }
         }

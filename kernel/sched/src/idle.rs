@@ -147,27 +147,27 @@ impl Idle {
 const WORDS: usize = MAX_P.div_ceil(64);
 
 /// A set of Ps, one bit each.
-struct PMask {
+pub(crate) struct PMask {
     words: [AtomicU64; WORDS],
 }
 
 impl PMask {
     const_fn! {
-        fn new() -> Self {
+        pub(crate) fn new() -> Self {
             PMask { words: array_of![AtomicU64::new(0); WORDS] }
         }
     }
 
-    fn set(&self, index: usize) {
+    pub(crate) fn set(&self, index: usize) {
         self.words[index / 64].fetch_or(bit(index), AcqRel);
     }
 
-    fn has(&self, index: usize) -> bool {
+    pub(crate) fn has(&self, index: usize) -> bool {
         self.words[index / 64].load(Relaxed) & bit(index) != 0
     }
 
     /// Clears a bit; true if it was set, that is, for one caller.
-    fn claim(&self, index: usize) -> bool {
+    pub(crate) fn claim(&self, index: usize) -> bool {
         self.words[index / 64].fetch_and(!bit(index), AcqRel) & bit(index) != 0
     }
 
@@ -176,7 +176,7 @@ impl PMask {
     }
 
     /// Claims the lowest. Low CPUs stay warm, high ones asleep.
-    fn claim_any(&self, limit: usize) -> Option<usize> {
+    pub(crate) fn claim_any(&self, limit: usize) -> Option<usize> {
         for w in 0..limit.div_ceil(64) {
             let mut bits = self.words[w].load(Acquire) & below(limit, w);
             while bits != 0 {

@@ -31,16 +31,17 @@
 //! 2. **A G makes or readies another.** Interrupts off, so that it stays on
 //!    its P: [`Sched::take_dead`] or a new G, set it up, [`Sched::start`]; or
 //!    [`Sched::ready`], [`Sched::ready_handle`]. Carry out the [`Wake`]: send
-//!    that CPU an interrupt.
+//!    that CPU an interrupt, and one to each of [`Sched::take_untimed`]. Ask
+//!    [`Sched::needs_timer`] if no slice timer runs.
 //! 3. **An interrupt readies a G.** [`Sched::ready_from_interrupt`]`(own cpu,
 //!    g)`, in any context. A [`Wake`] that names another CPU is an interrupt to
 //!    be sent; one that names the own CPU is met by looking (4, or
 //!    [`Sched::drain`]) before the handler returns or as soon as preemption is
 //!    allowed.
 //! 4. **The loop of an M**, on its own stack, interrupts off throughout:
-//!    [`Sched::find_runnable`] → [`Next::Run`]: send the wake-up, start the
-//!    slice timer if [`Run::slice`] is new and [`Sched::somebody_waits`],
-//!    switch to the G. → [`Next::Park`]: send the wake-up, `sti; hlt` in one
+//!    [`Sched::find_runnable`] → [`Next::Run`]: send the wake-up; a new
+//!    [`Run::slice`] begins now; start the timer for what is left of the slice
+//!    if [`Sched::needs_timer`], else stop it; switch to the G. → [`Next::Park`]: send the wake-up, `sti; hlt` in one
 //!    step, `cli`, and round again, whatever ended the halt.
 //! 5. **A G stops**: it switches to the M's stack, its context saved, and the M
 //!    calls, with interrupts off, one of [`Sched::yielded`],
@@ -110,6 +111,16 @@
 //! interrupt is pending if the CPU was about to halt, and if the CPU runs a hog
 //! without a timer, it is told to start one.
 //!
+//! # The slice timer
+//!
+//! Runs only where somebody waits for the slice to be over; `tick` has the
+//! protocol. The interrupt that tells a CPU to look (a wake-up, an inbox, a
+//! timer that is needed now) is one and the same: its handler, if it
+//! interrupted a G, calls [`Sched::drain`], then [`Sched::needs_timer`], and
+//! starts the timer for what is left of the slice. When the timer fires and
+//! nobody waits any more, the G goes on without one; else it is switched off
+//! its CPU and [`Sched::expired`].
+//!
 //! # Fairness: what is promised
 //!
 //! With every CPU busy and a slice of *s*:
@@ -169,6 +180,7 @@ mod runq;
 pub mod sim;
 mod submit;
 mod sync;
+mod tick;
 
 pub use find::{Order, Place};
 pub use g::{G, Handle, Status};
@@ -178,7 +190,7 @@ pub use list::List;
 pub use p::{P, PSlot, Slice};
 pub use runq::{Owner, RunQueue, Thief};
 
-use idle::Idle;
+use idle::{Idle, PMask};
 use sync::{Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, const_fn};
 use sync::{Planted, planted};
 
@@ -211,7 +223,7 @@ pub const STEAL_PASSES: u32 = if cfg!(loom) { 1 } else { 4 };
 
 /// Spin hints that a thief waits before it takes a run-next G, about 1 to 4 µs:
 /// most who ready a G are about to park, and then run it themselves.
-pub const NEXT_GRACE_SPINS: u32 = if cfg!(any(loom, miri, feature = "sim")) { 0 } else { 32 };
+pub const NEXT_GRACE_SPINS: u32 = if cfg!(any(loom, miri, feature = "sim")) { 1 } else { 32 };
 
 /// Time slice, in nanoseconds, unless the kernel is told otherwise.
 pub const SLICE_NS: u64 = 10_000_000;
@@ -282,6 +294,8 @@ pub struct Sched<K: 'static> {
     next_id: AtomicU64,
     // Atomic, by the protocol in `idle`.
     idle: Idle,
+    // Atomic, by the protocol in `tick`: Ps that run a G without a timer.
+    untimed: PMask,
     // Each under a lock of its own.
     global: GlobalQueue<K>,
     free: GlobalQueue<K>,
@@ -299,6 +313,7 @@ impl<K: 'static> Sched<K> {
                 order: AtomicU32::new(Order::Go as u32),
                 next_id: AtomicU64::new(0),
                 idle: Idle::new(),
+                untimed: PMask::new(),
                 global: GlobalQueue::new(),
                 free: GlobalQueue::new(),
             }
@@ -332,18 +347,9 @@ impl<K: Sync + 'static> Sched<K> {
         self.slots
     }
 
-    /// Whether a G waits that a preemption would let run on this P: in its
-    /// queues, its inbox or the global queue. If not, no slice timer is needed.
-    /// Gs that wait on other Ps are not counted: a G preempted for their sake
-    /// would itself be the next that this P finds.
-    #[must_use]
-    pub fn somebody_waits(&self, p: &P<K>) -> bool {
-        !p.is_empty() || !p.slot.inbox.is_empty() || !self.global.is_empty()
-    }
-
     /// Moves what is in the inbox to the P's queue, for the end of an interrupt
     /// after which the same G goes on: it may need a slice timer now
-    /// ([`Sched::somebody_waits`]).
+    /// ([`Sched::needs_timer`]).
     pub fn drain(&self, p: &mut P<K>) -> Wake {
         self.drain_inbox(p);
         self.pay_wake(p)

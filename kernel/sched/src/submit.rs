@@ -73,13 +73,16 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// The G that ran yields: to the tail of its own P. Nobody is woken: its P
-    /// takes another from the ring, so not one more waits there.
+    /// takes another from the ring, so not one more waits there. (It gives a
+    /// [`Wake`] as the others do, so that the kernel has one way to stop a G;
+    /// a full ring may have gone to the global queue.)
     ///
     /// Caller, as for all that follow: the M that ran `g`, interrupts off, its
     /// context saved, off its stack.
-    pub fn yielded(&self, p: &mut P<K>, g: &'static G<K>) {
+    pub fn yielded(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         g.state().stop();
         self.push(p, g);
+        Wake::Nobody
     }
 
     /// As [`Sched::yielded`], after [`Sched::yield_to`]: the new G was taken

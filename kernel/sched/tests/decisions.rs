@@ -69,7 +69,7 @@ fn yielding_g_goes_behind_its_own_ring_and_wakes_nobody() {
     }
     let run = find(sched, p0).unwrap();
     assert_eq!(run.g.kernel, 2);
-    sched.yielded(p0, run.g);
+    assert_eq!(sched.yielded(p0, run.g), Wake::Nobody);
     assert_eq!(sched.counts().global, 0);
     assert_eq!(names(sched, p0), [0, 1, 2]);
     park(sched, p1);
@@ -354,7 +354,7 @@ fn pinned_g_runs_on_its_cpu_only_and_shares_with_the_ring() {
     assert_eq!(run.g.kernel, 7);
     // Two pinned and two others take turns; nobody steals the pinned.
     let _ = sched.start(p1, g(8), Some(1));
-    sched.yielded(p1, run.g);
+    let _ = sched.yielded(p1, run.g);
     assert!(find(sched, p0).is_none(), "stole a pinned G");
     for i in 0..2 {
         let _ = sched.start(p1, g(i), None);
@@ -491,12 +491,43 @@ fn timer_is_needed_only_if_somebody_waits() {
     let p = &mut ps[0];
     let _ = sched.start(p, g(0), None);
     let run = find(sched, p).unwrap();
-    assert!(!sched.somebody_waits(p));
+    assert!(!sched.needs_timer(p));
     let _ = sched.start(p, g(1), None);
-    assert!(sched.somebody_waits(p));
+    assert!(sched.needs_timer(p));
     let _ = sched.expired(p, run.g);
     let _ = find(sched, p).unwrap();
-    assert!(sched.somebody_waits(p));
+    assert!(sched.needs_timer(p));
+}
+
+#[test]
+fn every_cpu_without_a_timer_is_told_when_a_g_waits_for_all() {
+    let (sched, mut ps) = machine(3);
+    // Each runs a hog alone.
+    for p in &mut ps {
+        let _ = sched.start(p, g(0), None);
+        let _ = find(sched, p).unwrap();
+        assert!(!sched.needs_timer(p));
+    }
+    assert_eq!(sched.take_untimed(), None, "nobody waits");
+    // One more on P 0, whose slice ends: it waits for all.
+    let _ = sched.start(&mut ps[0], g(1), None);
+    let run = find(sched, &mut ps[0]).unwrap();
+    let _ = sched.expired(&mut ps[0], run.g);
+    let mut told: Vec<usize> = std::iter::from_fn(|| sched.take_untimed()).collect();
+    told.sort_unstable();
+    assert_eq!(told, [0, 1, 2]);
+    assert!(sched.needs_timer(&ps[1]) && sched.needs_timer(&ps[2]));
+    // A CPU that halts needs none.
+    let (sched, mut ps) = machine(2);
+    let _ = sched.start(&mut ps[1], g(0), None);
+    let run = find(sched, &mut ps[1]).unwrap();
+    assert!(!sched.needs_timer(&ps[1]));
+    sched.exited(&mut ps[1], run.g);
+    park(sched, &mut ps[1]);
+    let _ = sched.start(&mut ps[0], g(1), None);
+    let run = find(sched, &mut ps[0]).unwrap();
+    let _ = sched.expired(&mut ps[0], run.g);
+    assert_eq!(sched.take_untimed(), None);
 }
 
 #[test]

@@ -45,6 +45,8 @@ struct Cpu {
     doing: Cell<Doing>,
     /// An interrupt is pending.
     pending: Cell<bool>,
+    /// The slice timer runs.
+    timed: Cell<bool>,
     /// One in so many turns is its own: slow CPUs have a large number.
     slowness: u64,
 }
@@ -96,6 +98,7 @@ fn simulate(seed: u64, cpus: usize, planted: Option<Planted>) {
             .map(|_| Cpu {
                 doing: Cell::new(Doing::Deciding),
                 pending: Cell::new(false),
+                timed: Cell::new(false),
                 slowness: [1, 1, 2, 10][rng.below(4)],
             })
             .collect(),
@@ -235,6 +238,10 @@ impl World {
             }
             halted |= cpu.doing.get() == Doing::Halted && i < self.sched.limit();
         }
+        for (i, cpu) in self.cpus.iter().enumerate() {
+            let hog = cpu.doing.get() == Doing::Running && !cpu.timed.get();
+            assert!(!hog || counts.global == 0, "CPU {i} has no timer, a G waits");
+        }
         if !halted {
             return;
         }
@@ -287,7 +294,8 @@ impl World {
                 2 => self.ready_one(p),
                 3 => {
                     self.step_off(g);
-                    return self.sched.yielded(p, g);
+                    let wake = self.sched.yielded(p, g);
+                    return self.send(p.index(), wake);
                 }
                 4 => {
                     if let Some(run) = self.sched.yield_to(p) {
@@ -330,12 +338,14 @@ impl World {
     /// The G computes for a while, interrupts on.
     fn work(&self, p: &mut P<Script>) {
         let me = &self.cpus[p.index()];
+        me.timed.set(self.sched.needs_timer(p));
         for _ in 0..self.random(6) {
             me.doing.set(Doing::Running);
             switch();
             me.doing.set(Doing::Deciding);
             if me.pending.get() || self.random(16) == 0 {
                 self.interrupt(p);
+                me.timed.set(self.sched.needs_timer(p));
             }
         }
     }
@@ -396,15 +406,23 @@ impl World {
         self.sched.start(p, g, pin)
     }
 
-    /// Sends an interrupt, which arrives at once or late.
+    /// Carries out a wake-up, and tells those who need a timer now.
     fn send(&self, from: usize, wake: Wake) {
-        if let Wake::Cpu(cpu) = wake {
-            if cpu == from {
-                return self.cpus[cpu].pending.set(true);
-            }
-            let delay = if self.random(3) == 0 { self.random(200) as u64 } else { 0 };
-            self.sent.borrow_mut().push((self.now.get() + delay, cpu));
+        while let Some(cpu) = self.sched.take_untimed() {
+            self.post(from, cpu);
         }
+        if let Wake::Cpu(cpu) = wake {
+            self.post(from, cpu);
+        }
+    }
+
+    /// Sends an interrupt, which arrives at once or late.
+    fn post(&self, from: usize, cpu: usize) {
+        if cpu == from {
+            return self.cpus[cpu].pending.set(true);
+        }
+        let delay = if self.random(3) == 0 { self.random(200) as u64 } else { 0 };
+        self.sent.borrow_mut().push((self.now.get() + delay, cpu));
     }
 
     fn random(&self, n: usize) -> usize {

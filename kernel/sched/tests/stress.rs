@@ -124,10 +124,7 @@ impl Machine {
                 Wake::Nobody
             }
             0 => self.sched.expired(p, g),
-            _ => {
-                self.sched.yielded(p, g);
-                Wake::Nobody
-            }
+            _ => self.sched.yielded(p, g),
         };
         self.send(p.index(), wake);
     }
