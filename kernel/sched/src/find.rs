@@ -77,7 +77,33 @@ impl<K: Sync + 'static> Sched<K> {
     /// Caller: the M that holds `p`, on its own stack, interrupts off, no lock
     /// held. After [`Next::Park`] it halts with interrupts on, in one step, and
     /// calls this again whatever ended the halt.
-    pub fn find_runnable(&self, p: &mut P<K>, mut poll: impl FnMut() -> List<K>) -> Next<K> {
+    #[inline(always)]
+    pub fn find_runnable(&self, p: &mut P<K>, poll: impl FnMut() -> List<K>) -> Next<K> {
+        match self.find_local(p) {
+            Some(run) => Next::Run(run),
+            None => self.find_anywhere(p, poll),
+        }
+    }
+
+    /// The short way, for a P that keeps itself busy: its own queue, unless
+    /// anything else has a turn. Never finds what `find_anywhere` would not.
+    #[inline(always)]
+    fn find_local(&self, p: &mut P<K>) -> Option<Run<K>> {
+        let special = !p.is_plain()
+            || p.tick().is_multiple_of(GLOBAL_CHECK_EVERY)
+            || p.index >= self.limit()
+            || !p.slot.inbox.is_empty();
+        if special {
+            return None;
+        }
+        let (g, slice) = p.pop_local()?;
+        begin(p, g, slice);
+        Some(Run { g, slice, wake: Wake::Nobody })
+    }
+
+    /// The long way: the inbox, all places, and then sleep.
+    #[inline(never)]
+    fn find_anywhere(&self, p: &mut P<K>, mut poll: impl FnMut() -> List<K>) -> Next<K> {
         if p.idle {
             p.idle = false;
             p.spinning = self.idle.unpark(p.index);
@@ -107,7 +133,16 @@ impl<K: Sync + 'static> Sched<K> {
     /// Caller: the M that holds `p`, interrupts off; may still be on the stack
     /// of the G that yields. It switches to the new G, and *then*, off the old
     /// one's stack, calls [`Sched::switched`] with the old one.
+    #[inline(always)]
     pub fn yield_to(&self, p: &mut P<K>) -> Option<Run<K>> {
+        match self.find_local(p) {
+            Some(run) => Some(run),
+            None => self.find_near(p),
+        }
+    }
+
+    #[inline(never)]
+    fn find_near(&self, p: &mut P<K>) -> Option<Run<K>> {
         self.drain_inbox(p);
         let found = self.look_global_in_turn(p).or_else(|| p.pop());
         let found = found.or_else(|| self.look_global(p))?;
@@ -199,20 +234,21 @@ impl<K: Sync + 'static> Sched<K> {
 
     /// The G is ours and will run.
     fn take_up(&self, p: &mut P<K>, (g, slice): Found<K>) -> Run<K> {
-        g.state().execute();
-        g.set_expired(false);
-        if slice == Slice::New {
-            p.count_slice();
-        }
-        let wake = if p.spinning {
-            p.spinning = false;
-            p.owes_wake = false;
-            self.idle.stop_spinning();
-            self.wake_p()
-        } else {
-            self.pay_wake(p)
-        };
+        begin(p, g, slice);
+        let wake = if p.spinning | p.owes_wake { self.announce(p) } else { Wake::Nobody };
         Run { g, slice, wake }
+    }
+
+    /// Wakes another, if there is need: this P has stopped spinning, or has put
+    /// Gs into its ring that were out of sight.
+    fn announce(&self, p: &mut P<K>) -> Wake {
+        if !p.spinning {
+            return self.pay_wake(p);
+        }
+        p.spinning = false;
+        p.owes_wake = false;
+        self.idle.stop_spinning();
+        self.wake_p()
     }
 
     /// A P beyond the limit gives away what it has, except Gs that can run
@@ -233,8 +269,7 @@ impl<K: Sync + 'static> Sched<K> {
         let wake = self.wake_p();
         match p.pinned.pop() {
             Some(g) => {
-                g.state().execute();
-                p.count_slice();
+                begin(p, g, Slice::New);
                 Next::Run(Run { g, slice: Slice::New, wake })
             }
             None => Next::Park(wake),
@@ -243,6 +278,16 @@ impl<K: Sync + 'static> Sched<K> {
 
     fn order(&self) -> Order {
         Order::from_u32(self.order.load(Relaxed))
+    }
+}
+
+/// `g` is running from here on.
+#[inline(always)]
+fn begin<K: Sync + 'static>(p: &mut P<K>, g: &'static G<K>, slice: Slice) {
+    g.state().execute();
+    g.set_expired(false);
+    if slice == Slice::New {
+        p.count_slice();
     }
 }
 

@@ -335,11 +335,22 @@ impl GState {
         self.word.store(word.wrapping_add(1 << GENERATION_SHIFT), Release); // pairs with `generation`
     }
 
+    /// The holder's step: a load, a compare and a store.
+    #[inline(always)]
     fn step(&self, from: Status, to: Status, otherwise: &'static str) {
         let word = self.word.load(Relaxed);
-        assert!(status_of(word) == from, "{otherwise}");
-        self.word.store(with_status(word, to), Relaxed);
+        if word & STATUS_MASK != from as u64 {
+            wrong_state(otherwise);
+        }
+        self.word.store(word ^ (from as u64 ^ to as u64), Relaxed);
     }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn wrong_state(what: &'static str) -> ! {
+    panic!("{what}")
 }
 
 fn status_of(word: u64) -> Status {

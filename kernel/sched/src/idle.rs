@@ -120,27 +120,34 @@ impl Idle {
 
     /// Somebody has submitted a G, or has stopped spinning: wakes one idle P
     /// below `limit`, unless somebody spins. Essay, "Submitting".
+    #[inline]
     pub(crate) fn wake_p(&self, limit: usize) -> Wake {
-        loop {
-            // What was submitted before the loads below; the partner is the
-            // fence in `park`.
-            if !planted(Planted::NoFence) {
-                fence(SeqCst);
-            }
-            if self.spinning.load(Relaxed) != 0 || !self.idle.any(limit) {
-                return Wake::Nobody;
-            }
-            // One waker at a time: who fails here has one who spins.
-            if self.spinning.compare_exchange(0, 1, AcqRel, Relaxed).is_err() {
-                return Wake::Nobody;
-            }
+        // What was submitted before the loads below; the partner is the fence
+        // in `park`.
+        if !planted(Planted::NoFence) {
+            fence(SeqCst);
+        }
+        if self.spinning.load(Relaxed) != 0 || self.idle.is_empty() {
+            return Wake::Nobody;
+        }
+        self.wake_one(limit)
+    }
+
+    /// The rest of `wake_p`: nobody seemed to spin, somebody to be idle.
+    #[cold]
+    fn wake_one(&self, limit: usize) -> Wake {
+        // One waker at a time: who fails here has one who spins.
+        while self.idle.any(limit) && self.spinning.compare_exchange(0, 1, AcqRel, Relaxed).is_ok()
+        {
             if let Some(index) = self.idle.claim_any(limit) {
                 return Wake::Cpu(index);
             }
             // Nobody left to wake. While we held the count, others may have
             // relied on a spinner that there was not: look again for them.
             self.spinning.fetch_sub(1, AcqRel);
+            fence(SeqCst);
         }
+        Wake::Nobody
     }
 }
 
@@ -169,6 +176,12 @@ impl PMask {
     /// Clears a bit; true if it was set, that is, for one caller.
     pub(crate) fn claim(&self, index: usize) -> bool {
         self.words[index / 64].fetch_and(!bit(index), AcqRel) & bit(index) != 0
+    }
+
+    /// One look at all words, for the common case that there is nothing.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.words.iter().fold(0, |all, word| all | word.load(Relaxed)) == 0
     }
 
     fn any(&self, limit: usize) -> bool {

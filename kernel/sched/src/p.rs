@@ -123,6 +123,23 @@ impl<K: Sync + 'static> P<K> {
         self.slot.tick.store(self.tick().wrapping_add(1), Relaxed);
     }
 
+    /// Whether nothing but its own queue matters to this P now: it is not just
+    /// coming back from a halt, owes nobody anything and has nobody pinned.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        !(self.idle | self.spinning | self.owes_wake) && self.pinned.is_empty()
+    }
+
+    /// Takes a G of the local queue: run-next first, on the slice that is under
+    /// way, then the ring.
+    #[inline(always)]
+    pub(crate) fn pop_local(&mut self) -> Option<(&'static G<K>, Slice)> {
+        match self.runq.take_next() {
+            Some(g) => Some((g, Slice::Inherited)),
+            None => self.runq.pop().map(|g| (g, Slice::New)),
+        }
+    }
+
     /// Takes a G of this P: run-next first, on the slice that is under way;
     /// then the ring and the pinned Gs, by turns while both have some.
     pub(crate) fn pop(&mut self) -> Option<(&'static G<K>, Slice)> {

@@ -106,23 +106,31 @@ impl<K: Sync + 'static> Owner<K> {
     /// back: the caller owes them to the global queue.
     #[must_use = "what did not fit must go to the global queue"]
     pub fn push(&mut self, g: &'static G<K>) -> Option<List<K>> {
-        let tail = self.q.tail.load(Relaxed); // written by us alone
-        loop {
-            let head = self.q.head.load(Acquire); // pairs with the claim in `steal`
-            if tail.wrapping_sub(head) < CAPACITY {
-                if planted(Planted::PublishFirst) {
-                    self.q.tail.store(tail.wrapping_add(1), Release);
-                }
-                self.slot(tail).store(Some(g), Relaxed);
-                self.q.tail.store(tail.wrapping_add(1), Release); // publishes the slot; pairs with `steal`
-                return None;
-            }
-            if let Some(mut batch) = self.take_half(head) {
+        // Robbed between the two: there is room now.
+        while !self.try_push(g) {
+            if let Some(mut batch) = self.take_half() {
                 batch.push(g);
                 return Some(batch);
             }
-            // Robbed meanwhile: there is room now.
         }
+        None
+    }
+
+    /// Appends `g` if there is room.
+    #[must_use = "g may still be yours"]
+    #[inline(always)]
+    pub fn try_push(&mut self, g: &'static G<K>) -> bool {
+        let tail = self.q.tail.load(Relaxed); // written by us alone
+        let head = self.q.head.load(Acquire); // pairs with the claim in `steal`
+        if tail.wrapping_sub(head) >= CAPACITY {
+            return false;
+        }
+        if planted(Planted::PublishFirst) {
+            self.q.tail.store(tail.wrapping_add(1), Release);
+        }
+        self.slot(tail).store(Some(g), Relaxed);
+        self.q.tail.store(tail.wrapping_add(1), Release); // publishes the slot; pairs with `steal`
+        true
     }
 
     /// Puts `g` where it runs next; who was there goes to the ring's tail.
@@ -136,11 +144,13 @@ impl<K: Sync + 'static> Owner<K> {
     }
 
     /// Takes the G that runs next.
+    #[inline]
     pub fn take_next(&mut self) -> Option<&'static G<K>> {
         self.q.next.take()
     }
 
     /// Takes the oldest of the ring.
+    #[inline(always)]
     pub fn pop(&mut self) -> Option<&'static G<K>> {
         let tail = self.q.tail.load(Relaxed); // written by us alone
         let mut head = self.q.head.load(Relaxed);
@@ -207,10 +217,11 @@ impl<K: Sync + 'static> Owner<K> {
         self.q.thief().is_empty()
     }
 
-    /// Claims the older half of a full ring that begins at `head`. None if a
-    /// thief was faster.
-    fn take_half(&mut self, head: u32) -> Option<List<K>> {
+    /// Claims the older half of a full ring. None if it is not full any more.
+    #[cold]
+    fn take_half(&mut self) -> Option<List<K>> {
         let half = RUNQ_HALF as u32;
+        let head = self.q.tail.load(Relaxed).wrapping_sub(CAPACITY);
         self.q.head.compare_exchange(head, head.wrapping_add(half), AcqRel, Relaxed).ok()?;
         let mut batch = List::new();
         for i in 0..half {

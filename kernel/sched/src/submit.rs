@@ -79,6 +79,7 @@ impl<K: Sync + 'static> Sched<K> {
     ///
     /// Caller, as for all that follow: the M that ran `g`, interrupts off, its
     /// context saved, off its stack.
+    #[inline]
     pub fn yielded(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         g.state().stop();
         self.push(p, g);
@@ -88,6 +89,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// As [`Sched::yielded`], after [`Sched::yield_to`]: the new G was taken
     /// before the old one is put back, so the ring may have looked empty to a
     /// P that parked meanwhile.
+    #[inline]
     pub fn switched(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         g.state().stop();
         self.push(p, g);
@@ -137,6 +139,7 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// Wakes one idle P, unless somebody spins. Essay, "Submitting".
+    #[inline]
     pub(crate) fn wake_p(&self) -> Wake {
         let wake = self.idle.wake_p(self.limit());
         if planted(Planted::NoInterrupt) { Wake::Nobody } else { wake }
@@ -184,7 +187,16 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// To the tail of this P; a G that is pinned is pinned here.
+    #[inline(always)]
     fn push(&self, p: &mut P<K>, g: &'static G<K>) {
+        if g.pin().is_some() || !p.runq.try_push(g) {
+            self.push_otherwise(p, g);
+        }
+    }
+
+    /// The rest of `push`: pinned, or no room.
+    #[cold]
+    fn push_otherwise(&self, p: &mut P<K>, g: &'static G<K>) {
         if let Some(cpu) = g.pin() {
             assert!(cpu == p.index, "wrong cpu");
             p.pinned.push(g);

@@ -93,6 +93,9 @@ impl Machine {
                 }
             }
         }
+        // Somebody may have claimed us as a spinner meanwhile: look once more.
+        let last = self.sched.find_runnable(&mut p, List::new);
+        assert!(matches!(last, Next::Park(_)), "all have ended");
         (0..CPUS).for_each(|cpu| self.interrupt(cpu));
     }
 
