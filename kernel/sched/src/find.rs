@@ -255,18 +255,18 @@ impl<K: Sync + 'static> Sched<K> {
     /// nowhere else, and halts without an idle bit: nobody wakes it for work,
     /// only for its inbox and for a new limit.
     fn retire(&self, p: &mut P<K>) -> Next<K> {
-        if let Some(g) = p.runq.take_next() {
-            self.global.push(g);
+        let mut given = List::new();
+        while let Some((g, _)) = p.pop_local() {
+            given.push(g);
         }
-        while let Some(g) = p.runq.pop() {
-            self.global.push(g);
-        }
+        let owes = p.spinning || !given.is_empty();
+        self.global.push_list(given);
         if p.spinning {
             p.spinning = false;
             self.idle.stop_spinning();
         }
         p.owes_wake = false;
-        let wake = self.wake_p();
+        let wake = if owes { self.wake_p() } else { Wake::Nobody };
         match p.pinned.pop() {
             Some(g) => {
                 begin(p, g, Slice::New);

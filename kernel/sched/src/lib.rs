@@ -160,6 +160,20 @@
 //! - **A run-next slot that cannot be stolen**: its G waits for a whole slice
 //!   while CPUs idle.
 //!
+//! # How it is checked
+//!
+//! - `cargo test -p sched`: event sequences (`decisions`, `parking`), fairness
+//!   and its bounds in slices (`fairness`), host threads as CPUs (`stress`).
+//!   All of it under Miri as well, with `-Zmiri-strict-provenance
+//!   -Zmiri-preemption-rate=0.1`.
+//! - `loom_*`, with `--cfg loom`: all interleavings of the ring, the inbox and
+//!   the state word; of parking against submitting, those with up to three
+//!   preemptions. A ring of 4.
+//! - `sim`, with `--features sim`: seeded interleavings of 1 to 256 CPUs, with
+//!   store buffers, late interrupts and slow CPUs, and five planted mistakes
+//!   that must be found (`sync::Planted`). It found moments in which a G was
+//!   out of a parking P's sight; `P::owes_wake` is the answer.
+//!
 //! # Lock order
 //!
 //! There are two locks, that of the global queue and that of the common free

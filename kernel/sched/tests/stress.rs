@@ -16,8 +16,8 @@ use std::sync::{Condvar, Mutex};
 use std::thread;
 
 const CPUS: usize = 4;
-const GS: usize = if cfg!(miri) { 24 } else { 2_000 };
-const STEPS: u32 = if cfg!(miri) { 6 } else { 200 };
+const GS: usize = if cfg!(miri) { 32 } else { 2_000 };
+const STEPS: u32 = if cfg!(miri) { 12 } else { 200 };
 
 /// What the kernel would save of a G: here, how often it has run.
 struct Context {
