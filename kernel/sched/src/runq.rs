@@ -198,6 +198,7 @@ impl<K: Sync + 'static> Owner<K> {
             // The claim. Release: our reads are done; pairs with `head` in `push`.
             let claim = victim.q.head.compare_exchange(head, head.wrapping_add(n), AcqRel, Relaxed);
             if claim.is_ok() {
+                debug_assert!(oldest.is_some(), "empty slot");
                 self.q.tail.store(tail.wrapping_add(n - 1), Release); // publishes our slots
                 return oldest;
             }

@@ -49,6 +49,20 @@ fn last_g_goes_to_owner_or_thief_and_not_to_both() {
 }
 
 #[test]
+fn thief_sees_a_slot_only_when_it_is_written() {
+    loom::model(|| {
+        let q = queue();
+        let mut owner = q.own().expect("new");
+        let thief = thread::spawn(robber(q));
+        assert!(owner.push(g(0)).is_none());
+        assert!(owner.push(g(1)).is_none());
+        let mut all = thief.join().unwrap();
+        all.extend(drain(&mut owner));
+        assert_each_once(all, 2);
+    });
+}
+
+#[test]
 fn owner_pushes_and_pops_while_robbed() {
     loom::model(|| {
         let q = queue();
