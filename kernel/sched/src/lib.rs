@@ -1,2 +1,393 @@
-//! Who runs next.
+//! Who runs next: the Go scheduler's decisions, with no machine in them.
+//!
+//! This crate holds the run queues, the rules by which Gs are found, stolen and
+//! dealt out, and the protocol by which CPUs go to sleep and are woken. It
+//! knows no machine, no clock and no allocator: it is told what happened, and
+//! answers with a decision that the kernel carries out. So everything in it
+//! runs on the host: under loom, under Miri, and in a simulation of 256 CPUs.
+//!
+//! # The three letters
+//!
+//! - **G** ([`G`]): a task with a stack of its own. Never freed, only used
+//!   again, so `&'static G` is good everywhere and queues are links and
+//!   pointers. What it is doing, and who may touch it, is one word; `g` draws
+//!   it.
+//! - **M**: an execution context of the kernel with a stack on which scheduling
+//!   happens. This crate has no M: it is whoever calls. In the steady state
+//!   there is one on each CPU.
+//! - **P** ([`P`]): the right to run Gs, with a local queue. It is a value that
+//!   is moved, never shared; the M that has it may push and pop, all others may
+//!   only steal. In the steady state P *i* is with the M on CPU *i*.
+//!
+//! # How the kernel calls
+//!
+//! `K` is what the kernel keeps with a G; it reaches it as [`G::kernel`].
+//!
+//! 1. **Bring-up.** `static SLOTS: [PSlot<K>; MAX_CPUS]` and
+//!    `static SCHED: Sched<K> = Sched::new(&SLOTS)` (or a part of the slots, or
+//!    leaked ones). CPU *i* calls [`Sched::acquire`]`(i, seed)` once and keeps
+//!    the [`P`] in its own per-CPU memory. [`Sched::set_limit`] says how many
+//!    Ps are used.
+//! 2. **A G makes or readies another.** Interrupts off, so that it stays on
+//!    its P: [`Sched::take_dead`] or a new G, set it up, [`Sched::start`]; or
+//!    [`Sched::ready`], [`Sched::ready_handle`]. Carry out the [`Wake`]: send
+//!    that CPU an interrupt, and one to each of [`Sched::take_untimed`]. Ask
+//!    [`Sched::needs_timer`] if no slice timer runs.
+//! 3. **An interrupt readies a G.** [`Sched::ready_from_interrupt`]`(own cpu,
+//!    g)`, in any context. A [`Wake`] that names another CPU is an interrupt to
+//!    be sent; one that names the own CPU is met by looking (4, or
+//!    [`Sched::drain`]) before the handler returns or as soon as preemption is
+//!    allowed.
+//! 4. **The loop of an M**, on its own stack, interrupts off throughout:
+//!    [`Sched::find_runnable`] → [`Next::Run`]: send the wake-up; a new
+//!    [`Run::slice`] begins now; start the timer for what is left of the slice
+//!    if [`Sched::needs_timer`], else stop it; switch to the G. → [`Next::Park`]: send the wake-up, `sti; hlt` in one
+//!    step, `cli`, and round again, whatever ended the halt.
+//! 5. **A G stops**: it switches to the M's stack, its context saved, and the M
+//!    calls, with interrupts off, one of [`Sched::yielded`],
+//!    [`Sched::expired`] (its slice is over), [`Sched::parked`],
+//!    [`Sched::exited`]; then 4. To park, the G first calls
+//!    [`G::begin_park`], *then* lets others know that it waits (unlocks the
+//!    channel), *then* switches; from `begin_park` on, [`Sched::ready`] is
+//!    remembered. A yield may skip the M's stack: [`Sched::yield_to`] names the
+//!    G to switch to, and [`Sched::switched`] is called after the switch.
+//!
+//! # Submitting
+//!
+//! A CPU that makes a G runnable first puts it into a queue, then sees whether
+//! somebody must be woken (`Idle::wake_p`):
+//!
+//! 1. put the G into a queue;
+//! 2. fence;
+//! 3. if somebody spins, or nobody is idle: done;
+//! 4. else count one as spinning (0 → 1; whoever loses this race is done),
+//!    claim an idle P by clearing its bit, and wake its CPU, which thus begins
+//!    as a spinner. No idle P left: take the count back and go to 2, because
+//!    others may have stopped at 3 on account of it.
+//!
+//! So a burst of submits wakes one CPU, not one for each G; the one that is
+//! woken wakes the next if it finds something ("Spinning").
+//!
+//! # Parking
+//!
+//! A P that has found nothing in any place does, in this order (`Idle::park`):
+//!
+//! 1. set its idle bit; stop being counted as spinning, if it was;
+//! 2. fence;
+//! 3. look at everything again: global queue, inbox, all local queues;
+//! 4. if there is nothing: halt. If there is something and it may spin: clear
+//!    its own bit and look for it properly. If it may not spin, then somebody
+//!    else does: halt.
+//!
+//! **No wake-up is lost.** Of two fences one is first. If the submitter's is,
+//! the look at 3 sees the G. If the parker's is, the submitter sees the idle
+//! bit, and either wakes somebody or stops because somebody spins. Who spins
+//! stops in one of two ways, both with a fence *after* the count went down,
+//! hence after the submitter's: by parking, whose look at 3 sees the G; or by
+//! finding work, after which it does "Submitting" from 2 on and wakes another
+//! if there is one. The same argument covers the parker that may not spin at 4.
+//! The halt itself loses nothing because interrupts are off from before 1 until
+//! `sti; hlt`: a wake-up sent meanwhile is pending and ends the halt.
+//!
+//! Every parker does the look at 3, spinning or not. Go lets only spinners do
+//! it, and closes the hole that remains with one more flag (`needspinning`)
+//! under its lock; here a park ends in `hlt` and can afford the look.
+//!
+//! # Spinning
+//!
+//! A P that looks for work on other Ps is counted as spinning, and at most half
+//! as many spin as are busy (one always may). A P that spins and finds work
+//! stops spinning and *then* wakes another if nobody spins and somebody is
+//! idle: so CPUs are woken one by one, each by the one before, as long as there
+//! is work for them. A woken P is counted as spinning from the moment it is
+//! claimed, before its interrupt arrives.
+//!
+//! # The inbox
+//!
+//! A G for one certain CPU (pinned there, or readied by an interrupt there)
+//! goes to that CPU's inbox, and that CPU is interrupted if the inbox was
+//! empty, whether it is idle or not. If it was not empty, whoever found it
+//! empty has sent the interrupt or is about to. No idle bit is needed: the
+//! interrupt is pending if the CPU was about to halt, and if the CPU runs a hog
+//! without a timer, it is told to start one.
+//!
+//! # The slice timer
+//!
+//! Runs only where somebody waits for the slice to be over; `tick` has the
+//! protocol. The interrupt that tells a CPU to look (a wake-up, an inbox, a
+//! timer that is needed now) is one and the same: its handler, if it
+//! interrupted a G, calls [`Sched::drain`], then [`Sched::needs_timer`], and
+//! starts the timer for what is left of the slice. When the timer fires and
+//! nobody waits any more, the G goes on without one; else it is switched off
+//! its CPU and [`Sched::expired`].
+//!
+//! # Fairness: what is promised
+//!
+//! With every CPU busy and a slice of *s*:
+//!
+//! - **Local queue.** A G with *k* Gs before it in the ring runs after at most
+//!   *k* + 1 slices of that P (the one under way, and one for each before it),
+//!   plus one for every [`GLOBAL_CHECK_EVERY`] of these, twice that while Gs
+//!   pinned to this CPU wait as well: run-next chains share the slice under
+//!   way, and when that is over ([`Sched::expired`]) they end.
+//! - **Global queue.** A G with *k* before it runs after at most
+//!   (*k* + 1) · [`GLOBAL_CHECK_EVERY`] slices of any one P; after about
+//!   *k* / P slices when the local queues are empty, as they are when all Gs
+//!   are hogs, for a G whose slice ran out goes to the global queue.
+//! - Hogs go round in one circle: a G whose slice ran out is taken alone,
+//!   oldest first.
+//!
+//! Not promised: any order between Gs of different queues; that a G stays on
+//! its P; anything while a program keeps a P beyond its slice in a section
+//! where it may not be preempted.
+//!
+//! # What was rejected
+//!
+//! - **One queue under one lock**: fair and simple, and every CPU waits for
+//!   every other. It is here only for what has no P.
+//! - **Handing a G directly to an idle CPU**: the G moves away from its data
+//!   while its maker is often about to wait and could have run it at once; and
+//!   each submit would cost an interrupt.
+//! - **Waking on every submit**: most woken CPUs would find nothing.
+//! - **Never waking, only spinning**: an idle CPU must halt; eight spinning
+//!   CPUs on two host cores starve each other.
+//! - **Waiting, when a G is readied, until it is off its stack**: two CPUs can
+//!   do that to each other with interrupts off. The one who parks it puts it
+//!   back instead (`g`, transition 8).
+//! - **A G in a batch when its slice ran out** (`globq`): unfair for ever.
+//! - **A yield to the global queue**, as in Go: a lock for each yield, and
+//!   nothing gained, for the G is as far from running as its P's ring is long.
+//! - **A run-next slot that cannot be stolen**: its G waits for a whole slice
+//!   while CPUs idle.
+//!
+//! # How it is checked
+//!
+//! - `cargo test -p sched`: event sequences (`decisions`, `parking`), fairness
+//!   and its bounds in slices (`fairness`), host threads as CPUs (`stress`).
+//!   All of it under Miri as well, with `-Zmiri-strict-provenance
+//!   -Zmiri-preemption-rate=0.1`.
+//! - `loom_*`, with `--cfg loom`: all interleavings of the ring, the inbox and
+//!   the state word; of parking against submitting, those with up to three
+//!   preemptions. A ring of 4.
+//! - `sim`, with `--features sim`: seeded interleavings of 1 to 256 CPUs, with
+//!   store buffers, late interrupts and slow CPUs, and five planted mistakes
+//!   that must be found (`sync::Planted`). It found moments in which a G was
+//!   out of a parking P's sight; `P::owes_wake` is the answer.
+//!
+//! # Lock order
+//!
+//! There are two locks, that of the global queue and that of the common free
+//! list. Neither is taken with the other held; both are taken with interrupts
+//! off, after all of the kernel's; nothing is called with one held.
+
 #![no_std]
+
+mod find;
+mod g;
+mod globq;
+mod idle;
+mod inbox;
+mod list;
+mod p;
+mod runq;
+#[cfg(feature = "sim")]
+pub mod sim;
+mod submit;
+mod sync;
+mod tick;
+
+pub use find::{Order, Place};
+pub use g::{G, Handle, Status};
+pub use globq::GlobalQueue;
+pub use inbox::Inbox;
+pub use list::List;
+pub use p::{P, PSlot, Slice};
+pub use runq::{Owner, RunQueue, Thief};
+
+use idle::{Idle, PMask};
+use sync::{Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, const_fn};
+use sync::{Planted, planted};
+
+/// Ps at most: one for each CPU that the kernel can have.
+pub const MAX_P: usize = 256;
+
+/// Gs in a local ring. A power of two. Small where all ways are searched, so
+/// that they lead to overflows.
+pub const RUNQ_CAPACITY: usize = if cfg!(loom) {
+    4
+} else if cfg!(feature = "sim") {
+    8
+} else {
+    256
+};
+
+/// Gs that a full ring gives to the global queue (with the one that did not
+/// fit), and at most what a thief takes.
+pub const RUNQ_HALF: usize = RUNQ_CAPACITY / 2;
+
+/// Gs that a P takes from the global queue at once, at most.
+pub const GLOBAL_BATCH_MAX: usize = RUNQ_HALF;
+
+/// Slices between two looks at the global queue before the local one. A prime,
+/// so that it falls in with no program's own rhythm.
+pub const GLOBAL_CHECK_EVERY: u32 = 61;
+
+/// Rounds over all Ps that a thief makes before it gives up.
+pub const STEAL_PASSES: u32 = if cfg!(loom) { 1 } else { 4 };
+
+/// Spin hints that a thief waits before it takes a run-next G, about 1 to 4 µs:
+/// most who ready a G are about to park, and then run it themselves.
+pub const NEXT_GRACE_SPINS: u32 = if cfg!(any(loom, miri, feature = "sim")) { 1 } else { 32 };
+
+/// Time slice, in nanoseconds, unless the kernel is told otherwise.
+pub const SLICE_NS: u64 = 10_000_000;
+
+/// Dead Gs that a P keeps, at most.
+pub const FREE_MAX: usize = 64;
+
+/// Dead Gs that move between a P and the common list at once.
+pub const FREE_MOVE: usize = FREE_MAX / 2;
+
+/// Ids that a P takes from the common counter at once.
+pub const ID_BATCH: u64 = 16;
+
+/// Whom to wake: the kernel sends that CPU an interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a wake-up that is not sent is lost"]
+pub enum Wake {
+    /// Nobody needs to be.
+    Nobody,
+    /// The CPU with the P of this index. If it is the caller's own, it is
+    /// enough to look again.
+    Cpu(usize),
+}
+
+/// What a P does next.
+#[must_use = "the G, or the wake-up, would be lost"]
+pub enum Next<K: 'static> {
+    /// Run a G.
+    Run(Run<K>),
+    /// Send the wake-up, then halt until an interrupt comes.
+    Park(Wake),
+}
+
+/// A G to be run, which is [`Status::Running`] from now on.
+#[must_use = "the G would be lost"]
+pub struct Run<K: 'static> {
+    /// The G: switch to it.
+    pub g: &'static G<K>,
+    /// Whose time it runs on.
+    pub slice: Slice,
+    /// Whom to wake first.
+    pub wake: Wake,
+}
+
+/// The scheduler: what all Ps share.
+///
+/// ```
+/// use sched::{G, List, Next, PSlot, Sched, Status};
+///
+/// static SLOTS: [PSlot<&str>; 2] = [const { PSlot::new() }; 2];
+/// static SCHED: Sched<&str> = Sched::new(&SLOTS);
+/// static HELLO: G<&str> = G::new("hello");
+///
+/// let mut p = SCHED.acquire(0, 42).expect("P 0 is free");
+/// let _ = SCHED.start(&mut p, &HELLO, None);
+/// let Next::Run(run) = SCHED.find_runnable(&mut p, List::new) else { panic!("nothing to run") };
+/// assert_eq!(run.g.kernel, "hello");
+/// SCHED.exited(&mut p, run.g);
+/// assert_eq!(HELLO.status(), Status::Dead);
+/// assert!(matches!(SCHED.find_runnable(&mut p, List::new), Next::Park(_)));
+/// ```
+pub struct Sched<K: 'static> {
+    // Constant.
+    slots: &'static [PSlot<K>],
+    // Written rarely, read by anyone.
+    limit: AtomicUsize,
+    order: AtomicU32,
+    next_id: AtomicU64,
+    // Atomic, by the protocol in `idle`.
+    idle: Idle,
+    // Atomic, by the protocol in `tick`: Ps that run a G without a timer.
+    untimed: PMask,
+    // Each under a lock of its own.
+    global: GlobalQueue<K>,
+    free: GlobalQueue<K>,
+}
+
+impl<K: 'static> Sched<K> {
+    const_fn! {
+        /// A scheduler over these Ps, at most [`MAX_P`] and at least one.
+        #[must_use]
+        pub fn new(slots: &'static [PSlot<K>]) -> Self {
+            assert!(!slots.is_empty() && slots.len() <= MAX_P, "bad slots");
+            Sched {
+                slots,
+                limit: AtomicUsize::new(slots.len()),
+                order: AtomicU32::new(Order::Go as u32),
+                next_id: AtomicU64::new(0),
+                idle: Idle::new(),
+                untimed: PMask::new(),
+                global: GlobalQueue::new(),
+                free: GlobalQueue::new(),
+            }
+        }
+    }
+}
+
+impl<K: Sync + 'static> Sched<K> {
+    /// The P of `index`, for the first who asks; it counts as busy from now on.
+    /// `seed` starts the generator that orders its stealing.
+    pub fn acquire(&self, index: usize, seed: u64) -> Option<P<K>> {
+        let p = P::new(index, self.slots.get(index)?, seed)?;
+        self.idle.bring_up(index);
+        Some(p)
+    }
+
+    /// Sets where Ps look for work; a boot option.
+    pub fn set_order(&self, order: Order) {
+        self.order.store(order as u32, Relaxed);
+    }
+
+    /// How many Ps run Gs.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit.load(Acquire) // pairs with `set_limit`
+    }
+
+    /// What other CPUs see of the Ps, by index.
+    #[must_use]
+    pub fn slots(&self) -> &'static [PSlot<K>] {
+        self.slots
+    }
+
+    /// Moves what is in the inbox to the P's queue, for the end of an interrupt
+    /// after which the same G goes on: it may need a slice timer now
+    /// ([`Sched::needs_timer`]).
+    pub fn drain(&self, p: &mut P<K>) -> Wake {
+        self.drain_inbox(p);
+        self.pay_wake(p)
+    }
+
+    /// How many Gs wait in the global queue, how many Ps spin, how many are
+    /// busy. For statistics: each may be over at once.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts {
+            global: self.global.len(),
+            spinning: self.idle.spinning(),
+            busy: self.idle.busy(self.limit()),
+        }
+    }
+}
+
+/// Numbers for statistics; see [`Sched::counts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Gs in the global queue.
+    pub global: usize,
+    /// Ps that look for work.
+    pub spinning: usize,
+    /// Ps that are up, below the limit and not idle.
+    pub busy: usize,
+}

@@ -1,0 +1,373 @@
+//! G: a task, and the one word that says who may do what with it.
+//!
+//! Holds the record and its state machine. The kernel's own data (saved stack
+//! pointer, stack, entry, name, spawn site) rides along in [`G::kernel`]; this
+//! crate never looks at it. Queues are next door; what a transition obliges
+//! its caller to do is in the value that it returns.
+
+use crate::list::Link;
+use crate::sync::{
+    AcqRel, Acquire, AtomicBool, AtomicU32, AtomicU64, Planted, Relaxed, Release, const_fn,
+    planted, spin_loop,
+};
+
+/// A task. Made once, never freed, used for one life after another.
+///
+/// `K` is what the kernel keeps with each G.
+///
+/// ```
+/// use sched::{G, Status};
+/// static MAIN: G<&str> = G::new("main");
+/// assert_eq!(MAIN.status(), Status::Dead); // not started yet
+/// assert_eq!(MAIN.kernel, "main");
+/// ```
+pub struct G<K: 'static> {
+    // Atomic: any CPU, but only by the transitions below.
+    state: GState,
+
+    // Whoever holds the G (a queue under its lock, the CPU that runs it).
+    next: Link<K>,
+    /// Its slice ran out: it is taken alone, never in a batch. See `globq`.
+    expired: AtomicBool,
+
+    // Constant from `start` to `exited`.
+    id: AtomicU64,
+    pin: AtomicU32,
+
+    /// The kernel's own.
+    pub kernel: K,
+}
+
+/// `G::pin` of a G that may run anywhere. Zero, so that a static G is in .bss
+/// if its kernel part is.
+const ANYWHERE: u32 = 0;
+
+impl<K: 'static> G<K> {
+    const_fn! {
+        /// A dead G.
+        #[must_use]
+        pub fn new(kernel: K) -> Self {
+            G {
+                state: GState::new(),
+                next: Link::null(),
+                expired: AtomicBool::new(false),
+                id: AtomicU64::new(0),
+                pin: AtomicU32::new(ANYWHERE),
+                kernel,
+            }
+        }
+    }
+
+    /// The number of this life, unique over all Gs; 0 before the first.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id.load(Relaxed)
+    }
+
+    /// What it is doing at this instant. For diagnosis: it may be over before
+    /// the caller looks at it.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.state.status()
+    }
+
+    /// The CPU that this G is pinned to.
+    #[must_use]
+    pub fn pin(&self) -> Option<usize> {
+        match self.pin.load(Relaxed) {
+            ANYWHERE => None,
+            cpu => Some(cpu as usize - 1),
+        }
+    }
+
+    /// Names this life of the G, and no later one.
+    #[must_use]
+    pub fn handle(&'static self) -> Handle<K> {
+        Handle { g: self, generation: self.state.generation() }
+    }
+
+    /// Caller: the running G itself, before anybody can ready it (that is,
+    /// before it lets go of the lock of what it waits for). From here on
+    /// [`Sched::ready`](crate::Sched::ready) is not lost.
+    pub fn begin_park(&self) {
+        self.state.begin_park();
+    }
+
+    /// Caller: the running G itself, after `begin_park`, when it need not wait
+    /// after all. True if it was readied meanwhile; that wake-up is consumed.
+    pub fn cancel_park(&self) -> bool {
+        self.state.cancel_park()
+    }
+
+    pub(crate) fn state(&self) -> &GState {
+        &self.state
+    }
+
+    pub(crate) fn next(&self) -> &Link<K> {
+        &self.next
+    }
+
+    /// Holder only, when a life begins.
+    pub(crate) fn name_life(&self, id: u64, pin: Option<usize>) {
+        self.id.store(id, Relaxed);
+        self.pin.store(pin.map_or(ANYWHERE, |cpu| cpu as u32 + 1), Relaxed);
+        self.expired.store(false, Relaxed);
+    }
+
+    /// Holder only.
+    pub(crate) fn set_expired(&self, expired: bool) {
+        self.expired.store(expired, Relaxed);
+    }
+
+    /// Holder only.
+    pub(crate) fn is_expired(&self) -> bool {
+        self.expired.load(Relaxed)
+    }
+}
+
+/// Names one life of a G: a stale handle never hits the G's next life.
+pub struct Handle<K: 'static> {
+    g: &'static G<K>,
+    generation: u32,
+}
+
+impl<K: 'static> Clone for Handle<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: 'static> Copy for Handle<K> {}
+
+impl<K: 'static> Handle<K> {
+    /// The G, if that life is not over. It may end at any time: act through
+    /// the handle where that matters.
+    #[must_use]
+    pub fn get(self) -> Option<&'static G<K>> {
+        (self.g.state.generation() == self.generation).then_some(self.g)
+    }
+
+    pub(crate) fn parts(self) -> (&'static G<K>, u32) {
+        (self.g, self.generation)
+    }
+}
+
+/// What a G is doing. Each state says who holds the G, who owns its stack, and
+/// who may change the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    /// No life: on a free list, or being set up by the CPU that took it there.
+    /// Holder and sole writer: that CPU. The stack is nobody's.
+    Dead = 0,
+    /// Waits for a CPU in exactly one queue, or in the hands of the CPU that
+    /// moves it. Holder and sole writer: that queue's taker. Its context is
+    /// saved, its stack at rest.
+    Runnable = 1,
+    /// Runs on one CPU, which is holder and sole writer; the stack is in use.
+    Running = 2,
+    /// Has decided to wait but is still on its CPU and its stack: must not be
+    /// run elsewhere. Two writers: its CPU, and one who readies it.
+    Parking = 3,
+    /// As `Parking`, and was readied meanwhile: its CPU will put it back in a
+    /// queue. Writer: its CPU.
+    Woken = 4,
+    /// Waits, off every CPU, in no queue of ours. Context saved, stack at
+    /// rest. Writer: one who readies it, who becomes holder.
+    Parked = 5,
+}
+
+/// What one who readies a G owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Ready {
+    /// The G is yours now: put it into a queue.
+    Push,
+    /// Nothing: the CPU that parks it was told, or it did not wait.
+    Nothing,
+}
+
+/// What the CPU that has parked a G owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Parked {
+    /// Nothing: whoever readies the G has it from here on.
+    Asleep,
+    /// It was readied while it parked, and is yours: put it into a queue.
+    Push,
+}
+
+/// The state word of a G: generation (high half) and [`Status`] (low byte).
+///
+/// ```text
+///                 (1) start               (2) execute
+///       ┌──────┐           ┌──────────┐              ┌─────────┐
+///       │ Dead ├──────────▶│ Runnable ├─────────────▶│ Running │
+///       └──▲───┘           └─▲─▲────▲─┘◀─────────────┴┬───┬──┬─┘◀──┐
+///          │                 │ │    │      (3) stop   │   │  │     │
+///          │             (7) │ │(8) │                 │   │  │(4)  │
+///          │           ready │ │    │                 │   │  │begin│
+///          │                 │ │    └ yield, expire   │   │  │park │
+///          │       ┌────────┐│ │┌───────┐   (6) ready │ ┌─▼──┴────┐│(5)
+///          │       │ Parked ├┘ └┤ Woken │◀────────────┼─┤ Parking ├┤cancel
+///          │       └───▲────┘   └───┬───┘             │ └────┬────┘│park
+///          │           │            └─────────────────┼──────┼─────┘
+///          │           └──────(8) finish_park─────────┼──────┘
+///          └────────────────(9) exit──────────────────┘
+/// ```
+///
+/// (8) is one function, `finish_park`, called when the context is saved and
+/// nobody is on the stack any more: `Parking → Parked`, or `Woken → Runnable`.
+/// So a G is runnable only with its context saved, nobody ever waits for
+/// another CPU to get off a stack (two CPUs that do so with interrupts off,
+/// each for the other, wait for ever), and no wake-up is lost.
+///
+/// In `Dead`, `Runnable` and `Running` the holder is the sole writer, so (1),
+/// (2), (3), (4) and (9) are a load and a store, not a locked operation.
+pub(crate) struct GState {
+    word: AtomicU64,
+}
+
+const STATUS_MASK: u64 = 0xff;
+const GENERATION_SHIFT: u32 = 32;
+
+impl GState {
+    const_fn! {
+        fn new() -> Self {
+            GState { word: AtomicU64::new(Status::Dead as u64) }
+        }
+    }
+
+    fn status(&self) -> Status {
+        status_of(self.word.load(Relaxed))
+    }
+
+    fn generation(&self) -> u32 {
+        generation_of(self.word.load(Acquire))
+    }
+
+    /// (1) Holder only.
+    pub(crate) fn start(&self) {
+        self.step(Status::Dead, Status::Runnable, "not dead");
+    }
+
+    /// (2) Holder only: the CPU that took the G out of its queue.
+    pub(crate) fn execute(&self) {
+        self.step(Status::Runnable, Status::Running, "not runnable");
+    }
+
+    /// (3) Holder only: the CPU that ran the G, which is off its stack.
+    pub(crate) fn stop(&self) {
+        self.step(Status::Running, Status::Runnable, "not running");
+    }
+
+    /// (4) The running G itself.
+    fn begin_park(&self) {
+        self.step(Status::Running, Status::Parking, "not running");
+    }
+
+    /// (5) The parking G itself.
+    fn cancel_park(&self) -> bool {
+        // A plain store will do: a `ready` that has not happened yet finds
+        // Running and leaves it. Acquire, for what the readier wrote before.
+        let word = self.word.load(Acquire);
+        self.word.store(with_status(word, Status::Running), Relaxed);
+        match status_of(word) {
+            Status::Parking => false,
+            Status::Woken => true,
+            _ => panic!("not parking"),
+        }
+    }
+
+    /// (6), (7) Anybody, in any context.
+    ///
+    /// With `generation`, only that life of the G.
+    pub(crate) fn ready(&self, generation: Option<u32>) -> Ready {
+        let mut word = self.word.load(Relaxed);
+        loop {
+            if generation.is_some_and(|wanted| wanted != generation_of(word)) {
+                return Ready::Nothing;
+            }
+            let (to, owed) = match status_of(word) {
+                Status::Parking => (Status::Woken, Ready::Nothing),
+                Status::Parked => (Status::Runnable, Ready::Push),
+                Status::Runnable if planted(Planted::ReadyTwice) => return Ready::Push,
+                // Readied before, or never parked: whoever did it first has
+                // pushed it. Twice in a queue would be the end.
+                Status::Dead | Status::Runnable | Status::Running | Status::Woken => {
+                    return Ready::Nothing;
+                }
+            };
+            // Acquire pairs with `finish_park` (the saved context), Release
+            // with the load there and in `cancel_park` (what the G waited for).
+            match self.word.compare_exchange_weak(word, with_status(word, to), AcqRel, Relaxed) {
+                Ok(_) => return owed,
+                Err(now) => word = now,
+            }
+            spin_loop();
+        }
+    }
+
+    /// (8) The CPU that ran the G: context saved, off its stack.
+    pub(crate) fn finish_park(&self) -> Parked {
+        let word = self.word.load(Relaxed);
+        let parking = with_status(word, Status::Parking);
+        // Release: the saved context, for `ready`. Acquire: see `ready`.
+        match self.word.compare_exchange(
+            parking,
+            with_status(word, Status::Parked),
+            Release,
+            Acquire,
+        ) {
+            Ok(_) => Parked::Asleep,
+            Err(now) => {
+                assert!(status_of(now) == Status::Woken, "not parking");
+                self.word.store(with_status(now, Status::Runnable), Relaxed);
+                Parked::Push
+            }
+        }
+    }
+
+    /// (9) The CPU that ran the G, off its stack. Ends all handles.
+    pub(crate) fn exit(&self) {
+        self.step(Status::Running, Status::Dead, "not running");
+        let word = self.word.load(Relaxed);
+        self.word.store(word.wrapping_add(1 << GENERATION_SHIFT), Release); // pairs with `generation`
+    }
+
+    /// The holder's step: a load, a compare and a store.
+    #[inline(always)]
+    fn step(&self, from: Status, to: Status, otherwise: &'static str) {
+        let word = self.word.load(Relaxed);
+        if word & STATUS_MASK != from as u64 {
+            wrong_state(otherwise);
+        }
+        self.word.store(word ^ (from as u64 ^ to as u64), Relaxed);
+    }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn wrong_state(what: &'static str) -> ! {
+    panic!("{what}")
+}
+
+fn status_of(word: u64) -> Status {
+    match word & STATUS_MASK {
+        0 => Status::Dead,
+        1 => Status::Runnable,
+        2 => Status::Running,
+        3 => Status::Parking,
+        4 => Status::Woken,
+        _ => Status::Parked,
+    }
+}
+
+fn generation_of(word: u64) -> u32 {
+    (word >> GENERATION_SHIFT) as u32
+}
+
+fn with_status(word: u64, status: Status) -> u64 {
+    (word & !STATUS_MASK) | status as u64
+}

@@ -1,0 +1,223 @@
+//! Parking and waking: who is idle, who spins, and that nobody is forgotten.
+//!
+//! Holds the idle mask, the spinning count and the two sides of the protocol:
+//! [`Idle::park`] with its look-again, and [`Idle::wake_p`]. What there is to
+//! look at is the caller's (`find`). The argument is in the essay, paragraphs
+//! "Submitting", "Parking" and "Spinning".
+
+use crate::Wake;
+use crate::sync::{
+    AcqRel, Acquire, AtomicU32, AtomicU64, Relaxed, SeqCst, array_of, const_fn, fence,
+};
+use crate::{MAX_P, Planted, planted};
+
+/// Who is idle and how many spin.
+pub(crate) struct Idle {
+    /// Ps that somebody holds.
+    online: PMask,
+    /// Ps that are about to halt, or do. Set by the P itself; cleared, as a
+    /// claim, by whoever wakes it, or by itself.
+    idle: PMask,
+    /// Ps that look for work and have none: woken for it, or searching.
+    spinning: AtomicU32,
+}
+
+/// What becomes of a P that found nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Parking {
+    /// It is idle. Halt; the interrupt that ends the halt may be pending.
+    Halt,
+    /// Somebody submitted meanwhile: it spins now, and looks once more.
+    LookAgain,
+}
+
+impl Idle {
+    const_fn! {
+        pub(crate) fn new() -> Self {
+            Idle { online: PMask::new(), idle: PMask::new(), spinning: AtomicU32::new(0) }
+        }
+    }
+
+    /// A P comes into being, busy.
+    pub(crate) fn bring_up(&self, index: usize) {
+        self.online.set(index);
+    }
+
+    /// Whether the P of `index` said that it is idle: its queue is empty.
+    pub(crate) fn is_idle(&self, index: usize) -> bool {
+        self.idle.has(index)
+    }
+
+    pub(crate) fn spinning(&self) -> usize {
+        self.spinning.load(Relaxed) as usize
+    }
+
+    /// Ps below `limit` that are up and not idle.
+    pub(crate) fn busy(&self, limit: usize) -> usize {
+        let words = limit.div_ceil(64);
+        (0..words).map(|w| self.online.minus(&self.idle, w, limit).count_ones() as usize).sum()
+    }
+
+    /// Begins to spin, if few enough do: at most half of the busy Ps, but one
+    /// in any case. If it fails, somebody else spins.
+    pub(crate) fn try_spin(&self, limit: usize) -> bool {
+        let mut spinning = self.spinning.load(Relaxed);
+        loop {
+            if spinning != 0 && 2 * spinning as usize >= self.busy(limit) {
+                return false;
+            }
+            match self.spinning.compare_exchange_weak(spinning, spinning + 1, AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => spinning = now,
+            }
+        }
+    }
+
+    /// A spinning P found work. It owes a [`Idle::wake_p`] after this: those
+    /// who submitted while it spun relied on it.
+    pub(crate) fn stop_spinning(&self) {
+        self.spinning.fetch_sub(1, AcqRel);
+    }
+
+    /// A P found nothing. `spinning`: it is counted as such. `has_work`: a look
+    /// at everything it may take. Essay, "Parking".
+    pub(crate) fn park(
+        &self,
+        index: usize,
+        limit: usize,
+        spinning: bool,
+        has_work: impl FnOnce() -> bool,
+    ) -> Parking {
+        self.idle.set(index);
+        if spinning {
+            self.spinning.fetch_sub(1, AcqRel);
+        }
+        // The stores above before the loads of `has_work`; the partner is the
+        // fence in `wake_p`.
+        fence(SeqCst);
+        if planted(Planted::NoLookAgain) || !has_work() {
+            return Parking::Halt;
+        }
+        // There is work. If we may not spin, somebody does, and will look after
+        // us: either finds this work, or finds other work and wakes us.
+        if !self.try_spin(limit) {
+            return Parking::Halt;
+        }
+        if !self.idle.claim(index) {
+            // A waker was faster, and counted us too. Once is enough; the
+            // interrupt that it sends will find us busy and do nothing.
+            self.spinning.fetch_sub(1, AcqRel);
+        }
+        Parking::LookAgain
+    }
+
+    /// An idle P runs again. True if a waker claimed it: then it is counted as
+    /// spinning, and must behave so.
+    pub(crate) fn unpark(&self, index: usize) -> bool {
+        !self.idle.claim(index)
+    }
+
+    /// Somebody has submitted a G, or has stopped spinning: wakes one idle P
+    /// below `limit`, unless somebody spins. Essay, "Submitting".
+    #[inline]
+    pub(crate) fn wake_p(&self, limit: usize) -> Wake {
+        // What was submitted before the loads below; the partner is the fence
+        // in `park`.
+        if !planted(Planted::NoFence) {
+            fence(SeqCst);
+        }
+        if self.spinning.load(Relaxed) != 0 || self.idle.is_empty() {
+            return Wake::Nobody;
+        }
+        self.wake_one(limit)
+    }
+
+    /// The rest of `wake_p`: nobody seemed to spin, somebody to be idle.
+    #[cold]
+    fn wake_one(&self, limit: usize) -> Wake {
+        // One waker at a time: who fails here has one who spins.
+        while self.idle.any(limit) && self.spinning.compare_exchange(0, 1, AcqRel, Relaxed).is_ok()
+        {
+            if let Some(index) = self.idle.claim_any(limit) {
+                return Wake::Cpu(index);
+            }
+            // Nobody left to wake. While we held the count, others may have
+            // relied on a spinner that there was not: look again for them.
+            self.spinning.fetch_sub(1, AcqRel);
+            fence(SeqCst);
+        }
+        Wake::Nobody
+    }
+}
+
+const WORDS: usize = MAX_P.div_ceil(64);
+
+/// A set of Ps, one bit each.
+pub(crate) struct PMask {
+    words: [AtomicU64; WORDS],
+}
+
+impl PMask {
+    const_fn! {
+        pub(crate) fn new() -> Self {
+            PMask { words: array_of![AtomicU64::new(0); WORDS] }
+        }
+    }
+
+    pub(crate) fn set(&self, index: usize) {
+        self.words[index / 64].fetch_or(bit(index), AcqRel);
+    }
+
+    pub(crate) fn has(&self, index: usize) -> bool {
+        self.words[index / 64].load(Relaxed) & bit(index) != 0
+    }
+
+    /// Clears a bit; true if it was set, that is, for one caller.
+    pub(crate) fn claim(&self, index: usize) -> bool {
+        self.words[index / 64].fetch_and(!bit(index), AcqRel) & bit(index) != 0
+    }
+
+    /// One look at all words, for the common case that there is nothing.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.words.iter().fold(0, |all, word| all | word.load(Relaxed)) == 0
+    }
+
+    fn any(&self, limit: usize) -> bool {
+        (0..limit.div_ceil(64)).any(|w| self.words[w].load(Relaxed) & below(limit, w) != 0)
+    }
+
+    /// Claims the lowest. Low CPUs stay warm, high ones asleep.
+    pub(crate) fn claim_any(&self, limit: usize) -> Option<usize> {
+        for w in 0..limit.div_ceil(64) {
+            let mut bits = self.words[w].load(Acquire) & below(limit, w);
+            while bits != 0 {
+                let index = w * 64 + bits.trailing_zeros() as usize;
+                if self.claim(index) {
+                    return Some(index);
+                }
+                bits &= bits - 1;
+            }
+        }
+        None
+    }
+
+    /// Word `w` of what is in this set, not in `other`, and below `limit`.
+    fn minus(&self, other: &PMask, w: usize, limit: usize) -> u64 {
+        self.words[w].load(Relaxed) & !other.words[w].load(Relaxed) & below(limit, w)
+    }
+}
+
+fn bit(index: usize) -> u64 {
+    1 << (index % 64)
+}
+
+/// The bits of word `w` that stand for Ps below `limit`.
+fn below(limit: usize, w: usize) -> u64 {
+    match limit.saturating_sub(w * 64) {
+        0 => 0,
+        n if n >= 64 => u64::MAX,
+        n => (1 << n) - 1,
+    }
+}

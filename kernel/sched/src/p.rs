@@ -1,0 +1,193 @@
+//! P: the right to run Gs, and what comes with it.
+//!
+//! A P is two structs, by who may touch them: [`PSlot`] lies in a static array
+//! and is what other CPUs see (thieves, senders to the inbox, watchers); [`P`]
+//! is the right itself, a value that one M holds and that is moved, not shared.
+//! Its plain fields need neither atomics nor a lock, and what only the holder
+//! may do takes `&mut P`.
+//!
+//! Who looks where for work is `find`; who sleeps and who is woken is `idle`.
+
+use crate::g::G;
+use crate::inbox::Inbox;
+use crate::list::List;
+use crate::runq::{Owner, RunQueue, Thief};
+use crate::sync::{AtomicU32, Relaxed, const_fn};
+
+/// What other CPUs see of a P.
+///
+/// All zeroes at first, so that an array of them costs nothing in the image.
+#[repr(align(128))]
+pub struct PSlot<K: 'static> {
+    // The owner pushes, anyone steals.
+    runq: RunQueue<K>,
+    // Anyone pushes, the owner takes.
+    pub(crate) inbox: Inbox<K>,
+    // The owner writes, anyone reads.
+    tick: AtomicU32,
+}
+
+impl<K: 'static> PSlot<K> {
+    const_fn! {
+        /// A place for a P that nobody holds yet.
+        #[must_use]
+        pub fn new() -> Self {
+            PSlot { runq: RunQueue::new(), inbox: Inbox::new(), tick: AtomicU32::new(0) }
+        }
+    }
+
+    /// How many slices began here, wrapping. Anyone; for watchers.
+    #[must_use]
+    pub fn tick(&self) -> u32 {
+        self.tick.load(Relaxed)
+    }
+
+    pub(crate) fn thief(&'static self) -> Thief<K> {
+        self.runq.thief()
+    }
+}
+
+#[cfg(not(loom))]
+impl<K: 'static> Default for PSlot<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The right to run Gs on the P of one index. Held by one M at a time, used
+/// with interrupts off; see [`Sched::acquire`](crate::Sched::acquire).
+pub struct P<K: 'static> {
+    // Constant.
+    pub(crate) index: usize,
+    pub(crate) slot: &'static PSlot<K>,
+
+    // The holder's own.
+    pub(crate) runq: Owner<K>,
+    /// Runnable Gs that must run here. Nobody can steal them.
+    pub(crate) pinned: List<K>,
+    /// Dead Gs to be used again, most recent first.
+    pub(crate) free: List<K>,
+    /// Ids given to this P and not used yet: next, and how many.
+    pub(crate) ids: (u64, u64),
+    pub(crate) random: Random,
+    /// Counted in `Idle::spinning`.
+    pub(crate) spinning: bool,
+    /// Set its idle bit and did not take it back; a waker may have.
+    pub(crate) idle: bool,
+    /// Put Gs into its ring that were out of everybody's sight before, and has
+    /// not seen yet whether somebody must be woken for them.
+    pub(crate) owes_wake: bool,
+}
+
+impl<K: Sync + 'static> P<K> {
+    /// None if somebody holds the P of `slot`.
+    pub(crate) fn new(index: usize, slot: &'static PSlot<K>, seed: u64) -> Option<Self> {
+        Some(P {
+            index,
+            slot,
+            runq: slot.runq.own()?,
+            pinned: List::new(),
+            free: List::new(),
+            ids: (0, 0),
+            random: Random::new(seed ^ index as u64),
+            spinning: false,
+            idle: false,
+            owes_wake: false,
+        })
+    }
+
+    /// Its number, which is its CPU's in the steady state.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// How many Gs wait in its ring, its run-next slot and its pinned list.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.runq.len() + self.pinned.len()
+    }
+
+    /// Whether no G waits on this P (its inbox not counted).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pinned.is_empty() && self.runq.is_empty()
+    }
+
+    pub(crate) fn tick(&self) -> u32 {
+        self.slot.tick.load(Relaxed) // written by us alone
+    }
+
+    /// A slice begins.
+    pub(crate) fn count_slice(&mut self) {
+        self.slot.tick.store(self.tick().wrapping_add(1), Relaxed);
+    }
+
+    /// Whether nothing but its own queue matters to this P now: it is not just
+    /// coming back from a halt, owes nobody anything and has nobody pinned.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        !(self.idle | self.spinning | self.owes_wake) && self.pinned.is_empty()
+    }
+
+    /// Takes a G of the local queue: run-next first, on the slice that is under
+    /// way, then the ring.
+    #[inline(always)]
+    pub(crate) fn pop_local(&mut self) -> Option<(&'static G<K>, Slice)> {
+        match self.runq.take_next() {
+            Some(g) => Some((g, Slice::Inherited)),
+            None => self.runq.pop().map(|g| (g, Slice::New)),
+        }
+    }
+
+    /// Takes a G of this P: run-next first, on the slice that is under way;
+    /// then the ring and the pinned Gs, by turns while both have some.
+    pub(crate) fn pop(&mut self) -> Option<(&'static G<K>, Slice)> {
+        if let Some(g) = self.runq.take_next() {
+            return Some((g, Slice::Inherited));
+        }
+        if !self.pinned.is_empty() && !self.tick().is_multiple_of(2) {
+            // A G that has just yielded to this one is one more in the ring.
+            self.owes_wake = true;
+            return self.pinned.pop().map(|g| (g, Slice::New));
+        }
+        self.runq.pop().or_else(|| self.pinned.pop()).map(|g| (g, Slice::New))
+    }
+}
+
+/// Whose time a G runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slice {
+    /// A whole slice of its own, from now.
+    New,
+    /// What is left of the slice under way on this P: the G was run-next. So a
+    /// chain of Gs that ready one another and park has one slice in all, and
+    /// those in the ring wait for one slice, not for ever.
+    Inherited,
+}
+
+/// A small generator (xorshift) for the order of stealing: fast and seeded,
+/// not good. Zero is no state of it.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        // Spread neighbouring seeds (the finaliser of splitmix64).
+        let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Random((z ^ (z >> 31)) | 1)
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) const fn from_state(state: u64) -> Self {
+        Random(state)
+    }
+
+    pub(crate) fn next(&mut self) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 32) as u32
+    }
+}

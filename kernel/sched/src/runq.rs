@@ -1,0 +1,289 @@
+//! The local queue: a ring and a run-next slot. One pushes, anyone steals half.
+//!
+//! [`RunQueue`] is the memory; [`Owner`] is the one handle that pushes and
+//! pops, [`Thief`] what everybody else has. That they are two types is what
+//! makes "single producer" a fact and not a hope: there is one `Owner` for a
+//! queue, it is not `Clone`, and its methods take `&mut self`.
+//!
+//! Order is first in, first out; the run-next slot is before all. What does
+//! not fit comes back as a batch for the global queue (`globq`), which this
+//! file knows nothing of. When to push where is `p` and `find`.
+//!
+//! # The ring
+//!
+//! `head` and `tail` run freely and wrap; `tail - head` is the length, the
+//! slot of index `i` is `i % RUNQ_CAPACITY`.
+//!
+//! - Only the owner writes `tail` and the slots. So it needs no claim to push,
+//!   and having claimed slots from the head, it may read them at leisure.
+//! - Everybody moves `head`, by compare-exchange only: that is the claim. A
+//!   thief reads slots *before* its claim; if `head` has not moved since, they
+//!   cannot have been reused, for the owner reuses a slot only after `head`
+//!   has passed it.
+//! - `head` could come round to the same value, 2³² pops later, while a thief
+//!   sits between load and claim. A thief has interrupts off; it would have to
+//!   stand still for half a minute at least.
+
+use crate::g::G;
+use crate::list::{Link, List};
+use crate::sync::{
+    AcqRel, Acquire, AtomicBool, AtomicU32, Planted, Relaxed, Release, array_of, const_fn, planted,
+    spin_loop,
+};
+use crate::{RUNQ_CAPACITY, RUNQ_HALF};
+
+const CAPACITY: u32 = RUNQ_CAPACITY as u32;
+
+/// The memory of one local queue.
+pub struct RunQueue<K: 'static> {
+    /// Index of the oldest G. Claimed by the owner and by thieves.
+    head: AtomicU32,
+    /// One past the newest. Written by the owner alone.
+    tail: AtomicU32,
+    /// Runs before the ring. Filled by the owner, emptied by anyone.
+    next: Link<K>,
+    /// Written by the owner alone, before the `tail` that publishes them.
+    slots: [Link<K>; RUNQ_CAPACITY],
+    /// Whether the owner's handle was given out.
+    owned: AtomicBool,
+}
+
+impl<K: 'static> RunQueue<K> {
+    const_fn! {
+        /// An empty queue without an owner.
+        #[must_use]
+        pub fn new() -> Self {
+            RunQueue {
+                head: AtomicU32::new(0),
+                tail: AtomicU32::new(0),
+                next: Link::null(),
+                slots: array_of![Link::null(); RUNQ_CAPACITY],
+                owned: AtomicBool::new(false),
+            }
+        }
+    }
+
+    /// The owner's handle: the first caller gets it, for ever.
+    pub fn own(&'static self) -> Option<Owner<K>> {
+        // Acquire/Release for form only: an owner's handle moves to another
+        // CPU by means that synchronise.
+        (!self.owned.swap(true, AcqRel)).then_some(Owner { q: self })
+    }
+
+    /// A thief's handle: for everybody.
+    #[must_use]
+    pub fn thief(&'static self) -> Thief<K> {
+        Thief { q: self }
+    }
+}
+
+#[cfg(not(loom))]
+impl<K: 'static> Default for RunQueue<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The right to push to a queue and to pop from it. One for each queue.
+///
+/// ```
+/// use sched::{G, RunQueue};
+/// static QUEUE: RunQueue<()> = RunQueue::new();
+/// static A: G<()> = G::new(());
+/// static B: G<()> = G::new(());
+/// let mut owner = QUEUE.own().expect("nobody owns it yet");
+/// assert!(owner.push(&A).is_none());
+/// assert!(owner.push_next(&B).is_none());
+/// assert!(core::ptr::eq(owner.take_next().unwrap(), &B));
+/// assert!(core::ptr::eq(owner.pop().unwrap(), &A));
+/// ```
+pub struct Owner<K: 'static> {
+    q: &'static RunQueue<K>,
+}
+
+impl<K: Sync + 'static> Owner<K> {
+    /// Appends `g`. If the ring was full, half of it, the oldest, and `g` come
+    /// back: the caller owes them to the global queue.
+    #[must_use = "what did not fit must go to the global queue"]
+    pub fn push(&mut self, g: &'static G<K>) -> Option<List<K>> {
+        // Robbed between the two: there is room now.
+        while !self.try_push(g) {
+            if let Some(mut batch) = self.take_half() {
+                batch.push(g);
+                return Some(batch);
+            }
+        }
+        None
+    }
+
+    /// Appends `g` if there is room.
+    #[must_use = "g may still be yours"]
+    #[inline(always)]
+    pub fn try_push(&mut self, g: &'static G<K>) -> bool {
+        let tail = self.q.tail.load(Relaxed); // written by us alone
+        let head = self.q.head.load(Acquire); // pairs with the claim in `steal`
+        if tail.wrapping_sub(head) >= CAPACITY {
+            return false;
+        }
+        if planted(Planted::PublishFirst) {
+            self.q.tail.store(tail.wrapping_add(1), Release);
+        }
+        self.slot(tail).store(Some(g), Relaxed);
+        self.q.tail.store(tail.wrapping_add(1), Release); // publishes the slot; pairs with `steal`
+        true
+    }
+
+    /// Puts `g` where it runs next; who was there goes to the ring's tail.
+    #[must_use = "what did not fit must go to the global queue"]
+    pub fn push_next(&mut self, g: &'static G<K>) -> Option<List<K>> {
+        // A swap, not load and store: a thief may be taking the old one.
+        match self.q.next.swap(Some(g)) {
+            Some(old) => self.push(old),
+            None => None,
+        }
+    }
+
+    /// Takes the G that runs next.
+    #[inline]
+    pub fn take_next(&mut self) -> Option<&'static G<K>> {
+        self.q.next.take()
+    }
+
+    /// Takes the oldest of the ring.
+    #[inline(always)]
+    pub fn pop(&mut self) -> Option<&'static G<K>> {
+        let tail = self.q.tail.load(Relaxed); // written by us alone
+        let mut head = self.q.head.load(Relaxed);
+        while head != tail {
+            // Release: nothing of ours comes after it that a thief could miss,
+            // but `head` stays one release sequence, whoever moves it.
+            match self.q.head.compare_exchange_weak(head, head.wrapping_add(1), AcqRel, Relaxed) {
+                // Claimed; only we could overwrite the slot.
+                Ok(_) => return self.slot(head).load(Relaxed),
+                Err(now) => head = now,
+            }
+            spin_loop();
+        }
+        None
+    }
+
+    /// Steals the older half (rounded up) of `victim`'s ring: the oldest comes
+    /// back to be run, the others are pushed here, in order.
+    ///
+    /// Go runs the newest of the loot; the oldest costs the same and keeps the
+    /// order. Our own ring must have room for half a ring: thieves have none.
+    pub fn steal(&mut self, victim: Thief<K>) -> Option<&'static G<K>> {
+        let tail = self.q.tail.load(Relaxed); // written by us alone
+        let mine = tail.wrapping_sub(self.q.head.load(Acquire));
+        debug_assert!(mine as usize <= RUNQ_CAPACITY - RUNQ_HALF, "thief full");
+        loop {
+            let head = victim.q.head.load(Acquire); // before `tail`: else tail < head
+            let victim_tail = victim.q.tail.load(Acquire); // pairs with `push`
+            let len = victim_tail.wrapping_sub(head);
+            if len == 0 {
+                return None;
+            }
+            let n = len - len / 2;
+            if n as usize > RUNQ_HALF {
+                // `head` moved between the two loads: more than a ring.
+                spin_loop();
+                continue;
+            }
+            // Copy before the claim: after it the victim may reuse the slots.
+            let oldest = victim.slot(head).load(Relaxed);
+            for i in 1..n {
+                let g = victim.slot(head.wrapping_add(i)).load(Relaxed);
+                self.slot(tail.wrapping_add(i - 1)).store(g, Relaxed);
+            }
+            // The claim. Release: our reads are done; pairs with `head` in `push`.
+            let claim = victim.q.head.compare_exchange(head, head.wrapping_add(n), AcqRel, Relaxed);
+            if claim.is_ok() {
+                debug_assert!(oldest.is_some(), "empty slot");
+                self.q.tail.store(tail.wrapping_add(n - 1), Release); // publishes our slots
+                return oldest;
+            }
+            spin_loop();
+        }
+    }
+
+    /// How many Gs are in the ring and the run-next slot.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.q.thief().len()
+    }
+
+    /// Whether neither ring nor run-next slot holds a G.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.q.thief().is_empty()
+    }
+
+    /// Claims the older half of a full ring. None if it is not full any more.
+    #[cold]
+    fn take_half(&mut self) -> Option<List<K>> {
+        let half = RUNQ_HALF as u32;
+        let head = self.q.tail.load(Relaxed).wrapping_sub(CAPACITY);
+        self.q.head.compare_exchange(head, head.wrapping_add(half), AcqRel, Relaxed).ok()?;
+        let mut batch = List::new();
+        for i in 0..half {
+            // Claimed; only we could overwrite the slots.
+            batch.push(self.slot(head.wrapping_add(i)).load(Relaxed).expect("empty slot"));
+        }
+        Some(batch)
+    }
+
+    fn slot(&self, index: u32) -> &'static Link<K> {
+        &self.q.slots[index as usize % RUNQ_CAPACITY]
+    }
+}
+
+/// What everybody but the owner may do with a queue.
+pub struct Thief<K: 'static> {
+    q: &'static RunQueue<K>,
+}
+
+impl<K: 'static> Clone for Thief<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: 'static> Copy for Thief<K> {}
+
+impl<K: Sync + 'static> Thief<K> {
+    /// Takes the G that would run next.
+    pub fn take_next(self) -> Option<&'static G<K>> {
+        self.q.next.take()
+    }
+
+    /// Whether a G waits in the run-next slot at this instant.
+    #[must_use]
+    pub fn has_next(self) -> bool {
+        !self.q.next.is_null()
+    }
+
+    /// How many Gs are in the ring and the run-next slot, about.
+    #[must_use]
+    pub fn len(self) -> usize {
+        let head = self.q.head.load(Acquire);
+        let tail = self.q.tail.load(Acquire);
+        (tail.wrapping_sub(head).min(CAPACITY)) as usize + usize::from(self.has_next())
+    }
+
+    /// Whether neither run-next slot nor ring holds a G. In this order: a G
+    /// moves from the slot to the ring and never back, so none that was here
+    /// all the time slips through between the two looks.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        !self.has_next() && self.ring_is_empty()
+    }
+
+    fn ring_is_empty(self) -> bool {
+        let head = self.q.head.load(Acquire);
+        head == self.q.tail.load(Acquire)
+    }
+
+    fn slot(self, index: u32) -> &'static Link<K> {
+        &self.q.slots[index as usize % RUNQ_CAPACITY]
+    }
+}

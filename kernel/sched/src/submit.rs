@@ -1,0 +1,231 @@
+//! The life of a G from outside: started, readied, stopped, ended.
+//!
+//! Each method moves a G along one arrow of the drawing in `g`, puts it where
+//! it now belongs, and says whom to wake. The kernel calls them; which, when
+//! and in what state is in the essay, "How the kernel calls".
+
+use crate::g::{G, Handle, Parked, Ready};
+use crate::list::List;
+use crate::p::P;
+use crate::sync::{Relaxed, Release};
+use crate::{FREE_MAX, FREE_MOVE, ID_BATCH, Planted, Sched, Wake, planted};
+
+impl<K: Sync + 'static> Sched<K> {
+    /// A dead G to use again: of this P's cache, else of the common one. None:
+    /// make a new one.
+    pub fn take_dead(&self, p: &mut P<K>) -> Option<&'static G<K>> {
+        if p.free.is_empty() {
+            p.free = self.free.pop_batch(FREE_MOVE);
+        }
+        p.free.pop()
+    }
+
+    /// Starts a life of `g`, which is dead and set up by the caller: it runs
+    /// next on this P, or on the CPU that it is pinned to.
+    ///
+    /// # Panics
+    ///
+    /// If `g` is not dead, or `pin` is no P of this scheduler.
+    pub fn start(&self, p: &mut P<K>, g: &'static G<K>, pin: Option<usize>) -> Wake {
+        assert!(pin.is_none_or(|cpu| cpu < self.slots.len()), "bad pin");
+        g.name_life(self.new_id(p), pin);
+        g.state().start();
+        self.submit(p, g)
+    }
+
+    /// Readies `g` if it waits; it will run next on this P. A G that is just
+    /// parking is put back by the CPU that parks it; one that does not wait is
+    /// left alone.
+    pub fn ready(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+        match g.state().ready(None) {
+            Ready::Push => self.submit(p, g),
+            Ready::Nothing => Wake::Nobody,
+        }
+    }
+
+    /// As [`Sched::ready`], for that life of the G only.
+    pub fn ready_handle(&self, p: &mut P<K>, handle: Handle<K>) -> Wake {
+        let (g, generation) = handle.parts();
+        match g.state().ready(Some(generation)) {
+            Ready::Push => self.submit(p, g),
+            Ready::Nothing => Wake::Nobody,
+        }
+    }
+
+    /// Readies `g` without a P: leaves it in the inbox of `cpu`, or of the CPU
+    /// that it is pinned to. For interrupt handlers, with their own CPU; in any
+    /// context. The wake-up may name the caller's own CPU: then it is enough to
+    /// look, before the interrupt returns or when preemption is allowed again.
+    pub fn ready_from_interrupt(&self, cpu: usize, g: &'static G<K>) -> Wake {
+        match g.state().ready(None) {
+            Ready::Push => self.post(g.pin().unwrap_or(cpu), g),
+            Ready::Nothing => Wake::Nobody,
+        }
+    }
+
+    /// Takes `g` out of `Parked` for a list that `poll` gives to
+    /// [`Sched::find_runnable`]. True: the caller must put it there. False: it
+    /// is somebody else's already, or will be put back by who parks it. Not for
+    /// Gs that are pinned elsewhere: [`Sched::ready_from_interrupt`] is.
+    #[must_use = "a G that was claimed must get into a queue"]
+    pub fn claim_ready(&self, g: &'static G<K>) -> bool {
+        g.state().ready(None) == Ready::Push
+    }
+
+    /// The G that ran yields: to the tail of its own P. Nobody is woken: its P
+    /// takes another from the ring, so not one more waits there. (It gives a
+    /// [`Wake`] as the others do, so that the kernel has one way to stop a G;
+    /// a full ring may have gone to the global queue.)
+    ///
+    /// Caller, as for all that follow: the M that ran `g`, interrupts off, its
+    /// context saved, off its stack.
+    #[inline]
+    pub fn yielded(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+        g.state().stop();
+        self.push(p, g);
+        Wake::Nobody
+    }
+
+    /// As [`Sched::yielded`], after [`Sched::yield_to`]: the new G was taken
+    /// before the old one is put back, so the ring may have looked empty to a
+    /// P that parked meanwhile.
+    #[inline]
+    pub fn switched(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+        g.state().stop();
+        self.push(p, g);
+        p.owes_wake = false;
+        self.wake_p()
+    }
+
+    /// The slice of the G that ran is over: to the tail of the global queue,
+    /// where it is taken alone. Who would run next here, on the slice that is
+    /// over, goes to the ring's tail: a chain of run-next ends here.
+    pub fn expired(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+        g.state().stop();
+        g.set_expired(true);
+        if let Some(next) = p.runq.take_next() {
+            self.push(p, next);
+            p.owes_wake = true; // in nobody's sight for a moment
+        }
+        if g.pin().is_some() {
+            self.push(p, g);
+            return self.pay_wake(p);
+        }
+        self.global.push(g);
+        p.owes_wake = false;
+        self.wake_p()
+    }
+
+    /// The G that ran has parked (it called [`G::begin_park`]). If it was
+    /// readied since, it runs next here.
+    pub fn parked(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+        match g.state().finish_park() {
+            Parked::Asleep => Wake::Nobody,
+            Parked::Push => self.submit(p, g),
+        }
+    }
+
+    /// The G that ran has ended. Its record goes to the free list.
+    pub fn exited(&self, p: &mut P<K>, g: &'static G<K>) {
+        g.state().exit();
+        p.free.push_front(g);
+        if p.free.len() >= FREE_MAX {
+            let mut moved = List::new();
+            while moved.len() < FREE_MOVE {
+                moved.push(p.free.pop().expect("counted"));
+            }
+            self.free.push_list(moved);
+        }
+    }
+
+    /// Wakes one idle P, unless somebody spins. Essay, "Submitting".
+    #[inline]
+    pub(crate) fn wake_p(&self) -> Wake {
+        let wake = self.idle.wake_p(self.limit());
+        if planted(Planted::NoInterrupt) { Wake::Nobody } else { wake }
+    }
+
+    /// Wakes somebody for what was moved into the ring, if it is still there.
+    pub(crate) fn pay_wake(&self, p: &mut P<K>) -> Wake {
+        let owes = core::mem::take(&mut p.owes_wake);
+        if owes && !p.runq.is_empty() { self.wake_p() } else { Wake::Nobody }
+    }
+
+    /// Takes everything out of the inbox.
+    pub(crate) fn drain_inbox(&self, p: &mut P<K>) {
+        if !p.slot.inbox.is_empty() {
+            let arrived = p.slot.inbox.take_all();
+            self.push_all(p, arrived);
+        }
+    }
+
+    /// To the tail of this P, all of them. While they were on a list of ours
+    /// they were out of everybody's sight: a P that parked meanwhile has not
+    /// seen them, and must be woken if somebody has to be.
+    pub(crate) fn push_all(&self, p: &mut P<K>, mut list: List<K>) {
+        p.owes_wake |= !list.is_empty();
+        while let Some(g) = list.pop() {
+            self.push(p, g);
+        }
+    }
+
+    /// A runnable G runs next here, or goes to its CPU.
+    fn submit(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+        match g.pin() {
+            None => {
+                if let Some(overflow) = p.runq.push_next(g) {
+                    self.global.push_list(overflow);
+                }
+                self.wake_p()
+            }
+            Some(cpu) if cpu == p.index => {
+                p.pinned.push(g);
+                Wake::Nobody
+            }
+            Some(cpu) => self.post(cpu, g),
+        }
+    }
+
+    /// To the tail of this P; a G that is pinned is pinned here.
+    #[inline(always)]
+    fn push(&self, p: &mut P<K>, g: &'static G<K>) {
+        if g.pin().is_some() || !p.runq.try_push(g) {
+            self.push_otherwise(p, g);
+        }
+    }
+
+    /// The rest of `push`: pinned, or no room.
+    #[cold]
+    fn push_otherwise(&self, p: &mut P<K>, g: &'static G<K>) {
+        if let Some(cpu) = g.pin() {
+            assert!(cpu == p.index, "wrong cpu");
+            p.pinned.push(g);
+        } else if let Some(overflow) = p.runq.push(g) {
+            self.global.push_list(overflow);
+        }
+    }
+
+    /// Into the inbox of `cpu`. Essay, "The inbox".
+    fn post(&self, cpu: usize, g: &'static G<K>) -> Wake {
+        if self.slots[cpu].inbox.push(g) { Wake::Cpu(cpu) } else { Wake::Nobody }
+    }
+
+    fn new_id(&self, p: &mut P<K>) -> u64 {
+        if p.ids.1 == 0 {
+            p.ids = (self.next_id.fetch_add(ID_BATCH, Relaxed), ID_BATCH);
+        }
+        p.ids.0 += 1; // so the first is 1
+        p.ids.1 -= 1;
+        p.ids.0
+    }
+
+    /// Sets how many Ps run Gs (`gomaxprocs`): those of lower index. At least
+    /// one, at most all. Gives the CPUs that must be interrupted so that they
+    /// notice; see [`Sched::find_runnable`].
+    #[must_use = "these CPUs must be interrupted"]
+    pub fn set_limit(&self, limit: usize) -> core::ops::Range<usize> {
+        let limit = limit.clamp(1, self.slots.len());
+        let old = self.limit.swap(limit, Release);
+        old.min(limit)..old.max(limit)
+    }
+}

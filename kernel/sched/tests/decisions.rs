@@ -1,0 +1,300 @@
+//! Event sequences on scripted CPUs: which G runs where, and when.
+#![cfg(not(any(loom, feature = "sim")))]
+
+mod common;
+
+use common::{find, g, machine};
+use sched::{
+    GLOBAL_CHECK_EVERY, List, Next, Order, P, Place, RUNQ_CAPACITY, RUNQ_HALF, Run, Sched, Slice,
+    Wake,
+};
+
+type Named = Run<u32>;
+
+fn names(sched: &'static Sched<u32>, p: &mut P<u32>) -> Vec<u32> {
+    std::iter::from_fn(|| {
+        let run = find(sched, p)?;
+        sched.exited(p, run.g);
+        Some(run.g.kernel)
+    })
+    .collect()
+}
+
+/// Parks the P, which must have nothing to do.
+fn park(sched: &'static Sched<u32>, p: &mut P<u32>) {
+    assert!(find(sched, p).is_none(), "P {} has work", p.index());
+}
+
+#[test]
+fn newest_runs_first_and_the_rest_in_order() {
+    let (sched, mut ps) = machine(1);
+    for i in 0..5 {
+        assert_eq!(sched.start(&mut ps[0], g(i), None), Wake::Nobody);
+    }
+    assert_eq!(names(sched, &mut ps[0]), [4, 0, 1, 2, 3]);
+}
+
+#[test]
+fn run_next_inherits_the_slice_and_does_not_tick() {
+    let (sched, mut ps) = machine(1);
+    for i in 0..2 {
+        let _ = sched.start(&mut ps[0], g(i), None);
+    }
+    let Named { slice, .. } = find(sched, &mut ps[0]).unwrap();
+    assert_eq!((slice, sched.slots()[0].tick()), (Slice::Inherited, 0));
+    let Named { slice, .. } = find(sched, &mut ps[0]).unwrap();
+    assert_eq!((slice, sched.slots()[0].tick()), (Slice::New, 1));
+}
+
+#[test]
+fn expired_g_ends_the_run_next_chain_and_goes_to_the_global_tail() {
+    let (sched, mut ps) = machine(1);
+    for i in 0..3 {
+        let _ = sched.start(&mut ps[0], g(i), None);
+    }
+    let _ = find(sched, &mut ps[0]).unwrap(); // 2, from run-next; tick stays 0
+    let first = find(sched, &mut ps[0]).unwrap(); // 0, from the ring
+    let _ = sched.start(&mut ps[0], g(3), None); // run-next
+    let _ = sched.expired(&mut ps[0], first.g);
+    // 1 was waiting before 3 was made; 3 lost its privilege; 0 is last.
+    assert_eq!(names(sched, &mut ps[0]), [1, 3, 0]);
+}
+
+#[test]
+fn yielding_g_goes_behind_its_own_ring_and_wakes_nobody() {
+    let (sched, mut ps) = machine(2);
+    let (p1, p0) = (&mut ps.pop().unwrap(), &mut ps.pop().unwrap());
+    for i in 0..3 {
+        let _ = sched.start(p0, g(i), None);
+    }
+    let run = find(sched, p0).unwrap();
+    assert_eq!(run.g.kernel, 2);
+    assert_eq!(sched.yielded(p0, run.g), Wake::Nobody);
+    assert_eq!(sched.counts().global, 0);
+    assert_eq!(names(sched, p0), [0, 1, 2]);
+    park(sched, p1);
+}
+
+#[test]
+fn yield_to_names_the_next_and_nobody_if_alone() {
+    let (sched, mut ps) = machine(1);
+    let p = &mut ps[0];
+    let _ = sched.start(p, g(0), None);
+    let a = find(sched, p).unwrap();
+    assert!(sched.yield_to(p).is_none());
+    let _ = sched.start(p, g(1), None);
+    let b = sched.yield_to(p).unwrap();
+    assert_eq!(b.g.kernel, 1);
+    assert_eq!(sched.switched(p, a.g), Wake::Nobody);
+    assert_eq!(sched.yield_to(p).unwrap().g.kernel, 0);
+}
+
+#[test]
+fn overflow_moves_half_and_the_new_one_to_the_global_queue() {
+    let (sched, mut ps) = machine(1);
+    // One in run-next, a full ring, and one more.
+    for i in 0..RUNQ_CAPACITY as u32 + 2 {
+        let _ = sched.start(&mut ps[0], g(i), None);
+    }
+    assert_eq!(sched.counts().global, RUNQ_HALF + 1);
+    assert_eq!(ps[0].len(), RUNQ_HALF + 1);
+    let mut all = names(sched, &mut ps[0]);
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..RUNQ_CAPACITY as u32 + 2), "one lost or doubled");
+}
+
+#[test]
+fn global_queue_is_looked_at_first_every_61st_slice() {
+    let (sched, mut ps) = machine(1);
+    let p = &mut ps[0];
+    let hog = g(1000);
+    let _ = sched.start(p, hog, None);
+    let run = find(sched, p).unwrap();
+    for i in 0..100 {
+        let _ = sched.start(p, g(i), None);
+    }
+    let _ = sched.expired(p, run.g); // the only one in the global queue
+    // Tick 0 is a turn of the global queue as well.
+    let first = find(sched, p).unwrap();
+    assert_eq!(first.g.kernel, 1000);
+    let _ = sched.expired(p, first.g);
+    let mut order = Vec::new();
+    while let Some(run) = find(sched, p) {
+        order.push(run.g.kernel);
+        sched.exited(p, run.g);
+    }
+    let at = order.iter().position(|&k| k == 1000).unwrap();
+    assert_eq!(at as u32, GLOBAL_CHECK_EVERY - 1);
+}
+
+#[test]
+fn batch_is_a_fair_share_and_ends_before_an_expired_g() {
+    let (sched, mut ps) = machine(4);
+    let p = &mut ps[0];
+    // Fill the ring until half of it is in the global queue.
+    for i in 0..RUNQ_CAPACITY as u32 + 2 {
+        let _ = sched.start(p, g(i), None);
+    }
+    let thief = &mut ps[1];
+    let before = sched.counts().global;
+    let _ = find(sched, thief).unwrap(); // tick 0: one
+    assert_eq!(sched.counts().global, before - 1);
+    let len = before - 1;
+    let _ = find(sched, thief).unwrap(); // a batch
+    assert_eq!(sched.counts().global, len - (len / 4 + 1));
+
+    // Hogs are dealt one by one.
+    let (sched, mut ps) = machine(1);
+    let p = &mut ps[0];
+    for i in 0..4 {
+        let _ = sched.start(p, g(i), None);
+    }
+    while !p.is_empty() {
+        let run = find(sched, p).unwrap();
+        let _ = sched.expired(p, run.g);
+    }
+    let left = sched.counts().global;
+    let run = find(sched, p).unwrap();
+    assert_eq!(sched.counts().global, left - 1);
+    assert!(p.is_empty(), "a batch of hogs");
+    let _ = sched.expired(p, run.g);
+}
+
+#[test]
+fn thief_takes_the_older_half_and_keeps_the_order() {
+    let (sched, mut ps) = machine(2);
+    let (p1, p0) = (&mut ps.pop().unwrap(), &mut ps.pop().unwrap());
+    for i in 0..6 {
+        let _ = sched.start(p0, g(i), None);
+    }
+    // Ring 0..=4, run-next 5. Ceil half of five is three.
+    let run = find(sched, p1).unwrap();
+    assert_eq!((run.g.kernel, run.slice), (0, Slice::New));
+    assert_eq!(p1.len(), 2);
+    assert_eq!(find(sched, p1).unwrap().g.kernel, 1);
+    assert_eq!(find(sched, p1).unwrap().g.kernel, 2);
+}
+
+#[test]
+fn run_next_is_stolen_when_there_is_nothing_else() {
+    let (sched, mut ps) = machine(2);
+    let (p1, p0) = (&mut ps.pop().unwrap(), &mut ps.pop().unwrap());
+    let _ = sched.start(p0, g(9), None);
+    assert_eq!(find(sched, p1).unwrap().g.kernel, 9);
+    assert!(p0.is_empty());
+}
+
+#[test]
+fn pinned_g_runs_on_its_cpu_only_and_shares_with_the_ring() {
+    let (sched, mut ps) = machine(2);
+    let (p1, p0) = (&mut ps.pop().unwrap(), &mut ps.pop().unwrap());
+    park(sched, p1);
+    assert_eq!(sched.start(p0, g(7), Some(1)), Wake::Cpu(1));
+    park(sched, p0);
+    let run = find(sched, p1).unwrap();
+    assert_eq!(run.g.kernel, 7);
+    // Two pinned and two others take turns; nobody steals the pinned.
+    let _ = sched.start(p1, g(8), Some(1));
+    let _ = sched.yielded(p1, run.g);
+    assert!(find(sched, p0).is_none(), "stole a pinned G");
+    for i in 0..2 {
+        let _ = sched.start(p1, g(i), None);
+    }
+    let order = names(sched, p1);
+    assert_eq!(order[0], 1, "run-next first");
+    assert_ne!(order[1..3].iter().filter(|&&k| k >= 7).count(), 0, "pinned waited");
+    assert_ne!(order[1..3].iter().filter(|&&k| k < 7).count(), 0, "ring waited");
+}
+
+#[test]
+fn pinned_hog_leaves_room_for_the_global_queue() {
+    let (sched, mut ps) = machine(1);
+    let p = &mut ps[0];
+    let _ = sched.start(p, g(0), Some(0));
+    let _ = sched.start(p, g(1), None);
+    let mut slices = [0u32; 2];
+    for _ in 0..100 {
+        let run = find(sched, p).unwrap();
+        slices[run.g.kernel as usize] += 1;
+        let _ = sched.expired(p, run.g);
+    }
+    assert!(slices[0].abs_diff(slices[1]) <= 4, "{slices:?}");
+}
+
+#[test]
+fn poller_gives_the_first_and_queues_the_rest() {
+    let (sched, mut ps) = machine(1);
+    let p = &mut ps[0];
+    let mut waiting = Vec::new();
+    for i in 0..3 {
+        let _ = sched.start(p, g(i), None);
+        let run = find(sched, p).unwrap();
+        run.g.begin_park();
+        let _ = sched.parked(p, run.g);
+        waiting.push(run.g);
+    }
+    let poll = || {
+        let mut list = List::new();
+        for g in waiting.drain(..) {
+            assert!(sched.claim_ready(g));
+            list.push(g);
+        }
+        list
+    };
+    let Next::Run(run) = sched.find_runnable(p, poll) else { panic!("nothing polled") };
+    assert_eq!(run.g.kernel, 0);
+    assert_eq!(names(sched, p), [1, 2]);
+}
+
+#[test]
+fn orders_differ_in_where_the_next_g_comes_from() {
+    // One G in the global queue, one at the poller, one to steal.
+    let source = |order: Order| {
+        let (sched, mut ps) = machine::<u32>(2);
+        let (p1, p0) = (&mut ps.pop().unwrap(), &mut ps.pop().unwrap());
+        sched.set_order(order);
+        let _ = sched.start(p1, g(100), None);
+        let _ = find(sched, p1).unwrap(); // inherited: tick 0
+        let _ = sched.start(p1, g(101), None);
+        let b = find(sched, p1).unwrap();
+        let _ = sched.start(p1, g(102), None);
+        let _ = sched.expired(p1, b.g);
+        let _ = find(sched, p1).unwrap(); // tick 1
+        let polled = g(1);
+        let _ = sched.start(p0, polled, None);
+        let run = find(sched, p0).unwrap();
+        run.g.begin_park();
+        let _ = sched.parked(p0, run.g);
+        let _ = sched.start(p0, g(2), None);
+        let _ = sched.start(p0, g(3), None);
+        let c = find(sched, p0).unwrap();
+        let _ = sched.expired(p0, c.g); // 3 in the global queue, 2 in P 0's ring
+        let mut once = Some(polled);
+        let poll = || {
+            let mut list = List::new();
+            if let Some(g) = once.take() {
+                assert!(sched.claim_ready(g));
+                list.push(g);
+            }
+            list
+        };
+        while !p1.is_empty() {
+            let _ = find(sched, p1);
+        }
+        let Next::Run(run) = sched.find_runnable(p1, poll) else { panic!("nothing") };
+        run.g.kernel
+    };
+    assert_eq!(Order::default(), Order::Go);
+    assert_eq!(source(Order::Go), 3);
+    assert_eq!(source(Order::StealBeforeGlobal), 2);
+    assert_eq!(source(Order::GlobalBeforeSteal), 1);
+    assert_eq!(source(Order::PollerLast), 3);
+    assert_eq!(Order::PollerLast.places(), [Place::Global, Place::Steal, Place::Poller]);
+}
+
+#[test]
+fn p_is_acquired_once() {
+    let (sched, _ps) = machine::<u32>(2);
+    assert!(sched.acquire(0, 1).is_none());
+    assert!(sched.acquire(2, 1).is_none());
+}

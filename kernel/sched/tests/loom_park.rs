@@ -1,0 +1,176 @@
+//! All interleavings of parking against submitting and readying.
+//!
+//! A halted CPU is one whose `find_runnable` gave `Park`; an interrupt is the
+//! `Wake` that names it. After all threads are done, the interrupts that were
+//! sent are delivered one after the other, as hardware would: then no G may be
+//! left over while somebody halts.
+//!
+//! The models with a whole scheduler are bounded to [`PREEMPTIONS`] preemptions
+//! a run: unbounded they take hours, and the races here need one or two.
+#![cfg(loom)]
+
+use loom::thread;
+use sched::{G, List, Next, P, PSlot, Sched, Status, Wake};
+
+const PREEMPTIONS: usize = 3;
+
+fn bounded(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(model);
+}
+
+fn machine(n: usize) -> (&'static Sched<usize>, Vec<P<usize>>) {
+    let slots: Vec<PSlot<usize>> = (0..n).map(|_| PSlot::new()).collect();
+    let sched: &'static Sched<usize> = Box::leak(Box::new(Sched::new(Vec::leak(slots))));
+    let ps = (0..n).map(|i| sched.acquire(i, 7).expect("new")).collect();
+    (sched, ps)
+}
+
+fn g(n: usize) -> &'static G<usize> {
+    Box::leak(Box::new(G::new(n)))
+}
+
+/// What a CPU found, and the interrupt it sent.
+fn find(sched: &'static Sched<usize>, p: &mut P<usize>) -> (Option<usize>, Wake) {
+    match sched.find_runnable(p, List::new) {
+        Next::Run(run) => (Some(run.g.kernel), run.wake),
+        Next::Park(wake) => (None, wake),
+    }
+}
+
+/// Delivers interrupts until there are no more; what was run by it.
+fn deliver(sched: &'static Sched<usize>, ps: &mut [P<usize>], mut wakes: Vec<Wake>) -> Vec<usize> {
+    let mut ran = vec![];
+    while let Some(wake) = wakes.pop() {
+        if let Wake::Cpu(cpu) = wake {
+            let (found, wake) = find(sched, &mut ps[cpu]);
+            ran.extend(found);
+            wakes.push(wake);
+        }
+    }
+    ran
+}
+
+#[test]
+fn submit_against_park_loses_no_wake_up() {
+    bounded(|| {
+        let (sched, mut ps) = machine(2);
+        let mut p1 = ps.pop().unwrap();
+        let mut p0 = ps.pop().unwrap();
+        let other = thread::spawn(move || {
+            let found = find(sched, &mut p1);
+            (p1, found)
+        });
+        // P 0 runs a G that makes another, and goes on running.
+        let wake = sched.start(&mut p0, g(1), None);
+        let (p1, (found, wake1)) = other.join().unwrap();
+        let mut ps = [p0, p1];
+        let mut ran = deliver(sched, &mut ps, vec![wake, wake1]);
+        ran.extend(found);
+        assert_eq!(ran, [1], "the other CPU sleeps while a G waits");
+        assert_eq!(sched.counts().spinning, 0);
+    });
+}
+
+#[test]
+fn two_parkers_and_one_submit_lose_no_wake_up() {
+    bounded(|| {
+        let (sched, mut ps) = machine(3);
+        let mut p0 = ps.remove(0);
+        let others: Vec<_> = ps
+            .into_iter()
+            .map(|mut p| {
+                thread::spawn(move || {
+                    let found = find(sched, &mut p);
+                    (p, found)
+                })
+            })
+            .collect();
+        let mut wakes = vec![sched.start(&mut p0, g(1), None)];
+        let (mut ps, mut ran) = (vec![p0], vec![]);
+        for other in others {
+            let (p, (found, wake)) = other.join().unwrap();
+            ps.push(p);
+            ran.extend(found);
+            wakes.push(wake);
+        }
+        ran.extend(deliver(sched, &mut ps, wakes));
+        assert_eq!(ran, [1], "all sleep while a G waits, or it ran twice");
+        assert_eq!(sched.counts().spinning, 0);
+    });
+}
+
+#[test]
+fn two_submitters_and_one_parker_lose_no_wake_up() {
+    bounded(|| {
+        let (sched, mut ps) = machine(3);
+        let mut p2 = ps.pop().unwrap();
+        let mut p1 = ps.pop().unwrap();
+        let mut p0 = ps.pop().unwrap();
+        let submitter = thread::spawn(move || {
+            let wake = sched.start(&mut p1, g(1), None);
+            (p1, wake)
+        });
+        let parker = thread::spawn(move || {
+            let found = find(sched, &mut p2);
+            (p2, found)
+        });
+        let wake0 = sched.start(&mut p0, g(0), None);
+        let (p1, wake1) = submitter.join().unwrap();
+        let (p2, (found, wake2)) = parker.join().unwrap();
+        let mut ps = [p0, p1, p2];
+        let mut ran = deliver(sched, &mut ps, vec![wake0, wake1, wake2]);
+        ran.extend(found);
+        // One G for P 2; the other may wait for its maker, which is busy.
+        assert!(!ran.is_empty(), "P 2 sleeps while two Gs wait");
+        assert_eq!(sched.counts().spinning, 0);
+    });
+}
+
+#[test]
+fn ready_while_parking_is_not_lost_and_not_doubled() {
+    loom::model(|| {
+        let (sched, mut ps) = machine(2);
+        let mut p1 = ps.pop().unwrap();
+        let mut p0 = ps.pop().unwrap();
+        let _ = sched.start(&mut p0, g(1), None);
+        let Next::Run(run) = sched.find_runnable(&mut p0, List::new) else { panic!("no G") };
+        run.g.begin_park();
+        let waiting = run.g;
+        let readier = thread::spawn(move || {
+            let _ = sched.ready(&mut p1, waiting);
+            p1.len()
+        });
+        let _ = sched.parked(&mut p0, waiting);
+        let queued = p0.len() + readier.join().unwrap();
+        assert_eq!((queued, waiting.status()), (1, Status::Runnable));
+    });
+}
+
+#[test]
+fn two_readiers_put_a_g_into_one_queue() {
+    bounded(|| {
+        let (sched, mut ps) = machine(3);
+        let mut p2 = ps.pop().unwrap();
+        let mut p1 = ps.pop().unwrap();
+        let mut p0 = ps.pop().unwrap();
+        let _ = sched.start(&mut p0, g(1), None);
+        let Next::Run(run) = sched.find_runnable(&mut p0, List::new) else { panic!("no G") };
+        run.g.begin_park();
+        let waiting = run.g;
+        let readiers = [
+            thread::spawn(move || {
+                let _ = sched.ready(&mut p1, waiting);
+                p1.len()
+            }),
+            thread::spawn(move || {
+                let _ = sched.ready(&mut p2, waiting);
+                p2.len()
+            }),
+        ];
+        let _ = sched.parked(&mut p0, waiting);
+        let queued: usize = p0.len() + readiers.map(|t| t.join().unwrap()).iter().sum::<usize>();
+        assert_eq!((queued, waiting.status()), (1, Status::Runnable));
+    });
+}

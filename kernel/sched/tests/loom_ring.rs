@@ -1,0 +1,154 @@
+//! All interleavings of the local ring: owner against thieves, on 4 slots.
+#![cfg(loom)]
+
+use loom::thread;
+use sched::{G, Owner, RUNQ_CAPACITY, RunQueue};
+
+fn g(n: usize) -> &'static G<usize> {
+    Box::leak(Box::new(G::new(n)))
+}
+
+fn queue() -> &'static RunQueue<usize> {
+    Box::leak(Box::new(RunQueue::new()))
+}
+
+fn drain(owner: &mut Owner<usize>) -> Vec<usize> {
+    let mut got = vec![];
+    while let Some(g) = owner.take_next().or_else(|| owner.pop()) {
+        got.push(g.kernel);
+    }
+    got
+}
+
+/// Steals once from `victim` into a queue of its own; what it got, in order.
+fn robber(victim: &'static RunQueue<usize>) -> impl FnOnce() -> Vec<usize> {
+    move || {
+        let mut own = queue().own().expect("new");
+        let mut got: Vec<usize> = own.steal(victim.thief()).map(|g| g.kernel).into_iter().collect();
+        got.extend(drain(&mut own));
+        got
+    }
+}
+
+fn assert_each_once(mut all: Vec<usize>, n: usize) {
+    all.sort_unstable();
+    assert!(all.iter().copied().eq(0..n), "lost or doubled: {all:?}");
+}
+
+#[test]
+fn last_g_goes_to_owner_or_thief_and_not_to_both() {
+    loom::model(|| {
+        let q = queue();
+        let mut owner = q.own().expect("new");
+        assert!(owner.push(g(0)).is_none());
+        let thief = thread::spawn(robber(q));
+        let mut all = drain(&mut owner);
+        all.extend(thief.join().unwrap());
+        assert_each_once(all, 1);
+    });
+}
+
+#[test]
+fn thief_sees_a_slot_only_when_it_is_written() {
+    loom::model(|| {
+        let q = queue();
+        let mut owner = q.own().expect("new");
+        let thief = thread::spawn(robber(q));
+        assert!(owner.push(g(0)).is_none());
+        assert!(owner.push(g(1)).is_none());
+        let mut all = thief.join().unwrap();
+        all.extend(drain(&mut owner));
+        assert_each_once(all, 2);
+    });
+}
+
+#[test]
+fn owner_pushes_and_pops_while_robbed() {
+    loom::model(|| {
+        let q = queue();
+        let mut owner = q.own().expect("new");
+        assert!(owner.push(g(0)).is_none());
+        assert!(owner.push(g(1)).is_none());
+        let thief = thread::spawn(robber(q));
+        let mut all: Vec<usize> = owner.pop().map(|g| g.kernel).into_iter().collect();
+        assert!(owner.push(g(2)).is_none());
+        all.extend(drain(&mut owner));
+        let stolen = thief.join().unwrap();
+        assert!(stolen.is_sorted(), "out of order: {stolen:?}");
+        all.extend(stolen);
+        assert_each_once(all, 3);
+    });
+}
+
+#[test]
+fn two_thieves_share_without_doubles() {
+    loom::model(|| {
+        let q = queue();
+        let mut owner = q.own().expect("new");
+        for i in 0..3 {
+            assert!(owner.push(g(i)).is_none());
+        }
+        let a = thread::spawn(robber(q));
+        let b = thread::spawn(robber(q));
+        let mut all = a.join().unwrap();
+        all.extend(b.join().unwrap());
+        all.extend(drain(&mut owner));
+        assert_each_once(all, 3);
+    });
+}
+
+#[test]
+fn overflow_while_robbed_loses_nothing() {
+    loom::model(|| {
+        let q = queue();
+        let mut owner = q.own().expect("new");
+        for i in 0..RUNQ_CAPACITY {
+            assert!(owner.push(g(i)).is_none());
+        }
+        let thief = thread::spawn(robber(q));
+        let mut all = vec![];
+        if let Some(mut batch) = owner.push(g(RUNQ_CAPACITY)) {
+            while let Some(g) = batch.pop() {
+                all.push(g.kernel);
+            }
+            assert_eq!(all.last(), Some(&RUNQ_CAPACITY));
+        }
+        all.extend(drain(&mut owner));
+        all.extend(thief.join().unwrap());
+        assert_each_once(all, RUNQ_CAPACITY + 1);
+    });
+}
+
+#[test]
+fn slots_are_reused_only_after_the_thief_has_read_them() {
+    loom::model(|| {
+        let q = queue();
+        let mut owner = q.own().expect("new");
+        for i in 0..RUNQ_CAPACITY {
+            assert!(owner.push(g(i)).is_none());
+        }
+        let thief = thread::spawn(robber(q));
+        // Make room and fill it again: the ring wraps under the thief.
+        let mut all: Vec<usize> = owner.pop().map(|g| g.kernel).into_iter().collect();
+        assert!(owner.push(g(RUNQ_CAPACITY)).is_none());
+        all.extend(drain(&mut owner));
+        all.extend(thief.join().unwrap());
+        assert_each_once(all, RUNQ_CAPACITY + 1);
+    });
+}
+
+#[test]
+fn run_next_goes_to_one() {
+    loom::model(|| {
+        let q = queue();
+        let mut owner = q.own().expect("new");
+        assert!(owner.push_next(g(0)).is_none());
+        let thief =
+            thread::spawn(move || q.thief().take_next().map(|g| g.kernel).into_iter().collect());
+        assert!(owner.push_next(g(1)).is_none()); // displaces 0, if it is still there
+        let mut all: Vec<usize> = drain(&mut owner);
+        let stolen: Vec<usize> = thief.join().unwrap();
+        all.extend(stolen);
+        assert_each_once(all, 2);
+    });
+}
