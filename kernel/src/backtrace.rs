@@ -22,7 +22,8 @@ const WORD: usize = size_of::<usize>();
 
 /// Prints the calls that led to `rip`, a line each: `  #0 0xffff… name+0x12`.
 ///
-/// `rbp` is the frame pointer at `rip`; `readable` says whether the word at an
+/// Frames that repeat the one before are left out, but counted. `rbp` is the
+/// frame pointer at `rip`; `readable` says whether the word at an
 /// address can be read without a fault.
 ///
 /// ```
@@ -37,11 +38,14 @@ pub fn print(
     readable: impl Fn(usize) -> bool,
 ) -> fmt::Result {
     let mut number = 0;
+    let mut last = None;
     let mut result = Ok(());
     walk(rip, rbp, readable, |address| {
-        if result.is_ok() {
+        // A stack that overflowed is one frame over and over.
+        if result.is_ok() && last != Some(address) {
             result = print_frame(out, number, address);
         }
+        last = Some(address);
         number += 1;
     });
     result

@@ -9,7 +9,7 @@
 //! order mark and `#` comments at the start of a line are understood. A word
 //! that makes no sense is named in a warning and has no other effect.
 
-use crate::arch::MAX_CPUS;
+use crate::arch::{ApicChoice, ClockChoice, MAX_CPUS, TimerChoice};
 use crate::log::Sinks;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -32,12 +32,13 @@ const SHOWN: usize = 40;
 /// What the command line said, and the defaults for what it did not say.
 ///
 /// ```
-/// use runnext::cmdline::{Options, Timer};
+/// use runnext::arch::TimerChoice;
+/// use runnext::cmdline::Options;
 ///
 /// let mut options = Options::default();
 /// options.apply("file", b"timer=lapic maxcpus=4 # not a comment");
 /// options.apply("fw_cfg", b"maxcpus=2 program=tour -- \"a b\" c");
-/// assert_eq!(options.timer, Timer::Lapic);
+/// assert_eq!(options.timer, TimerChoice::OneShot);
 /// assert_eq!(options.max_cpus, Some(2));
 /// assert_eq!(options.program.as_deref(), Some("tour"));
 /// assert_eq!(options.args, ["a b", "c"]);
@@ -50,11 +51,11 @@ pub struct Options {
     /// The messages to print.
     pub log: LevelFilter,
     /// The timer of each CPU.
-    pub timer: Timer,
+    pub timer: TimerChoice,
     /// How to speak to the local APICs.
-    pub apic: Apic,
+    pub apic: ApicChoice,
     /// What time is read from.
-    pub clock: Clock,
+    pub clock: ClockChoice,
     /// Where to print.
     pub console: Sinks,
     /// The most CPUs to start.
@@ -63,8 +64,6 @@ pub struct Options {
     pub acpi: bool,
     /// The number of Ps.
     pub gomaxprocs: Option<usize>,
-    /// A time slice, in milliseconds.
-    pub slice_ms: Option<u32>,
     /// What seeds the kernel's random choices.
     pub seed: Option<u64>,
     /// The program's arguments: the words after a lone `--`.
@@ -73,42 +72,6 @@ pub struct Options {
     pub warnings: Vec<Warning>,
     /// How many warnings there were beyond those.
     pub more_warnings: usize,
-}
-
-/// `timer=`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Timer {
-    /// The best that works.
-    #[default]
-    Auto,
-    /// The local APIC's TSC-deadline mode.
-    TscDeadline,
-    /// The local APIC's one-shot mode.
-    Lapic,
-}
-
-/// `apic=`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Apic {
-    /// x2APIC where the CPU has it.
-    #[default]
-    Auto,
-    /// Memory-mapped registers.
-    XApic,
-    /// Model-specific registers.
-    X2Apic,
-}
-
-/// `clock=`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Clock {
-    /// The TSC where it can be used.
-    #[default]
-    Auto,
-    /// The time-stamp counter.
-    Tsc,
-    /// The high precision event timer.
-    Hpet,
 }
 
 /// One option: adding one is a line in [`TABLE`] and a field in [`Options`].
@@ -141,7 +104,6 @@ static TABLE: &[Spec] = &[
     spec("maxcpus", "<n>", |o, v| put(&mut o.max_cpus, number(v, 1, MAX_CPUS).map(Some)), "the most CPUs to start"),
     spec("acpi", "on|off", |o, v| put(&mut o.acpi, pick(v, &[("on", true), ("off", false)])), "whether to read the ACPI tables"),
     spec("gomaxprocs", "<n>", |o, v| put(&mut o.gomaxprocs, number(v, 1, MAX_CPUS).map(Some)), "the number of Ps"),
-    spec("slice", "<ms>", |o, v| put(&mut o.slice_ms, number(v, 1, 10_000).map(Some)), "a time slice in milliseconds"),
     spec("seed", "<n>", |o, v| put(&mut o.seed, seed(v).map(Some)), "what seeds the random choices; 0x for hexadecimal"),
 ];
 
@@ -152,12 +114,15 @@ const LEVELS: &[(&str, LevelFilter)] = &[
     ("debug", LevelFilter::Debug),
     ("trace", LevelFilter::Trace),
 ];
-const TIMERS: &[(&str, Timer)] =
-    &[("auto", Timer::Auto), ("tsc-deadline", Timer::TscDeadline), ("lapic", Timer::Lapic)];
-const APICS: &[(&str, Apic)] =
-    &[("auto", Apic::Auto), ("xapic", Apic::XApic), ("x2apic", Apic::X2Apic)];
-const CLOCKS: &[(&str, Clock)] =
-    &[("auto", Clock::Auto), ("tsc", Clock::Tsc), ("hpet", Clock::Hpet)];
+const TIMERS: &[(&str, TimerChoice)] = &[
+    ("auto", TimerChoice::Auto),
+    ("tsc-deadline", TimerChoice::TscDeadline),
+    ("lapic", TimerChoice::OneShot),
+];
+const APICS: &[(&str, ApicChoice)] =
+    &[("auto", ApicChoice::Auto), ("xapic", ApicChoice::XApic), ("x2apic", ApicChoice::X2Apic)];
+const CLOCKS: &[(&str, ClockChoice)] =
+    &[("auto", ClockChoice::Auto), ("tsc", ClockChoice::Tsc), ("hpet", ClockChoice::Hpet)];
 const CONSOLES: &[(&str, Sinks)] = &[
     ("auto", Sinks::Both),
     ("serial", Sinks::Serial),
@@ -180,14 +145,13 @@ impl Default for Options {
         Options {
             program: None,
             log: LevelFilter::Info,
-            timer: Timer::default(),
-            apic: Apic::default(),
-            clock: Clock::default(),
+            timer: TimerChoice::default(),
+            apic: ApicChoice::default(),
+            clock: ClockChoice::default(),
             console: Sinks::default(),
             max_cpus: None,
             acpi: true,
             gomaxprocs: None,
-            slice_ms: None,
             seed: None,
             args: Vec::new(),
             warnings: Vec::new(),

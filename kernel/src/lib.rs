@@ -1,13 +1,184 @@
 //! runnext: the Go scheduler's model on bare metal.
+//!
+//! The kernel is a library; a program links with it, as a Go program does with
+//! its runtime, and is booted as one image. `sched` decides who runs, this
+//! crate acts, `arch` knows the machine.
+//!
+//! # The map
+//!
+//! | room | what is in it |
+//! |---|---|
+//! | [`program`], [`go`], [`prelude`] | what a program sees |
+//! | [`cell`] | the unsafe code behind that |
+//! | [`schedule`] | what every M runs |
+//! | [`unwind`], [`mod@panic`], [`backtrace`], [`symbols`] | when things go wrong |
+//! | [`mem`] | frames, heap, stacks |
+//! | [`log`], [`cmdline`], [`drivers`] | consoles, options, devices |
+//! | [`inspect`] | what the machine looks like, for tests and the curious |
+//! | [`arch`] | the contract with the machine, and behind it the machine |
+//!
+//! # The way from boot to the first switch
+//!
+//! [`start`] on the boot CPU and [`start_cpu`] on all others, one line a step;
+//! both end in [`schedule::mstart`], whose first find is the program's G.
 #![cfg_attr(target_os = "none", no_std)]
 
 extern crate alloc;
 
 pub mod arch;
 pub mod backtrace;
+pub mod cell;
 pub mod cmdline;
 pub mod drivers;
+pub mod go;
+mod handover;
+pub mod inspect;
 pub mod lock;
 pub mod log;
 pub mod mem;
+pub mod panic;
+pub mod program;
+pub mod schedule;
 pub mod symbols;
+pub mod unwind;
+
+use bootloader_api::BootInfo;
+use mem::stack::FaultOutcome;
+
+pub use schedule::yield_now;
+
+/// What a program needs: `use runnext::prelude::*`.
+pub mod prelude {
+    pub use crate::go::{Go, JoinError, JoinHandle, SpawnError, go};
+    pub use crate::{args, current_cpu, exit, num_cpus, print, println, yield_now};
+    pub use alloc::{
+        borrow::ToOwned,
+        boxed::Box,
+        format,
+        string::{String, ToString},
+        vec,
+        vec::Vec,
+    };
+}
+
+/// The code with which a machine ends whose program's main panicked.
+pub const EXIT_MAIN_PANIC: u32 = 100;
+/// The code with which a machine ends after a panic of the kernel itself.
+pub const EXIT_PANIC: u32 = 101;
+/// The code with which a machine ends after an exception nobody could mend.
+pub const EXIT_FAULT: u32 = 102;
+/// The code with which a machine ends that has no program to run.
+pub const EXIT_NO_PROGRAM: u32 = 103;
+
+#[cfg(target_os = "none")]
+bootloader_api::entry_point!(start, config = &arch::LOADER_CONFIG);
+
+static OPTIONS: spin::Once<cmdline::Options> = spin::Once::new();
+
+/// The boot CPU's way from the loader to the first switch.
+pub fn start(boot: &'static mut BootInfo) -> ! {
+    let rsdp = boot.rsdp_addr.into_option();
+    log::init(); //                             lines are kept until there is a console
+    arch::init_boot_cpu(); //                   a fault speaks from here on
+    handover::init_serial(); //                 and is heard
+    handover::init_symbols(boot); //            and has names
+    init_memory(boot); //                       frames, page tables, heap
+    let options = OPTIONS.call_once(|| handover::init_options(boot));
+    handover::init_screen(boot, options); //    the second console
+    arch::set_handlers(HANDLERS); //            interrupts come up by this door
+    arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
+    arch::start_cpus(start_cpu); //             the others come up
+    schedule::init(options.gomaxprocs);
+    schedule::init_cpu(options.seed);
+    start_program(options);
+    schedule::mstart()
+}
+
+/// Every other CPU's way, when it has come up.
+pub fn start_cpu() -> ! {
+    schedule::init_cpu(options().seed);
+    schedule::mstart()
+}
+
+/// What interrupts mean to the kernel.
+const HANDLERS: arch::Handlers = arch::Handlers {
+    tick: || (), //      nobody arms the timer after its proof yet
+    wake: || (), //      the halt has ended, and that is all that was wanted
+    device: drivers::irq::on_interrupt,
+    page_fault,
+    fatal: panic::fault,
+};
+
+/// Commits a page of a stack, if that is what the address is.
+fn page_fault(address: u64) -> arch::PageFault {
+    match mem::stack::handle_fault(address) {
+        FaultOutcome::Committed => {
+            schedule::ask_for_upkeep();
+            arch::PageFault::Mended
+        }
+        FaultOutcome::GuardHit { .. } => arch::PageFault::StackOverflow,
+        FaultOutcome::NoMemory => arch::PageFault::NoMemory,
+        FaultOutcome::NotAStack => arch::PageFault::Stray,
+    }
+}
+
+/// Brings memory up, or ends the machine: without it nothing can be done.
+fn init_memory(boot: &BootInfo) {
+    // SAFETY: once, on the boot CPU, as the loader left things.
+    if let Err(error) = unsafe { mem::init(&boot.memory_regions) } {
+        panic!("no memory to start with: {error:?}");
+    }
+}
+
+/// Puts the program's first G into the queue.
+fn start_program(options: &'static cmdline::Options) {
+    let program = match program::choose(options) {
+        Ok(program) => program,
+        Err(error) => {
+            ::log::error!("{error}; this image holds:");
+            program::all().iter().for_each(|p| ::log::error!("  {}", p.name()));
+            arch::exit(EXIT_NO_PROGRAM);
+        }
+    };
+    let main =
+        go::Go::new().name(program.name()).spawn(move || match unwind::catch(|| program.run()) {
+            Ok(()) => exit(0),
+            Err(_) => exit(EXIT_MAIN_PANIC),
+        });
+    if let Err(error) = main {
+        panic!("cannot start {}: {error}", program.name());
+    }
+}
+
+/// The options of this boot.
+pub fn options() -> &'static cmdline::Options {
+    OPTIONS.get().expect("options are read before anybody asks")
+}
+
+/// The program's own arguments: the words after `--` on the command line.
+///
+/// ```no_run
+/// let rounds: u32 = runnext::args().first().and_then(|w| w.parse().ok()).unwrap_or(10);
+/// ```
+pub fn args() -> &'static [alloc::string::String] {
+    &options().args
+}
+
+/// Ends the machine with `code`; 0 means that all went well.
+///
+/// ```no_run
+/// runnext::exit(3);
+/// ```
+pub fn exit(code: u32) -> ! {
+    arch::exit(code)
+}
+
+/// How many CPUs came up.
+pub fn num_cpus() -> usize {
+    arch::num_cpus()
+}
+
+/// The CPU that runs this G at this instant; it may be another at the next.
+pub fn current_cpu() -> usize {
+    arch::cpu_index()
+}

@@ -2,8 +2,8 @@
 //!
 //! A plain spin lock must never guard what preemptible code reaches: its
 //! holder could be preempted, and everybody else would spin for a slice. So
-//! the only lock of the kernel turns interrupts off first, and probes its
-//! stack before that, because a page fault under a lock is a kernel bug.
+//! the only lock of the kernel turns interrupts off first, and probes its stack
+//! before it is taken, because a page fault under a lock is a kernel bug.
 
 use crate::arch;
 use core::ops::{Deref, DerefMut};
@@ -38,8 +38,7 @@ impl<T: ?Sized> IrqLock<T> {
     /// Takes the lock, spinning with `pause` until it is free.
     #[inline]
     pub fn lock(&self) -> IrqGuard<'_, T> {
-        arch::probe_stack();
-        let were_on = arch::irq_save();
+        let were_on = probe_and_save();
         let inner = core::mem::ManuallyDrop::new(self.inner.lock());
         IrqGuard { inner, were_on }
     }
@@ -47,8 +46,7 @@ impl<T: ?Sized> IrqLock<T> {
     /// Takes the lock if it is free at this instant.
     #[inline]
     pub fn try_lock(&self) -> Option<IrqGuard<'_, T>> {
-        arch::probe_stack();
-        let were_on = arch::irq_save();
+        let were_on = probe_and_save();
         match self.inner.try_lock() {
             Some(inner) => Some(IrqGuard { inner: core::mem::ManuallyDrop::new(inner), were_on }),
             None => {
@@ -68,6 +66,18 @@ impl<T: ?Sized> IrqLock<T> {
         // SAFETY: the caller says that nobody uses the guard that this makes void.
         unsafe { self.inner.force_unlock() };
     }
+}
+
+/// Interrupts off, and the stack probed by the outermost lock only: with a lock
+/// held already, the probe itself would be the fault that must not happen. So
+/// what runs under locks, nested or not, has one page of stack.
+#[inline(always)]
+fn probe_and_save() -> bool {
+    let were_on = arch::irq_save();
+    if were_on {
+        arch::probe_stack();
+    }
+    were_on
 }
 
 impl<T: ?Sized> Deref for IrqGuard<'_, T> {

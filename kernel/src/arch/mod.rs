@@ -1,9 +1,39 @@
 //! The contract: the only names of the machine that others may use.
 //!
 //! Everything below `x86_64` is private to this folder. What the rest of the
-//! kernel may rely on is re-exported here, one line a promise.
+//! kernel may rely on is named here, and nothing else; a second machine would
+//! have to offer the same.
+//!
+//! - **One CPU**: its number, its words, its interrupt flag, its stack probe,
+//!   halting until an interrupt as one step.
+//! - **All CPUs**: how many came up, what is known of each, waking one, stopping
+//!   all others.
+//! - **Contexts**: preparing a stack and switching to it.
+//! - **Interrupts**: they go up by one door, [`set_handlers`]; a device's line is
+//!   sent to a CPU by [`route_isa`].
+//! - **Memory**: [`paging`], the page tables.
+//! - **Bring-up**, in this order: [`init_boot_cpu`], `mem::init`, [`init`],
+//!   [`start_cpus`]. And the end: [`exit`].
 
 mod x86_64;
 
-pub use x86_64::cpu::{MAX_CPUS, cpu_index, irq_restore, irq_save, probe_stack, relax};
+pub use x86_64::cpu::{
+    MAX_CPUS, cpu_index, halt_forever, here, irq_restore, irq_save, irqs_on, num_cpus, probe_stack,
+    relax, set_slot, slot, wait_for_interrupt,
+};
+
+pub use x86_64::machine::{
+    Config, CpuInfo, clock_uncertainty_ns, cpus, init, init_boot_cpu, mask_isa, route_isa,
+    start_cpus, wake,
+};
+
+pub use x86_64::acpi::Override;
+pub use x86_64::apic::ApicChoice;
+pub use x86_64::boot::LOADER_CONFIG;
+pub use x86_64::clock::{ClockChoice, now_ns};
+pub use x86_64::exit::exit;
+pub use x86_64::ioapic::RouteError;
 pub use x86_64::paging;
+pub use x86_64::switch::{prepare, switch};
+pub use x86_64::timer::TimerChoice;
+pub use x86_64::trap::{Fault, Handlers, PageFault, set_handlers, stop_others, stopped_at};

@@ -16,19 +16,18 @@ fn warnings(text: impl AsRef<[u8]>) -> Vec<String> {
 fn every_option_reaches_its_field() {
     let options = parse(
         "program=tour log=trace timer=tsc-deadline apic=x2apic clock=hpet console=screen \
-         maxcpus=7 acpi=off gomaxprocs=3 slice=20 seed=0xfF",
+         maxcpus=7 acpi=off gomaxprocs=3 seed=0xfF",
     );
     let expected = Options {
         program: Some("tour".into()),
         log: LevelFilter::Trace,
-        timer: Timer::TscDeadline,
-        apic: Apic::X2Apic,
-        clock: Clock::Hpet,
+        timer: TimerChoice::TscDeadline,
+        apic: ApicChoice::X2Apic,
+        clock: ClockChoice::Hpet,
         console: Sinks::Screen,
         max_cpus: Some(7),
         acpi: false,
         gomaxprocs: Some(3),
-        slice_ms: Some(20),
         seed: Some(255),
         ..Options::default()
     };
@@ -57,7 +56,7 @@ fn bad_words_are_named_and_change_nothing() {
         "maxcpus=+4",
         "maxcpus=",
         "maxcpus= 4x",
-        "slice=1.5",
+        "maxcpus=1.5",
         "seed=0x",
         "seed=0x+1",
         "seed=99999999999999999999",
@@ -81,12 +80,12 @@ fn bad_words_are_named_and_change_nothing() {
 
 #[test]
 fn later_words_win_also_across_sources() {
-    let mut options = parse("slice=1 slice=2 -- old args");
-    assert_eq!(options.slice_ms, Some(2));
-    options.apply("second", b"slice=3");
-    assert_eq!((options.slice_ms, options.args.len()), (Some(3), 2));
-    options.apply("second", b"slice=nonsense -- new");
-    assert_eq!(options.slice_ms, Some(3));
+    let mut options = parse("maxcpus=1 maxcpus=2 -- old args");
+    assert_eq!(options.max_cpus, Some(2));
+    options.apply("second", b"maxcpus=3");
+    assert_eq!((options.max_cpus, options.args.len()), (Some(3), 2));
+    options.apply("second", b"maxcpus=nonsense -- new");
+    assert_eq!(options.max_cpus, Some(3));
     assert_eq!(options.args, ["new"]);
 }
 
@@ -101,9 +100,9 @@ fn words_after_two_dashes_are_arguments() {
 
 #[test]
 fn files_of_any_system_are_understood() {
-    let file = b"\xef\xbb\xbf# my stick\r\n  # seed=1\r\nseed=2\r\n\tslice=3\x00\x00\x1a";
+    let file = b"\xef\xbb\xbf# my stick\r\n  # seed=1\r\nseed=2\r\n\tmaxcpus=3\x00\x00\x1a";
     let options = parse(file);
-    assert_eq!((options.seed, options.slice_ms), (Some(2), Some(3)));
+    assert_eq!((options.seed, options.max_cpus), (Some(2), Some(3)));
     assert_eq!(warnings(file).len(), 1, "the old end-of-file mark");
     assert_eq!(parse("#seed=1\rseed=4").seed, Some(4));
     assert_eq!(warnings("seed=1 #2").len(), 1);
@@ -124,8 +123,8 @@ fn strange_bytes_are_escaped_and_shortened() {
 
 #[test]
 fn open_quote_costs_only_its_line() {
-    let options = parse("seed=1 program=\"a b\nslice=4");
-    assert_eq!((options.seed, options.slice_ms, options.program), (Some(1), Some(4), None));
+    let options = parse("seed=1 program=\"a b\nmaxcpus=4");
+    assert_eq!((options.seed, options.max_cpus, options.program), (Some(1), Some(4), None));
     assert_eq!(options.warnings[0].reason, Reason::OpenQuote);
 }
 

@@ -14,6 +14,10 @@ use bootloader_api::info::{FrameBufferInfo, PixelFormat};
 use core::sync::atomic::{AtomicBool, Ordering};
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 
+/// A full screen scrolls by this part of its rows: nearly all of it must be drawn
+/// anew, whether it moves by one row or by five.
+const JUMP: usize = 8;
+
 /// The size of a character cell in pixels.
 const CELL_WIDTH: usize = get_raster_width(FontWeight::Regular, RasterHeight::Size16);
 const CELL_HEIGHT: usize = RasterHeight::Size16.val();
@@ -223,18 +227,20 @@ impl<'a> Screen<'a> {
         self.column = 0;
         self.row += 1;
         if self.row == self.rows {
-            self.row -= 1;
-            self.scroll();
+            let jump = (self.rows / JUMP).max(1);
+            self.row -= jump;
+            self.scroll(jump);
         }
     }
 
-    /// Moves what should be shown up by a row; drawing comes later, once for
-    /// all the rows of one `write`.
-    fn scroll(&mut self) {
-        let kept = self.cells.len() - self.columns;
+    /// Moves what should be shown up by so many rows; drawing comes later, once
+    /// for all the rows of one `write`.
+    fn scroll(&mut self, rows: usize) {
+        let by = rows * self.columns;
+        let kept = self.cells.len() - by;
         for place in 0..self.cells.len() {
             self.cells[place].wanted = match place < kept {
-                true => self.cells[place + self.columns].wanted,
+                true => self.cells[place + by].wanted,
                 false => Glyph::BLANK,
             };
         }

@@ -6,4 +6,5 @@
 
 pub mod framebuffer;
 pub mod fw_cfg;
+pub mod irq;
 pub mod serial;

@@ -161,7 +161,7 @@ pub unsafe fn free_many(list: &[Frame]) {
 }
 
 /// A zeroed frame for the page-fault handler, at once and without a lock.
-/// Empty: the handler goes to [`alloc`], which may take the bitmap's lock and
+/// Empty: the handler goes to [`alloc()`], which may take the bitmap's lock and
 /// zeroes; that is slower, not wrong (see `mem`, what may be held).
 pub fn reserve_take() -> Option<Frame> {
     RESERVES.with(&Here::enter(), Reserve::pop)

@@ -39,7 +39,7 @@ use pool::{Backing, Header, Pool};
 use slot::Slot;
 
 pub use pool::{FaultOutcome, NoMemory, StackStats};
-pub use slot::DEFAULT_SIZE;
+pub use slot::{DEFAULT_SIZE, MAX_SIZE};
 
 /// With more pages than this on stacks that nobody uses, [`trim_if_many`] trims.
 const MANY_PAGES: usize = 1024;

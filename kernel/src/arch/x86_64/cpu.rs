@@ -1,16 +1,154 @@
-//! One hardware thread: its number, its interrupt flag, its registers.
+//! One hardware thread: its number, its own words, its interrupt flag.
+//!
+//! The GS base of every CPU points at its [`Cpu`] record from the first
+//! instructions on, so that "which CPU is this" is one load. Upper rooms get a
+//! few words there ([`slot`]) for what they must reach as fast: the running G,
+//! the M, the P. The records are static: a CPU's record is never freed and its
+//! address never changes.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The most hardware threads this kernel keeps books for.
 pub const MAX_CPUS: usize = 256;
 
+/// How many words of [`slot`] each CPU has.
+pub const SLOTS: usize = 4;
+
+/// What a CPU reaches through its GS base.
+#[repr(C)]
+pub struct Cpu {
+    // This CPU only, constant after `init_cpu`.
+    index: Cell<u32>,
+    apic_id: AtomicU32,
+    // This CPU only.
+    slots: [Cell<usize>; SLOTS],
+    // Written by this CPU, read by all.
+    online: AtomicBool,
+}
+
+// SAFETY: the `Cell`s are read and written by their own CPU only, through GS,
+// after the boot CPU wrote `index` before the CPU was started.
+unsafe impl Sync for Cpu {}
+
+impl Cpu {
+    const fn new() -> Self {
+        Cpu {
+            index: Cell::new(0),
+            apic_id: AtomicU32::new(u32::MAX),
+            slots: [const { Cell::new(0) }; SLOTS],
+            online: AtomicBool::new(false),
+        }
+    }
+}
+
+static CPUS: [Cpu; MAX_CPUS] = [const { Cpu::new() }; MAX_CPUS];
+
+/// The number of CPUs that came up; dense numbers below it are valid.
+static COUNT: AtomicU32 = AtomicU32::new(1);
+
+/// Makes this hardware thread CPU `index`: GS base and control registers.
+///
+/// # Safety
+/// Once per CPU, as its first act, with an `index` below [`MAX_CPUS`] that no
+/// other CPU has.
+pub unsafe fn init_cpu(index: usize, apic_id: u32) {
+    use x86_64::VirtAddr;
+    use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags, Efer, EferFlags};
+    use x86_64::registers::model_specific::GsBase;
+
+    let cpu = &CPUS[index];
+    cpu.index.set(index as u32);
+    cpu.apic_id.store(apic_id, Ordering::Relaxed);
+    GsBase::write(VirtAddr::from_ptr(cpu));
+    // The unwinder saves the SSE and x87 control words, so they must be
+    // reachable; nothing else in the kernel uses either.
+    // SAFETY: clears emulation and sets write protection; both only restrict.
+    unsafe {
+        Cr0::update(|f| {
+            f.remove(Cr0Flags::EMULATE_COPROCESSOR);
+            f.insert(Cr0Flags::MONITOR_COPROCESSOR | Cr0Flags::WRITE_PROTECT);
+        })
+    };
+    // SAFETY: every x86-64 CPU has FXSR and SSE.
+    unsafe { Cr4::update(|f| f.insert(Cr4Flags::OSFXSR | Cr4Flags::OSXMMEXCPT_ENABLE)) };
+    // SAFETY: every table of ours that uses NX was made for a CPU that has it;
+    // the loader turned it on before us.
+    unsafe { Efer::update(|f| f.insert(EferFlags::NO_EXECUTE_ENABLE)) };
+}
+
 /// The dense number of this CPU, 0 for the boot CPU.
-#[inline]
+#[inline(always)]
 pub fn cpu_index() -> usize {
+    #[cfg(target_os = "none")]
+    {
+        let index: u32;
+        // SAFETY: GS points at this CPU's record since `init_cpu`.
+        unsafe {
+            core::arch::asm!("mov {:e}, gs:[{}]", out(reg) index,
+                const core::mem::offset_of!(Cpu, index),
+                options(nostack, preserves_flags, readonly));
+        }
+        index as usize
+    }
+    // In host tests every thread is CPU 0.
+    #[cfg(not(target_os = "none"))]
     0
 }
 
+/// Reads word `I` of this CPU.
+#[inline(always)]
+pub fn slot<const I: usize>() -> usize {
+    const { assert!(I < SLOTS) }
+    let value: usize;
+    // SAFETY: GS points at this CPU's record since `init_cpu`.
+    unsafe {
+        core::arch::asm!("mov {}, gs:[{}]", out(reg) value,
+            const core::mem::offset_of!(Cpu, slots) + 8 * I,
+            options(nostack, preserves_flags, readonly));
+    }
+    value
+}
+
+/// Writes word `I` of this CPU.
+#[inline(always)]
+pub fn set_slot<const I: usize>(value: usize) {
+    const { assert!(I < SLOTS) }
+    // SAFETY: GS points at this CPU's record, and the word is this CPU's own.
+    unsafe {
+        core::arch::asm!("mov gs:[{}], {}",
+            const core::mem::offset_of!(Cpu, slots) + 8 * I, in(reg) value,
+            options(nostack, preserves_flags));
+    }
+}
+
+/// The number of CPUs that came up.
+pub fn num_cpus() -> usize {
+    COUNT.load(Ordering::Acquire) as usize
+}
+
+/// Says that `n` CPUs are there; called once by the bring-up.
+pub fn set_num_cpus(n: usize) {
+    COUNT.store(n as u32, Ordering::Release);
+}
+
+/// The local APIC id of CPU `index`.
+pub fn apic_id_of(index: usize) -> u32 {
+    CPUS[index].apic_id.load(Ordering::Relaxed)
+}
+
+/// Whether CPU `index` has finished its bring-up.
+pub fn is_online(index: usize) -> bool {
+    CPUS[index].online.load(Ordering::Acquire)
+}
+
+/// Says that this CPU has finished its bring-up.
+pub fn set_online() {
+    CPUS[cpu_index()].online.store(true, Ordering::Release);
+}
+
 /// Turns interrupts off and says whether they were on.
-#[inline]
+#[inline(always)]
 pub fn irq_save() -> bool {
     #[cfg(target_os = "none")]
     {
@@ -24,7 +162,7 @@ pub fn irq_save() -> bool {
 }
 
 /// Turns interrupts on again if [`irq_save`] found them on.
-#[inline]
+#[inline(always)]
 pub fn irq_restore(were_on: bool) {
     #[cfg(target_os = "none")]
     if were_on {
@@ -34,9 +172,46 @@ pub fn irq_restore(were_on: bool) {
     let _ = were_on;
 }
 
+/// Whether this CPU takes interrupts now.
+#[inline]
+pub fn irqs_on() -> bool {
+    x86_64::instructions::interrupts::are_enabled()
+}
+
+/// Turns interrupts on and halts, as one step: an interrupt that came since
+/// they were turned off ends the halt at once. Returns with them off.
+#[inline]
+pub fn wait_for_interrupt() {
+    // `sti` takes effect after the next instruction, so nothing can come
+    // between the two (Intel SDM vol. 2, STI).
+    x86_64::instructions::interrupts::enable_and_hlt();
+    x86_64::instructions::interrupts::disable();
+}
+
+/// Halts this CPU for good.
+pub fn halt_forever() -> ! {
+    loop {
+        x86_64::instructions::interrupts::disable();
+        x86_64::instructions::hlt();
+    }
+}
+
+/// An address inside the caller, and its frame pointer: where a backtrace of
+/// this very place starts.
+#[inline(always)]
+pub fn here() -> (u64, u64) {
+    let (rip, rbp): (u64, u64);
+    // SAFETY: reads two registers.
+    unsafe {
+        core::arch::asm!("lea {}, [rip]", "mov {}, rbp", out(reg) rip, out(reg) rbp,
+            options(nomem, nostack, preserves_flags));
+    }
+    (rip, rbp)
+}
+
 /// Touches the stack one page down, so that the page fault that commits it
 /// happens now and not under a lock.
-#[inline]
+#[inline(always)]
 pub fn probe_stack() {
     #[cfg(target_os = "none")]
     // SAFETY: reads one byte below the stack pointer; the page is this G's own
@@ -47,7 +222,7 @@ pub fn probe_stack() {
 }
 
 /// Says to the CPU that this is a spin loop.
-#[inline]
+#[inline(always)]
 pub fn relax() {
     core::hint::spin_loop();
 }

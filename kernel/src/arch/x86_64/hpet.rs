@@ -72,10 +72,6 @@ impl<M: Mmio> Hpet<M> {
 }
 
 impl<M: Mmio> Reference for Hpet<M> {
-    fn name(&self) -> &'static str {
-        "hpet"
-    }
-
     fn frequency_hz(&self) -> u64 {
         let period = u64::from(self.period_fs);
         (FS_PER_SECOND + period / 2) / period

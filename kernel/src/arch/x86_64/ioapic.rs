@@ -61,6 +61,8 @@ pub enum RouteError {
     NoSuchLine(Line),
     /// Not a vector for devices.
     BadVector(u8),
+    /// No CPU of this number came up.
+    NoSuchCpu(usize),
     /// An I/O APIC addresses the APIC ids 0 to 254 only.
     IdTooLarge(u32),
 }
@@ -104,6 +106,17 @@ pub fn route(line: Line, vector: u8, apic_id: u32) -> Result<u32, RouteError> {
     ALL.lock().route(line, vector, apic_id)
 }
 
+/// Sends the global system interrupt `gsi` as an NMI to the CPU `apic_id`: an
+/// NMI source of the MADT, live at once.
+pub fn route_nmi(
+    gsi: u32,
+    polarity: Polarity,
+    trigger: Trigger,
+    apic_id: u32,
+) -> Result<(), RouteError> {
+    ALL.lock().route_nmi(gsi, polarity, trigger, apic_id)
+}
+
 /// Lets `line` interrupt.
 pub fn unmask(line: Line) -> Result<(), RouteError> {
     ALL.lock().change_low(line, |low| low & !MASKED)
@@ -127,6 +140,8 @@ const FIRST_ENTRY: u32 = 0x10;
 const MAX_LINES: u32 = (0x100 - FIRST_ENTRY) / 2;
 
 const MASKED: u32 = 1 << 16;
+/// Delivery mode "NMI"; the vector does not matter.
+const NMI: u32 = 0b100 << 8;
 const LEVEL: u32 = 1 << 15;
 const ACTIVE_LOW: u32 = 1 << 13;
 /// 255 means everybody.
@@ -239,13 +254,32 @@ impl<M: Mmio> IoApics<M> {
         }
         let wiring = self.wiring(line).ok_or(RouteError::NoSuchLine(line))?;
         let (ioapic, entry) = self.find(wiring.gsi).ok_or(RouteError::NoSuchLine(line))?;
-        let polarity = if wiring.polarity == Polarity::ActiveLow { ACTIVE_LOW } else { 0 };
-        let trigger = if wiring.trigger == Trigger::Level { LEVEL } else { 0 };
         // Masked, then the target, then the rest: never half a route.
         ioapic.write(entry, MASKED);
         ioapic.write(entry + 1, apic_id << 24);
-        ioapic.write(entry, MASKED | polarity | trigger | u32::from(vector));
+        ioapic.write(
+            entry,
+            MASKED | wiring_bits(wiring.polarity, wiring.trigger) | u32::from(vector),
+        );
         Ok(wiring.gsi)
+    }
+
+    fn route_nmi(
+        &self,
+        gsi: u32,
+        polarity: Polarity,
+        trigger: Trigger,
+        apic_id: u32,
+    ) -> Result<(), RouteError> {
+        if apic_id > MAX_APIC_ID {
+            return Err(RouteError::IdTooLarge(apic_id));
+        }
+        let found = self.find(gsi);
+        let (ioapic, entry) = found.ok_or(RouteError::NoSuchLine(Line::Gsi(gsi)))?;
+        ioapic.write(entry, MASKED);
+        ioapic.write(entry + 1, apic_id << 24);
+        ioapic.write(entry, wiring_bits(polarity, trigger) | NMI);
+        Ok(())
     }
 
     fn change_low(&self, line: Line, change: impl Fn(u32) -> u32) -> Result<(), RouteError> {
@@ -293,9 +327,16 @@ impl fmt::Display for RouteError {
             RouteError::NoSuchLine(Line::Isa(irq)) => write!(f, "no I/O APIC has ISA line {irq}"),
             RouteError::NoSuchLine(Line::Gsi(gsi)) => write!(f, "no I/O APIC has line {gsi}"),
             RouteError::BadVector(vector) => write!(f, "{vector:#x} is no vector for devices"),
+            RouteError::NoSuchCpu(cpu) => write!(f, "no CPU {cpu}"),
             RouteError::IdTooLarge(id) => write!(f, "an I/O APIC cannot address APIC id {id}"),
         }
     }
+}
+
+fn wiring_bits(polarity: Polarity, trigger: Trigger) -> u32 {
+    let polarity = if polarity == Polarity::ActiveLow { ACTIVE_LOW } else { 0 };
+    let trigger = if trigger == Trigger::Level { LEVEL } else { 0 };
+    polarity | trigger
 }
 
 #[cfg(test)]

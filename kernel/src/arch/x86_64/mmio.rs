@@ -40,11 +40,6 @@ impl Window {
         Window { base, bytes }
     }
 
-    /// Where the window begins.
-    pub fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
     /// The register at `offset`, or nothing when it is outside the window.
     fn register(&self, offset: usize) -> Option<*mut u32> {
         let inside = offset.is_multiple_of(4) && offset.checked_add(4)? <= self.bytes;

@@ -1,9 +1,9 @@
 //! Model-specific registers, also those that the CPU may not have.
 //!
 //! Touching an MSR that does not exist raises #GP on real hardware (QEMU's TCG
-//! ignores it). [`rdmsr_checked`] and [`wrmsr_checked`] turn that fault into an
-//! error value: the instruction stands at a known label, the #GP handler asks
-//! [`fixup`] about the faulting address, and continues at the error return.
+//! ignores it). [`wrmsr_checked`] turns that fault into an error value: the
+//! instruction stands at a known label, the #GP handler asks [`fixup`] about the
+//! faulting address, and continues at the error return.
 //! The plain [`rdmsr`] and [`wrmsr`] are for registers that CPUID vouches for.
 
 use core::arch::{asm, naked_asm};
@@ -30,33 +30,11 @@ impl fmt::Display for MsrFault {
 /// leaves all other registers as they are. Nothing means: a real fault.
 pub fn fixup(rip: u64) -> Option<u64> {
     let at = |label: &'static u8| core::ptr::from_ref(label) as u64;
-    // SAFETY: a label of `rdmsr_guarded`; only its address is used.
-    let rdmsr = at(unsafe { &runnext_rdmsr_guarded });
     // SAFETY: a label of `wrmsr_guarded`; only its address is used.
     let wrmsr = at(unsafe { &runnext_wrmsr_guarded });
-    // SAFETY: a label of `rdmsr_guarded`; only its address is used.
-    let rdmsr_failed = at(unsafe { &runnext_rdmsr_failed });
     // SAFETY: a label of `wrmsr_guarded`; only its address is used.
     let wrmsr_failed = at(unsafe { &runnext_wrmsr_failed });
-    match rip {
-        _ if rip == rdmsr => Some(rdmsr_failed),
-        _ if rip == wrmsr => Some(wrmsr_failed),
-        _ => None,
-    }
-}
-
-/// Reads `msr`, or says that this CPU does not have it.
-///
-/// # Safety
-/// Kernel mode, with an IDT whose #GP handler calls [`fixup`].
-pub unsafe fn rdmsr_checked(msr: u32) -> Result<u64, MsrFault> {
-    let mut value = 0;
-    // SAFETY: `value` is writable for the call; the fault is handled, as the
-    // caller promises.
-    match unsafe { rdmsr_guarded(msr, &mut value) } {
-        0 => Ok(value),
-        _ => Err(MsrFault(msr)),
-    }
+    (rip == wrmsr).then_some(wrmsr_failed)
 }
 
 /// Writes `msr`, or says that this CPU does not have it or refuses the value.
@@ -103,33 +81,12 @@ pub unsafe fn wrmsr(msr: u32, value: u64) {
 }
 
 unsafe extern "C" {
-    static runnext_rdmsr_guarded: u8;
-    static runnext_rdmsr_failed: u8;
     static runnext_wrmsr_guarded: u8;
     static runnext_wrmsr_failed: u8;
 }
 
-/// `extern "sysv64" fn(msr: edi, out: rsi) -> eax`: 0, or 1 after a fault.
-/// Uses no stack, so there is nothing to undo on the way out.
-#[unsafe(naked)]
-unsafe extern "sysv64" fn rdmsr_guarded(msr: u32, out: *mut u64) -> u32 {
-    naked_asm!(
-        "mov ecx, edi",
-        ".globl runnext_rdmsr_guarded",
-        "runnext_rdmsr_guarded:",
-        "rdmsr",
-        "mov [rsi], eax",
-        "mov [rsi + 4], edx",
-        "xor eax, eax",
-        "ret",
-        ".globl runnext_rdmsr_failed",
-        "runnext_rdmsr_failed:",
-        "mov eax, 1",
-        "ret",
-    )
-}
-
 /// `extern "sysv64" fn(msr: edi, value: rsi) -> eax`: 0, or 1 after a fault.
+/// Uses no stack, so there is nothing to undo on the way out.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn wrmsr_guarded(msr: u32, value: u64) -> u32 {
     naked_asm!(
@@ -192,15 +149,13 @@ mod tests {
         // SAFETY: the struct has glibc's layout, and the old action is not wanted.
         assert_eq!(unsafe { sigaction(SIGSEGV, &action, core::ptr::null_mut()) }, 0);
         // SAFETY: ring 3, where the access faults and `on_gp` repairs it.
-        assert_eq!(unsafe { rdmsr_checked(0x1234) }, Err(MsrFault(0x1234)));
-        // SAFETY: as above.
         let write = unsafe { wrmsr_checked(IA32_TSC_DEADLINE, 1) };
         assert_eq!(write, Err(MsrFault(IA32_TSC_DEADLINE)));
     }
 
     #[test]
     fn faults_elsewhere_are_not_ours() {
-        let inside = rdmsr_guarded as *const () as u64;
+        let inside = wrmsr_guarded as *const () as u64;
         assert_eq!(fixup(inside), None);
         assert_eq!(fixup(0), None);
     }

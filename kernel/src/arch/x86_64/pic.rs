@@ -9,8 +9,6 @@ use super::ports::Ports;
 
 /// The vector of line 0; line 8 and on follow at 0x28.
 pub const FIRST_VECTOR: u8 = 0x20;
-/// The vector of line 15.
-pub const LAST_VECTOR: u8 = 0x2f;
 
 const MASTER: u16 = 0x20;
 const SLAVE: u16 = 0xa0;

@@ -45,10 +45,6 @@ impl<P: Ports> Pit<P> {
 }
 
 impl<P: Ports> Reference for Pit<P> {
-    fn name(&self) -> &'static str {
-        "pit"
-    }
-
     fn frequency_hz(&self) -> u64 {
         FREQUENCY_HZ
     }

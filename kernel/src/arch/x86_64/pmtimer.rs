@@ -39,10 +39,6 @@ impl<P: Ports> PmTimer<P> {
 }
 
 impl<P: Ports> Reference for PmTimer<P> {
-    fn name(&self) -> &'static str {
-        "pm timer"
-    }
-
     fn frequency_hz(&self) -> u64 {
         FREQUENCY_HZ
     }

@@ -17,8 +17,6 @@ use core::fmt;
 
 /// A free-running counter of known frequency that counts up.
 pub trait Reference {
-    /// What to call it in reports.
-    fn name(&self) -> &'static str;
     /// How often it counts in a second.
     fn frequency_hz(&self) -> u64;
     /// All ones in the bits that it has: it wraps to 0 after this value.
@@ -244,9 +242,6 @@ mod tests {
     }
 
     impl Reference for World {
-        fn name(&self) -> &'static str {
-            "world"
-        }
         fn frequency_hz(&self) -> u64 {
             self.hz
         }

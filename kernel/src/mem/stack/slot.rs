@@ -16,6 +16,8 @@ pub const GUARD_PAGES: usize = 2;
 pub const HEADER_BYTES: usize = 64;
 /// What a stack of the smallest class leaves to its user.
 pub const DEFAULT_SIZE: usize = SMALLEST - OVERHEAD;
+/// The most that a user may ask for: 64 MiB less the guard and the header.
+pub const MAX_SIZE: usize = (SMALLEST << (CLASSES - 1)) - OVERHEAD;
 
 const SMALLEST: usize = 64 * 1024;
 const OVERHEAD: usize = GUARD_PAGES * PAGE_SIZE + HEADER_BYTES;

@@ -48,16 +48,6 @@ pub struct PmTimer {
     pub bits: u32,
 }
 
-impl PmTimer {
-    /// Ticks a second, on every machine.
-    pub const HZ: u64 = 3_579_545;
-
-    /// Ticks from one reading to a later one, less than a wrap apart.
-    pub fn ticks_between(&self, earlier: u32, later: u32) -> u32 {
-        later.wrapping_sub(earlier) & (u32::MAX >> (32 - self.bits))
-    }
-}
-
 /// Writing `value` to `register` resets the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reset {

@@ -11,7 +11,7 @@
 //!
 //! > Every byte is read through a bounds check, every loop is bounded by the
 //! > bytes of a table that was validated (signature, length, checksum) and is at
-//! > most [`MAX_TABLE_BYTES`] long, and every list has a capacity. What is
+//! > most `tables::MAX_TABLE_BYTES` long, and every list has a capacity. What is
 //! > missing or wrong becomes a value (`None`, an empty list, a notice), never a
 //! > panic: a machine without a MADT runs on its boot CPU alone.
 //!
@@ -44,13 +44,13 @@ mod builder;
 #[cfg(test)]
 mod tests;
 
-pub use fixed::{FixedHardware, Hpet, PmTimer, Register, Reset};
+pub use fixed::{FixedHardware, Hpet};
 pub use madt::{
     CpuEntry, InterruptOverride, IoApic, LocalNmi, NmiSource, NmiTarget, Polarity, Trigger,
 };
-pub use notice::{Fault, Notice, Signature};
+pub use notice::{Notice, Signature};
 pub use srat::MemoryRange;
-pub use tables::{DirectMap, MAX_TABLE_BYTES, Override, PhysicalMemory};
+pub use tables::{DirectMap, Override, PhysicalMemory};
 
 use alloc::vec::Vec;
 use notice::Report;
@@ -98,19 +98,6 @@ impl Firmware {
         self.local_nmis.iter().filter(|nmi| match nmi.target {
             NmiTarget::All => true,
             NmiTarget::Uid(uid) => cpu.acpi_uid == Some(uid),
-        })
-    }
-
-    /// Where an ISA interrupt arrives: the override, or the input of its own
-    /// number with the ISA bus's own polarity and trigger.
-    pub fn isa_interrupt(&self, irq: u8) -> InterruptOverride {
-        let listed = self.interrupt_overrides.iter().find(|o| o.bus == 0 && o.irq == irq);
-        listed.copied().unwrap_or(InterruptOverride {
-            bus: 0,
-            irq,
-            gsi: u32::from(irq),
-            polarity: Polarity::SameAsBus,
-            trigger: Trigger::SameAsBus,
         })
     }
 }

@@ -1,6 +1,8 @@
 //! What reading the firmware promises, on tables good, odd and broken.
 
 use super::builder::{Entries, Memory, Random, Root, machine, rsdp, seal, table};
+use super::fixed::{PmTimer, Register, Reset};
+use super::notice::Fault;
 use super::*;
 use crate::arch::MAX_CPUS;
 
@@ -116,17 +118,15 @@ fn io_apics_and_overrides_are_read() {
     let second = IoApic { id: 3, address: 0xfec1_0000, gsi_base: 24 };
     assert_eq!(firmware.io_apics[1], second);
     assert!(firmware.has_8259);
-    assert_eq!(firmware.isa_interrupt(0).gsi, 2);
-    let nine = firmware.isa_interrupt(9);
+    let [zero, nine] = firmware.interrupt_overrides[..] else { panic!("two overrides") };
+    assert_eq!((zero.irq, zero.gsi, zero.trigger), (0, 2, Trigger::SameAsBus));
     assert_eq!((nine.polarity, nine.trigger), (Polarity::ActiveLow, Trigger::Level));
-    let four = firmware.isa_interrupt(4);
-    assert_eq!((four.gsi, four.trigger), (4, Trigger::SameAsBus));
 }
 
 #[test]
 fn reserved_interrupt_flags_mean_same_as_bus() {
     let firmware = read_madt(two_cpus().interrupt_override(5, 5, 0b10));
-    assert_eq!(firmware.isa_interrupt(5).polarity, Polarity::SameAsBus);
+    assert_eq!(firmware.interrupt_overrides[0].polarity, Polarity::SameAsBus);
     assert_eq!(firmware.notices, [Notice::ReservedFlags(0b10)]);
 }
 
@@ -229,14 +229,6 @@ fn hardware_reduced_machines_have_no_pm_timer() {
         bytes[76..80].copy_from_slice(&0x608u32.to_le_bytes());
     });
     assert_eq!(read_tables(&[reduced]).fixed, FixedHardware::default());
-}
-
-#[test]
-fn pm_timer_ticks_wrap_at_their_width() {
-    let narrow = PmTimer { port: 1, bits: 24 };
-    assert_eq!(narrow.ticks_between(0x00ff_fff0, 0x10), 0x20);
-    let wide = PmTimer { port: 1, bits: 32 };
-    assert_eq!(wide.ticks_between(0xffff_fff0, 0x10), 0x20);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::super::msr::{IA32_APIC_BASE, MsrFault};
 use super::{ApicChoice, ApicError, ApicReport, LocalNmi, Mode, Polarity};
 use super::{ERROR_VECTOR, SPURIOUS_VECTOR};
 use crate::arch;
-use core::arch::x86_64::{__cpuid, __cpuid_count};
+use core::arch::x86_64::__cpuid;
 
 /// How a local APIC's registers are reached.
 pub trait Bus {
@@ -115,22 +115,6 @@ impl Features {
     }
 }
 
-/// This CPU's APIC id by CPUID: all 32 bits where leaf 0xb has them.
-pub fn cpuid_id() -> u32 {
-    if __cpuid(0).eax >= 0xb {
-        let extended = __cpuid_count(0xb, 0);
-        if extended.ebx & 0xffff != 0 {
-            return extended.edx;
-        }
-    }
-    __cpuid(1).ebx >> 24
-}
-
-/// The address in a value of IA32_APIC_BASE.
-pub fn base_address(base: u64) -> u64 {
-    base & BASE_ADDRESS
-}
-
 /// The local APIC of the CPU that executes, in one of its forms.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalApic<B> {
@@ -142,11 +126,6 @@ impl<B: Bus> LocalApic<B> {
     /// The APIC behind `bus`, spoken to as `mode`.
     pub fn new(bus: B, mode: Mode) -> LocalApic<B> {
         LocalApic { bus, mode }
-    }
-
-    /// The form in which it is spoken to.
-    pub fn mode(&self) -> Mode {
-        self.mode
     }
 
     // Which form.
@@ -315,11 +294,6 @@ impl<B: Bus> LocalApic<B> {
     pub fn send_startup(&self, apic_id: u32, page: u8) -> Result<(), ApicError> {
         self.send(apic_id, COMMAND_ASSERT | DELIVER_STARTUP | u32::from(page))?;
         self.wait_sent()
-    }
-
-    /// Sends an NMI to one CPU.
-    pub fn send_nmi(&self, apic_id: u32) -> Result<(), ApicError> {
-        self.send(apic_id, COMMAND_ASSERT | DELIVER_NMI)
     }
 
     /// Sends an NMI to all CPUs but this one, stuck or not.

@@ -27,8 +27,6 @@ pub const LAST_DEVICE_VECTOR: u8 = 0xef;
 pub const TIMER_VECTOR: u8 = 0xf0;
 /// Another CPU has work for this one.
 pub const WAKE_VECTOR: u8 = 0xf1;
-/// Another CPU wants this one to stop; in a panic an NMI does the same.
-pub const STOP_VECTOR: u8 = 0xf2;
 /// The local APIC met an error: see [`on_error`].
 pub const ERROR_VECTOR: u8 = 0xfe;
 /// An interrupt that was withdrawn. Its handler returns, without an [`eoi`].
@@ -104,8 +102,8 @@ pub enum ApicError {
 pub struct ApicConfig<'a> {
     /// `apic=` on the command line.
     pub choice: ApicChoice,
-    /// The physical address of the registers: the MADT's, or else
-    /// [`physical_base`]. Every CPU's registers are put there.
+    /// The physical address of the registers: the MADT's, or else the
+    /// architecture's own. Every CPU's registers are put there.
     pub physical_base: u64,
     /// One page of registers, mapped; not needed for x2APIC.
     pub registers: Option<Window>,
@@ -163,11 +161,6 @@ pub fn mode() -> Option<Mode> {
     }
 }
 
-/// This CPU's APIC id: from the APIC, or before [`init`] from CPUID.
-pub fn id() -> u32 {
-    current().map_or_else(local::cpuid_id, |apic| apic.id())
-}
-
 /// The interrupt being served is done; the next may come.
 #[inline]
 pub fn eoi() {
@@ -193,11 +186,6 @@ pub fn send_startup(apic_id: u32, page: u8) -> Result<(), ApicError> {
     current().ok_or(ApicError::NotInitialised)?.send_startup(apic_id, page)
 }
 
-/// Sends an NMI to the CPU `apic_id`.
-pub fn send_nmi(apic_id: u32) -> Result<(), ApicError> {
-    current().ok_or(ApicError::NotInitialised)?.send_nmi(apic_id)
-}
-
 /// Sends an NMI to every CPU but this one, also when the APIC is stuck: for
 /// the panic path, which has nothing to lose.
 pub fn send_nmi_all_but_self() {
@@ -210,15 +198,6 @@ pub fn send_nmi_all_but_self() {
 /// (Intel SDM vol. 3, "Error Handling"), which are cleared by it.
 pub fn on_error() -> u32 {
     current().map_or(0, |apic| apic.take_errors())
-}
-
-/// Where this CPU's registers are in physical memory, by its own account.
-///
-/// # Safety
-/// Kernel mode.
-pub unsafe fn physical_base() -> u64 {
-    // SAFETY: every CPU with a local APIC in 64-bit mode has this MSR.
-    local::base_address(unsafe { msr::rdmsr(msr::IA32_APIC_BASE) })
 }
 
 /// This CPU's APIC, for `timer`. Nothing before [`init`].

@@ -79,7 +79,6 @@ mod tests;
 
 use block::{BLOCK_OFFSET, Block};
 use core::fmt;
-use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -265,31 +264,6 @@ impl fmt::Display for BadPage {
     }
 }
 
-/// The page for the trampoline, from the usable ranges of physical memory:
-/// 0x8000 if it is free, else the highest free page below 0x9f000. Page 0 is
-/// never taken, and the EBDA may begin at 0x9f000.
-///
-/// The page must then be mapped at its own address, readable and executable, in
-/// the tables that the APs start with, and stay out of the frame allocator: a
-/// late AP may begin there at any time.
-pub fn choose_page(usable: impl Iterator<Item = Range<u64>>) -> Option<u32> {
-    const PAGE: u64 = PAGE_BYTES as u64;
-    const PREFERRED: u64 = 0x8000;
-    const LOWEST: u64 = PAGE;
-    const END: u64 = 0x9f000;
-    let mut best = None;
-    for range in usable {
-        if range.start <= PREFERRED && range.end >= PREFERRED + PAGE {
-            return Some(PREFERRED as u32);
-        }
-        let end = range.end.min(END) & !(PAGE - 1);
-        if end >= range.start.max(LOWEST).saturating_add(PAGE) {
-            best = best.max(Some((end - PAGE) as u32));
-        }
-    }
-    best
-}
-
 /// The trampoline, in its page.
 pub struct Trampoline {
     block: NonNull<Block>,
@@ -297,7 +271,10 @@ pub struct Trampoline {
 }
 
 impl Trampoline {
-    /// Copies the trampoline to the page at physical `phys`.
+    /// Copies the trampoline to the page at physical `phys`, which is below 1 MiB
+    /// and stays out of the frame allocator for good: a late AP may begin there
+    /// at any time. It must be mapped at its own address, readable and
+    /// executable, in the tables that the APs start with.
     ///
     /// # Safety
     ///
@@ -323,6 +300,11 @@ impl Trampoline {
         let block = unsafe { &*block };
         block.prepare(phys);
         Ok(Trampoline { block: NonNull::from(block), vector: (phys >> 12) as u8 })
+    }
+
+    /// The page, which is to be unmapped when all have come.
+    pub fn page(&self) -> u64 {
+        u64::from(self.vector) << 12
     }
 
     /// Starts one AP, or gives it up within the limits.

@@ -414,16 +414,3 @@ fn control_registers_are_fit_for_the_way_into_long_mode() {
     let fit = CONTROL.for_the_way();
     assert_eq!((fit.cr0, fit.cr3, fit.cr4, fit.efer), (0x8001_0033, 0x0012_3000, 0x6a0, 0x901));
 }
-
-#[test]
-fn page_8_is_preferred_then_the_highest_below_the_ebda() {
-    let choose = |ranges: &[Range<u64>]| choose_page(ranges.iter().cloned());
-    assert_eq!(choose(&[0..0x9_fc00, 0x10_0000..0x4000_0000]), Some(0x8000));
-    assert_eq!(choose(&[0x1000..0x8000, 0x9000..0x9_fc00]), Some(0x9_e000));
-    assert_eq!(choose(&[0x9000..0x1_2fff, 0x1000..0x3000]), Some(0x1_1000));
-    // Never page 0, never a part of a page, never above.
-    assert_eq!(choose(&[0..0x1fff, 0x10_0000..0x20_0000]), None);
-    assert_eq!(choose(&[0x8800..0x9800, 0x9_e800..0xa_0000]), None);
-    assert_eq!(choose(&[0..0, u64::MAX - 1..u64::MAX]), None);
-    assert_eq!(choose(&[]), None);
-}

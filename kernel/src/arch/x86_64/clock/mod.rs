@@ -131,6 +131,17 @@ pub enum SyncReport {
     NoAnswer,
 }
 
+impl SyncReport {
+    /// What the measurement could not tell apart, in cycles.
+    pub fn uncertainty(&self) -> Option<u64> {
+        match self {
+            SyncReport::Measured(Verdict::InStep { uncertainty }) => Some(*uncertainty),
+            SyncReport::Measured(Verdict::Apart { uncertainty, .. }) => Some(*uncertainty),
+            _ => None,
+        }
+    }
+}
+
 /// Finds the TSC's frequency, chooses the source, and starts the clock at 0.
 ///
 /// Takes 10 ms, or some tens when references fail. Called once, on the boot
@@ -240,9 +251,6 @@ pub fn delay_us(us: u64) {
 pub struct ClockReference;
 
 impl Reference for ClockReference {
-    fn name(&self) -> &'static str {
-        "clock"
-    }
     fn frequency_hz(&self) -> u64 {
         NS_PER_SECOND
     }

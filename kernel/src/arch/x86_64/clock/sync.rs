@@ -192,9 +192,9 @@ const fn turn(cpu: usize, step: u32) -> u64 {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Verdict::InStep { uncertainty } => write!(f, "in step (±{uncertainty} cycles)"),
+            Verdict::InStep { uncertainty } => write!(f, "in step (+-{uncertainty} cycles)"),
             Verdict::Apart { cycles, uncertainty } => {
-                write!(f, "apart by {cycles} ±{uncertainty} cycles")
+                write!(f, "apart by {cycles} +-{uncertainty} cycles")
             }
             Verdict::Unsteady => f.write_str("not at one pace"),
         }

@@ -24,7 +24,9 @@ use super::reference::{Reason, measure};
 use crate::arch::{self, MAX_CPUS, cpu_index};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
-use device::{Device, Mode};
+use device::Device;
+
+pub use device::Mode;
 
 /// `timer=` on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,112 @@
+//! From one stack to another: the context switch proper.
+//!
+//! A context is one word, the saved stack pointer. On that stack lie the
+//! registers that a called function must keep, and the address to go on at.
+//! There is no floating-point state: the target is soft-float.
+
+use core::arch::naked_asm;
+
+/// Leaves this stack, whose pointer is stored in `*save`, and goes on with the
+/// stack `to`. Returns when somebody switches back to what was saved.
+///
+/// ```text
+///     the stack that is left          the stack that is entered
+///   | return address      |         | return address      |
+///   | rbp                 |         | rbp                 |
+///   | rbx, r12 .. r15     |         | rbx, r12 .. r15     |
+///   +---------------------+ <- *save +---------------------+ <- to
+/// ```
+///
+/// # Safety
+/// 1. `to` was stored by `switch` or made by [`prepare`], and is used once.
+/// 2. Nobody else runs on that stack, and nobody enters the stack that is left
+///    before the store to `*save`.
+/// 3. Interrupts are off, or what happens on the way may be interrupted on
+///    either stack.
+#[unsafe(naked)]
+pub unsafe extern "C" fn switch(save: *mut usize, to: usize) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "mov [rdi], rsp",
+        "mov rsp, rsi",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+/// Makes a context on a fresh stack: switching to it calls `entry(arg)`.
+///
+/// # Safety
+/// `top` is the 16-byte aligned end of a stack of which at least the highest
+/// 128 bytes can be written, and which nobody else uses.
+pub unsafe fn prepare(top: usize, entry: extern "C" fn(usize) -> !, arg: usize) -> usize {
+    // What `switch` pops, then where it returns to, then the end of the
+    // frame-pointer chain. `first` moves rbx and r12 to where they belong.
+    let words: [usize; 9] = [
+        0,                           // r15
+        0,                           // r14
+        0,                           // r13
+        entry as *const () as usize, // r12
+        arg,                         // rbx
+        0,                           // rbp: a backtrace ends here
+        first as *const () as usize, // return address
+        0,
+        0,
+    ];
+    let sp = top - size_of_val(&words);
+    // SAFETY: the caller's promise about the highest 128 bytes.
+    unsafe { (sp as *mut [usize; 9]).write(words) };
+    sp
+}
+
+/// The first instructions on a new stack. `rsp` is 16-byte aligned here, as it
+/// must be before a call.
+#[unsafe(naked)]
+extern "C" fn first() {
+    naked_asm!("mov rdi, rbx", "call r12", "ud2")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    thread_local! {
+        static MAIN: Cell<usize> = const { Cell::new(0) };
+        static OTHER: Cell<usize> = const { Cell::new(0) };
+        static SEEN: Cell<usize> = const { Cell::new(0) };
+    }
+
+    extern "C" fn other(arg: usize) -> ! {
+        let mut i = arg;
+        loop {
+            SEEN.set(i);
+            i += 1;
+            // SAFETY: MAIN holds what the test's own switch saved.
+            unsafe { switch(OTHER.with(Cell::as_ptr), MAIN.get()) };
+        }
+    }
+
+    #[test]
+    fn a_switch_goes_there_and_back_with_its_argument() {
+        let mut stack = vec![0u128; 16384];
+        let top = stack.as_mut_ptr_range().end as usize;
+        // SAFETY: `stack` is this test's own and 16-byte aligned.
+        OTHER.set(unsafe { prepare(top, other, 40) });
+        for expected in 40..45 {
+            // SAFETY: OTHER holds a prepared or saved context, used once.
+            unsafe { switch(MAIN.with(Cell::as_ptr), OTHER.get()) };
+            assert_eq!(SEEN.get(), expected);
+        }
+    }
+}

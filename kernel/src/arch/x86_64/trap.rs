@@ -1,0 +1,496 @@
+//! Exceptions and interrupts: one entry for all 256 vectors, one way out.
+//!
+//! Every vector has a stub of a few bytes in [`stubs`], a naked function; it
+//! pushes its number and falls into [`common`], which saves the registers as a
+//! [`Frame`] and calls [`dispatch`]. What a vector means to the kernel goes up
+//! by one door, [`Handlers`], set once. The IDT is the same for all CPUs; the
+//! stacks that it names are each CPU's own (see `gdt`).
+//!
+//! What runs here has interrupts off, allocates nothing and waits for nothing.
+
+use super::gdt::Ist;
+use super::{apic, cpu, msr, shootdown, timer};
+use core::arch::naked_asm;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use x86_64::VirtAddr;
+use x86_64::structures::idt::InterruptDescriptorTable;
+
+/// The one upward door for interrupts: what the kernel does about them.
+///
+/// All are called with interrupts off, on the CPU's interrupt stack, and must
+/// neither allocate nor wait. `fatal` may do as it likes: it does not return.
+pub struct Handlers {
+    /// This CPU's timer has fired.
+    pub tick: fn(),
+    /// Another CPU wants this one to look for work.
+    pub wake: fn(),
+    /// A device interrupt with this vector.
+    pub device: fn(u8),
+    /// A page fault at an address; `true` if it was mended and the instruction
+    /// is to be tried again.
+    pub page_fault: fn(u64) -> PageFault,
+    /// An exception that nobody can mend.
+    pub fatal: fn(&Fault) -> !,
+}
+
+/// What [`Handlers::page_fault`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageFault {
+    /// The page is there now: try the instruction again.
+    Mended,
+    /// The address is the guard of a stack.
+    StackOverflow,
+    /// The page could be had, but there is no memory for it.
+    NoMemory,
+    /// Nobody has a claim on this address.
+    Stray,
+}
+
+/// The registers of what was interrupted, as [`common`] pushes them.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Frame {
+    r15: u64,
+    r14: u64,
+    r13: u64,
+    r12: u64,
+    r11: u64,
+    r10: u64,
+    r9: u64,
+    r8: u64,
+    /// The frame pointer, where a backtrace starts.
+    pub rbp: u64,
+    rdi: u64,
+    rsi: u64,
+    rdx: u64,
+    rcx: u64,
+    rbx: u64,
+    rax: u64,
+    vector: u64,
+    error: u64,
+    /// Where it was interrupted.
+    pub rip: u64,
+    cs: u64,
+    rflags: u64,
+    /// The stack pointer at that instruction.
+    pub rsp: u64,
+    ss: u64,
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Frame { rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, .. } = self;
+        let Frame { r8, r9, r10, r11, r12, r13, r14, r15, .. } = self;
+        writeln!(f, "  rax {rax:016x} rbx {rbx:016x} rcx {rcx:016x} rdx {rdx:016x}")?;
+        writeln!(f, "  rsi {rsi:016x} rdi {rdi:016x} rbp {rbp:016x} rsp {rsp:016x}")?;
+        writeln!(f, "  r8  {r8:016x} r9  {r9:016x} r10 {r10:016x} r11 {r11:016x}")?;
+        writeln!(f, "  r12 {r12:016x} r13 {r13:016x} r14 {r14:016x} r15 {r15:016x}")?;
+        write!(
+            f,
+            "  rip {:016x} cs {:02x} ss {:02x} rflags {:08x}",
+            self.rip, self.cs, self.ss, self.rflags
+        )
+    }
+}
+
+/// An exception that could not be mended, for the report.
+pub struct Fault<'a> {
+    /// The vector's name in the manual.
+    pub name: &'static str,
+    /// The error code that the CPU pushed, if this vector has one.
+    pub error: Option<u64>,
+    /// The address of a page fault.
+    pub address: Option<u64>,
+    /// What the kernel made of a page fault.
+    pub page_fault: Option<PageFault>,
+    /// The registers at that instruction.
+    pub frame: &'a Frame,
+}
+
+impl fmt::Display for Fault<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        if let Some(address) = self.address {
+            write!(f, " at address {address:#x}")?;
+        }
+        if let Some(error) = self.error {
+            write!(f, ", error code {error:#x}")?;
+            if self.address.is_some() {
+                let access = match (error & 0x10 != 0, error & 2 != 0) {
+                    (true, _) => "execute",
+                    (_, true) => "write",
+                    _ => "read",
+                };
+                let why = if error & 1 != 0 { "not allowed" } else { "not mapped" };
+                write!(f, " ({access}, {why})")?;
+            }
+        }
+        match self.page_fault {
+            Some(PageFault::StackOverflow) => f.write_str(": stack overflow"),
+            Some(PageFault::NoMemory) => f.write_str(": no memory for this page"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The names of the 32 exceptions (Intel SDM vol. 3, table 6-1).
+const NAMES: [&str; 32] = [
+    "divide error",
+    "debug exception",
+    "non-maskable interrupt",
+    "breakpoint",
+    "overflow",
+    "bound range exceeded",
+    "invalid opcode",
+    "device not available",
+    "double fault",
+    "coprocessor segment overrun",
+    "invalid TSS",
+    "segment not present",
+    "stack-segment fault",
+    "general protection",
+    "page fault",
+    "reserved exception 15",
+    "x87 floating-point error",
+    "alignment check",
+    "machine check",
+    "SIMD floating-point error",
+    "virtualization exception",
+    "control protection",
+    "reserved exception 22",
+    "reserved exception 23",
+    "reserved exception 24",
+    "reserved exception 25",
+    "reserved exception 26",
+    "reserved exception 27",
+    "hypervisor injection",
+    "VMM communication",
+    "security exception",
+    "reserved exception 31",
+];
+
+const NMI: u64 = 2;
+const DOUBLE_FAULT: u64 = 8;
+const GENERAL_PROTECTION: u64 = 13;
+const PAGE_FAULT: u64 = 14;
+const MACHINE_CHECK: u64 = 18;
+
+/// The vectors for which the CPU pushes an error code, a bit each.
+const HAS_ERROR: u32 = 1 << 8
+    | 1 << 10
+    | 1 << 11
+    | 1 << 12
+    | 1 << 13
+    | 1 << 14
+    | 1 << 17
+    | 1 << 21
+    | 1 << 29
+    | 1 << 30;
+
+static HANDLERS: spin::Once<Handlers> = spin::Once::new();
+static IDT: spin::Once<InterruptDescriptorTable> = spin::Once::new();
+
+/// Opens the upward door. Before it is open, every fault is fatal by itself.
+pub fn set_handlers(handlers: Handlers) {
+    HANDLERS.call_once(|| handlers);
+}
+
+/// Loads the IDT on this CPU; after `gdt::init_cpu`, whose stacks it names.
+pub fn init_cpu() {
+    IDT.call_once(build).load();
+}
+
+fn build() -> InterruptDescriptorTable {
+    let mut idt = InterruptDescriptorTable::new();
+    let base = stubs as *const () as u64;
+    for vector in 0..256u64 {
+        let ist = match vector {
+            DOUBLE_FAULT => Ist::DoubleFault,
+            NMI => Ist::Nmi,
+            MACHINE_CHECK => Ist::MachineCheck,
+            PAGE_FAULT => Ist::PageFault,
+            _ => Ist::Interrupt,
+        };
+        set_entry(&mut idt, vector as u8, base + vector * STUB_SIZE, ist);
+    }
+    idt
+}
+
+/// Points `vector` at `address`, on the stack `ist`, with interrupts off.
+fn set_entry(idt: &mut InterruptDescriptorTable, vector: u8, address: u64, ist: Ist) {
+    let address = VirtAddr::new(address);
+    let ist = ist as u16;
+    // The crate gives the exceptions types of their own; all that is wanted
+    // here is an address and a stack, the same way for each.
+    macro_rules! set {
+        ($entry:expr) => {{
+            // SAFETY: `address` is the stub of this vector, which pushes a
+            // number, saves all registers and ends in `iretq`.
+            let options = unsafe { $entry.set_handler_addr(address) };
+            // SAFETY: `gdt::init_cpu` has given every CPU a stack for `ist`.
+            unsafe { options.set_stack_index(ist) };
+        }};
+    }
+    match vector {
+        0 => set!(idt.divide_error),
+        1 => set!(idt.debug),
+        2 => set!(idt.non_maskable_interrupt),
+        3 => set!(idt.breakpoint),
+        4 => set!(idt.overflow),
+        5 => set!(idt.bound_range_exceeded),
+        6 => set!(idt.invalid_opcode),
+        7 => set!(idt.device_not_available),
+        8 => set!(idt.double_fault),
+        10 => set!(idt.invalid_tss),
+        11 => set!(idt.segment_not_present),
+        12 => set!(idt.stack_segment_fault),
+        13 => set!(idt.general_protection_fault),
+        14 => set!(idt.page_fault),
+        16 => set!(idt.x87_floating_point),
+        17 => set!(idt.alignment_check),
+        18 => set!(idt.machine_check),
+        19 => set!(idt.simd_floating_point),
+        20 => set!(idt.virtualization),
+        21 => set!(idt.cp_protection_exception),
+        28 => set!(idt.hv_injection_exception),
+        29 => set!(idt.vmm_communication_exception),
+        30 => set!(idt.security_exception),
+        9 | 15 | 22..=27 | 31 => {} // reserved: the crate has no entry, the CPU no cause
+        32..=255 => set!(idt[vector]),
+    }
+}
+
+/// Bytes from one stub to the next.
+const STUB_SIZE: u64 = 16;
+
+/// 256 stubs, [`STUB_SIZE`] bytes apart. Where the CPU pushes no error code,
+/// a 0 stands for it, so that all frames look alike:
+///
+/// ```text
+///     before            after the stub
+///   | ss           |  | ss           |
+///   | rsp          |  | rsp          |
+///   | rflags       |  | rflags       |
+///   | cs           |  | cs           |
+///   | rip          |  | rip          |
+///   | error code ? |  | error or 0   |
+///                     | vector       | <- rsp
+/// ```
+#[unsafe(naked)]
+extern "C" fn stubs() {
+    naked_asm!(
+        ".set vector, 0",
+        ".rept 256",
+        "  .balign {size}",
+        "  .if (vector > 31) || ((({has_error} >> vector) & 1) == 0)",
+        "    pushq $0",
+        "  .endif",
+        "  pushq $vector",
+        "  jmp {common}",
+        "  .set vector, vector + 1",
+        ".endr",
+        size = const STUB_SIZE,
+        has_error = const HAS_ERROR,
+        common = sym common,
+        options(att_syntax),
+    )
+}
+
+/// Saves the registers as a [`Frame`], calls [`dispatch`], puts them back.
+///
+/// The CPU aligned the stack to 16 before its five words; with two words of
+/// the stub and fifteen registers the call is made on an aligned stack.
+#[unsafe(naked)]
+extern "C" fn common() {
+    naked_asm!(
+        "push rax",
+        "push rbx",
+        "push rcx",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "push rbp",
+        "push r8",
+        "push r9",
+        "push r10",
+        "push r11",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "cld",
+        "mov rdi, rsp",
+        "call {dispatch}",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop r11",
+        "pop r10",
+        "pop r9",
+        "pop r8",
+        "pop rbp",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "pop rcx",
+        "pop rbx",
+        "pop rax",
+        "add rsp, 16", // vector and error code
+        "iretq",
+        dispatch = sym dispatch,
+    )
+}
+
+/// What each vector means.
+extern "C" fn dispatch(frame: &mut Frame) {
+    match frame.vector {
+        NMI => non_maskable(frame),
+        GENERAL_PROTECTION if msr::fixup(frame.rip).is_some() => {
+            frame.rip = msr::fixup(frame.rip).unwrap_or(frame.rip);
+        }
+        PAGE_FAULT => page_fault(frame),
+        0..=31 => fatal(frame, None, None),
+        _ => interrupt(frame.vector as u8),
+    }
+}
+
+fn interrupt(vector: u8) {
+    let Some(handlers) = HANDLERS.get() else {
+        // The bring-up proves each CPU's timer before the door is open.
+        if vector == apic::TIMER_VECTOR {
+            timer::on_interrupt();
+        }
+        return apic::eoi();
+    };
+    match vector {
+        apic::TIMER_VECTOR => {
+            timer::on_interrupt();
+            apic::eoi();
+            (handlers.tick)();
+        }
+        apic::WAKE_VECTOR => {
+            apic::eoi();
+            (handlers.wake)();
+        }
+        shootdown::VECTOR => {
+            shootdown::answer();
+            apic::eoi();
+        }
+        // A spurious interrupt must not be acknowledged (SDM vol. 3, 11.9).
+        apic::SPURIOUS_VECTOR => {}
+        apic::ERROR_VECTOR => {
+            apic::on_error();
+            apic::eoi();
+        }
+        _ => {
+            (handlers.device)(vector);
+            apic::eoi();
+        }
+    }
+}
+
+fn page_fault(frame: &Frame) {
+    let address = x86_64::registers::control::Cr2::read_raw();
+    let found = match HANDLERS.get() {
+        // A protection violation is nothing that a page could mend.
+        Some(handlers) if frame.error & 1 == 0 => (handlers.page_fault)(address),
+        _ => PageFault::Stray,
+    };
+    if found != PageFault::Mended {
+        fatal(frame, Some(address), Some(found));
+    }
+}
+
+fn fatal(frame: &Frame, address: Option<u64>, page_fault: Option<PageFault>) -> ! {
+    let name = NAMES[frame.vector as usize & 31];
+    let has_error = HAS_ERROR >> (frame.vector & 31) & 1 != 0;
+    let error = has_error.then_some(frame.error);
+    let fault = Fault { name, error, address, page_fault, frame };
+    match HANDLERS.get() {
+        Some(handlers) => (handlers.fatal)(&fault),
+        None => panic!("{fault}\n{frame}"),
+    }
+}
+
+/// Set by the CPU that stops the others; an NMI means "halt" from then on.
+static STOPPING: AtomicBool = AtomicBool::new(false);
+
+/// Where a stopped CPU was: instruction and frame pointer, 0 until it stopped.
+struct Stopped {
+    rip: AtomicU64,
+    rbp: AtomicU64,
+}
+
+static STOPPED: [Stopped; cpu::MAX_CPUS] =
+    [const { Stopped { rip: AtomicU64::new(0), rbp: AtomicU64::new(0) } }; cpu::MAX_CPUS];
+
+fn non_maskable(frame: &Frame) {
+    if !STOPPING.load(Ordering::Acquire) {
+        // Nobody here asked for it: a memory or bus error of the hardware.
+        fatal(frame, None, None);
+    }
+    let stopped = &STOPPED[cpu::cpu_index()];
+    stopped.rbp.store(frame.rbp, Ordering::Relaxed);
+    stopped.rip.store(frame.rip, Ordering::Release); // pairs with `stopped_at`
+    cpu::halt_forever();
+}
+
+/// Stops all other CPUs by NMI, waiting a bounded while for them. Only the
+/// first caller does; `false` says that another CPU is stopping everybody,
+/// this one too.
+pub fn stop_others() -> bool {
+    if STOPPING.swap(true, Ordering::AcqRel) {
+        return false;
+    }
+    let me = cpu::cpu_index();
+    let others = || (0..cpu::num_cpus()).filter(|&i| i != me && cpu::is_online(i));
+    apic::send_nmi_all_but_self();
+    // Bounded by polls, not by the clock, which may be what broke.
+    for _ in 0..1_000_000 {
+        if others().all(|i| stopped_at(i).is_some()) {
+            break;
+        }
+        cpu::relax();
+    }
+    true
+}
+
+/// Where CPU `index` was when it was stopped: instruction and frame pointer.
+pub fn stopped_at(index: usize) -> Option<(u64, u64)> {
+    let rip = STOPPED[index].rip.load(Ordering::Acquire);
+    (rip != 0).then(|| (rip, STOPPED[index].rbp.load(Ordering::Relaxed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stubs_are_evenly_spaced_and_push_their_number() {
+        let base = stubs as *const () as *const u8;
+        for vector in 0..256usize {
+            let stub = base.wrapping_add(vector * STUB_SIZE as usize);
+            // SAFETY: reads the code of `stubs`, 256 stubs of STUB_SIZE bytes.
+            let stub = unsafe { core::slice::from_raw_parts(stub, 7) };
+            let own_error = vector < 32 && HAS_ERROR >> vector & 1 != 0;
+            let push = if own_error { stub } else { &stub[2..] };
+            if !own_error {
+                assert_eq!(stub[..2], [0x6a, 0], "vector {vector} pushes no 0");
+            }
+            match push[0] {
+                0x6a => assert_eq!(push[1] as usize, vector),
+                0x68 => assert_eq!(push[1..5], (vector as u32).to_le_bytes()),
+                other => panic!("vector {vector} starts with {other:#x}"),
+            }
+        }
+    }
+
+    #[test]
+    fn frame_is_what_common_pushes() {
+        assert_eq!(size_of::<Frame>(), 22 * 8);
+        assert_eq!(core::mem::offset_of!(Frame, vector), 15 * 8);
+        assert_eq!(core::mem::offset_of!(Frame, rip), 17 * 8);
+    }
+}

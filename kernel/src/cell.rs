@@ -1,0 +1,146 @@
+//! All unsafe code of the program's view: [`Shared`], a pointer that two own.
+//!
+//! `Arc` would do, but for one thing: making one when there is no memory panics,
+//! and a spawn that finds no memory must give an error to the one who asked
+//! (house rule: no memory is a value). So this is the part of `Arc` that a G
+//! and its join handle need, with a constructor that can fail.
+
+use alloc::alloc::{Layout, alloc, dealloc};
+use core::ops::Deref;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering, fence};
+
+struct Inner<T: ?Sized> {
+    owners: AtomicUsize,
+    value: T,
+}
+
+/// A value on the heap with several owners, freed by the last.
+///
+/// ```
+/// use runnext::cell::Shared;
+/// let a = Shared::try_new(7).ok().expect("there is memory");
+/// let b = a.clone();
+/// drop(a);
+/// assert_eq!(*b, 7);
+/// ```
+pub struct Shared<T: ?Sized> {
+    inner: NonNull<Inner<T>>,
+}
+
+// SAFETY: as for `Arc`: owners on several CPUs share `&T` (hence Sync), and
+// the last of them, wherever it is, drops the value (hence Send).
+unsafe impl<T: ?Sized + Sync + Send> Send for Shared<T> {}
+// SAFETY: as above; `&Shared` gives `&T` and clones.
+unsafe impl<T: ?Sized + Sync + Send> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// Moves `value` to the heap, or gives it back if there is no memory.
+    pub fn try_new(value: T) -> Result<Self, T> {
+        // SAFETY: `Inner` holds a counter, so its size is not zero.
+        let raw = unsafe { alloc(Layout::new::<Inner<T>>()) };
+        let Some(inner) = NonNull::new(raw.cast::<Inner<T>>()) else { return Err(value) };
+        // SAFETY: fresh memory of the layout of `Inner<T>`, nobody else's.
+        unsafe { inner.write(Inner { owners: AtomicUsize::new(1), value }) };
+        Ok(Shared { inner })
+    }
+}
+
+/// A piece of work that a G runs once.
+pub trait Run: Send + Sync {
+    /// Does it.
+    fn run(&self);
+}
+
+/// A piece of work whose outcome somebody may wait for.
+pub trait Join: Run {
+    /// What comes out of it.
+    type Outcome;
+    /// Waits for the outcome and takes it.
+    fn join(&self) -> Self::Outcome;
+}
+
+impl<T: Run + 'static> Shared<T> {
+    /// The same value and the same ownership, as the G sees it.
+    pub fn as_run(self) -> Shared<dyn Run> {
+        let inner: NonNull<Inner<dyn Run>> = self.inner;
+        core::mem::forget(self); // `inner` is the owner now
+        Shared { inner }
+    }
+}
+
+impl<T: Join + 'static> Shared<T> {
+    /// The same value and the same ownership, as the join handle sees it.
+    pub fn as_join(self) -> Shared<dyn Join<Outcome = T::Outcome>> {
+        let inner: NonNull<Inner<dyn Join<Outcome = T::Outcome>>> = self.inner;
+        core::mem::forget(self); // `inner` is the owner now
+        Shared { inner }
+    }
+}
+
+impl<T: ?Sized> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        // Relaxed: we own it, so nobody frees it meanwhile.
+        // SAFETY: valid as long as there is an owner, and we are one.
+        unsafe { self.inner.as_ref() }.owners.fetch_add(1, Ordering::Relaxed);
+        Shared { inner: self.inner }
+    }
+}
+
+impl<T: ?Sized> Deref for Shared<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: valid as long as there is an owner, and we are one.
+        &unsafe { self.inner.as_ref() }.value
+    }
+}
+
+impl<T: ?Sized> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // Release: what we did with the value is done before we let go; pairs
+        // with the fence of whoever is the last.
+        // SAFETY: valid as long as there is an owner, and we are one until here.
+        if unsafe { self.inner.as_ref() }.owners.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        fence(Ordering::Acquire);
+        // SAFETY: valid: the last owner frees it, and that is us.
+        let layout = Layout::for_value(unsafe { self.inner.as_ref() });
+        // SAFETY: the last owner drops the value, once.
+        unsafe { self.inner.drop_in_place() };
+        // SAFETY: allocated in `try_new` with this layout.
+        unsafe { dealloc(self.inner.as_ptr().cast(), layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    struct Count(Arc<AtomicUsize>);
+
+    impl Run for Count {
+        fn run(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Drop for Count {
+        fn drop(&mut self) {
+            self.0.fetch_add(100, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_value_is_dropped_once_by_the_last_owner() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let a = Shared::try_new(Count(count.clone())).ok().expect("memory");
+        let b = a.clone().as_run();
+        drop(a);
+        b.run();
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+        std::thread::spawn(move || drop(b)).join().expect("no panic");
+        assert_eq!(count.load(Ordering::Relaxed), 101);
+    }
+}

@@ -1,0 +1,198 @@
+//! `go`: starting a G, and waiting for what it returns.
+//!
+//! A spawn makes one heap object, the packet: it carries the closure to the G
+//! and the result back, and is owned by both the G and the join handle. The
+//! G's panic is caught at its root and becomes the result; dropping the handle
+//! detaches the G, and its result is dropped with the packet.
+#![forbid(unsafe_code)]
+
+use crate::cell::{Join, Run, Shared};
+use crate::lock::IrqLock;
+use crate::{schedule, unwind};
+use alloc::string::String;
+use core::fmt;
+use core::panic::Location;
+
+/// Starts `f` on a new G.
+///
+/// # Panics
+/// When there is no memory for a G; [`Go::spawn`] gives an error instead.
+///
+/// ```no_run
+/// use runnext::prelude::*;
+/// let sum = go(|| (1..=10).sum::<u32>());
+/// assert_eq!(sum.join(), Ok(55));
+/// ```
+#[track_caller]
+pub fn go<T, F>(f: F) -> JoinHandle<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    match Go::new().spawn(f) {
+        Ok(handle) => handle,
+        Err(error) => panic!("go: {error}"),
+    }
+}
+
+/// A G that is about to be started, with what is special about it.
+///
+/// ```no_run
+/// use runnext::prelude::*;
+/// let worker = Go::new().name("worker").stack_size(256 * 1024).spawn(|| 6 * 7)?;
+/// assert_eq!(worker.join(), Ok(42));
+/// # Ok::<(), runnext::go::SpawnError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use = "nothing runs before spawn"]
+pub struct Go {
+    name: &'static str,
+    stack_size: usize,
+}
+
+impl Go {
+    /// A G with a stack of [`crate::mem::stack::DEFAULT_SIZE`] and no name.
+    pub const fn new() -> Self {
+        Go { name: "", stack_size: crate::mem::stack::DEFAULT_SIZE }
+    }
+
+    /// Gives it a name, for reports.
+    pub const fn name(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
+    }
+
+    /// Reserves that many bytes of addresses for its stack; memory is taken
+    /// page by page as the stack grows.
+    pub const fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = bytes;
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// [`SpawnError`] when there is no memory for it, or when the stack asked
+    /// for is too large. Nothing has been started then, and `f` was dropped.
+    #[track_caller]
+    pub fn spawn<T, F>(self, f: F) -> Result<JoinHandle<T>, SpawnError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let packet =
+            Packet { work: IrqLock::new(Some(f)), state: IrqLock::new(State::Pending(None)) };
+        let packet = Shared::try_new(packet).map_err(|_| SpawnError::NoMemory)?;
+        let birth =
+            schedule::Birth { name: self.name, site: Location::caller(), stack: self.stack_size };
+        schedule::spawn(birth, packet.clone().as_run())?;
+        Ok(JoinHandle { packet: packet.as_join() })
+    }
+}
+
+impl Default for Go {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Why a G could not be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SpawnError {
+    /// There is no memory for the G, its packet or its stack.
+    NoMemory,
+    /// The stack asked for is larger than [`crate::mem::stack::MAX_SIZE`].
+    StackTooLarge,
+}
+
+impl fmt::Display for SpawnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SpawnError::NoMemory => "no memory for a new G",
+            SpawnError::StackTooLarge => "the stack asked for is too large",
+        })
+    }
+}
+
+impl core::error::Error for SpawnError {}
+
+/// Why a G gave no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// It panicked, with this message.
+    Panicked(String),
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinError::Panicked(message) => write!(f, "panicked: {message}"),
+        }
+    }
+}
+
+impl core::error::Error for JoinError {}
+
+/// The right to wait for a G's result. Dropping it detaches the G.
+#[must_use = "dropping a join handle detaches its G"]
+pub struct JoinHandle<T> {
+    packet: Shared<dyn Join<Outcome = Result<T, JoinError>>>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits until the G has ended. Blocks this G only, no CPU.
+    ///
+    /// # Errors
+    /// [`JoinError`] says how it ended, if not by returning.
+    pub fn join(self) -> Result<T, JoinError> {
+        self.packet.join()
+    }
+}
+
+/// What a G and its join handle share.
+struct Packet<T, F> {
+    /// The closure, until the G takes it.
+    work: IrqLock<Option<F>>,
+    state: IrqLock<State<T>>,
+}
+
+enum State<T> {
+    /// Not ended yet; whoever waits for it, if anybody does.
+    Pending(Option<schedule::GHandle>),
+    /// Ended, and nobody has taken the result yet.
+    Done(Result<T, JoinError>),
+    /// The result was taken.
+    Taken,
+}
+
+impl<T: Send, F: FnOnce() -> T + Send> Run for Packet<T, F> {
+    fn run(&self) {
+        let f = self.work.lock().take().expect("a G runs its closure once");
+        let result = unwind::catch(f).map_err(JoinError::Panicked);
+        let before = core::mem::replace(&mut *self.state.lock(), State::Done(result));
+        if let State::Pending(Some(waiter)) = before {
+            schedule::ready(waiter);
+        }
+    }
+}
+
+impl<T: Send, F: FnOnce() -> T + Send> Join for Packet<T, F> {
+    type Outcome = Result<T, JoinError>;
+
+    fn join(&self) -> Self::Outcome {
+        loop {
+            let mut state = self.state.lock();
+            match core::mem::replace(&mut *state, State::Taken) {
+                State::Done(result) => return result,
+                State::Pending(_) => *state = State::Pending(Some(schedule::begin_park())),
+                State::Taken => unreachable!("a handle is joined once"),
+            }
+            // The G that ends may take the lock and ready us from here on: we
+            // are parking already, so that is not lost.
+            drop(state);
+            schedule::park();
+        }
+    }
+}

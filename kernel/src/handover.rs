@@ -1,0 +1,98 @@
+//! What the loader and the launcher hand over: ELF file, ramdisk, screen, fw_cfg.
+//!
+//! The loader leaves the kernel's own ELF file in memory (names for backtraces),
+//! the ramdisk (a text file with command-line words, which a person can edit on
+//! the stick), and the framebuffer. QEMU leaves files in its fw_cfg device.
+//! Each is looked at once, by [`crate::start`], in the order of this file.
+
+use crate::arch::{self, Override};
+use crate::cmdline::Options;
+use crate::drivers::{
+    framebuffer::Screen,
+    fw_cfg::{FileError, FwCfg},
+    serial::Serial,
+};
+use crate::symbols::{self, Symbols};
+use crate::{log, mem};
+use bootloader_api::BootInfo;
+use bootloader_api::info::Optional;
+
+/// The most of an ACPI table that is taken from outside, bytes.
+const MAX_TABLE: usize = 64 * 1024;
+
+/// Finds the serial port, if there is one, and prints to it from now on.
+pub fn init_serial() {
+    match Serial::probe() {
+        Some(serial) => log::attach_serial(serial),
+        None => ::log::warn!("no serial port at 0x3f8"),
+    }
+}
+
+/// Finds the kernel's symbols in its ELF file.
+pub fn init_symbols(boot: &BootInfo) {
+    let start = mem::phys_to_virt(boot.kernel_addr).cast_const();
+    // SAFETY: the loader keeps the file there, in memory that it does not call
+    // usable, and all of physical memory is mapped.
+    let file = unsafe { core::slice::from_raw_parts(start, boot.kernel_len as usize) };
+    match Symbols::parse(file) {
+        Some(symbols) => symbols::set(symbols),
+        None => ::log::warn!("the kernel's file has no symbols; backtraces are numbers"),
+    }
+}
+
+/// Reads the command line: the file on the boot disk first, then fw_cfg, whose
+/// words win.
+pub fn init_options(boot: &BootInfo) -> Options {
+    let mut options = Options::default();
+    if let (Optional::Some(address), len @ 1..) = (boot.ramdisk_addr, boot.ramdisk_len) {
+        // SAFETY: the loader has mapped the ramdisk there, for good.
+        let file = unsafe { core::slice::from_raw_parts(address as *const u8, len as usize) };
+        options.apply("boot disk", file);
+    }
+    if let Some(text) = fw_cfg_file("opt/runnext/cmdline", crate::cmdline::MAX_LENGTH) {
+        options.apply("fw_cfg", &text);
+    }
+    log::set_max_level(options.log);
+    options.report();
+    options
+}
+
+/// Prints to the screen, too, unless the command line says otherwise.
+pub fn init_screen(boot: &'static mut BootInfo, options: &Options) {
+    if let Optional::Some(framebuffer) = core::mem::replace(&mut boot.framebuffer, Optional::None) {
+        let info = framebuffer.info();
+        match Screen::take(framebuffer.into_buffer(), info) {
+            Some(screen) => log::attach_screen(screen),
+            None => ::log::warn!("the framebuffer cannot show text: {info:?}"),
+        }
+    }
+    log::set_sinks(options.console);
+}
+
+/// What the machine is asked for, from the options and the loader.
+pub fn machine_config(rsdp: Option<u64>, options: &Options) -> arch::Config<'static> {
+    arch::Config {
+        apic: options.apic,
+        clock: options.clock,
+        timer: options.timer,
+        max_cpus: options.max_cpus.unwrap_or(arch::MAX_CPUS),
+        rsdp: rsdp.filter(|_| options.acpi),
+        overrides: &|signature| {
+            let name = alloc::format!("opt/runnext/acpi/{signature}");
+            let table = fw_cfg_file(&name, MAX_TABLE)?;
+            Some(if table.is_empty() { Override::Hide } else { Override::Replace(table) })
+        },
+    }
+}
+
+/// A file that QEMU was given for the kernel.
+fn fw_cfg_file(name: &str, max: usize) -> Option<alloc::vec::Vec<u8>> {
+    match FwCfg::probe()?.file(name, max) {
+        Ok(contents) => Some(contents),
+        Err(FileError::NotFound) => None,
+        Err(error) => {
+            ::log::warn!("fw_cfg: {name} ignored: {error:?}");
+            None
+        }
+    }
+}

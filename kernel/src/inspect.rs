@@ -1,0 +1,44 @@
+//! What the machine looks like: for tests, and for the curious.
+//!
+//! Everything here only looks. A program may call any of it at any time.
+
+pub use crate::arch::CpuInfo;
+pub use crate::arch::paging::Audit;
+pub use crate::mem::Stats as MemoryStats;
+
+use crate::{arch, mem};
+
+/// What is known of each CPU that came up, by index.
+///
+/// ```no_run
+/// for cpu in runnext::inspect::cpus() {
+///     runnext::println!("CPU {}: APIC id {}, {}", cpu.index, cpu.apic_id, cpu.topology);
+/// }
+/// ```
+pub fn cpus() -> &'static [CpuInfo] {
+    arch::cpus()
+}
+
+/// Walks all page tables and counts what it finds.
+///
+/// ```no_run
+/// assert_eq!(runnext::inspect::page_tables().writable_and_executable, 0);
+/// ```
+pub fn page_tables() -> Audit {
+    arch::paging::audit().unwrap_or_default()
+}
+
+/// Frames, heap and stacks, in numbers.
+pub fn memory() -> MemoryStats {
+    mem::stats()
+}
+
+/// Nanoseconds since the clock was started.
+pub fn now_ns() -> u64 {
+    arch::now_ns()
+}
+
+/// By how much a reading of the clock may seem to go back between two CPUs.
+pub fn clock_uncertainty_ns() -> u64 {
+    arch::clock_uncertainty_ns()
+}

@@ -1,0 +1,148 @@
+//! Programs: how they are registered, chosen and ended.
+//!
+//! A program is linked with the kernel, as a Go program is with its runtime.
+//! [`main!`](crate::main) puts its name and its main function into a section
+//! of the image; the linker script says where that section begins and ends.
+//! So no list has to be kept by hand, and a crate of somebody else's brings its
+//! program the same way as ours.
+
+use crate::cmdline::Options;
+use core::fmt;
+
+/// What runs when nobody chooses and the image holds more than one program.
+pub const DEFAULT: &str = "hello";
+
+/// A program of this image.
+#[derive(Clone, Copy)]
+pub struct Program {
+    name: &'static str,
+    main: fn(),
+}
+
+impl Program {
+    /// A program called `name`; [`main!`](crate::main) calls this.
+    ///
+    /// ```
+    /// use runnext::program::Program;
+    /// let program = Program::new("hello", || ());
+    /// assert_eq!(program.name(), "hello");
+    /// ```
+    pub const fn new(name: &'static str, main: fn()) -> Self {
+        Program { name, main }
+    }
+
+    /// The name by which `program=` chooses it.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Runs its main function; on a G of its own, so a panic is a `JoinError`.
+    pub fn run(&self) {
+        (self.main)()
+    }
+}
+
+/// Registers a program under a name: `fn main()` runs as its first G.
+///
+/// When main returns, the program ends with 0 and its other Gs are dropped, as
+/// in Go; when it panics, the program ends with [`crate::EXIT_PANIC`].
+///
+/// ```
+/// # mod hello {
+/// runnext::main!(hello, main);
+///
+/// fn main() {
+///     runnext::println!("hello, world");
+/// }
+/// # }
+/// ```
+#[macro_export]
+macro_rules! main {
+    ($name:ident, $main:path) => {
+        const _: () = {
+            #[used]
+            #[unsafe(link_section = ".runnext.programs")]
+            static PROGRAM: $crate::program::Program =
+                $crate::program::Program::new(stringify!($name), $main);
+        };
+    };
+}
+
+/// Why no program can be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoProgram<'a> {
+    /// The command line names one that is not in this image.
+    Unknown(&'a str),
+    /// The image holds several, and none is the default.
+    Ambiguous,
+    /// The image holds none.
+    Empty,
+}
+
+impl fmt::Display for NoProgram<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoProgram::Unknown(name) => write!(f, "no program called {name:?} in this image"),
+            NoProgram::Ambiguous => f.write_str("which program? say program=<name>"),
+            NoProgram::Empty => f.write_str("no program in this image"),
+        }
+    }
+}
+
+/// All programs of this image, in link order.
+pub fn all() -> &'static [Program] {
+    #[cfg(target_os = "none")]
+    {
+        unsafe extern "C" {
+            static __programs_start: u8;
+            static __programs_end: u8;
+        }
+        let start = (&raw const __programs_start).cast::<Program>();
+        let bytes = (&raw const __programs_end).addr() - start.addr();
+        // SAFETY: the linker script puts nothing but `Program` statics between
+        // the two symbols, aligned to 8, and they live for ever.
+        unsafe { core::slice::from_raw_parts(start, bytes / size_of::<Program>()) }
+    }
+    #[cfg(not(target_os = "none"))]
+    &[]
+}
+
+/// The program that the command line asks for.
+pub fn choose(options: &Options) -> Result<Program, NoProgram<'_>> {
+    pick(all(), options.program.as_deref())
+}
+
+fn pick<'a>(programs: &[Program], name: Option<&'a str>) -> Result<Program, NoProgram<'a>> {
+    match (name, programs) {
+        (_, []) => Err(NoProgram::Empty),
+        (Some(name), _) => {
+            programs.iter().find(|p| p.name == name).copied().ok_or(NoProgram::Unknown(name))
+        }
+        (None, [only]) => Ok(*only),
+        (None, _) => {
+            programs.iter().find(|p| p.name == DEFAULT).copied().ok_or(NoProgram::Ambiguous)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Program = Program::new("a", || ());
+    const HELLO: Program = Program::new(DEFAULT, || ());
+
+    #[test]
+    fn the_named_program_is_chosen_or_missed_by_name() {
+        assert_eq!(pick(&[A, HELLO], Some("a")).map(|p| p.name()), Ok("a"));
+        assert_eq!(pick(&[A], Some("b")).map(|p| p.name()), Err(NoProgram::Unknown("b")));
+    }
+
+    #[test]
+    fn without_a_name_the_only_one_or_the_default_runs() {
+        assert_eq!(pick(&[A], None).map(|p| p.name()), Ok("a"));
+        assert_eq!(pick(&[A, HELLO], None).map(|p| p.name()), Ok(DEFAULT));
+        assert_eq!(pick(&[A, A], None).map(|p| p.name()), Err(NoProgram::Ambiguous));
+        assert_eq!(pick(&[], None).map(|p| p.name()), Err(NoProgram::Empty));
+    }
+}
