@@ -1,1 +1,47 @@
-//! How an image starts.
+//! How an image starts: from the kernel's ELF file to a running machine.
+//!
+//! - [`kernel`] asks cargo for the kernel, or for a program of somebody else;
+//! - [`image`] makes BIOS and UEFI disk images of it;
+//! - [`qemu`] describes a virtual machine and turns it into QEMU's arguments;
+//! - [`host`] finds out what this host has to run it with;
+//! - [`exit`] reads how the machine ended;
+//! - [`args`] reads the options of the command line;
+//! - [`usb`] writes an image to a stick, and mostly refuses to.
+//!
+//! `make` reaches these through the binary of this crate; the tests and the
+//! benchmarks use the library. Nothing here knows what the kernel does once it
+//! runs: not G, not M, not P.
+//!
+//! ```
+//! use boot::qemu::{Firmware, Machine};
+//!
+//! let machine = Machine::new("target/runnext-bios.img", Firmware::Bios)
+//!     .smp(8)
+//!     .mem("1G")
+//!     .cmdline("program=hello -- a,b");
+//! let args = machine.args().join(" ");
+//! assert!(args.contains("-smp 8"));
+//! assert!(args.contains("string=program=hello -- a,,b"));
+//! ```
+
+use std::path::{Path, PathBuf};
+
+pub mod args;
+pub mod exit;
+pub mod host;
+pub mod image;
+pub mod kernel;
+pub mod qemu;
+pub mod usb;
+
+/// The top of the source tree, where cargo must run to find the flags of the
+/// bare target and the pinned toolchain.
+pub fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest).to_path_buf()
+}
+
+/// Where images, logs and results go.
+pub fn target_dir() -> PathBuf {
+    root().join("target")
+}

@@ -1,2 +1,168 @@
-//! x
-fn main() {}
+//! The tool behind `make image`, `run`, `gdb` and `usb`.
+//!
+//! Each command builds what it needs first, so each starts what the sources say.
+//! The exit status of `run` is the guest's code, or 125 when the machine failed,
+//! or 130 when somebody pressed Ctrl-C.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{env, fs, io, thread};
+
+use anyhow::{Context, Result, bail};
+use boot::args::{Options, USAGE};
+use boot::exit::End;
+use boot::image::Images;
+use boot::qemu::{Machine, Serial};
+use boot::usb;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// As shells have it: 128 plus the number of the signal.
+const INTERRUPTED: u8 = 130;
+
+fn main() -> ExitCode {
+    let mut words = env::args().skip(1);
+    let command = words.next().unwrap_or_default();
+    let done = Options::parse(words).and_then(|options| match command.as_str() {
+        "image" => image(&options),
+        "run" => run(&options),
+        "gdb" => gdb(&options),
+        "usb" => write_stick(&options),
+        _ => bail!("{USAGE}"),
+    });
+    done.unwrap_or_else(|error| {
+        eprintln!("boot: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn image(options: &Options) -> Result<ExitCode> {
+    let (_, images) = build(options)?;
+    for path in [&images.bios, &images.uefi] {
+        let bytes = fs::metadata(path)?.len();
+        println!("{} ({:.1} MiB)", relative(path), bytes as f64 / f64::from(1 << 20));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run(options: &Options) -> Result<ExitCode> {
+    let (_, images) = build(options)?;
+    let machine = options.machine(&images)?;
+    let on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    let serial = if on_terminal { Serial::Terminal } else { Serial::Output };
+    let stdin = if on_terminal { Stdio::inherit() } else { Stdio::null() };
+    let scratch = Scratch::new()?;
+    let mut qemu = machine.serial(serial).command(&scratch.0)?;
+    let ended = wait(start(qemu.stdin(stdin))?)?;
+    Ok(report(ended))
+}
+
+fn gdb(options: &Options) -> Result<ExitCode> {
+    let (kernel, images) = build(options)?;
+    let scratch = Scratch::new()?;
+    let log = boot::target_dir().join("gdb-serial.log");
+    let machine: Machine = options.machine(&images)?;
+    let machine = machine.serial(Serial::File(log.clone())).wait_for_gdb();
+    let mut qemu = start(machine.command(&scratch.0)?.stdin(Stdio::null()))?;
+    let mut gdb = Command::new("gdb");
+    gdb.arg(&kernel).args(["-ex", "target remote localhost:1234"]);
+    println!("serial output: {}", relative(&log));
+    match gdb.status() {
+        Ok(_) => {
+            qemu.kill().ok();
+            qemu.wait().context("waiting for QEMU")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(_) => {
+            println!("gdb is not installed here. The machine waits for:");
+            println!("  gdb {} -ex 'target remote localhost:1234'", relative(&kernel));
+            Ok(report(wait(qemu)?))
+        }
+    }
+}
+
+fn write_stick(options: &Options) -> Result<ExitCode> {
+    let device = options.dev.as_deref().context("which device? make usb DEV=/dev/sdX")?;
+    usb::inspect(device, 0)?;
+    let (_, images) = build(options)?;
+    usb::write(images.of(options.firmware()), device)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The kernel's ELF file with its symbols, and the images made of it.
+fn build(options: &Options) -> Result<(PathBuf, Images)> {
+    let kernel = match &options.kernel {
+        Some(kernel) => kernel.clone(),
+        None => options.source().build()?,
+    };
+    let images = options.images(&kernel)?;
+    Ok((kernel, images))
+}
+
+fn start(command: &mut Command) -> Result<Child> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    command.spawn().with_context(|| format!("starting {name} (make setup?)"))
+}
+
+/// The end of QEMU, or `None` if we were told to stop.
+///
+/// Ctrl-C goes to QEMU as well as to us. We stay until QEMU has left, because it
+/// gives the terminal back on its way out.
+fn wait(mut qemu: Child) -> Result<Option<End>> {
+    let told_to_stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&told_to_stop))?;
+    }
+    let mut polls_left = 100;
+    loop {
+        let status = qemu.try_wait().context("waiting for QEMU")?;
+        let stopping = told_to_stop.load(Ordering::Relaxed);
+        match status {
+            Some(_) if stopping => return Ok(None),
+            Some(status) => return Ok(Some(End::from_status(status.code()))),
+            // It had two seconds to leave by itself.
+            None if polls_left == 0 => qemu.kill().context("ending QEMU")?,
+            None if stopping => polls_left -= 1,
+            None => {}
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn report(ended: Option<End>) -> ExitCode {
+    match ended {
+        Some(end) => {
+            if end != End::Code(0) {
+                eprintln!("boot: {end}");
+            }
+            ExitCode::from(end.to_status())
+        }
+        None => ExitCode::from(INTERRUPTED),
+    }
+}
+
+/// Shorter to read, and right to type from where the user is.
+fn relative(path: &Path) -> String {
+    let here = env::current_dir().unwrap_or_default();
+    path.strip_prefix(here).unwrap_or(path).display().to_string()
+}
+
+/// A directory that is gone when the machine is.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let dir = env::temp_dir().join(format!("runnext-run-{}", std::process::id()));
+        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        Ok(Self(dir))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}

@@ -1,0 +1,74 @@
+# The front door. Everything here is a line or two; the work is done by
+# scripts/setup (what must be installed), boot/ (images and machines) and
+# tests/ (the suite). Variables go through the environment, so a value may hold
+# spaces and quotes; a dollar sign is written twice, as make has it.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help run test test-quick test-full image usb gdb build setup clean loader
+
+# Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
+# PROGRAM=<name>, APP=<crate>, ARGS="kernel words -- words for the program".
+SMP ?= 8
+MEM ?= 1G
+UEFI ?=
+ACCEL ?=
+GUI ?=
+PROGRAM ?=
+APP ?=
+ARGS ?=
+DEV ?=
+export SMP MEM UEFI ACCEL GUI PROGRAM APP ARGS DEV
+
+# One place for what is built, and rustup's tools even in a shell that was
+# started before rustup came.
+unexport CARGO_TARGET_DIR
+export PATH := $(PATH):$(HOME)/.cargo/bin
+# The suite counts the set-up and the loader as its first stage.
+export RUNNEXT_STARTED := $(shell date +%s)
+
+BOOT = target/debug/boot
+MACHINE = --smp "$$SMP" --mem "$$MEM" --uefi "$$UEFI" --accel "$$ACCEL" --gui "$$GUI" \
+	--program "$$PROGRAM" --app "$$APP" --cmdline "$$ARGS"
+
+help: ## this list
+	@echo 'make <target> [SMP=8 MEM=1G UEFI=1 ACCEL=tcg|kvm GUI=1 PROGRAM=name APP=path ARGS="…"]'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: loader ## build and boot in QEMU, serial console here
+	@$(BOOT) run $(MACHINE)
+
+test: loader ## everything that is checked, on sampled machine shapes
+	@cargo suite
+
+test-quick: loader ## for the inner loop: under two minutes once built
+	@cargo suite --quick
+
+test-full: loader ## all seeds, sizes and machine shapes, however long
+	@scripts/newer-qemu || echo 'going on with the QEMU that is installed'
+	@cargo suite --full
+
+image: loader ## target/runnext-bios.img and target/runnext-uefi.img
+	@$(BOOT) image --app "$$APP"
+
+usb: loader ## DEV=/dev/sdX: write an image to a stick (UEFI=1: the UEFI one)
+	@$(BOOT) usb --dev "$$DEV" --uefi "$$UEFI" --app "$$APP"
+
+gdb: loader ## boot halted, gdb attached, symbols loaded
+	@$(BOOT) gdb $(MACHINE)
+
+build: setup ## the kernel with its programs, no image
+	@cargo kernel -p programs
+
+setup: ## install what is missing: toolchain, linker, QEMU, OVMF
+	@scripts/setup
+
+clean: ## remove all that was built
+	@cargo clean
+
+# The tool that everything else goes through. It carries the loader, whose
+# stages take minutes once and nothing ever after.
+loader: setup
+	@if [ -x $(BOOT) ]; then cargo build --quiet -p boot; else \
+		echo "building the loader's stages (3 minutes the first time)…"; \
+		cargo build -p boot; fi

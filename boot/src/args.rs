@@ -1,0 +1,184 @@
+//! The words behind `boot <command>`, read into one flat set of options.
+//!
+//! Every command takes the options it needs and ignores no other: a word that
+//! nobody knows is an error. Empty values count as not given, so that the
+//! Makefile can pass its variables as they are.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use crate::host::Accel;
+use crate::image::Images;
+use crate::kernel::Source;
+use crate::qemu::{Firmware, Machine};
+
+/// How to use this tool.
+pub const USAGE: &str = "\
+boot image [options]   build the kernel and its BIOS and UEFI images
+boot run [options]     … and start it in QEMU
+boot gdb [options]     … halted, with gdb attached
+boot usb --dev DEVICE  … and write an image to a stick
+
+  --kernel ELF     a kernel that is built already
+  --app PATH       a crate that depends on runnext, instead of the standard programs
+  --out-dir DIR    where images go (target)
+  --name NAME      what images are called (runnext)
+  --uefi 1         UEFI instead of BIOS
+  --smp N          CPUs (8), or any value of QEMU's -smp
+  --mem SIZE       memory (1G)
+  --accel A        tcg or kvm; what works, when not given
+  --cpu MODEL      as for QEMU's -cpu
+  --icount VALUE   as for QEMU's -icount
+  --program NAME   the program to run
+  --cmdline WORDS  more words of the kernel's command line
+  --gui 1          the framebuffer in a window";
+
+/// All options, as given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// A kernel that is built already.
+    pub kernel: Option<PathBuf>,
+    /// A crate to boot instead of the standard programs.
+    pub app: Option<PathBuf>,
+    /// The device to write to.
+    pub dev: Option<PathBuf>,
+    out_dir: Option<PathBuf>,
+    name: Option<String>,
+    smp: Option<String>,
+    mem: Option<String>,
+    accel: Option<String>,
+    cpu: Option<String>,
+    icount: Option<String>,
+    program: Option<String>,
+    cmdline: Option<String>,
+    uefi: Option<String>,
+    gui: Option<String>,
+}
+
+impl Options {
+    /// Reads `--key value` pairs.
+    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self> {
+        let mut options = Self::default();
+        let mut words = words.into_iter();
+        while let Some(key) = words.next() {
+            let value = words.next().with_context(|| format!("{key} needs a value"))?;
+            let value = Some(value).filter(|value| !value.is_empty());
+            match key.as_str() {
+                "--kernel" => options.kernel = value.map(Into::into),
+                "--app" => options.app = value.map(Into::into),
+                "--dev" => options.dev = value.map(Into::into),
+                "--out-dir" => options.out_dir = value.map(Into::into),
+                "--name" => options.name = value,
+                "--smp" => options.smp = value,
+                "--mem" => options.mem = value,
+                "--accel" => options.accel = value,
+                "--cpu" => options.cpu = value,
+                "--icount" => options.icount = value,
+                "--program" => options.program = value,
+                "--cmdline" => options.cmdline = value,
+                "--uefi" => options.uefi = value,
+                "--gui" => options.gui = value,
+                _ => bail!("unknown option {key}\n\n{USAGE}"),
+            }
+        }
+        Ok(options)
+    }
+
+    /// What to build.
+    pub fn source(&self) -> Source {
+        self.app.clone().map_or(Source::Standard, Source::App)
+    }
+
+    /// Makes the images of `kernel`.
+    pub fn images(&self, kernel: &std::path::Path) -> Result<Images> {
+        let out_dir = self.out_dir.clone().unwrap_or_else(crate::target_dir);
+        let name = self.name.clone().unwrap_or_else(|| self.source().image_name().into());
+        Images::build(kernel, &crate::root().join("boot/cmdline.txt"), &out_dir, &name)
+    }
+
+    /// The firmware to start from.
+    pub fn firmware(&self) -> Firmware {
+        if is_on(self.uefi.as_deref()) { Firmware::Uefi } else { Firmware::Bios }
+    }
+
+    /// The machine to run `images` on.
+    pub fn machine(&self, images: &Images) -> Result<Machine> {
+        let mut machine = Machine::new(images.of(self.firmware()), self.firmware())
+            .smp(self.smp.as_deref().unwrap_or("8"))
+            .mem(self.mem.as_deref().unwrap_or("1G"))
+            .accel(Accel::parse(self.accel.as_deref().unwrap_or(""))?)
+            .cmdline(self.command_line()?);
+        if let Some(cpu) = &self.cpu {
+            machine = machine.cpu(cpu);
+        }
+        if let Some(icount) = &self.icount {
+            machine = machine.icount(icount);
+        }
+        if is_on(self.gui.as_deref()) {
+            machine = machine.window();
+        }
+        Ok(machine)
+    }
+
+    /// `program=` first: words after a `--` in the rest are the program's.
+    fn command_line(&self) -> Result<String> {
+        let program = match &self.program {
+            Some(name) if name.contains(char::is_whitespace) => {
+                bail!("no program is called {name:?}")
+            }
+            Some(name) => format!("program={name}"),
+            None => String::new(),
+        };
+        let rest = self.cmdline.as_deref().unwrap_or("");
+        Ok(format!("{program} {rest}").trim().to_string())
+    }
+}
+
+/// `UEFI=0` should mean what it looks like.
+fn is_on(value: Option<&str>) -> bool {
+    !matches!(value, None | Some("0" | "no" | "off"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Options> {
+        Options::parse(words.iter().map(ToString::to_string))
+    }
+
+    fn machine_line(words: &[&str]) -> String {
+        let images = Images::named("t".as_ref(), "x");
+        let machine = parse(words).and_then(|o| o.machine(&images)).expect("good options");
+        machine.args().join("|")
+    }
+
+    #[test]
+    fn nothing_said_is_eight_cpus_and_a_gibibyte_from_bios() {
+        let line = machine_line(&["--accel", "tcg", "--uefi", "", "--smp", ""]);
+        for part in ["|-smp|8|", "|-m|1G|", "t/x-bios.img", "|-display|none|"] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+    }
+
+    #[test]
+    fn program_comes_before_the_words_for_it() {
+        let line = machine_line(&["--cmdline", "log=debug -- a \"b c\"", "--program", "echo"]);
+        assert!(line.contains("string=program=echo log=debug -- a \"b c\"|"), "{line}");
+    }
+
+    #[test]
+    fn zero_switches_off() {
+        assert_eq!(parse(&["--uefi", "0"]).expect("good").firmware(), Firmware::Bios);
+        assert_eq!(parse(&["--uefi", "1"]).expect("good").firmware(), Firmware::Uefi);
+    }
+
+    #[test]
+    fn unknown_words_are_errors() {
+        assert!(parse(&["--smpp", "8"]).is_err());
+        assert!(parse(&["--smp"]).is_err());
+        let spaced = parse(&["--program", "a b"]).expect("good");
+        assert!(spaced.machine(&Images::named("t".as_ref(), "x")).is_err());
+    }
+}

@@ -1,0 +1,156 @@
+//! What this host offers: an accelerator that truly works, and UEFI firmware.
+//!
+//! Both are looked for, never assumed. A `/dev/kvm` that exists proves nothing:
+//! in a container it may not open, and on a host without the CPU's help a guest
+//! crawls or QEMU stops on an assertion.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+/// What runs the guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accel {
+    /// QEMU's translator. Works everywhere.
+    Tcg,
+    /// The host's own CPUs.
+    Kvm,
+}
+
+impl Accel {
+    /// The accelerator named by `word`; the empty word means [`Accel::detect`].
+    pub fn parse(word: &str) -> Result<Self> {
+        match word {
+            "" => Ok(Self::detect()),
+            "tcg" => Ok(Self::Tcg),
+            "kvm" => Ok(Self::Kvm),
+            _ => bail!("unknown accelerator {word:?}: tcg or kvm"),
+        }
+    }
+
+    /// KVM if the CPU has it and `/dev/kvm` can be opened for writing, else TCG.
+    pub fn detect() -> Self {
+        Self::detect_in(Path::new("/"))
+    }
+
+    fn detect_in(root: &Path) -> Self {
+        let cpuinfo = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
+        let has_flag = cpuinfo
+            .lines()
+            .filter(|line| line.starts_with("flags"))
+            .any(|line| line.split_whitespace().any(|word| word == "vmx" || word == "svm"));
+        let opens = || OpenOptions::new().read(true).write(true).open(root.join("dev/kvm")).is_ok();
+        if has_flag && opens() { Self::Kvm } else { Self::Tcg }
+    }
+
+    /// QEMU's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcg => "tcg",
+            Self::Kvm => "kvm",
+        }
+    }
+}
+
+/// UEFI firmware: the code, and the template of its variables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ovmf {
+    /// Read-only flash with the firmware itself.
+    pub code: PathBuf,
+    /// Flash with its variables; each machine writes to a copy of its own.
+    pub vars: PathBuf,
+}
+
+/// Where distributions put the two files, the plain 4 MiB build first. QEMU's
+/// own packages (Homebrew) bring the code under another name, and the
+/// variables of the 32-bit build serve both.
+const OVMF_PLACES: [(&str, &str); 9] = [
+    // Debian, Ubuntu
+    ("usr/share/OVMF/OVMF_CODE_4M.fd", "usr/share/OVMF/OVMF_VARS_4M.fd"),
+    ("usr/share/OVMF/OVMF_CODE.fd", "usr/share/OVMF/OVMF_VARS.fd"),
+    // Fedora
+    ("usr/share/edk2/ovmf/OVMF_CODE_4M.fd", "usr/share/edk2/ovmf/OVMF_VARS_4M.fd"),
+    ("usr/share/edk2/ovmf/OVMF_CODE.fd", "usr/share/edk2/ovmf/OVMF_VARS.fd"),
+    // Arch
+    ("usr/share/edk2/x64/OVMF_CODE.4m.fd", "usr/share/edk2/x64/OVMF_VARS.4m.fd"),
+    ("usr/share/edk2-ovmf/x64/OVMF_CODE.fd", "usr/share/edk2-ovmf/x64/OVMF_VARS.fd"),
+    // Homebrew on ARM and on Intel, and QEMU installed by hand
+    ("opt/homebrew/share/qemu/edk2-x86_64-code.fd", "opt/homebrew/share/qemu/edk2-i386-vars.fd"),
+    ("usr/local/share/qemu/edk2-x86_64-code.fd", "usr/local/share/qemu/edk2-i386-vars.fd"),
+    ("usr/share/qemu/edk2-x86_64-code.fd", "usr/share/qemu/edk2-i386-vars.fd"),
+];
+
+impl Ovmf {
+    /// The first pair that is there.
+    pub fn find() -> Result<Self> {
+        match Self::find_in(Path::new("/")) {
+            Some(ovmf) => Ok(ovmf),
+            None => bail!(
+                "no UEFI firmware found. It is in the package ovmf (Debian, Ubuntu), edk2-ovmf \
+                 (Fedora, Arch) or qemu (Homebrew)"
+            ),
+        }
+    }
+
+    fn find_in(root: &Path) -> Option<Self> {
+        OVMF_PLACES
+            .iter()
+            .map(|(code, vars)| Self { code: root.join(code), vars: root.join(vars) })
+            .find(|ovmf| ovmf.code.is_file() && ovmf.vars.is_file())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(name: &str, files: &[(&str, &str)]) -> PathBuf {
+        let root = std::env::temp_dir().join(format!("runnext-host-{}-{name}", std::process::id()));
+        for (path, content) in files {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("below the root")).expect("a writable tree");
+            fs::write(path, content).expect("a writable tree");
+        }
+        root
+    }
+
+    #[test]
+    fn kvm_needs_the_flag_and_the_device() {
+        let cases = [
+            ("both", "flags\t: fpu vmx sse", true, Accel::Kvm),
+            ("amd", "flags\t: fpu svm", true, Accel::Kvm),
+            ("no-device", "flags\t: fpu vmx", false, Accel::Tcg),
+            ("no-flag", "flags\t: fpu sse", true, Accel::Tcg),
+            // A word that contains the flag, and the flag in another line.
+            ("near", "flags\t: vmxnot\nmodel name\t: vmx", true, Accel::Tcg),
+        ];
+        for (name, cpuinfo, device, expected) in cases {
+            let mut files = vec![("proc/cpuinfo", cpuinfo)];
+            if device {
+                files.push(("dev/kvm", ""));
+            }
+            assert_eq!(Accel::detect_in(&tree(name, &files)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_user_has_the_last_word() {
+        assert_eq!(Accel::parse("tcg").expect("a known word"), Accel::Tcg);
+        assert_eq!(Accel::parse("kvm").expect("a known word"), Accel::Kvm);
+        assert!(Accel::parse("xen").is_err());
+    }
+
+    #[test]
+    fn firmware_needs_both_files_of_one_place() {
+        let half = tree("half", &[("usr/share/OVMF/OVMF_CODE_4M.fd", "")]);
+        assert_eq!(Ovmf::find_in(&half), None);
+        let fedora = [
+            ("usr/share/OVMF/OVMF_CODE_4M.fd", ""),
+            ("usr/share/edk2/ovmf/OVMF_CODE.fd", ""),
+            ("usr/share/edk2/ovmf/OVMF_VARS.fd", ""),
+        ];
+        let found = Ovmf::find_in(&tree("fedora", &fedora)).expect("a whole pair");
+        assert!(found.code.ends_with("edk2/ovmf/OVMF_CODE.fd"));
+    }
+}

@@ -1,0 +1,145 @@
+//! Asks cargo for the kernel: the standard one, or somebody else's program.
+//!
+//! A program is linked with the kernel, so "the kernel" is whatever one binary
+//! comes out. Cargo runs at the top of the source tree even for a crate that
+//! lies elsewhere: the flags of the bare target and the pinned toolchain are
+//! found from there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// What goes into the image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// `kernel/programs`: all programs of the standard image.
+    Standard,
+    /// `tests/guest`: what only tests boot.
+    Guest,
+    /// A crate of somebody else, by its directory.
+    App(PathBuf),
+}
+
+impl Source {
+    /// Builds it and gives back its ELF file, with all debug sections. Progress
+    /// and diagnostics go to the terminal.
+    pub fn build(&self) -> Result<PathBuf> {
+        self.build_with(Stdio::inherit())
+    }
+
+    /// The same without a word, unless it fails: then all of them are the error.
+    pub fn build_quietly(&self) -> Result<PathBuf> {
+        self.build_with(Stdio::piped())
+    }
+
+    fn build_with(&self, stderr: Stdio) -> Result<PathBuf> {
+        let mut cargo = Command::new(std::env::var("CARGO").unwrap_or("cargo".into()));
+        cargo.current_dir(crate::root()).arg("kernel");
+        match self {
+            Self::Standard => cargo.args(["-p", "programs"]),
+            Self::Guest => cargo.args(["-p", "guest"]),
+            Self::App(path) => {
+                let manifest = manifest_of(path)?;
+                cargo.arg("--manifest-path").arg(manifest).args(["--target-dir", "target/app"])
+            }
+        };
+        // Only the list of what was built comes on standard output.
+        cargo.arg("--message-format=json-render-diagnostics");
+        let output =
+            cargo.stdout(Stdio::piped()).stderr(stderr).spawn().context("starting cargo")?;
+        let output = output.wait_with_output().context("waiting for cargo")?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!(
+                "{} does not build{}{}",
+                self.name(),
+                if said.is_empty() { "" } else { "\n" },
+                said.trim_end()
+            );
+        }
+        self.only_one(executables(&String::from_utf8_lossy(&output.stdout)))
+    }
+
+    /// What the images of it are called.
+    pub fn image_name(&self) -> &'static str {
+        match self {
+            Self::Standard => "runnext",
+            Self::Guest => "guest",
+            Self::App(_) => "app",
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Standard => "the kernel".into(),
+            Self::Guest => "the tests' guest".into(),
+            Self::App(path) => path.display().to_string(),
+        }
+    }
+
+    fn only_one(&self, mut found: Vec<PathBuf>) -> Result<PathBuf> {
+        match (found.pop(), found.len()) {
+            (Some(only), 0) => Ok(only),
+            (None, _) => bail!(
+                "{} has no binary target: a program needs a src/main.rs that calls runnext::main!",
+                self.name()
+            ),
+            (Some(_), more) => bail!(
+                "{} has {} binary targets: an image can hold one (programs share it by name)",
+                self.name(),
+                more + 1
+            ),
+        }
+    }
+}
+
+fn manifest_of(path: &Path) -> Result<PathBuf> {
+    let manifest = path.join("Cargo.toml");
+    if !manifest.is_file() {
+        bail!("APP={} is no crate: there is no {}", path.display(), manifest.display());
+    }
+    fs::canonicalize(&manifest).with_context(|| format!("finding {}", manifest.display()))
+}
+
+/// The executables among cargo's messages, one JSON object a line.
+fn executables(messages: &str) -> Vec<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["reason"] == "compiler-artifact")
+        .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ARTIFACT: &str = r#"{"reason":"compiler-artifact","executable":"/t/release/demo"}"#;
+    const LIBRARY: &str = r#"{"reason":"compiler-artifact","executable":null}"#;
+
+    #[test]
+    fn the_one_binary_is_found_among_the_libraries() {
+        let messages =
+            format!("{LIBRARY}\nnot json\n{ARTIFACT}\n{{\"reason\":\"build-finished\"}}");
+        let found = Source::Standard.only_one(executables(&messages));
+        assert_eq!(found.expect("there is one"), Path::new("/t/release/demo"));
+    }
+
+    #[test]
+    fn none_and_two_are_told_apart() {
+        let app = Source::App("x".into());
+        let none = app.only_one(executables(LIBRARY)).expect_err("none");
+        assert!(none.to_string().contains("no binary"), "{none}");
+        let two = app.only_one(executables(&format!("{ARTIFACT}\n{ARTIFACT}"))).expect_err("two");
+        assert!(two.to_string().contains("2 binary"), "{two}");
+    }
+
+    #[test]
+    fn a_path_without_a_crate_is_refused_before_cargo_runs() {
+        let error = Source::App("/nonexistent".into()).build().expect_err("no crate");
+        assert!(error.to_string().contains("/nonexistent is no crate"), "{error}");
+    }
+}

@@ -1,0 +1,419 @@
+//! One description of a virtual machine, shared by `make run`, tests, benchmarks.
+//!
+//! [`Machine`] says what the machine is; [`Machine::args`] says it in QEMU's
+//! words; [`Machine::command`] makes the command, with what it needs beside it
+//! (each UEFI machine writes to its own copy of the firmware's variables). Disks
+//! are opened with `snapshot=on`: many machines share one image and none of them
+//! changes it.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::host::{Accel, Ovmf};
+
+/// What the machine starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Firmware {
+    /// SeaBIOS, which QEMU brings along.
+    Bios,
+    /// OVMF, looked for on the host.
+    Uefi,
+}
+
+/// The mainboard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Board {
+    /// i440FX of 1996, with ISA and IDE.
+    Pc,
+    /// ICH9 of 2009, with PCI Express and AHCI.
+    Q35,
+}
+
+/// How the image hangs on the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disk {
+    /// The board's own controller: IDE on `pc`, AHCI on `q35`.
+    Ide,
+    /// A virtio block device.
+    Virtio,
+    /// A USB stick on an xHCI controller.
+    Usb,
+}
+
+/// Where the first serial port leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Serial {
+    /// The terminal, with QEMU's monitor behind Ctrl-A C. Ctrl-C ends QEMU.
+    Terminal,
+    /// Standard output; nothing comes in.
+    Output,
+    /// A file, or anything that can be opened like one.
+    File(PathBuf),
+    /// The machine has no serial port.
+    None,
+}
+
+/// A virtual machine. The methods are a builder; see the fields of
+/// [`Machine::new`] for what it is when nothing is said.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Machine {
+    image: PathBuf,
+    firmware: Firmware,
+    board: Board,
+    disk: Disk,
+    smp: String,
+    mem: String,
+    cpu: Option<String>,
+    accel: Accel,
+    icount: Option<String>,
+    cmdline: String,
+    fw_cfg: Vec<(String, PathBuf)>,
+    serial: Serial,
+    qmp: Option<PathBuf>,
+    has_window: bool,
+    has_hpet: bool,
+    has_debug_exit: bool,
+    waits_for_gdb: bool,
+    extra: Vec<String>,
+    binary: Option<PathBuf>,
+}
+
+impl Machine {
+    /// A `pc` with one CPU and 1 GiB, the image on its own disk controller, no
+    /// window, serial to standard output, under TCG.
+    pub fn new(image: impl Into<PathBuf>, firmware: Firmware) -> Self {
+        Self {
+            image: image.into(),
+            firmware,
+            board: Board::Pc,
+            disk: Disk::Ide,
+            smp: "1".into(),
+            mem: "1G".into(),
+            cpu: None,
+            accel: Accel::Tcg,
+            icount: None,
+            cmdline: String::new(),
+            fw_cfg: Vec::new(),
+            serial: Serial::Output,
+            qmp: None,
+            has_window: false,
+            has_hpet: true,
+            has_debug_exit: true,
+            waits_for_gdb: false,
+            extra: Vec::new(),
+            binary: None,
+        }
+    }
+
+    /// The CPUs: a number, or any value of QEMU's `-smp`
+    /// (`"6,sockets=2,cores=3"`, `"4,maxcpus=8"`).
+    pub fn smp(mut self, smp: impl ToString) -> Self {
+        self.smp = smp.to_string();
+        self
+    }
+
+    /// The memory, in QEMU's notation: `512M`, `6G`.
+    pub fn mem(mut self, mem: impl Into<String>) -> Self {
+        self.mem = mem.into();
+        self
+    }
+
+    /// The mainboard.
+    pub fn board(mut self, board: Board) -> Self {
+        self.board = board;
+        self
+    }
+
+    /// How the image is attached.
+    pub fn disk(mut self, disk: Disk) -> Self {
+        self.disk = disk;
+        self
+    }
+
+    /// The CPU model and its features, as for QEMU's `-cpu`.
+    pub fn cpu(mut self, cpu: impl Into<String>) -> Self {
+        self.cpu = Some(cpu.into());
+        self
+    }
+
+    /// What runs the guest.
+    pub fn accel(mut self, accel: Accel) -> Self {
+        self.accel = accel;
+        self
+    }
+
+    /// Virtual time by counted instructions, as for QEMU's `-icount`
+    /// (`"shift=0,sleep=off"`). The translator alone can count, so this
+    /// overrides [`Machine::accel`].
+    pub fn icount(mut self, icount: impl Into<String>) -> Self {
+        self.icount = Some(icount.into());
+        self
+    }
+
+    /// The kernel's command line; the kernel reads it after the image's own.
+    pub fn cmdline(mut self, cmdline: impl Into<String>) -> Self {
+        self.cmdline = cmdline.into();
+        self
+    }
+
+    /// A file for the guest under `name` in QEMU's fw_cfg, such as
+    /// `opt/runnext/acpi/APIC`.
+    pub fn fw_cfg(mut self, name: impl Into<String>, file: impl Into<PathBuf>) -> Self {
+        self.fw_cfg.push((name.into(), file.into()));
+        self
+    }
+
+    /// Where the serial port leads.
+    pub fn serial(mut self, serial: Serial) -> Self {
+        self.serial = serial;
+        self
+    }
+
+    /// QEMU's monitor (QMP) on a socket at this path. Keep it short: 100 bytes
+    /// is what a Unix socket's name may have.
+    pub fn qmp(mut self, socket: impl Into<PathBuf>) -> Self {
+        self.qmp = Some(socket.into());
+        self
+    }
+
+    /// Shows the framebuffer in a window.
+    pub fn window(mut self) -> Self {
+        self.has_window = true;
+        self
+    }
+
+    /// Takes the HPET away.
+    pub fn without_hpet(mut self) -> Self {
+        self.has_hpet = false;
+        self
+    }
+
+    /// Takes away the device by which the kernel ends the machine, so that what
+    /// it shows at the end stays to be looked at.
+    pub fn without_debug_exit(mut self) -> Self {
+        self.has_debug_exit = false;
+        self
+    }
+
+    /// Stops before the first instruction and listens for gdb on port 1234.
+    pub fn wait_for_gdb(mut self) -> Self {
+        self.waits_for_gdb = true;
+        self
+    }
+
+    /// Any further argument of QEMU's.
+    pub fn arg(mut self, arg: impl Into<String>) -> Self {
+        self.extra.push(arg.into());
+        self
+    }
+
+    /// Another QEMU than the usual one.
+    pub fn binary(mut self, binary: impl Into<PathBuf>) -> Self {
+        self.binary = Some(binary.into());
+        self
+    }
+
+    /// The arguments for QEMU, without those that depend on the host.
+    pub fn args(&self) -> Vec<String> {
+        let mut args = Vec::new();
+        let mut push = |words: &[&str]| args.extend(words.iter().map(ToString::to_string));
+        push(&["-machine", &self.machine_value()]);
+        push(&["-smp", &self.smp, "-m", &self.mem]);
+        match (&self.cpu, self.runs_on()) {
+            (Some(cpu), _) => push(&["-cpu", cpu]),
+            (None, Accel::Kvm) => push(&["-cpu", "host"]),
+            (None, Accel::Tcg) => {}
+        }
+        push(&["-accel", self.runs_on().name()]);
+        if let Some(icount) = &self.icount {
+            push(&["-icount", icount]);
+        }
+        // Nothing but the image to boot from, and no reset loop after a triple
+        // fault.
+        push(&["-nodefaults", "-no-user-config", "-no-reboot", "-vga", "std"]);
+        if self.has_debug_exit {
+            push(&["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
+        }
+        if !self.has_window {
+            push(&["-display", "none"]);
+        }
+        args.extend(self.disk_args());
+        args.extend(self.fw_cfg_args());
+        args.extend(self.console_args());
+        args.extend(self.extra.iter().cloned());
+        args
+    }
+
+    /// The command that starts this machine. `scratch` is a directory for the
+    /// copy of the firmware's variables; it must outlive the machine.
+    pub fn command(&self, scratch: &Path) -> Result<Command> {
+        let mut command = match &self.binary {
+            Some(binary) => Command::new(binary),
+            None => Command::new(qemu_binary()),
+        };
+        command.args(self.args());
+        if self.firmware == Firmware::Uefi {
+            let ovmf = Ovmf::find()?;
+            let vars = scratch.join("ovmf-vars.fd");
+            fs::copy(&ovmf.vars, &vars).with_context(|| {
+                format!("copying the firmware's variables to {}", vars.display())
+            })?;
+            command.args(["-drive", &flash(&ovmf.code, "readonly=on")]);
+            command.args(["-drive", &flash(&vars, "readonly=off")]);
+        }
+        Ok(command)
+    }
+
+    fn runs_on(&self) -> Accel {
+        if self.icount.is_some() { Accel::Tcg } else { self.accel }
+    }
+
+    fn machine_value(&self) -> String {
+        let board = match self.board {
+            Board::Pc => "pc",
+            Board::Q35 => "q35",
+        };
+        let hpet = if self.has_hpet { "on" } else { "off" };
+        format!("{board},hpet={hpet}")
+    }
+
+    fn disk_args(&self) -> Vec<String> {
+        let file = comma(&self.image.to_string_lossy());
+        let drive = |interface| format!("file={file},format=raw,snapshot=on,if={interface}");
+        let words: Vec<String> = match self.disk {
+            Disk::Ide => vec!["-drive".into(), drive("ide")],
+            Disk::Virtio => vec!["-drive".into(), drive("virtio")],
+            Disk::Usb => vec![
+                "-device".into(),
+                "qemu-xhci".into(),
+                "-drive".into(),
+                drive("none") + ",id=stick",
+                "-device".into(),
+                "usb-storage,drive=stick,bootindex=0".into(),
+            ],
+        };
+        words
+    }
+
+    fn fw_cfg_args(&self) -> Vec<String> {
+        let mut args = Vec::new();
+        if !self.cmdline.is_empty() {
+            args.push("-fw_cfg".into());
+            args.push(format!("name=opt/runnext/cmdline,string={}", comma(&self.cmdline)));
+        }
+        for (name, file) in &self.fw_cfg {
+            args.push("-fw_cfg".into());
+            args.push(format!("name={},file={}", comma(name), comma(&file.to_string_lossy())));
+        }
+        args
+    }
+
+    fn console_args(&self) -> Vec<String> {
+        let mut args: Vec<String> = Vec::new();
+        let mut push = |words: &[&str]| args.extend(words.iter().map(ToString::to_string));
+        match &self.serial {
+            // `-serial mon:stdio` would hand Ctrl-C to the guest.
+            Serial::Terminal => {
+                push(&["-chardev", "stdio,id=console,mux=on,signal=on"]);
+                push(&["-serial", "chardev:console", "-mon", "chardev=console"]);
+            }
+            Serial::Output => push(&["-serial", "stdio", "-monitor", "none"]),
+            Serial::File(path) => {
+                let path = comma(&path.to_string_lossy());
+                push(&["-chardev", &format!("file,id=console,path={path}")]);
+                push(&["-serial", "chardev:console", "-monitor", "none"]);
+            }
+            Serial::None => push(&["-serial", "none", "-monitor", "none"]),
+        }
+        if let Some(socket) = &self.qmp {
+            let socket = comma(&socket.to_string_lossy());
+            push(&["-qmp", &format!("unix:{socket},server=on,wait=off")]);
+        }
+        if self.waits_for_gdb {
+            push(&["-s", "-S"]);
+        }
+        args
+    }
+}
+
+/// `QEMU=` in the environment chooses another build of it.
+fn qemu_binary() -> String {
+    env::var("QEMU").ok().filter(|q| !q.is_empty()).unwrap_or("qemu-system-x86_64".into())
+}
+
+fn flash(file: &Path, access: &str) -> String {
+    format!("if=pflash,format=raw,file={},{access}", comma(&file.to_string_lossy()))
+}
+
+/// In the value of one of QEMU's options a comma is written twice.
+fn comma(value: &str) -> String {
+    value.replace(',', ",,")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(machine: &Machine) -> String {
+        machine.args().join(" ")
+    }
+
+    fn plain() -> Machine {
+        Machine::new("a.img", Firmware::Bios)
+    }
+
+    #[test]
+    fn the_image_is_never_written() {
+        for disk in [Disk::Ide, Disk::Virtio, Disk::Usb] {
+            assert!(line(&plain().disk(disk)).contains("snapshot=on"), "{disk:?}");
+        }
+    }
+
+    #[test]
+    fn commas_reach_the_guest() {
+        let machine = Machine::new("a,b.img", Firmware::Bios)
+            .cmdline("a=1,2 b=\"x\"")
+            .fw_cfg("opt/runnext/acpi/APIC", "x,y.bin");
+        let args = machine.args();
+        assert!(args.iter().any(|a| a.starts_with("file=a,,b.img,")), "{args:?}");
+        assert!(args.contains(&"name=opt/runnext/cmdline,string=a=1,,2 b=\"x\"".to_string()));
+        assert!(args.contains(&"name=opt/runnext/acpi/APIC,file=x,,y.bin".to_string()));
+    }
+
+    #[test]
+    fn no_command_line_means_no_fw_cfg_item() {
+        assert!(!line(&plain()).contains("fw_cfg"));
+    }
+
+    #[test]
+    fn counting_instructions_needs_the_translator() {
+        let machine = plain().accel(Accel::Kvm).icount("shift=0,sleep=off");
+        assert!(line(&machine).contains("-accel tcg -icount shift=0,sleep=off"));
+        assert!(!line(&machine).contains("-cpu host"));
+        assert!(line(&plain().accel(Accel::Kvm)).contains("-cpu host -accel kvm"));
+    }
+
+    #[test]
+    fn hpet_can_be_taken_away() {
+        assert!(line(&plain().board(Board::Q35).without_hpet()).contains("q35,hpet=off"));
+        assert!(line(&plain()).contains("pc,hpet=on"));
+    }
+
+    #[test]
+    fn a_machine_without_serial_port_has_none() {
+        let args = line(&plain().serial(Serial::None));
+        assert!(args.contains("-serial none"));
+        assert!(!args.contains("stdio"));
+    }
+
+    #[test]
+    fn raw_smp_strings_pass_through() {
+        assert!(line(&plain().smp("4,maxcpus=8")).contains("-smp 4,maxcpus=8 "));
+        assert!(line(&plain().smp(64)).contains("-smp 64 "));
+    }
+}
