@@ -1,1 +1,60 @@
-//! The whole machine, from outside.
+//! The whole machine, from outside: boot it, read it, judge it.
+//!
+//! A test says which machine and which command line, and gets back what the
+//! guest printed and how it ended ([`guest`]). A guest that does not end is
+//! reported as a hang with its last lines and the place of every CPU ([`hang`]).
+//! One boot may carry many tests ([`fixture`]). What the guest is expected to
+//! print is in [`expect`] and nowhere else.
+//!
+//! Two rules hold for every test here. It never asserts a wall-clock window: a
+//! time limit is there for hangs alone. And one guest runs at a time, whoever
+//! starts it ([`lock`]): eight virtual CPUs on two real ones are enough.
+//!
+//! ```no_run
+//! use tests::guest::Boot;
+//!
+//! let outcome = Boot::new("hello").smp(8).cmdline("program=hello").run();
+//! outcome.assert_ok();
+//! outcome.assert_line("hello, world");
+//! ```
+
+pub mod expect;
+pub mod fixture;
+pub mod guest;
+pub mod hang;
+pub mod lock;
+pub mod madt;
+pub mod outcome;
+pub mod qmp;
+pub mod registers;
+pub mod results;
+pub mod screen;
+pub mod stage;
+pub mod symbols;
+
+use std::path::PathBuf;
+
+/// Where logs, screenshots and results are kept.
+pub fn out_dir() -> PathBuf {
+    boot::target_dir().join("tests")
+}
+
+/// How much to try, where a test can try more or less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effort {
+    /// `make test-quick`.
+    Quick,
+    /// `make test`, and a bare `cargo test`.
+    Sample,
+    /// `make test-full`.
+    Full,
+}
+
+/// What `RUNNEXT_TEST` in the environment asks for.
+pub fn effort() -> Effort {
+    match std::env::var("RUNNEXT_TEST").as_deref() {
+        Ok("quick") => Effort::Quick,
+        Ok("full") => Effort::Full,
+        _ => Effort::Sample,
+    }
+}

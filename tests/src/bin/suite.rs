@@ -1,0 +1,219 @@
+//! The runner behind `make test`, `make test-quick` and `make test-full`.
+//!
+//! Stages run in order, each prints its time, and one that fails does not keep
+//! the next from running: whoever waited twenty minutes should learn all there
+//! is to learn. The last line is `N passed, M failed`.
+//!
+//! Host tools are built in the dev profile throughout, like a bare `cargo test`,
+//! so the loader's stages are built once.
+
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{env, fs};
+
+use tests::Effort;
+use tests::results::{self, Stage};
+use tests::stage::{Job, Kind};
+
+/// What `cargo kernel` passes too.
+const BARE: [&str; 5] = [
+    "--release",
+    "--target",
+    "x86_64-unknown-none",
+    "-Zbuild-std=core,alloc,compiler_builtins",
+    "-Zbuild-std-features=compiler-builtins-mem",
+];
+
+/// Test binaries of the inner loop: those that boot few machines.
+const QUICK: [&str; 3] = ["boot", "selftest", "harness"];
+
+fn main() -> ExitCode {
+    let effort = match env::args().nth(1).as_deref() {
+        None => Effort::Sample,
+        Some("--quick") => Effort::Quick,
+        Some("--full") => Effort::Full,
+        Some(other) => {
+            eprintln!("suite: {other}? It is --quick, --full or nothing");
+            return ExitCode::FAILURE;
+        }
+    };
+    let out_dir = tests::out_dir();
+    if let Err(error) = fs::create_dir_all(&out_dir) {
+        eprintln!("suite: {}: {error}", out_dir.display());
+        return ExitCode::FAILURE;
+    }
+    // Boots of this run only.
+    fs::remove_file(results::boots_file()).ok();
+
+    let mut stages: Vec<Stage> = set_up().into_iter().collect();
+    for job in jobs(effort) {
+        stages.push(job.run());
+    }
+    conclude(&stages)
+}
+
+fn jobs(effort: Effort) -> Vec<Job> {
+    let mut jobs = vec![format(), clippy(), clippy_bare(), host_tests()];
+    if effort > Effort::Quick {
+        jobs.extend([docs(), loom(), miri()]);
+    }
+    jobs.extend([build(), machine_tests(effort)]);
+    jobs
+}
+
+fn format() -> Job {
+    let job = Job::new("fmt", Kind::Check).cargo(&["fmt", "--all", "--check"]);
+    others().iter().fold(job, |job, manifest| {
+        job.cargo(&["fmt", "--manifest-path", manifest, "--", "--check"])
+    })
+}
+
+fn clippy() -> Job {
+    Job::new("clippy host", Kind::Check).cargo(&[
+        "clippy",
+        "--workspace",
+        "--exclude=programs",
+        "--exclude=guest",
+        "--all-targets",
+        "--",
+        "-Dwarnings",
+    ])
+}
+
+/// The same for the target that it runs on, where other code is compiled.
+fn clippy_bare() -> Job {
+    let lint = |which: &[&str]| {
+        let args = [&["clippy"][..], which, &BARE, &["--", "-Dwarnings"]];
+        args.concat().into_iter().map(str::to_string).collect::<Vec<_>>()
+    };
+    let mut lines = vec![lint(&["-p", "programs", "-p", "guest", "-p", "runnext", "-p", "sched"])];
+    for manifest in others() {
+        lines.push(lint(&["--manifest-path", &manifest, "--target-dir", "target/app"]));
+    }
+    lines.iter().fold(Job::new("clippy kernel", Kind::Check), |job, line| {
+        job.cargo(&line.iter().map(String::as_str).collect::<Vec<_>>())
+    })
+}
+
+fn host_tests() -> Job {
+    let test = ["test", "--no-fail-fast"];
+    Job::new("host tests", Kind::Tests)
+        .cargo(&[&test[..], &["-p", "boot", "-p", "runnext", "-p", "sched"]].concat())
+        // Without its integration tests: those boot machines.
+        .cargo(&[&test[..], &["-p", "tests", "--lib", "--bins"]].concat())
+        .cargo(&[&test[..], &["-p", "tests", "--doc"]].concat())
+}
+
+fn docs() -> Job {
+    Job::new("docs", Kind::Check).cargo_with(
+        &[
+            "doc",
+            "--no-deps",
+            "--document-private-items",
+            "--workspace",
+            "--exclude=programs",
+            "--exclude=guest",
+        ],
+        &[("RUSTDOCFLAGS", "-Dwarnings")],
+    )
+}
+
+/// Optimised, because a model is run through all its interleavings, but not
+/// more than that helps; in a directory of its own, because the flag rebuilds
+/// everything.
+fn loom() -> Job {
+    Job::new("loom", Kind::Tests).cargo_with(
+        &[
+            "test",
+            "--no-fail-fast",
+            "-p=sched",
+            "--test=loom_*",
+            "--release",
+            "--target-dir=target/loom",
+        ],
+        &[
+            ("RUSTFLAGS", "--cfg loom"),
+            ("CARGO_PROFILE_RELEASE_LTO", "off"),
+            ("CARGO_PROFILE_RELEASE_DEBUG", "none"),
+        ],
+    )
+}
+
+/// Gs are never freed, so what Miri would call a leak is the plan.
+fn miri() -> Job {
+    Job::new("miri", Kind::Tests).cargo_with(
+        &[
+            "miri",
+            "test",
+            "--no-fail-fast",
+            "-p=sched",
+            "--lib",
+            "--test=decisions",
+            "--test=stress",
+        ],
+        &[("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-ignore-leaks")],
+    )
+}
+
+fn build() -> Job {
+    Job::new("build", Kind::Check)
+        .cargo(&["kernel", "-p", "programs", "-p", "guest"])
+        .cargo(&["run", "-p", "boot", "--", "image"])
+}
+
+fn machine_tests(effort: Effort) -> Job {
+    let mut args = vec!["test", "--no-fail-fast", "-p", "tests"];
+    match effort {
+        Effort::Quick => args.extend(QUICK.iter().flat_map(|name| ["--test", name])),
+        Effort::Sample | Effort::Full => args.extend(["--test", "*"]),
+    }
+    // One guest runs at a time anyway; one test at a time keeps the report in
+    // order.
+    args.extend(["--", "--test-threads=1"]);
+    if effort == Effort::Full {
+        args.push("--include-ignored");
+    }
+    let word = match effort {
+        Effort::Quick => "quick",
+        Effort::Sample => "sample",
+        Effort::Full => "full",
+    };
+    // The place in the test says little; what the guest said is in the message.
+    let environment = [("RUNNEXT_TEST", word), ("RUST_BACKTRACE", "0")];
+    Job::new("machine tests", Kind::SlowTests).cargo_with(&args, &environment)
+}
+
+/// Crates of their own that are linked with the kernel, outside the workspace.
+fn others() -> Vec<String> {
+    let root = boot::root();
+    let examples = fs::read_dir(root.join("examples")).into_iter().flatten().flatten();
+    let mut dirs: Vec<_> = examples.map(|entry| entry.path()).collect();
+    dirs.sort();
+    dirs.iter()
+        .map(|dir| dir.join("Cargo.toml"))
+        .filter(|manifest| manifest.is_file())
+        .map(|manifest| manifest.to_string_lossy().into_owned())
+        .collect()
+}
+
+/// What happened before us: `make` says when it started.
+fn set_up() -> Option<Stage> {
+    let started: u64 = env::var("RUNNEXT_STARTED").ok()?.parse().ok()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let took = now.checked_sub(Duration::from_secs(started))?;
+    println!("{:<16} {:>7.1} s", "set-up, loader", took.as_secs_f64());
+    Some(Stage { name: "set-up, loader".into(), took, ..Stage::default() })
+}
+
+fn conclude(stages: &[Stage]) -> ExitCode {
+    let boots = fs::read_to_string(results::boots_file()).unwrap_or_default();
+    let file = tests::out_dir().join("results.json");
+    if let Err(error) = results::write(&file, stages, &boots) {
+        eprintln!("suite: {error:#}");
+    }
+    let total: Duration = stages.iter().map(|stage| stage.took).sum();
+    println!("{:<16} {:>7.1} s   logs in target/tests", "all", total.as_secs_f64());
+    let (passed, failed) = results::totals(stages);
+    println!("{passed} passed, {failed} failed");
+    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

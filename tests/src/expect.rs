@@ -1,0 +1,90 @@
+//! What the guest is expected to print, in one place.
+//!
+//! The tests compare with these and never spell out a message of the kernel's
+//! themselves. A message that changes is changed here once.
+
+/// The summary of bring-up: so many came, none was left out.
+pub fn all_online(cpus: usize) -> String {
+    format!("smp: {cpus} CPUs online, 0 left out")
+}
+
+/// The summary of bring-up when some did not come.
+pub fn some_online(cpus: usize, left_out: usize) -> String {
+    format!("smp: {cpus} CPUs online, {left_out} left out")
+}
+
+/// The report line of CPU `index`, up to its topology.
+pub fn cpu(index: usize, apic_id: u32) -> String {
+    format!("smp: CPU {index} online: APIC id {apic_id}, package ")
+}
+
+/// The other words of the topology in that line.
+pub const TOPOLOGY: [&str; 3] = [" core ", " thread ", " node "];
+
+/// A CPU that was started and did not come.
+pub fn no_answer(apic_id: u32) -> String {
+    format!("smp: APIC id {apic_id}: no answer, left out")
+}
+
+/// The firmware lists no CPUs.
+pub const NO_MADT: &str = "acpi: no MADT: running on the boot CPU alone";
+/// The table from outside took the place of the firmware's.
+pub const MADT_REPLACED: &str = "acpi: table APIC replaced from outside";
+/// The firmware's table was hidden.
+pub const MADT_HIDDEN: &str = "acpi: table APIC hidden from outside";
+/// The firmware's list of CPUs cannot be used.
+pub const MADT_IGNORED: &str = "acpi: table APIC ignored";
+/// An entry of it cannot be used.
+pub const MADT_BROKEN_ENTRY: &str = "acpi: table APIC: broken entry";
+/// The CPU that runs is not in the list.
+pub const BOOT_CPU_NOT_LISTED: &str = "the MADT does not list the boot CPU (APIC id 0)";
+
+/// APIC ids that the firmware lists twice.
+pub fn duplicates(count: usize, first: u32) -> String {
+    format!("{count} duplicate APIC ids in the MADT (first: {first}), dropped")
+}
+
+/// CPUs that the firmware lists as not to be used.
+pub fn disabled(count: usize, hot_pluggable: usize) -> String {
+    format!("{count} disabled CPUs in the MADT ({hot_pluggable} hot-pluggable), skipped")
+}
+
+/// CPUs with the id that means all CPUs.
+pub fn broadcast(count: usize) -> String {
+    format!("{count} CPUs with the broadcast APIC id in the MADT, skipped")
+}
+
+/// A word of the command line that was not understood.
+pub fn word_ignored(word: &str) -> String {
+    format!("`{word}` ignored")
+}
+
+/// No program has this name.
+pub fn no_program(name: &str) -> String {
+    format!("no program called {name:?} in this image")
+}
+
+/// The code of a machine that has no program to run.
+pub const CODE_NO_PROGRAM: u8 = 103;
+/// The code of a machine whose program's main panicked.
+pub const CODE_MAIN_PANIC: u8 = 100;
+
+/// The last line of the standard program.
+pub const HELLO_END: &str = "all of them came back; goodbye";
+
+/// The first words of an exception's report and of a kernel panic's.
+pub const FATAL: &str = "fatal exception on CPU ";
+/// The first words of a kernel panic's report.
+pub const KERNEL_PANIC: &str = "kernel panic on CPU ";
+/// The name of the G that goes wrong, in the report.
+pub const VICTIM: &str = "victim";
+
+/// The command line of a guest that goes wrong in the way `how`.
+pub fn fault(how: &str) -> String {
+    format!("program=fault -- {how}")
+}
+
+/// What `fault -- exit` ends with.
+pub const FAULT_EXIT_CODE: u8 = 7;
+/// What `fault -- hang` says before it hangs, and the function it hangs in.
+pub const HANGING: (&str, &str) = ("hanging", "fault::hang");

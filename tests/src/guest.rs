@@ -1,0 +1,440 @@
+//! Boots one guest and watches it to its end.
+//!
+//! [`Boot`] says which machine, what it runs and what to wait for;
+//! [`Boot::run`] does it and gives back an [`Outcome`]. It panics only where the
+//! harness itself cannot go on (no kernel, no QEMU): that is no verdict about
+//! the guest.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use boot::exit::End;
+use boot::image::Images;
+use boot::kernel::Source;
+use boot::qemu::{Board, Disk, Firmware, Machine, Serial};
+
+use crate::hang::Hang;
+use crate::lock::GuestLock;
+use crate::outcome::{Ended, Outcome, lines_of};
+use crate::qmp::Qmp;
+use crate::results;
+use crate::screen::Screen;
+use crate::symbols::Symbols;
+
+/// Far more than a healthy boot takes on a busy host.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
+/// How often the guest is looked at.
+const POLL: Duration = Duration::from_millis(20);
+/// How often its screen is looked at, which costs more.
+const SCREEN_POLL: Duration = Duration::from_millis(500);
+
+/// A boot to be. The methods are a builder.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Boot {
+    name: String,
+    source: Source,
+    firmware: Firmware,
+    limit: Duration,
+    /// A line at which the limit changes.
+    limit_after: Option<(String, Duration)>,
+    until: Until,
+    tables: Vec<(String, Vec<u8>)>,
+    has_serial: bool,
+    /// The image's own command line, where it is not the usual one.
+    ramdisk: Option<String>,
+    /// What is changed about the default machine, in order.
+    shape: Vec<Shape>,
+}
+
+/// What a run waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Until {
+    Exit,
+    Line(String),
+    Screen(String),
+}
+
+#[derive(Clone, Debug)]
+enum Shape {
+    Smp(String),
+    Mem(String),
+    Cpu(String),
+    Icount(String),
+    Cmdline(String),
+    Board(Board),
+    Disk(Disk),
+    NoHpet,
+    NoDebugExit,
+    Arg(String),
+    Binary(PathBuf),
+}
+
+impl Boot {
+    /// The standard image on a `pc` with one CPU and 1 GiB, from BIOS, until
+    /// QEMU exits. The name is that of the log; give each run its own.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            source: Source::Standard,
+            firmware: Firmware::Bios,
+            limit: DEFAULT_LIMIT,
+            limit_after: None,
+            until: Until::Exit,
+            tables: Vec::new(),
+            has_serial: true,
+            ramdisk: None,
+            shape: Vec::new(),
+        }
+    }
+
+    /// The same with the programs of `tests/guest`.
+    pub fn guest(name: impl Into<String>) -> Self {
+        Self { source: Source::Guest, ..Self::new(name) }
+    }
+
+    /// The CPUs, as a number or as a value of QEMU's `-smp`.
+    pub fn smp(self, smp: impl ToString) -> Self {
+        self.with(Shape::Smp(smp.to_string()))
+    }
+
+    /// The memory, as `512M` or `6G`.
+    pub fn mem(self, mem: &str) -> Self {
+        self.with(Shape::Mem(mem.into()))
+    }
+
+    /// The CPU model.
+    pub fn cpu(self, cpu: &str) -> Self {
+        self.with(Shape::Cpu(cpu.into()))
+    }
+
+    /// Virtual time by counted instructions: `"shift=0,sleep=off"`.
+    pub fn icount(self, icount: &str) -> Self {
+        self.with(Shape::Icount(icount.into()))
+    }
+
+    /// The kernel's command line.
+    pub fn cmdline(self, cmdline: &str) -> Self {
+        self.with(Shape::Cmdline(cmdline.into()))
+    }
+
+    /// The mainboard.
+    pub fn board(self, board: Board) -> Self {
+        self.with(Shape::Board(board))
+    }
+
+    /// How the image is attached.
+    pub fn disk(self, disk: Disk) -> Self {
+        self.with(Shape::Disk(disk))
+    }
+
+    /// No HPET.
+    pub fn without_hpet(self) -> Self {
+        self.with(Shape::NoHpet)
+    }
+
+    /// No isa-debug-exit: what ends stays, as on a real machine. Use it with
+    /// [`Boot::until_line`] or [`Boot::until_screen`].
+    pub fn without_debug_exit(self) -> Self {
+        self.with(Shape::NoDebugExit)
+    }
+
+    /// Any further argument of QEMU's.
+    pub fn arg(self, arg: &str) -> Self {
+        self.with(Shape::Arg(arg.into()))
+    }
+
+    /// Another QEMU than the usual one.
+    pub fn binary(self, binary: impl Into<PathBuf>) -> Self {
+        self.with(Shape::Binary(binary.into()))
+    }
+
+    /// From UEFI.
+    pub fn uefi(mut self) -> Self {
+        self.firmware = Firmware::Uefi;
+        self
+    }
+
+    /// No serial port.
+    pub fn without_serial(mut self) -> Self {
+        self.has_serial = false;
+        self
+    }
+
+    /// An ACPI table in place of the firmware's; empty, the table is hidden.
+    pub fn acpi_table(mut self, signature: &str, table: Vec<u8>) -> Self {
+        self.tables.push((signature.into(), table));
+        self
+    }
+
+    /// Another text in the image's command line file.
+    pub fn ramdisk(mut self, text: &str) -> Self {
+        self.ramdisk = Some(text.into());
+        self
+    }
+
+    /// A crate of its own instead of the standard image, by its path from the
+    /// top of the source tree.
+    pub fn app(mut self, path: impl AsRef<Path>) -> Self {
+        self.source = Source::App(boot::root().join(path));
+        self
+    }
+
+    /// When to call it a hang.
+    pub fn limit(mut self, seconds: u64) -> Self {
+        self.limit = Duration::from_secs(seconds);
+        self
+    }
+
+    /// When to call it a hang, counted from the line that contains `text`: for a
+    /// guest that is meant to hang, and should not be waited for.
+    pub fn limit_after(mut self, text: &str, seconds: u64) -> Self {
+        self.limit_after = Some((text.into(), Duration::from_secs(seconds)));
+        self
+    }
+
+    /// Stops the machine as soon as a line on the serial port contains `text`.
+    pub fn until_line(mut self, text: &str) -> Self {
+        self.until = Until::Line(text.into());
+        self
+    }
+
+    /// Stops the machine as soon as its screen shows `text`.
+    pub fn until_screen(mut self, text: &str) -> Self {
+        self.until = Until::Screen(text.into());
+        self
+    }
+
+    /// The name of the run.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Boots, waits, and says what came of it.
+    #[track_caller]
+    pub fn run(&self) -> Outcome {
+        match self.try_run() {
+            Ok(outcome) => outcome,
+            Err(error) => panic!("{}: the harness cannot go on: {error:#}", self.name),
+        }
+    }
+
+    fn try_run(&self) -> Result<Outcome> {
+        let kernel = kernel_of(&self.source)?;
+        // From here to the end nobody else runs a guest or makes an image.
+        let _lock = GuestLock::take()?;
+        let started = Instant::now();
+        let files = Files::new(&self.name)?;
+        let images = self.images(&kernel, &files)?;
+        let machine = self.machine(&images, &files)?;
+        let mut qemu = Guest::start(&machine, &files)?;
+        let (ended, screen) = self.watch(&mut qemu, &files, &kernel)?;
+        drop(qemu);
+        let lines = lines_of(&fs::read(&files.log).unwrap_or_default());
+        let qemu_said = fs::read_to_string(&files.qemu_log).unwrap_or_default();
+        let (name, log) = (self.name.clone(), files.log.clone());
+        let outcome = Outcome { name, ended, lines, log, screen, qemu_said };
+        results::append_run(&outcome, started.elapsed());
+        Ok(outcome)
+    }
+
+    fn images(&self, kernel: &Path, files: &Files) -> Result<Images> {
+        match &self.ramdisk {
+            None => images_of(&self.source, kernel),
+            Some(text) => {
+                let cmdline = files.scratch.join("cmdline.txt");
+                fs::write(&cmdline, text).with_context(|| cmdline.display().to_string())?;
+                Images::build(kernel, &cmdline, &files.scratch, "edited")
+            }
+        }
+    }
+
+    fn with(mut self, shape: Shape) -> Self {
+        self.shape.push(shape);
+        self
+    }
+
+    fn machine(&self, images: &Images, files: &Files) -> Result<Machine> {
+        let mut machine = Machine::new(images.of(self.firmware), self.firmware).qmp(files.qmp());
+        machine = machine.serial(match self.has_serial {
+            true => Serial::File(files.log.clone()),
+            false => Serial::None,
+        });
+        for shape in &self.shape {
+            machine = match shape {
+                Shape::Smp(value) => machine.smp(value),
+                Shape::Mem(value) => machine.mem(value),
+                Shape::Cpu(value) => machine.cpu(value),
+                Shape::Icount(value) => machine.icount(value),
+                Shape::Cmdline(value) => machine.cmdline(value),
+                Shape::Board(board) => machine.board(*board),
+                Shape::Disk(disk) => machine.disk(*disk),
+                Shape::NoHpet => machine.without_hpet(),
+                Shape::NoDebugExit => machine.without_debug_exit(),
+                Shape::Arg(arg) => machine.arg(arg),
+                Shape::Binary(arg) => machine.binary(arg),
+            };
+        }
+        for (signature, table) in &self.tables {
+            let file = files.scratch.join(signature);
+            fs::write(&file, table).with_context(|| file.display().to_string())?;
+            machine = machine.fw_cfg(format!("opt/runnext/acpi/{signature}"), file);
+        }
+        Ok(machine)
+    }
+
+    fn watch(
+        &self,
+        qemu: &mut Guest,
+        files: &Files,
+        kernel: &Path,
+    ) -> Result<(Ended, Option<Screen>)> {
+        let started = Instant::now();
+        let mut deadline = started + self.limit;
+        let mut limit_after = self.limit_after.as_ref();
+        let mut last_look = started;
+        loop {
+            if let Some(status) = qemu.0.try_wait().context("waiting for QEMU")? {
+                return Ok((Ended::Exit(End::from_status(status.code())), None));
+            }
+            match &self.until {
+                Until::Line(text) if files.log_contains(text) => return Ok((Ended::Seen, None)),
+                Until::Screen(text) if last_look.elapsed() > SCREEN_POLL => {
+                    last_look = Instant::now();
+                    // The monitor may not be there yet, or QEMU be on its way out.
+                    let screen = Qmp::connect(&files.qmp()).and_then(|mut q| files.shoot(&mut q));
+                    if let Some(screen) = screen.ok().filter(|screen| screen.shows(text)) {
+                        return Ok((Ended::Seen, Some(screen)));
+                    }
+                }
+                _ => {}
+            }
+            if let Some((_, limit)) = limit_after.take_if(|(text, _)| files.log_contains(text)) {
+                deadline = Instant::now() + *limit;
+            }
+            if Instant::now() > deadline {
+                return Ok(self.inspect(files, kernel, started.elapsed()));
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    fn inspect(&self, files: &Files, kernel: &Path, waited: Duration) -> (Ended, Option<Screen>) {
+        let symbols = Symbols::read(kernel).unwrap_or_default();
+        let mut qmp = match Qmp::connect(&files.qmp()) {
+            Ok(qmp) => qmp,
+            Err(error) => {
+                let trouble = Some(format!("{error:#}"));
+                let hang = Hang { waited, trouble, ..Hang::default() };
+                return (Ended::Hang(hang), None);
+            }
+        };
+        let mut hang = Hang::inspect(&mut qmp, &symbols, waited);
+        let screen = files.shoot(&mut qmp).ok();
+        hang.screenshot = screen.as_ref().map(|_| files.png.clone());
+        (Ended::Hang(hang), screen)
+    }
+}
+
+/// What is booted is built once a process, so that a test never judges an old
+/// one. `RUNNEXT_KERNEL` names a standard kernel that is built already.
+fn kernel_of(source: &Source) -> Result<PathBuf> {
+    type Built = LazyLock<Result<PathBuf, String>>;
+    static STANDARD: Built = LazyLock::new(|| match std::env::var_os("RUNNEXT_KERNEL") {
+        Some(path) => Ok(path.into()),
+        None => Source::Standard.build_quietly().map_err(|error| format!("{error:#}")),
+    });
+    static GUEST: Built =
+        LazyLock::new(|| Source::Guest.build_quietly().map_err(|error| format!("{error:#}")));
+    match source {
+        Source::Standard => STANDARD.clone().map_err(anyhow::Error::msg),
+        Source::Guest => GUEST.clone().map_err(anyhow::Error::msg),
+        Source::App(_) => source.build_quietly(),
+    }
+}
+
+fn images_of(source: &Source, kernel: &Path) -> Result<Images> {
+    let dir = match source {
+        Source::Standard => boot::target_dir(),
+        Source::Guest | Source::App(_) => crate::out_dir(),
+    };
+    let cmdline = boot::root().join("boot/cmdline.txt");
+    Images::build(kernel, &cmdline, &dir, source.image_name())
+}
+
+/// The files of one run: those that stay, and a directory that goes.
+struct Files {
+    log: PathBuf,
+    qemu_log: PathBuf,
+    png: PathBuf,
+    scratch: PathBuf,
+}
+
+impl Files {
+    fn new(name: &str) -> Result<Self> {
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let dir = crate::out_dir();
+        fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+        // Short, because a socket goes into it; of our own, whoever else runs.
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        let scratch = std::env::temp_dir().join(format!("runnext-{}-{run}", std::process::id()));
+        fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
+        let files = Self {
+            log: dir.join(format!("{name}.log")),
+            qemu_log: dir.join(format!("{name}.qemu.log")),
+            png: dir.join(format!("{name}.png")),
+            scratch,
+        };
+        // The log of an earlier run must not be taken for this one's.
+        File::create(&files.log).with_context(|| files.log.display().to_string())?;
+        Ok(files)
+    }
+
+    fn qmp(&self) -> PathBuf {
+        self.scratch.join("qmp")
+    }
+
+    fn log_contains(&self, text: &str) -> bool {
+        let bytes = fs::read(&self.log).unwrap_or_default();
+        lines_of(&bytes).iter().any(|line| line.contains(text))
+    }
+
+    fn shoot(&self, qmp: &mut Qmp) -> Result<Screen> {
+        let ppm = self.scratch.join("screen.ppm");
+        qmp.screendump(&ppm)?;
+        let screen = Screen::read(&ppm)?;
+        screen.write_png(&self.png)?;
+        Ok(screen)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.scratch).ok();
+    }
+}
+
+/// A QEMU that does not outlive whoever watches it.
+struct Guest(Child);
+
+impl Guest {
+    fn start(machine: &Machine, files: &Files) -> Result<Self> {
+        let mut command = machine.command(&files.scratch)?;
+        let said = File::create(&files.qemu_log).context("creating QEMU's log")?;
+        command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
+        command.spawn().map(Self).context("starting QEMU (make setup?)")
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}

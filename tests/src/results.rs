@@ -1,0 +1,210 @@
+//! Results as JSON, beside the logs: one file a suite, one line a boot.
+//!
+//! Every boot appends a line to `target/tests/boots.jsonl`, whoever ran it. The
+//! suite writes `target/tests/results.json` from what its stages counted.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::outcome::{Ended, Outcome};
+
+/// Where boots are recorded.
+pub fn boots_file() -> PathBuf {
+    crate::out_dir().join("boots.jsonl")
+}
+
+/// Records one boot. A record that cannot be written fails no test.
+pub fn append_run(outcome: &Outcome, took: Duration) {
+    let line = format!("{}\n", run_record(outcome, took));
+    let file = OpenOptions::new().create(true).append(true).open(boots_file());
+    // One write a line: lines of several processes do not mix.
+    let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    if let Err(error) = written {
+        eprintln!("the boot {} is not recorded: {error}", outcome.name);
+    }
+}
+
+fn run_record(outcome: &Outcome, took: Duration) -> Value {
+    let ended = match &outcome.ended {
+        Ended::Exit(end) => end.to_string(),
+        Ended::Seen => "stopped as planned".into(),
+        Ended::Hang(hang) => hang.to_string(),
+    };
+    json!({
+        "name": outcome.name,
+        "ended": ended,
+        "code": outcome.code(),
+        "hang": outcome.hang().is_some(),
+        "seconds": seconds(took),
+        "log": outcome.log.to_string_lossy(),
+    })
+}
+
+/// One test, as libtest reported it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestLine {
+    /// Its path.
+    pub name: String,
+    /// What it came to.
+    pub result: TestResult,
+}
+
+/// What a test came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TestResult {
+    /// It held.
+    Ok,
+    /// It did not.
+    Failed,
+    /// It was not asked.
+    Ignored,
+}
+
+/// Reads a line of libtest's: `test path::name ... ok`.
+///
+/// ```
+/// use tests::results::{TestResult, parse_test_line};
+///
+/// let line = parse_test_line("test boot::eight_cpus ... ok").expect("a test");
+/// assert_eq!((line.name.as_str(), line.result), ("boot::eight_cpus", TestResult::Ok));
+/// ```
+pub fn parse_test_line(line: &str) -> Option<TestLine> {
+    let (name, said) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
+    let result = match said.split([' ', ',']).next()? {
+        "ok" => TestResult::Ok,
+        "FAILED" => TestResult::Failed,
+        "ignored" => TestResult::Ignored,
+        _ => return None,
+    };
+    let name = name.trim_end_matches(" - should panic").to_string();
+    Some(TestLine { name, result })
+}
+
+/// Reads libtest's last line: how many passed and failed.
+pub fn parse_test_result(line: &str) -> Option<(u32, u32)> {
+    let counts = line.trim().strip_prefix("test result: ")?;
+    let count = |word: &str| {
+        let before = counts.split(word).next()?;
+        before.rsplit([' ', '.', ';']).find(|w| !w.is_empty())?.parse().ok()
+    };
+    Some((count(" passed")?, count(" failed")?))
+}
+
+/// One stage of the suite.
+#[derive(Clone, Debug, Default)]
+pub struct Stage {
+    /// What it is called.
+    pub name: String,
+    /// How long it took.
+    pub took: Duration,
+    /// What it counted.
+    pub passed: u32,
+    /// What it counted, too.
+    pub failed: u32,
+    /// Its output.
+    pub log: PathBuf,
+    /// Its tests by name, where it has any.
+    pub tests: Vec<TestLine>,
+}
+
+/// What the whole suite came to.
+pub fn totals(stages: &[Stage]) -> (u32, u32) {
+    stages.iter().fold((0, 0), |(passed, failed), s| (passed + s.passed, failed + s.failed))
+}
+
+/// Writes all stages, and the boots that were recorded meanwhile, to `file`.
+pub fn write(file: &Path, stages: &[Stage], boots: &str) -> Result<()> {
+    let (passed, failed) = totals(stages);
+    let boots: Vec<Value> =
+        boots.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let stages: Vec<Value> = stages.iter().map(stage_record).collect();
+    let all = json!({ "passed": passed, "failed": failed, "stages": stages, "boots": boots });
+    let text = serde_json::to_string_pretty(&all)?;
+    fs::write(file, text + "\n").with_context(|| file.display().to_string())
+}
+
+fn stage_record(stage: &Stage) -> Value {
+    let tests: Vec<Value> = stage
+        .tests
+        .iter()
+        .map(|test| json!({ "name": test.name, "result": format!("{:?}", test.result) }))
+        .collect();
+    json!({
+        "name": stage.name,
+        "seconds": seconds(stage.took),
+        "passed": stage.passed,
+        "failed": stage.failed,
+        "log": stage.log.to_string_lossy(),
+        "tests": tests,
+    })
+}
+
+fn seconds(took: Duration) -> f64 {
+    (took.as_secs_f64() * 10.0).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use boot::exit::End;
+
+    use super::*;
+
+    #[test]
+    fn lines_of_libtest_are_read() {
+        let result = |line| parse_test_line(line).map(|test| test.result);
+        assert_eq!(result("test a::b ... ok"), Some(TestResult::Ok));
+        assert_eq!(result("test a::b ... FAILED"), Some(TestResult::Failed));
+        assert_eq!(result("test a::b ... ignored, slow"), Some(TestResult::Ignored));
+        assert_eq!(result("test a::b ... ok <1.2s>"), Some(TestResult::Ok));
+        let doc =
+            parse_test_line("test kernel/src/x.rs - x::f (line 3) ... ok").expect("a doctest");
+        assert_eq!(doc.name, "kernel/src/x.rs - x::f (line 3)");
+        for other in
+            ["running 3 tests", "test result: ok. 1 passed", "tests a ... ok", "test a ... what"]
+        {
+            assert_eq!(result(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn counts_of_libtest_are_read() {
+        let good = "test result: ok. 12 passed; 0 failed; 3 ignored; 0 measured; 0 filtered out";
+        assert_eq!(parse_test_result(good), Some((12, 0)));
+        let bad = "test result: FAILED. 1 passed; 20 failed; 0 ignored";
+        assert_eq!(parse_test_result(bad), Some((1, 20)));
+        assert_eq!(parse_test_result("test result: nothing"), None);
+        assert_eq!(parse_test_result("12 passed; 0 failed"), None);
+    }
+
+    #[test]
+    fn the_file_sums_the_stages_and_keeps_the_boots() {
+        let stage = |passed, failed| Stage { passed, failed, ..Stage::default() };
+        let file = std::env::temp_dir().join(format!("runnext-results-{}", std::process::id()));
+        write(&file, &[stage(2, 0), stage(3, 1)], "{\"name\": \"x\"}\nbroken\n").expect("written");
+        let text = fs::read_to_string(&file).expect("a file");
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!((&value["passed"], &value["failed"]), (&json!(5), &json!(1)));
+        assert_eq!(value["boots"], json!([{ "name": "x" }]));
+        fs::remove_file(file).ok();
+    }
+
+    #[test]
+    fn a_boot_is_recorded_with_its_code() {
+        let outcome = Outcome {
+            name: "x".into(),
+            ended: Ended::Exit(End::Code(7)),
+            lines: Vec::new(),
+            log: "x.log".into(),
+            screen: None,
+            qemu_said: String::new(),
+        };
+        let record = run_record(&outcome, Duration::from_millis(1249));
+        assert_eq!((&record["code"], &record["hang"]), (&json!(7), &json!(false)));
+        assert_eq!(record["seconds"], json!(1.2));
+    }
+}
