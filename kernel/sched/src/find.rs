@@ -86,9 +86,11 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// The short way, for a P that keeps itself busy: its own queue, unless
-    /// anything else has a turn. Never finds what `find_anywhere` would not.
+    /// anything else has a turn. Never finds what [`Sched::find_runnable`] would
+    /// not, which tries it first; a kernel that tries it by itself saves the
+    /// look at what it does not find. Nobody is to be woken for it.
     #[inline(always)]
-    fn find_local(&self, p: &mut P<K>) -> Option<Run<K>> {
+    pub fn find_local(&self, p: &mut P<K>) -> Option<Run<K>> {
         let special = !p.is_plain()
             || p.tick().is_multiple_of(GLOBAL_CHECK_EVERY)
             || p.index >= self.limit()

@@ -125,7 +125,8 @@ impl<K: 'static> G<K> {
     }
 }
 
-/// Names one life of a G: a stale handle never hits the G's next life.
+/// Names one life of a G: a stale handle never hits the G's next life. Not
+/// `Copy`, so that what is written for it serves handles that count, too.
 pub struct Handle<K: 'static> {
     g: &'static G<K>,
     generation: u32,
@@ -133,21 +134,21 @@ pub struct Handle<K: 'static> {
 
 impl<K: 'static> Clone for Handle<K> {
     fn clone(&self) -> Self {
-        *self
+        Handle { ..*self }
     }
 }
-
-impl<K: 'static> Copy for Handle<K> {}
 
 impl<K: 'static> Handle<K> {
     /// The G, if that life is not over. It may end at any time: act through
     /// the handle where that matters.
     #[must_use]
-    pub fn get(self) -> Option<&'static G<K>> {
+    pub fn get(&self) -> Option<&'static G<K>> {
         (self.g.state.generation() == self.generation).then_some(self.g)
     }
 
-    pub(crate) fn parts(self) -> (&'static G<K>, u32) {
+    /// The record, and which of its lives is meant.
+    #[must_use]
+    pub fn parts(&self) -> (&'static G<K>, u32) {
         (self.g, self.generation)
     }
 }
