@@ -1,9 +1,17 @@
-//! All unsafe code of the program's view: [`Shared`], a pointer that two own.
+//! All unsafe code of the program's view: [`Shared`], and the locks of `sync`.
+//!
+//! In files of their own: `waitq`, queues of waiters on their own stacks;
+//! `mutex` and `rwlock`, the locks that stand on it. Here is [`Shared`], a
+//! pointer that two own.
 //!
 //! `Arc` would do, but for one thing: making one when there is no memory panics,
 //! and a spawn that finds no memory must give an error to the one who asked
 //! (house rule: no memory is a value). So this is the part of `Arc` that a G
 //! and its join handle need, with a constructor that can fail.
+
+mod link;
+
+pub use link::Link;
 
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::ops::Deref;

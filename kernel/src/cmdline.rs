@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::str::FromStr;
 use log::LevelFilter;
+use sched::Order;
 
 /// Bytes of one source that are looked at.
 pub const MAX_LENGTH: usize = 4096;
@@ -64,14 +65,40 @@ pub struct Options {
     pub acpi: bool,
     /// The number of Ps.
     pub gomaxprocs: Option<usize>,
+    /// A time slice, in milliseconds.
+    pub slice_ms: Option<u32>,
     /// What seeds the kernel's random choices.
     pub seed: Option<u64>,
+    /// The order in which a P without Gs looks for some.
+    pub order: Order,
+    /// What becomes of the scheduler's events.
+    pub trace: TraceChoice,
+    /// How many events are kept for each CPU.
+    pub events: Option<usize>,
+    /// The frequency of the time stamp counter, in MHz, instead of measuring it.
+    pub tsc_mhz: Option<u64>,
+    /// The frequency of the local APICs' timers, in MHz, before they divide it.
+    pub lapic_mhz: Option<u64>,
     /// The program's arguments: the words after a lone `--`.
     pub args: Vec<String>,
     /// The words that were ignored.
     pub warnings: Vec<Warning>,
     /// How many warnings there were beyond those.
     pub more_warnings: usize,
+}
+
+/// `trace=` on the command line: what becomes of the scheduler's events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TraceChoice {
+    /// They are not noted.
+    #[default]
+    Off,
+    /// They are kept, for the program and for debuggers to look at.
+    On,
+    /// A hash of them is printed at the end.
+    Hash,
+    /// They are printed at the end.
+    Dump,
 }
 
 /// One option: adding one is a line in [`TABLE`] and a field in [`Options`].
@@ -104,9 +131,32 @@ static TABLE: &[Spec] = &[
     spec("maxcpus", "<n>", |o, v| put(&mut o.max_cpus, number(v, 1, MAX_CPUS).map(Some)), "the most CPUs to start"),
     spec("acpi", "on|off", |o, v| put(&mut o.acpi, pick(v, &[("on", true), ("off", false)])), "whether to read the ACPI tables"),
     spec("gomaxprocs", "<n>", |o, v| put(&mut o.gomaxprocs, number(v, 1, MAX_CPUS).map(Some)), "the number of Ps"),
+    spec("slice", "<ms>", |o, v| put(&mut o.slice_ms, number(v, 1, 10_000).map(Some)), "a time slice in milliseconds"),
     spec("seed", "<n>", |o, v| put(&mut o.seed, seed(v).map(Some)), "what seeds the random choices; 0x for hexadecimal"),
+    spec("order", "go|steal-first|global-first|poller-last", |o, v| put(&mut o.order, pick(v, ORDERS)), "where an idle P looks for Gs, first to last"),
+    spec("trace", "off|on|hash|dump", |o, v| put(&mut o.trace, pick(v, TRACES)), "what becomes of the scheduler's events"),
+    spec("events", "<n>", |o, v| put(&mut o.events, number(v, 1, MAX_EVENTS).map(Some)), "how many events are kept for each CPU"),
+    spec("tsc", "<MHz>", |o, v| put(&mut o.tsc_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the time stamp counter, not measured"),
+    spec("lapic", "<MHz>", |o, v| put(&mut o.lapic_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the local APICs' timers, not measured"),
 ];
 
+/// A ring of that many is 24 MiB.
+const MAX_EVENTS: usize = 1 << 20;
+/// More than any counter will have.
+const MAX_MHZ: u64 = 100_000;
+
+const ORDERS: &[(&str, Order)] = &[
+    ("go", Order::Go),
+    ("steal-first", Order::StealBeforeGlobal),
+    ("global-first", Order::GlobalBeforeSteal),
+    ("poller-last", Order::PollerLast),
+];
+const TRACES: &[(&str, TraceChoice)] = &[
+    ("off", TraceChoice::Off),
+    ("on", TraceChoice::On),
+    ("hash", TraceChoice::Hash),
+    ("dump", TraceChoice::Dump),
+];
 const LEVELS: &[(&str, LevelFilter)] = &[
     ("error", LevelFilter::Error),
     ("warn", LevelFilter::Warn),
@@ -152,7 +202,13 @@ impl Default for Options {
             max_cpus: None,
             acpi: true,
             gomaxprocs: None,
+            slice_ms: None,
             seed: None,
+            order: Order::default(),
+            trace: TraceChoice::default(),
+            events: None,
+            tsc_mhz: None,
+            lapic_mhz: None,
             args: Vec::new(),
             warnings: Vec::new(),
             more_warnings: 0,

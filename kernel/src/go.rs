@@ -8,7 +8,8 @@
 
 use crate::cell::{Join, Run, Shared};
 use crate::lock::IrqLock;
-use crate::{schedule, unwind};
+use crate::park::{self, Birth};
+use crate::unwind;
 use alloc::string::String;
 use core::fmt;
 use core::panic::Location;
@@ -18,7 +19,7 @@ use core::panic::Location;
 /// # Panics
 /// When there is no memory for a G; [`Go::spawn`] gives an error instead.
 ///
-/// ```no_run
+/// ```
 /// use runnext::prelude::*;
 /// let sum = go(|| (1..=10).sum::<u32>());
 /// assert_eq!(sum.join(), Ok(55));
@@ -37,7 +38,7 @@ where
 
 /// A G that is about to be started, with what is special about it.
 ///
-/// ```no_run
+/// ```
 /// use runnext::prelude::*;
 /// let worker = Go::new().name("worker").stack_size(256 * 1024).spawn(|| 6 * 7)?;
 /// assert_eq!(worker.join(), Ok(42));
@@ -48,12 +49,13 @@ where
 pub struct Go {
     name: &'static str,
     stack_size: usize,
+    pin: Option<usize>,
 }
 
 impl Go {
     /// A G with a stack of [`crate::mem::stack::DEFAULT_SIZE`] and no name.
     pub const fn new() -> Self {
-        Go { name: "", stack_size: crate::mem::stack::DEFAULT_SIZE }
+        Go { name: "", stack_size: crate::mem::stack::DEFAULT_SIZE, pin: None }
     }
 
     /// Gives it a name, for reports.
@@ -69,11 +71,17 @@ impl Go {
         self
     }
 
+    /// Lets it run on this CPU only.
+    pub const fn pin(mut self, cpu: usize) -> Self {
+        self.pin = Some(cpu);
+        self
+    }
+
     /// Starts it.
     ///
     /// # Errors
-    /// [`SpawnError`] when there is no memory for it, or when the stack asked
-    /// for is too large. Nothing has been started then, and `f` was dropped.
+    /// [`SpawnError`] when there is no memory for it, the stack asked for is too
+    /// large, or there is no such CPU to pin it to. Nothing has been started then, and `f` was dropped.
     #[track_caller]
     pub fn spawn<T, F>(self, f: F) -> Result<JoinHandle<T>, SpawnError>
     where
@@ -83,9 +91,9 @@ impl Go {
         let packet =
             Packet { work: IrqLock::new(Some(f)), state: IrqLock::new(State::Pending(None)) };
         let packet = Shared::try_new(packet).map_err(|_| SpawnError::NoMemory)?;
-        let birth =
-            schedule::Birth { name: self.name, site: Location::caller(), stack: self.stack_size };
-        schedule::spawn(birth, packet.clone().as_run())?;
+        let Go { name, stack_size: stack, pin } = self;
+        let birth = Birth { name, site: Location::caller(), stack, pin };
+        park::spawn(birth, packet.clone().as_run())?;
         Ok(JoinHandle { packet: packet.as_join() })
     }
 }
@@ -104,6 +112,8 @@ pub enum SpawnError {
     NoMemory,
     /// The stack asked for is larger than [`crate::mem::stack::MAX_SIZE`].
     StackTooLarge,
+    /// There is no CPU of this number to pin it to.
+    NoSuchCpu,
 }
 
 impl fmt::Display for SpawnError {
@@ -111,6 +121,7 @@ impl fmt::Display for SpawnError {
         f.write_str(match self {
             SpawnError::NoMemory => "no memory for a new G",
             SpawnError::StackTooLarge => "the stack asked for is too large",
+            SpawnError::NoSuchCpu => "no such CPU to pin a G to",
         })
     }
 }
@@ -160,7 +171,7 @@ struct Packet<T, F> {
 
 enum State<T> {
     /// Not ended yet; whoever waits for it, if anybody does.
-    Pending(Option<schedule::GHandle>),
+    Pending(Option<park::GHandle>),
     /// Ended, and nobody has taken the result yet.
     Done(Result<T, JoinError>),
     /// The result was taken.
@@ -173,7 +184,7 @@ impl<T: Send, F: FnOnce() -> T + Send> Run for Packet<T, F> {
         let result = unwind::catch(f).map_err(JoinError::Panicked);
         let before = core::mem::replace(&mut *self.state.lock(), State::Done(result));
         if let State::Pending(Some(waiter)) = before {
-            schedule::ready(waiter);
+            park::ready(waiter);
         }
     }
 }
@@ -186,13 +197,13 @@ impl<T: Send, F: FnOnce() -> T + Send> Join for Packet<T, F> {
             let mut state = self.state.lock();
             match core::mem::replace(&mut *state, State::Taken) {
                 State::Done(result) => return result,
-                State::Pending(_) => *state = State::Pending(Some(schedule::begin_park())),
+                State::Pending(_) => *state = State::Pending(Some(park::begin_park())),
                 State::Taken => unreachable!("a handle is joined once"),
             }
             // The G that ends may take the lock and ready us from here on: we
             // are parking already, so that is not lost.
             drop(state);
-            schedule::park();
+            park::park();
         }
     }
 }

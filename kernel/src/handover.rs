@@ -75,6 +75,8 @@ pub fn machine_config(rsdp: Option<u64>, options: &Options) -> arch::Config<'sta
         apic: options.apic,
         clock: options.clock,
         timer: options.timer,
+        tsc_hz: options.tsc_mhz.map(|mhz| mhz * 1_000_000),
+        lapic_hz: options.lapic_mhz.map(|mhz| mhz * 1_000_000),
         max_cpus: options.max_cpus.unwrap_or(arch::MAX_CPUS),
         rsdp: rsdp.filter(|_| options.acpi),
         overrides: &|signature| {

@@ -33,6 +33,12 @@ pub fn memory() -> MemoryStats {
     mem::stats()
 }
 
+/// How many time slices of its own the calling G has begun. A G that runs next
+/// after the one that readied it goes on with that one's slice.
+pub fn slices() -> u64 {
+    crate::schedule::slices_begun()
+}
+
 /// Nanoseconds since the clock was started.
 pub fn now_ns() -> u64 {
     arch::now_ns()

@@ -8,9 +8,10 @@
 //!
 //! | room | what is in it |
 //! |---|---|
-//! | [`program`], [`go`], [`prelude`] | what a program sees |
+//! | [`program`], [`go`], [`gref`], [`mod@stats`], [`prelude`] | what a program sees |
 //! | [`cell`] | the unsafe code behind that |
 //! | [`schedule`] | what every M runs |
+//! | [`trace`] | what they did, and when |
 //! | [`unwind`], [`mod@panic`], [`backtrace`], [`symbols`] | when things go wrong |
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`] | consoles, options, devices |
@@ -22,6 +23,8 @@
 //! [`start`] on the boot CPU and [`start_cpu`] on all others, one line a step;
 //! both end in [`schedule::mstart`], whose first find is the program's G.
 #![cfg_attr(target_os = "none", no_std)]
+// Under loom the kernel is empty: models take its sources file by file.
+#![cfg(not(loom))]
 
 extern crate alloc;
 
@@ -31,26 +34,40 @@ pub mod cell;
 pub mod cmdline;
 pub mod drivers;
 pub mod go;
+pub mod gref;
 mod handover;
 pub mod inspect;
 pub mod lock;
 pub mod log;
 pub mod mem;
 pub mod panic;
+pub mod park;
+pub mod preempt;
 pub mod program;
 pub mod schedule;
+pub mod stats;
 pub mod symbols;
+pub mod time;
+pub mod timer;
+pub mod trace;
 pub mod unwind;
 
 use bootloader_api::BootInfo;
 use mem::stack::FaultOutcome;
 
-pub use schedule::yield_now;
+pub use gref::{GRef, current};
+pub use park::yield_now;
+pub use schedule::{gomaxprocs, set_gomaxprocs};
+pub use stats::{Stats, num_goroutines, stats};
 
 /// What a program needs: `use runnext::prelude::*`.
 pub mod prelude {
     pub use crate::go::{Go, JoinError, JoinHandle, SpawnError, go};
+    pub use crate::gref::{GRef, current, park, park_timeout};
+    pub use crate::stats::{num_goroutines, stats};
+    pub use crate::time::{Duration, Instant, sleep};
     pub use crate::{args, current_cpu, exit, num_cpus, print, println, yield_now};
+    pub use crate::{gomaxprocs, set_gomaxprocs};
     pub use alloc::{
         borrow::ToOwned,
         boxed::Box,
@@ -88,8 +105,10 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     arch::set_handlers(HANDLERS); //            interrupts come up by this door
     arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
-    schedule::init(options.gomaxprocs);
+    schedule::init(options.gomaxprocs, options.order);
+    preempt::init(options.slice_ms);
     schedule::init_cpu(options.seed);
+    trace::begin(options.trace, options.events); // time 0 of the scheduler's events
     start_program(options);
     schedule::mstart()
 }
@@ -102,8 +121,9 @@ pub fn start_cpu() -> ! {
 
 /// What interrupts mean to the kernel.
 const HANDLERS: arch::Handlers = arch::Handlers {
-    tick: || (), //      nobody arms the timer after its proof yet
-    wake: || (), //      the halt has ended, and that is all that was wanted
+    tick: preempt::on_tick,
+    wake: preempt::on_wake,
+    preempt: schedule::expire,
     device: drivers::irq::on_interrupt,
     page_fault,
     fatal: panic::fault,
@@ -170,6 +190,7 @@ pub fn args() -> &'static [alloc::string::String] {
 /// runnext::exit(3);
 /// ```
 pub fn exit(code: u32) -> ! {
+    trace::finish(options().trace);
     arch::exit(code)
 }
 

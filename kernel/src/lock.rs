@@ -82,18 +82,21 @@ fn probe_and_save() -> bool {
 
 impl<T: ?Sized> Deref for IrqGuard<'_, T> {
     type Target = T;
+    #[inline]
     fn deref(&self) -> &T {
         &self.inner
     }
 }
 
 impl<T: ?Sized> DerefMut for IrqGuard<'_, T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.inner
     }
 }
 
 impl<T: ?Sized> Drop for IrqGuard<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: dropped here and nowhere else.
         unsafe { core::mem::ManuallyDrop::drop(&mut self.inner) };

@@ -8,6 +8,8 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::any::Any;
+#[cfg(target_os = "none")]
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Runs `f`; a panic inside it unwinds to here and becomes its message.
 ///
@@ -20,7 +22,33 @@ pub fn catch<T, F: FnOnce() -> T>(f: F) -> Result<T, String> {
     let result = unwinding::panic::catch_unwind(f);
     #[cfg(not(target_os = "none"))]
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+    #[cfg(target_os = "none")]
+    if result.is_err() {
+        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+        crate::schedule::end_panic();
+    }
     result.map_err(message)
+}
+
+/// How many panics unwind on the whole machine: nearly always none, so that
+/// [`panicking`] costs a compare.
+#[cfg(target_os = "none")]
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the calling G unwinds; what runs is a destructor then.
+///
+/// ```
+/// assert!(!runnext::unwind::panicking());
+/// ```
+#[inline]
+pub fn panicking() -> bool {
+    #[cfg(target_os = "none")]
+    {
+        // Relaxed: who asks for its own panic has counted it itself.
+        UNDER_WAY.load(Ordering::Relaxed) != 0 && crate::schedule::is_panicking()
+    }
+    #[cfg(not(target_os = "none"))]
+    std::thread::panicking()
 }
 
 fn message(payload: Box<dyn Any + Send>) -> String {
@@ -37,5 +65,6 @@ fn message(payload: Box<dyn Any + Send>) -> String {
 /// it or a table is broken.
 #[cfg(target_os = "none")]
 pub(crate) fn begin(message: String) -> unwinding::abi::UnwindReasonCode {
+    UNDER_WAY.fetch_add(1, Ordering::Relaxed);
     unwinding::panic::begin_panic(Box::new(message))
 }

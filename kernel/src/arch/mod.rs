@@ -30,10 +30,13 @@ pub use x86_64::machine::{
 pub use x86_64::acpi::Override;
 pub use x86_64::apic::ApicChoice;
 pub use x86_64::boot::LOADER_CONFIG;
-pub use x86_64::clock::{ClockChoice, now_ns};
+pub use x86_64::clock::tsc::cycles;
+pub use x86_64::clock::{ClockChoice, cycles_to_ns, now_ns, ns_to_tsc as ns_to_cycles};
 pub use x86_64::exit::exit;
 pub use x86_64::ioapic::RouteError;
 pub use x86_64::paging;
 pub use x86_64::switch::{prepare, switch};
-pub use x86_64::timer::TimerChoice;
-pub use x86_64::trap::{Fault, Handlers, PageFault, set_handlers, stop_others, stopped_at};
+pub use x86_64::timer::{TimerChoice, arm as arm_timer, disarm as disarm_timer};
+pub use x86_64::trap::{
+    Afterwards, Fault, Handlers, PageFault, set_handlers, stop_others, stopped_at,
+};

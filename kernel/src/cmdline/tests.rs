@@ -16,7 +16,8 @@ fn warnings(text: impl AsRef<[u8]>) -> Vec<String> {
 fn every_option_reaches_its_field() {
     let options = parse(
         "program=tour log=trace timer=tsc-deadline apic=x2apic clock=hpet console=screen \
-         maxcpus=7 acpi=off gomaxprocs=3 seed=0xfF",
+         maxcpus=7 acpi=off gomaxprocs=3 seed=0xfF order=steal-first trace=hash \
+         events=64 tsc=1000 lapic=500",
     );
     let expected = Options {
         program: Some("tour".into()),
@@ -29,6 +30,11 @@ fn every_option_reaches_its_field() {
         acpi: false,
         gomaxprocs: Some(3),
         seed: Some(255),
+        order: Order::StealBeforeGlobal,
+        trace: TraceChoice::Hash,
+        events: Some(64),
+        tsc_mhz: Some(1000),
+        lapic_mhz: Some(500),
         ..Options::default()
     };
     assert_eq!(options, expected);

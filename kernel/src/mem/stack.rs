@@ -35,6 +35,7 @@ use crate::arch::paging::{self, Flags, MapError};
 use crate::mem::frames::{self, Frame};
 use crate::mem::percpu::Here;
 use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering};
 use pool::{Backing, Header, Pool};
 use slot::Slot;
 
@@ -79,11 +80,15 @@ pub fn trim(slots: usize) -> usize {
     if SHOOTDOWN.get().is_some() { POOL.trim(slots) } else { 0 }
 }
 
-/// [`trim`], when unused stacks hold many pages or memory is short.
+/// [`trim`], when unused stacks hold many pages or memory is short, unless
+/// another CPU is at it: all CPUs in line for a shootdown get nothing else done.
 pub fn trim_if_many() {
+    static TRIMMING: AtomicBool = AtomicBool::new(false);
     let pages = POOL.idle_pages();
-    if pages > MANY_PAGES || pages > 0 && frames::free_estimate() < FEW_FRAMES {
+    let is_due = pages > MANY_PAGES || pages > 0 && frames::free_estimate() < FEW_FRAMES;
+    if is_due && !TRIMMING.swap(true, Ordering::Acquire) {
         trim(TRIM_SLOTS);
+        TRIMMING.store(false, Ordering::Release); // pairs with the swap
     }
 }
 

@@ -9,7 +9,9 @@ use super::acpi::{self, CpuEntry, Firmware, Override};
 use super::apic::{Polarity, Trigger};
 use super::apstart::{ApParams, Arrival, ControlRegisters, Limits, Outcome, Trampoline};
 use super::topology::{self, Topology};
-use super::{apic, apstart, clock, cpu, gdt, hpet, ioapic, mmio, paging, pmtimer, shootdown};
+use super::{
+    apic, apstart, clock, cpu, gdt, hpet, ioapic, mmio, paging, pit, pmtimer, ports, shootdown,
+};
 use super::{timer, trap};
 use crate::mem::{self, frames, stack::KernelStack};
 use alloc::boxed::Box;
@@ -25,6 +27,10 @@ pub struct Config<'a> {
     pub clock: clock::ClockChoice,
     /// `timer=` on the command line.
     pub timer: timer::TimerChoice,
+    /// `tsc=` on the command line, in Hz: not to be measured.
+    pub tsc_hz: Option<u64>,
+    /// `lapic=` on the command line, in Hz: not to be measured.
+    pub lapic_hz: Option<u64>,
     /// `maxcpus=` on the command line: start no more than that.
     pub max_cpus: usize,
     /// Where the loader found the RSDP; `None` without ACPI, or with `acpi=off`.
@@ -90,8 +96,10 @@ pub fn init_boot_cpu() {
 pub fn init(config: &Config<'_>) {
     let firmware = read_firmware(config);
     init_ioapics(&firmware);
+    pit::silence(&ports::Hardware);
     init_apic(config, &firmware);
     init_clock(config, &firmware);
+    timer::init(config.lapic_hz);
     let timer = timer::init_cpu(config.timer);
     log::info!("timer: {timer}");
     let entry = firmware.cpus[0];
@@ -168,6 +176,7 @@ fn init_clock(config: &Config<'_>, firmware: &Firmware) {
         choice: config.clock,
         hpet: firmware.hpet.and_then(|hpet| map(hpet.address, hpet::WINDOW_BYTES)),
         pm_timer,
+        tsc_hz: config.tsc_hz,
     });
     crate::log::set_clock(clock::now_ns);
     log::info!("clock: {report}");
@@ -431,6 +440,7 @@ fn report(info: &CpuInfo, sync: Option<&clock::SyncReport>) {
 
 /// Interrupts CPU `index`, so that it looks for work. It may be halting just now:
 /// then the interrupt is pending, and the halt ends at once.
+#[cold]
 pub fn wake(index: usize) {
     // Off, because an xAPIC is told in two writes, on this CPU.
     let were_on = cpu::irq_save();

@@ -18,6 +18,7 @@ pub mod pic;
 pub mod pit;
 pub mod pmtimer;
 pub mod ports;
+pub mod preempt;
 pub mod reference;
 pub mod shootdown;
 pub mod switch;

@@ -1,5 +1,7 @@
 //! The PIT's channel 2, polled: the reference of last resort.
 //!
+//! Channel 0, whose tick firmware leaves running, is stopped by [`silence`].
+//!
 //! Channel 2 drives the speaker, so no interrupt hangs on it. It counts down in
 //! mode 2 over its whole 16 bits, and is read by latching: nothing waits for
 //! the output bit of port 0x61, which on machines without a PIT never comes
@@ -11,16 +13,29 @@ use super::reference::{Reason, Reference, advances};
 /// The PC's oldest crystal, divided by twelve.
 const FREQUENCY_HZ: u64 = 1_193_182;
 
+const CHANNEL_0: u16 = 0x40;
 const CHANNEL_2: u16 = 0x42;
 const COMMAND: u16 = 0x43;
 const GATE: u16 = 0x61;
 
+/// Channel 0, low byte then high byte, mode 0 (once, then nothing), binary.
+const COMMAND_ONCE: u8 = 0b0011_0000;
 /// Channel 2, low byte then high byte, mode 2 (rate generator), binary.
 const COMMAND_MODE_2: u8 = 0b1011_0100;
 /// Channel 2: hold the count for reading.
 const COMMAND_LATCH: u8 = 0b1000_0000;
 const GATE_ON: u8 = 1 << 0;
 const SPEAKER_ON: u8 = 1 << 1;
+
+/// Stops the PC's old tick, once its line is masked. Nobody would see it, but an
+/// emulator goes on serving it: under `-icount` it ends CPUs' turns, at times that
+/// depend on when the firmware was done.
+pub fn silence(ports: &impl Ports) {
+    ports.outb(COMMAND, COMMAND_ONCE);
+    // The last edge comes in a microsecond.
+    ports.outb(CHANNEL_0, 1);
+    ports.outb(CHANNEL_0, 0);
+}
 
 /// Channel 2, counting.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +126,13 @@ mod tests {
         let pit = Pit::new(fake).expect("counts");
         let expected = [(GATE, 0), (COMMAND, 0xb4), (CHANNEL_2, 0), (CHANNEL_2, 0), (GATE, 1)];
         assert_eq!(*pit.ports.writes.borrow(), expected);
+    }
+
+    #[test]
+    fn silence_leaves_no_periodic_mode_and_touches_channel_0_only() {
+        let fake = Fake::default();
+        silence(&fake);
+        assert_eq!(*fake.writes.borrow(), [(COMMAND, 0x30), (CHANNEL_0, 1), (CHANNEL_0, 0)]);
     }
 
     #[test]

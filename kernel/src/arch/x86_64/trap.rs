@@ -9,7 +9,7 @@
 //! What runs here has interrupts off, allocates nothing and waits for nothing.
 
 use super::gdt::Ist;
-use super::{apic, cpu, msr, shootdown, timer};
+use super::{apic, cpu, msr, preempt, shootdown, timer};
 use core::arch::naked_asm;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,16 +22,30 @@ use x86_64::structures::idt::InterruptDescriptorTable;
 /// neither allocate nor wait. `fatal` may do as it likes: it does not return.
 pub struct Handlers {
     /// This CPU's timer has fired.
-    pub tick: fn(),
+    pub tick: fn() -> Afterwards,
     /// Another CPU wants this one to look for work.
-    pub wake: fn(),
+    pub wake: fn() -> Afterwards,
     /// A device interrupt with this vector.
     pub device: fn(u8),
+    /// Called by a G that was interrupted, on its own stack with interrupts on,
+    /// when `tick` or `wake` said so.
+    pub preempt: fn(),
     /// A page fault at an address; `true` if it was mended and the instruction
     /// is to be tried again.
     pub page_fault: fn(u64) -> PageFault,
     /// An exception that nobody can mend.
     pub fatal: fn(&Fault) -> !,
+}
+
+/// What happens to the G that was interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Afterwards {
+    /// It goes on.
+    Resume,
+    /// It calls [`Handlers::preempt`] first, on its own stack. Only for code
+    /// that runs on the stack of a G.
+    Preempt,
 }
 
 /// What [`Handlers::page_fault`] found.
@@ -193,6 +207,7 @@ static IDT: spin::Once<InterruptDescriptorTable> = spin::Once::new();
 
 /// Opens the upward door. Before it is open, every fault is fatal by itself.
 pub fn set_handlers(handlers: Handlers) {
+    preempt::set_handler(handlers.preempt);
     HANDLERS.call_once(|| handlers);
 }
 
@@ -352,27 +367,34 @@ extern "C" fn dispatch(frame: &mut Frame) {
         }
         PAGE_FAULT => page_fault(frame),
         0..=31 => fatal(frame, None, None),
-        _ => interrupt(frame.vector as u8),
+        _ => {
+            if interrupt(frame.vector as u8) == Afterwards::Preempt {
+                // SAFETY: the handler says that a G was interrupted, and an
+                // interrupt arrives with interrupts on only.
+                unsafe { preempt::inject(frame) };
+            }
+        }
     }
 }
 
-fn interrupt(vector: u8) {
+fn interrupt(vector: u8) -> Afterwards {
     let Some(handlers) = HANDLERS.get() else {
         // The bring-up proves each CPU's timer before the door is open.
         if vector == apic::TIMER_VECTOR {
             timer::on_interrupt();
         }
-        return apic::eoi();
+        apic::eoi();
+        return Afterwards::Resume;
     };
     match vector {
         apic::TIMER_VECTOR => {
             timer::on_interrupt();
             apic::eoi();
-            (handlers.tick)();
+            return (handlers.tick)();
         }
         apic::WAKE_VECTOR => {
             apic::eoi();
-            (handlers.wake)();
+            return (handlers.wake)();
         }
         shootdown::VECTOR => {
             shootdown::answer();
@@ -389,6 +411,7 @@ fn interrupt(vector: u8) {
             apic::eoi();
         }
     }
+    Afterwards::Resume
 }
 
 fn page_fault(frame: &Frame) {

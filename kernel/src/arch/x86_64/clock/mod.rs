@@ -79,6 +79,8 @@ pub struct ClockConfig {
     pub hpet: Option<Window>,
     /// The PM timer's port and width: the FADT's.
     pub pm_timer: Option<(u16, Width)>,
+    /// `tsc=` on the command line: the TSC's frequency, not to be measured.
+    pub tsc_hz: Option<u64>,
 }
 
 /// Where the time comes from.
@@ -93,6 +95,8 @@ pub enum Source {
 /// How the TSC's frequency is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
+    /// The command line.
+    Option,
     /// CPUID leaf 0x15.
     Cpuid,
     /// The hypervisor's CPUID leaf.
@@ -155,7 +159,10 @@ pub fn init(config: ClockConfig) -> ClockReport {
             None
         }
     });
-    let (tsc_hz, by) = combine(&hints, measure_tsc(hpet.as_ref(), config.pm_timer));
+    let (tsc_hz, by) = match config.tsc_hz {
+        Some(hz) => (hz, By::Option),
+        None => combine(&hints, measure_tsc(hpet.as_ref(), config.pm_timer)),
+    };
     let wide_hpet = hpet.filter(Hpet::is_64_bits);
     let source = choose_source(config.choice, &hints, hpet.is_some(), wide_hpet.is_some());
     if let Some(hpet) = wide_hpet {
@@ -225,6 +232,12 @@ pub fn tsc_hz() -> Option<u64> {
 #[inline]
 pub fn ns_to_tsc(ns: u64) -> u64 {
     TSC.get().map_or(0, |clock| clock.from_ns.apply(ns))
+}
+
+/// How many ns `cycles` of the TSC take. 0 before [`init`].
+#[inline]
+pub fn cycles_to_ns(cycles: u64) -> u64 {
+    TSC.get().map_or(0, |clock| clock.to_ns.apply(cycles))
 }
 
 /// Waits for `us` microseconds, spinning; for bring-up and devices only.
@@ -466,6 +479,7 @@ impl fmt::Display for Mhz {
 impl fmt::Display for By {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            By::Option => "option",
             By::Cpuid => "cpuid",
             By::Hypervisor => "hypervisor",
             By::Hpet => "hpet",

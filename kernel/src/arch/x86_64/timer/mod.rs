@@ -66,6 +66,12 @@ pub struct TimerReport {
     pub late_ns: u64,
 }
 
+/// Takes the one-shot counters' frequency, before they divide it, from the
+/// command line: then no CPU measures its own. Once, before [`init_cpu`].
+pub fn init(lapic_hz: Option<u64>) {
+    STATED_HZ.store(lapic_hz.map_or(0, |hz| hz / device::DIVIDER), Relaxed);
+}
+
 /// Chooses and proves this CPU's timer.
 ///
 /// After `apic::init_cpu` and `clock::init` (on another CPU `clock::init_cpu`),
@@ -166,6 +172,9 @@ static CPUS: [CpuTimer; MAX_CPUS] = [const {
 /// One failed proof is enough: with many CPUs, two seconds each add up.
 static DEADLINE_FAILED: AtomicBool = AtomicBool::new(false);
 
+/// What [`init`] was told; 0 if nothing.
+static STATED_HZ: AtomicU64 = AtomicU64::new(0);
+
 /// What the last CPU measured: better than nothing for one that cannot.
 static LAST_HZ: AtomicU64 = AtomicU64::new(0);
 
@@ -224,9 +233,15 @@ fn calibrate(device: &Device<apic::Hardware>, hints: &Hints) -> Result<u64, Fail
     const WINDOW_NS: u64 = 2_000_000;
     /// A slower counter cannot serve deadlines of microseconds.
     const MIN_HZ: u64 = 100_000;
-    device.start_counting();
-    let measured = measure(&ClockReference, WINDOW_NS, || device.counted());
-    device.disarm(Mode::OneShot);
+    let measured = match STATED_HZ.load(Relaxed) {
+        0 => {
+            device.start_counting();
+            let measured = measure(&ClockReference, WINDOW_NS, || device.counted());
+            device.disarm(Mode::OneShot);
+            measured
+        }
+        stated_hz => Ok(stated_hz),
+    };
     let hz = match measured {
         Ok(hz) if hz >= MIN_HZ => hz,
         Ok(_) => return Err(Failure::NotMeasured(Reason::TooSlow)),

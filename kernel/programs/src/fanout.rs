@@ -1,0 +1,56 @@
+//! Stealing: many Gs are started on one P, and say where they ran.
+//!
+//! `go` puts a new G into the queue of its own P. All of them start in one
+//! queue here; whatever other CPUs ran, they have stolen. Arguments: how many
+//! Gs (10000), and how many rounds of work each does (2000).
+
+use core::hint::black_box;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use runnext::prelude::*;
+use runnext::sync::{Mutex, Ticket, WaitGroup};
+
+runnext::main!(fanout, main);
+
+/// Not done yet.
+static GROUP: WaitGroup = WaitGroup::new();
+/// How many Gs ended on each CPU.
+static RAN_ON: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// What all of them worked out, so that the work is not left out.
+static SUM: AtomicUsize = AtomicUsize::new(0);
+
+fn main() {
+    let gs = argument(0).unwrap_or(10_000);
+    let rounds = argument(1).unwrap_or(2_000);
+    RAN_ON.lock().expect("nobody has panicked").resize(num_cpus(), 0);
+
+    let home = current_cpu();
+    println!("fanout: {gs} Gs of {rounds} rounds each, all started on CPU {home}");
+    let mut started = 0;
+    for seed in 0..gs {
+        let ticket = WaitGroup::ticket(&GROUP);
+        // No memory for another G: those that run will have to do.
+        let Ok(_detached) = Go::new().name("leaf").spawn(move || leaf(seed, rounds, ticket)) else {
+            break;
+        };
+        started += 1;
+    }
+    GROUP.wait();
+
+    let ran_on = RAN_ON.lock().expect("nobody has panicked");
+    for (cpu, count) in ran_on.iter().enumerate() {
+        println!("  CPU {cpu:3}: {count:8} Gs{}", if cpu == home { " (home)" } else { "" });
+    }
+    let elsewhere: usize = started - ran_on[home];
+    println!("started {started}, ran {}, stolen {elsewhere}", ran_on.iter().sum::<usize>());
+}
+
+/// One G: some work, then a mark for the CPU it is on.
+fn leaf(seed: usize, rounds: usize, _ticket: Ticket<&'static WaitGroup>) {
+    let work = (0..rounds).fold(seed, |sum, i| black_box(sum.wrapping_mul(31).wrapping_add(i)));
+    SUM.fetch_xor(work, Ordering::Relaxed);
+    RAN_ON.lock().expect("nobody has panicked")[current_cpu()] += 1;
+}
+
+fn argument(n: usize) -> Option<usize> {
+    args().get(n).and_then(|word| word.parse().ok())
+}

@@ -1,0 +1,101 @@
+//! From an interrupt to the G it interrupted: a call that the G never made.
+//!
+//! A handler that wants the interrupted G to leave its CPU cannot switch stacks
+//! itself: it stands on the CPU's interrupt stack, which the next interrupt will
+//! use again. So it makes the G do it. [`inject`] pushes the interrupted
+//! instruction's address on the G's own stack, like a call, and sends the
+//! return of the interrupt to [`call_preempt`], which saves every register,
+//! calls the kernel, restores them, and returns to where the G was. The G does
+//! not notice, and its whole state is on its own stack.
+//!
+//! ```text
+//!      the G's stack           after inject             in call_preempt
+//!   | ...              |    | ...              |     | ...              |
+//!   |                  |    | interrupted rip  |     | interrupted rip  |
+//!   +------------------+    +------------------+     | rflags           |
+//!                                                    | 15 registers     |
+//!                                                    +------------------+
+//! ```
+//!
+//! There is no red zone on this target, so the word below the stack pointer is
+//! free. Its page may not be committed yet: the fault is taken on a stack of its
+//! own, and mended as any other.
+
+use super::trap::Frame;
+use core::arch::naked_asm;
+
+/// What the G calls; set once, before any timer is armed for a slice.
+static HANDLER: spin::Once<fn()> = spin::Once::new();
+
+/// Says what an injected call does: it is called on the stack of the G, with
+/// interrupts on, and returns when the G may go on.
+pub fn set_handler(handler: fn()) {
+    HANDLER.call_once(|| handler);
+}
+
+/// Makes the interrupted G call the handler before it goes on.
+///
+/// # Safety
+/// `frame` is that of a G which was interrupted with interrupts on, and will be
+/// returned to by `iretq`.
+pub unsafe fn inject(frame: &mut Frame) {
+    frame.rsp -= 8;
+    // SAFETY: the word below the stack pointer of a G is its own, or its guard,
+    // and then the fault says so.
+    unsafe { (frame.rsp as *mut u64).write(frame.rip) };
+    frame.rip = call_preempt as *const () as u64;
+}
+
+/// Saves all, calls, restores all, returns. The stack may be aligned to 8 only,
+/// so it is aligned for the call and put back by RBP.
+#[unsafe(naked)]
+extern "C" fn call_preempt() {
+    naked_asm!(
+        "pushfq",
+        "push rbp",
+        "mov rbp, rsp",
+        "push rax",
+        "push rbx",
+        "push rcx",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "push r8",
+        "push r9",
+        "push r10",
+        "push r11",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "mov rbx, rsp",
+        "and rsp, -16",
+        "cld",
+        "call {on_g}",
+        "mov rsp, rbx",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop r11",
+        "pop r10",
+        "pop r9",
+        "pop r8",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "pop rcx",
+        "pop rbx",
+        "pop rax",
+        "pop rbp",
+        "popfq",
+        "ret",
+        on_g = sym on_g,
+    )
+}
+
+extern "C" fn on_g() {
+    if let Some(handler) = HANDLER.get() {
+        handler();
+    }
+}

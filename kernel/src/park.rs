@@ -1,0 +1,180 @@
+//! Waiting and waking: the door between what a program sees and the scheduler.
+//!
+//! Channels, locks, timers and joins stand on five functions: start a G, begin
+//! to park, park (for ever or until a time), and ready. On the machine they are
+//! `schedule`'s. On the host threads stand in for Gs, so that everything above
+//! this door runs in plain tests, in doctests, and under Miri.
+//!
+//! # How to wait
+//!
+//! 1. Under the lock of what is waited for: see that one must wait, call
+//!    [`begin_park`], leave the handle where the other side finds it.
+//! 2. Drop the lock.
+//! 3. [`park`] or [`park_until`].
+//! 4. Look again, under the lock: a wake-up says "look", not "yours".
+//!
+//! From 1 on a [`ready`] is not lost. A handle names one life of a G, so one
+//! that is left behind harms nobody; but it may wake a later wait of the same G
+//! early, which is why 4 is a must.
+
+#[cfg(not(target_os = "none"))]
+pub use host::{
+    GHandle, begin_park, current_id, now_ns, num_goroutines, park, park_until, permit, random,
+    ready, spawn, stats, take_permit, this, yield_now,
+};
+
+#[cfg(target_os = "none")]
+pub use crate::{
+    arch::now_ns,
+    schedule::{
+        GHandle, begin_park, current_id, num_goroutines, park, park_until, permit, random, ready,
+        spawn, stats, take_permit, this, yield_now,
+    },
+};
+
+use core::panic::Location;
+
+/// How a G is born: what its reports will say, and how large its stack may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Birth {
+    /// Its name, or "".
+    pub name: &'static str,
+    /// Who started it.
+    pub site: &'static Location<'static>,
+    /// Bytes of addresses for its stack.
+    pub stack: usize,
+    /// The CPU that it must run on, if any.
+    pub pin: Option<usize>,
+}
+
+/// Threads in place of Gs.
+#[cfg(not(target_os = "none"))]
+mod host {
+    use super::Birth;
+    use crate::cell::{Run, Shared};
+    use crate::go::SpawnError;
+    use crate::gref::Permit;
+    use crate::stats::Stats;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::sync::{Arc, Condvar, Mutex, PoisonError};
+    use std::time::{Duration, Instant};
+
+    /// Names a thread. Readied before it parks, it does not wait.
+    #[derive(Clone)]
+    pub struct GHandle(Arc<Parker>);
+
+    #[derive(Default)]
+    struct Parker {
+        readied: Mutex<bool>,
+        changed: Condvar,
+        permit: Permit,
+    }
+
+    thread_local! {
+        static PARKER: Arc<Parker> = Arc::default();
+    }
+
+    static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+
+    /// Starts `work` on a thread.
+    pub fn spawn(birth: Birth, work: Shared<dyn Run>) -> Result<(), SpawnError> {
+        let builder = std::thread::Builder::new().name(birth.name.into());
+        let run = move || {
+            work.run();
+            ENDED.fetch_add(1, Relaxed);
+        };
+        builder.spawn(run).map_err(|_| SpawnError::NoMemory)?;
+        CREATED.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Threads that were started here, and those that have ended.
+    static CREATED: AtomicU64 = AtomicU64::new(0);
+    static ENDED: AtomicU64 = AtomicU64::new(0);
+
+    /// What was counted so far.
+    pub fn stats() -> Stats {
+        let ended = ENDED.load(Relaxed);
+        Stats { created: CREATED.load(Relaxed).max(ended), ended, ..Stats::default() }
+    }
+
+    /// How many threads there are, with the one that is main's.
+    pub fn num_goroutines() -> usize {
+        1 + stats().alive() as usize
+    }
+
+    /// Names this thread.
+    pub fn this() -> GHandle {
+        PARKER.with(|parker| GHandle(parker.clone()))
+    }
+
+    /// Leaves a permit: the thread's next [`take_permit`] finds it.
+    pub fn permit(GHandle(parker): &GHandle) {
+        parker.permit.give(0);
+    }
+
+    /// Takes the permit of this thread, if there is one.
+    pub fn take_permit() -> bool {
+        PARKER.with(|parker| parker.permit.take(0))
+    }
+
+    /// A random word.
+    pub fn random() -> u64 {
+        std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
+    }
+
+    /// The first half of waiting: from here on [`ready`] is not lost.
+    pub fn begin_park() -> GHandle {
+        PARKER.with(|parker| {
+            *parker.readied.lock().unwrap_or_else(PoisonError::into_inner) = false;
+            GHandle(parker.clone())
+        })
+    }
+
+    /// The second half of waiting.
+    pub fn park() {
+        PARKER.with(|parker| {
+            let mut readied = parker.readied.lock().unwrap_or_else(PoisonError::into_inner);
+            while !*readied {
+                readied = parker.changed.wait(readied).unwrap_or_else(PoisonError::into_inner);
+            }
+        });
+    }
+
+    /// As [`park`], until `deadline_ns` at most; false if that came first.
+    pub fn park_until(deadline_ns: u64) -> bool {
+        PARKER.with(|parker| {
+            let mut readied = parker.readied.lock().unwrap_or_else(PoisonError::into_inner);
+            while !*readied {
+                let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
+                if left.is_zero() {
+                    return false;
+                }
+                let waited = parker.changed.wait_timeout(readied, left);
+                readied = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            true
+        })
+    }
+
+    /// Wakes a thread that waits.
+    pub fn ready(g: GHandle) {
+        *g.0.readied.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        g.0.changed.notify_one();
+    }
+
+    /// Lets others run.
+    pub fn yield_now() {
+        std::thread::yield_now();
+    }
+
+    /// A number for the calling thread.
+    pub fn current_id() -> u64 {
+        PARKER.with(|parker| Arc::as_ptr(parker).addr() as u64)
+    }
+
+    /// Nanoseconds since the first call.
+    pub fn now_ns() -> u64 {
+        START.elapsed().as_nanos() as u64
+    }
+}

@@ -1,0 +1,274 @@
+//! Who is due first: a heap that is threaded through its entries.
+//!
+//! Pure: no clock, no CPU, no lock. [`Heap`] orders records by deadline, those
+//! of one deadline first come, first served. Its links are in the records
+//! ([`Node`]), so nothing is allocated. `timer` keeps one heap for each CPU and
+//! says who may call.
+//!
+//! # Why this heap
+//!
+//! It is a leftist tree (Crane, 1972): every entry is due before its children,
+//! and of two children the right one has the lower rank, where the rank is the
+//! length of the way down that always goes right. A tree of rank *r* has at
+//! least 2^r − 1 entries; so with *n* entries that way is at most log2(*n* + 1)
+//! long, and all work is done along it:
+//!
+//! - two trees are made one by merging their right-hand ways ([`meld`]); insert
+//!   melds with a tree of one, pop melds what was below the root;
+//! - to remove an entry from the middle, what was below it is melded into its
+//!   place, and ranks are mended upwards until one stays as it was. While ranks
+//!   fall, each new one is greater by one than the one below; while they
+//!   rise, each old one was: so that takes at most log2(*n* + 1) steps too.
+//!
+//! So *every* operation is O(log n), not only their average, as befits work that
+//! is done with interrupts off. Rejected: a **pairing heap**, with fewer links,
+//! whose pop after 100,000 inserts visits all 100,000; **an array** of entries,
+//! which must grow; **a wheel**, with no order within a slot; **marking** the
+//! entries that are cancelled (as Go does), which keeps a record that its owner
+//! may want to use again.
+
+use crate::cell::Link;
+use core::ptr;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// A record that can wait for a deadline: it carries a [`Node`].
+///
+/// Records live for ever. `timer` must always give the same node, and no other
+/// record's; else deadlines get lost (but no memory is harmed).
+pub trait Timed: Sync + Sized + 'static {
+    /// The node in this record.
+    fn timer(&self) -> &Node<Self>;
+}
+
+/// What a record needs to be in a [`Heap`]: 48 bytes, at most one heap at a time.
+///
+/// The words are guarded by the lock of the heap that the record is in, and are
+/// the holder's of the record while it is in none. They are atomics so that no
+/// cell has to be argued for: reads and writes are plain moves.
+pub struct Node<T: 'static> {
+    deadline_ns: AtomicU64,
+    /// Orders those of one deadline.
+    ticket: AtomicU64,
+    left: Link<T>,
+    right: Link<T>,
+    up: Link<T>,
+    /// Which heap it was put in last; for the user of the heaps.
+    pub(super) home: AtomicU32,
+    /// At least 1 in a heap, 0 outside.
+    rank: AtomicU8,
+}
+
+impl<T: 'static> Node<T> {
+    /// A node of a record that is in no heap.
+    #[must_use]
+    pub const fn new() -> Self {
+        Node {
+            deadline_ns: AtomicU64::new(0),
+            ticket: AtomicU64::new(0),
+            left: Link::new(),
+            right: Link::new(),
+            up: Link::new(),
+            home: AtomicU32::new(0),
+            rank: AtomicU8::new(0),
+        }
+    }
+}
+
+impl<T: 'static> Default for Node<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Records by deadline.
+///
+/// ```
+/// use runnext::timer::{Heap, Node, Timed};
+/// struct Sleeper(Node<Sleeper>);
+/// impl Timed for Sleeper {
+///     fn timer(&self) -> &Node<Self> {
+///         &self.0
+///     }
+/// }
+/// static A: Sleeper = Sleeper(Node::new());
+/// static B: Sleeper = Sleeper(Node::new());
+///
+/// let mut heap = Heap::new();
+/// assert!(heap.insert(&A, 2_000)); // is the first
+/// assert!(heap.insert(&B, 1_000)); // is the first now
+/// assert!(heap.pop_due(999).is_none());
+/// assert!(core::ptr::eq(heap.pop_due(5_000).unwrap(), &B));
+/// assert!(heap.remove(&A));
+/// assert_eq!(heap.first_deadline(), None);
+/// ```
+pub struct Heap<T: 'static> {
+    root: Option<&'static T>,
+    tickets: u64,
+    len: usize,
+}
+
+impl<T: Timed> Heap<T> {
+    /// An empty heap.
+    #[must_use]
+    pub const fn new() -> Self {
+        Heap { root: None, tickets: 0, len: 0 }
+    }
+
+    /// Puts `entry` in. True if it is the first now.
+    ///
+    /// # Panics
+    /// If it is in a heap already.
+    pub fn insert(&mut self, entry: &'static T, deadline_ns: u64) -> bool {
+        let node = entry.timer();
+        assert!(node.rank.load(Relaxed) == 0, "timer armed");
+        node.deadline_ns.store(deadline_ns, Relaxed);
+        node.ticket.store(self.tickets, Relaxed);
+        node.rank.store(1, Relaxed);
+        self.tickets += 1;
+        self.len += 1;
+        self.root = meld(self.root, Some(entry));
+        self.root.is_some_and(|first| ptr::eq(first, entry))
+    }
+
+    /// Takes `entry` out; false if it is not in. It must not be in another heap.
+    pub fn remove(&mut self, entry: &'static T) -> bool {
+        let node = entry.timer();
+        if node.rank.load(Relaxed) == 0 {
+            return false;
+        }
+        let rest = meld(node.left.get(), node.right.get());
+        match node.up.get() {
+            None => self.root = rest,
+            Some(above) => {
+                put_in_place(above, entry, rest);
+                mend_upwards(above);
+            }
+        }
+        node.left.set(None);
+        node.right.set(None);
+        node.up.set(None);
+        node.rank.store(0, Relaxed);
+        self.len -= 1;
+        true
+    }
+
+    /// Takes out the first, if its deadline is not after `now_ns`.
+    pub fn pop_due(&mut self, now_ns: u64) -> Option<&'static T> {
+        let first = self.root.filter(|first| first.timer().deadline_ns.load(Relaxed) <= now_ns)?;
+        self.remove(first);
+        Some(first)
+    }
+
+    /// The earliest deadline.
+    #[must_use]
+    pub fn first_deadline(&self) -> Option<u64> {
+        self.root.map(|first| first.timer().deadline_ns.load(Relaxed))
+    }
+
+    /// How many are in.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nobody is in.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl<T: Timed> Default for Heap<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Makes one tree of two, and gives its root, with nobody above it.
+///
+/// A loop and not a recursion: it runs with interrupts off, on a stack of which
+/// one page is known to be there.
+fn meld<T: Timed>(mut a: Option<&'static T>, mut b: Option<&'static T>) -> Option<&'static T> {
+    // Down: merge the two right-hand ways; `last` is the end of the merged one.
+    let mut root = None;
+    let mut last: Option<&'static T> = None;
+    let rest = loop {
+        let (Some(x), Some(y)) = (a, b) else { break a.or(b) };
+        let (first, second) = if key(x) < key(y) { (x, y) } else { (y, x) };
+        put_right(last, Some(first));
+        root = root.or(Some(first));
+        last = Some(first);
+        (a, b) = (first.timer().right.get(), Some(second));
+    };
+    put_right(last, rest);
+    // Up again: all of it has new right children.
+    while let Some(entry) = last {
+        settle(entry);
+        last = entry.timer().up.get();
+    }
+    root.or(rest)
+}
+
+/// When it is due, and its turn among those due then.
+fn key<T: Timed>(entry: &T) -> (u64, u64) {
+    let node = entry.timer();
+    (node.deadline_ns.load(Relaxed), node.ticket.load(Relaxed))
+}
+
+fn put_right<T: Timed>(above: Option<&'static T>, below: Option<&'static T>) {
+    if let Some(above) = above {
+        above.timer().right.set(below);
+    }
+    if let Some(below) = below {
+        below.timer().up.set(above);
+    }
+}
+
+/// `new` instead of `old` as a child of `above`.
+fn put_in_place<T: Timed>(above: &'static T, old: &'static T, new: Option<&'static T>) {
+    let node = above.timer();
+    let is_left = node.left.get().is_some_and(|left| ptr::eq(left, old));
+    if is_left {
+        node.left.set(new);
+    } else {
+        node.right.set(new);
+    }
+    if let Some(new) = new {
+        new.timer().up.set(Some(above));
+    }
+}
+
+/// The tree below `entry` has changed. Ends where the rank has not.
+fn mend_upwards<T: Timed>(mut entry: &'static T) {
+    while settle(entry) {
+        match entry.timer().up.get() {
+            Some(above) => entry = above,
+            None => return,
+        }
+    }
+}
+
+/// Puts the child of lower rank to the right and ranks the entry by it. True
+/// if its rank has changed.
+fn settle<T: Timed>(entry: &'static T) -> bool {
+    #[cfg(test)]
+    tests::count_a_step();
+    let node = entry.timer();
+    let (left, right) = (node.left.get(), node.right.get());
+    if rank(left) < rank(right) {
+        node.left.set(right);
+        node.right.set(left);
+    }
+    let new = rank(left).min(rank(right)) + 1;
+    let old = node.rank.load(Relaxed);
+    node.rank.store(new, Relaxed);
+    new != old
+}
+
+/// Of the empty tree: 0.
+fn rank<T: Timed>(tree: Option<&'static T>) -> u8 {
+    tree.map_or(0, |root| root.timer().rank.load(Relaxed))
+}
+
+#[cfg(test)]
+pub(super) mod tests;
