@@ -12,6 +12,8 @@
 mod link;
 
 pub use link::Link;
+pub mod ring;
+pub mod wait;
 
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::ops::Deref;

@@ -31,6 +31,7 @@ extern crate alloc;
 pub mod arch;
 pub mod backtrace;
 pub mod cell;
+pub mod chan;
 pub mod cmdline;
 pub mod drivers;
 pub mod go;
@@ -45,6 +46,7 @@ pub mod park;
 pub mod preempt;
 pub mod program;
 pub mod schedule;
+pub mod select;
 pub mod stats;
 pub mod symbols;
 pub mod time;
@@ -67,6 +69,7 @@ pub mod prelude {
     pub use crate::stats::{num_goroutines, stats};
     pub use crate::time::{Duration, Instant, sleep};
     pub use crate::{args, current_cpu, exit, num_cpus, print, println, yield_now};
+    pub use crate::{chan, select};
     pub use crate::{gomaxprocs, set_gomaxprocs};
     pub use alloc::{
         borrow::ToOwned,

@@ -1,0 +1,166 @@
+//! A ring of fixed size: the buffer of a channel.
+//!
+//! `VecDeque` would do, but its push carries the code that grows it into every
+//! send, and a channel's ring never grows: it is used under a lock, where nobody
+//! allocates. Making one can fail; dropping one drops what is in it.
+
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+use core::mem::MaybeUninit;
+
+/// A queue for at most so many values, in memory that was got beforehand.
+///
+/// > The `len` slots from `head` on, around the end, hold values; no other does.
+/// > `tail` is the one after the last of them. `limit` is the number of slots, or 0
+/// > when the ring is sealed; `head` and `tail` are below the number of slots, if
+/// > there are any.
+///
+/// ```
+/// use runnext::cell::ring::Ring;
+/// let mut ring = Ring::try_new(2)?;
+/// assert_eq!((ring.push('a'), ring.push('b'), ring.push('c')), (Ok(()), Ok(()), Err('c')));
+/// assert_eq!(ring.pop(), Some('a'));
+/// # Ok::<(), std::collections::TryReserveError>(())
+/// ```
+pub struct Ring<T> {
+    slots: Vec<MaybeUninit<T>>,
+    limit: usize,
+    head: usize,
+    tail: usize,
+    len: usize,
+}
+
+impl<T> Ring<T> {
+    /// A ring for `capacity` values.
+    ///
+    /// # Errors
+    /// If there is no memory for them.
+    pub fn try_new(capacity: usize) -> Result<Self, TryReserveError> {
+        let mut slots = Vec::new();
+        slots.try_reserve_exact(capacity)?;
+        // SAFETY: there is memory for so many, and a `MaybeUninit` needs no value.
+        unsafe { slots.set_len(capacity) };
+        Ok(Ring { slots, limit: capacity, head: 0, tail: 0, len: 0 })
+    }
+
+    /// A ring that nothing fits in.
+    pub const fn none() -> Self {
+        Ring { slots: Vec::new(), limit: 0, head: 0, tail: 0, len: 0 }
+    }
+
+    /// How many values are in it.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no value is in it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// From here on nothing fits in; what is in it can be taken.
+    pub fn seal(&mut self) {
+        self.limit = 0;
+    }
+
+    /// Puts `value` last, or gives it back if there is no room.
+    #[inline]
+    pub fn push(&mut self, value: T) -> Result<(), T> {
+        if self.len >= self.limit {
+            return Err(value);
+        }
+        // SAFETY: the limit is not 0, so there are slots, and `tail` is below
+        // their number.
+        unsafe { self.slots.get_unchecked_mut(self.tail) }.write(value);
+        self.tail = self.after(self.tail);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Takes the oldest value.
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        if self.len == 0 {
+            return None;
+        }
+        // SAFETY: `len` is not 0, so there are slots, and `head` is below their
+        // number.
+        let slot = unsafe { self.slots.get_unchecked(self.head) };
+        // SAFETY: `len` is not 0, so the slot at `head` holds a value; it counts as
+        // empty from here on.
+        let value = unsafe { slot.assume_init_read() };
+        self.head = self.after(self.head);
+        self.len -= 1;
+        Some(value)
+    }
+
+    /// The slot after `at`, around the end.
+    #[inline]
+    fn after(&self, at: usize) -> usize {
+        if at + 1 == self.slots.len() { 0 } else { at + 1 }
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        while let Some(value) = self.pop() {
+            drop(value);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+
+    #[test]
+    fn values_come_out_once_in_order_around_the_end() {
+        let mut ring = Ring::try_new(3).expect("memory");
+        let (mut next_in, mut next_out) = (0, 0);
+        for n in [3, 1, 2, 3, 2, 1, 3] {
+            while ring.push(Rc::new(next_in)).is_ok() {
+                next_in += 1;
+            }
+            assert_eq!(ring.len(), 3);
+            for _ in 0..n {
+                assert_eq!(ring.pop().as_deref(), Some(&next_out));
+                next_out += 1;
+            }
+        }
+        assert!(ring.is_empty() && ring.pop().is_none());
+    }
+
+    #[test]
+    fn what_is_left_is_dropped_once() {
+        let value = Rc::new(());
+        let mut ring = Ring::try_new(4).expect("memory");
+        for _ in 0..3 {
+            ring.push(value.clone()).expect("room");
+        }
+        drop(ring.pop());
+        drop(ring);
+        assert_eq!(Rc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn a_sealed_ring_gives_but_does_not_take() {
+        let mut ring = Ring::try_new(2).expect("memory");
+        assert_eq!(ring.push(1), Ok(()));
+        ring.seal();
+        assert_eq!(
+            (ring.push(2), ring.pop(), ring.push(3), ring.pop()),
+            (Err(2), Some(1), Err(3), None)
+        );
+    }
+
+    #[test]
+    fn no_size_and_no_room_are_fine() {
+        let mut most = Ring::try_new(usize::MAX).expect("no memory is needed");
+        assert_eq!((most.push(()), most.pop(), most.pop()), (Ok(()), Some(()), None));
+        assert_eq!(Ring::none().push(1), Err(1));
+        assert!(Ring::<u64>::try_new(usize::MAX).is_err());
+    }
+}

@@ -1,0 +1,151 @@
+//! The errors of channels: they carry the value back to the one who sent it.
+//!
+//! None of them needs `T: Debug`, so that `send(x).expect("…")` works for any `T`.
+
+use core::error::Error;
+use core::fmt;
+
+/// There is no memory for a channel of that size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoMemory;
+
+/// The channel is closed; here is the value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SendError<T>(pub T);
+
+/// Why [`try_send`](super::Sender::try_send) did not send; here is the value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum TrySendError<T> {
+    /// There is no room now (nobody waits to receive, or no memory to grow).
+    Full(T),
+    /// The channel is closed.
+    Disconnected(T),
+}
+
+/// Why [`send_timeout`](super::Sender::send_timeout) did not send; here is the
+/// value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum SendTimeoutError<T> {
+    /// There was no room in time.
+    Timeout(T),
+    /// The channel is closed.
+    Disconnected(T),
+}
+
+/// The channel is closed, and everything in it was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecvError;
+
+/// Why [`try_recv`](super::Receiver::try_recv) gave nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TryRecvError {
+    /// There is nothing to receive now.
+    Empty,
+    /// The channel is closed, and everything in it was received.
+    Disconnected,
+}
+
+/// Why [`recv_timeout`](super::Receiver::recv_timeout) gave nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecvTimeoutError {
+    /// Nothing came in time.
+    Timeout,
+    /// The channel is closed, and everything in it was received.
+    Disconnected,
+}
+
+impl<T> SendError<T> {
+    /// The value that was not sent.
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl<T> TrySendError<T> {
+    /// The value that was not sent.
+    pub fn into_inner(self) -> T {
+        match self {
+            TrySendError::Full(value) | TrySendError::Disconnected(value) => value,
+        }
+    }
+}
+
+impl<T> SendTimeoutError<T> {
+    /// The value that was not sent.
+    pub fn into_inner(self) -> T {
+        match self {
+            SendTimeoutError::Timeout(value) | SendTimeoutError::Disconnected(value) => value,
+        }
+    }
+}
+
+/// `Debug` without the value, and `Display` by a text for each variant.
+macro_rules! describe {
+    ($name:ident<T> { $($variant:pat => $debug:literal, $text:literal;)+ }) => {
+        impl<T> fmt::Debug for $name<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $($variant => $debug),+ })
+            }
+        }
+        impl<T> fmt::Display for $name<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $($variant => $text),+ })
+            }
+        }
+        impl<T> Error for $name<T> {}
+    };
+    ($name:ident { $($variant:pat => $text:literal;)+ }) => {
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $($variant => $text),+ })
+            }
+        }
+        impl Error for $name {}
+    };
+}
+
+describe!(NoMemory { NoMemory => "no memory for a channel"; });
+describe!(SendError<T> {
+    SendError(_) => "SendError(..)", "sending on a closed channel";
+});
+describe!(TrySendError<T> {
+    TrySendError::Full(_) => "Full(..)", "sending on a full channel";
+    TrySendError::Disconnected(_) => "Disconnected(..)", "sending on a closed channel";
+});
+describe!(SendTimeoutError<T> {
+    SendTimeoutError::Timeout(_) => "Timeout(..)", "no room to send in time";
+    SendTimeoutError::Disconnected(_) => "Disconnected(..)", "sending on a closed channel";
+});
+describe!(RecvError { RecvError => "receiving on an empty and closed channel"; });
+describe!(TryRecvError {
+    TryRecvError::Empty => "receiving on an empty channel";
+    TryRecvError::Disconnected => "receiving on an empty and closed channel";
+});
+describe!(RecvTimeoutError {
+    RecvTimeoutError::Timeout => "nothing to receive in time";
+    RecvTimeoutError::Disconnected => "receiving on an empty and closed channel";
+});
+
+impl From<RecvError> for TryRecvError {
+    fn from(RecvError: RecvError) -> Self {
+        TryRecvError::Disconnected
+    }
+}
+
+impl From<RecvError> for RecvTimeoutError {
+    fn from(RecvError: RecvError) -> Self {
+        RecvTimeoutError::Disconnected
+    }
+}
+
+impl<T> From<SendError<T>> for TrySendError<T> {
+    fn from(SendError(value): SendError<T>) -> Self {
+        TrySendError::Disconnected(value)
+    }
+}
+
+impl<T> From<SendError<T>> for SendTimeoutError<T> {
+    fn from(SendError(value): SendError<T>) -> Self {
+        SendTimeoutError::Disconnected(value)
+    }
+}

@@ -1,0 +1,477 @@
+//! Channels: values go from G to G, and a G that must wait leaves its CPU.
+//!
+//! As Go's: one lock a channel, a buffer, and two lines of waiting Gs, first come
+//! first served. Whoever finds somebody waiting hands over directly, from frame
+//! to frame. At most one of these is true: senders wait (then the buffer is full),
+//! receivers wait (then it is empty).
+//!
+//! Unlike Go's, a channel has two ends, and is closed when one of them is gone:
+//! without senders, receivers get what is left and then an error; without
+//! receivers, a send gives its value back. `close` on either end does the same
+//! at once. Sending on a closed channel is an error, never a panic.
+//!
+//! | what | blocks the G | blocks the CPU |
+//! |---|---|---|
+//! | `send`, `recv`, `select!` | until done, closed, or the time is up | no |
+//! | `try_send`, `try_recv`, `close` | no | no |
+//!
+//! The lines and the hand-over are in [`crate::cell::wait`], `select!` is in
+//! [`mod@crate::select`]. A value is moved with interrupts off, so send large ones
+//! (more than a kilobyte) in a box.
+//!
+//! ```
+//! use runnext::prelude::*;
+//! let (tx, rx) = chan::bounded(8);
+//! let squares = go(move || (1..=10).try_for_each(|i| tx.send(i * i)));
+//! assert_eq!(rx.iter().sum::<u32>(), 385);
+//! assert_eq!(squares.join(), Ok(Ok(())));
+//! ```
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod ends;
+mod error;
+mod iter;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use ends::{Receiver, Sender};
+pub use error::{
+    NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
+};
+pub use iter::{IntoIter, Iter, TryIter};
+
+use crate::cell::Shared;
+use crate::cell::wait::{Locked, Side, Ticket, WaitLock, Waiter, Wake};
+use crate::park;
+use buffer::{Buffer, Fresh, Spent};
+use core::pin::pin;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::time::Duration;
+
+/// A channel with room for `capacity` values; with 0, [`rendezvous`].
+///
+/// # Panics
+/// When there is no memory for it; [`try_bounded`] gives an error instead.
+///
+/// ```
+/// use runnext::chan;
+/// let (tx, rx) = chan::bounded(2);
+/// tx.send("a")?;
+/// tx.send("b")?;
+/// assert!(tx.try_send("c").is_err());
+/// assert_eq!(rx.recv(), Ok("a"));
+/// # Ok::<(), chan::SendError<&str>>(())
+/// ```
+#[track_caller]
+pub fn bounded<T: Send>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    or_panic(try_bounded(capacity))
+}
+
+/// As [`bounded`], but no memory is an error.
+///
+/// # Errors
+/// [`NoMemory`] if there is none for that many values.
+///
+/// ```
+/// use runnext::chan;
+/// assert!(chan::try_bounded::<u64>(4).is_ok());
+/// assert_eq!(chan::try_bounded::<u64>(usize::MAX).err(), Some(chan::NoMemory));
+/// ```
+pub fn try_bounded<T: Send>(capacity: usize) -> Result<(Sender<T>, Receiver<T>), NoMemory> {
+    make(Buffer::ring(capacity)?, Some(capacity))
+}
+
+/// A channel without room: a send waits for its receive, and the other way.
+///
+/// # Panics
+/// When there is no memory for it.
+///
+/// ```
+/// use runnext::prelude::*;
+/// let (tx, rx) = chan::rendezvous();
+/// let meeting = go(move || tx.send("hello"));
+/// assert_eq!(rx.recv(), Ok("hello"));
+/// assert_eq!(meeting.join(), Ok(Ok(())));
+/// ```
+#[track_caller]
+pub fn rendezvous<T: Send>() -> (Sender<T>, Receiver<T>) {
+    bounded(0)
+}
+
+/// A channel with room for as many values as there is memory for: a send never
+/// waits.
+///
+/// # Panics
+/// When there is no memory for it. Later, a [`send`](Sender::send) that finds no
+/// memory panics, and a [`try_send`](Sender::try_send) gives the value back.
+///
+/// ```
+/// use runnext::chan;
+/// let (tx, rx) = chan::unbounded();
+/// (0..1000).try_for_each(|i| tx.send(i))?;
+/// drop(tx);
+/// assert_eq!(rx.iter().count(), 1000);
+/// # Ok::<(), chan::SendError<i32>>(())
+/// ```
+#[track_caller]
+pub fn unbounded<T: Send>() -> (Sender<T>, Receiver<T>) {
+    or_panic(make(Buffer::blocks(), None))
+}
+
+#[track_caller]
+fn or_panic<R>(made: Result<R, NoMemory>) -> R {
+    match made {
+        Ok(ends) => ends,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn make<T: Send>(
+    buffer: Buffer<T>,
+    capacity: Option<usize>,
+) -> Result<(Sender<T>, Receiver<T>), NoMemory> {
+    let chan = Chan {
+        lock: WaitLock::new(State { buffer, is_closed: false }),
+        len: AtomicUsize::new(0),
+        is_closed: AtomicBool::new(false),
+        capacity: capacity.unwrap_or(usize::MAX),
+        senders: AtomicUsize::new(1),
+        receivers: AtomicUsize::new(1),
+    };
+    let chan = Shared::try_new(chan).map_err(|_| NoMemory)?;
+    Ok((Sender::new(chan.clone()), Receiver::new(chan)))
+}
+
+/// What both ends share.
+#[doc(hidden)]
+pub struct Chan<T> {
+    lock: WaitLock<State<T>, T>,
+
+    // Written under the lock, read by anybody for a glance.
+    len: AtomicUsize,
+    is_closed: AtomicBool,
+
+    // Atomic.
+    senders: AtomicUsize,
+    receivers: AtomicUsize,
+
+    // Constant. Without a limit `usize::MAX`, which no buffer reaches.
+    capacity: usize,
+}
+
+/// What the lock guards.
+#[doc(hidden)]
+pub struct State<T> {
+    buffer: Buffer<T>,
+    is_closed: bool,
+}
+
+type ChanLocked<'a, T> = Locked<'a, State<T>, T>;
+#[doc(hidden)]
+pub type ChanWaiter<'a, T> = Waiter<'a, State<T>, T>;
+
+/// A value that was received, and what is owed when the lock is free.
+struct Taken<T> {
+    value: T,
+    wake: Option<Wake>,
+    spent: Spent<T>,
+}
+
+impl<T> Chan<T> {
+    /// Sends with the lock held, if that is possible at once.
+    #[inline]
+    fn offer(
+        &self,
+        locked: &mut ChanLocked<'_, T>,
+        value: T,
+    ) -> Result<Option<Wake>, TrySendError<T>> {
+        if locked.is_closed {
+            return Err(TrySendError::Disconnected(value));
+        }
+        let value = match locked.give(value) {
+            Ok(wake) => return Ok(Some(wake)),
+            Err(value) => value,
+        };
+        match locked.buffer.push(value) {
+            Ok(()) => {
+                self.len.store(locked.buffer.len(), Ordering::Release);
+                Ok(None)
+            }
+            Err(value) => Err(TrySendError::Full(value)),
+        }
+    }
+
+    /// Receives with the lock held, if that is possible at once.
+    #[inline]
+    fn accept(&self, locked: &mut ChanLocked<'_, T>) -> Result<Taken<T>, TryRecvError> {
+        let taken = locked.buffer.pop();
+        // Who still waits to send on a closed channel will get the value back.
+        let waiting = if locked.is_closed { None } else { locked.take() };
+        match (taken, waiting) {
+            (Some((value, spent)), None) => {
+                self.len.store(locked.buffer.len(), Ordering::Release);
+                Ok(Taken { value, wake: None, spent })
+            }
+            // There is room now: for the value of whoever waits longest.
+            (Some((value, spent)), Some((next, wake))) => {
+                let pushed = locked.buffer.push(next);
+                debug_assert!(pushed.is_ok(), "no room");
+                Ok(Taken { value, wake: Some(wake), spent })
+            }
+            (None, Some((value, wake))) => {
+                Ok(Taken { value, wake: Some(wake), spent: Spent::Nothing })
+            }
+            (None, None) if locked.is_closed => Err(TryRecvError::Disconnected),
+            (None, None) => Err(TryRecvError::Empty),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn try_send(&self, mut value: T) -> Result<(), TrySendError<T>> {
+        loop {
+            let mut locked = self.lock.lock();
+            let offered = self.offer(&mut locked, value);
+            let Err(TrySendError::Full(back)) = offered else {
+                drop(locked);
+                return offered.map(ready);
+            };
+            value = back;
+            if !self.grow(locked) {
+                return Err(TrySendError::Full(value));
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn try_recv(&self) -> Result<T, TryRecvError> {
+        let mut locked = self.lock.lock();
+        // The short way, as in `recv_until`.
+        if !self.lock.looks_waited_for(Side::Senders)
+            && let Some((value, len)) = locked.buffer.pop_ring()
+        {
+            self.len.store(len, Ordering::Release);
+            return Ok(value);
+        }
+        let taken = self.accept(&mut locked);
+        drop(locked);
+        taken.map(finish)
+    }
+
+    /// Gets memory for an unbounded channel; false if it is bounded, or there is
+    /// none.
+    #[cold]
+    fn grow(&self, locked: ChanLocked<'_, T>) -> bool {
+        let Some(want) = locked.buffer.want() else { return false };
+        drop(locked);
+        let Ok(fresh) = Fresh::new(want) else { return false };
+        let mut locked = self.lock.lock();
+        let spent = locked.buffer.grow(fresh);
+        drop(locked);
+        drop(spent);
+        true
+    }
+
+    /// Times out only with a deadline, or without memory.
+    #[inline]
+    fn send_until(&self, value: T, deadline_ns: Option<u64>) -> Result<(), SendTimeoutError<T>> {
+        let mut locked = self.lock.lock();
+        // The short way, inlined into the caller: nobody waits, and there is room.
+        // (A closed channel's ring is sealed: nothing fits in.)
+        let value = if self.lock.looks_waited_for(Side::Receivers) {
+            value
+        } else {
+            match locked.buffer.push_ring(value) {
+                Ok(len) => {
+                    self.len.store(len, Ordering::Release);
+                    return Ok(());
+                }
+                Err(value) => value,
+            }
+        };
+        self.send_slowly(locked, value, deadline_ns)
+    }
+
+    #[inline(never)]
+    fn send_slowly(
+        &self,
+        mut locked: ChanLocked<'_, T>,
+        value: T,
+        deadline_ns: Option<u64>,
+    ) -> Result<(), SendTimeoutError<T>> {
+        match self.offer(&mut locked, value) {
+            Ok(wake) => {
+                drop(locked);
+                ready(wake);
+                Ok(())
+            }
+            Err(TrySendError::Disconnected(value)) => Err(SendTimeoutError::Disconnected(value)),
+            Err(TrySendError::Full(value)) if self.capacity == usize::MAX => {
+                drop(locked);
+                self.try_send(value).map_err(|error| match error {
+                    TrySendError::Full(value) => SendTimeoutError::Timeout(value),
+                    TrySendError::Disconnected(value) => SendTimeoutError::Disconnected(value),
+                })
+            }
+            Err(TrySendError::Full(value)) => self.wait_to_send(locked, value, deadline_ns),
+        }
+    }
+
+    #[inline]
+    fn wait_to_send(
+        &self,
+        mut locked: ChanLocked<'_, T>,
+        value: T,
+        deadline_ns: Option<u64>,
+    ) -> Result<(), SendTimeoutError<T>> {
+        let ticket = pin!(Ticket::new());
+        let ticket = ticket.into_ref();
+        let waiter = pin!(Waiter::new(&self.lock, Side::Senders, ticket, Some(value)));
+        let waiter = waiter.into_ref();
+        ticket.begin();
+        waiter.enlist(&mut locked);
+        drop(locked);
+        let in_time = ticket.wait(deadline_ns);
+        waiter.withdraw();
+        match waiter.replace(None) {
+            None => Ok(()),
+            Some(value) if in_time => Err(SendTimeoutError::Disconnected(value)),
+            Some(value) => Err(SendTimeoutError::Timeout(value)),
+        }
+    }
+
+    #[inline]
+    fn recv_until(&self, deadline_ns: Option<u64>) -> Result<T, RecvTimeoutError> {
+        let mut locked = self.lock.lock();
+        // The short way, inlined into the caller: nobody waits, and there is one.
+        if !self.lock.looks_waited_for(Side::Senders)
+            && let Some((value, len)) = locked.buffer.pop_ring()
+        {
+            self.len.store(len, Ordering::Release);
+            return Ok(value);
+        }
+        self.recv_slowly(locked, deadline_ns)
+    }
+
+    #[inline(never)]
+    fn recv_slowly(
+        &self,
+        mut locked: ChanLocked<'_, T>,
+        deadline_ns: Option<u64>,
+    ) -> Result<T, RecvTimeoutError> {
+        match self.accept(&mut locked) {
+            Ok(taken) => {
+                drop(locked);
+                Ok(finish(taken))
+            }
+            Err(TryRecvError::Disconnected) => Err(RecvTimeoutError::Disconnected),
+            Err(TryRecvError::Empty) => self.wait_to_recv(locked, deadline_ns),
+        }
+    }
+
+    #[inline]
+    fn wait_to_recv(
+        &self,
+        mut locked: ChanLocked<'_, T>,
+        deadline_ns: Option<u64>,
+    ) -> Result<T, RecvTimeoutError> {
+        let ticket = pin!(Ticket::new());
+        let ticket = ticket.into_ref();
+        let waiter = pin!(Waiter::new(&self.lock, Side::Receivers, ticket, None));
+        let waiter = waiter.into_ref();
+        ticket.begin();
+        waiter.enlist(&mut locked);
+        drop(locked);
+        let in_time = ticket.wait(deadline_ns);
+        waiter.withdraw();
+        match waiter.replace(None) {
+            Some(value) => Ok(value),
+            None if in_time => Err(RecvTimeoutError::Disconnected),
+            None => Err(RecvTimeoutError::Timeout),
+        }
+    }
+
+    /// Closes, and wakes everybody: one at a time, so that the lock is held for
+    /// few instructions. Nobody comes to the lines any more.
+    fn close(&self) {
+        let mut locked = self.lock.lock();
+        locked.is_closed = true;
+        locked.buffer.seal();
+        self.is_closed.store(true, Ordering::Release);
+        loop {
+            let wake = locked.dismiss(Side::Receivers).or_else(|| locked.dismiss(Side::Senders));
+            drop(locked);
+            let Some(wake) = wake else { return };
+            wake.ready();
+            locked = self.lock.lock();
+        }
+    }
+
+    /// Drops what nobody will receive.
+    fn discard(&self) {
+        let mut locked = self.lock.lock();
+        let buffer = core::mem::replace(&mut locked.buffer, Buffer::gone());
+        self.len.store(0, Ordering::Release);
+        drop(locked);
+        drop(buffer);
+    }
+}
+
+/// What `select!` needs of a channel.
+impl<T> Chan<T> {
+    /// Whether a receive would seem to succeed or fail at once.
+    #[inline]
+    pub(crate) fn looks_receivable(&self) -> bool {
+        self.len.load(Ordering::Acquire) != 0
+            || self.is_closed.load(Ordering::Acquire)
+            || self.lock.looks_waited_for(Side::Senders)
+    }
+
+    /// Whether a send would seem to succeed or fail at once.
+    #[inline]
+    pub(crate) fn looks_sendable(&self) -> bool {
+        self.len.load(Ordering::Acquire) < self.capacity
+            || self.is_closed.load(Ordering::Acquire)
+            || self.lock.looks_waited_for(Side::Receivers)
+    }
+
+    /// How many values fit in; `None` if there is no limit.
+    pub(crate) fn capacity(&self) -> Option<usize> {
+        Some(self.capacity).filter(|&capacity| capacity != usize::MAX)
+    }
+
+    pub(crate) fn wait_lock(&self) -> &WaitLock<State<T>, T> {
+        &self.lock
+    }
+}
+
+impl<T> State<T> {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.buffer.len()
+    }
+}
+
+#[inline]
+fn ready(wake: Option<Wake>) {
+    if let Some(wake) = wake {
+        wake.ready();
+    }
+}
+
+#[inline]
+fn finish<T>(taken: Taken<T>) -> T {
+    let Taken { value, wake, spent } = taken;
+    ready(wake);
+    drop(spent);
+    value
+}
+
+/// The time at which `timeout` from now is over; never, if that is too far.
+pub(crate) fn deadline_after(timeout: Duration) -> u64 {
+    let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+    park::now_ns().saturating_add(ns)
+}

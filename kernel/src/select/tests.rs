@@ -1,0 +1,350 @@
+//! What `select!` promises, on threads in place of Gs.
+
+use crate::chan::{RecvError, SendError};
+use crate::prelude::*;
+use core::iter;
+use core::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const SOON: Duration = Duration::from_millis(if cfg!(miri) { 2 } else { 10 });
+const MANY: usize = if cfg!(miri) { 20 } else { 3000 };
+
+#[test]
+fn a_ready_case_is_taken_and_no_other_happens() {
+    let (tx, rx) = chan::bounded(1);
+    let (full, _keep) = chan::bounded(1);
+    full.send(0).expect("open");
+    tx.send(3).expect("open");
+    let got = select! {
+        send(full, 1) => unreachable!(),
+        recv(rx) -> v => v.expect("open"),
+    };
+    assert_eq!((got, full.len(), rx.len()), (3, 1, 0));
+}
+
+#[test]
+fn default_runs_when_nothing_is_possible() {
+    let (tx, rx) = chan::rendezvous::<u8>();
+    let got = select! {
+        recv(rx) -> _ => 1,
+        send(tx, 1) -> _ => 2,
+        default => 3,
+    };
+    assert_eq!(got, 3);
+}
+
+#[test]
+fn after_runs_when_nothing_came_in_time() {
+    let (_tx, rx) = chan::bounded::<u8>(1);
+    let (tx2, _rx2) = chan::rendezvous::<u8>();
+    for timeout in [Duration::ZERO, SOON] {
+        let got = select! {
+            recv(rx) -> _ => 1,
+            send(tx2, 9) => 2,
+            after(timeout) => 3
+        };
+        assert_eq!(got, 3);
+    }
+    assert!(!select! { after(SOON) => false });
+}
+
+#[test]
+fn a_closed_channel_is_ready_with_an_error() {
+    let (tx, rx) = chan::bounded::<u8>(1);
+    tx.close();
+    assert_eq!(select! { recv(rx) -> v => v }, Err(RecvError));
+    assert_eq!(select! { send(tx, 5) -> r => r }, Err(SendError(5)));
+}
+
+#[test]
+fn a_close_ends_a_waiting_select() {
+    for case in 0..2 {
+        let (tx, rx) = chan::rendezvous::<u8>();
+        let (tx2, rx2) = chan::rendezvous::<u8>();
+        let selecting = go({
+            let (rx, tx2) = (rx.clone(), tx2.clone());
+            move || {
+                select! {
+                    recv(rx) -> v => (0, v.is_err()),
+                    send(tx2, 7) -> r => (1, r == Err(SendError(7))),
+                }
+            }
+        });
+        wait_until(|| rx2.chan().looks_receivable());
+        if case == 0 {
+            tx.close()
+        } else {
+            rx2.close()
+        }
+        assert_eq!(selecting.join(), Ok((case, true)));
+    }
+}
+
+#[test]
+fn each_ready_case_has_the_same_chance() {
+    // 4 sigma around a quarter of the rounds. The first two stand together,
+    // which an unfair choice (a random start, then the next) would favour.
+    let rounds = if cfg!(miri) { 64 } else { 4096 };
+    let slack = 4 * (rounds * 3 / 16_usize).isqrt();
+    let chans: Vec<_> = (0..6).map(|_| chan::bounded(1)).collect();
+    let ready = [0, 1, 4, 5];
+    let mut wins = [0_usize; 6];
+    for i in ready {
+        chans[i].0.send(i).expect("open");
+    }
+    for _ in 0..rounds {
+        let i = select! {
+            recv(chans[0].1) -> v => v,
+            recv(chans[1].1) -> v => v,
+            recv(chans[2].1) -> v => v,
+            recv(chans[3].1) -> v => v,
+            recv(chans[4].1) -> v => v,
+            recv(chans[5].1) -> v => v,
+        }
+        .expect("open");
+        wins[i] += 1;
+        chans[i].0.send(i).expect("open");
+    }
+    assert_eq!(wins[2] + wins[3], 0);
+    for i in ready {
+        assert!(wins[i].abs_diff(rounds / 4) <= slack, "unfair: {wins:?}");
+    }
+}
+
+/// Counts how often it is dropped.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_value_of_a_losing_send_is_dropped_once_before_the_body() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (tx, _rx) = chan::rendezvous();
+    let (tx2, rx2) = chan::bounded(1);
+    tx2.send(1).expect("open");
+    select! {
+        send(tx, Counted(drops.clone())) => unreachable!(),
+        recv(rx2) => assert_eq!(drops.load(Ordering::Relaxed), 1),
+    }
+    select! {
+        send(tx, Counted(drops.clone())) => unreachable!(),
+        after(SOON) => assert_eq!(drops.load(Ordering::Relaxed), 2),
+    }
+    assert_eq!(drops.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn the_value_of_a_winning_send_arrives_undropped() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (tx, rx) = chan::rendezvous();
+    let receiver = go(move || rx.recv());
+    select! { send(tx, Counted(drops.clone())) -> sent => assert!(sent.is_ok()) }
+    let got = receiver.join().expect("no panic").expect("open");
+    assert_eq!(drops.load(Ordering::Relaxed), 0);
+    drop(got);
+    assert_eq!(drops.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn the_same_channel_may_be_in_several_arms() {
+    let (tx, rx) = chan::rendezvous();
+    // Both ends of one channel: a select does not meet itself.
+    let both = || {
+        select! {
+            recv(rx) -> v => v.expect("open"),
+            recv(rx) -> v => v.expect("open"),
+            send(tx, 1) => 0,
+            send(tx, 2) => 0,
+            after(SOON) => 9,
+        }
+    };
+    assert_eq!(both(), 9);
+    // The other may come late: then once more.
+    let both = || iter::repeat_with(both).find(|&v| v != 9);
+    let (tx2, rx2) = (tx.clone(), rx.clone());
+    let other = go(move || tx2.send(5));
+    assert_eq!(both(), Some(5));
+    assert_eq!(other.join(), Ok(Ok(())));
+    let other = go(move || rx2.recv().expect("open"));
+    assert_eq!(both(), Some(0));
+    assert!((1..=2).contains(&other.join().expect("no panic")));
+}
+
+#[test]
+fn selects_against_each_other_lose_nothing() {
+    // Two that both send and receive on the same two rendezvous channels, in
+    // opposite order: every value that was sent was received.
+    let (tx_a, rx_a) = chan::rendezvous::<usize>();
+    let (tx_b, rx_b) = chan::rendezvous::<usize>();
+    let sums = [
+        {
+            let (tx, rx) = (tx_a.clone(), rx_b.clone());
+            go(move || talk(&tx, &rx, 1))
+        },
+        {
+            let (tx, rx) = (tx_b.clone(), rx_a.clone());
+            go(move || talk(&tx, &rx, 2))
+        },
+    ];
+    drop((tx_a, rx_a, tx_b, rx_b));
+    let [(sent_a, got_a), (sent_b, got_b)] = sums.map(|g| g.join().expect("no panic"));
+    assert_eq!((sent_a, sent_b), (got_b, got_a));
+}
+
+/// Sends MANY values, and receives until the other end is gone.
+fn talk(tx: &chan::Sender<usize>, rx: &chan::Receiver<usize>, seed: usize) -> (usize, usize) {
+    let (mut sent, mut got, mut next) = (0, 0, seed);
+    for _ in 0..MANY {
+        select! {
+            send(tx, next) -> r => match r {
+                Ok(()) => {
+                    sent += next;
+                    next += 1;
+                }
+                Err(_) => break,
+            },
+            recv(rx) -> v => match v {
+                Ok(value) => got += value,
+                Err(RecvError) => break,
+            },
+        }
+    }
+    (sent, got)
+}
+
+#[test]
+fn many_selects_on_many_channels_lose_and_double_nothing() {
+    let chans = [chan::rendezvous(), chan::bounded(1), chan::bounded(3), chan::unbounded()];
+    let txs = chans.each_ref().map(|(tx, _)| tx.clone());
+    let rxs = chans.each_ref().map(|(_, rx)| rx.clone());
+    drop(chans);
+    let senders: Vec<_> = (0..2)
+        .map(|s| {
+            let [a, b, c, d] = txs.clone();
+            go(move || {
+                for i in s * MANY..(s + 1) * MANY {
+                    select! {
+                        send(a, i) -> r => r,
+                        send(b, i) -> r => r,
+                        send(c, i) -> r => r,
+                        send(d, i) -> r => r,
+                    }
+                    .expect("open");
+                }
+            })
+        })
+        .collect();
+    drop(txs);
+    let receivers: Vec<_> = (0..2)
+        .map(|_| {
+            let [a, b, c, d] = rxs.clone();
+            go(move || receive_all([a, b, c, d]))
+        })
+        .collect();
+    drop(rxs);
+    let mut all: Vec<usize> =
+        receivers.into_iter().flat_map(|r| r.join().expect("no panic")).collect();
+    senders.into_iter().for_each(|s| s.join().expect("no panic"));
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..2 * MANY));
+}
+
+/// Receives from all four until each of them is closed. A closed channel is
+/// ready for ever: it is replaced by one on which nothing comes.
+fn receive_all([mut a, mut b, mut c, mut d]: [chan::Receiver<usize>; 4]) -> Vec<usize> {
+    let (_never_tx, never) = chan::rendezvous();
+    let mut got = vec![];
+    let mut open = 4;
+    while open > 0 {
+        let (i, value) = select! {
+            recv(a) -> v => (0, v),
+            recv(b) -> v => (1, v),
+            recv(c) -> v => (2, v),
+            recv(d) -> v => (3, v),
+        };
+        match value {
+            Ok(value) => got.push(value),
+            Err(RecvError) => {
+                *[&mut a, &mut b, &mut c, &mut d][i] = never.clone();
+                open -= 1;
+            }
+        }
+    }
+    got
+}
+
+#[test]
+fn a_timeout_against_a_send_loses_nothing() {
+    let (tx, rx) = chan::rendezvous();
+    let (_tx2, rx2) = chan::rendezvous::<usize>();
+    let sender = go(move || {
+        for i in 0..MANY {
+            let mut done = false;
+            while !done {
+                done = select! {
+                    send(tx, i) -> r => r.is_ok(),
+                    after(Duration::from_micros(3)) => false,
+                };
+            }
+        }
+    });
+    let mut expected = 0;
+    loop {
+        select! {
+            recv(rx) -> v => match v {
+                Ok(value) => assert_eq!(value, expected),
+                Err(RecvError) => break,
+            },
+            recv(rx2) => unreachable!(),
+            after(Duration::from_micros(2)) => continue,
+        }
+        expected += 1;
+    }
+    assert_eq!((expected, sender.join()), (MANY, Ok(())));
+}
+
+#[test]
+fn bodies_may_move_the_channels_and_leave() {
+    fn inner() -> Result<u8, RecvError> {
+        let (tx, rx) = chan::bounded(1);
+        for i in 0.. {
+            select! {
+                recv(rx) -> v => { drop(rx); return Ok(v? + i) }
+                send(&tx, 0) => continue,
+                after(SOON) => break
+            }
+        }
+        Err(RecvError)
+    }
+    assert_eq!(inner(), Ok(1));
+    let owned = Some(chan::bounded::<u8>(1).1);
+    // A temporary lives as long as the select.
+    assert!(select! { recv(owned.clone().expect("some")) -> v => v.is_err() });
+}
+
+#[test]
+fn sixteen_cases_and_more_are_fine() {
+    let (tx, rx) = chan::rendezvous::<u32>();
+    let (_keep, none) = chan::rendezvous::<u32>();
+    let sender = go(move || tx.send(16));
+    let got = select! {
+        recv(none) -> _ => 0, recv(none) -> _ => 1, recv(none) -> _ => 2, recv(none) -> _ => 3,
+        recv(none) -> _ => 4, recv(none) -> _ => 5, recv(none) -> _ => 6, recv(none) -> _ => 7,
+        recv(none) -> _ => 8, recv(none) -> _ => 9, recv(none) -> _ => 10, recv(none) -> _ => 11,
+        recv(none) -> _ => 12, recv(none) -> _ => 13, recv(none) -> _ => 14, recv(none) -> _ => 15,
+        recv(rx) -> v => v.expect("open"),
+        recv(none) -> _ => 17,
+    };
+    assert_eq!((got, sender.join()), (16, Ok(Ok(()))));
+}
+
+fn wait_until(f: impl Fn() -> bool) {
+    while !f() {
+        std::thread::yield_now();
+    }
+}
