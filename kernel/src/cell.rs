@@ -12,8 +12,12 @@
 mod link;
 
 pub use link::Link;
+pub(crate) mod mutex;
 pub mod ring;
+pub(crate) mod rwlock;
+pub(crate) mod sys;
 pub mod wait;
+pub(crate) mod waitq;
 
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::ops::Deref;

@@ -8,7 +8,7 @@
 //!
 //! | room | what is in it |
 //! |---|---|
-//! | [`program`], [`go`], [`gref`], [`mod@stats`], [`prelude`] | what a program sees |
+//! | [`program`], [`go`], [`gref`], [`sync`], [`mod@stats`], [`prelude`] | what a program sees |
 //! | [`cell`] | the unsafe code behind that |
 //! | [`schedule`] | what every M runs |
 //! | [`trace`] | what they did, and when |
@@ -49,6 +49,7 @@ pub mod schedule;
 pub mod select;
 pub mod stats;
 pub mod symbols;
+pub mod sync;
 pub mod time;
 pub mod timer;
 pub mod trace;
@@ -67,6 +68,7 @@ pub mod prelude {
     pub use crate::go::{Go, JoinError, JoinHandle, SpawnError, go};
     pub use crate::gref::{GRef, current, park, park_timeout};
     pub use crate::stats::{num_goroutines, stats};
+    pub use crate::sync;
     pub use crate::time::{Duration, Instant, sleep};
     pub use crate::{args, current_cpu, exit, num_cpus, print, println, yield_now};
     pub use crate::{chan, select};

@@ -7,4 +7,11 @@
 #![no_main]
 #![forbid(unsafe_code)]
 
+mod fanout;
 mod hello;
+mod hog;
+mod million;
+mod pingpong;
+mod pipeline;
+mod primes;
+mod skynet;

@@ -1,0 +1,359 @@
+//! A value that many Gs may read or one may change: word, queues, access.
+//!
+//! The lock of `sync::RwLock`, without guards that poison and timeouts by
+//! duration. It is here for the same reason as `mutex`.
+//!
+//! # The word
+//!
+//! Readers are counted from bit [`READER`] on. WRITER: somebody changes the
+//! value. QUEUED: somebody may wait; set and cleared under the queue's lock.
+//!
+//! ```text
+//!               (1) read                  (3) write
+//!   n readers ◀────────────▶ free ◀────────────────────▶ WRITER
+//!     │   ▲     (2) unread               (4) unwrite      │   ▲
+//! (5) │   │ (7)                                       (5) │   │ (7)
+//!     ▼   │                                               ▼   │
+//!   n readers, ◀────────────(6) next phase────────────▶ WRITER,
+//!    QUEUED                                              QUEUED
+//! ```
+//!
+//! (5) to (7) are under the queue's lock.
+//!
+//! # Phases
+//!
+//! While QUEUED is set, (1) and (3) fail for all who come: a writer that waits
+//! keeps new readers out. Who frees the lock then begins the next phase under
+//! the queue's lock (6): after a writer all readers that wait now, after the
+//! last reader the first writer. So a reader waits for one writer at most, a
+//! writer for the writers before it and one phase of readers between each.
+//! There is no barging: whoever is let in is counted in the word before it is
+//! woken.
+//!
+//! Many readers are let in in several batches (see `waitq`); `phase` is the
+//! ticket that says who belongs to the phase, so that a batch that has come and
+//! gone does not end it.
+
+use super::sys::{AtomicU32, const_fn};
+use super::waitq::{Locked, Place, WaitQueue, Waited};
+use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+const QUEUED: u32 = 1;
+const WRITER: u32 = 2;
+const POISONED: u32 = 4;
+const READER: u32 = 8;
+/// The count of readers, all of it.
+const READERS: u32 = !(READER - 1);
+
+/// The lists of the queue.
+const READING: usize = 0;
+const WRITING: usize = 1;
+
+/// Under the queue's lock.
+struct Phase {
+    /// Readers with a ticket below this are let in before the next writer.
+    readers_before: u64,
+}
+
+type Queue = WaitQueue<Phase, 2>;
+
+/// A value, and the lock that guards it.
+pub(crate) struct GuardedRw<T: ?Sized> {
+    word: AtomicU32,
+    queue: Queue,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `&GuardedRw` lets one G after the other have `&mut T` (hence Send),
+// and several at once `&T` (hence Sync).
+unsafe impl<T: ?Sized + Send + Sync> Sync for GuardedRw<T> {}
+
+/// The right to read the value, until it is dropped.
+pub(crate) struct HeldRead<'a, T: ?Sized> {
+    lock: &'a GuardedRw<T>,
+    not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: `&HeldRead` gives `&T` and nothing more.
+unsafe impl<T: ?Sized + Sync> Sync for HeldRead<'_, T> {}
+
+/// The right to change the value, until it is dropped.
+pub(crate) struct HeldWrite<'a, T: ?Sized> {
+    lock: &'a GuardedRw<T>,
+    not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: `&HeldWrite` gives `&T` and nothing more.
+unsafe impl<T: ?Sized + Sync> Sync for HeldWrite<'_, T> {}
+
+impl<T> GuardedRw<T> {
+    const_fn! {
+        /// A free lock around `value`.
+        pub(crate) fn new(value: T) -> Self {
+            let queue = WaitQueue::with_lists(Phase { readers_before: 0 });
+            GuardedRw { word: AtomicU32::new(0), queue, value: UnsafeCell::new(value) }
+        }
+    }
+
+    /// The value; nobody else has the lock, as it is ours to take apart.
+    pub(crate) fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized> GuardedRw<T> {
+    /// Waits until it may read, or until the deadline.
+    #[inline]
+    pub(crate) fn read(&self, deadline_ns: Option<u64>) -> Option<HeldRead<'_, T>> {
+        if !self.enter_read() && !self.read_slow(deadline_ns) {
+            return None;
+        }
+        Some(HeldRead { lock: self, not_send: PhantomData })
+    }
+
+    /// Reads if that is possible at once.
+    pub(crate) fn try_read(&self) -> Option<HeldRead<'_, T>> {
+        self.enter_read().then(|| HeldRead { lock: self, not_send: PhantomData })
+    }
+
+    /// Waits until it may write, or until the deadline.
+    #[inline]
+    pub(crate) fn write(&self, deadline_ns: Option<u64>) -> Option<HeldWrite<'_, T>> {
+        if !self.enter_write() && !self.write_slow(deadline_ns) {
+            return None;
+        }
+        Some(HeldWrite { lock: self, not_send: PhantomData })
+    }
+
+    /// Writes if that is possible at once.
+    pub(crate) fn try_write(&self) -> Option<HeldWrite<'_, T>> {
+        self.enter_write().then(|| HeldWrite { lock: self, not_send: PhantomData })
+    }
+
+    /// Whether a writer panicked.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.word.load(Relaxed) & POISONED != 0
+    }
+
+    /// Forgets that a writer panicked.
+    pub(crate) fn clear_poison(&self) {
+        self.word.fetch_and(!POISONED, Relaxed);
+    }
+
+    /// The value: nobody else has even a reference to the lock.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// How many Gs have ever queued here.
+    #[cfg(test)]
+    pub(crate) fn queued_ever(&self) -> u64 {
+        self.queue.lock().next_ticket()
+    }
+
+    /// (1)
+    #[inline]
+    fn enter_read(&self) -> bool {
+        let mut word = self.word.load(Relaxed);
+        while word & (WRITER | QUEUED) == 0 {
+            let Some(more) = word.checked_add(READER) else { return false };
+            // Acquire pairs with the Release of the last writer.
+            match self.word.compare_exchange_weak(word, more, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// (3)
+    #[inline]
+    fn enter_write(&self) -> bool {
+        let mut word = self.word.load(Relaxed);
+        while word & (READERS | WRITER | QUEUED) == 0 {
+            // Acquire pairs with the Release of the last writer or reader.
+            match self.word.compare_exchange_weak(word, word | WRITER, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    #[cold]
+    fn read_slow(&self, deadline_ns: Option<u64>) -> bool {
+        self.enter_or_wait(READING, deadline_ns, || self.enter_read())
+    }
+
+    #[cold]
+    fn write_slow(&self, deadline_ns: Option<u64>) -> bool {
+        self.enter_or_wait(WRITING, deadline_ns, || self.enter_write())
+    }
+
+    /// Enters, or waits to be let in.
+    fn enter_or_wait(
+        &self,
+        list: usize,
+        deadline_ns: Option<u64>,
+        enter: impl Fn() -> bool,
+    ) -> bool {
+        let locked = self.queue.lock();
+        // Where others wait we do too: who frees the lock, or has just freed
+        // it, comes to the queue because of them.
+        if self.tell_if_empty(&locked) && self.enter_or_mark(enter) {
+            return true;
+        }
+        let place = Place { list, tag: 0, deadline_ns };
+        match self.queue.wait(locked, place, || (), |_| false) {
+            Waited::Granted | Waited::Took(_) => true,
+            Waited::TimedOut(locked) => {
+                drop(locked);
+                // If we were the writer that kept readers out, let them in.
+                self.next_phase();
+                false
+            }
+        }
+    }
+
+    /// (1), (3) or (5), whichever the word allows. Under the queue's lock, when
+    /// nobody waits.
+    fn enter_or_mark(&self, enter: impl Fn() -> bool) -> bool {
+        loop {
+            if enter() {
+                return true;
+            }
+            // (5) Only as long as somebody is inside, who must then come to the
+            // queue. Relaxed: the queue's lock orders the rest.
+            let word = self.word.load(Relaxed);
+            if word & (READERS | WRITER) != 0
+                && self.word.compare_exchange(word, word | QUEUED, Relaxed, Relaxed).is_ok()
+            {
+                return false;
+            }
+        }
+    }
+
+    /// (7) Under the queue's lock. True if nobody waits.
+    fn tell_if_empty(&self, locked: &Locked<'_, Phase, 2>) -> bool {
+        let nobody_waits = locked.is_empty(READING) && locked.is_empty(WRITING);
+        if nobody_waits {
+            self.word.fetch_and(!QUEUED, Relaxed);
+        }
+        nobody_waits
+    }
+
+    /// (2) Only for a reader.
+    #[inline]
+    fn leave_read(&self) {
+        // Release: our reads are done before a writer writes.
+        let word = self.word.fetch_sub(READER, Release);
+        if word & READERS == READER && word & QUEUED != 0 {
+            self.next_phase();
+        }
+    }
+
+    /// (4) Only for the writer.
+    #[inline]
+    fn leave_write(&self) {
+        // Release: what was written is written before the next one looks.
+        if self.word.compare_exchange(WRITER, 0, Release, Relaxed).is_err() {
+            self.leave_write_slow();
+        }
+    }
+
+    #[cold]
+    fn leave_write_slow(&self) {
+        let mut locked = self.queue.lock();
+        locked.readers_before = locked.next_ticket();
+        self.word.fetch_and(!WRITER, Release);
+        drop(locked);
+        self.next_phase();
+    }
+
+    /// Lets in whoever may enter now.
+    #[cold]
+    fn next_phase(&self) {
+        self.queue.grant_while(|locked| {
+            let next = self.next(locked);
+            if next.is_none() {
+                self.tell_if_empty(locked);
+            }
+            next
+        });
+    }
+
+    /// (6) The list whose first may enter now; it is counted in already. Under
+    /// the queue's lock: while somebody waits, QUEUED is set and nobody enters
+    /// past us; those inside may leave.
+    fn next(&self, locked: &Locked<'_, Phase, 2>) -> Option<usize> {
+        // Acquire: what those who left have done is passed on by the grant.
+        let word = self.word.load(Acquire);
+        if word & WRITER != 0 {
+            return None;
+        }
+        let writers_wait = !locked.is_empty(WRITING);
+        if let Some(first) = locked.front(READING)
+            && (first.ticket < locked.readers_before || !writers_wait)
+        {
+            self.word.fetch_add(READER, Relaxed);
+            return Some(READING);
+        }
+        if word & READERS == 0 && writers_wait {
+            self.word.fetch_or(WRITER, Relaxed);
+            return Some(WRITING);
+        }
+        None
+    }
+}
+
+impl<T: ?Sized> HeldWrite<'_, T> {
+    /// Marks the value as left in the middle of a change.
+    #[cold]
+    pub(crate) fn poison(&self) {
+        self.lock.word.fetch_or(POISONED, Relaxed);
+    }
+}
+
+impl<T: ?Sized> Deref for HeldRead<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: we are counted as a reader, so there is no writer.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized> Deref for HeldWrite<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: we are the writer, so nobody else has the value, and `&mut` of
+        // it is given out by `&mut self` only.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for HeldWrite<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for HeldRead<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.leave_read();
+    }
+}
+
+impl<T: ?Sized> Drop for HeldWrite<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.leave_write();
+    }
+}

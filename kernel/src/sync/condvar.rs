@@ -1,0 +1,203 @@
+//! `Condvar`: wait, with a mutex free meanwhile, until somebody says something.
+//!
+//! The waiter is in the queue before it frees the mutex, so whoever changes
+//! what the mutex guards, and then notifies, finds it there.
+#![forbid(unsafe_code)]
+
+use super::poison::{LockResult, PoisonError};
+use super::{MutexGuard, TimedOut, deadline_ns};
+use crate::cell::waitq::{Place, WaitQueue, Waited};
+use crate::park;
+use core::fmt;
+use core::time::Duration;
+
+/// A place to wait until something holds that a [`Mutex`](super::Mutex) guards.
+///
+/// A wake-up means "look again", as in std: what was waited for may have gone
+/// already when the mutex is taken again. [`wait_while`](Self::wait_while) looks
+/// by itself. Who waits longest is notified first.
+///
+/// ```
+/// use runnext::{prelude::*, sync::{Condvar, Mutex}};
+/// static READY: Mutex<bool> = Mutex::new(false);
+/// static CHANGED: Condvar = Condvar::new();
+/// let waiter = go(|| *CHANGED.wait_while(READY.lock().unwrap(), |ready| !*ready).unwrap());
+/// *READY.lock().unwrap() = true;
+/// CHANGED.notify_one();
+/// assert_eq!(waiter.join(), Ok(true));
+/// ```
+pub struct Condvar {
+    queue: WaitQueue<()>,
+}
+
+impl Condvar {
+    /// Nobody waits.
+    ///
+    /// ```
+    /// static CHANGED: runnext::sync::Condvar = runnext::sync::Condvar::new();
+    /// ```
+    pub const fn new() -> Self {
+        Condvar { queue: WaitQueue::new(()) }
+    }
+
+    /// Frees the mutex and waits, as one step; then takes the mutex again.
+    ///
+    /// # Errors
+    /// The guard with a warning, if a G panicked while it held the mutex.
+    ///
+    /// ```
+    /// use runnext::{prelude::*, sync::{Condvar, Mutex}};
+    /// static TURN: Mutex<u32> = Mutex::new(0);
+    /// static CHANGED: Condvar = Condvar::new();
+    /// let other = go(|| {
+    ///     *TURN.lock().unwrap() = 1;
+    ///     CHANGED.notify_all();
+    /// });
+    /// let mut turn = TURN.lock().unwrap();
+    /// while *turn == 0 {
+    ///     turn = CHANGED.wait(turn).unwrap();
+    /// }
+    /// # drop(turn);
+    /// # other.join().unwrap();
+    /// ```
+    pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        self.wait_until(guard, None).0
+    }
+
+    /// As [`wait`](Self::wait), for `timeout` at most. The mutex is taken again
+    /// in any case; the second of the pair says whether the time was over.
+    ///
+    /// # Errors
+    /// The pair with a warning, if a G panicked while it held the mutex.
+    ///
+    /// ```
+    /// use runnext::sync::{Condvar, Mutex, TimedOut};
+    /// use std::time::Duration;
+    /// let (lock, changed) = (Mutex::new(()), Condvar::new());
+    /// let (_guard, waited) =
+    ///     changed.wait_timeout(lock.lock().unwrap(), Duration::from_micros(1)).unwrap();
+    /// assert_eq!(waited, Err(TimedOut));
+    /// ```
+    pub fn wait_timeout<'a, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        timeout: Duration,
+    ) -> LockResult<(MutexGuard<'a, T>, Result<(), TimedOut>)> {
+        pair(self.wait_until(guard, Some(deadline_ns(timeout))))
+    }
+
+    /// Waits as long as `condition` says so.
+    ///
+    /// # Errors
+    /// The guard with a warning, if a G panicked while it held the mutex.
+    ///
+    /// ```
+    /// use runnext::sync::{Condvar, Mutex};
+    /// let (lock, changed) = (Mutex::new(3), Condvar::new());
+    /// let guard = changed.wait_while(lock.lock().unwrap(), |n| *n == 0).unwrap();
+    /// assert_eq!(*guard, 3);
+    /// ```
+    pub fn wait_while<'a, T: ?Sized>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> LockResult<MutexGuard<'a, T>> {
+        while condition(&mut guard) {
+            guard = self.wait(guard)?;
+        }
+        Ok(guard)
+    }
+
+    /// As [`wait_while`](Self::wait_while), for `timeout` at most. `TimedOut` says
+    /// that the condition still held at the end.
+    ///
+    /// # Errors
+    /// The pair with a warning, if a G panicked while it held the mutex.
+    ///
+    /// ```
+    /// use runnext::sync::{Condvar, Mutex, TimedOut};
+    /// use std::time::Duration;
+    /// let (lock, changed) = (Mutex::new(0), Condvar::new());
+    /// let limit = Duration::from_micros(1);
+    /// let (_guard, waited) =
+    ///     changed.wait_timeout_while(lock.lock().unwrap(), limit, |n| *n == 0).unwrap();
+    /// assert_eq!(waited, Err(TimedOut));
+    /// ```
+    pub fn wait_timeout_while<'a, T: ?Sized>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        timeout: Duration,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> LockResult<(MutexGuard<'a, T>, Result<(), TimedOut>)> {
+        let deadline_ns = deadline_ns(timeout);
+        loop {
+            if !condition(&mut guard) {
+                return Ok((guard, Ok(())));
+            }
+            if park::now_ns() >= deadline_ns {
+                return Ok((guard, Err(TimedOut)));
+            }
+            guard = pair(self.wait_until(guard, Some(deadline_ns)))?.0;
+        }
+    }
+
+    /// Wakes the one who has waited longest, if anybody waits.
+    ///
+    /// ```
+    /// runnext::sync::Condvar::new().notify_one();
+    /// ```
+    pub fn notify_one(&self) {
+        let first = self.queue.lock().grant_front(0);
+        first.into_iter().for_each(park::ready);
+    }
+
+    /// Wakes all who wait now.
+    ///
+    /// ```
+    /// runnext::sync::Condvar::new().notify_all();
+    /// ```
+    pub fn notify_all(&self) {
+        self.queue.grant_all(0);
+    }
+
+    /// How many Gs have ever waited here.
+    #[cfg(test)]
+    pub(super) fn queued_ever(&self) -> u64 {
+        self.queue.lock().next_ticket()
+    }
+
+    fn wait_until<'a, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        deadline_ns: Option<u64>,
+    ) -> (LockResult<MutexGuard<'a, T>>, Result<(), TimedOut>) {
+        let mutex = guard.retake();
+        let locked = self.queue.lock();
+        let place = Place { list: 0, tag: 0, deadline_ns };
+        let waited = match self.queue.wait(locked, place, || drop(guard), |()| false) {
+            Waited::TimedOut(_) => Err(TimedOut),
+            Waited::Granted | Waited::Took(_) => Ok(()),
+        };
+        (mutex.lock(), waited)
+    }
+}
+
+/// Moves the second of the pair to the guard, poisoned or not.
+fn pair<G, W>((guard, waited): (LockResult<G>, W)) -> LockResult<(G, W)> {
+    match guard {
+        Ok(guard) => Ok((guard, waited)),
+        Err(poisoned) => Err(PoisonError::new((poisoned.into_inner(), waited))),
+    }
+}
+
+impl Default for Condvar {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Condvar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Condvar").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,317 @@
+//! `Once` and `OnceLock`: what is set up by the first who comes.
+//!
+//! The state is one word that all but the first few callers only read. Who
+//! finds it running waits; who ends it, by returning or by a panic, wakes all.
+#![forbid(unsafe_code)]
+
+use super::{TimedOut, deadline_ns};
+use crate::cell::waitq::{Place, WaitQueue, Waited};
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+
+/// Nobody has called yet.
+const NEW: u32 = 0;
+/// Somebody's closure runs.
+const RUNNING: u32 = 1;
+/// It returned.
+const DONE: u32 = 2;
+/// It panicked.
+const POISONED: u32 = 3;
+
+/// Something that is done once, by the first who comes.
+///
+/// ```
+/// use runnext::sync::Once;
+/// static SETUP: Once = Once::new();
+/// let mut runs = 0;
+/// SETUP.call_once(|| runs += 1);
+/// SETUP.call_once(|| runs += 1);
+/// assert_eq!(runs, 1);
+/// ```
+pub struct Once {
+    // Changes under the queue's lock; `DONE` is for ever.
+    state: AtomicU32,
+    queue: WaitQueue<()>,
+}
+
+impl Once {
+    /// Not done yet.
+    ///
+    /// ```
+    /// assert!(!runnext::sync::Once::new().is_completed());
+    /// ```
+    pub const fn new() -> Self {
+        Once { state: AtomicU32::new(NEW), queue: WaitQueue::new(()) }
+    }
+
+    /// Runs `f`, unless somebody did already; when this returns it is done.
+    /// `f` must not call it again: it would wait for itself.
+    ///
+    /// # Panics
+    /// When the first who came has panicked.
+    ///
+    /// ```
+    /// let once = runnext::sync::Once::new();
+    /// once.call_once(|| ());
+    /// assert!(once.is_completed());
+    /// ```
+    #[inline]
+    pub fn call_once(&self, f: impl FnOnce()) {
+        if !self.is_completed() && self.call(f, AfterPanic::GiveUp) == Called::Poisoned {
+            panic!("{}", HAS_PANICKED);
+        }
+    }
+
+    /// As [`call_once`](Self::call_once), but runs `f` also if those before have
+    /// panicked.
+    ///
+    /// ```
+    /// use runnext::{sync::Once, unwind};
+    /// let once = Once::new();
+    /// assert!(unwind::catch(|| once.call_once(|| panic!("no"))).is_err());
+    /// once.call_once_force(|| ());
+    /// assert!(once.is_completed());
+    /// ```
+    #[inline]
+    pub fn call_once_force(&self, f: impl FnOnce()) {
+        if !self.is_completed() {
+            self.call(f, AfterPanic::TryAgain);
+        }
+    }
+
+    /// Waits until somebody has done it, without doing it.
+    ///
+    /// # Panics
+    /// When the one who did it has panicked.
+    ///
+    /// ```
+    /// use runnext::{prelude::*, sync::Once};
+    /// static SETUP: Once = Once::new();
+    /// let setter = go(|| SETUP.call_once(|| ()));
+    /// SETUP.wait();
+    /// setter.join().unwrap();
+    /// ```
+    pub fn wait(&self) {
+        let _in_time = self.wait_until(None);
+    }
+
+    /// As [`wait`](Self::wait), for `timeout` at most.
+    ///
+    /// # Errors
+    /// [`TimedOut`] if it was not done in time.
+    ///
+    /// # Panics
+    /// When the one who did it has panicked.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let once = runnext::sync::Once::new();
+    /// assert!(once.wait_timeout(Duration::from_micros(1)).is_err());
+    /// ```
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimedOut> {
+        self.wait_until(Some(deadline_ns(timeout)))
+    }
+
+    /// Whether it is done.
+    ///
+    /// ```
+    /// assert!(!runnext::sync::Once::new().is_completed());
+    /// ```
+    #[inline]
+    pub fn is_completed(&self) -> bool {
+        // Acquire: what was set up is seen; pairs with `Running::drop`.
+        self.state.load(Ordering::Acquire) == DONE
+    }
+
+    /// Whether the last who tried has panicked.
+    ///
+    /// ```
+    /// assert!(!runnext::sync::Once::new().is_poisoned());
+    /// ```
+    pub fn is_poisoned(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == POISONED
+    }
+
+    /// How many Gs have ever queued here.
+    #[cfg(test)]
+    pub(super) fn queued_ever(&self) -> u64 {
+        self.queue.lock().next_ticket()
+    }
+
+    /// Runs `f`, or waits for who runs its own.
+    #[cold]
+    fn call(&self, f: impl FnOnce(), after_panic: AfterPanic) -> Called {
+        loop {
+            let locked = self.queue.lock();
+            match self.state.load(Ordering::Acquire) {
+                DONE => return Called::Done,
+                POISONED if after_panic == AfterPanic::GiveUp => return Called::Poisoned,
+                RUNNING => {
+                    let place = Place { list: 0, tag: 0, deadline_ns: None };
+                    let _ended = self.queue.wait(locked, place, || (), |()| false);
+                }
+                _ => {
+                    self.state.store(RUNNING, Ordering::Relaxed); // read under the lock
+                    drop(locked);
+                    let mut running = Running { once: self, end: POISONED };
+                    f();
+                    running.end = DONE;
+                    return Called::Done;
+                }
+            }
+        }
+    }
+
+    fn wait_until(&self, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
+        loop {
+            let locked = self.queue.lock();
+            match self.state.load(Ordering::Acquire) {
+                DONE => return Ok(()),
+                POISONED => {
+                    drop(locked);
+                    panic!("{}", HAS_PANICKED);
+                }
+                _ => {}
+            }
+            let place = Place { list: 0, tag: 0, deadline_ns };
+            if let Waited::TimedOut(_) = self.queue.wait(locked, place, || (), |()| false) {
+                return Err(TimedOut);
+            }
+        }
+    }
+}
+
+const HAS_PANICKED: &str = "Once: the one who came first has panicked";
+
+/// What to do if those before have panicked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AfterPanic {
+    GiveUp,
+    TryAgain,
+}
+
+/// What a call found or did.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Called {
+    Done,
+    Poisoned,
+}
+
+/// A closure that runs; when it has ended all are told, and how.
+struct Running<'a> {
+    once: &'a Once,
+    end: u32,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let locked = self.once.queue.lock();
+        // Release: pairs with `is_completed`.
+        self.once.state.store(self.end, Ordering::Release);
+        drop(locked);
+        self.once.queue.grant_all(0);
+    }
+}
+
+impl Default for Once {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once").field("completed", &self.is_completed()).finish()
+    }
+}
+
+/// A value that is made once, by the first who needs it.
+///
+/// If making it panics, the next who comes tries again.
+///
+/// ```
+/// use runnext::sync::OnceLock;
+/// static TABLE: OnceLock<Vec<u32>> = OnceLock::new();
+/// assert_eq!(TABLE.get_or_init(|| vec![1, 2, 3]).len(), 3);
+/// assert_eq!(TABLE.get(), Some(&vec![1, 2, 3]));
+/// ```
+pub struct OnceLock<T> {
+    once: Once,
+    // Only set while `once` runs, so nobody ever spins for it.
+    value: spin::Once<T>,
+}
+
+impl<T> OnceLock<T> {
+    /// No value yet.
+    ///
+    /// ```
+    /// static LATER: runnext::sync::OnceLock<u32> = runnext::sync::OnceLock::new();
+    /// ```
+    pub const fn new() -> Self {
+        OnceLock { once: Once::new(), value: spin::Once::new() }
+    }
+
+    /// The value, if it is there.
+    ///
+    /// ```
+    /// assert_eq!(runnext::sync::OnceLock::<u32>::new().get(), None);
+    /// ```
+    #[inline]
+    pub fn get(&self) -> Option<&T> {
+        self.value.get()
+    }
+
+    /// The value; made by `f` if it is not there, waited for if somebody else
+    /// makes it. `f` must not ask for it: it would wait for itself.
+    ///
+    /// ```
+    /// let lock = runnext::sync::OnceLock::new();
+    /// assert_eq!(lock.get_or_init(|| 1), &1);
+    /// assert_eq!(lock.get_or_init(|| 2), &1);
+    /// ```
+    #[inline]
+    pub fn get_or_init(&self, f: impl FnOnce() -> T) -> &T {
+        if let Some(value) = self.value.get() {
+            return value;
+        }
+        self.once.call_once_force(|| {
+            // First made, then stored: a panic of `f` is not the store's.
+            let value = f();
+            self.value.call_once(|| value);
+        });
+        self.value.get().expect("done means that it is there")
+    }
+
+    /// Gives the value, if there is none yet.
+    ///
+    /// # Errors
+    /// The value given, if there is one already.
+    ///
+    /// ```
+    /// let lock = runnext::sync::OnceLock::new();
+    /// assert_eq!(lock.set(1), Ok(()));
+    /// assert_eq!(lock.set(2), Err(2));
+    /// ```
+    pub fn set(&self, value: T) -> Result<(), T> {
+        let mut value = Some(value);
+        self.once.call_once_force(|| {
+            if let Some(value) = value.take() {
+                self.value.call_once(|| value);
+            }
+        });
+        value.map_or(Ok(()), Err)
+    }
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for OnceLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnceLock").field(&self.get()).finish()
+    }
+}

@@ -1,0 +1,225 @@
+//! `Semaphore`: so many at a time.
+//!
+//! Free permits and waiters are under one lock. Who releases grants: the first
+//! in the queue gets its permits as soon as there are enough, and nobody gets
+//! any before it. So a large request is not starved by small ones.
+#![forbid(unsafe_code)]
+
+use super::{TimedOut, deadline_ns};
+use crate::cell::waitq::{Locked, Place, WaitQueue, Waited};
+use core::fmt;
+use core::time::Duration;
+
+/// A number of permits, of which one takes some and gives them back.
+///
+/// ```
+/// use runnext::{prelude::*, sync::Semaphore};
+/// static DESKS: Semaphore = Semaphore::new(2);
+/// let guests: Vec<_> = (0..5).map(|_| go(|| drop(DESKS.permit(1)))).collect();
+/// guests.into_iter().for_each(|guest| guest.join().unwrap());
+/// assert_eq!(DESKS.available(), 2);
+/// ```
+pub struct Semaphore {
+    free: WaitQueue<usize>,
+}
+
+impl Semaphore {
+    /// `permits` to begin with.
+    ///
+    /// ```
+    /// static GATE: runnext::sync::Semaphore = runnext::sync::Semaphore::new(0);
+    /// ```
+    pub const fn new(permits: usize) -> Self {
+        Semaphore { free: WaitQueue::new(permits) }
+    }
+
+    /// Takes `n` permits, waiting for them if need be, and behind those who
+    /// wait already.
+    ///
+    /// ```
+    /// let gate = runnext::sync::Semaphore::new(3);
+    /// gate.acquire(2);
+    /// assert_eq!(gate.available(), 1);
+    /// ```
+    pub fn acquire(&self, n: usize) {
+        let _in_time = self.acquire_until(n, None);
+    }
+
+    /// Takes `n` permits if they are free and nobody waits.
+    ///
+    /// ```
+    /// let gate = runnext::sync::Semaphore::new(1);
+    /// assert!(gate.try_acquire(1));
+    /// assert!(!gate.try_acquire(1));
+    /// ```
+    #[must_use = "if false, nothing was taken"]
+    pub fn try_acquire(&self, n: usize) -> bool {
+        take_now(&mut self.free.lock(), n)
+    }
+
+    /// Takes `n` permits, waiting for `timeout` at most.
+    ///
+    /// # Errors
+    /// [`TimedOut`] if there were not enough in time; nothing was taken.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let gate = runnext::sync::Semaphore::new(1);
+    /// assert!(gate.acquire_timeout(2, Duration::from_micros(1)).is_err());
+    /// assert_eq!(gate.available(), 1);
+    /// ```
+    pub fn acquire_timeout(&self, n: usize, timeout: Duration) -> Result<(), TimedOut> {
+        self.acquire_until(n, Some(deadline_ns(timeout)))
+    }
+
+    fn acquire_until(&self, n: usize, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
+        let mut locked = self.free.lock();
+        if take_now(&mut locked, n) {
+            return Ok(());
+        }
+        let place = Place { list: 0, tag: n as u64, deadline_ns };
+        match self.free.wait(locked, place, || (), |_| false) {
+            Waited::Granted | Waited::Took(_) => Ok(()),
+            Waited::TimedOut(locked) => {
+                drop(locked);
+                // We may have been first, and wanted more than the next does.
+                self.serve();
+                Err(TimedOut)
+            }
+        }
+    }
+
+    /// Gives `n` permits; they need not have been taken before.
+    ///
+    /// # Panics
+    /// When there would be more than `usize::MAX`.
+    ///
+    /// ```
+    /// let gate = runnext::sync::Semaphore::new(0);
+    /// gate.release(2);
+    /// gate.acquire(2);
+    /// ```
+    pub fn release(&self, n: usize) {
+        let mut locked = self.free.lock();
+        let sum = locked.checked_add(n);
+        *locked = sum.unwrap_or(*locked);
+        let nobody_waits = locked.is_empty(0);
+        drop(locked);
+        assert!(sum.is_some(), "Semaphore: more than usize::MAX permits");
+        if !nobody_waits {
+            self.serve();
+        }
+    }
+
+    /// Grants to those in front as far as the permits go.
+    fn serve(&self) {
+        self.free.grant_while(|locked| {
+            let wanted = usize::try_from(locked.front(0)?.tag).ok()?;
+            **locked = locked.checked_sub(wanted)?;
+            Some(0)
+        });
+    }
+
+    /// How many permits are free at this instant.
+    ///
+    /// ```
+    /// assert_eq!(runnext::sync::Semaphore::new(4).available(), 4);
+    /// ```
+    pub fn available(&self) -> usize {
+        *self.free.lock()
+    }
+
+    /// Takes `n` permits that are given back when the [`Permit`] is dropped.
+    ///
+    /// ```
+    /// let gate = runnext::sync::Semaphore::new(1);
+    /// let permit = gate.permit(1);
+    /// assert_eq!(gate.available(), 0);
+    /// drop(permit);
+    /// assert_eq!(gate.available(), 1);
+    /// ```
+    pub fn permit(&self, n: usize) -> Permit<'_> {
+        self.acquire(n);
+        Permit { semaphore: self, n }
+    }
+
+    /// As [`permit`](Self::permit), if they are free and nobody waits.
+    ///
+    /// ```
+    /// assert!(runnext::sync::Semaphore::new(1).try_permit(2).is_none());
+    /// ```
+    pub fn try_permit(&self, n: usize) -> Option<Permit<'_>> {
+        self.try_acquire(n).then(|| Permit { semaphore: self, n })
+    }
+
+    /// As [`permit`](Self::permit), waiting for `timeout` at most.
+    ///
+    /// # Errors
+    /// [`TimedOut`] if there were not enough in time; nothing was taken.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let gate = runnext::sync::Semaphore::new(1);
+    /// assert!(gate.permit_timeout(1, Duration::ZERO).is_ok());
+    /// ```
+    pub fn permit_timeout(&self, n: usize, timeout: Duration) -> Result<Permit<'_>, TimedOut> {
+        self.acquire_timeout(n, timeout).map(|()| Permit { semaphore: self, n })
+    }
+
+    /// How many Gs have ever queued here.
+    #[cfg(test)]
+    pub(super) fn queued_ever(&self) -> u64 {
+        self.free.lock().next_ticket()
+    }
+}
+
+/// Takes `n` permits if nobody is before us.
+fn take_now(free: &mut Locked<'_, usize>, n: usize) -> bool {
+    let left = free.checked_sub(n).filter(|_| free.is_empty(0));
+    **free = left.unwrap_or(**free);
+    left.is_some()
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore").field("available", &self.available()).finish()
+    }
+}
+
+/// Permits of a [`Semaphore`], given back when this is dropped.
+///
+/// ```
+/// use runnext::sync::{Permit, Semaphore};
+/// let gate = Semaphore::new(1);
+/// let permit: Permit<'_> = gate.permit(1);
+/// permit.forget();
+/// assert_eq!(gate.available(), 0);
+/// ```
+#[must_use = "permits are given back at once if this is not kept"]
+#[derive(Debug)]
+pub struct Permit<'a> {
+    semaphore: &'a Semaphore,
+    n: usize,
+}
+
+impl Permit<'_> {
+    /// Keeps the permits for ever; somebody else may give them back by
+    /// [`Semaphore::release`].
+    ///
+    /// ```
+    /// let gate = runnext::sync::Semaphore::new(1);
+    /// gate.permit(1).forget();
+    /// gate.release(1);
+    /// ```
+    pub fn forget(mut self) {
+        self.n = 0;
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        if self.n > 0 {
+            self.semaphore.release(self.n);
+        }
+    }
+}

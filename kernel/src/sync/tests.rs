@@ -1,0 +1,52 @@
+//! Promises of this folder, kept by threads in place of Gs.
+//!
+//! No test asserts a window of time. Where one must know that another waits, it
+//! asks how many have ever queued.
+
+use super::*;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Long enough never to come in a test that passes.
+const LONG: Duration = Duration::from_secs(600);
+/// Short enough not to be noticed.
+const SHORT: Duration = Duration::from_micros(50);
+
+/// Rounds, fewer where every step is interpreted.
+const fn rounds(n: usize) -> usize {
+    if cfg!(miri) { n.div_ceil(200) } else { n }
+}
+
+fn until(mut holds: impl FnMut() -> bool) {
+    while !holds() {
+        thread::yield_now();
+    }
+}
+
+/// Runs `f` on `n` threads at a time and waits for all of them.
+fn on_threads(n: usize, f: impl Fn(usize) + Sync) {
+    thread::scope(|s| {
+        for i in 0..n {
+            let f = &f;
+            s.spawn(move || f(i));
+        }
+    });
+}
+
+/// Runs `f`, which panics, on a thread of its own.
+fn panicking(f: impl FnOnce() + Send) {
+    thread::scope(|s| {
+        assert!(s.spawn(f).join().is_err());
+    });
+}
+
+mod condvar;
+mod mutex;
+mod others;
+mod rwlock;
+
+/// Unwinds without a report on the terminal.
+fn panic_quietly() {
+    std::panic::resume_unwind(Box::new("on purpose"));
+}

@@ -1,0 +1,215 @@
+//! `WaitGroup`: wait until so many are done.
+//!
+//! The count is one atomic; the queue is touched only by who waits, and by
+//! who brings the count to zero.
+#![forbid(unsafe_code)]
+
+use super::{TimedOut, deadline_ns};
+use crate::cell::sys::{AtomicUsize, const_fn};
+use crate::cell::waitq::{Place, WaitQueue, Waited};
+use core::fmt;
+use core::ops::Deref;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+
+/// Counts what is under way; waits until that is nothing.
+///
+/// As Go's: [`add`](Self::add) before the work is started, [`done`](Self::done)
+/// when it is over, [`wait`](Self::wait) for all of it. It can be used again
+/// and again. A [`Ticket`] does the counting by itself, also when its G panics.
+///
+/// ```
+/// use runnext::{prelude::*, sync::WaitGroup};
+/// static GROUP: WaitGroup = WaitGroup::new();
+/// for _ in 0..3 {
+///     GROUP.add(1);
+///     let _detached = go(|| GROUP.done());
+/// }
+/// GROUP.wait();
+/// assert_eq!(GROUP.count(), 0);
+/// ```
+pub struct WaitGroup {
+    count: AtomicUsize,
+    queue: WaitQueue<()>,
+}
+
+impl WaitGroup {
+    const_fn! {
+        /// Nothing is under way.
+        ///
+        /// ```
+        /// runnext::sync::WaitGroup::new().wait();
+        /// ```
+        pub fn new() -> Self {
+            WaitGroup { count: AtomicUsize::new(0), queue: WaitQueue::new(()) }
+        }
+    }
+
+    /// `n` more are under way. Call it before they are: who waits might
+    /// otherwise see none.
+    ///
+    /// # Panics
+    /// When the count would pass `usize::MAX`.
+    ///
+    /// ```
+    /// let group = runnext::sync::WaitGroup::new();
+    /// group.add(2);
+    /// assert_eq!(group.count(), 2);
+    /// ```
+    pub fn add(&self, n: usize) {
+        // Relaxed: nothing is told by it; who waits is told by `done`.
+        let added = self
+            .count
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_add(n));
+        assert!(added.is_ok(), "WaitGroup: more than usize::MAX under way");
+    }
+
+    /// One is over.
+    ///
+    /// # Panics
+    /// When none was under way; the count stays at zero.
+    ///
+    /// ```
+    /// let group = runnext::sync::WaitGroup::new();
+    /// group.add(1);
+    /// group.done();
+    /// group.wait();
+    /// ```
+    pub fn done(&self) {
+        // Release: what was done is done before the count says so. Acquire: who
+        // makes it zero passes on what the others did. Pairs with `is_over`.
+        let counted = self
+            .count
+            .try_update(Ordering::AcqRel, Ordering::Relaxed, |count| count.checked_sub(1));
+        match counted {
+            Ok(1) => {
+                self.queue.grant_all(0);
+            }
+            Ok(_) => {}
+            Err(_) => panic!("WaitGroup: done without add"),
+        }
+    }
+
+    /// Waits until nothing is under way. If work is added as soon as the count
+    /// is zero, who waited for the zero goes on nevertheless.
+    ///
+    /// ```
+    /// use runnext::{prelude::*, sync::WaitGroup};
+    /// static GROUP: WaitGroup = WaitGroup::new();
+    /// GROUP.add(1);
+    /// let _detached = go(|| GROUP.done());
+    /// GROUP.wait();
+    /// ```
+    pub fn wait(&self) {
+        let _in_time = self.wait_until(None);
+    }
+
+    /// As [`wait`](Self::wait), for `timeout` at most.
+    ///
+    /// # Errors
+    /// [`TimedOut`] if something was under way all the time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let group = runnext::sync::WaitGroup::new();
+    /// assert!(group.wait_timeout(Duration::ZERO).is_ok());
+    /// ```
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimedOut> {
+        self.wait_until(Some(deadline_ns(timeout)))
+    }
+
+    fn wait_until(&self, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
+        if self.is_over() {
+            return Ok(());
+        }
+        let locked = self.queue.lock();
+        // Again, under the lock: who makes the count zero after this takes the
+        // lock after us, and finds us in the queue.
+        if self.is_over() {
+            return Ok(());
+        }
+        let place = Place { list: 0, tag: 0, deadline_ns };
+        match self.queue.wait(locked, place, || (), |()| false) {
+            Waited::TimedOut(_) => Err(TimedOut),
+            Waited::Granted | Waited::Took(_) => Ok(()),
+        }
+    }
+
+    /// How many Gs have ever queued here.
+    #[cfg(test)]
+    pub(super) fn queued_ever(&self) -> u64 {
+        self.queue.lock().next_ticket()
+    }
+
+    fn is_over(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0 // pairs with `done`
+    }
+
+    /// How many are under way at this instant.
+    ///
+    /// ```
+    /// assert_eq!(runnext::sync::WaitGroup::new().count(), 0);
+    /// ```
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Adds one, which is done when the ticket is dropped. `group` may be a
+    /// reference or an `Arc`.
+    ///
+    /// ```
+    /// use runnext::{prelude::*, sync::WaitGroup};
+    /// use std::sync::Arc;
+    /// let group = Arc::new(WaitGroup::new());
+    /// for _ in 0..3 {
+    ///     let ticket = WaitGroup::ticket(group.clone());
+    ///     let _detached = go(move || drop(ticket));
+    /// }
+    /// group.wait();
+    /// ```
+    pub fn ticket<R: Deref<Target = WaitGroup>>(group: R) -> Ticket<R> {
+        group.add(1);
+        Ticket { group }
+    }
+}
+
+impl Default for WaitGroup {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for WaitGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitGroup").field("count", &self.count()).finish()
+    }
+}
+
+/// One of those that a [`WaitGroup`] waits for, until this is dropped; a clone
+/// is one more.
+///
+/// ```
+/// use runnext::sync::WaitGroup;
+/// let group = WaitGroup::new();
+/// let one = WaitGroup::ticket(&group);
+/// let two = one.clone();
+/// assert_eq!(group.count(), 2);
+/// drop((one, two));
+/// group.wait();
+/// ```
+#[must_use = "a ticket that is dropped is done"]
+pub struct Ticket<R: Deref<Target = WaitGroup>> {
+    group: R,
+}
+
+impl<R: Deref<Target = WaitGroup> + Clone> Clone for Ticket<R> {
+    fn clone(&self) -> Self {
+        WaitGroup::ticket(self.group.clone())
+    }
+}
+
+impl<R: Deref<Target = WaitGroup>> Drop for Ticket<R> {
+    fn drop(&mut self) {
+        self.group.done();
+    }
+}

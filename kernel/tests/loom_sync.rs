@@ -1,0 +1,383 @@
+//! All interleavings of the locks and wait queues of `cell`, in small models.
+//!
+//! The files under test are the kernel's own, compiled here once more with a
+//! `sys` in which loom watches every atomic, every lock and every wait. What is
+//! guarded is a cell of loom's, so that two inside at once, or one who does not
+//! see what the one before did, is found; a lost wake-up is a deadlock.
+//!
+//! Models are bounded to [`PREEMPTIONS`] preemptions a run: one less without
+//! optimisation, where the larger bound takes a minute.
+#![cfg(not(miri))]
+
+#[path = "../src/cell/mutex.rs"]
+#[expect(dead_code, reason = "not every form is modelled")]
+mod mutex;
+#[path = "../src/cell/rwlock.rs"]
+#[expect(dead_code, reason = "not every form is modelled")]
+mod rwlock;
+#[path = "../src/sync/waitgroup.rs"]
+#[expect(dead_code, reason = "not every form is modelled")]
+mod waitgroup;
+#[path = "../src/cell/waitq.rs"]
+mod waitq;
+
+/// Where `sync` finds what it stands on.
+mod cell {
+    pub(crate) use crate::{sys, waitq};
+}
+
+use loom::{cell::UnsafeCell, sync::Arc, thread};
+use mutex::Guarded;
+use rwlock::GuardedRw;
+use waitgroup::WaitGroup;
+use waitq::{Place, WaitQueue, Waited};
+
+const PREEMPTIONS: usize = if cfg!(debug_assertions) { 2 } else { 3 };
+
+/// Checks `model`, in which each look at the clock finds it `step_ns` later.
+fn check(step_ns: u64, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(move || {
+        sys::set_step(step_ns);
+        model();
+    });
+}
+
+const PATIENT: u64 = 0;
+const IMPATIENT: u64 = 2 * mutex::PATIENCE_NS;
+/// Comes when the clock is looked at.
+const AT_ONCE: u64 = 0;
+
+/// As in `sync`.
+#[derive(Debug, PartialEq)]
+struct TimedOut;
+
+/// As in `sync`, where time has no length.
+fn deadline_ns(_: std::time::Duration) -> u64 {
+    AT_ONCE
+}
+
+/// A number that loom watches.
+struct Watched(UnsafeCell<u32>);
+
+impl Watched {
+    fn new() -> Self {
+        Watched(UnsafeCell::new(0))
+    }
+
+    fn add(&self) {
+        // SAFETY: loom checks that nobody else is here.
+        self.0.with_mut(|n| unsafe { *n += 1 });
+    }
+
+    fn get(&self) -> u32 {
+        // SAFETY: loom checks that nobody writes.
+        self.0.with(|n| unsafe { *n })
+    }
+}
+
+// SAFETY: loom checks every access.
+unsafe impl Sync for Watched {}
+
+/// Three lock and add; `step_ns` says whether they barge or are served in turn.
+fn three_lock(step_ns: u64) {
+    check(step_ns, || {
+        let lock = Arc::new(Guarded::new(Watched::new()));
+        let add = |lock: &Guarded<Watched>| lock.lock().0.add();
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let lock = lock.clone();
+                thread::spawn(move || add(&lock))
+            })
+            .collect();
+        add(&lock);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(lock.try_lock().expect("free").0.get(), 3);
+    });
+}
+
+#[test]
+fn barging_keeps_one_inside_and_wakes_all() {
+    three_lock(PATIENT);
+}
+
+#[test]
+fn handing_over_keeps_one_inside_and_wakes_all() {
+    three_lock(IMPATIENT);
+}
+
+/// One waits for ever, one gives up at once, whoever is nudged or granted.
+fn one_gives_up(step_ns: u64) {
+    check(step_ns, || {
+        let lock = Arc::new(Guarded::new(Watched::new()));
+        let held = lock.lock().0;
+        let patient = {
+            let lock = lock.clone();
+            thread::spawn(move || lock.lock().0.add())
+        };
+        let gives_up = {
+            let lock = lock.clone();
+            thread::spawn(move || lock.lock_until(AT_ONCE).map(|(held, _)| held.add()).is_some())
+        };
+        held.add();
+        drop(held);
+        patient.join().unwrap();
+        let took = gives_up.join().unwrap();
+        assert_eq!(lock.try_lock().expect("free").0.get(), 2 + u32::from(took));
+    });
+}
+
+#[test]
+fn a_waiter_that_gives_up_takes_no_nudge_along() {
+    one_gives_up(PATIENT);
+}
+
+#[test]
+fn a_waiter_that_gives_up_takes_no_grant_along() {
+    one_gives_up(IMPATIENT);
+}
+
+#[test]
+fn a_reader_and_two_writers_exclude_each_other_and_all_get_in() {
+    check(PATIENT, || {
+        let lock = Arc::new(GuardedRw::new(Watched::new()));
+        let writer = {
+            let lock = lock.clone();
+            thread::spawn(move || lock.write(None).expect("no limit").add())
+        };
+        let reader = {
+            let lock = lock.clone();
+            thread::spawn(move || lock.read(None).expect("no limit").get())
+        };
+        lock.write(None).expect("no limit").add();
+        writer.join().unwrap();
+        assert!(reader.join().unwrap() <= 2);
+        assert_eq!(lock.try_read().expect("free").get(), 2);
+    });
+}
+
+/// What the one who is inside from the start does.
+#[derive(Clone, Copy, PartialEq)]
+enum First {
+    Leaves,
+    Stays,
+}
+
+/// One reads from the start; a writer gives up at once, a reader does not.
+fn a_writer_gives_up(first: First) {
+    check(PATIENT, move || {
+        let lock = Arc::new(GuardedRw::new(Watched::new()));
+        let mut reading = lock.read(None);
+        let gives_up = {
+            let lock = lock.clone();
+            thread::spawn(move || lock.write(Some(AT_ONCE)).map(|held| held.add()).is_some())
+        };
+        let reader = {
+            let lock = lock.clone();
+            thread::spawn(move || lock.read(None).expect("no limit").get())
+        };
+        if first == First::Leaves {
+            reading = None;
+        }
+        let wrote = gives_up.join().unwrap();
+        reader.join().unwrap();
+        drop(reading);
+        assert_eq!(lock.try_write().expect("free").get(), u32::from(wrote));
+    });
+}
+
+#[test]
+fn a_writer_that_gives_up_lets_readers_join_the_one_inside() {
+    a_writer_gives_up(First::Stays);
+}
+
+#[test]
+fn a_writer_that_gives_up_leaves_the_way_free() {
+    a_writer_gives_up(First::Leaves);
+}
+
+#[test]
+fn a_waiter_is_granted_or_gives_up_and_never_both() {
+    check(PATIENT, || {
+        let queue = Arc::new(WaitQueue::new(0u32));
+        let waiters: Vec<_> = [Some(AT_ONCE), None]
+            .into_iter()
+            .map(|deadline_ns| {
+                let queue = queue.clone();
+                thread::spawn(move || {
+                    let mut locked = queue.lock();
+                    if *locked > 0 {
+                        *locked -= 1;
+                        return true;
+                    }
+                    let place = Place { list: 0, tag: 0, deadline_ns };
+                    match queue.wait(locked, place, || (), |_| false) {
+                        Waited::Granted => true,
+                        Waited::Took(_) | Waited::TimedOut(_) => false,
+                    }
+                })
+            })
+            .collect();
+        // Two tokens: to who waits, else into the box.
+        for _ in 0..2 {
+            let mut locked = queue.lock();
+            let first = locked.grant_front(0);
+            if first.is_none() {
+                *locked += 1;
+            }
+            drop(locked);
+            first.into_iter().for_each(sys::ready);
+        }
+        let took = waiters.into_iter().map(|w| w.join().unwrap());
+        let took = took.filter(|took| *took).count() as u32;
+        assert_eq!(took + *queue.lock(), 2);
+    });
+}
+
+#[test]
+fn granting_to_all_reaches_all_who_waited() {
+    check(PATIENT, || {
+        let queue = Arc::new(WaitQueue::new(false));
+        let waiters: Vec<_> = (0..2)
+            .map(|_| {
+                let queue = queue.clone();
+                thread::spawn(move || {
+                    let locked = queue.lock();
+                    if !*locked {
+                        let place = Place { list: 0, tag: 0, deadline_ns: None };
+                        let _ = queue.wait(locked, place, || (), |_| false);
+                    }
+                })
+            })
+            .collect();
+        *queue.lock() = true;
+        queue.grant_all(0);
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+    });
+}
+
+#[test]
+fn who_waits_for_a_group_goes_on_and_sees_what_was_done() {
+    check(PATIENT, || {
+        let group = Arc::new(WaitGroup::new());
+        let works = Arc::new([Watched::new(), Watched::new()]);
+        group.add(2);
+        let workers: Vec<_> = (0..2)
+            .map(|i| {
+                let (group, works) = (group.clone(), works.clone());
+                thread::spawn(move || {
+                    works[i].add();
+                    group.done();
+                })
+            })
+            .collect();
+        group.wait();
+        assert_eq!(works[0].get() + works[1].get(), 2);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+/// What `cell::sys` is, with loom behind it.
+mod sys {
+    use loom::sync::{Mutex, MutexGuard};
+    use std::cell::Cell;
+    use std::ops::{Deref, DerefMut};
+    use std::sync::atomic::Ordering;
+
+    pub(crate) use loom::hint::spin_loop as relax;
+    pub(crate) use loom::sync::atomic::AtomicU32;
+    pub(crate) type GHandle = loom::thread::Thread;
+    pub(crate) const SPINS: u32 = 1;
+
+    std::thread_local! {
+        // Loom runs all threads of a model on one thread of the host.
+        static NOW_STEP: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    }
+
+    pub(crate) fn set_step(step_ns: u64) {
+        NOW_STEP.set((1, step_ns));
+    }
+
+    pub(crate) fn now_ns() -> u64 {
+        let (now, step) = NOW_STEP.get();
+        NOW_STEP.set((now + step, step));
+        now
+    }
+
+    pub(crate) fn begin_park() -> GHandle {
+        loom::thread::current()
+    }
+
+    pub(crate) fn park() {
+        loom::thread::park();
+    }
+
+    /// The deadline is always now: whoever waits so gives up at any moment.
+    pub(crate) fn park_until(_: u64) -> bool {
+        loom::thread::yield_now();
+        false
+    }
+
+    pub(crate) fn ready(g: GHandle) {
+        g.unpark();
+    }
+
+    /// Loom's, by the names of today's `core`.
+    pub(crate) struct AtomicUsize(loom::sync::atomic::AtomicUsize);
+
+    impl AtomicUsize {
+        pub(crate) fn new(value: usize) -> Self {
+            AtomicUsize(loom::sync::atomic::AtomicUsize::new(value))
+        }
+
+        pub(crate) fn load(&self, order: Ordering) -> usize {
+            self.0.load(order)
+        }
+
+        pub(crate) fn try_update(
+            &self,
+            set: Ordering,
+            fetch: Ordering,
+            f: impl FnMut(usize) -> Option<usize>,
+        ) -> Result<usize, usize> {
+            self.0.fetch_update(set, fetch, f)
+        }
+    }
+
+    pub(crate) struct IrqLock<T>(Mutex<T>);
+
+    pub(crate) struct IrqGuard<'a, T>(MutexGuard<'a, T>);
+
+    impl<T> IrqLock<T> {
+        pub(crate) fn new(value: T) -> Self {
+            IrqLock(Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> IrqGuard<'_, T> {
+            IrqGuard(self.0.lock().unwrap())
+        }
+    }
+
+    impl<T> Deref for IrqGuard<'_, T> {
+        type Target = T;
+        fn deref(&self) -> &T {
+            &self.0
+        }
+    }
+
+    impl<T> DerefMut for IrqGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            &mut self.0
+        }
+    }
+
+    macro_rules! const_fn {
+        ($(#[$meta:meta])* $vis:vis fn $name:ident($($args:tt)*) -> $ret:ty $body:block) => {
+            $(#[$meta])*
+            $vis fn $name($($args)*) -> $ret $body
+        };
+    }
+
+    pub(crate) use const_fn;
+}
