@@ -15,6 +15,7 @@ fn boot(cpus: usize) -> Boot {
 guest_tests!(SELFTEST =>
     a_panic_inside_core_runs_destructors,
     join_gives_the_panic_message,
+    a_g_may_panic_again_when_the_first_was_caught,
     no_page_is_writable_and_executable,
     page_zero_and_the_low_half_are_unmapped,
     every_cpu_runs_gs,
@@ -30,6 +31,11 @@ guest_tests!(SELFTEST =>
     a_lock_excludes_on_all_cpus,
     the_clock_never_goes_back,
     detached_gs_run_to_their_end,
+    an_unpark_that_comes_first_is_kept,
+    no_unpark_is_lost_between_cpus,
+    an_old_handle_unparks_nobody_else,
+    gs_are_counted,
+    every_cpu_counts_what_it_does,
 );
 
 #[test]

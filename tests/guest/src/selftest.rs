@@ -1,5 +1,6 @@
 //! Checks the machine from inside: one promise a check, one line each.
 
+use crate::check::{self, checks};
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use runnext::drivers::irq;
@@ -8,46 +9,32 @@ use runnext::prelude::*;
 
 runnext::main!(selftest, main);
 
-/// Every check, by the promise that it states.
-const CHECKS: &[(&str, fn())] = &[
-    ("a_panic_inside_core_runs_destructors", a_panic_inside_core_runs_destructors),
-    ("join_gives_the_panic_message", join_gives_the_panic_message),
-    ("no_page_is_writable_and_executable", no_page_is_writable_and_executable),
-    ("page_zero_and_the_low_half_are_unmapped", page_zero_and_the_low_half_are_unmapped),
-    ("every_cpu_runs_gs", every_cpu_runs_gs),
-    ("every_cpu_has_a_timer_that_fired", every_cpu_has_a_timer_that_fired),
-    ("an_isa_interrupt_reaches_the_chosen_cpu", an_isa_interrupt_reaches_the_chosen_cpu),
-    ("a_line_that_is_not_there_is_an_error", a_line_that_is_not_there_is_an_error),
-    ("heap_blocks_never_overlap", heap_blocks_never_overlap),
-    ("an_absurd_allocation_is_an_error", an_absurd_allocation_is_an_error),
-    ("an_absurd_stack_is_an_error", an_absurd_stack_is_an_error),
-    ("spawning_takes_no_global_heap_lock", spawning_takes_no_global_heap_lock),
-    ("stack_pages_are_committed_on_first_touch", stack_pages_are_committed_on_first_touch),
-    ("stacks_go_back_when_gs_end", stacks_go_back_when_gs_end),
-    ("a_lock_excludes_on_all_cpus", a_lock_excludes_on_all_cpus),
-    ("the_clock_never_goes_back", the_clock_never_goes_back),
-    ("detached_gs_run_to_their_end", detached_gs_run_to_their_end),
-];
-
 fn main() {
-    let mut failed = 0;
-    for (name, check) in CHECKS {
-        match Go::new().name(name).spawn(*check).map(JoinHandle::join) {
-            Ok(Ok(())) => println!("TEST {name} ok"),
-            Ok(Err(error)) => {
-                failed += 1;
-                println!("TEST {name} FAILED: {error}");
-            }
-            Err(error) => {
-                failed += 1;
-                println!("TEST {name} FAILED: {error}");
-            }
-        }
-    }
-    println!("SELFTEST {} checks, {failed} failed", CHECKS.len());
-    if failed > 0 {
-        exit(1);
-    }
+    check::run(checks![
+        a_panic_inside_core_runs_destructors,
+        join_gives_the_panic_message,
+        a_g_may_panic_again_when_the_first_was_caught,
+        no_page_is_writable_and_executable,
+        page_zero_and_the_low_half_are_unmapped,
+        every_cpu_runs_gs,
+        every_cpu_has_a_timer_that_fired,
+        an_isa_interrupt_reaches_the_chosen_cpu,
+        a_line_that_is_not_there_is_an_error,
+        heap_blocks_never_overlap,
+        an_absurd_allocation_is_an_error,
+        an_absurd_stack_is_an_error,
+        spawning_takes_no_global_heap_lock,
+        stack_pages_are_committed_on_first_touch,
+        stacks_go_back_when_gs_end,
+        a_lock_excludes_on_all_cpus,
+        the_clock_never_goes_back,
+        detached_gs_run_to_their_end,
+        an_unpark_that_comes_first_is_kept,
+        no_unpark_is_lost_between_cpus,
+        an_old_handle_unparks_nobody_else,
+        gs_are_counted,
+        every_cpu_counts_what_it_does,
+    ]);
 }
 
 /// Notes when it is dropped, and in which order.
@@ -78,6 +65,17 @@ fn a_panic_inside_core_runs_destructors() {
     assert_eq!(DROPS.load(Ordering::Relaxed), 12, "inner first, then outer");
 }
 
+/// A panic that was caught is over: the next one is not a second at once.
+fn a_g_may_panic_again_when_the_first_was_caught() {
+    let result = go(|| {
+        for n in 0..3 {
+            assert!(runnext::unwind::catch(|| panic!("number {n}")).is_err());
+        }
+        panic!("the last");
+    });
+    assert_eq!(result.join(), Err(JoinError::Panicked("the last".into())));
+}
+
 fn join_gives_the_panic_message() {
     let result = go(|| {
         let list: Vec<u32> = Vec::new();
@@ -100,25 +98,22 @@ fn page_zero_and_the_low_half_are_unmapped() {
     assert_eq!(audit.lower_half_pages, 0, "{audit:?}");
 }
 
-/// As many Gs as CPUs, each of which goes on only when all have started: they
-/// must all be running at once, so each CPU runs one.
+/// As many Gs as CPUs, none of which ends before every CPU has run one: they spin
+/// meanwhile, so a CPU that never runs one is one that does not look for work.
 fn every_cpu_runs_gs() {
-    static STARTED: AtomicUsize = AtomicUsize::new(0);
-    let cpus = num_cpus();
-    let runners: Vec<_> = (0..cpus)
+    let seen: &'static [AtomicBool] =
+        Vec::leak((0..num_cpus()).map(|_| AtomicBool::new(false)).collect());
+    let runners: Vec<_> = (0..num_cpus())
         .map(|_| {
             go(move || {
-                STARTED.fetch_add(1, Ordering::AcqRel);
-                while STARTED.load(Ordering::Acquire) < cpus {
+                while !seen.iter().all(|seen| seen.load(Ordering::Acquire)) {
+                    seen[current_cpu()].store(true, Ordering::Release);
                     core::hint::spin_loop();
                 }
-                current_cpu()
             })
         })
         .collect();
-    let mut ran_on: Vec<_> = runners.into_iter().map(|g| g.join().expect("no panic")).collect();
-    ran_on.sort_unstable();
-    assert_eq!(ran_on, (0..cpus).collect::<Vec<_>>());
+    runners.into_iter().for_each(|g| g.join().expect("no panic"));
 }
 
 fn every_cpu_has_a_timer_that_fired() {
@@ -300,5 +295,80 @@ fn detached_gs_run_to_their_end() {
     }
     while RAN.load(Ordering::Acquire) < 100 {
         yield_now();
+    }
+}
+
+fn an_unpark_that_comes_first_is_kept() {
+    current().unpark();
+    current().unpark();
+    park(); // returns at once
+    assert!(!park_timeout(Duration::from_millis(1)), "two unparks left two permits");
+}
+
+/// Two Gs that wake each other, and a crowd that keeps the CPUs busy meanwhile.
+fn no_unpark_is_lost_between_cpus() {
+    const ROUNDS: usize = 2_000;
+    let (to_left, from_right) = chan::bounded(1);
+    let (to_right, from_left) = chan::bounded(1);
+    let play = |tx: chan::Sender<GRef>, rx: chan::Receiver<GRef>| {
+        go(move || {
+            tx.send(current()).expect("the other is there");
+            let other = rx.recv().expect("the other is there");
+            for _ in 0..ROUNDS {
+                other.unpark();
+                park();
+            }
+            other.unpark(); // it may wait for one more
+        })
+    };
+    let players = [play(to_right, from_right), play(to_left, from_left)];
+    let crowd: Vec<_> =
+        (0..num_cpus()).map(|_| go(|| (0..200).for_each(|_| yield_now()))).collect();
+    players.into_iter().chain(crowd).for_each(|g| g.join().expect("no panic"));
+}
+
+/// A G's record is used again by the next one at once.
+fn an_old_handle_unparks_nobody_else() {
+    for _ in 0..100 {
+        let ended = go(current).join().expect("no panic");
+        let waits = go(|| park_timeout(Duration::from_micros(200)));
+        ended.unpark();
+        assert_eq!(waits.join(), Ok(false), "woken by a handle of another life");
+    }
+}
+
+fn gs_are_counted() {
+    let (tx, rx) = chan::bounded::<()>(1);
+    let (before, created) = (num_goroutines(), stats().created);
+    let waiting: Vec<_> = (0..100)
+        .map(|_| {
+            let rx = rx.clone();
+            go(move || rx.recv())
+        })
+        .collect();
+    assert_eq!(num_goroutines(), before + 100);
+    assert_eq!(stats().created, created + 100);
+    drop(tx);
+    waiting.into_iter().for_each(|g| _ = g.join());
+    // A G that has left its result is counted until it has left its CPU.
+    while num_goroutines() > before {
+        yield_now();
+    }
+    assert_eq!(stats().alive(), before as u64);
+}
+
+fn every_cpu_counts_what_it_does() {
+    let before = stats();
+    let pinned: Vec<_> = (0..num_cpus())
+        .map(|cpu| Go::new().pin(cpu).spawn(|| (0..10).for_each(|_| yield_now())))
+        .collect();
+    pinned.into_iter().for_each(|g| g.expect("memory").join().expect("no panic"));
+    let after = stats();
+    assert_eq!(after.cpus.len(), num_cpus());
+    for (cpu, (now, then)) in after.cpus.iter().zip(&before.cpus).enumerate() {
+        assert!(now.switches >= then.switches + 10, "CPU {cpu}: {then:?}, then {now:?}");
+    }
+    if num_cpus() > 1 {
+        assert!(after.cpus.iter().any(|cpu| cpu.wakes > 0), "nobody was woken: {after:?}");
     }
 }

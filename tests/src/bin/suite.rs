@@ -55,7 +55,10 @@ fn main() -> ExitCode {
 fn jobs(effort: Effort) -> Vec<Job> {
     let mut jobs = vec![format(), clippy(), clippy_bare(), host_tests()];
     if effort > Effort::Quick {
-        jobs.extend([docs(), loom(), miri()]);
+        jobs.extend([docs(), simulation(), loom(), miri()]);
+    }
+    if effort == Effort::Full {
+        jobs.push(thread_sanitizer());
     }
     jobs.extend([build(), machine_tests(effort)]);
     jobs
@@ -118,6 +121,15 @@ fn docs() -> Job {
     )
 }
 
+/// Thousands of seeds, and five mistakes that must be found. Optimised a little,
+/// in a directory of its own, because the feature and the level rebuild things.
+fn simulation() -> Job {
+    Job::new("simulation", Kind::Tests).cargo_with(
+        &["test", "-p=sched", "--features=sim", "--test=sim", "--target-dir=target/sim"],
+        &[("CARGO_PROFILE_DEV_OPT_LEVEL", "1")],
+    )
+}
+
 /// Optimised, because a model is run through all its interleavings, but not
 /// more than that helps; in a directory of its own, because the flag rebuilds
 /// everything.
@@ -127,6 +139,7 @@ fn loom() -> Job {
             "test",
             "--no-fail-fast",
             "-p=sched",
+            "-p=runnext",
             "--test=loom_*",
             "--release",
             "--target-dir=target/loom",
@@ -139,19 +152,34 @@ fn loom() -> Job {
     )
 }
 
-/// Gs are never freed, so what Miri would call a leak is the plan.
+/// Gs are never freed, so what Miri would call a leak is the plan. Of the kernel
+/// what programs see, with the unsafe code below it.
 fn miri() -> Job {
-    Job::new("miri", Kind::Tests).cargo_with(
+    let miri = ["miri", "test", "--no-fail-fast"];
+    let sched = ["-p=sched", "--lib", "--test=decisions", "--test=stress"];
+    let kernel = ["-p=runnext", "--lib", "--", "--skip=arch::", "--skip=backtrace::"];
+    let parts = ["cell::", "chan::", "gref::", "sync::", "trace::"];
+    let flags = [("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-ignore-leaks")];
+    Job::new("miri", Kind::Tests)
+        .cargo_with(&[&miri[..], &sched].concat(), &flags)
+        .cargo_with(&[&miri[..], &kernel, &parts].concat(), &flags)
+}
+
+/// With a standard library of its own, as the sanitizer must see every access:
+/// minutes to build, so for `make test-full` only.
+fn thread_sanitizer() -> Job {
+    Job::new("tsan", Kind::Tests).cargo_with(
         &[
-            "miri",
             "test",
             "--no-fail-fast",
             "-p=sched",
             "--lib",
-            "--test=decisions",
-            "--test=stress",
+            "--tests",
+            "-Zbuild-std",
+            "--target=x86_64-unknown-linux-gnu",
+            "--target-dir=target/tsan",
         ],
-        &[("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-ignore-leaks")],
+        &[("RUSTFLAGS", "-Zsanitizer=thread")],
     )
 }
 

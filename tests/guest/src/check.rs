@@ -1,0 +1,69 @@
+//! Runs checks one after the other and says what came of each.
+//!
+//! A check is a function that panics if its promise does not hold. It runs as a
+//! G of its own, so that a failed one does not end the others; the host reads
+//! the lines (`tests::fixture`).
+
+use runnext::prelude::*;
+
+/// A promise, and the function that checks it.
+pub type Check = (&'static str, fn());
+
+/// The functions of these names, by name.
+macro_rules! checks {
+    ($($name:ident),+ $(,)?) => {
+        &[$((stringify!($name), $name as fn())),+]
+    };
+}
+pub(crate) use checks;
+
+/// Runs `checks`; ends the machine with 1 if one of them fails.
+pub fn run(checks: &[Check]) {
+    let mut failed = 0;
+    for (name, check) in checks {
+        let ended = Go::new().name(name).spawn(*check).map(JoinHandle::join);
+        let error = match ended {
+            Ok(Ok(())) => {
+                println!("TEST {name} ok");
+                continue;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        failed += 1;
+        println!("TEST {name} FAILED: {error}");
+    }
+    println!("{} checks, {failed} failed", checks.len());
+    if failed > 0 {
+        exit(1);
+    }
+}
+
+/// Yields until `condition` holds. There is no limit: the host has one.
+pub fn wait_until(mut condition: impl FnMut() -> bool) {
+    while !condition() {
+        yield_now();
+    }
+}
+
+/// Joins all of them; their results, or the panic of the first that panicked.
+pub fn join_all<T>(gs: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
+    // All are started before the first is waited for, and all have ended before
+    // the first panic is passed on.
+    let started: Vec<_> = gs.into_iter().collect();
+    let ended: Vec<_> = started.into_iter().map(JoinHandle::join).collect();
+    ended.into_iter().map(|result| result.unwrap_or_else(|error| panic!("{error}"))).collect()
+}
+
+/// Starts a G on one CPU.
+pub fn go_on<T: Send + 'static>(
+    cpu: usize,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    Go::new().pin(cpu).spawn(f).expect("memory for a G, and the CPU is there")
+}
+
+/// So many zeros that all Gs can count in.
+pub fn counters<T: Default>(n: usize) -> &'static [T] {
+    Vec::leak((0..n).map(|_| T::default()).collect())
+}

@@ -1,0 +1,57 @@
+//! Under virtual time two runs are alike to the event.
+//!
+//! The guest runs a bit of everything (`tests/guest/src/mix.rs`) and prints, for
+//! each CPU, how many scheduler events there were and a hash over all of them,
+//! times included, from the end of bring-up on.
+
+use tests::guest::Boot;
+
+/// Virtual time, and frequencies that are stated: QEMU counts an instruction a
+/// nanosecond, and drives the local APICs' timers with 1 GHz, too.
+const FIXED: &str = "program=mix log=warn console=serial tsc=1000 lapic=1000 trace=hash";
+
+/// The `TRACE` lines: CPU, events, those overwritten, hash.
+fn trace(name: &str, cpus: usize, more: &str) -> Vec<String> {
+    let outcome = Boot::guest(format!("replay-{name}-{cpus}"))
+        .smp(cpus)
+        .icount("shift=0,sleep=off")
+        .cmdline(&format!("{FIXED} {more} -- 100"))
+        .limit(300)
+        .run();
+    outcome.assert_ok();
+    let lines: Vec<_> =
+        outcome.lines.iter().filter(|line| line.starts_with("TRACE ")).cloned().collect();
+    assert_eq!(lines.len(), cpus, "a line for each CPU: {lines:#?}");
+    lines
+}
+
+#[track_caller]
+fn two_runs_are_alike(cpus: usize) {
+    let [first, second] = ["first", "second"].map(|name| trace(name, cpus, "seed=1"));
+    assert_eq!(first, second, "two runs differ; trace=dump shows where");
+}
+
+#[test]
+fn two_runs_on_two_cpus_give_the_same_events() {
+    two_runs_are_alike(2);
+}
+
+#[test]
+fn two_runs_on_four_cpus_give_the_same_events() {
+    two_runs_are_alike(4);
+}
+
+#[test]
+#[ignore = "make test-full"]
+fn two_runs_on_eight_cpus_give_the_same_events() {
+    two_runs_are_alike(8);
+}
+
+/// Also shows that the comparison can fail.
+#[test]
+fn seed_and_order_have_an_effect_on_events() {
+    let runs = ["seed=1", "seed=2", "seed=1 order=steal-first"];
+    let [one, two, other] = runs.map(|more| trace("other", 4, more));
+    assert_ne!(one, two, "the seed has no effect");
+    assert_ne!(one, other, "the order has no effect");
+}

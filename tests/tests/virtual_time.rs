@@ -1,0 +1,107 @@
+//! What can be counted in slices and instructions: fairness, bounds, costs.
+//!
+//! All of it under `-icount shift=0,sleep=off`, where an instruction is a
+//! nanosecond and nothing but the guest takes time.
+
+use std::sync::LazyLock;
+
+use tests::guest::Boot;
+use tests::outcome::Outcome;
+use tests::{fixture, guest_tests};
+
+/// The most that a hog may have beyond another, in slices.
+const FAIR: u64 = 2;
+/// The most that a yield may cost, in instructions.
+const YIELD_BUDGET: u64 = 160;
+
+fn boot(name: String, cmdline: &str) -> Boot {
+    Boot::guest(name).icount("shift=0,sleep=off").cmdline(cmdline).limit(300)
+}
+
+static BOUNDS: LazyLock<Outcome> =
+    LazyLock::new(|| fixture::once(&boot("bounds".into(), "program=bounds slice=1").smp(4)));
+
+guest_tests!(BOUNDS =>
+    the_last_that_was_started_runs_next_and_the_others_in_order,
+    a_g_in_the_local_queue_waits_for_those_before_it,
+    a_g_in_the_global_queue_waits_for_61_slices_of_a_busy_p,
+    a_hog_waits_for_one_round_of_all_others,
+    a_sleeper_waits_for_one_slice,
+);
+
+#[test]
+fn all_bounds_hold_on_four_cpus() {
+    BOUNDS.assert_ok();
+}
+
+#[test]
+fn all_bounds_hold_on_one_cpu() {
+    boot("bounds-1".into(), "program=bounds slice=1").run().assert_ok();
+}
+
+/// Slices of the hog with the fewest and of that with the most.
+fn slices(hogs: usize, placement: &str, seed: u64) -> (u64, u64) {
+    let name = format!("fair-{hogs}-{placement}-{seed}");
+    let outcome =
+        boot(name, &format!("program=fair seed={seed} -- {hogs} {placement}")).smp(4).run();
+    outcome.assert_ok();
+    let start = format!("FAIR {hogs} hogs: ");
+    let line = outcome.lines.iter().find_map(|line| line.strip_prefix(&start));
+    let numbers: Vec<u64> =
+        line.unwrap_or("").split(' ').filter_map(|word| word.parse().ok()).collect();
+    match numbers[..] {
+        [min, max, _all] => (min, max),
+        _ => panic!("the guest said nothing about {hogs} hogs\n{outcome}"),
+    }
+}
+
+#[track_caller]
+fn hogs_get_alike(hogs: usize, placement: &str, seeds: impl IntoIterator<Item = u64>) {
+    for seed in seeds {
+        let (min, max) = slices(hogs, placement, seed);
+        assert!(min > 0, "a hog did not run at all: {hogs} hogs, {placement}, seed {seed}");
+        assert!(max - min <= FAIR, "{min} to {max} slices: {hogs} hogs, {placement}, seed {seed}");
+    }
+}
+
+#[test]
+fn sixteen_hogs_from_one_p_get_alike() {
+    hogs_get_alike(16, "one", [1]);
+}
+
+#[test]
+fn sixteen_hogs_from_all_ps_get_alike() {
+    hogs_get_alike(16, "spread", [2]);
+}
+
+#[test]
+fn seventeen_hogs_from_one_p_get_alike() {
+    hogs_get_alike(17, "one", [2]);
+}
+
+#[test]
+fn seventeen_hogs_from_all_ps_get_alike() {
+    hogs_get_alike(17, "spread", [1]);
+}
+
+#[test]
+#[ignore = "make test-full"]
+fn hogs_get_alike_for_twenty_seeds() {
+    for hogs in [16, 17] {
+        for placement in ["one", "spread"] {
+            hogs_get_alike(hogs, placement, 1..=20);
+        }
+    }
+}
+
+#[test]
+fn a_yield_stays_within_its_budget() {
+    let outcome = boot("cost".into(), "program=cost").run();
+    outcome.assert_ok();
+    let cost = outcome.lines.iter().find_map(|line| line.strip_prefix("YIELD ")?.parse().ok());
+    match cost {
+        Some(1..=YIELD_BUDGET) => {}
+        Some(cost) => panic!("a yield costs {cost} instructions, {YIELD_BUDGET} are allowed"),
+        None => panic!("the guest said nothing about the cost of a yield\n{outcome}"),
+    }
+}
