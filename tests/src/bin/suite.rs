@@ -55,10 +55,7 @@ fn main() -> ExitCode {
 fn jobs(effort: Effort) -> Vec<Job> {
     let mut jobs = vec![format(), clippy(), clippy_bare(), host_tests()];
     if effort > Effort::Quick {
-        jobs.extend([docs(), simulation(), loom(), miri()]);
-    }
-    if effort == Effort::Full {
-        jobs.push(thread_sanitizer());
+        jobs.extend([docs(), simulation(), loom(), miri(), thread_sanitizer()]);
     }
     jobs.extend([build(), machine_tests(effort)]);
     jobs
@@ -165,8 +162,7 @@ fn miri() -> Job {
         .cargo_with(&[&miri[..], &kernel, &parts].concat(), &flags)
 }
 
-/// With a standard library of its own, as the sanitizer must see every access:
-/// minutes to build, so for `make test-full` only.
+/// With a standard library of its own, as the sanitizer must see every access.
 fn thread_sanitizer() -> Job {
     Job::new("tsan", Kind::Tests).cargo_with(
         &[
