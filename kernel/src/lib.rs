@@ -8,9 +8,10 @@
 //!
 //! | room | what is in it |
 //! |---|---|
-//! | [`program`], [`go`], [`gref`], [`sync`], [`mod@stats`], [`prelude`] | what a program sees |
-//! | [`cell`] | the unsafe code behind that |
-//! | [`schedule`] | what every M runs |
+//! | [`program`], [`go`], [`chan`], [`mod@select`], [`sync`], [`time`], [`gref`], [`mod@stats`], [`prelude`] | what a program sees |
+//! | [`park`] | the door between that and the scheduler |
+//! | [`cell`] | the unsafe code behind it |
+//! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
 //! | [`trace`] | what they did, and when |
 //! | [`unwind`], [`mod@panic`], [`backtrace`], [`symbols`] | when things go wrong |
 //! | [`mem`] | frames, heap, stacks |
