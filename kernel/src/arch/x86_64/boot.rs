@@ -5,11 +5,9 @@
 //! [`PHYS_OFFSET`]. Everything that it places by itself is kept inside
 //! [`LOADER_RANGE`], so that the windows of `mem` are ours.
 
+use crate::mem::PHYS_OFFSET;
 use bootloader_api::BootloaderConfig;
 use bootloader_api::config::Mapping;
-
-/// Where physical address 0 is mapped.
-pub const PHYS_OFFSET: u64 = 0xffff_8000_0000_0000;
 
 /// Where the loader may place what has no address of its own.
 pub const LOADER_RANGE: core::ops::Range<u64> = 0xffff_8000_0000_0000..0xffff_bfff_ffff_f000;

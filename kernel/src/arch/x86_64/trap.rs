@@ -362,9 +362,10 @@ extern "C" fn common() {
 extern "C" fn dispatch(frame: &mut Frame) {
     match frame.vector {
         NMI => non_maskable(frame),
-        GENERAL_PROTECTION if msr::fixup(frame.rip).is_some() => {
-            frame.rip = msr::fixup(frame.rip).unwrap_or(frame.rip);
-        }
+        GENERAL_PROTECTION => match msr::fixup(frame.rip) {
+            Some(next) => frame.rip = next,
+            None => fatal(frame, None, None),
+        },
         PAGE_FAULT => page_fault(frame),
         0..=31 => fatal(frame, None, None),
         _ => {
