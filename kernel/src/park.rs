@@ -20,7 +20,7 @@
 #[cfg(not(target_os = "none"))]
 pub use host::{
     GHandle, begin_park, current_id, now_ns, num_goroutines, park, park_until, permit, random,
-    ready, spawn, stats, take_permit, this, yield_now,
+    ready, ready as ready_from_interrupt, spawn, stats, take_permit, this, yield_now,
 };
 
 #[cfg(target_os = "none")]
@@ -28,7 +28,7 @@ pub use crate::{
     arch::now_ns,
     schedule::{
         GHandle, begin_park, current_id, num_goroutines, park, park_until, permit, random, ready,
-        spawn, stats, take_permit, this, yield_now,
+        ready_from_interrupt, spawn, stats, take_permit, this, yield_now,
     },
 };
 

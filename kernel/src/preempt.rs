@@ -179,3 +179,9 @@ pub fn on_wake() -> arch::Afterwards {
     schedule::drain_inbox();
     schedule::slices().map_or(arch::Afterwards::Resume, Slices::look)
 }
+
+/// The end of every device interrupt: whom its driver has readied gets a look.
+pub fn on_device() -> arch::Afterwards {
+    schedule::drain_inbox();
+    schedule::slices().map_or(arch::Afterwards::Resume, Slices::look)
+}

@@ -566,14 +566,21 @@ pub fn drain_inbox() {
 /// Readies the sleepers of this CPU whose time has come. Interrupts off.
 pub fn wake_sleepers(now_ns: u64) {
     let here = Here::enter();
-    let cpu = here.index();
     TIMERS.on_tick(&here, now_ns, |g| {
         trace::event(Kind::Fire, || g.id(), 0);
-        match SCHED.ready_from_interrupt(cpu, g) {
-            Wake::Cpu(other) if other != cpu => wake_cpu(other),
-            _ => {} // our own inbox, which the handler empties before it returns
-        }
+        ready_from_interrupt(g.handle());
     });
+}
+
+/// As [`ready`], by an interrupt handler: the G is left in the inbox of this CPU,
+/// or of that which it is pinned to. The handler calls [`drain_inbox`] before it
+/// returns.
+pub fn ready_from_interrupt(g: GHandle) {
+    let cpu = arch::cpu_index();
+    match SCHED.ready_from_interrupt(cpu, g) {
+        Wake::Cpu(other) if other != cpu => wake_cpu(other),
+        _ => {}
+    }
 }
 
 /// When the next sleeper of this CPU is due. Interrupts off.

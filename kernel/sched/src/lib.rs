@@ -34,7 +34,7 @@
 //!    that CPU an interrupt, and one to each of [`Sched::take_untimed`]. Ask
 //!    [`Sched::needs_timer`] if no slice timer runs.
 //! 3. **An interrupt readies a G.** [`Sched::ready_from_interrupt`]`(own cpu,
-//!    g)`, in any context. A [`Wake`] that names another CPU is an interrupt to
+//!    handle)`, in any context. A [`Wake`] that names another CPU is an interrupt to
 //!    be sent; one that names the own CPU is met by looking (4, or
 //!    [`Sched::drain`]) before the handler returns or as soon as preemption is
 //!    allowed.

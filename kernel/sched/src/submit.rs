@@ -52,12 +52,13 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// Readies `g` without a P: leaves it in the inbox of `cpu`, or of the CPU
+    /// Readies that life of a G without a P: leaves it in the inbox of `cpu`, or of the CPU
     /// that it is pinned to. For interrupt handlers, with their own CPU; in any
     /// context. The wake-up may name the caller's own CPU: then it is enough to
     /// look, before the interrupt returns or when preemption is allowed again.
-    pub fn ready_from_interrupt(&self, cpu: usize, g: &'static G<K>) -> Wake {
-        match g.state().ready(None) {
+    pub fn ready_from_interrupt(&self, cpu: usize, handle: Handle<K>) -> Wake {
+        let (g, generation) = handle.parts();
+        match g.state().ready(Some(generation)) {
             Ready::Push => self.post(g.pin().unwrap_or(cpu), g),
             Ready::Nothing => Wake::Nobody,
         }

@@ -97,7 +97,7 @@ fn g_is_readied_once_however_many_try() {
     assert_eq!(run.g.status(), Status::Parked);
     let _ = sched.ready(p, run.g);
     let _ = sched.ready(p, run.g);
-    let _ = sched.ready_from_interrupt(0, run.g);
+    let _ = sched.ready_from_interrupt(0, run.g.handle());
     assert_eq!(p.len(), 1);
     assert!(find(sched, p).is_some() && find(sched, p).is_none());
 }
@@ -152,7 +152,7 @@ fn interrupt_readies_into_the_inbox_and_tells_its_cpu_once() {
         })
         .collect();
     park(sched, &mut ps[1]);
-    let wakes: Vec<_> = parked.iter().map(|g| sched.ready_from_interrupt(1, g)).collect();
+    let wakes: Vec<_> = parked.iter().map(|g| sched.ready_from_interrupt(1, g.handle())).collect();
     assert_eq!(wakes, [Wake::Cpu(1), Wake::Nobody, Wake::Nobody]);
     let run = find(sched, &mut ps[1]).unwrap();
     assert_eq!(run.g.kernel, 0);
@@ -174,7 +174,7 @@ fn drained_inbox_wakes_another_for_the_rest() {
         .collect();
     park(sched, &mut ps[1]);
     for g in parked {
-        let _ = sched.ready_from_interrupt(0, g);
+        let _ = sched.ready_from_interrupt(0, g.handle());
     }
     assert_eq!(sched.drain(&mut ps[0]), Wake::Cpu(1));
 }

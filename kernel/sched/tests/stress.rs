@@ -69,7 +69,7 @@ impl Machine {
     fn ready_one(&self, p: &mut P<Context>, by_interrupt: bool) -> bool {
         let Some(g) = self.waiting.lock().unwrap().pop() else { return false };
         let wake = if by_interrupt {
-            self.sched.ready_from_interrupt(p.index(), g)
+            self.sched.ready_from_interrupt(p.index(), g.handle())
         } else {
             self.sched.ready(p, g)
         };

@@ -3,7 +3,7 @@
 //! The machine knows how a line is wired ([`arch::route_isa`]); this file keeps
 //! the books. A driver that serves its interrupts will be called from here.
 
-use crate::arch;
+use crate::{arch, preempt};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub use crate::arch::RouteError;
@@ -48,8 +48,9 @@ pub fn taken(vector: u8) -> (u64, usize) {
 }
 
 /// The `device` of [`arch::Handlers`].
-pub(crate) fn on_interrupt(vector: u8) {
+pub(crate) fn on_interrupt(vector: u8) -> arch::Afterwards {
     let line = &LINES[usize::from(vector)];
     line.cpu.store(arch::cpu_index(), Ordering::Relaxed);
     line.count.fetch_add(1, Ordering::Release); // pairs with `taken`
+    preempt::on_device()
 }

@@ -348,7 +348,7 @@ impl World {
         self.cpus[p.index()].pending.set(false);
         let ready = self.take_waiting();
         if let Some(g) = ready {
-            let wake = self.sched.ready_from_interrupt(p.index(), g);
+            let wake = self.sched.ready_from_interrupt(p.index(), g.handle());
             self.send(p.index(), wake);
         }
         if self.limit_changes.get() > 0 && self.random(8) == 0 {

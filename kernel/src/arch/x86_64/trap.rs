@@ -26,7 +26,7 @@ pub struct Handlers {
     /// Another CPU wants this one to look for work.
     pub wake: fn() -> Afterwards,
     /// A device interrupt with this vector.
-    pub device: fn(u8),
+    pub device: fn(u8) -> Afterwards,
     /// Called by a G that was interrupted, on its own stack with interrupts on,
     /// when `tick` or `wake` said so.
     pub preempt: fn(),
@@ -408,8 +408,10 @@ fn interrupt(vector: u8) -> Afterwards {
             apic::eoi();
         }
         _ => {
-            (handlers.device)(vector);
+            // Its driver first: a level-triggered line is quiet by then.
+            let afterwards = (handlers.device)(vector);
             apic::eoi();
+            return afterwards;
         }
     }
     Afterwards::Resume
