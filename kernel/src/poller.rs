@@ -366,5 +366,7 @@ impl<H> Sides<H> {
     }
 }
 
+// By its path, because `tests/loom_poller.rs` compiles this file from elsewhere.
 #[cfg(all(test, not(loom)))]
+#[path = "poller/tests.rs"]
 mod tests;
