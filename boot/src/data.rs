@@ -115,6 +115,7 @@ pub struct DataDisk {
     failing_sector: Option<u64>,
     drive: Vec<String>,
     device: Vec<String>,
+    is_behind_bridge: bool,
 }
 
 impl DataDisk {
@@ -126,6 +127,7 @@ impl DataDisk {
             failing_sector: None,
             drive: Vec::new(),
             device: Vec::new(),
+            is_behind_bridge: false,
         }
     }
 
@@ -153,6 +155,12 @@ impl DataDisk {
         self
     }
 
+    /// It hangs on a bridge, as all devices of PCI Express do; for `q35`.
+    pub fn behind_bridge(mut self) -> Self {
+        self.is_behind_bridge = true;
+        self
+    }
+
     /// The arguments for QEMU.
     pub fn args(&self) -> Vec<String> {
         let file = comma(&self.image.to_string_lossy());
@@ -171,7 +179,13 @@ impl DataDisk {
         drive.extend(self.drive.iter().cloned());
         let mut device = vec!["virtio-blk-pci".to_string(), "drive=data".into()];
         device.extend(self.device.iter().cloned());
-        vec!["-drive".into(), drive.join(","), "-device".into(), device.join(",")]
+        let mut args = vec!["-drive".into(), drive.join(",")];
+        if self.is_behind_bridge {
+            args.extend(["-device".into(), "pcie-root-port,id=port,chassis=1".into()]);
+            device.push("bus=port".into());
+        }
+        args.extend(["-device".into(), device.join(",")]);
+        args
     }
 }
 

@@ -368,4 +368,4 @@ impl fmt::Display for PciError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

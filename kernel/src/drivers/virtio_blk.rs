@@ -1,11 +1,11 @@
 //! A disk: virtio-blk, many requests at a time, each with a poll descriptor.
 //!
-//! Holds the ring and the memory that device and driver share, and the way of a
-//! request: [`Disk::request`] waits for a slot, [`Request::run`] hands it to the
-//! device and waits for the answer, the interrupt ([`Answers`]) takes answers off
-//! the ring and tells the poller. Bringing the device up is `probe`'s; who owns a
-//! slot's memory at which instant, `slots`'s; offsets that are no multiples of a
-//! sector, ends and errors for programs, [`crate::disk`]'s, which is the caller.
+//! Holds the way of a request: [`Disk::request`] waits for a slot, [`Request::run`]
+//! hands it to the device and waits for the answer, the interrupt ([`Answers`])
+//! takes answers off the ring and tells the poller. Bringing the device up is
+//! `probe`'s, what is shared with it `ring`'s; who owns a slot's memory at which
+//! instant, `slots`'s; offsets that are no multiples of a sector, ends and errors
+//! for programs, [`crate::disk`]'s, which is the caller.
 //!
 //! # Whose memory
 //!
@@ -20,13 +20,14 @@
 //!
 //! # What is taken from `virtio-drivers`, and what is not
 //!
-//! Its ring ([`VirtQueue`]) and its transport. Not its `VirtIOBlk`: that has a ring
+//! Its ring (`VirtQueue`) and its transport. Not its `VirtIOBlk`: that has a ring
 //! of 16, waits for a flush in a loop without end, and looks whether the device
 //! sleeps without a barrier after it has written its request, so that on x86 the
 //! look may come first and the device sleep on.
 
 pub mod hal;
 pub mod probe;
+pub mod ring;
 pub mod slots;
 
 use crate::drivers::irq::Handler;
@@ -39,11 +40,11 @@ use crate::sync::Semaphore;
 use crate::time::Duration;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use hal::Dma;
-use probe::{Interrupt, QUEUE, Ready};
-use slots::{Answer, Bogus, RING, SLOTS, Slots};
-use virtio_drivers::queue::VirtQueue;
+use probe::{Interrupt, Ready};
+use ring::Ring;
+use slots::{Answer, Bogus, RING, SLOTS};
 use virtio_drivers::transport::Transport;
 use virtio_drivers::transport::pci::PciTransport;
 
@@ -71,12 +72,12 @@ pub fn init() {
         log::info!("disk: none found");
         return;
     };
-    match probe::bring_up(first.at, &Answers).and_then(Disk::new) {
-        Ok(disk) => {
-            let mib = disk.sectors >> 11;
+    match probe::bring_up(first.at, &Answers) {
+        Ok(ready) => {
+            let disk = DISK.call_once(|| Disk::new(ready));
+            let kib = disk.sectors / 2;
             let kind = if disk.is_read_only { ", read-only" } else { "" };
-            log::info!("disk: virtio at {}, {mib} MiB{kind}, {}", first.at, disk.interrupt);
-            DISK.call_once(|| disk);
+            log::info!("disk: virtio at {}, {kib} KiB{kind}, {}", first.at, disk.interrupt);
         }
         Err(error) => log::error!("disk: virtio at {}: {error}; going on without", first.at),
     }
@@ -122,7 +123,7 @@ pub struct Disk {
     is_read_only: bool,
     can_flush: bool,
     interrupt: Interrupt,
-    ring: IrqLock<Ring>,
+    ring: IrqLock<Ring<Dma, PciTransport>>,
     /// As many permits as there are slots that are free, or held with a permit.
     free: Semaphore,
     polls: [PollDesc; SLOTS],
@@ -132,17 +133,11 @@ pub struct Disk {
 }
 
 impl Disk {
-    fn new(ready: Ready) -> Result<Disk, probe::ProbeError> {
-        let heads = hal::alloc_pages(1).ok_or(virtio_drivers::Error::DmaError);
-        let ring = Ring {
-            transport: ready.transport,
-            queue: ready.queue,
-            heads: heads.map_err(probe::ProbeError::Ring)?.cast(),
-            slots: Slots::new(),
-            jobs: [(Job::Flush, NonNull::dangling()); SLOTS],
-            is_broken: false,
-        };
-        Ok(Disk {
+    fn new(ready: Ready) -> Disk {
+        let transport = ManuallyDrop::into_inner(ready.transport); // to live for ever
+        // SAFETY: `probe` has allocated the page for this.
+        let ring = unsafe { Ring::new(transport, ready.queue, ready.heads) };
+        Disk {
             sectors: ready.sectors,
             is_read_only: ready.is_read_only,
             can_flush: ready.can_flush,
@@ -152,7 +147,7 @@ impl Disk {
             polls: [const { PollDesc::new() }; SLOTS],
             data: [const { AtomicPtr::new(core::ptr::null_mut()) }; SLOTS],
             late: AtomicU64::new(0),
-        })
+        }
     }
 
     /// Its size in sectors.
@@ -196,7 +191,7 @@ impl Disk {
     /// None was free by `deadline_ns`, there is no memory for it, or the device is
     /// not used any more.
     pub fn request(&self, deadline_ns: u64) -> Result<Request<'_>, Failure> {
-        if self.ring.lock().is_broken {
+        if self.ring.lock().is_broken() {
             return Err(Failure::Broken);
         }
         self.reclaim();
@@ -301,7 +296,9 @@ impl Request<'_> {
     /// The device failed, or the deadline came first.
     pub fn run(&mut self, job: Job, deadline_ns: u64) -> Result<(), Failure> {
         let Request { disk, slot, .. } = *self;
-        disk.ring.lock().send(slot, job, self.data)?;
+        // SAFETY: we hold the slot, whose memory this is; `data` gives nobody a
+        // reference to it while `is_out`.
+        unsafe { disk.ring.lock().send(slot, job, self.data) }?;
         self.is_out = true;
         loop {
             let waited = disk.polls[slot].wait(Direction::Read, Some(deadline_ns));
@@ -346,132 +343,5 @@ fn verdict(status: u8) -> Result<(), Failure> {
         0 => Ok(()),
         2 => Err(Failure::Unsupported),
         _ => Err(Failure::Refused),
-    }
-}
-
-/// What a request begins and ends with, in memory that the device reaches.
-#[repr(C)]
-struct Head {
-    kind: u32,
-    reserved: u32,
-    sector: u64,
-    /// Written by the device.
-    status: u8,
-    unused: [u8; 15],
-}
-
-/// Bytes of a [`Head`] that the device reads.
-const HEAD_BYTES: usize = 16;
-const _: () = assert!(SLOTS * size_of::<Head>() <= PAGE_SIZE);
-
-/// What is shared with the device, and what is known of it. Under a lock.
-struct Ring {
-    transport: ManuallyDrop<PciTransport>,
-    queue: VirtQueue<Dma, RING>,
-    /// One for each slot.
-    heads: NonNull<Head>,
-    slots: Slots,
-    /// What each slot was sent for, and its memory.
-    jobs: [(Job, NonNull<u8>); SLOTS],
-    is_broken: bool,
-}
-
-// SAFETY: the pointers are to memory of this driver's own that is never freed,
-// and nothing of it belongs to a CPU.
-unsafe impl Send for Ring {}
-
-impl Ring {
-    /// Hands a held slot to the device.
-    fn send(&mut self, slot: usize, job: Job, data: NonNull<u8>) -> Result<(), Failure> {
-        if self.is_broken {
-            return Err(Failure::Broken);
-        }
-        let (kind, sector) = match job {
-            Job::Read(sector, _) => (0, sector),
-            Job::Write(sector, _) => (1, sector),
-            Job::Flush => (4, 0),
-        };
-        let head = Head { kind, reserved: 0, sector, status: u8::MAX, unused: [0; 15] };
-        // SAFETY: the slot is held by our caller, so the device does not look.
-        unsafe { self.heads.add(slot).write(head) };
-        self.jobs[slot] = (job, data);
-        let chain = Chain::of(self.heads, slot, job, data);
-        // SAFETY: the chain is memory of the driver's that stays, and `slots`
-        // keeps everybody away from it until the device has answered.
-        let sent = chain.with(|ins, outs| unsafe { self.queue.add(ins, outs) });
-        // Not for want of room: there are as many slots as fit.
-        let first = sent.map_err(|_| Failure::Broken)?;
-        self.slots.send(slot, first);
-        // The request is to be seen by the device before we look whether it
-        // sleeps; x86 would let the look go first.
-        fence(Ordering::SeqCst);
-        if self.queue.should_notify() {
-            self.transport.notify(QUEUE);
-        }
-        Ok(())
-    }
-
-    /// Takes one answer off the ring, if there is one.
-    fn take_answer(&mut self) -> Result<Option<Answer>, Bogus> {
-        if self.is_broken {
-            return Ok(None);
-        }
-        let Some(first) = self.queue.peek_used() else { return Ok(None) };
-        let answer = self.take(first);
-        self.is_broken = answer.is_err();
-        answer.map(Some)
-    }
-
-    fn take(&mut self, first: u16) -> Result<Answer, Bogus> {
-        let slot = self.slots.at(first)?;
-        let (job, data) = self.jobs[slot];
-        let chain = Chain::of(self.heads, slot, job, data);
-        // SAFETY: the same buffers as in `send`: the slot has not been sent anew,
-        // as that needs an answer first.
-        let taken = chain.with(|ins, outs| unsafe { self.queue.pop_used(first, ins, outs) });
-        taken.map_err(|_| Bogus(first))?;
-        // SAFETY: the device has given the slot's memory back.
-        let head = unsafe { self.heads.add(slot).read() };
-        self.slots.completed(first, head.status)
-    }
-}
-
-/// The pieces of memory of one request, in the order of virtio.
-struct Chain {
-    head: NonNull<Head>,
-    data: NonNull<u8>,
-    job: Job,
-}
-
-impl Chain {
-    fn of(heads: NonNull<Head>, slot: usize, job: Job, data: NonNull<u8>) -> Chain {
-        debug_assert!(slot < SLOTS, "no such slot");
-        // SAFETY: there is a head for each slot, in one page.
-        let head = unsafe { heads.add(slot) };
-        Chain { head, data, job }
-    }
-
-    /// Calls `f` with what the device reads, and with what it writes. The
-    /// references are gone when it returns: the memory is the device's then.
-    fn with<R>(&self, f: impl for<'a> FnOnce(&'a [&'a [u8]], &'a mut [&'a mut [u8]]) -> R) -> R {
-        let head = self.head.cast::<u8>().as_ptr();
-        // SAFETY: the first half of a `Head` of ours, which nobody writes to
-        // while we have the ring's lock and the device does not have the slot.
-        let request = unsafe { core::slice::from_raw_parts(head, HEAD_BYTES) };
-        let status = head.wrapping_add(core::mem::offset_of!(Head, status));
-        // SAFETY: the same, its other half.
-        let status = unsafe { core::slice::from_raw_parts_mut(status, 1) };
-        let bytes = match self.job {
-            Job::Read(_, bytes) | Job::Write(_, bytes) => bytes.min(SLOT_BYTES),
-            Job::Flush => 0,
-        };
-        // SAFETY: so many bytes of the slot's memory at most; for a flush none,
-        // and then any address will do.
-        let data = unsafe { core::slice::from_raw_parts_mut(self.data.as_ptr(), bytes) };
-        match self.job {
-            Job::Read(..) => f(&[request], &mut [data, status]),
-            Job::Write(..) => f(&[request, data], &mut [status]),
-            Job::Flush => f(&[request], &mut [status]),
-        }
     }
 }

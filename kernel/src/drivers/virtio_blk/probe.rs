@@ -10,13 +10,15 @@
 //! form only (before 2016, or asked to) are refused by name: the crate has no
 //! transport for their ports.
 
-use super::hal::Dma;
+use super::hal::{self, Dma};
+use super::ring::QUEUE;
 use super::slots::RING;
 use crate::arch;
 use crate::drivers::irq::{self, Handler, IrqError};
 use crate::drivers::pci::{Address, Device, PciError, Ports, Region, Registers};
 use core::fmt;
 use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, PCI_CAP_ID_VNDR, PciRoot};
 use virtio_drivers::transport::pci::{
@@ -24,9 +26,6 @@ use virtio_drivers::transport::pci::{
     VIRTIO_PCI_CAP_NOTIFY_CFG, VirtioPciError,
 };
 use virtio_drivers::transport::{DeviceStatus, Transport};
-
-/// The ring of a virtio block device.
-pub const QUEUE: u16 = 0;
 
 /// The features that this driver knows what to do with. Not among them: event
 /// indices, as the crate's comparison of them fails where they wrap around, and
@@ -41,6 +40,8 @@ pub struct Ready {
     pub transport: ManuallyDrop<PciTransport>,
     /// Its ring.
     pub queue: VirtQueue<Dma, RING>,
+    /// A page for what requests begin with.
+    pub heads: NonNull<u8>,
     /// Its size, in sectors of 512 bytes.
     pub sectors: u64,
     /// It refuses writes.
@@ -106,11 +107,14 @@ fn try_bring_up(device: &Device, handler: &'static dyn Handler) -> Result<Ready,
     let features = negotiate(&mut transport)?;
     let interrupt = set_up_interrupt(device, &common, handler)?;
     let sectors = read_capacity(&transport)?;
-    let queue = VirtQueue::new(&mut *transport, QUEUE, false, false).map_err(ProbeError::Ring)?;
     check_bell(device, &common)?;
+    let heads = hal::alloc_pages(1).ok_or(ProbeError::Ring(virtio_drivers::Error::DmaError))?;
+    // The last that can fail: from here on the device knows memory of ours.
+    let queue = VirtQueue::new(&mut *transport, QUEUE, false, false);
+    let queue = queue.map_err(ProbeError::Ring)?;
     transport.finish_init();
     let (is_read_only, can_flush) = (features & READ_ONLY != 0, features & FLUSH != 0);
-    Ok(Ready { transport, queue, sectors, is_read_only, can_flush, interrupt })
+    Ok(Ready { transport, queue, heads, sectors, is_read_only, can_flush, interrupt })
 }
 
 /// Looks at all that the crate's transport is going to use, and maps it; gives

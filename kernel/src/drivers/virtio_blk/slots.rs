@@ -135,6 +135,12 @@ impl Slots {
     }
 }
 
+impl Default for Slots {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

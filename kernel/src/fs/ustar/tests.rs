@@ -199,9 +199,9 @@ fn damaged_archives_end_in_an_error_or_in_good_entries() {
             archive[at] = random() as u8;
         }
         archive.truncate(archive.len() - (random() % 3 * (random() % 3000)) as usize);
-        for block in archive.chunks_exact_mut(BLOCK) {
+        for block in archive.as_chunks_mut::<BLOCK>().0 {
             if &block[257..262] == b"ustar" {
-                seal(block.try_into().expect("a block"));
+                seal(block);
             }
         }
         match entries(&archive) {
