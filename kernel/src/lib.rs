@@ -8,7 +8,7 @@
 //!
 //! | room | what is in it |
 //! |---|---|
-//! | [`program`], [`go`], [`chan`], [`mod@select`], [`sync`], [`time`], [`gref`], [`mod@stats`], [`prelude`] | what a program sees |
+//! | [`program`], [`go`], [`chan`], [`mod@select`], [`sync`], [`mod@blocking`], [`time`], [`gref`], [`mod@stats`], [`prelude`] | what a program sees |
 //! | [`park`] | the door between that and the scheduler |
 //! | [`cell`] | the unsafe code behind it |
 //! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
@@ -31,6 +31,7 @@ extern crate alloc;
 
 pub mod arch;
 pub mod backtrace;
+pub mod blocking;
 pub mod cell;
 pub mod chan;
 pub mod cmdline;
@@ -59,6 +60,7 @@ pub mod unwind;
 use bootloader_api::BootInfo;
 use mem::stack::FaultOutcome;
 
+pub use blocking::blocking;
 pub use gref::{GRef, current};
 pub use park::yield_now;
 pub use schedule::{gomaxprocs, set_gomaxprocs};
@@ -66,6 +68,7 @@ pub use stats::{Stats, num_goroutines, stats};
 
 /// What a program needs: `use runnext::prelude::*`.
 pub mod prelude {
+    pub use crate::blocking::{blocking, try_blocking};
     pub use crate::go::{Go, JoinError, JoinHandle, SpawnError, go};
     pub use crate::gref::{GRef, current, park, park_timeout};
     pub use crate::stats::{num_goroutines, stats};
@@ -111,7 +114,7 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     arch::set_handlers(HANDLERS); //            interrupts come up by this door
     arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
-    schedule::init(options.gomaxprocs, options.order);
+    schedule::init(options.gomaxprocs, options.order, options.handoff);
     preempt::init(options.slice_ms);
     schedule::init_cpu(options.seed);
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
@@ -129,7 +132,7 @@ pub fn start_cpu() -> ! {
 const HANDLERS: arch::Handlers = arch::Handlers {
     tick: preempt::on_tick,
     wake: preempt::on_wake,
-    preempt: schedule::expire,
+    preempt: schedule::preempted,
     device: drivers::irq::on_interrupt,
     page_fault,
     fatal: panic::fault,

@@ -19,16 +19,16 @@
 
 #[cfg(not(target_os = "none"))]
 pub use host::{
-    GHandle, begin_park, current_id, now_ns, num_goroutines, park, park_until, permit, random,
-    ready, ready as ready_from_interrupt, spawn, stats, take_permit, this, yield_now,
+    GHandle, begin_park, call, current_id, ms, now_ns, num_goroutines, park, park_until, permit,
+    random, ready, ready as ready_from_interrupt, spawn, stats, take_permit, this, yield_now,
 };
 
 #[cfg(target_os = "none")]
 pub use crate::{
     arch::now_ns,
     schedule::{
-        GHandle, begin_park, current_id, num_goroutines, park, park_until, permit, random, ready,
-        ready_from_interrupt, spawn, stats, take_permit, this, yield_now,
+        GHandle, begin_park, call, current_id, ms, num_goroutines, park, park_until, permit,
+        random, ready, ready_from_interrupt, spawn, stats, take_permit, this, yield_now,
     },
 };
 
@@ -54,6 +54,7 @@ mod host {
     use crate::cell::{Run, Shared};
     use crate::go::SpawnError;
     use crate::gref::Permit;
+    use crate::schedule::{MInfo, NoM};
     use crate::stats::Stats;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -161,6 +162,18 @@ mod host {
     pub fn ready(g: GHandle) {
         *g.0.readied.lock().unwrap_or_else(PoisonError::into_inner) = true;
         g.0.changed.notify_one();
+    }
+
+    /// Runs `job` as a call that may block: on the host every thread has the CPU
+    /// that it needs.
+    pub fn call(job: &mut dyn FnMut()) -> Result<(), NoM> {
+        job();
+        Ok(())
+    }
+
+    /// There are no Ms on the host.
+    pub fn ms() -> Vec<MInfo> {
+        Vec::new()
     }
 
     /// Lets others run.

@@ -35,7 +35,7 @@ pub use x86_64::clock::{ClockChoice, cycles_to_ns, now_ns, ns_to_tsc as ns_to_cy
 pub use x86_64::exit::exit;
 pub use x86_64::ioapic::RouteError;
 pub use x86_64::paging;
-pub use x86_64::switch::{prepare, switch};
+pub use x86_64::switch::{call_on, prepare, saved_at, switch};
 pub use x86_64::timer::{TimerChoice, arm as arm_timer, disarm as disarm_timer};
 pub use x86_64::trap::{
     Afterwards, Fault, Handlers, PageFault, set_handlers, stop_others, stopped_at,
