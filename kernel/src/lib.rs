@@ -12,6 +12,7 @@
 //! | [`park`] | the door between that and the scheduler |
 //! | [`cell`] | the unsafe code behind it |
 //! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
+//! | [`poller`] | a device is ready → its waiting G is ready |
 //! | [`trace`] | what they did, and when |
 //! | [`unwind`], [`mod@panic`], [`backtrace`], [`symbols`] | when things go wrong |
 //! | [`mem`] | frames, heap, stacks |
@@ -45,6 +46,7 @@ pub mod log;
 pub mod mem;
 pub mod panic;
 pub mod park;
+pub mod poller;
 pub mod preempt;
 pub mod program;
 pub mod schedule;

@@ -19,8 +19,9 @@
 
 #[cfg(not(target_os = "none"))]
 pub use host::{
-    GHandle, begin_park, call, current_id, ms, now_ns, num_goroutines, park, park_until, permit,
-    random, ready, ready as ready_from_interrupt, spawn, stats, take_permit, this, yield_now,
+    GHandle, begin_park, call, current_id, interrupt_this_cpu, ms, now_ns, num_goroutines, park,
+    park_until, permit, random, ready, ready as ready_from_interrupt, spawn, stats, take_permit,
+    this, yield_now,
 };
 
 #[cfg(target_os = "none")]
@@ -33,6 +34,14 @@ pub use crate::{
 };
 
 use core::panic::Location;
+
+/// Lets this CPU take an interrupt, at whose end it looks for Gs that
+/// [`ready_from_interrupt`] has left here: for those who call it otherwise, with
+/// interrupts off.
+#[cfg(target_os = "none")]
+pub fn interrupt_this_cpu() {
+    crate::arch::wake(crate::arch::cpu_index());
+}
 
 /// How a G is born: what its reports will say, and how large its stack may be.
 #[derive(Clone, Copy, Debug)]
@@ -175,6 +184,9 @@ mod host {
     pub fn ms() -> Vec<MInfo> {
         Vec::new()
     }
+
+    /// Nothing: a thread that was readied runs.
+    pub fn interrupt_this_cpu() {}
 
     /// Lets others run.
     pub fn yield_now() {
