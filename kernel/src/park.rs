@@ -1,7 +1,7 @@
 //! Waiting and waking: the door between what a program sees and the scheduler.
 //!
-//! Channels, locks, timers and joins stand on five functions: start a G, begin
-//! to park, park (for ever or until a time), and ready. On the machine they are
+//! Channels, locks, timers and joins stand on six functions: start a G, begin to
+//! park, take that back, park (for ever or until a time), ready. On the machine they are
 //! `schedule`'s. On the host threads stand in for Gs, so that everything above
 //! this door runs in plain tests, in doctests, and under Miri.
 //!
@@ -41,6 +41,19 @@ use core::panic::Location;
 #[cfg(target_os = "none")]
 pub fn interrupt_this_cpu() {
     crate::arch::wake(crate::arch::cpu_index());
+}
+
+/// Takes back a [`begin_park`]: the G need not wait after all. True if it was
+/// readied meanwhile; that wake-up is consumed.
+///
+/// ```
+/// use runnext::park;
+/// let me = park::begin_park();
+/// park::ready(me);
+/// assert!(park::cancel_park());
+/// ```
+pub fn cancel_park() -> bool {
+    park_until(0) // a deadline that has come
 }
 
 /// How a G is born: what its reports will say, and how large its stack may be.
