@@ -15,6 +15,7 @@
 //! | [`poller`] | a device is ready → its waiting G is ready |
 //! | [`trace`] | what they did, and when |
 //! | [`unwind`], [`mod@panic`], [`backtrace`], [`symbols`] | when things go wrong |
+//! | [`disk`], [`fs`] | bytes on a disk, and files made of them |
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`] | consoles, options, devices |
 //! | [`inspect`] | what the machine looks like, for tests and the curious |
@@ -36,7 +37,9 @@ pub mod blocking;
 pub mod cell;
 pub mod chan;
 pub mod cmdline;
+pub mod disk;
 pub mod drivers;
+pub mod fs;
 pub mod go;
 pub mod gref;
 mod handover;
@@ -116,6 +119,7 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     arch::set_handlers(HANDLERS); //            interrupts come up by this door
     arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
+    drivers::virtio_blk::init(); //             a disk, or none
     schedule::init(options.gomaxprocs, options.order, options.handoff);
     preempt::init(options.slice_ms);
     schedule::init_cpu(options.seed);

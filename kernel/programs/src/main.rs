@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod blocking;
+mod disk;
 mod fanout;
 mod hello;
 mod hog;
