@@ -8,7 +8,7 @@
 //!
 //! | room | what is in it |
 //! |---|---|
-//! | [`program`], [`go`], [`chan`], [`mod@select`], [`sync`], [`time`], [`gref`], [`mod@stats`], [`prelude`] | what a program sees |
+//! | [`program`], [`go`], [`chan`], [`mod@select`], [`sync`], [`mod@blocking`], [`time`], [`gref`], [`mod@stats`], [`prelude`] | what a program sees |
 //! | [`park`] | the door between that and the scheduler |
 //! | [`cell`] | the unsafe code behind it |
 //! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
@@ -65,6 +65,7 @@ pub mod unwind;
 use bootloader_api::BootInfo;
 use mem::stack::FaultOutcome;
 
+pub use blocking::blocking;
 pub use gref::{GRef, current};
 pub use park::yield_now;
 pub use schedule::{gomaxprocs, set_gomaxprocs};
@@ -72,6 +73,7 @@ pub use stats::{Stats, num_goroutines, stats};
 
 /// What a program needs: `use runnext::prelude::*`.
 pub mod prelude {
+    pub use crate::blocking::{blocking, try_blocking};
     pub use crate::go::{Go, JoinError, JoinHandle, SpawnError, go};
     pub use crate::gref::{GRef, current, park, park_timeout};
     pub use crate::stats::{num_goroutines, stats};
@@ -118,7 +120,7 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
     drivers::virtio_blk::init(); //             a disk, or none
-    schedule::init(options.gomaxprocs, options.order);
+    schedule::init(options.gomaxprocs, options.order, options.handoff);
     preempt::init(options.slice_ms);
     schedule::init_cpu(options.seed);
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
@@ -136,7 +138,7 @@ pub fn start_cpu() -> ! {
 const HANDLERS: arch::Handlers = arch::Handlers {
     tick: preempt::on_tick,
     wake: preempt::on_wake,
-    preempt: schedule::expire,
+    preempt: schedule::preempted,
     device: drivers::irq::on_interrupt,
     page_fault,
     fatal: panic::fault,

@@ -7,6 +7,7 @@
 #![no_main]
 #![forbid(unsafe_code)]
 
+mod blocking;
 mod disk;
 mod fanout;
 mod hello;

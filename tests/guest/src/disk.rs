@@ -5,7 +5,6 @@
 //! which `pattern.bin` is made, and the host knows the sums of all files.
 
 use crate::check::{self, checks, join_all, wait_until};
-use runnext::blocking::blocking;
 use runnext::disk::{self, DeviceError, DiskError};
 use runnext::drivers::virtio_blk::{self, Job, SECTOR, SLOT_BYTES, slots::SLOTS};
 use runnext::fs::{self, FsError};
