@@ -181,8 +181,8 @@ impl DataDisk {
         device.extend(self.device.iter().cloned());
         let mut args = vec!["-drive".into(), drive.join(",")];
         if self.is_behind_bridge {
-            args.extend(["-device".into(), "pcie-root-port,id=port,chassis=1".into()]);
-            device.push("bus=port".into());
+            args.extend(["-device".into(), "pcie-root-port,id=bridge,chassis=1".into()]);
+            device.push("bus=bridge".into());
         }
         args.extend(["-device".into(), device.join(",")]);
         args
