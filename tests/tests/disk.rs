@@ -36,6 +36,7 @@ fn good(cpus: usize) -> Boot {
 guest_tests!(DISK =>
     sums_are_those_of_the_image,
     contents_are_the_same_both_ways,
+    a_blocking_read_hands_its_p_off_and_a_polled_one_does_not,
     a_hundred_gs_read_parts_of_their_own,
     odd_offsets_and_lengths_are_read,
     reads_past_the_end_are_refused,
@@ -185,6 +186,7 @@ fn the_example_reads_the_disk_both_ways() {
     let outcome = program("good", "-- 100").data(disk()).run();
     outcome.assert_ok();
     outcome.assert_line("the same by the poller and by blocking calls");
+    outcome.assert_line("a P changed hands 0 times for the poller, ");
     outcome.assert_line("100 Gs read pattern.bin at once");
 }
 

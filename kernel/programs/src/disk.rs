@@ -29,18 +29,29 @@ fn main() {
 fn tour(readers: usize) -> Result<(), fs::FsError> {
     println!("a disk of {} bytes, with these files:", disk::size()?);
     let files = fs::list()?;
-    let mut total = 0;
+    let (mut total, mut handoffs) = (0, [0; 2]);
     for file in files.iter().filter(|file| file.kind == fs::EntryKind::File) {
-        let (parked, blocked) = (fs::read(&file.name)?, fs::read_blocking(&file.name)?);
+        let before = handed_off();
+        let parked = fs::read(&file.name)?;
+        let between = handed_off();
+        let blocked = fs::read_blocking(&file.name)?;
+        handoffs = [handoffs[0] + between - before, handoffs[1] + handed_off() - between];
         assert_eq!(parked, blocked, "{}: the two ways differ", file.name);
         println!("  {:8} bytes, sum {:08x}  {}", file.size, sum(&parked), file.name);
         total += file.size;
     }
     println!("{total} bytes, the same by the poller and by blocking calls");
+    let [parked, blocked] = handoffs;
+    println!("a P changed hands {parked} times for the poller, {blocked} times for blocking calls");
     match files.iter().max_by_key(|file| file.size) {
         Some(largest) => read_at_once(largest, readers),
         None => Ok(()),
     }
+}
+
+/// How often an M has left its P to another because its G had to wait in a call.
+fn handed_off() -> u64 {
+    stats().cpus.iter().map(|cpu| cpu.handoffs).sum()
 }
 
 /// Reads a file by `readers` Gs at once, and compares with one that reads it all.

@@ -29,6 +29,7 @@ fn main() {
         _ => checks!(
             sums_are_those_of_the_image,
             contents_are_the_same_both_ways,
+            a_blocking_read_hands_its_p_off_and_a_polled_one_does_not,
             a_hundred_gs_read_parts_of_their_own,
             odd_offsets_and_lengths_are_read,
             reads_past_the_end_are_refused,
@@ -78,6 +79,17 @@ fn contents_are_the_same_both_ways() {
     assert_eq!(parked.len(), 1 << 20);
     assert_pattern(&parked, 0);
     assert_pattern(&blocked, 0);
+}
+
+fn a_blocking_read_hands_its_p_off_and_a_polled_one_does_not() {
+    let handoffs = || stats().cpus.iter().map(|cpu| cpu.handoffs).sum::<u64>();
+    let (before, mut bytes) = (handoffs(), [0; 512]);
+    (0..20).for_each(|_| disk::read_at(0, &mut bytes).expect("by the poller"));
+    assert_eq!(handoffs(), before, "a G that parks keeps no M");
+    (0..20).for_each(|_| disk::read_at_blocking(0, &mut bytes).expect("as a blocking call"));
+    // Not for each: an answer may be there before the call waits.
+    assert!(handoffs() > before, "an M that waits leaves its P");
+    assert_eq!(stats().ms.blocked, 0);
 }
 
 fn a_hundred_gs_read_parts_of_their_own() {
