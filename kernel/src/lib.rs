@@ -8,7 +8,7 @@
 //!
 //! | room | what is in it |
 //! |---|---|
-//! | [`program`], [`go`], [`chan`], [`mod@select`], [`sync`], [`time`], [`gref`], [`mod@stats`], [`prelude`] | what a program sees |
+//! | [`program`], [`go`], [`chan`], [`mod@select`], [`sync`], [`time`], [`gref`], [`console`], [`mod@stats`], [`prelude`] | what a program sees |
 //! | [`park`] | the door between that and the scheduler |
 //! | [`cell`] | the unsafe code behind it |
 //! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
@@ -35,6 +35,7 @@ pub mod backtrace;
 pub mod cell;
 pub mod chan;
 pub mod cmdline;
+pub mod console;
 pub mod drivers;
 pub mod go;
 pub mod gref;
@@ -113,6 +114,7 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     arch::set_handlers(HANDLERS); //            interrupts come up by this door
     arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
+    drivers::serial::init_input(); //           what is typed is heard
     schedule::init(options.gomaxprocs, options.order);
     preempt::init(options.slice_ms);
     schedule::init_cpu(options.seed);

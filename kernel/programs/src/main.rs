@@ -7,6 +7,7 @@
 #![no_main]
 #![forbid(unsafe_code)]
 
+mod echo;
 mod fanout;
 mod hello;
 mod hog;

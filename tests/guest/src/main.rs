@@ -20,3 +20,4 @@ mod scheduling;
 mod selftest;
 mod stress;
 mod syncing;
+mod typing;
