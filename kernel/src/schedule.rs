@@ -15,6 +15,7 @@ pub use view::{num_goroutines, permit, random, stats, take_permit, this};
 
 use crate::arch;
 use crate::cell::{Run as Work, Shared};
+use crate::drivers::simulated;
 use crate::go::SpawnError;
 use crate::gref::Permit;
 use crate::mem::percpu::Here;
@@ -563,8 +564,10 @@ pub fn drain_inbox() {
     }
 }
 
-/// Readies the sleepers of this CPU whose time has come. Interrupts off.
+/// Readies the sleepers of this CPU whose time has come, and lets simulated
+/// devices answer. Interrupts off.
 pub fn wake_sleepers(now_ns: u64) {
+    simulated::on_tick(now_ns);
     let here = Here::enter();
     TIMERS.on_tick(&here, now_ns, |g| {
         trace::event(Kind::Fire, || g.id(), 0);
@@ -583,9 +586,11 @@ pub fn ready_from_interrupt(g: GHandle) {
     }
 }
 
-/// When the next sleeper of this CPU is due. Interrupts off.
+/// When the next sleeper or simulated answer of this CPU is due. Interrupts off.
 pub fn next_deadline() -> Option<u64> {
-    TIMERS.next_deadline(arch::cpu_index())
+    let cpu = arch::cpu_index();
+    let due = [TIMERS.next_deadline(cpu), simulated::next_deadline(cpu)];
+    due.into_iter().flatten().min()
 }
 
 /// The `preempt` of [`arch::Handlers`]: the running G leaves, as its slice is
