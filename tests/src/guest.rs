@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use boot::data::DataDisk;
 use boot::exit::End;
 use boot::image::Images;
 use boot::kernel::Source;
@@ -73,6 +74,7 @@ enum Shape {
     Cmdline(String),
     Board(Board),
     Disk(Disk),
+    Data(DataDisk),
     NoHpet,
     NoDebugExit,
     Arg(String),
@@ -136,6 +138,11 @@ impl Boot {
     /// How the image is attached.
     pub fn disk(self, disk: Disk) -> Self {
         self.with(Shape::Disk(disk))
+    }
+
+    /// A disk for the guest's data; without this there is none.
+    pub fn data(self, data: DataDisk) -> Self {
+        self.with(Shape::Data(data))
     }
 
     /// No HPET.
@@ -295,6 +302,7 @@ impl Boot {
                 Shape::Cmdline(value) => machine.cmdline(value),
                 Shape::Board(board) => machine.board(*board),
                 Shape::Disk(disk) => machine.disk(*disk),
+                Shape::Data(data) => machine.data(data.clone()),
                 Shape::NoHpet => machine.without_hpet(),
                 Shape::NoDebugExit => machine.without_debug_exit(),
                 Shape::Arg(arg) => machine.arg(arg),

@@ -173,7 +173,11 @@ impl<K: Sync + 'static> Sched<K> {
     /// One G of the global queue, every so many slices, so that a P that keeps
     /// itself busy does not starve it; and every other slice while a pinned
     /// hog is here, which never goes to the global queue to make room.
+    /// Not while a G is displaced: it and who displaced it are one slice.
     fn look_global_in_turn(&self, p: &mut P<K>) -> Option<Found<K>> {
+        if p.has_displaced() {
+            return None;
+        }
         let tick = p.tick();
         let hog = p.pinned.front().is_some_and(G::is_expired);
         if tick.is_multiple_of(GLOBAL_CHECK_EVERY) || (hog && tick.is_multiple_of(2)) {
@@ -202,7 +206,8 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// Other Ps: four passes, each in a new random order, over all that are not
-    /// idle. Run-next only in the last, for its P is likely about to run it.
+    /// idle. Who is before the ring only in the last, for its P is likely about
+    /// to run it.
     fn look_steal(&self, p: &mut P<K>) -> Option<Found<K>> {
         if !p.spinning && !self.idle.try_spin(self.limit()) {
             return None;
@@ -216,9 +221,10 @@ impl<K: Sync + 'static> Sched<K> {
                 let thief = self.slots[victim].thief();
                 let mut loot = p.runq.steal(thief);
                 if loot.is_none() && pass + 1 == STEAL_PASSES {
-                    loot = steal_next(thief);
+                    loot = steal_front(thief);
                 }
-                if let Some(g) = loot {
+                if let Some((g, stolen)) = loot {
+                    p.count_steal(stolen);
                     return Some((g, Slice::New));
                 }
             }
@@ -269,10 +275,10 @@ impl<K: Sync + 'static> Sched<K> {
         }
         p.owes_wake = false;
         let wake = if owes { self.wake_p() } else { Wake::Nobody };
-        match p.pinned.pop() {
-            Some(g) => {
-                begin(p, g, Slice::New);
-                Next::Run(Run { g, slice: Slice::New, wake })
+        match p.pop_pinned() {
+            Some((g, slice)) => {
+                begin(p, g, slice);
+                Next::Run(Run { g, slice, wake })
             }
             None => Next::Park(wake),
         }
@@ -293,16 +299,16 @@ fn begin<K: Sync + 'static>(p: &mut P<K>, g: &'static G<K>, slice: Slice) {
     }
 }
 
-/// Takes a victim's run-next G, after a moment's grace: it was put there to
-/// run at once, and is best run where its data are.
-fn steal_next<K: Sync + 'static>(victim: Thief<K>) -> Option<&'static G<K>> {
-    if !victim.has_next() {
+/// Takes a G from before a victim's ring, after a moment's grace: it was put
+/// there to run at once, and is best run where its data are.
+fn steal_front<K: Sync + 'static>(victim: Thief<K>) -> Option<(&'static G<K>, u32)> {
+    if !victim.has_front() {
         return None;
     }
     for _ in 0..NEXT_GRACE_SPINS {
         spin_loop();
     }
-    victim.take_next()
+    victim.take_front().map(|g| (g, 1))
 }
 
 /// Every number below `n` once, from a random start by a random step that is

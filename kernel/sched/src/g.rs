@@ -30,17 +30,33 @@ pub struct G<K: 'static> {
     /// Its slice ran out: it is taken alone, never in a batch. See `globq`.
     expired: AtomicBool,
 
+    /// Where it may run: a [`Home`], packed.
+    home: AtomicU32,
+
     // Constant from `start` to `exited`.
     id: AtomicU64,
-    pin: AtomicU32,
 
     /// The kernel's own.
     pub kernel: K,
 }
 
-/// `G::pin` of a G that may run anywhere. Zero, so that a static G is in .bss
-/// if its kernel part is.
+/// Where a G may run, and where it had best run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// Wherever it is found.
+    Anywhere,
+    /// On this CPU only.
+    Pinned(usize),
+    /// It is in a call, on the stack of an M that was last on this CPU. It may
+    /// go on anywhere, but not from a run-next slot: see `Sched::submit_call`.
+    InCall(usize),
+}
+
+/// [`Home::Anywhere`] in `G::home`; else a CPU, plus one. Zero, so that a
+/// static G is in .bss if its kernel part is.
 const ANYWHERE: u32 = 0;
+/// Makes it [`Home::InCall`].
+const IN_CALL: u32 = 1 << 31;
 
 impl<K: 'static> G<K> {
     const_fn! {
@@ -51,8 +67,8 @@ impl<K: 'static> G<K> {
                 state: GState::new(),
                 next: Link::null(),
                 expired: AtomicBool::new(false),
+                home: AtomicU32::new(ANYWHERE),
                 id: AtomicU64::new(0),
-                pin: AtomicU32::new(ANYWHERE),
                 kernel,
             }
         }
@@ -71,12 +87,41 @@ impl<K: 'static> G<K> {
         self.state.status()
     }
 
+    /// Where it may run.
+    #[must_use]
+    #[inline]
+    pub fn home(&self) -> Home {
+        match self.home.load(Relaxed) {
+            ANYWHERE => Home::Anywhere,
+            word if word & IN_CALL != 0 => Home::InCall((word & !IN_CALL) as usize - 1),
+            word => Home::Pinned(word as usize - 1),
+        }
+    }
+
     /// The CPU that this G is pinned to.
     #[must_use]
     pub fn pin(&self) -> Option<usize> {
-        match self.pin.load(Relaxed) {
-            ANYWHERE => None,
-            cpu => Some(cpu as usize - 1),
+        match self.home() {
+            Home::Pinned(cpu) => Some(cpu),
+            Home::Anywhere | Home::InCall(_) => None,
+        }
+    }
+
+    /// Is in a call from now on, on the stack of the M on the CPU of this P;
+    /// again, whenever another CPU has taken M and G up. A G that is pinned
+    /// stays so.
+    ///
+    /// Caller: holder only (the running G, or the CPU that is about to run it).
+    pub fn enter_call(&self, p_index: usize) {
+        if self.pin().is_none() {
+            self.home.store(IN_CALL | (p_index as u32 + 1), Relaxed);
+        }
+    }
+
+    /// Is in no call any more. Caller: the running G itself.
+    pub fn exit_call(&self) {
+        if self.pin().is_none() {
+            self.home.store(ANYWHERE, Relaxed);
         }
     }
 
@@ -99,6 +144,23 @@ impl<K: 'static> G<K> {
         self.state.cancel_park()
     }
 
+    /// The G parks, but its CPU keeps it and halts until it is readied: whoever
+    /// does that interrupts `cpu`. False if somebody has already: then do not
+    /// halt. Ends with [`G::cancel_park`] or [`Sched::parked`](crate::Sched::parked).
+    ///
+    /// Caller: the CPU of the G, after `begin_park`, interrupts off from before
+    /// until the halt.
+    #[must_use = "halt only if it is true"]
+    pub fn halt_on(&self, cpu: usize) -> bool {
+        self.state.halt_on(cpu)
+    }
+
+    /// Whether it was readied since `begin_park`. Caller: the CPU of the G.
+    #[must_use]
+    pub fn is_woken(&self) -> bool {
+        self.state.status() == Status::Woken
+    }
+
     pub(crate) fn state(&self) -> &GState {
         &self.state
     }
@@ -110,7 +172,7 @@ impl<K: 'static> G<K> {
     /// Holder only, when a life begins.
     pub(crate) fn name_life(&self, id: u64, pin: Option<usize>) {
         self.id.store(id, Relaxed);
-        self.pin.store(pin.map_or(ANYWHERE, |cpu| cpu as u32 + 1), Relaxed);
+        self.home.store(pin.map_or(ANYWHERE, |cpu| cpu as u32 + 1), Relaxed);
         self.expired.store(false, Relaxed);
     }
 
@@ -186,6 +248,8 @@ pub(crate) enum Ready {
     Push,
     /// Nothing: the CPU that parks it was told, or it did not wait.
     Nothing,
+    /// The CPU that parks it was told, but halts: interrupt it.
+    Interrupt(usize),
 }
 
 /// What the CPU that has parked a G owes.
@@ -198,7 +262,8 @@ pub(crate) enum Parked {
     Push,
 }
 
-/// The state word of a G: generation (high half) and [`Status`] (low byte).
+/// The state word of a G: generation (high half), the CPU that halts until the
+/// G is readied (plus one; second 16 bits), [`Status`] (low byte).
 ///
 /// ```text
 ///                 (1) start               (2) execute
@@ -230,6 +295,8 @@ pub(crate) struct GState {
 }
 
 const STATUS_MASK: u64 = 0xff;
+const HALTED_SHIFT: u32 = 16;
+const HALTED_MASK: u64 = 0xffff << HALTED_SHIFT;
 const GENERATION_SHIFT: u32 = 32;
 
 impl GState {
@@ -272,7 +339,7 @@ impl GState {
         // A plain store will do: a `ready` that has not happened yet finds
         // Running and leaves it. Acquire, for what the readier wrote before.
         let word = self.word.load(Acquire);
-        self.word.store(with_status(word, Status::Running), Relaxed);
+        self.word.store(with_status(word & !HALTED_MASK, Status::Running), Relaxed);
         match status_of(word) {
             Status::Parking => false,
             Status::Woken => true,
@@ -290,7 +357,8 @@ impl GState {
                 return Ready::Nothing;
             }
             let (to, owed) = match status_of(word) {
-                Status::Parking => (Status::Woken, Ready::Nothing),
+                // In one word with the state, so it is never missed.
+                Status::Parking => (Status::Woken, halted_of(word)),
                 Status::Parked => (Status::Runnable, Ready::Push),
                 Status::Runnable if planted(Planted::ReadyTwice) => return Ready::Push,
                 // Readied before, or never parked: whoever did it first has
@@ -309,6 +377,21 @@ impl GState {
         }
     }
 
+    /// The CPU of a parking G, which stays on it: see [`G::halt_on`].
+    fn halt_on(&self, cpu: usize) -> bool {
+        let word = self.word.load(Relaxed);
+        let parking = with_status(word, Status::Parking);
+        let halted = (parking & !HALTED_MASK) | (cpu as u64 + 1) << HALTED_SHIFT;
+        // Against a `ready`: one of us is first. Acquire: see `cancel_park`.
+        match self.word.compare_exchange(parking, halted, AcqRel, Acquire) {
+            Ok(_) => true,
+            Err(now) => {
+                assert!(status_of(now) == Status::Woken, "not parking");
+                false
+            }
+        }
+    }
+
     /// (8) The CPU that ran the G: context saved, off its stack.
     pub(crate) fn finish_park(&self) -> Parked {
         let word = self.word.load(Relaxed);
@@ -316,14 +399,14 @@ impl GState {
         // Release: the saved context, for `ready`. Acquire: see `ready`.
         match self.word.compare_exchange(
             parking,
-            with_status(word, Status::Parked),
+            with_status(word & !HALTED_MASK, Status::Parked),
             Release,
             Acquire,
         ) {
             Ok(_) => Parked::Asleep,
             Err(now) => {
                 assert!(status_of(now) == Status::Woken, "not parking");
-                self.word.store(with_status(now, Status::Runnable), Relaxed);
+                self.word.store(with_status(now & !HALTED_MASK, Status::Runnable), Relaxed);
                 Parked::Push
             }
         }
@@ -367,6 +450,13 @@ fn status_of(word: u64) -> Status {
 
 fn generation_of(word: u64) -> u32 {
     (word >> GENERATION_SHIFT) as u32
+}
+
+fn halted_of(word: u64) -> Ready {
+    match (word & HALTED_MASK) >> HALTED_SHIFT {
+        0 => Ready::Nothing,
+        cpu => Ready::Interrupt(cpu as usize - 1),
+    }
 }
 
 fn with_status(word: u64, status: Status) -> u64 {

@@ -40,13 +40,6 @@ impl<K: 'static> GlobalQueue<K> {
     }
 }
 
-#[cfg(not(loom))]
-impl<K: 'static> Default for GlobalQueue<K> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<K: Sync + 'static> GlobalQueue<K> {
     /// Appends one.
     pub fn push(&self, g: &'static G<K>) {

@@ -59,6 +59,16 @@ impl Idle {
         (0..words).map(|w| self.online.minus(&self.idle, w, limit).count_ones() as usize).sum()
     }
 
+    /// Whether anybody below `limit` is idle, or spins.
+    pub(crate) fn somebody_free(&self, limit: usize) -> bool {
+        self.spinning() != 0 || self.idle.any(limit)
+    }
+
+    /// The idle Ps below `limit`, lowest first.
+    pub(crate) fn idle_ps(&self, limit: usize) -> impl Iterator<Item = usize> {
+        (0..limit).filter(|&index| self.is_idle(index))
+    }
+
     /// Begins to spin, if few enough do: at most half of the busy Ps, but one
     /// in any case. If it fails, somebody else spins.
     pub(crate) fn try_spin(&self, limit: usize) -> bool {

@@ -38,13 +38,6 @@ impl<K: 'static> Inbox<K> {
     }
 }
 
-#[cfg(not(loom))]
-impl<K: 'static> Default for Inbox<K> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<K: Sync + 'static> Inbox<K> {
     /// Leaves `g` here. True if the inbox was empty: then the caller must see
     /// to it that the inbox's CPU looks (essay, "The inbox").

@@ -111,6 +111,31 @@
 //! interrupt is pending if the CPU was about to halt, and if the CPU runs a hog
 //! without a timer, it is told to start one.
 //!
+//! # A G in a call
+//!
+//! A G that blocks in a call does so on the stack of its M, and is bound to that
+//! M until it is out of the call ([`G::enter_call`], [`G::exit_call`]): whoever
+//! runs it puts that M in place of its own. So when the call is over the G goes
+//! where nobody is interrupted by this: into the inbox of its old P if that is
+//! idle, else of another that is, else to the global queue. A CPU may also keep
+//! G and P and halt until the call is over, as in Go ([`G::halt_on`], `sysmon`);
+//! then it is that CPU that must be interrupted, and it is named in the G's
+//! state word, so that who readies the G finds the one with the other.
+//!
+//! # Displacing
+//!
+//! A G that an interrupt readies while no P is idle and none spins runs at
+//! once, where the interrupt came ([`Sched::arrive`]): it is put into the
+//! run-next slot, and the running G is displaced ([`Sched::displaced`]) into
+//! a slot of its own behind that. From there it goes on, before the ring, with
+//! what was left of its slice ([`Slice::Resumed`]), when whoever displaced it
+//! stops. So its slice is lent, not lost. The kernel lends half a slice of
+//! each slice at most; when that is over the borrower is [`Sched::expired`],
+//! goes to the ring's tail with its run-next, and the displaced G goes on. A
+//! wake-up that comes during a loan runs at once as well, and sends the
+//! borrower to the ring's tail. Pinned Gs can be displaced, but displace
+//! nobody: a run-next slot can be robbed.
+//!
 //! # The slice timer
 //!
 //! Runs only where somebody waits for the slice to be over; `tick` has the
@@ -123,7 +148,8 @@
 //!
 //! # Fairness: what is promised
 //!
-//! With every CPU busy and a slice of *s*:
+//! With every CPU busy. A slice lasts for as long as the kernel says, and for
+//! half as much again if it was lent ("Displacing").
 //!
 //! - **Local queue.** A G with *k* Gs before it in the ring runs after at most
 //!   *k* + 1 slices of that P (the one under way, and one for each before it),
@@ -181,6 +207,7 @@
 //! off, after all of the kernel's; nothing is called with one held.
 
 #![no_std]
+#![expect(clippy::new_without_default, reason = "statics need `const`, and nothing else is used")]
 
 mod find;
 mod g;
@@ -194,15 +221,17 @@ mod runq;
 pub mod sim;
 mod submit;
 mod sync;
+mod sysmon;
 mod tick;
 
 pub use find::{Order, Place};
-pub use g::{G, Handle, Status};
+pub use g::{G, Handle, Home, Status};
 pub use globq::GlobalQueue;
 pub use inbox::Inbox;
 pub use list::List;
 pub use p::{P, PSlot, Slice};
 pub use runq::{Owner, RunQueue, Thief};
+pub use sysmon::{CallSeen, Sysmon, retake};
 
 use idle::{Idle, PMask};
 use sync::{Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, const_fn};
@@ -260,6 +289,19 @@ pub enum Wake {
     /// The CPU with the P of this index. If it is the caller's own, it is
     /// enough to look again.
     Cpu(usize),
+}
+
+/// What an interrupt has brought to a P; see [`Sched::arrive`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a wake-up that is not sent is lost"]
+pub struct Arrival {
+    /// Whom to wake.
+    pub wake: Wake,
+    /// A G waits to run next that no other P can take at once. If the
+    /// interrupt came upon a G that may be preempted, and wake-ups have had
+    /// less than their share of its slice, it is to leave
+    /// ([`Sched::displaced`]). If not, nothing is lost.
+    pub displace: bool,
 }
 
 /// What a P does next.
@@ -361,12 +403,16 @@ impl<K: Sync + 'static> Sched<K> {
         self.slots
     }
 
-    /// Moves what is in the inbox to the P's queue, for the end of an interrupt
-    /// after which the same G goes on: it may need a slice timer now
-    /// ([`Sched::needs_timer`]).
+    /// As [`Sched::arrive`], with everybody to the tail.
     pub fn drain(&self, p: &mut P<K>) -> Wake {
         self.drain_inbox(p);
         self.pay_wake(p)
+    }
+
+    /// Whether a P is idle or looks for work.
+    #[must_use]
+    pub fn somebody_free(&self) -> bool {
+        self.idle.somebody_free(self.limit())
     }
 
     /// How many Gs wait in the global queue, how many Ps spin, how many are

@@ -174,9 +174,3 @@ impl<K: Sync + 'static> List<K> {
         self.len == 0
     }
 }
-
-impl<K: Sync + 'static> Default for List<K> {
-    fn default() -> Self {
-        Self::new()
-    }
-}

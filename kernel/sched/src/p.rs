@@ -12,7 +12,7 @@ use crate::g::G;
 use crate::inbox::Inbox;
 use crate::list::List;
 use crate::runq::{Owner, RunQueue, Thief};
-use crate::sync::{AtomicU32, Relaxed, const_fn};
+use crate::sync::{AtomicU32, AtomicU64, Relaxed, const_fn};
 
 /// What other CPUs see of a P.
 ///
@@ -25,6 +25,8 @@ pub struct PSlot<K: 'static> {
     pub(crate) inbox: Inbox<K>,
     // The owner writes, anyone reads.
     tick: AtomicU32,
+    steals: AtomicU64,
+    stolen: AtomicU64,
 }
 
 impl<K: 'static> PSlot<K> {
@@ -32,7 +34,13 @@ impl<K: 'static> PSlot<K> {
         /// A place for a P that nobody holds yet.
         #[must_use]
         pub fn new() -> Self {
-            PSlot { runq: RunQueue::new(), inbox: Inbox::new(), tick: AtomicU32::new(0) }
+            PSlot {
+                runq: RunQueue::new(),
+                inbox: Inbox::new(),
+                tick: AtomicU32::new(0),
+                steals: AtomicU64::new(0),
+                stolen: AtomicU64::new(0),
+            }
         }
     }
 
@@ -42,15 +50,20 @@ impl<K: 'static> PSlot<K> {
         self.tick.load(Relaxed)
     }
 
+    /// How many times this P stole. Anyone; for watchers.
+    #[must_use]
+    pub fn steals(&self) -> u64 {
+        self.steals.load(Relaxed)
+    }
+
+    /// How many Gs it stole in all. Anyone; for watchers.
+    #[must_use]
+    pub fn stolen(&self) -> u64 {
+        self.stolen.load(Relaxed)
+    }
+
     pub(crate) fn thief(&'static self) -> Thief<K> {
         self.runq.thief()
-    }
-}
-
-#[cfg(not(loom))]
-impl<K: 'static> Default for PSlot<K> {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -74,6 +87,8 @@ pub struct P<K: 'static> {
     pub(crate) spinning: bool,
     /// Set its idle bit and did not take it back; a waker may have.
     pub(crate) idle: bool,
+    /// The first of `pinned` was displaced: it goes on before the ring.
+    pub(crate) resumes_pinned: bool,
     /// Put Gs into its ring that were out of everybody's sight before, and has
     /// not seen yet whether somebody must be woken for them.
     pub(crate) owes_wake: bool,
@@ -92,6 +107,7 @@ impl<K: Sync + 'static> P<K> {
             random: Random::new(seed ^ index as u64),
             spinning: false,
             idle: false,
+            resumes_pinned: false,
             owes_wake: false,
         })
     }
@@ -102,7 +118,7 @@ impl<K: Sync + 'static> P<K> {
         self.index
     }
 
-    /// How many Gs wait in its ring, its run-next slot and its pinned list.
+    /// How many Gs wait in its ring, before it, and in its pinned list.
     #[must_use]
     pub fn len(&self) -> usize {
         self.runq.len() + self.pinned.len()
@@ -123,6 +139,17 @@ impl<K: Sync + 'static> P<K> {
         self.slot.tick.store(self.tick().wrapping_add(1), Relaxed);
     }
 
+    /// It stole so many.
+    pub(crate) fn count_steal(&mut self, stolen: u32) {
+        self.slot.steals.store(self.slot.steals() + 1, Relaxed);
+        self.slot.stolen.store(self.slot.stolen() + u64::from(stolen), Relaxed);
+    }
+
+    /// Whether a G that was displaced waits to go on.
+    pub(crate) fn has_displaced(&self) -> bool {
+        self.resumes_pinned || self.runq.has_displaced()
+    }
+
     /// Whether nothing but its own queue matters to this P now: it is not just
     /// coming back from a halt, owes nobody anything and has nobody pinned.
     #[inline]
@@ -131,27 +158,40 @@ impl<K: Sync + 'static> P<K> {
     }
 
     /// Takes a G of the local queue: run-next first, on the slice that is under
-    /// way, then the ring.
+    /// way, then who was displaced, then the ring.
     #[inline(always)]
     pub(crate) fn pop_local(&mut self) -> Option<(&'static G<K>, Slice)> {
+        self.pop_front().or_else(|| self.runq.pop().map(|g| (g, Slice::New)))
+    }
+
+    #[inline(always)]
+    fn pop_front(&mut self) -> Option<(&'static G<K>, Slice)> {
         match self.runq.take_next() {
             Some(g) => Some((g, Slice::Inherited)),
-            None => self.runq.pop().map(|g| (g, Slice::New)),
+            None => self.runq.take_displaced().map(|g| (g, Slice::Resumed)),
         }
     }
 
-    /// Takes a G of this P: run-next first, on the slice that is under way;
-    /// then the ring and the pinned Gs, by turns while both have some.
+    /// Takes a G of this P: as `pop_local`, but the ring and the pinned Gs by
+    /// turns while both have some.
     pub(crate) fn pop(&mut self) -> Option<(&'static G<K>, Slice)> {
-        if let Some(g) = self.runq.take_next() {
-            return Some((g, Slice::Inherited));
+        if let Some(front) = self.pop_front() {
+            return Some(front);
         }
-        if !self.pinned.is_empty() && !self.tick().is_multiple_of(2) {
+        let pinned_has_turn = !self.pinned.is_empty() && !self.tick().is_multiple_of(2);
+        if self.resumes_pinned || pinned_has_turn {
             // A G that has just yielded to this one is one more in the ring.
             self.owes_wake = true;
-            return self.pinned.pop().map(|g| (g, Slice::New));
+            return self.pop_pinned();
         }
-        self.runq.pop().or_else(|| self.pinned.pop()).map(|g| (g, Slice::New))
+        self.runq.pop().map(|g| (g, Slice::New)).or_else(|| self.pop_pinned())
+    }
+
+    /// Takes the first of the pinned Gs.
+    pub(crate) fn pop_pinned(&mut self) -> Option<(&'static G<K>, Slice)> {
+        let resumes = core::mem::take(&mut self.resumes_pinned);
+        let slice = if resumes { Slice::Resumed } else { Slice::New };
+        self.pinned.pop().map(|g| (g, slice))
     }
 }
 
@@ -164,6 +204,8 @@ pub enum Slice {
     /// chain of Gs that ready one another and park has one slice in all, and
     /// those in the ring wait for one slice, not for ever.
     Inherited,
+    /// What was left of its own when it was displaced.
+    Resumed,
 }
 
 /// A small generator (xorshift) for the order of stealing: fast and seeded,

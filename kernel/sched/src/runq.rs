@@ -42,6 +42,8 @@ pub struct RunQueue<K: 'static> {
     tail: AtomicU32,
     /// Runs before the ring. Filled by the owner, emptied by anyone.
     next: Link<K>,
+    /// As `next`, and after it: was displaced in the middle of its slice.
+    displaced: Link<K>,
     /// Written by the owner alone, before the `tail` that publishes them.
     slots: [Link<K>; RUNQ_CAPACITY],
     /// Whether the owner's handle was given out.
@@ -57,6 +59,7 @@ impl<K: 'static> RunQueue<K> {
                 head: AtomicU32::new(0),
                 tail: AtomicU32::new(0),
                 next: Link::null(),
+                displaced: Link::null(),
                 slots: array_of![Link::null(); RUNQ_CAPACITY],
                 owned: AtomicBool::new(false),
             }
@@ -74,13 +77,6 @@ impl<K: 'static> RunQueue<K> {
     #[must_use]
     pub fn thief(&'static self) -> Thief<K> {
         Thief { q: self }
-    }
-}
-
-#[cfg(not(loom))]
-impl<K: 'static> Default for RunQueue<K> {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -149,6 +145,25 @@ impl<K: Sync + 'static> Owner<K> {
         self.q.next.take()
     }
 
+    /// Puts `g` where it goes on before the ring. Nobody may be there: ask
+    /// [`Owner::has_displaced`] first. Only we fill it, so it stays empty.
+    pub fn displace(&mut self, g: &'static G<K>) {
+        let old = self.q.displaced.swap(Some(g));
+        assert!(old.is_none(), "displaced twice");
+    }
+
+    /// Takes the G that was displaced.
+    #[inline]
+    pub fn take_displaced(&mut self) -> Option<&'static G<K>> {
+        self.q.displaced.take()
+    }
+
+    /// Whether a displaced G waits here at this instant.
+    #[must_use]
+    pub fn has_displaced(&self) -> bool {
+        !self.q.displaced.is_null()
+    }
+
     /// Takes the oldest of the ring.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<&'static G<K>> {
@@ -168,11 +183,11 @@ impl<K: Sync + 'static> Owner<K> {
     }
 
     /// Steals the older half (rounded up) of `victim`'s ring: the oldest comes
-    /// back to be run, the others are pushed here, in order.
+    /// back to be run, the others are pushed here, in order. Says how many.
     ///
     /// Go runs the newest of the loot; the oldest costs the same and keeps the
     /// order. Our own ring must have room for half a ring: thieves have none.
-    pub fn steal(&mut self, victim: Thief<K>) -> Option<&'static G<K>> {
+    pub fn steal(&mut self, victim: Thief<K>) -> Option<(&'static G<K>, u32)> {
         let tail = self.q.tail.load(Relaxed); // written by us alone
         let mine = tail.wrapping_sub(self.q.head.load(Acquire));
         debug_assert!(mine as usize <= RUNQ_CAPACITY - RUNQ_HALF, "thief full");
@@ -200,19 +215,19 @@ impl<K: Sync + 'static> Owner<K> {
             if claim.is_ok() {
                 debug_assert!(oldest.is_some(), "empty slot");
                 self.q.tail.store(tail.wrapping_add(n - 1), Release); // publishes our slots
-                return oldest;
+                return oldest.map(|g| (g, n));
             }
             spin_loop();
         }
     }
 
-    /// How many Gs are in the ring and the run-next slot.
+    /// How many Gs are in the ring and before it.
     #[must_use]
     pub fn len(&self) -> usize {
         self.q.thief().len()
     }
 
-    /// Whether neither ring nor run-next slot holds a G.
+    /// Whether no G is in the ring or before it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.q.thief().is_empty()
@@ -251,31 +266,35 @@ impl<K: 'static> Clone for Thief<K> {
 impl<K: 'static> Copy for Thief<K> {}
 
 impl<K: Sync + 'static> Thief<K> {
-    /// Takes the G that would run next.
-    pub fn take_next(self) -> Option<&'static G<K>> {
-        self.q.next.take()
+    /// Takes a G from before the ring. The displaced one first: it has lost
+    /// its CPU, while a run-next G that waits with it is about to get it.
+    pub fn take_front(self) -> Option<&'static G<K>> {
+        self.q.displaced.take().or_else(|| self.q.next.take())
     }
 
-    /// Whether a G waits in the run-next slot at this instant.
+    /// Whether a G waits before the ring at this instant.
     #[must_use]
-    pub fn has_next(self) -> bool {
-        !self.q.next.is_null()
+    pub fn has_front(self) -> bool {
+        !self.q.next.is_null() || !self.q.displaced.is_null()
     }
 
-    /// How many Gs are in the ring and the run-next slot, about.
+    /// How many Gs are in the ring and before it, about.
     #[must_use]
     pub fn len(self) -> usize {
         let head = self.q.head.load(Acquire);
         let tail = self.q.tail.load(Acquire);
-        (tail.wrapping_sub(head).min(CAPACITY)) as usize + usize::from(self.has_next())
+        (tail.wrapping_sub(head).min(CAPACITY)) as usize
+            + usize::from(!self.q.next.is_null())
+            + usize::from(!self.q.displaced.is_null())
     }
 
-    /// Whether neither run-next slot nor ring holds a G. In this order: a G
-    /// moves from the slot to the ring and never back, so none that was here
-    /// all the time slips through between the two looks.
+    /// Whether nobody is in run-next slot, displaced slot and ring. In this
+    /// order: the owner fills a later one before it empties an earlier one (it
+    /// yields, then runs who is next), so a queue that is never empty is never
+    /// seen empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
-        !self.has_next() && self.ring_is_empty()
+        !self.has_front() && self.ring_is_empty()
     }
 
     fn ring_is_empty(self) -> bool {

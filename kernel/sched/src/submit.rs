@@ -4,11 +4,11 @@
 //! it now belongs, and says whom to wake. The kernel calls them; which, when
 //! and in what state is in the essay, "How the kernel calls".
 
-use crate::g::{G, Handle, Parked, Ready};
+use crate::g::{G, Handle, Home, Parked, Ready};
 use crate::list::List;
 use crate::p::P;
 use crate::sync::{Relaxed, Release};
-use crate::{FREE_MAX, FREE_MOVE, ID_BATCH, Planted, Sched, Wake, planted};
+use crate::{Arrival, FREE_MAX, FREE_MOVE, ID_BATCH, Planted, Sched, Wake, planted};
 
 impl<K: Sync + 'static> Sched<K> {
     /// A dead G to use again: of this P's cache, else of the common one. None:
@@ -18,6 +18,11 @@ impl<K: Sync + 'static> Sched<K> {
             p.free = self.free.pop_batch(FREE_MOVE);
         }
         p.free.pop()
+    }
+
+    /// Puts back a dead G that was taken, or made, in vain.
+    pub fn give_back_dead(&self, p: &mut P<K>, g: &'static G<K>) {
+        p.free.push_front(g);
     }
 
     /// Starts a life of `g`, which is dead and set up by the caller: it runs
@@ -40,6 +45,7 @@ impl<K: Sync + 'static> Sched<K> {
         match g.state().ready(None) {
             Ready::Push => self.submit(p, g),
             Ready::Nothing => Wake::Nobody,
+            Ready::Interrupt(cpu) => Wake::Cpu(cpu),
         }
     }
 
@@ -49,19 +55,68 @@ impl<K: Sync + 'static> Sched<K> {
         match g.state().ready(Some(generation)) {
             Ready::Push => self.submit(p, g),
             Ready::Nothing => Wake::Nobody,
+            Ready::Interrupt(cpu) => Wake::Cpu(cpu),
         }
     }
 
-    /// Readies that life of a G without a P: leaves it in the inbox of `cpu`, or of the CPU
-    /// that it is pinned to. For interrupt handlers, with their own CPU; in any
-    /// context. The wake-up may name the caller's own CPU: then it is enough to
-    /// look, before the interrupt returns or when preemption is allowed again.
+    /// Readies that life of a G without a P: leaves it in the inbox of `cpu`,
+    /// or where it must or had best go on. For interrupt handlers, with their
+    /// own CPU; in any context. The wake-up may name the caller's own CPU: then
+    /// it is enough to look, before the interrupt returns or when preemption is
+    /// allowed again.
     pub fn ready_from_interrupt(&self, cpu: usize, handle: Handle<K>) -> Wake {
         let (g, generation) = handle.parts();
         match g.state().ready(Some(generation)) {
-            Ready::Push => self.post(g.pin().unwrap_or(cpu), g),
+            Ready::Push => match g.home() {
+                Home::Anywhere => self.post(cpu, g),
+                Home::Pinned(cpu) => self.post(cpu, g),
+                Home::InCall(home) => self.submit_call(home, cpu, g),
+            },
             Ready::Nothing => Wake::Nobody,
+            Ready::Interrupt(cpu) => Wake::Cpu(cpu),
         }
+    }
+
+    /// Moves what is in the inbox to the P's queues, for the end of an
+    /// interrupt. If no other P can take an arrival at once, the first that is
+    /// not pinned is put where it runs next, and may displace the G that the
+    /// interrupt came upon. Essay, "Displacing".
+    ///
+    /// If the same G goes on, it may need a slice timer now
+    /// ([`Sched::needs_timer`]).
+    pub fn arrive(&self, p: &mut P<K>) -> Arrival {
+        let mut displace = false;
+        if !p.slot.inbox.is_empty() {
+            let mut arrived = p.slot.inbox.take_all();
+            let all_busy = p.index < self.limit() && !self.somebody_free();
+            p.owes_wake = true; // they were out of sight, as in `push_all`
+            while let Some(g) = arrived.pop() {
+                if all_busy && !displace && g.pin().is_none() {
+                    displace = true;
+                    self.push_next(p, g);
+                } else {
+                    self.push(p, g);
+                }
+            }
+        }
+        Arrival { wake: self.pay_wake(p), displace }
+    }
+
+    /// The G that ran makes way for one that an interrupt readied, and goes on
+    /// after it. If another waits to go on already, then it ran on that one's
+    /// loan, and goes to the ring's tail.
+    pub fn displaced(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+        g.state().stop();
+        if p.has_displaced() {
+            self.push(p, g);
+        } else if g.pin().is_some() {
+            p.resumes_pinned = true;
+            p.pinned.push_front(g);
+        } else {
+            p.runq.displace(g);
+        }
+        p.owes_wake = true;
+        self.pay_wake(p)
     }
 
     /// Takes `g` out of `Parked` for a list that `poll` gives to
@@ -101,20 +156,26 @@ impl<K: Sync + 'static> Sched<K> {
     /// The slice of the G that ran is over: to the tail of the global queue,
     /// where it is taken alone. Who would run next here, on the slice that is
     /// over, goes to the ring's tail: a chain of run-next ends here.
+    ///
+    /// If a displaced G waits, what is over is the time that it lent: both go
+    /// to the ring's tail, and it goes on.
     pub fn expired(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         g.state().stop();
-        g.set_expired(true);
+        p.owes_wake = true; // run-next is in nobody's sight for a moment
         if let Some(next) = p.runq.take_next() {
             self.push(p, next);
-            p.owes_wake = true; // in nobody's sight for a moment
         }
-        if g.pin().is_some() {
+        if p.has_displaced() {
             self.push(p, g);
             return self.pay_wake(p);
         }
-        self.global.push(g);
-        p.owes_wake = false;
-        self.wake_p()
+        g.set_expired(true);
+        if g.pin().is_some() {
+            self.push(p, g);
+        } else {
+            self.global.push(g);
+        }
+        self.pay_wake(p)
     }
 
     /// The G that ran has parked (it called [`G::begin_park`]). If it was
@@ -122,6 +183,8 @@ impl<K: Sync + 'static> Sched<K> {
     pub fn parked(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         match g.state().finish_park() {
             Parked::Asleep => Wake::Nobody,
+            // In a call or not: its M is here.
+            Parked::Push if g.pin().is_none() => self.run_next(p, g),
             Parked::Push => self.submit(p, g),
         }
     }
@@ -146,10 +209,12 @@ impl<K: Sync + 'static> Sched<K> {
         if planted(Planted::NoInterrupt) { Wake::Nobody } else { wake }
     }
 
-    /// Wakes somebody for what was moved into the ring, if it is still there.
+    /// Wakes somebody for what was moved into a queue, if there still is
+    /// anything.
     pub(crate) fn pay_wake(&self, p: &mut P<K>) -> Wake {
         let owes = core::mem::take(&mut p.owes_wake);
-        if owes && !p.runq.is_empty() { self.wake_p() } else { Wake::Nobody }
+        let waits = || !p.runq.is_empty() || !self.global.is_empty();
+        if owes && waits() { self.wake_p() } else { Wake::Nobody }
     }
 
     /// Takes everything out of the inbox.
@@ -172,25 +237,53 @@ impl<K: Sync + 'static> Sched<K> {
 
     /// A runnable G runs next here, or goes to its CPU.
     fn submit(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
-        match g.pin() {
-            None => {
-                if let Some(overflow) = p.runq.push_next(g) {
-                    self.global.push_list(overflow);
-                }
-                self.wake_p()
-            }
-            Some(cpu) if cpu == p.index => {
+        match g.home() {
+            Home::Anywhere => self.run_next(p, g),
+            Home::Pinned(cpu) if cpu == p.index => {
                 p.pinned.push(g);
                 Wake::Nobody
             }
-            Some(cpu) => self.post(cpu, g),
+            Home::Pinned(cpu) => self.post(cpu, g),
+            Home::InCall(home) => self.submit_call(home, p.index, g),
+        }
+    }
+
+    fn run_next(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+        self.push_next(p, g);
+        self.wake_p()
+    }
+
+    /// A G in a call is runnable: to its old P if that is idle, else to the
+    /// caller's or any other that is, else to the global queue. Not to a
+    /// run-next slot: whoever takes it up changes its M for the G's, which is
+    /// no small thing to do in the middle of somebody's slice.
+    ///
+    /// No idle bit is claimed: the inbox needs none (essay, "The inbox"), and if
+    /// the P is not idle any more when it looks, it wakes another. An inbox that
+    /// holds somebody is passed over, so that two go to two. From an interrupt,
+    /// the lock of the global queue is free or its holder on another CPU: it is
+    /// taken with interrupts off only.
+    fn submit_call(&self, home: usize, cpu: usize, g: &'static G<K>) -> Wake {
+        let limit = self.limit();
+        let near = [home, cpu].into_iter().filter(|&at| at < limit && self.idle.is_idle(at));
+        let mut idle = near.chain(self.idle.idle_ps(limit));
+        if let Some(at) = idle.find(|&at| self.slots[at].inbox.is_empty()) {
+            return self.post(at, g);
+        }
+        self.global.push(g);
+        self.wake_p()
+    }
+
+    fn push_next(&self, p: &mut P<K>, g: &'static G<K>) {
+        if let Some(overflow) = p.runq.push_next(g) {
+            self.global.push_list(overflow);
         }
     }
 
     /// To the tail of this P; a G that is pinned is pinned here.
     #[inline(always)]
     fn push(&self, p: &mut P<K>, g: &'static G<K>) {
-        if g.pin().is_some() || !p.runq.try_push(g) {
+        if g.home() != Home::Anywhere || !p.runq.try_push(g) {
             self.push_otherwise(p, g);
         }
     }
@@ -203,6 +296,7 @@ impl<K: Sync + 'static> Sched<K> {
             p.pinned.push(g);
         } else if let Some(overflow) = p.runq.push(g) {
             self.global.push_list(overflow);
+            p.owes_wake = true; // half a ring was out of sight
         }
     }
 

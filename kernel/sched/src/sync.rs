@@ -81,8 +81,9 @@ impl SpinLock {
 
     #[must_use]
     pub(crate) fn lock(&self) -> Guard<'_> {
-        // Acquire pairs with the Release in `Guard::drop`.
-        while self.locked.swap(true, Acquire) {
+        // Acquire pairs with the Release in `Guard::drop`. Not a swap: loom
+        // would see who waits store over who unlocks.
+        while self.locked.compare_exchange(false, true, Acquire, Relaxed).is_err() {
             // Read until it looks free: the line stays shared meanwhile.
             while self.locked.load(Relaxed) {
                 spin_loop();

@@ -174,3 +174,48 @@ fn two_readiers_put_a_g_into_one_queue() {
         assert_eq!((queued, waiting.status()), (1, Status::Runnable));
     });
 }
+
+#[test]
+fn cpu_that_halts_for_a_g_is_interrupted_or_does_not_halt() {
+    loom::model(|| {
+        let (sched, mut ps) = machine(2);
+        let mut p1 = ps.pop().unwrap();
+        let mut p0 = ps.pop().unwrap();
+        let _ = sched.start(&mut p0, g(1), None);
+        let Next::Run(run) = sched.find_runnable(&mut p0, List::new) else { panic!("no G") };
+        run.g.begin_park();
+        let waiting = run.g;
+        let readier = thread::spawn(move || sched.ready(&mut p1, waiting));
+        let halts = waiting.halt_on(0);
+        let wake = readier.join().unwrap();
+        assert_eq!(wake, if halts { Wake::Cpu(0) } else { Wake::Nobody });
+        assert!(waiting.is_woken() && waiting.cancel_park());
+    });
+}
+
+#[test]
+fn call_that_ends_while_the_last_cpu_parks_is_taken_up() {
+    bounded(|| {
+        let (sched, mut ps) = machine(2);
+        let mut p1 = ps.pop().unwrap();
+        let mut p0 = ps.pop().unwrap();
+        let call = g(1);
+        let _ = sched.start(&mut p0, call, None);
+        let Next::Run(_) = sched.find_runnable(&mut p0, List::new) else { panic!("no G") };
+        call.enter_call(1);
+        call.begin_park();
+        let _ = sched.parked(&mut p0, call);
+        let other = thread::spawn(move || {
+            let found = find(sched, &mut p1);
+            (p1, found)
+        });
+        // P 0 runs on; a device interrupts it.
+        let wake = sched.ready_from_interrupt(0, call.handle());
+        let (p1, (found, wake1)) = other.join().unwrap();
+        let mut ps = [p0, p1];
+        let mut ran = deliver(sched, &mut ps, vec![wake, wake1]);
+        ran.extend(found);
+        assert_eq!(ran, [1], "the other CPU sleeps while a G waits");
+        assert_eq!(sched.counts().spinning, 0);
+    });
+}

@@ -2,11 +2,14 @@
 //!
 //! The consoles (`serial`, `framebuffer`) are [`crate::log::Sink`]s and are
 //! handed to `log.rs` by the boot code; `fw_cfg` gives the boot code files that
-//! whoever started the virtual machine left for the kernel. `irq` calls the
-//! drivers that have claimed an interrupt; `simulated` is a device for tests.
+//! whoever started the virtual machine left for the kernel. `pci` finds devices,
+//! `virtio_blk` is the disk behind [`crate::disk`], `irq` knows who serves which
+//! interrupt. `simulated` is a device that is not there, for tests and study.
 
 pub mod framebuffer;
 pub mod fw_cfg;
 pub mod irq;
+pub mod pci;
 pub mod serial;
 pub mod simulated;
+pub mod virtio_blk;

@@ -34,3 +34,39 @@ pub fn find<K: Sync + 'static>(sched: &'static Sched<K>, p: &mut P<K>) -> Option
         Next::Park(_) => None,
     }
 }
+
+/// Runs the P until it parks, each G to its end; who ran, in order.
+pub fn names(sched: &'static Sched<u32>, p: &mut P<u32>) -> Vec<u32> {
+    std::iter::from_fn(|| {
+        let run = find(sched, p)?;
+        sched.exited(p, run.g);
+        Some(run.g.kernel)
+    })
+    .collect()
+}
+
+/// Parks the P, which must have nothing to do.
+pub fn park<K: Sync + 'static>(sched: &'static Sched<K>, p: &mut P<K>) {
+    assert!(find(sched, p).is_none(), "P {} has work", p.index());
+}
+
+/// A G that ran on `p`, where nobody else waits, and has parked.
+pub fn parked<K: Sync + 'static>(
+    sched: &'static Sched<K>,
+    p: &mut P<K>,
+    kernel: K,
+) -> &'static G<K> {
+    let g = g(kernel);
+    let _ = sched.start(p, g, None);
+    let run = find(sched, p).expect("just started");
+    assert!(std::ptr::eq(run.g, g), "somebody else waits");
+    g.begin_park();
+    let _ = sched.parked(p, g);
+    g
+}
+
+/// The first two Ps.
+pub fn two<K: 'static>(ps: &mut [P<K>]) -> (&mut P<K>, &mut P<K>) {
+    let [p0, p1, ..] = ps else { panic!("one P") };
+    (p0, p1)
+}
