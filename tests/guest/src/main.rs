@@ -19,6 +19,7 @@ mod fair;
 mod fault;
 mod lines;
 mod mix;
+mod poller;
 mod scheduling;
 mod selftest;
 mod stress;
