@@ -8,7 +8,7 @@
 //!
 //! | room | what is in it |
 //! |---|---|
-//! | [`program`], [`go`], [`chan`], [`mod@select`], [`sync`], [`mod@blocking`], [`time`], [`gref`], [`mod@stats`], [`prelude`] | what a program sees |
+//! | [`program`], [`go`], [`chan`], [`mod@select`], [`sync`], [`mod@blocking`], [`time`], [`gref`], [`console`], [`disk`], [`fs`], [`mod@stats`], [`prelude`] | what a program sees |
 //! | [`park`] | the door between that and the scheduler |
 //! | [`cell`] | the unsafe code behind it |
 //! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
@@ -37,6 +37,7 @@ pub mod blocking;
 pub mod cell;
 pub mod chan;
 pub mod cmdline;
+pub mod console;
 pub mod disk;
 pub mod drivers;
 pub mod fs;
@@ -120,6 +121,7 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
     drivers::virtio_blk::init(); //             a disk, or none
+    drivers::serial::init_input(); //           what is typed is heard
     schedule::init(options.gomaxprocs, options.order, options.handoff);
     preempt::init(options.slice_ms);
     schedule::init_cpu(options.seed);

@@ -6,10 +6,11 @@
 //! the guest.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,8 @@ pub struct Boot {
     until: Until,
     tables: Vec<(String, Vec<u8>)>,
     has_serial: bool,
+    /// What is typed, each after a line.
+    typed: Vec<(String, Vec<u8>)>,
     /// The image's own command line, where it is not the usual one.
     ramdisk: Option<String>,
     /// What is changed about the default machine, in order.
@@ -91,6 +94,7 @@ impl Boot {
             until: Until::Exit,
             tables: Vec::new(),
             has_serial: true,
+            typed: Vec::new(),
             ramdisk: None,
             shape: Vec::new(),
         }
@@ -174,6 +178,13 @@ impl Boot {
         self
     }
 
+    /// Types `bytes` on the serial port, as fast as the guest takes them, as soon
+    /// as a line on it contains `text`. Several are typed in their order.
+    pub fn typed_after(mut self, text: &str, bytes: impl Into<Vec<u8>>) -> Self {
+        self.typed.push((text.into(), bytes.into()));
+        self
+    }
+
     /// An ACPI table in place of the firmware's; empty, the table is hidden.
     pub fn acpi_table(mut self, signature: &str, table: Vec<u8>) -> Self {
         self.tables.push((signature.into(), table));
@@ -240,9 +251,17 @@ impl Boot {
         let files = Files::new(&self.name)?;
         let images = self.images(&kernel, &files)?;
         let machine = self.machine(&images, &files)?;
-        let mut qemu = Guest::start(&machine, &files)?;
-        let (ended, screen) = self.watch(&mut qemu, &files, &kernel)?;
-        drop(qemu);
+        let mut qemu = Guest::start(&machine, &files, !self.typed.is_empty())?;
+        let has_ended = AtomicBool::new(false);
+        let (ended, screen) = thread::scope(|scope| {
+            if let Some(keys) = qemu.0.stdin.take() {
+                scope.spawn(|| type_in(&self.typed, keys, &files, &has_ended));
+            }
+            let ended = self.watch(&mut qemu, &files, &kernel);
+            drop(qemu); // a typist in the middle of a word notices this way
+            has_ended.store(true, Ordering::Relaxed);
+            ended
+        })?;
         let lines = lines_of(&fs::read(&files.log).unwrap_or_default());
         let qemu_said = fs::read_to_string(&files.qemu_log).unwrap_or_default();
         let (name, log) = (self.name.clone(), files.log.clone());
@@ -270,7 +289,8 @@ impl Boot {
     fn machine(&self, images: &Images, files: &Files) -> Result<Machine> {
         let mut machine = Machine::new(images.of(self.firmware), self.firmware).qmp(files.qmp());
         machine = machine.serial(match self.has_serial {
-            true => Serial::File(files.log.clone()),
+            true if self.typed.is_empty() => Serial::File(files.log.clone()),
+            true => Serial::Output, // what comes in is standard input
             false => Serial::None,
         });
         for shape in &self.shape {
@@ -347,6 +367,29 @@ impl Boot {
         let screen = files.shoot(&mut qmp).ok();
         hang.screenshot = screen.as_ref().map(|_| files.png.clone());
         (Ended::Hang(hang), screen)
+    }
+}
+
+/// Types what there is to type, until the guest has ended. Not until all of it
+/// is typed: QEMU would see the end of a file, and a serial line has none.
+fn type_in(
+    typed: &[(String, Vec<u8>)],
+    mut keys: ChildStdin,
+    files: &Files,
+    has_ended: &AtomicBool,
+) {
+    let mut rest = typed;
+    while !has_ended.load(Ordering::Relaxed) {
+        match rest {
+            [(text, bytes), later @ ..] if files.log_contains(text) => {
+                // A guest that ends before it has read all of it has its reasons.
+                if keys.write_all(bytes).is_err() {
+                    return;
+                }
+                rest = later;
+            }
+            _ => thread::sleep(POLL),
+        }
     }
 }
 
@@ -432,10 +475,16 @@ impl Drop for Files {
 struct Guest(Child);
 
 impl Guest {
-    fn start(machine: &Machine, files: &Files) -> Result<Self> {
+    /// If it `is_typed_to`, standard input and output are its serial port.
+    fn start(machine: &Machine, files: &Files, is_typed_to: bool) -> Result<Self> {
         let mut command = machine.command(&files.scratch)?;
         let said = File::create(&files.qemu_log).context("creating QEMU's log")?;
-        command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
+        if is_typed_to {
+            let log = File::create(&files.log).context("creating the log")?;
+            command.stdin(Stdio::piped()).stdout(log).stderr(said);
+        } else {
+            command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
+        }
         command.spawn().map(Self).context("starting QEMU (make setup?)")
     }
 }

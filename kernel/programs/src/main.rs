@@ -9,6 +9,7 @@
 
 mod blocking;
 mod disk;
+mod echo;
 mod fanout;
 mod hello;
 mod hog;

@@ -23,3 +23,4 @@ mod scheduling;
 mod selftest;
 mod stress;
 mod syncing;
+mod typing;
