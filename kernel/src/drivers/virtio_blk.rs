@@ -179,7 +179,7 @@ impl Disk {
         self.ring.lock().slots.in_flight()
     }
 
-    /// Answers that were found without an interrupt. More than none says that
+    /// Answers that were found by a look after a time-out. More than a few say that
     /// interrupts get lost.
     pub fn found_late(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
