@@ -20,6 +20,7 @@ fn main() {
         a_close_ends_every_wait,
         requests_dropped_at_any_time_harm_nobody,
         a_g_that_waits_blocks_neither_cpu_nor_p,
+        a_blocking_call_waits_for_a_device_as_well,
         an_answer_reaches_its_g_although_every_cpu_has_a_hog,
         an_edge_from_a_g_reaches_another_on_a_busy_cpu,
         edges_and_deadlines_lose_nothing,
@@ -156,6 +157,22 @@ fn a_g_that_waits_blocks_neither_cpu_nor_p() {
     set_gomaxprocs(before);
     assert_eq!(others, (0..100).collect::<Vec<_>>());
     assert_eq!(answer, Ok(Err(IoError::Closed)));
+}
+
+/// As a call that takes its M along, in the same words.
+fn a_blocking_call_waits_for_a_device_as_well() {
+    let device = device(Config { seed: 8, ..Config::default() });
+    join_all((0..50u64).map(|word| {
+        let device = device.clone();
+        go(move || {
+            let answer = blocking(|| submit(&device, word).wait(None));
+            assert_eq!(answer, Ok(!word));
+        })
+    }));
+    let silent = silent();
+    let soon = Instant::now() + Duration::from_micros(200);
+    let answer = blocking(|| submit(&silent, 1).wait(Some(soon.as_nanos())));
+    assert_eq!(answer, Err(IoError::TimedOut));
 }
 
 /// Runs `f` while a hog that calls nothing sits on every CPU.

@@ -80,10 +80,7 @@ impl Latency {
                 let span = max_ns.saturating_sub(min_ns).saturating_add(1);
                 Some(min_ns.saturating_add(scale(word, span)))
             }
-            Latency::Exponential { mean_ns } => {
-                let ns = u128::from(mean_ns) * u128::from(minus_ln(word)) >> FRACTION;
-                Some(u64::try_from(ns).unwrap_or(u64::MAX))
-            }
+            Latency::Exponential { mean_ns } => Some(multiply(mean_ns, minus_ln(word))),
             Latency::Never => None,
         }
     }
@@ -105,20 +102,25 @@ fn minus_ln(word: u64) -> u64 {
     let mut mantissa = word << zeros >> (64 - FRACTION - 1); // from 1 to 2
     let mut log2 = 0;
     for bit in (0..FRACTION).rev() {
-        mantissa = (u128::from(mantissa) * u128::from(mantissa) >> FRACTION) as u64;
+        mantissa = multiply(mantissa, mantissa);
         if mantissa >> (FRACTION + 1) != 0 {
             mantissa >>= 1;
             log2 |= 1 << bit;
         }
     }
     // 64 − zeros − 1 + log2 is log2 of the word; and 64 − that is what is wanted.
-    let minus_log2 = (u64::from(zeros) + 1 << FRACTION) - log2;
-    (u128::from(minus_log2) * u128::from(LN_2) >> FRACTION) as u64
+    multiply(((u64::from(zeros) + 1) << FRACTION) - log2, LN_2)
+}
+
+/// Of two numbers one or both of which are fractions.
+fn multiply(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    u64::try_from(product >> FRACTION).unwrap_or(u64::MAX)
 }
 
 /// A number below `below` in proportion to `word`.
 fn scale(word: u64, below: u64) -> u64 {
-    (u128::from(word) * u128::from(below) >> 64) as u64
+    ((u128::from(word) * u128::from(below)) >> 64) as u64
 }
 
 /// The `n`-th word of the sequence SplitMix64 gives for `seed`.
