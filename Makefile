@@ -8,17 +8,20 @@
 .PHONY: help run test test-quick test-full image usb gdb build setup clean loader
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
-# PROGRAM=<name>, APP=<crate>, ARGS="kernel words -- words for the program".
+# DISK=<image>|none, KEEP=1 (what the guest writes to it stays), PROGRAM=<name>,
+# APP=<crate>, ARGS="kernel words -- words for the program".
 SMP ?= 8
 MEM ?= 1G
 UEFI ?=
 ACCEL ?=
 GUI ?=
+DISK ?=
+KEEP ?=
 PROGRAM ?=
 APP ?=
 ARGS ?=
 DEV ?=
-export SMP MEM UEFI ACCEL GUI PROGRAM APP ARGS DEV
+export SMP MEM UEFI ACCEL GUI DISK KEEP PROGRAM APP ARGS DEV
 
 # One place for what is built, and rustup's tools even in a shell that was
 # started before rustup came.
@@ -29,10 +32,10 @@ export RUNNEXT_STARTED := $(shell date +%s)
 
 BOOT = target/debug/boot
 MACHINE = --smp "$$SMP" --mem "$$MEM" --uefi "$$UEFI" --accel "$$ACCEL" --gui "$$GUI" \
-	--program "$$PROGRAM" --app "$$APP" --cmdline "$$ARGS"
+	--disk "$$DISK" --keep "$$KEEP" --program "$$PROGRAM" --app "$$APP" --cmdline "$$ARGS"
 
 help: ## this list
-	@echo 'make <target> [SMP=8 MEM=1G UEFI=1 ACCEL=tcg|kvm GUI=1 PROGRAM=name APP=path ARGS="…"]'
+	@echo 'make <target> [SMP=8 MEM=1G UEFI=1 ACCEL=tcg|kvm GUI=1 DISK=image PROGRAM=name APP=path ARGS="…"]'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: loader ## build and boot in QEMU, serial console here

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
+use crate::data::DataDisk;
 use crate::host::Accel;
 use crate::image::Images;
 use crate::kernel::Source;
@@ -30,6 +31,8 @@ boot usb --dev DEVICE  … and write an image to a stick
   --accel A        tcg or kvm; what works, when not given
   --cpu MODEL      as for QEMU's -cpu
   --icount VALUE   as for QEMU's -icount
+  --disk IMAGE     a disk for the guest's data (one with files of ours), or none
+  --keep 1         what the guest writes to it stays
   --program NAME   the program to run
   --cmdline WORDS  more words of the kernel's command line
   --gui 1          the framebuffer in a window";
@@ -50,6 +53,8 @@ pub struct Options {
     accel: Option<String>,
     cpu: Option<String>,
     icount: Option<String>,
+    disk: Option<String>,
+    keep: Option<String>,
     program: Option<String>,
     cmdline: Option<String>,
     uefi: Option<String>,
@@ -75,6 +80,8 @@ impl Options {
                 "--accel" => options.accel = value,
                 "--cpu" => options.cpu = value,
                 "--icount" => options.icount = value,
+                "--disk" => options.disk = value,
+                "--keep" => options.keep = value,
                 "--program" => options.program = value,
                 "--cmdline" => options.cmdline = value,
                 "--uefi" => options.uefi = value,
@@ -115,10 +122,27 @@ impl Options {
         if let Some(icount) = &self.icount {
             machine = machine.icount(icount);
         }
+        if let Some(disk) = self.data_disk()? {
+            machine = machine.data(disk);
+        }
         if is_on(self.gui.as_deref()) {
             machine = machine.window();
         }
         Ok(machine)
+    }
+
+    /// The disk for the guest's data: the one named, or ours, made if need be.
+    fn data_disk(&self) -> Result<Option<DataDisk>> {
+        let image = match self.disk.as_deref() {
+            Some("none") => return Ok(None),
+            Some(path) => PathBuf::from(path),
+            None => crate::data::build(&crate::target_dir())?,
+        };
+        if !image.is_file() {
+            bail!("there is no disk image {}", image.display());
+        }
+        let disk = DataDisk::new(image);
+        Ok(Some(if is_on(self.keep.as_deref()) { disk.keeping_writes() } else { disk }))
     }
 
     /// `program=` first: words after a `--` in the rest are the program's.
@@ -166,6 +190,17 @@ mod tests {
     fn program_comes_before_the_words_for_it() {
         let line = machine_line(&["--cmdline", "log=debug -- a \"b c\"", "--program", "echo"]);
         assert!(line.contains("string=program=echo log=debug -- a \"b c\"|"), "{line}");
+    }
+
+    #[test]
+    fn there_is_a_disk_with_files_unless_it_is_not_wanted() {
+        assert!(machine_line(&[]).contains("target/disk.img,snapshot=on"));
+        assert!(machine_line(&["--keep", "1"]).contains("target/disk.img,snapshot=off"));
+        assert!(!machine_line(&["--disk", "none"]).contains("id=data"));
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        assert!(machine_line(&["--disk", manifest]).contains(&format!("file={manifest},")));
+        let missing = parse(&["--disk", "no such file"]).expect("good");
+        assert!(missing.machine(&Images::named("t".as_ref(), "x")).is_err());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! - [`kernel`] asks cargo for the kernel, or for a program of somebody else;
 //! - [`image`] makes BIOS and UEFI disk images of it;
+//! - [`data`] makes a disk with files for it to read;
 //! - [`qemu`] describes a virtual machine and turns it into QEMU's arguments;
 //! - [`host`] finds out what this host has to run it with;
 //! - [`exit`] reads how the machine ended;
@@ -27,6 +28,7 @@
 use std::path::{Path, PathBuf};
 
 pub mod args;
+pub mod data;
 pub mod exit;
 pub mod host;
 pub mod image;

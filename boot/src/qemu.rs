@@ -13,6 +13,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::data::DataDisk;
 use crate::host::{Accel, Ovmf};
 
 /// What the machine starts from.
@@ -66,6 +67,7 @@ pub struct Machine {
     firmware: Firmware,
     board: Board,
     disk: Disk,
+    data: Option<DataDisk>,
     smp: String,
     mem: String,
     cpu: Option<String>,
@@ -85,13 +87,14 @@ pub struct Machine {
 
 impl Machine {
     /// A `pc` with one CPU and 1 GiB, the image on its own disk controller, no
-    /// window, serial to standard output, under TCG.
+    /// other disk, no window, serial to standard output, under TCG.
     pub fn new(image: impl Into<PathBuf>, firmware: Firmware) -> Self {
         Self {
             image: image.into(),
             firmware,
             board: Board::Pc,
             disk: Disk::Ide,
+            data: None,
             smp: "1".into(),
             mem: "1G".into(),
             cpu: None,
@@ -132,6 +135,12 @@ impl Machine {
     /// How the image is attached.
     pub fn disk(mut self, disk: Disk) -> Self {
         self.disk = disk;
+        self
+    }
+
+    /// A disk for the guest's data.
+    pub fn data(mut self, data: DataDisk) -> Self {
+        self.data = Some(data);
         self
     }
 
@@ -284,19 +293,23 @@ impl Machine {
 
     fn disk_args(&self) -> Vec<String> {
         let file = comma(&self.image.to_string_lossy());
-        let drive = |interface| format!("file={file},format=raw,snapshot=on,if={interface}");
-        let words: Vec<String> = match self.disk {
-            Disk::Ide => vec!["-drive".into(), drive("ide")],
-            Disk::Virtio => vec!["-drive".into(), drive("virtio")],
-            Disk::Usb => vec![
-                "-device".into(),
-                "qemu-xhci".into(),
-                "-drive".into(),
-                drive("none") + ",id=stick",
-                "-device".into(),
-                "usb-storage,drive=stick,bootindex=0".into(),
-            ],
+        let mut words = Vec::new();
+        // First, so that it is the first virtio disk that the guest finds.
+        if let Some(data) = &self.data {
+            words.extend(data.args());
+        }
+        let drive = format!("file={file},format=raw,snapshot=on,if=none,id=image");
+        words.extend(["-drive".into(), drive]);
+        let device = match self.disk {
+            Disk::Ide => "ide-hd,bus=ide.0",
+            Disk::Virtio => "virtio-blk-pci",
+            Disk::Usb => "usb-storage",
         };
+        if self.disk == Disk::Usb {
+            words.extend(["-device".into(), "qemu-xhci".into()]);
+        }
+        // An index, so that no firmware tries to start from the other disk.
+        words.extend(["-device".into(), format!("{device},drive=image,bootindex=0")]);
         words
     }
 
@@ -351,7 +364,7 @@ fn flash(file: &Path, access: &str) -> String {
 }
 
 /// In the value of one of QEMU's options a comma is written twice.
-fn comma(value: &str) -> String {
+pub(crate) fn comma(value: &str) -> String {
     value.replace(',', ",,")
 }
 
@@ -372,6 +385,14 @@ mod tests {
         for disk in [Disk::Ide, Disk::Virtio, Disk::Usb] {
             assert!(line(&plain().disk(disk)).contains("snapshot=on"), "{disk:?}");
         }
+    }
+
+    #[test]
+    fn a_data_disk_comes_first_and_the_machine_starts_from_the_other() {
+        let args = line(&plain().disk(Disk::Virtio).data(DataDisk::new("d.img")));
+        let [data, image] = ["drive=data", "virtio-blk-pci,drive=image,bootindex=0"];
+        assert!(args.find(data).expect("the data") < args.find(image).expect("the image"));
+        assert!(!line(&plain()).contains("id=data"), "none unless asked for");
     }
 
     #[test]

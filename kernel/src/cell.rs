@@ -1,9 +1,9 @@
 //! All unsafe code of the program's view: [`Shared`], waiters, locks, values.
 //!
-//! In files of their own: [`wait`] and [`ring`], the waiters and values of
-//! channels; `waitq`, queues of waiters on their own stacks, with `mutex` and
-//! `rwlock`, the locks that stand on it; `link`, a word that names one of a
-//! kind. Here is [`Shared`], a pointer that two own.
+//! In files of their own: [`wait`], the queues that all who wait stand in, on
+//! their own stacks; `mutex` and `rwlock`, the locks that stand on it; [`ring`],
+//! the values of channels; `link`, a word that names one of a kind. Here is
+//! [`Shared`], a pointer that two own.
 //!
 //! `Arc` would do, but for one thing: making one when there is no memory panics,
 //! and a spawn that finds no memory must give an error to the one who asked
@@ -18,7 +18,6 @@ pub mod ring;
 pub(crate) mod rwlock;
 pub(crate) mod sys;
 pub mod wait;
-pub(crate) mod waitq;
 
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::ops::Deref;

@@ -11,6 +11,7 @@
 
 use crate::arch::{ApicChoice, ClockChoice, MAX_CPUS, TimerChoice};
 use crate::log::Sinks;
+use crate::schedule::Handoff;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
@@ -71,6 +72,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// The order in which a P without Gs looks for some.
     pub order: Order,
+    /// When a P is handed on from a call that waits.
+    pub handoff: Handoff,
     /// What becomes of the scheduler's events.
     pub trace: TraceChoice,
     /// How many events are kept for each CPU.
@@ -134,6 +137,7 @@ static TABLE: &[Spec] = &[
     spec("slice", "<ms>", |o, v| put(&mut o.slice_ms, number(v, 1, 10_000).map(Some)), "a time slice in milliseconds"),
     spec("seed", "<n>", |o, v| put(&mut o.seed, seed(v).map(Some)), "what seeds the random choices; 0x for hexadecimal"),
     spec("order", "go|steal-first|global-first|poller-last", |o, v| put(&mut o.order, pick(v, ORDERS)), "where an idle P looks for Gs, first to last"),
+    spec("handoff", "immediate|sysmon", |o, v| put(&mut o.handoff, pick(v, HANDOFFS)), "when a P is handed on from a call that waits"),
     spec("trace", "off|on|hash|dump", |o, v| put(&mut o.trace, pick(v, TRACES)), "what becomes of the scheduler's events"),
     spec("events", "<n>", |o, v| put(&mut o.events, number(v, 1, MAX_EVENTS).map(Some)), "how many events are kept for each CPU"),
     spec("tsc", "<MHz>", |o, v| put(&mut o.tsc_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the time stamp counter, not measured"),
@@ -151,6 +155,8 @@ const ORDERS: &[(&str, Order)] = &[
     ("global-first", Order::GlobalBeforeSteal),
     ("poller-last", Order::PollerLast),
 ];
+const HANDOFFS: &[(&str, Handoff)] =
+    &[("immediate", Handoff::Immediate), ("sysmon", Handoff::Sysmon)];
 const TRACES: &[(&str, TraceChoice)] = &[
     ("off", TraceChoice::Off),
     ("on", TraceChoice::On),
@@ -205,6 +211,7 @@ impl Default for Options {
             slice_ms: None,
             seed: None,
             order: Order::default(),
+            handoff: Handoff::default(),
             trace: TraceChoice::default(),
             events: None,
             tsc_mhz: None,

@@ -19,14 +19,11 @@
 //! replaces one for a later.
 #![forbid(unsafe_code)]
 
+use crate::cell::sys::{AtomicU64, const_fn};
 use crate::park::{self, GHandle};
-use crate::time::Duration;
 use core::fmt;
-#[cfg(not(loom))]
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::{Ordering::AcqRel, Ordering::Relaxed};
-#[cfg(loom)]
-use loom::sync::atomic::AtomicU64; // `tests/loom_gref.rs` compiles this file
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use core::time::Duration;
 
 /// Names a G; of use to wake it, also when it has ended long since.
 ///
@@ -103,7 +100,7 @@ pub fn park() {
     loop {
         park::begin_park();
         if park::take_permit() {
-            park::park_until(0); // takes back that we wait
+            park::cancel_park();
             return;
         }
         park::park(); // a wake-up says "look"
@@ -124,7 +121,7 @@ pub fn park_timeout(timeout: Duration) -> bool {
     loop {
         park::begin_park();
         if park::take_permit() {
-            park::park_until(0);
+            park::cancel_park();
             return true;
         }
         if !park::park_until(deadline_ns) {
@@ -139,9 +136,10 @@ pub fn park_timeout(timeout: Duration) -> bool {
 pub(crate) struct Permit(AtomicU64);
 
 impl Permit {
-    #[cfg(not(loom))]
-    pub(crate) const fn new() -> Self {
-        Permit(AtomicU64::new(0))
+    const_fn! {
+        pub(crate) fn new() -> Self {
+            Permit(AtomicU64::new(0))
+        }
     }
 
     /// Leaves a permit for that life, unless a later one has had one.

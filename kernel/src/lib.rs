@@ -8,12 +8,14 @@
 //!
 //! | room | what is in it |
 //! |---|---|
-//! | [`program`], [`go`], [`chan`], [`mod@select`], [`sync`], [`time`], [`gref`], [`mod@stats`], [`prelude`] | what a program sees |
+//! | [`program`], [`go`], [`chan`], [`mod@select`], [`sync`], [`mod@blocking`], [`time`], [`gref`], [`console`], [`disk`], [`fs`], [`mod@stats`], [`prelude`] | what a program sees |
 //! | [`park`] | the door between that and the scheduler |
 //! | [`cell`] | the unsafe code behind it |
 //! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
+//! | [`poller`] | a device is ready → its waiting G is ready |
 //! | [`trace`] | what they did, and when |
 //! | [`unwind`], [`mod@panic`], [`backtrace`], [`symbols`] | when things go wrong |
+//! | [`disk`], [`fs`] | bytes on a disk, and files made of them |
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`] | consoles, options, devices |
 //! | [`inspect`] | what the machine looks like, for tests and the curious |
@@ -31,10 +33,14 @@ extern crate alloc;
 
 pub mod arch;
 pub mod backtrace;
+pub mod blocking;
 pub mod cell;
 pub mod chan;
 pub mod cmdline;
+pub mod console;
+pub mod disk;
 pub mod drivers;
+pub mod fs;
 pub mod go;
 pub mod gref;
 mod handover;
@@ -44,6 +50,7 @@ pub mod log;
 pub mod mem;
 pub mod panic;
 pub mod park;
+pub mod poller;
 pub mod preempt;
 pub mod program;
 pub mod schedule;
@@ -59,6 +66,7 @@ pub mod unwind;
 use bootloader_api::BootInfo;
 use mem::stack::FaultOutcome;
 
+pub use blocking::blocking;
 pub use gref::{GRef, current};
 pub use park::yield_now;
 pub use schedule::{gomaxprocs, set_gomaxprocs};
@@ -66,6 +74,7 @@ pub use stats::{Stats, num_goroutines, stats};
 
 /// What a program needs: `use runnext::prelude::*`.
 pub mod prelude {
+    pub use crate::blocking::{blocking, try_blocking};
     pub use crate::go::{Go, JoinError, JoinHandle, SpawnError, go};
     pub use crate::gref::{GRef, current, park, park_timeout};
     pub use crate::stats::{num_goroutines, stats};
@@ -111,7 +120,9 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     arch::set_handlers(HANDLERS); //            interrupts come up by this door
     arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
-    schedule::init(options.gomaxprocs, options.order);
+    drivers::virtio_blk::init(); //             a disk, or none
+    drivers::serial::init_input(); //           what is typed is heard
+    schedule::init(options.gomaxprocs, options.order, options.handoff);
     preempt::init(options.slice_ms);
     schedule::init_cpu(options.seed);
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
@@ -129,7 +140,7 @@ pub fn start_cpu() -> ! {
 const HANDLERS: arch::Handlers = arch::Handlers {
     tick: preempt::on_tick,
     wake: preempt::on_wake,
-    preempt: schedule::expire,
+    preempt: schedule::preempted,
     device: drivers::irq::on_interrupt,
     page_fault,
     fatal: panic::fault,

@@ -1,7 +1,7 @@
 //! Waiting and waking: the door between what a program sees and the scheduler.
 //!
-//! Channels, locks, timers and joins stand on five functions: start a G, begin
-//! to park, park (for ever or until a time), and ready. On the machine they are
+//! Channels, locks, timers and joins stand on six functions: start a G, begin to
+//! park, take that back, park (for ever or until a time), ready. On the machine they are
 //! `schedule`'s. On the host threads stand in for Gs, so that everything above
 //! this door runs in plain tests, in doctests, and under Miri.
 //!
@@ -19,20 +19,42 @@
 
 #[cfg(not(target_os = "none"))]
 pub use host::{
-    GHandle, begin_park, current_id, now_ns, num_goroutines, park, park_until, permit, random,
-    ready, ready as ready_from_interrupt, spawn, stats, take_permit, this, yield_now,
+    GHandle, begin_park, call, current_id, interrupt_this_cpu, ms, now_ns, num_goroutines, park,
+    park_until, permit, random, ready, ready as ready_from_interrupt, spawn, stats, take_permit,
+    this, yield_now,
 };
 
 #[cfg(target_os = "none")]
 pub use crate::{
     arch::now_ns,
     schedule::{
-        GHandle, begin_park, current_id, num_goroutines, park, park_until, permit, random, ready,
-        ready_from_interrupt, spawn, stats, take_permit, this, yield_now,
+        GHandle, begin_park, call, current_id, ms, num_goroutines, park, park_until, permit,
+        random, ready, ready_from_interrupt, spawn, stats, take_permit, this, yield_now,
     },
 };
 
 use core::panic::Location;
+
+/// Lets this CPU take an interrupt, at whose end it looks for Gs that
+/// [`ready_from_interrupt`] has left here: for those who call it otherwise, with
+/// interrupts off.
+#[cfg(target_os = "none")]
+pub fn interrupt_this_cpu() {
+    crate::arch::wake(crate::arch::cpu_index());
+}
+
+/// Takes back a [`begin_park`]: the G need not wait after all. True if it was
+/// readied meanwhile; that wake-up is consumed.
+///
+/// ```
+/// use runnext::park;
+/// let me = park::begin_park();
+/// park::ready(me);
+/// assert!(park::cancel_park());
+/// ```
+pub fn cancel_park() -> bool {
+    park_until(0) // a deadline that has come
+}
 
 /// How a G is born: what its reports will say, and how large its stack may be.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +76,7 @@ mod host {
     use crate::cell::{Run, Shared};
     use crate::go::SpawnError;
     use crate::gref::Permit;
+    use crate::schedule::{MInfo, NoM};
     use crate::stats::Stats;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -162,6 +185,21 @@ mod host {
         *g.0.readied.lock().unwrap_or_else(PoisonError::into_inner) = true;
         g.0.changed.notify_one();
     }
+
+    /// Runs `job` as a call that may block: on the host every thread has the CPU
+    /// that it needs.
+    pub fn call(job: &mut dyn FnMut()) -> Result<(), NoM> {
+        job();
+        Ok(())
+    }
+
+    /// There are no Ms on the host.
+    pub fn ms() -> Vec<MInfo> {
+        Vec::new()
+    }
+
+    /// Nothing: a thread that was readied runs.
+    pub fn interrupt_this_cpu() {}
 
     /// Lets others run.
     pub fn yield_now() {

@@ -20,6 +20,15 @@
 //! - a G is put into the global queue by another CPU: `sched` knows which CPUs
 //!   run without a timer (its `tick`), and `schedule` interrupts them.
 //!
+//! # Who is in a hurry
+//!
+//! A G that an interrupt has readied (a device has answered, its time has come)
+//! need not wait for a slice to be over, even if all CPUs are busy. It displaces
+//! the G that runs where the interrupt came, which goes on afterwards with what is
+//! left of its slice: the slice is *lent*. At most half a slice is lent in each, so
+//! nobody starves, however many interrupts come; who needs more waits in the
+//! queue like everybody else. If a CPU is idle, it takes the G, and nothing is lent.
+//!
 //! # When a G may be preempted
 //!
 //! At every instruction at which the timer interrupt can arrive, that is, with
@@ -45,8 +54,36 @@ pub struct Slices {
     armed_ns: Cell<u64>,
     /// The timer is armed for the end of a slice, or for before.
     is_timed: Cell<bool>,
+    /// What is lent, of the slice that began at that time; of no other.
+    loan: Cell<Loan>,
+    /// Somebody waits who is in a hurry.
+    is_urgent: Cell<bool>,
     ticks: AtomicU64,
     preemptions: AtomicU64,
+    displacements: AtomicU64,
+}
+
+/// What a slice has lent.
+#[derive(Clone, Copy)]
+struct Loan {
+    /// When the slice began. A loan of an earlier one is void, so that nothing
+    /// need be done about loans when a slice begins.
+    of: u64,
+    /// Cycles that were lent and given back.
+    given_back: u64,
+    /// The cycle counter when the loan under way began, if one is.
+    began: Option<u64>,
+}
+
+/// What becomes of the G that was interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on.
+    GoOn,
+    /// Its slice is over, or what was lent to it.
+    Expire,
+    /// It lends its slice.
+    Displace,
 }
 
 // SAFETY: the cells are touched by their own CPU only, with interrupts off.
@@ -60,11 +97,6 @@ pub fn init(slice_ms: Option<u32>) {
     SLICE_CYCLES.store(arch::ns_to_cycles(ns), Ordering::Relaxed);
 }
 
-/// Timer interrupts that `cpu` took since Gs run, and Gs that it preempted.
-pub fn counters(cpu: usize) -> (u64, u64) {
-    schedule::slice_counters(cpu)
-}
-
 impl Slices {
     /// No slice is under way.
     pub const fn new() -> Self {
@@ -72,8 +104,11 @@ impl Slices {
             began: Cell::new(0),
             armed_ns: Cell::new(NEVER),
             is_timed: Cell::new(false),
+            loan: Cell::new(Loan { of: 0, given_back: 0, began: None }),
+            is_urgent: Cell::new(false),
             ticks: AtomicU64::new(0),
             preemptions: AtomicU64::new(0),
+            displacements: AtomicU64::new(0),
         }
     }
 
@@ -81,6 +116,24 @@ impl Slices {
     #[inline(always)]
     pub fn begin(&self) {
         self.began.set(arch::cycles());
+    }
+
+    /// The G that lent its slice goes on with what is left of it.
+    #[cold]
+    pub fn resume(&self) {
+        let loan = self.loan();
+        // Else others have had slices of their own here since: a new one.
+        let Some(lent_at) = loan.began else { return self.begin() };
+        let took = arch::cycles().wrapping_sub(lent_at);
+        self.began.set(self.began.get().wrapping_add(took));
+        let (of, given_back) = (self.began.get(), loan.given_back + took);
+        self.loan.set(Loan { of, given_back, began: None });
+    }
+
+    /// What the slice under way has lent.
+    fn loan(&self) -> Loan {
+        let (loan, of) = (self.loan.get(), self.began.get());
+        if loan.of == of { loan } else { Loan { of, given_back: 0, began: None } }
     }
 
     /// Whether the timer is armed for the slice under way.
@@ -104,8 +157,7 @@ impl Slices {
     #[cold]
     pub fn arm(&self) {
         self.is_timed.set(true);
-        let left = SLICE_CYCLES.load(Ordering::Relaxed).saturating_sub(self.used());
-        self.arm_for_sleeper(arch::now_ns() + arch::cycles_to_ns(left));
+        self.arm_for_sleeper(arch::now_ns() + arch::cycles_to_ns(self.left()));
     }
 
     /// Arms the timer for `at_ns`, unless it is armed for a time before that.
@@ -116,37 +168,80 @@ impl Slices {
         }
     }
 
-    /// Ticks and preemptions so far.
-    pub fn counters(&self) -> (u64, u64) {
-        (self.ticks.load(Ordering::Relaxed), self.preemptions.load(Ordering::Relaxed))
+    /// Ticks, preemptions and displacements so far.
+    pub fn counters(&self) -> [u64; 3] {
+        [&self.ticks, &self.preemptions, &self.displacements].map(|n| n.load(Ordering::Relaxed))
     }
 
-    /// Cycles since the slice began.
-    fn used(&self) -> u64 {
-        arch::cycles().wrapping_sub(self.began.get())
+    /// Cycles that are left of the slice, or of what is lent of it.
+    fn left(&self) -> u64 {
+        let slice = SLICE_CYCLES.load(Ordering::Relaxed);
+        let now = arch::cycles();
+        let loan = self.loan();
+        match loan.began {
+            None => slice.saturating_sub(now.wrapping_sub(self.began.get())),
+            Some(at) => (slice / 2).saturating_sub(loan.given_back + now.wrapping_sub(at)),
+        }
     }
 
-    /// Preempts the running G, if its slice is over and somebody waits; arms the
-    /// timer for what is left of it, if not.
+    /// Whether something of this slice may be lent now. While a loan is under way,
+    /// who comes waits for its end.
+    fn may_lend(&self) -> bool {
+        let loan = self.loan();
+        loan.began.is_none() && loan.given_back < SLICE_CYCLES.load(Ordering::Relaxed) / 2
+    }
+
+    /// The end of every interrupt: brings in whom it has readied, and sees whether
+    /// the running G must leave for somebody; arms the timer for what is left of
+    /// its slice, if not.
     fn look(&self) -> arch::Afterwards {
+        let is_urgent = schedule::arrive();
         // On the stack of the M, or about to be: it looks for itself.
         if !schedule::may_be_preempted() {
             return arch::Afterwards::Resume;
         }
-        if schedule::must_leave() {
+        if is_urgent {
+            self.is_urgent.set(true);
+        }
+        if self.find_verdict() != Verdict::GoOn {
             return arch::Afterwards::Preempt;
         }
-        if !schedule::needs_timer() {
-            return arch::Afterwards::Resume;
-        }
-        if self.used() >= SLICE_CYCLES.load(Ordering::Relaxed) {
-            self.preemptions.fetch_add(1, Ordering::Relaxed);
-            return arch::Afterwards::Preempt;
-        }
-        if !self.is_timed() {
+        if !self.is_timed() && schedule::needs_timer() {
             self.arm();
         }
         arch::Afterwards::Resume
+    }
+
+    /// What becomes of the running G.
+    fn find_verdict(&self) -> Verdict {
+        if schedule::must_leave() {
+            return Verdict::Expire;
+        }
+        if self.is_urgent.get() && self.may_lend() {
+            return Verdict::Displace;
+        }
+        match self.left() {
+            0 if schedule::needs_timer() => Verdict::Expire,
+            _ => Verdict::GoOn,
+        }
+    }
+
+    /// What becomes of the running G, which will do so now.
+    pub fn verdict(&self) -> Verdict {
+        let verdict = self.find_verdict();
+        self.is_urgent.set(false);
+        match verdict {
+            Verdict::GoOn => {}
+            Verdict::Expire => {
+                self.preemptions.fetch_add(1, Ordering::Relaxed);
+            }
+            Verdict::Displace => {
+                self.displacements.fetch_add(1, Ordering::Relaxed);
+                self.loan.set(Loan { began: Some(arch::cycles()), ..self.loan() });
+                self.arm();
+            }
+        }
+        verdict
     }
 }
 
@@ -165,7 +260,6 @@ pub fn on_tick() -> arch::Afterwards {
     slices.armed_ns.set(NEVER);
     slices.is_timed.set(false);
     schedule::wake_sleepers(arch::now_ns());
-    schedule::drain_inbox();
     let afterwards = slices.look();
     if let Some(deadline_ns) = schedule::next_deadline() {
         slices.arm_for_sleeper(deadline_ns);
@@ -176,12 +270,10 @@ pub fn on_tick() -> arch::Afterwards {
 /// The `wake` of [`arch::Handlers`]: there is something to look at.
 pub fn on_wake() -> arch::Afterwards {
     trace::cpu_event(Kind::WakeReceived, 0);
-    schedule::drain_inbox();
-    schedule::slices().map_or(arch::Afterwards::Resume, Slices::look)
+    on_device()
 }
 
 /// The end of every device interrupt: whom its driver has readied gets a look.
 pub fn on_device() -> arch::Afterwards {
-    schedule::drain_inbox();
     schedule::slices().map_or(arch::Afterwards::Resume, Slices::look)
 }

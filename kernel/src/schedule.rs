@@ -1,96 +1,75 @@
 //! What every M runs: find a G, switch to it, deal with how it came back.
 //!
 //! `sched` decides, this file acts: it switches stacks, sends the wake-ups and
-//! halts. Each CPU has one [`M`], whose stack is the one it came up on; the
-//! M holds the CPU's P. A G leaves its CPU by switching to the M's stack with a
-//! word that says why ([`Leaving`]); the M, off the G's stack, tells `sched`.
+//! halts. Each CPU has a record ([`Cpu`]) with the P that it holds, and an M
+//! ([`m::M`]) on whose stack it schedules. A G leaves its CPU by switching to the
+//! M's stack with a word that says why ([`Leaving`]); the M, off the G's stack,
+//! tells `sched`.
+//!
+//! # Which M
+//!
+//! CPU and P stay together; the M may change. A G that is in a blocking call
+//! ([`call`]) is *on* the stack of its M, so when it leaves, that M leaves with
+//! it: the G switches to a spare M instead, which goes on as if the G had come
+//! back to it. And when such a G runs again, on whatever CPU, the M there
+//! switches to it as to any other and is thereby the spare one, for its CPU is
+//! now on the stack of the G's own M.
+//!
+//! So whoever comes back from a switch may be on another CPU than before, and
+//! what was left there is not the G that it switched to. It asks the CPU, and
+//! keeps nothing across the switch: not the CPU, not the G.
 //!
 //! Interrupts are off on the M's stack and during every switch. A G runs with
 //! interrupts on; it turns them off to touch the P of its CPU ([`with_p`]), so
 //! that it stays on that CPU meanwhile.
 
+mod birth;
+mod call;
+mod interrupt;
+mod m;
+mod task;
 mod view;
 
-pub use view::{num_goroutines, permit, random, stats, take_permit, this};
+pub use birth::spawn;
+pub use call::{Handoff, call};
+pub use interrupt::{
+    arrive, may_be_preempted, must_leave, needs_timer, next_deadline, ready_from_interrupt,
+    wake_sleepers,
+};
+pub use m::{MAX_MS, MInfo, MState, NoM, ms};
+pub use task::{GHandle, Running, Task, begin_panic, current, end_panic, is_panicking};
+pub use view::{
+    current_id, gomaxprocs, num_goroutines, permit, random, set_gomaxprocs, slices_begun, stats,
+    take_permit, this,
+};
 
 use crate::arch;
-use crate::cell::{Run as Work, Shared};
-use crate::go::SpawnError;
-use crate::gref::Permit;
+use crate::mem;
 use crate::mem::percpu::Here;
-use crate::mem::{self, stack::Stack};
-use crate::park::Birth;
 use crate::preempt;
 use crate::stats::Counters;
-use crate::timer::{self, Timed, Timers};
+use crate::timer::Timers;
 use crate::trace::{self, Kind};
-use alloc::vec::Vec;
 use core::cell::{Cell, UnsafeCell};
-use core::fmt;
 use core::mem::MaybeUninit;
-use core::panic::Location;
-use sched::{G, List, Next, Order, P, PSlot, Run, Sched, Slice, Status, Wake};
+use m::M;
+use sched::{G, List, Next, Order, P, PSlot, Run, Sched, Slice, Wake};
 
-/// What the kernel keeps with each G. All of it belongs to the G's holder: the
-/// CPU that sets it up, runs it, or lays it to rest (see `sched::Status`).
-pub struct Task {
-    /// Where its stack pointer was when it left its CPU.
+/// What a CPU has for scheduling.
+struct Cpu {
+    /// Where the stack pointer of its M was when that switched to a G.
     sp: Cell<usize>,
-    stack: Cell<Option<Stack>>,
-    work: Cell<Option<Shared<dyn Work>>>,
-    name: Cell<&'static str>,
-    site: Cell<Option<&'static Location<'static>>>,
-    /// How many panics of it are under way.
-    panics: Cell<u32>,
-    /// How many slices of its own it has begun.
-    slices: Cell<u64>,
-    /// Its place among the sleepers, guarded by their lock.
-    timer: timer::Node<G<Task>>,
-    /// Left by an unpark. Atomic: anybody gives it.
-    permit: Permit,
-}
-
-// SAFETY: the cells are touched by the holder of the G only, and a G changes
-// hands through the queues and the state word of `sched`, which order what the
-// old holder did before what the new one does. Reports read name and site of
-// the G that runs on their own CPU, whose holder they are.
-unsafe impl Sync for Task {}
-
-impl Task {
-    const fn new() -> Self {
-        Task {
-            sp: Cell::new(0),
-            stack: Cell::new(None),
-            work: Cell::new(None),
-            name: Cell::new(""),
-            site: Cell::new(None),
-            panics: Cell::new(0),
-            slices: Cell::new(0),
-            timer: timer::Node::new(),
-            permit: Permit::new(),
-        }
-    }
-}
-
-impl Timed for G<Task> {
-    fn timer(&self) -> &timer::Node<Self> {
-        &self.kernel.timer
-    }
-}
-
-/// Names one life of a G.
-pub type GHandle = sched::Handle<Task>;
-
-/// The execution context of a CPU. In this house an M never leaves its CPU.
-struct M {
-    /// Where its stack pointer was when it switched to a G.
-    sp: Cell<usize>,
-    /// Why the G that ran has come back.
+    /// The M on whose stack it schedules; there from `init_cpu` on.
+    m: Cell<Option<&'static M>>,
+    /// An M that takes over when that one leaves.
+    spare: Cell<Option<&'static M>>,
+    /// The M that has just made room for that of a G, which puts it away.
+    made_room: Cell<Option<&'static M>>,
+    /// Why the G that ran has left.
     leaving: Cell<Leaving>,
-    /// The slice under way on this CPU.
+    /// The slice under way.
     slices: preempt::Slices,
-    /// The P of this CPU; there from `init_cpu` on, which also names this M in
-    /// its CPU's [`M_SLOT`].
+    /// The P of this CPU; there from `init_cpu` on.
     p: UnsafeCell<MaybeUninit<P<Task>>>,
     /// The state of `view::random`.
     random: Cell<u64>,
@@ -100,12 +79,15 @@ struct M {
 
 // SAFETY: touched by its own CPU only, with interrupts off; but for what is
 // atomic.
-unsafe impl Sync for M {}
+unsafe impl Sync for Cpu {}
 
-impl M {
+impl Cpu {
     const fn new() -> Self {
-        M {
+        Cpu {
             sp: Cell::new(0),
+            m: Cell::new(None),
+            spare: Cell::new(None),
+            made_room: Cell::new(None),
             leaving: Cell::new(Leaving::Exit),
             slices: preempt::Slices::new(),
             p: UnsafeCell::new(MaybeUninit::uninit()),
@@ -114,40 +96,46 @@ impl M {
         }
     }
 
-    /// Calls `f` with the P that this M holds.
+    /// Calls `f` with the P of this CPU.
     ///
     /// # Safety
-    /// This is the M that [`this_m`] or [`try_this_m`] gave, interrupts are off
-    /// since, and `f` calls nothing that comes here again: so there is no
-    /// second borrow.
+    /// This is the record that [`this_cpu`] or [`try_this_cpu`] gave, interrupts
+    /// are off since, and `f` calls nothing that comes here again: so there is
+    /// no second borrow.
     #[inline(always)]
     unsafe fn with_p<R>(&self, f: impl FnOnce(&mut P<Task>) -> R) -> R {
         // SAFETY: the caller's promise.
         let p = unsafe { &mut *self.p.get() };
-        // SAFETY: an M that `this_m` gives has its P.
+        // SAFETY: a record that `this_cpu` gives has its P.
         f(unsafe { p.assume_init_mut() })
+    }
+
+    /// The M on whose stack this CPU schedules.
+    fn m(&self) -> &'static M {
+        self.m.get().expect("no M here")
     }
 }
 
-/// The M of this CPU.
+/// The record of this CPU.
 ///
 /// # Safety
-/// On a CPU that has been through [`init_cpu`]: every CPU that runs Gs.
+/// On a CPU that has been through [`init_cpu`]: every CPU that runs Gs. Good
+/// while interrupts stay off, and until the next switch.
 #[inline(always)]
-unsafe fn this_m() -> &'static M {
+unsafe fn this_cpu() -> &'static Cpu {
     // SAFETY: `init_cpu` has put a pointer to a static there.
-    unsafe { &*(arch::slot::<M_SLOT>() as *const M) }
+    unsafe { &*(arch::slot::<CPU_SLOT>() as *const Cpu) }
 }
 
-/// The M of this CPU, if it is that far. Interrupts off.
-fn try_this_m() -> Option<&'static M> {
+/// The record of this CPU, if it is that far. Interrupts off.
+fn try_this_cpu() -> Option<&'static Cpu> {
     // SAFETY: null until `init_cpu` has put a pointer to a static there.
-    unsafe { (arch::slot::<M_SLOT>() as *const M).as_ref() }
+    unsafe { (arch::slot::<CPU_SLOT>() as *const Cpu).as_ref() }
 }
 
 /// The slice under way on this CPU, if it runs Gs yet. Interrupts off.
 pub(crate) fn slices() -> Option<&'static preempt::Slices> {
-    try_this_m().map(|m| &m.slices)
+    try_this_cpu().map(|cpu| &cpu.slices)
 }
 
 /// Why a G has switched to its M.
@@ -155,8 +143,12 @@ pub(crate) fn slices() -> Option<&'static preempt::Slices> {
 enum Leaving {
     /// It lets others run.
     Yield,
+    /// It lets others run, and is in a call.
+    YieldInCall,
     /// Its slice is over.
     Expire,
+    /// An interrupt has readied another that is in a hurry.
+    Displace,
     /// It has called `begin_park` and told somebody.
     Park,
     /// Its work is done.
@@ -166,8 +158,9 @@ enum Leaving {
 impl Leaving {
     fn kind(self) -> Kind {
         match self {
-            Leaving::Yield => Kind::Yield,
+            Leaving::Yield | Leaving::YieldInCall => Kind::Yield,
             Leaving::Expire => Kind::Expire,
+            Leaving::Displace => Kind::Displace,
             Leaving::Park => Kind::Park,
             Leaving::Exit => Kind::Exit,
         }
@@ -177,7 +170,7 @@ impl Leaving {
 static SLOTS: [PSlot<Task>; arch::MAX_CPUS] = [const { PSlot::new() }; arch::MAX_CPUS];
 static SCHED: Sched<Task> = Sched::new(&SLOTS);
 static TIMERS: Timers<G<Task>> = Timers::new();
-static MS: [M; arch::MAX_CPUS] = [const { M::new() }; arch::MAX_CPUS];
+static CPUS: [Cpu; arch::MAX_CPUS] = [const { Cpu::new() }; arch::MAX_CPUS];
 
 /// Seeds the order of stealing unless the command line does.
 const DEFAULT_SEED: u64 = 1;
@@ -186,82 +179,98 @@ const DEFAULT_SEED: u64 = 1;
 const G_SLOT: usize = 0;
 /// The per-CPU word that says that memory needs upkeep.
 const UPKEEP_SLOT: usize = 1;
-/// The per-CPU word that points to its M, 0 before it has one.
-const M_SLOT: usize = 2;
+/// The per-CPU word that points to its [`Cpu`], 0 before it has a P.
+const CPU_SLOT: usize = 2;
 
-/// Says how many Ps there are, and where they look for Gs; once, before any CPU
-/// calls [`init_cpu`].
-pub fn init(ps: Option<usize>, order: Order) {
+/// Says how many Ps there are, where they look for Gs and how they are handed on;
+/// once, before any CPU calls [`init_cpu`].
+pub fn init(ps: Option<usize>, order: Order, handoff: Handoff) {
     SCHED.set_order(order);
+    call::init(handoff);
     // No CPU schedules yet that would have to notice.
     let _ = SCHED.set_limit(ps.unwrap_or(usize::MAX).min(arch::num_cpus()));
 }
 
-/// Gives this CPU its P.
+/// Gives this CPU its P and its M.
 pub fn init_cpu(seed: Option<u64>) {
-    let cpu = arch::cpu_index();
+    let index = arch::cpu_index();
     let seed = seed.unwrap_or(DEFAULT_SEED);
-    let p = SCHED.acquire(cpu, seed).expect("P taken");
-    let m = &MS[cpu];
-    m.random.set(seed ^ (cpu as u64) << 32);
-    // SAFETY: this CPU's own M, and nobody looks at it before the next line.
-    unsafe { (*m.p.get()).write(p) };
-    m.slices.begin();
-    arch::set_slot::<M_SLOT>(core::ptr::from_ref(m).addr());
+    let p = SCHED.acquire(index, seed).expect("P taken");
+    let cpu = &CPUS[index];
+    cpu.random.set(seed ^ (index as u64) << 32);
+    cpu.m.set(Some(M::create(m_main).expect("no memory for an M")));
+    // SAFETY: this CPU's own record, and nobody looks at it before the next lines.
+    unsafe { (*cpu.p.get()).write(p) };
+    cpu.slices.begin();
+    arch::set_slot::<CPU_SLOT>(core::ptr::from_ref(cpu).addr());
 }
 
-/// The loop of an M, on the stack that the CPU came up on. Interrupts off.
+/// Leaves the stack that the CPU came up on for that of its M. Interrupts off.
 pub fn mstart() -> ! {
     assert!(!arch::irqs_on(), "irqs on");
     // SAFETY: `init_cpu` came before.
-    let m = unsafe { this_m() };
+    let cpu = unsafe { this_cpu() };
+    let sp = cpu.m().come_on();
+    // SAFETY: 1. made by `M::create`, not used yet. 2. Nobody comes back to the
+    // stack that is left. 3. Interrupts are off.
+    unsafe { arch::switch(cpu.sp.as_ptr(), sp) };
+    unreachable!("a CPU came back from its M")
+}
+
+/// The root of every M, on its own stack, on the CPU that needs it.
+extern "C" fn m_main(_: usize) -> ! {
+    // One that takes over deals with the G that has left with the M before it.
+    if is_running() {
+        came_back();
+    }
     loop {
-        schedule(m);
+        // SAFETY: an M runs on CPUs that run Gs.
+        schedule(unsafe { this_cpu() });
     }
 }
 
 /// One round: finds a G and runs it until it comes back, or halts.
 #[inline(always)]
-fn schedule(m: &'static M) {
+fn schedule(cpu: &'static Cpu) {
     if arch::slot::<UPKEEP_SLOT>() != 0 {
         upkeep();
     }
     let find_local = |p: &mut P<Task>| {
         let run = SCHED.find_local(p)?;
-        begin(m, p, &run);
+        begin(cpu, p, &run);
         Some(run)
     };
-    // SAFETY: this CPU's own M, interrupts off.
-    match unsafe { m.with_p(find_local) } {
-        Some(run) => execute(m, run.g),
-        None => schedule_any(m),
+    // SAFETY: this CPU's own record, interrupts off.
+    match unsafe { cpu.with_p(find_local) } {
+        Some(run) => execute(cpu, run.g),
+        None => schedule_any(cpu),
     }
 }
 
 /// As [`schedule`], for a P whose own queue has nothing, or not the next turn.
 #[inline(never)]
-fn schedule_any(m: &'static M) {
+fn schedule_any(cpu: &'static Cpu) {
     let find = |p: &mut P<Task>| {
         let next = SCHED.find_runnable(p, List::new);
         if let Next::Run(run) = &next {
-            begin(m, p, run);
+            begin(cpu, p, run);
         }
         next
     };
-    // SAFETY: this CPU's own M, interrupts off.
-    match unsafe { m.with_p(find) } {
+    // SAFETY: this CPU's own record, interrupts off.
+    match unsafe { cpu.with_p(find) } {
         Next::Run(run) => {
             send(run.wake);
-            execute(m, run.g);
+            execute(cpu, run.g);
         }
         Next::Park(wake) => {
             send(wake);
-            m.slices.idle();
-            m.counters.halts.add_one();
+            cpu.slices.idle();
+            cpu.counters.halts.add_one();
             trace::cpu_event(Kind::Halt, 0);
             arch::wait_for_interrupt();
             // Who runs next here does not inherit a slice from before the halt.
-            m.slices.begin();
+            cpu.slices.begin();
             trace::cpu_event(Kind::Resume, 0);
         }
     }
@@ -269,15 +278,19 @@ fn schedule_any(m: &'static M) {
 
 /// Sees to the slice of a G that is about to run.
 #[inline(always)]
-fn begin(m: &M, p: &mut P<Task>, run: &Run<Task>) {
-    if run.slice == Slice::New {
-        let slices = &run.g.kernel.slices;
-        slices.set(slices.get() + 1);
-        m.slices.begin();
+fn begin(cpu: &Cpu, p: &mut P<Task>, run: &Run<Task>) {
+    match run.slice {
+        Slice::New => {
+            let slices = &run.g.kernel.slices;
+            slices.set(slices.get() + 1);
+            cpu.slices.begin();
+        }
+        Slice::Resumed => cpu.slices.resume(),
+        Slice::Inherited => {}
     }
     // A timer that is armed already serves the next slice as well.
-    if !m.slices.is_timed() && SCHED.needs_timer(p) {
-        m.slices.arm();
+    if !cpu.slices.is_timed() && SCHED.needs_timer(p) {
+        cpu.slices.arm();
     }
     trace::event(Kind::Start, || run.g.id(), u32::from(run.slice == Slice::New));
 }
@@ -299,100 +312,60 @@ pub fn ask_for_upkeep() {
     arch::set_slot::<UPKEEP_SLOT>(1);
 }
 
-/// Switches to `g`; when it has come back, puts it where it now belongs.
+/// Switches to `g`; returns when a G has left the CPU that this M is then on.
 #[inline(always)]
-fn execute(m: &'static M, g: &'static G<Task>) {
+fn execute(cpu: &'static Cpu, g: &'static G<Task>) {
     arch::set_slot::<G_SLOT>(core::ptr::from_ref(g).addr());
+    let save = match g.kernel.m.get() {
+        None => cpu.sp.as_ptr(),
+        Some(own) => call::make_room(cpu, own),
+    };
     // SAFETY: 1. `sp` was prepared by `spawn` or saved by `leave`, and `sched`
-    // gives a G to one CPU only, with its context saved. 2. As 1, and this M's
-    // stack is entered by its own CPU only. 3. Interrupts are off.
-    unsafe { arch::switch(m.sp.as_ptr(), g.kernel.sp.get()) };
+    // gives a G to one CPU only, with its context saved. 2. As 1, and an M's
+    // stack is entered by the one CPU that has it. 3. Interrupts are off.
+    unsafe { arch::switch(save, g.kernel.sp.get()) };
+    came_back();
+}
+
+/// Puts the G that has left this CPU where it now belongs.
+#[inline(always)]
+fn came_back() {
+    // SAFETY: a G ran here.
+    let cpu = unsafe { this_cpu() };
+    let g = running().expect("nobody came back");
     arch::set_slot::<G_SLOT>(0);
-    let why = m.leaving.get();
+    let why = cpu.leaving.get();
     trace::event(why.kind(), || g.id(), 0);
-    m.counters.switches.add_one();
+    cpu.counters.switches.add_one();
     // The most frequent one, and the one that does least.
     if why == Leaving::Yield {
-        // SAFETY: this CPU's own M, interrupts off.
-        return send(unsafe { m.with_p(|p| SCHED.yielded(p, g)) });
+        // SAFETY: this CPU's own record, interrupts off.
+        return send(unsafe { cpu.with_p(|p| SCHED.yielded(p, g)) });
     }
-    settle(m, g, why);
+    settle(cpu, g, why);
 }
 
 /// Puts a G that has left in another way than by yielding where it belongs.
-fn settle(m: &'static M, g: &'static G<Task>, why: Leaving) {
+fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving) {
     if why == Leaving::Exit {
-        m.counters.ended.add_one();
-        drop(g.kernel.stack.take());
-        ask_for_upkeep();
+        cpu.counters.ended.add_one();
+        birth::lay_to_rest(g);
+    }
+    if let Some(m) = g.kernel.m.get() {
+        m.has_left(); // and its context is saved
     }
     let settle = |p: &mut P<Task>| match why {
-        Leaving::Yield => SCHED.yielded(p, g),
+        Leaving::Yield | Leaving::YieldInCall => SCHED.yielded(p, g),
         Leaving::Expire => SCHED.expired(p, g),
+        Leaving::Displace => SCHED.displaced(p, g),
         Leaving::Park => SCHED.parked(p, g),
         Leaving::Exit => {
             SCHED.exited(p, g);
             Wake::Nobody
         }
     };
-    // SAFETY: this CPU's own M, interrupts off.
-    send(unsafe { m.with_p(settle) });
-}
-
-/// Starts a G that does `work`.
-///
-/// # Errors
-/// [`SpawnError`] when there is no memory for the G or its stack.
-pub fn spawn(birth: Birth, work: Shared<dyn Work>) -> Result<(), SpawnError> {
-    if birth.stack > mem::stack::MAX_SIZE {
-        return Err(SpawnError::StackTooLarge);
-    }
-    if birth.pin.is_some_and(|cpu| cpu >= arch::num_cpus()) {
-        return Err(SpawnError::NoSuchCpu);
-    }
-    let stack = Stack::new(birth.stack).map_err(|_| SpawnError::NoMemory)?;
-    let g = match with_p(|_, p| SCHED.take_dead(p)) {
-        Some(g) => g,
-        None => new_g()?,
-    };
-    // SAFETY: the top of a stack that is this G's alone; its highest page is
-    // committed by this first touch.
-    let sp = unsafe { arch::prepare(stack.top() as usize, g_main, core::ptr::from_ref(g).addr()) };
-    let task = &g.kernel;
-    task.sp.set(sp);
-    task.stack.set(Some(stack));
-    task.work.set(Some(work));
-    task.name.set(birth.name);
-    task.site.set(Some(birth.site));
-    task.panics.set(0);
-    task.slices.set(0);
-    submit(|p| {
-        let wake = SCHED.start(p, g, birth.pin);
-        MS[arch::cpu_index()].counters.created.add_one();
-        trace::event(Kind::Create, || g.id(), birth.pin.map_or(0, |cpu| cpu as u32 + 1));
-        wake
-    });
-    Ok(())
-}
-
-/// A G that never was before. Never freed.
-fn new_g() -> Result<&'static G<Task>, SpawnError> {
-    let mut place = Vec::new();
-    place.try_reserve_exact(1).map_err(|_| SpawnError::NoMemory)?;
-    place.push(G::new(Task::new()));
-    Ok(&place.leak()[0])
-}
-
-/// The root of every G.
-extern "C" fn g_main(g: usize) -> ! {
-    // SAFETY: `spawn` passed the address of this very G, which lives for ever.
-    let g = unsafe { &*(g as *const G<Task>) };
-    arch::irq_restore(true);
-    if let Some(work) = g.kernel.work.take() {
-        work.run();
-    }
-    leave(Leaving::Exit);
-    unreachable!("an ended G runs")
+    // SAFETY: this CPU's own record, interrupts off.
+    send(unsafe { cpu.with_p(settle) });
 }
 
 /// Lets the other Gs of this P run first.
@@ -426,21 +399,11 @@ pub fn park_until(deadline_ns: u64) -> bool {
     let here = Here::enter(); // armed and set on one CPU
     if TIMERS.arm(&here, g, deadline_ns) {
         // SAFETY: a G runs here.
-        unsafe { this_m() }.slices.arm_for_sleeper(deadline_ns);
+        unsafe { this_cpu() }.slices.arm_for_sleeper(deadline_ns);
     }
     drop(here);
     park();
     TIMERS.cancel(g)
-}
-
-/// How many slices of its own the running G has begun.
-pub fn slices_begun() -> u64 {
-    running().map_or(0, |g| g.kernel.slices.get())
-}
-
-/// The number of the running G.
-pub fn current_id() -> u64 {
-    running().map_or(0, G::id)
 }
 
 /// Makes a G that waits run again; one that does not wait is left alone.
@@ -450,19 +413,29 @@ pub fn ready(g: GHandle) {
 }
 
 /// Switches from the running G to its M; returns when the G runs again.
+#[inline(always)]
 fn leave(why: Leaving) {
     let g = running().expect("no G to leave");
     arch::probe_stack();
     // A G that left with a lock held or interrupts off would take both along.
     assert!(arch::irq_save(), "irqs off");
+    leave_now(g, why);
+    arch::irq_restore(true);
+}
+
+/// As [`leave`], with interrupts off before and after.
+#[inline(always)]
+fn leave_now(g: &'static G<Task>, why: Leaving) {
+    if g.kernel.m.get().is_some() {
+        return call::leave(g, why);
+    }
     // SAFETY: a G runs here.
-    let m = unsafe { this_m() };
-    m.leaving.set(why);
+    let cpu = unsafe { this_cpu() };
+    cpu.leaving.set(why);
     // SAFETY: 1. `sp` was saved by the switch in `execute` that brought this G
     // here. 2. Nobody runs this G before the M has told `sched`, which is after
     // the switch. 3. Interrupts are off.
-    unsafe { arch::switch(g.kernel.sp.as_ptr(), m.sp.get()) };
-    arch::irq_restore(true);
+    unsafe { arch::switch(g.kernel.sp.as_ptr(), cpu.sp.get()) };
 }
 
 /// Makes a G runnable by `f`: sends the wake-up, and sees to it that the G that
@@ -473,28 +446,28 @@ fn submit(f: impl FnOnce(&mut P<Task>) -> Wake) {
     // to come, and a G that is preempted in between would take the wake-up along.
     let were_on = arch::irq_save();
     // SAFETY: what calls this comes after `init_cpu`.
-    let m = unsafe { this_m() };
+    let cpu = unsafe { this_cpu() };
     let ready = |p: &mut P<Task>| {
         let wake = f(p);
-        if is_running() && !m.slices.is_timed() && SCHED.needs_timer(p) {
-            m.slices.arm();
+        if is_running() && !cpu.slices.is_timed() && SCHED.needs_timer(p) {
+            cpu.slices.arm();
         }
         wake
     };
-    // SAFETY: this CPU's own M, interrupts off.
-    send(unsafe { m.with_p(ready) });
+    // SAFETY: this CPU's own record, interrupts off.
+    send(unsafe { cpu.with_p(ready) });
     arch::irq_restore(were_on);
 }
 
 /// Calls `f` with the P of this CPU, interrupts off.
 #[inline(always)]
-fn with_p<R>(f: impl FnOnce(&M, &mut P<Task>) -> R) -> R {
+fn with_p<R>(f: impl FnOnce(&mut P<Task>) -> R) -> R {
     arch::probe_stack();
     let were_on = arch::irq_save();
     // SAFETY: what calls this comes after `init_cpu`.
-    let m = unsafe { this_m() };
-    // SAFETY: this CPU's own M, interrupts off.
-    let result = unsafe { m.with_p(|p| f(m, p)) };
+    let cpu = unsafe { this_cpu() };
+    // SAFETY: this CPU's own record, interrupts off.
+    let result = unsafe { cpu.with_p(f) };
     arch::irq_restore(were_on);
     result
 }
@@ -518,7 +491,7 @@ fn send(wake: Wake) {
 #[cold]
 fn wake_cpu(cpu: usize) {
     let here = Here::enter(); // counted where it is done
-    MS[here.index()].counters.wakes.add_one();
+    CPUS[here.index()].counters.wakes.add_one();
     trace::cpu_event(Kind::WakeSent, cpu as u32);
     arch::wake(cpu);
 }
@@ -535,126 +508,20 @@ pub fn is_running() -> bool {
     arch::slot::<G_SLOT>() != 0
 }
 
-/// Whether a G runs here that may be made to leave: not one that is about to park,
-/// whose state is no longer its CPU's alone. Interrupts off.
-pub fn may_be_preempted() -> bool {
-    running().is_some_and(|g| g.status() == Status::Running)
-}
-
-/// Whether the G that runs here, or is about to, needs a timer for its slice:
-/// somebody waits for it to end. Interrupts off.
-pub fn needs_timer() -> bool {
-    with_p(|_, p| SCHED.needs_timer(p))
-}
-
-/// Whether this CPU's P may run Gs no more, and the running one must leave.
-/// Interrupts off.
-pub fn must_leave() -> bool {
-    let pinned = running().is_some_and(|g| g.pin().is_some());
-    !pinned && arch::cpu_index() >= SCHED.limit()
-}
-
-/// Moves what others left in this CPU's inbox to its queue. Interrupts off. A
-/// CPU that is still coming up has neither.
-pub fn drain_inbox() {
-    if let Some(m) = try_this_m() {
-        // SAFETY: this CPU's own M, interrupts off.
-        send(unsafe { m.with_p(|p| SCHED.drain(p)) });
+/// The `preempt` of [`arch::Handlers`]: the running G leaves, if it still has to.
+/// Between the interrupt and now it may have left and come back.
+pub fn preempted() {
+    let g = running().expect("no G to preempt");
+    arch::probe_stack();
+    assert!(arch::irq_save(), "irqs off");
+    // SAFETY: a G runs here.
+    let why = match unsafe { this_cpu() }.slices.verdict() {
+        preempt::Verdict::GoOn => None,
+        preempt::Verdict::Expire => Some(Leaving::Expire),
+        preempt::Verdict::Displace => Some(Leaving::Displace),
+    };
+    if let Some(why) = why {
+        leave_now(g, why);
     }
-}
-
-/// Readies the sleepers of this CPU whose time has come. Interrupts off.
-pub fn wake_sleepers(now_ns: u64) {
-    let here = Here::enter();
-    TIMERS.on_tick(&here, now_ns, |g| {
-        trace::event(Kind::Fire, || g.id(), 0);
-        ready_from_interrupt(g.handle());
-    });
-}
-
-/// As [`ready`], by an interrupt handler: the G is left in the inbox of this CPU,
-/// or of that which it is pinned to. The handler calls [`drain_inbox`] before it
-/// returns.
-pub fn ready_from_interrupt(g: GHandle) {
-    let cpu = arch::cpu_index();
-    match SCHED.ready_from_interrupt(cpu, g) {
-        Wake::Cpu(other) if other != cpu => wake_cpu(other),
-        _ => {}
-    }
-}
-
-/// When the next sleeper of this CPU is due. Interrupts off.
-pub fn next_deadline() -> Option<u64> {
-    TIMERS.next_deadline(arch::cpu_index())
-}
-
-/// The `preempt` of [`arch::Handlers`]: the running G leaves, as its slice is
-/// over.
-pub fn expire() {
-    leave(Leaving::Expire);
-}
-
-/// Timer interrupts that `cpu` took since Gs run, and Gs that it preempted.
-pub fn slice_counters(cpu: usize) -> (u64, u64) {
-    MS[cpu].slices.counters()
-}
-
-/// How many Ps run Gs.
-pub fn gomaxprocs() -> usize {
-    SCHED.limit()
-}
-
-/// Lets `n` Ps run Gs, at least one and at most one for each CPU, and says how
-/// many did before.
-pub fn set_gomaxprocs(n: usize) -> usize {
-    let before = SCHED.limit();
-    for cpu in SCHED.set_limit(n.clamp(1, arch::num_cpus())) {
-        if cpu < arch::num_cpus() {
-            wake_cpu(cpu);
-        }
-    }
-    before
-}
-
-/// The G that runs on this CPU, for reports.
-pub fn current() -> Option<Running> {
-    running().map(Running)
-}
-
-/// Shows a G by number, name and spawn site.
-pub struct Running(&'static G<Task>);
-
-impl fmt::Display for Running {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Running(g) = self;
-        write!(f, "G {}", g.id())?;
-        match g.kernel.name.get() {
-            "" => {}
-            name => write!(f, " \"{name}\"")?,
-        }
-        match g.kernel.site.get() {
-            Some(site) => write!(f, " (spawned at {site})"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Notes that the running G panics: how many of its panics are under way now.
-/// `None` if this is no place where a G may unwind.
-pub fn begin_panic() -> Option<u32> {
-    let g = running().filter(|_| arch::irqs_on())?;
-    g.kernel.panics.set(g.kernel.panics.get() + 1);
-    Some(g.kernel.panics.get())
-}
-
-/// Whether the running G panics and has not been caught yet.
-pub fn is_panicking() -> bool {
-    running().is_some_and(|g| g.kernel.panics.get() > 0)
-}
-
-/// Notes that a panic of the running G was caught.
-pub fn end_panic() {
-    if let Some(g) = running() {
-        g.kernel.panics.set(g.kernel.panics.get().saturating_sub(1));
-    }
+    arch::irq_restore(true);
 }

@@ -18,6 +18,8 @@ pub struct Stats {
     pub created: u64,
     /// Gs that have ended.
     pub ended: u64,
+    /// The Ms.
+    pub ms: MStats,
     /// What each CPU did, by index. On the host, where threads stand in for Gs,
     /// there are none.
     pub cpus: Vec<CpuStats>,
@@ -48,6 +50,26 @@ pub struct CpuStats {
     pub halts: u64,
     /// How often it woke or interrupted another CPU.
     pub wakes: u64,
+    /// How often a G lent its slice to one that an interrupt had readied.
+    pub displacements: u64,
+    /// How often a spare M took over, because a call had to wait.
+    pub handoffs: u64,
+    /// How many of these the monitor of `handoff=sysmon` brought about.
+    pub retakes: u64,
+    /// How often it stole from another P.
+    pub steals: u64,
+}
+
+/// How many Ms there are, and what they do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MStats {
+    /// All that were ever made; none is freed.
+    pub created: u64,
+    /// Those that wait to be used again.
+    pub spare: u64,
+    /// Those that are away from all CPUs, each with a G in a blocking call.
+    pub blocked: u64,
 }
 
 /// What the scheduler has done so far.
@@ -102,13 +124,15 @@ impl Counter {
     }
 }
 
-/// What an M counts; `preempt` has the rest.
+/// What a CPU counts for `schedule`; `preempt` has the rest.
 pub(crate) struct Counters {
     pub(crate) switches: Counter,
     pub(crate) halts: Counter,
     pub(crate) wakes: Counter,
     pub(crate) created: Counter,
     pub(crate) ended: Counter,
+    pub(crate) handoffs: Counter,
+    pub(crate) retakes: Counter,
 }
 
 impl Counters {
@@ -119,6 +143,8 @@ impl Counters {
             wakes: Counter::new(),
             created: Counter::new(),
             ended: Counter::new(),
+            handoffs: Counter::new(),
+            retakes: Counter::new(),
         }
     }
 }

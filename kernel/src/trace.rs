@@ -68,10 +68,14 @@ pub enum Kind {
     Halt = 12,
     /// This CPU goes on after a halt.
     Resume = 13,
+    /// A G was displaced by one that an interrupt has readied.
+    Displace = 14,
+    /// A G has left in a call, and its M with it (the M that goes on).
+    Handoff = 15,
 }
 
 impl Kind {
-    const ALL: [Kind; 13] = [
+    const ALL: [Kind; 15] = [
         Kind::Create,
         Kind::Start,
         Kind::Yield,
@@ -85,6 +89,8 @@ impl Kind {
         Kind::WakeReceived,
         Kind::Halt,
         Kind::Resume,
+        Kind::Displace,
+        Kind::Handoff,
     ];
 
     fn from_number(number: u8) -> Option<Kind> {

@@ -51,6 +51,25 @@ pub fn panicking() -> bool {
     std::thread::panicking()
 }
 
+/// Goes on with a panic that [`catch`] has caught, from here; it is not reported
+/// again.
+///
+/// ```should_panic
+/// if let Err(message) = runnext::unwind::catch(|| panic!("no")) {
+///     runnext::unwind::resume(message);
+/// }
+/// ```
+pub fn resume(message: String) -> ! {
+    #[cfg(target_os = "none")]
+    {
+        crate::schedule::begin_panic();
+        let code = begin(message);
+        crate::panic::kernel_bug(format_args!("cannot go on unwinding (code {})", code.0))
+    }
+    #[cfg(not(target_os = "none"))]
+    std::panic::resume_unwind(Box::new(message))
+}
+
 fn message(payload: Box<dyn Any + Send>) -> String {
     match payload.downcast::<String>() {
         Ok(message) => *message,

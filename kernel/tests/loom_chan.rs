@@ -1,11 +1,9 @@
 //! All interleavings of channels and `select!`, on small models.
 //!
-//! The kernel itself cannot be built under loom (its statics want constant
-//! atomics), so this file takes the sources of channel, select and wait queue
-//! as they are, and puts loom's threads and locks behind the two doors through
-//! which they see the rest: `lock` and `park`. What loom watches is the lock, the
-//! ticket's word and the slots; it fails a model that deadlocks (a wake-up was
-//! lost), that touches a slot from two sides, or whose assertions fail.
+//! What loom watches is the lock, the ticket's word and the slots; it fails a
+//! model that deadlocks (a wake-up was lost), that touches a slot from two
+//! sides, or whose assertions fail. How the sources get here is said in
+//! `loom/cell.rs`.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p runnext --release --test loom_chan`
 #![cfg(loom)]
@@ -13,118 +11,14 @@
 
 extern crate alloc;
 
+#[path = "loom/cell.rs"]
+pub mod cell;
 #[path = "../src/chan/mod.rs"]
 pub mod chan;
-#[path = "../src/cell/ring.rs"]
-pub mod ring;
+#[path = "loom/park.rs"]
+pub mod park;
 #[path = "../src/select/mod.rs"]
 pub mod select;
-#[path = "../src/cell/wait/mod.rs"]
-pub mod wait;
-
-pub mod cell {
-    pub use crate::{ring, wait};
-
-    /// Ownership is not what is modelled here.
-    pub struct Shared<T>(std::sync::Arc<T>);
-
-    impl<T> Shared<T> {
-        pub fn try_new(value: T) -> Result<Self, T> {
-            Ok(Shared(std::sync::Arc::new(value)))
-        }
-    }
-
-    impl<T> Clone for Shared<T> {
-        fn clone(&self) -> Self {
-            Shared(self.0.clone())
-        }
-    }
-
-    impl<T> core::ops::Deref for Shared<T> {
-        type Target = T;
-        fn deref(&self) -> &T {
-            &self.0
-        }
-    }
-}
-
-pub mod lock {
-    pub struct IrqLock<T>(loom::sync::Mutex<T>);
-    pub type IrqGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
-
-    impl<T> IrqLock<T> {
-        pub fn new(value: T) -> Self {
-            IrqLock(loom::sync::Mutex::new(value))
-        }
-
-        pub fn lock(&self) -> IrqGuard<'_, T> {
-            self.0.lock().unwrap()
-        }
-    }
-}
-
-/// As on the machine: one state word for each G, `begin_park` a plain store, and a
-/// `ready` that finds the G running is lost.
-pub mod park {
-    use loom::sync::Notify;
-    use loom::sync::atomic::{AtomicUsize, Ordering::*};
-    use std::sync::Arc;
-
-    const RUNNING: usize = 0;
-    const PARKING: usize = 1;
-    const WOKEN: usize = 2;
-
-    #[derive(Clone)]
-    pub struct GHandle(Arc<G>);
-
-    struct G {
-        state: AtomicUsize,
-        // Not `unpark`: loom's also wakes a thread that waits for a mutex.
-        notify: Notify,
-    }
-
-    loom::thread_local! {
-        static CURRENT: Arc<G> =
-            Arc::new(G { state: AtomicUsize::new(RUNNING), notify: Notify::new() });
-    }
-
-    pub fn begin_park() -> GHandle {
-        CURRENT.with(|g| {
-            g.state.store(PARKING, Relaxed);
-            GHandle(g.clone())
-        })
-    }
-
-    pub fn park() {
-        CURRENT.with(|g| {
-            // A notice of an earlier wait may be there: look again.
-            while g.state.compare_exchange(WOKEN, RUNNING, Acquire, Relaxed).is_err() {
-                g.notify.wait();
-            }
-        });
-    }
-
-    /// Time does not pass while anybody can run: the deadline comes at once.
-    pub fn park_until(_: u64) -> bool {
-        CURRENT.with(|g| g.state.swap(RUNNING, AcqRel) == WOKEN)
-    }
-
-    pub fn ready(GHandle(g): GHandle) {
-        if g.state.load(Relaxed) == PARKING
-            && g.state.compare_exchange(PARKING, WOKEN, AcqRel, Relaxed).is_ok()
-        {
-            g.notify.notify();
-        }
-    }
-
-    pub fn now_ns() -> u64 {
-        0
-    }
-
-    pub fn random() -> u64 {
-        0
-    }
-}
 
 use chan::{RecvError, RecvTimeoutError, SendError, SendTimeoutError};
 use core::time::Duration;

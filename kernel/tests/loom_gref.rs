@@ -1,98 +1,23 @@
 //! All interleavings of park and unpark by handle, on small models.
 //!
-//! The file under test is the kernel's own; behind the door `park` is a G whose
-//! states are those of `sched`, with loom's atomics. A lost unpark is a G that
-//! waits for ever, which loom calls a deadlock.
+//! The file under test is the kernel's own; how it gets here is said in
+//! `loom/cell.rs`. A lost unpark is a G that waits for ever, which loom calls a
+//! deadlock.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p runnext --release --test loom_gref`
 #![cfg(loom)]
-#![allow(dead_code, missing_docs, reason = "the source is written for another crate")]
+#![allow(dead_code, missing_docs, reason = "the sources are written for another crate")]
 
-#[path = "../src/gref.rs"]
-pub mod gref;
+extern crate alloc;
 
-pub mod time {
-    pub use core::time::Duration;
-}
+#[path = "loom/cell.rs"]
+pub mod cell;
+#[path = "loom/park.rs"]
+pub mod park;
 
-pub mod park {
-    use crate::gref::Permit;
-    use loom::sync::Notify;
-    use loom::sync::atomic::{AtomicUsize, Ordering::*};
-    use std::sync::Arc;
-
-    const RUNNING: usize = 0;
-    const PARKING: usize = 1;
-    const WOKEN: usize = 2;
-
-    #[derive(Clone)]
-    pub struct GHandle(Arc<G>);
-
-    struct G {
-        state: AtomicUsize,
-        permit: Permit,
-        notify: Notify,
-    }
-
-    loom::thread_local! {
-        static CURRENT: Arc<G> = Arc::new(G {
-            state: AtomicUsize::new(RUNNING),
-            permit: Permit::default(),
-            notify: Notify::new(),
-        });
-    }
-
-    pub fn this() -> GHandle {
-        CURRENT.with(|g| GHandle(g.clone()))
-    }
-
-    pub fn begin_park() -> GHandle {
-        // Relaxed, as in `sched`: the permit's word must do the ordering.
-        CURRENT.with(|g| g.state.store(PARKING, Relaxed));
-        this()
-    }
-
-    pub fn park() {
-        CURRENT.with(|g| {
-            // A notice of an earlier wait may be there: look again.
-            while g.state.compare_exchange(WOKEN, RUNNING, Acquire, Relaxed).is_err() {
-                g.notify.wait();
-            }
-        });
-    }
-
-    /// Time does not pass while anybody can run: the deadline comes at once.
-    pub fn park_until(_: u64) -> bool {
-        CURRENT.with(|g| g.state.swap(RUNNING, AcqRel) == WOKEN)
-    }
-
-    pub fn ready(GHandle(g): GHandle) {
-        if g.state.load(Relaxed) == PARKING
-            && g.state.compare_exchange(PARKING, WOKEN, AcqRel, Relaxed).is_ok()
-        {
-            g.notify.notify();
-        }
-    }
-
-    pub fn permit(GHandle(g): &GHandle) {
-        g.permit.give(0);
-    }
-
-    pub fn take_permit() -> bool {
-        CURRENT.with(|g| g.permit.take(0))
-    }
-
-    pub fn now_ns() -> u64 {
-        0
-    }
-
-    pub fn current_id() -> u64 {
-        0
-    }
-}
-
-use gref::{Permit, current, park as wait, park_timeout};
+use core::time::Duration;
 use loom::thread;
+use park::gref::{Permit, current, park as wait, park_timeout};
 use std::sync::Arc;
 
 #[test]
@@ -111,7 +36,7 @@ fn an_unpark_that_meets_a_timeout_is_not_lost() {
     loom::model(|| {
         let g = current();
         let other = thread::spawn(move || g.unpark());
-        if !park_timeout(time::Duration::ZERO) {
+        if !park_timeout(Duration::ZERO) {
             wait();
         }
         other.join().unwrap();

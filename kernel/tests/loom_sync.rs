@@ -1,45 +1,36 @@
 //! All interleavings of the locks and wait queues of `cell`, in small models.
 //!
-//! The files under test are the kernel's own, compiled here once more with a
-//! `sys` in which loom watches every atomic, every lock and every wait. What is
-//! guarded is a cell of loom's, so that two inside at once, or one who does not
-//! see what the one before did, is found; a lost wake-up is a deadlock.
+//! What is guarded is a cell of loom's, so that two inside at once, or one who
+//! does not see what the one before did, is found; a lost wake-up is a deadlock.
+//! How the sources get here is said in `loom/cell.rs`.
 //!
-//! Models are bounded to [`PREEMPTIONS`] preemptions a run: one less without
-//! optimisation, where the larger bound takes a minute.
-#![cfg(not(miri))]
+//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --release --test loom_sync`
+#![cfg(loom)]
+#![allow(dead_code, missing_docs, reason = "the sources are written for another crate")]
 
-#[path = "../src/cell/mutex.rs"]
-#[expect(dead_code, reason = "not every form is modelled")]
-mod mutex;
-#[path = "../src/cell/rwlock.rs"]
-#[expect(dead_code, reason = "not every form is modelled")]
-mod rwlock;
+extern crate alloc;
+
+#[path = "loom/cell.rs"]
+pub mod cell;
+#[path = "loom/park.rs"]
+pub mod park;
 #[path = "../src/sync/waitgroup.rs"]
-#[expect(dead_code, reason = "not every form is modelled")]
 mod waitgroup;
-#[path = "../src/cell/waitq.rs"]
-mod waitq;
 
-/// Where `sync` finds what it stands on.
-mod cell {
-    pub(crate) use crate::{sys, waitq};
-}
-
+use cell::mutex::{self, Guarded};
+use cell::rwlock::GuardedRw;
+use cell::wait::{Place, WaitQueue, Waited, Wake};
 use loom::{cell::UnsafeCell, sync::Arc, thread};
-use mutex::Guarded;
-use rwlock::GuardedRw;
 use waitgroup::WaitGroup;
-use waitq::{Place, WaitQueue, Waited};
 
-const PREEMPTIONS: usize = if cfg!(debug_assertions) { 2 } else { 3 };
+const PREEMPTIONS: usize = 3;
 
 /// Checks `model`, in which each look at the clock finds it `step_ns` later.
 fn check(step_ns: u64, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS);
     builder.check(move || {
-        sys::set_step(step_ns);
+        park::set_step(step_ns);
         model();
     });
 }
@@ -200,7 +191,7 @@ fn a_writer_that_gives_up_leaves_the_way_free() {
 #[test]
 fn a_waiter_is_granted_or_gives_up_and_never_both() {
     check(PATIENT, || {
-        let queue = Arc::new(WaitQueue::new(0u32));
+        let queue = Arc::new(WaitQueue::<u32>::new(0));
         let waiters: Vec<_> = [Some(AT_ONCE), None]
             .into_iter()
             .map(|deadline_ns| {
@@ -211,10 +202,10 @@ fn a_waiter_is_granted_or_gives_up_and_never_both() {
                         *locked -= 1;
                         return true;
                     }
-                    let place = Place { list: 0, tag: 0, deadline_ns };
+                    let place = Place { list: 0, value: None, deadline_ns };
                     match queue.wait(locked, place, || (), |_| false) {
-                        Waited::Granted => true,
-                        Waited::Took(_) | Waited::TimedOut(_) => false,
+                        Waited::Granted(_) => true,
+                        Waited::Took(_) | Waited::TimedOut(..) => false,
                     }
                 })
             })
@@ -222,12 +213,12 @@ fn a_waiter_is_granted_or_gives_up_and_never_both() {
         // Two tokens: to who waits, else into the box.
         for _ in 0..2 {
             let mut locked = queue.lock();
-            let first = locked.grant_front(0);
+            let first = locked.grant(0);
             if first.is_none() {
                 *locked += 1;
             }
             drop(locked);
-            first.into_iter().for_each(sys::ready);
+            first.into_iter().for_each(Wake::ready);
         }
         let took = waiters.into_iter().map(|w| w.join().unwrap());
         let took = took.filter(|took| *took).count() as u32;
@@ -238,14 +229,14 @@ fn a_waiter_is_granted_or_gives_up_and_never_both() {
 #[test]
 fn granting_to_all_reaches_all_who_waited() {
     check(PATIENT, || {
-        let queue = Arc::new(WaitQueue::new(false));
+        let queue = Arc::new(WaitQueue::<bool>::new(false));
         let waiters: Vec<_> = (0..2)
             .map(|_| {
                 let queue = queue.clone();
                 thread::spawn(move || {
                     let locked = queue.lock();
                     if !*locked {
-                        let place = Place { list: 0, tag: 0, deadline_ns: None };
+                        let place = Place { list: 0, value: None, deadline_ns: None };
                         let _ = queue.wait(locked, place, || (), |_| false);
                     }
                 })
@@ -276,108 +267,4 @@ fn who_waits_for_a_group_goes_on_and_sees_what_was_done() {
         assert_eq!(works[0].get() + works[1].get(), 2);
         workers.into_iter().for_each(|worker| worker.join().unwrap());
     });
-}
-
-/// What `cell::sys` is, with loom behind it.
-mod sys {
-    use loom::sync::{Mutex, MutexGuard};
-    use std::cell::Cell;
-    use std::ops::{Deref, DerefMut};
-    use std::sync::atomic::Ordering;
-
-    pub(crate) use loom::hint::spin_loop as relax;
-    pub(crate) use loom::sync::atomic::AtomicU32;
-    pub(crate) type GHandle = loom::thread::Thread;
-    pub(crate) const SPINS: u32 = 1;
-
-    std::thread_local! {
-        // Loom runs all threads of a model on one thread of the host.
-        static NOW_STEP: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
-    }
-
-    pub(crate) fn set_step(step_ns: u64) {
-        NOW_STEP.set((1, step_ns));
-    }
-
-    pub(crate) fn now_ns() -> u64 {
-        let (now, step) = NOW_STEP.get();
-        NOW_STEP.set((now + step, step));
-        now
-    }
-
-    pub(crate) fn begin_park() -> GHandle {
-        loom::thread::current()
-    }
-
-    pub(crate) fn park() {
-        loom::thread::park();
-    }
-
-    /// The deadline is always now: whoever waits so gives up at any moment.
-    pub(crate) fn park_until(_: u64) -> bool {
-        loom::thread::yield_now();
-        false
-    }
-
-    pub(crate) fn ready(g: GHandle) {
-        g.unpark();
-    }
-
-    /// Loom's, by the names of today's `core`.
-    pub(crate) struct AtomicUsize(loom::sync::atomic::AtomicUsize);
-
-    impl AtomicUsize {
-        pub(crate) fn new(value: usize) -> Self {
-            AtomicUsize(loom::sync::atomic::AtomicUsize::new(value))
-        }
-
-        pub(crate) fn load(&self, order: Ordering) -> usize {
-            self.0.load(order)
-        }
-
-        pub(crate) fn try_update(
-            &self,
-            set: Ordering,
-            fetch: Ordering,
-            f: impl FnMut(usize) -> Option<usize>,
-        ) -> Result<usize, usize> {
-            self.0.fetch_update(set, fetch, f)
-        }
-    }
-
-    pub(crate) struct IrqLock<T>(Mutex<T>);
-
-    pub(crate) struct IrqGuard<'a, T>(MutexGuard<'a, T>);
-
-    impl<T> IrqLock<T> {
-        pub(crate) fn new(value: T) -> Self {
-            IrqLock(Mutex::new(value))
-        }
-
-        pub(crate) fn lock(&self) -> IrqGuard<'_, T> {
-            IrqGuard(self.0.lock().unwrap())
-        }
-    }
-
-    impl<T> Deref for IrqGuard<'_, T> {
-        type Target = T;
-        fn deref(&self) -> &T {
-            &self.0
-        }
-    }
-
-    impl<T> DerefMut for IrqGuard<'_, T> {
-        fn deref_mut(&mut self) -> &mut T {
-            &mut self.0
-        }
-    }
-
-    macro_rules! const_fn {
-        ($(#[$meta:meta])* $vis:vis fn $name:ident($($args:tt)*) -> $ret:ty $body:block) => {
-            $(#[$meta])*
-            $vis fn $name($($args)*) -> $ret $body
-        };
-    }
-
-    pub(crate) use const_fn;
 }

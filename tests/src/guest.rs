@@ -6,14 +6,16 @@
 //! the guest.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use boot::data::DataDisk;
 use boot::exit::End;
 use boot::image::Images;
 use boot::kernel::Source;
@@ -47,6 +49,8 @@ pub struct Boot {
     until: Until,
     tables: Vec<(String, Vec<u8>)>,
     has_serial: bool,
+    /// What is typed, each after a line.
+    typed: Vec<(String, Vec<u8>)>,
     /// The image's own command line, where it is not the usual one.
     ramdisk: Option<String>,
     /// What is changed about the default machine, in order.
@@ -70,6 +74,7 @@ enum Shape {
     Cmdline(String),
     Board(Board),
     Disk(Disk),
+    Data(DataDisk),
     NoHpet,
     NoDebugExit,
     Arg(String),
@@ -89,6 +94,7 @@ impl Boot {
             until: Until::Exit,
             tables: Vec::new(),
             has_serial: true,
+            typed: Vec::new(),
             ramdisk: None,
             shape: Vec::new(),
         }
@@ -134,6 +140,11 @@ impl Boot {
         self.with(Shape::Disk(disk))
     }
 
+    /// A disk for the guest's data; without this there is none.
+    pub fn data(self, data: DataDisk) -> Self {
+        self.with(Shape::Data(data))
+    }
+
     /// No HPET.
     pub fn without_hpet(self) -> Self {
         self.with(Shape::NoHpet)
@@ -164,6 +175,13 @@ impl Boot {
     /// No serial port.
     pub fn without_serial(mut self) -> Self {
         self.has_serial = false;
+        self
+    }
+
+    /// Types `bytes` on the serial port, as fast as the guest takes them, as soon
+    /// as a line on it contains `text`. Several are typed in their order.
+    pub fn typed_after(mut self, text: &str, bytes: impl Into<Vec<u8>>) -> Self {
+        self.typed.push((text.into(), bytes.into()));
         self
     }
 
@@ -233,9 +251,17 @@ impl Boot {
         let files = Files::new(&self.name)?;
         let images = self.images(&kernel, &files)?;
         let machine = self.machine(&images, &files)?;
-        let mut qemu = Guest::start(&machine, &files)?;
-        let (ended, screen) = self.watch(&mut qemu, &files, &kernel)?;
-        drop(qemu);
+        let mut qemu = Guest::start(&machine, &files, !self.typed.is_empty())?;
+        let has_ended = AtomicBool::new(false);
+        let (ended, screen) = thread::scope(|scope| {
+            if let Some(keys) = qemu.0.stdin.take() {
+                scope.spawn(|| type_in(&self.typed, keys, &files, &has_ended));
+            }
+            let ended = self.watch(&mut qemu, &files, &kernel);
+            drop(qemu); // a typist in the middle of a word notices this way
+            has_ended.store(true, Ordering::Relaxed);
+            ended
+        })?;
         let lines = lines_of(&fs::read(&files.log).unwrap_or_default());
         let qemu_said = fs::read_to_string(&files.qemu_log).unwrap_or_default();
         let (name, log) = (self.name.clone(), files.log.clone());
@@ -263,7 +289,8 @@ impl Boot {
     fn machine(&self, images: &Images, files: &Files) -> Result<Machine> {
         let mut machine = Machine::new(images.of(self.firmware), self.firmware).qmp(files.qmp());
         machine = machine.serial(match self.has_serial {
-            true => Serial::File(files.log.clone()),
+            true if self.typed.is_empty() => Serial::File(files.log.clone()),
+            true => Serial::Output, // what comes in is standard input
             false => Serial::None,
         });
         for shape in &self.shape {
@@ -275,6 +302,7 @@ impl Boot {
                 Shape::Cmdline(value) => machine.cmdline(value),
                 Shape::Board(board) => machine.board(*board),
                 Shape::Disk(disk) => machine.disk(*disk),
+                Shape::Data(data) => machine.data(data.clone()),
                 Shape::NoHpet => machine.without_hpet(),
                 Shape::NoDebugExit => machine.without_debug_exit(),
                 Shape::Arg(arg) => machine.arg(arg),
@@ -339,6 +367,29 @@ impl Boot {
         let screen = files.shoot(&mut qmp).ok();
         hang.screenshot = screen.as_ref().map(|_| files.png.clone());
         (Ended::Hang(hang), screen)
+    }
+}
+
+/// Types what there is to type, until the guest has ended. Not until all of it
+/// is typed: QEMU would see the end of a file, and a serial line has none.
+fn type_in(
+    typed: &[(String, Vec<u8>)],
+    mut keys: ChildStdin,
+    files: &Files,
+    has_ended: &AtomicBool,
+) {
+    let mut rest = typed;
+    while !has_ended.load(Ordering::Relaxed) {
+        match rest {
+            [(text, bytes), later @ ..] if files.log_contains(text) => {
+                // A guest that ends before it has read all of it has its reasons.
+                if keys.write_all(bytes).is_err() {
+                    return;
+                }
+                rest = later;
+            }
+            _ => thread::sleep(POLL),
+        }
     }
 }
 
@@ -424,10 +475,16 @@ impl Drop for Files {
 struct Guest(Child);
 
 impl Guest {
-    fn start(machine: &Machine, files: &Files) -> Result<Self> {
+    /// If it `is_typed_to`, standard input and output are its serial port.
+    fn start(machine: &Machine, files: &Files, is_typed_to: bool) -> Result<Self> {
         let mut command = machine.command(&files.scratch)?;
         let said = File::create(&files.qemu_log).context("creating QEMU's log")?;
-        command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
+        if is_typed_to {
+            let log = File::create(&files.log).context("creating the log")?;
+            command.stdin(Stdio::piped()).stdout(log).stderr(said);
+        } else {
+            command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
+        }
         command.spawn().map(Self).context("starting QEMU (make setup?)")
     }
 }

@@ -33,9 +33,9 @@ fn main() {
     for hog in started {
         hog.join().expect("a hog does not panic");
     }
-    let (ticks, preemptions) = (0..num_cpus())
-        .map(runnext::preempt::counters)
-        .fold((0, 0), |sum, cpu| (sum.0 + cpu.0, sum.1 + cpu.1));
+    let cpus = stats().cpus;
+    let preemptions: u64 = cpus.iter().map(|cpu| cpu.preemptions).sum();
+    let ticks: u64 = cpus.iter().map(|cpu| cpu.ticks).sum();
     println!("{hogs} hogs on {} CPUs: all of them ran", num_cpus());
     println!("{preemptions} preemptions, {ticks} timer interrupts");
 }

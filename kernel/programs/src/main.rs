@@ -7,6 +7,9 @@
 #![no_main]
 #![forbid(unsafe_code)]
 
+mod blocking;
+mod disk;
+mod echo;
 mod fanout;
 mod hello;
 mod hog;

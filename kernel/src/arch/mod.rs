@@ -10,7 +10,8 @@
 //!   all others.
 //! - **Contexts**: preparing a stack and switching to it.
 //! - **Interrupts**: they go up by one door, [`set_handlers`]; a device's line is
-//!   sent to a CPU by [`route_isa`].
+//!   sent to a CPU by [`route_isa`], a device's message by [`message_for`].
+//! - **Buses**: PCI's configuration space, a word at a time.
 //! - **Memory**: [`paging`], the page tables.
 //! - **Bring-up**, in this order: [`init_boot_cpu`], `mem::init`, [`init`],
 //!   [`start_cpus`]. And the end: [`exit`].
@@ -35,7 +36,8 @@ pub use x86_64::clock::{ClockChoice, cycles_to_ns, now_ns, ns_to_tsc as ns_to_cy
 pub use x86_64::exit::exit;
 pub use x86_64::ioapic::RouteError;
 pub use x86_64::paging;
-pub use x86_64::switch::{prepare, switch};
+pub use x86_64::pci::{message_for, pci_read, pci_write};
+pub use x86_64::switch::{call_on, prepare, saved_at, switch};
 pub use x86_64::timer::{TimerChoice, arm as arm_timer, disarm as disarm_timer};
 pub use x86_64::trap::{
     Afterwards, Fault, Handlers, PageFault, set_handlers, stop_others, stopped_at,

@@ -35,8 +35,8 @@
 //! queue. A nudged waiter that finds the lock taken again (3) is in the same
 //! place as one that enqueues.
 
-use super::sys::{AtomicU32, SPINS, const_fn, now_ns, ready, relax};
-use super::waitq::{Locked, Place, WaitQueue, Waited};
+use super::sys::{AtomicU32, SPINS, const_fn, now_ns, relax};
+use super::wait::{Locked, Place, WaitQueue, Waited, Wake};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -52,7 +52,8 @@ pub(crate) const PATIENCE_NS: u64 = 1_000_000;
 /// A value, and the lock that guards it.
 pub(crate) struct Guarded<T: ?Sized> {
     word: AtomicU32,
-    queue: WaitQueue<()>,
+    /// With the time at which each began to wait.
+    queue: WaitQueue<(), u64>,
     value: UnsafeCell<T>,
 }
 
@@ -130,7 +131,7 @@ impl<T: ?Sized> Guarded<T> {
     /// How many Gs have ever queued here.
     #[cfg(test)]
     pub(crate) fn queued_ever(&self) -> u64 {
-        self.queue.lock().next_ticket()
+        self.queue.lock().next_number()
     }
 
     /// The value: nobody else has even a reference to the lock.
@@ -165,16 +166,16 @@ impl<T: ?Sized> Guarded<T> {
         if let Some(poisoned) = self.barge_or_enqueue() {
             return Some(poisoned);
         }
-        let place = Place { list: 0, tag: since_ns, deadline_ns };
+        let place = Place { list: 0, value: Some(since_ns), deadline_ns };
         match self.queue.wait(locked, place, || (), |()| self.barge().is_some()) {
-            Waited::Granted => Some(Poisoned(self.is_poisoned())),
+            Waited::Granted(_) => Some(Poisoned(self.is_poisoned())),
             Waited::Took(locked) => {
                 self.tell_if_empty(&locked);
                 Some(Poisoned(self.is_poisoned()))
             }
             // If we were nudged in vain, there is a holder again, and its unlock
             // will nudge whoever is first now: nothing to pass on.
-            Waited::TimedOut(locked) => {
+            Waited::TimedOut(locked, _) => {
                 self.tell_if_empty(&locked);
                 None
             }
@@ -214,7 +215,7 @@ impl<T: ?Sized> Guarded<T> {
 
     /// (7) After the last was granted, looked with success, or gave up. Under
     /// the queue's lock.
-    fn tell_if_empty(&self, locked: &Locked<'_, ()>) {
+    fn tell_if_empty(&self, locked: &Locked<'_, (), u64>) {
         if locked.is_empty(0) {
             self.word.fetch_and(!QUEUED, Relaxed);
         }
@@ -237,18 +238,18 @@ impl<T: ?Sized> Guarded<T> {
                 self.word.fetch_and(!(LOCKED | QUEUED), Release);
                 None
             }
-            Some(first) if now_ns().saturating_sub(first.tag) > PATIENCE_NS => {
-                let next = locked.grant_front(0); // (5)
+            Some(since_ns) if now_ns().saturating_sub(since_ns) > PATIENCE_NS => {
+                let next = locked.grant(0); // (5)
                 self.tell_if_empty(&locked);
                 next
             }
             Some(_) => {
                 self.word.fetch_and(!LOCKED, Release); // (6)
-                locked.nudge_front(0)
+                locked.nudge(0)
             }
         };
         drop(locked);
-        next.into_iter().for_each(ready);
+        next.into_iter().for_each(Wake::ready);
     }
 }
 

@@ -30,12 +30,12 @@
 //! There is no barging: whoever is let in is counted in the word before it is
 //! woken.
 //!
-//! Many readers are let in in several batches (see `waitq`); `phase` is the
-//! ticket that says who belongs to the phase, so that a batch that has come and
+//! Many readers are let in in several batches (see `wait`); `phase` is the
+//! number that says who belongs to the phase, so that a batch that has come and
 //! gone does not end it.
 
 use super::sys::{AtomicU32, const_fn};
-use super::waitq::{Locked, Place, WaitQueue, Waited};
+use super::wait::{Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -54,11 +54,11 @@ const WRITING: usize = 1;
 
 /// Under the queue's lock.
 struct Phase {
-    /// Readers with a ticket below this are let in before the next writer.
+    /// Readers with a number below this are let in before the next writer.
     readers_before: u64,
 }
 
-type Queue = WaitQueue<Phase, 2>;
+type Queue = WaitQueue<Phase, (), 2>;
 
 /// A value, and the lock that guards it.
 pub(crate) struct GuardedRw<T: ?Sized> {
@@ -93,7 +93,7 @@ impl<T> GuardedRw<T> {
     const_fn! {
         /// A free lock around `value`.
         pub(crate) fn new(value: T) -> Self {
-            let queue = WaitQueue::with_lists(Phase { readers_before: 0 });
+            let queue = WaitQueue::new(Phase { readers_before: 0 });
             GuardedRw { word: AtomicU32::new(0), queue, value: UnsafeCell::new(value) }
         }
     }
@@ -151,7 +151,7 @@ impl<T: ?Sized> GuardedRw<T> {
     /// How many Gs have ever queued here.
     #[cfg(test)]
     pub(crate) fn queued_ever(&self) -> u64 {
-        self.queue.lock().next_ticket()
+        self.queue.lock().next_number()
     }
 
     /// (1)
@@ -206,10 +206,10 @@ impl<T: ?Sized> GuardedRw<T> {
         if self.tell_if_empty(&locked) && self.enter_or_mark(enter) {
             return true;
         }
-        let place = Place { list, tag: 0, deadline_ns };
+        let place = Place { list, value: None, deadline_ns };
         match self.queue.wait(locked, place, || (), |_| false) {
-            Waited::Granted | Waited::Took(_) => true,
-            Waited::TimedOut(locked) => {
+            Waited::Granted(_) | Waited::Took(_) => true,
+            Waited::TimedOut(locked, _) => {
                 drop(locked);
                 // If we were the writer that kept readers out, let them in.
                 self.next_phase();
@@ -237,7 +237,7 @@ impl<T: ?Sized> GuardedRw<T> {
     }
 
     /// (7) Under the queue's lock. True if nobody waits.
-    fn tell_if_empty(&self, locked: &Locked<'_, Phase, 2>) -> bool {
+    fn tell_if_empty(&self, locked: &Locked<'_, Phase, (), 2>) -> bool {
         let nobody_waits = locked.is_empty(READING) && locked.is_empty(WRITING);
         if nobody_waits {
             self.word.fetch_and(!QUEUED, Relaxed);
@@ -267,7 +267,7 @@ impl<T: ?Sized> GuardedRw<T> {
     #[cold]
     fn leave_write_slow(&self) {
         let mut locked = self.queue.lock();
-        locked.readers_before = locked.next_ticket();
+        locked.readers_before = locked.next_number();
         self.word.fetch_and(!WRITER, Release);
         drop(locked);
         self.next_phase();
@@ -288,15 +288,15 @@ impl<T: ?Sized> GuardedRw<T> {
     /// (6) The list whose first may enter now; it is counted in already. Under
     /// the queue's lock: while somebody waits, QUEUED is set and nobody enters
     /// past us; those inside may leave.
-    fn next(&self, locked: &Locked<'_, Phase, 2>) -> Option<usize> {
+    fn next(&self, locked: &Locked<'_, Phase, (), 2>) -> Option<usize> {
         // Acquire: what those who left have done is passed on by the grant.
         let word = self.word.load(Acquire);
         if word & WRITER != 0 {
             return None;
         }
         let writers_wait = !locked.is_empty(WRITING);
-        if let Some(first) = locked.front(READING)
-            && (first.ticket < locked.readers_before || !writers_wait)
+        if let Some(first) = locked.front_number(READING)
+            && (first < locked.readers_before || !writers_wait)
         {
             self.word.fetch_add(READER, Relaxed);
             return Some(READING);

@@ -1,17 +1,35 @@
-//! What the lock-free parts of this folder stand on, by one name each.
+//! What the waiting parts of the program's view stand on, by one name each.
 //!
-//! `waitq`, `mutex` and `rwlock`, and `sync::WaitGroup`, name nothing of the
-//! kernel but what is here. So `tests/loom_sync.rs` can compile the very same files with a `sys` of its
-//! own, in which loom watches every access and every wait.
+//! `wait`, `mutex` and `rwlock`, `sync::WaitGroup` and `gref` name nothing of
+//! the kernel but what is here. So the models in `tests/` can compile the very
+//! same files with a `sys` of their own, in which loom watches every access and
+//! every wait.
 
 pub(crate) use crate::arch::relax;
 pub(crate) use crate::lock::{IrqGuard, IrqLock};
-pub(crate) use crate::park::{GHandle, begin_park, now_ns, park, park_until, ready};
-pub(crate) use core::sync::atomic::{AtomicU32, AtomicUsize};
+pub(crate) use crate::park::{GHandle, begin_park, cancel_park, now_ns, park, park_until, ready};
+pub(crate) use core::cell::Cell;
+pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 /// How often one looks again for a lock, a pause apart, before one queues: as
 /// long as a short critical section on another CPU takes.
 pub(crate) const SPINS: u32 = 16;
+
+/// An `UnsafeCell` that is opened as loom's is.
+pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+impl<T> UnsafeCell<T> {
+    #[inline(always)]
+    pub(crate) const fn new(value: T) -> Self {
+        UnsafeCell(core::cell::UnsafeCell::new(value))
+    }
+
+    /// Shows where the value is; what may be done there is the caller's argument.
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
 
 /// Makes a function `const`; loom's `sys` does not, as its atomics are
 /// registered with the running model when they are made.

@@ -42,10 +42,9 @@ pub use error::{
 pub use iter::{IntoIter, Iter, TryIter};
 
 use crate::cell::Shared;
-use crate::cell::wait::{Locked, Side, Ticket, WaitLock, Waiter, Wake};
+use crate::cell::wait::{Locked, Place, WaitQueue, Waited, Waiter, Wake};
 use crate::park;
 use buffer::{Buffer, Fresh, Spent};
-use core::pin::pin;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::time::Duration;
 
@@ -132,7 +131,7 @@ fn make<T: Send>(
     capacity: Option<usize>,
 ) -> Result<(Sender<T>, Receiver<T>), NoMemory> {
     let chan = Chan {
-        lock: WaitLock::new(State { buffer, is_closed: false }),
+        lock: WaitQueue::new(State { buffer, is_closed: false }),
         len: AtomicUsize::new(0),
         is_closed: AtomicBool::new(false),
         capacity: capacity.unwrap_or(usize::MAX),
@@ -146,7 +145,7 @@ fn make<T: Send>(
 /// What both ends share.
 #[doc(hidden)]
 pub struct Chan<T> {
-    lock: WaitLock<State<T>, T>,
+    lock: ChanQueue<T>,
 
     // Written under the lock, read by anybody for a glance.
     len: AtomicUsize,
@@ -167,9 +166,15 @@ pub struct State<T> {
     is_closed: bool,
 }
 
-type ChanLocked<'a, T> = Locked<'a, State<T>, T>;
+/// The list of those who have a value in their slot.
+pub(crate) const SENDERS: usize = 0;
+/// The list of those who want one.
+pub(crate) const RECEIVERS: usize = 1;
+
+type ChanQueue<T> = WaitQueue<State<T>, T, 2>;
+type ChanLocked<'a, T> = Locked<'a, State<T>, T, 2>;
 #[doc(hidden)]
-pub type ChanWaiter<'a, T> = Waiter<'a, State<T>, T>;
+pub type ChanWaiter<'a, T> = Waiter<'a, State<T>, T, 2>;
 
 /// A value that was received, and what is owed when the lock is free.
 struct Taken<T> {
@@ -189,7 +194,7 @@ impl<T> Chan<T> {
         if locked.is_closed {
             return Err(TrySendError::Disconnected(value));
         }
-        let value = match locked.give(value) {
+        let value = match locked.give(RECEIVERS, value) {
             Ok(wake) => return Ok(Some(wake)),
             Err(value) => value,
         };
@@ -207,7 +212,7 @@ impl<T> Chan<T> {
     fn accept(&self, locked: &mut ChanLocked<'_, T>) -> Result<Taken<T>, TryRecvError> {
         let taken = locked.buffer.pop();
         // Who still waits to send on a closed channel will get the value back.
-        let waiting = if locked.is_closed { None } else { locked.take() };
+        let waiting = if locked.is_closed { None } else { locked.take(SENDERS) };
         match (taken, waiting) {
             (Some((value, spent)), None) => {
                 self.len.store(locked.buffer.len(), Ordering::Release);
@@ -247,7 +252,7 @@ impl<T> Chan<T> {
     pub(crate) fn try_recv(&self) -> Result<T, TryRecvError> {
         let mut locked = self.lock.lock();
         // The short way, as in `recv_until`.
-        if !self.lock.looks_waited_for(Side::Senders)
+        if !self.lock.looks_waited_for(SENDERS)
             && let Some((value, len)) = locked.buffer.pop_ring()
         {
             self.len.store(len, Ordering::Release);
@@ -278,7 +283,7 @@ impl<T> Chan<T> {
         let mut locked = self.lock.lock();
         // The short way, inlined into the caller: nobody waits, and there is room.
         // (A closed channel's ring is sealed: nothing fits in.)
-        let value = if self.lock.looks_waited_for(Side::Receivers) {
+        let value = if self.lock.looks_waited_for(RECEIVERS) {
             value
         } else {
             match locked.buffer.push_ring(value) {
@@ -317,26 +322,19 @@ impl<T> Chan<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn wait_to_send(
         &self,
-        mut locked: ChanLocked<'_, T>,
+        locked: ChanLocked<'_, T>,
         value: T,
         deadline_ns: Option<u64>,
     ) -> Result<(), SendTimeoutError<T>> {
-        let ticket = pin!(Ticket::new());
-        let ticket = ticket.into_ref();
-        let waiter = pin!(Waiter::new(&self.lock, Side::Senders, ticket, Some(value)));
-        let waiter = waiter.into_ref();
-        ticket.begin();
-        waiter.enlist(&mut locked);
-        drop(locked);
-        let in_time = ticket.wait(deadline_ns);
-        waiter.withdraw();
-        match waiter.replace(None) {
-            None => Ok(()),
-            Some(value) if in_time => Err(SendTimeoutError::Disconnected(value)),
-            Some(value) => Err(SendTimeoutError::Timeout(value)),
+        let place = Place { list: SENDERS, value: Some(value), deadline_ns };
+        match self.lock.wait(locked, place, || (), |_| false) {
+            // Taken; or not, and the channel was closed.
+            Waited::Granted(None) | Waited::Took(_) | Waited::TimedOut(_, None) => Ok(()),
+            Waited::Granted(Some(value)) => Err(SendTimeoutError::Disconnected(value)),
+            Waited::TimedOut(_, Some(value)) => Err(SendTimeoutError::Timeout(value)),
         }
     }
 
@@ -344,7 +342,7 @@ impl<T> Chan<T> {
     fn recv_until(&self, deadline_ns: Option<u64>) -> Result<T, RecvTimeoutError> {
         let mut locked = self.lock.lock();
         // The short way, inlined into the caller: nobody waits, and there is one.
-        if !self.lock.looks_waited_for(Side::Senders)
+        if !self.lock.looks_waited_for(SENDERS)
             && let Some((value, len)) = locked.buffer.pop_ring()
         {
             self.len.store(len, Ordering::Release);
@@ -369,25 +367,17 @@ impl<T> Chan<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn wait_to_recv(
         &self,
-        mut locked: ChanLocked<'_, T>,
+        locked: ChanLocked<'_, T>,
         deadline_ns: Option<u64>,
     ) -> Result<T, RecvTimeoutError> {
-        let ticket = pin!(Ticket::new());
-        let ticket = ticket.into_ref();
-        let waiter = pin!(Waiter::new(&self.lock, Side::Receivers, ticket, None));
-        let waiter = waiter.into_ref();
-        ticket.begin();
-        waiter.enlist(&mut locked);
-        drop(locked);
-        let in_time = ticket.wait(deadline_ns);
-        waiter.withdraw();
-        match waiter.replace(None) {
-            Some(value) => Ok(value),
-            None if in_time => Err(RecvTimeoutError::Disconnected),
-            None => Err(RecvTimeoutError::Timeout),
+        let place = Place { list: RECEIVERS, value: None, deadline_ns };
+        match self.lock.wait(locked, place, || (), |_| false) {
+            Waited::Granted(Some(value)) => Ok(value),
+            Waited::Granted(None) => Err(RecvTimeoutError::Disconnected),
+            Waited::TimedOut(..) | Waited::Took(_) => Err(RecvTimeoutError::Timeout),
         }
     }
 
@@ -399,7 +389,7 @@ impl<T> Chan<T> {
         locked.buffer.seal();
         self.is_closed.store(true, Ordering::Release);
         loop {
-            let wake = locked.dismiss(Side::Receivers).or_else(|| locked.dismiss(Side::Senders));
+            let wake = locked.grant(RECEIVERS).or_else(|| locked.grant(SENDERS));
             drop(locked);
             let Some(wake) = wake else { return };
             wake.ready();
@@ -424,7 +414,7 @@ impl<T> Chan<T> {
     pub(crate) fn looks_receivable(&self) -> bool {
         self.len.load(Ordering::Acquire) != 0
             || self.is_closed.load(Ordering::Acquire)
-            || self.lock.looks_waited_for(Side::Senders)
+            || self.lock.looks_waited_for(SENDERS)
     }
 
     /// Whether a send would seem to succeed or fail at once.
@@ -432,7 +422,7 @@ impl<T> Chan<T> {
     pub(crate) fn looks_sendable(&self) -> bool {
         self.len.load(Ordering::Acquire) < self.capacity
             || self.is_closed.load(Ordering::Acquire)
-            || self.lock.looks_waited_for(Side::Receivers)
+            || self.lock.looks_waited_for(RECEIVERS)
     }
 
     /// How many values fit in; `None` if there is no limit.
@@ -440,7 +430,7 @@ impl<T> Chan<T> {
         Some(self.capacity).filter(|&capacity| capacity != usize::MAX)
     }
 
-    pub(crate) fn wait_lock(&self) -> &WaitLock<State<T>, T> {
+    pub(crate) fn wait_queue(&self) -> &ChanQueue<T> {
         &self.lock
     }
 }

@@ -31,8 +31,8 @@ fn wait_until(f: impl Fn() -> bool) {
     }
 }
 
-fn waits<T>(chan: &Chan<T>, side: Side) -> bool {
-    chan.lock.looks_waited_for(side)
+fn waits<T>(chan: &Chan<T>, list: usize) -> bool {
+    chan.lock.looks_waited_for(list)
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_rendezvous_send_returns_after_its_receive_began() {
         tx.send(()).expect("open");
         seen.load(Ordering::SeqCst)
     });
-    wait_until(|| waits(rx.chan(), Side::Senders));
+    wait_until(|| waits(rx.chan(), SENDERS));
     assert_eq!(rx.len(), 0, "nothing lies in a rendezvous channel");
     met.store(1, Ordering::SeqCst);
     assert_eq!(rx.recv(), Ok(()));
@@ -115,7 +115,7 @@ fn waiting_senders_are_served_first_come_first_served() {
 
 /// Whether `n` senders wait.
 fn line_length<T>(chan: &Chan<T>, n: usize) -> bool {
-    chan.lock.lock().waiting(Side::Senders) == n
+    chan.lock.lock().waiting(SENDERS) == n
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn closing_wakes_all_receivers() {
             go(move || rx.recv())
         })
         .collect();
-    wait_until(|| tx.chan().lock.lock().waiting(Side::Receivers) == 3);
+    wait_until(|| tx.chan().lock.lock().waiting(RECEIVERS) == 3);
     tx.close();
     for receiver in waiting {
         assert_eq!(receiver.join(), Ok(Err(RecvError)));
@@ -206,7 +206,7 @@ fn a_timeout_gives_the_value_back_and_leaves_the_line() {
     assert_eq!(tx.send_timeout(1, SOON), Err(SendTimeoutError::Timeout(1)));
     assert_eq!(rx.recv_timeout(SOON), Err(RecvTimeoutError::Timeout));
     assert_eq!(rx.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Timeout));
-    assert!(!waits(rx.chan(), Side::Senders) && !waits(rx.chan(), Side::Receivers));
+    assert!(!waits(rx.chan(), SENDERS) && !waits(rx.chan(), RECEIVERS));
     assert_eq!(rx.try_recv(), Err(TryRecvError::Empty));
 }
 
@@ -237,7 +237,7 @@ fn a_timeout_against_a_send_loses_nothing() {
 fn the_longest_timeout_is_no_timeout() {
     let (tx, rx) = bounded(1);
     let receiver = go(move || rx.recv_timeout(Duration::MAX));
-    wait_until(|| waits(tx.chan(), Side::Receivers));
+    wait_until(|| waits(tx.chan(), RECEIVERS));
     assert_eq!(tx.send(1), Ok(()));
     assert_eq!(receiver.join(), Ok(Ok(1)));
 }
@@ -326,7 +326,7 @@ fn an_old_wake_up_does_not_end_a_wait() {
         park::ready(old.clone());
         std::thread::yield_now();
     }
-    wait_until(|| waits(tx.chan(), Side::Receivers));
+    wait_until(|| waits(tx.chan(), RECEIVERS));
     park::ready(old);
     assert_eq!(tx.send(5), Ok(()));
     assert_eq!(receiver.join(), Ok(Ok(5)));

@@ -1,24 +1,183 @@
-//! Device interrupts: which line goes to which CPU, and how many came.
+//! Device interrupts: who serves which vector, and how many came.
 //!
-//! The machine knows how a line is wired ([`arch::route_isa`]); this file keeps
-//! the books. A driver that serves its interrupts will be called from here.
+//! The machine knows how a line is wired ([`arch::route_isa`]); this file gives
+//! out vectors, calls the driver that has claimed one, and keeps the books. A
+//! driver claims in its set-up and keeps its vector for ever.
+//!
+//! # In an interrupt
+//!
+//! A [`Handler`] runs on the CPU that took the interrupt, with interrupts off, on
+//! a stack of its own. It allocates nothing, waits for nothing, and takes no lock
+//! that is held with interrupts on. It tells the poller; whom that readies is
+//! looked for at the end of the interrupt, once for all of them.
 
-use crate::{arch, preempt};
+use crate::lock::IrqLock;
+use crate::{arch, poller, preempt};
+use core::fmt;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub use crate::arch::RouteError;
+
+/// Vectors that [`claim`] gives out. Those below, from 0x30 on, are for
+/// [`route_isa`], whose callers choose by themselves.
+const CLAIMABLE: Range<u8> = 0x50..0xf0;
+
+/// A driver, as an interrupt sees it.
+pub trait Handler: Sync {
+    /// Its device wants to be served. In an interrupt: see the top of this file.
+    /// It may want nothing: an interrupt may be spurious.
+    fn on_interrupt(&self);
+}
+
+/// A vector that belongs to a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vector(u8);
+
+impl Vector {
+    /// Its number, for a message or a line.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+}
+
+/// Why a driver gets no interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IrqError {
+    /// All vectors are claimed.
+    NoVector,
+    /// The line cannot be sent where it should go.
+    Route(RouteError),
+}
 
 /// What is kept of one vector.
 struct Line {
     count: AtomicU64,
     cpu: AtomicUsize,
+    /// The lock is for the time of a copy, so an interrupt may take it.
+    claim: IrqLock<Option<Claim>>,
 }
 
-static LINES: [Line; 256] =
-    [const { Line { count: AtomicU64::new(0), cpu: AtomicUsize::new(0) } }; 256];
+#[derive(Clone, Copy)]
+struct Claim {
+    name: &'static str,
+    handler: &'static dyn Handler,
+}
 
-/// Sends the ISA interrupt `irq` to `cpu` as `vector` (0x30 to 0xef), and lets
-/// it come.
+impl Line {
+    const fn new() -> Self {
+        Line { count: AtomicU64::new(0), cpu: AtomicUsize::new(0), claim: IrqLock::new(None) }
+    }
+
+    /// Makes the claim unless there is one.
+    fn claim(&self, claim: Claim) -> bool {
+        let mut slot = self.claim.lock();
+        let is_free = slot.is_none();
+        slot.get_or_insert(claim);
+        is_free
+    }
+
+    fn serve(&self, cpu: usize) {
+        self.cpu.store(cpu, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Release); // pairs with `taken`
+        let claim = *self.claim.lock();
+        if let Some(Claim { handler, .. }) = claim {
+            poller::serve(|| handler.on_interrupt());
+        }
+    }
+}
+
+static LINES: [Line; 256] = [const { Line::new() }; 256];
+
+/// Gives `handler` a vector of its own, for messages (MSI, MSI-X) that its
+/// device sends. It may be called from here on.
+///
+/// # Errors
+/// [`IrqError::NoVector`]
+///
+/// ```
+/// use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+/// use runnext::drivers::irq;
+///
+/// struct Disk {
+///     done: AtomicU64,
+/// }
+/// impl irq::Handler for Disk {
+///     fn on_interrupt(&self) {
+///         self.done.fetch_add(1, Relaxed);
+///     }
+/// }
+/// static DISK: Disk = Disk { done: AtomicU64::new(0) };
+/// let vector = irq::claim("disk", &DISK)?; // now tell the device `vector.number()`
+/// assert!(irq::lines().any(|line| line.name == "disk" && line.vector == vector.number()));
+/// # Ok::<(), irq::IrqError>(())
+/// ```
+pub fn claim(name: &'static str, handler: &'static dyn Handler) -> Result<Vector, IrqError> {
+    let claim = Claim { name, handler };
+    let vector = CLAIMABLE.into_iter().find(|&vector| LINES[usize::from(vector)].claim(claim));
+    vector.map(Vector).ok_or(IrqError::NoVector)
+}
+
+/// As [`claim`], for the ISA line `irq`, which is sent to `cpu` and may come from
+/// here on. Where and how it really arrives is the firmware's to say.
+///
+/// # Errors
+/// No vector is left, or there is no such line or CPU.
+///
+/// ```no_run
+/// # use runnext::drivers::irq;
+/// # struct Port;
+/// # impl irq::Handler for Port { fn on_interrupt(&self) {} }
+/// static PORT: Port = Port;
+/// irq::claim_isa(4, 0, "serial", &PORT)?; // the first serial port, to the boot CPU
+/// # Ok::<(), irq::IrqError>(())
+/// ```
+pub fn claim_isa(
+    irq: u8,
+    cpu: usize,
+    name: &'static str,
+    handler: &'static dyn Handler,
+) -> Result<Vector, IrqError> {
+    let vector = claim(name, handler)?;
+    arch::route_isa(irq, vector.number(), cpu).map_err(|error| {
+        *LINES[usize::from(vector.number())].claim.lock() = None;
+        IrqError::Route(error)
+    })?;
+    Ok(vector)
+}
+
+/// What is known of a vector that belongs to a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineInfo {
+    /// Its number.
+    pub vector: u8,
+    /// The driver's name for it.
+    pub name: &'static str,
+    /// How many came.
+    pub count: u64,
+    /// Which CPU took the latest.
+    pub cpu: usize,
+}
+
+/// All vectors that belong to drivers.
+///
+/// ```
+/// for line in runnext::drivers::irq::lines() {
+///     println!("{:#x} {}: {} interrupts", line.vector, line.name, line.count);
+/// }
+/// ```
+pub fn lines() -> impl Iterator<Item = LineInfo> {
+    CLAIMABLE.filter_map(|vector| {
+        let Claim { name, .. } = (*LINES[usize::from(vector)].claim.lock())?;
+        let (count, cpu) = taken(vector);
+        Some(LineInfo { vector, name, count, cpu })
+    })
+}
+
+/// Sends the ISA interrupt `irq` to `cpu` as `vector` (0x30 to 0x4f), and lets
+/// it come. It is counted, and nobody serves it: for those who try the lines
+/// themselves. A driver uses [`claim_isa`].
 ///
 /// # Errors
 /// No such line or CPU, or not a vector for devices.
@@ -29,6 +188,9 @@ static LINES: [Line; 256] =
 /// # Ok::<(), irq::RouteError>(())
 /// ```
 pub fn route_isa(irq: u8, vector: u8, cpu: usize) -> Result<(), RouteError> {
+    if CLAIMABLE.contains(&vector) {
+        return Err(RouteError::BadVector(vector));
+    }
     arch::route_isa(irq, vector, cpu)
 }
 
@@ -41,16 +203,82 @@ pub fn mask_isa(irq: u8) -> Result<(), RouteError> {
 }
 
 /// How many interrupts came as `vector`, and which CPU took the latest.
+#[must_use]
 pub fn taken(vector: u8) -> (u64, usize) {
     let line = &LINES[usize::from(vector)];
-    // Pairs with `on_interrupt`: the CPU was written before the count.
+    // Pairs with `Line::serve`: the CPU was written before the count.
     (line.count.load(Ordering::Acquire), line.cpu.load(Ordering::Relaxed))
 }
 
 /// The `device` of [`arch::Handlers`].
 pub(crate) fn on_interrupt(vector: u8) -> arch::Afterwards {
-    let line = &LINES[usize::from(vector)];
-    line.cpu.store(arch::cpu_index(), Ordering::Relaxed);
-    line.count.fetch_add(1, Ordering::Release); // pairs with `taken`
+    LINES[usize::from(vector)].serve(arch::cpu_index());
     preempt::on_device()
+}
+
+impl fmt::Display for IrqError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IrqError::NoVector => f.write_str("all interrupt vectors are taken"),
+            IrqError::Route(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for IrqError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Count(AtomicU64);
+
+    impl Handler for Count {
+        fn on_interrupt(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    static ONE: Count = Count(AtomicU64::new(0));
+
+    #[test]
+    fn a_claimed_vector_calls_its_driver_and_counts() {
+        let vector = claim("one", &ONE).expect("a vector");
+        let line = &LINES[usize::from(vector.number())];
+        line.serve(3);
+        line.serve(5);
+        assert_eq!(ONE.0.load(Ordering::Relaxed), 2);
+        let info = lines().find(|info| info.vector == vector.number()).expect("listed");
+        assert_eq!((info.name, info.count, info.cpu), ("one", 2, 5));
+    }
+
+    #[test]
+    fn no_vector_belongs_to_two() {
+        let (a, b) = (claim("a", &ONE), claim("b", &ONE));
+        assert_ne!(a.expect("a vector"), b.expect("a vector"));
+        let line = Line::new();
+        assert!(line.claim(Claim { name: "a", handler: &ONE }));
+        assert!(!line.claim(Claim { name: "b", handler: &ONE }));
+        assert_eq!(line.claim.lock().expect("claimed").name, "a");
+    }
+
+    #[test]
+    fn a_claim_of_a_line_that_is_not_there_gives_its_vector_back() {
+        // On the host there is no I/O APIC, and no CPU.
+        let error = claim_isa(4, 0, "absent", &ONE).expect_err("no line");
+        assert!(matches!(error, IrqError::Route(_)), "{error}");
+        assert!(lines().all(|line| line.name != "absent"));
+    }
+
+    #[test]
+    fn an_interrupt_that_nobody_claims_is_counted() {
+        let line = Line::new();
+        line.serve(1);
+        assert_eq!(line.count.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_vector_of_a_driver_cannot_be_routed_by_hand() {
+        assert_eq!(route_isa(4, 0x50, 0), Err(RouteError::BadVector(0x50)));
+    }
 }

@@ -2,9 +2,13 @@
 //!
 //! The consoles (`serial`, `framebuffer`) are [`crate::log::Sink`]s and are
 //! handed to `log.rs` by the boot code; `fw_cfg` gives the boot code files that
-//! whoever started the virtual machine left for the kernel.
+//! whoever started the virtual machine left for the kernel. `pci` finds devices,
+//! `virtio_blk` is the disk behind [`crate::disk`], `irq` knows who serves which
+//! interrupt.
 
 pub mod framebuffer;
 pub mod fw_cfg;
 pub mod irq;
+pub mod pci;
 pub mod serial;
+pub mod virtio_blk;

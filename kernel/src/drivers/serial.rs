@@ -1,23 +1,36 @@
-//! The serial port COM1: output, and input by polling, on the `uart_16550` crate.
+//! The serial port COM1: the probe, and output, on the `uart_16550` crate.
 //!
 //! Holds the probe (is there a port at all?) and a writer that never waits
 //! without a limit. Who prints what, and that lines stay whole, is the
-//! business of `log.rs`, the only caller.
+//! business of `log.rs`, the only caller. The other half of the port is
+//! [`input`]'s, which opens with how the two share it.
 //!
 //! The crate waits for the device without a bound, while it initialises and in
 //! its loopback test. So it does not get the ports themselves but [`Patient`],
 //! which answers from the ports until its patience is used up and from then
 //! on with whatever ends the crate's loops. The probe then finds nothing.
 
-use crate::arch;
+pub mod input;
+
+use crate::drivers::irq;
 use crate::log::Sink;
+use crate::{arch, log};
+use input::{INPUT, InputError};
 use uart_16550::backend::{Backend, PioBackend};
 use uart_16550::spec::FIFO_SIZE;
-use uart_16550::spec::registers::{LSR, offsets};
+use uart_16550::spec::registers::{FifoTriggerLevel, LSR, offsets};
 use uart_16550::{BaudRate, Config, Uart16550};
 
-/// The first serial port of a PC.
+/// The first serial port of a PC, and its interrupt.
 const COM1: u16 = 0x3f8;
+const COM1_IRQ: u8 = 4;
+/// The CPU that takes its interrupts.
+const INPUT_CPU: usize = 0;
+
+/// The port interrupts when so many bytes have come, or fewer and then none for
+/// the time of four. Half of its FIFO is left for those that come until then:
+/// 0.7 ms at 115,200 baud.
+const RECEIVE_TRIGGER: FifoTriggerLevel = FifoTriggerLevel::Eight;
 
 /// Reads that the whole probe may cost. A port read takes about 1 µs on a real
 /// bus, so this is a tenth of a second; what firmware left in the transmitter
@@ -50,8 +63,32 @@ const LOSSES_UNTIL_DEAD: u32 = 8;
 /// ```
 pub struct Serial<B: Backend = PioBackend> {
     uart: Uart16550<Patient<B>>,
+    /// Who has the other half of the port.
+    listener: Option<&'static dyn Listener>,
     lost: u64,
     losses_in_a_row: u32,
+}
+
+/// Who is told what the writer sees of the receiver, and clears by looking.
+pub trait Listener: Sync {
+    /// The line status had these bits. Under the console's lock, interrupts off.
+    fn on_line_status(&self, seen: LSR);
+}
+
+/// Lets the port's receive interrupt come, if there is a port; when all CPUs have
+/// come up. What is typed is then to be had from [`INPUT`].
+pub fn init_input() {
+    let Some(port) = log::with_serial(|serial| serial.uart.backend().backend) else { return };
+    match irq::claim_isa(COM1_IRQ, INPUT_CPU, "serial", &INPUT) {
+        Ok(_) => {
+            INPUT.open(port);
+            log::with_serial(|serial| serial.listener = Some(&INPUT));
+        }
+        Err(error) => {
+            INPUT.refuse(InputError::NoInterrupt);
+            ::log::warn!("serial: no input: {error}");
+        }
+    }
 }
 
 impl Serial {
@@ -69,11 +106,16 @@ impl Serial {
 impl<B: Backend> Serial<B> {
     /// The same on any registers. The caller owns the device behind `backend`.
     fn probe_on(backend: B) -> Option<Self> {
-        let patient = Patient { backend, reads_left: Some(PROBE_READS), flip: false };
+        let patient =
+            Patient { backend, reads_left: Some(PROBE_READS), flip: false, seen: LSR::empty() };
         // SAFETY: `Patient` passes on register offsets that the crate itself
         // keeps in range, and the device stays where it is.
         let mut uart = unsafe { Uart16550::new_with_backend(patient) };
-        let config = Config { baud_rate: BaudRate::Baud115200, ..Config::DEFAULT };
+        let config = Config {
+            baud_rate: BaudRate::Baud115200,
+            fifo_trigger_level: Some(RECEIVE_TRIGGER),
+            ..Config::DEFAULT
+        };
         uart.init(config).ok()?;
         uart.test_loopback().ok()?;
         if uart.backend().reads_left == Some(0) {
@@ -81,7 +123,8 @@ impl<B: Backend> Serial<B> {
         }
         // From here on the limits are this driver's own.
         uart.backend_mut().reads_left = None;
-        Some(Serial { uart, lost: 0, losses_in_a_row: 0 })
+        uart.backend_mut().seen = LSR::empty(); // of the loopback
+        Some(Serial { uart, listener: None, lost: 0, losses_in_a_row: 0 })
     }
 
     /// How many bytes never left, because the transmitter stayed busy.
@@ -93,11 +136,6 @@ impl<B: Backend> Serial<B> {
     /// the reader at the other end may come back.
     pub fn is_dead(&self) -> bool {
         self.losses_in_a_row >= LOSSES_UNTIL_DEAD
-    }
-
-    /// The next byte that was received, if there is one.
-    pub fn read(&mut self) -> Option<u8> {
-        self.uart.try_receive_byte().ok()
     }
 
     /// Sends at most a FIFO of bytes, or counts the rest as lost.
@@ -112,6 +150,7 @@ impl<B: Backend> Serial<B> {
             // FIFO the crate fills it without asking again.
             let sent = self.uart.send_bytes(bytes);
             bytes = &bytes[sent..];
+            self.tell_listener();
             if sent > 0 {
                 self.losses_in_a_row = 0;
                 polls = SEND_POLLS;
@@ -123,6 +162,16 @@ impl<B: Backend> Serial<B> {
         if !bytes.is_empty() {
             self.lost = self.lost.saturating_add(bytes.len() as u64);
             self.losses_in_a_row = self.losses_in_a_row.saturating_add(1);
+        }
+    }
+
+    /// Passes on what the last look at the line status said of the receiver.
+    fn tell_listener(&mut self) {
+        let seen = core::mem::replace(&mut self.uart.backend_mut().seen, LSR::empty());
+        if let Some(listener) = self.listener
+            && !seen.is_empty()
+        {
+            listener.on_line_status(seen);
         }
     }
 }
@@ -159,7 +208,16 @@ struct Patient<B> {
     backend: B,
     reads_left: Option<u32>,
     flip: bool,
+    /// What the line status said of the receiver since this was taken.
+    seen: LSR,
 }
+
+/// The bits of the line status that are the receiver's.
+const RECEIVER: LSR = LSR::DATA_READY
+    .union(LSR::OVERRUN_ERROR)
+    .union(LSR::PARITY_ERROR)
+    .union(LSR::FRAMING_ERROR)
+    .union(LSR::BREAK_INTERRUPT);
 
 impl<B: Backend> Backend for Patient<B> {
     unsafe fn read(&mut self, register_offset: u8) -> u8 {
@@ -177,7 +235,11 @@ impl<B: Backend> Backend for Patient<B> {
                     *left -= 1;
                 }
                 // SAFETY: the caller's promise about the offset is passed on.
-                unsafe { self.backend.read(register_offset) }
+                let value = unsafe { self.backend.read(register_offset) };
+                if register_offset as usize == offsets::LSR {
+                    self.seen |= LSR::from_bits_retain(value) & RECEIVER;
+                }
+                value
             }
         }
     }
@@ -189,195 +251,4 @@ impl<B: Backend> Backend for Patient<B> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::VecDeque;
-
-    /// What is wrong with the model UART.
-    #[derive(PartialEq, Clone, Copy)]
-    enum Fault {
-        Nothing,
-        /// No device: reads give 0xff.
-        Absent,
-        /// Scratch register works, transmitter never empties.
-        NeverEmpty,
-        /// Loopback bytes get lost.
-        Deaf,
-        /// Loopback gives data for ever.
-        Babbling,
-        /// Loopback bytes come back changed.
-        Garbling,
-    }
-
-    struct Model {
-        fault: Fault,
-        scratch: u8,
-        lcr: u8,
-        mcr: u8,
-        divisor: [u8; 2],
-        fifo_on: bool,
-        loopback: VecDeque<u8>,
-        sent: Vec<u8>,
-        in_fifo: usize,
-        /// Line status reads until the FIFO is empty again; `None`: never.
-        drain_after: Option<u32>,
-        busy: u32,
-        overruns: usize,
-        reads: u32,
-    }
-
-    fn model(fault: Fault) -> Model {
-        Model {
-            fault,
-            scratch: 0,
-            lcr: 0,
-            mcr: 0,
-            divisor: [0; 2],
-            fifo_on: false,
-            loopback: VecDeque::new(),
-            sent: Vec::new(),
-            in_fifo: 0,
-            drain_after: Some(3),
-            busy: 0,
-            overruns: 0,
-            reads: 0,
-        }
-    }
-
-    impl Model {
-        fn line_status(&mut self) -> u8 {
-            let mut lsr = LSR::empty();
-            if self.in_fifo > 0 {
-                self.busy += 1;
-                if self.drain_after.is_some_and(|n| self.busy > n) {
-                    self.in_fifo = 0;
-                    self.busy = 0;
-                }
-            }
-            if self.in_fifo == 0 && self.fault != Fault::NeverEmpty {
-                lsr |= LSR::THR_EMPTY | LSR::TRANSMITTER_EMPTY;
-            }
-            if !self.loopback.is_empty() || self.fault == Fault::Babbling {
-                lsr |= LSR::DATA_READY;
-            }
-            lsr.bits()
-        }
-
-        fn transmit(&mut self, byte: u8) {
-            if self.mcr & 0x10 != 0 {
-                match self.fault {
-                    Fault::Deaf => {}
-                    Fault::Garbling => self.loopback.push_back(byte ^ 1),
-                    _ => self.loopback.push_back(byte),
-                }
-                return;
-            }
-            self.in_fifo += 1;
-            if self.in_fifo > 16 {
-                self.overruns += 1;
-            }
-            self.sent.push(byte);
-        }
-    }
-
-    impl Backend for &mut Model {
-        unsafe fn read(&mut self, offset: u8) -> u8 {
-            self.reads += 1;
-            if self.fault == Fault::Absent {
-                return 0xff;
-            }
-            match offset {
-                0 => self.loopback.pop_front().unwrap_or(0),
-                2 if self.fifo_on => 0xc1,
-                3 => self.lcr,
-                4 => self.mcr,
-                5 => self.line_status(),
-                6 => 0xb0,
-                7 => self.scratch,
-                _ => 0,
-            }
-        }
-
-        unsafe fn write(&mut self, offset: u8, value: u8) {
-            match offset {
-                0 | 1 if self.lcr & 0x80 != 0 => self.divisor[offset as usize] = value,
-                0 => self.transmit(value),
-                2 => self.fifo_on = value & 1 != 0,
-                3 => self.lcr = value,
-                4 => self.mcr = value,
-                7 => self.scratch = value,
-                _ => {}
-            }
-        }
-    }
-
-    #[test]
-    fn working_port_is_set_to_115200_8n1_with_fifo() {
-        let mut model = model(Fault::Nothing);
-        assert!(Serial::probe_on(&mut model).is_some());
-        assert_eq!(model.divisor, [1, 0]);
-        assert_eq!(model.lcr, 0b11);
-        assert!(model.fifo_on);
-        assert_eq!(model.mcr & 0x10, 0, "left in loopback mode");
-        assert!(model.sent.is_empty(), "the probe is silent on the wire");
-    }
-
-    #[test]
-    fn absent_or_broken_port_is_refused_within_the_limit() {
-        for fault in
-            [Fault::Absent, Fault::NeverEmpty, Fault::Deaf, Fault::Babbling, Fault::Garbling]
-        {
-            let mut model = model(fault);
-            assert!(Serial::probe_on(&mut model).is_none());
-            assert!(model.reads <= PROBE_READS);
-        }
-    }
-
-    #[test]
-    fn line_feeds_get_a_carriage_return() {
-        let mut model = model(Fault::Nothing);
-        let mut serial = Serial::probe_on(&mut model).expect("model works");
-        serial.write(b"\none\ntwo");
-        assert_eq!(model.sent, b"\r\none\r\ntwo");
-    }
-
-    #[test]
-    fn long_text_fills_the_fifo_and_never_overruns_it() {
-        let mut model = model(Fault::Nothing);
-        let mut serial = Serial::probe_on(&mut model).expect("model works");
-        let text = "0123456789abcdef\n".repeat(100);
-        serial.write(text.as_bytes());
-        assert_eq!(serial.lost(), 0);
-        assert_eq!(model.sent, text.replace('\n', "\r\n").into_bytes());
-        assert_eq!(model.overruns, 0);
-    }
-
-    #[test]
-    fn status_is_read_once_for_each_fifo_load() {
-        let mut model = model(Fault::Nothing);
-        model.drain_after = Some(0);
-        let mut serial = Serial::probe_on(&mut model).expect("model works");
-        let before = serial.uart.backend().backend.reads;
-        serial.write(&[b'x'; 15 * 20]);
-        let reads = serial.uart.backend().backend.reads - before;
-        assert!(reads <= 25, "{reads} reads for 20 loads");
-    }
-
-    #[test]
-    fn stuck_port_loses_bytes_in_bounded_time_then_dies_and_can_come_back() {
-        let mut model = model(Fault::Nothing);
-        model.drain_after = None;
-        let mut serial = Serial::probe_on(&mut model).expect("model works");
-        for _ in 0..100 {
-            serial.write(b"0123456789");
-        }
-        assert_eq!(serial.lost(), 99 * 10, "the first load went into the FIFO");
-        assert!(serial.is_dead());
-        assert!(serial.uart.backend().backend.reads < SEND_POLLS * 2);
-
-        serial.uart.backend_mut().backend.drain_after = Some(0);
-        serial.write(b"again");
-        assert!(!serial.is_dead());
-        assert!(model.sent.ends_with(b"again"));
-    }
-}
+mod tests;

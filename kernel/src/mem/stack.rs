@@ -5,7 +5,8 @@
 //! ([`handle_fault`]). The lowest two pages of a slot never get memory: code
 //! probes one page below its stack pointer before it takes a lock, and from the
 //! last good page that probe must still land in the guard. A [`KernelStack`] is
-//! the same with all its memory there from the start, for Ms and for interrupts.
+//! the same with all its memory there from the start, for interrupts and for CPUs
+//! that come up.
 //!
 //! ```text
 //!   base                                              top     end
@@ -122,6 +123,16 @@ impl Stack {
     /// What its user may use, from the end of the guard to [`top`](Self::top).
     pub fn bounds(&self) -> Range<u64> {
         self.slot.bounds()
+    }
+
+    /// Whether it is of [`DEFAULT_SIZE`] and has hardly grown: a page or two.
+    pub fn is_as_new(&self) -> bool {
+        self.slot.class() == 0 && POOL.deep(self.slot) <= 1
+    }
+
+    /// Gives its highest `pages` pages memory now, not on first touch.
+    pub fn commit(&self, pages: usize) -> Result<(), NoMemory> {
+        POOL.commit(self.slot, pages)
     }
 
     /// Its slot, as [`FaultOutcome::GuardHit`] names it.

@@ -3,10 +3,11 @@
 //! No scheduling happens here. The program's names for these are in `gref` and
 //! `stats`, which come through [`crate::park`].
 
-use super::{GHandle, MS, running};
+use super::{CPUS, GHandle, SCHED, m, running, wake_cpu};
+use crate::arch;
 use crate::mem::percpu::Here;
-use crate::stats::{Counters, CpuStats, Stats};
-use crate::{arch, preempt};
+use crate::stats::{Counters, CpuStats, MStats, Stats};
+use sched::G;
 
 /// Names the running G.
 pub fn this() -> GHandle {
@@ -28,7 +29,7 @@ pub fn take_permit() -> bool {
 /// A random word, repeatable from the seed: SplitMix64, one state a CPU.
 pub fn random() -> u64 {
     let here = Here::enter();
-    let state = &MS[here.index()].random;
+    let state = &CPUS[here.index()].random;
     state.set(state.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
     let word = state.get();
     drop(here);
@@ -40,21 +41,59 @@ pub fn random() -> u64 {
 /// What was counted so far.
 pub fn stats() -> Stats {
     // Ended before created: so no G is seen to end that was not begun.
-    let ms = || MS[..arch::num_cpus()].iter();
-    let ended = ms().map(|m| m.counters.ended.get()).sum();
-    let created = ms().map(|m| m.counters.created.get()).sum();
-    let cpus = ms().enumerate().map(|(cpu, m)| {
-        let (ticks, preemptions) = preempt::counters(cpu);
-        let Counters { switches, halts, wakes, .. } = &m.counters;
-        let (switches, halts, wakes) = (switches.get(), halts.get(), wakes.get());
-        CpuStats { switches, preemptions, ticks, halts, wakes }
+    let all = || CPUS[..arch::num_cpus()].iter();
+    let ended = all().map(|cpu| cpu.counters.ended.get()).sum();
+    let created = all().map(|cpu| cpu.counters.created.get()).sum();
+    let cpus = all().enumerate().map(|(index, cpu)| {
+        let [ticks, preemptions, displacements] = cpu.slices.counters();
+        let counters = &cpu.counters;
+        CpuStats {
+            switches: counters.switches.get(),
+            preemptions,
+            ticks,
+            halts: counters.halts.get(),
+            wakes: counters.wakes.get(),
+            displacements,
+            handoffs: counters.handoffs.get(),
+            retakes: counters.retakes.get(),
+            steals: SCHED.slots()[index].steals(),
+        }
     });
-    Stats { created, ended, cpus: cpus.collect() }
+    let (ms, spare, blocked) = m::count();
+    let ms = MStats { created: ms, spare, blocked };
+    Stats { created, ended, ms, cpus: cpus.collect() }
 }
 
 /// How many Gs there are.
 pub fn num_goroutines() -> usize {
-    let count = |of: fn(&Counters) -> u64| MS.iter().map(|m| of(&m.counters)).sum::<u64>();
+    let count = |of: fn(&Counters) -> u64| CPUS.iter().map(|cpu| of(&cpu.counters)).sum::<u64>();
     let ended = count(|counters| counters.ended.get());
     count(|counters| counters.created.get()).saturating_sub(ended) as usize
+}
+
+/// How many slices of its own the running G has begun.
+pub fn slices_begun() -> u64 {
+    running().map_or(0, |g| g.kernel.slices.get())
+}
+
+/// The number of the running G.
+pub fn current_id() -> u64 {
+    running().map_or(0, G::id)
+}
+
+/// How many Ps run Gs.
+pub fn gomaxprocs() -> usize {
+    SCHED.limit()
+}
+
+/// Lets `n` Ps run Gs, at least one and at most one for each CPU, and says how
+/// many did before.
+pub fn set_gomaxprocs(n: usize) -> usize {
+    let before = SCHED.limit();
+    for cpu in SCHED.set_limit(n.clamp(1, arch::num_cpus())) {
+        if cpu < arch::num_cpus() {
+            wake_cpu(cpu);
+        }
+    }
+    before
 }

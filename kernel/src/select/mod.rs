@@ -23,10 +23,10 @@
 //! anew, in an order by lot.
 #![forbid(unsafe_code)]
 
-use crate::cell::wait::{Side, Ticket, Waiter};
+use crate::cell::wait::{Selection, Waiter};
 use crate::chan::{
-    Chan, ChanWaiter, NoMemory, Receiver, RecvError, SendError, Sender, TryRecvError, TrySendError,
-    deadline_after,
+    Chan, ChanWaiter, NoMemory, RECEIVERS, Receiver, RecvError, SENDERS, SendError, Sender,
+    TryRecvError, TrySendError, deadline_after,
 };
 use crate::park;
 use core::cell::Cell;
@@ -83,7 +83,7 @@ use core::time::Duration;
 #[macro_export]
 macro_rules! select {
     ($($arms:tt)+) => {
-        $crate::__select!(@arm ticket [] [] $($arms)+)
+        $crate::__select!(@arm selection [] [] $($arms)+)
     };
 }
 
@@ -176,7 +176,7 @@ macro_rules! __select {
         [$({ {$($bind:tt)*} $case:ident $result:ident ($p:pat) ($body:expr) })*]
         [($otherwise:expr) ($other:expr)]) => {{
         let (_, $($result,)*) = {
-            let $t = ::core::pin::pin!($crate::cell::wait::Ticket::new());
+            let $t = ::core::pin::pin!($crate::cell::wait::Selection::new());
             let $t = $t.into_ref();
             $($($bind)*)*
             let is_any = $crate::select::choose($t, &[$(&$case),*], $otherwise);
@@ -217,7 +217,7 @@ pub enum Otherwise {
 
 /// Does one of the cases; false if none was possible, now or in time.
 #[doc(hidden)]
-pub fn choose(ticket: Pin<&Ticket>, cases: &[&dyn Case], otherwise: Otherwise) -> bool {
+pub fn choose(selection: Pin<&Selection>, cases: &[&dyn Case], otherwise: Otherwise) -> bool {
     const { assert!(MAX_CASES == u64::BITS as usize) };
     assert!(cases.len() <= MAX_CASES, "select! with more than {MAX_CASES} channels");
     if attempt_any(cases) {
@@ -231,10 +231,10 @@ pub fn choose(ticket: Pin<&Ticket>, cases: &[&dyn Case], otherwise: Otherwise) -
     };
     let mut first = 0;
     loop {
-        ticket.begin();
+        selection.begin();
         let (before, after) = cases.split_at(first);
         let all_enlisted = after.iter().chain(before).all(|case| case.enlist());
-        let is_won = if all_enlisted { ticket.wait(deadline_ns) } else { !ticket.call_off() };
+        let is_won = if all_enlisted { selection.wait(deadline_ns) } else { !selection.call_off() };
         cases.iter().for_each(|case| case.withdraw());
         if is_won {
             return true;
@@ -289,8 +289,8 @@ fn below(random: u64, n: usize) -> usize {
 /// A place in the line of those who receive.
 #[doc(hidden)]
 #[inline(always)]
-pub fn recv_waiter<'a, T>(rx: &'a Receiver<T>, ticket: Pin<&'a Ticket>) -> ChanWaiter<'a, T> {
-    Waiter::new(rx.chan().wait_lock(), Side::Receivers, ticket, None)
+pub fn recv_waiter<'a, T>(rx: &'a Receiver<T>, selection: Pin<&'a Selection>) -> ChanWaiter<'a, T> {
+    Waiter::new(rx.chan().wait_queue(), RECEIVERS, selection, None)
 }
 
 /// A place in the line of those who send `value`.
@@ -298,17 +298,17 @@ pub fn recv_waiter<'a, T>(rx: &'a Receiver<T>, ticket: Pin<&'a Ticket>) -> ChanW
 #[inline(always)]
 pub fn send_waiter<'a, T>(
     tx: &'a Sender<T>,
-    ticket: Pin<&'a Ticket>,
+    selection: Pin<&'a Selection>,
     value: T,
 ) -> ChanWaiter<'a, T> {
-    Waiter::new(tx.chan().wait_lock(), Side::Senders, ticket, Some(value))
+    Waiter::new(tx.chan().wait_queue(), SENDERS, selection, Some(value))
 }
 
 /// `recv(rx)`.
 #[doc(hidden)]
 pub struct RecvCase<'a, T> {
     chan: &'a Chan<T>,
-    ticket: Pin<&'a Ticket>,
+    selection: Pin<&'a Selection>,
     waiter: Pin<&'a ChanWaiter<'a, T>>,
     is_done: Cell<bool>,
 }
@@ -317,7 +317,7 @@ pub struct RecvCase<'a, T> {
 #[doc(hidden)]
 pub struct SendCase<'a, T> {
     chan: &'a Chan<T>,
-    ticket: Pin<&'a Ticket>,
+    selection: Pin<&'a Selection>,
     waiter: Pin<&'a ChanWaiter<'a, T>>,
     is_done: Cell<bool>,
 }
@@ -327,10 +327,10 @@ impl<'a, T: Send> RecvCase<'a, T> {
     #[inline(always)]
     pub fn new(
         rx: &'a Receiver<T>,
-        ticket: Pin<&'a Ticket>,
+        selection: Pin<&'a Selection>,
         waiter: Pin<&'a ChanWaiter<'a, T>>,
     ) -> Self {
-        RecvCase { chan: rx.chan(), ticket, waiter, is_done: Cell::new(false) }
+        RecvCase { chan: rx.chan(), selection, waiter, is_done: Cell::new(false) }
     }
 
     /// What came of it, if it was chosen.
@@ -346,10 +346,10 @@ impl<'a, T: Send> SendCase<'a, T> {
     #[inline(always)]
     pub fn new(
         tx: &'a Sender<T>,
-        ticket: Pin<&'a Ticket>,
+        selection: Pin<&'a Selection>,
         waiter: Pin<&'a ChanWaiter<'a, T>>,
     ) -> Self {
-        SendCase { chan: tx.chan(), ticket, waiter, is_done: Cell::new(false) }
+        SendCase { chan: tx.chan(), selection, waiter, is_done: Cell::new(false) }
     }
 
     /// What came of it, if it was chosen.
@@ -379,10 +379,10 @@ impl<T: Send> Case for RecvCase<'_, T> {
     }
 
     fn enlist(&self) -> bool {
-        let mut locked = self.chan.wait_lock().lock();
+        let mut locked = self.chan.wait_queue().lock();
         let is_ready = locked.is_closed()
             || locked.len() != 0
-            || locked.is_waited_for(Side::Senders, self.ticket);
+            || locked.is_waited_for(SENDERS, &self.selection);
         if !is_ready {
             self.waiter.enlist(&mut locked);
         }
@@ -418,10 +418,10 @@ impl<T: Send> Case for SendCase<'_, T> {
     }
 
     fn enlist(&self) -> bool {
-        let mut locked = self.chan.wait_lock().lock();
+        let mut locked = self.chan.wait_queue().lock();
         let is_ready = locked.is_closed()
             || self.chan.capacity().is_none_or(|capacity| locked.len() < capacity)
-            || locked.is_waited_for(Side::Receivers, self.ticket);
+            || locked.is_waited_for(RECEIVERS, &self.selection);
         if !is_ready {
             self.waiter.enlist(&mut locked);
         }

@@ -6,7 +6,7 @@
 
 use super::poison::{LockResult, PoisonError};
 use super::{MutexGuard, TimedOut, deadline_ns};
-use crate::cell::waitq::{Place, WaitQueue, Waited};
+use crate::cell::wait::{Place, WaitQueue, Waited, Wake};
 use crate::park;
 use core::fmt;
 use core::time::Duration;
@@ -27,7 +27,7 @@ use core::time::Duration;
 /// assert_eq!(waiter.join(), Ok(true));
 /// ```
 pub struct Condvar {
-    queue: WaitQueue<()>,
+    queue: WaitQueue,
 }
 
 impl Condvar {
@@ -147,8 +147,8 @@ impl Condvar {
     /// runnext::sync::Condvar::new().notify_one();
     /// ```
     pub fn notify_one(&self) {
-        let first = self.queue.lock().grant_front(0);
-        first.into_iter().for_each(park::ready);
+        let first = self.queue.lock().grant(0);
+        first.into_iter().for_each(Wake::ready);
     }
 
     /// Wakes all who wait now.
@@ -163,7 +163,7 @@ impl Condvar {
     /// How many Gs have ever waited here.
     #[cfg(test)]
     pub(super) fn queued_ever(&self) -> u64 {
-        self.queue.lock().next_ticket()
+        self.queue.lock().next_number()
     }
 
     fn wait_until<'a, T: ?Sized>(
@@ -173,10 +173,10 @@ impl Condvar {
     ) -> (LockResult<MutexGuard<'a, T>>, Result<(), TimedOut>) {
         let mutex = guard.retake();
         let locked = self.queue.lock();
-        let place = Place { list: 0, tag: 0, deadline_ns };
+        let place = Place { list: 0, value: None, deadline_ns };
         let waited = match self.queue.wait(locked, place, || drop(guard), |()| false) {
-            Waited::TimedOut(_) => Err(TimedOut),
-            Waited::Granted | Waited::Took(_) => Ok(()),
+            Waited::TimedOut(..) => Err(TimedOut),
+            Waited::Granted(_) | Waited::Took(_) => Ok(()),
         };
         (mutex.lock(), waited)
     }

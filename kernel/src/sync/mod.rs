@@ -15,7 +15,7 @@
 //! | [`WaitGroup`] | wait until all are done | all at once |
 //! | [`Once`], [`OnceLock`] | set up by the first who comes | all at once |
 //!
-//! The waiting itself, and all unsafe code, is in `cell`: `waitq` is the queue,
+//! The waiting itself, and all unsafe code, is in `cell`: `wait` is the queue,
 //! `mutex` and `rwlock` are the locks without poisoning and guards.
 #![forbid(unsafe_code)]
 

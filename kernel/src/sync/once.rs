@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use super::{TimedOut, deadline_ns};
-use crate::cell::waitq::{Place, WaitQueue, Waited};
+use crate::cell::wait::{Place, WaitQueue, Waited};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -32,7 +32,7 @@ const POISONED: u32 = 3;
 pub struct Once {
     // Changes under the queue's lock; `DONE` is for ever.
     state: AtomicU32,
-    queue: WaitQueue<()>,
+    queue: WaitQueue,
 }
 
 impl Once {
@@ -136,7 +136,7 @@ impl Once {
     /// How many Gs have ever queued here.
     #[cfg(test)]
     pub(super) fn queued_ever(&self) -> u64 {
-        self.queue.lock().next_ticket()
+        self.queue.lock().next_number()
     }
 
     /// Runs `f`, or waits for who runs its own.
@@ -148,7 +148,7 @@ impl Once {
                 DONE => return Called::Done,
                 POISONED if after_panic == AfterPanic::GiveUp => return Called::Poisoned,
                 RUNNING => {
-                    let place = Place { list: 0, tag: 0, deadline_ns: None };
+                    let place = Place { list: 0, value: None, deadline_ns: None };
                     let _ended = self.queue.wait(locked, place, || (), |()| false);
                 }
                 _ => {
@@ -174,8 +174,8 @@ impl Once {
                 }
                 _ => {}
             }
-            let place = Place { list: 0, tag: 0, deadline_ns };
-            if let Waited::TimedOut(_) = self.queue.wait(locked, place, || (), |()| false) {
+            let place = Place { list: 0, value: None, deadline_ns };
+            if let Waited::TimedOut(..) = self.queue.wait(locked, place, || (), |()| false) {
                 return Err(TimedOut);
             }
         }

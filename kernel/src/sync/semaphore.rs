@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use super::{TimedOut, deadline_ns};
-use crate::cell::waitq::{Locked, Place, WaitQueue, Waited};
+use crate::cell::wait::{Locked, Place, WaitQueue, Waited};
 use core::fmt;
 use core::time::Duration;
 
@@ -20,7 +20,8 @@ use core::time::Duration;
 /// assert_eq!(DESKS.available(), 2);
 /// ```
 pub struct Semaphore {
-    free: WaitQueue<usize>,
+    /// How many are free; and with each who waits, how many it wants.
+    free: WaitQueue<usize, usize>,
 }
 
 impl Semaphore {
@@ -77,10 +78,10 @@ impl Semaphore {
         if take_now(&mut locked, n) {
             return Ok(());
         }
-        let place = Place { list: 0, tag: n as u64, deadline_ns };
+        let place = Place { list: 0, value: Some(n), deadline_ns };
         match self.free.wait(locked, place, || (), |_| false) {
-            Waited::Granted | Waited::Took(_) => Ok(()),
-            Waited::TimedOut(locked) => {
+            Waited::Granted(_) | Waited::Took(_) => Ok(()),
+            Waited::TimedOut(locked, _) => {
                 drop(locked);
                 // We may have been first, and wanted more than the next does.
                 self.serve();
@@ -114,8 +115,7 @@ impl Semaphore {
     /// Grants to those in front as far as the permits go.
     fn serve(&self) {
         self.free.grant_while(|locked| {
-            let wanted = usize::try_from(locked.front(0)?.tag).ok()?;
-            **locked = locked.checked_sub(wanted)?;
+            **locked = locked.checked_sub(locked.front(0)?)?;
             Some(0)
         });
     }
@@ -169,12 +169,12 @@ impl Semaphore {
     /// How many Gs have ever queued here.
     #[cfg(test)]
     pub(super) fn queued_ever(&self) -> u64 {
-        self.free.lock().next_ticket()
+        self.free.lock().next_number()
     }
 }
 
 /// Takes `n` permits if nobody is before us.
-fn take_now(free: &mut Locked<'_, usize>, n: usize) -> bool {
+fn take_now(free: &mut Locked<'_, usize, usize>, n: usize) -> bool {
     let left = free.checked_sub(n).filter(|_| free.is_empty(0));
     **free = left.unwrap_or(**free);
     left.is_some()

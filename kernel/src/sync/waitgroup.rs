@@ -6,7 +6,7 @@
 
 use super::{TimedOut, deadline_ns};
 use crate::cell::sys::{AtomicUsize, const_fn};
-use crate::cell::waitq::{Place, WaitQueue, Waited};
+use crate::cell::wait::{Place, WaitQueue, Waited};
 use core::fmt;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
@@ -30,7 +30,7 @@ use core::time::Duration;
 /// ```
 pub struct WaitGroup {
     count: AtomicUsize,
-    queue: WaitQueue<()>,
+    queue: WaitQueue,
 }
 
 impl WaitGroup {
@@ -128,17 +128,17 @@ impl WaitGroup {
         if self.is_over() {
             return Ok(());
         }
-        let place = Place { list: 0, tag: 0, deadline_ns };
+        let place = Place { list: 0, value: None, deadline_ns };
         match self.queue.wait(locked, place, || (), |()| false) {
-            Waited::TimedOut(_) => Err(TimedOut),
-            Waited::Granted | Waited::Took(_) => Ok(()),
+            Waited::TimedOut(..) => Err(TimedOut),
+            Waited::Granted(_) | Waited::Took(_) => Ok(()),
         }
     }
 
     /// How many Gs have ever queued here.
     #[cfg(test)]
     pub(super) fn queued_ever(&self) -> u64 {
-        self.queue.lock().next_ticket()
+        self.queue.lock().next_number()
     }
 
     fn is_over(&self) -> bool {

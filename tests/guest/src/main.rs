@@ -2,16 +2,19 @@
 //!
 //! `selftest` checks the machine from inside and reports each promise on a line
 //! of its own; `fault` goes wrong on purpose, in the way that its argument
-//! names. `scheduling`, `syncing` and `stress` check the scheduler and what stands
-//! on it; `fair`, `bounds` and `cost` are for virtual time (`-icount`), where they
-//! can count slices and instructions. Unlike the programs of the standard image these may be unsafe: that
-//! is what they are for.
+//! names. `scheduling`, `syncing`, `blocking` and `stress` check the scheduler and
+//! what stands on it; `disk` the disk, of the kind that its argument names; `fair`,
+//! `bounds` and `cost` are for virtual time (`-icount`), where they can count slices
+//! and instructions. Unlike the programs of the standard image these may be unsafe:
+//! that is what they are for.
 #![no_std]
 #![no_main]
 
+mod blocking;
 mod bounds;
 mod check;
 mod cost;
+mod disk;
 mod fair;
 mod fault;
 mod lines;
@@ -20,3 +23,4 @@ mod scheduling;
 mod selftest;
 mod stress;
 mod syncing;
+mod typing;

@@ -5,10 +5,10 @@
 
 use crate::check::{self, checks, counters, go_on, join_all, wait_until};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use runnext::inspect;
 use runnext::prelude::*;
 use runnext::sync::Mutex;
 use runnext::time::sleep_until;
-use runnext::{inspect, preempt};
 
 runnext::main!(scheduling, main);
 
@@ -36,7 +36,7 @@ const SETTLE: Duration = Duration::from_millis(40);
 const LONG: Duration = Duration::from_millis(100);
 
 fn ticks() -> Vec<u64> {
-    (0..num_cpus()).map(|cpu| preempt::counters(cpu).0).collect()
+    stats().cpus.iter().map(|cpu| cpu.ticks).collect()
 }
 
 /// Computes for so long, without letting anybody else run.
@@ -66,9 +66,10 @@ fn a_g_alone_on_its_cpu_takes_no_ticks() {
     for cpu in [0, num_cpus() - 1] {
         let (before, after) = go_on(cpu, move || {
             spin_for(SETTLE);
-            let before = preempt::counters(cpu);
+            let counted = move || (stats().cpus[cpu].ticks, stats().cpus[cpu].preemptions);
+            let before = counted();
             spin_for(LONG);
-            (before, preempt::counters(cpu))
+            (before, counted())
         })
         .join()
         .expect("no panic");
@@ -88,7 +89,7 @@ fn hog(progress: &AtomicU64, stop: &AtomicBool) {
 fn a_hog_without_calls_is_preempted() {
     static STOP: AtomicBool = AtomicBool::new(false);
     let progress = counters::<AtomicU64>(num_cpus());
-    let before: Vec<_> = (0..num_cpus()).map(|cpu| preempt::counters(cpu).1).collect();
+    let before: Vec<_> = stats().cpus.iter().map(|cpu| cpu.preemptions).collect();
     let hogs: Vec<_> =
         (0..num_cpus()).map(|cpu| go_on(cpu, move || hog(&progress[cpu], &STOP))).collect();
     wait_until(|| progress.iter().all(|count| count.load(Relaxed) > 0));
@@ -96,7 +97,7 @@ fn a_hog_without_calls_is_preempted() {
         join_all((0..num_cpus()).map(|cpu| go_on(cpu, || ())));
     }
     for (cpu, before) in before.into_iter().enumerate() {
-        let preemptions = preempt::counters(cpu).1 - before;
+        let preemptions = stats().cpus[cpu].preemptions - before;
         assert!(preemptions > 0, "CPU {cpu} ran others without a preemption");
     }
     STOP.store(true, Relaxed);

@@ -14,6 +14,7 @@ pub mod machine;
 pub mod mmio;
 pub mod msr;
 pub mod paging;
+pub mod pci;
 pub mod pic;
 pub mod pit;
 pub mod pmtimer;

@@ -44,6 +44,34 @@ pub unsafe extern "C" fn switch(save: *mut usize, to: usize) {
     )
 }
 
+/// Where in a context that `switch` saved at `sp` the return address and the
+/// frame pointer are.
+pub fn saved_at(sp: usize) -> (usize, usize) {
+    const WORD: usize = size_of::<usize>();
+    (sp.wrapping_add(6 * WORD), sp.wrapping_add(5 * WORD))
+}
+
+/// Calls `f(arg)` on another stack, from `top` downwards, and returns when it
+/// has returned.
+///
+/// # Safety
+/// 1. `top` is 16-byte aligned, and below it is room for `f` that nobody else
+///    uses until this returns.
+/// 2. `f` does not unwind.
+#[unsafe(naked)]
+pub unsafe extern "C" fn call_on(top: usize, f: extern "C" fn(usize), arg: usize) {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "mov rsp, rdi",
+        "mov rdi, rdx",
+        "call rsi",
+        "mov rsp, rbp",
+        "pop rbp",
+        "ret",
+    )
+}
+
 /// Makes a context on a fresh stack: switching to it calls `entry(arg)`.
 ///
 /// # Safety
@@ -95,6 +123,22 @@ mod tests {
             // SAFETY: MAIN holds what the test's own switch saved.
             unsafe { switch(OTHER.with(Cell::as_ptr), MAIN.get()) };
         }
+    }
+
+    extern "C" fn on_the_other(arg: usize) {
+        let here = core::hint::black_box(0u8);
+        SEEN.set(arg);
+        OTHER.set((&raw const here).addr());
+    }
+
+    #[test]
+    fn a_call_runs_on_the_other_stack_and_comes_back() {
+        let mut stack = vec![0u128; 16384];
+        let range = stack.as_mut_ptr_range();
+        // SAFETY: `stack` is this test's own and 16-byte aligned.
+        unsafe { call_on(range.end as usize, on_the_other, 7) };
+        assert_eq!(SEEN.get(), 7);
+        assert!((range.start as usize..range.end as usize).contains(&OTHER.get()));
     }
 
     #[test]

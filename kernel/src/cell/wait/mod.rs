@@ -1,112 +1,275 @@
 //! Waiting in line: nodes on the stacks of those who wait, under one lock.
 //!
-//! Holds what channels and `select!` need and safe code cannot write: a lock
-//! with two queues of [`Waiter`]s that live in the frames of the waiting Gs, so
-//! that no wait allocates; and the [`Ticket`], one word for which several
-//! channels compete when one G waits for all of them. What the values mean is
-//! `chan`'s business, whom to wait for is `select`'s.
+//! A [`WaitQueue`] is a lock around a state of its owner, with one or more FIFO
+//! lists of those who wait for that state to change. To wait allocates nothing:
+//! the node is in the frame of the G that waits. Everything that a program can
+//! wait for, waits here: channels, `select!`, and all of `sync`; what a wake-up
+//! means is said there.
+//!
+//! A node has a slot for a value. In a channel it is what is handed over; for a
+//! lock it is what the other side wants to know of the first in the list (how
+//! many permits, waiting since when).
+//!
+//! # How a wait ends
+//!
+//! The other side, with the lock held, may
+//!
+//! - *give* a value to the first of a list, or *take* its value: channels;
+//! - *grant*: end the wait of the first, who has then what it waited for, or is
+//!   told that it never will;
+//! - *nudge*: let the first look for itself, keeping its place.
+//!
+//! Or the waiter's time is up. All but a nudge compete for one word, the
+//! *ticket*: one compare-exchange from "open" to the address of the node wins
+//! it. One G that waits in several queues (`select!`) has one ticket for all of
+//! its nodes, so that one of them wins. Who waits in one queue only
+//! ([`WaitQueue::wait`]) gives up under the lock, so the first in a list that
+//! somebody has looked at is still to be had while the lock is held; who
+//! selects gives up without any lock, and whoever finds its node passes it over.
 //!
 //! # Who may touch what
 //!
-//! > A node in a queue is alive, and so is its ticket. Its links belong to the
-//! > holder of the lock. Its slot belongs to the holder of the lock from `enlist`
-//! > until the ticket is won for it or its owner has withdrawn it; else to its
-//! > owner.
+//! > A node in a list is alive, and so is its ticket. Its links belong to the
+//! > holder of the lock. Its slot belongs to the holder of the lock from the time
+//! > it is enlisted until the ticket is won for it or its owner has taken it out;
+//! > else to its owner.
 //!
-//! The other side, with the lock held: takes the node out of the queue, moves the
-//! value in or out, copies the handle, and then *wins the ticket*: one
-//! compare-exchange from "open" to the address of the node. That is its last
-//! touch: from there on the owner may return and its frame is gone. Whoever loses
-//! undoes what it did to the slot, still with the lock held, which a losing
-//! node's owner must take before its frame goes.
+//! The other side, with the lock held: takes the node out of the list, moves the
+//! value in or out, copies the handle, and then *wins the ticket*. That is its
+//! last touch: from there on the owner may return and its frame is gone.
+//! Whoever loses undoes what it did to the slot, still with the lock held, which
+//! a losing node's owner must take before its frame goes.
 //!
 //! # Why a forgotten waiter does no harm
 //!
-//! Node and ticket are pinned, so neither's memory is used again before its
-//! destructor has run. A waiter's destructor leaves the queue. A ticket's stops
-//! the machine if one of its nodes is still enlisted, which takes a leaked
-//! waiter.
+//! [`WaitQueue::wait`] neither returns nor unwinds before its node is out. In a
+//! [`Selection`], node and ticket are pinned, so neither's memory is used again before its destructor has run; a waiter's
+//! leaves the list, and the selection's stops the machine if one of its nodes is
+//! still enlisted, which takes a leaked waiter.
 
-mod queue;
-mod ticket;
+mod node;
+mod selection;
 
-pub use ticket::{Ticket, Wake};
+pub use node::Wake;
+pub use selection::{Selection, Waiter};
 
-use crate::lock::{IrqGuard, IrqLock};
-use core::cell::Cell;
-use core::marker::PhantomPinned;
+use crate::cell::sys::{IrqGuard, IrqLock, begin_park, const_fn};
 use core::ops::{Deref, DerefMut};
-use core::pin::Pin;
-use core::ptr::{self, NonNull};
-use queue::{Node, Queue, is_open, set, win};
+use node::{Enlisted, List, Node, Ticket};
 
-/// The two lines before a channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Those who have a value in their slot.
-    Senders,
-    /// Those who want one.
-    Receivers,
+/// How many are granted under one hold of the lock, which is held with
+/// interrupts off: a few hundred instructions.
+const BATCH: usize = 8;
+
+/// A lock around a state `S`, and `LISTS` lists of those who wait for it to
+/// change, each with a `T` or a place for one.
+pub struct WaitQueue<S = (), T = (), const LISTS: usize = 1> {
+    inner: IrqLock<Inner<S>>,
+    lists: [List<T>; LISTS],
 }
 
-/// A lock around a state, and the two lines of those who wait for it to change.
-pub struct WaitLock<S, T> {
-    state: IrqLock<S>,
-    senders: Queue<T>,
-    receivers: Queue<T>,
+struct Inner<S> {
+    state: S,
+    /// How many have waited here: the number of the next.
+    numbers: u64,
 }
 
-impl<S, T> WaitLock<S, T> {
-    /// A free lock that nobody waits at.
-    pub fn new(state: S) -> Self {
-        WaitLock { state: IrqLock::new(state), senders: Queue::new(), receivers: Queue::new() }
+/// Where and how one waits.
+#[derive(Clone, Copy)]
+pub struct Place<T> {
+    /// In which list.
+    pub list: usize,
+    /// What is in the slot.
+    pub value: Option<T>,
+    /// Until when at most.
+    pub deadline_ns: Option<u64>,
+}
+
+/// How waiting ended.
+#[must_use]
+pub enum Waited<'a, S, T, const LISTS: usize> {
+    /// The other side ended it; this is in the slot now.
+    Granted(Option<T>),
+    /// The waiter took what it waited for when it looked. It has left the list;
+    /// the lock is held.
+    Took(Locked<'a, S, T, LISTS>),
+    /// The deadline came first. It has left the list; the lock is held, and what
+    /// was in the slot is given back.
+    TimedOut(Locked<'a, S, T, LISTS>, Option<T>),
+}
+
+impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
+    const_fn! {
+        /// A free lock that nobody waits at.
+        pub fn new(state: S) -> Self {
+            let inner = IrqLock::new(Inner { state, numbers: 0 });
+            WaitQueue { inner, lists: [const { List::new() }; LISTS] }
+        }
     }
 
     /// Takes the lock.
-    #[inline]
-    pub fn lock(&self) -> Locked<'_, S, T> {
-        Locked { state: self.state.lock(), lock: self }
+    #[inline(always)]
+    pub fn lock(&self) -> Locked<'_, S, T, LISTS> {
+        Locked { inner: self.inner.lock(), queue: self }
     }
 
-    /// Whether anybody seems to wait there, at a glance without the lock.
-    #[inline]
-    pub fn looks_waited_for(&self, side: Side) -> bool {
-        self.queue(side).head().is_some()
+    /// Whether anybody seems to wait in that list, at a glance without the lock.
+    #[inline(always)]
+    pub fn looks_waited_for(&self, list: usize) -> bool {
+        !self.lists[list].is_empty()
     }
 
+    /// Waits at the end of a list until the other side ends it or the deadline
+    /// comes.
+    ///
+    /// `locked` is the lock under which the caller saw that it must wait;
+    /// `between` runs when the wait has begun and the lock is free. `look` is
+    /// called under the lock when the G was woken for no other reason, and once
+    /// more at the deadline: true if it took what is waited for.
     #[inline]
-    fn queue(&self, side: Side) -> &Queue<T> {
-        match side {
-            Side::Senders => &self.senders,
-            Side::Receivers => &self.receivers,
+    pub fn wait<'a>(
+        &'a self,
+        mut locked: Locked<'a, S, T, LISTS>,
+        place: Place<T>,
+        between: impl FnOnce(),
+        mut look: impl FnMut(&mut S) -> bool,
+    ) -> Waited<'a, S, T, LISTS> {
+        let Place { list, value, deadline_ns } = place;
+        let ticket = Ticket::new();
+        ticket.begin();
+        let node = Node::new(&ticket, value);
+        let if_unwound = Leave { queue: self, list, node: &node };
+        // SAFETY: the node is new. It is out of the list at each return: who
+        // granted has taken it out, else we do; if this is unwound, `Leave` does.
+        unsafe { locked.push(list, &node) };
+        drop(locked);
+        between();
+        let waited = loop {
+            let in_time = ticket.park(deadline_ns);
+            if ticket.is_won() {
+                break None;
+            }
+            let mut locked = self.lock();
+            if ticket.is_won() {
+                break None;
+            }
+            let took = look(&mut locked);
+            if took || !in_time {
+                // SAFETY: we hold the lock, and nobody has taken it out.
+                unsafe { self.lists[list].remove(&node) };
+                break Some((locked, took));
+            }
+            // Who nudges or grants from here on finds us parking, because this
+            // is still under the lock.
+            begin_park();
+        };
+        core::mem::forget(if_unwound);
+        // SAFETY: it is out of the list, so the slot is ours again.
+        let value = unsafe { node.replace(None) };
+        match waited {
+            None => Waited::Granted(value),
+            Some((locked, true)) => Waited::Took(locked),
+            Some((locked, false)) => Waited::TimedOut(locked, value),
+        }
+    }
+
+    /// Grants to all who wait in `list` now; who comes meanwhile is not meant.
+    /// Returns how many that were.
+    pub fn grant_all(&self, list: usize) -> usize {
+        let locked = self.lock();
+        if locked.is_empty(list) {
+            return 0;
+        }
+        let limit = locked.next_number();
+        drop(locked);
+        self.grant_while(|locked| {
+            locked.front_number(list).filter(|&number| number < limit).map(|_| list)
+        })
+    }
+
+    /// Grants to the first of the list that `choose` names, again and again,
+    /// until it names none. Returns how often. `choose` runs under the lock, and
+    /// is not under the same hold of it each time.
+    pub fn grant_while(
+        &self,
+        mut choose: impl FnMut(&mut Locked<'_, S, T, LISTS>) -> Option<usize>,
+    ) -> usize {
+        let mut granted = 0;
+        loop {
+            let mut batch = [const { None }; BATCH];
+            let mut locked = self.lock();
+            for slot in &mut batch {
+                *slot = choose(&mut locked).and_then(|list| locked.grant(list));
+                if slot.is_none() {
+                    break;
+                }
+            }
+            drop(locked);
+            let before = granted;
+            for wake in batch.into_iter().flatten() {
+                granted += 1;
+                wake.ready();
+            }
+            if granted < before + BATCH {
+                return granted;
+            }
         }
     }
 }
 
-/// The lock, held. Gives access to the state and to those who wait.
-pub struct Locked<'a, S, T> {
-    state: IrqGuard<'a, S>,
-    lock: &'a WaitLock<S, T>,
+/// The lock, held: with interrupts off, so for few instructions. Gives access
+/// to the state and to those who wait.
+pub struct Locked<'a, S = (), T = (), const LISTS: usize = 1> {
+    inner: IrqGuard<'a, Inner<S>>,
+    queue: &'a WaitQueue<S, T, LISTS>,
 }
 
-impl<S, T> Locked<'_, S, T> {
-    /// Puts `value` into the slot of the receiver that has waited longest, or
-    /// gives it back.
-    #[inline]
-    pub fn give(&mut self, mut value: T) -> Result<Wake, T> {
-        while let Some(node) = self.pop(Side::Receivers) {
+impl<S, T, const LISTS: usize> Locked<'_, S, T, LISTS> {
+    /// Whether nobody waits in `list`.
+    #[inline(always)]
+    pub fn is_empty(&self, list: usize) -> bool {
+        self.queue.lists[list].is_empty()
+    }
+
+    /// What is in the slot of the first in `list`.
+    pub fn front(&self, list: usize) -> Option<T>
+    where
+        T: Copy,
+    {
+        let first = self.queue.lists[list].head()?;
+        // SAFETY: in the list, and we hold the lock, so it is alive.
+        unsafe { first.peek() }
+    }
+
+    /// How many came before the first in `list`, ever.
+    pub fn front_number(&self, list: usize) -> Option<u64> {
+        let first = self.queue.lists[list].head()?;
+        // SAFETY: in the list, and we hold the lock, so it is alive.
+        Some(unsafe { first.number() })
+    }
+
+    /// The number of the next who waits, in whatever list.
+    pub fn next_number(&self) -> u64 {
+        self.inner.numbers
+    }
+
+    /// Puts `value` into the slot of the first in `list`, or gives it back if
+    /// nobody waits there.
+    #[inline(always)]
+    pub fn give(&mut self, list: usize, mut value: T) -> Result<Wake, T> {
+        while let Some(node) = self.pop(list) {
             // SAFETY: popped under the lock, which we hold, so it is alive.
-            if !unsafe { is_open(node) } {
+            if !unsafe { node.is_open() } {
                 continue;
             }
             // SAFETY: as above, and the slot is the lock holder's.
-            unsafe { set(node, Some(value)) };
+            unsafe { node.set(Some(value)) };
             // SAFETY: as above; on success we do not touch the node any more.
-            match unsafe { win(node) } {
+            match unsafe { node.win() } {
                 Some(wake) => return Ok(wake),
                 // SAFETY: as above; it was not won, so its owner must take
                 // the lock before it is gone.
-                None => match unsafe { set(node, None) } {
+                None => match unsafe { node.set(None) } {
                     Some(back) => value = back,
                     None => unreachable!("we put it there"),
                 },
@@ -115,189 +278,133 @@ impl<S, T> Locked<'_, S, T> {
         Err(value)
     }
 
-    /// Takes the value out of the slot of the sender that has waited longest.
-    #[inline]
-    pub fn take(&mut self) -> Option<(T, Wake)> {
-        while let Some(node) = self.pop(Side::Senders) {
+    /// Takes the value out of the slot of the first in `list`.
+    #[inline(always)]
+    pub fn take(&mut self, list: usize) -> Option<(T, Wake)> {
+        while let Some(node) = self.pop(list) {
             // SAFETY: popped under the lock, which we hold, so it is alive.
-            if !unsafe { is_open(node) } {
+            if !unsafe { node.is_open() } {
                 continue;
             }
             // SAFETY: as above, and the slot is the lock holder's.
-            let Some(value) = (unsafe { set(node, None) }) else { continue };
+            let Some(value) = (unsafe { node.set(None) }) else { continue };
             // SAFETY: as above; on success we do not touch the node any more.
-            match unsafe { win(node) } {
+            match unsafe { node.win() } {
                 Some(wake) => return Some((value, wake)),
                 // SAFETY: as above; it was not won, so its owner must take
                 // the lock before it is gone.
-                None => drop(unsafe { set(node, Some(value)) }),
+                None => drop(unsafe { node.set(Some(value)) }),
             }
         }
         None
     }
 
-    /// Ends the wait of the one that has waited longest and leaves its slot as it
-    /// is. Call it until there is nobody left.
-    pub fn dismiss(&mut self, side: Side) -> Option<Wake> {
-        while let Some(node) = self.pop(side) {
+    /// Ends the wait of the first in `list` and leaves its slot as it is.
+    #[inline]
+    pub fn grant(&mut self, list: usize) -> Option<Wake> {
+        while let Some(node) = self.pop(list) {
             // SAFETY: popped under the lock, which we hold, so it is alive;
-            // we do not touch the node any more.
-            if let Some(wake) = unsafe { win(node) } {
+            // on success we do not touch the node any more.
+            if let Some(wake) = unsafe { node.win() } {
                 return Some(wake);
             }
         }
         None
     }
 
-    /// Whether anybody waits there whose ticket is open, other than with `mine`.
-    pub fn is_waited_for(&self, side: Side, mine: Pin<&Ticket>) -> bool {
-        let mut next = self.lock.queue(side).head();
-        while let Some(node) = next {
-            // SAFETY: in the queue, and we hold the lock, so it is alive.
-            let ticket = unsafe { (*node.as_ptr()).ticket };
-            // SAFETY: as above.
-            if !ptr::eq(ticket, Pin::get_ref(mine)) && unsafe { is_open(node) } {
-                return true;
-            }
-            // SAFETY: as above.
-            next = NonNull::new(unsafe { (*node.as_ptr()).next.get() });
-        }
-        false
+    /// Lets the first in `list` look. It keeps its place.
+    pub fn nudge(&mut self, list: usize) -> Option<Wake> {
+        let first = self.queue.lists[list].head()?;
+        // SAFETY: in the list, and we hold the lock, so it is alive.
+        unsafe { first.nudge() }
     }
 
-    /// How many are in that line.
+    /// Whether anybody waits there who can be had, other than by `mine`.
+    pub fn is_waited_for(&self, list: usize, mine: &Selection) -> bool {
+        self.nodes(list).any(|node| {
+            // SAFETY: in the list, and we hold the lock, so it is alive.
+            let is_mine = unsafe { node.has_ticket(mine.ticket()) };
+            // SAFETY: as above.
+            !is_mine && unsafe { node.is_open() }
+        })
+    }
+
+    /// How many are in that list.
     #[cfg(test)]
-    pub(crate) fn waiting(&self, side: Side) -> usize {
-        let mut next = self.lock.queue(side).head();
-        let mut count = 0;
-        while let Some(node) = next {
-            count += 1;
-            // SAFETY: in the queue, and we hold the lock, so it is alive.
-            next = NonNull::new(unsafe { (*node.as_ptr()).next.get() });
-        }
-        count
+    pub(crate) fn waiting(&self, list: usize) -> usize {
+        self.nodes(list).count()
     }
 
-    #[inline]
-    fn pop(&mut self, side: Side) -> Option<NonNull<Node<T>>> {
-        let queue = self.lock.queue(side);
-        let node = queue.head()?;
-        // SAFETY: we hold the lock, and it is the head of this queue.
-        unsafe { queue.remove(node) };
-        Some(node)
+    /// Those in that list, first to last; they stay there while this is used.
+    fn nodes(&self, list: usize) -> impl Iterator<Item = Enlisted<T>> {
+        // SAFETY: in the list, and we hold the lock, so it is alive.
+        core::iter::successors(self.queue.lists[list].head(), |node| unsafe { node.next() })
+    }
+
+    /// Puts a node at the end of a list.
+    ///
+    /// # Safety
+    /// The node is in no list, its ticket has begun, and both stay alive and where
+    /// they are until it is taken out.
+    #[inline(always)]
+    unsafe fn push(&mut self, list: usize, node: &Node<T>) {
+        let number = self.inner.numbers;
+        self.inner.numbers = number + 1;
+        // SAFETY: we hold the lock; the rest is the caller's promise.
+        unsafe { self.queue.lists[list].push(node, number) };
+    }
+
+    #[inline(always)]
+    fn pop(&mut self, list: usize) -> Option<Enlisted<T>> {
+        // SAFETY: we hold the lock.
+        unsafe { self.queue.lists[list].pop() }
     }
 }
 
-impl<S, T> Deref for Locked<'_, S, T> {
+impl<S, T, const LISTS: usize> Deref for Locked<'_, S, T, LISTS> {
     type Target = S;
-    #[inline]
+    #[inline(always)]
     fn deref(&self) -> &S {
-        &self.state
+        &self.inner.state
     }
 }
 
-impl<S, T> DerefMut for Locked<'_, S, T> {
-    #[inline]
+impl<S, T, const LISTS: usize> DerefMut for Locked<'_, S, T, LISTS> {
+    #[inline(always)]
     fn deref_mut(&mut self) -> &mut S {
-        &mut self.state
+        &mut self.inner.state
     }
 }
 
-/// One G's place in one line, with a slot for a value.
-///
-/// Of the G that made it alone (it is neither `Send` nor `Sync`); others reach
-/// its node through the queue.
-pub struct Waiter<'a, S, T> {
-    lock: &'a WaitLock<S, T>,
-    ticket: Pin<&'a Ticket>,
-    side: Side,
-    /// Owner only: enlisted, and the owner has not looked how it ended.
-    enlisted: Cell<bool>,
-    node: Node<T>,
-    /// A queue points here: not to be moved, and `&mut` to it is not unique.
-    _pinned: PhantomPinned,
+/// Takes a node out if its wait is unwound; forgotten where all is well.
+struct Leave<'a, S, T, const LISTS: usize> {
+    queue: &'a WaitQueue<S, T, LISTS>,
+    list: usize,
+    node: &'a Node<T>,
 }
 
-impl<'a, S, T> Waiter<'a, S, T> {
-    /// A place that is not in the line yet, with `value` in its slot.
-    #[inline(always)]
-    pub fn new(
-        lock: &'a WaitLock<S, T>,
-        side: Side,
-        ticket: Pin<&'a Ticket>,
-        value: Option<T>,
-    ) -> Self {
-        let node = Node::new(ptr::from_ref(Pin::get_ref(ticket)), value);
-        Waiter { lock, ticket, side, enlisted: Cell::new(false), node, _pinned: PhantomPinned }
-    }
-
-    /// Goes to the end of its line. The ticket has [begun](Ticket::begin).
-    ///
-    /// # Panics
-    /// When it is in a line already, `locked` is another lock, or its ticket has
-    /// not begun.
-    #[inline]
-    pub fn enlist(self: Pin<&Self>, locked: &mut Locked<'_, S, T>) {
-        let this = self.get_ref();
-        assert!(ptr::eq(locked.lock, this.lock), "wrong lock");
-        assert!(!this.enlisted.get(), "enlisted twice");
-        // Others will read the handle; and a node that has won would look, to
-        // its owner, as if it had left the line.
-        assert!(this.ticket.has_begun() && !this.is_won(), "no begin");
-        this.enlisted.set(true);
-        this.ticket.count_in();
-        // SAFETY: 1. We hold the lock. 2. The node is in no queue: it leaves it
-        // before `enlisted` is false. 3. It is pinned, and `drop` takes it out;
-        // its ticket is pinned and does not go before that (see the head).
-        unsafe { this.lock.queue(this.side).push(NonNull::from_ref(&this.node)) };
-    }
-
-    /// Leaves the line, if it is still in it.
-    #[inline(always)]
-    pub fn withdraw(&self) {
-        if self.enlisted.get() {
-            self.leave();
-        }
-    }
-
-    fn leave(&self) {
-        // The winner took the node out before it won, and is done with it. Else
-        // somebody may be looking at it at this instant, with the lock held.
-        if !self.is_won() {
-            let locked = self.lock.lock();
-            if self.node.linked.get() {
-                // SAFETY: we hold the lock, and it is in this queue.
-                unsafe { self.lock.queue(self.side).remove(NonNull::from_ref(&self.node)) };
-            }
-            drop(locked);
-        }
-        self.enlisted.set(false);
-        self.ticket.count_out();
-    }
-
-    /// Whether its ticket was won for it.
-    #[inline]
-    pub fn is_won(&self) -> bool {
-        self.ticket.is_won_for(ptr::from_ref(&self.node).cast())
-    }
-
-    /// Exchanges what is in the slot.
-    ///
-    /// # Panics
-    /// While it is in the line.
-    #[inline]
-    pub fn replace(&self, value: Option<T>) -> Option<T> {
-        assert!(!self.enlisted.get() || self.is_won(), "slot in use");
-        // SAFETY: not enlisted or won, so the slot is its owner's: ours, as a
-        // waiter is not `Sync`.
-        unsafe { self.node.slot.replace(value) }
-    }
-}
-
-impl<S, T> Drop for Waiter<'_, S, T> {
-    #[inline(always)]
+impl<S, T, const LISTS: usize> Drop for Leave<'_, S, T, LISTS> {
+    #[cold]
     fn drop(&mut self) {
-        self.withdraw();
+        let locked = self.queue.lock();
+        if self.node.is_linked() {
+            // SAFETY: we hold the lock, and it is in this list.
+            unsafe { self.queue.lists[self.list].remove(self.node) };
+        }
+        drop(locked);
+    }
+}
+
+/// A list would hold pointers into a frame that goes: no way on from here.
+#[cold]
+fn stop() -> ! {
+    #[cfg(not(target_os = "none"))]
+    std::process::abort();
+    #[cfg(target_os = "none")]
+    {
+        // With interrupts off a panic does not unwind.
+        crate::arch::irq_save();
+        panic!("waiter leaked");
     }
 }
 

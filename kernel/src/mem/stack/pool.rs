@@ -152,16 +152,21 @@ impl<B: Backing> Pool<B> {
         let bytes = pages.checked_mul(PAGE_SIZE).filter(|&bytes| bytes > 0).ok_or(NoMemory)?;
         let class = slot::class_for(bytes - slot::HEADER_BYTES).ok_or(NoMemory)?;
         let slot = self.take(here, class)?;
-        let header = self.backing.header(slot);
-        for n in 1..pages {
-            if self.backing.commit(slot.page_from_top(n)).is_err() {
-                self.put(here, slot);
-                return Err(NoMemory);
-            }
-            header.deep.fetch_max(n as u64, Ordering::Relaxed);
+        if self.commit(slot, pages).is_err() {
+            self.put(here, slot);
+            return Err(NoMemory);
         }
-        header.state.store(KERNEL, Ordering::Relaxed);
+        self.backing.header(slot).state.store(KERNEL, Ordering::Relaxed);
         Ok(slot)
+    }
+
+    /// Gives the highest `pages` pages of a slot, which the caller has, memory.
+    pub fn commit(&self, slot: Slot, pages: usize) -> Result<(), NoMemory> {
+        for n in 1..pages {
+            self.backing.commit(slot.page_from_top(n))?;
+            self.backing.header(slot).deep.fetch_max(n as u64, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Takes a G's slot back, with the pages it has.
@@ -353,7 +358,9 @@ impl<B: Backing> Pool<B> {
         *round = Round::new();
     }
 
-    fn deep(&self, slot: Slot) -> usize {
+    /// How many pages below the top one of a slot, which the caller has, were
+    /// touched.
+    pub fn deep(&self, slot: Slot) -> usize {
         self.backing.header(slot).deep.load(Ordering::Relaxed) as usize
     }
 

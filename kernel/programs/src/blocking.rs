@@ -1,0 +1,76 @@
+//! Blocking calls: what waits in a call keeps no other G waiting.
+//!
+//! Three scenes. In the first a hundred Gs wait in calls, each on the stack of
+//! an M of its own, while others compute on every CPU. The second is the trap of
+//! schedulers with a fixed number of threads: every thread waits for a lock in a
+//! call, and the G that holds the lock has none to run on; here a spare M takes
+//! over, and it ends. The third measures how long a P is without work when its G's
+//! call begins to wait. Boot it with `handoff=sysmon` to see what Go's monitor,
+//! which must guess that a call waits, makes of it.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use runnext::prelude::*;
+use runnext::sync::{Mutex, Semaphore};
+
+runnext::main!(blocking, main);
+
+fn main() {
+    a_hundred_calls();
+    the_trap();
+    the_gap();
+}
+
+fn a_hundred_calls() {
+    static GATE: Semaphore = Semaphore::new(0);
+    let calls: Vec<_> = (0..100).map(|_| go(|| blocking(|| GATE.acquire(1)))).collect();
+    while stats().ms.blocked < 100 {
+        yield_now();
+    }
+    let workers = 4 * num_cpus();
+    let work = || (0..200_000u64).fold(0, |sum: u64, n| sum.wrapping_add(n * n));
+    let computed: Vec<_> = (0..workers).map(|_| go(work)).collect();
+    let ended = computed.into_iter().filter_map(|g| g.join().ok()).count();
+    let ms = stats().ms;
+    println!(
+        "{} calls wait on {} Ms; {ended} of {workers} others ended meanwhile",
+        ms.blocked, ms.created
+    );
+    GATE.release(100);
+    let ended = calls.into_iter().filter_map(|g| g.join().ok()).count();
+    println!("{ended} calls ended, {} Ms are spare again", stats().ms.spare);
+}
+
+fn the_trap() {
+    static LOCK: Mutex<u64> = Mutex::new(0);
+    let n = 2 * num_cpus() as u64;
+    let held = LOCK.lock().expect("nobody panics");
+    let calls: Vec<_> =
+        (0..n).map(|_| go(|| blocking(|| *LOCK.lock().expect("nobody panics") += 1))).collect();
+    while stats().ms.blocked < n {
+        yield_now();
+    }
+    println!("{n} calls on {} CPUs wait for a lock, and its holder runs", num_cpus());
+    drop(held);
+    calls.into_iter().for_each(|g| g.join().expect("nobody panics"));
+    println!("no deadlock: each had it once ({})", *LOCK.lock().expect("nobody panics"));
+}
+
+fn the_gap() {
+    static WAITS_FROM: AtomicU64 = AtomicU64::new(0);
+    let start = Instant::now();
+    let since_start = move || start.elapsed().as_nanos() as u64;
+    let on_cpu_0 = || Go::new().pin(0);
+    let measure = move || {
+        let other = on_cpu_0().spawn(move || since_start() - WAITS_FROM.load(Relaxed));
+        blocking(|| {
+            WAITS_FROM.store(since_start(), Relaxed);
+            sleep(Duration::from_millis(30));
+        });
+        other.map(JoinHandle::join)
+    };
+    let mut gaps: Vec<u64> =
+        (0..20).filter_map(|_| on_cpu_0().spawn(measure).ok()?.join().ok()?.ok()?.ok()).collect();
+    gaps.sort_unstable();
+    let [best, .., worst] = gaps[..] else { return println!("no memory to measure with") };
+    println!("from a call that waits to the next G on its P: {best} to {worst} ns");
+}

@@ -1,0 +1,53 @@
+//! Echo: a G that waits for the keyboard at the other end of a serial line.
+//!
+//! Lines that are typed come back with their length; `exit`, or Ctrl-D where a
+//! line begins, ends the program. While it waits, the G is parked: it has no CPU
+//! and no M, and the CPUs halt. A key makes the port interrupt; the handler takes
+//! what has come into a ring and readies the G; that is all of it. At the end it
+//! says how many interrupts that took, and whether bytes were lost.
+//!
+//! `program=echo -- hogs` keeps every CPU busy meanwhile: one still can type.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use runnext::console::{self, InputStats, Line};
+use runnext::prelude::*;
+
+runnext::main!(echo, main);
+
+static STOP: AtomicBool = AtomicBool::new(false);
+
+fn main() {
+    let hogs: Vec<_> = match args().first().map(String::as_str) {
+        Some("hogs") => (0..num_cpus()).map(|_| go(hog)).collect(),
+        _ => Vec::new(),
+    };
+    println!("type a line; `exit` or Ctrl-D ends");
+    if let Err(error) = echo() {
+        println!("echo: {error}");
+        exit(1);
+    }
+    STOP.store(true, Ordering::Relaxed);
+    hogs.into_iter().for_each(|hog| hog.join().expect("a hog does not panic"));
+    let InputStats { interrupts, bytes, overruns, garbled, .. } = console::input_stats();
+    println!("{bytes} bytes in {interrupts} interrupts, {overruns} overruns, {garbled} garbled");
+}
+
+fn echo() -> Result<(), console::InputError> {
+    loop {
+        print!("> ");
+        match console::read_line()? {
+            Line::Text(line) if line == "exit" => return Ok(()),
+            Line::Text(line) => println!("{line} ({} bytes)", line.len()),
+            Line::End => {
+                println!();
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn hog() {
+    while !STOP.load(Ordering::Relaxed) {
+        core::hint::spin_loop();
+    }
+}

@@ -1,0 +1,148 @@
+//! What is typed: bytes and lines from the serial port, for programs.
+//!
+//! [`read`] gives bytes as they come. [`read_line`] gives lines, as a terminal
+//! would: what is typed is shown, backspace takes the last character back, and
+//! Ctrl-D says that there is no more. The bytes come from
+//! [`drivers::serial::input`](crate::drivers::serial::input); a G that waits for
+//! them costs neither M nor CPU.
+//!
+//! Readers take turns: one that waits has the console until it has got what it
+//! wanted, or its deadline came. A line that is half typed then is kept, and the
+//! next [`read_line`] goes on with it.
+//!
+//! A serial line has no end: a sender that goes away looks like one that thinks.
+//! What arrives is not trusted: any byte may come, in any order and number.
+#![forbid(unsafe_code)]
+
+mod line;
+
+use crate::drivers::serial::input::INPUT;
+use crate::print;
+use crate::sync::{LockTimeoutError, Mutex, MutexGuard};
+use crate::time::Instant;
+use alloc::string::String;
+use line::{Editor, Typed};
+
+pub use crate::drivers::serial::input::{InputError, InputStats};
+pub use line::LINE_MAX;
+
+/// What [`read_line`] gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// A line, without its end; what is not UTF-8 in it has been replaced.
+    Text(String),
+    /// Ctrl-D at the beginning of a line: no more will come.
+    End,
+}
+
+/// The line that is being typed. Whoever reads holds the lock.
+static EDITOR: Mutex<Editor> = Mutex::new(Editor::new());
+
+/// Takes at least one byte, as they come, and waits for it if need be; gives
+/// their number. Nothing is shown.
+///
+/// # Errors
+/// There is nothing to read from.
+///
+/// ```
+/// use runnext::console::{self, InputError};
+/// // In a test there is no serial port.
+/// assert_eq!(console::read(&mut [0; 80]), Err(InputError::NoPort));
+/// ```
+pub fn read(buffer: &mut [u8]) -> Result<usize, InputError> {
+    read_by(buffer, None)
+}
+
+/// As [`read`], until `deadline` at most.
+///
+/// # Errors
+/// [`InputError::TimedOut`], and as for [`read`].
+///
+/// ```
+/// use runnext::{console, prelude::*};
+/// assert!(console::read_until(&mut [0; 80], Instant::now()).is_err());
+/// ```
+pub fn read_until(buffer: &mut [u8], deadline: Instant) -> Result<usize, InputError> {
+    read_by(buffer, Some(deadline))
+}
+
+/// Takes a line, showing what is typed, and waits for it if need be.
+///
+/// Return and line feed end a line, both together end one. A line has
+/// [`LINE_MAX`] bytes at most; what is typed beyond is not taken.
+///
+/// # Errors
+/// There is nothing to read from.
+///
+/// ```no_run
+/// use runnext::console::{self, Line};
+/// use runnext::prelude::*;
+/// while let Line::Text(name) = console::read_line()? {
+///     println!("hello, {name}");
+/// }
+/// # Ok::<(), runnext::console::InputError>(())
+/// ```
+pub fn read_line() -> Result<Line, InputError> {
+    read_line_by(None)
+}
+
+/// As [`read_line`], until `deadline` at most. What was typed until then is kept
+/// for the next one.
+///
+/// # Errors
+/// [`InputError::TimedOut`], and as for [`read_line`].
+///
+/// ```
+/// use runnext::{console, prelude::*};
+/// assert!(console::read_line_until(Instant::now()).is_err());
+/// ```
+pub fn read_line_until(deadline: Instant) -> Result<Line, InputError> {
+    read_line_by(Some(deadline))
+}
+
+/// What was counted of the port's input.
+///
+/// ```
+/// assert_eq!(runnext::console::input_stats().overruns, 0);
+/// ```
+#[must_use]
+pub fn input_stats() -> InputStats {
+    INPUT.stats()
+}
+
+fn read_by(buffer: &mut [u8], deadline: Option<Instant>) -> Result<usize, InputError> {
+    let _turn = take_turn(deadline)?;
+    INPUT.read(buffer, deadline.map(Instant::as_nanos))
+}
+
+fn read_line_by(deadline: Option<Instant>) -> Result<Line, InputError> {
+    let mut editor = take_turn(deadline)?;
+    loop {
+        // One by one: what is behind the line's end is the next reader's.
+        let mut byte = [0];
+        INPUT.read(&mut byte, deadline.map(Instant::as_nanos))?;
+        match editor.push(byte[0]) {
+            Typed::Nothing => {}
+            Typed::Added(letter) => print!("{letter}"),
+            Typed::Erased(n) => (0..n).for_each(|_| print!("\x08 \x08")),
+            Typed::Line => {
+                print!("\n");
+                return Ok(Line::Text(editor.take()));
+            }
+            Typed::End => return Ok(Line::End),
+        }
+    }
+}
+
+/// Until another reader is served. A reader that panicked leaves nothing that
+/// the next could not use.
+fn take_turn(deadline: Option<Instant>) -> Result<MutexGuard<'static, Editor>, InputError> {
+    let Some(deadline) = deadline else {
+        return Ok(EDITOR.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    };
+    match EDITOR.lock_timeout(deadline - Instant::now()) {
+        Ok(editor) => Ok(editor),
+        Err(LockTimeoutError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+        Err(LockTimeoutError::TimedOut) => Err(InputError::TimedOut),
+    }
+}

@@ -1,0 +1,218 @@
+//! The line that is being typed: what a key does to it. Pure.
+//!
+//! [`Editor::push`] takes a byte and says what the terminal should show. No byte
+//! is refused, whatever came before: keys that mean nothing here do nothing, and
+//! what is not UTF-8 becomes U+FFFD.
+
+use alloc::string::String;
+
+/// The most that a line may have, bytes.
+pub const LINE_MAX: usize = 1024;
+
+const CTRL_D: u8 = 0x04;
+const BACKSPACE: u8 = 0x08;
+const CTRL_U: u8 = 0x15;
+const ESCAPE: u8 = 0x1b;
+const DELETE: u8 = 0x7f;
+
+/// What a byte has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Typed {
+    /// Nothing that shows.
+    Nothing,
+    /// The line has one character more.
+    Added(char),
+    /// So many of the last characters are gone.
+    Erased(usize),
+    /// The line is complete: take it.
+    Line,
+    /// There will be no more.
+    End,
+}
+
+/// A line on its way.
+pub struct Editor {
+    line: String,
+    /// The first bytes of a character of several.
+    partial: [u8; 4],
+    partial_len: usize,
+    keys: Keys,
+}
+
+/// What the byte before was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    Plain,
+    /// A return, which may have a line feed behind it.
+    Return,
+    /// The beginning of an arrow key, say.
+    Escape,
+    /// As `Escape`, and then "[" or "O": a letter ends it.
+    Sequence,
+}
+
+impl Editor {
+    /// Nothing typed yet.
+    pub const fn new() -> Self {
+        Editor { line: String::new(), partial: [0; 4], partial_len: 0, keys: Keys::Plain }
+    }
+
+    /// The line, when it is complete.
+    pub fn take(&mut self) -> String {
+        core::mem::take(&mut self.line)
+    }
+
+    /// Takes the next byte.
+    pub fn push(&mut self, byte: u8) -> Typed {
+        let before = core::mem::replace(&mut self.keys, Keys::Plain);
+        match (before, byte) {
+            (Keys::Return, b'\n') => return Typed::Nothing,
+            (Keys::Escape, b'[' | b'O') => {
+                self.keys = Keys::Sequence;
+                return Typed::Nothing;
+            }
+            (Keys::Escape | Keys::Sequence, b'@'..=b'~') => return Typed::Nothing,
+            (Keys::Sequence, b' '..=b'?') => {
+                self.keys = Keys::Sequence;
+                return Typed::Nothing;
+            }
+            _ => {}
+        }
+        if byte >= 0x80 {
+            return self.push_partial(byte);
+        }
+        self.partial_len = 0; // what was begun is not gone on with
+        match byte {
+            b'\r' => {
+                self.keys = Keys::Return;
+                Typed::Line
+            }
+            b'\n' => Typed::Line,
+            CTRL_D if self.line.is_empty() => Typed::End,
+            BACKSPACE | DELETE => match self.line.pop() {
+                Some(_) => Typed::Erased(1),
+                None => Typed::Nothing,
+            },
+            CTRL_U => Typed::Erased(core::mem::take(&mut self.line).chars().count()),
+            ESCAPE => {
+                self.keys = Keys::Escape;
+                Typed::Nothing
+            }
+            b' '..=b'~' => self.add(char::from(byte)),
+            _ => Typed::Nothing,
+        }
+    }
+
+    /// A byte of a character that has several.
+    fn push_partial(&mut self, byte: u8) -> Typed {
+        self.partial[self.partial_len] = byte;
+        self.partial_len += 1;
+        match core::str::from_utf8(&self.partial[..self.partial_len]) {
+            Ok(text) => {
+                let letter = text.chars().next().unwrap_or(char::REPLACEMENT_CHARACTER);
+                self.partial_len = 0;
+                self.add(letter)
+            }
+            // The end is missing, so it is shorter than the longest there is.
+            Err(error) if error.error_len().is_none() => Typed::Nothing,
+            Err(_) => {
+                self.partial_len = 0;
+                self.add(char::REPLACEMENT_CHARACTER)
+            }
+        }
+    }
+
+    fn add(&mut self, letter: char) -> Typed {
+        if self.line.len() + letter.len_utf8() > LINE_MAX {
+            return Typed::Nothing;
+        }
+        self.line.push(letter);
+        Typed::Added(letter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    /// Types it all: what came of each byte, without those of which nothing did.
+    fn typed(editor: &mut Editor, bytes: &[u8]) -> Vec<Typed> {
+        let all = bytes.iter().map(|&byte| editor.push(byte));
+        all.filter(|typed| *typed != Typed::Nothing).collect()
+    }
+
+    fn lines(bytes: &[u8]) -> Vec<String> {
+        let mut editor = Editor::new();
+        let line = |&byte: &u8| (editor.push(byte) == Typed::Line).then(|| editor.take());
+        bytes.iter().filter_map(line).collect()
+    }
+
+    #[test]
+    fn return_line_feed_and_both_end_a_line_once() {
+        assert_eq!(lines(b"a\rb\nc\r\nd\n\ne\r\r"), ["a", "b", "c", "d", "", "e", ""]);
+    }
+
+    #[test]
+    fn backspace_takes_a_whole_character_back_and_stops_at_the_start() {
+        assert_eq!(lines("ax\u{8}\u{fc}\u{7f}b\n".as_bytes()), ["ab"]);
+        assert_eq!(lines(b"\x08\x08a\n"), ["a"]);
+        let mut editor = Editor::new();
+        assert_eq!(
+            typed(&mut editor, b"ab\x08"),
+            [Typed::Added('a'), Typed::Added('b'), Typed::Erased(1)]
+        );
+        assert_eq!(typed(&mut editor, b"c\x15"), [Typed::Added('c'), Typed::Erased(2)]);
+    }
+
+    #[test]
+    fn ctrl_d_ends_only_where_a_line_begins() {
+        let mut editor = Editor::new();
+        assert_eq!(editor.push(CTRL_D), Typed::End);
+        let _ = editor.push(b'a');
+        assert_eq!(editor.push(CTRL_D), Typed::Nothing);
+    }
+
+    #[test]
+    fn characters_of_several_bytes_are_shown_when_they_are_complete() {
+        let mut editor = Editor::new();
+        let shown = typed(&mut editor, "gr\u{fc}\u{df} \u{1f600}".as_bytes());
+        assert_eq!(shown.len(), 6);
+        assert_eq!(shown[5], Typed::Added('\u{1f600}'));
+    }
+
+    #[test]
+    fn what_is_not_utf8_is_replaced() {
+        assert_eq!(lines(b"a\xffb\xe2\x28\xf0\x9f\n"), ["a\u{fffd}b("]);
+    }
+
+    #[test]
+    fn keys_that_mean_nothing_here_do_nothing() {
+        assert_eq!(lines(b"a\x1b[Ab\x1b[1;5Dc\x1bOPd\x1bxe\x00\x07\tf\n"), ["abcdef"]);
+        assert_eq!(lines(b"\x1b[12\ra\n"), ["", "a"], "a sequence is not gone on with");
+    }
+
+    #[test]
+    fn a_line_has_an_end_even_if_none_is_typed() {
+        let mut editor = Editor::new();
+        for _ in 0..10 * LINE_MAX {
+            let _ = editor.push(b'x');
+            let _ = editor.push(0xc3);
+            let _ = editor.push(0xbc);
+        }
+        assert!(editor.take().len() <= LINE_MAX);
+    }
+
+    #[test]
+    fn any_bytes_in_any_order_are_taken() {
+        let mut state = 1u64;
+        let mut editor = Editor::new();
+        for _ in 0..if cfg!(miri) { 2_000 } else { 200_000 } {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            if editor.push((state >> 56) as u8) == Typed::Line {
+                assert!(editor.take().len() <= LINE_MAX);
+            }
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The disk as a program sees it: bytes at an offset, read or written.
+//!
+//! Holds the checks (is there a disk, is that inside of it), the splitting into
+//! requests that the driver takes, deadlines, and errors in one sentence each.
+//! What a file is, [`crate::fs`] knows; how the device is spoken to,
+//! `drivers::virtio_blk`.
+//!
+//! # Two ways to wait, one mechanism
+//!
+//! [`read_at`] is the *asynchronous* way: the G parks until the device's interrupt
+//! readies it, and costs no M meanwhile. [`read_at_blocking`] is the *blocking*
+//! way: the same call inside of [`mod@crate::blocking`], so the M waits with its G, and a
+//! spare M takes over its CPU and P. The bytes are the same; what they cost is
+//! not, and that is what the two are here for.
+//!
+//! Any number of Gs may ask at once. The driver keeps 42 requests under way;
+//! whoever comes then waits, in order, within its own deadline.
+#![forbid(unsafe_code)]
+
+use crate::blocking::blocking;
+use crate::drivers::virtio_blk::{self, Disk, Failure, Job, SECTOR, SLOT_BYTES};
+use crate::park;
+use crate::time::Duration;
+use core::fmt;
+
+/// How long a call waits for the device, if it does not say otherwise.
+pub const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why the disk was not read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskError {
+    /// This machine has none that the kernel can use.
+    NoDisk,
+    /// Not all of that is on the disk.
+    PastEnd {
+        /// The first byte that was asked for.
+        offset: u64,
+        /// How many were.
+        bytes: usize,
+        /// The size of the disk.
+        size: u64,
+    },
+    /// Writes begin and end at multiples of 512 bytes.
+    Unaligned {
+        /// The first byte that was to be written.
+        offset: u64,
+        /// How many were.
+        bytes: usize,
+    },
+    /// The disk refuses writes.
+    ReadOnly,
+    /// The device says that it failed.
+    Device(DeviceError),
+    /// The device did not answer in time. What was to be written may be, or not.
+    TimedOut {
+        /// How long that was.
+        waited: Duration,
+    },
+    /// No memory for a buffer.
+    NoMemory,
+}
+
+/// What a device says when it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceError {
+    /// It could not read or write there.
+    Io,
+    /// It does not know this request.
+    Unsupported,
+    /// It makes no sense, and is not used any more.
+    Broken,
+}
+
+/// The size of the disk, in bytes.
+///
+/// # Errors
+/// There is none.
+///
+/// ```
+/// use runnext::disk::{self, DiskError};
+/// assert_eq!(disk::size(), Err(DiskError::NoDisk)); // on the host
+/// ```
+pub fn size() -> Result<u64, DiskError> {
+    virtio_blk::disk().map(bytes_of).ok_or(DiskError::NoDisk)
+}
+
+/// Fills `buffer` with what is at `offset` bytes from the start of the disk. The
+/// G waits; M, P and CPU do not.
+///
+/// # Errors
+/// Not all of that is on the disk, the device failed, or did not answer within
+/// [`TIMEOUT`]. The buffer may have been filled in part.
+///
+/// ```no_run
+/// let mut first = [0; 512];
+/// runnext::disk::read_at(0, &mut first)?;
+/// # Ok::<(), runnext::disk::DiskError>(())
+/// ```
+pub fn read_at(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+    read_at_timeout(offset, buffer, TIMEOUT)
+}
+
+/// As [`read_at`], but the M waits with its G, and a spare M takes over.
+///
+/// # Errors
+/// As for [`read_at`].
+///
+/// ```no_run
+/// let mut first = [0; 512];
+/// runnext::disk::read_at_blocking(0, &mut first)?;
+/// # Ok::<(), runnext::disk::DiskError>(())
+/// ```
+pub fn read_at_blocking(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+    blocking(|| read_at(offset, buffer))
+}
+
+/// As [`read_at`], with a time limit of the caller's.
+///
+/// # Errors
+/// As for [`read_at`].
+///
+/// ```no_run
+/// use runnext::prelude::*;
+/// let mut first = [0; 512];
+/// runnext::disk::read_at_timeout(0, &mut first, Duration::from_millis(100))?;
+/// # Ok::<(), runnext::disk::DiskError>(())
+/// ```
+pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Result<(), DiskError> {
+    let call = Call::begin(offset, buffer.len(), timeout)?;
+    let mut rest = buffer;
+    for piece in pieces(offset, rest.len()) {
+        let (now, later) = rest.split_at_mut(piece.bytes);
+        call.run(Job::Read(piece.sector, piece.sectors * SECTOR), |job, request| {
+            request.run(job, call.deadline_ns)?;
+            now.copy_from_slice(&request.data()[piece.skip..][..now.len()]);
+            Ok(())
+        })?;
+        rest = later;
+    }
+    Ok(())
+}
+
+/// Writes `bytes` at `offset` from the start of the disk, both multiples of 512.
+/// They survive a power cut when [`flush`] has returned.
+///
+/// # Errors
+/// Not all of that is on the disk, the disk refuses writes, the device failed, or
+/// did not answer within [`TIMEOUT`]; a part may have been written then.
+///
+/// ```no_run
+/// runnext::disk::write_at(512, &[0; 512])?;
+/// runnext::disk::flush()?;
+/// # Ok::<(), runnext::disk::DiskError>(())
+/// ```
+pub fn write_at(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+    let call = Call::begin(offset, bytes.len(), TIMEOUT)?;
+    if call.disk.is_read_only() {
+        return Err(DiskError::ReadOnly);
+    }
+    if !offset.is_multiple_of(SECTOR as u64) || !bytes.len().is_multiple_of(SECTOR) {
+        return Err(DiskError::Unaligned { offset, bytes: bytes.len() });
+    }
+    let mut rest = bytes;
+    for piece in pieces(offset, rest.len()) {
+        let (now, later) = rest.split_at(piece.bytes);
+        call.run(Job::Write(piece.sector, now.len()), |job, request| {
+            request.data()[..now.len()].copy_from_slice(now);
+            request.run(job, call.deadline_ns)
+        })?;
+        rest = later;
+    }
+    Ok(())
+}
+
+/// As [`write_at`], but the M waits with its G, and a spare M takes over.
+///
+/// # Errors
+/// As for [`write_at`].
+pub fn write_at_blocking(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+    blocking(|| write_at(offset, bytes))
+}
+
+/// Waits until all that was written survives a power cut.
+///
+/// # Errors
+/// There is no disk, the device failed, or did not answer within [`TIMEOUT`].
+pub fn flush() -> Result<(), DiskError> {
+    let call = Call::begin(0, 0, TIMEOUT)?;
+    if !call.disk.can_flush() {
+        return Ok(()); // no cache
+    }
+    call.run(Job::Flush, |job, request| request.run(job, call.deadline_ns))
+}
+
+/// One call of a program's: the disk, and until when it waits.
+struct Call {
+    disk: &'static Disk,
+    timeout: Duration,
+    deadline_ns: u64,
+}
+
+impl Call {
+    fn begin(offset: u64, bytes: usize, timeout: Duration) -> Result<Call, DiskError> {
+        let disk = virtio_blk::disk().ok_or(DiskError::NoDisk)?;
+        let size = bytes_of(disk);
+        if !is_inside(offset, bytes, size) {
+            return Err(DiskError::PastEnd { offset, bytes, size });
+        }
+        let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        Ok(Call { disk, timeout, deadline_ns: park::now_ns().saturating_add(ns) })
+    }
+
+    /// Gets a slot and lets `f` use it for `job`.
+    fn run(
+        &self,
+        job: Job,
+        f: impl FnOnce(Job, &mut virtio_blk::Request<'_>) -> Result<(), Failure>,
+    ) -> Result<(), DiskError> {
+        let request = self.disk.request(self.deadline_ns);
+        let done = request.and_then(|mut request| f(job, &mut request));
+        done.map_err(|failure| match failure {
+            Failure::TimedOut => DiskError::TimedOut { waited: self.timeout },
+            Failure::Refused => DiskError::Device(DeviceError::Io),
+            Failure::Unsupported => DiskError::Device(DeviceError::Unsupported),
+            Failure::Broken => DiskError::Device(DeviceError::Broken),
+            Failure::NoMemory => DiskError::NoMemory,
+        })
+    }
+}
+
+/// A disk may claim more sectors than there are numbers for bytes.
+fn bytes_of(disk: &Disk) -> u64 {
+    disk.sectors().saturating_mul(SECTOR as u64)
+}
+
+fn is_inside(offset: u64, bytes: usize, size: u64) -> bool {
+    offset.checked_add(bytes as u64).is_some_and(|end| end <= size)
+}
+
+/// What one request brings of a longer stretch of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    /// The first sector of the request.
+    sector: u64,
+    /// How many of them.
+    sectors: usize,
+    /// Bytes of these in front of those that are wanted.
+    skip: usize,
+    /// How many are wanted.
+    bytes: usize,
+}
+
+/// The requests that bring `bytes` bytes from `offset` on.
+fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = Piece> {
+    let (mut offset, mut left) = (offset, bytes);
+    core::iter::from_fn(move || {
+        let skip = (offset % SECTOR as u64) as usize;
+        let bytes = left.min(SLOT_BYTES - skip);
+        let sectors = (skip + bytes).div_ceil(SECTOR);
+        let piece = Piece { sector: offset / SECTOR as u64, sectors, skip, bytes };
+        offset += bytes as u64;
+        left -= bytes;
+        (bytes > 0).then_some(piece)
+    })
+}
+
+impl fmt::Display for DiskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DiskError::NoDisk => f.write_str("there is no disk"),
+            DiskError::PastEnd { offset, bytes, size } => {
+                write!(
+                    f,
+                    "{bytes} bytes at {offset} are past the end of the disk, which has {size}"
+                )
+            }
+            DiskError::Unaligned { offset, bytes } => {
+                write!(f, "{bytes} bytes at {offset} cannot be written: not multiples of {SECTOR}")
+            }
+            DiskError::ReadOnly => f.write_str("the disk is read-only"),
+            DiskError::Device(error) => error.fmt(f),
+            DiskError::TimedOut { waited } => {
+                write!(f, "the disk did not answer within {waited:?}")
+            }
+            DiskError::NoMemory => f.write_str("there is no memory for a disk buffer"),
+        }
+    }
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DeviceError::Io => "the disk could not read or write there",
+            DeviceError::Unsupported => "the disk does not know this request",
+            DeviceError::Broken => "the disk answers nonsense and is not used any more",
+        })
+    }
+}
+
+impl core::error::Error for DiskError {}
+impl core::error::Error for DeviceError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_every_byte_once_and_in_order() {
+        for offset in [0, 1, 511, 512, 513, 10_000, u64::from(u32::MAX)] {
+            for bytes in [0, 1, 511, 512, SLOT_BYTES - 1, SLOT_BYTES, SLOT_BYTES + 1, 100_000] {
+                let mut next = offset;
+                for piece in pieces(offset, bytes) {
+                    assert_eq!(piece.sector * 512 + piece.skip as u64, next);
+                    assert!(piece.skip + piece.bytes <= piece.sectors * SECTOR);
+                    assert!(piece.sectors * SECTOR <= SLOT_BYTES, "fits a slot: {piece:?}");
+                    assert!(piece.bytes > 0);
+                    next += piece.bytes as u64;
+                }
+                assert_eq!(next, offset + bytes as u64, "{bytes} at {offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_disk_is_the_end() {
+        assert!(is_inside(0, 1024, 1024));
+        assert!(is_inside(1024, 0, 1024));
+        assert!(!is_inside(1, 1024, 1024));
+        assert!(!is_inside(u64::MAX, 2, u64::MAX));
+        assert!(!is_inside(u64::MAX - 1, 512, u64::MAX));
+    }
+
+    #[test]
+    fn without_a_disk_everything_says_so() {
+        assert_eq!(read_at(0, &mut [0; 512]), Err(DiskError::NoDisk));
+        assert_eq!(read_at_blocking(0, &mut [0; 512]), Err(DiskError::NoDisk));
+        assert_eq!(write_at(0, &[0; 512]), Err(DiskError::NoDisk));
+        assert_eq!(flush(), Err(DiskError::NoDisk));
+    }
+
+    #[test]
+    fn errors_are_sentences() {
+        let past = DiskError::PastEnd { offset: 5, bytes: 7, size: 9 };
+        assert_eq!(past.to_string(), "7 bytes at 5 are past the end of the disk, which has 9");
+        let late = DiskError::TimedOut { waited: Duration::from_millis(50) };
+        assert_eq!(late.to_string(), "the disk did not answer within 50ms");
+        let io = DiskError::Device(DeviceError::Io);
+        assert_eq!(io.to_string(), "the disk could not read or write there");
+    }
+}

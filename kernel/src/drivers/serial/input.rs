@@ -1,0 +1,360 @@
+//! Serial input: from the receive interrupt to the G that reads.
+//!
+//! Holds [`Input`]: the port's interrupt takes all bytes that have come into a
+//! ring, and tells the poller; a G takes them out of the ring, or waits. Lines,
+//! echo and the program's names for it are in [`crate::console`].
+//!
+//! # Two drivers of one port
+//!
+//! The log's writer has the transmitter, and holds its lock with interrupts off
+//! while it prints: 87 µs a byte on a real line, so that after 16 bytes the
+//! receiver's FIFO is full. Receiving must not wait for that. So this half has a
+//! lock of its own, for a few register accesses at a time, and the registers are
+//! shared out: the data register (to read), interrupt enable and modem control
+//! are this half's, the data register (to write) is the writer's. Both read the
+//! line status. Reading clears its error bits, and the writer's own CPU takes no
+//! interrupts meanwhile; so the writer passes on what it sees
+//! ([`Listener::on_line_status`]), and what has come is taken at that moment.
+//!
+//! One error may be put on the wrong byte by that: it is counted, but the byte
+//! that another CPU takes between the writer's look and its call passes for good.
+//!
+//! # A full ring
+//!
+//! Nothing is thrown away. The rest is left in the port, whose FIFO fills: "ready
+//! to send" is taken back, and receive interrupts are off until half of the ring
+//! is free. A sender that minds the signal waits, and so does an emulator's pipe;
+//! one that does not overruns the FIFO, which the port says and we count.
+//!
+//! # The line is an edge
+//!
+//! ISA interrupts are edges, so a handler that leaves a byte in the port never
+//! hears of it again. The handler therefore ends when the line status says that
+//! there is nothing; if it has taken [`TAKE_MAX`] by then and there is still more
+//! (a fast pipe, or a bit that is stuck), it turns the port's interrupts off and
+//! on, which makes a new edge, and lets others have their turn.
+
+use super::Listener;
+use crate::drivers::irq;
+use crate::lock::IrqLock;
+use crate::poller::{Direction, PollDesc, PollError};
+use core::fmt;
+use uart_16550::backend::{Backend, PioBackend};
+use uart_16550::spec::registers::{IER, LSR, MCR, offsets};
+
+/// The bytes that may wait for a reader: 0.36 s at 115,200 baud.
+pub const RING_SIZE: usize = 4096;
+
+/// The most that is taken at a time.
+pub const TAKE_MAX: usize = 64;
+
+/// The first serial port's input.
+pub static INPUT: Input<PioBackend> = Input::new();
+
+/// Why nothing can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputError {
+    /// There is no serial port.
+    NoPort,
+    /// There is one, but its interrupt cannot reach a CPU.
+    NoInterrupt,
+    /// It was there, and has gone.
+    Gone,
+    /// Nothing came until the deadline.
+    TimedOut,
+    /// Another G waits for input.
+    Busy,
+}
+
+/// What was counted since the port was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InputStats {
+    /// Interrupts taken.
+    pub interrupts: u64,
+    /// Bytes received.
+    pub bytes: u64,
+    /// How often the port said that bytes were lost, as nobody took them in time.
+    pub overruns: u64,
+    /// Bytes thrown away because they were garbled on the line: parity and
+    /// framing errors.
+    pub garbled: u64,
+    /// Breaks: the line was low for longer than a byte.
+    pub breaks: u64,
+    /// How often the ring was full and the sender was told to wait.
+    pub holds: u64,
+}
+
+/// The receiving half of a serial port.
+pub struct Input<B> {
+    receiver: IrqLock<Receiver<B>>,
+    desc: PollDesc,
+}
+
+impl<B: Backend> Input<B> {
+    /// No port yet.
+    #[expect(clippy::new_without_default, reason = "made in statics only, where Default cannot go")]
+    #[must_use]
+    pub const fn new() -> Self {
+        Input { receiver: IrqLock::new(Receiver::new()), desc: PollDesc::new() }
+    }
+
+    /// Takes the receiving half of the port behind `backend`, and lets it
+    /// interrupt. The caller has claimed the interrupt.
+    pub fn open(&self, backend: B) {
+        self.receiver.lock().open(backend);
+    }
+
+    /// Says why there is no input.
+    pub fn refuse(&self, trouble: InputError) {
+        self.receiver.lock().trouble = Some(trouble);
+    }
+
+    /// Takes at least one byte, waiting until `deadline_ns` at most, and gives
+    /// their number; 0 only for an empty buffer.
+    ///
+    /// # Errors
+    /// There is no input, or none came in time.
+    pub fn read(&self, buffer: &mut [u8], deadline_ns: Option<u64>) -> Result<usize, InputError> {
+        loop {
+            let taken = self.receiver.lock().read(buffer)?;
+            if taken > 0 || buffer.is_empty() {
+                return Ok(taken);
+            }
+            match self.desc.wait(Direction::Read, deadline_ns) {
+                Ok(()) => {}
+                Err(PollError::TimedOut) => return Err(InputError::TimedOut),
+                Err(PollError::Busy) => return Err(InputError::Busy),
+                Err(PollError::Closed) => return Err(InputError::Gone),
+            }
+        }
+    }
+
+    /// What was counted so far.
+    pub fn stats(&self) -> InputStats {
+        self.receiver.lock().stats
+    }
+
+    /// Passes on what a look at the port has brought.
+    fn tell(&self, took: Took) {
+        match took {
+            Took::Nothing => {}
+            Took::Some => self.desc.ready(Direction::Read),
+            Took::Gone => self.desc.close(),
+        }
+    }
+}
+
+impl<B: Backend + Send> irq::Handler for Input<B> {
+    fn on_interrupt(&self) {
+        let mut receiver = self.receiver.lock();
+        receiver.stats.interrupts += 1;
+        let took = receiver.take(LSR::empty());
+        drop(receiver);
+        self.tell(took);
+    }
+}
+
+impl<B: Backend + Send> Listener for Input<B> {
+    fn on_line_status(&self, seen: LSR) {
+        // Held: by one who takes the bytes at this moment; or by a CPU that died,
+        // if this is the panic path, which must not wait for it.
+        let Some(mut receiver) = self.receiver.try_lock() else { return };
+        // Whether there is a byte is asked again: somebody may have taken it.
+        let took = receiver.take(seen & ERRORS);
+        drop(receiver);
+        self.tell(took);
+    }
+}
+
+/// What a look at the port has brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+enum Took {
+    Nothing,
+    Some,
+    Gone,
+}
+
+const GARBLED: LSR = LSR::PARITY_ERROR.union(LSR::FRAMING_ERROR);
+const ERRORS: LSR = GARBLED.union(LSR::OVERRUN_ERROR).union(LSR::BREAK_INTERRUPT);
+
+/// What interrupts: a byte, or trouble with one.
+const INTERRUPTS: IER = IER::DATA_READY.union(IER::RECEIVER_LINE_STATUS);
+/// What tells the other side that we are there; on a PC, "output 2" is the gate
+/// of the interrupt line.
+const PRESENT: MCR = MCR::DTR.union(MCR::OUT_2_INT_ENABLE);
+
+struct Receiver<B> {
+    backend: Option<B>,
+    trouble: Option<InputError>,
+    ring: Ring,
+    /// The ring was full: the sender has been told to wait.
+    is_held: bool,
+    stats: InputStats,
+}
+
+impl<B: Backend> Receiver<B> {
+    const fn new() -> Self {
+        let stats =
+            InputStats { interrupts: 0, bytes: 0, overruns: 0, garbled: 0, breaks: 0, holds: 0 };
+        Receiver { backend: None, trouble: None, ring: Ring::new(), is_held: false, stats }
+    }
+
+    fn open(&mut self, backend: B) {
+        self.backend = Some(backend);
+        self.trouble = None;
+        self.release();
+    }
+
+    /// Takes what has come. `seen` are the errors that the caller has seen, and
+    /// thereby cleared.
+    fn take(&mut self, mut seen: LSR) -> Took {
+        let mut took = Took::Nothing;
+        for _ in 0..TAKE_MAX {
+            if self.is_held {
+                return took;
+            }
+            if self.ring.is_full() {
+                self.hold();
+                return took;
+            }
+            let Some(bits) = self.register(offsets::LSR) else { return took };
+            // An empty bus reads as all ones; the port never does.
+            if bits == u8::MAX {
+                self.backend = None;
+                self.trouble = Some(InputError::Gone);
+                return Took::Gone;
+            }
+            seen |= LSR::from_bits_retain(bits);
+            if self.take_one(seen) {
+                took = Took::Some;
+            }
+            if !seen.contains(LSR::DATA_READY) {
+                return took;
+            }
+            seen = LSR::empty();
+        }
+        self.renew_edge();
+        took
+    }
+
+    /// Counts what the line status says, and takes the byte that it is about, if
+    /// there is one. True if it is a good one.
+    fn take_one(&mut self, status: LSR) -> bool {
+        // A break comes with a zero byte and a framing error: it is none of ours.
+        let is_break = status.contains(LSR::BREAK_INTERRUPT);
+        let is_garbled = status.intersects(GARBLED) && !is_break;
+        self.stats.overruns += u64::from(status.contains(LSR::OVERRUN_ERROR));
+        self.stats.breaks += u64::from(is_break);
+        self.stats.garbled += u64::from(is_garbled);
+        if !status.contains(LSR::DATA_READY) {
+            return false;
+        }
+        let Some(byte) = self.register(offsets::DATA) else { return false };
+        if is_break || is_garbled {
+            return false;
+        }
+        self.stats.bytes += 1;
+        self.ring.push(byte);
+        true
+    }
+
+    /// Gives to a reader.
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, InputError> {
+        let taken = self.ring.pop(buffer);
+        // What came before the trouble can still be read.
+        if taken == 0 && self.backend.is_none() {
+            return Err(self.trouble.unwrap_or(InputError::NoPort));
+        }
+        if self.is_held && self.ring.len <= RING_SIZE / 2 {
+            self.release();
+        }
+        Ok(taken)
+    }
+
+    /// The ring is full: the sender shall wait.
+    fn hold(&mut self) {
+        self.is_held = true;
+        self.stats.holds += 1;
+        self.set_register(offsets::IER, 0);
+        self.set_register(offsets::MCR, PRESENT.bits());
+    }
+
+    /// The sender may send. If bytes are waiting, the interrupt comes at once.
+    fn release(&mut self) {
+        self.is_held = false;
+        self.set_register(offsets::MCR, PRESENT.union(MCR::RTS).bits());
+        self.set_register(offsets::IER, INTERRUPTS.bits());
+    }
+
+    /// See "The line is an edge".
+    fn renew_edge(&mut self) {
+        self.set_register(offsets::IER, 0);
+        self.set_register(offsets::IER, INTERRUPTS.bits());
+    }
+
+    fn register(&mut self, offset: usize) -> Option<u8> {
+        // SAFETY: a register of the port, which is ours to read (see the top).
+        self.backend.as_mut().map(|backend| unsafe { backend.read(offset as u8) })
+    }
+
+    fn set_register(&mut self, offset: usize, value: u8) {
+        if let Some(backend) = &mut self.backend {
+            // SAFETY: a register of the port, which is ours to write (see the top).
+            unsafe { backend.write(offset as u8, value) };
+        }
+    }
+}
+
+/// Bytes in the order in which they came.
+struct Ring {
+    bytes: [u8; RING_SIZE],
+    /// Where the oldest is.
+    first: usize,
+    len: usize,
+}
+
+impl Ring {
+    const fn new() -> Self {
+        Ring { bytes: [0; RING_SIZE], first: 0, len: 0 }
+    }
+
+    fn is_full(&self) -> bool {
+        self.len == RING_SIZE
+    }
+
+    /// There is room: the caller has asked.
+    fn push(&mut self, byte: u8) {
+        self.bytes[(self.first + self.len) % RING_SIZE] = byte;
+        self.len += 1;
+    }
+
+    /// Moves the oldest to `buffer`, as many as fit, and gives their number.
+    fn pop(&mut self, buffer: &mut [u8]) -> usize {
+        let wanted = self.len.min(buffer.len());
+        let before_end = wanted.min(RING_SIZE - self.first);
+        let (older, newer) = buffer[..wanted].split_at_mut(before_end);
+        older.copy_from_slice(&self.bytes[self.first..][..before_end]);
+        newer.copy_from_slice(&self.bytes[..wanted - before_end]);
+        self.first = (self.first + wanted) % RING_SIZE;
+        self.len -= wanted;
+        wanted
+    }
+}
+
+impl fmt::Display for InputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            InputError::NoPort => "there is no serial port to read from",
+            InputError::NoInterrupt => "the serial port's interrupt cannot reach a CPU",
+            InputError::Gone => "the serial port does not answer any more",
+            InputError::TimedOut => "nothing was typed in time",
+            InputError::Busy => "another G reads the serial port",
+        })
+    }
+}
+
+impl core::error::Error for InputError {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,347 @@
+//! A disk: virtio-blk, many requests at a time, each with a poll descriptor.
+//!
+//! Holds the way of a request: [`Disk::request`] waits for a slot, [`Request::run`]
+//! hands it to the device and waits for the answer, the interrupt ([`Answers`])
+//! takes answers off the ring and tells the poller. Bringing the device up is
+//! `probe`'s, what is shared with it `ring`'s; who owns a slot's memory at which
+//! instant, `slots`'s; offsets that are no multiples of a sector, ends and errors
+//! for programs, [`crate::disk`]'s, which is the caller.
+//!
+//! # Whose memory
+//!
+//! > The device reads and writes memory of this file only, and a slot's memory is
+//! > touched by us only while `slots` says that we own the slot.
+//!
+//! Each slot has [`SLOT_BYTES`] of its own, in one piece, which are never freed.
+//! What a G reads is copied out of them, and what it writes copied in. That costs
+//! a copy, and buys that a request which timed out harms nobody: the device may
+//! write to the slot for hours, the G that asked has long gone on with its life,
+//! and the slot is used again when the device has given it back, not before.
+//!
+//! # What is taken from `virtio-drivers`, and what is not
+//!
+//! Its ring (`VirtQueue`) and its transport. Not its `VirtIOBlk`: that has a ring
+//! of 16, waits for a flush in a loop without end, and looks whether the device
+//! sleeps without a barrier after it has written its request, so that on x86 the
+//! look may come first and the device sleep on.
+
+pub mod hal;
+pub mod probe;
+pub mod ring;
+pub mod slots;
+
+use crate::drivers::irq::Handler;
+use crate::drivers::pci;
+use crate::lock::IrqLock;
+use crate::mem::PAGE_SIZE;
+use crate::park;
+use crate::poller::{Direction, PollDesc, PollError};
+use crate::sync::Semaphore;
+use crate::time::Duration;
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use hal::Dma;
+use probe::{Interrupt, Ready};
+use ring::Ring;
+use slots::{Answer, Bogus, RING, SLOTS};
+use virtio_drivers::transport::Transport;
+use virtio_drivers::transport::pci::PciTransport;
+
+/// Bytes of a sector, whatever the disk itself uses.
+pub const SECTOR: usize = 512;
+/// Bytes of one request at most.
+pub const SLOT_BYTES: usize = 32 * 1024;
+
+const VIRTIO_VENDOR: u16 = 0x1af4;
+/// A block device by its transitional and by its modern number.
+const BLOCK: [u16; 2] = [0x1001, 0x1042];
+
+static DISK: spin::Once<Disk> = spin::Once::new();
+
+/// Looks for a disk and brings it up; says what came of it. Once, before Gs run.
+/// The first one is used; others are named.
+pub fn init() {
+    let found = pci::functions(&pci::Ports, VIRTIO_VENDOR);
+    let is_disk = |function: &&pci::Function| BLOCK.contains(&function.device);
+    for other in found.iter().filter(|function| !is_disk(function)) {
+        log::info!("pci: {}: virtio device {:04x}, not used", other.at, other.device);
+    }
+    let mut disks = found.iter().filter(is_disk);
+    let Some(first) = disks.next() else {
+        log::info!("disk: none found");
+        return;
+    };
+    match probe::bring_up(first.at, &Answers) {
+        Ok(ready) => {
+            let disk = DISK.call_once(|| Disk::new(ready));
+            let kib = disk.sectors / 2;
+            let kind = if disk.is_read_only { ", read-only" } else { "" };
+            log::info!("disk: virtio at {}, {kib} KiB{kind}, {}", first.at, disk.interrupt);
+        }
+        Err(error) => log::error!("disk: virtio at {}: {error}; going on without", first.at),
+    }
+    for other in disks {
+        log::info!("disk: another one at {}, not used", other.at);
+    }
+}
+
+/// The disk, if there is one.
+pub fn disk() -> Option<&'static Disk> {
+    DISK.get()
+}
+
+/// What the device is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// So many bytes from this sector on, a multiple of [`SECTOR`].
+    Read(u64, usize),
+    /// The same, the other way.
+    Write(u64, usize),
+    /// What was written is to survive a power cut.
+    Flush,
+}
+
+/// Why a request has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The deadline came first. The device may still do what it was asked for.
+    TimedOut,
+    /// The device says that it failed.
+    Refused,
+    /// The device says that it does not know how.
+    Unsupported,
+    /// The device says things that make no sense, and is not used any more.
+    Broken,
+    /// No memory for a buffer.
+    NoMemory,
+}
+
+/// A virtio block device.
+pub struct Disk {
+    sectors: u64,
+    is_read_only: bool,
+    can_flush: bool,
+    interrupt: Interrupt,
+    ring: IrqLock<Ring<Dma, PciTransport>>,
+    /// As many permits as there are slots that are free, or held with a permit.
+    free: Semaphore,
+    polls: [PollDesc; SLOTS],
+    /// The memory of each slot, null until it is first used.
+    data: [AtomicPtr<u8>; SLOTS],
+    late: AtomicU64,
+}
+
+impl Disk {
+    fn new(ready: Ready) -> Disk {
+        let transport = ManuallyDrop::into_inner(ready.transport); // to live for ever
+        // SAFETY: `probe` has allocated the page for this.
+        let ring = unsafe { Ring::new(transport, ready.queue, ready.heads) };
+        Disk {
+            sectors: ready.sectors,
+            is_read_only: ready.is_read_only,
+            can_flush: ready.can_flush,
+            interrupt: ready.interrupt,
+            ring: IrqLock::new(ring),
+            free: Semaphore::new(SLOTS),
+            polls: [const { PollDesc::new() }; SLOTS],
+            data: [const { AtomicPtr::new(core::ptr::null_mut()) }; SLOTS],
+            late: AtomicU64::new(0),
+        }
+    }
+
+    /// Its size in sectors.
+    pub fn sectors(&self) -> u64 {
+        self.sectors
+    }
+
+    /// Whether it refuses writes.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// Whether it has a cache that [`Job::Flush`] empties; without, what was
+    /// written is on the disk.
+    pub fn can_flush(&self) -> bool {
+        self.can_flush
+    }
+
+    /// Its interrupt vector.
+    pub fn vector(&self) -> u8 {
+        match self.interrupt {
+            Interrupt::Message(vector, _) | Interrupt::Line(_, vector) => vector,
+        }
+    }
+
+    /// Requests that the device has at this instant, those included that nobody
+    /// waits for any more.
+    pub fn in_flight(&self) -> usize {
+        self.ring.lock().slots.in_flight()
+    }
+
+    /// Answers that were found without an interrupt. More than none says that
+    /// interrupts get lost.
+    pub fn found_late(&self) -> u64 {
+        self.late.load(Ordering::Relaxed)
+    }
+
+    /// A slot for a request; waits until one is free.
+    ///
+    /// # Errors
+    /// None was free by `deadline_ns`, there is no memory for it, or the device is
+    /// not used any more.
+    pub fn request(&self, deadline_ns: u64) -> Result<Request<'_>, Failure> {
+        if self.ring.lock().is_broken() {
+            return Err(Failure::Broken);
+        }
+        self.reclaim();
+        let left = Duration::from_nanos(deadline_ns.saturating_sub(park::now_ns()));
+        let is_in_time = self.free.try_acquire(1) || self.free.acquire_timeout(1, left).is_ok();
+        if !is_in_time {
+            self.reclaim(); // for the next one
+            return Err(Failure::TimedOut);
+        }
+        let slot = self.ring.lock().slots.take().expect("a permit stands for a free slot");
+        // From here on, dropping it gives slot and permit back.
+        let mut request = Request { disk: self, slot, data: NonNull::dangling(), is_out: false };
+        request.data = self.data_of(slot).ok_or(Failure::NoMemory)?;
+        Ok(request)
+    }
+
+    /// The memory of a slot that the caller holds.
+    fn data_of(&self, slot: usize) -> Option<NonNull<u8>> {
+        // Relaxed: a slot changes hands under the ring's lock.
+        if let Some(data) = NonNull::new(self.data[slot].load(Ordering::Relaxed)) {
+            return Some(data);
+        }
+        let data = hal::alloc_pages(SLOT_BYTES / PAGE_SIZE)?;
+        self.data[slot].store(data.as_ptr(), Ordering::Relaxed);
+        Some(data)
+    }
+
+    /// Gives the permits of slots that came back late to those who wait. Not done
+    /// by the interrupt itself: a semaphore is for Gs.
+    fn reclaim(&self) {
+        let returned = self.ring.lock().slots.take_returned();
+        if returned > 0 {
+            self.free.release(returned);
+        }
+    }
+
+    /// Takes all answers off the ring and wakes who waits for them; says how many
+    /// there were.
+    fn take_answers(&self) -> u64 {
+        let mut taken = 0;
+        // Bounded, should a device answer faster than it is asked.
+        while taken < RING as u64 {
+            // One at a time, and the lock free in between: others want to send.
+            match self.ring.lock().take_answer() {
+                Ok(None) => break,
+                Ok(Some(Answer::Wake(slot))) => self.polls[slot].ready(Direction::Read),
+                Ok(Some(Answer::Returned)) => {}
+                Err(Bogus(head)) => {
+                    log::error!(
+                        "disk: it answers request {head}, which it does not have; given up"
+                    );
+                    self.polls.iter().for_each(PollDesc::close);
+                    break;
+                }
+            }
+            taken += 1;
+        }
+        taken
+    }
+}
+
+/// The disk, as an interrupt sees it.
+struct Answers;
+
+impl Handler for Answers {
+    fn on_interrupt(&self) {
+        let Some(disk) = DISK.get() else { return };
+        if matches!(disk.interrupt, Interrupt::Line(..)) {
+            // Reading its status takes the line down.
+            disk.ring.lock().transport.ack_interrupt();
+        }
+        disk.take_answers();
+    }
+}
+
+/// A slot, with its memory. Dropped, it is free again: at once, or if the device
+/// still has it, when that gives it back.
+pub struct Request<'d> {
+    disk: &'d Disk,
+    slot: usize,
+    data: NonNull<u8>,
+    /// The device has it.
+    is_out: bool,
+}
+
+impl Request<'_> {
+    /// The bytes to be written, or those that were read: [`SLOT_BYTES`] of them.
+    /// None while the device has them, as after a time-out.
+    pub fn data(&mut self) -> &mut [u8] {
+        if self.is_out {
+            return &mut [];
+        }
+        // SAFETY: 1. The slot's memory: so many bytes, zeroed once, never freed.
+        // 2. The slot is held by this request, so neither the device nor another
+        // request touches it; and we are borrowed.
+        unsafe { core::slice::from_raw_parts_mut(self.data.as_ptr(), SLOT_BYTES) }
+    }
+
+    /// Has the device do `job`, and waits until it is done or `deadline_ns`.
+    ///
+    /// # Errors
+    /// The device failed, or the deadline came first.
+    pub fn run(&mut self, job: Job, deadline_ns: u64) -> Result<(), Failure> {
+        let Request { disk, slot, .. } = *self;
+        // SAFETY: we hold the slot, whose memory this is; `data` gives nobody a
+        // reference to it while `is_out`.
+        unsafe { disk.ring.lock().send(slot, job, self.data) }?;
+        self.is_out = true;
+        loop {
+            let waited = disk.polls[slot].wait(Direction::Read, Some(deadline_ns));
+            if waited == Err(PollError::TimedOut) {
+                let late = disk.take_answers();
+                disk.late.fetch_add(late, Ordering::Relaxed);
+            }
+            // An edge says "look": it may be one that an earlier request left.
+            if let Some(status) = disk.ring.lock().slots.collect(slot) {
+                self.is_out = false;
+                return verdict(status);
+            }
+            match waited {
+                Ok(()) => {}
+                Err(PollError::TimedOut) => return Err(Failure::TimedOut),
+                Err(PollError::Closed | PollError::Busy) => return Err(Failure::Broken),
+            }
+        }
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        let mut ring = self.disk.ring.lock();
+        let is_free = match self.is_out {
+            true => ring.slots.abandon(self.slot),
+            false => {
+                ring.slots.put_back(self.slot);
+                true
+            }
+        };
+        let permits = usize::from(is_free) + ring.slots.take_returned();
+        drop(ring);
+        if permits > 0 {
+            self.disk.free.release(permits);
+        }
+    }
+}
+
+fn verdict(status: u8) -> Result<(), Failure> {
+    match status {
+        0 => Ok(()),
+        2 => Err(Failure::Unsupported),
+        _ => Err(Failure::Refused),
+    }
+}

@@ -1,0 +1,272 @@
+//! The ring against a device in memory: one that is honest, and one that is not.
+//!
+//! The device sees what a real one would: the addresses that it was given for its
+//! rings, and the buffers that descriptors name. It answers when told to, in any
+//! order, and lies when told to.
+
+use super::*;
+use crate::drivers::virtio_blk::hal::alloc_pages;
+use std::alloc::{Layout, alloc_zeroed};
+use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus};
+use virtio_drivers::{BufferDirection, PhysAddr, Result as VirtioResult};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Memory of the host, whose addresses are the device's, too.
+struct HostMemory;
+
+fn host_pages(pages: usize) -> NonNull<u8> {
+    let layout = Layout::from_size_align(pages * PAGE_SIZE, PAGE_SIZE).expect("a good layout");
+    // SAFETY: the size is not 0. Never freed: as on the machine.
+    NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory")
+}
+
+// SAFETY: zeroed pages that are nobody else's, at addresses that device and
+// driver share.
+unsafe impl Hal for HostMemory {
+    fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
+        let start = host_pages(pages);
+        (start.as_ptr().expose_provenance() as u64, start)
+    }
+    unsafe fn dma_dealloc(_: PhysAddr, _: NonNull<u8>, _: usize) -> i32 {
+        0
+    }
+    unsafe fn mmio_phys_to_virt(_: PhysAddr, _: usize) -> NonNull<u8> {
+        unreachable!("the ring maps nothing")
+    }
+    unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
+        buffer.cast::<u8>().as_ptr().expose_provenance() as u64
+    }
+    unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
+}
+
+/// A device: where its rings are, and how often its bell was rung.
+#[derive(Default)]
+struct Device {
+    descriptors: u64,
+    available: u64,
+    used: u64,
+    bells: usize,
+    /// How many requests and answers it has seen and given.
+    seen: u16,
+    given: u16,
+}
+
+/// What a device finds in a request.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    first: u16,
+    kind: u32,
+    sector: u64,
+    /// Address and length of the data, and whether the device writes there.
+    data: Option<(u64, u32, bool)>,
+    status: u64,
+}
+
+fn read<T: Copy>(address: u64) -> T {
+    let pointer = core::ptr::with_exposed_provenance::<T>(address as usize);
+    // SAFETY: addresses come from the driver, which gives those of memory that
+    // stays; nobody writes there at this instant, as tests have one thread.
+    unsafe { pointer.read() }
+}
+
+fn write<T>(address: u64, value: T) {
+    let pointer = core::ptr::with_exposed_provenance_mut::<T>(address as usize);
+    // SAFETY: as in `read`.
+    unsafe { pointer.write(value) };
+}
+
+impl Device {
+    /// The next request that it has not looked at.
+    fn next(&mut self) -> Option<Asked> {
+        if read::<u16>(self.available + 2) == self.seen {
+            return None;
+        }
+        let place = u64::from(self.seen % RING as u16);
+        self.seen = self.seen.wrapping_add(1);
+        let first = read::<u16>(self.available + 4 + 2 * place);
+        let (mut pieces, mut next) = (Vec::new(), Some(first));
+        while let Some(index) = next {
+            let at = self.descriptors + 16 * u64::from(index);
+            let (address, bytes) = (read::<u64>(at), read::<u32>(at + 8));
+            let flags = read::<u16>(at + 12);
+            pieces.push((address, bytes, flags & 2 != 0));
+            next = (flags & 1 != 0).then(|| read::<u16>(at + 14));
+        }
+        let (head, status) = (pieces.remove(0), pieces.pop().expect("a status"));
+        assert_eq!((head.1, head.2, status.1, status.2), (16, false, 1, true));
+        let (kind, sector) = (read(head.0), read(head.0 + 8));
+        Some(Asked { first, kind, sector, data: pieces.pop(), status: status.0 })
+    }
+
+    fn answer(&mut self, asked: &Asked, status: u8) {
+        write(asked.status, status);
+        self.claim(u32::from(asked.first));
+    }
+
+    /// Says that the chain at `first` is done, true or not.
+    fn claim(&mut self, first: u32) {
+        let place = u64::from(self.given % RING as u16);
+        self.given = self.given.wrapping_add(1);
+        write(self.used + 4 + 8 * place, first);
+        write(self.used + 2, self.given);
+    }
+
+    /// Says that it does not want to hear the bell.
+    fn sleep_not(&mut self) {
+        write::<u16>(self.used, 1);
+    }
+}
+
+impl Transport for Device {
+    fn device_type(&self) -> DeviceType {
+        DeviceType::Block
+    }
+    fn read_device_features(&mut self) -> u64 {
+        0
+    }
+    fn write_driver_features(&mut self, _: u64) {}
+    fn max_queue_size(&mut self, _: u16) -> u32 {
+        RING as u32
+    }
+    fn notify(&mut self, queue: u16) {
+        assert_eq!(queue, QUEUE);
+        self.bells += 1;
+    }
+    fn get_status(&self) -> DeviceStatus {
+        DeviceStatus::empty()
+    }
+    fn set_status(&mut self, _: DeviceStatus) {}
+    fn set_guest_page_size(&mut self, _: u32) {}
+    fn requires_legacy_layout(&self) -> bool {
+        false
+    }
+    fn queue_set(&mut self, _: u16, size: u32, descriptors: u64, available: u64, used: u64) {
+        assert_eq!(size, RING as u32);
+        (self.descriptors, self.available, self.used) = (descriptors, available, used);
+    }
+    fn queue_unset(&mut self, _: u16) {}
+    fn queue_used(&mut self, _: u16) -> bool {
+        false
+    }
+    fn ack_interrupt(&mut self) -> InterruptStatus {
+        InterruptStatus::empty()
+    }
+    fn read_config_generation(&self) -> u32 {
+        0
+    }
+    fn read_config_space<T: FromBytes + IntoBytes>(&self, _: usize) -> VirtioResult<T> {
+        Err(virtio_drivers::Error::ConfigSpaceMissing)
+    }
+    fn write_config_space<T: IntoBytes + Immutable>(&mut self, _: usize, _: T) -> VirtioResult<()> {
+        Err(virtio_drivers::Error::ConfigSpaceMissing)
+    }
+}
+
+/// A ring, and memory for each slot.
+fn ring() -> (Ring<HostMemory, Device>, Vec<NonNull<u8>>) {
+    let mut device = Device::default();
+    let queue = VirtQueue::new(&mut device, QUEUE, false, false).expect("a ring");
+    // SAFETY: a page for this, never freed.
+    let ring = unsafe { Ring::new(device, queue, host_pages(1)) };
+    (ring, (0..SLOTS).map(|_| host_pages(SLOT_BYTES / PAGE_SIZE)).collect())
+}
+
+/// Takes a slot and sends it.
+fn send(ring: &mut Ring<HostMemory, Device>, data: &[NonNull<u8>], job: Job) -> usize {
+    let slot = ring.slots.take().expect("a free slot");
+    // SAFETY: the slot was just taken, and `data` is its memory.
+    unsafe { ring.send(slot, job, data[slot]) }.expect("not broken");
+    slot
+}
+
+#[test]
+fn the_device_sees_what_was_asked() {
+    let (mut ring, data) = ring();
+    let read_slot = send(&mut ring, &data, Job::Read(7, 1024));
+    let write_slot = send(&mut ring, &data, Job::Write(9, 512));
+    send(&mut ring, &data, Job::Flush);
+    let address = |slot: usize| data[slot].as_ptr().expose_provenance() as u64;
+    let asked: Vec<_> = core::iter::from_fn(|| ring.transport.next()).collect();
+    assert_eq!((asked[0].kind, asked[0].sector), (0, 7));
+    assert_eq!(asked[0].data, Some((address(read_slot), 1024, true)));
+    assert_eq!((asked[1].kind, asked[1].sector), (1, 9));
+    assert_eq!(asked[1].data, Some((address(write_slot), 512, false)));
+    assert_eq!((asked[2].kind, asked[2].data), (4, None));
+    assert_eq!(asked.len(), 3);
+    assert_eq!(ring.transport.bells, 3);
+}
+
+#[test]
+fn a_device_that_is_awake_is_not_rung() {
+    let (mut ring, data) = ring();
+    ring.transport.sleep_not();
+    send(&mut ring, &data, Job::Flush);
+    assert_eq!(ring.transport.bells, 0);
+}
+
+#[test]
+fn all_slots_fit_and_answers_come_in_any_order_for_ever() {
+    let (mut ring, data) = ring();
+    // Long enough that all counters wrap around.
+    for round in 0..2000usize {
+        let sent: Vec<_> =
+            (0..SLOTS).map(|i| send(&mut ring, &data, Job::Read(i as u64, 512))).collect();
+        let mut asked: Vec<_> = core::iter::from_fn(|| ring.transport.next()).collect();
+        assert_eq!(asked.len(), SLOTS);
+        asked.rotate_left(round % SLOTS);
+        asked.iter().for_each(|asked| ring.transport.answer(asked, asked.sector as u8 % 3));
+        for asked in &asked {
+            let slot = sent[asked.sector as usize];
+            assert_eq!(ring.take_answer(), Ok(Some(Answer::Wake(slot))));
+            assert_eq!(ring.slots.collect(slot), Some(asked.sector as u8 % 3));
+            ring.slots.put_back(slot);
+        }
+        assert_eq!(ring.take_answer(), Ok(None));
+    }
+}
+
+#[test]
+fn an_abandoned_request_is_answered_to_nobody() {
+    let (mut ring, data) = ring();
+    let slot = send(&mut ring, &data, Job::Read(0, 512));
+    let asked = ring.transport.next().expect("a request");
+    assert!(!ring.slots.abandon(slot));
+    assert!(core::iter::from_fn(|| ring.slots.take()).all(|other| other != slot));
+    ring.transport.answer(&asked, 0);
+    assert_eq!(ring.take_answer(), Ok(Some(Answer::Returned)));
+    assert_eq!(ring.slots.take(), Some(slot));
+}
+
+#[test]
+fn a_device_that_answers_nonsense_is_not_used_again() {
+    for lie in [5, RING as u32, 0xffff, 0xdead_beef] {
+        let (mut ring, data) = ring();
+        let slot = send(&mut ring, &data, Job::Read(0, 512));
+        let asked = ring.transport.next().expect("a request");
+        ring.transport.claim(lie);
+        ring.transport.answer(&asked, 0);
+        assert_eq!(ring.take_answer(), Err(Bogus(lie as u16)));
+        assert!(ring.is_broken());
+        assert_eq!(ring.take_answer(), Ok(None), "not even what is right");
+        assert_eq!(ring.slots.collect(slot), None);
+        let other = ring.slots.take().expect("a slot");
+        // SAFETY: the slot was just taken, and `data` is its memory.
+        assert_eq!(unsafe { ring.send(other, Job::Flush, data[other]) }, Err(Failure::Broken));
+    }
+}
+
+#[test]
+fn an_answer_given_twice_breaks_the_ring() {
+    let (mut ring, data) = ring();
+    let slot = send(&mut ring, &data, Job::Read(0, 512));
+    let asked = ring.transport.next().expect("a request");
+    ring.transport.answer(&asked, 0);
+    ring.transport.answer(&asked, 0);
+    assert_eq!(ring.take_answer(), Ok(Some(Answer::Wake(slot))));
+    assert_eq!(ring.take_answer(), Err(Bogus(asked.first)));
+}
+
+#[test]
+fn without_frames_there_is_no_memory_for_a_device() {
+    assert!(alloc_pages(1).is_none(), "the host has no frames");
+}

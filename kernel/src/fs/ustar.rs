@@ -1,0 +1,205 @@
+//! Archives as `tar` makes them: blocks of 512 bytes, a header before each file.
+//!
+//! Reads headers (POSIX ustar, and what GNU tar calls its own format) and walks
+//! from one to the next. No disk in here: [`walk`] asks a function for blocks, so
+//! that damaged archives are tested on the host. Called by `fs`.
+//!
+//! **An archive is not trusted.** Each header has a checksum that must be right.
+//! A file must end inside the archive. Every step of the walk goes forward by a
+//! block at least, so there are no loops, and an entry that is counted costs a
+//! block, so there is an end. Names are bytes until they have been looked at.
+//!
+//! ```text
+//!   offset  bytes
+//!        0    100   name, ends with NUL unless it fills the field
+//!      124     12   size, octal digits; or base 256 if the top bit is set
+//!      148      8   checksum: the sum of all bytes, these taken as spaces
+//!      156      1   kind: '0' or NUL a file, '5' a directory, others are skipped
+//!      257      6   "ustar", then NUL or a space
+//!      345    155   what stands before the name and a '/', if not empty
+//! ```
+
+use alloc::string::String;
+use core::fmt;
+
+/// Bytes of a header, and what contents are rounded up to.
+pub const BLOCK: usize = 512;
+
+/// One header, as bytes.
+pub type Block = [u8; BLOCK];
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file with contents.
+    File,
+    /// A directory: a name, and nothing else.
+    Directory,
+    /// Something that this kernel has no use for: links, devices, long names.
+    Other,
+}
+
+/// A file or directory of an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its path from the top of the archive: `a/b.txt`.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Bytes of contents.
+    pub size: u64,
+    /// Where in the archive they begin.
+    pub start: u64,
+}
+
+/// What is wrong with an archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// The block where a header should be has not the mark of one.
+    NoHeader,
+    /// A header's checksum is not that of its bytes.
+    Checksum,
+    /// A size is not a number.
+    Size,
+    /// A file ends behind the end of the archive.
+    CutOff,
+}
+
+/// What one block is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Header {
+    /// The end of the archive.
+    End,
+    /// An entry whose name can be used, or cannot: then `None`.
+    Entry { name: Option<String>, kind: Kind, size: u64 },
+}
+
+/// Looks at every entry of an archive of `size` bytes, in order, until `visit`
+/// returns something. `read` gives the block at an offset.
+///
+/// Entries whose names cannot be used are passed over: not UTF-8, empty, or with
+/// `..` in them.
+///
+/// # Errors
+/// What `read` gave; or damage, with the offset of the header where it is.
+pub fn walk<T, E: From<(u64, Damage)>>(
+    size: u64,
+    mut read: impl FnMut(u64, &mut Block) -> Result<(), E>,
+    mut visit: impl FnMut(Entry) -> Option<T>,
+) -> Result<Option<T>, E> {
+    let mut at = 0u64;
+    let mut block = [0; BLOCK];
+    // Without an end mark the archive ends where the disk does.
+    while let Some(start) = at.checked_add(BLOCK as u64).filter(|&start| start <= size) {
+        read(at, &mut block)?;
+        let header = parse(&block).map_err(|damage| E::from((at, damage)))?;
+        let Header::Entry { name, kind, size: bytes } = header else { break };
+        let end = start.checked_add(bytes).filter(|&end| end <= size);
+        let end = end.ok_or_else(|| E::from((at, Damage::CutOff)))?;
+        let entry = name.map(|name| Entry { name, kind, size: bytes, start });
+        if let Some(found) = entry.filter(|entry| entry.kind != Kind::Other).and_then(&mut visit) {
+            return Ok(Some(found));
+        }
+        let Some(next) = end.checked_next_multiple_of(BLOCK as u64) else { break };
+        at = next;
+    }
+    Ok(None)
+}
+
+fn parse(block: &Block) -> Result<Header, Damage> {
+    if block.iter().all(|&byte| byte == 0) {
+        return Ok(Header::End);
+    }
+    if &block[257..262] != b"ustar" {
+        return Err(Damage::NoHeader);
+    }
+    if octal(&block[148..156]) != Some(checksum(block)) {
+        return Err(Damage::Checksum);
+    }
+    let size = number(&block[124..136]).ok_or(Damage::Size)?;
+    let kind = match block[156] {
+        b'0' | b'7' | 0 => Kind::File,
+        b'5' => Kind::Directory,
+        _ => Kind::Other,
+    };
+    // Links and the like may state a size that they do not have.
+    let size = if matches!(block[156], b'1'..=b'6') { 0 } else { size };
+    // GNU's own format keeps other things where the prefix is.
+    let prefix = if block[262] == 0 { text(&block[345..500]) } else { b"" };
+    Ok(Header::Entry { name: join(prefix, text(&block[..100])), kind, size })
+}
+
+/// The sum of all bytes, those of the checksum taken as spaces.
+fn checksum(block: &Block) -> u64 {
+    let own = 148..156;
+    let byte = |(i, &byte)| if own.contains(&i) { u64::from(b' ') } else { u64::from(byte) };
+    block.iter().enumerate().map(byte).sum()
+}
+
+/// Octal digits between spaces, up to a NUL or a space.
+fn octal(field: &[u8]) -> Option<u64> {
+    let field = field.trim_ascii_start();
+    let end = field.iter().position(|byte| matches!(byte, 0 | b' ')).unwrap_or(field.len());
+    let (digits, rest) = field.split_at(end);
+    if digits.is_empty() || !rest.iter().all(|byte| matches!(byte, 0 | b' ')) {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |value, digit| match digit {
+        b'0'..=b'7' => Some(value.checked_mul(8)? + u64::from(digit - b'0')),
+        _ => None,
+    })
+}
+
+/// A size: octal, or with the top bit of the first byte set a big-endian number
+/// in the rest (GNU's base 256), of which a negative one makes no sense.
+fn number(field: &[u8]) -> Option<u64> {
+    match field {
+        [0x80, rest @ ..] => rest
+            .iter()
+            .try_fold(0u64, |value, &byte| Some(value.checked_mul(256)? | u64::from(byte))),
+        [0x81..=0xff, ..] => None,
+        _ => octal(field),
+    }
+}
+
+/// A field's bytes up to the first NUL.
+fn text(field: &[u8]) -> &[u8] {
+    let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
+    &field[..end]
+}
+
+/// `prefix/name` without `.` and empty parts; `None` if it cannot be used.
+fn join(prefix: &[u8], name: &[u8]) -> Option<String> {
+    let parts = [prefix, name].map(|part| core::str::from_utf8(part).ok());
+    let [Some(prefix), Some(name)] = parts else { return None };
+    let mut path = String::new();
+    for part in prefix.split('/').chain(name.split('/')) {
+        match part {
+            "" | "." => continue,
+            ".." => return None,
+            _ if !path.is_empty() => path.push('/'),
+            _ => {}
+        }
+        path.push_str(part);
+    }
+    (!path.is_empty()).then_some(path)
+}
+
+/// A path as a program writes it, in the form that entries have.
+pub fn normal(path: &str) -> Option<String> {
+    join(b"", path.as_bytes())
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Damage::NoHeader => "there is no tar header",
+            Damage::Checksum => "the checksum of a header is wrong",
+            Damage::Size => "the size of a file is no number",
+            Damage::CutOff => "a file ends behind the end of the disk",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

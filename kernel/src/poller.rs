@@ -1,0 +1,372 @@
+//! The poller: a device is ready, so the G that waits for it is ready.
+//!
+//! Holds [`PollDesc`], the place where the two meet. A driver has one for each
+//! thing that can be waited for (a port, a request); its interrupt handler calls
+//! [`PollDesc::ready`], its callers wait in [`PollDesc::wait`]. What "ready"
+//! means is the driver's business; no register is touched here. How a G waits
+//! is [`mod@crate::park`]'s, which calls back nobody.
+//!
+//! # One direction of a descriptor
+//!
+//! ```text
+//!                 (1) ready                  (2) wait: Ok
+//!        ┌───────┐──────────────▶┌───────┐──────────────▶ Idle
+//!        │ Idle  │               │ Ready │
+//!        └─┬───▲─┘               └─┬───▲─┘
+//!          │   │                   └───┘ (1) ready: one edge is kept, not two
+//! (3) wait │   │ (4) deadline: TimedOut
+//!        ┌─▼───┴───┐  (5) ready  ┌───────┐  (6) it runs: Ok
+//!        │ Waiting ├────────────▶│ Woken ├──────────────▶ Idle
+//!        └─────────┘             └─▲───┬─┘
+//!                                  └───┘ (5) ready: it has not looked yet
+//! ```
+//!
+//! [`PollDesc::close`] readies who waits, and from then on every way out of a
+//! wait is `Closed`. A second G that comes to a direction in `Waiting` or `Woken`
+//! is turned away with `Busy`: an edge has one taker.
+//!
+//! An edge says "look", and no more. The driver makes its data visible first and
+//! calls `ready` then; the G looks when `wait` has returned. Whatever edges
+//! came between two looks are one: the look sees what all of them were about.
+//! So one bit is enough to remember, and none is lost:
+//!
+//! - before the wait: (1), and the wait returns at once by (2);
+//! - while the G is on its way to sleep: the handle is left under the lock,
+//!   after `begin_park`, so (5) finds it, and `park` returns at once;
+//! - together with the deadline: both come to the same lock. If the edge was
+//!   first, the state is `Woken` and the outcome is `Ok`, late as it is; if the
+//!   deadline was, the state is `Idle` again and the edge is kept by (1) for the
+//!   next wait.
+//!
+//! # No wake-up is left behind
+//!
+//! `ready` readies the G *before it lets go of the lock*, and nobody leaves a
+//! wait without having had the lock. So when `wait` has returned, no wake-up
+//! of its descriptor is still under way, which would end a later wait of the
+//! same G early, in a channel, say. (`timer` does the same, for the same reason;
+//! to ready is a change of a word and a push to an inbox, neither of which waits.)
+//! A wake-up of somebody else's is taken for what it is: the state is still
+//! `Waiting`, and the G waits on.
+//!
+//! # What differs from Go
+//!
+//! Go's `pollDesc` has the same four states in a word for each direction, changed
+//! without a lock. Here a lock of a few instructions guards both, because the
+//! next argument is then a short one. What is left out:
+//!
+//! - **Sequence numbers** (`rseq`, `wseq`): Go's deadline is a timer that fires
+//!   into the descriptor, which may serve another file by then. Here a deadline
+//!   is an argument of the wait; its timer is the G's own and ends with it.
+//! - **`pdWait`**, the state of a G on its way to sleep: `begin_park` has one.
+//! - **Asking** (`netpoll`): Go asks the operating system when a P has nothing to
+//!   do, and a monitor asks if 10 ms went by without. Here the interrupt says it.
+//!
+//! # Which context
+//!
+//! `ready` and `close` are for any context. In an interrupt, the end of the
+//! interrupt looks for who was readied ([`serve`] says that there will be one);
+//! everywhere else the CPU interrupts itself, so that the same look takes place
+//! as soon as interrupts are on. Only a G may `wait`, with interrupts on.
+#![forbid(unsafe_code)]
+
+use crate::arch::{self, MAX_CPUS};
+use crate::lock::IrqLock;
+use crate::park::{self, GHandle};
+use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Something has come, or is done.
+    Read,
+    /// There is room for more.
+    Write,
+}
+
+/// Why a wait ended without an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollError {
+    /// The deadline came first.
+    TimedOut,
+    /// The descriptor was closed, before or meanwhile.
+    Closed,
+    /// Another G waits for the same direction.
+    Busy,
+}
+
+/// Where a device's edges meet the G that waits for them: one G and one
+/// remembered edge for each direction.
+///
+/// ```
+/// use runnext::poller::{Direction, PollDesc, PollError};
+/// use runnext::prelude::*;
+///
+/// static PORT: PollDesc = PollDesc::new();
+/// let reader = go(|| PORT.wait(Direction::Read, None));
+/// PORT.ready(Direction::Read); // as its interrupt handler would
+/// assert_eq!(reader.join().unwrap(), Ok(()));
+///
+/// PORT.close();
+/// assert_eq!(PORT.wait(Direction::Write, None), Err(PollError::Closed));
+/// ```
+pub struct PollDesc {
+    sides: IrqLock<Sides<GHandle>>,
+}
+
+impl PollDesc {
+    /// Open, with no edge.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub const fn new() -> Self {
+        PollDesc { sides: IrqLock::new(Sides::NEW) }
+    }
+
+    /// The same, where locks are registered with a model when they are made.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        PollDesc { sides: IrqLock::new(Sides::NEW) }
+    }
+
+    /// The device is ready: the G that waits runs again, or the next wait
+    /// returns at once. Any context.
+    ///
+    /// ```
+    /// use runnext::poller::{Direction, PollDesc};
+    /// let desc = PollDesc::new();
+    /// desc.ready(Direction::Read);
+    /// desc.ready(Direction::Read); // one edge is kept
+    /// assert!(desc.wait(Direction::Read, Some(0)).is_ok());
+    /// assert!(desc.wait(Direction::Read, Some(0)).is_err());
+    /// ```
+    pub fn ready(&self, direction: Direction) {
+        let mut sides = self.sides.lock();
+        wake([sides.ready(direction), None]);
+    }
+
+    /// Waits for the next edge, or takes the one that is remembered; until
+    /// `deadline_ns` at most, by the clock of [`crate::time::Instant`].
+    ///
+    /// # Errors
+    /// The deadline, a close, or another G that waits there already. An edge that
+    /// comes with the deadline is not lost: this wait is `Ok`, or the next one is.
+    ///
+    /// ```
+    /// use runnext::poller::{Direction, PollDesc, PollError};
+    /// use runnext::prelude::*;
+    /// let desc = PollDesc::new();
+    /// let soon = Instant::now() + Duration::from_millis(1);
+    /// assert_eq!(desc.wait(Direction::Read, Some(soon.as_nanos())), Err(PollError::TimedOut));
+    /// ```
+    pub fn wait(&self, direction: Direction, deadline_ns: Option<u64>) -> Result<(), PollError> {
+        let mut sides = self.sides.lock();
+        if let Some(outcome) = sides.enter(direction) {
+            return outcome;
+        }
+        loop {
+            sides.wait_as(direction, park::begin_park());
+            drop(sides);
+            let in_time = match deadline_ns {
+                Some(deadline_ns) => park::park_until(deadline_ns),
+                None => {
+                    park::park();
+                    true
+                }
+            };
+            sides = self.sides.lock();
+            if let Some(outcome) = sides.leave(direction, in_time) {
+                return outcome;
+            }
+        }
+    }
+
+    /// Ends all waits, also those to come, with [`PollError::Closed`].
+    ///
+    /// ```
+    /// use runnext::poller::{Direction, PollDesc, PollError};
+    /// let desc = PollDesc::new();
+    /// desc.ready(Direction::Read);
+    /// desc.close();
+    /// assert_eq!(desc.wait(Direction::Read, None), Err(PollError::Closed));
+    /// ```
+    pub fn close(&self) {
+        let mut sides = self.sides.lock();
+        wake(sides.close());
+    }
+
+    /// As new, for the next use of what it stands for: open, with no edge.
+    ///
+    /// # Errors
+    /// [`PollError::Busy`] if a G is in a wait; nothing has changed then.
+    ///
+    /// ```
+    /// use runnext::poller::{Direction, PollDesc};
+    /// let desc = PollDesc::new();
+    /// desc.close();
+    /// desc.reset().expect("nobody waits");
+    /// desc.ready(Direction::Write);
+    /// assert!(desc.wait(Direction::Write, None).is_ok());
+    /// ```
+    pub fn reset(&self) -> Result<(), PollError> {
+        self.sides.lock().reset()
+    }
+}
+
+impl Default for PollDesc {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for PollDesc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PollDesc")
+    }
+}
+
+impl fmt::Display for PollError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PollError::TimedOut => "the device was not ready in time",
+            PollError::Closed => "the device was closed",
+            PollError::Busy => "another G waits for the same",
+        })
+    }
+}
+
+impl core::error::Error for PollError {}
+
+/// Runs `handler`, which is a part of an interrupt at whose end the caller looks
+/// for Gs that were readied (`preempt::on_device`, `preempt::on_tick`).
+/// Interrupts are off.
+pub(crate) fn serve(handler: impl FnOnce()) {
+    let is_served = &SERVED[arch::cpu_index()];
+    is_served.store(true, Relaxed);
+    handler();
+    is_served.store(false, Relaxed);
+}
+
+/// Whether this CPU is in [`serve`]. Each CPU's own, with interrupts off: so
+/// nothing has to be ordered.
+static SERVED: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
+
+/// Readies them. Under the descriptor's lock (see "No wake-up is left behind"),
+/// hence with interrupts off, hence on one CPU.
+fn wake(waiters: [Option<GHandle>; 2]) {
+    let mut readied = false;
+    for g in waiters.into_iter().flatten() {
+        park::ready_from_interrupt(g);
+        readied = true;
+    }
+    if readied && !SERVED[arch::cpu_index()].load(Relaxed) {
+        park::interrupt_this_cpu();
+    }
+}
+
+/// One direction: see the drawing at the top of this file. `H` names a G.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Side<H> {
+    /// Nobody waits, and there is nothing to wait for any less.
+    Idle,
+    /// An edge is remembered.
+    Ready,
+    /// A G waits, or is about to.
+    Waiting(H),
+    /// Its edge has come, and it has not left its wait yet.
+    Woken,
+}
+
+/// Both directions, as a pure state machine: everything but lock and sleep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sides<H> {
+    read: Side<H>,
+    write: Side<H>,
+    is_closed: bool,
+}
+
+impl<H> Sides<H> {
+    const NEW: Self = Sides { read: Side::Idle, write: Side::Idle, is_closed: false };
+
+    fn side(&mut self, direction: Direction) -> &mut Side<H> {
+        match direction {
+            Direction::Read => &mut self.read,
+            Direction::Write => &mut self.write,
+        }
+    }
+
+    /// (1), (5): an edge. Gives the G to be readied.
+    #[must_use]
+    fn ready(&mut self, direction: Direction) -> Option<H> {
+        if self.is_closed {
+            return None; // nobody will take it
+        }
+        let side = self.side(direction);
+        let (after, waiter) = match core::mem::replace(side, Side::Idle) {
+            Side::Idle | Side::Ready => (Side::Ready, None),
+            Side::Waiting(g) => (Side::Woken, Some(g)),
+            Side::Woken => (Side::Woken, None),
+        };
+        *side = after;
+        waiter
+    }
+
+    /// (2): a G comes to wait. None: it must, and calls `wait_as` next.
+    #[must_use]
+    fn enter(&mut self, direction: Direction) -> Option<Result<(), PollError>> {
+        if self.is_closed {
+            return Some(Err(PollError::Closed));
+        }
+        let side = self.side(direction);
+        match side {
+            Side::Idle => None,
+            Side::Ready => {
+                *side = Side::Idle;
+                Some(Ok(()))
+            }
+            Side::Waiting(_) | Side::Woken => Some(Err(PollError::Busy)),
+        }
+    }
+
+    /// (3): leaves the handle. The G that has entered only, after `begin_park`.
+    fn wait_as(&mut self, direction: Direction, g: H) {
+        *self.side(direction) = Side::Waiting(g);
+    }
+
+    /// (4), (6): the G runs again, because it was readied `in_time` or because it
+    /// was time. None: it was somebody else's wake-up, and it waits on.
+    #[must_use]
+    fn leave(&mut self, direction: Direction, in_time: bool) -> Option<Result<(), PollError>> {
+        let is_closed = self.is_closed;
+        let side = self.side(direction);
+        let outcome = match side {
+            _ if is_closed => Err(PollError::Closed),
+            Side::Woken => Ok(()),
+            _ if in_time => return None,
+            _ => Err(PollError::TimedOut),
+        };
+        *side = Side::Idle;
+        Some(outcome)
+    }
+
+    /// Gives those to be readied, who will find out in `leave`.
+    #[must_use]
+    fn close(&mut self) -> [Option<H>; 2] {
+        let waiters = [self.ready(Direction::Read), self.ready(Direction::Write)];
+        self.is_closed = true;
+        waiters
+    }
+
+    fn reset(&mut self) -> Result<(), PollError> {
+        let is_free = |side: &Side<H>| matches!(side, Side::Idle | Side::Ready);
+        if !is_free(&self.read) || !is_free(&self.write) {
+            return Err(PollError::Busy);
+        }
+        *self = Self::NEW;
+        Ok(())
+    }
+}
+
+// By its path, because `tests/loom_poller.rs` compiles this file from elsewhere.
+#[cfg(all(test, not(loom)))]
+#[path = "poller/tests.rs"]
+mod tests;

@@ -1,0 +1,218 @@
+//! Blocking calls: on the stack of the M, which leaves with its G if it must wait.
+//!
+//! A call runs where a system call would: not on the stack of the G that makes it
+//! but on that of the M under it, above the scheduler's own frames. Nothing is
+//! handed on when a call begins or ends; it costs a change of the stack pointer.
+//!
+//! ```text
+//!    the G's stack            its M's stack
+//!   │ main           │       │ m_main         │
+//!   │ its calls      │       │ schedule       │
+//!   │ blocking ──────┼──────▶│ execute        │ ← the CPU's sp
+//!   └────────────────┘       │ the call       │
+//!                            │ what it calls  │ ← the G's sp, when it has left
+//!                            └────────────────┘
+//! ```
+//!
+//! When the G in the call leaves its CPU, for whatever reason (it waits for a
+//! device or for another G, or its slice is over), it cannot leave the M's stack
+//! to the scheduler: it stands on it. So M and G leave together, and a spare M
+//! takes over CPU and P ([`leave`]); at that instant, as we are the kernel and
+//! know that the call waits, where Go must guess. Queue, timers and slice are the
+//! CPU's or the P's and do not notice. The G is *bound to its M* until the call
+//! returns: the CPU that runs it next makes room for that M ([`make_room`]).
+//!
+//! # Go's way, for study
+//!
+//! With `handoff=sysmon` a call that waits keeps its CPU, which halts, and its P,
+//! whose Gs wait. A monitor (`sched::Sysmon`) looks in after 20 µs to 10 ms, and
+//! at its second look the P is handed on as above. In Go the monitor is a thread
+//! of its own; here its looks fall at the same times, but each CPU takes only
+//! those that concern it, from its own timer.
+//!
+//! # What was rejected
+//!
+//! - **Parking the G alone and calling it blocked**: then there is no call on an M, and
+//!   code that may not be on a G's stack, or whose frames must stay where they
+//!   are, has no place to be.
+//! - **Handing on when a call begins** (Go's `entersyscallblock`): most calls do
+//!   not wait, and would pay for two changes of M.
+//! - **Making the spare M when it is needed**: then there may be no memory at an
+//!   instant at which nothing can be refused any more. See `m`.
+
+use super::m::{M, NoM};
+use super::task::Task;
+use super::{Cpu, Leaving, SCHED, m_main, running, this_cpu};
+use crate::arch;
+use crate::trace::{self, Kind};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use sched::{CallSeen, G, Sysmon, retake};
+
+/// When a P is handed on from a call that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Handoff {
+    /// At the instant at which the call waits.
+    #[default]
+    Immediate,
+    /// When Go's monitor would notice: 20 µs to 10 ms later.
+    Sysmon,
+}
+
+static BY_SYSMON: AtomicBool = AtomicBool::new(false);
+static SYSMON: Sysmon = Sysmon::new();
+
+pub(super) fn init(handoff: Handoff) {
+    BY_SYSMON.store(handoff == Handoff::Sysmon, Relaxed);
+}
+
+/// Runs `job` as a blocking call of the running G. It must not unwind.
+///
+/// # Errors
+/// [`NoM`] when there would be no M to go on with if the call waited; `job` was
+/// not run then.
+pub fn call(mut job: &mut dyn FnMut()) -> Result<(), NoM> {
+    let g = running().expect("no G to make a call");
+    if g.kernel.m.get().is_some() {
+        job(); // a call inside a call: on the M's stack already
+        return Ok(());
+    }
+    arch::probe_stack();
+    assert!(arch::irq_save(), "irqs off");
+    // SAFETY: a G runs here.
+    let mut cpu = unsafe { this_cpu() };
+    if cpu.spare.get().is_none() {
+        cpu = find_spare()?;
+    }
+    let m = cpu.m();
+    m.serve(g);
+    g.kernel.m.set(Some(m));
+    g.enter_call(arch::cpu_index());
+    // SAFETY: 1. Below where the M's own frames end; the M goes wherever the G
+    // does until the call is over. 2. `job` does not unwind, says our caller.
+    unsafe { arch::call_on(cpu.sp.get() & !15, in_call, (&raw mut job).addr()) };
+    // Perhaps on another CPU, but on the same M.
+    g.exit_call();
+    g.kernel.m.set(None);
+    arch::irq_restore(true);
+    Ok(())
+}
+
+/// What runs on the M's stack.
+extern "C" fn in_call(job: usize) {
+    // SAFETY: `call` passed the address of its own `job`, which it does not touch
+    // meanwhile.
+    let job = unsafe { &mut *core::ptr::with_exposed_provenance_mut::<&mut dyn FnMut()>(job) };
+    arch::irq_restore(true);
+    job();
+    arch::probe_stack();
+    arch::irq_save();
+}
+
+/// Sees to it that this CPU has a spare M, and says which CPU that is now.
+/// Interrupts off before and, unless it fails, after.
+#[cold]
+fn find_spare() -> Result<&'static Cpu, NoM> {
+    loop {
+        let spare = M::take_spare().map_or_else(
+            || {
+                arch::irq_restore(true); // it allocates
+                let created = M::create(m_main)?;
+                arch::irq_save();
+                Ok(created)
+            },
+            Ok,
+        )?;
+        // SAFETY: a G runs here.
+        let cpu = unsafe { this_cpu() };
+        keep(cpu, spare);
+        if cpu.spare.get().is_some() {
+            return Ok(cpu);
+        }
+    }
+}
+
+/// A G in a call leaves its CPU, and its M with it. Interrupts off before and
+/// after; returns when the G runs again, on whatever CPU.
+pub(super) fn leave(g: &'static G<Task>, why: Leaving) {
+    if why == Leaving::Park && BY_SYSMON.load(Relaxed) && waits_on_cpu(g) {
+        return;
+    }
+    // SAFETY: a G runs here.
+    let cpu = unsafe { this_cpu() };
+    cpu.leaving.set(if why == Leaving::Yield { Leaving::YieldInCall } else { why });
+    let next = cpu.spare.take().expect("a call runs without a spare M");
+    cpu.m().sp.set(cpu.sp.get());
+    cpu.m.set(Some(next));
+    cpu.sp.set(next.come_on());
+    cpu.counters.handoffs.add_one();
+    trace::event(Kind::Handoff, || g.id(), next.id() as u32);
+    // SAFETY: 1. A spare M's context was saved by `execute` or made by
+    // `M::create`. 2. Nobody runs this G before that M has told `sched`, which is
+    // after the switch; nobody else has the spare M. 3. Interrupts are off.
+    unsafe { arch::switch(g.kernel.sp.as_ptr(), cpu.sp.get()) };
+    came_on();
+}
+
+/// The M of this CPU makes room for `own`, the M of the G that it is about to
+/// switch to. Where its stack pointer is to be saved.
+#[cold]
+pub(super) fn make_room(cpu: &Cpu, own: &'static M) -> *mut usize {
+    let here = cpu.m();
+    cpu.made_room.set(Some(here));
+    cpu.m.set(Some(own));
+    cpu.sp.set(own.come_on());
+    here.sp.as_ptr()
+}
+
+/// A G in a call is on a CPU again, and so is its M. Whoever made room has left
+/// its stack now, and may be used by others.
+fn came_on() {
+    // SAFETY: a G runs here.
+    let cpu = unsafe { this_cpu() };
+    let spare = cpu.made_room.take().expect("nobody made room");
+    spare.is_spare_now();
+    keep(cpu, spare);
+    if let Some(g) = running() {
+        g.enter_call(arch::cpu_index()); // its home is here now
+    }
+}
+
+/// Keeps a spare M for this CPU, or for all if it has one.
+fn keep(cpu: &Cpu, spare: &'static M) {
+    match cpu.spare.get() {
+        None => cpu.spare.set(Some(spare)),
+        Some(_) => spare.put_spare(),
+    }
+}
+
+/// Go's way of waiting in a call: the CPU halts and keeps its P. True if the G was
+/// readied and goes on here; false if the monitor came first. Interrupts off.
+#[cold]
+fn waits_on_cpu(g: &'static G<Task>) -> bool {
+    // SAFETY: a G runs here.
+    let cpu = unsafe { this_cpu() };
+    let began = arch::now_ns();
+    let mut look = SYSMON.next_look(began);
+    let mut seen_before = false;
+    // From here on whoever readies it interrupts this CPU.
+    while g.halt_on(arch::cpu_index()) {
+        let now = arch::now_ns();
+        if now >= look {
+            // SAFETY: this CPU's own record, interrupts off.
+            let somebody_waits = unsafe { cpu.with_p(|p| SCHED.somebody_waits(p)) };
+            let (in_call_ns, somebody_free) = (now - began, SCHED.somebody_free());
+            let seen = CallSeen { seen_before, in_call_ns, somebody_waits, somebody_free };
+            if retake(seen) {
+                SYSMON.succeeded(now);
+                cpu.counters.retakes.add_one();
+                return false;
+            }
+            seen_before = true;
+            look = SYSMON.next_look(now);
+        }
+        cpu.slices.arm_for_sleeper(look);
+        arch::wait_for_interrupt();
+    }
+    g.cancel_park();
+    true
+}

@@ -1,0 +1,66 @@
+//! What interrupts ask of the scheduler, and tell it. Interrupts are off here.
+//!
+//! A handler touches no run queue: it leaves Gs in the inbox of its CPU
+//! ([`ready_from_interrupt`]) and has them brought in at its end ([`arrive`]),
+//! when nobody can be in the middle of a queue. `preempt` calls; it decides what
+//! becomes of the G that was interrupted.
+
+use super::task::GHandle;
+use super::{SCHED, TIMERS, is_running, running, send, try_this_cpu, wake_cpu, with_p};
+use crate::arch;
+use crate::mem::percpu::Here;
+use crate::trace::{self, Kind};
+use sched::{Status, Wake};
+
+/// Whether a G runs here that may be made to leave: not one that is about to
+/// park, whose state is no longer its CPU's alone.
+pub fn may_be_preempted() -> bool {
+    running().is_some_and(|g| g.status() == Status::Running)
+}
+
+/// Whether the G that runs here, or is about to, needs a timer for its slice:
+/// somebody waits for it to end.
+pub fn needs_timer() -> bool {
+    with_p(|p| SCHED.needs_timer(p))
+}
+
+/// Whether this CPU's P may run Gs no more, and the running one must leave.
+pub fn must_leave() -> bool {
+    let pinned = running().is_some_and(|g| g.pin().is_some());
+    !pinned && arch::cpu_index() >= SCHED.limit()
+}
+
+/// Moves what others left in this CPU's inbox to its queue. True if one of them
+/// should run at once. Where no G runs, the M looks for itself; a CPU that is
+/// still coming up has no inbox.
+pub fn arrive() -> bool {
+    let Some(cpu) = try_this_cpu().filter(|_| is_running()) else { return false };
+    // SAFETY: this CPU's own record, interrupts off.
+    let arrival = unsafe { cpu.with_p(|p| SCHED.arrive(p)) };
+    send(arrival.wake);
+    arrival.displace
+}
+
+/// Readies the sleepers of this CPU whose time has come.
+pub fn wake_sleepers(now_ns: u64) {
+    let here = Here::enter();
+    TIMERS.on_tick(&here, now_ns, |g| {
+        trace::event(Kind::Fire, || g.id(), 0);
+        ready_from_interrupt(g.handle());
+    });
+}
+
+/// As [`super::ready`], by an interrupt handler: the G is left in the inbox of
+/// this CPU, or of that which it is pinned to. The handler ends with [`arrive`].
+pub fn ready_from_interrupt(g: GHandle) {
+    let cpu = arch::cpu_index();
+    match SCHED.ready_from_interrupt(cpu, g) {
+        Wake::Cpu(other) if other != cpu => wake_cpu(other),
+        _ => {}
+    }
+}
+
+/// When the next sleeper of this CPU is due.
+pub fn next_deadline() -> Option<u64> {
+    TIMERS.next_deadline(arch::cpu_index())
+}

@@ -1,0 +1,258 @@
+//! M: an execution context of the kernel, a stack and who is on it.
+//!
+//! An M schedules on its own stack, and lends it to the Gs that make blocking
+//! calls under it. In the steady state there is one on each CPU. There are more
+//! only while calls wait: the M whose stack a call is on leaves with it, and a
+//! spare M goes on in its place.
+//!
+//! ```text
+//!                      a call waits (leave)
+//!        ┌────────────┐ ────────────────▶ ┌──────────────────┐
+//!        │ on a CPU   │                   │ away, with the G │
+//!        └─┬────────▲─┘ ◀──────────────── └──────────────────┘
+//!          │        │     the G runs again (execute)
+//!  another │        │ the M here leaves
+//!  comes in│        │ with a call
+//!          │      ┌─┴─────┐
+//!          └─────▶│ spare │◀── created
+//!                 └───────┘
+//! ```
+//!
+//! Spare Ms are with a CPU, one each at most, or on the common list. **A G that
+//! is in a call runs only on a CPU that has a spare M**: so at the instant at
+//! which the call must wait, one is there, and nothing can fail. `call` sees to
+//! it when a call begins, and `execute` when it goes on: the M that makes room
+//! becomes the spare one.
+//!
+//! Ms are never freed, only used again.
+
+use super::task::Task;
+use crate::arch;
+use crate::lock::IrqLock;
+use crate::mem::stack::Stack;
+use alloc::vec::Vec;
+use core::cell::Cell;
+use core::ops::Range;
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering::Relaxed};
+use sched::G;
+
+/// Ms at most. Go's limit; here as there a program that comes near it waits in
+/// ten thousand calls at once, which is more often a mistake than a plan.
+pub const MAX_MS: usize = 10_000;
+
+/// Bytes of addresses of an M's stack: calls are made on it.
+const STACK_SIZE: usize = 256 * 1024;
+
+/// Pages of it that have memory from the start: scheduling happens there with
+/// interrupts off, when no page fault must come.
+const STACK_PAGES: usize = 4;
+
+/// An execution context.
+pub struct M {
+    // Constant.
+    id: usize,
+    stack: Range<u64>,
+    older: Option<&'static M>,
+
+    // Whoever has it, while it is on no CPU.
+    /// Where its stack pointer was when it last switched to a G. While it is on a
+    /// CPU, that knows better.
+    pub(super) sp: Cell<usize>,
+    next_spare: Cell<Option<&'static M>>,
+
+    // For reports: written by its CPU, read by anybody.
+    state: AtomicU8,
+    /// The G whose call is on it, or was last.
+    g: AtomicPtr<G<Task>>,
+}
+
+// SAFETY: the cells are touched by whoever has the M: the CPU that runs on it,
+// or the holder of the list or CPU that keeps it as a spare. It changes hands
+// through `MS` and its lock, through the cells of one CPU, or along with the G
+// that is bound to it, by the queues of `sched`.
+unsafe impl Sync for M {}
+
+/// All Ms.
+struct Ms {
+    newest: Option<&'static M>,
+    created: usize,
+    spare: Option<&'static M>,
+}
+
+static MS: IrqLock<Ms> = IrqLock::new(Ms { newest: None, created: 0, spare: None });
+
+/// Why there is no M for a blocking call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoM {
+    /// There are [`MAX_MS`], and all are in use.
+    TooMany,
+    /// There is no memory for another.
+    NoMemory,
+}
+
+impl M {
+    /// A new M that will run `main` on its own stack; a spare one. Allocates.
+    pub(super) fn create(main: extern "C" fn(usize) -> !) -> Result<&'static M, NoM> {
+        let mut place = Vec::new();
+        place.try_reserve_exact(1).map_err(|_| NoM::NoMemory)?;
+        let stack = Stack::new(STACK_SIZE).map_err(|_| NoM::NoMemory)?;
+        let (top, bounds) = (stack.top(), stack.bounds());
+        stack.commit(STACK_PAGES).map_err(|_| NoM::NoMemory)?;
+        // SAFETY: the top of a stack that is this M's alone.
+        let sp = unsafe { arch::prepare(top as usize, main, 0) };
+
+        let mut ms = MS.lock();
+        if ms.created == MAX_MS {
+            return Err(NoM::TooMany);
+        }
+        place.push(M {
+            id: ms.created,
+            stack: bounds,
+            older: ms.newest,
+            sp: Cell::new(sp),
+            next_spare: Cell::new(None),
+            state: AtomicU8::new(MState::Spare as u8),
+            g: AtomicPtr::new(core::ptr::null_mut()),
+        });
+        let m = &place.leak()[0];
+        ms.created += 1;
+        ms.newest = Some(m);
+        core::mem::forget(stack); // an M is never freed
+        Ok(m)
+    }
+
+    /// A spare one of the common list.
+    pub(super) fn take_spare() -> Option<&'static M> {
+        let mut ms = MS.lock();
+        let m = ms.spare?;
+        ms.spare = m.next_spare.take();
+        Some(m)
+    }
+
+    /// To the common list, where it waits to be used again.
+    pub(super) fn put_spare(&'static self) {
+        let mut ms = MS.lock();
+        self.next_spare.set(ms.spare.replace(self));
+    }
+
+    /// It is on a CPU from now on. Where it was left.
+    pub(super) fn come_on(&self) -> usize {
+        self.state.store(MState::OnCpu as u8, Relaxed);
+        self.sp.get()
+    }
+
+    /// It has left its CPU with the G whose call is on it.
+    pub(super) fn has_left(&self) {
+        self.state.store(MState::InCall as u8, Relaxed);
+    }
+
+    /// It has made room for another, and its context is saved.
+    pub(super) fn is_spare_now(&self) {
+        self.state.store(MState::Spare as u8, Relaxed);
+    }
+
+    /// `g` begins a call on it.
+    #[inline(always)]
+    pub(super) fn serve(&self, g: &'static G<Task>) {
+        self.g.store(core::ptr::from_ref(g).cast_mut(), Relaxed);
+    }
+
+    /// Its number.
+    pub fn id(&self) -> usize {
+        self.id
+    }
+
+    fn state(&self) -> MState {
+        match self.state.load(Relaxed) {
+            0 => MState::OnCpu,
+            1 => MState::InCall,
+            _ => MState::Spare,
+        }
+    }
+
+    fn info(&self) -> MInfo {
+        let state = self.state();
+        // SAFETY: null, or from a reference to a G; these live for ever.
+        let g = unsafe { self.g.load(Relaxed).as_ref() };
+        let calls = match g {
+            Some(g) if state == MState::InCall => calls(g, &self.stack),
+            _ => Vec::new(),
+        };
+        MInfo { id: self.id, state, stack: self.stack.clone(), g: g.map_or(0, G::id), calls }
+    }
+}
+
+/// What one M does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MInfo {
+    /// Its number, from 0.
+    pub id: usize,
+    /// What it does.
+    pub state: MState,
+    /// The addresses of its stack.
+    pub stack: Range<u64>,
+    /// The number of the G whose call is on it, or was last.
+    pub g: u64,
+    /// While it is [`MState::InCall`]: the return addresses on its stack,
+    /// innermost first; [`crate::symbols::lookup`] has their names.
+    pub calls: Vec<usize>,
+}
+
+/// What an M does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum MState {
+    /// It schedules on a CPU, or a G runs there.
+    OnCpu = 0,
+    /// It is away from all CPUs with a G whose call waits (or waits to go on).
+    InCall = 1,
+    /// It waits to be used again.
+    Spare = 2,
+}
+
+/// All Ms, newest first, as they were at one moment or another.
+pub fn ms() -> Vec<MInfo> {
+    let mut next = MS.lock().newest;
+    core::iter::from_fn(|| {
+        let m = next?;
+        next = m.older;
+        Some(m.info())
+    })
+    .collect()
+}
+
+/// How many Ms there are, how many of them are spare and how many are away in a
+/// call.
+pub fn count() -> (u64, u64, u64) {
+    let mut next = MS.lock().newest;
+    let (mut all, mut spare, mut away) = (0, 0, 0);
+    while let Some(m) = next {
+        next = m.older;
+        all += 1;
+        spare += u64::from(m.state() == MState::Spare);
+        away += u64::from(m.state() == MState::InCall);
+    }
+    (all, spare, away)
+}
+
+/// The return addresses of a G that is away. It may go on at any time, and then
+/// what is read is nonsense; but it is on this stack, which is there for ever,
+/// and `walk` trusts nothing.
+fn calls(g: &G<Task>, stack: &Range<u64>) -> Vec<usize> {
+    let readable = |address: usize| {
+        stack.contains(&(address as u64)) && arch::paging::translate(address as u64).is_some()
+    };
+    let mut calls = Vec::new();
+    // SAFETY: it is there; written by `arch::switch` at most, in one piece.
+    let sp = unsafe { g.kernel.sp.as_ptr().read_volatile() };
+    let (rip_at, rbp_at) = arch::saved_at(sp);
+    if sp.is_multiple_of(8) && readable(rip_at) && readable(rbp_at) {
+        // SAFETY: aligned, and there.
+        let rip = unsafe { (rip_at as *const usize).read_volatile() };
+        // SAFETY: as above.
+        let rbp = unsafe { (rbp_at as *const usize).read_volatile() };
+        crate::backtrace::walk(rip, rbp, readable, |address| calls.push(address));
+    }
+    calls
+}

@@ -1,0 +1,119 @@
+//! What the kernel keeps with each G, and what reports say of the one that runs.
+//!
+//! All of it belongs to the G's holder: the CPU that sets it up, runs it, or
+//! lays it to rest (see `sched::Status`). No scheduling happens here.
+
+use super::m::M;
+use super::running;
+use crate::arch;
+use crate::cell::{Run as Work, Shared};
+use crate::gref::Permit;
+use crate::mem::stack::Stack;
+use crate::timer::{self, Timed};
+use core::cell::Cell;
+use core::fmt;
+use core::panic::Location;
+use sched::G;
+
+/// Names one life of a G.
+pub type GHandle = sched::Handle<Task>;
+
+/// The kernel's part of a G.
+pub struct Task {
+    /// Where its stack pointer was when it left its CPU.
+    pub(super) sp: Cell<usize>,
+    pub(super) stack: Cell<Option<Stack>>,
+    pub(super) work: Cell<Option<Shared<dyn Work>>>,
+    /// The M on whose stack it is: it is in a blocking call.
+    pub(super) m: Cell<Option<&'static M>>,
+    name: Cell<&'static str>,
+    site: Cell<Option<&'static Location<'static>>>,
+    /// How many panics of it are under way.
+    panics: Cell<u32>,
+    /// How many slices of its own it has begun.
+    pub(super) slices: Cell<u64>,
+    /// Its place among the sleepers, guarded by their lock.
+    timer: timer::Node<G<Task>>,
+    /// Left by an unpark. Atomic: anybody gives it.
+    pub(super) permit: Permit,
+}
+
+// SAFETY: the cells are touched by the holder of the G only, and a G changes
+// hands through the queues and the state word of `sched`, which order what the
+// old holder did before what the new one does. Reports read name and site of
+// the G that runs on their own CPU, whose holder they are.
+unsafe impl Sync for Task {}
+
+impl Task {
+    pub(super) const fn new() -> Self {
+        Task {
+            sp: Cell::new(0),
+            stack: Cell::new(None),
+            work: Cell::new(None),
+            m: Cell::new(None),
+            name: Cell::new(""),
+            site: Cell::new(None),
+            panics: Cell::new(0),
+            slices: Cell::new(0),
+            timer: timer::Node::new(),
+            permit: Permit::new(),
+        }
+    }
+
+    /// A life begins: its name, and where it was spawned.
+    pub(super) fn christen(&self, name: &'static str, site: &'static Location<'static>) {
+        self.name.set(name);
+        self.site.set(Some(site));
+        self.panics.set(0);
+        self.slices.set(0);
+    }
+}
+
+impl Timed for G<Task> {
+    fn timer(&self) -> &timer::Node<Self> {
+        &self.kernel.timer
+    }
+}
+
+/// The G that runs on this CPU, for reports.
+pub fn current() -> Option<Running> {
+    running().map(Running)
+}
+
+/// Shows a G by number, name and spawn site.
+pub struct Running(&'static G<Task>);
+
+impl fmt::Display for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Running(g) = self;
+        write!(f, "G {}", g.id())?;
+        match g.kernel.name.get() {
+            "" => {}
+            name => write!(f, " \"{name}\"")?,
+        }
+        match g.kernel.site.get() {
+            Some(site) => write!(f, " (spawned at {site})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Notes that the running G panics: how many of its panics are under way now.
+/// `None` if this is no place where a G may unwind.
+pub fn begin_panic() -> Option<u32> {
+    let g = running().filter(|_| arch::irqs_on())?;
+    g.kernel.panics.set(g.kernel.panics.get() + 1);
+    Some(g.kernel.panics.get())
+}
+
+/// Whether the running G panics and has not been caught yet.
+pub fn is_panicking() -> bool {
+    running().is_some_and(|g| g.kernel.panics.get() > 0)
+}
+
+/// Notes that a panic of the running G was caught.
+pub fn end_panic() {
+    if let Some(g) = running() {
+        g.kernel.panics.set(g.kernel.panics.get().saturating_sub(1));
+    }
+}

@@ -1,0 +1,104 @@
+//! A G as the models see it: `crate::park` with loom behind it.
+//!
+//! As on the machine: one state word for each G, `begin_park` a plain store, and
+//! a `ready` that finds the G running is lost. So a lost wake-up is a G that
+//! waits for ever, which loom calls a deadlock.
+
+#[path = "../../src/gref.rs"]
+pub mod gref;
+
+use gref::Permit;
+use loom::sync::Notify;
+use loom::sync::atomic::{AtomicUsize, Ordering::*};
+use std::cell::Cell;
+use std::sync::Arc;
+
+const RUNNING: usize = 0;
+const PARKING: usize = 1;
+const WOKEN: usize = 2;
+
+#[derive(Clone)]
+pub struct GHandle(Arc<G>);
+
+struct G {
+    state: AtomicUsize,
+    // Not `unpark`: loom's also wakes a thread that waits for a mutex.
+    notify: Notify,
+    permit: Permit,
+}
+
+loom::thread_local! {
+    static CURRENT: Arc<G> = Arc::new(G {
+        state: AtomicUsize::new(RUNNING),
+        notify: Notify::new(),
+        permit: Permit::default(),
+    });
+}
+
+std::thread_local! {
+    // Loom runs all threads of a model on one thread of the host.
+    static NOW_STEP: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// From here on each look at the clock finds it `step_ns` later.
+pub fn set_step(step_ns: u64) {
+    NOW_STEP.set((1, step_ns));
+}
+
+pub fn now_ns() -> u64 {
+    let (now, step) = NOW_STEP.get();
+    NOW_STEP.set((now + step, step));
+    now
+}
+
+pub fn this() -> GHandle {
+    CURRENT.with(|g| GHandle(g.clone()))
+}
+
+pub fn begin_park() -> GHandle {
+    // Relaxed, as in `sched`: what is waited for must do the ordering.
+    CURRENT.with(|g| g.state.store(PARKING, Relaxed));
+    this()
+}
+
+pub fn park() {
+    CURRENT.with(|g| {
+        // A notice of an earlier wait may be there: look again.
+        while g.state.compare_exchange(WOKEN, RUNNING, Acquire, Relaxed).is_err() {
+            g.notify.wait();
+        }
+    });
+}
+
+/// Time does not pass while anybody can run: the deadline comes at once.
+pub fn park_until(_: u64) -> bool {
+    CURRENT.with(|g| g.state.swap(RUNNING, AcqRel) == WOKEN)
+}
+
+pub fn cancel_park() -> bool {
+    park_until(0)
+}
+
+pub fn ready(GHandle(g): GHandle) {
+    if g.state.load(Relaxed) == PARKING
+        && g.state.compare_exchange(PARKING, WOKEN, AcqRel, Relaxed).is_ok()
+    {
+        g.notify.notify();
+    }
+}
+
+pub fn permit(GHandle(g): &GHandle) {
+    g.permit.give(0);
+}
+
+pub fn take_permit() -> bool {
+    CURRENT.with(|g| g.permit.take(0))
+}
+
+pub fn current_id() -> u64 {
+    0
+}
+
+pub fn random() -> u64 {
+    0
+}

@@ -1,0 +1,242 @@
+//! All interleavings of edges, waits, deadlines and closes of a `PollDesc`.
+//!
+//! The file under test is the kernel's own; behind the doors `park` and `lock`
+//! are a G whose states are those of `sched` and a lock, both of loom's. A lost
+//! edge is a G that waits for ever, which loom calls a deadlock.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --release --test loom_poller`
+#![cfg(loom)]
+#![allow(dead_code, missing_docs, reason = "the source is written for another crate")]
+
+#[path = "../src/poller.rs"]
+pub mod poller;
+
+pub mod arch {
+    pub const MAX_CPUS: usize = 1;
+
+    pub fn cpu_index() -> usize {
+        0
+    }
+}
+
+pub mod time {
+    pub struct Instant;
+}
+
+pub mod lock {
+    use loom::sync::{Mutex, MutexGuard};
+
+    pub struct IrqLock<T>(Mutex<T>);
+
+    impl<T> IrqLock<T> {
+        pub fn new(value: T) -> Self {
+            IrqLock(Mutex::new(value))
+        }
+
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+    }
+}
+
+pub mod park {
+    use loom::sync::Notify;
+    use loom::sync::atomic::{AtomicUsize, Ordering::*};
+    use std::sync::Arc;
+
+    const RUNNING: usize = 0;
+    const PARKING: usize = 1;
+    const WOKEN: usize = 2;
+
+    #[derive(Clone)]
+    pub struct GHandle(Arc<G>);
+
+    struct G {
+        state: AtomicUsize,
+        notify: Notify,
+    }
+
+    loom::thread_local! {
+        static CURRENT: Arc<G> = Arc::new(G {
+            state: AtomicUsize::new(RUNNING),
+            notify: Notify::new(),
+        });
+    }
+
+    pub fn this() -> GHandle {
+        CURRENT.with(|g| GHandle(g.clone()))
+    }
+
+    pub fn begin_park() -> GHandle {
+        // Relaxed, as in `sched`: the descriptor's lock must do the ordering.
+        CURRENT.with(|g| g.state.store(PARKING, Relaxed));
+        this()
+    }
+
+    pub fn park() {
+        CURRENT.with(|g| {
+            // A notice of an earlier wait may be there: look again.
+            while g.state.compare_exchange(WOKEN, RUNNING, Acquire, Relaxed).is_err() {
+                g.notify.wait();
+            }
+        });
+    }
+
+    /// Time does not pass while anybody can run: the deadline comes at once.
+    pub fn park_until(_: u64) -> bool {
+        CURRENT.with(|g| g.state.swap(RUNNING, AcqRel) == WOKEN)
+    }
+
+    pub fn ready_from_interrupt(GHandle(g): GHandle) {
+        if g.state.load(Relaxed) == PARKING
+            && g.state.compare_exchange(PARKING, WOKEN, AcqRel, Relaxed).is_ok()
+        {
+            g.notify.notify();
+        }
+    }
+
+    pub fn interrupt_this_cpu() {}
+}
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use loom::thread;
+use poller::Direction::{Read, Write};
+use poller::{PollDesc, PollError};
+use std::sync::Arc;
+
+const AT_ONCE: Option<u64> = Some(0);
+
+/// Without a bound on preemptions three threads take minutes.
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// What is left behind by a wait would end the next one, of whatever kind.
+fn assert_nothing_is_left_behind() {
+    park::begin_park();
+    assert!(!park::park_until(0), "a wake-up of the wait before");
+}
+
+fn on_a_thread(
+    desc: &Arc<PollDesc>,
+    f: impl FnOnce(&PollDesc) + 'static,
+) -> thread::JoinHandle<()> {
+    let desc = desc.clone();
+    thread::spawn(move || f(&desc))
+}
+
+/// What the device wrote before the edge is seen by the G after its wait.
+#[test]
+fn an_edge_at_any_moment_ends_the_wait_and_shows_the_data() {
+    check(|| {
+        let desc = Arc::new(PollDesc::new());
+        let data = Arc::new(UnsafeCell::new(0));
+        let device = {
+            let data = data.clone();
+            on_a_thread(&desc, move |desc| {
+                // SAFETY: loom checks that nobody else is here.
+                data.with_mut(|data| unsafe { *data = 7 });
+                desc.ready(Read);
+            })
+        };
+        assert_eq!(desc.wait(Read, None), Ok(()));
+        // SAFETY: loom checks that nobody writes.
+        assert_eq!(data.with(|data| unsafe { *data }), 7);
+        device.join().unwrap();
+    });
+}
+
+#[test]
+fn an_edge_that_meets_a_deadline_is_not_lost() {
+    check(|| {
+        let desc = Arc::new(PollDesc::new());
+        let device = on_a_thread(&desc, |desc| desc.ready(Read));
+        match desc.wait(Read, AT_ONCE) {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error, PollError::TimedOut);
+                assert_eq!(desc.wait(Read, None), Ok(()));
+            }
+        }
+        assert_nothing_is_left_behind();
+        device.join().unwrap();
+        assert_eq!(desc.wait(Read, AT_ONCE), Err(PollError::TimedOut), "an edge taken twice");
+    });
+}
+
+/// Two edges, and a G that looks until it has seen what both were about.
+#[test]
+fn two_edges_are_one_or_two_but_never_none() {
+    check(|| {
+        let desc = Arc::new(PollDesc::new());
+        let count = Arc::new(AtomicU32::new(0));
+        let devices: Vec<_> = (0..2)
+            .map(|_| {
+                let count = count.clone();
+                on_a_thread(&desc, move |desc| {
+                    count.fetch_add(1, Relaxed);
+                    desc.ready(Read);
+                })
+            })
+            .collect();
+        while count.load(Relaxed) < 2 {
+            assert_eq!(desc.wait(Read, None), Ok(()));
+        }
+        devices.into_iter().for_each(|device| device.join().unwrap());
+    });
+}
+
+#[test]
+fn a_wait_has_one_outcome_when_edge_deadline_and_close_meet() {
+    check(|| {
+        let desc = Arc::new(PollDesc::new());
+        let device = on_a_thread(&desc, |desc| desc.ready(Read));
+        let closer = on_a_thread(&desc, PollDesc::close);
+        let outcome = desc.wait(Read, AT_ONCE);
+        assert_ne!(outcome, Err(PollError::Busy));
+        assert_nothing_is_left_behind();
+        device.join().unwrap();
+        closer.join().unwrap();
+        assert_eq!(desc.wait(Read, None), Err(PollError::Closed));
+    });
+}
+
+#[test]
+fn close_ends_the_waits_of_both_directions() {
+    check(|| {
+        let desc = Arc::new(PollDesc::new());
+        let writer = on_a_thread(&desc, |desc| {
+            assert_eq!(desc.wait(Write, None), Err(PollError::Closed));
+            assert_nothing_is_left_behind();
+        });
+        let closer = on_a_thread(&desc, PollDesc::close);
+        assert_eq!(desc.wait(Read, None), Err(PollError::Closed));
+        writer.join().unwrap();
+        closer.join().unwrap();
+    });
+}
+
+/// Somebody readies the G by a handle that was left elsewhere.
+#[test]
+fn a_foreign_wake_up_does_not_end_the_wait() {
+    check(|| {
+        let desc = Arc::new(PollDesc::new());
+        let handle = park::this();
+        let stranger = thread::spawn(move || park::ready_from_interrupt(handle));
+        let done = Arc::new(AtomicU32::new(0));
+        let device = {
+            let done = done.clone();
+            on_a_thread(&desc, move |desc| {
+                done.store(1, Relaxed);
+                desc.ready(Read);
+            })
+        };
+        assert_eq!(desc.wait(Read, None), Ok(()));
+        assert_eq!(done.load(Relaxed), 1, "woken by somebody else");
+        stranger.join().unwrap();
+        device.join().unwrap();
+    });
+}

@@ -1,0 +1,97 @@
+//! Blocking calls, checked by the guest from inside, with both ways to hand on.
+
+use std::sync::LazyLock;
+
+use tests::guest::Boot;
+use tests::outcome::Outcome;
+use tests::{fixture, guest_tests};
+
+static BLOCKING: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+
+fn boot(cpus: usize) -> Boot {
+    Boot::guest(format!("blocking-{cpus}")).smp(cpus).cmdline("program=blocking")
+}
+
+guest_tests!(BLOCKING =>
+    a_call_that_does_not_wait_hands_nothing_over,
+    a_p_is_handed_over_exactly_when_a_call_waits,
+    others_run_while_the_only_cpu_is_left_by_a_call,
+    a_thousand_calls_wait_on_a_thousand_stacks,
+    ms_are_used_again_and_none_leaks,
+    calls_that_end_in_any_order_lose_nobody,
+    a_call_goes_on_where_it_was_if_that_cpu_is_idle,
+    a_pinned_g_comes_back_to_its_cpu,
+    a_call_that_does_not_end_is_preempted,
+    a_call_inside_a_call_is_the_same_call,
+    a_panic_in_a_call_unwinds_to_its_caller,
+    whoever_waits_for_a_lock_in_a_call_keeps_nobody_from_letting_it_go,
+    sleepers_in_calls_wake_in_time,
+);
+
+#[test]
+fn all_of_it_holds_on_eight_cpus() {
+    BLOCKING.assert_ok();
+}
+
+#[test]
+fn all_of_it_holds_on_one_cpu() {
+    boot(1).run().assert_ok();
+}
+
+#[test]
+fn all_of_it_holds_on_two_cpus() {
+    boot(2).run().assert_ok();
+}
+
+#[test]
+fn all_of_it_holds_on_four_cpus() {
+    boot(4).run().assert_ok();
+}
+
+/// The same with Go's way to hand on. Its monitor decides when, so all that counts
+/// calls waits until it has.
+#[test]
+fn all_of_it_holds_with_the_monitor_on_one_and_four_cpus() {
+    for cpus in [1, 4] {
+        let name = format!("blocking-sysmon-{cpus}");
+        let cmdline = "program=blocking handoff=sysmon";
+        Boot::guest(name).smp(cpus).cmdline(cmdline).run().assert_ok();
+    }
+}
+
+#[test]
+fn a_call_too_many_is_refused_and_the_others_go_on() {
+    let outcome =
+        Boot::guest("call-limit").smp(4).mem("2G").cmdline("program=call_limit").limit(300).run();
+    outcome.assert_ok();
+    let line = outcome.lines.iter().find(|line| line.starts_with("LIMIT "));
+    assert!(line.is_some_and(|line| line.starts_with("LIMIT 10000 Ms, ")), "{line:?}");
+}
+
+/// Shortest, median and longest time until another G has the P of a call that
+/// waits, in virtual nanoseconds.
+fn gaps(handoff: &str) -> [u64; 3] {
+    let outcome = Boot::guest(format!("gap-{handoff}"))
+        .icount("shift=0,sleep=off")
+        .cmdline(&format!("program=handoff_gap handoff={handoff}"))
+        .run();
+    outcome.assert_ok();
+    let line = outcome.lines.iter().find_map(|line| line.strip_prefix("GAP "));
+    let words = line.unwrap_or("").split(' ').filter_map(|word| word.parse().ok());
+    let numbers: Vec<u64> = words.collect();
+    numbers.try_into().unwrap_or_else(|_| panic!("the guest said nothing of the gap\n{outcome}"))
+}
+
+/// An instruction is a nanosecond here.
+#[test]
+fn an_immediate_handoff_takes_less_than_five_thousand_instructions() {
+    let [_, _, longest] = gaps("immediate");
+    assert!(longest < 5_000, "{longest} ns");
+}
+
+#[test]
+fn a_handoff_by_the_monitor_takes_what_it_takes_in_go() {
+    let [shortest, _, longest] = gaps("sysmon");
+    assert!(shortest >= 20_000, "the monitor looks every 20 µs at most, twice: {shortest} ns");
+    assert!(longest <= 21_000_000, "two looks are 20 ms apart at most: {longest} ns");
+}
