@@ -74,9 +74,9 @@ impl<K: Sync + 'static> Sched<K> {
     /// The long way: all places, and then sleep.
     #[inline(never)]
     fn find_anywhere(&self, p: &mut P<K>) -> Next<K> {
-        if p.idle {
-            p.idle = false;
+        if core::mem::take(&mut p.idle) {
             p.spinning = self.idle.unpark(p.index);
+            self.push_all(p, p.slot.inbox.take_all()); // what ended the halt
         }
         loop {
             if p.index >= self.limit() {

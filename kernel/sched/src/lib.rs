@@ -102,8 +102,8 @@
 //! a call there) goes to that CPU's inbox, and that CPU is interrupted if the
 //! inbox was empty, whether it is idle or not. If it was not empty, whoever
 //! found it empty has sent the interrupt or is about to. No idle bit is needed:
-//! the interrupt is pending if the CPU was about to halt. An M looks here only
-//! when it finds nothing nearer ([`Order`]): the interrupt will.
+//! the interrupt is pending if the CPU was about to halt. An M looks here after
+//! a halt, else only when it finds nothing nearer ([`Order`]): the interrupt will.
 //!
 //! # A G in a call
 //!

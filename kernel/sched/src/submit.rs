@@ -63,9 +63,13 @@ impl<K: Sync + 'static> Sched<K> {
     /// interrupt came upon (essay, "Displacing"). If the same G goes on, it may
     /// need a slice timer now ([`Sched::needs_timer`]).
     pub fn arrive(&self, p: &mut P<K>) -> Arrival {
+        let mut displace = false;
+        if p.idle {
+            // Its M halts, or did, and will look for itself before it wakes others.
+            return Arrival { wake: Wake::Nobody, displace };
+        }
         let mut arrived = p.slot.inbox.take_all();
         p.owes_wake |= !arrived.is_empty(); // as in `push_all`
-        let mut displace = false;
         while let Some(g) = arrived.pop() {
             let all_busy = || p.index < self.limit() && !self.somebody_free();
             if !displace && g.pin().is_none() && all_busy() {
