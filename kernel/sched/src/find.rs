@@ -5,10 +5,9 @@
 //! `submit`'s; here they are only found.
 
 use crate::g::G;
-use crate::idle::Parking;
 use crate::list::List;
 use crate::p::{P, Slice};
-use crate::runq::Thief;
+use crate::runq::RunQueue;
 use crate::sync::{Relaxed, spin_loop};
 use crate::{
     GLOBAL_BATCH_MAX, GLOBAL_CHECK_EVERY, NEXT_GRACE_SPINS, Next, Run, STEAL_PASSES, Sched, Wake,
@@ -87,9 +86,9 @@ impl<K: Sync + 'static> Sched<K> {
                 let wake = self.stop_spinning(p);
                 return Next::Run(Run { g, slice, wake });
             }
-            let parking = self.idle.park(p.index, self.limit(), p.spinning, || self.has_work());
-            p.spinning = parking == Parking::LookAgain;
-            p.idle = parking == Parking::Halt;
+            let work = || self.has_work();
+            p.idle = self.idle.park(p.index, self.limit(), p.spinning, work);
+            p.spinning = !p.idle;
             p.owes_wake = false; // nothing left here
             if p.idle {
                 self.forget_untimed(p);
@@ -118,8 +117,7 @@ impl<K: Sync + 'static> Sched<K> {
     fn look_global_in_turn(&self, p: &mut P<K>) -> Option<Found<K>> {
         let tick = p.tick();
         let hog = p.pinned.front().is_some_and(G::is_expired);
-        let shared =
-            tick.is_multiple_of(4) || tick.is_multiple_of(2) && p.runq.as_thief().is_empty();
+        let shared = tick.is_multiple_of(4) || tick.is_multiple_of(2) && p.runq.is_empty();
         if !tick.is_multiple_of(GLOBAL_CHECK_EVERY) && !(hog && shared) || p.has_displaced() {
             return None;
         }
@@ -155,7 +153,7 @@ impl<K: Sync + 'static> Sched<K> {
                 if victim == p.index || self.idle.is_idle(victim) {
                     continue;
                 }
-                let victim = self.slots[victim].thief();
+                let victim = &self.slots[victim].runq;
                 let mut loot = p.runq.steal(victim);
                 if loot.is_none() && pass == STEAL_PASSES {
                     loot = steal_front(victim);
@@ -174,7 +172,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// from there has put the G that yielded into its ring before. Not its
     /// inbox, for which an interrupt is pending.
     fn has_work(&self) -> bool {
-        !self.global.is_empty() || self.slots.iter().any(|slot| !slot.thief().is_empty())
+        !self.global.is_empty() || self.slots.iter().any(|slot| !slot.runq.is_empty())
     }
 
     /// Wakes another, if there is need: this P does not spin any more, or has
@@ -222,7 +220,7 @@ fn begin<K: Sync + 'static>(p: &mut P<K>, g: &'static G<K>, slice: Slice) {
 
 /// Takes a G from before a victim's ring, after a moment's grace: it was put
 /// there to run at once, and is best run where its data are.
-fn steal_front<K: Sync + 'static>(victim: Thief<K>) -> Option<(&'static G<K>, u32)> {
+fn steal_front<K: Sync + 'static>(victim: &RunQueue<K>) -> Option<(&'static G<K>, u32)> {
     if victim.front_len() == 0 {
         return None;
     }

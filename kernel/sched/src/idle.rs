@@ -22,16 +22,6 @@ pub(crate) struct Idle {
     spinning: AtomicU32,
 }
 
-/// What becomes of a P that found nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Parking {
-    /// It is idle. Halt; the interrupt that ends the halt may be pending.
-    Halt,
-    /// Somebody submitted meanwhile: it spins now, and looks once more.
-    LookAgain,
-}
-
 impl Idle {
     const_fn! {
         pub(crate) fn new() -> Self {
@@ -91,14 +81,15 @@ impl Idle {
     }
 
     /// A P found nothing. `spinning`: it is counted as such. `has_work`: a look
-    /// at everything it may take. Essay, "Parking".
+    /// at everything it may take. True: it is idle, and halts. False: somebody
+    /// submitted meanwhile, it spins now and looks once more. Essay, "Parking".
     pub(crate) fn park(
         &self,
         index: usize,
         limit: usize,
         spinning: bool,
         has_work: impl FnOnce() -> bool,
-    ) -> Parking {
+    ) -> bool {
         self.idle.set(index);
         if spinning {
             self.spinning.fetch_sub(1, AcqRel);
@@ -106,20 +97,17 @@ impl Idle {
         // The stores above before the loads of `has_work`; the partner is the
         // fence in `wake_p`.
         fence(SeqCst);
-        if planted!(NoLookAgain) || !has_work() {
-            return Parking::Halt;
-        }
-        // There is work. If we may not spin, somebody does, and will look after
-        // us: either finds this work, or finds other work and wakes us.
-        if !self.try_spin(limit) {
-            return Parking::Halt;
+        // If there is work and we may not spin, somebody does, and will look
+        // after us: either finds this work, or finds other work and wakes us.
+        if planted!(NoLookAgain) || !has_work() || !self.try_spin(limit) {
+            return true;
         }
         if !self.idle.claim(index) {
             // A waker was faster, and counted us too. Once is enough; the
             // interrupt that it sends will find us busy and do nothing.
             self.spinning.fetch_sub(1, AcqRel);
         }
-        Parking::LookAgain
+        false
     }
 
     /// An idle P runs again. True if a waker claimed it: then it is counted as

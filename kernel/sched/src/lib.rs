@@ -1,10 +1,9 @@
 //! Who runs next: the Go scheduler's decisions, with no machine in them.
 //!
 //! This crate holds the run queues, the rules by which Gs are found, stolen and
-//! dealt out, and the protocol by which CPUs go to sleep and are woken. It
-//! knows no machine, no clock and no allocator: it is told what happened, and
-//! answers with a decision that the kernel carries out. So everything in it
-//! runs on the host: under loom, under Miri, and in a simulation of 256 CPUs.
+//! dealt out, and the protocol by which CPUs go to sleep and are woken. It is
+//! told what happened and answers with a decision that the kernel carries out:
+//! it knows no machine, no clock and no allocator, so all of it runs on the host.
 //!
 //! # The three letters
 //!
@@ -12,23 +11,18 @@
 //!   again, so `&'static G` is good everywhere and queues are links and
 //!   pointers. What it is doing, and who may touch it, is one word ([`Status`]).
 //! - **M**: an execution context of the kernel with a stack on which scheduling
-//!   happens. This crate has no M: it is whoever calls. In the steady state
-//!   there is one on each CPU.
+//!   happens. This crate has no M: it is whoever calls.
 //! - **P** ([`P`]): the right to run Gs, with a local queue. It is a value that
 //!   is moved, never shared; the M that has it may push and pop, all others may
 //!   only steal. In the steady state P *i* is with the M on CPU *i*.
 //!
 //! # How the kernel calls
 //!
-//! `K` is what the kernel keeps with a G; it reaches it as [`G::kernel`].
-//!
-//! 1. **Bring-up.** CPU *i* calls [`Sched::acquire`] once and keeps the [`P`] in
-//!    its own per-CPU memory. [`Sched::set_limit`] says how many Ps are used.
-//! 2. **A G makes or readies another.** Interrupts off, so that it stays on
+//! 1. **Bring-up.** CPU *i* calls [`Sched::acquire`] once and keeps the [`P`].
+//! 2. **A G makes or readies another**, interrupts off, so that it stays on
 //!    its P: [`Sched::take_dead`] or a new G, set it up, [`Sched::start`]; or
-//!    [`Sched::ready`]. Carry out the [`Wake`]: send that CPU an interrupt, and
-//!    one to each of [`Sched::take_untimed`]. Ask [`Sched::needs_timer`] if no
-//!    slice timer runs.
+//!    [`Sched::ready`]. Carry out the [`Wake`]: interrupt that CPU, and each of
+//!    [`Sched::take_untimed`]. Ask [`Sched::needs_timer`] if no timer runs.
 //! 3. **An interrupt** readies Gs by [`Sched::ready_from_interrupt`]; every
 //!    handler, also that of the interrupts of 2, ends with [`Sched::arrive`]
 //!    and, if it came upon a G, [`Sched::needs_timer`].
@@ -80,12 +74,8 @@
 //!
 //! **A G on its way** from one place to another may be in neither when the
 //! parker looks. Either it is put into the second before it leaves the first,
-//! and the parker looks in that order (`Thief::len`, `Sched::has_work`); or its
-//! mover owes the submitter's steps once more (`P::owes_wake`).
-//!
-//! Every parker does the look at 3, spinning or not. Go lets only spinners do
-//! it, and closes the hole that remains with one more flag (`needspinning`)
-//! under its lock; here a park ends in `hlt` and can afford the look.
+//! and the parker looks in that order (`RunQueue::len`, `Sched::has_work`); or
+//! its mover owes the submitter's steps once more (`P::owes_wake`).
 //!
 //! # Spinning
 //!
@@ -93,8 +83,8 @@
 //! as many spin as are busy (one always may). A P that spins and finds work
 //! stops spinning and *then* wakes another if nobody spins and somebody is
 //! idle: so CPUs are woken one by one, each by the one before, as long as there
-//! is work for them. A woken P is counted as spinning from the moment it is
-//! claimed, before its interrupt arrives.
+//! is work for them. A woken P is counted from the moment it is claimed, before
+//! its interrupt arrives.
 //!
 //! # The inbox
 //!
@@ -122,8 +112,8 @@
 //! once, where the interrupt came: [`Sched::arrive`] puts it into the run-next
 //! slot, and the running G is [`Sched::displaced`] into a slot behind that. From
 //! there it goes on, before the ring, with what was left of its slice
-//! ([`Slice::Resumed`]), when whoever displaced it stops. So its slice is lent,
-//! not lost. Of each slice the kernel lends half at most; when that is over the
+//! ([`Slice::Resumed`]), when whoever displaced it stops: its slice is lent, not
+//! lost. Of each slice the kernel lends half at most; when that is over the
 //! borrower is [`Sched::expired`], goes to the ring's tail with its run-next, and
 //! the displaced G goes on. A wake-up that comes during a loan runs at once as
 //! well, and sends the borrower to the ring's tail. Pinned Gs can be displaced,
@@ -132,8 +122,8 @@
 //! # Fairness: what is promised
 //!
 //! With every CPU busy, counted in slices that begin on one P. Each lasts as
-//! long as the kernel says, and half as long again at most if it was lent.
-//! [`GLOBAL_CHECK_EVERY`] is 61.
+//! long as the kernel says, and half as long again at most if it was lent. 61 is
+//! [`GLOBAL_CHECK_EVERY`].
 //!
 //! - **Local queue.** Of a G with *k* Gs before it in the ring, the slice is at
 //!   most the (*n* + ⌈*n* / 60⌉)th to begin, *n* = *k* + 1: run-next chains and
@@ -145,10 +135,10 @@
 //!   empty, as they are when all Gs are hogs.
 //! - **Hogs** go round in one circle: a G whose slice ran out is taken alone,
 //!   oldest first. If the slices of all CPUs end in the same order each time, any
-//!   two differ by at most two slices, for ever. Who ends later than others by
-//!   chance is overtaken by those, P - 1 of them at most, in each round of the
-//!   circle: by chance that is a random walk (4 slices in 2 s), and at the very
-//!   worst *n* hogs share as 1 to *n* / (*n* + P - 1).
+//!   two differ by at most two slices, for ever. Who ends later than others is
+//!   overtaken by those, P - 1 of them at most, in each round of the circle: by
+//!   chance that is a random walk (4 slices in 2 s), and at the very worst *n*
+//!   hogs share as 1 to *n* / (*n* + P - 1).
 //!
 //! Not promised: any order between Gs of different queues; that a G stays on
 //! its P; a place that a G had before its ring overflowed; anything while a
@@ -158,12 +148,15 @@
 //!
 //! - **One queue under one lock**: fair and simple, and every CPU waits for
 //!   every other. It is here only for what has no P.
-//! - **Handing a G directly to an idle CPU**: the G moves away from its data
-//!   while its maker is often about to wait and could have run it at once; and
-//!   each submit would cost an interrupt. (A G in a call has no such maker.)
-//! - **Waking on every submit**: most woken CPUs would find nothing.
-//! - **Never waking, only spinning**: an idle CPU must halt; eight spinning
-//!   CPUs on two host cores starve each other.
+//! - **Handing a G directly to an idle CPU**: it moves away from its data, while
+//!   its maker is often about to wait and could have run it at once; and each
+//!   submit would cost an interrupt. (A G in a call has no such maker.)
+//! - **Waking on every submit**: most woken CPUs would find nothing. **Never
+//!   waking, only spinning**: eight spinning CPUs on two host cores starve each
+//!   other; an idle CPU must halt.
+//! - **A second look by spinners only**, as in Go, which closes the hole that
+//!   remains with one more flag (`needspinning`) under its lock; a park that ends
+//!   in `hlt` can afford the look.
 //! - **Waiting, when a G is readied, until it is off its stack**: two CPUs can
 //!   do that to each other with interrupts off. The one who parks it puts it
 //!   back instead ([`Status`], transition 8).
@@ -172,17 +165,16 @@
 //!   nothing gained, for the G is as far from running as its P's ring is long.
 //! - **A run-next slot that cannot be stolen**: its G waits for a whole slice
 //!   while CPUs idle.
-//! - **Wake-ups at the ring's tail**, as of Go's netpoller: up to a slice late for
-//!   each G before them. **Wake-ups by priority**, without a loan that ends:
-//!   whoever wakes often enough starves the rest.
+//! - **Wake-ups at the ring's tail**, as of Go's netpoller: a slice late for each
+//!   G before them. **Wake-ups first, without a loan that ends**: whoever wakes
+//!   often enough starves the rest.
 //!
 //! # How it is checked
 //!
-//! Event sequences, fairness in slices, host threads as CPUs: `cargo test -p
-//! sched`, also under Miri and ThreadSanitizer. All interleavings of small models
-//! (`loom_*`, `--cfg loom`, a ring of 4). Seeded interleavings of 1 to 256 CPUs
-//! with store buffers, late interrupts and slow CPUs (`sim`, `--features sim`),
-//! and planted mistakes that must be found (`sim::Planted`).
+//! Event sequences, fairness in slices, host threads as CPUs (`tests/`), also
+//! under Miri and ThreadSanitizer; all interleavings of small models (`loom_*`,
+//! a ring of 4); seeded interleavings of 1 to 256 CPUs with store buffers, late
+//! interrupts and slow CPUs, and mistakes planted to be found (`sim`).
 //!
 //! # Lock order
 //!
@@ -210,7 +202,7 @@ pub use find::Order;
 pub use g::{G, Handle, Home, Status};
 pub use list::{Inbox, List};
 pub use p::{P, PSlot, Slice};
-pub use runq::{Owner, RunQueue, Thief};
+pub use runq::{Owner, RunQueue};
 pub use sysmon::{CallSeen, Sysmon, retake};
 
 use globq::GlobalQueue;

@@ -10,7 +10,7 @@
 
 use crate::g::G;
 use crate::list::{Inbox, List};
-use crate::runq::{Owner, RunQueue, Thief};
+use crate::runq::{Owner, RunQueue};
 use crate::sync::{AtomicU32, AtomicU64, Relaxed, const_fn};
 
 /// What other CPUs see of a P.
@@ -19,7 +19,7 @@ use crate::sync::{AtomicU32, AtomicU64, Relaxed, const_fn};
 #[repr(align(128))]
 pub struct PSlot<K: 'static> {
     // The owner pushes, anyone steals.
-    runq: RunQueue<K>,
+    pub(crate) runq: RunQueue<K>,
     // Anyone pushes, the owner takes.
     pub(crate) inbox: Inbox<K>,
     // The owner writes, anyone reads.
@@ -59,10 +59,6 @@ impl<K: 'static> PSlot<K> {
     #[must_use]
     pub fn stolen(&self) -> u64 {
         self.stolen.load(Relaxed)
-    }
-
-    pub(crate) fn thief(&'static self) -> Thief<K> {
-        self.runq.thief()
     }
 }
 
@@ -104,7 +100,7 @@ impl<K: Sync + 'static> P<K> {
             resumes_pinned: false,
             free: List::new(),
             ids: (0, 0),
-            random: Random::new(seed ^ index as u64),
+            random: Random(seed ^ (index as u64) << 32),
             spinning: false,
             idle: false,
             owes_wake: false,
@@ -120,7 +116,7 @@ impl<K: Sync + 'static> P<K> {
     /// How many Gs wait on this P (its inbox not counted).
     #[must_use]
     pub fn len(&self) -> usize {
-        self.runq.as_thief().len() + self.pinned.len()
+        self.runq.len() + self.pinned.len()
     }
 
     /// Whether no G waits on this P (its inbox not counted).
@@ -205,23 +201,14 @@ pub enum Slice {
     Resumed,
 }
 
-/// A small generator (xorshift) for the order of stealing: fast and seeded,
-/// not good. Zero is no state of it.
+/// A small generator (splitmix64), from any seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        // Spread neighbouring seeds (the finaliser of splitmix64).
-        let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Random((z ^ (z >> 31)) | 1)
-    }
-
     pub(crate) fn next(&mut self) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 32) as u32
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z >> 32) as u32
     }
 }

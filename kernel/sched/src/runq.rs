@@ -1,9 +1,9 @@
 //! The local queue: a ring and two slots before it. One pushes, anyone steals.
 //!
-//! [`RunQueue`] is the memory; [`Owner`] is the one handle that pushes and
-//! pops, [`Thief`] what everybody else has. That they are two types is what
-//! makes "single producer" a fact and not a hope: there is one `Owner` for a
-//! queue, it is not `Clone`, and its methods take `&mut self`.
+//! [`RunQueue`] is what everybody has, to look and to steal; [`Owner`] is the one
+//! handle that pushes and pops. That they are two types is what makes "single
+//! producer" a fact and not a hope: there is one `Owner` for a queue, it is not
+//! `Clone`, and its methods take `&mut self`.
 //!
 //! Order is first in, first out; the run-next slot is before all, then the
 //! displaced one. What does not fit comes back as a batch for the global queue,
@@ -71,14 +71,47 @@ impl<K: 'static> RunQueue<K> {
         (!self.owned.swap(true, AcqRel)).then_some(Owner { q: self })
     }
 
-    /// A thief's handle: for everybody.
-    #[must_use]
-    pub fn thief(&'static self) -> Thief<K> {
-        Thief { q: self }
-    }
-
     fn slot(&self, index: u32) -> &Link<K> {
         &self.slots[index as usize % RUNQ_CAPACITY]
+    }
+}
+
+/// What everybody may do.
+impl<K: Sync + 'static> RunQueue<K> {
+    /// Takes a G from before the ring. The displaced one first: it has lost
+    /// its CPU, while a run-next G that waits with it is about to get it.
+    pub fn take_front(&self) -> Option<&'static G<K>> {
+        self.displaced.take().or_else(|| self.next.take())
+    }
+
+    /// Whether a displaced G waits here at this instant.
+    #[must_use]
+    pub fn has_displaced(&self) -> bool {
+        !self.displaced.is_null()
+    }
+
+    /// How many Gs wait before the ring at this instant.
+    #[must_use]
+    pub fn front_len(&self) -> usize {
+        usize::from(!self.next.is_null()) + usize::from(self.has_displaced())
+    }
+
+    /// How many Gs are in the ring and before it. In this order: run-next slot,
+    /// displaced slot, ring. The owner fills a later one before it empties an
+    /// earlier one (it yields, then runs who is next), so a queue that is never
+    /// empty is never seen empty.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let front = self.front_len();
+        let head = self.head.load(Acquire);
+        let tail = self.tail.load(Acquire);
+        front + tail.wrapping_sub(head).min(CAPACITY) as usize
+    }
+
+    /// Whether no G is in the ring or before it; see [`RunQueue::len`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 
@@ -97,6 +130,14 @@ impl<K: 'static> RunQueue<K> {
 /// ```
 pub struct Owner<K: 'static> {
     q: &'static RunQueue<K>,
+}
+
+impl<K: 'static> core::ops::Deref for Owner<K> {
+    type Target = RunQueue<K>;
+
+    fn deref(&self) -> &RunQueue<K> {
+        self.q
+    }
 }
 
 impl<K: Sync + 'static> Owner<K> {
@@ -145,7 +186,7 @@ impl<K: Sync + 'static> Owner<K> {
     }
 
     /// Puts `g` where it goes on before the ring. Nobody may be there: ask
-    /// [`Owner::has_displaced`] first. Only we fill it, so it stays empty.
+    /// [`RunQueue::has_displaced`] first. Only we fill it, so it stays empty.
     pub fn displace(&mut self, g: &'static G<K>) {
         let old = self.q.displaced.swap(Some(g));
         assert!(old.is_none(), "displaced twice");
@@ -155,12 +196,6 @@ impl<K: Sync + 'static> Owner<K> {
     #[inline]
     pub fn take_displaced(&mut self) -> Option<&'static G<K>> {
         self.q.displaced.take()
-    }
-
-    /// Whether a displaced G waits here at this instant.
-    #[must_use]
-    pub fn has_displaced(&self) -> bool {
-        !self.q.displaced.is_null()
     }
 
     /// Takes the oldest of the ring.
@@ -186,7 +221,7 @@ impl<K: Sync + 'static> Owner<K> {
     ///
     /// Go runs the newest of the loot; the oldest costs the same and keeps the
     /// order. Our own ring must have room for half a ring: thieves have none.
-    pub fn steal(&mut self, Thief { q: victim }: Thief<K>) -> Option<(&'static G<K>, u32)> {
+    pub fn steal(&mut self, victim: &RunQueue<K>) -> Option<(&'static G<K>, u32)> {
         let tail = self.q.tail.load(Relaxed); // written by us alone
         let mine = tail.wrapping_sub(self.q.head.load(Acquire));
         debug_assert!(mine as usize <= RUNQ_CAPACITY - RUNQ_HALF, "thief full");
@@ -231,55 +266,5 @@ impl<K: Sync + 'static> Owner<K> {
             batch.push(self.q.slot(head.wrapping_add(i)).load(Relaxed).expect("empty slot"));
         }
         Some(batch)
-    }
-
-    /// What anybody may ask.
-    pub(crate) fn as_thief(&self) -> Thief<K> {
-        self.q.thief()
-    }
-}
-
-/// What everybody but the owner may do with a queue.
-pub struct Thief<K: 'static> {
-    q: &'static RunQueue<K>,
-}
-
-impl<K: 'static> Clone for Thief<K> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K: 'static> Copy for Thief<K> {}
-
-impl<K: Sync + 'static> Thief<K> {
-    /// Takes a G from before the ring. The displaced one first: it has lost
-    /// its CPU, while a run-next G that waits with it is about to get it.
-    pub fn take_front(self) -> Option<&'static G<K>> {
-        self.q.displaced.take().or_else(|| self.q.next.take())
-    }
-
-    /// How many Gs wait before the ring at this instant.
-    #[must_use]
-    pub fn front_len(self) -> usize {
-        usize::from(!self.q.next.is_null()) + usize::from(!self.q.displaced.is_null())
-    }
-
-    /// How many Gs are in the ring and before it. In this order: run-next slot,
-    /// displaced slot, ring. The owner fills a later one before it empties an
-    /// earlier one (it yields, then runs who is next), so a queue that is never
-    /// empty is never seen empty.
-    #[must_use]
-    pub fn len(self) -> usize {
-        let front = self.front_len();
-        let head = self.q.head.load(Acquire);
-        let tail = self.q.tail.load(Acquire);
-        front + tail.wrapping_sub(head).min(CAPACITY) as usize
-    }
-
-    /// Whether no G is in the ring or before it; see [`Thief::len`].
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        self.len() == 0
     }
 }

@@ -76,7 +76,7 @@ pub fn begin(cpus: usize, seed: u64, every: u32, planted: Option<Planted>, switc
             cpu: NOBODY,
             buffers: (0..cpus).map(|_| VecDeque::new()).collect(),
             planted,
-            random: Random::new(seed),
+            random: Random(seed),
             every,
         };
     });

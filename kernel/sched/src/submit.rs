@@ -169,7 +169,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// anything.
     pub(crate) fn pay_wake(&self, p: &mut P<K>) -> Wake {
         let owes = core::mem::take(&mut p.owes_wake);
-        let waits = || !p.runq.as_thief().is_empty() || !self.global.is_empty();
+        let waits = || !p.runq.is_empty() || !self.global.is_empty();
         if owes && waits() { self.wake_p() } else { Wake::Nobody }
     }
 
