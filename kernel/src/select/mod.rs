@@ -140,7 +140,7 @@ macro_rules! __select {
             {
                 let rx: &$crate::chan::Receiver<_> = &$rx;
                 let waiter = ::core::pin::pin!($crate::select::recv_waiter(rx, $t));
-                let case = $crate::select::RecvCase::new(rx, $t, waiter.into_ref());
+                let case = $crate::select::RecvCase::new(rx, waiter.into_ref());
             }
             case result ($p) $body
         }] $other $($rest)*)
@@ -151,7 +151,7 @@ macro_rules! __select {
             {
                 let tx: &$crate::chan::Sender<_> = &$tx;
                 let waiter = ::core::pin::pin!($crate::select::send_waiter(tx, $t, $value));
-                let case = $crate::select::SendCase::new(tx, $t, waiter.into_ref());
+                let case = $crate::select::SendCase::new(tx, waiter.into_ref());
             }
             case result ($p) $body
         }] $other $($rest)*)
@@ -179,7 +179,9 @@ macro_rules! __select {
             let $t = ::core::pin::pin!($crate::cell::wait::Selection::new());
             let $t = $t.into_ref();
             $($($bind)*)*
-            let is_any = $crate::select::choose($t, &[$(&$case),*], $otherwise);
+            let ready = $crate::select::Ready::none()
+                $(.and($crate::select::Case::looks_ready(&$case)))*;
+            let is_any = $crate::select::choose($t, &[$(&$case),*], ready, $otherwise);
             (is_any, $($case.result(),)*)
         };
         $(if let ::core::option::Option::Some(value) = $result {
@@ -215,14 +217,48 @@ pub enum Otherwise {
     Return,
 }
 
-/// Does one of the cases; false if none was possible, now or in time.
+/// The cases that look ready, as bits of a word.
 #[doc(hidden)]
-pub fn choose(selection: Pin<&Selection>, cases: &[&dyn Case], otherwise: Otherwise) -> bool {
-    const { assert!(MAX_CASES == u64::BITS as usize) };
-    assert!(cases.len() <= MAX_CASES, "select! with more than {MAX_CASES} channels");
-    if attempt_any(cases) {
-        return true;
+pub struct Ready {
+    set: u64,
+    seen: u32,
+}
+
+impl Ready {
+    /// Before any case was looked at.
+    #[inline(always)]
+    pub fn none() -> Self {
+        Ready { set: 0, seen: 0 }
     }
+
+    /// And how the next case looks.
+    #[inline(always)]
+    #[must_use]
+    pub fn and(self, looks_ready: bool) -> Self {
+        Ready { set: self.set | u64::from(looks_ready) << self.seen, seen: self.seen + 1 }
+    }
+
+    fn of(cases: &[&dyn Case]) -> Self {
+        cases.iter().fold(Ready::none(), |ready, case| ready.and(case.looks_ready()))
+    }
+}
+
+/// Does one of the cases; false if none was possible, now or in time. `ready` is
+/// the first glance at them.
+#[doc(hidden)]
+#[inline(always)]
+pub fn choose<const N: usize>(
+    selection: Pin<&Selection>,
+    cases: &[&dyn Case; N],
+    ready: Ready,
+    otherwise: Otherwise,
+) -> bool {
+    const { assert!(N <= u64::BITS as usize, "select! with more than 64 channels") };
+    attempt_any(cases, ready) || choose_later(selection, cases, otherwise)
+}
+
+#[inline(never)]
+fn choose_later(selection: Pin<&Selection>, cases: &[&dyn Case], otherwise: Otherwise) -> bool {
     let deadline_ns = match otherwise {
         Otherwise::Wait => None,
         Otherwise::WaitFor(timeout) => Some(deadline_after(timeout)),
@@ -242,29 +278,22 @@ pub fn choose(selection: Pin<&Selection>, cases: &[&dyn Case], otherwise: Otherw
         if all_enlisted {
             return false; // the time is up
         }
-        if attempt_any(cases) {
+        if attempt_any(cases, Ready::of(cases)) {
             return true;
         }
         first = below(park::random(), cases.len());
     }
 }
 
-/// A set of cases is a word.
-const MAX_CASES: usize = 64;
-
 /// Does one of those that look ready, each with the same chance.
-#[inline]
-fn attempt_any(cases: &[&dyn Case]) -> bool {
-    let mut ready: u64 = 0;
-    for (i, case) in cases.iter().enumerate() {
-        ready |= u64::from(case.looks_ready()) << i;
-    }
-    while ready != 0 {
-        let i = pick(ready);
+#[inline(never)]
+fn attempt_any(cases: &[&dyn Case], Ready { mut set, .. }: Ready) -> bool {
+    while set != 0 {
+        let i = pick(set);
         if cases[i].attempt() {
             return true;
         }
-        ready &= !(1 << i);
+        set &= !(1 << i);
     }
     false
 }
@@ -308,7 +337,6 @@ pub fn send_waiter<'a, T>(
 #[doc(hidden)]
 pub struct RecvCase<'a, T> {
     chan: &'a Chan<T>,
-    selection: Pin<&'a Selection>,
     waiter: Pin<&'a ChanWaiter<'a, T>>,
     is_done: Cell<bool>,
 }
@@ -317,7 +345,6 @@ pub struct RecvCase<'a, T> {
 #[doc(hidden)]
 pub struct SendCase<'a, T> {
     chan: &'a Chan<T>,
-    selection: Pin<&'a Selection>,
     waiter: Pin<&'a ChanWaiter<'a, T>>,
     is_done: Cell<bool>,
 }
@@ -325,12 +352,8 @@ pub struct SendCase<'a, T> {
 impl<'a, T: Send> RecvCase<'a, T> {
     #[doc(hidden)]
     #[inline(always)]
-    pub fn new(
-        rx: &'a Receiver<T>,
-        selection: Pin<&'a Selection>,
-        waiter: Pin<&'a ChanWaiter<'a, T>>,
-    ) -> Self {
-        RecvCase { chan: rx.chan(), selection, waiter, is_done: Cell::new(false) }
+    pub fn new(rx: &'a Receiver<T>, waiter: Pin<&'a ChanWaiter<'a, T>>) -> Self {
+        RecvCase { chan: rx.chan(), waiter, is_done: Cell::new(false) }
     }
 
     /// What came of it, if it was chosen.
@@ -344,12 +367,8 @@ impl<'a, T: Send> RecvCase<'a, T> {
 impl<'a, T: Send> SendCase<'a, T> {
     #[doc(hidden)]
     #[inline(always)]
-    pub fn new(
-        tx: &'a Sender<T>,
-        selection: Pin<&'a Selection>,
-        waiter: Pin<&'a ChanWaiter<'a, T>>,
-    ) -> Self {
-        SendCase { chan: tx.chan(), selection, waiter, is_done: Cell::new(false) }
+    pub fn new(tx: &'a Sender<T>, waiter: Pin<&'a ChanWaiter<'a, T>>) -> Self {
+        SendCase { chan: tx.chan(), waiter, is_done: Cell::new(false) }
     }
 
     /// What came of it, if it was chosen.
@@ -364,6 +383,7 @@ impl<'a, T: Send> SendCase<'a, T> {
 }
 
 impl<T: Send> Case for RecvCase<'_, T> {
+    #[inline]
     fn looks_ready(&self) -> bool {
         self.chan.looks_receivable()
     }
@@ -382,7 +402,7 @@ impl<T: Send> Case for RecvCase<'_, T> {
         let mut locked = self.chan.wait_queue().lock();
         let is_ready = locked.is_closed()
             || locked.len() != 0
-            || locked.is_waited_for(SENDERS, &self.selection);
+            || locked.is_waited_for(SENDERS, self.waiter.selection());
         if !is_ready {
             self.waiter.enlist(&mut locked);
         }
@@ -398,6 +418,7 @@ impl<T: Send> Case for RecvCase<'_, T> {
 }
 
 impl<T: Send> Case for SendCase<'_, T> {
+    #[inline]
     fn looks_ready(&self) -> bool {
         self.chan.looks_sendable()
     }
@@ -421,7 +442,7 @@ impl<T: Send> Case for SendCase<'_, T> {
         let mut locked = self.chan.wait_queue().lock();
         let is_ready = locked.is_closed()
             || self.chan.capacity().is_none_or(|capacity| locked.len() < capacity)
-            || locked.is_waited_for(RECEIVERS, &self.selection);
+            || locked.is_waited_for(RECEIVERS, self.waiter.selection());
         if !is_ready {
             self.waiter.enlist(&mut locked);
         }
