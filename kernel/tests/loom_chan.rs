@@ -23,12 +23,7 @@ pub mod select;
 use chan::{RecvError, RecvTimeoutError, SendError, SendTimeoutError};
 use core::time::Duration;
 use loom::thread;
-
-fn model(f: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(f);
-}
+use park::model;
 
 #[test]
 fn a_value_is_handed_over_whoever_comes_first() {

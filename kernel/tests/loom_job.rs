@@ -17,10 +17,11 @@ pub mod park;
 
 use cell::job::Job;
 use loom::{sync::Arc, thread};
+use park::model;
 
 #[test]
 fn the_result_is_there_whoever_comes_first() {
-    loom::model(|| {
+    model(|| {
         let job = Arc::new(Job::new(6));
         let runner = job.clone();
         let other = thread::spawn(move || runner.run(|n| n * 7));
@@ -31,7 +32,7 @@ fn the_result_is_there_whoever_comes_first() {
 
 #[test]
 fn an_old_wake_up_neither_ends_nor_loses_the_wait() {
-    loom::model(|| {
+    model(|| {
         let old = park::begin_park();
         assert!(!park::cancel_park());
         let job = Arc::new(Job::new(6));
