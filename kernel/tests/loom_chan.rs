@@ -135,3 +135,22 @@ fn an_old_wake_up_neither_ends_nor_loses_a_wait() {
         waker.join().unwrap();
     });
 }
+
+#[test]
+fn an_old_wake_up_neither_ends_nor_loses_a_select() {
+    model(|| {
+        let (tx, rx) = chan::rendezvous();
+        let (_open, never) = chan::rendezvous::<u8>();
+        let old = park::begin_park();
+        assert!(!park::cancel_park());
+        let waker = thread::spawn(move || park::ready(old));
+        let sender = thread::spawn(move || tx.send(1));
+        let got = crate::select! {
+            recv(rx) -> v => v.unwrap(),
+            recv(never) => unreachable!("nobody sends"),
+        };
+        assert_eq!(got, 1);
+        assert_eq!(sender.join().unwrap(), Ok(()));
+        waker.join().unwrap();
+    });
+}
