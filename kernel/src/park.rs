@@ -19,17 +19,17 @@
 
 #[cfg(not(target_os = "none"))]
 pub use host::{
-    GHandle, begin_park, call, current_id, interrupt_this_cpu, ms, now_ns, num_goroutines, park,
-    park_until, permit, random, ready, ready as ready_from_interrupt, spawn, stats, take_permit,
-    this, yield_now,
+    GHandle, begin_park, call, cancel_park, current_id, interrupt_this_cpu, ms, now_ns,
+    num_goroutines, park, park_until, permit, random, ready, ready as ready_from_interrupt, spawn,
+    stats, take_permit, this, yield_now,
 };
 
 #[cfg(target_os = "none")]
 pub use crate::{
     arch::now_ns,
     schedule::{
-        GHandle, begin_park, call, current_id, ms, num_goroutines, park, park_until, permit,
-        random, ready, ready_from_interrupt, spawn, stats, take_permit, this, yield_now,
+        GHandle, begin_park, call, cancel_park, current_id, ms, num_goroutines, park, park_until,
+        permit, random, ready, ready_from_interrupt, spawn, stats, take_permit, this, yield_now,
     },
 };
 
@@ -41,19 +41,6 @@ use core::panic::Location;
 #[cfg(target_os = "none")]
 pub fn interrupt_this_cpu() {
     crate::arch::wake(crate::arch::cpu_index());
-}
-
-/// Takes back a [`begin_park`]: the G need not wait after all. True if it was
-/// readied meanwhile; that wake-up is consumed.
-///
-/// ```
-/// use runnext::park;
-/// let me = park::begin_park();
-/// park::ready(me);
-/// assert!(park::cancel_park());
-/// ```
-pub fn cancel_park() -> bool {
-    park_until(0) // a deadline that has come
 }
 
 /// How a G is born: what its reports will say, and how large its stack may be.
@@ -152,6 +139,11 @@ mod host {
             *parker.readied.lock().unwrap_or_else(PoisonError::into_inner) = false;
             GHandle(parker.clone())
         })
+    }
+
+    /// Takes back a [`begin_park`]. True if the thread was readied meanwhile.
+    pub fn cancel_park() -> bool {
+        park_until(0) // a deadline that has come
     }
 
     /// The second half of waiting.

@@ -145,6 +145,8 @@ enum Leaving {
     Yield,
     /// It lets others run, and is in a call.
     YieldInCall,
+    /// It has begun to park, and is in a call.
+    ParkInCall,
     /// Its slice is over.
     Expire,
     /// An interrupt has readied another that is in a hurry.
@@ -161,7 +163,7 @@ impl Leaving {
             Leaving::Yield | Leaving::YieldInCall => Kind::Yield,
             Leaving::Expire => Kind::Expire,
             Leaving::Displace => Kind::Displace,
-            Leaving::Park => Kind::Park,
+            Leaving::Park | Leaving::ParkInCall => Kind::Park,
             Leaving::Exit => Kind::Exit,
         }
     }
@@ -337,15 +339,17 @@ fn came_back() {
     let why = cpu.leaving.get();
     trace::event(why.kind(), || g.id(), 0);
     cpu.counters.switches.add_one();
-    // The most frequent one, and the one that does least.
-    if why == Leaving::Yield {
+    // The most frequent ones, and those that do least.
+    match why {
         // SAFETY: this CPU's own record, interrupts off.
-        return send(unsafe { cpu.with_p(|p| SCHED.yielded(p, g)) });
+        Leaving::Yield => send(unsafe { cpu.with_p(|p| SCHED.yielded(p, g)) }),
+        // SAFETY: as above.
+        Leaving::Park => send(unsafe { cpu.with_p(|p| SCHED.parked(p, g)) }),
+        _ => settle(cpu, g, why),
     }
-    settle(cpu, g, why);
 }
 
-/// Puts a G that has left in another way than by yielding where it belongs.
+/// Puts a G that has left otherwise, or from a call, where it belongs.
 fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving) {
     if why == Leaving::Exit {
         cpu.counters.ended.add_one();
@@ -358,7 +362,7 @@ fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving) {
         Leaving::Yield | Leaving::YieldInCall => SCHED.yielded(p, g),
         Leaving::Expire => SCHED.expired(p, g),
         Leaving::Displace => SCHED.displaced(p, g),
-        Leaving::Park => SCHED.parked(p, g),
+        Leaving::Park | Leaving::ParkInCall => SCHED.parked(p, g),
         Leaving::Exit => {
             SCHED.exited(p, g);
             Wake::Nobody
@@ -390,6 +394,12 @@ pub fn park() {
     leave(Leaving::Park);
 }
 
+/// Takes back a [`begin_park`]: the G need not wait after all. True if it was
+/// readied meanwhile; that wake-up is consumed.
+pub fn cancel_park() -> bool {
+    running().expect("no G to park").cancel_park()
+}
+
 /// As [`park`], until `deadline_ns` at most; false if that came first.
 pub fn park_until(deadline_ns: u64) -> bool {
     let g = running().expect("no G to park");
@@ -409,7 +419,7 @@ pub fn park_until(deadline_ns: u64) -> bool {
 /// Makes a G that waits run again; one that does not wait is left alone.
 pub fn ready(g: GHandle) {
     trace::event(Kind::Ready, || g.get().map_or(0, G::id), 0);
-    submit(|p| SCHED.ready(p, g));
+    submit(|_, p| SCHED.ready(p, g));
 }
 
 /// Switches from the running G to its M; returns when the G runs again.
@@ -440,7 +450,8 @@ fn leave_now(g: &'static G<Task>, why: Leaving) {
 
 /// Makes a G runnable by `f`: sends the wake-up, and sees to it that the G that
 /// does this is preempted in time.
-fn submit(f: impl FnOnce(&mut P<Task>) -> Wake) {
+#[inline(always)]
+fn submit(f: impl FnOnce(&Cpu, &mut P<Task>) -> Wake) {
     arch::probe_stack();
     // Off until the wake-up is sent: `sched` counts on a CPU that it has claimed
     // to come, and a G that is preempted in between would take the wake-up along.
@@ -448,7 +459,7 @@ fn submit(f: impl FnOnce(&mut P<Task>) -> Wake) {
     // SAFETY: what calls this comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
     let ready = |p: &mut P<Task>| {
-        let wake = f(p);
+        let wake = f(cpu, p);
         if is_running() && !cpu.slices.is_timed() && SCHED.needs_timer(p) {
             cpu.slices.arm();
         }

@@ -184,7 +184,7 @@ impl PMask {
 
     /// One look at all words, for the common case that there is nothing.
     #[inline]
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.words.iter().fold(0, |all, word| all | word.load(Relaxed)) == 0
     }
 

@@ -184,8 +184,18 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// A runnable G runs next here, or goes to its CPU.
+    #[inline]
     fn submit(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         match g.home() {
+            Home::Anywhere => self.run_next(p, g),
+            home => self.submit_otherwise(p, g, home),
+        }
+    }
+
+    /// The rest of `submit`: pinned, or in a call.
+    #[cold]
+    fn submit_otherwise(&self, p: &mut P<K>, g: &'static G<K>, home: Home) -> Wake {
+        match home {
             Home::Anywhere => self.run_next(p, g),
             Home::Pinned(cpu) if cpu == p.index => {
                 p.pinned.push(g);
@@ -214,6 +224,7 @@ impl<K: Sync + 'static> Sched<K> {
         self.wake_p()
     }
 
+    #[inline]
     fn run_next(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         self.push_next(p, g);
         self.wake_p()

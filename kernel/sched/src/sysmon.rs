@@ -61,6 +61,9 @@ impl<K: Sync + 'static> Sched<K> {
         }
         // Queue before bits: whoever puts a G there has been through the fence
         // of `Idle::wake_p` since, or owes it (`P::owes_wake`) and comes again.
+        if self.untimed.is_empty() {
+            return None;
+        }
         self.untimed.claim_any(self.slots.len())
     }
 

@@ -5,7 +5,7 @@
 //! that is started on this CPU then has both for the price of one look.
 
 use super::task::Task;
-use super::{CPUS, Leaving, SCHED, ask_for_upkeep, leave, submit, with_p};
+use super::{Leaving, SCHED, ask_for_upkeep, leave, submit, with_p};
 use crate::arch;
 use crate::cell::{Run as Work, Shared};
 use crate::go::SpawnError;
@@ -42,9 +42,9 @@ pub fn spawn(birth: Birth, work: Shared<dyn Work>) -> Result<(), SpawnError> {
     task.stack.set(Some(stack));
     task.work.set(Some(work));
     task.christen(birth.name, birth.site);
-    submit(|p| {
+    submit(|cpu, p| {
+        cpu.counters.created.add_one();
         let wake = SCHED.start(p, g, birth.pin);
-        CPUS[arch::cpu_index()].counters.created.add_one();
         trace::event(Kind::Create, || g.id(), birth.pin.map_or(0, |cpu| cpu as u32 + 1));
         wake
     });

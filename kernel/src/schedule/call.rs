@@ -139,7 +139,11 @@ pub(super) fn leave(g: &'static G<Task>, why: Leaving) {
     }
     // SAFETY: a G runs here.
     let cpu = unsafe { this_cpu() };
-    cpu.leaving.set(if why == Leaving::Yield { Leaving::YieldInCall } else { why });
+    cpu.leaving.set(match why {
+        Leaving::Yield => Leaving::YieldInCall,
+        Leaving::Park => Leaving::ParkInCall,
+        other => other,
+    });
     let next = cpu.spare.take().expect("a call runs without a spare M");
     cpu.m().sp.set(cpu.sp.get());
     cpu.m.set(Some(next));
