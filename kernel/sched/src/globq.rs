@@ -24,7 +24,7 @@ pub(crate) struct GlobalQueue<K: 'static> {
     len: AtomicUsize,
 }
 
-impl<K: 'static> GlobalQueue<K> {
+impl<K: Sync + 'static> GlobalQueue<K> {
     const_fn! {
         pub(crate) fn new() -> Self {
             GlobalQueue {
@@ -35,9 +35,7 @@ impl<K: 'static> GlobalQueue<K> {
             }
         }
     }
-}
 
-impl<K: Sync + 'static> GlobalQueue<K> {
     /// Appends one.
     pub(crate) fn push(&self, g: &'static G<K>) {
         let mut list = List::new();

@@ -329,7 +329,7 @@ pub struct Sched<K: 'static> {
     free: GlobalQueue<K>,
 }
 
-impl<K: 'static> Sched<K> {
+impl<K: Sync + 'static> Sched<K> {
     const_fn! {
         /// A scheduler over these Ps, at most [`MAX_P`] and at least one.
         #[must_use]
@@ -347,9 +347,7 @@ impl<K: 'static> Sched<K> {
             }
         }
     }
-}
 
-impl<K: Sync + 'static> Sched<K> {
     /// The P of `index`, for the first who asks; it counts as busy from now on.
     /// `seed` starts the generator that orders its stealing.
     pub fn acquire(&self, index: usize, seed: u64) -> Option<P<K>> {

@@ -145,7 +145,7 @@ pub struct Inbox<K: 'static> {
     newest: Link<K>,
 }
 
-impl<K: 'static> Inbox<K> {
+impl<K: Sync + 'static> Inbox<K> {
     const_fn! {
         /// An empty inbox.
         #[must_use]
@@ -153,9 +153,7 @@ impl<K: 'static> Inbox<K> {
             Inbox { newest: Link::null() }
         }
     }
-}
 
-impl<K: Sync + 'static> Inbox<K> {
     /// Leaves `g` here. True if the inbox was empty: then the caller must see
     /// to it that the inbox's CPU looks (essay, "The inbox").
     ///

@@ -28,7 +28,7 @@ pub struct PSlot<K: 'static> {
     stolen: AtomicU64,
 }
 
-impl<K: 'static> PSlot<K> {
+impl<K: Sync + 'static> PSlot<K> {
     const_fn! {
         /// A place for a P that nobody holds yet.
         #[must_use]

@@ -50,7 +50,7 @@ pub struct RunQueue<K: 'static> {
     owned: AtomicBool,
 }
 
-impl<K: 'static> RunQueue<K> {
+impl<K: Sync + 'static> RunQueue<K> {
     const_fn! {
         /// An empty queue without an owner.
         #[must_use]
@@ -71,13 +71,6 @@ impl<K: 'static> RunQueue<K> {
         (!self.owned.swap(true, AcqRel)).then_some(Owner { q: self })
     }
 
-    fn slot(&self, index: u32) -> &Link<K> {
-        &self.slots[index as usize % RUNQ_CAPACITY]
-    }
-}
-
-/// What everybody may do.
-impl<K: Sync + 'static> RunQueue<K> {
     /// Takes a G from before the ring. The displaced one first: it has lost
     /// its CPU, while a run-next G that waits with it is about to get it.
     pub fn take_front(&self) -> Option<&'static G<K>> {
@@ -112,6 +105,10 @@ impl<K: Sync + 'static> RunQueue<K> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    fn slot(&self, index: u32) -> &Link<K> {
+        &self.slots[index as usize % RUNQ_CAPACITY]
     }
 }
 
