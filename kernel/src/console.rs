@@ -76,9 +76,8 @@ pub fn read_until(buffer: &mut [u8], deadline: Instant) -> Result<usize, InputEr
 ///
 /// ```no_run
 /// use runnext::console::{self, Line};
-/// use runnext::prelude::*;
 /// while let Line::Text(name) = console::read_line()? {
-///     println!("hello, {name}");
+///     runnext::println!("hello, {name}");
 /// }
 /// # Ok::<(), runnext::console::InputError>(())
 /// ```

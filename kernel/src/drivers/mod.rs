@@ -4,11 +4,12 @@
 //! handed to `log.rs` by the boot code; `fw_cfg` gives the boot code files that
 //! whoever started the virtual machine left for the kernel. `pci` finds devices,
 //! `virtio_blk` is the disk behind [`crate::disk`], `irq` knows who serves which
-//! interrupt.
+//! interrupt. `simulated` is a device that is not there, for tests and study.
 
 pub mod framebuffer;
 pub mod fw_cfg;
 pub mod irq;
 pub mod pci;
 pub mod serial;
+pub mod simulated;
 pub mod virtio_blk;

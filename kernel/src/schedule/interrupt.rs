@@ -8,6 +8,7 @@
 use super::task::GHandle;
 use super::{SCHED, TIMERS, is_running, running, send, try_this_cpu, wake_cpu, with_p};
 use crate::arch;
+use crate::drivers::simulated;
 use crate::mem::percpu::Here;
 use crate::trace::{self, Kind};
 use sched::{Status, Wake};
@@ -31,18 +32,20 @@ pub fn must_leave() -> bool {
 }
 
 /// Moves what others left in this CPU's inbox to its queue. True if one of them
-/// should run at once. Where no G runs, the M looks for itself; a CPU that is
-/// still coming up has no inbox.
+/// should run at once, instead of the G that runs. A CPU that is still coming up
+/// has no inbox.
 pub fn arrive() -> bool {
-    let Some(cpu) = try_this_cpu().filter(|_| is_running()) else { return false };
+    let Some(cpu) = try_this_cpu() else { return false };
     // SAFETY: this CPU's own record, interrupts off.
     let arrival = unsafe { cpu.with_p(|p| SCHED.arrive(p)) };
     send(arrival.wake);
-    arrival.displace
+    arrival.displace && is_running()
 }
 
-/// Readies the sleepers of this CPU whose time has come.
+/// Readies the sleepers of this CPU whose time has come, and lets simulated
+/// devices answer.
 pub fn wake_sleepers(now_ns: u64) {
+    simulated::on_tick(now_ns);
     let here = Here::enter();
     TIMERS.on_tick(&here, now_ns, |g| {
         trace::event(Kind::Fire, || g.id(), 0);
@@ -60,7 +63,9 @@ pub fn ready_from_interrupt(g: GHandle) {
     }
 }
 
-/// When the next sleeper of this CPU is due.
+/// When the next sleeper of this CPU, or answer of a simulated device, is due.
 pub fn next_deadline() -> Option<u64> {
-    TIMERS.next_deadline(arch::cpu_index())
+    let cpu = arch::cpu_index();
+    let due = [TIMERS.next_deadline(cpu), simulated::next_deadline(cpu)];
+    due.into_iter().flatten().min()
 }

@@ -3,9 +3,10 @@
 //! `selftest` checks the machine from inside and reports each promise on a line
 //! of its own; `fault` goes wrong on purpose, in the way that its argument
 //! names. `scheduling`, `syncing`, `blocking` and `stress` check the scheduler and
-//! what stands on it; `disk` the disk, of the kind that its argument names; `fair`,
-//! `bounds` and `cost` are for virtual time (`-icount`), where they can count slices
-//! and instructions. Unlike the programs of the standard image these may be unsafe:
+//! what stands on it; `poller` the poller, with simulated devices; `typing` the
+//! serial port's input; `disk` the disk, of the kind that its argument names. `fair`,
+//! `bounds`, `latency` and `cost` are for virtual time (`-icount`), where they can
+//! count slices and instructions. Unlike the programs of the standard image these may be unsafe:
 //! that is what they are for.
 #![no_std]
 #![no_main]
@@ -17,8 +18,10 @@ mod cost;
 mod disk;
 mod fair;
 mod fault;
+mod latency;
 mod lines;
 mod mix;
+mod poller;
 mod scheduling;
 mod selftest;
 mod stress;
