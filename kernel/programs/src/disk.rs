@@ -3,9 +3,10 @@
 //! Lists the files of the disk, then reads each both ways and compares: by
 //! `fs::read`, where the G parks until the disk's interrupt readies it, and by
 //! `fs::read_blocking`, where the M waits with its G and a spare M takes over the
-//! CPU. Then as many Gs as asked for read parts of the largest file at once, each
-//! a part of its own: the disk works on dozens of requests at a time.
-//! `program=disk -- 100` has 100 of them.
+//! CPU, unless the disk has answered before the M gets to wait. Then as many Gs as
+//! asked for read parts of the largest file at once, each a part of its own: the
+//! disk works on dozens of requests at a time. `program=disk -- 100` has 100 of
+//! them.
 //!
 //! Without a disk (`make run PROGRAM=disk DISK=none`) it says so and ends with 2.
 

@@ -86,9 +86,12 @@ fn a_blocking_read_hands_its_p_off_and_a_polled_one_does_not() {
     let (before, mut bytes) = (handoffs(), [0; 512]);
     (0..20).for_each(|_| disk::read_at(0, &mut bytes).expect("by the poller"));
     assert_eq!(handoffs(), before, "a G that parks keeps no M");
-    (0..20).for_each(|_| disk::read_at_blocking(0, &mut bytes).expect("as a blocking call"));
-    // Not for each: an answer may be there before the call waits.
-    assert!(handoffs() > before, "an M that waits leaves its P");
+    // Not for each: an answer may be there before the call has to wait.
+    let is_handed_off = (0..5000).any(|_| {
+        disk::read_at_blocking(0, &mut bytes).expect("as a blocking call");
+        handoffs() > before
+    });
+    assert!(is_handed_off, "an M that waits leaves its P");
     assert_eq!(stats().ms.blocked, 0);
 }
 
