@@ -53,7 +53,9 @@ fn run(options: &Options) -> Result<ExitCode> {
     let machine = options.machine(&images)?;
     let on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     let serial = if on_terminal { Serial::Terminal } else { Serial::Output };
-    let stdin = if on_terminal { Stdio::inherit() } else { Stdio::null() };
+    // A terminal without its screen is not asked for input; a pipe or a file is.
+    let is_deaf = io::stdin().is_terminal() && !on_terminal;
+    let stdin = if is_deaf { Stdio::null() } else { Stdio::inherit() };
     let scratch = Scratch::new()?;
     let mut qemu = machine.serial(serial).command(&scratch.0)?;
     let ended = wait(start(qemu.stdin(stdin))?)?;

@@ -2,7 +2,7 @@
 //!
 //! In files of their own: [`wait`], the queues that all who wait stand in, on
 //! their own stacks; `mutex` and `rwlock`, the locks that stand on it; [`ring`],
-//! the values of channels; `link`, a word that names one of a kind. Here is
+//! the values of channels; `job`, what a G does and leaves behind; `link`, a word that names one of a kind. Here is
 //! [`Shared`], a pointer that two own.
 //!
 //! `Arc` would do, but for one thing: making one when there is no memory panics,
@@ -10,14 +10,16 @@
 //! (house rule: no memory is a value). So this is the part of `Arc` that a G
 //! and its join handle need, with a constructor that can fail.
 
+mod job;
 mod link;
-
-pub use link::Link;
 pub(crate) mod mutex;
 pub mod ring;
 pub(crate) mod rwlock;
 pub(crate) mod sys;
 pub mod wait;
+
+pub use job::Job;
+pub use link::Link;
 
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::ops::Deref;
@@ -51,12 +53,23 @@ unsafe impl<T: ?Sized + Sync + Send> Sync for Shared<T> {}
 impl<T> Shared<T> {
     /// Moves `value` to the heap, or gives it back if there is no memory.
     pub fn try_new(value: T) -> Result<Self, T> {
+        Self::try_owned_by(1, value).map(|inner| Shared { inner })
+    }
+
+    /// The same with two owners from the start.
+    pub fn try_two(value: T) -> Result<(Self, Self), T> {
+        let inner = Self::try_owned_by(2, value)?;
+        Ok((Shared { inner }, Shared { inner }))
+    }
+
+    #[inline]
+    fn try_owned_by(owners: usize, value: T) -> Result<NonNull<Inner<T>>, T> {
         // SAFETY: `Inner` holds a counter, so its size is not zero.
         let raw = unsafe { alloc(Layout::new::<Inner<T>>()) };
         let Some(inner) = NonNull::new(raw.cast::<Inner<T>>()) else { return Err(value) };
         // SAFETY: fresh memory of the layout of `Inner<T>`, nobody else's.
-        unsafe { inner.write(Inner { owners: AtomicUsize::new(1), value }) };
-        Ok(Shared { inner })
+        unsafe { inner.write(Inner { owners: AtomicUsize::new(owners), value }) };
+        Ok(inner)
     }
 }
 
@@ -149,9 +162,9 @@ mod tests {
     #[test]
     fn the_value_is_dropped_once_by_the_last_owner() {
         let count = Arc::new(AtomicUsize::new(0));
-        let a = Shared::try_new(Count(count.clone())).ok().expect("memory");
-        let b = a.clone().as_run();
-        drop(a);
+        let (a, b) = Shared::try_two(Count(count.clone())).ok().expect("memory");
+        let b = b.as_run();
+        drop((a.clone(), a));
         b.run();
         assert_eq!(count.load(Ordering::Relaxed), 1);
         std::thread::spawn(move || drop(b)).join().expect("no panic");

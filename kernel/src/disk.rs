@@ -13,8 +13,9 @@
 //! spare M takes over its CPU and P. The bytes are the same; what they cost is
 //! not, and that is what the two are here for.
 //!
-//! Any number of Gs may ask at once. The driver keeps 42 requests under way;
-//! whoever comes then waits, in order, within its own deadline.
+//! Any number of Gs may ask at once. The driver keeps up to
+//! [`SLOTS`](virtio_blk::slots::SLOTS) requests under way;
+//! whoever comes then waits, in order, within its own time.
 #![forbid(unsafe_code)]
 
 use crate::blocking::blocking;
@@ -23,7 +24,9 @@ use crate::park;
 use crate::time::Duration;
 use core::fmt;
 
-/// How long a call waits for the device, if it does not say otherwise.
+/// How long a call waits for an answer of the device, if it does not say
+/// otherwise. A long read is many requests, and each has its own time: a disk that
+/// is slow but answers is not taken for one that does not.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the disk was not read or written.
@@ -114,7 +117,8 @@ pub fn read_at_blocking(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError>
     blocking(|| read_at(offset, buffer))
 }
 
-/// As [`read_at`], with a time limit of the caller's.
+/// As [`read_at`], with a limit of the caller's to the time that it waits for each
+/// answer of the device.
 ///
 /// # Errors
 /// As for [`read_at`].
@@ -130,8 +134,8 @@ pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Res
     let mut rest = buffer;
     for piece in pieces(offset, rest.len()) {
         let (now, later) = rest.split_at_mut(piece.bytes);
-        call.run(Job::Read(piece.sector, piece.sectors * SECTOR), |job, request| {
-            request.run(job, call.deadline_ns)?;
+        call.run(|request, deadline_ns| {
+            request.run(Job::Read(piece.sector, piece.sectors * SECTOR), deadline_ns)?;
             now.copy_from_slice(&request.data()[piece.skip..][..now.len()]);
             Ok(())
         })?;
@@ -163,9 +167,9 @@ pub fn write_at(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
     let mut rest = bytes;
     for piece in pieces(offset, rest.len()) {
         let (now, later) = rest.split_at(piece.bytes);
-        call.run(Job::Write(piece.sector, now.len()), |job, request| {
+        call.run(|request, deadline_ns| {
             request.data()[..now.len()].copy_from_slice(now);
-            request.run(job, call.deadline_ns)
+            request.run(Job::Write(piece.sector, now.len()), deadline_ns)
         })?;
         rest = later;
     }
@@ -189,14 +193,13 @@ pub fn flush() -> Result<(), DiskError> {
     if !call.disk.can_flush() {
         return Ok(()); // no cache
     }
-    call.run(Job::Flush, |job, request| request.run(job, call.deadline_ns))
+    call.run(|request, deadline_ns| request.run(Job::Flush, deadline_ns))
 }
 
-/// One call of a program's: the disk, and until when it waits.
+/// One call of a program's: the disk, and how long it waits.
 struct Call {
     disk: &'static Disk,
     timeout: Duration,
-    deadline_ns: u64,
 }
 
 impl Call {
@@ -206,18 +209,18 @@ impl Call {
         if !is_inside(offset, bytes, size) {
             return Err(DiskError::PastEnd { offset, bytes, size });
         }
-        let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        Ok(Call { disk, timeout, deadline_ns: park::now_ns().saturating_add(ns) })
+        Ok(Call { disk, timeout })
     }
 
-    /// Gets a slot and lets `f` use it for `job`.
+    /// Gets a slot and lets `f` use it, both within the time from now on.
     fn run(
         &self,
-        job: Job,
-        f: impl FnOnce(Job, &mut virtio_blk::Request<'_>) -> Result<(), Failure>,
+        f: impl FnOnce(&mut virtio_blk::Request<'_>, u64) -> Result<(), Failure>,
     ) -> Result<(), DiskError> {
-        let request = self.disk.request(self.deadline_ns);
-        let done = request.and_then(|mut request| f(job, &mut request));
+        let ns = u64::try_from(self.timeout.as_nanos()).unwrap_or(u64::MAX);
+        let deadline_ns = park::now_ns().saturating_add(ns);
+        let request = self.disk.request(deadline_ns);
+        let done = request.and_then(|mut request| f(&mut request, deadline_ns));
         done.map_err(|failure| match failure {
             Failure::TimedOut => DiskError::TimedOut { waited: self.timeout },
             Failure::Refused => DiskError::Device(DeviceError::Io),

@@ -6,8 +6,7 @@
 //! detaches the G, and its result is dropped with the packet.
 #![forbid(unsafe_code)]
 
-use crate::cell::{Join, Run, Shared};
-use crate::lock::IrqLock;
+use crate::cell::{Job, Join, Run, Shared};
 use crate::park::{self, Birth};
 use crate::unwind;
 use alloc::string::String;
@@ -88,12 +87,11 @@ impl Go {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let packet =
-            Packet { work: IrqLock::new(Some(f)), state: IrqLock::new(State::Pending(None)) };
-        let packet = Shared::try_new(packet).map_err(|_| SpawnError::NoMemory)?;
+        let packet = Packet { job: Job::new(f) };
+        let (work, packet) = Shared::try_two(packet).map_err(|_| SpawnError::NoMemory)?;
         let Go { name, stack_size: stack, pin } = self;
         let birth = Birth { name, site: Location::caller(), stack, pin };
-        park::spawn(birth, packet.clone().as_run())?;
+        park::spawn(birth, work.as_run())?;
         Ok(JoinHandle { packet: packet.as_join() })
     }
 }
@@ -164,28 +162,12 @@ impl<T> JoinHandle<T> {
 
 /// What a G and its join handle share.
 struct Packet<T, F> {
-    /// The closure, until the G takes it.
-    work: IrqLock<Option<F>>,
-    state: IrqLock<State<T>>,
-}
-
-enum State<T> {
-    /// Not ended yet; whoever waits for it, if anybody does.
-    Pending(Option<park::GHandle>),
-    /// Ended, and nobody has taken the result yet.
-    Done(Result<T, JoinError>),
-    /// The result was taken.
-    Taken,
+    job: Job<F, Result<T, JoinError>>,
 }
 
 impl<T: Send, F: FnOnce() -> T + Send> Run for Packet<T, F> {
     fn run(&self) {
-        let f = self.work.lock().take().expect("a G runs its closure once");
-        let result = unwind::catch(f).map_err(JoinError::Panicked);
-        let before = core::mem::replace(&mut *self.state.lock(), State::Done(result));
-        if let State::Pending(Some(waiter)) = before {
-            park::ready(waiter);
-        }
+        self.job.run(|f| unwind::catch(f).map_err(JoinError::Panicked));
     }
 }
 
@@ -193,17 +175,6 @@ impl<T: Send, F: FnOnce() -> T + Send> Join for Packet<T, F> {
     type Outcome = Result<T, JoinError>;
 
     fn join(&self) -> Self::Outcome {
-        loop {
-            let mut state = self.state.lock();
-            match core::mem::replace(&mut *state, State::Taken) {
-                State::Done(result) => return result,
-                State::Pending(_) => *state = State::Pending(Some(park::begin_park())),
-                State::Taken => unreachable!("a handle is joined once"),
-            }
-            // The G that ends may take the lock and ready us from here on: we
-            // are parking already, so that is not lost.
-            drop(state);
-            park::park();
-        }
+        self.job.join()
     }
 }

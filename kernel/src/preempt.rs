@@ -18,7 +18,7 @@
 //! - the running G readies or starts another, and arms the timer itself;
 //! - an interrupt brings one to this CPU: by the handler, [`on_wake`] or [`on_tick`];
 //! - a G is put into the global queue by another CPU: `sched` knows which CPUs
-//!   run without a timer (its `tick`), and `schedule` interrupts them.
+//!   run without a timer (its `sysmon`), and `schedule` interrupts them.
 //!
 //! # Who is in a hurry
 //!

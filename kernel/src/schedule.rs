@@ -53,7 +53,7 @@ use crate::trace::{self, Kind};
 use core::cell::{Cell, UnsafeCell};
 use core::mem::MaybeUninit;
 use m::M;
-use sched::{G, List, Next, Order, P, PSlot, Run, Sched, Slice, Wake};
+use sched::{G, Next, Order, P, PSlot, Run, Sched, Slice, Wake};
 
 /// What a CPU has for scheduling.
 struct Cpu {
@@ -251,7 +251,7 @@ fn schedule(cpu: &'static Cpu) {
 #[inline(never)]
 fn schedule_any(cpu: &'static Cpu) {
     let find = |p: &mut P<Task>| {
-        let next = SCHED.find_runnable(p, List::new);
+        let next = SCHED.find_runnable(p);
         if let Next::Run(run) = &next {
             begin(cpu, p, run);
         }
@@ -409,7 +409,7 @@ pub fn park_until(deadline_ns: u64) -> bool {
 /// Makes a G that waits run again; one that does not wait is left alone.
 pub fn ready(g: GHandle) {
     trace::event(Kind::Ready, || g.get().map_or(0, G::id), 0);
-    submit(|p| SCHED.ready_handle(p, g));
+    submit(|p| SCHED.ready(p, g));
 }
 
 /// Switches from the running G to its M; returns when the G runs again.

@@ -23,12 +23,7 @@ pub mod select;
 use chan::{RecvError, RecvTimeoutError, SendError, SendTimeoutError};
 use core::time::Duration;
 use loom::thread;
-
-fn model(f: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(f);
-}
+use park::model;
 
 #[test]
 fn a_value_is_handed_over_whoever_comes_first() {
@@ -136,6 +131,25 @@ fn an_old_wake_up_neither_ends_nor_loses_a_wait() {
         let waker = thread::spawn(move || park::ready(old));
         let sender = thread::spawn(move || tx.send(1));
         assert_eq!(rx.recv(), Ok(1));
+        assert_eq!(sender.join().unwrap(), Ok(()));
+        waker.join().unwrap();
+    });
+}
+
+#[test]
+fn an_old_wake_up_neither_ends_nor_loses_a_select() {
+    model(|| {
+        let (tx, rx) = chan::rendezvous();
+        let (_open, never) = chan::rendezvous::<u8>();
+        let old = park::begin_park();
+        assert!(!park::cancel_park());
+        let waker = thread::spawn(move || park::ready(old));
+        let sender = thread::spawn(move || tx.send(1));
+        let got = crate::select! {
+            recv(rx) -> v => v.unwrap(),
+            recv(never) => unreachable!("nobody sends"),
+        };
+        assert_eq!(got, 1);
         assert_eq!(sender.join().unwrap(), Ok(()));
         waker.join().unwrap();
     });

@@ -18,11 +18,12 @@ pub mod park;
 use core::time::Duration;
 use loom::thread;
 use park::gref::{Permit, current, park as wait, park_timeout};
+use park::model;
 use std::sync::Arc;
 
 #[test]
 fn an_unpark_at_any_moment_ends_the_wait() {
-    loom::model(|| {
+    model(|| {
         let g = current();
         let other = thread::spawn(move || g.unpark());
         wait();
@@ -33,7 +34,7 @@ fn an_unpark_at_any_moment_ends_the_wait() {
 /// The time comes at once; the unpark is seen by this wait or by the next.
 #[test]
 fn an_unpark_that_meets_a_timeout_is_not_lost() {
-    loom::model(|| {
+    model(|| {
         let g = current();
         let other = thread::spawn(move || g.unpark());
         if !park_timeout(Duration::ZERO) {
@@ -45,7 +46,7 @@ fn an_unpark_that_meets_a_timeout_is_not_lost() {
 
 #[test]
 fn a_late_permit_of_an_earlier_life_replaces_none() {
-    loom::model(|| {
+    model(|| {
         let permit = Arc::new(Permit::default());
         let late = permit.clone();
         let other = thread::spawn(move || late.give(4));

@@ -21,19 +21,8 @@ use cell::mutex::{self, Guarded};
 use cell::rwlock::GuardedRw;
 use cell::wait::{Place, WaitQueue, Waited, Wake};
 use loom::{cell::UnsafeCell, sync::Arc, thread};
+use park::model_with_clock;
 use waitgroup::WaitGroup;
-
-const PREEMPTIONS: usize = 3;
-
-/// Checks `model`, in which each look at the clock finds it `step_ns` later.
-fn check(step_ns: u64, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(PREEMPTIONS);
-    builder.check(move || {
-        park::set_step(step_ns);
-        model();
-    });
-}
 
 const PATIENT: u64 = 0;
 const IMPATIENT: u64 = 2 * mutex::PATIENCE_NS;
@@ -73,7 +62,7 @@ unsafe impl Sync for Watched {}
 
 /// Three lock and add; `step_ns` says whether they barge or are served in turn.
 fn three_lock(step_ns: u64) {
-    check(step_ns, || {
+    model_with_clock(step_ns, || {
         let lock = Arc::new(Guarded::new(Watched::new()));
         let add = |lock: &Guarded<Watched>| lock.lock().0.add();
         let others: Vec<_> = (0..2)
@@ -100,7 +89,7 @@ fn handing_over_keeps_one_inside_and_wakes_all() {
 
 /// One waits for ever, one gives up at once, whoever is nudged or granted.
 fn one_gives_up(step_ns: u64) {
-    check(step_ns, || {
+    model_with_clock(step_ns, || {
         let lock = Arc::new(Guarded::new(Watched::new()));
         let held = lock.lock().0;
         let patient = {
@@ -131,7 +120,7 @@ fn a_waiter_that_gives_up_takes_no_grant_along() {
 
 #[test]
 fn a_reader_and_two_writers_exclude_each_other_and_all_get_in() {
-    check(PATIENT, || {
+    model_with_clock(PATIENT, || {
         let lock = Arc::new(GuardedRw::new(Watched::new()));
         let writer = {
             let lock = lock.clone();
@@ -157,7 +146,7 @@ enum First {
 
 /// One reads from the start; a writer gives up at once, a reader does not.
 fn a_writer_gives_up(first: First) {
-    check(PATIENT, move || {
+    model_with_clock(PATIENT, move || {
         let lock = Arc::new(GuardedRw::new(Watched::new()));
         let mut reading = lock.read(None);
         let gives_up = {
@@ -190,7 +179,7 @@ fn a_writer_that_gives_up_leaves_the_way_free() {
 
 #[test]
 fn a_waiter_is_granted_or_gives_up_and_never_both() {
-    check(PATIENT, || {
+    model_with_clock(PATIENT, || {
         let queue = Arc::new(WaitQueue::<u32>::new(0));
         let waiters: Vec<_> = [Some(AT_ONCE), None]
             .into_iter()
@@ -228,7 +217,7 @@ fn a_waiter_is_granted_or_gives_up_and_never_both() {
 
 #[test]
 fn granting_to_all_reaches_all_who_waited() {
-    check(PATIENT, || {
+    model_with_clock(PATIENT, || {
         let queue = Arc::new(WaitQueue::<bool>::new(false));
         let waiters: Vec<_> = (0..2)
             .map(|_| {
@@ -250,7 +239,7 @@ fn granting_to_all_reaches_all_who_waited() {
 
 #[test]
 fn who_waits_for_a_group_goes_on_and_sees_what_was_done() {
-    check(PATIENT, || {
+    model_with_clock(PATIENT, || {
         let group = Arc::new(WaitGroup::new());
         let works = Arc::new([Watched::new(), Watched::new()]);
         group.add(2);

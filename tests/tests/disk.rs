@@ -100,6 +100,12 @@ fn all_of_it_holds_from_uefi_with_pci_express() {
     holds(&guest("q35-uefi", "").smp(2).board(Board::Q35).uefi().data(disk()));
 }
 
+#[test]
+#[ignore = "make test-full"]
+fn all_of_it_holds_from_uefi_on_an_old_board() {
+    holds(&guest("pc-uefi", "").smp(8).uefi().data(disk()));
+}
+
 /// The image to boot is a virtio disk, too, and is not taken for ours.
 #[test]
 fn the_disk_of_the_image_is_left_alone() {

@@ -5,16 +5,17 @@
 //! `submit`'s; here they are only found.
 
 use crate::g::G;
-use crate::idle::Parking;
 use crate::list::List;
 use crate::p::{P, Slice};
-use crate::runq::Thief;
+use crate::runq::RunQueue;
 use crate::sync::{Relaxed, spin_loop};
 use crate::{
     GLOBAL_BATCH_MAX, GLOBAL_CHECK_EVERY, NEXT_GRACE_SPINS, Next, Run, STEAL_PASSES, Sched, Wake,
 };
 
-/// The order in which a P without Gs of its own looks elsewhere.
+/// The order in which a P without Gs of its own looks elsewhere: in the global
+/// queue (for a batch), in its inbox (what the poller and other interrupts have
+/// left there), on other Ps (for half of one's ring).
 ///
 /// In every order the P first takes one G of the global queue every
 /// [`GLOBAL_CHECK_EVERY`]th slice, and looks at its own Gs next.
@@ -33,55 +34,23 @@ pub enum Order {
     PollerLast = 3,
 }
 
-/// A place to look at when the P's own queue is empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// The global queue: a batch.
-    Global,
-    /// What the kernel's `poll` finds.
-    Poller,
-    /// The other Ps: half of one's ring.
-    Steal,
-}
-
-impl Order {
-    /// The places, first to last.
-    #[must_use]
-    pub const fn places(self) -> [Place; 3] {
-        use Place::{Global, Poller, Steal};
-        match self {
-            Order::Go => [Global, Poller, Steal],
-            Order::StealBeforeGlobal => [Steal, Global, Poller],
-            Order::GlobalBeforeSteal => [Poller, Global, Steal],
-            Order::PollerLast => [Global, Steal, Poller],
-        }
-    }
-
-    pub(crate) fn from_u32(order: u32) -> Self {
-        match order {
-            1 => Order::StealBeforeGlobal,
-            2 => Order::GlobalBeforeSteal,
-            3 => Order::PollerLast,
-            _ => Order::Go,
-        }
-    }
-}
-
 /// A G, and on whose time it runs.
 type Found<K> = (&'static G<K>, Slice);
 
+/// Somewhere to look.
+type Place<K> = fn(&Sched<K>, &mut P<K>) -> Option<Found<K>>;
+
 impl<K: Sync + 'static> Sched<K> {
-    /// What this P does next. `poll` gives the Gs that devices and timers have
-    /// made ready, already out of `Parked` (see [`Sched::claim_ready`]).
+    /// What this P does next.
     ///
     /// Caller: the M that holds `p`, on its own stack, interrupts off, no lock
     /// held. After [`Next::Park`] it halts with interrupts on, in one step, and
     /// calls this again whatever ended the halt.
     #[inline(always)]
-    pub fn find_runnable(&self, p: &mut P<K>, poll: impl FnMut() -> List<K>) -> Next<K> {
+    pub fn find_runnable(&self, p: &mut P<K>) -> Next<K> {
         match self.find_local(p) {
             Some(run) => Next::Run(run),
-            None => self.find_anywhere(p, poll),
+            None => self.find_anywhere(p),
         }
     }
 
@@ -91,10 +60,8 @@ impl<K: Sync + 'static> Sched<K> {
     /// look at what it does not find. Nobody is to be woken for it.
     #[inline(always)]
     pub fn find_local(&self, p: &mut P<K>) -> Option<Run<K>> {
-        let special = !p.is_plain()
-            || p.tick().is_multiple_of(GLOBAL_CHECK_EVERY)
-            || p.index >= self.limit()
-            || !p.slot.inbox.is_empty();
+        let special =
+            !p.is_plain() || p.tick().is_multiple_of(GLOBAL_CHECK_EVERY) || p.index >= self.limit();
         if special {
             return None;
         }
@@ -103,24 +70,25 @@ impl<K: Sync + 'static> Sched<K> {
         Some(Run { g, slice, wake: Wake::Nobody })
     }
 
-    /// The long way: the inbox, all places, and then sleep.
+    /// The long way: all places, and then sleep.
     #[inline(never)]
-    fn find_anywhere(&self, p: &mut P<K>, mut poll: impl FnMut() -> List<K>) -> Next<K> {
-        if p.idle {
-            p.idle = false;
+    fn find_anywhere(&self, p: &mut P<K>) -> Next<K> {
+        if core::mem::take(&mut p.idle) {
             p.spinning = self.idle.unpark(p.index);
+            self.push_all(p, p.slot.inbox.take_all()); // what ended the halt
         }
         loop {
-            self.drain_inbox(p);
             if p.index >= self.limit() {
                 return self.retire(p);
             }
-            if let Some(found) = self.look(p, &mut poll) {
-                return Next::Run(self.take_up(p, found));
+            if let Some((g, slice)) = self.look(p) {
+                begin(p, g, slice);
+                let wake = self.stop_spinning(p);
+                return Next::Run(Run { g, slice, wake });
             }
-            let parking = self.idle.park(p.index, self.limit(), p.spinning, || self.has_work(p));
-            p.spinning = parking == Parking::LookAgain;
-            p.idle = parking == Parking::Halt;
+            let work = || self.has_work();
+            p.idle = self.idle.park(p.index, self.limit(), p.spinning, work);
+            p.spinning = !p.idle;
             p.owes_wake = false; // nothing left here
             if p.idle {
                 self.forget_untimed(p);
@@ -129,80 +97,47 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// The running G yields: who runs instead? None if nobody waits here; then
-    /// it goes on. Does not steal: a yield is not worth it.
-    ///
-    /// Caller: the M that holds `p`, interrupts off; may still be on the stack
-    /// of the G that yields. It switches to the new G, and *then*, off the old
-    /// one's stack, calls [`Sched::switched`] with the old one.
-    #[inline(always)]
-    pub fn yield_to(&self, p: &mut P<K>) -> Option<Run<K>> {
-        match self.find_local(p) {
-            Some(run) => Some(run),
-            None => self.find_near(p),
-        }
-    }
-
-    #[inline(never)]
-    fn find_near(&self, p: &mut P<K>) -> Option<Run<K>> {
-        self.drain_inbox(p);
-        let found = self.look_global_in_turn(p).or_else(|| p.pop());
-        let found = found.or_else(|| self.look_global(p))?;
-        Some(self.take_up(p, found))
-    }
-
     /// All places, in order.
-    fn look(&self, p: &mut P<K>, poll: &mut impl FnMut() -> List<K>) -> Option<Found<K>> {
-        let found = self.look_global_in_turn(p).or_else(|| p.pop());
-        if found.is_some() {
-            return found;
-        }
-        for place in self.order().places() {
-            let found = match place {
-                Place::Global => self.look_global(p),
-                Place::Poller => self.look_poller(p, poll),
-                Place::Steal => self.look_steal(p),
-            };
-            if found.is_some() {
-                return found;
-            }
-        }
-        None
+    fn look(&self, p: &mut P<K>) -> Option<Found<K>> {
+        let places: [Place<K>; 3] = match self.order.load(Relaxed) {
+            1 => [Self::look_steal, Self::look_global, Self::look_inbox],
+            2 => [Self::look_inbox, Self::look_global, Self::look_steal],
+            3 => [Self::look_global, Self::look_steal, Self::look_inbox],
+            _ => [Self::look_global, Self::look_inbox, Self::look_steal],
+        };
+        let own = self.look_global_in_turn(p).or_else(|| p.pop());
+        own.or_else(|| places.into_iter().find_map(|place| place(self, p)))
     }
 
     /// One G of the global queue, every so many slices, so that a P that keeps
-    /// itself busy does not starve it; and every other slice while a pinned
-    /// hog is here, which never goes to the global queue to make room.
-    /// Not while a G is displaced: it and who displaced it are one slice.
+    /// itself busy does not starve it. While a pinned hog is here, which never
+    /// goes to the global queue to make room, it has every other slice
+    /// (`P::pop`), and global queue and ring share the rest. Not while a G is
+    /// displaced: it and who displaced it are one slice.
     fn look_global_in_turn(&self, p: &mut P<K>) -> Option<Found<K>> {
-        if p.has_displaced() {
-            return None;
-        }
         let tick = p.tick();
         let hog = p.pinned.front().is_some_and(G::is_expired);
-        if tick.is_multiple_of(GLOBAL_CHECK_EVERY) || (hog && tick.is_multiple_of(2)) {
-            return self.global.pop().map(|g| (g, Slice::New));
+        let shared = tick.is_multiple_of(4) || tick.is_multiple_of(2) && p.runq.is_empty();
+        if !tick.is_multiple_of(GLOBAL_CHECK_EVERY) && !(hog && shared) || p.has_displaced() {
+            return None;
         }
-        None
+        self.global.pop().map(|g| (g, Slice::New))
     }
 
     /// A fair share of the global queue: the first is run, the rest are ours.
     fn look_global(&self, p: &mut P<K>) -> Option<Found<K>> {
         let len = self.global.len();
-        if len == 0 {
-            return None;
-        }
-        let share = GLOBAL_BATCH_MAX.min(len).min(len / self.limit().max(1) + 1);
+        let share = GLOBAL_BATCH_MAX.min(len / self.limit() + 1);
         let mut batch = self.global.pop_batch(share);
         let first = batch.pop()?;
         self.push_all(p, batch);
         Some((first, Slice::New))
     }
 
-    /// What devices made ready: the first is run, the rest are ours.
-    fn look_poller(&self, p: &mut P<K>, poll: &mut impl FnMut() -> List<K>) -> Option<Found<K>> {
-        self.push_all(p, poll());
-        p.runq.pop().or_else(|| p.pinned.pop()).map(|g| (g, Slice::New))
+    /// What interrupts and other CPUs have left here.
+    fn look_inbox(&self, p: &mut P<K>) -> Option<Found<K>> {
+        self.push_all(p, p.slot.inbox.take_all());
+        p.pop()
     }
 
     /// Other Ps: four passes, each in a new random order, over all that are not
@@ -213,15 +148,15 @@ impl<K: Sync + 'static> Sched<K> {
             return None;
         }
         p.spinning = true;
-        for pass in 0..STEAL_PASSES {
-            for victim in RandomOrder::new(self.slots.len(), p.random.next()) {
+        for pass in 1..=STEAL_PASSES {
+            for victim in random_order(self.slots.len() as u32, p.random.next()) {
                 if victim == p.index || self.idle.is_idle(victim) {
                     continue;
                 }
-                let thief = self.slots[victim].thief();
-                let mut loot = p.runq.steal(thief);
-                if loot.is_none() && pass + 1 == STEAL_PASSES {
-                    loot = steal_front(thief);
+                let victim = &self.slots[victim].runq;
+                let mut loot = p.runq.steal(victim);
+                if loot.is_none() && pass == STEAL_PASSES {
+                    loot = steal_front(victim);
                 }
                 if let Some((g, stolen)) = loot {
                     p.count_steal(stolen);
@@ -232,28 +167,20 @@ impl<K: Sync + 'static> Sched<K> {
         None
     }
 
-    /// Whether there is anything that this P could take. For the look after it
-    /// has said that it is idle.
-    fn has_work(&self, p: &P<K>) -> bool {
-        !self.global.is_empty()
-            || !p.slot.inbox.is_empty()
-            || self.slots.iter().any(|slot| !slot.thief().is_empty())
+    /// Whether there is anything that a P could take. For the look after it has
+    /// said that it is idle. The global queue before the rings: a P that takes
+    /// from there has put the G that yielded into its ring before. Not its
+    /// inbox, for which an interrupt is pending.
+    fn has_work(&self) -> bool {
+        !self.global.is_empty() || self.slots.iter().any(|slot| !slot.runq.is_empty())
     }
 
-    /// The G is ours and will run.
-    fn take_up(&self, p: &mut P<K>, (g, slice): Found<K>) -> Run<K> {
-        begin(p, g, slice);
-        let wake = if p.spinning | p.owes_wake { self.announce(p) } else { Wake::Nobody };
-        Run { g, slice, wake }
-    }
-
-    /// Wakes another, if there is need: this P has stopped spinning, or has put
-    /// Gs into its ring that were out of sight.
-    fn announce(&self, p: &mut P<K>) -> Wake {
-        if !p.spinning {
+    /// Wakes another, if there is need: this P does not spin any more, or has
+    /// put Gs into a queue that were out of sight.
+    fn stop_spinning(&self, p: &mut P<K>) -> Wake {
+        if !core::mem::take(&mut p.spinning) {
             return self.pay_wake(p);
         }
-        p.spinning = false;
         p.owes_wake = false;
         self.idle.stop_spinning();
         self.wake_p()
@@ -263,18 +190,14 @@ impl<K: Sync + 'static> Sched<K> {
     /// nowhere else, and halts without an idle bit: nobody wakes it for work,
     /// only for its inbox and for a new limit.
     fn retire(&self, p: &mut P<K>) -> Next<K> {
+        self.push_all(p, p.slot.inbox.take_all());
         let mut given = List::new();
         while let Some((g, _)) = p.pop_local() {
             given.push(g);
         }
-        let owes = p.spinning || !given.is_empty();
+        p.owes_wake |= !given.is_empty();
         self.global.push_list(given);
-        if p.spinning {
-            p.spinning = false;
-            self.idle.stop_spinning();
-        }
-        p.owes_wake = false;
-        let wake = if owes { self.wake_p() } else { Wake::Nobody };
+        let wake = self.stop_spinning(p);
         match p.pop_pinned() {
             Some((g, slice)) => {
                 begin(p, g, slice);
@@ -283,16 +206,12 @@ impl<K: Sync + 'static> Sched<K> {
             None => Next::Park(wake),
         }
     }
-
-    fn order(&self) -> Order {
-        Order::from_u32(self.order.load(Relaxed))
-    }
 }
 
 /// `g` is running from here on.
 #[inline(always)]
 fn begin<K: Sync + 'static>(p: &mut P<K>, g: &'static G<K>, slice: Slice) {
-    g.state().execute();
+    g.execute();
     g.set_expired(false);
     if slice == Slice::New {
         p.count_slice();
@@ -301,8 +220,8 @@ fn begin<K: Sync + 'static>(p: &mut P<K>, g: &'static G<K>, slice: Slice) {
 
 /// Takes a G from before a victim's ring, after a moment's grace: it was put
 /// there to run at once, and is best run where its data are.
-fn steal_front<K: Sync + 'static>(victim: Thief<K>) -> Option<(&'static G<K>, u32)> {
-    if !victim.has_front() {
+fn steal_front<K: Sync + 'static>(victim: &RunQueue<K>) -> Option<(&'static G<K>, u32)> {
+    if victim.front_len() == 0 {
         return None;
     }
     for _ in 0..NEXT_GRACE_SPINS {
@@ -314,57 +233,31 @@ fn steal_front<K: Sync + 'static>(victim: Thief<K>) -> Option<(&'static G<K>, u3
 /// Every number below `n` once, from a random start by a random step that is
 /// coprime to `n`. The step is searched for, not looked up: a table would have
 /// to be rebuilt whenever `n` changes, and thieves have time.
-pub(crate) struct RandomOrder {
-    n: u32,
-    left: u32,
-    at: u32,
-    step: u32,
+fn random_order(n: u32, random: u32) -> impl Iterator<Item = usize> {
+    let mut step = random / n % n + 1;
+    while gcd(step, n) != 1 {
+        step += 1;
+    }
+    (0..n).map(move |i| ((random % n + i * step) % n) as usize)
 }
 
-impl RandomOrder {
-    pub(crate) fn new(n: usize, random: u32) -> Self {
-        let n = n as u32;
-        if n == 0 {
-            return RandomOrder { n, left: 0, at: 0, step: 0 };
-        }
-        let mut step = random / n % n + 1;
-        while gcd(step, n) != 1 {
-            step += 1;
-        }
-        RandomOrder { n, left: n, at: random % n, step }
-    }
-}
-
-impl Iterator for RandomOrder {
-    type Item = usize;
-
-    fn next(&mut self) -> Option<usize> {
-        self.left = self.left.checked_sub(1)?;
-        let at = self.at;
-        self.at = (self.at + self.step) % self.n;
-        Some(at as usize)
-    }
-}
-
-fn gcd(mut a: u32, mut b: u32) -> u32 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::RandomOrder;
+    use super::random_order;
 
     #[test]
     fn random_order_visits_every_victim_once() {
         for n in if cfg!(miri) { 250..=256 } else { 1..=256 } {
             for random in [0, 1, 12_345, 0xdead_beef, u32::MAX] {
                 let mut seen = [false; 256];
-                for victim in RandomOrder::new(n, random) {
+                for victim in random_order(n, random) {
                     assert!(!core::mem::replace(&mut seen[victim], true), "{victim} twice");
                 }
+                let n = n as usize;
                 assert!(seen[..n].iter().all(|&s| s) && !seen[n..].contains(&true));
             }
         }

@@ -7,8 +7,8 @@
 
 use crate::list::Link;
 use crate::sync::{
-    AcqRel, Acquire, AtomicBool, AtomicU32, AtomicU64, Planted, Relaxed, Release, const_fn,
-    planted, spin_loop,
+    AcqRel, Acquire, AtomicBool, AtomicU32, AtomicU64, Relaxed, Release, const_fn, planted,
+    spin_loop,
 };
 
 /// A task. Made once, never freed, used for one life after another.
@@ -23,13 +23,14 @@ use crate::sync::{
 /// ```
 pub struct G<K: 'static> {
     // Atomic: any CPU, but only by the transitions below.
-    state: GState,
+    /// Generation (high half), the CPU that halts until this G is readied (plus
+    /// one; second 16 bits), [`Status`] (low byte).
+    word: AtomicU64,
 
     // Whoever holds the G (a queue under its lock, the CPU that runs it).
     next: Link<K>,
     /// Its slice ran out: it is taken alone, never in a batch. See `globq`.
     expired: AtomicBool,
-
     /// Where it may run: a [`Home`], packed.
     home: AtomicU32,
 
@@ -48,7 +49,7 @@ pub enum Home {
     /// On this CPU only.
     Pinned(usize),
     /// It is in a call, on the stack of an M that was last on this CPU. It may
-    /// go on anywhere, but not from a run-next slot: see `Sched::submit_call`.
+    /// go on anywhere; essay, "A G in a call".
     InCall(usize),
 }
 
@@ -64,7 +65,7 @@ impl<K: 'static> G<K> {
         #[must_use]
         pub fn new(kernel: K) -> Self {
             G {
-                state: GState::new(),
+                word: AtomicU64::new(Status::Dead as u64),
                 next: Link::null(),
                 expired: AtomicBool::new(false),
                 home: AtomicU32::new(ANYWHERE),
@@ -84,7 +85,13 @@ impl<K: 'static> G<K> {
     /// the caller looks at it.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.state.status()
+        status_of(self.word.load(Relaxed))
+    }
+
+    /// Names this life of the G, and no later one.
+    #[must_use]
+    pub fn handle(&'static self) -> Handle<K> {
+        Handle { g: self, generation: self.generation() }
     }
 
     /// Where it may run.
@@ -108,10 +115,9 @@ impl<K: 'static> G<K> {
     }
 
     /// Is in a call from now on, on the stack of the M on the CPU of this P;
-    /// again, whenever another CPU has taken M and G up. A G that is pinned
-    /// stays so.
+    /// again, whenever another CPU has taken both up. If pinned, it stays so.
     ///
-    /// Caller: holder only (the running G, or the CPU that is about to run it).
+    /// Caller: the running G, or the CPU that is about to run it.
     pub fn enter_call(&self, p_index: usize) {
         if self.pin().is_none() {
             self.home.store(IN_CALL | (p_index as u32 + 1), Relaxed);
@@ -125,55 +131,15 @@ impl<K: 'static> G<K> {
         }
     }
 
-    /// Names this life of the G, and no later one.
-    #[must_use]
-    pub fn handle(&'static self) -> Handle<K> {
-        Handle { g: self, generation: self.state.generation() }
-    }
-
-    /// Caller: the running G itself, before anybody can ready it (that is,
-    /// before it lets go of the lock of what it waits for). From here on
-    /// [`Sched::ready`](crate::Sched::ready) is not lost.
-    pub fn begin_park(&self) {
-        self.state.begin_park();
-    }
-
-    /// Caller: the running G itself, after `begin_park`, when it need not wait
-    /// after all. True if it was readied meanwhile; that wake-up is consumed.
-    pub fn cancel_park(&self) -> bool {
-        self.state.cancel_park()
-    }
-
-    /// The G parks, but its CPU keeps it and halts until it is readied: whoever
-    /// does that interrupts `cpu`. False if somebody has already: then do not
-    /// halt. Ends with [`G::cancel_park`] or [`Sched::parked`](crate::Sched::parked).
-    ///
-    /// Caller: the CPU of the G, after `begin_park`, interrupts off from before
-    /// until the halt.
-    #[must_use = "halt only if it is true"]
-    pub fn halt_on(&self, cpu: usize) -> bool {
-        self.state.halt_on(cpu)
-    }
-
-    /// Whether it was readied since `begin_park`. Caller: the CPU of the G.
-    #[must_use]
-    pub fn is_woken(&self) -> bool {
-        self.state.status() == Status::Woken
-    }
-
-    pub(crate) fn state(&self) -> &GState {
-        &self.state
-    }
-
-    pub(crate) fn next(&self) -> &Link<K> {
-        &self.next
-    }
-
     /// Holder only, when a life begins.
     pub(crate) fn name_life(&self, id: u64, pin: Option<usize>) {
         self.id.store(id, Relaxed);
         self.home.store(pin.map_or(ANYWHERE, |cpu| cpu as u32 + 1), Relaxed);
-        self.expired.store(false, Relaxed);
+    }
+
+    /// Holder only.
+    pub(crate) fn next(&self) -> &Link<K> {
+        &self.next
     }
 
     /// Holder only.
@@ -205,7 +171,7 @@ impl<K: 'static> Handle<K> {
     /// the handle where that matters.
     #[must_use]
     pub fn get(&self) -> Option<&'static G<K>> {
-        (self.g.state.generation() == self.generation).then_some(self.g)
+        (self.g.generation() == self.generation).then_some(self.g)
     }
 
     /// The record, and which of its lives is meant.
@@ -217,6 +183,31 @@ impl<K: 'static> Handle<K> {
 
 /// What a G is doing. Each state says who holds the G, who owns its stack, and
 /// who may change the state.
+///
+/// ```text
+///                 (1) start               (2) execute
+///       ┌──────┐           ┌──────────┐              ┌─────────┐
+///       │ Dead ├──────────▶│ Runnable ├─────────────▶│ Running │
+///       └──▲───┘           └─▲─▲────▲─┘◀─────────────┴┬───┬──┬─┘◀──┐
+///          │                 │ │    │      (3) stop   │   │  │     │
+///          │             (7) │ │(8) │                 │   │  │(4)  │
+///          │           ready │ │    └ yield, expire,  │   │  │begin│
+///          │                 │ │      displace        │   │  │park │
+///          │       ┌────────┐│ │┌───────┐   (6) ready │ ┌─▼──┴────┐│(5)
+///          │       │ Parked ├┘ └┤ Woken │◀────────────┼─┤ Parking ├┤cancel
+///          │       └───▲────┘   └───┬───┘             │ └────┬────┘│park
+///          │           │            └─────────────────┼──────┼─────┘
+///          │           └──────(8) finish_park─────────┼──────┘
+///          └────────────────(9) exit──────────────────┘
+/// ```
+///
+/// (8) is one function, called when the context is saved and nobody is on the
+/// stack any more: `Parking → Parked`, or `Woken → Runnable`. So a G is
+/// runnable only with its context saved, nobody ever waits for another CPU to
+/// get off a stack, and no wake-up is lost.
+///
+/// In `Dead`, `Runnable` and `Running` the holder is the sole writer, so (1),
+/// (2), (3), (4) and (9) are a load and a store, not a locked operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
@@ -240,7 +231,7 @@ pub enum Status {
     Parked = 5,
 }
 
-/// What one who readies a G owes.
+/// What one who readies a G, or has parked it, owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Ready {
@@ -252,68 +243,13 @@ pub(crate) enum Ready {
     Interrupt(usize),
 }
 
-/// What the CPU that has parked a G owes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Parked {
-    /// Nothing: whoever readies the G has it from here on.
-    Asleep,
-    /// It was readied while it parked, and is yours: put it into a queue.
-    Push,
-}
-
-/// The state word of a G: generation (high half), the CPU that halts until the
-/// G is readied (plus one; second 16 bits), [`Status`] (low byte).
-///
-/// ```text
-///                 (1) start               (2) execute
-///       ┌──────┐           ┌──────────┐              ┌─────────┐
-///       │ Dead ├──────────▶│ Runnable ├─────────────▶│ Running │
-///       └──▲───┘           └─▲─▲────▲─┘◀─────────────┴┬───┬──┬─┘◀──┐
-///          │                 │ │    │      (3) stop   │   │  │     │
-///          │             (7) │ │(8) │                 │   │  │(4)  │
-///          │           ready │ │    │                 │   │  │begin│
-///          │                 │ │    └ yield, expire   │   │  │park │
-///          │       ┌────────┐│ │┌───────┐   (6) ready │ ┌─▼──┴────┐│(5)
-///          │       │ Parked ├┘ └┤ Woken │◀────────────┼─┤ Parking ├┤cancel
-///          │       └───▲────┘   └───┬───┘             │ └────┬────┘│park
-///          │           │            └─────────────────┼──────┼─────┘
-///          │           └──────(8) finish_park─────────┼──────┘
-///          └────────────────(9) exit──────────────────┘
-/// ```
-///
-/// (8) is one function, `finish_park`, called when the context is saved and
-/// nobody is on the stack any more: `Parking → Parked`, or `Woken → Runnable`.
-/// So a G is runnable only with its context saved, nobody ever waits for
-/// another CPU to get off a stack (two CPUs that do so with interrupts off,
-/// each for the other, wait for ever), and no wake-up is lost.
-///
-/// In `Dead`, `Runnable` and `Running` the holder is the sole writer, so (1),
-/// (2), (3), (4) and (9) are a load and a store, not a locked operation.
-pub(crate) struct GState {
-    word: AtomicU64,
-}
-
 const STATUS_MASK: u64 = 0xff;
 const HALTED_SHIFT: u32 = 16;
 const HALTED_MASK: u64 = 0xffff << HALTED_SHIFT;
 const GENERATION_SHIFT: u32 = 32;
 
-impl GState {
-    const_fn! {
-        fn new() -> Self {
-            GState { word: AtomicU64::new(Status::Dead as u64) }
-        }
-    }
-
-    fn status(&self) -> Status {
-        status_of(self.word.load(Relaxed))
-    }
-
-    fn generation(&self) -> u32 {
-        generation_of(self.word.load(Acquire))
-    }
-
+/// The transitions: all that touches the word.
+impl<K: 'static> G<K> {
     /// (1) Holder only.
     pub(crate) fn start(&self) {
         self.step(Status::Dead, Status::Runnable, "not dead");
@@ -329,17 +265,21 @@ impl GState {
         self.step(Status::Running, Status::Runnable, "not running");
     }
 
-    /// (4) The running G itself.
-    fn begin_park(&self) {
+    /// (4) Caller: the running G itself, before anybody can ready it (that is,
+    /// before it lets go of the lock of what it waits for). From here on
+    /// [`Sched::ready`](crate::Sched::ready) is not lost.
+    pub fn begin_park(&self) {
         self.step(Status::Running, Status::Parking, "not running");
     }
 
-    /// (5) The parking G itself.
-    fn cancel_park(&self) -> bool {
+    /// (5) Caller: the running G itself, after `begin_park`, when it need not
+    /// wait after all. True if it was readied meanwhile; that wake-up is
+    /// consumed.
+    pub fn cancel_park(&self) -> bool {
         // A plain store will do: a `ready` that has not happened yet finds
         // Running and leaves it. Acquire, for what the readier wrote before.
         let word = self.word.load(Acquire);
-        self.word.store(with_status(word & !HALTED_MASK, Status::Running), Relaxed);
+        self.word.store(settled(word, Status::Running), Relaxed);
         match status_of(word) {
             Status::Parking => false,
             Status::Woken => true,
@@ -347,25 +287,40 @@ impl GState {
         }
     }
 
-    /// (6), (7) Anybody, in any context.
+    /// The G parks, but its CPU keeps it and halts until it is readied: whoever
+    /// does that interrupts `cpu`. False if somebody has already: then do not
+    /// halt. Ends with (5) or (8).
     ///
-    /// With `generation`, only that life of the G.
-    pub(crate) fn ready(&self, generation: Option<u32>) -> Ready {
+    /// Caller: the CPU of the G, after `begin_park`, interrupts off from before
+    /// until the halt.
+    #[must_use = "halt only if it is true"]
+    pub fn halt_on(&self, cpu: usize) -> bool {
+        let parking = with_status(self.word.load(Relaxed), Status::Parking);
+        let halted = (parking & !HALTED_MASK) | (cpu as u64 + 1) << HALTED_SHIFT;
+        // Against a `ready`: one is first. Acquire as in `cancel_park`.
+        let now = self.word.compare_exchange(parking, halted, AcqRel, Acquire);
+        assert!(now.is_ok() || self.is_woken(), "not parking");
+        now.is_ok()
+    }
+
+    /// Whether it was readied since `begin_park`. Caller: the CPU of the G.
+    #[must_use]
+    pub fn is_woken(&self) -> bool {
+        self.status() == Status::Woken
+    }
+
+    /// (6), (7) That life of the G. Anybody, in any context.
+    pub(crate) fn ready(&self, generation: u32) -> Ready {
         let mut word = self.word.load(Relaxed);
-        loop {
-            if generation.is_some_and(|wanted| wanted != generation_of(word)) {
-                return Ready::Nothing;
-            }
+        while generation_of(word) == generation {
             let (to, owed) = match status_of(word) {
-                // In one word with the state, so it is never missed.
+                // In one word with the state, so that it is never missed.
                 Status::Parking => (Status::Woken, halted_of(word)),
                 Status::Parked => (Status::Runnable, Ready::Push),
-                Status::Runnable if planted(Planted::ReadyTwice) => return Ready::Push,
+                Status::Runnable if planted!(ReadyTwice) => return Ready::Push,
                 // Readied before, or never parked: whoever did it first has
                 // pushed it. Twice in a queue would be the end.
-                Status::Dead | Status::Runnable | Status::Running | Status::Woken => {
-                    return Ready::Nothing;
-                }
+                Status::Dead | Status::Runnable | Status::Running | Status::Woken => break,
             };
             // Acquire pairs with `finish_park` (the saved context), Release
             // with the load there and in `cancel_park` (what the G waited for).
@@ -375,39 +330,21 @@ impl GState {
             }
             spin_loop();
         }
+        Ready::Nothing
     }
 
-    /// The CPU of a parking G, which stays on it: see [`G::halt_on`].
-    fn halt_on(&self, cpu: usize) -> bool {
-        let word = self.word.load(Relaxed);
-        let parking = with_status(word, Status::Parking);
-        let halted = (parking & !HALTED_MASK) | (cpu as u64 + 1) << HALTED_SHIFT;
-        // Against a `ready`: one of us is first. Acquire: see `cancel_park`.
-        match self.word.compare_exchange(parking, halted, AcqRel, Acquire) {
-            Ok(_) => true,
-            Err(now) => {
-                assert!(status_of(now) == Status::Woken, "not parking");
-                false
-            }
-        }
-    }
-
-    /// (8) The CPU that ran the G: context saved, off its stack.
-    pub(crate) fn finish_park(&self) -> Parked {
-        let word = self.word.load(Relaxed);
-        let parking = with_status(word, Status::Parking);
+    /// (8) The CPU that ran the G: context saved, off its stack. `Push` if it
+    /// was readied while it parked; else whoever readies it has it from here on.
+    pub(crate) fn finish_park(&self) -> Ready {
+        let parking = with_status(self.word.load(Relaxed), Status::Parking);
         // Release: the saved context, for `ready`. Acquire: see `ready`.
-        match self.word.compare_exchange(
-            parking,
-            with_status(word & !HALTED_MASK, Status::Parked),
-            Release,
-            Acquire,
-        ) {
-            Ok(_) => Parked::Asleep,
+        let parked = settled(parking, Status::Parked);
+        match self.word.compare_exchange(parking, parked, Release, Acquire) {
+            Ok(_) => Ready::Nothing,
             Err(now) => {
                 assert!(status_of(now) == Status::Woken, "not parking");
-                self.word.store(with_status(now & !HALTED_MASK, Status::Runnable), Relaxed);
-                Parked::Push
+                self.word.store(settled(now, Status::Runnable), Relaxed);
+                Ready::Push
             }
         }
     }
@@ -417,6 +354,10 @@ impl GState {
         self.step(Status::Running, Status::Dead, "not running");
         let word = self.word.load(Relaxed);
         self.word.store(word.wrapping_add(1 << GENERATION_SHIFT), Release); // pairs with `generation`
+    }
+
+    fn generation(&self) -> u32 {
+        generation_of(self.word.load(Acquire))
     }
 
     /// The holder's step: a load, a compare and a store.
@@ -448,10 +389,6 @@ fn status_of(word: u64) -> Status {
     }
 }
 
-fn generation_of(word: u64) -> u32 {
-    (word >> GENERATION_SHIFT) as u32
-}
-
 fn halted_of(word: u64) -> Ready {
     match (word & HALTED_MASK) >> HALTED_SHIFT {
         0 => Ready::Nothing,
@@ -459,6 +396,15 @@ fn halted_of(word: u64) -> Ready {
     }
 }
 
+fn generation_of(word: u64) -> u32 {
+    (word >> GENERATION_SHIFT) as u32
+}
+
 fn with_status(word: u64, status: Status) -> u64 {
     (word & !STATUS_MASK) | status as u64
+}
+
+/// No CPU halts for it any more.
+fn settled(word: u64, status: Status) -> u64 {
+    with_status(word & !HALTED_MASK, status)
 }

@@ -1,9 +1,8 @@
 //! The global queue: for what no P holds. One lock, one list, first in first out.
 //!
-//! Here come the Gs that did not fit in a ring, those that were made ready
-//! where no P was at hand, and those whose slice ran out. All Ps take from it,
-//! by the rules in `find`. The same structure keeps the dead Gs that no P has
-//! in its cache.
+//! Here come the Gs that did not fit in a ring, those whose slice ran out, and
+//! those whose call is over while all are busy. All Ps take from it, by the
+//! rules in `find`. The same structure keeps the dead Gs that no P has cached.
 //!
 //! **Who is taken alone.** A batch saves locks, but it deals Gs out unevenly:
 //! the P that took four runs each of them a quarter as often as the P that
@@ -13,10 +12,10 @@
 
 use crate::g::G;
 use crate::list::{Link, List};
-use crate::sync::{AtomicUsize, Relaxed, SpinLock, const_fn};
+use crate::sync::{Acquire, AtomicUsize, Relaxed, Release, SpinLock, const_fn};
 
 /// A list of Gs under a spin lock. Callers: any CPU, interrupts off.
-pub struct GlobalQueue<K: 'static> {
+pub(crate) struct GlobalQueue<K: 'static> {
     lock: SpinLock,
     // Written under the lock only.
     head: Link<K>,
@@ -25,11 +24,9 @@ pub struct GlobalQueue<K: 'static> {
     len: AtomicUsize,
 }
 
-impl<K: 'static> GlobalQueue<K> {
+impl<K: Sync + 'static> GlobalQueue<K> {
     const_fn! {
-        /// An empty queue.
-        #[must_use]
-        pub fn new() -> Self {
+        pub(crate) fn new() -> Self {
             GlobalQueue {
                 lock: SpinLock::new(),
                 head: Link::null(),
@@ -38,78 +35,69 @@ impl<K: 'static> GlobalQueue<K> {
             }
         }
     }
-}
 
-impl<K: Sync + 'static> GlobalQueue<K> {
     /// Appends one.
-    pub fn push(&self, g: &'static G<K>) {
+    pub(crate) fn push(&self, g: &'static G<K>) {
         let mut list = List::new();
         list.push(g);
         self.push_list(list);
     }
 
     /// Appends a list, in order, under one lock.
-    pub fn push_list(&self, list: List<K>) {
-        if list.is_empty() {
-            return;
+    pub(crate) fn push_list(&self, list: List<K>) {
+        if !list.is_empty() {
+            self.change(|all| all.append(list));
         }
-        let _guard = self.lock.lock();
-        let mut all = self.take_out();
-        all.append(list);
-        self.put_back(all);
     }
 
     /// Takes the oldest. An empty queue costs one load and no lock.
-    pub fn pop(&self) -> Option<&'static G<K>> {
+    pub(crate) fn pop(&self) -> Option<&'static G<K>> {
         self.pop_batch(1).pop()
     }
 
     /// Takes the oldest and, unless its slice ran out, those behind it up to
     /// `limit` in all, or up to one whose slice ran out.
-    pub fn pop_batch(&self, limit: usize) -> List<K> {
+    pub(crate) fn pop_batch(&self, limit: usize) -> List<K> {
         let mut batch = List::new();
         if self.is_empty() {
             return batch;
         }
-        let _guard = self.lock.lock();
-        let mut all = self.take_out();
-        while batch.len() < limit {
-            let alone = all.front().is_some_and(G::is_expired);
-            if alone && !batch.is_empty() {
-                break;
+        self.change(|all| {
+            while let Some(g) = all.front()
+                && batch.len() < limit
+                && (batch.is_empty() || !g.is_expired())
+            {
+                all.pop();
+                batch.push(g);
+                if g.is_expired() {
+                    break;
+                }
             }
-            let Some(g) = all.pop() else { break };
-            batch.push(g);
-            if alone {
-                break;
-            }
-        }
-        self.put_back(all);
+        });
         batch
     }
 
-    /// How many wait here. Without the lock: it may be over at once.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len.load(Relaxed)
+    /// How many wait here. Without the lock: it may be over at once. Who finds
+    /// one gone sees what its taker did before (Acquire, Release): put the G
+    /// that yielded to it into its ring, say.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Acquire)
     }
 
     /// Whether nobody waits here. Without the lock.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Under the lock.
-    fn take_out(&self) -> List<K> {
-        List::from_ends(self.head.load(Relaxed), self.tail.load(Relaxed), self.len.load(Relaxed))
-    }
-
-    /// Under the lock.
-    fn put_back(&self, list: List<K>) {
-        let (head, tail, len) = list.into_ends();
-        self.head.store(head, Relaxed);
-        self.tail.store(tail, Relaxed);
-        self.len.store(len, Relaxed);
+    /// Changes the list under the lock.
+    fn change(&self, f: impl FnOnce(&mut List<K>)) {
+        self.lock.with(|| {
+            let ends = self.head.load(Relaxed).zip(self.tail.load(Relaxed));
+            let mut all = List { ends, len: self.len() };
+            f(&mut all);
+            self.head.store(all.ends.map(|(head, _)| head), Relaxed);
+            self.tail.store(all.ends.map(|(_, tail)| tail), Relaxed);
+            self.len.store(all.len, Release);
+        });
     }
 }

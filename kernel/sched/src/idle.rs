@@ -5,11 +5,11 @@
 //! look at is the caller's (`find`). The argument is in the essay, paragraphs
 //! "Submitting", "Parking" and "Spinning".
 
+use crate::MAX_P;
 use crate::Wake;
 use crate::sync::{
-    AcqRel, Acquire, AtomicU32, AtomicU64, Relaxed, SeqCst, array_of, const_fn, fence,
+    AcqRel, Acquire, AtomicU32, AtomicU64, Relaxed, SeqCst, array_of, const_fn, fence, planted,
 };
-use crate::{MAX_P, Planted, planted};
 
 /// Who is idle and how many spin.
 pub(crate) struct Idle {
@@ -20,16 +20,6 @@ pub(crate) struct Idle {
     idle: PMask,
     /// Ps that look for work and have none: woken for it, or searching.
     spinning: AtomicU32,
-}
-
-/// What becomes of a P that found nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Parking {
-    /// It is idle. Halt; the interrupt that ends the halt may be pending.
-    Halt,
-    /// Somebody submitted meanwhile: it spins now, and looks once more.
-    LookAgain,
 }
 
 impl Idle {
@@ -55,18 +45,18 @@ impl Idle {
 
     /// Ps below `limit` that are up and not idle.
     pub(crate) fn busy(&self, limit: usize) -> usize {
-        let words = limit.div_ceil(64);
-        (0..words).map(|w| self.online.minus(&self.idle, w, limit).count_ones() as usize).sum()
+        let busy = |w| self.online.below(limit, w) & !self.idle.below(limit, w);
+        (0..WORDS).map(|w| busy(w).count_ones() as usize).sum()
     }
 
     /// Whether anybody below `limit` is idle, or spins.
     pub(crate) fn somebody_free(&self, limit: usize) -> bool {
-        self.spinning() != 0 || self.idle.any(limit)
+        self.spinning() != 0 || self.idle_ps(limit).next().is_some()
     }
 
     /// The idle Ps below `limit`, lowest first.
     pub(crate) fn idle_ps(&self, limit: usize) -> impl Iterator<Item = usize> {
-        (0..limit).filter(|&index| self.is_idle(index))
+        self.idle.members(limit)
     }
 
     /// Begins to spin, if few enough do: at most half of the busy Ps, but one
@@ -91,14 +81,15 @@ impl Idle {
     }
 
     /// A P found nothing. `spinning`: it is counted as such. `has_work`: a look
-    /// at everything it may take. Essay, "Parking".
+    /// at everything it may take. True: it is idle, and halts. False: somebody
+    /// submitted meanwhile, it spins now and looks once more. Essay, "Parking".
     pub(crate) fn park(
         &self,
         index: usize,
         limit: usize,
         spinning: bool,
         has_work: impl FnOnce() -> bool,
-    ) -> Parking {
+    ) -> bool {
         self.idle.set(index);
         if spinning {
             self.spinning.fetch_sub(1, AcqRel);
@@ -106,20 +97,17 @@ impl Idle {
         // The stores above before the loads of `has_work`; the partner is the
         // fence in `wake_p`.
         fence(SeqCst);
-        if planted(Planted::NoLookAgain) || !has_work() {
-            return Parking::Halt;
-        }
-        // There is work. If we may not spin, somebody does, and will look after
-        // us: either finds this work, or finds other work and wakes us.
-        if !self.try_spin(limit) {
-            return Parking::Halt;
+        // If there is work and we may not spin, somebody does, and will look
+        // after us: either finds this work, or finds other work and wakes us.
+        if planted!(NoLookAgain) || !has_work() || !self.try_spin(limit) {
+            return true;
         }
         if !self.idle.claim(index) {
             // A waker was faster, and counted us too. Once is enough; the
             // interrupt that it sends will find us busy and do nothing.
             self.spinning.fetch_sub(1, AcqRel);
         }
-        Parking::LookAgain
+        false
     }
 
     /// An idle P runs again. True if a waker claimed it: then it is counted as
@@ -134,7 +122,7 @@ impl Idle {
     pub(crate) fn wake_p(&self, limit: usize) -> Wake {
         // What was submitted before the loads below; the partner is the fence
         // in `park`.
-        if !planted(Planted::NoFence) {
+        if !planted!(NoFence) {
             fence(SeqCst);
         }
         if self.spinning.load(Relaxed) != 0 || self.idle.is_empty() {
@@ -147,7 +135,8 @@ impl Idle {
     #[cold]
     fn wake_one(&self, limit: usize) -> Wake {
         // One waker at a time: who fails here has one who spins.
-        while self.idle.any(limit) && self.spinning.compare_exchange(0, 1, AcqRel, Relaxed).is_ok()
+        while self.idle_ps(limit).next().is_some()
+            && self.spinning.compare_exchange(0, 1, AcqRel, Relaxed).is_ok()
         {
             if let Some(index) = self.idle.claim_any(limit) {
                 return Wake::Cpu(index);
@@ -188,46 +177,36 @@ impl PMask {
         self.words[index / 64].fetch_and(!bit(index), AcqRel) & bit(index) != 0
     }
 
+    /// Claims the lowest. Low CPUs stay warm, high ones asleep.
+    pub(crate) fn claim_any(&self, limit: usize) -> Option<usize> {
+        self.members(limit).find(|&index| self.claim(index))
+    }
+
     /// One look at all words, for the common case that there is nothing.
     #[inline]
     fn is_empty(&self) -> bool {
         self.words.iter().fold(0, |all, word| all | word.load(Relaxed)) == 0
     }
 
-    fn any(&self, limit: usize) -> bool {
-        (0..limit.div_ceil(64)).any(|w| self.words[w].load(Relaxed) & below(limit, w) != 0)
+    /// Those below `limit`, lowest first.
+    fn members(&self, limit: usize) -> impl Iterator<Item = usize> {
+        (0..limit.div_ceil(64)).flat_map(move |w| {
+            let mut bits = self.below(limit, w);
+            core::iter::from_fn(move || {
+                let lowest = bits.trailing_zeros() as usize;
+                bits &= bits.checked_sub(1)?; // None: no more in this word
+                Some(w * 64 + lowest)
+            })
+        })
     }
 
-    /// Claims the lowest. Low CPUs stay warm, high ones asleep.
-    pub(crate) fn claim_any(&self, limit: usize) -> Option<usize> {
-        for w in 0..limit.div_ceil(64) {
-            let mut bits = self.words[w].load(Acquire) & below(limit, w);
-            while bits != 0 {
-                let index = w * 64 + bits.trailing_zeros() as usize;
-                if self.claim(index) {
-                    return Some(index);
-                }
-                bits &= bits - 1;
-            }
-        }
-        None
-    }
-
-    /// Word `w` of what is in this set, not in `other`, and below `limit`.
-    fn minus(&self, other: &PMask, w: usize, limit: usize) -> u64 {
-        self.words[w].load(Relaxed) & !other.words[w].load(Relaxed) & below(limit, w)
+    /// Those of word `w` that are below `limit`.
+    fn below(&self, limit: usize, w: usize) -> u64 {
+        let bits = limit.saturating_sub(w * 64).min(64) as u32;
+        self.words[w].load(Acquire) & 1u64.checked_shl(bits).unwrap_or(0).wrapping_sub(1)
     }
 }
 
 fn bit(index: usize) -> u64 {
     1 << (index % 64)
-}
-
-/// The bits of word `w` that stand for Ps below `limit`.
-fn below(limit: usize, w: usize) -> u64 {
-    match limit.saturating_sub(w * 64) {
-        0 => 0,
-        n if n >= 64 => u64::MAX,
-        n => (1 << n) - 1,
-    }
 }

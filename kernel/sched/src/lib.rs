@@ -1,68 +1,51 @@
 //! Who runs next: the Go scheduler's decisions, with no machine in them.
 //!
 //! This crate holds the run queues, the rules by which Gs are found, stolen and
-//! dealt out, and the protocol by which CPUs go to sleep and are woken. It
-//! knows no machine, no clock and no allocator: it is told what happened, and
-//! answers with a decision that the kernel carries out. So everything in it
-//! runs on the host: under loom, under Miri, and in a simulation of 256 CPUs.
+//! dealt out, and the protocol by which CPUs go to sleep and are woken. It is
+//! told what happened and answers with a decision that the kernel carries out:
+//! it knows no machine, no clock and no allocator, so all of it runs on the host.
 //!
 //! # The three letters
 //!
 //! - **G** ([`G`]): a task with a stack of its own. Never freed, only used
 //!   again, so `&'static G` is good everywhere and queues are links and
-//!   pointers. What it is doing, and who may touch it, is one word; `g` draws
-//!   it.
+//!   pointers. What it is doing, and who may touch it, is one word ([`Status`]).
 //! - **M**: an execution context of the kernel with a stack on which scheduling
-//!   happens. This crate has no M: it is whoever calls. In the steady state
-//!   there is one on each CPU.
+//!   happens. This crate has no M: it is whoever calls.
 //! - **P** ([`P`]): the right to run Gs, with a local queue. It is a value that
 //!   is moved, never shared; the M that has it may push and pop, all others may
 //!   only steal. In the steady state P *i* is with the M on CPU *i*.
 //!
 //! # How the kernel calls
 //!
-//! `K` is what the kernel keeps with a G; it reaches it as [`G::kernel`].
-//!
-//! 1. **Bring-up.** `static SLOTS: [PSlot<K>; MAX_CPUS]` and
-//!    `static SCHED: Sched<K> = Sched::new(&SLOTS)` (or a part of the slots, or
-//!    leaked ones). CPU *i* calls [`Sched::acquire`]`(i, seed)` once and keeps
-//!    the [`P`] in its own per-CPU memory. [`Sched::set_limit`] says how many
-//!    Ps are used.
-//! 2. **A G makes or readies another.** Interrupts off, so that it stays on
+//! 1. **Bring-up.** CPU *i* calls [`Sched::acquire`] once and keeps the [`P`].
+//! 2. **A G makes or readies another**, interrupts off, so that it stays on
 //!    its P: [`Sched::take_dead`] or a new G, set it up, [`Sched::start`]; or
-//!    [`Sched::ready`], [`Sched::ready_handle`]. Carry out the [`Wake`]: send
-//!    that CPU an interrupt, and one to each of [`Sched::take_untimed`]. Ask
-//!    [`Sched::needs_timer`] if no slice timer runs.
-//! 3. **An interrupt readies a G.** [`Sched::ready_from_interrupt`]`(own cpu,
-//!    handle)`, in any context. A [`Wake`] that names another CPU is an interrupt to
-//!    be sent; one that names the own CPU is met by looking (4, or
-//!    [`Sched::drain`]) before the handler returns or as soon as preemption is
-//!    allowed.
+//!    [`Sched::ready`]. Carry out the [`Wake`]: interrupt that CPU, and each of
+//!    [`Sched::take_untimed`]. Ask [`Sched::needs_timer`] if no timer runs.
+//! 3. **An interrupt** readies Gs by [`Sched::ready_from_interrupt`]; every
+//!    handler, also that of the interrupts of 2, ends with [`Sched::arrive`]
+//!    and, if it came upon a G, [`Sched::needs_timer`].
 //! 4. **The loop of an M**, on its own stack, interrupts off throughout:
-//!    [`Sched::find_runnable`] → [`Next::Run`]: send the wake-up; a new
-//!    [`Run::slice`] begins now; start the timer for what is left of the slice
-//!    if [`Sched::needs_timer`], else stop it; switch to the G. → [`Next::Park`]: send the wake-up, `sti; hlt` in one
-//!    step, `cli`, and round again, whatever ended the halt.
+//!    [`Sched::find_runnable`] → [`Next::Run`]: send the wake-up; see to the
+//!    [`Run::slice`] and its timer; switch to the G. → [`Next::Park`]: send the
+//!    wake-up, `sti; hlt` in one step, `cli`, and round again.
 //! 5. **A G stops**: it switches to the M's stack, its context saved, and the M
-//!    calls, with interrupts off, one of [`Sched::yielded`],
-//!    [`Sched::expired`] (its slice is over), [`Sched::parked`],
-//!    [`Sched::exited`]; then 4. To park, the G first calls
+//!    calls one of [`Sched::yielded`], [`Sched::expired`], [`Sched::displaced`],
+//!    [`Sched::parked`], [`Sched::exited`]; then 4. To park, the G first calls
 //!    [`G::begin_park`], *then* lets others know that it waits (unlocks the
-//!    channel), *then* switches; from `begin_park` on, [`Sched::ready`] is
-//!    remembered. A yield may skip the M's stack: [`Sched::yield_to`] names the
-//!    G to switch to, and [`Sched::switched`] is called after the switch.
+//!    channel), *then* switches; from `begin_park` on, readying is remembered.
 //!
 //! # Submitting
 //!
-//! A CPU that makes a G runnable first puts it into a queue, then sees whether
-//! somebody must be woken (`Idle::wake_p`):
+//! A CPU that makes a G runnable (`Idle::wake_p`)
 //!
-//! 1. put the G into a queue;
+//! 1. puts the G into a queue;
 //! 2. fence;
 //! 3. if somebody spins, or nobody is idle: done;
-//! 4. else count one as spinning (0 → 1; whoever loses this race is done),
-//!    claim an idle P by clearing its bit, and wake its CPU, which thus begins
-//!    as a spinner. No idle P left: take the count back and go to 2, because
+//! 4. else counts one as spinning (0 → 1; whoever loses this race is done),
+//!    claims an idle P by clearing its bit, and wakes its CPU, which thus begins
+//!    as a spinner. No idle P left: takes the count back and goes to 2, because
 //!    others may have stopped at 3 on account of it.
 //!
 //! So a burst of submits wakes one CPU, not one for each G; the one that is
@@ -70,14 +53,14 @@
 //!
 //! # Parking
 //!
-//! A P that has found nothing in any place does, in this order (`Idle::park`):
+//! A P that has found nothing in any place (`Idle::park`)
 //!
-//! 1. set its idle bit; stop being counted as spinning, if it was;
+//! 1. sets its idle bit; stops being counted as spinning, if it was;
 //! 2. fence;
-//! 3. look at everything again: global queue, inbox, all local queues;
-//! 4. if there is nothing: halt. If there is something and it may spin: clear
-//!    its own bit and look for it properly. If it may not spin, then somebody
-//!    else does: halt.
+//! 3. looks at everything again: global queue, all local queues;
+//! 4. if there is nothing: halts. If there is something and it may spin: clears
+//!    its own bit and looks for it properly. If it may not spin, then somebody
+//!    else does: halts.
 //!
 //! **No wake-up is lost.** Of two fences one is first. If the submitter's is,
 //! the look at 3 sees the G. If the parker's is, the submitter sees the idle
@@ -89,9 +72,10 @@
 //! The halt itself loses nothing because interrupts are off from before 1 until
 //! `sti; hlt`: a wake-up sent meanwhile is pending and ends the halt.
 //!
-//! Every parker does the look at 3, spinning or not. Go lets only spinners do
-//! it, and closes the hole that remains with one more flag (`needspinning`)
-//! under its lock; here a park ends in `hlt` and can afford the look.
+//! **A G on its way** from one place to another may be in neither when the
+//! parker looks. Either it is put into the second before it leaves the first,
+//! and the parker looks in that order (`RunQueue::len`, `Sched::has_work`); or
+//! its mover owes the submitter's steps once more (`P::owes_wake`).
 //!
 //! # Spinning
 //!
@@ -99,106 +83,98 @@
 //! as many spin as are busy (one always may). A P that spins and finds work
 //! stops spinning and *then* wakes another if nobody spins and somebody is
 //! idle: so CPUs are woken one by one, each by the one before, as long as there
-//! is work for them. A woken P is counted as spinning from the moment it is
-//! claimed, before its interrupt arrives.
+//! is work for them. A woken P is counted from the moment it is claimed, before
+//! its interrupt arrives.
 //!
 //! # The inbox
 //!
-//! A G for one certain CPU (pinned there, or readied by an interrupt there)
-//! goes to that CPU's inbox, and that CPU is interrupted if the inbox was
-//! empty, whether it is idle or not. If it was not empty, whoever found it
-//! empty has sent the interrupt or is about to. No idle bit is needed: the
-//! interrupt is pending if the CPU was about to halt, and if the CPU runs a hog
-//! without a timer, it is told to start one.
+//! A G for one certain CPU (pinned there, readied by an interrupt there, out of
+//! a call there) goes to that CPU's inbox, and that CPU is interrupted if the
+//! inbox was empty, whether it is idle or not. If it was not empty, whoever
+//! found it empty has sent the interrupt or is about to. No idle bit is needed:
+//! the interrupt is pending if the CPU was about to halt. An M looks here after
+//! a halt, else only when it finds nothing nearer ([`Order`]): the interrupt will.
 //!
 //! # A G in a call
 //!
 //! A G that blocks in a call does so on the stack of its M, and is bound to that
 //! M until it is out of the call ([`G::enter_call`], [`G::exit_call`]): whoever
-//! runs it puts that M in place of its own. So when the call is over the G goes
-//! where nobody is interrupted by this: into the inbox of its old P if that is
-//! idle, else of another that is, else to the global queue. A CPU may also keep
-//! G and P and halt until the call is over, as in Go ([`G::halt_on`], `sysmon`);
-//! then it is that CPU that must be interrupted, and it is named in the G's
-//! state word, so that who readies the G finds the one with the other.
+//! runs it puts that M in place of its own. That is no small thing to do in the
+//! middle of somebody's slice. So when it is readied the G goes where nobody
+//! runs: to its old P if that is idle, else to another that is, else to the
+//! global queue. A CPU may also keep G and P and halt until the call is over, as
+//! in Go ([`G::halt_on`], `sysmon`); it is then named in the G's state word, so
+//! that who readies the G cannot miss that this CPU must be interrupted.
 //!
 //! # Displacing
 //!
 //! A G that an interrupt readies while no P is idle and none spins runs at
-//! once, where the interrupt came ([`Sched::arrive`]): it is put into the
-//! run-next slot, and the running G is displaced ([`Sched::displaced`]) into
-//! a slot of its own behind that. From there it goes on, before the ring, with
-//! what was left of its slice ([`Slice::Resumed`]), when whoever displaced it
-//! stops. So its slice is lent, not lost. The kernel lends half a slice of
-//! each slice at most; when that is over the borrower is [`Sched::expired`],
-//! goes to the ring's tail with its run-next, and the displaced G goes on. A
-//! wake-up that comes during a loan runs at once as well, and sends the
-//! borrower to the ring's tail. Pinned Gs can be displaced, but displace
-//! nobody: a run-next slot can be robbed.
-//!
-//! # The slice timer
-//!
-//! Runs only where somebody waits for the slice to be over; `tick` has the
-//! protocol. The interrupt that tells a CPU to look (a wake-up, an inbox, a
-//! timer that is needed now) is one and the same: its handler, if it
-//! interrupted a G, calls [`Sched::drain`], then [`Sched::needs_timer`], and
-//! starts the timer for what is left of the slice. When the timer fires and
-//! nobody waits any more, the G goes on without one; else it is switched off
-//! its CPU and [`Sched::expired`].
+//! once, where the interrupt came: [`Sched::arrive`] puts it into the run-next
+//! slot, and the running G is [`Sched::displaced`] into a slot behind that. From
+//! there it goes on, before the ring, with what was left of its slice
+//! ([`Slice::Resumed`]), when whoever displaced it stops: its slice is lent, not
+//! lost. Of each slice the kernel lends half at most; when that is over the
+//! borrower is [`Sched::expired`], goes to the ring's tail with its run-next, and
+//! the displaced G goes on. A wake-up that comes during a loan runs at once as
+//! well, and sends the borrower to the ring's tail. Pinned Gs can be displaced,
+//! but displace nobody: a run-next slot can be robbed.
 //!
 //! # Fairness: what is promised
 //!
-//! With every CPU busy. A slice lasts for as long as the kernel says, and for
-//! half as much again if it was lent ("Displacing").
+//! With every CPU busy, counted in slices that begin on one P. Each lasts as
+//! long as the kernel says, and half as long again at most if it was lent. 61 is
+//! [`GLOBAL_CHECK_EVERY`].
 //!
-//! - **Local queue.** A G with *k* Gs before it in the ring runs after at most
-//!   *k* + 1 slices of that P (the one under way, and one for each before it),
-//!   plus one for every [`GLOBAL_CHECK_EVERY`] of these, twice that while Gs
-//!   pinned to this CPU wait as well: run-next chains share the slice under
-//!   way, and when that is over ([`Sched::expired`]) they end.
-//! - **Global queue.** A G with *k* before it runs after at most
-//!   (*k* + 1) · [`GLOBAL_CHECK_EVERY`] slices of any one P; after about
-//!   *k* / P slices when the local queues are empty, as they are when all Gs
-//!   are hogs, for a G whose slice ran out goes to the global queue.
-//! - Hogs go round in one circle: a G whose slice ran out is taken alone,
-//!   oldest first.
+//! - **Local queue.** Of a G with *k* Gs before it in the ring, the slice is at
+//!   most the (*n* + ⌈*n* / 60⌉)th to begin, *n* = *k* + 1: run-next chains and
+//!   loans are part of the slice under way and end with it, and one in 61 is the
+//!   global queue's. Four times that while Gs pinned to this CPU wait as well.
+//! - **Global queue.** Of a G with *k* before it, the slice is at most the
+//!   (*k* + 1) · 61st to begin on any one P: each takes one in its turn, or more,
+//!   which then wait in its ring. About the (*k* / P)th when the local queues are
+//!   empty, as they are when all Gs are hogs.
+//! - **Hogs** go round in one circle: a G whose slice ran out is taken alone,
+//!   oldest first. If the slices of all CPUs end in the same order each time, any
+//!   two differ by at most two slices, for ever. Who ends later than others is
+//!   overtaken by those, P - 1 of them at most, in each round of the circle: by
+//!   chance that is a random walk (4 slices in 2 s), and at the very worst *n*
+//!   hogs share as 1 to *n* / (*n* + P - 1).
 //!
 //! Not promised: any order between Gs of different queues; that a G stays on
-//! its P; anything while a program keeps a P beyond its slice in a section
-//! where it may not be preempted.
+//! its P; a place that a G had before its ring overflowed; anything while a
+//! program keeps a P beyond its slice in a section where it may not be preempted.
 //!
 //! # What was rejected
 //!
 //! - **One queue under one lock**: fair and simple, and every CPU waits for
 //!   every other. It is here only for what has no P.
-//! - **Handing a G directly to an idle CPU**: the G moves away from its data
-//!   while its maker is often about to wait and could have run it at once; and
-//!   each submit would cost an interrupt.
-//! - **Waking on every submit**: most woken CPUs would find nothing.
-//! - **Never waking, only spinning**: an idle CPU must halt; eight spinning
-//!   CPUs on two host cores starve each other.
+//! - **Handing a G directly to an idle CPU**: it moves away from its data, while
+//!   its maker is often about to wait and could have run it at once; and each
+//!   submit would cost an interrupt. (A G in a call has no such maker.)
+//! - **Waking on every submit**: most woken CPUs would find nothing. **Never
+//!   waking, only spinning**: eight spinning CPUs on two host cores starve each
+//!   other; an idle CPU must halt.
+//! - **A second look by spinners only**, as in Go, which closes the hole that
+//!   remains with one more flag (`needspinning`) under its lock; a park that ends
+//!   in `hlt` can afford the look.
 //! - **Waiting, when a G is readied, until it is off its stack**: two CPUs can
 //!   do that to each other with interrupts off. The one who parks it puts it
-//!   back instead (`g`, transition 8).
+//!   back instead ([`Status`], transition 8).
 //! - **A G in a batch when its slice ran out** (`globq`): unfair for ever.
 //! - **A yield to the global queue**, as in Go: a lock for each yield, and
 //!   nothing gained, for the G is as far from running as its P's ring is long.
 //! - **A run-next slot that cannot be stolen**: its G waits for a whole slice
 //!   while CPUs idle.
+//! - **Wake-ups at the ring's tail**, as of Go's netpoller: a slice late for each
+//!   G before them. **Wake-ups first, without a loan that ends**: whoever wakes
+//!   often enough starves the rest.
 //!
 //! # How it is checked
 //!
-//! - `cargo test -p sched`: event sequences (`decisions`, `parking`), fairness
-//!   and its bounds in slices (`fairness`), host threads as CPUs (`stress`).
-//!   All of it under Miri as well, with `-Zmiri-strict-provenance
-//!   -Zmiri-preemption-rate=0.1`.
-//! - `loom_*`, with `--cfg loom`: all interleavings of the ring, the inbox and
-//!   the state word; of parking against submitting, those with up to three
-//!   preemptions. A ring of 4.
-//! - `sim`, with `--features sim`: seeded interleavings of 1 to 256 CPUs, with
-//!   store buffers, late interrupts and slow CPUs, and five planted mistakes
-//!   that must be found (`sync::Planted`). It found moments in which a G was
-//!   out of a parking P's sight; `P::owes_wake` is the answer.
+//! Event sequences, fairness in slices, host threads as CPUs (`tests/`), also
+//! under Miri and ThreadSanitizer; all interleavings of small models (`loom_*`,
+//! a ring of 4); seeded interleavings of 1 to 256 CPUs with store buffers, late
+//! interrupts and slow CPUs, and mistakes planted to be found (`sim`).
 //!
 //! # Lock order
 //!
@@ -213,7 +189,6 @@ mod find;
 mod g;
 mod globq;
 mod idle;
-mod inbox;
 mod list;
 mod p;
 mod runq;
@@ -222,20 +197,17 @@ pub mod sim;
 mod submit;
 mod sync;
 mod sysmon;
-mod tick;
 
-pub use find::{Order, Place};
+pub use find::Order;
 pub use g::{G, Handle, Home, Status};
-pub use globq::GlobalQueue;
-pub use inbox::Inbox;
-pub use list::List;
+pub use list::{Inbox, List};
 pub use p::{P, PSlot, Slice};
-pub use runq::{Owner, RunQueue, Thief};
+pub use runq::{Owner, RunQueue};
 pub use sysmon::{CallSeen, Sysmon, retake};
 
+use globq::GlobalQueue;
 use idle::{Idle, PMask};
-use sync::{Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, const_fn};
-use sync::{Planted, planted};
+use sync::{Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, const_fn};
 
 /// Ps at most: one for each CPU that the kernel can have.
 pub const MAX_P: usize = 256;
@@ -259,7 +231,7 @@ pub const GLOBAL_BATCH_MAX: usize = RUNQ_HALF;
 
 /// Slices between two looks at the global queue before the local one. A prime,
 /// so that it falls in with no program's own rhythm.
-pub const GLOBAL_CHECK_EVERY: u32 = 61;
+pub const GLOBAL_CHECK_EVERY: u32 = if cfg!(feature = "sim") { 5 } else { 61 };
 
 /// Rounds over all Ps that a thief makes before it gives up.
 pub const STEAL_PASSES: u32 = if cfg!(loom) { 1 } else { 4 };
@@ -327,7 +299,7 @@ pub struct Run<K: 'static> {
 /// The scheduler: what all Ps share.
 ///
 /// ```
-/// use sched::{G, List, Next, PSlot, Sched, Status};
+/// use sched::{G, Next, PSlot, Sched, Status};
 ///
 /// static SLOTS: [PSlot<&str>; 2] = [const { PSlot::new() }; 2];
 /// static SCHED: Sched<&str> = Sched::new(&SLOTS);
@@ -335,11 +307,11 @@ pub struct Run<K: 'static> {
 ///
 /// let mut p = SCHED.acquire(0, 42).expect("P 0 is free");
 /// let _ = SCHED.start(&mut p, &HELLO, None);
-/// let Next::Run(run) = SCHED.find_runnable(&mut p, List::new) else { panic!("nothing to run") };
+/// let Next::Run(run) = SCHED.find_runnable(&mut p) else { panic!("nothing to run") };
 /// assert_eq!(run.g.kernel, "hello");
 /// SCHED.exited(&mut p, run.g);
 /// assert_eq!(HELLO.status(), Status::Dead);
-/// assert!(matches!(SCHED.find_runnable(&mut p, List::new), Next::Park(_)));
+/// assert!(matches!(SCHED.find_runnable(&mut p), Next::Park(_)));
 /// ```
 pub struct Sched<K: 'static> {
     // Constant.
@@ -350,14 +322,14 @@ pub struct Sched<K: 'static> {
     next_id: AtomicU64,
     // Atomic, by the protocol in `idle`.
     idle: Idle,
-    // Atomic, by the protocol in `tick`: Ps that run a G without a timer.
+    // Atomic, by the protocol in `sysmon`: Ps that run a G without a timer.
     untimed: PMask,
     // Each under a lock of its own.
     global: GlobalQueue<K>,
     free: GlobalQueue<K>,
 }
 
-impl<K: 'static> Sched<K> {
+impl<K: Sync + 'static> Sched<K> {
     const_fn! {
         /// A scheduler over these Ps, at most [`MAX_P`] and at least one.
         #[must_use]
@@ -375,9 +347,7 @@ impl<K: 'static> Sched<K> {
             }
         }
     }
-}
 
-impl<K: Sync + 'static> Sched<K> {
     /// The P of `index`, for the first who asks; it counts as busy from now on.
     /// `seed` starts the generator that orders its stealing.
     pub fn acquire(&self, index: usize, seed: u64) -> Option<P<K>> {
@@ -397,16 +367,20 @@ impl<K: Sync + 'static> Sched<K> {
         self.limit.load(Acquire) // pairs with `set_limit`
     }
 
+    /// Sets how many Ps run Gs (`gomaxprocs`): those of lower index. At least
+    /// one, at most all. Gives the CPUs that must be interrupted so that they
+    /// notice.
+    #[must_use = "these CPUs must be interrupted"]
+    pub fn set_limit(&self, limit: usize) -> core::ops::Range<usize> {
+        let limit = limit.clamp(1, self.slots.len());
+        let old = self.limit.swap(limit, Release);
+        old.min(limit)..old.max(limit)
+    }
+
     /// What other CPUs see of the Ps, by index.
     #[must_use]
     pub fn slots(&self) -> &'static [PSlot<K>] {
         self.slots
-    }
-
-    /// As [`Sched::arrive`], with everybody to the tail.
-    pub fn drain(&self, p: &mut P<K>) -> Wake {
-        self.drain_inbox(p);
-        self.pay_wake(p)
     }
 
     /// Whether a P is idle or looks for work.
@@ -415,8 +389,7 @@ impl<K: Sync + 'static> Sched<K> {
         self.idle.somebody_free(self.limit())
     }
 
-    /// How many Gs wait in the global queue, how many Ps spin, how many are
-    /// busy. For statistics: each may be over at once.
+    /// Numbers for statistics: each may be over at once.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {
@@ -427,7 +400,7 @@ impl<K: Sync + 'static> Sched<K> {
     }
 }
 
-/// Numbers for statistics; see [`Sched::counts`].
+/// See [`Sched::counts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     /// Gs in the global queue.

@@ -1,4 +1,4 @@
-//! Gs on a string: one link, and a first-in first-out list of Gs.
+//! Gs on a string: one link, a list, and the inbox of a CPU.
 //!
 //! A G has one `next` link, and whoever holds the G owns the link: a queue, an
 //! inbox, a free list, a batch on its way. So a G is in at most one of them,
@@ -7,7 +7,7 @@
 //! The crate's only `unsafe` block is here, in [`Link`].
 
 use crate::g::G;
-use crate::sync::{AcqRel, Acquire, AtomicPtr, Relaxed, const_fn};
+use crate::sync::{AcqRel, Acquire, AtomicPtr, Relaxed, const_fn, spin_loop};
 use core::ptr;
 use core::sync::atomic::Ordering;
 
@@ -43,11 +43,6 @@ impl<K: Sync + 'static> Link<K> {
         self.swap(None)
     }
 
-    /// Puts `new` here if `old` is still here (by address).
-    pub(crate) fn replace(&self, old: Option<&'static G<K>>, new: &'static G<K>) -> bool {
-        self.0.compare_exchange_weak(as_ptr(old), as_ptr(Some(new)), AcqRel, Relaxed).is_ok()
-    }
-
     pub(crate) fn is_null(&self) -> bool {
         self.0.load(Acquire).is_null()
     }
@@ -68,109 +63,129 @@ fn as_g<K: 'static>(p: *mut G<K>) -> Option<&'static G<K>> {
 }
 
 /// A first-in first-out list of Gs that one CPU holds by itself.
-///
-/// ```
-/// use sched::{G, List};
-/// static A: G<()> = G::new(());
-/// static B: G<()> = G::new(());
-/// let mut list = List::new();
-/// list.push(&A);
-/// list.push(&B);
-/// assert!(core::ptr::eq(list.pop().unwrap(), &A));
-/// assert_eq!(list.len(), 1);
-/// ```
 pub struct List<K: 'static> {
-    // Both or neither; the links from `head` to `tail` are ours, `tail`'s own
-    // link is not looked at.
-    ends: Option<(&'static G<K>, &'static G<K>)>,
-    len: usize,
+    /// First and last; the links between are ours, the last one's is not looked
+    /// at.
+    pub(crate) ends: Option<(&'static G<K>, &'static G<K>)>,
+    pub(crate) len: usize,
 }
 
 impl<K: Sync + 'static> List<K> {
-    /// An empty list.
-    #[must_use]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         List { ends: None, len: 0 }
     }
 
     /// Appends `g`, which no queue holds.
-    pub fn push(&mut self, g: &'static G<K>) {
-        match &mut self.ends {
-            Some((_, tail)) => {
-                tail.next().store(Some(g), Relaxed);
-                *tail = g;
-            }
-            None => self.ends = Some((g, g)),
-        }
-        self.len += 1;
+    pub(crate) fn push(&mut self, g: &'static G<K>) {
+        self.append(List { ends: Some((g, g)), len: 1 });
     }
 
     /// Puts `g`, which no queue holds, before all others.
-    pub fn push_front(&mut self, g: &'static G<K>) {
-        match &mut self.ends {
-            Some((head, _)) => {
-                g.next().store(Some(*head), Relaxed);
-                *head = g;
+    pub(crate) fn push_front(&mut self, g: &'static G<K>) {
+        let behind = core::mem::replace(self, List { ends: Some((g, g)), len: 1 });
+        self.append(behind);
+    }
+
+    /// Appends all of `other`, in order, in one step.
+    pub(crate) fn append(&mut self, other: List<K>) {
+        self.len += other.len;
+        self.ends = match (self.ends, other.ends) {
+            (Some((head, tail)), Some((other_head, other_tail))) => {
+                tail.next().store(Some(other_head), Relaxed);
+                Some((head, other_tail))
             }
-            None => self.ends = Some((g, g)),
-        }
-        self.len += 1;
+            (ends, other_ends) => ends.or(other_ends),
+        };
     }
 
     /// Takes the oldest.
     pub fn pop(&mut self) -> Option<&'static G<K>> {
         let (head, tail) = self.ends?;
         self.len -= 1;
-        self.ends = if self.len == 0 {
-            None
-        } else {
-            Some((head.next().load(Relaxed).expect("broken list"), tail))
-        };
+        let second = || head.next().load(Relaxed).expect("broken list");
+        self.ends = (self.len > 0).then(|| (second(), tail));
         Some(head)
     }
 
     /// The oldest, which stays.
-    #[must_use]
-    pub fn front(&self) -> Option<&'static G<K>> {
+    pub(crate) fn front(&self) -> Option<&'static G<K>> {
         self.ends.map(|(head, _)| head)
     }
 
-    /// Appends all of `other`, in order, in one step.
-    pub fn append(&mut self, other: List<K>) {
-        let Some((other_head, other_tail)) = other.ends else { return };
-        match &mut self.ends {
-            Some((_, tail)) => {
-                tail.next().store(Some(other_head), Relaxed);
-                *tail = other_tail;
-            }
-            None => self.ends = other.ends,
-        }
-        self.len += other.len;
-    }
-
-    /// From a queue's own fields, as [`List::into_ends`] gave them.
-    pub(crate) fn from_ends(
-        head: Option<&'static G<K>>,
-        tail: Option<&'static G<K>>,
-        len: usize,
-    ) -> Self {
-        List { ends: head.zip(tail), len }
-    }
-
-    /// For a queue that keeps its list in fields of its own.
-    pub(crate) fn into_ends(self) -> (Option<&'static G<K>>, Option<&'static G<K>>, usize) {
-        (self.ends.map(|(head, _)| head), self.ends.map(|(_, tail)| tail), self.len)
-    }
-
-    /// How many Gs are on it.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nobody is on it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+}
+
+/// Gs on their way to one CPU: where an interrupt, or another CPU, leaves them.
+///
+/// Lock-free, so it may be used in any context: a handler must not touch a run
+/// queue (it may have interrupted its owner in the middle of a push) and must
+/// not wait for a lock. It also brings a pinned G to its CPU, as nobody can
+/// steal from here.
+///
+/// It is a stack of links that is emptied by one swap and turned round. Nobody
+/// ever takes a single G off it, so a G that comes back to the same place
+/// (ABA) harms nobody.
+///
+/// ```
+/// use sched::{G, Inbox};
+/// static INBOX: Inbox<()> = Inbox::new();
+/// static A: G<()> = G::new(());
+/// static B: G<()> = G::new(());
+/// assert!(INBOX.push(&A)); // was empty: its CPU must be told
+/// assert!(!INBOX.push(&B)); // it will be, or was, told for A
+/// assert!(core::ptr::eq(INBOX.take_all().pop().unwrap(), &A));
+/// ```
+pub struct Inbox<K: 'static> {
+    newest: Link<K>,
+}
+
+impl<K: Sync + 'static> Inbox<K> {
+    const_fn! {
+        /// An empty inbox.
+        #[must_use]
+        pub fn new() -> Self {
+            Inbox { newest: Link::null() }
+        }
+    }
+
+    /// Leaves `g` here. True if the inbox was empty: then the caller must see
+    /// to it that the inbox's CPU looks (essay, "The inbox").
+    ///
+    /// Callers: anybody, in any context.
+    #[must_use = "its CPU must be told"]
+    pub fn push(&self, g: &'static G<K>) -> bool {
+        loop {
+            let newest = self.newest.load(Relaxed);
+            g.next().store(newest, Relaxed);
+            // Release publishes the G and its link; pairs with the swap in
+            // `take_all`.
+            let Link(place) = &self.newest;
+            let (old, new) = (as_ptr(newest), as_ptr(Some(g)));
+            if place.compare_exchange_weak(old, new, AcqRel, Relaxed).is_ok() {
+                return newest.is_none();
+            }
+            spin_loop();
+        }
+    }
+
+    /// Takes all, oldest first. Caller: the CPU whose inbox it is.
+    pub fn take_all(&self) -> List<K> {
+        let mut list = List::new();
+        let mut newest = self.newest.take();
+        while let Some(g) = newest {
+            newest = g.next().load(Relaxed);
+            list.push_front(g);
+        }
+        list
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.newest.is_null()
     }
 }

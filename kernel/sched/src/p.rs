@@ -9,9 +9,8 @@
 //! Who looks where for work is `find`; who sleeps and who is woken is `idle`.
 
 use crate::g::G;
-use crate::inbox::Inbox;
-use crate::list::List;
-use crate::runq::{Owner, RunQueue, Thief};
+use crate::list::{Inbox, List};
+use crate::runq::{Owner, RunQueue};
 use crate::sync::{AtomicU32, AtomicU64, Relaxed, const_fn};
 
 /// What other CPUs see of a P.
@@ -20,7 +19,7 @@ use crate::sync::{AtomicU32, AtomicU64, Relaxed, const_fn};
 #[repr(align(128))]
 pub struct PSlot<K: 'static> {
     // The owner pushes, anyone steals.
-    runq: RunQueue<K>,
+    pub(crate) runq: RunQueue<K>,
     // Anyone pushes, the owner takes.
     pub(crate) inbox: Inbox<K>,
     // The owner writes, anyone reads.
@@ -29,7 +28,7 @@ pub struct PSlot<K: 'static> {
     stolen: AtomicU64,
 }
 
-impl<K: 'static> PSlot<K> {
+impl<K: Sync + 'static> PSlot<K> {
     const_fn! {
         /// A place for a P that nobody holds yet.
         #[must_use]
@@ -61,10 +60,6 @@ impl<K: 'static> PSlot<K> {
     pub fn stolen(&self) -> u64 {
         self.stolen.load(Relaxed)
     }
-
-    pub(crate) fn thief(&'static self) -> Thief<K> {
-        self.runq.thief()
-    }
 }
 
 /// The right to run Gs on the P of one index. Held by one M at a time, used
@@ -78,6 +73,8 @@ pub struct P<K: 'static> {
     pub(crate) runq: Owner<K>,
     /// Runnable Gs that must run here. Nobody can steal them.
     pub(crate) pinned: List<K>,
+    /// The first of `pinned` was displaced: it goes on before the ring.
+    pub(crate) resumes_pinned: bool,
     /// Dead Gs to be used again, most recent first.
     pub(crate) free: List<K>,
     /// Ids given to this P and not used yet: next, and how many.
@@ -87,9 +84,7 @@ pub struct P<K: 'static> {
     pub(crate) spinning: bool,
     /// Set its idle bit and did not take it back; a waker may have.
     pub(crate) idle: bool,
-    /// The first of `pinned` was displaced: it goes on before the ring.
-    pub(crate) resumes_pinned: bool,
-    /// Put Gs into its ring that were out of everybody's sight before, and has
+    /// Put Gs into a queue that were out of everybody's sight before, and has
     /// not seen yet whether somebody must be woken for them.
     pub(crate) owes_wake: bool,
 }
@@ -102,12 +97,12 @@ impl<K: Sync + 'static> P<K> {
             slot,
             runq: slot.runq.own()?,
             pinned: List::new(),
+            resumes_pinned: false,
             free: List::new(),
             ids: (0, 0),
-            random: Random::new(seed ^ index as u64),
+            random: Random(seed ^ (index as u64) << 32),
             spinning: false,
             idle: false,
-            resumes_pinned: false,
             owes_wake: false,
         })
     }
@@ -118,7 +113,7 @@ impl<K: Sync + 'static> P<K> {
         self.index
     }
 
-    /// How many Gs wait in its ring, before it, and in its pinned list.
+    /// How many Gs wait on this P (its inbox not counted).
     #[must_use]
     pub fn len(&self) -> usize {
         self.runq.len() + self.pinned.len()
@@ -127,7 +122,7 @@ impl<K: Sync + 'static> P<K> {
     /// Whether no G waits on this P (its inbox not counted).
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.pinned.is_empty() && self.runq.is_empty()
+        self.len() == 0
     }
 
     pub(crate) fn tick(&self) -> u32 {
@@ -145,11 +140,6 @@ impl<K: Sync + 'static> P<K> {
         self.slot.stolen.store(self.slot.stolen() + u64::from(stolen), Relaxed);
     }
 
-    /// Whether a G that was displaced waits to go on.
-    pub(crate) fn has_displaced(&self) -> bool {
-        self.resumes_pinned || self.runq.has_displaced()
-    }
-
     /// Whether nothing but its own queue matters to this P now: it is not just
     /// coming back from a halt, owes nobody anything and has nobody pinned.
     #[inline]
@@ -157,23 +147,18 @@ impl<K: Sync + 'static> P<K> {
         !(self.idle | self.spinning | self.owes_wake) && self.pinned.is_empty()
     }
 
-    /// Takes a G of the local queue: run-next first, on the slice that is under
-    /// way, then who was displaced, then the ring.
+    /// Whether a G that was displaced waits to go on.
+    pub(crate) fn has_displaced(&self) -> bool {
+        self.resumes_pinned || self.runq.has_displaced()
+    }
+
+    /// Takes a G that may run anywhere.
     #[inline(always)]
     pub(crate) fn pop_local(&mut self) -> Option<(&'static G<K>, Slice)> {
         self.pop_front().or_else(|| self.runq.pop().map(|g| (g, Slice::New)))
     }
 
-    #[inline(always)]
-    fn pop_front(&mut self) -> Option<(&'static G<K>, Slice)> {
-        match self.runq.take_next() {
-            Some(g) => Some((g, Slice::Inherited)),
-            None => self.runq.take_displaced().map(|g| (g, Slice::Resumed)),
-        }
-    }
-
-    /// Takes a G of this P: as `pop_local`, but the ring and the pinned Gs by
-    /// turns while both have some.
+    /// Takes any G: the ring and the pinned Gs by turns while both have some.
     pub(crate) fn pop(&mut self) -> Option<(&'static G<K>, Slice)> {
         if let Some(front) = self.pop_front() {
             return Some(front);
@@ -184,7 +169,7 @@ impl<K: Sync + 'static> P<K> {
             self.owes_wake = true;
             return self.pop_pinned();
         }
-        self.runq.pop().map(|g| (g, Slice::New)).or_else(|| self.pop_pinned())
+        self.pop_local().or_else(|| self.pop_pinned())
     }
 
     /// Takes the first of the pinned Gs.
@@ -192,6 +177,14 @@ impl<K: Sync + 'static> P<K> {
         let resumes = core::mem::take(&mut self.resumes_pinned);
         let slice = if resumes { Slice::Resumed } else { Slice::New };
         self.pinned.pop().map(|g| (g, slice))
+    }
+
+    #[inline(always)]
+    fn pop_front(&mut self) -> Option<(&'static G<K>, Slice)> {
+        match self.runq.take_next() {
+            Some(g) => Some((g, Slice::Inherited)),
+            None => self.runq.take_displaced().map(|g| (g, Slice::Resumed)),
+        }
     }
 }
 
@@ -208,28 +201,14 @@ pub enum Slice {
     Resumed,
 }
 
-/// A small generator (xorshift) for the order of stealing: fast and seeded,
-/// not good. Zero is no state of it.
-pub(crate) struct Random(u64);
+/// A small generator (splitmix64), from any seed.
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        // Spread neighbouring seeds (the finaliser of splitmix64).
-        let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Random((z ^ (z >> 31)) | 1)
-    }
-
-    #[cfg(feature = "sim")]
-    pub(crate) const fn from_state(state: u64) -> Self {
-        Random(state)
-    }
-
     pub(crate) fn next(&mut self) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 32) as u32
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z >> 32) as u32
     }
 }

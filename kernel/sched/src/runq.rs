@@ -1,13 +1,13 @@
-//! The local queue: a ring and a run-next slot. One pushes, anyone steals half.
+//! The local queue: a ring and two slots before it. One pushes, anyone steals.
 //!
-//! [`RunQueue`] is the memory; [`Owner`] is the one handle that pushes and
-//! pops, [`Thief`] what everybody else has. That they are two types is what
-//! makes "single producer" a fact and not a hope: there is one `Owner` for a
-//! queue, it is not `Clone`, and its methods take `&mut self`.
+//! [`RunQueue`] is what everybody has, to look and to steal; [`Owner`] is the one
+//! handle that pushes and pops. That they are two types is what makes "single
+//! producer" a fact and not a hope: there is one `Owner` for a queue, it is not
+//! `Clone`, and its methods take `&mut self`.
 //!
-//! Order is first in, first out; the run-next slot is before all. What does
-//! not fit comes back as a batch for the global queue (`globq`), which this
-//! file knows nothing of. When to push where is `p` and `find`.
+//! Order is first in, first out; the run-next slot is before all, then the
+//! displaced one. What does not fit comes back as a batch for the global queue,
+//! which this file knows nothing of. When to push where is `submit`.
 //!
 //! # The ring
 //!
@@ -27,7 +27,7 @@
 use crate::g::G;
 use crate::list::{Link, List};
 use crate::sync::{
-    AcqRel, Acquire, AtomicBool, AtomicU32, Planted, Relaxed, Release, array_of, const_fn, planted,
+    AcqRel, Acquire, AtomicBool, AtomicU32, Relaxed, Release, array_of, const_fn, planted,
     spin_loop,
 };
 use crate::{RUNQ_CAPACITY, RUNQ_HALF};
@@ -50,7 +50,7 @@ pub struct RunQueue<K: 'static> {
     owned: AtomicBool,
 }
 
-impl<K: 'static> RunQueue<K> {
+impl<K: Sync + 'static> RunQueue<K> {
     const_fn! {
         /// An empty queue without an owner.
         #[must_use]
@@ -68,15 +68,47 @@ impl<K: 'static> RunQueue<K> {
 
     /// The owner's handle: the first caller gets it, for ever.
     pub fn own(&'static self) -> Option<Owner<K>> {
-        // Acquire/Release for form only: an owner's handle moves to another
-        // CPU by means that synchronise.
         (!self.owned.swap(true, AcqRel)).then_some(Owner { q: self })
     }
 
-    /// A thief's handle: for everybody.
+    /// Takes a G from before the ring. The displaced one first: it has lost
+    /// its CPU, while a run-next G that waits with it is about to get it.
+    pub fn take_front(&self) -> Option<&'static G<K>> {
+        self.displaced.take().or_else(|| self.next.take())
+    }
+
+    /// Whether a displaced G waits here at this instant.
     #[must_use]
-    pub fn thief(&'static self) -> Thief<K> {
-        Thief { q: self }
+    pub fn has_displaced(&self) -> bool {
+        !self.displaced.is_null()
+    }
+
+    /// How many Gs wait before the ring at this instant.
+    #[must_use]
+    pub fn front_len(&self) -> usize {
+        usize::from(!self.next.is_null()) + usize::from(self.has_displaced())
+    }
+
+    /// How many Gs are in the ring and before it. In this order: run-next slot,
+    /// displaced slot, ring. The owner fills a later one before it empties an
+    /// earlier one (it yields, then runs who is next), so a queue that is never
+    /// empty is never seen empty.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let front = self.front_len();
+        let head = self.head.load(Acquire);
+        let tail = self.tail.load(Acquire);
+        front + tail.wrapping_sub(head).min(CAPACITY) as usize
+    }
+
+    /// Whether no G is in the ring or before it; see [`RunQueue::len`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn slot(&self, index: u32) -> &Link<K> {
+        &self.slots[index as usize % RUNQ_CAPACITY]
     }
 }
 
@@ -95,6 +127,14 @@ impl<K: 'static> RunQueue<K> {
 /// ```
 pub struct Owner<K: 'static> {
     q: &'static RunQueue<K>,
+}
+
+impl<K: 'static> core::ops::Deref for Owner<K> {
+    type Target = RunQueue<K>;
+
+    fn deref(&self) -> &RunQueue<K> {
+        self.q
+    }
 }
 
 impl<K: Sync + 'static> Owner<K> {
@@ -121,10 +161,10 @@ impl<K: Sync + 'static> Owner<K> {
         if tail.wrapping_sub(head) >= CAPACITY {
             return false;
         }
-        if planted(Planted::PublishFirst) {
+        if planted!(PublishFirst) {
             self.q.tail.store(tail.wrapping_add(1), Release);
         }
-        self.slot(tail).store(Some(g), Relaxed);
+        self.q.slot(tail).store(Some(g), Relaxed);
         self.q.tail.store(tail.wrapping_add(1), Release); // publishes the slot; pairs with `steal`
         true
     }
@@ -133,10 +173,7 @@ impl<K: Sync + 'static> Owner<K> {
     #[must_use = "what did not fit must go to the global queue"]
     pub fn push_next(&mut self, g: &'static G<K>) -> Option<List<K>> {
         // A swap, not load and store: a thief may be taking the old one.
-        match self.q.next.swap(Some(g)) {
-            Some(old) => self.push(old),
-            None => None,
-        }
+        self.q.next.swap(Some(g)).and_then(|old| self.push(old))
     }
 
     /// Takes the G that runs next.
@@ -146,7 +183,7 @@ impl<K: Sync + 'static> Owner<K> {
     }
 
     /// Puts `g` where it goes on before the ring. Nobody may be there: ask
-    /// [`Owner::has_displaced`] first. Only we fill it, so it stays empty.
+    /// [`RunQueue::has_displaced`] first. Only we fill it, so it stays empty.
     pub fn displace(&mut self, g: &'static G<K>) {
         let old = self.q.displaced.swap(Some(g));
         assert!(old.is_none(), "displaced twice");
@@ -156,12 +193,6 @@ impl<K: Sync + 'static> Owner<K> {
     #[inline]
     pub fn take_displaced(&mut self) -> Option<&'static G<K>> {
         self.q.displaced.take()
-    }
-
-    /// Whether a displaced G waits here at this instant.
-    #[must_use]
-    pub fn has_displaced(&self) -> bool {
-        !self.q.displaced.is_null()
     }
 
     /// Takes the oldest of the ring.
@@ -174,7 +205,7 @@ impl<K: Sync + 'static> Owner<K> {
             // but `head` stays one release sequence, whoever moves it.
             match self.q.head.compare_exchange_weak(head, head.wrapping_add(1), AcqRel, Relaxed) {
                 // Claimed; only we could overwrite the slot.
-                Ok(_) => return self.slot(head).load(Relaxed),
+                Ok(_) => return self.q.slot(head).load(Relaxed),
                 Err(now) => head = now,
             }
             spin_loop();
@@ -187,14 +218,13 @@ impl<K: Sync + 'static> Owner<K> {
     ///
     /// Go runs the newest of the loot; the oldest costs the same and keeps the
     /// order. Our own ring must have room for half a ring: thieves have none.
-    pub fn steal(&mut self, victim: Thief<K>) -> Option<(&'static G<K>, u32)> {
+    pub fn steal(&mut self, victim: &RunQueue<K>) -> Option<(&'static G<K>, u32)> {
         let tail = self.q.tail.load(Relaxed); // written by us alone
         let mine = tail.wrapping_sub(self.q.head.load(Acquire));
         debug_assert!(mine as usize <= RUNQ_CAPACITY - RUNQ_HALF, "thief full");
         loop {
-            let head = victim.q.head.load(Acquire); // before `tail`: else tail < head
-            let victim_tail = victim.q.tail.load(Acquire); // pairs with `push`
-            let len = victim_tail.wrapping_sub(head);
+            let head = victim.head.load(Acquire); // before `tail`: else tail < head
+            let len = victim.tail.load(Acquire).wrapping_sub(head); // pairs with `push`
             if len == 0 {
                 return None;
             }
@@ -208,10 +238,10 @@ impl<K: Sync + 'static> Owner<K> {
             let oldest = victim.slot(head).load(Relaxed);
             for i in 1..n {
                 let g = victim.slot(head.wrapping_add(i)).load(Relaxed);
-                self.slot(tail.wrapping_add(i - 1)).store(g, Relaxed);
+                self.q.slot(tail.wrapping_add(i - 1)).store(g, Relaxed);
             }
             // The claim. Release: our reads are done; pairs with `head` in `push`.
-            let claim = victim.q.head.compare_exchange(head, head.wrapping_add(n), AcqRel, Relaxed);
+            let claim = victim.head.compare_exchange(head, head.wrapping_add(n), AcqRel, Relaxed);
             if claim.is_ok() {
                 debug_assert!(oldest.is_some(), "empty slot");
                 self.q.tail.store(tail.wrapping_add(n - 1), Release); // publishes our slots
@@ -219,18 +249,6 @@ impl<K: Sync + 'static> Owner<K> {
             }
             spin_loop();
         }
-    }
-
-    /// How many Gs are in the ring and before it.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.q.thief().len()
-    }
-
-    /// Whether no G is in the ring or before it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.q.thief().is_empty()
     }
 
     /// Claims the older half of a full ring. None if it is not full any more.
@@ -242,67 +260,8 @@ impl<K: Sync + 'static> Owner<K> {
         let mut batch = List::new();
         for i in 0..half {
             // Claimed; only we could overwrite the slots.
-            batch.push(self.slot(head.wrapping_add(i)).load(Relaxed).expect("empty slot"));
+            batch.push(self.q.slot(head.wrapping_add(i)).load(Relaxed).expect("empty slot"));
         }
         Some(batch)
-    }
-
-    fn slot(&self, index: u32) -> &'static Link<K> {
-        &self.q.slots[index as usize % RUNQ_CAPACITY]
-    }
-}
-
-/// What everybody but the owner may do with a queue.
-pub struct Thief<K: 'static> {
-    q: &'static RunQueue<K>,
-}
-
-impl<K: 'static> Clone for Thief<K> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K: 'static> Copy for Thief<K> {}
-
-impl<K: Sync + 'static> Thief<K> {
-    /// Takes a G from before the ring. The displaced one first: it has lost
-    /// its CPU, while a run-next G that waits with it is about to get it.
-    pub fn take_front(self) -> Option<&'static G<K>> {
-        self.q.displaced.take().or_else(|| self.q.next.take())
-    }
-
-    /// Whether a G waits before the ring at this instant.
-    #[must_use]
-    pub fn has_front(self) -> bool {
-        !self.q.next.is_null() || !self.q.displaced.is_null()
-    }
-
-    /// How many Gs are in the ring and before it, about.
-    #[must_use]
-    pub fn len(self) -> usize {
-        let head = self.q.head.load(Acquire);
-        let tail = self.q.tail.load(Acquire);
-        (tail.wrapping_sub(head).min(CAPACITY)) as usize
-            + usize::from(!self.q.next.is_null())
-            + usize::from(!self.q.displaced.is_null())
-    }
-
-    /// Whether nobody is in run-next slot, displaced slot and ring. In this
-    /// order: the owner fills a later one before it empties an earlier one (it
-    /// yields, then runs who is next), so a queue that is never empty is never
-    /// seen empty.
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        !self.has_front() && self.ring_is_empty()
-    }
-
-    fn ring_is_empty(self) -> bool {
-        let head = self.q.head.load(Acquire);
-        head == self.q.tail.load(Acquire)
-    }
-
-    fn slot(self, index: u32) -> &'static Link<K> {
-        &self.q.slots[index as usize % RUNQ_CAPACITY]
     }
 }

@@ -18,7 +18,24 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::vec::Vec;
 
-pub use crate::sync::Planted;
+/// Mistakes that the simulation plants, to see that it finds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// A parking P does not look again.
+    NoLookAgain,
+    /// A submitter has no fence.
+    NoFence,
+    /// A wake-up is decided and not sent.
+    NoInterrupt,
+    /// A ring's slot is published before it is written.
+    PublishFirst,
+    /// A G that was readied can be readied again.
+    ReadyTwice,
+    /// A borrower that is displaced itself is put nowhere.
+    LoseBorrower,
+    /// A CPU that halts for its G is not interrupted when the G is readied.
+    ForgetHalted,
+}
 
 /// No CPU: see [`set_cpu`].
 const NOBODY: usize = usize::MAX;
@@ -44,7 +61,7 @@ std::thread_local! {
             cpu: NOBODY,
             buffers: Vec::new(),
             planted: None,
-            random: Random::from_state(1),
+            random: Random(1),
             every: 1,
         })
     };
@@ -59,7 +76,7 @@ pub fn begin(cpus: usize, seed: u64, every: u32, planted: Option<Planted>, switc
             cpu: NOBODY,
             buffers: (0..cpus).map(|_| VecDeque::new()).collect(),
             planted,
-            random: Random::new(seed),
+            random: Random(seed),
             every,
         };
     });

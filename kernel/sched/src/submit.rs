@@ -4,11 +4,11 @@
 //! it now belongs, and says whom to wake. The kernel calls them; which, when
 //! and in what state is in the essay, "How the kernel calls".
 
-use crate::g::{G, Handle, Home, Parked, Ready};
+use crate::g::{G, Handle, Home, Ready};
 use crate::list::List;
 use crate::p::P;
-use crate::sync::{Relaxed, Release};
-use crate::{Arrival, FREE_MAX, FREE_MOVE, ID_BATCH, Planted, Sched, Wake, planted};
+use crate::sync::{Relaxed, planted};
+use crate::{Arrival, FREE_MAX, FREE_MOVE, ID_BATCH, Sched, Wake};
 
 impl<K: Sync + 'static> Sched<K> {
     /// A dead G to use again: of this P's cache, else of the common one. None:
@@ -34,123 +34,83 @@ impl<K: Sync + 'static> Sched<K> {
     pub fn start(&self, p: &mut P<K>, g: &'static G<K>, pin: Option<usize>) -> Wake {
         assert!(pin.is_none_or(|cpu| cpu < self.slots.len()), "bad pin");
         g.name_life(self.new_id(p), pin);
-        g.state().start();
+        g.start();
         self.submit(p, g)
     }
 
-    /// Readies `g` if it waits; it will run next on this P. A G that is just
-    /// parking is put back by the CPU that parks it; one that does not wait is
-    /// left alone.
-    pub fn ready(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
-        match g.state().ready(None) {
-            Ready::Push => self.submit(p, g),
-            Ready::Nothing => Wake::Nobody,
-            Ready::Interrupt(cpu) => Wake::Cpu(cpu),
-        }
-    }
-
-    /// As [`Sched::ready`], for that life of the G only.
-    pub fn ready_handle(&self, p: &mut P<K>, handle: Handle<K>) -> Wake {
-        let (g, generation) = handle.parts();
-        match g.state().ready(Some(generation)) {
-            Ready::Push => self.submit(p, g),
-            Ready::Nothing => Wake::Nobody,
-            Ready::Interrupt(cpu) => Wake::Cpu(cpu),
-        }
+    /// Readies that life of a G if it waits; it will run next on this P. A G
+    /// that is just parking is put back by the CPU that parks it; one that does
+    /// not wait is left alone.
+    pub fn ready(&self, p: &mut P<K>, handle: Handle<K>) -> Wake {
+        readied(handle, |g| self.submit(p, g))
     }
 
     /// Readies that life of a G without a P: leaves it in the inbox of `cpu`,
     /// or where it must or had best go on. For interrupt handlers, with their
     /// own CPU; in any context. The wake-up may name the caller's own CPU: then
-    /// it is enough to look, before the interrupt returns or when preemption is
-    /// allowed again.
+    /// it is enough to look ([`Sched::arrive`]) before the interrupt returns.
     pub fn ready_from_interrupt(&self, cpu: usize, handle: Handle<K>) -> Wake {
-        let (g, generation) = handle.parts();
-        match g.state().ready(Some(generation)) {
-            Ready::Push => match g.home() {
-                Home::Anywhere => self.post(cpu, g),
-                Home::Pinned(cpu) => self.post(cpu, g),
-                Home::InCall(home) => self.submit_call(home, cpu, g),
-            },
-            Ready::Nothing => Wake::Nobody,
-            Ready::Interrupt(cpu) => Wake::Cpu(cpu),
-        }
+        readied(handle, |g| match g.home() {
+            Home::Anywhere => self.post(cpu, g),
+            Home::Pinned(cpu) => self.post(cpu, g),
+            Home::InCall(home) => self.submit_call(home, cpu, g),
+        })
     }
 
     /// Moves what is in the inbox to the P's queues, for the end of an
     /// interrupt. If no other P can take an arrival at once, the first that is
     /// not pinned is put where it runs next, and may displace the G that the
-    /// interrupt came upon. Essay, "Displacing".
-    ///
-    /// If the same G goes on, it may need a slice timer now
-    /// ([`Sched::needs_timer`]).
+    /// interrupt came upon (essay, "Displacing"). If the same G goes on, it may
+    /// need a slice timer now ([`Sched::needs_timer`]).
     pub fn arrive(&self, p: &mut P<K>) -> Arrival {
         let mut displace = false;
-        if !p.slot.inbox.is_empty() {
-            let mut arrived = p.slot.inbox.take_all();
-            let all_busy = p.index < self.limit() && !self.somebody_free();
-            p.owes_wake = true; // they were out of sight, as in `push_all`
-            while let Some(g) = arrived.pop() {
-                if all_busy && !displace && g.pin().is_none() {
-                    displace = true;
-                    self.push_next(p, g);
-                } else {
-                    self.push(p, g);
-                }
+        if p.idle {
+            // Its M halts, or did, and will look for itself before it wakes others.
+            return Arrival { wake: Wake::Nobody, displace };
+        }
+        let mut arrived = p.slot.inbox.take_all();
+        p.owes_wake |= !arrived.is_empty(); // as in `push_all`
+        while let Some(g) = arrived.pop() {
+            let all_busy = || p.index < self.limit() && !self.somebody_free();
+            if !displace && g.pin().is_none() && all_busy() {
+                displace = true;
+                self.push_next(p, g);
+            } else {
+                self.push(p, g);
             }
         }
         Arrival { wake: self.pay_wake(p), displace }
     }
 
+    /// The G that ran yields: to the tail of its own P. Nobody is woken: its P
+    /// takes another from the ring, so not one more waits there. (It gives a
+    /// [`Wake`] as the others do, so that the kernel has one way to stop a G.)
+    ///
+    /// Caller, as for all that follow: the M that ran `g`, interrupts off, its
+    /// context saved, off its stack.
+    #[inline]
+    pub fn yielded(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+        g.stop();
+        self.push(p, g);
+        Wake::Nobody
+    }
+
     /// The G that ran makes way for one that an interrupt readied, and goes on
     /// after it. If another waits to go on already, then it ran on that one's
-    /// loan, and goes to the ring's tail.
+    /// loan, and goes to the ring's tail. Nobody is woken, as for a yield.
     pub fn displaced(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
-        g.state().stop();
+        g.stop();
         if p.has_displaced() {
-            self.push(p, g);
+            if !planted!(LoseBorrower) {
+                self.push(p, g);
+            }
         } else if g.pin().is_some() {
             p.resumes_pinned = true;
             p.pinned.push_front(g);
         } else {
             p.runq.displace(g);
         }
-        p.owes_wake = true;
-        self.pay_wake(p)
-    }
-
-    /// Takes `g` out of `Parked` for a list that `poll` gives to
-    /// [`Sched::find_runnable`]. True: the caller must put it there. False: it
-    /// is somebody else's already, or will be put back by who parks it. Not for
-    /// Gs that are pinned elsewhere: [`Sched::ready_from_interrupt`] is.
-    #[must_use = "a G that was claimed must get into a queue"]
-    pub fn claim_ready(&self, g: &'static G<K>) -> bool {
-        g.state().ready(None) == Ready::Push
-    }
-
-    /// The G that ran yields: to the tail of its own P. Nobody is woken: its P
-    /// takes another from the ring, so not one more waits there. (It gives a
-    /// [`Wake`] as the others do, so that the kernel has one way to stop a G;
-    /// a full ring may have gone to the global queue.)
-    ///
-    /// Caller, as for all that follow: the M that ran `g`, interrupts off, its
-    /// context saved, off its stack.
-    #[inline]
-    pub fn yielded(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
-        g.state().stop();
-        self.push(p, g);
         Wake::Nobody
-    }
-
-    /// As [`Sched::yielded`], after [`Sched::yield_to`]: the new G was taken
-    /// before the old one is put back, so the ring may have looked empty to a
-    /// P that parked meanwhile.
-    #[inline]
-    pub fn switched(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
-        g.state().stop();
-        self.push(p, g);
-        p.owes_wake = false;
-        self.wake_p()
     }
 
     /// The slice of the G that ran is over: to the tail of the global queue,
@@ -160,17 +120,14 @@ impl<K: Sync + 'static> Sched<K> {
     /// If a displaced G waits, what is over is the time that it lent: both go
     /// to the ring's tail, and it goes on.
     pub fn expired(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
-        g.state().stop();
-        p.owes_wake = true; // run-next is in nobody's sight for a moment
+        g.stop();
+        p.owes_wake = true;
         if let Some(next) = p.runq.take_next() {
             self.push(p, next);
         }
-        if p.has_displaced() {
-            self.push(p, g);
-            return self.pay_wake(p);
-        }
-        g.set_expired(true);
-        if g.pin().is_some() {
+        let borrowed = p.has_displaced();
+        g.set_expired(!borrowed);
+        if borrowed || g.pin().is_some() {
             self.push(p, g);
         } else {
             self.global.push(g);
@@ -179,19 +136,18 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// The G that ran has parked (it called [`G::begin_park`]). If it was
-    /// readied since, it runs next here.
+    /// readied since, it runs next here; even if in a call, as its M is here.
     pub fn parked(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
-        match g.state().finish_park() {
-            Parked::Asleep => Wake::Nobody,
-            // In a call or not: its M is here.
-            Parked::Push if g.pin().is_none() => self.run_next(p, g),
-            Parked::Push => self.submit(p, g),
+        match g.finish_park() {
+            Ready::Push if g.pin().is_none() => self.run_next(p, g),
+            Ready::Push => self.submit(p, g),
+            Ready::Nothing | Ready::Interrupt(_) => Wake::Nobody,
         }
     }
 
     /// The G that ran has ended. Its record goes to the free list.
     pub fn exited(&self, p: &mut P<K>, g: &'static G<K>) {
-        g.state().exit();
+        g.exit();
         p.free.push_front(g);
         if p.free.len() >= FREE_MAX {
             let mut moved = List::new();
@@ -206,7 +162,7 @@ impl<K: Sync + 'static> Sched<K> {
     #[inline]
     pub(crate) fn wake_p(&self) -> Wake {
         let wake = self.idle.wake_p(self.limit());
-        if planted(Planted::NoInterrupt) { Wake::Nobody } else { wake }
+        if planted!(NoInterrupt) { Wake::Nobody } else { wake }
     }
 
     /// Wakes somebody for what was moved into a queue, if there still is
@@ -215,14 +171,6 @@ impl<K: Sync + 'static> Sched<K> {
         let owes = core::mem::take(&mut p.owes_wake);
         let waits = || !p.runq.is_empty() || !self.global.is_empty();
         if owes && waits() { self.wake_p() } else { Wake::Nobody }
-    }
-
-    /// Takes everything out of the inbox.
-    pub(crate) fn drain_inbox(&self, p: &mut P<K>) {
-        if !p.slot.inbox.is_empty() {
-            let arrived = p.slot.inbox.take_all();
-            self.push_all(p, arrived);
-        }
     }
 
     /// To the tail of this P, all of them. While they were on a list of ours
@@ -248,15 +196,8 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    fn run_next(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
-        self.push_next(p, g);
-        self.wake_p()
-    }
-
     /// A G in a call is runnable: to its old P if that is idle, else to the
-    /// caller's or any other that is, else to the global queue. Not to a
-    /// run-next slot: whoever takes it up changes its M for the G's, which is
-    /// no small thing to do in the middle of somebody's slice.
+    /// caller's or any other that is, else to the global queue.
     ///
     /// No idle bit is claimed: the inbox needs none (essay, "The inbox"), and if
     /// the P is not idle any more when it looks, it wakes another. An inbox that
@@ -264,13 +205,17 @@ impl<K: Sync + 'static> Sched<K> {
     /// the lock of the global queue is free or its holder on another CPU: it is
     /// taken with interrupts off only.
     fn submit_call(&self, home: usize, cpu: usize, g: &'static G<K>) -> Wake {
-        let limit = self.limit();
-        let near = [home, cpu].into_iter().filter(|&at| at < limit && self.idle.is_idle(at));
-        let mut idle = near.chain(self.idle.idle_ps(limit));
+        let near = [home, cpu].into_iter().filter(|&at| self.idle.is_idle(at));
+        let mut idle = near.chain(self.idle.idle_ps(self.limit()));
         if let Some(at) = idle.find(|&at| self.slots[at].inbox.is_empty()) {
             return self.post(at, g);
         }
         self.global.push(g);
+        self.wake_p()
+    }
+
+    fn run_next(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+        self.push_next(p, g);
         self.wake_p()
     }
 
@@ -288,7 +233,7 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// The rest of `push`: pinned, or no room.
+    /// The rest of `push`: pinned, in a call, or no room.
     #[cold]
     fn push_otherwise(&self, p: &mut P<K>, g: &'static G<K>) {
         if let Some(cpu) = g.pin() {
@@ -313,14 +258,14 @@ impl<K: Sync + 'static> Sched<K> {
         p.ids.1 -= 1;
         p.ids.0
     }
+}
 
-    /// Sets how many Ps run Gs (`gomaxprocs`): those of lower index. At least
-    /// one, at most all. Gives the CPUs that must be interrupted so that they
-    /// notice; see [`Sched::find_runnable`].
-    #[must_use = "these CPUs must be interrupted"]
-    pub fn set_limit(&self, limit: usize) -> core::ops::Range<usize> {
-        let limit = limit.clamp(1, self.slots.len());
-        let old = self.limit.swap(limit, Release);
-        old.min(limit)..old.max(limit)
+/// Readies a G, and does what is owed for it.
+fn readied<K>(handle: Handle<K>, submit: impl FnOnce(&'static G<K>) -> Wake) -> Wake {
+    let (g, generation) = handle.parts();
+    match g.ready(generation) {
+        Ready::Push => submit(g),
+        Ready::Interrupt(cpu) if !planted!(ForgetHalted) => Wake::Cpu(cpu),
+        Ready::Nothing | Ready::Interrupt(_) => Wake::Nobody,
     }
 }

@@ -22,7 +22,7 @@ pub(crate) use loom::{
 
 #[cfg(all(feature = "sim", not(loom)))]
 pub(crate) use crate::sim::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence, planted, spin_loop,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence, spin_loop,
 };
 
 /// Makes a function `const`, except under loom, whose atomics are registered
@@ -53,7 +53,22 @@ macro_rules! array_of {
     }};
 }
 
-pub(crate) use {array_of, const_fn};
+/// Whether the simulation planted this mistake, one of `sim::Planted`, to see
+/// that it finds it. In the kernel: no, at no cost.
+macro_rules! planted {
+    ($mistake:ident) => {{
+        #[cfg(feature = "sim")]
+        {
+            crate::sim::planted(crate::sim::Planted::$mistake)
+        }
+        #[cfg(not(feature = "sim"))]
+        {
+            false
+        }
+    }};
+}
+
+pub(crate) use {array_of, const_fn, planted};
 
 /// A spin lock that guards what lies beside it, not inside it.
 ///
@@ -67,11 +82,6 @@ pub(crate) struct SpinLock {
     locked: AtomicBool,
 }
 
-/// The lock is free again when this is dropped.
-pub(crate) struct Guard<'a> {
-    lock: &'a SpinLock,
-}
-
 impl SpinLock {
     const_fn! {
         pub(crate) fn new() -> Self {
@@ -79,44 +89,17 @@ impl SpinLock {
         }
     }
 
-    #[must_use]
-    pub(crate) fn lock(&self) -> Guard<'_> {
-        // Acquire pairs with the Release in `Guard::drop`. Not a swap: loom
-        // would see who waits store over who unlocks.
+    /// Calls `f`, which panics only if the kernel is beyond help, with the lock.
+    pub(crate) fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+        // Not a swap: loom would see who waits store over who unlocks.
         while self.locked.compare_exchange(false, true, Acquire, Relaxed).is_err() {
             // Read until it looks free: the line stays shared meanwhile.
             while self.locked.load(Relaxed) {
                 spin_loop();
             }
         }
-        Guard { lock: self }
+        let result = f();
+        self.locked.store(false, Release); // pairs with the Acquire above
+        result
     }
-}
-
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        self.lock.locked.store(false, Release); // pairs with `lock`
-    }
-}
-
-/// Mistakes that the simulation plants, to see that it finds them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planted {
-    /// A parking P does not look again.
-    NoLookAgain,
-    /// A submitter has no fence.
-    NoFence,
-    /// A wake-up is decided and not sent.
-    NoInterrupt,
-    /// A ring's slot is published before it is written.
-    PublishFirst,
-    /// A G that was readied can be readied again.
-    ReadyTwice,
-}
-
-/// Whether the simulation planted this mistake. In the kernel: no, at no cost.
-#[cfg(not(feature = "sim"))]
-#[inline(always)]
-pub(crate) const fn planted(_: Planted) -> bool {
-    false
 }

@@ -1,14 +1,85 @@
-//! Go's monitor, without its thread: when to look, and which P to take away.
+//! What a clock is for: ending slices, and taking Ps away from calls.
 //!
-//! For `handoff=sysmon`, where a CPU whose G waits in a call halts and keeps its
-//! P until the monitor notices. Go has a thread for that, which sleeps for 20 µs
-//! between two looks and for longer and longer while it finds nothing to do. Here the
-//! CPU that halts asks at what time that thread would look next, and sets its
-//! timer: so there is no tick while nobody is in a call. All of it is a
-//! function of time, which comes in as an argument.
+//! **The slice timer** runs only where somebody waits for the slice to be over. A
+//! G that nobody waits for is never preempted, and its CPU takes no tick. The
+//! price is that a P without a timer must be told when somebody begins to wait:
+//!
+//! - in its own queues: then it is itself that put the G there, or it was sent
+//!   an interrupt for its inbox, and asks [`Sched::needs_timer`] again;
+//! - in the global queue: then whoever put it there interrupts every P that has
+//!   no timer ([`Sched::take_untimed`]). All of them, not one: five hogs on four
+//!   CPUs are fair only if each of the four is preempted in its turn.
+//!
+//! It is the argument of parking once more (essay, "Parking"): the one sets its
+//! bit, then looks at the queue; the other fills the queue, then looks at the
+//! bits; with a fence between on both sides, one of them sees the other.
+//!
+//! **The monitor** is for `handoff=sysmon`, where a CPU whose G waits in a call
+//! halts and keeps its P until the monitor notices. Go has a thread for that,
+//! which sleeps for 20 µs between two looks and longer and longer while it finds
+//! nothing to do. Here the CPU that halts asks when that thread would look next,
+//! and sets its timer: there is no tick while nobody is in a call.
+//!
+//! When a slice began, and how long it is, the kernel knows; time comes in as an
+//! argument.
 
-use crate::SLICE_NS;
-use crate::sync::{AtomicU64, Relaxed, const_fn};
+use crate::p::P;
+use crate::sync::{AtomicU64, Relaxed, SeqCst, const_fn, fence};
+use crate::{SLICE_NS, Sched};
+
+impl<K: Sync + 'static> Sched<K> {
+    /// Whether the G that this P runs, or is about to run, needs a timer for
+    /// its slice. If not, this P is remembered as one without.
+    ///
+    /// Caller: the M that holds `p`, interrupts off: before it switches to a G,
+    /// after it made one ready, after an interrupt, and when a slice is over
+    /// (nobody waits: no preemption, and no timer until somebody does). A timer
+    /// that is started late is started for what is left of the slice.
+    #[must_use = "start the timer or stop it"]
+    pub fn needs_timer(&self, p: &P<K>) -> bool {
+        if self.somebody_waits(p) {
+            // Our bit, if it is still set, costs us an interrupt for nothing;
+            // clearing it would cost a locked operation each time.
+            return true;
+        }
+        if self.untimed.has(p.index) {
+            return false; // set, and looked after it, before
+        }
+        self.untimed.set(p.index);
+        fence(SeqCst); // bit before queue; the partner is in `Idle::wake_p`
+        self.somebody_waits(p)
+    }
+
+    /// A CPU that must be interrupted so that it asks [`Sched::needs_timer`]
+    /// again; call it until it gives None.
+    ///
+    /// Caller: who called anything that gives a [`Wake`](crate::Wake), after
+    /// that. Costs a load when nobody waits in the global queue.
+    pub fn take_untimed(&self) -> Option<usize> {
+        if self.global.is_empty() {
+            return None;
+        }
+        // Queue before bits: whoever puts a G there has been through the fence
+        // of `Idle::wake_p` since, or owes it (`P::owes_wake`) and comes again.
+        self.untimed.claim_any(self.slots.len())
+    }
+
+    /// Whether a G waits that a preemption would let run on this P: in its
+    /// queues, its inbox or the global queue. Gs that wait on other Ps are not
+    /// counted: a G preempted for their sake would itself be the next that
+    /// this P finds. Their own P has a timer, and sends them on.
+    #[must_use]
+    pub fn somebody_waits(&self, p: &P<K>) -> bool {
+        !p.is_empty() || !p.slot.inbox.is_empty() || !self.global.is_empty()
+    }
+
+    /// This P halts: it has no G that could need a timer.
+    pub(crate) fn forget_untimed(&self, p: &P<K>) {
+        if self.untimed.has(p.index) {
+            self.untimed.claim(p.index);
+        }
+    }
+}
 
 /// Between two looks, at first.
 const SHORT_NS: u64 = 20_000;

@@ -88,7 +88,7 @@ fn turn_of_the_global_queue_waits_for_the_displaced() {
     let _ = sched.start(p, g(0), None);
     let hog = find(sched, p).unwrap().g; // inherited: tick 0, a turn of the global queue
     call.enter_call(0);
-    let _ = sched.ready(p, call);
+    let _ = sched.ready(p, call.handle());
     assert_eq!((sched.counts().global, sched.slots()[0].tick()), (1, 0));
     let _ = sched.ready_from_interrupt(0, device.handle());
     let _ = sched.arrive(p);
@@ -148,8 +148,8 @@ fn g_in_a_call_goes_to_its_old_p_then_to_any_idle_then_to_the_global_queue() {
     park(sched, &mut ps[1]);
     park(sched, &mut ps[2]);
     let p0 = &mut ps[0];
-    assert_eq!(sched.ready(p0, calls[0]), Wake::Cpu(2), "its old P is idle");
-    assert_eq!(sched.ready_handle(p0, calls[1].handle()), Wake::Cpu(1), "that is taken");
+    assert_eq!(sched.ready(p0, calls[0].handle()), Wake::Cpu(2), "its old P is idle");
+    assert_eq!(sched.ready(p0, calls[1].handle()), Wake::Cpu(1), "that is taken");
     assert_eq!(sched.counts().spinning, 0);
     assert_eq!(find(sched, &mut ps[2]).unwrap().g.kernel, 0);
     assert_eq!(find(sched, &mut ps[1]).unwrap().g.kernel, 1);
@@ -197,7 +197,7 @@ fn call_ends_as_it_began_and_a_pinned_g_stays_pinned() {
     pinned.enter_call(0);
     pinned.begin_park();
     let _ = sched.parked(p0, pinned);
-    assert_eq!(sched.ready(p1, pinned), Wake::Cpu(0));
+    assert_eq!(sched.ready(p1, pinned.handle()), Wake::Cpu(0));
     pinned.exit_call();
     assert_eq!(pinned.pin(), Some(0));
 }
@@ -211,19 +211,19 @@ fn whoever_readies_a_g_whose_cpu_halts_for_it_interrupts_that_cpu() {
     g.begin_park();
     assert!(g.halt_on(0) && g.halt_on(0), "again, after a stray interrupt");
     assert!(!g.is_woken());
-    assert_eq!(sched.ready(p1, g), Wake::Cpu(0));
-    assert_eq!(sched.ready(p1, g), Wake::Nobody, "told already");
+    assert_eq!(sched.ready(p1, g.handle()), Wake::Cpu(0));
+    assert_eq!(sched.ready(p1, g.handle()), Wake::Nobody, "told already");
     assert!(g.is_woken() && !g.halt_on(0));
     assert!(g.cancel_park());
     // The next wait is a wait like any other …
     g.begin_park();
-    assert_eq!(sched.ready(p1, g), Wake::Nobody);
+    assert_eq!(sched.ready(p1, g.handle()), Wake::Nobody);
     assert!(g.cancel_park());
     // … and one that halted may leave its CPU after all.
     g.begin_park();
     assert!(g.halt_on(0));
     let _ = sched.parked(p0, g);
     assert_eq!(g.status(), Status::Parked);
-    assert_eq!(sched.ready(p1, g), Wake::Nobody);
+    assert_eq!(sched.ready(p1, g.handle()), Wake::Nobody);
     assert_eq!(find(sched, p1).unwrap().g.kernel, 0);
 }

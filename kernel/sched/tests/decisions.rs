@@ -3,27 +3,10 @@
 
 mod common;
 
-use common::{find, g, machine};
-use sched::{
-    GLOBAL_CHECK_EVERY, List, Next, Order, P, Place, RUNQ_CAPACITY, RUNQ_HALF, Run, Sched, Slice,
-    Wake,
-};
+use common::{find, g, machine, names, park, parked, two};
+use sched::{GLOBAL_CHECK_EVERY, Order, RUNQ_CAPACITY, RUNQ_HALF, Run, Slice, Wake};
 
 type Named = Run<u32>;
-
-fn names(sched: &'static Sched<u32>, p: &mut P<u32>) -> Vec<u32> {
-    std::iter::from_fn(|| {
-        let run = find(sched, p)?;
-        sched.exited(p, run.g);
-        Some(run.g.kernel)
-    })
-    .collect()
-}
-
-/// Parks the P, which must have nothing to do.
-fn park(sched: &'static Sched<u32>, p: &mut P<u32>) {
-    assert!(find(sched, p).is_none(), "P {} has work", p.index());
-}
 
 #[test]
 fn newest_runs_first_and_the_rest_in_order() {
@@ -63,7 +46,7 @@ fn expired_g_ends_the_run_next_chain_and_goes_to_the_global_tail() {
 #[test]
 fn yielding_g_goes_behind_its_own_ring_and_wakes_nobody() {
     let (sched, mut ps) = machine(2);
-    let (p1, p0) = (&mut ps.pop().unwrap(), &mut ps.pop().unwrap());
+    let (p0, p1) = two(&mut ps);
     for i in 0..3 {
         let _ = sched.start(p0, g(i), None);
     }
@@ -73,20 +56,6 @@ fn yielding_g_goes_behind_its_own_ring_and_wakes_nobody() {
     assert_eq!(sched.counts().global, 0);
     assert_eq!(names(sched, p0), [0, 1, 2]);
     park(sched, p1);
-}
-
-#[test]
-fn yield_to_names_the_next_and_nobody_if_alone() {
-    let (sched, mut ps) = machine(1);
-    let p = &mut ps[0];
-    let _ = sched.start(p, g(0), None);
-    let a = find(sched, p).unwrap();
-    assert!(sched.yield_to(p).is_none());
-    let _ = sched.start(p, g(1), None);
-    let b = sched.yield_to(p).unwrap();
-    assert_eq!(b.g.kernel, 1);
-    assert_eq!(sched.switched(p, a.g), Wake::Nobody);
-    assert_eq!(sched.yield_to(p).unwrap().g.kernel, 0);
 }
 
 #[test]
@@ -163,7 +132,7 @@ fn batch_is_a_fair_share_and_ends_before_an_expired_g() {
 #[test]
 fn thief_takes_the_older_half_and_keeps_the_order() {
     let (sched, mut ps) = machine(2);
-    let (p1, p0) = (&mut ps.pop().unwrap(), &mut ps.pop().unwrap());
+    let (p0, p1) = two(&mut ps);
     for i in 0..6 {
         let _ = sched.start(p0, g(i), None);
     }
@@ -178,7 +147,7 @@ fn thief_takes_the_older_half_and_keeps_the_order() {
 #[test]
 fn run_next_is_stolen_when_there_is_nothing_else() {
     let (sched, mut ps) = machine(2);
-    let (p1, p0) = (&mut ps.pop().unwrap(), &mut ps.pop().unwrap());
+    let (p0, p1) = two(&mut ps);
     let _ = sched.start(p0, g(9), None);
     assert_eq!(find(sched, p1).unwrap().g.kernel, 9);
     assert!(p0.is_empty());
@@ -187,7 +156,7 @@ fn run_next_is_stolen_when_there_is_nothing_else() {
 #[test]
 fn pinned_g_runs_on_its_cpu_only_and_shares_with_the_ring() {
     let (sched, mut ps) = machine(2);
-    let (p1, p0) = (&mut ps.pop().unwrap(), &mut ps.pop().unwrap());
+    let (p0, p1) = two(&mut ps);
     park(sched, p1);
     assert_eq!(sched.start(p0, g(7), Some(1)), Wake::Cpu(1));
     park(sched, p0);
@@ -221,75 +190,34 @@ fn pinned_hog_leaves_room_for_the_global_queue() {
     assert!(slices[0].abs_diff(slices[1]) <= 4, "{slices:?}");
 }
 
-#[test]
-fn poller_gives_the_first_and_queues_the_rest() {
-    let (sched, mut ps) = machine(1);
-    let p = &mut ps[0];
-    let mut waiting = Vec::new();
-    for i in 0..3 {
-        let _ = sched.start(p, g(i), None);
-        let run = find(sched, p).unwrap();
-        run.g.begin_park();
-        let _ = sched.parked(p, run.g);
-        waiting.push(run.g);
-    }
-    let poll = || {
-        let mut list = List::new();
-        for g in waiting.drain(..) {
-            assert!(sched.claim_ready(g));
-            list.push(g);
-        }
-        list
-    };
-    let Next::Run(run) = sched.find_runnable(p, poll) else { panic!("nothing polled") };
-    assert_eq!(run.g.kernel, 0);
-    assert_eq!(names(sched, p), [1, 2]);
-}
-
+/// Three Gs: one in the global queue, one in the inbox (a device readied it),
+/// one in another P's ring. A P that has none takes them as its order says.
 #[test]
 fn orders_differ_in_where_the_next_g_comes_from() {
-    // One G in the global queue, one at the poller, one to steal.
-    let source = |order: Order| {
-        let (sched, mut ps) = machine::<u32>(2);
-        let (p1, p0) = (&mut ps.pop().unwrap(), &mut ps.pop().unwrap());
+    let sources = |order| {
+        let (sched, mut ps) = machine(2);
+        let (p0, p1) = two(&mut ps);
         sched.set_order(order);
-        let _ = sched.start(p1, g(100), None);
-        let _ = find(sched, p1).unwrap(); // inherited: tick 0
-        let _ = sched.start(p1, g(101), None);
-        let b = find(sched, p1).unwrap();
-        let _ = sched.start(p1, g(102), None);
-        let _ = sched.expired(p1, b.g);
-        let _ = find(sched, p1).unwrap(); // tick 1
-        let polled = g(1);
-        let _ = sched.start(p0, polled, None);
-        let run = find(sched, p0).unwrap();
-        run.g.begin_park();
-        let _ = sched.parked(p0, run.g);
-        let _ = sched.start(p0, g(2), None);
-        let _ = sched.start(p0, g(3), None);
-        let c = find(sched, p0).unwrap();
-        let _ = sched.expired(p0, c.g); // 3 in the global queue, 2 in P 0's ring
-        let mut once = Some(polled);
-        let poll = || {
-            let mut list = List::new();
-            if let Some(g) = once.take() {
-                assert!(sched.claim_ready(g));
-                list.push(g);
-            }
-            list
-        };
-        while !p1.is_empty() {
-            let _ = find(sched, p1);
-        }
-        let Next::Run(run) = sched.find_runnable(p1, poll) else { panic!("nothing") };
-        run.g.kernel
+        let (device, call) = (parked(sched, p1, "poller"), parked(sched, p1, "global"));
+        let _ = sched.start(p0, g("steal"), None);
+        let _ = sched.start(p0, g("runs next"), None);
+        let _ = find(sched, p0).unwrap();
+        // Past tick 0, which is a turn of the global queue.
+        let _ = sched.start(p1, g(""), None);
+        let first = find(sched, p1).unwrap();
+        let _ = sched.yielded(p1, first.g);
+        let again = find(sched, p1).unwrap();
+        call.enter_call(1);
+        let _ = sched.ready(p1, call.handle());
+        let _ = sched.ready_from_interrupt(1, device.handle());
+        sched.exited(p1, again.g);
+        names(sched, p1)
     };
     assert_eq!(Order::default(), Order::Go);
-    assert_eq!(source(Order::Go), 3);
-    assert_eq!(source(Order::StealBeforeGlobal), 2);
-    assert_eq!(source(Order::GlobalBeforeSteal), 1);
-    assert_eq!(source(Order::PollerLast), 3);
-    assert_eq!(Order::PollerLast.places(), [Place::Global, Place::Steal, Place::Poller]);
+    assert_eq!(sources(Order::Go), ["global", "poller", "steal"]);
+    assert_eq!(sources(Order::StealBeforeGlobal), ["steal", "global", "poller"]);
+    assert_eq!(sources(Order::GlobalBeforeSteal), ["poller", "global", "steal"]);
+    assert_eq!(sources(Order::PollerLast), ["global", "steal", "poller"]);
 }
 
 #[test]

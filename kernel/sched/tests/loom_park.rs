@@ -10,7 +10,7 @@
 #![cfg(loom)]
 
 use loom::thread;
-use sched::{G, List, Next, P, PSlot, Sched, Status, Wake};
+use sched::{G, Next, P, PSlot, RUNQ_CAPACITY, Sched, Status, Wake};
 
 const PREEMPTIONS: usize = 3;
 
@@ -33,7 +33,7 @@ fn g(n: usize) -> &'static G<usize> {
 
 /// What a CPU found, and the interrupt it sent.
 fn find(sched: &'static Sched<usize>, p: &mut P<usize>) -> (Option<usize>, Wake) {
-    match sched.find_runnable(p, List::new) {
+    match sched.find_runnable(p) {
         Next::Run(run) => (Some(run.g.kernel), run.wake),
         Next::Park(wake) => (None, wake),
     }
@@ -135,11 +135,11 @@ fn ready_while_parking_is_not_lost_and_not_doubled() {
         let mut p1 = ps.pop().unwrap();
         let mut p0 = ps.pop().unwrap();
         let _ = sched.start(&mut p0, g(1), None);
-        let Next::Run(run) = sched.find_runnable(&mut p0, List::new) else { panic!("no G") };
+        let Next::Run(run) = sched.find_runnable(&mut p0) else { panic!("no G") };
         run.g.begin_park();
         let waiting = run.g;
         let readier = thread::spawn(move || {
-            let _ = sched.ready(&mut p1, waiting);
+            let _ = sched.ready(&mut p1, waiting.handle());
             p1.len()
         });
         let _ = sched.parked(&mut p0, waiting);
@@ -156,16 +156,16 @@ fn two_readiers_put_a_g_into_one_queue() {
         let mut p1 = ps.pop().unwrap();
         let mut p0 = ps.pop().unwrap();
         let _ = sched.start(&mut p0, g(1), None);
-        let Next::Run(run) = sched.find_runnable(&mut p0, List::new) else { panic!("no G") };
+        let Next::Run(run) = sched.find_runnable(&mut p0) else { panic!("no G") };
         run.g.begin_park();
         let waiting = run.g;
         let readiers = [
             thread::spawn(move || {
-                let _ = sched.ready(&mut p1, waiting);
+                let _ = sched.ready(&mut p1, waiting.handle());
                 p1.len()
             }),
             thread::spawn(move || {
-                let _ = sched.ready(&mut p2, waiting);
+                let _ = sched.ready(&mut p2, waiting.handle());
                 p2.len()
             }),
         ];
@@ -182,10 +182,10 @@ fn cpu_that_halts_for_a_g_is_interrupted_or_does_not_halt() {
         let mut p1 = ps.pop().unwrap();
         let mut p0 = ps.pop().unwrap();
         let _ = sched.start(&mut p0, g(1), None);
-        let Next::Run(run) = sched.find_runnable(&mut p0, List::new) else { panic!("no G") };
+        let Next::Run(run) = sched.find_runnable(&mut p0) else { panic!("no G") };
         run.g.begin_park();
         let waiting = run.g;
-        let readier = thread::spawn(move || sched.ready(&mut p1, waiting));
+        let readier = thread::spawn(move || sched.ready(&mut p1, waiting.handle()));
         let halts = waiting.halt_on(0);
         let wake = readier.join().unwrap();
         assert_eq!(wake, if halts { Wake::Cpu(0) } else { Wake::Nobody });
@@ -201,7 +201,7 @@ fn call_that_ends_while_the_last_cpu_parks_is_taken_up() {
         let mut p0 = ps.pop().unwrap();
         let call = g(1);
         let _ = sched.start(&mut p0, call, None);
-        let Next::Run(_) = sched.find_runnable(&mut p0, List::new) else { panic!("no G") };
+        let Next::Run(_) = sched.find_runnable(&mut p0) else { panic!("no G") };
         call.enter_call(1);
         call.begin_park();
         let _ = sched.parked(&mut p0, call);
@@ -217,5 +217,41 @@ fn call_that_ends_while_the_last_cpu_parks_is_taken_up() {
         ran.extend(found);
         assert_eq!(ran, [1], "the other CPU sleeps while a G waits");
         assert_eq!(sched.counts().spinning, 0);
+    });
+}
+
+/// A G comes to wait in the global queue by `submit` while another P says that
+/// it runs without a timer: it sees the G, or is told.
+fn hog_without_a_timer(
+    submit: impl Fn(&'static Sched<usize>, &mut P<usize>) + Copy + Sync + Send + 'static,
+) {
+    bounded(move || {
+        let (sched, mut ps) = machine(2);
+        let p1 = ps.pop().unwrap();
+        let mut p0 = ps.pop().unwrap();
+        for n in 0..=RUNQ_CAPACITY {
+            let _ = sched.start(&mut p0, g(n), None);
+        }
+        let hog = thread::spawn(move || sched.needs_timer(&p1));
+        submit(sched, &mut p0);
+        let told = sched.take_untimed();
+        assert!(hog.join().unwrap() || told == Some(1), "a hog goes on while a G waits");
+    });
+}
+
+#[test]
+fn hog_without_a_timer_is_told_of_a_g_whose_slice_is_over() {
+    hog_without_a_timer(|sched, p| {
+        let Next::Run(run) = sched.find_runnable(p) else { panic!("no G") };
+        let _ = sched.expired(p, run.g);
+    });
+}
+
+#[test]
+fn hog_without_a_timer_is_told_of_a_ring_that_overflows() {
+    hog_without_a_timer(|sched, p| {
+        let Next::Run(run) = sched.find_runnable(p) else { panic!("no G") };
+        let _ = sched.yielded(p, run.g);
+        let _ = find(sched, p); // says whom to wake for what overflowed
     });
 }

@@ -24,8 +24,7 @@ fn drain(owner: &mut Owner<usize>) -> Vec<usize> {
 fn robber(victim: &'static RunQueue<usize>) -> impl FnOnce() -> Vec<usize> {
     move || {
         let mut own = queue().own().expect("new");
-        let mut got: Vec<usize> =
-            own.steal(victim.thief()).map(|(g, _)| g.kernel).into_iter().collect();
+        let mut got: Vec<usize> = own.steal(victim).map(|(g, _)| g.kernel).into_iter().collect();
         got.extend(drain(&mut own));
         got
     }
@@ -144,8 +143,7 @@ fn run_next_goes_to_one() {
         let q = queue();
         let mut owner = q.own().expect("new");
         assert!(owner.push_next(g(0)).is_none());
-        let thief =
-            thread::spawn(move || q.thief().take_front().map(|g| g.kernel).into_iter().collect());
+        let thief = thread::spawn(move || q.take_front().map(|g| g.kernel).into_iter().collect());
         assert!(owner.push_next(g(1)).is_none()); // displaces 0, if it is still there
         let mut all: Vec<usize> = drain(&mut owner);
         let stolen: Vec<usize> = thief.join().unwrap();
@@ -162,7 +160,7 @@ fn queue_that_is_never_empty_is_never_seen_empty() {
         let q = queue();
         let mut owner = q.own().expect("new");
         assert!(owner.push_next(g(0)).is_none());
-        let thief = thread::spawn(move || q.thief().is_empty());
+        let thief = thread::spawn(move || q.is_empty());
         owner.displace(g(1));
         assert!(owner.take_next().is_some());
         assert!(owner.push(g(2)).is_none());
@@ -177,8 +175,7 @@ fn displaced_g_goes_to_one() {
         let q = queue();
         let mut owner = q.own().expect("new");
         owner.displace(g(0));
-        let thief =
-            thread::spawn(move || q.thief().take_front().map(|g| g.kernel).into_iter().collect());
+        let thief = thread::spawn(move || q.take_front().map(|g| g.kernel).into_iter().collect());
         let mut all: Vec<usize> = owner.take_displaced().map(|g| g.kernel).into_iter().collect();
         owner.displace(g(1));
         all.extend(owner.take_displaced().map(|g| g.kernel));

@@ -3,22 +3,8 @@
 
 mod common;
 
-use common::{find, g, machine};
-use sched::{Counts, FREE_MAX, P, Sched, Status, Wake};
-
-fn names(sched: &'static Sched<u32>, p: &mut P<u32>) -> Vec<u32> {
-    std::iter::from_fn(|| {
-        let run = find(sched, p)?;
-        sched.exited(p, run.g);
-        Some(run.g.kernel)
-    })
-    .collect()
-}
-
-/// Parks the P, which must have nothing to do.
-fn park(sched: &'static Sched<u32>, p: &mut P<u32>) {
-    assert!(find(sched, p).is_none(), "P {} has work", p.index());
-}
+use common::{find, g, machine, names, park, parked, two};
+use sched::{Arrival, Counts, FREE_MAX, Status, Wake};
 
 #[test]
 fn burst_of_submits_wakes_one_and_the_woken_wakes_the_next() {
@@ -73,12 +59,12 @@ fn at_most_half_of_the_busy_ps_spin() {
 #[test]
 fn readied_while_parking_runs_again_and_once() {
     let (sched, mut ps) = machine(2);
-    let (p1, p0) = (&mut ps.pop().unwrap(), &mut ps.pop().unwrap());
+    let (p0, p1) = two(&mut ps);
     let _ = sched.start(p0, g(1), None);
     let run = find(sched, p0).unwrap();
     run.g.begin_park();
-    assert_eq!(sched.ready(p1, run.g), Wake::Nobody);
-    assert_eq!(sched.ready(p1, run.g), Wake::Nobody);
+    assert_eq!(sched.ready(p1, run.g.handle()), Wake::Nobody);
+    assert_eq!(sched.ready(p1, run.g.handle()), Wake::Nobody);
     assert!(p1.is_empty(), "runnable before its context was saved");
     let _ = sched.parked(p0, run.g);
     assert_eq!(run.g.status(), Status::Runnable);
@@ -95,8 +81,8 @@ fn g_is_readied_once_however_many_try() {
     run.g.begin_park();
     let _ = sched.parked(p, run.g);
     assert_eq!(run.g.status(), Status::Parked);
-    let _ = sched.ready(p, run.g);
-    let _ = sched.ready(p, run.g);
+    let _ = sched.ready(p, run.g.handle());
+    let _ = sched.ready(p, run.g.handle());
     let _ = sched.ready_from_interrupt(0, run.g.handle());
     assert_eq!(p.len(), 1);
     assert!(find(sched, p).is_some() && find(sched, p).is_none());
@@ -111,7 +97,7 @@ fn cancelled_park_consumes_the_wake_up() {
     run.g.begin_park();
     assert!(!run.g.cancel_park());
     run.g.begin_park();
-    let _ = sched.ready(p, run.g);
+    let _ = sched.ready(p, run.g.handle());
     assert!(run.g.cancel_park());
     assert_eq!(run.g.status(), Status::Running);
 }
@@ -133,26 +119,18 @@ fn stale_handle_does_not_ready_the_next_life() {
     assert_ne!(run.g.id(), first_id);
     run.g.begin_park();
     let _ = sched.parked(p, run.g);
-    let _ = sched.ready_handle(p, old);
+    let _ = sched.ready(p, old);
     assert_eq!(run.g.status(), Status::Parked);
-    let _ = sched.ready_handle(p, run.g.handle());
+    let _ = sched.ready(p, run.g.handle());
     assert_eq!(run.g.status(), Status::Runnable);
 }
 
 #[test]
 fn interrupt_readies_into_the_inbox_and_tells_its_cpu_once() {
     let (sched, mut ps) = machine(2);
-    let parked: Vec<_> = (0..3)
-        .map(|i| {
-            let _ = sched.start(&mut ps[0], g(i), None);
-            let run = find(sched, &mut ps[0]).unwrap();
-            run.g.begin_park();
-            let _ = sched.parked(&mut ps[0], run.g);
-            run.g
-        })
-        .collect();
+    let waiting: Vec<_> = (0..3).map(|i| parked(sched, &mut ps[0], i)).collect();
     park(sched, &mut ps[1]);
-    let wakes: Vec<_> = parked.iter().map(|g| sched.ready_from_interrupt(1, g.handle())).collect();
+    let wakes: Vec<_> = waiting.iter().map(|g| sched.ready_from_interrupt(1, g.handle())).collect();
     assert_eq!(wakes, [Wake::Cpu(1), Wake::Nobody, Wake::Nobody]);
     let run = find(sched, &mut ps[1]).unwrap();
     assert_eq!(run.g.kernel, 0);
@@ -163,20 +141,13 @@ fn interrupt_readies_into_the_inbox_and_tells_its_cpu_once() {
 #[test]
 fn drained_inbox_wakes_another_for_the_rest() {
     let (sched, mut ps) = machine(2);
-    let parked: Vec<_> = (0..2)
-        .map(|i| {
-            let _ = sched.start(&mut ps[0], g(i), None);
-            let run = find(sched, &mut ps[0]).unwrap();
-            run.g.begin_park();
-            let _ = sched.parked(&mut ps[0], run.g);
-            run.g
-        })
-        .collect();
+    let waiting: Vec<_> = (0..2).map(|i| parked(sched, &mut ps[0], i)).collect();
     park(sched, &mut ps[1]);
-    for g in parked {
+    for g in waiting {
         let _ = sched.ready_from_interrupt(0, g.handle());
     }
-    assert_eq!(sched.drain(&mut ps[0]), Wake::Cpu(1));
+    let arrival = Arrival { wake: Wake::Cpu(1), displace: false };
+    assert_eq!(sched.arrive(&mut ps[0]), arrival);
 }
 
 #[test]

@@ -9,7 +9,7 @@
 mod common;
 
 use common::{g, machine};
-use sched::{G, List, Next, P, Sched, Wake};
+use sched::{G, Next, P, Sched, Wake};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex};
@@ -71,7 +71,7 @@ impl Machine {
         let wake = if by_interrupt {
             self.sched.ready_from_interrupt(p.index(), g.handle())
         } else {
-            self.sched.ready(p, g)
+            self.sched.ready(p, g.handle())
         };
         self.send(p.index(), wake);
         true
@@ -79,7 +79,7 @@ impl Machine {
 
     fn cpu(&self, mut p: P<Context>) {
         while self.ended.load(SeqCst) < GS {
-            match self.sched.find_runnable(&mut p, List::new) {
+            match self.sched.find_runnable(&mut p) {
                 Next::Run(run) => {
                     self.send(p.index(), run.wake);
                     self.run(&mut p, run.g);
@@ -94,7 +94,7 @@ impl Machine {
             }
         }
         // Somebody may have claimed us as a spinner meanwhile: look once more.
-        let last = self.sched.find_runnable(&mut p, List::new);
+        let last = self.sched.find_runnable(&mut p);
         assert!(matches!(last, Next::Park(_)), "all have ended");
         (0..CPUS).for_each(|cpu| self.interrupt(cpu));
     }

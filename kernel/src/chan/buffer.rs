@@ -1,8 +1,8 @@
 //! What lies in a channel: a ring of fixed size, or blocks that come and go.
 //!
 //! Used under the channel's lock, so nothing here allocates, frees or drops a
-//! value: memory comes in by [`Buffer::grow`] and goes out as [`Spent`], and
-//! both are made and dropped by the channel outside the lock.
+//! value: memory comes in by [`Buffer::grow`] and goes out as [`Spent`] or
+//! [`Surplus`], and all are made and dropped by the channel outside the lock.
 
 use super::error::NoMemory;
 use crate::cell::ring::Ring;
@@ -36,16 +36,11 @@ pub(super) struct Fresh<T> {
     spine: Option<VecDeque<VecDeque<T>>>,
 }
 
-/// Memory that is not needed any more. Drop it outside the lock.
-#[expect(dead_code, reason = "held only to be dropped later")]
-pub(super) enum Spent<T> {
-    /// Nothing.
-    Nothing,
-    /// An empty block.
-    Block(VecDeque<T>),
-    /// What `grow` replaced or did not need.
-    Growth(Option<VecDeque<T>>, Option<VecDeque<VecDeque<T>>>),
-}
+/// An empty block that is not needed any more. Drop it outside the lock.
+pub(super) type Spent<T> = Option<VecDeque<T>>;
+
+/// What `grow` replaced or did not need. Drop it outside the lock.
+pub(super) type Surplus<T> = (Option<VecDeque<T>>, Option<VecDeque<VecDeque<T>>>);
 
 /// What a full [`Buffer`] wants, before the lock is dropped to get it.
 #[derive(Clone, Copy)]
@@ -111,7 +106,7 @@ impl<T> Buffer<T> {
     #[inline]
     pub(super) fn pop(&mut self) -> Option<(T, Spent<T>)> {
         match &mut self.blocks {
-            None => Some((self.ring.pop()?, Spent::Nothing)),
+            None => Some((self.ring.pop()?, None)),
             Some(blocks) => blocks.pop(),
         }
     }
@@ -124,9 +119,9 @@ impl<T> Buffer<T> {
     }
 
     /// Makes room with `fresh` memory.
-    pub(super) fn grow(&mut self, fresh: Fresh<T>) -> Spent<T> {
+    pub(super) fn grow(&mut self, fresh: Fresh<T>) -> Surplus<T> {
         match &mut self.blocks {
-            None => Spent::Growth(Some(fresh.block), fresh.spine),
+            None => (Some(fresh.block), fresh.spine),
             Some(blocks) => blocks.grow(fresh),
         }
     }
@@ -153,20 +148,20 @@ impl<T> Blocks<T> {
         self.len -= 1;
         // The last block stays where it is: it will be filled again.
         if !first.is_empty() || self.spine.len() == 1 {
-            return Some((value, Spent::Nothing));
+            return Some((value, None));
         }
         let empty = self.spine.pop_front()?;
         match &mut self.spare {
-            Some(_) => Some((value, Spent::Block(empty))),
+            Some(_) => Some((value, Some(empty))),
             none => {
                 *none = Some(empty);
-                Some((value, Spent::Nothing))
+                Some((value, None))
             }
         }
     }
 
     /// Several may have wanted to grow at once: what is too much goes back.
-    fn grow(&mut self, fresh: Fresh<T>) -> Spent<T> {
+    fn grow(&mut self, fresh: Fresh<T>) -> Surplus<T> {
         let Fresh { block, spine } = fresh;
         let spine = match spine {
             Some(mut longer) if longer.capacity() > self.spine.capacity() => {
@@ -176,10 +171,10 @@ impl<T> Blocks<T> {
             other => other,
         };
         match &mut self.spare {
-            Some(_) => Spent::Growth(Some(block), spine),
+            Some(_) => (Some(block), spine),
             none => {
                 *none = Some(block);
-                Spent::Growth(None, spine)
+                (None, spine)
             }
         }
     }
@@ -263,8 +258,8 @@ mod tests {
         let mut buffer = Buffer::<u32>::blocks();
         let want = buffer.want().expect("it grows");
         drop(buffer.grow(Fresh::new(want).expect("memory")));
-        let spent = buffer.grow(Fresh::new(want).expect("memory"));
-        assert!(matches!(spent, Spent::Growth(Some(_), Some(_))));
+        let surplus = buffer.grow(Fresh::new(want).expect("memory"));
+        assert!(matches!(surplus, (Some(_), Some(_))));
         assert!(buffer.push(1).is_ok());
     }
 

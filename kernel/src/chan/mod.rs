@@ -208,28 +208,25 @@ impl<T> Chan<T> {
     }
 
     /// Receives with the lock held, if that is possible at once.
-    #[inline]
+    #[inline(never)]
     fn accept(&self, locked: &mut ChanLocked<'_, T>) -> Result<Taken<T>, TryRecvError> {
-        let taken = locked.buffer.pop();
-        // Who still waits to send on a closed channel will get the value back.
+        let Some((value, spent)) = locked.buffer.pop() else {
+            // Who still waits to send on a closed channel will get the value back.
+            if locked.is_closed {
+                return Err(TryRecvError::Disconnected);
+            }
+            let (value, wake) = locked.take(SENDERS).ok_or(TryRecvError::Empty)?;
+            return Ok(Taken { value, wake: Some(wake), spent: None });
+        };
+        // There is room now: for the value of whoever waits longest.
         let waiting = if locked.is_closed { None } else { locked.take(SENDERS) };
-        match (taken, waiting) {
-            (Some((value, spent)), None) => {
-                self.len.store(locked.buffer.len(), Ordering::Release);
-                Ok(Taken { value, wake: None, spent })
-            }
-            // There is room now: for the value of whoever waits longest.
-            (Some((value, spent)), Some((next, wake))) => {
-                let pushed = locked.buffer.push(next);
-                debug_assert!(pushed.is_ok(), "no room");
-                Ok(Taken { value, wake: Some(wake), spent })
-            }
-            (None, Some((value, wake))) => {
-                Ok(Taken { value, wake: Some(wake), spent: Spent::Nothing })
-            }
-            (None, None) if locked.is_closed => Err(TryRecvError::Disconnected),
-            (None, None) => Err(TryRecvError::Empty),
-        }
+        let wake = waiting.map(|(next, wake)| {
+            let pushed = locked.buffer.push(next);
+            debug_assert!(pushed.is_ok(), "no room");
+            wake
+        });
+        self.len.store(locked.buffer.len(), Ordering::Release);
+        Ok(Taken { value, wake, spent })
     }
 
     #[inline]
@@ -271,9 +268,9 @@ impl<T> Chan<T> {
         drop(locked);
         let Ok(fresh) = Fresh::new(want) else { return false };
         let mut locked = self.lock.lock();
-        let spent = locked.buffer.grow(fresh);
+        let surplus = locked.buffer.grow(fresh);
         drop(locked);
-        drop(spent);
+        drop(surplus);
         true
     }
 
@@ -357,14 +354,20 @@ impl<T> Chan<T> {
         mut locked: ChanLocked<'_, T>,
         deadline_ns: Option<u64>,
     ) -> Result<T, RecvTimeoutError> {
-        match self.accept(&mut locked) {
-            Ok(taken) => {
-                drop(locked);
-                Ok(finish(taken))
-            }
-            Err(TryRecvError::Disconnected) => Err(RecvTimeoutError::Disconnected),
-            Err(TryRecvError::Empty) => self.wait_to_recv(locked, deadline_ns),
+        // Nothing is stored: from hand to hand, without the detour of what is.
+        if locked.len() == 0 && !locked.is_closed {
+            return match locked.take(SENDERS) {
+                Some((value, wake)) => {
+                    drop(locked);
+                    wake.ready();
+                    Ok(value)
+                }
+                None => self.wait_to_recv(locked, deadline_ns),
+            };
         }
+        let taken = self.accept(&mut locked);
+        drop(locked);
+        taken.map(finish).map_err(|_| RecvTimeoutError::Disconnected)
     }
 
     #[inline(always)]

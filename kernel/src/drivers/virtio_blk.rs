@@ -102,6 +102,18 @@ pub enum Job {
     Flush,
 }
 
+impl Job {
+    /// Whether it is whole sectors, and as many as a slot can hold.
+    fn fits(self) -> bool {
+        match self {
+            Job::Read(_, bytes) | Job::Write(_, bytes) => {
+                (SECTOR..=SLOT_BYTES).contains(&bytes) && bytes.is_multiple_of(SECTOR)
+            }
+            Job::Flush => true,
+        }
+    }
+}
+
 /// Why a request has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -179,7 +191,7 @@ impl Disk {
         self.ring.lock().slots.in_flight()
     }
 
-    /// Answers that were found without an interrupt. More than none says that
+    /// Answers that were found by a look after a time-out. More than a few say that
     /// interrupts get lost.
     pub fn found_late(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
@@ -294,7 +306,12 @@ impl Request<'_> {
     ///
     /// # Errors
     /// The device failed, or the deadline came first.
+    ///
+    /// # Panics
+    /// When `job` does not fit, or the device has the slot already.
     pub fn run(&mut self, job: Job, deadline_ns: u64) -> Result<(), Failure> {
+        assert!(job.fits(), "odd job");
+        assert!(!self.is_out, "slot out");
         let Request { disk, slot, .. } = *self;
         // SAFETY: we hold the slot, whose memory this is; `data` gives nobody a
         // reference to it while `is_out`.
@@ -343,5 +360,29 @@ fn verdict(status: u8) -> Result<(), Failure> {
         0 => Ok(()),
         2 => Err(Failure::Unsupported),
         _ => Err(Failure::Refused),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_sectors_that_fit_a_slot_are_asked_for() {
+        for bytes in [SECTOR, 3 * SECTOR, SLOT_BYTES] {
+            assert!(Job::Read(0, bytes).fits() && Job::Write(9, bytes).fits());
+        }
+        for bytes in [0, 1, SECTOR + 1, SLOT_BYTES + SECTOR, usize::MAX] {
+            assert!(!Job::Read(0, bytes).fits() && !Job::Write(9, bytes).fits());
+        }
+        assert!(Job::Flush.fits());
+    }
+
+    #[test]
+    fn a_device_is_believed_only_when_it_says_good() {
+        assert_eq!(verdict(0), Ok(()));
+        assert_eq!(verdict(1), Err(Failure::Refused));
+        assert_eq!(verdict(2), Err(Failure::Unsupported));
+        assert_eq!(verdict(0xff), Err(Failure::Refused), "it wrote no status");
     }
 }

@@ -32,14 +32,14 @@ pub fn must_leave() -> bool {
 }
 
 /// Moves what others left in this CPU's inbox to its queue. True if one of them
-/// should run at once. Where no G runs, the M looks for itself; a CPU that is
-/// still coming up has no inbox.
+/// should run at once, instead of the G that runs. A CPU that is still coming up
+/// has no inbox.
 pub fn arrive() -> bool {
-    let Some(cpu) = try_this_cpu().filter(|_| is_running()) else { return false };
+    let Some(cpu) = try_this_cpu() else { return false };
     // SAFETY: this CPU's own record, interrupts off.
     let arrival = unsafe { cpu.with_p(|p| SCHED.arrive(p)) };
     send(arrival.wake);
-    arrival.displace
+    arrival.displace && is_running()
 }
 
 /// Readies the sleepers of this CPU whose time has come, and lets simulated

@@ -1,8 +1,9 @@
 //! `select!`: one G waits for several channels, and does what is possible first.
 //!
 //! The macro puts one case for each arm into the caller's frame and calls
-//! [`choose`]; the arm's body runs after all of that is gone again, so it may
-//! do anything with the channels, `break`, `?` or `return`.
+//! [`attempt`]; if nothing was possible at once, it adds to each case a place in a
+//! line and calls [`choose`]. The arm's body runs after all of that is gone
+//! again, so it may do anything with the channels, `break`, `?` or `return`.
 //!
 //! # How it waits
 //!
@@ -89,7 +90,7 @@ macro_rules! select {
 
 /// The inside of [`select!`]: takes arm after arm (`@arm`), finds where it ends
 /// (`@body`), turns it into a case (`@case`), and puts all together (`@all`). The
-/// names `waiter`, `case` and `result` are others in every step.
+/// names `case`, `in_line` and `result` are others in every step.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __select {
@@ -139,10 +140,9 @@ macro_rules! __select {
         $crate::__select!(@arm $t [$($cases)* {
             {
                 let rx: &$crate::chan::Receiver<_> = &$rx;
-                let waiter = ::core::pin::pin!($crate::select::recv_waiter(rx, $t));
-                let case = $crate::select::RecvCase::new(rx, $t, waiter.into_ref());
+                let case = $crate::select::recv_case(rx);
             }
-            case result ($p) $body
+            case in_line result ($p) $body
         }] $other $($rest)*)
     };
     (@case $t:ident [$($cases:tt)*] $other:tt
@@ -150,10 +150,9 @@ macro_rules! __select {
         $crate::__select!(@arm $t [$($cases)* {
             {
                 let tx: &$crate::chan::Sender<_> = &$tx;
-                let waiter = ::core::pin::pin!($crate::select::send_waiter(tx, $t, $value));
-                let case = $crate::select::SendCase::new(tx, $t, waiter.into_ref());
+                let case = $crate::select::send_case(tx, $value);
             }
-            case result ($p) $body
+            case in_line result ($p) $body
         }] $other $($rest)*)
     };
     (@case $t:ident $cases:tt [] {after ($timeout:expr)} $body:tt $($rest:tt)*) => {
@@ -173,13 +172,25 @@ macro_rules! __select {
         ])
     };
     (@all $t:ident
-        [$({ {$($bind:tt)*} $case:ident $result:ident ($p:pat) ($body:expr) })*]
+        [$({
+            {$($bind:tt)*} $case:ident $in_line:ident $result:ident ($p:pat) ($body:expr)
+        })*]
         [($otherwise:expr) ($other:expr)]) => {{
         let (_, $($result,)*) = {
-            let $t = ::core::pin::pin!($crate::cell::wait::Selection::new());
-            let $t = $t.into_ref();
             $($($bind)*)*
-            let is_any = $crate::select::choose($t, &[$(&$case),*], $otherwise);
+            let otherwise = $otherwise;
+            let ready = $crate::select::Ready::none()
+                $(.and($crate::select::Case::looks_ready(&$case)))*;
+            let cases: &[&dyn $crate::select::Case; _] = &[$(&$case),*];
+            let is_any = $crate::select::attempt(cases, ready) || {
+                let $t = ::core::pin::pin!($crate::cell::wait::Selection::new());
+                let $t = $t.into_ref();
+                $(
+                    let waiter = ::core::pin::pin!($case.waiter($t));
+                    let $in_line = $crate::select::InLine::new(&$case, waiter.into_ref());
+                )*
+                $crate::select::choose($t, cases, &[$(&$in_line),*], otherwise)
+            };
             (is_any, $($case.result(),)*)
         };
         $(if let ::core::option::Option::Some(value) = $result {
@@ -198,9 +209,14 @@ pub trait Case {
     fn looks_ready(&self) -> bool;
     /// Does it, if it is possible at once.
     fn attempt(&self) -> bool;
-    /// Goes to the end of the line, unless it is possible at once.
+}
+
+/// A case that may have to wait.
+#[doc(hidden)]
+pub trait Waiting {
+    /// Goes to the end of the line, unless the case is possible at once.
     fn enlist(&self) -> bool;
-    /// Leaves the line, and notes whether it was done meanwhile.
+    /// Leaves the line, and notes whether the case was done meanwhile.
     fn withdraw(&self);
 }
 
@@ -215,14 +231,62 @@ pub enum Otherwise {
     Return,
 }
 
-/// Does one of the cases; false if none was possible, now or in time.
+/// The cases that look ready, as bits of a word.
 #[doc(hidden)]
-pub fn choose(selection: Pin<&Selection>, cases: &[&dyn Case], otherwise: Otherwise) -> bool {
-    const { assert!(MAX_CASES == u64::BITS as usize) };
-    assert!(cases.len() <= MAX_CASES, "select! with more than {MAX_CASES} channels");
-    if attempt_any(cases) {
-        return true;
+pub struct Ready {
+    set: u64,
+    seen: u32,
+}
+
+impl Ready {
+    /// Before any case was looked at.
+    #[inline(always)]
+    pub fn none() -> Self {
+        Ready { set: 0, seen: 0 }
     }
+
+    /// And how the next case looks.
+    #[inline(always)]
+    #[must_use]
+    pub fn and(self, looks_ready: bool) -> Self {
+        Ready { set: self.set | u64::from(looks_ready) << self.seen, seen: self.seen + 1 }
+    }
+
+    fn of(cases: &[&dyn Case]) -> Self {
+        cases.iter().fold(Ready::none(), |ready, case| ready.and(case.looks_ready()))
+    }
+}
+
+/// Does one of the cases that look ready, each with the same chance; false if
+/// others were faster.
+#[doc(hidden)]
+#[inline(always)]
+pub fn attempt<const N: usize>(cases: &[&dyn Case; N], ready: Ready) -> bool {
+    const { assert!(N <= u64::BITS as usize, "select! with more than 64 channels") };
+    attempt_any(cases, ready)
+}
+
+#[inline(never)]
+fn attempt_any(cases: &[&dyn Case], Ready { mut set, .. }: Ready) -> bool {
+    while set != 0 {
+        let i = pick(set);
+        if cases[i].attempt() {
+            return true;
+        }
+        set &= !(1 << i);
+    }
+    false
+}
+
+/// Waits for one of the cases and does it; false if none was possible in time.
+#[doc(hidden)]
+#[inline(never)]
+pub fn choose(
+    selection: Pin<&Selection>,
+    cases: &[&dyn Case],
+    lines: &[&dyn Waiting],
+    otherwise: Otherwise,
+) -> bool {
     let deadline_ns = match otherwise {
         Otherwise::Wait => None,
         Otherwise::WaitFor(timeout) => Some(deadline_after(timeout)),
@@ -232,41 +296,21 @@ pub fn choose(selection: Pin<&Selection>, cases: &[&dyn Case], otherwise: Otherw
     let mut first = 0;
     loop {
         selection.begin();
-        let (before, after) = cases.split_at(first);
-        let all_enlisted = after.iter().chain(before).all(|case| case.enlist());
+        let (before, after) = lines.split_at(first);
+        let all_enlisted = after.iter().chain(before).all(|line| line.enlist());
         let is_won = if all_enlisted { selection.wait(deadline_ns) } else { !selection.call_off() };
-        cases.iter().for_each(|case| case.withdraw());
+        lines.iter().for_each(|line| line.withdraw());
         if is_won {
             return true;
         }
         if all_enlisted {
             return false; // the time is up
         }
-        if attempt_any(cases) {
+        if attempt_any(cases, Ready::of(cases)) {
             return true;
         }
-        first = below(park::random(), cases.len());
+        first = below(park::random(), lines.len());
     }
-}
-
-/// A set of cases is a word.
-const MAX_CASES: usize = 64;
-
-/// Does one of those that look ready, each with the same chance.
-#[inline]
-fn attempt_any(cases: &[&dyn Case]) -> bool {
-    let mut ready: u64 = 0;
-    for (i, case) in cases.iter().enumerate() {
-        ready |= u64::from(case.looks_ready()) << i;
-    }
-    while ready != 0 {
-        let i = pick(ready);
-        if cases[i].attempt() {
-            return true;
-        }
-        ready &= !(1 << i);
-    }
-    false
 }
 
 /// The number of a bit of `set`, by lot. `set` is not empty.
@@ -286,143 +330,126 @@ fn below(random: u64, n: usize) -> usize {
     (((random >> 32) * n as u64) >> 32) as usize
 }
 
-/// A place in the line of those who receive.
+/// `recv(rx)` and `send(tx, value)`, by the list in which they may have to wait.
 #[doc(hidden)]
-#[inline(always)]
-pub fn recv_waiter<'a, T>(rx: &'a Receiver<T>, selection: Pin<&'a Selection>) -> ChanWaiter<'a, T> {
-    Waiter::new(rx.chan().wait_queue(), RECEIVERS, selection, None)
+pub struct ChanCase<'a, T, const LIST: usize> {
+    chan: &'a Chan<T>,
+    /// What was received, or is not sent.
+    value: Cell<Option<T>>,
+    is_done: Cell<bool>,
 }
 
-/// A place in the line of those who send `value`.
+/// A case, and its place in the line.
 #[doc(hidden)]
-#[inline(always)]
-pub fn send_waiter<'a, T>(
-    tx: &'a Sender<T>,
-    selection: Pin<&'a Selection>,
-    value: T,
-) -> ChanWaiter<'a, T> {
-    Waiter::new(tx.chan().wait_queue(), SENDERS, selection, Some(value))
+pub struct InLine<'a, T, const LIST: usize> {
+    case: &'a ChanCase<'a, T, LIST>,
+    waiter: Pin<&'a ChanWaiter<'a, T>>,
 }
 
 /// `recv(rx)`.
 #[doc(hidden)]
-pub struct RecvCase<'a, T> {
-    chan: &'a Chan<T>,
-    selection: Pin<&'a Selection>,
-    waiter: Pin<&'a ChanWaiter<'a, T>>,
-    is_done: Cell<bool>,
+#[inline(always)]
+pub fn recv_case<T: Send>(rx: &Receiver<T>) -> ChanCase<'_, T, RECEIVERS> {
+    ChanCase { chan: rx.chan(), value: Cell::new(None), is_done: Cell::new(false) }
 }
 
 /// `send(tx, value)`.
 #[doc(hidden)]
-pub struct SendCase<'a, T> {
-    chan: &'a Chan<T>,
-    selection: Pin<&'a Selection>,
-    waiter: Pin<&'a ChanWaiter<'a, T>>,
-    is_done: Cell<bool>,
+#[inline(always)]
+pub fn send_case<T: Send>(tx: &Sender<T>, value: T) -> ChanCase<'_, T, SENDERS> {
+    ChanCase { chan: tx.chan(), value: Cell::new(Some(value)), is_done: Cell::new(false) }
 }
 
-impl<'a, T: Send> RecvCase<'a, T> {
+impl<'a, T: Send, const LIST: usize> ChanCase<'a, T, LIST> {
+    /// A place in the line, for [`InLine::new`].
     #[doc(hidden)]
     #[inline(always)]
-    pub fn new(
-        rx: &'a Receiver<T>,
-        selection: Pin<&'a Selection>,
-        waiter: Pin<&'a ChanWaiter<'a, T>>,
-    ) -> Self {
-        RecvCase { chan: rx.chan(), selection, waiter, is_done: Cell::new(false) }
+    pub fn waiter<'b>(&self, selection: Pin<&'b Selection>) -> ChanWaiter<'b, T>
+    where
+        'a: 'b,
+    {
+        Waiter::new(self.chan.wait_queue(), LIST, selection, None)
     }
+}
 
+impl<T: Send> ChanCase<'_, T, RECEIVERS> {
     /// What came of it, if it was chosen.
     #[doc(hidden)]
     #[inline(always)]
     pub fn result(&self) -> Option<Result<T, RecvError>> {
-        self.is_done.get().then(|| self.waiter.replace(None).ok_or(RecvError))
+        self.is_done.get().then(|| self.value.take().ok_or(RecvError))
     }
 }
 
-impl<'a, T: Send> SendCase<'a, T> {
-    #[doc(hidden)]
-    #[inline(always)]
-    pub fn new(
-        tx: &'a Sender<T>,
-        selection: Pin<&'a Selection>,
-        waiter: Pin<&'a ChanWaiter<'a, T>>,
-    ) -> Self {
-        SendCase { chan: tx.chan(), selection, waiter, is_done: Cell::new(false) }
-    }
-
+impl<T: Send> ChanCase<'_, T, SENDERS> {
     /// What came of it, if it was chosen.
     #[doc(hidden)]
     #[inline(always)]
     pub fn result(&self) -> Option<Result<(), SendError<T>>> {
-        self.is_done.get().then(|| match self.waiter.replace(None) {
-            None => Ok(()),
-            Some(value) => Err(SendError(value)),
-        })
+        self.is_done.get().then(|| self.value.take().map_or(Ok(()), |value| Err(SendError(value))))
     }
 }
 
-impl<T: Send> Case for RecvCase<'_, T> {
+impl<T: Send> Case for ChanCase<'_, T, RECEIVERS> {
+    #[inline]
     fn looks_ready(&self) -> bool {
         self.chan.looks_receivable()
     }
 
     fn attempt(&self) -> bool {
         match self.chan.try_recv() {
-            Ok(value) => drop(self.waiter.replace(Some(value))),
+            Ok(value) => self.value.set(Some(value)),
             Err(TryRecvError::Disconnected) => {}
             Err(TryRecvError::Empty) => return false,
         }
         self.is_done.set(true);
         true
     }
-
-    fn enlist(&self) -> bool {
-        let mut locked = self.chan.wait_queue().lock();
-        let is_ready = locked.is_closed()
-            || locked.len() != 0
-            || locked.is_waited_for(SENDERS, &self.selection);
-        if !is_ready {
-            self.waiter.enlist(&mut locked);
-        }
-        !is_ready
-    }
-
-    fn withdraw(&self) {
-        self.waiter.withdraw();
-        if self.waiter.is_won() {
-            self.is_done.set(true);
-        }
-    }
 }
 
-impl<T: Send> Case for SendCase<'_, T> {
+impl<T: Send> Case for ChanCase<'_, T, SENDERS> {
+    #[inline]
     fn looks_ready(&self) -> bool {
         self.chan.looks_sendable()
     }
 
     fn attempt(&self) -> bool {
-        let Some(value) = self.waiter.replace(None) else { return false };
+        let Some(value) = self.value.take() else { return false };
         match self.chan.try_send(value) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) if self.chan.capacity().is_none() => panic!("{NoMemory}"),
             Err(TrySendError::Full(value)) => {
-                drop(self.waiter.replace(Some(value)));
+                self.value.set(Some(value));
                 return false;
             }
-            Err(TrySendError::Disconnected(value)) => drop(self.waiter.replace(Some(value))),
+            Err(TrySendError::Disconnected(value)) => self.value.set(Some(value)),
         }
         self.is_done.set(true);
         true
     }
+}
 
+impl<'a, T: Send, const LIST: usize> InLine<'a, T, LIST> {
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn new(case: &'a ChanCase<'a, T, LIST>, waiter: Pin<&'a ChanWaiter<'a, T>>) -> Self {
+        InLine { case, waiter }
+    }
+}
+
+impl<T: Send, const LIST: usize> Waiting for InLine<'_, T, LIST> {
     fn enlist(&self) -> bool {
-        let mut locked = self.chan.wait_queue().lock();
+        let chan = self.case.chan;
+        let mut locked = chan.wait_queue().lock();
+        let (others, stored_is_enough) = match LIST {
+            RECEIVERS => (SENDERS, locked.len() != 0),
+            _ => (RECEIVERS, chan.capacity().is_none_or(|capacity| locked.len() < capacity)),
+        };
         let is_ready = locked.is_closed()
-            || self.chan.capacity().is_none_or(|capacity| locked.len() < capacity)
-            || locked.is_waited_for(RECEIVERS, &self.selection);
+            || stored_is_enough
+            || locked.is_waited_for(others, self.waiter.selection());
         if !is_ready {
+            self.waiter.replace(self.case.value.take());
             self.waiter.enlist(&mut locked);
         }
         !is_ready
@@ -431,7 +458,10 @@ impl<T: Send> Case for SendCase<'_, T> {
     fn withdraw(&self) {
         self.waiter.withdraw();
         if self.waiter.is_won() {
-            self.is_done.set(true);
+            self.case.is_done.set(true);
+        }
+        if let Some(value) = self.waiter.replace(None) {
+            self.case.value.set(Some(value));
         }
     }
 }

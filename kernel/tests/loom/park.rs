@@ -40,9 +40,23 @@ std::thread_local! {
     static NOW_STEP: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// From here on each look at the clock finds it `step_ns` later.
-pub fn set_step(step_ns: u64) {
-    NOW_STEP.set((1, step_ns));
+/// Preemptions in one run of a model, at most: three threads have too many ways
+/// to go for all of them.
+const PREEMPTIONS: usize = 3;
+
+/// Checks a model in which time stands still.
+pub fn model(model: impl Fn() + Sync + Send + 'static) {
+    model_with_clock(0, model);
+}
+
+/// Checks a model in which each look at the clock finds it `step_ns` later.
+pub fn model_with_clock(step_ns: u64, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(move || {
+        NOW_STEP.set((1, step_ns));
+        model();
+    });
 }
 
 pub fn now_ns() -> u64 {

@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use runnext::inspect::now_ns;
 use runnext::prelude::*;
-use runnext::sync::Mutex;
+use runnext::sync::{Mutex, WaitGroup};
 
 runnext::main!(cost, main);
 
@@ -17,7 +17,9 @@ fn main() {
     println!("COST chan_pingpong {}", ping_pong());
     println!("COST chan_buf {}", buffered());
     println!("COST spawn_join {}", spawn_join());
+    println!("COST spawn_group {}", spawn_group());
     println!("COST mutex {}", mutex());
+    println!("COST select4 {}", select4());
     println!("COST select4_ready {}", select4_ready());
 }
 
@@ -76,11 +78,28 @@ fn buffered() -> u64 {
     cost
 }
 
+/// A G that does nothing, from its start until somebody knows that it has ended.
 fn spawn_join() -> u64 {
     let turn = || go(|| ()).join().expect("no panic");
     (0..1_000).for_each(|_| turn());
     let start = now_ns();
     (0..ROUNDS).for_each(|_| turn());
+    each(start, ROUNDS)
+}
+
+/// The same in batches of 1,000 that one waits for together.
+fn spawn_group() -> u64 {
+    static GROUP: WaitGroup = WaitGroup::new();
+    let batch = || {
+        for _ in 0..1_000 {
+            GROUP.add(1);
+            drop(go(|| GROUP.done()));
+        }
+        GROUP.wait();
+    };
+    batch();
+    let start = now_ns();
+    (0..ROUNDS / 1_000).for_each(|_| batch());
     each(start, ROUNDS)
 }
 
@@ -93,22 +112,39 @@ fn mutex() -> u64 {
     each(start, ROUNDS)
 }
 
-/// Receives from whichever of four channels; all are ready.
-fn select4_ready() -> u64 {
-    let [a, b, c, d] = [(); 4].map(|()| chan::bounded::<u64>(1));
-    for (tx, _) in [&a, &b, &c, &d] {
-        tx.send(0).expect("open");
+/// Receives from whichever of four Gs sends first.
+fn select4() -> u64 {
+    let [a, b, c, d] = [(); 4].map(|()| {
+        let (tx, rx) = chan::rendezvous::<u64>();
+        let _detached = go(move || while tx.send(0).is_ok() {});
+        rx
+    });
+    let start = now_ns();
+    for _ in 0..ROUNDS {
+        select! {
+            recv(a) => (),
+            recv(b) => (),
+            recv(c) => (),
+            recv(d) => (),
+        }
     }
+    each(start, ROUNDS)
+}
+
+/// Sends into one of four channels, and receives from whichever is ready.
+fn select4_ready() -> u64 {
+    let chans = [(); 4].map(|()| chan::bounded::<u64>(1));
+    let [(_, a), (_, b), (_, c), (_, d)] = &chans;
     let start = now_ns();
     for n in 0..ROUNDS {
-        // What is taken is put back, so that all are ready the next time too.
-        let tx = select! {
-            recv(a.1) => &a.0,
-            recv(b.1) => &b.0,
-            recv(c.1) => &c.0,
-            recv(d.1) => &d.0,
+        chans[n as usize % 4].0.send(n).expect("open");
+        let got = select! {
+            recv(a) -> n => n,
+            recv(b) -> n => n,
+            recv(c) -> n => n,
+            recv(d) -> n => n,
         };
-        tx.send(n).expect("open");
+        assert_eq!(got, Ok(n));
     }
     each(start, ROUNDS)
 }

@@ -1,7 +1,7 @@
 //! What the tests of decisions share: a scheduler that lasts for ever.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use sched::{G, List, Next, P, PSlot, Run, Sched};
+use sched::{G, Next, P, PSlot, Run, Sched};
 use std::any::Any;
 use std::sync::Mutex;
 
@@ -27,16 +27,16 @@ pub fn g<K: Sync + 'static>(kernel: K) -> &'static G<K> {
     keep(G::new(kernel))
 }
 
-/// What the P runs next, or None if it parks. No poller.
+/// What the P runs next, or None if it parks.
 pub fn find<K: Sync + 'static>(sched: &'static Sched<K>, p: &mut P<K>) -> Option<Run<K>> {
-    match sched.find_runnable(p, List::new) {
+    match sched.find_runnable(p) {
         Next::Run(run) => Some(run),
         Next::Park(_) => None,
     }
 }
 
 /// Runs the P until it parks, each G to its end; who ran, in order.
-pub fn names(sched: &'static Sched<u32>, p: &mut P<u32>) -> Vec<u32> {
+pub fn names<K: Copy + Sync + 'static>(sched: &'static Sched<K>, p: &mut P<K>) -> Vec<K> {
     std::iter::from_fn(|| {
         let run = find(sched, p)?;
         sched.exited(p, run.g);

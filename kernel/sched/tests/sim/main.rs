@@ -112,3 +112,13 @@ fn slot_published_too_early_is_found() {
 fn g_readied_twice_is_found() {
     is_found(Planted::ReadyTwice);
 }
+
+#[test]
+fn lost_borrower_is_found() {
+    is_found(Planted::LoseBorrower);
+}
+
+#[test]
+fn forgotten_halted_cpu_is_found() {
+    is_found(Planted::ForgetHalted);
+}

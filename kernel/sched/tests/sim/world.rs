@@ -3,7 +3,7 @@
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 use sched::sim::{self, Planted};
-use sched::{G, List, Next, P, PSlot, Sched, Status, Wake};
+use sched::{G, Home, Next, P, PSlot, Sched, Status, Wake};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -20,7 +20,7 @@ struct Script {
     left: AtomicU32,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy)]
 enum Doing {
     /// In `sched`, interrupts off.
     Deciding,
@@ -28,6 +28,14 @@ enum Doing {
     Running,
     /// Halted, interrupts on.
     Halted,
+    /// Halted, interrupts on, and keeps its P and its G, which is in a call.
+    InCall(&'static G<Script>),
+}
+
+impl Doing {
+    fn is_halted(self) -> bool {
+        matches!(self, Doing::Halted | Doing::InCall(_))
+    }
 }
 
 struct Cpu {
@@ -181,7 +189,7 @@ impl World {
         let n = self.cpus.len();
         let can = |cpu: usize| {
             let c = &self.cpus[cpu];
-            c.doing.get() != Doing::Halted || c.pending.get()
+            !c.doing.get().is_halted() || c.pending.get()
         };
         let start = self.random(n);
         let in_turn = (0..n).map(|i| (start + i) % n).filter(|&cpu| can(cpu));
@@ -202,6 +210,10 @@ impl World {
             return self.now.set(at);
         }
         sim::flush_all();
+        let in_call = |cpu: &&Cpu| matches!(cpu.doing.get(), Doing::InCall(_));
+        if let Some(cpu) = self.cpus.iter().find(in_call) {
+            return cpu.pending.set(true); // the monitor's tick
+        }
         for g in self.gs.borrow().iter() {
             assert!(g.status() != Status::Runnable, "all halt, G {} waits", g.id());
         }
@@ -222,19 +234,25 @@ impl World {
         }
         let mut halted = false;
         for (i, cpu) in self.cpus.iter().enumerate() {
-            if cpu.doing.get() == Doing::Deciding || cpu.pending.get() {
+            if matches!(cpu.doing.get(), Doing::Deciding) || cpu.pending.get() {
                 return;
             }
-            halted |= cpu.doing.get() == Doing::Halted && i < self.sched.limit();
+            halted |= matches!(cpu.doing.get(), Doing::Halted) && i < self.sched.limit();
         }
+        if halted || counts.global > 0 {
+            sim::flush_all(); // so that all is as it will be
+        }
+        let global = self.sched.counts().global;
         for (i, cpu) in self.cpus.iter().enumerate() {
-            let hog = cpu.doing.get() == Doing::Running && !cpu.timed.get();
-            assert!(!hog || counts.global == 0, "CPU {i} has no timer, a G waits");
+            let hog = matches!(cpu.doing.get(), Doing::Running) && !cpu.timed.get();
+            assert!(!hog || global == 0, "CPU {i} has no timer, a G waits");
+            if let Doing::InCall(g) = cpu.doing.get() {
+                assert!(!g.is_woken(), "CPU {i} halts in a call that is over");
+            }
         }
         if !halted {
             return;
         }
-        sim::flush_all(); // so that states are what they will be
         for g in self.gs.borrow().iter() {
             let waits = g.status() == Status::Runnable && g.pin().is_none();
             assert!(!waits, "a CPU halts, G {} waits", g.id());
@@ -245,7 +263,7 @@ impl World {
     fn cpu_loop(&self, mut p: P<Script>, yielder: &Yielder<(), ()>) {
         let me = &self.cpus[p.index()];
         while !self.over.get() {
-            match self.sched.find_runnable(&mut p, List::new) {
+            match self.sched.find_runnable(&mut p) {
                 Next::Run(run) => {
                     self.send(p.index(), run.wake);
                     self.run(&mut p, run.g);
@@ -257,17 +275,21 @@ impl World {
                         yielder.suspend(());
                     }
                     me.doing.set(Doing::Deciding);
-                    self.interrupt(&mut p);
+                    let _ = self.interrupt(&mut p); // nobody runs here
                 }
             }
         }
     }
 
     /// Runs `g` until it stops in a way that ends in `find_runnable`.
-    fn run(&self, p: &mut P<Script>, mut g: &'static G<Script>) {
+    fn run(&self, p: &mut P<Script>, g: &'static G<Script>) {
         self.step_on(p, g);
         loop {
-            self.work(p);
+            if self.work(p) {
+                self.step_off(g);
+                let wake = self.sched.displaced(p, g);
+                return self.send(p.index(), wake);
+            }
             if let Some(left) = g.kernel.left.load(Relaxed).checked_sub(1) {
                 g.kernel.left.store(left, Relaxed);
             } else {
@@ -287,13 +309,8 @@ impl World {
                     return self.send(p.index(), wake);
                 }
                 4 => {
-                    if let Some(run) = self.sched.yield_to(p) {
-                        self.send(p.index(), run.wake);
-                        self.step_off(g);
-                        let wake = self.sched.switched(p, g);
-                        self.send(p.index(), wake);
-                        g = run.g;
-                        self.step_on(p, g);
+                    if !self.call(p, g) {
+                        return;
                     }
                 }
                 5 => {
@@ -302,30 +319,67 @@ impl World {
                     return self.send(p.index(), wake);
                 }
                 _ => {
-                    g.begin_park();
-                    sim::flush_own(); // the lock of what it waits for
-                    self.waiting.borrow_mut().push(g);
-                    switch(); // on its stack still, and others may ready it
-                    self.step_off(g);
-                    let wake = self.sched.parked(p, g);
-                    return self.send(p.index(), wake);
+                    self.begin_park(g);
+                    return self.park(p, g);
                 }
             }
         }
     }
 
+    fn begin_park(&self, g: &'static G<Script>) {
+        g.begin_park();
+        sim::flush_own(); // the lock of what it waits for
+        self.waiting.borrow_mut().push(g);
+        switch(); // on its stack still, and others may ready it
+    }
+
+    fn park(&self, p: &mut P<Script>, g: &'static G<Script>) {
+        self.step_off(g);
+        let wake = self.sched.parked(p, g);
+        self.send(p.index(), wake);
+    }
+
+    /// The G blocks in a call. Its CPU halts and keeps it, until it is readied
+    /// or the monitor takes the P away; or does not wait for the monitor. True
+    /// if the G goes on here.
+    fn call(&self, p: &mut P<Script>, g: &'static G<Script>) -> bool {
+        let me = &self.cpus[p.index()];
+        g.enter_call(p.index());
+        self.begin_park(g);
+        while self.random(3) > 0 && g.halt_on(p.index()) {
+            me.doing.set(Doing::InCall(g));
+            while !me.pending.get() && !self.over.get() {
+                switch();
+            }
+            me.doing.set(Doing::Deciding);
+            let _ = self.interrupt(p); // who is about to park is not displaced
+        }
+        if g.is_woken() && self.random(2) == 0 {
+            assert!(g.cancel_park());
+            g.exit_call();
+            return true;
+        }
+        self.park(p, g);
+        false
+    }
+
     fn step_on(&self, p: &P<Script>, g: &'static G<Script>) {
         let before = g.kernel.on_cpu.swap(p.index() + 1, Relaxed);
         assert!(before == 0, "G {} runs twice", g.id());
-        assert!(g.pin().is_none_or(|cpu| cpu == p.index()), "G {} on a wrong CPU", g.id());
+        match g.home() {
+            Home::Anywhere => {}
+            Home::Pinned(cpu) => assert!(cpu == p.index(), "G {} on a wrong CPU", g.id()),
+            Home::InCall(_) if self.random(2) == 0 => g.exit_call(),
+            Home::InCall(_) => g.enter_call(p.index()), // its M came along
+        }
     }
 
     fn step_off(&self, g: &'static G<Script>) {
         g.kernel.on_cpu.store(0, Relaxed);
     }
 
-    /// The G computes for a while, interrupts on.
-    fn work(&self, p: &mut P<Script>) {
+    /// The G computes for a while, interrupts on. True if it is displaced.
+    fn work(&self, p: &mut P<Script>) -> bool {
         let me = &self.cpus[p.index()];
         me.timed.set(self.sched.needs_timer(p));
         for _ in 0..self.random(6) {
@@ -333,17 +387,20 @@ impl World {
             switch();
             me.doing.set(Doing::Deciding);
             if me.pending.get() || self.random(16) == 0 {
-                self.interrupt(p);
+                if self.interrupt(p) && self.random(4) > 0 {
+                    return true;
+                }
                 me.timed.set(self.sched.needs_timer(p));
             }
         }
+        false
     }
 
     /// The interrupt handler: a device may ready somebody, the limit may
-    /// change, the inbox is emptied.
-    fn interrupt(&self, p: &mut P<Script>) {
+    /// change, the inbox is emptied. True if the running G is displaced.
+    fn interrupt(&self, p: &mut P<Script>) -> bool {
         if self.over.get() {
-            return;
+            return false;
         }
         self.cpus[p.index()].pending.set(false);
         let ready = self.take_waiting();
@@ -357,17 +414,18 @@ impl World {
                 self.send(usize::MAX, Wake::Cpu(cpu));
             }
         }
-        let wake = self.sched.drain(p);
-        self.send(p.index(), wake);
+        let arrival = self.sched.arrive(p);
+        self.send(p.index(), arrival.wake);
+        arrival.displace
     }
 
     /// A G readies another.
     fn ready_one(&self, p: &mut P<Script>) {
         if let Some(g) = self.take_waiting() {
-            let wake = self.sched.ready(p, g);
+            let wake = self.sched.ready(p, g.handle());
             self.send(p.index(), wake);
             // Once more, as a second channel of a `select` might.
-            let wake = self.sched.ready(p, g);
+            let wake = self.sched.ready(p, g.handle());
             self.send(p.index(), wake);
         }
     }

@@ -384,7 +384,7 @@ struct Leave<'a, S, T, const LISTS: usize> {
 }
 
 impl<S, T, const LISTS: usize> Drop for Leave<'_, S, T, LISTS> {
-    #[cold]
+    #[inline(always)]
     fn drop(&mut self) {
         let locked = self.queue.lock();
         if self.node.is_linked() {

@@ -149,6 +149,11 @@ impl<'a, S, T, const LISTS: usize> Waiter<'a, S, T, LISTS> {
         self.selection.enlisted.update(|n| n - 1);
     }
 
+    /// What it waits with.
+    pub fn selection(&self) -> &Selection {
+        self.selection.get_ref()
+    }
+
     /// Whether the selection was won for it.
     #[inline]
     pub fn is_won(&self) -> bool {

@@ -228,3 +228,36 @@ fn a_line_is_believed_only_if_it_can_be_one() {
     assert_eq!(line(0x01ff), None, "not connected");
     assert_eq!(line(0x0110), None, "no ISA line");
 }
+
+/// Whatever configuration space says, every question has an answer and an end.
+#[test]
+fn nothing_in_configuration_space_leads_astray() {
+    let mut state = 1u64;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 32) as u32
+    };
+    let (mut good, mut bad) = (0, 0);
+    for _ in 0..2000 {
+        let first = 0x40 + (random() as u8 & 0x7c);
+        let mut fake = with_capabilities(&[(first, MSIX, 0, 0)]);
+        for register in (0x0c..=0xfc).step_by(4).filter(|register| *register != 0x34) {
+            if random() % 4 == 0 {
+                fake.set(AT, register, random() & random());
+            }
+        }
+        // Often enough of a kind that it gets far.
+        fake.set(AT, first, (random() % 4) << 16 | random() & 0xfc00 | u32::from(MSIX));
+        fake.bar(random() as u8 % 6, random() & !0xfff, 0x1000 << (random() % 8));
+        functions(&&fake, 0x1af4);
+        let device = device(&fake);
+        let bars = (0..=7).filter(|&index| device.memory_bar(index).is_ok()).count();
+        assert!(bars <= 6, "there are six address registers");
+        device.interrupt_line();
+        match device.check_messages() {
+            Ok(()) => good += 1,
+            Err(_) => bad += 1,
+        }
+    }
+    assert!(good > 50 && bad > 50, "{good} good, {bad} bad: both are tried");
+}

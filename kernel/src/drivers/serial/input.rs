@@ -104,6 +104,15 @@ impl<B: Backend> Input<B> {
         self.receiver.lock().open(backend);
     }
 
+    /// Keeps a byte that was typed before the port was opened, while there is room.
+    pub fn keep(&self, byte: u8) {
+        let mut receiver = self.receiver.lock();
+        if !receiver.ring.is_full() {
+            receiver.ring.push(byte);
+            receiver.stats.bytes += 1;
+        }
+    }
+
     /// Says why there is no input.
     pub fn refuse(&self, trouble: InputError) {
         self.receiver.lock().trouble = Some(trouble);

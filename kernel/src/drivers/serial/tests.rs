@@ -14,10 +14,12 @@ enum Fault {
     NeverEmpty,
     /// Loopback bytes get lost.
     Deaf,
-    /// Loopback gives data for ever.
+    /// The line status says "data ready" for ever.
     Babbling,
     /// Loopback bytes come back changed.
     Garbling,
+    /// The modem lines do not come back in loopback.
+    Unwired,
 }
 
 struct Model {
@@ -28,6 +30,8 @@ struct Model {
     divisor: [u8; 2],
     fifo_on: bool,
     loopback: VecDeque<u8>,
+    /// What somebody types at the other end, in loopback too, as in QEMU.
+    typed: VecDeque<u8>,
     sent: Vec<u8>,
     in_fifo: usize,
     /// Line status reads until the FIFO is empty again; `None`: never.
@@ -48,6 +52,7 @@ fn model(fault: Fault) -> Model {
         divisor: [0; 2],
         fifo_on: false,
         loopback: VecDeque::new(),
+        typed: VecDeque::new(),
         sent: Vec::new(),
         in_fifo: 0,
         drain_after: Some(3),
@@ -71,7 +76,8 @@ impl Model {
         if self.in_fifo == 0 && self.fault != Fault::NeverEmpty {
             lsr |= LSR::THR_EMPTY | LSR::TRANSMITTER_EMPTY;
         }
-        if !self.loopback.is_empty() || self.fault == Fault::Babbling {
+        let has_come = !self.loopback.is_empty() || !self.typed.is_empty();
+        if has_come || self.fault == Fault::Babbling {
             lsr |= LSR::DATA_READY;
         }
         lsr.bits()
@@ -101,11 +107,15 @@ impl Backend for &mut Model {
             return 0xff;
         }
         match offset {
-            0 => self.loopback.pop_front().unwrap_or(0),
+            0 => self.typed.pop_front().or_else(|| self.loopback.pop_front()).unwrap_or(0),
             2 if self.fifo_on => 0xc1,
             3 => self.lcr,
             4 => self.mcr,
             5 => self.line_status(),
+            // In loopback: OUT2, OUT1, DTR, RTS.
+            6 if self.mcr & 0x10 != 0 && self.fault != Fault::Unwired => {
+                self.mcr << 4 & 0xc0 | self.mcr << 5 & 0x20 | self.mcr << 3 & 0x10
+            }
             6 => 0xb0,
             7 => self.scratch,
             _ => 0,
@@ -116,7 +126,13 @@ impl Backend for &mut Model {
         match offset {
             0 | 1 if self.lcr & 0x80 != 0 => self.divisor[offset as usize] = value,
             0 => self.transmit(value),
-            2 => self.fifo_on = value & 1 != 0,
+            2 => {
+                // A change of mode, or a reset, throws away what has come.
+                if self.fifo_on != (value & 1 != 0) || value & 2 != 0 {
+                    self.typed.clear();
+                }
+                self.fifo_on = value & 1 != 0;
+            }
             3 => self.lcr = value,
             4 => self.mcr = value,
             7 => self.scratch = value,
@@ -128,7 +144,7 @@ impl Backend for &mut Model {
 #[test]
 fn working_port_is_set_to_115200_8n1_with_fifo() {
     let mut model = model(Fault::Nothing);
-    assert!(Serial::probe_on(&mut model).is_some());
+    assert!(Serial::probe_on(&mut model, |_| {}).is_some());
     assert_eq!(model.divisor, [1, 0]);
     assert_eq!(model.lcr, 0b11);
     assert!(model.fifo_on);
@@ -136,19 +152,51 @@ fn working_port_is_set_to_115200_8n1_with_fifo() {
     assert!(model.sent.is_empty(), "the probe is silent on the wire");
 }
 
+std::thread_local! {
+    static KEPT: core::cell::RefCell<Vec<u8>> = const { core::cell::RefCell::new(Vec::new()) };
+}
+
+#[test]
+fn what_is_typed_before_the_probe_neither_hides_the_port_nor_is_lost() {
+    let mut model = model(Fault::Nothing);
+    model.typed.extend(b"echo typed early\n");
+    let keep = |byte| KEPT.with_borrow_mut(|kept| kept.push(byte));
+    assert!(Serial::probe_on(&mut model, keep).is_some());
+    assert_eq!(KEPT.take(), b"echo typed early\n");
+    assert_eq!(model.mcr & 0x10, 0, "left in loopback mode");
+}
+
+#[test]
+fn a_port_that_types_all_the_time_must_have_its_modem_lines() {
+    for (fault, is_port) in [(Fault::Nothing, true), (Fault::Unwired, false)] {
+        let mut model = model(fault);
+        model.typed.extend([b'x'; 10_000]);
+        assert_eq!(Serial::probe_on(&mut model, |_| {}).is_some(), is_port);
+    }
+}
+
 #[test]
 fn absent_or_broken_port_is_refused_within_the_limit() {
-    for fault in [Fault::Absent, Fault::NeverEmpty, Fault::Deaf, Fault::Babbling, Fault::Garbling] {
+    for fault in [Fault::Absent, Fault::NeverEmpty, Fault::Deaf, Fault::Garbling] {
         let mut model = model(fault);
-        assert!(Serial::probe_on(&mut model).is_none());
+        assert!(Serial::probe_on(&mut model, |_| {}).is_none());
         assert!(model.reads <= PROBE_READS);
     }
 }
 
 #[test]
+fn a_port_that_always_says_data_ready_is_good_to_print_on() {
+    let mut model = model(Fault::Babbling);
+    let mut serial = Serial::probe_on(&mut model, |_| {}).expect("its modem lines answer");
+    serial.write(b"heard");
+    assert_eq!(model.sent, b"heard");
+    assert!(model.reads <= PROBE_READS);
+}
+
+#[test]
 fn line_feeds_get_a_carriage_return() {
     let mut model = model(Fault::Nothing);
-    let mut serial = Serial::probe_on(&mut model).expect("model works");
+    let mut serial = Serial::probe_on(&mut model, |_| {}).expect("model works");
     serial.write(b"\none\ntwo");
     assert_eq!(model.sent, b"\r\none\r\ntwo");
 }
@@ -156,7 +204,7 @@ fn line_feeds_get_a_carriage_return() {
 #[test]
 fn long_text_fills_the_fifo_and_never_overruns_it() {
     let mut model = model(Fault::Nothing);
-    let mut serial = Serial::probe_on(&mut model).expect("model works");
+    let mut serial = Serial::probe_on(&mut model, |_| {}).expect("model works");
     let text = "0123456789abcdef\n".repeat(100);
     serial.write(text.as_bytes());
     assert_eq!(serial.lost(), 0);
@@ -168,7 +216,7 @@ fn long_text_fills_the_fifo_and_never_overruns_it() {
 fn status_is_read_once_for_each_fifo_load() {
     let mut model = model(Fault::Nothing);
     model.drain_after = Some(0);
-    let mut serial = Serial::probe_on(&mut model).expect("model works");
+    let mut serial = Serial::probe_on(&mut model, |_| {}).expect("model works");
     let before = serial.uart.backend().backend.reads;
     serial.write(&[b'x'; 15 * 20]);
     let reads = serial.uart.backend().backend.reads - before;
@@ -179,7 +227,7 @@ fn status_is_read_once_for_each_fifo_load() {
 fn stuck_port_loses_bytes_in_bounded_time_then_dies_and_can_come_back() {
     let mut model = model(Fault::Nothing);
     model.drain_after = None;
-    let mut serial = Serial::probe_on(&mut model).expect("model works");
+    let mut serial = Serial::probe_on(&mut model, |_| {}).expect("model works");
     for _ in 0..100 {
         serial.write(b"0123456789");
     }
@@ -205,7 +253,7 @@ impl Listener for Ear {
 fn what_the_writer_sees_of_the_receiver_is_passed_on() {
     static EAR: Ear = Ear(AtomicU8::new(0));
     let mut model = model(Fault::Nothing);
-    let mut serial = Serial::probe_on(&mut model).expect("model works");
+    let mut serial = Serial::probe_on(&mut model, |_| {}).expect("model works");
     serial.listener = Some(&EAR);
     serial.write(b"nothing has come");
     assert_eq!(EAR.0.load(Relaxed), 0);

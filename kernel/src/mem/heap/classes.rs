@@ -153,10 +153,10 @@ impl<S: Source> Allocator<S> {
             // SAFETY: the caller gave the block up, and it is one of `class`,
             // because the class follows from the layout alone.
             unsafe { cache.push(ptr.cast()) };
-            if cache.count > 2 * batch(class) { cache.split(batch(class)) } else { FreeList::EMPTY }
+            if cache.count > MOST[class] { cache.split(batch(class)) } else { FreeList::EMPTY }
         });
         if surplus.count > 0 {
-            self.lock(&self.central[class]).append(surplus);
+            self.give_back(class, surplus);
         }
     }
 
@@ -210,6 +210,12 @@ impl<S: Source> Allocator<S> {
             }
             Some(list)
         })
+    }
+
+    /// Blocks that are too many for a cache.
+    #[cold]
+    fn give_back(&self, class: usize, surplus: FreeList) {
+        self.lock(&self.central[class]).append(surplus);
     }
 
     #[cold]
@@ -293,6 +299,18 @@ const fn batch(class: usize) -> usize {
     if count > 32 { 32 } else { count }
 }
 
+/// Blocks of a class that a CPU keeps: worked out beforehand, as every `free`
+/// asks.
+const MOST: [usize; CLASSES] = {
+    let mut most = [0; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        most[class] = 2 * batch(class);
+        class += 1;
+    }
+    most
+};
+
 /// The hole list and what it grows from.
 struct Holes<S> {
     heap: Heap,
@@ -368,6 +386,7 @@ impl FreeList {
     }
 
     /// Takes up to `count` blocks off as a list of their own.
+    #[cold]
     fn split(&mut self, count: usize) -> FreeList {
         let mut taken = FreeList::EMPTY;
         while taken.count < count
