@@ -155,8 +155,15 @@ fn miri() -> Job {
     let miri = ["miri", "test", "--no-fail-fast"];
     let sched = ["-p=sched", "--lib", "--test=decisions", "--test=stress"];
     let kernel = ["-p=runnext", "--lib", "--", "--skip=arch::", "--skip=backtrace::"];
-    let parts =
-        ["cell::", "chan::", "drivers::simulated::", "gref::", "poller::", "sync::", "trace::"];
+    let parts = [
+        "cell::",
+        "chan::",
+        "drivers::simulated::tests::",
+        "gref::",
+        "poller::",
+        "sync::",
+        "trace::",
+    ];
     let flags = [("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-ignore-leaks")];
     Job::new("miri", Kind::Tests)
         .cargo_with(&[&miri[..], &sched].concat(), &flags)

@@ -29,7 +29,8 @@ fn every_request_gets_its_own_answer_once() {
     assert_eq!(failed, (0..n).filter(|&n| config.fate(n).fails).count() as u64);
     let stats = device.stats();
     assert_eq!((stats.submitted, stats.answered, stats.failed), (n, n, failed));
-    assert!(stats.overtaken > 0, "{stats:?}");
+    // Under Miri the clock runs on while the requests are made.
+    assert!(cfg!(miri) || stats.overtaken > 0, "{stats:?}");
 }
 
 #[test]
