@@ -9,7 +9,7 @@
 //! # Which M
 //!
 //! CPU and P stay together; the M may change. A G that is in a blocking call
-//! ([`call`]) is *on* the stack of its M, so when it leaves, that M leaves with
+//! ([`mod@call`]) is *on* the stack of its M, so when it leaves, that M leaves with
 //! it: the G switches to a spare M instead, which goes on as if the G had come
 //! back to it. And when such a G runs again, on whatever CPU, the M there
 //! switches to it as to any other and is thereby the spare one, for its CPU is
