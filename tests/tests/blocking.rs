@@ -26,6 +26,8 @@ guest_tests!(BLOCKING =>
     a_panic_in_a_call_unwinds_to_its_caller,
     whoever_waits_for_a_lock_in_a_call_keeps_nobody_from_letting_it_go,
     sleepers_in_calls_wake_in_time,
+    calls_that_wake_each_other_lose_nothing,
+    gomaxprocs_changes_while_calls_wait,
 );
 
 #[test]

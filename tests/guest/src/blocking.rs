@@ -29,6 +29,8 @@ fn main() {
         a_panic_in_a_call_unwinds_to_its_caller,
         whoever_waits_for_a_lock_in_a_call_keeps_nobody_from_letting_it_go,
         sleepers_in_calls_wake_in_time,
+        calls_that_wake_each_other_lose_nothing,
+        gomaxprocs_changes_while_calls_wait,
     ]);
 }
 
@@ -296,6 +298,56 @@ fn sleepers_in_calls_wake_in_time() {
             assert!(start.elapsed() >= NAP);
         })
     }));
+}
+
+/// Every value is a hand-over there and one back, and often the one who is woken
+/// has not left its CPU yet.
+fn calls_that_wake_each_other_lose_nothing() {
+    const ROUNDS: u64 = 200;
+    let pairs = (0..8).map(|_| {
+        let (ping, ping_rx) = chan::rendezvous::<u64>();
+        let (pong, pong_rx) = chan::rendezvous::<u64>();
+        let echo = go(move || {
+            blocking(|| ping_rx.iter().for_each(|n| pong.send(n + 1).expect("open")));
+        });
+        let sum = go(move || {
+            blocking(|| {
+                (0..ROUNDS).fold(0, |n, _| {
+                    ping.send(n).expect("open");
+                    pong_rx.recv().expect("open")
+                })
+            })
+        });
+        (echo, sum)
+    });
+    let (echos, sums): (Vec<_>, Vec<_>) = pairs.unzip();
+    assert_eq!(join_all(sums), [ROUNDS; 8]);
+    join_all(echos);
+    wait_until(|| is_blocked(0));
+}
+
+fn gomaxprocs_changes_while_calls_wait() {
+    static GATE: Semaphore = Semaphore::new(0);
+    const CALLS: usize = 50;
+    let callers: Vec<_> = (0..CALLS)
+        .map(|n| {
+            go(move || {
+                blocking(|| GATE.acquire(1));
+                n
+            })
+        })
+        .collect();
+    wait_until(|| is_blocked(CALLS as u64));
+    let all = gomaxprocs();
+    for n in [1, all, 1.max(all / 2)] {
+        set_gomaxprocs(n);
+        GATE.release(CALLS / 5);
+        yield_now();
+    }
+    set_gomaxprocs(1);
+    GATE.release(CALLS - 3 * (CALLS / 5));
+    assert_eq!(join_all(callers), (0..CALLS).collect::<Vec<_>>());
+    set_gomaxprocs(all);
 }
 
 /// More calls than there may be Ms: an error for each that is too many, and all
