@@ -232,20 +232,30 @@ fn gomaxprocs_goes_down_and_up_and_nobody_is_lost() {
 fn a_hog_that_nobody_waits_for_leaves_a_cpu_beyond_gomaxprocs() {
     static STOP: AtomicBool = AtomicBool::new(false);
     let ran_on = counters::<AtomicU64>(num_cpus());
-    let hog = || {
-        while !STOP.load(Relaxed) {
-            ran_on[current_cpu()].fetch_add(1, Relaxed);
-        }
+    let rounds = counters::<AtomicU64>(num_cpus() - 1);
+    let start = |rounds: &'static AtomicU64| {
+        go(move || {
+            while !STOP.load(Relaxed) {
+                ran_on[current_cpu()].fetch_add(1, Relaxed);
+                rounds.fetch_add(1, Relaxed);
+            }
+        })
     };
-    let hogs: Vec<_> = (1..num_cpus()).map(|_| go(hog)).collect();
+    let hogs: Vec<_> = rounds.iter().map(start).collect();
     let watcher = go_on(0, move || {
         let ran = || ran_on.iter().map(|count| count.swap(0, Relaxed) > 0).collect::<Vec<_>>();
         let each_has_its_own = || !ran().iter().enumerate().any(|(cpu, &ran)| ran == (cpu == 0));
-        let none_is_beyond = || !ran()[1..].contains(&true);
+        // Two rounds: the host may have stopped a CPU in the middle of one.
+        let all_get_on = || rounds.iter().all(|count| count.load(Relaxed) >= 2);
         sleep_until_true(each_has_its_own);
         sleep(SETTLE);
         let _restore = Restore::after_setting(1);
-        sleep_until_true(none_is_beyond);
+        sleep_until_true(|| {
+            rounds.iter().for_each(|count| count.store(0, Relaxed));
+            ran();
+            sleep_until_true(all_get_on);
+            !ran()[1..].contains(&true)
+        });
     });
     join_all([watcher]);
     STOP.store(true, Relaxed);
