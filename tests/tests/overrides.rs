@@ -11,6 +11,7 @@ fn asked_for(words: &str) -> Outcome {
     let outcome = Boot::new(format!("override-{name}")).smp(2).cmdline(words).run();
     outcome.assert_ok();
     outcome.assert_line(expect::HELLO_END);
+    outcome.assert_no_line("ignored");
     outcome
 }
 

@@ -23,6 +23,7 @@ guest_tests!(SYNCING =>
     a_send_times_out_and_gives_the_value_back,
     select_loses_and_doubles_nothing,
     select_takes_every_ready_case_now_and_then,
+    select_waits_for_all_of_its_cases,
     select_after_ends_a_wait,
     a_mutex_excludes,
     a_lock_times_out,

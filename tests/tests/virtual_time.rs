@@ -27,6 +27,11 @@ guest_tests!(BOUNDS =>
     a_g_in_the_global_queue_waits_for_61_slices_of_a_busy_p,
     a_hog_waits_for_one_round_of_all_others,
     a_sleeper_waits_for_one_slice,
+    a_sleeper_displaces_whoever_runs,
+    a_g_that_comes_to_a_lone_hog_waits_for_its_slice_only,
+    one_hog_too_many_is_the_burden_of_all_cpus,
+    a_cpu_that_goes_idle_takes_no_tick_for_the_slice_before,
+    nobody_is_kept_from_a_mutex_for_much_longer_than_a_millisecond,
 );
 
 #[test]

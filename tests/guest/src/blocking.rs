@@ -222,8 +222,17 @@ fn a_pinned_g_comes_back_to_its_cpu() {
             (inside, current_cpu())
         });
         wait_until(|| is_blocked(1));
+        // From here on another CPU would be better.
+        let stop = &counters::<AtomicBool>(1)[0];
+        let hog = go_on(cpu, || {
+            while !stop.load(Relaxed) {
+                core::hint::spin_loop();
+            }
+        });
         tx.send(()).expect("it waits");
         assert_eq!(caller.join(), Ok((cpu, cpu)));
+        stop.store(true, Relaxed);
+        hog.join().expect("no panic");
     }
 }
 

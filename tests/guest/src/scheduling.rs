@@ -18,9 +18,11 @@ fn main() {
         a_g_alone_on_its_cpu_takes_no_ticks,
         a_hog_without_calls_is_preempted,
         all_hogs_of_a_cpu_get_on,
+        an_idle_cpu_steals_from_a_busy_one,
         pinned_gs_run_only_on_their_cpu,
         a_pin_to_a_cpu_that_is_not_there_is_an_error,
         gomaxprocs_goes_down_and_up_and_nobody_is_lost,
+        a_hog_that_nobody_waits_for_leaves_a_cpu_beyond_gomaxprocs,
         a_pinned_g_runs_beyond_gomaxprocs,
         a_ping_pong_pair_shares_a_slice_and_starves_nobody,
         sleep_is_never_over_early,
@@ -117,6 +119,24 @@ fn all_hogs_of_a_cpu_get_on() {
     join_all(hogs);
 }
 
+/// They are made in the queue of one P, which their maker keeps busy.
+fn an_idle_cpu_steals_from_a_busy_one() {
+    static STOLEN: AtomicUsize = AtomicUsize::new(0);
+    if num_cpus() == 1 {
+        return;
+    }
+    let steals = || stats().cpus.iter().map(|cpu| cpu.steals).sum::<u64>();
+    let before = steals();
+    let maker = go_on(0, || {
+        while STOLEN.load(Relaxed) < 10 {
+            drop(go(|| STOLEN.fetch_add(usize::from(current_cpu() != 0), Relaxed)));
+            spin_for(Duration::from_millis(1));
+        }
+    });
+    join_all([maker]);
+    assert!(steals() > before, "none of them was counted");
+}
+
 fn pinned_gs_run_only_on_their_cpu() {
     let (tx, rx) = chan::bounded(4);
     let gs: Vec<_> = (0..4 * num_cpus())
@@ -201,9 +221,52 @@ fn gomaxprocs_goes_down_and_up_and_nobody_is_lost() {
             }
         }
         assert_eq!(beyond, 0, "rounds on CPUs from {n} on");
+        wait_until(|| ran_on[..n].iter().all(|count| count.load(Relaxed) > 0));
     }
     STOP.store(true, Relaxed);
     join_all(workers);
+}
+
+/// A hog for each CPU but the first: no slice ends, for there is nobody to run
+/// instead. Who looks is on the first, and disturbs no other.
+fn a_hog_that_nobody_waits_for_leaves_a_cpu_beyond_gomaxprocs() {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let ran_on = counters::<AtomicU64>(num_cpus());
+    let rounds = counters::<AtomicU64>(num_cpus() - 1);
+    let start = |rounds: &'static AtomicU64| {
+        go(move || {
+            while !STOP.load(Relaxed) {
+                ran_on[current_cpu()].fetch_add(1, Relaxed);
+                rounds.fetch_add(1, Relaxed);
+            }
+        })
+    };
+    let hogs: Vec<_> = rounds.iter().map(start).collect();
+    let watcher = go_on(0, move || {
+        let ran = || ran_on.iter().map(|count| count.swap(0, Relaxed) > 0).collect::<Vec<_>>();
+        let each_has_its_own = || !ran().iter().enumerate().any(|(cpu, &ran)| ran == (cpu == 0));
+        // Two rounds: the host may have stopped a CPU in the middle of one.
+        let all_get_on = || rounds.iter().all(|count| count.load(Relaxed) >= 2);
+        sleep_until_true(each_has_its_own);
+        sleep(SETTLE);
+        let _restore = Restore::after_setting(1);
+        sleep_until_true(|| {
+            rounds.iter().for_each(|count| count.store(0, Relaxed));
+            ran();
+            sleep_until_true(all_get_on);
+            !ran()[1..].contains(&true)
+        });
+    });
+    join_all([watcher]);
+    STOP.store(true, Relaxed);
+    join_all(hogs);
+}
+
+/// As `wait_until`, but is hardly ever there.
+fn sleep_until_true(condition: impl Fn() -> bool) {
+    while !condition() {
+        sleep(Duration::from_millis(5));
+    }
 }
 
 fn a_pinned_g_runs_beyond_gomaxprocs() {

@@ -34,9 +34,10 @@ type Numbers = (chan::Sender<usize>, chan::Receiver<usize>);
 
 fn all_of_it_at_once_comes_out_right() {
     let gs = args().first().and_then(|word| word.parse().ok()).unwrap_or(100_000);
-    let channels = [chan::rendezvous(), chan::bounded(16), chan::unbounded()];
+    // Few places and few who empty them, so that senders wait.
+    let channels = [chan::rendezvous(), chan::bounded(1), chan::unbounded()];
     let [first, second, third] = channels.clone().map(|(tx, _)| tx);
-    let receivers: Vec<_> = (0..num_cpus() + 1).map(|_| receiver(channels.clone())).collect();
+    let receivers: Vec<_> = (0..2).map(|_| receiver(channels.clone())).collect();
     drop(channels);
     let meddler = go(meddle);
 
@@ -86,7 +87,14 @@ fn work(i: usize, to: &[chan::Sender<usize>; 3]) {
     let [first, second, third] = to;
     match i % KINDS {
         0 => (0..3).for_each(|_| yield_now()),
-        1 => *LOCKED.lock().expect("no panic") += 1,
+        1 => {
+            let mut locked = LOCKED.lock().expect("no panic");
+            let before = *locked;
+            if i % 64 == 1 {
+                yield_now(); // with the lock held: the others must wait
+            }
+            *locked = before + 1;
+        }
         2 => first.send(i).expect("open"),
         3 => select! {
             send(first, i) -> sent => sent.expect("open"),

@@ -25,6 +25,7 @@ fn main() {
         a_send_times_out_and_gives_the_value_back,
         select_loses_and_doubles_nothing,
         select_takes_every_ready_case_now_and_then,
+        select_waits_for_all_of_its_cases,
         select_after_ends_a_wait,
         a_mutex_excludes,
         a_lock_times_out,
@@ -39,7 +40,8 @@ fn main() {
     ]);
 }
 
-const LITTLE: Duration = Duration::from_millis(2);
+/// So long that no delay of the host's hides a wait that is too short.
+const LITTLE: Duration = Duration::from_millis(20);
 
 /// Many senders, many receivers: every number arrives once.
 fn all_arrive_once((tx, rx): (chan::Sender<usize>, chan::Receiver<usize>)) {
@@ -104,12 +106,18 @@ fn close_wakes_all_who_wait() {
 }
 
 fn a_failed_send_gives_the_value_back() {
+    static COMES: AtomicBool = AtomicBool::new(false);
     let (tx, rx) = chan::bounded(1);
     tx.send("first".to_string()).expect("open");
     let blocked = {
         let tx = tx.clone();
-        go(move || tx.send("second".to_string()))
+        go(move || {
+            COMES.store(true, Relaxed);
+            tx.send("second".to_string())
+        })
     };
+    wait_until(|| COMES.load(Relaxed));
+    sleep(LITTLE); // so that it waits
     rx.close();
     let returned = blocked.join().expect("no panic");
     assert_eq!(returned, Err(chan::SendError("second".to_string())));
@@ -207,6 +215,26 @@ fn select_takes_every_ready_case_now_and_then() {
     assert!(taken.iter().all(|&n| n >= 50), "{taken:?}");
 }
 
+fn select_waits_for_all_of_its_cases() {
+    static COME: AtomicUsize = AtomicUsize::new(0);
+    for ready in 0..3 {
+        let [a, b, c] = [(); 3].map(|()| chan::rendezvous::<usize>());
+        let tx = [&a, &b, &c][ready].0.clone();
+        let selecting = go(move || {
+            COME.fetch_add(1, Relaxed);
+            select! {
+                recv(a.1) -> n => (0, n),
+                recv(b.1) -> n => (1, n),
+                recv(c.1) -> n => (2, n),
+            }
+        });
+        wait_until(|| COME.load(Relaxed) == ready + 1);
+        sleep(LITTLE); // so that it waits
+        tx.send(7).expect("open");
+        assert_eq!(selecting.join(), Ok((ready, Ok(7))));
+    }
+}
+
 fn select_after_ends_a_wait() {
     let (tx, rx) = chan::rendezvous::<u8>();
     let timed_out = takes_a_little(|| {
@@ -256,6 +284,11 @@ fn a_lock_times_out() {
     });
     others.join().unwrap_or_else(|error| panic!("{error}"));
     drop((held, shared));
+    let alone = SHARED.write().expect("no panic");
+    let timed_out =
+        takes_a_little(|| matches!(SHARED.read_timeout(LITTLE), Err(LockTimeoutError::TimedOut)));
+    assert!(timed_out, "a reader came in beside a writer");
+    drop(alone);
     assert!(LOCK.lock_timeout(LITTLE).is_ok() && SHARED.write_timeout(LITTLE).is_ok());
 }
 
@@ -395,10 +428,14 @@ fn a_wait_group_waits_for_all() {
 fn once_runs_once() {
     static SETUP: Once = Once::new();
     static RUNS: AtomicU64 = AtomicU64::new(0);
-    join_all((0..8 * num_cpus()).map(|_| {
-        go(|| {
+    static COME: AtomicUsize = AtomicUsize::new(0);
+    let gs = 8 * num_cpus();
+    join_all((0..gs).map(|_| {
+        go(move || {
+            COME.fetch_add(1, Relaxed);
             SETUP.call_once(|| {
-                sleep(LITTLE); // the others come meanwhile, and wait
+                wait_until(|| COME.load(Relaxed) == gs);
+                sleep(LITTLE); // so that they wait
                 RUNS.fetch_add(1, Relaxed);
             });
             assert_eq!(RUNS.load(Relaxed), 1, "back before it was done");
