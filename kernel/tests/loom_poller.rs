@@ -8,6 +8,12 @@
 #![cfg(loom)]
 #![allow(dead_code, missing_docs, reason = "the source is written for another crate")]
 
+extern crate alloc;
+
+#[path = "loom/cell.rs"]
+pub mod cell;
+#[path = "loom/park.rs"]
+pub mod park;
 #[path = "../src/poller.rs"]
 pub mod poller;
 
@@ -39,80 +45,15 @@ pub mod lock {
     }
 }
 
-pub mod park {
-    use loom::sync::Notify;
-    use loom::sync::atomic::{AtomicUsize, Ordering::*};
-    use std::sync::Arc;
-
-    const RUNNING: usize = 0;
-    const PARKING: usize = 1;
-    const WOKEN: usize = 2;
-
-    #[derive(Clone)]
-    pub struct GHandle(Arc<G>);
-
-    struct G {
-        state: AtomicUsize,
-        notify: Notify,
-    }
-
-    loom::thread_local! {
-        static CURRENT: Arc<G> = Arc::new(G {
-            state: AtomicUsize::new(RUNNING),
-            notify: Notify::new(),
-        });
-    }
-
-    pub fn this() -> GHandle {
-        CURRENT.with(|g| GHandle(g.clone()))
-    }
-
-    pub fn begin_park() -> GHandle {
-        // Relaxed, as in `sched`: the descriptor's lock must do the ordering.
-        CURRENT.with(|g| g.state.store(PARKING, Relaxed));
-        this()
-    }
-
-    pub fn park() {
-        CURRENT.with(|g| {
-            // A notice of an earlier wait may be there: look again.
-            while g.state.compare_exchange(WOKEN, RUNNING, Acquire, Relaxed).is_err() {
-                g.notify.wait();
-            }
-        });
-    }
-
-    /// Time does not pass while anybody can run: the deadline comes at once.
-    pub fn park_until(_: u64) -> bool {
-        CURRENT.with(|g| g.state.swap(RUNNING, AcqRel) == WOKEN)
-    }
-
-    pub fn ready_from_interrupt(GHandle(g): GHandle) {
-        if g.state.load(Relaxed) == PARKING
-            && g.state.compare_exchange(PARKING, WOKEN, AcqRel, Relaxed).is_ok()
-        {
-            g.notify.notify();
-        }
-    }
-
-    pub fn interrupt_this_cpu() {}
-}
-
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread;
+use park::model;
 use poller::Direction::{Read, Write};
 use poller::{PollDesc, PollError};
 use std::sync::Arc;
 
 const AT_ONCE: Option<u64> = Some(0);
-
-/// Without a bound on preemptions three threads take minutes.
-fn check(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
-}
 
 /// What is left behind by a wait would end the next one, of whatever kind.
 fn assert_nothing_is_left_behind() {
@@ -131,7 +72,7 @@ fn on_a_thread(
 /// What the device wrote before the edge is seen by the G after its wait.
 #[test]
 fn an_edge_at_any_moment_ends_the_wait_and_shows_the_data() {
-    check(|| {
+    model(|| {
         let desc = Arc::new(PollDesc::new());
         let data = Arc::new(UnsafeCell::new(0));
         let device = {
@@ -151,7 +92,7 @@ fn an_edge_at_any_moment_ends_the_wait_and_shows_the_data() {
 
 #[test]
 fn an_edge_that_meets_a_deadline_is_not_lost() {
-    check(|| {
+    model(|| {
         let desc = Arc::new(PollDesc::new());
         let device = on_a_thread(&desc, |desc| desc.ready(Read));
         match desc.wait(Read, AT_ONCE) {
@@ -170,7 +111,7 @@ fn an_edge_that_meets_a_deadline_is_not_lost() {
 /// Two edges, and a G that looks until it has seen what both were about.
 #[test]
 fn two_edges_are_one_or_two_but_never_none() {
-    check(|| {
+    model(|| {
         let desc = Arc::new(PollDesc::new());
         let count = Arc::new(AtomicU32::new(0));
         let devices: Vec<_> = (0..2)
@@ -191,7 +132,7 @@ fn two_edges_are_one_or_two_but_never_none() {
 
 #[test]
 fn a_wait_has_one_outcome_when_edge_deadline_and_close_meet() {
-    check(|| {
+    model(|| {
         let desc = Arc::new(PollDesc::new());
         let device = on_a_thread(&desc, |desc| desc.ready(Read));
         let closer = on_a_thread(&desc, PollDesc::close);
@@ -206,7 +147,7 @@ fn a_wait_has_one_outcome_when_edge_deadline_and_close_meet() {
 
 #[test]
 fn close_ends_the_waits_of_both_directions() {
-    check(|| {
+    model(|| {
         let desc = Arc::new(PollDesc::new());
         let writer = on_a_thread(&desc, |desc| {
             assert_eq!(desc.wait(Write, None), Err(PollError::Closed));
@@ -222,7 +163,7 @@ fn close_ends_the_waits_of_both_directions() {
 /// Somebody readies the G by a handle that was left elsewhere.
 #[test]
 fn a_foreign_wake_up_does_not_end_the_wait() {
-    check(|| {
+    model(|| {
         let desc = Arc::new(PollDesc::new());
         let handle = park::this();
         let stranger = thread::spawn(move || park::ready_from_interrupt(handle));

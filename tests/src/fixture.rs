@@ -17,7 +17,9 @@ use crate::hang::Hang;
 use crate::outcome::{Ended, Outcome, lines_of};
 
 /// Host tests for the tests of a guest, one for each name, and one that finds
-/// names that the guest knows and this list does not.
+/// names that the guest knows and this list does not. With a function that boots
+/// the same on so many CPUs (`SELFTEST, boot => …`), all of it must also hold on 1,
+/// 2, 4 and 8.
 ///
 /// ```no_run
 /// use std::sync::LazyLock;
@@ -30,6 +32,29 @@ use crate::outcome::{Ended, Outcome, lines_of};
 /// ```
 #[macro_export]
 macro_rules! guest_tests {
+    ($fixture:expr, $boot:ident => $($name:ident),+ $(,)?) => {
+        $crate::guest_tests!($fixture => $($name),+);
+
+        #[test]
+        fn all_of_it_holds_on_eight_cpus() {
+            $fixture.assert_ok();
+        }
+
+        #[test]
+        fn all_of_it_holds_on_one_cpu() {
+            $boot(1).run().assert_ok();
+        }
+
+        #[test]
+        fn all_of_it_holds_on_two_cpus() {
+            $boot(2).run().assert_ok();
+        }
+
+        #[test]
+        fn all_of_it_holds_on_four_cpus() {
+            $boot(4).run().assert_ok();
+        }
+    };
     ($fixture:expr => $($name:ident),+ $(,)?) => {
         $(
             #[test]

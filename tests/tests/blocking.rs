@@ -12,7 +12,7 @@ fn boot(cpus: usize) -> Boot {
     Boot::guest(format!("blocking-{cpus}")).smp(cpus).cmdline("program=blocking")
 }
 
-guest_tests!(BLOCKING =>
+guest_tests!(BLOCKING, boot =>
     a_call_that_does_not_wait_hands_nothing_over,
     a_p_is_handed_over_exactly_when_a_call_waits,
     others_run_while_the_only_cpu_is_left_by_a_call,
@@ -29,26 +29,6 @@ guest_tests!(BLOCKING =>
     calls_that_wake_each_other_lose_nothing,
     gomaxprocs_changes_while_calls_wait,
 );
-
-#[test]
-fn all_of_it_holds_on_eight_cpus() {
-    BLOCKING.assert_ok();
-}
-
-#[test]
-fn all_of_it_holds_on_one_cpu() {
-    boot(1).run().assert_ok();
-}
-
-#[test]
-fn all_of_it_holds_on_two_cpus() {
-    boot(2).run().assert_ok();
-}
-
-#[test]
-fn all_of_it_holds_on_four_cpus() {
-    boot(4).run().assert_ok();
-}
 
 /// The same with Go's way to hand on. Its monitor decides when, so all that counts
 /// calls waits until it has.

@@ -12,7 +12,7 @@ fn boot(cpus: usize) -> Boot {
     Boot::guest(format!("poller-{cpus}")).smp(cpus).cmdline("program=poller")
 }
 
-guest_tests!(POLLER =>
+guest_tests!(POLLER, boot =>
     ten_thousand_outstanding_requests_are_answered_once_and_out_of_order,
     ten_thousand_gs_wait_for_a_device_each,
     errors_come_as_the_seed_says,
@@ -25,26 +25,6 @@ guest_tests!(POLLER =>
     an_edge_from_a_g_reaches_another_on_a_busy_cpu,
     edges_and_deadlines_lose_nothing,
 );
-
-#[test]
-fn all_of_it_holds_on_eight_cpus() {
-    POLLER.assert_ok();
-}
-
-#[test]
-fn all_of_it_holds_on_one_cpu() {
-    boot(1).run().assert_ok();
-}
-
-#[test]
-fn all_of_it_holds_on_two_cpus() {
-    boot(2).run().assert_ok();
-}
-
-#[test]
-fn all_of_it_holds_on_four_cpus() {
-    boot(4).run().assert_ok();
-}
 
 /// A hundredth of a slice; 1,270 were counted. With all Ps busy, Go's monitor asks
 /// the poller after 10 ms, which are 10,000,000.

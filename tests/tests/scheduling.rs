@@ -12,7 +12,7 @@ fn boot(cpus: usize) -> Boot {
     Boot::guest(format!("scheduling-{cpus}")).smp(cpus).cmdline("program=scheduling")
 }
 
-guest_tests!(SCHEDULING =>
+guest_tests!(SCHEDULING, boot =>
     an_idle_cpu_takes_no_ticks,
     a_g_alone_on_its_cpu_takes_no_ticks,
     a_hog_without_calls_is_preempted,
@@ -29,23 +29,3 @@ guest_tests!(SCHEDULING =>
     ten_thousand_sleepers_wake,
     a_sleeper_wakes_although_every_cpu_has_a_hog,
 );
-
-#[test]
-fn all_of_it_holds_on_eight_cpus() {
-    SCHEDULING.assert_ok();
-}
-
-#[test]
-fn all_of_it_holds_on_one_cpu() {
-    boot(1).run().assert_ok();
-}
-
-#[test]
-fn all_of_it_holds_on_two_cpus() {
-    boot(2).run().assert_ok();
-}
-
-#[test]
-fn all_of_it_holds_on_four_cpus() {
-    boot(4).run().assert_ok();
-}

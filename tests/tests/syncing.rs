@@ -12,7 +12,7 @@ fn boot(cpus: usize) -> Boot {
     Boot::guest(format!("syncing-{cpus}")).smp(cpus).cmdline("program=syncing")
 }
 
-guest_tests!(SYNCING =>
+guest_tests!(SYNCING, boot =>
     a_rendezvous_loses_and_doubles_nothing,
     a_bounded_channel_loses_and_doubles_nothing,
     an_unbounded_channel_loses_and_doubles_nothing,
@@ -36,23 +36,3 @@ guest_tests!(SYNCING =>
     a_panic_poisons_the_mutex,
     a_panic_closes_its_channels,
 );
-
-#[test]
-fn all_of_it_holds_on_eight_cpus() {
-    SYNCING.assert_ok();
-}
-
-#[test]
-fn all_of_it_holds_on_one_cpu() {
-    boot(1).run().assert_ok();
-}
-
-#[test]
-fn all_of_it_holds_on_two_cpus() {
-    boot(2).run().assert_ok();
-}
-
-#[test]
-fn all_of_it_holds_on_four_cpus() {
-    boot(4).run().assert_ok();
-}

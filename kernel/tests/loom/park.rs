@@ -93,6 +93,10 @@ pub fn cancel_park() -> bool {
     park_until(0)
 }
 
+pub use ready as ready_from_interrupt;
+
+pub fn interrupt_this_cpu() {}
+
 pub fn ready(GHandle(g): GHandle) {
     if g.state.load(Relaxed) == PARKING
         && g.state.compare_exchange(PARKING, WOKEN, AcqRel, Relaxed).is_ok()
