@@ -91,12 +91,26 @@ fn seventeen_hogs_from_all_ps_get_alike() {
 
 #[test]
 #[ignore = "make test-full"]
-fn hogs_get_alike_for_twenty_seeds() {
-    for hogs in [16, 17] {
-        for placement in ["one", "spread"] {
-            hogs_get_alike(hogs, placement, 1..=20);
-        }
-    }
+fn sixteen_hogs_from_one_p_get_alike_for_twenty_seeds() {
+    hogs_get_alike(16, "one", 1..=20);
+}
+
+#[test]
+#[ignore = "make test-full"]
+fn sixteen_hogs_from_all_ps_get_alike_for_twenty_seeds() {
+    hogs_get_alike(16, "spread", 1..=20);
+}
+
+#[test]
+#[ignore = "make test-full"]
+fn seventeen_hogs_from_one_p_get_alike_for_twenty_seeds() {
+    hogs_get_alike(17, "one", 1..=20);
+}
+
+#[test]
+#[ignore = "make test-full"]
+fn seventeen_hogs_from_all_ps_get_alike_for_twenty_seeds() {
+    hogs_get_alike(17, "spread", 1..=20);
 }
 
 #[test]
