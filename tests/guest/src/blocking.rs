@@ -206,6 +206,9 @@ fn comes_back() -> Option<bool> {
     wait_until(|| is_blocked(1));
     let home = HOME.load(Relaxed);
     wait_until(|| home == current_cpu() || halts(home) > HALTS.load(Relaxed));
+    // Our own CPU may have been woken to look for work, and then wakes another when
+    // it finds us: its home would be about to look, not idle. A timer does not.
+    sleep(Duration::from_millis(2));
     tx.send(()).expect("it waits");
     let same = caller.join().expect("no panic");
     (home != current_cpu()).then_some(same)
