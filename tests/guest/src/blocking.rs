@@ -166,7 +166,7 @@ fn calls_that_end_in_any_order_lose_nobody() {
     for i in 0..N {
         let i = i * 7 % N;
         txs[i].send(i).expect("open");
-        if i % 5 == 0 {
+        if i.is_multiple_of(5) {
             yield_now();
         }
     }
