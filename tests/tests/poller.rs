@@ -23,6 +23,7 @@ guest_tests!(POLLER, boot =>
     a_blocking_call_waits_for_a_device_as_well,
     an_answer_reaches_its_g_although_every_cpu_has_a_hog,
     an_edge_from_a_g_reaches_another_on_a_busy_cpu,
+    an_interrupt_on_one_cpu_readies_a_g_that_is_pinned_to_another,
     edges_and_deadlines_lose_nothing,
 );
 

@@ -23,6 +23,7 @@ fn main() {
         a_blocking_call_waits_for_a_device_as_well,
         an_answer_reaches_its_g_although_every_cpu_has_a_hog,
         an_edge_from_a_g_reaches_another_on_a_busy_cpu,
+        an_interrupt_on_one_cpu_readies_a_g_that_is_pinned_to_another,
         edges_and_deadlines_lose_nothing,
     ]);
 }
@@ -229,6 +230,19 @@ fn an_edge_from_a_g_reaches_another_on_a_busy_cpu() {
         }
     }
     join_all([reader]);
+}
+
+/// The device answers on the CPU that has asked it.
+fn an_interrupt_on_one_cpu_readies_a_g_that_is_pinned_to_another() {
+    let last = num_cpus() - 1;
+    let latency = Latency::Uniform { min_ns: 1_000_000, max_ns: 2_000_000 };
+    let device = device(Config { seed: 7, latency, ..Config::default() });
+    let asked = go_on(0, move || (0..20).map(|word| submit(&device, word)).collect::<Vec<_>>());
+    let requests = asked.join().expect("no panic");
+    let waiters = requests
+        .into_iter()
+        .map(|request| go_on(last, move || request.wait(None).map(|_| current_cpu())));
+    assert_eq!(join_all(waiters), vec![Ok(last); 20]);
 }
 
 fn edges_and_deadlines_lose_nothing() {
