@@ -6,6 +6,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help run test test-quick test-full image usb gdb build setup clean loader
+.PHONY: bench bench-go bench-check bench-docs
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
 # DISK=<image>|none, KEEP=1 (what the guest writes to it stays), PROGRAM=<name>,
@@ -21,7 +22,12 @@ PROGRAM ?=
 APP ?=
 ARGS ?=
 DEV ?=
-export SMP MEM UEFI ACCEL GUI DISK KEEP PROGRAM APP ARGS DEV
+# Of `make bench`: BENCH="names of workloads", SAMPLES=5 (0: instructions only),
+# CPUS="1 2 4 8".
+BENCH ?=
+SAMPLES ?=
+CPUS ?=
+export SMP MEM UEFI ACCEL GUI DISK KEEP PROGRAM APP ARGS DEV BENCH SAMPLES CPUS
 
 # One place for what is built, and rustup's tools even in a shell that was
 # started before rustup came.
@@ -35,7 +41,7 @@ MACHINE = --smp "$$SMP" --mem "$$MEM" --uefi "$$UEFI" --accel "$$ACCEL" --gui "$
 	--disk "$$DISK" --keep "$$KEEP" --program "$$PROGRAM" --app "$$APP" --cmdline "$$ARGS"
 
 help: ## this list
-	@echo 'make <target> [SMP=8 MEM=1G UEFI=1 ACCEL=tcg|kvm GUI=1 DISK=image PROGRAM=name APP=path ARGS="…"]'
+	@echo 'make <target> [SMP=8 MEM=1G UEFI=1 ACCEL=tcg|kvm GUI=1 DISK=image PROGRAM=name APP=path ARGS="…" BENCH=name]'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: loader ## build and boot in QEMU, serial console here
@@ -50,6 +56,18 @@ test-quick: loader ## for the inner loop: under two minutes once built
 test-full: loader ## all seeds, sizes and machine shapes, however long
 	@scripts/newer-qemu || echo 'going on with the QEMU that is installed'
 	@cargo suite --full
+
+bench: loader ## what operations cost, as target/bench.json and .svg (BENCH=yield: one)
+	@cargo run --quiet -p bench -- run --only "$$BENCH" --samples "$$SAMPLES" --cpus "$$CPUS"
+
+bench-go: loader ## the same beside Go on Linux, in the same machine
+	@cargo run --quiet -p bench -- go --only "$$BENCH" --samples "$$SAMPLES" --cpus "$$CPUS"
+
+bench-check: loader ## fails when an operation is over its budget
+	@cargo run --quiet -p bench -- check --only "$$BENCH"
+
+bench-docs: loader ## the tables of docs/benchmarks.md, from what was measured
+	@cargo run --quiet -p bench -- docs
 
 image: loader ## target/runnext-bios.img and target/runnext-uefi.img
 	@$(BOOT) image --app "$$APP"

@@ -18,6 +18,8 @@ pub enum Source {
     Standard,
     /// `tests/guest`: what only tests boot.
     Guest,
+    /// `bench/guest`: the workloads of the benchmarks.
+    Bench,
     /// A crate of somebody else, by its directory.
     App(PathBuf),
 }
@@ -40,6 +42,7 @@ impl Source {
         match self {
             Self::Standard => cargo.args(["-p", "programs"]),
             Self::Guest => cargo.args(["-p", "guest"]),
+            Self::Bench => cargo.args(["-p", "workloads"]),
             Self::App(path) => {
                 let manifest = manifest_of(path)?;
                 cargo.arg("--manifest-path").arg(manifest).args(["--target-dir", "target/app"])
@@ -67,6 +70,7 @@ impl Source {
         match self {
             Self::Standard => "runnext",
             Self::Guest => "guest",
+            Self::Bench => "bench",
             Self::App(_) => "app",
         }
     }
@@ -75,6 +79,7 @@ impl Source {
         match self {
             Self::Standard => "the kernel".into(),
             Self::Guest => "the tests' guest".into(),
+            Self::Bench => "the benchmarks' guest".into(),
             Self::App(path) => path.display().to_string(),
         }
     }

@@ -58,12 +58,20 @@ pub enum Serial {
     None,
 }
 
+/// A Linux that QEMU loads itself, for comparison with ours.
+#[derive(Clone, Debug)]
+struct Linux {
+    initrd: PathBuf,
+    append: String,
+}
+
 /// A virtual machine. The methods are a builder; see the fields of
 /// [`Machine::new`] for what it is when nothing is said.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Machine {
     image: PathBuf,
+    linux: Option<Linux>,
     firmware: Firmware,
     board: Board,
     disk: Disk,
@@ -91,6 +99,7 @@ impl Machine {
     pub fn new(image: impl Into<PathBuf>, firmware: Firmware) -> Self {
         Self {
             image: image.into(),
+            linux: None,
             firmware,
             board: Board::Pc,
             disk: Disk::Ide,
@@ -111,6 +120,17 @@ impl Machine {
             extra: Vec::new(),
             binary: None,
         }
+    }
+
+    /// The same machine without a disk, with a Linux kernel that QEMU loads
+    /// itself, its initramfs and its command line.
+    pub fn linux(
+        kernel: impl Into<PathBuf>,
+        initrd: impl Into<PathBuf>,
+        append: impl Into<String>,
+    ) -> Self {
+        let linux = Linux { initrd: initrd.into(), append: append.into() };
+        Self { linux: Some(linux), ..Self::new(kernel, Firmware::Bios) }
     }
 
     /// The CPUs: a number, or any value of QEMU's `-smp`
@@ -292,6 +312,11 @@ impl Machine {
     }
 
     fn disk_args(&self) -> Vec<String> {
+        if let Some(Linux { initrd, append }) = &self.linux {
+            let [kernel, initrd] = [&self.image, initrd].map(|p| p.to_string_lossy().into_owned());
+            let words = ["-kernel", &kernel, "-initrd", &initrd, "-append", append];
+            return words.map(str::to_string).to_vec();
+        }
         let file = comma(&self.image.to_string_lossy());
         let mut words = Vec::new();
         // First, so that it is the first virtio disk that the guest finds.
@@ -393,6 +418,15 @@ mod tests {
         let [data, image] = ["drive=data", "virtio-blk-pci,drive=image,bootindex=0"];
         assert!(args.find(data).expect("the data") < args.find(image).expect("the image"));
         assert!(!line(&plain()).contains("id=data"), "none unless asked for");
+    }
+
+    #[test]
+    fn linux_gets_the_same_machine_and_no_disk() {
+        let args = line(&Machine::linux("vmlinuz", "go.cpio", "quiet -- yield"));
+        assert!(args.contains("-kernel vmlinuz -initrd go.cpio -append quiet -- yield"));
+        assert!(!args.contains("-drive"));
+        let common = |args: &str| args.split(" -vga").next().map(str::to_string);
+        assert_eq!(common(&args), common(&line(&plain())));
     }
 
     #[test]

@@ -406,14 +406,14 @@ fn kernel_of(source: &Source) -> Result<PathBuf> {
     match source {
         Source::Standard => STANDARD.clone().map_err(anyhow::Error::msg),
         Source::Guest => GUEST.clone().map_err(anyhow::Error::msg),
-        Source::App(_) => source.build_quietly(),
+        Source::Bench | Source::App(_) => source.build_quietly(),
     }
 }
 
 fn images_of(source: &Source, kernel: &Path) -> Result<Images> {
     let dir = match source {
         Source::Standard => boot::target_dir(),
-        Source::Guest | Source::App(_) => crate::out_dir(),
+        Source::Guest | Source::Bench | Source::App(_) => crate::out_dir(),
     };
     let cmdline = boot::root().join("boot/cmdline.txt");
     Images::build(kernel, &cmdline, &dir, source.image_name())

@@ -1,0 +1,3 @@
+module runnext/bench
+
+go 1.26

@@ -1,0 +1,6 @@
+//! stub
+use crate::{budgets::Budgets, results::Results};
+/// w
+pub fn write(_: &Budgets, _: &Results) -> anyhow::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,20 @@
+//! What an operation costs, here and under Go, in the same machine.
+//!
+//! - [`budgets`] reads `bench/budgets.toml`: the rows, and what each may cost;
+//! - [`machine`] boots one machine and reads what its workloads report;
+//! - [`linux`] gets the other side: a Linux kernel, a Go, an initramfs of them;
+//! - [`measure`] decides which machines are booted and what counts as a figure;
+//! - [`results`] keeps the figures in `target/bench.json`;
+//! - [`show`], [`chart`] and [`docs`] make tables, a picture and a page of them.
+//!
+//! The workloads are in `bench/guest` and `bench/go`. Of G, M and P nothing is
+//! known here.
+
+pub mod budgets;
+pub mod chart;
+pub mod docs;
+pub mod linux;
+pub mod machine;
+pub mod measure;
+pub mod results;
+pub mod show;
