@@ -1,4 +1,4 @@
-//! The picture: `target/bench.svg`, ours and Go's on one scale.
+//! The picture: ours and Go's on one scale.
 //!
 //! Dots on a logarithmic scale, for a bar's length would say nothing there; the
 //! line between the two is the ratio, and a tick marks the budget. Colours follow
@@ -6,6 +6,7 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 
@@ -33,10 +34,9 @@ const STYLE: &str = "
   }
 ";
 
-/// Draws what is known into `target/bench.svg`.
-pub fn write(budgets: &Budgets, results: &Results) -> Result<()> {
-    let path = boot::target_dir().join("bench.svg");
-    fs::write(&path, draw(budgets, results)).with_context(|| format!("writing {}", path.display()))
+/// Draws what is known into the file at `path`.
+pub fn write(budgets: &Budgets, results: &Results, path: &Path) -> Result<()> {
+    fs::write(path, draw(budgets, results)).with_context(|| format!("writing {}", path.display()))
 }
 
 /// The picture as text.

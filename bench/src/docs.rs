@@ -1,4 +1,4 @@
-//! The page: the tables of `docs/benchmarks.md`, made of what was measured.
+//! The page: tables and picture of `docs/benchmarks.md`, of what was measured.
 //!
 //! What stands between the two marks is replaced; the rest is written by hand.
 
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::budgets::Budgets;
 use crate::results::Results;
-use crate::show;
+use crate::{chart, show};
 
 const BEGIN: &str = "<!-- figures: written by make bench-docs -->\n";
 const END: &str = "<!-- end of the figures -->\n";
@@ -18,7 +18,8 @@ pub fn write(budgets: &Budgets, results: &Results) -> Result<()> {
     let path = boot::root().join("docs/benchmarks.md");
     let page = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let page = replace(&page, &figures(budgets, results))?;
-    fs::write(&path, page).with_context(|| format!("writing {}", path.display()))
+    fs::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
+    chart::write(budgets, results, &path.with_extension("svg"))
 }
 
 fn replace(page: &str, figures: &str) -> Result<String> {

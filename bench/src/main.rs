@@ -103,7 +103,7 @@ fn compare(options: &Options, systems: &[System]) -> Result<ExitCode> {
         println!("\ntime per operation, {cpus} CPUs\n");
         println!("{}", show::timed(&budgets, &results, cpus).to_text());
     }
-    chart::write(&budgets, &results)?;
+    chart::write(&budgets, &results, &boot::target_dir().join("bench.svg"))?;
     println!("target/bench.json, target/bench.svg");
     Ok(ExitCode::SUCCESS)
 }
