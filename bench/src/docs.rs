@@ -48,8 +48,13 @@ fn figures(budgets: &Budgets, results: &Results) -> String {
         let table = show::timed(budgets, results, cpus);
         if !table.lines.is_empty() {
             let plural = if cpus == 1 { "CPU" } else { "CPUs" };
-            text +=
-                &format!("\n### Time per operation, {cpus} {plural}\n\n{}", table.to_markdown());
+            let samples = |name: &str| results.timed("ours", name, cpus).len();
+            let samples: Vec<usize> = budgets.rows.iter().map(|row| samples(&row.name)).collect();
+            text += &format!(
+                "\n### Time per operation, {cpus} {plural}\n\nSamples of each: {}.\n\n{}",
+                samples.iter().max().unwrap_or(&0),
+                table.to_markdown()
+            );
         }
     }
     text
