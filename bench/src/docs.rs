@@ -1,6 +1,75 @@
-//! stub
-use crate::{budgets::Budgets, results::Results};
-/// w
-pub fn write(_: &Budgets, _: &Results) -> anyhow::Result<()> {
-    Ok(())
+//! The page: tables and picture of `docs/benchmarks.md`, of what was measured.
+//!
+//! What stands between the two marks is replaced; the rest is written by hand.
+
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+
+use crate::budgets::Budgets;
+use crate::results::Results;
+use crate::{chart, show};
+
+const BEGIN: &str = "<!-- figures: written by make bench-docs -->\n";
+const END: &str = "<!-- end of the figures -->\n";
+
+/// Puts the figures into the page.
+pub fn write(budgets: &Budgets, results: &Results) -> Result<()> {
+    let path = boot::root().join("docs/benchmarks.md");
+    let page = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let page = replace(&page, &figures(budgets, results))?;
+    fs::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
+    chart::write(budgets, results, &path.with_extension("svg"))
+}
+
+fn replace(page: &str, figures: &str) -> Result<String> {
+    match (page.split_once(BEGIN), page.split_once(END)) {
+        (Some((before, _)), Some((_, after))) => {
+            Ok(format!("{before}{BEGIN}\n{figures}\n{END}{after}"))
+        }
+        _ => bail!("the page has lost the marks between which the figures stand"),
+    }
+}
+
+fn figures(budgets: &Budgets, results: &Results) -> String {
+    let [date, commit, qemu, rustc, linux, go] =
+        ["date", "commit", "qemu", "rustc", "linux", "go"].map(|key| results.noted(key));
+    let mut text = format!(
+        "Measured {date} at {commit}: {qemu}; {rustc}; Go {} on Linux {linux}.\n\n\
+         ### Instructions per operation\n\n{}",
+        go.trim_start_matches("go"),
+        show::counted(budgets, results).to_markdown(),
+    );
+    if results.noted("million_ours") == "500000" {
+        text += "\nThe rows `million_*` of ours are those of 500,000 Gs: \
+                 a million did not fit into 6 GiB.\n";
+    }
+    for cpus in 1..=256 {
+        let table = show::timed(budgets, results, cpus);
+        if !table.lines.is_empty() {
+            let plural = if cpus == 1 { "CPU" } else { "CPUs" };
+            let samples = |name: &str| results.timed("ours", name, cpus).len();
+            let samples: Vec<usize> = budgets.rows.iter().map(|row| samples(&row.name)).collect();
+            text += &format!(
+                "\n### Time per operation, {cpus} {plural}\n\nSamples of each: {}.\n\n{}",
+                samples.iter().max().unwrap_or(&0),
+                table.to_markdown()
+            );
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_between_the_marks_is_replaced() {
+        let page = format!("before\n{BEGIN}old\n{END}after\n");
+        let new = replace(&page, "new\n").expect("it has its marks");
+        assert_eq!(new, format!("before\n{BEGIN}\nnew\n\n{END}after\n"));
+        assert_eq!(replace(&new, "new\n").expect("they are still there"), new);
+        assert!(replace("no marks", "new").is_err());
+    }
 }

@@ -90,7 +90,7 @@ fn compare(options: &Options, systems: &[System]) -> Result<ExitCode> {
     let budgets = Budgets::load()?;
     let workloads = options.workloads(&budgets)?;
     let mut results = Results::load();
-    note_versions(&mut results);
+    note_versions(&mut results, &workloads);
     for system in systems {
         measure::counted(system, &workloads, &mut results)?;
         results.save()?;
@@ -103,7 +103,7 @@ fn compare(options: &Options, systems: &[System]) -> Result<ExitCode> {
         println!("\ntime per operation, {cpus} CPUs\n");
         println!("{}", show::timed(&budgets, &results, cpus).to_text());
     }
-    chart::write(&budgets, &results)?;
+    chart::write(&budgets, &results, &boot::target_dir().join("bench.svg"))?;
     println!("target/bench.json, target/bench.svg");
     Ok(ExitCode::SUCCESS)
 }
@@ -117,7 +117,7 @@ fn check(options: &Options) -> Result<ExitCode> {
         workloads.retain(|name| name != "million"); // minutes, not seconds
     }
     let mut results = Results::load();
-    note_versions(&mut results);
+    note_versions(&mut results, &workloads);
     measure::counted(&ours()?, &workloads, &mut results)?;
     results.save()?;
     let mut failed = 0;
@@ -143,7 +143,15 @@ fn ours() -> Result<System> {
     Ok(System::Ours(images.bios))
 }
 
-fn note_versions(results: &mut Results) {
+fn note_versions(results: &mut Results, workloads: &[String]) {
+    if workloads.iter().any(|name| name == "million") {
+        for who in ["ours", "go"] {
+            results.note(&format!("million_{who}"), ""); // all of it is tried again
+        }
+    }
+    let (linux, go) = linux::versions();
+    results.note("linux", linux);
+    results.note("go", go);
     let qemu = std::env::var("QEMU").ok().filter(|q| !q.is_empty());
     let qemu = qemu.as_deref().unwrap_or("qemu-system-x86_64");
     let commands: [(&str, &str, &[&str]); 4] = [

@@ -15,6 +15,9 @@ use crate::results::Results;
 
 /// How far apart two counted runs may be, as a part of the figure.
 const TOLERANCE: f64 = 0.005;
+/// How many Gs [`MILLION`] has, and how many if those do not fit. What a G costs
+/// can be told from half a million too; that they are fewer is noted.
+const SIZES: [&str; 2] = ["1000000", "500000"];
 /// The one that needs a machine of its own: much memory, and much time.
 const MILLION: &str = "million";
 /// The CPUs that [`MILLION`] is timed with, of those asked for.
@@ -25,8 +28,8 @@ pub fn counted(system: &System, workloads: &[String], results: &mut Results) -> 
     for (mem, names) in machines(workloads) {
         let shape = Shape { cpus: 1, is_counted: true, mem };
         let title = |round| format!("{}: instructions, run {round} of 2", system.name());
-        let first = run(system, shape, &names, Progress::new(title(1), names.len()).step())?;
-        let second = run(system, shape, &names, Progress::new(title(2), names.len()).step())?;
+        let first = boot(system, shape, &names, title(1), results)?;
+        let second = boot(system, shape, &names, title(2), results)?;
         let apart = apart(&first, &second);
         match (apart.is_empty(), system) {
             (true, _) => {}
@@ -59,8 +62,7 @@ pub fn timed(
             for system in systems {
                 let who = system.name();
                 let title = format!("{who}: {cpus} CPUs, sample {sample} of {samples}");
-                let figures = run(system, shape, &names, Progress::new(title, names.len()).step())?;
-                for (row, figure) in figures {
+                for (row, figure) in boot(system, shape, &names, title, results)? {
                     all.entry((who, row)).or_default().push(figure);
                 }
             }
@@ -70,6 +72,40 @@ pub fn timed(
         }
     }
     Ok(())
+}
+
+/// One boot with all of `names`; a second one with half a million where a million
+/// was too much.
+fn boot(
+    system: &System,
+    shape: Shape,
+    names: &[String],
+    title: String,
+    results: &mut Results,
+) -> Result<Vec<Figure>> {
+    let note = format!("million_{}", system.name());
+    let has_million = names.iter().any(|name| name == MILLION);
+    let known_size = SIZES.iter().copied().find(|size| *size == results.noted(&note));
+    let mut size = known_size.unwrap_or(SIZES[0]);
+    loop {
+        let word = |name: &String| {
+            if name == MILLION { format!("{MILLION}={size}") } else { name.clone() }
+        };
+        let words: Vec<String> = names.iter().map(word).collect();
+        let progress = Progress::new(title.clone(), words.len());
+        match run(system, shape, &words, progress.step()) {
+            Err(error) if has_million && size == SIZES[0] => {
+                eprintln!("bench: {size} Gs: {error:#}\nbench: so half as many");
+                size = SIZES[1];
+            }
+            outcome => {
+                if has_million {
+                    results.note(&note, size);
+                }
+                return outcome;
+            }
+        }
+    }
 }
 
 /// The workloads by the machine that they need.

@@ -38,8 +38,8 @@ const WORKLOADS: [(&str, u64, Workload); 11] = [
 
 fn main() {
     for name in args() {
-        if *name == "million" {
-            million::run(1_000_000);
+        if let Some(gs) = name.strip_prefix("million=").and_then(|gs| gs.parse().ok()) {
+            million::run(gs);
             continue;
         }
         let Some((name, operations, run)) = WORKLOADS.iter().find(|row| row.0 == *name) else {

@@ -17,14 +17,18 @@ pub fn run(gs: u64) {
     let (gate, opened) = chan::rendezvous::<()>();
     let free_before = inspect::memory().frames.free;
     let start = Instant::now();
-    for _ in 0..gs {
+    for started in 0..gs {
         let opened = opened.clone();
-        GROUP.add(1);
-        let _detached = go(move || {
+        let wait = move || {
             WAITING.fetch_add(1, Relaxed);
             let _closed = opened.recv();
             GROUP.done();
-        });
+        };
+        GROUP.add(1);
+        if let Err(error) = Go::new().spawn(wait) {
+            println!("{error} after {started} of {gs}");
+            exit(1);
+        }
     }
     while WAITING.load(Relaxed) < gs {
         yield_now();

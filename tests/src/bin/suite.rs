@@ -74,6 +74,7 @@ fn clippy() -> Job {
         "--workspace",
         "--exclude=programs",
         "--exclude=guest",
+        "--exclude=workloads",
         "--all-targets",
         "--",
         "-Dwarnings",
@@ -86,7 +87,8 @@ fn clippy_bare() -> Job {
         let args = [&["clippy"][..], which, &BARE, &["--", "-Dwarnings"]];
         args.concat().into_iter().map(str::to_string).collect::<Vec<_>>()
     };
-    let mut lines = vec![lint(&["-p", "programs", "-p", "guest", "-p", "runnext", "-p", "sched"])];
+    let ours = ["programs", "guest", "workloads", "runnext", "sched"];
+    let mut lines = vec![lint(&ours.map(|name| ["-p", name]).concat())];
     for manifest in others() {
         lines.push(lint(&["--manifest-path", &manifest, "--target-dir", "target/app"]));
     }
@@ -113,6 +115,7 @@ fn docs() -> Job {
             "--workspace",
             "--exclude=programs",
             "--exclude=guest",
+            "--exclude=workloads",
         ],
         &[("RUSTDOCFLAGS", "-Dwarnings")],
     )
