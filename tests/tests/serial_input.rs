@@ -62,7 +62,7 @@ fn all_that_is_typed_arrives(cpus: usize, bytes: usize) {
     let checksum = typed.iter().fold(0xcbf2_9ce4_8422_2325u64, |checksum, &byte| {
         (checksum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    let outcome = Boot::guest(format!("typing-{cpus}"))
+    let outcome = Boot::guest(format!("typing-{cpus}-{bytes}"))
         .smp(cpus)
         .icount("shift=0,sleep=off")
         .cmdline(&format!("program=typing -- {bytes}"))
@@ -81,6 +81,13 @@ fn nothing_is_lost_of_64_kib_with_a_hog_on_each_of_eight_cpus() {
 #[test]
 fn nothing_is_lost_of_64_kib_with_a_hog_on_the_only_cpu() {
     all_that_is_typed_arrives(1, 64 << 10);
+}
+
+#[test]
+fn nothing_is_lost_of_16_kib_with_a_hog_on_each_of_two_and_four_cpus() {
+    for cpus in [2, 4] {
+        all_that_is_typed_arrives(cpus, 16 << 10);
+    }
 }
 
 #[test]
