@@ -84,9 +84,9 @@ fn nothing_is_lost_of_64_kib_with_a_hog_on_the_only_cpu() {
 }
 
 #[test]
-fn nothing_is_lost_of_16_kib_with_a_hog_on_each_of_two_and_four_cpus() {
+fn nothing_is_lost_of_8_kib_with_a_hog_on_each_of_two_and_four_cpus() {
     for cpus in [2, 4] {
-        all_that_is_typed_arrives(cpus, 16 << 10);
+        all_that_is_typed_arrives(cpus, 8 << 10);
     }
 }
 
