@@ -15,7 +15,6 @@
 //! | [`poller`] | a device is ready → its waiting G is ready |
 //! | [`trace`] | what they did, and when |
 //! | [`unwind`], [`mod@panic`], [`backtrace`], [`symbols`] | when things go wrong |
-//! | [`disk`], [`fs`] | bytes on a disk, and files made of them |
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`] | consoles, options, devices |
 //! | [`inspect`] | what the machine looks like, for tests and the curious |

@@ -114,17 +114,18 @@ impl<K: 'static> G<K> {
         }
     }
 
-    /// Is in a call from now on, on the stack of the M on the CPU of this P;
-    /// again, whenever another CPU has taken both up. If pinned, it stays so.
+    /// Leaves in a call, on the stack of the M on the CPU of this P: what counts
+    /// when it is readied. One that does not leave need not say so. If pinned, it
+    /// stays so.
     ///
-    /// Caller: the running G, or the CPU that is about to run it.
+    /// Caller: the running G, before it leaves.
     pub fn enter_call(&self, p_index: usize) {
         if self.pin().is_none() {
             self.home.store(IN_CALL | (p_index as u32 + 1), Relaxed);
         }
     }
 
-    /// Is in no call any more. Caller: the running G itself.
+    /// Runs again, in its call or out of it. Caller: the running G itself.
     pub fn exit_call(&self) {
         if self.pin().is_none() {
             self.home.store(ANYWHERE, Relaxed);

@@ -86,12 +86,10 @@ pub fn call(mut job: &mut dyn FnMut()) -> Result<(), NoM> {
     let m = cpu.m();
     m.serve(g);
     g.kernel.m.set(Some(m));
-    g.enter_call(arch::cpu_index());
     // SAFETY: 1. Below where the M's own frames end; the M goes wherever the G
     // does until the call is over. 2. `job` does not unwind, says our caller.
     unsafe { arch::call_on(cpu.sp.get() & !15, in_call, (&raw mut job).addr()) };
     // Perhaps on another CPU, but on the same M.
-    g.exit_call();
     g.kernel.m.set(None);
     arch::irq_restore(true);
     Ok(())
@@ -112,23 +110,19 @@ extern "C" fn in_call(job: usize) {
 /// Interrupts off before and, unless it fails, after.
 #[cold]
 fn find_spare() -> Result<&'static Cpu, NoM> {
-    loop {
-        let spare = M::take_spare().map_or_else(
-            || {
-                arch::irq_restore(true); // it allocates
-                let created = M::create(m_main)?;
-                arch::irq_save();
-                Ok(created)
-            },
-            Ok,
-        )?;
-        // SAFETY: a G runs here.
-        let cpu = unsafe { this_cpu() };
-        keep(cpu, spare);
-        if cpu.spare.get().is_some() {
-            return Ok(cpu);
+    let spare = match M::take_spare() {
+        Some(spare) => spare,
+        None => {
+            arch::irq_restore(true); // it allocates
+            let created = M::create(m_main)?;
+            arch::irq_save();
+            created
         }
-    }
+    };
+    // SAFETY: a G runs here.
+    let cpu = unsafe { this_cpu() };
+    keep(cpu, spare);
+    Ok(cpu)
 }
 
 /// A G in a call leaves its CPU, and its M with it. Interrupts off before and
@@ -148,6 +142,7 @@ pub(super) fn leave(g: &'static G<Task>, why: Leaving) {
     cpu.m().sp.set(cpu.sp.get());
     cpu.m.set(Some(next));
     cpu.sp.set(next.come_on());
+    g.enter_call(arch::cpu_index()); // where it belongs, while it is away
     cpu.counters.handoffs.add_one();
     trace::event(Kind::Handoff, || g.id(), next.id() as u32);
     // SAFETY: 1. A spare M's context was saved by `execute` or made by
@@ -155,6 +150,7 @@ pub(super) fn leave(g: &'static G<Task>, why: Leaving) {
     // after the switch; nobody else has the spare M. 3. Interrupts are off.
     unsafe { arch::switch(g.kernel.sp.as_ptr(), cpu.sp.get()) };
     came_on();
+    g.exit_call();
 }
 
 /// The M of this CPU makes room for `own`, the M of the G that it is about to
@@ -176,9 +172,6 @@ fn came_on() {
     let spare = cpu.made_room.take().expect("nobody made room");
     spare.is_spare_now();
     keep(cpu, spare);
-    if let Some(g) = running() {
-        g.enter_call(arch::cpu_index()); // its home is here now
-    }
 }
 
 /// Keeps a spare M for this CPU, or for all if it has one.

@@ -213,27 +213,21 @@ pub enum MState {
 
 /// All Ms, newest first, as they were at one moment or another.
 pub fn ms() -> Vec<MInfo> {
-    let mut next = MS.lock().newest;
-    core::iter::from_fn(|| {
-        let m = next?;
-        next = m.older;
-        Some(m.info())
-    })
-    .collect()
+    all().map(M::info).collect()
 }
 
 /// How many Ms there are, how many of them are spare and how many are away in a
 /// call.
 pub fn count() -> (u64, u64, u64) {
-    let mut next = MS.lock().newest;
-    let (mut all, mut spare, mut away) = (0, 0, 0);
-    while let Some(m) = next {
-        next = m.older;
-        all += 1;
-        spare += u64::from(m.state() == MState::Spare);
-        away += u64::from(m.state() == MState::InCall);
-    }
-    (all, spare, away)
+    all().fold((0, 0, 0), |(all, spare, away), m| match m.state() {
+        MState::OnCpu => (all + 1, spare, away),
+        MState::Spare => (all + 1, spare + 1, away),
+        MState::InCall => (all + 1, spare, away + 1),
+    })
+}
+
+fn all() -> impl Iterator<Item = &'static M> {
+    core::iter::successors(MS.lock().newest, |m| m.older)
 }
 
 /// The return addresses of a G that is away. It may go on at any time, and then
