@@ -1,0 +1,75 @@
+//! Every G there is, from outside: what it is called, what it does.
+//!
+//! Anybody may look at any G at any time; nobody is stopped for it. So what is
+//! said of a G was true at one moment or another while the call lasted, and is
+//! of one life of it: never one G's name with another's state. How that is done
+//! is in `schedule`'s `roster`; here are the words for it.
+//!
+//! On the host, where threads stand in for Gs, there are none.
+#![forbid(unsafe_code)]
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::panic::Location;
+
+/// All Gs that live, by number.
+///
+/// ```
+/// for g in runnext::tasks::gs() {
+///     runnext::println!("{} {:?} {}", g.id, g.name, g.state);
+/// }
+/// ```
+#[must_use]
+pub fn gs() -> Vec<GInfo> {
+    let mut gs = crate::schedule::gs();
+    gs.sort_unstable_by_key(|g| g.id);
+    gs
+}
+
+/// What one G is and does.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct GInfo {
+    /// Its number, unique in this boot.
+    pub id: u64,
+    /// Its name, or "".
+    pub name: &'static str,
+    /// What it does.
+    pub state: GState,
+    /// Where it was started.
+    pub site: Option<&'static Location<'static>>,
+    /// The CPU that it runs on.
+    pub cpu: Option<usize>,
+    /// The CPU that it must run on.
+    pub pin: Option<usize>,
+    /// The M that it runs on, or on which it waits in a call.
+    pub m: Option<u32>,
+}
+
+/// What a G does.
+///
+/// ```
+/// assert_eq!(runnext::tasks::GState::InCall.to_string(), "in a call");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GState {
+    /// It is on a CPU.
+    Running,
+    /// It waits for a CPU.
+    Runnable,
+    /// It waits for something else.
+    Waiting,
+    /// It waits for something else in a blocking call, on the stack of an M.
+    InCall,
+}
+
+impl fmt::Display for GState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            GState::Running => "running",
+            GState::Runnable => "runnable",
+            GState::Waiting => "waiting",
+            GState::InCall => "in a call",
+        })
+    }
+}
