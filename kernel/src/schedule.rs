@@ -39,7 +39,7 @@ pub use interrupt::{
     wake_sleepers,
 };
 pub use m::{MAX_MS, MInfo, MState, NoM, ms};
-pub use roster::gs;
+pub use roster::{calls, gs};
 pub use task::{GHandle, Running, Task, begin_panic, current, end_panic, is_panicking};
 pub use view::{
     current_id, gomaxprocs, num_goroutines, permit, random, set_gomaxprocs, slices_begun, stats,

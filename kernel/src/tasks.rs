@@ -8,6 +8,8 @@
 //! On the host, where threads stand in for Gs, there are none.
 #![forbid(unsafe_code)]
 
+pub use crate::backtrace::Frame;
+
 use alloc::vec::Vec;
 use core::fmt;
 use core::panic::Location;
@@ -25,6 +27,43 @@ pub fn gs() -> Vec<GInfo> {
     gs.sort_unstable_by_key(|g| g.id);
     gs
 }
+
+/// The calls that a G which does not run is in, innermost first: where it will
+/// go on. If it is in a blocking call, the frames of the call come first, which
+/// are on the stack of an M, and then its own.
+///
+/// # Errors
+/// [`NoBacktrace`] when there is no such G, or it runs.
+///
+/// ```
+/// use runnext::tasks::{self, NoBacktrace};
+/// assert_eq!(tasks::backtrace(0), Err(NoBacktrace::NoSuchG));
+/// ```
+pub fn backtrace(id: u64) -> Result<Vec<Frame>, NoBacktrace> {
+    let calls = crate::schedule::calls(id)?;
+    Ok(calls.iter().enumerate().map(|(number, &address)| Frame::new(number, address)).collect())
+}
+
+/// Why there are no frames of a G.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoBacktrace {
+    /// There is no G of this number, or no more.
+    NoSuchG,
+    /// It runs, so its frames change while one looks.
+    Running,
+}
+
+impl fmt::Display for NoBacktrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoBacktrace::NoSuchG => "there is no such G",
+            NoBacktrace::Running => "it runs: its frames change while one looks",
+        })
+    }
+}
+
+impl core::error::Error for NoBacktrace {}
 
 /// What one G is and does.
 #[derive(Clone, Debug)]
