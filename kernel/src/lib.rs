@@ -9,7 +9,7 @@
 //! | room | what is in it |
 //! |---|---|
 //! | [`program`], [`go`], [`chan`], [`mod@select`], [`sync`], [`mod@blocking`], [`time`], [`gref`], [`console`], [`disk`], [`fs`], [`mod@stats`], [`prelude`] | what a program sees |
-//! | [`park`] | the door between that and the scheduler |
+//! | [`park`], [`waiting`] | the door between that and the scheduler; why a G waits |
 //! | [`cell`] | the unsafe code behind it |
 //! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
 //! | [`poller`] | a device is ready → its waiting G is ready |
@@ -62,6 +62,7 @@ pub mod time;
 pub mod timer;
 pub mod trace;
 pub mod unwind;
+pub mod waiting;
 
 use bootloader_api::BootInfo;
 use mem::stack::FaultOutcome;

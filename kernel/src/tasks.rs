@@ -10,6 +10,7 @@
 
 pub use crate::backtrace::Frame;
 
+use crate::waiting::Wait;
 use alloc::vec::Vec;
 use core::fmt;
 use core::panic::Location;
@@ -75,6 +76,8 @@ pub struct GInfo {
     pub name: &'static str,
     /// What it does.
     pub state: GState,
+    /// What it waits for, if it does.
+    pub wait: Option<Wait>,
     /// Where it was started.
     pub site: Option<&'static Location<'static>>,
     /// The CPU that it runs on.

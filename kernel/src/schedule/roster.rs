@@ -25,7 +25,9 @@ use crate::cell::Registry;
 use crate::mem::PHYS_OFFSET;
 use crate::mem::stack::slot;
 use crate::tasks::{GInfo, GState, NoBacktrace};
+use crate::waiting::Wait;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Handle, Status};
 
 static ALL: Registry<G<Task>> = Registry::new();
@@ -144,9 +146,11 @@ fn of_life(g: &'static G<Task>, handle: &Handle<Task>, status: Status) -> Option
     let cpu = cpu_of(g).filter(|_| state == GState::Running);
     let m = on_m.or_else(|| CPUS[cpu?].m.get()).map(|m| m.id() as u32);
     let (id, pin) = (g.id(), g.pin());
+    let waits = matches!(state, GState::Waiting | GState::InCall);
+    let wait = waits.then(|| Wait::unpack(task.waiting.load(Relaxed)));
     // SAFETY: this life has begun, `look` has seen; true only if it is not over.
     let (name, site) = unsafe { task.label.get(|| handle.get().is_some()) }?;
-    Some(GInfo { id, name, state, site, cpu, pin, m })
+    Some(GInfo { id, name, state, wait, site, cpu, pin, m })
 }
 
 /// The CPU that runs `g`.

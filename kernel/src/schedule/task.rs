@@ -11,9 +11,11 @@ use crate::cell::{Label, Link, Older, Record, Run as Work, Shared};
 use crate::gref::Permit;
 use crate::mem::stack::Stack;
 use crate::timer::{self, Timed};
+use crate::waiting::Wait;
 use core::cell::Cell;
 use core::fmt;
 use core::panic::Location;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use sched::G;
 
 /// Names one life of a G.
@@ -39,6 +41,9 @@ pub struct Task {
     pub(super) permit: Permit,
     /// Its place among all Gs. Constant since it was made.
     older: Older<G<Task>>,
+    /// What it waits for, or has waited for last: a [`Wait`], packed. Written by
+    /// the G itself, read by anybody.
+    pub waiting: AtomicU64,
 }
 
 // SAFETY: the cells are touched by the holder of the G only, and a G changes
@@ -59,6 +64,7 @@ impl Task {
             timer: timer::Node::new(),
             permit: Permit::new(),
             older: Older::new(),
+            waiting: AtomicU64::new(0),
         }
     }
 
@@ -67,6 +73,13 @@ impl Task {
         self.label.set(name, site);
         self.panics.set(0);
         self.slices.set(0);
+        self.waiting.store(0, Relaxed);
+    }
+
+    /// The wait that it has begun has a deadline. The G itself only.
+    pub(super) fn waits_until_some_time(&self) {
+        let wait = Wait::unpack(self.waiting.load(Relaxed)).with_deadline();
+        self.waiting.store(wait.pack(), Relaxed);
     }
 }
 

@@ -8,6 +8,8 @@ use super::{Leaving, SCHED, TIMERS, leave, running, submit, this_cpu};
 use crate::arch;
 use crate::mem::percpu::Here;
 use crate::trace::{self, Kind};
+use crate::waiting::Wait;
+use core::sync::atomic::Ordering::Relaxed;
 use sched::G;
 
 /// Lets the other Gs of this P run first.
@@ -21,8 +23,9 @@ pub fn yield_now() {
 
 /// The first half of waiting: from here on [`ready`] is not lost. Call it
 /// before letting others know that this G waits, and then [`park`].
-pub fn begin_park() -> GHandle {
+pub fn begin_park(wait: Wait) -> GHandle {
     let g = running().expect("no G to park");
+    g.kernel.waiting.store(wait.pack(), Relaxed);
     g.begin_park();
     g.handle()
 }
@@ -44,6 +47,7 @@ pub fn park_until(deadline_ns: u64) -> bool {
     if deadline_ns <= arch::now_ns() {
         return g.cancel_park(); // no switch; true if readied meanwhile
     }
+    g.kernel.waits_until_some_time();
     let here = Here::enter(); // armed and set on one CPU
     if TIMERS.arm(&here, g, deadline_ns) {
         // SAFETY: a G runs here.
