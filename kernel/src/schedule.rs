@@ -26,6 +26,7 @@
 mod birth;
 mod call;
 mod interrupt;
+mod kill;
 mod m;
 mod roster;
 mod task;
@@ -38,17 +39,21 @@ pub use interrupt::{
     arrive, may_be_preempted, must_leave, needs_timer, next_deadline, ready_from_interrupt,
     wake_sleepers,
 };
+pub use kill::{
+    Doom, PATIENCE_NS, abandoned, die, find, is_killed, kill, kill_all, program_of, was_killed,
+};
 pub use m::{MAX_MS, MInfo, MState, NoM, ms};
-pub use roster::{calls, gs};
+pub use roster::{calls, gs, info, members, with_calls};
 pub use task::{GHandle, Running, Task, begin_panic, current, end_panic, is_panicking};
 pub use view::{
-    current_id, gomaxprocs, num_goroutines, permit, random, set_gomaxprocs, slices_begun, stats,
-    take_permit, this,
+    all_idle, created, current_id, gomaxprocs, num_goroutines, permit, program, random,
+    set_gomaxprocs, slices_begun, stats, switches, take_permit, this,
 };
 pub use wait::{begin_park, cancel_park, park, park_until, ready, yield_now};
 
 use crate::arch;
 use crate::cell::Link;
+use crate::deadlock;
 use crate::mem;
 use crate::mem::percpu::Here;
 use crate::preempt;
@@ -272,6 +277,9 @@ fn schedule_any(cpu: &'static Cpu) {
         }
         Next::Park(wake) => {
             send(wake);
+            if looked_for_deadlocks() {
+                return; // with interrupts on: look for Gs again
+            }
             cpu.slices.idle();
             cpu.counters.halts.add_one();
             trace::cpu_event(Kind::Halt, 0);
@@ -281,6 +289,19 @@ fn schedule_any(cpu: &'static Cpu) {
             trace::cpu_event(Kind::Resume, 0);
         }
     }
+}
+
+/// Looks for deadlocks, if nobody runs a G and somebody has since the last look.
+/// True if it did. Interrupts off; on meanwhile.
+fn looked_for_deadlocks() -> bool {
+    let is_due = all_idle() && deadlock::is_due(switches());
+    if is_due {
+        let switches = switches();
+        arch::irq_restore(true);
+        deadlock::look(switches);
+        arch::irq_save();
+    }
+    is_due
 }
 
 /// Sees to the slice of a G that is about to run.
@@ -480,6 +501,9 @@ pub fn preempted() {
     let g = running().expect("no G to preempt");
     arch::probe_stack();
     assert!(arch::irq_save(), "irqs off");
+    if kill::is_abandoned(g) {
+        kill::abandon(g);
+    }
     // SAFETY: a G runs here.
     let why = match unsafe { this_cpu() }.slices.verdict() {
         preempt::Verdict::GoOn => None,

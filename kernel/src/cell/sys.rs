@@ -8,7 +8,7 @@
 pub(crate) use crate::arch::relax;
 pub(crate) use crate::lock::{IrqGuard, IrqLock};
 pub(crate) use crate::park::{
-    GHandle, Reason, Wait, begin_park, cancel_park, now_ns, park, park_until, ready,
+    GHandle, Reason, Wait, begin_park, cancel_park, die, is_killed, now_ns, park, park_until, ready,
 };
 pub(crate) use core::cell::Cell;
 pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};

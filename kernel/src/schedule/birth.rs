@@ -42,7 +42,7 @@ pub fn spawn(birth: Birth, work: Shared<dyn Work>) -> Result<(), SpawnError> {
     task.sp.set(sp);
     task.stack.set(Some(stack));
     task.work.set(Some(work));
-    task.christen(birth.name, birth.site);
+    task.christen(&birth);
     submit(|cpu, p| {
         cpu.counters.created.add_one();
         let wake = SCHED.start(p, g, birth.pin);

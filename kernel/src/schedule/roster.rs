@@ -17,20 +17,21 @@
 //! shootdown, which it does not while interrupts are off (`mem::stack`, "Who
 //! flushes"). What was read counts only if the G has not run meanwhile.
 
-use super::task::Task;
+use super::task::{GHandle, Task};
 use super::{CPUS, G_SLOT};
 use crate::arch;
 use crate::backtrace::{self, MAX_FRAMES};
 use crate::cell::Registry;
 use crate::mem::PHYS_OFFSET;
 use crate::mem::stack::slot;
+use crate::program::{Instance, ProgramId};
 use crate::tasks::{GInfo, GState, NoBacktrace};
 use crate::waiting::Wait;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
-use sched::{G, Handle, Status};
+use sched::{G, Status};
 
-static ALL: Registry<G<Task>> = Registry::new();
+pub(super) static ALL: Registry<G<Task>> = Registry::new();
 
 /// How often one looks again at a G that changes its state all the time.
 const LOOKS: usize = 4;
@@ -42,7 +43,18 @@ pub(super) fn add(g: &'static G<Task>) {
 
 /// All Gs that live, in no order.
 pub fn gs() -> Vec<GInfo> {
-    ALL.iter().filter_map(info).collect()
+    ALL.iter().filter_map(of_record).collect()
+}
+
+/// What that life of a G is and does, if it is not over.
+pub fn info(handle: &GHandle) -> Option<GInfo> {
+    of_record(handle.get()?).filter(|_| handle.get().is_some())
+}
+
+/// All Gs of a program that live.
+pub fn members(of: ProgramId) -> impl Iterator<Item = (GHandle, GInfo)> {
+    let info = |g: &'static G<Task>| Some((g.look().0, of_record(g)?));
+    ALL.iter().filter_map(info).filter(move |(_, info)| info.program == of)
 }
 
 /// The return addresses of the G of this number, innermost first.
@@ -50,6 +62,19 @@ pub fn gs() -> Vec<GInfo> {
 /// # Errors
 /// [`NoBacktrace`]; also when it ran each time that somebody looked.
 pub fn calls(id: u64) -> Result<Vec<usize>, NoBacktrace> {
+    let (calls, count) = read_calls_of(id)?;
+    Ok(calls[..count].to_vec())
+}
+
+/// The same for who must not allocate: a number and an address each time.
+pub fn with_calls(id: u64, f: impl FnMut(usize, usize)) {
+    if let Ok((calls, count)) = read_calls_of(id) {
+        let (numbers, mut f) = (0..count, f);
+        numbers.zip(calls).for_each(|(number, address)| f(number, address));
+    }
+}
+
+fn read_calls_of(id: u64) -> Result<([usize; MAX_FRAMES], usize), NoBacktrace> {
     let g = ALL.iter().find(|g| g.id() == id).ok_or(NoBacktrace::NoSuchG)?;
     for _ in 0..LOOKS {
         let (handle, status) = g.look();
@@ -62,7 +87,7 @@ pub fn calls(id: u64) -> Result<Vec<usize>, NoBacktrace> {
         let sp = saved_sp(g);
         let (calls, count) = read_calls(sp);
         if handle.get().is_some() && g.look().1 == status && saved_sp(g) == sp {
-            return Ok(calls[..count].to_vec());
+            return Ok((calls, count));
         }
     }
     Err(NoBacktrace::Running)
@@ -118,7 +143,7 @@ fn read_stack(address: usize) -> Option<usize> {
 }
 
 /// What `g` is and does; `None` if it does not live.
-fn info(g: &'static G<Task>) -> Option<GInfo> {
+fn of_record(g: &'static G<Task>) -> Option<GInfo> {
     let mut looks = LOOKS;
     loop {
         let (handle, status) = g.look();
@@ -130,8 +155,8 @@ fn info(g: &'static G<Task>) -> Option<GInfo> {
     }
 }
 
-/// As [`info`], of that life; `None` also if it ends meanwhile.
-fn of_life(g: &'static G<Task>, handle: &Handle<Task>, status: Status) -> Option<GInfo> {
+/// As [`of_record`], of that life; `None` also if it ends meanwhile.
+fn of_life(g: &'static G<Task>, handle: &GHandle, status: Status) -> Option<GInfo> {
     if status == Status::Dead {
         return None;
     }
@@ -146,15 +171,16 @@ fn of_life(g: &'static G<Task>, handle: &Handle<Task>, status: Status) -> Option
     let cpu = cpu_of(g).filter(|_| state == GState::Running);
     let m = on_m.or_else(|| CPUS[cpu?].m.get()).map(|m| m.id() as u32);
     let (id, pin) = (g.id(), g.pin());
+    let program = task.program.get().map_or(ProgramId::KERNEL, Instance::id);
     let waits = matches!(state, GState::Waiting | GState::InCall);
     let wait = waits.then(|| Wait::unpack(task.waiting.load(Relaxed)));
     // SAFETY: this life has begun, `look` has seen; true only if it is not over.
     let (name, site) = unsafe { task.label.get(|| handle.get().is_some()) }?;
-    Some(GInfo { id, name, state, wait, site, cpu, pin, m })
+    Some(GInfo { id, name, state, wait, site, program, cpu, pin, m })
 }
 
 /// The CPU that runs `g`.
-fn cpu_of(g: &'static G<Task>) -> Option<usize> {
+pub(super) fn cpu_of(g: &'static G<Task>) -> Option<usize> {
     let address = core::ptr::from_ref(g).addr();
     (0..arch::num_cpus()).find(|&cpu| arch::slot_of::<G_SLOT>(cpu) == address)
 }

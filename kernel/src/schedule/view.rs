@@ -6,12 +6,18 @@
 use super::{CPUS, GHandle, SCHED, m, running, wake_cpu};
 use crate::arch;
 use crate::mem::percpu::Here;
+use crate::program::{BOOT, Instance};
 use crate::stats::{Counters, CpuStats, MStats, Stats};
 use sched::G;
 
 /// Names the running G.
 pub fn this() -> GHandle {
     running().expect("no G runs").handle()
+}
+
+/// The program of the running G; that which was booted if none runs yet.
+pub fn program() -> &'static Instance {
+    running().and_then(|g| g.kernel.program.get()).unwrap_or(&BOOT)
 }
 
 /// Leaves a permit for that life of a G: its next [`take_permit`] finds it.
@@ -69,6 +75,22 @@ pub fn num_goroutines() -> usize {
     let count = |of: fn(&Counters) -> u64| CPUS.iter().map(|cpu| of(&cpu.counters)).sum::<u64>();
     let ended = count(|counters| counters.ended.get());
     count(|counters| counters.created.get()).saturating_sub(ended) as usize
+}
+
+/// How many Gs were ever started.
+pub fn created() -> u64 {
+    CPUS.iter().map(|cpu| cpu.counters.created.get()).sum()
+}
+
+/// How often a G has left its CPU. Who sees that a G has left sees it counted.
+pub fn switches() -> u64 {
+    CPUS[..arch::num_cpus()].iter().map(|cpu| cpu.counters.switches.get()).sum()
+}
+
+/// Whether no P runs a G, or looks for one.
+pub fn all_idle() -> bool {
+    let counts = SCHED.counts();
+    counts.busy == 0 && counts.spinning == 0
 }
 
 /// How many slices of its own the running G has begun.

@@ -3,6 +3,7 @@
 //! Waiting has two halves, so that no wake-up is lost between the decision to
 //! wait and the switch: see `park`. How a G leaves its CPU is next door.
 
+use super::kill;
 use super::task::GHandle;
 use super::{Leaving, SCHED, TIMERS, leave, running, submit, this_cpu};
 use crate::arch;
@@ -18,7 +19,12 @@ use sched::G;
 /// runnext::yield_now();
 /// ```
 pub fn yield_now() {
+    let g = running().expect("no G to leave");
     leave(Leaving::Yield);
+    // A G may do nothing else for ever; who waits looks when it is woken.
+    if g.kernel.doom.is_set() && kill::is_killed() {
+        kill::die();
+    }
 }
 
 /// The first half of waiting: from here on [`ready`] is not lost. Call it

@@ -4,7 +4,7 @@ use loom::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 pub(crate) use crate::park::{
-    GHandle, Reason, Wait, begin_park, cancel_park, now_ns, park, park_until, ready,
+    GHandle, Reason, Wait, begin_park, cancel_park, die, is_killed, now_ns, park, park_until, ready,
 };
 pub(crate) use loom::cell::{Cell, UnsafeCell};
 pub(crate) use loom::hint::spin_loop as relax;

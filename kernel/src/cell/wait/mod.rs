@@ -53,7 +53,7 @@ mod selection;
 pub use node::Wake;
 pub use selection::{Selection, Waiter};
 
-use crate::cell::sys::{IrqGuard, IrqLock, Reason, Wait, begin_park, const_fn};
+use crate::cell::sys::{IrqGuard, IrqLock, Reason, Wait, begin_park, const_fn, die, is_killed};
 use core::ops::{Deref, DerefMut};
 use node::{Enlisted, List, Node, Ticket};
 
@@ -128,6 +128,9 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
     /// `between` runs when the wait has begun and the lock is free. `look` is
     /// called under the lock when the G was woken for no other reason, and once
     /// more at the deadline: true if it took what is waited for.
+    ///
+    /// A G that is killed leaves the list and unwinds from here. What a caller
+    /// does for those behind it after a time-out it then does by an [`IfUnwound`].
     #[inline]
     pub fn wait<'a>(
         &'a self,
@@ -157,9 +160,14 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
                 break None;
             }
             let took = look(&mut locked);
-            if took || !in_time {
+            let killed = !took && in_time && is_killed();
+            if took || !in_time || killed {
                 // SAFETY: we hold the lock, and nobody has taken it out.
                 unsafe { self.lists[list].remove(&node) };
+                if killed {
+                    drop(locked);
+                    die();
+                }
                 break Some((locked, took));
             }
             // Who nudges or grants from here on finds us parking, because this
@@ -395,6 +403,15 @@ impl<S, T, const LISTS: usize> Drop for Leave<'_, S, T, LISTS> {
             unsafe { self.queue.lists[self.list].remove(self.node) };
         }
         drop(locked);
+    }
+}
+
+/// Calls `F` if it is unwound; forgotten where all is well.
+pub(crate) struct IfUnwound<F: FnMut()>(pub(crate) F);
+
+impl<F: FnMut()> Drop for IfUnwound<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }
 
