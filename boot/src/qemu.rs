@@ -84,6 +84,7 @@ pub struct Machine {
     cmdline: String,
     fw_cfg: Vec<(String, PathBuf)>,
     serial: Serial,
+    debugcon: Option<PathBuf>,
     qmp: Option<PathBuf>,
     has_window: bool,
     has_hpet: bool,
@@ -112,6 +113,7 @@ impl Machine {
             cmdline: String::new(),
             fw_cfg: Vec::new(),
             serial: Serial::Output,
+            debugcon: None,
             qmp: None,
             has_window: false,
             has_hpet: true,
@@ -200,6 +202,13 @@ impl Machine {
     /// Where the serial port leads.
     pub fn serial(mut self, serial: Serial) -> Self {
         self.serial = serial;
+        self
+    }
+
+    /// A file for the bytes that the guest writes to the debug console at port
+    /// 0xe9. Nothing that it says there takes longer than the write itself.
+    pub fn debugcon(mut self, file: impl Into<PathBuf>) -> Self {
+        self.debugcon = Some(file.into());
         self
     }
 
@@ -368,6 +377,11 @@ impl Machine {
             }
             Serial::None => push(&["-serial", "none", "-monitor", "none"]),
         }
+        if let Some(file) = &self.debugcon {
+            let file = comma(&file.to_string_lossy());
+            push(&["-chardev", &format!("file,id=debugcon,path={file}")]);
+            push(&["-device", "isa-debugcon,iobase=0xe9,chardev=debugcon"]);
+        }
         if let Some(socket) = &self.qmp {
             let socket = comma(&socket.to_string_lossy());
             push(&["-qmp", &format!("unix:{socket},server=on,wait=off")]);
@@ -464,6 +478,14 @@ mod tests {
         let args = line(&plain().serial(Serial::None));
         assert!(args.contains("-serial none"));
         assert!(!args.contains("stdio"));
+    }
+
+    #[test]
+    fn the_debug_console_goes_to_a_file_if_one_is_given() {
+        let args = line(&plain().debugcon("a,b.bin"));
+        assert!(args.contains("-chardev file,id=debugcon,path=a,,b.bin"), "{args}");
+        assert!(args.contains("-device isa-debugcon,iobase=0xe9,chardev=debugcon"), "{args}");
+        assert!(!line(&plain()).contains("debugcon"));
     }
 
     #[test]
