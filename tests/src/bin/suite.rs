@@ -100,7 +100,9 @@ fn clippy_bare() -> Job {
 fn host_tests() -> Job {
     let test = ["test", "--no-fail-fast"];
     Job::new("host tests", Kind::Tests)
-        .cargo(&[&test[..], &["-p", "boot", "-p", "runnext", "-p", "sched"]].concat())
+        .cargo(
+            &[&test[..], &["-p", "boot", "-p", "runnext", "-p", "sched", "-p", "trace"]].concat(),
+        )
         // Without its integration tests: those boot machines.
         .cargo(&[&test[..], &["-p", "tests", "--lib", "--bins"]].concat())
         .cargo(&[&test[..], &["-p", "tests", "--doc"]].concat())
