@@ -148,8 +148,8 @@ const HANDLERS: arch::Handlers = arch::Handlers {
 };
 
 /// Commits a page of a stack, if that is what the address is.
-fn page_fault(address: u64) -> arch::PageFault {
-    match mem::stack::handle_fault(address) {
+fn page_fault(address: u64, irqs_off_at: Option<u64>) -> arch::PageFault {
+    match mem::stack::handle_fault(address, irqs_off_at) {
         FaultOutcome::Committed => {
             schedule::ask_for_upkeep();
             arch::PageFault::Mended

@@ -357,8 +357,7 @@ fn came_back() {
 /// Puts a G that has left otherwise, or from a call, where it belongs.
 fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving) {
     if why == Leaving::Exit {
-        cpu.counters.ended.add_one();
-        birth::lay_to_rest(g);
+        return birth::lay_to_rest(cpu, g);
     }
     if let Some(m) = g.kernel.m.get() {
         m.has_left(); // and its context is saved
@@ -368,10 +367,7 @@ fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving) {
         Leaving::Expire => SCHED.expired(p, g),
         Leaving::Displace => SCHED.displaced(p, g),
         Leaving::Park | Leaving::ParkInCall => SCHED.parked(p, g),
-        Leaving::Exit => {
-            SCHED.exited(p, g);
-            Wake::Nobody
-        }
+        Leaving::Exit => unreachable!("laid to rest"),
     };
     // SAFETY: this CPU's own record, interrupts off.
     send(unsafe { cpu.with_p(settle) });
