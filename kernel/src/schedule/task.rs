@@ -3,6 +3,7 @@
 //! All of it belongs to the G's holder: the CPU that sets it up, runs it, or
 //! lays it to rest (see `sched::Status`). No scheduling happens here.
 
+use super::account::Account;
 use super::m::M;
 use super::running;
 use crate::arch;
@@ -34,6 +35,8 @@ pub struct Task {
     panics: Cell<u32>,
     /// How many slices of its own it has begun.
     pub(super) slices: Cell<u64>,
+    /// Where its time goes. Atomic: anybody reads it.
+    pub(super) account: Account,
     /// Its place among the sleepers, guarded by their lock.
     timer: timer::Node<G<Task>>,
     /// Left by an unpark. Atomic: anybody gives it.
@@ -60,6 +63,7 @@ impl Task {
             site: Cell::new(None),
             panics: Cell::new(0),
             slices: Cell::new(0),
+            account: Account::new(),
             timer: timer::Node::new(),
             permit: Permit::new(),
             waiting: AtomicU64::new(0),
@@ -72,6 +76,7 @@ impl Task {
         self.site.set(Some(site));
         self.panics.set(0);
         self.slices.set(0);
+        self.account.open(arch::cycles());
         self.waiting.store(0, Relaxed);
     }
 
