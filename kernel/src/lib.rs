@@ -17,7 +17,7 @@
 //! | [`unwind`], [`mod@panic`], [`backtrace`], [`symbols`] | when things go wrong |
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`] | consoles, options, devices |
-//! | [`inspect`] | what the machine looks like, for tests and the curious |
+//! | [`tasks`], [`inspect`] | all Gs from outside; what the machine looks like |
 //! | [`arch`] | the contract with the machine, and behind it the machine |
 //!
 //! # The way from boot to the first switch
@@ -57,6 +57,7 @@ pub mod select;
 pub mod stats;
 pub mod symbols;
 pub mod sync;
+pub mod tasks;
 pub mod time;
 pub mod timer;
 pub mod trace;

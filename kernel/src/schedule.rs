@@ -28,6 +28,7 @@ mod birth;
 mod call;
 mod interrupt;
 mod m;
+mod roster;
 mod task;
 mod turn;
 mod view;
@@ -41,6 +42,7 @@ pub use interrupt::{
     wake_sleepers,
 };
 pub use m::{MAX_MS, MInfo, MState, NoM, ms};
+pub use roster::{calls, gs};
 pub use task::{GHandle, Running, Task, begin_panic, current, end_panic, is_panicking};
 pub use turn::ask_for_upkeep;
 pub use view::{
@@ -50,6 +52,7 @@ pub use view::{
 pub use wait::{begin_park, cancel_park, park, park_until, ready, yield_now};
 
 use crate::arch;
+use crate::cell::Link;
 use crate::mem::percpu::Here;
 use crate::preempt;
 use crate::stats::Counters;
@@ -67,7 +70,7 @@ struct Cpu {
     /// Where the stack pointer of its M was when that switched to a G.
     sp: Cell<usize>,
     /// The M on whose stack it schedules; there from `init_cpu` on.
-    m: Cell<Option<&'static M>>,
+    m: Link<M>,
     /// An M that takes over when that one leaves.
     spare: Cell<Option<&'static M>>,
     /// The M that has just made room for that of a G, which puts it away.
@@ -94,7 +97,7 @@ impl Cpu {
     const fn new() -> Self {
         Cpu {
             sp: Cell::new(0),
-            m: Cell::new(None),
+            m: Link::new(),
             spare: Cell::new(None),
             made_room: Cell::new(None),
             leaving: Cell::new(Leaving::Exit),

@@ -7,7 +7,7 @@
 
 use crate::list::Link;
 use crate::sync::{
-    AcqRel, Acquire, AtomicBool, AtomicU32, AtomicU64, Relaxed, Release, const_fn, planted,
+    AcqRel, Acquire, AtomicBool, AtomicU32, AtomicU64, Relaxed, Release, const_fn, fence, planted,
     spin_loop,
 };
 
@@ -86,6 +86,14 @@ impl<K: 'static> G<K> {
     #[must_use]
     pub fn status(&self) -> Status {
         status_of(self.word.load(Relaxed))
+    }
+
+    /// Which life this is and what it does, in one look from outside. Whoever
+    /// sees a life begun sees all that was set up for it.
+    #[must_use]
+    pub fn look(&'static self) -> (Handle<K>, Status) {
+        let word = self.word.load(Acquire); // pairs with `start`
+        (Handle { g: self, generation: generation_of(word) }, status_of(word))
     }
 
     /// Names this life of the G, and no later one.
@@ -255,6 +263,9 @@ const GENERATION_SHIFT: u32 = 32;
 impl<K: 'static> G<K> {
     /// (1) Holder only.
     pub(crate) fn start(&self) {
+        // The queue orders it for who runs it, the fence for who only looks; no
+        // instruction on x86. Pairs with `look`.
+        fence(Release);
         self.step(Status::Dead, Status::Runnable, "not dead");
     }
 

@@ -4,6 +4,7 @@
 //! it its stack, if that is of the usual size and has not grown: the next G
 //! that is started on this CPU then has both for the price of one look.
 
+use super::roster;
 use super::task::Task;
 use super::{Leaving, SCHED, ask_for_upkeep, leave, submit, with_p};
 use crate::arch;
@@ -64,7 +65,9 @@ fn new_g() -> Result<&'static G<Task>, SpawnError> {
     let mut place = Vec::new();
     place.try_reserve_exact(1).map_err(|_| SpawnError::NoMemory)?;
     place.push(G::new(Task::new()));
-    Ok(&place.leak()[0])
+    let g = &place.leak()[0];
+    roster::add(g);
+    Ok(g)
 }
 
 /// The root of every G.

@@ -7,7 +7,7 @@
 //! address never changes.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// The most hardware threads this kernel keeps books for.
 pub const MAX_CPUS: usize = 256;
@@ -21,13 +21,12 @@ pub struct Cpu {
     // This CPU only, constant after `init_cpu`.
     index: Cell<u32>,
     apic_id: AtomicU32,
-    // This CPU only.
-    slots: [Cell<usize>; SLOTS],
     // Written by this CPU, read by all.
+    slots: [AtomicUsize; SLOTS],
     online: AtomicBool,
 }
 
-// SAFETY: the `Cell`s are read and written by their own CPU only, through GS,
+// SAFETY: the `Cell` is read and written by their own CPU only, through GS,
 // after the boot CPU wrote `index` before the CPU was started.
 unsafe impl Sync for Cpu {}
 
@@ -36,7 +35,7 @@ impl Cpu {
         Cpu {
             index: Cell::new(0),
             apic_id: AtomicU32::new(u32::MAX),
-            slots: [const { Cell::new(0) }; SLOTS],
+            slots: [const { AtomicUsize::new(0) }; SLOTS],
             online: AtomicBool::new(false),
         }
     }
@@ -120,6 +119,12 @@ pub fn set_slot<const I: usize>(value: usize) {
             const core::mem::offset_of!(Cpu, slots) + 8 * I, in(reg) value,
             options(nostack, preserves_flags));
     }
+}
+
+/// Reads word `I` of any CPU, which may write it at any time.
+pub fn slot_of<const I: usize>(cpu: usize) -> usize {
+    const { assert!(I < SLOTS) }
+    CPUS[cpu].slots[I].load(Ordering::Relaxed)
 }
 
 /// The number of CPUs that came up.
