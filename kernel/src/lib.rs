@@ -210,6 +210,26 @@ pub fn exit(code: u32) -> ! {
     arch::exit(code)
 }
 
+/// Ends the machine well, and switches it off where that can be done.
+///
+/// ```no_run
+/// runnext::power_off();
+/// ```
+pub fn power_off() -> ! {
+    trace::finish(options().trace);
+    arch::power_off()
+}
+
+/// Starts the machine again.
+///
+/// ```no_run
+/// runnext::reboot();
+/// ```
+pub fn reboot() -> ! {
+    trace::finish(options().trace);
+    arch::reboot()
+}
+
 /// How many CPUs came up.
 pub fn num_cpus() -> usize {
     arch::num_cpus()

@@ -14,7 +14,7 @@
 //! - **Buses**: PCI's configuration space, a word at a time.
 //! - **Memory**: [`paging`], the page tables.
 //! - **Bring-up**, in this order: [`init_boot_cpu`], `mem::init`, [`init`],
-//!   [`start_cpus`]. And the end: [`exit`].
+//!   [`start_cpus`]. And the end: [`exit`], [`power_off`], [`reboot`].
 
 mod x86_64;
 
@@ -33,7 +33,7 @@ pub use x86_64::apic::ApicChoice;
 pub use x86_64::boot::LOADER_CONFIG;
 pub use x86_64::clock::tsc::cycles;
 pub use x86_64::clock::{ClockChoice, cycles_to_ns, now_ns, ns_to_tsc as ns_to_cycles};
-pub use x86_64::exit::exit;
+pub use x86_64::exit::{exit, power_off, reboot};
 pub use x86_64::ioapic::RouteError;
 pub use x86_64::paging;
 pub use x86_64::pci::{message_for, pci_read, pci_write};

@@ -477,6 +477,11 @@ pub fn cpus() -> &'static [CpuInfo] {
     CPUS.get().map_or(&[], Vec::as_slice)
 }
 
+/// The fixed hardware that the firmware describes.
+pub fn fixed_hardware() -> Option<&'static acpi::FixedHardware> {
+    MACHINE.get().map(|machine| &machine.firmware.fixed)
+}
+
 /// By how much a reading of the clock may seem to go back between two CPUs.
 pub fn clock_uncertainty_ns() -> u64 {
     // Either of the two may be off from the boot CPU by that much.
