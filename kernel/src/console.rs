@@ -128,6 +128,11 @@ pub fn write(text: &str) {
     }
 }
 
+/// Why nothing can be read, if so.
+pub(crate) fn input_trouble() -> Option<InputError> {
+    INPUT.trouble()
+}
+
 fn read_by(buffer: &mut [u8], deadline: Option<Instant>) -> Result<usize, InputError> {
     let _turn = take_turn(deadline)?;
     INPUT.read(buffer, deadline.map(Instant::as_nanos))

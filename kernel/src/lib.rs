@@ -16,7 +16,7 @@
 //! | [`trace`] | what they did, and when |
 //! | [`unwind`], [`mod@panic`], [`backtrace`], [`symbols`] | when things go wrong |
 //! | [`mem`] | frames, heap, stacks |
-//! | [`log`], [`cmdline`], [`drivers`] | consoles, options, devices |
+//! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
 //! | [`inspect`] | what the machine looks like, for tests and the curious |
 //! | [`arch`] | the contract with the machine, and behind it the machine |
 //!
@@ -32,6 +32,7 @@ extern crate alloc;
 
 pub mod arch;
 pub mod backtrace;
+mod banner;
 pub mod blocking;
 pub mod cell;
 pub mod chan;
@@ -114,6 +115,7 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     handover::init_serial(); //                 and is heard
     handover::init_symbols(boot); //            and has names
     init_memory(boot); //                       frames, page tables, heap
+    handover::init_firmware(boot);
     let options = OPTIONS.call_once(|| handover::init_options(boot));
     handover::init_screen(boot, options); //    the second console
     arch::set_handlers(HANDLERS); //            interrupts come up by this door
@@ -125,6 +127,7 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     preempt::init(options.slice_ms);
     schedule::init_cpu(options.seed);
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
+    banner::show(options); //                   what all of that came to
     start_program(options);
     schedule::mstart()
 }

@@ -25,3 +25,4 @@ mod pipeline;
 mod primes;
 mod shell;
 mod skynet;
+mod tour;

@@ -5,6 +5,7 @@ use super::complete::nearest;
 use super::parse::{COMMANDS, Command, Spec};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering::Relaxed;
 use runnext::drivers::irq;
 use runnext::prelude::*;
 use runnext::{console, inspect, program};
@@ -142,5 +143,8 @@ fn dmesg(lines: Option<usize>) {
 
 fn power_off() {
     show!("goodbye");
-    runnext::power_off()
+    match super::CODE.load(Relaxed) {
+        0 => runnext::power_off(),
+        code => exit(code),
+    }
 }

@@ -18,6 +18,7 @@ mod parse;
 
 use alloc::string::String;
 use complete::Names;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use line::{Editor, Entered};
 use runnext::console::{self, InputError};
 use runnext::prelude::*;
@@ -25,17 +26,36 @@ use runnext::prelude::*;
 runnext::main!(shell, main);
 
 fn main() {
-    if let Err(error) = interact() {
+    main_after(0);
+}
+
+/// The shell, after a program that would have ended with `code`: so does the
+/// machine when it is switched off.
+pub fn main_after(code: u32) {
+    CODE.store(code, Relaxed);
+    IS_RUNNING.store(true, Relaxed);
+    let ended = interact();
+    IS_RUNNING.store(false, Relaxed);
+    if let Err(error) = ended {
         println!("shell: {error}");
-        exit(1);
+        exit(code.max(1));
     }
 }
+
+/// Whether somebody has a shell already.
+pub fn is_running() -> bool {
+    IS_RUNNING.load(Relaxed)
+}
+
+static IS_RUNNING: AtomicBool = AtomicBool::new(false);
+/// What the machine ends with.
+static CODE: AtomicU32 = AtomicU32::new(0);
 
 /// Reads and does commands, for ever: `poweroff` and `reboot` do not return.
 ///
 /// # Errors
 /// There is nothing to read from.
-pub fn interact() -> Result<(), InputError> {
+fn interact() -> Result<(), InputError> {
     console::write("`help` lists the commands; Tab completes, the arrow keys recall.\n");
     let mut editor = Editor::new();
     let commands = parse::names();
