@@ -101,6 +101,8 @@ fn host_tests() -> Job {
     let test = ["test", "--no-fail-fast"];
     Job::new("host tests", Kind::Tests)
         .cargo(&[&test[..], &["-p", "boot", "-p", "runnext", "-p", "sched"]].concat())
+        // Without the image that is made of them.
+        .cargo(&[&test[..], &["-p", "programs", "--lib"]].concat())
         // Without its integration tests: those boot machines.
         .cargo(&[&test[..], &["-p", "tests", "--lib", "--bins"]].concat())
         .cargo(&[&test[..], &["-p", "tests", "--doc"]].concat())
