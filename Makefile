@@ -6,7 +6,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help run test test-quick test-full image usb gdb build setup clean loader
-.PHONY: bench bench-go bench-check bench-docs
+.PHONY: bench bench-go bench-check bench-docs trace
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
 # DISK=<image>|none, KEEP=1 (what the guest writes to it stays), PROGRAM=<name>,
@@ -56,6 +56,9 @@ test-quick: loader ## for the inner loop: under two minutes once built
 test-full: loader ## all seeds, sizes and machine shapes, however long
 	@scripts/newer-qemu || echo 'going on with the QEMU that is installed'
 	@cargo suite --full
+
+trace: loader ## what the scheduler did, as target/trace.html, .svg and .json (PROGRAM=skynet)
+	@cargo run --quiet -p trace -- run $(MACHINE)
 
 bench: loader ## what operations cost, as target/bench.json and .svg (BENCH=yield: one)
 	@cargo run --quiet -p bench -- run --only "$$BENCH" --samples "$$SAMPLES" --cpus "$$CPUS"

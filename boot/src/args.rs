@@ -35,6 +35,7 @@ boot usb --dev DEVICE  … and write an image to a stick
   --keep 1         what the guest writes to it stays
   --program NAME   the program to run
   --cmdline WORDS  more words of the kernel's command line
+  --debugcon FILE  what the guest writes to the debug console
   --gui 1          the framebuffer in a window";
 
 /// All options, as given.
@@ -57,6 +58,7 @@ pub struct Options {
     keep: Option<String>,
     program: Option<String>,
     cmdline: Option<String>,
+    debugcon: Option<PathBuf>,
     uefi: Option<String>,
     gui: Option<String>,
     /// A person sits at the serial port.
@@ -86,6 +88,7 @@ impl Options {
                 "--keep" => options.keep = value,
                 "--program" => options.program = value,
                 "--cmdline" => options.cmdline = value,
+                "--debugcon" => options.debugcon = value.map(Into::into),
                 "--uefi" => options.uefi = value,
                 "--gui" => options.gui = value,
                 _ => bail!("unknown option {key}\n\n{USAGE}"),
@@ -126,6 +129,9 @@ impl Options {
         }
         if let Some(disk) = self.data_disk()? {
             machine = machine.data(disk);
+        }
+        if let Some(file) = &self.debugcon {
+            machine = machine.debugcon(file);
         }
         if is_on(self.gui.as_deref()) {
             machine = machine.window();

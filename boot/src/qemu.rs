@@ -87,6 +87,7 @@ pub struct Machine {
     cmdline: String,
     fw_cfg: Vec<(String, PathBuf)>,
     serial: Serial,
+    debugcon: Option<PathBuf>,
     qmp: Option<PathBuf>,
     has_window: bool,
     has_hpet: bool,
@@ -115,6 +116,7 @@ impl Machine {
             cmdline: String::new(),
             fw_cfg: Vec::new(),
             serial: Serial::Output,
+            debugcon: None,
             qmp: None,
             has_window: false,
             has_hpet: true,
@@ -203,6 +205,13 @@ impl Machine {
     /// Where the serial port leads.
     pub fn serial(mut self, serial: Serial) -> Self {
         self.serial = serial;
+        self
+    }
+
+    /// A file for the bytes that the guest writes to the debug console at port
+    /// 0xe9. Nothing that it says there takes longer than the write itself.
+    pub fn debugcon(mut self, file: impl Into<PathBuf>) -> Self {
+        self.debugcon = Some(file.into());
         self
     }
 
@@ -375,6 +384,11 @@ impl Machine {
             }
             Serial::None => push(&["-serial", "none", "-monitor", "none"]),
         }
+        if let Some(file) = &self.debugcon {
+            let file = comma(&file.to_string_lossy());
+            push(&["-chardev", &format!("file,id=debugcon,path={file}")]);
+            push(&["-device", "isa-debugcon,iobase=0xe9,chardev=debugcon"]);
+        }
         if let Some(socket) = &self.qmp {
             let socket = comma(&socket.to_string_lossy());
             push(&["-qmp", &format!("unix:{socket},server=on,wait=off")]);
@@ -479,6 +493,14 @@ mod tests {
         assert!(args.contains("signal=off") && !args.contains("-no-reboot"), "{args}");
         let args = line(&plain().serial(Serial::Terminal));
         assert!(args.contains("signal=on") && args.contains("-no-reboot"), "{args}");
+    }
+
+    #[test]
+    fn the_debug_console_goes_to_a_file_if_one_is_given() {
+        let args = line(&plain().debugcon("a,b.bin"));
+        assert!(args.contains("-chardev file,id=debugcon,path=a,,b.bin"), "{args}");
+        assert!(args.contains("-device isa-debugcon,iobase=0xe9,chardev=debugcon"), "{args}");
+        assert!(!line(&plain()).contains("debugcon"));
     }
 
     #[test]
