@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::budgets::{Budgets, Row};
+use crate::budgets::{Budgets, Row, Unit};
 use crate::results::Results;
 use crate::show::number;
 
@@ -44,7 +44,7 @@ pub fn draw(budgets: &Budgets, results: &Results) -> String {
     let rows: Vec<&Row> = budgets
         .rows
         .iter()
-        .filter(|row| results.counted("ours", &row.name).is_some() && row.name != "million_bytes")
+        .filter(|row| results.counted("ours", &row.name).is_some() && row.unit == Unit::Cost)
         .collect();
     let bottom = TOP + STEP * rows.len() as f64;
     let mut svg = head(bottom + 40.0, results);
@@ -99,7 +99,7 @@ fn line(row: &Row, results: &Results, y: f64) -> String {
         );
         svg += &text(WIDTH - 20.0, y + 4.0, "end", &format!("{:.1}×", go / ours));
     }
-    svg += &row.budget.map_or(String::new(), |budget| tick(x_of(budget), y));
+    svg += &row.cost.budget.map_or(String::new(), |budget| tick(x_of(budget), y));
     // Labels on the outer sides, so that the line between stays free.
     let is_ours_left = go.is_none_or(|go| ours.is_some_and(|ours| ours <= go));
     for (figure, class, is_left) in [(go, "go", !is_ours_left), (ours, "ours", is_ours_left)] {

@@ -44,6 +44,17 @@ fn figures(budgets: &Budgets, results: &Results) -> String {
         text += "\nThe rows `million_*` of ours are those of 500,000 Gs: \
                  a million did not fit into 6 GiB.\n";
     }
+    let others = show::others(budgets, results);
+    if !others.lines.is_empty() {
+        text += &format!("\n### Lateness and shares, in virtual time\n\n{}", others.to_markdown());
+    }
+    for (of, what) in [("gs", "waiting Gs"), ("ps", "Ps")] {
+        let table = show::grown(results, of);
+        if !table.lines.is_empty() {
+            let table = table.to_markdown();
+            text += &format!("\n### Instructions per operation by the number of {what}\n\n{table}");
+        }
+    }
     for cpus in 1..=256 {
         let table = show::timed(budgets, results, cpus);
         if !table.lines.is_empty() {

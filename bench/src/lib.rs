@@ -2,6 +2,7 @@
 //!
 //! - [`budgets`] reads `bench/budgets.toml`: the rows, and what each may cost;
 //! - [`machine`] boots one machine and reads what its workloads report;
+//! - [`locked`] has the emulator count locked instructions meanwhile;
 //! - [`linux`] gets the other side: a Linux kernel, a Go, an initramfs of them;
 //! - [`measure`] decides which machines are booted and what counts as a figure;
 //! - [`results`] keeps the figures in `target/bench.json`;
@@ -14,6 +15,7 @@ pub mod budgets;
 pub mod chart;
 pub mod docs;
 pub mod linux;
+pub mod locked;
 pub mod machine;
 pub mod measure;
 pub mod results;
