@@ -88,16 +88,19 @@ func handoff(rounds int) {
 	middleAndLast("handoff", <-late)
 }
 
-func steal(gs int) int {
+func steal(gs int) {
 	var ran atomic.Bool
+	took := make([]int64, 0, gs)
 	for range gs {
 		ran.Store(false)
+		start := time.Now()
 		go func() { ran.Store(true) }()
 		for !ran.Load() {
 			pause()
 		}
+		took = append(took, time.Since(start).Nanoseconds())
 	}
-	return gs
+	middleAndLast("steal", took)
 }
 
 func fairness(milliseconds int) {

@@ -43,7 +43,7 @@ var workloads = []workload{
 	{name: "forkjoin", usual: 1 << 16, each: forkJoin},
 	{name: "blocking_nop", usual: 200_000, each: blockingNop},
 	{name: "skynet", usual: 1_000_000, each: skynet},
-	{name: "steal", usual: 2_000, each: steal},
+	{name: "steal", usual: 1_000, own: steal},
 	{name: "fairness", usual: 2_000, own: fairness},
 	{name: "timer_late", usual: 100, own: timerLate},
 	{name: "wake_busy", usual: 200, own: wakeBusy},

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::budgets::Budgets;
 use crate::results::Results;
-use crate::{chart, show};
+use crate::{chart, curves, show};
 
 const BEGIN: &str = "<!-- figures: written by make bench-docs -->\n";
 const END: &str = "<!-- end of the figures -->\n";
@@ -19,7 +19,8 @@ pub fn write(budgets: &Budgets, results: &Results) -> Result<()> {
     let page = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let page = replace(&page, &figures(budgets, results))?;
     fs::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
-    chart::write(budgets, results, &path.with_extension("svg"))
+    chart::write(budgets, results, &path.with_extension("svg"))?;
+    curves::write(results, &path.with_file_name("growth.svg"))
 }
 
 fn replace(page: &str, figures: &str) -> Result<String> {

@@ -6,13 +6,15 @@
 //! - [`linux`] gets the other side: a Linux kernel, a Go, an initramfs of them;
 //! - [`measure`] decides which machines are booted and what counts as a figure;
 //! - [`results`] keeps the figures in `target/bench.json`;
-//! - [`show`], [`chart`] and [`docs`] make tables, a picture and a page of them.
+//! - [`show`], [`chart`], [`curves`] and [`docs`] make tables, two pictures and a
+//!   page of them.
 //!
 //! The workloads are in `bench/guest` and `bench/go`. Of G, M and P nothing is
 //! known here.
 
 pub mod budgets;
 pub mod chart;
+pub mod curves;
 pub mod docs;
 pub mod linux;
 pub mod locked;

@@ -123,16 +123,17 @@ pub fn run(
     }
     let mut lines = Vec::new();
     let mut reports = Vec::new();
-    listen(machine.command(&env::temp_dir())?, |line| {
+    let heard = listen(machine.command(&env::temp_dir())?, |line| {
         if let Some(report) = parse(&line) {
             progress(&report.row);
             reports.push(report);
         }
         lines.push(line);
-    })?;
+    });
+    let tail = || lines[lines.len().saturating_sub(10)..].join("\n  ");
+    heard.with_context(|| format!("the guest ({}) said\n  {}\nand then", system.name(), tail()))?;
     if !lines.iter().any(|line| line == "BENCH end") {
-        let tail = lines[lines.len().saturating_sub(10)..].join("\n  ");
-        bail!("the guest ({}) did not reach its end; it said\n  {tail}", system.name());
+        bail!("the guest ({}) did not reach its end; it said\n  {}", system.name(), tail());
     }
     figures(reports, plugin.map(Plugin::read).transpose()?)
 }

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use bench::budgets::{Budgets, Limit, Workload};
 use bench::machine::System;
 use bench::results::Results;
-use bench::{chart, docs, linux, machine, measure, show};
+use bench::{chart, curves, docs, linux, machine, measure, show};
 use boot::image::Images;
 use boot::kernel::Source;
 
@@ -123,7 +123,8 @@ fn compare(options: &Options, systems: &[System]) -> Result<ExitCode> {
         println!("{}", show::timed(&budgets, &results, cpus).to_text());
     }
     chart::write(&budgets, &results, &boot::target_dir().join("bench.svg"))?;
-    println!("target/bench.json, target/bench.svg");
+    curves::write(&results, &boot::target_dir().join("growth.svg"))?;
+    println!("target/bench.json, target/bench.svg, target/growth.svg");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -68,9 +68,16 @@ impl Results {
         self.0["about"][key].as_str().unwrap_or("unknown")
     }
 
-    /// Keeps what an operation of `row` takes `who` in instructions.
-    pub fn set_counted(&mut self, who: &str, row: &str, figure: f64) {
+    /// Keeps what an operation of `row` takes `who` in instructions, and what it
+    /// took the second time.
+    pub fn set_counted(&mut self, who: &str, row: &str, figure: f64, again: f64) {
         self.0["instructions"][row][who] = json!(round(figure));
+        self.0["again"][row][who] = json!(round(again));
+    }
+
+    /// What it took the second time.
+    pub fn counted_again(&self, who: &str, row: &str) -> Option<f64> {
+        self.0["again"][row][who].as_f64()
     }
 
     /// What an operation takes in instructions.
@@ -134,8 +141,9 @@ mod tests {
     #[test]
     fn figures_come_back_and_leave_their_neighbours_alone() {
         let mut results = Results::default();
-        results.set_counted("ours", "yield", 152.04964);
-        results.set_counted("go", "yield", 801.0);
+        results.set_counted("ours", "yield", 152.04964, 152.0);
+        results.set_counted("go", "yield", 801.0, 802.0);
+        assert_eq!(results.counted_again("go", "yield"), Some(802.0));
         results.set_timed("ours", "yield", 4, &[3.0, 1.0]);
         results.set_locked("ours", "yield", 2.5);
         assert_eq!(results.locked("ours", "yield"), Some(2.5));

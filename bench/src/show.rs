@@ -48,14 +48,24 @@ pub fn others(budgets: &Budgets, results: &Results) -> Table {
     let lines = rows(budgets, results, |unit| matches!(unit, Unit::Nanoseconds | Unit::Share));
     let lines = lines.map(|row| {
         let [ours, go] = ["ours", "go"].map(|who| results.counted(who, &row.name));
-        let figures = [ours, go].map(|figure| match row.unit {
-            Unit::Share => figure.map_or(String::new(), |share| format!("{:.3}", share / 1000.0)),
-            _ => figure.map_or(String::new(), |ns| format!("{} µs", number(Some(ns / 1000.0)))),
-        });
-        let [ours_text, go_text] = figures;
+        let [ours_text, go_text] = ["ours", "go"].map(|who| both(row, results, who));
         vec![row.name.clone(), ours_text, go_text, worse(row, ours, go), row.what.clone()]
     });
     Table { head: head.map(String::from).to_vec(), lines: lines.collect() }
+}
+
+/// A figure of lateness or share, with that of the second run if it is another.
+fn both(row: &Row, results: &Results, who: &str) -> String {
+    let text = |figure: f64| match row.unit {
+        Unit::Share => format!("{:.3}", figure / 1000.0),
+        _ => number(Some(figure / 1000.0)),
+    };
+    let unit = if row.unit == Unit::Share { "" } else { " µs" };
+    let Some(first) = results.counted(who, &row.name).map(text) else { return String::new() };
+    match results.counted_again(who, &row.name).map(text) {
+        Some(second) if second != first => format!("{first}, {second}{unit}"),
+        _ => first + unit,
+    }
 }
 
 fn rows<'a>(
@@ -213,8 +223,8 @@ mod tests {
     fn example() -> (Budgets, Results) {
         let text = "[[row]]\nname='a'\nwhat='x'\nbudget=100\naim=50\nlocked=2\n[[row]]\nname='b'\nwhat='y'";
         let mut results = Results::default();
-        results.set_counted("ours", "a", 110.0);
-        results.set_counted("go", "a", 1100.0);
+        results.set_counted("ours", "a", 110.0, 110.0);
+        results.set_counted("go", "a", 1100.0, 1100.0);
         (Budgets::parse(text).expect("good"), results)
     }
 
@@ -225,7 +235,7 @@ mod tests {
         let said = "over by 10 %, locked over by 50 %";
         let over = ["a", "110", "1,100", "10.00", "100", "50", "3", "", "2", said];
         assert_eq!(counted(&budgets, &results).lines, [over.map(String::from).to_vec()]);
-        results.set_counted("ours", "a", 50.0);
+        results.set_counted("ours", "a", 50.0, 50.0);
         results.set_locked("ours", "a", 2.0);
         assert_eq!(counted(&budgets, &results).lines[0][9], "aim reached");
     }
@@ -254,12 +264,15 @@ mod tests {
         let budgets = Budgets::parse(text).expect("good");
         let mut results = Results::default();
         for (who, figure) in [("ours", 900.0), ("go", 500.0)] {
-            results.set_counted(who, "s", figure);
-            results.set_counted(who, "t", figure);
+            results.set_counted(who, "s", figure, figure);
+            results.set_counted(who, "t", figure, 700.0);
         }
         let lines = others(&budgets, &results).lines;
         assert_eq!(lines[0][1..4], ["0.900", "0.500", ""].map(String::from));
-        assert_eq!(lines[1][1..4], ["0.9 µs", "0.5 µs", "Go is better"].map(String::from));
+        assert_eq!(
+            lines[1][1..4],
+            ["0.9, 0.7 µs", "0.5, 0.7 µs", "Go is better"].map(String::from)
+        );
     }
 
     #[test]

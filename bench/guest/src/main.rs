@@ -46,7 +46,7 @@ const WORKLOADS: [(&str, u64, Workload); 19] = [
     ("forkjoin", 1 << 16, Each(tasks::fork_join)),
     ("blocking_nop", 200_000, Each(tasks::blocking_nop)),
     ("skynet", 1_000_000, Each(tasks::skynet)),
-    ("steal", 2_000, Each(sharing::steal)),
+    ("steal", 1_000, Own(sharing::steal)),
     ("fairness", 2_000, Own(sharing::fairness)),
     ("timer_late", 100, Own(latency::timer_late)),
     ("wake_busy", 200, Own(latency::wake_busy)),

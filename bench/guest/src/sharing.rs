@@ -1,28 +1,32 @@
 //! Workloads about who gets the Ps.
 
+use alloc::vec::Vec;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use runnext::prelude::*;
 use runnext::sync::WaitGroup;
 
 use crate::latency::{nanoseconds, work};
-use crate::report::figure;
+use crate::report::{figure, middle_and_last};
 
 /// How many hogs there are in [`fairness`].
 const HOGS: u64 = 16;
 
-/// One producer that never lets go, and idle Ps: per G, from its creation until
-/// another P has run it.
-pub fn steal(gs: u64) -> u64 {
+/// One producer that never lets go, and idle Ps: from the creation of a G until
+/// another P has run it, so often.
+pub fn steal(gs: u64) {
     static RAN: AtomicBool = AtomicBool::new(false);
+    let mut took = Vec::with_capacity(gs as usize);
     for _ in 0..gs {
         RAN.store(false, Relaxed);
+        let start = Instant::now();
         let _detached = go(|| RAN.store(true, Relaxed));
         while !RAN.load(Relaxed) {
             spin_loop();
         }
+        took.push(nanoseconds(start.elapsed()));
     }
-    gs
+    middle_and_last("steal", took);
 }
 
 /// Hogs for so many milliseconds: what the one that got least got of what the one
