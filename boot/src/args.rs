@@ -61,6 +61,8 @@ pub struct Options {
     debugcon: Option<PathBuf>,
     uefi: Option<String>,
     gui: Option<String>,
+    /// A person sits at the serial port.
+    pub at_terminal: bool,
 }
 
 impl Options {
@@ -151,6 +153,11 @@ impl Options {
         Ok(Some(if is_on(self.keep.as_deref()) { disk.keeping_writes() } else { disk }))
     }
 
+    /// Whether the guest ends up in its shell, given a terminal.
+    pub fn has_shell(&self) -> bool {
+        self.app.is_none() && matches!(self.program.as_deref(), None | Some("tour" | "shell"))
+    }
+
     /// `program=` first: words after a `--` in the rest are the program's.
     fn command_line(&self) -> Result<String> {
         let program = match &self.program {
@@ -160,8 +167,9 @@ impl Options {
             Some(name) => format!("program={name}"),
             None => String::new(),
         };
+        let terminal = if self.at_terminal { " terminal=on" } else { "" };
         let rest = self.cmdline.as_deref().unwrap_or("");
-        Ok(format!("{program} {rest}").trim().to_string())
+        Ok(format!("{program}{terminal} {rest}").trim().to_string())
     }
 }
 
@@ -196,6 +204,17 @@ mod tests {
     fn program_comes_before_the_words_for_it() {
         let line = machine_line(&["--cmdline", "log=debug -- a \"b c\"", "--program", "echo"]);
         assert!(line.contains("string=program=echo log=debug -- a \"b c\"|"), "{line}");
+    }
+
+    #[test]
+    fn the_guest_hears_of_a_terminal_before_the_words_for_its_program() {
+        let options = parse(&["--program", "tour", "--cmdline", "-- fail"]).expect("good");
+        let options = Options { at_terminal: true, ..options };
+        assert_eq!(options.command_line().expect("good"), "program=tour terminal=on -- fail");
+        assert!(options.has_shell());
+        assert!(parse(&[]).expect("good").has_shell());
+        assert!(!parse(&["--program", "hog"]).expect("good").has_shell());
+        assert!(!parse(&["--app", "x"]).expect("good").has_shell());
     }
 
     #[test]

@@ -50,6 +50,9 @@ pub enum Disk {
 pub enum Serial {
     /// The terminal, with QEMU's monitor behind Ctrl-A C. Ctrl-C ends QEMU.
     Terminal,
+    /// The same for a guest that has a shell: Ctrl-C goes there, and Ctrl-A X
+    /// ends QEMU. A machine that resets starts again.
+    Shell,
     /// Standard output; nothing comes in.
     Output,
     /// A file, or anything that can be opened like one.
@@ -272,8 +275,11 @@ impl Machine {
             push(&["-icount", icount]);
         }
         // Nothing but the image to boot from, and no reset loop after a triple
-        // fault.
-        push(&["-nodefaults", "-no-user-config", "-no-reboot", "-vga", "std"]);
+        // fault, unless somebody is there who may want to start it again.
+        push(&["-nodefaults", "-no-user-config", "-vga", "std"]);
+        if self.serial != Serial::Shell {
+            push(&["-no-reboot"]);
+        }
         if self.has_debug_exit {
             push(&["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
         }
@@ -365,8 +371,9 @@ impl Machine {
         let mut push = |words: &[&str]| args.extend(words.iter().map(ToString::to_string));
         match &self.serial {
             // `-serial mon:stdio` would hand Ctrl-C to the guest.
-            Serial::Terminal => {
-                push(&["-chardev", "stdio,id=console,mux=on,signal=on"]);
+            Serial::Terminal | Serial::Shell => {
+                let signal = if self.serial == Serial::Shell { "off" } else { "on" };
+                push(&["-chardev", &format!("stdio,id=console,mux=on,signal={signal}")]);
                 push(&["-serial", "chardev:console", "-mon", "chardev=console"]);
             }
             Serial::Output => push(&["-serial", "stdio", "-monitor", "none"]),
@@ -478,6 +485,14 @@ mod tests {
         let args = line(&plain().serial(Serial::None));
         assert!(args.contains("-serial none"));
         assert!(!args.contains("stdio"));
+    }
+
+    #[test]
+    fn at_a_shell_ctrl_c_and_a_reset_are_the_guests_business() {
+        let args = line(&plain().serial(Serial::Shell));
+        assert!(args.contains("signal=off") && !args.contains("-no-reboot"), "{args}");
+        let args = line(&plain().serial(Serial::Terminal));
+        assert!(args.contains("signal=on") && args.contains("-no-reboot"), "{args}");
     }
 
     #[test]
