@@ -4,8 +4,7 @@
 const canvas = document.getElementById("timeline"), ctx = canvas.getContext("2d");
 const overview = document.getElementById("overview"), octx = overview.getContext("2d");
 const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
-const AXIS = 26, RUNNABLE = 66, IDLE = 36, BETWEEN = 22;
-const MOST_ARROWS = 220, MOST_MARKS = 700;
+const AXIS = 26, RUNNABLE = 66, IDLE = 36, BETWEEN = 26;
 const size = { width: 0, height: 0, gutter: 0, row: 0, ratio: 1 };
 const colours = {};
 let asked = 0, redraws = 0, lastMs = 0;
@@ -45,6 +44,9 @@ const timeAt = (x) => view.from + (x - size.gutter) / plot() * (view.to - view.f
 const yOf = (row) => AXIS + row * size.row;
 const rowAt = (y) => y >= AXIS && y < AXIS + rows.length * size.row ? Math.floor((y - AXIS) / size.row) : -1;
 
+// As many as can be told apart.
+const mostArrows = () => plot() / 6, mostSteals = () => plot() / 16, mostMarks = () => plot() / 3;
+
 function redraw() {
   if (!asked) asked = requestAnimationFrame(draw);
 }
@@ -77,7 +79,7 @@ function draw() {
 }
 
 function axisStep() {
-  const rough = (view.to - view.from) / Math.max(2, plot() / 110);
+  const rough = (view.to - view.from) / Math.max(2, plot() / (size.width < 600 ? 84 : 110));
   const ten = 10 ** Math.floor(Math.log10(rough));
   return [1, 2, 5, 10].map((n) => n * ten).find((step) => step >= rough);
 }
@@ -162,7 +164,7 @@ function drawGaps(gaps, y, height) {
 function drawSpans(row, y, height) {
   const unit = (view.to - view.from) / plot() / size.ratio; // ns in a device pixel
   const dim = chosen.g >= 0;
-  ctx.globalAlpha = dim ? 0.32 : 1;
+  ctx.globalAlpha = dim ? 0.38 : 1;
   let i = firstAfter(row, view.from);
   const named = [];
   while (i < row.ids.length) {
@@ -211,7 +213,7 @@ function drawName(span, x, width, y) {
 
 function drawMarks() {
   const { instants } = trace, lo = lower(instants.at, view.from), hi = lower(instants.at, view.to);
-  if (hi - lo > MOST_MARKS || size.row < 20) return;
+  if (hi - lo > mostMarks() || size.row < 20) return;
   for (let i = lo; i < hi; i++) {
     const x = xOf(instants.at[i]), y = yOf(instants.cpu[i]) + size.row - 3, kind = instants.kind[i];
     const round = kind === KIND.irq || kind === KIND.fire;
