@@ -23,12 +23,12 @@
 //! remembered, the *witness*, and while it waits so there is nothing more to look
 //! at. If it does not, all Gs are looked at, with interrupts on. The world does
 //! not stand still meanwhile, so what was seen counts only if no G has left a CPU
-//! since ([`schedule::switches`], and all Ps idle, before and after): a G that was
-//! woken after it was looked at was a witness then; one that was woken before was
-//! runnable or running, if it has not left its CPU again.
+//! since ([`schedule::cycles_run`]): a G that was woken after it was looked at was a
+//! witness then; one that was woken before was runnable or running, if it has not
+//! left its CPU again.
 //!
-//! Each look is for a number of switches, and is not repeated before there were
-//! more. So a machine that has nothing to do looks once, and then halts.
+//! A look is not repeated before some G has run. So a machine that has nothing to
+//! do looks once, and then halts.
 
 use crate::arch;
 use crate::park;
@@ -47,26 +47,26 @@ const MAX_TOLD: usize = 100;
 /// Up to so many Gs, it tells in which calls they are, too.
 const MAX_WITH_CALLS: usize = 16;
 
-/// How many switches there had been at the last look, plus one.
+/// How long Gs had run at the last look, plus one.
 static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
 /// Somebody looks.
 static LOOKING: AtomicBool = AtomicBool::new(false);
 
 /// Whether [`look`] is due, for a CPU that sees all Ps idle. Any context.
-pub fn is_due(switches: u64) -> bool {
-    LOOKED_AT.load(Relaxed) != switches + 1
+pub fn is_due(cycles_run: u64) -> bool {
+    LOOKED_AT.load(Relaxed) != cycles_run.wrapping_add(1)
 }
 
 /// Looks whether a program is deadlocked, and sees to it that it ends. On the
 /// stack of an M, no G running here, interrupts on.
-pub fn look(switches: u64) {
+pub fn look(cycles_run: u64) {
     if LOOKING.swap(true, Acquire) {
         return; // who looks sees what we would see, or that something has changed
     }
-    LOOKED_AT.store(switches + 1, Relaxed);
+    LOOKED_AT.store(cycles_run.wrapping_add(1), Relaxed);
     for instance in program::running() {
         let id = instance.id();
-        if !is_stuck(instance) || schedule::switches() != switches || !schedule::all_idle() {
+        if !is_stuck(instance) || schedule::cycles_run() != cycles_run || !schedule::all_idle() {
             continue;
         }
         if instance.is_started() {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_due_once_for_each_number_of_switches() {
+    fn a_look_is_due_once_until_somebody_has_run() {
         assert!(is_due(0));
         LOOKED_AT.store(8, Relaxed);
         assert!(!is_due(7) && is_due(8));

@@ -134,7 +134,7 @@ impl fmt::Display for NoBacktrace {
 impl core::error::Error for NoBacktrace {}
 
 /// What one G is and does.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct GInfo {
     /// Its number, unique in this boot.
@@ -155,14 +155,21 @@ pub struct GInfo {
     pub pin: Option<usize>,
     /// The M that it runs on, or on which it waits in a call.
     pub m: Option<u32>,
+    /// Nanoseconds that it was on a CPU.
+    pub cpu_ns: u64,
+    /// Nanoseconds that it waited for a CPU.
+    pub queued_ns: u64,
+    /// Nanoseconds that it waited for something else.
+    pub waiting_ns: u64,
+    /// How often it has left a CPU.
+    pub switches: u64,
 }
 
 #[cfg(test)]
 impl GInfo {
     /// One of which nothing else is known.
     pub(crate) fn for_tests(id: u64, name: &'static str, state: GState) -> Self {
-        let program = ProgramId::BOOT;
-        GInfo { id, name, state, wait: None, site: None, program, cpu: None, pin: None, m: None }
+        GInfo { id, name, state, ..GInfo::default() }
     }
 }
 
@@ -171,9 +178,10 @@ impl GInfo {
 /// ```
 /// assert_eq!(runnext::tasks::GState::InCall.to_string(), "in a call");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GState {
     /// It is on a CPU.
+    #[default]
     Running,
     /// It waits for a CPU.
     Runnable,

@@ -246,8 +246,10 @@ pub enum Status {
 pub(crate) enum Ready {
     /// The G is yours now: put it into a queue.
     Push,
-    /// Nothing: the CPU that parks it was told, or it did not wait.
+    /// Nothing: it did not wait.
     Nothing,
+    /// Nothing more: the CPU that parks it was told.
+    Told,
     /// The CPU that parks it was told, but halts: interrupt it.
     Interrupt(usize),
 }
@@ -403,7 +405,7 @@ fn status_of(word: u64) -> Status {
 
 fn halted_of(word: u64) -> Ready {
     match (word & HALTED_MASK) >> HALTED_SHIFT {
-        0 => Ready::Nothing,
+        0 => Ready::Told,
         cpu => Ready::Interrupt(cpu as usize - 1),
     }
 }

@@ -26,7 +26,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// assert_ne!(ProgramId::KERNEL, ProgramId::BOOT);
 /// assert_eq!(ProgramId::BOOT.to_string(), "1");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProgramId(u32);
 
 impl ProgramId {

@@ -17,6 +17,7 @@
 //! shootdown, which it does not while interrupts are off (`mem::stack`, "Who
 //! flushes"). What was read counts only if the G has not run meanwhile.
 
+use super::account::Times;
 use super::task::{GHandle, Task};
 use super::{CPUS, G_SLOT};
 use crate::arch;
@@ -84,9 +85,11 @@ fn read_calls_of(id: u64) -> Result<([usize; MAX_FRAMES], usize), NoBacktrace> {
         if !is_at_rest(status) {
             continue;
         }
-        let sp = saved_sp(g);
-        let (calls, count) = read_calls(sp);
-        if handle.get().is_some() && g.look().1 == status && saved_sp(g) == sp {
+        let switches = g.kernel.account.switches();
+        let (calls, count) = read_calls(saved_sp(g));
+        // If it has run, it has left a CPU since, or is on one.
+        let is_at_rest = handle.get().is_some() && is_at_rest(g.look().1);
+        if is_at_rest && g.kernel.account.switches() == switches {
             return Ok((calls, count));
         }
     }
@@ -168,15 +171,33 @@ fn of_life(g: &'static G<Task>, handle: &GHandle, status: Status) -> Option<GInf
         Status::Parked => GState::Waiting,
         _ => GState::Running,
     };
-    let cpu = cpu_of(g).filter(|_| state == GState::Running);
+    let cpu = if state == GState::Running { cpu_of(g) } else { None };
     let m = on_m.or_else(|| CPUS[cpu?].m.get()).map(|m| m.id() as u32);
     let (id, pin) = (g.id(), g.pin());
     let program = task.program.get().map_or(ProgramId::KERNEL, Instance::id);
     let waits = matches!(state, GState::Waiting | GState::InCall);
     let wait = waits.then(|| Wait::unpack(task.waiting.load(Relaxed)));
+    let Times { cpu_ns, queued_ns, waiting_ns } = task.account.times(status);
+    let switches = task.account.switches();
+    // Last, so that all of the above is of this life, too.
     // SAFETY: this life has begun, `look` has seen; true only if it is not over.
     let (name, site) = unsafe { task.label.get(|| handle.get().is_some()) }?;
-    Some(GInfo { id, name, state, wait, site, program, cpu, pin, m })
+    let info = GInfo {
+        id,
+        name,
+        state,
+        wait,
+        site,
+        program,
+        cpu,
+        pin,
+        m,
+        cpu_ns,
+        queued_ns,
+        waiting_ns,
+        switches,
+    };
+    Some(info)
 }
 
 /// The CPU that runs `g`.

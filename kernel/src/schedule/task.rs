@@ -4,6 +4,7 @@
 //! or lays it to rest (see `sched::Status`). What others may look at is atomic;
 //! how they look is in `roster`. No scheduling happens here.
 
+use super::account::Account;
 use super::kill::DoomWord;
 use super::m::M;
 use super::{program, running};
@@ -37,6 +38,8 @@ pub struct Task {
     panics: Cell<u32>,
     /// How many slices of its own it has begun.
     pub(super) slices: Cell<u64>,
+    /// Where its time goes. Atomic: anybody reads it.
+    pub(super) account: Account,
     /// Its place among the sleepers, guarded by their lock.
     timer: timer::Node<G<Task>>,
     /// Left by an unpark. Atomic: anybody gives it.
@@ -67,6 +70,7 @@ impl Task {
             label: Label::new(),
             panics: Cell::new(0),
             slices: Cell::new(0),
+            account: Account::new(),
             timer: timer::Node::new(),
             permit: Permit::new(),
             older: Older::new(),
@@ -83,6 +87,7 @@ impl Task {
         self.program.set(Some(birth.program.unwrap_or_else(program)));
         self.panics.set(0);
         self.slices.set(0);
+        self.account.open(arch::cycles());
         self.waiting.store(0, Relaxed);
     }
 

@@ -4,14 +4,14 @@
 //! wait and the switch: see `park`. How a G leaves its CPU is next door.
 
 use super::kill;
-use super::task::GHandle;
+use super::task::{GHandle, Task};
 use super::{Leaving, SCHED, TIMERS, leave, running, submit, this_cpu};
 use crate::arch;
 use crate::mem::percpu::Here;
 use crate::trace::{self, Kind};
 use crate::waiting::Wait;
 use core::sync::atomic::Ordering::Relaxed;
-use sched::G;
+use sched::{G, Status};
 
 /// Lets the other Gs of this P run first.
 ///
@@ -66,6 +66,15 @@ pub fn park_until(deadline_ns: u64) -> bool {
 
 /// Makes a G that waits run again; one that does not wait is left alone.
 pub fn ready(g: GHandle) {
-    trace::event(Kind::Ready, || g.get().map_or(0, G::id), 0);
-    submit(|_, p| SCHED.ready(p, g));
+    submit(|_, p| SCHED.ready_noting(p, g, |g, was| readied(g, was, 0)));
+}
+
+/// A G that waited is readied, says who did it; `by` is the event's argument.
+#[inline(always)]
+pub(super) fn readied(g: &'static G<Task>, was: Status, by: u32) {
+    // One that is still on its CPU has waited for no time.
+    if was == Status::Parked {
+        g.kernel.account.ready(arch::cycles());
+    }
+    trace::event(Kind::Ready, || g.id(), by);
 }
