@@ -5,7 +5,7 @@
 
 use super::kill;
 use super::task::{GHandle, Task};
-use super::{Leaving, SCHED, TIMERS, leave, running, submit, this_cpu};
+use super::{Leaving, SCHED, TIMERS, leave, leave_by, running, submit, this_cpu};
 use crate::arch;
 use crate::mem::percpu::Here;
 use crate::trace::{self, Kind};
@@ -20,11 +20,11 @@ use sched::{G, Status};
 /// ```
 pub fn yield_now() {
     let g = running().expect("no G to leave");
-    leave(Leaving::Yield);
     // A G may do nothing else for ever; who waits looks when it is woken.
-    if g.kernel.doom.is_set() && kill::is_killed() {
-        kill::die();
+    if g.kernel.doom.is_set() {
+        kill::end_if_killed();
     }
+    leave_by(g, Leaving::Yield);
 }
 
 /// The first half of waiting: from here on [`ready`] is not lost. Call it
