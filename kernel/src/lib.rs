@@ -31,6 +31,7 @@
 extern crate alloc;
 
 pub mod arch;
+mod attendants;
 pub mod backtrace;
 pub mod blocking;
 pub mod cell;
@@ -128,6 +129,7 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     schedule::init_cpu(options.seed);
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
     start_program(options);
+    trace::begin_draining(options.trace); //    and, if it is wanted, who writes them out
     schedule::mstart()
 }
 
@@ -208,7 +210,7 @@ pub fn args() -> &'static [alloc::string::String] {
 /// runnext::exit(3);
 /// ```
 pub fn exit(code: u32) -> ! {
-    trace::finish(options().trace);
+    trace::finish(options().trace, code);
     arch::exit(code)
 }
 
