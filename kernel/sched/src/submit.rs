@@ -187,6 +187,12 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
+    /// As [`Sched::exited`], for a G whose record the kernel keeps itself until it
+    /// starts it again.
+    pub fn exited_for_kernel(&self, g: &'static G<K>) {
+        g.exit();
+    }
+
     /// Wakes one idle P, unless somebody spins. Essay, "Submitting".
     #[inline]
     pub(crate) fn wake_p(&self) -> Wake {

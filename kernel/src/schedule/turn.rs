@@ -249,8 +249,8 @@ fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving, at: u64) -> Last
     let reason = if why == Leaving::ParkInCall { g.kernel.reason() } else { 0 };
     trace::event_at(at, g.id(), What::new(why.kind(), reason.into()));
     if why == Leaving::Exit {
-        cpu.counters.ended.add_one();
-        birth::lay_to_rest(g);
+        birth::lay_to_rest(cpu, g);
+        return Last::nobody();
     }
     if let Some(m) = g.kernel.m.get() {
         m.has_left(); // and its context is saved
@@ -260,10 +260,7 @@ fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving, at: u64) -> Last
         Leaving::Expire => SCHED.expired(p, g),
         Leaving::Displace => SCHED.displaced(p, g),
         Leaving::Park | Leaving::ParkInCall => SCHED.parked(p, g),
-        Leaving::Exit => {
-            SCHED.exited(p, g);
-            Wake::Nobody
-        }
+        Leaving::Exit => unreachable!("laid to rest"),
     };
     // SAFETY: this CPU's own record, interrupts off.
     send(unsafe { cpu.with_p(settle) });

@@ -158,9 +158,9 @@ impl Walk {
     fn create(&mut self, cpu: usize, now: u64, number: u32) {
         let Some(g) = self.index(number) else { return };
         self.model.gs[g as usize].created.get_or_insert(now);
-        if self.lives[g as usize].does != Does::Run {
-            self.lives[g as usize].does = Does::Wait; // for this
-            self.lives[g as usize].since = now;
+        let life = &mut self.lives[g as usize];
+        if matches!(life.does, Does::Unseen | Does::Rest) {
+            (life.does, life.since) = (Does::Wait, now); // for this
         }
         self.ready(cpu, now, number, Wake::Created);
     }

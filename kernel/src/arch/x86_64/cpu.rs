@@ -214,16 +214,47 @@ pub fn here() -> (u64, u64) {
     (rip, rbp)
 }
 
-/// Touches the stack one page down, so that the page fault that commits it
-/// happens now and not under a lock.
+/// Bytes of stack that code with interrupts off may count on.
+///
+/// Half a page, so that the root of a G, what it does and where it parks fit
+/// into one page together with this: a million Gs that wait have a page each.
+/// The deepest that runs so is a heap that must grow (hole list, frames, page
+/// tables: about 900 bytes), then the screen (about 700). A commit that comes too
+/// late is mended nevertheless, and counted (`mem::stack`): the machine test
+/// `probes` does everything there is at every distance from a page's end.
+pub const PROBE_BYTES: usize = 2048;
+
+/// Touches the stack [`PROBE_BYTES`] down, so that the page fault that commits
+/// it happens now and not under a lock. It is enough to look there: what is
+/// between has the same page or that of the stack pointer.
 #[inline(always)]
 pub fn probe_stack() {
+    const { assert!(PROBE_BYTES <= crate::mem::PAGE_SIZE) }
     #[cfg(target_os = "none")]
     // SAFETY: reads one byte below the stack pointer; the page is this G's own
     // or its guard, and in both cases the fault belongs here.
     unsafe {
-        core::arch::asm!("test byte ptr [rsp - 4096], 0", options(nostack, readonly));
+        core::arch::asm!("test byte ptr [rsp - {}], 0", const PROBE_BYTES,
+            options(nostack, readonly));
     }
+}
+
+/// [`irq_save`] after [`probe_stack`]; but with interrupts off already, whoever
+/// turned them off has probed, and a second probe from further down would be
+/// the very fault that must not happen.
+#[inline(always)]
+pub fn irq_save_probed() -> bool {
+    #[cfg(target_os = "none")]
+    {
+        let on = x86_64::instructions::interrupts::are_enabled();
+        if on {
+            probe_stack();
+            x86_64::instructions::interrupts::disable();
+        }
+        on
+    }
+    #[cfg(not(target_os = "none"))]
+    false
 }
 
 /// Says to the CPU that this is a spin loop.
