@@ -497,8 +497,8 @@ fn pictures() {
         fs::write(docs.join(name), tab.screenshot()).expect("room for a picture");
     };
     for (name, mode, size) in [
-        ("trace.png", "light", (1280, 820)),
-        ("trace-dark.png", "dark", (1280, 820)),
+        ("trace.png", "light", (1280, 1000)),
+        ("trace-dark.png", "dark", (1280, 1000)),
         ("trace-phone.png", "light", (390, 844)),
     ] {
         on(&page, size, |tab| {
