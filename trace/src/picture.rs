@@ -92,7 +92,7 @@ fn head(model: &Model, title: &str, height: f64) -> String {
 /// The Gs that ran longest, if they make a difference, and what the rest means.
 fn legend(model: &Model, y: f64, svg: &mut String) {
     let all: u64 = model.gs.iter().fold(0, |sum: u64, g| sum.saturating_add(g.run_ns));
-    let mut longest: Vec<&G> = model.gs.iter().filter(|g| g.run_ns >= all / 20 + 1).collect();
+    let mut longest: Vec<&G> = model.gs.iter().filter(|g| g.run_ns > all / 20).collect();
     longest.sort_by_key(|g| Reverse(g.run_ns));
     let mut x = LEFT;
     for g in longest.into_iter().take(LEGEND) {

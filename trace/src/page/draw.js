@@ -180,8 +180,8 @@ function drawSpans(row, y, height) {
     }
     i = drawPixel(row, i, unit, y, height);
   }
-  ctx.globalAlpha = dim ? 0.6 : 1;
-  ctx.fillStyle = "#10151c";
+  ctx.globalAlpha = dim ? 0.65 : 1;
+  ctx.fillStyle = dim ? colours.ink : "#10151c";
   ctx.textAlign = "left";
   for (let n = 0; n < named.length; n += 3) drawName(named[n], named[n + 1], named[n + 2], y + height / 2);
   ctx.globalAlpha = 1;
@@ -197,7 +197,7 @@ function drawPixel(row, i, unit, y, height) {
     const other = row.ids[k];
     if (spans.to[other] - spans.from[other] > spans.to[longest] - spans.from[longest]) longest = other;
   }
-  const share = Math.min(1, (row.sum[end] - row.sum[i]) / unit);
+  const share = Math.min(1, (busyUntil(row, start + unit) - busyUntil(row, start)) / unit);
   const high = Math.max(height * share, Math.min(height * 0.28, 6));
   ctx.fillStyle = colours.g[colourOf(spans.g[longest])];
   ctx.fillRect(size.gutter + pixel / size.ratio, y + height - high, 1 / size.ratio, high);
