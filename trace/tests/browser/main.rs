@@ -180,6 +180,7 @@ fn a_click_shows_the_details_and_who_woke_it() {
 #[test]
 fn a_g_is_found_by_number_and_shown_whole() {
     on_a_desk(|tab| {
+        tab.eval("runnext.show(0, 1e5)");
         tab.key("/");
         tab.type_text("g1");
         tab.key("Enter");
