@@ -231,11 +231,17 @@ function firstAfter(row, t, lo = 0) {
 }
 
 // The first of a row's spans that does not begin before t.
-function firstFrom(row, t, lo = 0) {
-  let hi = row.ids.length;
+function firstFrom(row, t, lo = 0, hi = row.ids.length) {
   while (lo < hi) {
     const mid = (lo + hi) >>> 1;
     if (spans.from[row.ids[mid]] < t) lo = mid + 1; else hi = mid;
   }
   return lo;
+}
+
+// The same for one that is probably near: in longer and longer steps.
+function nextFrom(row, t, lo) {
+  let step = 1;
+  while (lo + step < row.ids.length && spans.from[row.ids[lo + step]] < t) step *= 2;
+  return firstFrom(row, t, lo + (step >> 1), Math.min(lo + step + 1, row.ids.length));
 }
