@@ -41,7 +41,17 @@ impl<K: Sync + 'static> Sched<K> {
     /// Readies that life of a G if it waits; it will run next on this P. A G
     /// that is just parking is put back by the CPU that parks it; one that does
     /// not wait is left alone.
+    #[inline(always)]
     pub fn ready(&self, p: &mut P<K>, handle: Handle<K>) -> Wake {
+        match handle.ready_parked() {
+            Some(g) => self.submit(p, g),
+            None => self.ready_otherwise(p, handle),
+        }
+    }
+
+    /// The rest of `ready`: it is not parked, not quite, or a CPU halts for it.
+    #[cold]
+    fn ready_otherwise(&self, p: &mut P<K>, handle: Handle<K>) -> Wake {
         readied(handle, |g| self.submit(p, g))
     }
 
@@ -137,12 +147,18 @@ impl<K: Sync + 'static> Sched<K> {
 
     /// The G that ran has parked (it called [`G::begin_park`]). If it was
     /// readied since, it runs next here; even if in a call, as its M is here.
+    #[inline(always)]
     pub fn parked(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         match g.finish_park() {
-            Ready::Push if g.pin().is_none() => self.run_next(p, g),
-            Ready::Push => self.submit(p, g),
+            Ready::Push => self.readied_meanwhile(p, g),
             Ready::Nothing | Ready::Interrupt(_) => Wake::Nobody,
         }
+    }
+
+    /// The rest of `parked`: it was readied before it was off its CPU.
+    #[cold]
+    fn readied_meanwhile(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+        if g.pin().is_none() { self.run_next(p, g) } else { self.submit(p, g) }
     }
 
     /// The G that ran has ended. Its record goes to the free list.
@@ -165,6 +181,13 @@ impl<K: Sync + 'static> Sched<K> {
         if planted!(NoInterrupt) { Wake::Nobody } else { wake }
     }
 
+    /// As [`Sched::wake_p`], right after a swap put the G into its place.
+    #[inline(always)]
+    fn wake_p_after_swap(&self) -> Wake {
+        let wake = self.idle.wake_p_after_swap(|| self.limit());
+        if planted!(NoInterrupt) { Wake::Nobody } else { wake }
+    }
+
     /// Wakes somebody for what was moved into a queue, if there still is
     /// anything.
     pub(crate) fn pay_wake(&self, p: &mut P<K>) -> Wake {
@@ -184,7 +207,7 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// A runnable G runs next here, or goes to its CPU.
-    #[inline]
+    #[inline(always)]
     fn submit(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         match g.home() {
             Home::Anywhere => self.run_next(p, g),
@@ -224,9 +247,20 @@ impl<K: Sync + 'static> Sched<K> {
         self.wake_p()
     }
 
-    #[inline]
+    #[inline(always)]
     fn run_next(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
-        self.push_next(p, g);
+        match p.runq.swap_next(g) {
+            None => self.wake_p_after_swap(),
+            Some(old) => self.make_way(p, old),
+        }
+    }
+
+    /// Who would have run next has made way for another: to the ring's tail.
+    #[inline(never)]
+    fn make_way(&self, p: &mut P<K>, old: &'static G<K>) -> Wake {
+        if let Some(overflow) = p.runq.push(old) {
+            self.global.push_list(overflow);
+        }
         self.wake_p()
     }
 
