@@ -43,7 +43,9 @@ pub use view::{
     current_id, gomaxprocs, num_goroutines, permit, random, set_gomaxprocs, slices_begun, stats,
     take_permit, this,
 };
-pub use wait::{begin_park, cancel_park, park, park_until, ready, yield_now};
+pub use wait::{
+    begin_park, cancel_park, park, park_from, park_until, ready, ready_from, yield_now,
+};
 
 use crate::arch;
 use crate::mem;

@@ -19,8 +19,8 @@
 mod x86_64;
 
 pub use x86_64::cpu::{
-    MAX_CPUS, cpu_index, halt_forever, here, irq_restore, irq_save, irqs_on, num_cpus, probe_stack,
-    relax, set_slot, slot, wait_for_interrupt,
+    Irqs, MAX_CPUS, cpu_index, halt_forever, here, irq_restore, irq_save, irqs_back, irqs_off,
+    irqs_on, num_cpus, probe_stack, relax, set_slot, slot, wait_for_interrupt,
 };
 
 pub use x86_64::machine::{

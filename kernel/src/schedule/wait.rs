@@ -3,14 +3,14 @@
 //! Waiting has two halves, so that no wake-up is lost between the decision to
 //! wait and the switch: see `park`. How a G leaves its CPU is next door.
 
-use super::task::GHandle;
-use super::{Leaving, SCHED, TIMERS, leave, running, submit, this_cpu};
-use crate::arch;
+use super::task::{GHandle, Task};
+use super::{Leaving, SCHED, TIMERS, is_running, leave, leave_now, running, send, this_cpu};
+use crate::arch::{self, Irqs};
 use crate::mem::percpu::Here;
 use crate::trace::{self, Kind};
 use crate::waiting::Wait;
 use core::sync::atomic::Ordering::Relaxed;
-use sched::G;
+use sched::{G, P};
 
 /// Lets the other Gs of this P run first.
 ///
@@ -23,16 +23,27 @@ pub fn yield_now() {
 
 /// The first half of waiting: from here on [`ready`] is not lost. Call it
 /// before letting others know that this G waits, and then [`park`].
+#[inline(always)]
 pub fn begin_park(wait: Wait) -> GHandle {
     let g = running().expect("no G to park");
     g.kernel.waiting.store(wait.pack(), Relaxed);
-    g.begin_park();
-    g.handle()
+    g.begin_park()
 }
 
 /// The second half of waiting: leaves the CPU until somebody calls [`ready`].
 pub fn park() {
     leave(Leaving::Park);
+}
+
+/// As [`park`], for who has had interrupts off since before it freed the lock of
+/// what it waits for; they are as they were when it returns. `g` is the running G.
+#[inline(always)]
+pub fn park_from(irqs: Irqs, g: GHandle) {
+    // A G that left with another lock held would take it along.
+    assert!(irqs.were_on(), "irqs off");
+    let (g, _) = g.parts();
+    leave_now(g, Leaving::Park);
+    arch::irqs_back(irqs);
 }
 
 /// Takes back a [`begin_park`]: the G need not wait after all. True if it was
@@ -60,6 +71,34 @@ pub fn park_until(deadline_ns: u64) -> bool {
 
 /// Makes a G that waits run again; one that does not wait is left alone.
 pub fn ready(g: GHandle) {
+    arch::probe_stack();
+    ready_from(arch::irqs_off(), g);
+}
+
+/// As [`ready`], for who has had interrupts off since before it freed the lock of
+/// what was waited for; they are as they were when it returns.
+#[inline(always)]
+pub fn ready_from(irqs: Irqs, g: GHandle) {
+    ready_now(g);
+    arch::irqs_back(irqs);
+}
+
+/// Interrupts are off until the wake-up is sent: `sched` counts on a CPU that it
+/// has claimed to come, and a G that is preempted in between would take the
+/// wake-up along.
+#[inline(never)]
+fn ready_now(g: GHandle) {
     trace::event(Kind::Ready, || g.get().map_or(0, G::id), 0);
-    submit(|_, p| SCHED.ready(p, g));
+    // SAFETY: what calls this comes after `init_cpu`.
+    let cpu = unsafe { this_cpu() };
+    let ready = |p: &mut P<Task>| {
+        let wake = SCHED.ready(p, g);
+        // Who does this must be preempted in time for the other.
+        if !cpu.slices.is_timed() && is_running() && SCHED.needs_timer(p) {
+            cpu.slices.arm();
+        }
+        wake
+    };
+    // SAFETY: this CPU's own record, interrupts off.
+    send(unsafe { cpu.with_p(ready) });
 }
