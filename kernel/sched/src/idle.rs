@@ -105,7 +105,7 @@ impl Idle {
             self.spinning.fetch_sub(1, AcqRel);
         }
         // The stores above before the loads of `has_work`; the partner is the
-        // fence in `wake_p`, or the swap before `wake_p_after_swap`.
+        // fence in `wake_p`, or the swap before `has_to_wake_after_swap`.
         fence(SeqCst);
         // If there is work and we may not spin, somebody does, and will look
         // after us: either finds this work, or finds other work and wakes us.
@@ -150,22 +150,19 @@ impl Idle {
         self.wake_one(limit)
     }
 
-    /// As [`Idle::wake_p`], for a G that was put into its queue by a swap and by
-    /// nothing after it. The swap and the loads here being SeqCst are what the
-    /// fence is elsewhere: in their one order the swap is before or after the
-    /// parker's fence; if it is before, the parker sees the G, else these loads,
-    /// which are after the swap, see what the parker did before its fence. On
-    /// x86 the swap is a full barrier and the loads are plain.
+    /// Whether [`Idle::wake_p`] has to be called, for a G that was put into its
+    /// queue by a swap and by nothing after it. The swap and the loads here being
+    /// SeqCst are what the fence is elsewhere: in their one order the swap is before
+    /// or after the parker's fence; if it is before, the parker sees the G, else
+    /// these loads, which are after the swap, see what the parker did before its
+    /// fence. On x86 the swap is a full barrier and the loads are plain.
     #[inline(always)]
-    pub(crate) fn wake_p_after_swap(&self, limit: impl FnOnce() -> usize) -> Wake {
+    pub(crate) fn has_to_wake_after_swap(&self) -> bool {
         // Loom takes SeqCst for AcqRel everywhere but in a fence.
         if cfg!(loom) {
             fence(SeqCst);
         }
-        if self.spinning.load(SeqCst) != 0 || self.counted.load(SeqCst) == 0 {
-            return Wake::Nobody;
-        }
-        self.wake_one(limit())
+        self.spinning.load(SeqCst) == 0 && self.counted.load(SeqCst) != 0
     }
 
     /// The rest of `wake_p`: nobody seemed to spin, somebody to be idle.

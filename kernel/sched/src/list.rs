@@ -32,7 +32,7 @@ impl<K: Sync + 'static> Link<K> {
     }
 
     /// Puts `g` here and gives back who was here before.
-    /// SeqCst for `Idle::wake_p_after_swap`; on x86 it costs nothing more.
+    /// SeqCst for `Idle::has_to_wake_after_swap`; on x86 it costs nothing more.
     #[inline(always)]
     pub(crate) fn swap(&self, g: Option<&'static G<K>>) -> Option<&'static G<K>> {
         as_g(self.0.swap(as_ptr(g), SeqCst))

@@ -41,18 +41,43 @@ impl<K: Sync + 'static> Sched<K> {
     /// Readies that life of a G if it waits; it will run next on this P. A G
     /// that is just parking is put back by the CPU that parks it; one that does
     /// not wait is left alone.
-    #[inline(always)]
     pub fn ready(&self, p: &mut P<K>, handle: Handle<K>) -> Wake {
-        match handle.ready_parked() {
-            Some(g) => self.submit(p, g),
-            None => self.ready_otherwise(p, handle),
+        match self.ready_at_once(p, &handle) {
+            Ok(()) => Wake::Nobody,
+            Err(rest) => self.ready_rest(p, handle, rest),
         }
     }
 
-    /// The rest of `ready`: it is not parked, not quite, or a CPU halts for it.
+    /// The short way of [`Sched::ready`], for a kernel that has it inlined where
+    /// Gs are readied most: if it is parked and may run anywhere, nobody is in the
+    /// run-next slot, and nobody has to be woken, that is all.
+    ///
+    /// # Errors
+    /// What is left to do, for [`Sched::ready_rest`].
+    #[inline(always)]
+    pub fn ready_at_once(&self, p: &mut P<K>, handle: &Handle<K>) -> Result<(), ReadyRest<K>> {
+        let Some(g) = handle.ready_parked() else { return Err(ReadyRest::All) };
+        if g.home() != Home::Anywhere {
+            return Err(ReadyRest::Submit);
+        }
+        if let Some(old) = p.runq.swap_next(g) {
+            return Err(ReadyRest::MakeWay(old));
+        }
+        if self.idle.has_to_wake_after_swap() {
+            return Err(ReadyRest::Wake);
+        }
+        Ok(())
+    }
+
+    /// Does what [`Sched::ready_at_once`] has left. Same P, same handle.
     #[cold]
-    fn ready_otherwise(&self, p: &mut P<K>, handle: Handle<K>) -> Wake {
-        readied(handle, |g| self.submit(p, g))
+    pub fn ready_rest(&self, p: &mut P<K>, handle: Handle<K>, rest: ReadyRest<K>) -> Wake {
+        match rest {
+            ReadyRest::All => readied(handle, |g| self.submit(p, g)),
+            ReadyRest::Submit => self.submit(p, handle.parts().0),
+            ReadyRest::MakeWay(old) => self.make_way(p, old),
+            ReadyRest::Wake => self.wake_p(),
+        }
     }
 
     /// Readies that life of a G without a P: leaves it in the inbox of `cpu`,
@@ -181,13 +206,6 @@ impl<K: Sync + 'static> Sched<K> {
         if planted!(NoInterrupt) { Wake::Nobody } else { wake }
     }
 
-    /// As [`Sched::wake_p`], right after a swap put the G into its place.
-    #[inline(always)]
-    fn wake_p_after_swap(&self) -> Wake {
-        let wake = self.idle.wake_p_after_swap(|| self.limit());
-        if planted!(NoInterrupt) { Wake::Nobody } else { wake }
-    }
-
     /// Wakes somebody for what was moved into a queue, if there still is
     /// anything.
     pub(crate) fn pay_wake(&self, p: &mut P<K>) -> Wake {
@@ -250,7 +268,8 @@ impl<K: Sync + 'static> Sched<K> {
     #[inline(always)]
     fn run_next(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         match p.runq.swap_next(g) {
-            None => self.wake_p_after_swap(),
+            None if !self.idle.has_to_wake_after_swap() => Wake::Nobody,
+            None => self.wake_p(),
             Some(old) => self.make_way(p, old),
         }
     }
@@ -303,6 +322,19 @@ impl<K: Sync + 'static> Sched<K> {
         p.ids.1 -= 1;
         p.ids.0
     }
+}
+
+/// What [`Sched::ready_at_once`] has left to do.
+#[must_use = "the G would be lost"]
+pub enum ReadyRest<K: 'static> {
+    /// All: it is not parked, not quite, or a CPU halts for it.
+    All,
+    /// It is runnable, and must go elsewhere.
+    Submit,
+    /// It runs next; this one was to, and is in no queue now.
+    MakeWay(&'static G<K>),
+    /// It runs next, and somebody is idle.
+    Wake,
 }
 
 /// Readies a G, and does what is owed for it.

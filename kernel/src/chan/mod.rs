@@ -131,7 +131,12 @@ fn make<T: Send>(
     capacity: Option<usize>,
 ) -> Result<(Sender<T>, Receiver<T>), NoMemory> {
     let chan = Chan {
-        lock: WaitQueue::new(State { buffer, is_closed: false }),
+        lock: WaitQueue::new(State {
+            buffer,
+            is_closed: false,
+            may_wait: capacity.is_some(),
+            is_direct: capacity == Some(0),
+        }),
         len: AtomicUsize::new(0),
         is_closed: AtomicBool::new(false),
         capacity: capacity.unwrap_or(usize::MAX),
@@ -164,6 +169,12 @@ pub struct Chan<T> {
 pub struct State<T> {
     buffer: Buffer<T>,
     is_closed: bool,
+    /// It is bounded and not closed, so that what the ring says is all there is to
+    /// say: who finds no room in it, or no value, must wait.
+    may_wait: bool,
+    /// It is a rendezvous and not closed: nothing is ever stored, and who waits to
+    /// send has the next value.
+    is_direct: bool,
 }
 
 /// The list of those who have a value in their slot.
@@ -285,7 +296,7 @@ impl<T> Chan<T> {
                 self.len.store(len, Ordering::Release);
                 Ok(())
             }
-            Err(value) => self.send_slowly(locked, value, until),
+            Err(value) => self.send_when_full(locked, value, until),
         }
     }
 
@@ -297,17 +308,31 @@ impl<T> Chan<T> {
         value: T,
         until: impl Until,
     ) -> Result<(), SendTimeoutError<T>> {
-        // Not in the middle of a close.
-        if !locked.is_closed {
-            match locked.give(RECEIVERS, value) {
-                Ok(wake) => {
-                    locked.ready(wake);
-                    return Ok(());
-                }
-                Err(value) => return self.send_slowly(locked, value, until),
-            }
+        // In the middle of a close they wait no more.
+        if locked.is_closed {
+            return Err(SendTimeoutError::Disconnected(value));
         }
-        Err(SendTimeoutError::Disconnected(value))
+        match locked.give_alone(RECEIVERS, value) {
+            Ok(wake) => {
+                locked.ready(wake);
+                Ok(())
+            }
+            Err(value) => self.send_slowly(locked, value, until),
+        }
+    }
+
+    /// Sends when nobody waits and nothing fits into the ring, if there is one.
+    #[inline(never)]
+    fn send_when_full(
+        &self,
+        locked: ChanLocked<'_, T>,
+        value: T,
+        until: impl Until,
+    ) -> Result<(), SendTimeoutError<T>> {
+        if locked.may_wait {
+            return self.wait_to_send(locked, value, until);
+        }
+        self.send_slowly(locked, value, until)
     }
 
     #[inline(never)]
@@ -364,17 +389,16 @@ impl<T> Chan<T> {
                 self.len.store(len, Ordering::Release);
                 Some(value)
             }
-            None => self.recv_slowly(locked, until),
+            None => self.recv_when_empty(locked, until),
         }
     }
 
     /// Receives when somebody seems to wait to send: then there is something.
     #[inline(never)]
     fn recv_waiting(&self, mut locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
-        // Nothing is stored: from hand to hand, without the detour of what is.
-        if self.len.load(Ordering::Relaxed) == 0
-            && !locked.is_closed
-            && let Some((value, wake)) = locked.take(SENDERS)
+        // From hand to hand, without the detour of what is stored.
+        if locked.is_direct
+            && let Some((value, wake)) = locked.take_alone(SENDERS)
         {
             locked.ready(wake);
             return Some(value);
@@ -382,19 +406,23 @@ impl<T> Chan<T> {
         self.recv_slowly(locked, until)
     }
 
+    /// Receives when nobody waits to send and nothing is in the ring, if there is
+    /// one.
+    #[inline(never)]
+    fn recv_when_empty(&self, locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
+        if locked.may_wait {
+            return self.wait_to_recv(locked, until);
+        }
+        self.recv_slowly(locked, until)
+    }
+
     #[inline(never)]
     fn recv_slowly(&self, mut locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
-        let is_idle = self.len.load(Ordering::Relaxed) == 0
-            && !locked.is_closed
-            && !self.lock.looks_waited_for(SENDERS);
-        if !is_idle {
-            match self.accept(&mut locked) {
-                Ok(taken) => return Some(finish(locked, taken)),
-                Err(TryRecvError::Disconnected) => return None,
-                Err(TryRecvError::Empty) => {}
-            }
+        match self.accept(&mut locked) {
+            Ok(taken) => Some(finish(locked, taken)),
+            Err(TryRecvError::Disconnected) => None,
+            Err(TryRecvError::Empty) => self.wait_to_recv(locked, until),
         }
-        self.wait_to_recv(locked, until)
     }
 
     #[inline(always)]
@@ -412,6 +440,8 @@ impl<T> Chan<T> {
     fn close(&self) {
         let mut locked = self.lock.lock();
         locked.is_closed = true;
+        locked.may_wait = false;
+        locked.is_direct = false;
         locked.buffer.seal();
         self.is_closed.store(true, Ordering::Release);
         loop {

@@ -4,13 +4,13 @@
 //! wait and the switch: see `park`. How a G leaves its CPU is next door.
 
 use super::task::{GHandle, Task};
-use super::{Leaving, SCHED, TIMERS, is_running, leave, leave_now, running, send, this_cpu};
+use super::{Cpu, Leaving, SCHED, TIMERS, is_running, leave, leave_now, running, send, this_cpu};
 use crate::arch::{self, Irqs};
 use crate::mem::percpu::Here;
 use crate::trace::{self, Kind};
 use crate::waiting::Wait;
 use core::sync::atomic::Ordering::Relaxed;
-use sched::{G, P};
+use sched::{G, ReadyRest};
 
 /// Lets the other Gs of this P run first.
 ///
@@ -70,6 +70,7 @@ pub fn park_until(deadline_ns: u64) -> bool {
 }
 
 /// Makes a G that waits run again; one that does not wait is left alone.
+#[inline(never)]
 pub fn ready(g: GHandle) {
     arch::probe_stack();
     ready_from(arch::irqs_off(), g);
@@ -86,19 +87,35 @@ pub fn ready_from(irqs: Irqs, g: GHandle) {
 /// Interrupts are off until the wake-up is sent: `sched` counts on a CPU that it
 /// has claimed to come, and a G that is preempted in between would take the
 /// wake-up along.
-#[inline(never)]
+#[inline(always)]
 fn ready_now(g: GHandle) {
     trace::event(Kind::Ready, || g.get().map_or(0, G::id), 0);
     // SAFETY: what calls this comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
-    let ready = |p: &mut P<Task>| {
-        let wake = SCHED.ready(p, g);
-        // Who does this must be preempted in time for the other.
-        if !cpu.slices.is_timed() && is_running() && SCHED.needs_timer(p) {
-            cpu.slices.arm();
-        }
-        wake
-    };
     // SAFETY: this CPU's own record, interrupts off.
-    send(unsafe { cpu.with_p(ready) });
+    match unsafe { cpu.with_p(|p| SCHED.ready_at_once(p, &g)) } {
+        // Nothing went to the global queue, so nobody else must be told.
+        Ok(()) if cpu.slices.is_timed() => {}
+        Ok(()) => see_to_timer(cpu),
+        Err(rest) => ready_rest(cpu, g, rest),
+    }
+}
+
+/// The long way to ready a G: what is left of it.
+#[cold]
+fn ready_rest(cpu: &'static Cpu, g: GHandle, rest: ReadyRest<Task>) {
+    // SAFETY: this CPU's own record, interrupts off.
+    let wake = unsafe { cpu.with_p(|p| SCHED.ready_rest(p, g, rest)) };
+    see_to_timer(cpu);
+    send(wake);
+}
+
+/// Who readies another must be preempted in time for it.
+#[cold]
+fn see_to_timer(cpu: &'static Cpu) {
+    // SAFETY: this CPU's own record, interrupts off.
+    let needs_timer = || unsafe { cpu.with_p(|p| SCHED.needs_timer(p)) };
+    if is_running() && !cpu.slices.is_timed() && needs_timer() {
+        cpu.slices.arm();
+    }
 }

@@ -147,7 +147,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         look: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
         let deadline_ns = place.deadline_ns;
-        self.wait_by(locked, place, |locked, g| locked.park(g, deadline_ns), look)
+        self.wait_by(locked, place, |locked, g, _| locked.park(g, deadline_ns), look)
     }
 
     /// As [`wait`](Self::wait); `between` runs when the wait has begun and the lock
@@ -159,10 +159,12 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         between: impl FnOnce(),
         look: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
-        let deadline_ns = place.deadline_ns;
-        let leave = |locked, _| {
+        let (list, deadline_ns) = (place.list, place.deadline_ns);
+        let leave = |locked, _, node: &Node<T>| {
             drop(locked);
+            let if_unwound = Leave { queue: self, list, node };
             between();
+            core::mem::forget(if_unwound);
             park_by(deadline_ns)
         };
         self.wait_by(locked, place, leave, look)
@@ -174,7 +176,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         &'a self,
         mut locked: Locked<'a, S, T, LISTS>,
         place: Place<T>,
-        leave: impl FnOnce(Locked<'a, S, T, LISTS>, GHandle) -> bool,
+        leave: impl FnOnce(Locked<'a, S, T, LISTS>, GHandle, &Node<T>) -> bool,
         look: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
         let Place { reason, list, value, deadline_ns } = place;
@@ -182,13 +184,13 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         let g = begin_park(wait);
         let node = Node::alone(g.clone(), value);
         let place = Place { reason, list, value: None, deadline_ns };
-        let if_unwound = Leave { queue: self, list, node: &node };
         // SAFETY: the node is new. It is out of the list at each return: who
-        // granted has taken it out, else we do; if this is unwound, `Leave` does.
+        // granted has taken it out, else `look` has. What may unwind is guarded
+        // by `Leave`: in `look`, and in `leave` where that calls anybody. (A park
+        // that is refused stops the machine.)
         unsafe { locked.push(list, &node) };
-        let in_time = leave(locked, g);
+        let in_time = leave(locked, g, &node);
         let waited = if node.is_enlisted() { self.look(&node, place, in_time, look) } else { None };
-        core::mem::forget(if_unwound);
         // SAFETY: it is out of the list, so the slot is ours again.
         let value = unsafe { node.replace(None) };
         match waited {
@@ -209,25 +211,28 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         mut in_time: bool,
         mut look: impl FnMut(&mut S) -> bool,
     ) -> Option<(Locked<'a, S, T, LISTS>, bool)> {
-        loop {
+        let if_unwound = Leave { queue: self, list: place.list, node };
+        let waited = loop {
             let mut locked = self.lock();
             if !node.is_enlisted() {
-                return None;
+                break None;
             }
             let took = look(&mut locked);
             if took || !in_time {
                 // SAFETY: we hold the lock, and nobody has taken it out.
                 unsafe { self.lists[place.list].remove(node) };
-                return Some((locked, took));
+                break Some((locked, took));
             }
             // Who nudges or grants from here on finds us parking, because this
             // is still under the lock.
             let g = begin_park(Wait::at(place.reason, self));
             in_time = locked.park(g, place.deadline_ns);
             if !node.is_enlisted() {
-                return None;
+                break None;
             }
-        }
+        };
+        core::mem::forget(if_unwound);
+        waited
     }
 
     /// Grants to all who wait in `list` now; who comes meanwhile is not meant.
@@ -357,47 +362,58 @@ impl<S, T, const LISTS: usize> Locked<'_, S, T, LISTS> {
 
     /// Puts `value` into the slot of the first in `list`, or gives it back if
     /// nobody waits there.
-    #[inline(always)]
     pub fn give(&mut self, list: usize, mut value: T) -> Result<Wake, T> {
-        while let Some(node) = self.pop(list) {
-            // SAFETY: popped under the lock, which we hold, so it is alive.
-            if let Some(wake) = unsafe { node.alone() } {
-                // SAFETY: as above, and the slot is the lock holder's.
-                unsafe { node.fill(value) };
-                // SAFETY: as above; we do not touch the node any more.
-                unsafe { node.end() };
-                return Ok(wake);
-            }
-            // SAFETY: popped under the lock, which we hold; it selects.
-            match unsafe { give_selecting(node, value) } {
+        loop {
+            value = match self.give_alone(list, value) {
                 Ok(wake) => return Ok(wake),
-                Err(back) => value = back,
-            }
+                Err(value) => value,
+            };
+            let Some(node) = self.pop(list) else { return Err(value) };
+            // SAFETY: popped under the lock, which we hold; it selects.
+            value = match unsafe { give_selecting(node, value) } {
+                Ok(wake) => return Ok(wake),
+                Err(value) => value,
+            };
         }
-        Err(value)
+    }
+
+    /// The short way of [`give`](Self::give): if the first in the list is alone.
+    #[inline(always)]
+    pub fn give_alone(&mut self, list: usize, value: T) -> Result<Wake, T> {
+        let Some((node, wake)) = self.pop_alone(list) else { return Err(value) };
+        // SAFETY: popped under the lock, which we hold, so it is alive, and the
+        // slot is the lock holder's.
+        unsafe { node.fill(value) };
+        // SAFETY: as above; we do not touch the node any more.
+        unsafe { node.end() };
+        Ok(wake)
     }
 
     /// Takes the value out of the slot of the first in `list`.
-    #[inline(always)]
     pub fn take(&mut self, list: usize) -> Option<(T, Wake)> {
-        while let Some(node) = self.pop(list) {
-            // SAFETY: popped under the lock, which we hold, so it is alive.
-            let Some(wake) = (unsafe { node.alone() }) else {
-                // SAFETY: popped under the lock, which we hold; it selects.
-                match unsafe { take_selecting(node) } {
-                    Some(taken) => return Some(taken),
-                    None => continue,
-                }
-            };
-            // SAFETY: as above, and the slot is the lock holder's.
-            let value = unsafe { node.set(None) };
-            // SAFETY: as above; we do not touch the node any more.
-            unsafe { node.end() };
-            if let Some(value) = value {
-                return Some((value, wake));
+        loop {
+            if let Some(taken) = self.take_alone(list) {
+                return Some(taken);
+            }
+            let node = self.pop(list)?;
+            // SAFETY: popped under the lock, which we hold; it selects, as one
+            // who is alone has a value.
+            if let Some(taken) = unsafe { take_selecting(node) } {
+                return Some(taken);
             }
         }
-        None
+    }
+
+    /// The short way of [`take`](Self::take): if the first in the list is alone.
+    #[inline(always)]
+    pub fn take_alone(&mut self, list: usize) -> Option<(T, Wake)> {
+        let (node, wake) = self.pop_alone(list)?;
+        // SAFETY: popped under the lock, which we hold, so it is alive, and the
+        // slot is the lock holder's.
+        let value = unsafe { node.set(None) };
+        // SAFETY: as above; we do not touch the node any more.
+        unsafe { node.end() };
+        value.map(|value| (value, wake))
     }
 
     /// Ends the wait of the first in `list` and leaves its slot as it is.
@@ -458,6 +474,17 @@ impl<S, T, const LISTS: usize> Locked<'_, S, T, LISTS> {
         (inner.queued += 1);
         // SAFETY: we hold the lock; the rest is the caller's promise.
         unsafe { self.queue.lists[list].push(node, number) };
+    }
+
+    /// Takes out the first in `list`, if it is alone.
+    #[inline(always)]
+    fn pop_alone(&mut self, list: usize) -> Option<(Enlisted<T>, Wake)> {
+        let first = self.queue.lists[list].head()?;
+        // SAFETY: in the list, and we hold the lock, so it is alive.
+        let wake = unsafe { first.alone() }?;
+        // SAFETY: as above, and it is the first.
+        unsafe { self.queue.lists[list].pop_first(first) };
+        Some((first, wake))
     }
 
     #[inline(always)]

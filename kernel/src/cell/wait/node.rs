@@ -398,6 +398,17 @@ impl<T> List<T> {
     #[inline(always)]
     pub(super) unsafe fn pop(&self) -> Option<Enlisted<T>> {
         let first = self.head()?;
+        // SAFETY: the caller holds the lock, and it is the first.
+        unsafe { self.pop_first(first) };
+        Some(first)
+    }
+
+    /// As [`pop`](Self::pop), for who has looked at the first already.
+    ///
+    /// # Safety
+    /// The caller holds the lock, and `first` is the head of this list.
+    #[inline(always)]
+    pub(super) unsafe fn pop_first(&self, first: Enlisted<T>) {
         // SAFETY: in the list and so alive.
         let node = unsafe { first.0.as_ref() };
         let next = node.next.get();
@@ -407,7 +418,6 @@ impl<T> List<T> {
             Some(next) => next.prev.set(ptr::null_mut()),
             None => self.tail.store(ptr::null_mut(), Relaxed),
         }
-        Some(first)
     }
 
     /// Takes out a node, wherever it is.
