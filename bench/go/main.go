@@ -3,8 +3,9 @@
 // Each workload is the one of the same name in bench/guest: the same work,
 // counted the same way, so a change here is a change there. The names come as
 // arguments (the kernel hands over what stands behind "--" on its command
-// line). For each a quarter of the work is done to warm up, then all of it is
-// timed and reported as "BENCH <name> <operations> <nanoseconds>".
+// line). Most are repeated operations: a quarter of them to warm up, then all of
+// them timed and reported as "BENCH <row> <operations> <nanoseconds>". The others
+// report figures of their own, as "FIGURE <row> <number>".
 package main
 
 import (
@@ -20,31 +21,41 @@ import (
 	"time"
 )
 
+// One of the two says what is done: each does about so many operations and says
+// how many it did, own reports by itself.
 type workload struct {
-	name       string
-	operations int
-	run        func(int) int
+	name  string
+	usual int
+	each  func(int) int
+	own   func(int)
 }
 
-// All but million, which is measured in another way.
 var workloads = []workload{
-	{"yield", 200_000, yieldTwo},
-	{"yield_many", 1_000_000, yieldMany},
-	{"chan_pingpong", 100_000, pingPong},
-	{"chan_buf_1x1", 400_000, func(n int) int { return buffered(1, n) }},
-	{"chan_buf_4x4", 400_000, func(n int) int { return buffered(4, n/4) }},
-	{"spawn_join", 200_000, spawnJoin},
-	{"select4", 100_000, select4},
-	{"select4_ready", 100_000, select4Ready},
-	{"mutex8", 800_000, mutex8},
-	{"forkjoin", 1 << 16, forkJoin},
-	{"blocking_nop", 200_000, blockingNop},
+	{name: "yield", usual: 200_000, each: yieldTwo},
+	{name: "yield_many", usual: 1_000_000, each: yieldMany},
+	{name: "chan_pingpong", usual: 100_000, each: pingPong},
+	{name: "chan_buf_1x1", usual: 400_000, each: func(n int) int { return buffered(1, n) }},
+	{name: "chan_buf_4x4", usual: 400_000, each: func(n int) int { return buffered(4, n/4) }},
+	{name: "spawn_join", usual: 200_000, each: spawnJoin},
+	{name: "select4", usual: 100_000, each: select4},
+	{name: "select4_ready", usual: 100_000, each: select4Ready},
+	{name: "mutex8", usual: 800_000, each: mutex8},
+	{name: "forkjoin", usual: 1 << 16, each: forkJoin},
+	{name: "blocking_nop", usual: 200_000, each: blockingNop},
+	{name: "skynet", usual: 1_000_000, each: skynet},
+	{name: "steal", usual: 1_000, own: steal},
+	{name: "fairness", usual: 2_000, own: fairness},
+	{name: "timer_late", usual: 100, own: timerLate},
+	{name: "wake_busy", usual: 200, own: wakeBusy},
+	{name: "handoff", usual: 200, own: handoff},
+	{name: "million", usual: 1_000_000, own: million},
+	{name: "live", usual: 1_000, own: live},
 }
 
 func main() {
 	fmt.Println("BENCH version", runtime.Version(), release())
-	for _, name := range os.Args[1:] {
-		measure(name)
+	for _, word := range os.Args[1:] {
+		measure(word)
 	}
 	fmt.Println("BENCH end")
 	// With -no-reboot this is QEMU's end.
@@ -53,24 +64,43 @@ func main() {
 	}
 }
 
-func measure(name string) {
-	if size, ok := strings.CutPrefix(name, "million="); ok {
-		gs, err := strconv.Atoi(size)
-		check(err == nil && gs > 0, "how many?")
-		million(gs)
-		return
-	}
+func measure(word string) {
+	name, value, _ := strings.Cut(word, "=")
 	for _, w := range workloads {
-		if w.name == name {
-			w.run(w.operations / 4)
-			start := time.Now()
-			done := w.run(w.operations)
-			fmt.Println("BENCH", name, done, time.Since(start).Nanoseconds())
+		if w.name != name {
+			continue
+		}
+		number := w.usual
+		if n, err := strconv.Atoi(value); err == nil && n > 0 {
+			number = n
+		}
+		if w.own != nil {
+			w.own(number)
 			return
 		}
+		w.each(number / 4)
+		timed(name, func() int { return w.each(number) })
+		return
 	}
 	fmt.Printf("no workload is called %q\n", name)
 }
+
+// timed does the work, which says how many operations it was, and reports what
+// it took.
+func timed(row string, work func() int) {
+	mark()
+	start := time.Now()
+	done := work()
+	took := time.Since(start).Nanoseconds()
+	mark()
+	fmt.Println("BENCH", row, done, took)
+}
+
+// mark is found by its name in the symbol table; its first instruction is where
+// the emulator's plugin reads its counters.
+//
+//go:noinline
+func mark() {}
 
 // release is the kernel's, as uname -r has it.
 func release() string {
@@ -269,12 +299,55 @@ func blockingNop(calls int) int {
 	return calls
 }
 
+// skynet is a tree, ten goroutines below each, whose leaves send their number up.
+func skynet(leaves int) int {
+	rounded := 1
+	for rounded*10 <= leaves {
+		rounded *= 10
+	}
+	sum := make(chan int)
+	go branch(sum, 0, rounded)
+	check(<-sum == rounded*(rounded-1)/2, "a leaf was lost")
+	return rounded
+}
+
+func branch(up chan int, first, leaves int) {
+	sum := first
+	if leaves > 1 {
+		sum = 0
+		below := make(chan int)
+		each := leaves / 10
+		for i := range 10 {
+			go branch(below, first+i*each, each)
+		}
+		for range 10 {
+			sum += <-below
+		}
+	}
+	up <- sum
+}
+
 func million(gs int) {
 	gate := make(chan struct{})
-	var waiting atomic.Int64
 	var group sync.WaitGroup
 	freeBefore := freeMemory()
-	start := time.Now()
+	timed("million_create", func() int { return waitFor(gate, &group, gs) })
+	fmt.Println("FIGURE million_bytes", (freeBefore-freeMemory())/int64(gs))
+	timed("million_wake", func() int {
+		close(gate)
+		group.Wait()
+		return gs
+	})
+}
+
+// live leaves so many goroutines parked while other workloads are measured.
+func live(gs int) {
+	var group sync.WaitGroup
+	waitFor(make(chan struct{}), &group, gs)
+}
+
+func waitFor(gate chan struct{}, group *sync.WaitGroup, gs int) int {
+	var waiting atomic.Int64
 	for range gs {
 		group.Add(1)
 		go func() {
@@ -286,13 +359,7 @@ func million(gs int) {
 	for waiting.Load() < int64(gs) {
 		runtime.Gosched()
 	}
-	created := time.Since(start).Nanoseconds()
-	used := freeBefore - freeMemory()
-
-	start = time.Now()
-	close(gate)
-	group.Wait()
-	fmt.Println("MILLION", gs, created, time.Since(start).Nanoseconds(), used)
+	return gs
 }
 
 // freeMemory is the machine's: what Linux and its page tables take counts too.

@@ -3,10 +3,9 @@
 //! Pure: figures come in as a function from a row's name. The command `check`
 //! measures them and prints what is said here.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
 
 /// By how much a figure that is known to be over its budget may grow.
@@ -21,21 +20,61 @@ pub struct Row {
     pub workload: String,
     /// What one operation is.
     pub what: String,
+    /// What its figure counts.
+    pub unit: Unit,
     /// What Go took when the budgets were made.
     pub go: Option<f64>,
-    /// The most that is allowed.
-    pub budget: Option<f64>,
+    /// What it may cost.
+    pub cost: Limit,
     /// What is hoped for.
     pub aim: Option<f64>,
+    /// How many locked instructions an operation may have.
+    pub locked: Limit,
 }
 
-/// The table, and what is over it today.
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Instructions of an operation, or its nanoseconds where it is timed.
+    Cost,
+    /// Bytes.
+    Bytes,
+    /// Nanoseconds of the machine's own time.
+    Nanoseconds,
+    /// Thousandths, of which more are better.
+    Share,
+}
+
+/// The most that is allowed, and by how much that is known to be exceeded.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Limit {
+    /// `None` if there is no limit.
+    pub budget: Option<f64>,
+    /// The figure of the day, where it is over the budget.
+    pub known: Option<f64>,
+}
+
+/// The machine that a workload is counted on, and when it is run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// Its name.
+    pub name: String,
+    /// Memory, in QEMU's notation.
+    pub mem: String,
+    /// CPUs of the machine that it is counted on.
+    pub cpus: u32,
+    /// Whether it takes longer than `make bench-check` may, which leaves it out.
+    pub is_slow: bool,
+    /// The numbers of CPUs that it is timed with; `None` if all will do.
+    pub timed: Option<Vec<u32>>,
+}
+
+/// The table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budgets {
     /// In the order of the file.
     pub rows: Vec<Row>,
-    /// Rows that are over their budget, with the figure of the day.
-    pub known_over: BTreeMap<String, f64>,
+    machines: Table,
 }
 
 /// What is said about one figure.
@@ -69,44 +108,65 @@ impl Budgets {
     /// ```
     /// let text = "[[row]]\nname = 'yield'\nwhat = 'a switch'\nbudget = 160\n";
     /// let budgets = bench::budgets::Budgets::parse(text).expect("good");
-    /// assert_eq!(budgets.rows[0].budget, Some(160.0));
+    /// assert_eq!(budgets.rows[0].cost.budget, Some(160.0));
     /// ```
     pub fn parse(text: &str) -> Result<Self> {
         let table: Table = text.parse().context("not TOML")?;
         let rows = table.get("row").and_then(Value::as_array).context("no [[row]]")?;
-        let known_over = table.get("known_over").and_then(Value::as_table);
-        let known_over = known_over.into_iter().flatten();
+        let machines = table.get("workload").and_then(Value::as_table);
         Ok(Self {
             rows: rows.iter().map(row).collect::<Result<_>>()?,
-            known_over: known_over
-                .map(|(name, v)| Ok((name.clone(), number(v).context("not a number")?)))
-                .collect::<Result<_>>()?,
+            machines: machines.cloned().unwrap_or_default(),
         })
     }
 
-    /// The names of the workloads that give the rows, each once. With `only`, those
-    /// that are named there, as a workload or as a row.
-    pub fn workloads(&self, only: &[String]) -> Vec<String> {
-        let mut names: Vec<String> = Vec::new();
+    /// The workloads that give the rows, each once. With `only`, those that are
+    /// named there, as a workload or as a row.
+    pub fn workloads(&self, only: &[String]) -> Vec<Workload> {
+        let mut found: Vec<Workload> = Vec::new();
         for row in &self.rows {
             let wanted =
                 only.is_empty() || only.contains(&row.name) || only.contains(&row.workload);
-            if wanted && !names.contains(&row.workload) {
-                names.push(row.workload.clone());
+            if wanted && !found.iter().any(|workload| workload.name == row.workload) {
+                found.push(self.workload(&row.workload));
             }
         }
-        names
+        found
     }
 
-    /// What is to be said of `figure` in this row.
-    pub fn judge(&self, row: &Row, figure: Option<f64>) -> Verdict {
+    /// What is said about that workload, or what holds if nothing is.
+    fn workload(&self, name: &str) -> Workload {
+        let said = |key: &str| self.machines.get(name).and_then(|machine| machine.get(key));
+        let count = |value: &Value| value.as_integer().and_then(|n| u32::try_from(n).ok());
+        Workload {
+            name: name.to_string(),
+            mem: said("mem").and_then(Value::as_str).unwrap_or("1G").to_string(),
+            cpus: said("cpus").and_then(count).unwrap_or(1),
+            is_slow: said("slow").and_then(Value::as_bool).unwrap_or(false),
+            timed: said("timed")
+                .and_then(Value::as_array)
+                .map(|list| list.iter().filter_map(count).collect()),
+        }
+    }
+}
+
+impl Limit {
+    /// What is to be said of this figure.
+    ///
+    /// ```
+    /// use bench::budgets::{Limit, Verdict};
+    /// let limit = Limit { budget: Some(100.0), known: Some(120.0) };
+    /// assert_eq!(limit.judge(Some(90.0)), Verdict::Recovered);
+    /// assert_eq!(limit.judge(Some(119.0)), Verdict::KnownOver);
+    /// ```
+    pub fn judge(self, figure: Option<f64>) -> Verdict {
         let Some(figure) = figure else { return Verdict::Missing };
-        let is_over = row.budget.is_some_and(|budget| figure > budget);
-        match (is_over, self.known_over.get(&row.name)) {
+        let is_over = self.budget.is_some_and(|budget| figure > budget);
+        match (is_over, self.known) {
             (false, None) => Verdict::Good,
             (false, Some(_)) => Verdict::Recovered,
             (true, None) => Verdict::Over,
-            (true, Some(&known)) if figure > known * GRACE => Verdict::Worse(known),
+            (true, Some(known)) if figure > known * GRACE => Verdict::Worse(known),
             (true, Some(_)) => Verdict::KnownOver,
         }
     }
@@ -130,8 +190,8 @@ impl fmt::Display for Verdict {
             Self::Good => write!(f, "ok"),
             Self::Over => write!(f, "OVER"),
             Self::KnownOver => write!(f, "OVER, as is known"),
-            Self::Worse(known) => write!(f, "OVER, and worse than the known {known:.0}"),
-            Self::Recovered => write!(f, "ok: take it out of known_over"),
+            Self::Worse(known) => write!(f, "OVER, and worse than the known {known}"),
+            Self::Recovered => write!(f, "ok: take out what is known"),
             Self::Missing => write!(f, "NOT MEASURED"),
         }
     }
@@ -139,13 +199,22 @@ impl fmt::Display for Verdict {
 
 fn row(value: &Value) -> Result<Row> {
     let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_string);
+    let figure = |key: &str| value.get(key).and_then(number);
     let name = text("name").context("a row without a name")?;
     Ok(Row {
         workload: text("of").unwrap_or_else(|| name.clone()),
         what: text("what").with_context(|| format!("{name} does not say what it is"))?,
-        go: value.get("go").and_then(number),
-        budget: value.get("budget").and_then(number),
-        aim: value.get("aim").and_then(number),
+        unit: match text("unit").as_deref() {
+            None => Unit::Cost,
+            Some("bytes") => Unit::Bytes,
+            Some("ns") => Unit::Nanoseconds,
+            Some("share") => Unit::Share,
+            Some(other) => bail!("{name} counts {other:?}, which is unknown"),
+        },
+        go: figure("go"),
+        cost: Limit { budget: figure("budget"), known: figure("known") },
+        aim: figure("aim"),
+        locked: Limit { budget: figure("locked"), known: figure("locked_known") },
         name,
     })
 }
@@ -168,16 +237,20 @@ mod tests {
         of = 'b'
         what = 'y'
         budget = 50.5
+        known = 60
+        locked = 2
         [[row]]
         name = 'b_two'
         of = 'b'
+        unit = 'share'
         what = 'z'
-        [known_over]
-        b_one = 60";
+        [workload.b]
+        mem = '6G'
+        cpus = 4
+        timed = [1, 8]";
 
     fn judge(row: usize, figure: Option<f64>) -> Verdict {
-        let budgets = Budgets::parse(TEXT).expect("good");
-        budgets.judge(&budgets.rows[row], figure)
+        Budgets::parse(TEXT).expect("good").rows[row].cost.judge(figure)
     }
 
     #[test]
@@ -197,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_its_budget_again_leaves_the_list() {
+    fn what_is_under_its_budget_again_is_no_longer_known_to_be_over() {
         assert_eq!(judge(1, Some(50.0)), Verdict::Recovered);
         assert!(!judge(1, Some(50.0)).is_over());
     }
@@ -209,19 +282,37 @@ mod tests {
     }
 
     #[test]
+    fn locked_operations_have_a_limit_of_their_own() {
+        let row = &Budgets::parse(TEXT).expect("good").rows[1];
+        assert_eq!(row.locked, Limit { budget: Some(2.0), known: None });
+        assert_eq!(row.locked.judge(Some(2.1)), Verdict::Over);
+    }
+
+    #[test]
     fn a_workload_of_two_rows_is_run_once_by_either_name() {
         let budgets = Budgets::parse(TEXT).expect("good");
-        assert_eq!(budgets.workloads(&[]), ["a", "b"]);
-        assert_eq!(budgets.workloads(&["b_two".into()]), ["b"]);
-        assert_eq!(budgets.workloads(&["b".into()]), ["b"]);
+        let names = |only: &[String]| {
+            budgets.workloads(only).into_iter().map(|w| w.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[]), ["a", "b"]);
+        assert_eq!(names(&["b_two".into()]), ["b"]);
+        assert_eq!(names(&["b".into()]), ["b"]);
+    }
+
+    #[test]
+    fn a_workload_has_a_small_machine_unless_it_says_more() {
+        let found = Budgets::parse(TEXT).expect("good").workloads(&[]);
+        assert_eq!((found[0].mem.as_str(), found[0].cpus, &found[0].timed), ("1G", 1, &None));
+        assert_eq!((found[1].mem.as_str(), found[1].cpus), ("6G", 4));
+        assert_eq!(found[1].timed, Some(vec![1, 8]));
     }
 
     #[test]
     fn the_projects_own_table_can_be_read() {
         let budgets = Budgets::load().expect("good");
         assert!(budgets.rows.len() >= 11);
-        for name in budgets.known_over.keys() {
-            assert!(budgets.rows.iter().any(|row| row.name == *name), "{name} is no row");
+        for name in budgets.machines.keys() {
+            assert!(budgets.rows.iter().any(|row| row.workload == *name), "{name} is no workload");
         }
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::budgets::{Budgets, Row};
+use crate::budgets::{Budgets, Row, Unit};
 use crate::results::Results;
 use crate::show::number;
 
@@ -20,17 +20,20 @@ const RIGHT: f64 = 800.0;
 const TOP: f64 = 92.0;
 const STEP: f64 = 34.0;
 
-const STYLE: &str = "
+/// What all pictures look like.
+pub(crate) const STYLE: &str = "
   text { font: 13px system-ui, sans-serif; fill: #24292f }
   .title { font-size: 17px; font-weight: 600 }
   .faint { fill: #6e7781 } .end { text-anchor: end } .middle { text-anchor: middle }
   .background { fill: #ffffff }
   .grid { stroke: #d8dee4 } .link { stroke: #afb8c1; stroke-width: 3 }
-  .ours { fill: #0969da } .go { fill: #bc4c00 } .budget { stroke: #24292f; stroke-width: 2 }
+  .ours { fill: #0969da; stroke: #0969da } .go { fill: #bc4c00; stroke: #bc4c00 }
+  .curve { fill: none; stroke-width: 2 } text { stroke: none } .budget { stroke: #24292f; stroke-width: 2 }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6edf3 } .faint { fill: #9198a1 } .background { fill: #0d1117 }
     .grid { stroke: #2a313c } .link { stroke: #57606a } .budget { stroke: #e6edf3 }
-    .ours { fill: #58a6ff } .go { fill: #f0883e }
+    .ours { fill: #58a6ff; stroke: #58a6ff } .go { fill: #f0883e; stroke: #f0883e }
+    .curve { fill: none }
   }
 ";
 
@@ -44,7 +47,7 @@ pub fn draw(budgets: &Budgets, results: &Results) -> String {
     let rows: Vec<&Row> = budgets
         .rows
         .iter()
-        .filter(|row| results.counted("ours", &row.name).is_some() && row.name != "million_bytes")
+        .filter(|row| results.counted("ours", &row.name).is_some() && row.unit == Unit::Cost)
         .collect();
     let bottom = TOP + STEP * rows.len() as f64;
     let mut svg = head(bottom + 40.0, results);
@@ -99,7 +102,7 @@ fn line(row: &Row, results: &Results, y: f64) -> String {
         );
         svg += &text(WIDTH - 20.0, y + 4.0, "end", &format!("{:.1}×", go / ours));
     }
-    svg += &row.budget.map_or(String::new(), |budget| tick(x_of(budget), y));
+    svg += &row.cost.budget.map_or(String::new(), |budget| tick(x_of(budget), y));
     // Labels on the outer sides, so that the line between stays free.
     let is_ours_left = go.is_none_or(|go| ours.is_some_and(|ours| ours <= go));
     for (figure, class, is_left) in [(go, "go", !is_ours_left), (ours, "ours", is_ours_left)] {
@@ -129,11 +132,13 @@ fn tick(x: f64, y: f64) -> String {
     format!("<line class=\"budget\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{from}\" y2=\"{to}\"/>\n")
 }
 
-fn text(x: f64, y: f64, class: &str, text: &str) -> String {
+/// A line of text at that place.
+pub(crate) fn text(x: f64, y: f64, class: &str, text: &str) -> String {
     format!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y}\">{}</text>\n", escape(text))
 }
 
-fn escape(text: &str) -> String {
+/// As SVG wants it.
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
@@ -146,11 +151,11 @@ mod tests {
         let text = "[[row]]\nname='a'\nwhat='x'\nbudget=9\n[[row]]\nname='b'\nwhat='y'";
         let budgets = Budgets::parse(text).expect("good");
         let mut results = Results::default();
-        results.set_counted("ours", "a", 10.0);
+        results.set_counted("ours", "a", 10.0, 10.0);
         let legend = 2;
         let dots = |svg: &str| svg.matches("<circle").count() - legend;
         assert_eq!(dots(&draw(&budgets, &results)), 1);
-        results.set_counted("go", "a", 100.0);
+        results.set_counted("go", "a", 100.0, 100.0);
         assert_eq!(dots(&draw(&budgets, &results)), 2);
         assert!(draw(&budgets, &results).contains("10.0×"));
     }

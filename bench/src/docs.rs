@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::budgets::Budgets;
 use crate::results::Results;
-use crate::{chart, show};
+use crate::{chart, curves, show};
 
 const BEGIN: &str = "<!-- figures: written by make bench-docs -->\n";
 const END: &str = "<!-- end of the figures -->\n";
@@ -19,7 +19,8 @@ pub fn write(budgets: &Budgets, results: &Results) -> Result<()> {
     let page = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let page = replace(&page, &figures(budgets, results))?;
     fs::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
-    chart::write(budgets, results, &path.with_extension("svg"))
+    chart::write(budgets, results, &path.with_extension("svg"))?;
+    curves::write(results, &path.with_file_name("growth.svg"))
 }
 
 fn replace(page: &str, figures: &str) -> Result<String> {
@@ -43,6 +44,17 @@ fn figures(budgets: &Budgets, results: &Results) -> String {
     if results.noted("million_ours") == "500000" {
         text += "\nThe rows `million_*` of ours are those of 500,000 Gs: \
                  a million did not fit into 6 GiB.\n";
+    }
+    let others = show::others(budgets, results);
+    if !others.lines.is_empty() {
+        text += &format!("\n### Lateness and shares, in virtual time\n\n{}", others.to_markdown());
+    }
+    for (of, what) in [("gs", "waiting Gs"), ("ps", "Ps")] {
+        let table = show::grown(results, of);
+        if !table.lines.is_empty() {
+            let table = table.to_markdown();
+            text += &format!("\n### Instructions per operation by the number of {what}\n\n{table}");
+        }
     }
     for cpus in 1..=256 {
         let table = show::timed(budgets, results, cpus);

@@ -2,18 +2,22 @@
 //!
 //! - [`budgets`] reads `bench/budgets.toml`: the rows, and what each may cost;
 //! - [`machine`] boots one machine and reads what its workloads report;
+//! - [`locked`] has the emulator count locked instructions meanwhile;
 //! - [`linux`] gets the other side: a Linux kernel, a Go, an initramfs of them;
 //! - [`measure`] decides which machines are booted and what counts as a figure;
 //! - [`results`] keeps the figures in `target/bench.json`;
-//! - [`show`], [`chart`] and [`docs`] make tables, a picture and a page of them.
+//! - [`show`], [`chart`], [`curves`] and [`docs`] make tables, two pictures and a
+//!   page of them.
 //!
 //! The workloads are in `bench/guest` and `bench/go`. Of G, M and P nothing is
 //! known here.
 
 pub mod budgets;
 pub mod chart;
+pub mod curves;
 pub mod docs;
 pub mod linux;
+pub mod locked;
 pub mod machine;
 pub mod measure;
 pub mod results;

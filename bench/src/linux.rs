@@ -28,7 +28,7 @@ pub fn system() -> Result<System> {
     let initrd = dir.join("init.cpio");
     let bytes = fs::read(&program).with_context(|| format!("reading {}", program.display()))?;
     fs::write(&initrd, cpio(&bytes)).with_context(|| format!("writing {}", initrd.display()))?;
-    Ok(System::Go(kernel, initrd))
+    Ok(System::Go { kernel, initrd, program })
 }
 
 /// What is there of it, for the page: Linux's release and Go's version.

@@ -4,7 +4,7 @@
 //! booted. Who asks for which machine, and what is made of it, is `measure`.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -13,17 +13,31 @@ use std::{env, thread};
 use anyhow::{Context, Result, bail};
 use boot::qemu::{Firmware, Machine};
 
+use crate::locked::Plugin;
+
 /// What is booted.
 #[derive(Clone, Debug)]
 pub enum System {
-    /// Our kernel with its workloads: a BIOS image.
-    Ours(PathBuf),
-    /// Linux with the Go program as `/init`: kernel and initramfs.
-    Go(PathBuf, PathBuf),
+    /// Our kernel with its workloads.
+    Ours {
+        /// A BIOS image.
+        image: PathBuf,
+        /// The kernel in it, with its symbols.
+        program: PathBuf,
+    },
+    /// Linux with the Go program as `/init`.
+    Go {
+        /// The kernel.
+        kernel: PathBuf,
+        /// The initramfs.
+        initrd: PathBuf,
+        /// What is in that, with its symbols.
+        program: PathBuf,
+    },
 }
 
 /// The machine that it is booted on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The number of CPUs.
     pub cpus: u32,
@@ -31,11 +45,28 @@ pub struct Shape {
     pub is_counted: bool,
     /// In QEMU's notation. Given to the guest at once, so that neither pays for
     /// what the host does when a page is touched for the first time.
-    pub mem: &'static str,
+    pub mem: String,
 }
 
-/// One figure: what each operation took, in nanoseconds or bytes.
-pub type Figure = (String, f64);
+/// What was reported for one row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// The row's name.
+    pub row: String,
+    /// What each operation took in nanoseconds, or the figure as it stands.
+    pub value: f64,
+    /// The locked instructions of each operation, if they were counted.
+    pub locked: Option<f64>,
+}
+
+/// A line of the guest's that has a figure.
+#[derive(Debug, PartialEq)]
+struct Report {
+    row: String,
+    value: f64,
+    /// How many operations it was, if it is about operations.
+    operations: Option<f64>,
+}
 
 /// How long a machine may take. The slowest is Go's million on one CPU.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -44,74 +75,103 @@ impl System {
     /// The name in tables and results.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Ours(_) => "ours",
-            Self::Go(..) => "go",
+            Self::Ours { .. } => "ours",
+            Self::Go { .. } => "go",
+        }
+    }
+
+    /// What has the symbols of the workloads.
+    pub fn program(&self) -> &Path {
+        match self {
+            Self::Ours { program, .. } | Self::Go { program, .. } => program,
         }
     }
 
     fn machine(&self, words: &str) -> Machine {
         match self {
-            Self::Ours(image) => Machine::new(image, Firmware::Bios)
+            Self::Ours { image, .. } => Machine::new(image, Firmware::Bios)
                 .cmdline(format!("program=bench log=warn console=serial -- {words}")),
             // Quiet, for the serial port takes time; the clock of the CPU, because
             // Go asks for the time at every switch and would pay for any other.
-            Self::Go(kernel, initrd) => {
-                let append = format!("console=ttyS0 quiet panic=-1 tsc=reliable -- {words}");
+            // With one CPU Linux takes its lock prefixes out, which no machine of
+            // today does to it; with that word it keeps them.
+            Self::Go { kernel, initrd, .. } => {
+                let options = "console=ttyS0 quiet panic=-1 tsc=reliable noreplace-smp";
+                let append = format!("{options} -- {words}");
                 Machine::linux(kernel, initrd, append)
             }
         }
     }
 }
 
-/// Runs the workloads in one boot. `progress` hears every figure.
+/// Runs the workloads in one boot, with or without the plugin that counts locked
+/// instructions. `progress` hears every figure.
 pub fn run(
     system: &System,
-    shape: Shape,
+    shape: &Shape,
     workloads: &[String],
+    plugin: Option<&Plugin>,
     mut progress: impl FnMut(&str),
 ) -> Result<Vec<Figure>> {
-    let mut machine = system.machine(&workloads.join(" ")).smp(shape.cpus).mem(shape.mem);
+    let mut machine = system.machine(&workloads.join(" ")).smp(shape.cpus).mem(&shape.mem);
     if shape.is_counted {
         machine = machine.icount("shift=0,sleep=off");
     }
-    let machine = machine.arg("-mem-prealloc");
-    let mut lines = Vec::new();
-    let mut figures = Vec::new();
-    listen(machine.command(&env::temp_dir())?, |line| {
-        let found = parse(&line);
-        if let Some((name, _)) = found.first() {
-            progress(name);
-        }
-        figures.extend(found);
-        lines.push(line);
-    })?;
-    if !lines.iter().any(|line| line == "BENCH end") {
-        let tail = lines[lines.len().saturating_sub(10)..].join("\n  ");
-        bail!("the guest ({}) did not reach its end; it said\n  {tail}", system.name());
+    machine = machine.arg("-mem-prealloc");
+    if let Some(plugin) = plugin {
+        machine = machine.arg("-plugin").arg(plugin.argument());
     }
-    Ok(figures)
+    let mut lines = Vec::new();
+    let mut reports = Vec::new();
+    let heard = listen(machine.command(&env::temp_dir())?, |line| {
+        if let Some(report) = parse(&line) {
+            progress(&report.row);
+            reports.push(report);
+        }
+        lines.push(line);
+    });
+    let tail = || lines[lines.len().saturating_sub(10)..].join("\n  ");
+    heard.with_context(|| format!("the guest ({}) said\n  {}\nand then", system.name(), tail()))?;
+    if !lines.iter().any(|line| line == "BENCH end") {
+        bail!("the guest ({}) did not reach its end; it said\n  {}", system.name(), tail());
+    }
+    figures(reports, plugin.map(Plugin::read).transpose()?)
 }
 
-/// The figures on one line of the guest's; most lines have none.
-fn parse(line: &str) -> Vec<Figure> {
+/// The figure on one line of the guest's; most lines have none.
+fn parse(line: &str) -> Option<Report> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let number = |word: &str| word.parse::<f64>().ok().filter(|n| n.is_finite());
     match words[..] {
-        ["BENCH", name, operations, ns] => match (number(operations), number(ns)) {
-            (Some(operations), Some(ns)) if operations >= 1.0 => {
-                vec![(name.to_string(), ns / operations)]
-            }
-            _ => Vec::new(),
-        },
-        ["MILLION", gs, create, wake, bytes] => {
-            let Some(gs) = number(gs).filter(|&gs| gs >= 1.0) else { return Vec::new() };
-            [("create", create), ("wake", wake), ("bytes", bytes)]
-                .into_iter()
-                .filter_map(|(name, word)| Some((format!("million_{name}"), number(word)? / gs)))
-                .collect()
+        ["BENCH", row, operations, ns] => {
+            let operations = number(operations).filter(|&n| n >= 1.0)?;
+            let value = number(ns)? / operations;
+            Some(Report { row: row.into(), value, operations: Some(operations) })
         }
-        _ => Vec::new(),
+        ["FIGURE", row, value] => {
+            Some(Report { row: row.into(), value: number(value)?, operations: None })
+        }
+        _ => None,
     }
+}
+
+/// What was said, with what was counted of each that is about operations.
+fn figures(reports: Vec<Report>, locked: Option<Vec<u64>>) -> Result<Vec<Figure>> {
+    let measured = reports.iter().filter(|report| report.operations.is_some()).count();
+    if locked.as_ref().is_some_and(|locked| locked.len() != measured) {
+        bail!("{measured} reports came with another number of marks");
+    }
+    let mut locked = locked.into_iter().flatten();
+    let figure = |Report { row, value, operations }| {
+        let each = operations.and_then(|n| Some(locked.next()? as f64 / n));
+        Figure { row, value, locked: each }
+    };
+    Ok(reports.into_iter().map(figure).collect())
+}
+
+/// The QEMU that is used: `QEMU=` in the environment chooses another.
+pub fn qemu() -> String {
+    env::var("QEMU").ok().filter(|q| !q.is_empty()).unwrap_or("qemu-system-x86_64".into())
 }
 
 /// Hands over the lines that QEMU's serial port says, until QEMU leaves.
@@ -149,20 +209,32 @@ fn listen(mut command: Command, mut hear: impl FnMut(String)) -> Result<()> {
 mod tests {
     use super::*;
 
+    fn value(line: &str) -> Option<f64> {
+        parse(line).map(|report| report.value)
+    }
+
     #[test]
     fn a_figure_is_time_by_operations() {
-        assert_eq!(parse("BENCH yield 1000 152000"), [("yield".to_string(), 152.0)]);
-        let million = parse("MILLION 10 100 200 300");
-        let names: Vec<&str> = million.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["million_create", "million_wake", "million_bytes"]);
-        assert_eq!(million[2].1, 30.0);
+        assert_eq!(value("BENCH yield 1000 152000"), Some(152.0));
+        assert_eq!(value("FIGURE million_bytes 4321"), Some(4321.0));
     }
 
     #[test]
     fn what_is_no_figure_is_none() {
         let lines = ["", "BENCH end", "BENCH yield 0 1", "BENCH yield x 1", "BENCH yield 1 inf"];
-        for line in lines.into_iter().chain(["MILLION 0 1 1 1", "[ 1.0] reboot: Restarting"]) {
-            assert_eq!(parse(line), [], "{line}");
+        for line in lines.into_iter().chain(["FIGURE x", "[ 1.0] reboot: Restarting"]) {
+            assert_eq!(value(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn locked_instructions_go_to_what_is_about_operations() {
+        let reports = || ["BENCH a 10 100", "FIGURE b 7", "BENCH c 2 8"].map(parse);
+        let reports = || reports().into_iter().flatten().collect::<Vec<_>>();
+        let found = figures(reports(), Some(vec![20, 3])).expect("two and two");
+        let locked: Vec<_> = found.iter().map(|figure| figure.locked).collect();
+        assert_eq!(locked, [Some(2.0), None, Some(1.5)]);
+        assert!(figures(reports(), Some(vec![20])).is_err(), "a mark is missing");
+        assert!(figures(reports(), None).is_ok_and(|f| f.iter().all(|f| f.locked.is_none())));
     }
 }

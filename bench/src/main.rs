@@ -12,15 +12,18 @@
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
-use bench::budgets::Budgets;
+use bench::budgets::{Budgets, Limit, Workload};
 use bench::machine::System;
 use bench::results::Results;
-use bench::{chart, docs, linux, measure, show};
+use bench::{chart, curves, docs, linux, machine, measure, show};
 use boot::image::Images;
 use boot::kernel::Source;
 
 const USAGE: &str =
     "usage: bench run|go|check|docs [--only NAMES] [--samples N] [--cpus LIST] [--known]";
+
+/// What one says instead of a workload's name to be told how cost grows.
+const GROWTH: &str = "growth";
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
@@ -75,13 +78,20 @@ impl Options {
         Ok(options)
     }
 
-    fn workloads(&self, budgets: &Budgets) -> Result<Vec<String>> {
+    /// Those that were asked for, and all if none was.
+    fn workloads(&self, budgets: &Budgets) -> Result<Vec<Workload>> {
         let workloads = budgets.workloads(&self.only);
-        if workloads.is_empty() {
-            let all = budgets.workloads(&[]).join(" ");
-            bail!("no workload is called {}; there are: {all}", self.only.join(" "));
+        if workloads.is_empty() && !self.has_growth() {
+            let all: Vec<String> = budgets.workloads(&[]).into_iter().map(|w| w.name).collect();
+            let all = all.join(" ");
+            bail!("no workload is called {}; there are: {all} {GROWTH}", self.only.join(" "));
         }
         Ok(workloads)
+    }
+
+    /// Whether it is asked for how cost grows.
+    fn has_growth(&self) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == GROWTH)
     }
 }
 
@@ -92,19 +102,29 @@ fn compare(options: &Options, systems: &[System]) -> Result<ExitCode> {
     let mut results = Results::load();
     note_versions(&mut results, &workloads);
     for system in systems {
-        measure::counted(system, &workloads, &mut results)?;
+        measure::counted(&budgets, system, &workloads, &mut results)?;
         results.save()?;
+        if options.has_growth() {
+            measure::grown(system, &mut results);
+            results.save()?;
+        }
     }
-    println!("\ninstructions per operation, one CPU\n");
-    println!("{}", show::counted(&budgets, &results).to_text());
+    println!("\ninstructions per operation\n\n{}", show::counted(&budgets, &results).to_text());
+    println!("lateness and shares\n\n{}", show::others(&budgets, &results).to_text());
+    for (of, what) in [("gs", "waiting Gs"), ("ps", "Ps")].iter().filter(|_| options.has_growth()) {
+        let table = show::grown(&results, of).to_text();
+        println!("instructions per operation by the number of {what}\n\n{table}");
+    }
     for &cpus in options.cpus.iter().filter(|_| options.samples > 0) {
-        measure::timed(systems, &workloads, cpus, options.samples, &mut results)?;
+        let samples = (cpus, options.samples);
+        measure::timed(&budgets, systems, &workloads, samples, &mut results)?;
         results.save()?;
         println!("\ntime per operation, {cpus} CPUs\n");
         println!("{}", show::timed(&budgets, &results, cpus).to_text());
     }
     chart::write(&budgets, &results, &boot::target_dir().join("bench.svg"))?;
-    println!("target/bench.json, target/bench.svg");
+    curves::write(&results, &boot::target_dir().join("growth.svg"))?;
+    println!("target/bench.json, target/bench.svg, target/growth.svg");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -114,20 +134,26 @@ fn check(options: &Options) -> Result<ExitCode> {
     let budgets = Budgets::load()?;
     let mut workloads = options.workloads(&budgets)?;
     if options.only.is_empty() {
-        workloads.retain(|name| name != "million"); // minutes, not seconds
+        workloads.retain(|workload| !workload.is_slow);
     }
     let mut results = Results::load();
     note_versions(&mut results, &workloads);
-    measure::counted(&ours()?, &workloads, &mut results)?;
+    measure::counted(&budgets, &ours()?, &workloads, &mut results)?;
     results.save()?;
+    let is_run = |name: &str| workloads.iter().any(|workload| workload.name == name);
     let mut failed = 0;
-    for row in budgets.rows.iter().filter(|row| workloads.contains(&row.workload)) {
-        let figure = results.counted("ours", &row.name);
-        let verdict = budgets.judge(row, figure);
-        let fails = if options.is_known_good { verdict.is_news() } else { verdict.is_over() };
-        failed += u32::from(fails);
-        let [figure, budget] = [figure, row.budget].map(show::number);
-        println!("{:<16} {figure:>8} of {budget:>6}  {verdict}", row.name);
+    for row in budgets.rows.iter().filter(|row| is_run(&row.workload)) {
+        let mut judge = |limit: Limit, figure: Option<f64>, what: &str| {
+            let verdict = limit.judge(figure);
+            let fails = if options.is_known_good { verdict.is_news() } else { verdict.is_over() };
+            failed += u32::from(fails);
+            let [figure, budget] = [figure, limit.budget].map(show::number);
+            println!("{:<16} {figure:>8} of {budget:>6}  {what:<12}  {verdict}", row.name);
+        };
+        judge(row.cost, results.counted("ours", &row.name), "");
+        if row.locked.budget.is_some() {
+            judge(row.locked, results.locked("ours", &row.name), "locked");
+        }
     }
     if failed > 0 {
         bail!("{failed} figures are over their budget (bench/budgets.toml)");
@@ -140,11 +166,11 @@ fn ours() -> Result<System> {
     let kernel = Source::Bench.build()?;
     let cmdline = boot::root().join("boot/cmdline.txt");
     let images = Images::build(&kernel, &cmdline, &boot::target_dir(), Source::Bench.image_name())?;
-    Ok(System::Ours(images.bios))
+    Ok(System::Ours { image: images.bios, program: kernel })
 }
 
-fn note_versions(results: &mut Results, workloads: &[String]) {
-    if workloads.iter().any(|name| name == "million") {
+fn note_versions(results: &mut Results, workloads: &[Workload]) {
+    if workloads.iter().any(|workload| workload.name == "million") {
         for who in ["ours", "go"] {
             results.note(&format!("million_{who}"), ""); // all of it is tried again
         }
@@ -152,10 +178,9 @@ fn note_versions(results: &mut Results, workloads: &[String]) {
     let (linux, go) = linux::versions();
     results.note("linux", linux);
     results.note("go", go);
-    let qemu = std::env::var("QEMU").ok().filter(|q| !q.is_empty());
-    let qemu = qemu.as_deref().unwrap_or("qemu-system-x86_64");
+    let qemu = machine::qemu();
     let commands: [(&str, &str, &[&str]); 4] = [
-        ("qemu", qemu, &["--version"]),
+        ("qemu", &qemu, &["--version"]),
         ("rustc", "rustc", &["--version"]),
         ("commit", "git", &["describe", "--always", "--dirty"]),
         ("date", "date", &["-u", "+%Y-%m-%d"]),

@@ -1,15 +1,18 @@
 //! Which machines are booted, and what counts as a figure.
 //!
-//! Counted: one CPU, where a virtual nanosecond is an instruction. Two boots
-//! must agree, or the figure is none. Timed: as many CPUs as are asked for, and
-//! samples of all systems in turn, so that whatever else the host does meanwhile
-//! hits them alike.
+//! Counted: where a virtual nanosecond is an instruction. Two boots must agree,
+//! or the figure is none; the second of them has the plugin that counts locked
+//! instructions. Timed: as many CPUs as are asked for, and samples of all systems
+//! in turn, so that whatever else the host does meanwhile hits them alike. Grown:
+//! counted, with more and more Gs and Ps that have no part in it.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stderr};
 
 use anyhow::{Result, bail};
 
+use crate::budgets::{Budgets, Workload};
+use crate::locked::Plugin;
 use crate::machine::{Figure, Shape, System, run};
 use crate::results::Results;
 
@@ -18,27 +21,48 @@ const TOLERANCE: f64 = 0.005;
 /// How many Gs [`MILLION`] has, and how many if those do not fit. What a G costs
 /// can be told from half a million too; that they are fewer is noted.
 const SIZES: [&str; 2] = ["1000000", "500000"];
-/// The one that needs a machine of its own: much memory, and much time.
+/// The one whose size is ours to choose.
 const MILLION: &str = "million";
-/// The CPUs that [`MILLION`] is timed with, of those asked for.
-const MILLION_CPUS: [u32; 2] = [1, 4];
+/// What is measured while other Gs and Ps are there.
+pub const GROWN: [&str; 3] = ["yield", "chan_pingpong", "spawn_join"];
+/// How many other Gs there are, waiting.
+const OTHER_GS: [u64; 4] = [10, 1_000, 100_000, 1_000_000];
+/// How many Ps there are, with as many CPUs.
+const PS: [u32; 3] = [1, 8, 64];
 
 /// Counts instructions for the workloads, twice, and keeps them in `results`.
-pub fn counted(system: &System, workloads: &[String], results: &mut Results) -> Result<()> {
-    for (mem, names) in machines(workloads) {
-        let shape = Shape { cpus: 1, is_counted: true, mem };
-        let title = |round| format!("{}: instructions, run {round} of 2", system.name());
-        let first = boot(system, shape, &names, title(1), results)?;
-        let second = boot(system, shape, &names, title(2), results)?;
+pub fn counted(
+    budgets: &Budgets,
+    system: &System,
+    workloads: &[Workload],
+    results: &mut Results,
+) -> Result<()> {
+    let plugin = Plugin::new(system.program())?;
+    for (shape, names) in machines(workloads, true, |workload| workload.cpus) {
+        let rows = rows_of(budgets, &names);
+        let mut once = |round: u32, plugin| {
+            let title = format!("{}: instructions, run {round} of 2", system.name());
+            boot(system, &shape, &names, plugin, Progress::new(title, rows), results)
+        };
+        let first = once(1, None)?;
+        let second = once(2, plugin.as_ref())?;
         let apart = apart(&first, &second);
-        match (apart.is_empty(), system) {
-            (true, _) => {}
-            (false, System::Ours(_)) => bail!("two runs differ by more than 0.5 %: {apart}"),
-            // Go's runtime draws random numbers where it likes.
-            (false, System::Go(..)) => eprintln!("note: Go's two runs differ: {apart}"),
+        if !apart.is_empty() {
+            // Go's runtime draws random numbers where it likes; and where several
+            // CPUs take turns, what one was about to do when the other was started
+            // depends on the firmware.
+            if matches!(system, System::Ours { .. }) && shape.cpus == 1 {
+                bail!("two runs differ by more than 0.5 %: {apart}");
+            }
+            eprintln!("note: two runs of {} differ: {apart}", system.name());
         }
-        for (row, figure) in &first {
-            results.set_counted(system.name(), row, *figure);
+        for (figure, again) in first.iter().zip(&second) {
+            results.set_counted(system.name(), &figure.row, figure.value, again.value);
+        }
+        for figure in &second {
+            if let Some(locked) = figure.locked {
+                results.set_locked(system.name(), &figure.row, locked);
+            }
         }
     }
     Ok(())
@@ -46,24 +70,24 @@ pub fn counted(system: &System, workloads: &[String], results: &mut Results) -> 
 
 /// Times the workloads on so many CPUs, all systems in turn.
 pub fn timed(
+    budgets: &Budgets,
     systems: &[System],
-    workloads: &[String],
-    cpus: u32,
-    samples: u32,
+    workloads: &[Workload],
+    (cpus, samples): (u32, u32),
     results: &mut Results,
 ) -> Result<()> {
-    for (mem, names) in machines(workloads) {
-        if names.iter().any(|name| name == MILLION) && !MILLION_CPUS.contains(&cpus) {
-            continue;
-        }
-        let shape = Shape { cpus, is_counted: false, mem };
+    let is_timed = |w: &&Workload| w.timed.as_ref().is_none_or(|list| list.contains(&cpus));
+    let workloads: Vec<Workload> = workloads.iter().filter(is_timed).cloned().collect();
+    for (shape, names) in machines(&workloads, false, |_| cpus) {
+        let rows = rows_of(budgets, &names);
         let mut all: BTreeMap<(&str, String), Vec<f64>> = BTreeMap::new();
         for sample in 1..=samples {
             for system in systems {
                 let who = system.name();
                 let title = format!("{who}: {cpus} CPUs, sample {sample} of {samples}");
-                for (row, figure) in boot(system, shape, &names, title, results)? {
-                    all.entry((who, row)).or_default().push(figure);
+                let progress = Progress::new(title, rows);
+                for figure in boot(system, &shape, &names, None, progress, results)? {
+                    all.entry((who, figure.row)).or_default().push(figure.value);
                 }
             }
         }
@@ -74,13 +98,40 @@ pub fn timed(
     Ok(())
 }
 
+/// Counts some of them again, among many other Gs and with many Ps. A machine
+/// that does not get there is no figure, and no reason to give up.
+pub fn grown(system: &System, results: &mut Results) {
+    let plain: Vec<String> = GROWN.map(String::from).to_vec();
+    let gs = OTHER_GS.map(|gs| {
+        let words = [vec![format!("live={gs}")], plain.clone()].concat();
+        ("gs", gs, Shape { cpus: 1, is_counted: true, mem: "6G".into() }, words)
+    });
+    let ps = PS.map(|cpus| {
+        let shape = Shape { cpus, is_counted: true, mem: "1G".into() };
+        ("ps", cpus.into(), shape, plain.clone())
+    });
+    for (of, many, shape, words) in gs.into_iter().chain(ps) {
+        let title = format!("{}: instructions with {many} {of}", system.name());
+        let progress = Progress::new(title, GROWN.len());
+        match run(system, &shape, &words, None, progress.step()) {
+            Ok(figures) => {
+                for Figure { row, value, .. } in figures {
+                    results.set_grown(of, many, system.name(), &row, value);
+                }
+            }
+            Err(error) => eprintln!("bench: {many} {of}: {error:#}"),
+        }
+    }
+}
+
 /// One boot with all of `names`; a second one with half a million where a million
 /// was too much.
 fn boot(
     system: &System,
-    shape: Shape,
+    shape: &Shape,
     names: &[String],
-    title: String,
+    plugin: Option<&Plugin>,
+    progress: Progress,
     results: &mut Results,
 ) -> Result<Vec<Figure>> {
     let note = format!("million_{}", system.name());
@@ -92,8 +143,7 @@ fn boot(
             if name == MILLION { format!("{MILLION}={size}") } else { name.clone() }
         };
         let words: Vec<String> = names.iter().map(word).collect();
-        let progress = Progress::new(title.clone(), words.len());
-        match run(system, shape, &words, progress.step()) {
+        match run(system, shape, &words, plugin, progress.clone().step()) {
             Err(error) if has_million && size == SIZES[0] => {
                 eprintln!("bench: {size} Gs: {error:#}\nbench: so half as many");
                 size = SIZES[1];
@@ -108,29 +158,44 @@ fn boot(
     }
 }
 
-/// The workloads by the machine that they need.
-fn machines(workloads: &[String]) -> Vec<(&'static str, Vec<String>)> {
-    let (large, small): (Vec<_>, Vec<_>) =
-        workloads.iter().cloned().partition(|name| name == MILLION);
-    let mut machines = vec![("1G", small), ("6G", large)];
-    machines.retain(|(_, names)| !names.is_empty());
+/// The workloads by the machine that they need, in their order. Those that have
+/// a large one have it to themselves: what they leave behind is large too.
+fn machines(
+    workloads: &[Workload],
+    is_counted: bool,
+    cpus: impl Fn(&Workload) -> u32,
+) -> Vec<(Shape, Vec<String>)> {
+    let mut machines: Vec<(Shape, Vec<String>)> = Vec::new();
+    for workload in workloads {
+        let shape = Shape { cpus: cpus(workload), is_counted, mem: workload.mem.clone() };
+        let name = workload.name.clone();
+        match machines.iter_mut().find(|(other, _)| *other == shape && other.mem == "1G") {
+            Some((_, names)) => names.push(name),
+            None => machines.push((shape, vec![name])),
+        }
+    }
     machines
+}
+
+fn rows_of(budgets: &Budgets, names: &[String]) -> usize {
+    budgets.rows.iter().filter(|row| names.contains(&row.workload)).count()
 }
 
 /// The rows whose figures differ too much, with both; empty if none does.
 fn apart(first: &[Figure], second: &[Figure]) -> String {
-    let second: BTreeMap<&str, f64> = second.iter().map(|(row, f)| (row.as_str(), *f)).collect();
-    let differs = |(row, a): &&Figure| {
+    let second: BTreeMap<&str, f64> = second.iter().map(|f| (f.row.as_str(), f.value)).collect();
+    let differs = |Figure { row, value: a, .. }: &&Figure| {
         second.get(row.as_str()).is_none_or(|b| (a - b).abs() > TOLERANCE * a.max(*b))
     };
-    let words = first.iter().filter(differs).map(|(row, a)| {
+    let words = first.iter().filter(differs).map(|Figure { row, value, .. }| {
         let b = second.get(row.as_str()).map_or("nothing".into(), |b| format!("{b:.1}"));
-        format!("{row} {a:.1} and {b}")
+        format!("{row} {value:.1} and {b}")
     });
     words.collect::<Vec<_>>().join(", ")
 }
 
 /// A line on the terminal that says how far one machine is.
+#[derive(Clone)]
 struct Progress {
     title: String,
     all: usize,
@@ -157,7 +222,7 @@ impl Progress {
             let end = if self.done == self.all { "\n" } else { "" };
             eprint!("\r\x1b[K{} · {}/{} {row}{end}", self.title, self.done, self.all);
             stderr().flush().ok();
-        } else if self.done == self.all {
+        } else if self.done == 0 {
             eprintln!("{}", self.title);
         }
     }
@@ -168,7 +233,9 @@ mod tests {
     use super::*;
 
     fn figures(list: &[(&str, f64)]) -> Vec<Figure> {
-        list.iter().map(|(row, figure)| (row.to_string(), *figure)).collect()
+        let figure = |(row, value): &(&str, f64)| (row.to_string(), *value);
+        let figures = list.iter().map(figure);
+        figures.map(|(row, value)| Figure { row, value, locked: None }).collect()
     }
 
     #[test]
@@ -181,11 +248,16 @@ mod tests {
     }
 
     #[test]
-    fn a_million_gets_a_machine_of_its_own() {
-        let names = ["yield", "million"].map(String::from);
-        let machines = machines(&names);
-        assert_eq!(machines.len(), 2);
-        assert_eq!(machines[1], ("6G", vec!["million".to_string()]));
-        assert_eq!(super::machines(&names[..1]).len(), 1);
+    fn workloads_share_a_machine_of_their_shape_unless_it_is_large() {
+        let text = ["a", "b", "large", "huge", "wide"]
+            .map(|name| format!("[[row]]\nname = '{name}'\nwhat = 'x'\n"));
+        let text = text.concat()
+            + "[workload.large]\nmem = '6G'\n[workload.huge]\nmem = '6G'\n[workload.wide]\ncpus = 4";
+        let workloads = Budgets::parse(&text).expect("good").workloads(&[]);
+        let machines = machines(&workloads, true, |workload| workload.cpus);
+        let names: Vec<_> = machines.iter().map(|(_, names)| names.join(" ")).collect();
+        assert_eq!(names, ["a b", "large", "huge", "wide"]);
+        assert_eq!(machines.last().map(|(shape, _)| shape.cpus), Some(4));
+        assert_eq!(super::machines(&workloads, false, |_| 8).len(), 3, "timed: all have 8");
     }
 }

@@ -68,14 +68,48 @@ impl Results {
         self.0["about"][key].as_str().unwrap_or("unknown")
     }
 
-    /// Keeps what an operation of `row` takes `who` in instructions.
-    pub fn set_counted(&mut self, who: &str, row: &str, figure: f64) {
+    /// Keeps what an operation of `row` takes `who` in instructions, and what it
+    /// took the second time.
+    pub fn set_counted(&mut self, who: &str, row: &str, figure: f64, again: f64) {
         self.0["instructions"][row][who] = json!(round(figure));
+        self.0["again"][row][who] = json!(round(again));
+    }
+
+    /// What it took the second time.
+    pub fn counted_again(&self, who: &str, row: &str) -> Option<f64> {
+        self.0["again"][row][who].as_f64()
     }
 
     /// What an operation takes in instructions.
     pub fn counted(&self, who: &str, row: &str) -> Option<f64> {
         self.0["instructions"][row][who].as_f64()
+    }
+
+    /// Keeps how many locked instructions an operation of `row` has.
+    pub fn set_locked(&mut self, who: &str, row: &str, figure: f64) {
+        self.0["locked"][row][who] = json!(round(figure));
+    }
+
+    /// How many locked instructions an operation has.
+    pub fn locked(&self, who: &str, row: &str) -> Option<f64> {
+        self.0["locked"][row][who].as_f64()
+    }
+
+    /// Keeps what an operation takes in instructions where there are so many of
+    /// something.
+    pub fn set_grown(&mut self, of: &str, many: u64, who: &str, row: &str, figure: f64) {
+        self.0["growth"][of][row][who][many.to_string()] = json!(round(figure));
+    }
+
+    /// What an operation takes in instructions by how many there are, the fewest
+    /// first.
+    pub fn grown(&self, of: &str, who: &str, row: &str) -> Vec<(u64, f64)> {
+        let points = self.0["growth"][of][row][who].as_object().into_iter().flatten();
+        let mut points: Vec<(u64, f64)> = points
+            .filter_map(|(many, value)| Some((many.parse().ok()?, value.as_f64()?)))
+            .collect();
+        points.sort_by_key(|point| point.0);
+        points
     }
 
     /// Keeps the samples of what an operation takes in nanoseconds.
@@ -107,9 +141,13 @@ mod tests {
     #[test]
     fn figures_come_back_and_leave_their_neighbours_alone() {
         let mut results = Results::default();
-        results.set_counted("ours", "yield", 152.04964);
-        results.set_counted("go", "yield", 801.0);
+        results.set_counted("ours", "yield", 152.04964, 152.0);
+        results.set_counted("go", "yield", 801.0, 802.0);
+        assert_eq!(results.counted_again("go", "yield"), Some(802.0));
         results.set_timed("ours", "yield", 4, &[3.0, 1.0]);
+        results.set_locked("ours", "yield", 2.5);
+        assert_eq!(results.locked("ours", "yield"), Some(2.5));
+        assert_eq!(results.locked("go", "yield"), None);
         results.note("qemu", "7.2");
         assert_eq!(results.counted("ours", "yield"), Some(152.05));
         assert_eq!(results.counted("go", "yield"), Some(801.0));
@@ -117,6 +155,17 @@ mod tests {
         assert_eq!(results.counted("ours", "select4"), None);
         assert!(results.timed("go", "yield", 4).is_empty());
         assert_eq!((results.noted("qemu"), results.noted("go")), ("7.2", "unknown"));
+    }
+
+    #[test]
+    fn what_grows_comes_back_in_order_of_number() {
+        let mut results = Results::default();
+        for (many, figure) in [(1000, 3.0), (10, 1.0), (200, 2.0)] {
+            results.set_grown("gs", many, "ours", "yield", figure);
+        }
+        let points = [(10, 1.0), (200, 2.0), (1000, 3.0)];
+        assert_eq!(results.grown("gs", "ours", "yield"), points);
+        assert!(results.grown("ps", "ours", "yield").is_empty());
     }
 
     #[test]

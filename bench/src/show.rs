@@ -2,7 +2,10 @@
 //!
 //! A table is made once as text in cells; who shows it decides on the look.
 
-use crate::budgets::{Budgets, Row};
+use std::collections::BTreeSet;
+
+use crate::budgets::{Budgets, Limit, Row, Unit};
+use crate::measure::GROWN;
 use crate::results::{Results, Spread};
 
 /// Cells of text: the head, then the lines, each as long as the head.
@@ -14,46 +17,118 @@ pub struct Table {
     pub lines: Vec<Vec<String>>,
 }
 
-/// Instructions for each operation: ours, Go's, the ratio, the budget.
+/// Instructions for each operation: ours, Go's, the ratio, the budget; then the
+/// locked ones among them.
 pub fn counted(budgets: &Budgets, results: &Results) -> Table {
-    let head = ["workload", "ours", "Go", "Go ÷ ours", "budget", "aim", ""];
-    let lines = budgets.rows.iter().filter(|row| results.counted("ours", &row.name).is_some());
-    let lines = lines.map(|row| {
-        let ours = results.counted("ours", &row.name);
-        let go = results.counted("go", &row.name);
+    let head =
+        ["workload", "ours", "Go", "Go ÷ ours", "budget", "aim", "locked", "Go's", "budget", ""];
+    let rows = rows(budgets, results, |unit| unit == Unit::Cost || unit == Unit::Bytes);
+    let lines = rows.map(|row| {
+        let [ours, go] = ["ours", "go"].map(|who| results.counted(who, &row.name));
+        let [our_locks, go_locks] = ["ours", "go"].map(|who| results.locked(who, &row.name));
         vec![
             row.name.clone(),
             number(ours),
             number(go),
             ratio(go, ours),
-            number(row.budget),
+            number(row.cost.budget),
             number(row.aim),
-            remark(budgets, row, ours, go),
+            number(our_locks),
+            number(go_locks),
+            number(row.locked.budget),
+            remark(row, ours, go, our_locks),
         ]
     });
     Table { head: head.map(String::from).to_vec(), lines: lines.collect() }
 }
 
+/// What is about lateness and shares.
+pub fn others(budgets: &Budgets, results: &Results) -> Table {
+    let head = ["figure", "ours", "Go", "", "what it is"];
+    let lines = rows(budgets, results, |unit| matches!(unit, Unit::Nanoseconds | Unit::Share));
+    let lines = lines.map(|row| {
+        let [ours, go] = ["ours", "go"].map(|who| results.counted(who, &row.name));
+        let [ours_text, go_text] = ["ours", "go"].map(|who| both(row, results, who));
+        vec![row.name.clone(), ours_text, go_text, worse(row, ours, go), row.what.clone()]
+    });
+    Table { head: head.map(String::from).to_vec(), lines: lines.collect() }
+}
+
+/// A figure of lateness or share, with that of the second run if it is another.
+fn both(row: &Row, results: &Results, who: &str) -> String {
+    let text = |figure: f64| match row.unit {
+        Unit::Share => format!("{:.3}", figure / 1000.0),
+        _ => number(Some(figure / 1000.0)),
+    };
+    let unit = if row.unit == Unit::Share { "" } else { " µs" };
+    let Some(first) = results.counted(who, &row.name).map(text) else { return String::new() };
+    match results.counted_again(who, &row.name).map(text) {
+        Some(second) if second != first => format!("{first}, {second}{unit}"),
+        _ => first + unit,
+    }
+}
+
+fn rows<'a>(
+    budgets: &'a Budgets,
+    results: &'a Results,
+    is_wanted: impl Fn(Unit) -> bool,
+) -> impl Iterator<Item = &'a Row> {
+    let is_known = |row: &&Row| results.counted("ours", &row.name).is_some();
+    budgets.rows.iter().filter(is_known).filter(move |row| is_wanted(row.unit))
+}
+
 /// Nanoseconds for each operation on so many CPUs: medians, spreads, the ratio of
-/// the pairs.
+/// the pairs, and who is faster if that is outside the spread.
 pub fn timed(budgets: &Budgets, results: &Results, cpus: u32) -> Table {
-    let head = ["workload", "ours, ns", "min–max", "Go, ns", "min–max", "Go ÷ ours", "min–max"];
+    let head =
+        ["workload", "ours, ns", "min–max", "Go, ns", "min–max", "Go ÷ ours", "min–max", "faster"];
     let mut lines = Vec::new();
-    for row in &budgets.rows {
+    for row in budgets.rows.iter().filter(|row| row.unit == Unit::Cost) {
         let ours = results.timed("ours", &row.name, cpus);
         let go = results.timed("go", &row.name, cpus);
         let ratios: Vec<f64> = ours.iter().zip(&go).map(|(ours, go)| go / ours).collect();
-        if let Some(spread) = Spread::of(&ours).filter(|_| row.name != "million_bytes") {
+        if let Some(spread) = Spread::of(&ours) {
             let mut line = vec![row.name.clone(), number(Some(spread.median)), range(Some(spread))];
             let go = Spread::of(&go);
             line.extend([number(go.map(|go| go.median)), range(go)]);
             let ratio = Spread::of(&ratios);
             line.push(ratio.map_or(String::new(), |r| format!("{:.2}", r.median)));
             line.push(ratio.map_or(String::new(), |r| format!("{:.2}–{:.2}", r.min, r.max)));
+            line.push(ratio.map_or("", faster).to_string());
             lines.push(line);
         }
     }
     Table { head: head.map(String::from).to_vec(), lines }
+}
+
+/// Who is faster, if all pairs say the same.
+fn faster(ratio: Spread) -> &'static str {
+    match ratio {
+        Spread { min, .. } if min > 1.0 => "ours",
+        Spread { max, .. } if max < 1.0 => "Go",
+        _ => "neither",
+    }
+}
+
+/// How cost grows with the number of something: a line for each row and system.
+pub fn grown(results: &Results, of: &str) -> Table {
+    let mut all: Vec<(String, Vec<(u64, f64)>)> = Vec::new();
+    for row in GROWN {
+        for (who, name) in [("ours", ""), ("go", ", Go")] {
+            let points = results.grown(of, who, row);
+            if !points.is_empty() {
+                all.push((format!("{row}{name}"), points));
+            }
+        }
+    }
+    let many: BTreeSet<u64> = all.iter().flat_map(|(_, points)| points).map(|p| p.0).collect();
+    let mut head = vec!["workload".to_string()];
+    head.extend(many.iter().map(|&many| number(Some(many as f64))));
+    let line = |(name, points): (String, Vec<(u64, f64)>)| {
+        let at = |many: u64| points.iter().find(|point| point.0 == many).map(|point| point.1);
+        [name].into_iter().chain(many.iter().map(|&many| number(at(many)))).collect()
+    };
+    Table { lines: all.into_iter().map(line).collect(), head }
 }
 
 impl Table {
@@ -91,16 +166,25 @@ impl Table {
 }
 
 /// By how much it is over, or what it has reached.
-fn remark(budgets: &Budgets, row: &Row, ours: Option<f64>, go: Option<f64>) -> String {
-    let over = |limit: f64, figure: f64| format!("over by {:.0} %", (figure / limit - 1.0) * 100.0);
-    match (ours, row.budget, row.aim) {
-        (Some(ours), Some(budget), _) if budgets.judge(row, Some(ours)).is_over() => {
-            over(budget, ours)
-        }
-        (Some(ours), _, Some(aim)) if ours <= aim => "aim reached".into(),
-        (Some(ours), None, _) if go.is_some_and(|go| ours > go) => "slower than Go".into(),
-        _ => String::new(),
+fn remark(row: &Row, ours: Option<f64>, go: Option<f64>, locked: Option<f64>) -> String {
+    let over = |limit: Limit, figure: Option<f64>, what: &str| {
+        let part = figure? / limit.budget? - 1.0;
+        limit.judge(figure).is_over().then(|| format!("{what}over by {:.0} %", part * 100.0))
+    };
+    let said = [over(row.cost, ours, ""), over(row.locked, locked, "locked ")];
+    let said: Vec<String> = said.into_iter().flatten().collect();
+    match (ours, row.aim) {
+        _ if !said.is_empty() => said.join(", "),
+        (Some(ours), Some(aim)) if ours <= aim => "aim reached".into(),
+        _ => worse(row, ours, go),
     }
+}
+
+/// Says so if Go's figure is the better one.
+fn worse(row: &Row, ours: Option<f64>, go: Option<f64>) -> String {
+    let (Some(ours), Some(go)) = (ours, go) else { return String::new() };
+    let is_worse = if row.unit == Unit::Share { ours < go } else { ours > go };
+    if is_worse { "Go is better".into() } else { String::new() }
 }
 
 fn ratio(go: Option<f64>, ours: Option<f64>) -> String {
@@ -137,20 +221,23 @@ mod tests {
     use super::*;
 
     fn example() -> (Budgets, Results) {
-        let text = "[[row]]\nname='a'\nwhat='x'\nbudget=100\naim=50\n[[row]]\nname='b'\nwhat='y'";
+        let text = "[[row]]\nname='a'\nwhat='x'\nbudget=100\naim=50\nlocked=2\n[[row]]\nname='b'\nwhat='y'";
         let mut results = Results::default();
-        results.set_counted("ours", "a", 110.0);
-        results.set_counted("go", "a", 1100.0);
+        results.set_counted("ours", "a", 110.0, 110.0);
+        results.set_counted("go", "a", 1100.0, 1100.0);
         (Budgets::parse(text).expect("good"), results)
     }
 
     #[test]
     fn a_row_says_by_how_much_it_is_over() {
         let (budgets, mut results) = example();
-        let over = ["a", "110", "1,100", "10.00", "100", "50", "over by 10 %"];
+        results.set_locked("ours", "a", 3.0);
+        let said = "over by 10 %, locked over by 50 %";
+        let over = ["a", "110", "1,100", "10.00", "100", "50", "3", "", "2", said];
         assert_eq!(counted(&budgets, &results).lines, [over.map(String::from).to_vec()]);
-        results.set_counted("ours", "a", 50.0);
-        assert_eq!(counted(&budgets, &results).lines[0][6], "aim reached");
+        results.set_counted("ours", "a", 50.0, 50.0);
+        results.set_locked("ours", "a", 2.0);
+        assert_eq!(counted(&budgets, &results).lines[0][9], "aim reached");
     }
 
     #[test]
@@ -159,7 +246,43 @@ mod tests {
         results.set_timed("ours", "a", 2, &[1.0, 10.0, 2.0]);
         results.set_timed("go", "a", 2, &[2.0, 30.0, 2.0]);
         let line = &timed(&budgets, &results, 2).lines[0];
-        assert_eq!(line[5..], ["2.00".to_string(), "1.00–3.00".to_string()]);
+        assert_eq!(line[5..], ["2.00", "1.00–3.00", "neither"].map(String::from));
+    }
+
+    #[test]
+    fn who_is_faster_is_said_if_all_pairs_agree() {
+        let of = |samples: &[f64]| Spread::of(samples).map(faster);
+        assert_eq!(of(&[1.1, 2.0]), Some("ours"));
+        assert_eq!(of(&[0.9, 0.5]), Some("Go"));
+        assert_eq!(of(&[0.9, 5.0]), Some("neither"));
+    }
+
+    #[test]
+    fn a_share_is_the_better_the_larger() {
+        let text =
+            "[[row]]\nname='s'\nwhat='x'\nunit='share'\n[[row]]\nname='t'\nwhat='y'\nunit='ns'";
+        let budgets = Budgets::parse(text).expect("good");
+        let mut results = Results::default();
+        for (who, figure) in [("ours", 900.0), ("go", 500.0)] {
+            results.set_counted(who, "s", figure, figure);
+            results.set_counted(who, "t", figure, 700.0);
+        }
+        let lines = others(&budgets, &results).lines;
+        assert_eq!(lines[0][1..4], ["0.900", "0.500", ""].map(String::from));
+        assert_eq!(
+            lines[1][1..4],
+            ["0.9, 0.7 µs", "0.5, 0.7 µs", "Go is better"].map(String::from)
+        );
+    }
+
+    #[test]
+    fn growth_has_a_column_for_each_number() {
+        let mut results = Results::default();
+        results.set_grown("gs", 1000, "ours", "yield", 150.0);
+        results.set_grown("gs", 10, "go", "yield", 800.0);
+        let table = grown(&results, "gs");
+        assert_eq!(table.head, ["workload", "10", "1,000"]);
+        assert_eq!(table.lines, [["yield", "", "150"], ["yield, Go", "800", ""]]);
     }
 
     #[test]

@@ -16,8 +16,8 @@
 //! | [`trace`] | what they did, and when |
 //! | [`unwind`], [`mod@panic`], [`backtrace`], [`symbols`] | when things go wrong |
 //! | [`mem`] | frames, heap, stacks |
-//! | [`log`], [`cmdline`], [`drivers`] | consoles, options, devices |
-//! | [`inspect`] | what the machine looks like, for tests and the curious |
+//! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
+//! | [`tasks`], [`inspect`] | all Gs from outside; what the machine looks like |
 //! | [`arch`] | the contract with the machine, and behind it the machine |
 //!
 //! # The way from boot to the first switch
@@ -32,6 +32,7 @@ extern crate alloc;
 
 pub mod arch;
 pub mod backtrace;
+mod banner;
 pub mod blocking;
 pub mod cell;
 pub mod chan;
@@ -57,6 +58,7 @@ pub mod select;
 pub mod stats;
 pub mod symbols;
 pub mod sync;
+pub mod tasks;
 pub mod time;
 pub mod timer;
 pub mod trace;
@@ -115,6 +117,7 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     handover::init_serial(); //                 and is heard
     handover::init_symbols(boot); //            and has names
     init_memory(boot); //                       frames, page tables, heap
+    handover::init_firmware(boot);
     let options = OPTIONS.call_once(|| handover::init_options(boot));
     handover::init_screen(boot, options); //    the second console
     arch::set_handlers(HANDLERS); //            interrupts come up by this door
@@ -126,6 +129,7 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     preempt::init(options.slice_ms);
     schedule::init_cpu(options.seed);
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
+    banner::show(options); //                   what all of that came to
     start_program(options);
     schedule::mstart()
 }
@@ -147,8 +151,8 @@ const HANDLERS: arch::Handlers = arch::Handlers {
 };
 
 /// Commits a page of a stack, if that is what the address is.
-fn page_fault(address: u64) -> arch::PageFault {
-    match mem::stack::handle_fault(address) {
+fn page_fault(address: u64, irqs_off_at: Option<u64>) -> arch::PageFault {
+    match mem::stack::handle_fault(address, irqs_off_at) {
         FaultOutcome::Committed => {
             schedule::ask_for_upkeep();
             arch::PageFault::Mended
@@ -209,6 +213,26 @@ pub fn args() -> &'static [alloc::string::String] {
 pub fn exit(code: u32) -> ! {
     trace::finish(options().trace);
     arch::exit(code)
+}
+
+/// Ends the machine well, and switches it off where that can be done.
+///
+/// ```no_run
+/// runnext::power_off();
+/// ```
+pub fn power_off() -> ! {
+    trace::finish(options().trace);
+    arch::power_off()
+}
+
+/// Starts the machine again.
+///
+/// ```no_run
+/// runnext::reboot();
+/// ```
+pub fn reboot() -> ! {
+    trace::finish(options().trace);
+    arch::reboot()
 }
 
 /// How many CPUs came up.

@@ -3,7 +3,9 @@
 //! A plain spin lock must never guard what preemptible code reaches: its
 //! holder could be preempted, and everybody else would spin for a slice. So
 //! the only lock of the kernel turns interrupts off first, and probes its stack
-//! before it is taken, because a page fault under a lock is a kernel bug.
+//! before it is taken, because a page fault under a lock is a kernel bug. The
+//! outermost lock does that; so what runs under locks, nested or not, has
+//! [`arch::PROBE_BYTES`] of stack.
 //!
 //! To take it when it is free is one locked operation, to free it a plain store.
 //! There is no queue: who holds it does so for a few hundred instructions.
@@ -52,7 +54,7 @@ impl<T: ?Sized> IrqLock<T> {
     /// Takes the lock, spinning with `pause` until it is free.
     #[inline]
     pub fn lock(&self) -> IrqGuard<'_, T> {
-        let irqs = off_and_probe();
+        let irqs = arch::irqs_off_probed();
         self.take();
         IrqGuard { lock: self, irqs, _here: core::marker::PhantomData }
     }
@@ -60,7 +62,7 @@ impl<T: ?Sized> IrqLock<T> {
     /// Takes the lock if it is free at this instant.
     #[inline]
     pub fn try_lock(&self) -> Option<IrqGuard<'_, T>> {
-        let irqs = off_and_probe();
+        let irqs = arch::irqs_off_probed();
         if self.try_take() {
             return Some(IrqGuard { lock: self, irqs, _here: core::marker::PhantomData });
         }
@@ -133,18 +135,6 @@ impl<T: ?Sized> IrqLock<T> {
             }
         }
     }
-}
-
-/// Interrupts off, and the stack probed by the outermost lock only: with a lock
-/// held already, the probe itself would be the fault that must not happen. So
-/// what runs under locks, nested or not, has one page of stack.
-#[inline(always)]
-fn off_and_probe() -> Irqs {
-    let irqs = arch::irqs_off();
-    if irqs.were_on() {
-        arch::probe_stack();
-    }
-    irqs
 }
 
 impl<T: ?Sized> Deref for IrqGuard<'_, T> {

@@ -1,16 +1,21 @@
-//! What the benchmarks boot: `program=bench -- <workload> …`.
+//! What the benchmarks boot: `program=bench -- <workload>[=<number>] …`.
 //!
-//! Each workload is the one of the same name in `bench/go/main.go`: the same
-//! work, counted the same way, so a change here is a change there. For each
-//! name a quarter of the work is done to warm up, then all of it is timed and
-//! reported as `BENCH <name> <operations> <nanoseconds>`. What a nanosecond is,
-//! the machine decides: under `-icount shift=0` it is an instruction.
+//! Each workload is the one of the same name in `bench/go`: the same work,
+//! counted the same way, so a change here is a change there. Most are repeated
+//! operations: a quarter of them to warm up, then all of them timed. The others
+//! report figures of their own. What a nanosecond is, the machine decides: under
+//! `-icount shift=0` it is an instruction.
 #![no_std]
 #![no_main]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
 mod channels;
+mod latency;
 mod million;
+mod report;
+mod sharing;
 mod switching;
 mod tasks;
 
@@ -18,38 +23,53 @@ use runnext::prelude::*;
 
 runnext::main!(bench, main);
 
-/// Does about so many operations and says how many it did.
-type Workload = fn(u64) -> u64;
+/// What there is to measure.
+enum Workload {
+    /// Does about so many operations and says how many it did.
+    Each(fn(u64) -> u64),
+    /// Reports by itself. The number is how much of it.
+    Own(fn(u64)),
+}
+use Workload::{Each, Own};
 
-/// All but `million`, which is measured in another way.
-const WORKLOADS: [(&str, u64, Workload); 11] = [
-    ("yield", 200_000, switching::yield_two),
-    ("yield_many", 1_000_000, switching::yield_many),
-    ("chan_pingpong", 100_000, channels::ping_pong),
-    ("chan_buf_1x1", 400_000, channels::buffered_1x1),
-    ("chan_buf_4x4", 400_000, channels::buffered_4x4),
-    ("spawn_join", 200_000, tasks::spawn_join),
-    ("select4", 100_000, channels::select4),
-    ("select4_ready", 100_000, channels::select4_ready),
-    ("mutex8", 800_000, switching::mutex8),
-    ("forkjoin", 1 << 16, tasks::fork_join),
-    ("blocking_nop", 200_000, tasks::blocking_nop),
+/// By name, with the number that is meant if none is given.
+const WORKLOADS: [(&str, u64, Workload); 19] = [
+    ("yield", 200_000, Each(switching::yield_two)),
+    ("yield_many", 1_000_000, Each(switching::yield_many)),
+    ("chan_pingpong", 100_000, Each(channels::ping_pong)),
+    ("chan_buf_1x1", 400_000, Each(channels::buffered_1x1)),
+    ("chan_buf_4x4", 400_000, Each(channels::buffered_4x4)),
+    ("spawn_join", 200_000, Each(tasks::spawn_join)),
+    ("select4", 100_000, Each(channels::select4)),
+    ("select4_ready", 100_000, Each(channels::select4_ready)),
+    ("mutex8", 800_000, Each(switching::mutex8)),
+    ("forkjoin", 1 << 16, Each(tasks::fork_join)),
+    ("blocking_nop", 200_000, Each(tasks::blocking_nop)),
+    ("skynet", 1_000_000, Each(tasks::skynet)),
+    ("steal", 1_000, Own(sharing::steal)),
+    ("fairness", 2_000, Own(sharing::fairness)),
+    ("timer_late", 100, Own(latency::timer_late)),
+    ("wake_busy", 200, Own(latency::wake_busy)),
+    ("handoff", 200, Own(latency::handoff)),
+    ("million", 1_000_000, Own(million::run)),
+    ("live", 1_000, Own(million::live)),
 ];
 
 fn main() {
-    for name in args() {
-        if let Some(gs) = name.strip_prefix("million=").and_then(|gs| gs.parse().ok()) {
-            million::run(gs);
-            continue;
-        }
-        let Some((name, operations, run)) = WORKLOADS.iter().find(|row| row.0 == *name) else {
+    for word in args() {
+        let (name, number) = word.split_once('=').unwrap_or((word, ""));
+        let Some((name, usual, run)) = WORKLOADS.iter().find(|row| row.0 == name) else {
             println!("no workload is called {name:?}");
             exit(2);
         };
-        run(operations / 4);
-        let start = Instant::now();
-        let done = run(*operations);
-        println!("BENCH {name} {done} {}", start.elapsed().as_nanos());
+        let number = number.parse().ok().filter(|&n| n > 0).unwrap_or(*usual);
+        match run {
+            Own(run) => run(number),
+            Each(run) => {
+                run(number / 4);
+                report::timed(name, || run(number));
+            }
+        }
     }
     println!("BENCH end");
 }

@@ -1,22 +1,39 @@
-//! Very many Gs that wait for one channel, then end.
-//!
-//! The report is `MILLION <gs> <ns to create> <ns to wake> <bytes>`: until all
-//! wait, from the close of the channel until the last has ended, and all memory
-//! that is gone while they wait.
+//! Very many Gs that wait for one channel.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use runnext::prelude::*;
 use runnext::sync::WaitGroup;
 use runnext::{inspect, mem};
 
+use crate::report::{figure, timed};
+
 static WAITING: AtomicU64 = AtomicU64::new(0);
 static GROUP: WaitGroup = WaitGroup::new();
 
-/// Measures it with so many.
+/// So many until all wait, all memory that is gone meanwhile, and from the close
+/// of the channel until the last has ended.
 pub fn run(gs: u64) {
     let (gate, opened) = chan::rendezvous::<()>();
     let free_before = inspect::memory().frames.free;
-    let start = Instant::now();
+    timed("million_create", || wait_for(&opened, gs));
+    let frames = free_before.saturating_sub(inspect::memory().frames.free);
+    figure("million_bytes", (frames * mem::PAGE_SIZE) as u64 / gs);
+    timed("million_wake", || {
+        gate.close();
+        GROUP.wait();
+        gs
+    });
+}
+
+/// So many that stay there, while other workloads are measured.
+pub fn live(gs: u64) {
+    let (gate, opened) = chan::rendezvous::<()>();
+    wait_for(&opened, gs);
+    core::mem::forget(gate); // it never opens
+}
+
+fn wait_for(opened: &chan::Receiver<()>, gs: u64) -> u64 {
+    WAITING.store(0, Relaxed);
     for started in 0..gs {
         let opened = opened.clone();
         let wait = move || {
@@ -33,12 +50,5 @@ pub fn run(gs: u64) {
     while WAITING.load(Relaxed) < gs {
         yield_now();
     }
-    let created = start.elapsed().as_nanos();
-    let frames = free_before.saturating_sub(inspect::memory().frames.free);
-
-    let start = Instant::now();
-    gate.close();
-    GROUP.wait();
-    let woken = start.elapsed().as_nanos();
-    println!("MILLION {gs} {created} {woken} {}", frames * mem::PAGE_SIZE);
+    gs
 }

@@ -1,7 +1,5 @@
 //! Workloads that start Gs, or make calls.
 
-extern crate alloc;
-
 use alloc::sync::Arc;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -45,6 +43,31 @@ fn tree(depth: u32) -> u64 {
     let right = tree(depth - 1);
     join.0.wait();
     right + join.1.load(Relaxed)
+}
+
+/// A tree of Gs, ten below each, whose leaves send their number up: all of them
+/// added. The number of leaves is rounded down to a power of ten.
+pub fn skynet(leaves: u64) -> u64 {
+    let leaves = 10_u64.pow(leaves.max(1).ilog10());
+    let (tx, rx) = chan::rendezvous();
+    let _detached = go(move || branch(tx, 0, leaves));
+    assert_eq!(rx.recv(), Ok(leaves * (leaves - 1) / 2), "a leaf was lost");
+    leaves
+}
+
+fn branch(up: chan::Sender<u64>, first: u64, leaves: u64) {
+    let sum = if leaves == 1 {
+        first
+    } else {
+        let (tx, rx) = chan::rendezvous();
+        let each = leaves / 10;
+        for i in 0..10 {
+            let tx = tx.clone();
+            let _detached = go(move || branch(tx, first + i * each, each));
+        }
+        rx.iter().take(10).sum()
+    };
+    up.send(sum).expect("whoever is above waits for it");
 }
 
 /// A call that may block and does not.

@@ -7,7 +7,7 @@
 
 use crate::list::Link;
 use crate::sync::{
-    AcqRel, Acquire, AtomicBool, AtomicU32, AtomicU64, Relaxed, Release, const_fn, planted,
+    AcqRel, Acquire, AtomicBool, AtomicU32, AtomicU64, Relaxed, Release, const_fn, fence, planted,
     spin_loop,
 };
 
@@ -88,11 +88,18 @@ impl<K: 'static> G<K> {
         status_of(self.word.load(Relaxed))
     }
 
+    /// Which life this is and what it does, in one look from outside. Whoever
+    /// sees a life begun sees all that was set up for it.
+    #[must_use]
+    pub fn look(&'static self) -> (Handle<K>, Status) {
+        let word = self.word.load(Acquire); // pairs with `start`
+        (Handle { g: self, parked: parked_in(word) }, status_of(word))
+    }
+
     /// Names this life of the G, and no later one.
     #[must_use]
     pub fn handle(&'static self) -> Handle<K> {
-        let parked = (self.word.load(Acquire) >> GENERATION_SHIFT) << GENERATION_SHIFT;
-        Handle { g: self, parked: parked | Status::Parked as u64 }
+        Handle { g: self, parked: parked_in(self.word.load(Acquire)) }
     }
 
     /// Where it may run.
@@ -251,8 +258,10 @@ pub enum Status {
 pub(crate) enum Ready {
     /// The G is yours now: put it into a queue.
     Push,
-    /// Nothing: the CPU that parks it was told, or it did not wait.
+    /// Nothing: it did not wait.
     Nothing,
+    /// Nothing more: the CPU that parks it was told.
+    Told,
     /// The CPU that parks it was told, but halts: interrupt it.
     Interrupt(usize),
 }
@@ -266,6 +275,9 @@ const GENERATION_SHIFT: u32 = 32;
 impl<K: 'static> G<K> {
     /// (1) Holder only.
     pub(crate) fn start(&self) {
+        // The queue orders it for who runs it, the fence for who only looks; no
+        // instruction on x86. Pairs with `look`.
+        fence(Release);
         self.step(Status::Dead, Status::Runnable, "not dead");
     }
 
@@ -428,13 +440,18 @@ fn status_of(word: u64) -> Status {
 
 fn halted_of(word: u64) -> Ready {
     match (word & HALTED_MASK) >> HALTED_SHIFT {
-        0 => Ready::Nothing,
+        0 => Ready::Told,
         cpu => Ready::Interrupt(cpu as usize - 1),
     }
 }
 
 fn generation_of(word: u64) -> u32 {
     (word >> GENERATION_SHIFT) as u32
+}
+
+/// The word of the same life when it is parked, and nobody halts for it.
+fn parked_in(word: u64) -> u64 {
+    settled(word, Status::Parked)
 }
 
 fn with_status(word: u64, status: Status) -> u64 {

@@ -4,7 +4,7 @@
 //! it now belongs, and says whom to wake. The kernel calls them; which, when
 //! and in what state is in the essay, "How the kernel calls".
 
-use crate::g::{G, Handle, Home, Ready};
+use crate::g::{G, Handle, Home, Ready, Status};
 use crate::list::List;
 use crate::p::P;
 use crate::sync::{Relaxed, planted};
@@ -42,21 +42,39 @@ impl<K: Sync + 'static> Sched<K> {
     /// that is just parking is put back by the CPU that parks it; one that does
     /// not wait is left alone.
     pub fn ready(&self, p: &mut P<K>, handle: Handle<K>) -> Wake {
-        match self.ready_at_once(p, &handle) {
+        self.ready_noting(p, handle, |_, _| ())
+    }
+
+    /// As [`Sched::ready`], and calls `note` if the G did wait, with what it was
+    /// before: [`Status::Parked`], and for that moment it is the caller's alone;
+    /// or [`Status::Parking`], and it is its CPU's.
+    pub fn ready_noting(
+        &self,
+        p: &mut P<K>,
+        handle: Handle<K>,
+        note: impl Fn(&'static G<K>, Status),
+    ) -> Wake {
+        match self.ready_at_once(p, &handle, &note) {
             Ok(()) => Wake::Nobody,
-            Err(rest) => self.ready_rest(p, handle, rest),
+            Err(rest) => self.ready_rest(p, handle, rest, note),
         }
     }
 
-    /// The short way of [`Sched::ready`], for a kernel that has it inlined where
-    /// Gs are readied most: if it is parked and may run anywhere, nobody is in the
-    /// run-next slot, and nobody has to be woken, that is all.
+    /// The short way of [`Sched::ready_noting`], for a kernel that has it inlined
+    /// where Gs are readied most: if it is parked and may run anywhere, nobody is in
+    /// the run-next slot, and nobody has to be woken, that is all.
     ///
     /// # Errors
     /// What is left to do, for [`Sched::ready_rest`].
     #[inline(always)]
-    pub fn ready_at_once(&self, p: &mut P<K>, handle: &Handle<K>) -> Result<(), ReadyRest<K>> {
+    pub fn ready_at_once(
+        &self,
+        p: &mut P<K>,
+        handle: &Handle<K>,
+        note: impl FnOnce(&'static G<K>, Status),
+    ) -> Result<(), ReadyRest<K>> {
         let Some(g) = handle.ready_parked() else { return Err(ReadyRest::All) };
+        note(g, Status::Parked);
         if g.home() != Home::Anywhere {
             return Err(ReadyRest::Submit);
         }
@@ -71,9 +89,15 @@ impl<K: Sync + 'static> Sched<K> {
 
     /// Does what [`Sched::ready_at_once`] has left. Same P, same handle.
     #[cold]
-    pub fn ready_rest(&self, p: &mut P<K>, handle: Handle<K>, rest: ReadyRest<K>) -> Wake {
+    pub fn ready_rest(
+        &self,
+        p: &mut P<K>,
+        handle: Handle<K>,
+        rest: ReadyRest<K>,
+        note: impl FnOnce(&'static G<K>, Status),
+    ) -> Wake {
         match rest {
-            ReadyRest::All => readied(handle, |g| self.submit(p, g)),
+            ReadyRest::All => readied(handle, note, |g| self.submit(p, g)),
             ReadyRest::Submit => self.submit(p, handle.parts().0),
             ReadyRest::MakeWay(old) => self.make_way(p, old),
             ReadyRest::Wake => self.wake_p(),
@@ -85,7 +109,18 @@ impl<K: Sync + 'static> Sched<K> {
     /// own CPU; in any context. The wake-up may name the caller's own CPU: then
     /// it is enough to look ([`Sched::arrive`]) before the interrupt returns.
     pub fn ready_from_interrupt(&self, cpu: usize, handle: Handle<K>) -> Wake {
-        readied(handle, |g| match g.home() {
+        self.ready_from_interrupt_noting(cpu, handle, |_, _| ())
+    }
+
+    /// As [`Sched::ready_from_interrupt`], with a note as in
+    /// [`Sched::ready_noting`].
+    pub fn ready_from_interrupt_noting(
+        &self,
+        cpu: usize,
+        handle: Handle<K>,
+        note: impl FnOnce(&'static G<K>, Status),
+    ) -> Wake {
+        readied(handle, note, |g| match g.home() {
             Home::Anywhere => self.post(cpu, g),
             Home::Pinned(cpu) => self.post(cpu, g),
             Home::InCall(home) => self.submit_call(home, cpu, g),
@@ -175,14 +210,14 @@ impl<K: Sync + 'static> Sched<K> {
     #[inline(always)]
     pub fn parked(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         match g.finish_park() {
-            Ready::Push => self.readied_meanwhile(p, g),
-            Ready::Nothing | Ready::Interrupt(_) => Wake::Nobody,
+            Ready::Push => self.put_back(p, g),
+            Ready::Nothing | Ready::Told | Ready::Interrupt(_) => Wake::Nobody,
         }
     }
 
-    /// The rest of `parked`: it was readied before it was off its CPU.
+    /// The rest of `parked`: it was readied before it was off its stack.
     #[cold]
-    fn readied_meanwhile(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+    fn put_back(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         if g.pin().is_none() { self.run_next(p, g) } else { self.submit(p, g) }
     }
 
@@ -197,6 +232,12 @@ impl<K: Sync + 'static> Sched<K> {
             }
             self.free.push_list(moved);
         }
+    }
+
+    /// As [`Sched::exited`], for a G whose record the kernel keeps itself until it
+    /// starts it again.
+    pub fn exited_for_kernel(&self, g: &'static G<K>) {
+        g.exit();
     }
 
     /// Wakes one idle P, unless somebody spins. Essay, "Submitting".
@@ -338,11 +379,24 @@ pub enum ReadyRest<K: 'static> {
 }
 
 /// Readies a G, and does what is owed for it.
-fn readied<K>(handle: Handle<K>, submit: impl FnOnce(&'static G<K>) -> Wake) -> Wake {
+fn readied<K>(
+    handle: Handle<K>,
+    note: impl FnOnce(&'static G<K>, Status),
+    submit: impl FnOnce(&'static G<K>) -> Wake,
+) -> Wake {
     let (g, generation) = handle.parts();
     match g.ready(generation) {
-        Ready::Push => submit(g),
-        Ready::Interrupt(cpu) if !planted!(ForgetHalted) => Wake::Cpu(cpu),
-        Ready::Nothing | Ready::Interrupt(_) => Wake::Nobody,
+        Ready::Push => {
+            note(g, Status::Parked);
+            submit(g)
+        }
+        Ready::Nothing => Wake::Nobody,
+        told => {
+            note(g, Status::Parking);
+            match told {
+                Ready::Interrupt(cpu) if !planted!(ForgetHalted) => Wake::Cpu(cpu),
+                _ => Wake::Nobody,
+            }
+        }
     }
 }

@@ -12,7 +12,7 @@ pub(crate) use crate::park::{
     ready_from,
 };
 pub(crate) use core::cell::Cell;
-pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 /// How often one looks again for a lock, a pause apart, before one queues: as
 /// long as a short critical section on another CPU takes.

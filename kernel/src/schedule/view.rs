@@ -6,7 +6,7 @@
 use super::{CPUS, GHandle, SCHED, m, running, wake_cpu};
 use crate::arch;
 use crate::mem::percpu::Here;
-use crate::stats::{Counters, CpuStats, MStats, Stats};
+use crate::stats::{Counters, CpuStats, Histogram, MStats, Stats};
 use sched::G;
 
 /// Names the running G.
@@ -48,7 +48,7 @@ pub fn stats() -> Stats {
         let [ticks, preemptions, displacements] = cpu.slices.counters();
         let counters = &cpu.counters;
         CpuStats {
-            switches: counters.switches.get(),
+            switches: cpu.times.on_cpu.total(),
             preemptions,
             ticks,
             halts: counters.halts.get(),
@@ -57,11 +57,19 @@ pub fn stats() -> Stats {
             handoffs: counters.handoffs.get(),
             retakes: counters.retakes.get(),
             steals: SCHED.slots()[index].steals(),
+            stolen: SCHED.slots()[index].stolen(),
+            run_ns: cpu.times.run_ns(),
+            idle_ns: cpu.times.idle_ns(),
         }
     });
     let (ms, spare, blocked) = m::count();
     let ms = MStats { created: ms, spare, blocked };
-    Stats { created, ended, ms, cpus: cpus.collect() }
+    let [mut queue_wait, mut on_cpu] = [Histogram::default(), Histogram::default()];
+    for cpu in all() {
+        cpu.times.queue_wait.add_to(&mut queue_wait);
+        cpu.times.on_cpu.add_to(&mut on_cpu);
+    }
+    Stats { created, ended, ms, queue_wait, on_cpu, cpus: cpus.collect() }
 }
 
 /// How many Gs there are.

@@ -10,7 +10,7 @@ use crate::mem::percpu::Here;
 use crate::trace::{self, Kind};
 use crate::waiting::Wait;
 use core::sync::atomic::Ordering::Relaxed;
-use sched::{G, ReadyRest};
+use sched::{G, P, ReadyRest, Status};
 
 /// Lets the other Gs of this P run first.
 ///
@@ -77,35 +77,30 @@ pub fn ready(g: GHandle) {
 }
 
 /// As [`ready`], for who has had interrupts off since before it freed the lock of
-/// what was waited for; they are as they were when it returns.
+/// what was waited for; they are as they were when it returns. They are off until
+/// the wake-up is sent: `sched` counts on a CPU that it has claimed to come, and a
+/// G that is preempted in between would take the wake-up along.
 #[inline(always)]
 pub fn ready_from(irqs: Irqs, g: GHandle) {
-    ready_now(g);
-    arch::irqs_back(irqs);
-}
-
-/// Interrupts are off until the wake-up is sent: `sched` counts on a CPU that it
-/// has claimed to come, and a G that is preempted in between would take the
-/// wake-up along.
-#[inline(always)]
-fn ready_now(g: GHandle) {
-    trace::event(Kind::Ready, || g.get().map_or(0, G::id), 0);
     // SAFETY: what calls this comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
+    let at_once = |p: &mut P<Task>| SCHED.ready_at_once(p, &g, |g, was| readied(g, was, 0));
     // SAFETY: this CPU's own record, interrupts off.
-    match unsafe { cpu.with_p(|p| SCHED.ready_at_once(p, &g)) } {
+    match unsafe { cpu.with_p(at_once) } {
         // Nothing went to the global queue, so nobody else must be told.
         Ok(()) if cpu.slices.is_timed() => {}
         Ok(()) => see_to_timer(cpu),
         Err(rest) => ready_rest(cpu, g, rest),
     }
+    arch::irqs_back(irqs);
 }
 
 /// The long way to ready a G: what is left of it.
 #[cold]
 fn ready_rest(cpu: &'static Cpu, g: GHandle, rest: ReadyRest<Task>) {
+    let ready = |p: &mut P<Task>| SCHED.ready_rest(p, g, rest, |g, was| readied(g, was, 0));
     // SAFETY: this CPU's own record, interrupts off.
-    let wake = unsafe { cpu.with_p(|p| SCHED.ready_rest(p, g, rest)) };
+    let wake = unsafe { cpu.with_p(ready) };
     see_to_timer(cpu);
     send(wake);
 }
@@ -118,4 +113,14 @@ fn see_to_timer(cpu: &'static Cpu) {
     if is_running() && !cpu.slices.is_timed() && needs_timer() {
         cpu.slices.arm();
     }
+}
+
+/// A G that waited is readied, says who did it; `by` is the event's argument.
+#[inline(always)]
+pub(super) fn readied(g: &'static G<Task>, was: Status, by: u32) {
+    // One that is still on its CPU has waited for no time.
+    if was == Status::Parked {
+        g.kernel.account.ready(arch::cycles());
+    }
+    trace::event(Kind::Ready, || g.id(), by);
 }

@@ -10,7 +10,7 @@ pub(crate) use crate::park::{
 };
 pub(crate) use loom::cell::{Cell, UnsafeCell};
 pub(crate) use loom::hint::spin_loop as relax;
-pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 
 pub(crate) const SPINS: u32 = 1;
 
@@ -60,6 +60,10 @@ impl AtomicUsize {
 
     pub(crate) fn load(&self, order: Ordering) -> usize {
         self.0.load(order)
+    }
+
+    pub(crate) fn store(&self, value: usize, order: Ordering) {
+        self.0.store(value, order);
     }
 
     pub(crate) fn try_update(

@@ -58,6 +58,9 @@ fn jobs(effort: Effort) -> Vec<Job> {
         jobs.extend([docs(), simulation(), loom(), miri(), thread_sanitizer()]);
     }
     jobs.extend([build(), machine_tests(effort)]);
+    if effort > Effort::Quick {
+        jobs.push(budgets());
+    }
     jobs
 }
 
@@ -100,7 +103,17 @@ fn clippy_bare() -> Job {
 fn host_tests() -> Job {
     let test = ["test", "--no-fail-fast"];
     Job::new("host tests", Kind::Tests)
-        .cargo(&[&test[..], &["-p", "boot", "-p", "runnext", "-p", "sched"]].concat())
+        .cargo(
+            &[
+                &test[..],
+                &["bench", "boot", "plugin", "runnext", "sched", "trace"]
+                    .map(|name| ["-p", name])
+                    .concat()[..],
+            ]
+            .concat(),
+        )
+        // Without the image that is made of them.
+        .cargo(&[&test[..], &["-p", "programs", "--lib"]].concat())
         // Without its integration tests: those boot machines.
         .cargo(&[&test[..], &["-p", "tests", "--lib", "--bins"]].concat())
         .cargo(&[&test[..], &["-p", "tests", "--doc"]].concat())
@@ -217,6 +230,13 @@ fn machine_tests(effort: Effort) -> Job {
     // The place in the test says little; what the guest said is in the message.
     let environment = [("RUNNEXT_TEST", word), ("RUST_BACKTRACE", "0")];
     Job::new("machine tests", Kind::SlowTests).cargo_with(&args, &environment)
+}
+
+/// What an operation may cost, of those that are quick to measure. A figure that is
+/// known to be over its budget fails only when it grows.
+fn budgets() -> Job {
+    Job::new("budgets", Kind::Check)
+        .cargo(&["run", "--quiet", "-p", "bench", "--", "check", "--known"])
 }
 
 /// Crates of their own that are linked with the kernel, outside the workspace.

@@ -1,0 +1,128 @@
+//! How many locked instructions an operation has, counted inside QEMU.
+//!
+//! A count of instructions does not show what CPUs do to each other; that of the
+//! locked ones hints at it. `bench/plugin` counts them; this builds it, tells it
+//! where the guest's function `mark` is, and reads what it has written. The guest
+//! calls that function before and after each thing that it reports.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use object::{Object, ObjectSymbol};
+
+use crate::machine::qemu;
+
+/// The function's name as our linker has it, and as Go's has it.
+const MARKS: [&str; 2] = ["9workloads6report4mark", "main.mark"];
+/// The QEMUs that take a plugin of the version that ours has.
+const VERSIONS: std::ops::RangeInclusive<u32> = 6..=8;
+
+/// The plugin in one machine.
+#[derive(Debug)]
+pub struct Plugin {
+    argument: String,
+    out: PathBuf,
+}
+
+impl Plugin {
+    /// For a guest whose workloads are in the program `elf`. `None`, and a word
+    /// about it, if this QEMU does not take it.
+    pub fn new(elf: &Path) -> Result<Option<Self>> {
+        if !version().is_some_and(|version| VERSIONS.contains(&version)) {
+            eprintln!("note: locked instructions are not counted: that takes QEMU 6 to 8");
+            return Ok(None);
+        }
+        let library = build()?;
+        let bytes = fs::read(elf).with_context(|| format!("reading {}", elf.display()))?;
+        let mark = mark(&bytes).with_context(|| format!("in {}", elf.display()))?;
+        let out = std::env::temp_dir().join(format!("runnext-locked-{}", std::process::id()));
+        let argument = format!("{},mark={mark:#x},out={}", library.display(), out.display());
+        Ok(Some(Self { argument, out }))
+    }
+
+    /// What QEMU's option `-plugin` gets.
+    pub fn argument(&self) -> &str {
+        &self.argument
+    }
+
+    /// How many there were between each two calls of `mark`. Once, when the
+    /// machine is off.
+    pub fn read(&self) -> Result<Vec<u64>> {
+        let text = fs::read_to_string(&self.out);
+        fs::remove_file(&self.out).ok();
+        differences(&text.with_context(|| format!("reading {}", self.out.display()))?)
+    }
+}
+
+/// A line at each mark; two marks make a figure.
+fn differences(text: &str) -> Result<Vec<u64>> {
+    let numbers: Vec<u64> = text.lines().map(str::parse).collect::<Result<_, _>>()?;
+    let (pairs, rest) = numbers.as_chunks::<2>();
+    if !rest.is_empty() {
+        bail!("a mark has no other: the guest ended in between");
+    }
+    Ok(pairs.iter().map(|[before, after]| after.saturating_sub(*before)).collect())
+}
+
+/// Builds the plugin; the file's name is that of all shared libraries.
+fn build() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsStr::new("cargo").to_owned());
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "-p", "plugin"])
+        .current_dir(boot::root())
+        .status()
+        .context("starting cargo")?;
+    if !built.success() {
+        bail!("bench/plugin does not build");
+    }
+    Ok(boot::target_dir().join("debug/libplugin.so"))
+}
+
+/// The address of the function.
+fn mark(elf: &[u8]) -> Result<u64> {
+    let file = object::File::parse(elf).context("not an ELF file")?;
+    let is_it = |name: &str| MARKS.iter().any(|mark| name.ends_with(mark));
+    let found = file.symbols().find(|symbol| symbol.name().is_ok_and(is_it));
+    found.map(|symbol| symbol.address()).context("there is no function called mark")
+}
+
+/// The first number of `QEMU emulator version 7.2.22 (…)`.
+fn version() -> Option<u32> {
+    let output = Command::new(qemu()).arg("--version").output().ok()?;
+    major(&String::from_utf8_lossy(&output.stdout))
+}
+
+fn major(said: &str) -> Option<u32> {
+    let (_, number) = said.split_once("version ")?;
+    number.split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_marks_make_a_figure() {
+        assert_eq!(differences("5\n12\n12\n112\n").ok(), Some(vec![7, 100]));
+        assert_eq!(differences("").ok(), Some(vec![]));
+        assert!(differences("5\n12\n13\n").is_err(), "an odd one");
+        assert!(differences("5\nx\n").is_err());
+    }
+
+    #[test]
+    fn qemus_version_is_its_first_number() {
+        assert_eq!(major("QEMU emulator version 7.2.22 (Debian 1:7.2)"), Some(7));
+        assert_eq!(major("QEMU emulator version 10.0.2"), Some(10));
+        assert_eq!(major("something else"), None);
+    }
+
+    #[test]
+    fn what_is_no_program_has_no_mark() {
+        assert!(mark(b"no ELF at all").is_err());
+        let ours = std::env::current_exe().and_then(fs::read).expect("this program");
+        assert!(mark(&ours).is_err(), "the tests have no such function");
+    }
+}
