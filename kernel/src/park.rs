@@ -20,16 +20,17 @@
 #[cfg(not(target_os = "none"))]
 pub use host::{
     GHandle, begin_park, call, cancel_park, current_id, interrupt_this_cpu, ms, now_ns,
-    num_goroutines, park, park_until, permit, random, ready, ready as ready_from_interrupt, spawn,
-    stats, take_permit, this, yield_now,
+    num_goroutines, park, park_from, park_until, permit, random, ready,
+    ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this, yield_now,
 };
 
 #[cfg(target_os = "none")]
 pub use crate::{
     arch::now_ns,
     schedule::{
-        GHandle, begin_park, call, cancel_park, current_id, ms, num_goroutines, park, park_until,
-        permit, random, ready, ready_from_interrupt, spawn, stats, take_permit, this, yield_now,
+        GHandle, begin_park, call, cancel_park, current_id, ms, num_goroutines, park, park_from,
+        park_until, permit, random, ready, ready_from, ready_from_interrupt, spawn, stats,
+        take_permit, this, yield_now,
     },
 };
 
@@ -62,6 +63,7 @@ pub struct Birth {
 #[cfg(not(target_os = "none"))]
 mod host {
     use super::{Birth, Wait};
+    use crate::arch::Irqs;
     use crate::cell::{Run, Shared};
     use crate::go::SpawnError;
     use crate::gref::Permit;
@@ -166,6 +168,16 @@ mod host {
                 readied = parker.changed.wait(readied).unwrap_or_else(PoisonError::into_inner);
             }
         });
+    }
+
+    /// As [`park`]; on the machine with interrupts off before.
+    pub fn park_from(_: Irqs, _: GHandle) {
+        park();
+    }
+
+    /// As [`ready`]; on the machine with interrupts off before.
+    pub fn ready_from(_: Irqs, g: GHandle) {
+        ready(g);
     }
 
     /// As [`park`], until `deadline_ns` at most; false if that came first.

@@ -50,7 +50,9 @@ pub use view::{
     current_id, gomaxprocs, num_goroutines, permit, random, set_gomaxprocs, slices_begun, stats,
     take_permit, this,
 };
-pub use wait::{begin_park, cancel_park, park, park_until, ready, yield_now};
+pub use wait::{
+    begin_park, cancel_park, park, park_from, park_until, ready, ready_from, yield_now,
+};
 pub use watch::{ask_for_attention, count_attendant, discount_attendant, present, spare_attention};
 
 use crate::arch;

@@ -80,7 +80,7 @@ impl Semaphore {
             return Ok(());
         }
         let place = Place { reason: Reason::Semaphore, list: 0, value: Some(n), deadline_ns };
-        match self.free.wait(locked, place, || (), |_| false) {
+        match self.free.wait(locked, place, |_| false) {
             Waited::Granted(_) | Waited::Took(_) => Ok(()),
             Waited::TimedOut(locked, _) => {
                 drop(locked);
@@ -170,7 +170,7 @@ impl Semaphore {
     /// How many Gs have ever queued here.
     #[cfg(test)]
     pub(super) fn queued_ever(&self) -> u64 {
-        self.free.lock().next_number()
+        self.free.lock().queued_ever()
     }
 }
 
