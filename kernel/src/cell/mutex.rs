@@ -36,7 +36,7 @@
 //! place as one that enqueues.
 
 use super::sys::{AtomicU32, Reason, SPINS, const_fn, now_ns, relax};
-use super::wait::{Locked, Place, WaitQueue, Waited};
+use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -168,7 +168,10 @@ impl<T: ?Sized> Guarded<T> {
         }
         let place =
             Place { reason: Reason::MutexLock, list: 0, value: Some(since_ns), deadline_ns };
-        match self.queue.wait(locked, place, |()| self.barge().is_some()) {
+        let if_killed = IfUnwound(|| self.tell_if_empty(&self.queue.lock())); // as when it is time
+        let waited = self.queue.wait(locked, place, |()| self.barge().is_some());
+        core::mem::forget(if_killed);
+        match waited {
             Waited::Granted(_) => Some(Poisoned(self.is_poisoned())),
             Waited::Took(locked) => {
                 self.tell_if_empty(&locked);
