@@ -51,7 +51,10 @@ pub use view::{
     take_permit, this,
 };
 pub use wait::{begin_park, cancel_park, park, park_until, ready, yield_now};
-pub use watch::{ask_for_attention, count_attendant, discount_attendant, present, spare_attention};
+pub use watch::{
+    PInfo, SchedInfo, ask_for_attention, count_attendant, discount_attendant, info, present,
+    spare_attention,
+};
 
 use crate::arch;
 use crate::cell::Link;
