@@ -13,7 +13,7 @@
 //! | [`cell`] | the unsafe code behind it |
 //! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
 //! | [`poller`] | a device is ready → its waiting G is ready |
-//! | [`trace`] | what they did, and when |
+//! | [`trace`], [`schedtrace`] | what they did, and when; what it looks like |
 //! | [`unwind`], [`mod@panic`], [`backtrace`], [`symbols`] | when things go wrong |
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
@@ -55,6 +55,7 @@ pub mod park;
 pub mod poller;
 pub mod preempt;
 pub mod program;
+pub mod schedtrace;
 pub mod schedule;
 pub mod select;
 pub mod stats;
@@ -137,7 +138,8 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
     banner::show(options); //                   what all of that came to
     start_program(options);
-    trace::begin_draining(options.trace); //    and, if it is wanted, who writes them out
+    trace::begin_draining(options.trace); //    those who watch it, if anybody wants to know
+    schedtrace::begin();
     schedule::mstart()
 }
 

@@ -57,7 +57,10 @@ pub use view::{
 pub use wait::{
     begin_park, cancel_park, park, park_from, park_until, ready, ready_from, yield_now,
 };
-pub use watch::{ask_for_attention, count_attendant, discount_attendant, present, spare_attention};
+pub use watch::{
+    PInfo, SchedInfo, ask_for_attention, count_attendant, discount_attendant, present, sched_info,
+    spare_attention,
+};
 
 use crate::arch;
 use crate::cell::Link;

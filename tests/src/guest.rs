@@ -77,6 +77,7 @@ enum Shape {
     Board(Board),
     Disk(Disk),
     Data(DataDisk),
+    Debugcon(PathBuf),
     NoHpet,
     NoDebugExit,
     Arg(String),
@@ -134,6 +135,11 @@ impl Boot {
     /// Virtual time by counted instructions: `"shift=0,sleep=off"`.
     pub fn icount(self, icount: &str) -> Self {
         self.with(Shape::Icount(icount.into()))
+    }
+
+    /// A debug console that leads to a file.
+    pub fn debugcon(self, file: impl Into<PathBuf>) -> Self {
+        self.with(Shape::Debugcon(file.into()))
     }
 
     /// The kernel's command line.
@@ -318,6 +324,7 @@ impl Boot {
                 Shape::Board(board) => machine.board(*board),
                 Shape::Disk(disk) => machine.disk(*disk),
                 Shape::Data(data) => machine.data(data.clone()),
+                Shape::Debugcon(file) => machine.debugcon(file),
                 Shape::NoHpet => machine.without_hpet(),
                 Shape::NoDebugExit => machine.without_debug_exit(),
                 Shape::Arg(arg) => machine.arg(arg),

@@ -212,6 +212,7 @@ pub fn taken(vector: u8) -> (u64, usize) {
 
 /// The `device` of [`arch::Handlers`].
 pub(crate) fn on_interrupt(vector: u8) -> arch::Afterwards {
+    trace::cpu_event(Kind::Irq, vector.into());
     LINES[usize::from(vector)].serve(arch::cpu_index());
     preempt::on_device()
 }

@@ -55,7 +55,7 @@ pub fn stats() -> Stats {
         let [ticks, preemptions, displacements] = cpu.slices.counters();
         let counters = &cpu.counters;
         CpuStats {
-            switches: cpu.times.on_cpu.total(),
+            switches: cpu.times.queue_wait.total(),
             preemptions,
             ticks,
             halts: counters.halts.get(),

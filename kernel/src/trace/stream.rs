@@ -93,12 +93,22 @@ pub(super) fn open(zero: u64) -> Result<(), StartError> {
         ZERO.store(zero, Relaxed);
         let hz = arch::ns_to_cycles(1_000_000_000);
         wire::header(&mut out, arch::num_cpus() as u32, hz, zero);
-        let before = park::stats().cpus;
-        *BEFORE.lock() = before;
+        *BEFORE.lock() = count_before();
         STATE.store(State::Open as u32, Release);
     }
     write_present(&mut out);
     Ok(())
+}
+
+/// What was counted before the first event. The start of a G that runs already is
+/// among the events ([`write_present`]), and so not before.
+fn count_before() -> Vec<CpuStats> {
+    let mut cpus = park::stats().cpus;
+    for (cpu, counted) in cpus.iter_mut().enumerate() {
+        let (_, g) = schedule::present(cpu);
+        counted.switches = counted.switches.saturating_sub(g.is_some().into());
+    }
+    cpus
 }
 
 /// What was before the first event: who is called what, and is where.
@@ -307,14 +317,14 @@ impl Cursor {
         [
             self.sent.load(Relaxed),
             self.lost.load(Relaxed),
-            now.switches - then.switches,
-            now.preemptions - then.preemptions,
-            now.ticks - then.ticks,
-            now.halts - then.halts,
-            now.wakes - then.wakes,
-            now.displacements - then.displacements,
-            now.handoffs - then.handoffs,
-            now.steals - then.steals,
+            now.switches.saturating_sub(then.switches),
+            now.preemptions.saturating_sub(then.preemptions),
+            now.ticks.saturating_sub(then.ticks),
+            now.halts.saturating_sub(then.halts),
+            now.wakes.saturating_sub(then.wakes),
+            now.displacements.saturating_sub(then.displacements),
+            now.handoffs.saturating_sub(then.handoffs),
+            now.steals.saturating_sub(then.steals),
         ]
     }
 }
