@@ -46,8 +46,8 @@ pub use roster::{calls, gs};
 pub use task::{GHandle, Running, Task, begin_panic, current, end_panic, is_panicking};
 pub use turn::ask_for_upkeep;
 pub use view::{
-    current_id, gomaxprocs, num_goroutines, permit, random, set_gomaxprocs, slices_begun, stats,
-    take_permit, this,
+    current_id, gomaxprocs, num_goroutines, permit, ps, random, set_gomaxprocs, slices_begun,
+    stats, take_permit, this,
 };
 pub use wait::{begin_park, cancel_park, park, park_until, ready, yield_now};
 

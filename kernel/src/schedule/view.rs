@@ -5,8 +5,10 @@
 
 use super::{CPUS, GHandle, SCHED, m, running, wake_cpu};
 use crate::arch;
+use crate::inspect::PInfo;
 use crate::mem::percpu::Here;
 use crate::stats::{Counters, CpuStats, Histogram, MStats, Stats};
+use alloc::vec::Vec;
 use sched::G;
 
 /// Names the running G.
@@ -70,6 +72,14 @@ pub fn stats() -> Stats {
         cpu.times.on_cpu.add_to(&mut on_cpu);
     }
     Stats { created, ended, ms, queue_wait, on_cpu, cpus: cpus.collect() }
+}
+
+/// All Ps, and the length of the global queue.
+pub fn ps() -> (Vec<PInfo>, usize) {
+    let info =
+        |(index, slot): (usize, &sched::PSlot<_>)| PInfo::new(slot.queued(), SCHED.is_idle(index));
+    let slots = SCHED.slots().iter().take(arch::num_cpus());
+    (slots.enumerate().map(info).collect(), SCHED.counts().global)
 }
 
 /// How many Gs there are.
