@@ -134,6 +134,28 @@ fn a_g_on_two_cpus_at_once_does_no_harm() {
 }
 
 #[test]
+fn a_g_that_starts_elsewhere_before_it_is_seen_to_leave_runs_there() {
+    let model = model(&[
+        &[(10, 2, Kind::Start, 1), (32, 3, Kind::Start, 1 | 5 << 8 | 4 << 16)],
+        &[(5, 1, Kind::Start, 1), (20, 2, Kind::Ready, 0), (21, 1, Kind::Park, 1)],
+        &[(30, 2, Kind::Start, 1), (60, 2, Kind::Park, 9), (90, 2, Kind::Ready, 1)],
+    ]);
+    let woken = model.cpus[2].spans[0].woken.expect("a waker");
+    assert_eq!((woken.at, woken.cpu, woken.by), (20, 1, Some(0)));
+    assert_eq!(model.longest_parked[0].time, Interval { from: 60, to: 90 });
+    assert_eq!(model.longest_parked.len(), 1, "what the first CPU says late is no wait");
+}
+
+#[test]
+fn a_halt_ends_where_events_are_missing() {
+    let mut stream = Encoder::new(Header { cpus: 1, hz: 1_000_000_000, zero: 0 });
+    stream.events(0, 0, &[Event::new(10, 0, Kind::Halt, 0), Event::new(15, 0, Kind::Tick, 0)]);
+    stream.events(0, 3, &[Event::new(90, 0, Kind::Tick, 0)]);
+    let model = Model::new(&decode(stream.bytes()).expect("a stream"));
+    assert_eq!(model.cpus[0].idle, [Interval { from: 10, to: 15 }]);
+}
+
+#[test]
 fn time_never_goes_back_on_a_cpu() {
     let model = model(&[&[(50, 1, Kind::Start, 0), (10, 1, Kind::Exit, 0)]]);
     assert_eq!(numbers(&model, 0), [(1, 50, 50, Left::Exited)]);
