@@ -104,6 +104,8 @@ pub enum TraceChoice {
     Hash,
     /// They are printed at the end.
     Dump,
+    /// They are written to the debug console while the machine runs.
+    Stream,
 }
 
 /// One option: adding one is a line in [`TABLE`] and a field in [`Options`].
@@ -140,7 +142,7 @@ static TABLE: &[Spec] = &[
     spec("seed", "<n>", |o, v| put(&mut o.seed, seed(v).map(Some)), "what seeds the random choices; 0x for hexadecimal"),
     spec("order", "go|steal-first|global-first|poller-last", |o, v| put(&mut o.order, pick(v, ORDERS)), "where an idle P looks for Gs, first to last"),
     spec("handoff", "immediate|sysmon", |o, v| put(&mut o.handoff, pick(v, HANDOFFS)), "when a P is handed on from a call that waits"),
-    spec("trace", "off|on|hash|dump", |o, v| put(&mut o.trace, pick(v, TRACES)), "what becomes of the scheduler's events"),
+    spec("trace", "off|on|hash|dump|stream", |o, v| put(&mut o.trace, pick(v, TRACES)), "what becomes of the scheduler's events"),
     spec("events", "<n>", |o, v| put(&mut o.events, number(v, 1, MAX_EVENTS).map(Some)), "how many events are kept for each CPU"),
     spec("terminal", "on|off", |o, v| put(&mut o.terminal, pick(v, SWITCH)), "whether a person sits at the serial port"),
     spec("tsc", "<MHz>", |o, v| put(&mut o.tsc_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the time stamp counter, not measured"),
@@ -166,6 +168,7 @@ const TRACES: &[(&str, TraceChoice)] = &[
     ("on", TraceChoice::On),
     ("hash", TraceChoice::Hash),
     ("dump", TraceChoice::Dump),
+    ("stream", TraceChoice::Stream),
 ];
 const LEVELS: &[(&str, LevelFilter)] = &[
     ("error", LevelFilter::Error),

@@ -31,6 +31,7 @@
 extern crate alloc;
 
 pub mod arch;
+mod attendants;
 pub mod backtrace;
 mod banner;
 pub mod blocking;
@@ -131,6 +132,7 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
     banner::show(options); //                   what all of that came to
     start_program(options);
+    trace::begin_draining(options.trace); //    and, if it is wanted, who writes them out
     schedule::mstart()
 }
 
@@ -211,7 +213,7 @@ pub fn args() -> &'static [alloc::string::String] {
 /// runnext::exit(3);
 /// ```
 pub fn exit(code: u32) -> ! {
-    trace::finish(options().trace);
+    trace::finish(options().trace, code);
     arch::exit(code)
 }
 
@@ -221,7 +223,7 @@ pub fn exit(code: u32) -> ! {
 /// runnext::power_off();
 /// ```
 pub fn power_off() -> ! {
-    trace::finish(options().trace);
+    trace::finish(options().trace, 0);
     arch::power_off()
 }
 
@@ -231,7 +233,7 @@ pub fn power_off() -> ! {
 /// runnext::reboot();
 /// ```
 pub fn reboot() -> ! {
-    trace::finish(options().trace);
+    trace::finish(options().trace, 0);
     arch::reboot()
 }
 

@@ -33,6 +33,7 @@ mod task;
 mod turn;
 mod view;
 mod wait;
+mod watch;
 
 pub use account::{Account, Times};
 pub use birth::spawn;
@@ -50,6 +51,7 @@ pub use view::{
     take_permit, this,
 };
 pub use wait::{begin_park, cancel_park, park, park_until, ready, yield_now};
+pub use watch::{ask_for_attention, count_attendant, discount_attendant, present, spare_attention};
 
 use crate::arch;
 use crate::cell::Link;
@@ -215,6 +217,7 @@ pub fn init_cpu(seed: Option<u64>) {
     // SAFETY: this CPU's own record, and nobody looks at it before the next lines.
     unsafe { (*cpu.p.get()).write(p) };
     cpu.slices.begin(arch::cycles());
+    trace::init_cpu();
     arch::set_slot::<CPU_SLOT>(core::ptr::from_ref(cpu).addr());
 }
 

@@ -81,6 +81,12 @@ impl Task {
         self.waiting.store(0, Relaxed);
     }
 
+    /// The number of the reason for which it waits, or has waited last.
+    #[inline(always)]
+    pub(super) fn reason(&self) -> u8 {
+        (self.waiting.load(Relaxed) >> 56) as u8
+    }
+
     /// The wait that it has begun has a deadline. The G itself only.
     pub(super) fn waits_until_some_time(&self) {
         let wait = Wait::unpack(self.waiting.load(Relaxed)).with_deadline();
