@@ -47,7 +47,11 @@ fn figures(budgets: &Budgets, results: &Results) -> String {
     }
     let others = show::others(budgets, results);
     if !others.lines.is_empty() {
-        text += &format!("\n### Lateness and shares, in virtual time\n\n{}", others.to_markdown());
+        text += &format!(
+            "\n### Lateness and shares, in virtual time\n\n{}.\n\n{}",
+            results.noted("newer_qemu"),
+            others.to_markdown()
+        );
     }
     for (of, what) in [("gs", "waiting Gs"), ("ps", "Ps")] {
         let table = show::grown(results, of);
