@@ -5,8 +5,8 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-quick test-full image usb gdb build setup clean loader
-.PHONY: bench bench-go bench-check bench-docs
+.PHONY: help run test test-quick test-full image usb gdb build setup clean loader browser
+.PHONY: bench bench-go bench-check bench-docs trace
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
 # DISK=<image>|none, KEEP=1 (what the guest writes to it stays), PROGRAM=<name>,
@@ -47,15 +47,18 @@ help: ## this list
 run: loader ## build and boot in QEMU, serial console here
 	@$(BOOT) run $(MACHINE)
 
-test: loader ## everything that is checked, on sampled machine shapes
+test: loader browser ## everything that is checked, on sampled machine shapes
 	@cargo suite
 
-test-quick: loader ## for the inner loop: under two minutes once built
+test-quick: loader browser ## for the inner loop: under two minutes once built
 	@cargo suite --quick
 
-test-full: loader ## all seeds, sizes and machine shapes, however long
+test-full: loader browser ## all seeds, sizes and machine shapes, however long
 	@scripts/newer-qemu || echo 'going on with the QEMU that is installed'
 	@cargo suite --full
+
+trace: loader ## what the scheduler did, as target/trace.html, .svg and .json (PROGRAM=skynet)
+	@cargo run --quiet -p trace -- run $(MACHINE)
 
 bench: loader ## what operations cost, as target/bench.json and .svg (BENCH=yield: one)
 	@cargo run --quiet -p bench -- run --only "$$BENCH" --samples "$$SAMPLES" --cpus "$$CPUS"
@@ -83,6 +86,10 @@ build: setup ## the kernel with its programs, no image
 
 setup: ## install what is missing: toolchain, linker, QEMU, OVMF
 	@scripts/setup
+
+# What the tests of the trace's page are read with.
+browser: setup
+	@scripts/setup browser
 
 clean: ## remove all that was built
 	@cargo clean

@@ -35,6 +35,7 @@ boot usb --dev DEVICE  … and write an image to a stick
   --keep 1         what the guest writes to it stays
   --program NAME   the program to run
   --cmdline WORDS  more words of the kernel's command line
+  --debugcon FILE  what the guest writes to the debug console
   --gui 1          the framebuffer in a window";
 
 /// All options, as given.
@@ -57,8 +58,11 @@ pub struct Options {
     keep: Option<String>,
     program: Option<String>,
     cmdline: Option<String>,
+    debugcon: Option<PathBuf>,
     uefi: Option<String>,
     gui: Option<String>,
+    /// A person sits at the serial port.
+    pub at_terminal: bool,
 }
 
 impl Options {
@@ -84,6 +88,7 @@ impl Options {
                 "--keep" => options.keep = value,
                 "--program" => options.program = value,
                 "--cmdline" => options.cmdline = value,
+                "--debugcon" => options.debugcon = value.map(Into::into),
                 "--uefi" => options.uefi = value,
                 "--gui" => options.gui = value,
                 _ => bail!("unknown option {key}\n\n{USAGE}"),
@@ -125,6 +130,9 @@ impl Options {
         if let Some(disk) = self.data_disk()? {
             machine = machine.data(disk);
         }
+        if let Some(file) = &self.debugcon {
+            machine = machine.debugcon(file);
+        }
         if is_on(self.gui.as_deref()) {
             machine = machine.window();
         }
@@ -145,6 +153,11 @@ impl Options {
         Ok(Some(if is_on(self.keep.as_deref()) { disk.keeping_writes() } else { disk }))
     }
 
+    /// Whether the guest ends up in its shell, given a terminal.
+    pub fn has_shell(&self) -> bool {
+        self.app.is_none() && matches!(self.program.as_deref(), None | Some("tour" | "shell"))
+    }
+
     /// `program=` first: words after a `--` in the rest are the program's.
     fn command_line(&self) -> Result<String> {
         let program = match &self.program {
@@ -154,8 +167,9 @@ impl Options {
             Some(name) => format!("program={name}"),
             None => String::new(),
         };
+        let terminal = if self.at_terminal { " terminal=on" } else { "" };
         let rest = self.cmdline.as_deref().unwrap_or("");
-        Ok(format!("{program} {rest}").trim().to_string())
+        Ok(format!("{program}{terminal} {rest}").trim().to_string())
     }
 }
 
@@ -190,6 +204,17 @@ mod tests {
     fn program_comes_before_the_words_for_it() {
         let line = machine_line(&["--cmdline", "log=debug -- a \"b c\"", "--program", "echo"]);
         assert!(line.contains("string=program=echo log=debug -- a \"b c\"|"), "{line}");
+    }
+
+    #[test]
+    fn the_guest_hears_of_a_terminal_before_the_words_for_its_program() {
+        let options = parse(&["--program", "tour", "--cmdline", "-- fail"]).expect("good");
+        let options = Options { at_terminal: true, ..options };
+        assert_eq!(options.command_line().expect("good"), "program=tour terminal=on -- fail");
+        assert!(options.has_shell());
+        assert!(parse(&[]).expect("good").has_shell());
+        assert!(!parse(&["--program", "hog"]).expect("good").has_shell());
+        assert!(!parse(&["--app", "x"]).expect("good").has_shell());
     }
 
     #[test]

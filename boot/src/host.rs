@@ -104,16 +104,7 @@ impl Ovmf {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tree(name: &str, files: &[(&str, &str)]) -> PathBuf {
-        let root = std::env::temp_dir().join(format!("runnext-host-{}-{name}", std::process::id()));
-        for (path, content) in files {
-            let path = root.join(path);
-            fs::create_dir_all(path.parent().expect("below the root")).expect("a writable tree");
-            fs::write(path, content).expect("a writable tree");
-        }
-        root
-    }
+    use crate::testing::tree;
 
     #[test]
     fn kvm_needs_the_flag_and_the_device() {
@@ -130,7 +121,7 @@ mod tests {
             if device {
                 files.push(("dev/kvm", ""));
             }
-            assert_eq!(Accel::detect_in(&tree(name, &files)), expected, "{name}");
+            assert_eq!(Accel::detect_in(tree(&files).path()), expected, "{name}");
         }
     }
 
@@ -143,14 +134,14 @@ mod tests {
 
     #[test]
     fn firmware_needs_both_files_of_one_place() {
-        let half = tree("half", &[("usr/share/OVMF/OVMF_CODE_4M.fd", "")]);
-        assert_eq!(Ovmf::find_in(&half), None);
+        let half = tree(&[("usr/share/OVMF/OVMF_CODE_4M.fd", "")]);
+        assert_eq!(Ovmf::find_in(half.path()), None);
         let fedora = [
             ("usr/share/OVMF/OVMF_CODE_4M.fd", ""),
             ("usr/share/edk2/ovmf/OVMF_CODE.fd", ""),
             ("usr/share/edk2/ovmf/OVMF_VARS.fd", ""),
         ];
-        let found = Ovmf::find_in(&tree("fedora", &fedora)).expect("a whole pair");
+        let found = Ovmf::find_in(tree(&fedora).path()).expect("a whole pair");
         assert!(found.code.ends_with("edk2/ovmf/OVMF_CODE.fd"));
     }
 }

@@ -34,6 +34,8 @@ pub mod host;
 pub mod image;
 pub mod kernel;
 pub mod qemu;
+#[cfg(test)]
+mod testing;
 pub mod usb;
 
 /// The top of the source tree, where cargo must run to find the flags of the

@@ -50,9 +50,18 @@ fn image(options: &Options) -> Result<ExitCode> {
 
 fn run(options: &Options) -> Result<ExitCode> {
     let (_, images) = build(options)?;
-    let machine = options.machine(&images)?;
     let on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
-    let serial = if on_terminal { Serial::Terminal } else { Serial::Output };
+    let mut options = options.clone();
+    options.at_terminal = on_terminal;
+    let machine = options.machine(&images)?;
+    let serial = match on_terminal {
+        true if options.has_shell() => {
+            println!("Ctrl-A X ends the machine at any time");
+            Serial::Shell
+        }
+        true => Serial::Terminal,
+        false => Serial::Output,
+    };
     // A terminal without its screen is not asked for input; a pipe or a file is.
     let is_deaf = io::stdin().is_terminal() && !on_terminal;
     let stdin = if is_deaf { Stdio::null() } else { Stdio::inherit() };

@@ -50,6 +50,9 @@ pub enum Disk {
 pub enum Serial {
     /// The terminal, with QEMU's monitor behind Ctrl-A C. Ctrl-C ends QEMU.
     Terminal,
+    /// The same for a guest that has a shell: Ctrl-C goes there, and Ctrl-A X
+    /// ends QEMU. A machine that resets starts again.
+    Shell,
     /// Standard output; nothing comes in.
     Output,
     /// A file, or anything that can be opened like one.
@@ -84,6 +87,7 @@ pub struct Machine {
     cmdline: String,
     fw_cfg: Vec<(String, PathBuf)>,
     serial: Serial,
+    debugcon: Option<PathBuf>,
     qmp: Option<PathBuf>,
     has_window: bool,
     has_hpet: bool,
@@ -112,6 +116,7 @@ impl Machine {
             cmdline: String::new(),
             fw_cfg: Vec::new(),
             serial: Serial::Output,
+            debugcon: None,
             qmp: None,
             has_window: false,
             has_hpet: true,
@@ -203,6 +208,13 @@ impl Machine {
         self
     }
 
+    /// A file for the bytes that the guest writes to the debug console at port
+    /// 0xe9. Nothing that it says there takes longer than the write itself.
+    pub fn debugcon(mut self, file: impl Into<PathBuf>) -> Self {
+        self.debugcon = Some(file.into());
+        self
+    }
+
     /// QEMU's monitor (QMP) on a socket at this path. Keep it short: 100 bytes
     /// is what a Unix socket's name may have.
     pub fn qmp(mut self, socket: impl Into<PathBuf>) -> Self {
@@ -263,8 +275,11 @@ impl Machine {
             push(&["-icount", icount]);
         }
         // Nothing but the image to boot from, and no reset loop after a triple
-        // fault.
-        push(&["-nodefaults", "-no-user-config", "-no-reboot", "-vga", "std"]);
+        // fault, unless somebody is there who may want to start it again.
+        push(&["-nodefaults", "-no-user-config", "-vga", "std"]);
+        if self.serial != Serial::Shell {
+            push(&["-no-reboot"]);
+        }
         if self.has_debug_exit {
             push(&["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
         }
@@ -356,8 +371,9 @@ impl Machine {
         let mut push = |words: &[&str]| args.extend(words.iter().map(ToString::to_string));
         match &self.serial {
             // `-serial mon:stdio` would hand Ctrl-C to the guest.
-            Serial::Terminal => {
-                push(&["-chardev", "stdio,id=console,mux=on,signal=on"]);
+            Serial::Terminal | Serial::Shell => {
+                let signal = if self.serial == Serial::Shell { "off" } else { "on" };
+                push(&["-chardev", &format!("stdio,id=console,mux=on,signal={signal}")]);
                 push(&["-serial", "chardev:console", "-mon", "chardev=console"]);
             }
             Serial::Output => push(&["-serial", "stdio", "-monitor", "none"]),
@@ -367,6 +383,11 @@ impl Machine {
                 push(&["-serial", "chardev:console", "-monitor", "none"]);
             }
             Serial::None => push(&["-serial", "none", "-monitor", "none"]),
+        }
+        if let Some(file) = &self.debugcon {
+            let file = comma(&file.to_string_lossy());
+            push(&["-chardev", &format!("file,id=debugcon,path={file}")]);
+            push(&["-device", "isa-debugcon,iobase=0xe9,chardev=debugcon"]);
         }
         if let Some(socket) = &self.qmp {
             let socket = comma(&socket.to_string_lossy());
@@ -464,6 +485,22 @@ mod tests {
         let args = line(&plain().serial(Serial::None));
         assert!(args.contains("-serial none"));
         assert!(!args.contains("stdio"));
+    }
+
+    #[test]
+    fn at_a_shell_ctrl_c_and_a_reset_are_the_guests_business() {
+        let args = line(&plain().serial(Serial::Shell));
+        assert!(args.contains("signal=off") && !args.contains("-no-reboot"), "{args}");
+        let args = line(&plain().serial(Serial::Terminal));
+        assert!(args.contains("signal=on") && args.contains("-no-reboot"), "{args}");
+    }
+
+    #[test]
+    fn the_debug_console_goes_to_a_file_if_one_is_given() {
+        let args = line(&plain().debugcon("a,b.bin"));
+        assert!(args.contains("-chardev file,id=debugcon,path=a,,b.bin"), "{args}");
+        assert!(args.contains("-device isa-debugcon,iobase=0xe9,chardev=debugcon"), "{args}");
+        assert!(!line(&plain()).contains("debugcon"));
     }
 
     #[test]

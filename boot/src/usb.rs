@@ -198,11 +198,12 @@ fn word(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::tree;
+    use tempfile::TempDir;
 
     /// A host with the stick sdb (two partitions, 1 MiB), the fixed disk sda
     /// and an empty card reader sdc; then `extra` files on top.
-    fn host(name: &str, extra: &[(&str, &str)]) -> PathBuf {
-        let root = std::env::temp_dir().join(format!("runnext-usb-{}-{name}", std::process::id()));
+    fn host(extra: &[(&str, &str)]) -> TempDir {
         let base = [
             ("sys/block/sda/removable", "0\n"),
             ("sys/block/sda/size", "4096\n"),
@@ -217,56 +218,51 @@ mod tests {
             ("sys/block/sdc/size", "0\n"),
             ("proc/mounts", "/dev/sda1 / ext4 rw 0 0\n/dev/sdb10 /x vfat rw 0 0\n"),
         ];
-        for (path, content) in base.iter().chain(extra) {
-            let path = root.join(path);
-            fs::create_dir_all(path.parent().expect("below the root")).expect("a writable tree");
-            fs::write(path, content).expect("a writable tree");
-        }
-        root
+        tree(&[&base, extra].concat())
     }
 
-    fn refusal(name: &str, device: &str, extra: &[(&str, &str)]) -> Refusal {
-        check(&host(name, extra), Path::new(device), 1024).expect_err("must be refused")
+    fn refusal(device: &str, extra: &[(&str, &str)]) -> Refusal {
+        check(host(extra).path(), Path::new(device), 1024).expect_err("must be refused")
     }
 
     #[test]
     fn an_unused_stick_is_taken() {
-        let disk = check(&host("good", &[]), Path::new("/dev/sdb"), 1 << 20).expect("a stick");
+        let disk = check(host(&[]).path(), Path::new("/dev/sdb"), 1 << 20).expect("a stick");
         assert_eq!(disk, Disk { model: "Stick".into(), bytes: 1 << 20 });
     }
 
     #[test]
     fn a_fixed_disk_is_refused() {
-        assert_eq!(refusal("fixed", "/dev/sda", &[]), Refusal::NotRemovable);
+        assert_eq!(refusal("/dev/sda", &[]), Refusal::NotRemovable);
     }
 
     #[test]
     fn what_is_no_whole_disk_is_refused() {
-        assert_eq!(refusal("none", "/dev/sdx", &[]), Refusal::NotADisk);
-        assert_eq!(refusal("dots", "/dev/..", &[]), Refusal::NotADisk);
-        assert_eq!(refusal("part", "/dev/sdb1", &[]), Refusal::Partition("sdb".into()));
-        assert_eq!(refusal("empty", "/dev/sdc", &[]), Refusal::NoMedium);
+        assert_eq!(refusal("/dev/sdx", &[]), Refusal::NotADisk);
+        assert_eq!(refusal("/dev/..", &[]), Refusal::NotADisk);
+        assert_eq!(refusal("/dev/sdb1", &[]), Refusal::Partition("sdb".into()));
+        assert_eq!(refusal("/dev/sdc", &[]), Refusal::NoMedium);
     }
 
     #[test]
     fn a_disk_with_a_part_in_use_is_refused() {
         let in_use = |part: &str| Refusal::InUse(part.into());
         let mounts = [("proc/mounts", "/dev/sdb1 /mnt vfat rw 0 0\n")];
-        assert_eq!(refusal("mounted", "/dev/sdb", &mounts), in_use("sdb1"));
+        assert_eq!(refusal("/dev/sdb", &mounts), in_use("sdb1"));
         let whole = [("proc/mounts", "/dev/sdb /mnt vfat rw 0 0\n")];
-        assert_eq!(refusal("whole", "/dev/sdb", &whole), in_use("sdb"));
+        assert_eq!(refusal("/dev/sdb", &whole), in_use("sdb"));
         let alias = [("proc/self/mountinfo", "20 1 8:17 / /mnt rw - vfat /dev/root rw\n")];
-        assert_eq!(refusal("alias", "/dev/sdb", &alias), in_use("sdb1"));
+        assert_eq!(refusal("/dev/sdb", &alias), in_use("sdb1"));
         let swap = [("proc/swaps", "Filename Type\n/dev/sdb2 partition 1 0 -2\n")];
-        assert_eq!(refusal("swap", "/dev/sdb", &swap), in_use("sdb2"));
+        assert_eq!(refusal("/dev/sdb", &swap), in_use("sdb2"));
         let held = [("sys/block/sdb/sdb2/holders/dm-0", "")];
-        assert_eq!(refusal("held", "/dev/sdb", &held), in_use("sdb2"));
+        assert_eq!(refusal("/dev/sdb", &held), in_use("sdb2"));
     }
 
     #[test]
     fn an_image_that_does_not_fit_is_refused() {
         let image = (1 << 20) + 1;
-        let error = check(&host("small", &[]), Path::new("/dev/sdb"), image).expect_err("too big");
+        let error = check(host(&[]).path(), Path::new("/dev/sdb"), image).expect_err("too big");
         assert_eq!(error, Refusal::TooSmall { device: 1 << 20, image });
     }
 

@@ -1,7 +1,7 @@
 //! Who called whom: the walk along the frame pointers, with names.
 //!
-//! For the panic path and for fault reports, so it trusts nothing: the stack
-//! may be the very thing that is broken. Names come from `symbols.rs`; whether
+//! For the panic path, for fault reports and for looking at Gs that others hold,
+//! so it trusts nothing: the stack may be the very thing that is broken. Names come from `symbols.rs`; whether
 //! an address can be read is asked of the caller, who knows the page tables.
 //!
 //! The kernel is built with frame pointers. Every function starts by saving its
@@ -43,7 +43,7 @@ pub fn print(
     walk(rip, rbp, readable, |address| {
         // A stack that overflowed is one frame over and over.
         if result.is_ok() && last != Some(address) {
-            result = print_frame(out, number, address);
+            result = writeln!(out, "  #{number} {}", Frame::new(number, address));
         }
         last = Some(address);
         number += 1;
@@ -54,42 +54,80 @@ pub fn print(
 /// Calls `f` with `rip` and then with each return address, innermost first, at
 /// most [`MAX_FRAMES`] in all. The walk ends at the first frame that cannot be
 /// one: not aligned, not readable, or not above the one before.
-pub fn walk(
+pub fn walk(rip: usize, rbp: usize, readable: impl Fn(usize) -> bool, f: impl FnMut(usize)) {
+    let read = |address: usize| {
+        // SAFETY: aligned, says `follow`, and `readable` vouches for the word.
+        readable(address).then(|| unsafe { (address as *const usize).read_volatile() })
+    };
+    // Stacks grow down, so callers are above. This also ends circles.
+    follow(rip, rbp, read, |frame, caller| caller > frame, f);
+}
+
+/// As [`walk`], for frames that are not read where they are: `read` gives the
+/// word at an address, which is aligned, if there is one; `leads_on` says whether
+/// a frame may name that other one as its caller's.
+pub fn follow(
     rip: usize,
     mut rbp: usize,
-    readable: impl Fn(usize) -> bool,
+    read: impl Fn(usize) -> Option<usize>,
+    mut leads_on: impl FnMut(usize, usize) -> bool,
     mut f: impl FnMut(usize),
 ) {
     f(rip);
     for _ in 1..MAX_FRAMES {
         let Some(return_at) = rbp.checked_add(WORD) else { return };
-        if rbp == 0 || !rbp.is_multiple_of(WORD) || !readable(rbp) || !readable(return_at) {
+        if rbp == 0 || !rbp.is_multiple_of(WORD) {
             return;
         }
-        // SAFETY: aligned, and `readable` vouches for the word.
-        let caller_rbp = unsafe { (rbp as *const usize).read_volatile() };
-        // SAFETY: aligned, and `readable` vouches for the word.
-        let return_address = unsafe { (return_at as *const usize).read_volatile() };
+        let (Some(caller_rbp), Some(return_address)) = (read(rbp), read(return_at)) else { return };
         if return_address == 0 {
             return;
         }
         f(return_address);
-        // Stacks grow down, so callers are above. This also ends circles.
-        if caller_rbp <= rbp {
+        if !leads_on(rbp, caller_rbp) {
             return;
         }
         rbp = caller_rbp;
     }
 }
 
-fn print_frame(out: &mut dyn Write, number: usize, address: usize) -> fmt::Result {
-    // A return address is the instruction after the call. After the call of a
-    // function that never returns that can be another function's first.
-    let inside = if number == 0 { address } else { address.saturating_sub(1) };
-    write!(out, "  #{number} {address:#018x} ")?;
-    match symbols::lookup(inside) {
-        Some(symbol) => writeln!(out, "{}+{:#x}", symbol, symbol.offset + (address - inside)),
-        None => writeln!(out, "?"),
+/// A place in the code, and what it is called. Prints as `0xffff… name+0x12`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Frame {
+    /// The address; but for the innermost frame, that of the instruction after
+    /// the call.
+    pub address: usize,
+    /// The function that it is in; its offset is that of `address`.
+    pub symbol: Option<symbols::Symbol<'static>>,
+}
+
+impl Frame {
+    /// Frame `number` of a walk, from 0 for the innermost, at `address`.
+    ///
+    /// ```
+    /// use runnext::backtrace::Frame;
+    /// assert_eq!(Frame::new(1, 0x1234).to_string(), "0x0000000000001234 ?");
+    /// ```
+    pub fn new(number: usize, address: usize) -> Self {
+        // A return address is the instruction after the call. After the call of a
+        // function that never returns that can be another function's first.
+        let inside = if number == 0 { address } else { address.saturating_sub(1) };
+        let symbol = symbols::lookup(inside).map(|mut symbol| {
+            symbol.offset += address - inside;
+            symbol
+        });
+        Frame { address, symbol }
+    }
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#018x} ", self.address)?;
+        match self.symbol {
+            Some(symbol) => write!(f, "{symbol}+{:#x}", symbol.offset),
+            None => f.write_str("?"),
+        }
     }
 }
 

@@ -2,8 +2,10 @@
 //!
 //! In files of their own: [`wait`], the queues that all who wait stand in, on
 //! their own stacks; `mutex` and `rwlock`, the locks that stand on it; [`ring`],
-//! the values of channels; `job`, what a G does and leaves behind; `link`, a word that names one of a kind. Here is
-//! [`Shared`], a pointer that two own.
+//! the values of channels; `job`, what a G does and leaves behind; `link`, a word
+//! that names one of a kind, and `registry`, which names all; `label`, what a G is
+//! called, for those who look from outside. Here is [`Shared`], a pointer that two
+//! own.
 //!
 //! `Arc` would do, but for one thing: making one when there is no memory panics,
 //! and a spawn that finds no memory must give an error to the one who asked
@@ -11,15 +13,19 @@
 //! and its join handle need, with a constructor that can fail.
 
 mod job;
+mod label;
 mod link;
 pub(crate) mod mutex;
+mod registry;
 pub mod ring;
 pub(crate) mod rwlock;
 pub(crate) mod sys;
 pub mod wait;
 
 pub use job::Job;
+pub use label::Label;
 pub use link::Link;
+pub use registry::{Older, Record, Registry};
 
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::ops::Deref;

@@ -78,6 +78,8 @@ pub struct Options {
     pub trace: TraceChoice,
     /// How many events are kept for each CPU.
     pub events: Option<usize>,
+    /// Whether a person sits at the serial port.
+    pub terminal: bool,
     /// The frequency of the time stamp counter, in MHz, instead of measuring it.
     pub tsc_mhz: Option<u64>,
     /// The frequency of the local APICs' timers, in MHz, before they divide it.
@@ -102,6 +104,8 @@ pub enum TraceChoice {
     Hash,
     /// They are printed at the end.
     Dump,
+    /// They are written to the debug console while the machine runs.
+    Stream,
 }
 
 /// One option: adding one is a line in [`TABLE`] and a field in [`Options`].
@@ -132,14 +136,15 @@ static TABLE: &[Spec] = &[
     spec("clock", "auto|tsc|hpet", |o, v| put(&mut o.clock, pick(v, CLOCKS)), "what time is read from"),
     spec("console", "auto|serial|screen|both|none", |o, v| put(&mut o.console, pick(v, CONSOLES)), "where to print"),
     spec("maxcpus", "<n>", |o, v| put(&mut o.max_cpus, number(v, 1, MAX_CPUS).map(Some)), "the most CPUs to start"),
-    spec("acpi", "on|off", |o, v| put(&mut o.acpi, pick(v, &[("on", true), ("off", false)])), "whether to read the ACPI tables"),
+    spec("acpi", "on|off", |o, v| put(&mut o.acpi, pick(v, SWITCH)), "whether to read the ACPI tables"),
     spec("gomaxprocs", "<n>", |o, v| put(&mut o.gomaxprocs, number(v, 1, MAX_CPUS).map(Some)), "the number of Ps"),
     spec("slice", "<ms>", |o, v| put(&mut o.slice_ms, number(v, 1, 10_000).map(Some)), "a time slice in milliseconds"),
     spec("seed", "<n>", |o, v| put(&mut o.seed, seed(v).map(Some)), "what seeds the random choices; 0x for hexadecimal"),
     spec("order", "go|steal-first|global-first|poller-last", |o, v| put(&mut o.order, pick(v, ORDERS)), "where an idle P looks for Gs, first to last"),
     spec("handoff", "immediate|sysmon", |o, v| put(&mut o.handoff, pick(v, HANDOFFS)), "when a P is handed on from a call that waits"),
-    spec("trace", "off|on|hash|dump", |o, v| put(&mut o.trace, pick(v, TRACES)), "what becomes of the scheduler's events"),
+    spec("trace", "off|on|hash|dump|stream", |o, v| put(&mut o.trace, pick(v, TRACES)), "what becomes of the scheduler's events"),
     spec("events", "<n>", |o, v| put(&mut o.events, number(v, 1, MAX_EVENTS).map(Some)), "how many events are kept for each CPU"),
+    spec("terminal", "on|off", |o, v| put(&mut o.terminal, pick(v, SWITCH)), "whether a person sits at the serial port"),
     spec("tsc", "<MHz>", |o, v| put(&mut o.tsc_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the time stamp counter, not measured"),
     spec("lapic", "<MHz>", |o, v| put(&mut o.lapic_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the local APICs' timers, not measured"),
 ];
@@ -149,6 +154,7 @@ const MAX_EVENTS: usize = 1 << 20;
 /// More than any counter will have.
 const MAX_MHZ: u64 = 100_000;
 
+const SWITCH: &[(&str, bool)] = &[("on", true), ("off", false)];
 const ORDERS: &[(&str, Order)] = &[
     ("go", Order::Go),
     ("steal-first", Order::StealBeforeGlobal),
@@ -162,6 +168,7 @@ const TRACES: &[(&str, TraceChoice)] = &[
     ("on", TraceChoice::On),
     ("hash", TraceChoice::Hash),
     ("dump", TraceChoice::Dump),
+    ("stream", TraceChoice::Stream),
 ];
 const LEVELS: &[(&str, LevelFilter)] = &[
     ("error", LevelFilter::Error),
@@ -214,6 +221,7 @@ impl Default for Options {
             handoff: Handoff::default(),
             trace: TraceChoice::default(),
             events: None,
+            terminal: false,
             tsc_mhz: None,
             lapic_mhz: None,
             args: Vec::new(),

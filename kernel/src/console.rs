@@ -17,6 +17,7 @@
 mod line;
 
 use crate::drivers::serial::input::INPUT;
+use crate::log::{self, Sink};
 use crate::print;
 use crate::sync::{LockTimeoutError, Mutex, MutexGuard};
 use crate::time::Instant;
@@ -107,6 +108,29 @@ pub fn read_line_until(deadline: Instant) -> Result<Line, InputError> {
 #[must_use]
 pub fn input_stats() -> InputStats {
     INPUT.stats()
+}
+
+/// Shows `text` on the serial line and nowhere else: not on the screen, and not in
+/// what [`crate::log::dmesg`] keeps. For programs that talk to a person: what is
+/// typed comes back this way, and a table that is redrawn every second.
+///
+/// Long texts go out in pieces, and what others print may come in between.
+///
+/// ```
+/// runnext::console::write("> ");
+/// assert!(!runnext::log::dmesg().unwrap().ends_with(b"> "));
+/// ```
+pub fn write(text: &str) {
+    // The line is held with interrupts off: see `log`.
+    const PIECE: usize = 128;
+    for piece in text.as_bytes().chunks(PIECE) {
+        log::with_serial(|serial| serial.write(piece));
+    }
+}
+
+/// Why nothing can be read, if so.
+pub(crate) fn input_trouble() -> Option<InputError> {
+    INPUT.trouble()
 }
 
 fn read_by(buffer: &mut [u8], deadline: Option<Instant>) -> Result<usize, InputError> {

@@ -20,7 +20,7 @@
 #![forbid(unsafe_code)]
 
 use crate::cell::sys::{AtomicU64, const_fn};
-use crate::park::{self, GHandle};
+use crate::park::{self, GHandle, Reason, Wait};
 use core::fmt;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use core::time::Duration;
@@ -98,7 +98,7 @@ pub fn current() -> GRef {
 /// ```
 pub fn park() {
     loop {
-        park::begin_park();
+        park::begin_park(Wait::new(Reason::Park, 0));
         if park::take_permit() {
             park::cancel_park();
             return;
@@ -119,7 +119,7 @@ pub fn park_timeout(timeout: Duration) -> bool {
     let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
     let deadline_ns = park::now_ns().saturating_add(ns);
     loop {
-        park::begin_park();
+        park::begin_park(Wait::new(Reason::Park, 0));
         if park::take_permit() {
             park::cancel_park();
             return true;

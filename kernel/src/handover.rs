@@ -15,7 +15,7 @@ use crate::drivers::{
 use crate::symbols::{self, Symbols};
 use crate::{log, mem};
 use bootloader_api::BootInfo;
-use bootloader_api::info::Optional;
+use bootloader_api::info::{MemoryRegionKind, Optional};
 
 /// The most of an ACPI table that is taken from outside, bytes.
 const MAX_TABLE: usize = 64 * 1024;
@@ -38,6 +38,26 @@ pub fn init_symbols(boot: &BootInfo) {
         Some(symbols) => symbols::set(symbols),
         None => ::log::warn!("the kernel's file has no symbols; backtraces are numbers"),
     }
+}
+
+static FIRMWARE: spin::Once<&str> = spin::Once::new();
+
+/// Finds out what started the loader: it tells only by how it names memory that
+/// it does not know.
+pub fn init_firmware(boot: &BootInfo) {
+    let kinds = || boot.memory_regions.iter().map(|region| region.kind);
+    let is_uefi = kinds().any(|kind| matches!(kind, MemoryRegionKind::UnknownUefi(_)));
+    let is_bios = kinds().any(|kind| matches!(kind, MemoryRegionKind::UnknownBios(_)));
+    FIRMWARE.call_once(|| match (is_uefi, is_bios) {
+        (true, _) => "UEFI",
+        (_, true) => "BIOS",
+        _ => "unknown",
+    });
+}
+
+/// What started the loader.
+pub fn firmware() -> &'static str {
+    FIRMWARE.get().copied().unwrap_or("unknown")
 }
 
 /// Reads the command line: the file on the boot disk first, then fw_cfg, whose

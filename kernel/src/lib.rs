@@ -9,15 +9,15 @@
 //! | room | what is in it |
 //! |---|---|
 //! | [`program`], [`go`], [`chan`], [`mod@select`], [`sync`], [`mod@blocking`], [`time`], [`gref`], [`console`], [`disk`], [`fs`], [`mod@stats`], [`prelude`] | what a program sees |
-//! | [`park`] | the door between that and the scheduler |
+//! | [`park`], [`waiting`] | the door between that and the scheduler; why a G waits |
 //! | [`cell`] | the unsafe code behind it |
 //! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
 //! | [`poller`] | a device is ready → its waiting G is ready |
 //! | [`trace`] | what they did, and when |
 //! | [`unwind`], [`mod@panic`], [`backtrace`], [`symbols`] | when things go wrong |
 //! | [`mem`] | frames, heap, stacks |
-//! | [`log`], [`cmdline`], [`drivers`] | consoles, options, devices |
-//! | [`inspect`] | what the machine looks like, for tests and the curious |
+//! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
+//! | [`tasks`], [`inspect`] | all Gs from outside; what the machine looks like |
 //! | [`arch`] | the contract with the machine, and behind it the machine |
 //!
 //! # The way from boot to the first switch
@@ -31,7 +31,9 @@
 extern crate alloc;
 
 pub mod arch;
+mod attendants;
 pub mod backtrace;
+mod banner;
 pub mod blocking;
 pub mod cell;
 pub mod chan;
@@ -57,10 +59,12 @@ pub mod select;
 pub mod stats;
 pub mod symbols;
 pub mod sync;
+pub mod tasks;
 pub mod time;
 pub mod timer;
 pub mod trace;
 pub mod unwind;
+pub mod waiting;
 
 use bootloader_api::BootInfo;
 use mem::stack::FaultOutcome;
@@ -114,6 +118,7 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     handover::init_serial(); //                 and is heard
     handover::init_symbols(boot); //            and has names
     init_memory(boot); //                       frames, page tables, heap
+    handover::init_firmware(boot);
     let options = OPTIONS.call_once(|| handover::init_options(boot));
     handover::init_screen(boot, options); //    the second console
     arch::set_handlers(HANDLERS); //            interrupts come up by this door
@@ -125,7 +130,9 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     preempt::init(options.slice_ms);
     schedule::init_cpu(options.seed);
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
+    banner::show(options); //                   what all of that came to
     start_program(options);
+    trace::begin_draining(options.trace); //    and, if it is wanted, who writes them out
     schedule::mstart()
 }
 
@@ -146,8 +153,8 @@ const HANDLERS: arch::Handlers = arch::Handlers {
 };
 
 /// Commits a page of a stack, if that is what the address is.
-fn page_fault(address: u64) -> arch::PageFault {
-    match mem::stack::handle_fault(address) {
+fn page_fault(address: u64, irqs_off_at: Option<u64>) -> arch::PageFault {
+    match mem::stack::handle_fault(address, irqs_off_at) {
         FaultOutcome::Committed => {
             schedule::ask_for_upkeep();
             arch::PageFault::Mended
@@ -206,8 +213,28 @@ pub fn args() -> &'static [alloc::string::String] {
 /// runnext::exit(3);
 /// ```
 pub fn exit(code: u32) -> ! {
-    trace::finish(options().trace);
+    trace::finish(options().trace, code);
     arch::exit(code)
+}
+
+/// Ends the machine well, and switches it off where that can be done.
+///
+/// ```no_run
+/// runnext::power_off();
+/// ```
+pub fn power_off() -> ! {
+    trace::finish(options().trace, 0);
+    arch::power_off()
+}
+
+/// Starts the machine again.
+///
+/// ```no_run
+/// runnext::reboot();
+/// ```
+pub fn reboot() -> ! {
+    trace::finish(options().trace, 0);
+    arch::reboot()
 }
 
 /// How many CPUs came up.

@@ -68,16 +68,11 @@ impl<T: ?Sized> IrqLock<T> {
     }
 }
 
-/// Interrupts off, and the stack probed by the outermost lock only: with a lock
-/// held already, the probe itself would be the fault that must not happen. So
-/// what runs under locks, nested or not, has one page of stack.
+/// Interrupts off, and the stack probed by the outermost lock only. So what runs
+/// under locks, nested or not, has [`arch::PROBE_BYTES`] of stack.
 #[inline(always)]
 fn probe_and_save() -> bool {
-    let were_on = arch::irq_save();
-    if were_on {
-        arch::probe_stack();
-    }
-    were_on
+    arch::irq_save_probed()
 }
 
 impl<T: ?Sized> Deref for IrqGuard<'_, T> {

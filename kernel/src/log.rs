@@ -159,6 +159,11 @@ pub fn with_serial<R>(f: impl FnOnce(&mut Serial) -> R) -> Option<R> {
     CONSOLE.with(|console| console.serial.sink.as_mut().map(Cell::get_mut).map(f))
 }
 
+/// Columns and rows of the screen, if there is one.
+pub fn screen_size() -> Option<(usize, usize)> {
+    CONSOLE.with(|console| console.screen.sink.as_mut().map(|screen| screen.get_mut().size()))
+}
+
 /// The last 64 KiB that were printed, from the start of a line on.
 pub fn dmesg() -> Result<Vec<u8>, TryReserveError> {
     let mut text = Vec::new();

@@ -7,7 +7,7 @@
 //! out past all locks, and the machine ends with a code of its own.
 
 use crate::arch::{self, Fault};
-use crate::{EXIT_FAULT, EXIT_PANIC, backtrace, log, schedule};
+use crate::{EXIT_FAULT, EXIT_PANIC, backtrace, log, schedule, trace};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,6 +53,7 @@ fn stop(code: u32, rip: u64, rbp: u64, report: impl FnOnce(&mut dyn Write) -> fm
             let _ = print_calls(&mut out, rip, rbp);
         }
     }
+    trace::abandon(code);
     arch::exit(code)
 }
 

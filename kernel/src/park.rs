@@ -33,6 +33,8 @@ pub use crate::{
     },
 };
 
+pub use crate::waiting::{Reason, Wait};
+
 use core::panic::Location;
 
 /// Lets this CPU take an interrupt, at whose end it looks for Gs that
@@ -59,7 +61,7 @@ pub struct Birth {
 /// Threads in place of Gs.
 #[cfg(not(target_os = "none"))]
 mod host {
-    use super::Birth;
+    use super::{Birth, Wait};
     use crate::cell::{Run, Shared};
     use crate::go::SpawnError;
     use crate::gref::Permit;
@@ -78,6 +80,15 @@ mod host {
         readied: Mutex<bool>,
         changed: Condvar,
         permit: Permit,
+        /// A [`Wait`], packed.
+        waiting: AtomicU64,
+    }
+
+    impl GHandle {
+        /// What the thread waits for, or has waited for last.
+        pub fn waits_for(&self) -> Wait {
+            Wait::unpack(self.0.waiting.load(Relaxed))
+        }
     }
 
     thread_local! {
@@ -134,8 +145,9 @@ mod host {
     }
 
     /// The first half of waiting: from here on [`ready`] is not lost.
-    pub fn begin_park() -> GHandle {
+    pub fn begin_park(wait: Wait) -> GHandle {
         PARKER.with(|parker| {
+            parker.waiting.store(wait.pack(), Relaxed);
             *parker.readied.lock().unwrap_or_else(PoisonError::into_inner) = false;
             GHandle(parker.clone())
         })
@@ -159,6 +171,8 @@ mod host {
     /// As [`park`], until `deadline_ns` at most; false if that came first.
     pub fn park_until(deadline_ns: u64) -> bool {
         PARKER.with(|parker| {
+            let wait = Wait::unpack(parker.waiting.load(Relaxed)).with_deadline();
+            parker.waiting.store(wait.pack(), Relaxed);
             let mut readied = parker.readied.lock().unwrap_or_else(PoisonError::into_inner);
             while !*readied {
                 let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));

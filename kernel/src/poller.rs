@@ -71,7 +71,7 @@
 
 use crate::arch::{self, MAX_CPUS};
 use crate::lock::IrqLock;
-use crate::park::{self, GHandle};
+use crate::park::{self, GHandle, Reason, Wait};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -164,7 +164,7 @@ impl PollDesc {
             return outcome;
         }
         loop {
-            sides.wait_as(direction, park::begin_park());
+            sides.wait_as(direction, park::begin_park(Wait::at(Reason::Poll, self)));
             drop(sides);
             let in_time = match deadline_ns {
                 Some(deadline_ns) => park::park_until(deadline_ns),

@@ -40,7 +40,7 @@
 use crate::trace::{self, Kind};
 use crate::{arch, schedule};
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A slice in cycles of the counter; 0 before [`init`].
 static SLICE_CYCLES: AtomicU64 = AtomicU64::new(0);
@@ -52,8 +52,9 @@ pub struct Slices {
     began: Cell<u64>,
     /// The time for which the timer is armed, ns; [`NEVER`] if it is not.
     armed_ns: Cell<u64>,
-    /// The timer is armed for the end of a slice, or for before.
-    is_timed: Cell<bool>,
+    /// With [`Attention::UNTIMED`] unless the timer is armed for the end of a
+    /// slice, or for before.
+    pub attention: Attention,
     /// What is lent, of the slice that began at that time; of no other.
     loan: Cell<Loan>,
     /// Somebody waits who is in a hurry.
@@ -61,6 +62,46 @@ pub struct Slices {
     ticks: AtomicU64,
     preemptions: AtomicU64,
     displacements: AtomicU64,
+}
+
+/// What this CPU must see to when it switches to a G, or readies one: a bit each,
+/// and all clear nearly always. One word, so that the switch tests it once.
+///
+/// Any CPU may set a bit of another (a trace begins), an interrupt one of its own
+/// (a page fault has drawn on the reserve): so changes are locked. They are rare.
+pub struct Attention(AtomicU32);
+
+impl Attention {
+    /// The timer is not armed for the slice under way: it may have to be.
+    pub const UNTIMED: u32 = 1;
+    /// Memory needs upkeep.
+    pub const UPKEEP: u32 = 1 << 1;
+    /// Switches are noted.
+    pub const TRACE: u32 = 1 << 2;
+    /// They are hashed, too.
+    pub const HASH: u32 = 1 << 3;
+
+    /// All bits.
+    #[inline(always)]
+    pub fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether that bit is set.
+    #[inline(always)]
+    pub fn has(&self, bit: u32) -> bool {
+        self.get() & bit != 0
+    }
+
+    /// Sets a bit. Any CPU, any context.
+    pub fn set(&self, bit: u32) {
+        self.0.fetch_or(bit, Ordering::Relaxed);
+    }
+
+    /// Clears a bit; true if it was set. Any CPU, any context.
+    pub fn clear(&self, bit: u32) -> bool {
+        self.0.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+    }
 }
 
 /// What a slice has lent.
@@ -103,7 +144,7 @@ impl Slices {
         Slices {
             began: Cell::new(0),
             armed_ns: Cell::new(NEVER),
-            is_timed: Cell::new(false),
+            attention: Attention(AtomicU32::new(Attention::UNTIMED)),
             loan: Cell::new(Loan { of: 0, given_back: 0, began: None }),
             is_urgent: Cell::new(false),
             ticks: AtomicU64::new(0),
@@ -112,19 +153,19 @@ impl Slices {
         }
     }
 
-    /// A slice begins.
+    /// A slice begins, `now` by the cycle counter.
     #[inline(always)]
-    pub fn begin(&self) {
-        self.began.set(arch::cycles());
+    pub fn begin(&self, now: u64) {
+        self.began.set(now);
     }
 
     /// The G that lent its slice goes on with what is left of it.
     #[cold]
-    pub fn resume(&self) {
+    pub fn resume(&self, now: u64) {
         let loan = self.loan();
         // Else others have had slices of their own here since: a new one.
-        let Some(lent_at) = loan.began else { return self.begin() };
-        let took = arch::cycles().wrapping_sub(lent_at);
+        let Some(lent_at) = loan.began else { return self.begin(now) };
+        let took = now.wrapping_sub(lent_at);
         self.began.set(self.began.get().wrapping_add(took));
         let (of, given_back) = (self.began.get(), loan.given_back + took);
         self.loan.set(Loan { of, given_back, began: None });
@@ -139,12 +180,13 @@ impl Slices {
     /// Whether the timer is armed for the slice under way.
     #[inline(always)]
     pub fn is_timed(&self) -> bool {
-        self.is_timed.get()
+        !self.attention.has(Attention::UNTIMED)
     }
 
     /// This CPU is about to halt: no slice is under way.
     pub fn idle(&self) {
-        if self.is_timed.replace(false) {
+        if self.is_timed() {
+            self.attention.set(Attention::UNTIMED);
             self.armed_ns.set(NEVER);
             match schedule::next_deadline() {
                 Some(deadline_ns) => self.arm_for_sleeper(deadline_ns),
@@ -156,7 +198,7 @@ impl Slices {
     /// Arms the timer for the end of the slice under way.
     #[cold]
     pub fn arm(&self) {
-        self.is_timed.set(true);
+        self.attention.clear(Attention::UNTIMED);
         self.arm_for_sleeper(arch::now_ns() + arch::cycles_to_ns(self.left()));
     }
 
@@ -258,7 +300,7 @@ pub fn on_tick() -> arch::Afterwards {
     slices.ticks.fetch_add(1, Ordering::Relaxed);
     trace::cpu_event(Kind::Tick, 0);
     slices.armed_ns.set(NEVER);
-    slices.is_timed.set(false);
+    slices.attention.set(Attention::UNTIMED);
     schedule::wake_sleepers(arch::now_ns());
     let afterwards = slices.look();
     if let Some(deadline_ns) = schedule::next_deadline() {

@@ -10,7 +10,7 @@ use crate::cmdline::Options;
 use core::fmt;
 
 /// What runs when nobody chooses and the image holds more than one program.
-pub const DEFAULT: &str = "hello";
+pub const DEFAULT: &str = "tour";
 
 /// A program of this image.
 #[derive(Clone, Copy)]
@@ -130,18 +130,18 @@ mod tests {
     use super::*;
 
     const A: Program = Program::new("a", || ());
-    const HELLO: Program = Program::new(DEFAULT, || ());
+    const TOUR: Program = Program::new(DEFAULT, || ());
 
     #[test]
     fn the_named_program_is_chosen_or_missed_by_name() {
-        assert_eq!(pick(&[A, HELLO], Some("a")).map(|p| p.name()), Ok("a"));
+        assert_eq!(pick(&[A, TOUR], Some("a")).map(|p| p.name()), Ok("a"));
         assert_eq!(pick(&[A], Some("b")).map(|p| p.name()), Err(NoProgram::Unknown("b")));
     }
 
     #[test]
     fn without_a_name_the_only_one_or_the_default_runs() {
         assert_eq!(pick(&[A], None).map(|p| p.name()), Ok("a"));
-        assert_eq!(pick(&[A, HELLO], None).map(|p| p.name()), Ok(DEFAULT));
+        assert_eq!(pick(&[A, TOUR], None).map(|p| p.name()), Ok(DEFAULT));
         assert_eq!(pick(&[A, A], None).map(|p| p.name()), Err(NoProgram::Ambiguous));
         assert_eq!(pick(&[], None).map(|p| p.name()), Err(NoProgram::Empty));
     }

@@ -23,14 +23,19 @@
 //! interrupts on; it turns them off to touch the P of its CPU ([`with_p`]), so
 //! that it stays on that CPU meanwhile.
 
+mod account;
 mod birth;
 mod call;
 mod interrupt;
 mod m;
+mod roster;
 mod task;
+mod turn;
 mod view;
 mod wait;
+mod watch;
 
+pub use account::{Account, Times};
 pub use birth::spawn;
 pub use call::{Handoff, call};
 pub use interrupt::{
@@ -38,31 +43,36 @@ pub use interrupt::{
     wake_sleepers,
 };
 pub use m::{MAX_MS, MInfo, MState, NoM, ms};
+pub use roster::{calls, gs};
 pub use task::{GHandle, Running, Task, begin_panic, current, end_panic, is_panicking};
+pub use turn::ask_for_upkeep;
 pub use view::{
     current_id, gomaxprocs, num_goroutines, permit, random, set_gomaxprocs, slices_begun, stats,
     take_permit, this,
 };
 pub use wait::{begin_park, cancel_park, park, park_until, ready, yield_now};
+pub use watch::{ask_for_attention, count_attendant, discount_attendant, present, spare_attention};
 
 use crate::arch;
-use crate::mem;
+use crate::cell::Link;
 use crate::mem::percpu::Here;
 use crate::preempt;
 use crate::stats::Counters;
 use crate::timer::Timers;
 use crate::trace::{self, Kind};
+use account::CpuTimes;
 use core::cell::{Cell, UnsafeCell};
 use core::mem::MaybeUninit;
 use m::M;
-use sched::{G, Next, Order, P, PSlot, Run, Sched, Slice, Wake};
+use sched::{G, Order, P, PSlot, Sched, Wake};
+use turn::m_main;
 
 /// What a CPU has for scheduling.
 struct Cpu {
     /// Where the stack pointer of its M was when that switched to a G.
     sp: Cell<usize>,
     /// The M on whose stack it schedules; there from `init_cpu` on.
-    m: Cell<Option<&'static M>>,
+    m: Link<M>,
     /// An M that takes over when that one leaves.
     spare: Cell<Option<&'static M>>,
     /// The M that has just made room for that of a G, which puts it away.
@@ -77,6 +87,8 @@ struct Cpu {
     random: Cell<u64>,
     /// Read by anybody.
     counters: Counters,
+    /// Read by anybody.
+    times: CpuTimes,
 }
 
 // SAFETY: touched by its own CPU only, with interrupts off; but for what is
@@ -87,7 +99,7 @@ impl Cpu {
     const fn new() -> Self {
         Cpu {
             sp: Cell::new(0),
-            m: Cell::new(None),
+            m: Link::new(),
             spare: Cell::new(None),
             made_room: Cell::new(None),
             leaving: Cell::new(Leaving::Exit),
@@ -95,6 +107,7 @@ impl Cpu {
             p: UnsafeCell::new(MaybeUninit::uninit()),
             random: Cell::new(0),
             counters: Counters::new(),
+            times: CpuTimes::new(),
         }
     }
 
@@ -181,10 +194,8 @@ const DEFAULT_SEED: u64 = 1;
 
 /// The per-CPU word that names the running G, 0 if none runs.
 const G_SLOT: usize = 0;
-/// The per-CPU word that says that memory needs upkeep.
-const UPKEEP_SLOT: usize = 1;
 /// The per-CPU word that points to its [`Cpu`], 0 before it has a P.
-const CPU_SLOT: usize = 2;
+const CPU_SLOT: usize = 1;
 
 /// Says how many Ps there are, where they look for Gs and how they are handed on;
 /// once, before any CPU calls [`init_cpu`].
@@ -205,7 +216,8 @@ pub fn init_cpu(seed: Option<u64>) {
     cpu.m.set(Some(M::create(m_main).expect("no memory for an M")));
     // SAFETY: this CPU's own record, and nobody looks at it before the next lines.
     unsafe { (*cpu.p.get()).write(p) };
-    cpu.slices.begin();
+    cpu.slices.begin(arch::cycles());
+    trace::init_cpu();
     arch::set_slot::<CPU_SLOT>(core::ptr::from_ref(cpu).addr());
 }
 
@@ -219,159 +231,6 @@ pub fn mstart() -> ! {
     // stack that is left. 3. Interrupts are off.
     unsafe { arch::switch(cpu.sp.as_ptr(), sp) };
     unreachable!("a CPU came back from its M")
-}
-
-/// The root of every M, on its own stack, on the CPU that needs it.
-extern "C" fn m_main(_: usize) -> ! {
-    // One that takes over deals with the G that has left with the M before it.
-    if is_running() {
-        came_back();
-    }
-    loop {
-        // SAFETY: an M runs on CPUs that run Gs.
-        schedule(unsafe { this_cpu() });
-    }
-}
-
-/// One round: finds a G and runs it until it comes back, or halts.
-#[inline(always)]
-fn schedule(cpu: &'static Cpu) {
-    if arch::slot::<UPKEEP_SLOT>() != 0 {
-        upkeep();
-    }
-    let find_local = |p: &mut P<Task>| {
-        let run = SCHED.find_local(p)?;
-        begin(cpu, p, &run);
-        Some(run)
-    };
-    // SAFETY: this CPU's own record, interrupts off.
-    match unsafe { cpu.with_p(find_local) } {
-        Some(run) => execute(cpu, run.g),
-        None => schedule_any(cpu),
-    }
-}
-
-/// As [`schedule`], for a P whose own queue has nothing, or not the next turn.
-#[inline(never)]
-fn schedule_any(cpu: &'static Cpu) {
-    let find = |p: &mut P<Task>| {
-        let next = SCHED.find_runnable(p);
-        if let Next::Run(run) = &next {
-            begin(cpu, p, run);
-        }
-        next
-    };
-    // SAFETY: this CPU's own record, interrupts off.
-    match unsafe { cpu.with_p(find) } {
-        Next::Run(run) => {
-            send(run.wake);
-            execute(cpu, run.g);
-        }
-        Next::Park(wake) => {
-            send(wake);
-            cpu.slices.idle();
-            cpu.counters.halts.add_one();
-            trace::cpu_event(Kind::Halt, 0);
-            arch::wait_for_interrupt();
-            // Who runs next here does not inherit a slice from before the halt.
-            cpu.slices.begin();
-            trace::cpu_event(Kind::Resume, 0);
-        }
-    }
-}
-
-/// Sees to the slice of a G that is about to run.
-#[inline(always)]
-fn begin(cpu: &Cpu, p: &mut P<Task>, run: &Run<Task>) {
-    match run.slice {
-        Slice::New => {
-            let slices = &run.g.kernel.slices;
-            slices.set(slices.get() + 1);
-            cpu.slices.begin();
-        }
-        Slice::Resumed => cpu.slices.resume(),
-        Slice::Inherited => {}
-    }
-    // A timer that is armed already serves the next slice as well.
-    if !cpu.slices.is_timed() && SCHED.needs_timer(p) {
-        cpu.slices.arm();
-    }
-    trace::event(Kind::Start, || run.g.id(), u32::from(run.slice == Slice::New));
-}
-
-/// Gives memory its upkeep: the fault reserve, stacks nobody uses. With
-/// interrupts on, as it may wait for the other CPUs; on the M's stack, so that
-/// nobody takes us off this CPU meanwhile.
-#[cold]
-fn upkeep() {
-    arch::set_slot::<UPKEEP_SLOT>(0);
-    arch::irq_restore(true);
-    mem::maintain();
-    arch::irq_save();
-}
-
-/// Asks for [`mem::maintain`] at the next round of this CPU's M: a page fault has
-/// drawn on the reserve. Any context.
-pub fn ask_for_upkeep() {
-    arch::set_slot::<UPKEEP_SLOT>(1);
-}
-
-/// Switches to `g`; returns when a G has left the CPU that this M is then on.
-#[inline(always)]
-fn execute(cpu: &'static Cpu, g: &'static G<Task>) {
-    arch::set_slot::<G_SLOT>(core::ptr::from_ref(g).addr());
-    let save = match g.kernel.m.get() {
-        None => cpu.sp.as_ptr(),
-        Some(own) => call::make_room(cpu, own),
-    };
-    // SAFETY: 1. `sp` was prepared by `spawn` or saved by `leave`, and `sched`
-    // gives a G to one CPU only, with its context saved. 2. As 1, and an M's
-    // stack is entered by the one CPU that has it. 3. Interrupts are off.
-    unsafe { arch::switch(save, g.kernel.sp.get()) };
-    came_back();
-}
-
-/// Puts the G that has left this CPU where it now belongs.
-#[inline(always)]
-fn came_back() {
-    // SAFETY: a G ran here.
-    let cpu = unsafe { this_cpu() };
-    let g = running().expect("nobody came back");
-    arch::set_slot::<G_SLOT>(0);
-    let why = cpu.leaving.get();
-    trace::event(why.kind(), || g.id(), 0);
-    cpu.counters.switches.add_one();
-    // The most frequent ones, and those that do least.
-    match why {
-        // SAFETY: this CPU's own record, interrupts off.
-        Leaving::Yield => send(unsafe { cpu.with_p(|p| SCHED.yielded(p, g)) }),
-        // SAFETY: as above.
-        Leaving::Park => send(unsafe { cpu.with_p(|p| SCHED.parked(p, g)) }),
-        _ => settle(cpu, g, why),
-    }
-}
-
-/// Puts a G that has left otherwise, or from a call, where it belongs.
-fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving) {
-    if why == Leaving::Exit {
-        cpu.counters.ended.add_one();
-        birth::lay_to_rest(g);
-    }
-    if let Some(m) = g.kernel.m.get() {
-        m.has_left(); // and its context is saved
-    }
-    let settle = |p: &mut P<Task>| match why {
-        Leaving::Yield | Leaving::YieldInCall => SCHED.yielded(p, g),
-        Leaving::Expire => SCHED.expired(p, g),
-        Leaving::Displace => SCHED.displaced(p, g),
-        Leaving::Park | Leaving::ParkInCall => SCHED.parked(p, g),
-        Leaving::Exit => {
-            SCHED.exited(p, g);
-            Wake::Nobody
-        }
-    };
-    // SAFETY: this CPU's own record, interrupts off.
-    send(unsafe { cpu.with_p(settle) });
 }
 
 /// Switches from the running G to its M; returns when the G runs again.
@@ -412,7 +271,7 @@ fn submit(f: impl FnOnce(&Cpu, &mut P<Task>) -> Wake) {
     let cpu = unsafe { this_cpu() };
     let ready = |p: &mut P<Task>| {
         let wake = f(cpu, p);
-        if is_running() && !cpu.slices.is_timed() && SCHED.needs_timer(p) {
+        if !cpu.slices.is_timed() && is_running() && SCHED.needs_timer(p) {
             cpu.slices.arm();
         }
         wake
@@ -435,13 +294,19 @@ fn with_p<R>(f: impl FnOnce(&mut P<Task>) -> R) -> R {
     result
 }
 
-/// Carries out a wake-up, and tells those who run a G without a timer if there
-/// is somebody now who waits for them.
+/// Carries out a wake-up, and [`tell_untimed`].
 #[inline(always)]
 fn send(wake: Wake) {
     if let Wake::Cpu(cpu) = wake {
         wake_cpu(cpu);
     }
+    tell_untimed();
+}
+
+/// Tells those who run a G without a timer if there is somebody now who waits
+/// for them.
+#[inline(always)]
+fn tell_untimed() {
     while let Some(cpu) = SCHED.take_untimed() {
         // This one has asked itself: before it called, or when it runs a G next.
         if cpu != arch::cpu_index() {

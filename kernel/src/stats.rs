@@ -3,7 +3,7 @@
 //! Each CPU counts for itself with plain loads and stores, so that counting costs
 //! an instruction or two where Gs are switched; whoever asks adds up. What is
 //! read while others count may be a moment old, and two counters may be of two
-//! moments.
+//! moments. Where the time of a single G goes is `schedule::account`'s.
 #![forbid(unsafe_code)]
 
 use crate::park;
@@ -20,6 +20,10 @@ pub struct Stats {
     pub ended: u64,
     /// The Ms.
     pub ms: MStats,
+    /// How long Gs that could have run waited until they did.
+    pub queue_wait: Histogram,
+    /// How long Gs ran before they left their CPU.
+    pub on_cpu: Histogram,
     /// What each CPU did, by index. On the host, where threads stand in for Gs,
     /// there are none.
     pub cpus: Vec<CpuStats>,
@@ -58,6 +62,79 @@ pub struct CpuStats {
     pub retakes: u64,
     /// How often it stole from another P.
     pub steals: u64,
+    /// How many Gs it stole in all.
+    pub stolen: u64,
+    /// Nanoseconds for which Gs ran on it, up to its last switch.
+    pub run_ns: u64,
+    /// Nanoseconds for which it was halted.
+    pub idle_ns: u64,
+}
+
+/// Counts of times by size: each bucket holds what took from a time on, and less
+/// than twice that.
+///
+/// ```
+/// use runnext::prelude::*;
+/// go(yield_now).join().unwrap();
+/// for bucket in stats().on_cpu.buckets() {
+///     println!("{:>10} ns and more: {}", bucket.from_ns, bucket.count);
+/// }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: Vec<Bucket>,
+}
+
+/// One row of a [`Histogram`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Bucket {
+    /// The shortest time that is counted here.
+    pub from_ns: u64,
+    /// How many there were.
+    pub count: u64,
+}
+
+impl Histogram {
+    /// The buckets that are not empty, shortest times first.
+    pub fn buckets(&self) -> &[Bucket] {
+        &self.buckets
+    }
+
+    /// How many times were counted.
+    ///
+    /// ```
+    /// assert_eq!(runnext::stats::Histogram::default().total(), 0);
+    /// ```
+    pub fn total(&self) -> u64 {
+        self.buckets.iter().map(|bucket| bucket.count).sum()
+    }
+
+    /// The bucket that holds the time below which that share of all are: `(1, 2)`
+    /// is the median, `(99, 100)` all but the longest hundredth. None if nothing
+    /// was counted.
+    pub fn quantile(&self, (part, of): (u64, u64)) -> Option<Bucket> {
+        let mut left = self.total().checked_mul(part)? / of.max(1);
+        let holds = |bucket: &&Bucket| match left.checked_sub(bucket.count) {
+            Some(rest) => {
+                left = rest;
+                false
+            }
+            None => true,
+        };
+        self.buckets.iter().find(holds).or(self.buckets.last()).copied()
+    }
+
+    /// Adds `count` times of at least `from_ns`.
+    pub(crate) fn add(&mut self, from_ns: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
+        match self.buckets.binary_search_by_key(&from_ns, |bucket| bucket.from_ns) {
+            Ok(at) => self.buckets[at].count += count,
+            Err(at) => self.buckets.insert(at, Bucket { from_ns, count }),
+        }
+    }
 }
 
 /// How many Ms there are, and what they do.
@@ -126,7 +203,6 @@ impl Counter {
 
 /// What a CPU counts for `schedule`; `preempt` has the rest.
 pub(crate) struct Counters {
-    pub(crate) switches: Counter,
     pub(crate) halts: Counter,
     pub(crate) wakes: Counter,
     pub(crate) created: Counter,
@@ -138,7 +214,6 @@ pub(crate) struct Counters {
 impl Counters {
     pub(crate) const fn new() -> Self {
         Counters {
-            switches: Counter::new(),
             halts: Counter::new(),
             wakes: Counter::new(),
             created: Counter::new(),
@@ -146,5 +221,35 @@ impl Counters {
             handoffs: Counter::new(),
             retakes: Counter::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_of_all_cpus_are_added_up_in_order() {
+        let mut histogram = Histogram::default();
+        for (from_ns, count) in [(8, 1), (2, 5), (8, 2), (4, 0)] {
+            histogram.add(from_ns, count);
+        }
+        let rows = histogram.buckets().iter().map(|bucket| (bucket.from_ns, bucket.count));
+        assert!(rows.eq([(2, 5), (8, 3)]));
+        assert_eq!(histogram.total(), 8);
+    }
+
+    #[test]
+    fn quantiles_name_the_bucket_that_holds_them() {
+        let mut histogram = Histogram::default();
+        assert_eq!(histogram.quantile((1, 2)), None);
+        for (from_ns, count) in [(1, 50), (2, 49), (1024, 1)] {
+            histogram.add(from_ns, count);
+        }
+        let at = |part| histogram.quantile((part, 100)).map(|bucket| bucket.from_ns);
+        assert_eq!(
+            [at(0), at(49), at(50), at(98), at(99), at(100)],
+            [1, 1, 2, 2, 1024, 1024].map(Some)
+        );
     }
 }

@@ -8,7 +8,7 @@
 //! with a timeout and one without are the same code.
 #![forbid(unsafe_code)]
 
-use crate::park;
+use crate::park::{self, Reason, Wait};
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub, SubAssign};
 
@@ -163,7 +163,7 @@ pub fn sleep_until(at: Instant) {
     // earlier wait may wake us, and the CPU that we wake up on may find its clock
     // a few nanoseconds behind that of the CPU whose timer fired.
     while !deadline.is_past() {
-        let _ = park::begin_park(); // nobody gets the handle
+        let _ = park::begin_park(Wait::new(Reason::Sleep, 0)); // nobody gets the handle
         deadline.park();
     }
 }
@@ -174,16 +174,17 @@ pub fn sleep_until(at: Instant) {
 /// How to wait with it (see `park`):
 ///
 /// ```
-/// use runnext::park::{begin_park, ready};
+/// use runnext::park::{Reason, Wait, begin_park, ready};
 /// use runnext::time::{Deadline, Duration};
 ///
 /// // Nobody readies us, so the deadline comes first.
 /// let deadline = Deadline::after(Duration::from_millis(1));
-/// let _ = begin_park();
+/// let wait = Wait::new(Reason::Park, 0);
+/// let _ = begin_park(wait);
 /// assert!(!deadline.park());
 ///
 /// // Here somebody does, and without a deadline.
-/// ready(begin_park());
+/// ready(begin_park(wait));
 /// assert!(Deadline::NEVER.park());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -285,7 +286,7 @@ mod tests {
     #[test]
     fn sleep_goes_on_after_a_wake_up_that_was_not_meant_for_it() {
         let start = Instant::now();
-        let left_behind = park::begin_park();
+        let left_behind = park::begin_park(Wait::default());
         let waker = std::thread::spawn(move || {
             for _ in 0..5 {
                 std::thread::sleep(2 * MS);
@@ -307,11 +308,11 @@ mod tests {
     #[test]
     fn deadline_tells_a_wake_up_from_a_timeout() {
         let deadline = Deadline::after(Duration::from_secs(600));
-        let g = park::begin_park();
+        let g = park::begin_park(Wait::default());
         let waker = std::thread::spawn(move || park::ready(g));
         assert!(deadline.park());
         waker.join().unwrap();
-        let _ = park::begin_park();
+        let _ = park::begin_park(Wait::default());
         assert!(!Deadline::after(MS).park());
     }
 

@@ -126,7 +126,7 @@ fn two_selects_that_meet_agree() {
 fn an_old_wake_up_neither_ends_nor_loses_a_wait() {
     model(|| {
         let (tx, rx) = chan::rendezvous();
-        let old = park::begin_park();
+        let old = park::begin_park(park::Wait::default());
         assert!(!park::park_until(0));
         let waker = thread::spawn(move || park::ready(old));
         let sender = thread::spawn(move || tx.send(1));
@@ -141,7 +141,7 @@ fn an_old_wake_up_neither_ends_nor_loses_a_select() {
     model(|| {
         let (tx, rx) = chan::rendezvous();
         let (_open, never) = chan::rendezvous::<u8>();
-        let old = park::begin_park();
+        let old = park::begin_park(park::Wait::default());
         assert!(!park::cancel_park());
         let waker = thread::spawn(move || park::ready(old));
         let sender = thread::spawn(move || tx.send(1));

@@ -33,7 +33,7 @@ fn the_result_is_there_whoever_comes_first() {
 #[test]
 fn an_old_wake_up_neither_ends_nor_loses_the_wait() {
     model(|| {
-        let old = park::begin_park();
+        let old = park::begin_park(park::Wait::default());
         assert!(!park::cancel_park());
         let job = Arc::new(Job::new(6));
         let runner = job.clone();

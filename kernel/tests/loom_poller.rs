@@ -57,7 +57,7 @@ const AT_ONCE: Option<u64> = Some(0);
 
 /// What is left behind by a wait would end the next one, of whatever kind.
 fn assert_nothing_is_left_behind() {
-    park::begin_park();
+    park::begin_park(park::Wait::default());
     assert!(!park::park_until(0), "a wake-up of the wait before");
 }
 

@@ -191,7 +191,8 @@ fn a_waiter_is_granted_or_gives_up_and_never_both() {
                         *locked -= 1;
                         return true;
                     }
-                    let place = Place { list: 0, value: None, deadline_ns };
+                    let place =
+                        Place { reason: park::Reason::Park, list: 0, value: None, deadline_ns };
                     match queue.wait(locked, place, || (), |_| false) {
                         Waited::Granted(_) => true,
                         Waited::Took(_) | Waited::TimedOut(..) => false,
@@ -225,7 +226,12 @@ fn granting_to_all_reaches_all_who_waited() {
                 thread::spawn(move || {
                     let locked = queue.lock();
                     if !*locked {
-                        let place = Place { list: 0, value: None, deadline_ns: None };
+                        let place = Place {
+                            reason: park::Reason::Park,
+                            list: 0,
+                            value: None,
+                            deadline_ns: None,
+                        };
                         let _ = queue.wait(locked, place, || (), |_| false);
                     }
                 })

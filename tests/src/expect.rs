@@ -3,20 +3,34 @@
 //! The tests compare with these and never spell out a message of the kernel's
 //! themselves. A message that changes is changed here once.
 
+/// A line of the boot banner, as far as `found`.
+pub fn banner(name: &str, found: &str) -> String {
+    format!("{name:>9}  {found}")
+}
+
+/// The names of all its lines, in their order.
+pub const BANNER: [&str; 11] = [
+    "machine", "firmware", "cpus", "apic", "memory", "clock", "timer", "serial", "screen", "disk",
+    "sched",
+];
+
 /// The summary of bring-up: so many came, none was left out.
 pub fn all_online(cpus: usize) -> String {
-    format!("smp: {cpus} CPUs online, 0 left out")
+    some_online(cpus, 0)
 }
 
 /// The summary of bring-up when some did not come.
 pub fn some_online(cpus: usize, left_out: usize) -> String {
-    format!("smp: {cpus} CPUs online, {left_out} left out")
+    banner("cpus", &format!("{cpus} online, {left_out} left out"))
 }
 
-/// The report line of CPU `index`, up to its topology.
+/// The report line of CPU `index`, up to its topology; with [`DETAILS`].
 pub fn cpu(index: usize, apic_id: u32) -> String {
     format!("smp: CPU {index} online: APIC id {apic_id}, package ")
 }
+
+/// The word of the command line that brings the details of the bring-up.
+pub const DETAILS: &str = "log=debug";
 
 /// The other words of the topology in that line.
 pub const TOPOLOGY: [&str; 3] = [" core ", " thread ", " node "];

@@ -55,6 +55,8 @@ pub struct Boot {
     ramdisk: Option<String>,
     /// What is changed about the default machine, in order.
     shape: Vec<Shape>,
+    /// What runs if the command line names no program; `None`: the image decides.
+    program: Option<&'static str>,
 }
 
 /// What a run waits for.
@@ -83,7 +85,9 @@ enum Shape {
 
 impl Boot {
     /// The standard image on a `pc` with one CPU and 1 GiB, from BIOS, until
-    /// QEMU exits. The name is that of the log; give each run its own.
+    /// QEMU exits. It runs `hello`, the shortest program, unless the command line
+    /// or the image's own names another. The name is that of the log; give each
+    /// run its own.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -97,12 +101,19 @@ impl Boot {
             typed: Vec::new(),
             ramdisk: None,
             shape: Vec::new(),
+            program: Some("hello"),
         }
+    }
+
+    /// The program that the image runs by itself.
+    pub fn default_program(mut self) -> Self {
+        self.program = None;
+        self
     }
 
     /// The same with the programs of `tests/guest`.
     pub fn guest(name: impl Into<String>) -> Self {
-        Self { source: Source::Guest, ..Self::new(name) }
+        Self { source: Source::Guest, program: None, ..Self::new(name) }
     }
 
     /// The CPUs, as a number or as a value of QEMU's `-smp`.
@@ -194,6 +205,7 @@ impl Boot {
     /// Another text in the image's command line file.
     pub fn ramdisk(mut self, text: &str) -> Self {
         self.ramdisk = Some(text.into());
+        self.program = None;
         self
     }
 
@@ -201,6 +213,7 @@ impl Boot {
     /// top of the source tree.
     pub fn app(mut self, path: impl AsRef<Path>) -> Self {
         self.source = Source::App(boot::root().join(path));
+        self.program = None;
         self
     }
 
@@ -293,13 +306,15 @@ impl Boot {
             true => Serial::Output, // what comes in is standard input
             false => Serial::None,
         });
+        let program = self.program.map(|name| format!("program={name} ")).unwrap_or_default();
+        machine = machine.cmdline(program.trim());
         for shape in &self.shape {
             machine = match shape {
                 Shape::Smp(value) => machine.smp(value),
                 Shape::Mem(value) => machine.mem(value),
                 Shape::Cpu(value) => machine.cpu(value),
                 Shape::Icount(value) => machine.icount(value),
-                Shape::Cmdline(value) => machine.cmdline(value),
+                Shape::Cmdline(value) => machine.cmdline(format!("{program}{value}")),
                 Shape::Board(board) => machine.board(*board),
                 Shape::Disk(disk) => machine.disk(*disk),
                 Shape::Data(data) => machine.data(data.clone()),

@@ -6,7 +6,7 @@ use tests::guest::Boot;
 use tests::outcome::Outcome;
 use tests::{expect, fixture};
 
-/// The machine of `make run </dev/null`.
+/// The machine of `make run </dev/null`, with a shorter program.
 static RUN: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&Boot::new("boot").smp(8)));
 
 #[test]
@@ -16,11 +16,31 @@ fn make_run_ends_with_zero() {
 }
 
 #[test]
-fn eight_cpus_are_online_by_apic_id_with_topology() {
+fn the_banner_shows_the_machine_in_a_dozen_lines() {
+    let found =
+        |name: &&str| RUN.lines.iter().position(|l| l.starts_with(&expect::banner(name, "")));
+    let places: Vec<_> = expect::BANNER.iter().filter_map(found).collect();
+    assert_eq!(places.len(), expect::BANNER.len(), "some are missing\n{}", *RUN);
+    assert!(places.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{places:?}\n{}", *RUN);
+    assert!(places[0] <= 1, "something else came first\n{}", *RUN);
+    RUN.assert_line(&expect::banner("firmware", "BIOS"));
     RUN.assert_line(&expect::all_online(8));
+}
+
+#[test]
+fn a_quiet_boot_has_no_banner() {
+    let outcome = Boot::new("boot-quiet").cmdline("log=warn").run();
+    outcome.assert_ok();
+    outcome.assert_no_line(&expect::banner("cpus", ""));
+}
+
+#[test]
+fn eight_cpus_are_online_by_apic_id_with_topology() {
+    let outcome = Boot::new("boot-details").smp(8).cmdline(expect::DETAILS).run();
     for index in 0..8 {
         let start = expect::cpu(index, index as u32);
-        let line = RUN.line(&start).unwrap_or_else(|| panic!("no line with {start:?}\n{}", *RUN));
+        let line = outcome.line(&start);
+        let line = line.unwrap_or_else(|| panic!("no line with {start:?}\n{outcome}"));
         for word in expect::TOPOLOGY {
             assert!(line.contains(word), "no {word:?} in {line:?}");
         }

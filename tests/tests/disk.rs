@@ -10,7 +10,7 @@ use boot::data::{self, DataDisk};
 use boot::qemu::{Board, Disk};
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{fixture, guest_tests};
+use tests::{expect, fixture, guest_tests};
 
 static DISK: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&good(4)));
 
@@ -116,7 +116,7 @@ fn the_disk_of_the_image_is_left_alone() {
 #[test]
 fn a_disk_behind_a_bridge_is_found() {
     let boot = guest("bridge", "").smp(2).board(Board::Q35).data(disk().behind_bridge());
-    holds(&boot).assert_line("disk: virtio at 01:00.0");
+    holds(&boot).assert_line(&expect::banner("disk", "virtio at 01:00.0"));
 }
 
 /// A device without messages pulls its line.
@@ -124,7 +124,8 @@ fn a_disk_behind_a_bridge_is_found() {
 fn line_interrupts_work_on(board: Board, name: &str) {
     let boot = guest(name, "").smp(4).board(board).data(disk().device("vectors=0"));
     let outcome = holds(&boot);
-    let by_line = |line: &&String| line.contains("disk: virtio at") && line.contains(", line 1");
+    let disk = expect::banner("disk", "virtio at");
+    let by_line = |line: &&String| line.contains(&disk) && line.contains(", line 1");
     assert!(outcome.lines.iter().any(|line| by_line(&line)), "by its line");
 }
 
@@ -142,7 +143,7 @@ fn line_interrupts_work_on_q35() {
 fn without_a_disk_the_system_says_so_and_runs() {
     let outcome = guest("missing", "missing").smp(2).run();
     outcome.assert_ok();
-    outcome.assert_line("info: disk: none found");
+    outcome.assert_line(&expect::banner("disk", "none"));
     outcome.assert_line("there is no disk");
 }
 

@@ -10,7 +10,8 @@ use tests::madt::{ENABLED, Madt, ONLINE_CAPABLE};
 use tests::outcome::Outcome;
 
 fn boot(name: &str, cpus: impl ToString, madt: Vec<u8>) -> Outcome {
-    Boot::new(format!("firmware-{name}")).smp(cpus).acpi_table("APIC", madt).run()
+    let boot = Boot::new(format!("firmware-{name}")).cmdline(expect::DETAILS);
+    boot.smp(cpus).acpi_table("APIC", madt).run()
 }
 
 #[test]
@@ -130,7 +131,7 @@ fn cpus_to_be_plugged_in_later_are_not_waited_for() {
 fn ids_with_gaps_all_come_up() {
     // Three cores need two bits, so the second socket begins at 4.
     let smp = "6,sockets=2,cores=3,threads=1";
-    let outcome = Boot::new("firmware-sparse").smp(smp).run();
+    let outcome = Boot::new("firmware-sparse").cmdline(expect::DETAILS).smp(smp).run();
     outcome.assert_ok();
     outcome.assert_line(&expect::all_online(6));
     for (index, apic_id) in [0, 1, 2, 4, 5, 6].into_iter().enumerate() {

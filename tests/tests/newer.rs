@@ -26,7 +26,7 @@ fn newer(name: &str) -> Boot {
 fn x2apic_is_used_where_the_cpu_has_it() {
     let outcome = newer("x2apic").cpu("max").smp(8).run();
     outcome.assert_ok();
-    outcome.assert_line("apic: x2apic id 0");
+    outcome.assert_line(&expect::banner("apic", "x2apic id 0"));
     outcome.assert_line(&expect::all_online(8));
     outcome.assert_line(expect::HELLO_END);
 }
@@ -36,7 +36,7 @@ fn x2apic_is_used_where_the_cpu_has_it() {
 fn xapic_can_be_asked_for_where_there_is_x2apic() {
     let outcome = newer("xapic").cpu("max").smp(4).cmdline("apic=xapic").run();
     outcome.assert_ok();
-    outcome.assert_line("apic: xapic id 0");
+    outcome.assert_line(&expect::banner("apic", "xapic id 0"));
     outcome.assert_line(&expect::all_online(4));
 }
 
@@ -45,6 +45,7 @@ fn xapic_can_be_asked_for_where_there_is_x2apic() {
 #[ignore = "make test-full"]
 fn ids_beyond_an_xapic_come_up_in_x2apic_mode() {
     let outcome = newer("wide-ids")
+        .cmdline(expect::DETAILS)
         .cpu("max")
         .board(boot::qemu::Board::Q35)
         .smp("1,sockets=300,cores=1,threads=1,maxcpus=300")

@@ -60,10 +60,10 @@ impl<K: Sync + 'static> Sched<K> {
     /// look at what it does not find. Nobody is to be woken for it.
     #[inline(always)]
     pub fn find_local(&self, p: &mut P<K>) -> Option<Run<K>> {
-        // The tick stands still while Gs hand over by run-next: without the look at
-        // the queue they would all go the long way while it stands at 61.
+        // The queue before the tick: it is mostly empty, and the tick stands still
+        // while Gs hand over by run-next, who would all go the long way at 61.
         let is_globals_turn =
-            p.tick().is_multiple_of(GLOBAL_CHECK_EVERY) && !self.global.is_empty();
+            !self.global.is_empty() && p.tick().is_multiple_of(GLOBAL_CHECK_EVERY);
         if !p.is_plain() || is_globals_turn || p.index >= self.limit() {
             return None;
         }
@@ -151,17 +151,17 @@ impl<K: Sync + 'static> Sched<K> {
         }
         p.spinning = true;
         for pass in 1..=STEAL_PASSES {
-            for victim in random_order(self.slots.len() as u32, p.random.next()) {
-                if victim == p.index || self.idle.is_idle(victim) {
+            for index in random_order(self.slots.len() as u32, p.random.next()) {
+                if index == p.index || self.idle.is_idle(index) {
                     continue;
                 }
-                let victim = &self.slots[victim].runq;
+                let victim = &self.slots[index].runq;
                 let mut loot = p.runq.steal(victim);
                 if loot.is_none() && pass == STEAL_PASSES {
                     loot = steal_front(victim);
                 }
                 if let Some((g, stolen)) = loot {
-                    p.count_steal(stolen);
+                    p.count_steal(index, stolen);
                     return Some((g, Slice::New));
                 }
             }

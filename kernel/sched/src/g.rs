@@ -7,7 +7,7 @@
 
 use crate::list::Link;
 use crate::sync::{
-    AcqRel, Acquire, AtomicBool, AtomicU32, AtomicU64, Relaxed, Release, const_fn, planted,
+    AcqRel, Acquire, AtomicBool, AtomicU32, AtomicU64, Relaxed, Release, const_fn, fence, planted,
     spin_loop,
 };
 
@@ -86,6 +86,14 @@ impl<K: 'static> G<K> {
     #[must_use]
     pub fn status(&self) -> Status {
         status_of(self.word.load(Relaxed))
+    }
+
+    /// Which life this is and what it does, in one look from outside. Whoever
+    /// sees a life begun sees all that was set up for it.
+    #[must_use]
+    pub fn look(&'static self) -> (Handle<K>, Status) {
+        let word = self.word.load(Acquire); // pairs with `start`
+        (Handle { g: self, generation: generation_of(word) }, status_of(word))
     }
 
     /// Names this life of the G, and no later one.
@@ -238,8 +246,10 @@ pub enum Status {
 pub(crate) enum Ready {
     /// The G is yours now: put it into a queue.
     Push,
-    /// Nothing: the CPU that parks it was told, or it did not wait.
+    /// Nothing: it did not wait.
     Nothing,
+    /// Nothing more: the CPU that parks it was told.
+    Told,
     /// The CPU that parks it was told, but halts: interrupt it.
     Interrupt(usize),
 }
@@ -253,6 +263,9 @@ const GENERATION_SHIFT: u32 = 32;
 impl<K: 'static> G<K> {
     /// (1) Holder only.
     pub(crate) fn start(&self) {
+        // The queue orders it for who runs it, the fence for who only looks; no
+        // instruction on x86. Pairs with `look`.
+        fence(Release);
         self.step(Status::Dead, Status::Runnable, "not dead");
     }
 
@@ -392,7 +405,7 @@ fn status_of(word: u64) -> Status {
 
 fn halted_of(word: u64) -> Ready {
     match (word & HALTED_MASK) >> HALTED_SHIFT {
-        0 => Ready::Nothing,
+        0 => Ready::Told,
         cpu => Ready::Interrupt(cpu as usize - 1),
     }
 }

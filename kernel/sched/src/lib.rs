@@ -383,6 +383,12 @@ impl<K: Sync + 'static> Sched<K> {
         self.slots
     }
 
+    /// Whether the P of `index` is idle at this instant. For watchers.
+    #[must_use]
+    pub fn is_idle(&self, index: usize) -> bool {
+        index < self.slots.len() && self.idle.is_idle(index)
+    }
+
     /// Whether a P is idle or looks for work.
     #[must_use]
     pub fn somebody_free(&self) -> bool {

@@ -60,6 +60,12 @@ impl<K: Sync + 'static> PSlot<K> {
     pub fn stolen(&self) -> u64 {
         self.stolen.load(Relaxed)
     }
+
+    /// How many Gs wait in its ring and before it. Anyone; for watchers.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.runq.len()
+    }
 }
 
 /// The right to run Gs on the P of one index. Held by one M at a time, used
@@ -87,6 +93,8 @@ pub struct P<K: 'static> {
     /// Put Gs into a queue that were out of everybody's sight before, and has
     /// not seen yet whether somebody must be woken for them.
     pub(crate) owes_wake: bool,
+    /// From whom it stole last, and how many; until somebody asks.
+    pub(crate) loot: Option<(usize, u32)>,
 }
 
 impl<K: Sync + 'static> P<K> {
@@ -104,6 +112,7 @@ impl<K: Sync + 'static> P<K> {
             spinning: false,
             idle: false,
             owes_wake: false,
+            loot: None,
         })
     }
 
@@ -125,6 +134,13 @@ impl<K: Sync + 'static> P<K> {
         self.len() == 0
     }
 
+    /// From which P it has stolen since the last call of this, and how many Gs:
+    /// for watchers, after [`Sched::find_runnable`](crate::Sched::find_runnable).
+    #[must_use]
+    pub fn take_loot(&mut self) -> Option<(usize, u32)> {
+        self.loot.take()
+    }
+
     pub(crate) fn tick(&self) -> u32 {
         self.slot.tick.load(Relaxed) // written by us alone
     }
@@ -134,8 +150,9 @@ impl<K: Sync + 'static> P<K> {
         self.slot.tick.store(self.tick().wrapping_add(1), Relaxed);
     }
 
-    /// It stole so many.
-    pub(crate) fn count_steal(&mut self, stolen: u32) {
+    /// It stole so many from `victim`.
+    pub(crate) fn count_steal(&mut self, victim: usize, stolen: u32) {
+        self.loot = Some((victim, stolen));
         self.slot.steals.store(self.slot.steals() + 1, Relaxed);
         self.slot.stolen.store(self.slot.stolen() + u64::from(stolen), Relaxed);
     }
@@ -181,6 +198,9 @@ impl<K: Sync + 'static> P<K> {
 
     #[inline(always)]
     fn pop_front(&mut self) -> Option<(&'static G<K>, Slice)> {
+        if self.runq.front_is_empty() {
+            return None;
+        }
         match self.runq.take_next() {
             Some(g) => Some((g, Slice::Inherited)),
             None => self.runq.take_displaced().map(|g| (g, Slice::Resumed)),

@@ -4,7 +4,7 @@
 //! it now belongs, and says whom to wake. The kernel calls them; which, when
 //! and in what state is in the essay, "How the kernel calls".
 
-use crate::g::{G, Handle, Home, Ready};
+use crate::g::{G, Handle, Home, Ready, Status};
 use crate::list::List;
 use crate::p::P;
 use crate::sync::{Relaxed, planted};
@@ -42,7 +42,20 @@ impl<K: Sync + 'static> Sched<K> {
     /// that is just parking is put back by the CPU that parks it; one that does
     /// not wait is left alone.
     pub fn ready(&self, p: &mut P<K>, handle: Handle<K>) -> Wake {
-        readied(handle, |g| self.submit(p, g))
+        self.ready_noting(p, handle, |_, _| ())
+    }
+
+    /// As [`Sched::ready`], and calls `note` if the G did wait, with what it was
+    /// before: [`Status::Parked`], and for that moment it is the caller's alone;
+    /// or [`Status::Parking`], and it is its CPU's.
+    #[inline(always)]
+    pub fn ready_noting(
+        &self,
+        p: &mut P<K>,
+        handle: Handle<K>,
+        note: impl FnOnce(&'static G<K>, Status),
+    ) -> Wake {
+        readied(handle, note, |g| self.submit(p, g))
     }
 
     /// Readies that life of a G without a P: leaves it in the inbox of `cpu`,
@@ -50,7 +63,18 @@ impl<K: Sync + 'static> Sched<K> {
     /// own CPU; in any context. The wake-up may name the caller's own CPU: then
     /// it is enough to look ([`Sched::arrive`]) before the interrupt returns.
     pub fn ready_from_interrupt(&self, cpu: usize, handle: Handle<K>) -> Wake {
-        readied(handle, |g| match g.home() {
+        self.ready_from_interrupt_noting(cpu, handle, |_, _| ())
+    }
+
+    /// As [`Sched::ready_from_interrupt`], with a note as in
+    /// [`Sched::ready_noting`].
+    pub fn ready_from_interrupt_noting(
+        &self,
+        cpu: usize,
+        handle: Handle<K>,
+        note: impl FnOnce(&'static G<K>, Status),
+    ) -> Wake {
+        readied(handle, note, |g| match g.home() {
             Home::Anywhere => self.post(cpu, g),
             Home::Pinned(cpu) => self.post(cpu, g),
             Home::InCall(home) => self.submit_call(home, cpu, g),
@@ -137,12 +161,17 @@ impl<K: Sync + 'static> Sched<K> {
 
     /// The G that ran has parked (it called [`G::begin_park`]). If it was
     /// readied since, it runs next here; even if in a call, as its M is here.
+    #[inline]
     pub fn parked(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         match g.finish_park() {
-            Ready::Push if g.pin().is_none() => self.run_next(p, g),
-            Ready::Push => self.submit(p, g),
-            Ready::Nothing | Ready::Interrupt(_) => Wake::Nobody,
+            Ready::Push => self.put_back(p, g),
+            Ready::Nothing | Ready::Told | Ready::Interrupt(_) => Wake::Nobody,
         }
+    }
+
+    /// The rest of `parked`: it was readied before it was off its stack.
+    fn put_back(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+        if g.pin().is_none() { self.run_next(p, g) } else { self.submit(p, g) }
     }
 
     /// The G that ran has ended. Its record goes to the free list.
@@ -156,6 +185,12 @@ impl<K: Sync + 'static> Sched<K> {
             }
             self.free.push_list(moved);
         }
+    }
+
+    /// As [`Sched::exited`], for a G whose record the kernel keeps itself until it
+    /// starts it again.
+    pub fn exited_for_kernel(&self, g: &'static G<K>) {
+        g.exit();
     }
 
     /// Wakes one idle P, unless somebody spins. Essay, "Submitting".
@@ -272,11 +307,24 @@ impl<K: Sync + 'static> Sched<K> {
 }
 
 /// Readies a G, and does what is owed for it.
-fn readied<K>(handle: Handle<K>, submit: impl FnOnce(&'static G<K>) -> Wake) -> Wake {
+fn readied<K>(
+    handle: Handle<K>,
+    note: impl FnOnce(&'static G<K>, Status),
+    submit: impl FnOnce(&'static G<K>) -> Wake,
+) -> Wake {
     let (g, generation) = handle.parts();
     match g.ready(generation) {
-        Ready::Push => submit(g),
-        Ready::Interrupt(cpu) if !planted!(ForgetHalted) => Wake::Cpu(cpu),
-        Ready::Nothing | Ready::Interrupt(_) => Wake::Nobody,
+        Ready::Push => {
+            note(g, Status::Parked);
+            submit(g)
+        }
+        Ready::Nothing => Wake::Nobody,
+        told => {
+            note(g, Status::Parking);
+            match told {
+                Ready::Interrupt(cpu) if !planted!(ForgetHalted) => Wake::Cpu(cpu),
+                _ => Wake::Nobody,
+            }
+        }
     }
 }

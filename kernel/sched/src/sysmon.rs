@@ -55,10 +55,14 @@ impl<K: Sync + 'static> Sched<K> {
     ///
     /// Caller: who called anything that gives a [`Wake`](crate::Wake), after
     /// that. Costs a load when nobody waits in the global queue.
+    #[inline(always)]
     pub fn take_untimed(&self) -> Option<usize> {
-        if self.global.is_empty() {
-            return None;
-        }
+        if self.global.is_empty() { None } else { self.take_untimed_for_global() }
+    }
+
+    /// The rest of `take_untimed`.
+    #[cold]
+    fn take_untimed_for_global(&self) -> Option<usize> {
         // Queue before bits: whoever puts a G there has been through the fence
         // of `Idle::wake_p` since, or owes it (`P::owes_wake`) and comes again.
         if self.untimed.is_empty() {

@@ -13,14 +13,16 @@
 //!   sent to a CPU by [`route_isa`], a device's message by [`message_for`].
 //! - **Buses**: PCI's configuration space, a word at a time.
 //! - **Memory**: [`paging`], the page tables.
+//! - **Reports**: who the CPU is ([`identity`]), what the bring-up found
+//!   ([`reported`]).
 //! - **Bring-up**, in this order: [`init_boot_cpu`], `mem::init`, [`init`],
-//!   [`start_cpus`]. And the end: [`exit`].
+//!   [`start_cpus`]. And the end: [`exit`], [`power_off`], [`reboot`].
 
 mod x86_64;
 
 pub use x86_64::cpu::{
-    MAX_CPUS, cpu_index, halt_forever, here, irq_restore, irq_save, irqs_on, num_cpus, probe_stack,
-    relax, set_slot, slot, wait_for_interrupt,
+    MAX_CPUS, PROBE_BYTES, cpu_index, halt_forever, here, irq_restore, irq_save, irq_save_probed,
+    irqs_on, num_cpus, probe_stack, relax, set_slot, slot, slot_of, wait_for_interrupt,
 };
 
 pub use x86_64::machine::{
@@ -33,12 +35,14 @@ pub use x86_64::apic::ApicChoice;
 pub use x86_64::boot::LOADER_CONFIG;
 pub use x86_64::clock::tsc::cycles;
 pub use x86_64::clock::{ClockChoice, cycles_to_ns, now_ns, ns_to_tsc as ns_to_cycles};
-pub use x86_64::exit::exit;
+pub use x86_64::exit::{exit, power_off, reboot};
 pub use x86_64::ioapic::RouteError;
 pub use x86_64::paging;
 pub use x86_64::pci::{message_for, pci_read, pci_write};
+pub use x86_64::report::{Part, identity, reported};
 pub use x86_64::switch::{call_on, prepare, saved_at, switch};
 pub use x86_64::timer::{TimerChoice, arm as arm_timer, disarm as disarm_timer};
+pub use x86_64::topology::Topology;
 pub use x86_64::trap::{
     Afterwards, Fault, Handlers, PageFault, set_handlers, stop_others, stopped_at,
 };

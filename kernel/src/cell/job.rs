@@ -17,7 +17,7 @@
 //! that it need not wait.
 
 use crate::cell::sys::{
-    AtomicU32, GHandle, UnsafeCell, begin_park, cancel_park, const_fn, park, ready,
+    AtomicU32, GHandle, Reason, UnsafeCell, Wait, begin_park, cancel_park, const_fn, park, ready,
 };
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -25,6 +25,9 @@ const STARTED: u32 = 1;
 const JOINED: u32 = 2;
 const AWAITED: u32 = 4;
 const DONE: u32 = 8;
+
+/// Why one waits here. Whose work it is, the job does not know.
+const JOIN: Wait = Wait::new(Reason::Join, 0);
 
 /// Work `F`, of which a `T` comes.
 ///
@@ -94,7 +97,7 @@ impl<F, T> Job<F, T> {
 
     /// Returns when DONE is set. Only for who has set JOINED.
     fn wait(&self) {
-        let handle = begin_park();
+        let handle = begin_park(JOIN);
         // SAFETY: we have set JOINED, and AWAITED is not set.
         self.waiter.with_mut(|waiter| unsafe { *waiter = Some(handle) });
         // Release: the waiter, and that we are parking. Acquire: the result. The
@@ -104,7 +107,7 @@ impl<F, T> Job<F, T> {
             if self.word.load(Acquire) & DONE != 0 {
                 return;
             }
-            begin_park(); // woken by somebody with an old handle
+            begin_park(JOIN); // woken by somebody with an old handle
         }
         cancel_park();
     }

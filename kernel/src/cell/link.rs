@@ -5,11 +5,9 @@
 //! by `&'static`; so a link can be followed by anybody at any time, and who may
 //! *change* it is a matter of the structure's lock, not of memory safety.
 
+use crate::cell::sys::{AtomicPtr, const_fn};
 use core::ptr;
-use core::sync::atomic::{
-    AtomicPtr,
-    Ordering::{Acquire, Release},
-};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 /// Names a `T` that lives for ever, or nobody.
 ///
@@ -24,10 +22,12 @@ use core::sync::atomic::{
 pub struct Link<T: 'static>(AtomicPtr<T>);
 
 impl<T: 'static> Link<T> {
-    /// Names nobody.
-    #[must_use]
-    pub const fn new() -> Self {
-        Link(AtomicPtr::new(ptr::null_mut()))
+    const_fn! {
+        /// Names nobody.
+        #[must_use]
+        pub fn new() -> Self {
+            Link(AtomicPtr::new(ptr::null_mut()))
+        }
     }
 }
 
@@ -40,7 +40,7 @@ impl<T: Sync + 'static> Link<T> {
         // as it was made. Users hold a lock and could do without, but then this
         // file would not be sound by itself; on x86 it costs nothing.
         let to = self.0.load(Acquire);
-        // SAFETY: written by `set` alone, so it is (1) null or made from a
+        // SAFETY: written by `set` and `replace` alone, so it is (1) null or made from a
         // `&'static T`, hence valid for reads for ever and never lent as `&mut`;
         // (2) followed on any CPU, which `T: Sync` allows.
         unsafe { to.as_ref() }
@@ -49,9 +49,25 @@ impl<T: Sync + 'static> Link<T> {
     /// Names another.
     #[inline]
     pub fn set(&self, to: Option<&'static T>) {
-        let to = to.map_or(ptr::null_mut(), |to| ptr::from_ref(to).cast_mut());
-        self.0.store(to, Release); // pairs with `get`
+        self.0.store(address(to), Release); // pairs with `get`
     }
+
+    /// Names another if it still names `from`; else says whom it names.
+    #[inline]
+    pub fn replace(
+        &self,
+        from: Option<&'static T>,
+        to: &'static T,
+    ) -> Result<(), Option<&'static T>> {
+        // Orders as in `set`, and as in `get`.
+        let named = self.0.compare_exchange(address(from), address(Some(to)), AcqRel, Acquire);
+        // SAFETY: as in `get`: written by `set` and here alone.
+        named.map(drop).map_err(|now| unsafe { now.as_ref() })
+    }
+}
+
+fn address<T>(to: Option<&'static T>) -> *mut T {
+    to.map_or(ptr::null_mut(), |to| ptr::from_ref(to).cast_mut())
 }
 
 impl<T: 'static> Default for Link<T> {
@@ -60,7 +76,7 @@ impl<T: 'static> Default for Link<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

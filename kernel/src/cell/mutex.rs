@@ -35,7 +35,7 @@
 //! queue. A nudged waiter that finds the lock taken again (3) is in the same
 //! place as one that enqueues.
 
-use super::sys::{AtomicU32, SPINS, const_fn, now_ns, relax};
+use super::sys::{AtomicU32, Reason, SPINS, const_fn, now_ns, relax};
 use super::wait::{Locked, Place, WaitQueue, Waited, Wake};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -166,7 +166,8 @@ impl<T: ?Sized> Guarded<T> {
         if let Some(poisoned) = self.barge_or_enqueue() {
             return Some(poisoned);
         }
-        let place = Place { list: 0, value: Some(since_ns), deadline_ns };
+        let place =
+            Place { reason: Reason::MutexLock, list: 0, value: Some(since_ns), deadline_ns };
         match self.queue.wait(locked, place, || (), |()| self.barge().is_some()) {
             Waited::Granted(_) => Some(Poisoned(self.is_poisoned())),
             Waited::Took(locked) => {

@@ -34,7 +34,7 @@
 //! number that says who belongs to the phase, so that a batch that has come and
 //! gone does not end it.
 
-use super::sys::{AtomicU32, const_fn};
+use super::sys::{AtomicU32, Reason, const_fn};
 use super::wait::{Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -206,7 +206,8 @@ impl<T: ?Sized> GuardedRw<T> {
         if self.tell_if_empty(&locked) && self.enter_or_mark(enter) {
             return true;
         }
-        let place = Place { list, value: None, deadline_ns };
+        let reason = if list == READING { Reason::RwLockRead } else { Reason::RwLockWrite };
+        let place = Place { reason, list, value: None, deadline_ns };
         match self.queue.wait(locked, place, || (), |_| false) {
             Waited::Granted(_) | Waited::Took(_) => true,
             Waited::TimedOut(locked, _) => {

@@ -7,9 +7,11 @@
 
 pub(crate) use crate::arch::relax;
 pub(crate) use crate::lock::{IrqGuard, IrqLock};
-pub(crate) use crate::park::{GHandle, begin_park, cancel_park, now_ns, park, park_until, ready};
+pub(crate) use crate::park::{
+    GHandle, Reason, Wait, begin_park, cancel_park, now_ns, park, park_until, ready,
+};
 pub(crate) use core::cell::Cell;
-pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 /// How often one looks again for a lock, a pause apart, before one queues: as
 /// long as a short critical section on another CPU takes.

@@ -43,7 +43,7 @@ pub use iter::{IntoIter, Iter, TryIter};
 
 use crate::cell::Shared;
 use crate::cell::wait::{Locked, Place, WaitQueue, Waited, Waiter, Wake};
-use crate::park;
+use crate::park::{self, Reason};
 use buffer::{Buffer, Fresh, Spent};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::time::Duration;
@@ -326,7 +326,8 @@ impl<T> Chan<T> {
         value: T,
         deadline_ns: Option<u64>,
     ) -> Result<(), SendTimeoutError<T>> {
-        let place = Place { list: SENDERS, value: Some(value), deadline_ns };
+        let place =
+            Place { reason: Reason::ChanSend, list: SENDERS, value: Some(value), deadline_ns };
         match self.lock.wait(locked, place, || (), |_| false) {
             // Taken; or not, and the channel was closed.
             Waited::Granted(None) | Waited::Took(_) | Waited::TimedOut(_, None) => Ok(()),
@@ -376,7 +377,8 @@ impl<T> Chan<T> {
         locked: ChanLocked<'_, T>,
         deadline_ns: Option<u64>,
     ) -> Result<T, RecvTimeoutError> {
-        let place = Place { list: RECEIVERS, value: None, deadline_ns };
+        let place =
+            Place { reason: Reason::ChanReceive, list: RECEIVERS, value: None, deadline_ns };
         match self.lock.wait(locked, place, || (), |_| false) {
             Waited::Granted(Some(value)) => Ok(value),
             Waited::Granted(None) => Err(RecvTimeoutError::Disconnected),

@@ -316,7 +316,7 @@ fn an_old_wake_up_does_not_end_a_wait() {
     let (handle_tx, handle_rx) = bounded(1);
     let receiver = go(move || {
         // A handle from an earlier wait, as a timed-out one leaves behind.
-        let handle = park::begin_park();
+        let handle = park::begin_park(park::Wait::default());
         assert!(!park::park_until(park::now_ns()));
         handle_tx.send(handle).expect("open");
         rx.recv()

@@ -38,6 +38,8 @@ use crate::park;
 use crate::poller::{Direction, PollDesc, PollError};
 use crate::sync::Semaphore;
 use crate::time::Duration;
+use alloc::format;
+use alloc::string::String;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -69,7 +71,6 @@ pub fn init() {
     }
     let mut disks = found.iter().filter(is_disk);
     let Some(first) = disks.next() else {
-        log::info!("disk: none found");
         return;
     };
     match probe::bring_up(first.at, &Answers) {
@@ -77,13 +78,22 @@ pub fn init() {
             let disk = DISK.call_once(|| Disk::new(ready));
             let kib = disk.sectors / 2;
             let kind = if disk.is_read_only { ", read-only" } else { "" };
-            log::info!("disk: virtio at {}, {kib} KiB{kind}, {}", first.at, disk.interrupt);
+            let line = format!("virtio at {}, {kib} KiB{kind}, {}", first.at, disk.interrupt);
+            log::debug!("disk: {line}");
+            SUMMARY.call_once(|| line);
         }
         Err(error) => log::error!("disk: virtio at {}: {error}; going on without", first.at),
     }
     for other in disks {
         log::info!("disk: another one at {}, not used", other.at);
     }
+}
+
+static SUMMARY: spin::Once<String> = spin::Once::new();
+
+/// The disk in a line, if there is one.
+pub fn summary() -> Option<String> {
+    SUMMARY.get().cloned()
 }
 
 /// The disk, if there is one.

@@ -27,12 +27,11 @@ pub struct Here {
 }
 
 impl Here {
-    /// Turns interrupts off, after making sure of a page of stack: a page fault
-    /// must not come while a value is lent.
+    /// Turns interrupts off, after making sure of some stack: a page fault must
+    /// not come while a value is lent.
     #[inline]
     pub fn enter() -> Here {
-        arch::probe_stack();
-        let were_on = arch::irq_save();
+        let were_on = arch::irq_save_probed();
         Here { index: arch::cpu_index(), were_on, _here: PhantomData }
     }
 

@@ -3,21 +3,25 @@
 //! A [`Stack`] is a slot of addresses of which only the top page has memory;
 //! the page-fault handler adds the others as they are touched
 //! ([`handle_fault`]). The lowest two pages of a slot never get memory: code
-//! probes one page below its stack pointer before it takes a lock, and from the
-//! last good page that probe must still land in the guard. A [`KernelStack`] is
+//! probes below its stack pointer before it takes a lock (`arch::probe_stack`, a
+//! page at most), and from the last good page that must still land in the guard. A [`KernelStack`] is
 //! the same with all its memory there from the start, for interrupts and for CPUs
 //! that come up.
 //!
 //! ```text
-//!   base                                              top     end
-//!    │ guard │ guard │  not there yet  │ page │ page ··│header │
-//!                                        ◀── grows      64 bytes
+//!   base                                            top             end
+//!    │ guard │ guard │  not there yet  │ page │ page ··│ record │ header │
+//!                                        ◀── grows        320      64 bytes
 //! ```
 //!
 //! Everything about an address follows from the address: which size class,
 //! which slot, guard or not ([`slot`]). What a slot is used for stands in the
 //! header at its very top, above where its user starts. [`pool`] keeps the
 //! free ones, tested on the host.
+//!
+//! Between the two is the record ([`Stack::record`]): the top page of a slot is
+//! there for ever, and so may be what is never freed. A G lives there, and is
+//! one page with its stack, not a page and a block of the heap.
 //!
 //! # Who flushes
 //!
@@ -71,8 +75,12 @@ pub fn shootdown_here(_: &[Range<u64>]) {
 /// What the page-fault handler asks about a fault on a page that is *not
 /// present* (error code bit 0 clear; a protection fault would come for ever).
 /// Runs with interrupts off, on the handler's own stack, and waits for nothing.
-pub fn handle_fault(addr: u64) -> FaultOutcome {
-    POOL.handle_fault(addr)
+///
+/// `irqs_off_at` is where the stack pointer was if interrupts were off there. A
+/// commit of its own stack is then late, a kernel bug: whoever turns interrupts
+/// off probes first. Mended all the same, as it does harm only inside [`frames`].
+pub fn handle_fault(addr: u64, irqs_off_at: Option<u64>) -> FaultOutcome {
+    POOL.handle_fault(addr, irqs_off_at)
 }
 
 /// Gives back the pages of up to `slots` unused stacks, all but the top one
@@ -123,6 +131,25 @@ impl Stack {
     /// What its user may use, from the end of the guard to [`top`](Self::top).
     pub fn bounds(&self) -> Range<u64> {
         self.slot.bounds()
+    }
+
+    /// What is kept with this stack for ever, whoever uses it; `make` makes it
+    /// when the stack is used for the first time.
+    ///
+    /// # Safety
+    /// All who ask, of any stack, ask for the same `T`.
+    pub unsafe fn record<T: Send + Sync>(&self, make: impl FnOnce() -> T) -> &'static T {
+        const { assert!(size_of::<T>() <= slot::RECORD_BYTES && align_of::<T>() <= 64) }
+        let at = core::ptr::with_exposed_provenance_mut::<T>(self.slot.top() as usize);
+        if !POOL.replace_has_record(self.slot) {
+            // SAFETY: aligned to 64, in the top page, which is there; above where
+            // the user of the stack starts; and nobody has seen it yet.
+            unsafe { at.write(make()) };
+        }
+        // SAFETY: written above or before, and a `T` by the caller's promise. The
+        // top page of a slot that was made is never given back, and nobody makes
+        // a `&mut` of it.
+        unsafe { &*at }
     }
 
     /// Whether it is of [`DEFAULT_SIZE`] and has hardly grown: a page or two.
@@ -182,7 +209,7 @@ struct Window;
 
 impl Backing for Window {
     fn header(&self, slot: Slot) -> &Header {
-        let at = core::ptr::with_exposed_provenance::<Header>(slot.top() as usize);
+        let at = core::ptr::with_exposed_provenance::<Header>(slot.header() as usize);
         // SAFETY: the pool asks only for slots whose top page is mapped, and it
         // stays mapped; the page came zeroed, which is a valid header; all
         // access is atomic, and the slot's user starts below it.

@@ -58,6 +58,15 @@ pub enum Handoff {
     Sysmon,
 }
 
+impl core::fmt::Display for Handoff {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Handoff::Immediate => "at once",
+            Handoff::Sysmon => "by sysmon",
+        })
+    }
+}
+
 static BY_SYSMON: AtomicBool = AtomicBool::new(false);
 static SYSMON: Sysmon = Sysmon::new();
 

@@ -6,7 +6,7 @@
 //! becomes of the G that was interrupted.
 
 use super::task::GHandle;
-use super::{SCHED, TIMERS, is_running, running, send, try_this_cpu, wake_cpu, with_p};
+use super::{SCHED, TIMERS, is_running, running, send, try_this_cpu, wait, wake_cpu, with_p};
 use crate::arch;
 use crate::drivers::simulated;
 use crate::mem::percpu::Here;
@@ -57,7 +57,7 @@ pub fn wake_sleepers(now_ns: u64) {
 /// this CPU, or of that which it is pinned to. The handler ends with [`arrive`].
 pub fn ready_from_interrupt(g: GHandle) {
     let cpu = arch::cpu_index();
-    match SCHED.ready_from_interrupt(cpu, g) {
+    match SCHED.ready_from_interrupt_noting(cpu, g, |g, was| wait::readied(g, was, 1)) {
         Wake::Cpu(other) if other != cpu => wake_cpu(other),
         _ => {}
     }

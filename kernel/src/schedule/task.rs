@@ -1,18 +1,22 @@
 //! What the kernel keeps with each G, and what reports say of the one that runs.
 //!
-//! All of it belongs to the G's holder: the CPU that sets it up, runs it, or
-//! lays it to rest (see `sched::Status`). No scheduling happens here.
+//! Nearly all of it belongs to the G's holder: the CPU that sets it up, runs it,
+//! or lays it to rest (see `sched::Status`). What others may look at is atomic;
+//! how they look is in `roster`. No scheduling happens here.
 
+use super::account::Account;
 use super::m::M;
 use super::running;
 use crate::arch;
-use crate::cell::{Run as Work, Shared};
+use crate::cell::{Label, Link, Older, Record, Run as Work, Shared};
 use crate::gref::Permit;
 use crate::mem::stack::Stack;
 use crate::timer::{self, Timed};
+use crate::waiting::Wait;
 use core::cell::Cell;
 use core::fmt;
 use core::panic::Location;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use sched::G;
 
 /// Names one life of a G.
@@ -25,23 +29,29 @@ pub struct Task {
     pub(super) stack: Cell<Option<Stack>>,
     pub(super) work: Cell<Option<Shared<dyn Work>>>,
     /// The M on whose stack it is: it is in a blocking call.
-    pub(super) m: Cell<Option<&'static M>>,
-    name: Cell<&'static str>,
-    site: Cell<Option<&'static Location<'static>>>,
+    pub(super) m: Link<M>,
+    /// Its name and spawn site; set between two lives.
+    pub(super) label: Label,
     /// How many panics of it are under way.
     panics: Cell<u32>,
     /// How many slices of its own it has begun.
     pub(super) slices: Cell<u64>,
+    /// Where its time goes. Atomic: anybody reads it.
+    pub(super) account: Account,
     /// Its place among the sleepers, guarded by their lock.
     timer: timer::Node<G<Task>>,
     /// Left by an unpark. Atomic: anybody gives it.
     pub(super) permit: Permit,
+    /// Its place among all Gs. Constant since it was made.
+    older: Older<G<Task>>,
+    /// What it waits for, or has waited for last: a [`Wait`], packed. Written by
+    /// the G itself, read by anybody.
+    pub waiting: AtomicU64,
 }
 
 // SAFETY: the cells are touched by the holder of the G only, and a G changes
 // hands through the queues and the state word of `sched`, which order what the
-// old holder did before what the new one does. Reports read name and site of
-// the G that runs on their own CPU, whose holder they are.
+// old holder did before what the new one does.
 unsafe impl Sync for Task {}
 
 impl Task {
@@ -50,22 +60,43 @@ impl Task {
             sp: Cell::new(0),
             stack: Cell::new(None),
             work: Cell::new(None),
-            m: Cell::new(None),
-            name: Cell::new(""),
-            site: Cell::new(None),
+            m: Link::new(),
+            label: Label::new(),
             panics: Cell::new(0),
             slices: Cell::new(0),
+            account: Account::new(),
             timer: timer::Node::new(),
             permit: Permit::new(),
+            older: Older::new(),
+            waiting: AtomicU64::new(0),
         }
     }
 
     /// A life begins: its name, and where it was spawned.
     pub(super) fn christen(&self, name: &'static str, site: &'static Location<'static>) {
-        self.name.set(name);
-        self.site.set(Some(site));
+        self.label.set(name, site);
         self.panics.set(0);
         self.slices.set(0);
+        self.account.open(arch::cycles());
+        self.waiting.store(0, Relaxed);
+    }
+
+    /// The number of the reason for which it waits, or has waited last.
+    #[inline(always)]
+    pub(super) fn reason(&self) -> u8 {
+        (self.waiting.load(Relaxed) >> 56) as u8
+    }
+
+    /// The wait that it has begun has a deadline. The G itself only.
+    pub(super) fn waits_until_some_time(&self) {
+        let wait = Wait::unpack(self.waiting.load(Relaxed)).with_deadline();
+        self.waiting.store(wait.pack(), Relaxed);
+    }
+}
+
+impl Record for G<Task> {
+    fn older(&self) -> &Older<Self> {
+        &self.kernel.older
     }
 }
 
@@ -87,14 +118,13 @@ impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Running(g) = self;
         write!(f, "G {}", g.id())?;
-        match g.kernel.name.get() {
-            "" => {}
-            name => write!(f, " \"{name}\"")?,
+        // SAFETY: it runs on this CPU, so this life is not over.
+        let label = unsafe { g.kernel.label.get(|| true) };
+        let Some((name, site)) = label else { return Ok(()) };
+        if !name.is_empty() {
+            write!(f, " \"{name}\"")?;
         }
-        match g.kernel.site.get() {
-            Some(site) => write!(f, " (spawned at {site})"),
-            None => Ok(()),
-        }
+        site.map_or(Ok(()), |site| write!(f, " (spawned at {site})"))
     }
 }
 

@@ -3,10 +3,11 @@
 //! No scheduling happens here. The program's names for these are in `gref` and
 //! `stats`, which come through [`crate::park`].
 
-use super::{CPUS, GHandle, SCHED, m, running, wake_cpu};
+use super::{CPUS, GHandle, SCHED, m, running, wake_cpu, watch};
 use crate::arch;
 use crate::mem::percpu::Here;
-use crate::stats::{Counters, CpuStats, MStats, Stats};
+use crate::stats::{Counters, CpuStats, Histogram, MStats, Stats};
+use crate::trace::{self, Kind};
 use sched::G;
 
 /// Names the running G.
@@ -48,7 +49,7 @@ pub fn stats() -> Stats {
         let [ticks, preemptions, displacements] = cpu.slices.counters();
         let counters = &cpu.counters;
         CpuStats {
-            switches: counters.switches.get(),
+            switches: cpu.times.on_cpu.total(),
             preemptions,
             ticks,
             halts: counters.halts.get(),
@@ -57,18 +58,27 @@ pub fn stats() -> Stats {
             handoffs: counters.handoffs.get(),
             retakes: counters.retakes.get(),
             steals: SCHED.slots()[index].steals(),
+            stolen: SCHED.slots()[index].stolen(),
+            run_ns: cpu.times.run_ns(),
+            idle_ns: cpu.times.idle_ns(),
         }
     });
     let (ms, spare, blocked) = m::count();
     let ms = MStats { created: ms, spare, blocked };
-    Stats { created, ended, ms, cpus: cpus.collect() }
+    let [mut queue_wait, mut on_cpu] = [Histogram::default(), Histogram::default()];
+    for cpu in all() {
+        cpu.times.queue_wait.add_to(&mut queue_wait);
+        cpu.times.on_cpu.add_to(&mut on_cpu);
+    }
+    Stats { created, ended, ms, queue_wait, on_cpu, cpus: cpus.collect() }
 }
 
-/// How many Gs there are.
+/// How many Gs there are, those of the kernel's own not counted.
 pub fn num_goroutines() -> usize {
     let count = |of: fn(&Counters) -> u64| CPUS.iter().map(|cpu| of(&cpu.counters)).sum::<u64>();
     let ended = count(|counters| counters.ended.get());
-    count(|counters| counters.created.get()).saturating_sub(ended) as usize
+    let alive = count(|counters| counters.created.get()).saturating_sub(ended) as usize;
+    alive.saturating_sub(watch::attendants())
 }
 
 /// How many slices of its own the running G has begun.
@@ -90,6 +100,7 @@ pub fn gomaxprocs() -> usize {
 /// many did before.
 pub fn set_gomaxprocs(n: usize) -> usize {
     let before = SCHED.limit();
+    trace::cpu_event(Kind::Procs, n.clamp(1, arch::num_cpus()) as u32);
     for cpu in SCHED.set_limit(n.clamp(1, arch::num_cpus())) {
         if cpu < arch::num_cpus() {
             wake_cpu(cpu);

@@ -3,12 +3,14 @@
 //! Waiting has two halves, so that no wake-up is lost between the decision to
 //! wait and the switch: see `park`. How a G leaves its CPU is next door.
 
-use super::task::GHandle;
+use super::task::{GHandle, Task};
 use super::{Leaving, SCHED, TIMERS, leave, running, submit, this_cpu};
 use crate::arch;
 use crate::mem::percpu::Here;
 use crate::trace::{self, Kind};
-use sched::G;
+use crate::waiting::Wait;
+use core::sync::atomic::Ordering::Relaxed;
+use sched::{G, Status};
 
 /// Lets the other Gs of this P run first.
 ///
@@ -21,8 +23,9 @@ pub fn yield_now() {
 
 /// The first half of waiting: from here on [`ready`] is not lost. Call it
 /// before letting others know that this G waits, and then [`park`].
-pub fn begin_park() -> GHandle {
+pub fn begin_park(wait: Wait) -> GHandle {
     let g = running().expect("no G to park");
+    g.kernel.waiting.store(wait.pack(), Relaxed);
     g.begin_park();
     g.handle()
 }
@@ -44,6 +47,7 @@ pub fn park_until(deadline_ns: u64) -> bool {
     if deadline_ns <= arch::now_ns() {
         return g.cancel_park(); // no switch; true if readied meanwhile
     }
+    g.kernel.waits_until_some_time();
     let here = Here::enter(); // armed and set on one CPU
     if TIMERS.arm(&here, g, deadline_ns) {
         // SAFETY: a G runs here.
@@ -56,6 +60,15 @@ pub fn park_until(deadline_ns: u64) -> bool {
 
 /// Makes a G that waits run again; one that does not wait is left alone.
 pub fn ready(g: GHandle) {
-    trace::event(Kind::Ready, || g.get().map_or(0, G::id), 0);
-    submit(|_, p| SCHED.ready(p, g));
+    submit(|_, p| SCHED.ready_noting(p, g, |g, was| readied(g, was, 0)));
+}
+
+/// A G that waited is readied, says who did it; `by` is the event's argument.
+#[inline(always)]
+pub(super) fn readied(g: &'static G<Task>, was: Status, by: u32) {
+    // One that is still on its CPU has waited for no time.
+    if was == Status::Parked {
+        g.kernel.account.ready(arch::cycles());
+    }
+    trace::event(Kind::Ready, || g.id(), by);
 }

@@ -7,7 +7,7 @@
 use super::poison::{LockResult, PoisonError};
 use super::{MutexGuard, TimedOut, deadline_ns};
 use crate::cell::wait::{Place, WaitQueue, Waited, Wake};
-use crate::park;
+use crate::park::{self, Reason};
 use core::fmt;
 use core::time::Duration;
 
@@ -173,7 +173,7 @@ impl Condvar {
     ) -> (LockResult<MutexGuard<'a, T>>, Result<(), TimedOut>) {
         let mutex = guard.retake();
         let locked = self.queue.lock();
-        let place = Place { list: 0, value: None, deadline_ns };
+        let place = Place { reason: Reason::Condvar, list: 0, value: None, deadline_ns };
         let waited = match self.queue.wait(locked, place, || drop(guard), |()| false) {
             Waited::TimedOut(..) => Err(TimedOut),
             Waited::Granted(_) | Waited::Took(_) => Ok(()),

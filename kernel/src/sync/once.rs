@@ -6,6 +6,7 @@
 
 use super::{TimedOut, deadline_ns};
 use crate::cell::wait::{Place, WaitQueue, Waited};
+use crate::park::Reason;
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -148,7 +149,8 @@ impl Once {
                 DONE => return Called::Done,
                 POISONED if after_panic == AfterPanic::GiveUp => return Called::Poisoned,
                 RUNNING => {
-                    let place = Place { list: 0, value: None, deadline_ns: None };
+                    let place =
+                        Place { reason: Reason::Once, list: 0, value: None, deadline_ns: None };
                     let _ended = self.queue.wait(locked, place, || (), |()| false);
                 }
                 _ => {
@@ -174,7 +176,7 @@ impl Once {
                 }
                 _ => {}
             }
-            let place = Place { list: 0, value: None, deadline_ns };
+            let place = Place { reason: Reason::Once, list: 0, value: None, deadline_ns };
             if let Waited::TimedOut(..) = self.queue.wait(locked, place, || (), |()| false) {
                 return Err(TimedOut);
             }

@@ -7,6 +7,7 @@
 
 use super::{TimedOut, deadline_ns};
 use crate::cell::wait::{Locked, Place, WaitQueue, Waited};
+use crate::park::Reason;
 use core::fmt;
 use core::time::Duration;
 
@@ -78,7 +79,7 @@ impl Semaphore {
         if take_now(&mut locked, n) {
             return Ok(());
         }
-        let place = Place { list: 0, value: Some(n), deadline_ns };
+        let place = Place { reason: Reason::Semaphore, list: 0, value: Some(n), deadline_ns };
         match self.free.wait(locked, place, || (), |_| false) {
             Waited::Granted(_) | Waited::Took(_) => Ok(()),
             Waited::TimedOut(locked, _) => {

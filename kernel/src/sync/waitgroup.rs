@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use super::{TimedOut, deadline_ns};
-use crate::cell::sys::{AtomicUsize, const_fn};
+use crate::cell::sys::{AtomicUsize, Reason, const_fn};
 use crate::cell::wait::{Place, WaitQueue, Waited};
 use core::fmt;
 use core::ops::Deref;
@@ -128,7 +128,7 @@ impl WaitGroup {
         if self.is_over() {
             return Ok(());
         }
-        let place = Place { list: 0, value: None, deadline_ns };
+        let place = Place { reason: Reason::WaitGroup, list: 0, value: None, deadline_ns };
         match self.queue.wait(locked, place, || (), |()| false) {
             Waited::TimedOut(..) => Err(TimedOut),
             Waited::Granted(_) | Waited::Took(_) => Ok(()),

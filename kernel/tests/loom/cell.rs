@@ -6,8 +6,14 @@
 
 #[path = "../../src/cell/job.rs"]
 pub mod job;
+#[path = "../../src/cell/label.rs"]
+pub mod label;
+#[path = "../../src/cell/link.rs"]
+mod link;
 #[path = "../../src/cell/mutex.rs"]
 pub(crate) mod mutex;
+#[path = "../../src/cell/registry.rs"]
+pub mod registry;
 #[path = "../../src/cell/ring.rs"]
 pub mod ring;
 #[path = "../../src/cell/rwlock.rs"]
@@ -15,6 +21,8 @@ pub(crate) mod rwlock;
 pub(crate) mod sys;
 #[path = "../../src/cell/wait/mod.rs"]
 pub mod wait;
+
+pub use link::Link;
 
 /// Ownership is not what is modelled here.
 pub struct Shared<T>(std::sync::Arc<T>);

@@ -6,12 +6,15 @@
 
 #[path = "../../src/gref.rs"]
 pub mod gref;
+#[path = "../../src/waiting.rs"]
+pub mod waiting;
 
 use gref::Permit;
 use loom::sync::Notify;
 use loom::sync::atomic::{AtomicUsize, Ordering::*};
 use std::cell::Cell;
 use std::sync::Arc;
+pub use waiting::{Reason, Wait};
 
 const RUNNING: usize = 0;
 const PARKING: usize = 1;
@@ -69,7 +72,7 @@ pub fn this() -> GHandle {
     CURRENT.with(|g| GHandle(g.clone()))
 }
 
-pub fn begin_park() -> GHandle {
+pub fn begin_park(_: Wait) -> GHandle {
     // Relaxed, as in `sched`: what is waited for must do the ordering.
     CURRENT.with(|g| g.state.store(PARKING, Relaxed));
     this()

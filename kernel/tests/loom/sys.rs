@@ -3,11 +3,13 @@
 use loom::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-pub(crate) use crate::park::{GHandle, begin_park, cancel_park, now_ns, park, park_until, ready};
+pub(crate) use crate::park::{
+    GHandle, Reason, Wait, begin_park, cancel_park, now_ns, park, park_until, ready,
+};
 pub(crate) use loom::cell::{Cell, UnsafeCell};
 pub(crate) use loom::hint::spin_loop as relax;
 pub(crate) use loom::sync::MutexGuard as IrqGuard;
-pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 
 pub(crate) const SPINS: u32 = 1;
 
@@ -33,6 +35,10 @@ impl AtomicUsize {
 
     pub(crate) fn load(&self, order: Ordering) -> usize {
         self.0.load(order)
+    }
+
+    pub(crate) fn store(&self, value: usize, order: Ordering) {
+        self.0.store(value, order);
     }
 
     pub(crate) fn try_update(

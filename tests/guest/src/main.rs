@@ -3,8 +3,9 @@
 //! `selftest` checks the machine from inside and reports each promise on a line
 //! of its own; `fault` goes wrong on purpose, in the way that its argument
 //! names. `scheduling`, `syncing`, `blocking` and `stress` check the scheduler and
-//! what stands on it; `poller` the poller, with simulated devices; `typing` the
-//! serial port's input; `disk` the disk, of the kind that its argument names. `fair`,
+//! what stands on it; `tasks` what is seen of Gs from outside, and programs; `poller`
+//! the poller, with simulated devices; `typing` the serial port's input; `probes`
+//! that stacks are probed far enough; `disk` the disk, of the kind that its argument names. `fair`,
 //! `bounds`, `latency` and `cost` are for virtual time (`-icount`), where they can
 //! count slices and instructions. Unlike the programs of the standard image these may be unsafe:
 //! that is what they are for.
@@ -22,8 +23,10 @@ mod latency;
 mod lines;
 mod mix;
 mod poller;
+mod probes;
 mod scheduling;
 mod selftest;
 mod stress;
 mod syncing;
+mod tasks;
 mod typing;

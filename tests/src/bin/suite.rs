@@ -106,10 +106,14 @@ fn host_tests() -> Job {
         .cargo(
             &[
                 &test[..],
-                &["-p", "bench", "-p", "boot", "-p", "plugin", "-p", "runnext", "-p", "sched"],
+                &["bench", "boot", "plugin", "runnext", "sched", "trace"]
+                    .map(|name| ["-p", name])
+                    .concat()[..],
             ]
             .concat(),
         )
+        // Without the image that is made of them.
+        .cargo(&[&test[..], &["-p", "programs", "--lib"]].concat())
         // Without its integration tests: those boot machines.
         .cargo(&[&test[..], &["-p", "tests", "--lib", "--bins"]].concat())
         .cargo(&[&test[..], &["-p", "tests", "--doc"]].concat())

@@ -317,7 +317,7 @@ impl<M: Mmio> IoApics<M> {
 impl fmt::Display for IoApicReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} I/O APICs, {} lines, ", self.ioapics, self.lines)?;
-        write!(f, "{} overrides; legacy PIC masked", self.overrides)
+        write!(f, "{} overrides", self.overrides)
     }
 }
 

@@ -2,12 +2,13 @@
 //!
 //! This file knows the order and passes one part's findings to the next; each
 //! part knows only itself. [`init_boot_cpu`] before there is memory, [`init`]
-//! when there is, [`start_cpus`] last. What went how is said on the console, a
-//! line for each CPU.
+//! when there is, [`start_cpus`] last. What went how is told to [`report`], and
+//! what went wrong is said on the console.
 
 use super::acpi::{self, CpuEntry, Firmware, Override};
 use super::apic::{Polarity, Trigger};
 use super::apstart::{ApParams, Arrival, ControlRegisters, Limits, Outcome, Trampoline};
+use super::report::{self, Part};
 use super::topology::{self, Topology};
 use super::{
     apic, apstart, clock, cpu, gdt, hpet, ioapic, mmio, paging, pit, pmtimer, ports, shootdown,
@@ -101,7 +102,7 @@ pub fn init(config: &Config<'_>) {
     init_clock(config, &firmware);
     timer::init(config.lapic_hz);
     let timer = timer::init_cpu(config.timer);
-    log::info!("timer: {timer}");
+    report::note(Part::Timer, timer);
     let entry = firmware.cpus[0];
     let topology = topology::read_this_cpu(entry.node);
     let boot_cpu = CpuInfo { index: 0, apic_id: entry.apic_id, topology, timer: timer.mode };
@@ -143,7 +144,7 @@ fn init_ioapics(firmware: &Firmware) {
         })
         .collect();
     let report = ioapic::init(&ioapics, &overrides);
-    log::info!("ioapic: {report}");
+    report::note(Part::IoApic, report);
     for source in &firmware.nmi_sources {
         let (polarity, trigger) = (level(source.polarity), edge_or_level(source.trigger));
         if let Err(error) = ioapic::route_nmi(source.gsi, polarity, trigger, cpu::apic_id_of(0)) {
@@ -163,7 +164,7 @@ fn init_apic(config: &Config<'_>, firmware: &Firmware) {
     // SAFETY: 1. The MADT's address, or the architecture's default. 2. Once, on
     // the boot CPU, interrupts off.
     match unsafe { apic::init(apic) } {
-        Ok(report) => log::info!("apic: {report}"),
+        Ok(report) => report::note(Part::Apic, report),
         Err(error) => log::error!("apic: {error}; no timer, and no other CPU"),
     }
 }
@@ -179,7 +180,7 @@ fn init_clock(config: &Config<'_>, firmware: &Firmware) {
         tsc_hz: config.tsc_hz,
     });
     crate::log::set_clock(clock::now_ns);
-    log::info!("clock: {report}");
+    report::note(Part::Clock, report);
 }
 
 /// Maps registers; what cannot be mapped is named and done without.
@@ -224,7 +225,7 @@ pub fn start_cpus(entry: fn() -> !) {
     let wanted = &machine.firmware.cpus[1..];
     let wanted = &wanted[..wanted.len().min(machine.max_cpus - 1)];
     let mut online = Vec::with_capacity(1 + wanted.len());
-    report(&machine.boot_cpu, None);
+    report_cpu(&machine.boot_cpu, None);
     online.push(machine.boot_cpu);
     if !wanted.is_empty() {
         match install_trampoline() {
@@ -240,7 +241,11 @@ pub fn start_cpus(entry: fn() -> !) {
     let missing = wanted.len() + 1 - online.len();
     let skipped = machine.firmware.cpus.len() - wanted.len() - 1;
     cpu::set_num_cpus(online.len());
-    log::info!("smp: {} CPUs online, {missing} left out, {skipped} not wanted", online.len());
+    let came = online.len();
+    report::note(
+        Part::Cpus,
+        format_args!("{came} online, {missing} left out, {skipped} not wanted"),
+    );
     CPUS.call_once(|| online);
     mem::stack::set_shootdown(shootdown::shootdown);
     GO.store(entry as *const () as u64, Ordering::Release); // pairs with `wait_for_go`
@@ -301,7 +306,7 @@ fn start_cpu(trampoline: &mut Trampoline, cpu: &CpuEntry, index: usize) -> Optio
     note_uncertainty(&sync);
     let info = wait_for_info(ap);
     match info {
-        Some(info) => report(&info, Some(&sync)),
+        Some(info) => report_cpu(&info, Some(&sync)),
         None => {
             log::error!("smp: APIC id {apic_id}: stuck in its bring-up, left out");
             say_if_stuck(apic_id, apic::send_init(apic_id)); // its number is given to the next
@@ -422,7 +427,7 @@ fn note_uncertainty(sync: &clock::SyncReport) {
 }
 
 /// The line of the boot report for one CPU.
-fn report(info: &CpuInfo, sync: Option<&clock::SyncReport>) {
+fn report_cpu(info: &CpuInfo, sync: Option<&clock::SyncReport>) {
     let CpuInfo { index, apic_id, topology, .. } = info;
     let timer: &dyn core::fmt::Display = match &info.timer {
         Some(mode) => mode,
@@ -430,10 +435,10 @@ fn report(info: &CpuInfo, sync: Option<&clock::SyncReport>) {
     };
     match sync {
         Some(sync) => {
-            log::info!("smp: CPU {index} online: APIC id {apic_id}, {topology}, {timer}, {sync}")
+            log::debug!("smp: CPU {index} online: APIC id {apic_id}, {topology}, {timer}, {sync}")
         }
         None => {
-            log::info!("smp: CPU {index} online: APIC id {apic_id}, {topology}, {timer}, boot CPU")
+            log::debug!("smp: CPU {index} online: APIC id {apic_id}, {topology}, {timer}, boot CPU")
         }
     }
 }
@@ -475,6 +480,11 @@ pub fn mask_isa(irq: u8) -> Result<(), ioapic::RouteError> {
 /// What is known of the CPUs that came up.
 pub fn cpus() -> &'static [CpuInfo] {
     CPUS.get().map_or(&[], Vec::as_slice)
+}
+
+/// The fixed hardware that the firmware describes.
+pub fn fixed_hardware() -> Option<&'static acpi::FixedHardware> {
+    MACHINE.get().map(|machine| &machine.firmware.fixed)
 }
 
 /// By how much a reading of the clock may seem to go back between two CPUs.

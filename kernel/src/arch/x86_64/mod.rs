@@ -21,6 +21,7 @@ pub mod pmtimer;
 pub mod ports;
 pub mod preempt;
 pub mod reference;
+pub mod report;
 pub mod shootdown;
 pub mod switch;
 pub mod timer;

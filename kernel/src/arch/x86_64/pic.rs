@@ -13,7 +13,7 @@ pub const FIRST_VECTOR: u8 = 0x20;
 const MASTER: u16 = 0x20;
 const SLAVE: u16 = 0xa0;
 /// A write here takes about a microsecond, which old PICs want between words.
-const DELAY: u16 = 0x80;
+pub const DELAY: u16 = 0x80;
 
 /// Initialise, with a fourth word to come; edge-triggered, cascaded.
 const INIT: u8 = 0x11;
@@ -52,6 +52,7 @@ mod tests {
     struct Fake(RefCell<Vec<(u16, u8)>>);
 
     impl Ports for Fake {
+        fn outw(&self, _: u16, _: u16) {}
         fn inb(&self, _: u16) -> u8 {
             unreachable!()
         }

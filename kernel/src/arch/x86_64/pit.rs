@@ -93,6 +93,7 @@ mod tests {
     }
 
     impl Ports for Fake {
+        fn outw(&self, _: u16, _: u16) {}
         fn inb(&self, port: u16) -> u8 {
             match port {
                 _ if self.is_missing => 0xff,

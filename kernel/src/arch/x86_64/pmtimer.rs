@@ -67,6 +67,7 @@ mod tests {
     }
 
     impl Ports for Fake {
+        fn outw(&self, _: u16, _: u16) {}
         fn inb(&self, _: u16) -> u8 {
             unreachable!("the PM timer is read in 32 bits")
         }

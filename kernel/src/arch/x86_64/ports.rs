@@ -13,13 +13,16 @@ pub trait Ports {
     fn outb(&self, port: u16, value: u8);
     /// Reads 32 bits.
     fn inl(&self, port: u16) -> u32;
+    /// Writes 16 bits.
+    fn outw(&self, port: u16, value: u16);
 }
 
 /// The machine's own ports.
 ///
 /// Only this folder can name it, and only for ports of devices that it owns:
-/// the PIC (0x20, 0xa0), the PIT (0x42, 0x43, 0x61), the delay port 0x80 and
-/// the PM timer's port, which the ACPI tables name.
+/// the PIC (0x20, 0xa0), the PIT (0x42, 0x43, 0x61), the delay port 0x80, what
+/// resets the machine (0x64, 0xcf9), and the ports that the ACPI tables name: of
+/// the PM timer, for sleep, for a reset.
 #[derive(Clone, Copy, Debug)]
 pub struct Hardware;
 
@@ -54,5 +57,14 @@ impl Ports for Hardware {
                 options(nomem, nostack, preserves_flags));
         }
         value
+    }
+
+    #[inline]
+    fn outw(&self, port: u16, value: u16) {
+        // SAFETY: as for `outb`.
+        unsafe {
+            asm!("out dx, ax", in("dx") port, in("ax") value,
+                options(nomem, nostack, preserves_flags));
+        }
     }
 }

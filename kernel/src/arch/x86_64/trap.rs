@@ -30,9 +30,9 @@ pub struct Handlers {
     /// Called by a G that was interrupted, on its own stack with interrupts on,
     /// when `tick` or `wake` said so.
     pub preempt: fn(),
-    /// A page fault at an address; `true` if it was mended and the instruction
-    /// is to be tried again.
-    pub page_fault: fn(u64) -> PageFault,
+    /// A page fault at an address, and with which stack pointer if interrupts
+    /// were off there.
+    pub page_fault: fn(u64, Option<u64>) -> PageFault,
     /// An exception that nobody can mend.
     pub fatal: fn(&Fault) -> !,
 }
@@ -417,11 +417,17 @@ fn interrupt(vector: u8) -> Afterwards {
     Afterwards::Resume
 }
 
+/// In the flags register: interrupts are on.
+const INTERRUPTS_ON: u64 = 1 << 9;
+
 fn page_fault(frame: &Frame) {
     let address = x86_64::registers::control::Cr2::read_raw();
     let found = match HANDLERS.get() {
         // A protection violation is nothing that a page could mend.
-        Some(handlers) if frame.error & 1 == 0 => (handlers.page_fault)(address),
+        Some(handlers) if frame.error & 1 == 0 => {
+            let irqs_off = frame.rflags & INTERRUPTS_ON == 0;
+            (handlers.page_fault)(address, irqs_off.then_some(frame.rsp))
+        }
         _ => PageFault::Stray,
     };
     if found != PageFault::Mended {

@@ -53,7 +53,7 @@ mod selection;
 pub use node::Wake;
 pub use selection::{Selection, Waiter};
 
-use crate::cell::sys::{IrqGuard, IrqLock, begin_park, const_fn};
+use crate::cell::sys::{IrqGuard, IrqLock, Reason, Wait, begin_park, const_fn};
 use core::ops::{Deref, DerefMut};
 use node::{Enlisted, List, Node, Ticket};
 
@@ -77,6 +77,8 @@ struct Inner<S> {
 /// Where and how one waits.
 #[derive(Clone, Copy)]
 pub struct Place<T> {
+    /// Why.
+    pub reason: Reason,
     /// In which list.
     pub list: usize,
     /// What is in the slot.
@@ -134,9 +136,10 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         between: impl FnOnce(),
         mut look: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
-        let Place { list, value, deadline_ns } = place;
+        let Place { reason, list, value, deadline_ns } = place;
+        let wait = Wait::at(reason, self);
         let ticket = Ticket::new();
-        ticket.begin();
+        ticket.begin(wait);
         let node = Node::new(&ticket, value);
         let if_unwound = Leave { queue: self, list, node: &node };
         // SAFETY: the node is new. It is out of the list at each return: who
@@ -161,7 +164,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
             }
             // Who nudges or grants from here on finds us parking, because this
             // is still under the lock.
-            begin_park();
+            begin_park(wait);
         };
         core::mem::forget(if_unwound);
         // SAFETY: it is out of the list, so the slot is ours again.

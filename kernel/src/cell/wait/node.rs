@@ -3,7 +3,8 @@
 //! Who may touch what is said at the head of the folder.
 
 use crate::cell::sys::{
-    AtomicPtr as Word, Cell, GHandle, IrqLock, UnsafeCell, begin_park, park, park_until, ready,
+    AtomicPtr as Word, Cell, GHandle, IrqLock, UnsafeCell, Wait, begin_park, park, park_until,
+    ready,
 };
 use core::cell::OnceCell;
 use core::marker::PhantomData;
@@ -34,10 +35,10 @@ impl Ticket {
 
     /// Opens it and begins to park. No node is enlisted.
     #[inline(always)]
-    pub(super) fn begin(&self) {
+    pub(super) fn begin(&self, wait: Wait) {
         self.word.store(ptr::null_mut(), Relaxed); // no node is enlisted: nobody looks
         // The second time it is the same life of the same G.
-        let _ = self.handle.set(begin_park());
+        let _ = self.handle.set(begin_park(wait));
     }
 
     /// Parks, until `deadline_ns` at most; false if that came first. A true says
@@ -57,8 +58,8 @@ impl Ticket {
     /// was won meanwhile: the winner's `ready` may have found us running and be
     /// lost.
     #[cold]
-    pub(super) fn begin_again(&self) -> bool {
-        let _ = begin_park();
+    pub(super) fn begin_again(&self, wait: Wait) -> bool {
+        let _ = begin_park(wait);
         // A swap of null for null, not a load: if it comes before the winner's
         // compare-exchange, that one reads from it, so that our `begin_park`
         // is before their `ready`.

@@ -6,11 +6,14 @@
 
 use super::node::{Node, Ticket};
 use super::{Locked, WaitQueue, stop};
-use crate::cell::sys::cancel_park;
+use crate::cell::sys::{Reason, Wait, cancel_park};
 use core::cell::Cell;
 use core::marker::PhantomPinned;
 use core::pin::Pin;
 use core::ptr;
+
+/// For no one thing, so without an object.
+const WAIT: Wait = Wait::new(Reason::Select, 0);
 
 /// One wait of one G, for any number of things: the first of them wins it.
 pub struct Selection {
@@ -33,7 +36,7 @@ impl Selection {
     #[inline]
     pub fn begin(&self) {
         assert!(self.enlisted.get() == 0, "selection in use");
-        self.ticket.begin();
+        self.ticket.begin(WAIT);
     }
 
     /// Waits until it is won, or until `deadline_ns`; false if that came first,
@@ -48,7 +51,7 @@ impl Selection {
             if !in_time {
                 return !self.ticket.close();
             }
-            if !self.ticket.begin_again() {
+            if !self.ticket.begin_again(WAIT) {
                 cancel_park();
                 return true;
             }

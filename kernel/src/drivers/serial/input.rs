@@ -118,6 +118,15 @@ impl<B: Backend> Input<B> {
         self.receiver.lock().trouble = Some(trouble);
     }
 
+    /// Why there is no input, if there is none.
+    pub fn trouble(&self) -> Option<InputError> {
+        let receiver = self.receiver.lock();
+        match receiver.backend {
+            Some(_) => None,
+            None => Some(receiver.trouble.unwrap_or(InputError::NoPort)),
+        }
+    }
+
     /// Takes at least one byte, waiting until `deadline_ns` at most, and gives
     /// their number; 0 only for an empty buffer.
     ///

@@ -23,7 +23,7 @@ use crate::mem::PAGE_SIZE;
 use crate::mem::frames::Frame;
 use crate::mem::percpu::{CpuLocal, Empty, Here};
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Default-sized stacks that a CPU keeps.
 const CACHED: usize = 16;
@@ -62,6 +62,9 @@ pub struct StackStats {
     pub made: usize,
     /// Pages committed by faults since boot.
     pub commits: usize,
+    /// Of these, those that came with interrupts off, on the stack that was in
+    /// use. A kernel bug each.
+    pub late_commits: usize,
     /// Pages, the top ones not counted, on unused stacks; those in the caches
     /// of CPUs not counted.
     pub idle_pages: usize,
@@ -91,6 +94,8 @@ pub struct Header {
     next: AtomicU32,
     /// Pages below the top one that may be committed, from the top down.
     deep: AtomicU64,
+    /// Its user has written its record.
+    has_record: AtomicBool,
 }
 
 /// A zeroed page makes a FREE header.
@@ -106,6 +111,7 @@ pub struct Pool<B> {
     caches: CpuLocal<Cache>,
     classes: [Class; CLASSES],
     commits: AtomicUsize,
+    late_commits: AtomicUsize,
     idle_pages: AtomicUsize,
     trimmed_pages: AtomicUsize,
 }
@@ -132,6 +138,7 @@ impl<B: Backing> Pool<B> {
                 Class { made: AtomicU32::new(0), lists: IrqLock::new(Lists { idle: 0, bare: 0 }) }
             }; CLASSES],
             commits: AtomicUsize::new(0),
+            late_commits: AtomicUsize::new(0),
             idle_pages: AtomicUsize::new(0),
             trimmed_pages: AtomicUsize::new(0),
         }
@@ -150,7 +157,7 @@ impl<B: Backing> Pool<B> {
     /// A slot with `pages` pages committed, where nothing else ever will be.
     pub fn take_kernel(&self, here: &Here, pages: usize) -> Result<Slot, NoMemory> {
         let bytes = pages.checked_mul(PAGE_SIZE).filter(|&bytes| bytes > 0).ok_or(NoMemory)?;
-        let class = slot::class_for(bytes - slot::HEADER_BYTES).ok_or(NoMemory)?;
+        let class = slot::class_for(bytes - slot::TOP_BYTES).ok_or(NoMemory)?;
         let slot = self.take(here, class)?;
         if self.commit(slot, pages).is_err() {
             self.put(here, slot);
@@ -167,6 +174,16 @@ impl<B: Backing> Pool<B> {
             self.backing.header(slot).deep.fetch_max(n as u64, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Whether the record of a slot, which the caller has, was written; it is from
+    /// now on.
+    pub fn replace_has_record(&self, slot: Slot) -> bool {
+        // Relaxed, no read-modify-write: only who has the slot asks.
+        let has_record = &self.backing.header(slot).has_record;
+        let had = has_record.load(Ordering::Relaxed);
+        has_record.store(true, Ordering::Relaxed);
+        had
     }
 
     /// Takes a G's slot back, with the pages it has.
@@ -196,7 +213,7 @@ impl<B: Backing> Pool<B> {
     }
 
     /// See [`super::handle_fault`].
-    pub fn handle_fault(&self, addr: u64) -> FaultOutcome {
+    pub fn handle_fault(&self, addr: u64, irqs_off_at: Option<u64>) -> FaultOutcome {
         let Some((slot, part)) = slot::locate(addr) else { return FaultOutcome::NotAStack };
         // Acquire pairs with the store in `make`: the header is there.
         if slot.index() >= self.classes[slot.class()].made.load(Ordering::Acquire) {
@@ -216,6 +233,10 @@ impl<B: Backing> Pool<B> {
         match self.backing.commit_in_fault(page) {
             Ok(()) => {
                 self.commits.fetch_add(1, Ordering::Relaxed);
+                // Not the preempting interrupt, which writes to another's stack.
+                if irqs_off_at.and_then(slot::locate).is_some_and(|(at, _)| at == slot) {
+                    self.late_commits.fetch_add(1, Ordering::Relaxed);
+                }
                 FaultOutcome::Committed
             }
             Err(NoMemory) => FaultOutcome::NoMemory,
@@ -250,6 +271,7 @@ impl<B: Backing> Pool<B> {
         StackStats {
             made: self.classes.iter().map(|c| c.made.load(Ordering::Relaxed) as usize).sum(),
             commits: self.commits.load(Ordering::Relaxed),
+            late_commits: self.late_commits.load(Ordering::Relaxed),
             idle_pages: self.idle_pages(),
             trimmed_pages: self.trimmed_pages.load(Ordering::Relaxed),
         }

@@ -12,15 +12,19 @@ use core::ops::Range;
 pub const CLASSES: usize = 11;
 /// Pages at the bottom of a slot that never get memory.
 pub const GUARD_PAGES: usize = 2;
-/// Bytes at the top of a slot that are not its user's.
+/// Bytes at the very top of a slot that are the pool's.
 pub const HEADER_BYTES: usize = 64;
+/// Bytes below these for a record that its user keeps there for ever.
+pub const RECORD_BYTES: usize = 320;
 /// What a stack of the smallest class leaves to its user.
 pub const DEFAULT_SIZE: usize = SMALLEST - OVERHEAD;
-/// The most that a user may ask for: 64 MiB less the guard and the header.
+/// The most that a user may ask for: 64 MiB less the guard and what is at the top.
 pub const MAX_SIZE: usize = (SMALLEST << (CLASSES - 1)) - OVERHEAD;
 
 const SMALLEST: usize = 64 * 1024;
-const OVERHEAD: usize = GUARD_PAGES * PAGE_SIZE + HEADER_BYTES;
+/// Bytes at the top of a slot that are not its user's stack.
+pub const TOP_BYTES: usize = RECORD_BYTES + HEADER_BYTES;
+const OVERHEAD: usize = GUARD_PAGES * PAGE_SIZE + TOP_BYTES;
 const REGION: u64 = 1 << 41;
 
 /// A slot for one stack.
@@ -98,9 +102,14 @@ impl Slot {
             + u64::from(self.index) * slot_bytes(self.class())
     }
 
-    /// Where its user starts, and its header is.
+    /// Where its user starts, and the record is.
     pub fn top(self) -> u64 {
-        self.base() + slot_bytes(self.class()) - HEADER_BYTES as u64
+        self.base() + slot_bytes(self.class()) - TOP_BYTES as u64
+    }
+
+    /// Where its header is.
+    pub fn header(self) -> u64 {
+        self.top() + RECORD_BYTES as u64
     }
 
     /// What its user may use.
@@ -129,7 +138,7 @@ mod tests {
         for class in 0..CLASSES {
             for index in [0, 1, 77, capacity(class) - 1] {
                 let slot = Slot::new(class, index);
-                let end = slot.top() + HEADER_BYTES as u64;
+                let end = slot.header() + HEADER_BYTES as u64;
                 let guard_end = slot.base() + 2 * PAGE_SIZE as u64;
                 for (addr, part) in [
                     (slot.base(), Part::Guard),

@@ -1,6 +1,7 @@
 //! `Semaphore`, `WaitGroup`, `Once`, `OnceLock`.
 
 use super::*;
+use crate::park::Reason;
 use std::sync::Arc;
 
 #[test]
@@ -222,7 +223,7 @@ fn a_value_is_made_once_and_again_only_if_making_it_panicked() {
 fn a_wait_that_unwinds_leaves_the_queue() {
     use crate::cell::wait::{Place, WaitQueue};
     let queue: WaitQueue = WaitQueue::new(());
-    let place = Place { list: 0, value: None, deadline_ns: None };
+    let place = Place { reason: Reason::Park, list: 0, value: None, deadline_ns: None };
     let wait = || drop(queue.wait(queue.lock(), place, panic_quietly, |()| false));
     assert!(crate::unwind::catch(wait).is_err());
     assert!(queue.lock().is_empty(0));

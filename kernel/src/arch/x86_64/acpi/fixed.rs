@@ -32,11 +32,21 @@ pub struct FixedHardware {
     pub pm_timer: Option<PmTimer>,
     /// How to reset the machine.
     pub reset: Option<Reset>,
-    /// The port through which the machine is put to sleep or switched off; what
-    /// to write there is in AML, which we do not run.
+    /// What to write to the sleep ports so that the machine switches itself off.
+    pub soft_off: Option<SoftOff>,
+    /// The port through which the machine is put to sleep or switched off.
     pub pm1a_control: Option<u16>,
     /// The second such port, on the few machines that have two.
     pub pm1b_control: Option<u16>,
+}
+
+/// The sleep type of the state S5 (ACPI 6.5, 4.8.3.2 and 7.4.2), for either port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SoftOff {
+    /// For `pm1a_control`: three bits.
+    pub pm1a: u8,
+    /// For `pm1b_control`.
+    pub pm1b: u8,
 }
 
 /// A counter at 3,579,545 Hz behind an I/O port.
@@ -110,8 +120,56 @@ pub(super) fn read_fadt(table: &[u8]) -> FixedHardware {
     FixedHardware {
         pm_timer: pm_timer.map(|port| PmTimer { port, bits }),
         reset,
+        soft_off: None,
         pm1a_control: port(wide(offset_of!(Fadt, x_pm1a_control_block)), fadt.pm1a_control_block),
         pm1b_control: port(wide(offset_of!(Fadt, x_pm1b_control_block)), fadt.pm1b_control_block),
+    }
+}
+
+/// Where a validated FADT says that the DSDT is.
+pub(super) fn dsdt_address(fadt: &[u8]) -> Option<u64> {
+    let field = |at: usize, len: usize| {
+        let bytes = fadt.get(at..at + len)?;
+        Some(bytes.iter().rev().fold(0, |value, byte| (value << 8) | u64::from(*byte)))
+    };
+    let [wide, narrow] = [field(X_DSDT, 8), field(DSDT, 4)];
+    wide.filter(|at| *at != 0).or(narrow).filter(|at| *at != 0)
+}
+
+/// Where the two addresses of the DSDT stand in the FADT.
+const DSDT: usize = 40;
+const X_DSDT: usize = 140;
+
+/// Finds the sleep type of S5 in a validated DSDT.
+///
+/// The table is a program, which we do not run. But this value is a package of
+/// constants in all firmware that is known: `Name (\_S5, Package () { a, b, .. })`.
+/// So its bytes are looked for; where they look different, there is none.
+pub(super) fn read_soft_off(dsdt: &[u8]) -> Option<SoftOff> {
+    const NAME: u8 = 0x08;
+    const ROOT: u8 = b'\\';
+    const PACKAGE: u8 = 0x12;
+    dsdt.windows(4).enumerate().filter(|(_, name)| name == b"_S5_").find_map(|(at, _)| {
+        let before = &dsdt[..at];
+        let before = before.strip_suffix(&[ROOT]).unwrap_or(before);
+        if before.last() != Some(&NAME) {
+            return None;
+        }
+        let rest = dsdt[at + 4..].strip_prefix(&[PACKAGE])?;
+        // The length of the package takes one to four bytes: the first says how
+        // many. Behind it, the number of elements.
+        let rest = rest.get(usize::from(rest.first()? >> 6) + 2..)?;
+        let (pm1a, rest) = constant(rest)?;
+        let (pm1b, _) = constant(rest)?;
+        Some(SoftOff { pm1a: pm1a & 7, pm1b: pm1b & 7 })
+    })
+}
+
+/// A small constant at the beginning of `code`, and what follows.
+fn constant(code: &[u8]) -> Option<(u8, &[u8])> {
+    match code {
+        [value @ (0 | 1), rest @ ..] | [0x0a, value, rest @ ..] => Some((*value, rest)),
+        _ => None,
     }
 }
 
@@ -146,9 +204,35 @@ const _: () = assert!(offset_of!(Fadt, reset_reg) == FADT_MIN_BYTES);
 const _: () = assert!(offset_of!(Fadt, x_pm_timer_block) == 208);
 const _: () = assert!(HPET_MIN_BYTES == HEADER_BYTES + 20);
 
+const _: () = assert!(offset_of!(Fadt, x_pm_timer_block) - 68 == X_DSDT);
+
 // SAFETY: a packed struct of integers.
 unsafe impl Plain for HpetTable {}
 // SAFETY: a packed struct of integers, some of them `MaybeUninit`.
 unsafe impl Plain for Fadt {}
 // SAFETY: a packed struct of integers.
 unsafe impl Plain for RawGenericAddress {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_off_is_found_where_the_dsdt_names_it() {
+        let found = |code: &[u8]| read_soft_off(code);
+        let off = |pm1a, pm1b| Some(SoftOff { pm1a, pm1b });
+        assert_eq!(found(b"DSDT..\x08_S5_\x12\x06\x04\x0a\x05\x0a\x07\0\0"), off(5, 7));
+        assert_eq!(found(b"\x08\\_S5_\x12\x06\x04\0\x01\0\0"), off(0, 1));
+        // A length of two bytes, and a name that is only called before.
+        assert_eq!(found(b"x_S5_\x08_S5_\x12\x46\x00\x04\x01\x01"), off(1, 1));
+    }
+
+    #[test]
+    fn a_dsdt_without_a_way_off_or_cut_short_has_none() {
+        let whole = b"\x08_S5_\x12\x06\x04\x0a\x05\x0a\x07";
+        for len in 0..whole.len() {
+            assert_eq!(read_soft_off(&whole[..len]), None, "{len} bytes");
+        }
+        assert_eq!(read_soft_off(b"\x14_S5_\x12\x06\x04\0\0"), None, "a method, not a name");
+    }
+}

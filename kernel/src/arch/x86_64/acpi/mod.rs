@@ -44,7 +44,9 @@ mod builder;
 #[cfg(test)]
 mod tests;
 
-pub use fixed::{FixedHardware, Hpet};
+pub use fixed::{FixedHardware, Hpet, Register};
+#[cfg(test)]
+pub use fixed::{Reset, SoftOff};
 pub use madt::{
     CpuEntry, InterruptOverride, IoApic, LocalNmi, NmiSource, NmiTarget, Polarity, Trigger,
 };
@@ -151,6 +153,12 @@ pub fn read(
     // Clocks, and the way to reset.
     let hpet = tables.find(Signature::HPET, fixed::HPET_MIN_BYTES, &mut report);
     let fadt = tables.find(Signature::FADT, fixed::FADT_MIN_BYTES, &mut report);
+    let mut fixed = fadt.as_deref().map(fixed::read_fadt).unwrap_or_default();
+
+    // And to switch off: what to write is in the one table that the FADT names.
+    let dsdt = fadt.as_deref().and_then(fixed::dsdt_address);
+    let dsdt = dsdt.and_then(|at| tables.at(at, Signature::DSDT));
+    fixed.soft_off = dsdt.and_then(fixed::read_soft_off);
 
     Firmware {
         cpus,
@@ -164,7 +172,7 @@ pub fn read(
         has_8259,
         memory,
         hpet: hpet.and_then(|table| fixed::read_hpet(&table)),
-        fixed: fadt.map(|table| fixed::read_fadt(&table)).unwrap_or_default(),
+        fixed,
         notices: report.finish(),
     }
 }

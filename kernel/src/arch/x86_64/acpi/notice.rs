@@ -26,6 +26,8 @@ impl Signature {
     pub const HPET: Self = Self(*b"HPET");
     /// Fixed ACPI description: PM timer, reset, power-off.
     pub const FADT: Self = Self(*b"FACP");
+    /// The firmware's own code, of which we read a constant.
+    pub const DSDT: Self = Self(*b"DSDT");
 
     /// The letters, where they are letters: a signature comes from the firmware
     /// and may hold any bytes.

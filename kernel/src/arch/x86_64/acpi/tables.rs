@@ -140,6 +140,11 @@ impl<'a, M: PhysicalMemory> Tables<'a, M> {
         None
     }
 
+    /// The table at this address, which another table names.
+    pub(super) fn at(&self, at: u64, signature: Signature) -> Option<&'a [u8]> {
+        load(self.memory, at, signature, HEADER_BYTES).ok()
+    }
+
     /// Notes name and address of each table, from the first usable root.
     fn fill_index(&mut self, roots: [Option<Root>; 2], report: &mut Report) {
         for root in roots.into_iter().flatten() {

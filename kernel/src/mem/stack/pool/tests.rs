@@ -34,6 +34,7 @@ impl Backing for Fake {
             state: AtomicU32::new(FREE),
             next: AtomicU32::new(0),
             deep: AtomicU64::new(0),
+            has_record: AtomicBool::new(false),
         };
         let mut headers = self.headers.lock().expect("no panic");
         headers.entry(slot.base()).or_insert_with(|| Box::leak(Box::new(new())))
@@ -81,7 +82,7 @@ fn pool(room: usize) -> Box<Pool<Fake>> {
 
 fn touch(pool: &Pool<Fake>, slot: Slot, pages: usize) {
     for n in 1..pages {
-        assert_eq!(pool.handle_fault(slot.page_from_top(n) + 8), FaultOutcome::Committed);
+        assert_eq!(pool.handle_fault(slot.page_from_top(n) + 8, None), FaultOutcome::Committed);
     }
 }
 
@@ -92,7 +93,7 @@ fn a_new_stack_has_its_top_page_and_gets_others_on_touch() {
     assert!(pool.backing.has(slot.page_from_top(0)));
     let next = slot.page_from_top(1);
     assert!(!pool.backing.has(next));
-    assert_eq!(pool.handle_fault(next + 123), FaultOutcome::Committed);
+    assert_eq!(pool.handle_fault(next + 123, None), FaultOutcome::Committed);
     assert!(pool.backing.has(next));
     assert_eq!(pool.stats().commits, 1);
 }
@@ -102,22 +103,59 @@ fn the_guard_is_never_committed() {
     let (pool, cpu) = (pool(1000), Here::pretend(0));
     let slot = pool.take(&cpu, 0).unwrap();
     for addr in [slot.base(), slot.base() + PAGE, slot.bounds().start - 1] {
-        assert_eq!(pool.handle_fault(addr), FaultOutcome::GuardHit { slot });
+        assert_eq!(pool.handle_fault(addr, None), FaultOutcome::GuardHit { slot });
     }
-    assert_eq!(pool.handle_fault(slot.bounds().start), FaultOutcome::Committed);
+    assert_eq!(pool.handle_fault(slot.bounds().start, None), FaultOutcome::Committed);
+}
+
+#[test]
+fn a_commit_of_the_own_stack_with_interrupts_off_is_counted_as_late() {
+    let pool = pool(100);
+    let here = Here::pretend(0);
+    let (own, other) = (pool.take(&here, 0).unwrap(), pool.take(&here, 0).unwrap());
+    let touch = |n, sp| pool.handle_fault(own.page_from_top(n), sp);
+    assert_eq!(touch(1, None), FaultOutcome::Committed);
+    // An interrupt handler, on its own stack, writes to that of a G.
+    assert_eq!(touch(2, Some(other.top() - 8)), FaultOutcome::Committed);
+    assert_eq!(pool.stats().late_commits, 0);
+    assert_eq!(touch(3, Some(own.page_from_top(2))), FaultOutcome::Committed);
+    assert_eq!(pool.stats().late_commits, 1);
+}
+
+#[test]
+fn a_record_is_made_once_and_stays_with_its_slot() {
+    let pool = pool(100);
+    let here = Here::pretend(0);
+    let slot = pool.take(&here, 0).unwrap();
+    assert!(!pool.replace_has_record(slot) && pool.replace_has_record(slot));
+    pool.put(&here, slot);
+    assert_eq!(pool.take(&here, 0), Ok(slot));
+    assert!(pool.replace_has_record(slot), "its next user finds the record");
 }
 
 #[test]
 fn wild_pointers_into_the_window_are_no_stack() {
     let (pool, cpu) = (pool(1000), Here::pretend(0));
-    assert_eq!(pool.handle_fault(Slot::new(0, 0).top() - 8), FaultOutcome::NotAStack);
+    assert_eq!(pool.handle_fault(Slot::new(0, 0).top() - 8, None), FaultOutcome::NotAStack);
     let slot = pool.take(&cpu, 0).unwrap();
-    assert_eq!(pool.handle_fault(Slot::new(0, 500).top()), FaultOutcome::NotAStack, "never made");
-    assert_eq!(pool.handle_fault(Slot::new(3, 0).top()), FaultOutcome::NotAStack, "never made");
-    assert_eq!(pool.handle_fault(0x1000), FaultOutcome::NotAStack);
+    assert_eq!(
+        pool.handle_fault(Slot::new(0, 500).top(), None),
+        FaultOutcome::NotAStack,
+        "never made"
+    );
+    assert_eq!(
+        pool.handle_fault(Slot::new(3, 0).top(), None),
+        FaultOutcome::NotAStack,
+        "never made"
+    );
+    assert_eq!(pool.handle_fault(0x1000, None), FaultOutcome::NotAStack);
     pool.put(&cpu, slot);
-    assert_eq!(pool.handle_fault(slot.page_from_top(3)), FaultOutcome::NotAStack, "not in use");
-    assert_eq!(pool.handle_fault(slot.base()), FaultOutcome::NotAStack, "not in use");
+    assert_eq!(
+        pool.handle_fault(slot.page_from_top(3), None),
+        FaultOutcome::NotAStack,
+        "not in use"
+    );
+    assert_eq!(pool.handle_fault(slot.base(), None), FaultOutcome::NotAStack, "not in use");
 }
 
 #[test]
@@ -195,7 +233,7 @@ fn no_memory_is_an_error_and_frees_bring_it_back() {
     let slots: Vec<Slot> = (0..3).map(|_| pool.take(&cpu, 1).unwrap()).collect();
     assert_eq!(pool.take(&cpu, 1), Err(NoMemory));
     assert_eq!(pool.take(&cpu, 0), Err(NoMemory));
-    assert_eq!(pool.handle_fault(slots[0].page_from_top(1)), FaultOutcome::NoMemory);
+    assert_eq!(pool.handle_fault(slots[0].page_from_top(1), None), FaultOutcome::NoMemory);
     pool.put(&cpu, slots[1]);
     assert_eq!(pool.take(&cpu, 1), Ok(slots[1]));
 }
@@ -207,10 +245,10 @@ fn a_kernel_stack_is_whole_and_never_grows() {
     for n in 0..4 {
         assert!(pool.backing.has(slot.page_from_top(n)), "page {n}");
     }
-    assert_eq!(pool.handle_fault(slot.page_from_top(4)), FaultOutcome::GuardHit { slot });
+    assert_eq!(pool.handle_fault(slot.page_from_top(4), None), FaultOutcome::GuardHit { slot });
     assert_eq!(pool.take_kernel(&cpu, 0), Err(NoMemory));
     assert_eq!(pool.take_kernel(&cpu, usize::MAX), Err(NoMemory));
-    assert_eq!(slot::class_for(14 * PAGE_SIZE - slot::HEADER_BYTES), Some(0), "14 pages fit");
+    assert_eq!(slot::class_for(14 * PAGE_SIZE - slot::TOP_BYTES), Some(0), "14 pages fit");
 }
 
 #[test]

@@ -1,0 +1,28 @@
+//! The programs of the standard image, one file or folder each.
+//!
+//! Each is registered by [`runnext::main!`]; `program=` on the command line
+//! chooses. Nothing here may be unsafe: a program is trusted with the machine's
+//! memory because the compiler has checked it.
+//!
+//! `main.rs` makes an image of them. On the host, where threads stand in for
+//! Gs, `cargo test -p programs` tries what needs no machine.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod blocking;
+mod disk;
+mod echo;
+mod fanout;
+mod hello;
+mod hog;
+mod million;
+mod pingpong;
+mod pipeline;
+mod primes;
+mod shell;
+mod skynet;
+mod tour;

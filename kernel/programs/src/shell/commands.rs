@@ -1,0 +1,150 @@
+//! What the commands do. Each shows its result on the serial line.
+
+use super::bench;
+use super::complete::nearest;
+use super::parse::{COMMANDS, Command, Spec};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::Relaxed;
+use runnext::drivers::irq;
+use runnext::prelude::*;
+use runnext::{console, inspect, program};
+
+/// Shows a line.
+macro_rules! show {
+    ($($words:tt)*) => { console::write(&(format!($($words)*) + "\n")) };
+}
+
+/// Does what was asked for.
+pub fn obey(command: &Command) {
+    match command {
+        Command::Help(name) => help(name.as_deref()),
+        Command::GoMaxProcs(n) => gomaxprocs_command(*n),
+        Command::Bench(name) => bench_command(name),
+        Command::Mem => mem(),
+        Command::Irq => irq_command(),
+        Command::Dmesg(lines) => dmesg(*lines),
+        Command::PowerOff => power_off(),
+        Command::Reboot => runnext::reboot(),
+        Command::Ps
+        | Command::Top
+        | Command::Sched { .. }
+        | Command::Trace(_)
+        | Command::Run(..)
+        | Command::Stack(_)
+        | Command::Kill(_) => show!("not in this kernel yet"),
+    }
+}
+
+/// The programs of this image, by name.
+pub fn programs() -> Vec<&'static str> {
+    let mut names: Vec<_> = program::all().iter().map(|program| program.name()).collect();
+    names.sort_unstable();
+    names
+}
+
+fn help(name: Option<&str>) {
+    let Some(name) = name else {
+        for Spec { name, arguments, help, .. } in COMMANDS {
+            show!("  {:28}{help}", format!("{name} {arguments}"));
+        }
+        return show!("programs: {}", programs().join(" "));
+    };
+    match COMMANDS.iter().find(|spec| spec.name == name) {
+        Some(Spec { name, arguments, help, .. }) => {
+            show!("usage: {name} {arguments}\n  {help}");
+            match *name {
+                "bench" => show!("  names: {}", bench::NAMES.join(" ")),
+                "run" => show!("  programs: {}", programs().join(" ")),
+                _ => {}
+            }
+        }
+        None => unknown("command", name, &super::parse::names()),
+    }
+}
+
+/// There is none of this name; perhaps another was meant.
+fn unknown(what: &str, name: &str, known: &[&str]) {
+    match nearest(name, known) {
+        Some(meant) => show!("no {what} `{name}`; did you mean `{meant}`?"),
+        None => show!("no {what} `{name}`; there are: {}", known.join(" ")),
+    }
+}
+
+fn gomaxprocs_command(n: Option<usize>) {
+    match n {
+        None => show!("{} of {} Ps run Gs", gomaxprocs(), num_cpus()),
+        Some(n) if n > num_cpus() => {
+            show!("{n} is more than there are CPUs; at most {} Ps can run Gs", num_cpus())
+        }
+        Some(n) => {
+            let before = set_gomaxprocs(n);
+            show!("{} of {} Ps run Gs; {before} did before", gomaxprocs(), num_cpus());
+        }
+    }
+}
+
+fn bench_command(name: &str) {
+    let Some(bench::Measured { operations, took }) = bench::run(name) else {
+        return unknown("benchmark", name, &bench::NAMES);
+    };
+    let each = took.as_nanos() / u128::from(operations);
+    show!("{name}: {operations} in {} us, {each} ns each", took.as_micros());
+}
+
+fn mem() {
+    let memory = inspect::memory();
+    let kib = |bytes: usize| bytes / 1024;
+    let (frames, heap, stacks) = (memory.frames, memory.heap, memory.stacks);
+    let used = frames.total - frames.free;
+    show!("frames  {} KiB in all, {} used, {} free", frames.total * 4, used * 4, frames.free * 4);
+    show!(
+        "heap    {} KiB taken, {} in use, {} of it in large blocks, {} requests refused",
+        kib(heap.mapped),
+        kib(heap.in_use),
+        kib(heap.large_in_use),
+        heap.failures
+    );
+    show!(
+        "stacks  {} made, {} pages committed on touch, {} idle, {} given back",
+        stacks.made,
+        stacks.commits,
+        stacks.idle_pages,
+        stacks.trimmed_pages
+    );
+    for class in heap.classes.iter().filter(|class| class.in_use > 0) {
+        show!(
+            "  {:5}-byte blocks: {:7} in use, {:9} ever",
+            class.size,
+            class.in_use,
+            class.allocated
+        );
+    }
+}
+
+fn irq_command() {
+    show!("vector  count       last CPU  device");
+    for line in irq::lines() {
+        show!("{:#6x}  {:<10}  {:<8}  {}", line.vector, line.count, line.cpu, line.name);
+    }
+    show!("CPU  timer       woke others  halts");
+    for (cpu, did) in stats().cpus.iter().enumerate() {
+        show!("{cpu:3}  {:<10}  {:<11}  {}", did.ticks, did.wakes, did.halts);
+    }
+}
+
+fn dmesg(lines: Option<usize>) {
+    let Ok(text) = runnext::log::dmesg() else { return show!("no memory for that") };
+    let text = String::from_utf8_lossy(&text);
+    let all: Vec<&str> = text.lines().collect();
+    let skipped = lines.map_or(0, |lines| all.len().saturating_sub(lines));
+    all[skipped..].iter().for_each(|line| show!("{line}"));
+}
+
+fn power_off() {
+    show!("goodbye");
+    match super::CODE.load(Relaxed) {
+        0 => runnext::power_off(),
+        code => exit(code),
+    }
+}

@@ -1,0 +1,108 @@
+//! Shell: a G that waits for what is typed, and does it.
+//!
+//! The G waits in the poller for the serial port; while it waits it has neither
+//! CPU nor M. What is typed goes through [`line`] (editing, history, completion)
+//! to [`parse`], and what comes out is done by [`commands`]. Nothing that is typed
+//! can stop the machine, except the commands that are there for it: the first two
+//! are pure and take any bytes, and a command that panics is reported and over.
+//!
+//! What the shell shows goes to the serial line alone. It is kept from the screen,
+//! which shows what programs and the kernel print, and from what `dmesg` shows.
+
+mod bench;
+mod commands;
+mod complete;
+mod keys;
+mod line;
+mod parse;
+
+use alloc::string::String;
+use complete::Names;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use line::{Editor, Entered};
+use runnext::console::{self, InputError};
+use runnext::prelude::*;
+
+runnext::main!(shell, main);
+
+fn main() {
+    main_after(0);
+}
+
+/// The shell, after a program that would have ended with `code`: so does the
+/// machine when it is switched off.
+pub fn main_after(code: u32) {
+    CODE.store(code, Relaxed);
+    IS_RUNNING.store(true, Relaxed);
+    let ended = interact();
+    IS_RUNNING.store(false, Relaxed);
+    if let Err(error) = ended {
+        println!("shell: {error}");
+        exit(code.max(1));
+    }
+}
+
+/// Whether somebody has a shell already.
+pub fn is_running() -> bool {
+    IS_RUNNING.load(Relaxed)
+}
+
+static IS_RUNNING: AtomicBool = AtomicBool::new(false);
+/// What the machine ends with.
+static CODE: AtomicU32 = AtomicU32::new(0);
+
+/// Reads and does commands, for ever: `poweroff` and `reboot` do not return.
+///
+/// # Errors
+/// There is nothing to read from.
+fn interact() -> Result<(), InputError> {
+    console::write("`help` lists the commands; Tab completes, the arrow keys recall.\n");
+    let mut editor = Editor::new();
+    let commands = parse::names();
+    let programs = commands::programs();
+    let words = |command: &str| -> &[&str] {
+        match command {
+            "help" => &commands,
+            "run" => &programs,
+            "bench" => &bench::NAMES,
+            "trace" => &["start", "stop"],
+            "sched" => &["-v"],
+            _ => &[],
+        }
+    };
+    let names = Names { commands: &commands, words: &words };
+    let mut out = String::new();
+    editor.prompt(&mut out);
+    loop {
+        console::write(&core::mem::take(&mut out));
+        let mut byte = [0];
+        console::read(&mut byte)?;
+        match editor.push(byte[0], &names, &mut out) {
+            Entered::Nothing => continue,
+            Entered::End => out.push_str("\n`poweroff` ends the machine\n"),
+            Entered::Line(line) => {
+                console::write(&core::mem::take(&mut out));
+                obey(&line);
+            }
+        }
+        editor.prompt(&mut out);
+    }
+}
+
+/// Does what a line asks for, or says what is wrong with it.
+fn obey(line: &str) {
+    let command = match parse::parse(line) {
+        Ok(None) => return,
+        Ok(Some(command)) => command,
+        Err(complaint) => return console::write(&format!("{complaint}\n")),
+    };
+    // On a G of its own: its panic is not the shell's.
+    match Go::new().name("command").spawn(move || commands::obey(&command)) {
+        Ok(command) => {
+            if let Err(error) = command.join() {
+                console::write(&format!("the command failed: {error}\n"));
+            }
+        }
+        Err(error) => console::write(&format!("no G for this command: {error}\n")),
+    }
+}

@@ -1,0 +1,384 @@
+//! The scenes. Each proves one promise of the model on this machine.
+//!
+//! What differs with the number of Ps is asserted for the number there is: one P
+//! has nobody to steal from.
+
+use super::Scene;
+use super::stage::{Hogs, Stage, comes, counters, counts, go_on, join_all, total};
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use runnext::drivers::simulated::{Config, Device, Latency, Request};
+use runnext::inspect;
+use runnext::prelude::*;
+use runnext::sync::{Mutex, Semaphore};
+use runnext::time::sleep_until;
+
+/// All scenes, in the order in which they are played.
+#[rustfmt::skip]
+pub static ALL: &[Scene] = &[
+    Scene { title: "Gs are cheap", look: "ten thousand at once, each with a stack of its own", play: cheap },
+    Scene { title: "Stealing", look: "1,000 Gs start on P0, which stays busy; see where they ran", play: stealing },
+    Scene { title: "Preemption", look: "hogs that never call anything share the CPUs with those that do", play: preemption },
+    Scene { title: "Run next", look: "two Gs that ready each other go on in one slice", play: run_next },
+    Scene { title: "Blocking calls", look: "100 calls wait, each with its M; the Ps go on without them", play: blocking_calls },
+    Scene { title: "Poller", look: "a device's interrupts wake Gs although every CPU is busy", play: poller },
+    Scene { title: "Timers", look: "sleepers wake in the order of their deadlines, none too early", play: timers },
+    Scene { title: "Channels", look: "a pipeline: every value arrives once, in order", play: channels },
+    Scene { title: "Select", look: "two channels that are always ready: both get their share", play: select_is_fair },
+    Scene { title: "Mutex", look: "Gs on all Ps want one lock, and yield while they have it", play: mutex },
+    Scene { title: "Panic", look: "a G panics, and the kernel says where: destructors run, the join knows", play: panic_is_caught },
+    Scene { title: "GOMAXPROCS", look: "the number of Ps changes while Gs run", play: gomaxprocs_changes },
+    Scene { title: "Accounting", look: "what was counted adds up", play: accounting },
+];
+
+fn cheap(stage: &mut Stage) {
+    const GS: u64 = 10_000;
+    let gate = Arc::new(Semaphore::new(0));
+    let before = stats();
+    let gs: Vec<_> = (0..GS)
+        .map(|i| {
+            let gate = gate.clone();
+            go(move || {
+                gate.acquire(1);
+                i
+            })
+        })
+        .collect();
+    let (alive, stacks) = (num_goroutines(), inspect::memory().stacks.made);
+    gate.release(GS as usize);
+    let sum: u64 = join_all(gs).into_iter().sum();
+    stage.show(format_args!("{alive} Gs at once on {stacks} stacks, made when first needed"));
+    stage.check(alive as u64 > GS, "all of them were there at the same time");
+    stage.check(sum == GS * (GS - 1) / 2, format_args!("each gave its number; the sum is {sum}"));
+    stage.check(stats().created - before.created >= GS, "and each was counted");
+}
+
+fn stealing(stage: &mut Stage) {
+    const GS: u64 = 1_000;
+    let ran_on = counters(num_cpus());
+    let before = total(|cpu| cpu.steals);
+    let counting = ran_on.clone();
+    // Made in the queue of P0 and nowhere else; its maker stays there and computes.
+    let maker = go_on(0, move || {
+        let count = || {
+            let ran_on = counting.clone();
+            go(move || {
+                ran_on[current_cpu()].fetch_add(1, Relaxed);
+            })
+        };
+        let gs: Vec<_> = (0..GS).map(|_| count()).collect();
+        if gomaxprocs() > 1 {
+            let elsewhere = || counts(&counting)[1..].iter().sum::<u64>() > 0;
+            (0..1_000_000_000u64)
+                .take_while(|_| !elsewhere())
+                .for_each(|_| core::hint::spin_loop());
+        }
+        join_all(gs).len() as u64
+    });
+    let ended = maker.join().unwrap_or(0);
+    let (ran_on, steals) = (counts(&ran_on), total(|cpu| cpu.steals) - before);
+    stage.show(format_args!("ran on CPU 0, 1, …: {ran_on:?} after {steals} steals"));
+    stage.check(ended == GS && ran_on.iter().sum::<u64>() == GS, "every G ran, and ran once");
+    if gomaxprocs() > 1 {
+        let thieves = ran_on[1..].iter().filter(|count| **count > 0).count();
+        stage.check(thieves > 0 && steals > 0, format_args!("other Ps took some: {thieves}"));
+    } else {
+        stage.check(ran_on[0] == GS, "there is one P, so nobody stole");
+    }
+}
+
+fn preemption(stage: &mut Stage) {
+    let before = total(|cpu| cpu.preemptions);
+    let n = 2 * num_cpus();
+    let wanted = 2 * n as u64;
+    let hogs = Hogs::start(n);
+    let preemptions = || total(|cpu| cpu.preemptions) - before;
+    let came = comes(|| hogs.running() == n && preemptions() >= wanted);
+    let ended = join_all((0..10).map(|i| go(move || i))).len();
+    let (running, preemptions) = (hogs.running(), preemptions());
+    drop(hogs);
+    stage
+        .show(format_args!("{n} hogs, {preemptions} times one had to leave; {ended} others ended"));
+    stage.check(came && running == n, "every hog got on");
+    stage.check(preemptions >= wanted, format_args!("at least {wanted} preemptions"));
+    stage.check(ended == 10, "those that came later ran to their end meanwhile");
+}
+
+fn run_next(stage: &mut Stage) {
+    const ROUNDS: u64 = 10_000;
+    // On one P: on several, a thief may come between the two.
+    let ps = set_gomaxprocs(1);
+    let before = total(|cpu| cpu.switches);
+    let (ping, ping_rx) = chan::rendezvous();
+    let (pong, pong_rx) = chan::rendezvous();
+    let first = go(move || {
+        let rounds = (0..ROUNDS).take_while(|i| ping.send(*i).is_ok() && pong_rx.recv() == Ok(*i));
+        (rounds.count() as u64, inspect::slices())
+    });
+    let second = go(move || {
+        let rounds = ping_rx.iter().take_while(|i| pong.send(*i).is_ok());
+        (rounds.count() as u64, inspect::slices())
+    });
+    let pair = join_all([first, second]);
+    let switches = total(|cpu| cpu.switches) - before;
+    set_gomaxprocs(ps);
+    let rounds = pair.iter().map(|(rounds, _)| rounds).sum::<u64>();
+    let slices = pair.iter().map(|(_, slices)| slices).sum::<u64>();
+    stage.show(format_args!("{ROUNDS} rounds, {switches} switches, {slices} slices"));
+    stage.check(rounds == 2 * ROUNDS, "every round was played");
+    stage.check(switches >= 2 * ROUNDS, "each of them needs two switches");
+    stage.check(
+        slices < ROUNDS / 4,
+        "few slices began: who is readied goes on in what is left of one",
+    );
+}
+
+fn blocking_calls(stage: &mut Stage) {
+    const CALLS: u64 = 100;
+    let gate = Arc::new(Semaphore::new(0));
+    let call = |_| {
+        let gate = gate.clone();
+        go(move || blocking(|| gate.acquire(1)))
+    };
+    let calls: Vec<_> = (0..CALLS).map(call).collect();
+    let all_wait = comes(|| stats().ms.blocked >= CALLS);
+    let workers = 4 * num_cpus();
+    let work = || (0..100_000u64).fold(0, |sum: u64, n| sum.wrapping_add(n * n));
+    let computed = join_all((0..workers).map(|_| go(work))).len();
+    let ms = stats().ms;
+    gate.release(CALLS as usize);
+    let ended = join_all(calls).len() as u64;
+    stage.show(format_args!(
+        "{} calls wait on {} Ms; {computed} Gs computed",
+        ms.blocked, ms.created
+    ));
+    stage.check(all_wait && ms.blocked >= CALLS, "a hundred calls waited at the same time");
+    stage.check(computed == workers, format_args!("all {workers} others ended meanwhile"));
+    stage.check(ended == CALLS, "and then the calls did");
+}
+
+fn poller(stage: &mut Stage) {
+    const REQUESTS: u64 = 64;
+    let latency = Latency::Uniform { min_ns: 100_000, max_ns: 5_000_000 };
+    let Ok(device) = Device::new(Config { seed: 7, latency, ..Config::default() }) else {
+        return stage.check(false, "there is memory for a device");
+    };
+    let hogs = Hogs::start(num_cpus());
+    // All are under way before the first is waited for, each by a G of its own.
+    let requests: Vec<_> = (0..REQUESTS).filter_map(|word| device.submit(word).ok()).collect();
+    let wait = |request: Request| go(move || request.wait(None).ok());
+    let answers = join_all(requests.into_iter().map(wait).collect::<Vec<_>>());
+    let busy = hogs.running();
+    drop(hogs);
+    let right =
+        answers.iter().zip(0u64..).filter(|(answer, word)| **answer == Some(!*word)).count();
+    let device = device.stats();
+    stage.show(format_args!(
+        "{} requests of a simulated device, {} answers, {} of them overtaken; {busy} hogs ran",
+        device.submitted, device.answered, device.overtaken
+    ));
+    stage.check(device.answered == REQUESTS, "every request was answered, in an interrupt");
+    stage.check(right as u64 == REQUESTS, "every answer woke the G that waited for it");
+}
+
+fn timers(stage: &mut Stage) {
+    // Too busy a host may let some come too late to sleep at all: once more, then.
+    let lead = |tries: u32| Duration::from_millis(20 << tries);
+    let played = (0..8).map(|tries| wake_in_order(lead(tries))).find(|(in_time, _, _)| *in_time);
+    let Some((_, woken, early)) = played else {
+        return stage.check(false, "all were asleep before the first should wake");
+    };
+    let n = woken.len();
+    let in_order = woken.iter().copied().eq(0..n);
+    stage.show(format_args!("{n} sleepers, 100 us apart, started in another order; {early} early"));
+    stage.check(in_order && n > 0, "they woke in the order of their deadlines");
+    stage.check(early == 0, "none woke too early");
+}
+
+/// Whether it was put to the test, who woke in which order, how many too early.
+fn wake_in_order(lead: Duration) -> (bool, Vec<usize>, usize) {
+    const SLEEPERS: usize = 32;
+    let woken = Arc::new(Mutex::new(Vec::new()));
+    let base = Instant::now() + lead;
+    let sleepers = (0..SLEEPERS).map(|i| {
+        let woken = woken.clone();
+        // 13 and 32 are coprime: every place once, and not in order.
+        let place = i * 13 % SLEEPERS;
+        go_on(0, move || {
+            let at = base + Duration::from_micros(100) * place as u32;
+            let in_time = Instant::now() < base;
+            sleep_until(at);
+            let early = Instant::now() < at;
+            if let Ok(mut woken) = woken.lock() {
+                woken.push(place);
+            }
+            (in_time, early)
+        })
+    });
+    let slept = join_all(sleepers.collect::<Vec<_>>());
+    let in_time = slept.len() == SLEEPERS && slept.iter().all(|(in_time, _)| *in_time);
+    let early = slept.iter().filter(|(_, early)| *early).count();
+    let woken = woken.lock().map(|woken| woken.clone()).unwrap_or_default();
+    (in_time, woken, early)
+}
+
+fn channels(stage: &mut Stage) {
+    const VALUES: u64 = 5_000;
+    const STAGES: usize = 8;
+    let (first, mut rx) = chan::bounded(16);
+    let mut gs = vec![go(move || (0..VALUES).all(|value| first.send(value).is_ok()))];
+    for _ in 0..STAGES {
+        let (tx, next) = chan::bounded(16);
+        let from = core::mem::replace(&mut rx, next);
+        gs.push(go(move || from.iter().all(|value| tx.send(value + 1).is_ok())));
+    }
+    let got: Vec<u64> = rx.iter().collect();
+    let good = join_all(gs).into_iter().filter(|good| *good).count();
+    stage.show(format_args!(
+        "{} values through {STAGES} Gs and {} channels",
+        got.len(),
+        STAGES + 1
+    ));
+    stage.check(good == STAGES + 1, "nobody sent to a channel that was closed");
+    let expected = (0..VALUES).map(|value| value + STAGES as u64);
+    stage
+        .check(got.into_iter().eq(expected), "each arrived once, in order, and one more each time");
+}
+
+fn select_is_fair(stage: &mut Stage) {
+    const ROUNDS: u64 = 2_000;
+    let (a_tx, a) = chan::bounded(1);
+    let (b_tx, b) = chan::bounded(1);
+    let (mut from_a, mut from_b) = (0, 0);
+    for _ in 0..ROUNDS {
+        // Both are ready whenever they are asked.
+        let _ = (a_tx.try_send(()), b_tx.try_send(()));
+        select! {
+            recv(a) -> _ => from_a += 1,
+            recv(b) -> _ => from_b += 1,
+        }
+    }
+    stage.show(format_args!("{from_a} from the first, {from_b} from the second"));
+    stage.check(from_a + from_b == ROUNDS, "each round took one");
+    // Chance alone leaves this band once in 10^70 runs.
+    stage.check(from_a.min(from_b) > ROUNDS / 3, "and neither was preferred");
+}
+
+fn mutex(stage: &mut Stage) {
+    const ROUNDS: u64 = 500;
+    let gs = 4 * num_cpus() as u64;
+    let (count, inside) = (Arc::new(Mutex::new(0u64)), Arc::new(AtomicUsize::new(0)));
+    let most = Arc::new(AtomicUsize::new(0));
+    let worker = |_| {
+        let (count, inside, most) = (count.clone(), inside.clone(), most.clone());
+        go(move || {
+            for round in 0..ROUNDS {
+                let Ok(mut count) = count.lock() else { return };
+                most.fetch_max(inside.fetch_add(1, Relaxed) + 1, Relaxed);
+                let read = *count;
+                if round % 16 == 0 {
+                    yield_now(); // others run, and find it locked
+                }
+                *count = read + 1;
+                inside.fetch_sub(1, Relaxed);
+            }
+        })
+    };
+    join_all((0..gs).map(worker).collect::<Vec<_>>());
+    let count = count.lock().map(|count| *count).unwrap_or(0);
+    let most = most.load(Relaxed);
+    stage.show(format_args!(
+        "{gs} Gs, {ROUNDS} rounds each: counted {count}, at most {most} inside"
+    ));
+    stage.check(count == gs * ROUNDS, "no round was lost");
+    stage.check(most == 1, "never were two inside");
+}
+
+fn panic_is_caught(stage: &mut Stage) {
+    /// Leaves its name when it is dropped.
+    struct Leaves(&'static str, Arc<Mutex<Vec<&'static str>>>);
+    impl Drop for Leaves {
+        fn drop(&mut self) {
+            if let Ok(mut left) = self.1.lock() {
+                left.push(self.0);
+            }
+        }
+    }
+    let left = Arc::new(Mutex::new(Vec::new()));
+    let notes = left.clone();
+    let panics = go(move || {
+        let _first = Leaves("first", notes.clone());
+        let _second = Leaves("second", notes);
+        let empty: Vec<u32> = Vec::new();
+        empty[current_cpu()]
+    });
+    let other = go(|| 7);
+    let (result, other) = (panics.join(), other.join());
+    let left = left.lock().map(|left| left.clone()).unwrap_or_default();
+    let error = result.err();
+    stage.show(format_args!("join says {error:?}; destructors ran for {left:?}"));
+    stage.check(matches!(error, Some(JoinError::Panicked { .. })), "the join knows of the panic");
+    stage.check(left == ["second", "first"], "destructors ran, the latest first");
+    stage.check(other == Ok(7), "another G did not notice");
+}
+
+fn gomaxprocs_changes(stage: &mut Stage) {
+    let before = gomaxprocs();
+    let (stop, ran_on) = (Arc::new(AtomicBool::new(false)), counters(num_cpus()));
+    let rounds = Arc::new(AtomicU64::new(0));
+    let worker = |_| {
+        let (stop, ran_on, rounds) = (stop.clone(), ran_on.clone(), rounds.clone());
+        go(move || {
+            while !stop.load(Relaxed) {
+                ran_on[current_cpu()].fetch_add(1, Relaxed);
+                rounds.fetch_add(1, Relaxed);
+                yield_now();
+            }
+        })
+    };
+    let workers: Vec<_> = (0..2 * num_cpus()).map(worker).collect();
+    // So many rounds from now on; where they were.
+    let watch = || {
+        ran_on.iter().for_each(|count| count.store(0, Relaxed));
+        let until = rounds.load(Relaxed) + 1_000;
+        comes(|| rounds.load(Relaxed) >= until).then(|| counts(&ran_on))
+    };
+    set_gomaxprocs(1);
+    // A CPU that is on its way to a G when the limit falls may run it until the
+    // interrupt arrives: so not at once, but soon and for good.
+    let alone = |seen: &Vec<u64>| seen[1..].iter().all(|count| *count == 0);
+    let with_one = (0..50).filter_map(|_| watch()).find(alone);
+    set_gomaxprocs(before);
+    let all = |seen: &Vec<u64>| seen[..before].iter().all(|count| *count > 0);
+    let with_all = (0..200).filter_map(|_| watch()).find(all);
+    stop.store(true, Relaxed);
+    let ended = join_all(workers).len();
+    stage.show(format_args!("rounds by CPU with 1 P: {:?}", with_one.as_deref().unwrap_or(&[])));
+    stage.show(format_args!("with {before} again: {:?}", with_all.as_deref().unwrap_or(&[])));
+    stage.check(with_one.is_some(), "with one P, one CPU runs Gs");
+    stage.check(with_all.is_some(), format_args!("with {before}, all {before} do"));
+    stage.check(ended == 2 * num_cpus(), "no G was lost on the way");
+}
+
+fn accounting(stage: &mut Stage) {
+    const GS: u64 = 500;
+    // Who has given its result may not have left yet, here and in scenes before.
+    let settled = || {
+        let ended = stats().ended;
+        sleep(Duration::from_millis(2));
+        stats().ended == ended
+    };
+    comes(settled);
+    let before = stats();
+    join_all((0..GS).map(|_| go(yield_now)).collect::<Vec<_>>());
+    comes(|| stats().ended - before.ended >= GS);
+    let after = stats();
+    let created = after.created - before.created;
+    let ended = after.ended - before.ended;
+    let switches: u64 =
+        after.cpus.iter().zip(&before.cpus).map(|(now, then)| now.switches - then.switches).sum();
+    stage.show(format_args!("{created} Gs created, {ended} ended, {switches} switches"));
+    stage.check(created == GS && ended == GS, "as many ended as were created");
+    stage.check(switches >= 2 * GS, "each was switched to twice: it yielded once");
+    stage.check(after.alive() == before.alive(), "who is left is who was there before");
+}

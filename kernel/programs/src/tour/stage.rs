@@ -1,0 +1,114 @@
+//! What a scene has at hand: a place for its evidence, and a few tools.
+
+use alloc::sync::Arc;
+use core::fmt::Display;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use runnext::prelude::*;
+
+/// Where a scene shows its evidence and is judged.
+pub struct Stage {
+    checks: usize,
+    failed: usize,
+}
+
+impl Stage {
+    /// Nothing shown yet.
+    pub fn new() -> Self {
+        Stage { checks: 0, failed: 0 }
+    }
+
+    /// Evidence: numbers of this run.
+    pub fn show(&self, evidence: impl Display) {
+        println!("      {evidence}");
+    }
+
+    /// What must hold, and whether it does.
+    pub fn check(&mut self, holds: bool, what: impl Display) {
+        self.checks += 1;
+        self.failed += usize::from(!holds);
+        println!("    {} {what}", if holds { '\u{2713}' } else { '\u{2717}' });
+    }
+
+    /// All that must hold does, and there was something.
+    pub fn passed(&self) -> bool {
+        self.checks > 0 && self.failed == 0
+    }
+}
+
+/// Waits for something that must come. It ends in any case: what does not come
+/// within half a minute is a failure, not a hang.
+pub fn comes(condition: impl Fn() -> bool) -> bool {
+    const LOOKS: u32 = 30_000;
+    (0..LOOKS).any(|_| {
+        let has_come = condition();
+        if !has_come {
+            sleep(Duration::from_millis(1));
+        }
+        has_come
+    })
+}
+
+/// Ends them all; what they gave, without those that failed.
+pub fn join_all<T>(gs: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
+    gs.into_iter().filter_map(|g| g.join().ok()).collect()
+}
+
+/// A G that stays on `cpu`.
+pub fn go_on<T: Send + 'static>(
+    cpu: usize,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    Go::new().pin(cpu).spawn(f).expect("memory for a G")
+}
+
+/// Counters to be shared by Gs.
+pub fn counters(n: usize) -> Arc<[AtomicU64]> {
+    (0..n).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// What they say.
+pub fn counts(counters: &[AtomicU64]) -> Vec<u64> {
+    counters.iter().map(|counter| counter.load(Relaxed)).collect()
+}
+
+/// A sum over all CPUs of what each has counted.
+pub fn total(of: fn(&runnext::stats::CpuStats) -> u64) -> u64 {
+    stats().cpus.iter().map(of).sum()
+}
+
+/// Gs that compute and never call, until this is dropped.
+pub struct Hogs {
+    stop: Arc<AtomicBool>,
+    hogs: Vec<JoinHandle<()>>,
+    progress: Arc<[AtomicU64]>,
+}
+
+impl Hogs {
+    /// So many of them.
+    pub fn start(n: usize) -> Self {
+        let (stop, progress) = (Arc::new(AtomicBool::new(false)), counters(n));
+        let hog = |i: usize| {
+            let (stop, progress) = (stop.clone(), progress.clone());
+            go(move || {
+                while !stop.load(Relaxed) {
+                    progress[i].fetch_add(1, Relaxed);
+                    core::hint::spin_loop();
+                }
+            })
+        };
+        let hogs = (0..n).map(hog).collect();
+        Hogs { stop, hogs, progress }
+    }
+
+    /// How many have got on.
+    pub fn running(&self) -> usize {
+        counts(&self.progress).into_iter().filter(|count| *count > 0).count()
+    }
+}
+
+impl Drop for Hogs {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        join_all(self.hogs.drain(..));
+    }
+}

@@ -1,0 +1,160 @@
+//! All Gs, and looking at one that somebody else holds.
+//!
+//! Records of Gs are never freed, so they are all in one list that only grows
+//! ([`Registry`]) and can be looked at whatever they do. A look reads the state
+//! word, then what is to be told, then the state word again; if a life ended
+//! meanwhile it is given up, and if the state changed it is tried again. What a
+//! program sees of this is `tasks`.
+//!
+//! # Frames of a G that may run on
+//!
+//! A G that waits is not stopped by somebody who looks at its stack: it may be
+//! readied, run and end, and its stack be another's or be gone, in the middle of
+//! it ([`calls`]). So nothing that is read there is believed, and no address of
+//! the stack window is touched. Each word is looked up in the page tables and
+//! read through the window of physical memory, with interrupts off: a page that
+//! is taken away meanwhile is not handed on before this CPU has answered the
+//! shootdown, which it does not while interrupts are off (`mem::stack`, "Who
+//! flushes"). What was read counts only if the G has not run meanwhile.
+
+use super::task::Task;
+use super::{CPUS, G_SLOT};
+use crate::arch;
+use crate::backtrace::{self, MAX_FRAMES};
+use crate::cell::Registry;
+use crate::mem::PHYS_OFFSET;
+use crate::mem::stack::slot;
+use crate::tasks::{GInfo, GState, NoBacktrace};
+use crate::waiting::Wait;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::Relaxed;
+use sched::{G, Handle, Status};
+
+static ALL: Registry<G<Task>> = Registry::new();
+
+/// How often one looks again at a G that changes its state all the time.
+const LOOKS: usize = 4;
+
+/// A new G, which has not lived yet.
+pub(super) fn add(g: &'static G<Task>) {
+    ALL.add(g);
+}
+
+/// All Gs that live, in no order.
+pub fn gs() -> Vec<GInfo> {
+    ALL.iter().filter_map(info).collect()
+}
+
+/// The return addresses of the G of this number, innermost first.
+///
+/// # Errors
+/// [`NoBacktrace`]; also when it ran each time that somebody looked.
+pub fn calls(id: u64) -> Result<Vec<usize>, NoBacktrace> {
+    let g = ALL.iter().find(|g| g.id() == id).ok_or(NoBacktrace::NoSuchG)?;
+    for _ in 0..LOOKS {
+        let (handle, status) = g.look();
+        if status == Status::Dead || g.id() != id {
+            return Err(NoBacktrace::NoSuchG);
+        }
+        if !is_at_rest(status) {
+            continue;
+        }
+        let sp = saved_sp(g);
+        let (calls, count) = read_calls(sp);
+        if handle.get().is_some() && g.look().1 == status && saved_sp(g) == sp {
+            return Ok(calls[..count].to_vec());
+        }
+    }
+    Err(NoBacktrace::Running)
+}
+
+/// Off every CPU, its context saved.
+fn is_at_rest(status: Status) -> bool {
+    matches!(status, Status::Runnable | Status::Parked)
+}
+
+/// Where the stack pointer of `g` was when it left its CPU.
+fn saved_sp(g: &G<Task>) -> usize {
+    // SAFETY: it is there for ever; written by one instruction, in one piece.
+    unsafe { g.kernel.sp.as_ptr().read_volatile() }
+}
+
+/// The return addresses from a context that was saved at `sp` once.
+fn read_calls(sp: usize) -> ([usize; MAX_FRAMES], usize) {
+    let (mut calls, mut count) = ([0; MAX_FRAMES], 0);
+    let (rip_at, rbp_at) = arch::saved_at(sp);
+    arch::probe_stack();
+    let were_on = arch::irq_save();
+    if let (Some(rip), Some(rbp)) = (read_stack(rip_at), read_stack(rbp_at)) {
+        // From the stack of an M, where a call is, to that of the G, once.
+        let mut may_hop = true;
+        let leads_on = |frame, caller| match (slot_of(frame), slot_of(caller)) {
+            (Some(here), Some(there)) if here == there => caller > frame,
+            (Some(_), Some(_)) => core::mem::take(&mut may_hop),
+            _ => false,
+        };
+        backtrace::follow(rip, rbp, read_stack, leads_on, |address| {
+            calls[count] = address;
+            count += 1;
+        });
+    }
+    arch::irq_restore(were_on);
+    (calls, count)
+}
+
+fn slot_of(address: usize) -> Option<slot::Slot> {
+    slot::locate(address as u64).map(|(slot, _)| slot)
+}
+
+/// A word of somebody's stack, if there is one at this address. Interrupts off.
+fn read_stack(address: usize) -> Option<usize> {
+    let _ = slot_of(address).filter(|_| address.is_multiple_of(size_of::<usize>()))?;
+    let phys = arch::paging::translate(address as u64)?.phys;
+    let at = core::ptr::with_exposed_provenance::<usize>((PHYS_OFFSET + phys) as usize);
+    // SAFETY: 1. aligned, and a page is a frame, so the word is in one. 2. All
+    // frames are mapped there. 3. This one is nobody else's before interrupts
+    // are on again. What is in it may be written meanwhile: any word will do.
+    Some(unsafe { at.read_volatile() })
+}
+
+/// What `g` is and does; `None` if it does not live.
+fn info(g: &'static G<Task>) -> Option<GInfo> {
+    let mut looks = LOOKS;
+    loop {
+        let (handle, status) = g.look();
+        let info = of_life(g, &handle, status)?;
+        looks -= 1;
+        if looks == 0 || g.look().1 == status {
+            return Some(info);
+        }
+    }
+}
+
+/// As [`info`], of that life; `None` also if it ends meanwhile.
+fn of_life(g: &'static G<Task>, handle: &Handle<Task>, status: Status) -> Option<GInfo> {
+    if status == Status::Dead {
+        return None;
+    }
+    let task = &g.kernel;
+    let on_m = task.m.get();
+    let state = match status {
+        Status::Runnable => GState::Runnable,
+        Status::Parked if on_m.is_some() => GState::InCall,
+        Status::Parked => GState::Waiting,
+        _ => GState::Running,
+    };
+    let cpu = cpu_of(g).filter(|_| state == GState::Running);
+    let m = on_m.or_else(|| CPUS[cpu?].m.get()).map(|m| m.id() as u32);
+    let (id, pin) = (g.id(), g.pin());
+    let waits = matches!(state, GState::Waiting | GState::InCall);
+    let wait = waits.then(|| Wait::unpack(task.waiting.load(Relaxed)));
+    // SAFETY: this life has begun, `look` has seen; true only if it is not over.
+    let (name, site) = unsafe { task.label.get(|| handle.get().is_some()) }?;
+    Some(GInfo { id, name, state, wait, site, cpu, pin, m })
+}
+
+/// The CPU that runs `g`.
+fn cpu_of(g: &'static G<Task>) -> Option<usize> {
+    let address = core::ptr::from_ref(g).addr();
+    (0..arch::num_cpus()).find(|&cpu| arch::slot_of::<G_SLOT>(cpu) == address)
+}

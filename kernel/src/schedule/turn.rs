@@ -1,0 +1,268 @@
+//! A turn of a CPU: find a G, switch to it, deal with how it came back.
+//!
+//! This is the loop that every M runs on its own stack, interrupts off, and the
+//! hottest path of the kernel: all that a switch does is in [`execute`] and
+//! [`came_back`] and what they inline. What is rare leaves it by one branch:
+//! [`schedule_any`] if the P's own queue has nobody, [`attend`] if anything but
+//! the switch is to be done, [`settle`] if a G has left otherwise than by
+//! yielding or parking.
+//!
+//! # One reading of the clock
+//!
+//! The counter is read when a G has come back. That is the end of its time on
+//! the CPU, the end of the next one's time in the queue, the beginning of that
+//! one's slice, and the time of the event that says both. So [`came_back`] gives
+//! it to the next [`schedule`] ([`Last`]), and what the kernel needs in between
+//! is the next G's. Only who has done something longer reads it again.
+
+use super::task::Task;
+use super::{Cpu, G_SLOT, Leaving, SCHED, birth, call, is_running, running, send, this_cpu};
+use super::{tell_untimed, try_this_cpu};
+use crate::arch;
+use crate::mem;
+use crate::preempt::Attention;
+use crate::trace::{self, Kind, What};
+use sched::{G, Next, P, Run, Slice, Wake};
+
+/// The root of every M, on its own stack, on the CPU that needs it.
+pub(super) extern "C" fn m_main(_: usize) -> ! {
+    // One that takes over deals with the G that has left with the M before it.
+    let mut last = if is_running() { take_over() } else { Last::nobody() };
+    loop {
+        // SAFETY: an M runs on CPUs that run Gs.
+        last = schedule(unsafe { this_cpu() }, last);
+    }
+}
+
+/// As [`came_back`], on a fresh M.
+#[inline(never)]
+fn take_over() -> Last {
+    came_back()
+}
+
+/// How this CPU came to look for a G: what one switch has to say to the next.
+#[derive(Clone, Copy)]
+struct Last {
+    /// The cycle counter then: the only reading of a switch.
+    at: u64,
+    /// The event that the next G's start will be: it says why the G that ran has
+    /// left, unless that was noted or nobody ran.
+    start: What,
+}
+
+impl Last {
+    /// As of now, and nobody has left.
+    fn nobody() -> Self {
+        Last { at: arch::cycles(), start: What::START }
+    }
+}
+
+/// One round: finds a G and runs it until it comes back, or halts.
+#[inline(always)]
+fn schedule(cpu: &'static Cpu, last: Last) -> Last {
+    // SAFETY: this CPU's own record, interrupts off.
+    match unsafe { cpu.with_p(|p| SCHED.find_local(p)) } {
+        Some(run) => execute(cpu, run, last),
+        None => schedule_any(cpu, last),
+    }
+}
+
+/// As [`schedule`], for a P whose own queue has nothing, or not the next turn.
+#[inline(never)]
+fn schedule_any(cpu: &'static Cpu, last: Last) -> Last {
+    note_leaving(last);
+    if cpu.slices.attention.has(Attention::UPKEEP) {
+        upkeep(cpu);
+    }
+    // SAFETY: this CPU's own record, interrupts off.
+    let (next, loot) = unsafe { cpu.with_p(|p| (SCHED.find_runnable(p), p.take_loot())) };
+    match next {
+        Next::Run(run) => {
+            if let Some((victim, stolen)) = loot {
+                trace::event(Kind::Steal, || run.g.id(), (victim as u32) << 12 | stolen.min(0xfff));
+            }
+            send(run.wake);
+            execute(cpu, run, Last::nobody())
+        }
+        Next::Park(wake) => {
+            send(wake);
+            halt(cpu)
+        }
+    }
+}
+
+/// Halts until an interrupt comes.
+fn halt(cpu: &'static Cpu) -> Last {
+    cpu.slices.idle();
+    cpu.counters.halts.add_one();
+    trace::cpu_event(Kind::Halt, 0);
+    let halted = arch::cycles();
+    arch::wait_for_interrupt();
+    let last = Last::nobody();
+    cpu.times.idled(last.at.wrapping_sub(halted));
+    // Who runs next here does not inherit a slice from before the halt.
+    cpu.slices.begin(last.at);
+    trace::cpu_event(Kind::Resume, 0);
+    last
+}
+
+/// Notes why a G has left, if that was not noted.
+fn note_leaving(last: Last) {
+    if let Some(left) = last.start.left_before() {
+        trace::event_at(last.at, 0, left);
+    }
+}
+
+/// Gives memory its upkeep: the fault reserve, stacks nobody uses. With
+/// interrupts on, as it may wait for the other CPUs; on the M's stack, so that
+/// nobody takes us off this CPU meanwhile.
+#[cold]
+fn upkeep(cpu: &Cpu) {
+    cpu.slices.attention.clear(Attention::UPKEEP);
+    arch::irq_restore(true);
+    mem::maintain();
+    arch::irq_save();
+}
+
+/// Asks for [`mem::maintain`] at the next round of this CPU's M: a page fault has
+/// drawn on the reserve. Any context.
+pub fn ask_for_upkeep() {
+    // None: a CPU that has run no G yet has nothing to be kept up.
+    if let Some(cpu) = try_this_cpu() {
+        cpu.slices.attention.set(Attention::UPKEEP);
+    }
+}
+
+/// Switches to a G; returns when a G has left the CPU that this M is then on.
+#[inline(always)]
+fn execute(cpu: &'static Cpu, run: Run<Task>, last: Last) -> Last {
+    // By themselves from here on: as one they would be put into memory.
+    let Run { g, slice, wake: _ } = run;
+    let now = match cpu.slices.attention.get() {
+        0 => {
+            begin(cpu, g, slice, last.at);
+            last.at
+        }
+        Attention::TRACE => {
+            begin(cpu, g, slice, last.at);
+            trace::switched(last.at, g.id(), start_of(slice, last));
+            last.at
+        }
+        _ => attend(cpu, g, slice, last),
+    };
+    g.kernel.account.start(now, &cpu.times);
+    arch::set_slot::<G_SLOT>(core::ptr::from_ref(g).addr());
+    let save = match g.kernel.m.get() {
+        None => cpu.sp.as_ptr(),
+        Some(own) => {
+            trace::cpu_event(Kind::Mount, own.id() as u32);
+            call::make_room(cpu, own)
+        }
+    };
+    // SAFETY: 1. `sp` was prepared by `spawn` or saved by `leave`, and `sched`
+    // gives a G to one CPU only, with its context saved. 2. As 1, and an M's
+    // stack is entered by the one CPU that has it. 3. Interrupts are off.
+    unsafe { arch::switch(save, g.kernel.sp.get()) };
+    came_back()
+}
+
+/// Sees to the slice of a G that is about to run.
+#[inline(always)]
+fn begin(cpu: &Cpu, g: &G<Task>, slice: Slice, now: u64) {
+    match slice {
+        Slice::New => {
+            let slices = &g.kernel.slices;
+            slices.set(slices.get() + 1);
+            cpu.slices.begin(now);
+        }
+        Slice::Resumed => cpu.slices.resume(now),
+        Slice::Inherited => {}
+    }
+}
+
+/// The event that says that a G begins to run.
+#[inline(always)]
+fn start_of(slice: Slice, last: Last) -> What {
+    if slice == Slice::New { last.start.on_own_slice() } else { last.start }
+}
+
+/// As [`begin`], with all that [`Attention`] asks for first and after; and says
+/// what time it is then.
+#[inline(never)]
+fn attend(cpu: &'static Cpu, g: &'static G<Task>, slice: Slice, mut last: Last) -> u64 {
+    if cpu.slices.attention.has(Attention::UPKEEP) {
+        note_leaving(last);
+        upkeep(cpu);
+        last = Last::nobody();
+    }
+    begin(cpu, g, slice, last.at);
+    // A timer that is armed already serves the next slice as well.
+    // SAFETY: this CPU's own record, interrupts off.
+    if !cpu.slices.is_timed() && unsafe { cpu.with_p(|p| SCHED.needs_timer(p)) } {
+        cpu.slices.arm();
+    }
+    trace::event_at(last.at, g.id(), start_of(slice, last));
+    last.at
+}
+
+/// Puts the G that has left this CPU where it now belongs.
+#[inline(always)]
+fn came_back() -> Last {
+    // SAFETY: a G ran here.
+    let cpu = unsafe { this_cpu() };
+    let g = running().expect("nobody came back");
+    arch::set_slot::<G_SLOT>(0);
+    let at = arch::cycles();
+    g.kernel.account.stop(at, &cpu.times);
+    // The most frequent ones, and those that do least.
+    match cpu.leaving.get() {
+        Leaving::Yield => {
+            // It wakes nobody; if the ring overflowed, the P owes that, and pays
+            // in `schedule_any`.
+            // SAFETY: this CPU's own record, interrupts off.
+            let _ = unsafe { cpu.with_p(|p| SCHED.yielded(p, g)) };
+            Last { at, start: What::start_after(Kind::Yield, 0) }
+        }
+        Leaving::Park => {
+            // Before it is parked: from then on it is not ours.
+            let start = What::start_after(Kind::Park, g.kernel.reason());
+            // SAFETY: as above.
+            match unsafe { cpu.with_p(|p| SCHED.parked(p, g)) } {
+                Wake::Nobody => {
+                    tell_untimed();
+                    Last { at, start }
+                }
+                wake => {
+                    note_leaving(Last { at, start });
+                    send(wake);
+                    Last::nobody()
+                }
+            }
+        }
+        why => settle(cpu, g, why, at),
+    }
+}
+
+/// Puts a G that has left otherwise, or from a call, where it belongs.
+#[inline(never)]
+fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving, at: u64) -> Last {
+    let reason = if why == Leaving::ParkInCall { g.kernel.reason() } else { 0 };
+    trace::event_at(at, g.id(), What::new(why.kind(), reason.into()));
+    if why == Leaving::Exit {
+        birth::lay_to_rest(cpu, g);
+        return Last::nobody();
+    }
+    if let Some(m) = g.kernel.m.get() {
+        m.has_left(); // and its context is saved
+    }
+    let settle = |p: &mut P<Task>| match why {
+        Leaving::Yield | Leaving::YieldInCall => SCHED.yielded(p, g),
+        Leaving::Expire => SCHED.expired(p, g),
+        Leaving::Displace => SCHED.displaced(p, g),
+        Leaving::Park | Leaving::ParkInCall => SCHED.parked(p, g),
+        Leaving::Exit => unreachable!("laid to rest"),
+    };
+    // SAFETY: this CPU's own record, interrupts off.
+    send(unsafe { cpu.with_p(settle) });
+    Last::nobody()
+}

@@ -1,0 +1,210 @@
+//! What a G waits for: a reason and an object, packed into one word.
+//!
+//! Whoever begins to park says why ([`crate::park::begin_park`]); the word stays
+//! with the G until its next wait, and its state says whether it counts. Lists of
+//! Gs, backtraces, traces and the check for deadlocks read it at any time: it is
+//! one word so that they never see one wait's reason with another's object. The
+//! words of [`Reason`] are Go's where Go has one for the same thing.
+#![forbid(unsafe_code)]
+
+use core::fmt;
+
+/// Why a G waits. The numbers are those of traces: they stay as they are.
+///
+/// ```
+/// use runnext::waiting::Reason;
+/// assert_eq!(Reason::ChanReceive.to_string(), "chan receive");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Reason {
+    /// It has not waited yet.
+    #[default]
+    None = 0,
+    /// For room in a channel, or for a receiver.
+    ChanSend = 1,
+    /// For a value.
+    ChanReceive = 2,
+    /// For one of several channels.
+    Select = 3,
+    /// For a `Mutex`.
+    MutexLock = 4,
+    /// For a `RwLock`, to read.
+    RwLockRead = 5,
+    /// For a `RwLock`, to write.
+    RwLockWrite = 6,
+    /// For a `Condvar` to be notified.
+    Condvar = 7,
+    /// For permits of a `Semaphore`.
+    Semaphore = 8,
+    /// For all of a `WaitGroup` to be done.
+    WaitGroup = 9,
+    /// For whoever sets up a `Once`.
+    Once = 10,
+    /// For another G to end; the object is its number, or 0.
+    Join = 11,
+    /// For a time.
+    Sleep = 12,
+    /// For a device.
+    Poll = 13,
+    /// In a call, for something that nobody here knows.
+    Call = 14,
+    /// For an `unpark`.
+    Park = 15,
+    /// For a program to end; the object is its number.
+    ProgramEnd = 16,
+}
+
+impl Reason {
+    /// All of them, by number.
+    pub const ALL: [Reason; 17] = [
+        Reason::None,
+        Reason::ChanSend,
+        Reason::ChanReceive,
+        Reason::Select,
+        Reason::MutexLock,
+        Reason::RwLockRead,
+        Reason::RwLockWrite,
+        Reason::Condvar,
+        Reason::Semaphore,
+        Reason::WaitGroup,
+        Reason::Once,
+        Reason::Join,
+        Reason::Sleep,
+        Reason::Poll,
+        Reason::Call,
+        Reason::Park,
+        Reason::ProgramEnd,
+    ];
+
+    /// The reason with that number; [`Reason::None`] if there is none.
+    #[must_use]
+    pub fn from_number(number: u8) -> Self {
+        Self::ALL.get(usize::from(number)).copied().unwrap_or_default()
+    }
+
+    /// Whether the wait can end without another G: by a device or by the clock.
+    #[must_use]
+    pub const fn is_external(self) -> bool {
+        matches!(self, Reason::Sleep | Reason::Poll | Reason::Call)
+    }
+
+    /// Its name, for people.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Reason::None => "",
+            Reason::ChanSend => "chan send",
+            Reason::ChanReceive => "chan receive",
+            Reason::Select => "select",
+            Reason::MutexLock => "sync.Mutex.Lock",
+            Reason::RwLockRead => "sync.RWMutex.RLock",
+            Reason::RwLockWrite => "sync.RWMutex.Lock",
+            Reason::Condvar => "sync.Cond.Wait",
+            Reason::Semaphore => "semacquire",
+            Reason::WaitGroup => "sync.WaitGroup.Wait",
+            Reason::Once => "sync.Once",
+            Reason::Join => "join",
+            Reason::Sleep => "sleep",
+            Reason::Poll => "IO wait",
+            Reason::Call => "syscall",
+            Reason::Park => "park",
+            Reason::ProgramEnd => "program end",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What a G waits for, or has waited for last.
+///
+/// ```
+/// use runnext::waiting::{Reason, Wait};
+/// let lock = 0;
+/// let wait = Wait::at(Reason::MutexLock, &lock);
+/// assert_eq!(Wait::unpack(wait.pack()), wait);
+/// assert!(!wait.is_external());
+/// assert!(wait.with_deadline().is_external());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Wait {
+    /// Why.
+    pub reason: Reason,
+    /// The address of what is waited for; 0 if it is no one thing. For
+    /// [`Reason::Join`] and [`Reason::ProgramEnd`] a number instead.
+    pub object: usize,
+    /// The wait ends at some time, whatever others do.
+    pub has_deadline: bool,
+}
+
+/// Of the packed word: reason, deadline, object, from the top.
+const REASON_SHIFT: u32 = 56;
+const DEADLINE: u64 = 1 << 55;
+/// What is left of an address: its upper bits all say the same.
+const OBJECT: u64 = DEADLINE - 1;
+
+impl Wait {
+    /// For something by its number or address, without a deadline.
+    #[must_use]
+    #[inline(always)]
+    pub const fn new(reason: Reason, object: usize) -> Self {
+        Wait { reason, object, has_deadline: false }
+    }
+
+    /// For `object`, without a deadline.
+    #[must_use]
+    #[inline(always)]
+    pub fn at<T>(reason: Reason, object: &T) -> Self {
+        Wait::new(reason, core::ptr::from_ref(object).addr())
+    }
+
+    /// The same, until some time at most.
+    #[must_use]
+    pub const fn with_deadline(self) -> Self {
+        Wait { has_deadline: true, ..self }
+    }
+
+    /// Whether it can end without another G.
+    #[must_use]
+    pub const fn is_external(self) -> bool {
+        self.has_deadline || self.reason.is_external()
+    }
+
+    /// As one word: the reason's number in the highest byte, then a bit for the
+    /// deadline, then the object without its upper 9 bits.
+    #[must_use]
+    #[inline(always)]
+    pub const fn pack(self) -> u64 {
+        let deadline = if self.has_deadline { DEADLINE } else { 0 };
+        (self.reason as u64) << REASON_SHIFT | deadline | self.object as u64 & OBJECT
+    }
+
+    /// What was packed.
+    #[must_use]
+    pub fn unpack(word: u64) -> Self {
+        // Back to an address: the highest bit that is left is that of the rest.
+        let object = ((word & OBJECT) << 9).cast_signed() >> 9;
+        Wait {
+            reason: Reason::from_number((word >> REASON_SHIFT) as u8),
+            object: object as usize,
+            has_deadline: word & DEADLINE != 0,
+        }
+    }
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+// By its path, because the models compile this file from elsewhere.
+#[cfg(all(test, not(loom)))]
+#[path = "waiting/tests.rs"]
+mod tests;

@@ -1,0 +1,109 @@
+//! All interleavings of looking at records that are added, named and named anew.
+//!
+//! The files under test are the kernel's own; how they get here is said in
+//! `loom/cell.rs`.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --release --test loom_records`
+#![cfg(loom)]
+#![allow(dead_code, missing_docs, reason = "the sources are written for another crate")]
+
+extern crate alloc;
+
+#[path = "loom/cell.rs"]
+pub mod cell;
+#[path = "loom/park.rs"]
+pub mod park;
+
+use cell::label::Label;
+use cell::registry::{Older, Record, Registry};
+use core::panic::Location;
+use loom::sync::atomic::{AtomicUsize, Ordering::*};
+use loom::thread;
+use park::model;
+use std::sync::Arc;
+
+struct Numbered {
+    number: AtomicUsize,
+    older: Older<Numbered>,
+}
+
+impl Record for Numbered {
+    fn older(&self) -> &Older<Self> {
+        &self.older
+    }
+}
+
+/// Its number is written plainly: whoever finds the record must see it.
+fn numbered(number: usize) -> &'static Numbered {
+    let record = Numbered { number: AtomicUsize::new(0), older: Older::new() };
+    record.number.store(number, Relaxed);
+    Box::leak(Box::new(record))
+}
+
+fn sum(registry: &Registry<Numbered>) -> usize {
+    registry.iter().map(|record| record.number.load(Relaxed)).sum()
+}
+
+#[test]
+fn every_record_is_added_once_and_seen_whole() {
+    model(|| {
+        let registry = Arc::new(Registry::new());
+        let adders: Vec<_> = [1, 2]
+            .map(|n| {
+                let registry = registry.clone();
+                thread::spawn(move || registry.add(numbered(n)))
+            })
+            .into_iter()
+            .collect();
+        let seen = sum(&registry);
+        assert!(seen <= 3, "{seen}: twice, or not whole");
+        adders.into_iter().for_each(|adder| adder.join().unwrap());
+        assert_eq!(sum(&registry), 3, "one was lost");
+    });
+}
+
+#[test]
+fn a_walk_meets_all_that_were_added_before_it() {
+    model(|| {
+        let registry = Arc::new(Registry::new());
+        registry.add(numbered(1));
+        let adding = registry.clone();
+        let adder = thread::spawn(move || adding.add(numbered(2)));
+        let seen = sum(&registry);
+        assert!(seen == 1 || seen == 3, "{seen}");
+        adder.join().unwrap();
+    });
+}
+
+/// A G's record: its life (even while it is dead, odd while it lives) and label.
+struct Named {
+    life: AtomicUsize,
+    label: Label,
+}
+
+const NAMES: [&str; 2] = ["first", "the second"];
+
+/// What is read is the name of the life that was seen, or nothing: never one
+/// name's address with the other's length.
+#[test]
+fn a_name_is_read_whole_and_of_the_life_that_was_seen() {
+    model(|| {
+        let site = Location::caller();
+        let record = Arc::new(Named { life: AtomicUsize::new(0), label: Label::new() });
+        let named = record.clone();
+        let writer = thread::spawn(move || {
+            for (at, name) in NAMES.iter().enumerate() {
+                named.label.set(name, site);
+                named.life.store(2 * at + 1, Release); // begins
+                named.life.store(2 * at + 2, Release); // is over
+            }
+        });
+        let life = record.life.load(Acquire);
+        if life % 2 == 1 {
+            // SAFETY: true only if that life is not over.
+            let read = unsafe { record.label.get(|| record.life.load(Relaxed) == life) };
+            assert!(read.is_none_or(|read| read == (NAMES[life / 2], Some(site))), "{read:?}");
+        }
+        writer.join().unwrap();
+    });
+}

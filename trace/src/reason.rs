@@ -1,0 +1,71 @@
+//! Why a G waits: the kernel's reasons by number, in its words.
+//!
+//! The stream has the number only. The list is that of `Reason` in
+//! `kernel/src/waiting.rs`, and a test compares the two.
+#![forbid(unsafe_code)]
+
+/// By number.
+const TEXTS: [&str; 17] = [
+    "",
+    "chan send",
+    "chan receive",
+    "select",
+    "sync.Mutex.Lock",
+    "sync.RWMutex.RLock",
+    "sync.RWMutex.Lock",
+    "sync.Cond.Wait",
+    "semacquire",
+    "sync.WaitGroup.Wait",
+    "sync.Once",
+    "join",
+    "sleep",
+    "IO wait",
+    "syscall",
+    "park",
+    "program end",
+];
+
+/// The reason of that number in words; empty if it is not known.
+///
+/// ```
+/// assert_eq!(trace::reason::text(trace::reason::number("sleep")), "sleep");
+/// ```
+pub fn text(number: u8) -> &'static str {
+    TEXTS.get(usize::from(number)).copied().unwrap_or("")
+}
+
+/// All of them, by number.
+pub fn all() -> &'static [&'static str] {
+    &TEXTS
+}
+
+/// The number of the reason in those words; 0 if there is none.
+pub fn number(text: &str) -> u8 {
+    TEXTS.iter().position(|&known| known == text).unwrap_or(0) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's list, by its source: `Join = 11,` and `Reason::Join => "join",`.
+    #[test]
+    fn the_kernel_has_the_same_reasons() {
+        let source = include_str!("../../kernel/src/waiting.rs");
+        let lines = || source.lines().map(|line| line.trim().trim_end_matches(','));
+        let numbered = |line: &'static str| {
+            let (name, number) = line.split_once(" = ")?;
+            Some((name, number.parse::<u8>().ok()?))
+        };
+        let said = |name: &str| {
+            let arm = format!("Reason::{name} => ");
+            lines().find_map(|line| line.strip_prefix(&arm)).map(|text| text.trim_matches('"'))
+        };
+        let mut known = 0;
+        for (name, number) in lines().filter_map(numbered) {
+            assert_eq!(Some(text(number)), said(name), "{name} = {number}");
+            known += 1;
+        }
+        assert_eq!(known, TEXTS.len());
+    }
+}
