@@ -13,7 +13,7 @@
 //! | [`cell`] | the unsafe code behind it |
 //! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
 //! | [`poller`] | a device is ready → its waiting G is ready |
-//! | [`trace`] | what they did, and when |
+//! | [`trace`], [`schedtrace`] | what they did, and when; what it looks like |
 //! | [`unwind`], [`mod@panic`], [`backtrace`], [`symbols`] | when things go wrong |
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
@@ -31,6 +31,7 @@
 extern crate alloc;
 
 pub mod arch;
+mod attendants;
 pub mod backtrace;
 mod banner;
 pub mod blocking;
@@ -54,6 +55,7 @@ pub mod park;
 pub mod poller;
 pub mod preempt;
 pub mod program;
+pub mod schedtrace;
 pub mod schedule;
 pub mod select;
 pub mod stats;
@@ -136,6 +138,8 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
     banner::show(options); //                   what all of that came to
     start_program(options);
+    trace::begin_draining(options.trace); //    those who watch it, if anybody wants to know
+    schedtrace::begin();
     schedule::mstart()
 }
 
@@ -225,7 +229,7 @@ pub fn exit(code: u32) -> ! {
 
 /// Ends the machine with `code`.
 pub(crate) fn end_machine(code: u32) -> ! {
-    trace::finish(options().trace);
+    trace::finish(options().trace, code);
     arch::exit(code)
 }
 
@@ -235,7 +239,7 @@ pub(crate) fn end_machine(code: u32) -> ! {
 /// runnext::power_off();
 /// ```
 pub fn power_off() -> ! {
-    trace::finish(options().trace);
+    trace::finish(options().trace, 0);
     arch::power_off()
 }
 
@@ -245,7 +249,7 @@ pub fn power_off() -> ! {
 /// runnext::reboot();
 /// ```
 pub fn reboot() -> ! {
-    trace::finish(options().trace);
+    trace::finish(options().trace, 0);
     arch::reboot()
 }
 

@@ -7,7 +7,7 @@
 //! out past all locks, and the machine ends with a code of its own.
 
 use crate::arch::{self, Fault};
-use crate::{EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC, backtrace, log, schedule};
+use crate::{EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC, backtrace, log, schedule, trace};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -67,6 +67,7 @@ fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> !
     // SAFETY: the machine goes down, and the other CPUs were told to stop.
     let mut out = unsafe { log::emergency() };
     let _ = report(&mut out);
+    trace::abandon(code);
     arch::exit(code)
 }
 

@@ -20,8 +20,9 @@
 #[cfg(not(target_os = "none"))]
 pub use host::{
     GHandle, begin_park, call, cancel_park, current_id, die, end_if_killed, interrupt_this_cpu,
-    is_killed, ms, now_ns, num_goroutines, park, park_until, permit, program, random, ready,
-    ready as ready_from_interrupt, spawn, stats, take_permit, this, was_killed, yield_now,
+    is_killed, ms, now_ns, num_goroutines, park, park_from, park_until, permit, program, random,
+    ready, ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this, was_killed,
+    yield_now,
 };
 
 #[cfg(target_os = "none")]
@@ -29,8 +30,8 @@ pub use crate::{
     arch::now_ns,
     schedule::{
         GHandle, begin_park, call, cancel_park, current_id, die, end_if_killed, is_killed, ms,
-        num_goroutines, park, park_until, permit, program, random, ready, ready_from_interrupt,
-        spawn, stats, take_permit, this, was_killed, yield_now,
+        num_goroutines, park, park_from, park_until, permit, program, random, ready, ready_from,
+        ready_from_interrupt, spawn, stats, take_permit, this, was_killed, yield_now,
     },
 };
 
@@ -66,6 +67,7 @@ pub struct Birth {
 #[cfg(not(target_os = "none"))]
 mod host {
     use super::{Birth, Wait};
+    use crate::arch::Irqs;
     use crate::cell::{Run, Shared};
     use crate::go::SpawnError;
     use crate::gref::Permit;
@@ -171,6 +173,16 @@ mod host {
                 readied = parker.changed.wait(readied).unwrap_or_else(PoisonError::into_inner);
             }
         });
+    }
+
+    /// As [`park`]; on the machine with interrupts off before.
+    pub fn park_from(_: Irqs, _: GHandle) {
+        park();
+    }
+
+    /// As [`ready`]; on the machine with interrupts off before.
+    pub fn ready_from(_: Irqs, g: GHandle) {
+        ready(g);
     }
 
     /// As [`park`], until `deadline_ns` at most; false if that came first.

@@ -34,6 +34,7 @@ mod task;
 mod turn;
 mod view;
 mod wait;
+mod watch;
 
 pub use account::{Account, Times};
 pub use birth::spawn;
@@ -51,10 +52,16 @@ pub use roster::{calls, gs, info, members, with_calls};
 pub use task::{GHandle, Running, Task, begin_panic, current, end_panic, is_panicking};
 pub use turn::ask_for_upkeep;
 pub use view::{
-    all_idle, created, current_id, cycles_run, gomaxprocs, num_goroutines, permit, program, random,
-    set_gomaxprocs, slices_begun, stats, take_permit, this,
+    all_idle, created, current_id, cycles_run, gomaxprocs, num_goroutines, permit, program, ps,
+    random, set_gomaxprocs, slices_begun, stats, take_permit, this,
 };
-pub use wait::{begin_park, cancel_park, park, park_until, ready, yield_now};
+pub use wait::{
+    begin_park, cancel_park, park, park_from, park_until, ready, ready_from, yield_now,
+};
+pub use watch::{
+    PInfo, SchedInfo, ask_for_attention, count_attendant, discount_attendant, present, sched_info,
+    spare_attention,
+};
 
 use crate::arch;
 use crate::cell::Link;
@@ -220,6 +227,7 @@ pub fn init_cpu(seed: Option<u64>) {
     // SAFETY: this CPU's own record, and nobody looks at it before the next lines.
     unsafe { (*cpu.p.get()).write(p) };
     cpu.slices.begin(arch::cycles());
+    trace::init_cpu();
     arch::set_slot::<CPU_SLOT>(core::ptr::from_ref(cpu).addr());
 }
 

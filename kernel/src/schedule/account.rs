@@ -143,9 +143,9 @@ pub struct Times {
 pub(super) struct CpuTimes {
     run: AtomicU64,
     idle: AtomicU64,
-    /// How long Gs that began to run here had waited for it.
+    /// How long Gs that began to run here had waited for it: as many as switches.
     pub(super) queue_wait: Buckets,
-    /// How long Gs have run here before they left: as many as switches.
+    /// How long Gs have run here before they left.
     pub(super) on_cpu: Buckets,
 }
 

@@ -24,7 +24,7 @@ use crate::cell::{Run as Work, Shared};
 use crate::go::SpawnError;
 use crate::mem::{self, stack::Stack};
 use crate::park::Birth;
-use crate::trace::{self, Kind};
+use crate::trace;
 use sched::G;
 
 /// Starts a G that does `work`.
@@ -55,7 +55,7 @@ pub fn spawn(birth: Birth, work: Shared<dyn Work>) -> Result<(), SpawnError> {
     submit(|cpu, p| {
         cpu.counters.created.add_one();
         let wake = SCHED.start(p, g, birth.pin);
-        trace::event(Kind::Create, || g.id(), birth.pin.map_or(0, |cpu| cpu as u32 + 1));
+        trace::created(|| g.id(), birth.pin, birth.name, birth.site);
         wake
     });
     Ok(())

@@ -97,6 +97,12 @@ impl Task {
         self.program.get().unwrap_or(&BOOT)
     }
 
+    /// The number of the reason for which it waits, or has waited last.
+    #[inline(always)]
+    pub(super) fn reason(&self) -> u8 {
+        (self.waiting.load(Relaxed) >> 56) as u8
+    }
+
     /// Whether a panic of it is under way. The G itself only.
     pub(super) fn is_panicking(&self) -> bool {
         self.panics.get() > 0

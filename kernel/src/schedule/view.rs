@@ -3,11 +3,14 @@
 //! No scheduling happens here. The program's names for these are in `gref` and
 //! `stats`, which come through [`crate::park`].
 
-use super::{CPUS, GHandle, SCHED, m, running, wake_cpu};
+use super::{CPUS, GHandle, SCHED, m, running, wake_cpu, watch};
 use crate::arch;
+use crate::inspect::PInfo;
 use crate::mem::percpu::Here;
 use crate::program::{BOOT, Instance};
 use crate::stats::{Counters, CpuStats, Histogram, MStats, Stats};
+use crate::trace::{self, Kind};
+use alloc::vec::Vec;
 use sched::G;
 
 /// Names the running G.
@@ -54,7 +57,7 @@ pub fn stats() -> Stats {
         let [ticks, preemptions, displacements] = cpu.slices.counters();
         let counters = &cpu.counters;
         CpuStats {
-            switches: cpu.times.on_cpu.total(),
+            switches: cpu.times.queue_wait.total(),
             preemptions,
             ticks,
             halts: counters.halts.get(),
@@ -78,11 +81,21 @@ pub fn stats() -> Stats {
     Stats { created, ended, ms, queue_wait, on_cpu, cpus: cpus.collect() }
 }
 
+/// How many Gs there are, those of the kernel's own not counted.
+/// All Ps, and the length of the global queue.
+pub fn ps() -> (Vec<PInfo>, usize) {
+    let info =
+        |(index, slot): (usize, &sched::PSlot<_>)| PInfo::new(slot.queued(), SCHED.is_idle(index));
+    let slots = SCHED.slots().iter().take(arch::num_cpus());
+    (slots.enumerate().map(info).collect(), SCHED.counts().global)
+}
+
 /// How many Gs there are.
 pub fn num_goroutines() -> usize {
     let count = |of: fn(&Counters) -> u64| CPUS.iter().map(|cpu| of(&cpu.counters)).sum::<u64>();
     let ended = count(|counters| counters.ended.get());
-    count(|counters| counters.created.get()).saturating_sub(ended) as usize
+    let alive = count(|counters| counters.created.get()).saturating_sub(ended) as usize;
+    alive.saturating_sub(watch::attendants())
 }
 
 /// How many Gs were ever started.
@@ -122,6 +135,7 @@ pub fn gomaxprocs() -> usize {
 /// many did before.
 pub fn set_gomaxprocs(n: usize) -> usize {
     let before = SCHED.limit();
+    trace::cpu_event(Kind::Procs, n.clamp(1, arch::num_cpus()) as u32);
     for cpu in SCHED.set_limit(n.clamp(1, arch::num_cpus())) {
         if cpu < arch::num_cpus() {
             wake_cpu(cpu);

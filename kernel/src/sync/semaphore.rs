@@ -81,7 +81,7 @@ impl Semaphore {
         }
         let place = Place { reason: Reason::Semaphore, list: 0, value: Some(n), deadline_ns };
         let if_killed = IfUnwound(|| self.serve()); // as when it is time
-        let waited = self.free.wait(locked, place, || (), |_| false);
+        let waited = self.free.wait(locked, place, |_| false);
         core::mem::forget(if_killed);
         match waited {
             Waited::Granted(_) | Waited::Took(_) => Ok(()),
@@ -173,7 +173,7 @@ impl Semaphore {
     /// How many Gs have ever queued here.
     #[cfg(test)]
     pub(super) fn queued_ever(&self) -> u64 {
-        self.free.lock().next_number()
+        self.free.lock().queued_ever()
     }
 }
 

@@ -87,6 +87,18 @@ pub fn park() {
     });
 }
 
+/// There are no interrupts in a model.
+#[derive(Clone, Copy)]
+pub struct Irqs;
+
+pub fn park_from(_: Irqs, _: GHandle) {
+    park();
+}
+
+pub fn ready_from(_: Irqs, g: GHandle) {
+    ready(g);
+}
+
 /// Time does not pass while anybody can run: the deadline comes at once.
 pub fn park_until(_: u64) -> bool {
     CURRENT.with(|g| g.state.swap(RUNNING, AcqRel) == WOKEN)

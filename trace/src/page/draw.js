@@ -180,8 +180,8 @@ function drawSpans(row, y, height) {
     }
     i = drawPixel(row, i, unit, y, height);
   }
-  ctx.globalAlpha = dim ? 0.6 : 1;
-  ctx.fillStyle = "#10151c";
+  ctx.globalAlpha = dim ? 0.65 : 1;
+  ctx.fillStyle = dim ? colours.ink : "#10151c";
   ctx.textAlign = "left";
   for (let n = 0; n < named.length; n += 3) drawName(named[n], named[n + 1], named[n + 2], y + height / 2);
   ctx.globalAlpha = 1;
@@ -191,13 +191,16 @@ function drawSpans(row, y, height) {
 // colour of the longest (of the first few, if they are many).
 function drawPixel(row, i, unit, y, height) {
   const pixel = Math.floor((spans.from[row.ids[i]] - view.from) / unit);
-  const start = view.from + pixel * unit, end = Math.max(firstFrom(row, start + unit, i + 1), i + 1);
+  const start = view.from + pixel * unit, end = nextFrom(row, start + unit, i + 1);
   let longest = row.ids[i];
-  for (let k = i + 1; k < Math.min(end, i + 12); k++) {
+  for (let k = i + 1; k < Math.min(end, i + 8); k++) {
     const other = row.ids[k];
     if (spans.to[other] - spans.from[other] > spans.to[longest] - spans.from[longest]) longest = other;
   }
-  const share = Math.min(1, (row.sum[end] - row.sum[i]) / unit);
+  // With what reaches into the pixel from before, without what reaches out of it.
+  const before = i ? Math.max(0, spans.to[row.ids[i - 1]] - start) : 0;
+  const beyond = Math.max(0, spans.to[row.ids[end - 1]] - start - unit);
+  const share = Math.min(1, (row.sum[end] - row.sum[i] + before - beyond) / unit);
   const high = Math.max(height * share, Math.min(height * 0.28, 6));
   ctx.fillStyle = colours.g[colourOf(spans.g[longest])];
   ctx.fillRect(size.gutter + pixel / size.ratio, y + height - high, 1 / size.ratio, high);

@@ -107,6 +107,28 @@ fn the_page_draws_gs_in_their_colours() {
 }
 
 #[test]
+fn spans_are_found_by_halving_as_by_looking_at_all() {
+    on_a_desk(|tab| {
+        let wrong = tab.eval(
+            "(() => {
+                const row = rows[1], wrong = [];
+                for (let i = 0; i < 500; i++) {
+                    const t = (i * 7919 % 500) / 500 * whole.to, lo = i * 31 % 400;
+                    const from = row.ids.findIndex((span, k) => k >= lo && spans.from[span] >= t);
+                    const after = row.ids.findIndex((span) => spans.to[span] > t);
+                    const all = row.ids.length, or = (k) => k < 0 ? all : k;
+                    if (nextFrom(row, t, lo) !== or(from) || firstAfter(row, t) !== or(after)) wrong.push([t, lo]);
+                    const busy = row.ids.reduce((sum, span) => sum + Math.max(0, Math.min(spans.to[span], t) - spans.from[span]), 0);
+                    if (Math.abs(busyUntil(row, t) - busy) > 1) wrong.push(t);
+                }
+                return wrong;
+            })()",
+        );
+        assert_eq!(wrong, json!([]));
+    });
+}
+
+#[test]
 fn the_wheel_zooms_where_the_cursor_is() {
     on_a_desk(|tab| {
         let before = tab.state();
@@ -180,6 +202,7 @@ fn a_click_shows_the_details_and_who_woke_it() {
 #[test]
 fn a_g_is_found_by_number_and_shown_whole() {
     on_a_desk(|tab| {
+        tab.eval("runnext.show(0, 1e5)");
         tab.key("/");
         tab.type_text("g1");
         tab.key("Enter");
@@ -497,8 +520,8 @@ fn pictures() {
         fs::write(docs.join(name), tab.screenshot()).expect("room for a picture");
     };
     for (name, mode, size) in [
-        ("trace.png", "light", (1280, 820)),
-        ("trace-dark.png", "dark", (1280, 820)),
+        ("trace.png", "light", (1280, 1000)),
+        ("trace-dark.png", "dark", (1280, 1000)),
         ("trace-phone.png", "light", (390, 844)),
     ] {
         on(&page, size, |tab| {
