@@ -12,6 +12,7 @@
 //! looked for at the end of the interrupt, once for all of them.
 
 use crate::lock::IrqLock;
+use crate::trace::{self, Kind};
 use crate::{arch, poller, preempt};
 use core::fmt;
 use core::ops::Range;
