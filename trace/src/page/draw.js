@@ -191,7 +191,10 @@ function drawSpans(row, y, height) {
 // colour of the longest (of the first few, if they are many).
 function drawPixel(row, i, unit, y, height) {
   const pixel = Math.floor((spans.from[row.ids[i]] - view.from) / unit);
-  const start = view.from + pixel * unit, end = nextFrom(row, start + unit, i + 1);
+  const start = view.from + pixel * unit;
+  let end = nextFrom(row, start + unit, i + 1);
+  // The last of them may be a long one, which is drawn for itself.
+  if (end - 1 > i && spans.to[row.ids[end - 1]] - spans.from[row.ids[end - 1]] >= unit) end--;
   let longest = row.ids[i];
   for (let k = i + 1; k < Math.min(end, i + 8); k++) {
     const other = row.ids[k];
