@@ -90,7 +90,7 @@ impl Seen {
         let start =
             START_NS.compare_exchange(0, now, Relaxed, Relaxed).map_or_else(|at| at, |_| now);
         let ms_since_start = now.saturating_sub(start) / 1_000_000;
-        Seen { ms_since_start, sched: schedule::info(), ms, gs }
+        Seen { ms_since_start, sched: schedule::sched_info(), ms, gs }
     }
 
     /// A number of each P that runs Gs, a space after each.

@@ -164,6 +164,11 @@ impl CpuTimes {
         add(&self.idle, cycles);
     }
 
+    /// Cycles for which Gs ran here, as [`run_ns`](Self::run_ns).
+    pub(super) fn cycles_run(&self) -> u64 {
+        self.run.load(Relaxed)
+    }
+
     /// Nanoseconds for which Gs ran here; what the running one has run since it
     /// began to is not in it.
     pub(super) fn run_ns(&self) -> u64 {

@@ -91,7 +91,7 @@ pub struct PInfo {
 }
 
 /// What the scheduler looks like now.
-pub fn info() -> SchedInfo {
+pub fn sched_info() -> SchedInfo {
     let counts = SCHED.counts();
     let (limit, cpus) = (SCHED.limit().min(arch::num_cpus()), arch::num_cpus());
     let ps: Vec<PInfo> = (0..limit).map(p_info).collect();

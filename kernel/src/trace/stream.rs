@@ -262,7 +262,7 @@ struct Turn;
 
 impl Turn {
     fn take() -> Option<Turn> {
-        (!WRITING.swap(true, Acquire)).then_some(Turn) // pairs with `drop`
+        (!WRITING.swap(true, Acquire)).then(|| Turn) // pairs with `drop`
     }
 }
 
