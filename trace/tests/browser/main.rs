@@ -28,8 +28,12 @@ fn usual_page() -> &'static Path {
 }
 
 fn write(name: &str, bytes: &[u8]) -> PathBuf {
+    write_titled(name, "skynet", bytes)
+}
+
+fn write_titled(name: &str, title: &str, bytes: &[u8]) -> PathBuf {
     let model = Model::new(&decode(bytes).expect("a stream"));
-    let facts = Facts { title: "skynet".into(), agreement: compare(&model).to_string() };
+    let facts = Facts { title: title.into(), agreement: compare(&model).to_string() };
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("page-{name}.html"));
     fs::write(&file, draw(&model, &facts)).expect("room for a page");
     file
@@ -523,13 +527,22 @@ fn a_million_events_load_and_every_step_is_drawn() {
     });
 }
 
-/// Not a test: draws the pictures of the documentation anew.
+/// Not a test: draws the pictures of the documentation anew, of the stream that
+/// `TRACE=` names, from `FROM=` to `TO=` (nanoseconds), or of a simulated one.
 /// `cargo test -p trace --test browser -- --ignored pictures`
 #[test]
 #[ignore = "writes into docs/"]
 fn pictures() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-    let page = write("docs", &stream(Plan { cpus: 8, events: 40_000, seed: 1 }));
+    let given = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let bytes = match given("TRACE") {
+        Some(file) => fs::read(file).expect("a stream"),
+        None => stream(Plan { cpus: 8, events: 40_000, seed: 1 }),
+    };
+    let title = given("TITLE").unwrap_or_else(|| "skynet (simulated)".into());
+    let page = write_titled("docs", &title, &bytes);
+    let [from, to] = [("FROM", "1302000"), ("TO", "1345000")]
+        .map(|(name, usual)| given(name).unwrap_or_else(|| usual.into()));
     let save = |tab: &mut Tab<'_>, name: &str| {
         tab.settle();
         fs::write(docs.join(name), tab.screenshot()).expect("room for a picture");
@@ -541,10 +554,11 @@ fn pictures() {
     ] {
         on(&page, size, |tab| {
             tab.prefer("prefers-color-scheme", mode);
-            tab.eval("runnext.show(1.302e6, 1.345e6)");
+            tab.eval(&format!("runnext.show({from}, {to})"));
             tab.settle();
             if size.0 > 500 {
-                let place = tab.eval("runnext.place(hit(xOf(1.33e6), yOf(4) + 9))");
+                let middle = "hit(size.gutter + plot() * 0.65, yOf(rows.length >> 1) + 9)";
+                let place = tab.eval(&format!("runnext.place(Math.max(0, {middle}))"));
                 let (x, y) = on_screen(tab, number(&place["x"]), number(&place["y"]));
                 tab.mouse("mouseMoved", x, y, json!({}));
             }
