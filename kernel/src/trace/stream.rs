@@ -221,7 +221,7 @@ pub(super) fn let_others_settle() {
         return;
     }
     let deadline = Instant::now() + SETTLE;
-    while schedule::info().busy() > 1 && Instant::now() < deadline {
+    while schedule::sched_info().busy() > 1 && Instant::now() < deadline {
         park::yield_now();
     }
     // One that is idle says so a moment before it notes that it halts.
