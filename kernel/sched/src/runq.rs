@@ -179,8 +179,15 @@ impl<K: Sync + 'static> Owner<K> {
     /// Puts `g` where it runs next; who was there goes to the ring's tail.
     #[must_use = "what did not fit must go to the global queue"]
     pub fn push_next(&mut self, g: &'static G<K>) -> Option<List<K>> {
+        self.swap_next(g).and_then(|old| self.push(old))
+    }
+
+    /// Puts `g` where it runs next; who was there comes back, and is the caller's.
+    #[must_use = "who was there would be lost"]
+    #[inline(always)]
+    pub fn swap_next(&mut self, g: &'static G<K>) -> Option<&'static G<K>> {
         // A swap, not load and store: a thief may be taking the old one.
-        self.q.next.swap(Some(g)).and_then(|old| self.push(old))
+        self.q.next.swap(Some(g))
     }
 
     /// Takes the G that runs next.

@@ -107,6 +107,21 @@ fn the_page_draws_gs_in_their_colours() {
 }
 
 #[test]
+fn a_long_span_is_drawn_though_it_begins_beside_short_ones() {
+    let mut stream = Encoder::new(Header { cpus: 1, hz: 1_000_000_000, zero: 0 });
+    let start = |at, g| Event::new(at, g, Kind::Start, (Kind::Yield as u32) << 8);
+    // Seven short ones within a thousandth of the whole, and one for the rest.
+    let mut events: Vec<Event> = (0..7).map(|i| start(100 * u64::from(i), i + 1)).collect();
+    events.extend([start(700, 8), Event::new(1_000_000, 8, Kind::Exit, 0)]);
+    stream.events(0, 0, &events);
+    on(&write("long", stream.bytes()), (1280, 900), |tab| {
+        let own = tab.eval("colourOf(7)").as_u64().expect("an index") as usize;
+        let counts = g_colours(tab);
+        assert!(counts[own] > 20_000, "{counts:?}");
+    });
+}
+
+#[test]
 fn spans_are_found_by_halving_as_by_looking_at_all() {
     on_a_desk(|tab| {
         let wrong = tab.eval(
