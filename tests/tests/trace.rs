@@ -121,7 +121,7 @@ fn schedtrace_comes_in_its_period_of_virtual_time() {
     let outcome = Boot::guest("schedtrace")
         .smp(2)
         .icount("shift=0,sleep=off")
-        .cmdline("program=mix schedtrace=20 scheddetail=1 -- 40")
+        .cmdline("program=mix console=serial schedtrace=20 scheddetail=1 -- 40")
         .limit(300)
         .run();
     outcome.assert_ok();

@@ -10,7 +10,7 @@ use runnext::drivers::irq;
 use runnext::prelude::*;
 use runnext::tasks::{self, Killed};
 use runnext::waiting::{Reason, Wait};
-use runnext::{console, inspect, program, trace};
+use runnext::{console, inspect, program, schedtrace, trace};
 
 /// Shows a line.
 macro_rules! show {
@@ -35,9 +35,8 @@ pub fn obey(command: &Command) {
         Command::Kill(g) => kill(*g),
         Command::Trace(Trace::Start) => trace_start(),
         Command::Trace(Trace::Stop) => trace_stop(),
-        Command::Sched { .. } => {
-            show!("not in this kernel yet")
-        }
+        Command::Sched { is_detailed: false } => show!("{}", schedtrace::line()),
+        Command::Sched { is_detailed: true } => show!("{}", schedtrace::detail().trim_end()),
     }
 }
 
@@ -108,6 +107,8 @@ fn ps() {
 fn wait_for(wait: Wait) -> String {
     let limit = if wait.has_deadline { ", at most so long" } else { "" };
     match (wait.reason, wait.object) {
+        // Its program has ended, and it called nobody who could have ended it.
+        (Reason::None, _) => "nothing: abandoned".into(),
         (reason, 0) => format!("{reason}{limit}"),
         (Reason::Join, g) => format!("join of G {g}{limit}"),
         (Reason::ProgramEnd, id) => format!("end of program {id}{limit}"),
