@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::chart::{STYLE, escape, text};
-use crate::measure::GROWN;
+use crate::counted::GROWN;
 use crate::results::Results;
 
 const WIDTH: f64 = 900.0;
