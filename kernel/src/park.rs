@@ -19,7 +19,7 @@
 
 #[cfg(not(target_os = "none"))]
 pub use host::{
-    GHandle, begin_park, call, cancel_park, current_id, interrupt_this_cpu, ms, now_ns,
+    GHandle, begin_park, call, cancel_park, current_id, interrupt_this_cpu, may_spin, ms, now_ns,
     num_goroutines, park, park_from, park_until, permit, random, ready,
     ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this, yield_now,
 };
@@ -28,9 +28,9 @@ pub use host::{
 pub use crate::{
     arch::now_ns,
     schedule::{
-        GHandle, begin_park, call, cancel_park, current_id, ms, num_goroutines, park, park_from,
-        park_until, permit, random, ready, ready_from, ready_from_interrupt, spawn, stats,
-        take_permit, this, yield_now,
+        GHandle, begin_park, call, cancel_park, current_id, may_spin, ms, num_goroutines, park,
+        park_from, park_until, permit, random, ready, ready_from, ready_from_interrupt, spawn,
+        stats, take_permit, this, yield_now,
     },
 };
 
@@ -214,6 +214,11 @@ mod host {
     /// There are no Ms on the host.
     pub fn ms() -> Vec<MInfo> {
         Vec::new()
+    }
+
+    /// Whether it makes sense to spin for another thread.
+    pub fn may_spin() -> bool {
+        !cfg!(miri)
     }
 
     /// Nothing: a thread that was readied runs.

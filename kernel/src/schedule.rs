@@ -51,7 +51,7 @@ pub use view::{
     take_permit, this,
 };
 pub use wait::{
-    begin_park, cancel_park, park, park_from, park_until, ready, ready_from, yield_now,
+    begin_park, cancel_park, may_spin, park, park_from, park_until, ready, ready_from, yield_now,
 };
 pub use watch::{ask_for_attention, count_attendant, discount_attendant, present, spare_attention};
 
