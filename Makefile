@@ -6,7 +6,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help run test test-quick test-full image usb gdb build setup clean loader browser
-.PHONY: bench bench-go bench-check bench-docs trace
+.PHONY: bench bench-go bench-check bench-docs bench-all trace
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
 # DISK=<image>|none, KEEP=1 (what the guest writes to it stays), PROGRAM=<name>,
@@ -71,6 +71,8 @@ bench-check: loader ## fails when an operation is over its budget
 
 bench-docs: loader ## the tables of docs/benchmarks.md, from what was measured
 	@cargo run --quiet -p bench -- docs
+
+bench-all: bench-go bench-docs ## all of that: an hour on a quiet machine
 
 image: loader ## target/runnext-bios.img and target/runnext-uefi.img
 	@$(BOOT) image --app "$$APP"

@@ -78,6 +78,10 @@ pub struct Options {
     pub trace: TraceChoice,
     /// How many events are kept for each CPU.
     pub events: Option<usize>,
+    /// How many milliseconds are between two lines about the scheduler.
+    pub schedtrace_ms: Option<u32>,
+    /// Whether they say something about every P, M and G.
+    pub scheddetail: bool,
     /// Whether a person sits at the serial port.
     pub terminal: bool,
     /// The frequency of the time stamp counter, in MHz, instead of measuring it.
@@ -144,16 +148,23 @@ static TABLE: &[Spec] = &[
     spec("handoff", "immediate|sysmon", |o, v| put(&mut o.handoff, pick(v, HANDOFFS)), "when a P is handed on from a call that waits"),
     spec("trace", "off|on|hash|dump|stream", |o, v| put(&mut o.trace, pick(v, TRACES)), "what becomes of the scheduler's events"),
     spec("events", "<n>", |o, v| put(&mut o.events, number(v, 1, MAX_EVENTS).map(Some)), "how many events are kept for each CPU"),
+    spec("schedtrace", "<ms>", |o, v| put(&mut o.schedtrace_ms, number(v, 1, MAX_SCHEDTRACE_MS).map(Some)), "how often to print a line about the scheduler"),
+    spec("scheddetail", "0|1", |o, v| put(&mut o.scheddetail, pick(v, DIGIT)), "whether to print one for every P, M and G, too"),
     spec("terminal", "on|off", |o, v| put(&mut o.terminal, pick(v, SWITCH)), "whether a person sits at the serial port"),
     spec("tsc", "<MHz>", |o, v| put(&mut o.tsc_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the time stamp counter, not measured"),
     spec("lapic", "<MHz>", |o, v| put(&mut o.lapic_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the local APICs' timers, not measured"),
 ];
 
-/// A ring of that many is 24 MiB.
+/// A ring of that many is 16 MiB.
 const MAX_EVENTS: usize = 1 << 20;
 /// More than any counter will have.
 const MAX_MHZ: u64 = 100_000;
 
+/// A day.
+const MAX_SCHEDTRACE_MS: u32 = 86_400_000;
+
+/// As Go has it.
+const DIGIT: &[(&str, bool)] = &[("0", false), ("1", true)];
 const SWITCH: &[(&str, bool)] = &[("on", true), ("off", false)];
 const ORDERS: &[(&str, Order)] = &[
     ("go", Order::Go),
@@ -221,6 +232,8 @@ impl Default for Options {
             handoff: Handoff::default(),
             trace: TraceChoice::default(),
             events: None,
+            schedtrace_ms: None,
+            scheddetail: false,
             terminal: false,
             tsc_mhz: None,
             lapic_mhz: None,

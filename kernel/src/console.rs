@@ -39,6 +39,12 @@ pub enum Line {
 /// The line that is being typed. Whoever reads holds the lock.
 static EDITOR: Mutex<Editor> = Mutex::new(Editor::new());
 
+/// Before Gs run: who waits for its turn to read waits for somebody at the
+/// keyboard, whichever program that one's G is of.
+pub(crate) fn init() {
+    crate::deadlock::expect_from_outside(&EDITOR);
+}
+
 /// Takes at least one byte, as they come, and waits for it if need be; gives
 /// their number. Nothing is shown.
 ///
@@ -125,6 +131,39 @@ pub fn write(text: &str) {
     const PIECE: usize = 128;
     for piece in text.as_bytes().chunks(PIECE) {
         log::with_serial(|serial| serial.write(piece));
+    }
+}
+
+/// Ctrl-C, caught: it is no byte that is read, but ends a wait for it. For those
+/// who run something for a person, and one at a time. Dropped, it is a byte again.
+///
+/// ```
+/// use runnext::console::InterruptKey;
+/// let key = InterruptKey::catch();
+/// drop(key);
+/// assert!(!InterruptKey::wait(), "it is not caught");
+/// ```
+#[must_use]
+pub struct InterruptKey(());
+
+impl InterruptKey {
+    /// From now on.
+    pub fn catch() -> Self {
+        INPUT.catch_key(true);
+        InterruptKey(())
+    }
+
+    /// Waits until it is pressed; by any G. False if it is not caught, or not any
+    /// more.
+    #[must_use]
+    pub fn wait() -> bool {
+        INPUT.wait_for_key()
+    }
+}
+
+impl Drop for InterruptKey {
+    fn drop(&mut self) {
+        INPUT.catch_key(false);
     }
 }
 

@@ -8,6 +8,7 @@
 
 use crate::cell::{Job, Join, Run, Shared};
 use crate::park::{self, Birth};
+use crate::program::Instance;
 use crate::unwind;
 use alloc::string::String;
 use core::fmt;
@@ -49,12 +50,13 @@ pub struct Go {
     name: &'static str,
     stack_size: usize,
     pin: Option<usize>,
+    program: Option<&'static Instance>,
 }
 
 impl Go {
     /// A G with a stack of [`crate::mem::stack::DEFAULT_SIZE`] and no name.
     pub const fn new() -> Self {
-        Go { name: "", stack_size: crate::mem::stack::DEFAULT_SIZE, pin: None }
+        Go { name: "", stack_size: crate::mem::stack::DEFAULT_SIZE, pin: None, program: None }
     }
 
     /// Gives it a name, for reports.
@@ -76,6 +78,12 @@ impl Go {
         self
     }
 
+    /// Makes it a G of that program, not of the one whose G starts it.
+    pub(crate) const fn of(mut self, program: &'static Instance) -> Self {
+        self.program = Some(program);
+        self
+    }
+
     /// Starts it.
     ///
     /// # Errors
@@ -89,8 +97,8 @@ impl Go {
     {
         let packet = Packet { job: Job::new(f) };
         let (work, packet) = Shared::try_two(packet).map_err(|_| SpawnError::NoMemory)?;
-        let Go { name, stack_size: stack, pin } = self;
-        let birth = Birth { name, site: Location::caller(), stack, pin };
+        let Go { name, stack_size: stack, pin, program } = self;
+        let birth = Birth { name, site: Location::caller(), stack, pin, program };
         park::spawn(birth, work.as_run())?;
         Ok(JoinHandle { packet: packet.as_join() })
     }
@@ -132,12 +140,25 @@ impl core::error::Error for SpawnError {}
 pub enum JoinError {
     /// It panicked, with this message.
     Panicked(String),
+    /// It was killed, or its program has ended.
+    Killed,
+}
+
+impl JoinError {
+    /// Why a G has ended that unwound with this message.
+    fn from_message(message: String) -> Self {
+        match message.as_str() {
+            unwind::KILLED if park::was_killed() => JoinError::Killed,
+            _ => JoinError::Panicked(message),
+        }
+    }
 }
 
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JoinError::Panicked(message) => write!(f, "panicked: {message}"),
+            JoinError::Killed => f.write_str("killed"),
         }
     }
 }
@@ -156,7 +177,12 @@ impl<T> JoinHandle<T> {
     /// # Errors
     /// [`JoinError`] says how it ended, if not by returning.
     pub fn join(self) -> Result<T, JoinError> {
-        self.packet.join()
+        let joined = self.packet.join();
+        // As all Gs of a program that has ended: it need not hear of the others.
+        if matches!(joined, Err(JoinError::Killed)) && park::is_killed() {
+            park::die();
+        }
+        joined
     }
 }
 
@@ -167,7 +193,7 @@ struct Packet<T, F> {
 
 impl<T: Send, F: FnOnce() -> T + Send> Run for Packet<T, F> {
     fn run(&self) {
-        self.job.run(|f| unwind::catch(f).map_err(JoinError::Panicked));
+        self.job.run(|f| unwind::catch(f).map_err(JoinError::from_message));
     }
 }
 

@@ -19,23 +19,25 @@
 
 #[cfg(not(target_os = "none"))]
 pub use host::{
-    GHandle, begin_park, call, cancel_park, current_id, interrupt_this_cpu, may_spin, ms, now_ns,
-    num_goroutines, park, park_from, park_until, permit, random, ready,
-    ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this, yield_now,
+    GHandle, begin_park, call, cancel_park, current_id, die, end_if_killed, interrupt_this_cpu,
+    is_killed, may_spin, ms, now_ns, num_goroutines, park, park_from, park_until, permit, program,
+    random, ready, ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this,
+    was_killed, yield_now,
 };
 
 #[cfg(target_os = "none")]
 pub use crate::{
     arch::now_ns,
     schedule::{
-        GHandle, begin_park, call, cancel_park, current_id, may_spin, ms, num_goroutines, park,
-        park_from, park_until, permit, random, ready, ready_from, ready_from_interrupt, spawn,
-        stats, take_permit, this, yield_now,
+        GHandle, begin_park, call, cancel_park, current_id, die, end_if_killed, is_killed,
+        may_spin, ms, num_goroutines, park, park_from, park_until, permit, program, random, ready,
+        ready_from, ready_from_interrupt, spawn, stats, take_permit, this, was_killed, yield_now,
     },
 };
 
 pub use crate::waiting::{Reason, Wait};
 
+use crate::program::Instance;
 use core::panic::Location;
 
 /// Lets this CPU take an interrupt, at whose end it looks for Gs that
@@ -57,6 +59,8 @@ pub struct Birth {
     pub stack: usize,
     /// The CPU that it must run on, if any.
     pub pin: Option<usize>,
+    /// The program that it is of, if not of that whose G starts it.
+    pub program: Option<&'static Instance>,
 }
 
 /// Threads in place of Gs.
@@ -67,6 +71,7 @@ mod host {
     use crate::cell::{Run, Shared};
     use crate::go::SpawnError;
     use crate::gref::Permit;
+    use crate::program::Instance;
     use crate::schedule::{MInfo, NoM};
     use crate::stats::Stats;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -209,6 +214,29 @@ mod host {
     pub fn call(job: &mut dyn FnMut()) -> Result<(), NoM> {
         job();
         Ok(())
+    }
+
+    /// All threads are of the program that was booted.
+    pub fn program() -> &'static Instance {
+        &crate::program::BOOT
+    }
+
+    /// Threads are not killed.
+    pub fn is_killed() -> bool {
+        false
+    }
+
+    /// Threads are not killed.
+    pub fn was_killed() -> bool {
+        false
+    }
+
+    /// Threads are not killed.
+    pub fn end_if_killed() {}
+
+    /// Ends the thread, by unwinding.
+    pub fn die() -> ! {
+        crate::unwind::killed()
     }
 
     /// There are no Ms on the host.

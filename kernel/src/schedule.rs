@@ -27,6 +27,7 @@ mod account;
 mod birth;
 mod call;
 mod interrupt;
+mod kill;
 mod m;
 mod roster;
 mod task;
@@ -42,18 +43,25 @@ pub use interrupt::{
     arrive, may_be_preempted, must_leave, needs_timer, next_deadline, ready_from_interrupt,
     wake_sleepers,
 };
+pub use kill::{
+    Doom, PATIENCE_NS, abandoned, die, end_if_killed, find, is_killed, kill, kill_all, program_of,
+    was_killed,
+};
 pub use m::{MAX_MS, MInfo, MState, NoM, ms};
-pub use roster::{calls, gs};
+pub use roster::{calls, gs, info, members, with_calls};
 pub use task::{GHandle, Running, Task, begin_panic, current, end_panic, is_panicking};
 pub use turn::ask_for_upkeep;
 pub use view::{
-    current_id, gomaxprocs, num_goroutines, permit, random, set_gomaxprocs, slices_begun, stats,
-    take_permit, this,
+    all_idle, created, current_id, cycles_run, gomaxprocs, num_goroutines, permit, program, ps,
+    random, set_gomaxprocs, slices_begun, stats, take_permit, this,
 };
 pub use wait::{
     begin_park, cancel_park, may_spin, park, park_from, park_until, ready, ready_from, yield_now,
 };
-pub use watch::{ask_for_attention, count_attendant, discount_attendant, present, spare_attention};
+pub use watch::{
+    PInfo, SchedInfo, ask_for_attention, count_attendant, discount_attendant, present, sched_info,
+    spare_attention,
+};
 
 use crate::arch;
 use crate::cell::Link;
@@ -238,7 +246,12 @@ pub fn mstart() -> ! {
 /// Switches from the running G to its M; returns when the G runs again.
 #[inline(always)]
 fn leave(why: Leaving) {
-    let g = running().expect("no G to leave");
+    leave_by(running().expect("no G to leave"), why);
+}
+
+/// As [`leave`], for who knows already who runs.
+#[inline(always)]
+fn leave_by(g: &'static G<Task>, why: Leaving) {
     arch::probe_stack();
     // A G that left with a lock held or interrupts off would take both along.
     assert!(arch::irq_save(), "irqs off");
@@ -344,6 +357,9 @@ pub fn preempted() {
     let g = running().expect("no G to preempt");
     arch::probe_stack();
     assert!(arch::irq_save(), "irqs off");
+    if kill::is_abandoned(g) {
+        kill::abandon(g);
+    }
     // SAFETY: a G runs here.
     let why = match unsafe { this_cpu() }.slices.verdict() {
         preempt::Verdict::GoOn => None,

@@ -17,7 +17,8 @@
 //! that it need not wait.
 
 use crate::cell::sys::{
-    AtomicU32, GHandle, Reason, UnsafeCell, Wait, begin_park, cancel_park, const_fn, park, ready,
+    AtomicU32, GHandle, Reason, UnsafeCell, Wait, begin_park, cancel_park, const_fn, die,
+    is_killed, park, ready,
 };
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -106,6 +107,9 @@ impl<F, T> Job<F, T> {
             park();
             if self.word.load(Acquire) & DONE != 0 {
                 return;
+            }
+            if is_killed() {
+                die(); // the handle that is left behind harms nobody
             }
             begin_park(JOIN); // woken by somebody with an old handle
         }

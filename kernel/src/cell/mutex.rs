@@ -49,7 +49,7 @@
 //! meanwhile and nobody waits for this CPU: by Go's rule, and about as long.
 
 use super::sys::{AtomicU32, Reason, SPINS, const_fn, may_spin, now_ns, relax};
-use super::wait::{Locked, Place, WaitQueue, Waited};
+use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -184,7 +184,11 @@ impl<T: ?Sized> Guarded<T> {
         }
         let reason = Reason::MutexLock;
         let place = Place { reason, list: 0, value: Some(since_ns), deadline_ns };
-        match self.queue.wait(locked, place, |()| self.look(since_ns)) {
+        // As when it is time: one who is killed has looked once more, too.
+        let if_killed = IfUnwound(|| self.tell_if_empty(&self.queue.lock()));
+        let waited = self.queue.wait(locked, place, |()| self.look(since_ns));
+        core::mem::forget(if_killed);
+        match waited {
             Waited::Granted(_) => Some(Poisoned(self.is_poisoned())),
             Waited::Took(locked) => {
                 self.tell_if_empty(&locked);

@@ -8,8 +8,8 @@
 pub(crate) use crate::arch::{Irqs, irqs_back, relax};
 pub(crate) use crate::lock::IrqLock;
 pub(crate) use crate::park::{
-    GHandle, Reason, Wait, begin_park, cancel_park, may_spin, now_ns, park, park_from, park_until,
-    ready, ready_from,
+    GHandle, Reason, Wait, begin_park, cancel_park, die, is_killed, may_spin, now_ns, park,
+    park_from, park_until, ready, ready_from,
 };
 pub(crate) use core::cell::Cell;
 pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};

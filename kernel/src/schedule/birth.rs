@@ -51,7 +51,7 @@ pub fn spawn(birth: Birth, work: Shared<dyn Work>) -> Result<(), SpawnError> {
     let sp = unsafe { arch::prepare(g_at, g_main, g_at) };
     task.sp.set(sp);
     task.work.set(Some(work));
-    task.christen(birth.name, birth.site);
+    task.christen(&birth);
     submit(|cpu, p| {
         cpu.counters.created.add_one();
         let wake = SCHED.start(p, g, birth.pin);

@@ -16,9 +16,10 @@
 //! is the next G's. Only who has done something longer reads it again.
 
 use super::task::Task;
-use super::try_this_cpu;
 use super::{Cpu, G_SLOT, Leaving, SCHED, birth, call, is_running, running, send, this_cpu};
+use super::{all_idle, cycles_run, try_this_cpu};
 use crate::arch;
+use crate::deadlock;
 use crate::mem;
 use crate::preempt::Attention;
 use crate::trace::{self, Kind, What};
@@ -86,9 +87,23 @@ fn schedule_any(cpu: &'static Cpu, last: Last) -> Last {
         }
         Next::Park(wake) => {
             send(wake);
-            halt(cpu)
+            // With interrupts on: then there may be Gs again.
+            if looked_for_deadlocks() { Last::nobody() } else { halt(cpu) }
         }
     }
+}
+
+/// Looks for deadlocks, if nobody runs a G and somebody has since the last look.
+/// True if it did. Interrupts off, but on meanwhile.
+fn looked_for_deadlocks() -> bool {
+    let run = cycles_run();
+    let is_due = all_idle() && deadlock::is_due(run);
+    if is_due {
+        arch::irq_restore(true);
+        deadlock::look(run);
+        arch::irq_save();
+    }
+    is_due
 }
 
 /// Halts until an interrupt comes.

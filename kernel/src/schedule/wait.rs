@@ -3,8 +3,11 @@
 //! Waiting has two halves, so that no wake-up is lost between the decision to
 //! wait and the switch: see `park`. How a G leaves its CPU is next door.
 
+use super::kill;
 use super::task::{GHandle, Task};
-use super::{Cpu, Leaving, SCHED, TIMERS, is_running, leave, leave_now, running, send, this_cpu};
+use super::{
+    Cpu, Leaving, SCHED, TIMERS, is_running, leave, leave_by, leave_now, running, send, this_cpu,
+};
 use crate::arch::{self, Irqs};
 use crate::mem::percpu::Here;
 use crate::trace::{self, Kind};
@@ -18,7 +21,12 @@ use sched::{G, P, ReadyRest, Status};
 /// runnext::yield_now();
 /// ```
 pub fn yield_now() {
-    leave(Leaving::Yield);
+    let g = running().expect("no G to leave");
+    // A G may do nothing else for ever; who waits looks when it is woken.
+    if g.kernel.doom.is_set() {
+        kill::end_if_killed();
+    }
+    leave_by(g, Leaving::Yield);
 }
 
 /// The first half of waiting: from here on [`ready`] is not lost. Call it

@@ -25,6 +25,7 @@ use crate::drivers::debugcon::DebugCon;
 use crate::lock::IrqLock;
 use crate::park::{self, GHandle};
 use crate::stats::CpuStats;
+use crate::time::{Duration, Instant, sleep};
 use crate::waiting::{Reason, Wait};
 use crate::{arch, attendants, schedule, tasks};
 use alloc::vec::Vec;
@@ -72,6 +73,9 @@ const BATCH: usize = 128;
 /// Times that the end of the machine lets others run to get [`WRITING`].
 const PATIENCE: usize = 100_000;
 
+/// How long the end of the machine waits for other CPUs to have nothing to do.
+const SETTLE: Duration = Duration::from_millis(10);
+
 /// The kinds of slots with names: address and length of a name, then the address
 /// of a spawn site.
 const NAME: What = What(0xf0 << 24);
@@ -93,12 +97,22 @@ pub(super) fn open(zero: u64) -> Result<(), StartError> {
         ZERO.store(zero, Relaxed);
         let hz = arch::ns_to_cycles(1_000_000_000);
         wire::header(&mut out, arch::num_cpus() as u32, hz, zero);
-        let before = park::stats().cpus;
-        *BEFORE.lock() = before;
+        *BEFORE.lock() = count_before();
         STATE.store(State::Open as u32, Release);
     }
     write_present(&mut out);
     Ok(())
+}
+
+/// What was counted before the first event. The start of a G that runs already is
+/// among the events ([`write_present`]), and so not before.
+fn count_before() -> Vec<CpuStats> {
+    let mut cpus = park::stats().cpus;
+    for (cpu, counted) in cpus.iter_mut().enumerate() {
+        let (_, g) = schedule::present(cpu);
+        counted.switches = counted.switches.saturating_sub(g.is_some().into());
+    }
+    cpus
 }
 
 /// What was before the first event: who is called what, and is where.
@@ -200,6 +214,20 @@ pub(super) fn finish(code: u32) {
     }
 }
 
+/// Gives the other CPUs a while to come to rest, so that what they count and what
+/// they note in their last moment agree; not if they are busy.
+pub(super) fn let_others_settle() {
+    if !is_open() {
+        return;
+    }
+    let deadline = Instant::now() + SETTLE;
+    while schedule::sched_info().busy() > 1 && Instant::now() < deadline {
+        park::yield_now();
+    }
+    // One that is idle says so a moment before it notes that it halts.
+    sleep(SETTLE / 10);
+}
+
 /// The end of a machine that panics, all other CPUs stopped: what can be had
 /// without waiting for anybody.
 pub fn abandon(code: u32) {
@@ -234,7 +262,7 @@ struct Turn;
 
 impl Turn {
     fn take() -> Option<Turn> {
-        (!WRITING.swap(true, Acquire)).then_some(Turn) // pairs with `drop`
+        (!WRITING.swap(true, Acquire)).then(|| Turn) // pairs with `drop`
     }
 }
 
@@ -307,14 +335,14 @@ impl Cursor {
         [
             self.sent.load(Relaxed),
             self.lost.load(Relaxed),
-            now.switches - then.switches,
-            now.preemptions - then.preemptions,
-            now.ticks - then.ticks,
-            now.halts - then.halts,
-            now.wakes - then.wakes,
-            now.displacements - then.displacements,
-            now.handoffs - then.handoffs,
-            now.steals - then.steals,
+            now.switches.saturating_sub(then.switches),
+            now.preemptions.saturating_sub(then.preemptions),
+            now.ticks.saturating_sub(then.ticks),
+            now.halts.saturating_sub(then.halts),
+            now.wakes.saturating_sub(then.wakes),
+            now.displacements.saturating_sub(then.displacements),
+            now.handoffs.saturating_sub(then.handoffs),
+            now.steals.saturating_sub(then.steals),
         ]
     }
 }

@@ -112,6 +112,15 @@ pub use ready as ready_from_interrupt;
 
 pub fn interrupt_this_cpu() {}
 
+/// Nobody is killed here.
+pub fn is_killed() -> bool {
+    false
+}
+
+pub fn die() -> ! {
+    unreachable!("nobody is killed here")
+}
+
 pub fn ready(GHandle(g): GHandle) {
     if g.state.load(Relaxed) == PARKING
         && g.state.compare_exchange(PARKING, WOKEN, AcqRel, Relaxed).is_ok()

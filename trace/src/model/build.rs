@@ -17,11 +17,16 @@ use std::collections::{BinaryHeap, HashMap};
 use super::waits::Longest;
 use super::{Clock, Cpu, G, Gap, Instant, Interval, Left, Model, Mount, Point, Span};
 use super::{Steal, Wait, Wake, Woken};
-use crate::decode::Stream;
+use crate::decode::{Stream, Track};
 use crate::wire::{Event, Kind};
 
 pub(super) fn build(stream: &Stream) -> Model {
     let mut walk = Walk::new(stream);
+    for (cpu, track) in stream.tracks.iter().enumerate() {
+        if begins_halted(track) {
+            walk.halt(cpu, 0);
+        }
+    }
     let clock = Clock(stream.header);
     // The next event of each CPU, the earliest on top; within a CPU time stands
     // still rather than going back.
@@ -41,6 +46,27 @@ pub(super) fn build(stream: &Stream) -> Model {
         queue.extend(next_of(cpu, index + 1, now));
     }
     walk.finish(stream)
+}
+
+/// A CPU that goes on, and did nothing before, was halted when the trace began; so
+/// was one that did nothing at all.
+fn begins_halted(track: &Track) -> bool {
+    let does = |kind: &Kind| {
+        !matches!(
+            kind,
+            Kind::Create
+                | Kind::Ready
+                | Kind::Fire
+                | Kind::Tick
+                | Kind::WakeSent
+                | Kind::WakeReceived
+                | Kind::Irq
+                | Kind::Mount
+                | Kind::Procs
+        )
+    };
+    let first = track.events.iter().filter_map(|event| event.kind()).find(does);
+    track.lost == 0 && first.is_none_or(|kind| kind == Kind::Resume)
 }
 
 /// What is known at one moment.

@@ -83,6 +83,20 @@ fn halts_are_idle_and_counted() {
 }
 
 #[test]
+fn a_cpu_that_goes_on_was_halted_before() {
+    let model = model(&[
+        &[(30, 0, Kind::WakeReceived, 0), (40, 0, Kind::Resume, 0), (50, 1, Kind::Start, 0)],
+        &[(5, 1, Kind::Start, 0), (90, 1, Kind::Exit, 0)],
+        &[(1, 0, Kind::Mount, 2)],
+    ]);
+    assert_eq!(model.cpus[0].idle, [Interval { from: 0, to: 40 }]);
+    assert_eq!(model.cpus[1].idle, []);
+    assert_eq!(model.cpus[2].idle, [Interval { from: 0, to: 90 }], "all the time");
+    assert_eq!(model.idle_ps[0], Point { at: 0, value: 2 });
+    assert_eq!(model.cpus[0].counts.of(Kind::Halt), 0, "it is no event");
+}
+
+#[test]
 fn a_call_takes_its_m_along_and_comes_back_with_it() {
     let model = model(&[
         &[(0, 0, Kind::Mount, 10), (10, 1, Kind::Start, 1), (20, 1, Kind::Handoff, 12)],

@@ -53,8 +53,8 @@ pub use node::Wake;
 pub use selection::{Selection, Waiter};
 
 use crate::cell::sys::{
-    GHandle, IrqLock, Irqs, Reason, Wait, begin_park, const_fn, irqs_back, park, park_from,
-    park_until, ready_from,
+    GHandle, IrqLock, Irqs, Reason, Wait, begin_park, const_fn, die, irqs_back, is_killed, park,
+    park_from, park_until, ready_from,
 };
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
@@ -139,6 +139,9 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
     /// `locked` is the lock under which the caller saw that it must wait. `look` is
     /// called under the lock when the G was woken for no other reason, and once
     /// more at the deadline: true if it took what is waited for.
+    ///
+    /// A G that is killed leaves the list and unwinds from here. What a caller
+    /// does for those behind it after a time-out it then does by an [`IfUnwound`].
     #[inline(always)]
     pub fn wait<'a>(
         &'a self,
@@ -218,9 +221,14 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
                 break None;
             }
             let took = look(&mut locked);
-            if took || !in_time {
+            let killed = !took && in_time && is_killed();
+            if took || !in_time || killed {
                 // SAFETY: we hold the lock, and nobody has taken it out.
                 unsafe { self.lists[place.list].remove(node) };
+                if killed {
+                    drop(locked);
+                    die();
+                }
                 break Some((locked, took));
             }
             // Who nudges or grants from here on finds us parking, because this
@@ -611,6 +619,15 @@ impl<S, T, const LISTS: usize> Drop for Leave<'_, S, T, LISTS> {
             unsafe { self.queue.lists[self.list].remove(self.node) };
         }
         drop(locked);
+    }
+}
+
+/// Calls `F` if it is unwound; forgotten where all is well.
+pub(crate) struct IfUnwound<F: FnMut()>(pub(crate) F);
+
+impl<F: FnMut()> Drop for IfUnwound<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }
 

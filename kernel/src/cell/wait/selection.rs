@@ -6,7 +6,7 @@
 
 use super::node::{Node, Ticket};
 use super::{Locked, WaitQueue, stop};
-use crate::cell::sys::{Reason, Wait, cancel_park};
+use crate::cell::sys::{Reason, Wait, cancel_park, die, is_killed};
 use core::cell::Cell;
 use core::marker::PhantomPinned;
 use core::pin::Pin;
@@ -54,6 +54,12 @@ impl Selection {
             }
             if !in_time {
                 return !self.ticket.close();
+            }
+            if is_killed() {
+                if !self.ticket.close() {
+                    return true; // it has what it waited for
+                }
+                die();
             }
             if !self.ticket.begin_again(WAIT) {
                 cancel_park();
