@@ -165,7 +165,7 @@ fn events_are_written_out_from_start_to_stop() {
     let place = |text: &&str| PROGRAMS.lines.iter().position(|line| line.contains(text));
     let places: Vec<_> = order.iter().map(place).collect();
     assert!(places.is_sorted() && !places.contains(&None), "{places:?}\n{}", *PROGRAMS);
-    let stream = std::fs::read(tests::guest::trace_of("shell-programs")).expect("a stream");
+    let stream = std::fs::read(tests::files::trace_of("shell-programs")).expect("a stream");
     assert!(stream.starts_with(b"RNTRACE1") && stream.len() > 1000, "{} bytes", stream.len());
 }
 
