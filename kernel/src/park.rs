@@ -62,7 +62,7 @@ pub struct Birth {
 #[cfg(not(target_os = "none"))]
 mod host {
     use super::{Birth, Wait};
-    use crate::cell::{Run, Shared};
+    use crate::cell::{Joiner, Labour, pair};
     use crate::go::SpawnError;
     use crate::gref::Permit;
     use crate::schedule::{MInfo, NoM};
@@ -97,8 +97,9 @@ mod host {
 
     static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
 
-    /// Starts `work` on a thread.
-    pub fn spawn(birth: Birth, work: Shared<dyn Run>) -> Result<(), SpawnError> {
+    /// Does `labour` on a new thread.
+    pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
+        let (work, joiner) = pair(labour).map_err(|_| SpawnError::NoMemory)?;
         let builder = std::thread::Builder::new().name(birth.name.into());
         let run = move || {
             work.run();
@@ -106,7 +107,7 @@ mod host {
         };
         builder.spawn(run).map_err(|_| SpawnError::NoMemory)?;
         CREATED.fetch_add(1, Relaxed);
-        Ok(())
+        Ok(joiner)
     }
 
     /// Threads that were started here, and those that have ended.

@@ -2,7 +2,7 @@
 //!
 //! Here come the Gs that did not fit in a ring, those whose slice ran out, and
 //! those whose call is over while all are busy. All Ps take from it, by the
-//! rules in `find`. The same structure keeps the dead Gs that no P has cached.
+//! rules in `find`.
 //!
 //! **Who is taken alone.** A batch saves locks, but it deals Gs out unevenly:
 //! the P that took four runs each of them a quarter as often as the P that

@@ -11,7 +11,7 @@
 //! ```text
 //!   base                                            top             end
 //!    │ guard │ guard │  not there yet  │ page │ page ··│ record │ header │
-//!                                        ◀── grows        320      64 bytes
+//!                                        ◀── grows        448      64 bytes
 //! ```
 //!
 //! Everything about an address follows from the address: which size class,

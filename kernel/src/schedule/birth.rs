@@ -18,20 +18,51 @@
 
 use super::roster;
 use super::task::Task;
-use super::{Cpu, Leaving, SCHED, ask_for_upkeep, leave, submit, with_p};
+use super::{Cpu, Leaving, SCHED, ask_for_upkeep, is_running, send, this_cpu, with_p};
 use crate::arch;
-use crate::cell::{Run as Work, Shared};
+use crate::cell::{Joiner, Labour, Place, Work, pair, pair_in};
 use crate::go::SpawnError;
 use crate::mem::{self, stack::Stack};
 use crate::park::Birth;
 use crate::trace::{self, Kind};
+use core::panic::Location;
 use sched::G;
 
-/// Starts a G that does `work`.
+/// Starts a G that does `labour`.
 ///
 /// # Errors
 /// [`SpawnError`] when there is no memory for the G or its stack.
-pub fn spawn(birth: Birth, work: Shared<dyn Work>) -> Result<(), SpawnError> {
+#[inline(always)]
+pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
+    let is_usual = birth.stack <= mem::stack::DEFAULT_SIZE && birth.pin.is_none();
+    if !is_usual || !const { Place::fits::<L>() } {
+        return spawn_otherwise(birth, labour);
+    }
+    // The short way: a G that is at hand, its own place for the work, and all of
+    // it with interrupts off, so that one look at the CPU serves for all.
+    let were_on = arch::irq_save_probed();
+    // SAFETY: what calls this comes after `init_cpu`; interrupts are off.
+    let Some(g) = (unsafe { this_cpu().with_p(|p| SCHED.take_dead(p)) }) else {
+        arch::irq_restore(were_on);
+        return spawn_otherwise(birth, labour);
+    };
+    // SAFETY: a dead G that was taken is its taker's alone.
+    match unsafe { pair_in(&g.kernel.place, labour) } {
+        Ok((work, joiner)) => {
+            start(g, work, birth.name, birth.site, were_on);
+            Ok(joiner)
+        }
+        // What its last life has left was not joined yet.
+        Err(labour) => {
+            arch::irq_restore(were_on);
+            spawn_as(g, birth, labour)
+        }
+    }
+}
+
+/// The long way: with a new G, or another stack, or another CPU.
+#[inline(never)]
+fn spawn_otherwise<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
     if birth.stack > mem::stack::MAX_SIZE {
         return Err(SpawnError::StackTooLarge);
     }
@@ -40,10 +71,58 @@ pub fn spawn(birth: Birth, work: Shared<dyn Work>) -> Result<(), SpawnError> {
     }
     let is_usual = birth.stack <= mem::stack::DEFAULT_SIZE;
     let recycled = if is_usual { with_p(|p| SCHED.take_dead(p)) } else { None };
-    let g = match recycled {
-        Some(g) => g,
-        None => g_with_stack(birth.stack)?,
+    match recycled {
+        Some(g) => spawn_as(g, birth, labour),
+        None => spawn_as(g_with_stack(birth.stack)?, birth, labour),
+    }
+}
+
+/// Starts this dead G, which is the caller's.
+#[inline(never)]
+fn spawn_as<L: Labour>(
+    g: &'static G<Task>,
+    birth: Birth,
+    labour: L,
+) -> Result<Joiner<L::Outcome>, SpawnError> {
+    // SAFETY: as in `spawn`.
+    let made = unsafe { pair_in(&g.kernel.place, labour) };
+    let Ok((work, joiner)) = made.or_else(pair) else {
+        drop(g.kernel.stack.take()); // and the G with it
+        return Err(SpawnError::NoMemory);
     };
+    match birth.pin {
+        None => start(g, work, birth.name, birth.site, arch::irq_save_probed()),
+        Some(cpu) => {
+            let were_on = arch::irq_save_probed();
+            start_on(g, work, birth.name, birth.site, were_on, Some(cpu));
+        }
+    }
+    Ok(joiner)
+}
+
+/// Starts a dead G, which is the caller's, here. Interrupts off before; afterwards
+/// on if they `were_on`.
+#[inline(never)]
+fn start(
+    g: &'static G<Task>,
+    work: Work,
+    name: &'static str,
+    site: &'static Location<'static>,
+    were_on: bool,
+) {
+    start_on(g, work, name, site, were_on, None);
+}
+
+/// As [`start`], on a CPU that it is pinned to.
+#[inline(always)]
+fn start_on(
+    g: &'static G<Task>,
+    work: Work,
+    name: &'static str,
+    site: &'static Location<'static>,
+    were_on: bool,
+    pin: Option<usize>,
+) {
     let task = &g.kernel;
     let g_at = core::ptr::from_ref(g).addr();
     // SAFETY: a G is at the top of its stack (`g_with_stack`), which is its own
@@ -51,14 +130,23 @@ pub fn spawn(birth: Birth, work: Shared<dyn Work>) -> Result<(), SpawnError> {
     let sp = unsafe { arch::prepare(g_at, g_main, g_at) };
     task.sp.set(sp);
     task.work.set(Some(work));
-    task.christen(birth.name, birth.site);
-    submit(|cpu, p| {
-        cpu.counters.created.add_one();
-        let wake = SCHED.start(p, g, birth.pin);
-        trace::event(Kind::Create, || g.id(), birth.pin.map_or(0, |cpu| cpu as u32 + 1));
+    task.christen(name, site);
+    // SAFETY: what calls this comes after `init_cpu`; interrupts are off.
+    let cpu = unsafe { this_cpu() };
+    cpu.counters.created.add_one();
+    let submit = |p: &mut sched::P<Task>| {
+        let wake = SCHED.start(p, g, pin);
+        if !cpu.slices.is_timed() && is_running() && SCHED.needs_timer(p) {
+            cpu.slices.arm();
+        }
         wake
-    });
-    Ok(())
+    };
+    // SAFETY: this CPU's own record, interrupts off.
+    let wake = unsafe { cpu.with_p(submit) };
+    trace::event(Kind::Create, || g.id(), pin.map_or(0, |cpu| cpu as u32 + 1));
+    // Off until the wake-up is sent, as in `schedule::submit`.
+    send(wake);
+    arch::irq_restore(were_on);
 }
 
 /// A dead G with a stack of that size: one whose stack had gone back to the pool,
@@ -87,14 +175,21 @@ fn new_g() -> G<Task> {
 
 /// The root of every G.
 extern "C" fn g_main(g: usize) -> ! {
-    // SAFETY: `spawn` passed the address of this very G, which lives for ever.
+    // SAFETY: `start` passed the address of this very G, which lives for ever.
     let g = unsafe { &*(g as *const G<Task>) };
     arch::irq_restore(true);
     if let Some(work) = g.kernel.work.take() {
         work.run();
     }
-    leave(Leaving::Exit);
-    unreachable!("an ended G runs")
+    // No probe: the root is at the very top of the G's first page. As in
+    // `schedule::leave`, a G takes neither a lock along nor interrupts off.
+    assert!(arch::irq_save(), "irqs off");
+    // SAFETY: a G runs here.
+    let cpu = unsafe { this_cpu() };
+    cpu.leaving.set(Leaving::Exit);
+    // SAFETY: 1. `sp` was saved by the switch in `execute` that brought this G
+    // here. 2. Nobody runs it any more. 3. Interrupts are off.
+    unsafe { arch::switch_for_good(cpu.sp.get()) }
 }
 
 /// A G has ended, and nobody is on its stack any more. It stays with its stack: on

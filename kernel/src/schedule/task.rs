@@ -8,7 +8,7 @@ use super::account::Account;
 use super::m::M;
 use super::running;
 use crate::arch;
-use crate::cell::{Label, Link, Older, Record, Run as Work, Shared};
+use crate::cell::{Label, Link, Older, Place, Record, Work};
 use crate::gref::Permit;
 use crate::mem::stack::Stack;
 use crate::timer::{self, Timed};
@@ -27,7 +27,11 @@ pub struct Task {
     /// Where its stack pointer was when it left its CPU.
     pub(super) sp: Cell<usize>,
     pub(super) stack: Cell<Option<Stack>>,
-    pub(super) work: Cell<Option<Shared<dyn Work>>>,
+    pub(super) work: Cell<Option<Work>>,
+    /// For the work of one life after another, if it is small. One that nobody
+    /// has joined or dropped yet stays here beyond its life, and the next uses
+    /// the heap.
+    pub(super) place: Place,
     /// The M on whose stack it is: it is in a blocking call.
     pub(super) m: Link<M>,
     /// Its name and spawn site; set between two lives.
@@ -60,6 +64,7 @@ impl Task {
             sp: Cell::new(0),
             stack: Cell::new(None),
             work: Cell::new(None),
+            place: Place::new(),
             m: Link::new(),
             label: Label::new(),
             panics: Cell::new(0),

@@ -15,7 +15,7 @@ pub const GUARD_PAGES: usize = 2;
 /// Bytes at the very top of a slot that are the pool's.
 pub const HEADER_BYTES: usize = 64;
 /// Bytes below these for a record that its user keeps there for ever.
-pub const RECORD_BYTES: usize = 320;
+pub const RECORD_BYTES: usize = 448;
 /// What a stack of the smallest class leaves to its user.
 pub const DEFAULT_SIZE: usize = SMALLEST - OVERHEAD;
 /// The most that a user may ask for: 64 MiB less the guard and what is at the top.
