@@ -5,8 +5,8 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-quick test-full image usb gdb build setup clean loader
-.PHONY: bench bench-go bench-check bench-docs trace
+.PHONY: help run test test-quick test-full image usb gdb build setup clean loader browser
+.PHONY: bench bench-go bench-check bench-docs bench-all trace
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
 # DISK=<image>|none, KEEP=1 (what the guest writes to it stays), PROGRAM=<name>,
@@ -47,13 +47,13 @@ help: ## this list
 run: loader ## build and boot in QEMU, serial console here
 	@$(BOOT) run $(MACHINE)
 
-test: loader ## everything that is checked, on sampled machine shapes
+test: loader browser ## everything that is checked, on sampled machine shapes
 	@cargo suite
 
-test-quick: loader ## for the inner loop: under two minutes once built
+test-quick: loader browser ## for the inner loop: under two minutes once built
 	@cargo suite --quick
 
-test-full: loader ## all seeds, sizes and machine shapes, however long
+test-full: loader browser ## all seeds, sizes and machine shapes, however long
 	@scripts/newer-qemu || echo 'going on with the QEMU that is installed'
 	@cargo suite --full
 
@@ -72,6 +72,8 @@ bench-check: loader ## fails when an operation is over its budget
 bench-docs: loader ## the tables of docs/benchmarks.md, from what was measured
 	@cargo run --quiet -p bench -- docs
 
+bench-all: bench-go bench-docs ## all of that: an hour on a quiet machine
+
 image: loader ## target/runnext-bios.img and target/runnext-uefi.img
 	@$(BOOT) image --app "$$APP"
 
@@ -86,6 +88,10 @@ build: setup ## the kernel with its programs, no image
 
 setup: ## install what is missing: toolchain, linker, QEMU, OVMF
 	@scripts/setup
+
+# What the tests of the trace's page are read with.
+browser: setup
+	@scripts/setup browser
 
 clean: ## remove all that was built
 	@cargo clean

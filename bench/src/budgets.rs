@@ -30,6 +30,8 @@ pub struct Row {
     pub aim: Option<f64>,
     /// How many locked instructions an operation may have.
     pub locked: Limit,
+    /// Why it is over its budget or worse than Go, where that is known.
+    pub why: Option<String>,
 }
 
 /// What a figure counts.
@@ -215,6 +217,7 @@ fn row(value: &Value) -> Result<Row> {
         cost: Limit { budget: figure("budget"), known: figure("known") },
         aim: figure("aim"),
         locked: Limit { budget: figure("locked"), known: figure("locked_known") },
+        why: text("why"),
         name,
     })
 }

@@ -35,10 +35,12 @@ fn replace(page: &str, figures: &str) -> Result<String> {
 fn figures(budgets: &Budgets, results: &Results) -> String {
     let [date, commit, qemu, rustc, linux, go] =
         ["date", "commit", "qemu", "rustc", "linux", "go"].map(|key| results.noted(key));
+    let go = go.trim_start_matches("go");
     let mut text = format!(
-        "Measured {date} at {commit}: {qemu}; {rustc}; Go {} on Linux {linux}.\n\n\
-         ### Instructions per operation\n\n{}",
-        go.trim_start_matches("go"),
+        "Measured {date} at {commit}: {qemu}; {rustc}; Go {go} on Linux {linux}.\n\n\
+         ### What each row is\n\n{}\n\
+         ### Instructions per operation, one CPU\n\n{}",
+        show::meanings(budgets).to_markdown(),
         show::counted(budgets, results).to_markdown(),
     );
     if results.noted("million_ours") == "500000" {
@@ -47,8 +49,19 @@ fn figures(budgets: &Budgets, results: &Results) -> String {
     }
     let others = show::others(budgets, results);
     if !others.lines.is_empty() {
-        text += &format!("\n### Lateness and shares, in virtual time\n\n{}", others.to_markdown());
+        text += &format!(
+            "\n### Lateness and shares, in virtual time\n\n{}. Two figures: the two runs differ.\n\n{}",
+            results.noted("newer_qemu"),
+            others.to_markdown()
+        );
     }
+    text += &growth(results);
+    text += &times(budgets, results);
+    text + &losses(budgets, results)
+}
+
+fn growth(results: &Results) -> String {
+    let mut text = String::new();
     for (of, what) in [("gs", "waiting Gs"), ("ps", "Ps")] {
         let table = show::grown(results, of);
         if !table.lines.is_empty() {
@@ -56,15 +69,23 @@ fn figures(budgets: &Budgets, results: &Results) -> String {
             text += &format!("\n### Instructions per operation by the number of {what}\n\n{table}");
         }
     }
+    if !text.is_empty() {
+        text += "\n![How the cost of an operation grows](growth.svg)\n";
+    }
+    text
+}
+
+fn times(budgets: &Budgets, results: &Results) -> String {
+    let mut text = String::new();
     for cpus in 1..=256 {
         let table = show::timed(budgets, results, cpus);
         if !table.lines.is_empty() {
             let plural = if cpus == 1 { "CPU" } else { "CPUs" };
             let samples = |name: &str| results.timed("ours", name, cpus).len();
-            let samples: Vec<usize> = budgets.rows.iter().map(|row| samples(&row.name)).collect();
+            let samples = budgets.rows.iter().map(|row| samples(&row.name)).max();
             text += &format!(
                 "\n### Time per operation, {cpus} {plural}\n\nSamples of each: {}.\n\n{}",
-                samples.iter().max().unwrap_or(&0),
+                samples.unwrap_or(0),
                 table.to_markdown()
             );
         }
@@ -72,9 +93,33 @@ fn figures(budgets: &Budgets, results: &Results) -> String {
     text
 }
 
+/// By the figures; the reasons are written down with the budgets.
+fn losses(budgets: &Budgets, results: &Results) -> String {
+    let mut text = "\n### Where we lose, and why\n\n".to_string();
+    for (row, said) in show::losses(budgets, results) {
+        let why = row.why.as_deref().unwrap_or("Why is not known yet.");
+        text += &format!("- **{}**: {said}. {why}\n", row.name);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_loss_comes_with_its_reason() {
+        let text = "[[row]]\nname='a'\nwhat='x'\nbudget=9\nwhy='So.'\n[[row]]\nname='b'\nwhat='y'";
+        let budgets = Budgets::parse(text).expect("good");
+        let mut results = Results::default();
+        for row in ["a", "b"] {
+            results.set_counted("ours", row, 18.0, 18.0);
+            results.set_counted("go", row, 17.0, 17.0);
+        }
+        let text = losses(&budgets, &results);
+        assert!(text.contains("- **a**: over by 100 %; worse than Go. So.\n"), "{text}");
+        assert!(text.contains("- **b**: worse than Go. Why is not known yet.\n"), "{text}");
+    }
 
     #[test]
     fn only_what_is_between_the_marks_is_replaced() {

@@ -105,8 +105,7 @@ fn compare(options: &Options, systems: &[System]) -> Result<ExitCode> {
         measure::counted(&budgets, system, &workloads, &mut results)?;
         results.save()?;
         if options.has_growth() {
-            measure::grown(system, &mut results);
-            results.save()?;
+            measure::grown(system, &mut results)?;
         }
     }
     println!("\ninstructions per operation\n\n{}", show::counted(&budgets, &results).to_text());
@@ -179,12 +178,18 @@ fn note_versions(results: &mut Results, workloads: &[Workload]) {
     results.note("linux", linux);
     results.note("go", go);
     let qemu = machine::qemu();
-    let commands: [(&str, &str, &[&str]); 4] = [
+    let mut commands: Vec<(&str, &str, &[&str])> = vec![
         ("qemu", &qemu, &["--version"]),
         ("rustc", "rustc", &["--version"]),
         ("commit", "git", &["describe", "--always", "--dirty"]),
         ("date", "date", &["-u", "+%Y-%m-%d"]),
     ];
+    let is_wide = workloads.iter().any(|workload| workload.cpus > 1);
+    let newer = if is_wide { machine::newer_qemu() } else { None };
+    let newer = newer.map(|root| root.join("bin/qemu-system-x86_64").display().to_string());
+    if let Some(newer) = &newer {
+        commands.push(("newer_qemu", newer, &["--version"]));
+    }
     for (key, program, args) in commands {
         let output = Command::new(program).args(args).current_dir(boot::root()).output();
         let Ok(output) = output else { continue };

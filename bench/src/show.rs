@@ -42,6 +42,13 @@ pub fn counted(budgets: &Budgets, results: &Results) -> Table {
     Table { head: head.map(String::from).to_vec(), lines: lines.collect() }
 }
 
+/// What one operation is, for all rows that are about operations.
+pub fn meanings(budgets: &Budgets) -> Table {
+    let rows = budgets.rows.iter().filter(|row| matches!(row.unit, Unit::Cost | Unit::Bytes));
+    let lines = rows.map(|row| vec![row.name.clone(), row.what.clone()]);
+    Table { head: ["workload", "one operation"].map(String::from).to_vec(), lines: lines.collect() }
+}
+
 /// What is about lateness and shares.
 pub fn others(budgets: &Budgets, results: &Results) -> Table {
     let head = ["figure", "ours", "Go", "", "what it is"];
@@ -49,7 +56,8 @@ pub fn others(budgets: &Budgets, results: &Results) -> Table {
     let lines = lines.map(|row| {
         let [ours, go] = ["ours", "go"].map(|who| results.counted(who, &row.name));
         let [ours_text, go_text] = ["ours", "go"].map(|who| both(row, results, who));
-        vec![row.name.clone(), ours_text, go_text, worse(row, ours, go), row.what.clone()]
+        let remark = if is_worse(row, ours, go) { "Go is better" } else { "" };
+        vec![row.name.clone(), ours_text, go_text, remark.into(), row.what.clone()]
     });
     Table { head: head.map(String::from).to_vec(), lines: lines.collect() }
 }
@@ -110,6 +118,34 @@ fn faster(ratio: Spread) -> &'static str {
     }
 }
 
+/// The rows that are over a budget or worse than Go, and in what.
+pub fn losses<'a>(budgets: &'a Budgets, results: &Results) -> Vec<(&'a Row, String)> {
+    let said = |row: &Row| {
+        let [ours, go] = ["ours", "go"].map(|who| results.counted(who, &row.name));
+        let [our_locks, go_locks] = ["ours", "go"].map(|who| results.locked(who, &row.name));
+        let mut said = over(row, ours, our_locks);
+        if is_worse(row, ours, go) {
+            said.push("worse than Go".into());
+        }
+        if is_worse(row, our_locks, go_locks) {
+            said.push("more locked instructions than Go".into());
+        }
+        let timed = |who: &str, cpus| results.timed(who, &row.name, cpus);
+        let slower = (1..=256).filter(|&cpus| {
+            let ratios: Vec<f64> =
+                timed("ours", cpus).iter().zip(timed("go", cpus)).map(|(o, g)| g / o).collect();
+            row.unit == Unit::Cost && Spread::of(&ratios).map(faster) == Some("Go")
+        });
+        let slower: Vec<String> = slower.map(|cpus| cpus.to_string()).collect();
+        if !slower.is_empty() {
+            said.push(format!("slower than Go on {} CPUs", slower.join(", ")));
+        }
+        said.join("; ")
+    };
+    let losses = budgets.rows.iter().map(|row| (row, said(row)));
+    losses.filter(|(_, said)| !said.is_empty()).collect()
+}
+
 /// How cost grows with the number of something: a line for each row and system.
 pub fn grown(results: &Results, of: &str) -> Table {
     let mut all: Vec<(String, Vec<(u64, f64)>)> = Vec::new();
@@ -148,10 +184,12 @@ impl Table {
     /// With bars, for Markdown.
     pub fn to_markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let mut rule = vec!["---:".to_string(); self.head.len()];
-        if let Some(first) = rule.first_mut() {
-            *first = "---".into();
-        }
+        // Names and remarks to the left, figures to the right.
+        let is_text = |name: &String| {
+            matches!(name.as_str(), "workload" | "figure" | "one operation" | "what it is" | "")
+        };
+        let rule = self.head.iter().map(|name| if is_text(name) { "---" } else { "---:" });
+        let rule: Vec<String> = rule.map(String::from).collect();
         let body: String = self.lines.iter().map(|cells| line(cells)).collect();
         line(&self.head) + &line(&rule) + &body
     }
@@ -167,24 +205,28 @@ impl Table {
 
 /// By how much it is over, or what it has reached.
 fn remark(row: &Row, ours: Option<f64>, go: Option<f64>, locked: Option<f64>) -> String {
+    let said = over(row, ours, locked);
+    match (ours, row.aim) {
+        _ if !said.is_empty() => said.join(", "),
+        (Some(ours), Some(aim)) if ours <= aim => "aim reached".into(),
+        _ if is_worse(row, ours, go) => "Go is better".into(),
+        _ => String::new(),
+    }
+}
+
+/// By how much it is over its two budgets.
+fn over(row: &Row, ours: Option<f64>, locked: Option<f64>) -> Vec<String> {
     let over = |limit: Limit, figure: Option<f64>, what: &str| {
         let part = figure? / limit.budget? - 1.0;
         limit.judge(figure).is_over().then(|| format!("{what}over by {:.0} %", part * 100.0))
     };
-    let said = [over(row.cost, ours, ""), over(row.locked, locked, "locked ")];
-    let said: Vec<String> = said.into_iter().flatten().collect();
-    match (ours, row.aim) {
-        _ if !said.is_empty() => said.join(", "),
-        (Some(ours), Some(aim)) if ours <= aim => "aim reached".into(),
-        _ => worse(row, ours, go),
-    }
+    [over(row.cost, ours, ""), over(row.locked, locked, "locked ")].into_iter().flatten().collect()
 }
 
-/// Says so if Go's figure is the better one.
-fn worse(row: &Row, ours: Option<f64>, go: Option<f64>) -> String {
-    let (Some(ours), Some(go)) = (ours, go) else { return String::new() };
-    let is_worse = if row.unit == Unit::Share { ours < go } else { ours > go };
-    if is_worse { "Go is better".into() } else { String::new() }
+/// Whether Go's figure is the better one.
+fn is_worse(row: &Row, ours: Option<f64>, go: Option<f64>) -> bool {
+    let (Some(ours), Some(go)) = (ours, go) else { return false };
+    if row.unit == Unit::Share { ours < go } else { ours > go }
 }
 
 fn ratio(go: Option<f64>, ours: Option<f64>) -> String {
@@ -273,6 +315,21 @@ mod tests {
             lines[1][1..4],
             ["0.9, 0.7 µs", "0.5, 0.7 µs", "Go is better"].map(String::from)
         );
+    }
+
+    #[test]
+    fn every_way_of_losing_is_named() {
+        let (budgets, mut results) = example();
+        results.set_locked("ours", "a", 4.0);
+        results.set_locked("go", "a", 3.0);
+        results.set_counted("ours", "b", 9.0, 9.0);
+        results.set_counted("go", "b", 8.0, 8.0);
+        results.set_timed("ours", "b", 4, &[2.0, 3.0]);
+        results.set_timed("go", "b", 4, &[1.0, 2.0]);
+        let said: Vec<String> = losses(&budgets, &results).into_iter().map(|loss| loss.1).collect();
+        assert_eq!(said[0], "over by 10 %; locked over by 100 %; more locked instructions than Go");
+        assert_eq!(said[1], "worse than Go; slower than Go on 4 CPUs");
+        assert!(losses(&budgets, &Results::default()).is_empty());
     }
 
     #[test]

@@ -78,6 +78,10 @@ pub struct Options {
     pub trace: TraceChoice,
     /// How many events are kept for each CPU.
     pub events: Option<usize>,
+    /// How many milliseconds are between two lines about the scheduler.
+    pub schedtrace_ms: Option<u32>,
+    /// Whether they say something about every P, M and G.
+    pub scheddetail: bool,
     /// Whether a person sits at the serial port.
     pub terminal: bool,
     /// The frequency of the time stamp counter, in MHz, instead of measuring it.
@@ -104,6 +108,8 @@ pub enum TraceChoice {
     Hash,
     /// They are printed at the end.
     Dump,
+    /// They are written to the debug console while the machine runs.
+    Stream,
 }
 
 /// One option: adding one is a line in [`TABLE`] and a field in [`Options`].
@@ -140,18 +146,25 @@ static TABLE: &[Spec] = &[
     spec("seed", "<n>", |o, v| put(&mut o.seed, seed(v).map(Some)), "what seeds the random choices; 0x for hexadecimal"),
     spec("order", "go|steal-first|global-first|poller-last", |o, v| put(&mut o.order, pick(v, ORDERS)), "where an idle P looks for Gs, first to last"),
     spec("handoff", "immediate|sysmon", |o, v| put(&mut o.handoff, pick(v, HANDOFFS)), "when a P is handed on from a call that waits"),
-    spec("trace", "off|on|hash|dump", |o, v| put(&mut o.trace, pick(v, TRACES)), "what becomes of the scheduler's events"),
+    spec("trace", "off|on|hash|dump|stream", |o, v| put(&mut o.trace, pick(v, TRACES)), "what becomes of the scheduler's events"),
     spec("events", "<n>", |o, v| put(&mut o.events, number(v, 1, MAX_EVENTS).map(Some)), "how many events are kept for each CPU"),
+    spec("schedtrace", "<ms>", |o, v| put(&mut o.schedtrace_ms, number(v, 1, MAX_SCHEDTRACE_MS).map(Some)), "how often to print a line about the scheduler"),
+    spec("scheddetail", "0|1", |o, v| put(&mut o.scheddetail, pick(v, DIGIT)), "whether to print one for every P, M and G, too"),
     spec("terminal", "on|off", |o, v| put(&mut o.terminal, pick(v, SWITCH)), "whether a person sits at the serial port"),
     spec("tsc", "<MHz>", |o, v| put(&mut o.tsc_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the time stamp counter, not measured"),
     spec("lapic", "<MHz>", |o, v| put(&mut o.lapic_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the local APICs' timers, not measured"),
 ];
 
-/// A ring of that many is 24 MiB.
+/// A ring of that many is 16 MiB.
 const MAX_EVENTS: usize = 1 << 20;
 /// More than any counter will have.
 const MAX_MHZ: u64 = 100_000;
 
+/// A day.
+const MAX_SCHEDTRACE_MS: u32 = 86_400_000;
+
+/// As Go has it.
+const DIGIT: &[(&str, bool)] = &[("0", false), ("1", true)];
 const SWITCH: &[(&str, bool)] = &[("on", true), ("off", false)];
 const ORDERS: &[(&str, Order)] = &[
     ("go", Order::Go),
@@ -166,6 +179,7 @@ const TRACES: &[(&str, TraceChoice)] = &[
     ("on", TraceChoice::On),
     ("hash", TraceChoice::Hash),
     ("dump", TraceChoice::Dump),
+    ("stream", TraceChoice::Stream),
 ];
 const LEVELS: &[(&str, LevelFilter)] = &[
     ("error", LevelFilter::Error),
@@ -218,6 +232,8 @@ impl Default for Options {
             handoff: Handoff::default(),
             trace: TraceChoice::default(),
             events: None,
+            schedtrace_ms: None,
+            scheddetail: false,
             terminal: false,
             tsc_mhz: None,
             lapic_mhz: None,

@@ -39,6 +39,12 @@ pub enum Line {
 /// The line that is being typed. Whoever reads holds the lock.
 static EDITOR: Mutex<Editor> = Mutex::new(Editor::new());
 
+/// Before Gs run: who waits for its turn to read waits for somebody at the
+/// keyboard, whichever program that one's G is of.
+pub(crate) fn init() {
+    crate::deadlock::expect_from_outside(&EDITOR);
+}
+
 /// Takes at least one byte, as they come, and waits for it if need be; gives
 /// their number. Nothing is shown.
 ///

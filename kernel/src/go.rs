@@ -9,6 +9,7 @@
 
 use crate::cell::{Joiner, Labour};
 use crate::park::{self, Birth};
+use crate::program::Instance;
 use crate::unwind;
 use alloc::string::String;
 use core::fmt;
@@ -50,12 +51,13 @@ pub struct Go {
     name: &'static str,
     stack_size: usize,
     pin: Option<usize>,
+    program: Option<&'static Instance>,
 }
 
 impl Go {
     /// A G with a stack of [`crate::mem::stack::DEFAULT_SIZE`] and no name.
     pub const fn new() -> Self {
-        Go { name: "", stack_size: crate::mem::stack::DEFAULT_SIZE, pin: None }
+        Go { name: "", stack_size: crate::mem::stack::DEFAULT_SIZE, pin: None, program: None }
     }
 
     /// Gives it a name, for reports.
@@ -77,6 +79,12 @@ impl Go {
         self
     }
 
+    /// Makes it a G of that program, not of the one whose G starts it.
+    pub(crate) const fn of(mut self, program: &'static Instance) -> Self {
+        self.program = Some(program);
+        self
+    }
+
     /// Starts it.
     ///
     /// # Errors
@@ -88,8 +96,8 @@ impl Go {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let Go { name, stack_size: stack, pin } = self;
-        let birth = Birth { name, site: Location::caller(), stack, pin };
+        let Go { name, stack_size: stack, pin, program } = self;
+        let birth = Birth { name, site: Location::caller(), stack, pin, program };
         park::spawn(birth, Caught(f)).map(|joiner| JoinHandle { joiner })
     }
 }
@@ -130,12 +138,25 @@ impl core::error::Error for SpawnError {}
 pub enum JoinError {
     /// It panicked, with this message.
     Panicked(String),
+    /// It was killed, or its program has ended.
+    Killed,
+}
+
+impl JoinError {
+    /// Why a G has ended that unwound with this message.
+    fn from_message(message: String) -> Self {
+        match message.as_str() {
+            unwind::KILLED if park::was_killed() => JoinError::Killed,
+            _ => JoinError::Panicked(message),
+        }
+    }
 }
 
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JoinError::Panicked(message) => write!(f, "panicked: {message}"),
+            JoinError::Killed => f.write_str("killed"),
         }
     }
 }
@@ -154,7 +175,12 @@ impl<T> JoinHandle<T> {
     /// # Errors
     /// [`JoinError`] says how it ended, if not by returning.
     pub fn join(self) -> Result<T, JoinError> {
-        self.joiner.join()
+        let joined = self.joiner.join();
+        // As all Gs of a program that has ended: it need not hear of the others.
+        if matches!(joined, Err(JoinError::Killed)) && park::is_killed() {
+            park::die();
+        }
+        joined
     }
 }
 
@@ -170,7 +196,7 @@ where
 
     #[inline(always)]
     fn perform(self) -> Self::Outcome {
-        unwind::catch(self.0).map_err(JoinError::Panicked)
+        unwind::catch(self.0).map_err(JoinError::from_message)
     }
 
     #[inline(always)]

@@ -104,6 +104,9 @@ pub fn park() {
             return;
         }
         park::park(); // a wake-up says "look"
+        if park::is_killed() {
+            park::die();
+        }
     }
 }
 
@@ -126,6 +129,9 @@ pub fn park_timeout(timeout: Duration) -> bool {
         }
         if !park::park_until(deadline_ns) {
             return park::take_permit(); // it may have come at the last moment
+        }
+        if park::is_killed() {
+            park::die();
         }
     }
 }

@@ -7,6 +7,7 @@ pub use crate::arch::paging::Audit;
 pub use crate::mem::Stats as MemoryStats;
 
 use crate::{arch, mem};
+use alloc::vec::Vec;
 
 /// What is known of each CPU that came up, by index.
 ///
@@ -31,6 +32,36 @@ pub fn page_tables() -> Audit {
 /// Frames, heap and stacks, in numbers.
 pub fn memory() -> MemoryStats {
     mem::stats()
+}
+
+/// What one P looks like from outside, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PInfo {
+    /// Gs that wait in its queue.
+    pub queued: usize,
+    /// Nobody runs there, and nobody is looked for.
+    pub is_idle: bool,
+}
+
+impl PInfo {
+    /// So many Gs in its queue; whether it is idle.
+    #[must_use]
+    pub const fn new(queued: usize, is_idle: bool) -> Self {
+        PInfo { queued, is_idle }
+    }
+}
+
+/// All Ps that there may be, by number, and how many Gs wait for any of them.
+///
+/// ```
+/// let (ps, global) = runnext::inspect::ps();
+/// println!("{} Gs wait in queues of Ps", ps.iter().map(|p| p.queued).sum::<usize>());
+/// assert_eq!(global, 0);
+/// ```
+#[must_use]
+pub fn ps() -> (Vec<PInfo>, usize) {
+    crate::schedule::ps()
 }
 
 /// How many time slices of its own the calling G has begun. A G that runs next

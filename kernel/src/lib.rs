@@ -13,7 +13,7 @@
 //! | [`cell`] | the unsafe code behind it |
 //! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
 //! | [`poller`] | a device is ready → its waiting G is ready |
-//! | [`trace`] | what they did, and when |
+//! | [`trace`], [`schedtrace`] | what they did, and when; what it looks like |
 //! | [`unwind`], [`mod@panic`], [`backtrace`], [`symbols`] | when things go wrong |
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
@@ -31,6 +31,7 @@
 extern crate alloc;
 
 pub mod arch;
+mod attendants;
 pub mod backtrace;
 mod banner;
 pub mod blocking;
@@ -38,6 +39,7 @@ pub mod cell;
 pub mod chan;
 pub mod cmdline;
 pub mod console;
+mod deadlock;
 pub mod disk;
 pub mod drivers;
 pub mod fs;
@@ -53,6 +55,7 @@ pub mod park;
 pub mod poller;
 pub mod preempt;
 pub mod program;
+pub mod schedtrace;
 pub mod schedule;
 pub mod select;
 pub mod stats;
@@ -103,6 +106,9 @@ pub const EXIT_PANIC: u32 = 101;
 pub const EXIT_FAULT: u32 = 102;
 /// The code with which a machine ends that has no program to run.
 pub const EXIT_NO_PROGRAM: u32 = 103;
+/// The code with which a machine ends in which all Gs of the booted program wait
+/// for each other.
+pub const EXIT_DEADLOCK: u32 = 104;
 
 #[cfg(target_os = "none")]
 bootloader_api::entry_point!(start, config = &arch::LOADER_CONFIG);
@@ -125,12 +131,15 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     arch::start_cpus(start_cpu); //             the others come up
     drivers::virtio_blk::init(); //             a disk, or none
     drivers::serial::init_input(); //           what is typed is heard
+    console::init(); //                         and read by one at a time
     schedule::init(options.gomaxprocs, options.order, options.handoff);
     preempt::init(options.slice_ms);
     schedule::init_cpu(options.seed);
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
     banner::show(options); //                   what all of that came to
     start_program(options);
+    trace::begin_draining(options.trace); //    those who watch it, if anybody wants to know
+    schedtrace::begin();
     schedule::mstart()
 }
 
@@ -181,6 +190,7 @@ fn start_program(options: &'static cmdline::Options) {
             arch::exit(EXIT_NO_PROGRAM);
         }
     };
+    program::set_booted(&program);
     let main =
         go::Go::new().name(program.name()).spawn(move || match unwind::catch(|| program.run()) {
             Ok(()) => exit(0),
@@ -196,22 +206,30 @@ pub fn options() -> &'static cmdline::Options {
     OPTIONS.get().expect("options are read before anybody asks")
 }
 
-/// The program's own arguments: the words after `--` on the command line.
+/// The program's own arguments: the words after `--` on the command line, or what
+/// [`program::start`] was given.
 ///
 /// ```no_run
 /// let rounds: u32 = runnext::args().first().and_then(|w| w.parse().ok()).unwrap_or(10);
 /// ```
 pub fn args() -> &'static [alloc::string::String] {
-    &options().args
+    let program = park::program();
+    if program.is_started() { program.args() } else { &options().args }
 }
 
-/// Ends the machine with `code`; 0 means that all went well.
+/// Ends the program with `code`; 0 means that all went well. If it is the one that
+/// was booted, the machine ends with it.
 ///
 /// ```no_run
 /// runnext::exit(3);
 /// ```
 pub fn exit(code: u32) -> ! {
-    trace::finish(options().trace);
+    program::exit(code)
+}
+
+/// Ends the machine with `code`.
+pub(crate) fn end_machine(code: u32) -> ! {
+    trace::finish(options().trace, code);
     arch::exit(code)
 }
 
@@ -221,7 +239,7 @@ pub fn exit(code: u32) -> ! {
 /// runnext::power_off();
 /// ```
 pub fn power_off() -> ! {
-    trace::finish(options().trace);
+    trace::finish(options().trace, 0);
     arch::power_off()
 }
 
@@ -231,7 +249,7 @@ pub fn power_off() -> ! {
 /// runnext::reboot();
 /// ```
 pub fn reboot() -> ! {
-    trace::finish(options().trace);
+    trace::finish(options().trace, 0);
     arch::reboot()
 }
 

@@ -111,11 +111,13 @@ static CONSOLE: Printer<Serial, Screen<'static>> = Printer::new();
 /// Prints formatted text. Use [`print!`](crate::print!).
 pub fn print(args: fmt::Arguments) {
     CONSOLE.print(args, Color::Normal);
+    crate::park::end_if_killed();
 }
 
 /// Prints formatted text and a line feed. Use [`println!`](crate::println!).
 pub fn print_line(args: fmt::Arguments) {
     CONSOLE.print(format_args!("{args}\n"), Color::Normal);
+    crate::park::end_if_killed();
 }
 
 /// Makes the `log` crate's macros print here, from `info` up. The first call of

@@ -7,7 +7,7 @@
 //! out past all locks, and the machine ends with a code of its own.
 
 use crate::arch::{self, Fault};
-use crate::{EXIT_FAULT, EXIT_PANIC, backtrace, log, schedule};
+use crate::{EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC, backtrace, log, schedule, trace};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -28,11 +28,32 @@ pub fn kernel_bug(what: fmt::Arguments<'_>) -> ! {
     })
 }
 
+/// Stops the machine because all Gs of its program wait for each other.
+pub fn deadlock(report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
+    stop_with(EXIT_DEADLOCK, report)
+}
+
 /// The CPU that stops the machine, plus one; 0 while nobody does.
 static STOPPER: AtomicUsize = AtomicUsize::new(0);
 
-/// Stops all CPUs, reports, ends with `code`.
+/// Stops all CPUs, reports with the calls of each, ends with `code`.
 fn stop(code: u32, rip: u64, rbp: u64, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
+    stop_with(code, |out| {
+        let _ = report(out);
+        let _ = print_calls(out, rip, rbp);
+        let me = arch::cpu_index();
+        for cpu in (0..arch::num_cpus()).filter(|&cpu| cpu != me) {
+            if let Some((rip, rbp)) = arch::stopped_at(cpu) {
+                let _ = writeln!(out, "CPU {cpu} was stopped at");
+                let _ = print_calls(out, rip, rbp);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Stops all CPUs, reports, ends with `code`.
+fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
     arch::irq_save();
     let me = arch::cpu_index() + 1;
     match STOPPER.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire) {
@@ -46,13 +67,7 @@ fn stop(code: u32, rip: u64, rbp: u64, report: impl FnOnce(&mut dyn Write) -> fm
     // SAFETY: the machine goes down, and the other CPUs were told to stop.
     let mut out = unsafe { log::emergency() };
     let _ = report(&mut out);
-    let _ = print_calls(&mut out, rip, rbp);
-    for cpu in (0..arch::num_cpus()).filter(|&cpu| cpu != me - 1) {
-        if let Some((rip, rbp)) = arch::stopped_at(cpu) {
-            let _ = writeln!(out, "CPU {cpu} was stopped at");
-            let _ = print_calls(&mut out, rip, rbp);
-        }
-    }
+    trace::abandon(code);
     arch::exit(code)
 }
 
@@ -87,7 +102,9 @@ mod handler {
             kernel_bug(format_args!("a panic while panicking: {info}"));
         }
         let message = info.message().to_string();
-        if let (Some(g), Some(location)) = (schedule::current(), info.location()) {
+        // One that is to end stumbles over others that have: that is no news.
+        let is_news = !schedule::was_killed();
+        if let (Some(g), Some(location), true) = (schedule::current(), info.location(), is_news) {
             ::log::error!("{g} panicked at {location}: {message}");
         }
         let code = unwind::begin(message);

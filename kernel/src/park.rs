@@ -19,22 +19,25 @@
 
 #[cfg(not(target_os = "none"))]
 pub use host::{
-    GHandle, begin_park, call, cancel_park, current_id, interrupt_this_cpu, ms, now_ns,
-    num_goroutines, park, park_until, permit, random, ready, ready as ready_from_interrupt, spawn,
-    stats, take_permit, this, yield_now,
+    GHandle, begin_park, call, cancel_park, current_id, die, interrupt_this_cpu, is_killed, ms,
+    now_ns, num_goroutines, park, park_from, park_until, permit, program, random, ready,
+    ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this, was_killed,
+    yield_now,
 };
 
 #[cfg(target_os = "none")]
 pub use crate::{
     arch::now_ns,
     schedule::{
-        GHandle, begin_park, call, cancel_park, current_id, ms, num_goroutines, park, park_until,
-        permit, random, ready, ready_from_interrupt, spawn, stats, take_permit, this, yield_now,
+        GHandle, begin_park, call, cancel_park, current_id, die, is_killed, ms, num_goroutines,
+        park, park_from, park_until, permit, program, random, ready, ready_from,
+        ready_from_interrupt, spawn, stats, take_permit, this, was_killed, yield_now,
     },
 };
 
 pub use crate::waiting::{Reason, Wait};
 
+use crate::program::Instance;
 use core::panic::Location;
 
 /// Lets this CPU take an interrupt, at whose end it looks for Gs that
@@ -43,6 +46,16 @@ use core::panic::Location;
 #[cfg(target_os = "none")]
 pub fn interrupt_this_cpu() {
     crate::arch::wake(crate::arch::cpu_index());
+}
+
+/// Ends the calling G if it is to end and can: for calls that do not wait, but
+/// which a G may make for ever. With interrupts off, as in the kernel's own
+/// sections, it does nothing.
+pub fn end_if_killed() {
+    #[cfg(target_os = "none")]
+    if crate::arch::irqs_on() && is_killed() {
+        die();
+    }
 }
 
 /// How a G is born: what its reports will say, and how large its stack may be.
@@ -56,15 +69,19 @@ pub struct Birth {
     pub stack: usize,
     /// The CPU that it must run on, if any.
     pub pin: Option<usize>,
+    /// The program that it is of, if not of that whose G starts it.
+    pub program: Option<&'static Instance>,
 }
 
 /// Threads in place of Gs.
 #[cfg(not(target_os = "none"))]
 mod host {
     use super::{Birth, Wait};
+    use crate::arch::Irqs;
     use crate::cell::{Joiner, Labour, pair};
     use crate::go::SpawnError;
     use crate::gref::Permit;
+    use crate::program::Instance;
     use crate::schedule::{MInfo, NoM};
     use crate::stats::Stats;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -169,6 +186,16 @@ mod host {
         });
     }
 
+    /// As [`park`]; on the machine with interrupts off before.
+    pub fn park_from(_: Irqs, _: GHandle) {
+        park();
+    }
+
+    /// As [`ready`]; on the machine with interrupts off before.
+    pub fn ready_from(_: Irqs, g: GHandle) {
+        ready(g);
+    }
+
     /// As [`park`], until `deadline_ns` at most; false if that came first.
     pub fn park_until(deadline_ns: u64) -> bool {
         PARKER.with(|parker| {
@@ -193,11 +220,30 @@ mod host {
         g.0.changed.notify_one();
     }
 
-    /// Runs `job` as a call that may block: on the host every thread has the CPU
-    /// that it needs.
-    pub fn call(job: &mut dyn FnMut()) -> Result<(), NoM> {
-        job();
-        Ok(())
+    /// Runs `f` as a call that may block: on the host every thread has the CPU that
+    /// it needs.
+    pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, String>, NoM> {
+        Ok(crate::unwind::catch(f))
+    }
+
+    /// All threads are of the program that was booted.
+    pub fn program() -> &'static Instance {
+        &crate::program::BOOT
+    }
+
+    /// Threads are not killed.
+    pub fn is_killed() -> bool {
+        false
+    }
+
+    /// Threads are not killed.
+    pub fn was_killed() -> bool {
+        false
+    }
+
+    /// Ends the thread, by unwinding.
+    pub fn die() -> ! {
+        crate::unwind::killed()
     }
 
     /// There are no Ms on the host.

@@ -177,6 +177,11 @@ impl PollDesc {
             if let Some(outcome) = sides.leave(direction, in_time) {
                 return outcome;
             }
+            if park::is_killed() {
+                let _ = sides.leave(direction, false); // as if it were time
+                drop(sides);
+                park::die();
+            }
         }
     }
 

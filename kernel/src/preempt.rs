@@ -76,8 +76,10 @@ impl Attention {
     pub const UNTIMED: u32 = 1;
     /// Memory needs upkeep.
     pub const UPKEEP: u32 = 1 << 1;
-    /// Events are noted.
+    /// Switches are noted.
     pub const TRACE: u32 = 1 << 2;
+    /// They are hashed, too.
+    pub const HASH: u32 = 1 << 3;
 
     /// All bits.
     #[inline(always)]

@@ -1,10 +1,22 @@
-//! Programs: how they are registered, chosen and ended.
+//! Programs: how they are registered and chosen, and what one run of them is.
 //!
 //! A program is linked with the kernel, as a Go program is with its runtime.
 //! [`main!`](crate::main) puts its name and its main function into a section
 //! of the image; the linker script says where that section begins and ends.
 //! So no list has to be kept by hand, and a crate of somebody else's brings its
 //! program the same way as ours.
+//!
+//! One of them is booted. It may [`start`] others, each with Gs, arguments and an
+//! end of its own: `instance` is what the Gs of one run have in common, `run` how
+//! it begins and ends.
+
+mod instance;
+mod run;
+
+pub(crate) use instance::running;
+pub use instance::{BOOT, Ended, Instance, KERNEL, ProgramId};
+pub(crate) use run::exit;
+pub use run::{Run, StartError, start};
 
 use crate::cmdline::Options;
 use core::fmt;
@@ -45,7 +57,8 @@ impl Program {
 /// Registers a program under a name: `fn main()` runs as its first G.
 ///
 /// When main returns, the program ends with 0 and its other Gs are dropped, as
-/// in Go; when it panics, the program ends with [`crate::EXIT_PANIC`].
+/// in Go; when it panics, the machine ends with [`crate::EXIT_MAIN_PANIC`], if
+/// this is the program that was booted.
 ///
 /// ```
 /// # mod hello {
@@ -105,6 +118,17 @@ pub fn all() -> &'static [Program] {
     }
     #[cfg(not(target_os = "none"))]
     &[]
+}
+
+/// How many Gs were abandoned: they computed on and called nobody when their
+/// program ended. They never run again, and what they owned stays theirs.
+pub fn abandoned() -> usize {
+    crate::schedule::abandoned()
+}
+
+/// Says what the program that was booted is called.
+pub(crate) fn set_booted(program: &Program) {
+    BOOT.set_name(program.name());
 }
 
 /// The program that the command line asks for.

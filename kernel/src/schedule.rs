@@ -27,12 +27,14 @@ mod account;
 mod birth;
 mod call;
 mod interrupt;
+mod kill;
 mod m;
 mod roster;
 mod task;
 mod turn;
 mod view;
 mod wait;
+mod watch;
 
 pub use account::{Account, Times};
 pub use birth::spawn;
@@ -41,15 +43,24 @@ pub use interrupt::{
     arrive, may_be_preempted, must_leave, needs_timer, next_deadline, ready_from_interrupt,
     wake_sleepers,
 };
+pub use kill::{
+    Doom, PATIENCE_NS, abandoned, die, find, is_killed, kill, kill_all, program_of, was_killed,
+};
 pub use m::{MAX_MS, MInfo, MState, NoM, ms};
-pub use roster::{calls, gs};
+pub use roster::{calls, gs, info, members, with_calls};
 pub use task::{GHandle, Running, Task, begin_panic, current, end_panic, is_panicking};
 pub use turn::ask_for_upkeep;
 pub use view::{
-    current_id, gomaxprocs, num_goroutines, permit, random, set_gomaxprocs, slices_begun, stats,
-    take_permit, this,
+    all_idle, created, current_id, cycles_run, gomaxprocs, num_goroutines, permit, program, ps,
+    random, set_gomaxprocs, slices_begun, stats, take_permit, this,
 };
-pub use wait::{begin_park, cancel_park, park, park_until, ready, yield_now};
+pub use wait::{
+    begin_park, cancel_park, park, park_from, park_until, ready, ready_from, yield_now,
+};
+pub use watch::{
+    PInfo, SchedInfo, ask_for_attention, count_attendant, discount_attendant, present, sched_info,
+    spare_attention,
+};
 
 use crate::arch;
 use crate::cell::Link;
@@ -215,6 +226,7 @@ pub fn init_cpu(seed: Option<u64>) {
     // SAFETY: this CPU's own record, and nobody looks at it before the next lines.
     unsafe { (*cpu.p.get()).write(p) };
     cpu.slices.begin(arch::cycles());
+    trace::init_cpu();
     arch::set_slot::<CPU_SLOT>(core::ptr::from_ref(cpu).addr());
 }
 
@@ -260,10 +272,9 @@ fn leave_now(g: &'static G<Task>, why: Leaving) {
 /// does this is preempted in time.
 #[inline(always)]
 fn submit(f: impl FnOnce(&Cpu, &mut P<Task>) -> Wake) {
-    arch::probe_stack();
     // Off until the wake-up is sent: `sched` counts on a CPU that it has claimed
     // to come, and a G that is preempted in between would take the wake-up along.
-    let were_on = arch::irq_save();
+    let irqs = arch::irqs_off_probed();
     // SAFETY: what calls this comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
     let ready = |p: &mut P<Task>| {
@@ -275,19 +286,18 @@ fn submit(f: impl FnOnce(&Cpu, &mut P<Task>) -> Wake) {
     };
     // SAFETY: this CPU's own record, interrupts off.
     send(unsafe { cpu.with_p(ready) });
-    arch::irq_restore(were_on);
+    arch::irqs_back(irqs);
 }
 
 /// Calls `f` with the P of this CPU, interrupts off.
 #[inline(always)]
 fn with_p<R>(f: impl FnOnce(&mut P<Task>) -> R) -> R {
-    arch::probe_stack();
-    let were_on = arch::irq_save();
+    let irqs = arch::irqs_off_probed();
     // SAFETY: what calls this comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
     // SAFETY: this CPU's own record, interrupts off.
     let result = unsafe { cpu.with_p(f) };
-    arch::irq_restore(were_on);
+    arch::irqs_back(irqs);
     result
 }
 
@@ -339,6 +349,9 @@ pub fn preempted() {
     let g = running().expect("no G to preempt");
     arch::probe_stack();
     assert!(arch::irq_save(), "irqs off");
+    if kill::is_abandoned(g) {
+        kill::abandon(g);
+    }
     // SAFETY: a G runs here.
     let why = match unsafe { this_cpu() }.slices.verdict() {
         preempt::Verdict::GoOn => None,

@@ -10,6 +10,10 @@
 
 pub use crate::backtrace::Frame;
 
+use crate::park;
+use crate::program::ProgramId;
+use crate::schedule::{self, Doom};
+use crate::time::{Duration, sleep};
 use crate::waiting::Wait;
 use alloc::vec::Vec;
 use core::fmt;
@@ -24,7 +28,7 @@ use core::panic::Location;
 /// ```
 #[must_use]
 pub fn gs() -> Vec<GInfo> {
-    let mut gs = crate::schedule::gs();
+    let mut gs = schedule::gs();
     gs.sort_unstable_by_key(|g| g.id);
     gs
 }
@@ -41,9 +45,72 @@ pub fn gs() -> Vec<GInfo> {
 /// assert_eq!(tasks::backtrace(0), Err(NoBacktrace::NoSuchG));
 /// ```
 pub fn backtrace(id: u64) -> Result<Vec<Frame>, NoBacktrace> {
-    let calls = crate::schedule::calls(id)?;
+    let calls = schedule::calls(id)?;
     Ok(calls.iter().enumerate().map(|(number, &address)| Frame::new(number, address)).collect())
 }
+
+/// Ends a G: it unwinds at its next wait, yield or print, so that its destructors
+/// run, and its join gives [`JoinError::Killed`](crate::go::JoinError::Killed).
+/// Waits a little for that.
+///
+/// # Errors
+/// [`KillError`] when there is no such G, or it is the kernel's.
+///
+/// ```
+/// use runnext::tasks::{self, KillError};
+/// assert_eq!(tasks::kill(0), Err(KillError::NoSuchG));
+/// ```
+pub fn kill(id: u64) -> Result<Killed, KillError> {
+    let handle = schedule::find(id).ok_or(KillError::NoSuchG)?;
+    let program = schedule::program_of(&handle).ok_or(KillError::NoSuchG)?;
+    if program.id() == ProgramId::KERNEL {
+        return Err(KillError::Kernel);
+    }
+    if park::current_id() == id {
+        park::die();
+    }
+    for _ in 0..KILL_ROUNDS {
+        if !schedule::kill(&handle, Doom::Ask) {
+            return Ok(Killed::Ended);
+        }
+        sleep(Duration::from_millis(1));
+    }
+    Ok(Killed::Pending)
+}
+
+/// How often [`kill`] looks whether the G has ended, a millisecond apart.
+const KILL_ROUNDS: usize = 100;
+
+/// What came of a kill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Killed {
+    /// The G has ended.
+    Ended,
+    /// It was told, but has not ended yet: it computes and has called nobody since,
+    /// or unwinds, or its destructors wait. It ends when it waits or yields next.
+    Pending,
+}
+
+/// Why a G was not killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KillError {
+    /// There is no G of this number, or no more.
+    NoSuchG,
+    /// It is one of the kernel's own.
+    Kernel,
+}
+
+impl fmt::Display for KillError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            KillError::NoSuchG => "there is no such G",
+            KillError::Kernel => "it is one of the kernel's own",
+        })
+    }
+}
+
+impl core::error::Error for KillError {}
 
 /// Why there are no frames of a G.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +134,7 @@ impl fmt::Display for NoBacktrace {
 impl core::error::Error for NoBacktrace {}
 
 /// What one G is and does.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct GInfo {
     /// Its number, unique in this boot.
@@ -80,12 +147,30 @@ pub struct GInfo {
     pub wait: Option<Wait>,
     /// Where it was started.
     pub site: Option<&'static Location<'static>>,
+    /// The program that it is of.
+    pub program: ProgramId,
     /// The CPU that it runs on.
     pub cpu: Option<usize>,
     /// The CPU that it must run on.
     pub pin: Option<usize>,
     /// The M that it runs on, or on which it waits in a call.
     pub m: Option<u32>,
+    /// Nanoseconds that it was on a CPU.
+    pub cpu_ns: u64,
+    /// Nanoseconds that it waited for a CPU.
+    pub queued_ns: u64,
+    /// Nanoseconds that it waited for something else.
+    pub waiting_ns: u64,
+    /// How often it has left a CPU.
+    pub switches: u64,
+}
+
+#[cfg(test)]
+impl GInfo {
+    /// One of which nothing else is known.
+    pub(crate) fn for_tests(id: u64, name: &'static str, state: GState) -> Self {
+        GInfo { id, name, state, ..GInfo::default() }
+    }
 }
 
 /// What a G does.
@@ -93,9 +178,10 @@ pub struct GInfo {
 /// ```
 /// assert_eq!(runnext::tasks::GState::InCall.to_string(), "in a call");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GState {
     /// It is on a CPU.
+    #[default]
     Running,
     /// It waits for a CPU.
     Runnable,

@@ -1,18 +1,19 @@
 //! What the scheduler did, and when: a ring of events for each CPU.
 //!
 //! `schedule` and `preempt` note what they do, one line a place. While nobody
-//! asked for it (`trace=` on the command line) a note is the test of one flag.
-//! Otherwise it is a time, a kind, the number of a G and an argument in the ring
-//! of the CPU that does it; the oldest is overwritten, and how many were is
-//! counted. Every event also goes into a hash, so that two runs can be compared
-//! by a line a CPU ([`finish`]), however long they were.
+//! asked for it (`trace=` on the command line, or [`start`]) a note is the test
+//! of one flag, and on the way of a switch not even that: the switch tests one
+//! word for all that is rare (`preempt::Attention`), and this is one bit of it.
+//! Otherwise a note is 16 bytes ([`Event`]) in the ring of the CPU that does it
+//! ([`ring`]); the oldest is overwritten, and how many were is counted.
+//!
+//! What becomes of them: they are looked at by the program ([`events`]), printed
+//! at the end (`dump`), hashed so that two runs can be compared by a line a CPU
+//! (`hash`), or written out while the machine runs ([`stream`]).
 //!
 //! # One writer
 //!
-//! A ring is written by its own CPU, with interrupts off. Whoever reads, at the
-//! end, has switched the notes off before; a CPU that was in the middle of one
-//! leaves at worst one event that is half old. So words that are stored and
-//! loaded one by one will do, and neither a lock nor unsafe code is needed.
+//! A ring is written by its own CPU, with interrupts off.
 //!
 //! # The same events twice
 //!
@@ -22,14 +23,23 @@
 //! past: no CPU is half way through a turn, and no timer of the emulator's runs
 //! on from an earlier time. The frequencies that the bring-up measures differ by
 //! a few counts from boot to boot; `tsc=` and `lapic=` state them instead.
-#![forbid(unsafe_code)]
 
-use crate::arch;
+mod event;
+mod ring;
+mod stream;
+mod wire;
+
+pub use event::{Event, Kind, What};
+pub use stream::abandon;
+
 use crate::cmdline::TraceChoice;
+use crate::preempt::Attention;
+use crate::{arch, schedule};
 use alloc::vec::Vec;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU64};
-use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::panic::Location;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use ring::{Ring, Slot};
 
 /// Events that a ring holds unless `events=` says otherwise.
 pub const DEFAULT_EVENTS: usize = 4096;
@@ -38,99 +48,24 @@ pub const DEFAULT_EVENTS: usize = 4096;
 /// microseconds to halt themselves, and an emulator's clock jumps over the rest.
 const SETTLE_NS: u64 = 20_000_000;
 
-/// What happened. The argument of each is in parentheses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// A G was made runnable for the first time (the CPU it is pinned to + 1).
-    Create = 1,
-    /// A G begins to run (1: on a slice of its own).
-    Start = 2,
-    /// It let others run.
-    Yield = 3,
-    /// It was preempted.
-    Expire = 4,
-    /// It waits.
-    Park = 5,
-    /// It ended.
-    Exit = 6,
-    /// A G was readied, if it waits.
-    Ready = 7,
-    /// A sleeping G's time came.
-    Fire = 8,
-    /// The timer of this CPU fired.
-    Tick = 9,
-    /// Another CPU was woken (which).
-    WakeSent = 10,
-    /// Another CPU woke this one.
-    WakeReceived = 11,
-    /// This CPU halts.
-    Halt = 12,
-    /// This CPU goes on after a halt.
-    Resume = 13,
-    /// A G was displaced by one that an interrupt has readied.
-    Displace = 14,
-    /// A G has left in a call, and its M with it (the M that goes on).
-    Handoff = 15,
-}
-
-impl Kind {
-    const ALL: [Kind; 15] = [
-        Kind::Create,
-        Kind::Start,
-        Kind::Yield,
-        Kind::Expire,
-        Kind::Park,
-        Kind::Exit,
-        Kind::Ready,
-        Kind::Fire,
-        Kind::Tick,
-        Kind::WakeSent,
-        Kind::WakeReceived,
-        Kind::Halt,
-        Kind::Resume,
-        Kind::Displace,
-        Kind::Handoff,
-    ];
-
-    fn from_number(number: u8) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| *kind as u8 == number)
-    }
-}
-
-/// One event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// Cycles of the counter since the end of bring-up.
-    pub time: u64,
-    /// What happened.
-    pub kind: Kind,
-    /// To which G; 0 if to none.
-    pub g: u64,
-    /// What else there is to say.
-    pub arg: u32,
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Event { time, kind, g, arg } = self;
-        write!(f, "{time} {kind:?} {g} {arg}")
-    }
-}
+/// The per-CPU word that points to its ring; `schedule` has 0 and 1.
+const RING_SLOT: usize = 2;
 
 /// Whether events are noted.
 static IS_ON: AtomicBool = AtomicBool::new(false);
-/// The cycle counter at the end of bring-up.
+/// Whether they are hashed, too.
+static IS_HASHED: AtomicBool = AtomicBool::new(false);
+/// The cycle counter when the first could be noted.
 static ZERO: AtomicU64 = AtomicU64::new(0);
-/// One for each CPU, if events are wanted at all.
-static RINGS: spin::Once<Vec<Ring>> = spin::Once::new();
+/// One for each CPU; without memory unless events are wanted.
+static RINGS: [Ring; arch::MAX_CPUS] = [const { Ring::new() }; arch::MAX_CPUS];
 
 /// Notes an event of this CPU. Any context. The G is asked for its number only
 /// if somebody wants to know.
 #[inline(always)]
 pub fn event(kind: Kind, g: impl FnOnce() -> u64, arg: u32) {
     if IS_ON.load(Relaxed) {
-        note(kind, g(), arg);
+        note(None, g(), What::new(kind, arg));
     }
 }
 
@@ -140,34 +75,181 @@ pub fn cpu_event(kind: Kind, arg: u32) {
     event(kind, || 0, arg);
 }
 
+/// Notes that a G was created; its name goes out with the stream.
+#[inline(always)]
+pub fn created(
+    g: impl FnOnce() -> u64,
+    pin: Option<usize>,
+    name: &'static str,
+    site: &'static Location<'static>,
+) {
+    if IS_ON.load(Relaxed) {
+        let g = g();
+        note(None, g, What::new(Kind::Create, pin.map_or(0, |cpu| cpu as u32 + 1)));
+        stream::note_name(g, name, site);
+    }
+}
+
+/// Notes an event of this CPU that was at `time`, if events are noted.
+pub(crate) fn event_at(time: u64, g: u64, what: What) {
+    if IS_ON.load(Relaxed) {
+        note(Some(time), g, what);
+    }
+}
+
+/// Notes a switch, on the shortest way: for the switch itself, which has seen
+/// [`Attention::TRACE`], and with interrupts off.
+#[inline(always)]
+pub(crate) fn switched(time: u64, g: u64, what: What) {
+    // SAFETY: that bit is set when the rings have memory. This CPU's own.
+    if unsafe { here().push(Event { time, g: g as u32, what }) } {
+        stream::ask();
+    }
+}
+
 #[cold]
-fn note(kind: Kind, g: u64, arg: u32) {
+fn note(time: Option<u64>, g: u64, what: What) {
     // Off, so that an interrupt's events do not come between.
     let were_on = arch::irq_save();
-    if let Some(ring) = RINGS.get().and_then(|rings| rings.get(arch::cpu_index())) {
-        let time = arch::cycles().wrapping_sub(ZERO.load(Relaxed));
-        ring.push(Event { time, kind, g, arg });
+    let time = time.unwrap_or_else(arch::cycles);
+    let ring = here();
+    if IS_HASHED.load(Relaxed) {
+        let since = time.wrapping_sub(ZERO.load(Relaxed));
+        ring.hash([since, g, u64::from(what.0)]);
+    }
+    // SAFETY: events are noted when the rings have memory. This CPU's own,
+    // interrupts off.
+    if unsafe { ring.push(Event { time, g: g as u32, what }) } {
+        stream::ask();
     }
     arch::irq_restore(were_on);
+}
+
+/// The ring of this CPU. Interrupts off, after [`init_cpu`].
+#[inline(always)]
+fn here() -> &'static Ring {
+    // SAFETY: `init_cpu` has put a pointer to a static there, before this CPU
+    // does anything that is noted.
+    unsafe { &*core::ptr::with_exposed_provenance::<Ring>(arch::slot::<RING_SLOT>()) }
+}
+
+/// Tells this CPU its ring, before it can note anything.
+pub(crate) fn init_cpu() {
+    let ring = &raw const RINGS[arch::cpu_index()];
+    arch::set_slot::<RING_SLOT>(ring.expose_provenance());
 }
 
 /// The end of bring-up: takes memory for the rings, if they are wanted, waits
 /// until all other CPUs have halted, and sets the time to 0. On the boot CPU,
 /// with interrupts off, before it starts the first G.
 pub fn begin(choice: TraceChoice, events: Option<usize>) {
-    if choice == TraceChoice::Off {
-        return;
-    }
-    let events = events.unwrap_or(DEFAULT_EVENTS);
-    let rings: Option<Vec<Ring>> = (0..arch::num_cpus()).map(|_| Ring::new(events)).collect();
-    let Some(rings) = rings else {
-        log::error!("trace: no memory for {events} events a CPU");
-        return;
+    let attention = match choice {
+        TraceChoice::Off => return,
+        TraceChoice::On | TraceChoice::Stream => Attention::TRACE,
+        // What is hashed goes the long way.
+        TraceChoice::Hash | TraceChoice::Dump => Attention::HASH,
     };
-    RINGS.call_once(|| rings);
+    if let Err(error) = give_rings(events) {
+        return log::error!("trace: {error}");
+    }
     settle();
     ZERO.store(arch::cycles(), Relaxed);
+    if choice == TraceChoice::Stream
+        && let Err(error) = stream::open(ZERO.load(Relaxed))
+    {
+        return log::error!("trace: {error}");
+    }
+    IS_HASHED.store(attention == Attention::HASH, Relaxed);
+    switch_on(attention);
+}
+
+/// The second half of [`begin`], when there are Gs: somebody drains the rings.
+pub fn begin_draining(choice: TraceChoice) {
+    if choice == TraceChoice::Stream && IS_ON.load(Relaxed) {
+        stream::spawn_drainer();
+    }
+}
+
+/// Writes events out from now on, while the machine runs; by a G.
+///
+/// # Errors
+/// [`StartError`]; nothing has been started then.
+///
+/// ```no_run
+/// use runnext::{prelude::*, trace};
+/// trace::start()?;
+/// go(|| ()).join().unwrap();
+/// trace::stop();
+/// # Ok::<(), trace::StartError>(())
+/// ```
+pub fn start() -> Result<(), StartError> {
+    if IS_ON.load(Relaxed) || IS_HASHED.load(Relaxed) {
+        return Err(StartError::IsOn);
+    }
+    give_rings(crate::options().events)?;
+    stream::open(arch::cycles())?;
+    switch_on(Attention::TRACE);
+    stream::spawn_drainer();
+    Ok(())
+}
+
+/// Ends what [`start`] has begun, and writes out what there is. False if events
+/// were not written out.
+pub fn stop() -> bool {
+    if IS_HASHED.load(Relaxed) || !stream::is_open() || !switch_off() {
+        return false;
+    }
+    stream::drain_all();
+    true
+}
+
+/// Why events cannot be written out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Events are noted already.
+    IsOn,
+    /// There is no memory for the rings.
+    NoMemory,
+    /// There is nobody to write them to: see `drivers::debugcon`.
+    NoPort,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StartError::IsOn => "events are noted already",
+            StartError::NoMemory => "no memory for the events",
+            StartError::NoPort => "no debug console to write events to (-debugcon file:…)",
+        })
+    }
+}
+
+impl core::error::Error for StartError {}
+
+/// Gives every CPU memory for its events, once.
+fn give_rings(events: Option<usize>) -> Result<(), StartError> {
+    let len = events.unwrap_or(DEFAULT_EVENTS).max(2).next_power_of_two();
+    for ring in RINGS[..arch::num_cpus()].iter().filter(|ring| !ring.is_given()) {
+        let mut slots = Vec::new();
+        slots.try_reserve_exact(len).map_err(|_| StartError::NoMemory)?;
+        slots.resize_with(len, Slot::default);
+        // SAFETY: events are off and were never on, so nobody looks at it; there
+        // is one who starts at a time (`stream`), or the boot CPU alone.
+        unsafe { ring.give(slots.leak()) };
+    }
+    Ok(())
+}
+
+fn switch_on(attention: u32) {
     IS_ON.store(true, Relaxed);
+    schedule::ask_for_attention(attention);
+}
+
+/// False if it was off.
+fn switch_off() -> bool {
+    schedule::spare_attention(Attention::TRACE | Attention::HASH);
+    IS_ON.swap(false, Relaxed)
 }
 
 /// Halts until a while has passed: see "The same events twice".
@@ -181,144 +263,55 @@ fn settle() {
     }
 }
 
-/// The end of the program: stops the notes, and prints what was asked for. A
-/// CPU's line is `TRACE <cpu> <events> <overwritten> <hash>`; before it come, if
-/// wanted, its events as `EVENT <cpu> <time> <kind> <g> <argument>`.
-pub fn finish(choice: TraceChoice) {
+/// The end of the program: stops the notes, and gives what was asked for. Of
+/// `hash` and `dump` a CPU's line is `TRACE <cpu> <events> <overwritten> <hash>`;
+/// before it come, if wanted, its events as `EVENT <cpu> <time> <kind> <g> <arg>`.
+pub fn finish(choice: TraceChoice, code: u32) {
     // The first one who ends the machine prints.
-    if !IS_ON.swap(false, Relaxed) || choice == TraceChoice::On {
+    let was_on = switch_off();
+    stream::finish(code);
+    if !was_on || !IS_HASHED.load(Relaxed) {
         return;
     }
-    for (cpu, ring) in RINGS.get().into_iter().flatten().enumerate() {
+    for (cpu, ring) in RINGS[..arch::num_cpus()].iter().enumerate() {
         if choice == TraceChoice::Dump {
-            ring.events().for_each(|event| crate::println!("EVENT {cpu} {event}"));
+            events(cpu).for_each(|event| crate::println!("EVENT {cpu} {event}"));
         }
-        let (count, hash) = (ring.count.load(Acquire), ring.hash.load(Relaxed));
-        crate::println!("TRACE {cpu} {count} {} {hash:016x}", ring.lost());
+        let count = ring.count().unwrap_or(0);
+        crate::println!("TRACE {cpu} {count} {} {:016x}", ring.lost(), ring.digest());
     }
 }
 
-/// The last events of `cpu`, oldest first; none if they are not noted.
+/// The last events of `cpu`, oldest first, with the time since the first could be
+/// noted; none if they are not.
 ///
 /// ```no_run
 /// use runnext::trace::{self, Kind};
-/// let switches = trace::events(0).filter(|event| event.kind == Kind::Start).count();
+/// let switches = trace::events(0).filter(|event| event.kind() == Some(Kind::Start)).count();
 /// ```
 pub fn events(cpu: usize) -> impl Iterator<Item = Event> {
-    RINGS.get().and_then(|rings| rings.get(cpu)).into_iter().flat_map(Ring::events)
-}
-
-/// The events of one CPU. Two cache lines: CPUs fetch lines in pairs.
-#[repr(align(128))]
-struct Ring {
-    slots: Vec<Slot>,
-    /// Events so far; the next goes to this number modulo the length.
-    count: AtomicU64,
-    /// Over all events so far.
-    hash: AtomicU64,
-}
-
-/// Time, G, and kind and argument together.
-#[derive(Default)]
-struct Slot([AtomicU64; 3]);
-
-/// FNV-1a's, which is taken a word at a time here.
-const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
-const HASH_PRIME: u64 = 0x0000_0100_0000_01b3;
-
-impl Ring {
-    /// An empty ring for at least `events` events; `None` without memory.
-    fn new(events: usize) -> Option<Ring> {
-        let len = events.max(1).next_power_of_two();
-        let mut slots = Vec::new();
-        slots.try_reserve_exact(len).ok()?;
-        slots.resize_with(len, Slot::default);
-        Some(Ring { slots, count: AtomicU64::new(0), hash: AtomicU64::new(HASH_START) })
-    }
-
-    /// Its own CPU only, interrupts off.
-    fn push(&self, event: Event) {
-        let words = [event.time, event.g, u64::from(event.kind as u8) << 32 | u64::from(event.arg)];
-        let count = self.count.load(Relaxed);
-        let slot = &self.slots[count as usize & (self.slots.len() - 1)];
-        let mut hash = self.hash.load(Relaxed);
-        for (place, word) in slot.0.iter().zip(words) {
-            place.store(word, Relaxed);
-            // The product moves everything up; the rotation brings it back down.
-            hash = (hash ^ word).wrapping_mul(HASH_PRIME).rotate_left(23);
-        }
-        self.hash.store(hash, Relaxed);
-        self.count.store(count + 1, Release); // pairs with `events`
-    }
-
-    fn lost(&self) -> u64 {
-        self.count.load(Relaxed).saturating_sub(self.slots.len() as u64)
-    }
-
-    fn events(&self) -> impl Iterator<Item = Event> {
-        let count = self.count.load(Acquire); // pairs with `push`
-        (self.lost()..count).filter_map(|number| {
-            let slot = &self.slots[number as usize & (self.slots.len() - 1)];
-            let [time, g, rest] = slot.0.each_ref().map(|word| word.load(Relaxed));
-            let kind = Kind::from_number((rest >> 32) as u8)?;
-            Some(Event { time, kind, g, arg: rest as u32 })
-        })
-    }
+    let ring = RINGS.get(cpu).filter(|_| cpu < arch::num_cpus());
+    let zero = ZERO.load(Relaxed);
+    let mut from = 0;
+    core::iter::from_fn(move || {
+        let mut into = [Event { time: 0, g: 0, what: What(0) }];
+        let (first, len) = ring?.read(from, &mut into);
+        from = first + 1;
+        let [event] = into;
+        (len == 1).then(|| Event { time: event.time.wrapping_sub(zero), ..event })
+    })
+    .filter(|event| event.kind().is_some())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn event(time: u64) -> Event {
-        Event { time, kind: Kind::Start, g: 7, arg: 1 }
-    }
-
-    #[test]
-    fn the_oldest_events_are_overwritten_and_counted() {
-        let ring = Ring::new(4).expect("memory");
-        (0..6).for_each(|time| ring.push(event(time)));
-        assert!(ring.events().eq((2..6).map(event)));
-        assert_eq!(ring.lost(), 2);
-    }
-
-    #[test]
-    fn a_ring_that_is_not_full_has_lost_nothing() {
-        let ring = Ring::new(3).expect("memory");
-        (0..4).for_each(|time| ring.push(event(time)));
-        assert_eq!((ring.events().count(), ring.lost()), (4, 0));
-    }
-
-    #[test]
-    fn every_kind_comes_out_as_it_went_in() {
-        let ring = Ring::new(16).expect("memory");
-        for kind in Kind::ALL {
-            ring.push(Event { time: u64::MAX, kind, g: u64::MAX, arg: u32::MAX });
-        }
-        assert!(ring.events().map(|event| event.kind).eq(Kind::ALL));
-        assert!(ring.events().all(|event| event.g == u64::MAX && event.arg == u32::MAX));
-    }
-
-    #[test]
-    fn the_hash_tells_every_part_of_an_event_and_their_order() {
-        let hash = |events: &[Event]| {
-            let ring = Ring::new(1).expect("memory");
-            events.iter().for_each(|&event| ring.push(event));
-            ring.hash.load(Relaxed)
-        };
-        let (a, b) = (event(1), event(2));
-        let mut seen = Vec::from([hash(&[]), hash(&[a]), hash(&[b]), hash(&[a, b]), hash(&[b, a])]);
-        seen.push(hash(&[Event { kind: Kind::Exit, ..a }]));
-        seen.push(hash(&[Event { g: 8, ..a }]));
-        seen.push(hash(&[Event { arg: 2, ..a }]));
-        seen.sort_unstable();
-        assert!(seen.windows(2).all(|pair| pair[0] != pair[1]), "{seen:x?}");
-        assert_eq!(hash(&[a, b]), hash(&[a, b]));
-    }
-
     #[test]
     fn notes_are_dropped_while_nobody_wants_them() {
         super::event(Kind::Tick, || 0, 0);
+        created(|| 1, None, "g", Location::caller());
+        event_at(0, 1, What::START);
         assert_eq!(events(0).count(), 0);
     }
 }

@@ -70,6 +70,15 @@ pub fn resume(message: String) -> ! {
     std::panic::resume_unwind(Box::new(message))
 }
 
+/// What a G that was killed unwinds with.
+pub const KILLED: &str = "killed";
+
+/// The calling G was killed and unwinds: destructors run, nothing is reported.
+#[cold]
+pub fn killed() -> ! {
+    resume(KILLED.into())
+}
+
 fn message(payload: Box<dyn Any + Send>) -> String {
     match payload.downcast::<String>() {
         Ok(message) => *message,

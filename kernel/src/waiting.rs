@@ -143,11 +143,11 @@ pub struct Wait {
     pub has_deadline: bool,
 }
 
-/// Of the packed word: reason, deadline, object, from the top.
-const REASON_SHIFT: u32 = 56;
+/// Of the packed word: the reason is in the highest byte, the object below. The
+/// upper bits of an address all say the same, so one of those that are left is
+/// free: it says otherwise than the next if there is a deadline.
+const REASON_BITS: u32 = 8;
 const DEADLINE: u64 = 1 << 55;
-/// What is left of an address: its upper bits all say the same.
-const OBJECT: u64 = DEADLINE - 1;
 
 impl Wait {
     /// For something by its number or address, without a deadline.
@@ -176,24 +176,25 @@ impl Wait {
         self.has_deadline || self.reason.is_external()
     }
 
-    /// As one word: the reason's number in the highest byte, then a bit for the
-    /// deadline, then the object without its upper 9 bits.
+    /// As one word: the reason's number in the highest byte, and all that matters
+    /// of the object below. In few instructions: every wait does this.
     #[must_use]
     #[inline(always)]
     pub const fn pack(self) -> u64 {
         let deadline = if self.has_deadline { DEADLINE } else { 0 };
-        (self.reason as u64) << REASON_SHIFT | deadline | self.object as u64 & OBJECT
+        let word = (self.object as u64) << REASON_BITS | self.reason as u64;
+        word.rotate_right(REASON_BITS) ^ deadline
     }
 
     /// What was packed.
     #[must_use]
     pub fn unpack(word: u64) -> Self {
-        // Back to an address: the highest bit that is left is that of the rest.
-        let object = ((word & OBJECT) << 9).cast_signed() >> 9;
+        // Back to an address: below the bit for the deadline is that of the rest.
+        let object = (word << (REASON_BITS + 1)).cast_signed() >> (REASON_BITS + 1);
         Wait {
-            reason: Reason::from_number((word >> REASON_SHIFT) as u8),
+            reason: Reason::from_number((word >> (u64::BITS - REASON_BITS)) as u8),
             object: object as usize,
-            has_deadline: word & DEADLINE != 0,
+            has_deadline: (word ^ word << 1) & DEADLINE != 0,
         }
     }
 }

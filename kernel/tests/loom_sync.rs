@@ -193,7 +193,7 @@ fn a_waiter_is_granted_or_gives_up_and_never_both() {
                     }
                     let place =
                         Place { reason: park::Reason::Park, list: 0, value: None, deadline_ns };
-                    match queue.wait(locked, place, || (), |_| false) {
+                    match queue.wait(locked, place, |_| false) {
                         Waited::Granted(_) => true,
                         Waited::Took(_) | Waited::TimedOut(..) => false,
                     }
@@ -232,7 +232,7 @@ fn granting_to_all_reaches_all_who_waited() {
                             value: None,
                             deadline_ns: None,
                         };
-                        let _ = queue.wait(locked, place, || (), |_| false);
+                        let _ = queue.wait(locked, place, |_| false);
                     }
                 })
             })

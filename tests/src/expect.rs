@@ -86,6 +86,16 @@ pub const CODE_MAIN_PANIC: u8 = 100;
 /// The last line of the standard program.
 pub const HELLO_END: &str = "all of them came back; goodbye";
 
+/// The shell's.
+pub const PROMPT: &str = "runnext> ";
+
+/// What a scene of the tour earns for what holds.
+pub const MARK: &str = "    \u{2713} ";
+/// And for what does not.
+pub const FAILED_MARK: &str = "    \u{2717}";
+/// How many scenes there are.
+pub const SCENES: usize = 13;
+
 /// The first words of an exception's report and of a kernel panic's.
 pub const FATAL: &str = "fatal exception on CPU ";
 /// The first words of a kernel panic's report.

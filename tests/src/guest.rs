@@ -6,9 +6,8 @@
 //! the guest.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -28,6 +27,7 @@ use crate::qmp::Qmp;
 use crate::results;
 use crate::screen::Screen;
 use crate::symbols::Symbols;
+use crate::typist::{self, Keyboard};
 
 /// Far more than a healthy boot takes on a busy host.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
@@ -51,6 +51,8 @@ pub struct Boot {
     has_serial: bool,
     /// What is typed, each after a line.
     typed: Vec<(String, Vec<u8>)>,
+    /// At a terminal, and not into a pipe.
+    has_terminal: bool,
     /// The image's own command line, where it is not the usual one.
     ramdisk: Option<String>,
     /// What is changed about the default machine, in order.
@@ -77,6 +79,7 @@ enum Shape {
     Board(Board),
     Disk(Disk),
     Data(DataDisk),
+    Debugcon(PathBuf),
     NoHpet,
     NoDebugExit,
     Arg(String),
@@ -99,6 +102,7 @@ impl Boot {
             tables: Vec::new(),
             has_serial: true,
             typed: Vec::new(),
+            has_terminal: false,
             ramdisk: None,
             shape: Vec::new(),
             program: Some("hello"),
@@ -134,6 +138,11 @@ impl Boot {
     /// Virtual time by counted instructions: `"shift=0,sleep=off"`.
     pub fn icount(self, icount: &str) -> Self {
         self.with(Shape::Icount(icount.into()))
+    }
+
+    /// A debug console that leads to a file.
+    pub fn debugcon(self, file: impl Into<PathBuf>) -> Self {
+        self.with(Shape::Debugcon(file.into()))
     }
 
     /// The kernel's command line.
@@ -189,8 +198,16 @@ impl Boot {
         self
     }
 
+    /// A person sits at the serial port: it leads to a pseudo-terminal, as with
+    /// `make run` in a window, and the guest is told so.
+    pub fn at_terminal(mut self) -> Self {
+        self.has_terminal = true;
+        self
+    }
+
     /// Types `bytes` on the serial port, as fast as the guest takes them, as soon
-    /// as a line on it contains `text`. Several are typed in their order.
+    /// as a line on it contains `text`: one that came since the last time that
+    /// something was typed. Several are typed in their order.
     pub fn typed_after(mut self, text: &str, bytes: impl Into<Vec<u8>>) -> Self {
         self.typed.push((text.into(), bytes.into()));
         self
@@ -264,11 +281,11 @@ impl Boot {
         let files = Files::new(&self.name)?;
         let images = self.images(&kernel, &files)?;
         let machine = self.machine(&images, &files)?;
-        let mut qemu = Guest::start(&machine, &files, !self.typed.is_empty())?;
+        let (mut qemu, keyboard) = self.start(&machine, &files)?;
         let has_ended = AtomicBool::new(false);
         let (ended, screen) = thread::scope(|scope| {
-            if let Some(keys) = qemu.0.stdin.take() {
-                scope.spawn(|| type_in(&self.typed, keys, &files, &has_ended));
+            if let Some(keys) = keyboard {
+                scope.spawn(|| typist::type_in(&self.typed, keys, &files.log, &has_ended));
             }
             let ended = self.watch(&mut qemu, &files, &kernel);
             drop(qemu); // a typist in the middle of a word notices this way
@@ -281,6 +298,27 @@ impl Boot {
         let outcome = Outcome { name, ended, lines, log, screen, qemu_said };
         results::append_run(&outcome, started.elapsed());
         Ok(outcome)
+    }
+
+    /// Starts QEMU. If it is typed to, standard input and output are its serial
+    /// port, and what is typed goes into the keyboard.
+    fn start(&self, machine: &Machine, files: &Files) -> Result<(Guest, Option<Keyboard>)> {
+        let mut command = machine.command(&files.scratch)?;
+        let said = File::create(&files.qemu_log).context("creating QEMU's log")?;
+        let log = File::create(&files.log).context("creating the log")?;
+        let keyboard = if self.has_terminal {
+            command.stderr(said);
+            Some(Keyboard::terminal(&mut command, log)?)
+        } else {
+            match self.typed.is_empty() {
+                true => command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said),
+                false => command.stdin(Stdio::piped()).stdout(log).stderr(said),
+            };
+            None
+        };
+        let mut qemu = Guest(command.spawn().context("starting QEMU (make setup?)")?);
+        let keyboard = keyboard.or_else(|| qemu.0.stdin.take().map(Keyboard::pipe));
+        Ok((qemu, keyboard))
     }
 
     fn images(&self, kernel: &Path, files: &Files) -> Result<Images> {
@@ -302,11 +340,15 @@ impl Boot {
     fn machine(&self, images: &Images, files: &Files) -> Result<Machine> {
         let mut machine = Machine::new(images.of(self.firmware), self.firmware).qmp(files.qmp());
         machine = machine.serial(match self.has_serial {
+            true if self.has_terminal => Serial::Shell,
             true if self.typed.is_empty() => Serial::File(files.log.clone()),
             true => Serial::Output, // what comes in is standard input
             false => Serial::None,
         });
-        let program = self.program.map(|name| format!("program={name} ")).unwrap_or_default();
+        let mut program = self.program.map(|name| format!("program={name} ")).unwrap_or_default();
+        if self.has_terminal {
+            program.push_str("terminal=on ");
+        }
         machine = machine.cmdline(program.trim());
         for shape in &self.shape {
             machine = match shape {
@@ -318,6 +360,7 @@ impl Boot {
                 Shape::Board(board) => machine.board(*board),
                 Shape::Disk(disk) => machine.disk(*disk),
                 Shape::Data(data) => machine.data(data.clone()),
+                Shape::Debugcon(file) => machine.debugcon(file),
                 Shape::NoHpet => machine.without_hpet(),
                 Shape::NoDebugExit => machine.without_debug_exit(),
                 Shape::Arg(arg) => machine.arg(arg),
@@ -382,29 +425,6 @@ impl Boot {
         let screen = files.shoot(&mut qmp).ok();
         hang.screenshot = screen.as_ref().map(|_| files.png.clone());
         (Ended::Hang(hang), screen)
-    }
-}
-
-/// Types what there is to type, until the guest has ended. Not until all of it
-/// is typed: QEMU would see the end of a file, and a serial line has none.
-fn type_in(
-    typed: &[(String, Vec<u8>)],
-    mut keys: ChildStdin,
-    files: &Files,
-    has_ended: &AtomicBool,
-) {
-    let mut rest = typed;
-    while !has_ended.load(Ordering::Relaxed) {
-        match rest {
-            [(text, bytes), later @ ..] if files.log_contains(text) => {
-                // A guest that ends before it has read all of it has its reasons.
-                if keys.write_all(bytes).is_err() {
-                    return;
-                }
-                rest = later;
-            }
-            _ => thread::sleep(POLL),
-        }
     }
 }
 
@@ -488,21 +508,6 @@ impl Drop for Files {
 
 /// A QEMU that does not outlive whoever watches it.
 struct Guest(Child);
-
-impl Guest {
-    /// If it `is_typed_to`, standard input and output are its serial port.
-    fn start(machine: &Machine, files: &Files, is_typed_to: bool) -> Result<Self> {
-        let mut command = machine.command(&files.scratch)?;
-        let said = File::create(&files.qemu_log).context("creating QEMU's log")?;
-        if is_typed_to {
-            let log = File::create(&files.log).context("creating the log")?;
-            command.stdin(Stdio::piped()).stdout(log).stderr(said);
-        } else {
-            command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
-        }
-        command.spawn().map(Self).context("starting QEMU (make setup?)")
-    }
-}
 
 impl Drop for Guest {
     fn drop(&mut self) {

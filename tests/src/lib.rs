@@ -31,6 +31,7 @@ pub mod results;
 pub mod screen;
 pub mod stage;
 pub mod symbols;
+pub mod typist;
 
 use std::path::PathBuf;
 

@@ -1,24 +1,130 @@
-//! Gs seen from outside and programs inside the machine, checked from inside.
+//! Gs seen and ended from outside, programs inside the machine, and deadlocks.
 
 use std::sync::LazyLock;
 
+use tests::fixture;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{fixture, guest_tests};
 
-static TASKS: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+/// One boot for each guest program, and what it must promise.
+mod tasks {
+    use super::*;
+    use tests::guest_tests;
 
-fn boot(cpus: usize) -> Boot {
-    Boot::guest(format!("tasks-{cpus}")).smp(cpus).cmdline("program=tasks")
+    static TASKS: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+
+    fn boot(cpus: usize) -> Boot {
+        Boot::guest(format!("tasks-{cpus}")).smp(cpus).cmdline("program=tasks")
+    }
+
+    guest_tests!(TASKS, boot =>
+        every_g_that_lives_is_listed_once_and_by_number,
+        a_g_is_seen_to_run_to_wait_and_to_be_in_a_call,
+        an_ended_g_is_listed_no_more,
+        names_are_whole_while_lives_change,
+        a_waiting_g_shows_where_it_waits,
+        a_call_shows_where_it_waits,
+        running_and_ended_gs_show_no_frames,
+        frames_are_read_while_stacks_come_and_go,
+    );
 }
 
-guest_tests!(TASKS, boot =>
-    every_g_that_lives_is_listed_once_and_by_number,
-    a_g_is_seen_to_run_to_wait_and_to_be_in_a_call,
-    an_ended_g_is_listed_no_more,
-    names_are_whole_while_lives_change,
-    a_waiting_g_shows_where_it_waits,
-    a_call_shows_where_it_waits,
-    running_and_ended_gs_show_no_frames,
-    frames_are_read_while_stacks_come_and_go,
-);
+mod programs {
+    use super::*;
+    use tests::guest_tests;
+
+    static PROGRAMS: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+
+    fn boot(cpus: usize) -> Boot {
+        Boot::guest(format!("programs-{cpus}")).smp(cpus).cmdline("program=programs")
+    }
+
+    guest_tests!(PROGRAMS, boot =>
+        a_program_ends_as_its_main_or_its_exit_says,
+        a_program_has_its_own_arguments,
+        there_is_no_program_of_another_name,
+        gs_are_of_the_program_that_started_them,
+        when_main_returns_all_other_gs_are_unwound,
+        a_program_is_stopped_whatever_it_does,
+        a_g_that_calls_nobody_is_abandoned_with_its_program,
+        a_program_that_starts_gs_without_end_is_stopped,
+        a_deadlocked_program_ends_and_the_others_do_not,
+        destructors_that_wait_are_waited_for,
+        a_hundred_programs_leave_nothing_behind,
+    );
+
+    #[test]
+    fn a_deadlocked_program_is_reported_by_name() {
+        PROGRAMS.assert_line("p_deadlocks: fatal error: all goroutines are asleep - deadlock!");
+        PROGRAMS.assert_line("[park]: \"stuck\"");
+        PROGRAMS.assert_no_line("Err(Killed)");
+    }
+}
+
+mod killing {
+    use super::*;
+    use tests::guest_tests;
+
+    static KILLING: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+
+    fn boot(cpus: usize) -> Boot {
+        Boot::guest(format!("killing-{cpus}")).smp(cpus).cmdline("program=killing")
+    }
+
+    guest_tests!(KILLING, boot =>
+        a_waiting_g_unwinds_and_its_join_says_killed,
+        a_g_in_a_call_is_killed_there,
+        a_killed_holder_frees_its_lock,
+        who_waits_behind_a_killed_writer_is_let_in,
+        who_wants_less_than_a_killed_one_is_served,
+        a_value_is_not_lost_with_a_killed_receiver,
+        a_g_that_calls_nobody_is_told_and_goes_on,
+        a_g_that_panics_is_not_killed_before_that_is_over,
+        a_kill_hits_no_later_life,
+        nobody_and_the_kernel_are_not_killed,
+        kills_at_any_moment_lose_nobody,
+    );
+}
+
+/// How the booted program's deadlock ends the machine.
+const EXIT_DEADLOCK: u8 = 104;
+
+fn deadlocked(cpus: usize, how: &str) -> Outcome {
+    let boot = Boot::guest(format!("deadlocked-{how}-{cpus}")).smp(cpus);
+    boot.cmdline(&format!("program=deadlocked -- {how}")).run()
+}
+
+#[test]
+fn a_main_that_waits_for_nobody_is_a_deadlock() {
+    for cpus in [1, 8] {
+        let outcome = deadlocked(cpus, "alone");
+        outcome.assert_code(EXIT_DEADLOCK);
+        outcome.assert_line("fatal error: all goroutines are asleep - deadlock!");
+        outcome.assert_line("[chan receive]: \"deadlocked\"");
+        outcome.assert_line("guest::killing::deadlocked");
+    }
+}
+
+#[test]
+fn a_lock_that_is_never_freed_is_a_deadlock() {
+    let outcome = deadlocked(4, "lock");
+    outcome.assert_code(EXIT_DEADLOCK);
+    outcome.assert_line("[sync.Mutex.Lock]: \"waits for the lock\"");
+    outcome.assert_line("[join]: \"deadlocked\"");
+}
+
+#[test]
+fn a_deadlock_of_a_thousand_is_reported_in_short() {
+    let outcome = deadlocked(8, "many");
+    outcome.assert_code(EXIT_DEADLOCK);
+    outcome.assert_line("... and 901 more");
+}
+
+#[test]
+fn a_main_that_sleeps_is_no_deadlock() {
+    for cpus in [1, 8] {
+        let outcome = deadlocked(cpus, "not");
+        outcome.assert_ok();
+        outcome.assert_line("still here");
+    }
+}

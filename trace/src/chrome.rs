@@ -32,8 +32,8 @@ pub fn write(model: &Model, out: impl Write) -> Result<()> {
     spans(model, &mut writer)?;
     cpus(model, &mut writer)?;
     steals(model, &mut writer)?;
-    counter("runnable", &model.runnable, &mut writer)?;
-    counter("idle Ps", &model.idle_ps, &mut writer)?;
+    counter("runnable", &model.runnable, model.end_ns, &mut writer)?;
+    counter("idle Ps", &model.idle_ps, model.end_ns, &mut writer)?;
     write!(
         writer.out,
         "\n],\"otherData\":{{\"events\":{},\"lost\":{}}}}}",
@@ -82,12 +82,13 @@ fn names(model: &Model, writer: &mut Writer<impl Write>) -> Result<()> {
 
 fn spans(model: &Model, writer: &mut Writer<impl Write>) -> Result<()> {
     let mut flow = 0u64;
+    let mut is_placed = vec![false; model.gs.len()];
     for (cpu, facts) in model.cpus.iter().enumerate() {
         let p = (P, cpu as u32);
         for span in &facts.spans {
-            let rest = slice(model, span);
-            writer.event('X', p, span.time.from, &rest)?;
-            writer.event('X', (M, span.m), span.time.from, &rest)?;
+            let (what, more) = slice(model, span, &mut is_placed[span.g as usize]);
+            writer.event('X', p, span.time.from, &(what.clone() + &more))?;
+            writer.event('X', (M, span.m), span.time.from, &what)?;
             if let Some(woken) = span.woken {
                 flow += 1;
                 let name = if woken.how == Wake::Created { "create" } else { "wake" };
@@ -100,29 +101,24 @@ fn spans(model: &Model, writer: &mut Writer<impl Write>) -> Result<()> {
     Ok(())
 }
 
-/// The members of a G's slice after its time.
-fn slice(model: &Model, span: &Span) -> String {
+/// The members of a G's slice after its time: what it is, and more about it. The
+/// spawn site is said once for each G: that is what makes such files long.
+fn slice(model: &Model, span: &Span, is_placed: &mut bool) -> (String, String) {
     let g = &model.gs[span.g as usize];
     let label = match g.name.as_str() {
         "" => format!("G{}", g.number),
         name => format!("G{} {name}", g.number),
     };
     let (ns, left) = (span.time.ns(), span.left.text());
-    let mut rest = format!(
-        ",\"dur\":{}.{:03},\"cat\":\"g\",\"name\":{},\"args\":{{\"g\":{},\"m\":{},\"left\":\"{left}\"",
-        ns / 1000,
-        ns % 1000,
-        quoted(&label),
-        g.number,
-        span.m
-    );
+    let what = format!(",\"dur\":{}.{:03},\"name\":{}", ns / 1000, ns % 1000, quoted(&label));
+    let mut more = format!(",\"args\":{{\"g\":{},\"m\":{},\"left\":\"{left}\"", g.number, span.m);
     if let Left::Parked(number) = span.left {
-        rest += &format!(",\"reason\":{}", quoted(reason::text(number)));
+        more += &format!(",\"reason\":{}", quoted(reason::text(number)));
     }
-    if !g.site.is_empty() {
-        rest += &format!(",\"spawned at\":{}", quoted(&g.site));
+    if !g.site.is_empty() && !std::mem::replace(is_placed, true) {
+        more += &format!(",\"spawned at\":{}", quoted(&g.site));
     }
-    rest + "}"
+    (what, more + "}")
 }
 
 fn cpus(model: &Model, writer: &mut Writer<impl Write>) -> Result<()> {
@@ -174,8 +170,18 @@ fn steals(model: &Model, writer: &mut Writer<impl Write>) -> Result<()> {
     Ok(())
 }
 
-fn counter(name: &str, points: &[Point], writer: &mut Writer<impl Write>) -> Result<()> {
-    for point in points {
+/// Of changes that no screen could tell apart the last one.
+fn counter(
+    name: &str,
+    points: &[Point],
+    end_ns: u64,
+    writer: &mut Writer<impl Write>,
+) -> Result<()> {
+    let bucket = |point: &Point| point.at / (end_ns / 50_000 + 1);
+    for (i, point) in points.iter().enumerate() {
+        if points.get(i + 1).is_some_and(|next| bucket(next) == bucket(point)) {
+            continue;
+        }
         let rest = format!(",\"name\":\"{name}\",\"args\":{{\"{name}\":{}}}", point.value);
         writer.event('C', (P, 0), point.at, &rest)?;
     }

@@ -6,14 +6,15 @@
 //! mode, and the size does not depend on how many events there are.
 #![forbid(unsafe_code)]
 
+use std::cmp::Reverse;
 use std::fmt::Write;
 
-use crate::model::{Interval, Model, Point, Span};
+use crate::model::{G, Interval, Model, Point, Span};
 use crate::page::escaped;
 use crate::palette;
 
 const WIDTH: f64 = 960.0;
-const LEFT: f64 = 56.0;
+const LEFT: f64 = 72.0;
 const RIGHT: f64 = 936.0;
 const TOP: f64 = 84.0;
 const COLUMNS: usize = 440;
@@ -21,6 +22,8 @@ const COLUMNS: usize = 440;
 const RUNNABLE: f64 = 60.0;
 const IDLE: f64 = 34.0;
 const BETWEEN: f64 = 30.0;
+/// Gs that are named below.
+const LEGEND: usize = 4;
 
 /// The picture as text.
 ///
@@ -38,7 +41,8 @@ pub fn draw(model: &Model, title: &str) -> String {
     let runnable = rows_end + BETWEEN;
     let idle = runnable + RUNNABLE + BETWEEN;
     let end = idle + IDLE;
-    let mut svg = head(model, title, end + 44.0);
+    let mut svg = head(model, title, end + 64.0);
+    legend(model, end + 46.0, &mut svg);
     axis(
         model.end_ns,
         [(TOP - 4.0, rows_end), (runnable, runnable + RUNNABLE), (idle, end)],
@@ -47,7 +51,7 @@ pub fn draw(model: &Model, title: &str) -> String {
     for (cpu, facts) in model.cpus.iter().enumerate() {
         let y = TOP + row * cpu as f64;
         if row > 12.0 || cpu % 4 == 0 {
-            label(6.0, y + row / 2.0 + 4.0, "", &format!("P{cpu}"), &mut svg);
+            label(24.0, y + row / 2.0 + 4.0, "", &format!("P{cpu}"), &mut svg);
         }
         columns(model, &facts.spans, y + 2.0, row - 4.0, &mut svg);
     }
@@ -82,9 +86,29 @@ fn head(model: &Model, title: &str, height: f64) -> String {
         model.share_run() * 100.0
     );
     label(24.0, 56.0, "faint", &facts, &mut svg);
-    let legend = "colour: a G · height: part of the time that it ran";
-    label(RIGHT, height - 14.0, "faint end", legend, &mut svg);
     svg
+}
+
+/// The Gs that ran longest, if they make a difference, and what the rest means.
+fn legend(model: &Model, y: f64, svg: &mut String) {
+    let all: u64 = model.gs.iter().fold(0, |sum: u64, g| sum.saturating_add(g.run_ns));
+    let mut longest: Vec<&G> = model.gs.iter().filter(|g| g.run_ns > all / 20).collect();
+    longest.sort_by_key(|g| Reverse(g.run_ns));
+    let mut x = LEFT;
+    for g in longest.into_iter().take(LEGEND) {
+        let name: String = g.name.chars().take(14).collect();
+        let colour = palette::colour(g.number);
+        writeln!(
+            svg,
+            "<rect class=\"c{colour}\" x=\"{x:.0}\" y=\"{:.0}\" width=\"10\" height=\"10\" rx=\"2\"/>",
+            y - 9.0
+        )
+        .ok();
+        let text = format!("G{} {name}", g.number);
+        label(x + 16.0, y, "", text.trim_end(), svg);
+        x += 36.0 + 7.5 * text.chars().count() as f64;
+    }
+    label(RIGHT, y, "faint end", "colour: a G · height: part of the time it ran", svg);
 }
 
 fn style() -> String {
@@ -275,6 +299,16 @@ mod tests {
             assert!(svg.contains(part), "{part}");
         }
         assert_eq!(svg.matches("<svg").count(), 1);
+    }
+
+    #[test]
+    fn gs_that_ran_for_long_are_named() {
+        let mut model = svg(2, 500).0;
+        model.gs[3].run_ns = 1 << 40;
+        model.gs[3].name = "hog".into();
+        let svg = draw(&model, "");
+        assert!(svg.contains(">G4 hog<"));
+        assert!(!svg.contains(">G5 "), "the others ran for less than a twentieth");
     }
 
     #[test]

@@ -30,6 +30,6 @@ impl Random {
     /// assert!((0..100).all(|_| random.below(6) < 6));
     /// ```
     pub fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.any()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.any()) * u128::from(bound)) >> 64) as u64
     }
 }

@@ -43,3 +43,29 @@ pub fn all() -> &'static [&'static str] {
 pub fn number(text: &str) -> u8 {
     TEXTS.iter().position(|&known| known == text).unwrap_or(0) as u8
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's list, by its source: `Join = 11,` and `Reason::Join => "join",`.
+    #[test]
+    fn the_kernel_has_the_same_reasons() {
+        let source = include_str!("../../kernel/src/waiting.rs");
+        let lines = || source.lines().map(|line| line.trim().trim_end_matches(','));
+        let numbered = |line: &'static str| {
+            let (name, number) = line.split_once(" = ")?;
+            Some((name, number.parse::<u8>().ok()?))
+        };
+        let said = |name: &str| {
+            let arm = format!("Reason::{name} => ");
+            lines().find_map(|line| line.strip_prefix(&arm)).map(|text| text.trim_matches('"'))
+        };
+        let mut known = 0;
+        for (name, number) in lines().filter_map(numbered) {
+            assert_eq!(Some(text(number)), said(name), "{name} = {number}");
+            known += 1;
+        }
+        assert_eq!(known, TEXTS.len());
+    }
+}

@@ -96,13 +96,13 @@ impl<K: 'static> G<K> {
     #[must_use]
     pub fn look(&'static self) -> (Handle<K>, Status) {
         let word = self.word.load(Acquire); // pairs with `start`
-        (Handle { g: self, generation: generation_of(word) }, status_of(word))
+        (Handle { g: self, parked: parked_in(word) }, status_of(word))
     }
 
     /// Names this life of the G, and no later one.
     #[must_use]
     pub fn handle(&'static self) -> Handle<K> {
-        Handle { g: self, generation: self.generation() }
+        Handle { g: self, parked: parked_in(self.word.load(Acquire)) }
     }
 
     /// Where it may run.
@@ -174,7 +174,9 @@ impl<K: 'static> G<K> {
 /// `Copy`, so that what is written for it serves handles that count, too.
 pub struct Handle<K: 'static> {
     g: &'static G<K>,
-    generation: u32,
+    /// The word of that life while it is parked, and nobody halts for it: what
+    /// whoever readies it most often finds, and need not put together then.
+    parked: u64,
 }
 
 impl<K: 'static> Clone for Handle<K> {
@@ -188,13 +190,23 @@ impl<K: 'static> Handle<K> {
     /// the handle where that matters.
     #[must_use]
     pub fn get(&self) -> Option<&'static G<K>> {
-        (self.g.generation() == self.generation).then_some(self.g)
+        (self.g.generation() == generation_of(self.parked)).then_some(self.g)
     }
 
     /// The record, and which of its lives is meant.
     #[must_use]
     pub fn parts(&self) -> (&'static G<K>, u32) {
-        (self.g, self.generation)
+        (self.g, generation_of(self.parked))
+    }
+
+    /// (7) in the common case: the G of that life is parked. It is the caller's
+    /// then. If not, ask [`G::ready`].
+    #[inline(always)]
+    pub(crate) fn ready_parked(&self) -> Option<&'static G<K>> {
+        let runnable = self.parked ^ (Status::Parked as u64 ^ Status::Runnable as u64);
+        // As in `ready`.
+        let now = self.g.word.compare_exchange(self.parked, runnable, AcqRel, Relaxed);
+        now.is_ok().then_some(self.g)
     }
 }
 
@@ -289,9 +301,13 @@ impl<K: 'static> G<K> {
 
     /// (4) Caller: the running G itself, before anybody can ready it (that is,
     /// before it lets go of the lock of what it waits for). From here on
-    /// [`Sched::ready`](crate::Sched::ready) is not lost.
-    pub fn begin_park(&self) {
-        self.step(Status::Running, Status::Parking, "not running");
+    /// [`Sched::ready`](crate::Sched::ready) is not lost. The handle is what
+    /// others need for that.
+    #[inline(always)]
+    pub fn begin_park(&'static self) -> Handle<K> {
+        let parking = self.step(Status::Running, Status::Parking, "not running");
+        // Nobody halts for a G that ran.
+        Handle { g: self, parked: parking ^ (Status::Parking as u64 ^ Status::Parked as u64) }
     }
 
     /// (5) Caller: the running G itself, after `begin_park`, when it need not
@@ -357,10 +373,26 @@ impl<K: 'static> G<K> {
 
     /// (8) The CPU that ran the G: context saved, off its stack. `Push` if it
     /// was readied while it parked; else whoever readies it has it from here on.
+    #[inline(always)]
     pub(crate) fn finish_park(&self) -> Ready {
+        let word = self.word.load(Relaxed);
+        // The common case: nobody has readied it, and no CPU halted for it.
+        let parked = word ^ (Status::Parking as u64 ^ Status::Parked as u64);
+        if word & (STATUS_MASK | HALTED_MASK) == Status::Parking as u64
+            // Release: the saved context, for `ready`. Acquire: see `ready`.
+            && self.word.compare_exchange(word, parked, Release, Acquire).is_ok()
+        {
+            return Ready::Nothing;
+        }
+        self.finish_park_otherwise()
+    }
+
+    /// The rest of `finish_park`: readied, or to be settled.
+    #[cold]
+    fn finish_park_otherwise(&self) -> Ready {
         let parking = with_status(self.word.load(Relaxed), Status::Parking);
-        // Release: the saved context, for `ready`. Acquire: see `ready`.
         let parked = settled(parking, Status::Parked);
+        // As above.
         match self.word.compare_exchange(parking, parked, Release, Acquire) {
             Ok(_) => Ready::Nothing,
             Err(now) => {
@@ -385,14 +417,17 @@ impl<K: 'static> G<K> {
         generation_of(self.word.load(Acquire))
     }
 
-    /// The holder's step: a load, a compare and a store.
+    /// The holder's step: a load, a compare and a store. Gives the word as it is
+    /// now.
     #[inline(always)]
-    fn step(&self, from: Status, to: Status, otherwise: &'static str) {
+    fn step(&self, from: Status, to: Status, otherwise: &'static str) -> u64 {
         let word = self.word.load(Relaxed);
         if word & STATUS_MASK != from as u64 {
             wrong_state(otherwise);
         }
-        self.word.store(word ^ (from as u64 ^ to as u64), Relaxed);
+        let word = word ^ (from as u64 ^ to as u64);
+        self.word.store(word, Relaxed);
+        word
     }
 }
 
@@ -423,6 +458,11 @@ fn halted_of(word: u64) -> Ready {
 
 fn generation_of(word: u64) -> u32 {
     (word >> GENERATION_SHIFT) as u32
+}
+
+/// The word of the same life when it is parked, and nobody halts for it.
+fn parked_in(word: u64) -> u64 {
+    settled(word, Status::Parked)
 }
 
 fn with_status(word: u64, status: Status) -> u64 {

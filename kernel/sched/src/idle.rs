@@ -18,6 +18,10 @@ pub(crate) struct Idle {
     /// Ps that are about to halt, or do. Set by the P itself; cleared, as a
     /// claim, by whoever wakes it, or by itself.
     idle: PMask,
+    /// How many of `idle` there are, or more: a P is counted before its bit is
+    /// set, and until after it was cleared. So that most who submit need not look
+    /// at all the words of the set.
+    counted: AtomicU32,
     /// Ps that look for work and have none: woken for it, or searching.
     spinning: AtomicU32,
 }
@@ -25,7 +29,12 @@ pub(crate) struct Idle {
 impl Idle {
     const_fn! {
         pub(crate) fn new() -> Self {
-            Idle { online: PMask::new(), idle: PMask::new(), spinning: AtomicU32::new(0) }
+            Idle {
+                online: PMask::new(),
+                idle: PMask::new(),
+                counted: AtomicU32::new(0),
+                spinning: AtomicU32::new(0),
+            }
         }
     }
 
@@ -90,19 +99,20 @@ impl Idle {
         spinning: bool,
         has_work: impl FnOnce() -> bool,
     ) -> bool {
+        self.counted.fetch_add(1, AcqRel);
         self.idle.set(index);
         if spinning {
             self.spinning.fetch_sub(1, AcqRel);
         }
         // The stores above before the loads of `has_work`; the partner is the
-        // fence in `wake_p`.
+        // fence in `wake_p`, or the swap before `has_to_wake_after_swap`.
         fence(SeqCst);
         // If there is work and we may not spin, somebody does, and will look
         // after us: either finds this work, or finds other work and wakes us.
         if planted!(NoLookAgain) || !has_work() || !self.try_spin(limit) {
             return true;
         }
-        if !self.idle.claim(index) {
+        if !self.claim(index) {
             // A waker was faster, and counted us too. Once is enough; the
             // interrupt that it sends will find us busy and do nothing.
             self.spinning.fetch_sub(1, AcqRel);
@@ -113,7 +123,16 @@ impl Idle {
     /// An idle P runs again. True if a waker claimed it: then it is counted as
     /// spinning, and must behave so.
     pub(crate) fn unpark(&self, index: usize) -> bool {
-        !self.idle.claim(index)
+        !self.claim(index)
+    }
+
+    /// Clears the bit of an idle P; true for one caller.
+    fn claim(&self, index: usize) -> bool {
+        let claimed = self.idle.claim(index);
+        if claimed {
+            self.counted.fetch_sub(1, AcqRel);
+        }
+        claimed
     }
 
     /// Somebody has submitted a G, or has stopped spinning: wakes one idle P
@@ -125,10 +144,25 @@ impl Idle {
         if !planted!(NoFence) {
             fence(SeqCst);
         }
-        if self.spinning.load(Relaxed) != 0 || self.idle.is_empty() {
+        if self.spinning.load(Relaxed) != 0 || self.counted.load(Relaxed) == 0 {
             return Wake::Nobody;
         }
         self.wake_one(limit)
+    }
+
+    /// Whether [`Idle::wake_p`] has to be called, for a G that was put into its
+    /// queue by a swap and by nothing after it. The swap and the loads here being
+    /// SeqCst are what the fence is elsewhere: in their one order the swap is before
+    /// or after the parker's fence; if it is before, the parker sees the G, else
+    /// these loads, which are after the swap, see what the parker did before its
+    /// fence. On x86 the swap is a full barrier and the loads are plain.
+    #[inline(always)]
+    pub(crate) fn has_to_wake_after_swap(&self) -> bool {
+        // Loom takes SeqCst for AcqRel everywhere but in a fence.
+        if cfg!(loom) {
+            fence(SeqCst);
+        }
+        self.spinning.load(SeqCst) == 0 && self.counted.load(SeqCst) != 0
     }
 
     /// The rest of `wake_p`: nobody seemed to spin, somebody to be idle.
@@ -138,7 +172,8 @@ impl Idle {
         while self.idle_ps(limit).next().is_some()
             && self.spinning.compare_exchange(0, 1, AcqRel, Relaxed).is_ok()
         {
-            if let Some(index) = self.idle.claim_any(limit) {
+            // The lowest: low CPUs stay warm, high ones asleep.
+            if let Some(index) = self.idle_ps(limit).find(|&index| self.claim(index)) {
                 return Wake::Cpu(index);
             }
             // Nobody left to wake. While we held the count, others may have

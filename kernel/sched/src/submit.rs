@@ -50,14 +50,60 @@ impl<K: Sync + 'static> Sched<K> {
     /// As [`Sched::ready`], and calls `note` if the G did wait, with what it was
     /// before: [`Status::Parked`], and for that moment it is the caller's alone;
     /// or [`Status::Parking`], and it is its CPU's.
-    #[inline(always)]
     pub fn ready_noting(
         &self,
         p: &mut P<K>,
         handle: Handle<K>,
+        note: impl Fn(&'static G<K>, Status),
+    ) -> Wake {
+        match self.ready_at_once(p, &handle, &note) {
+            Ok(()) => Wake::Nobody,
+            Err(rest) => self.ready_rest(p, handle, rest, note),
+        }
+    }
+
+    /// The short way of [`Sched::ready_noting`], for a kernel that has it inlined
+    /// where Gs are readied most: if it is parked and may run anywhere, nobody is in
+    /// the run-next slot, and nobody has to be woken, that is all.
+    ///
+    /// # Errors
+    /// What is left to do, for [`Sched::ready_rest`].
+    #[inline(always)]
+    pub fn ready_at_once(
+        &self,
+        p: &mut P<K>,
+        handle: &Handle<K>,
+        note: impl FnOnce(&'static G<K>, Status),
+    ) -> Result<(), ReadyRest<K>> {
+        let Some(g) = handle.ready_parked() else { return Err(ReadyRest::All) };
+        note(g, Status::Parked);
+        if g.home() != Home::Anywhere {
+            return Err(ReadyRest::Submit);
+        }
+        if let Some(old) = p.runq.swap_next(g) {
+            return Err(ReadyRest::MakeWay(old));
+        }
+        if self.idle.has_to_wake_after_swap() {
+            return Err(ReadyRest::Wake);
+        }
+        Ok(())
+    }
+
+    /// Does what [`Sched::ready_at_once`] has left. Same P, same handle.
+    #[cold]
+    pub fn ready_rest(
+        &self,
+        p: &mut P<K>,
+        handle: Handle<K>,
+        rest: ReadyRest<K>,
         note: impl FnOnce(&'static G<K>, Status),
     ) -> Wake {
-        readied(handle, note, |g| self.submit(p, g))
+        match rest {
+            ReadyRest::All => readied(handle, note, |g| self.submit(p, g)),
+            ReadyRest::Submit => self.submit(p, handle.parts().0),
+            ReadyRest::MakeWay(old) => self.make_way(p, old),
+            ReadyRest::Wake => self.wake_p(),
+        }
     }
 
     /// Readies that life of a G without a P: leaves it in the inbox of `cpu`,
@@ -163,7 +209,7 @@ impl<K: Sync + 'static> Sched<K> {
 
     /// The G that ran has parked (it called [`G::begin_park`]). If it was
     /// readied since, it runs next here; even if in a call, as its M is here.
-    #[inline]
+    #[inline(always)]
     pub fn parked(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         match g.finish_park() {
             Ready::Push => self.put_back(p, g),
@@ -172,6 +218,7 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// The rest of `parked`: it was readied before it was off its stack.
+    #[cold]
     fn put_back(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         if g.pin().is_none() { self.run_next(p, g) } else { self.submit(p, g) }
     }
@@ -215,7 +262,7 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// A runnable G runs next here, or goes to its CPU.
-    #[inline]
+    #[inline(always)]
     fn submit(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         match g.home() {
             Home::Anywhere => self.run_next(p, g),
@@ -255,9 +302,21 @@ impl<K: Sync + 'static> Sched<K> {
         self.wake_p()
     }
 
-    #[inline]
+    #[inline(always)]
     fn run_next(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
-        self.push_next(p, g);
+        match p.runq.swap_next(g) {
+            None if !self.idle.has_to_wake_after_swap() => Wake::Nobody,
+            None => self.wake_p(),
+            Some(old) => self.make_way(p, old),
+        }
+    }
+
+    /// Who would have run next has made way for another: to the ring's tail.
+    #[inline(never)]
+    fn make_way(&self, p: &mut P<K>, old: &'static G<K>) -> Wake {
+        if let Some(overflow) = p.runq.push(old) {
+            self.global.push_list(overflow);
+        }
         self.wake_p()
     }
 
@@ -306,6 +365,19 @@ impl<K: Sync + 'static> Sched<K> {
         let first = self.next_id.fetch_add(ID_BATCH, Relaxed);
         first..first + ID_BATCH
     }
+}
+
+/// What [`Sched::ready_at_once`] has left to do.
+#[must_use = "the G would be lost"]
+pub enum ReadyRest<K: 'static> {
+    /// All: it is not parked, not quite, or a CPU halts for it.
+    All,
+    /// It is runnable, and must go elsewhere.
+    Submit,
+    /// It runs next; this one was to, and is in no queue now.
+    MakeWay(&'static G<K>),
+    /// It runs next, and somebody is idle.
+    Wake,
 }
 
 /// Readies a G, and does what is owed for it.

@@ -33,7 +33,8 @@
 //! (house rule), so nothing here panics for want of it.
 
 use crate::cell::sys::{
-    AtomicU32, GHandle, Reason, UnsafeCell, Wait, begin_park, cancel_park, const_fn, park, ready,
+    AtomicU32, GHandle, Reason, UnsafeCell, Wait, begin_park, cancel_park, const_fn, die,
+    is_killed, park, ready,
 };
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::marker::PhantomData;
@@ -265,6 +266,9 @@ impl<T> Joiner<T> {
             park();
             if word.load(Acquire) == DONE {
                 return;
+            }
+            if is_killed() {
+                die(); // the handle that is left behind harms nobody
             }
             begin_park(JOIN); // woken by somebody with an old handle
         }

@@ -36,7 +36,7 @@
 //! place as one that enqueues.
 
 use super::sys::{AtomicU32, Reason, SPINS, const_fn, now_ns, relax};
-use super::wait::{Locked, Place, WaitQueue, Waited, Wake};
+use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -131,7 +131,7 @@ impl<T: ?Sized> Guarded<T> {
     /// How many Gs have ever queued here.
     #[cfg(test)]
     pub(crate) fn queued_ever(&self) -> u64 {
-        self.queue.lock().next_number()
+        self.queue.lock().queued_ever()
     }
 
     /// The value: nobody else has even a reference to the lock.
@@ -168,7 +168,10 @@ impl<T: ?Sized> Guarded<T> {
         }
         let place =
             Place { reason: Reason::MutexLock, list: 0, value: Some(since_ns), deadline_ns };
-        match self.queue.wait(locked, place, || (), |()| self.barge().is_some()) {
+        let if_killed = IfUnwound(|| self.tell_if_empty(&self.queue.lock())); // as when it is time
+        let waited = self.queue.wait(locked, place, |()| self.barge().is_some());
+        core::mem::forget(if_killed);
+        match waited {
             Waited::Granted(_) => Some(Poisoned(self.is_poisoned())),
             Waited::Took(locked) => {
                 self.tell_if_empty(&locked);
@@ -249,8 +252,9 @@ impl<T: ?Sized> Guarded<T> {
                 locked.nudge(0)
             }
         };
-        drop(locked);
-        next.into_iter().for_each(Wake::ready);
+        if let Some(next) = next {
+            locked.ready(next);
+        }
     }
 }
 

@@ -35,7 +35,7 @@
 //! gone does not end it.
 
 use super::sys::{AtomicU32, Reason, const_fn};
-use super::wait::{Locked, Place, WaitQueue, Waited};
+use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -151,7 +151,7 @@ impl<T: ?Sized> GuardedRw<T> {
     /// How many Gs have ever queued here.
     #[cfg(test)]
     pub(crate) fn queued_ever(&self) -> u64 {
-        self.queue.lock().next_number()
+        self.queue.lock().queued_ever()
     }
 
     /// (1)
@@ -208,7 +208,10 @@ impl<T: ?Sized> GuardedRw<T> {
         }
         let reason = if list == READING { Reason::RwLockRead } else { Reason::RwLockWrite };
         let place = Place { reason, list, value: None, deadline_ns };
-        match self.queue.wait(locked, place, || (), |_| false) {
+        let if_killed = IfUnwound(|| self.next_phase()); // as when it is time
+        let waited = self.queue.wait(locked, place, |_| false);
+        core::mem::forget(if_killed);
+        match waited {
             Waited::Granted(_) | Waited::Took(_) => true,
             Waited::TimedOut(locked, _) => {
                 drop(locked);
@@ -268,7 +271,7 @@ impl<T: ?Sized> GuardedRw<T> {
     #[cold]
     fn leave_write_slow(&self) {
         let mut locked = self.queue.lock();
-        locked.readers_before = locked.next_number();
+        locked.readers_before = locked.new_number();
         self.word.fetch_and(!WRITER, Release);
         drop(locked);
         self.next_phase();

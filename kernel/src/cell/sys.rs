@@ -5,10 +5,11 @@
 //! same files with a `sys` of their own, in which loom watches every access and
 //! every wait.
 
-pub(crate) use crate::arch::relax;
-pub(crate) use crate::lock::{IrqGuard, IrqLock};
+pub(crate) use crate::arch::{Irqs, irqs_back, relax};
+pub(crate) use crate::lock::IrqLock;
 pub(crate) use crate::park::{
-    GHandle, Reason, Wait, begin_park, cancel_park, now_ns, park, park_until, ready,
+    GHandle, Reason, Wait, begin_park, cancel_park, die, is_killed, now_ns, park, park_from,
+    park_until, ready, ready_from,
 };
 pub(crate) use core::cell::Cell;
 pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};

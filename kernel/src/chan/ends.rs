@@ -6,7 +6,7 @@
 use super::error::{
     NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
-use super::{Chan, Iter, TryIter, deadline_after};
+use super::{Chan, Iter, Never, TryIter, deadline_after};
 use crate::cell::Shared;
 use core::fmt;
 use core::sync::atomic::Ordering;
@@ -42,7 +42,7 @@ impl<T: Send> Sender<T> {
     /// ```
     #[inline]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
-        match self.chan.send_until(value, None) {
+        match self.chan.send_until(value, Never) {
             Ok(()) => Ok(()),
             Err(SendTimeoutError::Disconnected(value)) => Err(SendError(value)),
             Err(SendTimeoutError::Timeout(_)) => panic!("{NoMemory}"),
@@ -83,7 +83,7 @@ impl<T: Send> Sender<T> {
     /// # drop(rx);
     /// ```
     pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
-        self.chan.send_until(value, Some(deadline_after(timeout)))
+        self.chan.send_until(value, deadline_after(timeout))
     }
 }
 
@@ -104,8 +104,7 @@ impl<T: Send> Receiver<T> {
     /// ```
     #[inline]
     pub fn recv(&self) -> Result<T, RecvError> {
-        // Without a deadline there is no other error.
-        self.chan.recv_until(None).map_err(|_| RecvError)
+        self.chan.recv_until(Never).ok_or(RecvError)
     }
 
     /// Receives a value if there is one at this instant, or somebody waits to
@@ -144,7 +143,10 @@ impl<T: Send> Receiver<T> {
     /// # drop(tx);
     /// ```
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
-        self.chan.recv_until(Some(deadline_after(timeout)))
+        self.chan.recv_until(deadline_after(timeout)).ok_or_else(|| match self.chan.is_over() {
+            true => RecvTimeoutError::Disconnected,
+            false => RecvTimeoutError::Timeout,
+        })
     }
 
     /// Receives one value after the other, until the channel is closed and empty.

@@ -131,7 +131,12 @@ fn make<T: Send>(
     capacity: Option<usize>,
 ) -> Result<(Sender<T>, Receiver<T>), NoMemory> {
     let chan = Chan {
-        lock: WaitQueue::new(State { buffer, is_closed: false }),
+        lock: WaitQueue::new(State {
+            buffer,
+            is_closed: false,
+            may_wait: capacity.is_some(),
+            is_direct: capacity == Some(0),
+        }),
         len: AtomicUsize::new(0),
         is_closed: AtomicBool::new(false),
         capacity: capacity.unwrap_or(usize::MAX),
@@ -164,6 +169,12 @@ pub struct Chan<T> {
 pub struct State<T> {
     buffer: Buffer<T>,
     is_closed: bool,
+    /// It is bounded and not closed, so that what the ring says is all there is to
+    /// say: who finds no room in it, or no value, must wait.
+    may_wait: bool,
+    /// It is a rendezvous and not closed: nothing is ever stored, and who waits to
+    /// send has the next value.
+    is_direct: bool,
 }
 
 /// The list of those who have a value in their slot.
@@ -235,8 +246,7 @@ impl<T> Chan<T> {
             let mut locked = self.lock.lock();
             let offered = self.offer(&mut locked, value);
             let Err(TrySendError::Full(back)) = offered else {
-                drop(locked);
-                return offered.map(ready);
+                return offered.map(|wake| locked.ready_if(wake));
             };
             value = back;
             if !self.grow(locked) {
@@ -255,9 +265,7 @@ impl<T> Chan<T> {
             self.len.store(len, Ordering::Release);
             return Ok(value);
         }
-        let taken = self.accept(&mut locked);
-        drop(locked);
-        taken.map(finish)
+        self.accept(&mut locked).map(|taken| finish(locked, taken))
     }
 
     /// Gets memory for an unbounded channel; false if it is bounded, or there is
@@ -276,22 +284,55 @@ impl<T> Chan<T> {
 
     /// Times out only with a deadline, or without memory.
     #[inline]
-    fn send_until(&self, value: T, deadline_ns: Option<u64>) -> Result<(), SendTimeoutError<T>> {
+    fn send_until(&self, value: T, until: impl Until) -> Result<(), SendTimeoutError<T>> {
         let mut locked = self.lock.lock();
         // The short way, inlined into the caller: nobody waits, and there is room.
         // (A closed channel's ring is sealed: nothing fits in.)
-        let value = if self.lock.looks_waited_for(RECEIVERS) {
-            value
-        } else {
-            match locked.buffer.push_ring(value) {
-                Ok(len) => {
-                    self.len.store(len, Ordering::Release);
-                    return Ok(());
-                }
-                Err(value) => value,
+        if self.lock.looks_waited_for(RECEIVERS) {
+            return self.hand_over(locked, value, until);
+        }
+        match locked.buffer.push_ring(value) {
+            Ok(len) => {
+                self.len.store(len, Ordering::Release);
+                Ok(())
             }
-        };
-        self.send_slowly(locked, value, deadline_ns)
+            Err(value) => self.send_when_full(locked, value, until),
+        }
+    }
+
+    /// Sends to somebody who seems to wait, from hand to hand.
+    #[inline(never)]
+    fn hand_over(
+        &self,
+        mut locked: ChanLocked<'_, T>,
+        value: T,
+        until: impl Until,
+    ) -> Result<(), SendTimeoutError<T>> {
+        // In the middle of a close they wait no more.
+        if locked.is_closed {
+            return Err(SendTimeoutError::Disconnected(value));
+        }
+        match locked.give_alone(RECEIVERS, value) {
+            Ok(wake) => {
+                locked.ready(wake);
+                Ok(())
+            }
+            Err(value) => self.send_slowly(locked, value, until),
+        }
+    }
+
+    /// Sends when nobody waits and nothing fits into the ring, if there is one.
+    #[inline(never)]
+    fn send_when_full(
+        &self,
+        locked: ChanLocked<'_, T>,
+        value: T,
+        until: impl Until,
+    ) -> Result<(), SendTimeoutError<T>> {
+        if locked.may_wait {
+            return self.wait_to_send(locked, value, until);
+        }
+        self.send_slowly(locked, value, until)
     }
 
     #[inline(never)]
@@ -299,12 +340,11 @@ impl<T> Chan<T> {
         &self,
         mut locked: ChanLocked<'_, T>,
         value: T,
-        deadline_ns: Option<u64>,
+        until: impl Until,
     ) -> Result<(), SendTimeoutError<T>> {
         match self.offer(&mut locked, value) {
             Ok(wake) => {
-                drop(locked);
-                ready(wake);
+                locked.ready_if(wake);
                 Ok(())
             }
             Err(TrySendError::Disconnected(value)) => Err(SendTimeoutError::Disconnected(value)),
@@ -315,7 +355,7 @@ impl<T> Chan<T> {
                     TrySendError::Disconnected(value) => SendTimeoutError::Disconnected(value),
                 })
             }
-            Err(TrySendError::Full(value)) => self.wait_to_send(locked, value, deadline_ns),
+            Err(TrySendError::Full(value)) => self.wait_to_send(locked, value, until),
         }
     }
 
@@ -324,11 +364,11 @@ impl<T> Chan<T> {
         &self,
         locked: ChanLocked<'_, T>,
         value: T,
-        deadline_ns: Option<u64>,
+        until: impl Until,
     ) -> Result<(), SendTimeoutError<T>> {
-        let place =
-            Place { reason: Reason::ChanSend, list: SENDERS, value: Some(value), deadline_ns };
-        match self.lock.wait(locked, place, || (), |_| false) {
+        let (reason, deadline_ns) = (Reason::ChanSend, until.deadline_ns());
+        let place = Place { reason, list: SENDERS, value: Some(value), deadline_ns };
+        match self.lock.wait(locked, place, |_| false) {
             // Taken; or not, and the channel was closed.
             Waited::Granted(None) | Waited::Took(_) | Waited::TimedOut(_, None) => Ok(()),
             Waited::Granted(Some(value)) => Err(SendTimeoutError::Disconnected(value)),
@@ -336,53 +376,62 @@ impl<T> Chan<T> {
         }
     }
 
+    /// None comes in time only if there is a deadline; else the channel is closed.
     #[inline]
-    fn recv_until(&self, deadline_ns: Option<u64>) -> Result<T, RecvTimeoutError> {
+    fn recv_until(&self, until: impl Until) -> Option<T> {
         let mut locked = self.lock.lock();
         // The short way, inlined into the caller: nobody waits, and there is one.
-        if !self.lock.looks_waited_for(SENDERS)
-            && let Some((value, len)) = locked.buffer.pop_ring()
-        {
-            self.len.store(len, Ordering::Release);
-            return Ok(value);
+        if self.lock.looks_waited_for(SENDERS) {
+            return self.recv_waiting(locked, until);
         }
-        self.recv_slowly(locked, deadline_ns)
+        match locked.buffer.pop_ring() {
+            Some((value, len)) => {
+                self.len.store(len, Ordering::Release);
+                Some(value)
+            }
+            None => self.recv_when_empty(locked, until),
+        }
+    }
+
+    /// Receives when somebody seems to wait to send: then there is something.
+    #[inline(never)]
+    fn recv_waiting(&self, mut locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
+        // From hand to hand, without the detour of what is stored.
+        if locked.is_direct
+            && let Some((value, wake)) = locked.take_alone(SENDERS)
+        {
+            locked.ready(wake);
+            return Some(value);
+        }
+        self.recv_slowly(locked, until)
+    }
+
+    /// Receives when nobody waits to send and nothing is in the ring, if there is
+    /// one.
+    #[inline(never)]
+    fn recv_when_empty(&self, locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
+        if locked.may_wait {
+            return self.wait_to_recv(locked, until);
+        }
+        self.recv_slowly(locked, until)
     }
 
     #[inline(never)]
-    fn recv_slowly(
-        &self,
-        mut locked: ChanLocked<'_, T>,
-        deadline_ns: Option<u64>,
-    ) -> Result<T, RecvTimeoutError> {
-        // Nothing is stored: from hand to hand, without the detour of what is.
-        if locked.len() == 0 && !locked.is_closed {
-            return match locked.take(SENDERS) {
-                Some((value, wake)) => {
-                    drop(locked);
-                    wake.ready();
-                    Ok(value)
-                }
-                None => self.wait_to_recv(locked, deadline_ns),
-            };
+    fn recv_slowly(&self, mut locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
+        match self.accept(&mut locked) {
+            Ok(taken) => Some(finish(locked, taken)),
+            Err(TryRecvError::Disconnected) => None,
+            Err(TryRecvError::Empty) => self.wait_to_recv(locked, until),
         }
-        let taken = self.accept(&mut locked);
-        drop(locked);
-        taken.map(finish).map_err(|_| RecvTimeoutError::Disconnected)
     }
 
     #[inline(always)]
-    fn wait_to_recv(
-        &self,
-        locked: ChanLocked<'_, T>,
-        deadline_ns: Option<u64>,
-    ) -> Result<T, RecvTimeoutError> {
-        let place =
-            Place { reason: Reason::ChanReceive, list: RECEIVERS, value: None, deadline_ns };
-        match self.lock.wait(locked, place, || (), |_| false) {
-            Waited::Granted(Some(value)) => Ok(value),
-            Waited::Granted(None) => Err(RecvTimeoutError::Disconnected),
-            Waited::TimedOut(..) | Waited::Took(_) => Err(RecvTimeoutError::Timeout),
+    fn wait_to_recv(&self, locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
+        let (reason, deadline_ns) = (Reason::ChanReceive, until.deadline_ns());
+        let place = Place { reason, list: RECEIVERS, value: None, deadline_ns };
+        match self.lock.wait(locked, place, |_| false) {
+            Waited::Granted(value) => value,
+            Waited::TimedOut(..) | Waited::Took(_) => None,
         }
     }
 
@@ -391,6 +440,8 @@ impl<T> Chan<T> {
     fn close(&self) {
         let mut locked = self.lock.lock();
         locked.is_closed = true;
+        locked.may_wait = false;
+        locked.is_direct = false;
         locked.buffer.seal();
         self.is_closed.store(true, Ordering::Release);
         loop {
@@ -400,6 +451,11 @@ impl<T> Chan<T> {
             wake.ready();
             locked = self.lock.lock();
         }
+    }
+
+    /// Whether nothing will ever be received any more.
+    fn is_over(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire) && self.len.load(Ordering::Acquire) == 0
     }
 
     /// Drops what nobody will receive.
@@ -450,19 +506,36 @@ impl<T> State<T> {
     }
 }
 
+/// Pays what is owed, and frees the lock for it.
 #[inline]
-fn ready(wake: Option<Wake>) {
-    if let Some(wake) = wake {
-        wake.ready();
+fn finish<T>(locked: ChanLocked<'_, T>, taken: Taken<T>) -> T {
+    let Taken { value, wake, spent } = taken;
+    locked.ready_if(wake);
+    drop(spent);
+    value
+}
+
+/// Until when one waits. A type for each, so that those who wait for ever do not
+/// pass a time along, and do not ask for one.
+pub(crate) trait Until {
+    /// The time, if there is one.
+    fn deadline_ns(self) -> Option<u64>;
+}
+
+/// As long as it takes.
+pub(crate) struct Never;
+
+impl Until for Never {
+    #[inline(always)]
+    fn deadline_ns(self) -> Option<u64> {
+        None
     }
 }
 
-#[inline]
-fn finish<T>(taken: Taken<T>) -> T {
-    let Taken { value, wake, spent } = taken;
-    ready(wake);
-    drop(spent);
-    value
+impl Until for u64 {
+    fn deadline_ns(self) -> Option<u64> {
+        Some(self)
+    }
 }
 
 /// The time at which `timeout` from now is over; never, if that is too far.

@@ -12,6 +12,7 @@
 //! looked for at the end of the interrupt, once for all of them.
 
 use crate::lock::IrqLock;
+use crate::trace::{self, Kind};
 use crate::{arch, poller, preempt};
 use core::fmt;
 use core::ops::Range;
@@ -212,6 +213,7 @@ pub fn taken(vector: u8) -> (u64, usize) {
 
 /// The `device` of [`arch::Handlers`].
 pub(crate) fn on_interrupt(vector: u8) -> arch::Afterwards {
+    trace::cpu_event(Kind::Irq, vector.into());
     LINES[usize::from(vector)].serve(arch::cpu_index());
     preempt::on_device()
 }

@@ -4,8 +4,9 @@
 //! handed to `log.rs` by the boot code; `fw_cfg` gives the boot code files that
 //! whoever started the virtual machine left for the kernel. `pci` finds devices,
 //! `virtio_blk` is the disk behind [`crate::disk`], `irq` knows who serves which
-//! interrupt. `simulated` is a device that is not there, for tests and study.
+//! interrupt. `debugcon` takes the stream of `trace`. `simulated` is a device that is not there, for tests and study.
 
+pub mod debugcon;
 pub mod framebuffer;
 pub mod fw_cfg;
 pub mod irq;

@@ -143,9 +143,9 @@ pub struct Times {
 pub(super) struct CpuTimes {
     run: AtomicU64,
     idle: AtomicU64,
-    /// How long Gs that began to run here had waited for it.
+    /// How long Gs that began to run here had waited for it: as many as switches.
     pub(super) queue_wait: Buckets,
-    /// How long Gs have run here before they left: as many as switches.
+    /// How long Gs have run here before they left.
     pub(super) on_cpu: Buckets,
 }
 
@@ -162,6 +162,11 @@ impl CpuTimes {
     /// It was halted for so many cycles.
     pub(super) fn idled(&self, cycles: u64) {
         add(&self.idle, cycles);
+    }
+
+    /// Cycles for which Gs ran here, as [`run_ns`](Self::run_ns).
+    pub(super) fn cycles_run(&self) -> u64 {
+        self.run.load(Relaxed)
     }
 
     /// Nanoseconds for which Gs ran here; what the running one has run since it

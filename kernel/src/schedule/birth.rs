@@ -18,13 +18,14 @@
 
 use super::roster;
 use super::task::Task;
-use super::{Cpu, Leaving, SCHED, ask_for_upkeep, is_running, send, this_cpu, with_p};
-use crate::arch;
+use super::{Cpu, Leaving, SCHED, ask_for_upkeep, is_running, send, submit, this_cpu, with_p};
+use crate::arch::{self, Irqs};
 use crate::cell::{Joiner, Labour, Place, Work, pair, pair_in};
 use crate::go::SpawnError;
 use crate::mem::{self, stack::Stack};
 use crate::park::Birth;
-use crate::trace::{self, Kind};
+use crate::program::Instance;
+use crate::trace;
 use core::panic::Location;
 use sched::G;
 
@@ -34,28 +35,29 @@ use sched::G;
 /// [`SpawnError`] when there is no memory for the G or its stack.
 #[inline(always)]
 pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
-    let is_usual = birth.stack <= mem::stack::DEFAULT_SIZE && birth.pin.is_none();
-    if !is_usual || !const { Place::fits::<L>() } {
-        return spawn_otherwise(birth, labour);
+    let Birth { name, site, stack, pin, program } = birth;
+    let is_plain = stack <= mem::stack::DEFAULT_SIZE && pin.is_none() && program.is_none();
+    if !is_plain || !const { Place::fits::<L>() } {
+        return spawn_otherwise(Birth { name, site, stack, pin, program }, labour);
     }
     // The short way: a G that is at hand, its own place for the work, and all of
     // it with interrupts off, so that one look at the CPU serves for all.
-    let were_on = arch::irq_save_probed();
+    let irqs = arch::irqs_off_probed();
     // SAFETY: what calls this comes after `init_cpu`; interrupts are off.
     let Some(g) = (unsafe { this_cpu().with_p(|p| SCHED.take_dead(p)) }) else {
-        arch::irq_restore(were_on);
-        return spawn_otherwise(birth, labour);
+        arch::irqs_back(irqs);
+        return spawn_otherwise(Birth { name, site, stack, pin, program }, labour);
     };
     // SAFETY: a dead G that was taken is its taker's alone.
     match unsafe { pair_in(&g.kernel.place, labour) } {
         Ok((work, joiner)) => {
-            start(g, work, birth.name, birth.site, were_on);
+            start(g, work, name, site, irqs);
             Ok(joiner)
         }
         // What its last life has left was not joined yet.
         Err(labour) => {
-            arch::irq_restore(were_on);
-            spawn_as(g, birth, labour)
+            arch::irqs_back(irqs);
+            spawn_as(g, Birth { name, site, stack, pin, program }, labour)
         }
     }
 }
@@ -90,63 +92,58 @@ fn spawn_as<L: Labour>(
         drop(g.kernel.stack.take()); // and the G with it
         return Err(SpawnError::NoMemory);
     };
-    match birth.pin {
-        None => start(g, work, birth.name, birth.site, arch::irq_save_probed()),
-        Some(cpu) => {
-            let were_on = arch::irq_save_probed();
-            start_on(g, work, birth.name, birth.site, were_on, Some(cpu));
-        }
-    }
+    set_up(g, work, birth.name, birth.site, birth.program);
+    submit(|cpu, p| {
+        cpu.counters.created.add_one();
+        let wake = SCHED.start(p, g, birth.pin);
+        trace::created(|| g.id(), birth.pin, birth.name, birth.site);
+        wake
+    });
     Ok(joiner)
 }
 
-/// Starts a dead G, which is the caller's, here. Interrupts off before; afterwards
-/// on if they `were_on`.
+/// Starts a dead G, which is the caller's, here, with nothing special about it.
+/// Interrupts are off before; afterwards as they were.
 #[inline(never)]
 fn start(
     g: &'static G<Task>,
     work: Work,
     name: &'static str,
     site: &'static Location<'static>,
-    were_on: bool,
+    irqs: Irqs,
 ) {
-    start_on(g, work, name, site, were_on, None);
+    set_up(g, work, name, site, None);
+    // SAFETY: what calls this comes after `init_cpu`; interrupts are off.
+    let cpu = unsafe { this_cpu() };
+    cpu.counters.created.add_one();
+    // SAFETY: this CPU's own record, interrupts off.
+    let wake = unsafe { cpu.with_p(|p| SCHED.start(p, g, None)) };
+    // SAFETY: as above.
+    if !cpu.slices.is_timed() && is_running() && unsafe { cpu.with_p(|p| SCHED.needs_timer(p)) } {
+        cpu.slices.arm();
+    }
+    trace::created(|| g.id(), None, name, site);
+    // Off until the wake-up is sent, as in `schedule::submit`.
+    send(wake);
+    arch::irqs_back(irqs);
 }
 
-/// As [`start`], on a CPU that it is pinned to.
+/// Prepares the next life of a dead G.
 #[inline(always)]
-fn start_on(
+fn set_up(
     g: &'static G<Task>,
     work: Work,
     name: &'static str,
     site: &'static Location<'static>,
-    were_on: bool,
-    pin: Option<usize>,
+    program: Option<&'static Instance>,
 ) {
-    let task = &g.kernel;
     let g_at = core::ptr::from_ref(g).addr();
     // SAFETY: a G is at the top of its stack (`g_with_stack`), which is its own
     // until it ends; the page is there.
     let sp = unsafe { arch::prepare(g_at, g_main, g_at) };
-    task.sp.set(sp);
-    task.work.set(Some(work));
-    task.christen(name, site);
-    // SAFETY: what calls this comes after `init_cpu`; interrupts are off.
-    let cpu = unsafe { this_cpu() };
-    cpu.counters.created.add_one();
-    let submit = |p: &mut sched::P<Task>| {
-        let wake = SCHED.start(p, g, pin);
-        if !cpu.slices.is_timed() && is_running() && SCHED.needs_timer(p) {
-            cpu.slices.arm();
-        }
-        wake
-    };
-    // SAFETY: this CPU's own record, interrupts off.
-    let wake = unsafe { cpu.with_p(submit) };
-    trace::event(Kind::Create, || g.id(), pin.map_or(0, |cpu| cpu as u32 + 1));
-    // Off until the wake-up is sent, as in `schedule::submit`.
-    send(wake);
-    arch::irq_restore(were_on);
+    g.kernel.sp.set(sp);
+    g.kernel.work.set(Some(work));
+    g.kernel.christen(name, site, program);
 }
 
 /// A dead G with a stack of that size: one whose stack had gone back to the pool,
@@ -193,8 +190,9 @@ extern "C" fn g_main(g: usize) -> ! {
 }
 
 /// A G has ended, and nobody is on its stack any more. It stays with its stack: on
-/// the list of this P if that is of the usual size and has hardly grown, else in
+/// the pile of this P if that is of the usual size and has hardly grown, else in
 /// the pool of stacks, where pages are given back. Interrupts off.
+#[inline(always)]
 pub(super) fn lay_to_rest(cpu: &Cpu, g: &'static G<Task>) {
     cpu.counters.ended.add_one();
     let stack = g.kernel.stack.take();
@@ -203,9 +201,15 @@ pub(super) fn lay_to_rest(cpu: &Cpu, g: &'static G<Task>) {
         // SAFETY: this CPU's own record, interrupts off.
         unsafe { cpu.with_p(|p| SCHED.exited(p, g)) };
     } else {
-        // First, as whoever gets the stack gets the G.
-        SCHED.exited_for_kernel(g);
-        drop(stack);
-        ask_for_upkeep();
+        give_to_pool(g, stack);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn give_to_pool(g: &'static G<Task>, stack: Option<Stack>) {
+    // First, as whoever gets the stack gets the G.
+    SCHED.exited_for_kernel(g);
+    drop(stack);
+    ask_for_upkeep();
 }

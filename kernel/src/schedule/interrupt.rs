@@ -5,6 +5,7 @@
 //! when nobody can be in the middle of a queue. `preempt` calls; it decides what
 //! becomes of the G that was interrupted.
 
+use super::kill;
 use super::task::GHandle;
 use super::{SCHED, TIMERS, is_running, running, send, try_this_cpu, wait, wake_cpu, with_p};
 use crate::arch;
@@ -25,10 +26,12 @@ pub fn needs_timer() -> bool {
     with_p(|p| SCHED.needs_timer(p))
 }
 
-/// Whether this CPU's P may run Gs no more, and the running one must leave.
+/// Whether the running G must leave, because this CPU's P may run Gs no more; or
+/// because it is to be abandoned.
 pub fn must_leave() -> bool {
-    let pinned = running().is_some_and(|g| g.pin().is_some());
-    !pinned && arch::cpu_index() >= SCHED.limit()
+    let running = running();
+    let pinned = running.is_some_and(|g| g.pin().is_some());
+    !pinned && arch::cpu_index() >= SCHED.limit() || running.is_some_and(kill::is_abandoned)
 }
 
 /// Moves what others left in this CPU's inbox to its queue. True if one of them

@@ -17,20 +17,22 @@
 //! shootdown, which it does not while interrupts are off (`mem::stack`, "Who
 //! flushes"). What was read counts only if the G has not run meanwhile.
 
-use super::task::Task;
+use super::account::Times;
+use super::task::{GHandle, Task};
 use super::{CPUS, G_SLOT};
 use crate::arch;
 use crate::backtrace::{self, MAX_FRAMES};
 use crate::cell::Registry;
 use crate::mem::PHYS_OFFSET;
 use crate::mem::stack::slot;
+use crate::program::{Instance, ProgramId};
 use crate::tasks::{GInfo, GState, NoBacktrace};
 use crate::waiting::Wait;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
-use sched::{G, Handle, Status};
+use sched::{G, Status};
 
-static ALL: Registry<G<Task>> = Registry::new();
+pub(super) static ALL: Registry<G<Task>> = Registry::new();
 
 /// How often one looks again at a G that changes its state all the time.
 const LOOKS: usize = 4;
@@ -42,7 +44,18 @@ pub(super) fn add(g: &'static G<Task>) {
 
 /// All Gs that live, in no order.
 pub fn gs() -> Vec<GInfo> {
-    ALL.iter().filter_map(info).collect()
+    ALL.iter().filter_map(of_record).collect()
+}
+
+/// What that life of a G is and does, if it is not over.
+pub fn info(handle: &GHandle) -> Option<GInfo> {
+    of_record(handle.get()?).filter(|_| handle.get().is_some())
+}
+
+/// All Gs of a program that live.
+pub fn members(of: ProgramId) -> impl Iterator<Item = (GHandle, GInfo)> {
+    let info = |g: &'static G<Task>| Some((g.look().0, of_record(g)?));
+    ALL.iter().filter_map(info).filter(move |(_, info)| info.program == of)
 }
 
 /// The return addresses of the G of this number, innermost first.
@@ -50,6 +63,19 @@ pub fn gs() -> Vec<GInfo> {
 /// # Errors
 /// [`NoBacktrace`]; also when it ran each time that somebody looked.
 pub fn calls(id: u64) -> Result<Vec<usize>, NoBacktrace> {
+    let (calls, count) = read_calls_of(id)?;
+    Ok(calls[..count].to_vec())
+}
+
+/// The same for who must not allocate: a number and an address each time.
+pub fn with_calls(id: u64, f: impl FnMut(usize, usize)) {
+    if let Ok((calls, count)) = read_calls_of(id) {
+        let (numbers, mut f) = (0..count, f);
+        numbers.zip(calls).for_each(|(number, address)| f(number, address));
+    }
+}
+
+fn read_calls_of(id: u64) -> Result<([usize; MAX_FRAMES], usize), NoBacktrace> {
     let g = ALL.iter().find(|g| g.id() == id).ok_or(NoBacktrace::NoSuchG)?;
     for _ in 0..LOOKS {
         let (handle, status) = g.look();
@@ -59,10 +85,12 @@ pub fn calls(id: u64) -> Result<Vec<usize>, NoBacktrace> {
         if !is_at_rest(status) {
             continue;
         }
-        let sp = saved_sp(g);
-        let (calls, count) = read_calls(sp);
-        if handle.get().is_some() && g.look().1 == status && saved_sp(g) == sp {
-            return Ok(calls[..count].to_vec());
+        let switches = g.kernel.account.switches();
+        let (calls, count) = read_calls(saved_sp(g));
+        // If it has run, it has left a CPU since, or is on one.
+        let is_at_rest = handle.get().is_some() && is_at_rest(g.look().1);
+        if is_at_rest && g.kernel.account.switches() == switches {
+            return Ok((calls, count));
         }
     }
     Err(NoBacktrace::Running)
@@ -118,7 +146,7 @@ fn read_stack(address: usize) -> Option<usize> {
 }
 
 /// What `g` is and does; `None` if it does not live.
-fn info(g: &'static G<Task>) -> Option<GInfo> {
+fn of_record(g: &'static G<Task>) -> Option<GInfo> {
     let mut looks = LOOKS;
     loop {
         let (handle, status) = g.look();
@@ -130,8 +158,8 @@ fn info(g: &'static G<Task>) -> Option<GInfo> {
     }
 }
 
-/// As [`info`], of that life; `None` also if it ends meanwhile.
-fn of_life(g: &'static G<Task>, handle: &Handle<Task>, status: Status) -> Option<GInfo> {
+/// As [`of_record`], of that life; `None` also if it ends meanwhile.
+fn of_life(g: &'static G<Task>, handle: &GHandle, status: Status) -> Option<GInfo> {
     if status == Status::Dead {
         return None;
     }
@@ -143,18 +171,37 @@ fn of_life(g: &'static G<Task>, handle: &Handle<Task>, status: Status) -> Option
         Status::Parked => GState::Waiting,
         _ => GState::Running,
     };
-    let cpu = cpu_of(g).filter(|_| state == GState::Running);
+    let cpu = if state == GState::Running { cpu_of(g) } else { None };
     let m = on_m.or_else(|| CPUS[cpu?].m.get()).map(|m| m.id() as u32);
     let (id, pin) = (g.id(), g.pin());
+    let program = task.program.get().map_or(ProgramId::KERNEL, Instance::id);
     let waits = matches!(state, GState::Waiting | GState::InCall);
     let wait = waits.then(|| Wait::unpack(task.waiting.load(Relaxed)));
+    let Times { cpu_ns, queued_ns, waiting_ns } = task.account.times(status);
+    let switches = task.account.switches();
+    // Last, so that all of the above is of this life, too.
     // SAFETY: this life has begun, `look` has seen; true only if it is not over.
     let (name, site) = unsafe { task.label.get(|| handle.get().is_some()) }?;
-    Some(GInfo { id, name, state, wait, site, cpu, pin, m })
+    let info = GInfo {
+        id,
+        name,
+        state,
+        wait,
+        site,
+        program,
+        cpu,
+        pin,
+        m,
+        cpu_ns,
+        queued_ns,
+        waiting_ns,
+        switches,
+    };
+    Some(info)
 }
 
 /// The CPU that runs `g`.
-fn cpu_of(g: &'static G<Task>) -> Option<usize> {
+pub(super) fn cpu_of(g: &'static G<Task>) -> Option<usize> {
     let address = core::ptr::from_ref(g).addr();
     (0..arch::num_cpus()).find(|&cpu| arch::slot_of::<G_SLOT>(cpu) == address)
 }

@@ -5,12 +5,14 @@
 //! how they look is in `roster`. No scheduling happens here.
 
 use super::account::Account;
+use super::kill::DoomWord;
 use super::m::M;
-use super::running;
+use super::{program, running};
 use crate::arch;
 use crate::cell::{Label, Link, Older, Place, Record, Work};
 use crate::gref::Permit;
 use crate::mem::stack::Stack;
+use crate::program::Instance;
 use crate::timer::{self, Timed};
 use crate::waiting::Wait;
 use core::cell::Cell;
@@ -51,6 +53,10 @@ pub struct Task {
     /// What it waits for, or has waited for last: a [`Wait`], packed. Written by
     /// the G itself, read by anybody.
     pub waiting: AtomicU64,
+    /// The program that it is of; set between two lives, or by the G itself.
+    pub(super) program: Link<Instance>,
+    /// Whether it is to end. Atomic: anybody dooms it.
+    pub(super) doom: DoomWord,
 }
 
 // SAFETY: the cells are touched by the holder of the G only, and a G changes
@@ -74,16 +80,37 @@ impl Task {
             permit: Permit::new(),
             older: Older::new(),
             waiting: AtomicU64::new(0),
+            program: Link::new(),
+            doom: DoomWord::new(),
         }
     }
 
-    /// A life begins: its name, and where it was spawned.
-    pub(super) fn christen(&self, name: &'static str, site: &'static Location<'static>) {
+    /// A life begins: its name, where it was spawned, and of which program it is,
+    /// if not of that whose G starts it.
+    #[inline(always)]
+    pub(super) fn christen(
+        &self,
+        name: &'static str,
+        site: &'static Location<'static>,
+        of: Option<&'static Instance>,
+    ) {
         self.label.set(name, site);
+        self.program.set(Some(of.unwrap_or_else(program)));
         self.panics.set(0);
         self.slices.set(0);
         self.account.open(arch::cycles());
         self.waiting.store(0, Relaxed);
+    }
+
+    /// The number of the reason for which it waits, or has waited last.
+    #[inline(always)]
+    pub(super) fn reason(&self) -> u8 {
+        (self.waiting.load(Relaxed) >> 56) as u8
+    }
+
+    /// Whether a panic of it is under way. The G itself only.
+    pub(super) fn is_panicking(&self) -> bool {
+        self.panics.get() > 0
     }
 
     /// The wait that it has begun has a deadline. The G itself only.
@@ -137,7 +164,7 @@ pub fn begin_panic() -> Option<u32> {
 
 /// Whether the running G panics and has not been caught yet.
 pub fn is_panicking() -> bool {
-    running().is_some_and(|g| g.kernel.panics.get() > 0)
+    running().is_some_and(|g| g.kernel.is_panicking())
 }
 
 /// Notes that a panic of the running G was caught.

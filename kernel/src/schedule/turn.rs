@@ -17,11 +17,12 @@
 
 use super::task::Task;
 use super::{Cpu, G_SLOT, Leaving, SCHED, birth, call, is_running, running, send, this_cpu};
-use super::{tell_untimed, try_this_cpu};
+use super::{all_idle, cycles_run, tell_untimed, try_this_cpu};
 use crate::arch;
+use crate::deadlock;
 use crate::mem;
 use crate::preempt::Attention;
-use crate::trace::{self, Kind};
+use crate::trace::{self, Kind, What};
 use sched::{G, Next, P, Run, Slice, Wake};
 
 /// The root of every M, on its own stack, on the CPU that needs it.
@@ -45,14 +46,15 @@ fn take_over() -> Last {
 struct Last {
     /// The cycle counter then: the only reading of a switch.
     at: u64,
-    /// Why the G that ran has left; None if that was noted, or nobody ran.
-    left: Option<Kind>,
+    /// The event that the next G's start will be: it says why the G that ran has
+    /// left, unless that was noted or nobody ran.
+    start: What,
 }
 
 impl Last {
     /// As of now, and nobody has left.
     fn nobody() -> Self {
-        Last { at: arch::cycles(), left: None }
+        Last { at: arch::cycles(), start: What::START }
     }
 }
 
@@ -74,16 +76,34 @@ fn schedule_any(cpu: &'static Cpu, last: Last) -> Last {
         upkeep(cpu);
     }
     // SAFETY: this CPU's own record, interrupts off.
-    match unsafe { cpu.with_p(|p| SCHED.find_runnable(p)) } {
+    let (next, loot) = unsafe { cpu.with_p(|p| (SCHED.find_runnable(p), p.take_loot())) };
+    match next {
         Next::Run(run) => {
+            if let Some((victim, stolen)) = loot {
+                trace::event(Kind::Steal, || run.g.id(), (victim as u32) << 12 | stolen.min(0xfff));
+            }
             send(run.wake);
             execute(cpu, run, Last::nobody())
         }
         Next::Park(wake) => {
             send(wake);
-            halt(cpu)
+            // With interrupts on: then there may be Gs again.
+            if looked_for_deadlocks() { Last::nobody() } else { halt(cpu) }
         }
     }
+}
+
+/// Looks for deadlocks, if nobody runs a G and somebody has since the last look.
+/// True if it did. Interrupts off, but on meanwhile.
+fn looked_for_deadlocks() -> bool {
+    let run = cycles_run();
+    let is_due = all_idle() && deadlock::is_due(run);
+    if is_due {
+        arch::irq_restore(true);
+        deadlock::look(run);
+        arch::irq_save();
+    }
+    is_due
 }
 
 /// Halts until an interrupt comes.
@@ -103,8 +123,8 @@ fn halt(cpu: &'static Cpu) -> Last {
 
 /// Notes why a G has left, if that was not noted.
 fn note_leaving(last: Last) {
-    if let Some(kind) = last.left {
-        trace::cpu_event(kind, 0);
+    if let Some(left) = last.start.left_before() {
+        trace::event_at(last.at, 0, left);
     }
 }
 
@@ -131,18 +151,28 @@ pub fn ask_for_upkeep() {
 /// Switches to a G; returns when a G has left the CPU that this M is then on.
 #[inline(always)]
 fn execute(cpu: &'static Cpu, run: Run<Task>, last: Last) -> Last {
-    let g = run.g;
-    let now = if cpu.slices.attention.get() == 0 {
-        begin(cpu, &run, last.at);
-        last.at
-    } else {
-        attend(cpu, &run, last)
+    // By themselves from here on: as one they would be put into memory.
+    let Run { g, slice, wake: _ } = run;
+    let now = match cpu.slices.attention.get() {
+        0 => {
+            begin(cpu, g, slice, last.at);
+            last.at
+        }
+        Attention::TRACE => {
+            begin(cpu, g, slice, last.at);
+            trace::switched(last.at, g.id(), start_of(slice, last));
+            last.at
+        }
+        _ => attend(cpu, g, slice, last),
     };
     g.kernel.account.start(now, &cpu.times);
     arch::set_slot::<G_SLOT>(core::ptr::from_ref(g).addr());
     let save = match g.kernel.m.get() {
         None => cpu.sp.as_ptr(),
-        Some(own) => call::make_room(cpu, own),
+        Some(own) => {
+            trace::cpu_event(Kind::Mount, own.id() as u32);
+            call::make_room(cpu, own)
+        }
     };
     // SAFETY: 1. `sp` was prepared by `spawn` or saved by `leave`, and `sched`
     // gives a G to one CPU only, with its context saved. 2. As 1, and an M's
@@ -153,10 +183,10 @@ fn execute(cpu: &'static Cpu, run: Run<Task>, last: Last) -> Last {
 
 /// Sees to the slice of a G that is about to run.
 #[inline(always)]
-fn begin(cpu: &Cpu, run: &Run<Task>, now: u64) {
-    match run.slice {
+fn begin(cpu: &Cpu, g: &G<Task>, slice: Slice, now: u64) {
+    match slice {
         Slice::New => {
-            let slices = &run.g.kernel.slices;
+            let slices = &g.kernel.slices;
             slices.set(slices.get() + 1);
             cpu.slices.begin(now);
         }
@@ -165,24 +195,29 @@ fn begin(cpu: &Cpu, run: &Run<Task>, now: u64) {
     }
 }
 
+/// The event that says that a G begins to run.
+#[inline(always)]
+fn start_of(slice: Slice, last: Last) -> What {
+    if slice == Slice::New { last.start.on_own_slice() } else { last.start }
+}
+
 /// As [`begin`], with all that [`Attention`] asks for first and after; and says
 /// what time it is then.
 #[inline(never)]
-fn attend(cpu: &'static Cpu, run: &Run<Task>, last: Last) -> u64 {
-    note_leaving(last);
-    let mut now = last.at;
+fn attend(cpu: &'static Cpu, g: &'static G<Task>, slice: Slice, mut last: Last) -> u64 {
     if cpu.slices.attention.has(Attention::UPKEEP) {
+        note_leaving(last);
         upkeep(cpu);
-        now = arch::cycles();
+        last = Last::nobody();
     }
-    begin(cpu, run, now);
+    begin(cpu, g, slice, last.at);
     // A timer that is armed already serves the next slice as well.
     // SAFETY: this CPU's own record, interrupts off.
     if !cpu.slices.is_timed() && unsafe { cpu.with_p(|p| SCHED.needs_timer(p)) } {
         cpu.slices.arm();
     }
-    trace::event(Kind::Start, || run.g.id(), u32::from(run.slice == Slice::New));
-    now
+    trace::event_at(last.at, g.id(), start_of(slice, last));
+    last.at
 }
 
 /// Puts the G that has left this CPU where it now belongs.
@@ -201,34 +236,37 @@ fn came_back() -> Last {
             // in `schedule_any`.
             // SAFETY: this CPU's own record, interrupts off.
             let _ = unsafe { cpu.with_p(|p| SCHED.yielded(p, g)) };
-            Last { at, left: Some(Kind::Yield) }
+            Last { at, start: What::start_after(Kind::Yield, 0) }
         }
         Leaving::Park => {
+            // Before it is parked: from then on it is not ours.
+            let start = What::start_after(Kind::Park, g.kernel.reason());
             // SAFETY: as above.
             match unsafe { cpu.with_p(|p| SCHED.parked(p, g)) } {
                 Wake::Nobody => {
                     tell_untimed();
-                    Last { at, left: Some(Kind::Park) }
+                    Last { at, start }
                 }
                 wake => {
-                    trace::event(Kind::Park, || g.id(), 0);
+                    note_leaving(Last { at, start });
                     send(wake);
                     Last::nobody()
                 }
             }
         }
-        why => settle(cpu, g, why),
+        Leaving::Exit => {
+            birth::lay_to_rest(cpu, g);
+            Last { at, start: What::start_after(Kind::Exit, 0) }
+        }
+        why => settle(cpu, g, why, at),
     }
 }
 
 /// Puts a G that has left otherwise, or from a call, where it belongs.
 #[inline(never)]
-fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving) -> Last {
-    trace::event(why.kind(), || g.id(), 0);
-    if why == Leaving::Exit {
-        birth::lay_to_rest(cpu, g);
-        return Last::nobody();
-    }
+fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving, at: u64) -> Last {
+    let reason = if why == Leaving::ParkInCall { g.kernel.reason() } else { 0 };
+    trace::event_at(at, g.id(), What::new(why.kind(), reason.into()));
     if let Some(m) = g.kernel.m.get() {
         m.has_left(); // and its context is saved
     }

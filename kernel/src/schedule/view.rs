@@ -3,15 +3,24 @@
 //! No scheduling happens here. The program's names for these are in `gref` and
 //! `stats`, which come through [`crate::park`].
 
-use super::{CPUS, GHandle, SCHED, m, running, wake_cpu};
+use super::{CPUS, GHandle, SCHED, m, running, wake_cpu, watch};
 use crate::arch;
+use crate::inspect::PInfo;
 use crate::mem::percpu::Here;
+use crate::program::{BOOT, Instance};
 use crate::stats::{Counters, CpuStats, Histogram, MStats, Stats};
+use crate::trace::{self, Kind};
+use alloc::vec::Vec;
 use sched::G;
 
 /// Names the running G.
 pub fn this() -> GHandle {
     running().expect("no G runs").handle()
+}
+
+/// The program of the running G; that which was booted if none runs yet.
+pub fn program() -> &'static Instance {
+    running().and_then(|g| g.kernel.program.get()).unwrap_or(&BOOT)
 }
 
 /// Leaves a permit for that life of a G: its next [`take_permit`] finds it.
@@ -48,7 +57,7 @@ pub fn stats() -> Stats {
         let [ticks, preemptions, displacements] = cpu.slices.counters();
         let counters = &cpu.counters;
         CpuStats {
-            switches: cpu.times.on_cpu.total(),
+            switches: cpu.times.queue_wait.total(),
             preemptions,
             ticks,
             halts: counters.halts.get(),
@@ -72,11 +81,39 @@ pub fn stats() -> Stats {
     Stats { created, ended, ms, queue_wait, on_cpu, cpus: cpus.collect() }
 }
 
+/// How many Gs there are, those of the kernel's own not counted.
+/// All Ps, and the length of the global queue.
+pub fn ps() -> (Vec<PInfo>, usize) {
+    let info =
+        |(index, slot): (usize, &sched::PSlot<_>)| PInfo::new(slot.queued(), SCHED.is_idle(index));
+    let slots = SCHED.slots().iter().take(arch::num_cpus());
+    (slots.enumerate().map(info).collect(), SCHED.counts().global)
+}
+
 /// How many Gs there are.
 pub fn num_goroutines() -> usize {
     let count = |of: fn(&Counters) -> u64| CPUS.iter().map(|cpu| of(&cpu.counters)).sum::<u64>();
     let ended = count(|counters| counters.ended.get());
-    count(|counters| counters.created.get()).saturating_sub(ended) as usize
+    let alive = count(|counters| counters.created.get()).saturating_sub(ended) as usize;
+    alive.saturating_sub(watch::attendants())
+}
+
+/// How many Gs were ever started.
+pub fn created() -> u64 {
+    CPUS.iter().map(|cpu| cpu.counters.created.get()).sum()
+}
+
+/// How many cycles Gs have run, up to when one last left its CPU. Who sees that a
+/// G has left finds it in here.
+pub fn cycles_run() -> u64 {
+    let cycles = CPUS[..arch::num_cpus()].iter().map(|cpu| cpu.times.cycles_run());
+    cycles.fold(0, u64::wrapping_add)
+}
+
+/// Whether no P runs a G, or looks for one.
+pub fn all_idle() -> bool {
+    let counts = SCHED.counts();
+    counts.busy == 0 && counts.spinning == 0
 }
 
 /// How many slices of its own the running G has begun.
@@ -98,6 +135,7 @@ pub fn gomaxprocs() -> usize {
 /// many did before.
 pub fn set_gomaxprocs(n: usize) -> usize {
     let before = SCHED.limit();
+    trace::cpu_event(Kind::Procs, n.clamp(1, arch::num_cpus()) as u32);
     for cpu in SCHED.set_limit(n.clamp(1, arch::num_cpus())) {
         if cpu < arch::num_cpus() {
             wake_cpu(cpu);

@@ -3,14 +3,15 @@
 //! Waiting has two halves, so that no wake-up is lost between the decision to
 //! wait and the switch: see `park`. How a G leaves its CPU is next door.
 
+use super::kill;
 use super::task::{GHandle, Task};
-use super::{Leaving, SCHED, TIMERS, leave, running, submit, this_cpu};
-use crate::arch;
+use super::{Cpu, Leaving, SCHED, TIMERS, is_running, leave, leave_now, running, send, this_cpu};
+use crate::arch::{self, Irqs};
 use crate::mem::percpu::Here;
 use crate::trace::{self, Kind};
 use crate::waiting::Wait;
 use core::sync::atomic::Ordering::Relaxed;
-use sched::{G, Status};
+use sched::{G, P, ReadyRest, Status};
 
 /// Lets the other Gs of this P run first.
 ///
@@ -18,21 +19,37 @@ use sched::{G, Status};
 /// runnext::yield_now();
 /// ```
 pub fn yield_now() {
+    let g = running().expect("no G to leave");
     leave(Leaving::Yield);
+    // A G may do nothing else for ever; who waits looks when it is woken.
+    if g.kernel.doom.is_set() && kill::is_killed() {
+        kill::die();
+    }
 }
 
 /// The first half of waiting: from here on [`ready`] is not lost. Call it
 /// before letting others know that this G waits, and then [`park`].
+#[inline(always)]
 pub fn begin_park(wait: Wait) -> GHandle {
     let g = running().expect("no G to park");
     g.kernel.waiting.store(wait.pack(), Relaxed);
-    g.begin_park();
-    g.handle()
+    g.begin_park()
 }
 
 /// The second half of waiting: leaves the CPU until somebody calls [`ready`].
 pub fn park() {
     leave(Leaving::Park);
+}
+
+/// As [`park`], for who has had interrupts off since before it freed the lock of
+/// what it waits for; they are as they were when it returns. `g` is the running G.
+#[inline(always)]
+pub fn park_from(irqs: Irqs, g: GHandle) {
+    // A G that left with another lock held would take it along.
+    assert!(irqs.were_on(), "irqs off");
+    let (g, _) = g.parts();
+    leave_now(g, Leaving::Park);
+    arch::irqs_back(irqs);
 }
 
 /// Takes back a [`begin_park`]: the G need not wait after all. True if it was
@@ -59,8 +76,49 @@ pub fn park_until(deadline_ns: u64) -> bool {
 }
 
 /// Makes a G that waits run again; one that does not wait is left alone.
+#[inline(never)]
 pub fn ready(g: GHandle) {
-    submit(|_, p| SCHED.ready_noting(p, g, |g, was| readied(g, was, 0)));
+    arch::probe_stack();
+    ready_from(arch::irqs_off(), g);
+}
+
+/// As [`ready`], for who has had interrupts off since before it freed the lock of
+/// what was waited for; they are as they were when it returns. They are off until
+/// the wake-up is sent: `sched` counts on a CPU that it has claimed to come, and a
+/// G that is preempted in between would take the wake-up along.
+#[inline(always)]
+pub fn ready_from(irqs: Irqs, g: GHandle) {
+    // SAFETY: what calls this comes after `init_cpu`.
+    let cpu = unsafe { this_cpu() };
+    let at_once = |p: &mut P<Task>| SCHED.ready_at_once(p, &g, |g, was| readied(g, was, 0));
+    // SAFETY: this CPU's own record, interrupts off.
+    match unsafe { cpu.with_p(at_once) } {
+        // Nothing went to the global queue, so nobody else must be told.
+        Ok(()) if cpu.slices.is_timed() => {}
+        Ok(()) => see_to_timer(cpu),
+        Err(rest) => ready_rest(cpu, g, rest),
+    }
+    arch::irqs_back(irqs);
+}
+
+/// The long way to ready a G: what is left of it.
+#[cold]
+fn ready_rest(cpu: &'static Cpu, g: GHandle, rest: ReadyRest<Task>) {
+    let ready = |p: &mut P<Task>| SCHED.ready_rest(p, g, rest, |g, was| readied(g, was, 0));
+    // SAFETY: this CPU's own record, interrupts off.
+    let wake = unsafe { cpu.with_p(ready) };
+    see_to_timer(cpu);
+    send(wake);
+}
+
+/// Who readies another must be preempted in time for it.
+#[cold]
+fn see_to_timer(cpu: &'static Cpu) {
+    // SAFETY: this CPU's own record, interrupts off.
+    let needs_timer = || unsafe { cpu.with_p(|p| SCHED.needs_timer(p)) };
+    if is_running() && !cpu.slices.is_timed() && needs_timer() {
+        cpu.slices.arm();
+    }
 }
 
 /// A G that waited is readied, says who did it; `by` is the event's argument.

@@ -163,7 +163,7 @@ impl Condvar {
     /// How many Gs have ever waited here.
     #[cfg(test)]
     pub(super) fn queued_ever(&self) -> u64 {
-        self.queue.lock().next_number()
+        self.queue.lock().queued_ever()
     }
 
     fn wait_until<'a, T: ?Sized>(
@@ -174,7 +174,7 @@ impl Condvar {
         let mutex = guard.retake();
         let locked = self.queue.lock();
         let place = Place { reason: Reason::Condvar, list: 0, value: None, deadline_ns };
-        let waited = match self.queue.wait(locked, place, || drop(guard), |()| false) {
+        let waited = match self.queue.wait_after(locked, place, || drop(guard), |()| false) {
             Waited::TimedOut(..) => Err(TimedOut),
             Waited::Granted(_) | Waited::Took(_) => Ok(()),
         };

@@ -137,7 +137,7 @@ impl Once {
     /// How many Gs have ever queued here.
     #[cfg(test)]
     pub(super) fn queued_ever(&self) -> u64 {
-        self.queue.lock().next_number()
+        self.queue.lock().queued_ever()
     }
 
     /// Runs `f`, or waits for who runs its own.
@@ -151,7 +151,7 @@ impl Once {
                 RUNNING => {
                     let place =
                         Place { reason: Reason::Once, list: 0, value: None, deadline_ns: None };
-                    let _ended = self.queue.wait(locked, place, || (), |()| false);
+                    let _ended = self.queue.wait(locked, place, |()| false);
                 }
                 _ => {
                     self.state.store(RUNNING, Ordering::Relaxed); // read under the lock
@@ -177,7 +177,7 @@ impl Once {
                 _ => {}
             }
             let place = Place { reason: Reason::Once, list: 0, value: None, deadline_ns };
-            if let Waited::TimedOut(..) = self.queue.wait(locked, place, || (), |()| false) {
+            if let Waited::TimedOut(..) = self.queue.wait(locked, place, |()| false) {
                 return Err(TimedOut);
             }
         }

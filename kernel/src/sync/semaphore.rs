@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use super::{TimedOut, deadline_ns};
-use crate::cell::wait::{Locked, Place, WaitQueue, Waited};
+use crate::cell::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use crate::park::Reason;
 use core::fmt;
 use core::time::Duration;
@@ -80,7 +80,10 @@ impl Semaphore {
             return Ok(());
         }
         let place = Place { reason: Reason::Semaphore, list: 0, value: Some(n), deadline_ns };
-        match self.free.wait(locked, place, || (), |_| false) {
+        let if_killed = IfUnwound(|| self.serve()); // as when it is time
+        let waited = self.free.wait(locked, place, |_| false);
+        core::mem::forget(if_killed);
+        match waited {
             Waited::Granted(_) | Waited::Took(_) => Ok(()),
             Waited::TimedOut(locked, _) => {
                 drop(locked);
@@ -170,7 +173,7 @@ impl Semaphore {
     /// How many Gs have ever queued here.
     #[cfg(test)]
     pub(super) fn queued_ever(&self) -> u64 {
-        self.free.lock().next_number()
+        self.free.lock().queued_ever()
     }
 }
 

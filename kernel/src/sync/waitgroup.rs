@@ -129,7 +129,7 @@ impl WaitGroup {
             return Ok(());
         }
         let place = Place { reason: Reason::WaitGroup, list: 0, value: None, deadline_ns };
-        match self.queue.wait(locked, place, || (), |()| false) {
+        match self.queue.wait(locked, place, |()| false) {
             Waited::TimedOut(..) => Err(TimedOut),
             Waited::Granted(_) | Waited::Took(_) => Ok(()),
         }
@@ -138,7 +138,7 @@ impl WaitGroup {
     /// How many Gs have ever queued here.
     #[cfg(test)]
     pub(super) fn queued_ever(&self) -> u64 {
-        self.queue.lock().next_number()
+        self.queue.lock().queued_ever()
     }
 
     fn is_over(&self) -> bool {

@@ -87,6 +87,18 @@ pub fn park() {
     });
 }
 
+/// There are no interrupts in a model.
+#[derive(Clone, Copy)]
+pub struct Irqs;
+
+pub fn park_from(_: Irqs, _: GHandle) {
+    park();
+}
+
+pub fn ready_from(_: Irqs, g: GHandle) {
+    ready(g);
+}
+
 /// Time does not pass while anybody can run: the deadline comes at once.
 pub fn park_until(_: u64) -> bool {
     CURRENT.with(|g| g.state.swap(RUNNING, AcqRel) == WOKEN)
@@ -99,6 +111,15 @@ pub fn cancel_park() -> bool {
 pub use ready as ready_from_interrupt;
 
 pub fn interrupt_this_cpu() {}
+
+/// Nobody is killed here.
+pub fn is_killed() -> bool {
+    false
+}
+
+pub fn die() -> ! {
+    unreachable!("nobody is killed here")
+}
 
 pub fn ready(GHandle(g): GHandle) {
     if g.state.load(Relaxed) == PARKING

@@ -1,29 +1,54 @@
 //! `cell::sys` with loom behind it: every atomic, every lock and every wait.
 
-use loom::sync::Mutex;
+use loom::sync::{Mutex, MutexGuard};
+use std::mem::transmute;
 use std::sync::atomic::Ordering;
 
 pub(crate) use crate::park::{
-    GHandle, Reason, Wait, begin_park, cancel_park, now_ns, park, park_until, ready,
+    GHandle, Irqs, Reason, Wait, begin_park, cancel_park, die, is_killed, now_ns, park, park_from,
+    park_until, ready, ready_from,
 };
 pub(crate) use loom::cell::{Cell, UnsafeCell};
 pub(crate) use loom::hint::spin_loop as relax;
-pub(crate) use loom::sync::MutexGuard as IrqGuard;
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 
 pub(crate) const SPINS: u32 = 1;
 
-pub(crate) struct IrqLock<T>(Mutex<T>);
+/// Keeps loom's guard itself, so that it can be held without one.
+pub(crate) struct IrqLock<T> {
+    mutex: Mutex<()>,
+    guard: std::cell::Cell<Option<MutexGuard<'static, ()>>>,
+    value: std::cell::UnsafeCell<T>,
+}
+
+// SAFETY: guard and value are touched by whoever has the mutex.
+unsafe impl<T: Send> Sync for IrqLock<T> {}
+// SAFETY: it is moved when nobody has the mutex, so there is no guard.
+unsafe impl<T: Send> Send for IrqLock<T> {}
 
 impl<T> IrqLock<T> {
     pub(crate) fn new(value: T) -> Self {
-        IrqLock(Mutex::new(value))
+        let (guard, value) = (std::cell::Cell::new(None), std::cell::UnsafeCell::new(value));
+        IrqLock { mutex: Mutex::new(()), guard, value }
     }
 
-    pub(crate) fn lock(&self) -> IrqGuard<'_, T> {
-        self.0.lock().unwrap()
+    pub(crate) fn hold(&self) -> Irqs {
+        let guard = self.mutex.lock().unwrap();
+        // SAFETY: `open` drops it, and whoever holds the lock has a reference to us.
+        self.guard.set(Some(unsafe { transmute::<MutexGuard<'_, ()>, MutexGuard<'_, ()>>(guard) }));
+        Irqs
+    }
+
+    pub(crate) unsafe fn open(&self) {
+        drop(self.guard.take());
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut T {
+        self.value.get()
     }
 }
+
+pub(crate) fn irqs_back(_: Irqs) {}
 
 /// Loom's, by the names of today's `core`.
 pub(crate) struct AtomicUsize(loom::sync::atomic::AtomicUsize);

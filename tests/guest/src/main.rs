@@ -3,7 +3,8 @@
 //! `selftest` checks the machine from inside and reports each promise on a line
 //! of its own; `fault` goes wrong on purpose, in the way that its argument
 //! names. `scheduling`, `syncing`, `blocking` and `stress` check the scheduler and
-//! what stands on it; `tasks` what is seen of Gs from outside, and programs; `poller`
+//! what stands on it; `tasks` what is seen of Gs from outside, `killing` that they
+//! can be ended, `programs` programs inside the machine; `poller`
 //! the poller, with simulated devices; `typing` the serial port's input; `probes`
 //! that stacks are probed far enough; `disk` the disk, of the kind that its argument names. `fair`,
 //! `bounds`, `latency` and `cost` are for virtual time (`-icount`), where they can
@@ -19,11 +20,13 @@ mod cost;
 mod disk;
 mod fair;
 mod fault;
+mod killing;
 mod latency;
 mod lines;
 mod mix;
 mod poller;
 mod probes;
+mod programs;
 mod scheduling;
 mod selftest;
 mod stress;

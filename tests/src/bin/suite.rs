@@ -106,7 +106,9 @@ fn host_tests() -> Job {
         .cargo(
             &[
                 &test[..],
-                &["-p", "bench", "-p", "boot", "-p", "plugin", "-p", "runnext", "-p", "sched"],
+                &["bench", "boot", "plugin", "runnext", "sched", "trace"]
+                    .map(|name| ["-p", name])
+                    .concat()[..],
             ]
             .concat(),
         )

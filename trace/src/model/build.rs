@@ -8,7 +8,8 @@
 //! # Woken before it sleeps
 //!
 //! A G that parks can be readied by another CPU before its own CPU has noted that
-//! it left. The wake-up is kept, and used when the G starts without another one.
+//! it left. The wake-up is kept, and used when the G starts without another one;
+//! it may even start elsewhere first, and then its first CPU's note is late news.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -16,11 +17,16 @@ use std::collections::{BinaryHeap, HashMap};
 use super::waits::Longest;
 use super::{Clock, Cpu, G, Gap, Instant, Interval, Left, Model, Mount, Point, Span};
 use super::{Steal, Wait, Wake, Woken};
-use crate::decode::Stream;
+use crate::decode::{Stream, Track};
 use crate::wire::{Event, Kind};
 
 pub(super) fn build(stream: &Stream) -> Model {
     let mut walk = Walk::new(stream);
+    for (cpu, track) in stream.tracks.iter().enumerate() {
+        if begins_halted(track) {
+            walk.halt(cpu, 0);
+        }
+    }
     let clock = Clock(stream.header);
     // The next event of each CPU, the earliest on top; within a CPU time stands
     // still rather than going back.
@@ -40,6 +46,27 @@ pub(super) fn build(stream: &Stream) -> Model {
         queue.extend(next_of(cpu, index + 1, now));
     }
     walk.finish(stream)
+}
+
+/// A CPU that goes on, and did nothing before, was halted when the trace began; so
+/// was one that did nothing at all.
+fn begins_halted(track: &Track) -> bool {
+    let does = |kind: &Kind| {
+        !matches!(
+            kind,
+            Kind::Create
+                | Kind::Ready
+                | Kind::Fire
+                | Kind::Tick
+                | Kind::WakeSent
+                | Kind::WakeReceived
+                | Kind::Irq
+                | Kind::Mount
+                | Kind::Procs
+        )
+    };
+    let first = track.events.iter().filter_map(|event| event.kind()).find(does);
+    track.lost == 0 && first.is_none_or(|kind| kind == Kind::Resume)
 }
 
 /// What is known at one moment.
@@ -74,6 +101,8 @@ struct Place {
 struct Life {
     does: Does,
     since: u64,
+    /// Where it runs, if it does.
+    cpu: usize,
     woken: Option<Woken>,
     reason: u8,
 }
@@ -176,18 +205,18 @@ impl Walk {
         self.resume(cpu, now);
         let Some(g) = self.index(event.g) else { return };
         let life = self.lives[g as usize];
-        let mut woken = life.woken;
         match life.does {
             Does::Queue => self.queue_ends(g, cpu, now),
             // Woken before it slept, or by nobody we saw.
             Does::Wait => self.wait_ends(g, cpu, now),
-            // It runs elsewhere, says the other CPU. It cannot be woken by that.
-            Does::Run => woken = None,
-            Does::Unseen | Does::Rest => {}
+            // It still runs elsewhere, by a clock that is behind, or so says the
+            // stream.
+            Does::Run | Does::Unseen | Does::Rest => {}
         }
-        self.lives[g as usize] = Life { does: Does::Run, since: now, woken: None, reason: 0 };
+        let runs = Life { does: Does::Run, since: now, cpu, ..Life::default() };
+        self.lives[g as usize] = runs;
         self.model.gs[g as usize].switches += 1;
-        self.places[cpu].running = Some((g, now, woken));
+        self.places[cpu].running = Some((g, now, life.woken));
     }
 
     /// Who runs on `cpu`, if anybody does, leaves it.
@@ -202,8 +231,8 @@ impl Walk {
         let facts = &mut self.model.gs[g as usize];
         facts.run_ns = facts.run_ns.saturating_add(time.ns());
         let life = &mut self.lives[g as usize];
-        // On two CPUs at once, says the stream. What the other one says counts.
-        if life.does != Does::Run || life.since > now {
+        // It has started elsewhere in the meantime: what it does is known.
+        if life.does != Does::Run || life.cpu != cpu {
             return;
         }
         life.since = now;

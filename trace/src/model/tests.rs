@@ -83,6 +83,20 @@ fn halts_are_idle_and_counted() {
 }
 
 #[test]
+fn a_cpu_that_goes_on_was_halted_before() {
+    let model = model(&[
+        &[(30, 0, Kind::WakeReceived, 0), (40, 0, Kind::Resume, 0), (50, 1, Kind::Start, 0)],
+        &[(5, 1, Kind::Start, 0), (90, 1, Kind::Exit, 0)],
+        &[(1, 0, Kind::Mount, 2)],
+    ]);
+    assert_eq!(model.cpus[0].idle, [Interval { from: 0, to: 40 }]);
+    assert_eq!(model.cpus[1].idle, []);
+    assert_eq!(model.cpus[2].idle, [Interval { from: 0, to: 90 }], "all the time");
+    assert_eq!(model.idle_ps[0], Point { at: 0, value: 2 });
+    assert_eq!(model.cpus[0].counts.of(Kind::Halt), 0, "it is no event");
+}
+
+#[test]
 fn a_call_takes_its_m_along_and_comes_back_with_it() {
     let model = model(&[
         &[(0, 0, Kind::Mount, 10), (10, 1, Kind::Start, 1), (20, 1, Kind::Handoff, 12)],
@@ -131,6 +145,28 @@ fn a_g_on_two_cpus_at_once_does_no_harm() {
     assert_eq!(model.num_spans(), 3);
     let last = model.runnable.last().expect("it was runnable");
     assert_eq!(last.value, 0);
+}
+
+#[test]
+fn a_g_that_starts_elsewhere_before_it_is_seen_to_leave_runs_there() {
+    let model = model(&[
+        &[(10, 2, Kind::Start, 1), (32, 3, Kind::Start, 1 | 5 << 8 | 4 << 16)],
+        &[(5, 1, Kind::Start, 1), (20, 2, Kind::Ready, 0), (21, 1, Kind::Park, 1)],
+        &[(30, 2, Kind::Start, 1), (60, 2, Kind::Park, 9), (90, 2, Kind::Ready, 1)],
+    ]);
+    let woken = model.cpus[2].spans[0].woken.expect("a waker");
+    assert_eq!((woken.at, woken.cpu, woken.by), (20, 1, Some(0)));
+    assert_eq!(model.longest_parked[0].time, Interval { from: 60, to: 90 });
+    assert_eq!(model.longest_parked.len(), 1, "what the first CPU says late is no wait");
+}
+
+#[test]
+fn a_halt_ends_where_events_are_missing() {
+    let mut stream = Encoder::new(Header { cpus: 1, hz: 1_000_000_000, zero: 0 });
+    stream.events(0, 0, &[Event::new(10, 0, Kind::Halt, 0), Event::new(15, 0, Kind::Tick, 0)]);
+    stream.events(0, 3, &[Event::new(90, 0, Kind::Tick, 0)]);
+    let model = Model::new(&decode(stream.bytes()).expect("a stream"));
+    assert_eq!(model.cpus[0].idle, [Interval { from: 10, to: 15 }]);
 }
 
 #[test]

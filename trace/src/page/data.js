@@ -2,7 +2,7 @@
 const meta = JSON.parse(document.getElementById("meta").textContent);
 const LEFT = ["not seen", "yielded", "preempted", "parked", "ended", "displaced", "left in a call", "still running"];
 const HOW = ["", "created", "readied", "readied by an interrupt", "readied by its timer"];
-const PARKED = 3;
+const PREEMPTED = 2, PARKED = 3;
 const KIND = { fire: 8, tick: 9, wakeSent: 10, wakeReceived: 11, irq: 17, procs: 19 };
 
 // The sign is in the lowest bit.
@@ -231,11 +231,17 @@ function firstAfter(row, t, lo = 0) {
 }
 
 // The first of a row's spans that does not begin before t.
-function firstFrom(row, t, lo = 0) {
-  let hi = row.ids.length;
+function firstFrom(row, t, lo = 0, hi = row.ids.length) {
   while (lo < hi) {
     const mid = (lo + hi) >>> 1;
     if (spans.from[row.ids[mid]] < t) lo = mid + 1; else hi = mid;
   }
   return lo;
+}
+
+// The same for one that is probably near: in longer and longer steps.
+function nextFrom(row, t, lo) {
+  let step = 1;
+  while (lo + step < row.ids.length && spans.from[row.ids[lo + step]] < t) step *= 2;
+  return firstFrom(row, t, lo + (step >> 1), Math.min(lo + step + 1, row.ids.length));
 }

@@ -7,10 +7,10 @@ function drawArrows() {
   for (const row of rows) {
     const lo = firstAfter(row, view.from), hi = firstFrom(row, view.to);
     count += hi - lo;
-    if (count > 4 * MOST_ARROWS) break;
-    for (let i = lo; i < hi; i++) if (spans.how[row.ids[i]]) visible.push(row.ids[i]);
+    if (count > 4 * mostArrows()) break;
+    for (let i = lo; i < hi; i++) if (spans.how[row.ids[i]] && isFromElsewhere(row.ids[i])) visible.push(row.ids[i]);
   }
-  const few = count <= 4 * MOST_ARROWS && visible.length <= MOST_ARROWS;
+  const few = count <= 4 * mostArrows() && visible.length <= mostArrows();
   if (few) visible.forEach((span) => { if (spans.g[span] !== chosen.g) wakeArrow(span, chosen.g < 0 ? 0.75 : 0.25); });
   if (chosen.g >= 0) {
     const own = spansOf(chosen.g);
@@ -18,6 +18,9 @@ function drawArrows() {
   }
   drawSteals();
 }
+
+// Within a row an arrow says little; that of the chosen G is drawn all the same.
+const isFromElsewhere = (span) => byM || spans.wakeCpu[span] !== spans.cpu[span];
 
 function wakeArrow(span, alpha) {
   const from = xOf(spans.wakeAt[span]), to = xOf(spans.from[span]);
@@ -39,15 +42,17 @@ function rowOfWaker(span) {
 
 function drawSteals() {
   const { steals } = trace, lo = lower(steals.at, view.from), hi = lower(steals.at, view.to);
-  if (byM || hi - lo > MOST_ARROWS / 2) return;
+  if (byM || hi - lo > mostSteals()) return;
   for (let i = lo; i < hi; i++) {
     if (steals.victim[i] >= rows.length) continue;
     const x = xOf(steals.at[i]);
     arrow(x - 14, steals.victim[i], x, steals.thief[i], colours.steal, chosen.g < 0 ? 0.9 : 0.35, [4, 3]);
     if (hi - lo < 40 && size.row > 20) {
+      ctx.globalAlpha = chosen.g < 0 ? 1 : 0.45;
       ctx.fillStyle = colours.steal;
       ctx.textAlign = "right";
       ctx.fillText("×" + steals.count[i], x - 4, yOf(steals.thief[i]) + size.row / 2 + (steals.thief[i] > steals.victim[i] ? -9 : 9));
+      ctx.globalAlpha = 1;
     }
   }
 }
@@ -81,8 +86,7 @@ function arrow(x1, row1, x2, row2, colour, alpha, dash) {
 function heading(text, y, peak) {
   ctx.fillStyle = colours.soft;
   ctx.textAlign = "left";
-  ctx.fillText(text, size.gutter, y - 10);
-  ctx.textAlign = "left";
+  ctx.fillText(text, size.gutter, y - 11);
   ctx.fillText(group(peak), 2, y + 6);
   ctx.fillText("0", 2, y + (text.startsWith("R") ? RUNNABLE : IDLE) - 6);
 }

@@ -4,8 +4,7 @@
 const canvas = document.getElementById("timeline"), ctx = canvas.getContext("2d");
 const overview = document.getElementById("overview"), octx = overview.getContext("2d");
 const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
-const AXIS = 26, RUNNABLE = 66, IDLE = 36, BETWEEN = 22;
-const MOST_ARROWS = 220, MOST_MARKS = 700;
+const AXIS = 26, RUNNABLE = 66, IDLE = 36, BETWEEN = 26;
 const size = { width: 0, height: 0, gutter: 0, row: 0, ratio: 1 };
 const colours = {};
 let asked = 0, redraws = 0, lastMs = 0;
@@ -45,6 +44,9 @@ const timeAt = (x) => view.from + (x - size.gutter) / plot() * (view.to - view.f
 const yOf = (row) => AXIS + row * size.row;
 const rowAt = (y) => y >= AXIS && y < AXIS + rows.length * size.row ? Math.floor((y - AXIS) / size.row) : -1;
 
+// As many as can be told apart.
+const mostArrows = () => plot() / 6, mostSteals = () => plot() / 16, mostMarks = () => plot() / 3;
+
 function redraw() {
   if (!asked) asked = requestAnimationFrame(draw);
 }
@@ -77,7 +79,7 @@ function draw() {
 }
 
 function axisStep() {
-  const rough = (view.to - view.from) / Math.max(2, plot() / 110);
+  const rough = (view.to - view.from) / Math.max(2, plot() / (size.width < 600 ? 84 : 110));
   const ten = 10 ** Math.floor(Math.log10(rough));
   return [1, 2, 5, 10].map((n) => n * ten).find((step) => step >= rough);
 }
@@ -162,7 +164,7 @@ function drawGaps(gaps, y, height) {
 function drawSpans(row, y, height) {
   const unit = (view.to - view.from) / plot() / size.ratio; // ns in a device pixel
   const dim = chosen.g >= 0;
-  ctx.globalAlpha = dim ? 0.32 : 1;
+  ctx.globalAlpha = dim ? 0.38 : 1;
   let i = firstAfter(row, view.from);
   const named = [];
   while (i < row.ids.length) {
@@ -178,8 +180,8 @@ function drawSpans(row, y, height) {
     }
     i = drawPixel(row, i, unit, y, height);
   }
-  ctx.globalAlpha = dim ? 0.6 : 1;
-  ctx.fillStyle = "#10151c";
+  ctx.globalAlpha = dim ? 0.65 : 1;
+  ctx.fillStyle = dim ? colours.ink : "#10151c";
   ctx.textAlign = "left";
   for (let n = 0; n < named.length; n += 3) drawName(named[n], named[n + 1], named[n + 2], y + height / 2);
   ctx.globalAlpha = 1;
@@ -189,13 +191,16 @@ function drawSpans(row, y, height) {
 // colour of the longest (of the first few, if they are many).
 function drawPixel(row, i, unit, y, height) {
   const pixel = Math.floor((spans.from[row.ids[i]] - view.from) / unit);
-  const start = view.from + pixel * unit, end = Math.max(firstFrom(row, start + unit, i + 1), i + 1);
+  const start = view.from + pixel * unit, end = nextFrom(row, start + unit, i + 1);
   let longest = row.ids[i];
-  for (let k = i + 1; k < Math.min(end, i + 12); k++) {
+  for (let k = i + 1; k < Math.min(end, i + 8); k++) {
     const other = row.ids[k];
     if (spans.to[other] - spans.from[other] > spans.to[longest] - spans.from[longest]) longest = other;
   }
-  const share = Math.min(1, (row.sum[end] - row.sum[i]) / unit);
+  // With what reaches into the pixel from before, without what reaches out of it.
+  const before = i ? Math.max(0, spans.to[row.ids[i - 1]] - start) : 0;
+  const beyond = Math.max(0, spans.to[row.ids[end - 1]] - start - unit);
+  const share = Math.min(1, (row.sum[end] - row.sum[i] + before - beyond) / unit);
   const high = Math.max(height * share, Math.min(height * 0.28, 6));
   ctx.fillStyle = colours.g[colourOf(spans.g[longest])];
   ctx.fillRect(size.gutter + pixel / size.ratio, y + height - high, 1 / size.ratio, high);
@@ -211,7 +216,7 @@ function drawName(span, x, width, y) {
 
 function drawMarks() {
   const { instants } = trace, lo = lower(instants.at, view.from), hi = lower(instants.at, view.to);
-  if (hi - lo > MOST_MARKS || size.row < 20) return;
+  if (hi - lo > mostMarks() || size.row < 20) return;
   for (let i = lo; i < hi; i++) {
     const x = xOf(instants.at[i]), y = yOf(instants.cpu[i]) + size.row - 3, kind = instants.kind[i];
     const round = kind === KIND.irq || kind === KIND.fire;

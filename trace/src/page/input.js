@@ -41,6 +41,8 @@ function tipOfSpan(span) {
     node("div", {}, `${length(spans.to[span] - spans.from[span])}, then ${leftInWords(span)}`),
     node("span", {}, `P${spans.cpu[span]} · M${spans.m[span]} · from ${point(spans.from[span])}`),
   ];
+  const site = text(gs.site[spans.g[span]]);
+  if (site) lines.push(node("div", {}, node("span", {}, "spawned at " + site)));
   if (waited > 0) lines.push(node("div", {}, node("span", {}, `waited ${length(waited)} for it`)));
   return lines;
 }

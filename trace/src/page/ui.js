@@ -38,7 +38,7 @@ function showRange() {
 function showDetails() {
   const { span, g } = chosen, box = byId("details");
   if (span < 0) {
-    box.replaceChildren(node("p", {}, "Choose a block in the timeline, or find a G: here it says who it is, how long it ran, and who woke it."));
+    box.replaceChildren(node("p", {}, "Choose a block in the timeline, or find a G: here it says who it is, how long it ran, and who woke it."), summary());
     return;
   }
   const pairs = node("dl", { class: "pairs" });
@@ -57,6 +57,24 @@ function showDetails() {
   next.disabled = at === own.length - 1;
   const steps = node("div", { class: "steps" }, previous, next, node("button", { onclick: () => reachG(g) }, "Whole life"), node("span", {}, `span ${group(at + 1)} of ${group(own.length)}`));
   box.replaceChildren(node("h3", {}, dot(g), "G" + gs.number[g], node("small", {}, text(gs.name[g]))), pairs, sums, steps);
+}
+
+// What each P did over the whole run.
+let summed = null;
+function summary() {
+  if (summed) return summed;
+  const stolen = new Uint32Array(trace.cpus.length), preempted = new Uint32Array(trace.cpus.length);
+  for (let i = 0; i < trace.steals.n; i++) stolen[trace.steals.thief[i]]++;
+  for (let i = 0; i < spans.n; i++) if (spans.left[i] === PREEMPTED) preempted[spans.cpu[i]]++;
+  const cell = (value) => node("td", { class: "n" }, value);
+  const lines = trace.cpus.map((cpu, i) => {
+    let busy = 0;
+    for (let k = 0; k < cpu.spans.n; k++) busy += cpu.spans.to[k] - cpu.spans.from[k];
+    return node("tr", {}, node("th", { scope: "row" }, "P" + i), cell(Math.round(100 * busy / whole.to) + "\u202f%"), cell(group(cpu.spans.n)), cell(group(preempted[i])), cell(group(stolen[i])), cell(group(cpu.idle.n)));
+  });
+  const heads = ["busy", "switches", "preempted", "thefts", "halts"].map((name) => node("th", { scope: "col", class: "n" }, name));
+  const table = node("table", { class: "ps" }, node("thead", {}, node("tr", {}, node("th", { scope: "col" }, "P"), ...heads)), node("tbody", {}, ...lines));
+  return summed = node("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "What each P did" }, table);
 }
 
 function wakeInWords(span) {

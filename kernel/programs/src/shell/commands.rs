@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 use runnext::drivers::irq;
 use runnext::prelude::*;
-use runnext::{console, inspect, program};
+use runnext::waiting::{Reason, Wait};
+use runnext::{console, inspect, program, tasks};
 
 /// Shows a line.
 macro_rules! show {
@@ -26,13 +27,12 @@ pub fn obey(command: &Command) {
         Command::Dmesg(lines) => dmesg(*lines),
         Command::PowerOff => power_off(),
         Command::Reboot => runnext::reboot(),
-        Command::Ps
-        | Command::Top
-        | Command::Sched { .. }
-        | Command::Trace(_)
-        | Command::Run(..)
-        | Command::Stack(_)
-        | Command::Kill(_) => show!("not in this kernel yet"),
+        Command::Ps => ps(),
+        Command::Top => super::top::run(),
+        Command::Stack(g) => stack(*g),
+        Command::Sched { .. } | Command::Trace(_) | Command::Run(..) | Command::Kill(_) => {
+            show!("not in this kernel yet")
+        }
     }
 }
 
@@ -68,6 +68,51 @@ fn unknown(what: &str, name: &str, known: &[&str]) {
     match nearest(name, known) {
         Some(meant) => show!("no {what} `{name}`; did you mean `{meant}`?"),
         None => show!("no {what} `{name}`; there are: {}", known.join(" ")),
+    }
+}
+
+fn ps() {
+    show!("     G  state      waits for                          CPU  name / started at");
+    let mut gs = tasks::gs();
+    let all = gs.len();
+    // Of very many, the first and the last are enough.
+    const MOST: usize = 200;
+    if all > MOST {
+        gs.drain(MOST / 2..all - MOST / 2);
+    }
+    for (place, g) in gs.iter().enumerate() {
+        if all > MOST && place == MOST / 2 {
+            show!("     \u{2026} {} more \u{2026}", all - MOST);
+        }
+        let wait = g.wait.map(wait_for).unwrap_or_default();
+        let cpu = g.cpu.map(|cpu| format!("{cpu}")).unwrap_or_else(|| "-".into());
+        let site = g.site.map(|site| format!("{}:{}", site.file(), site.line()));
+        let name = if g.name.is_empty() { "-" } else { g.name };
+        show!(
+            "{:6}  {:9}  {wait:33}  {cpu:>3}  {name}  {}",
+            g.id,
+            g.state,
+            site.unwrap_or_default()
+        );
+    }
+    show!("{all} Gs");
+}
+
+/// Why a G waits, and for what.
+fn wait_for(wait: Wait) -> String {
+    let limit = if wait.has_deadline { ", at most so long" } else { "" };
+    match (wait.reason, wait.object) {
+        (reason, 0) => format!("{reason}{limit}"),
+        (Reason::Join, g) => format!("join of G {g}{limit}"),
+        (Reason::ProgramEnd, id) => format!("end of program {id}{limit}"),
+        (reason, object) => format!("{reason} {object:#x}{limit}"),
+    }
+}
+
+fn stack(g: u64) {
+    match tasks::backtrace(g) {
+        Ok(frames) => frames.iter().for_each(|frame| show!("  {frame}")),
+        Err(error) => show!("G {g}: {error}; `ps` shows what there is"),
     }
 }
 

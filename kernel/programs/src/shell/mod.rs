@@ -15,6 +15,7 @@ mod complete;
 mod keys;
 mod line;
 mod parse;
+mod top;
 
 use alloc::string::String;
 use complete::Names;

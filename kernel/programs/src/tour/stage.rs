@@ -90,9 +90,11 @@ impl Hogs {
         let hog = |i: usize| {
             let (stop, progress) = (stop.clone(), progress.clone());
             go(move || {
+                let mut word = i as u64;
                 while !stop.load(Relaxed) {
-                    progress[i].fetch_add(1, Relaxed);
-                    core::hint::spin_loop();
+                    // No `pause`: where instructions are counted, it ends a turn.
+                    word = (0..1_000).fold(word, |word, n| word.rotate_left(5) ^ n);
+                    progress[i].fetch_add(1 | core::hint::black_box(word) & 2, Relaxed);
                 }
             })
         };

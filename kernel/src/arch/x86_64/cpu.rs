@@ -152,18 +152,56 @@ pub fn set_online() {
     CPUS[cpu_index()].online.store(true, Ordering::Release);
 }
 
-/// Turns interrupts off and says whether they were on.
+/// How the interrupt flag was: the flags of the CPU, as they came. A `bool` would
+/// take instructions to be made of them, and more to be asked again.
+#[derive(Clone, Copy, Debug)]
+pub struct Irqs(usize);
+
+/// The interrupt flag (Intel SDM vol. 1, 3.4.3).
+const IF: usize = 1 << 9;
+
+impl Irqs {
+    /// Whether interrupts were on.
+    #[inline(always)]
+    pub fn were_on(self) -> bool {
+        self.0 & IF != 0
+    }
+}
+
+/// Turns interrupts off and says how they were.
 #[inline(always)]
-pub fn irq_save() -> bool {
+pub fn irqs_off() -> Irqs {
     #[cfg(target_os = "none")]
     {
-        let on = x86_64::instructions::interrupts::are_enabled();
-        x86_64::instructions::interrupts::disable();
-        on
+        let flags: usize;
+        // SAFETY: puts one word on the stack and takes it off again; without
+        // interrupts nothing is less safe than before.
+        unsafe { core::arch::asm!("pushfq", "pop {}", "cli", out(reg) flags) };
+        Irqs(flags)
     }
     // In host tests a thread stands for a CPU, and nothing interrupts it.
     #[cfg(not(target_os = "none"))]
-    false
+    Irqs(0)
+}
+
+/// Turns interrupts on again if [`irqs_off`] found them on.
+#[inline(always)]
+pub fn irqs_back(irqs: Irqs) {
+    #[cfg(target_os = "none")]
+    if irqs.were_on() {
+        // They come after the next instruction (Intel SDM vol. 2, STI), so there
+        // must be one before they are off again: the first of `irqs_off` is.
+        // SAFETY: they were on before.
+        unsafe { core::arch::asm!("sti", options(nostack, preserves_flags)) };
+    }
+    #[cfg(not(target_os = "none"))]
+    let _ = irqs;
+}
+
+/// Turns interrupts off and says whether they were on.
+#[inline(always)]
+pub fn irq_save() -> bool {
+    irqs_off().were_on()
 }
 
 /// Turns interrupts on again if [`irq_save`] found them on.
@@ -244,17 +282,23 @@ pub fn probe_stack() {
 /// the very fault that must not happen.
 #[inline(always)]
 pub fn irq_save_probed() -> bool {
+    irqs_off_probed().were_on()
+}
+
+/// [`irqs_off`], as [`irq_save_probed`].
+#[inline(always)]
+pub fn irqs_off_probed() -> Irqs {
     #[cfg(target_os = "none")]
     {
-        let on = x86_64::instructions::interrupts::are_enabled();
-        if on {
+        let irqs = Irqs(x86_64::registers::rflags::read_raw() as usize);
+        if irqs.were_on() {
             probe_stack();
             x86_64::instructions::interrupts::disable();
         }
-        on
+        irqs
     }
     #[cfg(not(target_os = "none"))]
-    false
+    Irqs(0)
 }
 
 /// Says to the CPU that this is a spin loop.

@@ -3,16 +3,16 @@
 //! Who may touch what is said at the head of the folder.
 
 use crate::cell::sys::{
-    AtomicPtr as Word, Cell, GHandle, IrqLock, UnsafeCell, Wait, begin_park, park, park_until,
-    ready,
+    AtomicPtr as Word, AtomicU32, Cell, GHandle, IrqLock, UnsafeCell, Wait, begin_park, park,
+    park_until, ready,
 };
 use core::cell::OnceCell;
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicPtr;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// One wait of one G: who it is, and what the wait came to.
+/// One wait of one G in several lists: who it is, and what the wait came to.
 ///
 /// The word is null while the ticket is open, the address of the node that won
 /// it, or `CLOSED` when its owner gave up.
@@ -94,7 +94,7 @@ impl Ticket {
 
 /// A G that must be readied, once the lock is free.
 #[must_use = "somebody waits for this"]
-pub struct Wake(GHandle);
+pub struct Wake(pub(super) GHandle);
 
 impl Wake {
     /// Readies it.
@@ -104,36 +104,62 @@ impl Wake {
     }
 }
 
-/// What a queue sees of one who waits. `ticket` and `number` do not change while
-/// it is enlisted; all else is in cells, so that a node may go while somebody
-/// still has a reference to one.
+/// What a queue sees of one who waits. `who` does not change while it is
+/// enlisted; all else is in cells, so that a node may go while somebody still has
+/// a reference to one.
 pub(super) struct Node<T> {
     next: Cell<*mut Node<T>>,
     prev: Cell<*mut Node<T>>,
-    linked: Cell<bool>,
+    /// `ENLISTED` from when it is in a list until it is out again; that of one who
+    /// is alone, until its wait was ended, which its owner sees without the lock.
+    state: AtomicU32,
     number: Cell<u64>,
-    ticket: *const Ticket,
+    who: Who,
     slot: UnsafeCell<Option<T>>,
 }
 
+const OUT: u32 = 0;
+const ENLISTED: u32 = 1;
+
+/// Whose node it is.
+enum Who {
+    /// That G's, which waits in this list only: whoever takes the node out under
+    /// the lock has it, and there is no ticket.
+    Alone(GHandle),
+    /// One of several that compete for this ticket.
+    Selecting(*const Ticket),
+}
+
 impl<T> Node<T> {
-    /// A node that is in no list.
+    /// A node of a G that waits in one list.
     #[inline(always)]
-    pub(super) fn new(ticket: &Ticket, value: Option<T>) -> Self {
+    pub(super) fn alone(g: GHandle, value: Option<T>) -> Self {
+        Node::new(Who::Alone(g), value)
+    }
+
+    /// A node of one that waits in several.
+    #[inline(always)]
+    pub(super) fn selecting(ticket: &Ticket, value: Option<T>) -> Self {
+        Node::new(Who::Selecting(ptr::from_ref(ticket)), value)
+    }
+
+    #[inline(always)]
+    fn new(who: Who, value: Option<T>) -> Self {
         Node {
             next: Cell::new(ptr::null_mut()),
             prev: Cell::new(ptr::null_mut()),
-            linked: Cell::new(false),
+            state: AtomicU32::new(OUT),
             number: Cell::new(0),
-            ticket: ptr::from_ref(ticket),
+            who,
             slot: UnsafeCell::new(value),
         }
     }
 
-    /// Whether it is in a list. For the holder of the lock.
-    #[inline]
-    pub(super) fn is_linked(&self) -> bool {
-        self.linked.get()
+    /// Whether it is in a list. For the holder of the lock; or for the owner, if
+    /// it is alone: if not, its wait was ended.
+    #[inline(always)]
+    pub(super) fn is_enlisted(&self) -> bool {
+        self.state.load(Acquire) == ENLISTED // pairs with `end`
     }
 
     /// Exchanges what is in the slot.
@@ -149,8 +175,8 @@ impl<T> Node<T> {
 
 /// A node in a list whose lock the caller holds.
 ///
-/// > It is alive, and so is its ticket, which has begun; until [`win`](Self::win)
-/// > is told to be the last, or the lock is free.
+/// > It is alive, and so is its ticket, which has begun; until [`end`](Self::end)
+/// > or [`win`](Self::win) is told to be the last, or the lock is free.
 pub(super) struct Enlisted<T>(NonNull<Node<T>>);
 
 impl<T> Clone for Enlisted<T> {
@@ -162,24 +188,38 @@ impl<T> Clone for Enlisted<T> {
 impl<T> Copy for Enlisted<T> {}
 
 impl<T> Enlisted<T> {
+    /// Its G, if that waits here only; else its ticket.
+    ///
     /// # Safety
     /// The node is alive.
     #[inline(always)]
-    unsafe fn ticket<'a>(self) -> &'a Ticket {
+    unsafe fn who<'a>(self) -> Result<&'a GHandle, &'a Ticket> {
         // SAFETY: alive, says the caller.
-        let ticket = unsafe { (*self.0.as_ptr()).ticket };
-        // SAFETY: a ticket lives as long as its enlisted nodes.
-        unsafe { &*ticket }
+        match unsafe { &(*self.0.as_ptr()).who } {
+            Who::Alone(g) => Ok(g),
+            // SAFETY: a ticket lives as long as its enlisted nodes.
+            Who::Selecting(ticket) => Err(unsafe { &**ticket }),
+        }
     }
 
-    /// Whether nobody seems to have won its ticket yet: a hint, `win` decides.
+    /// Its G, if that waits here only.
+    ///
+    /// # Safety
+    /// The node is alive.
+    #[inline(always)]
+    pub(super) unsafe fn alone(self) -> Option<Wake> {
+        // SAFETY: alive, says the caller.
+        unsafe { self.who() }.ok().cloned().map(Wake)
+    }
+
+    /// Whether it can still be had: a hint, `win` decides.
     ///
     /// # Safety
     /// The node is alive.
     #[inline(always)]
     pub(super) unsafe fn is_open(self) -> bool {
         // SAFETY: alive, says the caller.
-        unsafe { self.ticket() }.word.load(Relaxed).is_null()
+        unsafe { self.who() }.map_or_else(|ticket| ticket.word.load(Relaxed).is_null(), |_| true)
     }
 
     /// Whether it competes for that ticket.
@@ -189,7 +229,7 @@ impl<T> Enlisted<T> {
     #[inline]
     pub(super) unsafe fn has_ticket(self, ticket: &Ticket) -> bool {
         // SAFETY: alive, says the caller.
-        ptr::eq(unsafe { self.ticket() }, ticket)
+        unsafe { self.who() }.is_err_and(|own| ptr::eq(own, ticket))
     }
 
     /// Exchanges what is in its slot.
@@ -202,6 +242,19 @@ impl<T> Enlisted<T> {
         let node = unsafe { self.0.as_ref() };
         // SAFETY: the slot is the lock holder's.
         unsafe { node.replace(value) }
+    }
+
+    /// Puts a value into its slot, which is empty.
+    ///
+    /// # Safety
+    /// The node is alive, and the caller holds the lock of its queue.
+    #[inline(always)]
+    pub(super) unsafe fn fill(self, value: T) {
+        // SAFETY: alive.
+        let node = unsafe { self.0.as_ref() };
+        // SAFETY: the slot is the lock holder's. Nothing is dropped by this: it is
+        // empty, says the caller.
+        node.slot.with_mut(|slot| unsafe { slot.write(Some(value)) });
     }
 
     /// What is in its slot.
@@ -218,7 +271,7 @@ impl<T> Enlisted<T> {
         node.slot.with_mut(|slot| unsafe { *slot })
     }
 
-    /// How many came before it.
+    /// The number under which it was enlisted.
     ///
     /// # Safety
     /// The node is alive, and the caller holds the lock of its queue.
@@ -243,20 +296,38 @@ impl<T> Enlisted<T> {
     /// The node is alive.
     pub(super) unsafe fn nudge(self) -> Option<Wake> {
         // SAFETY: alive, says the caller.
-        unsafe { self.ticket() }.handle.get().cloned().map(Wake)
+        match unsafe { self.who() } {
+            Ok(g) => Some(Wake(g.clone())),
+            Err(ticket) => ticket.handle.get().cloned().map(Wake),
+        }
     }
 
-    /// Wins the node's ticket for it, unless somebody else did: then `None`.
+    /// Says that it is in no list any more. The wait of one who is alone has ended
+    /// by that; one who selects looks at this under the lock only.
     ///
     /// # Safety
     /// The node is alive and in no list, and the caller holds the lock of the
-    /// queue where it was. On success node and ticket may be gone when this
+    /// queue where it was. If it is alone, it may be gone when this returns.
+    #[inline(always)]
+    pub(super) unsafe fn end(self) {
+        // SAFETY: alive. An atomic may go while there is still a reference.
+        let state = unsafe { &(*self.0.as_ptr()).state };
+        // What we did to the slot; pairs with `is_enlisted`.
+        state.store(OUT, Release);
+    }
+
+    /// Wins the ticket of one who selects for this node, unless somebody else
+    /// did: then `None`.
+    ///
+    /// # Safety
+    /// The node is alive and in no list, which it has been [told](Self::end), and
+    /// the caller holds the lock of the queue where it was. On success node and ticket may be gone when this
     /// returns.
     #[inline(always)]
     pub(super) unsafe fn win(self) -> Option<Wake> {
         // SAFETY: alive. What is changed below is in an `UnsafeCell`, so it may
         // go while we still have this reference.
-        let ticket = unsafe { self.ticket() };
+        let ticket = unsafe { self.who() }.err()?;
         let handle = ticket.handle.get()?.clone();
         // Release: what we did to the slot, for `is_won` and `close`. Acquire:
         // see `begin_again`.
@@ -298,7 +369,7 @@ impl<T> List<T> {
         NonNull::new(self.head.load(Relaxed)).map(Enlisted)
     }
 
-    /// Puts a node last; `number` came before it.
+    /// Puts a node last.
     ///
     /// # Safety
     /// The caller holds the lock. The node is in no list, its ticket has begun,
@@ -309,7 +380,7 @@ impl<T> List<T> {
         let last = self.tail.load(Relaxed);
         node.prev.set(last);
         node.next.set(ptr::null_mut());
-        node.linked.set(true);
+        node.state.store(ENLISTED, Relaxed); // the lock orders it
         node.number.set(number);
         // SAFETY: null, or in the list and so alive.
         match unsafe { last.as_ref() } {
@@ -319,13 +390,25 @@ impl<T> List<T> {
         self.tail.store(this, Relaxed);
     }
 
-    /// Takes out the one that has waited longest.
+    /// Takes out the one that has waited longest. It does not know yet: the caller
+    /// owes it an [`end`](Enlisted::end).
     ///
     /// # Safety
     /// The caller holds the lock.
     #[inline(always)]
     pub(super) unsafe fn pop(&self) -> Option<Enlisted<T>> {
         let first = self.head()?;
+        // SAFETY: the caller holds the lock, and it is the first.
+        unsafe { self.pop_first(first) };
+        Some(first)
+    }
+
+    /// As [`pop`](Self::pop), for who has looked at the first already.
+    ///
+    /// # Safety
+    /// The caller holds the lock, and `first` is the head of this list.
+    #[inline(always)]
+    pub(super) unsafe fn pop_first(&self, first: Enlisted<T>) {
         // SAFETY: in the list and so alive.
         let node = unsafe { first.0.as_ref() };
         let next = node.next.get();
@@ -335,8 +418,6 @@ impl<T> List<T> {
             Some(next) => next.prev.set(ptr::null_mut()),
             None => self.tail.store(ptr::null_mut(), Relaxed),
         }
-        node.linked.set(false);
-        Some(first)
     }
 
     /// Takes out a node, wherever it is.
@@ -355,6 +436,6 @@ impl<T> List<T> {
             Some(next) => next.prev.set(prev),
             None => self.tail.store(prev, Relaxed),
         }
-        node.linked.set(false);
+        node.state.store(OUT, Relaxed); // the owner's, or under the lock
     }
 }

@@ -6,7 +6,7 @@
 
 use super::node::{Node, Ticket};
 use super::{Locked, WaitQueue, stop};
-use crate::cell::sys::{Reason, Wait, cancel_park};
+use crate::cell::sys::{Reason, Wait, cancel_park, die, is_killed};
 use core::cell::Cell;
 use core::marker::PhantomPinned;
 use core::pin::Pin;
@@ -50,6 +50,12 @@ impl Selection {
             }
             if !in_time {
                 return !self.ticket.close();
+            }
+            if is_killed() {
+                if !self.ticket.close() {
+                    return true; // it has what it waited for
+                }
+                die();
             }
             if !self.ticket.begin_again(WAIT) {
                 cancel_park();
@@ -104,7 +110,7 @@ impl<'a, S, T, const LISTS: usize> Waiter<'a, S, T, LISTS> {
         selection: Pin<&'a Selection>,
         value: Option<T>,
     ) -> Self {
-        let node = Node::new(&selection.get_ref().ticket, value);
+        let node = Node::selecting(&selection.get_ref().ticket, value);
         let enlisted = Cell::new(false);
         Waiter { queue, list, selection, enlisted, node, _pinned: PhantomPinned }
     }
@@ -142,7 +148,7 @@ impl<'a, S, T, const LISTS: usize> Waiter<'a, S, T, LISTS> {
         // somebody may be looking at it at this instant, with the lock held.
         if !self.is_won() {
             let locked = self.queue.lock();
-            if self.node.is_linked() {
+            if self.node.is_enlisted() {
                 // SAFETY: we hold the lock, and it is in this list.
                 unsafe { self.queue.lists[self.list].remove(&self.node) };
             }

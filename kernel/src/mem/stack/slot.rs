@@ -85,6 +85,13 @@ impl Slot {
         Slot { class: class as u8, index }
     }
 
+    /// The slot of the smallest class that `addr` lies in, if it does.
+    #[inline(always)]
+    pub fn smallest_at(addr: u64) -> Option<Slot> {
+        let offset = addr.wrapping_sub(STACK_WINDOW);
+        (offset < REGION).then_some(Slot { class: 0, index: (offset / SMALLEST as u64) as u32 })
+    }
+
     /// Its size class.
     pub fn class(self) -> usize {
         self.class.into()
@@ -148,6 +155,7 @@ mod tests {
                     (end - 1, Part::Body),
                 ] {
                     assert_eq!(locate(addr), Some((slot, part)), "{addr:#x}");
+                    assert_eq!(Slot::smallest_at(addr), (class == 0).then_some(slot));
                 }
                 assert_ne!(locate(end).map(|(s, _)| s), Some(slot));
                 assert_eq!(slot.bounds(), guard_end..slot.top());

@@ -1,0 +1,131 @@
+//! `top`: the Ps, live. A frame is made of two readings, half a second apart.
+//!
+//! What is between two readings is counted, not sampled: switches, steals and
+//! preemptions are exact. Time on a CPU is counted when a G leaves it, and time
+//! without work when it ends; so what has gone on since before the first reading
+//! goes by what the P does now.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
+use runnext::console::{self, InputError};
+use runnext::inspect::{self, PInfo};
+use runnext::prelude::*;
+use runnext::stats::{CpuStats, Stats};
+
+/// Between two frames.
+const PERIOD: Duration = Duration::from_millis(500);
+/// Columns of a bar.
+const BAR: u64 = 20;
+
+/// Shows frames until a key is pressed.
+pub fn run() {
+    console::write("\x1b[2J");
+    let mut before = Reading::take();
+    loop {
+        match console::read_until(&mut [0; 16], Instant::now() + PERIOD) {
+            Err(InputError::TimedOut) => {}
+            Ok(_) | Err(_) => return,
+        }
+        let after = Reading::take();
+        console::write(&frame(&before, &after));
+        before = after;
+    }
+}
+
+/// All that is shown, at one moment.
+struct Reading {
+    at: Instant,
+    stats: Stats,
+    ps: Vec<PInfo>,
+    /// In the global queue.
+    global: usize,
+    gomaxprocs: usize,
+}
+
+impl Reading {
+    fn take() -> Self {
+        let (ps, global) = inspect::ps();
+        Reading { at: Instant::now(), stats: stats(), ps, global, gomaxprocs: gomaxprocs() }
+    }
+}
+
+/// The whole screen, from its upper left corner on.
+fn frame(before: &Reading, after: &Reading) -> String {
+    let ns = (after.at - before.at).as_nanos().clamp(1, u64::MAX.into()) as u64;
+    let Stats { ms, .. } = after.stats;
+    let mut text = format!(
+        "\x1b[H{} Gs, {} in the global queue; {} Ms, {} in calls; {} of {} Ps run Gs\x1b[K\n",
+        after.stats.alive(),
+        after.global,
+        ms.created,
+        ms.blocked,
+        after.gomaxprocs,
+        after.ps.len()
+    );
+    text.push_str(
+        "  P  load                          queue  switches/s  steals/s  preempt/s  idle\x1b[K\n",
+    );
+    let cpus = before.stats.cpus.iter().zip(&after.stats.cpus);
+    for (index, ((then, now), p)) in cpus.zip(&after.ps).enumerate() {
+        // To a string: it cannot fail.
+        let _ = writeln!(text, "{index:3}  {}\x1b[K", row(then, now, p, ns));
+    }
+    text.push_str("any key ends this\x1b[K\n\x1b[J");
+    text
+}
+
+/// One P between two readings that are `ns` apart.
+fn row(then: &CpuStats, now: &CpuStats, p: &PInfo, ns: u64) -> String {
+    let since = |of: fn(&CpuStats) -> u64| of(now).saturating_sub(of(then));
+    let per_second = |count: u64| (u128::from(count) * 1_000_000_000 / u128::from(ns)) as u64;
+    let busy_ns = match p.is_idle {
+        true => since(|cpu| cpu.run_ns),
+        false => ns.saturating_sub(since(|cpu| cpu.idle_ns)),
+    };
+    let percent = (u128::from(busy_ns.min(ns)) * 100 / u128::from(ns)) as u64;
+    let full = percent * BAR / 100;
+    let bar: String = (0..BAR).map(|place| if place < full { '#' } else { '.' }).collect();
+    format!(
+        "[{bar}] {percent:3}%  {:5}  {:10}  {:8}  {:9}  {:3}%",
+        p.queued,
+        per_second(since(|cpu| cpu.switches)),
+        per_second(since(|cpu| cpu.steals)),
+        per_second(since(|cpu| cpu.preemptions)),
+        100 - percent
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn did(switches: u64, run_ns: u64, idle_ns: u64) -> CpuStats {
+        let mut stats = CpuStats::default();
+        (stats.switches, stats.run_ns, stats.idle_ns) = (switches, run_ns, idle_ns);
+        stats
+    }
+
+    /// Of a P with this much behind it, between readings 1 ms apart.
+    fn shown(then: CpuStats, now: CpuStats, is_idle: bool) -> String {
+        row(&then, &now, &PInfo::new(3, is_idle), 1_000_000)
+    }
+
+    #[test]
+    fn a_hog_and_a_halt_that_outlast_the_period_count_as_what_they_are() {
+        let nothing = did(0, 0, 0);
+        assert!(shown(nothing, nothing, false).starts_with("[####################] 100%"));
+        assert!(shown(nothing, nothing, true).starts_with("[....................]   0%"));
+    }
+
+    #[test]
+    fn rates_are_by_the_second_and_shares_by_the_period() {
+        let row = shown(did(10, 0, 0), did(15, 500_000, 500_000), true);
+        assert!(row.starts_with("[##########..........]  50%"), "{row}");
+        assert!(row.contains("  5000  "), "{row}");
+        assert!(row.contains("      3  "), "the queue: {row}");
+        // Counters of two moments, and a clock that stands: nothing goes wrong.
+        assert!(shown(did(5, 0, 9), did(1, 0, 0), false).contains("100%"));
+    }
+}

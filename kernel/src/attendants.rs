@@ -1,0 +1,27 @@
+//! Gs of the kernel's own: those that drain rings and print reports.
+//!
+//! They are Gs like others, but nobody's: a program neither counts them nor waits
+//! for them, and its end is theirs. There is none unless somebody asks for what
+//! it does.
+#![forbid(unsafe_code)]
+
+use crate::go::{Go, SpawnError};
+use crate::schedule;
+
+/// Starts one, which does not end.
+///
+/// # Errors
+/// [`SpawnError`] when there is no memory for it.
+pub fn spawn(name: &'static str, work: fn()) -> Result<(), SpawnError> {
+    schedule::count_attendant();
+    match Go::new().name(name).spawn(work) {
+        Ok(detached) => {
+            drop(detached);
+            Ok(())
+        }
+        Err(error) => {
+            schedule::discount_attendant();
+            Err(error)
+        }
+    }
+}

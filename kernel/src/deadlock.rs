@@ -1,0 +1,267 @@
+//! All Gs of a program wait for each other: found when the last P goes idle.
+//!
+//! As in Go, this is a fatal error of the program: the one that was booted takes
+//! the machine with it ([`crate::EXIT_DEADLOCK`]), one that was started ends with
+//! [`Ended::Deadlock`]. Nothing is counted where Gs wait, and no timer ticks for
+//! it: the CPU that finds nothing to run, and sees that nobody else does, looks
+//! ([`look`]) before it halts.
+//!
+//! # When it is one
+//!
+//! > No P runs a G, and each G of the program waits for something that only another
+//! > G can bring about.
+//!
+//! A wait with a deadline, for a device, or for another program's end will end by
+//! itself ([`Wait::is_external`]). So does one for something that the kernel keeps
+//! for all programs ([`expect_from_outside`]): its holder may be another's G.
+//! Programs are linked into one image and could make each other's Gs wait by a
+//! static of a third crate; they are not expected to.
+//!
+//! # How it is seen
+//!
+//! Usually some G of the program sleeps or waits for input. That one is
+//! remembered, the *witness*, and while it waits so there is nothing more to look
+//! at. If it does not, all Gs are looked at, with interrupts on. The world does
+//! not stand still meanwhile, so what was seen counts only if no G has left a CPU
+//! since ([`schedule::cycles_run`]): a G that was woken after it was looked at was a
+//! witness then; one that was woken before was runnable or running, if it has not
+//! left its CPU again.
+//!
+//! A look is not repeated before some G has run. So a machine that has nothing to
+//! do looks once, and then halts.
+
+use crate::arch;
+use crate::park;
+use crate::program::{self, Ended, Instance};
+use crate::schedule;
+use crate::tasks::{GInfo, GState};
+use crate::waiting::{Reason, Wait};
+use core::fmt::{self, Write};
+use core::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+/// Gs of which a report tells; the others are counted.
+const MAX_TOLD: usize = 100;
+/// Up to so many Gs, it tells in which calls they are, too.
+const MAX_WITH_CALLS: usize = 16;
+
+/// How long Gs had run at the last look, plus one.
+static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
+/// Somebody looks.
+static LOOKING: AtomicBool = AtomicBool::new(false);
+
+/// Whether [`look`] is due, for a CPU that sees all Ps idle. Any context.
+pub fn is_due(cycles_run: u64) -> bool {
+    LOOKED_AT.load(Relaxed) != cycles_run.wrapping_add(1)
+}
+
+/// Looks whether a program is deadlocked, and sees to it that it ends. On the
+/// stack of an M, no G running here, interrupts on.
+pub fn look(cycles_run: u64) {
+    if LOOKING.swap(true, Acquire) {
+        return; // who looks sees what we would see, or that something has changed
+    }
+    LOOKED_AT.store(cycles_run.wrapping_add(1), Relaxed);
+    for instance in program::running() {
+        let id = instance.id();
+        if !is_stuck(instance) || schedule::cycles_run() != cycles_run || !schedule::all_idle() {
+            continue;
+        }
+        if instance.is_started() {
+            instance.end(id, Ended::Deadlock, |supervisor| {
+                arch::irq_save();
+                park::ready_from_interrupt(supervisor);
+                arch::irq_restore(true); // it is in this CPU's inbox, and we look there
+            });
+        } else {
+            crate::panic::deadlock(|out| report(out, instance));
+        }
+    }
+    LOOKING.store(false, Release);
+}
+
+/// Whether all Gs of the program wait for each other, as far as one can see.
+fn is_stuck(instance: &Instance) -> bool {
+    let is_witness =
+        |info: &GInfo| info.state != GState::Running && info.wait.is_some_and(is_external);
+    if let Some(witness) = instance.witness()
+        && schedule::info(&witness).as_ref().is_some_and(is_witness)
+    {
+        return false;
+    }
+    let (verdict, witness) = judge(schedule::members(instance.id()).map(|(handle, info)| {
+        let waits = matches!(info.state, GState::Waiting | GState::InCall);
+        (handle, info.wait.filter(|_| waits))
+    }));
+    instance.set_witness(witness);
+    verdict
+}
+
+/// Of each G: a name for it, and what it waits for, if it does. Whether they wait
+/// for each other; if not, one that waits for something else, if there is one.
+fn judge<G>(gs: impl Iterator<Item = (G, Option<Wait>)>) -> (bool, Option<G>) {
+    let mut is_empty = true;
+    for (g, wait) in gs {
+        match wait {
+            None => return (false, None),
+            Some(wait) if is_external(wait) => return (false, Some(g)),
+            Some(_) => is_empty = false,
+        }
+    }
+    (!is_empty, None)
+}
+
+/// Whether another G of the same program is not needed to end this wait.
+fn is_external(wait: Wait) -> bool {
+    let kernels = || OUTSIDE.iter().any(|place| place.holds(wait.object));
+    wait.is_external() || wait.reason == Reason::ProgramEnd || kernels()
+}
+
+/// Things of the kernel that Gs of all programs wait for.
+static OUTSIDE: [Place; 4] = [const { Place::new() }; 4];
+
+/// Where something is: its first address, and its size. Size 0: nothing yet.
+struct Place(AtomicUsize, AtomicUsize);
+
+impl Place {
+    const fn new() -> Self {
+        Place(AtomicUsize::new(0), AtomicUsize::new(0))
+    }
+
+    fn holds(&self, address: usize) -> bool {
+        let size = self.1.load(Acquire); // pairs with `expect_from_outside`
+        address.wrapping_sub(self.0.load(Relaxed)) < size
+    }
+}
+
+/// Who waits for `object`, or for a part of it, waits for the kernel: its holder
+/// may be a G of another program. Once for each, four at most.
+pub fn expect_from_outside<T: ?Sized>(object: &'static T) {
+    let (at, size) = (core::ptr::from_ref(object).addr(), size_of_val(object));
+    let is_taken = |place: &&Place| {
+        place.0.compare_exchange(0, at, Relaxed, Relaxed).is_ok_and(|_| {
+            place.1.store(size, Release);
+            true
+        })
+    };
+    assert!(OUTSIDE.iter().any(|place| is_taken(&place)), "too many for OUTSIDE");
+}
+
+/// Prints the report as Go does.
+pub fn log_report(instance: &Instance) {
+    let mut text = alloc::string::String::new();
+    let _ = report(&mut text, instance);
+    ::log::error!("{}: {text}", instance.name());
+}
+
+/// Says that all Gs are asleep, and what each of them waits for.
+fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
+    writeln!(out, "fatal error: all goroutines are asleep - deadlock!")?;
+    let gs = || schedule::members(instance.id()).map(|(_, info)| info);
+    let count = gs().count();
+    for g in gs().take(MAX_TOLD) {
+        writeln!(out, "\n{}", Told(&g))?;
+        if count <= MAX_WITH_CALLS {
+            schedule::with_calls(g.id, |number, address| {
+                let _ =
+                    writeln!(out, "  #{number} {}", crate::backtrace::Frame::new(number, address));
+            });
+        }
+    }
+    match count.checked_sub(MAX_TOLD) {
+        None | Some(0) => Ok(()),
+        Some(more) => writeln!(out, "\n... and {more} more"),
+    }
+}
+
+/// A G as a report tells of it.
+struct Told<'a>(&'a GInfo);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Told(g) = self;
+        let wait = g.wait.unwrap_or_default();
+        match wait.reason {
+            Reason::None => write!(f, "goroutine {} [{}]:", g.id, g.state)?,
+            reason => write!(f, "goroutine {} [{reason}]:", g.id)?,
+        }
+        if !g.name.is_empty() {
+            write!(f, " {:?}", g.name)?;
+        }
+        match (wait.reason, wait.object) {
+            (_, 0) => {}
+            (Reason::Join, id) => write!(f, " for goroutine {id}")?,
+            (_, object) => write!(f, " at {object:#x}")?,
+        }
+        g.site.map_or(Ok(()), |site| write!(f, "\nspawned at {site}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(reason: Reason) -> Option<Wait> {
+        Some(Wait::new(reason, 0))
+    }
+
+    fn judged(gs: &[Option<Wait>]) -> (bool, Option<usize>) {
+        judge(gs.iter().copied().enumerate())
+    }
+
+    #[test]
+    fn gs_that_wait_for_each_other_are_deadlocked() {
+        let stuck = [wait(Reason::ChanReceive), wait(Reason::MutexLock), wait(Reason::Join)];
+        assert_eq!(judged(&stuck), (true, None));
+    }
+
+    #[test]
+    fn one_that_runs_or_may_run_can_wake_the_others() {
+        assert_eq!(judged(&[wait(Reason::ChanReceive), None, wait(Reason::Sleep)]), (false, None));
+    }
+
+    #[test]
+    fn one_that_waits_for_the_clock_a_device_or_a_program_is_the_witness() {
+        for reason in [Reason::Sleep, Reason::Poll, Reason::Call, Reason::ProgramEnd] {
+            let gs = [wait(Reason::ChanSend), wait(reason), wait(Reason::ChanSend)];
+            assert_eq!(judged(&gs), (false, Some(1)), "{reason}");
+        }
+        let in_time = Some(Wait::new(Reason::ChanSend, 0).with_deadline());
+        assert_eq!(judged(&[in_time]), (false, Some(0)));
+    }
+
+    #[test]
+    fn a_program_without_gs_is_only_starting() {
+        assert_eq!(judged(&[]), (false, None));
+    }
+
+    #[test]
+    fn what_the_kernel_keeps_for_all_is_no_reason() {
+        static SHARED: [u64; 4] = [0; 4];
+        expect_from_outside(&SHARED);
+        let at = |address: *const u64| Some(Wait::new(Reason::MutexLock, address.addr()));
+        assert_eq!(judged(&[at(&SHARED[0])]), (false, Some(0)));
+        assert_eq!(judged(&[at(&SHARED[3])]), (false, Some(0)));
+        assert_eq!(judged(&[at(SHARED.as_ptr_range().end)]), (true, None));
+        assert_eq!(judged(&[wait(Reason::MutexLock)]), (true, None), "no object is nobody's");
+    }
+
+    #[test]
+    fn a_look_is_due_once_until_somebody_has_run() {
+        assert!(is_due(0));
+        LOOKED_AT.store(8, Relaxed);
+        assert!(!is_due(7) && is_due(8));
+    }
+
+    #[test]
+    fn the_report_speaks_as_go_does() {
+        let mut g = GInfo::for_tests(7, "worker", GState::Waiting);
+        g.wait = Some(Wait::new(Reason::ChanReceive, 0x1000));
+        assert_eq!(Told(&g).to_string(), "goroutine 7 [chan receive]: \"worker\" at 0x1000");
+        g.wait = Some(Wait::new(Reason::Join, 9));
+        g.name = "";
+        assert_eq!(Told(&g).to_string(), "goroutine 7 [join]: for goroutine 9");
+    }
+}

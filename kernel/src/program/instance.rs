@@ -1,0 +1,294 @@
+//! One run of a program: what its Gs have in common.
+//!
+//! Every G is of one [`Instance`], and those that it starts are of the same. It
+//! says what the program is called, with which arguments it was started, and how
+//! it ends: somebody decides that once ([`Instance::end`]), and its supervisor,
+//! who waits for it, does the rest (`run`). Two are always there: the kernel's
+//! own ([`KERNEL`]) and that of the program that was booted ([`BOOT`]); neither
+//! has a supervisor, and when the second ends, so does the machine. The others
+//! are used for one run after another and never freed, as Gs are.
+#![forbid(unsafe_code)]
+
+use crate::cell::{Older, Record, Registry};
+use crate::lock::IrqLock;
+use crate::park::{self, GHandle};
+use crate::schedule;
+use crate::waiting::{Reason, Wait};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Names one run of a program; unique in this boot.
+///
+/// ```
+/// use runnext::program::ProgramId;
+/// assert_ne!(ProgramId::KERNEL, ProgramId::BOOT);
+/// assert_eq!(ProgramId::BOOT.to_string(), "1");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProgramId(u32);
+
+impl ProgramId {
+    /// The kernel's own Gs.
+    pub const KERNEL: ProgramId = ProgramId(0);
+    /// The program that was booted.
+    pub const BOOT: ProgramId = ProgramId(1);
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for ProgramId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How a program has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// Its main returned (0), or one of its Gs called `exit`.
+    Code(u32),
+    /// Its main panicked.
+    Panicked,
+    /// All of its Gs waited for each other.
+    Deadlock,
+    /// Somebody stopped it.
+    Stopped,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Code(code) => write!(f, "exit {code}"),
+            Ended::Panicked => f.write_str("panicked"),
+            Ended::Deadlock => f.write_str("deadlock"),
+            Ended::Stopped => f.write_str("stopped"),
+        }
+    }
+}
+
+/// The kernel's own Gs: they are no program's, wait for whom they like, and are
+/// never killed.
+pub static KERNEL: Instance = Instance::new(ProgramId::KERNEL);
+
+/// The program that was booted. Who has no G yet is of this.
+pub static BOOT: Instance = Instance::new(ProgramId::BOOT);
+
+/// All but those two.
+static ALL: Registry<Instance> = Registry::new();
+
+/// The number of the next run.
+static NEXT: AtomicU32 = AtomicU32::new(ProgramId::BOOT.0 + 1);
+
+/// One run of a program; or none, and free for the next.
+pub struct Instance {
+    /// Of the run under way, or the last.
+    id: AtomicU32,
+    run: IrqLock<Run>,
+    older: Older<Instance>,
+}
+
+struct Run {
+    name: &'static str,
+    args: &'static [String],
+    phase: Phase,
+    /// Who waits for the end to be decided.
+    supervisor: Option<GHandle>,
+    /// A G of it that waited for the clock or a device when last looked: as long
+    /// as it does, this is no deadlock.
+    witness: Option<schedule::GHandle>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Free,
+    Running,
+    /// Its end is decided; some of its Gs may not know it yet.
+    Ending(Ended),
+}
+
+impl Record for Instance {
+    fn older(&self) -> &Older<Self> {
+        &self.older
+    }
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "program {}", self.id())
+    }
+}
+
+impl Instance {
+    pub(super) const fn new(id: ProgramId) -> Self {
+        let phase = if id.0 <= ProgramId::BOOT.0 { Phase::Running } else { Phase::Free };
+        let run = Run { name: "", args: &[], phase, supervisor: None, witness: None };
+        Instance { id: AtomicU32::new(id.0), run: IrqLock::new(run), older: Older::new() }
+    }
+
+    /// One that is free, for a run of the program called `name`. `None`: no memory.
+    pub(super) fn take(name: &'static str, args: Vec<String>) -> Option<&'static Instance> {
+        let id = NEXT.fetch_add(1, Relaxed);
+        let reused = ALL.iter().find(|instance| instance.claim());
+        let instance = match reused {
+            Some(instance) => instance,
+            None => {
+                let mut place = Vec::new();
+                place.try_reserve_exact(1).ok()?;
+                place.push(Instance::new(ProgramId(id)));
+                let new = &place.leak()[0];
+                new.claim();
+                ALL.add(new);
+                new
+            }
+        };
+        instance.id.store(id, Relaxed);
+        let last = instance.run.lock().args;
+        // A program may keep its arguments for ever. The same again are not leaked
+        // again.
+        let args = if last == args { last } else { args.leak() };
+        let mut run = instance.run.lock();
+        (run.name, run.args) = (name, args);
+        Some(instance)
+    }
+
+    /// Takes it if it is free.
+    fn claim(&self) -> bool {
+        let mut run = self.run.lock();
+        let is_free = run.phase == Phase::Free;
+        if is_free {
+            run.phase = Phase::Running;
+        }
+        is_free
+    }
+
+    /// Its run is over and no G is left of it.
+    pub(super) fn free(&self) {
+        let mut run = self.run.lock();
+        run.witness = None;
+        run.phase = Phase::Free;
+    }
+
+    /// Which run it is.
+    pub fn id(&self) -> ProgramId {
+        ProgramId(self.id.load(Relaxed))
+    }
+
+    /// What the program is called.
+    pub fn name(&self) -> &'static str {
+        self.run.lock().name
+    }
+
+    /// Its arguments; those of the booted program are in the options.
+    pub fn args(&self) -> &'static [String] {
+        self.run.lock().args
+    }
+
+    /// Whether it was started by another program: then its end is only its own.
+    pub fn is_started(&self) -> bool {
+        self.id() > ProgramId::BOOT
+    }
+
+    pub(super) fn set_name(&self, name: &'static str) {
+        self.run.lock().name = name;
+    }
+
+    /// Whether it runs and its end is not decided.
+    pub fn is_running(&self) -> bool {
+        self.run.lock().phase == Phase::Running
+    }
+
+    /// Decides how run `id` ends, unless that is decided, and tells its supervisor
+    /// by `ready`. True if this was the decision.
+    pub(crate) fn end(&self, id: ProgramId, how: Ended, ready: impl FnOnce(GHandle)) -> bool {
+        let mut run = self.run.lock();
+        if self.id() != id || run.phase != Phase::Running {
+            return false;
+        }
+        run.phase = Phase::Ending(how);
+        let supervisor = run.supervisor.take();
+        drop(run);
+        if let Some(supervisor) = supervisor {
+            ready(supervisor);
+        }
+        true
+    }
+
+    /// Waits until the end is decided. The supervisor only.
+    pub(super) fn wait_for_end(&self) -> Ended {
+        let wait = Wait::new(Reason::ProgramEnd, self.id().0 as usize);
+        loop {
+            let mut run = self.run.lock();
+            if let Phase::Ending(how) = run.phase {
+                return how;
+            }
+            run.supervisor = Some(park::begin_park(wait));
+            drop(run);
+            park::park();
+        }
+    }
+
+    /// The G that was found to wait for the clock or a device.
+    pub(crate) fn witness(&self) -> Option<schedule::GHandle> {
+        self.run.lock().witness.clone()
+    }
+
+    pub(crate) fn set_witness(&self, witness: Option<schedule::GHandle>) {
+        self.run.lock().witness = witness;
+    }
+}
+
+/// All runs that are under way, but for the kernel's.
+pub(crate) fn running() -> impl Iterator<Item = &'static Instance> {
+    ALL.iter().chain(core::iter::once(&BOOT)).filter(|instance| instance.is_running())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_decision_counts_and_only_for_its_own_run() {
+        let instance = Instance::take("a", Vec::new()).expect("memory");
+        let id = instance.id();
+        assert!(instance.is_running() && instance.is_started());
+        assert!(!instance.end(ProgramId::BOOT, Ended::Stopped, park::ready), "another run's");
+        assert!(instance.end(id, Ended::Code(3), park::ready));
+        assert!(!instance.end(id, Ended::Stopped, park::ready), "decided already");
+        assert_eq!(instance.wait_for_end(), Ended::Code(3));
+        assert!(!instance.is_running());
+        instance.free();
+        assert!(!instance.end(id, Ended::Stopped, park::ready), "it is over");
+    }
+
+    #[test]
+    fn whoever_waits_for_the_end_is_told() {
+        let instance = Instance::take("b", Vec::new()).expect("memory");
+        let waiter = std::thread::spawn(|| instance.wait_for_end());
+        std::thread::yield_now();
+        assert!(instance.end(instance.id(), Ended::Deadlock, park::ready));
+        assert_eq!(waiter.join().unwrap(), Ended::Deadlock);
+        instance.free();
+    }
+
+    #[test]
+    fn no_two_runs_have_the_same_instance_or_number() {
+        let words = || vec![String::from("word")];
+        let one = Instance::take("c", words()).expect("memory");
+        let two = Instance::take("c", words()).expect("memory");
+        assert!(!core::ptr::eq(one, two));
+        assert_ne!(one.id(), two.id());
+        assert_eq!((one.name(), one.args()), ("c", &words()[..]));
+        assert!(two.end(two.id(), Ended::Stopped, park::ready));
+        assert!(one.is_running(), "the other's end is not its own");
+        two.free();
+        assert!(one.end(one.id(), Ended::Stopped, park::ready));
+        one.free();
+    }
+}

@@ -1,0 +1,272 @@
+//! A program inside the machine: started by another, waited for, stopped.
+//!
+//! [`start`] makes two Gs: main's, and a supervisor that is the kernel's own. The
+//! supervisor waits until somebody decides how the program ends (main returned or
+//! panicked, `exit`, a deadlock, [`Run::stop`]), and then ends its other Gs
+//! (`schedule`'s `kill`): it asks them, again and again, and abandons those that
+//! do not listen. When none is left, whoever waits in [`Run::wait`] is told.
+#![forbid(unsafe_code)]
+
+use super::instance::{Ended, Instance, KERNEL, ProgramId};
+use super::{Program, all};
+use crate::cell::Shared;
+use crate::go::{Go, SpawnError};
+use crate::lock::IrqLock;
+use crate::park::{self, GHandle};
+use crate::schedule::{self, Doom, PATIENCE_NS};
+use crate::time::{Deadline, Duration, sleep};
+use crate::waiting::{Reason, Wait};
+use crate::{deadlock, unwind};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// How long its Gs are given to end, before the program counts as over without.
+const LIMIT_NS: u64 = 40 * PATIENCE_NS;
+
+/// Between two looks at the Gs that are left.
+const ROUND: Duration = Duration::from_millis(1);
+
+/// Starts the program called `name`, as one of its own: its Gs carry its number,
+/// and when it ends, only they do.
+///
+/// # Errors
+/// [`StartError`] when there is no such program, or no memory for it.
+///
+/// ```no_run
+/// use runnext::program::{Ended, start};
+/// let run = start("hello", Vec::new())?;
+/// assert_eq!(run.wait(), Ended::Code(0));
+/// # Ok::<(), runnext::program::StartError>(())
+/// ```
+pub fn start(name: &str, args: Vec<String>) -> Result<Run, StartError> {
+    let program =
+        *all().iter().find(|program| program.name() == name).ok_or(StartError::Unknown)?;
+    start_program(program, args)
+}
+
+/// As [`start`], of a program that need not be in the image's list.
+pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, StartError> {
+    let instance = Instance::take(program.name(), args).ok_or(SpawnError::NoMemory)?;
+    let id = instance.id();
+    let started = Shared::try_new(Over::new())
+        .map(|over| (over.clone(), over))
+        .map_err(|_| SpawnError::NoMemory);
+    let started = started.and_then(|(over, told)| {
+        let supervisor = Go::new().name("supervisor").of(&KERNEL);
+        drop(supervisor.spawn(move || supervise(instance, &told))?);
+        Ok(over)
+    });
+    let over = started.inspect_err(|_| instance.free())?;
+    let main = Go::new().name(program.name()).of(instance);
+    if let Err(error) = main.spawn(move || run_main(program, instance)).map(drop) {
+        instance.end(id, Ended::Stopped, park::ready); // the supervisor sees to the rest
+        return Err(error.into());
+    }
+    Ok(Run { id, instance, over })
+}
+
+/// The first G of a program.
+fn run_main(program: Program, instance: &'static Instance) {
+    let how = match unwind::catch(|| program.run()) {
+        Ok(()) => Ended::Code(0),
+        // If it was killed because the end was decided, this decides nothing.
+        Err(_) if park::was_killed() => Ended::Stopped,
+        Err(_) => Ended::Panicked,
+    };
+    instance.end(instance.id(), how, park::ready);
+}
+
+/// A G of the kernel's own: sees a program to its end.
+fn supervise(instance: &'static Instance, over: &Over) {
+    let how = instance.wait_for_end();
+    if how == Ended::Deadlock {
+        deadlock::log_report(instance);
+    }
+    let is_empty = end_all(instance);
+    over.tell(how);
+    if is_empty {
+        instance.free();
+    } else {
+        ::log::warn!("{}: some Gs do not end; they are left behind", instance.name());
+    }
+}
+
+/// Ends all Gs of a program; false if some are left after a while.
+fn end_all(instance: &'static Instance) -> bool {
+    let began = park::now_ns();
+    loop {
+        let waited = park::now_ns() - began;
+        let doom = if waited < PATIENCE_NS { Doom::Ask } else { Doom::Abandon };
+        if schedule::kill_all(instance, doom) {
+            return true;
+        }
+        if waited > LIMIT_NS {
+            return false;
+        }
+        sleep(ROUND);
+    }
+}
+
+/// Ends the program of the calling G with `code`; the machine, if that was booted.
+pub(crate) fn exit(code: u32) -> ! {
+    let instance = park::program();
+    if !instance.is_started() {
+        crate::end_machine(code);
+    }
+    instance.end(instance.id(), Ended::Code(code), park::ready);
+    park::die()
+}
+
+/// A program that was started. Dropping it lets the program run on.
+pub struct Run {
+    id: ProgramId,
+    instance: &'static Instance,
+    over: Shared<Over>,
+}
+
+impl Run {
+    /// Its number, which its Gs carry.
+    #[must_use]
+    pub fn id(&self) -> ProgramId {
+        self.id
+    }
+
+    /// Waits until it has ended and none of its Gs is left. Blocks this G only.
+    #[must_use]
+    pub fn wait(self) -> Ended {
+        self.over.wait(self.id, Deadline::NEVER).expect("there is no deadline")
+    }
+
+    /// As [`wait`](Self::wait), for `timeout` at most. One G at a time.
+    #[must_use]
+    pub fn wait_timeout(&self, timeout: Duration) -> Option<Ended> {
+        self.over.wait(self.id, Deadline::after(timeout))
+    }
+
+    /// How it has ended, if it has.
+    #[must_use]
+    pub fn ended(&self) -> Option<Ended> {
+        self.over.how()
+    }
+
+    /// Ends it, if it has not decided to end by itself. Does not wait for it.
+    pub fn stop(&self) {
+        self.instance.end(self.id, Ended::Stopped, park::ready);
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "program {}: {:?}", self.id, self.ended())
+    }
+}
+
+/// What a supervisor tells who waits.
+struct Over(IrqLock<(Option<Ended>, Option<GHandle>)>);
+
+impl Over {
+    fn new() -> Self {
+        Over(IrqLock::new((None, None)))
+    }
+
+    fn tell(&self, how: Ended) {
+        let mut over = self.0.lock();
+        over.0 = Some(how);
+        let waiter = over.1.take();
+        drop(over);
+        waiter.into_iter().for_each(park::ready);
+    }
+
+    fn how(&self) -> Option<Ended> {
+        self.0.lock().0
+    }
+
+    /// One G at a time.
+    fn wait(&self, id: ProgramId, deadline: Deadline) -> Option<Ended> {
+        loop {
+            let mut over = self.0.lock();
+            if over.0.is_some() || deadline.is_past() {
+                return over.0;
+            }
+            let wait = Wait::new(Reason::ProgramEnd, id.number() as usize);
+            over.1 = Some(park::begin_park(wait));
+            drop(over);
+            let _ = deadline.park();
+            if self.how().is_none() && park::is_killed() {
+                park::die();
+            }
+        }
+    }
+}
+
+/// Why a program was not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StartError {
+    /// There is none of this name in the image.
+    Unknown,
+    /// Its Gs could not be started.
+    Spawn(SpawnError),
+}
+
+impl From<SpawnError> for StartError {
+    fn from(error: SpawnError) -> Self {
+        StartError::Spawn(error)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Unknown => f.write_str("no program of this name in this image"),
+            StartError::Spawn(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for StartError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    fn run(main: fn()) -> Ended {
+        let run = start_program(Program::new("test", main), Vec::new()).expect("memory");
+        assert!(run.id() > ProgramId::BOOT);
+        run.wait()
+    }
+
+    #[test]
+    fn a_program_ends_as_its_main_does() {
+        assert_eq!(run(|| ()), Ended::Code(0));
+        assert_eq!(run(|| panic!("no")), Ended::Panicked);
+    }
+
+    #[test]
+    fn a_program_that_is_stopped_is_over() {
+        let sleeper = Program::new("sleeper", || sleep(Duration::from_millis(5)));
+        let run = start_program(sleeper, Vec::new()).expect("memory");
+        assert_eq!(run.ended(), None);
+        run.stop();
+        run.stop();
+        assert_eq!(run.wait_timeout(Duration::from_secs(60)), Some(Ended::Stopped));
+        assert_eq!(run.wait(), Ended::Stopped);
+    }
+
+    #[test]
+    fn a_wait_with_a_limit_ends() {
+        static GATE: sync::Semaphore = sync::Semaphore::new(0);
+        let waits = Program::new("waits", || GATE.acquire(1));
+        let run = start_program(waits, Vec::new()).expect("memory");
+        assert_eq!(run.wait_timeout(Duration::from_millis(1)), None);
+        GATE.release(1);
+        assert_eq!(run.wait(), Ended::Code(0));
+    }
+
+    #[test]
+    fn an_unknown_program_is_not_started() {
+        assert_eq!(start("nobody", Vec::new()).map(drop), Err(StartError::Unknown));
+    }
+}

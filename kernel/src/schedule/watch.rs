@@ -1,0 +1,115 @@
+//! For those who watch the scheduler: `trace` and `schedtrace`.
+//!
+//! What they ask of all CPUs, and what they ask about each. Any CPU may call;
+//! what is read may be over at once.
+
+use super::task::Task;
+use super::{CPUS, G_SLOT, SCHED, TIMERS, m};
+use crate::arch;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use sched::G;
+
+/// Gs of the kernel's own: `attendants`.
+static ATTENDANTS: AtomicUsize = AtomicUsize::new(0);
+
+/// One more G is the kernel's own, and not counted.
+pub fn count_attendant() {
+    ATTENDANTS.fetch_add(1, Relaxed);
+}
+
+/// It did not come to be.
+pub fn discount_attendant() {
+    ATTENDANTS.fetch_sub(1, Relaxed);
+}
+
+pub(super) fn attendants() -> usize {
+    ATTENDANTS.load(Relaxed)
+}
+
+/// Has every CPU see to it at each switch (bits of `preempt::Attention`).
+pub fn ask_for_attention(bits: u32) {
+    CPUS.iter().for_each(|cpu| cpu.slices.attention.set(bits));
+}
+
+/// Takes that back.
+pub fn spare_attention(bits: u32) {
+    for cpu in &CPUS {
+        let _ = cpu.slices.attention.clear(bits);
+    }
+}
+
+/// The number of the M on a CPU, and that of the G that runs there, if one does.
+pub fn present(cpu: usize) -> (u32, Option<u64>) {
+    let g = arch::slot_of::<G_SLOT>(cpu) as *const G<Task>;
+    // SAFETY: null, or set by `execute` from a G, which lives for ever.
+    let g = unsafe { g.as_ref() };
+    (CPUS[cpu].m.get().map_or(0, |m| m.id() as u32), g.map(G::id))
+}
+
+/// What the scheduler looks like from outside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SchedInfo {
+    /// Ps that have nothing to do.
+    pub idle_ps: usize,
+    /// Ms, those on no CPU among them.
+    pub threads: usize,
+    /// Ps that look for work on others.
+    pub spinning: usize,
+    /// Ms that wait to be used again, or on a CPU that has nothing to do.
+    pub idle_threads: usize,
+    /// Gs in the global queue.
+    pub global: usize,
+    /// The Ps that run Gs.
+    pub ps: Vec<PInfo>,
+}
+
+/// What one P looks like from outside; its CPU has the same number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PInfo {
+    /// It has nothing to do.
+    pub is_idle: bool,
+    /// Gs that wait for it, those not counted that are pinned to it.
+    pub queued: usize,
+    /// Slices that began on it, wrapping.
+    pub ticks: u32,
+    /// How often it was handed on from a call.
+    pub handoffs: u64,
+    /// Gs that sleep on it.
+    pub sleepers: usize,
+    /// The number of its M.
+    pub m: u32,
+    /// The number of the G that it runs.
+    pub g: Option<u64>,
+}
+
+/// What the scheduler looks like now.
+pub fn sched_info() -> SchedInfo {
+    let counts = SCHED.counts();
+    let (limit, cpus) = (SCHED.limit().min(arch::num_cpus()), arch::num_cpus());
+    let ps: Vec<PInfo> = (0..limit).map(p_info).collect();
+    let idle_ps = ps.iter().filter(|p| p.is_idle).count();
+    let (threads, spare, _) = m::count();
+    SchedInfo {
+        idle_ps,
+        threads: threads as usize,
+        spinning: counts.spinning,
+        idle_threads: spare as usize + idle_ps + (cpus - limit),
+        global: counts.global,
+        ps,
+    }
+}
+
+fn p_info(index: usize) -> PInfo {
+    let slot = &SCHED.slots()[index];
+    let (m, g) = present(index);
+    PInfo {
+        is_idle: SCHED.is_idle(index),
+        queued: slot.queued(),
+        ticks: slot.tick(),
+        handoffs: CPUS[index].counters.handoffs.get(),
+        sleepers: TIMERS.waiting(index),
+        m,
+        g,
+    }
+}

@@ -1,0 +1,419 @@
+//! Events written out while the machine runs, to the debug console.
+//!
+//! A G called "trace" sleeps until some CPU has filled half of its ring, and then
+//! writes out what is in all of them, in blocks (`wire`). What is overwritten
+//! before that is lost, and the stream says how much. At the end of the machine
+//! whoever ends it writes the rest, the counters, and that this is the end.
+//!
+//! # Names
+//!
+//! The name and the spawn site of a G are noted when it is created, as two slots
+//! of the ring with kinds that are nobody's: they are `&'static`, so two pointers
+//! and a length say it all, and a G that is gone when its events are written out
+//! has a name all the same. Gs that are older than the stream are looked up.
+//!
+//! # Who writes
+//!
+//! One at a time: whoever has [`WRITING`]. The G that drains, who stops a trace,
+//! or who ends the machine. It is no lock: who does not get it at the end of a
+//! machine that panics goes without.
+
+use super::event::{Event, Kind, What};
+use super::wire::{self, Out};
+use super::{IS_ON, RINGS, StartError, ZERO};
+use crate::drivers::debugcon::DebugCon;
+use crate::lock::IrqLock;
+use crate::park::{self, GHandle};
+use crate::stats::CpuStats;
+use crate::waiting::{Reason, Wait};
+use crate::{arch, attendants, schedule, tasks};
+use alloc::vec::Vec;
+use core::panic::Location;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+/// What is done with the console.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum State {
+    /// Nobody has asked for a stream.
+    Closed = 0,
+    /// It has a header.
+    Open = 1,
+    /// It has its end.
+    Done = 2,
+}
+
+static STATE: AtomicU32 = AtomicU32::new(State::Closed as u32);
+/// Somebody writes.
+static WRITING: AtomicBool = AtomicBool::new(false);
+/// Somebody has filled half a ring.
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// There is a G that drains, and where it waits.
+static HAS_DRAINER: AtomicBool = AtomicBool::new(false);
+static DRAINER: IrqLock<Option<GHandle>> = IrqLock::new(None);
+/// What was counted before the stream began.
+static BEFORE: IrqLock<Vec<CpuStats>> = IrqLock::new(Vec::new());
+
+/// How far each ring has been written out. Of whoever has [`WRITING`].
+struct Cursor {
+    /// The number of the next slot to be read.
+    read: AtomicU64,
+    /// The number of the next event: slots with names are none.
+    sent: AtomicU64,
+    lost: AtomicU64,
+}
+
+static CURSORS: [Cursor; arch::MAX_CPUS] = [const { Cursor::new() }; arch::MAX_CPUS];
+
+/// Events that are copied at once: 2 KiB of stack.
+const BATCH: usize = 128;
+
+/// Times that the end of the machine lets others run to get [`WRITING`].
+const PATIENCE: usize = 100_000;
+
+/// The kinds of slots with names: address and length of a name, then the address
+/// of a spawn site.
+const NAME: What = What(0xf0 << 24);
+const SITE: What = What(0xf1 << 24);
+
+/// Whether events are being written out.
+pub(super) fn is_open() -> bool {
+    STATE.load(Acquire) == State::Open as u32
+}
+
+/// Begins a stream, or goes on with it: its header and what there is already.
+pub(super) fn open(zero: u64) -> Result<(), StartError> {
+    let Some(_turn) = Turn::take() else { return Err(StartError::IsOn) };
+    if IS_ON.load(Relaxed) || STATE.load(Acquire) == State::Done as u32 {
+        return Err(StartError::IsOn);
+    }
+    let mut out = DebugCon::probe().ok_or(StartError::NoPort)?;
+    if !is_open() {
+        ZERO.store(zero, Relaxed);
+        let hz = arch::ns_to_cycles(1_000_000_000);
+        wire::header(&mut out, arch::num_cpus() as u32, hz, zero);
+        *BEFORE.lock() = count_before();
+        STATE.store(State::Open as u32, Release);
+    }
+    write_present(&mut out);
+    Ok(())
+}
+
+/// What was counted before the first event. The start of a G that runs already is
+/// among the events ([`write_present`]), and so not before.
+fn count_before() -> Vec<CpuStats> {
+    let mut cpus = park::stats().cpus;
+    for (cpu, counted) in cpus.iter_mut().enumerate() {
+        let (_, g) = schedule::present(cpu);
+        counted.switches = counted.switches.saturating_sub(g.is_some().into());
+    }
+    cpus
+}
+
+/// What was before the first event: who is called what, and is where.
+fn write_present(out: &mut DebugCon) {
+    let nowhere: &dyn core::fmt::Display = &"";
+    for g in tasks::gs() {
+        let site = g.site.as_ref().map_or(nowhere, |site| site);
+        wire::name(out, g.id as u32, g.name, site);
+    }
+    let time = arch::cycles();
+    for (cpu, cursor) in CURSORS[..arch::num_cpus()].iter().enumerate() {
+        let (m, g) = schedule::present(cpu);
+        let mut events = Vec::new();
+        if cpu == 0 {
+            let procs = What::new(Kind::Procs, schedule::gomaxprocs() as u32);
+            events.push(Event { time, g: 0, what: procs });
+        }
+        events.push(Event { time, g: 0, what: What::new(Kind::Mount, m) });
+        events.extend(g.map(|g| Event { time, g: g as u32, what: What::START }));
+        cursor.write(out, cpu, &events);
+    }
+}
+
+/// Notes the name of a G that was just created, if there is a stream.
+#[cold]
+pub(super) fn note_name(g: u64, name: &'static str, site: &'static Location<'static>) {
+    if !is_open() {
+        return;
+    }
+    // Both with interrupts off, so that they follow one another.
+    let were_on = arch::irq_save();
+    let len = What(NAME.0 | (name.len() as u32 & 0xff_ffff));
+    super::event_at(name.as_ptr().expose_provenance() as u64, g, len);
+    super::event_at(core::ptr::from_ref(site).expose_provenance() as u64, g, SITE);
+    arch::irq_restore(were_on);
+}
+
+/// Somebody should drain the rings. By a CPU that notes something, interrupts
+/// off, perhaps in the middle of its P.
+#[cold]
+pub(super) fn ask() {
+    if !is_open() {
+        return;
+    }
+    WANTED.store(true, Relaxed);
+    let waits = DRAINER.lock().take();
+    if let Some(g) = waits {
+        park::ready_from_interrupt(g);
+        // It is brought in by an interrupt, which comes when nobody is in a queue.
+        park::interrupt_this_cpu();
+    }
+}
+
+/// Starts the G that drains, unless there is one.
+pub(super) fn spawn_drainer() {
+    if HAS_DRAINER.swap(true, Relaxed) {
+        return;
+    }
+    if let Err(error) = attendants::spawn("trace", drain_for_ever) {
+        log::warn!("trace: nobody drains the rings: {error}");
+    }
+}
+
+fn drain_for_ever() {
+    loop {
+        let g = park::begin_park(Wait::new(Reason::Poll, 0));
+        *DRAINER.lock() = Some(g);
+        // Set before it looked for us, or it found us.
+        if WANTED.swap(false, Relaxed) {
+            park::cancel_park();
+        } else {
+            park::park();
+            WANTED.store(false, Relaxed);
+        }
+        drain_all();
+    }
+}
+
+/// Writes out what is in all rings; by a G.
+pub(super) fn drain_all() {
+    for _ in 0..PATIENCE {
+        if let Some(_turn) = Turn::take() {
+            return drain(&mut DebugCon::probe());
+        }
+        park::yield_now();
+    }
+}
+
+/// The end: the rest, the counters, and that this was all. By a G.
+pub(super) fn finish(code: u32) {
+    if !is_open() {
+        return;
+    }
+    for _ in 0..PATIENCE {
+        if let Some(_turn) = Turn::take() {
+            return write_end(code, &park::stats().cpus);
+        }
+        park::yield_now();
+    }
+}
+
+/// The end of a machine that panics, all other CPUs stopped: what can be had
+/// without waiting for anybody.
+pub fn abandon(code: u32) {
+    IS_ON.store(false, Relaxed);
+    if is_open()
+        && let Some(_turn) = Turn::take()
+    {
+        write_end(code, &[]);
+    }
+}
+
+fn write_end(code: u32, counted: &[CpuStats]) {
+    let mut port = DebugCon::probe();
+    drain(&mut port);
+    STATE.store(State::Done as u32, Release);
+    let Some(out) = &mut port else { return };
+    let before = core::mem::take(&mut *BEFORE.lock());
+    for (cpu, (then, now)) in before.iter().zip(counted).enumerate() {
+        wire::stat(out, cpu as u32, CURSORS[cpu].counters(then, now));
+    }
+    wire::done(out, code);
+}
+
+impl Out for DebugCon {
+    fn write(&mut self, bytes: &[u8]) {
+        DebugCon::write(self, bytes);
+    }
+}
+
+/// The right to write.
+struct Turn;
+
+impl Turn {
+    fn take() -> Option<Turn> {
+        (!WRITING.swap(true, Acquire)).then(|| Turn) // pairs with `drop`
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        WRITING.store(false, Release);
+    }
+}
+
+/// Writes out what is in all rings. With [`WRITING`].
+fn drain(port: &mut Option<DebugCon>) {
+    let Some(out) = port else { return };
+    let mut events = [Event { time: 0, g: 0, what: What(0) }; BATCH];
+    for (cpu, cursor) in CURSORS[..arch::num_cpus()].iter().enumerate() {
+        // As much as a ring holds: not for ever, if its CPU is faster than we are.
+        for _ in 0..RINGS[cpu].capacity().div_ceil(BATCH as u64) {
+            let from = cursor.read.load(Relaxed);
+            let (first, len) = RINGS[cpu].read(from, &mut events);
+            if len == 0 {
+                break;
+            }
+            cursor.lose(first - from);
+            let used = cursor.write_batch(out, cpu, &events[..len]);
+            cursor.read.store(first + used as u64, Relaxed);
+        }
+    }
+}
+
+impl Cursor {
+    const fn new() -> Self {
+        Cursor { read: AtomicU64::new(0), sent: AtomicU64::new(0), lost: AtomicU64::new(0) }
+    }
+
+    /// So many were overwritten.
+    fn lose(&self, lost: u64) {
+        self.lost.fetch_add(lost, Relaxed);
+        self.sent.fetch_add(lost, Relaxed);
+    }
+
+    /// Writes what was read from a ring: events, and names between them. Gives
+    /// how many slots were used: not a name whose second half is yet to come.
+    fn write_batch(&self, out: &mut dyn Out, cpu: usize, slots: &[Event]) -> usize {
+        let mut used = 0;
+        while used < slots.len() {
+            let rest = &slots[used..];
+            let events = rest.iter().take_while(|slot| !is_name(slot.what)).count();
+            self.write(out, cpu, &rest[..events]);
+            used += events;
+            match rest[events..] {
+                [] => {}
+                [name, site, ..] => {
+                    used += write_name(out, name, site);
+                }
+                // Its other half is in the next batch; if this is all, it is lost.
+                [_] if used == 0 => used = 1,
+                [_] => break,
+            }
+        }
+        used
+    }
+
+    fn write(&self, out: &mut dyn Out, cpu: usize, events: &[Event]) {
+        if !events.is_empty() {
+            let first = self.sent.fetch_add(events.len() as u64, Relaxed);
+            wire::events(out, cpu as u32, first, events);
+        }
+    }
+
+    fn counters(&self, then: &CpuStats, now: &CpuStats) -> [u64; wire::COUNTERS] {
+        [
+            self.sent.load(Relaxed),
+            self.lost.load(Relaxed),
+            now.switches.saturating_sub(then.switches),
+            now.preemptions.saturating_sub(then.preemptions),
+            now.ticks.saturating_sub(then.ticks),
+            now.halts.saturating_sub(then.halts),
+            now.wakes.saturating_sub(then.wakes),
+            now.displacements.saturating_sub(then.displacements),
+            now.handoffs.saturating_sub(then.handoffs),
+            now.steals.saturating_sub(then.steals),
+        ]
+    }
+}
+
+/// Whether this is half a name.
+fn is_name(what: What) -> bool {
+    what.0 >= NAME.0
+}
+
+/// Writes a name, if these are its two halves, and gives how many slots it was.
+fn write_name(out: &mut dyn Out, name: Event, site: Event) -> usize {
+    if name.what.0 >> 24 != NAME.0 >> 24 || site.what != SITE || name.g != site.g {
+        return 1; // a half whose other half was overwritten
+    }
+    let at = core::ptr::with_exposed_provenance::<u8>(name.time as usize);
+    // SAFETY: `note_name` took them from a `&'static str`, and `Ring::read` gives
+    // no slot that may have been overwritten: these two belong together.
+    let bytes = unsafe { core::slice::from_raw_parts(at, name.what.arg() as usize) };
+    let at = core::ptr::with_exposed_provenance::<Location<'static>>(site.time as usize);
+    // SAFETY: as above, from a `&'static Location`.
+    let location = unsafe { &*at };
+    wire::name(out, name.g, core::str::from_utf8(bytes).unwrap_or(""), location);
+    2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::trace::decode::decode;
+
+    const TICK: Event = Event { time: 5, g: 0, what: What::new(Kind::Tick, 0) };
+
+    fn name_of(g: u32, name: &'static str) -> [Event; 2] {
+        let len = What(NAME.0 | name.len() as u32);
+        let site = core::ptr::from_ref(Location::caller()).expose_provenance() as u64;
+        let at = name.as_ptr().expose_provenance() as u64;
+        [Event { time: at, g, what: len }, Event { time: site, g, what: SITE }]
+    }
+
+    fn write_all(slots: &[Event], batch: usize) -> ::trace::decode::Stream {
+        let mut bytes = Vec::new();
+        wire::header(&mut bytes, 1, 1_000_000_000, 0);
+        let cursor = Cursor::new();
+        let mut from = 0;
+        while from < slots.len() {
+            let until = slots.len().min(from + batch);
+            let used = cursor.write_batch(&mut bytes, 0, &slots[from..until]);
+            assert!(used > 0, "no end");
+            from += used;
+        }
+        decode(&bytes).expect("a stream")
+    }
+
+    #[test]
+    fn names_come_out_between_events_however_they_are_cut() {
+        let [name, site] = name_of(7, "worker");
+        let slots = [TICK, name, site, TICK, TICK, name, site];
+        for batch in 2..=slots.len() {
+            let stream = write_all(&slots, batch);
+            assert_eq!(stream.tracks[0].events.len(), 3, "batches of {batch}");
+            assert_eq!(stream.lost(), 0);
+            let names: Vec<_> = stream.names.iter().map(|name| (name.g, &*name.name)).collect();
+            assert_eq!(names, [(7, "worker"), (7, "worker")], "batches of {batch}");
+            assert!(stream.names[0].site.contains("stream.rs"), "{}", stream.names[0].site);
+        }
+    }
+
+    #[test]
+    fn halves_of_names_are_dropped() {
+        let [name, site] = name_of(7, "worker");
+        let [other, _] = name_of(8, "other");
+        for slots in [&[site, TICK][..], &[name, TICK], &[TICK, other, site, TICK], &[name]] {
+            let stream = write_all(slots, 8);
+            assert!(stream.names.is_empty());
+            let ticks = slots.iter().filter(|slot| **slot == TICK).count();
+            assert_eq!(stream.tracks[0].events.len(), ticks);
+        }
+    }
+
+    #[test]
+    fn what_was_overwritten_is_a_gap_in_the_numbers() {
+        let mut bytes = Vec::new();
+        wire::header(&mut bytes, 1, 1_000_000_000, 0);
+        let cursor = Cursor::new();
+        cursor.write_batch(&mut bytes, 0, &[TICK]);
+        cursor.lose(10);
+        cursor.write_batch(&mut bytes, 0, &[TICK, TICK]);
+        let stream = decode(&bytes).expect("a stream");
+        assert_eq!((stream.events(), stream.lost()), (3, 10));
+        assert_eq!((cursor.sent.load(Relaxed), cursor.lost.load(Relaxed)), (13, 10));
+    }
+}

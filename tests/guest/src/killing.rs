@@ -1,0 +1,255 @@
+//! Checks that a G can be ended from outside, and that nobody else notices.
+//!
+//! `killing` kills; `deadlocked` is for the host: it waits for ever in the way
+//! that its argument names.
+
+use crate::check::{self, checks, wait_until};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use runnext::prelude::*;
+use runnext::sync::{Mutex, RwLock, Semaphore};
+use runnext::tasks::{self, GState, KillError, Killed};
+
+runnext::main!(killing, main);
+runnext::main!(deadlocked, deadlocked);
+
+fn main() {
+    check::run(checks![
+        a_waiting_g_unwinds_and_its_join_says_killed,
+        a_g_in_a_call_is_killed_there,
+        a_killed_holder_frees_its_lock,
+        who_waits_behind_a_killed_writer_is_let_in,
+        who_wants_less_than_a_killed_one_is_served,
+        a_value_is_not_lost_with_a_killed_receiver,
+        a_g_that_calls_nobody_is_told_and_goes_on,
+        a_g_that_panics_is_not_killed_before_that_is_over,
+        a_kill_hits_no_later_life,
+        nobody_and_the_kernel_are_not_killed,
+        kills_at_any_moment_lose_nobody,
+    ]);
+}
+
+/// Starts a G and waits until it does what is expected.
+fn go_until<T: Send + 'static>(
+    state: GState,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> (u64, JoinHandle<T>) {
+    let (tx, rx) = chan::bounded(1);
+    let g = go(move || {
+        tx.send(current().id()).expect("somebody asks");
+        f()
+    });
+    let id = rx.recv().expect("it says so");
+    wait_until(|| tasks::gs().iter().any(|g| g.id == id && g.state == state));
+    (id, g)
+}
+
+/// Kills a G that listens, however long it takes.
+fn end(id: u64) {
+    wait_until(|| tasks::kill(id) != Ok(Killed::Pending));
+    assert_eq!(tasks::kill(id), Err(KillError::NoSuchG));
+}
+
+fn a_waiting_g_unwinds_and_its_join_says_killed() {
+    static DROPPED: AtomicBool = AtomicBool::new(false);
+    struct Noted;
+    impl Drop for Noted {
+        fn drop(&mut self) {
+            DROPPED.store(true, Relaxed);
+        }
+    }
+    let (id, g) = go_until(GState::Waiting, || {
+        let _noted = Noted;
+        sleep(Duration::from_secs(3600));
+    });
+    end(id);
+    assert_eq!(g.join(), Err(JoinError::Killed));
+    assert!(DROPPED.load(Relaxed), "destructors run");
+    assert_eq!(tasks::kill(id), Err(KillError::NoSuchG));
+}
+
+fn a_g_in_a_call_is_killed_there() {
+    static NEVER: Semaphore = Semaphore::new(0);
+    let (id, g) = go_until(GState::InCall, || blocking(|| NEVER.acquire(1)));
+    end(id);
+    assert_eq!(g.join(), Err(JoinError::Killed));
+    assert_eq!(blocking(|| 1), 1, "the M can be used again");
+}
+
+fn a_killed_holder_frees_its_lock() {
+    static LOCK: Mutex<u32> = Mutex::new(0);
+    let (id, g) = go_until(GState::Waiting, || {
+        let _held = LOCK.lock().expect("not poisoned");
+        park();
+    });
+    let (_, next) = go_until(GState::Waiting, || LOCK.lock().is_err());
+    end(id);
+    assert_eq!(g.join(), Err(JoinError::Killed));
+    assert_eq!(next.join(), Ok(true), "poisoned, as by a panic");
+}
+
+fn who_waits_behind_a_killed_writer_is_let_in() {
+    static LOCK: RwLock<u32> = RwLock::new(0);
+    let read = LOCK.read().expect("not poisoned");
+    let (id, writer) = go_until(GState::Waiting, || drop(LOCK.write()));
+    let (_, reader) = go_until(GState::Waiting, || LOCK.read().is_ok());
+    end(id);
+    assert_eq!(writer.join(), Err(JoinError::Killed));
+    assert_eq!(reader.join(), Ok(true), "beside us, who read still");
+    drop(read);
+    assert!(LOCK.write().is_ok());
+}
+
+fn who_wants_less_than_a_killed_one_is_served() {
+    static GATE: Semaphore = Semaphore::new(1);
+    let (id, much) = go_until(GState::Waiting, || GATE.acquire(2));
+    let (_, little) = go_until(GState::Waiting, || GATE.acquire(1));
+    end(id);
+    assert_eq!((much.join(), little.join()), (Err(JoinError::Killed), Ok(())));
+    assert_eq!(GATE.available(), 0);
+}
+
+fn a_value_is_not_lost_with_a_killed_receiver() {
+    for ways in 0..2 {
+        let (tx, rx) = chan::rendezvous::<u32>();
+        let first = rx.clone();
+        let (id, g) = go_until(GState::Waiting, move || match ways {
+            0 => drop(first.recv()),
+            _ => select! { recv(first) -> _v => (), after(Duration::from_secs(3600)) => () },
+        });
+        let (_, second) = go_until(GState::Waiting, move || rx.recv());
+        end(id);
+        tx.send(5).expect("one waits");
+        assert_eq!((g.join(), second.join()), (Err(JoinError::Killed), Ok(Ok(5))));
+    }
+}
+
+fn a_g_that_calls_nobody_is_told_and_goes_on() {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    STOP.store(num_cpus() == 1, Relaxed);
+    let (tx, rx) = chan::bounded(1);
+    let hog = go(move || {
+        tx.send(current().id()).expect("somebody asks");
+        while !STOP.load(Relaxed) {
+            core::hint::spin_loop();
+        }
+        yield_now(); // the first that could end it
+        "not reached"
+    });
+    let killed = tasks::kill(rx.recv().expect("it says so"));
+    if num_cpus() > 1 {
+        assert_eq!(killed, Ok(Killed::Pending));
+    }
+    STOP.store(true, Relaxed);
+    let joined = hog.join();
+    assert!(joined == Err(JoinError::Killed) || num_cpus() == 1, "{joined:?}");
+}
+
+fn a_g_that_panics_is_not_killed_before_that_is_over() {
+    static GATE: Semaphore = Semaphore::new(0);
+    struct Waits;
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            GATE.acquire(1);
+        }
+    }
+    let (id, g) = go_until(GState::Waiting, || {
+        let _waits = Waits;
+        panic!("on purpose");
+    });
+    assert_eq!(tasks::kill(id), Ok(Killed::Pending), "its destructor waits");
+    GATE.release(1);
+    let panicked = JoinError::Panicked("on purpose".into());
+    assert_eq!(g.join(), Err::<(), _>(panicked), "what it unwound with");
+}
+
+/// The record of a killed G is used again at once.
+fn a_kill_hits_no_later_life() {
+    for _ in 0..200 {
+        let (id, g) = go_until(GState::Waiting, park);
+        let killer = go(move || end(id));
+        assert_eq!(g.join(), Err(JoinError::Killed));
+        let lives: Vec<_> = (0..4).map(|n| go(move || (yield_now(), n).1)).collect();
+        assert_eq!(check::join_all(lives), [0, 1, 2, 3]);
+        assert_eq!(killer.join(), Ok(()));
+    }
+}
+
+fn nobody_and_the_kernel_are_not_killed() {
+    assert_eq!(tasks::kill(u64::MAX), Err(KillError::NoSuchG));
+    let run = runnext::program::start("p_sleeps", Vec::new()).expect("there");
+    let supervisor = || tasks::gs().into_iter().find(|g| g.name == "supervisor");
+    wait_until(|| supervisor().is_some());
+    assert_eq!(tasks::kill(supervisor().expect("seen").id), Err(KillError::Kernel));
+    run.stop();
+    let _ = run.wait();
+}
+
+/// Gs that hand values round, and die at any moment: nobody waits for ever, and
+/// no lock stays locked.
+fn kills_at_any_moment_lose_nobody() {
+    static LOCK: Mutex<usize> = Mutex::new(0);
+    static ENDED: AtomicUsize = AtomicUsize::new(0);
+    const GS: usize = 40;
+    let (tx, rx) = chan::bounded::<u32>(3);
+    let victims: Vec<_> = (0..GS)
+        .map(|n| {
+            let (tx, rx) = (tx.clone(), rx.clone());
+            go_until(GState::Waiting, move || {
+                struct Ends;
+                impl Drop for Ends {
+                    fn drop(&mut self) {
+                        ENDED.fetch_add(1, Relaxed);
+                    }
+                }
+                let _ends = Ends;
+                sleep(Duration::from_micros(100));
+                loop {
+                    match n % 4 {
+                        0 => drop(tx.send(1)),
+                        1 => drop(rx.recv()),
+                        2 => *LOCK.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) += 1,
+                        _ => sleep(Duration::from_micros(10)),
+                    }
+                    if n % 8 < 4 {
+                        yield_now();
+                    }
+                    sleep(Duration::from_micros(1));
+                }
+            })
+        })
+        .collect();
+    victims.iter().for_each(|(id, _)| end(*id));
+    for (_, g) in victims {
+        assert_eq!(g.join(), Err::<(), _>(JoinError::Killed));
+    }
+    assert_eq!(ENDED.load(Relaxed), GS);
+    drop(LOCK.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    drop(rx);
+    assert!(tx.send(1).is_err(), "all other ends are gone");
+}
+
+fn deadlocked() {
+    static LOCK: Mutex<()> = Mutex::new(());
+    let (tx, rx) = chan::rendezvous::<u32>();
+    match args().first().map(String::as_str) {
+        Some("alone") => drop(rx.recv()),
+        Some("many") => {
+            for _ in 0..1_000 {
+                let rx = rx.clone();
+                drop(go(move || rx.recv()));
+            }
+            park();
+        }
+        Some("not") => {
+            drop(Go::new().name("stuck").spawn(move || rx.recv()).expect("memory"));
+            sleep(Duration::from_millis(20));
+            println!("still here");
+        }
+        _ => {
+            let _held = LOCK.lock();
+            let waits = Go::new().name("waits for the lock").spawn(|| drop(LOCK.lock()));
+            let _ = waits.expect("memory").join();
+        }
+    }
+    drop(tx);
+}

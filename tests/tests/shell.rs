@@ -1,0 +1,223 @@
+//! The shell, as a person would use it: in a terminal, key by key.
+
+use std::sync::LazyLock;
+
+use tests::guest::Boot;
+use tests::outcome::Outcome;
+use tests::{expect, fixture};
+
+const UP: &str = "\x1b[A";
+const LEFT: &str = "\x1b[D";
+const END: &str = "\x1b[F";
+
+/// At the shell's prompt, after its greeting.
+fn shell(name: &str) -> Boot {
+    Boot::new(name).smp(4).cmdline("program=shell").at_terminal()
+}
+
+/// Each line is typed when the prompt is there; then the machine is switched off.
+fn session(name: &str, lines: &[&str]) -> Boot {
+    let boot = lines
+        .iter()
+        .fold(shell(name), |boot, line| boot.typed_after(expect::PROMPT, format!("{line}\r")));
+    boot.typed_after(expect::PROMPT, "poweroff\r")
+}
+
+/// One session for commands that end by themselves.
+static COMMANDS: LazyLock<Outcome> = LazyLock::new(|| {
+    let lines = [
+        "help",
+        "help run",
+        "ps",
+        "stack 1",
+        "stack 4711",
+        "mem",
+        "irq",
+        "bench yield",
+        "bench nonsense",
+        "dmesg 3",
+        "hepl",
+        "trace sideways",
+        "stack",
+    ];
+    fixture::once(&session("shell-commands", &lines))
+});
+
+/// One session for keys. What was entered shows in what came of it.
+static KEYS: LazyLock<Outcome> = LazyLock::new(|| {
+    let lines = [
+        // Backspace; left, a letter in the middle, end.
+        "gomaxprocs 9\x7f3",
+        &format!("gomxprocs{LEFT}{LEFT}{LEFT}{LEFT}{LEFT}{LEFT}a{END} 2"),
+        // The line before the last again; then the same with another number.
+        &format!("{UP}{UP}"),
+        &format!("{UP}\x7f1"),
+        // Completion of a command and of a word behind it.
+        "gomaxp\t4",
+        "benc\tyi\t",
+        // Given up, and not done.
+        "reboot\x03",
+        "\x15gomaxprocs",
+    ];
+    fixture::once(&session("shell-keys", &lines))
+});
+
+#[test]
+fn sessions_end_well() {
+    COMMANDS.assert_ok();
+    KEYS.assert_ok();
+}
+
+#[test]
+fn help_names_every_command_and_the_programs() {
+    for command in [
+        "help",
+        "ps",
+        "top",
+        "sched",
+        "trace",
+        "run",
+        "gomaxprocs",
+        "bench",
+        "stack",
+        "kill",
+        "mem",
+        "irq",
+        "dmesg",
+        "poweroff",
+        "reboot",
+    ] {
+        COMMANDS.assert_line(&format!("  {command} "));
+    }
+    COMMANDS.assert_line("programs: blocking ");
+    COMMANDS.assert_line("usage: run <program>");
+}
+
+#[test]
+fn ps_shows_the_shell_and_what_it_waits_for() {
+    let line = COMMANDS.line("  shell  ").expect("the shell's G");
+    assert!(line.trim_start().starts_with("1 "), "{line}");
+    COMMANDS.assert_line("  command  ");
+    COMMANDS.assert_line("2 Gs");
+}
+
+#[test]
+fn stack_shows_where_the_shell_waits_by_function() {
+    COMMANDS.assert_line("programs::shell::");
+    COMMANDS.assert_line("G 4711: there is no such G");
+}
+
+#[test]
+fn mem_irq_bench_and_dmesg_show_numbers_of_this_machine() {
+    COMMANDS.assert_line("KiB in all, ");
+    let serial = COMMANDS.lines.iter().find(|line| line.ends_with("  serial"));
+    let serial = serial.expect("the port's interrupts");
+    let count = serial.split_whitespace().nth(1).and_then(|count| count.parse::<u64>().ok());
+    assert!(count > Some(0), "{serial}");
+    COMMANDS.assert_line("yield: 100000 in ");
+    COMMANDS.assert_line("no benchmark `nonsense`");
+    assert_eq!(COMMANDS.count(&expect::banner("sched", "")), 2, "in the banner, and by dmesg");
+}
+
+#[test]
+fn bad_input_gets_one_line_and_a_hint() {
+    COMMANDS.assert_line("no command `hepl`; did you mean `help`?");
+    COMMANDS.assert_line("`sideways` means nothing here; usage: trace start|stop");
+    COMMANDS.assert_line("which G? `ps` shows their numbers; usage: stack <g>");
+}
+
+#[test]
+fn keys_edit_history_recalls_and_tab_completes() {
+    let said: Vec<_> = KEYS.lines.iter().filter(|line| line.contains(" Ps run Gs")).collect();
+    let expected = [
+        "3 of 4 Ps run Gs; 4 did before",
+        "2 of 4 Ps run Gs; 3 did before",
+        "3 of 4 Ps run Gs; 2 did before",
+        "1 of 4 Ps run Gs; 3 did before",
+        "4 of 4 Ps run Gs; 1 did before",
+        "4 of 4 Ps run Gs",
+    ];
+    assert_eq!(said, expected);
+    KEYS.assert_line("yield: 100000 in ");
+}
+
+#[test]
+fn top_shows_a_bar_for_each_p_until_a_key_is_pressed() {
+    let outcome = shell("shell-top")
+        .typed_after(expect::PROMPT, "top\r")
+        .typed_after("any key ends this", "q")
+        .typed_after(expect::PROMPT, "poweroff\r")
+        .run();
+    outcome.assert_ok();
+    outcome.assert_line("of 4 Ps run Gs");
+    for p in 0..4 {
+        outcome.assert_line(&format!("  {p}  ["));
+    }
+}
+
+#[test]
+fn a_machine_that_is_rebooted_starts_again() {
+    let outcome = shell("shell-reboot")
+        .typed_after(expect::PROMPT, "reboot\r")
+        // Before the shell is there: it is kept until somebody reads.
+        .typed_after(&expect::banner("sched", ""), "poweroff\r")
+        .run();
+    outcome.assert_ok();
+    assert_eq!(outcome.count(&expect::banner("cpus", "4 online")), 2, "{outcome}");
+}
+
+#[test]
+fn poweroff_switches_a_machine_off_that_has_no_debug_exit() {
+    let outcome = session("shell-poweroff", &[]).without_debug_exit().run();
+    let end = tests::outcome::Ended::Exit(boot::exit::End::Off);
+    assert!(format!("{:?}", outcome.ended) == format!("{end:?}"), "{outcome}");
+}
+
+/// Seeded bytes: all values, and pieces of commands with something broken. No
+/// line of it is one that ends the machine.
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    const PIECES: [&[u8]; 12] = [
+        b"ps ",
+        b"stack ",
+        b"gomaxprocs ",
+        b"trace ",
+        b"sched ",
+        b"99999999999999999999",
+        b"-v",
+        b"\"",
+        b"\x1b[A",
+        b"\t",
+        b"\x1b[1;5D",
+        b"\r",
+    ];
+    let mut state = seed;
+    let mut random = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as usize
+    };
+    let mut noise = Vec::new();
+    while noise.len() < bytes {
+        match random() % 3 {
+            0 => noise.extend(PIECES[random() % PIECES.len()]),
+            // All but Ctrl-A, which is the emulator's own key.
+            1 => noise.extend([random() as u8].iter().filter(|byte| **byte != 1)),
+            _ => noise.push(b" gx1\r-'\x7f"[random() % 8]),
+        }
+    }
+    noise
+}
+
+#[test]
+fn nothing_that_is_typed_stops_it() {
+    for seed in 1..=2 {
+        let outcome = shell(&format!("shell-noise-{seed}"))
+            .typed_after(expect::PROMPT, noise(seed, 6_000))
+            // Whatever it is in the middle of: a quote, a sequence, a line.
+            .typed_after(expect::PROMPT, "\x1b[A\x03\x03gomaxprocs 2\rgomaxprocs 3\r")
+            .typed_after("3 of 4 Ps run Gs; 2 did before", "poweroff\r")
+            .limit(200)
+            .run();
+        outcome.assert_ok();
+        outcome.assert_no_line("panicked");
+    }
+}

@@ -1,0 +1,63 @@
+//! What `make run` shows: every scene of the tour holds, on every machine.
+
+use tests::expect;
+use tests::guest::Boot;
+use tests::outcome::Outcome;
+
+fn tour(name: &str) -> Boot {
+    Boot::new(format!("tour-{name}")).default_program().limit(300)
+}
+
+/// All scenes were played, each with evidence and a mark, and none failed.
+#[track_caller]
+fn holds(outcome: &Outcome) {
+    outcome.assert_ok();
+    outcome.assert_line("all of it holds");
+    outcome.assert_no_line(expect::FAILED_MARK);
+    for scene in 1..=expect::SCENES {
+        outcome.assert_line(&format!("{scene:2}. "));
+    }
+    assert!(outcome.count(expect::MARK) >= 2 * expect::SCENES, "{outcome}");
+}
+
+#[test]
+fn every_scene_holds_on_eight_cpus() {
+    holds(&tour("8").smp(8).run());
+}
+
+#[test]
+fn every_scene_holds_on_one_and_two_cpus() {
+    for cpus in [1, 2] {
+        holds(&tour(&cpus.to_string()).smp(cpus).run());
+    }
+}
+
+#[test]
+#[ignore = "make test-full"]
+fn every_scene_holds_on_sixteen_cpus_from_uefi() {
+    holds(&tour("16").smp(16).uefi().run());
+}
+
+#[test]
+fn every_scene_holds_by_counted_instructions() {
+    holds(&tour("icount").smp(4).icount("shift=0,sleep=off").run());
+}
+
+#[test]
+fn a_scene_that_fails_makes_the_code_one() {
+    let outcome = tour("fail").smp(2).cmdline("program=tour -- fail").run();
+    outcome.assert_code(1);
+    outcome.assert_line(&format!("{} two and two are five", expect::FAILED_MARK));
+    outcome.assert_line("1 of the scenes failed");
+}
+
+#[test]
+fn at_a_terminal_the_shell_follows() {
+    let outcome = tour("shell")
+        .smp(2)
+        .at_terminal()
+        .typed_after(expect::PROMPT, "run\r")
+        .typed_after("which program?", "poweroff\r")
+        .run();
+    holds(&outcome);
+}
