@@ -19,9 +19,9 @@
 
 #[cfg(not(target_os = "none"))]
 pub use host::{
-    GHandle, begin_park, call, cancel_park, current_id, die, interrupt_this_cpu, is_killed, ms,
-    now_ns, num_goroutines, park, park_from, park_until, permit, program, random, ready,
-    ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this, was_killed,
+    GHandle, begin_park, call, cancel_park, current_id, die, end_if_killed, interrupt_this_cpu,
+    is_killed, ms, now_ns, num_goroutines, park, park_from, park_until, permit, program, random,
+    ready, ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this, was_killed,
     yield_now,
 };
 
@@ -29,8 +29,8 @@ pub use host::{
 pub use crate::{
     arch::now_ns,
     schedule::{
-        GHandle, begin_park, call, cancel_park, current_id, die, is_killed, ms, num_goroutines,
-        park, park_from, park_until, permit, program, random, ready, ready_from,
+        GHandle, begin_park, call, cancel_park, current_id, die, end_if_killed, is_killed, ms,
+        num_goroutines, park, park_from, park_until, permit, program, random, ready, ready_from,
         ready_from_interrupt, spawn, stats, take_permit, this, was_killed, yield_now,
     },
 };
@@ -46,16 +46,6 @@ use core::panic::Location;
 #[cfg(target_os = "none")]
 pub fn interrupt_this_cpu() {
     crate::arch::wake(crate::arch::cpu_index());
-}
-
-/// Ends the calling G if it is to end and can: for calls that do not wait, but
-/// which a G may make for ever. With interrupts off, as in the kernel's own
-/// sections, it does nothing.
-pub fn end_if_killed() {
-    #[cfg(target_os = "none")]
-    if crate::arch::irqs_on() && is_killed() {
-        die();
-    }
 }
 
 /// How a G is born: what its reports will say, and how large its stack may be.
@@ -240,6 +230,9 @@ mod host {
     pub fn was_killed() -> bool {
         false
     }
+
+    /// Threads are not killed.
+    pub fn end_if_killed() {}
 
     /// Ends the thread, by unwinding.
     pub fn die() -> ! {

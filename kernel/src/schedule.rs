@@ -44,7 +44,8 @@ pub use interrupt::{
     wake_sleepers,
 };
 pub use kill::{
-    Doom, PATIENCE_NS, abandoned, die, find, is_killed, kill, kill_all, program_of, was_killed,
+    Doom, PATIENCE_NS, abandoned, die, end_if_killed, find, is_killed, kill, kill_all, program_of,
+    was_killed,
 };
 pub use m::{MAX_MS, MInfo, MState, NoM, ms};
 pub use roster::{calls, gs, info, members, with_calls};
@@ -245,7 +246,12 @@ pub fn mstart() -> ! {
 /// Switches from the running G to its M; returns when the G runs again.
 #[inline(always)]
 fn leave(why: Leaving) {
-    let g = running().expect("no G to leave");
+    leave_by(running().expect("no G to leave"), why);
+}
+
+/// As [`leave`], for who knows already who runs.
+#[inline(always)]
+fn leave_by(g: &'static G<Task>, why: Leaving) {
     arch::probe_stack();
     // A G that left with a lock held or interrupts off would take both along.
     assert!(arch::irq_save(), "irqs off");

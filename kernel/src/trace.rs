@@ -267,6 +267,9 @@ fn settle() {
 /// `hash` and `dump` a CPU's line is `TRACE <cpu> <events> <overwritten> <hash>`;
 /// before it come, if wanted, its events as `EVENT <cpu> <time> <kind> <g> <arg>`.
 pub fn finish(choice: TraceChoice, code: u32) {
+    if IS_ON.load(Relaxed) {
+        stream::let_others_settle();
+    }
     // The first one who ends the machine prints.
     let was_on = switch_off();
     stream::finish(code);

@@ -26,7 +26,7 @@
 use super::roster::{self, ALL};
 use super::task::{GHandle, Task};
 use super::{Leaving, created, leave_now, ready, running, wake_cpu};
-use crate::program::Instance;
+use crate::program::{Instance, KERNEL};
 use crate::waiting::Wait;
 use crate::{arch, unwind};
 use core::sync::atomic::{
@@ -111,6 +111,16 @@ pub fn is_killed() -> bool {
     })
 }
 
+/// Ends the running G if it is to end and can: for calls that do not wait, but which
+/// a G may make for ever. With interrupts off, as in the kernel's own sections,
+/// it does nothing.
+#[cold]
+pub fn end_if_killed() {
+    if arch::irqs_on() && is_killed() {
+        die();
+    }
+}
+
 /// Whether the running G was killed; it may be unwinding for that reason.
 pub fn was_killed() -> bool {
     running().is_some_and(|g| g.kernel.doom.of(g.id()) > Doom::None)
@@ -133,7 +143,7 @@ pub fn die() -> ! {
 /// Takes the running G off its CPU for good. Interrupts off.
 #[cold]
 pub(super) fn abandon(g: &'static G<Task>) -> ! {
-    g.kernel.program.set(Some(&crate::program::KERNEL));
+    g.kernel.program.set(Some(&KERNEL));
     ABANDONED.fetch_add(1, Relaxed);
     loop {
         // Whoever has an old handle may wake it, but it does nothing then.
@@ -162,7 +172,7 @@ pub fn find(id: u64) -> Option<GHandle> {
 
 /// The program of that G.
 pub fn program_of(handle: &GHandle) -> Option<&'static Instance> {
-    handle.get()?.kernel.program.get()
+    Some(handle.get()?.kernel.program())
 }
 
 /// Dooms that life of a G, and wakes it if it waits. False if it has ended. To be
@@ -190,7 +200,7 @@ pub fn kill(handle: &GHandle, doom: Doom) -> bool {
 /// started meanwhile, where this had looked already.
 pub fn kill_all(of: &'static Instance, doom: Doom) -> bool {
     let before = created();
-    let is_of = |g: &&'static G<Task>| g.kernel.program.get().is_some_and(|p| core::ptr::eq(p, of));
+    let is_of = |g: &&'static G<Task>| core::ptr::eq(g.kernel.program(), of);
     let lives = |g: &'static G<Task>| {
         let (handle, status) = g.look();
         // Asked again, as it is known to live now.

@@ -25,7 +25,7 @@ use crate::backtrace::{self, MAX_FRAMES};
 use crate::cell::Registry;
 use crate::mem::PHYS_OFFSET;
 use crate::mem::stack::slot;
-use crate::program::{Instance, ProgramId};
+use crate::program::ProgramId;
 use crate::tasks::{GInfo, GState, NoBacktrace};
 use crate::waiting::Wait;
 use alloc::vec::Vec;
@@ -174,7 +174,7 @@ fn of_life(g: &'static G<Task>, handle: &GHandle, status: Status) -> Option<GInf
     let cpu = if state == GState::Running { cpu_of(g) } else { None };
     let m = on_m.or_else(|| CPUS[cpu?].m.get()).map(|m| m.id() as u32);
     let (id, pin) = (g.id(), g.pin());
-    let program = task.program.get().map_or(ProgramId::KERNEL, Instance::id);
+    let program = task.program().id();
     let waits = matches!(state, GState::Waiting | GState::InCall);
     let wait = waits.then(|| Wait::unpack(task.waiting.load(Relaxed)));
     let Times { cpu_ns, queued_ns, waiting_ns } = task.account.times(status);

@@ -7,12 +7,12 @@
 use super::account::Account;
 use super::kill::DoomWord;
 use super::m::M;
-use super::{program, running};
+use super::running;
 use crate::arch;
 use crate::cell::{Label, Link, Older, Place, Record, Work};
 use crate::gref::Permit;
 use crate::mem::stack::Stack;
-use crate::program::Instance;
+use crate::program::{BOOT, Instance};
 use crate::timer::{self, Timed};
 use crate::waiting::Wait;
 use core::cell::Cell;
@@ -53,7 +53,8 @@ pub struct Task {
     /// What it waits for, or has waited for last: a [`Wait`], packed. Written by
     /// the G itself, read by anybody.
     pub waiting: AtomicU64,
-    /// The program that it is of; set between two lives, or by the G itself.
+    /// The program that it is of, if not of the booted one; set between two lives,
+    /// or by the G itself.
     pub(super) program: Link<Instance>,
     /// Whether it is to end. Atomic: anybody dooms it.
     pub(super) doom: DoomWord,
@@ -95,11 +96,16 @@ impl Task {
         of: Option<&'static Instance>,
     ) {
         self.label.set(name, site);
-        self.program.set(Some(of.unwrap_or_else(program)));
+        self.program.set(of.or_else(|| running()?.kernel.program.get()));
         self.panics.set(0);
         self.slices.set(0);
         self.account.open(arch::cycles());
         self.waiting.store(0, Relaxed);
+    }
+
+    /// The program that it is of.
+    pub(super) fn program(&self) -> &'static Instance {
+        self.program.get().unwrap_or(&BOOT)
     }
 
     /// The number of the reason for which it waits, or has waited last.

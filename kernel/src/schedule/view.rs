@@ -20,7 +20,7 @@ pub fn this() -> GHandle {
 
 /// The program of the running G; that which was booted if none runs yet.
 pub fn program() -> &'static Instance {
-    running().and_then(|g| g.kernel.program.get()).unwrap_or(&BOOT)
+    running().map_or(&BOOT, |g| g.kernel.program())
 }
 
 /// Leaves a permit for that life of a G: its next [`take_permit`] finds it.

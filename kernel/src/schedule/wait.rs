@@ -5,7 +5,9 @@
 
 use super::kill;
 use super::task::{GHandle, Task};
-use super::{Cpu, Leaving, SCHED, TIMERS, is_running, leave, leave_now, running, send, this_cpu};
+use super::{
+    Cpu, Leaving, SCHED, TIMERS, is_running, leave, leave_by, leave_now, running, send, this_cpu,
+};
 use crate::arch::{self, Irqs};
 use crate::mem::percpu::Here;
 use crate::trace::{self, Kind};
@@ -20,11 +22,11 @@ use sched::{G, P, ReadyRest, Status};
 /// ```
 pub fn yield_now() {
     let g = running().expect("no G to leave");
-    leave(Leaving::Yield);
     // A G may do nothing else for ever; who waits looks when it is woken.
-    if g.kernel.doom.is_set() && kill::is_killed() {
-        kill::die();
+    if g.kernel.doom.is_set() {
+        kill::end_if_killed();
     }
+    leave_by(g, Leaving::Yield);
 }
 
 /// The first half of waiting: from here on [`ready`] is not lost. Call it

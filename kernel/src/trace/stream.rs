@@ -25,6 +25,7 @@ use crate::drivers::debugcon::DebugCon;
 use crate::lock::IrqLock;
 use crate::park::{self, GHandle};
 use crate::stats::CpuStats;
+use crate::time::{Duration, Instant, sleep};
 use crate::waiting::{Reason, Wait};
 use crate::{arch, attendants, schedule, tasks};
 use alloc::vec::Vec;
@@ -71,6 +72,9 @@ const BATCH: usize = 128;
 
 /// Times that the end of the machine lets others run to get [`WRITING`].
 const PATIENCE: usize = 100_000;
+
+/// How long the end of the machine waits for other CPUs to have nothing to do.
+const SETTLE: Duration = Duration::from_millis(10);
 
 /// The kinds of slots with names: address and length of a name, then the address
 /// of a spawn site.
@@ -208,6 +212,20 @@ pub(super) fn finish(code: u32) {
         }
         park::yield_now();
     }
+}
+
+/// Gives the other CPUs a while to come to rest, so that what they count and what
+/// they note in their last moment agree; not if they are busy.
+pub(super) fn let_others_settle() {
+    if !is_open() {
+        return;
+    }
+    let deadline = Instant::now() + SETTLE;
+    while schedule::sched_info().busy() > 1 && Instant::now() < deadline {
+        park::yield_now();
+    }
+    // One that is idle says so a moment before it notes that it halts.
+    sleep(SETTLE / 10);
 }
 
 /// The end of a machine that panics, all other CPUs stopped: what can be had

@@ -130,7 +130,8 @@ function drawIdleOf(cpu, y, height) {
   while (i < idle.n && idle.from[i] < view.to) {
     const x = xOf(idle.from[i]), width = (idle.to[i] - idle.from[i]) / perPixel;
     ctx.fillRect(x, y + height / 2 - 1, Math.max(width, 0.6), 2);
-    i = width >= 1 ? i + 1 : Math.max(i + 1, lower(idle.from, idle.from[i] + perPixel, i));
+    // Of short ones one a pixel is enough; the last may be a long one.
+    i = width >= 1 ? i + 1 : Math.max(i + 1, lower(idle.from, idle.from[i] + perPixel, i) - 1);
   }
 }
 
@@ -191,7 +192,10 @@ function drawSpans(row, y, height) {
 // colour of the longest (of the first few, if they are many).
 function drawPixel(row, i, unit, y, height) {
   const pixel = Math.floor((spans.from[row.ids[i]] - view.from) / unit);
-  const start = view.from + pixel * unit, end = nextFrom(row, start + unit, i + 1);
+  const start = view.from + pixel * unit;
+  let end = nextFrom(row, start + unit, i + 1);
+  // The last of them may be a long one, which is drawn for itself.
+  if (end - 1 > i && spans.to[row.ids[end - 1]] - spans.from[row.ids[end - 1]] >= unit) end--;
   let longest = row.ids[i];
   for (let k = i + 1; k < Math.min(end, i + 8); k++) {
     const other = row.ids[k];
@@ -238,7 +242,7 @@ function drawChosen() {
   for (const span of own) {
     if (spans.to[span] < view.from || spans.from[span] > view.to) continue;
     const x = xOf(spans.from[span]), width = Math.max(xOf(spans.to[span]) - x, 2), y = yOf(rowOf(span)) + 3;
-    if (own.length > 4000 && x - lastX < 1) continue;
+    if (width === 2 && own.length > 4000 && x - lastX < 1) continue;
     lastX = x;
     ctx.fillRect(x, y, width, height);
     if (width > 34 && height > 12) {
