@@ -16,14 +16,15 @@
 //! - **A G on the heap**: 256 bytes more for each, in another page and with
 //!   another line of the page tables' cache.
 
-use super::roster;
 use super::task::Task;
-use super::{Cpu, Leaving, SCHED, ask_for_upkeep, leave, submit, with_p};
+use super::{Cpu, Leaving, SCHED, ask_for_upkeep, leave, running, submit, with_p};
+use super::{kill, roster};
 use crate::arch;
 use crate::cell::{Run as Work, Shared};
 use crate::go::SpawnError;
 use crate::mem::{self, stack::Stack};
 use crate::park::Birth;
+use crate::program::Instance;
 use crate::trace;
 use sched::G;
 
@@ -38,6 +39,11 @@ pub fn spawn(birth: Birth, work: Shared<dyn Work>) -> Result<(), SpawnError> {
     if birth.pin.is_some_and(|cpu| cpu >= arch::num_cpus()) {
         return Err(SpawnError::NoSuchCpu);
     }
+    // Of the same program as who starts it; none is the booted one.
+    let program = birth.program.or_else(|| running()?.kernel.program.get());
+    if birth.program.is_none() && program.is_some_and(Instance::is_ending) {
+        kill::end_of_program();
+    }
     let is_usual = birth.stack <= mem::stack::DEFAULT_SIZE;
     let recycled = if is_usual { with_p(|p| SCHED.take_dead(p)) } else { None };
     let g = match recycled {
@@ -51,7 +57,7 @@ pub fn spawn(birth: Birth, work: Shared<dyn Work>) -> Result<(), SpawnError> {
     let sp = unsafe { arch::prepare(g_at, g_main, g_at) };
     task.sp.set(sp);
     task.work.set(Some(work));
-    task.christen(&birth);
+    task.christen(&birth, program);
     submit(|cpu, p| {
         cpu.counters.created.add_one();
         let wake = SCHED.start(p, g, birth.pin);

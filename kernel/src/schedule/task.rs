@@ -81,11 +81,10 @@ impl Task {
         }
     }
 
-    /// A life begins: its name, where it was spawned, and of which program it is,
-    /// if not of that whose G starts it.
-    pub(super) fn christen(&self, birth: &Birth) {
+    /// A life begins: its name, where it was spawned, and of which program it is.
+    pub(super) fn christen(&self, birth: &Birth, program: Option<&'static Instance>) {
         self.label.set(birth.name, birth.site);
-        self.program.set(birth.program.or_else(|| running()?.kernel.program.get()));
+        self.program.set(program);
         self.panics.set(0);
         self.slices.set(0);
         self.account.open(arch::cycles());
