@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use anyhow::{Context, Result, bail};
 use object::{Object, ObjectSymbol};
@@ -17,8 +18,8 @@ use crate::machine::qemu;
 
 /// The function's name as our linker has it, and as Go's has it.
 const MARKS: [&str; 2] = ["9workloads6report4mark", "main.mark"];
-/// The QEMUs that take a plugin of the version that ours has.
-const VERSIONS: std::ops::RangeInclusive<u32> = 6..=8;
+/// The first QEMU that takes plugins, and the first that wants the feature `copies`.
+const VERSIONS: [u32; 2] = [6, 9];
 
 /// The plugin in one machine.
 #[derive(Debug)]
@@ -31,14 +32,16 @@ impl Plugin {
     /// For a guest whose workloads are in the program `elf`. `None`, and a word
     /// about it, if this QEMU does not take it.
     pub fn new(elf: &Path) -> Result<Option<Self>> {
-        if !version().is_some_and(|version| VERSIONS.contains(&version)) {
-            eprintln!("note: locked instructions are not counted: that takes QEMU 6 to 8");
+        let Some(version) = version().filter(|&version| version >= VERSIONS[0]) else {
+            eprintln!("note: locked instructions are not counted: that takes QEMU 6 or newer");
             return Ok(None);
-        }
-        let library = build()?;
+        };
+        let library = build(version >= VERSIONS[1])?;
         let bytes = fs::read(elf).with_context(|| format!("reading {}", elf.display()))?;
         let mark = mark(&bytes).with_context(|| format!("in {}", elf.display()))?;
-        let out = std::env::temp_dir().join(format!("runnext-locked-{}", std::process::id()));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = (std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let out = std::env::temp_dir().join(format!("runnext-locked-{}-{}", name.0, name.1));
         let argument = format!("{},mark={mark:#x},out={}", library.display(), out.display());
         Ok(Some(Self { argument, out }))
     }
@@ -68,10 +71,11 @@ fn differences(text: &str) -> Result<Vec<u64>> {
 }
 
 /// Builds the plugin; the file's name is that of all shared libraries.
-fn build() -> Result<PathBuf> {
+fn build(copies: bool) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsStr::new("cargo").to_owned());
     let built = Command::new(cargo)
         .args(["build", "--quiet", "-p", "plugin"])
+        .args(copies.then_some("--features=copies"))
         .current_dir(boot::root())
         .status()
         .context("starting cargo")?;

@@ -58,7 +58,8 @@ pub struct Options {
     keep: Option<String>,
     program: Option<String>,
     cmdline: Option<String>,
-    debugcon: Option<PathBuf>,
+    /// Where the guest's debug console goes.
+    pub debugcon: Option<PathBuf>,
     uefi: Option<String>,
     gui: Option<String>,
     /// A person sits at the serial port.

@@ -53,15 +53,17 @@ fn run(options: &Options) -> Result<ExitCode> {
     let on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     let mut options = options.clone();
     options.at_terminal = on_terminal;
-    let machine = options.machine(&images)?;
     let serial = match on_terminal {
         true if options.has_shell() => {
             println!("Ctrl-A X ends the machine at any time");
+            // For `trace start` in the shell.
+            options.debugcon.get_or_insert_with(|| boot::target_dir().join("trace.bin"));
             Serial::Shell
         }
         true => Serial::Terminal,
         false => Serial::Output,
     };
+    let machine = options.machine(&images)?;
     // A terminal without its screen is not asked for input; a pipe or a file is.
     let is_deaf = io::stdin().is_terminal() && !on_terminal;
     let stdin = if is_deaf { Stdio::null() } else { Stdio::inherit() };

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use crate::go::{Go, SpawnError};
+use crate::program::KERNEL;
 use crate::schedule;
 
 /// Starts one, which does not end.
@@ -14,7 +15,7 @@ use crate::schedule;
 /// [`SpawnError`] when there is no memory for it.
 pub fn spawn(name: &'static str, work: fn()) -> Result<(), SpawnError> {
     schedule::count_attendant();
-    match Go::new().name(name).spawn(work) {
+    match Go::new().name(name).of(&KERNEL).spawn(work) {
         Ok(detached) => {
             drop(detached);
             Ok(())

@@ -134,6 +134,39 @@ pub fn write(text: &str) {
     }
 }
 
+/// Ctrl-C, caught: it is no byte that is read, but ends a wait for it. For those
+/// who run something for a person, and one at a time. Dropped, it is a byte again.
+///
+/// ```
+/// use runnext::console::InterruptKey;
+/// let key = InterruptKey::catch();
+/// drop(key);
+/// assert!(!InterruptKey::wait(), "it is not caught");
+/// ```
+#[must_use]
+pub struct InterruptKey(());
+
+impl InterruptKey {
+    /// From now on.
+    pub fn catch() -> Self {
+        INPUT.catch_key(true);
+        InterruptKey(())
+    }
+
+    /// Waits until it is pressed; by any G. False if it is not caught, or not any
+    /// more.
+    #[must_use]
+    pub fn wait() -> bool {
+        INPUT.wait_for_key()
+    }
+}
+
+impl Drop for InterruptKey {
+    fn drop(&mut self) {
+        INPUT.catch_key(false);
+    }
+}
+
 /// Why nothing can be read, if so.
 pub(crate) fn input_trouble() -> Option<InputError> {
     INPUT.trouble()

@@ -42,6 +42,11 @@ fn print_for_ever() {
         let text = if options().scheddetail { detail() } else { line() };
         text.lines().for_each(|line| crate::println!("{line}"));
         next += period;
+        let now = Instant::now();
+        if next <= now {
+            // Printing takes longer than that: others want the console, too.
+            next = now + period;
+        }
         sleep_until(next);
     }
 }

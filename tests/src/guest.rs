@@ -345,6 +345,9 @@ impl Boot {
             true => Serial::Output, // what comes in is standard input
             false => Serial::None,
         });
+        if self.has_terminal {
+            machine = machine.debugcon(trace_of(&self.name));
+        }
         let mut program = self.program.map(|name| format!("program={name} ")).unwrap_or_default();
         if self.has_terminal {
             program.push_str("terminal=on ");
@@ -452,6 +455,11 @@ fn images_of(source: &Source, kernel: &Path) -> Result<Images> {
     };
     let cmdline = boot::root().join("boot/cmdline.txt");
     Images::build(kernel, &cmdline, &dir, source.image_name())
+}
+
+/// What the guest of a run at a terminal wrote to its debug console.
+pub fn trace_of(name: &str) -> PathBuf {
+    crate::out_dir().join(format!("{name}.trace"))
 }
 
 /// The files of one run: those that stay, and a directory that goes.

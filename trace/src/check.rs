@@ -88,7 +88,10 @@ impl fmt::Display for Agreement {
             }
             Agreement::NoCounters => write!(f, "the stream has no counters to compare with"),
             Agreement::Differs(differs) => {
-                write!(f, "{} counters do not agree with the events:", differs.len())?;
+                match differs.len() {
+                    1 => write!(f, "a counter does not agree with the events:")?,
+                    len => write!(f, "{len} counters do not agree with the events:")?,
+                }
                 differs.iter().try_for_each(|difference| write!(f, "\n  {difference}"))
             }
         }

@@ -28,6 +28,11 @@ const USAGE: &str = "usage: trace run [--out NAME] [options of boot run]
        trace simulate [--cpus N] [--events N] [--seed N] [--out NAME]
        trace fuzz [--seconds N] [--from N]";
 
+/// Room in the ring of each CPU: 2 MiB. The debug console takes a byte at a time,
+/// slower than events come; so the ring should have room for the whole of a short
+/// run, or some are lost. `ARGS="events=…"` says otherwise.
+const EVENTS: u32 = 1 << 17;
+
 fn main() -> ExitCode {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
     let command = if words.is_empty() { String::new() } else { words.remove(0) };
@@ -56,8 +61,8 @@ fn run(mut words: Vec<String>) -> Result<ExitCode> {
     let status = Command::new(&boot)
         .arg("run")
         .args(&words)
-        // First, for words after a `--` are the program's.
-        .args(["--cmdline", &format!("trace=stream {rest}")])
+        // First, for words after a `--` are the program's, and later ones win.
+        .args(["--cmdline", &format!("trace=stream events={EVENTS} {rest}")])
         .arg("--debugcon")
         .arg(&stream)
         .status()

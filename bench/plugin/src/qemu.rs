@@ -1,22 +1,23 @@
-//! QEMU's side: its names (version 1 of its plugin interface) and what it calls.
+//! QEMU's side: its names, and what it calls.
 //!
-//! The interface is that of `qemu-plugin.h` in QEMU 6.0 to 8.2. Later ones
-//! refuse a plugin of this version when it is loaded, which is a clear error.
+//! The interface is that of `qemu-plugin.h`, in version 1 (QEMU 6.0 to 8.2) or,
+//! with the feature `copies`, 3 (QEMU 9.1 and newer), where the bytes of an
+//! instruction are copied to us. A QEMU that wants the other refuses to load us.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::io::Write;
 use std::ptr::null_mut;
+use std::slice;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::{ptr, slice};
 
 use crate::decode::is_locked;
 
 /// The version of the interface, which QEMU reads before anything else.
 // SAFETY: nothing else in QEMU has this name; each plugin is opened for itself.
 #[unsafe(no_mangle)]
-pub static qemu_plugin_version: c_int = 1;
+pub static qemu_plugin_version: c_int = if cfg!(feature = "copies") { 3 } else { 1 };
 
 /// What was asked for on QEMU's command line.
 struct Wish {
@@ -25,8 +26,7 @@ struct Wish {
 }
 
 static WISH: OnceLock<Wish> = OnceLock::new();
-/// How many locked instructions were executed so far. QEMU's translated code
-/// raises it, as the plain number that an atomic is in memory.
+/// How many locked instructions were executed so far.
 static LOCKED: AtomicU64 = AtomicU64::new(0);
 
 /// Called once, when QEMU has loaded us. Anything but 0 ends QEMU.
@@ -73,8 +73,8 @@ pub unsafe extern "C" fn qemu_plugin_install(
 extern "C" fn translated(_id: u64, block: *const c_void) {
     let Some(wish) = WISH.get() else { return };
     // SAFETY: QEMU has just handed the block to us.
-    let count = unsafe { qemu_plugin_tb_n_insns(block) };
-    for i in 0..count {
+    let insns = unsafe { qemu_plugin_tb_n_insns(block) };
+    for i in 0..insns {
         // SAFETY: as above, and `i` is below the count.
         let insn = unsafe { qemu_plugin_tb_get_insn(block, i) };
         // SAFETY: the instruction is one of this block's, here and below.
@@ -82,18 +82,36 @@ extern "C" fn translated(_id: u64, block: *const c_void) {
             // SAFETY: as above; `marked` lives as long as QEMU.
             unsafe { qemu_plugin_register_vcpu_insn_exec_cb(insn, marked, NO_REGS, null_mut()) };
         }
-        // SAFETY: as above.
-        let bytes = unsafe { qemu_plugin_insn_data(insn) };
-        // SAFETY: as above.
-        let size = unsafe { qemu_plugin_insn_size(insn) };
-        // SAFETY: QEMU keeps that many bytes there while it translates.
-        if is_locked(unsafe { slice::from_raw_parts(bytes, size) }) {
-            let counter = ptr::from_ref(&LOCKED).cast_mut().cast();
-            // SAFETY: the counter is a static, and may be written through a shared
-            // reference; all translated code runs on one thread (see lib.rs).
-            unsafe { qemu_plugin_register_vcpu_insn_exec_inline(insn, ADD_U64, counter, 1) };
+        if is_locked(bytes(insn, &mut [0; LONGEST])) {
+            // SAFETY: as above; `count` lives as long as QEMU.
+            unsafe { qemu_plugin_register_vcpu_insn_exec_cb(insn, count, NO_REGS, null_mut()) };
         }
     }
+}
+
+/// The bytes of the instruction, which is one of the block that is translated.
+#[cfg(not(feature = "copies"))]
+fn bytes(insn: *const c_void, _room: &mut [u8; LONGEST]) -> &[u8] {
+    // SAFETY: the caller's promise.
+    let first = unsafe { qemu_plugin_insn_data(insn) };
+    // SAFETY: as above.
+    let size = unsafe { qemu_plugin_insn_size(insn) };
+    // SAFETY: QEMU keeps that many bytes there while it translates, and nobody
+    // keeps them longer: they are looked at while it waits for us.
+    unsafe { slice::from_raw_parts(first, size) }
+}
+
+/// The bytes of the instruction, which is one of the block that is translated.
+#[cfg(feature = "copies")]
+fn bytes(insn: *const c_void, room: &mut [u8; LONGEST]) -> &[u8] {
+    // SAFETY: the caller's promise, and there is so much room.
+    let size = unsafe { qemu_plugin_insn_data(insn, room.as_mut_ptr(), room.len()) };
+    &room[..size.min(LONGEST)]
+}
+
+/// Called when a locked instruction is executed, by whichever CPU.
+extern "C" fn count(_cpu: c_uint, _data: *mut c_void) {
+    LOCKED.fetch_add(1, Relaxed);
 }
 
 /// Called when the guest is at the mark.
@@ -106,8 +124,8 @@ extern "C" fn marked(_cpu: c_uint, _data: *mut c_void) {
 
 /// The callback reads no registers of the guest.
 const NO_REGS: c_int = 0;
-/// Add to a 64-bit number.
-const ADD_U64: c_int = 0;
+/// The most bytes that an instruction of x86 has.
+const LONGEST: usize = 15;
 
 // SAFETY: the declarations are those of qemu-plugin.h; QEMU is what loads us.
 unsafe extern "C" {
@@ -115,18 +133,16 @@ unsafe extern "C" {
     fn qemu_plugin_tb_n_insns(block: *const c_void) -> usize;
     fn qemu_plugin_tb_get_insn(block: *const c_void, index: usize) -> *mut c_void;
     fn qemu_plugin_insn_vaddr(insn: *const c_void) -> u64;
+    #[cfg(not(feature = "copies"))]
     fn qemu_plugin_insn_data(insn: *const c_void) -> *const u8;
+    #[cfg(not(feature = "copies"))]
     fn qemu_plugin_insn_size(insn: *const c_void) -> usize;
+    #[cfg(feature = "copies")]
+    fn qemu_plugin_insn_data(insn: *const c_void, room: *mut u8, len: usize) -> usize;
     fn qemu_plugin_register_vcpu_insn_exec_cb(
         insn: *mut c_void,
         call: extern "C" fn(c_uint, *mut c_void),
         flags: c_int,
         data: *mut c_void,
-    );
-    fn qemu_plugin_register_vcpu_insn_exec_inline(
-        insn: *mut c_void,
-        operation: c_int,
-        counter: *mut c_void,
-        operand: u64,
     );
 }

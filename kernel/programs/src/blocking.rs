@@ -8,6 +8,7 @@
 //! call begins to wait. Boot it with `handoff=sysmon` to see what Go's monitor,
 //! which must guess that a call waits, makes of it.
 
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use runnext::prelude::*;
 use runnext::sync::{Mutex, Semaphore};
@@ -21,8 +22,12 @@ fn main() {
 }
 
 fn a_hundred_calls() {
-    static GATE: Semaphore = Semaphore::new(0);
-    let calls: Vec<_> = (0..100).map(|_| go(|| blocking(|| GATE.acquire(1)))).collect();
+    let gate = Arc::new(Semaphore::new(0));
+    let call = |_| {
+        let gate = gate.clone();
+        go(move || blocking(|| gate.acquire(1)))
+    };
+    let calls: Vec<_> = (0..100).map(call).collect();
     while stats().ms.blocked < 100 {
         yield_now();
     }
@@ -35,24 +40,27 @@ fn a_hundred_calls() {
         "{} calls wait on {} Ms; {ended} of {workers} others ended meanwhile",
         ms.blocked, ms.created
     );
-    GATE.release(100);
+    gate.release(100);
     let ended = calls.into_iter().filter_map(|g| g.join().ok()).count();
     println!("{ended} calls ended, {} Ms are spare again", stats().ms.spare);
 }
 
 fn the_trap() {
-    static LOCK: Mutex<u64> = Mutex::new(0);
+    let lock = Arc::new(Mutex::new(0));
     let n = 2 * num_cpus() as u64;
-    let held = LOCK.lock().expect("nobody panics");
-    let calls: Vec<_> =
-        (0..n).map(|_| go(|| blocking(|| *LOCK.lock().expect("nobody panics") += 1))).collect();
+    let held = lock.lock().expect("nobody panics");
+    let call = |_| {
+        let lock = lock.clone();
+        go(move || blocking(|| *lock.lock().expect("nobody panics") += 1))
+    };
+    let calls: Vec<_> = (0..n).map(call).collect();
     while stats().ms.blocked < n {
         yield_now();
     }
     println!("{n} calls on {} CPUs wait for a lock, and its holder runs", num_cpus());
     drop(held);
     calls.into_iter().for_each(|g| g.join().expect("nobody panics"));
-    println!("no deadlock: each had it once ({})", *LOCK.lock().expect("nobody panics"));
+    println!("no deadlock: each had it once ({})", *lock.lock().expect("nobody panics"));
 }
 
 fn the_gap() {

@@ -17,6 +17,7 @@ runnext::main!(echo, main);
 static STOP: AtomicBool = AtomicBool::new(false);
 
 fn main() {
+    STOP.store(false, Ordering::Relaxed); // it may have run before
     let hogs: Vec<_> = match args().first().map(String::as_str) {
         Some("hogs") => (0..num_cpus()).map(|_| go(hog)).collect(),
         _ => Vec::new(),

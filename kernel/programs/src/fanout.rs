@@ -4,6 +4,7 @@
 //! queue here; whatever other CPUs ran, they have stolen. Arguments: how many
 //! Gs (10000), and how many rounds of work each does (2000).
 
+use alloc::sync::Arc;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use runnext::prelude::*;
@@ -11,32 +12,36 @@ use runnext::sync::{Mutex, Ticket, WaitGroup};
 
 runnext::main!(fanout, main);
 
-/// Not done yet.
-static GROUP: WaitGroup = WaitGroup::new();
-/// How many Gs ended on each CPU.
-static RAN_ON: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-/// What all of them worked out, so that the work is not left out.
-static SUM: AtomicUsize = AtomicUsize::new(0);
+/// What the Gs share.
+struct Shared {
+    /// How many Gs ended on each CPU.
+    ran_on: Mutex<Vec<usize>>,
+    /// What all of them worked out, so that the work is not left out.
+    sum: AtomicUsize,
+}
 
 fn main() {
     let gs = argument(0).unwrap_or(10_000);
     let rounds = argument(1).unwrap_or(2_000);
-    RAN_ON.lock().expect("nobody has panicked").resize(num_cpus(), 0);
+    let ran_on = Mutex::new(vec![0; num_cpus()]);
+    let shared = Arc::new(Shared { ran_on, sum: AtomicUsize::new(0) });
+    let group = Arc::new(WaitGroup::new()); // not done yet
 
     let home = current_cpu();
     println!("fanout: {gs} Gs of {rounds} rounds each, all started on CPU {home}");
     let mut started = 0;
     for seed in 0..gs {
-        let ticket = WaitGroup::ticket(&GROUP);
+        let (ticket, shared) = (WaitGroup::ticket(group.clone()), shared.clone());
+        let leaf = move || leaf(seed, rounds, &shared, ticket);
         // No memory for another G: those that run will have to do.
-        let Ok(_detached) = Go::new().name("leaf").spawn(move || leaf(seed, rounds, ticket)) else {
+        let Ok(_detached) = Go::new().name("leaf").spawn(leaf) else {
             break;
         };
         started += 1;
     }
-    GROUP.wait();
+    group.wait();
 
-    let ran_on = RAN_ON.lock().expect("nobody has panicked");
+    let ran_on = shared.ran_on.lock().expect("nobody has panicked");
     for (cpu, count) in ran_on.iter().enumerate() {
         println!("  CPU {cpu:3}: {count:8} Gs{}", if cpu == home { " (home)" } else { "" });
     }
@@ -45,10 +50,10 @@ fn main() {
 }
 
 /// One G: some work, then a mark for the CPU it is on.
-fn leaf(seed: usize, rounds: usize, _ticket: Ticket<&'static WaitGroup>) {
+fn leaf(seed: usize, rounds: usize, shared: &Shared, _ticket: Ticket<Arc<WaitGroup>>) {
     let work = (0..rounds).fold(seed, |sum, i| black_box(sum.wrapping_mul(31).wrapping_add(i)));
-    SUM.fetch_xor(work, Ordering::Relaxed);
-    RAN_ON.lock().expect("nobody has panicked")[current_cpu()] += 1;
+    shared.sum.fetch_xor(work, Ordering::Relaxed);
+    shared.ran_on.lock().expect("nobody has panicked")[current_cpu()] += 1;
 }
 
 fn argument(n: usize) -> Option<usize> {

@@ -12,6 +12,7 @@ runnext::main!(hog, main);
 static STOP: AtomicBool = AtomicBool::new(false);
 
 fn main() {
+    STOP.store(false, Ordering::Relaxed); // it may have run before
     let hogs = 4 * num_cpus();
     let counts: &'static [AtomicU64] = Vec::leak((0..hogs).map(|_| AtomicU64::new(0)).collect());
     let started: Vec<_> = counts

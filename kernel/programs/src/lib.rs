@@ -14,6 +14,7 @@ extern crate alloc;
 extern crate std;
 
 mod blocking;
+mod deadlock;
 mod disk;
 mod echo;
 mod fanout;

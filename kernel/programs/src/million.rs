@@ -15,6 +15,7 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 
 fn main() {
     let wanted = args().first().and_then(|word| word.parse().ok()).unwrap_or(100_000);
+    WAITING.store(0, Ordering::Relaxed); // it may have run before
     let (gate, closed) = chan::rendezvous::<()>();
     let mut gs = Vec::with_capacity(wanted);
     let free = inspect::memory().frames.free;

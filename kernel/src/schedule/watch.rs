@@ -64,6 +64,13 @@ pub struct SchedInfo {
     pub ps: Vec<PInfo>,
 }
 
+impl SchedInfo {
+    /// Ps that run Gs or look for them.
+    pub fn busy(&self) -> usize {
+        self.ps.len() - self.idle_ps
+    }
+}
+
 /// What one P looks like from outside; its CPU has the same number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PInfo {

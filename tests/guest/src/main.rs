@@ -3,8 +3,8 @@
 //! `selftest` checks the machine from inside and reports each promise on a line
 //! of its own; `fault` goes wrong on purpose, in the way that its argument
 //! names. `scheduling`, `syncing`, `blocking` and `stress` check the scheduler and
-//! what stands on it; `tasks` what is seen of Gs from outside, `killing` that they
-//! can be ended, `programs` programs inside the machine; `poller`
+//! what stands on it; `watch` what is told of both; `tasks` what is seen of Gs from
+//! outside, `killing` that they can be ended, `programs` programs inside the machine; `poller`
 //! the poller, with simulated devices; `typing` the serial port's input; `probes`
 //! that stacks are probed far enough; `disk` the disk, of the kind that its argument names. `fair`,
 //! `bounds`, `latency` and `cost` are for virtual time (`-icount`), where they can
@@ -33,3 +33,4 @@ mod stress;
 mod syncing;
 mod tasks;
 mod typing;
+mod watch;

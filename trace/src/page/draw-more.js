@@ -43,11 +43,13 @@ function rowOfWaker(span) {
 function drawSteals() {
   const { steals } = trace, lo = lower(steals.at, view.from), hi = lower(steals.at, view.to);
   if (byM || hi - lo > mostSteals()) return;
+  const lastIn = new Map();
   for (let i = lo; i < hi; i++) {
     if (steals.victim[i] >= rows.length) continue;
-    const x = xOf(steals.at[i]);
+    const x = xOf(steals.at[i]), isFree = x - (lastIn.get(steals.thief[i]) ?? -99) > 34;
     arrow(x - 14, steals.victim[i], x, steals.thief[i], colours.steal, chosen.g < 0 ? 0.9 : 0.35, [4, 3]);
-    if (hi - lo < 40 && size.row > 20) {
+    if (isFree && size.row > 20) {
+      lastIn.set(steals.thief[i], x);
       ctx.globalAlpha = chosen.g < 0 ? 1 : 0.45;
       ctx.fillStyle = colours.steal;
       ctx.textAlign = "right";

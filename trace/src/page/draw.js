@@ -117,7 +117,8 @@ function drawRow(row, i) {
   const from = Math.max(0, xOf(0)), to = Math.min(size.width, xOf(whole.to));
   ctx.fillStyle = colours.row;
   ctx.fillRect(from, y, to - from, height);
-  if (byM) drawMounts(row, y, height); else drawIdleOf(trace.cpus[i], y, height);
+  if (!byM) drawIdleOf(trace.cpus[i], y, height);
+  else { drawMounts(row, y, height); drawCalls(row, y, height); }
   drawSpans(row, y, height);
   if (!byM) drawGaps(trace.cpus[i].gaps, y, height);
 }
@@ -130,7 +131,8 @@ function drawIdleOf(cpu, y, height) {
   while (i < idle.n && idle.from[i] < view.to) {
     const x = xOf(idle.from[i]), width = (idle.to[i] - idle.from[i]) / perPixel;
     ctx.fillRect(x, y + height / 2 - 1, Math.max(width, 0.6), 2);
-    i = width >= 1 ? i + 1 : Math.max(i + 1, lower(idle.from, idle.from[i] + perPixel, i));
+    // Of short ones one a pixel is enough; the last may be a long one.
+    i = width >= 1 ? i + 1 : Math.max(i + 1, lower(idle.from, idle.from[i] + perPixel, i) - 1);
   }
 }
 
@@ -143,6 +145,19 @@ function drawMounts(row, y, height) {
     if (x > size.width || end < Math.max(size.gutter, last + 1)) continue;
     last = end;
     ctx.fillRect(x, y + height / 2 - 1, Math.max(end - x, 1), 2);
+  }
+}
+
+// An M that is away in a call: a line in the colour of its G, until that goes on.
+function drawCalls(row, y, height) {
+  const lo = Math.max(0, firstAfter(row, view.from) - 1), hi = firstFrom(row, view.to);
+  if (hi - lo > 20 * plot()) return;
+  for (let i = lo; i < hi; i++) {
+    const span = row.ids[i], next = row.ids[i + 1];
+    if (spans.left[span] !== IN_CALL) continue;
+    const x = xOf(spans.to[span]), end = next === undefined ? xOf(whole.to) : xOf(spans.from[next]);
+    ctx.fillStyle = colours.g[colourOf(spans.g[span])];
+    ctx.fillRect(x, y + height / 2 - 1, end - x, 2);
   }
 }
 
@@ -191,7 +206,10 @@ function drawSpans(row, y, height) {
 // colour of the longest (of the first few, if they are many).
 function drawPixel(row, i, unit, y, height) {
   const pixel = Math.floor((spans.from[row.ids[i]] - view.from) / unit);
-  const start = view.from + pixel * unit, end = nextFrom(row, start + unit, i + 1);
+  const start = view.from + pixel * unit;
+  let end = nextFrom(row, start + unit, i + 1);
+  // The last of them may be a long one, which is drawn for itself.
+  if (end - 1 > i && spans.to[row.ids[end - 1]] - spans.from[row.ids[end - 1]] >= unit) end--;
   let longest = row.ids[i];
   for (let k = i + 1; k < Math.min(end, i + 8); k++) {
     const other = row.ids[k];
@@ -238,7 +256,7 @@ function drawChosen() {
   for (const span of own) {
     if (spans.to[span] < view.from || spans.from[span] > view.to) continue;
     const x = xOf(spans.from[span]), width = Math.max(xOf(spans.to[span]) - x, 2), y = yOf(rowOf(span)) + 3;
-    if (own.length > 4000 && x - lastX < 1) continue;
+    if (width === 2 && own.length > 4000 && x - lastX < 1) continue;
     lastX = x;
     ctx.fillRect(x, y, width, height);
     if (width > 34 && height > 12) {

@@ -2,14 +2,15 @@
 
 use super::bench;
 use super::complete::nearest;
-use super::parse::{COMMANDS, Command, Spec};
+use super::parse::{COMMANDS, Command, Spec, Trace};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 use runnext::drivers::irq;
 use runnext::prelude::*;
+use runnext::tasks::{self, Killed};
 use runnext::waiting::{Reason, Wait};
-use runnext::{console, inspect, program, tasks};
+use runnext::{console, inspect, program, schedtrace, trace};
 
 /// Shows a line.
 macro_rules! show {
@@ -30,9 +31,12 @@ pub fn obey(command: &Command) {
         Command::Ps => ps(),
         Command::Top => super::top::run(),
         Command::Stack(g) => stack(*g),
-        Command::Sched { .. } | Command::Trace(_) | Command::Run(..) | Command::Kill(_) => {
-            show!("not in this kernel yet")
-        }
+        Command::Run(program, words) => super::run::run(program, words),
+        Command::Kill(g) => kill(*g),
+        Command::Trace(Trace::Start) => trace_start(),
+        Command::Trace(Trace::Stop) => trace_stop(),
+        Command::Sched { is_detailed: false } => show!("{}", schedtrace::line()),
+        Command::Sched { is_detailed: true } => show!("{}", schedtrace::detail().trim_end()),
     }
 }
 
@@ -64,7 +68,7 @@ fn help(name: Option<&str>) {
 }
 
 /// There is none of this name; perhaps another was meant.
-fn unknown(what: &str, name: &str, known: &[&str]) {
+pub fn unknown(what: &str, name: &str, known: &[&str]) {
     match nearest(name, known) {
         Some(meant) => show!("no {what} `{name}`; did you mean `{meant}`?"),
         None => show!("no {what} `{name}`; there are: {}", known.join(" ")),
@@ -72,7 +76,7 @@ fn unknown(what: &str, name: &str, known: &[&str]) {
 }
 
 fn ps() {
-    show!("     G  state      waits for                          CPU  name / started at");
+    show!("     G  state      CPU  used/us   waits for                      name      started at");
     let mut gs = tasks::gs();
     let all = gs.len();
     // Of very many, the first and the last are enough.
@@ -89,9 +93,10 @@ fn ps() {
         let site = g.site.map(|site| format!("{}:{}", site.file(), site.line()));
         let name = if g.name.is_empty() { "-" } else { g.name };
         show!(
-            "{:6}  {:9}  {wait:33}  {cpu:>3}  {name}  {}",
+            "{:6}  {:9}  {cpu:>3}  {:8}  {wait:29}  {name:8}  {}",
             g.id,
             g.state,
+            g.cpu_ns / 1000,
             site.unwrap_or_default()
         );
     }
@@ -102,6 +107,8 @@ fn ps() {
 fn wait_for(wait: Wait) -> String {
     let limit = if wait.has_deadline { ", at most so long" } else { "" };
     match (wait.reason, wait.object) {
+        // Its program has ended, and it called nobody who could have ended it.
+        (Reason::None, _) => "nothing: abandoned".into(),
         (reason, 0) => format!("{reason}{limit}"),
         (Reason::Join, g) => format!("join of G {g}{limit}"),
         (Reason::ProgramEnd, id) => format!("end of program {id}{limit}"),
@@ -113,6 +120,31 @@ fn stack(g: u64) {
     match tasks::backtrace(g) {
         Ok(frames) => frames.iter().for_each(|frame| show!("  {frame}")),
         Err(error) => show!("G {g}: {error}; `ps` shows what there is"),
+    }
+}
+
+fn kill(g: u64) {
+    if g == super::SHELL.load(Relaxed) {
+        return show!("G {g} is this shell; `poweroff` ends the machine");
+    }
+    match tasks::kill(g) {
+        Ok(Killed::Ended) => show!("G {g} has ended"),
+        Ok(Killed::Pending) => show!("G {g} was told to end, and will when it next waits"),
+        Err(error) => show!("G {g}: {error}; `ps` shows what there is"),
+    }
+}
+
+fn trace_start() {
+    match trace::start() {
+        Ok(()) => show!("events are written out from now on; `trace stop` ends that"),
+        Err(error) => show!("{error}; `trace stop`, or boot by `make run`"),
+    }
+}
+
+fn trace_stop() {
+    match trace::stop() {
+        true => show!("written out; on the host: cargo run -p trace -- convert target/trace.bin"),
+        false => show!("no events are written out; `trace start` begins"),
     }
 }
 

@@ -15,11 +15,12 @@ mod complete;
 mod keys;
 mod line;
 mod parse;
+mod run;
 mod top;
 
 use alloc::string::String;
 use complete::Names;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use line::{Editor, Entered};
 use runnext::console::{self, InputError};
 use runnext::prelude::*;
@@ -27,6 +28,10 @@ use runnext::prelude::*;
 runnext::main!(shell, main);
 
 fn main() {
+    if is_running() {
+        console::write("you are in a shell already\n");
+        exit(1);
+    }
     main_after(0);
 }
 
@@ -34,6 +39,7 @@ fn main() {
 /// machine when it is switched off.
 pub fn main_after(code: u32) {
     CODE.store(code, Relaxed);
+    SHELL.store(current().id(), Relaxed);
     IS_RUNNING.store(true, Relaxed);
     let ended = interact();
     IS_RUNNING.store(false, Relaxed);
@@ -49,6 +55,8 @@ pub fn is_running() -> bool {
 }
 
 static IS_RUNNING: AtomicBool = AtomicBool::new(false);
+/// The shell's own G.
+static SHELL: AtomicU64 = AtomicU64::new(0);
 /// What the machine ends with.
 static CODE: AtomicU32 = AtomicU32::new(0);
 

@@ -10,7 +10,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use runnext::drivers::simulated::{Config, Device, Latency, Request};
 use runnext::inspect;
 use runnext::prelude::*;
+use runnext::program::{self, Ended};
 use runnext::sync::{Mutex, Semaphore};
+use runnext::tasks;
 use runnext::time::sleep_until;
 
 /// All scenes, in the order in which they are played.
@@ -28,6 +30,7 @@ pub static ALL: &[Scene] = &[
     Scene { title: "Mutex", look: "Gs on all Ps want one lock, and yield while they have it", play: mutex },
     Scene { title: "Panic", look: "a G panics, and the kernel says where: destructors run, the join knows", play: panic_is_caught },
     Scene { title: "GOMAXPROCS", look: "the number of Ps changes while Gs run", play: gomaxprocs_changes },
+    Scene { title: "Deadlock", look: "two Gs of a program take two locks in two orders; the kernel notices", play: deadlock },
     Scene { title: "Accounting", look: "what was counted adds up", play: accounting },
 ];
 
@@ -360,6 +363,26 @@ fn gomaxprocs_changes(stage: &mut Stage) {
     stage.check(ended == 2 * num_cpus(), "no G was lost on the way");
 }
 
+fn deadlock(stage: &mut Stage) {
+    let Ok(run) = program::start("deadlock", Vec::new()) else {
+        return stage.check(false, "the program is in this image");
+    };
+    let ended = run.wait_timeout(Duration::from_secs(60));
+    run.stop(); // if it was not found
+    let log = runnext::log::dmesg().unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let named = ["left first", "right first"].iter().filter(|name| log.contains(**name)).count();
+    stage.show(format_args!(
+        "the program ended by itself: {}",
+        ended.map_or("no".into(), |e| format!("{e}"))
+    ));
+    stage.check(
+        ended == Some(Ended::Deadlock),
+        "it was found, and the program ended; nobody else did",
+    );
+    stage.check(named == 2, "both Gs are named, and what they wait for");
+}
+
 fn accounting(stage: &mut Stage) {
     const GS: u64 = 500;
     // Who has given its result may not have left yet, here and in scenes before.
@@ -381,4 +404,36 @@ fn accounting(stage: &mut Stage) {
     stage.check(created == GS && ended == GS, "as many ended as were created");
     stage.check(switches >= 2 * GS, "each was switched to twice: it yielded once");
     stage.check(after.alive() == before.alive(), "who is left is who was there before");
+    time_of_this_g(stage);
+}
+
+/// This G's time on a CPU, in a queue and waiting, between two readings: together
+/// that is all the time there was.
+fn time_of_this_g(stage: &mut Stage) {
+    let me = current().id();
+    let read = || {
+        let before = Instant::now();
+        let g = tasks::gs().into_iter().find(|g| g.id == me)?;
+        Some((before, [g.cpu_ns, g.queued_ns, g.waiting_ns], Instant::now()))
+    };
+    let first = read();
+    sleep(Duration::from_millis(3));
+    (0..100).for_each(|_| yield_now());
+    let (Some((a, then, b)), Some((c, now, d))) = (first, read()) else {
+        return stage.check(false, "this G is in the list of all");
+    };
+    let [cpu, queued, waited] = [0, 1, 2].map(|i| u128::from(now[i].saturating_sub(then[i])));
+    // What was read lies between the clocks before and after it; counters of two
+    // CPUs may be apart by a little.
+    let slack = 4 * u128::from(inspect::clock_uncertainty_ns()) + 1_000;
+    let (least, most) = ((c - b).as_nanos(), (d - a).as_nanos());
+    let sum = cpu + queued + waited;
+    stage.show(format_args!(
+        "this G: {} us on a CPU, {} us in a queue, {} us waiting",
+        cpu / 1000,
+        queued / 1000,
+        waited / 1000
+    ));
+    let adds_up = least <= sum + slack && sum <= most + slack;
+    stage.check(adds_up, "which is all the time there was, by the clock");
 }

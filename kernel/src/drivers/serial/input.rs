@@ -26,6 +26,12 @@
 //! is free. A sender that minds the signal waits, and so does an emulator's pipe;
 //! one that does not overruns the FIFO, which the port says and we count.
 //!
+//! # Ctrl-C
+//!
+//! Whoever runs something for a person can have that key for itself
+//! ([`Input::catch_key`]): it then ends that one's wait, and who reads never sees
+//! it. It is taken in its turn, so behind a full ring it waits like any byte.
+//!
 //! # The line is an edge
 //!
 //! ISA interrupts are edges, so a handler that leaves a byte in the port never
@@ -84,10 +90,15 @@ pub struct InputStats {
     pub holds: u64,
 }
 
+/// What Ctrl-C sends.
+const INTERRUPT_KEY: u8 = 0x03;
+
 /// The receiving half of a serial port.
 pub struct Input<B> {
     receiver: IrqLock<Receiver<B>>,
     desc: PollDesc,
+    /// Where the G waits that has asked for Ctrl-C.
+    key: PollDesc,
 }
 
 impl<B: Backend> Input<B> {
@@ -95,7 +106,8 @@ impl<B: Backend> Input<B> {
     #[expect(clippy::new_without_default, reason = "made in statics only, where Default cannot go")]
     #[must_use]
     pub const fn new() -> Self {
-        Input { receiver: IrqLock::new(Receiver::new()), desc: PollDesc::new() }
+        let receiver = IrqLock::new(Receiver::new());
+        Input { receiver, desc: PollDesc::new(), key: PollDesc::new() }
     }
 
     /// Takes the receiving half of the port behind `backend`, and lets it
@@ -147,13 +159,43 @@ impl<B: Backend> Input<B> {
         }
     }
 
+    /// From now on Ctrl-C is not a byte to be read, but ends a
+    /// [`wait_for_key`](Self::wait_for_key); or no longer.
+    pub fn catch_key(&self, is_caught: bool) {
+        let mut receiver = self.receiver.lock();
+        receiver.is_key_caught = is_caught;
+        receiver.is_key_pressed = false;
+        drop(receiver);
+        self.key.ready(Direction::Read); // who waits looks again
+    }
+
+    /// Waits until Ctrl-C is pressed. False if it is not caught any more.
+    pub fn wait_for_key(&self) -> bool {
+        loop {
+            let mut receiver = self.receiver.lock();
+            if !receiver.is_key_caught {
+                return false;
+            }
+            if core::mem::take(&mut receiver.is_key_pressed) {
+                return true;
+            }
+            drop(receiver);
+            if self.key.wait(Direction::Read, None).is_err() {
+                return false; // another G waits for it
+            }
+        }
+    }
+
     /// What was counted so far.
     pub fn stats(&self) -> InputStats {
         self.receiver.lock().stats
     }
 
     /// Passes on what a look at the port has brought.
-    fn tell(&self, took: Took) {
+    fn tell(&self, took: Took, is_key_pressed: bool) {
+        if is_key_pressed {
+            self.key.ready(Direction::Read);
+        }
         match took {
             Took::Nothing => {}
             Took::Some => self.desc.ready(Direction::Read),
@@ -167,8 +209,9 @@ impl<B: Backend + Send> irq::Handler for Input<B> {
         let mut receiver = self.receiver.lock();
         receiver.stats.interrupts += 1;
         let took = receiver.take(LSR::empty());
+        let is_key_pressed = receiver.is_key_pressed;
         drop(receiver);
-        self.tell(took);
+        self.tell(took, is_key_pressed);
     }
 }
 
@@ -179,8 +222,9 @@ impl<B: Backend + Send> Listener for Input<B> {
         let Some(mut receiver) = self.receiver.try_lock() else { return };
         // Whether there is a byte is asked again: somebody may have taken it.
         let took = receiver.take(seen & ERRORS);
+        let is_key_pressed = receiver.is_key_pressed;
         drop(receiver);
-        self.tell(took);
+        self.tell(took, is_key_pressed);
     }
 }
 
@@ -208,6 +252,10 @@ struct Receiver<B> {
     ring: Ring,
     /// The ring was full: the sender has been told to wait.
     is_held: bool,
+    /// Ctrl-C is not for who reads.
+    is_key_caught: bool,
+    /// It came, and nobody has asked yet.
+    is_key_pressed: bool,
     stats: InputStats,
 }
 
@@ -215,7 +263,15 @@ impl<B: Backend> Receiver<B> {
     const fn new() -> Self {
         let stats =
             InputStats { interrupts: 0, bytes: 0, overruns: 0, garbled: 0, breaks: 0, holds: 0 };
-        Receiver { backend: None, trouble: None, ring: Ring::new(), is_held: false, stats }
+        Receiver {
+            backend: None,
+            trouble: None,
+            ring: Ring::new(),
+            is_held: false,
+            is_key_caught: false,
+            is_key_pressed: false,
+            stats,
+        }
     }
 
     fn open(&mut self, backend: B) {
@@ -273,6 +329,10 @@ impl<B: Backend> Receiver<B> {
             return false;
         }
         self.stats.bytes += 1;
+        if self.is_key_caught && byte == INTERRUPT_KEY {
+            self.is_key_pressed = true;
+            return false;
+        }
         self.ring.push(byte);
         true
     }

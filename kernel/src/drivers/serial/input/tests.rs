@@ -316,3 +316,37 @@ fn a_reader_that_waits_gets_what_comes() {
     }
     assert_eq!(reader.join(), Ok(sent));
 }
+
+#[test]
+fn ctrl_c_ends_a_wait_for_it_and_is_read_by_nobody_while_it_is_caught() {
+    let (port, input) = open();
+    let mut served = 0;
+    input.catch_key(true);
+    receive(&port, b"a\x03b");
+    port.interrupt(&input, &mut served);
+    assert!(input.wait_for_key());
+    let mut bytes = [0; 8];
+    assert_eq!(input.read(&mut bytes, None), Ok(2));
+    assert_eq!(&bytes[..2], b"ab");
+
+    // Not caught any more: who waits is told, and it is a byte like others.
+    input.catch_key(false);
+    assert!(!input.wait_for_key());
+    receive(&port, b"\x03");
+    port.interrupt(&input, &mut served);
+    assert_eq!(input.read(&mut bytes, None), Ok(1));
+    assert_eq!(bytes[0], 3);
+}
+
+#[test]
+fn who_waits_for_ctrl_c_is_woken_when_it_is_no_longer_caught() {
+    let (_port, input) = open();
+    let input = Arc::new(input);
+    input.catch_key(true);
+    let waiter = std::thread::spawn({
+        let input = input.clone();
+        move || input.wait_for_key()
+    });
+    input.catch_key(false);
+    assert!(!waiter.join().expect("no panic"));
+}

@@ -1,0 +1,143 @@
+//! What the machine says about itself: streams of events, accounts, schedtrace.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use tests::guest::Boot;
+use tests::outcome::Outcome;
+use tests::{fixture, guest_tests};
+use trace::check::{Agreement, compare};
+use trace::decode::{Stream, decode};
+use trace::model::Model;
+use trace::wire::Kind;
+
+static WATCH: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&watch(4)));
+
+/// A period that is never over: the G that prints is there, and prints once.
+fn watch(cpus: usize) -> Boot {
+    let cmdline = "program=watch schedtrace=86400000";
+    Boot::guest(format!("watch-{cpus}")).smp(cpus).cmdline(cmdline)
+}
+
+guest_tests!(WATCH, watch =>
+    cpu_is_charged_for_what_ran_on_it,
+    cpu_that_waits_is_idle,
+    histograms_count_every_switch,
+    line_says_what_is_queued_where,
+    detail_names_every_p_and_m,
+    gs_of_the_kernel_are_not_counted,
+    events_are_not_started_without_a_port,
+);
+
+/// Boots with a stream, and reads it.
+fn traced(name: &str, cpus: usize, cmdline: &str) -> (Outcome, Stream) {
+    let name = format!("trace-{name}-{cpus}");
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(&name);
+    let outcome = Boot::guest(name).smp(cpus).debugcon(&file).cmdline(cmdline).run();
+    let bytes = fs::read(&file).expect("QEMU makes the file");
+    let stream = decode(&bytes).unwrap_or_else(|error| panic!("{error}\n{outcome}"));
+    let warnings: Vec<_> = stream.warnings.lines().collect();
+    assert!(warnings.is_empty(), "{warnings:#?}\n{outcome}");
+    (outcome, stream)
+}
+
+#[track_caller]
+fn events_agree(cpus: usize) {
+    let cmdline = "program=mix trace=stream events=65536 -- 100";
+    let (outcome, stream) = traced("agree", cpus, cmdline);
+    outcome.assert_ok();
+    assert_eq!(stream.exit, Some(0));
+    let model = Model::new(&stream);
+    match compare(&model) {
+        Agreement::Full(compared) => assert_eq!(compared, 8 * cpus),
+        other => panic!("{other:#?}"),
+    }
+    let named = |name: &str| stream.names.iter().any(|known| known.name == name);
+    assert!(named("mix") && named("trace"), "{:?}", stream.names);
+    let parks = stream.tracks.iter().flat_map(|track| &track.events);
+    let received = parks.filter_map(|event| event.before()).filter(|&(kind, _)| kind == Kind::Park);
+    assert!(received.clone().any(|(_, reason)| reason == 2), "nobody waits for a channel");
+}
+
+#[test]
+fn events_agree_with_counters_on_one_cpu() {
+    events_agree(1);
+}
+
+#[test]
+fn events_agree_with_counters_on_eight_cpus() {
+    events_agree(8);
+}
+
+#[test]
+fn what_does_not_fit_is_lost_and_said_so() {
+    let (outcome, stream) = traced("lost", 2, "program=mix trace=stream events=16 -- 100");
+    outcome.assert_ok();
+    assert!(stream.lost() > 0, "a ring of 16 is too small");
+    for (track, counters) in stream.tracks.iter().zip(&stream.counters) {
+        let counters = counters.expect("counted");
+        assert_eq!(counters.lost, track.lost);
+        assert_eq!(counters.events, track.events.len() as u64 + track.lost);
+    }
+}
+
+#[test]
+fn stream_of_a_kernel_that_panics_has_an_end() {
+    let (outcome, stream) = traced("panic", 2, "program=fault trace=stream -- panic-irqs-off");
+    assert_eq!(stream.exit, Some(101), "{outcome}");
+    assert!(stream.events() > 0);
+}
+
+#[test]
+fn trace_without_a_port_says_so_and_the_program_runs() {
+    let outcome = Boot::guest("trace-no-port").cmdline("program=mix trace=stream -- 20").run();
+    outcome.assert_ok();
+    let said = outcome.lines.iter().any(|line| line.contains("trace: no debug console"));
+    assert!(said, "{outcome}");
+}
+
+/// Instructions of a yield, with the trace on or off.
+fn yield_costs(trace: &str) -> u64 {
+    let outcome = Boot::guest(format!("trace-cost-{trace}"))
+        .icount("shift=0,sleep=off")
+        .cmdline(&format!("program=cost trace={trace}"))
+        .limit(300)
+        .run();
+    outcome.assert_ok();
+    let cost = outcome.lines.iter().find_map(|line| line.strip_prefix("YIELD ")?.parse().ok());
+    cost.unwrap_or_else(|| panic!("nothing about a yield\n{outcome}"))
+}
+
+#[test]
+fn trace_makes_a_yield_a_tenth_dearer_at_most() {
+    let [off, on] = ["off", "on"].map(yield_costs);
+    assert!(on > off, "it notes nothing: {off}, then {on}");
+    assert!(10 * (on - off) <= off, "{off} instructions without, {on} with");
+}
+
+#[test]
+fn schedtrace_comes_in_its_period_of_virtual_time() {
+    let outcome = Boot::guest("schedtrace")
+        .smp(2)
+        .icount("shift=0,sleep=off")
+        .cmdline("program=mix console=serial schedtrace=20 scheddetail=1 -- 40")
+        .limit(300)
+        .run();
+    outcome.assert_ok();
+    let times: Vec<u64> = outcome
+        .lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("SCHED ")?.split_once("ms: ")?.0.parse().ok())
+        .collect();
+    assert!(times.len() >= 2, "{outcome}");
+    assert_eq!(times[0], 0);
+    for (index, time) in times.iter().enumerate() {
+        // Not before its time; when after, a busy CPU says.
+        assert!(*time >= 20 * index as u64, "{times:?}");
+    }
+    for start in ["  P0: status=1 ", "  P1: status=", "  M0: p=0 ", "  G1: status="] {
+        let is_there = outcome.lines.iter().any(|line| line.starts_with(start));
+        assert!(is_there, "no {start:?}\n{outcome}");
+    }
+}
