@@ -46,7 +46,7 @@ var workloads = []workload{
 	{name: "steal", usual: 1_000, own: steal},
 	{name: "fairness", usual: 2_000, own: fairness},
 	{name: "timer_late", usual: 100, own: timerLate},
-	{name: "wake_busy", usual: 200, own: wakeBusy},
+	{name: "wake_busy", usual: 50, own: wakeBusy},
 	{name: "handoff", usual: 200, own: handoff},
 	{name: "million", usual: 1_000_000, own: million},
 	{name: "live", usual: 1_000, own: live},

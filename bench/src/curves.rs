@@ -10,13 +10,15 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::chart::{STYLE, escape, text};
-use crate::measure::GROWN;
+use crate::counted::GROWN;
 use crate::results::Results;
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 430.0;
 const TOP: f64 = 92.0;
 const BOTTOM: f64 = 380.0;
+/// How far apart two lines of text are at least.
+const LINE: f64 = 15.0;
 /// The range of cost that is shown.
 const COSTS: (f64, f64) = (50.0, 20_000.0);
 
@@ -36,15 +38,15 @@ const PANELS: [Panel; 2] = [
         of: "gs",
         title: "by the number of waiting Gs, one P",
         left: 70.0,
-        right: 400.0,
+        right: 340.0,
         range: (10.0, 1e6),
-        marks: &[(10.0, "10"), (1e3, "1,000"), (1e5, "100,000"), (1e6, "1,000,000")],
+        marks: &[(10.0, "10"), (1e3, "10³"), (1e5, "10⁵"), (1e6, "10⁶")],
     },
     Panel {
         of: "ps",
         title: "by the number of Ps",
-        left: 500.0,
-        right: 740.0,
+        left: 540.0,
+        right: 770.0,
         range: (1.0, 64.0),
         marks: &[(1.0, "1"), (8.0, "8"), (64.0, "64")],
     },
@@ -75,11 +77,15 @@ pub fn draw(results: &Results) -> String {
     svg += &text(20.0, 50.0, "faint", &about);
     for panel in &PANELS {
         svg += &panel.axes();
+        let mut names = Vec::new();
         for row in GROWN {
             for who in ["go", "ours"] {
-                svg += &panel.curve(&results.grown(panel.of, who, row), who, row);
+                let points = results.grown(panel.of, who, row);
+                svg += &panel.curve(&points, who);
+                names.extend(points.last().map(|last| (y_of(last.1), row)));
             }
         }
+        svg += &panel.names(names);
     }
     svg + "</svg>\n"
 }
@@ -98,19 +104,31 @@ impl Panel {
         svg
     }
 
-    /// A curve with a dot for each figure, and its name behind the last.
-    fn curve(&self, points: &[(u64, f64)], who: &str, row: &str) -> String {
-        let at = |&(many, cost): &(u64, f64)| (self.x_of(many as f64), y_of(cost));
-        let Some(last) = points.last().map(at) else { return String::new() };
+    /// A curve with a dot for each figure. The colour says whose it is.
+    fn curve(&self, points: &[(u64, f64)], who: &str) -> String {
         let mut path = String::new();
         let mut dots = String::new();
-        for (x, y) in points.iter().map(at) {
+        for &(many, cost) in points {
+            let (x, y) = (self.x_of(many as f64), y_of(cost));
             let _ = write!(path, "{x:.1},{y:.1} ");
             let _ = writeln!(dots, "<circle class=\"{who}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>");
         }
-        let curve = format!("<polyline class=\"{who} curve\" points=\"{}\"/>\n", path.trim_end());
-        // Go's is above where it is; the colour says whose it is.
-        curve + &dots + &text(last.0 + 8.0, last.1 + 4.0, "", row)
+        match path.trim_end() {
+            "" => String::new(),
+            path => format!("<polyline class=\"{who} curve\" points=\"{path}\"/>\n{dots}"),
+        }
+    }
+
+    /// The names behind the ends of the curves, each below the one above it.
+    fn names(&self, mut names: Vec<(f64, &str)>) -> String {
+        names.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut free = TOP;
+        let place = |(y, name): (f64, &str)| {
+            let at = y.max(free);
+            free = at + LINE;
+            text(self.right + 8.0, at + 4.0, "", name)
+        };
+        names.into_iter().map(place).collect()
     }
 
     fn x_of(&self, many: f64) -> f64 {
@@ -153,8 +171,17 @@ mod tests {
     }
 
     #[test]
+    fn names_do_not_stand_on_each_other() {
+        let svg = PANELS[0].names(vec![(200.0, "b"), (199.0, "a"), (300.0, "c")]);
+        let lines: Vec<&str> = svg.lines().collect();
+        let y = |line: &str| line.split('"').nth(5).and_then(|y| y.parse::<f64>().ok());
+        assert_eq!([y(lines[0]), y(lines[1])], [Some(203.0), Some(203.0 + LINE)]);
+        assert_eq!(y(lines[2]), Some(304.0));
+    }
+
+    #[test]
     fn what_is_beyond_stays_at_the_edge() {
         assert_eq!((y_of(1.0), y_of(1e9)), (BOTTOM, TOP));
-        assert_eq!((PANELS[0].x_of(10.0), PANELS[0].x_of(1e6)), (70.0, 400.0));
+        assert_eq!((PANELS[0].x_of(10.0), PANELS[0].x_of(1e6)), (70.0, 340.0));
     }
 }

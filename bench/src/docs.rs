@@ -43,10 +43,6 @@ fn figures(budgets: &Budgets, results: &Results) -> String {
         show::meanings(budgets).to_markdown(),
         show::counted(budgets, results).to_markdown(),
     );
-    if results.noted("million_ours") == "500000" {
-        text += "\nThe rows `million_*` of ours are those of 500,000 Gs: \
-                 a million did not fit into 6 GiB.\n";
-    }
     let others = show::others(budgets, results);
     if !others.lines.is_empty() {
         text += &format!(

@@ -4,7 +4,8 @@
 //! - [`machine`] boots one machine and reads what its workloads report;
 //! - [`locked`] has the emulator count locked instructions meanwhile;
 //! - [`linux`] gets the other side: a Linux kernel, a Go, an initramfs of them;
-//! - [`measure`] decides which machines are booted and what counts as a figure;
+//! - [`counted`] and [`measure`] decide which machines are booted and what counts
+//!   as a figure, in instructions and in time;
 //! - [`results`] keeps the figures in `target/bench.json`;
 //! - [`show`], [`chart`], [`curves`] and [`docs`] make tables, two pictures and a
 //!   page of them.
@@ -14,6 +15,7 @@
 
 pub mod budgets;
 pub mod chart;
+pub mod counted;
 pub mod curves;
 pub mod docs;
 pub mod linux;

@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use anyhow::{Context, Result, bail};
 use object::{Object, ObjectSymbol};
@@ -38,7 +39,9 @@ impl Plugin {
         let library = build(version >= VERSIONS[1])?;
         let bytes = fs::read(elf).with_context(|| format!("reading {}", elf.display()))?;
         let mark = mark(&bytes).with_context(|| format!("in {}", elf.display()))?;
-        let out = std::env::temp_dir().join(format!("runnext-locked-{}", std::process::id()));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = (std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let out = std::env::temp_dir().join(format!("runnext-locked-{}-{}", name.0, name.1));
         let argument = format!("{},mark={mark:#x},out={}", library.display(), out.display());
         Ok(Some(Self { argument, out }))
     }

@@ -13,6 +13,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use bench::budgets::{Budgets, Limit, Workload};
+use bench::counted::counted;
 use bench::machine::System;
 use bench::results::Results;
 use bench::{chart, curves, docs, linux, machine, measure, show};
@@ -101,19 +102,14 @@ fn compare(options: &Options, systems: &[System]) -> Result<ExitCode> {
     let workloads = options.workloads(&budgets)?;
     let mut results = Results::load();
     note_versions(&mut results, &workloads);
-    for system in systems {
-        measure::counted(&budgets, system, &workloads, &mut results)?;
-        results.save()?;
-        if options.has_growth() {
-            measure::grown(system, &mut results)?;
-        }
-    }
+    let counted = counted(&budgets, systems, &workloads, options.has_growth(), &mut results);
     println!("\ninstructions per operation\n\n{}", show::counted(&budgets, &results).to_text());
     println!("lateness and shares\n\n{}", show::others(&budgets, &results).to_text());
     for (of, what) in [("gs", "waiting Gs"), ("ps", "Ps")].iter().filter(|_| options.has_growth()) {
         let table = show::grown(&results, of).to_text();
         println!("instructions per operation by the number of {what}\n\n{table}");
     }
+    counted?;
     for &cpus in options.cpus.iter().filter(|_| options.samples > 0) {
         let samples = (cpus, options.samples);
         measure::timed(&budgets, systems, &workloads, samples, &mut results)?;
@@ -137,8 +133,7 @@ fn check(options: &Options) -> Result<ExitCode> {
     }
     let mut results = Results::load();
     note_versions(&mut results, &workloads);
-    measure::counted(&budgets, &ours()?, &workloads, &mut results)?;
-    results.save()?;
+    counted(&budgets, &[ours()?], &workloads, false, &mut results)?;
     let is_run = |name: &str| workloads.iter().any(|workload| workload.name == name);
     let mut failed = 0;
     for row in budgets.rows.iter().filter(|row| is_run(&row.workload)) {
@@ -170,11 +165,6 @@ fn ours() -> Result<System> {
 }
 
 fn note_versions(results: &mut Results, workloads: &[Workload]) {
-    if workloads.iter().any(|workload| workload.name == "million") {
-        for who in ["ours", "go"] {
-            results.note(&format!("million_{who}"), ""); // all of it is tried again
-        }
-    }
     let (linux, go) = linux::versions();
     results.note("linux", linux);
     results.note("go", go);

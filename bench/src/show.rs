@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::budgets::{Budgets, Limit, Row, Unit};
-use crate::measure::GROWN;
+use crate::counted::GROWN;
 use crate::results::{Results, Spread};
 
 /// Cells of text: the head, then the lines, each as long as the head.

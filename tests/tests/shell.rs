@@ -43,6 +43,25 @@ static COMMANDS: LazyLock<Outcome> = LazyLock::new(|| {
     fixture::once(&session("shell-commands", &lines))
 });
 
+/// One session for commands that run something, or end it.
+static PROGRAMS: LazyLock<Outcome> = LazyLock::new(|| {
+    let boot = shell("shell-programs")
+        .typed_after(expect::PROMPT, "run hello\r")
+        .typed_after(expect::HELLO_END, "run nonsense\rrun deadlock\r")
+        .typed_after("deadlock: deadlock", "run echo hogs\r")
+        .typed_after("type a line", "words for it\r")
+        .typed_after("words for it (12 bytes)", "\x03")
+        .typed_after("echo: stopped", "run hog\r")
+        // It ran before, and was stopped; it runs again.
+        .typed_after("timer interrupts", "run echo\r")
+        .typed_after("type a line", "exit\r")
+        .typed_after(" 0 garbled", "ps\rkill 1\rkill 4711\r")
+        .typed_after("G 4711: there is no such G", "sched\rsched -v\r")
+        .typed_after("  M0: ", "trace stop\rtrace start\rrun hello\rtrace stop\r")
+        .typed_after("written out; on", "poweroff\r");
+    fixture::once(&boot.limit(300))
+});
+
 /// One session for keys. What was entered shows in what came of it.
 static KEYS: LazyLock<Outcome> = LazyLock::new(|| {
     let lines = [
@@ -66,6 +85,7 @@ static KEYS: LazyLock<Outcome> = LazyLock::new(|| {
 fn sessions_end_well() {
     COMMANDS.assert_ok();
     KEYS.assert_ok();
+    PROGRAMS.assert_ok();
 }
 
 #[test]
@@ -99,6 +119,54 @@ fn ps_shows_the_shell_and_what_it_waits_for() {
     assert!(line.trim_start().starts_with("1 "), "{line}");
     COMMANDS.assert_line("  command  ");
     COMMANDS.assert_line("2 Gs");
+}
+
+#[test]
+fn programs_run_in_the_shell_and_what_is_typed_is_theirs() {
+    assert_eq!(PROGRAMS.count(expect::HELLO_END), 2);
+    PROGRAMS.assert_line("words for it (12 bytes)");
+    PROGRAMS.assert_line("no program `nonsense`");
+}
+
+#[test]
+fn ctrl_c_stops_a_program_with_all_its_gs_although_every_cpu_has_a_hog() {
+    PROGRAMS.assert_line("echo: stopped");
+    // They called nobody, so nobody could end them; but they never run again.
+    let left: Vec<_> = PROGRAMS.lines.iter().filter(|line| line.contains("src/echo.rs:")).collect();
+    assert!(left.iter().all(|line| line.contains(" abandoned ")), "{left:?}");
+}
+
+#[test]
+fn a_deadlock_ends_its_program_and_names_the_gs() {
+    PROGRAMS.assert_line("deadlock: deadlock");
+    for g in ["\"left first\"", "\"right first\"", "\"deadlock\""] {
+        PROGRAMS.assert_line(g);
+    }
+}
+
+#[test]
+fn the_shell_cannot_be_killed_from_within() {
+    PROGRAMS.assert_line("G 1 is this shell");
+}
+
+#[test]
+fn sched_speaks_as_go_does() {
+    PROGRAMS.assert_line("SCHED ");
+    PROGRAMS.assert_line("gomaxprocs=4");
+    for start in ["  P0: ", "  M0: ", "  G1: "] {
+        PROGRAMS.assert_line(start);
+    }
+}
+
+#[test]
+fn events_are_written_out_from_start_to_stop() {
+    let order =
+        ["no events are written out", "events are written out from now on", "written out; on"];
+    let place = |text: &&str| PROGRAMS.lines.iter().position(|line| line.contains(text));
+    let places: Vec<_> = order.iter().map(place).collect();
+    assert!(places.is_sorted() && !places.contains(&None), "{places:?}\n{}", *PROGRAMS);
+    let stream = std::fs::read(tests::files::trace_of("shell-programs")).expect("a stream");
+    assert!(stream.starts_with(b"RNTRACE1") && stream.len() > 1000, "{} bytes", stream.len());
 }
 
 #[test]
@@ -142,17 +210,23 @@ fn keys_edit_history_recalls_and_tab_completes() {
 }
 
 #[test]
-fn top_shows_a_bar_for_each_p_until_a_key_is_pressed() {
+fn top_shows_how_busy_each_p_is_until_a_key_is_pressed() {
     let outcome = shell("shell-top")
-        .typed_after(expect::PROMPT, "top\r")
+        .typed_after(expect::PROMPT, "run hog 3600 &\r")
+        .typed_after("hog runs as program", "top\r")
+        .typed_after("any key ends this", "") // two frames
         .typed_after("any key ends this", "q")
-        .typed_after(expect::PROMPT, "poweroff\r")
+        .typed_after(expect::PROMPT, "stack hog\rkill nobody\rkill hog\r")
+        .typed_after("hog: stopped", "poweroff\r")
         .run();
     outcome.assert_ok();
     outcome.assert_line("of 4 Ps run Gs");
     for p in 0..4 {
-        outcome.assert_line(&format!("  {p}  ["));
+        outcome.assert_line(&format!("  {p}  [####################] 100%"));
     }
+    // By its name: its main sleeps. And then it is gone, with all it had.
+    outcome.assert_line("programs::hog::main");
+    outcome.assert_line("no G is called `nobody`");
 }
 
 #[test]
@@ -176,8 +250,10 @@ fn poweroff_switches_a_machine_off_that_has_no_debug_exit() {
 /// Seeded bytes: all values, and pieces of commands with something broken. No
 /// line of it is one that ends the machine.
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    const PIECES: [&[u8]; 12] = [
+    const PIECES: [&[u8]; 14] = [
         b"ps ",
+        b"kill ",
+        b"1\r",
         b"stack ",
         b"gomaxprocs ",
         b"trace ",

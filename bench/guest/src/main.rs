@@ -49,7 +49,7 @@ const WORKLOADS: [(&str, u64, Workload); 19] = [
     ("steal", 1_000, Own(sharing::steal)),
     ("fairness", 2_000, Own(sharing::fairness)),
     ("timer_late", 100, Own(latency::timer_late)),
-    ("wake_busy", 200, Own(latency::wake_busy)),
+    ("wake_busy", 50, Own(latency::wake_busy)),
     ("handoff", 200, Own(latency::handoff)),
     ("million", 1_000_000, Own(million::run)),
     ("live", 1_000, Own(million::live)),

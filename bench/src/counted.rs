@@ -1,0 +1,231 @@
+//! The figures that are counted, where a virtual nanosecond is an instruction.
+//!
+//! Two boots must agree, or the figure is none; the second of them has the plugin
+//! that counts locked instructions. How cost grows is counted too, with more and
+//! more Gs and Ps that have no part in it. What the host does meanwhile changes
+//! nothing, so two machines run at a time.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use anyhow::{Error, Result, bail};
+
+use crate::budgets::{Budgets, Workload};
+use crate::locked::Plugin;
+use crate::machine::{Figure, Shape, System, run};
+use crate::measure::{Progress, machines, rows_of};
+use crate::results::Results;
+
+/// How far apart two runs may be, as a part of the figure.
+const TOLERANCE: f64 = 0.005;
+/// What is measured while other Gs and Ps are there.
+pub const GROWN: [&str; 3] = ["yield", "chan_pingpong", "spawn_join"];
+/// How many other Gs there are, waiting.
+const OTHER_GS: [u64; 4] = [10, 1_000, 100_000, 1_000_000];
+/// How many Ps there are, with as many CPUs.
+const PS: [u32; 3] = [1, 8, 64];
+/// How many machines run at a time, if the host has as many CPUs: the large ones
+/// have 6 GiB each.
+const AT_A_TIME: usize = 2;
+
+/// One machine, booted once or twice.
+struct Task<'a> {
+    system: &'a System,
+    shape: Shape,
+    words: Vec<String>,
+    /// How many figures it gives.
+    rows: usize,
+    /// What there is more of, and how many, if that is what it is about.
+    grown: Option<(&'static str, u64)>,
+}
+
+/// What a task gave: the figures of its first boot and of its second.
+type Figures = (Vec<Figure>, Vec<Figure>);
+
+/// Counts instructions for the workloads and, if that is wanted, how they grow.
+/// All is tried and what is there is kept, also if something fails.
+pub fn counted(
+    budgets: &Budgets,
+    systems: &[System],
+    workloads: &[Workload],
+    with_growth: bool,
+    results: &mut Results,
+) -> Result<()> {
+    let mut tasks = Vec::new();
+    for system in systems {
+        for (shape, words) in machines(workloads, true, |workload| workload.cpus) {
+            let rows = rows_of(budgets, &words);
+            tasks.push(Task { system, shape, words, rows, grown: None });
+        }
+        if with_growth {
+            tasks.extend(growth(system));
+        }
+    }
+    let failed = work_off(tasks, results);
+    match failed.into_iter().reduce(|all, next| all.context(format!("{next:#}"))) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+/// The machines that say how cost grows.
+fn growth(system: &System) -> Vec<Task<'_>> {
+    let plain: Vec<String> = GROWN.map(String::from).to_vec();
+    let task = |of, many, cpus, mem: &str, words| Task {
+        system,
+        shape: Shape { cpus, is_counted: true, mem: mem.into() },
+        words,
+        rows: GROWN.len(),
+        grown: Some((of, many)),
+    };
+    let gs = OTHER_GS.iter().map(|&gs| {
+        let words = [vec![format!("live={gs}")], plain.clone()].concat();
+        task("gs", gs, 1, if gs > 10_000 { "6G" } else { "1G" }, words)
+    });
+    let ps = PS.iter().map(|&cpus| task("ps", cpus.into(), cpus, "1G", plain.clone()));
+    gs.chain(ps).collect()
+}
+
+/// Runs the tasks, some at a time, in about their order. Gives what failed.
+fn work_off(tasks: Vec<Task<'_>>, results: &mut Results) -> Vec<Error> {
+    let tasks = Mutex::new(tasks.into_iter());
+    let kept = Mutex::new((results, Vec::new()));
+    let worker = || {
+        let next = || tasks.lock().unwrap_or_else(PoisonError::into_inner).next();
+        while let Some(task) = next() {
+            let done = task.run();
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let (results, failed) = &mut *kept;
+            let done = done.and_then(|figures| {
+                task.keep(&figures, results);
+                results.save()
+            });
+            let words = task.words.join(" ");
+            match done {
+                Ok(()) => {}
+                // Several CPUs that take turns, or very many Gs, are hard on a
+                // kernel; the other figures are worth having without these.
+                Err(error) if task.grown.is_some() || task.is_other_and_wide() => {
+                    eprintln!("bench: no figure of {} for {words}: {error:#}", task.system.name());
+                }
+                Err(error) => failed.push(error.context(words)),
+            }
+        }
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(AT_A_TIME);
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(worker);
+        }
+    });
+    kept.into_inner().unwrap_or_else(PoisonError::into_inner).1
+}
+
+impl Task<'_> {
+    /// Boots it: twice, and with the plugin the second time; once for growth.
+    fn run(&self) -> Result<Figures> {
+        let boot = |title: &str, plugin: Option<&Plugin>| {
+            let title = format!("{}: {title}: {}", self.system.name(), self.words.join(" "));
+            let progress = Progress::new(title, self.rows);
+            run(self.system, &self.shape, &self.words, plugin, progress.step())
+        };
+        if let Some((of, many)) = self.grown {
+            return Ok((boot(&format!("instructions with {many} {of}"), None)?, Vec::new()));
+        }
+        let first = boot("instructions, run 1 of 2", None)?;
+        // What runs on several CPUs has no marks for the plugin.
+        let is_narrow = self.shape.cpus == 1;
+        let plugin = if is_narrow { Plugin::new(self.system.program())? } else { None };
+        let second = boot("instructions, run 2 of 2", plugin.as_ref())?;
+        let apart = apart(&first, &second);
+        if !apart.is_empty() {
+            // Go's runtime draws random numbers where it likes; and where several
+            // CPUs take turns, what one was about to do when the other was started
+            // depends on the firmware.
+            if is_narrow && matches!(self.system, System::Ours { .. }) {
+                bail!("two runs differ by more than 0.5 %: {apart}");
+            }
+            eprintln!("note: two runs of {} differ: {apart}", self.system.name());
+        }
+        Ok((first, second))
+    }
+
+    fn keep(&self, (first, second): &Figures, results: &mut Results) {
+        let who = self.system.name();
+        if let Some((of, many)) = self.grown {
+            for figure in first {
+                results.set_grown(of, many, who, &figure.row, figure.value);
+            }
+        }
+        for (figure, again) in first.iter().zip(second) {
+            results.set_counted(who, &figure.row, figure.value, again.value);
+            if let Some(locked) = again.locked {
+                results.set_locked(who, &figure.row, locked);
+            }
+        }
+    }
+
+    fn is_other_and_wide(&self) -> bool {
+        matches!(self.system, System::Go { .. }) && self.shape.cpus > 1
+    }
+}
+
+/// The rows whose figures differ too much, with both; empty if none does.
+fn apart(first: &[Figure], second: &[Figure]) -> String {
+    let second: BTreeMap<&str, f64> = second.iter().map(|f| (f.row.as_str(), f.value)).collect();
+    let differs = |Figure { row, value: a, .. }: &&Figure| {
+        second.get(row.as_str()).is_none_or(|b| (a - b).abs() > TOLERANCE * a.max(*b))
+    };
+    let words = first.iter().filter(differs).map(|Figure { row, value, .. }| {
+        let b = second.get(row.as_str()).map_or("nothing".into(), |b| format!("{b:.1}"));
+        format!("{row} {value:.1} and {b}")
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(list: &[(&str, f64)]) -> Vec<Figure> {
+        let figure = |(row, value): &(&str, f64)| (row.to_string(), *value);
+        let figures = list.iter().map(figure);
+        figures.map(|(row, value)| Figure { row, value, locked: None }).collect()
+    }
+
+    #[test]
+    fn two_runs_agree_within_half_a_percent() {
+        let first = figures(&[("a", 1000.0), ("b", 50.0)]);
+        assert_eq!(apart(&first, &figures(&[("a", 1004.0), ("b", 50.0)])), "");
+        let second = figures(&[("a", 1006.0), ("b", 50.0)]);
+        assert_eq!(apart(&first, &second), "a 1000.0 and 1006.0");
+        assert_eq!(apart(&first, &figures(&[("a", 1000.0)])), "b 50.0 and nothing");
+    }
+
+    #[test]
+    fn growth_is_asked_for_in_every_size_on_a_machine_that_has_it() {
+        let system = System::Ours { image: "i".into(), program: "p".into() };
+        let tasks = growth(&system);
+        assert_eq!(tasks.len(), OTHER_GS.len() + PS.len());
+        let million = tasks.iter().find(|task| task.grown == Some(("gs", 1_000_000)));
+        let million = million.expect("it is one of them");
+        assert_eq!((million.words[0].as_str(), million.shape.mem.as_str()), ("live=1000000", "6G"));
+        let widest = tasks.last().expect("there are some");
+        assert_eq!((widest.grown, widest.shape.cpus), (Some(("ps", 64)), 64));
+    }
+
+    #[test]
+    fn figures_are_kept_with_those_of_the_second_run() {
+        let system = System::Ours { image: "i".into(), program: "p".into() };
+        let shape = Shape { cpus: 1, is_counted: true, mem: "1G".into() };
+        let task = Task { system: &system, shape, words: vec![], rows: 1, grown: None };
+        let mut second = figures(&[("a", 101.0)]);
+        second[0].locked = Some(2.0);
+        let mut results = Results::default();
+        task.keep(&(figures(&[("a", 100.0)]), second), &mut results);
+        assert_eq!(results.counted("ours", "a"), Some(100.0));
+        assert_eq!(results.counted_again("ours", "a"), Some(101.0));
+        assert_eq!(results.locked("ours", "a"), Some(2.0));
+    }
+}
