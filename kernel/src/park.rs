@@ -20,18 +20,18 @@
 #[cfg(not(target_os = "none"))]
 pub use host::{
     GHandle, begin_park, call, cancel_park, current_id, die, end_if_killed, interrupt_this_cpu,
-    is_killed, ms, now_ns, num_goroutines, park, park_from, park_until, permit, program, random,
-    ready, ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this, was_killed,
-    yield_now,
+    is_killed, may_spin, ms, now_ns, num_goroutines, park, park_from, park_until, permit, program,
+    random, ready, ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this,
+    was_killed, yield_now,
 };
 
 #[cfg(target_os = "none")]
 pub use crate::{
     arch::now_ns,
     schedule::{
-        GHandle, begin_park, call, cancel_park, current_id, die, end_if_killed, is_killed, ms,
-        num_goroutines, park, park_from, park_until, permit, program, random, ready, ready_from,
-        ready_from_interrupt, spawn, stats, take_permit, this, was_killed, yield_now,
+        GHandle, begin_park, call, cancel_park, current_id, die, end_if_killed, is_killed,
+        may_spin, ms, num_goroutines, park, park_from, park_until, permit, program, random, ready,
+        ready_from, ready_from_interrupt, spawn, stats, take_permit, this, was_killed, yield_now,
     },
 };
 
@@ -242,6 +242,11 @@ mod host {
     /// There are no Ms on the host.
     pub fn ms() -> Vec<MInfo> {
         Vec::new()
+    }
+
+    /// Whether it makes sense to spin for another thread.
+    pub fn may_spin() -> bool {
+        !cfg!(miri)
     }
 
     /// Nothing: a thread that was readied runs.

@@ -84,7 +84,7 @@ impl Attention {
     /// All bits.
     #[inline(always)]
     pub fn get(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Ordering::Acquire) // pairs with `set`: what a bit is about is there
     }
 
     /// Whether that bit is set.
@@ -95,7 +95,7 @@ impl Attention {
 
     /// Sets a bit. Any CPU, any context.
     pub fn set(&self, bit: u32) {
-        self.0.fetch_or(bit, Ordering::Relaxed);
+        self.0.fetch_or(bit, Ordering::Release);
     }
 
     /// Clears a bit; true if it was set. Any CPU, any context.

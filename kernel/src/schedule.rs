@@ -56,7 +56,7 @@ pub use view::{
     random, set_gomaxprocs, slices_begun, stats, take_permit, this,
 };
 pub use wait::{
-    begin_park, cancel_park, park, park_from, park_until, ready, ready_from, yield_now,
+    begin_park, cancel_park, may_spin, park, park_from, park_until, ready, ready_from, yield_now,
 };
 pub use watch::{
     PInfo, SchedInfo, ask_for_attention, count_attendant, discount_attendant, present, sched_info,

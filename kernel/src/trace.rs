@@ -25,6 +25,7 @@
 //! a few counts from boot to boot; `tsc=` and `lapic=` state them instead.
 
 mod event;
+mod port;
 mod ring;
 mod stream;
 mod wire;
@@ -38,7 +39,8 @@ use crate::{arch, schedule};
 use alloc::vec::Vec;
 use core::fmt;
 use core::panic::Location;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use ring::{Ring, Slot};
 
 /// Events that a ring holds unless `events=` says otherwise.
@@ -53,6 +55,8 @@ const RING_SLOT: usize = 2;
 
 /// Whether events are noted.
 static IS_ON: AtomicBool = AtomicBool::new(false);
+/// Somebody is in [`start`].
+static STARTING: AtomicBool = AtomicBool::new(false);
 /// Whether they are hashed, too.
 static IS_HASHED: AtomicBool = AtomicBool::new(false);
 /// The cycle counter when the first could be noted.
@@ -64,7 +68,7 @@ static RINGS: [Ring; arch::MAX_CPUS] = [const { Ring::new() }; arch::MAX_CPUS];
 /// if somebody wants to know.
 #[inline(always)]
 pub fn event(kind: Kind, g: impl FnOnce() -> u64, arg: u32) {
-    if IS_ON.load(Relaxed) {
+    if IS_ON.load(Acquire) {
         note(None, g(), What::new(kind, arg));
     }
 }
@@ -83,7 +87,7 @@ pub fn created(
     name: &'static str,
     site: &'static Location<'static>,
 ) {
-    if IS_ON.load(Relaxed) {
+    if IS_ON.load(Acquire) {
         let g = g();
         note(None, g, What::new(Kind::Create, pin.map_or(0, |cpu| cpu as u32 + 1)));
         stream::note_name(g, name, site);
@@ -92,7 +96,7 @@ pub fn created(
 
 /// Notes an event of this CPU that was at `time`, if events are noted.
 pub(crate) fn event_at(time: u64, g: u64, what: What) {
-    if IS_ON.load(Relaxed) {
+    if IS_ON.load(Acquire) {
         note(Some(time), g, what);
     }
 }
@@ -183,6 +187,16 @@ pub fn begin_draining(choice: TraceChoice) {
 /// # Ok::<(), trace::StartError>(())
 /// ```
 pub fn start() -> Result<(), StartError> {
+    // One at a time, and whoever comes meanwhile is too late.
+    if STARTING.swap(true, Acquire) {
+        return Err(StartError::IsOn);
+    }
+    let started = start_alone();
+    STARTING.store(false, Release);
+    started
+}
+
+fn start_alone() -> Result<(), StartError> {
     if IS_ON.load(Relaxed) || IS_HASHED.load(Relaxed) {
         return Err(StartError::IsOn);
     }
@@ -211,7 +225,8 @@ pub enum StartError {
     IsOn,
     /// There is no memory for the rings.
     NoMemory,
-    /// There is nobody to write them to: see `drivers::debugcon`.
+    /// There is nobody to write them to: neither a debug console nor a second
+    /// serial port.
     NoPort,
 }
 
@@ -220,7 +235,7 @@ impl fmt::Display for StartError {
         f.write_str(match self {
             StartError::IsOn => "events are noted already",
             StartError::NoMemory => "no memory for the events",
-            StartError::NoPort => "no debug console to write events to (-debugcon file:…)",
+            StartError::NoPort => "no debug console or second serial port to write events to",
         })
     }
 }
@@ -234,15 +249,15 @@ fn give_rings(events: Option<usize>) -> Result<(), StartError> {
         let mut slots = Vec::new();
         slots.try_reserve_exact(len).map_err(|_| StartError::NoMemory)?;
         slots.resize_with(len, Slot::default);
-        // SAFETY: events are off and were never on, so nobody looks at it; there
-        // is one who starts at a time (`stream`), or the boot CPU alone.
+        // SAFETY: events are off and were never on, so nobody looks at it; one
+        // starts at a time (`start`), or the boot CPU alone does.
         unsafe { ring.give(slots.leak()) };
     }
     Ok(())
 }
 
 fn switch_on(attention: u32) {
-    IS_ON.store(true, Relaxed);
+    IS_ON.store(true, Release); // the rings' memory; pairs with who notes
     schedule::ask_for_attention(attention);
 }
 

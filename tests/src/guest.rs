@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use boot::image::Images;
 use boot::kernel::Source;
 use boot::qemu::{Board, Disk, Firmware, Machine, Serial};
 
+use crate::files::{Files, trace_of};
 use crate::hang::Hang;
 use crate::lock::GuestLock;
 use crate::outcome::{Ended, Outcome, lines_of};
@@ -455,63 +456,6 @@ fn images_of(source: &Source, kernel: &Path) -> Result<Images> {
     };
     let cmdline = boot::root().join("boot/cmdline.txt");
     Images::build(kernel, &cmdline, &dir, source.image_name())
-}
-
-/// What the guest of a run at a terminal wrote to its debug console.
-pub fn trace_of(name: &str) -> PathBuf {
-    crate::out_dir().join(format!("{name}.trace"))
-}
-
-/// The files of one run: those that stay, and a directory that goes.
-struct Files {
-    log: PathBuf,
-    qemu_log: PathBuf,
-    png: PathBuf,
-    scratch: PathBuf,
-}
-
-impl Files {
-    fn new(name: &str) -> Result<Self> {
-        static RUNS: AtomicU32 = AtomicU32::new(0);
-        let dir = crate::out_dir();
-        fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
-        // Short, because a socket goes into it; of our own, whoever else runs.
-        let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        let scratch = std::env::temp_dir().join(format!("runnext-{}-{run}", std::process::id()));
-        fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
-        let files = Self {
-            log: dir.join(format!("{name}.log")),
-            qemu_log: dir.join(format!("{name}.qemu.log")),
-            png: dir.join(format!("{name}.png")),
-            scratch,
-        };
-        // The log of an earlier run must not be taken for this one's.
-        File::create(&files.log).with_context(|| files.log.display().to_string())?;
-        Ok(files)
-    }
-
-    fn qmp(&self) -> PathBuf {
-        self.scratch.join("qmp")
-    }
-
-    fn log_contains(&self, text: &str) -> bool {
-        let bytes = fs::read(&self.log).unwrap_or_default();
-        lines_of(&bytes).iter().any(|line| line.contains(text))
-    }
-
-    fn shoot(&self, qmp: &mut Qmp) -> Result<Screen> {
-        let ppm = self.scratch.join("screen.ppm");
-        qmp.screendump(&ppm)?;
-        let screen = Screen::read(&ppm)?;
-        screen.write_png(&self.png)?;
-        Ok(screen)
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.scratch).ok();
-    }
 }
 
 /// A QEMU that does not outlive whoever watches it.

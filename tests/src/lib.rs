@@ -19,6 +19,7 @@
 //! ```
 
 pub mod expect;
+pub mod files;
 pub mod fixture;
 pub mod guest;
 pub mod hang;

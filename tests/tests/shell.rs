@@ -165,7 +165,7 @@ fn events_are_written_out_from_start_to_stop() {
     let place = |text: &&str| PROGRAMS.lines.iter().position(|line| line.contains(text));
     let places: Vec<_> = order.iter().map(place).collect();
     assert!(places.is_sorted() && !places.contains(&None), "{places:?}\n{}", *PROGRAMS);
-    let stream = std::fs::read(tests::guest::trace_of("shell-programs")).expect("a stream");
+    let stream = std::fs::read(tests::files::trace_of("shell-programs")).expect("a stream");
     assert!(stream.starts_with(b"RNTRACE1") && stream.len() > 1000, "{} bytes", stream.len());
 }
 
@@ -210,17 +210,23 @@ fn keys_edit_history_recalls_and_tab_completes() {
 }
 
 #[test]
-fn top_shows_a_bar_for_each_p_until_a_key_is_pressed() {
+fn top_shows_how_busy_each_p_is_until_a_key_is_pressed() {
     let outcome = shell("shell-top")
-        .typed_after(expect::PROMPT, "top\r")
+        .typed_after(expect::PROMPT, "run hog 3600 &\r")
+        .typed_after("hog runs as program", "top\r")
+        .typed_after("any key ends this", "") // two frames
         .typed_after("any key ends this", "q")
-        .typed_after(expect::PROMPT, "poweroff\r")
+        .typed_after(expect::PROMPT, "stack hog\rkill nobody\rkill hog\r")
+        .typed_after("hog: stopped", "poweroff\r")
         .run();
     outcome.assert_ok();
     outcome.assert_line("of 4 Ps run Gs");
     for p in 0..4 {
-        outcome.assert_line(&format!("  {p}  ["));
+        outcome.assert_line(&format!("  {p}  [####################] 100%"));
     }
+    // By its name: its main sleeps. And then it is gone, with all it had.
+    outcome.assert_line("programs::hog::main");
+    outcome.assert_line("no G is called `nobody`");
 }
 
 #[test]

@@ -2,35 +2,43 @@
 //!
 //! Four hogs for each CPU count in an endless loop. None of them yields, parks
 //! or calls; yet all make progress, because a timer interrupt ends their slice.
-//! The main G, which sleeps and prints, is not starved by them either.
+//! The main G, which sleeps and prints, is not starved by them either. Argument:
+//! for how many seconds they go on when all have run (0); `run hog 60 &` in the
+//! shell gives `top` something to show.
 
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use runnext::prelude::*;
 
 runnext::main!(hog, main);
 
-static STOP: AtomicBool = AtomicBool::new(false);
+/// What the hogs share.
+struct Shared {
+    stop: AtomicBool,
+    counts: Vec<AtomicU64>,
+}
 
 fn main() {
-    STOP.store(false, Ordering::Relaxed); // it may have run before
+    let seconds = args().first().and_then(|word| word.parse().ok()).unwrap_or(0);
     let hogs = 4 * num_cpus();
-    let counts: &'static [AtomicU64] = Vec::leak((0..hogs).map(|_| AtomicU64::new(0)).collect());
-    let started: Vec<_> = counts
-        .iter()
-        .map(|count| {
-            go(move || {
-                while !STOP.load(Ordering::Relaxed) {
-                    count.fetch_add(1, Ordering::Relaxed);
-                    core::hint::spin_loop();
-                }
-            })
+    let counts = (0..hogs).map(|_| AtomicU64::new(0)).collect();
+    let shared = Arc::new(Shared { stop: AtomicBool::new(false), counts });
+    let hog = |i: usize| {
+        let shared = shared.clone();
+        go(move || {
+            while !shared.stop.load(Ordering::Relaxed) {
+                shared.counts[i].fetch_add(1, Ordering::Relaxed);
+                core::hint::spin_loop();
+            }
         })
-        .collect();
+    };
+    let started: Vec<_> = (0..hogs).map(hog).collect();
     // Every hog has run: more hogs than CPUs, so somebody was preempted.
-    while counts.iter().any(|count| count.load(Ordering::Relaxed) == 0) {
+    while shared.counts.iter().any(|count| count.load(Ordering::Relaxed) == 0) {
         sleep(Duration::from_millis(20));
     }
-    STOP.store(true, Ordering::Relaxed);
+    sleep(Duration::from_secs(seconds));
+    shared.stop.store(true, Ordering::Relaxed);
     for hog in started {
         hog.join().expect("a hog does not panic");
     }

@@ -198,13 +198,15 @@ impl<K: Sync + 'static> P<K> {
 
     #[inline(always)]
     fn pop_front(&mut self) -> Option<(&'static G<K>, Slice)> {
-        if self.runq.front_is_empty() {
+        let (has_next, has_displaced) = self.runq.front();
+        // Both in one test: most often there is neither.
+        if !(has_next | has_displaced) {
             return None;
         }
-        match self.runq.take_next() {
-            Some(g) => Some((g, Slice::Inherited)),
-            None => self.runq.take_displaced().map(|g| (g, Slice::Resumed)),
+        if has_next && let Some(g) = self.runq.take_next_seen() {
+            return Some((g, Slice::Inherited));
         }
+        self.runq.take_displaced().map(|g| (g, Slice::Resumed))
     }
 }
 

@@ -83,11 +83,11 @@ impl<K: Sync + 'static> RunQueue<K> {
         !self.displaced.is_null()
     }
 
-    /// Whether nobody waits before the ring at this instant; both places in one
-    /// test, for the owner, who alone fills them.
+    /// Whether somebody is to run next, and whether somebody is displaced, at this
+    /// instant. For the owner, who alone puts them there.
     #[inline(always)]
-    pub(crate) fn front_is_empty(&self) -> bool {
-        self.next.is_null() & self.displaced.is_null()
+    pub(crate) fn front(&self) -> (bool, bool) {
+        (!self.next.is_null(), !self.displaced.is_null())
     }
 
     /// How many Gs wait before the ring at this instant.
@@ -188,6 +188,12 @@ impl<K: Sync + 'static> Owner<K> {
     pub fn swap_next(&mut self, g: &'static G<K>) -> Option<&'static G<K>> {
         // A swap, not load and store: a thief may be taking the old one.
         self.q.next.swap(Some(g))
+    }
+
+    /// As [`take_next`](Self::take_next), for who has seen that somebody is there.
+    #[inline(always)]
+    pub(crate) fn take_next_seen(&mut self) -> Option<&'static G<K>> {
+        self.q.next.swap(None)
     }
 
     /// Takes the G that runs next.

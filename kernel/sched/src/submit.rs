@@ -320,6 +320,7 @@ impl<K: Sync + 'static> Sched<K> {
     fn make_way(&self, p: &mut P<K>, old: &'static G<K>) -> Wake {
         if let Some(overflow) = p.runq.push(old) {
             self.global.push_list(overflow);
+            p.owes_wake = true; // as in `push_otherwise`
         }
         self.wake_p()
     }

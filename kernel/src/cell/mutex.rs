@@ -22,20 +22,33 @@
 //! # Who is next
 //!
 //! To let whoever comes take a free lock (to barge) is much faster than to pass
-//! it on to a G that must first be woken; but it may starve those who wait. So:
-//! while the first in the queue has waited for less than [`PATIENCE_NS`], unlock
-//! frees the lock and nudges it (6): it looks, keeping its place, and may be too
-//! late. When it has waited for longer, unlock grants (5): LOCKED stays, and the
-//! first in the queue has the lock. Go gets the same from a mode that waiters
-//! switch on and off; here each unlock sees for itself, so nobody waits for
-//! longer than his patience and those before him in the queue.
+//! it on to a G that must first be woken; but it may starve those who wait. So,
+//! as in Go: while the first in the queue has waited for less than
+//! [`PATIENCE_NS`], unlock frees the lock and nudges it (6): it looks, keeping its
+//! place, and may be too late. If it is, and has lost its patience, it says so
+//! (HUNGRY); then, and whenever an unlock comes to the queue and finds it so, the
+//! lock is granted (5): LOCKED stays, and the first in the queue has it.
 //!
-//! No wake-up is lost: QUEUED is set, under the queue's lock, only while LOCKED
-//! is (4), so there is somebody whose unlock must fail at (2) and come to the
-//! queue. A nudged waiter that finds the lock taken again (3) is in the same
-//! place as one that enqueues.
+//! # One at a time is on its way
+//!
+//! A nudge costs more than all the rest, and one is enough: NUDGED says that
+//! somebody is awake who will look, so that unlock need not come to the queue.
+//! It is set by a nudge, and by one who spins while others wait; and cleared by
+//! whoever takes the lock, or finds that it must wait (again). While it is set
+//! the lock goes from one running G to the next by one locked operation each.
+//!
+//! No wake-up is lost: who begins to wait, or to wait again, does so under the
+//! queue's lock by one compare-exchange that finds LOCKED, sets QUEUED and clears
+//! NUDGED (4). So there is a holder whose unlock must fail at (2) and come to the
+//! queue, unless somebody sets NUDGED again; and whoever does that will take the
+//! lock, or come to the same place.
+//!
+//! # Spinning
+//!
+//! Who finds the lock taken looks again for a while, if its holder can run
+//! meanwhile and nobody waits for this CPU: by Go's rule, and about as long.
 
-use super::sys::{AtomicU32, Reason, SPINS, const_fn, now_ns, relax};
+use super::sys::{AtomicU32, Reason, SPINS, const_fn, may_spin, now_ns, relax};
 use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -45,6 +58,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const LOCKED: u32 = 1;
 const QUEUED: u32 = 2;
 const POISONED: u32 = 4;
+const NUDGED: u32 = 8;
+const HUNGRY: u32 = 16;
 
 /// How long a waiter lets others barge: 1 ms, as in Go.
 pub(crate) const PATIENCE_NS: u64 = 1_000_000;
@@ -158,18 +173,20 @@ impl<T: ?Sized> Guarded<T> {
     }
 
     fn lock_slow(&self, deadline_ns: Option<u64>) -> Option<Poisoned> {
-        if let Some(poisoned) = self.spin() {
-            return Some(poisoned);
-        }
+        let mine = match self.spin() {
+            Ok(poisoned) => return Some(poisoned),
+            Err(mine) => mine,
+        };
         let since_ns = now_ns();
         let locked = self.queue.lock();
-        if let Some(poisoned) = self.barge_or_enqueue() {
+        if let Some(poisoned) = self.barge_or_wait(mine, QUEUED) {
             return Some(poisoned);
         }
-        let place =
-            Place { reason: Reason::MutexLock, list: 0, value: Some(since_ns), deadline_ns };
-        let if_killed = IfUnwound(|| self.tell_if_empty(&self.queue.lock())); // as when it is time
-        let waited = self.queue.wait(locked, place, |()| self.barge().is_some());
+        let reason = Reason::MutexLock;
+        let place = Place { reason, list: 0, value: Some(since_ns), deadline_ns };
+        // As when it is time: one who is killed has looked once more, too.
+        let if_killed = IfUnwound(|| self.tell_if_empty(&self.queue.lock()));
+        let waited = self.queue.wait(locked, place, |()| self.look(since_ns));
         core::mem::forget(if_killed);
         match waited {
             Waited::Granted(_) => Some(Poisoned(self.is_poisoned())),
@@ -177,8 +194,8 @@ impl<T: ?Sized> Guarded<T> {
                 self.tell_if_empty(&locked);
                 Some(Poisoned(self.is_poisoned()))
             }
-            // If we were nudged in vain, there is a holder again, and its unlock
-            // will nudge whoever is first now: nothing to pass on.
+            // If we were nudged in vain, we have said so when we looked for the
+            // last time: nothing to pass on.
             Waited::TimedOut(locked, _) => {
                 self.tell_if_empty(&locked);
                 None
@@ -186,33 +203,49 @@ impl<T: ?Sized> Guarded<T> {
         }
     }
 
-    /// Looks a few times, while nobody else waits.
-    fn spin(&self) -> Option<Poisoned> {
-        for _ in 0..SPINS {
-            if let Some(poisoned) = self.barge() {
-                return Some(poisoned);
-            }
-            if self.word.load(Relaxed) & QUEUED != 0 {
-                break;
+    /// Looks for a while, if that is of use. If it was not: NUDGED, if we have set
+    /// it and must clear it.
+    fn spin(&self) -> Result<Poisoned, u32> {
+        let mut mine = 0;
+        let spins = if may_spin() { SPINS } else { 1 };
+        for _ in 0..spins {
+            let word = self.word.load(Relaxed);
+            if word & LOCKED == 0 {
+                let taken = (word | LOCKED) & !mine;
+                // Acquire pairs with the Release of whoever freed the lock.
+                if self.word.compare_exchange(word, taken, Acquire, Relaxed).is_ok() {
+                    return Ok(Poisoned(word & POISONED != 0));
+                }
+            } else if word & HUNGRY != 0 {
+                break; // it is passed on
+            } else if word & (QUEUED | NUDGED) == QUEUED && spins > 1 {
+                // We look, so nobody need be woken for that.
+                let nudged = self.word.compare_exchange(word, word | NUDGED, Relaxed, Relaxed);
+                mine = if nudged.is_ok() { NUDGED } else { mine };
             }
             relax();
         }
-        None
+        Err(mine)
     }
 
-    /// (3) or (4), whichever the word allows. Under the queue's lock.
-    fn barge_or_enqueue(&self) -> Option<Poisoned> {
+    /// (3) by one who was nudged. Under the queue's lock.
+    fn look(&self, since_ns: u64) -> bool {
+        let set = if is_over(since_ns) { HUNGRY } else { 0 };
+        self.barge_or_wait(NUDGED, set).is_some()
+    }
+
+    /// (3) or (4), whichever the word allows: `clear` is cleared in any case, `set`
+    /// is set if one must wait. Under the queue's lock.
+    fn barge_or_wait(&self, clear: u32, set: u32) -> Option<Poisoned> {
         loop {
-            if let Some(poisoned) = self.barge() {
-                return Some(poisoned);
-            }
             let word = self.word.load(Relaxed);
-            // Relaxed: it says nothing about the value. Whoever meets QUEUED at
-            // its unlock comes to the queue, whose lock orders the rest.
-            if word & LOCKED != 0
-                && self.word.compare_exchange(word, word | QUEUED, Relaxed, Relaxed).is_ok()
-            {
-                return None;
+            let is_free = word & LOCKED == 0;
+            let next = (word | if is_free { LOCKED } else { set }) & !clear;
+            // Acquire pairs with the Release of whoever freed the lock. What is
+            // said to who unlocks is ordered by the queue's lock, to which that
+            // one comes.
+            if self.word.compare_exchange(word, next, Acquire, Relaxed).is_ok() {
+                return is_free.then_some(Poisoned(word & POISONED != 0));
             }
         }
     }
@@ -236,26 +269,43 @@ impl<T: ?Sized> Guarded<T> {
 
     #[cold]
     fn unlock_slow(&self) {
+        // While somebody is on its way, or nobody waits: the lock is just free.
+        let mut word = self.word.load(Relaxed);
+        while word & HUNGRY == 0 && word & (QUEUED | NUDGED) != QUEUED {
+            // Release as in (2).
+            match self.word.compare_exchange(word, word & !LOCKED, Release, Relaxed) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
         let mut locked = self.queue.lock();
         let next = match locked.front(0) {
             None => {
-                self.word.fetch_and(!(LOCKED | QUEUED), Release);
+                self.word.fetch_and(!(LOCKED | QUEUED | HUNGRY), Release);
                 None
             }
-            Some(since_ns) if now_ns().saturating_sub(since_ns) > PATIENCE_NS => {
+            Some(since_ns) if is_over(since_ns) => {
                 let next = locked.grant(0); // (5)
+                // Nobody else is to be served before those who have lost patience.
+                let is_hungry = locked.front(0).is_some_and(is_over);
+                self.word.fetch_and(if is_hungry { !NUDGED } else { !(NUDGED | HUNGRY) }, Relaxed);
                 self.tell_if_empty(&locked);
                 next
             }
             Some(_) => {
-                self.word.fetch_and(!LOCKED, Release); // (6)
+                // In this order: who sees it free sees that it was nudged for.
+                self.word.fetch_or(NUDGED, Relaxed);
+                self.word.fetch_and(!(LOCKED | HUNGRY), Release); // (6)
                 locked.nudge(0)
             }
         };
-        if let Some(next) = next {
-            locked.ready(next);
-        }
+        locked.ready_if(next);
     }
+}
+
+/// Whether the patience of one who waits since then is over.
+fn is_over(since_ns: u64) -> bool {
+    now_ns().saturating_sub(since_ns) > PATIENCE_NS
 }
 
 impl<'a, T: ?Sized> Held<'a, T> {

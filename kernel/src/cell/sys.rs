@@ -8,15 +8,15 @@
 pub(crate) use crate::arch::{Irqs, irqs_back, relax};
 pub(crate) use crate::lock::IrqLock;
 pub(crate) use crate::park::{
-    GHandle, Reason, Wait, begin_park, cancel_park, die, is_killed, now_ns, park, park_from,
-    park_until, ready, ready_from,
+    GHandle, Reason, Wait, begin_park, cancel_park, die, is_killed, may_spin, now_ns, park,
+    park_from, park_until, ready, ready_from,
 };
 pub(crate) use core::cell::Cell;
 pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 /// How often one looks again for a lock, a pause apart, before one queues: as
-/// long as a short critical section on another CPU takes.
-pub(crate) const SPINS: u32 = 16;
+/// long as Go does.
+pub(crate) const SPINS: u32 = 120;
 
 /// An `UnsafeCell` that is opened as loom's is.
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);

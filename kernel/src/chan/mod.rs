@@ -42,7 +42,7 @@ pub use error::{
 pub use iter::{IntoIter, Iter, TryIter};
 
 use crate::cell::Shared;
-use crate::cell::wait::{Locked, Place, WaitQueue, Waited, Waiter, Wake};
+use crate::cell::wait::{Locked, Place, WaitQueue, Waited, Wake};
 use crate::park::{self, Reason};
 use buffer::{Buffer, Fresh, Spent};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -184,8 +184,6 @@ pub(crate) const RECEIVERS: usize = 1;
 
 type ChanQueue<T> = WaitQueue<State<T>, T, 2>;
 type ChanLocked<'a, T> = Locked<'a, State<T>, T, 2>;
-#[doc(hidden)]
-pub type ChanWaiter<'a, T> = Waiter<'a, State<T>, T, 2>;
 
 /// A value that was received, and what is owed when the lock is free.
 struct Taken<T> {
@@ -258,11 +256,16 @@ impl<T> Chan<T> {
     #[inline]
     pub(crate) fn try_recv(&self) -> Result<T, TryRecvError> {
         let mut locked = self.lock.lock();
-        // The short way, as in `recv_until`.
-        if !self.lock.looks_waited_for(SENDERS)
-            && let Some((value, len)) = locked.buffer.pop_ring()
+        // The short ways, as in `recv_until`.
+        if !self.lock.looks_waited_for(SENDERS) {
+            if let Some((value, len)) = locked.buffer.pop_ring() {
+                self.len.store(len, Ordering::Release);
+                return Ok(value);
+            }
+        } else if locked.is_direct
+            && let Some((value, wake)) = locked.take_alone(SENDERS)
         {
-            self.len.store(len, Ordering::Release);
+            locked.ready(wake);
             return Ok(value);
         }
         self.accept(&mut locked).map(|taken| finish(locked, taken))
@@ -313,6 +316,23 @@ impl<T> Chan<T> {
             return Err(SendTimeoutError::Disconnected(value));
         }
         match locked.give_alone(RECEIVERS, value) {
+            Ok(wake) => {
+                locked.ready(wake);
+                Ok(())
+            }
+            Err(value) => self.hand_over_otherwise(locked, value, until),
+        }
+    }
+
+    /// The rest of `hand_over`: the first in the line selects.
+    #[inline(never)]
+    fn hand_over_otherwise(
+        &self,
+        mut locked: ChanLocked<'_, T>,
+        value: T,
+        until: impl Until,
+    ) -> Result<(), SendTimeoutError<T>> {
+        match locked.give(RECEIVERS, value) {
             Ok(wake) => {
                 locked.ready(wake);
                 Ok(())
@@ -473,17 +493,26 @@ impl<T> Chan<T> {
     /// Whether a receive would seem to succeed or fail at once.
     #[inline]
     pub(crate) fn looks_receivable(&self) -> bool {
-        self.len.load(Ordering::Acquire) != 0
-            || self.is_closed.load(Ordering::Acquire)
-            || self.lock.looks_waited_for(SENDERS)
+        self.is_receivable() | self.lock.looks_waited_for(SENDERS)
+    }
+
+    /// Whether a receive will succeed or fail at once, whoever waits.
+    #[inline(always)]
+    pub(crate) fn is_receivable(&self) -> bool {
+        // Without a branch: of a few of these each is as likely as the other.
+        (self.len.load(Ordering::Acquire) != 0) | self.is_closed.load(Ordering::Acquire)
     }
 
     /// Whether a send would seem to succeed or fail at once.
     #[inline]
     pub(crate) fn looks_sendable(&self) -> bool {
-        self.len.load(Ordering::Acquire) < self.capacity
-            || self.is_closed.load(Ordering::Acquire)
-            || self.lock.looks_waited_for(RECEIVERS)
+        self.is_sendable() | self.lock.looks_waited_for(RECEIVERS)
+    }
+
+    /// Whether a send will succeed or fail at once, whoever waits.
+    #[inline(always)]
+    pub(crate) fn is_sendable(&self) -> bool {
+        (self.len.load(Ordering::Acquire) < self.capacity) | self.is_closed.load(Ordering::Acquire)
     }
 
     /// How many values fit in; `None` if there is no limit.
@@ -493,16 +522,6 @@ impl<T> Chan<T> {
 
     pub(crate) fn wait_queue(&self) -> &ChanQueue<T> {
         &self.lock
-    }
-}
-
-impl<T> State<T> {
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.buffer.len()
     }
 }
 

@@ -24,6 +24,8 @@ use uart_16550::{BaudRate, Config, Uart16550};
 /// The first serial port of a PC, and its interrupt.
 const COM1: u16 = 0x3f8;
 const COM1_IRQ: u8 = 4;
+/// The second one.
+const COM2: u16 = 0x2f8;
 /// The CPU that takes its interrupts.
 const INPUT_CPU: usize = 0;
 
@@ -101,6 +103,13 @@ impl Serial {
         let port = unsafe { Uart16550::new_port(COM1) }.ok()?;
         Serial::probe_on(*port.backend(), |byte| INPUT.keep(byte))
     }
+
+    /// As [`Serial::probe`], for COM2, of which nothing is read.
+    pub fn probe_second() -> Option<Serial> {
+        // SAFETY: as there, of 0x2f8 to 0x2ff.
+        let port = unsafe { Uart16550::new_port(COM2) }.ok()?;
+        Serial::probe_on(*port.backend(), |_| ())
+    }
 }
 
 impl<B: Backend> Serial<B> {
@@ -153,6 +162,11 @@ impl<B: Backend> Serial<B> {
     /// the reader at the other end may come back.
     pub fn is_dead(&self) -> bool {
         self.losses_in_a_row >= LOSSES_UNTIL_DEAD
+    }
+
+    /// Sends bytes as they are, or counts those as lost that do not leave.
+    pub fn write_raw(&mut self, bytes: &[u8]) {
+        bytes.chunks(FIFO_SIZE).for_each(|load| self.send(load));
     }
 
     /// Sends at most a FIFO of bytes, or counts the rest as lost.

@@ -17,7 +17,7 @@
 
 use super::task::Task;
 use super::{Cpu, G_SLOT, Leaving, SCHED, birth, call, is_running, running, send, this_cpu};
-use super::{all_idle, cycles_run, tell_untimed, try_this_cpu};
+use super::{all_idle, cycles_run, try_this_cpu};
 use crate::arch;
 use crate::deadlock;
 use crate::mem;
@@ -243,10 +243,8 @@ fn came_back() -> Last {
             let start = What::start_after(Kind::Park, g.kernel.reason());
             // SAFETY: as above.
             match unsafe { cpu.with_p(|p| SCHED.parked(p, g)) } {
-                Wake::Nobody => {
-                    tell_untimed();
-                    Last { at, start }
-                }
+                // If its place was taken and the ring overflowed, as above.
+                Wake::Nobody => Last { at, start },
                 wake => {
                     note_leaving(Last { at, start });
                     send(wake);

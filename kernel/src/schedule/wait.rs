@@ -54,6 +54,12 @@ pub fn park_from(irqs: Irqs, g: GHandle) {
     arch::irqs_back(irqs);
 }
 
+/// Whether it makes sense to spin for another G: it can run meanwhile, and nobody
+/// waits for this CPU.
+pub fn may_spin() -> bool {
+    SCHED.limit() > 1 && SCHED.slots()[arch::cpu_index()].queued() == 0
+}
+
 /// Takes back a [`begin_park`]: the G need not wait after all. True if it was
 /// readied meanwhile; that wake-up is consumed.
 pub fn cancel_park() -> bool {
@@ -92,13 +98,17 @@ pub fn ready(g: GHandle) {
 pub fn ready_from(irqs: Irqs, g: GHandle) {
     // SAFETY: what calls this comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
-    let at_once = |p: &mut P<Task>| SCHED.ready_at_once(p, &g, |g, was| readied(g, was, 0));
-    // SAFETY: this CPU's own record, interrupts off.
-    match unsafe { cpu.with_p(at_once) } {
-        // Nothing went to the global queue, so nobody else must be told.
-        Ok(()) if cpu.slices.is_timed() => {}
-        Ok(()) => see_to_timer(cpu),
-        Err(rest) => ready_rest(cpu, g, rest),
+    // The short way is for when nobody watches, and the timer runs.
+    let left = if cpu.slices.attention.get() == 0 {
+        let note = |g: &G<Task>, _| g.kernel.account.ready(arch::cycles());
+        // SAFETY: this CPU's own record, interrupts off.
+        unsafe { cpu.with_p(|p| SCHED.ready_at_once(p, &g, note)) }
+    } else {
+        Err(ReadyRest::All)
+    };
+    // If all is done, nothing went to the global queue: nobody must be told.
+    if let Err(rest) = left {
+        ready_rest(cpu, g, rest);
     }
     arch::irqs_back(irqs);
 }
@@ -106,21 +116,16 @@ pub fn ready_from(irqs: Irqs, g: GHandle) {
 /// The long way to ready a G: what is left of it.
 #[cold]
 fn ready_rest(cpu: &'static Cpu, g: GHandle, rest: ReadyRest<Task>) {
-    let ready = |p: &mut P<Task>| SCHED.ready_rest(p, g, rest, |g, was| readied(g, was, 0));
+    let ready = |p: &mut P<Task>| {
+        let wake = SCHED.ready_rest(p, g, rest, |g, was| readied(g, was, 0));
+        // Who readies another must be preempted in time for it.
+        if !cpu.slices.is_timed() && is_running() && SCHED.needs_timer(p) {
+            cpu.slices.arm();
+        }
+        wake
+    };
     // SAFETY: this CPU's own record, interrupts off.
-    let wake = unsafe { cpu.with_p(ready) };
-    see_to_timer(cpu);
-    send(wake);
-}
-
-/// Who readies another must be preempted in time for it.
-#[cold]
-fn see_to_timer(cpu: &'static Cpu) {
-    // SAFETY: this CPU's own record, interrupts off.
-    let needs_timer = || unsafe { cpu.with_p(|p| SCHED.needs_timer(p)) };
-    if is_running() && !cpu.slices.is_timed() && needs_timer() {
-        cpu.slices.arm();
-    }
+    send(unsafe { cpu.with_p(ready) });
 }
 
 /// A G that waited is readied, says who did it; `by` is the event's argument.

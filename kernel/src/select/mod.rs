@@ -26,7 +26,7 @@
 
 use crate::cell::wait::{Selection, Waiter};
 use crate::chan::{
-    Chan, ChanWaiter, NoMemory, RECEIVERS, Receiver, RecvError, SENDERS, SendError, Sender,
+    Chan, NoMemory, RECEIVERS, Receiver, RecvError, SENDERS, SendError, Sender, State,
     TryRecvError, TrySendError, deadline_after,
 };
 use crate::park;
@@ -186,10 +186,10 @@ macro_rules! __select {
                 let $t = ::core::pin::pin!($crate::cell::wait::Selection::new());
                 let $t = $t.into_ref();
                 $(
-                    let waiter = ::core::pin::pin!($case.waiter($t));
-                    let $in_line = $crate::select::InLine::new(&$case, waiter.into_ref());
+                    let $in_line = ::core::pin::pin!($case.in_line($t));
+                    let $in_line: $crate::select::Line<'_> = $in_line.into_ref();
                 )*
-                $crate::select::choose($t, cases, &[$(&$in_line),*], otherwise)
+                $crate::select::choose($t, cases, &[$($in_line),*], otherwise)
             };
             (is_any, $($case.result(),)*)
         };
@@ -215,10 +215,14 @@ pub trait Case {
 #[doc(hidden)]
 pub trait Waiting {
     /// Goes to the end of the line, unless the case is possible at once.
-    fn enlist(&self) -> bool;
+    fn enlist(self: Pin<&Self>) -> bool;
     /// Leaves the line, and notes whether the case was done meanwhile.
-    fn withdraw(&self);
+    fn withdraw(self: Pin<&Self>);
 }
+
+/// A case in its place in the line.
+#[doc(hidden)]
+pub type Line<'a> = Pin<&'a dyn Waiting>;
 
 /// What to do when no case is possible.
 #[doc(hidden)]
@@ -284,7 +288,7 @@ fn attempt_any(cases: &[&dyn Case], Ready { mut set, .. }: Ready) -> bool {
 pub fn choose(
     selection: Pin<&Selection>,
     cases: &[&dyn Case],
-    lines: &[&dyn Waiting],
+    lines: &[Line<'_>],
     otherwise: Otherwise,
 ) -> bool {
     let deadline_ns = match otherwise {
@@ -339,12 +343,10 @@ pub struct ChanCase<'a, T, const LIST: usize> {
     is_done: Cell<bool>,
 }
 
-/// A case, and its place in the line.
+/// A case, with its place in the line.
 #[doc(hidden)]
-pub struct InLine<'a, T, const LIST: usize> {
-    case: &'a ChanCase<'a, T, LIST>,
-    waiter: Pin<&'a ChanWaiter<'a, T>>,
-}
+pub type InLine<'a, T, const LIST: usize> =
+    Waiter<'a, State<T>, T, 2, LIST, &'a ChanCase<'a, T, LIST>>;
 
 /// `recv(rx)`.
 #[doc(hidden)]
@@ -361,14 +363,14 @@ pub fn send_case<T: Send>(tx: &Sender<T>, value: T) -> ChanCase<'_, T, SENDERS> 
 }
 
 impl<'a, T: Send, const LIST: usize> ChanCase<'a, T, LIST> {
-    /// A place in the line, for [`InLine::new`].
+    /// With a place in the line.
     #[doc(hidden)]
     #[inline(always)]
-    pub fn waiter<'b>(&self, selection: Pin<&'b Selection>) -> ChanWaiter<'b, T>
+    pub fn in_line<'b>(&'b self, selection: Pin<&'b Selection>) -> InLine<'b, T, LIST>
     where
         'a: 'b,
     {
-        Waiter::new(self.chan.wait_queue(), LIST, selection, None)
+        Waiter::new(self.chan.wait_queue(), selection, self)
     }
 }
 
@@ -429,39 +431,33 @@ impl<T: Send> Case for ChanCase<'_, T, SENDERS> {
     }
 }
 
-impl<'a, T: Send, const LIST: usize> InLine<'a, T, LIST> {
-    #[doc(hidden)]
-    #[inline(always)]
-    pub fn new(case: &'a ChanCase<'a, T, LIST>, waiter: Pin<&'a ChanWaiter<'a, T>>) -> Self {
-        InLine { case, waiter }
-    }
-}
-
 impl<T: Send, const LIST: usize> Waiting for InLine<'_, T, LIST> {
-    fn enlist(&self) -> bool {
-        let chan = self.case.chan;
-        let mut locked = chan.wait_queue().lock();
-        let (others, stored_is_enough) = match LIST {
-            RECEIVERS => (SENDERS, locked.len() != 0),
-            _ => (RECEIVERS, chan.capacity().is_none_or(|capacity| locked.len() < capacity)),
-        };
-        let is_ready = locked.is_closed()
-            || stored_is_enough
-            || locked.is_waited_for(others, self.waiter.selection());
-        if !is_ready {
-            self.waiter.replace(self.case.value.take());
-            self.waiter.enlist(&mut locked);
-        }
-        !is_ready
+    fn enlist(self: Pin<&Self>) -> bool {
+        let chan = self.extra().chan;
+        // Others who select and wait there may not be had, or be ourselves.
+        self.enlist_unless(
+            |locked| match LIST {
+                RECEIVERS => {
+                    chan.is_receivable() || locked.is_waited_for(SENDERS, self.selection())
+                }
+                _ => chan.is_sendable() || locked.is_waited_for(RECEIVERS, self.selection()),
+            },
+            // Who receives has nothing to bring along.
+            || if LIST == SENDERS { self.extra().value.take() } else { None },
+        )
     }
 
-    fn withdraw(&self) {
-        self.waiter.withdraw();
-        if self.waiter.is_won() {
-            self.case.is_done.set(true);
+    fn withdraw(self: Pin<&Self>) {
+        let is_won = Waiter::withdraw(&self);
+        let case = self.extra();
+        if is_won {
+            case.is_done.set(true);
         }
-        if let Some(value) = self.waiter.replace(None) {
-            self.case.value.set(Some(value));
+        // What was received; or what was not sent, or by a case that was closed.
+        if (LIST == SENDERS || is_won)
+            && let Some(value) = self.take()
+        {
+            case.value.set(Some(value));
         }
     }
 }

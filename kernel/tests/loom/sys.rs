@@ -12,7 +12,11 @@ pub(crate) use loom::cell::{Cell, UnsafeCell};
 pub(crate) use loom::hint::spin_loop as relax;
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 
-pub(crate) const SPINS: u32 = 1;
+pub(crate) const SPINS: u32 = 2;
+
+pub(crate) fn may_spin() -> bool {
+    true
+}
 
 /// Keeps loom's guard itself, so that it can be held without one.
 pub(crate) struct IrqLock<T> {

@@ -2,7 +2,7 @@
 const meta = JSON.parse(document.getElementById("meta").textContent);
 const LEFT = ["not seen", "yielded", "preempted", "parked", "ended", "displaced", "left in a call", "still running"];
 const HOW = ["", "created", "readied", "readied by an interrupt", "readied by its timer"];
-const PREEMPTED = 2, PARKED = 3;
+const PREEMPTED = 2, PARKED = 3, IN_CALL = 6;
 const KIND = { fire: 8, tick: 9, wakeSent: 10, wakeReceived: 11, irq: 17, procs: 19 };
 
 // The sign is in the lowest bit.

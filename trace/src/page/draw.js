@@ -117,7 +117,8 @@ function drawRow(row, i) {
   const from = Math.max(0, xOf(0)), to = Math.min(size.width, xOf(whole.to));
   ctx.fillStyle = colours.row;
   ctx.fillRect(from, y, to - from, height);
-  if (byM) drawMounts(row, y, height); else drawIdleOf(trace.cpus[i], y, height);
+  if (!byM) drawIdleOf(trace.cpus[i], y, height);
+  else { drawMounts(row, y, height); drawCalls(row, y, height); }
   drawSpans(row, y, height);
   if (!byM) drawGaps(trace.cpus[i].gaps, y, height);
 }
@@ -144,6 +145,19 @@ function drawMounts(row, y, height) {
     if (x > size.width || end < Math.max(size.gutter, last + 1)) continue;
     last = end;
     ctx.fillRect(x, y + height / 2 - 1, Math.max(end - x, 1), 2);
+  }
+}
+
+// An M that is away in a call: a line in the colour of its G, until that goes on.
+function drawCalls(row, y, height) {
+  const lo = Math.max(0, firstAfter(row, view.from) - 1), hi = firstFrom(row, view.to);
+  if (hi - lo > 20 * plot()) return;
+  for (let i = lo; i < hi; i++) {
+    const span = row.ids[i], next = row.ids[i + 1];
+    if (spans.left[span] !== IN_CALL) continue;
+    const x = xOf(spans.to[span]), end = next === undefined ? xOf(whole.to) : xOf(spans.from[next]);
+    ctx.fillStyle = colours.g[colourOf(spans.g[span])];
+    ctx.fillRect(x, y + height / 2 - 1, end - x, 2);
   }
 }
 

@@ -68,6 +68,27 @@ fn rows_can_be_ms() {
 }
 
 #[test]
+fn a_call_that_waits_is_a_line_in_the_row_of_its_m() {
+    let mut stream = Encoder::new(Header { cpus: 1, hz: 1_000_000_000, zero: 0 });
+    let events = [
+        Event::new(0, 0, Kind::Mount, 1),
+        Event::new(10, 7, Kind::Start, 1),
+        Event::new(20, 7, Kind::Handoff, 2),
+        Event::new(900_000, 7, Kind::Ready, 1),
+        Event::new(900_010, 7, Kind::Start, 1),
+        Event::new(900_010, 0, Kind::Mount, 1),
+        Event::new(900_020, 7, Kind::Exit, 0),
+    ];
+    stream.events(0, 0, &events);
+    on(&write("call", stream.bytes()), (1280, 900), |tab| {
+        let own = tab.eval("colourOf(0)").as_u64().expect("an index") as usize;
+        assert!(g_colours(tab)[own] < 200, "the P is free meanwhile");
+        tab.click_on("#by-m");
+        assert!(g_colours(tab)[own] > 1000, "the M is not");
+    });
+}
+
+#[test]
 fn arrows_are_drawn_when_they_are_few() {
     let page = write("many", &stream(Plan { cpus: 4, events: 50_000, seed: 12 }));
     on(&page, (1280, 900), |tab| {

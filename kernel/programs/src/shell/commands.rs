@@ -2,7 +2,7 @@
 
 use super::bench;
 use super::complete::nearest;
-use super::parse::{COMMANDS, Command, Spec, Trace};
+use super::parse::{COMMANDS, Command, Spec, Trace, Which};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
@@ -30,9 +30,11 @@ pub fn obey(command: &Command) {
         Command::Reboot => runnext::reboot(),
         Command::Ps => ps(),
         Command::Top => super::top::run(),
-        Command::Stack(g) => stack(*g),
-        Command::Run(program, words) => super::run::run(program, words),
-        Command::Kill(g) => kill(*g),
+        Command::Stack(g) => with_number(g, stack),
+        Command::Run { program, words, in_background } => {
+            super::run::run(program, words, *in_background);
+        }
+        Command::Kill(g) => with_number(g, kill),
         Command::Trace(Trace::Start) => trace_start(),
         Command::Trace(Trace::Stop) => trace_stop(),
         Command::Sched { is_detailed: false } => show!("{}", schedtrace::line()),
@@ -113,6 +115,18 @@ fn wait_for(wait: Wait) -> String {
         (Reason::Join, g) => format!("join of G {g}{limit}"),
         (Reason::ProgramEnd, id) => format!("end of program {id}{limit}"),
         (reason, object) => format!("{reason} {object:#x}{limit}"),
+    }
+}
+
+/// Calls `f` with the number of the G that is meant, if there is one.
+fn with_number(which: &Which, f: fn(u64)) {
+    let name = match which {
+        Which::Number(number) => return f(*number),
+        Which::Name(name) => name,
+    };
+    match tasks::gs().iter().find(|g| g.name == name) {
+        Some(g) => f(g.id),
+        None => show!("no G is called `{name}`; `ps` shows what there is"),
     }
 }
 

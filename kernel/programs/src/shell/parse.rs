@@ -26,15 +26,22 @@ pub enum Command {
     /// Events are noted from now on, or no longer.
     Trace(Trace),
     /// A program, with its arguments.
-    Run(String, Vec<String>),
+    Run {
+        /// Its name.
+        program: String,
+        /// Its arguments.
+        words: Vec<String>,
+        /// `&`: the shell goes on meanwhile.
+        in_background: bool,
+    },
     /// How many Ps run Gs; or how many should.
     GoMaxProcs(Option<usize>),
     /// What an operation costs.
     Bench(String),
     /// Where a G waits.
-    Stack(u64),
+    Stack(Which),
     /// Ends a G.
-    Kill(u64),
+    Kill(Which),
     /// Frames, heap, stacks.
     Mem,
     /// Interrupts by device and by CPU.
@@ -45,6 +52,15 @@ pub enum Command {
     PowerOff,
     /// Starts it again.
     Reboot,
+}
+
+/// Which G is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// By its number.
+    Number(u64),
+    /// By its name: the first that has it.
+    Name(String),
 }
 
 /// What `trace` should do.
@@ -84,11 +100,11 @@ pub static COMMANDS: &[Spec] = &[
     spec("top", "", "the Ps, live: load, queue, switches, steals; a key ends it", |_| Ok(Command::Top)),
     spec("sched", "[-v]", "the scheduler in a line, as Go's schedtrace; -v: G, M and P by name", sched),
     spec("trace", "start|stop", "note the scheduler's events from now on, or no longer", trace),
-    spec("run", "<program> [words]", "a program and its arguments; Ctrl-C stops it", run),
+    spec("run", "<program> [words] [&]", "a program and its arguments; Ctrl-C stops it, & lets it be", run),
     spec("gomaxprocs", "[n]", "how many Ps run Gs, or how many should from now on", gomaxprocs),
     spec("bench", "<name>", "what an operation costs here and now", |w| Ok(Command::Bench(w.need("which one?")?))),
-    spec("stack", "<g>", "where the G with this number waits, by function", |w| w.g().map(Command::Stack)),
-    spec("kill", "<g>", "ends the G with this number", |w| w.g().map(Command::Kill)),
+    spec("stack", "<g>", "where the G with this number or name waits, by function", |w| w.g().map(Command::Stack)),
+    spec("kill", "<g>", "ends the G with this number or name", |w| w.g().map(Command::Kill)),
     spec("mem", "", "memory: frames, heap, stacks", |_| Ok(Command::Mem)),
     spec("irq", "", "interrupts, by device and by CPU", |_| Ok(Command::Irq)),
     spec("dmesg", "[lines]", "what was printed since boot, or the last lines of it", dmesg),
@@ -177,7 +193,9 @@ fn trace(words: &mut Words) -> Result<Command, Complaint> {
 
 fn run(words: &mut Words) -> Result<Command, Complaint> {
     let program = words.need("which program?")?;
-    Ok(Command::Run(program, words.words.by_ref().collect()))
+    let mut words: Vec<_> = words.words.by_ref().collect();
+    let in_background = words.pop_if(|last| last == "&").is_some();
+    Ok(Command::Run { program, words, in_background })
 }
 
 fn gomaxprocs(words: &mut Words) -> Result<Command, Complaint> {
@@ -212,13 +230,15 @@ impl Words {
         }
     }
 
-    /// The number of a G, as `ps` shows it.
-    fn g(&mut self) -> Result<u64, Complaint> {
+    /// A G by its number or its name, as `ps` shows them.
+    fn g(&mut self) -> Result<Which, Complaint> {
         let word = self.need("which G? `ps` shows their numbers")?;
         let digits = word.strip_prefix(['g', 'G']).unwrap_or(&word);
-        digits
-            .parse()
-            .map_err(|_| self.complaint(format!("`{}` is not the number of a G", shorten(&word))))
+        if !digits.starts_with(|first: char| first.is_ascii_digit() || first == '-') {
+            return Ok(Which::Name(word));
+        }
+        let number = digits.parse().map(Which::Number);
+        number.map_err(|_| self.complaint(format!("`{}` is not the number of a G", shorten(&word))))
     }
 
     fn complaint(&self, what: String) -> Complaint {
@@ -275,18 +295,24 @@ mod tests {
 
     #[test]
     fn every_command_of_the_list_can_be_typed() {
-        let g = Some(Command::Stack(7));
+        let g = Some(Command::Stack(Which::Number(7)));
         assert_eq!(parse("stack 7").as_ref(), Ok(&g));
         assert_eq!(parse("stack g7"), Ok(g));
         assert_eq!(parse("sched -v"), Ok(Some(Command::Sched { is_detailed: true })));
         assert_eq!(parse("trace stop"), Ok(Some(Command::Trace(Trace::Stop))));
         assert_eq!(parse("gomaxprocs 3"), Ok(Some(Command::GoMaxProcs(Some(3)))));
-        let run = Command::Run("echo".into(), vec!["a b".into(), "c".into()]);
-        assert_eq!(parse(" run echo  'a b' c "), Ok(Some(run)));
+        assert_eq!(parse("kill gate"), Ok(Some(Command::Kill(Which::Name("gate".into())))));
+        let run = |in_background| Command::Run {
+            program: "echo".into(),
+            words: vec!["a b".into(), "c".into()],
+            in_background,
+        };
+        assert_eq!(parse(" run echo  'a b' c "), Ok(Some(run(false))));
+        assert_eq!(parse("run echo 'a b' c &"), Ok(Some(run(true))));
         for spec in COMMANDS {
             let line = match spec.arguments {
                 "<g>" => format!("{} 1", spec.name),
-                "start|stop" | "<name>" | "<program> [words]" => format!("{} start", spec.name),
+                "start|stop" | "<name>" | "<program> [words] [&]" => format!("{} start", spec.name),
                 _ => spec.name.to_string(),
             };
             assert!(matches!(parse(&line), Ok(Some(_))), "{line}");

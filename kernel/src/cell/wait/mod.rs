@@ -448,7 +448,13 @@ impl<S, T, const LISTS: usize> Locked<'_, S, T, LISTS> {
     }
 
     /// Whether anybody waits there who can be had, other than by `mine`.
+    #[inline(always)]
     pub fn is_waited_for(&self, list: usize, mine: &Selection) -> bool {
+        !self.is_empty(list) && self.is_waited_for_by_others(list, mine)
+    }
+
+    #[inline(never)]
+    fn is_waited_for_by_others(&self, list: usize, mine: &Selection) -> bool {
         self.nodes(list).any(|node| {
             // SAFETY: in the list, and we hold the lock, so it is alive.
             let is_mine = unsafe { node.has_ticket(mine.ticket()) };

@@ -84,12 +84,6 @@ impl Ticket {
     pub(super) fn is_won_for<T>(&self, node: &Node<T>) -> bool {
         self.word.load(Acquire).cast_const() == ptr::from_ref(node).cast() // pairs with `win`
     }
-
-    /// Owner only: whether it has ever begun, so that others may read the handle.
-    #[inline]
-    pub(super) fn has_begun(&self) -> bool {
-        self.handle.get().is_some()
-    }
 }
 
 /// A G that must be readied, once the lock is free.

@@ -10,7 +10,6 @@ use crate::cell::sys::{Reason, Wait, cancel_park, die, is_killed};
 use core::cell::Cell;
 use core::marker::PhantomPinned;
 use core::pin::Pin;
-use core::ptr;
 
 /// For no one thing, so without an object.
 const WAIT: Wait = Wait::new(Reason::Select, 0);
@@ -20,6 +19,8 @@ pub struct Selection {
     ticket: Ticket,
     /// Owner only: nodes that are enlisted with it.
     enlisted: Cell<usize>,
+    /// Owner only: it has begun, and is not over; nodes may be enlisted.
+    is_open: Cell<bool>,
     _pinned: PhantomPinned,
 }
 
@@ -28,7 +29,8 @@ impl Selection {
     #[inline(always)]
     #[expect(clippy::new_without_default, reason = "a default selection means nothing")]
     pub fn new() -> Self {
-        Selection { ticket: Ticket::new(), enlisted: Cell::new(0), _pinned: PhantomPinned }
+        let (ticket, enlisted, is_open) = (Ticket::new(), Cell::new(0), Cell::new(false));
+        Selection { ticket, enlisted, is_open, _pinned: PhantomPinned }
     }
 
     /// Opens it and begins to park: the caller must [`wait`](Self::wait) or
@@ -36,6 +38,7 @@ impl Selection {
     #[inline]
     pub fn begin(&self) {
         assert!(self.enlisted.get() == 0, "selection in use");
+        self.is_open.set(true);
         self.ticket.begin(WAIT);
     }
 
@@ -43,6 +46,7 @@ impl Selection {
     /// and then nobody can win it any more.
     #[inline]
     pub fn wait(&self, deadline_ns: Option<u64>) -> bool {
+        self.is_open.set(false);
         loop {
             let in_time = self.ticket.park(deadline_ns);
             if self.ticket.is_won() {
@@ -67,6 +71,7 @@ impl Selection {
     /// Ends the wait before it began: leaves the state that [`begin`](Self::begin)
     /// put the G in. False if it was won meanwhile.
     pub fn call_off(&self) -> bool {
+        self.is_open.set(false);
         let closed = self.ticket.close();
         cancel_park();
         closed
@@ -86,76 +91,93 @@ impl Drop for Selection {
     }
 }
 
-/// One G's place in one list, with a slot for a value.
+/// One G's place in the list `LIST` of a queue, with a slot for a value, and an
+/// `X` of its owner's.
 ///
 /// Of the G that made it alone (it is neither `Send` nor `Sync`); others reach
 /// its node through the list.
-pub struct Waiter<'a, S, T, const LISTS: usize> {
+pub struct Waiter<'a, S, T, const LISTS: usize, const LIST: usize, X> {
     queue: &'a WaitQueue<S, T, LISTS>,
-    list: usize,
     selection: Pin<&'a Selection>,
+    node: Node<T>,
     /// Owner only: enlisted, and the owner has not looked how it ended.
     enlisted: Cell<bool>,
-    node: Node<T>,
+    extra: X,
     /// A list points here: not to be moved, and `&mut` to it is not unique.
     _pinned: PhantomPinned,
 }
 
-impl<'a, S, T, const LISTS: usize> Waiter<'a, S, T, LISTS> {
-    /// A place that is not in the list yet, with `value` in its slot.
+impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS, LIST, X> {
+    /// A place that is not in the list yet, with nothing in its slot.
     #[inline(always)]
-    pub fn new(
-        queue: &'a WaitQueue<S, T, LISTS>,
-        list: usize,
-        selection: Pin<&'a Selection>,
-        value: Option<T>,
-    ) -> Self {
-        let node = Node::selecting(&selection.get_ref().ticket, value);
-        let enlisted = Cell::new(false);
-        Waiter { queue, list, selection, enlisted, node, _pinned: PhantomPinned }
+    pub fn new(queue: &'a WaitQueue<S, T, LISTS>, selection: Pin<&'a Selection>, extra: X) -> Self {
+        let node = Node::selecting(&selection.get_ref().ticket, None);
+        Waiter { queue, selection, node, enlisted: Cell::new(false), extra, _pinned: PhantomPinned }
     }
 
-    /// Goes to the end of its list. The selection has [begun](Selection::begin).
+    /// What its owner keeps with it.
+    #[inline(always)]
+    pub fn extra(&self) -> &X {
+        &self.extra
+    }
+
+    /// Goes to the end of its list, with `value` in its slot, unless the lock shows
+    /// that it need not: then false. The selection has [begun](Selection::begin).
     ///
     /// # Panics
-    /// When it is in a list already, `locked` is another lock, or its selection
-    /// has not begun.
-    pub fn enlist(self: Pin<&Self>, locked: &mut Locked<'_, S, T, LISTS>) {
+    /// When it is in a list already, or its selection is not open.
+    #[inline(always)]
+    pub fn enlist_unless(
+        self: Pin<&Self>,
+        need_not: impl FnOnce(&Locked<'_, S, T, LISTS>) -> bool,
+        value: impl FnOnce() -> Option<T>,
+    ) -> bool {
         let this = self.get_ref();
-        assert!(ptr::eq(locked.queue, this.queue), "wrong lock");
-        assert!(!this.enlisted.get(), "enlisted twice");
         // Others will read the handle; and a node that has won would look, to
         // its owner, as if it had left the list.
-        assert!(this.selection.ticket.has_begun() && !this.is_won(), "no begin");
+        assert!(this.selection.is_open.get() && !this.enlisted.get(), "no begin");
+        let mut locked = this.queue.lock();
+        if need_not(&locked) {
+            return false;
+        }
         this.enlisted.set(true);
         this.selection.enlisted.update(|n| n + 1);
+        if let Some(value) = value() {
+            // SAFETY: not enlisted, so the slot is ours.
+            drop(unsafe { this.node.replace(Some(value)) });
+        }
         // SAFETY: 1. The node is in no list: it leaves it before `enlisted` is
         // false. 2. It is pinned, and `drop` takes it out; its selection is
         // pinned and does not go before that (see the head).
-        unsafe { locked.push(this.list, &this.node) };
+        unsafe { locked.push(LIST, &this.node) };
+        true
     }
 
-    /// Leaves the list, if it is still in it.
+    /// Leaves the list, if it is still in it. True if the selection was won for
+    /// it.
     #[inline(always)]
-    pub fn withdraw(&self) {
-        if self.enlisted.get() {
-            self.leave();
-        }
-    }
-
-    fn leave(&self) {
+    pub fn withdraw(&self) -> bool {
         // The winner took the node out before it won, and is done with it. Else
         // somebody may be looking at it at this instant, with the lock held.
-        if !self.is_won() {
-            let locked = self.queue.lock();
-            if self.node.is_enlisted() {
-                // SAFETY: we hold the lock, and it is in this list.
-                unsafe { self.queue.lists[self.list].remove(&self.node) };
+        let is_won = self.selection.ticket.is_won_for(&self.node);
+        if self.enlisted.get() {
+            if !is_won {
+                self.leave();
             }
-            drop(locked);
+            self.enlisted.set(false);
+            self.selection.enlisted.update(|n| n - 1);
         }
-        self.enlisted.set(false);
-        self.selection.enlisted.update(|n| n - 1);
+        is_won
+    }
+
+    #[inline(always)]
+    fn leave(&self) {
+        let locked = self.queue.lock();
+        if self.node.is_enlisted() {
+            // SAFETY: we hold the lock, and it is in this list.
+            unsafe { self.queue.lists[LIST].remove(&self.node) };
+        }
+        drop(locked);
     }
 
     /// What it waits with.
@@ -163,28 +185,24 @@ impl<'a, S, T, const LISTS: usize> Waiter<'a, S, T, LISTS> {
         self.selection.get_ref()
     }
 
-    /// Whether the selection was won for it.
-    #[inline]
-    pub fn is_won(&self) -> bool {
-        self.selection.ticket.is_won_for(&self.node)
-    }
-
-    /// Exchanges what is in the slot.
+    /// Takes what is in the slot.
     ///
     /// # Panics
     /// While it is in the list.
-    #[inline]
-    pub fn replace(&self, value: Option<T>) -> Option<T> {
-        assert!(!self.enlisted.get() || self.is_won(), "slot in use");
-        // SAFETY: not enlisted or won, so the slot is its owner's: ours, as a
-        // waiter is not `Sync`.
-        unsafe { self.node.replace(value) }
+    #[inline(always)]
+    pub fn take(&self) -> Option<T> {
+        assert!(!self.enlisted.get(), "slot in use");
+        // SAFETY: not enlisted, so the slot is its owner's: ours, as a waiter is
+        // not `Sync`.
+        unsafe { self.node.replace(None) }
     }
 }
 
-impl<S, T, const LISTS: usize> Drop for Waiter<'_, S, T, LISTS> {
+impl<S, T, const LISTS: usize, const LIST: usize, X> Drop for Waiter<'_, S, T, LISTS, LIST, X> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.withdraw();
+        if self.enlisted.get() {
+            self.withdraw();
+        }
     }
 }

@@ -1,0 +1,68 @@
+//! The files of a run: what it leaves behind, and what goes with it.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result};
+
+use crate::outcome::lines_of;
+use crate::qmp::Qmp;
+use crate::screen::Screen;
+
+/// What the guest of a run at a terminal wrote to its debug console.
+pub fn trace_of(name: &str) -> PathBuf {
+    crate::out_dir().join(format!("{name}.trace"))
+}
+
+/// The files of one run: those that stay, and a directory that goes.
+pub(crate) struct Files {
+    pub(crate) log: PathBuf,
+    pub(crate) qemu_log: PathBuf,
+    pub(crate) png: PathBuf,
+    pub(crate) scratch: PathBuf,
+}
+
+impl Files {
+    pub(crate) fn new(name: &str) -> Result<Self> {
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let dir = crate::out_dir();
+        fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+        // Short, because a socket goes into it; of our own, whoever else runs.
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        let scratch = std::env::temp_dir().join(format!("runnext-{}-{run}", std::process::id()));
+        fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
+        let files = Self {
+            log: dir.join(format!("{name}.log")),
+            qemu_log: dir.join(format!("{name}.qemu.log")),
+            png: dir.join(format!("{name}.png")),
+            scratch,
+        };
+        // The log of an earlier run must not be taken for this one's.
+        File::create(&files.log).with_context(|| files.log.display().to_string())?;
+        Ok(files)
+    }
+
+    pub(crate) fn qmp(&self) -> PathBuf {
+        self.scratch.join("qmp")
+    }
+
+    pub(crate) fn log_contains(&self, text: &str) -> bool {
+        let bytes = fs::read(&self.log).unwrap_or_default();
+        lines_of(&bytes).iter().any(|line| line.contains(text))
+    }
+
+    pub(crate) fn shoot(&self, qmp: &mut Qmp) -> Result<Screen> {
+        let ppm = self.scratch.join("screen.ppm");
+        qmp.screendump(&ppm)?;
+        let screen = Screen::read(&ppm)?;
+        screen.write_png(&self.png)?;
+        Ok(screen)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.scratch).ok();
+    }
+}
