@@ -49,13 +49,9 @@ pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
 /// assert_eq!(try_blocking(|| 6 * 7), Ok(42));
 /// ```
 pub fn try_blocking<T>(f: impl FnOnce() -> T) -> Result<T, BlockingError> {
-    let mut f = Some(f);
-    let mut outcome = None;
-    park::call(&mut || outcome = f.take().map(unwind::catch))?;
-    match outcome {
-        Some(Ok(value)) => Ok(value),
-        Some(Err(message)) => unwind::resume(message),
-        None => unreachable!("a call that was made ran"),
+    match park::call(f)? {
+        Ok(value) => Ok(value),
+        Err(message) => unwind::resume(message),
     }
 }
 

@@ -8,9 +8,9 @@
 //! own.
 //!
 //! `Arc` would do, but for one thing: making one when there is no memory panics,
-//! and a spawn that finds no memory must give an error to the one who asked
-//! (house rule: no memory is a value). So this is the part of `Arc` that a G
-//! and its join handle need, with a constructor that can fail.
+//! and a channel that finds none must be able to say so to the one who asked
+//! (house rule: no memory is a value). So this is the part of `Arc` that its
+//! ends need, with a constructor that can fail.
 
 mod job;
 mod label;
@@ -22,7 +22,7 @@ pub(crate) mod rwlock;
 pub(crate) mod sys;
 pub mod wait;
 
-pub use job::Job;
+pub use job::{Joiner, Labour, Place, Work, pair, pair_in};
 pub use label::Label;
 pub use link::Link;
 pub use registry::{Older, Record, Registry};
@@ -58,56 +58,14 @@ unsafe impl<T: ?Sized + Sync + Send> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
     /// Moves `value` to the heap, or gives it back if there is no memory.
-    pub fn try_new(value: T) -> Result<Self, T> {
-        Self::try_owned_by(1, value).map(|inner| Shared { inner })
-    }
-
-    /// The same with two owners from the start.
-    pub fn try_two(value: T) -> Result<(Self, Self), T> {
-        let inner = Self::try_owned_by(2, value)?;
-        Ok((Shared { inner }, Shared { inner }))
-    }
-
     #[inline]
-    fn try_owned_by(owners: usize, value: T) -> Result<NonNull<Inner<T>>, T> {
+    pub fn try_new(value: T) -> Result<Self, T> {
         // SAFETY: `Inner` holds a counter, so its size is not zero.
         let raw = unsafe { alloc(Layout::new::<Inner<T>>()) };
         let Some(inner) = NonNull::new(raw.cast::<Inner<T>>()) else { return Err(value) };
         // SAFETY: fresh memory of the layout of `Inner<T>`, nobody else's.
-        unsafe { inner.write(Inner { owners: AtomicUsize::new(owners), value }) };
-        Ok(inner)
-    }
-}
-
-/// A piece of work that a G runs once.
-pub trait Run: Send + Sync {
-    /// Does it.
-    fn run(&self);
-}
-
-/// A piece of work whose outcome somebody may wait for.
-pub trait Join: Run {
-    /// What comes out of it.
-    type Outcome;
-    /// Waits for the outcome and takes it.
-    fn join(&self) -> Self::Outcome;
-}
-
-impl<T: Run + 'static> Shared<T> {
-    /// The same value and the same ownership, as the G sees it.
-    pub fn as_run(self) -> Shared<dyn Run> {
-        let inner: NonNull<Inner<dyn Run>> = self.inner;
-        core::mem::forget(self); // `inner` is the owner now
-        Shared { inner }
-    }
-}
-
-impl<T: Join + 'static> Shared<T> {
-    /// The same value and the same ownership, as the join handle sees it.
-    pub fn as_join(self) -> Shared<dyn Join<Outcome = T::Outcome>> {
-        let inner: NonNull<Inner<dyn Join<Outcome = T::Outcome>>> = self.inner;
-        core::mem::forget(self); // `inner` is the owner now
-        Shared { inner }
+        unsafe { inner.write(Inner { owners: AtomicUsize::new(1), value }) };
+        Ok(Shared { inner })
     }
 }
 
@@ -153,27 +111,20 @@ mod tests {
 
     struct Count(Arc<AtomicUsize>);
 
-    impl Run for Count {
-        fn run(&self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     impl Drop for Count {
         fn drop(&mut self) {
-            self.0.fetch_add(100, Ordering::Relaxed);
+            self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     #[test]
     fn the_value_is_dropped_once_by_the_last_owner() {
         let count = Arc::new(AtomicUsize::new(0));
-        let (a, b) = Shared::try_two(Count(count.clone())).ok().expect("memory");
-        let b = b.as_run();
+        let a = Shared::try_new(Count(count.clone())).ok().expect("memory");
+        let b = a.clone();
         drop((a.clone(), a));
-        b.run();
-        assert_eq!(count.load(Ordering::Relaxed), 1);
+        assert_eq!(count.load(Ordering::Relaxed), 0);
         std::thread::spawn(move || drop(b)).join().expect("no panic");
-        assert_eq!(count.load(Ordering::Relaxed), 101);
+        assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 }

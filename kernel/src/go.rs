@@ -1,12 +1,13 @@
 //! `go`: starting a G, and waiting for what it returns.
 //!
-//! A spawn makes one heap object, the packet: it carries the closure to the G
-//! and the result back, and is owned by both the G and the join handle. The
-//! G's panic is caught at its root and becomes the result; dropping the handle
-//! detaches the G, and its result is dropped with the packet.
+//! The closure goes to the G, and its result comes back, in a block that both the
+//! G and the join handle own (`cell::job`): beside the G's stack if it is small
+//! and the place is free, else on the heap. The G's panic is caught at its root
+//! and becomes the result; dropping the handle detaches the G, and its result is
+//! dropped when it ends.
 #![forbid(unsafe_code)]
 
-use crate::cell::{Job, Join, Run, Shared};
+use crate::cell::{Joiner, Labour};
 use crate::park::{self, Birth};
 use crate::program::Instance;
 use crate::unwind;
@@ -95,12 +96,9 @@ impl Go {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let packet = Packet { job: Job::new(f) };
-        let (work, packet) = Shared::try_two(packet).map_err(|_| SpawnError::NoMemory)?;
         let Go { name, stack_size: stack, pin, program } = self;
         let birth = Birth { name, site: Location::caller(), stack, pin, program };
-        park::spawn(birth, work.as_run())?;
-        Ok(JoinHandle { packet: packet.as_join() })
+        park::spawn(birth, Caught(f)).map(|joiner| JoinHandle { joiner })
     }
 }
 
@@ -168,7 +166,7 @@ impl core::error::Error for JoinError {}
 /// The right to wait for a G's result. Dropping it detaches the G.
 #[must_use = "dropping a join handle detaches its G"]
 pub struct JoinHandle<T> {
-    packet: Shared<dyn Join<Outcome = Result<T, JoinError>>>,
+    joiner: Joiner<Result<T, JoinError>>,
 }
 
 impl<T> JoinHandle<T> {
@@ -177,7 +175,7 @@ impl<T> JoinHandle<T> {
     /// # Errors
     /// [`JoinError`] says how it ended, if not by returning.
     pub fn join(self) -> Result<T, JoinError> {
-        let joined = self.packet.join();
+        let joined = self.joiner.join();
         // As all Gs of a program that has ended: it need not hear of the others.
         if matches!(joined, Err(JoinError::Killed)) && park::is_killed() {
             park::die();
@@ -186,21 +184,26 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// What a G and its join handle share.
-struct Packet<T, F> {
-    job: Job<F, Result<T, JoinError>>,
-}
+/// A closure whose panic is its result.
+struct Caught<F>(F);
 
-impl<T: Send, F: FnOnce() -> T + Send> Run for Packet<T, F> {
-    fn run(&self) {
-        self.job.run(|f| unwind::catch(f).map_err(JoinError::from_message));
-    }
-}
-
-impl<T: Send, F: FnOnce() -> T + Send> Join for Packet<T, F> {
+impl<T, F> Labour for Caught<F>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
     type Outcome = Result<T, JoinError>;
 
-    fn join(&self) -> Self::Outcome {
-        self.job.join()
+    #[inline(always)]
+    fn perform(self) -> Self::Outcome {
+        unwind::catch(self.0).map_err(JoinError::from_message)
+    }
+
+    #[inline(always)]
+    fn discard(outcome: Self::Outcome) {
+        // A destructor of the program's may panic as well; it was reported.
+        if core::mem::needs_drop::<T>() {
+            let _ = unwind::catch(|| drop(outcome));
+        }
     }
 }

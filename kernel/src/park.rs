@@ -68,7 +68,7 @@ pub struct Birth {
 mod host {
     use super::{Birth, Wait};
     use crate::arch::Irqs;
-    use crate::cell::{Run, Shared};
+    use crate::cell::{Joiner, Labour, pair};
     use crate::go::SpawnError;
     use crate::gref::Permit;
     use crate::program::Instance;
@@ -104,8 +104,9 @@ mod host {
 
     static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
 
-    /// Starts `work` on a thread.
-    pub fn spawn(birth: Birth, work: Shared<dyn Run>) -> Result<(), SpawnError> {
+    /// Does `labour` on a new thread.
+    pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
+        let (work, joiner) = pair(labour).map_err(|_| SpawnError::NoMemory)?;
         let builder = std::thread::Builder::new().name(birth.name.into());
         let run = move || {
             work.run();
@@ -113,7 +114,7 @@ mod host {
         };
         builder.spawn(run).map_err(|_| SpawnError::NoMemory)?;
         CREATED.fetch_add(1, Relaxed);
-        Ok(())
+        Ok(joiner)
     }
 
     /// Threads that were started here, and those that have ended.
@@ -209,11 +210,10 @@ mod host {
         g.0.changed.notify_one();
     }
 
-    /// Runs `job` as a call that may block: on the host every thread has the CPU
-    /// that it needs.
-    pub fn call(job: &mut dyn FnMut()) -> Result<(), NoM> {
-        job();
-        Ok(())
+    /// Runs `f` as a call that may block: on the host every thread has the CPU that
+    /// it needs.
+    pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, String>, NoM> {
+        Ok(crate::unwind::catch(f))
     }
 
     /// All threads are of the program that was booted.

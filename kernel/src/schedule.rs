@@ -278,10 +278,9 @@ fn leave_now(g: &'static G<Task>, why: Leaving) {
 /// does this is preempted in time.
 #[inline(always)]
 fn submit(f: impl FnOnce(&Cpu, &mut P<Task>) -> Wake) {
-    arch::probe_stack();
     // Off until the wake-up is sent: `sched` counts on a CPU that it has claimed
     // to come, and a G that is preempted in between would take the wake-up along.
-    let were_on = arch::irq_save();
+    let irqs = arch::irqs_off_probed();
     // SAFETY: what calls this comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
     let ready = |p: &mut P<Task>| {
@@ -293,19 +292,18 @@ fn submit(f: impl FnOnce(&Cpu, &mut P<Task>) -> Wake) {
     };
     // SAFETY: this CPU's own record, interrupts off.
     send(unsafe { cpu.with_p(ready) });
-    arch::irq_restore(were_on);
+    arch::irqs_back(irqs);
 }
 
 /// Calls `f` with the P of this CPU, interrupts off.
 #[inline(always)]
 fn with_p<R>(f: impl FnOnce(&mut P<Task>) -> R) -> R {
-    arch::probe_stack();
-    let were_on = arch::irq_save();
+    let irqs = arch::irqs_off_probed();
     // SAFETY: what calls this comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
     // SAFETY: this CPU's own record, interrupts off.
     let result = unsafe { cpu.with_p(f) };
-    arch::irq_restore(were_on);
+    arch::irqs_back(irqs);
     result
 }
 

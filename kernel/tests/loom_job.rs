@@ -15,18 +15,65 @@ pub mod cell;
 #[path = "loom/park.rs"]
 pub mod park;
 
-use cell::job::Job;
+use cell::job::{Joiner, Labour, Place, Work, pair, pair_in};
 use loom::{sync::Arc, thread};
 use park::model;
 
+/// Six times seven; and says when it is dropped.
+struct Six(Arc<()>);
+
+impl Labour for Six {
+    type Outcome = (u32, Arc<()>);
+
+    fn perform(self) -> Self::Outcome {
+        (6 * 7, self.0)
+    }
+}
+
+fn six(value: &Arc<()>) -> (Work, Joiner<(u32, Arc<()>)>) {
+    pair(Six(value.clone())).ok().unwrap()
+}
+
 #[test]
-fn the_result_is_there_whoever_comes_first() {
+fn the_outcome_is_there_whoever_comes_first() {
     model(|| {
-        let job = Arc::new(Job::new(6));
-        let runner = job.clone();
-        let other = thread::spawn(move || runner.run(|n| n * 7));
-        assert_eq!(job.join(), 42);
+        let (work, joiner) = six(&Arc::new(()));
+        let other = thread::spawn(move || work.run());
+        assert_eq!(joiner.join().0, 42);
         other.join().unwrap();
+    });
+}
+
+#[test]
+fn an_outcome_that_nobody_wants_is_dropped_whoever_goes_first() {
+    model(|| {
+        let value = Arc::new(());
+        let (work, joiner) = six(&value);
+        let other = thread::spawn(move || work.run());
+        drop(joiner);
+        other.join().unwrap();
+        assert_eq!(Arc::strong_count(&value), 1);
+    });
+}
+
+#[test]
+fn a_place_is_free_only_when_both_are_done_with_it() {
+    model(|| {
+        let value = Arc::new(());
+        let place: &'static Place = Box::leak(Box::new(Place::new()));
+        // SAFETY: we alone put anything there.
+        let made = unsafe { pair_in(place, Six(value.clone())) };
+        let (work, joiner) = made.ok().unwrap();
+        let other = thread::spawn(move || work.run());
+        drop(joiner);
+        if place.is_free() {
+            // SAFETY: as above. Loom finds whoever is not done with the first.
+            let (work, joiner) = unsafe { pair_in(place, Six(value.clone())) }.ok().unwrap();
+            work.run();
+            assert_eq!(joiner.join().0, 42);
+        }
+        other.join().unwrap();
+        assert_eq!(Arc::strong_count(&value), 1);
     });
 }
 
@@ -35,11 +82,10 @@ fn an_old_wake_up_neither_ends_nor_loses_the_wait() {
     model(|| {
         let old = park::begin_park(park::Wait::default());
         assert!(!park::cancel_park());
-        let job = Arc::new(Job::new(6));
-        let runner = job.clone();
+        let (work, joiner) = six(&Arc::new(()));
         let waker = thread::spawn(move || park::ready(old));
-        let other = thread::spawn(move || runner.run(|n| n * 7));
-        assert_eq!(job.join(), 42);
+        let other = thread::spawn(move || work.run());
+        assert_eq!(joiner.join().0, 42);
         other.join().unwrap();
         waker.join().unwrap();
     });

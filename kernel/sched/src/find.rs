@@ -132,6 +132,8 @@ impl<K: Sync + 'static> Sched<K> {
         let share = GLOBAL_BATCH_MAX.min(len / self.limit() + 1);
         let mut batch = self.global.pop_batch(share);
         let first = batch.pop()?;
+        p.owes_wake |= !batch.is_empty(); // as in `push_all`
+        p.runq.push_some(&mut batch); // nobody there is pinned
         self.push_all(p, batch);
         Some((first, Slice::New))
     }

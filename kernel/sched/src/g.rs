@@ -29,6 +29,8 @@ pub struct G<K: 'static> {
 
     // Whoever holds the G (a queue under its lock, the CPU that runs it).
     next: Link<K>,
+    /// From a pile of dead Gs to another: `free`.
+    pile: Link<K>,
     /// Its slice ran out: it is taken alone, never in a batch. See `globq`.
     expired: AtomicBool,
     /// Where it may run: a [`Home`], packed.
@@ -67,6 +69,7 @@ impl<K: 'static> G<K> {
             G {
                 word: AtomicU64::new(Status::Dead as u64),
                 next: Link::null(),
+                pile: Link::null(),
                 expired: AtomicBool::new(false),
                 home: AtomicU32::new(ANYWHERE),
                 id: AtomicU64::new(0),
@@ -149,6 +152,11 @@ impl<K: 'static> G<K> {
     /// Holder only.
     pub(crate) fn next(&self) -> &Link<K> {
         &self.next
+    }
+
+    /// Holder only.
+    pub(crate) fn pile(&self) -> &Link<K> {
+        &self.pile
     }
 
     /// Holder only.
@@ -397,9 +405,12 @@ impl<K: 'static> G<K> {
 
     /// (9) The CPU that ran the G, off its stack. Ends all handles.
     pub(crate) fn exit(&self) {
-        self.step(Status::Running, Status::Dead, "not running");
         let word = self.word.load(Relaxed);
-        self.word.store(word.wrapping_add(1 << GENERATION_SHIFT), Release); // pairs with `generation`
+        if word & STATUS_MASK != Status::Running as u64 {
+            wrong_state("not running");
+        }
+        let dead = word ^ (Status::Running as u64 ^ Status::Dead as u64);
+        self.word.store(dead.wrapping_add(1 << GENERATION_SHIFT), Release); // pairs with `generation`
     }
 
     fn generation(&self) -> u32 {

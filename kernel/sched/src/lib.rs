@@ -178,14 +178,15 @@
 //!
 //! # Lock order
 //!
-//! There are two locks, that of the global queue and that of the common free
-//! list. Neither is taken with the other held; both are taken with interrupts
+//! There are two locks, that of the global queue and that of the common store
+//! of dead Gs. Neither is taken with the other held; both are taken with interrupts
 //! off, after all of the kernel's; nothing is called with one held.
 
 #![no_std]
 #![expect(clippy::new_without_default, reason = "statics need `const`, and nothing else is used")]
 
 mod find;
+mod free;
 mod g;
 mod globq;
 mod idle;
@@ -206,6 +207,7 @@ pub use runq::{Owner, RunQueue};
 pub use submit::ReadyRest;
 pub use sysmon::{CallSeen, Sysmon, retake};
 
+use free::Store;
 use globq::GlobalQueue;
 use idle::{Idle, PMask};
 use sync::{Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, const_fn};
@@ -244,11 +246,9 @@ pub const NEXT_GRACE_SPINS: u32 = if cfg!(any(loom, miri, feature = "sim")) { 1 
 /// Time slice, in nanoseconds, unless the kernel is told otherwise.
 pub const SLICE_NS: u64 = 10_000_000;
 
-/// Dead Gs that a P keeps, at most.
-pub const FREE_MAX: usize = 64;
-
-/// Dead Gs that move between a P and the common list at once.
-pub const FREE_MOVE: usize = FREE_MAX / 2;
+/// Dead Gs that move between a P and the common store at once; a P keeps twice as
+/// many at most.
+pub const FREE_PILE: usize = 32;
 
 /// Ids that a P takes from the common counter at once.
 pub const ID_BATCH: u64 = 16;
@@ -327,7 +327,7 @@ pub struct Sched<K: 'static> {
     untimed: PMask,
     // Each under a lock of its own.
     global: GlobalQueue<K>,
-    free: GlobalQueue<K>,
+    free: Store<K>,
 }
 
 impl<K: Sync + 'static> Sched<K> {
@@ -344,7 +344,7 @@ impl<K: Sync + 'static> Sched<K> {
                 idle: Idle::new(),
                 untimed: PMask::new(),
                 global: GlobalQueue::new(),
-                free: GlobalQueue::new(),
+                free: Store::new(),
             }
         }
     }

@@ -8,6 +8,7 @@
 //!
 //! Who looks where for work is `find`; who sleeps and who is woken is `idle`.
 
+use crate::free::Free;
 use crate::g::G;
 use crate::list::{Inbox, List};
 use crate::runq::{Owner, RunQueue};
@@ -82,9 +83,9 @@ pub struct P<K: 'static> {
     /// The first of `pinned` was displaced: it goes on before the ring.
     pub(crate) resumes_pinned: bool,
     /// Dead Gs to be used again, most recent first.
-    pub(crate) free: List<K>,
-    /// Ids given to this P and not used yet: next, and how many.
-    pub(crate) ids: (u64, u64),
+    pub(crate) free: Free<K>,
+    /// Ids given to this P and not used yet, each less one.
+    pub(crate) ids: core::ops::Range<u64>,
     pub(crate) random: Random,
     /// Counted in `Idle::spinning`.
     pub(crate) spinning: bool,
@@ -106,8 +107,8 @@ impl<K: Sync + 'static> P<K> {
             runq: slot.runq.own()?,
             pinned: List::new(),
             resumes_pinned: false,
-            free: List::new(),
-            ids: (0, 0),
+            free: Free::new(),
+            ids: 0..0,
             random: Random(seed ^ (index as u64) << 32),
             spinning: false,
             idle: false,

@@ -176,6 +176,22 @@ impl<K: Sync + 'static> Owner<K> {
         true
     }
 
+    /// Appends those of a list that there is room for, in order, and publishes them
+    /// at once.
+    pub fn push_some(&mut self, list: &mut List<K>) {
+        let tail = self.q.tail.load(Relaxed); // written by us alone
+        let head = self.q.head.load(Acquire); // pairs with the claim in `steal`
+        let room = CAPACITY.saturating_sub(tail.wrapping_sub(head));
+        let mut end = tail;
+        while end.wrapping_sub(tail) < room
+            && let Some(g) = list.pop()
+        {
+            self.q.slot(end).store(Some(g), Relaxed);
+            end = end.wrapping_add(1);
+        }
+        self.q.tail.store(end, Release); // publishes the slots; pairs with `steal`
+    }
+
     /// Puts `g` where it runs next; who was there goes to the ring's tail.
     #[must_use = "what did not fit must go to the global queue"]
     pub fn push_next(&mut self, g: &'static G<K>) -> Option<List<K>> {

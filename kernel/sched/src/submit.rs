@@ -8,21 +8,19 @@ use crate::g::{G, Handle, Home, Ready, Status};
 use crate::list::List;
 use crate::p::P;
 use crate::sync::{Relaxed, planted};
-use crate::{Arrival, FREE_MAX, FREE_MOVE, ID_BATCH, Sched, Wake};
+use crate::{Arrival, ID_BATCH, Sched, Wake};
 
 impl<K: Sync + 'static> Sched<K> {
-    /// A dead G to use again: of this P's cache, else of the common one. None:
-    /// make a new one.
+    /// A dead G to use again: of this P's, else of the common store. None: make a
+    /// new one.
+    #[inline(always)]
     pub fn take_dead(&self, p: &mut P<K>) -> Option<&'static G<K>> {
-        if p.free.is_empty() {
-            p.free = self.free.pop_batch(FREE_MOVE);
-        }
-        p.free.pop()
+        p.free.pop(&self.free)
     }
 
     /// Puts back a dead G that was taken, or made, in vain.
     pub fn give_back_dead(&self, p: &mut P<K>, g: &'static G<K>) {
-        p.free.push_front(g);
+        p.free.push(&self.free, g);
     }
 
     /// Starts a life of `g`, which is dead and set up by the caller: it runs
@@ -31,11 +29,15 @@ impl<K: Sync + 'static> Sched<K> {
     /// # Panics
     ///
     /// If `g` is not dead, or `pin` is no P of this scheduler.
+    #[inline(always)]
     pub fn start(&self, p: &mut P<K>, g: &'static G<K>, pin: Option<usize>) -> Wake {
         assert!(pin.is_none_or(|cpu| cpu < self.slots.len()), "bad pin");
         g.name_life(self.new_id(p), pin);
         g.start();
-        self.submit(p, g)
+        match pin {
+            None => self.run_next(p, g),
+            Some(_) => self.submit(p, g),
+        }
     }
 
     /// Readies that life of a G if it waits; it will run next on this P. A G
@@ -221,17 +223,11 @@ impl<K: Sync + 'static> Sched<K> {
         if g.pin().is_none() { self.run_next(p, g) } else { self.submit(p, g) }
     }
 
-    /// The G that ran has ended. Its record goes to the free list.
+    /// The G that ran has ended. Its record is kept for [`Sched::take_dead`].
+    #[inline(always)]
     pub fn exited(&self, p: &mut P<K>, g: &'static G<K>) {
         g.exit();
-        p.free.push_front(g);
-        if p.free.len() >= FREE_MAX {
-            let mut moved = List::new();
-            while moved.len() < FREE_MOVE {
-                moved.push(p.free.pop().expect("counted"));
-            }
-            self.free.push_list(moved);
-        }
+        p.free.push(&self.free, g);
     }
 
     /// As [`Sched::exited`], for a G whose record the kernel keeps itself until it
@@ -356,13 +352,19 @@ impl<K: Sync + 'static> Sched<K> {
         if self.slots[cpu].inbox.push(g) { Wake::Cpu(cpu) } else { Wake::Nobody }
     }
 
+    #[inline(always)]
     fn new_id(&self, p: &mut P<K>) -> u64 {
-        if p.ids.1 == 0 {
-            p.ids = (self.next_id.fetch_add(ID_BATCH, Relaxed), ID_BATCH);
+        if p.ids.start == p.ids.end {
+            p.ids = self.more_ids();
         }
-        p.ids.0 += 1; // so the first is 1
-        p.ids.1 -= 1;
-        p.ids.0
+        p.ids.start += 1; // so the first is 1
+        p.ids.start
+    }
+
+    #[cold]
+    fn more_ids(&self) -> core::ops::Range<u64> {
+        let first = self.next_id.fetch_add(ID_BATCH, Relaxed);
+        first..first + ID_BATCH
     }
 }
 

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{find, g, machine, names, park, parked, two};
-use sched::{Arrival, Counts, FREE_MAX, Status, Wake};
+use sched::{Arrival, Counts, FREE_PILE, Status, Wake};
 
 #[test]
 fn burst_of_submits_wakes_one_and_the_woken_wakes_the_next() {
@@ -174,14 +174,14 @@ fn lower_limit_drains_a_p_and_higher_brings_it_back() {
 #[test]
 fn dead_gs_move_in_batches_between_ps() {
     let (sched, mut ps) = machine(2);
-    for i in 0..FREE_MAX as u32 {
+    for i in 0..3 * FREE_PILE as u32 {
         let _ = sched.start(&mut ps[0], g(i), None);
     }
     let ran = names(sched, &mut ps[0]);
-    assert_eq!(ran.len(), FREE_MAX);
-    // Half went to the common list, where P 1 finds them.
+    assert_eq!(ran.len(), 3 * FREE_PILE);
+    // P 0 keeps two piles; the third is in the common store, where P 1 finds it.
     let here = std::iter::from_fn(|| sched.take_dead(&mut ps[1])).count();
-    assert_eq!(here, FREE_MAX / 2);
+    assert_eq!(here, FREE_PILE);
 }
 
 #[test]

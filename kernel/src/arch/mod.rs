@@ -41,7 +41,7 @@ pub use x86_64::ioapic::RouteError;
 pub use x86_64::paging;
 pub use x86_64::pci::{message_for, pci_read, pci_write};
 pub use x86_64::report::{Part, identity, reported};
-pub use x86_64::switch::{call_on, prepare, saved_at, switch};
+pub use x86_64::switch::{call_on, prepare, saved_at, switch, switch_for_good};
 pub use x86_64::timer::{TimerChoice, arm as arm_timer, disarm as disarm_timer};
 pub use x86_64::topology::Topology;
 pub use x86_64::trap::{

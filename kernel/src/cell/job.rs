@@ -1,111 +1,270 @@
-//! A piece of work that is done once, and what comes of it.
+//! A piece of work that one does and another may wait for.
 //!
 //! What a G and its join handle share (`go`): the closure on its way to the G,
-//! the result on its way back, and whoever waits for it. Two locks would do; but
-//! each step here happens once, by one side, in an order that one word can
-//! state. Its loom model is `tests/loom_job.rs`.
+//! the outcome on its way back, and whoever waits for it. It has two owners, and
+//! each is a value that can be used up but not copied: [`Work`] is run, once;
+//! [`Joiner`] waits for the outcome, or is dropped and so detaches. Who is there
+//! last frees the block. Its loom model is `tests/loom_job.rs`.
 //!
 //! # The word
 //!
-//! > STARTED: whoever set it may take the work, and writes the result before it
-//! > sets DONE. JOINED: whoever set it writes the waiter before it sets AWAITED,
-//! > and takes the result after DONE.
+//! ```text
+//!               the outcome is there
+//!        OPEN ────────────────────────▶ DONE       the block is the joiner's
+//!         │ │ the joiner waits            ▲
+//!         │ └──────────────────▶ AWAITED ─┘ and the waiter is readied
+//!         │ the joiner is gone      │
+//!         └──────────▶ DETACHED ◀───┘              the block is the worker's
+//! ```
 //!
-//! All four are set by one read-modify-write each and never cleared. So one of
-//! AWAITED and DONE comes first: if AWAITED, who sets DONE sees the waiter and
-//! readies it, which had begun to park before; if DONE, who sets AWAITED sees
-//! that it need not wait.
+//! > The work is the worker's until it is taken. The outcome is the worker's
+//! > until DONE, then the joiner's. The waiter is the joiner's until AWAITED, then
+//! > the worker's.
+//!
+//! Each arrow is one read-modify-write. So of AWAITED and DONE one comes first:
+//! if AWAITED, who sets DONE sees the waiter and readies it, which had begun to
+//! park before; if DONE, who wants to set AWAITED sees that it need not wait. A
+//! G that nobody waits for costs one arrow in all: who comes second only looks.
+//!
+//! # Where it is
+//!
+//! On the heap, or in a [`Place`] that somebody has for one block after another:
+//! a G has one, for the small closures that most are. No memory is a value
+//! (house rule), so nothing here panics for want of it.
 
 use crate::cell::sys::{
     AtomicU32, GHandle, Reason, UnsafeCell, Wait, begin_park, cancel_park, const_fn, die,
     is_killed, park, ready,
 };
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use alloc::alloc::{Layout, alloc, dealloc};
+use core::marker::PhantomData;
+use core::mem::{ManuallyDrop, MaybeUninit};
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-const STARTED: u32 = 1;
-const JOINED: u32 = 2;
-const AWAITED: u32 = 4;
-const DONE: u32 = 8;
+const OPEN: u32 = 0;
+const AWAITED: u32 = 1;
+const DONE: u32 = 2;
+const DETACHED: u32 = 3;
 
 /// Why one waits here. Whose work it is, the job does not know.
 const JOIN: Wait = Wait::new(Reason::Join, 0);
 
-/// Work `F`, of which a `T` comes.
-///
-/// ```
-/// use runnext::cell::Job;
-/// let job = Job::new(6);
-/// job.run(|n| n * 7);
-/// assert_eq!(job.join(), 42);
-/// ```
-pub struct Job<F, T> {
-    word: AtomicU32,
-    work: UnsafeCell<Option<F>>,
-    waiter: UnsafeCell<Option<GHandle>>,
-    result: UnsafeCell<Option<T>>,
+/// Something that can be done, and what comes of it.
+pub trait Labour: Send + 'static {
+    /// What comes of it.
+    type Outcome: Send;
+
+    /// Does it. If this unwinds, whoever waits for the outcome waits for ever.
+    fn perform(self) -> Self::Outcome;
+
+    /// Drops an outcome that nobody wants. The same goes for unwinding.
+    fn discard(outcome: Self::Outcome) {
+        drop(outcome);
+    }
 }
 
-// SAFETY: work and result go from one CPU to another (hence Send), each touched
-// by one side at a time (the block quote above); nobody gets a `&` to them.
-unsafe impl<F: Send, T: Send> Sync for Job<F, T> {}
+/// Makes the two owners of a piece of work, on the heap.
+///
+/// # Errors
+/// There is no memory; gives the work back.
+///
+/// ```
+/// use runnext::cell::{Labour, pair};
+/// struct Six;
+/// impl Labour for Six {
+///     type Outcome = u32;
+///     fn perform(self) -> u32 {
+///         6 * 7
+///     }
+/// }
+/// let (work, joiner) = pair(Six).ok().expect("there is memory");
+/// work.run();
+/// assert_eq!(joiner.join(), 42);
+/// ```
+pub fn pair<L: Labour>(labour: L) -> Result<(Work, Joiner<L::Outcome>), L> {
+    // SAFETY: a job has a word, so its size is not zero.
+    let block = unsafe { alloc(Layout::new::<Job<L>>()) };
+    match NonNull::new(block.cast::<Job<L>>()) {
+        // SAFETY: fresh memory of that layout, nobody else's.
+        Some(job) => Ok(unsafe { set_up(job, None, labour) }),
+        None => Err(labour),
+    }
+}
 
-impl<F, T> Job<F, T> {
+/// As [`pair`], in a place, if the work fits in and the place is free.
+///
+/// # Errors
+/// It does not, or is not; gives the work back.
+///
+/// # Safety
+/// Nobody else puts anything there meanwhile.
+#[inline(always)]
+pub unsafe fn pair_in<L: Labour>(
+    place: &'static Place,
+    labour: L,
+) -> Result<(Work, Joiner<L::Outcome>), L> {
+    if !const { Place::fits::<L>() } || !place.is_free() {
+        return Err(labour);
+    }
+    place.taken.store(1, Relaxed); // the caller's alone until it is freed
+    let job = place.bytes.with_mut(|bytes| bytes.cast::<Job<L>>());
+    // SAFETY: not null, as it is from a reference.
+    let job = unsafe { NonNull::new_unchecked(job) };
+    // SAFETY: large and aligned enough, says `fits`; nobody else's, as it was
+    // free, and the caller is alone.
+    Ok(unsafe { set_up(job, Some(place), labour) })
+}
+
+/// Room for one job after another.
+pub struct Place {
+    taken: AtomicU32,
+    bytes: UnsafeCell<MaybeUninit<Bytes>>,
+}
+
+#[repr(align(16))]
+struct Bytes(#[expect(dead_code, reason = "only its size counts")] [u8; Place::BYTES]);
+
+// SAFETY: the bytes belong to whoever has set `taken`, and what is put there may
+// go to another CPU (`Labour: Send`).
+unsafe impl Sync for Place {}
+// SAFETY: as above.
+unsafe impl Send for Place {}
+
+impl Place {
+    /// Room for the job, the closure or what comes of it included.
+    pub const BYTES: usize = 112;
+
     const_fn! {
-        /// Work that nobody has begun.
-        pub fn new(work: F) -> Self {
-            Job {
-                word: AtomicU32::new(0),
-                work: UnsafeCell::new(Some(work)),
-                waiter: UnsafeCell::new(None),
-                result: UnsafeCell::new(None),
-            }
+        /// A free one.
+        pub fn new() -> Self {
+            Place { taken: AtomicU32::new(0), bytes: UnsafeCell::new(MaybeUninit::uninit()) }
         }
     }
 
-    /// Does the work, and wakes who waits for the result.
-    ///
-    /// # Panics
-    /// When it was begun before.
-    #[inline]
-    pub fn run(&self, f: impl FnOnce(F) -> T) {
-        // Relaxed: the work came with the job.
-        assert!(self.word.fetch_or(STARTED, Relaxed) & STARTED == 0, "work is done once");
-        // SAFETY: we have set STARTED.
-        let work = self.work.with_mut(|work| unsafe { (*work).take() });
-        let result = f(work.expect("there until it is taken"));
-        // SAFETY: we have set STARTED, and DONE is not set.
-        self.result.with_mut(|slot| unsafe { *slot = Some(result) });
-        // Release: the result, for `take`. Acquire: the waiter, and that it parks.
-        if self.word.fetch_or(DONE, AcqRel) & AWAITED != 0 {
-            // SAFETY: its writer is done with it, as AWAITED is set.
-            let waiter = self.waiter.with_mut(|waiter| unsafe { (*waiter).take() });
-            waiter.into_iter().for_each(ready);
-        }
+    /// Whether that work fits into any.
+    pub const fn fits<L: Labour>() -> bool {
+        size_of::<Job<L>>() <= size_of::<Bytes>() && align_of::<Job<L>>() <= align_of::<Bytes>()
     }
 
-    /// Waits for the result and takes it. Blocks this G only.
-    ///
-    /// # Panics
-    /// When somebody else does or did.
-    pub fn join(&self) -> T {
-        assert!(self.word.fetch_or(JOINED, Relaxed) & JOINED == 0, "joined twice");
-        if self.word.load(Acquire) & DONE == 0 {
-            self.wait();
+    /// Whether nothing is here.
+    #[inline(always)]
+    pub fn is_free(&self) -> bool {
+        self.taken.load(Acquire) == 0 // pairs with `free`
+    }
+}
+
+/// What is the same for all work.
+struct Head {
+    table: &'static Table,
+    /// The place that it is in; None on the heap.
+    place: Option<&'static Place>,
+    word: AtomicU32,
+    waiter: UnsafeCell<Option<GHandle>>,
+}
+
+/// What differs. Each is called with a job of the type that it was made for.
+struct Table {
+    /// The worker's: does the work. The head may be gone afterwards.
+    run: unsafe fn(NonNull<Head>),
+    /// The joiner's, after DONE: moves the outcome out and frees the block.
+    take: unsafe fn(NonNull<Head>, *mut ()),
+    /// The joiner's, after DONE: drops the outcome and frees the block.
+    drop: unsafe fn(NonNull<Head>),
+}
+
+#[repr(C)] // the head first, so that a pointer to one is a pointer to the other
+struct Job<L: Labour> {
+    head: Head,
+    body: UnsafeCell<Body<L>>,
+}
+
+/// First the one, then the other.
+union Body<L: Labour> {
+    labour: ManuallyDrop<L>,
+    outcome: ManuallyDrop<L::Outcome>,
+}
+
+/// # Safety
+/// `job` is memory of this layout and nobody else's.
+#[inline(always)]
+unsafe fn set_up<L: Labour>(
+    job: NonNull<Job<L>>,
+    place: Option<&'static Place>,
+    labour: L,
+) -> (Work, Joiner<L::Outcome>) {
+    let table = const { &Table { run: run::<L>, take: take::<L>, drop: drop_outcome::<L> } };
+    let waiter = UnsafeCell::new(None);
+    let head = Head { table, place, word: AtomicU32::new(OPEN), waiter };
+    let body = UnsafeCell::new(Body { labour: ManuallyDrop::new(labour) });
+    // SAFETY: the caller's promise.
+    unsafe { job.write(Job { head, body }) };
+    let head = job.cast();
+    (Work { head }, Joiner { head, outcome: PhantomData })
+}
+
+/// The right to do the work. Dropped, it is neither done nor freed.
+#[must_use = "work that nobody does is awaited for ever"]
+pub struct Work {
+    head: NonNull<Head>,
+}
+
+// SAFETY: the work is Send, and what else is touched is atomic or handed over by
+// the word.
+unsafe impl Send for Work {}
+
+impl Work {
+    /// Does it, and wakes who waits for the outcome.
+    #[inline(always)]
+    pub fn run(self) {
+        // SAFETY: there until `run` has come to its end, as we are the worker.
+        let table = unsafe { self.head.as_ref() }.table;
+        // SAFETY: the table came with this job, and this is the one worker.
+        unsafe { (table.run)(self.head) };
+    }
+}
+
+/// The right to what comes of the work. Dropping it detaches.
+#[must_use = "dropping a joiner detaches"]
+pub struct Joiner<T> {
+    head: NonNull<Head>,
+    outcome: PhantomData<T>,
+}
+
+// SAFETY: the outcome is Send, and what else is touched is atomic or handed over
+// by the word.
+unsafe impl<T: Send> Send for Joiner<T> {}
+// SAFETY: nothing can be done with a reference to one.
+unsafe impl<T: Send> Sync for Joiner<T> {}
+
+impl<T> Joiner<T> {
+    /// Waits for the outcome and takes it. Blocks this G only.
+    pub fn join(self) -> T {
+        if self.head().word.load(Acquire) != DONE {
+            self.wait(); // if this is unwound, `drop` detaches
         }
-        // SAFETY: we have set JOINED, and seen DONE.
-        self.result.with_mut(|slot| unsafe { (*slot).take() }).expect("written before DONE")
+        let this = ManuallyDrop::new(self);
+        let mut outcome = MaybeUninit::<T>::uninit();
+        // SAFETY: the table came with this job; we are the joiner, have seen DONE,
+        // and `T` is the outcome, as `set_up` says.
+        unsafe { (this.head().table.take)(this.head, outcome.as_mut_ptr().cast()) };
+        // SAFETY: `take` has written it.
+        unsafe { outcome.assume_init() }
     }
 
-    /// Returns when DONE is set. Only for who has set JOINED.
+    /// Returns when DONE is set.
     fn wait(&self) {
+        let Head { word, waiter, .. } = self.head();
         let handle = begin_park(JOIN);
-        // SAFETY: we have set JOINED, and AWAITED is not set.
-        self.waiter.with_mut(|waiter| unsafe { *waiter = Some(handle) });
-        // Release: the waiter, and that we are parking. Acquire: the result. The
+        // SAFETY: AWAITED is not set.
+        waiter.with_mut(|waiter| unsafe { *waiter = Some(handle) });
+        // Release: the waiter, and that we are parking. Acquire: the outcome. The
         // second time it changes nothing, but comes before or after DONE too.
-        while self.word.fetch_or(AWAITED, AcqRel) & DONE == 0 {
+        let mut before = OPEN;
+        while word.compare_exchange(before, AWAITED, AcqRel, Acquire).is_ok() {
+            before = AWAITED;
             park();
-            if self.word.load(Acquire) & DONE != 0 {
+            if word.load(Acquire) == DONE {
                 return;
             }
             if is_killed() {
@@ -115,52 +274,205 @@ impl<F, T> Job<F, T> {
         }
         cancel_park();
     }
+
+    #[inline(always)]
+    fn head(&self) -> &Head {
+        // SAFETY: the worker leaves the block to us unless we detach.
+        unsafe { self.head.as_ref() }
+    }
+}
+
+impl<T> Drop for Joiner<T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let Head { word, table, .. } = self.head();
+        let (before, table) = (word.load(Acquire), *table);
+        // OPEN, or AWAITED if a wait is unwound.
+        if before == DONE || word.compare_exchange(before, DETACHED, AcqRel, Acquire).is_err() {
+            // SAFETY: the table came with this job; we are the joiner, and DONE is
+            // set: nothing else can have been in our way.
+            unsafe { (table.drop)(self.head) };
+        }
+    }
+}
+
+/// # Safety
+/// As [`Table::run`] has it.
+unsafe fn run<L: Labour>(head: NonNull<Head>) {
+    let job = head.cast::<Job<L>>();
+    // SAFETY: ours until DONE.
+    let Job { head, body } = unsafe { job.as_ref() };
+    // SAFETY: the work is the worker's, and there until now.
+    let labour = body.with_mut(|body| unsafe { ManuallyDrop::take(&mut (*body).labour) });
+    let outcome = labour.perform();
+    let mut before = head.word.load(Acquire);
+    if before != DETACHED {
+        let outcome = ManuallyDrop::new(outcome);
+        // SAFETY: the work was taken, and DONE is not set.
+        body.with_mut(|body| unsafe { (*body).outcome = outcome });
+        // Release: the outcome. Acquire: the waiter, and that it parks.
+        if before == OPEN {
+            match head.word.compare_exchange(OPEN, DONE, AcqRel, Acquire) {
+                Ok(_) => return,
+                Err(now) => before = now,
+            }
+        }
+        if before == AWAITED {
+            // SAFETY: its writer is done with it, as AWAITED is set. Before DONE,
+            // after which the block may be gone.
+            let waiter = head.waiter.with_mut(|waiter| unsafe { (*waiter).take() });
+            if head.word.swap(DONE, AcqRel) == AWAITED {
+                return waiter.into_iter().for_each(ready);
+            }
+        }
+        // The joiner has gone meanwhile.
+        // SAFETY: written above, and nobody else's.
+        let outcome = body.with_mut(|body| unsafe { ManuallyDrop::take(&mut (*body).outcome) });
+        // SAFETY: the joiner is gone.
+        unsafe { free(job) };
+        return L::discard(outcome);
+    }
+    // SAFETY: the joiner is gone.
+    unsafe { free(job) };
+    L::discard(outcome);
+}
+
+/// # Safety
+/// As [`Table::take`] has it; `to` has room for an `L::Outcome`.
+unsafe fn take<L: Labour>(head: NonNull<Head>, to: *mut ()) {
+    let job = head.cast::<Job<L>>();
+    // SAFETY: the joiner's since DONE, which it has seen.
+    let body = unsafe { &job.as_ref().body };
+    // SAFETY: as above, and taken once, as `to` takes the joiner's place.
+    let outcome = body.with_mut(|body| unsafe { ManuallyDrop::take(&mut (*body).outcome) });
+    // SAFETY: the caller's promise.
+    unsafe { to.cast::<L::Outcome>().write(outcome) };
+    // SAFETY: the worker is gone.
+    unsafe { free(job) };
+}
+
+/// # Safety
+/// As [`Table::drop`] has it.
+unsafe fn drop_outcome<L: Labour>(head: NonNull<Head>) {
+    let mut outcome = MaybeUninit::<L::Outcome>::uninit();
+    // SAFETY: the caller's promise, and there is room.
+    unsafe { take::<L>(head, outcome.as_mut_ptr().cast()) };
+    // SAFETY: `take` has written it.
+    drop(unsafe { outcome.assume_init() });
+}
+
+/// # Safety
+/// `job` is set up, its body was taken, and nobody else uses it any more.
+#[inline(always)]
+unsafe fn free<L: Labour>(job: NonNull<Job<L>>) {
+    // SAFETY: the caller's promise.
+    let place = unsafe { job.as_ref() }.head.place;
+    // SAFETY: the caller's promise. It may have a waiter that was not needed.
+    unsafe { (&raw mut (*job.as_ptr()).head).drop_in_place() };
+    match place {
+        Some(place) => place.taken.store(0, Release), // pairs with `is_free`
+        // SAFETY: allocated in `pair` with this layout.
+        None => unsafe { dealloc(job.as_ptr().cast(), Layout::new::<Job<L>>()) },
+    }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+    use alloc::sync::Arc;
+    use std::thread;
 
-    #[test]
-    fn the_result_is_there_whoever_comes_first() {
-        for round in 0..if cfg!(miri) { 10 } else { 1000 } {
-            let job = Arc::new(Job::new(String::from("work")));
-            let runner = job.clone();
-            let thread = std::thread::spawn(move || runner.run(|work| work + " done"));
-            if round % 2 == 0 {
-                std::thread::yield_now();
-            }
-            assert_eq!(job.join(), "work done");
-            thread.join().expect("no panic");
+    /// Work on a value that counts its owners.
+    struct Adds(Arc<()>, usize);
+
+    impl Labour for Adds {
+        type Outcome = (Arc<()>, usize);
+
+        fn perform(self) -> Self::Outcome {
+            (self.0, self.1 + 1)
         }
     }
 
+    /// More than fits into a place.
+    struct Large([u64; 20]);
+
+    impl Labour for Large {
+        type Outcome = u64;
+
+        fn perform(self) -> u64 {
+            self.0.iter().sum()
+        }
+    }
+
+    fn adds(value: &Arc<()>) -> (Work, Joiner<(Arc<()>, usize)>) {
+        pair(Adds(value.clone(), 41)).ok().expect("memory")
+    }
+
     #[test]
-    fn work_and_result_that_nobody_wants_are_dropped_once() {
+    fn the_outcome_is_there_whoever_comes_first() {
         let value = Arc::new(());
-        let job = Job::new(value.clone());
-        drop(job as Job<_, ()>);
-        let job = Job::new(value.clone());
-        job.run(|value| value);
-        drop(job);
+        for round in 0..if cfg!(miri) { 10 } else { 1000 } {
+            let (work, joiner) = adds(&value);
+            let worker = thread::spawn(move || work.run());
+            if round % 2 == 0 {
+                thread::yield_now();
+            }
+            assert_eq!(joiner.join().1, 42);
+            worker.join().expect("no panic");
+        }
         assert_eq!(Arc::strong_count(&value), 1);
     }
 
     #[test]
-    #[should_panic(expected = "work is done once")]
-    fn work_is_not_done_twice() {
-        let job = Job::new(());
-        job.run(drop);
-        job.run(drop);
+    fn an_outcome_that_nobody_wants_is_dropped_once_whoever_goes_first() {
+        let value = Arc::new(());
+        for round in 0..if cfg!(miri) { 10 } else { 1000 } {
+            let (work, joiner) = adds(&value);
+            match round % 3 {
+                0 => {
+                    drop(joiner);
+                    work.run();
+                }
+                1 => {
+                    work.run();
+                    drop(joiner);
+                }
+                _ => {
+                    let worker = thread::spawn(move || work.run());
+                    drop(joiner);
+                    worker.join().expect("no panic");
+                }
+            }
+            assert_eq!(Arc::strong_count(&value), 1, "round {round}");
+        }
     }
 
     #[test]
-    #[should_panic(expected = "joined twice")]
-    fn a_result_is_not_taken_twice() {
-        let job = Job::new(());
-        job.run(drop);
-        job.join();
-        job.join();
+    fn a_place_is_used_again_when_both_sides_are_done_with_it() {
+        static PLACE: Place = Place::new();
+        let value = Arc::new(());
+        for round in 0..3 {
+            // SAFETY: this thread alone uses the place.
+            let made = unsafe { pair_in(&PLACE, Adds(value.clone(), round)) };
+            let (work, joiner) = made.ok().expect("the place is free");
+            // SAFETY: as above.
+            assert!(unsafe { pair_in(&PLACE, Adds(value.clone(), 0)) }.is_err(), "it is taken");
+            work.run();
+            assert!(!PLACE.is_free(), "the outcome is there");
+            assert_eq!(joiner.join().1, round + 1);
+            assert!(PLACE.is_free());
+        }
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn what_does_not_fit_goes_to_the_heap() {
+        static PLACE: Place = Place::new();
+        // SAFETY: this thread alone uses the place.
+        let Err(large) = (unsafe { pair_in(&PLACE, Large([2; 20])) }) else { panic!("it fits") };
+        assert!(PLACE.is_free());
+        let (work, joiner) = pair(large).ok().expect("memory");
+        work.run();
+        assert_eq!(joiner.join(), 40);
     }
 }

@@ -11,7 +11,7 @@
 //! ```text
 //!   base                                            top             end
 //!    │ guard │ guard │  not there yet  │ page │ page ··│ record │ header │
-//!                                        ◀── grows        320      64 bytes
+//!                                        ◀── grows        448      64 bytes
 //! ```
 //!
 //! Everything about an address follows from the address: which size class,
@@ -39,6 +39,7 @@ pub mod slot;
 use crate::arch::paging::{self, Flags, MapError};
 use crate::mem::frames::{self, Frame};
 use crate::mem::percpu::Here;
+use core::num::NonZeroU64;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 use pool::{Backing, Header, Pool};
@@ -110,7 +111,9 @@ pub fn stats() -> StackStats {
 /// are trimmed, and are not zeroed in between: safe code cannot read them.
 #[derive(Debug)]
 pub struct Stack {
-    slot: Slot,
+    /// Where it starts. Everything follows from it, and with its niche a G that
+    /// has one or none keeps one word.
+    top: NonZeroU64,
 }
 
 impl Stack {
@@ -119,18 +122,19 @@ impl Stack {
     /// cache costs no lock.
     pub fn new(size: usize) -> Result<Stack, NoMemory> {
         let class = slot::class_for(size).ok_or(NoMemory)?;
-        POOL.take(&Here::enter(), class).map(|slot| Stack { slot })
+        let slot = POOL.take(&Here::enter(), class)?;
+        NonZeroU64::new(slot.top()).map(|top| Stack { top }).ok_or(NoMemory)
     }
 
     /// Where the stack pointer starts; aligned to 64 bytes. The page below is
     /// there and can be written.
     pub fn top(&self) -> u64 {
-        self.slot.top()
+        self.top.get()
     }
 
     /// What its user may use, from the end of the guard to [`top`](Self::top).
     pub fn bounds(&self) -> Range<u64> {
-        self.slot.bounds()
+        self.slot().bounds()
     }
 
     /// What is kept with this stack for ever, whoever uses it; `make` makes it
@@ -140,8 +144,8 @@ impl Stack {
     /// All who ask, of any stack, ask for the same `T`.
     pub unsafe fn record<T: Send + Sync>(&self, make: impl FnOnce() -> T) -> &'static T {
         const { assert!(size_of::<T>() <= slot::RECORD_BYTES && align_of::<T>() <= 64) }
-        let at = core::ptr::with_exposed_provenance_mut::<T>(self.slot.top() as usize);
-        if !POOL.replace_has_record(self.slot) {
+        let at = core::ptr::with_exposed_provenance_mut::<T>(self.top.get() as usize);
+        if !POOL.replace_has_record(self.slot()) {
             // SAFETY: aligned to 64, in the top page, which is there; above where
             // the user of the stack starts; and nobody has seen it yet.
             unsafe { at.write(make()) };
@@ -153,24 +157,26 @@ impl Stack {
     }
 
     /// Whether it is of [`DEFAULT_SIZE`] and has hardly grown: a page or two.
+    #[inline(always)]
     pub fn is_as_new(&self) -> bool {
-        self.slot.class() == 0 && POOL.deep(self.slot) <= 1
+        Slot::smallest_at(self.top.get()).is_some_and(|slot| POOL.deep(slot) <= 1)
     }
 
     /// Gives its highest `pages` pages memory now, not on first touch.
     pub fn commit(&self, pages: usize) -> Result<(), NoMemory> {
-        POOL.commit(self.slot, pages)
+        POOL.commit(self.slot(), pages)
     }
 
     /// Its slot, as [`FaultOutcome::GuardHit`] names it.
     pub fn slot(&self) -> Slot {
-        self.slot
+        let (slot, _) = slot::locate(self.top.get()).expect("made by `new` from a slot");
+        slot
     }
 }
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        POOL.put(&Here::enter(), self.slot);
+        POOL.put(&Here::enter(), self.slot());
     }
 }
 

@@ -49,7 +49,9 @@ pub fn start(name: &str, args: Vec<String>) -> Result<Run, StartError> {
 pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, StartError> {
     let instance = Instance::take(program.name(), args).ok_or(SpawnError::NoMemory)?;
     let id = instance.id();
-    let started = Shared::try_two(Over::new()).map_err(|_| SpawnError::NoMemory);
+    let started = Shared::try_new(Over::new())
+        .map(|over| (over.clone(), over))
+        .map_err(|_| SpawnError::NoMemory);
     let started = started.and_then(|(over, told)| {
         let supervisor = Go::new().name("supervisor").of(&KERNEL);
         drop(supervisor.spawn(move || supervise(instance, &told))?);

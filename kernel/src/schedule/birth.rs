@@ -18,20 +18,53 @@
 
 use super::roster;
 use super::task::Task;
-use super::{Cpu, Leaving, SCHED, ask_for_upkeep, leave, submit, with_p};
-use crate::arch;
-use crate::cell::{Run as Work, Shared};
+use super::{Cpu, Leaving, SCHED, ask_for_upkeep, is_running, send, submit, this_cpu, with_p};
+use crate::arch::{self, Irqs};
+use crate::cell::{Joiner, Labour, Place, Work, pair, pair_in};
 use crate::go::SpawnError;
 use crate::mem::{self, stack::Stack};
 use crate::park::Birth;
+use crate::program::Instance;
 use crate::trace;
+use core::panic::Location;
 use sched::G;
 
-/// Starts a G that does `work`.
+/// Starts a G that does `labour`.
 ///
 /// # Errors
 /// [`SpawnError`] when there is no memory for the G or its stack.
-pub fn spawn(birth: Birth, work: Shared<dyn Work>) -> Result<(), SpawnError> {
+#[inline(always)]
+pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
+    let Birth { name, site, stack, pin, program } = birth;
+    let is_plain = stack <= mem::stack::DEFAULT_SIZE && pin.is_none() && program.is_none();
+    if !is_plain || !const { Place::fits::<L>() } {
+        return spawn_otherwise(Birth { name, site, stack, pin, program }, labour);
+    }
+    // The short way: a G that is at hand, its own place for the work, and all of
+    // it with interrupts off, so that one look at the CPU serves for all.
+    let irqs = arch::irqs_off_probed();
+    // SAFETY: what calls this comes after `init_cpu`; interrupts are off.
+    let Some(g) = (unsafe { this_cpu().with_p(|p| SCHED.take_dead(p)) }) else {
+        arch::irqs_back(irqs);
+        return spawn_otherwise(Birth { name, site, stack, pin, program }, labour);
+    };
+    // SAFETY: a dead G that was taken is its taker's alone.
+    match unsafe { pair_in(&g.kernel.place, labour) } {
+        Ok((work, joiner)) => {
+            start(g, work, name, site, irqs);
+            Ok(joiner)
+        }
+        // What its last life has left was not joined yet.
+        Err(labour) => {
+            arch::irqs_back(irqs);
+            spawn_as(g, Birth { name, site, stack, pin, program }, labour)
+        }
+    }
+}
+
+/// The long way: with a new G, or another stack, or another CPU.
+#[inline(never)]
+fn spawn_otherwise<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
     if birth.stack > mem::stack::MAX_SIZE {
         return Err(SpawnError::StackTooLarge);
     }
@@ -40,25 +73,77 @@ pub fn spawn(birth: Birth, work: Shared<dyn Work>) -> Result<(), SpawnError> {
     }
     let is_usual = birth.stack <= mem::stack::DEFAULT_SIZE;
     let recycled = if is_usual { with_p(|p| SCHED.take_dead(p)) } else { None };
-    let g = match recycled {
-        Some(g) => g,
-        None => g_with_stack(birth.stack)?,
+    match recycled {
+        Some(g) => spawn_as(g, birth, labour),
+        None => spawn_as(g_with_stack(birth.stack)?, birth, labour),
+    }
+}
+
+/// Starts this dead G, which is the caller's.
+#[inline(never)]
+fn spawn_as<L: Labour>(
+    g: &'static G<Task>,
+    birth: Birth,
+    labour: L,
+) -> Result<Joiner<L::Outcome>, SpawnError> {
+    // SAFETY: as in `spawn`.
+    let made = unsafe { pair_in(&g.kernel.place, labour) };
+    let Ok((work, joiner)) = made.or_else(pair) else {
+        drop(g.kernel.stack.take()); // and the G with it
+        return Err(SpawnError::NoMemory);
     };
-    let task = &g.kernel;
-    let g_at = core::ptr::from_ref(g).addr();
-    // SAFETY: a G is at the top of its stack (`g_with_stack`), which is its own
-    // until it ends; the page is there.
-    let sp = unsafe { arch::prepare(g_at, g_main, g_at) };
-    task.sp.set(sp);
-    task.work.set(Some(work));
-    task.christen(&birth);
+    set_up(g, work, birth.name, birth.site, birth.program);
     submit(|cpu, p| {
         cpu.counters.created.add_one();
         let wake = SCHED.start(p, g, birth.pin);
         trace::created(|| g.id(), birth.pin, birth.name, birth.site);
         wake
     });
-    Ok(())
+    Ok(joiner)
+}
+
+/// Starts a dead G, which is the caller's, here, with nothing special about it.
+/// Interrupts are off before; afterwards as they were.
+#[inline(never)]
+fn start(
+    g: &'static G<Task>,
+    work: Work,
+    name: &'static str,
+    site: &'static Location<'static>,
+    irqs: Irqs,
+) {
+    set_up(g, work, name, site, None);
+    // SAFETY: what calls this comes after `init_cpu`; interrupts are off.
+    let cpu = unsafe { this_cpu() };
+    cpu.counters.created.add_one();
+    // SAFETY: this CPU's own record, interrupts off.
+    let wake = unsafe { cpu.with_p(|p| SCHED.start(p, g, None)) };
+    // SAFETY: as above.
+    if !cpu.slices.is_timed() && is_running() && unsafe { cpu.with_p(|p| SCHED.needs_timer(p)) } {
+        cpu.slices.arm();
+    }
+    trace::created(|| g.id(), None, name, site);
+    // Off until the wake-up is sent, as in `schedule::submit`.
+    send(wake);
+    arch::irqs_back(irqs);
+}
+
+/// Prepares the next life of a dead G.
+#[inline(always)]
+fn set_up(
+    g: &'static G<Task>,
+    work: Work,
+    name: &'static str,
+    site: &'static Location<'static>,
+    program: Option<&'static Instance>,
+) {
+    let g_at = core::ptr::from_ref(g).addr();
+    // SAFETY: a G is at the top of its stack (`g_with_stack`), which is its own
+    // until it ends; the page is there.
+    let sp = unsafe { arch::prepare(g_at, g_main, g_at) };
+    g.kernel.sp.set(sp);
+    g.kernel.work.set(Some(work));
+    g.kernel.christen(name, site, program);
 }
 
 /// A dead G with a stack of that size: one whose stack had gone back to the pool,
@@ -87,19 +172,27 @@ fn new_g() -> G<Task> {
 
 /// The root of every G.
 extern "C" fn g_main(g: usize) -> ! {
-    // SAFETY: `spawn` passed the address of this very G, which lives for ever.
+    // SAFETY: `start` passed the address of this very G, which lives for ever.
     let g = unsafe { &*(g as *const G<Task>) };
     arch::irq_restore(true);
     if let Some(work) = g.kernel.work.take() {
         work.run();
     }
-    leave(Leaving::Exit);
-    unreachable!("an ended G runs")
+    // No probe: the root is at the very top of the G's first page. As in
+    // `schedule::leave`, a G takes neither a lock along nor interrupts off.
+    assert!(arch::irq_save(), "irqs off");
+    // SAFETY: a G runs here.
+    let cpu = unsafe { this_cpu() };
+    cpu.leaving.set(Leaving::Exit);
+    // SAFETY: 1. `sp` was saved by the switch in `execute` that brought this G
+    // here. 2. Nobody runs it any more. 3. Interrupts are off.
+    unsafe { arch::switch_for_good(cpu.sp.get()) }
 }
 
 /// A G has ended, and nobody is on its stack any more. It stays with its stack: on
-/// the list of this P if that is of the usual size and has hardly grown, else in
+/// the pile of this P if that is of the usual size and has hardly grown, else in
 /// the pool of stacks, where pages are given back. Interrupts off.
+#[inline(always)]
 pub(super) fn lay_to_rest(cpu: &Cpu, g: &'static G<Task>) {
     cpu.counters.ended.add_one();
     let stack = g.kernel.stack.take();
@@ -108,9 +201,15 @@ pub(super) fn lay_to_rest(cpu: &Cpu, g: &'static G<Task>) {
         // SAFETY: this CPU's own record, interrupts off.
         unsafe { cpu.with_p(|p| SCHED.exited(p, g)) };
     } else {
-        // First, as whoever gets the stack gets the G.
-        SCHED.exited_for_kernel(g);
-        drop(stack);
-        ask_for_upkeep();
+        give_to_pool(g, stack);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn give_to_pool(g: &'static G<Task>, stack: Option<Stack>) {
+    // First, as whoever gets the stack gets the G.
+    SCHED.exited_for_kernel(g);
+    drop(stack);
+    ask_for_upkeep();
 }

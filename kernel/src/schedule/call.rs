@@ -45,6 +45,9 @@ use super::task::Task;
 use super::{Cpu, Leaving, SCHED, m_main, running, this_cpu};
 use crate::arch;
 use crate::trace::{self, Kind};
+use crate::unwind;
+use alloc::string::String;
+use core::mem::{ManuallyDrop, MaybeUninit};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use sched::{CallSeen, G, Sysmon, retake};
 
@@ -74,45 +77,70 @@ pub(super) fn init(handoff: Handoff) {
     BY_SYSMON.store(handoff == Handoff::Sysmon, Relaxed);
 }
 
-/// Runs `job` as a blocking call of the running G. It must not unwind.
+/// Runs `f` as a blocking call of the running G; what came of it, a panic caught.
 ///
 /// # Errors
-/// [`NoM`] when there would be no M to go on with if the call waited; `job` was
-/// not run then.
-pub fn call(mut job: &mut dyn FnMut()) -> Result<(), NoM> {
+/// [`NoM`] when there would be no M to go on with if the call waited; `f` was not
+/// run then.
+#[inline(always)]
+pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, String>, NoM> {
     let g = running().expect("no G to make a call");
     if g.kernel.m.get().is_some() {
-        job(); // a call inside a call: on the M's stack already
-        return Ok(());
+        return Ok(unwind::catch(f)); // inside a call: on the M's stack already
     }
+    call_on_m(g, f)
+}
+
+#[inline(always)]
+fn call_on_m<T, F: FnOnce() -> T>(g: &'static G<Task>, f: F) -> Result<Result<T, String>, NoM> {
+    let mut job = Job { f: ManuallyDrop::new(f), outcome: MaybeUninit::uninit() };
     arch::probe_stack();
-    assert!(arch::irq_save(), "irqs off");
+    // A G that made it with interrupts off would wait so: see `schedule::leave`.
+    assert!(arch::irqs_off().were_on(), "irqs off");
     // SAFETY: a G runs here.
     let mut cpu = unsafe { this_cpu() };
     if cpu.spare.get().is_none() {
-        cpu = find_spare()?;
+        match find_spare() {
+            Ok(here) => cpu = here,
+            Err(error) => {
+                // SAFETY: dropped here, and not used after.
+                unsafe { ManuallyDrop::drop(&mut job.f) };
+                return Err(error);
+            }
+        }
     }
     let m = cpu.m();
     m.serve(g);
     g.kernel.m.set(Some(m));
     // SAFETY: 1. Below where the M's own frames end; the M goes wherever the G
-    // does until the call is over. 2. `job` does not unwind, says our caller.
-    unsafe { arch::call_on(cpu.sp.get() & !15, in_call, (&raw mut job).addr()) };
-    // Perhaps on another CPU, but on the same M.
+    // does until the call is over. 2. `in_call` catches what unwinds.
+    unsafe {
+        arch::call_on(cpu.sp.get() & !15, in_call::<T, F>, (&raw mut job).expose_provenance())
+    };
+    // Perhaps on another CPU, but on the same M. Interrupts are on: a G that is
+    // preempted here, off the M's stack and still bound to it, takes it along in
+    // vain, no more.
     g.kernel.m.set(None);
-    arch::irq_restore(true);
-    Ok(())
+    // SAFETY: `in_call` has written it.
+    Ok(unsafe { job.outcome.assume_init() })
 }
 
-/// What runs on the M's stack.
-extern "C" fn in_call(job: usize) {
-    // SAFETY: `call` passed the address of its own `job`, which it does not touch
-    // meanwhile.
-    let job = unsafe { &mut *core::ptr::with_exposed_provenance_mut::<&mut dyn FnMut()>(job) };
+/// What goes to the M's stack, and what comes back.
+struct Job<T, F> {
+    f: ManuallyDrop<F>,
+    outcome: MaybeUninit<Result<T, String>>,
+}
+
+/// What runs on the M's stack. Interrupts are off before and on afterwards.
+extern "C" fn in_call<T, F: FnOnce() -> T>(job: usize) {
+    let job = core::ptr::with_exposed_provenance_mut::<Job<T, F>>(job);
+    // SAFETY: `call_on_m` passed the address of its own job, which it does not
+    // touch meanwhile.
+    let job = unsafe { &mut *job };
     arch::irq_restore(true);
-    job();
-    arch::probe_stack();
-    arch::irq_save();
+    // SAFETY: taken here and nowhere else.
+    let f = unsafe { ManuallyDrop::take(&mut job.f) };
+    job.outcome.write(unwind::catch(f));
 }
 
 /// Sees to it that this CPU has a spare M, and says which CPU that is now.

@@ -9,15 +9,15 @@ use super::kill::DoomWord;
 use super::m::M;
 use super::running;
 use crate::arch;
-use crate::cell::{Label, Link, Older, Record, Run as Work, Shared};
+use crate::cell::{Label, Link, Older, Place, Record, Work};
 use crate::gref::Permit;
 use crate::mem::stack::Stack;
-use crate::park::Birth;
 use crate::program::{BOOT, Instance};
 use crate::timer::{self, Timed};
 use crate::waiting::Wait;
 use core::cell::Cell;
 use core::fmt;
+use core::panic::Location;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use sched::G;
 
@@ -29,7 +29,11 @@ pub struct Task {
     /// Where its stack pointer was when it left its CPU.
     pub(super) sp: Cell<usize>,
     pub(super) stack: Cell<Option<Stack>>,
-    pub(super) work: Cell<Option<Shared<dyn Work>>>,
+    pub(super) work: Cell<Option<Work>>,
+    /// For the work of one life after another, if it is small. One that nobody
+    /// has joined or dropped yet stays here beyond its life, and the next uses
+    /// the heap.
+    pub(super) place: Place,
     /// The M on whose stack it is: it is in a blocking call.
     pub(super) m: Link<M>,
     /// Its name and spawn site; set between two lives.
@@ -67,6 +71,7 @@ impl Task {
             sp: Cell::new(0),
             stack: Cell::new(None),
             work: Cell::new(None),
+            place: Place::new(),
             m: Link::new(),
             label: Label::new(),
             panics: Cell::new(0),
@@ -83,9 +88,15 @@ impl Task {
 
     /// A life begins: its name, where it was spawned, and of which program it is,
     /// if not of that whose G starts it.
-    pub(super) fn christen(&self, birth: &Birth) {
-        self.label.set(birth.name, birth.site);
-        self.program.set(birth.program.or_else(|| running()?.kernel.program.get()));
+    #[inline(always)]
+    pub(super) fn christen(
+        &self,
+        name: &'static str,
+        site: &'static Location<'static>,
+        of: Option<&'static Instance>,
+    ) {
+        self.label.set(name, site);
+        self.program.set(of.or_else(|| running()?.kernel.program.get()));
         self.panics.set(0);
         self.slices.set(0);
         self.account.open(arch::cycles());

@@ -252,6 +252,10 @@ fn came_back() -> Last {
                 }
             }
         }
+        Leaving::Exit => {
+            birth::lay_to_rest(cpu, g);
+            Last { at, start: What::start_after(Kind::Exit, 0) }
+        }
         why => settle(cpu, g, why, at),
     }
 }
@@ -261,10 +265,6 @@ fn came_back() -> Last {
 fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving, at: u64) -> Last {
     let reason = if why == Leaving::ParkInCall { g.kernel.reason() } else { 0 };
     trace::event_at(at, g.id(), What::new(why.kind(), reason.into()));
-    if why == Leaving::Exit {
-        birth::lay_to_rest(cpu, g);
-        return Last::nobody();
-    }
     if let Some(m) = g.kernel.m.get() {
         m.has_left(); // and its context is saved
     }

@@ -44,6 +44,24 @@ pub unsafe extern "C" fn switch(save: *mut usize, to: usize) {
     )
 }
 
+/// As [`switch`], for one who leaves its stack for good: nothing is saved.
+///
+/// # Safety
+/// As for [`switch`]; and nobody comes back to the stack that is left.
+#[unsafe(naked)]
+pub unsafe extern "C" fn switch_for_good(to: usize) -> ! {
+    naked_asm!(
+        "mov rsp, rdi",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
 /// Where in a context that `switch` saved at `sp` the return address and the
 /// frame pointer are.
 pub fn saved_at(sp: usize) -> (usize, usize) {
@@ -78,22 +96,19 @@ pub unsafe extern "C" fn call_on(top: usize, f: extern "C" fn(usize), arg: usize
 /// `top` is the 16-byte aligned end of a stack of which at least the highest
 /// 128 bytes can be written, and which nobody else uses.
 pub unsafe fn prepare(top: usize, entry: extern "C" fn(usize) -> !, arg: usize) -> usize {
-    // What `switch` pops, then where it returns to, then the end of the
-    // frame-pointer chain. `first` moves rbx and r12 to where they belong.
-    let words: [usize; 9] = [
-        0,                           // r15
-        0,                           // r14
-        0,                           // r13
+    // What `switch` pops, then where it returns to, and two words for the
+    // alignment. `first` moves rbx and r12 to where they belong; nobody looks at
+    // r13 to r15, which are whatever was there.
+    const WORD: usize = size_of::<usize>();
+    let sp = top - 9 * WORD;
+    let words = [
         entry as *const () as usize, // r12
         arg,                         // rbx
         0,                           // rbp: a backtrace ends here
         first as *const () as usize, // return address
-        0,
-        0,
     ];
-    let sp = top - size_of_val(&words);
     // SAFETY: the caller's promise about the highest 128 bytes.
-    unsafe { (sp as *mut [usize; 9]).write(words) };
+    unsafe { ((sp + 3 * WORD) as *mut [usize; 4]).write(words) };
     sp
 }
 

@@ -382,6 +382,7 @@ impl<B: Backing> Pool<B> {
 
     /// How many pages below the top one of a slot, which the caller has, were
     /// touched.
+    #[inline(always)]
     pub fn deep(&self, slot: Slot) -> usize {
         self.backing.header(slot).deep.load(Ordering::Relaxed) as usize
     }

@@ -15,7 +15,7 @@ pub const GUARD_PAGES: usize = 2;
 /// Bytes at the very top of a slot that are the pool's.
 pub const HEADER_BYTES: usize = 64;
 /// Bytes below these for a record that its user keeps there for ever.
-pub const RECORD_BYTES: usize = 320;
+pub const RECORD_BYTES: usize = 448;
 /// What a stack of the smallest class leaves to its user.
 pub const DEFAULT_SIZE: usize = SMALLEST - OVERHEAD;
 /// The most that a user may ask for: 64 MiB less the guard and what is at the top.
@@ -85,6 +85,13 @@ impl Slot {
         Slot { class: class as u8, index }
     }
 
+    /// The slot of the smallest class that `addr` lies in, if it does.
+    #[inline(always)]
+    pub fn smallest_at(addr: u64) -> Option<Slot> {
+        let offset = addr.wrapping_sub(STACK_WINDOW);
+        (offset < REGION).then_some(Slot { class: 0, index: (offset / SMALLEST as u64) as u32 })
+    }
+
     /// Its size class.
     pub fn class(self) -> usize {
         self.class.into()
@@ -148,6 +155,7 @@ mod tests {
                     (end - 1, Part::Body),
                 ] {
                     assert_eq!(locate(addr), Some((slot, part)), "{addr:#x}");
+                    assert_eq!(Slot::smallest_at(addr), (class == 0).then_some(slot));
                 }
                 assert_ne!(locate(end).map(|(s, _)| s), Some(slot));
                 assert_eq!(slot.bounds(), guard_end..slot.top());
