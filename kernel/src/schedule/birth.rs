@@ -50,7 +50,9 @@ pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, S
     // it with interrupts off, so that one look at the CPU serves for all.
     let irqs = arch::irqs_off_probed();
     // SAFETY: what calls this comes after `init_cpu`; interrupts are off.
-    let Some(g) = (unsafe { this_cpu().with_p(|p| SCHED.take_dead(p)) }) else {
+    let cpu = unsafe { this_cpu() };
+    // SAFETY: this CPU's own record, interrupts off.
+    let Some(g) = (unsafe { cpu.with_p(|p| SCHED.take_dead(p)) }) else {
         arch::irqs_back(irqs);
         return spawn_otherwise(Birth { name, site, stack, pin, program }, labour);
     };
