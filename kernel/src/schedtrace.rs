@@ -1,6 +1,6 @@
 //! What the scheduler looks like, in Go's words: `schedtrace=` and `scheddetail=`.
 //!
-//! Every so many milliseconds a line about the whole ([`line`]), or several with
+//! Every so many milliseconds a line about the whole ([`line()`]), or several with
 //! one for each P, M and G ([`detail`]). Names, order and numbers of states are
 //! those of Go's `GODEBUG=schedtrace`, so that what reads its output reads this.
 //! What there is only in Go (a garbage collector, threads that are locked to a G)
