@@ -68,8 +68,8 @@ static CURSORS: [Cursor; arch::MAX_CPUS] = [const { Cursor::new() }; arch::MAX_C
 /// Events that are copied at once: 2 KiB of stack.
 const BATCH: usize = 128;
 
-/// Times that the end of the machine lets others run to get the [`Turn`].
-const PATIENCE: usize = 100_000;
+/// How long the end of the machine waits for the [`Turn`].
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the end of the machine waits for other CPUs to have nothing to do.
 const SETTLE: Duration = Duration::from_millis(10);
@@ -194,11 +194,8 @@ fn drain_for_ever() {
 
 /// Writes out what is in all rings; by a G.
 pub(super) fn drain_all() {
-    for _ in 0..PATIENCE {
-        if let Some(mut turn) = Turn::take() {
-            return drain(&mut turn);
-        }
-        park::yield_now();
+    if let Some(mut turn) = wait_for_turn() {
+        drain(&mut turn);
     }
 }
 
@@ -207,15 +204,25 @@ pub(super) fn finish(code: u32) {
     if !is_open() {
         return;
     }
-    for _ in 0..PATIENCE {
-        if let Some(mut turn) = Turn::take() {
-            let counted = park::stats().cpus;
-            drain(&mut turn);
-            write_counters(&mut turn, &counted);
-            return write_end(&mut turn, code);
-        }
-        park::yield_now();
+    let counted = park::stats().cpus;
+    if let Some(mut turn) = wait_for_turn() {
+        drain(&mut turn);
+        write_counters(&mut turn, &counted);
+        write_end(&mut turn, code);
     }
+}
+
+/// Waits until nobody else writes, or for too long: whoever drains may have full
+/// rings of all CPUs to write, a byte a microsecond.
+fn wait_for_turn() -> Option<Turn> {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(turn) = Turn::take() {
+            return Some(turn);
+        }
+        sleep(SETTLE / 10);
+    }
+    None
 }
 
 /// Gives the other CPUs a while to come to rest, so that what they count and what
