@@ -44,8 +44,7 @@ pub use interrupt::{
     wake_sleepers,
 };
 pub use kill::{
-    Doom, PATIENCE_NS, abandoned, die, end_if_killed, find, is_killed, kill, kill_all, program_of,
-    was_killed,
+    Doom, abandoned, die, end_if_killed, find, is_killed, kill, kill_all, program_of, was_killed,
 };
 pub use m::{MAX_MS, MInfo, MState, NoM, ms};
 pub use roster::{calls, gs, info, members, with_calls};

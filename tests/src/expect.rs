@@ -80,6 +80,10 @@ pub fn no_program(name: &str) -> String {
 
 /// The code of a machine that has no program to run.
 pub const CODE_NO_PROGRAM: u8 = 103;
+/// The code of a machine in which all Gs of the program wait for each other.
+pub const CODE_DEADLOCK: u8 = 104;
+/// What is said first then.
+pub const DEADLOCK: &str = "fatal error: all goroutines are asleep - deadlock!";
 /// The code of a machine whose program's main panicked.
 pub const CODE_MAIN_PANIC: u8 = 100;
 

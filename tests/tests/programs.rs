@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use tests::fixture;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
+use tests::{expect, fixture};
 
 /// One boot for each guest program, and what it must promise.
 mod tasks {
@@ -55,7 +55,7 @@ mod programs {
 
     #[test]
     fn a_deadlocked_program_is_reported_by_name() {
-        PROGRAMS.assert_line("p_deadlocks: fatal error: all goroutines are asleep - deadlock!");
+        PROGRAMS.assert_line(&format!("p_deadlocks: {}", expect::DEADLOCK));
         PROGRAMS.assert_line("[park]: \"stuck\"");
         PROGRAMS.assert_no_line("Err(Killed)");
     }
@@ -86,9 +86,6 @@ mod killing {
     );
 }
 
-/// How the booted program's deadlock ends the machine.
-const EXIT_DEADLOCK: u8 = 104;
-
 fn deadlocked(cpus: usize, how: &str) -> Outcome {
     let boot = Boot::guest(format!("deadlocked-{how}-{cpus}")).smp(cpus);
     boot.cmdline(&format!("program=deadlocked -- {how}")).run()
@@ -98,8 +95,8 @@ fn deadlocked(cpus: usize, how: &str) -> Outcome {
 fn a_main_that_waits_for_nobody_is_a_deadlock() {
     for cpus in [1, 8] {
         let outcome = deadlocked(cpus, "alone");
-        outcome.assert_code(EXIT_DEADLOCK);
-        outcome.assert_line("fatal error: all goroutines are asleep - deadlock!");
+        outcome.assert_code(expect::CODE_DEADLOCK);
+        outcome.assert_line(expect::DEADLOCK);
         outcome.assert_line("[chan receive]: \"deadlocked\"");
         outcome.assert_line("guest::killing::deadlocked");
     }
@@ -108,7 +105,7 @@ fn a_main_that_waits_for_nobody_is_a_deadlock() {
 #[test]
 fn a_lock_that_is_never_freed_is_a_deadlock() {
     let outcome = deadlocked(4, "lock");
-    outcome.assert_code(EXIT_DEADLOCK);
+    outcome.assert_code(expect::CODE_DEADLOCK);
     outcome.assert_line("[sync.Mutex.Lock]: \"waits for the lock\"");
     outcome.assert_line("[join]: \"deadlocked\"");
 }
@@ -116,7 +113,7 @@ fn a_lock_that_is_never_freed_is_a_deadlock() {
 #[test]
 fn a_deadlock_of_a_thousand_is_reported_in_short() {
     let outcome = deadlocked(8, "many");
-    outcome.assert_code(EXIT_DEADLOCK);
+    outcome.assert_code(expect::CODE_DEADLOCK);
     outcome.assert_line("... and 901 more");
 }
 

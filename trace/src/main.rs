@@ -28,10 +28,10 @@ const USAGE: &str = "usage: trace run [--out NAME] [options of boot run]
        trace simulate [--cpus N] [--events N] [--seed N] [--out NAME]
        trace fuzz [--seconds N] [--from N]";
 
-/// Room in the ring of each CPU: 2 MiB. The debug console takes a byte at a time,
+/// Room in the ring of each CPU: 4 MiB. The debug console takes a byte at a time,
 /// slower than events come; so the ring should have room for the whole of a short
 /// run, or some are lost. `ARGS="events=…"` says otherwise.
-const EVENTS: u32 = 1 << 17;
+const EVENTS: u32 = 1 << 18;
 
 fn main() -> ExitCode {
     let mut words: Vec<String> = std::env::args().skip(1).collect();

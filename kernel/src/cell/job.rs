@@ -154,6 +154,12 @@ impl Place {
     }
 }
 
+impl Default for Place {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// What is the same for all work.
 struct Head {
     table: &'static Table,
@@ -180,6 +186,7 @@ struct Job<L: Labour> {
 }
 
 /// First the one, then the other.
+#[repr(C)] // both at its beginning
 union Body<L: Labour> {
     labour: ManuallyDrop<L>,
     outcome: ManuallyDrop<L::Outcome>,
@@ -303,13 +310,12 @@ unsafe fn run<L: Labour>(head: NonNull<Head>) {
     // SAFETY: ours until DONE.
     let Job { head, body } = unsafe { job.as_ref() };
     // SAFETY: the work is the worker's, and there until now.
-    let labour = body.with_mut(|body| unsafe { ManuallyDrop::take(&mut (*body).labour) });
+    let labour = body.with_mut(|body| unsafe { body.cast::<L>().read() });
     let outcome = labour.perform();
     let mut before = head.word.load(Acquire);
     if before != DETACHED {
-        let outcome = ManuallyDrop::new(outcome);
         // SAFETY: the work was taken, and DONE is not set.
-        body.with_mut(|body| unsafe { (*body).outcome = outcome });
+        body.with_mut(|body| unsafe { body.cast::<L::Outcome>().write(outcome) });
         // Release: the outcome. Acquire: the waiter, and that it parks.
         if before == OPEN {
             match head.word.compare_exchange(OPEN, DONE, AcqRel, Acquire) {
@@ -327,7 +333,7 @@ unsafe fn run<L: Labour>(head: NonNull<Head>) {
         }
         // The joiner has gone meanwhile.
         // SAFETY: written above, and nobody else's.
-        let outcome = body.with_mut(|body| unsafe { ManuallyDrop::take(&mut (*body).outcome) });
+        let outcome = body.with_mut(|body| unsafe { body.cast::<L::Outcome>().read() });
         // SAFETY: the joiner is gone.
         unsafe { free(job) };
         return L::discard(outcome);
@@ -344,7 +350,7 @@ unsafe fn take<L: Labour>(head: NonNull<Head>, to: *mut ()) {
     // SAFETY: the joiner's since DONE, which it has seen.
     let body = unsafe { &job.as_ref().body };
     // SAFETY: as above, and taken once, as `to` takes the joiner's place.
-    let outcome = body.with_mut(|body| unsafe { ManuallyDrop::take(&mut (*body).outcome) });
+    let outcome = body.with_mut(|body| unsafe { body.cast::<L::Outcome>().read() });
     // SAFETY: the caller's promise.
     unsafe { to.cast::<L::Outcome>().write(outcome) };
     // SAFETY: the worker is gone.
@@ -368,7 +374,7 @@ unsafe fn free<L: Labour>(job: NonNull<Job<L>>) {
     // SAFETY: the caller's promise.
     let place = unsafe { job.as_ref() }.head.place;
     // SAFETY: the caller's promise. It may have a waiter that was not needed.
-    unsafe { (&raw mut (*job.as_ptr()).head).drop_in_place() };
+    unsafe { job.cast::<Head>().drop_in_place() };
     match place {
         Some(place) => place.taken.store(0, Release), // pairs with `is_free`
         // SAFETY: allocated in `pair` with this layout.

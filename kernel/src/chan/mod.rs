@@ -31,22 +31,24 @@
 mod buffer;
 mod ends;
 mod error;
+mod glance;
 mod iter;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod until;
 
 pub use ends::{Receiver, Sender};
 pub use error::{
     NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
 pub use iter::{IntoIter, Iter, TryIter};
+pub(crate) use until::{Never, Until, deadline_after};
 
 use crate::cell::Shared;
 use crate::cell::wait::{Locked, Place, WaitQueue, Waited, Wake};
-use crate::park::{self, Reason};
+use crate::park::Reason;
 use buffer::{Buffer, Fresh, Spent};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use core::time::Duration;
 
 /// A channel with room for `capacity` values; with 0, [`rendezvous`].
 ///
@@ -488,43 +490,6 @@ impl<T> Chan<T> {
     }
 }
 
-/// What `select!` needs of a channel.
-impl<T> Chan<T> {
-    /// Whether a receive would seem to succeed or fail at once.
-    #[inline]
-    pub(crate) fn looks_receivable(&self) -> bool {
-        self.is_receivable() | self.lock.looks_waited_for(SENDERS)
-    }
-
-    /// Whether a receive will succeed or fail at once, whoever waits.
-    #[inline(always)]
-    pub(crate) fn is_receivable(&self) -> bool {
-        // Without a branch: of a few of these each is as likely as the other.
-        (self.len.load(Ordering::Acquire) != 0) | self.is_closed.load(Ordering::Acquire)
-    }
-
-    /// Whether a send would seem to succeed or fail at once.
-    #[inline]
-    pub(crate) fn looks_sendable(&self) -> bool {
-        self.is_sendable() | self.lock.looks_waited_for(RECEIVERS)
-    }
-
-    /// Whether a send will succeed or fail at once, whoever waits.
-    #[inline(always)]
-    pub(crate) fn is_sendable(&self) -> bool {
-        (self.len.load(Ordering::Acquire) < self.capacity) | self.is_closed.load(Ordering::Acquire)
-    }
-
-    /// How many values fit in; `None` if there is no limit.
-    pub(crate) fn capacity(&self) -> Option<usize> {
-        Some(self.capacity).filter(|&capacity| capacity != usize::MAX)
-    }
-
-    pub(crate) fn wait_queue(&self) -> &ChanQueue<T> {
-        &self.lock
-    }
-}
-
 /// Pays what is owed, and frees the lock for it.
 #[inline]
 fn finish<T>(locked: ChanLocked<'_, T>, taken: Taken<T>) -> T {
@@ -532,33 +497,4 @@ fn finish<T>(locked: ChanLocked<'_, T>, taken: Taken<T>) -> T {
     locked.ready_if(wake);
     drop(spent);
     value
-}
-
-/// Until when one waits. A type for each, so that those who wait for ever do not
-/// pass a time along, and do not ask for one.
-pub(crate) trait Until {
-    /// The time, if there is one.
-    fn deadline_ns(self) -> Option<u64>;
-}
-
-/// As long as it takes.
-pub(crate) struct Never;
-
-impl Until for Never {
-    #[inline(always)]
-    fn deadline_ns(self) -> Option<u64> {
-        None
-    }
-}
-
-impl Until for u64 {
-    fn deadline_ns(self) -> Option<u64> {
-        Some(self)
-    }
-}
-
-/// The time at which `timeout` from now is over; never, if that is too far.
-pub(crate) fn deadline_after(timeout: Duration) -> u64 {
-    let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-    park::now_ns().saturating_add(ns)
 }

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::go::{JoinError, go};
+use crate::park;
+use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize as Count;
 use std::vec::Vec;

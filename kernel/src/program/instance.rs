@@ -17,7 +17,7 @@ use crate::waiting::{Reason, Wait};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 /// Names one run of a program; unique in this boot.
 ///
@@ -90,6 +90,8 @@ static NEXT: AtomicU32 = AtomicU32::new(ProgramId::BOOT.0 + 1);
 pub struct Instance {
     /// Of the run under way, or the last.
     id: AtomicU32,
+    /// As its phase says: for those who start Gs.
+    is_ending: AtomicBool,
     run: IrqLock<Run>,
     older: Older<Instance>,
 }
@@ -129,7 +131,12 @@ impl Instance {
     pub(super) const fn new(id: ProgramId) -> Self {
         let phase = if id.0 <= ProgramId::BOOT.0 { Phase::Running } else { Phase::Free };
         let run = Run { name: "", args: &[], phase, supervisor: None, witness: None };
-        Instance { id: AtomicU32::new(id.0), run: IrqLock::new(run), older: Older::new() }
+        Instance {
+            id: AtomicU32::new(id.0),
+            is_ending: AtomicBool::new(false),
+            run: IrqLock::new(run),
+            older: Older::new(),
+        }
     }
 
     /// One that is free, for a run of the program called `name`. `None`: no memory.
@@ -173,6 +180,7 @@ impl Instance {
         let mut run = self.run.lock();
         run.witness = None;
         run.phase = Phase::Free;
+        self.is_ending.store(false, Relaxed);
     }
 
     /// Which run it is.
@@ -199,6 +207,12 @@ impl Instance {
         self.run.lock().name = name;
     }
 
+    /// Whether its end is decided, and it is not over yet. A load.
+    #[inline(always)]
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Relaxed)
+    }
+
     /// Whether it runs and its end is not decided.
     pub fn is_running(&self) -> bool {
         self.run.lock().phase == Phase::Running
@@ -212,6 +226,7 @@ impl Instance {
             return false;
         }
         run.phase = Phase::Ending(how);
+        self.is_ending.store(true, Relaxed);
         let supervisor = run.supervisor.take();
         drop(run);
         if let Some(supervisor) = supervisor {

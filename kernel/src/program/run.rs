@@ -13,7 +13,7 @@ use crate::cell::Shared;
 use crate::go::{Go, SpawnError};
 use crate::lock::IrqLock;
 use crate::park::{self, GHandle};
-use crate::schedule::{self, Doom, PATIENCE_NS};
+use crate::schedule;
 use crate::time::{Deadline, Duration, sleep};
 use crate::waiting::{Reason, Wait};
 use crate::{deadlock, unwind};
@@ -21,8 +21,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// How long its Gs are given to end, before the program counts as over without.
-const LIMIT_NS: u64 = 40 * PATIENCE_NS;
+/// How long its Gs are given to end, before the program counts as over without:
+/// there may be many, and some may wait in a destructor for ever.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// Between two looks at the Gs that are left.
 const ROUND: Duration = Duration::from_millis(1);
@@ -94,14 +95,12 @@ fn supervise(instance: &'static Instance, over: &Over) {
 
 /// Ends all Gs of a program; false if some are left after a while.
 fn end_all(instance: &'static Instance) -> bool {
-    let began = park::now_ns();
+    let limit = Deadline::after(LIMIT);
     loop {
-        let waited = park::now_ns() - began;
-        let doom = if waited < PATIENCE_NS { Doom::Ask } else { Doom::Abandon };
-        if schedule::kill_all(instance, doom) {
+        if schedule::kill_all(instance) {
             return true;
         }
-        if waited > LIMIT_NS {
+        if limit.is_past() {
             return false;
         }
         sleep(ROUND);

@@ -16,9 +16,11 @@
 //! - **A G on the heap**: 256 bytes more for each, in another page and with
 //!   another line of the page tables' cache.
 
-use super::roster;
 use super::task::Task;
-use super::{Cpu, Leaving, SCHED, ask_for_upkeep, is_running, send, submit, this_cpu, with_p};
+use super::{
+    Cpu, Leaving, SCHED, ask_for_upkeep, is_running, running, send, submit, this_cpu, with_p,
+};
+use super::{kill, roster};
 use crate::arch::{self, Irqs};
 use crate::cell::{Joiner, Labour, Place, Work, pair, pair_in};
 use crate::go::SpawnError;
@@ -36,7 +38,11 @@ use sched::G;
 #[inline(always)]
 pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
     let Birth { name, site, stack, pin, program } = birth;
-    let is_plain = stack <= mem::stack::DEFAULT_SIZE && pin.is_none() && program.is_none();
+    let own = inherited();
+    let is_plain = stack <= mem::stack::DEFAULT_SIZE
+        && pin.is_none()
+        && program.is_none()
+        && !own.is_some_and(Instance::is_ending);
     if !is_plain || !const { Place::fits::<L>() } {
         return spawn_otherwise(Birth { name, site, stack, pin, program }, labour);
     }
@@ -44,14 +50,16 @@ pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, S
     // it with interrupts off, so that one look at the CPU serves for all.
     let irqs = arch::irqs_off_probed();
     // SAFETY: what calls this comes after `init_cpu`; interrupts are off.
-    let Some(g) = (unsafe { this_cpu().with_p(|p| SCHED.take_dead(p)) }) else {
+    let cpu = unsafe { this_cpu() };
+    // SAFETY: this CPU's own record, interrupts off.
+    let Some(g) = (unsafe { cpu.with_p(|p| SCHED.take_dead(p)) }) else {
         arch::irqs_back(irqs);
         return spawn_otherwise(Birth { name, site, stack, pin, program }, labour);
     };
     // SAFETY: a dead G that was taken is its taker's alone.
     match unsafe { pair_in(&g.kernel.place, labour) } {
         Ok((work, joiner)) => {
-            start(g, work, name, site, irqs);
+            start(g, work, name, site, own, irqs);
             Ok(joiner)
         }
         // What its last life has left was not joined yet.
@@ -62,6 +70,13 @@ pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, S
     }
 }
 
+/// The program of a G that is not started as another's: that of who starts it;
+/// none is the booted one.
+#[inline(always)]
+fn inherited() -> Option<&'static Instance> {
+    running()?.kernel.program.get()
+}
+
 /// The long way: with a new G, or another stack, or another CPU.
 #[inline(never)]
 fn spawn_otherwise<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
@@ -70,6 +85,9 @@ fn spawn_otherwise<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outco
     }
     if birth.pin.is_some_and(|cpu| cpu >= arch::num_cpus()) {
         return Err(SpawnError::NoSuchCpu);
+    }
+    if birth.program.is_none() && inherited().is_some_and(Instance::is_ending) {
+        kill::end_of_program();
     }
     let is_usual = birth.stack <= mem::stack::DEFAULT_SIZE;
     let recycled = if is_usual { with_p(|p| SCHED.take_dead(p)) } else { None };
@@ -92,7 +110,8 @@ fn spawn_as<L: Labour>(
         drop(g.kernel.stack.take()); // and the G with it
         return Err(SpawnError::NoMemory);
     };
-    set_up(g, work, birth.name, birth.site, birth.program);
+    let program = birth.program.or_else(inherited);
+    set_up(g, work, birth.name, birth.site, program);
     submit(|cpu, p| {
         cpu.counters.created.add_one();
         let wake = SCHED.start(p, g, birth.pin);
@@ -110,9 +129,10 @@ fn start(
     work: Work,
     name: &'static str,
     site: &'static Location<'static>,
+    program: Option<&'static Instance>,
     irqs: Irqs,
 ) {
-    set_up(g, work, name, site, None);
+    set_up(g, work, name, site, program);
     // SAFETY: what calls this comes after `init_cpu`; interrupts are off.
     let cpu = unsafe { this_cpu() };
     cpu.counters.created.add_one();

@@ -95,8 +95,9 @@ pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, String>, NoM> {
 fn call_on_m<T, F: FnOnce() -> T>(g: &'static G<Task>, f: F) -> Result<Result<T, String>, NoM> {
     let mut job = Job { f: ManuallyDrop::new(f), outcome: MaybeUninit::uninit() };
     arch::probe_stack();
-    // A G that made it with interrupts off would wait so: see `schedule::leave`.
-    assert!(arch::irqs_off().were_on(), "irqs off");
+    // They are on: a program cannot turn them off, and what does in the kernel makes
+    // no calls. If one did and had to wait, `leave` would say so.
+    arch::irq_off();
     // SAFETY: a G runs here.
     let mut cpu = unsafe { this_cpu() };
     if cpu.spare.get().is_none() {

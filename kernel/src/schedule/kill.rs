@@ -7,7 +7,9 @@
 //! it stands in, as if its time were up, and unwinds ([`die`]). So destructors
 //! run, locks are let go of, and the join says that it was killed. One that
 //! yields looks as well, and one that prints. Nobody pays for it but who yields,
-//! two instructions: all other looks are where a wait was ended for no reason.
+//! two instructions: all other looks are where a wait was ended for no reason. A
+//! G of a program that has ended is also stopped where it would start another, so
+//! that Gs which do nothing else come to an end.
 //!
 //! # Who does not listen
 //!
@@ -18,8 +20,9 @@
 //! be ended at all, as it is at no place that can unwind. It can be *abandoned*
 //! ([`Doom::Abandon`]): the next interrupt that finds it running takes it off its
 //! CPU for good. What it owned stays owned, so this is for the end of a program
-//! only, after it was asked for [`PATIENCE_NS`]. Within that time it would have
-//! left any call of the kernel that it was in.
+//! only, and only when it has run for [`PATIENCE_NS`] since it was asked: by its
+//! own time, not by the clock, as it may have to wait for a CPU among many who end.
+//! Within that time it would have left any call of the kernel that it was in.
 //!
 //! `tasks` and `program` are what a program sees of this.
 
@@ -35,8 +38,8 @@ use core::sync::atomic::{
 };
 use sched::{G, Status};
 
-/// How long a G is asked before it is abandoned: five slices.
-pub const PATIENCE_NS: u64 = 5 * sched::SLICE_NS;
+/// How long a G may run after it was asked, before it is abandoned: five slices.
+const PATIENCE_NS: u64 = 5 * sched::SLICE_NS;
 
 /// Gs that were taken off their CPUs for good.
 static ABANDONED: AtomicUsize = AtomicUsize::new(0);
@@ -55,48 +58,55 @@ pub enum Doom {
 
 /// The doom of a record, with the number of the life that it is for: so a new
 /// life need not be told that it is not meant.
-pub(super) struct DoomWord(AtomicU64);
+pub(super) struct DoomWord {
+    word: AtomicU64,
+    /// How long that life had run when it was asked, ns.
+    ran_ns: AtomicU64,
+}
 
 const DOOM_BITS: u32 = 2;
 
 impl DoomWord {
     pub(super) const fn new() -> Self {
-        DoomWord(AtomicU64::new(0))
+        DoomWord { word: AtomicU64::new(0), ran_ns: AtomicU64::new(0) }
     }
 
     /// Whether there is anything to look at. For who yields.
     #[inline(always)]
     pub(super) fn is_set(&self) -> bool {
-        self.0.load(Relaxed) != 0
+        self.word.load(Relaxed) != 0
     }
 
     /// The doom of life `id`.
     fn of(&self, id: u64) -> Doom {
-        match self.0.load(Relaxed) {
+        match self.word.load(Relaxed) {
             word if word >> DOOM_BITS != id => Doom::None,
             word if word & Doom::Abandon as u64 != 0 => Doom::Abandon,
             _ => Doom::Ask,
         }
     }
 
-    /// Dooms life `id` at least so badly, if `lives` still says that it lives.
-    fn set(&self, id: u64, doom: Doom, lives: impl Fn() -> bool) {
-        let mut word = self.0.load(Relaxed);
+    /// Dooms life `id` at least so badly, if `lives` still says that it lives. True
+    /// if it was not so before.
+    fn set(&self, id: u64, doom: Doom, lives: impl Fn() -> bool) -> bool {
+        let mut word = self.word.load(Relaxed);
         while self.of(id) < doom && lives() {
             // If it ends meanwhile, what is left says nothing to later lives;
             // and whoever dooms one of those finds the word changed, or changes it.
-            match self.0.compare_exchange(word, id << DOOM_BITS | doom as u64, AcqRel, Relaxed) {
-                Ok(_) => return,
+            let doomed = id << DOOM_BITS | doom as u64;
+            match self.word.compare_exchange(word, doomed, AcqRel, Relaxed) {
+                Ok(_) => return true,
                 Err(now) => word = now,
             }
         }
+        false
     }
 
     /// Forgets what was for other lives than `id`, so that nobody looks again.
     fn forget_others(&self, id: u64) {
-        let word = self.0.load(Relaxed);
+        let word = self.word.load(Relaxed);
         if word >> DOOM_BITS != id {
-            let _ = self.0.compare_exchange(word, 0, AcqRel, Relaxed);
+            let _ = self.word.compare_exchange(word, 0, AcqRel, Relaxed);
         }
     }
 }
@@ -153,9 +163,19 @@ pub(super) fn abandon(g: &'static G<Task>) -> ! {
     }
 }
 
-/// Whether the running G is to be abandoned now.
+/// Whether the running G is to be abandoned now. Not if it unwinds: it listens.
 pub(super) fn is_abandoned(g: &G<Task>) -> bool {
-    g.kernel.doom.is_set() && g.kernel.doom.of(g.id()) == Doom::Abandon
+    let doom = &g.kernel.doom;
+    doom.is_set() && doom.of(g.id()) == Doom::Abandon && !g.kernel.is_panicking()
+}
+
+/// The running G would start another, and its program has ended.
+#[cold]
+pub(super) fn end_of_program() {
+    let g = running().expect("no G to end");
+    if !g.kernel.is_panicking() {
+        die();
+    }
 }
 
 /// How many Gs were abandoned.
@@ -184,8 +204,11 @@ pub fn kill(handle: &GHandle, doom: Doom) -> bool {
     if !lives() {
         return false; // the number was perhaps another's
     }
-    g.kernel.doom.set(id, doom, lives);
-    match g.look().1 {
+    let status = g.look().1;
+    if g.kernel.doom.set(id, doom, lives) && doom == Doom::Ask {
+        g.kernel.doom.ran_ns.store(g.kernel.account.times(status).cpu_ns, Relaxed);
+    }
+    match status {
         Status::Running if doom == Doom::Abandon => {
             if let Some(cpu) = roster::cpu_of(g) {
                 wake_cpu(cpu); // it may run without a timer
@@ -196,9 +219,10 @@ pub fn kill(handle: &GHandle, doom: Doom) -> bool {
     true
 }
 
-/// [`kill`]s all Gs of a program. True if there was none; not if one may have been
-/// started meanwhile, where this had looked already.
-pub fn kill_all(of: &'static Instance, doom: Doom) -> bool {
+/// [`kill`]s all Gs of a program, which has ended; those that have run on for too
+/// long since they were asked are abandoned. True if there was none; not if one may
+/// have been started meanwhile, where this had looked already.
+pub fn kill_all(of: &'static Instance) -> bool {
     let before = created();
     let is_of = |g: &&'static G<Task>| core::ptr::eq(g.kernel.program(), of);
     let lives = |g: &'static G<Task>| {
@@ -206,6 +230,21 @@ pub fn kill_all(of: &'static Instance, doom: Doom) -> bool {
         // Asked again, as it is known to live now.
         (status != Status::Dead && is_of(&g)).then_some(handle)
     };
-    let killed = ALL.iter().filter(is_of).filter_map(lives).filter(|handle| kill(handle, doom));
+    let end =
+        |handle: &GHandle| kill(handle, if is_deaf(handle) { Doom::Abandon } else { Doom::Ask });
+    let killed = ALL.iter().filter(is_of).filter_map(lives).filter(end);
     killed.count() == 0 && created() == before
+}
+
+/// Whether that G has run for [`PATIENCE_NS`] since it was asked to end.
+fn is_deaf(handle: &GHandle) -> bool {
+    let Some(g) = handle.get() else { return false };
+    let (task, id) = (&g.kernel, g.id());
+    let ran_ns = task.account.times(g.look().1).cpu_ns;
+    let is_deaf = task.doom.of(id) > Doom::None
+        && ran_ns.saturating_sub(task.doom.ran_ns.load(Relaxed)) > PATIENCE_NS;
+    if is_deaf && task.doom.of(id) == Doom::Ask {
+        log::warn!("G {id} computes on and calls nobody: it is abandoned");
+    }
+    is_deaf
 }

@@ -86,17 +86,16 @@ impl Task {
         }
     }
 
-    /// A life begins: its name, where it was spawned, and of which program it is,
-    /// if not of that whose G starts it.
+    /// A life begins: its name, where it was spawned, and of which program it is.
     #[inline(always)]
     pub(super) fn christen(
         &self,
         name: &'static str,
         site: &'static Location<'static>,
-        of: Option<&'static Instance>,
+        program: Option<&'static Instance>,
     ) {
         self.label.set(name, site);
-        self.program.set(of.or_else(|| running()?.kernel.program.get()));
+        self.program.set(program);
         self.panics.set(0);
         self.slices.set(0);
         self.account.open(arch::cycles());

@@ -20,6 +20,7 @@ use sched::{G, P, ReadyRest, Status};
 /// ```no_run
 /// runnext::yield_now();
 /// ```
+#[inline(always)]
 pub fn yield_now() {
     let g = running().expect("no G to leave");
     // A G may do nothing else for ever; who waits looks when it is woken.

@@ -15,7 +15,7 @@
 use super::event::{Event, What};
 use core::cell::Cell;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Room for one event.
@@ -91,6 +91,9 @@ impl Ring {
     #[must_use]
     pub unsafe fn push(&self, event: Event) -> bool {
         let next = self.next.load(Relaxed); // written by us alone
+        // Who sees any of this event sees that those before it are published;
+        // pairs with the fence in `read`, and is no instruction here.
+        fence(Release);
         // SAFETY: a slot of `memory`: before `stop`, which is its end at most.
         let slot = unsafe { &*next };
         slot.time.store(event.time, Relaxed);
@@ -177,8 +180,9 @@ impl Ring {
         for (number, event) in (first..).zip(&mut into[..len]) {
             let slot = &memory[(number % capacity) as usize];
             let (time, g) = (slot.time.load(Relaxed), slot.g.load(Relaxed));
-            *event = Event { time, g, what: What(slot.what.load(Acquire)) };
+            *event = Event { time, g, what: What(slot.what.load(Relaxed)) };
         }
+        fence(Acquire); // what was copied before what is counted; pairs with `push`
         // What the owner may have written to meanwhile does not count.
         let valid = self.count().map_or(u64::MAX, |count| oldest(count, capacity));
         let overwritten = valid.saturating_sub(first).min(len as u64) as usize;

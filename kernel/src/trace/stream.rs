@@ -68,8 +68,9 @@ static CURSORS: [Cursor; arch::MAX_CPUS] = [const { Cursor::new() }; arch::MAX_C
 /// Events that are copied at once: 2 KiB of stack.
 const BATCH: usize = 128;
 
-/// Times that the end of the machine lets others run to get the [`Turn`].
-const PATIENCE: usize = 100_000;
+/// How long one waits for the [`Turn`] while who has it writes out nothing. It may
+/// have seconds of work, as a port takes a byte at a time; but it gets on with it.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the end of the machine waits for other CPUs to have nothing to do.
 const SETTLE: Duration = Duration::from_millis(10);
@@ -194,9 +195,26 @@ fn drain_for_ever() {
 
 /// Writes out what is in all rings; by a G.
 pub(super) fn drain_all() {
-    for _ in 0..PATIENCE {
-        if let Some(mut turn) = Turn::take() {
-            return drain(&mut turn);
+    if let Some(mut turn) = wait_for_turn() {
+        drain(&mut turn);
+    }
+}
+
+/// The right to write, when others have done; `None` if they are stuck.
+fn wait_for_turn() -> Option<Turn> {
+    let mut written = 0;
+    let mut deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(turn) = Turn::take() {
+            return Some(turn);
+        }
+        let now_written =
+            CURSORS.iter().fold(0, |sum: u64, cursor| sum.wrapping_add(cursor.read.load(Relaxed)));
+        if now_written != written {
+            written = now_written;
+            deadline = Instant::now() + PATIENCE;
+        } else if Instant::now() >= deadline {
+            return None;
         }
         park::yield_now();
     }
@@ -207,15 +225,11 @@ pub(super) fn finish(code: u32) {
     if !is_open() {
         return;
     }
-    for _ in 0..PATIENCE {
-        if let Some(mut turn) = Turn::take() {
-            let counted = park::stats().cpus;
-            drain(&mut turn);
-            write_counters(&mut turn, &counted);
-            return write_end(&mut turn, code);
-        }
-        park::yield_now();
-    }
+    let Some(mut turn) = wait_for_turn() else { return };
+    let counted = park::stats().cpus;
+    drain(&mut turn);
+    write_counters(&mut turn, &counted);
+    write_end(&mut turn, code);
 }
 
 /// Gives the other CPUs a while to come to rest, so that what they count and what

@@ -1,7 +1,7 @@
 //! The line that is being typed: editing, history, completion, redrawing. Pure.
 //!
 //! `editline` keeps the text, the cursor and the older lines; [`keys`](super::keys)
-//! says what was pressed; [`complete`](super::complete) knows how a word may go on.
+//! says what was pressed; [`complete`] knows how a word may go on.
 //! This file puts them together and says what to send to the terminal. That is at
 //! least 80 columns wide; a line that is longer is shown in part, around the
 //! cursor. Only ASCII can be typed: every command is, and a byte is then a column.
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_what_will_be_entered() {
-        let long = [b'a'; 200];
+        let long: Vec<u8> = (0..200).map(|i| b'a' + i % 23).collect();
         for typed in [&b"help"[..], b"hep\x1b[Dl", b"h\x01\x1b[C\x7fx", &long] {
             let (shown, cursor) = screen(typed);
             let mut all = typed.to_vec();

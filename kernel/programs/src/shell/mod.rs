@@ -1,7 +1,7 @@
 //! Shell: a G that waits for what is typed, and does it.
 //!
 //! The G waits in the poller for the serial port; while it waits it has neither
-//! CPU nor M. What is typed goes through [`line`] (editing, history, completion)
+//! CPU nor M. What is typed goes through [`mod@line`] (editing, history, completion)
 //! to [`parse`], and what comes out is done by [`commands`]. Nothing that is typed
 //! can stop the machine, except the commands that are there for it: the first two
 //! are pure and take any bytes, and a command that panics is reported and over.

@@ -198,6 +198,13 @@ pub fn irqs_back(irqs: Irqs) {
     let _ = irqs;
 }
 
+/// Turns interrupts off, for one who knows that they are on.
+#[inline(always)]
+pub fn irq_off() {
+    #[cfg(target_os = "none")]
+    x86_64::instructions::interrupts::disable();
+}
+
 /// Turns interrupts off and says whether they were on.
 #[inline(always)]
 pub fn irq_save() -> bool {

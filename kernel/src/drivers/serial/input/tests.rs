@@ -347,6 +347,8 @@ fn who_waits_for_ctrl_c_is_woken_when_it_is_no_longer_caught() {
         let input = input.clone();
         move || input.wait_for_key()
     });
+    // Most likely it waits by then; if it does not, it finds out all the same.
+    std::thread::sleep(std::time::Duration::from_millis(50));
     input.catch_key(false);
     assert!(!waiter.join().expect("no panic"));
 }

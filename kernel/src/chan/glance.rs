@@ -1,0 +1,40 @@
+//! What `select!` needs of a channel: how it looks, and where to wait.
+
+use super::{Chan, ChanQueue, RECEIVERS, SENDERS};
+use core::sync::atomic::Ordering;
+
+impl<T> Chan<T> {
+    /// Whether a receive would seem to succeed or fail at once.
+    #[inline]
+    pub(crate) fn looks_receivable(&self) -> bool {
+        self.is_receivable() | self.lock.looks_waited_for(SENDERS)
+    }
+
+    /// Whether a receive will succeed or fail at once, whoever waits.
+    #[inline(always)]
+    pub(crate) fn is_receivable(&self) -> bool {
+        // Without a branch: of a few of these each is as likely as the other.
+        (self.len.load(Ordering::Acquire) != 0) | self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Whether a send would seem to succeed or fail at once.
+    #[inline]
+    pub(crate) fn looks_sendable(&self) -> bool {
+        self.is_sendable() | self.lock.looks_waited_for(RECEIVERS)
+    }
+
+    /// Whether a send will succeed or fail at once, whoever waits.
+    #[inline(always)]
+    pub(crate) fn is_sendable(&self) -> bool {
+        (self.len.load(Ordering::Acquire) < self.capacity) | self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// How many values fit in; `None` if there is no limit.
+    pub(crate) fn capacity(&self) -> Option<usize> {
+        Some(self.capacity).filter(|&capacity| capacity != usize::MAX)
+    }
+
+    pub(crate) fn wait_queue(&self) -> &ChanQueue<T> {
+        &self.lock
+    }
+}
