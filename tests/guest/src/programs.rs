@@ -117,6 +117,9 @@ static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
 const WAYS: usize = 14;
 
+/// How to wait, and what that is called.
+type Way = (&'static str, Box<dyn FnOnce() + Send>);
+
 /// One G in each kind of wait, and then main returns.
 fn p_waits_everywhere() {
     static HELD: Mutex<()> = Mutex::new(());
@@ -126,7 +129,7 @@ fn p_waits_everywhere() {
     GROUP.add(1);
     let (tx, rx) = chan::rendezvous::<u32>();
     let (tx2, rx2) = chan::rendezvous::<u32>();
-    let ways: [(&str, Box<dyn FnOnce() + Send>); WAYS] = [
+    let ways: [Way; WAYS] = [
         ("recv", {
             let rx = rx.clone();
             Box::new(move || _ = rx.recv())
