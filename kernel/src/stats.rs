@@ -77,7 +77,7 @@ pub struct CpuStats {
 /// use runnext::prelude::*;
 /// go(yield_now).join().unwrap();
 /// for bucket in stats().on_cpu.buckets() {
-///     println!("{:>10} ns and more: {}", bucket.from_ns, bucket.count);
+///     runnext::println!("{:>10} ns and more: {}", bucket.from_ns, bucket.count);
 /// }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
