@@ -22,6 +22,7 @@ mod tasks {
         a_g_is_seen_to_run_to_wait_and_to_be_in_a_call,
         an_ended_g_is_listed_no_more,
         names_are_whole_while_lives_change,
+        who_joins_is_seen_to_wait_for_that_g,
         a_waiting_g_shows_where_it_waits,
         a_call_shows_where_it_waits,
         running_and_ended_gs_show_no_frames,

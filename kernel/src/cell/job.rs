@@ -47,9 +47,6 @@ const AWAITED: u32 = 1;
 const DONE: u32 = 2;
 const DETACHED: u32 = 3;
 
-/// Why one waits here. Whose work it is, the job does not know.
-const JOIN: Wait = Wait::new(Reason::Join, 0);
-
 /// Something that can be done, and what comes of it.
 pub trait Labour: Send + 'static {
     /// What comes of it.
@@ -262,7 +259,9 @@ impl<T> Joiner<T> {
     /// Returns when DONE is set.
     fn wait(&self) {
         let Head { word, waiter, .. } = self.head();
-        let handle = begin_park(JOIN);
+        // Whose work it is, the job does not know; who knows of places does.
+        let wait = Wait::at(Reason::Join, self.head());
+        let handle = begin_park(wait);
         // SAFETY: AWAITED is not set.
         waiter.with_mut(|waiter| unsafe { *waiter = Some(handle) });
         // Release: the waiter, and that we are parking. Acquire: the outcome. The
@@ -277,7 +276,7 @@ impl<T> Joiner<T> {
             if is_killed() {
                 die(); // the handle that is left behind harms nobody
             }
-            begin_park(JOIN); // woken by somebody with an old handle
+            begin_park(wait); // woken by somebody with an old handle
         }
         cancel_park();
     }

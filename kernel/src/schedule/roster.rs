@@ -27,7 +27,7 @@ use crate::mem::PHYS_OFFSET;
 use crate::mem::stack::slot;
 use crate::program::ProgramId;
 use crate::tasks::{GInfo, GState, NoBacktrace};
-use crate::waiting::Wait;
+use crate::waiting::{Reason, Wait};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Status};
@@ -158,6 +158,23 @@ fn of_record(g: &'static G<Task>) -> Option<GInfo> {
     }
 }
 
+/// The same wait, with the number of the G whose end is waited for; 0 if its work
+/// is not in its own place.
+fn with_number(wait: Wait) -> Wait {
+    if wait.reason != Reason::Join {
+        return wait;
+    }
+    let number = slot::locate(wait.object as u64).map_or(0, |(slot, _)| {
+        let at = core::ptr::with_exposed_provenance::<G<Task>>(slot.top() as usize);
+        // SAFETY: who joins waits at the head of a job. Of all that is in the
+        // window of stacks, only the places of Gs hold one, and a G is the record
+        // of its slot, for ever (`birth::g_with_stack`).
+        unsafe { &*at }.id()
+    });
+    let named = Wait::new(Reason::Join, number as usize);
+    if wait.has_deadline { named.with_deadline() } else { named }
+}
+
 /// As [`of_record`], of that life; `None` also if it ends meanwhile.
 fn of_life(g: &'static G<Task>, handle: &GHandle, status: Status) -> Option<GInfo> {
     if status == Status::Dead {
@@ -176,7 +193,7 @@ fn of_life(g: &'static G<Task>, handle: &GHandle, status: Status) -> Option<GInf
     let (id, pin) = (g.id(), g.pin());
     let program = task.program().id();
     let waits = matches!(state, GState::Waiting | GState::InCall);
-    let wait = waits.then(|| Wait::unpack(task.waiting.load(Relaxed)));
+    let wait = waits.then(|| with_number(Wait::unpack(task.waiting.load(Relaxed))));
     let Times { cpu_ns, queued_ns, waiting_ns } = task.account.times(status);
     let switches = task.account.switches();
     // Last, so that all of the above is of this life, too.

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use runnext::prelude::*;
 use runnext::sync::Semaphore;
 use runnext::tasks::{self, GInfo, GState, NoBacktrace};
+use runnext::waiting::{Reason, Wait};
 
 runnext::main!(tasks, main);
 
@@ -16,6 +17,7 @@ fn main() {
         a_g_is_seen_to_run_to_wait_and_to_be_in_a_call,
         an_ended_g_is_listed_no_more,
         names_are_whole_while_lives_change,
+        who_joins_is_seen_to_wait_for_that_g,
         a_waiting_g_shows_where_it_waits,
         a_call_shows_where_it_waits,
         running_and_ended_gs_show_no_frames,
@@ -83,7 +85,10 @@ fn names_are_whole_while_lives_change() {
     let makers: Vec<_> = (0..num_cpus())
         .map(|n| {
             go(move || {
-                for round in 0..400 {
+                for round in 0.. {
+                    if DONE.load(Relaxed) {
+                        return;
+                    }
                     let name = NAMES[(n + round) % NAMES.len()];
                     Go::new()
                         .name(name)
@@ -97,7 +102,7 @@ fn names_are_whole_while_lives_change() {
         .collect();
     let looker = go(|| {
         let mut seen = 0;
-        while !DONE.load(Relaxed) {
+        while seen < 400 {
             for g in tasks::gs() {
                 let is_known = g.name.is_empty() || g.name.contains('_') || g.name == "tasks";
                 assert!(is_known || NAMES.contains(&g.name), "{g:?}");
@@ -105,11 +110,24 @@ fn names_are_whole_while_lives_change() {
             }
             yield_now();
         }
-        seen
     });
-    join_all(makers);
+    let looked = looker.join();
     DONE.store(true, Relaxed);
-    assert!(looker.join().expect("whole names") > 0, "nobody was seen");
+    join_all(makers);
+    assert_eq!(looked, Ok(()), "names were not whole");
+}
+
+fn who_joins_is_seen_to_wait_for_that_g() {
+    static GATE: Semaphore = Semaphore::new(0);
+    let waits = Go::new().name("joined").spawn(|| GATE.acquire(1)).expect("memory");
+    let joins = Go::new().name("joiner").spawn(|| waits.join()).expect("memory");
+    let wait = || named("joiner").first().and_then(|g| g.wait);
+    wait_until(|| wait().is_some());
+    let joined = named("joined")[0].id;
+    let is_join = |wait: Wait| (wait.reason, wait.object) == (Reason::Join, joined as usize);
+    assert!(wait().is_some_and(is_join), "{:?}, not a join of {joined}", wait());
+    GATE.release(1);
+    assert_eq!(joins.join(), Ok(Ok(())));
 }
 
 static GATE: Semaphore = Semaphore::new(0);
