@@ -358,5 +358,6 @@ fn a_hundred_programs_leave_nothing_behind() {
             assert_eq!(run.wait(), Ended::Code(7));
         }
     }
-    wait_until(|| num_goroutines() == before);
+    // One that was joined may have been counted before it was laid to rest.
+    wait_until(|| num_goroutines() <= before);
 }
