@@ -35,7 +35,7 @@ pub fn gs() -> Vec<GInfo> {
 
 /// The calls that a G which does not run is in, innermost first: where it will
 /// go on. If it is in a blocking call, the frames of the call come first, which
-/// are on the stack of an M, and then its own.
+/// are on the stack of an M, and then its own. Waits a little for one that runs.
 ///
 /// # Errors
 /// [`NoBacktrace`] when there is no such G, or it runs.
@@ -45,8 +45,17 @@ pub fn gs() -> Vec<GInfo> {
 /// assert_eq!(tasks::backtrace(0), Err(NoBacktrace::NoSuchG));
 /// ```
 pub fn backtrace(id: u64) -> Result<Vec<Frame>, NoBacktrace> {
-    let calls = schedule::calls(id)?;
-    Ok(calls.iter().enumerate().map(|(number, &address)| Frame::new(number, address)).collect())
+    let mut calls = schedule::calls(id);
+    for _ in 0..ROUNDS {
+        // It may be about to wait; but not who asks for its own.
+        if calls != Err(NoBacktrace::Running) || park::current_id() == id {
+            break;
+        }
+        sleep(Duration::from_millis(1));
+        calls = schedule::calls(id);
+    }
+    let frame = |(number, address)| Frame::new(number, address);
+    calls.map(|calls| calls.into_iter().enumerate().map(frame).collect())
 }
 
 /// Ends a G: it unwinds at its next wait, yield or print, so that its destructors
@@ -69,7 +78,7 @@ pub fn kill(id: u64) -> Result<Killed, KillError> {
     if park::current_id() == id {
         park::die();
     }
-    for _ in 0..KILL_ROUNDS {
+    for _ in 0..ROUNDS {
         if !schedule::kill(&handle, Doom::Ask) {
             return Ok(Killed::Ended);
         }
@@ -78,8 +87,8 @@ pub fn kill(id: u64) -> Result<Killed, KillError> {
     Ok(Killed::Pending)
 }
 
-/// How often [`kill`] looks whether the G has ended, a millisecond apart.
-const KILL_ROUNDS: usize = 100;
+/// How often one looks whether a G has ended or left its CPU, a millisecond apart.
+const ROUNDS: usize = 100;
 
 /// What came of a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
