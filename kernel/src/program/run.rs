@@ -60,7 +60,7 @@ pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, 
     });
     let over = started.inspect_err(|_| instance.free())?;
     let main = Go::new().name(program.name()).of(instance);
-    if let Err(error) = main.spawn(move || run_main(program, instance)).map(drop) {
+    if let Err(error) = main.spawn(move || run_main(program, instance, id)).map(drop) {
         instance.end(id, Ended::Stopped, park::ready); // the supervisor sees to the rest
         return Err(error.into());
     }
@@ -68,14 +68,15 @@ pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, 
 }
 
 /// The first G of a program.
-fn run_main(program: Program, instance: &'static Instance) {
+fn run_main(program: Program, instance: &'static Instance, id: ProgramId) {
     let how = match unwind::catch(|| program.run()) {
         Ok(()) => Ended::Code(0),
         // If it was killed because the end was decided, this decides nothing.
         Err(_) if park::was_killed() => Ended::Stopped,
         Err(_) => Ended::Panicked,
     };
-    instance.end(instance.id(), how, park::ready);
+    // Of this run: on the host, where nobody is killed, the record may be another's.
+    instance.end(id, how, park::ready);
 }
 
 /// A G of the kernel's own: sees a program to its end.
