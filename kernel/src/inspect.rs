@@ -5,6 +5,7 @@
 pub use crate::arch::CpuInfo;
 pub use crate::arch::paging::Audit;
 pub use crate::mem::Stats as MemoryStats;
+pub use crate::schedule::PInfo;
 
 use crate::{arch, mem};
 use alloc::vec::Vec;
@@ -32,24 +33,6 @@ pub fn page_tables() -> Audit {
 /// Frames, heap and stacks, in numbers.
 pub fn memory() -> MemoryStats {
     mem::stats()
-}
-
-/// What one P looks like from outside, at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PInfo {
-    /// Gs that wait in its queue.
-    pub queued: usize,
-    /// Nobody runs there, and nobody is looked for.
-    pub is_idle: bool,
-}
-
-impl PInfo {
-    /// So many Gs in its queue; whether it is idle.
-    #[must_use]
-    pub const fn new(queued: usize, is_idle: bool) -> Self {
-        PInfo { queued, is_idle }
-    }
 }
 
 /// All Ps that there may be, by number, and how many Gs wait for any of them.

@@ -186,13 +186,20 @@ impl Wait {
         word.rotate_right(REASON_BITS) ^ deadline
     }
 
+    /// The number of the reason in a packed word: a shift, for who is in a hurry.
+    #[must_use]
+    #[inline(always)]
+    pub const fn reason_number(word: u64) -> u8 {
+        (word >> (u64::BITS - REASON_BITS)) as u8
+    }
+
     /// What was packed.
     #[must_use]
     pub fn unpack(word: u64) -> Self {
         // Back to an address: below the bit for the deadline is that of the rest.
         let object = (word << (REASON_BITS + 1)).cast_signed() >> (REASON_BITS + 1);
         Wait {
-            reason: Reason::from_number((word >> (u64::BITS - REASON_BITS)) as u8),
+            reason: Reason::from_number(Wait::reason_number(word)),
             object: object as usize,
             has_deadline: (word ^ word << 1) & DEADLINE != 0,
         }

@@ -110,7 +110,7 @@ impl Task {
     /// The number of the reason for which it waits, or has waited last.
     #[inline(always)]
     pub(super) fn reason(&self) -> u8 {
-        (self.waiting.load(Relaxed) >> 56) as u8
+        Wait::reason_number(self.waiting.load(Relaxed))
     }
 
     /// Whether a panic of it is under way. The G itself only.

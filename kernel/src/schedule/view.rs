@@ -5,12 +5,10 @@
 
 use super::{CPUS, GHandle, SCHED, m, running, wake_cpu, watch};
 use crate::arch;
-use crate::inspect::PInfo;
 use crate::mem::percpu::Here;
 use crate::program::{BOOT, Instance};
 use crate::stats::{Counters, CpuStats, Histogram, MStats, Stats};
 use crate::trace::{self, Kind};
-use alloc::vec::Vec;
 use sched::G;
 
 /// Names the running G.
@@ -82,14 +80,6 @@ pub fn stats() -> Stats {
 }
 
 /// How many Gs there are, those of the kernel's own not counted.
-/// All Ps, and the length of the global queue.
-pub fn ps() -> (Vec<PInfo>, usize) {
-    let info =
-        |(index, slot): (usize, &sched::PSlot<_>)| PInfo::new(slot.queued(), SCHED.is_idle(index));
-    let slots = SCHED.slots().iter().take(arch::num_cpus());
-    (slots.enumerate().map(info).collect(), SCHED.counts().global)
-}
-
 /// How many Gs there are.
 pub fn num_goroutines() -> usize {
     let count = |of: fn(&Counters) -> u64| CPUS.iter().map(|cpu| of(&cpu.counters)).sum::<u64>();
@@ -134,9 +124,9 @@ pub fn gomaxprocs() -> usize {
 /// Lets `n` Ps run Gs, at least one and at most one for each CPU, and says how
 /// many did before.
 pub fn set_gomaxprocs(n: usize) -> usize {
-    let before = SCHED.limit();
-    trace::cpu_event(Kind::Procs, n.clamp(1, arch::num_cpus()) as u32);
-    for cpu in SCHED.set_limit(n.clamp(1, arch::num_cpus())) {
+    let (before, n) = (SCHED.limit(), n.clamp(1, arch::num_cpus()));
+    trace::cpu_event(Kind::Procs, n as u32);
+    for cpu in SCHED.set_limit(n) {
         if cpu < arch::num_cpus() {
             wake_cpu(cpu);
         }

@@ -107,6 +107,11 @@ pub fn sched_info() -> SchedInfo {
     }
 }
 
+/// All Ps that there may be, by number, and the length of the global queue.
+pub fn ps() -> (Vec<PInfo>, usize) {
+    ((0..arch::num_cpus()).map(p_info).collect(), SCHED.counts().global)
+}
+
 fn p_info(index: usize) -> PInfo {
     let slot = &SCHED.slots()[index];
     let (m, g) = present(index);

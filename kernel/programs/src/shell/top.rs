@@ -109,7 +109,7 @@ mod tests {
 
     /// Of a P with this much behind it, between readings 1 ms apart.
     fn shown(then: CpuStats, now: CpuStats, is_idle: bool) -> String {
-        row(&then, &now, &PInfo::new(3, is_idle), 1_000_000)
+        row(&then, &now, &PInfo { queued: 3, is_idle, ..PInfo::default() }, 1_000_000)
     }
 
     #[test]
