@@ -75,7 +75,7 @@
 //! **A G on its way** from one place to another may be in neither when the
 //! parker looks. Either it is put into the second before it leaves the first,
 //! and the parker looks in that order (`RunQueue::len`, `Sched::has_work`); or
-//! its mover owes the submitter's steps once more (`P::owes_wake`).
+//! its mover owes the submitter's steps once more (`Marks::OWES_WAKE`).
 //!
 //! # Spinning
 //!
