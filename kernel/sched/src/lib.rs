@@ -204,7 +204,7 @@ pub use g::{G, Handle, Home, Status};
 pub use list::{Inbox, List};
 pub use p::{P, PSlot, Slice};
 pub use runq::{Owner, RunQueue};
-pub use submit::ReadyRest;
+pub use submit::{ReadyRest, StartRest};
 pub use sysmon::{CallSeen, Sysmon, retake};
 
 use free::Store;

@@ -31,12 +31,46 @@ impl<K: Sync + 'static> Sched<K> {
     /// If `g` is not dead, or `pin` is no P of this scheduler.
     #[inline(always)]
     pub fn start(&self, p: &mut P<K>, g: &'static G<K>, pin: Option<usize>) -> Wake {
+        if pin.is_none() {
+            return match self.start_at_once(p, g) {
+                Ok(()) => Wake::Nobody,
+                Err(rest) => self.start_rest(p, rest),
+            };
+        }
         assert!(pin.is_none_or(|cpu| cpu < self.slots.len()), "bad pin");
         g.name_life(self.new_id(p), pin);
         g.start();
-        match pin {
-            None => self.run_next(p, g),
-            Some(_) => self.submit(p, g),
+        self.submit(p, g)
+    }
+
+    /// The short way of [`Sched::start`], for a kernel that has it inlined where Gs
+    /// are started most: if it may run anywhere, there is room in the ring for who
+    /// was to run next, and nobody has to be woken, that is all. Nothing went to
+    /// the global queue then: there is nobody in [`Sched::take_untimed`] for it.
+    ///
+    /// # Errors
+    /// What is left to do, for [`Sched::start_rest`].
+    ///
+    /// # Panics
+    /// If `g` is not dead.
+    #[inline(always)]
+    pub fn start_at_once(&self, p: &mut P<K>, g: &'static G<K>) -> Result<(), StartRest<K>> {
+        g.name_life(self.new_id(p), None);
+        g.start();
+        let has_to_wake = match p.runq.swap_next(g) {
+            None => self.idle.has_to_wake_after_swap(),
+            Some(old) if p.runq.try_push(old) => self.idle.has_to_wake(),
+            Some(old) => return Err(StartRest::MakeWay(old)),
+        };
+        if has_to_wake { Err(StartRest::Wake) } else { Ok(()) }
+    }
+
+    /// Does what [`Sched::start_at_once`] has left. Same P.
+    #[cold]
+    pub fn start_rest(&self, p: &mut P<K>, rest: StartRest<K>) -> Wake {
+        match rest {
+            StartRest::MakeWay(old) => self.make_way(p, old),
+            StartRest::Wake => self.wake_p(),
         }
     }
 
@@ -374,6 +408,15 @@ pub enum ReadyRest<K: 'static> {
     All,
     /// It is runnable, and must go elsewhere.
     Submit,
+    /// It runs next; this one was to, and is in no queue now.
+    MakeWay(&'static G<K>),
+    /// It runs next, and somebody is idle.
+    Wake,
+}
+
+/// What [`Sched::start_at_once`] has left to do.
+#[must_use = "the G would be lost"]
+pub enum StartRest<K: 'static> {
     /// It runs next; this one was to, and is in no queue now.
     MakeWay(&'static G<K>),
     /// It runs next, and somebody is idle.
