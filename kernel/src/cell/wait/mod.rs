@@ -245,11 +245,20 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
     /// Returns how many that were.
     pub fn grant_all(&self, list: usize) -> usize {
         let mut locked = self.lock();
+        let Some(first) = locked.grant(list) else { return 0 };
         if locked.is_empty(list) {
-            return 0;
+            locked.ready(first); // as most often: one hold of the lock, one wake-up
+            return 1;
         }
         let limit = locked.new_number();
         drop(locked);
+        first.ready();
+        1 + self.grant_older(list, limit)
+    }
+
+    /// Grants to all in `list` whose number is below `limit`.
+    #[inline(never)]
+    fn grant_older(&self, list: usize, limit: u64) -> usize {
         self.grant_while(|locked| {
             locked.front_number(list).filter(|&number| number < limit).map(|_| list)
         })
