@@ -128,7 +128,14 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
     /// Whether anybody seems to wait in that list, at a glance without the lock.
     #[inline(always)]
     pub fn looks_waited_for(&self, list: usize) -> bool {
-        !self.lists[list].is_empty()
+        self.glance(list) != 0
+    }
+
+    /// As [`looks_waited_for`](Self::looks_waited_for), as a word that is not 0 if
+    /// so: for who has more to ask than that.
+    #[inline(always)]
+    pub fn glance(&self, list: usize) -> usize {
+        self.lists[list].glance()
     }
 
     /// Waits at the end of a list until the other side ends it or the deadline
