@@ -33,6 +33,8 @@ pub use x86_64::machine::{
 };
 
 pub use x86_64::acpi::Override;
+#[cfg(not(target_os = "none"))]
+pub use x86_64::acpi::hostile;
 pub use x86_64::apic::ApicChoice;
 pub use x86_64::boot::LOADER_CONFIG;
 pub use x86_64::clock::tsc::cycles;
