@@ -26,6 +26,7 @@
 mod account;
 mod birth;
 mod call;
+mod holder;
 mod interrupt;
 mod kill;
 mod m;
@@ -39,6 +40,7 @@ mod watch;
 pub use account::{Account, Times};
 pub use birth::spawn;
 pub use call::{Handoff, call};
+pub use holder::{Waiting, disown, is_gone, me};
 pub use interrupt::{
     arrive, may_be_preempted, must_leave, needs_timer, next_deadline, ready_from_interrupt,
     wake_sleepers,
