@@ -41,6 +41,7 @@
 //! a G has one, for the small closures that most are. No memory is a value
 //! (house rule), so nothing here panics for want of it.
 
+use crate::cell::held::watch_wait;
 use crate::cell::sys::{
     AtomicU32, GHandle, JoinError, Reason, UnsafeCell, Wait, begin_park, cancel_park, const_fn,
     die, is_killed, park, probe_stack, ready,
@@ -339,6 +340,7 @@ impl<T> Joiner<T> {
         let mut before = OPEN;
         while word.compare_exchange(before, AWAITED, AcqRel, Acquire).is_ok() {
             before = AWAITED;
+            watch_wait(false, || 0); // a join has no lock to be taken over
             park();
             if word.load(Acquire) == DONE {
                 return;

@@ -6,10 +6,11 @@
 
 use super::account::Account;
 use super::full::Full;
-use super::kill::DoomWord;
+use super::kill::{Doom, DoomWord};
 use super::m::M;
 use super::running;
 use crate::arch;
+use crate::cell::held::PANICKING;
 use crate::cell::{Label, Link, Older, Place, Record, Work};
 use crate::gref::Permit;
 use crate::mem::stack::Stack;
@@ -47,6 +48,9 @@ pub struct Task {
     pub(super) slices: Cell<u64>,
     /// Where its time goes. Atomic: anybody reads it.
     pub(super) account: Account,
+    /// What it is called in the words of locks (`cell::held`). Atomic: read by
+    /// itself, or from outside; changed when it panics, or is abandoned.
+    pub(super) name: AtomicU64,
     /// Its place among the sleepers, guarded by their lock.
     timer: timer::Node<G<Task>>,
     /// Left by an unpark. Atomic: anybody gives it.
@@ -81,6 +85,7 @@ impl Task {
             full: Cell::new(None),
             slices: Cell::new(0),
             account: Account::new(),
+            name: AtomicU64::new(0),
             timer: timer::Node::new(),
             permit: Permit::new(),
             older: Older::new(),
@@ -116,6 +121,11 @@ impl Task {
     #[inline(always)]
     pub(super) fn reason(&self) -> u8 {
         Wait::reason_number(self.waiting.load(Relaxed))
+    }
+
+    /// Whether life `id` of it is to end.
+    pub(super) fn is_doomed(&self, id: u64) -> bool {
+        self.doom.of(id) > Doom::None
     }
 
     /// Whether a panic of it is under way. The G itself only.
@@ -169,6 +179,7 @@ impl fmt::Display for Running {
 pub fn begin_panic() -> Option<u32> {
     let g = running().filter(|_| arch::irqs_on())?;
     g.kernel.panics.set(g.kernel.panics.get() + 1);
+    g.kernel.name.fetch_or(PANICKING, Relaxed);
     Some(g.kernel.panics.get())
 }
 
@@ -181,5 +192,8 @@ pub fn is_panicking() -> bool {
 pub fn end_panic() {
     if let Some(g) = running() {
         g.kernel.panics.set(g.kernel.panics.get().saturating_sub(1));
+        if !g.kernel.is_panicking() {
+            g.kernel.name.fetch_and(!PANICKING, Relaxed);
+        }
     }
 }

@@ -17,6 +17,7 @@ mod blocking;
 mod bounds;
 mod check;
 mod cost;
+mod cycles;
 mod disk;
 mod fair;
 mod fault;
