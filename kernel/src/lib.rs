@@ -15,7 +15,7 @@
 //! | [`poller`] | a device is ready → its waiting G is ready |
 //! | [`trace`], [`schedtrace`] | what they did, and when; what it looks like |
 //! | [`chaos`] | the machine as unkind as a seed can make it |
-//! | [`unwind`], [`mod@panic`], [`backtrace`], [`symbols`] | when things go wrong |
+//! | [`unwind`], [`mod@panic`], [`overflow`], [`backtrace`], [`symbols`] | when things go wrong |
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
 //! | [`tasks`], [`inspect`] | all Gs from outside; what the machine looks like |
@@ -52,6 +52,7 @@ pub mod inspect;
 pub mod lock;
 pub mod log;
 pub mod mem;
+pub mod overflow;
 pub mod panic;
 pub mod park;
 pub mod poller;
@@ -159,6 +160,8 @@ const HANDLERS: arch::Handlers = arch::Handlers {
     preempt: schedule::preempted,
     device: drivers::irq::on_interrupt,
     page_fault,
+    stack_full: schedule::stack_full,
+    room_to_preempt: schedule::room_to_preempt,
     fatal: panic::fault,
 };
 

@@ -69,7 +69,7 @@ mod host {
     use super::{Birth, Wait};
     use crate::arch::Irqs;
     use crate::cell::{Joiner, Labour, pair};
-    use crate::go::SpawnError;
+    use crate::go::{JoinError, SpawnError};
     use crate::gref::Permit;
     use crate::program::Instance;
     use crate::schedule::{MInfo, NoM};
@@ -212,7 +212,7 @@ mod host {
 
     /// Runs `f` as a call that may block: on the host every thread has the CPU that
     /// it needs.
-    pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, String>, NoM> {
+    pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, JoinError>, NoM> {
         Ok(crate::unwind::catch(f))
     }
 

@@ -137,6 +137,9 @@ unsafe impl Sync for Slices {}
 
 const NEVER: u64 = u64::MAX;
 
+/// How long a G that cannot be made to leave is left alone, ns.
+const ASK_AGAIN_NS: u64 = 1_000_000;
+
 /// Sets the length of a slice; after the clock is known, before Gs run.
 pub fn init(slice_ms: Option<u32>) {
     let ns = slice_ms.map_or(sched::SLICE_NS, |ms| u64::from(ms) * 1_000_000);
@@ -228,6 +231,12 @@ impl Slices {
             self.armed_ns.set(at_ns);
             arch::arm_timer(at_ns);
         }
+    }
+
+    /// The running G could not be made to leave: it is asked again a little later.
+    pub fn ask_again(&self) {
+        self.attention.clear(Attention::UNTIMED);
+        self.arm_for_sleeper(arch::now_ns() + ASK_AGAIN_NS);
     }
 
     /// Ticks, preemptions and displacements so far.

@@ -26,6 +26,7 @@
 mod account;
 mod birth;
 mod call;
+mod full;
 mod interrupt;
 mod kill;
 mod m;
@@ -39,6 +40,7 @@ mod watch;
 pub use account::{Account, Times};
 pub use birth::spawn;
 pub use call::{Handoff, call};
+pub use full::{Full, begin_full, is_full, is_in_call, leave_behind, room_to_preempt, stack_full};
 pub use interrupt::{
     arrive, may_be_preempted, must_leave, needs_timer, next_deadline, ready_from_interrupt,
     wake_sleepers,
@@ -180,6 +182,8 @@ enum Leaving {
     Park,
     /// Its work is done.
     Exit,
+    /// It can neither go on nor unwind: see `full`.
+    Abandon,
 }
 
 impl Leaving {
@@ -189,7 +193,7 @@ impl Leaving {
             Leaving::Expire => Kind::Expire,
             Leaving::Displace => Kind::Displace,
             Leaving::Park | Leaving::ParkInCall => Kind::Park,
-            Leaving::Exit => Kind::Exit,
+            Leaving::Exit | Leaving::Abandon => Kind::Exit,
         }
     }
 }
@@ -257,7 +261,7 @@ fn leave(why: Leaving) {
 /// As [`leave`], for who knows already who runs.
 #[inline(always)]
 fn leave_by(g: &'static G<Task>, why: Leaving) {
-    arch::probe_stack();
+    arch::probe_stack_again();
     // A G that left with a lock held or interrupts off would take both along.
     assert!(arch::irq_save(), "irqs off");
     leave_now(g, why);
@@ -283,9 +287,10 @@ fn leave_now(g: &'static G<Task>, why: Leaving) {
 /// does this is preempted in time.
 #[inline(always)]
 fn submit(f: impl FnOnce(&Cpu, &mut P<Task>) -> Wake) {
+    arch::probe_stack_again();
     // Off until the wake-up is sent: `sched` counts on a CPU that it has claimed
     // to come, and a G that is preempted in between would take the wake-up along.
-    let irqs = arch::irqs_off_probed();
+    let irqs = arch::irqs_off();
     // SAFETY: what calls this comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
     let ready = |p: &mut P<Task>| {

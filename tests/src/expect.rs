@@ -104,6 +104,8 @@ pub const SCENES: usize = 14;
 pub const FATAL: &str = "fatal exception on CPU ";
 /// The first words of a kernel panic's report.
 pub const KERNEL_PANIC: &str = "kernel panic on CPU ";
+/// A G whose stack was full, and ends.
+pub const OVERFLOWED: &str = "overflowed its stack of ";
 /// The name of the G that goes wrong, in the report.
 pub const VICTIM: &str = "victim";
 

@@ -178,6 +178,11 @@ pub(super) fn end_of_program() {
     }
 }
 
+/// One more was abandoned, for another reason: see `full`.
+pub(super) fn note_abandoned() {
+    ABANDONED.fetch_add(1, Relaxed);
+}
+
 /// How many Gs were abandoned.
 pub fn abandoned() -> usize {
     ABANDONED.load(Relaxed)

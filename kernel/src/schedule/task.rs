@@ -5,6 +5,7 @@
 //! how they look is in `roster`. No scheduling happens here.
 
 use super::account::Account;
+use super::full::Full;
 use super::kill::DoomWord;
 use super::m::M;
 use super::running;
@@ -40,6 +41,8 @@ pub struct Task {
     pub(super) label: Label,
     /// How many panics of it are under way.
     panics: Cell<u32>,
+    /// Its stack has been full, in this life.
+    pub(super) full: Cell<Option<Full>>,
     /// How many slices of its own it has begun.
     pub(super) slices: Cell<u64>,
     /// Where its time goes. Atomic: anybody reads it.
@@ -75,6 +78,7 @@ impl Task {
             m: Link::new(),
             label: Label::new(),
             panics: Cell::new(0),
+            full: Cell::new(None),
             slices: Cell::new(0),
             account: Account::new(),
             timer: timer::Node::new(),
@@ -97,6 +101,7 @@ impl Task {
         self.label.set(name, site);
         self.program.set(program);
         self.panics.set(0);
+        self.full.set(None);
         self.slices.set(0);
         self.account.open(arch::cycles());
         self.waiting.store(0, Relaxed);
@@ -143,7 +148,7 @@ pub fn current() -> Option<Running> {
 }
 
 /// Shows a G by number, name and spawn site.
-pub struct Running(&'static G<Task>);
+pub struct Running(pub(super) &'static G<Task>);
 
 impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -87,7 +87,7 @@ pub fn park_until(deadline_ns: u64) -> bool {
 /// Makes a G that waits run again; one that does not wait is left alone.
 #[inline(never)]
 pub fn ready(g: GHandle) {
-    arch::probe_stack();
+    arch::probe_stack_again(); // who took it from a line has probed
     ready_from(arch::irqs_off(), g);
 }
 

@@ -12,6 +12,15 @@ pub(crate) use loom::cell::{Cell, UnsafeCell};
 pub(crate) use loom::hint::spin_loop as relax;
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 
+/// Why work came to nothing.
+#[derive(PartialEq, Eq)]
+pub enum JoinError {
+    Killed,
+}
+
+/// Nobody's stack is ever full here.
+pub(crate) fn probe_stack() {}
+
 pub(crate) const SPINS: u32 = 2;
 
 pub(crate) fn may_spin() -> bool {

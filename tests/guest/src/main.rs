@@ -24,6 +24,7 @@ mod killing;
 mod latency;
 mod lines;
 mod mix;
+mod overflow;
 mod poller;
 mod probes;
 mod programs;

@@ -207,6 +207,7 @@ fn thread_sanitizer() -> Job {
 fn build() -> Job {
     Job::new("build", Kind::Check)
         .cargo(&["kernel", "-p", "programs", "-p", "guest"])
+        .cargo(&["checked", "-p", "guest"])
         .cargo(&["run", "-p", "boot", "--", "image"])
 }
 
