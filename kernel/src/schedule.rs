@@ -68,6 +68,7 @@ pub use watch::{
 
 use crate::arch;
 use crate::cell::Link;
+use crate::chaos;
 use crate::mem::percpu::Here;
 use crate::preempt;
 use crate::stats::Counters;
@@ -221,6 +222,11 @@ pub fn init(ps: Option<usize>, order: Order, handoff: Handoff) {
     let _ = SCHED.set_limit(ps.unwrap_or(usize::MAX).min(arch::num_cpus()));
 }
 
+/// Has `sched` draw what it may, for `chaos`.
+pub fn be_random(seed: u64) {
+    SCHED.be_random(seed);
+}
+
 /// Gives this CPU its P and its M.
 pub fn init_cpu(seed: Option<u64>) {
     let index = arch::cpu_index();
@@ -341,7 +347,9 @@ fn wake_cpu(cpu: usize) {
     let here = Here::enter(); // counted where it is done
     CPUS[here.index()].counters.wakes.add_one();
     trace::cpu_event(Kind::WakeSent, cpu as u32);
-    arch::wake(cpu);
+    if !chaos::puts_off(&here, cpu) {
+        arch::wake(cpu);
+    }
 }
 
 /// The G that runs on this CPU.

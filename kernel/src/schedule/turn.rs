@@ -235,7 +235,8 @@ fn attend(cpu: &'static Cpu, g: &'static G<Task>, slice: Slice, mut last: Last) 
     begin(cpu, g, slice, last.at);
     // A timer that is armed already serves the next slice as well.
     // SAFETY: this CPU's own record, interrupts off.
-    if !cpu.slices.is_timed() && unsafe { cpu.with_p(|p| SCHED.needs_timer(p)) } {
+    let needs_timer = || unsafe { cpu.with_p(|p| SCHED.needs_timer(p)) };
+    if cpu.slices.is_unkind() || !cpu.slices.is_timed() && needs_timer() {
         cpu.slices.arm();
     }
     trace::event_at(last.at, g.id(), start_of(slice, last));
