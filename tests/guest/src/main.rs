@@ -6,7 +6,8 @@
 //! what stands on it; `watch` what is told of both; `tasks` what is seen of Gs from
 //! outside, `killing` that they can be ended, `programs` programs inside the machine; `poller`
 //! the poller, with simulated devices; `typing` the serial port's input; `probes`
-//! that stacks are probed far enough; `disk` the disk, of the kind that its argument names. `fair`,
+//! that stacks are probed far enough, `overflow` that a full one ends its G only, `memory`
+//! that running out does; `disk` the disk, of the kind that its argument names. `fair`,
 //! `bounds`, `latency` and `cost` are for virtual time (`-icount`), where they can
 //! count slices and instructions. Unlike the programs of the standard image these may be unsafe:
 //! that is what they are for.
@@ -24,6 +25,7 @@ mod fault;
 mod killing;
 mod latency;
 mod lines;
+mod memory;
 mod mix;
 mod overflow;
 mod poller;
