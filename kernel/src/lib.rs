@@ -18,6 +18,7 @@
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
 //! | [`tasks`], [`inspect`] | all Gs from outside; what the machine looks like |
+//! | `hostile` | on the host only: what must hold whatever the bytes are, for `fuzz` |
 //! | [`arch`] | the contract with the machine, and behind it the machine |
 //!
 //! # The way from boot to the first switch
@@ -46,6 +47,8 @@ pub mod fs;
 pub mod go;
 pub mod gref;
 mod handover;
+#[cfg(not(target_os = "none"))]
+pub mod hostile;
 pub mod inspect;
 pub mod lock;
 pub mod log;

@@ -258,10 +258,11 @@ fn leave(why: Leaving) {
 #[inline(always)]
 fn leave_by(g: &'static G<Task>, why: Leaving) {
     arch::probe_stack_again();
+    let irqs = arch::irqs_off();
     // A G that left with a lock held or interrupts off would take both along.
-    assert!(arch::irq_save(), "irqs off");
+    assert!(irqs.were_on(), "irqs off");
     leave_now(g, why);
-    arch::irq_restore(true);
+    arch::irqs_back(irqs);
 }
 
 /// As [`leave`], with interrupts off before and after.

@@ -6,7 +6,7 @@
 
 use crate::g::G;
 use crate::list::List;
-use crate::p::{P, Slice};
+use crate::p::{Marks, P, Slice};
 use crate::runq::RunQueue;
 use crate::sync::{Relaxed, spin_loop};
 use crate::{
@@ -75,8 +75,8 @@ impl<K: Sync + 'static> Sched<K> {
     /// The long way: all places, and then sleep.
     #[inline(never)]
     fn find_anywhere(&self, p: &mut P<K>) -> Next<K> {
-        if core::mem::take(&mut p.idle) {
-            p.spinning = self.idle.unpark(p.index);
+        if p.marks.take(Marks::IDLE) {
+            p.marks.set_if(Marks::SPINNING, self.idle.unpark(p.index));
             self.push_all(p, p.slot.inbox.take_all()); // what ended the halt
         }
         loop {
@@ -89,13 +89,14 @@ impl<K: Sync + 'static> Sched<K> {
                 return Next::Run(Run { g, slice, wake });
             }
             let work = || self.has_work();
-            p.idle = self.idle.park(p.index, self.limit(), p.spinning, work);
-            p.spinning = !p.idle;
-            p.owes_wake = false; // nothing left here
-            if p.idle {
+            let spinning = p.marks.take(Marks::SPINNING);
+            p.marks.take(Marks::OWES_WAKE); // nothing left here
+            if self.idle.park(p.index, self.limit(), spinning, work) {
+                p.marks.set(Marks::IDLE);
                 self.forget_untimed(p);
                 return Next::Park(Wake::Nobody);
             }
+            p.marks.set(Marks::SPINNING);
         }
     }
 
@@ -118,7 +119,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// displaced: it and who displaced it are one slice.
     fn look_global_in_turn(&self, p: &mut P<K>) -> Option<Found<K>> {
         let tick = p.tick();
-        let hog = p.pinned.front().is_some_and(G::is_expired);
+        let hog = p.has_pinned_hog();
         let shared = tick.is_multiple_of(4) || tick.is_multiple_of(2) && p.runq.is_empty();
         if !tick.is_multiple_of(GLOBAL_CHECK_EVERY) && !(hog && shared) || p.has_displaced() {
             return None;
@@ -132,7 +133,7 @@ impl<K: Sync + 'static> Sched<K> {
         let share = GLOBAL_BATCH_MAX.min(len / self.limit() + 1);
         let mut batch = self.global.pop_batch(share);
         let first = batch.pop()?;
-        p.owes_wake |= !batch.is_empty(); // as in `push_all`
+        p.marks.set_if(Marks::OWES_WAKE, !batch.is_empty()); // as in `push_all`
         p.runq.push_some(&mut batch); // nobody there is pinned
         self.push_all(p, batch);
         Some((first, Slice::New))
@@ -148,10 +149,10 @@ impl<K: Sync + 'static> Sched<K> {
     /// idle. Who is before the ring only in the last, for its P is likely about
     /// to run it.
     fn look_steal(&self, p: &mut P<K>) -> Option<Found<K>> {
-        if !p.spinning && !self.idle.try_spin(self.limit()) {
+        if !p.marks.has(Marks::SPINNING) && !self.idle.try_spin(self.limit()) {
             return None;
         }
-        p.spinning = true;
+        p.marks.set(Marks::SPINNING);
         for pass in 1..=STEAL_PASSES {
             for index in random_order(self.slots.len() as u32, p.random.next()) {
                 if index == p.index || self.idle.is_idle(index) {
@@ -182,10 +183,10 @@ impl<K: Sync + 'static> Sched<K> {
     /// Wakes another, if there is need: this P does not spin any more, or has
     /// put Gs into a queue that were out of sight.
     fn stop_spinning(&self, p: &mut P<K>) -> Wake {
-        if !core::mem::take(&mut p.spinning) {
+        if !p.marks.take(Marks::SPINNING) {
             return self.pay_wake(p);
         }
-        p.owes_wake = false;
+        p.marks.take(Marks::OWES_WAKE);
         self.idle.stop_spinning();
         self.wake_p()
     }
@@ -199,7 +200,7 @@ impl<K: Sync + 'static> Sched<K> {
         while let Some((g, _)) = p.pop_local() {
             given.push(g);
         }
-        p.owes_wake |= !given.is_empty();
+        p.marks.set_if(Marks::OWES_WAKE, !given.is_empty());
         self.global.push_list(given);
         let wake = self.stop_spinning(p);
         match p.pop_pinned() {

@@ -97,9 +97,12 @@ fn cut<K: Sync + 'static>(all: &mut List<K>, limit: usize) -> List<K> {
     let after = |g: &'static G<K>| g.next().load(Relaxed).expect("broken list");
     let most = if first.is_expired() { 1 } else { limit.min(all.len) };
     let (mut last, mut len) = (first, 1);
-    while len < most && !after(last).is_expired() {
-        last = after(last);
-        len += 1;
+    while len < most {
+        let next = after(last);
+        if next.is_expired() {
+            break;
+        }
+        (last, len) = (next, len + 1);
     }
     all.len -= len;
     all.ends = (all.len > 0).then(|| (after(last), tail));

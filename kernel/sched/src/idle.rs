@@ -139,18 +139,21 @@ impl Idle {
     /// below `limit`, unless somebody spins. Essay, "Submitting".
     #[inline]
     pub(crate) fn wake_p(&self, limit: usize) -> Wake {
+        if self.has_to_wake() { self.wake_one(limit) } else { Wake::Nobody }
+    }
+
+    /// Whether [`Idle::wake_p`] has anything to do. If not, it is as good as called.
+    #[inline(always)]
+    pub(crate) fn has_to_wake(&self) -> bool {
         // What was submitted before the loads below; the partner is the fence
         // in `park`.
         if !planted!(NoFence) {
             fence(SeqCst);
         }
-        if self.spinning.load(Relaxed) != 0 || self.counted.load(Relaxed) == 0 {
-            return Wake::Nobody;
-        }
-        self.wake_one(limit)
+        self.spinning.load(Relaxed) == 0 && self.counted.load(Relaxed) != 0
     }
 
-    /// Whether [`Idle::wake_p`] has to be called, for a G that was put into its
+    /// As [`Idle::has_to_wake`], for a G that was put into its
     /// queue by a swap and by nothing after it. The swap and the loads here being
     /// SeqCst are what the fence is elsewhere: in their one order the swap is before
     /// or after the parker's fence; if it is before, the parker sees the G, else

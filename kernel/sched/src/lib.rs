@@ -75,7 +75,7 @@
 //! **A G on its way** from one place to another may be in neither when the
 //! parker looks. Either it is put into the second before it leaves the first,
 //! and the parker looks in that order (`RunQueue::len`, `Sched::has_work`); or
-//! its mover owes the submitter's steps once more (`P::owes_wake`).
+//! its mover owes the submitter's steps once more (`Marks::OWES_WAKE`).
 //!
 //! # Spinning
 //!
@@ -204,7 +204,7 @@ pub use g::{G, Handle, Home, Status};
 pub use list::{Inbox, List};
 pub use p::{P, PSlot, Slice};
 pub use runq::{Owner, RunQueue};
-pub use submit::ReadyRest;
+pub use submit::{ReadyRest, StartRest};
 pub use sysmon::{CallSeen, Sysmon, retake};
 
 use free::Store;

@@ -78,22 +78,18 @@ pub struct P<K: 'static> {
 
     // The holder's own.
     pub(crate) runq: Owner<K>,
-    /// Runnable Gs that must run here. Nobody can steal them.
-    pub(crate) pinned: List<K>,
+    /// What it must see to before its own queue.
+    pub(crate) marks: Marks,
+    /// Runnable Gs that must run here. Nobody can steal them. [`Marks::PINNED`]
+    /// while there are any.
+    pinned: List<K>,
     /// The first of `pinned` was displaced: it goes on before the ring.
-    pub(crate) resumes_pinned: bool,
+    resumes_pinned: bool,
     /// Dead Gs to be used again, most recent first.
     pub(crate) free: Free<K>,
     /// Ids given to this P and not used yet, each less one.
     pub(crate) ids: core::ops::Range<u64>,
     pub(crate) random: Random,
-    /// Counted in `Idle::spinning`.
-    pub(crate) spinning: bool,
-    /// Set its idle bit and did not take it back; a waker may have.
-    pub(crate) idle: bool,
-    /// Put Gs into a queue that were out of everybody's sight before, and has
-    /// not seen yet whether somebody must be woken for them.
-    pub(crate) owes_wake: bool,
     /// From whom it stole last, and how many; until somebody asks.
     pub(crate) loot: Option<(usize, u32)>,
 }
@@ -105,14 +101,12 @@ impl<K: Sync + 'static> P<K> {
             index,
             slot,
             runq: slot.runq.own()?,
+            marks: Marks(0),
             pinned: List::new(),
             resumes_pinned: false,
             free: Free::new(),
             ids: 0..0,
             random: Random(seed ^ (index as u64) << 32),
-            spinning: false,
-            idle: false,
-            owes_wake: false,
             loot: None,
         })
     }
@@ -160,9 +154,9 @@ impl<K: Sync + 'static> P<K> {
 
     /// Whether nothing but its own queue matters to this P now: it is not just
     /// coming back from a halt, owes nobody anything and has nobody pinned.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
-        !(self.idle | self.spinning | self.owes_wake) && self.pinned.is_empty()
+        self.marks.0 == 0
     }
 
     /// Whether a G that was displaced waits to go on.
@@ -184,7 +178,7 @@ impl<K: Sync + 'static> P<K> {
         let pinned_has_turn = !self.pinned.is_empty() && !self.tick().is_multiple_of(2);
         if self.resumes_pinned || pinned_has_turn {
             // A G that has just yielded to this one is one more in the ring.
-            self.owes_wake = true;
+            self.marks.set(Marks::OWES_WAKE);
             return self.pop_pinned();
         }
         self.pop_local().or_else(|| self.pop_pinned())
@@ -194,7 +188,29 @@ impl<K: Sync + 'static> P<K> {
     pub(crate) fn pop_pinned(&mut self) -> Option<(&'static G<K>, Slice)> {
         let resumes = core::mem::take(&mut self.resumes_pinned);
         let slice = if resumes { Slice::Resumed } else { Slice::New };
-        self.pinned.pop().map(|g| (g, slice))
+        let first = self.pinned.pop();
+        if self.pinned.is_empty() {
+            self.marks.take(Marks::PINNED);
+        }
+        first.map(|g| (g, slice))
+    }
+
+    /// Puts `g`, which is pinned here, behind all others that are.
+    pub(crate) fn push_pinned(&mut self, g: &'static G<K>) {
+        self.marks.set(Marks::PINNED);
+        self.pinned.push(g);
+    }
+
+    /// `g`, which is pinned here, was displaced: it goes on before the ring.
+    pub(crate) fn displace_pinned(&mut self, g: &'static G<K>) {
+        self.marks.set(Marks::PINNED);
+        self.resumes_pinned = true;
+        self.pinned.push_front(g);
+    }
+
+    /// Whether the first of the pinned Gs used up its slice.
+    pub(crate) fn has_pinned_hog(&self) -> bool {
+        self.pinned.front().is_some_and(G::is_expired)
     }
 
     #[inline(always)]
@@ -208,6 +224,43 @@ impl<K: Sync + 'static> P<K> {
             return Some((g, Slice::Inherited));
         }
         self.runq.take_displaced().map(|g| (g, Slice::Resumed))
+    }
+}
+
+/// What a P must see to before its own queue: a bit each, and all clear nearly
+/// always. One word, so that the way of every switch tests it once.
+pub(crate) struct Marks(u32);
+
+impl Marks {
+    /// Set its idle bit and did not take it back; a waker may have.
+    pub(crate) const IDLE: u32 = 1;
+    /// Counted in `Idle::spinning`.
+    pub(crate) const SPINNING: u32 = 1 << 1;
+    /// Put Gs into a queue that were out of everybody's sight before, and has
+    /// not seen yet whether somebody must be woken for them.
+    pub(crate) const OWES_WAKE: u32 = 1 << 2;
+    /// Has pinned Gs.
+    pub(crate) const PINNED: u32 = 1 << 3;
+
+    pub(crate) fn has(&self, bit: u32) -> bool {
+        self.0 & bit != 0
+    }
+
+    pub(crate) fn set(&mut self, bit: u32) {
+        self.0 |= bit;
+    }
+
+    pub(crate) fn set_if(&mut self, bit: u32, is_so: bool) {
+        if is_so {
+            self.set(bit);
+        }
+    }
+
+    /// Clears it; true if it was set.
+    pub(crate) fn take(&mut self, bit: u32) -> bool {
+        let was = self.has(bit);
+        self.0 &= !bit;
+        was
     }
 }
 

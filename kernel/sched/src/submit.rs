@@ -6,7 +6,7 @@
 
 use crate::g::{G, Handle, Home, Ready, Status};
 use crate::list::List;
-use crate::p::P;
+use crate::p::{Marks, P};
 use crate::sync::{Relaxed, planted};
 use crate::{Arrival, ID_BATCH, Sched, Wake};
 
@@ -31,12 +31,46 @@ impl<K: Sync + 'static> Sched<K> {
     /// If `g` is not dead, or `pin` is no P of this scheduler.
     #[inline(always)]
     pub fn start(&self, p: &mut P<K>, g: &'static G<K>, pin: Option<usize>) -> Wake {
+        if pin.is_none() {
+            return match self.start_at_once(p, g) {
+                Ok(()) => Wake::Nobody,
+                Err(rest) => self.start_rest(p, rest),
+            };
+        }
         assert!(pin.is_none_or(|cpu| cpu < self.slots.len()), "bad pin");
         g.name_life(self.new_id(p), pin);
         g.start();
-        match pin {
-            None => self.run_next(p, g),
-            Some(_) => self.submit(p, g),
+        self.submit(p, g)
+    }
+
+    /// The short way of [`Sched::start`], for a kernel that has it inlined where Gs
+    /// are started most: if it may run anywhere, there is room in the ring for who
+    /// was to run next, and nobody has to be woken, that is all. Nothing went to
+    /// the global queue then: there is nobody in [`Sched::take_untimed`] for it.
+    ///
+    /// # Errors
+    /// What is left to do, for [`Sched::start_rest`].
+    ///
+    /// # Panics
+    /// If `g` is not dead.
+    #[inline(always)]
+    pub fn start_at_once(&self, p: &mut P<K>, g: &'static G<K>) -> Result<(), StartRest<K>> {
+        g.name_life(self.new_id(p), None);
+        g.start();
+        let has_to_wake = match p.runq.swap_next(g) {
+            None => self.idle.has_to_wake_after_swap(),
+            Some(old) if p.runq.try_push(old) => self.idle.has_to_wake(),
+            Some(old) => return Err(StartRest::MakeWay(old)),
+        };
+        if has_to_wake { Err(StartRest::Wake) } else { Ok(()) }
+    }
+
+    /// Does what [`Sched::start_at_once`] has left. Same P.
+    #[cold]
+    pub fn start_rest(&self, p: &mut P<K>, rest: StartRest<K>) -> Wake {
+        match rest {
+            StartRest::MakeWay(old) => self.make_way(p, old),
+            StartRest::Wake => self.wake_p(),
         }
     }
 
@@ -136,12 +170,12 @@ impl<K: Sync + 'static> Sched<K> {
     /// need a slice timer now ([`Sched::needs_timer`]).
     pub fn arrive(&self, p: &mut P<K>) -> Arrival {
         let mut displace = false;
-        if p.idle {
+        if p.marks.has(Marks::IDLE) {
             // Its M halts, or did, and will look for itself before it wakes others.
             return Arrival { wake: Wake::Nobody, displace };
         }
         let mut arrived = p.slot.inbox.take_all();
-        p.owes_wake |= !arrived.is_empty(); // as in `push_all`
+        p.marks.set_if(Marks::OWES_WAKE, !arrived.is_empty()); // as in `push_all`
         while let Some(g) = arrived.pop() {
             let all_busy = || p.index < self.limit() && !self.somebody_free();
             if !displace && g.pin().is_none() && all_busy() {
@@ -177,8 +211,7 @@ impl<K: Sync + 'static> Sched<K> {
                 self.push(p, g);
             }
         } else if g.pin().is_some() {
-            p.resumes_pinned = true;
-            p.pinned.push_front(g);
+            p.displace_pinned(g);
         } else {
             p.runq.displace(g);
         }
@@ -193,7 +226,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// to the ring's tail, and it goes on.
     pub fn expired(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         g.stop();
-        p.owes_wake = true;
+        p.marks.set(Marks::OWES_WAKE);
         if let Some(next) = p.runq.take_next() {
             self.push(p, next);
         }
@@ -246,7 +279,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// Wakes somebody for what was moved into a queue, if there still is
     /// anything.
     pub(crate) fn pay_wake(&self, p: &mut P<K>) -> Wake {
-        let owes = core::mem::take(&mut p.owes_wake);
+        let owes = p.marks.take(Marks::OWES_WAKE);
         let waits = || !p.runq.is_empty() || !self.global.is_empty();
         if owes && waits() { self.wake_p() } else { Wake::Nobody }
     }
@@ -255,7 +288,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// they were out of everybody's sight: a P that parked meanwhile has not
     /// seen them, and must be woken if somebody has to be.
     pub(crate) fn push_all(&self, p: &mut P<K>, mut list: List<K>) {
-        p.owes_wake |= !list.is_empty();
+        p.marks.set_if(Marks::OWES_WAKE, !list.is_empty());
         while let Some(g) = list.pop() {
             self.push(p, g);
         }
@@ -276,7 +309,7 @@ impl<K: Sync + 'static> Sched<K> {
         match home {
             Home::Anywhere => self.run_next(p, g),
             Home::Pinned(cpu) if cpu == p.index => {
-                p.pinned.push(g);
+                p.push_pinned(g);
                 Wake::Nobody
             }
             Home::Pinned(cpu) => self.post(cpu, g),
@@ -316,7 +349,7 @@ impl<K: Sync + 'static> Sched<K> {
     fn make_way(&self, p: &mut P<K>, old: &'static G<K>) -> Wake {
         if let Some(overflow) = p.runq.push(old) {
             self.global.push_list(overflow);
-            p.owes_wake = true; // as in `push_otherwise`
+            p.marks.set(Marks::OWES_WAKE); // as in `push_otherwise`
         }
         self.wake_p()
     }
@@ -340,10 +373,10 @@ impl<K: Sync + 'static> Sched<K> {
     fn push_otherwise(&self, p: &mut P<K>, g: &'static G<K>) {
         if let Some(cpu) = g.pin() {
             assert!(cpu == p.index, "wrong cpu");
-            p.pinned.push(g);
+            p.push_pinned(g);
         } else if let Some(overflow) = p.runq.push(g) {
             self.global.push_list(overflow);
-            p.owes_wake = true; // half a ring was out of sight
+            p.marks.set(Marks::OWES_WAKE); // half a ring was out of sight
         }
     }
 
@@ -375,6 +408,15 @@ pub enum ReadyRest<K: 'static> {
     All,
     /// It is runnable, and must go elsewhere.
     Submit,
+    /// It runs next; this one was to, and is in no queue now.
+    MakeWay(&'static G<K>),
+    /// It runs next, and somebody is idle.
+    Wake,
+}
+
+/// What [`Sched::start_at_once`] has left to do.
+#[must_use = "the G would be lost"]
+pub enum StartRest<K: 'static> {
     /// It runs next; this one was to, and is in no queue now.
     MakeWay(&'static G<K>),
     /// It runs next, and somebody is idle.

@@ -64,7 +64,7 @@ impl<K: Sync + 'static> Sched<K> {
     #[cold]
     fn take_untimed_for_global(&self) -> Option<usize> {
         // Queue before bits: whoever puts a G there has been through the fence
-        // of `Idle::wake_p` since, or owes it (`P::owes_wake`) and comes again.
+        // of `Idle::wake_p` since, or owes it (`Marks::OWES_WAKE`) and comes again.
         if self.untimed.is_empty() {
             return None;
         }

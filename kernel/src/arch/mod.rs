@@ -22,9 +22,9 @@
 mod x86_64;
 
 pub use x86_64::cpu::{
-    Irqs, MAX_CPUS, PROBE_BYTES, cpu_index, halt_forever, here, irq_off, irq_restore, irq_save,
-    irq_save_probed, irqs_back, irqs_off, irqs_off_probed, irqs_on, num_cpus, probe_stack,
-    probe_stack_again, relax, set_slot, slot, slot_of, wait_for_interrupt,
+    Irqs, MAX_CPUS, PROBE_BYTES, clear_slot, cpu_index, halt_forever, here, irq_off, irq_restore,
+    irq_save, irq_save_probed, irqs_back, irqs_off, irqs_off_probed, irqs_on, num_cpus,
+    probe_stack, probe_stack_again, relax, set_slot, slot, slot_of, wait_for_interrupt,
 };
 
 pub use x86_64::machine::{
@@ -33,6 +33,8 @@ pub use x86_64::machine::{
 };
 
 pub use x86_64::acpi::Override;
+#[cfg(not(target_os = "none"))]
+pub use x86_64::acpi::hostile;
 pub use x86_64::apic::ApicChoice;
 pub use x86_64::boot::LOADER_CONFIG;
 pub use x86_64::clock::tsc::cycles;

@@ -17,7 +17,7 @@
 //!
 //! Called by page tables, heap and stacks, and by drivers for DMA.
 
-mod bitmap;
+pub(crate) mod bitmap;
 
 use crate::lock::IrqLock;
 use crate::mem::percpu::{CpuLocal, Empty, Here};
@@ -100,7 +100,7 @@ pub unsafe fn init(regions: &[MemoryRegion], limit: u64) -> Option<()> {
 /// Where the two bitmaps go: (address, words in each, memory's end). An absurd
 /// usable region far up would ask for books that eat the memory there is; then
 /// less is covered. Honest books take a 16384th.
-fn plan_books(regions: &[MemoryRegion], mut limit: u64) -> Option<(u64, usize, u64)> {
+pub(crate) fn plan_books(regions: &[MemoryRegion], mut limit: u64) -> Option<(u64, usize, u64)> {
     let budget = (bitmap::usable_bytes(regions) / BOOKS_SHARE).max(PAGE_SIZE as u64);
     while limit > LOW_END {
         let words = (limit / PAGE_SIZE as u64).div_ceil(64) as usize;

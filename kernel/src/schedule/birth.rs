@@ -29,7 +29,7 @@ use crate::park::Birth;
 use crate::program::Instance;
 use crate::trace;
 use core::panic::Location;
-use sched::G;
+use sched::{G, StartRest, Wake};
 
 /// Starts a G that does `labour`.
 ///
@@ -137,7 +137,32 @@ fn start(
     let cpu = unsafe { this_cpu() };
     cpu.counters.created.add_one();
     // SAFETY: this CPU's own record, interrupts off.
-    let wake = unsafe { cpu.with_p(|p| SCHED.start(p, g, None)) };
+    let left = unsafe { cpu.with_p(|p| SCHED.start_at_once(p, g)) };
+    // As in `wait::ready_from`: the short way is for when nobody watches, and the
+    // timer runs.
+    if left.is_err() || cpu.slices.attention.get() != 0 {
+        return start_rest(g, left, name, site, irqs);
+    }
+    arch::irqs_back(irqs);
+}
+
+/// The rest of [`start`].
+#[cold]
+#[inline(never)]
+fn start_rest(
+    g: &'static G<Task>,
+    left: Result<(), StartRest<Task>>,
+    name: &'static str,
+    site: &'static Location<'static>,
+    irqs: Irqs,
+) {
+    // SAFETY: as in `start`.
+    let cpu = unsafe { this_cpu() };
+    let wake = left.map_or_else(
+        // SAFETY: as in `start`.
+        |rest| unsafe { cpu.with_p(|p| SCHED.start_rest(p, rest)) },
+        |()| Wake::Nobody,
+    );
     // SAFETY: as above.
     if !cpu.slices.is_timed() && is_running() && unsafe { cpu.with_p(|p| SCHED.needs_timer(p)) } {
         cpu.slices.arm();

@@ -7,6 +7,22 @@
 //! the switch is to be done, [`settle`] if a G has left otherwise than by
 //! yielding or parking.
 //!
+//! # Why by way of the M's stack
+//!
+//! A G that leaves could switch straight to the one that runs next, which would
+//! then put it where it belongs. That would save one switch of two, and a switch
+//! is eight instructions (`arch`, `switch`). It would cost more than that:
+//!
+//! - A G may be in no queue before its context is saved. So the next would have to
+//!   be found before the one that leaves is queued: who yields would be out of
+//!   everybody's sight meanwhile (`sched`, "A G on its way"), and alone on its CPU
+//!   it would find nobody, not even itself.
+//! - Whoever comes next owes the rest of that leaving, wherever it comes to: at the
+//!   root of a new G, after a park, after an interrupt, in a call on the stack of
+//!   another M. Here the rest is in one place, [`came_back`].
+//! - Who has ended would have to be laid to rest by another, on whose stack there
+//!   may be little room.
+//!
 //! # One reading of the clock
 //!
 //! The counter is read when a G has come back. That is the end of its time on
@@ -29,16 +45,17 @@ use sched::{G, Next, P, Run, Slice, Wake};
 pub(super) extern "C" fn m_main(_: usize) -> ! {
     // One that takes over deals with the G that has left with the M before it.
     let mut last = if is_running() { take_over() } else { Last::nobody() };
+    // SAFETY: an M runs on CPUs that run Gs.
+    let mut cpu = unsafe { this_cpu() };
     loop {
-        // SAFETY: an M runs on CPUs that run Gs.
-        last = schedule(unsafe { this_cpu() }, last);
+        (cpu, last) = schedule(cpu, last);
     }
 }
 
 /// As [`came_back`], on a fresh M.
 #[inline(never)]
 fn take_over() -> Last {
-    came_back()
+    came_back().1
 }
 
 /// How this CPU came to look for a G: what one switch has to say to the next.
@@ -58,13 +75,18 @@ impl Last {
     }
 }
 
-/// One round: finds a G and runs it until it comes back, or halts.
+/// One round: finds a G and runs it until it comes back, or halts. On which CPU
+/// that is then, and how it came to be there.
 #[inline(always)]
-fn schedule(cpu: &'static Cpu, last: Last) -> Last {
+fn schedule(cpu: &'static Cpu, last: Last) -> (&'static Cpu, Last) {
     // SAFETY: this CPU's own record, interrupts off.
     match unsafe { cpu.with_p(|p| SCHED.find_local(p)) } {
         Some(run) => execute(cpu, run, last),
-        None => schedule_any(cpu, last),
+        None => {
+            let last = schedule_any(cpu, last);
+            // SAFETY: an M runs on CPUs that run Gs.
+            (unsafe { this_cpu() }, last)
+        }
     }
 }
 
@@ -83,7 +105,7 @@ fn schedule_any(cpu: &'static Cpu, last: Last) -> Last {
                 trace::event(Kind::Steal, || run.g.id(), (victim as u32) << 12 | stolen.min(0xfff));
             }
             send(run.wake);
-            execute(cpu, run, Last::nobody())
+            execute(cpu, run, Last::nobody()).1
         }
         Next::Park(wake) => {
             send(wake);
@@ -150,7 +172,7 @@ pub fn ask_for_upkeep() {
 
 /// Switches to a G; returns when a G has left the CPU that this M is then on.
 #[inline(always)]
-fn execute(cpu: &'static Cpu, run: Run<Task>, last: Last) -> Last {
+fn execute(cpu: &'static Cpu, run: Run<Task>, last: Last) -> (&'static Cpu, Last) {
     // By themselves from here on: as one they would be put into memory.
     let Run { g, slice, wake: _ } = run;
     let now = match cpu.slices.attention.get() {
@@ -220,20 +242,21 @@ fn attend(cpu: &'static Cpu, g: &'static G<Task>, slice: Slice, mut last: Last) 
     last.at
 }
 
-/// Puts the G that has left this CPU where it now belongs.
+/// Puts the G that has left this CPU where it now belongs; and says which CPU
+/// this is.
 #[inline(always)]
-fn came_back() -> Last {
+fn came_back() -> (&'static Cpu, Last) {
     // SAFETY: a G ran here.
     let cpu = unsafe { this_cpu() };
     debug_assert!(is_running(), "nobody came back");
     // SAFETY: `execute` has named the G that it switched to, on this CPU, and
     // nobody but the next line takes the name away; a G leaves a CPU by coming here.
     let g = unsafe { running().unwrap_unchecked() };
-    arch::set_slot::<G_SLOT>(0);
+    arch::clear_slot::<G_SLOT>();
     let at = arch::cycles();
     g.kernel.account.stop(at, &cpu.times);
     // The most frequent ones, and those that do least.
-    match cpu.leaving.get() {
+    let last = match cpu.leaving.get() {
         Leaving::Yield => {
             // It wakes nobody; if the ring overflowed, the P owes that, and pays
             // in `schedule_any`.
@@ -260,7 +283,8 @@ fn came_back() -> Last {
             Last { at, start: What::start_after(Kind::Exit, 0) }
         }
         why => settle(cpu, g, why, at),
-    }
+    };
+    (cpu, last)
 }
 
 /// Puts a G that has left otherwise, or from a call, where it belongs.

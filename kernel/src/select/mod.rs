@@ -267,7 +267,7 @@ impl Ready {
 #[inline(always)]
 pub fn attempt<const N: usize>(cases: &[&dyn Case; N], ready: Ready) -> bool {
     const { assert!(N <= u64::BITS as usize, "select! with more than 64 channels") };
-    attempt_any(cases, ready)
+    ready.set != 0 && attempt_any(cases, ready)
 }
 
 #[inline(never)]
@@ -434,17 +434,11 @@ impl<T: Send> Case for ChanCase<'_, T, SENDERS> {
 impl<T: Send, const LIST: usize> Waiting for InLine<'_, T, LIST> {
     fn enlist(self: Pin<&Self>) -> bool {
         let chan = self.extra().chan;
-        // Others who select and wait there may not be had, or be ourselves.
-        self.enlist_unless(
-            |locked| match LIST {
-                RECEIVERS => {
-                    chan.is_receivable() || locked.is_waited_for(SENDERS, self.selection())
-                }
-                _ => chan.is_sendable() || locked.is_waited_for(RECEIVERS, self.selection()),
-            },
-            // Who receives has nothing to bring along.
-            || if LIST == SENDERS { self.extra().value.take() } else { None },
-        )
+        // Who receives has nothing to bring along.
+        match LIST {
+            RECEIVERS => self.enlist_unless(SENDERS, || chan.is_receivable(), || None),
+            _ => self.enlist_unless(RECEIVERS, || chan.is_sendable(), || self.extra().value.take()),
+        }
     }
 
     fn withdraw(self: Pin<&Self>) {

@@ -1,7 +1,16 @@
 //! `WaitGroup`: wait until so many are done.
 //!
 //! The count is one atomic; the queue is touched only by who waits, and by
-//! who brings the count to zero.
+//! who brings the count to zero. To add and to be done is one locked addition
+//! each, inlined: all else is beside the way.
+//!
+//! # What a mistake does
+//!
+//! The addition comes before the look at what was there, so one `done` too many
+//! has made the count -1 before it is noticed, and puts it back before it panics.
+//! Below zero is over, as zero is, so nobody waits for ever meanwhile; but a
+//! correct `done` of another G may find the count one too low, and panic as well.
+//! To look first would cost every correct one a loop.
 #![forbid(unsafe_code)]
 
 use super::{TimedOut, deadline_ns};
@@ -49,19 +58,30 @@ impl WaitGroup {
     /// otherwise see none.
     ///
     /// # Panics
-    /// When the count would pass `usize::MAX`.
+    /// When the count would pass `isize::MAX`; it stays as it is.
     ///
     /// ```
     /// let group = runnext::sync::WaitGroup::new();
     /// group.add(2);
     /// assert_eq!(group.count(), 2);
     /// ```
+    #[inline(always)]
     pub fn add(&self, n: usize) {
         // Relaxed: nothing is told by it; who waits is told by `done`.
-        let added = self
-            .count
-            .try_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_add(n));
-        assert!(added.is_ok(), "WaitGroup: more than usize::MAX under way");
+        let before = self.count.fetch_add(n, Ordering::Relaxed);
+        if n.cast_signed() < 0 || before.wrapping_add(n).cast_signed() < 0 {
+            self.added_much(before, n);
+        }
+    }
+
+    /// Too much was added; or another G is about to put back what it has taken in
+    /// vain, and the count is below zero for that.
+    #[cold]
+    fn added_much(&self, before: usize, n: usize) {
+        if before.cast_signed() >= 0 || n.cast_signed() < 0 {
+            self.count.fetch_sub(n, Ordering::Relaxed);
+            panic!("WaitGroup: more than isize::MAX under way");
+        }
     }
 
     /// One is over.
@@ -75,19 +95,24 @@ impl WaitGroup {
     /// group.done();
     /// group.wait();
     /// ```
+    #[inline(always)]
     pub fn done(&self) {
         // Release: what was done is done before the count says so. Acquire: who
         // makes it zero passes on what the others did. Pairs with `is_over`.
-        let counted = self
-            .count
-            .try_update(Ordering::AcqRel, Ordering::Relaxed, |count| count.checked_sub(1));
-        match counted {
-            Ok(1) => {
-                self.queue.grant_all(0);
-            }
-            Ok(_) => {}
-            Err(_) => panic!("WaitGroup: done without add"),
+        let before = self.count.fetch_sub(1, Ordering::AcqRel);
+        if before.cast_signed() <= 1 {
+            self.none_left(before);
         }
+    }
+
+    /// The last was done, or one that was not under way.
+    #[inline(never)]
+    fn none_left(&self, before: usize) {
+        if before != 1 {
+            self.count.fetch_add(1, Ordering::Relaxed);
+            panic!("WaitGroup: done without add");
+        }
+        self.queue.grant_all(0);
     }
 
     /// Waits until nothing is under way. If work is added as soon as the count
@@ -142,7 +167,7 @@ impl WaitGroup {
     }
 
     fn is_over(&self) -> bool {
-        self.count.load(Ordering::Acquire) == 0 // pairs with `done`
+        self.count.load(Ordering::Acquire).cast_signed() <= 0 // pairs with `done`
     }
 
     /// How many are under way at this instant.
@@ -151,7 +176,7 @@ impl WaitGroup {
     /// assert_eq!(runnext::sync::WaitGroup::new().count(), 0);
     /// ```
     pub fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+        self.count.load(Ordering::Relaxed).cast_signed().max(0).cast_unsigned()
     }
 
     /// Adds one, which is done when the ticket is dropped. `group` may be a

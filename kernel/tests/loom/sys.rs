@@ -2,7 +2,6 @@
 
 use loom::sync::{Mutex, MutexGuard};
 use std::mem::transmute;
-use std::sync::atomic::Ordering;
 
 pub(crate) use crate::park::{
     GHandle, Irqs, Reason, Wait, begin_park, cancel_park, die, is_gone, is_killed, look_for_cycle,
@@ -10,7 +9,7 @@ pub(crate) use crate::park::{
 };
 pub(crate) use loom::cell::{Cell, UnsafeCell};
 pub(crate) use loom::hint::spin_loop as relax;
-pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
+pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 /// Why work came to nothing.
 #[derive(PartialEq, Eq)]
@@ -62,32 +61,6 @@ impl<T> IrqLock<T> {
 }
 
 pub(crate) fn irqs_back(_: Irqs) {}
-
-/// Loom's, by the names of today's `core`.
-pub(crate) struct AtomicUsize(loom::sync::atomic::AtomicUsize);
-
-impl AtomicUsize {
-    pub(crate) fn new(value: usize) -> Self {
-        AtomicUsize(loom::sync::atomic::AtomicUsize::new(value))
-    }
-
-    pub(crate) fn load(&self, order: Ordering) -> usize {
-        self.0.load(order)
-    }
-
-    pub(crate) fn store(&self, value: usize, order: Ordering) {
-        self.0.store(value, order);
-    }
-
-    pub(crate) fn try_update(
-        &self,
-        set: Ordering,
-        fetch: Ordering,
-        f: impl FnMut(usize) -> Option<usize>,
-    ) -> Result<usize, usize> {
-        self.0.fetch_update(set, fetch, f)
-    }
-}
 
 macro_rules! const_fn {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($args:tt)*) -> $ret:ty $body:block) => {

@@ -106,7 +106,7 @@ fn host_tests() -> Job {
         .cargo(
             &[
                 &test[..],
-                &["bench", "boot", "plugin", "runnext", "sched", "trace"]
+                &["bench", "boot", "fuzz", "plugin", "runnext", "sched", "trace"]
                     .map(|name| ["-p", name])
                     .concat()[..],
             ]

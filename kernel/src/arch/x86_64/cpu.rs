@@ -121,6 +121,18 @@ pub fn set_slot<const I: usize>(value: usize) {
     }
 }
 
+/// As [`set_slot`], of 0: in one instruction.
+#[inline(always)]
+pub fn clear_slot<const I: usize>() {
+    const { assert!(I < SLOTS) }
+    // SAFETY: as in `set_slot`.
+    unsafe {
+        core::arch::asm!("mov qword ptr gs:[{}], 0",
+            const core::mem::offset_of!(Cpu, slots) + 8 * I,
+            options(nostack, preserves_flags));
+    }
+}
+
 /// Reads word `I` of any CPU, which may write it at any time.
 pub fn slot_of<const I: usize>(cpu: usize) -> usize {
     const { assert!(I < SLOTS) }
@@ -216,7 +228,9 @@ pub fn irq_save() -> bool {
 pub fn irq_restore(were_on: bool) {
     #[cfg(target_os = "none")]
     if were_on {
-        x86_64::instructions::interrupts::enable();
+        // As in `irqs_back`: whatever turns them off again begins otherwise.
+        // SAFETY: they were on before.
+        unsafe { core::arch::asm!("sti", options(nostack, preserves_flags)) };
     }
     #[cfg(not(target_os = "none"))]
     let _ = were_on;

@@ -94,7 +94,11 @@ pub unsafe fn divert(frame: &mut Frame, address: u64, f: extern "C" fn(&Faulted)
 /// # Safety
 /// As for [`switch::switch_for_good`], at the time of the return.
 pub unsafe fn leave(frame: &mut Frame, sp: usize) {
-    frame.go_to(switch::switch_for_good as *const () as u64, sp as u64, sp as u64);
+    let (at, _) = switch::saved_at(sp);
+    // SAFETY: the return address of a saved context, which is nobody else's.
+    let back = unsafe { (at as *const u64).read() };
+    // As if `switch` had just returned there, which has nothing in rdi.
+    frame.go_to(back, at as u64 + 8, 0);
     frame.rflags &= !(BACKWARDS | INTERRUPTS_ON);
 }
 

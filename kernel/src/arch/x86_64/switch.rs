@@ -1,19 +1,25 @@
 //! From one stack to another: the context switch proper.
 //!
-//! A context is one word, the saved stack pointer. On that stack lie the
-//! registers that a called function must keep, and the address to go on at.
+//! A context is one word, the saved stack pointer. On that stack lie the address
+//! to go on at and the two registers that nobody but the one who leaves can
+//! restore. All others the compiler has saved already: [`switch`] is inlined where
+//! a G or an M leaves, and says that it changes every register, so what is live
+//! there, often little or nothing, is in the frame of who leaves. A switch that is
+//! called like any other function would save and restore six.
+//!
 //! There is no floating-point state: the target is soft-float.
 
-use core::arch::naked_asm;
+use core::arch::{asm, naked_asm};
 
 /// Leaves this stack, whose pointer is stored in `*save`, and goes on with the
 /// stack `to`. Returns when somebody switches back to what was saved.
 ///
 /// ```text
 ///     the stack that is left          the stack that is entered
-///   | return address      |         | return address      |
+///   | frame of who leaves |         | frame of who left   |
 ///   | rbp                 |         | rbp                 |
-///   | rbx, r12 .. r15     |         | rbx, r12 .. r15     |
+///   | rbx                 |         | rbx                 |
+///   | return address      |         | return address      |
 ///   +---------------------+ <- *save +---------------------+ <- to
 /// ```
 ///
@@ -23,50 +29,52 @@ use core::arch::naked_asm;
 ///    before the store to `*save`.
 /// 3. Interrupts are off, or what happens on the way may be interrupted on
 ///    either stack.
+#[inline(always)]
+pub unsafe fn switch(save: *mut usize, to: usize) {
+    // The frame pointer, and rbx, which the compiler keeps for itself: neither can
+    // be named below. Memory and flags are changed, as nothing says otherwise.
+    // SAFETY: whoever comes back to what `hop` saved finds the stack as it was, so
+    // all is as if `hop` had returned; the rest is the caller's promise.
+    unsafe {
+        asm!(
+            "push rbp",
+            "push rbx",
+            "call {hop}",
+            "pop rbx",
+            "pop rbp",
+            hop = sym hop,
+            inout("rdi") save => _,
+            inout("rsi") to => _,
+            lateout("r12") _,
+            lateout("r13") _,
+            lateout("r14") _,
+            lateout("r15") _,
+            clobber_abi("C"),
+        );
+    }
+}
+
+/// What is left of [`switch`]: its return address is where the other goes on.
 #[unsafe(naked)]
-pub unsafe extern "C" fn switch(save: *mut usize, to: usize) {
-    naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "mov [rdi], rsp",
-        "mov rsp, rsi",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
-    )
+extern "C" fn hop() {
+    naked_asm!("mov [rdi], rsp", "mov rsp, rsi", "ret")
 }
 
 /// As [`switch`], for one who leaves its stack for good: nothing is saved.
 ///
 /// # Safety
 /// As for [`switch`]; and nobody comes back to the stack that is left.
-#[unsafe(naked)]
-pub unsafe extern "C" fn switch_for_good(to: usize) -> ! {
-    naked_asm!(
-        "mov rsp, rdi",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
-    )
+#[inline(always)]
+pub unsafe fn switch_for_good(to: usize) -> ! {
+    // SAFETY: as in `switch`; nobody comes back here, says the caller.
+    unsafe { asm!("mov rsp, {}", "ret", in(reg) to, options(noreturn)) }
 }
 
 /// Where in a context that `switch` saved at `sp` the return address and the
 /// frame pointer are.
 pub fn saved_at(sp: usize) -> (usize, usize) {
     const WORD: usize = size_of::<usize>();
-    (sp.wrapping_add(6 * WORD), sp.wrapping_add(5 * WORD))
+    (sp, sp.wrapping_add(2 * WORD))
 }
 
 /// Calls `f(arg)` on another stack, from `top` downwards, and returns when it
@@ -96,27 +104,26 @@ pub unsafe extern "C" fn call_on(top: usize, f: extern "C" fn(usize), arg: usize
 /// `top` is the 16-byte aligned end of a stack of which at least the highest
 /// 128 bytes can be written, and which nobody else uses.
 pub unsafe fn prepare(top: usize, entry: extern "C" fn(usize) -> !, arg: usize) -> usize {
-    // What `switch` pops, then where it returns to, and two words for the
-    // alignment. `first` moves rbx and r12 to where they belong; nobody looks at
-    // r13 to r15, which are whatever was there.
+    // As `switch` saves it, with the argument in the place of rbx; and one word
+    // more. `first` takes them.
     const WORD: usize = size_of::<usize>();
-    let sp = top - 9 * WORD;
     let words = [
-        entry as *const () as usize, // r12
+        first as *const () as usize, // return address
         arg,                         // rbx
         0,                           // rbp: a backtrace ends here
-        first as *const () as usize, // return address
+        entry as *const () as usize,
     ];
+    let sp = top - words.len() * WORD;
     // SAFETY: the caller's promise about the highest 128 bytes.
-    unsafe { ((sp + 3 * WORD) as *mut [usize; 4]).write(words) };
+    unsafe { (sp as *mut [usize; 4]).write(words) };
     sp
 }
 
-/// The first instructions on a new stack. `rsp` is 16-byte aligned here, as it
-/// must be before a call.
+/// The first instructions on a new stack. When its words are off, `rsp` is the
+/// stack's end, 16-byte aligned, as it must be before a call.
 #[unsafe(naked)]
 extern "C" fn first() {
-    naked_asm!("mov rdi, rbx", "call r12", "ud2")
+    naked_asm!("pop rdi", "pop rbp", "pop rax", "call rax", "ud2")
 }
 
 #[cfg(test)]

@@ -100,18 +100,22 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
     /// Puts `value` into the slot of the first in `list`, or gives it back if
     /// nobody waits there.
     pub fn give(&mut self, list: usize, mut value: T) -> Result<Wake, T> {
-        loop {
-            value = match self.give_alone(list, value) {
-                Ok(wake) => return Ok(wake),
-                Err(value) => value,
-            };
-            let Some(node) = self.pop(list) else { return Err(value) };
-            // SAFETY: popped under the lock, which we hold; it selects.
+        while let Some(node) = self.pop(list) {
+            // SAFETY: popped under the lock, which we hold, so it is alive.
+            if let Some(wake) = unsafe { node.alone() } {
+                // SAFETY: as above, and the slot is the lock holder's.
+                unsafe { node.fill(value) };
+                // SAFETY: as above; we do not touch the node any more.
+                unsafe { node.end() };
+                return Ok(wake);
+            }
+            // SAFETY: as above; it selects.
             value = match unsafe { give_selecting(node, value) } {
                 Ok(wake) => return Ok(wake),
                 Err(value) => value,
             };
         }
+        Err(value)
     }
 
     /// The short way of [`give`](Self::give): if the first in the list is alone.
@@ -177,13 +181,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
     }
 
     /// Whether anybody waits there who can be had, other than by `mine`.
-    #[inline(always)]
     pub fn is_waited_for(&self, list: usize, mine: &Selection) -> bool {
-        !self.is_empty(list) && self.is_waited_for_by_others(list, mine)
-    }
-
-    #[inline(never)]
-    fn is_waited_for_by_others(&self, list: usize, mine: &Selection) -> bool {
         self.nodes(list).any(|node| {
             // SAFETY: in the list, and we hold the lock, so it is alive.
             let is_mine = unsafe { node.has_ticket(mine.ticket()) };
@@ -248,7 +246,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
 ///
 /// # Safety
 /// The node selects, was popped under the lock, and the lock is held.
-#[inline(never)]
+#[inline(always)]
 unsafe fn give_selecting<T>(node: Enlisted<T>, value: T) -> Result<Wake, T> {
     // SAFETY: alive, as its owner needs the lock to be gone.
     unsafe { node.end() };

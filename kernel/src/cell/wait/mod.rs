@@ -128,7 +128,14 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
     /// Whether anybody seems to wait in that list, at a glance without the lock.
     #[inline(always)]
     pub fn looks_waited_for(&self, list: usize) -> bool {
-        !self.lists[list].is_empty()
+        self.glance(list) != 0
+    }
+
+    /// As [`looks_waited_for`](Self::looks_waited_for), as a word that is not 0 if
+    /// so: for who has more to ask than that.
+    #[inline(always)]
+    pub fn glance(&self, list: usize) -> usize {
+        self.lists[list].glance()
     }
 
     /// Waits at the end of a list until the other side ends it or the deadline
@@ -270,11 +277,20 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
     /// Returns how many that were.
     pub fn grant_all(&self, list: usize) -> usize {
         let mut locked = self.lock();
+        let Some(first) = locked.grant(list) else { return 0 };
         if locked.is_empty(list) {
-            return 0;
+            locked.ready(first); // as most often: one hold of the lock, one wake-up
+            return 1;
         }
         let limit = locked.new_number();
         drop(locked);
+        first.ready();
+        1 + self.grant_older(list, limit)
+    }
+
+    /// Grants to all in `list` whose number is below `limit`.
+    #[inline(never)]
+    fn grant_older(&self, list: usize, limit: u64) -> usize {
         self.grant_while(|locked| {
             locked.front_number(list).filter(|&number| number < limit).map(|_| list)
         })

@@ -357,6 +357,12 @@ impl<T> List<T> {
         self.head.load(Relaxed).is_null()
     }
 
+    /// Not 0 if somebody is in it; without the lock, at a glance.
+    #[inline(always)]
+    pub(super) fn glance(&self) -> usize {
+        self.head.load(Relaxed).addr()
+    }
+
     /// The one that has waited longest. Alive while the lock is held.
     #[inline(always)]
     pub(super) fn head(&self) -> Option<Enlisted<T>> {

@@ -121,36 +121,64 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
         &self.extra
     }
 
-    /// Goes to the end of its list, with `value` in its slot, unless the lock shows
-    /// that it need not: then false. The selection has [begun](Selection::begin).
+    /// Goes to the end of its list, with `value` in its slot, unless it need not:
+    /// then false. That is, if `is_possible` says so, under the lock; or if anybody
+    /// waits in the list `other` who can be had. The selection has
+    /// [begun](Selection::begin).
     ///
     /// # Panics
     /// When it is in a list already, or its selection is not open.
     #[inline(always)]
     pub fn enlist_unless(
         self: Pin<&Self>,
-        need_not: impl FnOnce(&Locked<'_, S, T, LISTS>) -> bool,
+        other: usize,
+        is_possible: impl FnOnce() -> bool,
         value: impl FnOnce() -> Option<T>,
     ) -> bool {
         let this = self.get_ref();
         // Others will read the handle; and a node that has won would look, to
         // its owner, as if it had left the list.
         assert!(this.selection.is_open.get() && !this.enlisted.get(), "no begin");
-        let mut locked = this.queue.lock();
-        if need_not(&locked) {
+        let locked = this.queue.lock();
+        if is_possible() {
             return false;
         }
-        this.enlisted.set(true);
-        this.selection.enlisted.update(|n| n + 1);
-        if let Some(value) = value() {
+        if !locked.is_empty(other) {
+            return this.enlist_beside(locked, other, value);
+        }
+        this.push(locked, value());
+        true
+    }
+
+    /// The rest of `enlist_unless`: somebody is in the other list. Who selects there
+    /// may not be had any more, or be ourselves.
+    #[inline(never)]
+    fn enlist_beside(
+        &self,
+        locked: Locked<'_, S, T, LISTS>,
+        other: usize,
+        value: impl FnOnce() -> Option<T>,
+    ) -> bool {
+        let need_not = locked.is_waited_for(other, self.selection());
+        if !need_not {
+            self.push(locked, value());
+        }
+        !need_not
+    }
+
+    /// Goes to the end of its list, and frees the lock.
+    #[inline(always)]
+    fn push(&self, mut locked: Locked<'_, S, T, LISTS>, value: Option<T>) {
+        self.enlisted.set(true);
+        self.selection.enlisted.update(|n| n + 1);
+        if let Some(value) = value {
             // SAFETY: not enlisted, so the slot is ours.
-            drop(unsafe { this.node.replace(Some(value)) });
+            drop(unsafe { self.node.replace(Some(value)) });
         }
         // SAFETY: 1. The node is in no list: it leaves it before `enlisted` is
         // false. 2. It is pinned, and `drop` takes it out; its selection is
         // pinned and does not go before that (see the head).
-        unsafe { locked.push(LIST, &this.node) };
-        true
+        unsafe { locked.push(LIST, &self.node) };
     }
 
     /// Leaves the list, if it is still in it. True if the selection was won for

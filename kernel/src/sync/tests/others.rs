@@ -154,6 +154,18 @@ fn done_without_add_panics_and_the_count_stays_at_zero() {
 }
 
 #[test]
+fn more_than_can_be_counted_are_refused_and_the_count_stays() {
+    let group = WaitGroup::new();
+    group.add(1);
+    for n in [isize::MAX.cast_unsigned(), isize::MAX.cast_unsigned() + 1, usize::MAX] {
+        assert!(crate::unwind::catch(|| group.add(n)).is_err(), "{n}");
+        assert_eq!(group.count(), 1);
+    }
+    group.done();
+    group.wait();
+}
+
+#[test]
 fn a_ticket_is_done_even_if_its_g_panics() {
     let group = Arc::new(WaitGroup::new());
     let ticket = WaitGroup::ticket(group.clone());
