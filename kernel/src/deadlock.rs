@@ -33,6 +33,7 @@
 //! do looks once, and then halts.
 
 pub mod cycle;
+mod ring;
 
 use crate::arch;
 use crate::park;
