@@ -5,7 +5,7 @@
 //! same files with a `sys` of their own, in which loom watches every access and
 //! every wait.
 
-pub(crate) use crate::arch::{Irqs, irqs_back, relax};
+pub(crate) use crate::arch::{Irqs, irqs_back, irqs_on, relax};
 pub(crate) use crate::lock::IrqLock;
 pub(crate) use crate::park::{
     GHandle, Reason, Wait, begin_park, cancel_park, die, is_killed, may_spin, now_ns, park,
