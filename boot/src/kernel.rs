@@ -18,6 +18,8 @@ pub enum Source {
     Standard,
     /// `tests/guest`: what only tests boot.
     Guest,
+    /// The same, built with the profile `checked`.
+    Checked,
     /// `bench/guest`: the workloads of the benchmarks.
     Bench,
     /// A crate of somebody else, by its directory.
@@ -38,10 +40,13 @@ impl Source {
 
     fn build_with(&self, stderr: Stdio) -> Result<PathBuf> {
         let mut cargo = Command::new(std::env::var("CARGO").unwrap_or("cargo".into()));
-        cargo.current_dir(crate::root()).arg("kernel");
+        cargo.current_dir(crate::root()).arg(match self {
+            Self::Checked => "checked",
+            _ => "kernel",
+        });
         match self {
             Self::Standard => cargo.args(["-p", "programs"]),
-            Self::Guest => cargo.args(["-p", "guest"]),
+            Self::Guest | Self::Checked => cargo.args(["-p", "guest"]),
             Self::Bench => cargo.args(["-p", "workloads"]),
             Self::App(path) => {
                 let manifest = manifest_of(path)?;
@@ -70,6 +75,7 @@ impl Source {
         match self {
             Self::Standard => "runnext",
             Self::Guest => "guest",
+            Self::Checked => "checked",
             Self::Bench => "bench",
             Self::App(_) => "app",
         }
@@ -79,6 +85,7 @@ impl Source {
         match self {
             Self::Standard => "the kernel".into(),
             Self::Guest => "the tests' guest".into(),
+            Self::Checked => "the tests' guest, checked".into(),
             Self::Bench => "the benchmarks' guest".into(),
             Self::App(path) => path.display().to_string(),
         }

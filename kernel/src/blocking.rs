@@ -51,7 +51,7 @@ pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
 pub fn try_blocking<T>(f: impl FnOnce() -> T) -> Result<T, BlockingError> {
     match park::call(f)? {
         Ok(value) => Ok(value),
-        Err(message) => unwind::resume(message),
+        Err(why) => unwind::resume(why),
     }
 }
 

@@ -1,8 +1,8 @@
 //! All unsafe code of the program's view: [`Shared`], waiters, locks, values.
 //!
 //! In files of their own: [`wait`], the queues that all who wait stand in, on
-//! their own stacks; `mutex` and `rwlock`, the locks that stand on it; [`ring`],
-//! the values of channels; `job`, what a G does and leaves behind; `link`, a word
+//! their own stacks; `mutex` and `rwlock`, the locks that stand on it; [`held`], who
+//! has them; [`ring`], the values of channels; `job`, what a G does and leaves behind; `link`, a word
 //! that names one of a kind, and `registry`, which names all; `label`, what a G is
 //! called, for those who look from outside. Here is [`Shared`], a pointer that two
 //! own.
@@ -12,6 +12,7 @@
 //! (house rule: no memory is a value). So this is the part of `Arc` that its
 //! ends need, with a constructor that can fail.
 
+pub mod held;
 mod job;
 mod label;
 mod link;

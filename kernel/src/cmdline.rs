@@ -70,6 +70,8 @@ pub struct Options {
     pub slice_ms: Option<u32>,
     /// What seeds the kernel's random choices.
     pub seed: Option<u64>,
+    /// What seeds its unkindness; `None`: there is none.
+    pub chaos: Option<u64>,
     /// The order in which a P without Gs looks for some.
     pub order: Order,
     /// When a P is handed on from a call that waits.
@@ -144,6 +146,7 @@ static TABLE: &[Spec] = &[
     spec("gomaxprocs", "<n>", |o, v| put(&mut o.gomaxprocs, number(v, 1, MAX_CPUS).map(Some)), "the number of Ps"),
     spec("slice", "<ms>", |o, v| put(&mut o.slice_ms, number(v, 1, 10_000).map(Some)), "a time slice in milliseconds"),
     spec("seed", "<n>", |o, v| put(&mut o.seed, seed(v).map(Some)), "what seeds the random choices; 0x for hexadecimal"),
+    spec("chaos", "<n>", |o, v| put(&mut o.chaos, seed(v).map(Some)), "have all go as badly as it may, drawn from this seed"),
     spec("order", "go|steal-first|global-first|poller-last", |o, v| put(&mut o.order, pick(v, ORDERS)), "where an idle P looks for Gs, first to last"),
     spec("handoff", "immediate|sysmon", |o, v| put(&mut o.handoff, pick(v, HANDOFFS)), "when a P is handed on from a call that waits"),
     spec("trace", "off|on|hash|dump|stream", |o, v| put(&mut o.trace, pick(v, TRACES)), "what becomes of the scheduler's events"),
@@ -228,6 +231,7 @@ impl Default for Options {
             gomaxprocs: None,
             slice_ms: None,
             seed: None,
+            chaos: None,
             order: Order::default(),
             handoff: Handoff::default(),
             trace: TraceChoice::default(),
@@ -275,6 +279,11 @@ impl Options {
         if !rest.is_empty() {
             self.warn(source, Reason::TooLong(rest.len()), rest);
         }
+    }
+
+    /// What seeds the kernel's random choices, if anything does.
+    pub fn choices(&self) -> Option<u64> {
+        self.seed.or(self.chaos)
     }
 
     /// Says through `log` which words were ignored.

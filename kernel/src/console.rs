@@ -14,7 +14,7 @@
 //! What arrives is not trusted: any byte may come, in any order and number.
 #![forbid(unsafe_code)]
 
-mod line;
+pub(crate) mod line;
 
 use crate::drivers::serial::input::INPUT;
 use crate::log::{self, Sink};

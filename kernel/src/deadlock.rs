@@ -1,5 +1,7 @@
 //! All Gs of a program wait for each other: found when the last P goes idle.
 //!
+//! Those that wait for each other in a ring are found earlier: [`cycle`].
+//!
 //! As in Go, this is a fatal error of the program: the one that was booted takes
 //! the machine with it ([`crate::EXIT_DEADLOCK`]), one that was started ends with
 //! [`Ended::Deadlock`]. Nothing is counted where Gs wait, and no timer ticks for
@@ -29,6 +31,8 @@
 //!
 //! A look is not repeated before some G has run. So a machine that has nothing to
 //! do looks once, and then halts.
+
+pub mod cycle;
 
 use crate::arch;
 use crate::park;
@@ -152,7 +156,13 @@ pub fn expect_from_outside<T: ?Sized>(object: &'static T) {
 /// Prints the report as Go does.
 pub fn log_report(instance: &Instance) {
     let mut text = alloc::string::String::new();
-    let _ = report(&mut text, instance);
+    let _ = match cycle::within(instance) {
+        Some(first) => {
+            cycle::settle(first);
+            cycle::report(&mut text, first)
+        }
+        None => report(&mut text, instance),
+    };
     ::log::error!("{}: {text}", instance.name());
 }
 
@@ -164,16 +174,20 @@ fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
     for g in gs().take(MAX_TOLD) {
         writeln!(out, "\n{}", Told(&g))?;
         if count <= MAX_WITH_CALLS {
-            schedule::with_calls(g.id, |number, address| {
-                let _ =
-                    writeln!(out, "  #{number} {}", crate::backtrace::Frame::new(number, address));
-            });
+            write_calls(out, g.id);
         }
     }
     match count.checked_sub(MAX_TOLD) {
         None | Some(0) => Ok(()),
         Some(more) => writeln!(out, "\n... and {more} more"),
     }
+}
+
+/// Says in which calls a G is that waits.
+fn write_calls(out: &mut dyn Write, id: u64) {
+    schedule::with_calls(id, |number, address| {
+        let _ = writeln!(out, "  #{number} {}", crate::backtrace::Frame::new(number, address));
+    });
 }
 
 /// A G as a report tells of it.
@@ -194,6 +208,9 @@ impl fmt::Display for Told<'_> {
             (_, 0) => {}
             (Reason::Join, id) => write!(f, " for goroutine {id}")?,
             (_, object) => write!(f, " at {object:#x}")?,
+        }
+        if let Some(holder) = g.holder {
+            write!(f, ", held by goroutine {holder}")?;
         }
         g.site.map_or(Ok(()), |site| write!(f, "\nspawned at {site}"))
     }
@@ -260,8 +277,12 @@ mod tests {
         let mut g = GInfo::for_tests(7, "worker", GState::Waiting);
         g.wait = Some(Wait::new(Reason::ChanReceive, 0x1000));
         assert_eq!(Told(&g).to_string(), "goroutine 7 [chan receive]: \"worker\" at 0x1000");
+        g.wait = Some(Wait::new(Reason::MutexLock, 0x1000));
+        g.holder = Some(8);
+        let told = "goroutine 7 [sync.Mutex.Lock]: \"worker\" at 0x1000, held by goroutine 8";
+        assert_eq!(Told(&g).to_string(), told);
         g.wait = Some(Wait::new(Reason::Join, 9));
-        g.name = "";
+        (g.name, g.holder) = ("", None);
         assert_eq!(Told(&g).to_string(), "goroutine 7 [join]: for goroutine 9");
     }
 }

@@ -12,7 +12,7 @@
 //! [`read`] waits through the poller, [`read_blocking`] as a blocking call.
 #![forbid(unsafe_code)]
 
-mod ustar;
+pub(crate) mod ustar;
 
 use crate::blocking::blocking;
 use crate::disk::{self, DiskError};

@@ -138,24 +138,20 @@ impl core::error::Error for SpawnError {}
 pub enum JoinError {
     /// It panicked, with this message.
     Panicked(String),
+    /// Its stack was full.
+    StackOverflow,
+    /// There was no memory for another page of its stack.
+    NoMemory,
     /// It was killed, or its program has ended.
     Killed,
-}
-
-impl JoinError {
-    /// Why a G has ended that unwound with this message.
-    fn from_message(message: String) -> Self {
-        match message.as_str() {
-            unwind::KILLED if park::was_killed() => JoinError::Killed,
-            _ => JoinError::Panicked(message),
-        }
-    }
 }
 
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JoinError::Panicked(message) => write!(f, "panicked: {message}"),
+            JoinError::StackOverflow => f.write_str("its stack was full"),
+            JoinError::NoMemory => f.write_str("no memory for its stack"),
             JoinError::Killed => f.write_str("killed"),
         }
     }
@@ -196,7 +192,12 @@ where
 
     #[inline(always)]
     fn perform(self) -> Self::Outcome {
-        unwind::catch(self.0).map_err(JoinError::from_message)
+        unwind::catch(self.0)
+    }
+
+    #[inline(always)]
+    fn failed(why: JoinError) -> Self::Outcome {
+        Err(why)
     }
 
     #[inline(always)]

@@ -82,6 +82,7 @@ struct Where;
 impl fmt::Display for Where {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match schedule::current() {
+            Some(g) if schedule::is_in_call() => write!(f, "in {g}, in a blocking call"),
             Some(g) => write!(f, "in {g}"),
             None => f.write_str("in no G"),
         }
@@ -91,6 +92,7 @@ impl fmt::Display for Where {
 #[cfg(target_os = "none")]
 mod handler {
     use super::*;
+    use crate::go::JoinError;
     use crate::unwind;
     use alloc::string::ToString;
     use core::panic::PanicInfo;
@@ -98,6 +100,10 @@ mod handler {
     #[panic_handler]
     fn panic(info: &PanicInfo<'_>) -> ! {
         let Some(panics) = schedule::begin_panic() else { kernel_bug(format_args!("{info}")) };
+        if panics > 1 && schedule::is_full().is_some() {
+            ::log::error!("a panic while a full stack is unwound: {info}");
+            schedule::leave_behind();
+        }
         if panics > 1 {
             kernel_bug(format_args!("a panic while panicking: {info}"));
         }
@@ -107,7 +113,7 @@ mod handler {
         if let (Some(g), Some(location), true) = (schedule::current(), info.location(), is_news) {
             ::log::error!("{g} panicked at {location}: {message}");
         }
-        let code = unwind::begin(message);
-        kernel_bug(format_args!("cannot unwind (code {}): {info}", code.0))
+        let code = unwind::begin(JoinError::Panicked(message));
+        kernel_bug(format_args!("cannot unwind (code {code}): {info}"))
     }
 }

@@ -19,19 +19,22 @@
 
 #[cfg(not(target_os = "none"))]
 pub use host::{
-    GHandle, begin_park, call, cancel_park, current_id, die, end_if_killed, interrupt_this_cpu,
-    is_killed, may_spin, ms, now_ns, num_goroutines, park, park_from, park_until, permit, program,
-    random, ready, ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this,
-    was_killed, yield_now,
+    GHandle, begin_park, call, cancel_park, current_id, die, disown, end_if_killed,
+    interrupt_this_cpu, is_gone, is_killed, look_for_cycle, may_spin, me, ms, now_ns,
+    num_goroutines, park, park_from, park_until, permit, program, random, ready,
+    ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this, was_killed,
+    yield_now,
 };
 
 #[cfg(target_os = "none")]
 pub use crate::{
     arch::now_ns,
+    deadlock::cycle::look as look_for_cycle,
     schedule::{
-        GHandle, begin_park, call, cancel_park, current_id, die, end_if_killed, is_killed,
-        may_spin, ms, num_goroutines, park, park_from, park_until, permit, program, random, ready,
-        ready_from, ready_from_interrupt, spawn, stats, take_permit, this, was_killed, yield_now,
+        GHandle, begin_park, call, cancel_park, current_id, die, disown, end_if_killed, is_gone,
+        is_killed, may_spin, me, ms, num_goroutines, park, park_from, park_until, permit, program,
+        random, ready, ready_from, ready_from_interrupt, spawn, stats, take_permit, this,
+        was_killed, yield_now,
     },
 };
 
@@ -68,8 +71,9 @@ pub struct Birth {
 mod host {
     use super::{Birth, Wait};
     use crate::arch::Irqs;
+    use crate::cell::held::PANICKING;
     use crate::cell::{Joiner, Labour, pair};
-    use crate::go::SpawnError;
+    use crate::go::{JoinError, SpawnError};
     use crate::gref::Permit;
     use crate::program::Instance;
     use crate::schedule::{MInfo, NoM};
@@ -212,7 +216,7 @@ mod host {
 
     /// Runs `f` as a call that may block: on the host every thread has the CPU that
     /// it needs.
-    pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, String>, NoM> {
+    pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, JoinError>, NoM> {
         Ok(crate::unwind::catch(f))
     }
 
@@ -243,6 +247,40 @@ mod host {
     pub fn ms() -> Vec<MInfo> {
         Vec::new()
     }
+
+    /// How many names were given to threads; no two are the same.
+    static NAMES: AtomicU64 = AtomicU64::new(0);
+    /// The names of those that were disowned.
+    static GONE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+    thread_local! {
+        static NAME: u64 = (NAMES.fetch_add(1, Relaxed) + 1) << 6;
+    }
+
+    /// The name of this thread, for the words of locks.
+    pub fn me() -> u64 {
+        let panicking = if std::thread::panicking() { PANICKING } else { 0 };
+        NAME.with(|name| *name) | panicking
+    }
+
+    /// Whether the one of that name was [`disown`]ed.
+    ///
+    /// # Safety
+    /// None here; on the machine there is.
+    pub unsafe fn is_gone(name: u64) -> bool {
+        GONE.lock().unwrap_or_else(PoisonError::into_inner).contains(&(name & !PANICKING))
+    }
+
+    /// As if the thread of that number had ended without unwinding: what it holds is
+    /// found by whoever comes next. Who waits already is not known.
+    pub fn disown(id: u64) -> usize {
+        assert_eq!(id, current_id(), "a thread can only disown itself");
+        GONE.lock().unwrap_or_else(PoisonError::into_inner).push(me() & !PANICKING);
+        0
+    }
+
+    /// Nobody knows here what a thread waits for.
+    pub fn look_for_cycle(_: bool) {}
 
     /// Whether it makes sense to spin for another thread.
     pub fn may_spin() -> bool {

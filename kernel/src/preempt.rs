@@ -38,7 +38,7 @@
 //! is no second one to be kept in step with it.
 
 use crate::trace::{self, Kind};
-use crate::{arch, schedule};
+use crate::{arch, chaos, schedule};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -55,6 +55,8 @@ pub struct Slices {
     /// With [`Attention::UNTIMED`] unless the timer is armed for the end of a
     /// slice, or for before.
     pub attention: Attention,
+    /// The most that the slice under way may last, in cycles; drawn by `chaos`.
+    cut: Cell<u64>,
     /// What is lent, of the slice that began at that time; of no other.
     loan: Cell<Loan>,
     /// Somebody waits who is in a hurry.
@@ -80,6 +82,9 @@ impl Attention {
     pub const TRACE: u32 = 1 << 2;
     /// They are hashed, too.
     pub const HASH: u32 = 1 << 3;
+    /// The timer is set by `chaos`; and whether it is armed is not kept
+    /// ([`Attention::UNTIMED`] stays), so that it is set again and again.
+    pub const CHAOS: u32 = 1 << 4;
 
     /// All bits.
     #[inline(always)]
@@ -132,6 +137,9 @@ unsafe impl Sync for Slices {}
 
 const NEVER: u64 = u64::MAX;
 
+/// How long a G that cannot be made to leave is left alone, ns.
+const ASK_AGAIN_NS: u64 = 1_000_000;
+
 /// Sets the length of a slice; after the clock is known, before Gs run.
 pub fn init(slice_ms: Option<u32>) {
     let ns = slice_ms.map_or(sched::SLICE_NS, |ms| u64::from(ms) * 1_000_000);
@@ -145,6 +153,7 @@ impl Slices {
             began: Cell::new(0),
             armed_ns: Cell::new(NEVER),
             attention: Attention(AtomicU32::new(Attention::UNTIMED)),
+            cut: Cell::new(u64::MAX),
             loan: Cell::new(Loan { of: 0, given_back: 0, began: None }),
             is_urgent: Cell::new(false),
             ticks: AtomicU64::new(0),
@@ -183,8 +192,17 @@ impl Slices {
         !self.attention.has(Attention::UNTIMED)
     }
 
+    /// Whether there is chaos.
+    #[inline(always)]
+    pub fn is_unkind(&self) -> bool {
+        self.attention.has(Attention::CHAOS)
+    }
+
     /// This CPU is about to halt: no slice is under way.
     pub fn idle(&self) {
+        if self.is_unkind() {
+            chaos::dawdle();
+        }
         if self.is_timed() {
             self.attention.set(Attention::UNTIMED);
             self.armed_ns.set(NEVER);
@@ -198,7 +216,12 @@ impl Slices {
     /// Arms the timer for the end of the slice under way.
     #[cold]
     pub fn arm(&self) {
-        self.attention.clear(Attention::UNTIMED);
+        if self.is_unkind() {
+            chaos::dawdle();
+            self.cut.set(chaos::cut());
+        } else {
+            self.attention.clear(Attention::UNTIMED);
+        }
         self.arm_for_sleeper(arch::now_ns() + arch::cycles_to_ns(self.left()));
     }
 
@@ -210,6 +233,12 @@ impl Slices {
         }
     }
 
+    /// The running G could not be made to leave: it is asked again a little later.
+    pub fn ask_again(&self) {
+        self.attention.clear(Attention::UNTIMED);
+        self.arm_for_sleeper(arch::now_ns() + ASK_AGAIN_NS);
+    }
+
     /// Ticks, preemptions and displacements so far.
     pub fn counters(&self) -> [u64; 3] {
         [&self.ticks, &self.preemptions, &self.displacements].map(|n| n.load(Ordering::Relaxed))
@@ -217,7 +246,7 @@ impl Slices {
 
     /// Cycles that are left of the slice, or of what is lent of it.
     fn left(&self) -> u64 {
-        let slice = SLICE_CYCLES.load(Ordering::Relaxed);
+        let slice = self.length();
         let now = arch::cycles();
         let loan = self.loan();
         match loan.began {
@@ -230,7 +259,12 @@ impl Slices {
     /// who comes waits for its end.
     fn may_lend(&self) -> bool {
         let loan = self.loan();
-        loan.began.is_none() && loan.given_back < SLICE_CYCLES.load(Ordering::Relaxed) / 2
+        loan.began.is_none() && loan.given_back < self.length() / 2
+    }
+
+    /// Cycles of the whole slice.
+    fn length(&self) -> u64 {
+        SLICE_CYCLES.load(Ordering::Relaxed).min(self.cut.get())
     }
 
     /// The end of every interrupt: brings in whom it has readied, and sees whether
@@ -263,7 +297,7 @@ impl Slices {
             return Verdict::Displace;
         }
         match self.left() {
-            0 if schedule::needs_timer() => Verdict::Expire,
+            0 if self.is_unkind() || schedule::needs_timer() => Verdict::Expire,
             _ => Verdict::GoOn,
         }
     }

@@ -26,6 +26,8 @@
 mod account;
 mod birth;
 mod call;
+mod full;
+mod holder;
 mod interrupt;
 mod kill;
 mod m;
@@ -39,6 +41,8 @@ mod watch;
 pub use account::{Account, Times};
 pub use birth::spawn;
 pub use call::{Handoff, call};
+pub use full::{Full, begin_full, is_full, is_in_call, leave_behind, room_to_preempt, stack_full};
+pub use holder::{Waiting, disown, is_gone, me};
 pub use interrupt::{
     arrive, may_be_preempted, must_leave, needs_timer, next_deadline, ready_from_interrupt,
     wake_sleepers,
@@ -64,6 +68,7 @@ pub use watch::{
 
 use crate::arch;
 use crate::cell::Link;
+use crate::chaos;
 use crate::mem::percpu::Here;
 use crate::preempt;
 use crate::stats::Counters;
@@ -179,6 +184,8 @@ enum Leaving {
     Park,
     /// Its work is done.
     Exit,
+    /// It can neither go on nor unwind: see `full`.
+    Abandon,
 }
 
 impl Leaving {
@@ -188,7 +195,7 @@ impl Leaving {
             Leaving::Expire => Kind::Expire,
             Leaving::Displace => Kind::Displace,
             Leaving::Park | Leaving::ParkInCall => Kind::Park,
-            Leaving::Exit => Kind::Exit,
+            Leaving::Exit | Leaving::Abandon => Kind::Exit,
         }
     }
 }
@@ -213,6 +220,11 @@ pub fn init(ps: Option<usize>, order: Order, handoff: Handoff) {
     call::init(handoff);
     // No CPU schedules yet that would have to notice.
     let _ = SCHED.set_limit(ps.unwrap_or(usize::MAX).min(arch::num_cpus()));
+}
+
+/// Has `sched` draw what it may, for `chaos`.
+pub fn be_random(seed: u64) {
+    SCHED.be_random(seed);
 }
 
 /// Gives this CPU its P and its M.
@@ -251,7 +263,7 @@ fn leave(why: Leaving) {
 /// As [`leave`], for who knows already who runs.
 #[inline(always)]
 fn leave_by(g: &'static G<Task>, why: Leaving) {
-    arch::probe_stack();
+    arch::probe_stack_again();
     let irqs = arch::irqs_off();
     // A G that left with a lock held or interrupts off would take both along.
     assert!(irqs.were_on(), "irqs off");
@@ -278,9 +290,10 @@ fn leave_now(g: &'static G<Task>, why: Leaving) {
 /// does this is preempted in time.
 #[inline(always)]
 fn submit(f: impl FnOnce(&Cpu, &mut P<Task>) -> Wake) {
+    arch::probe_stack_again();
     // Off until the wake-up is sent: `sched` counts on a CPU that it has claimed
     // to come, and a G that is preempted in between would take the wake-up along.
-    let irqs = arch::irqs_off_probed();
+    let irqs = arch::irqs_off();
     // SAFETY: what calls this comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
     let ready = |p: &mut P<Task>| {
@@ -334,7 +347,9 @@ fn wake_cpu(cpu: usize) {
     let here = Here::enter(); // counted where it is done
     CPUS[here.index()].counters.wakes.add_one();
     trace::cpu_event(Kind::WakeSent, cpu as u32);
-    arch::wake(cpu);
+    if !chaos::puts_off(&here, cpu) {
+        arch::wake(cpu);
+    }
 }
 
 /// The G that runs on this CPU.

@@ -6,7 +6,7 @@
 //! 64 frames. The file is read as if it were hostile: it lies in memory that a
 //! wild pointer may have hit before anybody asks for a name.
 
-use core::fmt;
+use core::fmt::{self, Write};
 use rustc_demangle::demangle;
 use spin::Once;
 
@@ -50,7 +50,27 @@ pub struct Symbol<'a> {
 
 impl fmt::Display for Symbol<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{:#}", demangle(self.name))
+        let mut out = Clipped { out: f, room: MAX_SHOWN };
+        match write!(out, "{:#}", demangle(self.name)) {
+            Err(fmt::Error) if out.room == 0 => f.write_str("..."),
+            done => done,
+        }
+    }
+}
+
+/// Writes so many bytes and no more. A name of a few letters can stand for a
+/// million, by referring to itself: no report should drown in one.
+struct Clipped<'a, 'b> {
+    out: &'a mut fmt::Formatter<'b>,
+    room: usize,
+}
+
+impl Write for Clipped<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let fits = text.floor_char_boundary(self.room);
+        self.out.write_str(&text[..fits])?;
+        self.room = if fits < text.len() { 0 } else { self.room - fits };
+        if fits < text.len() { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
@@ -62,6 +82,9 @@ const STT_FUNC: u8 = 2;
 
 /// How far a function without a size (assembly) may reach.
 const UNSIZED_REACH: usize = 4096;
+
+/// The longest name that is shown whole, bytes.
+pub const MAX_SHOWN: usize = 512;
 
 impl<'a> Symbols<'a> {
     /// Finds the symbol table of `file`; `None` if it is no ELF file for this
@@ -220,6 +243,18 @@ mod tests {
         assert_eq!(name(0x1108), Some(("sized", 8)));
         assert_eq!(name(0x1110), Some(("asm", 0x110)));
         assert_eq!(name(0x2000), None);
+    }
+
+    #[test]
+    fn names_are_shown_to_a_limit() {
+        let shown = |name: &str| Symbol { name, offset: 0 }.to_string();
+        assert_eq!(shown(&"n".repeat(MAX_SHOWN)), "n".repeat(MAX_SHOWN));
+        assert_eq!(shown(&"n".repeat(5000)), "n".repeat(MAX_SHOWN) + "...");
+        // Each type is a pair of the one before: 2 to the 16 in all.
+        let pairs = (0..16).fold(String::from("u"), |inner, _| format!("T{inner}{inner}E"));
+        let long = shown(&format!("_RINvC1a1b{pairs}E"));
+        assert!(long.len() <= MAX_SHOWN + 3, "{} bytes", long.len());
+        assert_eq!(shown("_ZN4core3fmt5Write17h0123456789abcdefE"), "core::fmt::Write");
     }
 
     #[test]

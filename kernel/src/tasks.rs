@@ -154,6 +154,9 @@ pub struct GInfo {
     pub state: GState,
     /// What it waits for, if it does.
     pub wait: Option<Wait>,
+    /// The number of the G that holds what it waits for, if that is a mutex, or a
+    /// `RwLock` that is written.
+    pub holder: Option<u64>,
     /// Where it was started.
     pub site: Option<&'static Location<'static>>,
     /// The program that it is of.

@@ -4,20 +4,27 @@
 //! has tables; the crate `unwinding` walks them. A panic in a G becomes the
 //! error of its join. A panic anywhere else (the scheduler, an interrupt, with
 //! interrupts off) is a kernel bug and stops the machine: see `panic`.
+//!
+//! What unwinds carries the reason why the G gives no result, as its join will
+//! say it: a [`JoinError`], not only a text. What begins not at a call but at an
+//! instruction that faulted comes here by `overflow`.
 
+use crate::go::JoinError;
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::any::Any;
 #[cfg(target_os = "none")]
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Runs `f`; a panic inside it unwinds to here and becomes its message.
+/// Runs `f`; what unwinds inside it does so to here, and says why.
 ///
 /// ```
-/// assert_eq!(runnext::unwind::catch(|| 1), Ok(1));
-/// assert_eq!(runnext::unwind::catch(|| -> u32 { panic!("no") }), Err("no".into()));
+/// use runnext::{go::JoinError, unwind};
+/// assert_eq!(unwind::catch(|| 1), Ok(1));
+/// let caught = unwind::catch(|| -> u32 { panic!("no") });
+/// assert_eq!(caught, Err(JoinError::Panicked("no".into())));
 /// ```
-pub fn catch<T, F: FnOnce() -> T>(f: F) -> Result<T, String> {
+pub fn catch<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
     #[cfg(target_os = "none")]
     let result = unwinding::panic::catch_unwind(f);
     #[cfg(not(target_os = "none"))]
@@ -27,7 +34,7 @@ pub fn catch<T, F: FnOnce() -> T>(f: F) -> Result<T, String> {
         UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
         crate::schedule::end_panic();
     }
-    result.map_err(message)
+    result.map_err(why)
 }
 
 /// How many panics unwind on the whole machine: nearly always none, so that
@@ -51,48 +58,65 @@ pub fn panicking() -> bool {
     std::thread::panicking()
 }
 
-/// Goes on with a panic that [`catch`] has caught, from here; it is not reported
-/// again.
+/// Goes on with what [`catch`] has caught, from here; it is not reported again.
 ///
 /// ```should_panic
-/// if let Err(message) = runnext::unwind::catch(|| panic!("no")) {
-///     runnext::unwind::resume(message);
+/// if let Err(why) = runnext::unwind::catch(|| panic!("no")) {
+///     runnext::unwind::resume(why);
 /// }
 /// ```
-pub fn resume(message: String) -> ! {
+pub fn resume(why: JoinError) -> ! {
     #[cfg(target_os = "none")]
-    {
-        crate::schedule::begin_panic();
-        let code = begin(message);
-        crate::panic::kernel_bug(format_args!("cannot go on unwinding (code {})", code.0))
-    }
-    #[cfg(not(target_os = "none"))]
-    std::panic::resume_unwind(Box::new(message))
+    crate::schedule::begin_panic();
+    let code = begin(why);
+    crate::panic::kernel_bug(format_args!("cannot go on unwinding (code {code})"))
 }
-
-/// What a G that was killed unwinds with.
-pub const KILLED: &str = "killed";
 
 /// The calling G was killed and unwinds: destructors run, nothing is reported.
 #[cold]
 pub fn killed() -> ! {
-    resume(KILLED.into())
+    resume(JoinError::Killed)
 }
 
-fn message(payload: Box<dyn Any + Send>) -> String {
-    match payload.downcast::<String>() {
+/// What the payload says.
+fn why(payload: Box<dyn Any + Send>) -> JoinError {
+    let payload = match payload.downcast::<JoinError>() {
+        Ok(why) => return *why,
+        Err(payload) => payload,
+    };
+    // The host's panics.
+    JoinError::Panicked(match payload.downcast::<String>() {
         Ok(message) => *message,
         Err(payload) => match payload.downcast_ref::<&'static str>() {
             Some(message) => (*message).into(),
             None => "a panic with a value that is no text".into(),
         },
-    }
+    })
 }
 
-/// Starts to unwind with this message. Returns only if no frame above catches
-/// it or a table is broken.
-#[cfg(target_os = "none")]
-pub(crate) fn begin(message: String) -> unwinding::abi::UnwindReasonCode {
-    UNDER_WAY.fetch_add(1, Ordering::Relaxed);
-    unwinding::panic::begin_panic(Box::new(message))
+/// Starts to unwind, because of `why`. Returns only if no frame above catches it or
+/// a table is broken, with the unwinder's code; nothing has been unwound then.
+pub(crate) fn begin(why: JoinError) -> i32 {
+    #[cfg(target_os = "none")]
+    {
+        UNDER_WAY.fetch_add(1, Ordering::Relaxed);
+        unwinding::panic::begin_panic(Box::new(why)).0
+    }
+    #[cfg(not(target_os = "none"))]
+    std::panic::resume_unwind(Box::new(why))
+}
+
+/// Whether there is memory for what [`begin`] makes.
+pub(crate) fn has_memory() -> bool {
+    // The reason, and the unwinder's own record: 24 and some 80 bytes.
+    let blocks = [alloc::vec::Vec::<u64>::new(), alloc::vec::Vec::new()];
+    blocks.into_iter().all(|mut block| block.try_reserve_exact(16).is_ok())
+}
+
+/// So many that were begun will never end: their G was abandoned.
+pub(crate) fn forget(panics: u32) {
+    #[cfg(target_os = "none")]
+    UNDER_WAY.fetch_sub(panics as usize, Ordering::Relaxed);
+    #[cfg(not(target_os = "none"))]
+    let _ = panics;
 }

@@ -16,6 +16,7 @@ pub mod cell;
 pub mod park;
 
 use cell::job::{Joiner, Labour, Place, Work, pair, pair_in};
+use cell::sys::JoinError;
 use loom::{sync::Arc, thread};
 use park::model;
 
@@ -27,6 +28,25 @@ impl Labour for Six {
 
     fn perform(self) -> Self::Outcome {
         (6 * 7, self.0)
+    }
+
+    fn failed(_: JoinError) -> Self::Outcome {
+        (0, Arc::new(()))
+    }
+}
+
+/// What somebody had begun with who never goes on.
+struct Lost;
+
+impl Labour for Lost {
+    type Outcome = Result<(), JoinError>;
+
+    fn perform(self) -> Self::Outcome {
+        unreachable!("it was begun")
+    }
+
+    fn failed(why: JoinError) -> Self::Outcome {
+        Err(why)
     }
 }
 
@@ -88,5 +108,31 @@ fn an_old_wake_up_neither_ends_nor_loses_the_wait() {
         assert_eq!(joiner.join().0, 42);
         other.join().unwrap();
         waker.join().unwrap();
+    });
+}
+
+#[test]
+fn work_that_is_given_up_has_an_outcome_whoever_comes_first() {
+    model(|| {
+        let (work, joiner) = pair(Lost).ok().unwrap();
+        // SAFETY: nobody does it.
+        let other = thread::spawn(move || unsafe { work.give_up(JoinError::Killed) });
+        assert!(joiner.join() == Err(JoinError::Killed));
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn work_that_is_dropped_is_told_or_not_wanted_and_freed_once() {
+    model(|| {
+        let value = Arc::new(());
+        let place: &'static Place = Box::leak(Box::new(Place::new()));
+        // SAFETY: we alone put anything there.
+        let (work, joiner) = unsafe { pair_in(place, Six(value.clone())) }.ok().unwrap();
+        let other = thread::spawn(move || drop(work));
+        drop(joiner);
+        other.join().unwrap();
+        assert!(place.is_free());
+        assert_eq!(Arc::strong_count(&value), 1);
     });
 }

@@ -177,6 +177,40 @@ fn a_writer_that_gives_up_leaves_the_way_free() {
     a_writer_gives_up(First::Leaves);
 }
 
+/// One takes the lock and is gone with it; who comes, or waits already, is let in
+/// and warned. `take` waits for the lock and says whether it was poisoned.
+fn one_is_gone<L: Send + Sync + 'static>(lock: fn() -> L, keep: fn(&L), take: fn(&L) -> bool) {
+    model_with_clock(PATIENT, move || {
+        park::somebody_goes();
+        let lock = Arc::new(lock());
+        keep(&lock);
+        let (tx, rx) = loom::sync::mpsc::channel();
+        let other = {
+            let lock = lock.clone();
+            thread::spawn(move || {
+                tx.send(park::this()).unwrap();
+                take(&lock)
+            })
+        };
+        park::disown(Some(rx.recv().unwrap()));
+        assert!(other.join().unwrap(), "it was not warned");
+    });
+}
+
+#[test]
+fn the_mutex_of_one_that_is_gone_goes_on() {
+    let keep = |lock: &Guarded<Watched>| std::mem::forget(lock.lock().0);
+    one_is_gone(|| Guarded::new(Watched::new()), keep, |lock| lock.lock().1.0);
+}
+
+#[test]
+fn the_rwlock_of_a_writer_that_is_gone_goes_on() {
+    let keep = |lock: &GuardedRw<Watched>| std::mem::forget(lock.write(None));
+    let new = || GuardedRw::new(Watched::new());
+    one_is_gone(new, keep, |lock| lock.write(None).is_some() && lock.is_poisoned());
+    one_is_gone(new, keep, |lock| lock.read(None).is_some() && lock.is_poisoned());
+}
+
 #[test]
 fn a_waiter_is_granted_or_gives_up_and_never_both() {
     model_with_clock(PATIENT, || {

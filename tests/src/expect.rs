@@ -84,6 +84,16 @@ pub const CODE_NO_PROGRAM: u8 = 103;
 pub const CODE_DEADLOCK: u8 = 104;
 /// What is said first then.
 pub const DEADLOCK: &str = "fatal error: all goroutines are asleep - deadlock!";
+/// What is said first when so many Gs wait for each other in a ring.
+pub fn ring(gs: usize) -> String {
+    match gs {
+        1 => "fatal error: a goroutine waits for itself - deadlock!".into(),
+        _ => format!("fatal error: {gs} goroutines wait for each other - deadlock!"),
+    }
+}
+
+/// What is said of a lock that is waited for.
+pub const HELD_BY: &str = ", held by goroutine ";
 /// The code of a machine whose program's main panicked.
 pub const CODE_MAIN_PANIC: u8 = 100;
 
@@ -104,6 +114,8 @@ pub const SCENES: usize = 14;
 pub const FATAL: &str = "fatal exception on CPU ";
 /// The first words of a kernel panic's report.
 pub const KERNEL_PANIC: &str = "kernel panic on CPU ";
+/// A G whose stack was full, and ends.
+pub const OVERFLOWED: &str = "overflowed its stack of ";
 /// The name of the G that goes wrong, in the report.
 pub const VICTIM: &str = "victim";
 

@@ -121,6 +121,12 @@ impl Boot {
         Self { source: Source::Guest, program: None, ..Self::new(name) }
     }
 
+    /// The same, built with the profile `checked`: with every assertion that a
+    /// release build does without. It is slower; give it less to do.
+    pub fn checked(name: impl Into<String>) -> Self {
+        Self { source: Source::Checked, ..Self::guest(name) }
+    }
+
     /// The CPUs, as a number or as a value of QEMU's `-smp`.
     pub fn smp(self, smp: impl ToString) -> Self {
         self.with(Shape::Smp(smp.to_string()))
@@ -442,9 +448,12 @@ fn kernel_of(source: &Source) -> Result<PathBuf> {
     });
     static GUEST: Built =
         LazyLock::new(|| Source::Guest.build_quietly().map_err(|error| format!("{error:#}")));
+    static CHECKED: Built =
+        LazyLock::new(|| Source::Checked.build_quietly().map_err(|error| format!("{error:#}")));
     match source {
         Source::Standard => STANDARD.clone().map_err(anyhow::Error::msg),
         Source::Guest => GUEST.clone().map_err(anyhow::Error::msg),
+        Source::Checked => CHECKED.clone().map_err(anyhow::Error::msg),
         Source::Bench | Source::App(_) => source.build_quietly(),
     }
 }
@@ -452,7 +461,7 @@ fn kernel_of(source: &Source) -> Result<PathBuf> {
 fn images_of(source: &Source, kernel: &Path) -> Result<Images> {
     let dir = match source {
         Source::Standard => boot::target_dir(),
-        Source::Guest | Source::Bench | Source::App(_) => crate::out_dir(),
+        Source::Guest | Source::Checked | Source::Bench | Source::App(_) => crate::out_dir(),
     };
     let cmdline = boot::root().join("boot/cmdline.txt");
     Images::build(kernel, &cmdline, &dir, source.image_name())

@@ -31,6 +31,7 @@ pub mod registers;
 pub mod results;
 pub mod screen;
 pub mod stage;
+pub mod sweep;
 pub mod symbols;
 pub mod typist;
 

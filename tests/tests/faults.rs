@@ -74,13 +74,6 @@ fn a_double_fault_is_reported_on_a_stack_of_its_own() {
 }
 
 #[test]
-fn an_endless_recursion_is_called_a_stack_overflow() {
-    let outcome = boot("stack-overflow");
-    outcome.assert_line("stack overflow");
-    assert!(outcome.code().is_some(), "it did not end by itself\n{outcome}");
-}
-
-#[test]
 fn a_panic_of_main_ends_the_program_and_not_well() {
     let outcome = boot("panic-main");
     outcome.assert_code(expect::CODE_MAIN_PANIC);

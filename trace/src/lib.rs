@@ -7,8 +7,8 @@
 //! - [`check`] compares the events with what the machine has counted;
 //! - [`chrome`] writes JSON for Perfetto, [`page`] one page with all in it (small
 //!   by [`pack`]), [`picture`] an SVG; Gs have their colours from [`palette`];
-//! - [`simulate`] makes streams without a machine and [`fuzz`] breaks them, both
-//!   by [`random`] numbers that are the same each time.
+//! - [`simulate`] makes streams without a machine, by [`random`] numbers that are
+//!   the same each time; [`mod@fuzz`] says what must hold when they are broken.
 //!
 //! `make trace` reaches these through the binary of this crate. Nothing here
 //! depends on the kernel: what they share is the format.

@@ -4,7 +4,6 @@
 //! trace run [--out NAME] [options of `boot run`]   boots, traces, converts
 //! trace convert STREAM [--out NAME] [--title T]    a stream that is there already
 //! trace simulate [--cpus N] [--events N] [--seed N] [--out NAME]   without a machine
-//! trace fuzz [--seconds N] [--from N]              breaks streams, looks what else breaks
 //! ```
 //!
 //! `NAME` is `target/trace` if not given; `.json`, `.html` and `.svg` go there, of
@@ -15,18 +14,16 @@ use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use trace::check::{Agreement, compare};
 use trace::model::Model;
 use trace::picture::{grouped, time};
-use trace::{chrome, decode, fuzz, page, picture, simulate};
+use trace::{chrome, decode, page, picture, simulate};
 
 const USAGE: &str = "usage: trace run [--out NAME] [options of boot run]
        trace convert STREAM [--out NAME] [--title TITLE]
-       trace simulate [--cpus N] [--events N] [--seed N] [--out NAME]
-       trace fuzz [--seconds N] [--from N]";
+       trace simulate [--cpus N] [--events N] [--seed N] [--out NAME]";
 
 /// Room in the ring of each CPU: 4 MiB. The debug console takes a byte at a time,
 /// slower than events come; so the ring should have room for the whole of a short
@@ -40,7 +37,6 @@ fn main() -> ExitCode {
         "run" => run(words),
         "convert" => convert_file(words),
         "simulate" => simulate(words),
-        "fuzz" => run_fuzz(words),
         _ => Err(anyhow::anyhow!("{USAGE}")),
     };
     done.unwrap_or_else(|error| {
@@ -134,22 +130,6 @@ fn report(model: &Model, agreement: &Agreement) {
     );
     println!("{agreement}");
     model.warnings.lines().for_each(|line| println!("warning: {line}"));
-}
-
-fn run_fuzz(mut words: Vec<String>) -> Result<ExitCode> {
-    let limit = Duration::from_secs(number(&mut words, "--seconds", 60)?);
-    let mut round = number(&mut words, "--from", 1 << 32)?;
-    nothing_left(&words)?;
-    let (first, begun) = (round, Instant::now());
-    while begun.elapsed() < limit {
-        if let Err(panic) = std::panic::catch_unwind(|| fuzz::round(round)) {
-            eprintln!("trace: again with: trace fuzz --seconds 1 --from {round}");
-            std::panic::resume_unwind(panic);
-        }
-        round += 1;
-    }
-    println!("{} rounds, nothing broke", grouped(round - first));
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Takes `key` and its value out of `words`; an empty value is none.

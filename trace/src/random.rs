@@ -1,7 +1,7 @@
 //! Numbers that look random and are the same each time.
 //!
 //! SplitMix64: three lines, good enough to choose a victim or a byte to break,
-//! and a seed tells the whole run. `simulate` and `fuzz` use it.
+//! and a seed tells the whole run. `simulate` and the crate `fuzz` use it.
 #![forbid(unsafe_code)]
 
 /// A sequence of numbers.

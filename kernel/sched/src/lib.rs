@@ -362,6 +362,14 @@ impl<K: Sync + 'static> Sched<K> {
         self.order.store(order as u32, Relaxed);
     }
 
+    /// Draws from now on what the rules leave open: where a P looks for work
+    /// ([`Order::Random`]), and which of those who are idle is woken. For those who
+    /// want to see that nobody relies on it.
+    pub fn be_random(&self, seed: u64) {
+        self.set_order(Order::Random);
+        self.idle.be_random(seed);
+    }
+
     /// How many Ps run Gs.
     #[must_use]
     pub fn limit(&self) -> usize {

@@ -8,7 +8,8 @@
 //!   halting until an interrupt as one step.
 //! - **All CPUs**: how many came up, what is known of each, waking one, stopping
 //!   all others.
-//! - **Contexts**: preparing a stack and switching to it.
+//! - **Contexts**: preparing a stack and switching to it; replacing a function that
+//!   faulted by another ([`call_in_place`]).
 //! - **Interrupts**: they go up by one door, [`set_handlers`]; a device's line is
 //!   sent to a CPU by [`route_isa`], a device's message by [`message_for`].
 //! - **Buses**: PCI's configuration space, a word at a time.
@@ -23,7 +24,7 @@ mod x86_64;
 pub use x86_64::cpu::{
     Irqs, MAX_CPUS, PROBE_BYTES, clear_slot, cpu_index, halt_forever, here, irq_off, irq_restore,
     irq_save, irq_save_probed, irqs_back, irqs_off, irqs_off_probed, irqs_on, num_cpus,
-    probe_stack, relax, set_slot, slot, slot_of, wait_for_interrupt,
+    probe_stack, probe_stack_again, relax, set_slot, slot, slot_of, wait_for_interrupt,
 };
 
 pub use x86_64::machine::{
@@ -32,6 +33,8 @@ pub use x86_64::machine::{
 };
 
 pub use x86_64::acpi::Override;
+#[cfg(not(target_os = "none"))]
+pub use x86_64::acpi::hostile;
 pub use x86_64::apic::ApicChoice;
 pub use x86_64::boot::LOADER_CONFIG;
 pub use x86_64::clock::tsc::cycles;
@@ -40,7 +43,10 @@ pub use x86_64::exit::{exit, power_off, reboot};
 pub use x86_64::ioapic::RouteError;
 pub use x86_64::paging;
 pub use x86_64::pci::{message_for, pci_read, pci_write};
+pub use x86_64::preempt::ROOM as PREEMPT_ROOM;
 pub use x86_64::report::{Part, identity, reported};
+pub use x86_64::rescue::{Faulted, FullStack, Rescue, call_above_forbidden, call_in_place};
+pub use x86_64::step::NoStep;
 pub use x86_64::switch::{call_on, prepare, saved_at, switch, switch_for_good};
 pub use x86_64::timer::{TimerChoice, arm as arm_timer, disarm as disarm_timer};
 pub use x86_64::topology::Topology;

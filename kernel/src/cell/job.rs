@@ -26,19 +26,30 @@
 //! park before; if DONE, who wants to set AWAITED sees that it need not wait. A
 //! G that nobody waits for costs one arrow in all: who comes second only looks.
 //!
+//! # Work that comes to nothing
+//!
+//! Who does the work may be stopped for good wherever it is (`schedule::full`).
+//! Then another makes an outcome that says so, in its name ([`Work::give_up`]), and
+//! is the worker from there on. It finds the work where the worker had it
+//! ([`Work::run_from`]) until the moment at which the worker begins to tell the
+//! outcome. From that moment on the worker is not stopped: it calls nobody before
+//! the end but who wakes the joiner, and has seen to the stack for that.
+//!
 //! # Where it is
 //!
 //! On the heap, or in a [`Place`] that somebody has for one block after another:
 //! a G has one, for the small closures that most are. No memory is a value
 //! (house rule), so nothing here panics for want of it.
 
+use crate::cell::held::watch_wait;
 use crate::cell::sys::{
-    AtomicU32, GHandle, Reason, UnsafeCell, Wait, begin_park, cancel_park, const_fn, die,
-    is_killed, park, ready,
+    AtomicU32, GHandle, JoinError, Reason, UnsafeCell, Wait, begin_park, cancel_park, const_fn,
+    die, is_killed, park, probe_stack, ready,
 };
 use alloc::alloc::{Layout, alloc, dealloc};
+use core::cell::Cell;
 use core::marker::PhantomData;
-use core::mem::{ManuallyDrop, MaybeUninit};
+use core::mem::{ManuallyDrop, MaybeUninit, forget};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -55,6 +66,9 @@ pub trait Labour: Send + 'static {
     /// Does it. If this unwinds, whoever waits for the outcome waits for ever.
     fn perform(self) -> Self::Outcome;
 
+    /// The outcome of work that was not done, or not to its end.
+    fn failed(why: JoinError) -> Self::Outcome;
+
     /// Drops an outcome that nobody wants. The same goes for unwinding.
     fn discard(outcome: Self::Outcome) {
         drop(outcome);
@@ -68,16 +82,23 @@ pub trait Labour: Send + 'static {
 ///
 /// ```
 /// use runnext::cell::{Labour, pair};
+/// use runnext::go::JoinError;
 /// struct Six;
 /// impl Labour for Six {
-///     type Outcome = u32;
-///     fn perform(self) -> u32 {
-///         6 * 7
+///     type Outcome = Result<u32, JoinError>;
+///     fn perform(self) -> Self::Outcome {
+///         Ok(6 * 7)
+///     }
+///     fn failed(why: JoinError) -> Self::Outcome {
+///         Err(why)
 ///     }
 /// }
 /// let (work, joiner) = pair(Six).ok().expect("there is memory");
 /// work.run();
-/// assert_eq!(joiner.join(), 42);
+/// assert_eq!(joiner.join(), Ok(42));
+/// let (work, joiner) = pair(Six).ok().expect("there is memory");
+/// drop(work);
+/// assert_eq!(joiner.join(), Err(JoinError::Killed));
 /// ```
 pub fn pair<L: Labour>(labour: L) -> Result<(Work, Joiner<L::Outcome>), L> {
     // SAFETY: a job has a word, so its size is not zero.
@@ -168,8 +189,14 @@ struct Head {
 
 /// What differs. Each is called with a job of the type that it was made for.
 struct Table {
-    /// The worker's: does the work. The head may be gone afterwards.
-    run: unsafe fn(NonNull<Head>),
+    /// The worker's: does the work, and empties where it had it when it is about to
+    /// tell the outcome. The head may be gone afterwards.
+    run: unsafe fn(NonNull<Head>, &Cell<Option<Work>>),
+    /// The worker's, if who has begun with the work never goes on: leaves an outcome
+    /// that says why. The head may be gone afterwards.
+    give_up: unsafe fn(NonNull<Head>, JoinError),
+    /// The worker's, if it has not begun: the same, and drops the work.
+    decline: unsafe fn(NonNull<Head>),
     /// The joiner's, after DONE: moves the outcome out and frees the block.
     take: unsafe fn(NonNull<Head>, *mut ()),
     /// The joiner's, after DONE: drops the outcome and frees the block.
@@ -197,7 +224,15 @@ unsafe fn set_up<L: Labour>(
     place: Option<&'static Place>,
     labour: L,
 ) -> (Work, Joiner<L::Outcome>) {
-    let table = const { &Table { run: run::<L>, take: take::<L>, drop: drop_outcome::<L> } };
+    let table = const {
+        &Table {
+            run: run::<L>,
+            give_up: give_up::<L>,
+            decline: decline::<L>,
+            take: take::<L>,
+            drop: drop_outcome::<L>,
+        }
+    };
     let waiter = UnsafeCell::new(None);
     let head = Head { table, place, word: AtomicU32::new(OPEN), waiter };
     let body = UnsafeCell::new(Body { labour: ManuallyDrop::new(labour) });
@@ -207,8 +242,8 @@ unsafe fn set_up<L: Labour>(
     (Work { head }, Joiner { head, outcome: PhantomData })
 }
 
-/// The right to do the work. Dropped, it is neither done nor freed.
-#[must_use = "work that nobody does is awaited for ever"]
+/// The right to do the work. Dropped, it is not done, and its outcome says so.
+#[must_use = "work that is dropped is not done"]
 pub struct Work {
     head: NonNull<Head>,
 }
@@ -219,12 +254,48 @@ unsafe impl Send for Work {}
 
 impl Work {
     /// Does it, and wakes who waits for the outcome.
-    #[inline(always)]
     pub fn run(self) {
+        // Never dropped: if the work unwinds after all, it has begun.
+        Self::run_from(&ManuallyDrop::new(Cell::new(Some(self))));
+    }
+
+    /// Does what is in `place`, if anything is. It stays there until nothing can
+    /// come between it and its outcome; until then [`Self::give_up`] may be called by
+    /// whoever knows that this will never go on.
+    #[inline(always)]
+    pub fn run_from(place: &Cell<Option<Work>>) {
+        // SAFETY: a look, and nobody changes it meanwhile: it is this CPU's alone.
+        let Some(head) = (unsafe { &*place.as_ptr() }).as_ref().map(|work| work.head) else {
+            return;
+        };
         // SAFETY: there until `run` has come to its end, as we are the worker.
-        let table = unsafe { self.head.as_ref() }.table;
+        let table = unsafe { head.as_ref() }.table;
         // SAFETY: the table came with this job, and this is the one worker.
-        unsafe { (table.run)(self.head) };
+        unsafe { (table.run)(head, place) };
+    }
+
+    /// Lets `why` be what has come of it, and wakes who waits for the outcome.
+    ///
+    /// # Safety
+    /// [`Self::run_from`] was called with the place that this was taken from, and
+    /// whoever has called it never runs again.
+    pub unsafe fn give_up(self, why: JoinError) {
+        let head = ManuallyDrop::new(self).head;
+        // SAFETY: there until we give it up, as we are the worker now.
+        let table = unsafe { head.as_ref() }.table;
+        // SAFETY: the table came with this job; the rest is the caller's promise.
+        unsafe { (table.give_up)(head, why) };
+    }
+}
+
+impl Drop for Work {
+    #[cold]
+    fn drop(&mut self) {
+        // SAFETY: there until we give it up, as we are the worker.
+        let table = unsafe { self.head.as_ref() }.table;
+        // SAFETY: the table came with this job, and nobody has begun with it: who
+        // does forgets the right to it.
+        unsafe { (table.decline)(self.head) };
     }
 }
 
@@ -269,6 +340,7 @@ impl<T> Joiner<T> {
         let mut before = OPEN;
         while word.compare_exchange(before, AWAITED, AcqRel, Acquire).is_ok() {
             before = AWAITED;
+            watch_wait(false, || 0); // a join has no lock to be taken over
             park();
             if word.load(Acquire) == DONE {
                 return;
@@ -304,13 +376,46 @@ impl<T> Drop for Joiner<T> {
 
 /// # Safety
 /// As [`Table::run`] has it.
-unsafe fn run<L: Labour>(head: NonNull<Head>) {
+unsafe fn run<L: Labour>(head: NonNull<Head>, place: &Cell<Option<Work>>) {
     let job = head.cast::<Job<L>>();
     // SAFETY: ours until DONE.
-    let Job { head, body } = unsafe { job.as_ref() };
+    let Job { body, .. } = unsafe { job.as_ref() };
     // SAFETY: the work is the worker's, and there until now.
     let labour = body.with_mut(|body| unsafe { body.cast::<L>().read() });
     let outcome = labour.perform();
+    // What comes now must come to its end: the last moment to have no room for it.
+    probe_stack();
+    forget(place.take());
+    // SAFETY: the work was taken, and DONE is not set.
+    unsafe { tell(job, outcome) };
+}
+
+/// # Safety
+/// As [`Table::give_up`] has it.
+unsafe fn give_up<L: Labour>(head: NonNull<Head>, why: JoinError) {
+    // SAFETY: the work was taken, and who has it never tells: so we do, once.
+    unsafe { tell(head.cast::<Job<L>>(), L::failed(why)) };
+}
+
+/// # Safety
+/// As [`Table::decline`] has it.
+unsafe fn decline<L: Labour>(head: NonNull<Head>) {
+    // SAFETY: ours until DONE.
+    let Job { body, .. } = unsafe { head.cast::<Job<L>>().as_ref() };
+    // SAFETY: the work is the worker's, and there until now.
+    drop(body.with_mut(|body| unsafe { body.cast::<L>().read() }));
+    // SAFETY: it was taken, and nobody else is the worker.
+    unsafe { give_up::<L>(head, JoinError::Killed) };
+}
+
+/// Leaves the outcome for the joiner and wakes it; or drops it if that is gone.
+///
+/// # Safety
+/// Once, by the worker, when the work is no longer in the body.
+#[inline(always)]
+unsafe fn tell<L: Labour>(job: NonNull<Job<L>>, outcome: L::Outcome) {
+    // SAFETY: ours until DONE.
+    let Job { head, body } = unsafe { job.as_ref() };
     let mut before = head.word.load(Acquire);
     if before != DETACHED {
         // SAFETY: the work was taken, and DONE is not set.
@@ -382,102 +487,5 @@ unsafe fn free<L: Labour>(job: NonNull<Job<L>>) {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use alloc::sync::Arc;
-    use std::thread;
-
-    /// Work on a value that counts its owners.
-    struct Adds(Arc<()>, usize);
-
-    impl Labour for Adds {
-        type Outcome = (Arc<()>, usize);
-
-        fn perform(self) -> Self::Outcome {
-            (self.0, self.1 + 1)
-        }
-    }
-
-    /// More than fits into a place.
-    struct Large([u64; 20]);
-
-    impl Labour for Large {
-        type Outcome = u64;
-
-        fn perform(self) -> u64 {
-            self.0.iter().sum()
-        }
-    }
-
-    fn adds(value: &Arc<()>) -> (Work, Joiner<(Arc<()>, usize)>) {
-        pair(Adds(value.clone(), 41)).ok().expect("memory")
-    }
-
-    #[test]
-    fn the_outcome_is_there_whoever_comes_first() {
-        let value = Arc::new(());
-        for round in 0..if cfg!(miri) { 10 } else { 1000 } {
-            let (work, joiner) = adds(&value);
-            let worker = thread::spawn(move || work.run());
-            if round % 2 == 0 {
-                thread::yield_now();
-            }
-            assert_eq!(joiner.join().1, 42);
-            worker.join().expect("no panic");
-        }
-        assert_eq!(Arc::strong_count(&value), 1);
-    }
-
-    #[test]
-    fn an_outcome_that_nobody_wants_is_dropped_once_whoever_goes_first() {
-        let value = Arc::new(());
-        for round in 0..if cfg!(miri) { 10 } else { 1000 } {
-            let (work, joiner) = adds(&value);
-            match round % 3 {
-                0 => {
-                    drop(joiner);
-                    work.run();
-                }
-                1 => {
-                    work.run();
-                    drop(joiner);
-                }
-                _ => {
-                    let worker = thread::spawn(move || work.run());
-                    drop(joiner);
-                    worker.join().expect("no panic");
-                }
-            }
-            assert_eq!(Arc::strong_count(&value), 1, "round {round}");
-        }
-    }
-
-    #[test]
-    fn a_place_is_used_again_when_both_sides_are_done_with_it() {
-        static PLACE: Place = Place::new();
-        let value = Arc::new(());
-        for round in 0..3 {
-            // SAFETY: this thread alone uses the place.
-            let made = unsafe { pair_in(&PLACE, Adds(value.clone(), round)) };
-            let (work, joiner) = made.ok().expect("the place is free");
-            // SAFETY: as above.
-            assert!(unsafe { pair_in(&PLACE, Adds(value.clone(), 0)) }.is_err(), "it is taken");
-            work.run();
-            assert!(!PLACE.is_free(), "the outcome is there");
-            assert_eq!(joiner.join().1, round + 1);
-            assert!(PLACE.is_free());
-        }
-        assert_eq!(Arc::strong_count(&value), 1);
-    }
-
-    #[test]
-    fn what_does_not_fit_goes_to_the_heap() {
-        static PLACE: Place = Place::new();
-        // SAFETY: this thread alone uses the place.
-        let Err(large) = (unsafe { pair_in(&PLACE, Large([2; 20])) }) else { panic!("it fits") };
-        assert!(PLACE.is_free());
-        let (work, joiner) = pair(large).ok().expect("memory");
-        work.run();
-        assert_eq!(joiner.join(), 40);
-    }
-}
+#[path = "job/tests.rs"] // also for who takes this file from elsewhere: the models
+mod tests;

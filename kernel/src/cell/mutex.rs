@@ -7,17 +7,23 @@
 //! # The word
 //!
 //! ```text
-//!        (1) lock          (4) enqueue                   (6) unlock, nudge
-//!    0 ───────────▶ LOCKED ───────────▶ LOCKED|QUEUED ─────────────────▶ QUEUED
-//!      ◀───────────        ◀───────────   │       ▲   ◀─────────────────
-//!       (2) unlock         (7) queue      └───────┘    (3) barge, or look
-//!                              is empty  (5) unlock, grant
+//!        (1) lock         (4) enqueue                  (6) unlock, nudge
+//!    0 ───────────▶ owner ───────────▶ owner, QUEUED ─────────────────▶ QUEUED
+//!      ◀───────────       ◀───────────   │       ▲   ◀─────────────────
+//!       (2) unlock        (7) queue      └───────┘    (3) barge, or look
+//!                             is empty  (5) unlock, grant: another owner
 //! ```
 //!
-//! LOCKED: somebody has the value. QUEUED: the queue may not be empty. (3) to
-//! (7) are under the queue's lock, but for (3) by one who does not wait.
-//! POISONED stands aside: it is set by a holder and changes nothing of the rest,
-//! but it keeps callers off (1) and (2), so the short way need not ask for it.
+//! The upper bits name the G that has the value ([`held`](super::held)); zero is
+//! nobody. QUEUED: the queue may not be empty. (3) to (7) are under the queue's
+//! lock, but for (3) by one who does not wait. POISONED stands aside: it changes
+//! nothing of the rest, but it keeps callers off (1) and (2), so the short way
+//! need not ask for it. Nor need it ask whether a panic began since the lock was
+//! taken: a G's name says whether it panics, so then (2) does not find the name
+//! that it expects, and the long way asks.
+//!
+//! An owner that is gone (it ended without unwinding) is passed over: whoever finds
+//! it in the word takes the lock in its stead, poisoned.
 //!
 //! # Who is next
 //!
@@ -27,7 +33,7 @@
 //! [`PATIENCE_NS`], unlock frees the lock and nudges it (6): it looks, keeping its
 //! place, and may be too late. If it is, and has lost its patience, it says so
 //! (HUNGRY); then, and whenever an unlock comes to the queue and finds it so, the
-//! lock is granted (5): LOCKED stays, and the first in the queue has it.
+//! lock is granted (5): it is never free, and the first in the queue has it.
 //!
 //! # One at a time is on its way
 //!
@@ -38,38 +44,52 @@
 //! the lock goes from one running G to the next by one locked operation each.
 //!
 //! No wake-up is lost: who begins to wait, or to wait again, does so under the
-//! queue's lock by one compare-exchange that finds LOCKED, sets QUEUED and clears
+//! queue's lock by one compare-exchange that finds an owner, sets QUEUED and clears
 //! NUDGED (4). So there is a holder whose unlock must fail at (2) and come to the
 //! queue, unless somebody sets NUDGED again; and whoever does that will take the
-//! lock, or come to the same place.
+//! lock, or come to the same place. If the holder is gone, whoever says so wakes
+//! those who wait, and who begins to wait looks whether that was said ([`held`](super::held)).
 //!
 //! # Spinning
 //!
 //! Who finds the lock taken looks again for a while, if its holder can run
 //! meanwhile and nobody waits for this CPU: by Go's rule, and about as long.
 
-use super::sys::{AtomicU32, Reason, SPINS, const_fn, may_spin, now_ns, relax};
+use super::held::{OWNER, PANICKING, is_mine, watch_wait};
+use super::sys::{AtomicU64, Reason, SPINS, const_fn, is_gone, may_spin, me, now_ns, relax};
 use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-const LOCKED: u32 = 1;
-const QUEUED: u32 = 2;
-const POISONED: u32 = 4;
-const NUDGED: u32 = 8;
-const HUNGRY: u32 = 16;
+const QUEUED: u64 = 1;
+const POISONED: u64 = 2;
+const NUDGED: u64 = 4;
+const HUNGRY: u64 = 8;
 
 /// How long a waiter lets others barge: 1 ms, as in Go.
 pub(crate) const PATIENCE_NS: u64 = 1_000_000;
 
 /// A value, and the lock that guards it.
 pub(crate) struct Guarded<T: ?Sized> {
-    word: AtomicU32,
-    /// With the time at which each began to wait.
-    queue: WaitQueue<(), u64>,
+    lock: Lock,
     value: UnsafeCell<T>,
+}
+
+/// The lock itself, whatever it guards.
+#[repr(C)] // who knows where the queue is knows where the word is: `held`
+pub(super) struct Lock {
+    pub(super) word: AtomicU64,
+    pub(super) queue: WaitQueue<(), Waiting>,
+}
+
+/// What the others want to know of one who waits.
+#[derive(Clone, Copy)]
+pub(super) struct Waiting {
+    since_ns: u64,
+    /// Its name, for the word.
+    me: u64,
 }
 
 // SAFETY: `&Guarded` lets one G after the other have `&mut T`, which it may
@@ -94,8 +114,8 @@ impl<T> Guarded<T> {
     const_fn! {
         /// A free lock around `value`.
         pub(crate) fn new(value: T) -> Self {
-            let word = AtomicU32::new(0);
-            Guarded { word, queue: WaitQueue::new(()), value: UnsafeCell::new(value) }
+            let lock = Lock { word: AtomicU64::new(0), queue: WaitQueue::new(()) };
+            Guarded { lock, value: UnsafeCell::new(value) }
         }
     }
 
@@ -111,42 +131,43 @@ impl<T: ?Sized> Guarded<T> {
     #[inline]
     pub(crate) fn lock_at_once(&self) -> Option<Held<'_, T>> {
         // Acquire pairs with the Release of whoever freed the lock.
-        self.word.compare_exchange(0, LOCKED, Acquire, Relaxed).ok().map(|_| self.held())
+        let taken = self.lock.word.compare_exchange(0, me(), Acquire, Relaxed);
+        taken.ok().map(|_| self.held())
     }
 
     /// Takes the lock, however long that takes.
     pub(crate) fn lock(&self) -> (Held<'_, T>, Poisoned) {
-        let poisoned = self.lock_slow(None).expect("no deadline");
+        let poisoned = self.lock.lock(None).expect("no deadline");
         (self.held(), poisoned)
     }
 
     /// Takes the lock if that can be done until `deadline_ns`.
     pub(crate) fn lock_until(&self, deadline_ns: u64) -> Option<(Held<'_, T>, Poisoned)> {
-        let poisoned = self.lock_slow(Some(deadline_ns))?;
+        let poisoned = self.lock.lock(Some(deadline_ns))?;
         Some((self.held(), poisoned))
     }
 
     /// Takes the lock if it is free.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<(Held<'_, T>, Poisoned)> {
-        let poisoned = self.barge()?;
+        let poisoned = self.lock.barge()?;
         Some((self.held(), poisoned))
     }
 
     /// Whether a holder panicked.
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.word.load(Relaxed) & POISONED != 0
+        self.lock.is_poisoned()
     }
 
     /// Forgets that a holder panicked.
     pub(crate) fn clear_poison(&self) {
-        self.word.fetch_and(!POISONED, Relaxed);
+        self.lock.word.fetch_and(!POISONED, Relaxed);
     }
 
     /// How many Gs have ever queued here.
     #[cfg(test)]
     pub(crate) fn queued_ever(&self) -> u64 {
-        self.queue.lock().queued_ever()
+        self.lock.queue.lock().queued_ever()
     }
 
     /// The value: nobody else has even a reference to the lock.
@@ -158,21 +179,27 @@ impl<T: ?Sized> Guarded<T> {
     fn held(&self) -> Held<'_, T> {
         Held { lock: self, not_send: PhantomData }
     }
+}
+
+impl Lock {
+    fn is_poisoned(&self) -> bool {
+        self.word.load(Relaxed) & POISONED != 0
+    }
 
     /// (1), (3) Takes the lock if it is free, past all who wait.
     fn barge(&self) -> Option<Poisoned> {
         let mut word = self.word.load(Relaxed);
-        while word & LOCKED == 0 {
+        loop {
+            let taken = taken(word, me())?;
             // Acquire pairs with the Release of whoever freed the lock.
-            match self.word.compare_exchange_weak(word, word | LOCKED, Acquire, Relaxed) {
-                Ok(_) => return Some(Poisoned(word & POISONED != 0)),
+            match self.word.compare_exchange_weak(word, taken, Acquire, Relaxed) {
+                Ok(_) => return Some(Poisoned(taken & POISONED != 0)),
                 Err(now) => word = now,
             }
         }
-        None
     }
 
-    fn lock_slow(&self, deadline_ns: Option<u64>) -> Option<Poisoned> {
+    fn lock(&self, deadline_ns: Option<u64>) -> Option<Poisoned> {
         let mine = match self.spin() {
             Ok(poisoned) => return Some(poisoned),
             Err(mine) => mine,
@@ -182,11 +209,13 @@ impl<T: ?Sized> Guarded<T> {
         if let Some(poisoned) = self.barge_or_wait(mine, QUEUED) {
             return Some(poisoned);
         }
-        let reason = Reason::MutexLock;
-        let place = Place { reason, list: 0, value: Some(since_ns), deadline_ns };
+        let is_own = deadline_ns.is_none() && is_mine(self.word.load(Relaxed) & OWNER);
+        let value = Some(Waiting { since_ns, me: me() });
+        let place = Place { reason: Reason::MutexLock, list: 0, value, deadline_ns };
         // As when it is time: one who is killed has looked once more, too.
         let if_killed = IfUnwound(|| self.tell_if_empty(&self.queue.lock()));
-        let waited = self.queue.wait(locked, place, |()| self.look(since_ns));
+        let begun = || watch_wait(is_own, || self.word.load(Relaxed) & OWNER);
+        let waited = self.queue.wait_watching(locked, place, begun, |()| self.look(since_ns));
         core::mem::forget(if_killed);
         match waited {
             Waited::Granted(_) => Some(Poisoned(self.is_poisoned())),
@@ -205,13 +234,13 @@ impl<T: ?Sized> Guarded<T> {
 
     /// Looks for a while, if that is of use. If it was not: NUDGED, if we have set
     /// it and must clear it.
-    fn spin(&self) -> Result<Poisoned, u32> {
+    fn spin(&self) -> Result<Poisoned, u64> {
         let mut mine = 0;
         let spins = if may_spin() { SPINS } else { 1 };
         for _ in 0..spins {
             let word = self.word.load(Relaxed);
-            if word & LOCKED == 0 {
-                let taken = (word | LOCKED) & !mine;
+            if word & OWNER == 0 {
+                let taken = (word | me()) & !mine;
                 // Acquire pairs with the Release of whoever freed the lock.
                 if self.word.compare_exchange(word, taken, Acquire, Relaxed).is_ok() {
                     return Ok(Poisoned(word & POISONED != 0));
@@ -228,7 +257,8 @@ impl<T: ?Sized> Guarded<T> {
         Err(mine)
     }
 
-    /// (3) by one who was nudged. Under the queue's lock.
+    /// (3) by one who was nudged, or woken because the owner is gone. Under the
+    /// queue's lock.
     fn look(&self, since_ns: u64) -> bool {
         let set = if is_over(since_ns) { HUNGRY } else { 0 };
         self.barge_or_wait(NUDGED, set).is_some()
@@ -236,23 +266,23 @@ impl<T: ?Sized> Guarded<T> {
 
     /// (3) or (4), whichever the word allows: `clear` is cleared in any case, `set`
     /// is set if one must wait. Under the queue's lock.
-    fn barge_or_wait(&self, clear: u32, set: u32) -> Option<Poisoned> {
+    fn barge_or_wait(&self, clear: u64, set: u64) -> Option<Poisoned> {
         loop {
             let word = self.word.load(Relaxed);
-            let is_free = word & LOCKED == 0;
-            let next = (word | if is_free { LOCKED } else { set }) & !clear;
+            let taken = taken(word, me());
+            let next = taken.unwrap_or(word | set) & !clear;
             // Acquire pairs with the Release of whoever freed the lock. What is
             // said to who unlocks is ordered by the queue's lock, to which that
             // one comes.
             if self.word.compare_exchange(word, next, Acquire, Relaxed).is_ok() {
-                return is_free.then_some(Poisoned(word & POISONED != 0));
+                return taken.map(|taken| Poisoned(taken & POISONED != 0));
             }
         }
     }
 
     /// (7) After the last was granted, looked with success, or gave up. Under
     /// the queue's lock.
-    fn tell_if_empty(&self, locked: &Locked<'_, (), u64>) {
+    fn tell_if_empty(&self, locked: &Locked<'_, (), Waiting>) {
         if locked.is_empty(0) {
             self.word.fetch_and(!QUEUED, Relaxed);
         }
@@ -262,18 +292,22 @@ impl<T: ?Sized> Guarded<T> {
     #[inline]
     fn unlock(&self) {
         // (2) Release: what was done to the value is done before the next has it.
-        if self.word.compare_exchange(LOCKED, 0, Release, Relaxed).is_err() {
+        if self.word.compare_exchange(me(), 0, Release, Relaxed).is_err() {
             self.unlock_slow();
         }
     }
 
     #[cold]
     fn unlock_slow(&self) {
-        // While somebody is on its way, or nobody waits: the lock is just free.
         let mut word = self.word.load(Relaxed);
+        // The panic that unwinds now, if any, began since.
+        if me() & !word & PANICKING != 0 {
+            word = self.word.fetch_or(POISONED, Relaxed) | POISONED;
+        }
+        // While somebody is on its way, or nobody waits: the lock is just free.
         while word & HUNGRY == 0 && word & (QUEUED | NUDGED) != QUEUED {
             // Release as in (2).
-            match self.word.compare_exchange(word, word & !LOCKED, Release, Relaxed) {
+            match self.word.compare_exchange(word, word & !OWNER, Release, Relaxed) {
                 Ok(_) => return,
                 Err(now) => word = now,
             }
@@ -281,13 +315,14 @@ impl<T: ?Sized> Guarded<T> {
         let mut locked = self.queue.lock();
         let next = match locked.front(0) {
             None => {
-                self.word.fetch_and(!(LOCKED | QUEUED | HUNGRY), Release);
+                self.word.fetch_and(!(OWNER | QUEUED | HUNGRY), Release);
                 None
             }
-            Some(since_ns) if is_over(since_ns) => {
+            Some(first) if is_over(first.since_ns) => {
+                self.pass_to(first.me); // before it is told, as it may unlock then
                 let next = locked.grant(0); // (5)
                 // Nobody else is to be served before those who have lost patience.
-                let is_hungry = locked.front(0).is_some_and(is_over);
+                let is_hungry = locked.front(0).is_some_and(|next| is_over(next.since_ns));
                 self.word.fetch_and(if is_hungry { !NUDGED } else { !(NUDGED | HUNGRY) }, Relaxed);
                 self.tell_if_empty(&locked);
                 next
@@ -295,11 +330,32 @@ impl<T: ?Sized> Guarded<T> {
             Some(_) => {
                 // In this order: who sees it free sees that it was nudged for.
                 self.word.fetch_or(NUDGED, Relaxed);
-                self.word.fetch_and(!(LOCKED | HUNGRY), Release); // (6)
+                self.word.fetch_and(!(OWNER | HUNGRY), Release); // (6)
                 locked.nudge(0)
             }
         };
         locked.ready_if(next);
+    }
+
+    /// Has that G own the lock, which is never free meanwhile. Relaxed: the queue's
+    /// lock orders the rest.
+    fn pass_to(&self, next: u64) {
+        let mut word = self.word.load(Relaxed);
+        while let Err(now) =
+            self.word.compare_exchange(word, word & !OWNER | next, Relaxed, Relaxed)
+        {
+            word = now; // somebody who spins has set NUDGED
+        }
+    }
+}
+
+/// The word when `me` has taken the lock; `None` if somebody has it who is there.
+fn taken(word: u64, me: u64) -> Option<u64> {
+    match word & OWNER {
+        0 => Some(word | me),
+        // SAFETY: out of the word of a lock.
+        owner if unsafe { is_gone(owner) } => Some(word & !OWNER | me | POISONED),
+        _ => None,
     }
 }
 
@@ -309,12 +365,6 @@ fn is_over(since_ns: u64) -> bool {
 }
 
 impl<'a, T: ?Sized> Held<'a, T> {
-    /// Marks the value as left in the middle of a change.
-    #[cold]
-    pub(crate) fn poison(&self) {
-        self.lock.word.fetch_or(POISONED, Relaxed);
-    }
-
     /// The lock that this holds.
     pub(crate) fn lock(&self) -> &'a Guarded<T> {
         self.lock
@@ -342,6 +392,6 @@ impl<T: ?Sized> DerefMut for Held<'_, T> {
 impl<T: ?Sized> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.unlock();
+        self.lock.lock.unlock();
     }
 }

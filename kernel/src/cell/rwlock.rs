@@ -6,7 +6,9 @@
 //! # The word
 //!
 //! Readers are counted from bit [`READER`] on. WRITER: somebody changes the
-//! value. QUEUED: somebody may wait; set and cleared under the queue's lock.
+//! value, and stands where the count would ([`held`](super::held)); readers are not
+//! known by name. QUEUED: somebody may wait; set and cleared under the queue's lock.
+//! A panic of the writer is found as in `mutex`.
 //!
 //! ```text
 //!               (1) read                  (3) write
@@ -33,38 +35,54 @@
 //! Many readers are let in in several batches (see `wait`); `phase` is the
 //! number that says who belongs to the phase, so that a batch that has come and
 //! gone does not end it.
+//!
+//! # A writer that is gone
+//!
+//! It ended without unwinding. Whoever comes next ends its phase for it, with the
+//! lock poisoned (`bury`); those who wait are woken for that, and the first to look
+//! enters in its stead. A reader that is gone is counted for ever, as nobody can
+//! know: writers then wait for ever.
 
-use super::sys::{AtomicU32, Reason, const_fn};
+use super::held::{OWNER, PANICKING, is_mine, watch_wait};
+use super::sys::{AtomicU64, Reason, const_fn, is_gone, me};
 use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-const QUEUED: u32 = 1;
-const WRITER: u32 = 2;
-const POISONED: u32 = 4;
-const READER: u32 = 8;
-/// The count of readers, all of it.
-const READERS: u32 = !(READER - 1);
+const QUEUED: u64 = 1;
+const WRITER: u64 = 2;
+const POISONED: u64 = 4;
+const READER: u64 = 16;
+/// The count of readers, or the name of the writer, all of it.
+const READERS: u64 = OWNER;
+const _: () = assert!(READERS == !(READER - 1));
 
 /// The lists of the queue.
 const READING: usize = 0;
 const WRITING: usize = 1;
 
 /// Under the queue's lock.
-struct Phase {
+pub(super) struct Phase {
     /// Readers with a number below this are let in before the next writer.
     readers_before: u64,
 }
 
-type Queue = WaitQueue<Phase, (), 2>;
+/// With the name of each, for the word.
+type Queue = WaitQueue<Phase, u64, 2>;
 
 /// A value, and the lock that guards it.
 pub(crate) struct GuardedRw<T: ?Sized> {
-    word: AtomicU32,
-    queue: Queue,
+    lock: LockRw,
     value: UnsafeCell<T>,
+}
+
+/// The lock itself, whatever it guards.
+#[repr(C)] // who knows where the queue is knows where the word is: `held`
+pub(super) struct LockRw {
+    pub(super) word: AtomicU64,
+    pub(super) queue: Queue,
 }
 
 // SAFETY: `&GuardedRw` lets one G after the other have `&mut T` (hence Send),
@@ -94,7 +112,8 @@ impl<T> GuardedRw<T> {
         /// A free lock around `value`.
         pub(crate) fn new(value: T) -> Self {
             let queue = WaitQueue::new(Phase { readers_before: 0 });
-            GuardedRw { word: AtomicU32::new(0), queue, value: UnsafeCell::new(value) }
+            let lock = LockRw { word: AtomicU64::new(0), queue };
+            GuardedRw { lock, value: UnsafeCell::new(value) }
         }
     }
 
@@ -108,7 +127,7 @@ impl<T: ?Sized> GuardedRw<T> {
     /// Waits until it may read, or until the deadline.
     #[inline]
     pub(crate) fn read(&self, deadline_ns: Option<u64>) -> Option<HeldRead<'_, T>> {
-        if !self.enter_read() && !self.read_slow(deadline_ns) {
+        if !self.lock.enter_read() && !self.lock.read_slow(deadline_ns) {
             return None;
         }
         Some(HeldRead { lock: self, not_send: PhantomData })
@@ -116,13 +135,15 @@ impl<T: ?Sized> GuardedRw<T> {
 
     /// Reads if that is possible at once.
     pub(crate) fn try_read(&self) -> Option<HeldRead<'_, T>> {
-        self.enter_read().then(|| HeldRead { lock: self, not_send: PhantomData })
+        let lock = &self.lock;
+        let entered = lock.enter_read() || lock.bury() && lock.enter_read();
+        entered.then(|| HeldRead { lock: self, not_send: PhantomData })
     }
 
     /// Waits until it may write, or until the deadline.
     #[inline]
     pub(crate) fn write(&self, deadline_ns: Option<u64>) -> Option<HeldWrite<'_, T>> {
-        if !self.enter_write() && !self.write_slow(deadline_ns) {
+        if !self.lock.enter_write() && !self.lock.write_slow(deadline_ns) {
             return None;
         }
         Some(HeldWrite { lock: self, not_send: PhantomData })
@@ -130,17 +151,19 @@ impl<T: ?Sized> GuardedRw<T> {
 
     /// Writes if that is possible at once.
     pub(crate) fn try_write(&self) -> Option<HeldWrite<'_, T>> {
-        self.enter_write().then(|| HeldWrite { lock: self, not_send: PhantomData })
+        let lock = &self.lock;
+        let entered = lock.enter_write() || lock.bury() && lock.enter_write();
+        entered.then(|| HeldWrite { lock: self, not_send: PhantomData })
     }
 
     /// Whether a writer panicked.
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.word.load(Relaxed) & POISONED != 0
+        self.lock.word.load(Relaxed) & POISONED != 0
     }
 
     /// Forgets that a writer panicked.
     pub(crate) fn clear_poison(&self) {
-        self.word.fetch_and(!POISONED, Relaxed);
+        self.lock.word.fetch_and(!POISONED, Relaxed);
     }
 
     /// The value: nobody else has even a reference to the lock.
@@ -151,9 +174,11 @@ impl<T: ?Sized> GuardedRw<T> {
     /// How many Gs have ever queued here.
     #[cfg(test)]
     pub(crate) fn queued_ever(&self) -> u64 {
-        self.queue.lock().queued_ever()
+        self.lock.queue.lock().queued_ever()
     }
+}
 
+impl LockRw {
     /// (1)
     #[inline]
     fn enter_read(&self) -> bool {
@@ -175,7 +200,7 @@ impl<T: ?Sized> GuardedRw<T> {
         let mut word = self.word.load(Relaxed);
         while word & (READERS | WRITER | QUEUED) == 0 {
             // Acquire pairs with the Release of the last writer or reader.
-            match self.word.compare_exchange_weak(word, word | WRITER, Acquire, Relaxed) {
+            match self.word.compare_exchange_weak(word, word | WRITER | me(), Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
@@ -200,6 +225,7 @@ impl<T: ?Sized> GuardedRw<T> {
         deadline_ns: Option<u64>,
         enter: impl Fn() -> bool,
     ) -> bool {
+        self.bury();
         let locked = self.queue.lock();
         // Where others wait we do too: who frees the lock, or has just freed
         // it, comes to the queue because of them.
@@ -207,19 +233,61 @@ impl<T: ?Sized> GuardedRw<T> {
             return true;
         }
         let reason = if list == READING { Reason::RwLockRead } else { Reason::RwLockWrite };
-        let place = Place { reason, list, value: None, deadline_ns };
+        let place = Place { reason, list, value: Some(me()), deadline_ns };
         let if_killed = IfUnwound(|| self.next_phase()); // as when it is time
-        let waited = self.queue.wait(locked, place, |_| false);
+        let is_own = deadline_ns.is_none() && is_mine(owner_in(self.word.load(Relaxed)));
+        let begun = || watch_wait(is_own, || owner_in(self.word.load(Relaxed)));
+        let waited = self.queue.wait_watching(locked, place, begun, |_| self.enter_for_gone(list));
         core::mem::forget(if_killed);
-        match waited {
-            Waited::Granted(_) | Waited::Took(_) => true,
-            Waited::TimedOut(locked, _) => {
-                drop(locked);
-                // If we were the writer that kept readers out, let them in.
-                self.next_phase();
-                false
+        let (locked, entered) = match waited {
+            Waited::Granted(_) => return true,
+            Waited::Took(locked) => (locked, true),
+            Waited::TimedOut(locked, _) => (locked, false),
+        };
+        drop(locked);
+        // If we were the writer that kept readers out, let them in; and if we have
+        // ended the phase of one that is gone, let in whoever comes with us.
+        self.next_phase();
+        entered
+    }
+
+    /// Ends the phase of a writer that is gone. True if there was one.
+    #[cold]
+    fn bury(&self) -> bool {
+        if !has_gone(self.word.load(Relaxed)) {
+            return false;
+        }
+        let mut locked = self.queue.lock();
+        let buried = self.replace_gone(0);
+        if buried {
+            locked.readers_before = locked.new_number();
+        }
+        drop(locked);
+        if buried {
+            self.next_phase();
+        }
+        buried
+    }
+
+    /// Enters in place of a writer that is gone. By one who waits in `list`, under
+    /// the queue's lock.
+    fn enter_for_gone(&self, list: usize) -> bool {
+        self.replace_gone(if list == READING { READER } else { WRITER | me() })
+    }
+
+    /// Has `next` be inside instead of a writer that is gone; false if none is.
+    /// Under the queue's lock.
+    fn replace_gone(&self, next: u64) -> bool {
+        let mut word = self.word.load(Relaxed);
+        while has_gone(word) {
+            let replaced = word & !(OWNER | WRITER) | next | POISONED;
+            // Acquire: no partner, as the other side has ended in the middle.
+            match self.word.compare_exchange(word, replaced, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
             }
         }
+        false
     }
 
     /// (1), (3) or (5), whichever the word allows. Under the queue's lock, when
@@ -241,7 +309,7 @@ impl<T: ?Sized> GuardedRw<T> {
     }
 
     /// (7) Under the queue's lock. True if nobody waits.
-    fn tell_if_empty(&self, locked: &Locked<'_, Phase, (), 2>) -> bool {
+    fn tell_if_empty(&self, locked: &Locked<'_, Phase, u64, 2>) -> bool {
         let nobody_waits = locked.is_empty(READING) && locked.is_empty(WRITING);
         if nobody_waits {
             self.word.fetch_and(!QUEUED, Relaxed);
@@ -263,16 +331,20 @@ impl<T: ?Sized> GuardedRw<T> {
     #[inline]
     fn leave_write(&self) {
         // Release: what was written is written before the next one looks.
-        if self.word.compare_exchange(WRITER, 0, Release, Relaxed).is_err() {
+        if self.word.compare_exchange(WRITER | me(), 0, Release, Relaxed).is_err() {
             self.leave_write_slow();
         }
     }
 
     #[cold]
     fn leave_write_slow(&self) {
+        // The panic that unwinds now, if any, began since.
+        if me() & !self.word.load(Relaxed) & PANICKING != 0 {
+            self.word.fetch_or(POISONED, Relaxed);
+        }
         let mut locked = self.queue.lock();
         locked.readers_before = locked.new_number();
-        self.word.fetch_and(!WRITER, Release);
+        self.word.fetch_and(!(OWNER | WRITER), Release);
         drop(locked);
         self.next_phase();
     }
@@ -292,33 +364,34 @@ impl<T: ?Sized> GuardedRw<T> {
     /// (6) The list whose first may enter now; it is counted in already. Under
     /// the queue's lock: while somebody waits, QUEUED is set and nobody enters
     /// past us; those inside may leave.
-    fn next(&self, locked: &Locked<'_, Phase, (), 2>) -> Option<usize> {
+    fn next(&self, locked: &Locked<'_, Phase, u64, 2>) -> Option<usize> {
         // Acquire: what those who left have done is passed on by the grant.
         let word = self.word.load(Acquire);
         if word & WRITER != 0 {
             return None;
         }
-        let writers_wait = !locked.is_empty(WRITING);
+        let writer = locked.front(WRITING);
         if let Some(first) = locked.front_number(READING)
-            && (first < locked.readers_before || !writers_wait)
+            && (first < locked.readers_before || writer.is_none())
         {
             self.word.fetch_add(READER, Relaxed);
             return Some(READING);
         }
-        if word & READERS == 0 && writers_wait {
-            self.word.fetch_or(WRITER, Relaxed);
-            return Some(WRITING);
-        }
-        None
+        let writer = writer.filter(|_| word & READERS == 0)?;
+        self.word.fetch_or(WRITER | writer, Relaxed);
+        Some(WRITING)
     }
 }
 
-impl<T: ?Sized> HeldWrite<'_, T> {
-    /// Marks the value as left in the middle of a change.
-    #[cold]
-    pub(crate) fn poison(&self) {
-        self.lock.word.fetch_or(POISONED, Relaxed);
-    }
+/// Whether a writer is inside that is gone.
+fn has_gone(word: u64) -> bool {
+    // SAFETY: out of the word of a lock.
+    unsafe { is_gone(owner_in(word)) }
+}
+
+/// Who writes; 0 if nobody does.
+pub(super) fn owner_in(word: u64) -> u64 {
+    if word & WRITER != 0 { word & OWNER } else { 0 }
 }
 
 impl<T: ?Sized> Deref for HeldRead<'_, T> {
@@ -351,13 +424,13 @@ impl<T: ?Sized> DerefMut for HeldWrite<'_, T> {
 impl<T: ?Sized> Drop for HeldRead<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.leave_read();
+        self.lock.lock.leave_read();
     }
 }
 
 impl<T: ?Sized> Drop for HeldWrite<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.leave_write();
+        self.lock.lock.leave_write();
     }
 }

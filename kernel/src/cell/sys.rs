@@ -1,15 +1,16 @@
 //! What the waiting parts of the program's view stand on, by one name each.
 //!
-//! `wait`, `mutex` and `rwlock`, `sync::WaitGroup` and `gref` name nothing of
+//! `wait`, `mutex`, `rwlock` and `held`, `sync::WaitGroup` and `gref` name nothing of
 //! the kernel but what is here. So the models in `tests/` can compile the very
 //! same files with a `sys` of their own, in which loom watches every access and
 //! every wait.
 
-pub(crate) use crate::arch::{Irqs, irqs_back, irqs_on, relax};
+pub(crate) use crate::arch::{Irqs, irqs_back, irqs_on, probe_stack, relax};
+pub(crate) use crate::go::JoinError;
 pub(crate) use crate::lock::IrqLock;
 pub(crate) use crate::park::{
-    GHandle, Reason, Wait, begin_park, cancel_park, die, is_killed, may_spin, now_ns, park,
-    park_from, park_until, ready, ready_from,
+    GHandle, Reason, Wait, begin_park, cancel_park, die, is_gone, is_killed, look_for_cycle,
+    may_spin, me, now_ns, park, park_from, park_until, ready, ready_from, this,
 };
 pub(crate) use core::cell::Cell;
 pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};

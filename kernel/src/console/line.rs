@@ -124,6 +124,11 @@ impl Editor {
     }
 
     fn add(&mut self, letter: char) -> Typed {
+        // There are control characters behind ASCII, too: to some terminals U+009B
+        // is the beginning of a sequence, and what is typed is shown.
+        if letter.is_control() {
+            return Typed::Nothing;
+        }
         if self.line.len() + letter.len_utf8() > LINE_MAX {
             return Typed::Nothing;
         }
@@ -191,6 +196,7 @@ mod tests {
     fn keys_that_mean_nothing_here_do_nothing() {
         assert_eq!(lines(b"a\x1b[Ab\x1b[1;5Dc\x1bOPd\x1bxe\x00\x07\tf\n"), ["abcdef"]);
         assert_eq!(lines(b"\x1b[12\ra\n"), ["", "a"], "a sequence is not gone on with");
+        assert_eq!(lines("a\u{9b}31m\u{80}b\n".as_bytes()), ["a31mb"]);
     }
 
     #[test]

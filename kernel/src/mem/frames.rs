@@ -17,14 +17,14 @@
 //!
 //! Called by page tables, heap and stacks, and by drivers for DMA.
 
-mod bitmap;
+pub(crate) mod bitmap;
 
 use crate::lock::IrqLock;
 use crate::mem::percpu::{CpuLocal, Empty, Here};
 use crate::mem::{PAGE_SIZE, phys_to_virt};
 use bitmap::Bitmap;
 use bootloader_api::info::MemoryRegion;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 pub use bitmap::highest_usable;
 
@@ -38,6 +38,8 @@ const FRAMES_PER_BATCH: usize = 1024;
 const BOOKS_SHARE: u64 = 64;
 /// Zeroed frames each CPU keeps for page faults.
 const RESERVE: usize = 16;
+/// Zeroed frames that are set aside for Gs that end because there are no others.
+const EMERGENCY: usize = 64;
 
 /// A physical page. A plain number: who holds it is the holder's promise, see
 /// [`free`].
@@ -62,6 +64,9 @@ pub struct FrameStats {
 static FRAMES: spin::Once<Frames> = spin::Once::new();
 static MAGAZINES: CpuLocal<Magazine> = CpuLocal::new();
 static RESERVES: CpuLocal<Reserve> = CpuLocal::new();
+/// What is set aside, and whether all of it is there; nobody takes the lock who need not.
+static EMERGENCIES: IrqLock<Stock<EMERGENCY>> = IrqLock::new(Stock::EMPTY);
+static EMERGENCIES_FULL: AtomicBool = AtomicBool::new(false);
 
 /// Takes the loader's map over. `limit` is where mapped physical memory ends;
 /// nothing at or above it is used. `None`: there is no room for the books.
@@ -95,7 +100,7 @@ pub unsafe fn init(regions: &[MemoryRegion], limit: u64) -> Option<()> {
 /// Where the two bitmaps go: (address, words in each, memory's end). An absurd
 /// usable region far up would ask for books that eat the memory there is; then
 /// less is covered. Honest books take a 16384th.
-fn plan_books(regions: &[MemoryRegion], mut limit: u64) -> Option<(u64, usize, u64)> {
+pub(crate) fn plan_books(regions: &[MemoryRegion], mut limit: u64) -> Option<(u64, usize, u64)> {
     let budget = (bitmap::usable_bytes(regions) / BOOKS_SHARE).max(PAGE_SIZE as u64);
     while limit > LOW_END {
         let words = (limit / PAGE_SIZE as u64).div_ceil(64) as usize;
@@ -176,6 +181,33 @@ pub fn reserve_refill() {
         }
         let Some(frame) = alloc() else { return };
         if !RESERVES.with(&Here::enter(), |reserve| reserve.push(frame)) {
+            // SAFETY: allocated above and not passed on.
+            unsafe { free(frame) };
+        }
+    }
+}
+
+/// A zeroed frame of those that are set aside, for who must not fail: the
+/// page-fault handler, when a G is to end.
+pub fn emergency_take() -> Option<Frame> {
+    EMERGENCIES_FULL.store(false, Relaxed);
+    EMERGENCIES.lock().pop()
+}
+
+/// Sets frames aside again. Called outside interrupts, with no lock held.
+pub fn emergency_refill() {
+    // Bounded, should they be taken meanwhile.
+    for _ in 0..EMERGENCY {
+        if EMERGENCIES_FULL.load(Relaxed) {
+            return;
+        }
+        let Some(frame) = alloc() else { return };
+        let mut stock = EMERGENCIES.lock();
+        let is_in = stock.push(frame);
+        // Relaxed: one that is missed is missed until the next is taken.
+        EMERGENCIES_FULL.store(stock.count == EMERGENCY, Relaxed);
+        drop(stock);
+        if !is_in {
             // SAFETY: allocated above and not passed on.
             unsafe { free(frame) };
         }

@@ -91,15 +91,17 @@ pub unsafe fn init(regions: &[MemoryRegion]) -> Result<(), InitError> {
     unsafe { paging::init(frames::alloc_below_4g) }.map_err(InitError::PageTable)?;
     heap::init().ok_or(InitError::NoHeap)?;
     frames::reserve_refill();
+    frames::emergency_refill();
     Ok(())
 }
 
 /// What every CPU does now and then outside interrupts: refills the reserve
-/// that page faults draw from, and gives back the pages of stacks that nobody
+/// that page faults draw from and what is set aside, and gives back the pages of stacks that nobody
 /// uses when they have become many. Takes no lock held by the caller, and may
 /// wait for other CPUs to flush: call it with interrupts on.
 pub fn maintain() {
     frames::reserve_refill();
+    frames::emergency_refill();
     stack::trim_if_many();
 }
 

@@ -2,17 +2,27 @@
 //!
 //! A [`Stack`] is a slot of addresses of which only the top page has memory;
 //! the page-fault handler adds the others as they are touched
-//! ([`handle_fault`]). The lowest two pages of a slot never get memory: code
-//! probes below its stack pointer before it takes a lock (`arch::probe_stack`, a
-//! page at most), and from the last good page that must still land in the guard. A [`KernelStack`] is
+//! ([`handle_fault`]). The lowest pages of a slot get none that way: they are
+//! *closed*, and a touch there is an overflow. Code probes below its stack pointer
+//! before it takes a lock (`arch::probe_stack`, a page at most), and from the last
+//! good page that must still land in the closed part. A [`KernelStack`] is
 //! the same with all its memory there from the start, for interrupts and for CPUs
 //! that come up.
 //!
 //! ```text
-//!   base                                            top             end
-//!    │ guard │ guard │  not there yet  │ page │ page ··│ record │ header │
-//!                                        ◀── grows        448      64 bytes
+//!   base                                                  top             end
+//!    │ guard │ spare │ margin │ not there yet │ page │ page ··│ record │ header │
+//!      1       5       1 page                   ◀── grows        448      64 bytes
 //! ```
+//!
+//! # What is closed
+//!
+//! The *spare* pages are opened when a stack is full ([`rescue`]): then they are
+//! what its G ends on. The *margin* is opened for what the kernel does on the
+//! stack of a G that did not call it ([`make_room`]): so neither is an overflow
+//! that of the G, nor does the kernel use up what is kept for one. The guard is
+//! never opened. A stack that was opened is not used again before it is closed,
+//! by [`trim`].
 //!
 //! Everything about an address follows from the address: which size class,
 //! which slot, guard or not ([`slot`]). What a slot is used for stands in the
@@ -37,6 +47,7 @@ mod pool;
 pub mod slot;
 
 use crate::arch::paging::{self, Flags, MapError};
+use crate::mem::PAGE_SIZE;
 use crate::mem::frames::{self, Frame};
 use crate::mem::percpu::Here;
 use core::num::NonZeroU64;
@@ -48,6 +59,10 @@ use slot::Slot;
 pub use pool::{FaultOutcome, NoMemory, StackStats};
 pub use slot::{DEFAULT_SIZE, MAX_SIZE};
 
+/// With more open stacks than this, [`trim_if_many`] trims.
+const MANY_OPEN: usize = 8;
+/// Bytes that a G has to end on, if its stack is full: at least, and at most.
+const RESCUE_BYTES: Range<u64> = 15 << 10..24 << 10;
 /// With more pages than this on stacks that nobody uses, [`trim_if_many`] trims.
 const MANY_PAGES: usize = 1024;
 /// With fewer free frames than this it trims whatever there is.
@@ -84,6 +99,34 @@ pub fn handle_fault(addr: u64, irqs_off_at: Option<u64>) -> FaultOutcome {
     POOL.handle_fault(addr, irqs_off_at)
 }
 
+/// Gives the stack of this slot, which is full at `sp`, memory below that for its G
+/// to end on. False if there is none, or no room any more. As [`handle_fault`].
+pub fn rescue(slot: Slot, sp: u64) -> bool {
+    let lowest = slot.spare();
+    let range = lowest.max(sp.saturating_sub(RESCUE_BYTES.end))..sp;
+    slot.top() >= sp
+        && sp.saturating_sub(range.start) >= RESCUE_BYTES.start
+        && POOL.open(slot, range, lowest).is_ok()
+}
+
+/// How far down [`make_room`] may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// To the end of the margin.
+    Margin,
+    /// A page further, for what cannot be refused, should the G itself have got
+    /// into the margin.
+    More,
+}
+
+/// Sees to it that the stack of this slot has memory in `range`, for the kernel.
+/// False if it cannot have. As [`handle_fault`].
+pub fn make_room(slot: Slot, range: Range<u64>, need: Need) -> bool {
+    let pages = slot::MARGIN_PAGES + usize::from(need == Need::More);
+    let lowest = slot.bounds().start - (pages * PAGE_SIZE) as u64;
+    range.end <= slot.top() && POOL.open(slot, range, lowest).is_ok()
+}
+
 /// Gives back the pages of up to `slots` unused stacks, all but the top one
 /// each; says how many pages. Waits for all CPUs: interrupts on, no lock held.
 pub fn trim(slots: usize) -> usize {
@@ -95,7 +138,9 @@ pub fn trim(slots: usize) -> usize {
 pub fn trim_if_many() {
     static TRIMMING: AtomicBool = AtomicBool::new(false);
     let pages = POOL.idle_pages();
-    let is_due = pages > MANY_PAGES || pages > 0 && frames::free_estimate() < FEW_FRAMES;
+    let is_due = pages > MANY_PAGES
+        || POOL.open_slots() > MANY_OPEN
+        || pages > 0 && frames::free_estimate() < FEW_FRAMES;
     if is_due && !TRIMMING.swap(true, Ordering::Acquire) {
         trim(TRIM_SLOTS);
         TRIMMING.store(false, Ordering::Release); // pairs with the swap
@@ -228,6 +273,15 @@ impl Backing for Window {
 
     fn commit_in_fault(&self, page: u64) -> Result<(), NoMemory> {
         commit(page, || frames::reserve_take().or_else(frames::alloc))
+    }
+
+    fn commit_at_any_cost(&self, page: u64) -> Result<(), NoMemory> {
+        let alloc = || frames::reserve_take().or_else(frames::alloc);
+        commit(page, || alloc().or_else(frames::emergency_take))
+    }
+
+    fn is_committed(&self, page: u64) -> bool {
+        paging::translate(page).is_some()
     }
 
     fn uncommit(&self, page: u64) -> Option<Frame> {

@@ -187,7 +187,8 @@ fn set_up(
     // until it ends; the page is there.
     let sp = unsafe { arch::prepare(g_at, g_main, g_at) };
     g.kernel.sp.set(sp);
-    g.kernel.work.set(Some(work));
+    // A dead G has none; so nobody need look whether there is one to be dropped.
+    core::mem::forget(g.kernel.work.replace(Some(work)));
     g.kernel.christen(name, site, program);
 }
 
@@ -220,9 +221,8 @@ extern "C" fn g_main(g: usize) -> ! {
     // SAFETY: `start` passed the address of this very G, which lives for ever.
     let g = unsafe { &*(g as *const G<Task>) };
     arch::irq_restore(true);
-    if let Some(work) = g.kernel.work.take() {
-        work.run();
-    }
+    // It stays where whoever buries this G finds it, should it not come to its end.
+    Work::run_from(&g.kernel.work);
     // No probe: the root is at the very top of the G's first page. As in
     // `schedule::leave`, a G takes neither a lock along nor interrupts off.
     assert!(arch::irq_save(), "irqs off");

@@ -44,9 +44,9 @@ use super::m::{M, NoM};
 use super::task::Task;
 use super::{Cpu, Leaving, SCHED, m_main, running, this_cpu};
 use crate::arch;
+use crate::go::JoinError;
 use crate::trace::{self, Kind};
 use crate::unwind;
-use alloc::string::String;
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use sched::{CallSeen, G, Sysmon, retake};
@@ -83,7 +83,7 @@ pub(super) fn init(handoff: Handoff) {
 /// [`NoM`] when there would be no M to go on with if the call waited; `f` was not
 /// run then.
 #[inline(always)]
-pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, String>, NoM> {
+pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, JoinError>, NoM> {
     let g = running().expect("no G to make a call");
     if g.kernel.m.get().is_some() {
         return Ok(unwind::catch(f)); // inside a call: on the M's stack already
@@ -92,7 +92,7 @@ pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, String>, NoM> {
 }
 
 #[inline(always)]
-fn call_on_m<T, F: FnOnce() -> T>(g: &'static G<Task>, f: F) -> Result<Result<T, String>, NoM> {
+fn call_on_m<T, F: FnOnce() -> T>(g: &'static G<Task>, f: F) -> Result<Result<T, JoinError>, NoM> {
     let mut job = Job { f: ManuallyDrop::new(f), outcome: MaybeUninit::uninit() };
     arch::probe_stack();
     // They are on: a program cannot turn them off, and what does in the kernel makes
@@ -129,7 +129,7 @@ fn call_on_m<T, F: FnOnce() -> T>(g: &'static G<Task>, f: F) -> Result<Result<T,
 /// What goes to the M's stack, and what comes back.
 struct Job<T, F> {
     f: ManuallyDrop<F>,
-    outcome: MaybeUninit<Result<T, String>>,
+    outcome: MaybeUninit<Result<T, JoinError>>,
 }
 
 /// What runs on the M's stack. Interrupts are off before and on afterwards.

@@ -19,8 +19,8 @@
 //! unwinding would end the machine. And one that computes and calls nobody cannot
 //! be ended at all, as it is at no place that can unwind. It can be *abandoned*
 //! ([`Doom::Abandon`]): the next interrupt that finds it running takes it off its
-//! CPU for good. What it owned stays owned, so this is for the end of a program
-//! only, and only when it has run for [`PATIENCE_NS`] since it was asked: by its
+//! CPU for good. Its locks are poisoned and go on (`cell::held`); whatever else it
+//! owned stays owned, so this is for the end of a program only, and only when it has run for [`PATIENCE_NS`] since it was asked: by its
 //! own time, not by the clock, as it may have to wait for a CPU among many who end.
 //! Within that time it would have left any call of the kernel that it was in.
 //!
@@ -29,6 +29,7 @@
 use super::roster::{self, ALL};
 use super::task::{GHandle, Task};
 use super::{Leaving, created, leave_now, ready, running, wake_cpu};
+use crate::cell::held;
 use crate::program::{Instance, KERNEL};
 use crate::waiting::Wait;
 use crate::{arch, unwind};
@@ -78,7 +79,7 @@ impl DoomWord {
     }
 
     /// The doom of life `id`.
-    fn of(&self, id: u64) -> Doom {
+    pub(super) fn of(&self, id: u64) -> Doom {
         match self.word.load(Relaxed) {
             word if word >> DOOM_BITS != id => Doom::None,
             word if word & Doom::Abandon as u64 != 0 => Doom::Abandon,
@@ -155,6 +156,7 @@ pub fn die() -> ! {
 pub(super) fn abandon(g: &'static G<Task>) -> ! {
     g.kernel.program.set(Some(&KERNEL));
     ABANDONED.fetch_add(1, Relaxed);
+    held::poison_all(g.id());
     loop {
         // Whoever has an old handle may wake it, but it does nothing then.
         g.kernel.waiting.store(Wait::default().pack(), Relaxed);
@@ -176,6 +178,11 @@ pub(super) fn end_of_program() {
     if !g.kernel.is_panicking() {
         die();
     }
+}
+
+/// One more was abandoned, for another reason: see `full`.
+pub(super) fn note_abandoned() {
+    ABANDONED.fetch_add(1, Relaxed);
 }
 
 /// How many Gs were abandoned.

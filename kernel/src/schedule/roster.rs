@@ -18,6 +18,7 @@
 //! flushes"). What was read counts only if the G has not run meanwhile.
 
 use super::account::Times;
+use super::holder;
 use super::task::{GHandle, Task};
 use super::{CPUS, G_SLOT};
 use crate::arch;
@@ -39,6 +40,7 @@ const LOOKS: usize = 4;
 
 /// A new G, which has not lived yet.
 pub(super) fn add(g: &'static G<Task>) {
+    g.kernel.name.store(holder::name_of(g), Relaxed);
     ALL.add(g);
 }
 
@@ -136,7 +138,14 @@ fn slot_of(address: usize) -> Option<slot::Slot> {
 
 /// A word of somebody's stack, if there is one at this address. Interrupts off.
 fn read_stack(address: usize) -> Option<usize> {
-    let _ = slot_of(address).filter(|_| address.is_multiple_of(size_of::<usize>()))?;
+    slot_of(address).and_then(|_| read_word(address))
+}
+
+/// A word of the kernel's memory, if there is any at this address. Interrupts off.
+pub(super) fn read_word(address: usize) -> Option<usize> {
+    if !address.is_multiple_of(size_of::<usize>()) {
+        return None;
+    }
     let phys = arch::paging::translate(address as u64)?.phys;
     let at = core::ptr::with_exposed_provenance::<usize>((PHYS_OFFSET + phys) as usize);
     // SAFETY: 1. aligned, and a page is a frame, so the word is in one. 2. All
@@ -146,7 +155,7 @@ fn read_stack(address: usize) -> Option<usize> {
 }
 
 /// What `g` is and does; `None` if it does not live.
-fn of_record(g: &'static G<Task>) -> Option<GInfo> {
+pub(super) fn of_record(g: &'static G<Task>) -> Option<GInfo> {
     let mut looks = LOOKS;
     loop {
         let (handle, status) = g.look();
@@ -164,15 +173,25 @@ fn with_number(wait: Wait) -> Wait {
     if wait.reason != Reason::Join {
         return wait;
     }
-    let number = slot::locate(wait.object as u64).map_or(0, |(slot, _)| {
-        let at = core::ptr::with_exposed_provenance::<G<Task>>(slot.top() as usize);
-        // SAFETY: who joins waits at the head of a job. Of all that is in the
-        // window of stacks, only the places of Gs hold one, and a G is the record
-        // of its slot, for ever (`birth::g_with_stack`).
-        unsafe { &*at }.id()
-    });
+    let number = worker_at(wait.object).map_or(0, G::id);
     let named = Wait::new(Reason::Join, number as usize);
     if wait.has_deadline { named.with_deadline() } else { named }
+}
+
+/// The G whose work the job at this address is, that somebody joins; `None` if its
+/// work is not in its own place.
+pub(super) fn worker_at(job: usize) -> Option<&'static G<Task>> {
+    let (slot, _) = slot::locate(job as u64)?;
+    let at = core::ptr::with_exposed_provenance::<G<Task>>(slot.top() as usize);
+    // SAFETY: who joins waits at the head of a job. Of all that is in the window of
+    // stacks, only the places of Gs hold one, and a G is the record of its slot, for
+    // ever (`birth::g_with_stack`).
+    Some(unsafe { &*at })
+}
+
+/// What `g` waits for, or has waited for last.
+pub(super) fn named(g: &'static G<Task>) -> Wait {
+    with_number(Wait::unpack(g.kernel.waiting.load(Relaxed)))
 }
 
 /// As [`of_record`], of that life; `None` also if it ends meanwhile.
@@ -193,7 +212,8 @@ fn of_life(g: &'static G<Task>, handle: &GHandle, status: Status) -> Option<GInf
     let (id, pin) = (g.id(), g.pin());
     let program = task.program().id();
     let waits = matches!(state, GState::Waiting | GState::InCall);
-    let wait = waits.then(|| with_number(Wait::unpack(task.waiting.load(Relaxed))));
+    let wait = waits.then(|| named(g));
+    let holder = wait.and_then(|_| holder::holder_of(g));
     let Times { cpu_ns, queued_ns, waiting_ns } = task.account.times(status);
     let switches = task.account.switches();
     // Last, so that all of the above is of this life, too.
@@ -204,6 +224,7 @@ fn of_life(g: &'static G<Task>, handle: &GHandle, status: Status) -> Option<GInf
         name,
         state,
         wait,
+        holder,
         site,
         program,
         cpu,

@@ -5,10 +5,12 @@
 //! how they look is in `roster`. No scheduling happens here.
 
 use super::account::Account;
-use super::kill::DoomWord;
+use super::full::Full;
+use super::kill::{Doom, DoomWord};
 use super::m::M;
 use super::running;
 use crate::arch;
+use crate::cell::held::PANICKING;
 use crate::cell::{Label, Link, Older, Place, Record, Work};
 use crate::gref::Permit;
 use crate::mem::stack::Stack;
@@ -40,10 +42,15 @@ pub struct Task {
     pub(super) label: Label,
     /// How many panics of it are under way.
     panics: Cell<u32>,
+    /// Its stack has been full, in this life.
+    pub(super) full: Cell<Option<Full>>,
     /// How many slices of its own it has begun.
     pub(super) slices: Cell<u64>,
     /// Where its time goes. Atomic: anybody reads it.
     pub(super) account: Account,
+    /// What it is called in the words of locks (`cell::held`). Atomic: read by
+    /// itself, or from outside; changed when it panics, or is abandoned.
+    pub(super) name: AtomicU64,
     /// Its place among the sleepers, guarded by their lock.
     timer: timer::Node<G<Task>>,
     /// Left by an unpark. Atomic: anybody gives it.
@@ -75,8 +82,10 @@ impl Task {
             m: Link::new(),
             label: Label::new(),
             panics: Cell::new(0),
+            full: Cell::new(None),
             slices: Cell::new(0),
             account: Account::new(),
+            name: AtomicU64::new(0),
             timer: timer::Node::new(),
             permit: Permit::new(),
             older: Older::new(),
@@ -97,6 +106,7 @@ impl Task {
         self.label.set(name, site);
         self.program.set(program);
         self.panics.set(0);
+        self.full.set(None);
         self.slices.set(0);
         self.account.open(arch::cycles());
         self.waiting.store(0, Relaxed);
@@ -111,6 +121,11 @@ impl Task {
     #[inline(always)]
     pub(super) fn reason(&self) -> u8 {
         Wait::reason_number(self.waiting.load(Relaxed))
+    }
+
+    /// Whether life `id` of it is to end.
+    pub(super) fn is_doomed(&self, id: u64) -> bool {
+        self.doom.of(id) > Doom::None
     }
 
     /// Whether a panic of it is under way. The G itself only.
@@ -143,7 +158,7 @@ pub fn current() -> Option<Running> {
 }
 
 /// Shows a G by number, name and spawn site.
-pub struct Running(&'static G<Task>);
+pub struct Running(pub(super) &'static G<Task>);
 
 impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -164,6 +179,7 @@ impl fmt::Display for Running {
 pub fn begin_panic() -> Option<u32> {
     let g = running().filter(|_| arch::irqs_on())?;
     g.kernel.panics.set(g.kernel.panics.get() + 1);
+    g.kernel.name.fetch_or(PANICKING, Relaxed);
     Some(g.kernel.panics.get())
 }
 
@@ -176,5 +192,8 @@ pub fn is_panicking() -> bool {
 pub fn end_panic() {
     if let Some(g) = running() {
         g.kernel.panics.set(g.kernel.panics.get().saturating_sub(1));
+        if !g.kernel.is_panicking() {
+            g.kernel.name.fetch_and(!PANICKING, Relaxed);
+        }
     }
 }

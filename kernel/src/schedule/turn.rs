@@ -32,7 +32,7 @@
 //! is the next G's. Only who has done something longer reads it again.
 
 use super::task::Task;
-use super::{Cpu, G_SLOT, Leaving, SCHED, birth, call, is_running, running, send, this_cpu};
+use super::{Cpu, G_SLOT, Leaving, SCHED, birth, call, full, is_running, running, send, this_cpu};
 use super::{all_idle, cycles_run, try_this_cpu};
 use crate::arch;
 use crate::deadlock;
@@ -248,7 +248,8 @@ fn attend(cpu: &'static Cpu, g: &'static G<Task>, slice: Slice, mut last: Last) 
     begin(cpu, g, slice, last.at);
     // A timer that is armed already serves the next slice as well.
     // SAFETY: this CPU's own record, interrupts off.
-    if !cpu.slices.is_timed() && unsafe { cpu.with_p(|p| SCHED.needs_timer(p)) } {
+    let needs_timer = || unsafe { cpu.with_p(|p| SCHED.needs_timer(p)) };
+    if cpu.slices.is_unkind() || !cpu.slices.is_timed() && needs_timer() {
         cpu.slices.arm();
     }
     trace::event_at(last.at, g.id(), start_of(slice, last));
@@ -305,6 +306,10 @@ fn came_back() -> (&'static Cpu, Last) {
 fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving, at: u64) -> Last {
     let reason = if why == Leaving::ParkInCall { g.kernel.reason() } else { 0 };
     trace::event_at(at, g.id(), What::new(why.kind(), reason.into()));
+    if why == Leaving::Abandon {
+        full::bury(cpu, g);
+        return Last::nobody();
+    }
     if let Some(m) = g.kernel.m.get() {
         m.has_left(); // and its context is saved
     }
@@ -313,7 +318,7 @@ fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving, at: u64) -> Last
         Leaving::Expire => SCHED.expired(p, g),
         Leaving::Displace => SCHED.displaced(p, g),
         Leaving::Park | Leaving::ParkInCall => SCHED.parked(p, g),
-        Leaving::Exit => unreachable!("laid to rest"),
+        Leaving::Exit | Leaving::Abandon => unreachable!("laid to rest"),
     };
     // SAFETY: this CPU's own record, interrupts off.
     send(unsafe { cpu.with_p(settle) });

@@ -23,6 +23,8 @@ pub fn program() -> &'static Instance {
 
 /// Leaves a permit for that life of a G: its next [`take_permit`] finds it.
 pub fn permit(handle: &GHandle) {
+    // Now, as a permit that is left and a G that is not readied would be a loss.
+    arch::probe_stack();
     let (g, generation) = handle.parts();
     g.kernel.permit.give(generation);
 }

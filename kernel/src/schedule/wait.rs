@@ -12,7 +12,8 @@ use crate::arch::{self, Irqs};
 use crate::mem::percpu::Here;
 use crate::trace::{self, Kind};
 use crate::waiting::Wait;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::fence;
 use sched::{G, P, ReadyRest, Status};
 
 /// Lets the other Gs of this P run first.
@@ -36,6 +37,8 @@ pub fn yield_now() {
 pub fn begin_park(wait: Wait) -> GHandle {
     let g = running().expect("no G to park");
     g.kernel.waiting.store(wait.pack(), Relaxed);
+    // Who sees that it parks sees why (`holder::Seen`); no instruction on x86.
+    fence(Release);
     g.begin_park()
 }
 
@@ -87,7 +90,7 @@ pub fn park_until(deadline_ns: u64) -> bool {
 /// Makes a G that waits run again; one that does not wait is left alone.
 #[inline(never)]
 pub fn ready(g: GHandle) {
-    arch::probe_stack();
+    arch::probe_stack_again(); // who took it from a line has probed
     ready_from(arch::irqs_off(), g);
 }
 

@@ -4,7 +4,7 @@
 //! are guards, poisoning and the forms with a limit.
 #![forbid(unsafe_code)]
 
-use super::poison::{Before, LockResult, LockTimeoutError, TryLockError, warn};
+use super::poison::{LockResult, LockTimeoutError, TryLockError, warn};
 use crate::cell::mutex::{Guarded, Held, Poisoned};
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -66,7 +66,7 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         match self.inner.lock_at_once() {
-            Some(held) => Ok(MutexGuard { before: Before::now(), held }),
+            Some(held) => Ok(MutexGuard { held }),
             None => self.lock_slow(),
         }
     }
@@ -111,7 +111,7 @@ impl<T: ?Sized> Mutex<T> {
         timeout: Duration,
     ) -> Result<MutexGuard<'_, T>, LockTimeoutError<MutexGuard<'_, T>>> {
         if let Some(held) = self.inner.lock_at_once() {
-            return Ok(MutexGuard { before: Before::now(), held }); // without a look at the clock
+            return Ok(MutexGuard { held }); // without a look at the clock
         }
         match self.inner.lock_until(super::deadline_ns(timeout)) {
             Some(taken) => MutexGuard::new(taken).map_err(LockTimeoutError::Poisoned),
@@ -194,15 +194,13 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
 /// ```
 #[must_use = "the lock is free again at once if its guard is not kept"]
 pub struct MutexGuard<'a, T: ?Sized> {
-    before: Before,
-    // Dropped after our own `drop`, which may poison.
     held: Held<'a, T>,
 }
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
     #[inline]
     fn new((held, poisoned): (Held<'a, T>, Poisoned)) -> LockResult<Self> {
-        warn(MutexGuard { before: Before::now(), held }, poisoned.0)
+        warn(MutexGuard { held }, poisoned.0)
     }
 
     /// What takes this lock again when the guard is gone.
@@ -219,15 +217,6 @@ pub(super) struct Retake<'a, T: ?Sized> {
 impl<'a, T: ?Sized> Retake<'a, T> {
     pub(super) fn lock(self) -> LockResult<MutexGuard<'a, T>> {
         MutexGuard::new(self.lock.lock())
-    }
-}
-
-impl<T: ?Sized> Drop for MutexGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.before.panic_since() {
-            self.held.poison();
-        }
     }
 }
 

@@ -1,11 +1,10 @@
 //! Poisoning: a value whose holder panicked may be half changed.
 //!
-//! The errors of `Mutex` and `RwLock`, and the memory of whether a guard was
-//! made before its G began to panic. As in std, a lock is poisoned by a guard
+//! The errors of `Mutex` and `RwLock`. As in std, a lock is poisoned by a guard
 //! that was there when the panic began and is dropped while it unwinds; a lock
-//! taken and freed by a destructor meanwhile is not.
+//! taken and freed by a destructor meanwhile is not. How that is known is in
+//! `cell::held`; a lock whose holder ended without unwinding is poisoned as well.
 
-use crate::unwind;
 use core::fmt;
 
 /// What taking a lock gives: a guard, or a guard with a warning.
@@ -141,23 +140,4 @@ impl<G> core::error::Error for LockTimeoutError<G> {}
 #[inline]
 pub(super) fn warn<G>(guard: G, is_poisoned: bool) -> LockResult<G> {
     if is_poisoned { Err(PoisonError::new(guard)) } else { Ok(guard) }
-}
-
-/// Whether the G was panicking when its guard was made.
-#[derive(Clone, Copy)]
-pub(super) struct Before {
-    was_panicking: bool,
-}
-
-impl Before {
-    #[inline]
-    pub(super) fn now() -> Self {
-        Before { was_panicking: unwind::panicking() }
-    }
-
-    /// Whether the panic that unwinds now, if any, began since.
-    #[inline]
-    pub(super) fn panic_since(self) -> bool {
-        unwind::panicking() && !self.was_panicking
-    }
 }

@@ -4,7 +4,7 @@
 //! are guards, poisoning and the forms with a limit.
 #![forbid(unsafe_code)]
 
-use super::poison::{Before, LockResult, LockTimeoutError, PoisonError, TryLockError, warn};
+use super::poison::{LockResult, LockTimeoutError, PoisonError, TryLockError, warn};
 use crate::cell::rwlock::{GuardedRw, HeldRead, HeldWrite};
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -196,7 +196,7 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     fn writing<'a>(&self, held: HeldWrite<'a, T>) -> LockResult<RwLockWriteGuard<'a, T>> {
-        warn(RwLockWriteGuard { before: Before::now(), held }, self.is_poisoned())
+        warn(RwLockWriteGuard { held }, self.is_poisoned())
     }
 }
 
@@ -256,18 +256,7 @@ pub struct RwLockReadGuard<'a, T: ?Sized> {
 /// ```
 #[must_use = "the lock is free again at once if its guard is not kept"]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
-    before: Before,
-    // Dropped after our own `drop`, which may poison.
     held: HeldWrite<'a, T>,
-}
-
-impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.before.panic_since() {
-            self.held.poison();
-        }
-    }
 }
 
 impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {

@@ -4,6 +4,8 @@
 //! atomics). So each model takes the sources that it is about as they are, and
 //! finds the rest of the kernel here and in `park`, by the same names.
 
+#[path = "../../src/cell/held.rs"]
+pub(crate) mod held;
 #[path = "../../src/cell/job.rs"]
 pub mod job;
 #[path = "../../src/cell/label.rs"]

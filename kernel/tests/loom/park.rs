@@ -28,6 +28,7 @@ struct G {
     // Not `unpark`: loom's also wakes a thread that waits for a mutex.
     notify: Notify,
     permit: Permit,
+    name: u64,
 }
 
 loom::thread_local! {
@@ -35,12 +36,20 @@ loom::thread_local! {
         state: AtomicUsize::new(RUNNING),
         notify: Notify::new(),
         permit: Permit::default(),
+        name: new_name(),
     });
+}
+
+loom::lazy_static! {
+    static ref GONE: AtomicUsize = AtomicUsize::new(0);
 }
 
 std::thread_local! {
     // Loom runs all threads of a model on one thread of the host.
     static NOW_STEP: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    static NAMES: Cell<u64> = const { Cell::new(0) };
+    // Whether somebody goes in this model; where not, nobody need ask.
+    static MORTAL: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Preemptions in one run of a model, at most: three threads have too many ways
@@ -58,9 +67,42 @@ pub fn model_with_clock(step_ns: u64, model: impl Fn() + Sync + Send + 'static) 
     builder.preemption_bound = Some(PREEMPTIONS);
     builder.check(move || {
         NOW_STEP.set((1, step_ns));
+        NAMES.set(0);
+        MORTAL.set(false);
         model();
     });
 }
+
+fn new_name() -> u64 {
+    NAMES.set(NAMES.get() + 1);
+    NAMES.get() << 6
+}
+
+/// The name of this G, for the words of locks.
+pub fn me() -> u64 {
+    CURRENT.with(|g| g.name)
+}
+
+/// # Safety
+/// None here.
+pub unsafe fn is_gone(name: u64) -> bool {
+    MORTAL.get() && name != 0 && GONE.load(Relaxed) as u64 == name
+}
+
+/// Says at the beginning of a model that [`disown`] will be called.
+pub fn somebody_goes() {
+    MORTAL.set(true);
+}
+
+/// The calling G is gone, and holds what it holds. Wakes that one, if it waits, as
+/// the machine does with all who wait for what it holds.
+pub fn disown(waiter: Option<GHandle>) {
+    GONE.store(me() as usize, Relaxed);
+    loom::sync::atomic::fence(SeqCst);
+    waiter.into_iter().for_each(ready);
+}
+
+pub fn look_for_cycle(_: bool) {}
 
 pub fn now_ns() -> u64 {
     let (now, step) = NOW_STEP.get();

@@ -4,12 +4,21 @@ use loom::sync::{Mutex, MutexGuard};
 use std::mem::transmute;
 
 pub(crate) use crate::park::{
-    GHandle, Irqs, Reason, Wait, begin_park, cancel_park, die, is_killed, now_ns, park, park_from,
-    park_until, ready, ready_from,
+    GHandle, Irqs, Reason, Wait, begin_park, cancel_park, die, is_gone, is_killed, look_for_cycle,
+    me, now_ns, park, park_from, park_until, ready, ready_from, this,
 };
 pub(crate) use loom::cell::{Cell, UnsafeCell};
 pub(crate) use loom::hint::spin_loop as relax;
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
+
+/// Why work came to nothing.
+#[derive(PartialEq, Eq)]
+pub enum JoinError {
+    Killed,
+}
+
+/// Nobody's stack is ever full here.
+pub(crate) fn probe_stack() {}
 
 pub(crate) const SPINS: u32 = 2;
 

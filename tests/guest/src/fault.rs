@@ -34,6 +34,8 @@ fn go_wrong(how: &str) {
         "write-code" => write_code(),
         "execute-data" => execute_data(),
         "stack-overflow" => println!("{}", overflow(0)),
+        "overflow-in-call" => println!("{}", blocking(|| overflow(0))),
+        "overflow-irqs-off" => overflow_with_interrupts_off(),
         "double-fault" => double_fault(),
         other => panic!("no such fault: {other:?}"),
     }
@@ -95,6 +97,14 @@ fn execute_data() {
 fn overflow(depth: usize) -> usize {
     let frame = black_box([depth; 64]);
     overflow(depth + 1) + frame[0]
+}
+
+/// Under a lock of the kernel's.
+#[inline(never)]
+fn overflow_with_interrupts_off() {
+    static LOCK: runnext::lock::IrqLock<usize> = runnext::lock::IrqLock::new(0);
+    let mut held = LOCK.lock();
+    *held = overflow(0);
 }
 
 /// An exception whose own delivery fails: a copy of the IDT in which the gate

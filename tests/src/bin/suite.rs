@@ -106,7 +106,7 @@ fn host_tests() -> Job {
         .cargo(
             &[
                 &test[..],
-                &["bench", "boot", "plugin", "runnext", "sched", "trace"]
+                &["bench", "boot", "fuzz", "plugin", "runnext", "sched", "trace"]
                     .map(|name| ["-p", name])
                     .concat()[..],
             ]
@@ -207,6 +207,7 @@ fn thread_sanitizer() -> Job {
 fn build() -> Job {
     Job::new("build", Kind::Check)
         .cargo(&["kernel", "-p", "programs", "-p", "guest"])
+        .cargo(&["checked", "-p", "guest"])
         .cargo(&["run", "-p", "boot", "--", "image"])
 }
 

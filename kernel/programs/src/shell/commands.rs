@@ -90,7 +90,8 @@ fn ps() {
         if all > MOST && place == MOST / 2 {
             show!("     \u{2026} {} more \u{2026}", all - MOST);
         }
-        let wait = g.wait.map(wait_for).unwrap_or_default();
+        let holder = g.holder.map(|holder| format!(" of G {holder}")).unwrap_or_default();
+        let wait = g.wait.map(wait_for).unwrap_or_default() + &holder;
         let cpu = g.cpu.map(|cpu| format!("{cpu}")).unwrap_or_else(|| "-".into());
         let site = g.site.map(|site| format!("{}:{}", site.file(), site.line()));
         let name = if g.name.is_empty() { "-" } else { g.name };

@@ -12,6 +12,8 @@
 mod bench;
 mod commands;
 mod complete;
+#[cfg(not(target_os = "none"))]
+pub mod hostile;
 mod keys;
 mod line;
 mod parse;

@@ -305,6 +305,25 @@ pub fn probe_stack() {
     }
 }
 
+/// As [`probe_stack`], half as far. For what may come right after a lock was
+/// held, which has probed: whoever has taken another G from a list must be able to
+/// ready it.
+#[inline(always)]
+pub fn probe_stack_again() {
+    #[cfg(target_os = "none")]
+    // SAFETY: as in `probe_stack`.
+    unsafe {
+        core::arch::asm!("test byte ptr [rsp - {}], 0", const PROBE_BYTES / 2,
+            options(nostack, readonly));
+    }
+}
+
+/// Whether `code` begins with the instruction of a probe.
+pub fn is_probe(code: &[u8]) -> bool {
+    // test byte ptr [rsp + distance], 0
+    matches!(code, [0xf6, 0x84, 0x24, _, _, _, _, 0, ..])
+}
+
 /// [`irq_save`] after [`probe_stack`]; but with interrupts off already, whoever
 /// turned them off has probed, and a second probe from further down would be
 /// the very fault that must not happen.

@@ -10,6 +10,8 @@ pub mod exit;
 pub mod gdt;
 pub mod hpet;
 pub mod ioapic;
+#[cfg(any(test, target_os = "none"))]
+pub mod lsda;
 pub mod machine;
 pub mod mmio;
 pub mod msr;
@@ -22,7 +24,9 @@ pub mod ports;
 pub mod preempt;
 pub mod reference;
 pub mod report;
+pub mod rescue;
 pub mod shootdown;
+pub mod step;
 pub mod switch;
 pub mod timer;
 pub mod topology;

@@ -18,11 +18,18 @@
 //! ```
 //!
 //! There is no red zone on this target, so the word below the stack pointer is
-//! free. Its page may not be committed yet: the fault is taken on a stack of its
-//! own, and mended as any other.
+//! free. Its page may not be there yet, and the G may be near the end of its
+//! stack, through no fault of its own: so the handler asks for room first
+//! (`Handlers::room_to_preempt`), [`ROOM`] bytes of it.
 
+use super::cpu;
 use super::trap::Frame;
 use core::arch::naked_asm;
+
+/// Bytes that a preempted G needs below its stack pointer: what is pushed here, the
+/// scheduler's frames, and the probe that it makes of its stack. The machine test
+/// `overflow` preempts at every distance from the end of a stack.
+pub const ROOM: u64 = cpu::PROBE_BYTES as u64 + 1024;
 
 /// What the G calls; set once, before any timer is armed for a slice.
 static HANDLER: spin::Once<fn()> = spin::Once::new();
@@ -37,11 +44,10 @@ pub fn set_handler(handler: fn()) {
 ///
 /// # Safety
 /// `frame` is that of a G which was interrupted with interrupts on, and will be
-/// returned to by `iretq`.
+/// returned to by `iretq`; there are [`ROOM`] bytes below its stack pointer.
 pub unsafe fn inject(frame: &mut Frame) {
     frame.rsp -= 8;
-    // SAFETY: the word below the stack pointer of a G is its own, or its guard,
-    // and then the fault says so.
+    // SAFETY: the word below the stack pointer of a G is its own, and there.
     unsafe { (frame.rsp as *mut u64).write(frame.rip) };
     frame.rip = call_preempt as *const () as u64;
 }

@@ -9,6 +9,8 @@
 //! What runs here has interrupts off, allocates nothing and waits for nothing.
 
 use super::gdt::Ist;
+use super::rescue::{self, FullStack, INTERRUPTS_ON, Rescue};
+use super::step::Registers;
 use super::{apic, cpu, msr, preempt, shootdown, timer};
 use core::arch::naked_asm;
 use core::fmt;
@@ -33,6 +35,11 @@ pub struct Handlers {
     /// A page fault at an address, and with which stack pointer if interrupts
     /// were off there.
     pub page_fault: fn(u64, Option<u64>) -> PageFault,
+    /// A stack that was in use with interrupts on is full, or has no memory.
+    pub stack_full: fn(&FullStack) -> Rescue,
+    /// Sees to it that a G can be made to call `preempt` with this stack pointer;
+    /// false if it cannot now, and somebody will ask again.
+    pub room_to_preempt: fn(u64) -> bool,
     /// An exception that nobody can mend.
     pub fatal: fn(&Fault) -> !,
 }
@@ -86,10 +93,36 @@ pub struct Frame {
     /// Where it was interrupted.
     pub rip: u64,
     cs: u64,
-    rflags: u64,
+    pub(super) rflags: u64,
     /// The stack pointer at that instruction.
     pub rsp: u64,
     ss: u64,
+}
+
+impl Frame {
+    /// The registers that a call keeps.
+    pub(super) fn kept(&self) -> Registers {
+        let Frame { rbx, rbp, r12, r13, r14, r15, rsp, rip, .. } = *self;
+        Registers { rbx, rbp, r12, r13, r14, r15, rsp, rip }
+    }
+
+    /// Makes the interrupt return to `rip` on another stack, with an argument.
+    pub(super) fn go_to(&mut self, rip: u64, rsp: u64, argument: u64) {
+        (self.rip, self.rsp, self.rdi) = (rip, rsp, argument);
+    }
+
+    /// What [`go_to`](Self::go_to) has set.
+    #[cfg(test)]
+    pub(super) fn target(&self) -> (u64, u64, u64) {
+        (self.rip, self.rsp, self.rdi)
+    }
+
+    /// A frame of which nothing but this is known.
+    #[cfg(test)]
+    pub(super) fn for_test(rip: u64, rsp: u64) -> Frame {
+        // SAFETY: all numbers.
+        Frame { rip, rsp, ..unsafe { core::mem::zeroed() } }
+    }
 }
 
 impl fmt::Display for Frame {
@@ -141,7 +174,11 @@ impl fmt::Display for Fault<'_> {
             }
         }
         match self.page_fault {
-            Some(PageFault::StackOverflow) => f.write_str(": stack overflow"),
+            Some(PageFault::StackOverflow) => {
+                let irqs_on = self.frame.rflags & INTERRUPTS_ON != 0;
+                let how = if irqs_on { "" } else { " with interrupts off" };
+                write!(f, ": stack overflow{how}")
+            }
             Some(PageFault::NoMemory) => f.write_str(": no memory for this page"),
             _ => Ok(()),
         }
@@ -369,9 +406,9 @@ extern "C" fn dispatch(frame: &mut Frame) {
         PAGE_FAULT => page_fault(frame),
         0..=31 => fatal(frame, None, None),
         _ => {
-            if interrupt(frame.vector as u8) == Afterwards::Preempt {
+            if interrupt(frame.vector as u8) == Afterwards::Preempt && has_room(frame.rsp) {
                 // SAFETY: the handler says that a G was interrupted, and an
-                // interrupt arrives with interrupts on only.
+                // interrupt arrives with interrupts on only; and there is room.
                 unsafe { preempt::inject(frame) };
             }
         }
@@ -417,22 +454,45 @@ fn interrupt(vector: u8) -> Afterwards {
     Afterwards::Resume
 }
 
-/// In the flags register: interrupts are on.
-const INTERRUPTS_ON: u64 = 1 << 9;
+/// Whether a G with this stack pointer can be made to call somebody.
+fn has_room(rsp: u64) -> bool {
+    HANDLERS.get().is_some_and(|handlers| (handlers.room_to_preempt)(rsp))
+}
 
-fn page_fault(frame: &Frame) {
+fn page_fault(frame: &mut Frame) {
     let address = x86_64::registers::control::Cr2::read_raw();
-    let found = match HANDLERS.get() {
+    let irqs_on = frame.rflags & INTERRUPTS_ON != 0;
+    let mut found = PageFault::Stray;
+    if let Some(handlers) = HANDLERS.get() {
         // A protection violation is nothing that a page could mend.
-        Some(handlers) if frame.error & 1 == 0 => {
-            let irqs_off = frame.rflags & INTERRUPTS_ON == 0;
-            (handlers.page_fault)(address, irqs_off.then_some(frame.rsp))
+        if frame.error & 1 == 0 {
+            found = (handlers.page_fault)(address, (!irqs_on).then_some(frame.rsp));
         }
-        _ => PageFault::Stray,
-    };
+        if irqs_on && matches!(found, PageFault::StackOverflow | PageFault::NoMemory) {
+            let is_probe = rescue::is_probe(frame.rip);
+            let full = FullStack { found, address, sp: frame.rsp, is_probe };
+            if rescued(frame, (handlers.stack_full)(&full), address) {
+                return;
+            }
+        }
+    }
     if found != PageFault::Mended {
         fatal(frame, Some(address), Some(found));
     }
+}
+
+/// Does what is wanted for a G whose stack is full; false if nothing is.
+fn rescued(frame: &mut Frame, rescue: Rescue, address: u64) -> bool {
+    match rescue {
+        Rescue::None => return false,
+        Rescue::Retry => {}
+        // SAFETY: it faulted with interrupts on, and the handler has seen to room.
+        Rescue::Call(f) => unsafe { rescue::divert(frame, address, f) },
+        // SAFETY: the handler names what the M of this CPU has saved, and will not
+        // run this G again.
+        Rescue::Leave(sp) => unsafe { rescue::leave(frame, sp) },
+    }
+    true
 }
 
 fn fatal(frame: &Frame, address: Option<u64>, page_fault: Option<PageFault>) -> ! {

@@ -158,6 +158,26 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         self.wait_by(locked, place, |locked, g, _| locked.park(g, deadline_ns), look)
     }
 
+    /// As [`wait`](Self::wait); `begun` runs each time that the wait has begun, or
+    /// begun again, and the lock is free: others can see by then that it waits.
+    pub fn wait_watching<'a>(
+        &'a self,
+        locked: Locked<'a, S, T, LISTS>,
+        place: Place<T>,
+        mut begun: impl FnMut(),
+        look: impl FnMut(&mut S) -> bool,
+    ) -> Waited<'a, S, T, LISTS> {
+        let (list, deadline_ns) = (place.list, place.deadline_ns);
+        let leave = |locked, _, node: &Node<T>| {
+            drop(locked);
+            let if_unwound = Leave { queue: self, list, node };
+            begun();
+            core::mem::forget(if_unwound);
+            park_by(deadline_ns)
+        };
+        self.wait_by(locked, place, leave, look)
+    }
+
     /// As [`wait`](Self::wait); `between` runs when the wait has begun and the lock
     /// is free.
     pub fn wait_after<'a>(
@@ -167,15 +187,8 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         between: impl FnOnce(),
         look: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
-        let (list, deadline_ns) = (place.list, place.deadline_ns);
-        let leave = |locked, _, node: &Node<T>| {
-            drop(locked);
-            let if_unwound = Leave { queue: self, list, node };
-            between();
-            core::mem::forget(if_unwound);
-            park_by(deadline_ns)
-        };
-        self.wait_by(locked, place, leave, look)
+        let mut between = Some(between);
+        self.wait_watching(locked, place, || between.take().into_iter().for_each(|f| f()), look)
     }
 
     /// `leave` frees the lock and parks; false if the deadline came first.
@@ -184,21 +197,23 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         &'a self,
         mut locked: Locked<'a, S, T, LISTS>,
         place: Place<T>,
-        leave: impl FnOnce(Locked<'a, S, T, LISTS>, GHandle, &Node<T>) -> bool,
+        mut leave: impl FnMut(Locked<'a, S, T, LISTS>, GHandle, &Node<T>) -> bool,
         look: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
         let Place { reason, list, value, deadline_ns } = place;
-        let wait = Wait::at(reason, self);
+        let wait = self.named(reason, deadline_ns);
         let g = begin_park(wait);
         let node = Node::alone(g.clone(), value);
-        let place = Place { reason, list, value: None, deadline_ns };
         // SAFETY: the node is new. It is out of the list at each return: who
         // granted has taken it out, else `look` has. What may unwind is guarded
         // by `Leave`: in `look`, and in `leave` where that calls anybody. (A park
         // that is refused stops the machine.)
         unsafe { locked.push(list, &node) };
         let in_time = leave(locked, g, &node);
-        let waited = if node.is_enlisted() { self.look(&node, place, in_time, look) } else { None };
+        let waited = match node.is_enlisted() {
+            true => self.look(&node, list, wait, in_time, leave, look),
+            false => None,
+        };
         // SAFETY: it is out of the list, so the slot is ours again.
         let value = unsafe { node.replace(None) };
         match waited {
@@ -208,6 +223,14 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         }
     }
 
+    /// What a G says that waits here. That it has a deadline is said from the
+    /// beginning: whoever looks meanwhile must not think that it waits for ever.
+    #[inline(always)]
+    fn named(&self, reason: Reason, deadline_ns: Option<u64>) -> Wait {
+        let wait = Wait::at(reason, self);
+        if deadline_ns.is_some() { wait.with_deadline() } else { wait }
+    }
+
     /// The G whose node that is was woken, and nobody has ended its wait: it looks
     /// for itself, and waits on. `None` if its wait was ended; else the node is out
     /// of the list, and it is said whether `look` has taken.
@@ -215,11 +238,13 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
     fn look<'a>(
         &'a self,
         node: &Node<T>,
-        place: Place<T>,
+        list: usize,
+        wait: Wait,
         mut in_time: bool,
+        mut leave: impl FnMut(Locked<'a, S, T, LISTS>, GHandle, &Node<T>) -> bool,
         mut look: impl FnMut(&mut S) -> bool,
     ) -> Option<(Locked<'a, S, T, LISTS>, bool)> {
-        let if_unwound = Leave { queue: self, list: place.list, node };
+        let if_unwound = Leave { queue: self, list, node };
         let waited = loop {
             let mut locked = self.lock();
             if !node.is_enlisted() {
@@ -229,7 +254,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
             let killed = !took && in_time && is_killed();
             if took || !in_time || killed {
                 // SAFETY: we hold the lock, and nobody has taken it out.
-                unsafe { self.lists[place.list].remove(node) };
+                unsafe { self.lists[list].remove(node) };
                 if killed {
                     drop(locked);
                     die();
@@ -238,8 +263,8 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
             }
             // Who nudges or grants from here on finds us parking, because this
             // is still under the lock.
-            let g = begin_park(Wait::at(place.reason, self));
-            in_time = locked.park(g, place.deadline_ns);
+            let g = begin_park(wait);
+            in_time = leave(locked, g, node);
             if !node.is_enlisted() {
                 break None;
             }

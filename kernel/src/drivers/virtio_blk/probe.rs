@@ -137,7 +137,7 @@ fn check(device: &Device) -> Result<Registers, ProbeError> {
 }
 
 /// Where the first virtio structure of this kind is.
-fn structure<C: ConfigurationAccess + Copy>(
+pub(crate) fn structure<C: ConfigurationAccess + Copy>(
     device: &Device<C>,
     kind: u8,
 ) -> Result<Option<Region>, PciError> {

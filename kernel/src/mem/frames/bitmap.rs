@@ -187,23 +187,27 @@ pub fn usable_bytes(regions: &[MemoryRegion]) -> u64 {
 pub fn find_home(regions: &[MemoryRegion], bytes: u64, limit: u64) -> Option<u64> {
     let reserved = |from: u64, to: u64| {
         let others = regions.iter().filter(|r| r.kind != MemoryRegionKind::Usable);
-        let mut hits =
-            others.map(frames_touched).filter(|r| r.start * PAGE < to && from < r.end * PAGE);
-        hits.next().map(|r| r.end * PAGE)
+        let mut hits = others.map(frames_touched).map(addresses);
+        hits.find(|r| r.start < to && from < r.end).map(|r| r.end)
     };
     regions.iter().filter(|r| r.kind == MemoryRegionKind::Usable).find_map(|region| {
-        let inside = frames_inside(region);
-        let mut at = (inside.start * PAGE).max(LOW_END);
+        let inside = addresses(frames_inside(region));
+        let mut at = inside.start.max(LOW_END);
         // Every turn moves past the end of one reserved region, so there are at
         // most as many turns as regions.
         loop {
-            let end = at.checked_add(bytes).filter(|&end| end <= limit.min(inside.end * PAGE))?;
+            let end = at.checked_add(bytes).filter(|&end| end <= limit.min(inside.end))?;
             match reserved(at, end) {
                 None => return Some(at),
                 Some(next) => at = next,
             }
         }
     })
+}
+
+/// Where these frames are. The last one there can be ends behind all addresses.
+fn addresses(frames: Range<u64>) -> Range<u64> {
+    frames.start.saturating_mul(PAGE)..frames.end.saturating_mul(PAGE)
 }
 
 /// Frames that lie wholly inside a usable region.
@@ -331,6 +335,10 @@ mod tests {
         assert_eq!(find_home(&regions, MIB, 3 * MIB), None);
         assert_eq!(find_home(&regions, u64::MAX, u64::MAX), None);
         assert_eq!(find_home(&[], PAGE, u64::MAX), None);
+        // To the very end, where an end in bytes does not fit a word.
+        let regions = [usable(MIB, u64::MAX), reserved(2 * MIB, u64::MAX)];
+        assert_eq!(find_home(&regions, 2 * MIB, u64::MAX), None);
+        assert_eq!(find_home(&regions, MIB, u64::MAX), Some(MIB));
     }
 
     #[test]

@@ -7,12 +7,15 @@
 //!                     └─────────────────────┴───────────────────┤      ▼
 //!                                                               └─ FREE, bare (4)
 //!   LIVE ──▶ KERNEL, for ever: take_kernel
+//!   LIVE ──▶ FREE, open (5) ── trim ──▶ FREE, bare (4)
 //! ```
 //!
 //! 1. Number at or above `made`: never used, nothing mapped, nothing to read.
 //! 2. In the CPU's cache of default-sized stacks, with its pages. No lock.
 //! 3. On its class's idle list, with its pages.
 //! 4. On its class's bare list, only the top page left.
+//! 5. On its class's open list: its user was given pages of the part that is
+//!    closed ([`Pool::open`]), and nobody gets it before they are taken away.
 //!
 //! Below `made` the top page is mapped for ever, so a header can be read by
 //! anyone at any time. Lists are linked through the headers.
@@ -70,6 +73,8 @@ pub struct StackStats {
     pub idle_pages: usize,
     /// Pages given back since boot.
     pub trimmed_pages: usize,
+    /// Unused stacks whose closed part has memory: see [`Pool::open`].
+    pub open: usize,
 }
 
 /// The memory under the slots: the machine's, or a test's.
@@ -80,6 +85,10 @@ pub trait Backing {
     fn commit(&self, page: u64) -> Result<(), NoMemory>;
     /// The same from the page-fault handler.
     fn commit_in_fault(&self, page: u64) -> Result<(), NoMemory>;
+    /// The same where nothing may fail: from what was set aside, if need be.
+    fn commit_at_any_cost(&self, page: u64) -> Result<(), NoMemory>;
+    /// Whether a page has memory.
+    fn is_committed(&self, page: u64) -> bool;
     /// Unmaps a page. Its frame is not free before `forget`.
     fn uncommit(&self, page: u64) -> Option<Frame>;
     /// Makes all CPUs forget `ranges`, then frees `frames`.
@@ -114,6 +123,7 @@ pub struct Pool<B> {
     late_commits: AtomicUsize,
     idle_pages: AtomicUsize,
     trimmed_pages: AtomicUsize,
+    open: AtomicUsize,
 }
 
 struct Class {
@@ -126,6 +136,7 @@ struct Class {
 struct Lists {
     idle: u32,
     bare: u32,
+    open: u32,
 }
 
 impl<B: Backing> Pool<B> {
@@ -135,12 +146,16 @@ impl<B: Backing> Pool<B> {
             backing,
             caches: CpuLocal::new(),
             classes: [const {
-                Class { made: AtomicU32::new(0), lists: IrqLock::new(Lists { idle: 0, bare: 0 }) }
+                Class {
+                    made: AtomicU32::new(0),
+                    lists: IrqLock::new(Lists { idle: 0, bare: 0, open: 0 }),
+                }
             }; CLASSES],
             commits: AtomicUsize::new(0),
             late_commits: AtomicUsize::new(0),
             idle_pages: AtomicUsize::new(0),
             trimmed_pages: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
         }
     }
 
@@ -191,7 +206,7 @@ impl<B: Backing> Pool<B> {
         let header = self.backing.header(slot);
         debug_assert!(header.state.load(Ordering::Relaxed) == LIVE, "stack freed twice");
         header.state.store(FREE, Ordering::Relaxed);
-        if slot.class() != 0 {
+        if slot.class() != 0 || self.is_open(slot) {
             return self.put_listed(&[slot]);
         }
         let mut surplus = [slot; BATCH];
@@ -222,14 +237,13 @@ impl<B: Backing> Pool<B> {
         let header = self.backing.header(slot);
         match (header.state.load(Ordering::Relaxed), part) {
             (LIVE, Part::Body) => {}
-            (LIVE, Part::Guard) | (KERNEL, _) => return FaultOutcome::GuardHit { slot },
+            (LIVE, Part::Closed) | (KERNEL, _) => return FaultOutcome::GuardHit { slot },
             _ => return FaultOutcome::NotAStack,
         }
         let page = addr & !(PAGE_SIZE as u64 - 1);
         // Written down first: a page that is not committed after all is only
         // looked at in vain.
-        let deep = (slot.page_from_top(0) - page) / PAGE_SIZE as u64;
-        header.deep.fetch_max(deep, Ordering::Relaxed);
+        header.deep.fetch_max(slot.depth_of(page) as u64, Ordering::Relaxed);
         match self.backing.commit_in_fault(page) {
             Ok(()) => {
                 self.commits.fetch_add(1, Ordering::Relaxed);
@@ -241,6 +255,30 @@ impl<B: Backing> Pool<B> {
             }
             Err(NoMemory) => FaultOutcome::NoMemory,
         }
+    }
+
+    /// Gives all pages of `range` memory, of whatever part of their slot, which the
+    /// caller has; but none below `lowest` that has none.
+    pub fn open(&self, slot: Slot, range: Range<u64>, lowest: u64) -> Result<(), NoMemory> {
+        debug_assert!(lowest >= slot.spare() && range.end <= slot.top(), "not its own");
+        let deep = &self.backing.header(slot).deep;
+        for n in slot.depth_of(range.end)..=slot.depth_of(range.start.max(slot.base())) {
+            let page = slot.page_from_top(n);
+            if self.backing.is_committed(page) {
+                continue;
+            }
+            if page < lowest {
+                return Err(NoMemory);
+            }
+            deep.fetch_max(n as u64, Ordering::Relaxed);
+            self.backing.commit_at_any_cost(page)?;
+        }
+        Ok(())
+    }
+
+    /// Whether pages of the closed part have memory.
+    fn is_open(&self, slot: Slot) -> bool {
+        self.deep(slot) >= slot.body_pages()
     }
 
     /// See [`super::trim`].
@@ -266,6 +304,11 @@ impl<B: Backing> Pool<B> {
         self.idle_pages.load(Ordering::Relaxed)
     }
 
+    /// Unused stacks that must be trimmed before somebody gets them.
+    pub fn open_slots(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
     /// A snapshot.
     pub fn stats(&self) -> StackStats {
         StackStats {
@@ -274,6 +317,7 @@ impl<B: Backing> Pool<B> {
             late_commits: self.late_commits.load(Ordering::Relaxed),
             idle_pages: self.idle_pages(),
             trimmed_pages: self.trimmed_pages.load(Ordering::Relaxed),
+            open: self.open_slots(),
         }
     }
 
@@ -336,15 +380,30 @@ impl<B: Backing> Pool<B> {
         for &slot in slots {
             let deep = self.deep(slot);
             let mut lists = self.classes[slot.class()].lists.lock();
-            let Lists { idle, bare } = &mut *lists;
-            self.push(if deep > 0 { idle } else { bare }, slot);
+            let Lists { idle, bare, open } = &mut *lists;
+            let list = match deep {
+                0 => bare,
+                _ if self.is_open(slot) => {
+                    self.open.fetch_add(1, Ordering::Relaxed);
+                    open
+                }
+                _ => idle,
+            };
+            self.push(list, slot);
             self.idle_pages.fetch_add(deep, Ordering::Relaxed);
         }
     }
 
+    /// One whose pages can be taken away; those that must be first.
     fn pop_idle(&self, class: usize) -> Option<Slot> {
         let mut lists = self.classes[class].lists.lock();
-        let slot = Slot::new(class, self.pop(class, &mut lists.idle)?);
+        let slot = match self.pop(class, &mut lists.open) {
+            Some(index) => {
+                self.open.fetch_sub(1, Ordering::Relaxed);
+                Slot::new(class, index)
+            }
+            None => Slot::new(class, self.pop(class, &mut lists.idle)?),
+        };
         self.idle_pages.fetch_sub(self.deep(slot), Ordering::Relaxed);
         Some(slot)
     }

@@ -11,7 +11,12 @@ use core::ops::Range;
 /// Size classes: 64 KiB, 128 KiB, … 64 MiB.
 pub const CLASSES: usize = 11;
 /// Pages at the bottom of a slot that never get memory.
-pub const GUARD_PAGES: usize = 2;
+pub const GUARD_PAGES: usize = 1;
+/// Pages above these that get memory when a stack is full, so that its user can
+/// end: for the report, the unwinder, which needs 15 KiB of it, and destructors.
+pub const SPARE_PAGES: usize = 5;
+/// Pages above these for what the kernel does on a stack unasked.
+pub const MARGIN_PAGES: usize = 1;
 /// Bytes at the very top of a slot that are the pool's.
 pub const HEADER_BYTES: usize = 64;
 /// Bytes below these for a record that its user keeps there for ever.
@@ -24,7 +29,9 @@ pub const MAX_SIZE: usize = (SMALLEST << (CLASSES - 1)) - OVERHEAD;
 const SMALLEST: usize = 64 * 1024;
 /// Bytes at the top of a slot that are not its user's stack.
 pub const TOP_BYTES: usize = RECORD_BYTES + HEADER_BYTES;
-const OVERHEAD: usize = GUARD_PAGES * PAGE_SIZE + TOP_BYTES;
+/// Bytes at the bottom of a slot that an ordinary touch gives no memory.
+const CLOSED_BYTES: usize = (GUARD_PAGES + SPARE_PAGES + MARGIN_PAGES) * PAGE_SIZE;
+const OVERHEAD: usize = CLOSED_BYTES + TOP_BYTES;
 const REGION: u64 = 1 << 41;
 
 /// A slot for one stack.
@@ -37,9 +44,9 @@ pub struct Slot {
 /// What part of a slot an address lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The guard: an overflow.
-    Guard,
-    /// What may get memory.
+    /// The guard, the spare pages or the margin: an overflow.
+    Closed,
+    /// What gets memory when it is touched.
     Body,
 }
 
@@ -64,9 +71,9 @@ pub fn locate(addr: u64) -> Option<(Slot, Part)> {
         return None;
     }
     let (in_region, bytes) = (offset % REGION, slot_bytes(class as usize));
-    let guard = in_region % bytes < (GUARD_PAGES * PAGE_SIZE) as u64;
+    let is_closed = in_region % bytes < CLOSED_BYTES as u64;
     let slot = Slot { class: class as u8, index: (in_region / bytes) as u32 };
-    Some((slot, if guard { Part::Guard } else { Part::Body }))
+    Some((slot, if is_closed { Part::Closed } else { Part::Body }))
 }
 
 /// How many slots a class has addresses for.
@@ -121,7 +128,12 @@ impl Slot {
 
     /// What its user may use.
     pub fn bounds(self) -> Range<u64> {
-        self.base() + (GUARD_PAGES * PAGE_SIZE) as u64..self.top()
+        self.base() + CLOSED_BYTES as u64..self.top()
+    }
+
+    /// Where its spare pages begin: above the guard.
+    pub fn spare(self) -> u64 {
+        self.base() + (GUARD_PAGES * PAGE_SIZE) as u64
     }
 
     /// The page `n` below the top one.
@@ -129,9 +141,14 @@ impl Slot {
         self.base() + slot_bytes(self.class()) - ((n + 1) * PAGE_SIZE) as u64
     }
 
-    /// Pages that may get memory.
+    /// Pages that get memory when they are touched.
     pub fn body_pages(self) -> usize {
-        slot_bytes(self.class()) as usize / PAGE_SIZE - GUARD_PAGES
+        (slot_bytes(self.class()) as usize - CLOSED_BYTES) / PAGE_SIZE
+    }
+
+    /// The number of the page that `addr` is in, from the top one down.
+    pub fn depth_of(self, addr: u64) -> usize {
+        ((self.base() + slot_bytes(self.class()) - 1 - addr) / PAGE_SIZE as u64) as usize
     }
 }
 
@@ -146,11 +163,11 @@ mod tests {
             for index in [0, 1, 77, capacity(class) - 1] {
                 let slot = Slot::new(class, index);
                 let end = slot.header() + HEADER_BYTES as u64;
-                let guard_end = slot.base() + 2 * PAGE_SIZE as u64;
+                let closed_end = slot.base() + CLOSED_BYTES as u64;
                 for (addr, part) in [
-                    (slot.base(), Part::Guard),
-                    (guard_end - 1, Part::Guard),
-                    (guard_end, Part::Body),
+                    (slot.base(), Part::Closed),
+                    (closed_end - 1, Part::Closed),
+                    (closed_end, Part::Body),
                     (slot.top() - 8, Part::Body),
                     (end - 1, Part::Body),
                 ] {
@@ -158,7 +175,7 @@ mod tests {
                     assert_eq!(Slot::smallest_at(addr), (class == 0).then_some(slot));
                 }
                 assert_ne!(locate(end).map(|(s, _)| s), Some(slot));
-                assert_eq!(slot.bounds(), guard_end..slot.top());
+                assert_eq!(slot.bounds(), closed_end..slot.top());
                 assert!(end <= HEAP_WINDOW);
             }
         }
@@ -177,8 +194,18 @@ mod tests {
         let bounds = Slot::new(0, 5).bounds();
         for sp in [bounds.start, bounds.start + 8, bounds.start + PAGE_SIZE as u64 - 1] {
             let (_, part) = locate(sp - PAGE_SIZE as u64).unwrap();
-            assert_eq!(part, Part::Guard);
+            assert_eq!(part, Part::Closed);
         }
+    }
+
+    #[test]
+    fn pages_are_counted_from_the_top() {
+        let slot = Slot::new(1, 5);
+        for n in 0..32 {
+            let page = slot.page_from_top(n);
+            assert_eq!([slot.depth_of(page), slot.depth_of(page + 4095)], [n, n]);
+        }
+        assert_eq!(slot.depth_of(slot.bounds().start), slot.body_pages() - 1);
     }
 
     #[test]

@@ -177,6 +177,43 @@ fn who_waits_for_a_lock_that_is_poisoned_meanwhile_is_warned() {
 }
 
 #[test]
+fn a_panic_that_was_over_when_the_lock_was_taken_poisons_nothing() {
+    let lock = Mutex::new(0);
+    panicking(panic_quietly);
+    *lock.lock().unwrap() += 1;
+    struct Frees<'a>(Option<MutexGuard<'a, u32>>);
+    impl Drop for Frees<'_> {
+        fn drop(&mut self) {
+            self.0 = None;
+        }
+    }
+    let frees = Frees(lock.lock().ok());
+    panicking(panic_quietly);
+    drop(frees); // it was there during the panic, but is not dropped by it
+    assert!(lock.lock().is_ok());
+}
+
+#[test]
+fn the_lock_of_one_that_is_gone_is_taken_over_poisoned() {
+    let lock = Mutex::new(1);
+    on_threads(1, |_| {
+        std::mem::forget(lock.lock());
+        crate::cell::held::poison_all(crate::park::current_id());
+    });
+    assert!(matches!(lock.try_lock(), Err(TryLockError::Poisoned(_))));
+    lock.clear_poison();
+    assert_eq!(*lock.lock().unwrap(), 1);
+}
+
+#[test]
+fn a_lock_that_was_leaked_by_one_that_has_ended_stays_taken() {
+    let lock = Mutex::new(1);
+    on_threads(1, |_| std::mem::forget(lock.lock()));
+    assert!(matches!(lock.try_lock(), Err(TryLockError::WouldBlock)));
+    assert!(lock.lock_timeout(SHORT).is_err());
+}
+
+#[test]
 fn the_value_is_dropped_once_and_with_the_lock() {
     let drops = std::sync::Arc::new(());
     let lock = Mutex::new(drops.clone());

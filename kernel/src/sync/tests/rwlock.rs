@@ -148,3 +148,18 @@ fn a_writer_that_panics_poisons_and_a_reader_does_not() {
     assert!(lock.write().is_ok());
     assert!(lock.try_read().is_ok());
 }
+
+#[test]
+fn a_writer_that_is_gone_lets_all_in_poisoned() {
+    for read in [true, false] {
+        let lock = RwLock::new(1);
+        on_threads(1, |_| {
+            std::mem::forget(lock.write());
+            crate::cell::held::poison_all(crate::park::current_id());
+        });
+        let poisoned = if read { lock.try_read().is_err() } else { lock.try_write().is_err() };
+        assert!(poisoned && lock.is_poisoned());
+        lock.clear_poison();
+        assert!(lock.try_write().is_ok());
+    }
+}

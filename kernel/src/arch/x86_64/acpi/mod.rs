@@ -39,8 +39,10 @@ mod notice;
 mod srat;
 mod tables;
 
-#[cfg(test)]
+#[cfg(not(target_os = "none"))]
 mod builder;
+#[cfg(not(target_os = "none"))]
+pub mod hostile;
 #[cfg(test)]
 mod tests;
 

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 /// The most notices that are kept; the rest are only counted.
-const MAX_NOTICES: usize = 64;
+pub(super) const MAX_NOTICES: usize = 64;
 
 /// The four letters that name a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,13 @@
 //! What reading the firmware promises, on tables good, odd and broken.
 
-use super::builder::{Entries, Memory, Random, Root, machine, rsdp, seal, table};
+mod memory;
+
+use super::builder::{Entries, rsdp, seal, table};
 use super::fixed::{PmTimer, Register, Reset};
 use super::notice::Fault;
 use super::*;
 use crate::arch::MAX_CPUS;
+use memory::{Memory, Random, Root, machine};
 
 const BOOT: u32 = 4;
 const ENABLED: u32 = 1;

@@ -54,6 +54,14 @@ impl Backing for Fake {
         self.commit(page)
     }
 
+    fn commit_at_any_cost(&self, page: u64) -> Result<(), NoMemory> {
+        self.commit(page)
+    }
+
+    fn is_committed(&self, page: u64) -> bool {
+        self.has(page)
+    }
+
     fn uncommit(&self, page: u64) -> Option<Frame> {
         let had = self.pages.lock().expect("no panic").remove(&page);
         had.then(|| {
@@ -131,6 +139,44 @@ fn a_record_is_made_once_and_stays_with_its_slot() {
     pool.put(&here, slot);
     assert_eq!(pool.take(&here, 0), Ok(slot));
     assert!(pool.replace_has_record(slot), "its next user finds the record");
+}
+
+#[test]
+fn an_open_stack_is_closed_before_it_is_used_again() {
+    let (pool, cpu) = (pool(1000), Here::pretend(0));
+    let slot = pool.take(&cpu, 0).unwrap();
+    let full = slot.bounds().start;
+    pool.open(slot, slot.spare()..full + 100, slot.spare()).unwrap();
+    for page in (slot.spare()..=full).step_by(PAGE_SIZE) {
+        assert!(pool.backing.has(page), "{page:#x}");
+    }
+    assert!(!pool.backing.has(slot.base()), "the guard");
+    assert!(!pool.backing.has(full + PAGE), "more than was asked for");
+    pool.put(&cpu, slot);
+    assert_eq!(pool.stats().open, 1);
+    let others: Vec<Slot> = (0..40).map(|_| pool.take(&cpu, 0).unwrap()).collect();
+    assert!(!others.contains(&slot), "used while open");
+    pool.trim(1);
+    assert_eq!((pool.stats().open, pool.backing.has(slot.spare())), (0, false));
+    let again: Vec<Slot> = (0..40).map(|_| pool.take(&cpu, 0).unwrap()).collect();
+    assert!(again.contains(&slot), "lost");
+    assert_eq!(pool.handle_fault(full - 8, None), FaultOutcome::GuardHit { slot });
+}
+
+#[test]
+fn what_is_below_the_limit_is_not_opened() {
+    let (pool, cpu) = (pool(1000), Here::pretend(0));
+    let slot = pool.take(&cpu, 0).unwrap();
+    let full = slot.bounds().start;
+    assert_eq!(pool.open(slot, full - PAGE - 8..full, full - PAGE), Err(NoMemory));
+    assert!(!pool.backing.has(full - 2 * PAGE));
+    let pages = pool.backing.count();
+    pool.open(slot, full - PAGE..full, full - PAGE).unwrap();
+    assert_eq!(pool.backing.count(), pages, "it was there already");
+    // What is open stays so.
+    pool.open(slot, slot.spare()..full, slot.spare()).unwrap();
+    assert_eq!(pool.open(slot, slot.spare()..full, full - PAGE), Ok(()));
+    assert_eq!(pool.open(slot, slot.spare() - 8..full, slot.spare()), Err(NoMemory), "the guard");
 }
 
 #[test]
@@ -248,7 +294,7 @@ fn a_kernel_stack_is_whole_and_never_grows() {
     assert_eq!(pool.handle_fault(slot.page_from_top(4), None), FaultOutcome::GuardHit { slot });
     assert_eq!(pool.take_kernel(&cpu, 0), Err(NoMemory));
     assert_eq!(pool.take_kernel(&cpu, usize::MAX), Err(NoMemory));
-    assert_eq!(slot::class_for(14 * PAGE_SIZE - slot::TOP_BYTES), Some(0), "14 pages fit");
+    assert_eq!(slot::class_for(9 * PAGE_SIZE - slot::TOP_BYTES), Some(0), "9 pages fit");
 }
 
 #[test]

@@ -1,0 +1,114 @@
+//! The tool behind `make fuzz`.
+//!
+//! ```text
+//! fuzz [--target NAME] [--minutes N] [--seconds N] [--rounds N] [--seed N]
+//! fuzz --target NAME --file PATH     one input, from a file
+//! fuzz --list                        the names of the targets
+//! ```
+//!
+//! Without a target the time is shared among all. Without a seed the clock gives
+//! one, and it is printed. Options may come from make with an empty value, which
+//! is like not giving them.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use fuzz::run::Until;
+use fuzz::{Target, run, target, targets};
+
+const USAGE: &str =
+    "usage: fuzz [--target NAME] [--minutes N] [--seconds N] [--rounds N] [--seed N]
+       fuzz --target NAME --file PATH
+       fuzz --list";
+
+/// Of a run of all targets, when nobody says how long.
+const MINUTES: u64 = 10;
+/// How long each has its turn; the turns go round until the time is over.
+const TURN: Duration = Duration::from_secs(10);
+
+fn main() -> ExitCode {
+    match go() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fuzz: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn go() -> Result<()> {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    if words == ["--list"] {
+        targets::ALL.iter().for_each(|target| println!("{}", target.name));
+        return Ok(());
+    }
+    let chosen = match option(&mut words, "--target")? {
+        None => targets::ALL.iter().collect(),
+        Some(name) => vec![target(&name).with_context(|| format!("no target {name}"))?],
+    };
+    if let Some(path) = option(&mut words, "--file")? {
+        let bytes = std::fs::read(&path).with_context(|| format!("reading {path}"))?;
+        let [target] = chosen[..] else { bail!("--file needs --target\n{USAGE}") };
+        println!("{}: {}", target.name, if (target.check)(&bytes) { "used" } else { "refused" });
+        return Ok(());
+    }
+    let seed = number(&mut words, "--seed")?.unwrap_or_else(fresh);
+    let rounds = number(&mut words, "--rounds")?;
+    let minutes = number(&mut words, "--minutes")?;
+    let seconds = number(&mut words, "--seconds")?;
+    if let Some(word) = words.first() {
+        bail!("unknown option {word}\n{USAGE}");
+    }
+    let time = seconds.unwrap_or(60 * minutes.unwrap_or(MINUTES));
+    match rounds {
+        Some(rounds) => {
+            chosen.iter().try_for_each(|target| turn(target, seed, Until::Rounds(rounds)).map(drop))
+        }
+        None => for_a_while(&chosen, seed, Duration::from_secs(time)),
+    }
+}
+
+/// A turn for each, over and over.
+fn for_a_while(chosen: &[&'static Target], seed: u64, time: Duration) -> Result<()> {
+    let begun = Instant::now();
+    let share = TURN.min(time / chosen.len() as u32).max(Duration::from_millis(100));
+    let mut first = seed;
+    while begun.elapsed() < time {
+        let mut most = 0;
+        for target in chosen {
+            most = most.max(turn(target, first, Until::Time(share))?);
+        }
+        first = first.wrapping_add(most);
+    }
+    Ok(())
+}
+
+fn turn(target: &'static Target, seed: u64, until: Until) -> Result<u64> {
+    let tally = run(target, seed, until)?;
+    let share = 100 * tally.used / tally.cases.max(1);
+    println!("{:<8} {:>9} cases from seed {seed}, {share:>3} % used", target.name, tally.cases);
+    Ok(tally.cases)
+}
+
+/// A seed that was not there before.
+fn fresh() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_micros() as u64
+}
+
+/// Takes `key` and its value out of `words`; an empty value is none.
+fn option(words: &mut Vec<String>, key: &str) -> Result<Option<String>> {
+    let Some(at) = words.iter().position(|word| word == key) else { return Ok(None) };
+    if at + 1 >= words.len() {
+        bail!("{key} needs a value\n{USAGE}");
+    }
+    let value = words.drain(at..at + 2).next_back();
+    Ok(value.filter(|value| !value.is_empty()))
+}
+
+fn number(words: &mut Vec<String>, key: &str) -> Result<Option<u64>> {
+    let Some(value) = option(words, key)? else { return Ok(None) };
+    value.parse().map(Some).with_context(|| format!("{key}: a number"))
+}

@@ -1,0 +1,39 @@
+//! What must hold whatever is typed; for the host's fuzzer, the crate `fuzz`.
+
+use super::complete::Names;
+use super::line::{Editor, Entered, LINE_MAX};
+use super::parse;
+use alloc::string::{String, ToString};
+
+/// Types all of it: lines are ASCII and not too long, what a key makes the
+/// terminal show has a limit, and a line that is refused is refused in one line.
+/// Nothing is done. Whether a line was a command.
+pub fn shell(bytes: &[u8]) -> bool {
+    const MOST_SHOWN: usize = 2000;
+    let commands = parse::names();
+    let words = |command: &str| -> &[&str] {
+        match command {
+            "help" => &commands,
+            "trace" => &["start", "stop"],
+            _ => &[],
+        }
+    };
+    let names = Names { commands: &commands, words: &words };
+    let mut editor = Editor::new();
+    let mut is_command = false;
+    for &byte in bytes {
+        let mut out = String::new();
+        let entered = editor.push(byte, &names, &mut out);
+        assert!(out.len() <= MOST_SHOWN && out.is_ascii(), "{} bytes for {byte:#x}", out.len());
+        let Entered::Line(line) = entered else { continue };
+        assert!(line.len() <= LINE_MAX && line.bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+        match parse::parse(&line) {
+            Ok(command) => is_command |= command.is_some(),
+            Err(complaint) => {
+                let said = complaint.to_string();
+                assert!(said.len() < 240 && !said.chars().any(char::is_control), "{said:?}");
+            }
+        }
+    }
+    is_command
+}

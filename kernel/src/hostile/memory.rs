@@ -1,0 +1,117 @@
+//! Memory maps that no honest loader makes, and what the frames promise on them.
+//!
+//! A map is the end of mapped memory (8 bytes) and regions of 17 bytes: start,
+//! end, kind. Called by the crate `fuzz`.
+
+use super::Bytes;
+use crate::mem::PAGE_SIZE;
+use crate::mem::frames::bitmap::Bitmap;
+use crate::mem::frames::{Frame, LOW_END, highest_usable, plan_books};
+use alloc::vec::Vec;
+use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// The most regions of a map that are looked at.
+const MAX_REGIONS: usize = 64;
+/// The most memory whose frames are taken one by one.
+const DRAINED: u64 = 16 << 20;
+
+/// The books are in memory that is usable and nobody else's, and so is every
+/// frame; none is given twice, and frame 0 never.
+pub fn map(bytes: &[u8]) -> bool {
+    let mut bytes = Bytes(bytes);
+    let limit = bytes.u64().unwrap_or(0);
+    let regions: Vec<_> = core::iter::from_fn(|| region(&mut bytes)).take(MAX_REGIONS).collect();
+    let limit = limit.min(highest_usable(&regions));
+    let planned = plan_books(&regions, limit);
+    if let Some((home, words, end)) = planned {
+        assert!(home.is_multiple_of(PAGE) && home >= LOW_END && end <= limit);
+        assert!(words as u64 * 64 >= end / PAGE, "the books are too short");
+        assert!(home.checked_add(16 * words as u64).is_some_and(|last| last <= end));
+        assert!(is_ours(&regions, home, 16 * words as u64), "the books at {home:#x} are not ours");
+    }
+    drain(&regions, limit.min(DRAINED));
+    planned.is_some()
+}
+
+/// Takes all frames below `limit`.
+fn drain(regions: &[MemoryRegion], limit: u64) {
+    let count = (limit / PAGE) as usize;
+    let mut words = alloc::vec![0; count.div_ceil(64)];
+    let mut map = Bitmap::new(regions, &mut words);
+    map.withdraw(limit..u64::MAX);
+    let (free, low) = (map.free_count(), map.free_low_count());
+    let mut is_taken = alloc::vec![false; count];
+    let mut take = |frame: Frame| {
+        let at = frame.addr();
+        assert!(at != 0 && at + PAGE <= limit && is_ours(regions, at, PAGE), "{at:#x}");
+        assert!(!core::mem::replace(&mut is_taken[(at / PAGE) as usize], true), "{at:#x} twice");
+    };
+    let mut some = [Frame::containing(0); 64];
+    let mut taken = 0;
+    loop {
+        let got = map.take_many(&mut some);
+        some[..got].iter().for_each(|&frame| take(frame));
+        taken += got;
+        if got < some.len() {
+            break;
+        }
+    }
+    assert_eq!(taken, free);
+    let run = || map.take_run(1, PAGE, 0..LOW_END).map(&mut take);
+    assert_eq!(core::iter::from_fn(run).count(), low);
+}
+
+/// Whether these bytes are in one usable region, and no other touches their pages.
+fn is_ours(regions: &[MemoryRegion], at: u64, bytes: u64) -> bool {
+    // Wider than an address, so that the model itself does not overflow.
+    let (from, to) = (u128::from(at), u128::from(at) + u128::from(bytes));
+    let ends = |r: &MemoryRegion| (u128::from(r.start), u128::from(r.end));
+    let (usable, others): (Vec<_>, Vec<_>) =
+        regions.iter().partition(|region| region.kind == MemoryRegionKind::Usable);
+    let inside = |region: &&MemoryRegion| ends(region).0 <= from && to <= ends(region).1;
+    let touches = |region: &&MemoryRegion| ends(region).0 < to && from < ends(region).1;
+    usable.iter().any(inside) && !others.iter().any(touches)
+}
+
+fn region(bytes: &mut Bytes<'_>) -> Option<MemoryRegion> {
+    let (start, end) = (bytes.u64()?, bytes.u64()?);
+    let kind = match bytes.u8()? % 4 {
+        0 | 1 => MemoryRegionKind::Usable,
+        2 => MemoryRegionKind::Bootloader,
+        _ => MemoryRegionKind::UnknownUefi(7),
+    };
+    Some(MemoryRegion { start, end, kind })
+}
+
+/// Maps as loaders give them: a PC's, and one with holes, out of order.
+pub fn maps() -> Vec<Vec<u8>> {
+    const MIB: u64 = 1 << 20;
+    let pc: &[(u64, u64, u8)] = &[
+        (0, 0x9_f000, 0),
+        (0x9_f000, MIB, 3),
+        (MIB, 4 * MIB, 2),
+        (4 * MIB, 128 * MIB, 0),
+        (0xfd00_0000, 1 << 32, 3),
+        (1 << 40, (1 << 40) + MIB, 3),
+    ];
+    let holes: &[(u64, u64, u8)] = &[
+        (9 * MIB + 5, 12 * MIB, 0),
+        (MIB, 3 * MIB, 0),
+        (2 * MIB, 2 * MIB + 1, 2),
+        (5 * MIB, 4 * MIB, 0),
+        (7 * MIB, 7 * MIB, 0),
+        (2 * MIB, 9 * MIB, 1),
+    ];
+    [(128 * MIB, pc), (u64::MAX, holes)].map(|(limit, regions)| encode(limit, regions)).to_vec()
+}
+
+fn encode(limit: u64, regions: &[(u64, u64, u8)]) -> Vec<u8> {
+    let mut bytes = limit.to_le_bytes().to_vec();
+    for (start, end, kind) in regions {
+        bytes.extend(start.to_le_bytes());
+        bytes.extend(end.to_le_bytes());
+        bytes.push(*kind);
+    }
+    bytes
+}

@@ -1,0 +1,153 @@
+//! A full stack ends its G, and nobody else.
+//!
+//! A G touches a page below its stack that has no memory and gets none: the stack
+//! is as large as it may be, or memory is used up. There is no going on. But the
+//! G can end as one that panics does: destructors run, locks are poisoned and
+//! released, its join says why. This file is the end of such a G ([`end`]); the
+//! others who take part are named as they come.
+//!
+//! # The way
+//!
+//! 1. The page fault, on a stack of its own, finds that no page can be had. If the
+//!    code that faulted ran with interrupts on, on the stack of the G that runs
+//!    here, `schedule::stack_full` opens the *spare pages* (`mem::stack`), which are
+//!    kept closed below every stack for this. Their frames are this CPU's reserve, or any,
+//!    or some that were set aside when the machine started.
+//! 2. It returns not to where the fault was but to [`end`], below all that is in use on
+//!    that stack (`arch`, `rescue`).
+//! 3. The report is made: name, spawn site, and the calls that led here.
+//! 4. The function that faulted is replaced by [`unwind_here`], as if its caller had
+//!    called that: and that one unwinds, with the reason for the join.
+//!
+//! # Why the frame that faulted may be lost
+//!
+//! What unwinds begins at the *caller* of the function that faulted, for only at
+//! calls do tables say what is to be dropped. What the function itself had is
+//! lost. It cannot have had much:
+//!
+//! > A function that has called another, or has taken a lock, has touched the lowest
+//! > byte of its frame.
+//!
+//! For a call pushes its return address right below the frame, and a lock probes
+//! further down. All of its frame has memory then: what is between is at
+//! most one page, and larger frames are probed page by page before they are used.
+//! So who faults does so in its first instructions, before it has called anybody;
+//! or at its first call, and then it is the caller, and nothing of it is lost
+//! (`step`). What it may have had by then are its arguments, and what
+//! was inlined into it without a call: a box is leaked, a `Mutex` that was free stays
+//! locked. Nothing of it is known to others by its address: a place in a queue is
+//! taken under a lock.
+//!
+//! # Callers that forbid it
+//!
+//! The compiler proves of many functions that they never unwind, a recursion that
+//! does nothing but arithmetic for one, and leaves their calls out of the tables of
+//! their callers. The unwinder refuses such a call. Then the G unwinds from above
+//! the last caller that would refuse (`rescue`): from there down nobody has anything to clean up
+//! that the tables know of, and what the caller has that refused is lost like that of the
+//! function that faulted. Kernel code that is known to others by its address
+//! (a place in a queue, a buffer that a device writes) waits in functions that
+//! may panic, so it is in the tables.
+//!
+//! # Where nothing unwinds
+//!
+//! - **With interrupts off** the kernel's own state is half changed: the machine stops, as
+//!   for a panic there. It probes before it turns them off, so that it does not happen.
+//! - **In a blocking call** the stack is that of an M: the machine stops.
+//! - **Between the halves of parking** others may know already that the G parks,
+//!   so it must; it is given a page of the *margin*. So is the kernel when it
+//!   probes: what it needs for a moment the G has not used up. So is the scheduler when
+//!   it preempts a G near the end of its stack, who has not asked for that.
+//!   The margin ends, too, and then a probe is an overflow like any other; it comes before
+//!   anything is changed, except where a lock is let go of: a G that lets go of locks
+//!   that others wait for, at every depth, may end with one of them locked for ever.
+//! - **While it panics** it unwinds already: it is given the spare pages, once, and goes on.
+//! - **When the spare pages are full, too** (a destructor recurses); if nobody catches what
+//!   unwinds; or if not even the spare pages can be had: the G is *abandoned*. It never runs again, nothing is
+//!   dropped, its stack is kept, because what is on it may be known to others; its
+//!   join says why, and the console what was lost.
+//!
+//! # What was rejected
+//!
+//! - **A second stack to unwind on**: the landing pads run on the stack of the
+//!   frame that they belong to, that is, on the full one.
+//! - **Abandoning always**: one lock held for ever, and all who need it wait for ever.
+//! - **Checking the depth in every function**, as Go does: it makes its stacks
+//!   grow by copying, for which it must know all pointers. Here the page tables check
+//!   for nothing.
+
+use crate::backtrace;
+use crate::go::JoinError;
+use crate::schedule::{self, Full};
+use crate::{arch, unwind};
+use core::fmt;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// How many reports say which calls led there. A program that overflows by the
+/// thousand is told once a G which, and names take time to find.
+const FULL_REPORTS: usize = 32;
+
+static REPORTS: AtomicUsize = AtomicUsize::new(0);
+
+/// Ends the running G, whose stack is full: see the head of this file.
+pub extern "C" fn end(faulted: &arch::Faulted) -> ! {
+    let (full, stack) = schedule::begin_full();
+    report(faulted, full, (stack.end - stack.start) as usize);
+    // SAFETY: 1. The handler called this with what it has left for it. 2. See "Why
+    // the frame that faulted may be lost"; this function has nothing.
+    let none = unsafe { arch::call_in_place(faulted, stack.end, unwind_here) };
+    log::error!("there are no tables to unwind by ({none:?})");
+    schedule::leave_behind()
+}
+
+/// What the caller of the function that faulted has called: unwinds, or has
+/// itself called from further up.
+extern "C-unwind" fn unwind_here() -> ! {
+    let (_, rbp) = arch::here();
+    unwind_once();
+    // SAFETY: `unwind_once` has nothing left, and neither has this, whose frame
+    // pointer that is.
+    unsafe { arch::call_above_forbidden(rbp, unwind_above) };
+    schedule::leave_behind()
+}
+
+/// The same, where nobody forbids it any more.
+extern "C-unwind" fn unwind_above() -> ! {
+    unwind_once();
+    schedule::leave_behind()
+}
+
+/// Unwinds, if it can.
+fn unwind_once() {
+    let why = JoinError::from(schedule::is_full().unwrap_or(Full::Overflow));
+    // What unwinds is on the heap. If there is no room, and only then, it does not.
+    if unwind::has_memory() {
+        unwind::begin(why);
+        unwind::forget(1); // it has not been
+    }
+}
+
+/// Says who it is, and the first times also how it came there.
+fn report(faulted: &arch::Faulted, full: Full, size: usize) {
+    let Some(g) = schedule::current() else { return };
+    let what = match full {
+        Full::Overflow => "overflowed its stack of",
+        Full::NoMemory => "found no memory for its stack of",
+    };
+    if REPORTS.fetch_add(1, Relaxed) < FULL_REPORTS {
+        log::error!("{g} {what} {size} bytes, and ends:\n{}", Calls(faulted));
+    } else {
+        log::error!("{g} {what} {size} bytes, and ends");
+    }
+}
+
+/// Shows the calls that led to the fault.
+struct Calls<'a>(&'a arch::Faulted);
+
+impl fmt::Display for Calls<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rip, rbp) = self.0.at();
+        let readable = |address: usize| arch::paging::translate(address as u64).is_some();
+        backtrace::print(f, rip as usize, rbp as usize, readable)
+    }
+}

@@ -1,0 +1,132 @@
+//! A G whose stack is full: what can be done for it, and how it is left behind.
+//!
+//! The page-fault handler asks here ([`stack_full`]); the whole plan is in
+//! `overflow`. A G that can neither go on nor unwind is left where it is, for good
+//! ([`Leaving::Abandon`]): its M goes on as if it had ended ([`bury`]). Nobody
+//! comes back to its stack, and nobody gets it either, for others may know of
+//! things on it.
+
+use super::task::{Running, Task};
+use super::{Cpu, Leaving, SCHED, TIMERS, ask_for_upkeep, kill, leave, running, slices, this_cpu};
+use crate::arch::{self, PageFault, Rescue};
+use crate::go::JoinError;
+use crate::mem::stack::{self, Need, slot, slot::Slot};
+use crate::overflow;
+use crate::program::KERNEL;
+use core::ops::Range;
+use sched::{G, Status};
+
+/// Why a stack has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// It is as large as it may be.
+    Overflow,
+    /// There is no memory for its next page.
+    NoMemory,
+}
+
+impl From<Full> for JoinError {
+    fn from(full: Full) -> Self {
+        match full {
+            Full::Overflow => JoinError::StackOverflow,
+            Full::NoMemory => JoinError::NoMemory,
+        }
+    }
+}
+
+/// The `stack_full` of [`arch::Handlers`].
+pub fn stack_full(full: &arch::FullStack) -> Rescue {
+    let &arch::FullStack { found, address, sp, is_probe } = full;
+    let is_in = |slot: Slot, at| slot::locate(at).is_some_and(|(found, _)| found == slot);
+    // The stack of an M is not this G's to end; nor is a wild pointer an overflow.
+    let Some((g, slot)) = running().and_then(|g| Some((g, slot_of(g)?))) else {
+        return Rescue::None;
+    };
+    if g.kernel.m.get().is_some() || !is_in(slot, address) || !is_in(slot, sp) {
+        return Rescue::None;
+    }
+    ask_for_upkeep();
+    // Others may have been told that it parks: it must go through with it. And what
+    // the kernel needs for a moment, the G has not used up.
+    let range = address.min(sp)..address.max(sp);
+    let is_parking = g.status() != Status::Running;
+    let is_kernels = is_probe && found == PageFault::StackOverflow;
+    if is_parking && stack::make_room(slot, range.clone(), Need::More)
+        || is_kernels && stack::make_room(slot, range, Need::Margin)
+    {
+        return Rescue::Retry;
+    }
+    let full = if found == PageFault::NoMemory { Full::NoMemory } else { Full::Overflow };
+    let is_first = g.kernel.full.replace(Some(full)).is_none();
+    if is_first && !is_parking && stack::rescue(slot, sp) {
+        // One that panics unwinds already: that is what the room is for.
+        let unwinds = g.kernel.is_panicking();
+        return if unwinds { Rescue::Retry } else { Rescue::Call(overflow::end) };
+    }
+    // SAFETY: a G runs here.
+    let cpu = unsafe { this_cpu() };
+    cpu.leaving.set(Leaving::Abandon);
+    Rescue::Leave(cpu.sp.get())
+}
+
+/// The `room_to_preempt` of [`arch::Handlers`].
+pub fn room_to_preempt(sp: u64) -> bool {
+    let range = sp.saturating_sub(arch::PREEMPT_ROOM)..sp;
+    let has_room =
+        slot::locate(sp).is_some_and(|(slot, _)| stack::make_room(slot, range, Need::More));
+    if !has_room && let Some(slices) = slices() {
+        slices.ask_again();
+    }
+    has_room
+}
+
+/// The running G is about to unwind because its stack is full: why that is, and
+/// where its stack is. As [`super::begin_panic`].
+pub fn begin_full() -> (Full, Range<u64>) {
+    let g = running().expect("no G whose stack is full");
+    super::begin_panic();
+    TIMERS.cancel(g); // it may have been about to sleep
+    let bounds = slot_of(g).map_or(0..0, Slot::bounds);
+    (g.kernel.full.get().unwrap_or(Full::Overflow), bounds)
+}
+
+/// Why the stack of the running G is full, if it unwinds for that.
+pub fn is_full() -> Option<Full> {
+    running()?.kernel.full.get()
+}
+
+/// Whether the running G is in a blocking call, on the stack of an M.
+pub fn is_in_call() -> bool {
+    running().is_some_and(|g| g.kernel.m.get().is_some())
+}
+
+/// Leaves the running G where it is, for good.
+pub fn leave_behind() -> ! {
+    leave(Leaving::Abandon);
+    unreachable!("an abandoned G runs")
+}
+
+/// A G was left behind: tells who waits for it. On the M, interrupts off.
+pub(super) fn bury(cpu: &Cpu, g: &'static G<Task>) {
+    cpu.counters.ended.add_one();
+    g.kernel.program.set(Some(&KERNEL));
+    kill::note_abandoned();
+    let why = JoinError::from(g.kernel.full.get().unwrap_or(Full::Overflow));
+    TIMERS.cancel(g);
+    log::error!("{} ends without its destructors ({why}): what it held is lost", Running(g));
+    core::mem::forget(g.kernel.stack.take());
+    if let Some(work) = g.kernel.work.take() {
+        // SAFETY: `g_main` has run it from there, and the G was left for good, by the
+        // last lines of `stack_full` or by `leave_behind`.
+        unsafe { work.give_up(why) };
+    }
+    if g.status() != Status::Running {
+        g.cancel_park();
+    }
+    SCHED.exited_for_kernel(g);
+}
+
+/// Where the stack of `g` is: the G is at its top.
+fn slot_of(g: &G<Task>) -> Option<Slot> {
+    slot::locate(core::ptr::from_ref(g).addr() as u64).map(|(slot, _)| slot)
+}

@@ -1,0 +1,219 @@
+//! Who is behind the name in a lock, and what a G that waits waits for.
+//!
+//! The names are `cell::held`'s; here they are given to Gs and led back to them.
+//! [`Waiting`] is a step of the walk that `deadlock::cycle` does: from a G that
+//! waits to the one that it waits for.
+//!
+//! # Reading the word of somebody else's lock
+//!
+//! A G that waits says at which address. The lock there lives as long as the G waits,
+//! because that G has a reference to it; but nobody stops it from being woken, and
+//! then the lock may be gone while one reads. So the word is read as `roster` reads
+//! stacks: looked up in the page tables, through the window of physical memory,
+//! interrupts off. It counts only if the G waits in the same wait before and after
+//! ([`Seen`]); until then nothing is done with it.
+
+use super::roster::{self, ALL};
+use super::task::{GHandle, Task};
+use super::{ready_from, running};
+use crate::arch;
+use crate::cell::held;
+use crate::program::Instance;
+use crate::tasks::{GInfo, GState};
+use crate::waiting::{Reason, Wait};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use core::sync::atomic::fence;
+use sched::{G, Status};
+
+/// Stands for all who take a lock and are no G.
+const NOBODY: u64 = 1 << 5;
+/// One epoch on.
+const EPOCH: u64 = 1 << 48;
+/// Of a name: the record, whose address has all bits above set.
+const RECORD: u64 = EPOCH - 64;
+
+/// The first name of a G that never was before.
+pub(super) fn name_of(g: &'static G<Task>) -> u64 {
+    core::ptr::from_ref(g).expose_provenance() as u64 & RECORD
+}
+
+/// The name of the running G, for the words of locks.
+#[inline(always)]
+pub fn me() -> u64 {
+    running().map_or(NOBODY, |g| g.kernel.name.load(Relaxed))
+}
+
+/// Whether the G of that name has ended without unwinding.
+///
+/// # Safety
+/// It is 0, or a name that [`me`] gave.
+#[inline]
+pub unsafe fn is_gone(name: u64) -> bool {
+    // SAFETY: the caller's promise.
+    let now = unsafe { record(name) }.map_or(name, |g| g.kernel.name.load(Relaxed));
+    now / EPOCH != name / EPOCH
+}
+
+/// The G of that name.
+///
+/// # Safety
+/// As for [`is_gone`].
+unsafe fn record(name: u64) -> Option<&'static G<Task>> {
+    let address = (name & RECORD != 0).then_some(name | !(EPOCH - 1))? & !63;
+    // SAFETY: the address of a G, which was exposed when it got its name, and Gs
+    // live for ever.
+    Some(unsafe { &*core::ptr::with_exposed_provenance(address as usize) })
+}
+
+/// See [`held::poison_all`]. The running G itself, or one that nobody runs any more.
+pub fn disown(id: u64) -> usize {
+    let Some(gone) = ALL.iter().find(|g| g.id() == id) else { return 0 };
+    // It does not panic any more, either. Nobody else writes it, as it does not run.
+    let name = gone.kernel.name.load(Relaxed);
+    gone.kernel.name.store(name.wrapping_add(EPOCH) & !held::PANICKING, Relaxed);
+    fence(SeqCst); // pairs with that of `held::watch_wait`
+    let mut found = Found::default();
+    for g in ALL.iter() {
+        if let Some((seen, owner)) = owner_for(g)
+            && (owner ^ name) & !held::PANICKING == 0
+        {
+            found.add(Wait::unpack(seen.waiting).object);
+            ready_from(arch::irqs_off_probed(), seen.handle);
+        }
+    }
+    found.count
+}
+
+/// Counts things that are met several times; after the first few, each time.
+#[derive(Default)]
+struct Found {
+    count: usize,
+    first: [usize; 8],
+}
+
+impl Found {
+    fn add(&mut self, object: usize) {
+        if !self.first.contains(&object) {
+            if let Some(place) = self.first.get_mut(self.count) {
+                *place = object;
+            }
+            self.count += 1;
+        }
+    }
+}
+
+/// One wait of a G, as seen from outside: two that are the same are one wait, and
+/// the G has not run in between.
+#[derive(Clone)]
+struct Seen {
+    handle: GHandle,
+    waiting: u64,
+    switches: u64,
+}
+
+impl Seen {
+    /// `None` if it does not wait, or was woken.
+    fn of(g: &'static G<Task>) -> Option<Seen> {
+        let (handle, status) = g.look(); // Acquire; pairs with `begin_park`
+        let waits = matches!(status, Status::Parking | Status::Parked);
+        let waiting = g.kernel.waiting.load(Relaxed);
+        waits.then(|| Seen { handle, waiting, switches: g.kernel.account.switches() })
+    }
+
+    /// As one word: the same for the same wait, and hardly for another.
+    fn stamp(&self) -> u64 {
+        let (g, generation) = self.handle.parts();
+        let parts = [name_of(g), generation.into(), self.waiting, self.switches];
+        parts.into_iter().fold(0, |stamp: u64, part| {
+            (stamp ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        })
+    }
+}
+
+/// If `g` waits for a lock: its wait, and the name in the lock, 0 for nobody.
+fn owner_for(g: &'static G<Task>) -> Option<(Seen, u64)> {
+    let seen = Seen::of(g)?;
+    let Wait { reason, object, .. } = Wait::unpack(seen.waiting);
+    if !matches!(reason, Reason::MutexLock | Reason::RwLockRead | Reason::RwLockWrite) {
+        return None;
+    }
+    let were_on = arch::irq_save_probed();
+    let word = roster::read_word(object.wrapping_sub(held::WORD_BEFORE_QUEUE));
+    arch::irq_restore(were_on);
+    fence(Acquire); // the word before what says that it counts
+    let still = Seen::of(g)?.stamp() == seen.stamp();
+    word.filter(|_| still).map(|word| (seen, held::owner_in(reason, word as u64)))
+}
+
+/// The G that `g` waits for, if that is one, with the wait.
+fn blocker(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
+    if let Some((seen, owner)) = owner_for(g) {
+        // SAFETY: out of the word of a lock: its waiter was there all the time.
+        let owner = unsafe { (!is_gone(owner)).then(|| record(owner)) }.flatten();
+        return owner.map(|owner| (seen, owner));
+    }
+    let seen = Seen::of(g)?;
+    let Wait { reason, object, .. } = Wait::unpack(seen.waiting);
+    let joined = if reason == Reason::Join { roster::worker_at(object) } else { None };
+    joined.map(|joined| (seen, joined))
+}
+
+/// The number of the G that holds what `g` waits for.
+pub(super) fn holder_of(g: &'static G<Task>) -> Option<u64> {
+    owner_for(g)?;
+    blocker(g).map(|(_, holder)| holder.id())
+}
+
+/// A G that may wait for another.
+#[derive(Clone, Copy)]
+pub struct Waiting(&'static G<Task>);
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        core::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Waiting {
+    /// The running G.
+    pub fn me() -> Option<Self> {
+        running().map(Waiting)
+    }
+
+    /// That G, if it has not ended.
+    pub fn of(handle: &GHandle) -> Option<Self> {
+        handle.get().map(Waiting)
+    }
+
+    /// The G without which this one does not go on, and a stamp of the wait: the
+    /// same only for the same wait. `None` if it does not wait for one, or if its
+    /// wait ends by itself, by its deadline or because it was killed. Nor if it has
+    /// the lock itself: it was granted then, and is about to be woken. (One that took
+    /// it twice knows that by itself.)
+    pub fn next(self) -> Option<(u64, Self)> {
+        let (seen, next) = blocker(self.0)?;
+        let wait = Wait::unpack(seen.waiting);
+        let is_granted = core::ptr::eq(self.0, next) && wait.reason != Reason::Join;
+        let ends = wait.has_deadline || is_granted || self.0.kernel.is_doomed(self.0.id());
+        (!ends).then(|| (seen.stamp(), Waiting(next)))
+    }
+
+    /// The program that it is of.
+    pub fn program(self) -> &'static Instance {
+        self.0.kernel.program()
+    }
+
+    /// Whether it has left its CPU.
+    pub fn has_left(self) -> bool {
+        self.0.status() != Status::Parking
+    }
+
+    /// What it is; as one that waits, even if it is about to.
+    pub fn info(self) -> Option<GInfo> {
+        let mut info = roster::of_record(self.0)?;
+        info.state = GState::Waiting;
+        info.wait = Some(roster::named(self.0));
+        info.holder = holder_of(self.0);
+        Some(info)
+    }
+}

@@ -1,0 +1,326 @@
+//! Checks that Gs which wait for each other in a ring are found while others run.
+//!
+//! `cycles` starts the others of this file, with `c_busy` running beside all the
+//! time: so nobody is ever found because all are asleep. `ring` is for the host: it
+//! is booted, and ends the machine. Counts and order only.
+
+use crate::check::{self, checks, wait_until};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use runnext::cell::held::poison_all;
+use runnext::prelude::*;
+use runnext::program::{Ended, Run, start};
+use runnext::sync::{Mutex, RwLock};
+use runnext::tasks::{self, GState};
+
+runnext::main!(cycles, main);
+runnext::main!(ring, ring);
+runnext::main!(c_busy, c_busy);
+runnext::main!(c_two, c_two);
+runnext::main!(c_three, c_three);
+runnext::main!(c_rwlock, c_rwlock);
+runnext::main!(c_self, c_self);
+runnext::main!(c_self_join, c_self_join);
+runnext::main!(c_sound, c_sound);
+runnext::main!(c_timed, c_timed);
+
+fn main() {
+    let busy = started("c_busy");
+    check::run(checks![
+        two_that_hold_what_the_other_wants_are_found,
+        three_of_which_one_joins_are_found,
+        writers_and_readers_are_found,
+        one_that_waits_for_itself_is_found,
+        sound_orders_are_not_reported,
+        a_wait_with_a_limit_is_no_link,
+        a_waiting_g_says_who_holds_the_lock,
+        locks_of_one_that_is_gone_go_on_poisoned,
+        who_waits_for_one_that_is_gone_is_woken,
+        a_lock_of_an_abandoned_g_goes_on,
+    ]);
+    busy.stop();
+    assert_eq!(busy.wait(), Ended::Stopped);
+}
+
+fn started(name: &str) -> Run {
+    start(name, Vec::new()).expect("it is in the image, and there is memory")
+}
+
+fn named<T: Send + 'static>(
+    name: &'static str,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    Go::new().name(name).spawn(f).expect("memory")
+}
+
+/// Waits until so many have come here.
+fn meet(came: &AtomicUsize, all: usize) {
+    came.fetch_add(1, Relaxed);
+    wait_until(|| came.load(Relaxed).is_multiple_of(all));
+}
+
+/// Keeps a CPU busy.
+fn c_busy() {
+    loop {
+        yield_now();
+    }
+}
+
+/// Ends each of these programs as it would not end by itself.
+fn long() {
+    sleep(Duration::from_secs(3600));
+}
+
+static A: Mutex<u32> = Mutex::new(0);
+static B: Mutex<u32> = Mutex::new(0);
+
+fn two() {
+    static CAME: AtomicUsize = AtomicUsize::new(0);
+    drop(named("left", || {
+        let _a = A.lock();
+        meet(&CAME, 2);
+        drop(B.lock());
+    }));
+    drop(named("right", || {
+        let _b = B.lock();
+        meet(&CAME, 2);
+        drop(A.lock());
+    }));
+}
+
+fn c_two() {
+    two();
+    long();
+}
+
+/// Booted: one runs on, two do not.
+fn ring() {
+    two();
+    c_busy();
+}
+
+fn two_that_hold_what_the_other_wants_are_found() {
+    for _ in 0..8 {
+        assert_eq!(started("c_two").wait(), Ended::Deadlock);
+    }
+}
+
+fn c_three() {
+    static CAME: AtomicUsize = AtomicUsize::new(0);
+    drop(named("holds A", || {
+        let _a = A.lock();
+        meet(&CAME, 2);
+        drop(B.lock());
+    }));
+    drop(named("joins", || {
+        let _b = B.lock();
+        meet(&CAME, 2);
+        let _ = named("wants A", || drop(A.lock())).join();
+    }));
+    long();
+}
+
+fn three_of_which_one_joins_are_found() {
+    for _ in 0..8 {
+        assert_eq!(started("c_three").wait(), Ended::Deadlock);
+    }
+}
+
+fn c_rwlock() {
+    static X: RwLock<u32> = RwLock::new(0);
+    static Y: RwLock<u32> = RwLock::new(0);
+    static CAME: AtomicUsize = AtomicUsize::new(0);
+    drop(named("reads", || {
+        let _x = X.write();
+        meet(&CAME, 2);
+        drop(Y.read());
+    }));
+    drop(named("writes", || {
+        let _y = Y.write();
+        meet(&CAME, 2);
+        drop(X.write());
+    }));
+    long();
+}
+
+fn writers_and_readers_are_found() {
+    for _ in 0..8 {
+        assert_eq!(started("c_rwlock").wait(), Ended::Deadlock);
+    }
+}
+
+fn c_self() {
+    let _once = A.lock();
+    drop(A.lock());
+}
+
+fn c_self_join() {
+    let (tx, rx) = chan::bounded::<JoinHandle<()>>(1);
+    let me = named("joins itself", move || rx.recv().expect("it is sent").join().expect("never"));
+    tx.send(me).expect("it waits");
+    long();
+}
+
+fn one_that_waits_for_itself_is_found() {
+    for _ in 0..8 {
+        assert_eq!(started("c_self").wait(), Ended::Deadlock);
+        assert_eq!(started("c_self_join").wait(), Ended::Deadlock);
+    }
+}
+
+/// Many Gs that take two or three of five locks, always the lower first; and some
+/// that join one which takes what they do not hold.
+fn c_sound() {
+    const LOCKS: usize = 5;
+    const GS: usize = 10;
+    const ROUNDS: usize = 10_000;
+    static LOCK: [Mutex<usize>; LOCKS] = [const { Mutex::new(0) }; LOCKS];
+    let take = |low: usize, high: usize| {
+        let low = LOCK[low].lock().expect("no holder panics");
+        yield_now(); // so that others come and wait
+        *LOCK[high].lock().expect("no holder panics") += 1;
+        drop(low);
+    };
+    let works = (0..GS).map(|i| {
+        go(move || {
+            for round in 0..ROUNDS {
+                let low = (round * 7 + i) % (LOCKS - 1);
+                let high = low + 1 + (round / 3 + i) % (LOCKS - 1 - low);
+                if round.is_multiple_of(64) {
+                    let _low = LOCK[low].lock().expect("no holder panics");
+                    let child = go(move || *LOCK[high].lock().expect("no holder panics") += 1);
+                    child.join().expect("no panic");
+                } else {
+                    take(low, high);
+                }
+            }
+        })
+    });
+    check::join_all(works);
+    let sum: usize = LOCK.iter().map(|lock| *lock.lock().expect("no holder panics")).sum();
+    assert!(sum.is_multiple_of(GS * ROUNDS));
+}
+
+fn sound_orders_are_not_reported() {
+    assert_eq!(started("c_sound").wait(), Ended::Code(0));
+}
+
+/// As `c_two`, but one of the two gives up after a while.
+fn c_timed() {
+    for round in 1..=20 {
+        static C: Mutex<u32> = Mutex::new(0);
+        static D: Mutex<u32> = Mutex::new(0);
+        static CAME: AtomicUsize = AtomicUsize::new(0);
+        let patient = named("patient", || {
+            let _c = C.lock();
+            meet(&CAME, 2);
+            *D.lock().expect("no holder panics") += 1;
+        });
+        let hasty = named("hasty", || {
+            let _d = D.lock();
+            meet(&CAME, 2);
+            // The other waits by now or will; that is a link. This is none.
+            assert!(C.lock_timeout(Duration::from_millis(2)).is_err());
+        });
+        check::join_all([patient, hasty]);
+        assert_eq!(*D.lock().expect("no holder panics"), round);
+    }
+}
+
+fn a_wait_with_a_limit_is_no_link() {
+    assert_eq!(started("c_timed").wait(), Ended::Code(0));
+}
+
+fn a_waiting_g_says_who_holds_the_lock() {
+    static M: Mutex<u32> = Mutex::new(0);
+    static R: RwLock<u32> = RwLock::new(0);
+    let holder = |name: &str| {
+        let is_meant = |g: &&tasks::GInfo| g.name == name && g.state == GState::Waiting;
+        tasks::gs().iter().find(is_meant).and_then(|g| g.holder)
+    };
+    let (held, written) = (M.lock(), R.write());
+    let locks = named("locks", || drop(M.lock()));
+    let reads = named("reads it", || drop(R.read()));
+    let me = current().id();
+    wait_until(|| holder("locks") == Some(me) && holder("reads it") == Some(me));
+    drop((held, written));
+    check::join_all([locks, reads]);
+    let _read = R.read();
+    let writes = named("writes it", || drop(R.write()));
+    let waits = |g: &tasks::GInfo| g.name == "writes it" && g.state == GState::Waiting;
+    wait_until(|| tasks::gs().iter().any(waits));
+    assert_eq!(holder("writes it"), None, "readers have no names");
+    drop(_read);
+    writes.join().expect("no panic");
+}
+
+/// Takes both and ends without giving them back, as one whose stack is gone.
+fn leave_taken(lock: &'static Mutex<u32>, shared: &'static RwLock<u32>, found: usize) {
+    core::mem::forget((lock.lock(), shared.write()));
+    let me = current().id();
+    wait_until(|| tasks::gs().iter().filter(|g| g.holder == Some(me)).count() >= found);
+    assert_eq!(poison_all(me), found.min(2));
+}
+
+fn locks_of_one_that_is_gone_go_on_poisoned() {
+    static M: Mutex<u32> = Mutex::new(0);
+    static R: RwLock<u32> = RwLock::new(0);
+    go(|| leave_taken(&M, &R, 0)).join().expect("no panic");
+    assert!(M.lock().is_err() && R.read().is_err(), "they are poisoned");
+    M.clear_poison();
+    R.clear_poison();
+    *M.lock().expect("it is in order again") += 1;
+    *R.write().expect("it is in order again") += 1;
+    assert_eq!(poison_all(u64::MAX), 0, "there is no such G");
+    // With limits, and without waiting at all.
+    go(|| leave_taken(&M, &R, 0)).join().expect("no panic");
+    assert!(
+        M.lock_timeout(Duration::from_secs(3600)).is_err_and(|e| e.to_string().contains("poison"))
+    );
+    assert!(R.try_write().is_err_and(|e| e.to_string().contains("poison")));
+}
+
+fn who_waits_for_one_that_is_gone_is_woken() {
+    static M: Mutex<u32> = Mutex::new(0);
+    static R: RwLock<u32> = RwLock::new(0);
+    for _ in 0..50 {
+        let left = go(|| leave_taken(&M, &R, 6));
+        wait_until(|| M.try_lock().is_err() && R.try_read().is_err());
+        let locks = (0..2).map(|_| go(|| M.lock().is_err()));
+        let reads = (0..2).map(|_| go(|| R.read().is_err()));
+        let writes = (0..2).map(|_| go(|| R.write().is_err()));
+        let waiting: Vec<_> = locks.chain(reads).chain(writes).collect();
+        left.join().expect("no panic");
+        assert!(check::join_all(waiting).into_iter().all(|poisoned| poisoned));
+        M.clear_poison();
+        R.clear_poison();
+        assert!(M.try_lock().is_ok() && R.try_write().is_ok(), "nobody is inside");
+    }
+}
+
+runnext::main!(c_hog, c_hog);
+static HOGGED: Mutex<u32> = Mutex::new(0);
+
+/// Returns while a G of it computes for ever, with a lock that is not its own.
+fn c_hog() {
+    static HOGS: AtomicUsize = AtomicUsize::new(0);
+    HOGS.store(0, Relaxed);
+    drop(go(|| {
+        let _held = HOGGED.lock();
+        HOGS.store(1, Relaxed);
+        loop {
+            core::hint::spin_loop();
+        }
+    }));
+    wait_until(|| HOGS.load(Relaxed) == 1);
+}
+
+fn a_lock_of_an_abandoned_g_goes_on() {
+    for _ in 0..2 {
+        let run = started("c_hog");
+        wait_until(|| HOGGED.try_lock().is_err());
+        let waits = go(|| HOGGED.lock().is_err());
+        assert_eq!(run.wait(), Ended::Code(0));
+        assert_eq!(waits.join(), Ok(true), "it waited, and was warned");
+        HOGGED.clear_poison();
+    }
+}

@@ -1,0 +1,355 @@
+//! Fills stacks, in every way there is: `program=overflow`.
+//!
+//! Each overflow must end its G and nobody else, with its destructors run, and
+//! leave nothing behind. `program=overflow_many -- <n>` does it n times, and n times
+//! again, and wants nothing to have grown.
+
+use crate::check::{self, checks, join_all};
+use core::hint::black_box;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use runnext::drivers::simulated::{Config, Device, Latency};
+use runnext::inspect;
+use runnext::mem::stack::DEFAULT_SIZE;
+use runnext::prelude::*;
+use runnext::schedule::abandoned;
+use runnext::sync::Mutex;
+
+runnext::main!(overflow, main);
+runnext::main!(overflow_many, many);
+
+fn main() {
+    check::run(checks![
+        a_full_stack_is_the_error_of_its_join,
+        destructors_run_from_the_caller_of_the_full_frame_on,
+        a_recursion_that_was_proved_not_to_unwind_unwinds_above_it,
+        a_frame_larger_than_the_stack_is_an_overflow,
+        a_lock_that_was_held_is_poisoned_and_free,
+        a_peer_of_a_full_g_sees_its_end_of_the_channel_closed,
+        a_g_that_waits_at_every_depth_overflows_between_waits,
+        a_g_near_the_end_of_its_stack_is_preempted_and_goes_on,
+        all_cpus_overflow_at_once,
+        overflows_among_timers_and_devices_end_their_gs_only,
+        a_destructor_that_overflows_leaves_its_g_behind_and_the_join_says_so,
+    ]);
+}
+
+/// Counts what was made, and what of it was dropped.
+struct Counts {
+    made: AtomicUsize,
+    dropped: AtomicUsize,
+}
+
+impl Counts {
+    const fn new() -> Self {
+        Counts { made: AtomicUsize::new(0), dropped: AtomicUsize::new(0) }
+    }
+
+    fn lost(&self) -> usize {
+        self.made.load(Relaxed) - self.dropped.load(Relaxed)
+    }
+}
+
+struct Counted(&'static Counts);
+
+impl Counted {
+    fn new(counts: &'static Counts) -> Self {
+        counts.made.fetch_add(1, Relaxed);
+        Counted(counts)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dropped.fetch_add(1, Relaxed);
+    }
+}
+
+/// Recurses with frames of about `N` words, each with something to drop.
+#[inline(never)]
+fn recurse<const N: usize>(depth: usize, counts: &'static Counts) -> usize {
+    let _counted = Counted::new(counts);
+    let frame = black_box([depth; N]);
+    assert!(black_box(depth) < usize::MAX, "so that it may unwind");
+    recurse::<N>(depth + 1, counts) + frame[0]
+}
+
+/// Recurses with nothing but arithmetic.
+#[inline(never)]
+#[expect(unconditional_recursion, reason = "the stack is to overflow")]
+fn recurse_plainly(depth: usize) -> usize {
+    let frame = black_box([depth; 24]);
+    recurse_plainly(depth + 1) + frame[0]
+}
+
+fn overflows(f: impl FnOnce() -> usize + Send + 'static) {
+    assert_eq!(go(f).join(), Err(JoinError::StackOverflow));
+}
+
+/// With frames of many sizes, so that every instruction of a prologue, and the
+/// calls, are where the stack ends.
+fn a_full_stack_is_the_error_of_its_join() {
+    static COUNTS: Counts = Counts::new();
+    for start in 0..8 {
+        overflows(move || recurse::<1>(start, &COUNTS));
+        overflows(move || recurse::<3>(start, &COUNTS));
+        overflows(move || recurse::<10>(start, &COUNTS));
+        overflows(move || recurse::<33>(start, &COUNTS));
+        overflows(move || recurse::<200>(start, &COUNTS));
+        overflows(move || recurse::<500>(start, &COUNTS));
+        overflows(move || recurse::<513>(start, &COUNTS));
+        overflows(move || recurse::<1500>(start, &COUNTS));
+    }
+}
+
+fn destructors_run_from_the_caller_of_the_full_frame_on() {
+    static COUNTS: Counts = Counts::new();
+    fn check<const N: usize>() {
+        let (made, lost) = (COUNTS.made.load(Relaxed), COUNTS.lost());
+        overflows(|| recurse::<N>(0, &COUNTS));
+        assert!(COUNTS.made.load(Relaxed) >= made + 2, "it did not recurse");
+        assert!(COUNTS.lost() <= lost + 1, "{} of {N} words were lost", COUNTS.lost() - lost);
+    }
+    let before = abandoned();
+    check::<1>();
+    check::<2>();
+    check::<4>();
+    check::<17>();
+    check::<64>();
+    check::<255>();
+    check::<512>();
+    check::<1030>();
+    assert_eq!(abandoned(), before);
+}
+
+fn a_recursion_that_was_proved_not_to_unwind_unwinds_above_it() {
+    static COUNTS: Counts = Counts::new();
+    let before = abandoned();
+    overflows(|| {
+        let _counted = Counted::new(&COUNTS);
+        // A call that may unwind: through a pointer that nobody knows.
+        black_box(through as fn(fn(usize) -> usize) -> usize)(recurse_plainly)
+    });
+    assert_eq!((abandoned(), COUNTS.lost()), (before, 0));
+}
+
+#[inline(never)]
+fn through(f: fn(usize) -> usize) -> usize {
+    f(0) + 1
+}
+
+fn a_frame_larger_than_the_stack_is_an_overflow() {
+    #[inline(never)]
+    fn large() -> usize {
+        black_box([7usize; 2 * DEFAULT_SIZE / 8])[black_box(0)]
+    }
+    static COUNTS: Counts = Counts::new();
+    overflows(|| {
+        let _counted = Counted::new(&COUNTS);
+        black_box(large as fn() -> usize)()
+    });
+    assert_eq!(COUNTS.lost(), 0);
+}
+
+fn a_lock_that_was_held_is_poisoned_and_free() {
+    static LOCK: Mutex<usize> = Mutex::new(0);
+    static COUNTS: Counts = Counts::new();
+    overflows(|| {
+        let mut held = LOCK.lock().unwrap_or_else(|error| error.into_inner());
+        *held = 1;
+        recurse::<20>(0, &COUNTS)
+    });
+    let Err(poisoned) = LOCK.lock() else { panic!("not poisoned") };
+    assert_eq!(**poisoned.get_ref(), 1);
+}
+
+fn a_peer_of_a_full_g_sees_its_end_of_the_channel_closed() {
+    static COUNTS: Counts = Counts::new();
+    let (tx, rx) = chan::bounded::<u32>(1);
+    overflows(move || {
+        let _tx = tx;
+        recurse::<20>(0, &COUNTS)
+    });
+    assert!(rx.recv().is_err());
+}
+
+/// Between the two halves of parking nobody may be unwound: at each depth the G
+/// waits for another.
+fn a_g_that_waits_at_every_depth_overflows_between_waits() {
+    #[inline(never)]
+    fn ask<const N: usize>(
+        depth: usize,
+        tx: &chan::Sender<usize>,
+        rx: &chan::Receiver<usize>,
+    ) -> usize {
+        let frame = black_box([depth; N]);
+        tx.send(depth).expect("somebody answers");
+        assert_eq!(rx.recv(), Ok(depth + 1));
+        ask::<N>(depth + 1, tx, rx) + frame[0]
+    }
+    fn check<const N: usize>() {
+        let (tx, questions) = chan::rendezvous();
+        let (answers, rx) = chan::rendezvous();
+        let oracle = go(move || {
+            questions.iter().map(|n| answers.send(n + 1)).take_while(Result::is_ok).count()
+        });
+        overflows(move || ask::<N>(0, &tx, &rx));
+        assert!(oracle.join().expect("no panic") > 2);
+    }
+    check::<1>();
+    check::<2>();
+    check::<5>();
+    check::<11>();
+    check::<23>();
+    check::<40>();
+    check::<77>();
+    check::<120>();
+    check::<190>();
+    check::<301>();
+}
+
+/// The scheduler uses the stack of a G that it preempts, near its end also.
+fn a_g_near_the_end_of_its_stack_is_preempted_and_goes_on() {
+    const HOVERING: usize = 120;
+    static STOP: AtomicBool = AtomicBool::new(false);
+    #[inline(never)]
+    fn hover(left: usize, base: usize, turns: usize) -> usize {
+        let here = black_box(0usize);
+        let used = base - (&raw const here).addr();
+        if used + left < DEFAULT_SIZE {
+            return hover(left, base, turns) + black_box(1);
+        }
+        (0..turns).map(black_box).filter(|n| n % 2 == 0).count()
+    }
+    STOP.store(false, Relaxed);
+    // Somebody else for every CPU, so that slices end.
+    let hogs: Vec<_> = (0..num_cpus())
+        .map(|cpu| {
+            let hog = || {
+                while !STOP.load(Relaxed) {
+                    core::hint::spin_loop();
+                }
+            };
+            Go::new().pin(cpu).spawn(hog).expect("memory for a G")
+        })
+        .collect();
+    let preemptions = || stats().cpus.iter().map(|cpu| cpu.preemptions).sum::<u64>();
+    let before = preemptions();
+    // From 400 bytes before the end, 32 bytes further away each time.
+    let hovering: Vec<_> = (0..HOVERING)
+        .map(|step| {
+            go(move || {
+                let base = black_box(0usize);
+                hover(400 + 32 * step, (&raw const base).addr(), 3_000_000)
+            })
+        })
+        .collect();
+    let results = join_all(hovering);
+    STOP.store(true, Relaxed);
+    join_all(hogs);
+    assert_eq!(results.len(), HOVERING);
+    assert!(preemptions() > before + HOVERING as u64, "nobody was preempted");
+}
+
+fn all_cpus_overflow_at_once() {
+    static COUNTS: Counts = Counts::new();
+    static READY: AtomicUsize = AtomicUsize::new(0);
+    for round in 1..=20 {
+        let all = round * num_cpus();
+        let gs: Vec<_> = (0..num_cpus())
+            .map(|cpu| {
+                let work = move || {
+                    READY.fetch_add(1, Relaxed);
+                    check::wait_until(|| READY.load(Relaxed) >= all);
+                    recurse::<40>(0, &COUNTS)
+                };
+                Go::new().pin(cpu).spawn(work).expect("memory for a G")
+            })
+            .collect();
+        for g in gs {
+            assert_eq!(g.join(), Err(JoinError::StackOverflow));
+        }
+    }
+}
+
+fn overflows_among_timers_and_devices_end_their_gs_only() {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    static COUNTS: Counts = Counts::new();
+    STOP.store(false, Relaxed);
+    let latency = Latency::Uniform { min_ns: 1_000, max_ns: 300_000 };
+    let device = Device::new(Config { seed: 7, latency, ..Config::default() }).expect("memory");
+    let device: &'static Device = Box::leak(Box::new(device));
+    let users: Vec<_> = (0..2 * num_cpus())
+        .map(|i| {
+            let ask = move || {
+                let mut rounds = 0;
+                while !STOP.load(Relaxed) {
+                    let word = rounds as u64;
+                    let answer = device.submit(word).expect("memory").wait(None);
+                    assert_eq!(answer, Ok(!word));
+                    sleep(Duration::from_micros(50));
+                    rounds += 1;
+                }
+                rounds
+            };
+            Go::new().pin(i % num_cpus()).spawn(ask).expect("memory for a G")
+        })
+        .collect();
+    for batch in 0..25 {
+        let gs: Vec<_> = (0..8).map(|i| go(move || recurse::<9>(batch + i, &COUNTS))).collect();
+        for g in gs {
+            assert_eq!(g.join(), Err(JoinError::StackOverflow));
+        }
+    }
+    STOP.store(true, Relaxed);
+    assert!(join_all(users).into_iter().all(|rounds| rounds > 0), "a user starved");
+}
+
+fn a_destructor_that_overflows_leaves_its_g_behind_and_the_join_says_so() {
+    static COUNTS: Counts = Counts::new();
+    struct Overflows;
+    impl Drop for Overflows {
+        fn drop(&mut self) {
+            black_box(recurse::<30>(0, &COUNTS));
+        }
+    }
+    let before = abandoned();
+    overflows(|| {
+        let _overflows = Overflows;
+        recurse::<30>(0, &COUNTS)
+    });
+    assert_eq!(abandoned(), before + 1);
+    // A panic that is unwound does not help it either.
+    let g = go(|| {
+        let _overflows = Overflows;
+        panic!("and then it overflows");
+    });
+    assert_eq!(g.join(), Err::<(), _>(JoinError::StackOverflow));
+    assert_eq!(abandoned(), before + 2);
+    // Others go on, and panic as they like.
+    assert_eq!(go(|| panic!("still")).join(), Err::<(), _>(JoinError::Panicked("still".into())));
+}
+
+fn many() {
+    static COUNTS: Counts = Counts::new();
+    let n: usize = args().first().and_then(|word| word.parse().ok()).unwrap_or(1_000);
+    let round = || {
+        for batch in (0..n).step_by(4) {
+            let gs: Vec<_> =
+                (0..4).map(|i| go(move || recurse::<150>(batch + i, &COUNTS))).collect();
+            for g in gs {
+                assert_eq!(g.join(), Err(JoinError::StackOverflow));
+            }
+        }
+        inspect::memory()
+    };
+    let first = round();
+    let second = round();
+    println!("first {first:?}");
+    println!("second {second:?}");
+    // A few more may be on their way from here to there.
+    let few = 4 * num_cpus();
+    assert!(second.stacks.made <= first.stacks.made + few, "stacks");
+    assert!(second.frames.free + 20 * few >= first.frames.free, "frames");
+    assert_eq!(abandoned(), 0);
+    println!("MANY {n} and {n} again: {} stacks in all", second.stacks.made);
+}

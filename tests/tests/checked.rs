@@ -1,0 +1,24 @@
+//! The kernel with all its assertions compiled in (`profile.checked`).
+//!
+//! Release builds, which all other tests boot, do without them.
+
+use tests::guest::Boot;
+
+#[test]
+fn no_assertion_fails_while_everything_runs_at_once() {
+    let cmdline = "program=stress log=error -- 10000";
+    let outcome =
+        Boot::checked("checked-stress").smp(8).mem("2G").cmdline(cmdline).limit(300).run();
+    outcome.assert_test("all_of_it_at_once_comes_out_right");
+    outcome.assert_ok();
+}
+
+#[test]
+fn no_assertion_fails_while_gs_are_scheduled() {
+    Boot::checked("checked-scheduling")
+        .smp(4)
+        .cmdline("program=scheduling")
+        .limit(300)
+        .run()
+        .assert_ok();
+}

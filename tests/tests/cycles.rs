@@ -1,0 +1,59 @@
+//! Gs that wait for each other in a ring, and the locks of those that are gone.
+
+use std::sync::LazyLock;
+
+use tests::guest::Boot;
+use tests::outcome::Outcome;
+use tests::{expect, fixture, guest_tests};
+
+static CYCLES: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+
+fn boot(cpus: usize) -> Boot {
+    Boot::guest(format!("cycles-{cpus}")).smp(cpus).cmdline("program=cycles")
+}
+
+guest_tests!(CYCLES =>
+    two_that_hold_what_the_other_wants_are_found,
+    three_of_which_one_joins_are_found,
+    writers_and_readers_are_found,
+    one_that_waits_for_itself_is_found,
+    sound_orders_are_not_reported,
+    a_wait_with_a_limit_is_no_link,
+    a_waiting_g_says_who_holds_the_lock,
+    locks_of_one_that_is_gone_go_on_poisoned,
+    who_waits_for_one_that_is_gone_is_woken,
+    a_lock_of_an_abandoned_g_goes_on,
+);
+
+#[test]
+fn all_of_it_holds_on_one_cpu_and_on_eight() {
+    CYCLES.assert_ok();
+    boot(1).run().assert_ok();
+}
+
+#[test]
+fn a_ring_is_named_g_by_g() {
+    CYCLES.assert_line(&format!("c_two: {}", expect::ring(2)));
+    CYCLES.assert_line("[sync.Mutex.Lock]: \"left\" at 0x");
+    CYCLES.assert_line("[sync.Mutex.Lock]: \"right\" at 0x");
+    CYCLES.assert_line(expect::HELD_BY);
+    CYCLES.assert_line("guest::cycles::two");
+    CYCLES.assert_line(&format!("c_three: {}", expect::ring(3)));
+    CYCLES.assert_line("[join]: \"joins\" for goroutine ");
+    CYCLES.assert_line("[sync.RWMutex.RLock]: \"reads\" at 0x");
+    CYCLES.assert_line(&format!("c_self: {}", expect::ring(1)));
+    CYCLES.assert_line(&format!("c_self_join: {}", expect::ring(1)));
+    CYCLES.assert_no_line(&format!("c_sound: {}", expect::DEADLOCK));
+}
+
+#[test]
+fn a_ring_ends_the_program_that_was_booted_while_others_run() {
+    for cpus in [1, 8] {
+        let boot = Boot::guest(format!("ring-{cpus}")).smp(cpus);
+        let outcome = boot.cmdline("program=ring").run();
+        outcome.assert_code(expect::CODE_DEADLOCK);
+        outcome.assert_line(&expect::ring(2));
+        outcome.assert_line("\"left\" at 0x");
+        outcome.assert_line("\"right\" at 0x");
+    }
+}

@@ -1,0 +1,80 @@
+//! Full stacks: each ends its G and nobody else, checked by the guest from inside.
+
+use boot::exit;
+use std::sync::LazyLock;
+use tests::guest::Boot;
+use tests::outcome::Outcome;
+use tests::{expect, fixture, guest_tests};
+
+static OVERFLOW: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+
+fn boot(cpus: usize) -> Boot {
+    Boot::guest(format!("overflow-{cpus}")).smp(cpus).cmdline("program=overflow").limit(300)
+}
+
+guest_tests!(OVERFLOW, boot =>
+    a_full_stack_is_the_error_of_its_join,
+    destructors_run_from_the_caller_of_the_full_frame_on,
+    a_recursion_that_was_proved_not_to_unwind_unwinds_above_it,
+    a_frame_larger_than_the_stack_is_an_overflow,
+    a_lock_that_was_held_is_poisoned_and_free,
+    a_peer_of_a_full_g_sees_its_end_of_the_channel_closed,
+    a_g_that_waits_at_every_depth_overflows_between_waits,
+    a_g_near_the_end_of_its_stack_is_preempted_and_goes_on,
+    all_cpus_overflow_at_once,
+    overflows_among_timers_and_devices_end_their_gs_only,
+    a_destructor_that_overflows_leaves_its_g_behind_and_the_join_says_so,
+);
+
+/// How many, and as many again.
+const MANY: usize = 10_000;
+
+#[track_caller]
+fn many_leave_nothing_behind_on(cpus: usize) {
+    let name = format!("overflow-many-{cpus}");
+    let cmdline = format!("program=overflow_many log=error -- {MANY}");
+    let outcome = Boot::guest(name).smp(cpus).cmdline(&cmdline).limit(300).run();
+    outcome.assert_ok();
+    outcome.assert_line(&format!("MANY {MANY} and {MANY} again"));
+}
+
+#[test]
+fn ten_thousand_and_ten_thousand_more_leave_nothing_behind_on_one_cpu() {
+    many_leave_nothing_behind_on(1);
+}
+
+#[test]
+fn ten_thousand_and_ten_thousand_more_leave_nothing_behind_on_eight_cpus() {
+    many_leave_nothing_behind_on(8);
+}
+
+fn fault(how: &str) -> Outcome {
+    Boot::guest(format!("fault-{how}")).smp(2).cmdline(&expect::fault(how)).run()
+}
+
+#[test]
+fn the_report_names_the_g_its_spawn_site_and_the_function() {
+    let outcome = fault("stack-overflow");
+    outcome.assert_ok();
+    let line = outcome.line(expect::OVERFLOWED).unwrap_or_default();
+    assert!(line.contains(expect::VICTIM), "no G in {line:?}\n{outcome}");
+    assert!(line.contains("fault.rs:"), "no spawn site in {line:?}\n{outcome}");
+    outcome.assert_line("guest::fault::overflow+");
+    outcome.assert_line("the victim came back: Err(StackOverflow)");
+}
+
+#[test]
+fn a_full_stack_of_an_m_stops_the_machine() {
+    let outcome = fault("overflow-in-call");
+    outcome.assert_code(exit::EXCEPTION);
+    outcome.assert_line(": stack overflow");
+    outcome.assert_line("in a blocking call");
+}
+
+#[test]
+fn a_full_stack_with_interrupts_off_stops_the_machine() {
+    let outcome = fault("overflow-irqs-off");
+    outcome.assert_code(exit::EXCEPTION);
+    outcome.assert_line(": stack overflow");
+    outcome.assert_line("with interrupts off");
+}
