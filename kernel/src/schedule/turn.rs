@@ -185,6 +185,7 @@ fn execute(cpu: &'static Cpu, run: Run<Task>, last: Last) -> (&'static Cpu, Last
             trace::switched(last.at, g.id(), start_of(slice, last));
             last.at
         }
+        Attention::UNTIMED => attend_untimed(cpu, g, slice, last),
         _ => attend(cpu, g, slice, last),
     };
     g.kernel.account.start(now, &cpu.times);
@@ -221,6 +222,18 @@ fn begin(cpu: &Cpu, g: &G<Task>, slice: Slice, now: u64) {
 #[inline(always)]
 fn start_of(slice: Slice, last: Last) -> What {
     if slice == Slice::New { last.start.on_own_slice() } else { last.start }
+}
+
+/// As [`attend`], if all that is to be seen to is that the timer is not armed: most
+/// often because a G is alone on its CPU, and still is.
+#[inline(never)]
+fn attend_untimed(cpu: &'static Cpu, g: &'static G<Task>, slice: Slice, last: Last) -> u64 {
+    // SAFETY: this CPU's own record, interrupts off.
+    if !unsafe { cpu.with_p(|p| SCHED.is_untimed(p)) } {
+        return attend(cpu, g, slice, last);
+    }
+    begin(cpu, g, slice, last.at);
+    last.at
 }
 
 /// As [`begin`], with all that [`Attention`] asks for first and after; and says
