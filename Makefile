@@ -6,7 +6,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help run test test-quick test-full image usb gdb build setup clean loader browser
-.PHONY: chaos
+.PHONY: chaos soak
 .PHONY: bench bench-go bench-check bench-docs bench-all trace
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
@@ -31,7 +31,9 @@ CPUS ?=
 # Of `make chaos`: how many seeds, from which on.
 SEEDS ?= 200
 FIRST ?= 1
-export SEEDS FIRST
+# Of `make soak`: for how long.
+MINUTES ?= 30
+export SEEDS FIRST MINUTES
 export SMP MEM UEFI ACCEL GUI DISK KEEP PROGRAM APP ARGS DEV BENCH SAMPLES CPUS
 
 # One place for what is built, and rustup's tools even in a shell that was
@@ -64,6 +66,9 @@ test-full: loader browser ## all seeds, sizes and machine shapes, however long
 
 chaos: loader ## SEEDS=200 FIRST=1: a boot a seed, as unkind a machine as it says
 	@cargo run --quiet -p tests --bin chaos
+
+soak: loader ## MINUTES=30: everything at once on 8 and 16 CPUs, and what is left of it
+	@cargo run --quiet -p tests --bin soak
 
 trace: loader ## what the scheduler did, as target/trace.html, .svg and .json (PROGRAM=skynet)
 	@cargo run --quiet -p trace -- run $(MACHINE)
