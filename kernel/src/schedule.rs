@@ -26,6 +26,7 @@
 mod account;
 mod birth;
 mod call;
+mod census;
 mod full;
 mod interrupt;
 mod kill;
@@ -40,6 +41,7 @@ mod watch;
 pub use account::{Account, Times};
 pub use birth::spawn;
 pub use call::{Handoff, call};
+pub use census::{Census, Queued};
 pub use full::{Full, begin_full, is_full, is_in_call, leave_behind, room_to_preempt, stack_full};
 pub use interrupt::{
     arrive, may_be_preempted, must_leave, needs_timer, next_deadline, ready_from_interrupt,
