@@ -14,7 +14,7 @@
 //! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
 //! | [`poller`] | a device is ready → its waiting G is ready |
 //! | [`trace`], [`schedtrace`] | what they did, and when; what it looks like |
-//! | [`chaos`] | the machine as unkind as a seed can make it |
+//! | [`chaos`], [`invariant`] | the machine as unkind as a seed can make it; whether it is sound |
 //! | [`unwind`], [`mod@panic`], [`overflow`], [`backtrace`], [`symbols`] | when things go wrong |
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
@@ -52,6 +52,7 @@ mod handover;
 #[cfg(not(target_os = "none"))]
 pub mod hostile;
 pub mod inspect;
+pub mod invariant;
 pub mod lock;
 pub mod log;
 pub mod mem;

@@ -26,6 +26,7 @@
 mod account;
 mod birth;
 mod call;
+mod census;
 mod full;
 mod holder;
 mod interrupt;
@@ -41,6 +42,7 @@ mod watch;
 pub use account::{Account, Times};
 pub use birth::spawn;
 pub use call::{Handoff, call};
+pub use census::{Census, Queued};
 pub use full::{Full, begin_full, is_full, is_in_call, leave_behind, room_to_preempt, stack_full};
 pub use holder::{Waiting, disown, is_gone, me};
 pub use interrupt::{

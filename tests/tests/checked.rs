@@ -22,3 +22,19 @@ fn no_assertion_fails_while_gs_are_scheduled() {
         .run()
         .assert_ok();
 }
+
+/// Everything is stopped and counted, again and again, on a machine that is as
+/// unkind as it can be.
+#[test]
+fn every_g_is_in_one_place_whenever_one_looks() {
+    for (cpus, words) in [(1, ""), (8, ""), (4, "chaos=5")] {
+        let cmdline = format!("program=invariants log=error {words} -- 8");
+        let outcome = Boot::checked(format!("checked-invariants-{cpus}"))
+            .smp(cpus)
+            .cmdline(&cmdline)
+            .limit(300)
+            .run();
+        outcome.assert_test("every_g_is_in_one_place_whenever_one_looks");
+        outcome.assert_ok();
+    }
+}

@@ -130,6 +130,8 @@ fn looked_for_deadlocks() -> bool {
 
 /// Halts until an interrupt comes.
 fn halt(cpu: &'static Cpu) -> Last {
+    // SAFETY: this CPU's own record, interrupts off.
+    debug_assert!(unsafe { cpu.with_p(|p| p.has_nobody()) }, "halts with Gs");
     cpu.slices.idle();
     cpu.counters.halts.add_one();
     trace::cpu_event(Kind::Halt, 0);
