@@ -14,7 +14,7 @@
 //! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
 //! | [`poller`] | a device is ready → its waiting G is ready |
 //! | [`trace`], [`schedtrace`] | what they did, and when; what it looks like |
-//! | [`unwind`], [`mod@panic`], [`overflow`], [`backtrace`], [`symbols`] | when things go wrong |
+//! | [`unwind`], [`mod@panic`], [`overflow`], [`guardian`], [`backtrace`], [`symbols`] | when things go wrong |
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
 //! | [`tasks`], [`inspect`] | all Gs from outside; what the machine looks like |
@@ -45,6 +45,7 @@ pub mod drivers;
 pub mod fs;
 pub mod go;
 pub mod gref;
+pub mod guardian;
 mod handover;
 pub mod inspect;
 pub mod lock;
@@ -137,6 +138,7 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     preempt::init(options.slice_ms);
     schedule::init_cpu(options.seed);
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
+    guardian::begin(options.stuck); //          CPUs watch each other
     banner::show(options); //                   what all of that came to
     start_program(options);
     trace::begin_draining(options.trace); //    those who watch it, if anybody wants to know
@@ -156,6 +158,8 @@ const HANDLERS: arch::Handlers = arch::Handlers {
     wake: preempt::on_wake,
     preempt: schedule::preempted,
     device: drivers::irq::on_interrupt,
+    asked: guardian::on_question,
+    sampled: guardian::on_sample,
     page_fault,
     stack_full: schedule::stack_full,
     room_to_preempt: schedule::room_to_preempt,
