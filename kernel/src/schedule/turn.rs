@@ -36,6 +36,7 @@ use super::{Cpu, G_SLOT, Leaving, SCHED, birth, call, full, is_running, running,
 use super::{all_idle, cycles_run, try_this_cpu};
 use crate::arch;
 use crate::deadlock;
+use crate::guardian;
 use crate::mem;
 use crate::preempt::Attention;
 use crate::trace::{self, Kind, What};
@@ -141,6 +142,7 @@ fn halt(cpu: &'static Cpu) -> Last {
     cpu.times.idled(last.at.wrapping_sub(halted));
     // Who runs next here does not inherit a slice from before the halt.
     cpu.slices.begin(last.at);
+    guardian::after_halt();
     trace::cpu_event(Kind::Resume, 0);
     last
 }
