@@ -20,7 +20,8 @@ pub enum JoinError {
 /// Nobody's stack is ever full here.
 pub(crate) fn probe_stack() {}
 
-pub(crate) const SPINS: u32 = 2;
+pub(crate) const LOOKS: u32 = 2;
+pub(crate) const PAUSES: u32 = 1;
 
 pub(crate) fn may_spin() -> bool {
     true
