@@ -6,7 +6,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help run test test-quick test-full image usb gdb build setup clean loader browser
-.PHONY: bench bench-go bench-check bench-docs bench-all trace fuzz
+.PHONY: bench bench-go bench-check bench-docs bench-all trace fuzz chaos soak
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
 # DISK=<image>|none, KEEP=1 (what the guest writes to it stays), PROGRAM=<name>,
@@ -27,11 +27,15 @@ DEV ?=
 BENCH ?=
 SAMPLES ?=
 CPUS ?=
-# Of `make fuzz`: MINUTES=10, TARGET=madt, SEED=n.
+# Of `make fuzz`: MINUTES=10, TARGET=madt, SEED=n; of `make soak`: MINUTES=30.
 MINUTES ?=
 TARGET ?=
 SEED ?=
-export SMP MEM UEFI ACCEL GUI DISK KEEP PROGRAM APP ARGS DEV BENCH SAMPLES CPUS MINUTES TARGET SEED
+# Of `make chaos`: how many seeds, from which on.
+SEEDS ?= 200
+FIRST ?= 1
+export SMP MEM UEFI ACCEL GUI DISK KEEP PROGRAM APP ARGS DEV BENCH SAMPLES CPUS
+export MINUTES TARGET SEED SEEDS FIRST
 
 # One place for what is built, and rustup's tools even in a shell that was
 # started before rustup came.
@@ -60,6 +64,12 @@ test-quick: loader browser ## for the inner loop: under two minutes once built
 test-full: loader browser ## all seeds, sizes and machine shapes, however long
 	@scripts/newer-qemu || echo 'going on with the QEMU that is installed'
 	@cargo suite --full
+
+chaos: loader ## SEEDS=200 FIRST=1: a boot a seed, as unkind a machine as it says
+	@cargo run --quiet -p tests --bin chaos
+
+soak: loader ## MINUTES=30: everything at once on 8 and 16 CPUs, and what is left of it
+	@MINUTES="$${MINUTES:-30}" cargo run --quiet -p tests --bin soak
 
 trace: loader ## what the scheduler did, as target/trace.html, .svg and .json (PROGRAM=skynet)
 	@cargo run --quiet -p trace -- run $(MACHINE)

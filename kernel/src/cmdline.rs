@@ -10,6 +10,7 @@
 //! that makes no sense is named in a warning and has no other effect.
 
 use crate::arch::{ApicChoice, ClockChoice, MAX_CPUS, TimerChoice};
+use crate::guardian::StuckChoice;
 use crate::log::Sinks;
 use crate::schedule::Handoff;
 use alloc::string::String;
@@ -70,10 +71,14 @@ pub struct Options {
     pub slice_ms: Option<u32>,
     /// What seeds the kernel's random choices.
     pub seed: Option<u64>,
+    /// What seeds its unkindness; `None`: there is none.
+    pub chaos: Option<u64>,
     /// The order in which a P without Gs looks for some.
     pub order: Order,
     /// When a P is handed on from a call that waits.
     pub handoff: Handoff,
+    /// What becomes of a CPU that is stuck.
+    pub stuck: StuckChoice,
     /// What becomes of the scheduler's events.
     pub trace: TraceChoice,
     /// How many events are kept for each CPU.
@@ -144,8 +149,10 @@ static TABLE: &[Spec] = &[
     spec("gomaxprocs", "<n>", |o, v| put(&mut o.gomaxprocs, number(v, 1, MAX_CPUS).map(Some)), "the number of Ps"),
     spec("slice", "<ms>", |o, v| put(&mut o.slice_ms, number(v, 1, 10_000).map(Some)), "a time slice in milliseconds"),
     spec("seed", "<n>", |o, v| put(&mut o.seed, seed(v).map(Some)), "what seeds the random choices; 0x for hexadecimal"),
+    spec("chaos", "<n>", |o, v| put(&mut o.chaos, seed(v).map(Some)), "have all go as badly as it may, drawn from this seed"),
     spec("order", "go|steal-first|global-first|poller-last", |o, v| put(&mut o.order, pick(v, ORDERS)), "where an idle P looks for Gs, first to last"),
     spec("handoff", "immediate|sysmon", |o, v| put(&mut o.handoff, pick(v, HANDOFFS)), "when a P is handed on from a call that waits"),
+    spec("stuck", "report|stop|off", |o, v| put(&mut o.stuck, pick(v, STUCK)), "what becomes of a CPU that takes no interrupts"),
     spec("trace", "off|on|hash|dump|stream", |o, v| put(&mut o.trace, pick(v, TRACES)), "what becomes of the scheduler's events"),
     spec("events", "<n>", |o, v| put(&mut o.events, number(v, 1, MAX_EVENTS).map(Some)), "how many events are kept for each CPU"),
     spec("schedtrace", "<ms>", |o, v| put(&mut o.schedtrace_ms, number(v, 1, MAX_SCHEDTRACE_MS).map(Some)), "how often to print a line about the scheduler"),
@@ -174,6 +181,8 @@ const ORDERS: &[(&str, Order)] = &[
 ];
 const HANDOFFS: &[(&str, Handoff)] =
     &[("immediate", Handoff::Immediate), ("sysmon", Handoff::Sysmon)];
+const STUCK: &[(&str, StuckChoice)] =
+    &[("report", StuckChoice::Report), ("stop", StuckChoice::Stop), ("off", StuckChoice::Off)];
 const TRACES: &[(&str, TraceChoice)] = &[
     ("off", TraceChoice::Off),
     ("on", TraceChoice::On),
@@ -228,8 +237,10 @@ impl Default for Options {
             gomaxprocs: None,
             slice_ms: None,
             seed: None,
+            chaos: None,
             order: Order::default(),
             handoff: Handoff::default(),
+            stuck: StuckChoice::default(),
             trace: TraceChoice::default(),
             events: None,
             schedtrace_ms: None,
@@ -275,6 +286,11 @@ impl Options {
         if !rest.is_empty() {
             self.warn(source, Reason::TooLong(rest.len()), rest);
         }
+    }
+
+    /// What seeds the kernel's random choices, if anything does.
+    pub fn choices(&self) -> Option<u64> {
+        self.seed.or(self.chaos)
     }
 
     /// Says through `log` which words were ignored.

@@ -2,7 +2,8 @@
 //!
 //! A G may run for a slice (10 ms, or `slice=`), and then the next one of its P
 //! runs. The timer of a CPU is armed for that only while somebody waits for it:
-//! a G alone on its CPU is never interrupted, and neither is a CPU that halts.
+//! a G alone on its CPU is never interrupted, and neither is a CPU that halts, but
+//! for a question once a second (`guardian`).
 //!
 //! # When the timer is armed
 //!
@@ -38,7 +39,7 @@
 //! is no second one to be kept in step with it.
 
 use crate::trace::{self, Kind};
-use crate::{arch, schedule};
+use crate::{arch, chaos, guardian, schedule};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -55,6 +56,8 @@ pub struct Slices {
     /// With [`Attention::UNTIMED`] unless the timer is armed for the end of a
     /// slice, or for before.
     pub attention: Attention,
+    /// The most that the slice under way may last, in cycles; drawn by `chaos`.
+    cut: Cell<u64>,
     /// What is lent, of the slice that began at that time; of no other.
     loan: Cell<Loan>,
     /// Somebody waits who is in a hurry.
@@ -80,6 +83,9 @@ impl Attention {
     pub const TRACE: u32 = 1 << 2;
     /// They are hashed, too.
     pub const HASH: u32 = 1 << 3;
+    /// The timer is set by `chaos`; and whether it is armed is not kept
+    /// ([`Attention::UNTIMED`] stays), so that it is set again and again.
+    pub const CHAOS: u32 = 1 << 4;
 
     /// All bits.
     #[inline(always)]
@@ -148,6 +154,7 @@ impl Slices {
             began: Cell::new(0),
             armed_ns: Cell::new(NEVER),
             attention: Attention(AtomicU32::new(Attention::UNTIMED)),
+            cut: Cell::new(u64::MAX),
             loan: Cell::new(Loan { of: 0, given_back: 0, began: None }),
             is_urgent: Cell::new(false),
             ticks: AtomicU64::new(0),
@@ -186,8 +193,17 @@ impl Slices {
         !self.attention.has(Attention::UNTIMED)
     }
 
+    /// Whether there is chaos.
+    #[inline(always)]
+    pub fn is_unkind(&self) -> bool {
+        self.attention.has(Attention::CHAOS)
+    }
+
     /// This CPU is about to halt: no slice is under way.
     pub fn idle(&self) {
+        if self.is_unkind() {
+            chaos::dawdle();
+        }
         if self.is_timed() {
             self.attention.set(Attention::UNTIMED);
             self.armed_ns.set(NEVER);
@@ -201,7 +217,12 @@ impl Slices {
     /// Arms the timer for the end of the slice under way.
     #[cold]
     pub fn arm(&self) {
-        self.attention.clear(Attention::UNTIMED);
+        if self.is_unkind() {
+            chaos::dawdle();
+            self.cut.set(chaos::cut());
+        } else {
+            self.attention.clear(Attention::UNTIMED);
+        }
         self.arm_for_sleeper(arch::now_ns() + arch::cycles_to_ns(self.left()));
     }
 
@@ -226,7 +247,7 @@ impl Slices {
 
     /// Cycles that are left of the slice, or of what is lent of it.
     fn left(&self) -> u64 {
-        let slice = SLICE_CYCLES.load(Ordering::Relaxed);
+        let slice = self.length();
         let now = arch::cycles();
         let loan = self.loan();
         match loan.began {
@@ -239,7 +260,12 @@ impl Slices {
     /// who comes waits for its end.
     fn may_lend(&self) -> bool {
         let loan = self.loan();
-        loan.began.is_none() && loan.given_back < SLICE_CYCLES.load(Ordering::Relaxed) / 2
+        loan.began.is_none() && loan.given_back < self.length() / 2
+    }
+
+    /// Cycles of the whole slice.
+    fn length(&self) -> u64 {
+        SLICE_CYCLES.load(Ordering::Relaxed).min(self.cut.get())
     }
 
     /// The end of every interrupt: brings in whom it has readied, and sees whether
@@ -272,7 +298,7 @@ impl Slices {
             return Verdict::Displace;
         }
         match self.left() {
-            0 if schedule::needs_timer() => Verdict::Expire,
+            0 if self.is_unkind() || schedule::needs_timer() => Verdict::Expire,
             _ => Verdict::GoOn,
         }
     }
@@ -306,11 +332,15 @@ impl Default for Slices {
 pub fn on_tick() -> arch::Afterwards {
     // None: a CPU that is still coming up proves its timer.
     let Some(slices) = schedule::slices() else { return arch::Afterwards::Resume };
-    slices.ticks.fetch_add(1, Ordering::Relaxed);
-    trace::cpu_event(Kind::Tick, 0);
-    slices.armed_ns.set(NEVER);
+    // One that is for a guard alone is no business of the scheduler's.
+    if guardian::due(arch::cpu_index()) != Some(slices.armed_ns.replace(NEVER)) {
+        slices.ticks.fetch_add(1, Ordering::Relaxed);
+        trace::cpu_event(Kind::Tick, 0);
+    }
     slices.attention.set(Attention::UNTIMED);
-    schedule::wake_sleepers(arch::now_ns());
+    let now_ns = arch::now_ns();
+    schedule::wake_sleepers(now_ns);
+    guardian::on_tick(now_ns);
     let afterwards = slices.look();
     if let Some(deadline_ns) = schedule::next_deadline() {
         slices.arm_for_sleeper(deadline_ns);

@@ -26,6 +26,7 @@
 mod account;
 mod birth;
 mod call;
+mod census;
 mod full;
 mod holder;
 mod interrupt;
@@ -41,6 +42,7 @@ mod watch;
 pub use account::{Account, Times};
 pub use birth::spawn;
 pub use call::{Handoff, call};
+pub use census::{Census, Queued};
 pub use full::{Full, begin_full, is_full, is_in_call, leave_behind, room_to_preempt, stack_full};
 pub use holder::{Waiting, disown, is_gone, me};
 pub use interrupt::{
@@ -62,12 +64,13 @@ pub use wait::{
     begin_park, cancel_park, may_spin, park, park_from, park_until, ready, ready_from, yield_now,
 };
 pub use watch::{
-    PInfo, SchedInfo, ask_for_attention, count_attendant, discount_attendant, present, ps,
-    sched_info, spare_attention,
+    PInfo, SchedInfo, ask_for_attention, count_attendant, discount_attendant, is_busy, present,
+    progress, ps, sched_info, spare_attention,
 };
 
 use crate::arch;
 use crate::cell::Link;
+use crate::chaos;
 use crate::mem::percpu::Here;
 use crate::preempt;
 use crate::stats::Counters;
@@ -221,6 +224,11 @@ pub fn init(ps: Option<usize>, order: Order, handoff: Handoff) {
     let _ = SCHED.set_limit(ps.unwrap_or(usize::MAX).min(arch::num_cpus()));
 }
 
+/// Has `sched` draw what it may, for `chaos`.
+pub fn be_random(seed: u64) {
+    SCHED.be_random(seed);
+}
+
 /// Gives this CPU its P and its M.
 pub fn init_cpu(seed: Option<u64>) {
     let index = arch::cpu_index();
@@ -341,7 +349,9 @@ fn wake_cpu(cpu: usize) {
     let here = Here::enter(); // counted where it is done
     CPUS[here.index()].counters.wakes.add_one();
     trace::cpu_event(Kind::WakeSent, cpu as u32);
-    arch::wake(cpu);
+    if !chaos::puts_off(&here, cpu) {
+        arch::wake(cpu);
+    }
 }
 
 /// The G that runs on this CPU.

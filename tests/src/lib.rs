@@ -30,7 +30,9 @@ pub mod qmp;
 pub mod registers;
 pub mod results;
 pub mod screen;
+pub mod soak;
 pub mod stage;
+pub mod sweep;
 pub mod symbols;
 pub mod typist;
 

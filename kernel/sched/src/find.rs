@@ -32,6 +32,8 @@ pub enum Order {
     GlobalBeforeSteal = 2,
     /// Global queue, other Ps, poller.
     PollerLast = 3,
+    /// Drawn anew for each look: for those who test what relies on an order.
+    Random = 4,
 }
 
 /// A G, and on whose time it runs.
@@ -102,7 +104,7 @@ impl<K: Sync + 'static> Sched<K> {
 
     /// All places, in order.
     fn look(&self, p: &mut P<K>) -> Option<Found<K>> {
-        let places: [Place<K>; 3] = match self.order.load(Relaxed) {
+        let places: [Place<K>; 3] = match self.drawn_order(p) {
             1 => [Self::look_steal, Self::look_global, Self::look_inbox],
             2 => [Self::look_inbox, Self::look_global, Self::look_steal],
             3 => [Self::look_global, Self::look_steal, Self::look_inbox],
@@ -110,6 +112,14 @@ impl<K: Sync + 'static> Sched<K> {
         };
         let own = self.look_global_in_turn(p).or_else(|| p.pop());
         own.or_else(|| places.into_iter().find_map(|place| place(self, p)))
+    }
+
+    /// The order of this look, as a number.
+    fn drawn_order(&self, p: &mut P<K>) -> u32 {
+        match self.order.load(Relaxed) {
+            4 => p.random.next() % 4,
+            order => order,
+        }
     }
 
     /// One G of the global queue, every so many slices, so that a P that keeps

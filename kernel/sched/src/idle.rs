@@ -7,6 +7,7 @@
 
 use crate::MAX_P;
 use crate::Wake;
+use crate::p::Random;
 use crate::sync::{
     AcqRel, Acquire, AtomicU32, AtomicU64, Relaxed, SeqCst, array_of, const_fn, fence, planted,
 };
@@ -24,6 +25,8 @@ pub(crate) struct Idle {
     counted: AtomicU32,
     /// Ps that look for work and have none: woken for it, or searching.
     spinning: AtomicU32,
+    /// What it is drawn from whom to wake; 0: the lowest.
+    whim: AtomicU64,
 }
 
 impl Idle {
@@ -34,6 +37,7 @@ impl Idle {
                 idle: PMask::new(),
                 counted: AtomicU32::new(0),
                 spinning: AtomicU32::new(0),
+                whim: AtomicU64::new(0),
             }
         }
     }
@@ -175,8 +179,7 @@ impl Idle {
         while self.idle_ps(limit).next().is_some()
             && self.spinning.compare_exchange(0, 1, AcqRel, Relaxed).is_ok()
         {
-            // The lowest: low CPUs stay warm, high ones asleep.
-            if let Some(index) = self.idle_ps(limit).find(|&index| self.claim(index)) {
+            if let Some(index) = self.claim_one(limit) {
                 return Wake::Cpu(index);
             }
             // Nobody left to wake. While we held the count, others may have
@@ -185,6 +188,24 @@ impl Idle {
             fence(SeqCst);
         }
         Wake::Nobody
+    }
+
+    /// Claims an idle P: the lowest, so that low CPUs stay warm and high ones
+    /// asleep; any, if that is to be drawn.
+    fn claim_one(&self, limit: usize) -> Option<usize> {
+        // Not for loom, which would try this load at every moment.
+        if cfg!(loom) || self.whim.load(Relaxed) == 0 {
+            return self.idle_ps(limit).find(|&index| self.claim(index));
+        }
+        let whim = Random(self.whim.fetch_add(Random::STEP, Relaxed)).next();
+        let first = whim as usize % self.idle_ps(limit).count().max(1);
+        let mut from_there_on = self.idle_ps(limit).skip(first).chain(self.idle_ps(limit));
+        from_there_on.find(|&index| self.claim(index))
+    }
+
+    /// From now on whom to wake is drawn.
+    pub(crate) fn be_random(&self, seed: u64) {
+        self.whim.store(seed | 1, Relaxed); // not 0, which is off
     }
 }
 

@@ -185,6 +185,7 @@
 #![no_std]
 #![expect(clippy::new_without_default, reason = "statics need `const`, and nothing else is used")]
 
+mod census;
 mod find;
 mod free;
 mod g;
@@ -199,6 +200,7 @@ mod submit;
 mod sync;
 mod sysmon;
 
+pub use census::Place;
 pub use find::Order;
 pub use g::{G, Handle, Home, Status};
 pub use list::{Inbox, List};
@@ -360,6 +362,14 @@ impl<K: Sync + 'static> Sched<K> {
     /// Sets where Ps look for work; a boot option.
     pub fn set_order(&self, order: Order) {
         self.order.store(order as u32, Relaxed);
+    }
+
+    /// Draws from now on what the rules leave open: where a P looks for work
+    /// ([`Order::Random`]), and which of those who are idle is woken. For those who
+    /// want to see that nobody relies on it.
+    pub fn be_random(&self, seed: u64) {
+        self.set_order(Order::Random);
+        self.idle.be_random(seed);
     }
 
     /// How many Ps run Gs.

@@ -82,7 +82,7 @@ pub struct P<K: 'static> {
     pub(crate) marks: Marks,
     /// Runnable Gs that must run here. Nobody can steal them. [`Marks::PINNED`]
     /// while there are any.
-    pinned: List<K>,
+    pub(crate) pinned: List<K>,
     /// The first of `pinned` was displaced: it goes on before the ring.
     resumes_pinned: bool,
     /// Dead Gs to be used again, most recent first.
@@ -281,8 +281,11 @@ pub enum Slice {
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
+    /// What its state grows by with each number.
+    pub(crate) const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
     pub(crate) fn next(&mut self) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.0 = self.0.wrapping_add(Self::STEP);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z >> 32) as u32

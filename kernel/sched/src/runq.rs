@@ -114,6 +114,18 @@ impl<K: Sync + 'static> RunQueue<K> {
         self.len() == 0
     }
 
+    /// Who is to run next, and who was displaced. For a census.
+    pub(crate) fn before_ring(&self) -> [Option<&'static G<K>>; 2] {
+        [self.next.load(Acquire), self.displaced.load(Acquire)]
+    }
+
+    /// Who is in the ring, oldest first. For a census.
+    pub(crate) fn ring(&self) -> impl Iterator<Item = &'static G<K>> {
+        let (head, tail) = (self.head.load(Acquire), self.tail.load(Acquire));
+        let len = tail.wrapping_sub(head).min(CAPACITY);
+        (0..len).filter_map(move |i| self.slot(head.wrapping_add(i)).load(Relaxed))
+    }
+
     fn slot(&self, index: u32) -> &Link<K> {
         &self.slots[index as usize % RUNQ_CAPACITY]
     }

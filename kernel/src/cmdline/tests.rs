@@ -16,7 +16,7 @@ fn warnings(text: impl AsRef<[u8]>) -> Vec<String> {
 fn every_option_reaches_its_field() {
     let options = parse(
         "program=tour log=trace timer=tsc-deadline apic=x2apic clock=hpet console=screen \
-         maxcpus=7 acpi=off gomaxprocs=3 seed=0xfF order=steal-first trace=hash \
+         maxcpus=7 acpi=off gomaxprocs=3 seed=0xfF chaos=9 order=steal-first trace=hash \
          events=64 tsc=1000 lapic=500",
     );
     let expected = Options {
@@ -30,6 +30,7 @@ fn every_option_reaches_its_field() {
         acpi: false,
         gomaxprocs: Some(3),
         seed: Some(255),
+        chaos: Some(9),
         order: Order::StealBeforeGlobal,
         trace: TraceChoice::Hash,
         events: Some(64),

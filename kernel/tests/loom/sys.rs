@@ -51,6 +51,10 @@ impl<T> IrqLock<T> {
         Irqs
     }
 
+    pub(crate) fn hold_with_irqs_on(&self) -> Irqs {
+        self.hold()
+    }
+
     pub(crate) unsafe fn open(&self) {
         drop(self.guard.take());
     }
@@ -61,6 +65,10 @@ impl<T> IrqLock<T> {
 }
 
 pub(crate) fn irqs_back(_: Irqs) {}
+
+pub(crate) fn irqs_on() -> bool {
+    true
+}
 
 macro_rules! const_fn {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($args:tt)*) -> $ret:ty $body:block) => {

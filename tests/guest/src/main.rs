@@ -3,7 +3,9 @@
 //! `selftest` checks the machine from inside and reports each promise on a line
 //! of its own; `fault` goes wrong on purpose, in the way that its argument
 //! names. `scheduling`, `syncing`, `blocking` and `stress` check the scheduler and
-//! what stands on it; `watch` what is told of both; `tasks` what is seen of Gs from
+//! what stands on it, `soak` that all of it leaves nothing behind, `invariants` that
+//! it is sound meanwhile; `guarding` that stuck CPUs are found; `watch` what is told
+//! of both; `tasks` what is seen of Gs from
 //! outside, `killing` that they can be ended, `programs` programs inside the machine; `poller`
 //! the poller, with simulated devices; `typing` the serial port's input; `probes`
 //! that stacks are probed far enough; `disk` the disk, of the kind that its argument names. `fair`,
@@ -21,6 +23,8 @@ mod cycles;
 mod disk;
 mod fair;
 mod fault;
+mod guarding;
+mod invariants;
 mod killing;
 mod latency;
 mod lines;
@@ -31,6 +35,7 @@ mod probes;
 mod programs;
 mod scheduling;
 mod selftest;
+mod soak;
 mod stress;
 mod syncing;
 mod tasks;

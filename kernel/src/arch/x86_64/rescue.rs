@@ -339,7 +339,8 @@ mod tests {
         unsafe { switch::switch_for_good(BACK.get()) }
     }
 
-    /// What `iretq` does, as far as it matters here.
+    /// What `iretq` does, as far as it matters here, after it has saved a context
+    /// to come back to.
     #[unsafe(naked)]
     unsafe extern "C" fn go(_save: *mut usize, _rip: u64, _rsp: u64, _rdi: u64) {
         naked_asm!(
@@ -349,10 +350,20 @@ mod tests {
             "push r13",
             "push r14",
             "push r15",
+            "lea rax, [rip + 2f]",
+            "push rax",
             "mov [rdi], rsp",
             "mov rsp, rdx",
             "mov rdi, rcx",
             "jmp rsi",
+            "2:",
+            "pop r15",
+            "pop r14",
+            "pop r13",
+            "pop r12",
+            "pop rbx",
+            "pop rbp",
+            "ret",
         )
     }
 

@@ -1,0 +1,350 @@
+//! `chaos=SEED`: the machine as unkind as a seed can make it.
+//!
+//! A scheduler is wrong at moments that a quiet machine seldom has: a G that loses
+//! its CPU between two instructions, an interrupt that comes late, a CPU that
+//! dawdles while the others run. This file has such moments come often, and has
+//! all of them follow from one number, so that what was found can be found again.
+//! Nothing that it does is against the rules: a kernel that fails under it would
+//! have failed without it, some day.
+//!
+//! # What is drawn
+//!
+//! - **When a slice ends** ([`cut`]): whenever the timer might have to be set
+//!   (a G is switched to, readied or started, an interrupt ends), the slice under
+//!   way is cut to nothing, to a short time, or not at all. To nothing means: the
+//!   timer fires as soon as interrupts are on, which is where the kernel call
+//!   ends that the G is in. So Gs are preempted at random points, and at kernel
+//!   calls, by the one way in which they always are. One that is alone on its CPU
+//!   as well: it goes to the global queue and, perhaps, to another CPU. And as the
+//!   end of a slice sends its run-next G to the tail, who runs next is drawn too.
+//! - **When a wake-up is sent** ([`puts_off`]): at once, or by this CPU's timer
+//!   some time later. It is never lost: it is one more deadline of that timer
+//!   ([`next_deadline`]), and those who halt keep their deadlines.
+//! - **How long a CPU takes** ([`dawdle`]): before it switches, sends a wake-up
+//!   or halts it may spin for a while, interrupts off. That widens the windows
+//!   between two steps of a protocol; under `-icount`, where CPUs take turns and
+//!   a turn ends at a `pause`, it is what makes interleavings at all.
+//! - **Whom to rob, whom to wake, where to look**: by `sched`, which is told to
+//!   draw (`Sched::be_random`); the order of stealing is drawn in any case, and
+//!   follows from this seed unless `seed=` gives another.
+//!
+//! How often each of these happens follows from the seed as well ([`Temper`]): under
+//! some seeds wake-ups are late and slices whole, under others the reverse. A
+//! machine that does a bit of everything all the time finds less.
+//!
+//! # The same again
+//!
+//! Each CPU draws from a generator of its own, seeded from SEED and its number,
+//! and from the end of bring-up on ([`begin`]): so what one CPU draws does not
+//! depend on how fast the others are. (Only whom to wake is drawn by all from one
+//! generator, as not all who wake have a P.) Under `-icount`, with nothing that
+//! depends on the host, the same seed gives the same run to the event.
+//!
+//! # What it costs when it is off
+//!
+//! Nothing where Gs are switched, readied and started: chaos is one more bit of
+//! `preempt::Attention`, which these test as a whole already, and all else is on
+//! the ways that they take when a bit is set. A wake-up, which costs an
+//! interrupt, pays two instructions.
+//!
+//! `preempt` and `schedule` call; failures print [`note`].
+#![forbid(unsafe_code)]
+
+use crate::arch;
+use crate::mem::percpu::Here;
+use crate::preempt::Attention;
+use crate::schedule;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Whether [`begin`] was told a seed.
+static IS_ON: AtomicBool = AtomicBool::new(false);
+/// That seed.
+static SEED: AtomicU64 = AtomicU64::new(0);
+static CPUS: [Cpu; arch::MAX_CPUS] = [const { Cpu::new() }; arch::MAX_CPUS];
+
+/// Begins, if there is a seed: at the end of bring-up, on the boot CPU, before the
+/// first G is started.
+pub fn begin(seed: Option<u64>) {
+    let Some(seed) = seed else { return };
+    SEED.store(seed, Relaxed);
+    for (index, cpu) in CPUS.iter().enumerate() {
+        cpu.state.store(Generator::of(seed, index as u64).0, Relaxed);
+    }
+    IS_ON.store(true, Relaxed);
+    schedule::be_random(seed);
+    schedule::ask_for_attention(Attention::CHAOS); // releases what is stored above
+}
+
+/// Writes `chaos=SEED` and the end of a line, for the report of a failure; nothing
+/// if chaos is off.
+///
+/// # Errors
+/// Those of `out`.
+///
+/// ```
+/// let mut report = String::new();
+/// runnext::chaos::note(&mut report)?;
+/// assert_eq!(report, "", "nobody asked for chaos");
+/// # Ok::<(), std::fmt::Error>(())
+/// ```
+pub fn note(out: &mut (impl fmt::Write + ?Sized)) -> fmt::Result {
+    if is_on() { writeln!(out, "chaos={}", SEED.load(Relaxed)) } else { Ok(()) }
+}
+
+/// Whether there is chaos.
+pub fn is_on() -> bool {
+    IS_ON.load(Relaxed)
+}
+
+/// How many cycles the slice under way on this CPU may last; most often
+/// `u64::MAX`. Interrupts off.
+pub(crate) fn cut() -> u64 {
+    let cut_ns = with_draws(|temper, draws| temper.cut_ns(draws));
+    cut_ns.map_or(u64::MAX, arch::ns_to_cycles)
+}
+
+/// Spins for a while, now and then. Interrupts off.
+pub(crate) fn dawdle() {
+    for _ in 0..with_draws(|temper, draws| temper.spins(draws)) {
+        arch::relax();
+    }
+}
+
+/// Whether the wake-up of `target` is sent later, by the timer of this CPU.
+#[inline]
+pub(crate) fn puts_off(here: &Here, target: usize) -> bool {
+    is_on() && puts_off_drawn(here, target)
+}
+
+#[cold]
+fn puts_off_drawn(here: &Here, target: usize) -> bool {
+    dawdle();
+    let delay_ns = with_draws(|temper, draws| temper.delay_ns(draws));
+    // None: a CPU that runs no Gs yet has no deadlines.
+    let (Some(delay_ns), Some(slices)) = (delay_ns, schedule::slices()) else { return false };
+    let due_ns = arch::now_ns() + delay_ns;
+    CPUS[here.index()].late.add(target, due_ns);
+    slices.arm_for_sleeper(due_ns);
+    true
+}
+
+/// Sends the wake-ups whose time has come: the timer of this CPU has fired.
+pub(crate) fn on_tick(now_ns: u64) {
+    if is_on() {
+        CPUS[arch::cpu_index()].late.take_due(now_ns, arch::wake);
+    }
+}
+
+/// When the next wake-up that `cpu` has put off is due.
+pub(crate) fn next_deadline(cpu: usize) -> Option<u64> {
+    CPUS[cpu].late.next()
+}
+
+/// Draws from this CPU's generator. Interrupts off.
+fn with_draws<R>(f: impl FnOnce(&Temper, &mut Generator) -> R) -> R {
+    let cpu = &CPUS[arch::cpu_index()];
+    let mut draws = Generator(cpu.state.load(Relaxed));
+    let result = f(&Temper::of(SEED.load(Relaxed)), &mut draws);
+    cpu.state.store(draws.0, Relaxed);
+    result
+}
+
+/// What a CPU has. Its own, with interrupts off; atomic only because it is in a
+/// static.
+struct Cpu {
+    /// Of its [`Generator`].
+    state: AtomicU64,
+    late: Late,
+}
+
+impl Cpu {
+    const fn new() -> Self {
+        Cpu { state: AtomicU64::new(0), late: Late::new() }
+    }
+}
+
+/// Wake-ups that a CPU has put off. All are sent when the first is due.
+struct Late {
+    /// A bit for each CPU that is to be woken.
+    targets: [AtomicU64; arch::MAX_CPUS / 64],
+    /// When; [`NEVER`] if there is none.
+    due_ns: AtomicU64,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl Late {
+    const fn new() -> Self {
+        Late {
+            targets: [const { AtomicU64::new(0) }; arch::MAX_CPUS / 64],
+            due_ns: AtomicU64::new(NEVER),
+        }
+    }
+
+    /// Two for the same CPU are one, as two interrupts would be.
+    fn add(&self, target: usize, due_ns: u64) {
+        self.targets[target / 64].fetch_or(1 << (target % 64), Relaxed);
+        self.due_ns.fetch_min(due_ns, Relaxed);
+    }
+
+    fn next(&self) -> Option<u64> {
+        Some(self.due_ns.load(Relaxed)).filter(|&due_ns| due_ns != NEVER)
+    }
+
+    /// Gives all of them to `send`, if the first is due.
+    fn take_due(&self, now_ns: u64, mut send: impl FnMut(usize)) {
+        if now_ns < self.due_ns.load(Relaxed) {
+            return;
+        }
+        self.due_ns.store(NEVER, Relaxed);
+        for (word, targets) in self.targets.iter().enumerate() {
+            let mut bits = targets.swap(0, Relaxed);
+            while bits != 0 {
+                send(word * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+    }
+}
+
+/// How often what happens under a seed, in 256.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Temper {
+    /// A slice ends at once.
+    at_once: u8,
+    /// A slice is cut short.
+    short: u8,
+    /// A wake-up is put off.
+    late: u8,
+    /// A CPU dawdles.
+    slow: u8,
+}
+
+/// A slice that is cut short lasts for half a microsecond to half a millisecond.
+const CUT_BITS: core::ops::Range<u32> = 9..19;
+/// A wake-up that is put off comes a microsecond to a millisecond later.
+const DELAY_BITS: core::ops::Range<u32> = 10..20;
+/// Who dawdles does so for 127 spin hints at most: some 10 µs.
+const SPIN_BITS: core::ops::Range<u32> = 1..7;
+
+impl Temper {
+    /// That of a seed.
+    fn of(seed: u64) -> Self {
+        // Of no CPU: what they draw must not depend on it.
+        let word = Generator::of(seed, NEVER).next();
+        let pick = |at: u32, of: [u8; 4]| of[(word >> at) as usize % 4];
+        Temper {
+            at_once: pick(8, [0, 4, 16, 40]),
+            short: pick(16, [8, 24, 64, 128]),
+            late: pick(24, [0, 16, 64, 160]),
+            slow: pick(32, [0, 4, 16, 48]),
+        }
+    }
+
+    /// After how many nanoseconds a slice ends, if it is cut.
+    fn cut_ns(&self, draws: &mut Generator) -> Option<u64> {
+        let die = draws.next() as u8;
+        if die < self.at_once {
+            Some(0)
+        } else if die < self.at_once + self.short {
+            Some(draws.up_to_some_bits(CUT_BITS))
+        } else {
+            None
+        }
+    }
+
+    /// For how many nanoseconds a wake-up is put off, if it is.
+    fn delay_ns(&self, draws: &mut Generator) -> Option<u64> {
+        let is_late = (draws.next() as u8) < self.late;
+        is_late.then(|| draws.up_to_some_bits(DELAY_BITS))
+    }
+
+    /// How many times to spin.
+    fn spins(&self, draws: &mut Generator) -> u64 {
+        let is_slow = (draws.next() as u8) < self.slow;
+        if is_slow { draws.up_to_some_bits(SPIN_BITS) } else { 0 }
+    }
+}
+
+/// A small generator (SplitMix64).
+struct Generator(u64);
+
+impl Generator {
+    /// That of one CPU under a seed. Far apart, for all of them step alike.
+    fn of(seed: u64, cpu: u64) -> Self {
+        let mut draws = Generator(seed);
+        let mixed = draws.next();
+        Generator(mixed ^ cpu.wrapping_mul(0xd6e8_feb8_6659_fd93))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// A number of that many bits, as likely of any length.
+    fn up_to_some_bits(&mut self, bits: core::ops::Range<u32>) -> u64 {
+        let word = self.next();
+        let bits = bits.start + (word >> 48) as u32 % bits.len() as u32;
+        let top = 1 << bits;
+        top + word % top
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draws(seed: u64, cpu: u64) -> Vec<(Option<u64>, Option<u64>, u64)> {
+        let (temper, mut draws) = (Temper::of(seed), Generator::of(seed, cpu));
+        let mut draw =
+            || (temper.cut_ns(&mut draws), temper.delay_ns(&mut draws), temper.spins(&mut draws));
+        (0..1000).map(|_| draw()).collect()
+    }
+
+    #[test]
+    fn draws_follow_from_seed_and_cpu() {
+        assert_eq!(draws(7, 0), draws(7, 0));
+        assert_ne!(draws(7, 0), draws(7, 1));
+        assert_ne!(draws(7, 0), draws(8, 0));
+    }
+
+    #[test]
+    fn every_kind_of_unkindness_comes_under_some_seed_and_stays_in_bounds() {
+        let all: Vec<_> = (0..64).flat_map(|seed| draws(seed, 3)).collect();
+        let cuts: Vec<_> = all.iter().filter_map(|(cut, ..)| *cut).collect();
+        let delays: Vec<_> = all.iter().filter_map(|(_, delay, _)| *delay).collect();
+        assert!(cuts.contains(&0) && cuts.iter().any(|&cut| cut > 100_000));
+        assert!(cuts.iter().all(|&cut| cut < 1 << CUT_BITS.end));
+        assert!(!delays.is_empty() && delays.iter().all(|&ns| ns < 1 << DELAY_BITS.end));
+        assert!(all.iter().any(|&(.., spins)| spins > 0));
+        assert!(all.iter().all(|&(.., spins)| spins < 1 << SPIN_BITS.end));
+    }
+
+    #[test]
+    fn whole_slices_come_under_every_seed() {
+        for seed in 0..256 {
+            let whole = draws(seed, 0).iter().filter(|(cut, ..)| cut.is_none()).count();
+            assert!(whole > 200, "seed {seed}: {whole} of 1000 slices are whole");
+        }
+    }
+
+    #[test]
+    fn late_wakeup_is_sent_once_and_not_before_its_time() {
+        let (late, mut sent) = (Late::new(), Vec::new());
+        assert_eq!(late.next(), None);
+        late.add(3, 200);
+        late.add(200, 100);
+        late.add(3, 300);
+        assert_eq!(late.next(), Some(100));
+        late.take_due(99, |cpu| sent.push(cpu));
+        assert_eq!((&sent[..], late.next()), (&[][..], Some(100)));
+        for now_ns in [100, 400] {
+            late.take_due(now_ns, |cpu| sent.push(cpu));
+            assert_eq!((&sent[..], late.next()), (&[3, 200][..], None));
+        }
+    }
+}
