@@ -13,7 +13,7 @@
 //! not even that can be said, the machine ends at once.
 
 use crate::arch::{self, Fault};
-use crate::{EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC, backtrace, log, schedule, trace};
+use crate::{EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC, backtrace, chaos, log, schedule, trace};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -85,6 +85,7 @@ fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> !
     let mut out = unsafe { log::emergency() };
     // What fails is a `Display` of somebody's; what it wrote until then is there.
     let _ = report(&mut out);
+    let _ = chaos::note(&mut out); // with that seed it can be had again
     trace::abandon(code);
     arch::exit(code)
 }

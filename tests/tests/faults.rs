@@ -116,8 +116,10 @@ fn a_panic_in_the_scheduler_stops_all_cpus() {
 fn of_cpus_that_panic_at_once_one_reports_and_all_are_in_it() {
     for cpus in [1, 8] {
         let boot = Boot::guest(format!("fault-everywhere-{cpus}")).smp(cpus);
-        let outcome = boot.cmdline(&expect::fault("panic-everywhere")).run();
+        let cmdline = format!("chaos=7 {}", expect::fault("panic-everywhere"));
+        let outcome = boot.cmdline(&cmdline).run();
         outcome.assert_code(exit::PANIC);
+        assert_eq!(outcome.lines.last().map(String::as_str), Some("chaos=7"), "{outcome}");
         let count = |text| outcome.lines.iter().filter(|line| line.contains(text)).count();
         assert_eq!(count(expect::KERNEL_PANIC), 1, "{outcome}");
         assert_eq!(count(expect::STOPPED), cpus - 1, "{outcome}");
