@@ -175,16 +175,17 @@ impl<K: Sync + 'static> Owner<K> {
     #[must_use = "g may still be yours"]
     #[inline(always)]
     pub fn try_push(&mut self, g: &'static G<K>) -> bool {
-        let tail = self.q.tail.load(Relaxed); // written by us alone
-        let head = self.q.head.load(Acquire); // pairs with the claim in `steal`
+        let q = self.q; // once: what is atomic might have changed it, for all the compiler knows
+        let tail = q.tail.load(Relaxed); // written by us alone
+        let head = q.head.load(Acquire); // pairs with the claim in `steal`
         if tail.wrapping_sub(head) >= CAPACITY {
             return false;
         }
         if planted!(PublishFirst) {
-            self.q.tail.store(tail.wrapping_add(1), Release);
+            q.tail.store(tail.wrapping_add(1), Release);
         }
-        self.q.slot(tail).store(Some(g), Relaxed);
-        self.q.tail.store(tail.wrapping_add(1), Release); // publishes the slot; pairs with `steal`
+        q.slot(tail).store(Some(g), Relaxed);
+        q.tail.store(tail.wrapping_add(1), Release); // publishes the slot; pairs with `steal`
         true
     }
 
