@@ -16,7 +16,13 @@ pub fn fault(fault: &Fault<'_>) -> ! {
     let (rip, rbp) = (fault.frame.rip, fault.frame.rbp);
     stop(EXIT_FAULT, rip, rbp, |out| {
         writeln!(out, "fatal exception on CPU {}, {}: {fault}", arch::cpu_index(), Where)?;
-        writeln!(out, "{}", fault.frame)
+        writeln!(out, "{}", fault.frame)?;
+        match fault.called_from() {
+            Some(caller) => {
+                writeln!(out, "  called from {}", backtrace::Frame::new(1, caller as usize))
+            }
+            None => Ok(()),
+        }
     })
 }
 

@@ -31,3 +31,4 @@ pub mod switch;
 pub mod timer;
 pub mod topology;
 pub mod trap;
+pub mod violation;
