@@ -23,7 +23,13 @@ pub fn fault(fault: &Fault<'_>) -> ! {
     stop(EXIT_FAULT, rip, rbp, |out| {
         let place = Where { in_handler: false };
         writeln!(out, "fatal exception on CPU {}, {place}: {fault}", arch::cpu_index())?;
-        writeln!(out, "{}", fault.frame)
+        writeln!(out, "{}", fault.frame)?;
+        match fault.called_from() {
+            Some(caller) => {
+                writeln!(out, "  called from {}", backtrace::Frame::new(1, caller as usize))
+            }
+            None => Ok(()),
+        }
     })
 }
 

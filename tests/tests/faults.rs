@@ -24,18 +24,6 @@ fn reports(how: &str, name: &str, function: &str) -> Outcome {
 }
 
 #[test]
-fn reading_through_null_is_reported() {
-    let outcome = reports("null-read", "page fault at address 0x8", "fault::null_read");
-    outcome.assert_line("(read, not mapped)");
-}
-
-#[test]
-fn writing_through_null_is_reported() {
-    let outcome = reports("null-write", "page fault at address 0x8", "fault::null_write");
-    outcome.assert_line("(write, not mapped)");
-}
-
-#[test]
 fn an_address_that_cannot_be_is_reported() {
     let outcome = reports("non-canonical", "general protection", "fault::non_canonical");
     outcome.assert_line("error code 0x0");
@@ -54,18 +42,6 @@ fn a_division_by_zero_is_reported() {
 #[test]
 fn a_breakpoint_is_reported() {
     reports("breakpoint", "breakpoint", "fault::breakpoint");
-}
-
-#[test]
-fn code_cannot_be_written() {
-    let outcome = reports("write-code", "page fault", "fault::write_code");
-    outcome.assert_line("(write, not allowed)");
-}
-
-#[test]
-fn data_cannot_be_executed() {
-    let outcome = reports("execute-data", "page fault", "guest::fault::main");
-    outcome.assert_line("(execute, not allowed)");
 }
 
 #[test]

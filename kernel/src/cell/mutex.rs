@@ -59,7 +59,9 @@
 //! looks four times lets the holder have many turns in its own cache.
 
 use super::held::{OWNER, PANICKING, is_mine, watch_wait};
-use super::sys::{AtomicU64, LOOKS, PAUSES, Reason, const_fn, is_gone, may_spin, me, now_ns, relax};
+use super::sys::{
+    AtomicU64, LOOKS, PAUSES, Reason, const_fn, is_gone, may_spin, me, now_ns, relax,
+};
 use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;

@@ -37,32 +37,16 @@ fn main() {
 
 fn go_wrong(how: &str) {
     match how {
-        "null-read" => null_read(),
-        "null-write" => null_write(),
         "non-canonical" => non_canonical(),
         "invalid-opcode" => invalid_opcode(),
         "divide" => divide(),
         "breakpoint" => breakpoint(),
-        "write-code" => write_code(),
-        "execute-data" => execute_data(),
         "stack-overflow" => println!("{}", overflow(0)),
         "overflow-in-call" => println!("{}", blocking(|| overflow(0))),
         "overflow-irqs-off" => overflow_with_interrupts_off(),
         "double-fault" => double_fault(),
         other => panic!("no such fault: {other:?}"),
     }
-}
-
-#[inline(never)]
-fn null_read() {
-    // SAFETY: none; that is the point. Reads page 0, which is not mapped.
-    unsafe { asm!("mov {0}, [{0}]", inout(reg) 8usize => _) };
-}
-
-#[inline(never)]
-fn null_write() {
-    // SAFETY: none; that is the point. Writes page 0, which is not mapped.
-    unsafe { asm!("mov [{0}], {0}", in(reg) 8usize) };
 }
 
 #[inline(never)]
@@ -88,20 +72,6 @@ fn divide() {
     // By hand: the compiler's own division checks for zero and panics.
     // SAFETY: none; that is the point.
     unsafe { asm!("xor ecx, ecx", "div ecx", out("rcx") _, out("rax") _, out("rdx") _) };
-}
-
-#[inline(never)]
-fn write_code() {
-    let code = write_code as *const () as *mut u8;
-    // SAFETY: none; that is the point. Code is mapped read-only.
-    unsafe { code.write_volatile(0x90) };
-}
-
-#[inline(never)]
-fn execute_data() {
-    let code = black_box(Box::new([0xc3u8; 16])); // ret
-    // SAFETY: none; that is the point. The heap is not executable.
-    unsafe { asm!("call {}", in(reg) code.as_ptr(), clobber_abi("C")) };
 }
 
 #[inline(never)]

@@ -8,7 +8,8 @@
 //! of both; `tasks` what is seen of Gs from
 //! outside, `killing` that they can be ended, `programs` programs inside the machine; `poller`
 //! the poller, with simulated devices; `typing` the serial port's input; `probes`
-//! that stacks are probed far enough; `disk` the disk, of the kind that its argument names. `fair`,
+//! that stacks are probed far enough; `protection` who may do what with which memory; `disk` the disk, of the kind that its argument names, `damage`
+//! an archive that is broken block by block. `fair`,
 //! `bounds`, `latency` and `cost` are for virtual time (`-icount`), where they can
 //! count slices and instructions. Unlike the programs of the standard image these may be unsafe:
 //! that is what they are for.
@@ -20,6 +21,7 @@ mod bounds;
 mod check;
 mod cost;
 mod cycles;
+mod damage;
 mod disk;
 mod fair;
 mod fault;
@@ -33,6 +35,7 @@ mod overflow;
 mod poller;
 mod probes;
 mod programs;
+mod protection;
 mod scheduling;
 mod selftest;
 mod soak;

@@ -32,3 +32,4 @@ pub mod switch;
 pub mod timer;
 pub mod topology;
 pub mod trap;
+pub mod violation;

@@ -11,7 +11,8 @@
 use super::gdt::Ist;
 use super::rescue::{self, FullStack, INTERRUPTS_ON, Rescue};
 use super::step::Registers;
-use super::{apic, msr, nmi, preempt, shootdown, timer};
+use super::violation::Violation;
+use super::{apic, msr, nmi, paging, preempt, shootdown, timer};
 use core::arch::naked_asm;
 use core::fmt;
 use x86_64::VirtAddr;
@@ -165,6 +166,21 @@ pub struct Fault<'a> {
     pub frame: &'a Frame,
 }
 
+impl Fault<'_> {
+    /// The address to which a call was to return, if what it called cannot be
+    /// executed: the callee has no frame yet, so a backtrace would miss the caller.
+    pub fn called_from(&self) -> Option<u64> {
+        const FETCH: u64 = 1 << 4;
+        let is_fetch = self.address.is_some() && self.error? & FETCH != 0;
+        let top = self.frame.rsp;
+        let is_readable = top.is_multiple_of(8) && paging::translate(top).is_some();
+        let word = core::ptr::with_exposed_provenance::<u64>(top as usize);
+        // SAFETY: aligned and mapped. It may be no return address at all, but that
+        // is for whoever reads the report to see.
+        (is_fetch && is_readable).then(|| unsafe { word.read_volatile() })
+    }
+}
+
 impl fmt::Display for Fault<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)?;
@@ -190,6 +206,10 @@ impl fmt::Display for Fault<'_> {
                 write!(f, ": stack overflow{how}")
             }
             Some(PageFault::NoMemory) => f.write_str(": no memory for this page"),
+            Some(PageFault::Stray) => match (self.address, self.error) {
+                (Some(address), Some(error)) => write!(f, ": {}", Violation::of(address, error)),
+                _ => Ok(()),
+            },
             _ => Ok(()),
         }
     }

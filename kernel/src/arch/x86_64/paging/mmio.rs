@@ -6,7 +6,7 @@
 
 use super::walk::{Flags, MapError, PhysMemory, Space};
 use crate::lock::{IrqLock, Level};
-use crate::mem::{KERNEL_IMAGE, MMIO_WINDOW, PAGE_SIZE};
+use crate::mem::{KERNEL_IMAGE, MMIO_WINDOW, PAGE_SIZE, known};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// The most mappings there can be.
@@ -17,11 +17,15 @@ const MAX_BYTES: u64 = 1 << 30;
 static WINDOW: IrqLock<Window> = IrqLock::at(Level::Window, Window::new());
 
 /// Makes `len` bytes of registers at `phys` reachable, uncached. The mapping
-/// stays; the same request gives the same address again.
+/// stays; the same request gives the same address again. What is memory is
+/// refused: whoever says that registers are there is wrong.
 ///
 /// The pointer is only good for volatile accesses to those `len` bytes.
 pub fn map_mmio(phys: u64, len: usize) -> Result<*mut u8, MapError> {
     let space = super::space().ok_or(MapError::NotReady)?;
+    if known::is_memory(phys..phys.saturating_add(len as u64)) {
+        return Err(MapError::Memory);
+    }
     let virt = WINDOW.lock().map(&space, phys, len)?;
     Ok(core::ptr::with_exposed_provenance_mut(virt as usize))
 }
