@@ -13,7 +13,7 @@
 //! not even that can be said, the machine ends at once.
 
 use crate::arch::{self, Fault};
-use crate::{EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC, backtrace, log, schedule, trace};
+use crate::{EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC, backtrace, chaos, log, schedule, trace};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -83,6 +83,8 @@ fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> !
     arch::stop_others();
     // SAFETY: the machine goes down, and the other CPUs were told to stop.
     let mut out = unsafe { log::emergency() };
+    // First, as it is what it takes to repeat this.
+    let _ = chaos::note(&mut out);
     // What fails is a `Display` of somebody's; what it wrote until then is there.
     let _ = report(&mut out);
     trace::abandon(code);
