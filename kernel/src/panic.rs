@@ -89,8 +89,6 @@ fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> !
     arch::stop_others();
     // SAFETY: the machine goes down, and the other CPUs were told to stop.
     let mut out = unsafe { log::emergency() };
-    // First, as it is what it takes to repeat this.
-    let _ = chaos::note(&mut out);
     // What fails is a `Display` of somebody's; what it wrote until then is there.
     let _ = report(&mut out);
     let _ = chaos::note(&mut out); // with that seed it can be had again
