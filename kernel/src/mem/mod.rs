@@ -32,6 +32,7 @@
 
 pub mod frames;
 pub mod heap;
+pub mod known;
 pub mod percpu;
 pub mod stack;
 
@@ -84,6 +85,7 @@ pub struct Stats {
 /// Called once, by the boot CPU, on the loader's page tables, with physical
 /// memory mapped at [`PHYS_OFFSET`] and `regions` as the loader gave them.
 pub unsafe fn init(regions: &[MemoryRegion]) -> Result<(), InitError> {
+    known::init(regions);
     let limit = paging::direct_map_end(frames::highest_usable(regions));
     // SAFETY: passed on to our caller; `limit` is what the tables really map.
     unsafe { frames::init(regions, limit) }.ok_or(InitError::NoUsableMemory)?;

@@ -80,3 +80,24 @@ pub unsafe fn init_cpu(index: usize, stack_tops: [u64; IST_STACKS]) {
     // SAFETY: `tss` names the available TSS of that table.
     unsafe { tables::load_tss(tss) };
 }
+
+/// Gives this CPU other stacks for its handlers, from the next interrupt on. For
+/// the boot CPU, whose first ones are older than the memory to allocate from and
+/// have no guards between them.
+///
+/// # Safety
+/// By CPU `index` itself after [`init_cpu`], with interrupts off and in no
+/// handler; the stacks are its own and live for ever.
+pub unsafe fn set_stacks(index: usize, stack_tops: [u64; IST_STACKS]) {
+    // SAFETY: this CPU alone touches its entry, and nobody else has it now.
+    let tables = unsafe { &mut *TABLES.0[index].get() };
+    // SAFETY: `init_cpu` has written it.
+    let tables = unsafe { tables.assume_init_mut() };
+    let mut table = tables.tss.interrupt_stack_table;
+    for (entry, top) in table.iter_mut().zip(stack_tops) {
+        *entry = VirtAddr::new(top);
+    }
+    tables.tss.interrupt_stack_table = table;
+    // The CPU reads it at each interrupt.
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+}

@@ -95,6 +95,7 @@ pub fn init_boot_cpu() {
 
 /// Firmware tables, interrupt controllers, the clock, the boot CPU's timer.
 pub fn init(config: &Config<'_>) {
+    guard_boot_stacks();
     let firmware = read_firmware(config);
     init_ioapics(&firmware);
     pit::silence(&ports::Hardware);
@@ -109,6 +110,26 @@ pub fn init(config: &Config<'_>) {
     let max_cpus = config.max_cpus.clamp(1, cpu::MAX_CPUS);
     MACHINE.call_once(|| Machine { firmware, timer: config.timer, max_cpus, boot_cpu });
     cpu::set_online();
+}
+
+/// Puts guards below the stacks of the boot CPU's handlers, now that there is
+/// memory: one that grows too long is to fault, not to write into the next.
+fn guard_boot_stacks() {
+    match handler_stacks() {
+        // SAFETY: on the boot CPU, which takes no interrupts yet; the stacks were
+        // made for it, and a kernel stack is never given back.
+        Some(tops) => unsafe { gdt::set_stacks(0, tops) },
+        None => log::error!("no memory for guarded stacks of CPU 0's handlers"),
+    }
+}
+
+/// Stacks for all handlers of a CPU, each with a guard below.
+fn handler_stacks() -> Option<[u64; gdt::IST_STACKS]> {
+    let mut tops = [0; gdt::IST_STACKS];
+    for top in &mut tops {
+        *top = KernelStack::new(STACK_PAGES).ok()?.top();
+    }
+    Some(tops)
 }
 
 fn read_firmware(config: &Config<'_>) -> Firmware {
@@ -230,9 +251,7 @@ pub fn start_cpus(entry: fn() -> !) {
     if !wanted.is_empty() {
         match install_trampoline() {
             Ok(mut trampoline) => {
-                for cpu in wanted {
-                    online.extend(start_cpu(&mut trampoline, cpu, online.len()));
-                }
+                start_each(&mut trampoline, wanted, &mut online);
                 paging::unmap_identity_low(trampoline.page());
             }
             Err(why) => log::error!("smp: {why}; going on with the boot CPU alone"),
@@ -250,6 +269,33 @@ pub fn start_cpus(entry: fn() -> !) {
     mem::stack::set_shootdown(shootdown::shootdown);
     GO.store(entry as *const () as u64, Ordering::Release); // pairs with `wait_for_go`
     (1..cpu::num_cpus()).for_each(wake);
+}
+
+/// So many that do not answer, one after the other, are a list of CPUs that are
+/// not there: each would be waited for for seconds, and there may be hundreds.
+const MAX_SILENT: usize = 4;
+
+/// Starts one after the other; those that come are added to `online`.
+fn start_each(trampoline: &mut Trampoline, wanted: &[CpuEntry], online: &mut Vec<CpuInfo>) {
+    let mut silent = 0;
+    for (tried, cpu) in wanted.iter().enumerate() {
+        if silent == MAX_SILENT {
+            let rest = wanted.len() - tried;
+            log::error!("smp: {silent} CPUs in a row gave no answer; {rest} more are not tried");
+            return;
+        }
+        if cpu.needs_x2apic() && apic::mode() != Some(apic::Mode::X2Apic) {
+            log::error!("smp: APIC id {}: out of an xAPIC's reach, left out", cpu.apic_id);
+            continue;
+        }
+        match start_cpu(trampoline, cpu, online.len()) {
+            Some(info) => {
+                online.push(info);
+                silent = 0;
+            }
+            None => silent += 1,
+        }
+    }
 }
 
 /// Where the APs go when all have come: 0 until then.
@@ -278,10 +324,6 @@ struct Ap {
 /// Starts one CPU. `None`, and a line that says why, if it does not come.
 fn start_cpu(trampoline: &mut Trampoline, cpu: &CpuEntry, index: usize) -> Option<CpuInfo> {
     let apic_id = cpu.apic_id;
-    if cpu.needs_x2apic() && apic::mode() != Some(apic::Mode::X2Apic) {
-        log::error!("smp: APIC id {apic_id}: out of an xAPIC's reach, left out");
-        return None;
-    }
     let Some((ap, stack_top)) = new_ap(cpu, index) else {
         log::error!("smp: APIC id {apic_id}: no memory for its stacks, left out");
         return None;
@@ -320,11 +362,7 @@ fn start_cpu(trampoline: &mut Trampoline, cpu: &CpuEntry, index: usize) -> Optio
 const LIMITS: Limits = Limits { claim_us: 5_000_000, arrival_us: 5_000_000 };
 
 fn new_ap(entry: &CpuEntry, index: usize) -> Option<(&'static Ap, u64)> {
-    let stack = || KernelStack::new(STACK_PAGES).ok().map(|stack| stack.top());
-    let mut ist = [0; gdt::IST_STACKS];
-    for top in &mut ist {
-        *top = stack()?;
-    }
+    let ist = handler_stacks()?;
     let own = KernelStack::new(2 * STACK_PAGES).ok()?.top();
     let (arrival, info) = (Arrival::new(), spin::Once::new());
     let ap = Box::new(Ap { index, entry: *entry, arrival, ist, info });

@@ -58,7 +58,7 @@ pub unsafe fn init(alloc_low_frame: impl FnOnce() -> Option<Frame>) -> Result<()
 pub fn init_cpu() {
     #[cfg(target_os = "none")]
     {
-        use x86_64::registers::control::{Cr0, Cr0Flags, Cr3, Cr3Flags, Efer, EferFlags};
+        use x86_64::registers::control::{Cr0, Cr0Flags, Cr3, Cr3Flags, Cr4, Efer, EferFlags};
         let root = ROOT.load(Ordering::Acquire);
         if root == 0 {
             return;
@@ -74,7 +74,26 @@ pub fn init_cpu() {
         // SAFETY: the new root has every upper-half entry of the old one, and
         // no Rust object lives in the lower half.
         unsafe { Cr3::write(frame, Cr3Flags::empty()) };
+        let guards = user_guards();
+        // SAFETY: they take rights away over pages of ring 3 and in ring 3. The
+        // tables have no such page, and nobody runs there.
+        unsafe { Cr4::update(|cr4| cr4.insert(guards)) };
     }
+}
+
+/// What this CPU has to keep the kernel from pages of ring 3. There are none, so
+/// it costs nothing; a table that was written over may look as if there were.
+#[cfg(target_os = "none")]
+fn user_guards() -> x86_64::registers::control::Cr4Flags {
+    use x86_64::registers::control::Cr4Flags;
+    let Some(has) = raw_cpuid::CpuId::new().get_extended_feature_info() else {
+        return Cr4Flags::empty();
+    };
+    let mut guards = Cr4Flags::empty();
+    guards.set(Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION, has.has_smep());
+    guards.set(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION, has.has_smap());
+    guards.set(Cr4Flags::USER_MODE_INSTRUCTION_PREVENTION, has.has_umip());
+    guards
 }
 
 /// The physical address of the root table, for an AP's CR3; 0 before [`init`].

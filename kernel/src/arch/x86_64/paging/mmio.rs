@@ -5,8 +5,8 @@
 //! one page stays empty, so that a driver that runs off its registers faults.
 
 use super::walk::{Flags, MapError, PhysMemory, Space};
-use crate::lock::IrqLock;
-use crate::mem::{KERNEL_IMAGE, MMIO_WINDOW, PAGE_SIZE};
+use crate::lock::{IrqLock, Level};
+use crate::mem::{KERNEL_IMAGE, MMIO_WINDOW, PAGE_SIZE, known};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// The most mappings there can be.
@@ -14,14 +14,18 @@ const MAPPINGS: usize = 64;
 /// The longest mapping: a generous PCI configuration space.
 const MAX_BYTES: u64 = 1 << 30;
 
-static WINDOW: IrqLock<Window> = IrqLock::new(Window::new());
+static WINDOW: IrqLock<Window> = IrqLock::at(Level::Window, Window::new());
 
 /// Makes `len` bytes of registers at `phys` reachable, uncached. The mapping
-/// stays; the same request gives the same address again.
+/// stays; the same request gives the same address again. What is memory is
+/// refused: whoever says that registers are there is wrong.
 ///
 /// The pointer is only good for volatile accesses to those `len` bytes.
 pub fn map_mmio(phys: u64, len: usize) -> Result<*mut u8, MapError> {
     let space = super::space().ok_or(MapError::NotReady)?;
+    if known::is_memory(phys..phys.saturating_add(len as u64)) {
+        return Err(MapError::Memory);
+    }
     let virt = WINDOW.lock().map(&space, phys, len)?;
     Ok(core::ptr::with_exposed_provenance_mut(virt as usize))
 }

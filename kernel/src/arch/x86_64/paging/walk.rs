@@ -80,6 +80,8 @@ pub enum MapError {
     BadAddress,
     /// No frame for a table.
     NoMemory,
+    /// That is memory, and no device's.
+    Memory,
     /// The window or the list of mappings is full.
     Full,
     /// There are no tables yet.

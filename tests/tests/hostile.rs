@@ -1,0 +1,171 @@
+//! Bad input: whatever comes from outside, a clear message, and the system runs on.
+//!
+//! What a parser makes of broken bytes is tried by the million on the host (crate
+//! `fuzz`); here is what the machine makes of what got through.
+
+use std::sync::LazyLock;
+
+use boot::data::{self, DataDisk};
+use tests::guest::Boot;
+use tests::madt::{ENABLED, Madt};
+use tests::outcome::Outcome;
+use tests::{expect, fixture};
+
+/// The standard image with its shortest program.
+fn hello(name: &str) -> Boot {
+    Boot::new(format!("hostile-{name}")).smp(2)
+}
+
+#[track_caller]
+fn ends_well(boot: &Boot) -> Outcome {
+    let outcome = boot.run();
+    outcome.assert_ok();
+    outcome.assert_line(expect::HELLO_END);
+    outcome
+}
+
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut state = 1u64;
+    let byte = |_| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 56) as u8
+    };
+    (0..bytes).map(byte).collect()
+}
+
+#[test]
+fn more_cpus_than_supported_and_than_there_are() {
+    let madt = (2..300).fold(Madt::for_qemu(2), |madt, id| madt.local_x2apic(id, ENABLED));
+    let outcome = ends_well(&hello("300-cpus").acpi_table("APIC", madt.bytes()).limit(200));
+    outcome.assert_line("acpi: too many CPUs: 44 dropped");
+    outcome.assert_line("smp: 4 CPUs in a row gave no answer; 250 more are not tried");
+    outcome.assert_line(&expect::banner("cpus", "2 online, 254 left out"));
+}
+
+/// A table for every signature that the kernel looks for, none of them any good.
+#[test]
+fn no_acpi_table_is_any_good() {
+    let tables = ["APIC", "SRAT", "FACP", "HPET"];
+    let boot = tables
+        .iter()
+        .fold(hello("tables"), |boot, signature| boot.acpi_table(signature, noise(300)));
+    let outcome = ends_well(&boot);
+    for signature in tables {
+        outcome.assert_line(&format!("acpi: table {signature} ignored: "));
+    }
+    outcome.assert_line(&expect::all_online(1));
+}
+
+/// Registers of an I/O APIC and of a HPET in the middle of memory: writing there
+/// would be writing into the kernel.
+#[test]
+fn registers_in_memory_are_not_touched() {
+    let madt = Madt::empty().local_apic(0, ENABLED).local_apic(1, ENABLED);
+    let madt = madt.io_apic(0, 0x0200_0000, 0).local_nmi(0xff, 0, 1).bytes();
+    let hpet = acpi_table(
+        b"HPET",
+        &[1, 0xa2, 0x86, 0x80, 0, 64, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0x80, 0, 0],
+    );
+    let boot = hello("registers").acpi_table("APIC", madt).acpi_table("HPET", hpet);
+    let outcome = ends_well(&boot);
+    for address in ["0x2000000", "0x3000000"] {
+        outcome.assert_line(&format!("registers at {address} cannot be mapped: Memory"));
+    }
+    outcome.assert_line(&expect::all_online(2));
+}
+
+/// A table with a true length and checksum.
+fn acpi_table(signature: &[u8; 4], body: &[u8]) -> Vec<u8> {
+    let mut table = signature.to_vec();
+    table.extend((36 + body.len() as u32).to_le_bytes());
+    table.extend([1, 0]);
+    table.extend(b"RUNNXTTESTTEST");
+    table.extend([1, 0, 0, 0]);
+    table.extend(b"TEST");
+    table.extend([1, 0, 0, 0]);
+    table.extend(body);
+    let sum = table.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+    table[9] = sum.wrapping_neg();
+    table
+}
+
+/// Sixty-four KiB, with NULs, quotes, control characters and words that nobody
+/// knows. What made sense before the limit counts.
+#[test]
+fn a_command_line_without_an_end() {
+    let mut text =
+        String::from("program=hello colour=green \0\0 \"open\n\u{1}\u{1b}[31m log=loud ");
+    text.push_str("\n# and so on".repeat(6_000).as_str());
+    let outcome = ends_well(&hello("cmdline").ramdisk(&text));
+    outcome.assert_line(&expect::word_ignored("colour=green"));
+    outcome.assert_line("a quote is not closed on its line");
+    outcome.assert_line("`\\x01\\x1b[31m` ignored: not plain text");
+    outcome.assert_line("bytes after the first 4096");
+}
+
+/// Bytes that are no text, in the launcher's file, and one that is too long.
+#[test]
+fn a_command_line_of_noise() {
+    for (name, bytes) in [("noise", 4000), ("long", 64 << 10)] {
+        let file = tests::out_dir().join(format!("hostile-{name}.bin"));
+        std::fs::create_dir_all(tests::out_dir()).expect("a directory");
+        std::fs::write(&file, noise(bytes)).expect("a file");
+        let from_file = format!("name=opt/runnext/cmdline,file={}", file.display());
+        let boot = hello(name).ramdisk("program=hello\n").arg("-fw_cfg").arg(&from_file);
+        let outcome = ends_well(&boot);
+        match name {
+            "noise" => outcome.assert_line("command line (fw_cfg): "),
+            _ => outcome.assert_line("fw_cfg: opt/runnext/cmdline ignored: TooLarge(65536)"),
+        }
+    }
+}
+
+/// All byte values, at the shell; then it does as it is told.
+#[test]
+fn two_hundred_kilobytes_of_noise_on_the_serial_line() {
+    // All but Ctrl-A, which is the emulator's own key.
+    let noise: Vec<u8> = noise(200_000).into_iter().filter(|byte| *byte != 1).collect();
+    let outcome = Boot::new("hostile-serial")
+        .smp(2)
+        .cmdline("program=shell log=warn")
+        .at_terminal()
+        .typed_after(expect::PROMPT, noise)
+        .typed_after(expect::PROMPT, "\x03\x03\rgomaxprocs 2\rgomaxprocs 1\r")
+        .typed_after("1 of 2 Ps run Gs; 2 did before", "poweroff\r")
+        .limit(300)
+        .run();
+    outcome.assert_ok();
+    outcome.assert_no_line("panicked");
+}
+
+/// Less than that, and the loader stops before there is a kernel to say anything.
+#[test]
+fn as_little_memory_as_the_loader_can_do_with() {
+    ends_well(&hello("small").mem("64M"));
+}
+
+mod damage {
+    use super::*;
+    use tests::guest_tests;
+
+    static DAMAGE: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+
+    fn boot(cpus: usize) -> Boot {
+        let image = data::build(&boot::target_dir()).expect("a disk image");
+        Boot::guest(format!("damage-{cpus}"))
+            .smp(cpus)
+            .cmdline("program=damage")
+            .data(DataDisk::new(image))
+    }
+
+    guest_tests!(DAMAGE =>
+        a_damaged_header_is_an_error_that_says_where,
+        headers_of_noise_and_of_nothing_are_survived,
+    );
+
+    #[test]
+    fn all_of_it_holds_on_eight_cpus_and_on_one() {
+        DAMAGE.assert_ok();
+        boot(1).run().assert_ok();
+    }
+}
