@@ -140,7 +140,7 @@ pub enum JoinError {
     Panicked(String),
     /// Its stack was full.
     StackOverflow,
-    /// There was no memory for another page of its stack.
+    /// There was no memory for another page of its stack, or none for it to panic.
     NoMemory,
     /// It was killed, or its program has ended.
     Killed,
@@ -151,7 +151,7 @@ impl fmt::Display for JoinError {
         match self {
             JoinError::Panicked(message) => write!(f, "panicked: {message}"),
             JoinError::StackOverflow => f.write_str("its stack was full"),
-            JoinError::NoMemory => f.write_str("no memory for its stack"),
+            JoinError::NoMemory => f.write_str("no memory for it to go on"),
             JoinError::Killed => f.write_str("killed"),
         }
     }

@@ -192,6 +192,7 @@ fn init_memory(boot: &BootInfo) {
     if let Err(error) = unsafe { mem::init(&boot.memory_regions) } {
         panic!("no memory to start with: {error:?}");
     }
+    mem::heap::set_in_need(schedule::is_panicking);
 }
 
 /// Puts the program's first G into the queue.
@@ -205,11 +206,13 @@ fn start_program(options: &'static cmdline::Options) {
         }
     };
     program::set_booted(&program);
-    let main =
-        go::Go::new().name(program.name()).spawn(move || match unwind::catch(|| program.run()) {
+    let main = go::Go::new().name(program.name()).spawn(move || {
+        program::BOOT.main_begins();
+        match unwind::catch(|| program.run()) {
             Ok(()) => exit(0),
             Err(_) => exit(EXIT_MAIN_PANIC),
-        });
+        }
+    });
     if let Err(error) = main {
         panic!("cannot start {}: {error}", program.name());
     }

@@ -102,17 +102,17 @@ pub extern "C" fn end(faulted: &arch::Faulted) -> ! {
 
 /// What the caller of the function that faulted has called: unwinds, or has
 /// itself called from further up.
-extern "C-unwind" fn unwind_here() -> ! {
+extern "C-unwind" fn unwind_here(_: usize) -> ! {
     let (_, rbp) = arch::here();
     unwind_once();
     // SAFETY: `unwind_once` has nothing left, and neither has this, whose frame
     // pointer that is.
-    unsafe { arch::call_above_forbidden(rbp, unwind_above) };
+    unsafe { arch::call_above_forbidden(rbp, unwind_above, 0) };
     schedule::leave_behind()
 }
 
 /// The same, where nobody forbids it any more.
-extern "C-unwind" fn unwind_above() -> ! {
+extern "C-unwind" fn unwind_above(_: usize) -> ! {
     unwind_once();
     schedule::leave_behind()
 }
@@ -123,7 +123,6 @@ fn unwind_once() {
     // What unwinds is on the heap. If there is no room, and only then, it does not.
     if unwind::has_memory() {
         unwind::begin(why);
-        unwind::forget(1); // it has not been
     }
 }
 

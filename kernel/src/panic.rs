@@ -169,7 +169,7 @@ mod handler {
     use super::*;
     use crate::go::JoinError;
     use crate::unwind;
-    use alloc::string::ToString;
+    use alloc::string::String;
     use core::panic::PanicInfo;
 
     #[panic_handler]
@@ -182,13 +182,57 @@ mod handler {
         if panics > 1 {
             kernel_bug(format_args!("a panic while panicking: {info}"));
         }
-        let message = info.message().to_string();
         // One that is to end stumbles over others that have: that is no news.
         let is_news = !schedule::was_killed();
         if let (Some(g), Some(location), true) = (schedule::current(), info.location(), is_news) {
-            ::log::error!("{g} panicked at {location}: {message}");
+            ::log::error!("{g} panicked at {location}: {}", info.message());
         }
-        let code = unwind::begin(JoinError::Panicked(message));
+        // The message, and what unwinds, are on the heap; there is a reserve for them.
+        let mut message = Message(String::new());
+        let _ = write!(message, "{}", info.message());
+        if !unwind::has_memory() {
+            schedule::end_without_memory();
+        }
+        let Message(message) = message;
+        let mut why = JoinError::Panicked(message);
+        if is_alloc_failure(info) {
+            why = unwind::begin_above(why);
+        }
+        let code = unwind::begin(why);
         kernel_bug(format_args!("cannot unwind (code {code}): {info}"))
+    }
+
+    /// Whether it is the panic of an allocation that failed. `core` says of it that it
+    /// does not unwind.
+    fn is_alloc_failure(info: &PanicInfo<'_>) -> bool {
+        let mut begins = Begins(ALLOC_FAILED);
+        let _ = write!(begins, "{}", info.message());
+        begins.0.is_empty()
+    }
+
+    /// How the message of an allocation that failed begins.
+    const ALLOC_FAILED: &str = "memory allocation of ";
+
+    /// Looks whether a text begins with another, of which this is left.
+    struct Begins(&'static str);
+
+    impl Write for Begins {
+        fn write_str(&mut self, part: &str) -> fmt::Result {
+            let length = part.len().min(self.0.len());
+            let rest = part.get(..length).and_then(|part| self.0.strip_prefix(part));
+            self.0 = rest.ok_or(fmt::Error)?;
+            Ok(())
+        }
+    }
+
+    /// A text that is cut where there is no memory for more.
+    struct Message(String);
+
+    impl Write for Message {
+        fn write_str(&mut self, part: &str) -> fmt::Result {
+            self.0.try_reserve(part.len()).map_err(|_| fmt::Error)?;
+            self.0.push_str(part);
+            Ok(())
+        }
     }
 }

@@ -15,8 +15,8 @@ mod run;
 
 pub(crate) use instance::running;
 pub use instance::{BOOT, Ended, Instance, KERNEL, ProgramId};
-pub(crate) use run::exit;
 pub use run::{Run, StartError, start};
+pub(crate) use run::{exit, left_behind};
 
 use crate::cmdline::Options;
 use core::fmt;

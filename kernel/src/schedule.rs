@@ -43,7 +43,10 @@ pub use account::{Account, Times};
 pub use birth::spawn;
 pub use call::{Handoff, call};
 pub use census::{Census, Queued};
-pub use full::{Full, begin_full, is_full, is_in_call, leave_behind, room_to_preempt, stack_full};
+pub use full::{
+    Full, begin_full, end_without_memory, is_full, is_in_call, leave_behind, room_to_preempt,
+    stack_full,
+};
 pub use holder::{Waiting, disown, is_gone, me};
 pub use interrupt::{
     arrive, may_be_preempted, must_leave, needs_timer, next_deadline, ready_from_interrupt,

@@ -97,13 +97,43 @@ fn why(payload: Box<dyn Any + Send>) -> JoinError {
 /// Starts to unwind, because of `why`. Returns only if no frame above catches it or
 /// a table is broken, with the unwinder's code; nothing has been unwound then.
 pub(crate) fn begin(why: JoinError) -> i32 {
+    begin_boxed(Box::new(why))
+}
+
+fn begin_boxed(why: Box<JoinError>) -> i32 {
     #[cfg(target_os = "none")]
     {
         UNDER_WAY.fetch_add(1, Ordering::Relaxed);
-        unwinding::panic::begin_panic(Box::new(why)).0
+        let code = unwinding::panic::begin_panic(why).0;
+        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+        code
     }
     #[cfg(not(target_os = "none"))]
-    std::panic::resume_unwind(Box::new(why))
+    std::panic::resume_unwind(why)
+}
+
+/// As [`begin`], from above the last caller that says that nothing unwinds out of it:
+/// for an allocation that failed. The language says of such a panic that it does not
+/// unwind, but all who can meet it, from the call of the handler on up, are ready for
+/// one that does: they do not see into the handler. Gives it back if it cannot, or
+/// nobody says so.
+///
+/// The callers up to there are gone then: they have nothing to drop.
+#[cfg(target_os = "none")]
+pub(crate) fn begin_above(why: JoinError) -> JoinError {
+    extern "C-unwind" fn raise(why: usize) -> ! {
+        // SAFETY: from `into_raw` below, once.
+        let why = unsafe { Box::from_raw(why as *mut JoinError) };
+        let code = begin_boxed(why);
+        crate::panic::kernel_bug(format_args!("cannot unwind (code {code})"))
+    }
+    let why = Box::into_raw(Box::new(why));
+    let (_, rbp) = crate::arch::here();
+    // SAFETY: our frame pointer. Who called us has nothing to drop, and what is between
+    // it and the last who forbids is the panic machinery of `core`.
+    unsafe { crate::arch::call_above_forbidden(rbp, raise, why.expose_provenance()) };
+    // SAFETY: as in `raise`, which was not called.
+    *unsafe { Box::from_raw(why) }
 }
 
 /// Whether there is memory for what [`begin`] makes.
@@ -111,12 +141,4 @@ pub(crate) fn has_memory() -> bool {
     // The reason, and the unwinder's own record: 24 and some 80 bytes.
     let blocks = [alloc::vec::Vec::<u64>::new(), alloc::vec::Vec::new()];
     blocks.into_iter().all(|mut block| block.try_reserve_exact(16).is_ok())
-}
-
-/// So many that were begun will never end: their G was abandoned.
-pub(crate) fn forget(panics: u32) {
-    #[cfg(target_os = "none")]
-    UNDER_WAY.fetch_sub(panics as usize, Ordering::Relaxed);
-    #[cfg(not(target_os = "none"))]
-    let _ = panics;
 }

@@ -12,7 +12,7 @@ fn boot(cpus: usize) -> Boot {
     Boot::guest(format!("overflow-{cpus}")).smp(cpus).cmdline("program=overflow").limit(300)
 }
 
-guest_tests!(OVERFLOW, boot =>
+guest_tests!(OVERFLOW =>
     a_full_stack_is_the_error_of_its_join,
     destructors_run_from_the_caller_of_the_full_frame_on,
     a_recursion_that_was_proved_not_to_unwind_unwinds_above_it,
@@ -24,7 +24,26 @@ guest_tests!(OVERFLOW, boot =>
     all_cpus_overflow_at_once,
     overflows_among_timers_and_devices_end_their_gs_only,
     a_destructor_that_overflows_leaves_its_g_behind_and_the_join_says_so,
+    the_locks_of_one_that_is_left_behind_go_poisoned_to_who_waits,
+    a_program_whose_main_is_left_behind_has_panicked,
 );
+
+#[test]
+fn all_of_it_holds_on_eight_cpus() {
+    OVERFLOW.assert_ok();
+}
+
+#[test]
+fn all_of_it_holds_on_one_cpu() {
+    boot(1).run().assert_ok();
+}
+
+#[test]
+fn a_machine_whose_main_is_left_behind_ends() {
+    let outcome = Boot::guest("left-behind").smp(2).cmdline("program=left_behind").run();
+    outcome.assert_code(expect::CODE_MAIN_PANIC);
+    outcome.assert_line("ends without its destructors");
+}
 
 /// How many, and as many again.
 const MANY: usize = 10_000;

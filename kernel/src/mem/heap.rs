@@ -5,7 +5,9 @@
 //! A cache that runs empty takes a batch from the class's central list, or has
 //! a span carved from the hole list; one that runs over gives a batch to the
 //! central list. Large requests go to the hole list, first fit. The hole list
-//! grows by fresh frames at the top of the heap's window, and never shrinks.
+//! grows by fresh frames at the top of the heap's window, and never shrinks; but
+//! when frames are short, large holes give theirs back ([`give_back`]), and have
+//! others when the heap needs them.
 //!
 //! No memory is a null pointer, so the `try_` forms of collections see an
 //! error; where a caller cannot take one, `handle_alloc_error` panics, and that
@@ -18,9 +20,11 @@ pub mod classes;
 
 use crate::arch::paging::{self, Flags};
 use crate::mem::percpu::Here;
-use crate::mem::{HEAP_WINDOW, MMIO_WINDOW, PAGE_SIZE, frames};
+use crate::mem::{HEAP_WINDOW, MMIO_WINDOW, PAGE_SIZE, frames, frames::Frame, stack};
 use classes::{Allocator, Source};
 use core::alloc::{GlobalAlloc, Layout};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 pub use classes::{ClassStats, HeapStats};
 
@@ -28,8 +32,28 @@ pub use classes::{ClassStats, HeapStats};
 /// last one turns every page fault of every G into an error.
 const FRAMES_LEFT_ALONE: usize = 64;
 
+/// Pages that who must not fail gets at a time.
+const NEED_PAGES: usize = 1;
+/// Pages of the holes whose memory is given back, and how many ranges of such holes
+/// there may be.
+const LENT_PAGES: [usize; 3] = [1024, 256, 64];
+const LENT_MOST: usize = 256;
+/// Pages that are forgotten by all CPUs at a time.
+const UNCOMMIT_PAGES: usize = 256;
+/// Free bytes that the heap keeps.
+const KEPT: usize = 1 << 20;
+
 #[cfg_attr(target_os = "none", global_allocator)]
-static HEAP: KernelHeap = KernelHeap(Allocator::new(Window { mapped: 0 }));
+static HEAP: KernelHeap = KernelHeap(Allocator::new(Window::new()));
+
+/// Says who may use the frames that growth leaves alone. Set once.
+static IS_IN_NEED: spin::Once<fn() -> bool> = spin::Once::new();
+
+/// Says how to know whether who allocates must not fail, so that it gets of what is
+/// set aside: a G that panics because there is no memory needs some to unwind.
+pub fn set_in_need(is_in_need: fn() -> bool) {
+    IS_IN_NEED.call_once(|| is_in_need);
+}
 
 /// Maps the first chunk. `None`: there is no memory for it.
 pub fn init() -> Option<()> {
@@ -78,13 +102,153 @@ unsafe impl GlobalAlloc for KernelHeap {
     }
 }
 
+/// Gives memory back that is free in the heap, about `pages` pages, and says how
+/// many: so that stacks have it when a program that has used much has ended. The
+/// addresses stay the heap's. None while another CPU is at it. Waits for all CPUs:
+/// interrupts on, no lock held.
+pub fn give_back(pages: usize) -> usize {
+    static GIVING: AtomicBool = AtomicBool::new(false);
+    if !stack::can_shoot_down() || GIVING.swap(true, Ordering::Acquire) {
+        return 0;
+    }
+    let mut given = lend_holes(pages);
+    // What is left of it may be on the lists of small blocks.
+    if given < pages && HEAP.0.reclaim() {
+        given += lend_holes(pages - given);
+    }
+    GIVING.store(false, Ordering::Release); // pairs with the swap
+    given
+}
+
+/// Gives the memory of large holes back, about `pages` pages.
+fn lend_holes(pages: usize) -> usize {
+    let mut given = 0;
+    for size in LENT_PAGES {
+        let Ok(layout) = Layout::from_size_align(size * PAGE_SIZE, PAGE_SIZE) else { break };
+        while given < pages && HEAP.0.free_bytes() > KEPT && HEAP.0.with_source(|w, _| w.can_lend())
+        {
+            let Some(block) = HEAP.0.take_out(layout) else { break };
+            let lent = Lent { start: block.as_ptr().expose_provenance() as u64, pages: size };
+            uncommit(&lent);
+            HEAP.0.with_source(|window, _| window.lend(lent));
+            given += size;
+        }
+    }
+    given
+}
+
+/// Takes the memory of that range away, which is free and on no list.
+fn uncommit(lent: &Lent) {
+    let mut list = [Frame::containing(0); UNCOMMIT_PAGES];
+    for first in (0..lent.pages).step_by(UNCOMMIT_PAGES) {
+        let count = UNCOMMIT_PAGES.min(lent.pages - first);
+        let start = lent.page(first);
+        let mut taken = 0;
+        for page in 0..count {
+            // SAFETY: the block was taken out of the heap, and nobody uses it.
+            if let Some(phys) = unsafe { paging::unmap_page(lent.page(first + page)) } {
+                list[taken] = Frame::containing(phys);
+                taken += 1;
+            }
+        }
+        let range = start..lent.page(first + count);
+        stack::shoot_down(core::slice::from_ref(&range));
+        // SAFETY: unmapped above, and no CPU remembers them now.
+        unsafe { frames::free_many(&list[..taken]) };
+    }
+}
+
 /// The heap's window of addresses, mapped from the bottom up.
 struct Window {
     mapped: usize,
+    /// Ranges without memory, the first `lent_count` of them.
+    lent: [Lent; LENT_MOST],
+    lent_count: usize,
 }
 
-// SAFETY: the window is this heap's alone by the layout in `mem`, and what is
-// mapped there is never unmapped; pages are added without a gap.
+/// Addresses of the heap whose memory was given back.
+#[derive(Clone, Copy)]
+struct Lent {
+    start: u64,
+    pages: usize,
+}
+
+impl Lent {
+    const NONE: Lent = Lent { start: 0, pages: 0 };
+
+    fn page(&self, index: usize) -> u64 {
+        self.start + (index * PAGE_SIZE) as u64
+    }
+
+    fn end(&self) -> u64 {
+        self.page(self.pages)
+    }
+}
+
+impl Window {
+    const fn new() -> Self {
+        Window { mapped: 0, lent: [Lent::NONE; LENT_MOST], lent_count: 0 }
+    }
+
+    fn can_lend(&self) -> bool {
+        self.lent_count < LENT_MOST
+    }
+
+    /// Notes a range, as one with those beside it. There must be a place for it.
+    fn lend(&mut self, mut lent: Lent) {
+        let mut index = 0;
+        while index < self.lent_count {
+            let other = self.lent[index];
+            if other.end() == lent.start || lent.end() == other.start {
+                let start = lent.start.min(other.start);
+                lent = Lent { start, pages: lent.pages + other.pages };
+                self.lent_count -= 1;
+                self.lent[index] = self.lent[self.lent_count];
+            } else {
+                index += 1;
+            }
+        }
+        self.lent[self.lent_count] = lent;
+        self.lent_count += 1;
+    }
+}
+
+/// How many pages can be had of those that are wanted, asked first and not found out
+/// on the way: one absurd request must not move all free memory into the heap before
+/// it fails.
+fn may_have(pages: usize) -> Option<Stock> {
+    if pages + FRAMES_LEFT_ALONE <= frames::free_estimate() {
+        return Some(Stock::Free);
+    }
+    let is_in_need = pages <= NEED_PAGES && IS_IN_NEED.get().is_some_and(|is| is());
+    is_in_need.then_some(Stock::SetAside)
+}
+
+/// Which frames the heap may have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stock {
+    /// Those that are free.
+    Free,
+    /// Also those that are set aside.
+    SetAside,
+}
+
+/// Gives the page at `virt` memory; false if there is none.
+fn map_page(virt: u64, stock: Stock) -> bool {
+    let set_aside = || if stock == Stock::SetAside { frames::emergency_take() } else { None };
+    let Some(frame) = frames::alloc().or_else(set_aside) else { return false };
+    // SAFETY: the frame was allocated for this, and the page is the heap's and was
+    // not mapped.
+    let is_mapped = unsafe { paging::map_page(virt, frame.addr(), Flags::DATA) }.is_ok();
+    if !is_mapped {
+        // SAFETY: allocated above, and not mapped.
+        unsafe { frames::free(frame) };
+    }
+    is_mapped
+}
+
+// SAFETY: the window is this heap's alone by the layout in `mem`, and what is mapped
+// there is unmapped only when it was taken out; pages are added without a gap.
 unsafe impl Source for Window {
     fn base(&self) -> *mut u8 {
         core::ptr::with_exposed_provenance_mut(HEAP_WINDOW as usize)
@@ -93,25 +257,33 @@ unsafe impl Source for Window {
     fn grow(&mut self, bytes: usize) -> usize {
         let pages = bytes.div_ceil(PAGE_SIZE);
         let room = (MMIO_WINDOW - HEAP_WINDOW) as usize - self.mapped;
-        // Asked first and not found out on the way: one absurd request must not
-        // move all free memory into the heap before it fails.
-        if pages > room / PAGE_SIZE || pages + FRAMES_LEFT_ALONE > frames::free_estimate() {
-            return 0;
-        }
+        let Some(stock) = may_have(pages).filter(|_| pages <= room / PAGE_SIZE) else { return 0 };
         let before = self.mapped;
         for _ in 0..pages {
-            let Some(frame) = frames::alloc() else { break };
-            let virt = HEAP_WINDOW + self.mapped as u64;
-            // SAFETY: the frame was allocated for this, and the page is above
-            // everything the heap has used so far.
-            if unsafe { paging::map_page(virt, frame.addr(), Flags::DATA) }.is_err() {
-                // SAFETY: allocated above, and not mapped.
-                unsafe { frames::free(frame) };
+            if !map_page(HEAP_WINDOW + self.mapped as u64, stock) {
                 break;
             }
             self.mapped += PAGE_SIZE;
         }
         self.mapped - before
+    }
+
+    fn restore(&mut self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
+        let last = self.lent_count.checked_sub(1)?;
+        let lent = self.lent[last];
+        let want = bytes.div_ceil(PAGE_SIZE).min(lent.pages);
+        // As many as can be had of them, or one for who is in need.
+        let (want, stock) =
+            [want, 1].into_iter().find_map(|pages| Some((pages, may_have(pages)?)))?;
+        let done = (0..want).take_while(|&page| map_page(lent.page(page), stock)).count();
+        let start = core::ptr::with_exposed_provenance_mut(lent.start as usize);
+        self.lent[last] = Lent { start: lent.page(done), pages: lent.pages - done };
+        self.lent_count -= usize::from(done == lent.pages);
+        NonNull::new(start).filter(|_| done > 0).map(|start| (start, done * PAGE_SIZE))
+    }
+
+    fn lent(&self) -> usize {
+        self.lent[..self.lent_count].iter().map(|lent| lent.pages * PAGE_SIZE).sum()
     }
 }
 

@@ -9,7 +9,7 @@
 //! ```text
 //!   0xffff_ffff_8000_0000   kernel image         code RX, constants R, data RW
 //!   0xffff_f000_0000_0000   MMIO window          RW, never cached
-//!   0xffff_e000_0000_0000   heap                 RW, grows up, never shrinks
+//!   0xffff_e000_0000_0000   heap                 RW, grows up, may lend pages
 //!   0xffff_c000_0000_0000   stacks               RW, on first touch, guards below
 //!   0xffff_8000_0000_0000   physical memory      RW, from frame 0; above its end
 //!                                                the loader's boot info, framebuffer,
@@ -97,14 +97,26 @@ pub unsafe fn init(regions: &[MemoryRegion]) -> Result<(), InitError> {
     Ok(())
 }
 
-/// What every CPU does now and then outside interrupts: refills the reserve
-/// that page faults draw from and what is set aside, and gives back the pages of stacks that nobody
-/// uses when they have become many. Takes no lock held by the caller, and may
-/// wait for other CPUs to flush: call it with interrupts on.
+/// With fewer free frames than this, memory is short.
+const FEW_FRAMES: usize = 512;
+
+/// What every CPU does now and then outside interrupts: gives back the pages of
+/// stacks that nobody uses when they have become many, or memory is short, and those
+/// of the heap if it is short; refills the reserve that page faults draw from and what
+/// is set aside. Takes no lock held by the caller, and may wait for other CPUs to
+/// flush: call it with interrupts on.
 pub fn maintain() {
+    stack::trim_if_many();
+    if is_short() {
+        heap::give_back(2 * FEW_FRAMES);
+    }
     frames::reserve_refill();
     frames::emergency_refill();
-    stack::trim_if_many();
+}
+
+/// Whether there is hardly a free frame.
+pub fn is_short() -> bool {
+    frames::free_estimate() < FEW_FRAMES
 }
 
 /// Where physical address `phys` can be read and written by the kernel.

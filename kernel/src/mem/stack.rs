@@ -47,9 +47,9 @@ mod pool;
 pub mod slot;
 
 use crate::arch::paging::{self, Flags, MapError};
-use crate::mem::PAGE_SIZE;
 use crate::mem::frames::{self, Frame};
 use crate::mem::percpu::Here;
+use crate::mem::{self, PAGE_SIZE};
 use core::num::NonZeroU64;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -65,8 +65,6 @@ const MANY_OPEN: usize = 8;
 const RESCUE_BYTES: Range<u64> = 15 << 10..24 << 10;
 /// With more pages than this on stacks that nobody uses, [`trim_if_many`] trims.
 const MANY_PAGES: usize = 1024;
-/// With fewer free frames than this it trims whatever there is.
-const FEW_FRAMES: usize = 512;
 /// Slots that one [`trim_if_many`] looks at.
 const TRIM_SLOTS: usize = 64;
 
@@ -86,6 +84,18 @@ pub fn set_shootdown(f: Shootdown) {
 /// A [`Shootdown`] for a machine with one CPU.
 pub fn shootdown_here(_: &[Range<u64>]) {
     paging::flush_local_all();
+}
+
+/// Whether pages can be taken away yet.
+pub(super) fn can_shoot_down() -> bool {
+    SHOOTDOWN.get().is_some()
+}
+
+/// Makes all CPUs forget these pages; see [`Shootdown`].
+pub(super) fn shoot_down(ranges: &[Range<u64>]) {
+    if let Some(shootdown) = SHOOTDOWN.get() {
+        shootdown(ranges);
+    }
 }
 
 /// What the page-fault handler asks about a fault on a page that is *not
@@ -138,9 +148,8 @@ pub fn trim(slots: usize) -> usize {
 pub fn trim_if_many() {
     static TRIMMING: AtomicBool = AtomicBool::new(false);
     let pages = POOL.idle_pages();
-    let is_due = pages > MANY_PAGES
-        || POOL.open_slots() > MANY_OPEN
-        || pages > 0 && frames::free_estimate() < FEW_FRAMES;
+    let is_due =
+        pages > MANY_PAGES || POOL.open_slots() > MANY_OPEN || pages > 0 && mem::is_short();
     if is_due && !TRIMMING.swap(true, Ordering::Acquire) {
         trim(TRIM_SLOTS);
         TRIMMING.store(false, Ordering::Release); // pairs with the swap
@@ -290,8 +299,8 @@ impl Backing for Window {
     }
 
     fn forget(&self, ranges: &[Range<u64>], list: &[Frame]) {
-        if let Some(shootdown) = SHOOTDOWN.get() {
-            shootdown(ranges);
+        if can_shoot_down() {
+            shoot_down(ranges);
             // SAFETY: unmapped by `uncommit`, and no CPU remembers them now.
             unsafe { frames::free_many(list) };
         }

@@ -17,7 +17,7 @@ use crate::waiting::{Reason, Wait};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Names one run of a program; unique in this boot.
 ///
@@ -92,6 +92,8 @@ pub struct Instance {
     id: AtomicU32,
     /// As its phase says: for those who start Gs.
     is_ending: AtomicBool,
+    /// The number of main's G, 0 before it has begun.
+    main: AtomicU64,
     run: IrqLock<Run>,
     older: Older<Instance>,
 }
@@ -134,6 +136,7 @@ impl Instance {
         Instance {
             id: AtomicU32::new(id.0),
             is_ending: AtomicBool::new(false),
+            main: AtomicU64::new(0),
             run: IrqLock::new(run),
             older: Older::new(),
         }
@@ -205,6 +208,16 @@ impl Instance {
 
     pub(super) fn set_name(&self, name: &'static str) {
         self.run.lock().name = name;
+    }
+
+    /// The calling G is that of its main function.
+    pub(crate) fn main_begins(&self) {
+        self.main.store(park::current_id(), Relaxed);
+    }
+
+    /// Whether that is the G of its main function.
+    pub(super) fn is_main(&self, g: u64) -> bool {
+        self.main.load(Relaxed) == g
     }
 
     /// Whether its end is decided, and it is not over yet. A load.

@@ -69,6 +69,7 @@ pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, 
 
 /// The first G of a program.
 fn run_main(program: Program, instance: &'static Instance, id: ProgramId) {
+    instance.main_begins();
     let how = match unwind::catch(|| program.run()) {
         Ok(()) => Ended::Code(0),
         // If it was killed because the end was decided, this decides nothing.
@@ -116,6 +117,18 @@ pub(crate) fn exit(code: u32) -> ! {
     }
     instance.end(instance.id(), Ended::Code(code), park::ready);
     park::die()
+}
+
+/// A G of that program was left behind, dead and not unwound. If it is main's, the
+/// program ends as if it had panicked.
+pub(crate) fn left_behind(instance: &'static Instance, g: u64) {
+    if !instance.is_main(g) {
+        return;
+    }
+    if !instance.is_started() {
+        crate::end_machine(crate::EXIT_MAIN_PANIC);
+    }
+    instance.end(instance.id(), Ended::Panicked, park::ready);
 }
 
 /// A program that was started. Dropping it lets the program run on.

@@ -31,6 +31,9 @@ use crate::trace;
 use core::panic::Location;
 use sched::{G, StartRest, Wake};
 
+/// Dead Gs that go to the pool at a time, when memory is short.
+const SHED: usize = 64;
+
 /// Starts a G that does `labour`.
 ///
 /// # Errors
@@ -223,6 +226,17 @@ fn g_with_stack(size: usize) -> Result<&'static G<Task>, SpawnError> {
     }
     g.kernel.stack.set(Some(stack));
     Ok(g)
+}
+
+/// Memory is short: some dead Gs go to the pool, which gives the pages of their
+/// stacks back, but for the one that they are in. Interrupts off.
+#[cold]
+pub(super) fn shed(cpu: &Cpu) {
+    for _ in 0..SHED {
+        // SAFETY: this CPU's own record, interrupts off.
+        let Some(g) = (unsafe { cpu.with_p(|p| SCHED.take_dead(p)) }) else { break };
+        drop(g.kernel.stack.take()); // and the G with it
+    }
 }
 
 /// A G that never was before. Never freed.

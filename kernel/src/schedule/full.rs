@@ -9,10 +9,11 @@
 use super::task::{Running, Task};
 use super::{Cpu, Leaving, SCHED, TIMERS, ask_for_upkeep, kill, leave, running, slices, this_cpu};
 use crate::arch::{self, PageFault, Rescue};
+use crate::cell::held;
 use crate::go::JoinError;
 use crate::mem::stack::{self, Need, slot, slot::Slot};
 use crate::overflow;
-use crate::program::KERNEL;
+use crate::program;
 use core::ops::Range;
 use sched::{G, Status};
 
@@ -106,24 +107,39 @@ pub fn leave_behind() -> ! {
     unreachable!("an abandoned G runs")
 }
 
+/// Leaves the running G where it is, for good, as there is not even memory for it to
+/// unwind.
+pub fn end_without_memory() -> ! {
+    let g = running().expect("no G to end");
+    g.kernel.full.set(Some(Full::NoMemory));
+    leave_behind()
+}
+
 /// A G was left behind: tells who waits for it. On the M, interrupts off.
 pub(super) fn bury(cpu: &Cpu, g: &'static G<Task>) {
     cpu.counters.ended.add_one();
-    g.kernel.program.set(Some(&KERNEL));
     kill::note_abandoned();
-    let why = JoinError::from(g.kernel.full.get().unwrap_or(Full::Overflow));
+    // It was killed, if its stack was not full.
+    let why = g.kernel.full.get().map_or(JoinError::Killed, JoinError::from);
+    let (id, program) = (g.id(), g.kernel.program());
     TIMERS.cancel(g);
-    log::error!("{} ends without its destructors ({why}): what it held is lost", Running(g));
+    // Before anybody is told who may want them.
+    let locks = held::poison_all(id);
+    if why != JoinError::Killed {
+        log::error!("{} ends without its destructors: {why}", Running(g));
+        log::error!("its locks are poisoned, somebody waited for {locks}; the rest is lost");
+    }
     core::mem::forget(g.kernel.stack.take());
     if let Some(work) = g.kernel.work.take() {
         // SAFETY: `g_main` has run it from there, and the G was left for good, by the
-        // last lines of `stack_full` or by `leave_behind`.
+        // last lines of `stack_full`, by `leave_behind` or by `kill::abandon`.
         unsafe { work.give_up(why) };
     }
     if g.status() != Status::Running {
         g.cancel_park();
     }
     SCHED.exited_for_kernel(g);
+    program::left_behind(program, id);
 }
 
 /// Where the stack of `g` is: the G is at its top.

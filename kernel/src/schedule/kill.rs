@@ -29,9 +29,7 @@
 use super::roster::{self, ALL};
 use super::task::{GHandle, Task};
 use super::{Leaving, created, leave_now, ready, running, wake_cpu};
-use crate::cell::held;
-use crate::program::{Instance, KERNEL};
-use crate::waiting::Wait;
+use crate::program::Instance;
 use crate::{arch, unwind};
 use core::sync::atomic::{
     AtomicU64, AtomicUsize,
@@ -151,18 +149,11 @@ pub fn die() -> ! {
     abandon(g)
 }
 
-/// Takes the running G off its CPU for good. Interrupts off.
+/// Takes the running G off its CPU for good: see `full`. Interrupts off.
 #[cold]
 pub(super) fn abandon(g: &'static G<Task>) -> ! {
-    g.kernel.program.set(Some(&KERNEL));
-    ABANDONED.fetch_add(1, Relaxed);
-    held::poison_all(g.id());
-    loop {
-        // Whoever has an old handle may wake it, but it does nothing then.
-        g.kernel.waiting.store(Wait::default().pack(), Relaxed);
-        g.begin_park();
-        leave_now(g, Leaving::Park);
-    }
+    leave_now(g, Leaving::Abandon);
+    unreachable!("an abandoned G runs")
 }
 
 /// Whether the running G is to be abandoned now. Not if it unwinds: it listens.
@@ -180,7 +171,7 @@ pub(super) fn end_of_program() {
     }
 }
 
-/// One more was abandoned, for another reason: see `full`.
+/// One more was abandoned.
 pub(super) fn note_abandoned() {
     ABANDONED.fetch_add(1, Relaxed);
 }

@@ -160,6 +160,9 @@ fn note_leaving(last: Last) {
 #[cold]
 fn upkeep(cpu: &Cpu) {
     cpu.slices.attention.clear(Attention::UPKEEP);
+    if mem::is_short() {
+        birth::shed(cpu);
+    }
     arch::irq_restore(true);
     mem::maintain();
     arch::irq_save();
@@ -310,12 +313,12 @@ fn came_back() -> (&'static Cpu, Last) {
 fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving, at: u64) -> Last {
     let reason = if why == Leaving::ParkInCall { g.kernel.reason() } else { 0 };
     trace::event_at(at, g.id(), What::new(why.kind(), reason.into()));
+    if let Some(m) = g.kernel.m.get() {
+        m.has_left(); // and its context is saved
+    }
     if why == Leaving::Abandon {
         full::bury(cpu, g);
         return Last::nobody();
-    }
-    if let Some(m) = g.kernel.m.get() {
-        m.has_left(); // and its context is saved
     }
     let settle = |p: &mut P<Task>| match why {
         Leaving::Yield | Leaving::YieldInCall => SCHED.yielded(p, g),

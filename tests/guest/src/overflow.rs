@@ -12,10 +12,11 @@ use runnext::inspect;
 use runnext::mem::stack::DEFAULT_SIZE;
 use runnext::prelude::*;
 use runnext::schedule::abandoned;
-use runnext::sync::Mutex;
+use runnext::sync::{Mutex, Semaphore};
 
 runnext::main!(overflow, main);
 runnext::main!(overflow_many, many);
+runnext::main!(left_behind, left_behind);
 
 fn main() {
     check::run(checks![
@@ -30,6 +31,8 @@ fn main() {
         all_cpus_overflow_at_once,
         overflows_among_timers_and_devices_end_their_gs_only,
         a_destructor_that_overflows_leaves_its_g_behind_and_the_join_says_so,
+        the_locks_of_one_that_is_left_behind_go_poisoned_to_who_waits,
+        a_program_whose_main_is_left_behind_has_panicked,
     ]);
 }
 
@@ -304,14 +307,53 @@ fn overflows_among_timers_and_devices_end_their_gs_only() {
     assert!(join_all(users).into_iter().all(|rounds| rounds > 0), "a user starved");
 }
 
+struct Overflows;
+
+impl Drop for Overflows {
+    fn drop(&mut self) {
+        static COUNTS: Counts = Counts::new();
+        black_box(recurse::<30>(0, &COUNTS));
+    }
+}
+
+fn the_locks_of_one_that_is_left_behind_go_poisoned_to_who_waits() {
+    static LOCK: Mutex<usize> = Mutex::new(0);
+    static COUNTS: Counts = Counts::new();
+    static GATE: Semaphore = Semaphore::new(0);
+    let before = abandoned();
+    let (tx, rx) = chan::bounded(1);
+    let holder = go(move || {
+        let _held = LOCK.lock().expect("not poisoned yet");
+        tx.send(()).expect("somebody wants to know");
+        GATE.acquire(1);
+        let _overflows = Overflows;
+        recurse::<30>(0, &COUNTS)
+    });
+    rx.recv().expect("it has the lock");
+    // Some wait, and some come when it is gone.
+    let waiters: Vec<_> = (0..8).map(|_| go(|| LOCK.lock().is_err())).collect();
+    GATE.release(1);
+    assert_eq!(holder.join(), Err(JoinError::StackOverflow));
+    assert!(join_all(waiters).into_iter().all(|is_poisoned| is_poisoned));
+    assert_eq!(abandoned(), before + 1);
+}
+
+/// A main that overflows, and overflows again while it is unwound.
+fn left_behind() {
+    static COUNTS: Counts = Counts::new();
+    let _overflows = Overflows;
+    black_box(recurse::<30>(0, &COUNTS));
+}
+
+fn a_program_whose_main_is_left_behind_has_panicked() {
+    let before = abandoned();
+    let run = runnext::program::start("left_behind", Vec::new()).expect("there, and memory");
+    assert_eq!(run.wait(), runnext::program::Ended::Panicked);
+    assert_eq!(abandoned(), before + 1);
+}
+
 fn a_destructor_that_overflows_leaves_its_g_behind_and_the_join_says_so() {
     static COUNTS: Counts = Counts::new();
-    struct Overflows;
-    impl Drop for Overflows {
-        fn drop(&mut self) {
-            black_box(recurse::<30>(0, &COUNTS));
-        }
-    }
     let before = abandoned();
     overflows(|| {
         let _overflows = Overflows;

@@ -16,7 +16,7 @@ pub enum Answer {
     Passes,
     /// It is caught there.
     Caught,
-    /// It was proved not to happen.
+    /// It was proved, or promised, not to happen.
     Forbidden,
 }
 
@@ -63,7 +63,12 @@ fn found(pad: u64, action: usize, mut actions: EndianSlice<'_, LittleEndian>) ->
         return Some(Answer::Passes); // no pad, or one that only cleans up
     };
     actions.skip(at).ok()?;
-    Some(if actions.read_sleb128().ok()? == 0 { Answer::Passes } else { Answer::Caught })
+    Some(match actions.read_sleb128().ok()? {
+        0 => Answer::Passes,
+        1.. => Answer::Caught,
+        // A filter that nothing passes: a function that says "nounwind", and panics.
+        _ => Answer::Forbidden,
+    })
 }
 
 #[cfg(test)]

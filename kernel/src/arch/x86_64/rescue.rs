@@ -112,7 +112,7 @@ pub unsafe fn leave(frame: &mut Frame, sp: usize) {
 pub unsafe fn call_in_place(
     faulted: &Faulted,
     stack_top: u64,
-    f: extern "C-unwind" fn() -> !,
+    f: extern "C-unwind" fn(usize) -> !,
 ) -> NoStep {
     let at = faulted.registers;
     let readable = at.rsp..stack_top;
@@ -129,25 +129,26 @@ pub unsafe fn call_in_place(
     match caller {
         // SAFETY: 1. Where a call of the caller would return to. 2. The word below
         // `rsp` has the return address, or is free for it. 3. The caller's promise.
-        Ok(caller) => unsafe { call_at(&caller, f) },
+        Ok(caller) => unsafe { call_at(&caller, f, 0) },
         Err(none) => none,
     }
 }
 
-/// As [`call_in_place`], further up: above the last caller that forbids what unwinds
-/// to pass, so that it does. Returns only if nobody above catches.
+/// Calls `f(argument)` as [`call_in_place`] does, further up: above the last caller
+/// that forbids what unwinds to pass, so that it does. Returns only if nobody above
+/// catches, or nobody forbids.
 ///
 /// Below such a caller everybody was proved not to unwind, so there is nobody who
 /// would have cleaned up; what that caller itself has is lost.
 ///
 /// # Safety
-/// Called by the `f` of [`call_in_place`], which has nothing to drop and whose
-/// frame pointer is `rbp`; the rest is as there.
-pub unsafe fn call_above_forbidden(rbp: u64, f: extern "C-unwind" fn() -> !) {
+/// `rbp` is the frame pointer of the caller, or of one above it; neither these nor
+/// anybody below who it is called from has anything to drop.
+pub unsafe fn call_above_forbidden(rbp: u64, f: extern "C-unwind" fn(usize) -> !, argument: usize) {
     // Above the frame pointer are the caller's and the return address.
     if let Some(caller) = callers::above_forbidden(rbp + 16) {
         // SAFETY: where a call that was made will return to; the caller's promise.
-        unsafe { call_at(&caller, f) }
+        unsafe { call_at(&caller, f, argument) }
     }
 }
 
@@ -175,12 +176,17 @@ fn code_at(rip: u64) -> Option<&'static [u8]> {
     Some(unsafe { core::slice::from_raw_parts(rip as *const u8, length as usize) })
 }
 
-/// Restores `registers` and calls `f` from there: pushes `rip` as return address.
+/// Restores `registers` and calls `f(argument)` from there: pushes `rip` as return
+/// address.
 ///
 /// # Safety
 /// Where these registers were in use there is somebody who expects `f` to be called.
 #[unsafe(naked)]
-unsafe extern "C" fn call_at(registers: &Registers, f: extern "C-unwind" fn() -> !) -> ! {
+unsafe extern "C" fn call_at(
+    registers: &Registers,
+    f: extern "C-unwind" fn(usize) -> !,
+    argument: usize,
+) -> ! {
     naked_asm!(
         "mov rbx, [rdi + {rbx}]",
         "mov rbp, [rdi + {rbp}]",
@@ -191,6 +197,7 @@ unsafe extern "C" fn call_at(registers: &Registers, f: extern "C-unwind" fn() ->
         "mov rax, [rdi + {rip}]",
         "mov rsp, [rdi + {rsp}]",
         "push rax",
+        "mov rdi, rdx",
         "jmp rsi",
         rbx = const core::mem::offset_of!(Registers, rbx),
         rbp = const core::mem::offset_of!(Registers, rbp),

@@ -34,9 +34,6 @@ const CHUNK: usize = 256 * 1024;
 /// What growth adds to a request so that alignment and the list's own rounding
 /// cannot make it fall short.
 const SLACK: usize = 64;
-/// Blocks given back to the hole list when memory runs out, at most: each walks
-/// the list, with interrupts off.
-const RECLAIM_MOST: usize = 1024;
 /// Nothing in a kernel is larger, or aligned more coarsely: 1 TiB, 1 GiB. Beyond
 /// this the sums below and in the hole list could wrap.
 const MAX_SIZE: usize = 1 << 40;
@@ -48,20 +45,34 @@ const MAX_ALIGN: usize = 1 << 30;
 ///
 /// `base()` is always the same pointer, aligned to 16, and may be used for all
 /// bytes that `grow` has added, one after another from there, for ever, by
-/// nobody else.
+/// nobody else; but for what was taken out ([`Allocator::take_out`]) until `restore`
+/// gives it, once.
 pub unsafe trait Source {
     /// The first byte.
     fn base(&self) -> *mut u8;
     /// Adds about `bytes` at the end; says how many, in whole multiples of 16.
     /// Fewer is allowed, 0 means none can be had.
     fn grow(&mut self, bytes: usize) -> usize;
+    /// A range that was taken out, or the part of one, that has memory again: about
+    /// `bytes`, in whole multiples of 16. `None`: there is none, or no memory.
+    fn restore(&mut self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
+        let _ = bytes;
+        None
+    }
+    /// Bytes that were taken out and not restored.
+    fn lent(&self) -> usize {
+        0
+    }
 }
 
 /// What the heap counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapStats {
-    /// Bytes of memory the heap has taken.
+    /// Bytes that the heap has taken, of addresses and, but for those that are lent,
+    /// of memory.
     pub mapped: usize,
+    /// Bytes whose memory was given back.
+    pub lent: usize,
     /// Bytes in blocks that somebody has, whole blocks counted.
     pub in_use: usize,
     /// Of these, bytes in large blocks.
@@ -163,8 +174,10 @@ impl<S: Source> Allocator<S> {
     /// A snapshot; the parts are read one after another.
     pub fn stats(&self) -> HeapStats {
         let large_in_use = self.large_in_use.load(Relaxed);
+        let (mapped, lent) = self.with_source(|source, size| (size, source.lent()));
         let mut stats = HeapStats {
-            mapped: self.lock(&self.holes).size,
+            mapped,
+            lent,
             in_use: large_in_use,
             large_in_use,
             refills: self.counts.iter().map(|c| c.refills.load(Relaxed)).sum(),
@@ -180,6 +193,23 @@ impl<S: Source> Allocator<S> {
             stats.in_use += entry.in_use * entry.size;
         }
         stats
+    }
+
+    /// Takes a free block out of the heap, which does not grow for it, for who can use
+    /// its memory elsewhere. The source restores it.
+    pub fn take_out(&self, layout: Layout) -> Option<NonNull<u8>> {
+        self.lock(&self.holes).heap.allocate_first_fit(layout).ok()
+    }
+
+    /// Bytes that are free in the hole list.
+    pub fn free_bytes(&self) -> usize {
+        self.lock(&self.holes).heap.free()
+    }
+
+    /// Calls `f` with the source and the bytes that it has added, under the lock.
+    pub fn with_source<R>(&self, f: impl FnOnce(&mut S, usize) -> R) -> R {
+        let holes = &mut *self.lock(&self.holes);
+        f(&mut holes.source, holes.size)
     }
 
     /// This CPU's cache is empty: gets a batch and takes one block of it.
@@ -244,25 +274,26 @@ impl<S: Source> Allocator<S> {
         self.lock(&self.holes).take(layout)
     }
 
-    /// Moves blocks from the central lists to the hole list. False: none there.
-    fn reclaim(&self) -> bool {
-        let mut left = RECLAIM_MOST;
+    /// Moves the blocks of the central lists to the hole list, those that lie side by
+    /// side as one: so each walks that list once, not a thousand times. False: none
+    /// there.
+    pub fn reclaim(&self) -> bool {
+        let mut has_some = false;
         for (class, central) in self.central.iter().enumerate() {
-            let mut list = self.lock(central).split(left);
-            left -= list.count;
-            let size = SMALLEST << class;
-            let Ok(layout) = Layout::from_size_align(size, SMALLEST) else { continue };
-            let mut holes = self.lock(&self.holes);
-            while let Some(block) = list.pop() {
-                // SAFETY: the block is free and on no list now. It came from the
-                // hole list as part of a span; linked_list_allocator 0.10 asks
+            let all = core::mem::replace(&mut *self.lock(central), FreeList::EMPTY);
+            has_some |= all.count > 0;
+            let mut sorted = all.sorted();
+            while let Some((start, bytes)) = sorted.pop_run(SMALLEST << class) {
+                let Ok(layout) = Layout::from_size_align(bytes, SMALLEST) else { continue };
+                // SAFETY: the blocks are free and on no list now. They came from the
+                // hole list as parts of spans; linked_list_allocator 0.10 asks
                 // for the layout of the whole, but keeps no header, and takes
                 // back any range that is a multiple of 16 bytes; the version is
                 // pinned, and Miri runs this path.
-                unsafe { holes.heap.deallocate(block.cast(), layout) };
+                unsafe { self.lock(&self.holes).heap.deallocate(start.cast(), layout) };
             }
         }
-        left < RECLAIM_MOST
+        has_some
     }
 
     fn lock<'a, T>(&self, lock: &'a IrqLock<T>) -> IrqGuard<'a, T> {
@@ -325,6 +356,15 @@ impl<S: Source> Holes<S> {
         }
         // A whole chunk if it can be had, else just what is needed.
         let need = (layout.size() + layout.align() + SLACK).next_multiple_of(PAGE_SIZE);
+        while let Some((range, bytes)) = self.source.restore(need.max(CHUNK)) {
+            let Ok(whole) = Layout::from_size_align(bytes, SMALLEST) else { break };
+            // SAFETY: it was taken out of this list, and is nobody else's now; for the
+            // layout see `reclaim`.
+            unsafe { self.heap.deallocate(range, whole) };
+            if let Ok(block) = self.heap.allocate_first_fit(layout) {
+                return Some(block);
+            }
+        }
         if !self.grow(need.max(CHUNK)) && !self.grow(need) {
             return None;
         }
@@ -396,6 +436,54 @@ impl FreeList {
             unsafe { taken.push(block) };
         }
         taken
+    }
+
+    /// The same blocks by address: lists of 1, 2, 4 … blocks are merged as in a
+    /// binary count, so there are never more than there are bits.
+    fn sorted(mut self) -> FreeList {
+        let mut sizes = [const { FreeList::EMPTY }; usize::BITS as usize];
+        while let Some(block) = self.pop() {
+            let mut carry = FreeList::EMPTY;
+            // SAFETY: popped just now, so it is on no list.
+            unsafe { carry.push(block) };
+            for list in &mut sizes {
+                let other = core::mem::replace(list, FreeList::EMPTY);
+                if other.count == 0 {
+                    *list = carry;
+                    break;
+                }
+                carry = carry.merged(other);
+            }
+        }
+        sizes.into_iter().fold(FreeList::EMPTY, FreeList::merged)
+    }
+
+    /// The blocks of two sorted lists.
+    fn merged(mut self, mut other: FreeList) -> FreeList {
+        let mut reversed = FreeList::EMPTY;
+        while let Some(block) = match (self.head, other.head) {
+            (Some(a), Some(b)) if b < a => other.pop(),
+            (None, _) => other.pop(),
+            _ => self.pop(),
+        } {
+            // SAFETY: popped just now, so it is on no list.
+            unsafe { reversed.push(block) };
+        }
+        let mut merged = FreeList::EMPTY;
+        merged.append(reversed);
+        merged
+    }
+
+    /// Takes the first blocks off that lie side by side, of `size` bytes each: where,
+    /// and how many bytes.
+    fn pop_run(&mut self, size: usize) -> Option<(NonNull<Block>, usize)> {
+        let start = self.pop()?;
+        let mut bytes = size;
+        while self.head.is_some_and(|next| next.addr().get() == start.addr().get() + bytes) {
+            self.pop();
+            bytes += size;
+        }
+        Some((start, bytes))
     }
 
     /// Puts the blocks of `other`, a batch, in front.

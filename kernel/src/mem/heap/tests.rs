@@ -1,8 +1,10 @@
 //! The promises of the heap, on a leaked vector that plays the window.
 
 use super::classes::{Allocator, CLASSES, Source};
+use super::{Lent, Window};
 use crate::mem::percpu::Here;
 use core::alloc::Layout;
+use core::ptr::NonNull;
 use std::collections::BTreeMap;
 
 /// Miri takes a thousand times as long: fewer rounds there.
@@ -15,6 +17,8 @@ struct Leaked {
     base: *mut u8,
     given: usize,
     limit: usize,
+    /// A range that was taken out, and may be restored.
+    lent: Option<(NonNull<u8>, usize)>,
 }
 
 // SAFETY: the base may go to another thread with the heap that uses it.
@@ -34,6 +38,18 @@ unsafe impl Source for Leaked {
         self.given += added;
         added
     }
+
+    fn restore(&mut self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
+        let (start, all) = self.lent?;
+        let some = bytes.min(all);
+        // SAFETY: inside the range, or at its end.
+        self.lent = (some < all).then(|| (unsafe { start.add(some) }, all - some));
+        Some((start, some))
+    }
+
+    fn lent(&self) -> usize {
+        self.lent.map_or(0, |(_, bytes)| bytes)
+    }
 }
 
 fn heap(limit: usize) -> &'static Allocator<Leaked> {
@@ -41,7 +57,7 @@ fn heap(limit: usize) -> &'static Allocator<Leaked> {
     // SAFETY: the size is not 0.
     let base = unsafe { std::alloc::alloc(layout) };
     assert!(!base.is_null());
-    Box::leak(Box::new(Allocator::new(Leaked { base, given: 0, limit })))
+    Box::leak(Box::new(Allocator::new(Leaked { base, given: 0, limit, lent: None })))
 }
 
 fn layout(size: usize, align: usize) -> Layout {
@@ -216,4 +232,52 @@ fn threads_do_not_share_a_block() {
         }
     });
     assert_eq!(heap.stats().in_use, 0);
+}
+
+#[test]
+fn a_range_that_was_taken_out_is_nobodys_until_it_is_restored() {
+    const RANGE: usize = 1 << 20;
+    let (heap, cpu) = (heap(RANGE + (1 << 18)), Here::pretend(0));
+    let half = layout(RANGE / 2, 4096);
+    let block = heap.alloc(&cpu, layout(RANGE, 4096));
+    // SAFETY: allocated above.
+    unsafe { heap.free(&cpu, block, layout(RANGE, 4096)) };
+    let before = heap.stats();
+    let taken = heap.take_out(layout(RANGE, 4096)).expect("it is free");
+    assert!(heap.free_bytes() < RANGE);
+    assert!(heap.alloc(&cpu, half).is_null(), "it was given to somebody");
+    heap.with_source(|source, _| source.lent = Some((taken, RANGE)));
+    assert_eq!(heap.stats().lent, RANGE);
+    let [a, b] = [heap.alloc(&cpu, half), heap.alloc(&cpu, layout(RANGE / 4, 4096))];
+    assert!(!a.is_null() && !b.is_null());
+    assert_eq!(heap.stats().mapped, before.mapped, "it has grown instead");
+}
+
+#[test]
+fn all_small_blocks_that_are_free_serve_a_large_request() {
+    const SMALL: usize = 1 << 12;
+    // Hardly more than they need, so that it cannot grow instead.
+    let (heap, cpu) = (heap(SMALL * 1024 + (1 << 19)), Here::pretend(0));
+    let small = layout(1024, 1);
+    let blocks: Vec<_> = (0..SMALL).map(|_| heap.alloc(&cpu, small)).collect();
+    assert!(blocks.iter().all(|block| !block.is_null()));
+    for block in blocks {
+        // SAFETY: allocated above.
+        unsafe { heap.free(&cpu, block, small) };
+    }
+    assert!(!heap.alloc(&cpu, layout(3 << 20, 4096)).is_null());
+}
+
+#[test]
+fn ranges_that_are_lent_are_one_with_those_beside_them() {
+    let range = |first: u64, pages: usize| Lent { start: first << 12, pages };
+    let mut window = Window::new();
+    for (first, pages) in [(0, 4), (8, 4), (20, 1), (12, 2), (4, 4)] {
+        window.lend(range(first, pages));
+    }
+    let mut ranges: Vec<_> =
+        window.lent[..window.lent_count].iter().map(|l| (l.start >> 12, l.pages)).collect();
+    ranges.sort_unstable();
+    assert_eq!(ranges, [(0, 14), (20, 1)]);
+    assert_eq!(window.lent(), 15 << 12);
 }

@@ -1,0 +1,31 @@
+//! A machine that has no memory left: who asks for more ends alone, and the rest
+//! goes on; checked by the guest from inside.
+
+use std::sync::LazyLock;
+use tests::guest::Boot;
+use tests::outcome::Outcome;
+use tests::{fixture, guest_tests};
+
+static MEMORY: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+
+fn boot(cpus: usize) -> Boot {
+    let name = format!("memory-{cpus}");
+    Boot::guest(name).smp(cpus).mem("128M").cmdline("program=memory log=warn").limit(300)
+}
+
+guest_tests!(MEMORY =>
+    who_asks_a_full_heap_is_told,
+    an_allocation_that_fails_panics_its_g_only,
+    all_cpus_run_out_at_once_and_none_is_lost,
+    a_stack_that_cannot_grow_ends_its_g_with_no_memory,
+);
+
+#[test]
+fn all_of_it_holds_on_eight_cpus() {
+    MEMORY.assert_ok();
+}
+
+#[test]
+fn all_of_it_holds_on_one_cpu() {
+    boot(1).run().assert_ok();
+}
