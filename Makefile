@@ -6,7 +6,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help run test test-quick test-full image usb gdb build setup clean loader browser
-.PHONY: bench bench-go bench-check bench-docs bench-all trace fuzz chaos
+.PHONY: bench bench-go bench-check bench-docs bench-all trace fuzz chaos soak
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
 # DISK=<image>|none, KEEP=1 (what the guest writes to it stays), PROGRAM=<name>,
@@ -27,7 +27,7 @@ DEV ?=
 BENCH ?=
 SAMPLES ?=
 CPUS ?=
-# Of `make fuzz`: MINUTES=10, TARGET=madt, SEED=n.
+# Of `make fuzz`: MINUTES=10, TARGET=madt, SEED=n; of `make soak`: MINUTES=30.
 MINUTES ?=
 TARGET ?=
 SEED ?=
@@ -67,6 +67,9 @@ test-full: loader browser ## all seeds, sizes and machine shapes, however long
 
 chaos: loader ## SEEDS=200 FIRST=1: a boot a seed, as unkind a machine as it says
 	@cargo run --quiet -p tests --bin chaos
+
+soak: loader ## MINUTES=30: everything at once on 8 and 16 CPUs, and what is left of it
+	@MINUTES="$${MINUTES:-30}" cargo run --quiet -p tests --bin soak
 
 trace: loader ## what the scheduler did, as target/trace.html, .svg and .json (PROGRAM=skynet)
 	@cargo run --quiet -p trace -- run $(MACHINE)

@@ -1,8 +1,9 @@
 //! Who called whom: the walk along the frame pointers, with names.
 //!
 //! For the panic path, for fault reports and for looking at Gs that others hold,
-//! so it trusts nothing: the stack may be the very thing that is broken. Names come from `symbols.rs`; whether
-//! an address can be read is asked of the caller, who knows the page tables.
+//! so it trusts nothing: the stack may be the very thing that is broken. Names
+//! come from `symbols.rs`; whether an address can be read is asked of the caller,
+//! who knows the page tables.
 //!
 //! The kernel is built with frame pointers. Every function starts by saving its
 //! caller's `rbp` and pointing its own at it, so that frames form a list:
@@ -11,8 +12,13 @@
 //!     rbp ──▶ │ caller's rbp │ ──▶ next frame, higher up
 //!             │ return into  │
 //! ```
+//!
+//! A handler of an interrupt stands on a stack of its own. The first function
+//! there saves the `rbp` of what was interrupted like that of a caller, and returns
+//! to the entry code, above which the registers lie: so the walk goes on in what was
+//! interrupted, on whatever stack that was.
 
-use crate::symbols;
+use crate::{arch, symbols};
 use core::fmt::{self, Write};
 
 /// Frames that are followed at most.
@@ -74,7 +80,8 @@ pub fn follow(
     mut f: impl FnMut(usize),
 ) {
     f(rip);
-    for _ in 1..MAX_FRAMES {
+    let mut left = MAX_FRAMES - 1;
+    while left > 0 {
         let Some(return_at) = rbp.checked_add(WORD) else { return };
         if rbp == 0 || !rbp.is_multiple_of(WORD) {
             return;
@@ -84,7 +91,13 @@ pub fn follow(
             return;
         }
         f(return_address);
-        if !leads_on(rbp, caller_rbp) {
+        left -= 1;
+        if arch::is_trap_return(return_address) {
+            let interrupted = rbp.checked_add(arch::TRAPPED_RIP).and_then(&read);
+            let Some(interrupted) = interrupted.filter(|_| left > 0) else { return };
+            f(interrupted);
+            left -= 1;
+        } else if !leads_on(rbp, caller_rbp) {
             return;
         }
         rbp = caller_rbp;
@@ -178,6 +191,23 @@ mod tests {
         assert_eq!(circle.walk(circle.address(10)), [1, 100, 200]);
         let itself = Stack::new(&[(10, 10, 100)]);
         assert_eq!(itself.walk(itself.address(10)), [1, 100]);
+    }
+
+    #[test]
+    fn walk_goes_on_in_what_was_interrupted_on_another_stack() {
+        // The handler's frames are above those of what it interrupted.
+        let entry = arch::trap_return();
+        let mut stack = Stack::new(&[(10, 0, 100), (200, 210, 300), (210, 10, entry)]);
+        stack.0[10] = 0;
+        let rip = 210 + arch::TRAPPED_RIP / WORD;
+        stack.0[rip] = 77;
+        assert_eq!(stack.walk(stack.address(200)), [1, 300, entry, 77, 100]);
+    }
+
+    #[test]
+    fn circle_of_interrupts_is_cut() {
+        let stack = Stack::new(&[(10, 10, arch::trap_return())]);
+        assert_eq!(stack.walk(stack.address(10)).len(), MAX_FRAMES);
     }
 
     #[test]

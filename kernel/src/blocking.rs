@@ -49,6 +49,7 @@ pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
 /// assert_eq!(try_blocking(|| 6 * 7), Ok(42));
 /// ```
 pub fn try_blocking<T>(f: impl FnOnce() -> T) -> Result<T, BlockingError> {
+    crate::park::might_park();
     match park::call(f)? {
         Ok(value) => Ok(value),
         Err(why) => unwind::resume(why),

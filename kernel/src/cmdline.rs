@@ -10,6 +10,7 @@
 //! that makes no sense is named in a warning and has no other effect.
 
 use crate::arch::{ApicChoice, ClockChoice, MAX_CPUS, TimerChoice};
+use crate::guardian::StuckChoice;
 use crate::log::Sinks;
 use crate::schedule::Handoff;
 use alloc::string::String;
@@ -76,6 +77,8 @@ pub struct Options {
     pub order: Order,
     /// When a P is handed on from a call that waits.
     pub handoff: Handoff,
+    /// What becomes of a CPU that is stuck.
+    pub stuck: StuckChoice,
     /// What becomes of the scheduler's events.
     pub trace: TraceChoice,
     /// How many events are kept for each CPU.
@@ -149,6 +152,7 @@ static TABLE: &[Spec] = &[
     spec("chaos", "<n>", |o, v| put(&mut o.chaos, seed(v).map(Some)), "have all go as badly as it may, drawn from this seed"),
     spec("order", "go|steal-first|global-first|poller-last", |o, v| put(&mut o.order, pick(v, ORDERS)), "where an idle P looks for Gs, first to last"),
     spec("handoff", "immediate|sysmon", |o, v| put(&mut o.handoff, pick(v, HANDOFFS)), "when a P is handed on from a call that waits"),
+    spec("stuck", "report|stop|off", |o, v| put(&mut o.stuck, pick(v, STUCK)), "what becomes of a CPU that takes no interrupts"),
     spec("trace", "off|on|hash|dump|stream", |o, v| put(&mut o.trace, pick(v, TRACES)), "what becomes of the scheduler's events"),
     spec("events", "<n>", |o, v| put(&mut o.events, number(v, 1, MAX_EVENTS).map(Some)), "how many events are kept for each CPU"),
     spec("schedtrace", "<ms>", |o, v| put(&mut o.schedtrace_ms, number(v, 1, MAX_SCHEDTRACE_MS).map(Some)), "how often to print a line about the scheduler"),
@@ -177,6 +181,8 @@ const ORDERS: &[(&str, Order)] = &[
 ];
 const HANDOFFS: &[(&str, Handoff)] =
     &[("immediate", Handoff::Immediate), ("sysmon", Handoff::Sysmon)];
+const STUCK: &[(&str, StuckChoice)] =
+    &[("report", StuckChoice::Report), ("stop", StuckChoice::Stop), ("off", StuckChoice::Off)];
 const TRACES: &[(&str, TraceChoice)] = &[
     ("off", TraceChoice::Off),
     ("on", TraceChoice::On),
@@ -234,6 +240,7 @@ impl Default for Options {
             chaos: None,
             order: Order::default(),
             handoff: Handoff::default(),
+            stuck: StuckChoice::default(),
             trace: TraceChoice::default(),
             events: None,
             schedtrace_ms: None,

@@ -16,8 +16,12 @@
 //! A wait with a deadline, for a device, or for another program's end will end by
 //! itself ([`Wait::is_external`]). So does one for something that the kernel keeps
 //! for all programs ([`expect_from_outside`]): its holder may be another's G.
-//! Programs are linked into one image and could make each other's Gs wait by a
-//! static of a third crate; they are not expected to.
+//! Programs are linked into one image and could make each other's Gs wait, by a
+//! channel in a static of a third crate, say. One that does nothing but wait for
+//! another's G that sleeps is taken for deadlocked, and ends: a channel knows
+//! neither who will send nor of which program that is, and to believe that every
+//! static is shared would hide the deadlocks of all programs that use one. So
+//! whoever shares has a G of each program wait with a limit.
 //!
 //! # How it is seen
 //!
@@ -33,6 +37,7 @@
 //! do looks once, and then halts.
 
 pub mod cycle;
+mod ring;
 
 use crate::arch;
 use crate::park;

@@ -171,6 +171,7 @@ impl<T> JoinHandle<T> {
     /// # Errors
     /// [`JoinError`] says how it ended, if not by returning.
     pub fn join(self) -> Result<T, JoinError> {
+        park::might_park();
         let joined = self.joiner.join();
         // As all Gs of a program that has ended: it need not hear of the others.
         if matches!(joined, Err(JoinError::Killed)) && park::is_killed() {

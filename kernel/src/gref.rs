@@ -97,6 +97,7 @@ pub fn current() -> GRef {
 /// assert_eq!(shown.join(), Ok("woken"));
 /// ```
 pub fn park() {
+    crate::park::might_park();
     loop {
         park::begin_park(Wait::new(Reason::Park, 0));
         if park::take_permit() {
@@ -119,6 +120,7 @@ pub fn park() {
 /// assert!(park_timeout(Duration::from_secs(3600)));
 /// ```
 pub fn park_timeout(timeout: Duration) -> bool {
+    crate::park::might_park();
     let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
     let deadline_ns = park::now_ns().saturating_add(ns);
     loop {

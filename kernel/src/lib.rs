@@ -14,8 +14,8 @@
 //! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
 //! | [`poller`] | a device is ready → its waiting G is ready |
 //! | [`trace`], [`schedtrace`] | what they did, and when; what it looks like |
-//! | [`chaos`] | the machine as unkind as a seed can make it |
-//! | [`unwind`], [`mod@panic`], [`overflow`], [`backtrace`], [`symbols`] | when things go wrong |
+//! | [`chaos`], [`invariant`] | the machine as unkind as a seed can make it; whether it is sound |
+//! | [`unwind`], [`mod@panic`], [`overflow`], [`guardian`], [`backtrace`], [`symbols`] | when things go wrong |
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
 //! | [`tasks`], [`inspect`] | all Gs from outside; what the machine looks like |
@@ -48,10 +48,12 @@ pub mod drivers;
 pub mod fs;
 pub mod go;
 pub mod gref;
+pub mod guardian;
 mod handover;
 #[cfg(not(target_os = "none"))]
 pub mod hostile;
 pub mod inspect;
+pub mod invariant;
 pub mod lock;
 pub mod log;
 pub mod mem;
@@ -143,6 +145,7 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
     schedule::init_cpu(options.choices());
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
     chaos::begin(options.chaos); //             from here on, if at all
+    guardian::begin(options.stuck); //          CPUs watch each other
     banner::show(options); //                   what all of that came to
     start_program(options);
     trace::begin_draining(options.trace); //    those who watch it, if anybody wants to know
@@ -162,6 +165,8 @@ const HANDLERS: arch::Handlers = arch::Handlers {
     wake: preempt::on_wake,
     preempt: schedule::preempted,
     device: drivers::irq::on_interrupt,
+    asked: guardian::on_question,
+    sampled: guardian::on_sample,
     page_fault,
     stack_full: schedule::stack_full,
     room_to_preempt: schedule::room_to_preempt,

@@ -8,12 +8,19 @@
 //! [`arch::PROBE_BYTES`] of stack.
 //!
 //! To take it when it is free is one locked operation, to free it a plain store.
-//! There is no queue: who holds it does so for a few hundred instructions.
+//! There is no queue: who holds it does so for a few hundred instructions. Who has
+//! to spin leaves word of it ([`spun_on`]), for `guardian`.
+//!
+//! Which lock may be taken under which is said, and checked, in [`order`].
+
+pub mod order;
 
 use crate::arch::{self, Irqs};
 use core::cell::UnsafeCell;
+use core::fmt;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+pub use order::Level;
 
 /// A spin lock that is held with interrupts off.
 ///
@@ -25,6 +32,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 /// ```
 pub struct IrqLock<T: ?Sized> {
     is_held: AtomicBool,
+    #[cfg(debug_assertions)]
+    level: Level,
     value: UnsafeCell<T>,
 }
 
@@ -44,15 +53,28 @@ pub struct IrqGuard<'a, T: ?Sized> {
 unsafe impl<T: ?Sized + Sync> Sync for IrqGuard<'_, T> {}
 
 impl<T> IrqLock<T> {
-    /// A free lock around `value`.
+    /// A free lock around `value`, of [`Level::Plain`]: one of many, of which a CPU
+    /// holds one at a time.
     pub const fn new(value: T) -> Self {
-        IrqLock { is_held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Self::at(Level::Plain, value)
+    }
+
+    /// A free lock around `value`, with a place of its own in the order of locks.
+    pub const fn at(level: Level, value: T) -> Self {
+        let _ = level; // a release build does not ask
+        IrqLock {
+            is_held: AtomicBool::new(false),
+            #[cfg(debug_assertions)]
+            level,
+            value: UnsafeCell::new(value),
+        }
     }
 }
 
 impl<T: ?Sized> IrqLock<T> {
     /// Takes the lock, spinning with `pause` until it is free.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock(&self) -> IrqGuard<'_, T> {
         let irqs = arch::irqs_off_probed();
         self.take();
@@ -61,9 +83,12 @@ impl<T: ?Sized> IrqLock<T> {
 
     /// Takes the lock if it is free at this instant.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_lock(&self) -> Option<IrqGuard<'_, T>> {
         let irqs = arch::irqs_off_probed();
         if self.try_take() {
+            #[cfg(debug_assertions)]
+            order::taken(self.place());
             return Some(IrqGuard { lock: self, irqs, _here: core::marker::PhantomData });
         }
         arch::irqs_back(irqs);
@@ -77,6 +102,8 @@ impl<T: ?Sized> IrqLock<T> {
     /// The holder, if there is one, must never use its guard again: it is a CPU
     /// that has stopped, or code that this CPU will not return to.
     pub unsafe fn break_open(&self) {
+        #[cfg(debug_assertions)]
+        order::freed(self.address()); // it may have been this CPU's
         self.is_held.store(false, Ordering::Release);
     }
 
@@ -87,11 +114,22 @@ impl<T: ?Sized> IrqLock<T> {
     /// It is the outermost lock, or taken on the stack of an M, which is all there:
     /// so the stack is probed without asking.
     #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn hold(&self) -> Irqs {
         arch::probe_stack();
         let irqs = arch::irqs_off();
         self.take();
         irqs
+    }
+
+    /// As [`hold`](Self::hold), for who knows that interrupts are on, and need not
+    /// ask now and again at the end: 4 instructions less.
+    #[inline(always)]
+    pub(crate) fn hold_with_irqs_on(&self) -> Irqs {
+        arch::probe_stack();
+        arch::irq_off();
+        self.take();
+        Irqs::ON
     }
 
     /// Makes the lock free, and leaves interrupts off.
@@ -100,6 +138,8 @@ impl<T: ?Sized> IrqLock<T> {
     /// The caller has taken it by [`hold`](Self::hold), and this is its end.
     #[inline(always)]
     pub(crate) unsafe fn open(&self) {
+        #[cfg(debug_assertions)]
+        order::freed(self.address());
         // Release: what was done under the lock; pairs with `try_take`.
         self.is_held.store(false, Ordering::Release);
     }
@@ -111,10 +151,28 @@ impl<T: ?Sized> IrqLock<T> {
     }
 
     #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn take(&self) {
+        // Before it is waited for: after, it would be too late.
+        #[cfg(debug_assertions)]
+        order::check(self.place());
         if !self.try_take() {
             self.spin();
         }
+        #[cfg(debug_assertions)]
+        order::taken(self.place());
+    }
+
+    /// What the order of locks must know.
+    #[cfg(debug_assertions)]
+    #[track_caller]
+    fn place(&self) -> order::Place {
+        let (name, site) = (core::any::type_name::<T>(), core::panic::Location::caller());
+        order::Place { lock: self.address(), level: self.level, name, site }
+    }
+
+    fn address(&self) -> usize {
+        (&raw const self.is_held).addr()
     }
 
     #[inline(always)]
@@ -126,14 +184,63 @@ impl<T: ?Sized> IrqLock<T> {
     /// Waits with plain loads, which leave the line with its holder.
     #[cold]
     fn spin(&self) {
+        let mine = &SPINNING[arch::cpu_index()];
+        let name = core::any::type_name::<T> as fn() -> &'static str;
+        mine.name.store(name as *mut (), Ordering::Relaxed);
+        mine.lock.store(self.address(), Ordering::Release); // pairs with `spun_on`
         loop {
             while self.is_held.load(Ordering::Relaxed) {
                 arch::relax();
             }
             if self.try_take() {
-                return;
+                break;
             }
         }
+        mine.lock.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What a CPU spins for. Its own to write, with interrupts off.
+struct Spinning {
+    /// Where the lock is; 0 if it spins for none.
+    lock: AtomicUsize,
+    /// A function that names what the lock guards; null if it never had to spin.
+    name: AtomicPtr<()>,
+}
+
+static SPINNING: [Spinning; arch::MAX_CPUS] =
+    [const { Spinning { lock: AtomicUsize::new(0), name: AtomicPtr::new(core::ptr::null_mut()) } };
+        arch::MAX_CPUS];
+
+/// The lock that CPU `cpu` spins for, if it does. It may have it at the next
+/// instant.
+pub fn spun_on(cpu: usize) -> Option<SpunOn> {
+    let spinning = &SPINNING[cpu];
+    let lock = spinning.lock.load(Ordering::Acquire); // pairs with `spin`
+    let name = spinning.name.load(Ordering::Relaxed);
+    if lock == 0 || name.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so `spin` has put such a function there.
+    let name = unsafe { core::mem::transmute::<*mut (), fn() -> &'static str>(name) };
+    Some(SpunOn { lock, name: name() })
+}
+
+/// A lock that is spun for. Prints as what it guards, where it is, and who has it.
+#[derive(Clone, Copy, Debug)]
+pub struct SpunOn {
+    lock: usize,
+    name: &'static str,
+}
+
+impl fmt::Display for SpunOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the lock of {} at {:#x}", self.name, self.lock)?;
+        #[cfg(debug_assertions)]
+        if let Some(cpu) = order::holder(self.lock) {
+            return write!(f, ", which CPU {cpu} has");
+        }
+        Ok(())
     }
 }
 
@@ -193,6 +300,51 @@ mod tests {
         assert!(lock.try_lock().is_none());
         drop(guard);
         assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    #[should_panic(expected = "lock order: plain lock of u8")]
+    fn two_plain_locks_are_never_held_at_once() {
+        let (first, second) = (IrqLock::new(1_u16), IrqLock::new(2_u8));
+        let _held = first.lock();
+        let _ = second.lock();
+    }
+
+    #[test]
+    #[should_panic(expected = "is taken under the frames lock of u16")]
+    fn an_outer_lock_is_not_taken_under_an_inner_one() {
+        let (inner, outer) = (IrqLock::at(Level::Frames, 1_u16), IrqLock::at(Level::Heap, 2_u8));
+        let _held = inner.lock();
+        let _ = outer.lock();
+    }
+
+    #[test]
+    fn an_inner_lock_is_taken_under_an_outer_one_and_any_is_tried_for() {
+        let (inner, outer) = (IrqLock::at(Level::Console, ()), IrqLock::new(()));
+        let held = outer.lock();
+        drop((inner.lock(), IrqLock::new(()).try_lock()));
+        // In the other order, as they need not be let go of as they were taken.
+        let tried = inner.lock();
+        drop(held);
+        drop(tried);
+        drop(IrqLock::new(()).lock());
+    }
+
+    #[test]
+    fn a_lock_that_is_waited_for_is_named() {
+        // All threads are CPU 0 here; nobody else names this type.
+        struct Wanted;
+        let lock = IrqLock::new(Wanted);
+        let named = || spun_on(0).map(|lock| lock.to_string()).unwrap_or_default();
+        std::thread::scope(|scope| {
+            let held = lock.lock();
+            let waits = scope.spawn(|| drop(lock.lock()));
+            while !waits.is_finished() && !named().contains("Wanted at 0x") {
+                std::thread::yield_now();
+            }
+            assert!(!waits.is_finished());
+            drop(held);
+        });
     }
 
     #[test]

@@ -32,7 +32,7 @@ use self::ring::{RING_SIZE, Ring};
 use crate::arch;
 use crate::drivers::framebuffer::Screen;
 use crate::drivers::serial::Serial;
-use crate::lock::{IrqGuard, IrqLock};
+use crate::lock::{IrqGuard, IrqLock, Level as LockLevel};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -194,6 +194,18 @@ pub unsafe fn emergency() -> Emergency {
     Emergency { console: unsafe { CONSOLE.seize(EMERGENCY_TRIES) } }
 }
 
+/// As [`emergency`], for a kernel that goes on: nothing is broken, and nothing is
+/// given if the lock cannot be had in so many tries. Interrupts off; any context.
+pub fn try_emergency(tries: u32) -> Option<Emergency> {
+    for _ in 0..tries {
+        if let Some(console) = CONSOLE.console.try_lock() {
+            return Some(Emergency { console });
+        }
+        arch::relax();
+    }
+    None
+}
+
 /// What [`emergency`] gives.
 pub struct Emergency {
     console: IrqGuard<'static, Console<Serial, Screen<'static>>>,
@@ -213,7 +225,7 @@ struct Printer<A, B> {
 
 impl<A: Sink, B: Sink> Printer<A, B> {
     const fn new() -> Self {
-        Printer { console: IrqLock::new(Console::new()) }
+        Printer { console: IrqLock::at(LockLevel::Console, Console::new()) }
     }
 
     /// Formats without the lock, then prints under it.

@@ -5,17 +5,24 @@
 //! interrupts off, a panic while panicking), and an exception that nobody can
 //! mend, is the kernel's: all other CPUs are stopped by NMI, the report goes
 //! out past all locks, and the machine ends with a code of its own.
+//!
+//! The report says what went wrong, then for each CPU which calls it was in, then,
+//! if events were noted (`trace=`), the last ones of each. It is written by whoever
+//! comes first. A second CPU that goes wrong meanwhile halts, and is in the report
+//! like any other. If the report itself goes wrong, that is said in a line, and if
+//! not even that can be said, the machine ends at once.
 
 use crate::arch::{self, Fault};
-use crate::{EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC, backtrace, log, schedule, trace};
+use crate::{EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC, backtrace, chaos, log, schedule, trace};
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Stops the machine for an exception; the `fatal` of [`arch::Handlers`].
 pub fn fault(fault: &Fault<'_>) -> ! {
     let (rip, rbp) = (fault.frame.rip, fault.frame.rbp);
     stop(EXIT_FAULT, rip, rbp, |out| {
-        writeln!(out, "fatal exception on CPU {}, {}: {fault}", arch::cpu_index(), Where)?;
+        let place = Where { in_handler: false };
+        writeln!(out, "fatal exception on CPU {}, {place}: {fault}", arch::cpu_index())?;
         writeln!(out, "{}", fault.frame)?;
         match fault.called_from() {
             Some(caller) => {
@@ -30,7 +37,12 @@ pub fn fault(fault: &Fault<'_>) -> ! {
 pub fn kernel_bug(what: fmt::Arguments<'_>) -> ! {
     let (rip, rbp) = arch::here();
     stop(EXIT_PANIC, rip, rbp, |out| {
-        writeln!(out, "kernel panic on CPU {}, {}: {what}", arch::cpu_index(), Where)
+        let mut in_handler = false;
+        backtrace::walk(rip as usize, rbp as usize, is_readable, |address| {
+            in_handler |= arch::is_trap_return(address);
+        });
+        let place = Where { in_handler };
+        writeln!(out, "kernel panic on CPU {}, {place}: {what}", arch::cpu_index())
     })
 }
 
@@ -42,19 +54,23 @@ pub fn deadlock(report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
 /// The CPU that stops the machine, plus one; 0 while nobody does.
 static STOPPER: AtomicUsize = AtomicUsize::new(0);
 
-/// Stops all CPUs, reports with the calls of each, ends with `code`.
+/// Its report has gone wrong, and it has said so.
+static HAS_STUMBLED: AtomicBool = AtomicBool::new(false);
+
+/// Events of each CPU in a report.
+const LAST_EVENTS: u64 = 16;
+
+/// Stops all CPUs, reports with the calls and the last events of each, ends with
+/// `code`.
 fn stop(code: u32, rip: u64, rbp: u64, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
     stop_with(code, |out| {
-        let _ = report(out);
-        let _ = print_calls(out, rip, rbp);
+        report(out)?;
+        print_calls(out, rip, rbp)?;
         let me = arch::cpu_index();
         for cpu in (0..arch::num_cpus()).filter(|&cpu| cpu != me) {
-            if let Some((rip, rbp)) = arch::stopped_at(cpu) {
-                let _ = writeln!(out, "CPU {cpu} was stopped at");
-                let _ = print_calls(out, rip, rbp);
-            }
+            print_stopped(out, cpu)?;
         }
-        Ok(())
+        (0..arch::num_cpus()).try_for_each(|cpu| print_events(out, cpu))
     })
 }
 
@@ -64,30 +80,83 @@ fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> !
     let me = arch::cpu_index() + 1;
     match STOPPER.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {}
-        // The report itself went wrong: say no more, but end.
-        Err(stopper) if stopper == me => arch::exit(code),
+        Err(stopper) if stopper == me => stumble(code, report),
         // Somebody else is at it and will stop this CPU too.
         Err(_) => arch::halt_forever(),
     }
+    #[cfg(debug_assertions)]
+    crate::lock::order::stop(); // what is held now stays held
     arch::stop_others();
     // SAFETY: the machine goes down, and the other CPUs were told to stop.
     let mut out = unsafe { log::emergency() };
+    // What fails is a `Display` of somebody's; what it wrote until then is there.
     let _ = report(&mut out);
+    let _ = chaos::note(&mut out); // with that seed it can be had again
     trace::abandon(code);
     arch::exit(code)
 }
 
+/// The report itself went wrong, with this one: says so, and ends. If that goes
+/// wrong, too, it ends without a word.
+#[cold]
+fn stumble(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
+    if !HAS_STUMBLED.swap(true, Ordering::Relaxed) {
+        // SAFETY: as in `stop_with`; whoever has the console is what we interrupted
+        // or called, and is not returned to.
+        let mut out = unsafe { log::emergency() };
+        let _ = out.write_str("\nwhile this was reported: ");
+        let _ = report(&mut out);
+    }
+    arch::exit(code)
+}
+
+/// Where another CPU was when it was stopped.
+fn print_stopped(out: &mut dyn Write, cpu: usize) -> fmt::Result {
+    let Some((rip, rbp)) = arch::stopped_at(cpu) else {
+        return writeln!(out, "CPU {cpu} did not stop");
+    };
+    match schedule::present(cpu).1 {
+        Some(g) => writeln!(out, "CPU {cpu} was stopped, in G {g}, at")?,
+        None => writeln!(out, "CPU {cpu} was stopped, in no G, at")?,
+    }
+    print_calls(out, rip, rbp)
+}
+
+/// What a CPU did last, newest last; nothing if that was not noted.
+fn print_events(out: &mut dyn Write, cpu: usize) -> fmt::Result {
+    for (number, event) in trace::last(cpu, LAST_EVENTS).enumerate() {
+        if number == 0 {
+            writeln!(out, "CPU {cpu}, last events (us, what, G, argument):")?;
+        }
+        let ns = arch::cycles_to_ns(event.time);
+        let (us, ns, arg) = (ns / 1_000, ns % 1_000, event.what.arg());
+        match event.kind() {
+            Some(kind) => writeln!(out, "  {us:9}.{ns:03} {kind:?} {} {arg:#x}", event.g)?,
+            None => writeln!(out, "  {us:9}.{ns:03} ?")?,
+        }
+    }
+    Ok(())
+}
+
 fn print_calls(out: &mut dyn Write, rip: u64, rbp: u64) -> fmt::Result {
-    let readable = |address: usize| arch::paging::translate(address as u64).is_some();
-    backtrace::print(out, rip as usize, rbp as usize, readable)
+    backtrace::print(out, rip as usize, rbp as usize, is_readable)
+}
+
+fn is_readable(address: usize) -> bool {
+    arch::paging::translate(address as u64).is_some()
 }
 
 /// Says which G runs here, if any.
-struct Where;
+struct Where {
+    /// In a handler, which has interrupted that G.
+    in_handler: bool,
+}
 
 impl fmt::Display for Where {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match schedule::current() {
+            Some(g) if self.in_handler => write!(f, "in a handler that interrupted {g}"),
+            None if self.in_handler => f.write_str("in a handler that interrupted no G"),
             Some(g) if schedule::is_in_call() => write!(f, "in {g}, in a blocking call"),
             Some(g) => write!(f, "in {g}"),
             None => f.write_str("in no G"),

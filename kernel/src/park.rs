@@ -51,6 +51,68 @@ pub fn interrupt_this_cpu() {
     crate::arch::wake(crate::arch::cpu_index());
 }
 
+/// Says that the caller may park: it is a G, with interrupts on, and holds no lock of
+/// the kernel's. The first line of every call that waits, also when it need not wait
+/// this time. In builds with debug assertions one that may not stops here, and does
+/// not go well until the day when it has to wait; in others this is nothing.
+///
+/// ```
+/// runnext::park::might_park(); // no lock is held
+/// ```
+///
+/// # Panics
+/// With debug assertions, if the caller may not park.
+#[inline(always)]
+#[cfg_attr(debug_assertions, track_caller)]
+pub fn might_park() {
+    #[cfg(debug_assertions)]
+    if let Some(why) = why_not() {
+        panic!("might park {why}");
+    }
+}
+
+/// Why the caller may not park.
+#[cfg(debug_assertions)]
+fn why_not() -> Option<WhyNot> {
+    if let Some(held) = crate::lock::order::outermost() {
+        return Some(WhyNot::Holds(held));
+    }
+    #[cfg(target_os = "none")]
+    {
+        if !crate::arch::irqs_on() {
+            return Some(WhyNot::IrqsOff);
+        }
+        // With interrupts on, what runs a G is on its stack, or on that of its M in
+        // a call, where it may park as well.
+        if !crate::schedule::is_running() {
+            return Some(WhyNot::NoG);
+        }
+    }
+    None
+}
+
+#[cfg(debug_assertions)]
+enum WhyNot {
+    Holds(crate::lock::order::Place),
+    #[cfg(target_os = "none")]
+    IrqsOff,
+    #[cfg(target_os = "none")]
+    NoG,
+}
+
+#[cfg(debug_assertions)]
+impl core::fmt::Display for WhyNot {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            WhyNot::Holds(place) => write!(f, "with the {place} held"),
+            #[cfg(target_os = "none")]
+            WhyNot::IrqsOff => f.write_str("with interrupts off"),
+            #[cfg(target_os = "none")]
+            WhyNot::NoG => f.write_str("where no G runs"),
+        }
+    }
+}
+
 /// How a G is born: what its reports will say, and how large its stack may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Birth {

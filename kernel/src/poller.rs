@@ -119,7 +119,8 @@ impl PollDesc {
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> Self {
-        PollDesc { sides: IrqLock::new(Sides::NEW) }
+        let level = crate::lock::Level::Poll;
+        PollDesc { sides: IrqLock::at(level, Sides::NEW) }
     }
 
     /// The same, where locks are registered with a model when they are made.
@@ -159,6 +160,7 @@ impl PollDesc {
     /// assert_eq!(desc.wait(Direction::Read, Some(soon.as_nanos())), Err(PollError::TimedOut));
     /// ```
     pub fn wait(&self, direction: Direction, deadline_ns: Option<u64>) -> Result<(), PollError> {
+        park::might_park();
         let mut sides = self.sides.lock();
         if let Some(outcome) = sides.enter(direction) {
             return outcome;

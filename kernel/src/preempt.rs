@@ -2,7 +2,8 @@
 //!
 //! A G may run for a slice (10 ms, or `slice=`), and then the next one of its P
 //! runs. The timer of a CPU is armed for that only while somebody waits for it:
-//! a G alone on its CPU is never interrupted, and neither is a CPU that halts.
+//! a G alone on its CPU is never interrupted, and neither is a CPU that halts, but
+//! for a question once a second (`guardian`).
 //!
 //! # When the timer is armed
 //!
@@ -38,7 +39,7 @@
 //! is no second one to be kept in step with it.
 
 use crate::trace::{self, Kind};
-use crate::{arch, chaos, schedule};
+use crate::{arch, chaos, guardian, schedule};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -331,11 +332,15 @@ impl Default for Slices {
 pub fn on_tick() -> arch::Afterwards {
     // None: a CPU that is still coming up proves its timer.
     let Some(slices) = schedule::slices() else { return arch::Afterwards::Resume };
-    slices.ticks.fetch_add(1, Ordering::Relaxed);
-    trace::cpu_event(Kind::Tick, 0);
-    slices.armed_ns.set(NEVER);
+    // One that is for a guard alone is no business of the scheduler's.
+    if guardian::due(arch::cpu_index()) != Some(slices.armed_ns.replace(NEVER)) {
+        slices.ticks.fetch_add(1, Ordering::Relaxed);
+        trace::cpu_event(Kind::Tick, 0);
+    }
     slices.attention.set(Attention::UNTIMED);
-    schedule::wake_sleepers(arch::now_ns());
+    let now_ns = arch::now_ns();
+    schedule::wake_sleepers(now_ns);
+    guardian::on_tick(now_ns);
     let afterwards = slices.look();
     if let Some(deadline_ns) = schedule::next_deadline() {
         slices.arm_for_sleeper(deadline_ns);

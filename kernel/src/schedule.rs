@@ -26,6 +26,7 @@
 mod account;
 mod birth;
 mod call;
+mod census;
 mod full;
 mod holder;
 mod interrupt;
@@ -41,6 +42,7 @@ mod watch;
 pub use account::{Account, Times};
 pub use birth::spawn;
 pub use call::{Handoff, call};
+pub use census::{Census, Queued};
 pub use full::{Full, begin_full, is_full, is_in_call, leave_behind, room_to_preempt, stack_full};
 pub use holder::{Waiting, disown, is_gone, me};
 pub use interrupt::{
@@ -62,8 +64,8 @@ pub use wait::{
     begin_park, cancel_park, may_spin, park, park_from, park_until, ready, ready_from, yield_now,
 };
 pub use watch::{
-    PInfo, SchedInfo, ask_for_attention, count_attendant, discount_attendant, present, ps,
-    sched_info, spare_attention,
+    PInfo, SchedInfo, ask_for_attention, count_attendant, discount_attendant, is_busy, present,
+    progress, ps, sched_info, spare_attention,
 };
 
 use crate::arch;

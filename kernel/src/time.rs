@@ -158,6 +158,7 @@ pub fn sleep(d: Duration) {
 /// assert!(start.elapsed() >= Duration::from_millis(3));
 /// ```
 pub fn sleep_until(at: Instant) {
+    crate::park::might_park();
     let deadline = Deadline::at(at);
     // By the clock and not by what `park` says: a handle left behind from an
     // earlier wait may wake us, and the CPU that we wake up on may find its clock

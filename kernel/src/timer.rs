@@ -44,8 +44,8 @@
 //!
 //! # Lock order
 //!
-//! A CPU holds at most one heap's lock, takes no other lock under it, and has
-//! interrupts off from before until after.
+//! A CPU holds at most one heap's lock, and takes no other under it but what it needs
+//! to ready somebody ([`Level::Timers`]). Interrupts are off from before until after.
 #![forbid(unsafe_code)]
 
 mod heap;
@@ -53,7 +53,7 @@ mod heap;
 pub use heap::{Heap, Node, Timed};
 
 use crate::arch::MAX_CPUS;
-use crate::lock::IrqLock;
+use crate::lock::{IrqLock, Level};
 use crate::mem::percpu::Here;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -104,8 +104,12 @@ impl<T: Timed> Timers<T> {
     #[must_use]
     pub const fn new() -> Self {
         Timers {
-            cpus: [const { PerCpu { heap: IrqLock::new(Heap::new()), first_ns: AtomicU64::new(0) } };
-                MAX_CPUS],
+            cpus: [const {
+                PerCpu {
+                    heap: IrqLock::at(Level::Timers, Heap::new()),
+                    first_ns: AtomicU64::new(0),
+                }
+            }; MAX_CPUS],
         }
     }
 

@@ -300,6 +300,13 @@ pub fn finish(choice: TraceChoice, code: u32) {
     }
 }
 
+/// The last `most` events of `cpu`, for the report of a kernel that goes down: as
+/// [`events`], but without all that came before.
+pub(crate) fn last(cpu: usize, most: u64) -> impl Iterator<Item = Event> {
+    let count = RINGS.get(cpu).and_then(Ring::count).unwrap_or(0);
+    events_from(cpu, count.saturating_sub(most))
+}
+
 /// The last events of `cpu`, oldest first, with the time since the first could be
 /// noted; none if they are not.
 ///
@@ -308,9 +315,13 @@ pub fn finish(choice: TraceChoice, code: u32) {
 /// let switches = trace::events(0).filter(|event| event.kind() == Some(Kind::Start)).count();
 /// ```
 pub fn events(cpu: usize) -> impl Iterator<Item = Event> {
+    events_from(cpu, 0)
+}
+
+/// As [`events`], from that number on.
+fn events_from(cpu: usize, mut from: u64) -> impl Iterator<Item = Event> {
     let ring = RINGS.get(cpu).filter(|_| cpu < arch::num_cpus());
     let zero = ZERO.load(Relaxed);
-    let mut from = 0;
     core::iter::from_fn(move || {
         let mut into = [Event { time: 0, g: 0, what: What(0) }];
         let (first, len) = ring?.read(from, &mut into);

@@ -114,6 +114,12 @@ pub const SCENES: usize = 14;
 pub const FATAL: &str = "fatal exception on CPU ";
 /// The first words of a kernel panic's report.
 pub const KERNEL_PANIC: &str = "kernel panic on CPU ";
+/// Of every other CPU, in both.
+pub const STOPPED: &str = " was stopped, in ";
+/// And of all, if events are noted.
+pub const LAST_EVENTS: &str = ", last events (";
+/// What is said of a CPU that takes no interrupts.
+pub const STUCK: &str = " is stuck in ";
 /// A G whose stack was full, and ends.
 pub const OVERFLOWED: &str = "overflowed its stack of ";
 /// The name of the G that goes wrong, in the report.

@@ -30,6 +30,7 @@ pub mod qmp;
 pub mod registers;
 pub mod results;
 pub mod screen;
+pub mod soak;
 pub mod stage;
 pub mod sweep;
 pub mod symbols;

@@ -12,7 +12,7 @@ use crate::outcome::Outcome;
 
 /// What is run, with its arguments: programs of `tests/guest` whose checks count,
 /// and do not assume that anything happens soon, or undisturbed.
-pub const PROGRAMS: [(&str, &str); 8] = [
+pub const PROGRAMS: [(&str, &str); 9] = [
     ("stress", "20000"),
     ("syncing", ""),
     ("blocking", ""),
@@ -21,6 +21,7 @@ pub const PROGRAMS: [(&str, &str); 8] = [
     ("programs", ""),
     ("tasks", ""),
     ("scheduling", ""),
+    ("overflow", ""),
 ];
 
 /// On so many CPUs, by turns.

@@ -2,6 +2,8 @@
 //!
 //! Release builds, which all other tests boot, do without them.
 
+use boot::exit;
+use tests::expect;
 use tests::guest::Boot;
 
 #[test]
@@ -21,4 +23,40 @@ fn no_assertion_fails_while_gs_are_scheduled() {
         .limit(300)
         .run()
         .assert_ok();
+}
+
+/// Everything is stopped and counted, again and again, on a machine that is as
+/// unkind as it can be.
+#[test]
+fn every_g_is_in_one_place_whenever_one_looks() {
+    for (cpus, words) in [(1, ""), (8, ""), (4, "chaos=5")] {
+        let cmdline = format!("program=invariants log=error {words} -- 8");
+        let outcome = Boot::checked(format!("checked-invariants-{cpus}"))
+            .smp(cpus)
+            .cmdline(&cmdline)
+            .limit(300)
+            .run();
+        outcome.assert_test("every_g_is_in_one_place_whenever_one_looks");
+        outcome.assert_ok();
+    }
+}
+
+/// Goes wrong in a way that only assertions notice.
+#[track_caller]
+fn stops(how: &str, lines: &[&str]) {
+    let outcome = Boot::checked(format!("checked-{how}")).smp(2).cmdline(&expect::fault(how)).run();
+    outcome.assert_code(exit::PANIC);
+    outcome.assert_line(expect::KERNEL_PANIC);
+    lines.iter().for_each(|line| outcome.assert_line(line));
+}
+
+#[test]
+fn a_lock_that_is_taken_against_the_order_stops_the_kernel_with_both_names() {
+    let names = ["plain lock of guest::fault::lock_order::Second", "lock_order::First"];
+    stops("lock-order", &["lock order: ", names[0], names[1]]);
+}
+
+#[test]
+fn a_call_that_may_wait_under_a_lock_stops_the_kernel_though_it_need_not_wait() {
+    stops("might-park", &["might park with the plain lock of guest::fault::might_park::Held"]);
 }

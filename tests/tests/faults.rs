@@ -57,6 +57,66 @@ fn a_panic_of_main_ends_the_program_and_not_well() {
     outcome.assert_no_line(expect::KERNEL_PANIC);
 }
 
+/// The report of a panic of the kernel's, on one CPU and on eight: with the calls of
+/// every CPU and the last events of each.
+#[track_caller]
+fn panics_everywhere(how: &str, lines: &[&str]) {
+    for cpus in [1, 8] {
+        let cmdline = format!("trace=on {}", expect::fault(how));
+        let boot = Boot::guest(format!("fault-{how}-{cpus}")).smp(cpus).cmdline(&cmdline);
+        let outcome = boot.run();
+        outcome.assert_code(exit::PANIC);
+        outcome.assert_line(expect::KERNEL_PANIC);
+        lines.iter().for_each(|line| outcome.assert_line(line));
+        let count = |text| outcome.lines.iter().filter(|line| line.contains(text)).count();
+        assert_eq!(count(expect::STOPPED), cpus - 1, "not all CPUs were stopped\n{outcome}");
+        assert_eq!(count(expect::LAST_EVENTS), cpus, "not all CPUs have events\n{outcome}");
+        // A line for the first call of each, by name.
+        assert_eq!(count("  #0 0xffff"), cpus, "not all CPUs have calls\n{outcome}");
+        assert!(cpus == 1 || count("fault::wait_for_ever") > 0, "no names\n{outcome}");
+    }
+}
+
+#[test]
+fn a_panic_in_an_interrupt_stops_all_cpus_and_names_what_it_interrupted() {
+    let lines = ["in a handler that interrupted G", "in a handler", "fault::interrupted_here"];
+    panics_everywhere("panic-interrupt", &lines);
+}
+
+#[test]
+fn a_panic_in_the_scheduler_stops_all_cpus() {
+    panics_everywhere("panic-scheduler", &["in no G", "not parking", "schedule::turn::m_main"]);
+}
+
+#[test]
+fn of_cpus_that_panic_at_once_one_reports_and_all_are_in_it() {
+    for cpus in [1, 8] {
+        let boot = Boot::guest(format!("fault-everywhere-{cpus}")).smp(cpus);
+        let cmdline = format!("chaos=7 {}", expect::fault("panic-everywhere"));
+        let outcome = boot.cmdline(&cmdline).run();
+        outcome.assert_code(exit::PANIC);
+        assert_eq!(outcome.lines.last().map(String::as_str), Some("chaos=7"), "{outcome}");
+        let count = |text| outcome.lines.iter().filter(|line| line.contains(text)).count();
+        assert_eq!(count(expect::KERNEL_PANIC), 1, "{outcome}");
+        assert_eq!(count(expect::STOPPED), cpus - 1, "{outcome}");
+        assert!(count("panic_everywhere") >= cpus, "{outcome}");
+    }
+}
+
+#[test]
+fn a_report_that_goes_wrong_says_so_and_ends() {
+    for cpus in [1, 8] {
+        for (how, line) in [("panic-report", "as it was printed"), ("fault-report", "0x8")] {
+            let boot = Boot::guest(format!("fault-{how}-{cpus}")).smp(cpus);
+            let outcome = boot.cmdline(&expect::fault(how)).run();
+            assert!([Some(exit::PANIC), Some(exit::EXCEPTION)].contains(&outcome.code()));
+            outcome.assert_line("a bomb: ");
+            outcome.assert_line("while this was reported: ");
+            outcome.assert_line(line);
+        }
+    }
+}
+
 #[test]
 fn a_panic_with_interrupts_off_is_the_kernels() {
     let outcome = boot("panic-irqs-off");

@@ -1,5 +1,6 @@
 //! Everything at once with 100,000 Gs, at every number of CPUs.
 
+use tests::expect;
 use tests::guest::Boot;
 
 /// Boots, and wants all counts right.
@@ -10,6 +11,7 @@ fn all_counts_are_right_on(cpus: usize) {
     let outcome = Boot::guest(name).smp(cpus).mem("2G").cmdline(cmdline).limit(300).run();
     outcome.assert_test("all_of_it_at_once_comes_out_right");
     outcome.assert_ok();
+    outcome.assert_no_line(expect::STUCK);
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! that never stop. So a G whose slice ran out is taken alone: a batch ends
 //! before it. All hogs then go round in one circle, whichever P they began on.
 
+use crate::census;
 use crate::g::G;
 use crate::list::{Link, List};
 use crate::sync::{Acquire, AtomicUsize, Relaxed, Release, SpinLock, const_fn};
@@ -75,6 +76,11 @@ impl<K: Sync + 'static> GlobalQueue<K> {
     /// Whether nobody waits here. Without the lock.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Who is here, oldest first. For a census.
+    pub(crate) fn walk(&self, f: impl FnMut(&'static G<K>)) {
+        self.lock.with(|| census::walk(self.head.load(Relaxed), self.len(), f));
     }
 
     /// Changes the list under the lock.

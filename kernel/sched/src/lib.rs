@@ -185,6 +185,7 @@
 #![no_std]
 #![expect(clippy::new_without_default, reason = "statics need `const`, and nothing else is used")]
 
+mod census;
 mod find;
 mod free;
 mod g;
@@ -199,6 +200,7 @@ mod submit;
 mod sync;
 mod sysmon;
 
+pub use census::Place;
 pub use find::Order;
 pub use g::{G, Handle, Home, Status};
 pub use list::{Inbox, List};

@@ -6,6 +6,7 @@
 //!
 //! The crate's only `unsafe` block is here, in [`Link`].
 
+use crate::census::walk_open;
 use crate::g::G;
 use crate::sync::{AcqRel, Acquire, AtomicPtr, Relaxed, SeqCst, const_fn, spin_loop};
 use core::ptr;
@@ -185,6 +186,11 @@ impl<K: Sync + 'static> Inbox<K> {
             list.push_front(g);
         }
         list
+    }
+
+    /// Who is here, newest first. For a census.
+    pub(crate) fn walk(&self, f: impl FnMut(&'static G<K>)) {
+        walk_open(&self.newest, f);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

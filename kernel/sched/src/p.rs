@@ -82,7 +82,7 @@ pub struct P<K: 'static> {
     pub(crate) marks: Marks,
     /// Runnable Gs that must run here. Nobody can steal them. [`Marks::PINNED`]
     /// while there are any.
-    pinned: List<K>,
+    pub(crate) pinned: List<K>,
     /// The first of `pinned` was displaced: it goes on before the ring.
     resumes_pinned: bool,
     /// Dead Gs to be used again, most recent first.

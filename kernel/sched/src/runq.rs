@@ -114,6 +114,18 @@ impl<K: Sync + 'static> RunQueue<K> {
         self.len() == 0
     }
 
+    /// Who is to run next, and who was displaced. For a census.
+    pub(crate) fn before_ring(&self) -> [Option<&'static G<K>>; 2] {
+        [self.next.load(Acquire), self.displaced.load(Acquire)]
+    }
+
+    /// Who is in the ring, oldest first. For a census.
+    pub(crate) fn ring(&self) -> impl Iterator<Item = &'static G<K>> {
+        let (head, tail) = (self.head.load(Acquire), self.tail.load(Acquire));
+        let len = tail.wrapping_sub(head).min(CAPACITY);
+        (0..len).filter_map(move |i| self.slot(head.wrapping_add(i)).load(Relaxed))
+    }
+
     fn slot(&self, index: u32) -> &Link<K> {
         &self.slots[index as usize % RUNQ_CAPACITY]
     }
@@ -163,16 +175,17 @@ impl<K: Sync + 'static> Owner<K> {
     #[must_use = "g may still be yours"]
     #[inline(always)]
     pub fn try_push(&mut self, g: &'static G<K>) -> bool {
-        let tail = self.q.tail.load(Relaxed); // written by us alone
-        let head = self.q.head.load(Acquire); // pairs with the claim in `steal`
+        let q = self.q; // once: what is atomic might have changed it, for all the compiler knows
+        let tail = q.tail.load(Relaxed); // written by us alone
+        let head = q.head.load(Acquire); // pairs with the claim in `steal`
         if tail.wrapping_sub(head) >= CAPACITY {
             return false;
         }
         if planted!(PublishFirst) {
-            self.q.tail.store(tail.wrapping_add(1), Release);
+            q.tail.store(tail.wrapping_add(1), Release);
         }
-        self.q.slot(tail).store(Some(g), Relaxed);
-        self.q.tail.store(tail.wrapping_add(1), Release); // publishes the slot; pairs with `steal`
+        q.slot(tail).store(Some(g), Relaxed);
+        q.tail.store(tail.wrapping_add(1), Release); // publishes the slot; pairs with `steal`
         true
     }
 

@@ -31,13 +31,13 @@ impl<K: Sync + 'static> Sched<K> {
     /// If `g` is not dead, or `pin` is no P of this scheduler.
     #[inline(always)]
     pub fn start(&self, p: &mut P<K>, g: &'static G<K>, pin: Option<usize>) -> Wake {
-        if pin.is_none() {
+        let Some(cpu) = pin else {
             return match self.start_at_once(p, g) {
                 Ok(()) => Wake::Nobody,
                 Err(rest) => self.start_rest(p, rest),
             };
-        }
-        assert!(pin.is_none_or(|cpu| cpu < self.slots.len()), "bad pin");
+        };
+        assert!(cpu < self.slots.len(), "bad pin");
         g.name_life(self.new_id(p), pin);
         g.start();
         self.submit(p, g)

@@ -50,6 +50,15 @@ impl<K: Sync + 'static> Sched<K> {
         self.somebody_waits(p)
     }
 
+    /// Whether [`Sched::needs_timer`] has said no since this P last halted, and would
+    /// say so again: for who asks at every switch of a G that is alone.
+    #[must_use = "if not, ask `needs_timer`"]
+    #[inline(always)]
+    pub fn is_untimed(&self, p: &P<K>) -> bool {
+        // The bit is set, and was looked after it, before.
+        self.untimed.has(p.index) && !self.somebody_waits(p)
+    }
+
     /// A CPU that must be interrupted so that it asks [`Sched::needs_timer`]
     /// again; call it until it gives None.
     ///
@@ -76,6 +85,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// counted: a G preempted for their sake would itself be the next that
     /// this P finds. Their own P has a timer, and sends them on.
     #[must_use]
+    #[inline]
     pub fn somebody_waits(&self, p: &P<K>) -> bool {
         !p.is_empty() || !p.slot.inbox.is_empty() || !self.global.is_empty()
     }

@@ -6,8 +6,8 @@
 //!
 //! - **One CPU**: its number, its words, its interrupt flag, its stack probe,
 //!   halting until an interrupt as one step.
-//! - **All CPUs**: how many came up, what is known of each, waking one, stopping
-//!   all others.
+//! - **All CPUs**: how many came up, what is known of each, waking one, asking one
+//!   whether it goes on, stopping all others.
 //! - **Contexts**: preparing a stack and switching to it; replacing a function that
 //!   faulted by another ([`call_in_place`]).
 //! - **Interrupts**: they go up by one door, [`set_handlers`]; a device's line is
@@ -41,6 +41,7 @@ pub use x86_64::clock::tsc::cycles;
 pub use x86_64::clock::{ClockChoice, cycles_to_ns, now_ns, ns_to_tsc as ns_to_cycles};
 pub use x86_64::exit::{exit, power_off, reboot};
 pub use x86_64::ioapic::RouteError;
+pub use x86_64::nmi::{ask, sample, stop_others, stopped_at, was_sampled};
 pub use x86_64::paging;
 pub use x86_64::pci::{message_for, pci_read, pci_write};
 pub use x86_64::preempt::ROOM as PREEMPT_ROOM;
@@ -50,6 +51,8 @@ pub use x86_64::step::NoStep;
 pub use x86_64::switch::{call_on, prepare, saved_at, switch, switch_for_good};
 pub use x86_64::timer::{TimerChoice, arm as arm_timer, disarm as disarm_timer};
 pub use x86_64::topology::Topology;
+#[cfg(test)]
+pub use x86_64::trap::trap_return;
 pub use x86_64::trap::{
-    Afterwards, Fault, Handlers, PageFault, set_handlers, stop_others, stopped_at,
+    Afterwards, Fault, Handlers, PageFault, TRAPPED_RIP, is_trap_return, set_handlers,
 };

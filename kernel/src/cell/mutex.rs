@@ -53,10 +53,13 @@
 //! # Spinning
 //!
 //! Who finds the lock taken looks again for a while, if its holder can run
-//! meanwhile and nobody waits for this CPU: by Go's rule, and about as long.
+//! meanwhile and nobody waits for this CPU: by Go's rule, as long, and as seldom.
+//! Who looked after every pause would take the lock at each of the holder's
+//! unlocks, and its cache line would go to and fro for every operation; one that
+//! looks four times lets the holder have many turns in its own cache.
 
 use super::held::{OWNER, PANICKING, is_mine, watch_wait};
-use super::sys::{AtomicU64, Reason, SPINS, const_fn, is_gone, may_spin, me, now_ns, relax};
+use super::sys::{AtomicU64, LOOKS, PAUSES, Reason, const_fn, is_gone, may_spin, me, now_ns, relax};
 use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -236,8 +239,8 @@ impl Lock {
     /// it and must clear it.
     fn spin(&self) -> Result<Poisoned, u64> {
         let mut mine = 0;
-        let spins = if may_spin() { SPINS } else { 1 };
-        for _ in 0..spins {
+        let (looks, pauses) = if may_spin() { (LOOKS, PAUSES) } else { (1, 0) };
+        for _ in 0..looks {
             let word = self.word.load(Relaxed);
             if word & OWNER == 0 {
                 let taken = (word | me()) & !mine;
@@ -247,12 +250,12 @@ impl Lock {
                 }
             } else if word & HUNGRY != 0 {
                 break; // it is passed on
-            } else if word & (QUEUED | NUDGED) == QUEUED && spins > 1 {
+            } else if word & (QUEUED | NUDGED) == QUEUED && looks > 1 {
                 // We look, so nobody need be woken for that.
                 let nudged = self.word.compare_exchange(word, word | NUDGED, Relaxed, Relaxed);
                 mine = if nudged.is_ok() { NUDGED } else { mine };
             }
-            relax();
+            (0..pauses).for_each(|_| relax());
         }
         Err(mine)
     }

@@ -5,7 +5,7 @@
 //! same files with a `sys` of their own, in which loom watches every access and
 //! every wait.
 
-pub(crate) use crate::arch::{Irqs, irqs_back, probe_stack, relax};
+pub(crate) use crate::arch::{Irqs, irqs_back, irqs_on, probe_stack, relax};
 pub(crate) use crate::go::JoinError;
 pub(crate) use crate::lock::IrqLock;
 pub(crate) use crate::park::{
@@ -15,9 +15,10 @@ pub(crate) use crate::park::{
 pub(crate) use core::cell::Cell;
 pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 
-/// How often one looks again for a lock, a pause apart, before one queues: as
-/// long as Go does.
-pub(crate) const SPINS: u32 = 120;
+/// How often one looks for a lock before one queues, as Go does.
+pub(crate) const LOOKS: u32 = 4;
+/// How many pauses after each look, as in Go.
+pub(crate) const PAUSES: u32 = 30;
 
 /// An `UnsafeCell` that is opened as loom's is.
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);

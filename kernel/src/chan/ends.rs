@@ -42,6 +42,7 @@ impl<T: Send> Sender<T> {
     /// ```
     #[inline]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        crate::park::might_park();
         match self.chan.send_until(value, Never) {
             Ok(()) => Ok(()),
             Err(SendTimeoutError::Disconnected(value)) => Err(SendError(value)),
@@ -83,6 +84,7 @@ impl<T: Send> Sender<T> {
     /// # drop(rx);
     /// ```
     pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
+        crate::park::might_park();
         self.chan.send_until(value, deadline_after(timeout))
     }
 }
@@ -104,6 +106,7 @@ impl<T: Send> Receiver<T> {
     /// ```
     #[inline]
     pub fn recv(&self) -> Result<T, RecvError> {
+        crate::park::might_park();
         self.chan.recv_until(Never).ok_or(RecvError)
     }
 
@@ -143,6 +146,7 @@ impl<T: Send> Receiver<T> {
     /// # drop(tx);
     /// ```
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
+        crate::park::might_park();
         self.chan.recv_until(deadline_after(timeout)).ok_or_else(|| match self.chan.is_over() {
             true => RecvTimeoutError::Disconnected,
             false => RecvTimeoutError::Timeout,
@@ -206,7 +210,7 @@ macro_rules! both_ends {
 
             /// Whether the channel is closed; then it stays so.
             pub fn is_closed(&self) -> bool {
-                self.chan.is_closed.load(Ordering::Acquire)
+                self.chan.looks_closed()
             }
 
             /// How many values are in the channel at this instant.

@@ -8,16 +8,15 @@ impl<T> Chan<T> {
     #[inline]
     pub(crate) fn looks_receivable(&self) -> bool {
         // All three as words, and one question: `select!` asks it of every channel.
-        let is_closed = usize::from(self.is_closed.load(Ordering::Acquire));
-        let some = self.len.load(Ordering::Acquire) | is_closed | self.lock.glance(SENDERS);
-        some != 0
+        let closed = usize::from(self.closed.load(Ordering::Acquire));
+        (self.len.load(Ordering::Acquire) | closed | self.lock.glance(SENDERS)) != 0
     }
 
     /// Whether a receive will succeed or fail at once, whoever waits.
     #[inline(always)]
     pub(crate) fn is_receivable(&self) -> bool {
         // Without a branch: of a few of these each is as likely as the other.
-        (self.len.load(Ordering::Acquire) != 0) | self.is_closed.load(Ordering::Acquire)
+        self.len.load(Ordering::Acquire) | usize::from(self.closed.load(Ordering::Acquire)) != 0
     }
 
     /// Whether a send would seem to succeed or fail at once.
@@ -29,7 +28,13 @@ impl<T> Chan<T> {
     /// Whether a send will succeed or fail at once, whoever waits.
     #[inline(always)]
     pub(crate) fn is_sendable(&self) -> bool {
-        (self.len.load(Ordering::Acquire) < self.capacity) | self.is_closed.load(Ordering::Acquire)
+        (self.len.load(Ordering::Acquire) < self.capacity) | self.looks_closed()
+    }
+
+    /// Whether it is closed, without the lock.
+    #[inline(always)]
+    pub(super) fn looks_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire) != 0
     }
 
     /// How many values fit in; `None` if there is no limit.

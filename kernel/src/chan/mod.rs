@@ -48,7 +48,7 @@ use crate::cell::Shared;
 use crate::cell::wait::{Locked, Place, WaitQueue, Waited, Wake};
 use crate::park::Reason;
 use buffer::{Buffer, Fresh, Spent};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 /// A channel with room for `capacity` values; with 0, [`rendezvous`].
 ///
@@ -140,7 +140,7 @@ fn make<T: Send>(
             is_direct: capacity == Some(0),
         }),
         len: AtomicUsize::new(0),
-        is_closed: AtomicBool::new(false),
+        closed: AtomicU8::new(0),
         capacity: capacity.unwrap_or(usize::MAX),
         senders: AtomicUsize::new(1),
         receivers: AtomicUsize::new(1),
@@ -156,7 +156,8 @@ pub struct Chan<T> {
 
     // Written under the lock, read by anybody for a glance.
     len: AtomicUsize,
-    is_closed: AtomicBool,
+    /// 1 from when it is closed; a number, so that a glance can add it to others.
+    closed: AtomicU8,
 
     // Atomic.
     senders: AtomicUsize,
@@ -465,7 +466,7 @@ impl<T> Chan<T> {
         locked.may_wait = false;
         locked.is_direct = false;
         locked.buffer.seal();
-        self.is_closed.store(true, Ordering::Release);
+        self.closed.store(1, Ordering::Release);
         loop {
             let wake = locked.grant(RECEIVERS).or_else(|| locked.grant(SENDERS));
             drop(locked);
@@ -477,7 +478,7 @@ impl<T> Chan<T> {
 
     /// Whether nothing will ever be received any more.
     fn is_over(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire) && self.len.load(Ordering::Acquire) == 0
+        self.looks_closed() && self.len.load(Ordering::Acquire) == 0
     }
 
     /// Drops what nobody will receive.

@@ -17,8 +17,8 @@
 //! # Why it is one, if it is seen
 //!
 //! Links are read one after the other, and what was read may be over before the ring
-//! is closed. So it is walked twice, and counts if both walks met the same waits
-//! (`schedule::Waiting`: the same life of the G, which has not left a CPU since). A
+//! is closed. So it is walked twice (`ring`), and counts if both walks met the same
+//! waits (`schedule::Waiting`: the same life of the G, which has not left a CPU since). A
 //! G that waits frees nothing. In the second walk, each lock was seen in the hands
 //! of a G that had been in its present wait since the first, so it had the lock from
 //! before that wait on, and has it until its end. So all links were there at the
@@ -39,6 +39,7 @@
 //! to run, the check for programs that are asleep as a whole finds these, too
 //! ([`look_at_all`](super::look)).
 
+use super::ring::{MOST, is_ring};
 use super::{MAX_WITH_CALLS, Told};
 use crate::lock::IrqLock;
 use crate::program::{Ended, Instance, KERNEL, ProgramId};
@@ -46,9 +47,6 @@ use crate::schedule::{self, GHandle, Waiting};
 use crate::time::{Duration, sleep};
 use crate::{arch, backtrace, panic, park};
 use core::fmt::{self, Write};
-
-/// Links that are followed: a ring of so many Gs is found.
-pub const MOST: usize = 256;
 
 /// The running G has said what it waits for, and is about to leave: ends its program
 /// if it waits for itself, which it may know already. Does not wait, allocates
@@ -78,24 +76,6 @@ pub(super) fn within(instance: &Instance) -> Option<Waiting> {
     // Another program's was found meanwhile.
     let gs = schedule::members(instance.id()).filter_map(|(handle, _)| Waiting::of(&handle));
     gs.into_iter().find(|&g| is_ring(g, Waiting::next))
-}
-
-/// Whether the links from `first` lead back to it, and all at one moment. `next`
-/// gives what a link leads to, and a stamp that changes with it.
-fn is_ring<G: Copy + PartialEq>(first: G, next: impl Fn(G) -> Option<(u64, G)>) -> bool {
-    let walk = || {
-        let (mut at, mut stamps) = (first, 0_u64);
-        for _ in 0..MOST {
-            let (stamp, to) = next(at)?;
-            stamps = stamps.rotate_left(7) ^ stamp;
-            if to == first {
-                return Some(stamps);
-            }
-            at = to;
-        }
-        None
-    };
-    walk().is_some_and(|stamps| walk() == Some(stamps))
 }
 
 #[cold]
@@ -154,69 +134,4 @@ pub(super) fn report(out: &mut dyn Write, first: Waiting) -> fmt::Result {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use core::cell::Cell;
-
-    /// Whom each of a few Gs waits for; all stamps are 0.
-    fn among(links: &[Option<usize>], first: usize) -> bool {
-        is_ring(first, |g| links[g].map(|next| (0, next)))
-    }
-
-    #[test]
-    fn a_ring_is_found_from_each_of_its_gs() {
-        let links = [Some(1), Some(2), Some(0)];
-        assert!((0..3).all(|first| among(&links, first)));
-    }
-
-    #[test]
-    fn one_that_waits_for_itself_is_a_ring() {
-        assert!(among(&[Some(0)], 0));
-    }
-
-    #[test]
-    fn a_chain_that_ends_is_none() {
-        assert!(!among(&[Some(1), Some(2), None], 0));
-    }
-
-    #[test]
-    fn who_waits_for_a_ring_is_not_in_it() {
-        let links = [Some(1), Some(2), Some(1)];
-        assert!(!among(&links, 0), "nor is it walked for ever");
-        assert!(among(&links, 1));
-    }
-
-    #[test]
-    fn the_longest_ring_is_found_and_none_that_is_longer() {
-        let ring_of = |count: usize| is_ring(0, |g| Some((0, (g + 1) % count)));
-        assert!(ring_of(MOST) && !ring_of(MOST + 1));
-    }
-
-    #[test]
-    fn a_link_that_changed_between_the_walks_does_not_count() {
-        let reads = Cell::new(0);
-        let moves_at = |change| {
-            reads.set(0);
-            is_ring(0, |g: usize| {
-                reads.set(reads.get() + 1);
-                Some((u64::from(reads.get() > change), 1 - g))
-            })
-        };
-        assert!(moves_at(4), "four reads, all of the same wait");
-        assert!((1..4).all(|change| !moves_at(change)));
-    }
-
-    #[test]
-    fn stamps_that_change_places_are_a_change() {
-        let walks = Cell::new(0);
-        let next = |g: usize| {
-            walks.set(walks.get() + 1);
-            let swapped = walks.get() > 2;
-            Some((if swapped { 1 - g as u64 } else { g as u64 }, 1 - g))
-        };
-        assert!(!is_ring(0, next));
-    }
 }

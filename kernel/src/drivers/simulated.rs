@@ -37,7 +37,7 @@ mod record;
 pub use fate::{Config, Fate, Latency};
 
 use crate::cell::Shared;
-use crate::lock::IrqLock;
+use crate::lock::{IrqLock, Level};
 use crate::mem::percpu::Here;
 use crate::park;
 use crate::poller::{self, Direction, PollError};
@@ -128,7 +128,7 @@ impl Device {
         let common = Common {
             number: NUMBERS.fetch_add(1, Relaxed),
             config,
-            state: IrqLock::new(State { submitted: 0, is_closed: false }),
+            state: IrqLock::at(Level::Device, State { submitted: 0, is_closed: false }),
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             overtaken: AtomicU64::new(0),

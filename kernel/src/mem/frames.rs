@@ -19,7 +19,7 @@
 
 pub(crate) mod bitmap;
 
-use crate::lock::IrqLock;
+use crate::lock::{IrqLock, Level};
 use crate::mem::percpu::{CpuLocal, Empty, Here};
 use crate::mem::{PAGE_SIZE, phys_to_virt};
 use bitmap::Bitmap;
@@ -275,7 +275,7 @@ impl Frames {
         Frames {
             total: free + map.free_low_count(),
             batch: (free / FRAMES_PER_BATCH).clamp(1, MAX_BATCH),
-            bitmap: IrqLock::new(map),
+            bitmap: IrqLock::at(Level::Frames, map),
             held,
             magazines,
             zero,

@@ -44,7 +44,7 @@ pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, S
         && program.is_none()
         && !own.is_some_and(Instance::is_ending);
     if !is_plain || !const { Place::fits::<L>() } {
-        return spawn_otherwise(Birth { name, site, stack, pin, program }, labour);
+        return spawn_otherwise(None, name, site, stack, pin, program, labour);
     }
     // The short way: a G that is at hand, its own place for the work, and all of
     // it with interrupts off, so that one look at the CPU serves for all.
@@ -54,7 +54,7 @@ pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, S
     // SAFETY: this CPU's own record, interrupts off.
     let Some(g) = (unsafe { cpu.with_p(|p| SCHED.take_dead(p)) }) else {
         arch::irqs_back(irqs);
-        return spawn_otherwise(Birth { name, site, stack, pin, program }, labour);
+        return spawn_otherwise(None, name, site, stack, pin, program, labour);
     };
     // SAFETY: a dead G that was taken is its taker's alone.
     match unsafe { pair_in(&g.kernel.place, labour) } {
@@ -65,7 +65,7 @@ pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, S
         // What its last life has left was not joined yet.
         Err(labour) => {
             arch::irqs_back(irqs);
-            spawn_as(g, Birth { name, site, stack, pin, program }, labour)
+            spawn_otherwise(Some(g), name, site, stack, pin, program, labour)
         }
     }
 }
@@ -77,9 +77,23 @@ fn inherited() -> Option<&'static Instance> {
     running()?.kernel.program.get()
 }
 
-/// The long way: with a new G, or another stack, or another CPU.
+/// The long way: with a new G, or another stack, or another CPU; or with a dead G
+/// that was taken already, but is no place for the work. By its parts, as the short
+/// way would else put a [`Birth`] together for it.
 #[inline(never)]
-fn spawn_otherwise<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
+fn spawn_otherwise<L: Labour>(
+    taken: Option<&'static G<Task>>,
+    name: &'static str,
+    site: &'static Location<'static>,
+    stack: usize,
+    pin: Option<usize>,
+    program: Option<&'static Instance>,
+    labour: L,
+) -> Result<Joiner<L::Outcome>, SpawnError> {
+    let birth = Birth { name, site, stack, pin, program };
+    if let Some(g) = taken {
+        return spawn_as(g, birth, labour);
+    }
     if birth.stack > mem::stack::MAX_SIZE {
         return Err(SpawnError::StackTooLarge);
     }
@@ -240,13 +254,14 @@ extern "C" fn g_main(g: usize) -> ! {
 #[inline(always)]
 pub(super) fn lay_to_rest(cpu: &Cpu, g: &'static G<Task>) {
     cpu.counters.ended.add_one();
-    let stack = g.kernel.stack.take();
+    // SAFETY: the cell is its holder's, us, and nobody changes it before the next
+    // lines.
+    let stack = unsafe { &*g.kernel.stack.as_ptr() };
     if stack.as_ref().is_some_and(Stack::is_as_new) {
-        g.kernel.stack.set(stack);
         // SAFETY: this CPU's own record, interrupts off.
         unsafe { cpu.with_p(|p| SCHED.exited(p, g)) };
     } else {
-        give_to_pool(g, stack);
+        give_to_pool(g, g.kernel.stack.take());
     }
 }
 

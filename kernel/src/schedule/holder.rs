@@ -149,7 +149,9 @@ fn owner_for(g: &'static G<Task>) -> Option<(Seen, u64)> {
 fn blocker(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
     if let Some((seen, owner)) = owner_for(g) {
         // SAFETY: out of the word of a lock: its waiter was there all the time.
-        let owner = unsafe { (!is_gone(owner)).then(|| record(owner)) }.flatten();
+        let is_there = !unsafe { is_gone(owner) };
+        // SAFETY: as above.
+        let owner = unsafe { record(owner) }.filter(|_| is_there);
         return owner.map(|owner| (seen, owner));
     }
     let seen = Seen::of(g)?;
@@ -215,5 +217,32 @@ impl Waiting {
         info.wait = Some(roster::named(self.0));
         info.holder = holder_of(self.0);
         Some(info)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_several_wait_for_is_counted_once() {
+        let mut found = Found::default();
+        [8, 16, 8, 24, 16].into_iter().for_each(|object| found.add(object));
+        assert_eq!(found.count, 3);
+    }
+
+    #[test]
+    fn many_locks_are_counted_beyond_what_is_kept() {
+        let mut found = Found::default();
+        (1..=20).for_each(|object| found.add(object * 8));
+        assert_eq!(found.count, 20);
+    }
+
+    #[test]
+    fn who_is_no_g_is_never_gone() {
+        for name in [0, NOBODY] {
+            // SAFETY: these are names of nobody.
+            assert!(!unsafe { is_gone(name) });
+        }
     }
 }

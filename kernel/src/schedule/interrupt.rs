@@ -8,11 +8,10 @@
 use super::kill;
 use super::task::GHandle;
 use super::{SCHED, TIMERS, is_running, running, send, try_this_cpu, wait, wake_cpu, with_p};
-use crate::arch;
-use crate::chaos;
 use crate::drivers::simulated;
 use crate::mem::percpu::Here;
 use crate::trace::{self, Kind};
+use crate::{arch, chaos, guardian};
 use sched::{Status, Wake};
 
 /// Whether a G runs here that may be made to leave: not one that is about to
@@ -68,10 +67,11 @@ pub fn ready_from_interrupt(g: GHandle) {
     }
 }
 
-/// When the next sleeper of this CPU, answer of a simulated device, or wake-up that
-/// was put off is due.
+/// When the next sleeper of this CPU, answer of a simulated device, wake-up that was
+/// put off, or look of a guard is due.
 pub fn next_deadline() -> Option<u64> {
     let cpu = arch::cpu_index();
-    let due = [TIMERS.next_deadline(cpu), simulated::next_deadline(cpu), chaos::next_deadline(cpu)];
+    let chaos = chaos::next_deadline(cpu);
+    let due = [TIMERS.next_deadline(cpu), simulated::next_deadline(cpu), chaos, guardian::due(cpu)];
     due.into_iter().flatten().min()
 }

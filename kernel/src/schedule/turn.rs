@@ -36,6 +36,7 @@ use super::{Cpu, G_SLOT, Leaving, SCHED, birth, call, full, is_running, running,
 use super::{all_idle, cycles_run, try_this_cpu};
 use crate::arch;
 use crate::deadlock;
+use crate::guardian;
 use crate::mem;
 use crate::preempt::Attention;
 use crate::trace::{self, Kind, What};
@@ -130,6 +131,8 @@ fn looked_for_deadlocks() -> bool {
 
 /// Halts until an interrupt comes.
 fn halt(cpu: &'static Cpu) -> Last {
+    // SAFETY: this CPU's own record, interrupts off.
+    debug_assert!(unsafe { cpu.with_p(|p| p.has_nobody()) }, "halts with Gs");
     cpu.slices.idle();
     cpu.counters.halts.add_one();
     trace::cpu_event(Kind::Halt, 0);
@@ -139,6 +142,7 @@ fn halt(cpu: &'static Cpu) -> Last {
     cpu.times.idled(last.at.wrapping_sub(halted));
     // Who runs next here does not inherit a slice from before the halt.
     cpu.slices.begin(last.at);
+    guardian::after_halt();
     trace::cpu_event(Kind::Resume, 0);
     last
 }
@@ -185,6 +189,7 @@ fn execute(cpu: &'static Cpu, run: Run<Task>, last: Last) -> (&'static Cpu, Last
             trace::switched(last.at, g.id(), start_of(slice, last));
             last.at
         }
+        Attention::UNTIMED => attend_untimed(cpu, g, slice, last),
         _ => attend(cpu, g, slice, last),
     };
     g.kernel.account.start(now, &cpu.times);
@@ -221,6 +226,18 @@ fn begin(cpu: &Cpu, g: &G<Task>, slice: Slice, now: u64) {
 #[inline(always)]
 fn start_of(slice: Slice, last: Last) -> What {
     if slice == Slice::New { last.start.on_own_slice() } else { last.start }
+}
+
+/// As [`attend`], if all that is to be seen to is that the timer is not armed: most
+/// often because a G is alone on its CPU, and still is.
+#[inline(never)]
+fn attend_untimed(cpu: &'static Cpu, g: &'static G<Task>, slice: Slice, last: Last) -> u64 {
+    // SAFETY: this CPU's own record, interrupts off.
+    if !unsafe { cpu.with_p(|p| SCHED.is_untimed(p)) } {
+        return attend(cpu, g, slice, last);
+    }
+    begin(cpu, g, slice, last.at);
+    last.at
 }
 
 /// As [`begin`], with all that [`Attention`] asks for first and after; and says

@@ -23,6 +23,7 @@ use sched::{G, P, ReadyRest, Status};
 /// ```
 #[inline(always)]
 pub fn yield_now() {
+    crate::park::might_park();
     let g = running().expect("no G to leave");
     // A G may do nothing else for ever; who waits looks when it is woken.
     if g.kernel.doom.is_set() {

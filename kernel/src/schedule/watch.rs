@@ -47,6 +47,20 @@ pub fn present(cpu: usize) -> (u32, Option<u64>) {
     (CPUS[cpu].m.get().map_or(0, |m| m.id() as u32), g.map(G::id))
 }
 
+/// Whether a CPU runs a G or may be about to. A look from outside, for `guardian`.
+pub fn is_busy(cpu: usize) -> bool {
+    arch::slot_of::<G_SLOT>(cpu) != 0 || cpu < SCHED.limit() && !SCHED.is_idle(cpu)
+}
+
+/// A number that changes whenever a CPU is seen to do something: begins a slice,
+/// halts, takes a tick. As [`is_busy`].
+pub fn progress(cpu: usize) -> u64 {
+    let record = &CPUS[cpu];
+    let [ticks, preemptions, _] = record.slices.counters();
+    let counted = [record.counters.halts.get(), ticks, preemptions];
+    counted.into_iter().fold(SCHED.slots()[cpu].tick().into(), u64::wrapping_add)
+}
+
 /// What the scheduler looks like from outside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchedInfo {

@@ -297,6 +297,7 @@ pub fn choose(
         // None looked ready: make sure, so that `default` means what it says.
         Otherwise::Return => return cases.iter().any(|case| case.attempt()),
     };
+    crate::park::might_park();
     let mut first = 0;
     loop {
         selection.begin();

@@ -171,6 +171,7 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         deadline_ns: Option<u64>,
     ) -> (LockResult<MutexGuard<'a, T>>, Result<(), TimedOut>) {
+        crate::park::might_park();
         let mutex = guard.retake();
         let locked = self.queue.lock();
         let place = Place { reason: Reason::Condvar, list: 0, value: None, deadline_ns };

@@ -65,6 +65,7 @@ impl<T: ?Sized> Mutex<T> {
     /// ```
     #[inline]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        crate::park::might_park();
         match self.inner.lock_at_once() {
             Some(held) => Ok(MutexGuard { held }),
             None => self.lock_slow(),

@@ -143,6 +143,7 @@ impl Once {
     /// Runs `f`, or waits for who runs its own.
     #[cold]
     fn call(&self, f: impl FnOnce(), after_panic: AfterPanic) -> Called {
+        crate::park::might_park();
         loop {
             let locked = self.queue.lock();
             match self.state.load(Ordering::Acquire) {
@@ -166,6 +167,7 @@ impl Once {
     }
 
     fn wait_until(&self, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
+        crate::park::might_park();
         loop {
             let locked = self.queue.lock();
             match self.state.load(Ordering::Acquire) {

@@ -69,6 +69,7 @@ impl<T: ?Sized> RwLock<T> {
     /// ```
     #[inline]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
+        crate::park::might_park();
         self.reading(self.inner.read(None).expect("no deadline"))
     }
 
@@ -116,6 +117,7 @@ impl<T: ?Sized> RwLock<T> {
     /// ```
     #[inline]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
+        crate::park::might_park();
         self.writing(self.inner.write(None).expect("no deadline"))
     }
 

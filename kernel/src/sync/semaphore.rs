@@ -75,6 +75,7 @@ impl Semaphore {
     }
 
     fn acquire_until(&self, n: usize, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
+        crate::park::might_park();
         let mut locked = self.free.lock();
         if take_now(&mut locked, n) {
             return Ok(());

@@ -144,6 +144,7 @@ impl WaitGroup {
     }
 
     fn wait_until(&self, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
+        crate::park::might_park();
         if self.is_over() {
             return Ok(());
         }

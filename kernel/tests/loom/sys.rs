@@ -20,7 +20,8 @@ pub enum JoinError {
 /// Nobody's stack is ever full here.
 pub(crate) fn probe_stack() {}
 
-pub(crate) const SPINS: u32 = 2;
+pub(crate) const LOOKS: u32 = 2;
+pub(crate) const PAUSES: u32 = 1;
 
 pub(crate) fn may_spin() -> bool {
     true
@@ -51,6 +52,10 @@ impl<T> IrqLock<T> {
         Irqs
     }
 
+    pub(crate) fn hold_with_irqs_on(&self) -> Irqs {
+        self.hold()
+    }
+
     pub(crate) unsafe fn open(&self) {
         drop(self.guard.take());
     }
@@ -61,6 +66,10 @@ impl<T> IrqLock<T> {
 }
 
 pub(crate) fn irqs_back(_: Irqs) {}
+
+pub(crate) fn irqs_on() -> bool {
+    true
+}
 
 macro_rules! const_fn {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($args:tt)*) -> $ret:ty $body:block) => {

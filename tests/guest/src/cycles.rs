@@ -45,6 +45,7 @@ fn started(name: &str) -> Run {
     start(name, Vec::new()).expect("it is in the image, and there is memory")
 }
 
+#[track_caller]
 fn named<T: Send + 'static>(
     name: &'static str,
     f: impl FnOnce() -> T + Send + 'static,

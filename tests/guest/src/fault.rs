@@ -2,6 +2,10 @@
 
 use core::arch::asm;
 use core::hint::black_box;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use runnext::drivers::irq;
+use runnext::lock::IrqLock;
+use runnext::park;
 use runnext::prelude::*;
 
 runnext::main!(fault, main);
@@ -13,6 +17,14 @@ fn main() {
         "exit" => exit(7),
         "panic-main" => panic!("main gives up"),
         "panic-irqs-off" => panic_under_lock(),
+        "panic-interrupt" => panic_in_interrupt(),
+        "panic-scheduler" => panic_in_scheduler(),
+        "panic-everywhere" => panic_everywhere(),
+        "panic-report" => panic_in_report(),
+        "fault-report" => fault_in_report(),
+        "stuck" => stuck(),
+        "lock-order" => lock_order(),
+        "might-park" => might_park(),
         "hang" => hang(),
         // On a G of its own, with a name to be found in the report.
         _ => {
@@ -99,6 +111,135 @@ fn panic_under_lock() {
     static LOCK: runnext::lock::IrqLock<u32> = runnext::lock::IrqLock::new(0);
     let _held = LOCK.lock();
     panic!("with interrupts off");
+}
+
+/// In the handler of a device's interrupt, on the interrupt stack.
+fn panic_in_interrupt() {
+    struct Clumsy;
+    impl irq::Handler for Clumsy {
+        fn on_interrupt(&self) {
+            panic!("in a handler");
+        }
+    }
+    static CLUMSY: Clumsy = Clumsy;
+    let vector = irq::claim("clumsy", &CLUMSY).expect("a vector").number();
+    keep_all_busy();
+    interrupted_here(vector);
+}
+
+/// What the report must say was interrupted.
+#[inline(never)]
+fn interrupted_here(vector: u8) {
+    macro_rules! interrupt {
+        ($($number:literal)+) => {
+            match vector {
+                // SAFETY: none; its handler panics.
+                $($number => unsafe { asm!("int {}", const $number) },)+
+                _ => println!("vector {vector:#x} is too high"),
+            }
+        };
+    }
+    interrupt!(0x50 0x51 0x52 0x53 0x54 0x55 0x56 0x57);
+}
+
+/// On the stack of an M, which is told that a G waits that has never begun to.
+fn panic_in_scheduler() {
+    keep_all_busy();
+    park::park();
+}
+
+/// On all CPUs, as near to the same instant as can be.
+fn panic_everywhere() {
+    static READY: AtomicUsize = AtomicUsize::new(0);
+    let start = || {
+        READY.fetch_add(1, Relaxed);
+        while READY.load(Relaxed) < num_cpus() {
+            core::hint::spin_loop();
+        }
+        runnext::arch::irq_save();
+        panic!("one of many");
+    };
+    let gs: Vec<_> = (0..num_cpus()).map(|cpu| Go::new().pin(cpu).spawn(start)).collect();
+    wait_for_ever_with(gs);
+}
+
+/// The message of a panic that itself panics when it is printed.
+fn panic_in_report() {
+    struct Bomb;
+    impl core::fmt::Display for Bomb {
+        fn fmt(&self, _: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+            panic!("as it was printed");
+        }
+    }
+    runnext::arch::irq_save();
+    panic!("a bomb: {Bomb}");
+}
+
+/// The same with an exception, and a console that is locked by whoever faults.
+fn fault_in_report() {
+    struct Bomb;
+    impl core::fmt::Display for Bomb {
+        fn fmt(&self, _: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+            null_read();
+            Ok(())
+        }
+    }
+    runnext::arch::irq_save();
+    panic!("a bomb: {Bomb}");
+}
+
+/// Interrupts off for ever, on the last CPU.
+fn stuck() {
+    let g = Go::new().pin(num_cpus() - 1).spawn(|| {
+        runnext::arch::irq_save();
+        wait_for_ever();
+    });
+    wait_for_ever_with(g);
+}
+
+/// A lock under another one, which the order of locks forbids.
+fn lock_order() {
+    struct First;
+    struct Second;
+    let (first, second) = (IrqLock::new(First), IrqLock::new(Second));
+    let _held = first.lock();
+    drop(second.lock());
+}
+
+/// A call that may wait, and need not this time, under a lock.
+fn might_park() {
+    struct Held;
+    let (lock, (tx, _rx)) = (IrqLock::new(Held), chan::bounded(1));
+    let _held = lock.lock();
+    let _ = tx.send(());
+}
+
+/// A G that computes on every other CPU, to be found in the report.
+fn keep_all_busy() {
+    static BUSY: AtomicUsize = AtomicUsize::new(0);
+    for cpu in (0..num_cpus()).filter(|&cpu| cpu != current_cpu()) {
+        let hog = || {
+            BUSY.fetch_add(1, Relaxed);
+            wait_for_ever();
+        };
+        drop(Go::new().name("hog").pin(cpu).spawn(hog).expect("memory for a G"));
+    }
+    while BUSY.load(Relaxed) + 1 < num_cpus() {
+        core::hint::spin_loop();
+    }
+}
+
+#[inline(never)]
+fn wait_for_ever() {
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+fn wait_for_ever_with<T>(_: T) {
+    loop {
+        yield_now();
+    }
 }
 
 /// For the harness's own test: a guest that never ends.

@@ -3,7 +3,9 @@
 //! `selftest` checks the machine from inside and reports each promise on a line
 //! of its own; `fault` goes wrong on purpose, in the way that its argument
 //! names. `scheduling`, `syncing`, `blocking` and `stress` check the scheduler and
-//! what stands on it; `watch` what is told of both; `tasks` what is seen of Gs from
+//! what stands on it, `soak` that all of it leaves nothing behind, `invariants` that
+//! it is sound meanwhile; `guarding` that stuck CPUs are found; `watch` what is told
+//! of both; `tasks` what is seen of Gs from
 //! outside, `killing` that they can be ended, `programs` programs inside the machine; `poller`
 //! the poller, with simulated devices; `typing` the serial port's input; `probes`
 //! that stacks are probed far enough; `protection` who may do what with which memory; `disk` the disk, of the kind that its argument names, `damage`
@@ -23,6 +25,8 @@ mod damage;
 mod disk;
 mod fair;
 mod fault;
+mod guarding;
+mod invariants;
 mod killing;
 mod latency;
 mod lines;
@@ -34,6 +38,7 @@ mod programs;
 mod protection;
 mod scheduling;
 mod selftest;
+mod soak;
 mod stress;
 mod syncing;
 mod tasks;

@@ -5,7 +5,7 @@
 
 use super::acpi::{FixedHardware, Register};
 use super::ports::{Hardware, Ports};
-use super::{cpu, machine, pic, trap};
+use super::{cpu, machine, nmi, pic};
 use x86_64::instructions::port::Port;
 
 /// QEMU's isa-debug-exit device: what is written there ends the emulator with
@@ -36,7 +36,7 @@ pub fn exit(code: u32) -> ! {
     tell_emulator(code);
     // Still here: there is no such device. A CPU that is stopping the machine
     // already stops this one, too.
-    if trap::stop_others() {
+    if nmi::stop_others() {
         crate::println!("ended with code {code}; the machine may be switched off");
     }
     cpu::halt_forever()
@@ -46,7 +46,7 @@ pub fn exit(code: u32) -> ! {
 /// the firmware says.
 pub fn power_off() -> ! {
     tell_emulator(0);
-    trap::stop_others();
+    nmi::stop_others();
     if let Some(fixed) = machine::fixed_hardware() {
         switch_off(&Hardware, fixed);
     }
@@ -78,7 +78,7 @@ fn switch_off(ports: &impl Ports, fixed: &FixedHardware) {
 /// keyboard controller.
 pub fn reboot() -> ! {
     cpu::irq_save();
-    trap::stop_others();
+    nmi::stop_others();
     reset(&Hardware, machine::fixed_hardware());
     crate::println!("the machine does not start again by itself");
     cpu::halt_forever()

@@ -15,6 +15,7 @@ pub mod lsda;
 pub mod machine;
 pub mod mmio;
 pub mod msr;
+pub mod nmi;
 pub mod paging;
 pub mod pci;
 pub mod pic;

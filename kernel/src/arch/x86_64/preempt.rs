@@ -12,10 +12,14 @@
 //!      the G's stack           after inject             in call_preempt
 //!   | ...              |    | ...              |     | ...              |
 //!   |                  |    | interrupted rip  |     | interrupted rip  |
-//!   +------------------+    +------------------+     | rflags           |
-//!                                                    | 15 registers     |
+//!   +------------------+    +------------------+     | rbp              |
+//!                                                    | rflags           |
+//!                                                    | 14 registers     |
 //!                                                    +------------------+
 //! ```
+//!
+//! The first two words are those of any call, so that a walk along the frames goes
+//! through.
 //!
 //! There is no red zone on this target, so the word below the stack pointer is
 //! free. Its page may not be there yet, and the G may be near the end of its
@@ -57,9 +61,9 @@ pub unsafe fn inject(frame: &mut Frame) {
 #[unsafe(naked)]
 extern "C" fn call_preempt() {
     naked_asm!(
-        "pushfq",
         "push rbp",
         "mov rbp, rsp",
+        "pushfq",
         "push rax",
         "push rbx",
         "push rcx",
@@ -93,8 +97,8 @@ extern "C" fn call_preempt() {
         "pop rcx",
         "pop rbx",
         "pop rax",
-        "pop rbp",
         "popfq",
+        "pop rbp",
         "ret",
         on_g = sym on_g,
     )

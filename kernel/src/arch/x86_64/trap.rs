@@ -12,10 +12,9 @@ use super::gdt::Ist;
 use super::rescue::{self, FullStack, INTERRUPTS_ON, Rescue};
 use super::step::Registers;
 use super::violation::Violation;
-use super::{apic, cpu, msr, paging, preempt, shootdown, timer};
+use super::{apic, msr, nmi, paging, preempt, shootdown, timer};
 use core::arch::naked_asm;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use x86_64::VirtAddr;
 use x86_64::structures::idt::InterruptDescriptorTable;
 
@@ -33,6 +32,12 @@ pub struct Handlers {
     /// Called by a G that was interrupted, on its own stack with interrupts on,
     /// when `tick` or `wake` said so.
     pub preempt: fn(),
+    /// Another CPU has called [`ask`](super::nmi::ask).
+    pub asked: fn(),
+    /// Another CPU has called [`sample`](super::nmi::sample): instruction and frame
+    /// pointer, and whether interrupts were off there. In an NMI, so that anything
+    /// at all may have been interrupted: for a note in a place of its own.
+    pub sampled: fn(u64, u64, bool),
     /// A page fault at an address, and with which stack pointer if interrupts
     /// were off there.
     pub page_fault: fn(u64, Option<u64>) -> PageFault,
@@ -101,6 +106,11 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// Whether interrupts were on there.
+    pub fn irqs_on(&self) -> bool {
+        self.rflags & INTERRUPTS_ON != 0
+    }
+
     /// The registers that a call keeps.
     pub(super) fn kept(&self) -> Registers {
         let Frame { rbx, rbp, r12, r13, r14, r15, rsp, rip, .. } = *self;
@@ -394,6 +404,8 @@ extern "C" fn common() {
         "cld",
         "mov rdi, rsp",
         "call {dispatch}",
+        ".globl runnext_trap_return",
+        "runnext_trap_return:",
         "pop r15",
         "pop r14",
         "pop r13",
@@ -415,10 +427,35 @@ extern "C" fn common() {
     )
 }
 
+unsafe extern "C" {
+    /// In [`common`], where [`dispatch`] returns to.
+    safe static runnext_trap_return: u8;
+}
+
+/// Whether that is where the first function of a handler returns to: then the
+/// registers of what was interrupted are above its frame.
+pub fn is_trap_return(address: usize) -> bool {
+    address == trap_return()
+}
+
+/// Where the first function of a handler returns to.
+pub fn trap_return() -> usize {
+    (&raw const runnext_trap_return).addr()
+}
+
+/// How far above the frame pointer of that function the address is at which
+/// something was interrupted: above its frame of two words there is a [`Frame`].
+pub const TRAPPED_RIP: usize = 2 * 8 + core::mem::offset_of!(Frame, rip);
+
 /// What each vector means.
 extern "C" fn dispatch(frame: &mut Frame) {
     match frame.vector {
-        NMI => non_maskable(frame),
+        NMI => {
+            let sampled = HANDLERS.get().map(|handlers| handlers.sampled);
+            if !nmi::on_nmi(frame, sampled) {
+                fatal(frame, None, None); // a memory or bus error of the hardware
+            }
+        }
         GENERAL_PROTECTION => match msr::fixup(frame.rip) {
             Some(next) => frame.rip = next,
             None => fatal(frame, None, None),
@@ -454,6 +491,10 @@ fn interrupt(vector: u8) -> Afterwards {
             apic::eoi();
             return (handlers.wake)();
         }
+        apic::ASK_VECTOR => {
+            apic::eoi();
+            (handlers.asked)();
+        }
         shootdown::VECTOR => {
             shootdown::answer();
             apic::eoi();
@@ -481,7 +522,7 @@ fn has_room(rsp: u64) -> bool {
 
 fn page_fault(frame: &mut Frame) {
     let address = x86_64::registers::control::Cr2::read_raw();
-    let irqs_on = frame.rflags & INTERRUPTS_ON != 0;
+    let irqs_on = frame.irqs_on();
     let mut found = PageFault::Stray;
     if let Some(handlers) = HANDLERS.get() {
         // A protection violation is nothing that a page could mend.
@@ -524,55 +565,6 @@ fn fatal(frame: &Frame, address: Option<u64>, page_fault: Option<PageFault>) -> 
         Some(handlers) => (handlers.fatal)(&fault),
         None => panic!("{fault}\n{frame}"),
     }
-}
-
-/// Set by the CPU that stops the others; an NMI means "halt" from then on.
-static STOPPING: AtomicBool = AtomicBool::new(false);
-
-/// Where a stopped CPU was: instruction and frame pointer, 0 until it stopped.
-struct Stopped {
-    rip: AtomicU64,
-    rbp: AtomicU64,
-}
-
-static STOPPED: [Stopped; cpu::MAX_CPUS] =
-    [const { Stopped { rip: AtomicU64::new(0), rbp: AtomicU64::new(0) } }; cpu::MAX_CPUS];
-
-fn non_maskable(frame: &Frame) {
-    if !STOPPING.load(Ordering::Acquire) {
-        // Nobody here asked for it: a memory or bus error of the hardware.
-        fatal(frame, None, None);
-    }
-    let stopped = &STOPPED[cpu::cpu_index()];
-    stopped.rbp.store(frame.rbp, Ordering::Relaxed);
-    stopped.rip.store(frame.rip, Ordering::Release); // pairs with `stopped_at`
-    cpu::halt_forever();
-}
-
-/// Stops all other CPUs by NMI, waiting a bounded while for them. Only the
-/// first caller does; `false` says that another CPU is stopping everybody,
-/// this one too.
-pub fn stop_others() -> bool {
-    if STOPPING.swap(true, Ordering::AcqRel) {
-        return false;
-    }
-    let me = cpu::cpu_index();
-    let others = || (0..cpu::num_cpus()).filter(|&i| i != me && cpu::is_online(i));
-    apic::send_nmi_all_but_self();
-    // Bounded by polls, not by the clock, which may be what broke.
-    for _ in 0..1_000_000 {
-        if others().all(|i| stopped_at(i).is_some()) {
-            break;
-        }
-        cpu::relax();
-    }
-    true
-}
-
-/// Where CPU `index` was when it was stopped: instruction and frame pointer.
-pub fn stopped_at(index: usize) -> Option<(u64, u64)> {
-    let rip = STOPPED[index].rip.load(Ordering::Acquire);
-    (rip != 0).then(|| (rip, STOPPED[index].rbp.load(Ordering::Relaxed)))
 }
 
 #[cfg(test)]

@@ -26,6 +26,12 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         Locked { queue, irqs: queue.inner.hold(), _here: PhantomData }
     }
 
+    /// As [`new`](Self::new), for who knows that interrupts are on.
+    #[inline(always)]
+    pub(super) fn with_irqs_on(queue: &'a WaitQueue<S, T, LISTS>) -> Self {
+        Locked { queue, irqs: queue.inner.hold_with_irqs_on(), _here: PhantomData }
+    }
+
     /// Frees the lock and readies somebody, with interrupts off from the one to the
     /// other: whoever takes the lock next on another CPU does not wait for us.
     #[inline(always)]
@@ -99,6 +105,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
 
     /// Puts `value` into the slot of the first in `list`, or gives it back if
     /// nobody waits there.
+    #[inline(always)]
     pub fn give(&mut self, list: usize, mut value: T) -> Result<Wake, T> {
         while let Some(node) = self.pop(list) {
             // SAFETY: popped under the lock, which we hold, so it is alive.

@@ -6,7 +6,7 @@
 
 use super::node::{Node, Ticket};
 use super::{Locked, WaitQueue, stop};
-use crate::cell::sys::{Reason, Wait, cancel_park, die, is_killed};
+use crate::cell::sys::{Reason, Wait, cancel_park, die, irqs_on, is_killed};
 use core::cell::Cell;
 use core::marker::PhantomPinned;
 use core::pin::Pin;
@@ -35,8 +35,12 @@ impl Selection {
 
     /// Opens it and begins to park: the caller must [`wait`](Self::wait) or
     /// [`call_off`](Self::call_off).
+    ///
+    /// Interrupts are on, and are so whenever a waiter of this selection is touched:
+    /// else one could not park. Its waiters count on it.
     #[inline]
     pub fn begin(&self) {
+        assert!(irqs_on(), "irqs off");
         assert!(self.enlisted.get() == 0, "selection in use");
         self.is_open.set(true);
         self.ticket.begin(WAIT);
@@ -139,7 +143,7 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
         // Others will read the handle; and a node that has won would look, to
         // its owner, as if it had left the list.
         assert!(this.selection.is_open.get() && !this.enlisted.get(), "no begin");
-        let locked = this.queue.lock();
+        let locked = Locked::with_irqs_on(this.queue); // see `begin`
         if is_possible() {
             return false;
         }
@@ -200,7 +204,7 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
 
     #[inline(always)]
     fn leave(&self) {
-        let locked = self.queue.lock();
+        let locked = Locked::with_irqs_on(self.queue); // see `Selection::begin`
         if self.node.is_enlisted() {
             // SAFETY: we hold the lock, and it is in this list.
             unsafe { self.queue.lists[LIST].remove(&self.node) };

@@ -5,7 +5,7 @@
 
 use super::{Answer, Device};
 use crate::cell::Link;
-use crate::lock::IrqLock;
+use crate::lock::{IrqLock, Level};
 use crate::poller::{Direction, PollDesc};
 use crate::timer::{Node, Timed};
 use alloc::vec::Vec;
@@ -50,7 +50,7 @@ impl Record {
         Record {
             timer: Node::new(),
             desc: PollDesc::new(),
-            job: IrqLock::new(None),
+            job: IrqLock::at(Level::Request, None),
             next_free: Link::new(),
             older: Link::new(),
         }

@@ -15,7 +15,7 @@
 //! program that freed everything can use it for something else.
 
 use crate::arch::MAX_CPUS;
-use crate::lock::{IrqGuard, IrqLock};
+use crate::lock::{IrqGuard, IrqLock, Level};
 use crate::mem::PAGE_SIZE;
 use crate::mem::percpu::{CpuLocal, Empty, Here};
 use core::alloc::Layout;
@@ -103,8 +103,8 @@ impl<S: Source> Allocator<S> {
     pub const fn new(source: S) -> Self {
         Allocator {
             caches: CpuLocal::new(),
-            central: [const { IrqLock::new(FreeList::EMPTY) }; CLASSES],
-            holes: IrqLock::new(Holes { heap: Heap::empty(), size: 0, source }),
+            central: [const { IrqLock::at(Level::Heap, FreeList::EMPTY) }; CLASSES],
+            holes: IrqLock::at(Level::Heap, Holes { heap: Heap::empty(), size: 0, source }),
             counts: [const { Counts::new() }; MAX_CPUS],
             large_in_use: AtomicUsize::new(0),
             lock_acquisitions: AtomicUsize::new(0),

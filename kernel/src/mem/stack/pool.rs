@@ -21,7 +21,7 @@
 //! anyone at any time. Lists are linked through the headers.
 
 use super::slot::{self, CLASSES, Part, Slot};
-use crate::lock::IrqLock;
+use crate::lock::{IrqLock, Level};
 use crate::mem::PAGE_SIZE;
 use crate::mem::frames::Frame;
 use crate::mem::percpu::{CpuLocal, Empty, Here};
@@ -148,7 +148,7 @@ impl<B: Backing> Pool<B> {
             classes: [const {
                 Class {
                     made: AtomicU32::new(0),
-                    lists: IrqLock::new(Lists { idle: 0, bare: 0, open: 0 }),
+                    lists: IrqLock::at(Level::Stacks, Lists { idle: 0, bare: 0, open: 0 }),
                 }
             }; CLASSES],
             commits: AtomicUsize::new(0),

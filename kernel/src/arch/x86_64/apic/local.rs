@@ -296,6 +296,11 @@ impl<B: Bus> LocalApic<B> {
         self.wait_sent()
     }
 
+    /// Sends an NMI to one CPU.
+    pub fn send_nmi(&self, apic_id: u32) -> Result<(), ApicError> {
+        self.send(apic_id, COMMAND_ASSERT | DELIVER_NMI)
+    }
+
     /// Sends an NMI to all CPUs but this one, stuck or not.
     pub fn send_nmi_all_but_self(&self) {
         // A stuck APIC may drop it; in a panic there is no better way left.

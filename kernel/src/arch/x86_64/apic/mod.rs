@@ -27,6 +27,8 @@ pub const LAST_DEVICE_VECTOR: u8 = 0xef;
 pub const TIMER_VECTOR: u8 = 0xf0;
 /// Another CPU has work for this one.
 pub const WAKE_VECTOR: u8 = 0xf1;
+/// Another CPU asks whether this one takes interrupts.
+pub const ASK_VECTOR: u8 = 0xf2;
 /// The local APIC met an error: see [`on_error`].
 pub const ERROR_VECTOR: u8 = 0xfe;
 /// An interrupt that was withdrawn. Its handler returns, without an [`eoi`].
@@ -184,6 +186,11 @@ pub fn send_init(apic_id: u32) -> Result<(), ApicError> {
 /// Starts the CPU `apic_id` in real mode at `page` × 4096.
 pub fn send_startup(apic_id: u32, page: u8) -> Result<(), ApicError> {
     current().ok_or(ApicError::NotInitialised)?.send_startup(apic_id, page)
+}
+
+/// Sends an NMI to the CPU `apic_id`.
+pub fn send_nmi(apic_id: u32) -> Result<(), ApicError> {
+    current().ok_or(ApicError::NotInitialised)?.send_nmi(apic_id)
 }
 
 /// Sends an NMI to every CPU but this one, also when the APIC is stuck: for

@@ -5,7 +5,7 @@
 //! one page stays empty, so that a driver that runs off its registers faults.
 
 use super::walk::{Flags, MapError, PhysMemory, Space};
-use crate::lock::IrqLock;
+use crate::lock::{IrqLock, Level};
 use crate::mem::{KERNEL_IMAGE, MMIO_WINDOW, PAGE_SIZE, known};
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -14,7 +14,7 @@ const MAPPINGS: usize = 64;
 /// The longest mapping: a generous PCI configuration space.
 const MAX_BYTES: u64 = 1 << 30;
 
-static WINDOW: IrqLock<Window> = IrqLock::new(Window::new());
+static WINDOW: IrqLock<Window> = IrqLock::at(Level::Window, Window::new());
 
 /// Makes `len` bytes of registers at `phys` reachable, uncached. The mapping
 /// stays; the same request gives the same address again. What is memory is

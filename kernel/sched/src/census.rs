@@ -1,0 +1,90 @@
+//! Every G that waits for a CPU, and where: for the invariant checker.
+//!
+//! Walks the queues as they are. It means something only while nobody moves a G:
+//! the kernel stops all CPUs first (`runnext::invariant`). A walk that does not
+//! find an end, because a link was broken, is given up after [`MAX_WALK`] Gs.
+
+use crate::g::G;
+use crate::list::Link;
+use crate::p::P;
+use crate::runq::RunQueue;
+use crate::sync::Relaxed;
+use crate::{RUNQ_CAPACITY, Sched};
+
+/// Gs of one queue that are looked at: more than there can be memory for.
+const MAX_WALK: usize = 1 << 24;
+
+/// A queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// The global one.
+    Global,
+    /// The inbox of the P of this index.
+    Inbox(usize),
+    /// Its ring, or one of the two slots before it.
+    Ring(usize),
+    /// Those that must run there.
+    Pinned(usize),
+}
+
+impl<K: Sync + 'static> Sched<K> {
+    /// Calls `f` for each G in a queue that all can see. Nobody may move one
+    /// meanwhile, and no P may be idle.
+    ///
+    /// ```
+    /// use sched::{G, Place, PSlot, Sched};
+    ///
+    /// static SLOTS: [PSlot<()>; 1] = [const { PSlot::new() }; 1];
+    /// static SCHED: Sched<()> = Sched::new(&SLOTS);
+    /// static A: G<()> = G::new(());
+    ///
+    /// let mut p = SCHED.acquire(0, 1).expect("P 0 is free");
+    /// let _ = SCHED.start(&mut p, &A, None);
+    /// let mut found = Vec::new();
+    /// SCHED.census(&mut |g, place| found.push((g.id(), place)));
+    /// assert_eq!(found, [(1, Place::Ring(0))]);
+    /// ```
+    pub fn census(&self, f: &mut impl FnMut(&'static G<K>, Place)) {
+        self.global.walk(|g| f(g, Place::Global));
+        for (index, slot) in self.slots.iter().enumerate() {
+            slot.inbox.walk(|g| f(g, Place::Inbox(index)));
+            slot.runq.walk(|g| f(g, Place::Ring(index)));
+        }
+    }
+}
+
+impl<K: Sync + 'static> P<K> {
+    /// As [`Sched::census`], for those that only the holder of this P can see.
+    pub fn census(&self, f: &mut impl FnMut(&'static G<K>, Place)) {
+        let index = self.index();
+        walk(self.pinned.front(), self.pinned.len(), |g| f(g, Place::Pinned(index)));
+    }
+
+    /// Whether this P holds nobody back: what must be so when it halts.
+    #[must_use]
+    pub fn has_nobody(&self) -> bool {
+        self.runq.is_empty() && self.pinned.is_empty()
+    }
+}
+
+impl<K: Sync + 'static> RunQueue<K> {
+    fn walk(&self, mut f: impl FnMut(&'static G<K>)) {
+        let [next, displaced] = self.before_ring();
+        next.into_iter().chain(displaced).for_each(&mut f);
+        self.ring().take(RUNQ_CAPACITY).for_each(f);
+    }
+}
+
+/// Calls `f` for a list of that length.
+pub(crate) fn walk<K: Sync + 'static>(
+    first: Option<&'static G<K>>,
+    len: usize,
+    f: impl FnMut(&'static G<K>),
+) {
+    core::iter::successors(first, |g| g.next().load(Relaxed)).take(len.min(MAX_WALK)).for_each(f);
+}
+
+/// Calls `f` for a list that ends where nobody follows.
+pub(crate) fn walk_open<K: Sync + 'static>(first: &Link<K>, f: impl FnMut(&'static G<K>)) {
+    walk(first.load(Relaxed), MAX_WALK, f);
+}

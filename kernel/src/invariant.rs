@@ -1,0 +1,290 @@
+//! Whether the whole machine is as it must be: each G in one place, none lost.
+//!
+//! # Who checks what
+//!
+//! - **Each step of a G**, always, in release builds too: `sched::G` refuses a
+//!   transition that its state does not allow ("not runnable", "not running"), so
+//!   a G that two CPUs took, or that was queued twice, stops the kernel when the
+//!   second one runs it.
+//! - **Each halt of a CPU**, in the profile `checked`: its P holds nobody back.
+//! - **The protocol of parking**, that no G waits while a P idles, and the bound of
+//!   spinning: not here, but in `sched`'s models (`loom_park`, all interleavings)
+//!   and its simulation (`tests/sim`, seeded, with mistakes planted to be found). A
+//!   look from outside cannot tell an idle P from one whose wake-up is on its way.
+//! - **The end of every stack**: by its guard page, and not by a canary: what
+//!   grows beyond is a fault at that instant, and not found later.
+//! - **The whole**, here ([`check`]): what no step sees by itself, as that a G has
+//!   dropped out of every queue.
+//!
+//! # How
+//!
+//! All CPUs stand still, each in a G that is pinned to it and has turned
+//! interrupts off. So no CPU is in the middle of anything, no lock is held, no P
+//! is idle and none spins: a [`Census`] is taken, and must add up to the last G.
+//! A CPU that stands still answers no shootdown, and somebody may wait for that: so
+//! they do so only when all have come, and give up, to try again, when one of them
+//! takes long.
+//!
+//! What was rejected: **stopping the others by NMI**. They would stop in the middle
+//! of moving a G, and every count would be off by those.
+#![forbid(unsafe_code)]
+
+use crate::arch;
+use crate::go::{Go, SpawnError};
+use crate::lock::IrqLock;
+use crate::park::yield_now;
+use crate::schedule::{Census, Queued};
+use crate::sync::Mutex;
+use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use sched::{Place, Status};
+
+/// What is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Broken {
+    /// A G is in two queues, or twice in one.
+    TwoPlaces(u64, Place, Place),
+    /// A G in a queue does not wait for a CPU.
+    NotRunnable(u64, Place, Status),
+    /// So many Gs wait for a CPU, and so many are in queues.
+    Lost(usize, usize),
+    /// So many say that they run, on so many CPUs; or a G runs on two.
+    Running(usize, usize),
+    /// What was started is more, or less, than what has ended and what there is.
+    Counts {
+        /// Gs that were started.
+        created: u64,
+        /// Gs that have ended.
+        ended: u64,
+        /// Those that there are.
+        alive: u64,
+    },
+    /// So many Ps count as spinning, though all run a G.
+    Spinning(usize),
+    /// So many Ps count as idle, though all run a G.
+    Idle(usize),
+    /// The stack pointer of this G is outside of its stack.
+    Astray(u64),
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Broken::TwoPlaces(g, one, other) => {
+                write!(f, "G {g} is in two places: {one:?}, {other:?}")
+            }
+            Broken::NotRunnable(g, place, status) => {
+                write!(f, "G {g} is in {place:?} and {status:?}")
+            }
+            Broken::Lost(wait, queued) => {
+                write!(f, "{wait} Gs wait for a CPU, {queued} are in queues")
+            }
+            Broken::Running(gs, cpus) => write!(f, "{gs} Gs run on {cpus} CPUs"),
+            Broken::Counts { created, ended, alive } => {
+                write!(f, "{created} Gs created, {ended} ended, {alive} alive")
+            }
+            Broken::Spinning(ps) => write!(f, "{ps} Ps spin, and all run a G"),
+            Broken::Idle(ps) => write!(f, "{ps} Ps are idle, and all run a G"),
+            Broken::Astray(g) => write!(f, "the stack pointer of G {g} is not in its stack"),
+        }
+    }
+}
+
+/// Stops all CPUs for a moment and looks whether all is as it must be. By a G;
+/// waits until every CPU has come to it.
+///
+/// # Errors
+/// [`SpawnError`] when there is no memory for a G on each CPU.
+///
+/// ```no_run
+/// let found = runnext::invariant::check()?;
+/// assert_eq!(found.map(|census| census.cpus), Ok(runnext::num_cpus()));
+/// # Ok::<(), runnext::go::SpawnError>(())
+/// ```
+pub fn check() -> Result<Result<Census, Broken>, SpawnError> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    *PAPER.lock() = Some(Census::with_memory());
+    ARRIVED.store(0, Ordering::Relaxed);
+    STANDING.store(0, Ordering::Relaxed);
+    IS_DONE.store(false, Ordering::Release);
+    let mut held = Vec::new();
+    for cpu in 0..arch::num_cpus() {
+        match Go::new().name("invariant").pin(cpu).spawn(stand_still) {
+            Ok(g) => held.push(g),
+            Err(error) => {
+                IS_DONE.store(true, Ordering::Release); // those who wait need not
+                return Err(error);
+            }
+        }
+    }
+    held.into_iter().for_each(|g| drop(g.join()));
+    let census = PAPER.lock().take().unwrap_or_default();
+    Ok(judge(&census).map(|()| census))
+}
+
+/// What the census is taken on.
+static PAPER: IrqLock<Option<Census>> = IrqLock::new(None);
+/// CPUs whose G has come.
+static ARRIVED: AtomicUsize = AtomicUsize::new(0);
+/// CPUs that stand still. When all do, none may give up any more.
+static STANDING: AtomicUsize = AtomicUsize::new(0);
+/// The census was taken.
+static IS_DONE: AtomicBool = AtomicBool::new(false);
+
+/// For how many spin hints a CPU stands still and waits for the others: some
+/// milliseconds.
+const PATIENCE: usize = 20_000;
+
+/// What the G on each CPU does.
+fn stand_still() {
+    ARRIVED.fetch_add(1, Ordering::AcqRel);
+    while ARRIVED.load(Ordering::Acquire) < arch::num_cpus() && !is_done() {
+        yield_now();
+    }
+    while !is_done() {
+        let were_on = arch::irq_save_probed();
+        if STANDING.fetch_add(1, Ordering::AcqRel) + 1 == arch::num_cpus() {
+            if let Some(census) = &mut *PAPER.lock() {
+                census.take();
+            }
+            IS_DONE.store(true, Ordering::Release);
+        } else {
+            wait_for_the_last();
+        }
+        arch::irq_restore(were_on);
+    }
+}
+
+/// Until the census was taken, or for a while.
+fn wait_for_the_last() {
+    for _ in 0..PATIENCE {
+        if is_done() {
+            return;
+        }
+        arch::relax();
+    }
+    let all = arch::num_cpus();
+    let one_less = |standing: usize| (standing < all).then(|| standing - 1);
+    if STANDING.try_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_err() {
+        // All are here after all, and the last one counts.
+        while !is_done() {
+            arch::relax();
+        }
+    }
+}
+
+fn is_done() -> bool {
+    IS_DONE.load(Ordering::Acquire) // pairs with `stand_still`
+}
+
+/// Whether a census adds up.
+///
+/// # Errors
+/// [`Broken`]: the first that does not.
+fn judge(census: &Census) -> Result<(), Broken> {
+    let mut queued: Vec<Queued> = census.queued.clone();
+    queued.sort_unstable_by_key(|found| (found.g, found.place));
+    for pair in queued.windows(2) {
+        if pair[0].g == pair[1].g {
+            return Err(Broken::TwoPlaces(pair[0].g, pair[0].place, pair[1].place));
+        }
+    }
+    if let Some(found) = queued.iter().find(|found| found.status != Status::Runnable) {
+        return Err(Broken::NotRunnable(found.g, found.place, found.status));
+    }
+    // No two alike, and all of them runnable: if there are as many, they are the same.
+    if !census.is_cut && census.runnable != queued.len() {
+        return Err(Broken::Lost(census.runnable, queued.len()));
+    }
+    let mut on_cpus = census.on_cpus.clone();
+    on_cpus.sort_unstable();
+    on_cpus.dedup();
+    if census.running != census.cpus || on_cpus.len() != census.cpus || census.parking != 0 {
+        return Err(Broken::Running(census.running + census.parking, on_cpus.len()));
+    }
+    let alive = (census.runnable + census.running + census.parked) as u64;
+    let (created, ended) = (census.created, census.ended);
+    if created != ended + alive {
+        return Err(Broken::Counts { created, ended, alive });
+    }
+    match (census.spinning, census.idle, census.astray) {
+        (0, 0, None) => Ok(()),
+        (0, 0, Some(g)) => Err(Broken::Astray(g)),
+        (0, idle, _) => Err(Broken::Idle(idle)),
+        (spinning, ..) => Err(Broken::Spinning(spinning)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    /// Two CPUs that run G 1 and G 2; G 3 and G 4 wait for one, G 5 for something.
+    fn sound() -> Census {
+        let queued = |g, place| Queued { g, place, status: Status::Runnable };
+        Census {
+            cpus: 2,
+            created: 9,
+            ended: 4,
+            runnable: 2,
+            running: 2,
+            parked: 1,
+            on_cpus: vec![1, 2],
+            queued: vec![queued(4, Place::Global), queued(3, Place::Ring(1))],
+            ..Census::default()
+        }
+    }
+
+    fn broken(change: impl FnOnce(&mut Census)) -> Broken {
+        let mut census = sound();
+        change(&mut census);
+        judge(&census).expect_err("broken")
+    }
+
+    #[test]
+    fn sound_machine_is_sound() {
+        assert_eq!(judge(&sound()), Ok(()));
+    }
+
+    #[test]
+    fn g_in_two_places_is_found() {
+        let found = broken(|census| {
+            census.queued.push(Queued { place: Place::Inbox(0), ..census.queued[1] })
+        });
+        assert_eq!(found, Broken::TwoPlaces(3, Place::Inbox(0), Place::Ring(1)));
+    }
+
+    #[test]
+    fn g_in_no_place_is_found() {
+        assert_eq!(broken(|census| census.queued.truncate(1)), Broken::Lost(2, 1));
+    }
+
+    #[test]
+    fn queued_g_that_does_not_wait_for_a_cpu_is_found() {
+        let found = broken(|census| census.queued[0].status = Status::Parked);
+        assert_eq!(found, Broken::NotRunnable(4, Place::Global, Status::Parked));
+    }
+
+    #[test]
+    fn g_on_two_cpus_is_found() {
+        assert_eq!(broken(|census| census.on_cpus = vec![1, 1]), Broken::Running(2, 1));
+        assert_eq!(broken(|census| census.running = 3), Broken::Running(3, 2));
+    }
+
+    #[test]
+    fn counts_that_do_not_add_up_are_found() {
+        let found = broken(|census| census.ended = 3);
+        assert_eq!(found, Broken::Counts { created: 9, ended: 3, alive: 5 });
+    }
+
+    #[test]
+    fn spinner_or_idler_that_nobody_is_is_found() {
+        assert_eq!(broken(|census| census.spinning = 1), Broken::Spinning(1));
+        assert_eq!(broken(|census| census.idle = 1), Broken::Idle(1));
+        assert_eq!(broken(|census| census.astray = Some(5)), Broken::Astray(5));
+    }
+}

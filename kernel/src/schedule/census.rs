@@ -1,0 +1,120 @@
+//! All Gs, queues and counts at one moment: what `invariant` judges.
+//!
+//! Only collects. All CPUs stand still meanwhile, each in a G that has interrupts
+//! off, so nothing moves and no CPU is in the middle of anything; nothing is
+//! allocated.
+
+use super::roster::ALL;
+use super::task::Task;
+use super::{CPUS, G_SLOT, SCHED};
+use crate::arch;
+use crate::mem::stack::MAX_SIZE;
+use alloc::vec::Vec;
+use sched::{G, Place, Status};
+
+/// A G that was found in a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// Its number.
+    pub g: u64,
+    /// The queue.
+    pub place: Place,
+    /// What it says that it does.
+    pub status: Status,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// CPUs that stood still.
+    pub cpus: usize,
+    /// Gs that were started.
+    pub created: u64,
+    /// Gs that have ended.
+    pub ended: u64,
+    /// Those that say that they wait for a CPU.
+    pub runnable: usize,
+    /// Those that say that they run.
+    pub running: usize,
+    /// Those that are between running and waiting.
+    pub parking: usize,
+    /// Those that wait for something else.
+    pub parked: usize,
+    /// Ps that count as idle.
+    pub idle: usize,
+    /// Ps that count as looking for work.
+    pub spinning: usize,
+    /// The number of the G that each CPU runs.
+    pub on_cpus: Vec<u64>,
+    /// A G that is at rest with its stack pointer outside of its stack.
+    pub astray: Option<u64>,
+    /// What is in queues.
+    pub queued: Vec<Queued>,
+    /// There was no memory for all of it.
+    pub is_cut: bool,
+}
+
+impl Census {
+    /// With memory for so many Gs as there are now, and more that may come.
+    #[must_use]
+    pub fn with_memory() -> Census {
+        let room = 2 * ALL.iter().count() + 1024;
+        Census {
+            on_cpus: Vec::with_capacity(arch::num_cpus()),
+            queued: Vec::with_capacity(room),
+            ..Census::default()
+        }
+    }
+
+    /// Takes it. All CPUs stand still, as the file's head says.
+    pub(crate) fn take(&mut self) {
+        self.cpus = arch::num_cpus();
+        let all = || CPUS[..arch::num_cpus()].iter();
+        self.created = all().map(|cpu| cpu.counters.created.get()).sum();
+        self.ended = all().map(|cpu| cpu.counters.ended.get()).sum();
+        self.spinning = SCHED.counts().spinning;
+        self.idle = (0..self.cpus).filter(|&cpu| SCHED.is_idle(cpu)).count();
+        self.on_cpus.clear();
+        self.on_cpus.extend((0..self.cpus).filter_map(running_on));
+        ALL.iter().for_each(|g| self.count(g));
+        self.queued.clear();
+        SCHED.census(&mut |g, place| self.find(g, place));
+        for cpu in all() {
+            // SAFETY: every CPU has its P, and stands still with interrupts off in
+            // code that does not touch it; nobody else does.
+            let p = unsafe { &*cpu.p.get() };
+            // SAFETY: a CPU that runs Gs has been through `init_cpu`.
+            unsafe { p.assume_init_ref() }.census(&mut |g, place| self.find(g, place));
+        }
+    }
+
+    fn count(&mut self, g: &'static G<Task>) {
+        match g.status() {
+            Status::Dead => {}
+            Status::Runnable => self.runnable += 1,
+            Status::Running => self.running += 1,
+            Status::Parking | Status::Woken => self.parking += 1,
+            Status::Parked => self.parked += 1,
+        }
+        // A G is at the top of its stack. In a call it is on that of its M.
+        let (top, sp) = (core::ptr::from_ref(g).addr(), g.kernel.sp.get());
+        let is_at_rest = matches!(g.status(), Status::Runnable | Status::Parked);
+        if is_at_rest && g.kernel.m.get().is_none() && !(top - MAX_SIZE..top).contains(&sp) {
+            self.astray = Some(g.id());
+        }
+    }
+
+    fn find(&mut self, g: &'static G<Task>, place: Place) {
+        if self.queued.len() < self.queued.capacity() {
+            self.queued.push(Queued { g: g.id(), place, status: g.status() });
+        } else {
+            self.is_cut = true;
+        }
+    }
+}
+
+fn running_on(cpu: usize) -> Option<u64> {
+    let g = arch::slot_of::<G_SLOT>(cpu) as *const G<Task>;
+    // SAFETY: null, or set by `execute` from a G, which lives for ever.
+    unsafe { g.as_ref() }.map(G::id)
+}

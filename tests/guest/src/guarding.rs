@@ -1,0 +1,96 @@
+//! Checks that CPUs watch each other: `runnext::guardian`.
+//!
+//! Who is stuck here stays so until it was reported, however long that takes: the
+//! host's time says nothing.
+
+use crate::check::{self, checks, go_on, wait_until};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use runnext::guardian::{self, Counts};
+use runnext::lock::IrqLock;
+use runnext::prelude::*;
+use runnext::{arch, stats};
+
+runnext::main!(guarding, main);
+
+fn main() {
+    if args().is_empty() {
+        check::run(checks![
+            a_g_alone_on_its_cpu_is_asked_and_not_reported,
+            a_cpu_with_interrupts_off_is_reported_and_seen_to_go_on,
+            a_lock_that_is_not_freed_is_reported_for_whoever_spins,
+        ]);
+    } else {
+        check::run(checks![an_idle_machine_is_not_looked_at]);
+    }
+}
+
+/// Spins, as nothing else is possible with interrupts off, until that holds.
+fn spin_until(condition: impl Fn(Counts) -> bool) {
+    while !condition(guardian::counts()) {
+        core::hint::spin_loop();
+    }
+}
+
+fn a_g_alone_on_its_cpu_is_asked_and_not_reported() {
+    if num_cpus() == 1 {
+        return;
+    }
+    let before = guardian::counts();
+    let asked_twice = move |now: Counts| now.questions >= before.questions + 2;
+    go_on(num_cpus() - 1, move || spin_until(asked_twice)).join().expect("no panic");
+    assert_eq!(guardian::counts().reports, before.reports);
+}
+
+fn a_cpu_with_interrupts_off_is_reported_and_seen_to_go_on() {
+    if num_cpus() == 1 {
+        return;
+    }
+    let before = guardian::counts();
+    go_on(num_cpus() - 1, move || spin_with_interrupts_off(before)).join().expect("no panic");
+    wait_until(|| guardian::counts().ends > before.ends);
+    assert_eq!(guardian::counts().reports, before.reports + 1, "once an incident");
+}
+
+#[inline(never)]
+fn spin_with_interrupts_off(before: Counts) {
+    let were_on = arch::irq_save_probed();
+    spin_until(|now| now.reports > before.reports);
+    arch::irq_restore(were_on);
+}
+
+/// What nobody can have.
+struct NeverFreed;
+
+fn a_lock_that_is_not_freed_is_reported_for_whoever_spins() {
+    static LOCK: IrqLock<NeverFreed> = IrqLock::new(NeverFreed);
+    static IS_HELD: AtomicBool = AtomicBool::new(false);
+    // Two are stuck: who has the lock, and who wants it.
+    if num_cpus() < 3 {
+        return;
+    }
+    let before = guardian::counts();
+    let holder = go_on(num_cpus() - 1, move || {
+        let _held = LOCK.lock();
+        IS_HELD.store(true, Relaxed);
+        spin_until(|now| now.reports >= before.reports + 2);
+    });
+    wait_until(|| IS_HELD.load(Relaxed));
+    go_on(num_cpus() - 2, || drop(LOCK.lock())).join().expect("no panic");
+    holder.join().expect("no panic");
+    wait_until(|| guardian::counts().ends >= before.ends + 2);
+}
+
+/// Who sleeps comes out of a halt and stands guard: for one look, at which all CPUs
+/// are found idle. So however long it sleeps, there are no more looks than posts.
+fn an_idle_machine_is_not_looked_at() {
+    sleep(Duration::from_secs(2));
+    let before = guardian::counts();
+    let ticks = || stats().cpus.iter().map(|cpu| cpu.ticks).sum::<u64>();
+    let ticks_before = ticks();
+    sleep(Duration::from_secs(20));
+    let looks = guardian::counts().looks - before.looks;
+    assert!(looks <= 2, "{looks} looks in 20 s of nothing");
+    // The one that ends the sleep, or two if the first came a moment early.
+    let ticks = ticks() - ticks_before;
+    assert!(ticks <= 2, "{ticks} ticks in 20 s of nothing");
+}
