@@ -8,10 +8,10 @@
 //! of both; `tasks` what is seen of Gs from
 //! outside, `killing` that they can be ended, `programs` programs inside the machine; `poller`
 //! the poller, with simulated devices; `typing` the serial port's input; `probes`
-//! that stacks are probed far enough, `overflow` that a full one ends its G only, `memory`
-//! that running out does; `protection` who may do what with which memory; `disk` the disk,
-//! of the kind that its argument names, `damage` an archive that is broken block by block.
-//! `fair`,
+//! that stacks are probed far enough, `overflow` that a full one ends its G only,
+//! `memory` that running out does; `protection` who may do what with which memory;
+//! `disk` the disk, of the kind that its argument names, `damage` an archive that is
+//! broken block by block. `fair`,
 //! `bounds`, `latency` and `cost` are for virtual time (`-icount`), where they can
 //! count slices and instructions. Unlike the programs of the standard image these may be unsafe:
 //! that is what they are for.
