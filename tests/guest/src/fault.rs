@@ -180,7 +180,7 @@ fn fault_in_report() {
     struct Bomb;
     impl core::fmt::Display for Bomb {
         fn fmt(&self, _: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-            null_read();
+            crate::protection::null_read();
             Ok(())
         }
     }

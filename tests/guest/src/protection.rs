@@ -219,7 +219,7 @@ fn try_it(how: &str) {
 }
 
 #[inline(never)]
-fn null_read() {
+pub fn null_read() {
     // SAFETY: none; that is the point. Page 0 is not mapped.
     unsafe { asm!("mov {0}, [{0}]", inout(reg) 8usize => _) };
 }
