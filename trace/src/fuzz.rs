@@ -1,6 +1,6 @@
 //! What must hold whatever a stream is made of.
 //!
-//! [`check`] converts bytes as `make trace` would. Nothing may panic, no span may
+//! [`check()`] converts bytes as `make trace` would. Nothing may panic, no span may
 //! overlap another on its CPU, and nothing may grow beyond what the bytes justify.
 //! Breaking good streams is the crate `fuzz`'s, with those of all other readers of
 //! bytes: `make fuzz TARGET=trace`.

@@ -1,7 +1,7 @@
 //! Who holds a lock: the name of a G, in the word of the lock itself.
 //!
 //! `mutex` and `rwlock` take a lock by putting the name of the G into its word
-//! ([`me`](super::sys::me)), and give it back by taking the name out. So a lock knows
+//! ([`me`]), and give it back by taking the name out. So a lock knows
 //! its owner and pays no second store for it. Here is what the two have in common:
 //! the shape of the name, what one who begins to wait does for others
 //! ([`watch_wait`]), and what becomes of the locks of a G that is gone
