@@ -32,6 +32,8 @@ pub use x86_64::machine::{
     start_cpus, wake,
 };
 
+pub use x86_64::mend::mend_unwinder;
+
 pub use x86_64::acpi::Override;
 #[cfg(not(target_os = "none"))]
 pub use x86_64::acpi::hostile;

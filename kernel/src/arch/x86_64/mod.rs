@@ -13,6 +13,7 @@ pub mod ioapic;
 #[cfg(any(test, target_os = "none"))]
 pub mod lsda;
 pub mod machine;
+pub mod mend;
 pub mod mmio;
 pub mod msr;
 pub mod nmi;

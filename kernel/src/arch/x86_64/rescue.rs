@@ -210,12 +210,20 @@ unsafe extern "C" fn call_at(
     )
 }
 
+/// Where the image's code is.
+#[cfg(target_os = "none")]
+pub(super) fn text() -> core::ops::Range<u64> {
+    unsafe extern "C" {
+        static __executable_start: u8;
+        static __etext: u8;
+    }
+    (&raw const __executable_start).addr() as u64..(&raw const __etext).addr() as u64
+}
+
 /// The kernel's own tables.
 #[cfg(target_os = "none")]
 fn tables() -> Tables<'static> {
     unsafe extern "C" {
-        static __executable_start: u8;
-        static __etext: u8;
         static __GNU_EH_FRAME_HDR: u8;
         static __eh_frame_start: u8;
         static __eh_frame_end: u8;
@@ -228,7 +236,7 @@ fn tables() -> Tables<'static> {
     let index = &raw const __GNU_EH_FRAME_HDR;
     let frames = &raw const __eh_frame_start;
     Tables {
-        text: (&raw const __executable_start).addr() as u64..(&raw const __etext).addr() as u64,
+        text: text(),
         index: section(index, frames),
         frames: section(frames, &raw const __eh_frame_end),
     }
