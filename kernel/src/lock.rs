@@ -177,27 +177,38 @@ impl<T: ?Sized> IrqLock<T> {
 
     #[inline(always)]
     fn try_take(&self) -> bool {
-        // Acquire: what the last holder did.
-        self.is_held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        try_take(&self.is_held)
     }
 
-    /// Waits with plain loads, which leave the line with its holder.
     #[cold]
     fn spin(&self) {
-        let mine = &SPINNING[arch::cpu_index()];
-        let name = core::any::type_name::<T> as fn() -> &'static str;
-        mine.name.store(name as *mut (), Ordering::Relaxed);
-        mine.lock.store(self.address(), Ordering::Release); // pairs with `spun_on`
-        loop {
-            while self.is_held.load(Ordering::Relaxed) {
-                arch::relax();
-            }
-            if self.try_take() {
-                break;
-            }
-        }
-        mine.lock.store(0, Ordering::Relaxed);
+        spin_for(&self.is_held, core::any::type_name::<T>);
     }
+}
+
+#[inline(always)]
+fn try_take(is_held: &AtomicBool) -> bool {
+    // Acquire: what the last holder did.
+    is_held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+/// Waits with plain loads, which leave the line with its holder, and takes the lock.
+/// Apart from all who take one, whose registers are not for this.
+#[cold]
+#[inline(never)]
+fn spin_for(is_held: &AtomicBool, name: fn() -> &'static str) {
+    let mine = &SPINNING[arch::cpu_index()];
+    mine.name.store(name as *mut (), Ordering::Relaxed);
+    mine.lock.store((&raw const *is_held).addr(), Ordering::Release); // pairs with `spun_on`
+    loop {
+        while is_held.load(Ordering::Relaxed) {
+            arch::relax();
+        }
+        if try_take(is_held) {
+            break;
+        }
+    }
+    mine.lock.store(0, Ordering::Relaxed);
 }
 
 /// What a CPU spins for. Its own to write, with interrupts off.

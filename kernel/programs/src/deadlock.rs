@@ -1,8 +1,8 @@
 //! Deadlock: two Gs, two locks, taken in two orders.
 //!
 //! Each G has one lock and waits for the other's; main waits for both Gs. Nobody
-//! is left who could end any of these waits. The kernel finds that when the last
-//! P has nothing to do, says who waits for what, and ends the program.
+//! is left who could end any of these waits. Whoever closes the ring is told so,
+//! while others still run; the kernel says who waits for what, and ends the program.
 
 use alloc::sync::Arc;
 use runnext::prelude::*;

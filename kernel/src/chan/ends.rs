@@ -40,7 +40,7 @@ impl<T: Send> Sender<T> {
     /// drop(rx);
     /// assert_eq!(tx.send(2), Err(SendError(2)));
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         crate::park::might_park();
         match self.chan.send_until(value, Never) {
@@ -104,7 +104,7 @@ impl<T: Send> Receiver<T> {
     /// assert_eq!(rx.recv(), Err(RecvError));
     /// # Ok::<(), chan::SendError<i32>>(())
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn recv(&self) -> Result<T, RecvError> {
         crate::park::might_park();
         self.chan.recv_until(Never).ok_or(RecvError)

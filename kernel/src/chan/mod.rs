@@ -289,7 +289,7 @@ impl<T> Chan<T> {
     }
 
     /// Times out only with a deadline, or without memory.
-    #[inline]
+    #[inline(always)]
     fn send_until(&self, value: T, until: impl Until) -> Result<(), SendTimeoutError<T>> {
         let mut locked = self.lock.lock();
         // The short way, inlined into the caller: nobody waits, and there is room.
@@ -400,7 +400,7 @@ impl<T> Chan<T> {
     }
 
     /// None comes in time only if there is a deadline; else the channel is closed.
-    #[inline]
+    #[inline(always)]
     fn recv_until(&self, until: impl Until) -> Option<T> {
         let mut locked = self.lock.lock();
         // The short way, inlined into the caller: nobody waits, and there is one.

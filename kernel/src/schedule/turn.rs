@@ -228,7 +228,7 @@ fn begin(cpu: &Cpu, g: &G<Task>, slice: Slice, now: u64) {
 /// The event that says that a G begins to run.
 #[inline(always)]
 fn start_of(slice: Slice, last: Last) -> What {
-    if slice == Slice::New { last.start.on_own_slice() } else { last.start }
+    if slice == Slice::New { last.start } else { last.start.on_same_slice() }
 }
 
 /// As [`attend`], if all that is to be seen to is that the timer is not armed: most

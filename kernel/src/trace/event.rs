@@ -100,20 +100,21 @@ impl What {
         What((kind as u32) << KIND_SHIFT | arg)
     }
 
-    /// A [`Kind::Start`] right after another G has left like this.
+    /// A [`Kind::Start`] right after another G has left like this, on a slice of its own.
     #[inline(always)]
     pub const fn start_after(left: Kind, reason: u8) -> Self {
         let left = (left as u32) << LEFT_SHIFT | (reason as u32) << REASON_SHIFT;
         What(What::START.0 | left)
     }
 
-    /// A [`Kind::Start`] that says nothing of who ran before.
-    pub const START: What = What::new(Kind::Start, 0);
+    /// A [`Kind::Start`] that says nothing of who ran before, on a slice of its own.
+    pub const START: What = What::new(Kind::Start, 1);
 
-    /// That start, on a slice of its own.
+    /// That start, on the slice of who ran before: the rarer case, so that it and not
+    /// the usual one has something to do.
     #[inline(always)]
-    pub const fn on_own_slice(self) -> Self {
-        What(self.0 | 1)
+    pub const fn on_same_slice(self) -> Self {
+        What(self.0 & !1)
     }
 
     /// How the G before has left, if this start says it, as an event of its own.
@@ -197,10 +198,11 @@ mod tests {
 
     #[test]
     fn a_start_says_who_left_and_why() {
-        let start = What::start_after(Kind::Park, 9).on_own_slice();
+        let start = What::start_after(Kind::Park, 9);
         assert_eq!((start.kind(), start.arg()), (Some(Kind::Start), 0x09_05_01));
+        assert_eq!(start.on_same_slice().arg(), 0x09_05_00);
         assert_eq!(start.left_before(), Some(What::new(Kind::Park, 9)));
-        assert_eq!(What::START.on_own_slice().left_before(), None);
+        assert_eq!(What::START.left_before(), None);
     }
 
     #[test]

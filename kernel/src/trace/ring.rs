@@ -35,19 +35,21 @@ pub struct Ring {
     // Written by the owner, interrupts off; read by anybody.
     /// Where the next event goes. In `memory`.
     next: AtomicPtr<Slot>,
-    /// Where the half under way ends. In `memory`, or just behind it.
-    stop: AtomicPtr<Slot>,
     /// Events before the half under way.
     passed: AtomicU64,
     /// Over all events so far, if they are hashed.
     hash: AtomicU64,
+
+    /// Where the half under way ends. In `memory`, or just behind it. The owner's
+    /// alone, so that it is compared where it is.
+    stop: Cell<*mut Slot>,
 
     // Written once, before anything is noted.
     memory: Cell<&'static [Slot]>,
 }
 
 // SAFETY: `memory` is set before any CPU is told to note or read (`give`), and
-// only read from then on; the rest is atomic.
+// only read from then on; `stop` is its owner's, once it was given; the rest is atomic.
 unsafe impl Sync for Ring {}
 
 /// FNV-1a's, which is taken a word at a time here.
@@ -59,9 +61,9 @@ impl Ring {
     pub const fn new() -> Self {
         Ring {
             next: AtomicPtr::new(ptr::null_mut()),
-            stop: AtomicPtr::new(ptr::null_mut()),
             passed: AtomicU64::new(0),
             hash: AtomicU64::new(HASH_START),
+            stop: Cell::new(ptr::null_mut()),
             memory: Cell::new(&[]),
         }
     }
@@ -74,13 +76,13 @@ impl Ring {
         assert!(memory.len() >= 2 && memory.len().is_multiple_of(2), "odd ring");
         self.memory.set(memory);
         let start = memory.as_ptr().cast_mut();
-        self.next.store(start, Relaxed);
-        self.stop.store(start.wrapping_add(memory.len() / 2), Release);
+        self.stop.set(start.wrapping_add(memory.len() / 2));
+        self.next.store(start, Release);
     }
 
     /// Whether it has memory.
     pub fn is_given(&self) -> bool {
-        !self.stop.load(Acquire).is_null() // pairs with `give`
+        !self.next.load(Acquire).is_null() // pairs with `give`
     }
 
     /// Notes an event. True once in half a ring: somebody should drain it.
@@ -101,7 +103,7 @@ impl Ring {
         slot.what.store(event.what.0, Relaxed);
         let next = next.wrapping_add(1);
         self.next.store(next, Release); // publishes the event; pairs with `count`
-        if next == self.stop.load(Relaxed) {
+        if next == self.stop.get() {
             self.turn_over(next);
             return true;
         }
@@ -116,10 +118,10 @@ impl Ring {
         let range = memory.as_ptr_range();
         if next.cast_const() == range.end {
             let start = range.start.cast_mut();
-            self.stop.store(start.wrapping_add(half), Relaxed);
+            self.stop.set(start.wrapping_add(half));
             self.next.store(start, Release);
         } else {
-            self.stop.store(range.end.cast_mut(), Relaxed);
+            self.stop.set(range.end.cast_mut());
         }
         // After `next`: who sees this sees that.
         self.passed.store(self.passed.load(Relaxed) + half as u64, Release);

@@ -133,7 +133,7 @@ fn write_present(out: &mut dyn Out) {
             events.push(Event { time, g: 0, what: procs });
         }
         events.push(Event { time, g: 0, what: What::new(Kind::Mount, m) });
-        events.extend(g.map(|g| Event { time, g: g as u32, what: What::START }));
+        events.extend(g.map(|g| Event { time, g: g as u32, what: What::START.on_same_slice() }));
         cursor.write(out, cpu, &events);
     }
 }
