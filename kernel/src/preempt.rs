@@ -76,11 +76,11 @@ pub struct Attention(AtomicU32);
 
 impl Attention {
     /// The timer is not armed for the slice under way: it may have to be.
-    pub const UNTIMED: u32 = 1;
+    pub const UNTIMED: u32 = 1 << 2;
     /// Memory needs upkeep.
     pub const UPKEEP: u32 = 1 << 1;
     /// Switches are noted.
-    pub const TRACE: u32 = 1 << 2;
+    pub const TRACE: u32 = 1; // the compiler asks for the least first
     /// They are hashed, too.
     pub const HASH: u32 = 1 << 3;
     /// The timer is set by `chaos`; and whether it is armed is not kept
