@@ -196,16 +196,7 @@ pub fn program_of(handle: &GHandle) -> Option<&'static Instance> {
 /// Dooms that life of a G, and wakes it if it waits. False if it has ended. To be
 /// called again, a moment later, until it is false.
 pub fn kill(handle: &GHandle, doom: Doom) -> bool {
-    let lives = || handle.get().is_some();
-    let Some(g) = handle.get() else { return false };
-    let id = g.id();
-    if !lives() {
-        return false; // the number was perhaps another's
-    }
-    let status = g.look().1;
-    if g.kernel.doom.set(id, doom, lives) && doom == Doom::Ask {
-        g.kernel.doom.ran_ns.store(g.kernel.account.times(status).cpu_ns, Relaxed);
-    }
+    let Some((g, status)) = doomed(handle, doom) else { return false };
     match status {
         Status::Running if doom == Doom::Abandon => {
             if let Some(cpu) = roster::cpu_of(g) {
@@ -215,6 +206,22 @@ pub fn kill(handle: &GHandle, doom: Doom) -> bool {
         _ => ready(handle.clone()),
     }
     true
+}
+
+/// Dooms that life of a G, and does not wake it. The G and what it does, if it has not
+/// ended.
+fn doomed(handle: &GHandle, doom: Doom) -> Option<(&'static G<Task>, Status)> {
+    let lives = || handle.get().is_some();
+    let g = handle.get()?;
+    let id = g.id();
+    if !lives() {
+        return None; // the number was perhaps another's
+    }
+    let status = g.look().1;
+    if g.kernel.doom.set(id, doom, lives) && doom == Doom::Ask {
+        g.kernel.doom.ran_ns.store(g.kernel.account.times(status).cpu_ns, Relaxed);
+    }
+    Some((g, status))
 }
 
 /// [`kill`]s all Gs of a program, which has ended; those that have run on for too
@@ -230,6 +237,10 @@ pub fn kill_all(of: &'static Instance) -> bool {
     };
     let end =
         |handle: &GHandle| kill(handle, if is_deaf(handle) { Doom::Abandon } else { Doom::Ask });
+    // All are doomed before the first ends: nobody is to see what became of another.
+    ALL.iter().filter(is_of).filter_map(lives).for_each(|handle| {
+        let _ = doomed(&handle, Doom::Ask);
+    });
     let killed = ALL.iter().filter(is_of).filter_map(lives).filter(end);
     killed.count() == 0 && created() == before
 }
