@@ -171,6 +171,7 @@ impl<T: ?Sized> IrqLock<T> {
         order::Place { lock: self.address(), level: self.level, name, site }
     }
 
+    #[cfg(debug_assertions)]
     fn address(&self) -> usize {
         (&raw const self.is_held).addr()
     }
