@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use fuzz::run::Until;
 use fuzz::{Target, run, target, targets};
+use trace::words::{number, option};
 
 const USAGE: &str =
     "usage: fuzz [--target NAME] [--minutes N] [--seconds N] [--rounds N] [--seed N]
@@ -96,19 +97,4 @@ fn turn(target: &'static Target, seed: u64, until: Until) -> Result<u64> {
 fn fresh() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_micros() as u64
-}
-
-/// Takes `key` and its value out of `words`; an empty value is none.
-fn option(words: &mut Vec<String>, key: &str) -> Result<Option<String>> {
-    let Some(at) = words.iter().position(|word| word == key) else { return Ok(None) };
-    if at + 1 >= words.len() {
-        bail!("{key} needs a value\n{USAGE}");
-    }
-    let value = words.drain(at..at + 2).next_back();
-    Ok(value.filter(|value| !value.is_empty()))
-}
-
-fn number(words: &mut Vec<String>, key: &str) -> Result<Option<u64>> {
-    let Some(value) = option(words, key)? else { return Ok(None) };
-    value.parse().map(Some).with_context(|| format!("{key}: a number"))
 }

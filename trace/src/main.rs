@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail};
 use trace::check::{Agreement, compare};
 use trace::model::Model;
 use trace::picture::{grouped, time};
+use trace::words::{number, option};
 use trace::{chrome, decode, page, picture, simulate};
 
 const USAGE: &str = "usage: trace run [--out NAME] [options of boot run]
@@ -84,9 +85,9 @@ fn convert_file(mut words: Vec<String>) -> Result<ExitCode> {
 fn simulate(mut words: Vec<String>) -> Result<ExitCode> {
     let out = out(&mut words)?;
     let plan = simulate::Plan {
-        cpus: number(&mut words, "--cpus", 8)? as u32,
-        events: number(&mut words, "--events", 100_000)? as usize,
-        seed: number(&mut words, "--seed", 1)?,
+        cpus: number(&mut words, "--cpus")?.unwrap_or(8) as u32,
+        events: number(&mut words, "--events")?.unwrap_or(100_000) as usize,
+        seed: number(&mut words, "--seed")?.unwrap_or(1),
     };
     nothing_left(&words)?;
     convert(&simulate::stream(plan), "skynet (simulated)", &out)
@@ -130,21 +131,6 @@ fn report(model: &Model, agreement: &Agreement) {
     );
     println!("{agreement}");
     model.warnings.lines().for_each(|line| println!("warning: {line}"));
-}
-
-/// Takes `key` and its value out of `words`; an empty value is none.
-fn option(words: &mut Vec<String>, key: &str) -> Result<Option<String>> {
-    let Some(at) = words.iter().position(|word| word == key) else { return Ok(None) };
-    if at + 1 >= words.len() {
-        bail!("{key} needs a value\n{USAGE}");
-    }
-    let value = words.drain(at..at + 2).next_back();
-    Ok(value.filter(|value| !value.is_empty()))
-}
-
-fn number(words: &mut Vec<String>, key: &str, otherwise: u64) -> Result<u64> {
-    let Some(value) = option(words, key)? else { return Ok(otherwise) };
-    value.parse().with_context(|| format!("{key}: a number"))
 }
 
 fn out(words: &mut Vec<String>) -> Result<PathBuf> {
