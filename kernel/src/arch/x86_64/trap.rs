@@ -3,19 +3,22 @@
 //! Every vector has a stub of a few bytes in [`stubs`], a naked function; it
 //! pushes its number and falls into [`common`], which saves the registers as a
 //! [`Frame`] and calls [`dispatch`]. What a vector means to the kernel goes up
-//! by one door, [`Handlers`], set once. The IDT is the same for all CPUs; the
-//! stacks that it names are each CPU's own (see `gdt`).
+//! by one door, [`Handlers`], set once. The IDT (`trap/idt.rs`) is the same for all
+//! CPUs; the stacks that it names are each CPU's own (see `gdt`).
 //!
 //! What runs here has interrupts off, allocates nothing and waits for nothing.
 
-use super::gdt::Ist;
+mod fault;
+mod idt;
+
+pub use fault::{Fault, PageFault};
+
 use super::rescue::{self, FullStack, INTERRUPTS_ON, Rescue};
 use super::step::Registers;
-use super::violation::Violation;
-use super::{apic, msr, nmi, paging, preempt, shootdown, timer};
+use super::{apic, msr, nmi, preempt, shootdown, timer};
 use core::arch::naked_asm;
 use core::fmt;
-use x86_64::VirtAddr;
+use fault::HAS_ERROR;
 use x86_64::structures::idt::InterruptDescriptorTable;
 
 /// The one upward door for interrupts: what the kernel does about them.
@@ -59,19 +62,6 @@ pub enum Afterwards {
     /// It calls [`Handlers::preempt`] first, on its own stack. Only for code
     /// that runs on the stack of a G.
     Preempt,
-}
-
-/// What [`Handlers::page_fault`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageFault {
-    /// The page is there now: try the instruction again.
-    Mended,
-    /// The address is the guard of a stack.
-    StackOverflow,
-    /// The page could be had, but there is no memory for it.
-    NoMemory,
-    /// Nobody has a claim on this address.
-    Stray,
 }
 
 /// The registers of what was interrupted, as [`common`] pushes them.
@@ -152,122 +142,11 @@ impl fmt::Display for Frame {
     }
 }
 
-/// An exception that could not be mended, for the report.
-pub struct Fault<'a> {
-    /// The vector's name in the manual.
-    pub name: &'static str,
-    /// The error code that the CPU pushed, if this vector has one.
-    pub error: Option<u64>,
-    /// The address of a page fault.
-    pub address: Option<u64>,
-    /// What the kernel made of a page fault.
-    pub page_fault: Option<PageFault>,
-    /// The registers at that instruction.
-    pub frame: &'a Frame,
-}
-
-impl Fault<'_> {
-    /// The address to which a call was to return, if what it called cannot be
-    /// executed: the callee has no frame yet, so a backtrace would miss the caller.
-    pub fn called_from(&self) -> Option<u64> {
-        const FETCH: u64 = 1 << 4;
-        let is_fetch = self.address.is_some() && self.error? & FETCH != 0;
-        let top = self.frame.rsp;
-        let is_readable = top.is_multiple_of(8) && paging::translate(top).is_some();
-        let word = core::ptr::with_exposed_provenance::<u64>(top as usize);
-        // SAFETY: aligned and mapped. It may be no return address at all, but that
-        // is for whoever reads the report to see.
-        (is_fetch && is_readable).then(|| unsafe { word.read_volatile() })
-    }
-}
-
-impl fmt::Display for Fault<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)?;
-        if let Some(address) = self.address {
-            write!(f, " at address {address:#x}")?;
-        }
-        if let Some(error) = self.error {
-            write!(f, ", error code {error:#x}")?;
-            if self.address.is_some() {
-                let access = match (error & 0x10 != 0, error & 2 != 0) {
-                    (true, _) => "execute",
-                    (_, true) => "write",
-                    _ => "read",
-                };
-                let why = if error & 1 != 0 { "not allowed" } else { "not mapped" };
-                write!(f, " ({access}, {why})")?;
-            }
-        }
-        match self.page_fault {
-            Some(PageFault::StackOverflow) => {
-                let irqs_on = self.frame.rflags & INTERRUPTS_ON != 0;
-                let how = if irqs_on { "" } else { " with interrupts off" };
-                write!(f, ": stack overflow{how}")
-            }
-            Some(PageFault::NoMemory) => f.write_str(": no memory for this page"),
-            Some(PageFault::Stray) => match (self.address, self.error) {
-                (Some(address), Some(error)) => write!(f, ": {}", Violation::of(address, error)),
-                _ => Ok(()),
-            },
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The names of the 32 exceptions (Intel SDM vol. 3, table 6-1).
-const NAMES: [&str; 32] = [
-    "divide error",
-    "debug exception",
-    "non-maskable interrupt",
-    "breakpoint",
-    "overflow",
-    "bound range exceeded",
-    "invalid opcode",
-    "device not available",
-    "double fault",
-    "coprocessor segment overrun",
-    "invalid TSS",
-    "segment not present",
-    "stack-segment fault",
-    "general protection",
-    "page fault",
-    "reserved exception 15",
-    "x87 floating-point error",
-    "alignment check",
-    "machine check",
-    "SIMD floating-point error",
-    "virtualization exception",
-    "control protection",
-    "reserved exception 22",
-    "reserved exception 23",
-    "reserved exception 24",
-    "reserved exception 25",
-    "reserved exception 26",
-    "reserved exception 27",
-    "hypervisor injection",
-    "VMM communication",
-    "security exception",
-    "reserved exception 31",
-];
-
 const NMI: u64 = 2;
 const DOUBLE_FAULT: u64 = 8;
 const GENERAL_PROTECTION: u64 = 13;
 const PAGE_FAULT: u64 = 14;
 const MACHINE_CHECK: u64 = 18;
-
-/// The vectors for which the CPU pushes an error code, a bit each.
-const HAS_ERROR: u32 = 1 << 8
-    | 1 << 10
-    | 1 << 11
-    | 1 << 12
-    | 1 << 13
-    | 1 << 14
-    | 1 << 17
-    | 1 << 21
-    | 1 << 29
-    | 1 << 30;
 
 static HANDLERS: spin::Once<Handlers> = spin::Once::new();
 static IDT: spin::Once<InterruptDescriptorTable> = spin::Once::new();
@@ -280,67 +159,7 @@ pub fn set_handlers(handlers: Handlers) {
 
 /// Loads the IDT on this CPU; after `gdt::init_cpu`, whose stacks it names.
 pub fn init_cpu() {
-    IDT.call_once(build).load();
-}
-
-fn build() -> InterruptDescriptorTable {
-    let mut idt = InterruptDescriptorTable::new();
-    let base = stubs as *const () as u64;
-    for vector in 0..256u64 {
-        let ist = match vector {
-            DOUBLE_FAULT => Ist::DoubleFault,
-            NMI => Ist::Nmi,
-            MACHINE_CHECK => Ist::MachineCheck,
-            PAGE_FAULT => Ist::PageFault,
-            _ => Ist::Interrupt,
-        };
-        set_entry(&mut idt, vector as u8, base + vector * STUB_SIZE, ist);
-    }
-    idt
-}
-
-/// Points `vector` at `address`, on the stack `ist`, with interrupts off.
-fn set_entry(idt: &mut InterruptDescriptorTable, vector: u8, address: u64, ist: Ist) {
-    let address = VirtAddr::new(address);
-    let ist = ist as u16;
-    // The crate gives the exceptions types of their own; all that is wanted
-    // here is an address and a stack, the same way for each.
-    macro_rules! set {
-        ($entry:expr) => {{
-            // SAFETY: `address` is the stub of this vector, which pushes a
-            // number, saves all registers and ends in `iretq`.
-            let options = unsafe { $entry.set_handler_addr(address) };
-            // SAFETY: `gdt::init_cpu` has given every CPU a stack for `ist`.
-            unsafe { options.set_stack_index(ist) };
-        }};
-    }
-    match vector {
-        0 => set!(idt.divide_error),
-        1 => set!(idt.debug),
-        2 => set!(idt.non_maskable_interrupt),
-        3 => set!(idt.breakpoint),
-        4 => set!(idt.overflow),
-        5 => set!(idt.bound_range_exceeded),
-        6 => set!(idt.invalid_opcode),
-        7 => set!(idt.device_not_available),
-        8 => set!(idt.double_fault),
-        10 => set!(idt.invalid_tss),
-        11 => set!(idt.segment_not_present),
-        12 => set!(idt.stack_segment_fault),
-        13 => set!(idt.general_protection_fault),
-        14 => set!(idt.page_fault),
-        16 => set!(idt.x87_floating_point),
-        17 => set!(idt.alignment_check),
-        18 => set!(idt.machine_check),
-        19 => set!(idt.simd_floating_point),
-        20 => set!(idt.virtualization),
-        21 => set!(idt.cp_protection_exception),
-        28 => set!(idt.hv_injection_exception),
-        29 => set!(idt.vmm_communication_exception),
-        30 => set!(idt.security_exception),
-        9 | 15 | 22..=27 | 31 => {} // reserved: the crate has no entry, the CPU no cause
-        32..=255 => set!(idt[vector]),
-    }
+    IDT.call_once(idt::build).load();
 }
 
 /// Bytes from one stub to the next.
@@ -557,10 +376,7 @@ fn rescued(frame: &mut Frame, rescue: Rescue, address: u64) -> bool {
 }
 
 fn fatal(frame: &Frame, address: Option<u64>, page_fault: Option<PageFault>) -> ! {
-    let name = NAMES[frame.vector as usize & 31];
-    let has_error = HAS_ERROR >> (frame.vector & 31) & 1 != 0;
-    let error = has_error.then_some(frame.error);
-    let fault = Fault { name, error, address, page_fault, frame };
+    let fault = Fault::new(frame, address, page_fault);
     match HANDLERS.get() {
         Some(handlers) => (handlers.fatal)(&fault),
         None => panic!("{fault}\n{frame}"),
