@@ -193,6 +193,7 @@ fn init_memory(boot: &BootInfo) {
         panic!("no memory to start with: {error:?}");
     }
     mem::heap::set_in_need(schedule::is_panicking);
+    mem::relief::set_wait(schedule::wait_for_relief);
     assert!(arch::mend_unwinder() > 0, "not the unwinder that is known, and interrupts harm that");
 }
 

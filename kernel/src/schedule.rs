@@ -32,6 +32,7 @@ mod holder;
 mod interrupt;
 mod kill;
 mod m;
+mod relief;
 mod roster;
 mod task;
 mod turn;
@@ -56,6 +57,7 @@ pub use kill::{
     Doom, abandoned, die, end_if_killed, find, is_killed, kill, kill_all, program_of, was_killed,
 };
 pub use m::{MAX_MS, MInfo, MState, NoM, ms};
+pub use relief::wait_for_relief;
 pub use roster::{calls, gs, info, members, with_calls};
 pub use task::{GHandle, Running, Task, begin_panic, current, end_panic, is_panicking};
 pub use turn::ask_for_upkeep;

@@ -15,9 +15,12 @@ fn boot(cpus: usize) -> Boot {
 
 guest_tests!(MEMORY =>
     who_asks_a_full_heap_is_told,
+    who_spawns_without_memory_is_told,
     an_allocation_that_fails_panics_its_g_only,
     all_cpus_run_out_at_once_and_none_is_lost,
     a_stack_that_cannot_grow_ends_its_g_with_no_memory,
+    after_a_full_heap_a_thousand_spawns_succeed,
+    filling_and_freeing_grows_nothing,
 );
 
 #[test]

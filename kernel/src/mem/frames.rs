@@ -11,9 +11,9 @@
 //!
 //! Frames below 1 MiB are given only to those who ask for them by name: the
 //! CPUs' start page must be there. A magazine can keep frames from a CPU that
-//! has none, so "no memory" may be said while other CPUs hold a few; the
-//! magazines shrink with the memory so that this stays below an eighth of it
-//! on 64 CPUs.
+//! has none, until `mem::relief` has them given up; those who cannot wait for that
+//! are told "no memory" while other CPUs hold a few. The magazines shrink with the
+//! memory, so that this stays below an eighth of it on 64 CPUs.
 //!
 //! Called by page tables, heap and stacks, and by drivers for DMA.
 
@@ -224,6 +224,18 @@ pub fn free_estimate() -> usize {
     FRAMES.get().map_or(0, |frames| frames.free_in_bitmap.load(Relaxed))
 }
 
+/// How many frames there are in all.
+pub fn total() -> usize {
+    FRAMES.get().map_or(0, |frames| frames.total)
+}
+
+/// Gives up what this CPU's magazine has.
+pub(super) fn shed(here: &Here) {
+    if let Some(frames) = FRAMES.get() {
+        frames.shed(here);
+    }
+}
+
 fn zero_frame(frame: Frame) {
     // SAFETY: the frame has just left the allocator and is nobody else's yet;
     // all frames of the allocator are mapped from PHYS_OFFSET on.
@@ -356,6 +368,17 @@ impl Frames {
             count
         });
         self.put_in_bitmap(&surplus[..count]);
+    }
+
+    fn shed(&self, here: &Here) {
+        let mut some = [Frame(0); MAX_BATCH];
+        loop {
+            let count = self.magazines.with(here, |magazine| magazine.pop_many(&mut some));
+            if count == 0 {
+                return;
+            }
+            self.put_in_bitmap(&some[..count]);
+        }
     }
 
     fn put_in_bitmap(&self, list: &[Frame]) {

@@ -9,6 +9,7 @@
 //! ```text
 //!   0xffff_ffff_8000_0000   kernel image         code RX, constants R, data RW
 //!   0xffff_f000_0000_0000   MMIO window          RW, never cached
+//!   0xffff_e800_0000_0000   records of its pages RW, as many as it has pages
 //!   0xffff_e000_0000_0000   heap                 RW, grows up, may lend pages
 //!   0xffff_c000_0000_0000   stacks               RW, on first touch, guards below
 //!   0xffff_8000_0000_0000   physical memory      RW, from frame 0; above its end
@@ -25,7 +26,7 @@
 //!
 //! # What may be held while what is taken
 //!
-//! heap holes → frames bitmap; stack lists and the MMIO table → nothing of
+//! heap pages → frames bitmap; stack lists and the MMIO table → nothing of
 //! ours but frames. A page fault on a stack uses the frame reserve, then the
 //! frames bitmap: nobody probes a stack with the bitmap locked, so the fault
 //! handler never waits for the CPU it interrupted.
@@ -34,6 +35,7 @@ pub mod frames;
 pub mod heap;
 pub mod known;
 pub mod percpu;
+pub mod relief;
 pub mod stack;
 
 use crate::arch::paging;
@@ -103,11 +105,12 @@ const FEW_FRAMES: usize = 512;
 /// What every CPU does now and then outside interrupts: gives back the pages of
 /// stacks that nobody uses when they have become many, or memory is short, and those
 /// of the heap if it is short; refills the reserve that page faults draw from and what
-/// is set aside. Takes no lock held by the caller, and may wait for other CPUs to
+/// is set aside; and looks for memory if a G of this CPU has found none. Takes no lock held by the caller, and may wait for other CPUs to
 /// flush: call it with interrupts on.
 pub fn maintain() {
+    relief::relieve();
     stack::trim_if_many();
-    if is_short() {
+    if is_short() && heap::has_many() {
         heap::give_back(2 * FEW_FRAMES);
     }
     frames::reserve_refill();

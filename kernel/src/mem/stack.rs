@@ -49,7 +49,7 @@ pub mod slot;
 use crate::arch::paging::{self, Flags, MapError};
 use crate::mem::frames::{self, Frame};
 use crate::mem::percpu::Here;
-use crate::mem::{self, PAGE_SIZE};
+use crate::mem::{self, PAGE_SIZE, relief};
 use core::num::NonZeroU64;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -156,6 +156,11 @@ pub fn trim_if_many() {
     }
 }
 
+/// Gives up the stacks that this CPU keeps at hand, so that [`trim`] reaches them.
+pub(super) fn shed(here: &Here) {
+    POOL.shed(here);
+}
+
 /// A snapshot of the counters.
 pub fn stats() -> StackStats {
     POOL.stats()
@@ -173,10 +178,14 @@ pub struct Stack {
 impl Stack {
     /// A stack with at least `size` bytes for its user, up to 64 MiB less the
     /// guard; only the top page has memory yet. A recycled one from this CPU's
-    /// cache costs no lock.
+    /// cache costs no lock. None to be had: who can wait looks twice (`mem::relief`).
     pub fn new(size: usize) -> Result<Stack, NoMemory> {
         let class = slot::class_for(size).ok_or(NoMemory)?;
-        let slot = POOL.take(&Here::enter(), class)?;
+        let mut found = POOL.take(&Here::enter(), class);
+        if found.is_err() && relief::wait_for(1) {
+            found = POOL.take(&Here::enter(), class);
+        }
+        let slot = found?;
         NonZeroU64::new(slot.top()).map(|top| Stack { top }).ok_or(NoMemory)
     }
 

@@ -6,6 +6,7 @@
 use crate::check::{self, checks};
 use core::hint::black_box;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use runnext::mem;
 use runnext::prelude::*;
 use runnext::schedule::abandoned;
 use runnext::sync::{Mutex, Semaphore};
@@ -15,9 +16,12 @@ runnext::main!(memory, main);
 fn main() {
     check::run(checks![
         who_asks_a_full_heap_is_told,
+        who_spawns_without_memory_is_told,
         an_allocation_that_fails_panics_its_g_only,
         all_cpus_run_out_at_once_and_none_is_lost,
         a_stack_that_cannot_grow_ends_its_g_with_no_memory,
+        after_a_full_heap_a_thousand_spawns_succeed,
+        filling_and_freeing_grows_nothing,
     ]);
 }
 
@@ -59,16 +63,40 @@ fn who_asks_a_full_heap_is_told() {
     assert!(chan::try_bounded::<[u8; 64]>(MUCH / 64).is_ok());
 }
 
+fn who_spawns_without_memory_is_told() {
+    static GATE: Semaphore = Semaphore::new(0);
+    let mut all = Vec::with_capacity(5_000);
+    let full = Full::new();
+    let error = loop {
+        match Go::new().spawn(|| GATE.acquire(1)) {
+            Ok(g) if all.len() < all.capacity() => all.push(g),
+            Ok(_) => panic!("there is memory for all"),
+            Err(error) => break error,
+        }
+    };
+    drop(full);
+    assert_eq!(error, SpawnError::NoMemory);
+    GATE.release(all.len());
+    for g in all {
+        // One that has used more of its stack than the rest may have found none.
+        assert!(matches!(g.join(), Ok(()) | Err(JoinError::NoMemory)));
+    }
+    assert!(go(|| ()).join().is_ok());
+}
+
 fn an_allocation_that_fails_panics_its_g_only() {
     static LOCK: Mutex<u32> = Mutex::new(0);
+    static START: Semaphore = Semaphore::new(0);
     let before = abandoned();
-    let full = Full::new();
     let (tx, rx) = chan::bounded::<u32>(1);
     let g = go(move || {
+        START.acquire(1);
         let _held = LOCK.lock().unwrap_or_else(|error| error.into_inner());
         let _tx = tx;
         black_box(Vec::<u8>::with_capacity(black_box(MUCH))).len()
     });
+    let full = Full::new();
+    START.release(1);
     let joined = g.join();
     drop(full);
     let message = format!("memory allocation of {MUCH} bytes failed");
@@ -113,54 +141,122 @@ fn deep(bytes: usize, there: &AtomicUsize, gate: &Semaphore) -> usize {
     frame[0]
 }
 
+/// Gs that are there before memory is used up, and then want more of their stacks, one
+/// after another: all together far more than is kept for that.
 fn a_stack_that_cannot_grow_ends_its_g_with_no_memory() {
-    // It is a G that is refused, or one that cannot go on: whoever comes last.
-    while stacks_take_all() == 0 {}
-    assert!(has_much());
-}
-
-/// Gs with deep stacks, until there is no memory for one more: how many of them found
-/// none for their own.
-fn stacks_take_all() -> usize {
     static THERE: AtomicUsize = AtomicUsize::new(0);
     static ENDED: AtomicUsize = AtomicUsize::new(0);
+    static START: Semaphore = Semaphore::new(0);
     static GATE: Semaphore = Semaphore::new(0);
+    const ALL: usize = 400;
     struct Ends;
     impl Drop for Ends {
         fn drop(&mut self) {
             ENDED.fetch_add(1, Relaxed);
         }
     }
-    THERE.store(0, Relaxed);
-    ENDED.store(0, Relaxed);
     let before = abandoned();
-    let mut waiting = Vec::with_capacity(1_000);
-    let full = Full::new();
-    let is_refused = loop {
-        let go_deep = || {
-            let _ends = Ends;
-            deep(30_000, &THERE, &GATE)
-        };
-        let Ok(g) = Go::new().spawn(go_deep) else { break true };
-        waiting.push(g);
-        check::wait_until(|| THERE.load(Relaxed) >= waiting.len() || ENDED.load(Relaxed) > 0);
-        if ENDED.load(Relaxed) > 0 {
-            break false;
-        }
+    let waits = || {
+        START.acquire(1);
+        let _ends = Ends;
+        deep(30_000, &THERE, &GATE)
     };
+    let all: Vec<_> = (0..ALL).map(|_| Go::new().spawn(waits).expect("most is free")).collect();
+    let full = Full::new();
+    let mut started = 0;
+    while started < ALL && ENDED.load(Relaxed) == 0 {
+        START.release(1);
+        started += 1;
+        check::wait_until(|| THERE.load(Relaxed) + ENDED.load(Relaxed) >= started);
+    }
     drop(full);
-    GATE.release(waiting.len());
+    START.release(ALL - started);
+    GATE.release(ALL);
     let mut lost = 0;
-    for g in waiting {
+    for g in all {
         match g.join() {
             Ok(_) => {}
             Err(JoinError::NoMemory) => lost += 1,
             Err(error) => panic!("{error}"),
         }
     }
-    // Those who were lost have taken none.
-    assert!(GATE.try_acquire(GATE.available()));
-    assert!(is_refused || lost > 0, "there was memory for all");
+    assert!(lost > 0, "there was memory for all");
+    assert_eq!(GATE.available(), lost, "those who were lost have taken some");
     assert_eq!(abandoned(), before);
-    lost
+    assert!(has_much());
+}
+
+/// Small blocks on all CPUs until each of them is told that there is no more; how many
+/// there were.
+fn fill_with_small_blocks() -> usize {
+    const SIZES: [usize; 4] = [200, 500, 1000, 2000];
+    let hoard = |size| {
+        let mut all: Vec<Vec<u8>> = Vec::new();
+        loop {
+            let mut block = Vec::new();
+            if all.try_reserve(1).is_err() || block.try_reserve_exact(size).is_err() {
+                return all.len();
+            }
+            all.push(block);
+        }
+    };
+    let hoarders: Vec<_> = (0..num_cpus())
+        .map(|cpu| check::go_on(cpu, move || hoard(SIZES[cpu % SIZES.len()])))
+        .collect();
+    hoarders.into_iter().map(|g| g.join().expect("it was told")).sum()
+}
+
+/// That many Gs that are there at once, each with that many bytes of stack.
+fn crowd(count: usize, bytes: usize) {
+    static THERE: AtomicUsize = AtomicUsize::new(0);
+    static GATE: Semaphore = Semaphore::new(0);
+    THERE.store(0, Relaxed);
+    let spawn = |_| Go::new().spawn(move || deep(bytes, &THERE, &GATE)).expect("most is free");
+    let all: Vec<_> = (0..count).map(spawn).collect();
+    check::wait_until(|| THERE.load(Relaxed) == count);
+    GATE.release(count);
+    all.into_iter().for_each(|g| _ = g.join().expect("nothing is wrong with it"));
+}
+
+fn after_a_full_heap_a_thousand_spawns_succeed() {
+    drop(Full::new());
+    crowd(1_000, 100);
+    fill_with_small_blocks();
+    crowd(1_000, 100);
+}
+
+/// What is free, and what the heap has, when all is given up that is only kept: in pages.
+fn at_rest() -> (usize, usize) {
+    // Nobody can have all there is; and before that is said, all is given up.
+    let all = mem::stats().frames.total * mem::PAGE_SIZE;
+    assert!(Vec::<u8>::new().try_reserve_exact(all).is_err());
+    let mem::Stats { frames, heap, .. } = mem::stats();
+    assert!(heap.mapped < 2 * all, "the heap takes addresses for ever");
+    // A record of 32 bytes and an entry of 8 stay with each page of addresses.
+    let addresses = heap.mapped.div_ceil(mem::PAGE_SIZE) * 5 / 512;
+    (frames.free + addresses, (heap.mapped - heap.lent).div_ceil(mem::PAGE_SIZE))
+}
+
+fn filling_and_freeing_grows_nothing() {
+    /// What is in use by chance: the blocks and pages of whoever looks.
+    const SLACK: usize = 32;
+    let fill_and_free = || {
+        fill_with_small_blocks();
+        drop(Full::new());
+        crowd(300, 30_000);
+    };
+    fill_and_free();
+    let (first_free, first_heap) = at_rest();
+    let made = mem::stats().stacks.made;
+    for _ in 0..3 {
+        fill_and_free();
+        // A G that was joined may still be about to give back what it has.
+        check::wait_until(|| {
+            let (free, heap) = at_rest();
+            // A stack that nobody uses has a page, and one of a dead G may have two.
+            heap <= first_heap + SLACK && free + mem::stats().stacks.made + SLACK >= first_free
+        });
+        let new = mem::stats().stacks.made - made;
+        assert!(new < 64 * num_cpus(), "{new} new stacks");
+    }
 }

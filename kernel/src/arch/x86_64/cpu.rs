@@ -284,7 +284,7 @@ pub fn here() -> (u64, u64) {
 ///
 /// Half a page, so that the root of a G, what it does and where it parks fit
 /// into one page together with this: a million Gs that wait have a page each.
-/// The deepest that runs so is a heap that must grow (hole list, frames, page
+/// The deepest that runs so is a heap that must grow (pages, frames, page
 /// tables: about 900 bytes), then the screen (about 700). A commit that comes too
 /// late is mended nevertheless, and counted (`mem::stack`): the machine test
 /// `probes` does everything there is at every distance from a page's end.

@@ -62,9 +62,11 @@ fn wait_for(cpu: usize, number: u64) {
     panic!("CPU {cpu} does not answer");
 }
 
-/// What the handler of [`VECTOR`] does.
+/// What the handler of [`VECTOR`] does; memory may ask for something besides, while
+/// all CPUs are being asked.
 pub fn answer() {
     let number = ASKED.load(Ordering::Acquire);
     paging::flush_local_all();
+    crate::mem::relief::shed_if_asked();
     ANSWERED[cpu::cpu_index()].store(number, Ordering::Release);
 }

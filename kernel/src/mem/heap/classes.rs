@@ -1,77 +1,51 @@
-//! The allocator itself: classes, caches, central lists, holes.
+//! The allocator itself: classes, caches, slabs, pages.
 //!
 //! ```text
-//!   alloc ─▶ cache of this CPU ─▶ central list of the class ─▶ hole list ─▶ source
-//!            no lock              a lock per class             one lock     grows
+//!   alloc ─▶ cache of this CPU ─▶ slabs of the class ─▶ pages ─▶ source
+//!            no lock              a lock per class      one lock
 //! ```
 //!
 //! Classes are the powers of two from 16 bytes to 2 KiB, and a block is aligned
-//! to its size, so one number serves size and alignment. There are no headers:
-//! `free` is told the layout. Free blocks hold the list's link in their first
-//! word.
+//! to its size, so one number serves size and alignment. Anything larger is whole
+//! pages. There are no headers: `free` is told the layout. Free blocks hold the list's
+//! link in their first word.
 //!
-//! A span carved for a class stays with it until memory runs out. Then blocks
-//! of the central lists go back to the hole list, where neighbours merge, so a
-//! program that freed everything can use it for something else.
+//! A page that was cut for a class is the class's until all its blocks are home in
+//! `slabs`, and `pages` has it again at that instant.
+//! What keeps a page from that is a block in somebody's use, or in the cache of a CPU.
+//! So who finds nothing first gives up the cache of its own CPU ([`Allocator::shed`]),
+//! and looks again, all with interrupts off; the caches of the others are theirs, and
+//! are given up by them when `mem` asks (`mem::relief`).
 
+use super::pages::{Block, List, Pages, Source};
+use super::slabs::{FreeList, Slabs};
 use crate::arch::MAX_CPUS;
 use crate::lock::{IrqGuard, IrqLock, Level};
 use crate::mem::PAGE_SIZE;
 use crate::mem::percpu::{CpuLocal, Empty, Here};
 use core::alloc::Layout;
+use core::ops::Range;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use linked_list_allocator::Heap;
 
 const SMALLEST: usize = 16;
 const LARGEST: usize = 2048;
 /// How many size classes there are.
 pub const CLASSES: usize = (LARGEST / SMALLEST).ilog2() as usize + 1;
-/// Bytes that move between a cache and the central list at a time, at most.
+/// Bytes that move between a cache and the slabs at a time, at most.
 const BATCH_BYTES: usize = 8192;
-/// The hole list grows by this much at least.
-const CHUNK: usize = 256 * 1024;
-/// What growth adds to a request so that alignment and the list's own rounding
-/// cannot make it fall short.
-const SLACK: usize = 64;
 /// Nothing in a kernel is larger, or aligned more coarsely: 1 TiB, 1 GiB. Beyond
-/// this the sums below and in the hole list could wrap.
+/// this the sums below and in the pages could wrap.
 const MAX_SIZE: usize = 1 << 40;
 const MAX_ALIGN: usize = 1 << 30;
-
-/// Where the hole list's memory comes from: one range that grows at its end.
-///
-/// # Safety
-///
-/// `base()` is always the same pointer, aligned to 16, and may be used for all
-/// bytes that `grow` has added, one after another from there, for ever, by
-/// nobody else; but for what was taken out ([`Allocator::take_out`]) until `restore`
-/// gives it, once.
-pub unsafe trait Source {
-    /// The first byte.
-    fn base(&self) -> *mut u8;
-    /// Adds about `bytes` at the end; says how many, in whole multiples of 16.
-    /// Fewer is allowed, 0 means none can be had.
-    fn grow(&mut self, bytes: usize) -> usize;
-    /// A range that was taken out, or the part of one, that has memory again: about
-    /// `bytes`, in whole multiples of 16. `None`: there is none, or no memory.
-    fn restore(&mut self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
-        let _ = bytes;
-        None
-    }
-    /// Bytes that were taken out and not restored.
-    fn lent(&self) -> usize {
-        0
-    }
-}
 
 /// What the heap counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapStats {
-    /// Bytes that the heap has taken, of addresses and, but for those that are lent,
-    /// of memory.
+    /// Bytes of addresses that the heap has taken; they have memory, but for those
+    /// that are lent.
     pub mapped: usize,
-    /// Bytes whose memory was given back.
+    /// Of these, bytes without memory: it was given back, or is still to come.
     pub lent: usize,
     /// Bytes in blocks that somebody has, whole blocks counted.
     pub in_use: usize,
@@ -101,8 +75,9 @@ pub struct ClassStats {
 /// A heap over memory from `S`.
 pub struct Allocator<S> {
     caches: CpuLocal<Caches>,
-    central: [IrqLock<FreeList>; CLASSES],
-    holes: IrqLock<Holes<S>>,
+    slabs: [IrqLock<Slabs>; CLASSES],
+    pages: IrqLock<Pages>,
+    source: S,
     counts: [Counts; MAX_CPUS],
     large_in_use: AtomicUsize,
     lock_acquisitions: AtomicUsize,
@@ -114,8 +89,9 @@ impl<S: Source> Allocator<S> {
     pub const fn new(source: S) -> Self {
         Allocator {
             caches: CpuLocal::new(),
-            central: [const { IrqLock::at(Level::Heap, FreeList::EMPTY) }; CLASSES],
-            holes: IrqLock::at(Level::Heap, Holes { heap: Heap::empty(), size: 0, source }),
+            slabs: [const { IrqLock::at(Level::Heap, Slabs::new()) }; CLASSES],
+            pages: IrqLock::at(Level::Heap, Pages::new()),
+            source,
             counts: [const { Counts::new() }; MAX_CPUS],
             large_in_use: AtomicUsize::new(0),
             lock_acquisitions: AtomicUsize::new(0),
@@ -123,15 +99,15 @@ impl<S: Source> Allocator<S> {
         }
     }
 
-    /// Takes the first chunk from the source.
+    /// Takes the first pages from the source. False: there are none.
     pub fn warm_up(&self) -> bool {
-        self.lock(&self.holes).grow(CHUNK)
+        self.take_pages(1, 1).map(|page| self.give_pages(page..page + 1)).is_some()
     }
 
     /// A block for `layout`, or null.
     #[inline]
     pub fn alloc(&self, here: &Here, layout: Layout) -> *mut u8 {
-        let Some(class) = class_of(layout) else { return self.alloc_large(layout) };
+        let Some(class) = class_of(layout) else { return self.alloc_large(here, layout) };
         let block = self.caches.with(here, |caches| caches.0[class].pop());
         let block = block.or_else(|| self.refill(here, class));
         match block {
@@ -155,8 +131,8 @@ impl<S: Source> Allocator<S> {
         let ptr = unsafe { NonNull::new_unchecked(ptr) };
         let Some(class) = class_of(layout) else {
             self.large_in_use.fetch_sub(layout.size(), Relaxed);
-            // SAFETY: a layout without a class came from the hole list.
-            return unsafe { self.lock(&self.holes).heap.deallocate(ptr, layout) };
+            let page = (ptr.addr().get() - self.source.base().addr()) / PAGE_SIZE;
+            return self.give_pages(page..page + pages_of(layout));
         };
         add_owned(&self.counts[here.index()].freed[class]);
         let surplus = self.caches.with(here, |caches| {
@@ -164,9 +140,9 @@ impl<S: Source> Allocator<S> {
             // SAFETY: the caller gave the block up, and it is one of `class`,
             // because the class follows from the layout alone.
             unsafe { cache.push(ptr.cast()) };
-            if cache.count > MOST[class] { cache.split(batch(class)) } else { FreeList::EMPTY }
+            if cache.count() > MOST[class] { cache.split(batch(class)) } else { FreeList::EMPTY }
         });
-        if surplus.count > 0 {
+        if surplus.count() > 0 {
             self.give_back(class, surplus);
         }
     }
@@ -174,7 +150,10 @@ impl<S: Source> Allocator<S> {
     /// A snapshot; the parts are read one after another.
     pub fn stats(&self) -> HeapStats {
         let large_in_use = self.large_in_use.load(Relaxed);
-        let (mapped, lent) = self.with_source(|source, size| (size, source.lent()));
+        let (mapped, lent) = {
+            let pages = self.lock(&self.pages);
+            (pages.top() * PAGE_SIZE, pages.free_without() * PAGE_SIZE)
+        };
         let mut stats = HeapStats {
             mapped,
             lent,
@@ -195,105 +174,111 @@ impl<S: Source> Allocator<S> {
         stats
     }
 
-    /// Takes a free block out of the heap, which does not grow for it, for who can use
-    /// its memory elsewhere. The source restores it.
-    pub fn take_out(&self, layout: Layout) -> Option<NonNull<u8>> {
-        self.lock(&self.holes).heap.allocate_first_fit(layout).ok()
+    /// Takes at most `most` free pages out of the heap, neighbours, for who can use
+    /// their memory elsewhere. They are nobody's until [`put_back`](Self::put_back).
+    pub fn take_out(&self, most: usize) -> Option<Range<usize>> {
+        self.lock(&self.pages).take_out(&self.source, most)
     }
 
-    /// Bytes that are free in the hole list.
-    pub fn free_bytes(&self) -> usize {
-        self.lock(&self.holes).heap.free()
+    /// Pages that were taken out are the heap's again, and have no memory.
+    pub fn put_back(&self, pages: Range<usize>) {
+        self.lock(&self.pages).put_back(&self.source, pages);
     }
 
-    /// Calls `f` with the source and the bytes that it has added, under the lock.
-    pub fn with_source<R>(&self, f: impl FnOnce(&mut S, usize) -> R) -> R {
-        let holes = &mut *self.lock(&self.holes);
-        f(&mut holes.source, holes.size)
+    /// Pages that are free and have memory.
+    pub fn free_pages(&self) -> usize {
+        self.lock(&self.pages).free_with_memory()
+    }
+
+    /// What was given to `new`.
+    #[cfg(test)]
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+
+    /// Gives up what this CPU keeps at hand, and what the classes keep spare: pages that
+    /// are free then serve whoever needs them. At most a few hundred blocks.
+    #[cold]
+    pub fn shed(&self, here: &Here) {
+        for class in 0..CLASSES {
+            let all = self
+                .caches
+                .with(here, |caches| core::mem::replace(&mut caches.0[class], FreeList::EMPTY));
+            let mut empty = List::new();
+            {
+                let mut slabs = self.lock(&self.slabs[class]);
+                slabs.put(&self.source, SMALLEST << class, all, &mut empty);
+                slabs.give_up(&self.source, &mut empty);
+            }
+            self.give_empty(empty);
+        }
     }
 
     /// This CPU's cache is empty: gets a batch and takes one block of it.
     #[cold]
     fn refill(&self, here: &Here, class: usize) -> Option<NonNull<Block>> {
         add_owned(&self.counts[here.index()].refills);
-        let mut fresh = self.lock(&self.central[class]).split(batch(class));
-        if fresh.count == 0 {
-            fresh = self.carve(class)?;
+        let mut fresh = self.take_blocks(class);
+        if fresh.is_none() {
+            self.shed(here);
+            fresh = self.take_blocks(class);
         }
+        let mut fresh = fresh?;
         let first = fresh.pop();
         self.caches.with(here, |caches| caches.0[class].append(fresh));
         first
     }
 
-    /// A batch of new blocks from the hole list; a single one if memory is short.
-    fn carve(&self, class: usize) -> Option<FreeList> {
-        let size = SMALLEST << class;
-        [batch(class), 1].into_iter().find_map(|count| {
-            let layout = Layout::from_size_align(count * size, size).ok()?;
-            let span = self.take_holes(layout)?;
-            let mut list = FreeList::EMPTY;
-            for index in (0..count).rev() {
-                // SAFETY: inside the span, which is `count * size` long.
-                let block = unsafe { span.add(index * size) };
-                // SAFETY: a part of a fresh span, aligned to `size`, and ours.
-                unsafe { list.push(block.cast()) };
-            }
-            Some(list)
-        })
+    /// A batch of blocks, or fewer: of the slabs, or of a page that is cut for it.
+    fn take_blocks(&self, class: usize) -> Option<FreeList> {
+        let listed = self.lock(&self.slabs[class]).take(&self.source, batch(class));
+        if listed.count() > 0 {
+            return Some(listed);
+        }
+        let page = self.take_pages(1, 1)?;
+        let mut slabs = self.lock(&self.slabs[class]);
+        // SAFETY: taken just now, so it has memory and is nobody else's.
+        unsafe { slabs.cut(&self.source, SMALLEST << class, page) };
+        Some(slabs.take(&self.source, batch(class)))
     }
 
     /// Blocks that are too many for a cache.
     #[cold]
     fn give_back(&self, class: usize, surplus: FreeList) {
-        self.lock(&self.central[class]).append(surplus);
+        let mut empty = List::new();
+        self.lock(&self.slabs[class]).put(&self.source, SMALLEST << class, surplus, &mut empty);
+        self.give_empty(empty);
+    }
+
+    /// Not under the lock of a class: there is no order between locks of the heap.
+    fn give_empty(&self, mut empty: List) {
+        while let Some(page) = empty.pop(&self.source) {
+            self.give_pages(page..page + 1);
+        }
     }
 
     #[cold]
-    fn alloc_large(&self, layout: Layout) -> *mut u8 {
-        match self.take_holes(layout) {
-            Some(block) => {
-                self.large_in_use.fetch_add(layout.size(), Relaxed);
-                block.as_ptr()
-            }
-            None => self.fail(),
-        }
-    }
-
-    /// From the hole list, which may grow; then, with nothing left, once more
-    /// with what the central lists can spare.
-    fn take_holes(&self, layout: Layout) -> Option<NonNull<u8>> {
+    fn alloc_large(&self, here: &Here, layout: Layout) -> *mut u8 {
         if layout.size() > MAX_SIZE || layout.align() > MAX_ALIGN {
-            return None;
+            return self.fail();
         }
-        if let Some(block) = self.lock(&self.holes).take(layout) {
-            return Some(block);
-        }
-        if !self.reclaim() {
-            return None;
-        }
-        self.lock(&self.holes).take(layout)
+        let (count, align) = (pages_of(layout), layout.align().div_ceil(PAGE_SIZE));
+        let first = self.take_pages(count, align).or_else(|| {
+            self.shed(here);
+            self.take_pages(count, align)
+        });
+        let Some(first) = first else { return self.fail() };
+        self.large_in_use.fetch_add(layout.size(), Relaxed);
+        // SAFETY: in the heap's range, by the promise of the source.
+        unsafe { self.source.base().add(first * PAGE_SIZE) }
     }
 
-    /// Moves the blocks of the central lists to the hole list, those that lie side by
-    /// side as one: so each walks that list once, not a thousand times. False: none
-    /// there.
-    pub fn reclaim(&self) -> bool {
-        let mut has_some = false;
-        for (class, central) in self.central.iter().enumerate() {
-            let all = core::mem::replace(&mut *self.lock(central), FreeList::EMPTY);
-            has_some |= all.count > 0;
-            let mut sorted = all.sorted();
-            while let Some((start, bytes)) = sorted.pop_run(SMALLEST << class) {
-                let Ok(layout) = Layout::from_size_align(bytes, SMALLEST) else { continue };
-                // SAFETY: the blocks are free and on no list now. They came from the
-                // hole list as parts of spans; linked_list_allocator 0.10 asks
-                // for the layout of the whole, but keeps no header, and takes
-                // back any range that is a multiple of 16 bytes; the version is
-                // pinned, and Miri runs this path.
-                unsafe { self.lock(&self.holes).heap.deallocate(start.cast(), layout) };
-            }
-        }
-        has_some
+    fn take_pages(&self, count: usize, align: usize) -> Option<usize> {
+        self.lock(&self.pages).take(&self.source, count, align)
+    }
+
+    fn give_pages(&self, pages: Range<usize>) {
+        self.lock(&self.pages).give(&self.source, pages);
     }
 
     fn lock<'a, T>(&self, lock: &'a IrqLock<T>) -> IrqGuard<'a, T> {
@@ -324,6 +309,11 @@ fn class_of(layout: Layout) -> Option<usize> {
     Some(need.max(SMALLEST).next_power_of_two().ilog2() as usize - SMALLEST.ilog2() as usize)
 }
 
+/// Pages that serve a layout without a class.
+fn pages_of(layout: Layout) -> usize {
+    layout.size().div_ceil(PAGE_SIZE).max(1)
+}
+
 /// Blocks that move at a time: many small ones, few large ones.
 const fn batch(class: usize) -> usize {
     let count = BATCH_BYTES / (SMALLEST << class);
@@ -342,164 +332,11 @@ const MOST: [usize; CLASSES] = {
     most
 };
 
-/// The hole list and what it grows from.
-struct Holes<S> {
-    heap: Heap,
-    size: usize,
-    source: S,
-}
-
-impl<S: Source> Holes<S> {
-    fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
-        if let Ok(block) = self.heap.allocate_first_fit(layout) {
-            return Some(block);
-        }
-        // A whole chunk if it can be had, else just what is needed.
-        let need = (layout.size() + layout.align() + SLACK).next_multiple_of(PAGE_SIZE);
-        while let Some((range, bytes)) = self.source.restore(need.max(CHUNK)) {
-            let Ok(whole) = Layout::from_size_align(bytes, SMALLEST) else { break };
-            // SAFETY: it was taken out of this list, and is nobody else's now; for the
-            // layout see `reclaim`.
-            unsafe { self.heap.deallocate(range, whole) };
-            if let Ok(block) = self.heap.allocate_first_fit(layout) {
-                return Some(block);
-            }
-        }
-        if !self.grow(need.max(CHUNK)) && !self.grow(need) {
-            return None;
-        }
-        self.heap.allocate_first_fit(layout).ok()
-    }
-
-    fn grow(&mut self, bytes: usize) -> bool {
-        let added = self.source.grow(bytes);
-        if added == 0 {
-            return false;
-        }
-        if self.size == 0 {
-            // SAFETY: the heap is empty, and the source vouches for the range.
-            unsafe { self.heap.init(self.source.base(), added) };
-        } else {
-            // SAFETY: the source adds at the end of what it gave before.
-            unsafe { self.heap.extend(added) };
-        }
-        self.size += added;
-        true
-    }
-}
-
-/// A free block: the link is all it holds.
-struct Block {
-    next: Option<NonNull<Block>>,
-}
-
-/// Free blocks of one class, last in first out.
-struct FreeList {
-    head: Option<NonNull<Block>>,
-    count: usize,
-}
-
-// SAFETY: blocks on a list belong to the list, wherever it goes.
-unsafe impl Send for FreeList {}
-
-impl FreeList {
-    const EMPTY: FreeList = FreeList { head: None, count: 0 };
-
-    /// # Safety
-    ///
-    /// `block` is free memory of at least 16 bytes, aligned to 16, on no list.
-    #[inline]
-    unsafe fn push(&mut self, block: NonNull<Block>) {
-        // SAFETY: ours to write, by the caller's promise.
-        unsafe { block.write(Block { next: self.head }) };
-        self.head = Some(block);
-        self.count += 1;
-    }
-
-    #[inline]
-    fn pop(&mut self) -> Option<NonNull<Block>> {
-        let block = self.head?;
-        // SAFETY: blocks on the list are ours, and `push` wrote them.
-        self.head = unsafe { block.read() }.next;
-        self.count -= 1;
-        Some(block)
-    }
-
-    /// Takes up to `count` blocks off as a list of their own.
-    #[cold]
-    fn split(&mut self, count: usize) -> FreeList {
-        let mut taken = FreeList::EMPTY;
-        while taken.count < count
-            && let Some(block) = self.pop()
-        {
-            // SAFETY: popped just now, so it is on no list.
-            unsafe { taken.push(block) };
-        }
-        taken
-    }
-
-    /// The same blocks by address: lists of 1, 2, 4 … blocks are merged as in a
-    /// binary count, so there are never more than there are bits.
-    fn sorted(mut self) -> FreeList {
-        let mut sizes = [const { FreeList::EMPTY }; usize::BITS as usize];
-        while let Some(block) = self.pop() {
-            let mut carry = FreeList::EMPTY;
-            // SAFETY: popped just now, so it is on no list.
-            unsafe { carry.push(block) };
-            for list in &mut sizes {
-                let other = core::mem::replace(list, FreeList::EMPTY);
-                if other.count == 0 {
-                    *list = carry;
-                    break;
-                }
-                carry = carry.merged(other);
-            }
-        }
-        sizes.into_iter().fold(FreeList::EMPTY, FreeList::merged)
-    }
-
-    /// The blocks of two sorted lists.
-    fn merged(mut self, mut other: FreeList) -> FreeList {
-        let mut reversed = FreeList::EMPTY;
-        while let Some(block) = match (self.head, other.head) {
-            (Some(a), Some(b)) if b < a => other.pop(),
-            (None, _) => other.pop(),
-            _ => self.pop(),
-        } {
-            // SAFETY: popped just now, so it is on no list.
-            unsafe { reversed.push(block) };
-        }
-        let mut merged = FreeList::EMPTY;
-        merged.append(reversed);
-        merged
-    }
-
-    /// Takes the first blocks off that lie side by side, of `size` bytes each: where,
-    /// and how many bytes.
-    fn pop_run(&mut self, size: usize) -> Option<(NonNull<Block>, usize)> {
-        let start = self.pop()?;
-        let mut bytes = size;
-        while self.head.is_some_and(|next| next.addr().get() == start.addr().get() + bytes) {
-            self.pop();
-            bytes += size;
-        }
-        Some((start, bytes))
-    }
-
-    /// Puts the blocks of `other`, a batch, in front.
-    fn append(&mut self, mut other: FreeList) {
-        while let Some(block) = other.pop() {
-            // SAFETY: popped just now, so it is on no list.
-            unsafe { self.push(block) };
-        }
-    }
-}
-
 /// What a CPU keeps at hand, by class.
 struct Caches([FreeList; CLASSES]);
 
 impl Empty for Caches {
-    const EMPTY: Self = Caches([FreeList::EMPTY; CLASSES]);
+    const EMPTY: Self = Caches([const { FreeList::EMPTY }; CLASSES]);
 }
 
 /// What a CPU has done. Written by that CPU alone, with interrupts off; read by

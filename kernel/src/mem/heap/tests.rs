@@ -1,10 +1,11 @@
 //! The promises of the heap, on a leaked vector that plays the window.
 
-use super::classes::{Allocator, CLASSES, Source};
-use super::{Lent, Window};
+use super::classes::{Allocator, CLASSES};
+use super::pages::{Record, Source};
 use crate::mem::percpu::Here;
 use core::alloc::Layout;
-use core::ptr::NonNull;
+use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::collections::BTreeMap;
 
 /// Miri takes a thousand times as long: fewer rounds there.
@@ -12,52 +13,53 @@ const fn rounds(native: usize, miri: usize) -> usize {
     if cfg!(miri) { miri } else { native }
 }
 
-/// Memory that gives up to `limit` bytes.
+/// As many pages of addresses as there are records, and memory for some of them.
 struct Leaked {
     base: *mut u8,
-    given: usize,
-    limit: usize,
-    /// A range that was taken out, and may be restored.
-    lent: Option<(NonNull<u8>, usize)>,
+    records: &'static [Record],
+    /// Pages that can still get memory.
+    left: AtomicUsize,
 }
 
 // SAFETY: the base may go to another thread with the heap that uses it.
 unsafe impl Send for Leaked {}
+// SAFETY: the base is only read.
+unsafe impl Sync for Leaked {}
 
-// SAFETY: the memory is leaked and nobody else has it; growth is at the end.
+// SAFETY: the memory is leaked and nobody else has it; all addresses are there.
 unsafe impl Source for Leaked {
     fn base(&self) -> *mut u8 {
         self.base
     }
 
-    fn grow(&mut self, bytes: usize) -> usize {
-        let added = bytes.next_multiple_of(4096);
-        if self.given + added > self.limit {
-            return 0;
-        }
-        self.given += added;
-        added
+    fn record(&self, page: usize) -> &Record {
+        &self.records[page]
     }
 
-    fn restore(&mut self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
-        let (start, all) = self.lent?;
-        let some = bytes.min(all);
-        // SAFETY: inside the range, or at its end.
-        self.lent = (some < all).then(|| (unsafe { start.add(some) }, all - some));
-        Some((start, some))
+    fn prepare(&self, pages: Range<usize>) -> bool {
+        pages.end <= self.records.len()
     }
 
-    fn lent(&self) -> usize {
-        self.lent.map_or(0, |(_, bytes)| bytes)
+    fn can_have(&self, pages: usize) -> bool {
+        pages <= self.left.load(Relaxed)
+    }
+
+    fn commit(&self, pages: Range<usize>) -> usize {
+        let count = pages.len().min(self.left.load(Relaxed));
+        self.left.fetch_sub(count, Relaxed);
+        count
     }
 }
 
+/// A heap with so many bytes of memory, and twice as many of addresses.
 fn heap(limit: usize) -> &'static Allocator<Leaked> {
-    let layout = Layout::from_size_align(limit, 4096).expect("a sane limit");
+    let layout = Layout::from_size_align(2 * limit, 4096).expect("a sane limit");
     // SAFETY: the size is not 0.
     let base = unsafe { std::alloc::alloc(layout) };
     assert!(!base.is_null());
-    Box::leak(Box::new(Allocator::new(Leaked { base, given: 0, limit, lent: None })))
+    let pages = limit / 4096;
+    let records = Vec::leak((0..2 * pages).map(|_| Record::new()).collect());
+    Box::leak(Box::new(Allocator::new(Leaked { base, records, left: AtomicUsize::new(pages) })))
 }
 
 fn layout(size: usize, align: usize) -> Layout {
@@ -172,15 +174,16 @@ fn absurd_requests_are_null_and_take_nothing() {
 }
 
 #[test]
-fn growth_is_by_chunks_and_for_what_is_asked() {
+fn addresses_come_in_chunks_and_memory_for_what_is_asked() {
     let (heap, cpu) = (heap(4 << 20), Here::pretend(0));
     assert_eq!(heap.stats().mapped, 0);
     assert!(!heap.alloc(&cpu, layout(1, 1)).is_null());
-    assert_eq!(heap.stats().mapped, 256 * 1024);
+    let stats = heap.stats();
+    assert_eq!((stats.mapped, stats.mapped - stats.lent), (256 * 1024, 4096));
     assert!(!heap.alloc(&cpu, layout(1 << 20, 4096)).is_null());
-    let mapped = heap.stats().mapped;
-    assert!(((1 << 20)..(2 << 20)).contains(&mapped));
-    assert_eq!(heap.stats().large_in_use, 1 << 20);
+    let stats = heap.stats();
+    assert_eq!(stats.mapped - stats.lent, (1 << 20) + 4096);
+    assert_eq!(stats.large_in_use, 1 << 20);
 }
 
 #[test]
@@ -235,22 +238,27 @@ fn threads_do_not_share_a_block() {
 }
 
 #[test]
-fn a_range_that_was_taken_out_is_nobodys_until_it_is_restored() {
-    const RANGE: usize = 1 << 20;
-    let (heap, cpu) = (heap(RANGE + (1 << 18)), Here::pretend(0));
-    let half = layout(RANGE / 2, 4096);
-    let block = heap.alloc(&cpu, layout(RANGE, 4096));
+fn pages_that_were_taken_out_are_nobodys_until_they_are_back_without_memory() {
+    let (heap, cpu) = (heap(1 << 20), Here::pretend(0));
+    let all = layout(1 << 20, 4096);
+    let block = heap.alloc(&cpu, all);
+    assert!(!block.is_null());
     // SAFETY: allocated above.
-    unsafe { heap.free(&cpu, block, layout(RANGE, 4096)) };
-    let before = heap.stats();
-    let taken = heap.take_out(layout(RANGE, 4096)).expect("it is free");
-    assert!(heap.free_bytes() < RANGE);
-    assert!(heap.alloc(&cpu, half).is_null(), "it was given to somebody");
-    heap.with_source(|source, _| source.lent = Some((taken, RANGE)));
-    assert_eq!(heap.stats().lent, RANGE);
-    let [a, b] = [heap.alloc(&cpu, half), heap.alloc(&cpu, layout(RANGE / 4, 4096))];
-    assert!(!a.is_null() && !b.is_null());
-    assert_eq!(heap.stats().mapped, before.mapped, "it has grown instead");
+    unsafe { heap.free(&cpu, block, all) };
+    assert_eq!(heap.free_pages(), 256);
+    let some = heap.take_out(100).expect("they are free");
+    let rest = heap.take_out(1000).expect("they are free");
+    assert_eq!((some.len(), rest.len(), heap.free_pages()), (100, 156, 0));
+    assert!(heap.take_out(1).is_none());
+    assert!(heap.alloc(&cpu, layout(1, 1)).is_null(), "it was given to somebody");
+    heap.put_back(rest);
+    heap.put_back(some);
+    assert_eq!(heap.stats().lent, heap.stats().mapped);
+    assert!(heap.alloc(&cpu, layout(1, 1)).is_null(), "they had no memory");
+    let before = heap.stats().mapped;
+    heap.source().left.store(256, Relaxed);
+    assert!(!heap.alloc(&cpu, all).is_null(), "they are one run again");
+    assert_eq!(heap.stats().mapped, before, "it has taken new addresses instead");
 }
 
 #[test]
@@ -268,16 +276,72 @@ fn all_small_blocks_that_are_free_serve_a_large_request() {
     assert!(!heap.alloc(&cpu, layout(3 << 20, 4096)).is_null());
 }
 
-#[test]
-fn ranges_that_are_lent_are_one_with_those_beside_them() {
-    let range = |first: u64, pages: usize| Lent { start: first << 12, pages };
-    let mut window = Window::new();
-    for (first, pages) in [(0, 4), (8, 4), (20, 1), (12, 2), (4, 4)] {
-        window.lend(range(first, pages));
+/// Frees all blocks but every `nth`, in an order that has nothing to do with where
+/// they are, on two CPUs, and gives back those that were kept.
+fn free_but_some(
+    heap: &Allocator<Leaked>,
+    blocks: Vec<*mut u8>,
+    layout: Layout,
+    nth: usize,
+) -> Vec<*mut u8> {
+    let count = blocks.len();
+    let (mut kept, mut seen) = (Vec::new(), vec![false; count]);
+    for step in 0..count {
+        let index = step * 7919 % count;
+        assert!(!core::mem::replace(&mut seen[index], true), "7919 divides the count");
+        if index.is_multiple_of(nth) {
+            kept.push(blocks[index]);
+        } else {
+            // SAFETY: allocated by the caller, and freed once.
+            unsafe { heap.free(&Here::pretend(step % 2), blocks[index], layout) };
+        }
     }
-    let mut ranges: Vec<_> =
-        window.lent[..window.lent_count].iter().map(|l| (l.start >> 12, l.pages)).collect();
-    ranges.sort_unstable();
-    assert_eq!(ranges, [(0, 14), (20, 1)]);
-    assert_eq!(window.lent(), 15 << 12);
+    kept
+}
+
+#[test]
+fn a_page_whose_blocks_are_all_home_is_free_at_once() {
+    let (heap, cpus) = (heap(1 << 21), [0, 1].map(Here::pretend));
+    let count = rounds(1024, 64);
+    for class in (0..CLASSES).step_by(rounds(1, 3)) {
+        let small = layout(16 << class, 1);
+        let per_page = 4096 / small.size();
+        let blocks: Vec<_> = (0..count).map(|_| heap.alloc(&cpus[0], small)).collect();
+        assert!(blocks.iter().all(|block| !block.is_null()));
+        let kept = free_but_some(heap, blocks, small, 8 * per_page);
+        cpus.iter().for_each(|cpu| heap.shed(cpu));
+        let stats = heap.stats();
+        let in_use = (stats.mapped - stats.lent) / 4096 - heap.free_pages();
+        assert_eq!(in_use, kept.len(), "pages of class {class} are kept for nobody");
+        for block in kept {
+            // SAFETY: allocated above, and not freed by `free_but_some`.
+            unsafe { heap.free(&cpus[0], block, small) };
+        }
+        heap.shed(&cpus[0]);
+        let stats = heap.stats();
+        assert_eq!(heap.free_pages(), (stats.mapped - stats.lent) / 4096);
+    }
+}
+
+#[test]
+fn filling_and_freeing_grows_nothing() {
+    let (heap, cpu) = (heap(1 << 20), Here::pretend(0));
+    let mut mapped = Vec::new();
+    for round in 0..4 {
+        for size in [16, 700, 2048, 5000, 100_000] {
+            let want = layout(rounds(size, size.max(2048)), 1);
+            let all: Vec<_> =
+                core::iter::from_fn(|| Some(heap.alloc(&cpu, want)).filter(|p| !p.is_null()))
+                    .collect();
+            assert!(all.len() * want.size() > 600_000, "round {round}: {} of {size}", all.len());
+            for block in all {
+                // SAFETY: allocated above.
+                unsafe { heap.free(&cpu, block, want) };
+            }
+        }
+        heap.shed(&cpu);
+        assert_eq!(heap.free_pages(), 256, "round {round}");
+        mapped.push(heap.stats().mapped);
+    }
+    assert_eq!(mapped[0], mapped[3], "it takes addresses for ever");
 }

@@ -20,6 +20,8 @@
 //! Below `made` the top page is mapped for ever, so a header can be read by
 //! anyone at any time. Lists are linked through the headers.
 
+mod round;
+
 use super::slot::{self, CLASSES, Part, Slot};
 use crate::lock::{IrqLock, Level};
 use crate::mem::PAGE_SIZE;
@@ -27,15 +29,12 @@ use crate::mem::frames::Frame;
 use crate::mem::percpu::{CpuLocal, Empty, Here};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use round::Round;
 
 /// Default-sized stacks that a CPU keeps.
 const CACHED: usize = 16;
 /// Stacks that move between a CPU and the lists at a time.
 const BATCH: usize = CACHED / 2;
-/// Stacks whose pages are forgotten in one round.
-const TRIM_SLOTS: usize = 32;
-/// Pages that are forgotten in one round.
-const TRIM_PAGES: usize = 256;
 
 /// A stack could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,6 +223,14 @@ impl<B: Backing> Pool<B> {
         });
         if over {
             self.put_listed(&surplus);
+        }
+    }
+
+    /// Gives up the stacks that this CPU keeps.
+    #[cold]
+    pub fn shed(&self, here: &Here) {
+        while let Some(slot) = self.take_cached(here, 0) {
+            self.put_listed(&[slot]);
         }
     }
 
@@ -418,7 +425,7 @@ impl<B: Backing> Pool<B> {
         for n in 1..=deep {
             if round.frames.is_full() {
                 self.backing.forget(round.ranges.as_slice(), round.frames.as_slice());
-                round.frames.count = 0;
+                round.frames.clear();
             }
             if let Some(frame) = self.backing.uncommit(slot.page_from_top(n)) {
                 round.frames.push(frame);
@@ -431,7 +438,7 @@ impl<B: Backing> Pool<B> {
 
     /// One round of forgetting; only then may the slots be used again.
     fn finish(&self, round: &mut Round) {
-        if round.slots.count == 0 {
+        if round.slots.is_empty() {
             return;
         }
         self.backing.forget(round.ranges.as_slice(), round.frames.as_slice());
@@ -466,49 +473,6 @@ struct Cache {
 
 impl Empty for Cache {
     const EMPTY: Self = Cache { slots: [0; CACHED], count: 0 };
-}
-
-/// What one round of forgetting covers.
-struct Round {
-    slots: Few<Slot, TRIM_SLOTS>,
-    ranges: Few<Range<u64>, TRIM_SLOTS>,
-    frames: Few<Frame, TRIM_PAGES>,
-}
-
-impl Round {
-    fn new() -> Self {
-        Round {
-            slots: Few::new(Slot::new(0, 0)),
-            ranges: Few::new(0..0),
-            frames: Few::new(Frame::containing(0)),
-        }
-    }
-}
-
-/// A short list without a heap.
-struct Few<T, const N: usize> {
-    items: [T; N],
-    count: usize,
-}
-
-impl<T: Clone, const N: usize> Few<T, N> {
-    /// An empty list; `filler` is what its unused places hold.
-    fn new(filler: T) -> Self {
-        Few { items: core::array::from_fn(|_| filler.clone()), count: 0 }
-    }
-
-    fn push(&mut self, item: T) {
-        self.items[self.count] = item;
-        self.count += 1;
-    }
-
-    fn is_full(&self) -> bool {
-        self.count == N
-    }
-
-    fn as_slice(&self) -> &[T] {
-        &self.items[..self.count]
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,313 @@
+//! The heap's pages: runs of them that are free, with their memory or without.
+//!
+//! All addresses below `top` are pages, and each page has a [`Record`] beside the heap,
+//! found by its number. Neighbours that are free are one *run*; its length stands in
+//! the records of its first and its last page, so whoever frees a page finds the runs
+//! beside it without a search, and merges them. Runs are on lists by length: one list
+//! for each length up to 32 pages, then one for each power of two.
+//!
+//! A run has memory in all of its pages or in none. Those without were never used, or
+//! gave theirs back when frames were short ([`Pages::take_out`]); they get memory when
+//! somebody takes them. So a large request never fails for want of neighbours: there
+//! are always addresses, and any frames will do. Runs of different kinds do not merge.
+//!
+//! # What was rejected
+//!
+//! - *A list of holes, sorted by address*, as it was: freeing walks it, and to turn
+//!   small blocks into holes again they had to be sorted, a hundred thousand at a time,
+//!   with interrupts off for seconds; or with interrupts on, and then whoever asked
+//!   meanwhile was told that there is no memory.
+//! - *Runs with memory in some of their pages*: fewer runs, but then a request must look
+//!   at each page of each run to know what it would cost.
+//! - *Buddies*: a request for 5 pages would take 8.
+//!
+//! Called by [`super::classes`] under its lock for pages; the lists of records also
+//! serve [`super::slabs`].
+
+use core::ops::Range;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
+
+/// The heap takes addresses this many pages at a time.
+const CHUNK: usize = 64;
+/// Runs up to this length have a list for each length.
+const SHORT: usize = 32;
+const LISTS: usize = SHORT + (SPAN.ilog2() - SHORT.ilog2()) as usize + 1;
+/// The bits of a length; above it one bit says that there is memory.
+const SPAN: u32 = MEMORY - 1;
+const MEMORY: u32 = 1 << 31;
+/// The heap has at most this many pages, so that their numbers fit a link.
+pub const MOST: usize = SPAN as usize;
+
+/// Where the heap's memory comes from: one range of pages, with a record each.
+///
+/// # Safety
+///
+/// `base()` is always the same pointer, aligned to a page, and the page with number
+/// `n` begins `n` pages above it. It may be used by the heap, and by nobody else, from
+/// when `commit` gave it memory until it was taken out. `record` gives each page its own.
+pub unsafe trait Source {
+    /// The first byte.
+    fn base(&self) -> *mut u8;
+    /// The record of a page, for which `prepare` was called.
+    fn record(&self, page: usize) -> &Record;
+    /// Makes new records for these pages, all zero; false: it cannot.
+    fn prepare(&self, pages: Range<usize>) -> bool;
+    /// Whether memory for that many pages can be had, asked first and not found out on
+    /// the way: one absurd request must not move all memory here before it fails.
+    fn can_have(&self, pages: usize) -> bool;
+    /// Gives these pages memory, from the first on; says how many have it now.
+    fn commit(&self, pages: Range<usize>) -> usize;
+}
+
+/// What is known of a page. Zero is a page that is in use and on no list.
+///
+/// Atomic, as the neighbour of a page may be looked at while the page is in use; each
+/// field is written by one at a time. `span` by who holds the lock of the pages; the
+/// rest by who holds the lock of the list that the page is on.
+pub struct Record {
+    /// At both ends of a free run: how long it is, and whether it has memory. Else 0.
+    span: AtomicU32,
+    /// Neighbours on a list: the page's number plus one, or 0.
+    next: AtomicU32,
+    prev: AtomicU32,
+    /// Of a page with small blocks: those that are in it, and the first of them.
+    pub(super) count: AtomicU32,
+    pub(super) head: AtomicPtr<Block>,
+}
+
+/// A free block: the link is all it holds.
+pub struct Block {
+    /// The next on the same list.
+    pub(super) next: *mut Block,
+}
+
+/// Whether the pages of a run have memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Without,
+    With,
+}
+
+/// Which pages are free. All methods are told the same source.
+pub struct Pages {
+    /// Pages that have a record.
+    top: usize,
+    /// By kind and length.
+    runs: [[List; LISTS]; 2],
+    /// Free pages, by kind.
+    free: [usize; 2],
+}
+
+impl Pages {
+    /// A heap without addresses.
+    pub const fn new() -> Self {
+        Pages { top: 0, runs: [const { [const { List::new() }; LISTS] }; 2], free: [0; 2] }
+    }
+
+    /// `count` neighbours, the first at a multiple of `align`, with memory.
+    pub fn take<S: Source>(&mut self, source: &S, count: usize, align: usize) -> Option<usize> {
+        if let Some(first) = self.take_run(source, Kind::With, count, align) {
+            return Some(first);
+        }
+        if !source.can_have(count) {
+            return None;
+        }
+        let first = self.take_run(source, Kind::Without, count, align).or_else(|| {
+            self.grow(source, count + align - 1)?;
+            self.take_run(source, Kind::Without, count, align)
+        })?;
+        let done = source.commit(first..first + count);
+        if done == count {
+            return Some(first);
+        }
+        self.put(source, first..first + done, Kind::With);
+        self.put(source, first + done..first + count, Kind::Without);
+        None
+    }
+
+    /// Takes pages back, with their memory.
+    pub fn give<S: Source>(&mut self, source: &S, pages: Range<usize>) {
+        self.put(source, pages, Kind::With);
+    }
+
+    /// Takes at most `most` free pages out that have memory, neighbours, for who can use
+    /// it elsewhere. They are nobody's until [`put_back`](Self::put_back).
+    pub fn take_out<S: Source>(&mut self, source: &S, most: usize) -> Option<Range<usize>> {
+        let lists = &self.runs[Kind::With as usize];
+        let first = lists.iter().rev().find_map(List::first)?;
+        let length = (source.record(first).span.load(Relaxed) & SPAN) as usize;
+        let count = length.min(most);
+        self.unlink(source, first..first + length, Kind::With);
+        self.put(source, first + count..first + length, Kind::With);
+        (count > 0).then_some(first..first + count)
+    }
+
+    /// Pages that were taken out are free again, without memory.
+    pub fn put_back<S: Source>(&mut self, source: &S, pages: Range<usize>) {
+        self.put(source, pages, Kind::Without);
+    }
+
+    /// Pages that have a record.
+    pub fn top(&self) -> usize {
+        self.top
+    }
+
+    /// Free pages that have memory.
+    pub fn free_with_memory(&self) -> usize {
+        self.free[Kind::With as usize]
+    }
+
+    /// Free pages that have none.
+    pub fn free_without(&self) -> usize {
+        self.free[Kind::Without as usize]
+    }
+
+    /// The first run that is long enough, of those with the shortest lists first. All
+    /// but the first list have it at once, if the alignment is no more than a page.
+    fn take_run<S: Source>(
+        &mut self,
+        source: &S,
+        kind: Kind,
+        count: usize,
+        align: usize,
+    ) -> Option<usize> {
+        let lists = &self.runs[kind as usize][list_for(count)..];
+        let (run, first) = lists.iter().flat_map(|list| list.iter(source)).find_map(|start| {
+            let end = start + (source.record(start).span.load(Relaxed) & SPAN) as usize;
+            let first = start.next_multiple_of(align);
+            (first + count <= end).then_some((start..end, first))
+        })?;
+        self.unlink(source, run.clone(), kind);
+        self.put(source, run.start..first, kind);
+        self.put(source, first + count..run.end, kind);
+        Some(first)
+    }
+
+    /// Adds addresses at the top: a chunk if there is room, else what is needed.
+    fn grow<S: Source>(&mut self, source: &S, need: usize) -> Option<()> {
+        let count = [need.max(CHUNK), need].into_iter().find(|&count| {
+            count <= MOST - self.top && source.prepare(self.top..self.top + count)
+        })?;
+        let pages = self.top..self.top + count;
+        self.top = pages.end;
+        self.put(source, pages, Kind::Without);
+        Some(())
+    }
+
+    /// Makes pages a free run, as one with those of its kind beside it.
+    fn put<S: Source>(&mut self, source: &S, pages: Range<usize>, kind: Kind) {
+        if pages.is_empty() {
+            return;
+        }
+        let Range { mut start, mut end } = pages;
+        if let Some(length) = start.checked_sub(1).and_then(|last| free_at(source, last, kind)) {
+            self.unlink(source, start - length..start, kind);
+            start -= length;
+        }
+        if end < self.top
+            && let Some(length) = free_at(source, end, kind)
+        {
+            self.unlink(source, end..end + length, kind);
+            end += length;
+        }
+        self.link(source, start..end, kind);
+    }
+
+    fn link<S: Source>(&mut self, source: &S, run: Range<usize>, kind: Kind) {
+        let span = run.len() as u32 | if kind == Kind::With { MEMORY } else { 0 };
+        source.record(run.start).span.store(span, Relaxed);
+        source.record(run.end - 1).span.store(span, Relaxed);
+        self.free[kind as usize] += run.len();
+        self.runs[kind as usize][list_for(run.len())].push(source, run.start);
+    }
+
+    fn unlink<S: Source>(&mut self, source: &S, run: Range<usize>, kind: Kind) {
+        source.record(run.start).span.store(0, Relaxed);
+        source.record(run.end - 1).span.store(0, Relaxed);
+        self.free[kind as usize] -= run.len();
+        self.runs[kind as usize][list_for(run.len())].remove(source, run.start);
+    }
+}
+
+/// The length of the free run that has this page at one of its ends, if it is of that kind.
+fn free_at<S: Source>(source: &S, page: usize, kind: Kind) -> Option<usize> {
+    let span = source.record(page).span.load(Relaxed);
+    let is_it = span != 0 && (span & MEMORY != 0) == (kind == Kind::With);
+    is_it.then_some((span & SPAN) as usize)
+}
+
+/// Which list a run of that length is on. At least one page.
+const fn list_for(length: usize) -> usize {
+    if length <= SHORT { length - 1 } else { SHORT + (length.ilog2() - SHORT.ilog2()) as usize }
+}
+
+/// Pages on a list, linked through their records.
+pub struct List {
+    /// The number of the first plus one, or 0.
+    head: u32,
+}
+
+impl List {
+    /// An empty list.
+    pub const fn new() -> Self {
+        List { head: 0 }
+    }
+
+    /// The page in front.
+    pub fn first(&self) -> Option<usize> {
+        self.head.checked_sub(1).map(|page| page as usize)
+    }
+
+    /// Puts a page in front that is on no list.
+    pub fn push<S: Source>(&mut self, source: &S, page: usize) {
+        let record = source.record(page);
+        record.prev.store(0, Relaxed);
+        record.next.store(self.head, Relaxed);
+        let link = page as u32 + 1;
+        if let Some(next) = self.first() {
+            source.record(next).prev.store(link, Relaxed);
+        }
+        self.head = link;
+    }
+
+    /// Takes a page off, wherever it is on the list.
+    pub fn remove<S: Source>(&mut self, source: &S, page: usize) {
+        let record = source.record(page);
+        let (next, prev) = (record.next.load(Relaxed), record.prev.load(Relaxed));
+        match prev.checked_sub(1) {
+            Some(prev) => source.record(prev as usize).next.store(next, Relaxed),
+            None => self.head = next,
+        }
+        if let Some(next) = next.checked_sub(1) {
+            source.record(next as usize).prev.store(prev, Relaxed);
+        }
+    }
+
+    /// Takes the page in front off.
+    pub fn pop<S: Source>(&mut self, source: &S) -> Option<usize> {
+        let page = self.first()?;
+        self.remove(source, page);
+        Some(page)
+    }
+
+    /// From the front on.
+    fn iter<S: Source>(&self, source: &S) -> impl Iterator<Item = usize> {
+        core::iter::successors(self.first(), |&page| {
+            source.record(page).next.load(Relaxed).checked_sub(1).map(|next| next as usize)
+        })
+    }
+}
+
+impl Record {
+    /// One for a page that is in use.
+    pub const fn new() -> Self {
+        Record {
+            span: AtomicU32::new(0),
+            next: AtomicU32::new(0),
+            prev: AtomicU32::new(0),
+            count: AtomicU32::new(0),
+            head: AtomicPtr::new(null_mut()),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Small blocks that are free and in no cache, by the page that they are in.
+//!
+//! A page that was cut into blocks of one class is a *slab*. Its free blocks are linked
+//! in its record, with their number: so a page is known to be free as a whole when its
+//! last block comes home, at that instant and without a search, and goes back to the
+//! pages, where any class and any large request can have it. One page of each class is
+//! kept spare, so that one that alternates does not cut pages again and again.
+//!
+//! A block that lies in the cache of a CPU, or that somebody has, is missing in its
+//! page's record. Caches are given up on request ([`super::classes::Allocator::shed`]).
+//!
+//! Called by [`super::classes`], under the lock of the class.
+
+use super::pages::{Block, List, Source};
+use crate::mem::PAGE_SIZE;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::Ordering::Relaxed;
+
+/// The free blocks of one class.
+pub struct Slabs {
+    /// Pages some of whose blocks are free.
+    some: List,
+    /// A page all of whose blocks are free.
+    spare: Option<usize>,
+}
+
+impl Slabs {
+    /// No blocks.
+    pub const fn new() -> Self {
+        Slabs { some: List::new(), spare: None }
+    }
+
+    /// Up to `count` blocks.
+    pub fn take<S: Source>(&mut self, source: &S, count: usize) -> FreeList {
+        let mut taken = FreeList::EMPTY;
+        while taken.count < count {
+            let Some(page) = self.some.first().or_else(|| self.use_spare(source)) else { break };
+            let record = source.record(page);
+            let mut rest = FreeList::of(&record.head, record.count.load(Relaxed));
+            while taken.count < count
+                && let Some(block) = rest.pop()
+            {
+                // SAFETY: popped just now, so it is on no list.
+                unsafe { taken.push(block) };
+            }
+            record.head.store(rest.head, Relaxed);
+            record.count.store(rest.count as u32, Relaxed);
+            if rest.count == 0 {
+                self.some.remove(source, page);
+            }
+        }
+        taken
+    }
+
+    /// Takes blocks of `size` bytes back. Pages that are free as a whole now, but for a
+    /// spare one, go to the list `empty`.
+    pub fn put<S: Source>(
+        &mut self,
+        source: &S,
+        size: usize,
+        mut list: FreeList,
+        empty: &mut List,
+    ) {
+        while let Some(block) = list.pop() {
+            let page = page_of(source, block);
+            let record = source.record(page);
+            let mut home = FreeList::of(&record.head, record.count.load(Relaxed));
+            // SAFETY: popped just now, so it is on no list.
+            unsafe { home.push(block) };
+            record.head.store(home.head, Relaxed);
+            record.count.store(home.count as u32, Relaxed);
+            if home.count == 1 {
+                self.some.push(source, page);
+            }
+            if home.count == PAGE_SIZE / size {
+                self.some.remove(source, page);
+                match self.spare {
+                    None => self.spare = Some(page),
+                    Some(_) => empty.push(source, page),
+                }
+            }
+        }
+    }
+
+    /// Cuts a page, which is the caller's, into blocks of `size` bytes.
+    ///
+    /// # Safety
+    ///
+    /// The page has memory, and nobody uses it.
+    pub unsafe fn cut<S: Source>(&mut self, source: &S, size: usize, page: usize) {
+        let mut list = FreeList::EMPTY;
+        for at in (0..PAGE_SIZE).step_by(size).rev() {
+            // SAFETY: in the heap's range, by the promise of the source.
+            let block = unsafe { source.base().add(page * PAGE_SIZE + at) };
+            let Some(block) = NonNull::new(block.cast()) else { return };
+            // SAFETY: a part of that page, aligned to its size, and ours.
+            unsafe { list.push(block) };
+        }
+        let record = source.record(page);
+        record.head.store(list.head, Relaxed);
+        record.count.store(list.count as u32, Relaxed);
+        self.some.push(source, page);
+    }
+
+    /// Gives up the page that is kept spare.
+    pub fn give_up<S: Source>(&mut self, source: &S, empty: &mut List) {
+        if let Some(page) = self.spare.take() {
+            empty.push(source, page);
+        }
+    }
+
+    fn use_spare<S: Source>(&mut self, source: &S) -> Option<usize> {
+        let page = self.spare.take()?;
+        self.some.push(source, page);
+        Some(page)
+    }
+}
+
+fn page_of<S: Source>(source: &S, block: NonNull<Block>) -> usize {
+    (block.addr().get() - source.base().addr()) / PAGE_SIZE
+}
+
+/// Free blocks of one class, last in first out.
+pub struct FreeList {
+    head: *mut Block,
+    count: usize,
+}
+
+// SAFETY: blocks on a list belong to the list, wherever it goes.
+unsafe impl Send for FreeList {}
+
+impl FreeList {
+    /// None.
+    pub const EMPTY: FreeList = FreeList { head: ptr::null_mut(), count: 0 };
+
+    /// Those of a record: its list is not used while this one is.
+    fn of(head: &core::sync::atomic::AtomicPtr<Block>, count: u32) -> Self {
+        FreeList { head: head.load(Relaxed), count: count as usize }
+    }
+
+    /// How many there are.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// # Safety
+    ///
+    /// `block` is free memory of at least 16 bytes, aligned to 16, on no list.
+    #[inline]
+    pub unsafe fn push(&mut self, block: NonNull<Block>) {
+        // SAFETY: ours to write, by the caller's promise.
+        unsafe { block.write(Block { next: self.head }) };
+        self.head = block.as_ptr();
+        self.count += 1;
+    }
+
+    /// Takes the one off that came last.
+    #[inline]
+    pub fn pop(&mut self) -> Option<NonNull<Block>> {
+        let block = NonNull::new(self.head)?;
+        // SAFETY: blocks on the list are ours, and `push` wrote them.
+        self.head = unsafe { block.read() }.next;
+        self.count -= 1;
+        Some(block)
+    }
+
+    /// Takes up to `count` blocks off as a list of their own.
+    #[cold]
+    pub fn split(&mut self, count: usize) -> FreeList {
+        let mut taken = FreeList::EMPTY;
+        while taken.count < count
+            && let Some(block) = self.pop()
+        {
+            // SAFETY: popped just now, so it is on no list.
+            unsafe { taken.push(block) };
+        }
+        taken
+    }
+
+    /// Puts the blocks of `other`, a batch, in front.
+    pub fn append(&mut self, mut other: FreeList) {
+        while let Some(block) = other.pop() {
+            // SAFETY: popped just now, so it is on no list.
+            unsafe { self.push(block) };
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The heap's window of addresses: its pages, their records, their frames.
+//!
+//! The lower half of the window is for pages, the upper one for their records, which
+//! get memory as the heap takes addresses, and keep it: 32 bytes for a page of 4 KiB.
+//!
+//! Called by `classes` under the lock of the pages.
+
+use super::pages::{MOST, Record, Source};
+use crate::arch::paging::{self, Flags, MapError};
+use crate::mem::{HEAP_WINDOW, MMIO_WINDOW, PAGE_SIZE, frames};
+use core::ops::Range;
+
+/// Frames that growth leaves to stacks and page tables: a heap that takes the
+/// last one turns every page fault of every G into an error.
+const FRAMES_LEFT_ALONE: usize = 64;
+/// Pages that who must not fail gets at a time.
+const NEED_PAGES: usize = 1;
+/// Where the records are.
+const RECORDS: u64 = HEAP_WINDOW + (MMIO_WINDOW - HEAP_WINDOW) / 2;
+
+const _: () = assert!(MOST * PAGE_SIZE <= (RECORDS - HEAP_WINDOW) as usize);
+const _: () = assert!(MOST * size_of::<Record>() <= (MMIO_WINDOW - RECORDS) as usize);
+
+/// Says who may use the frames that growth leaves alone. Set once.
+static IS_IN_NEED: spin::Once<fn() -> bool> = spin::Once::new();
+
+/// Says how to know whether who allocates must not fail, so that it gets of what is
+/// set aside: a G that panics because there is no memory needs some to unwind.
+pub fn set_in_need(is_in_need: fn() -> bool) {
+    IS_IN_NEED.call_once(|| is_in_need);
+}
+
+/// Where a page of the heap is.
+pub fn address(page: usize) -> u64 {
+    HEAP_WINDOW + (page * PAGE_SIZE) as u64
+}
+
+/// The kernel's window.
+pub struct Window;
+
+// SAFETY: the window is this heap's alone by the layout in `mem`, and what is mapped
+// there is unmapped only when it was taken out. Records have addresses of their own.
+unsafe impl Source for Window {
+    fn base(&self) -> *mut u8 {
+        core::ptr::with_exposed_provenance_mut(HEAP_WINDOW as usize)
+    }
+
+    fn record(&self, page: usize) -> &Record {
+        let at = RECORDS as usize + page * size_of::<Record>();
+        // SAFETY: `prepare` has mapped it, zeroed, which is a valid record, and it stays
+        // mapped; all access is atomic.
+        unsafe { &*core::ptr::with_exposed_provenance(at) }
+    }
+
+    fn prepare(&self, pages: Range<usize>) -> bool {
+        let first = pages.start * size_of::<Record>() / PAGE_SIZE;
+        let end = (pages.end * size_of::<Record>()).div_ceil(PAGE_SIZE);
+        let Some(stock) = stock_for(end - first) else { return false };
+        // Those that were there before stay as they are.
+        (first..end).all(|page| map_page(RECORDS + (page * PAGE_SIZE) as u64, stock))
+    }
+
+    fn can_have(&self, pages: usize) -> bool {
+        stock_for(pages).is_some()
+    }
+
+    fn commit(&self, pages: Range<usize>) -> usize {
+        let Some(stock) = stock_for(pages.len()) else { return 0 };
+        pages.take_while(|&page| map_page(address(page), stock)).count()
+    }
+}
+
+/// Where memory for that many pages can be had, if it can.
+fn stock_for(pages: usize) -> Option<Stock> {
+    if pages + FRAMES_LEFT_ALONE <= frames::free_estimate() {
+        return Some(Stock::Free);
+    }
+    let is_in_need = pages <= NEED_PAGES && IS_IN_NEED.get().is_some_and(|is| is());
+    is_in_need.then_some(Stock::SetAside)
+}
+
+/// Which frames the heap may have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stock {
+    /// Those that are free.
+    Free,
+    /// Also those that are set aside.
+    SetAside,
+}
+
+/// Gives the page at `virt` memory, if it has none; false if there is none.
+fn map_page(virt: u64, stock: Stock) -> bool {
+    let set_aside = || if stock == Stock::SetAside { frames::emergency_take() } else { None };
+    let Some(frame) = frames::alloc().or_else(set_aside) else { return false };
+    // SAFETY: the frame was allocated for this, and the page is the heap's.
+    match unsafe { paging::map_page(virt, frame.addr(), Flags::DATA) } {
+        Ok(()) => true,
+        Err(error) => {
+            // SAFETY: allocated above, and not mapped.
+            unsafe { frames::free(frame) };
+            error == MapError::AlreadyMapped
+        }
+    }
+}
