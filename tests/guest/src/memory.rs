@@ -118,7 +118,7 @@ fn hoard() -> usize {
 
 fn all_cpus_run_out_at_once_and_none_is_lost() {
     let before = abandoned();
-    for _ in 0..3 {
+    for _ in 0..2 {
         let hoarders: Vec<_> = (0..num_cpus()).map(|cpu| check::go_on(cpu, hoard)).collect();
         for g in hoarders {
             let Err(JoinError::Panicked(message)) = g.join() else { panic!("it has not ended so") };
@@ -248,7 +248,7 @@ fn filling_and_freeing_grows_nothing() {
     fill_and_free();
     let (first_free, first_heap) = at_rest();
     let made = mem::stats().stacks.made;
-    for _ in 0..3 {
+    for _ in 0..2 {
         fill_and_free();
         // A G that was joined may still be about to give back what it has.
         check::wait_until(|| {
