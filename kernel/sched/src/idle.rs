@@ -52,6 +52,11 @@ impl Idle {
         self.idle.has(index)
     }
 
+    /// How many are counted as idle: who wants to wake one goes by that.
+    pub(crate) fn counted(&self) -> usize {
+        self.counted.load(Relaxed) as usize
+    }
+
     pub(crate) fn spinning(&self) -> usize {
         self.spinning.load(Relaxed) as usize
     }
