@@ -119,7 +119,7 @@ impl Options {
     pub fn machine(&self, images: &Images) -> Result<Machine> {
         let mut machine = Machine::new(images.of(self.firmware()), self.firmware())
             .smp(self.smp.as_deref().unwrap_or("8"))
-            .mem(self.mem.as_deref().unwrap_or("1G"))
+            .mem(self.memory()?)
             .accel(Accel::parse(self.accel.as_deref().unwrap_or(""))?)
             .cmdline(self.command_line()?);
         if let Some(cpu) = &self.cpu {
@@ -138,6 +138,22 @@ impl Options {
             machine = machine.window();
         }
         Ok(machine)
+    }
+
+    /// The memory, if the loader can start in it: with less it hangs without a word.
+    /// What is no size here is left to QEMU, which says what it makes of it.
+    fn memory(&self) -> Result<&str> {
+        let (least, firmware) = match self.firmware() {
+            Firmware::Bios => (32, "BIOS"),
+            Firmware::Uefi => (64, "UEFI"),
+        };
+        let size = self.mem.as_deref().unwrap_or("1G");
+        match mebibytes(size) {
+            Some(given) if given < least => {
+                bail!("{size} of memory is too little: from {firmware} it takes {least}M")
+            }
+            _ => Ok(size),
+        }
     }
 
     /// The disk for the guest's data: the one named, or ours, made if need be.
@@ -174,6 +190,23 @@ impl Options {
     }
 }
 
+/// A size in QEMU's notation: a number, of MiB unless a letter follows.
+fn mebibytes(size: &str) -> Option<u64> {
+    let (number, unit) = match size.char_indices().next_back()? {
+        (at, unit) if unit.is_ascii_alphabetic() => (&size[..at], unit.to_ascii_lowercase()),
+        _ => (size, 'm'),
+    };
+    let number: u64 = number.parse().ok()?;
+    match unit {
+        'b' => Some(number >> 20),
+        'k' => Some(number >> 10),
+        'm' => Some(number),
+        'g' => number.checked_mul(1 << 10),
+        't' => number.checked_mul(1 << 20),
+        _ => None,
+    }
+}
+
 /// `UEFI=0` should mean what it looks like.
 fn is_on(value: Option<&str>) -> bool {
     !matches!(value, None | Some("0" | "no" | "off"))
@@ -198,6 +231,25 @@ mod tests {
         let line = machine_line(&["--accel", "tcg", "--uefi", "", "--smp", ""]);
         for part in ["|-smp|8|", "|-m|1G|", "t/x-bios.img", "|-display|none|"] {
             assert!(line.contains(part), "{part} in {line}");
+        }
+    }
+
+    #[test]
+    fn too_little_memory_for_the_loader_is_refused() {
+        let images = Images::named("t".as_ref(), "x");
+        for (size, uefi, is_enough) in [
+            ("31M", "", false),
+            ("31", "", false),
+            ("32M", "", true),
+            ("1023k", "", false),
+            ("48M", "1", false),
+            ("64m", "1", true),
+            ("6G", "1", true),
+            ("size=20M", "", true), // QEMU's to read
+        ] {
+            let options = parse(&["--mem", size, "--uefi", uefi, "--accel", "tcg"]);
+            let machine = options.and_then(|options| options.machine(&images));
+            assert_eq!(machine.is_ok(), is_enough, "{size} {uefi}");
         }
     }
 

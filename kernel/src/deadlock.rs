@@ -6,7 +6,7 @@
 //! the machine with it ([`crate::EXIT_DEADLOCK`]), one that was started ends with
 //! [`Ended::Deadlock`]. Nothing is counted where Gs wait, and no timer ticks for
 //! it: the CPU that finds nothing to run, and sees that nobody else does, looks
-//! ([`look`]) before it halts.
+//! ([`Look`]) before it halts.
 //!
 //! # When it is one
 //!
@@ -34,7 +34,12 @@
 //! left its CPU again.
 //!
 //! A look is not repeated before some G has run. So a machine that has nothing to
-//! do looks once, and then halts.
+//! do looks once, and then halts. But a look counts only if it saw the machine at
+//! rest from beginning to end: a CPU that is woken for nothing looks for Gs
+//! meanwhile, runs none, and leaves no trace in what was run. Whoever's look was
+//! void therefore looks for Gs, and then again; if another CPU is awake by then, it
+//! is that one's turn, when it goes idle. And who finds somebody looking leaves it
+//! to them.
 
 pub mod cycle;
 mod ring;
@@ -56,39 +61,55 @@ const MAX_TOLD: usize = 100;
 /// Up to so many Gs, it tells in which calls they are, too.
 const MAX_WITH_CALLS: usize = 16;
 
-/// How long Gs had run at the last look, plus one.
+/// How long Gs had run at the last look that counts, plus one.
 static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
 /// Somebody looks.
 static LOOKING: AtomicBool = AtomicBool::new(false);
 
-/// Whether [`look`] is due, for a CPU that sees all Ps idle. Any context.
-pub fn is_due(cycles_run: u64) -> bool {
-    LOOKED_AT.load(Relaxed) != cycles_run.wrapping_add(1)
+/// A look that is to be taken, by the one who has this.
+#[must_use]
+pub struct Look {
+    /// How long Gs have run.
+    cycles_run: u64,
 }
 
-/// Looks whether a program is deadlocked, and sees to it that it ends. On the
-/// stack of an M, no G running here, interrupts on.
-pub fn look(cycles_run: u64) {
-    if LOOKING.swap(true, Acquire) {
-        return; // who looks sees what we would see, or that something has changed
+impl Look {
+    /// For a CPU that sees all Ps idle, Gs having run for so long: if a look is due
+    /// and nobody else looks. Any context.
+    pub fn is_due(cycles_run: u64) -> Option<Look> {
+        let has_counted = LOOKED_AT.load(Relaxed) == cycles_run.wrapping_add(1);
+        // Acquire: pairs with the end of the look before.
+        (!has_counted && !LOOKING.swap(true, Acquire)).then_some(Look { cycles_run })
     }
-    LOOKED_AT.store(cycles_run.wrapping_add(1), Relaxed);
-    for instance in program::running() {
-        let id = instance.id();
-        if !is_stuck(instance) || schedule::cycles_run() != cycles_run || !schedule::all_idle() {
-            continue;
+
+    /// Looks whether a program is deadlocked, and sees to it that it ends. On the
+    /// stack of an M, no G running here, interrupts on.
+    pub fn take(self) {
+        if program::running().all(|instance| self.counts_for(instance)) {
+            LOOKED_AT.store(self.cycles_run.wrapping_add(1), Relaxed);
         }
-        if instance.is_started() {
-            instance.end(id, Ended::Deadlock, |supervisor| {
-                arch::irq_save();
-                park::ready_from_interrupt(supervisor);
-                arch::irq_restore(true); // it is in this CPU's inbox, and we look there
-            });
-        } else {
+        LOOKING.store(false, Release); // pairs with `is_due`
+    }
+
+    /// Looks at one program. False if the machine was not at rest.
+    fn counts_for(&self, instance: &'static Instance) -> bool {
+        let id = instance.id();
+        if !is_stuck(instance) {
+            return true; // and if that changes, somebody has run
+        }
+        if schedule::cycles_run() != self.cycles_run || !schedule::all_idle() {
+            return false;
+        }
+        if !instance.is_started() {
             crate::panic::deadlock(|out| report(out, instance));
         }
+        instance.end(id, Ended::Deadlock, |supervisor| {
+            arch::irq_save();
+            park::ready_from_interrupt(supervisor);
+            arch::irq_restore(true); // it is in this CPU's inbox, and we look there
+        });
+        true
     }
-    LOOKING.store(false, Release);
 }
 
 /// Whether all Gs of the program wait for each other, as far as one can see.

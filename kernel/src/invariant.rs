@@ -8,11 +8,14 @@
 //!   second one runs it.
 //! - **Each halt of a CPU**, in the profile `checked`: its P holds nobody back.
 //! - **The protocol of parking**, that no G waits while a P idles, and the bound of
-//!   spinning: not here, but in `sched`'s models (`loom_park`, all interleavings)
+//!   spinning, at every step: in `sched`'s models (`loom_park`, all interleavings)
 //!   and its simulation (`tests/sim`, seeded, with mistakes planted to be found). A
-//!   look from outside cannot tell an idle P from one whose wake-up is on its way.
+//!   look from outside cannot tell an idle P from one whose wake-up is on its way. What
+//!   can be told at one moment is here: that what it goes by is true. One P too many that
+//!   counts as spinning, or one too few as idle, and who submits a G wakes nobody.
 //! - **The end of every stack**: by its guard page, and not by a canary: what
-//!   grows beyond is a fault at that instant, and not found later.
+//!   grows beyond is a fault at that instant, and not found later. That the guard is
+//!   there, and that each G at rest still goes on with code, is here.
 //! - **The whole**, here ([`check`]): what no step sees by itself, as that a G has
 //!   dropped out of every queue.
 //!
@@ -63,10 +66,16 @@ pub enum Broken {
     },
     /// So many Ps count as spinning, though all run a G.
     Spinning(usize),
-    /// So many Ps count as idle, though all run a G.
-    Idle(usize),
+    /// So many Ps are marked as idle, and so many count so, though all run a G.
+    Idle(usize, usize),
+    /// So many Ps believe of themselves that they spin or are idle, though all run a G.
+    WithoutG(usize),
     /// The stack pointer of this G is outside of its stack.
     Astray(u64),
+    /// What this G would go on with is no code: somebody has written over it.
+    Overwritten(u64),
+    /// There is no guard below the stack of this G.
+    Unguarded(u64),
 }
 
 impl fmt::Display for Broken {
@@ -86,8 +95,13 @@ impl fmt::Display for Broken {
                 write!(f, "{created} Gs created, {ended} ended, {alive} alive")
             }
             Broken::Spinning(ps) => write!(f, "{ps} Ps spin, and all run a G"),
-            Broken::Idle(ps) => write!(f, "{ps} Ps are idle, and all run a G"),
+            Broken::Idle(marked, counted) => {
+                write!(f, "{marked} Ps are idle, {counted} count so, and all run a G")
+            }
+            Broken::WithoutG(ps) => write!(f, "{ps} Ps believe that they run no G, and all do"),
             Broken::Astray(g) => write!(f, "the stack pointer of G {g} is not in its stack"),
+            Broken::Overwritten(g) => write!(f, "what G {g} goes on with was written over"),
+            Broken::Unguarded(g) => write!(f, "the stack of G {g} has no guard"),
         }
     }
 }
@@ -210,12 +224,21 @@ fn judge(census: &Census) -> Result<(), Broken> {
     if created != ended + alive {
         return Err(Broken::Counts { created, ended, alive });
     }
-    match (census.spinning, census.idle, census.astray) {
-        (0, 0, None) => Ok(()),
-        (0, 0, Some(g)) => Err(Broken::Astray(g)),
-        (0, idle, _) => Err(Broken::Idle(idle)),
-        (spinning, ..) => Err(Broken::Spinning(spinning)),
+    if census.spinning != 0 {
+        return Err(Broken::Spinning(census.spinning));
     }
+    if (census.idle, census.counted_idle) != (0, 0) {
+        return Err(Broken::Idle(census.idle, census.counted_idle));
+    }
+    if census.without_g != 0 {
+        return Err(Broken::WithoutG(census.without_g));
+    }
+    let stacks = [
+        census.astray.map(Broken::Astray),
+        census.overwritten.map(Broken::Overwritten),
+        census.unguarded.map(Broken::Unguarded),
+    ];
+    stacks.into_iter().flatten().next().map_or(Ok(()), Err)
 }
 
 #[cfg(test)]
@@ -284,7 +307,15 @@ mod tests {
     #[test]
     fn spinner_or_idler_that_nobody_is_is_found() {
         assert_eq!(broken(|census| census.spinning = 1), Broken::Spinning(1));
-        assert_eq!(broken(|census| census.idle = 1), Broken::Idle(1));
+        assert_eq!(broken(|census| census.idle = 1), Broken::Idle(1, 0));
+        assert_eq!(broken(|census| census.counted_idle = 1), Broken::Idle(0, 1));
+        assert_eq!(broken(|census| census.without_g = 2), Broken::WithoutG(2));
+    }
+
+    #[test]
+    fn stack_that_is_not_as_its_g_left_it_is_found() {
         assert_eq!(broken(|census| census.astray = Some(5)), Broken::Astray(5));
+        assert_eq!(broken(|census| census.overwritten = Some(3)), Broken::Overwritten(3));
+        assert_eq!(broken(|census| census.unguarded = Some(4)), Broken::Unguarded(4));
     }
 }

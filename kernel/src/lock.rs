@@ -181,9 +181,11 @@ impl<T: ?Sized> IrqLock<T> {
         try_take(&self.is_held)
     }
 
-    #[cold]
+    /// Without a register: else all who take a lock would save some first.
+    #[inline(always)]
     fn spin(&self) {
-        spin_for(&self.is_held, core::any::type_name::<T>);
+        let name: fn() -> &'static str = core::any::type_name::<T>;
+        arch::call_rarely(spin_for, (&raw const self.is_held).cast(), name as *const ());
     }
 }
 
@@ -193,13 +195,14 @@ fn try_take(is_held: &AtomicBool) -> bool {
     is_held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
-/// Waits with plain loads, which leave the line with its holder, and takes the lock.
-/// Apart from all who take one, whose registers are not for this.
-#[cold]
-#[inline(never)]
-fn spin_for(is_held: &AtomicBool, name: fn() -> &'static str) {
+/// Waits with plain loads, which leave the line with its holder, and takes the lock
+/// whose word that is. `name` is a function that names what it guards.
+extern "C" fn spin_for(is_held: *const (), name: *const ()) {
+    // SAFETY: `spin`, which alone calls this, has made it of a reference that it
+    // still has.
+    let is_held = unsafe { &*is_held.cast::<AtomicBool>() };
     let mine = &SPINNING[arch::cpu_index()];
-    mine.name.store(name as *mut (), Ordering::Relaxed);
+    mine.name.store(name.cast_mut(), Ordering::Relaxed);
     mine.lock.store((&raw const *is_held).addr(), Ordering::Release); // pairs with `spun_on`
     loop {
         while is_held.load(Ordering::Relaxed) {

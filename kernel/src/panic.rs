@@ -1,9 +1,10 @@
 //! When things go wrong: one G unwinds, or the whole machine stops and says so.
 //!
 //! A panic in a G is that G's own: it unwinds to the root of the G and becomes
-//! the error of its join. A panic anywhere else (scheduler, interrupt,
-//! interrupts off, a panic while panicking), and an exception that nobody can
-//! mend, is the kernel's: all other CPUs are stopped by NMI, the report goes
+//! the error of its join. If it panics again meanwhile, as a destructor may, there
+//! is nothing left to unwind to: the G is left behind (`schedule::full`), with its
+//! locks poisoned and its join told. A panic anywhere else (scheduler, interrupt,
+//! interrupts off), and an exception that nobody can mend, is the kernel's: all other CPUs are stopped by NMI, the report goes
 //! out past all locks, and the machine ends with a code of its own.
 //!
 //! The report says what went wrong, then for each CPU which calls it was in, then,
@@ -175,12 +176,8 @@ mod handler {
     #[panic_handler]
     fn panic(info: &PanicInfo<'_>) -> ! {
         let Some(panics) = schedule::begin_panic() else { kernel_bug(format_args!("{info}")) };
-        if panics > 1 && schedule::is_full().is_some() {
-            ::log::error!("a panic while a full stack is unwound: {info}");
-            schedule::leave_behind();
-        }
         if panics > 1 {
-            kernel_bug(format_args!("a panic while panicking: {info}"));
+            give_up(panics, info);
         }
         // One that is to end stumbles over others that have: that is no news.
         let is_news = !schedule::was_killed();
@@ -200,6 +197,28 @@ mod handler {
         }
         let code = unwind::begin(why);
         kernel_bug(format_args!("cannot unwind (code {code}): {info}"))
+    }
+
+    /// The running G panics while it panics: in a destructor, or as its message is
+    /// printed. It ends where it is. Interrupts are on, so it holds no lock of the
+    /// kernel's.
+    ///
+    /// What was rejected: **to unwind once more**, to where this one may be caught inside
+    /// of a destructor, as a thread of `std` does. Nearly always it is not, and then
+    /// another has been unwound in part, and is left behind all the same.
+    #[cold]
+    fn give_up(panics: u32, info: &PanicInfo<'_>) -> ! {
+        let mut message = Message(String::new());
+        // A text that panics as it is printed has had its chance.
+        if panics == 2 {
+            let _ = write!(message, "while it panicked: {}", info.message());
+            if let (Some(g), Some(location)) = (schedule::current(), info.location()) {
+                ::log::error!("{g} panicked at {location}, {}", message.0);
+            }
+        } else {
+            let _ = message.write_str("while its panic was printed");
+        }
+        schedule::give_up(JoinError::Panicked(message.0))
     }
 
     /// Whether it is the panic of an allocation that failed. `core` says of it that it

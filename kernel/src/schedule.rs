@@ -45,8 +45,8 @@ pub use birth::spawn;
 pub use call::{Handoff, call};
 pub use census::{Census, Queued};
 pub use full::{
-    Full, begin_full, end_without_memory, is_full, is_in_call, leave_behind, room_to_preempt,
-    stack_full,
+    Full, begin_full, end_without_memory, give_up, is_full, is_in_call, leave_behind,
+    room_to_preempt, stack_full,
 };
 pub use holder::{Waiting, disown, is_gone, me};
 pub use interrupt::{
@@ -76,6 +76,7 @@ pub use watch::{
 use crate::arch;
 use crate::cell::Link;
 use crate::chaos;
+use crate::go::JoinError;
 use crate::mem::percpu::Here;
 use crate::preempt;
 use crate::stats::Counters;
@@ -110,6 +111,8 @@ struct Cpu {
     counters: Counters,
     /// Read by anybody.
     times: CpuTimes,
+    /// Why the G that is just being left behind ends, if it could say so.
+    last_words: Cell<Option<JoinError>>,
 }
 
 // SAFETY: touched by its own CPU only, with interrupts off; but for what is
@@ -129,6 +132,7 @@ impl Cpu {
             random: Cell::new(0),
             counters: Counters::new(),
             times: CpuTimes::new(),
+            last_words: Cell::new(None),
         }
     }
 

@@ -143,11 +143,15 @@ pub struct Wait {
     pub has_deadline: bool,
 }
 
-/// Of the packed word: the reason is in the highest byte, the object below. The
-/// upper bits of an address all say the same, so one of those that are left is
-/// free: it says otherwise than the next if there is a deadline.
+/// Of the packed word, as long as it is not turned: the reason is in the lowest
+/// byte, the object above. The upper bits of an address all say the same, so one of
+/// those that are left is free, the highest: it says otherwise than the next if
+/// there is a deadline.
 const REASON_BITS: u32 = 8;
-const DEADLINE: u64 = 1 << 55;
+const DEADLINE: u64 = 1 << 63;
+/// The word is turned by so much that the reason is where an event has it that says
+/// why a G has left (`trace::event::What`): every switch has one ready.
+const TURN: u32 = 16;
 
 impl Wait {
     /// For something by its number or address, without a deadline.
@@ -176,33 +180,31 @@ impl Wait {
         self.has_deadline || self.reason.is_external()
     }
 
-    /// As one word: the reason's number in the highest byte, and all that matters
-    /// of the object below. In few instructions: every wait does this.
+    /// As one word: the reason's number in its third byte, and all that matters
+    /// of the object around it. In few instructions: every wait does this.
     #[must_use]
     #[inline(always)]
     pub const fn pack(self) -> u64 {
         let deadline = if self.has_deadline { DEADLINE } else { 0 };
         let word = (self.object as u64) << REASON_BITS | self.reason as u64;
-        word.rotate_right(REASON_BITS) ^ deadline
+        (word ^ deadline).rotate_left(TURN)
     }
 
     /// The number of the reason in a packed word: a shift, for who is in a hurry.
     #[must_use]
     #[inline(always)]
     pub const fn reason_number(word: u64) -> u8 {
-        (word >> (u64::BITS - REASON_BITS)) as u8
+        (word >> TURN) as u8
     }
 
     /// What was packed.
     #[must_use]
     pub fn unpack(word: u64) -> Self {
+        let reason = Reason::from_number(Wait::reason_number(word));
+        let word = word.rotate_right(TURN);
         // Back to an address: below the bit for the deadline is that of the rest.
-        let object = (word << (REASON_BITS + 1)).cast_signed() >> (REASON_BITS + 1);
-        Wait {
-            reason: Reason::from_number(Wait::reason_number(word)),
-            object: object as usize,
-            has_deadline: (word ^ word << 1) & DEADLINE != 0,
-        }
+        let object = (word << 1).cast_signed() >> (REASON_BITS + 1);
+        Wait { reason, object: object as usize, has_deadline: (word ^ word << 1) & DEADLINE != 0 }
     }
 }
 

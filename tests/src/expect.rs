@@ -122,6 +122,8 @@ pub const LAST_EVENTS: &str = ", last events (";
 pub const STUCK: &str = " is stuck in ";
 /// A G whose stack was full, and ends.
 pub const OVERFLOWED: &str = "overflowed its stack of ";
+/// A G that could neither go on nor unwind.
+pub const LEFT_BEHIND: &str = " ends without its destructors: ";
 /// The name of the G that goes wrong, in the report.
 pub const VICTIM: &str = "victim";
 

@@ -37,6 +37,8 @@ fn every_g_is_in_one_place_whenever_one_looks() {
             .limit(300)
             .run();
         outcome.assert_test("every_g_is_in_one_place_whenever_one_looks");
+        outcome.assert_test("a_stack_without_a_guard_is_found");
+        outcome.assert_test("a_stack_that_was_written_over_is_found");
         outcome.assert_ok();
     }
 }

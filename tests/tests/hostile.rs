@@ -11,9 +11,9 @@ use tests::madt::{ENABLED, Madt};
 use tests::outcome::Outcome;
 use tests::{expect, fixture};
 
-/// The standard image with its shortest program.
+/// The standard image with its shortest program, on eight CPUs.
 fn hello(name: &str) -> Boot {
-    Boot::new(format!("hostile-{name}")).smp(2)
+    Boot::new(format!("hostile-{name}")).smp(8)
 }
 
 #[track_caller]
@@ -35,11 +35,17 @@ fn noise(bytes: usize) -> Vec<u8> {
 
 #[test]
 fn more_cpus_than_supported_and_than_there_are() {
-    let madt = (2..300).fold(Madt::for_qemu(2), |madt, id| madt.local_x2apic(id, ENABLED));
-    let outcome = ends_well(&hello("300-cpus").acpi_table("APIC", madt.bytes()).limit(200));
-    outcome.assert_line("acpi: too many CPUs: 44 dropped");
-    outcome.assert_line("smp: 4 CPUs in a row gave no answer; 250 more are not tried");
-    outcome.assert_line(&expect::banner("cpus", "2 online, 254 left out"));
+    for cpus in [1usize, 8] {
+        let there = Madt::for_qemu(cpus as u8);
+        let madt = (cpus as u32..300).fold(there, |madt, id| madt.local_x2apic(id, ENABLED));
+        let boot = hello(&format!("300-cpus-{cpus}")).smp(cpus).limit(200);
+        let outcome = ends_well(&boot.acpi_table("APIC", madt.bytes()));
+        outcome.assert_line("acpi: too many CPUs: 44 dropped");
+        let untried = 256 - cpus - 4;
+        let given_up = format!("smp: 4 CPUs in a row gave no answer; {untried} more are not tried");
+        outcome.assert_line(&given_up);
+        outcome.assert_line(&expect::some_online(cpus, 256 - cpus));
+    }
 }
 
 /// A table for every signature that the kernel looks for, none of them any good.
@@ -60,7 +66,7 @@ fn no_acpi_table_is_any_good() {
 /// would be writing into the kernel.
 #[test]
 fn registers_in_memory_are_not_touched() {
-    let madt = Madt::empty().local_apic(0, ENABLED).local_apic(1, ENABLED);
+    let madt = (0..8).fold(Madt::empty(), |madt, id| madt.local_apic(id, ENABLED));
     let madt = madt.io_apic(0, 0x0200_0000, 0).local_nmi(0xff, 0, 1).bytes();
     let hpet = acpi_table(
         b"HPET",
@@ -71,7 +77,7 @@ fn registers_in_memory_are_not_touched() {
     for address in ["0x2000000", "0x3000000"] {
         outcome.assert_line(&format!("registers at {address} cannot be mapped: Memory"));
     }
-    outcome.assert_line(&expect::all_online(2));
+    outcome.assert_line(&expect::all_online(8));
 }
 
 /// A table with a true length and checksum.
@@ -121,21 +127,45 @@ fn a_command_line_of_noise() {
 }
 
 /// All byte values, at the shell; then it does as it is told.
-#[test]
-fn two_hundred_kilobytes_of_noise_on_the_serial_line() {
+#[track_caller]
+fn survives_on_the_serial_line(cpus: usize, bytes: usize) {
     // All but Ctrl-A, which is the emulator's own key.
-    let noise: Vec<u8> = noise(200_000).into_iter().filter(|byte| *byte != 1).collect();
-    let outcome = Boot::new("hostile-serial")
-        .smp(2)
+    let noise: Vec<u8> = noise(bytes).into_iter().filter(|byte| *byte != 1).collect();
+    let outcome = Boot::new(format!("hostile-serial-{cpus}"))
+        .smp(cpus)
         .cmdline("program=shell log=warn")
         .at_terminal()
         .typed_after(expect::PROMPT, noise)
-        .typed_after(expect::PROMPT, "\x03\x03\rgomaxprocs 2\rgomaxprocs 1\r")
-        .typed_after("1 of 2 Ps run Gs; 2 did before", "poweroff\r")
+        .typed_after(expect::PROMPT, format!("\x03\x03\rgomaxprocs {cpus}\rgomaxprocs 1\r"))
+        .typed_after(&format!("1 of {cpus} Ps run Gs; {cpus} did before"), "poweroff\r")
         .limit(300)
         .run();
     outcome.assert_ok();
     outcome.assert_no_line("panicked");
+}
+
+#[test]
+fn two_hundred_kilobytes_of_noise_on_the_serial_line() {
+    survives_on_the_serial_line(8, 200_000);
+}
+
+#[test]
+fn noise_on_the_serial_line_of_one_cpu() {
+    survives_on_the_serial_line(1, 20_000);
+}
+
+/// All that is above, and no second CPU to help.
+#[test]
+fn everything_at_once_on_one_cpu() {
+    let text = format!("program=hello colour=green \0 \"open\n{}", "# and so on\n".repeat(6_000));
+    let tables = ["APIC", "SRAT", "FACP", "HPET"];
+    let boot = hello("all").smp(1).mem("64M").ramdisk(&text);
+    let boot = tables.iter().fold(boot, |boot, name| boot.acpi_table(name, noise(300)));
+    let outcome = ends_well(&boot);
+    outcome.assert_line(&expect::word_ignored("colour=green"));
+    outcome.assert_line("bytes after the first 4096");
+    outcome.assert_line("acpi: table APIC ignored: ");
+    outcome.assert_line(&expect::all_online(1));
 }
 
 /// Less than that, and the loader stops before there is a kernel to say anything.

@@ -40,9 +40,12 @@ fn all_of_it_holds_on_one_cpu() {
 
 #[test]
 fn a_machine_whose_main_is_left_behind_ends() {
-    let outcome = Boot::guest("left-behind").smp(2).cmdline("program=left_behind").run();
-    outcome.assert_code(expect::CODE_MAIN_PANIC);
-    outcome.assert_line("ends without its destructors");
+    for cpus in [1, 8] {
+        let boot = Boot::guest(format!("left-behind-{cpus}")).smp(cpus);
+        let outcome = boot.cmdline("program=left_behind").run();
+        outcome.assert_code(expect::CODE_MAIN_PANIC);
+        outcome.assert_line(expect::LEFT_BEHIND);
+    }
 }
 
 /// How many, and as many again.
@@ -67,33 +70,38 @@ fn ten_thousand_and_ten_thousand_more_leave_nothing_behind_on_eight_cpus() {
     many_leave_nothing_behind_on(8);
 }
 
-fn fault(how: &str) -> Outcome {
-    Boot::guest(format!("fault-{how}")).smp(2).cmdline(&expect::fault(how)).run()
+fn on_one_cpu_and_on_eight(how: &str) -> impl Iterator<Item = Outcome> {
+    [1, 8].into_iter().map(move |cpus| {
+        Boot::guest(format!("fault-{how}-{cpus}")).smp(cpus).cmdline(&expect::fault(how)).run()
+    })
 }
 
 #[test]
 fn the_report_names_the_g_its_spawn_site_and_the_function() {
-    let outcome = fault("stack-overflow");
-    outcome.assert_ok();
-    let line = outcome.line(expect::OVERFLOWED).unwrap_or_default();
-    assert!(line.contains(expect::VICTIM), "no G in {line:?}\n{outcome}");
-    assert!(line.contains("fault.rs:"), "no spawn site in {line:?}\n{outcome}");
-    outcome.assert_line("guest::fault::overflow+");
-    outcome.assert_line("the victim came back: Err(StackOverflow)");
+    for outcome in on_one_cpu_and_on_eight("stack-overflow") {
+        outcome.assert_ok();
+        let line = outcome.line(expect::OVERFLOWED).unwrap_or_default();
+        assert!(line.contains(expect::VICTIM), "no G in {line:?}\n{outcome}");
+        assert!(line.contains("fault.rs:"), "no spawn site in {line:?}\n{outcome}");
+        outcome.assert_line("guest::fault::overflow+");
+        outcome.assert_line("the victim came back: Err(StackOverflow)");
+    }
 }
 
 #[test]
 fn a_full_stack_of_an_m_stops_the_machine() {
-    let outcome = fault("overflow-in-call");
-    outcome.assert_code(exit::EXCEPTION);
-    outcome.assert_line(": stack overflow");
-    outcome.assert_line("in a blocking call");
+    for outcome in on_one_cpu_and_on_eight("overflow-in-call") {
+        outcome.assert_code(exit::EXCEPTION);
+        outcome.assert_line(": stack overflow");
+        outcome.assert_line("in a blocking call");
+    }
 }
 
 #[test]
 fn a_full_stack_with_interrupts_off_stops_the_machine() {
-    let outcome = fault("overflow-irqs-off");
-    outcome.assert_code(exit::EXCEPTION);
-    outcome.assert_line(": stack overflow");
-    outcome.assert_line("with interrupts off");
+    for outcome in on_one_cpu_and_on_eight("overflow-irqs-off") {
+        outcome.assert_code(exit::EXCEPTION);
+        outcome.assert_line(": stack overflow");
+        outcome.assert_line("with interrupts off");
+    }
 }

@@ -6,7 +6,7 @@
 
 use crate::g::G;
 use crate::list::Link;
-use crate::p::P;
+use crate::p::{Marks, P};
 use crate::runq::RunQueue;
 use crate::sync::Relaxed;
 use crate::{RUNQ_CAPACITY, Sched};
@@ -51,6 +51,13 @@ impl<K: Sync + 'static> Sched<K> {
             slot.runq.walk(|g| f(g, Place::Ring(index)));
         }
     }
+
+    /// How many Ps are counted as idle, which is what wakers go by: as many as are,
+    /// while nobody parks or wakes.
+    #[must_use]
+    pub fn counted_idle(&self) -> usize {
+        self.idle.counted()
+    }
 }
 
 impl<K: Sync + 'static> P<K> {
@@ -58,6 +65,19 @@ impl<K: Sync + 'static> P<K> {
     pub fn census(&self, f: &mut impl FnMut(&'static G<K>, Place)) {
         let index = self.index();
         walk(self.pinned.front(), self.pinned.len(), |g| f(g, Place::Pinned(index)));
+    }
+
+    /// Whether this P believes that it looks for work, and is counted so. Not while it
+    /// runs a G.
+    #[must_use]
+    pub fn spins(&self) -> bool {
+        self.marks.has(Marks::SPINNING)
+    }
+
+    /// Whether this P believes that it is idle. Not while it runs a G.
+    #[must_use]
+    pub fn idles(&self) -> bool {
+        self.marks.has(Marks::IDLE)
     }
 
     /// Whether this P holds nobody back: what must be so when it halts.

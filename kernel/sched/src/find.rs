@@ -163,12 +163,13 @@ impl<K: Sync + 'static> Sched<K> {
             return None;
         }
         p.marks.set(Marks::SPINNING);
+        let slots = self.acquired();
         for pass in 1..=STEAL_PASSES {
-            for index in random_order(self.slots.len() as u32, p.random.next()) {
+            for index in random_order(slots.len() as u32, p.random.next()) {
                 if index == p.index || self.idle.is_idle(index) {
                     continue;
                 }
-                let victim = &self.slots[index].runq;
+                let victim = &slots[index].runq;
                 let mut loot = p.runq.steal(victim);
                 if loot.is_none() && pass == STEAL_PASSES {
                     loot = steal_front(victim);
@@ -187,7 +188,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// from there has put the G that yielded into its ring before. Not its
     /// inbox, for which an interrupt is pending.
     fn has_work(&self) -> bool {
-        !self.global.is_empty() || self.slots.iter().any(|slot| !slot.runq.is_empty())
+        !self.global.is_empty() || self.acquired().iter().any(|slot| !slot.runq.is_empty())
     }
 
     /// Wakes another, if there is need: this P does not spin any more, or has
@@ -235,12 +236,19 @@ fn begin<K: Sync + 'static>(p: &mut P<K>, g: &'static G<K>, slice: Slice) {
 
 /// Takes a G from before a victim's ring, after a moment's grace: it was put
 /// there to run at once, and is best run where its data are.
+///
+/// If nobody is there any more at any look, the victim is getting on by itself, and
+/// whoever is there a moment later has just come. So two Gs that wake each other in
+/// turn, of whom one is in that place half of the time, are left where they are.
 fn steal_front<K: Sync + 'static>(victim: &RunQueue<K>) -> Option<(&'static G<K>, u32)> {
     if victim.front_len() == 0 {
         return None;
     }
-    for _ in 0..NEXT_GRACE_SPINS {
+    for left in (0..NEXT_GRACE_SPINS).rev() {
         spin_loop();
+        if left != 0 && victim.front_len() == 0 {
+            return None;
+        }
     }
     victim.take_front().map(|g| (g, 1))
 }

@@ -52,6 +52,11 @@ impl Idle {
         self.idle.has(index)
     }
 
+    /// How many are counted as idle: who wants to wake one goes by that.
+    pub(crate) fn counted(&self) -> usize {
+        self.counted.load(Relaxed) as usize
+    }
+
     pub(crate) fn spinning(&self) -> usize {
         self.spinning.load(Relaxed) as usize
     }
@@ -147,6 +152,11 @@ impl Idle {
     }
 
     /// Whether [`Idle::wake_p`] has anything to do. If not, it is as good as called.
+    ///
+    /// Either answer is enough by itself, so they may be asked for one by one, and
+    /// first for the one that is all where everybody is busy. Nobody is idle: who will
+    /// be counts itself after this, hence after the fence, and looks again. Somebody
+    /// spins: it looks again, or wakes another, when it stops.
     #[inline(always)]
     pub(crate) fn has_to_wake(&self) -> bool {
         // What was submitted before the loads below; the partner is the fence
@@ -154,7 +164,7 @@ impl Idle {
         if !planted!(NoFence) {
             fence(SeqCst);
         }
-        self.spinning.load(Relaxed) == 0 && self.counted.load(Relaxed) != 0
+        self.counted.load(Relaxed) != 0 && self.spinning.load(Relaxed) == 0
     }
 
     /// As [`Idle::has_to_wake`], for a G that was put into its
@@ -169,7 +179,7 @@ impl Idle {
         if cfg!(loom) {
             fence(SeqCst);
         }
-        self.spinning.load(SeqCst) == 0 && self.counted.load(SeqCst) != 0
+        self.counted.load(SeqCst) != 0 && self.spinning.load(SeqCst) == 0
     }
 
     /// The rest of `wake_p`: nobody seemed to spin, somebody to be idle.

@@ -212,7 +212,7 @@ pub use sysmon::{CallSeen, Sysmon, retake};
 use free::Store;
 use globq::GlobalQueue;
 use idle::{Idle, PMask};
-use sync::{Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, const_fn};
+use sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, const_fn};
 
 /// Ps at most: one for each CPU that the kernel can have.
 pub const MAX_P: usize = 256;
@@ -243,7 +243,13 @@ pub const STEAL_PASSES: u32 = if cfg!(loom) { 1 } else { 4 };
 
 /// Spin hints that a thief waits before it takes a run-next G, about 1 to 4 µs:
 /// most who ready a G are about to park, and then run it themselves.
-pub const NEXT_GRACE_SPINS: u32 = if cfg!(any(loom, miri, feature = "sim")) { 1 } else { 32 };
+pub const NEXT_GRACE_SPINS: u32 = if cfg!(any(loom, miri)) {
+    1
+} else if cfg!(feature = "sim") {
+    2
+} else {
+    32
+};
 
 /// Time slice, in nanoseconds, unless the kernel is told otherwise.
 pub const SLICE_NS: u64 = 10_000_000;
@@ -320,6 +326,8 @@ pub struct Sched<K: 'static> {
     // Constant.
     slots: &'static [PSlot<K>],
     // Written rarely, read by anyone.
+    /// One more than the highest P that somebody has acquired.
+    acquired: AtomicUsize,
     limit: AtomicUsize,
     order: AtomicU32,
     next_id: AtomicU64,
@@ -340,6 +348,7 @@ impl<K: Sync + 'static> Sched<K> {
             assert!(!slots.is_empty() && slots.len() <= MAX_P, "bad slots");
             Sched {
                 slots,
+                acquired: AtomicUsize::new(0),
                 limit: AtomicUsize::new(slots.len()),
                 order: AtomicU32::new(Order::Go as u32),
                 next_id: AtomicU64::new(0),
@@ -355,8 +364,21 @@ impl<K: Sync + 'static> Sched<K> {
     /// `seed` starts the generator that orders its stealing.
     pub fn acquire(&self, index: usize, seed: u64) -> Option<P<K>> {
         let p = P::new(index, self.slots.get(index)?, seed)?;
+        self.acquired.fetch_max(index + 1, AcqRel);
         self.idle.bring_up(index);
         Some(p)
+    }
+
+    /// The slots of the Ps that there are, and perhaps of some that there will be: only
+    /// these can have anything in their rings. Many fewer than all on most machines,
+    /// and who looks for work looks at each several times.
+    ///
+    /// Whoever puts a G into a ring has acquired its P before that. So a look that is
+    /// late enough to see the G (essay, "Parking") sees the P as well.
+    fn acquired(&self) -> &'static [PSlot<K>] {
+        // Not for loom, which would try this load at every moment.
+        let acquired = if cfg!(loom) { self.slots.len() } else { self.acquired.load(Acquire) };
+        &self.slots[..acquired]
     }
 
     /// Sets where Ps look for work; a boot option.

@@ -335,6 +335,10 @@ impl<V: Value> Atomic<V> {
         self.always(|now| V::from_word(now.wrapping_sub(by.to_word())).to_word())
     }
 
+    pub(crate) fn fetch_max(&self, than: V, _: Ordering) -> V {
+        self.always(|now| now.max(than.to_word()))
+    }
+
     pub(crate) fn fetch_or(&self, bits: V, _: Ordering) -> V {
         self.always(|now| now | bits.to_word())
     }

@@ -4,7 +4,9 @@
 mod common;
 
 use common::{find, g, machine, names, park, parked, two};
-use sched::{GLOBAL_CHECK_EVERY, Order, RUNQ_CAPACITY, RUNQ_HALF, Run, Slice, Wake};
+use sched::{
+    GLOBAL_CHECK_EVERY, MAX_P, Order, PSlot, RUNQ_CAPACITY, RUNQ_HALF, Run, Sched, Slice, Wake,
+};
 
 type Named = Run<u32>;
 
@@ -151,6 +153,20 @@ fn run_next_is_stolen_when_there_is_nothing_else() {
     let _ = sched.start(p0, g(9), None);
     assert_eq!(find(sched, p1).unwrap().g.kernel, 9);
     assert!(p0.is_empty());
+}
+
+#[test]
+fn thief_finds_every_p_that_comes_up_however_late() {
+    static SLOTS: [PSlot<u32>; MAX_P] = [const { PSlot::new() }; MAX_P];
+    static SCHED: Sched<u32> = Sched::new(&SLOTS);
+    let mut p2 = SCHED.acquire(2, 7).expect("free");
+    park(&SCHED, &mut p2);
+    let mut last = SCHED.acquire(MAX_P - 1, 7).expect("free");
+    let _ = SCHED.start(&mut last, g(1), None);
+    let mut first = SCHED.acquire(0, 7).expect("free"); // and the last is still seen
+    assert_eq!(find(&SCHED, &mut p2).expect("the last has it").g.kernel, 1);
+    let _ = SCHED.start(&mut first, g(2), None);
+    assert_eq!(find(&SCHED, &mut p2).expect("the first has it").g.kernel, 2);
 }
 
 #[test]

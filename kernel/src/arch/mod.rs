@@ -9,7 +9,8 @@
 //! - **All CPUs**: how many came up, what is known of each, waking one, asking one
 //!   whether it goes on, stopping all others.
 //! - **Contexts**: preparing a stack and switching to it; replacing a function that
-//!   faulted by another ([`call_in_place`]).
+//!   faulted by another ([`call_in_place`]); calling what is rare at no cost to
+//!   those who do not ([`call_rarely`]).
 //! - **Interrupts**: they go up by one door, [`set_handlers`]; a device's line is
 //!   sent to a CPU by [`route_isa`], a device's message by [`message_for`].
 //! - **Buses**: PCI's configuration space, a word at a time.
@@ -50,7 +51,7 @@ pub use x86_64::preempt::ROOM as PREEMPT_ROOM;
 pub use x86_64::report::{Part, identity, reported};
 pub use x86_64::rescue::{Faulted, FullStack, Rescue, call_above_forbidden, call_in_place};
 pub use x86_64::step::NoStep;
-pub use x86_64::switch::{call_on, prepare, saved_at, switch, switch_for_good};
+pub use x86_64::switch::{call_on, call_rarely, prepare, saved_at, switch, switch_for_good};
 pub use x86_64::timer::{TimerChoice, arm as arm_timer, disarm as disarm_timer};
 pub use x86_64::topology::Topology;
 #[cfg(test)]

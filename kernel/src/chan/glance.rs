@@ -8,7 +8,7 @@ impl<T> Chan<T> {
     #[inline]
     pub(crate) fn looks_receivable(&self) -> bool {
         // All three as words, and one question: `select!` asks it of every channel.
-        let closed = usize::from(self.closed.load(Ordering::Acquire));
+        let closed = self.closed.load(Ordering::Acquire);
         (self.len.load(Ordering::Acquire) | closed | self.lock.glance(SENDERS)) != 0
     }
 
@@ -16,7 +16,7 @@ impl<T> Chan<T> {
     #[inline(always)]
     pub(crate) fn is_receivable(&self) -> bool {
         // Without a branch: of a few of these each is as likely as the other.
-        self.len.load(Ordering::Acquire) | usize::from(self.closed.load(Ordering::Acquire)) != 0
+        self.len.load(Ordering::Acquire) | self.closed.load(Ordering::Acquire) != 0
     }
 
     /// Whether a send would seem to succeed or fail at once.

@@ -48,7 +48,7 @@ use crate::cell::Shared;
 use crate::cell::wait::{Locked, Place, WaitQueue, Waited, Wake};
 use crate::park::Reason;
 use buffer::{Buffer, Fresh, Spent};
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// A channel with room for `capacity` values; with 0, [`rendezvous`].
 ///
@@ -140,7 +140,7 @@ fn make<T: Send>(
             is_direct: capacity == Some(0),
         }),
         len: AtomicUsize::new(0),
-        closed: AtomicU8::new(0),
+        closed: AtomicUsize::new(0),
         capacity: capacity.unwrap_or(usize::MAX),
         senders: AtomicUsize::new(1),
         receivers: AtomicUsize::new(1),
@@ -156,8 +156,8 @@ pub struct Chan<T> {
 
     // Written under the lock, read by anybody for a glance.
     len: AtomicUsize,
-    /// 1 from when it is closed; a number, so that a glance can add it to others.
-    closed: AtomicU8,
+    /// 1 from when it is closed; a word, so that a glance can or it with others.
+    closed: AtomicUsize,
 
     // Atomic.
     senders: AtomicUsize,

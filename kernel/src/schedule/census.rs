@@ -7,8 +7,11 @@
 use super::roster::ALL;
 use super::task::Task;
 use super::{CPUS, G_SLOT, SCHED};
-use crate::arch;
-use crate::mem::stack::MAX_SIZE;
+use crate::arch::{
+    self,
+    paging::{self, Flags},
+};
+use crate::mem::stack::{MAX_SIZE, slot};
 use alloc::vec::Vec;
 use sched::{G, Place, Status};
 
@@ -40,14 +43,22 @@ pub struct Census {
     pub parking: usize,
     /// Those that wait for something else.
     pub parked: usize,
-    /// Ps that count as idle.
+    /// Ps that are marked as idle.
     pub idle: usize,
-    /// Ps that count as looking for work.
+    /// Ps that are counted as idle: who wakes one goes by that.
+    pub counted_idle: usize,
+    /// Ps that are counted as looking for work.
     pub spinning: usize,
+    /// Ps that believe of themselves that they are idle, or look for work.
+    pub without_g: usize,
     /// The number of the G that each CPU runs.
     pub on_cpus: Vec<u64>,
     /// A G that is at rest with its stack pointer outside of its stack.
     pub astray: Option<u64>,
+    /// A G that is at rest, and what it would go on with is no code.
+    pub overwritten: Option<u64>,
+    /// A G of whose stack the guard is open.
+    pub unguarded: Option<u64>,
     /// What is in queues.
     pub queued: Vec<Queued>,
     /// There was no memory for all of it.
@@ -73,6 +84,7 @@ impl Census {
         self.created = all().map(|cpu| cpu.counters.created.get()).sum();
         self.ended = all().map(|cpu| cpu.counters.ended.get()).sum();
         self.spinning = SCHED.counts().spinning;
+        self.counted_idle = SCHED.counted_idle();
         self.idle = (0..self.cpus).filter(|&cpu| SCHED.is_idle(cpu)).count();
         self.on_cpus.clear();
         self.on_cpus.extend((0..self.cpus).filter_map(running_on));
@@ -84,7 +96,9 @@ impl Census {
             // code that does not touch it; nobody else does.
             let p = unsafe { &*cpu.p.get() };
             // SAFETY: a CPU that runs Gs has been through `init_cpu`.
-            unsafe { p.assume_init_ref() }.census(&mut |g, place| self.find(g, place));
+            let p = unsafe { p.assume_init_ref() };
+            p.census(&mut |g, place| self.find(g, place));
+            self.without_g += usize::from(p.idles() || p.spins());
         }
     }
 
@@ -96,11 +110,26 @@ impl Census {
             Status::Parking | Status::Woken => self.parking += 1,
             Status::Parked => self.parked += 1,
         }
+        self.look_at_stack(g);
+    }
+
+    /// What a canary would tell, and more: that nobody has written over what the G
+    /// goes on with, and that whoever writes below its stack meets the guard.
+    fn look_at_stack(&mut self, g: &'static G<Task>) {
         // A G is at the top of its stack. In a call it is on that of its M.
         let (top, sp) = (core::ptr::from_ref(g).addr(), g.kernel.sp.get());
+        let guard = slot::locate(top as u64).map(|(slot, _)| slot.base());
+        if guard.is_none_or(|guard| paging::translate(guard).is_some()) {
+            self.unguarded = Some(g.id());
+        }
         let is_at_rest = matches!(g.status(), Status::Runnable | Status::Parked);
-        if is_at_rest && g.kernel.m.get().is_none() && !(top - MAX_SIZE..top).contains(&sp) {
+        if !is_at_rest {
+            return;
+        }
+        if g.kernel.m.get().is_none() && !(top - MAX_SIZE..top).contains(&sp) {
             self.astray = Some(g.id());
+        } else if !goes_on_with_code(sp) {
+            self.overwritten = Some(g.id());
         }
     }
 
@@ -111,6 +140,18 @@ impl Census {
             self.is_cut = true;
         }
     }
+}
+
+/// Whether a context that was saved at `sp` goes on at an instruction.
+fn goes_on_with_code(sp: usize) -> bool {
+    let (at, _) = arch::saved_at(sp);
+    if paging::translate(at as u64).is_none() {
+        return false;
+    }
+    // SAFETY: it is mapped, and of a stack at rest: nobody writes to it while all stand
+    // still.
+    let address = unsafe { (at as *const usize).read() };
+    paging::translate(address as u64).is_some_and(|found| found.flags == Flags::CODE)
 }
 
 fn running_on(cpu: usize) -> Option<u64> {

@@ -1,12 +1,14 @@
 //! A G whose stack is full: what can be done for it, and how it is left behind.
 //!
 //! The page-fault handler asks here ([`stack_full`]); the whole plan is in
-//! `overflow`. A G that can neither go on nor unwind is left where it is, for good
+//! `overflow`. A G that can neither go on nor unwind, for that reason or because it
+//! panicked twice ([`give_up`]), is left where it is, for good
 //! ([`Leaving::Abandon`]): its M goes on as if it had ended ([`bury`]). Nobody
 //! comes back to its stack, and nobody gets it either, for others may know of
 //! things on it.
 
 use super::task::{Running, Task};
+use super::was_killed;
 use super::{Cpu, Leaving, SCHED, TIMERS, ask_for_upkeep, kill, leave, running, slices, this_cpu};
 use crate::arch::{self, PageFault, Rescue};
 use crate::cell::held;
@@ -115,17 +117,35 @@ pub fn end_without_memory() -> ! {
     leave_behind()
 }
 
+/// Leaves the running G where it is, for good, as it panicked while it unwound. If
+/// it unwound because it was killed, or its stack was full, that stays the reason.
+pub fn give_up(why: JoinError) -> ! {
+    let g = running().expect("no G to end");
+    arch::probe_stack();
+    assert!(arch::irq_save(), "irqs off");
+    let why = match g.kernel.full.get() {
+        Some(full) => full.into(),
+        None if was_killed() => JoinError::Killed,
+        None => why,
+    };
+    // SAFETY: a G runs here, and interrupts are off until its M has taken it.
+    unsafe { this_cpu() }.last_words.set(Some(why));
+    kill::abandon(g)
+}
+
 /// A G was left behind: tells who waits for it. On the M, interrupts off.
 pub(super) fn bury(cpu: &Cpu, g: &'static G<Task>) {
     cpu.counters.ended.add_one();
     kill::note_abandoned();
-    // It was killed, if its stack was not full.
-    let why = g.kernel.full.get().map_or(JoinError::Killed, JoinError::from);
+    let said = cpu.last_words.take().or_else(|| g.kernel.full.get().map(JoinError::from));
+    // One that was killed and did not listen says nothing, and is no news.
+    let is_news = said.is_some();
+    let why = said.unwrap_or(JoinError::Killed);
     let (id, program) = (g.id(), g.kernel.program());
     TIMERS.cancel(g);
     // Before anybody is told who may want them.
     let locks = held::poison_all(id);
-    if why != JoinError::Killed {
+    if is_news {
         log::error!("{} ends without its destructors: {why}", Running(g));
         log::error!("its locks are poisoned, somebody waited for {locks}; the rest is lost");
     }

@@ -16,7 +16,7 @@
 //! A G that was asked while it ran, and begins to wait before it has looked, has
 //! missed the wake-up; so whoever kills wakes it again, a moment later, until it
 //! is gone. A G that unwinds already is not asked before that is over: a second
-//! unwinding would end the machine. And one that computes and calls nobody cannot
+//! unwinding would leave it behind (`panic`). And one that computes and calls nobody cannot
 //! be ended at all, as it is at no place that can unwind. It can be *abandoned*
 //! ([`Doom::Abandon`]): the next interrupt that finds it running takes it off its
 //! CPU for good. Its locks are poisoned and go on (`cell::held`); whatever else it

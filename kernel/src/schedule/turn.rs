@@ -120,13 +120,12 @@ fn schedule_any(cpu: &'static Cpu, last: Last) -> Last {
 /// True if it did. Interrupts off, but on meanwhile.
 fn looked_for_deadlocks() -> bool {
     let run = cycles_run();
-    let is_due = all_idle() && deadlock::is_due(run);
-    if is_due {
-        arch::irq_restore(true);
-        deadlock::look(run);
-        arch::irq_save();
-    }
-    is_due
+    let due = if all_idle() { deadlock::Look::is_due(run) } else { None };
+    let Some(look) = due else { return false };
+    arch::irq_restore(true);
+    look.take();
+    arch::irq_save();
+    true
 }
 
 /// Halts until an interrupt comes.

@@ -82,7 +82,6 @@ pub fn stats() -> Stats {
 }
 
 /// How many Gs there are, those of the kernel's own not counted.
-/// How many Gs there are.
 pub fn num_goroutines() -> usize {
     let count = |of: fn(&Counters) -> u64| CPUS.iter().map(|cpu| of(&cpu.counters)).sum::<u64>();
     let ended = count(|counters| counters.ended.get());

@@ -111,6 +111,7 @@ impl<T: ?Sized> Mutex<T> {
         &self,
         timeout: Duration,
     ) -> Result<MutexGuard<'_, T>, LockTimeoutError<MutexGuard<'_, T>>> {
+        crate::park::might_park();
         if let Some(held) = self.inner.lock_at_once() {
             return Ok(MutexGuard { held }); // without a look at the clock
         }

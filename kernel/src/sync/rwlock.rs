@@ -100,6 +100,7 @@ impl<T: ?Sized> RwLock<T> {
     /// assert!(lock.read_timeout(Duration::from_micros(1)).is_err());
     /// ```
     pub fn read_timeout(&self, timeout: Duration) -> TimeoutResult<RwLockReadGuard<'_, T>> {
+        crate::park::might_park();
         let held = self.inner.read(Some(super::deadline_ns(timeout)));
         let held = held.ok_or(LockTimeoutError::TimedOut)?;
         self.reading(held).map_err(LockTimeoutError::Poisoned)
@@ -148,6 +149,7 @@ impl<T: ?Sized> RwLock<T> {
     /// assert!(lock.write_timeout(Duration::from_micros(1)).is_err());
     /// ```
     pub fn write_timeout(&self, timeout: Duration) -> TimeoutResult<RwLockWriteGuard<'_, T>> {
+        crate::park::might_park();
         let held = self.inner.write(Some(super::deadline_ns(timeout)));
         let held = held.ok_or(LockTimeoutError::TimedOut)?;
         self.writing(held).map_err(LockTimeoutError::Poisoned)

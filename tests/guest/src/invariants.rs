@@ -1,18 +1,27 @@
 //! The whole machine is sound while it works: `program=invariants -- <checks>`.
 //!
 //! All kinds of work at the same time, and again and again everything is stopped
-//! and counted (`runnext::invariant`).
+//! and counted (`runnext::invariant`). Then faults are planted, and must be found.
 
-use crate::check::{self, checks, join_all};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use runnext::invariant;
+use crate::check::{self, checks, join_all, wait_until};
+use core::hint::black_box;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use runnext::arch::paging::{self, Flags};
+use runnext::invariant::{self, Broken};
+use runnext::mem::stack::slot;
+use runnext::mem::{PAGE_SIZE, frames};
 use runnext::prelude::*;
 use runnext::sync::Mutex;
+use runnext::tasks::{self, GState};
 
 runnext::main!(invariants, main);
 
 fn main() {
-    check::run(checks![every_g_is_in_one_place_whenever_one_looks]);
+    check::run(checks![
+        every_g_is_in_one_place_whenever_one_looks,
+        a_stack_without_a_guard_is_found,
+        a_stack_that_was_written_over_is_found, // the last: its G must not go on
+    ]);
 }
 
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -53,4 +62,48 @@ fn work(n: usize) {
         }
         TURNS.fetch_add(1, Relaxed);
     }
+}
+
+/// A G that waits for ever: its number, and where on its stack something of it is.
+fn sleeper() -> (u64, usize) {
+    static PLACE: AtomicUsize = AtomicUsize::new(0);
+    let (tx, rx) = chan::bounded(1);
+    drop(go(move || {
+        let local = black_box(0u8);
+        PLACE.store((&raw const local).addr(), Relaxed);
+        tx.send(current().id()).expect("somebody asks");
+        park();
+        black_box(local);
+    }));
+    let id = rx.recv().expect("it says so");
+    wait_until(|| tasks::gs().iter().any(|g| g.id == id && g.state == GState::Waiting));
+    (id, PLACE.load(Relaxed))
+}
+
+/// What a check finds now.
+fn found() -> Result<(), Broken> {
+    invariant::check().expect("memory for a G on each CPU").map(drop)
+}
+
+fn a_stack_without_a_guard_is_found() {
+    assert_eq!(found(), Ok(()));
+    let (id, place) = sleeper();
+    let guard = slot::locate(place as u64).expect("a stack").0.base();
+    let frame = frames::alloc().expect("memory").addr();
+    // SAFETY: a frame of our own, where nothing is.
+    unsafe { paging::map_page(guard, frame, Flags::DATA) }.expect("nothing is there");
+    assert_eq!(found(), Err(Broken::Unguarded(id)));
+    // SAFETY: nobody uses it. Other CPUs have not looked there, but in the tables.
+    unsafe { paging::unmap_page(guard) };
+    assert_eq!(found(), Ok(()));
+}
+
+fn a_stack_that_was_written_over_is_found() {
+    assert_eq!(found(), Ok(()));
+    let (id, place) = sleeper();
+    // What it goes on with is a little below what it has.
+    let page = place & !(PAGE_SIZE - 1);
+    // SAFETY: none; that is the point. It is all of one stack, whose G never goes on.
+    unsafe { (page as *mut u8).write_bytes(0x5a, place - page) };
+    assert_eq!(found(), Err(Broken::Overwritten(id)));
 }

@@ -9,7 +9,7 @@
 //! outside, `killing` that they can be ended, `programs` programs inside the machine; `poller`
 //! the poller, with simulated devices; `typing` the serial port's input; `probes`
 //! that stacks are probed far enough, `overflow` that a full one ends its G only,
-//! `memory` that running out does; `protection` who may do what with which memory;
+//! `unwinding` that a panic while it panics does, `memory` that running out does; `protection` who may do what with which memory;
 //! `disk` the disk, of the kind that its argument names, `damage` an archive that is
 //! broken block by block. `fair`,
 //! `bounds`, `latency` and `cost` are for virtual time (`-icount`), where they can
@@ -46,4 +46,5 @@ mod stress;
 mod syncing;
 mod tasks;
 mod typing;
+mod unwinding;
 mod watch;

@@ -301,7 +301,7 @@ fn p_deadlocks() {
 }
 
 fn a_deadlocked_program_ends_and_the_others_do_not() {
-    for _ in 0..3 {
+    for _ in 0..30 {
         let run = start("p_deadlocks", vec!["now".into()]).expect("there");
         let id = run.id();
         assert_eq!(run.wait(), Ended::Deadlock);

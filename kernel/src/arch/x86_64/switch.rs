@@ -98,6 +98,57 @@ pub unsafe extern "C" fn call_on(top: usize, f: extern "C" fn(usize), arg: usize
     )
 }
 
+/// Calls `f(a, b)`, which is rare, and keeps all registers: so who calls this has
+/// none to save for it, neither before the call nor, as is usual, at its own
+/// beginning, where those pay who never come to call.
+///
+/// `f` does not unwind.
+#[inline(always)]
+pub fn call_rarely(f: extern "C" fn(*const (), *const ()), a: *const (), b: *const ()) {
+    core::hint::cold_path();
+    // SAFETY: `keeping` calls `f` as a C function is called, and restores all that
+    // such a one may change but rax. Memory is changed, as nothing says otherwise.
+    #[cfg(target_os = "none")]
+    unsafe {
+        asm!("call {keeping}", keeping = sym keeping, inout("rax") f => _, in("rdi") a, in("rsi") b);
+    }
+    // On the host there are more registers than these, of SSE.
+    #[cfg(not(target_os = "none"))]
+    f(a, b);
+}
+
+/// What is left of [`call_rarely`]: calls rax, with all registers saved that a C
+/// function may change. In a frame, for backtraces.
+#[cfg(any(target_os = "none", test))]
+#[unsafe(naked)]
+extern "C" fn keeping() {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "push rcx",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "push r8",
+        "push r9",
+        "push r10",
+        "push r11",
+        "and rsp, -16", // around assembly the compiler does not see to it
+        "call rax",
+        "lea rsp, [rbp - 8 * 8]",
+        "pop r11",
+        "pop r10",
+        "pop r9",
+        "pop r8",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "pop rcx",
+        "pop rbp",
+        "ret",
+    )
+}
+
 /// Makes a context on a fresh stack: switching to it calls `entry(arg)`.
 ///
 /// # Safety
@@ -161,6 +212,51 @@ mod tests {
         unsafe { call_on(range.end as usize, on_the_other, 7) };
         assert_eq!(SEEN.get(), 7);
         assert!((range.start as usize..range.end as usize).contains(&OTHER.get()));
+    }
+
+    /// Changes all that a C function may change.
+    extern "C" fn spoil(a: *const (), b: *const ()) {
+        SEEN.set(a.addr() + b.addr());
+        // SAFETY: what it changes it says.
+        unsafe {
+            asm!(
+                "mov rcx, -1",
+                "mov rdx, -1",
+                "mov rsi, -1",
+                "mov rdi, -1",
+                "mov r8, -1",
+                "mov r9, -1",
+                "mov r10, -1",
+                "mov r11, -1",
+                clobber_abi("C"),
+            );
+        }
+    }
+
+    #[test]
+    fn a_rare_call_keeps_registers() {
+        let [mut c, mut d, mut si, mut di, mut r8, mut r9, mut r10, mut r11] =
+            [1, 2, 3, 4, 5, 6, 7, 8];
+        let f: extern "C" fn(*const (), *const ()) = spoil;
+        // SAFETY: as in `call_rarely`; on the host those of SSE are changed, too.
+        unsafe {
+            asm!(
+                "call {keeping}",
+                keeping = sym keeping,
+                inout("rax") f => _,
+                inout("rcx") c,
+                inout("rdx") d,
+                inout("rsi") si,
+                inout("rdi") di,
+                inout("r8") r8,
+                inout("r9") r9,
+                inout("r10") r10,
+                inout("r11") r11,
+                clobber_abi("C"),
+            );
+        }
+        assert_eq!(SEEN.get(), 3 + 4, "it got its arguments");
+        assert_eq!([c, d, si, di, r8, r9, r10, r11], [1, 2, 3, 4, 5, 6, 7, 8]);
     }
 
     #[test]

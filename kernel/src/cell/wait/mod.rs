@@ -201,8 +201,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         look: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
         let Place { reason, list, value, deadline_ns } = place;
-        let wait = self.named(reason, deadline_ns);
-        let g = begin_park(wait);
+        let g = begin_park(self.named(reason, deadline_ns));
         let node = Node::alone(g.clone(), value);
         // SAFETY: the node is new. It is out of the list at each return: who
         // granted has taken it out, else `look` has. What may unwind is guarded
@@ -211,7 +210,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         unsafe { locked.push(list, &node) };
         let in_time = leave(locked, g, &node);
         let waited = match node.is_enlisted() {
-            true => self.look(&node, list, wait, in_time, leave, look),
+            true => self.look(&node, list, (reason, deadline_ns), in_time, leave, look),
             false => None,
         };
         // SAFETY: it is out of the list, so the slot is ours again.
@@ -239,7 +238,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         &'a self,
         node: &Node<T>,
         list: usize,
-        wait: Wait,
+        (reason, deadline_ns): (Reason, Option<u64>),
         mut in_time: bool,
         mut leave: impl FnMut(Locked<'a, S, T, LISTS>, GHandle, &Node<T>) -> bool,
         mut look: impl FnMut(&mut S) -> bool,
@@ -263,7 +262,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
             }
             // Who nudges or grants from here on finds us parking, because this
             // is still under the lock.
-            let g = begin_park(wait);
+            let g = begin_park(self.named(reason, deadline_ns));
             in_time = leave(locked, g, node);
             if !node.is_enlisted() {
                 break None;

@@ -240,3 +240,33 @@ fn a_wait_that_unwinds_leaves_the_queue() {
     assert!(crate::unwind::catch(wait).is_err());
     assert!(queue.lock().is_empty(0));
 }
+
+/// Whether it would have to wait or not: the day when it must is too late to notice.
+#[test]
+#[cfg(debug_assertions)]
+fn whoever_may_wait_says_so_also_with_a_limit() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    let (lock, shared, free) = (Mutex::new(()), RwLock::new(()), Semaphore::new(2));
+    let (group, once) = (WaitGroup::new(), Once::new());
+    let calls: [(&str, &dyn Fn()); 10] = [
+        ("lock", &|| drop(lock.lock())),
+        ("lock_timeout", &|| drop(lock.lock_timeout(LONG))),
+        ("read", &|| drop(shared.read())),
+        ("read_timeout", &|| drop(shared.read_timeout(LONG))),
+        ("write", &|| drop(shared.write())),
+        ("write_timeout", &|| drop(shared.write_timeout(LONG))),
+        ("acquire", &|| free.acquire(1)),
+        ("acquire_timeout", &|| assert!(free.acquire_timeout(1, LONG).is_ok())),
+        ("wait_timeout", &|| assert!(group.wait_timeout(LONG).is_ok())),
+        ("call_once", &|| once.call_once(|| ())),
+    ];
+    let kernels = crate::lock::IrqLock::new(());
+    for (name, call) in calls {
+        let held = kernels.lock();
+        let panicked = catch_unwind(AssertUnwindSafe(call)).expect_err(name);
+        drop(held);
+        let said = panicked.downcast_ref::<String>().expect("a text");
+        assert!(said.starts_with("might park with the plain lock"), "{name}: {said}");
+        call(); // and else it does not wait
+    }
+}

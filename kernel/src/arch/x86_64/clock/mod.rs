@@ -32,9 +32,12 @@
 //! [`init`] on the boot CPU; then for each other CPU, [`sync_cpu`] on the boot
 //! CPU while that CPU is in [`init_cpu`].
 
+mod report;
 pub mod scale;
 pub mod sync;
 pub mod tsc;
+
+pub use report::Mhz;
 
 use super::hpet::Hpet;
 use super::mmio::Window;
@@ -43,7 +46,6 @@ use super::pmtimer::{PmTimer, Width};
 use super::ports;
 use super::reference::{Reason, Reference, measure};
 use crate::arch::{self, MAX_CPUS, cpu_index};
-use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8};
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use scale::Scale;
@@ -464,48 +466,6 @@ fn spin_until(amount: u64, max_polls: u64, now: impl Fn() -> u64) -> bool {
         arch::relax();
     }
     false
-}
-
-/// A frequency for a person: "2995.2 MHz".
-pub struct Mhz(pub u64);
-
-impl fmt::Display for Mhz {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tenths = self.0.saturating_add(50_000) / 100_000;
-        write!(f, "{}.{} MHz", tenths / 10, tenths % 10)
-    }
-}
-
-impl fmt::Display for By {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            By::Option => "option",
-            By::Cpuid => "cpuid",
-            By::Hypervisor => "hypervisor",
-            By::Hpet => "hpet",
-            By::PmTimer => "pm timer",
-            By::Pit => "pit",
-            By::BaseFrequency => "nominal frequency",
-            By::Guess => "guess",
-        })
-    }
-}
-
-impl fmt::Display for ClockReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let source = if self.source == Source::Hpet { "hpet; " } else { "" };
-        write!(f, "{source}tsc {} by {}", Mhz(self.tsc_hz), self.by)
-    }
-}
-
-impl fmt::Display for SyncReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SyncReport::Measured(verdict) => write!(f, "tsc {verdict}"),
-            SyncReport::NotNeeded => f.write_str("tsc not used"),
-            SyncReport::NoAnswer => f.write_str("tsc not compared"),
-        }
-    }
 }
 
 #[cfg(test)]

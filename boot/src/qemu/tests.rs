@@ -1,0 +1,94 @@
+//! What machines are asked of QEMU.
+
+use super::*;
+
+fn line(machine: &Machine) -> String {
+    machine.args().join(" ")
+}
+
+fn plain() -> Machine {
+    Machine::new("a.img", Firmware::Bios)
+}
+
+#[test]
+fn the_image_is_never_written() {
+    for disk in [Disk::Ide, Disk::Virtio, Disk::Usb] {
+        assert!(line(&plain().disk(disk)).contains("snapshot=on"), "{disk:?}");
+    }
+}
+
+#[test]
+fn a_data_disk_comes_first_and_the_machine_starts_from_the_other() {
+    let args = line(&plain().disk(Disk::Virtio).data(DataDisk::new("d.img")));
+    let [data, image] = ["drive=data", "virtio-blk-pci,drive=image,bootindex=0"];
+    assert!(args.find(data).expect("the data") < args.find(image).expect("the image"));
+    assert!(!line(&plain()).contains("id=data"), "none unless asked for");
+}
+
+#[test]
+fn linux_gets_the_same_machine_and_no_disk() {
+    let args = line(&Machine::linux("vmlinuz", "go.cpio", "quiet -- yield"));
+    assert!(args.contains("-kernel vmlinuz -initrd go.cpio -append quiet -- yield"));
+    assert!(!args.contains("-drive"));
+    let common = |args: &str| args.split(" -vga").next().map(str::to_string);
+    assert_eq!(common(&args), common(&line(&plain())));
+}
+
+#[test]
+fn commas_reach_the_guest() {
+    let machine = Machine::new("a,b.img", Firmware::Bios)
+        .cmdline("a=1,2 b=\"x\"")
+        .fw_cfg("opt/runnext/acpi/APIC", "x,y.bin");
+    let args = machine.args();
+    assert!(args.iter().any(|a| a.starts_with("file=a,,b.img,")), "{args:?}");
+    assert!(args.contains(&"name=opt/runnext/cmdline,string=a=1,,2 b=\"x\"".to_string()));
+    assert!(args.contains(&"name=opt/runnext/acpi/APIC,file=x,,y.bin".to_string()));
+}
+
+#[test]
+fn no_command_line_means_no_fw_cfg_item() {
+    assert!(!line(&plain()).contains("fw_cfg"));
+}
+
+#[test]
+fn counting_instructions_needs_the_translator() {
+    let machine = plain().accel(Accel::Kvm).icount("shift=0,sleep=off");
+    assert!(line(&machine).contains("-accel tcg -icount shift=0,sleep=off"));
+    assert!(!line(&machine).contains("-cpu host"));
+    assert!(line(&plain().accel(Accel::Kvm)).contains("-cpu host -accel kvm"));
+}
+
+#[test]
+fn hpet_can_be_taken_away() {
+    assert!(line(&plain().board(Board::Q35).without_hpet()).contains("q35,hpet=off"));
+    assert!(line(&plain()).contains("pc,hpet=on"));
+}
+
+#[test]
+fn a_machine_without_serial_port_has_none() {
+    let args = line(&plain().serial(Serial::None));
+    assert!(args.contains("-serial none"));
+    assert!(!args.contains("stdio"));
+}
+
+#[test]
+fn at_a_shell_ctrl_c_and_a_reset_are_the_guests_business() {
+    let args = line(&plain().serial(Serial::Shell));
+    assert!(args.contains("signal=off") && !args.contains("-no-reboot"), "{args}");
+    let args = line(&plain().serial(Serial::Terminal));
+    assert!(args.contains("signal=on") && args.contains("-no-reboot"), "{args}");
+}
+
+#[test]
+fn the_debug_console_goes_to_a_file_if_one_is_given() {
+    let args = line(&plain().debugcon("a,b.bin"));
+    assert!(args.contains("-chardev file,id=debugcon,path=a,,b.bin"), "{args}");
+    assert!(args.contains("-device isa-debugcon,iobase=0xe9,chardev=debugcon"), "{args}");
+    assert!(!line(&plain()).contains("debugcon"));
+}
+
+#[test]
+fn raw_smp_strings_pass_through() {
+    assert!(line(&plain().smp("4,maxcpus=8")).contains("-smp 4,maxcpus=8 "));
+    assert!(line(&plain().smp(64)).contains("-smp 64 "));
+}

@@ -1,0 +1,139 @@
+//! Panics while it panics, in every way there is: `program=unwinding`.
+//!
+//! Such a G cannot go on, and there is nothing left to unwind to. It is left behind,
+//! and nobody else is. `doubled` is a program whose main does it.
+
+use crate::check::{self, checks, go_on, join_all, wait_until};
+use core::fmt;
+use runnext::prelude::*;
+use runnext::program::{self, Ended};
+use runnext::schedule::abandoned;
+use runnext::sync::{Mutex, Semaphore};
+use runnext::tasks::{self, GState, KillError};
+
+runnext::main!(unwinding, main);
+runnext::main!(doubled, doubled);
+
+fn main() {
+    check::run(checks![
+        a_destructor_that_panics_while_its_g_unwinds_ends_that_g_only,
+        its_locks_go_poisoned_to_who_waits,
+        a_killed_g_whose_destructor_panics_was_killed,
+        a_call_in_which_it_happens_is_over_for_its_g_only,
+        a_message_that_panics_as_it_is_printed_ends_its_g_only,
+        it_happens_on_all_cpus_at_once,
+        a_program_whose_main_does_it_has_panicked,
+    ]);
+}
+
+/// Its destructor panics.
+struct Panics;
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        panic!("second");
+    }
+}
+
+fn panics_twice() {
+    let _panics = Panics;
+    panic!("first");
+}
+
+/// What the join of one says that does it.
+fn twice<T>() -> Result<T, JoinError> {
+    Err(JoinError::Panicked("while it panicked: second".into()))
+}
+
+fn a_destructor_that_panics_while_its_g_unwinds_ends_that_g_only() {
+    let before = abandoned();
+    for times in 1..=20 {
+        assert_eq!(go(panics_twice).join(), twice());
+        assert_eq!(abandoned(), before + times, "it is counted");
+    }
+    // Once is no harm, and others panic as they like.
+    let once = go(|| drop(Panics)).join();
+    assert_eq!(once, Err(JoinError::Panicked("second".into())));
+    assert_eq!(go(|| 1).join(), Ok(1));
+    assert_eq!(abandoned(), before + 20);
+}
+
+fn its_locks_go_poisoned_to_who_waits() {
+    static LOCK: Mutex<u32> = Mutex::new(0);
+    static GATE: Semaphore = Semaphore::new(0);
+    let holder = go(|| {
+        // Dropped after what panics, that is, never.
+        let _held = LOCK.lock().expect("not poisoned yet");
+        GATE.acquire(1);
+        panics_twice();
+    });
+    wait_until(|| LOCK.try_lock().is_err());
+    let waiters: Vec<_> = (0..8).map(|_| go(|| LOCK.lock().is_err())).collect();
+    GATE.release(1);
+    assert_eq!(holder.join(), twice());
+    assert!(join_all(waiters).into_iter().all(|is_poisoned| is_poisoned));
+}
+
+fn a_killed_g_whose_destructor_panics_was_killed() {
+    let before = abandoned();
+    let (tx, rx) = chan::bounded(1);
+    let victim = go(move || {
+        let _panics = Panics;
+        tx.send(current().id()).expect("somebody asks");
+        sleep(Duration::from_secs(3600));
+    });
+    let id = rx.recv().expect("it says so");
+    wait_until(|| tasks::gs().iter().any(|g| g.id == id && g.state == GState::Waiting));
+    wait_until(|| tasks::kill(id) == Err(KillError::NoSuchG));
+    assert_eq!(victim.join(), Err(JoinError::Killed));
+    assert_eq!(abandoned(), before + 1);
+}
+
+fn a_call_in_which_it_happens_is_over_for_its_g_only() {
+    for _ in 0..5 {
+        assert_eq!(go(|| blocking(panics_twice)).join(), twice());
+        assert_eq!(blocking(|| 1), 1, "there is another M");
+    }
+}
+
+/// Panics when it is printed, and so does what that says, so many times.
+struct Bomb(u32);
+
+impl fmt::Display for Bomb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("a dud"),
+            left => panic!("{}", Bomb(left - 1)),
+        }
+    }
+}
+
+fn a_message_that_panics_as_it_is_printed_ends_its_g_only() {
+    let said = |bombs| match go(move || panic!("{}", Bomb(bombs))).join() {
+        Ok(()) => "nothing".into(),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(said(0), "panicked: a dud");
+    assert_eq!(said(1), "panicked: while it panicked: a dud");
+    assert_eq!(said(2), "panicked: while its panic was printed");
+    assert_eq!(said(1_000), "panicked: while its panic was printed");
+}
+
+fn it_happens_on_all_cpus_at_once() {
+    let before = abandoned();
+    let rounds = 10;
+    for _ in 0..rounds {
+        let gs: Vec<_> = (0..num_cpus()).map(|cpu| go_on(cpu, panics_twice)).collect();
+        gs.into_iter().for_each(|g| assert_eq!(g.join(), twice()));
+    }
+    assert_eq!(abandoned(), before + rounds * num_cpus());
+}
+
+fn doubled() {
+    panics_twice();
+}
+
+fn a_program_whose_main_does_it_has_panicked() {
+    let run = program::start("doubled", Vec::new()).expect("there, and memory");
+    assert_eq!(run.wait(), Ended::Panicked);
+}
