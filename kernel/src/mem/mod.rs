@@ -105,8 +105,8 @@ const FEW_FRAMES: usize = 512;
 /// What every CPU does now and then outside interrupts: gives back the pages of
 /// stacks that nobody uses when they have become many, or memory is short, and those
 /// of the heap if it is short; refills the reserve that page faults draw from and what
-/// is set aside; and looks for memory if a G of this CPU has found none. Takes no lock held by the caller, and may wait for other CPUs to
-/// flush: call it with interrupts on.
+/// is set aside; and looks for memory if a G of this CPU has found none. Takes no lock
+/// held by the caller, and may wait for other CPUs to flush: call it with interrupts on.
 pub fn maintain() {
     relief::relieve();
     stack::trim_if_many();
