@@ -37,7 +37,7 @@
 //! of a `RwLock`: these have no owners. Rings of more than [`MOST`] Gs; joins of Gs
 //! whose closure is too large for its place (`cell::job`). If nobody else is left
 //! to run, the check for programs that are asleep as a whole finds these, too
-//! ([`look_at_all`](super::look)).
+//! ([`Look`](super::Look)).
 
 use super::ring::{MOST, is_ring};
 use super::{MAX_WITH_CALLS, Told};

@@ -51,9 +51,12 @@ unsafe impl Source for Leaked {
     }
 }
 
+/// The coarsest alignment that is asked for here.
+const COARSEST: usize = 1 << 14;
+
 /// A heap with so many bytes of memory, and twice as many of addresses.
 fn heap(limit: usize) -> &'static Allocator<Leaked> {
-    let layout = Layout::from_size_align(2 * limit, 4096).expect("a sane limit");
+    let layout = Layout::from_size_align(2 * limit, COARSEST).expect("a sane limit");
     // SAFETY: the size is not 0.
     let base = unsafe { std::alloc::alloc(layout) };
     assert!(!base.is_null());
@@ -69,7 +72,7 @@ fn layout(size: usize, align: usize) -> Layout {
 #[test]
 fn blocks_are_as_aligned_as_asked() {
     let (heap, cpu) = (heap(1 << 22), Here::pretend(0));
-    for shift in 0..=14 {
+    for shift in 0..=COARSEST.ilog2() {
         for size in [1, 15, 16, 17, 100, 2048, 2049, 5000] {
             let block = heap.alloc(&cpu, layout(size, 1 << shift));
             assert!(!block.is_null());
