@@ -1,11 +1,10 @@
 //! All unsafe code of the program's view: [`Shared`], waiters, locks, values.
 //!
-//! In files of their own: [`wait`], the queues that all who wait stand in, on
-//! their own stacks; `mutex` and `rwlock`, the locks that stand on it; [`held`], who
-//! has them; [`ring`], the values of channels; `job`, what a G does and leaves behind; `link`, a word
-//! that names one of a kind, and `registry`, which names all; `label`, what a G is
-//! called, for those who look from outside. Here is [`Shared`], a pointer that two
-//! own.
+//! In files of their own: [`wait`], the queues that all who wait stand in, on their own
+//! stacks; `mutex` and `rwlock`, the locks that stand on it; [`held`], who has them;
+//! [`ring`], the values of channels; `job`, what a G does and leaves behind; `link`, a
+//! word that names one of a kind, and `registry`, which names all; `label`, what a G is
+//! called, for those who look from outside. Here is [`Shared`], a pointer that two own.
 //!
 //! `Arc` would do, but for one thing: making one when there is no memory panics,
 //! and a channel that finds none must be able to say so to the one who asked

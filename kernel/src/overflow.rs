@@ -62,10 +62,10 @@
 //!   anything is changed, except where a lock is let go of: a G that lets go of locks
 //!   that others wait for, at every depth, may end with one of them locked for ever.
 //! - **While it panics** it unwinds already: it is given the spare pages, once, and goes on.
-//! - **When the spare pages are full, too** (a destructor recurses); if nobody catches what
-//!   unwinds; or if not even the spare pages can be had: the G is *abandoned*. It never runs again, nothing is
-//!   dropped, its stack is kept, because what is on it may be known to others; its
-//!   join says why, and the console what was lost.
+//! - **When the spare pages are full, too** (a destructor recurses); if nobody catches
+//!   what unwinds; or if not even the spare pages can be had: the G is *abandoned*. It
+//!   never runs again, nothing is dropped, its stack is kept, because what is on it may
+//!   be known to others; its join says why, and the console what was lost.
 //!
 //! # What was rejected
 //!

@@ -4,8 +4,9 @@
 //! the error of its join. If it panics again meanwhile, as a destructor may, there
 //! is nothing left to unwind to: the G is left behind (`schedule::full`), with its
 //! locks poisoned and its join told. A panic anywhere else (scheduler, interrupt,
-//! interrupts off), and an exception that nobody can mend, is the kernel's: all other CPUs are stopped by NMI, the report goes
-//! out past all locks, and the machine ends with a code of its own.
+//! interrupts off), and an exception that nobody can mend, is the kernel's: all other
+//! CPUs are stopped by NMI, the report goes out past all locks, and the machine ends
+//! with a code of its own.
 //!
 //! The report says what went wrong, then for each CPU which calls it was in, then,
 //! if events were noted (`trace=`), the last ones of each. It is written by whoever

@@ -8,11 +8,11 @@
 //! # When the timer is armed
 //!
 //! A slice begins when a G is switched to ([`Slices::begin`]); the CPU notes its cycle
-//! counter and, if `sched` says that the G needs a timer, arms the timer unless it is armed already.
-//! It does not arm it anew for each slice: Gs that yield or park after a
-//! microsecond would spend more on the timer than on themselves. So the timer
-//! may fire in the middle of a slice, and then it is armed again for what is
-//! left of it: once in a slice's time at most.
+//! counter and, if `sched` says that the G needs a timer, arms the timer unless it is
+//! armed already. It does not arm it anew for each slice: Gs that yield or park after a
+//! microsecond would spend more on the timer than on themselves. So the timer may fire in
+//! the middle of a slice, and then it is armed again for what is left of it: once in a
+//! slice's time at most.
 //!
 //! A slice may begin with nobody waiting and somebody come later:
 //!
@@ -32,11 +32,11 @@
 //!
 //! # When a G may be preempted
 //!
-//! At every instruction at which the timer interrupt can arrive, that is, with
-//! interrupts on; but not between the two halves of parking, when it is about to
-//! leave by itself and may be readied already. All short sections that must not be preempted (locks, the P of
-//! this CPU) turn interrupts off, so the interrupt flag is the preempt word: there
-//! is no second one to be kept in step with it.
+//! At every instruction at which the timer interrupt can arrive, that is, with interrupts
+//! on; but not between the two halves of parking, when it is about to leave by itself and
+//! may be readied already. All short sections that must not be preempted (locks, the P of
+//! this CPU) turn interrupts off, so the interrupt flag is the preempt word: there is no
+//! second one to be kept in step with it.
 
 use crate::trace::{self, Kind};
 use crate::{arch, chaos, guardian, schedule};

@@ -13,15 +13,15 @@
 //!
 //! # Who does not listen
 //!
-//! A G that was asked while it ran, and begins to wait before it has looked, has
-//! missed the wake-up; so whoever kills wakes it again, a moment later, until it
-//! is gone. A G that unwinds already is not asked before that is over: a second
-//! unwinding would leave it behind (`panic`). And one that computes and calls nobody cannot
-//! be ended at all, as it is at no place that can unwind. It can be *abandoned*
-//! ([`Doom::Abandon`]): the next interrupt that finds it running takes it off its
-//! CPU for good. Its locks are poisoned and go on (`cell::held`); whatever else it
-//! owned stays owned, so this is for the end of a program only, and only when it has run for [`PATIENCE_NS`] since it was asked: by its
-//! own time, not by the clock, as it may have to wait for a CPU among many who end.
+//! A G that was asked while it ran, and begins to wait before it has looked, has missed
+//! the wake-up; so whoever kills wakes it again, a moment later, until it is gone. A G
+//! that unwinds already is not asked before that is over: a second unwinding would leave
+//! it behind (`panic`). And one that computes and calls nobody cannot be ended at all, as
+//! it is at no place that can unwind. It can be *abandoned* ([`Doom::Abandon`]): the next
+//! interrupt that finds it running takes it off its CPU for good. Its locks are poisoned
+//! and go on (`cell::held`); whatever else it owned stays owned, so this is for the end
+//! of a program only, and only when it has run for [`PATIENCE_NS`] since it was asked: by
+//! its own time, not by the clock, as it may have to wait for a CPU among many who end.
 //! Within that time it would have left any call of the kernel that it was in.
 //!
 //! `tasks` and `program` are what a program sees of this.

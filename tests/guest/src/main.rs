@@ -1,20 +1,19 @@
 //! What the whole-machine tests boot.
 //!
-//! `selftest` checks the machine from inside and reports each promise on a line
-//! of its own; `fault` goes wrong on purpose, in the way that its argument
-//! names. `scheduling`, `syncing`, `blocking` and `stress` check the scheduler and
-//! what stands on it, `soak` that all of it leaves nothing behind, `invariants` that
-//! it is sound meanwhile; `guarding` that stuck CPUs are found; `watch` what is told
-//! of both; `tasks` what is seen of Gs from
-//! outside, `killing` that they can be ended, `programs` programs inside the machine; `poller`
-//! the poller, with simulated devices; `typing` the serial port's input; `probes`
-//! that stacks are probed far enough, `overflow` that a full one ends its G only,
-//! `unwinding` that a panic while it panics does, `memory` that running out does; `protection` who may do what with which memory;
-//! `disk` the disk, of the kind that its argument names, `damage` an archive that is
-//! broken block by block. `fair`,
-//! `bounds`, `latency` and `cost` are for virtual time (`-icount`), where they can
-//! count slices and instructions. Unlike the programs of the standard image these may be unsafe:
-//! that is what they are for.
+//! `selftest` checks the machine from inside and reports each promise on a line of its
+//! own; `fault` goes wrong on purpose, in the way that its argument names. `scheduling`,
+//! `syncing`, `blocking` and `stress` check the scheduler and what stands on it, `soak`
+//! that all of it leaves nothing behind, `invariants` that it is sound meanwhile;
+//! `guarding` that stuck CPUs are found; `watch` what is told of both; `tasks` what is
+//! seen of Gs from outside, `killing` that they can be ended, `programs` programs inside
+//! the machine; `poller` the poller, with simulated devices; `typing` the serial port's
+//! input; `probes` that stacks are probed far enough, `overflow` that a full one ends its
+//! G only, `unwinding` that a panic while it panics does, `memory` that running out does;
+//! `protection` who may do what with which memory; `disk` the disk, of the kind that its
+//! argument names, `damage` an archive that is broken block by block. `fair`, `bounds`,
+//! `latency` and `cost` are for virtual time (`-icount`), where they can count slices and
+//! instructions. Unlike the programs of the standard image these may be unsafe: that is
+//! what they are for.
 #![no_std]
 #![no_main]
 

@@ -42,9 +42,9 @@
 //! # Why a forgotten waiter does no harm
 //!
 //! [`WaitQueue::wait`] neither returns nor unwinds before its node is out. In a
-//! [`Selection`], node and ticket are pinned, so neither's memory is used again before its destructor has run; a waiter's
-//! leaves the list, and the selection's stops the machine if one of its nodes is
-//! still enlisted, which takes a leaked waiter.
+//! [`Selection`], node and ticket are pinned, so neither's memory is used again before
+//! its destructor has run; a waiter's leaves the list, and the selection's stops the
+//! machine if one of its nodes is still enlisted, which takes a leaked waiter.
 
 mod locked;
 mod node;

@@ -44,8 +44,9 @@ pub const MOST: usize = SPAN as usize;
 /// # Safety
 ///
 /// `base()` is always the same pointer, as aligned as any block is asked to be, and at
-/// least to a page; the page with number `n` begins `n` pages above it. It may be used by the heap, and by nobody else, from
-/// when `commit` gave it memory until it was taken out. `record` gives each page its own.
+/// least to a page; the page with number `n` begins `n` pages above it. It may be used by
+/// the heap, and by nobody else, from when `commit` gave it memory until it was taken
+/// out. `record` gives each page its own.
 pub unsafe trait Source {
     /// The first byte.
     fn base(&self) -> *mut u8;
