@@ -57,20 +57,27 @@ impl Images {
     }
 
     /// Makes both images of `kernel`, with the command line in the text file
-    /// `cmdline`, unless both are newer than their ingredients.
+    /// `cmdline`, unless they are there and made of the same.
     pub fn build(kernel: &Path, cmdline: &Path, out_dir: &Path, name: &str) -> Result<Self> {
         let images = Self::named(out_dir, name);
-        if images.are_newer_than(&[kernel, cmdline]) {
+        check_kernel(kernel)?;
+        let ingredients = ingredients(&[kernel, cmdline])?;
+        let note = out_dir.join(format!("{name}.made-of"));
+        let is_same = fs::read_to_string(&note).is_ok_and(|noted| noted == ingredients);
+        if is_same && images.bios.is_file() && images.uefi.is_file() {
             return Ok(images);
         }
-        check_kernel(kernel)?;
         fs::create_dir_all(out_dir).with_context(|| format!("creating {}", out_dir.display()))?;
         // The stripped file's name becomes the label of the FAT partition.
         let scratch = out_dir.join(format!("image-{}", std::process::id()));
         fs::create_dir_all(&scratch).with_context(|| format!("creating {}", scratch.display()))?;
+        // Until they are made they are made of nothing that is known.
+        fs::remove_file(&note).ok();
         let result = images.write(kernel, cmdline, &scratch.join(name));
         fs::remove_dir_all(&scratch).ok();
-        result.map(|()| images)
+        result?;
+        fs::write(&note, ingredients).with_context(|| format!("writing {}", note.display()))?;
+        Ok(images)
     }
 
     fn write(&self, kernel: &Path, cmdline: &Path, stripped: &Path) -> Result<()> {
@@ -86,17 +93,19 @@ impl Images {
         builder.create_uefi_image(&part).context("making the UEFI image")?;
         rename(&part, &self.uefi)
     }
+}
 
-    fn are_newer_than(&self, ingredients: &[&Path]) -> bool {
-        let time = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
-        // This tool is an ingredient too: it carries the loader.
-        let tool = std::env::current_exe().ok();
-        let newest = ingredients.iter().copied().chain(tool.as_deref()).map(time).max();
-        match (time(&self.bios), time(&self.uefi), newest) {
-            (Some(bios), Some(uefi), Some(Some(newest))) => bios.min(uefi) > newest,
-            _ => false,
-        }
-    }
+/// What images are made of: each file with its size and its time. Not just whether it
+/// is older than they are: another kernel may be that, too.
+fn ingredients(files: &[&Path]) -> Result<String> {
+    // This tool is one as well: it carries the loader.
+    let tool = std::env::current_exe().context("finding this program's own file")?;
+    let lines = files.iter().copied().chain([tool.as_path()]).map(|file| {
+        let about = fs::metadata(file).with_context(|| format!("reading {}", file.display()))?;
+        let file = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
+        Ok(format!("{} {} {:?}\n", file.display(), about.len(), about.modified()?))
+    });
+    lines.collect()
 }
 
 /// Quiet unless something is wrong: what the loader says would stand between
@@ -188,6 +197,23 @@ mod tests {
             let said = format!("{error:#}");
             assert!(said.contains(&*name) && said.contains(why), "{said}");
         }
+        fs::remove_dir_all(dir).ok();
+    }
+
+    #[test]
+    fn another_kernel_is_taken_even_if_it_is_older_than_the_images() {
+        let dir = directory("older");
+        let [older, newer] = ["older", "newer"].map(|name| dir.join(name));
+        for kernel in [&older, &newer] {
+            fs::copy(std::env::current_exe().expect("this test is a file"), kernel).expect("room");
+        }
+        let build = |kernel: &Path| {
+            let images = Images::build(kernel, &dir.join("cmdline"), &dir, "x").expect("images");
+            fs::metadata(images.bios).and_then(|m| m.modified()).expect("a time")
+        };
+        fs::write(dir.join("cmdline"), "# none").expect("a writable file");
+        let first = build(&newer);
+        assert!(build(&older) > first);
         fs::remove_dir_all(dir).ok();
     }
 
