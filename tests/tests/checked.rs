@@ -43,13 +43,16 @@ fn every_g_is_in_one_place_whenever_one_looks() {
     }
 }
 
-/// Goes wrong in a way that only assertions notice.
+/// Goes wrong in a way that only assertions notice, on one CPU and on many.
 #[track_caller]
 fn stops(how: &str, lines: &[&str]) {
-    let outcome = Boot::checked(format!("checked-{how}")).smp(2).cmdline(&expect::fault(how)).run();
-    outcome.assert_code(exit::PANIC);
-    outcome.assert_line(expect::KERNEL_PANIC);
-    lines.iter().for_each(|line| outcome.assert_line(line));
+    for cpus in [1, 8] {
+        let name = format!("checked-{how}-{cpus}");
+        let outcome = Boot::checked(name).smp(cpus).cmdline(&expect::fault(how)).run();
+        outcome.assert_code(exit::PANIC);
+        outcome.assert_line(expect::KERNEL_PANIC);
+        lines.iter().for_each(|line| outcome.assert_line(line));
+    }
 }
 
 #[test]
