@@ -62,7 +62,7 @@ pub fn build(out_dir: &Path) -> Result<PathBuf> {
     }
     fs::create_dir_all(out_dir).with_context(|| format!("creating {}", out_dir.display()))?;
     // Under another name first: a machine that starts meanwhile sees all of it.
-    let part = out_dir.join(format!("disk-{}.part", std::process::id()));
+    let part = crate::part_of(&image);
     fs::write(&part, archive).with_context(|| format!("writing {}", part.display()))?;
     fs::rename(&part, &image).with_context(|| format!("writing {}", image.display()))?;
     Ok(image)
@@ -204,6 +204,21 @@ mod tests {
         let listed = String::from_utf8(listed.expect("a tar").stdout).expect("text");
         assert_eq!(listed.lines().collect::<Vec<_>>(), names);
         assert!(tar.expect("a tar").stdout == contents.concat(), "contents differ");
+    }
+
+    #[test]
+    fn several_who_want_a_disk_at_once_all_get_it() {
+        let dir = std::env::temp_dir().join(format!("runnext-at-once-{}", std::process::id()));
+        for _ in 0..20 {
+            std::thread::scope(|scope| {
+                let builds: Vec<_> = (0..8).map(|_| scope.spawn(|| build(&dir))).collect();
+                for build in builds {
+                    build.join().expect("no panic").expect("a disk");
+                }
+            });
+            assert_eq!(fs::read_dir(&dir).expect("it is there").count(), 1, "no parts are left");
+            fs::remove_dir_all(&dir).expect("it is there");
+        }
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Images {
         }
         fs::create_dir_all(out_dir).with_context(|| format!("creating {}", out_dir.display()))?;
         // The stripped file's name becomes the label of the FAT partition.
-        let scratch = out_dir.join(format!("image-{}", std::process::id()));
+        let scratch = crate::part_of(&out_dir.join(name));
         fs::create_dir_all(&scratch).with_context(|| format!("creating {}", scratch.display()))?;
         // Until they are made they are made of nothing that is known.
         fs::remove_file(&note).ok();

@@ -26,6 +26,7 @@
 //! ```
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub mod args;
 pub mod data;
@@ -48,4 +49,12 @@ pub fn root() -> PathBuf {
 /// Where images, logs and results go.
 pub fn target_dir() -> PathBuf {
     root().join("target")
+}
+
+/// A name beside `file` that nobody else writes to, also no other thread of this
+/// process: for what is renamed to it when it is whole.
+pub(crate) fn part_of(file: &Path) -> PathBuf {
+    static PARTS: AtomicU64 = AtomicU64::new(0);
+    let number = PARTS.fetch_add(1, Relaxed);
+    file.with_extension(format!("{}-{number}.part", std::process::id()))
 }
