@@ -125,6 +125,8 @@ fn a_value_is_not_lost_with_a_killed_receiver() {
 
 fn a_g_that_calls_nobody_is_told_and_goes_on() {
     static STOP: AtomicBool = AtomicBool::new(false);
+    let preempted = || stats().cpus.iter().map(|cpu| cpu.preemptions).sum::<u64>();
+    let before = preempted();
     let (tx, rx) = chan::bounded(1);
     let hog = go(move || {
         tx.send(current().id()).expect("somebody asks");
@@ -135,8 +137,6 @@ fn a_g_that_calls_nobody_is_told_and_goes_on() {
         "not reached"
     });
     let id = rx.recv().expect("it says so");
-    let preempted = || stats().cpus.iter().map(|cpu| cpu.preemptions).sum::<u64>();
-    let before = preempted();
     assert_eq!(tasks::kill(id), Ok(Killed::Pending), "the answer says that it goes on");
     if num_cpus() == 1 {
         assert!(preempted() > before, "we ran, so it was preempted: no place to unwind from");
