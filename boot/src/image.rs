@@ -12,6 +12,7 @@
 //! own backtraces.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -123,9 +124,12 @@ fn loader_config() -> BootConfig {
 
 /// A wrong file here would be a loader's panic on a black screen later.
 fn check_kernel(kernel: &Path) -> Result<()> {
-    let head = fs::read(kernel)
+    const HEAD: &[u8] = b"\x7fELF\x02\x01";
+    let mut head = Vec::new();
+    fs::File::open(kernel)
+        .and_then(|file| file.take(HEAD.len() as u64).read_to_end(&mut head))
         .with_context(|| format!("reading the kernel {} (make build?)", kernel.display()))?;
-    if !head.starts_with(b"\x7fELF\x02\x01") {
+    if head != HEAD {
         bail!("{} is no 64-bit ELF file", kernel.display());
     }
     Ok(())
