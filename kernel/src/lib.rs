@@ -126,6 +126,7 @@ static OPTIONS: spin::Once<cmdline::Options> = spin::Once::new();
 /// The boot CPU's way from the loader to the first switch.
 pub fn start(boot: &'static mut BootInfo) -> ! {
     let rsdp = boot.rsdp_addr.into_option();
+    schedule::begin(); //                       nobody runs on any CPU
     log::init(); //                             lines are kept until there is a console
     arch::init_boot_cpu(); //                   a fault speaks from here on
     handover::init_serial(); //                 and is heard

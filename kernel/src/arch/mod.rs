@@ -22,10 +22,12 @@
 
 mod x86_64;
 
+pub(crate) use x86_64::cpu::point_slot;
 pub use x86_64::cpu::{
-    Irqs, MAX_CPUS, PROBE_BYTES, clear_slot, cpu_index, halt_forever, here, irq_off, irq_restore,
-    irq_save, irq_save_probed, irqs_back, irqs_off, irqs_off_probed, irqs_on, num_cpus,
-    probe_stack, probe_stack_again, relax, set_slot, slot, slot_of, wait_for_interrupt,
+    Irqs, MAX_CPUS, PROBE_BYTES, cpu_index, halt_forever, here, irq_off, irq_restore, irq_save,
+    irq_save_probed, irqs_back, irqs_off, irqs_off_probed, irqs_on, num_cpus, probe_stack,
+    probe_stack_again, relax, set_all_slots, set_slot, slot, slot_of, slot_offset,
+    wait_for_interrupt,
 };
 
 pub use x86_64::machine::{

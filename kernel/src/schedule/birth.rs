@@ -241,7 +241,7 @@ pub(super) fn shed(cpu: &Cpu) {
 
 /// A G that never was before. Never freed.
 fn new_g() -> G<Task> {
-    G::new(Task::new())
+    G::new(Task::new(0)) // `roster` names it
 }
 
 /// The root of every G.

@@ -6,7 +6,7 @@
 
 use super::roster::ALL;
 use super::task::Task;
-use super::{CPUS, G_SLOT, SCHED};
+use super::{CPUS, SCHED, running_on};
 use crate::arch::{
     self,
     paging::{self, Flags},
@@ -87,7 +87,7 @@ impl Census {
         self.counted_idle = SCHED.counted_idle();
         self.idle = (0..self.cpus).filter(|&cpu| SCHED.is_idle(cpu)).count();
         self.on_cpus.clear();
-        self.on_cpus.extend((0..self.cpus).filter_map(running_on));
+        self.on_cpus.extend((0..self.cpus).filter_map(running_on).map(G::id));
         ALL.iter().for_each(|g| self.count(g));
         self.queued.clear();
         SCHED.census(&mut |g, place| self.find(g, place));
@@ -152,10 +152,4 @@ fn goes_on_with_code(sp: usize) -> bool {
     // still.
     let address = unsafe { (at as *const usize).read() };
     paging::translate(address as u64).is_some_and(|found| found.flags == Flags::CODE)
-}
-
-fn running_on(cpu: usize) -> Option<u64> {
-    let g = arch::slot_of::<G_SLOT>(cpu) as *const G<Task>;
-    // SAFETY: null, or set by `execute` from a G, which lives for ever.
-    unsafe { g.as_ref() }.map(G::id)
 }

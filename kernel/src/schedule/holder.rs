@@ -15,7 +15,7 @@
 
 use super::roster::{self, ALL};
 use super::task::{GHandle, Task};
-use super::{ready_from, running};
+use super::{ready_from, running, running_or_none};
 use crate::arch;
 use crate::cell::held;
 use crate::program::Instance;
@@ -26,7 +26,7 @@ use core::sync::atomic::fence;
 use sched::{G, Status};
 
 /// Stands for all who take a lock and are no G.
-const NOBODY: u64 = 1 << 5;
+pub(super) const NOBODY: u64 = 1 << 5;
 /// One epoch on.
 const EPOCH: u64 = 1 << 48;
 /// Of a name: the record, whose address has all bits above set.
@@ -37,10 +37,10 @@ pub(super) fn name_of(g: &'static G<Task>) -> u64 {
     core::ptr::from_ref(g).expose_provenance() as u64 & RECORD
 }
 
-/// The name of the running G, for the words of locks.
+/// The name of the running G, for the words of locks; that of nobody, if none runs.
 #[inline(always)]
 pub fn me() -> u64 {
-    running().map_or(NOBODY, |g| g.kernel.name.load(Relaxed))
+    running_or_none().kernel.name.load(Relaxed)
 }
 
 /// Whether the G of that name has ended without unwinding.

@@ -73,7 +73,8 @@ pub struct Task {
 unsafe impl Sync for Task {}
 
 impl Task {
-    pub(super) const fn new() -> Self {
+    /// Of a G that never was before; what it is called in the words of locks.
+    pub(super) const fn new(name: u64) -> Self {
         Task {
             sp: Cell::new(0),
             stack: Cell::new(None),
@@ -85,7 +86,7 @@ impl Task {
             full: Cell::new(None),
             slices: Cell::new(0),
             account: Account::new(),
-            name: AtomicU64::new(0),
+            name: AtomicU64::new(name),
             timer: timer::Node::new(),
             permit: Permit::new(),
             older: Older::new(),

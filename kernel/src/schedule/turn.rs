@@ -32,7 +32,10 @@
 //! is the next G's. Only who has done something longer reads it again.
 
 use super::task::Task;
-use super::{Cpu, G_SLOT, Leaving, SCHED, birth, call, full, is_running, running, send, this_cpu};
+use super::{
+    Cpu, G_SLOT, Leaving, NO_G, SCHED, birth, call, full, is_running, running_or_none, send,
+    this_cpu,
+};
 use super::{all_idle, cycles_run, try_this_cpu};
 use crate::arch;
 use crate::deadlock;
@@ -269,10 +272,10 @@ fn came_back() -> (&'static Cpu, Last) {
     // SAFETY: a G ran here.
     let cpu = unsafe { this_cpu() };
     debug_assert!(is_running(), "nobody came back");
-    // SAFETY: `execute` has named the G that it switched to, on this CPU, and
-    // nobody but the next line takes the name away; a G leaves a CPU by coming here.
-    let g = unsafe { running().unwrap_unchecked() };
-    arch::clear_slot::<G_SLOT>();
+    // `execute` has named the G that it switched to, on this CPU, and nobody but the
+    // next line takes the name away; a G leaves a CPU by coming here.
+    let g = running_or_none();
+    arch::point_slot!(G_SLOT, NO_G);
     let at = arch::cycles();
     g.kernel.account.stop(at, &cpu.times);
     // The most frequent ones, and those that do least.

@@ -3,8 +3,7 @@
 //! What they ask of all CPUs, and what they ask about each. Any CPU may call;
 //! what is read may be over at once.
 
-use super::task::Task;
-use super::{CPUS, G_SLOT, SCHED, TIMERS, m};
+use super::{CPUS, SCHED, TIMERS, m, running_on};
 use crate::arch;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -41,15 +40,12 @@ pub fn spare_attention(bits: u32) {
 
 /// The number of the M on a CPU, and that of the G that runs there, if one does.
 pub fn present(cpu: usize) -> (u32, Option<u64>) {
-    let g = arch::slot_of::<G_SLOT>(cpu) as *const G<Task>;
-    // SAFETY: null, or set by `execute` from a G, which lives for ever.
-    let g = unsafe { g.as_ref() };
-    (CPUS[cpu].m.get().map_or(0, |m| m.id() as u32), g.map(G::id))
+    (CPUS[cpu].m.get().map_or(0, |m| m.id() as u32), running_on(cpu).map(G::id))
 }
 
 /// Whether a CPU runs a G or may be about to. A look from outside, for `guardian`.
 pub fn is_busy(cpu: usize) -> bool {
-    arch::slot_of::<G_SLOT>(cpu) != 0 || cpu < SCHED.limit() && !SCHED.is_idle(cpu)
+    running_on(cpu).is_some() || cpu < SCHED.limit() && !SCHED.is_idle(cpu)
 }
 
 /// A number that changes whenever a CPU is seen to do something: begins a slice,

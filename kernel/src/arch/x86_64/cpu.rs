@@ -21,7 +21,7 @@ pub struct Cpu {
     // This CPU only, constant after `init_cpu`.
     index: Cell<u32>,
     apic_id: AtomicU32,
-    // Written by this CPU, read by all.
+    // Written by this CPU, read by all; before it is up, by the boot CPU.
     slots: [AtomicUsize; SLOTS],
     online: AtomicBool,
 }
@@ -103,7 +103,7 @@ pub fn slot<const I: usize>() -> usize {
     // SAFETY: GS points at this CPU's record since `init_cpu`.
     unsafe {
         core::arch::asm!("mov {}, gs:[{}]", out(reg) value,
-            const core::mem::offset_of!(Cpu, slots) + 8 * I,
+            const slot_offset::<I>(),
             options(nostack, preserves_flags, readonly));
     }
     value
@@ -116,21 +116,36 @@ pub fn set_slot<const I: usize>(value: usize) {
     // SAFETY: GS points at this CPU's record, and the word is this CPU's own.
     unsafe {
         core::arch::asm!("mov gs:[{}], {}",
-            const core::mem::offset_of!(Cpu, slots) + 8 * I, in(reg) value,
+            const slot_offset::<I>(), in(reg) value,
             options(nostack, preserves_flags));
     }
 }
 
-/// As [`set_slot`], of 0: in one instruction.
-#[inline(always)]
-pub fn clear_slot<const I: usize>() {
+/// Where word `I` is, from this CPU's GS base.
+pub const fn slot_offset<const I: usize>() -> usize {
     const { assert!(I < SLOTS) }
-    // SAFETY: as in `set_slot`.
-    unsafe {
-        core::arch::asm!("mov qword ptr gs:[{}], 0",
-            const core::mem::offset_of!(Cpu, slots) + 8 * I,
-            options(nostack, preserves_flags));
-    }
+    core::mem::offset_of!(Cpu, slots) + 8 * I
+}
+
+/// As [`set_slot`], of the address of a static: in one instruction, and in no
+/// register. (A function cannot be handed a symbol.)
+macro_rules! point_slot {
+    ($slot:ident, $target:path) => {
+        // SAFETY: GS points at this CPU's record, and the word is this CPU's own.
+        unsafe {
+            core::arch::asm!("mov qword ptr gs:[{}], offset {}",
+                const $crate::arch::slot_offset::<$slot>(), sym $target,
+                options(nostack, preserves_flags));
+        }
+    };
+}
+pub(crate) use point_slot;
+
+/// Writes word `I` of every CPU, also of those that are not up. For the boot CPU,
+/// before there is any other.
+pub fn set_all_slots<const I: usize>(value: usize) {
+    const { assert!(I < SLOTS) }
+    CPUS.iter().for_each(|cpu| cpu.slots[I].store(value, Ordering::Relaxed));
 }
 
 /// Reads word `I` of any CPU, which may write it at any time.
