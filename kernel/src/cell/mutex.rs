@@ -50,6 +50,17 @@
 //! lock, or come to the same place. If the holder is gone, whoever says so wakes
 //! those who wait, and who begins to wait looks whether that was said ([`held`](super::held)).
 //!
+//! # The short ways
+//!
+//! Where several CPUs want one lock, somebody waits nearly always: of 800,000 turns
+//! of 8 Gs on 4 CPUs, QUEUED and NUDGED were set in all but a few. So neither flag
+//! may keep the lock off the short way in, and none of the two ways may try what
+//! must fail: a locked instruction costs the same if it fails. Both look at the
+//! word first. Who locks expects the flags that it has seen, and nobody, so that an
+//! owner makes it fail; who unlocks comes to the long way at once if there is a
+//! flag. That is one locked instruction for each, flags or not, where Go has three
+//! for both while somebody waits.
+//!
 //! # Spinning
 //!
 //! Who finds the lock taken looks again for a while, if its holder can run
@@ -60,7 +71,7 @@
 
 use super::held::{OWNER, PANICKING, is_mine, watch_wait};
 use super::sys::{
-    AtomicU64, LOOKS, PAUSES, Reason, const_fn, is_gone, may_spin, me, now_ns, relax,
+    AtomicU64, LOOKS, PAUSES, Reason, const_fn, is_gone, may_spin, me, now_ns, probe_stack, relax,
 };
 use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
@@ -131,12 +142,13 @@ impl<T> Guarded<T> {
 }
 
 impl<T: ?Sized> Guarded<T> {
-    /// (1) Takes the lock if nothing at all is against it: it is free, not
-    /// poisoned, and nobody waits. What nearly every `lock` comes to.
+    /// (1), (3) Takes the lock if it is free and not poisoned. What nearly every
+    /// `lock` comes to. See "The short ways".
     #[inline]
     pub(crate) fn lock_at_once(&self) -> Option<Held<'_, T>> {
+        let free = self.lock.word.load(Relaxed) & (QUEUED | NUDGED);
         // Acquire pairs with the Release of whoever freed the lock.
-        let taken = self.lock.word.compare_exchange(0, me(), Acquire, Relaxed);
+        let taken = self.lock.word.compare_exchange(free, free | me(), Acquire, Relaxed);
         taken.ok().map(|_| self.held())
     }
 
@@ -205,6 +217,8 @@ impl Lock {
     }
 
     fn lock(&self, deadline_ns: Option<u64>) -> Option<Poisoned> {
+        // As the queue's lock does, but before we may say that we are on our way.
+        probe_stack();
         let mine = match self.spin() {
             Ok(poisoned) => return Some(poisoned),
             Err(mine) => mine,
@@ -296,8 +310,11 @@ impl Lock {
     /// Frees the lock, or passes it on. Only for the holder.
     #[inline]
     fn unlock(&self) {
+        let me = me();
         // (2) Release: what was done to the value is done before the next has it.
-        if self.word.compare_exchange(me(), 0, Release, Relaxed).is_err() {
+        let is_free = self.word.load(Relaxed) == me
+            && self.word.compare_exchange(me, 0, Release, Relaxed).is_ok();
+        if !is_free {
             self.unlock_slow();
         }
     }
