@@ -65,7 +65,7 @@ pub struct Workload {
     pub mem: String,
     /// CPUs of the machine that it is counted on.
     pub cpus: u32,
-    /// Whether it takes longer than `make bench-check` may, which leaves it out.
+    /// Whether it takes longer than `make test` may, which leaves it out.
     pub is_slow: bool,
     /// The numbers of CPUs that it is timed with; `None` if all will do.
     pub timed: Option<Vec<u32>>,
@@ -127,8 +127,7 @@ impl Budgets {
     pub fn workloads(&self, only: &[String]) -> Vec<Workload> {
         let mut found: Vec<Workload> = Vec::new();
         for row in &self.rows {
-            let wanted =
-                only.is_empty() || only.contains(&row.name) || only.contains(&row.workload);
+            let wanted = only.is_empty() || only.iter().any(|name| row.is_named(name));
             if wanted && !found.iter().any(|workload| workload.name == row.workload) {
                 found.push(self.workload(&row.workload));
             }
@@ -149,6 +148,18 @@ impl Budgets {
                 .and_then(Value::as_array)
                 .map(|list| list.iter().filter_map(count).collect()),
         }
+    }
+}
+
+impl Row {
+    /// Whether that name means it: its own, or that of its workload.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.workload == name
+    }
+
+    /// Whether there is anything to hold it to.
+    pub fn has_budget(&self) -> bool {
+        self.cost.budget.is_some() || self.locked.budget.is_some()
     }
 }
 

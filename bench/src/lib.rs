@@ -1,6 +1,8 @@
 //! What an operation costs, here and under Go, in the same machine.
 //!
+//! - [`options`] reads what is asked for;
 //! - [`budgets`] reads `bench/budgets.toml`: the rows, and what each may cost;
+//!   [`check`] holds figures to that;
 //! - [`machine`] boots one machine and reads what its workloads report;
 //! - [`locked`] has the emulator count locked instructions meanwhile;
 //! - [`linux`] gets the other side: a Linux kernel, a Go, an initramfs of them;
@@ -15,6 +17,7 @@
 
 pub mod budgets;
 pub mod chart;
+pub mod check;
 pub mod counted;
 pub mod curves;
 pub mod docs;
@@ -22,5 +25,6 @@ pub mod linux;
 pub mod locked;
 pub mod machine;
 pub mod measure;
+pub mod options;
 pub mod results;
 pub mod show;

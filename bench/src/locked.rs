@@ -32,7 +32,7 @@ impl Plugin {
     /// For a guest whose workloads are in the program `elf`. `None`, and a word
     /// about it, if this QEMU does not take it.
     pub fn new(elf: &Path) -> Result<Option<Self>> {
-        let Some(version) = version().filter(|&version| version >= VERSIONS[0]) else {
+        let Some(version) = usable_version() else {
             eprintln!("note: locked instructions are not counted: that takes QEMU 6 or newer");
             return Ok(None);
         };
@@ -58,6 +58,15 @@ impl Plugin {
         fs::remove_file(&self.out).ok();
         differences(&text.with_context(|| format!("reading {}", self.out.display()))?)
     }
+}
+
+/// Whether this QEMU takes the plugin.
+pub fn is_countable() -> bool {
+    usable_version().is_some()
+}
+
+fn usable_version() -> Option<u32> {
+    version().filter(|&version| version >= VERSIONS[0])
 }
 
 /// A line at each mark; two marks make a figure.

@@ -12,7 +12,11 @@ use serde_json::{Value, json};
 
 /// All that was measured, and with what.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Results(Value);
+pub struct Results {
+    figures: Value,
+    /// Where they are kept; `None` for figures that nobody will ask for again.
+    file: Option<PathBuf>,
+}
 
 /// Some samples of one thing.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,63 +52,67 @@ impl Spread {
 impl Results {
     /// What is there; nothing if there is nothing that can be read.
     pub fn load() -> Self {
-        let text = fs::read_to_string(path()).unwrap_or_default();
-        Self(serde_json::from_str(&text).unwrap_or_else(|_| json!({})))
+        let file = boot::target_dir().join("bench.json");
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let figures = serde_json::from_str(&text).unwrap_or_else(|_| json!({}));
+        Self { figures, file: Some(file) }
     }
 
-    /// Writes it where [`load`](Self::load) finds it.
+    /// Writes it where [`load`](Self::load) finds it, if it came from there. What
+    /// began as nothing, by `default`, is not kept.
     pub fn save(&self) -> Result<()> {
-        let text = serde_json::to_string_pretty(&self.0).context("making JSON")?;
-        fs::write(path(), text + "\n").with_context(|| format!("writing {}", path().display()))
+        let Some(file) = &self.file else { return Ok(()) };
+        let text = serde_json::to_string_pretty(&self.figures).context("making JSON")?;
+        fs::write(file, text + "\n").with_context(|| format!("writing {}", file.display()))
     }
 
     /// Notes something about how it was measured, such as a version.
     pub fn note(&mut self, key: &str, value: impl Into<String>) {
-        self.0["about"][key] = json!(value.into());
+        self.figures["about"][key] = json!(value.into());
     }
 
     /// What was noted.
     pub fn noted(&self, key: &str) -> &str {
-        self.0["about"][key].as_str().unwrap_or("unknown")
+        self.figures["about"][key].as_str().unwrap_or("unknown")
     }
 
     /// Keeps what an operation of `row` takes `who` in instructions, and what it
     /// took the second time.
     pub fn set_counted(&mut self, who: &str, row: &str, figure: f64, again: f64) {
-        self.0["instructions"][row][who] = json!(round(figure));
-        self.0["again"][row][who] = json!(round(again));
+        self.figures["instructions"][row][who] = json!(round(figure));
+        self.figures["again"][row][who] = json!(round(again));
     }
 
     /// What it took the second time.
     pub fn counted_again(&self, who: &str, row: &str) -> Option<f64> {
-        self.0["again"][row][who].as_f64()
+        self.figures["again"][row][who].as_f64()
     }
 
     /// What an operation takes in instructions.
     pub fn counted(&self, who: &str, row: &str) -> Option<f64> {
-        self.0["instructions"][row][who].as_f64()
+        self.figures["instructions"][row][who].as_f64()
     }
 
     /// Keeps how many locked instructions an operation of `row` has.
     pub fn set_locked(&mut self, who: &str, row: &str, figure: f64) {
-        self.0["locked"][row][who] = json!(round(figure));
+        self.figures["locked"][row][who] = json!(round(figure));
     }
 
     /// How many locked instructions an operation has.
     pub fn locked(&self, who: &str, row: &str) -> Option<f64> {
-        self.0["locked"][row][who].as_f64()
+        self.figures["locked"][row][who].as_f64()
     }
 
     /// Keeps what an operation takes in instructions where there are so many of
     /// something.
     pub fn set_grown(&mut self, of: &str, many: u64, who: &str, row: &str, figure: f64) {
-        self.0["growth"][of][row][who][many.to_string()] = json!(round(figure));
+        self.figures["growth"][of][row][who][many.to_string()] = json!(round(figure));
     }
 
     /// What an operation takes in instructions by how many there are, the fewest
     /// first.
     pub fn grown(&self, of: &str, who: &str, row: &str) -> Vec<(u64, f64)> {
-        let points = self.0["growth"][of][row][who].as_object().into_iter().flatten();
+        let points = self.figures["growth"][of][row][who].as_object().into_iter().flatten();
         let mut points: Vec<(u64, f64)> = points
             .filter_map(|(many, value)| Some((many.parse().ok()?, value.as_f64()?)))
             .collect();
@@ -115,18 +123,14 @@ impl Results {
     /// Keeps the samples of what an operation takes in nanoseconds.
     pub fn set_timed(&mut self, who: &str, row: &str, cpus: u32, samples: &[f64]) {
         let samples: Vec<f64> = samples.iter().copied().map(round).collect();
-        self.0["nanoseconds"][cpus.to_string()][row][who] = json!(samples);
+        self.figures["nanoseconds"][cpus.to_string()][row][who] = json!(samples);
     }
 
     /// What an operation takes in nanoseconds, in the order of the samples.
     pub fn timed(&self, who: &str, row: &str, cpus: u32) -> Vec<f64> {
-        let samples = self.0["nanoseconds"][cpus.to_string()][row][who].as_array();
+        let samples = self.figures["nanoseconds"][cpus.to_string()][row][who].as_array();
         samples.into_iter().flatten().filter_map(Value::as_f64).collect()
     }
-}
-
-fn path() -> PathBuf {
-    boot::target_dir().join("bench.json")
 }
 
 /// Three decimals: more would be noise in the file.
