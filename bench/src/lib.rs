@@ -8,7 +8,8 @@
 //! - [`linux`] gets the other side: a Linux kernel, a Go, an initramfs of them;
 //! - [`counted`] and [`measure`] decide which machines are booted and what counts
 //!   as a figure, in instructions and in time;
-//! - [`results`] keeps the figures in `target/bench.json`;
+//! - [`results`] keeps the figures in `target/bench.json`, each with its run, and
+//!   [`origin`] says what a run was;
 //! - [`show`], [`chart`], [`curves`] and [`docs`] make tables, two pictures and a
 //!   page of them.
 //!
@@ -26,5 +27,6 @@ pub mod locked;
 pub mod machine;
 pub mod measure;
 pub mod options;
+pub mod origin;
 pub mod results;
 pub mod show;

@@ -9,16 +9,16 @@
 //!
 //! What is asked for is read and checked first; then something is built.
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use bench::budgets::{Budgets, Verdict, Workload};
+use bench::budgets::{Budgets, Verdict};
 use bench::check::judge;
 use bench::counted::counted;
 use bench::machine::System;
 use bench::options::{Options, USAGE};
 use bench::results::Results;
-use bench::{chart, curves, docs, linux, locked, machine, measure, show};
+use bench::{chart, curves, docs, linux, locked, measure, origin, show};
 use boot::image::Images;
 use boot::kernel::Source;
 
@@ -50,7 +50,8 @@ fn obey(command: &str, words: impl Iterator<Item = String>) -> Result<()> {
 fn compare(budgets: &Budgets, options: &Options, systems: &[System]) -> Result<()> {
     let workloads = options.measured(budgets);
     let mut results = Results::load();
-    note_versions(&mut results, &workloads);
+    let is_wide = options.has_growth() || workloads.iter().any(|workload| workload.cpus > 1);
+    origin::begin(&mut results, is_wide);
     let counted = counted(budgets, systems, &workloads, options.has_growth(), &mut results);
     println!("\ninstructions per operation\n\n{}", show::counted(budgets, &results).to_text());
     println!("lateness and shares\n\n{}", show::others(budgets, &results).to_text());
@@ -98,29 +99,4 @@ fn ours() -> Result<System> {
     let cmdline = boot::root().join("boot/cmdline.txt");
     let images = Images::build(&kernel, &cmdline, &boot::target_dir(), Source::Bench.image_name())?;
     Ok(System::Ours { image: images.bios, program: kernel })
-}
-
-fn note_versions(results: &mut Results, workloads: &[Workload]) {
-    let (linux, go) = linux::versions();
-    results.note("linux", linux);
-    results.note("go", go);
-    let qemu = machine::qemu();
-    let mut commands: Vec<(&str, &str, &[&str])> = vec![
-        ("qemu", &qemu, &["--version"]),
-        ("rustc", "rustc", &["--version"]),
-        ("commit", "git", &["describe", "--always", "--dirty"]),
-        ("date", "date", &["-u", "+%Y-%m-%d"]),
-    ];
-    let is_wide = workloads.iter().any(|workload| workload.cpus > 1);
-    let newer = if is_wide { machine::newer_qemu() } else { None };
-    let newer = newer.map(|root| root.join("bin/qemu-system-x86_64").display().to_string());
-    if let Some(newer) = &newer {
-        commands.push(("newer_qemu", newer, &["--version"]));
-    }
-    for (key, program, args) in commands {
-        let output = Command::new(program).args(args).current_dir(boot::root()).output();
-        let Ok(output) = output else { continue };
-        let text = String::from_utf8_lossy(&output.stdout);
-        results.note(key, text.lines().next().unwrap_or_default());
-    }
 }

@@ -86,7 +86,8 @@ fn rows<'a>(
 }
 
 /// Nanoseconds for each operation on so many CPUs: medians, spreads, the ratio of
-/// the pairs, and who is faster if that is outside the spread.
+/// the pairs, and who is faster if that is outside the spread. Times of two runs
+/// stand beside each other without a ratio.
 pub fn timed(budgets: &Budgets, results: &Results, cpus: u32) -> Table {
     let head =
         ["workload", "ours, ns", "min–max", "Go, ns", "min–max", "Go ÷ ours", "min–max", "faster"];
@@ -94,15 +95,15 @@ pub fn timed(budgets: &Budgets, results: &Results, cpus: u32) -> Table {
     for row in budgets.rows.iter().filter(|row| row.unit == Unit::Cost) {
         let ours = results.timed("ours", &row.name, cpus);
         let go = results.timed("go", &row.name, cpus);
-        let ratios: Vec<f64> = ours.iter().zip(&go).map(|(ours, go)| go / ours).collect();
         if let Some(spread) = Spread::of(&ours) {
             let mut line = vec![row.name.clone(), number(Some(spread.median)), range(Some(spread))];
             let go = Spread::of(&go);
             line.extend([number(go.map(|go| go.median)), range(go)]);
-            let ratio = Spread::of(&ratios);
+            let ratio = Spread::of(&results.ratios(&row.name, cpus));
             line.push(ratio.map_or(String::new(), |r| format!("{:.2}", r.median)));
             line.push(ratio.map_or(String::new(), |r| format!("{:.2}–{:.2}", r.min, r.max)));
-            line.push(ratio.map_or("", faster).to_string());
+            let unpaired = if go.is_some() { "not in turn" } else { "" };
+            line.push(ratio.map_or(unpaired, faster).to_string());
             lines.push(line);
         }
     }
@@ -130,11 +131,9 @@ pub fn losses<'a>(budgets: &'a Budgets, results: &Results) -> Vec<(&'a Row, Stri
         if is_worse(row, our_locks, go_locks) {
             said.push("more locked instructions than Go".into());
         }
-        let timed = |who: &str, cpus| results.timed(who, &row.name, cpus);
         let slower = (1..=256).filter(|&cpus| {
-            let ratios: Vec<f64> =
-                timed("ours", cpus).iter().zip(timed("go", cpus)).map(|(o, g)| g / o).collect();
-            row.unit == Unit::Cost && Spread::of(&ratios).map(faster) == Some("Go")
+            let ratio = Spread::of(&results.ratios(&row.name, cpus));
+            row.unit == Unit::Cost && ratio.map(faster) == Some("Go")
         });
         let slower: Vec<String> = slower.map(|cpus| cpus.to_string()).collect();
         if !slower.is_empty() {
@@ -289,6 +288,20 @@ mod tests {
         results.set_timed("go", "a", 2, &[2.0, 30.0, 2.0]);
         let line = &timed(&budgets, &results, 2).lines[0];
         assert_eq!(line[5..], ["2.00", "1.00–3.00", "neither"].map(String::from));
+    }
+
+    #[test]
+    fn times_of_two_runs_have_no_ratio_and_nobody_is_faster() {
+        let (budgets, mut results) = example();
+        results.begin("1", &[]);
+        results.set_timed("ours", "a", 2, &[9.0]);
+        results.set_timed("go", "a", 2, &[2.0]);
+        assert!(losses(&budgets, &results)[0].1.contains("slower than Go on 2 CPUs"));
+        results.begin("2", &[]);
+        results.set_timed("ours", "a", 2, &[9.0]);
+        let line = &timed(&budgets, &results, 2).lines[0];
+        assert_eq!(line[1..], ["9", "9–9", "2", "2–2", "", "", "not in turn"].map(String::from));
+        assert!(!losses(&budgets, &results)[0].1.contains("slower"));
     }
 
     #[test]
