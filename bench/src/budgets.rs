@@ -69,6 +69,8 @@ pub struct Workload {
     pub is_slow: bool,
     /// The numbers of CPUs that it is timed with; `None` if all will do.
     pub timed: Option<Vec<u32>>,
+    /// How many operations are timed; `None` for as many as are counted.
+    pub timed_count: Option<u64>,
 }
 
 /// The table.
@@ -147,6 +149,9 @@ impl Budgets {
             timed: said("timed")
                 .and_then(Value::as_array)
                 .map(|list| list.iter().filter_map(count).collect()),
+            timed_count: said("timed_count")
+                .and_then(Value::as_integer)
+                .and_then(|n| u64::try_from(n).ok()),
         }
     }
 }
@@ -261,7 +266,8 @@ mod tests {
         [workload.b]
         mem = '6G'
         cpus = 4
-        timed = [1, 8]";
+        timed = [1, 8]
+        timed_count = 1_000";
 
     fn judge(row: usize, figure: Option<f64>) -> Verdict {
         Budgets::parse(TEXT).expect("good").rows[row].cost.judge(figure)
@@ -319,6 +325,7 @@ mod tests {
         assert_eq!((found[0].mem.as_str(), found[0].cpus, &found[0].timed), ("1G", 1, &None));
         assert_eq!((found[1].mem.as_str(), found[1].cpus), ("6G", 4));
         assert_eq!(found[1].timed, Some(vec![1, 8]));
+        assert_eq!((found[0].timed_count, found[1].timed_count), (None, Some(1000)));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Which machines are booted, and the figures that are times.
 //!
 //! Timed: as many CPUs as are asked for, and samples of all systems in turn, so
-//! that whatever else the host does meanwhile hits them alike. What is counted
-//! instead is in `counted`.
+//! that whatever else the host does meanwhile hits them alike; who was first in one
+//! pair is second in the next. More operations are timed than counted, for a count
+//! is exact and a time needs a while. What is counted is in `counted`.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stderr};
@@ -24,14 +25,14 @@ pub fn timed(
     let is_timed = |w: &&Workload| w.timed.as_ref().is_none_or(|list| list.contains(&cpus));
     let workloads: Vec<Workload> = workloads.iter().filter(is_timed).cloned().collect();
     for (shape, names) in machines(&workloads, false, |_| cpus) {
-        let rows = rows_of(budgets, &names);
+        let (rows, words) = (rows_of(budgets, &names), timed_words(&workloads, &names));
         let mut all: BTreeMap<(&str, String), Vec<f64>> = BTreeMap::new();
         for sample in 1..=samples {
-            for system in systems {
+            for system in in_turn(systems, sample) {
                 let who = system.name();
                 let title = format!("{who}: {cpus} CPUs, sample {sample} of {samples}");
                 let progress = Progress::new(title, rows);
-                for figure in run(system, &shape, &names, None, progress.step())? {
+                for figure in run(system, &shape, &words, None, progress.step())? {
                     all.entry((who, figure.row)).or_default().push(figure.value);
                 }
             }
@@ -41,6 +42,22 @@ pub fn timed(
         }
     }
     Ok(())
+}
+
+/// Who is booted for a sample, in which order.
+fn in_turn<T>(systems: &[T], sample: u32) -> Vec<&T> {
+    let mut order: Vec<&T> = systems.iter().collect();
+    if sample.is_multiple_of(2) {
+        order.reverse();
+    }
+    order
+}
+
+/// The words for the guest: the names, with how many operations are to be timed.
+fn timed_words(workloads: &[Workload], names: &[String]) -> Vec<String> {
+    let count = |name: &String| workloads.iter().find(|w| w.name == *name)?.timed_count;
+    let word = |name| count(name).map_or(name.clone(), |count| format!("{name}={count}"));
+    names.iter().map(word).collect()
 }
 
 /// The workloads by the machine that they need, in their order. Those that have
@@ -118,5 +135,20 @@ mod tests {
         assert_eq!(names, ["a b", "large", "huge", "wide"]);
         assert_eq!(machines.last().map(|(shape, _)| shape.cpus), Some(4));
         assert_eq!(super::machines(&workloads, false, |_| 8).len(), 3, "timed: all have 8");
+    }
+
+    #[test]
+    fn who_was_first_is_second_the_next_time() {
+        let orders = [1, 2, 3].map(|sample| in_turn(&["ours", "go"], sample));
+        assert_eq!(orders, [[&"ours", &"go"], [&"go", &"ours"], [&"ours", &"go"]]);
+    }
+
+    #[test]
+    fn what_is_timed_is_told_how_often() {
+        let text = "[[row]]\nname='a'\nwhat='x'\n[[row]]\nname='b'\nwhat='y'\n\
+                    [workload.b]\ntimed_count = 500";
+        let workloads = Budgets::parse(text).expect("good").workloads(&[]);
+        let names = ["b", "a"].map(String::from);
+        assert_eq!(timed_words(&workloads, &names), ["b=500", "a"]);
     }
 }
