@@ -8,6 +8,8 @@ use std::fmt;
 use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
 
+use crate::machine::USUAL_MEM;
+
 /// By how much a figure that is known to be over its budget may grow.
 const GRACE: f64 = 1.02;
 
@@ -143,7 +145,7 @@ impl Budgets {
         let count = |value: &Value| value.as_integer().and_then(|n| u32::try_from(n).ok());
         Workload {
             name: name.to_string(),
-            mem: said("mem").and_then(Value::as_str).unwrap_or("1G").to_string(),
+            mem: said("mem").and_then(Value::as_str).unwrap_or(USUAL_MEM).to_string(),
             cpus: said("cpus").and_then(count).unwrap_or(1),
             is_slow: said("slow").and_then(Value::as_bool).unwrap_or(false),
             timed: said("timed")

@@ -62,6 +62,13 @@ pub fn counted(
             tasks.extend(growth(system));
         }
     }
+    tasks.retain(|task| match task.system.hindrance(&task.shape) {
+        Some(why) => {
+            task.say_none(&why);
+            false
+        }
+        None => true,
+    });
     let failed = work_off(tasks, results);
     match failed.into_iter().reduce(|all, next| all.context(format!("{next:#}"))) {
         Some(error) => Err(error),
@@ -101,15 +108,14 @@ fn work_off(tasks: Vec<Task<'_>>, results: &mut Results) -> Vec<Error> {
                 task.keep(&figures, results);
                 results.save()
             });
-            let words = task.words.join(" ");
             match done {
                 Ok(()) => {}
                 // Several CPUs that take turns, or very many Gs, are hard on a
                 // kernel; the other figures are worth having without these.
                 Err(error) if task.grown.is_some() || task.is_other_and_wide() => {
-                    eprintln!("bench: no figure of {} for {words}: {error:#}", task.system.name());
+                    task.say_none(&format!("{error:#}"));
                 }
-                Err(error) => failed.push(error.context(words)),
+                Err(error) => failed.push(error.context(task.words.join(" "))),
             }
         }
     };
@@ -167,7 +173,12 @@ impl Task<'_> {
     }
 
     fn is_other_and_wide(&self) -> bool {
-        matches!(self.system, System::Go { .. }) && self.shape.cpus > 1
+        matches!(self.system, System::Go { .. }) && self.shape.is_wide()
+    }
+
+    fn say_none(&self, why: &str) {
+        let (who, words) = (self.system.name(), self.words.join(" "));
+        eprintln!("bench: no figure of {who} for {words}: {why}");
     }
 }
 

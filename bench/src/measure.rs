@@ -71,7 +71,7 @@ pub(crate) fn machines(
     for workload in workloads {
         let shape = Shape { cpus: cpus(workload), is_counted, mem: workload.mem.clone() };
         let name = workload.name.clone();
-        match machines.iter_mut().find(|(other, _)| *other == shape && other.mem == "1G") {
+        match machines.iter_mut().find(|(other, _)| *other == shape && !other.is_large()) {
             Some((_, names)) => names.push(name),
             None => machines.push((shape, vec![name])),
         }
