@@ -52,7 +52,7 @@ fn compare(budgets: &Budgets, options: &Options, systems: &[System]) -> Result<(
     let mut results = Results::load();
     let is_wide = options.has_growth() || workloads.iter().any(|workload| workload.cpus > 1);
     origin::begin(&mut results, is_wide);
-    let counted = counted(budgets, systems, &workloads, options.has_growth(), &mut results);
+    let counted = counted(systems, &workloads, options.has_growth(), &mut results);
     println!("\ninstructions per operation\n\n{}", show::counted(budgets, &results).to_text());
     println!("lateness and shares\n\n{}", show::others(budgets, &results).to_text());
     for (of, what) in [("gs", "waiting Gs"), ("ps", "Ps")].iter().filter(|_| options.has_growth()) {
@@ -79,7 +79,7 @@ fn compare(budgets: &Budgets, options: &Options, systems: &[System]) -> Result<(
 fn check(budgets: &Budgets, options: &Options) -> Result<()> {
     let workloads = options.checked(budgets)?;
     let mut results = Results::default();
-    let counted = counted(budgets, &[ours()?], &workloads, false, &mut results);
+    let counted = counted(&[ours()?], &workloads, false, &mut results);
     let judged = judge(budgets, &results, &workloads, locked::is_countable());
     judged.iter().for_each(|line| println!("{line}"));
     counted?;

@@ -80,12 +80,12 @@ pub(crate) fn machines(
 }
 
 /// How many figures these workloads give.
-pub(crate) fn rows_of(budgets: &Budgets, names: &[String]) -> usize {
+fn rows_of(budgets: &Budgets, names: &[String]) -> usize {
     budgets.rows.iter().filter(|row| names.contains(&row.workload)).count()
 }
 
 /// A line on the terminal that says how far one machine is.
-pub(crate) struct Progress {
+struct Progress {
     title: String,
     all: usize,
     done: usize,
@@ -93,14 +93,14 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Says that it boots. `all` is how many figures are awaited.
-    pub(crate) fn new(title: String, all: usize) -> Self {
+    fn new(title: String, all: usize) -> Self {
         let progress = Self { title, all, done: 0 };
         progress.show("boots");
         progress
     }
 
     /// For each figure.
-    pub(crate) fn step(mut self) -> impl FnMut(&str) {
+    fn step(mut self) -> impl FnMut(&str) {
         move |row| {
             self.done += 1;
             self.show(row);
