@@ -139,6 +139,13 @@ impl Budgets {
         found
     }
 
+    /// The table with the rows of these workloads alone.
+    pub fn part(&self, workloads: &[Workload]) -> Self {
+        let mut part = self.clone();
+        part.rows.retain(|row| workloads.iter().any(|workload| workload.name == row.workload));
+        part
+    }
+
     /// What is said about that workload, or what holds if nothing is.
     fn workload(&self, name: &str) -> Workload {
         let said = |key: &str| self.machines.get(name).and_then(|machine| machine.get(key));
@@ -319,6 +326,15 @@ mod tests {
         assert_eq!(names(&[]), ["a", "b"]);
         assert_eq!(names(&["b_two".into()]), ["b"]);
         assert_eq!(names(&["b".into()]), ["b"]);
+    }
+
+    #[test]
+    fn a_part_has_the_rows_of_its_workloads() {
+        let budgets = Budgets::parse(TEXT).expect("good");
+        let part = budgets.part(&budgets.workloads(&["b_one".into()]));
+        let names: Vec<&str> = part.rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names, ["b_one", "b_two"]);
+        assert_eq!(budgets.part(&budgets.workloads(&[])), budgets);
     }
 
     #[test]

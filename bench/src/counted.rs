@@ -15,7 +15,7 @@ use anyhow::{Error, Result, bail};
 use crate::budgets::Workload;
 use crate::locked::Plugin;
 use crate::machine::{Figure, Shape, System, run};
-use crate::measure::machines;
+use crate::measure::{machines, together};
 use crate::results::Results;
 
 /// How far apart two runs may be, as a part of the figure.
@@ -65,11 +65,7 @@ pub fn counted(
         }
         None => true,
     });
-    let failed = work_off(tasks, results);
-    match failed.into_iter().reduce(|all, next| all.context(format!("{next:#}"))) {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
+    together(work_off(tasks, results))
 }
 
 /// The machines that say how cost grows.

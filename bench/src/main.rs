@@ -46,31 +46,51 @@ fn obey(command: &str, words: impl Iterator<Item = String>) -> Result<()> {
     }
 }
 
-/// Measures the systems, keeps it, shows it.
+/// Measures the systems, keeps it, shows it. What fails keeps nothing else from
+/// being measured, and is the result when all is done.
 fn compare(budgets: &Budgets, options: &Options, systems: &[System]) -> Result<()> {
     let workloads = options.measured(budgets);
     let mut results = Results::load();
     let is_wide = options.has_growth() || workloads.iter().any(|workload| workload.cpus > 1);
     origin::begin(&mut results, is_wide);
-    let counted = counted(systems, &workloads, options.has_growth(), &mut results);
-    println!("\ninstructions per operation\n\n{}", show::counted(budgets, &results).to_text());
-    println!("lateness and shares\n\n{}", show::others(budgets, &results).to_text());
+    let mut failed = Vec::new();
+    // Only these rows: what else is known is of other runs.
+    let rows = budgets.part(&workloads);
+    failed.extend(counted(systems, &workloads, options.has_growth(), &mut results).err());
+    print!("{}", show::counted(&rows, &results).titled("instructions per operation"));
+    print!("{}", show::others(&rows, &results).titled("lateness and shares"));
     for (of, what) in [("gs", "waiting Gs"), ("ps", "Ps")].iter().filter(|_| options.has_growth()) {
-        let table = show::grown(&results, of).to_text();
-        println!("instructions per operation by the number of {what}\n\n{table}");
+        let title = format!("instructions per operation by the number of {what}");
+        print!("{}", show::grown(&results, of).titled(&title));
     }
-    counted?;
     for &cpus in options.cpus.iter().filter(|_| options.samples > 0) {
         let samples = (cpus, options.samples);
-        measure::timed(budgets, systems, &workloads, samples, &mut results)?;
-        results.save()?;
-        println!("\ntime per operation, {cpus} CPUs\n");
-        println!("{}", show::timed(budgets, &results, cpus).to_text());
+        failed.extend(measure::timed(budgets, systems, &workloads, samples, &mut results).err());
+        let plural = if cpus == 1 { "CPU" } else { "CPUs" };
+        let title = format!("time per operation, {cpus} {plural}");
+        print!("{}", show::timed(&rows, &results, cpus).titled(&title));
     }
-    chart::write(budgets, &results, &boot::target_dir().join("bench.svg"))?;
-    curves::write(&results, &boot::target_dir().join("growth.svg"))?;
-    println!("target/bench.json, target/bench.svg, target/growth.svg");
-    Ok(())
+    failed.extend(chart::write(budgets, &results, &boot::target_dir().join("bench.svg")).err());
+    failed.extend(curves::write(&results, &boot::target_dir().join("growth.svg")).err());
+    let files = ["bench.json", "bench.svg", "growth.svg"].iter();
+    let files = files.filter(|file| boot::target_dir().join(file).exists());
+    println!("\n{}", files.map(|file| format!("target/{file}")).collect::<Vec<_>>().join(", "));
+    if systems.iter().any(|system| matches!(system, System::Go { .. })) {
+        say_where_go_is_ahead(&rows, &results);
+    }
+    measure::together(failed)
+}
+
+fn say_where_go_is_ahead(rows: &Budgets, results: &Results) {
+    let behind = show::behind_go(rows, results);
+    if behind.is_empty() {
+        println!("\nGo is ahead on no row that both were measured on");
+    } else {
+        println!("\nGo is ahead on {} of {} rows:", behind.len(), rows.rows.len());
+    }
+    for (row, said) in behind {
+        println!("  {}: {said}", row.name);
+    }
 }
 
 /// Counts, and fails when something is over its budget. With `--known`, only
@@ -82,7 +102,7 @@ fn check(budgets: &Budgets, options: &Options) -> Result<()> {
     let counted = counted(&[ours()?], &workloads, false, &mut results);
     let judged = judge(budgets, &results, &workloads, locked::is_countable());
     judged.iter().for_each(|line| println!("{line}"));
-    counted?;
+    counted?; // said after what is there
     let is_fault = |verdict: Verdict| match options.is_known_good {
         true => verdict.is_news(),
         false => verdict.is_over(),

@@ -8,13 +8,14 @@
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stderr};
 
-use anyhow::Result;
+use anyhow::{Error, Result, bail};
 
 use crate::budgets::{Budgets, Workload};
 use crate::machine::{Shape, System, run};
 use crate::results::Results;
 
-/// Times the workloads on so many CPUs, all systems in turn.
+/// Times the workloads on so many CPUs, all systems in turn. All is tried and what
+/// is there is kept, also if a machine fails.
 pub fn timed(
     budgets: &Budgets,
     systems: &[System],
@@ -24,24 +25,50 @@ pub fn timed(
 ) -> Result<()> {
     let is_timed = |w: &&Workload| w.timed.as_ref().is_none_or(|list| list.contains(&cpus));
     let workloads: Vec<Workload> = workloads.iter().filter(is_timed).cloned().collect();
+    let mut failed = Vec::new();
     for (shape, names) in machines(&workloads, false, |_| cpus) {
         let (rows, words) = (rows_of(budgets, &names), timed_words(&workloads, &names));
-        let mut all: BTreeMap<(&str, String), Vec<f64>> = BTreeMap::new();
-        for sample in 1..=samples {
-            for system in in_turn(systems, sample) {
-                let who = system.name();
-                let title = format!("{who}: {cpus} CPUs, sample {sample} of {samples}");
-                let progress = Progress::new(title, rows);
-                for figure in run(system, &shape, &words, None, progress.step())? {
-                    all.entry((who, figure.row)).or_default().push(figure.value);
+        match sampled(systems, &shape, &words, (samples, rows)) {
+            Ok(all) => {
+                for ((who, row), samples) in &all {
+                    results.set_timed(who, row, cpus, samples);
                 }
+                failed.extend(results.save().err());
             }
-        }
-        for ((who, row), samples) in &all {
-            results.set_timed(who, row, cpus, samples);
+            Err(error) => failed.push(error.context(format!("{cpus} CPUs: {}", words.join(" ")))),
         }
     }
-    Ok(())
+    together(failed)
+}
+
+/// The samples of one machine by whose they are and by row.
+type Samples = BTreeMap<(&'static str, String), Vec<f64>>;
+
+/// Boots the systems in turn, so often; `rows` figures are awaited of each boot.
+fn sampled(
+    systems: &[System],
+    shape: &Shape,
+    words: &[String],
+    (samples, rows): (u32, usize),
+) -> Result<Samples> {
+    let mut all = Samples::new();
+    for sample in 1..=samples {
+        for system in in_turn(systems, sample) {
+            let who = system.name();
+            let title = format!("{who}: {} CPUs, sample {sample} of {samples}", shape.cpus);
+            let progress = Progress::new(title, rows);
+            for figure in run(system, shape, words, None, progress.step())? {
+                all.entry((who, figure.row)).or_default().push(figure.value);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// One error of several, a line each; none if there is none.
+pub fn together(errors: Vec<Error>) -> Result<()> {
+    let lines: Vec<String> = errors.iter().map(|error| format!("{error:#}")).collect();
+    if lines.is_empty() { Ok(()) } else { bail!("{}", lines.join("\n")) }
 }
 
 /// Who is booted for a sample, in which order.
@@ -135,6 +162,14 @@ mod tests {
         assert_eq!(names, ["a b", "large", "huge", "wide"]);
         assert_eq!(machines.last().map(|(shape, _)| shape.cpus), Some(4));
         assert_eq!(super::machines(&workloads, false, |_| 8).len(), 3, "timed: all have 8");
+    }
+
+    #[test]
+    fn no_error_hides_another() {
+        assert!(together(Vec::new()).is_ok());
+        let inner = Error::msg("inner").context("outer");
+        let all = together(vec![inner, Error::msg("other")]).expect_err("there are two");
+        assert_eq!(format!("{all:#}"), "outer: inner\nother");
     }
 
     #[test]

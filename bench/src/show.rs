@@ -122,27 +122,46 @@ fn faster(ratio: Spread) -> &'static str {
 /// The rows that are over a budget or worse than Go, and in what.
 pub fn losses<'a>(budgets: &'a Budgets, results: &Results) -> Vec<(&'a Row, String)> {
     let said = |row: &Row| {
-        let [ours, go] = ["ours", "go"].map(|who| results.counted(who, &row.name));
-        let [our_locks, go_locks] = ["ours", "go"].map(|who| results.locked(who, &row.name));
-        let mut said = over(row, ours, our_locks);
-        if is_worse(row, ours, go) {
-            said.push("worse than Go".into());
-        }
-        if is_worse(row, our_locks, go_locks) {
-            said.push("more locked instructions than Go".into());
-        }
-        let slower = (1..=256).filter(|&cpus| {
-            let ratio = Spread::of(&results.ratios(&row.name, cpus));
-            row.unit == Unit::Cost && ratio.map(faster) == Some("Go")
-        });
-        let slower: Vec<String> = slower.map(|cpus| cpus.to_string()).collect();
-        if !slower.is_empty() {
-            said.push(format!("slower than Go on {} CPUs", slower.join(", ")));
-        }
-        said.join("; ")
+        let (ours, locked) =
+            (results.counted("ours", &row.name), results.locked("ours", &row.name));
+        let mut said = over(row, ours, locked);
+        said.extend(behind(row, results));
+        said
     };
-    let losses = budgets.rows.iter().map(|row| (row, said(row)));
-    losses.filter(|(_, said)| !said.is_empty()).collect()
+    named(budgets, said)
+}
+
+/// The rows on which Go is ahead, and in what.
+pub fn behind_go<'a>(budgets: &'a Budgets, results: &Results) -> Vec<(&'a Row, String)> {
+    named(budgets, |row| behind(row, results))
+}
+
+/// The rows of which something is said, with that.
+fn named(budgets: &Budgets, say: impl Fn(&Row) -> Vec<String>) -> Vec<(&Row, String)> {
+    let all = budgets.rows.iter().map(|row| (row, say(row).join("; ")));
+    all.filter(|(_, said)| !said.is_empty()).collect()
+}
+
+/// In what Go is ahead.
+fn behind(row: &Row, results: &Results) -> Vec<String> {
+    let [ours, go] = ["ours", "go"].map(|who| results.counted(who, &row.name));
+    let [our_locks, go_locks] = ["ours", "go"].map(|who| results.locked(who, &row.name));
+    let mut said = Vec::new();
+    if is_worse(row, ours, go) {
+        said.push("worse than Go".into());
+    }
+    if is_worse(row, our_locks, go_locks) {
+        said.push("more locked instructions than Go".into());
+    }
+    let slower = (1..=256).filter(|&cpus| {
+        let ratio = Spread::of(&results.ratios(&row.name, cpus));
+        row.unit == Unit::Cost && ratio.map(faster) == Some("Go")
+    });
+    let slower: Vec<String> = slower.map(|cpus| cpus.to_string()).collect();
+    if !slower.is_empty() {
+        said.push(format!("slower than Go on {} CPUs", slower.join(", ")));
+    }
+    said
 }
 
 /// How cost grows with the number of something: a line for each row and system.
@@ -167,6 +186,15 @@ pub fn grown(results: &Results, of: &str) -> Table {
 }
 
 impl Table {
+    /// Under a title for a terminal; nothing at all if it has no lines.
+    pub fn titled(&self, title: &str) -> String {
+        if self.lines.is_empty() {
+            String::new()
+        } else {
+            format!("\n{title}\n\n{}", self.to_text())
+        }
+    }
+
     /// With spaces, for a terminal.
     pub fn to_text(&self) -> String {
         let widths = self.widths();
@@ -343,6 +371,38 @@ mod tests {
         assert_eq!(said[0], "over by 10 %; locked over by 100 %; more locked instructions than Go");
         assert_eq!(said[1], "worse than Go; slower than Go on 4 CPUs");
         assert!(losses(&budgets, &Results::default()).is_empty());
+    }
+
+    #[test]
+    fn a_budget_is_nothing_that_go_is_ahead_in() {
+        let (budgets, mut results) = example();
+        assert!(behind_go(&budgets, &results).is_empty(), "over its budget, and before Go");
+        results.set_counted("go", "a", 109.0, 109.0);
+        let said = behind_go(&budgets, &results);
+        assert_eq!((said[0].0.name.as_str(), said[0].1.as_str()), ("a", "worse than Go"));
+    }
+
+    #[test]
+    fn a_table_without_lines_is_not_shown() {
+        let (budgets, results) = example();
+        assert_eq!(others(&budgets, &results).titled("lateness"), "");
+        assert!(counted(&budgets, &results).titled("costs").starts_with("\ncosts\n\nworkload"));
+    }
+
+    #[test]
+    fn the_large_workloads_are_in_the_table_of_the_cpus_that_they_are_timed_with() {
+        let budgets = Budgets::load().expect("good");
+        let large = budgets.workloads(&["million".into(), "skynet".into()]);
+        assert!(large.iter().all(|workload| workload.timed == Some(vec![4])));
+        let mut results = Results::default();
+        let rows = ["million_create", "million_wake", "skynet"];
+        for row in rows {
+            results.set_timed("ours", row, 4, &[1.0]);
+            results.set_timed("go", row, 4, &[2.0]);
+        }
+        results.set_timed("ours", "million_bytes", 4, &[4_224.0]);
+        let table = timed(&budgets, &results, 4);
+        assert_eq!(table.lines.iter().map(|line| line[0].as_str()).collect::<Vec<_>>(), rows);
     }
 
     #[test]
