@@ -159,7 +159,8 @@ fn behind(row: &Row, results: &Results) -> Vec<String> {
     });
     let slower: Vec<String> = slower.map(|cpus| cpus.to_string()).collect();
     if !slower.is_empty() {
-        said.push(format!("slower than Go on {} CPUs", slower.join(", ")));
+        let plural = if slower == ["1"] { "CPU" } else { "CPUs" };
+        said.push(format!("slower than Go on {} {plural}", slower.join(", ")));
     }
     said
 }
@@ -371,6 +372,11 @@ mod tests {
         assert_eq!(said[0], "over by 10 %; locked over by 100 %; more locked instructions than Go");
         assert_eq!(said[1], "worse than Go; slower than Go on 4 CPUs");
         assert!(losses(&budgets, &Results::default()).is_empty());
+        results.set_timed("ours", "b", 1, &[2.0]);
+        results.set_timed("go", "b", 1, &[1.0]);
+        assert!(losses(&budgets, &results)[1].1.ends_with("on 1, 4 CPUs"));
+        results.set_timed("ours", "b", 4, &[0.5]);
+        assert!(losses(&budgets, &results)[1].1.ends_with("on 1 CPU"));
     }
 
     #[test]
