@@ -84,7 +84,7 @@ bench: loader ## what operations cost, as target/bench.json and .svg (BENCH=yiel
 bench-go: loader ## the same beside Go on Linux, in the same machine
 	@cargo run --quiet -p bench -- go --only "$$BENCH" --samples "$$SAMPLES" --cpus "$$CPUS"
 
-bench-check: loader ## fails when an operation is over its budget
+bench-check: loader ## fails when an operation is over its budget (the large ones take 6 GiB)
 	@cargo run --quiet -p bench -- check --only "$$BENCH"
 
 bench-docs: loader ## the tables of docs/benchmarks.md, from what was measured

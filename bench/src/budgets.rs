@@ -8,6 +8,8 @@ use std::fmt;
 use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
 
+use crate::machine::USUAL_MEM;
+
 /// By how much a figure that is known to be over its budget may grow.
 const GRACE: f64 = 1.02;
 
@@ -65,10 +67,12 @@ pub struct Workload {
     pub mem: String,
     /// CPUs of the machine that it is counted on.
     pub cpus: u32,
-    /// Whether it takes longer than `make bench-check` may, which leaves it out.
+    /// Whether it takes longer than `make test` may, which leaves it out.
     pub is_slow: bool,
     /// The numbers of CPUs that it is timed with; `None` if all will do.
     pub timed: Option<Vec<u32>>,
+    /// How many operations are timed; `None` for as many as are counted.
+    pub timed_count: Option<u64>,
 }
 
 /// The table.
@@ -127,13 +131,19 @@ impl Budgets {
     pub fn workloads(&self, only: &[String]) -> Vec<Workload> {
         let mut found: Vec<Workload> = Vec::new();
         for row in &self.rows {
-            let wanted =
-                only.is_empty() || only.contains(&row.name) || only.contains(&row.workload);
+            let wanted = only.is_empty() || only.iter().any(|name| row.is_named(name));
             if wanted && !found.iter().any(|workload| workload.name == row.workload) {
                 found.push(self.workload(&row.workload));
             }
         }
         found
+    }
+
+    /// The table with the rows of these workloads alone.
+    pub fn part(&self, workloads: &[Workload]) -> Self {
+        let mut part = self.clone();
+        part.rows.retain(|row| workloads.iter().any(|workload| workload.name == row.workload));
+        part
     }
 
     /// What is said about that workload, or what holds if nothing is.
@@ -142,13 +152,28 @@ impl Budgets {
         let count = |value: &Value| value.as_integer().and_then(|n| u32::try_from(n).ok());
         Workload {
             name: name.to_string(),
-            mem: said("mem").and_then(Value::as_str).unwrap_or("1G").to_string(),
+            mem: said("mem").and_then(Value::as_str).unwrap_or(USUAL_MEM).to_string(),
             cpus: said("cpus").and_then(count).unwrap_or(1),
             is_slow: said("slow").and_then(Value::as_bool).unwrap_or(false),
             timed: said("timed")
                 .and_then(Value::as_array)
                 .map(|list| list.iter().filter_map(count).collect()),
+            timed_count: said("timed_count")
+                .and_then(Value::as_integer)
+                .and_then(|n| u64::try_from(n).ok()),
         }
+    }
+}
+
+impl Row {
+    /// Whether that name means it: its own, or that of its workload.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.workload == name
+    }
+
+    /// Whether there is anything to hold it to.
+    pub fn has_budget(&self) -> bool {
+        self.cost.budget.is_some() || self.locked.budget.is_some()
     }
 }
 
@@ -250,7 +275,8 @@ mod tests {
         [workload.b]
         mem = '6G'
         cpus = 4
-        timed = [1, 8]";
+        timed = [1, 8]
+        timed_count = 1_000";
 
     fn judge(row: usize, figure: Option<f64>) -> Verdict {
         Budgets::parse(TEXT).expect("good").rows[row].cost.judge(figure)
@@ -303,11 +329,21 @@ mod tests {
     }
 
     #[test]
+    fn a_part_has_the_rows_of_its_workloads() {
+        let budgets = Budgets::parse(TEXT).expect("good");
+        let part = budgets.part(&budgets.workloads(&["b_one".into()]));
+        let names: Vec<&str> = part.rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names, ["b_one", "b_two"]);
+        assert_eq!(budgets.part(&budgets.workloads(&[])), budgets);
+    }
+
+    #[test]
     fn a_workload_has_a_small_machine_unless_it_says_more() {
         let found = Budgets::parse(TEXT).expect("good").workloads(&[]);
         assert_eq!((found[0].mem.as_str(), found[0].cpus, &found[0].timed), ("1G", 1, &None));
         assert_eq!((found[1].mem.as_str(), found[1].cpus), ("6G", 4));
         assert_eq!(found[1].timed, Some(vec![1, 8]));
+        assert_eq!((found[0].timed_count, found[1].timed_count), (None, Some(1000)));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::budgets::{Budgets, Row, Unit};
+use crate::origin::Origins;
 use crate::results::Results;
 use crate::show::number;
 
@@ -50,7 +51,8 @@ pub fn draw(budgets: &Budgets, results: &Results) -> String {
         .filter(|row| results.counted("ours", &row.name).is_some() && row.unit == Unit::Cost)
         .collect();
     let bottom = TOP + STEP * rows.len() as f64;
-    let mut svg = head(bottom + 40.0, results);
+    let origins = Origins::counted(budgets, results, &[Unit::Cost]);
+    let mut svg = head(bottom + 40.0, &origins.short());
     svg += &grid(bottom);
     for (i, row) in rows.iter().enumerate() {
         svg += &line(row, results, TOP + STEP * (i as f64 + 0.5));
@@ -58,15 +60,14 @@ pub fn draw(budgets: &Budgets, results: &Results) -> String {
     svg + "</svg>\n"
 }
 
-fn head(height: f64, results: &Results) -> String {
-    let [date, commit] = ["date", "commit"].map(|key| escape(results.noted(key)));
+fn head(height: f64, when: &str) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
          aria-label=\"Instructions per operation, runnext and Go\">\n<style>{STYLE}</style>\n\
          <rect class=\"background\" width=\"{WIDTH}\" height=\"{height}\" rx=\"8\"/>\n"
     );
     svg += &text(20.0, 30.0, "title", "Instructions per operation: fewer is better");
-    let about = format!("one CPU, counted by the emulator · {date} · {commit}");
+    let about = format!("one CPU, counted by the emulator · {when}");
     svg += &text(20.0, 50.0, "faint", &about);
     let legend = TOP - 22.0;
     svg += &dot(LEFT + 6.0, legend, "ours");
@@ -138,7 +139,7 @@ pub(crate) fn text(x: f64, y: f64, class: &str, text: &str) -> String {
 }
 
 /// As SVG wants it.
-pub(crate) fn escape(text: &str) -> String {
+fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

@@ -3,18 +3,19 @@
 //! Two boots must agree, or the figure is none; the second of them has the plugin
 //! that counts locked instructions. How cost grows is counted too, with more and
 //! more Gs and Ps that have no part in it. What the host does meanwhile changes
-//! nothing, so two machines run at a time.
+//! nothing, so two machines run at a time, of which one may be large.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use anyhow::{Error, Result, bail};
 
-use crate::budgets::{Budgets, Workload};
+use crate::budgets::Workload;
 use crate::locked::Plugin;
 use crate::machine::{Figure, Shape, System, run};
-use crate::measure::{Progress, machines, rows_of};
+use crate::measure::{machines, together};
 use crate::results::Results;
 
 /// How far apart two runs may be, as a part of the figure.
@@ -25,8 +26,7 @@ pub const GROWN: [&str; 3] = ["yield", "chan_pingpong", "spawn_join"];
 const OTHER_GS: [u64; 4] = [10, 1_000, 100_000, 1_000_000];
 /// How many Ps there are, with as many CPUs.
 const PS: [u32; 3] = [1, 8, 64];
-/// How many machines run at a time, if the host has as many CPUs: the large ones
-/// have 6 GiB each.
+/// How many machines run at a time, if the host has as many CPUs.
 const AT_A_TIME: usize = 2;
 
 /// One machine, booted once or twice.
@@ -34,8 +34,6 @@ struct Task<'a> {
     system: &'a System,
     shape: Shape,
     words: Vec<String>,
-    /// How many figures it gives.
-    rows: usize,
     /// What there is more of, and how many, if that is what it is about.
     grown: Option<(&'static str, u64)>,
 }
@@ -46,7 +44,6 @@ type Figures = (Vec<Figure>, Vec<Figure>);
 /// Counts instructions for the workloads and, if that is wanted, how they grow.
 /// All is tried and what is there is kept, also if something fails.
 pub fn counted(
-    budgets: &Budgets,
     systems: &[System],
     workloads: &[Workload],
     with_growth: bool,
@@ -55,18 +52,20 @@ pub fn counted(
     let mut tasks = Vec::new();
     for system in systems {
         for (shape, words) in machines(workloads, true, |workload| workload.cpus) {
-            let rows = rows_of(budgets, &words);
-            tasks.push(Task { system, shape, words, rows, grown: None });
+            tasks.push(Task { system, shape, words, grown: None });
         }
         if with_growth {
             tasks.extend(growth(system));
         }
     }
-    let failed = work_off(tasks, results);
-    match failed.into_iter().reduce(|all, next| all.context(format!("{next:#}"))) {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
+    tasks.retain(|task| match task.system.hindrance(&task.shape) {
+        Some(why) => {
+            task.say_none(&why);
+            false
+        }
+        None => true,
+    });
+    together(work_off(tasks, results))
 }
 
 /// The machines that say how cost grows.
@@ -76,7 +75,6 @@ fn growth(system: &System) -> Vec<Task<'_>> {
         system,
         shape: Shape { cpus, is_counted: true, mem: mem.into() },
         words,
-        rows: GROWN.len(),
         grown: Some((of, many)),
     };
     let gs = OTHER_GS.iter().map(|&gs| {
@@ -87,29 +85,61 @@ fn growth(system: &System) -> Vec<Task<'_>> {
     gs.chain(ps).collect()
 }
 
+/// Tasks that wait for a worker.
+struct Queue<'a> {
+    waiting: Vec<Task<'a>>,
+    /// How many there were, and how many of them have been taken.
+    all: usize,
+    taken: usize,
+    /// Whether a machine runs that has 6 GiB of the host's memory.
+    has_large: bool,
+}
+
+impl<'a> Queue<'a> {
+    fn new(tasks: Vec<Task<'a>>) -> Self {
+        Self { all: tasks.len(), waiting: tasks, taken: 0, has_large: false }
+    }
+
+    /// The first that may run now, with its place. A worker that gets none is done:
+    /// what is left then is large, and goes to who runs a large one.
+    fn take(&mut self) -> Option<(Task<'a>, String)> {
+        let may_run = |task: &Task<'_>| !(self.has_large && task.shape.is_large());
+        let task = self.waiting.remove(self.waiting.iter().position(may_run)?);
+        self.has_large |= task.shape.is_large();
+        self.taken += 1;
+        Some((task, format!("machine {} of {}", self.taken, self.all)))
+    }
+
+    /// That one is off.
+    fn is_off(&mut self, task: &Task<'_>) {
+        self.has_large &= !task.shape.is_large();
+    }
+}
+
 /// Runs the tasks, some at a time, in about their order. Gives what failed.
 fn work_off(tasks: Vec<Task<'_>>, results: &mut Results) -> Vec<Error> {
-    let tasks = Mutex::new(tasks.into_iter());
+    let queue = Mutex::new(Queue::new(tasks));
+    let queue = || queue.lock().unwrap_or_else(PoisonError::into_inner);
     let kept = Mutex::new((results, Vec::new()));
     let worker = || {
-        let next = || tasks.lock().unwrap_or_else(PoisonError::into_inner).next();
-        while let Some(task) = next() {
-            let done = task.run();
+        let next = || queue().take();
+        while let Some((task, place)) = next() {
+            let done = task.run(&place);
+            queue().is_off(&task);
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
             let (results, failed) = &mut *kept;
             let done = done.and_then(|figures| {
                 task.keep(&figures, results);
                 results.save()
             });
-            let words = task.words.join(" ");
             match done {
                 Ok(()) => {}
                 // Several CPUs that take turns, or very many Gs, are hard on a
                 // kernel; the other figures are worth having without these.
                 Err(error) if task.grown.is_some() || task.is_other_and_wide() => {
-                    eprintln!("bench: no figure of {} for {words}: {error:#}", task.system.name());
+                    task.say_none(&format!("{error:#}"));
                 }
-                Err(error) => failed.push(error.context(words)),
+                Err(error) => failed.push(error.context(task.words.join(" "))),
             }
         }
     };
@@ -124,11 +154,16 @@ fn work_off(tasks: Vec<Task<'_>>, results: &mut Results) -> Vec<Error> {
 
 impl Task<'_> {
     /// Boots it: twice, and with the plugin the second time; once for growth.
-    fn run(&self) -> Result<Figures> {
+    fn run(&self, place: &str) -> Result<Figures> {
         let boot = |title: &str, plugin: Option<&Plugin>| {
-            let title = format!("{}: {title}: {}", self.system.name(), self.words.join(" "));
-            let progress = Progress::new(title, self.rows);
-            run(self.system, &self.shape, &self.words, plugin, progress.step())
+            let (who, words) = (self.system.name(), self.words.join(" "));
+            let title = format!("{place}: {who}: {title}: {words}");
+            // Not over itself: another machine may have written the line above.
+            eprintln!("{title}");
+            let start = Instant::now();
+            let figures = run(self.system, &self.shape, &self.words, plugin, |_| ());
+            eprintln!("{title}: off after {} s", start.elapsed().as_secs());
+            figures
         };
         if let Some((of, many)) = self.grown {
             return Ok((boot(&format!("instructions with {many} {of}"), None)?, Vec::new()));
@@ -167,7 +202,12 @@ impl Task<'_> {
     }
 
     fn is_other_and_wide(&self) -> bool {
-        matches!(self.system, System::Go { .. }) && self.shape.cpus > 1
+        matches!(self.system, System::Go { .. }) && self.shape.is_wide()
+    }
+
+    fn say_none(&self, why: &str) {
+        let (who, words) = (self.system.name(), self.words.join(" "));
+        eprintln!("bench: no figure of {who} for {words}: {why}");
     }
 }
 
@@ -216,10 +256,36 @@ mod tests {
     }
 
     #[test]
+    fn at_most_one_large_machine_runs_at_a_time() {
+        let system = System::Ours { image: "i".into(), program: "p".into() };
+        let task = |mem: &str, word: &str| Task {
+            system: &system,
+            shape: Shape { cpus: 1, is_counted: true, mem: mem.into() },
+            words: vec![word.into()],
+            grown: None,
+        };
+        let tasks = [("6G", "large"), ("6G", "huge"), ("1G", "small"), ("1G", "tiny")];
+        let mut queue = Queue::new(tasks.map(|(mem, word)| task(mem, word)).into());
+        let mut take = |off: Option<&Task<'_>>| {
+            off.into_iter().for_each(|task| queue.is_off(task));
+            queue.take()
+        };
+        let (large, place) = take(None).expect("the first");
+        assert_eq!((large.words[0].as_str(), place.as_str()), ("large", "machine 1 of 4"));
+        let (small, place) = take(None).expect("one that fits beside it");
+        assert_eq!((small.words[0].as_str(), place.as_str()), ("small", "machine 2 of 4"));
+        let (tiny, _) = take(Some(&small)).expect("the large one still runs");
+        assert_eq!(tiny.words[0], "tiny");
+        assert!(take(Some(&tiny)).is_none(), "what is left is large");
+        let (huge, _) = take(Some(&large)).expect("now there is room");
+        assert_eq!(huge.words[0], "huge");
+    }
+
+    #[test]
     fn figures_are_kept_with_those_of_the_second_run() {
         let system = System::Ours { image: "i".into(), program: "p".into() };
         let shape = Shape { cpus: 1, is_counted: true, mem: "1G".into() };
-        let task = Task { system: &system, shape, words: vec![], rows: 1, grown: None };
+        let task = Task { system: &system, shape, words: vec![], grown: None };
         let mut second = figures(&[("a", 101.0)]);
         second[0].locked = Some(2.0);
         let mut results = Results::default();

@@ -9,8 +9,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::chart::{STYLE, escape, text};
+use crate::chart::{STYLE, text};
 use crate::counted::GROWN;
+use crate::origin::Origins;
 use crate::results::Results;
 
 const WIDTH: f64 = 900.0;
@@ -63,7 +64,7 @@ pub fn write(results: &Results, path: &Path) -> Result<()> {
 
 /// The picture as text.
 pub fn draw(results: &Results) -> String {
-    let [date, commit] = ["date", "commit"].map(|key| escape(results.noted(key)));
+    let when = Origins::grown(results, &PANELS.map(|panel| panel.of)).short();
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
          aria-label=\"Instructions per operation by the number of Gs and Ps\">\n\
@@ -71,9 +72,7 @@ pub fn draw(results: &Results) -> String {
          <rect class=\"background\" width=\"{WIDTH}\" height=\"{HEIGHT}\" rx=\"8\"/>\n"
     );
     svg += &text(20.0, 30.0, "title", "How the cost of an operation grows: flat is the aim");
-    let about = format!(
-        "instructions, counted by the emulator · runnext blue, Go orange · {date} · {commit}"
-    );
+    let about = format!("instructions, counted by the emulator · runnext blue, Go orange · {when}");
     svg += &text(20.0, 50.0, "faint", &about);
     for panel in &PANELS {
         svg += &panel.axes();

@@ -2,11 +2,13 @@
 //!
 //! What stands between the two marks is replaced; the rest is written by hand.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use anyhow::{Context, Result, bail};
 
-use crate::budgets::Budgets;
+use crate::budgets::{Budgets, Unit};
+use crate::origin::Origins;
 use crate::results::Results;
 use crate::{chart, curves, show};
 
@@ -32,22 +34,24 @@ fn replace(page: &str, figures: &str) -> Result<String> {
     }
 }
 
+/// Above each table stands when and with what it was measured: a run may be of a
+/// part only.
 fn figures(budgets: &Budgets, results: &Results) -> String {
-    let [date, commit, qemu, rustc, linux, go] =
-        ["date", "commit", "qemu", "rustc", "linux", "go"].map(|key| results.noted(key));
-    let go = go.trim_start_matches("go");
+    let operations = Origins::counted(budgets, results, &[Unit::Cost, Unit::Bytes]);
     let mut text = format!(
-        "Measured {date} at {commit}: {qemu}; {rustc}; Go {go} on Linux {linux}.\n\n\
-         ### What each row is\n\n{}\n\
-         ### Instructions per operation, one CPU\n\n{}",
+        "### What each row is\n\n{}\n\
+         ### Instructions per operation, one CPU\n\n{}\n\n{}",
         show::meanings(budgets).to_markdown(),
+        operations.sentence(),
         show::counted(budgets, results).to_markdown(),
     );
     let others = show::others(budgets, results);
     if !others.lines.is_empty() {
+        let origins = Origins::counted(budgets, results, &[Unit::Nanoseconds, Unit::Share]);
         text += &format!(
-            "\n### Lateness and shares, in virtual time\n\n{}. Two figures: the two runs differ.\n\n{}",
-            results.noted("newer_qemu"),
+            "\n### Lateness and shares, in virtual time\n\n\
+             {} Two figures: the two runs differ.\n\n{}",
+            origins.sentence(),
             others.to_markdown()
         );
     }
@@ -61,8 +65,10 @@ fn growth(results: &Results) -> String {
     for (of, what) in [("gs", "waiting Gs"), ("ps", "Ps")] {
         let table = show::grown(results, of);
         if !table.lines.is_empty() {
-            let table = table.to_markdown();
-            text += &format!("\n### Instructions per operation by the number of {what}\n\n{table}");
+            let (table, origin) = (table.to_markdown(), Origins::grown(results, &[of]).sentence());
+            text += &format!(
+                "\n### Instructions per operation by the number of {what}\n\n{origin}\n\n{table}"
+            );
         }
     }
     if !text.is_empty() {
@@ -77,16 +83,25 @@ fn times(budgets: &Budgets, results: &Results) -> String {
         let table = show::timed(budgets, results, cpus);
         if !table.lines.is_empty() {
             let plural = if cpus == 1 { "CPU" } else { "CPUs" };
-            let samples = |name: &str| results.timed("ours", name, cpus).len();
-            let samples = budgets.rows.iter().map(|row| samples(&row.name)).max();
             text += &format!(
-                "\n### Time per operation, {cpus} {plural}\n\nSamples of each: {}.\n\n{}",
-                samples.unwrap_or(0),
+                "\n### Time per operation, {cpus} {plural}\n\n{} Samples of each: {}.\n\n{}",
+                Origins::timed(budgets, results, cpus).sentence(),
+                samples(budgets, results, cpus),
                 table.to_markdown()
             );
         }
     }
     text
+}
+
+/// How many there are of each row, or from how many to how many.
+fn samples(budgets: &Budgets, results: &Results, cpus: u32) -> String {
+    let many = budgets.rows.iter().map(|row| results.timed("ours", &row.name, cpus).len());
+    let many: BTreeSet<usize> = many.filter(|&many| many > 0).collect();
+    match (many.first(), many.last()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+        (least, _) => least.copied().unwrap_or(0).to_string(),
+    }
 }
 
 /// By the figures; the reasons are written down with the budgets.
@@ -115,6 +130,34 @@ mod tests {
         let text = losses(&budgets, &results);
         assert!(text.contains("- **a**: over by 100 %; worse than Go. So.\n"), "{text}");
         assert!(text.contains("- **b**: worse than Go. Why is not known yet.\n"), "{text}");
+    }
+
+    #[test]
+    fn each_table_says_when_it_was_measured() {
+        let text = "[[row]]\nname='a'\nwhat='x'\n[[row]]\nname='s'\nwhat='y'\nunit='share'";
+        let budgets = Budgets::parse(text).expect("good");
+        let mut results = Results::default();
+        let begin = |day: &str, results: &mut Results| {
+            results.begin(day, &[("date", day.into()), ("commit", "c".into())]);
+        };
+        begin("monday", &mut results);
+        results.set_counted("ours", "a", 1.0, 1.0);
+        begin("tuesday", &mut results);
+        results.set_counted("ours", "s", 900.0, 900.0);
+        begin("wednesday", &mut results);
+        results.set_grown("gs", 10, "ours", "yield", 1.0);
+        begin("thursday", &mut results);
+        results.set_timed("ours", "a", 4, &[1.0, 2.0]);
+        results.set_timed("ours", "s", 4, &[1.0]);
+        let text = figures(&budgets, &results);
+        for (head, said) in [
+            ("### Instructions per operation, one CPU", "Measured monday at c."),
+            ("### Lateness and shares, in virtual time", "Measured tuesday at c. Two figures"),
+            ("### Instructions per operation by the number of waiting Gs", "Measured wednesday"),
+            ("### Time per operation, 4 CPUs", "Measured thursday at c. Samples of each: 1 to 2."),
+        ] {
+            assert!(text.contains(&format!("{head}\n\n{said}")), "{head}: {text}");
+        }
     }
 
     #[test]

@@ -16,6 +16,13 @@ use boot::qemu::{Firmware, Machine};
 
 use crate::locked::Plugin;
 
+/// The memory of a machine that is told nothing else.
+pub const USUAL_MEM: &str = "1G";
+/// The oldest QEMU that gets Linux up on several CPUs that are counted: before, a
+/// CPU that was at the end of its turn because a timer was due left nothing to the
+/// others, and Linux, whose first CPU waits for the second without a pause, hung.
+const OLDEST_FOR_LINUX: u32 = 8;
+
 /// What is booted.
 #[derive(Clone, Debug)]
 pub enum System {
@@ -47,6 +54,32 @@ pub struct Shape {
     /// In QEMU's notation. Given to the guest at once, so that neither pays for
     /// what the host does when a page is touched for the first time.
     pub mem: String,
+}
+
+impl Shape {
+    /// Whether its memory is more than is usual. Two such at a time are too much for
+    /// many hosts, since all of it is taken at once.
+    pub fn is_large(&self) -> bool {
+        self.mem != USUAL_MEM
+    }
+
+    /// Whether its CPUs take turns in which instructions are counted. That takes a
+    /// newer QEMU.
+    pub fn is_wide(&self) -> bool {
+        self.is_counted && self.cpus > 1
+    }
+
+    /// The QEMU that it runs in.
+    fn binary(&self) -> PathBuf {
+        match self.newer_qemu() {
+            Some(root) => root.join("bin/qemu-system-x86_64"),
+            None => qemu().into(),
+        }
+    }
+
+    fn newer_qemu(&self) -> Option<&'static Path> {
+        if self.is_wide() { newer_qemu() } else { None }
+    }
 }
 
 /// What was reported for one row.
@@ -89,6 +122,15 @@ impl System {
         }
     }
 
+    /// Why it would not come up on that machine, if that is known beforehand: it
+    /// would only be found out after [`LIMIT`].
+    pub fn hindrance(&self, shape: &Shape) -> Option<String> {
+        match self {
+            Self::Go { .. } if shape.is_wide() => too_old(version(&shape.binary())),
+            _ => None,
+        }
+    }
+
     fn machine(&self, words: &str) -> Machine {
         match self {
             Self::Ours { image, .. } => Machine::new(image, Firmware::Bios)
@@ -118,11 +160,11 @@ pub fn run(
     let mut machine = system.machine(&workloads.join(" ")).smp(shape.cpus).mem(&shape.mem);
     if shape.is_counted {
         machine = machine.icount("shift=0,sleep=off");
-        if let Some(root) = newer_qemu().filter(|_| shape.cpus > 1) {
-            let firmware = |folder: &str| root.join("share").join(folder).display().to_string();
-            machine = machine.binary(root.join("bin/qemu-system-x86_64"));
-            machine = machine.arg("-L").arg(firmware("qemu")).arg("-L").arg(firmware("seabios"));
-        }
+    }
+    if let Some(root) = shape.newer_qemu() {
+        let firmware = |folder: &str| root.join("share").join(folder).display().to_string();
+        machine = machine.binary(shape.binary());
+        machine = machine.arg("-L").arg(firmware("qemu")).arg("-L").arg(firmware("seabios"));
     }
     machine = machine.arg("-mem-prealloc");
     if let Some(plugin) = plugin {
@@ -177,10 +219,8 @@ fn figures(reports: Vec<Report>, locked: Option<Vec<u64>>) -> Result<Vec<Figure>
 }
 
 /// Where a newer QEMU than the usual one is, for machines of several CPUs that are
-/// counted. Up to 7.2, a CPU that was at the end of its turn because a timer was
-/// due left nothing to the others, so Linux, whose first CPU waits for the second
-/// without a pause, did not come up. Unpacked under `target` the first time; if
-/// that cannot be, the usual one has to do.
+/// counted. Unpacked under `target` the first time; if that cannot be, the usual one
+/// has to do, for ours at least.
 pub fn newer_qemu() -> Option<&'static Path> {
     static ROOT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {
@@ -197,6 +237,27 @@ pub fn newer_qemu() -> Option<&'static Path> {
 /// The QEMU that is used: `QEMU=` in the environment chooses another.
 pub fn qemu() -> String {
     env::var("QEMU").ok().filter(|q| !q.is_empty()).unwrap_or("qemu-system-x86_64".into())
+}
+
+/// The first number of what a QEMU says of its version, if it says one.
+pub fn version(qemu: &Path) -> Option<u32> {
+    let output = Command::new(qemu).arg("--version").output().ok()?;
+    major(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// 7 of `QEMU emulator version 7.2.22 (…)`.
+fn major(said: &str) -> Option<u32> {
+    let (_, number) = said.split_once("version ")?;
+    number.split('.').next()?.parse().ok()
+}
+
+/// What is said of a QEMU that is too old; one that says no number gets its chance.
+fn too_old(version: Option<u32>) -> Option<String> {
+    let version = version.filter(|&version| version < OLDEST_FOR_LINUX)?;
+    Some(format!(
+        "QEMU {version} does not get Linux up on several CPUs that are counted; that takes \
+         {OLDEST_FOR_LINUX} or newer, from scripts/newer-qemu or by QEMU=<path>"
+    ))
 }
 
 /// Hands over the lines that QEMU's serial port says, until QEMU leaves.
@@ -250,6 +311,30 @@ mod tests {
         for line in lines.into_iter().chain(["FIGURE x", "[ 1.0] reboot: Restarting"]) {
             assert_eq!(value(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn qemus_version_is_its_first_number() {
+        assert_eq!(major("QEMU emulator version 7.2.22 (Debian 1:7.2)"), Some(7));
+        assert_eq!(major("QEMU emulator version 10.0.2"), Some(10));
+        assert_eq!(major("something else"), None);
+    }
+
+    #[test]
+    fn a_qemu_that_is_too_old_for_linux_is_known_before_it_hangs() {
+        assert!(too_old(Some(7)).is_some_and(|why| why.starts_with("QEMU 7 ")));
+        assert_eq!([too_old(Some(8)), too_old(Some(10)), too_old(None)], [None, None, None]);
+    }
+
+    #[test]
+    fn what_is_not_wide_needs_no_newer_qemu() {
+        let shape = |cpus, is_counted| Shape { cpus, is_counted, mem: "1G".into() };
+        assert!(shape(2, true).is_wide());
+        assert!(!shape(1, true).is_wide() && !shape(8, false).is_wide());
+        assert_eq!(shape(8, false).binary(), PathBuf::from(qemu()));
+        let go = System::Go { kernel: "k".into(), initrd: "i".into(), program: "p".into() };
+        assert_eq!(go.hindrance(&shape(1, true)), None);
+        assert_eq!(go.hindrance(&shape(8, false)), None);
     }
 
     #[test]

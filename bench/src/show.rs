@@ -86,7 +86,8 @@ fn rows<'a>(
 }
 
 /// Nanoseconds for each operation on so many CPUs: medians, spreads, the ratio of
-/// the pairs, and who is faster if that is outside the spread.
+/// the pairs, and who is faster if that is outside the spread. Times of two runs
+/// stand beside each other without a ratio.
 pub fn timed(budgets: &Budgets, results: &Results, cpus: u32) -> Table {
     let head =
         ["workload", "ours, ns", "min–max", "Go, ns", "min–max", "Go ÷ ours", "min–max", "faster"];
@@ -94,15 +95,15 @@ pub fn timed(budgets: &Budgets, results: &Results, cpus: u32) -> Table {
     for row in budgets.rows.iter().filter(|row| row.unit == Unit::Cost) {
         let ours = results.timed("ours", &row.name, cpus);
         let go = results.timed("go", &row.name, cpus);
-        let ratios: Vec<f64> = ours.iter().zip(&go).map(|(ours, go)| go / ours).collect();
         if let Some(spread) = Spread::of(&ours) {
             let mut line = vec![row.name.clone(), number(Some(spread.median)), range(Some(spread))];
             let go = Spread::of(&go);
             line.extend([number(go.map(|go| go.median)), range(go)]);
-            let ratio = Spread::of(&ratios);
+            let ratio = Spread::of(&results.ratios(&row.name, cpus));
             line.push(ratio.map_or(String::new(), |r| format!("{:.2}", r.median)));
             line.push(ratio.map_or(String::new(), |r| format!("{:.2}–{:.2}", r.min, r.max)));
-            line.push(ratio.map_or("", faster).to_string());
+            let unpaired = if go.is_some() { "not in turn" } else { "" };
+            line.push(ratio.map_or(unpaired, faster).to_string());
             lines.push(line);
         }
     }
@@ -121,29 +122,47 @@ fn faster(ratio: Spread) -> &'static str {
 /// The rows that are over a budget or worse than Go, and in what.
 pub fn losses<'a>(budgets: &'a Budgets, results: &Results) -> Vec<(&'a Row, String)> {
     let said = |row: &Row| {
-        let [ours, go] = ["ours", "go"].map(|who| results.counted(who, &row.name));
-        let [our_locks, go_locks] = ["ours", "go"].map(|who| results.locked(who, &row.name));
-        let mut said = over(row, ours, our_locks);
-        if is_worse(row, ours, go) {
-            said.push("worse than Go".into());
-        }
-        if is_worse(row, our_locks, go_locks) {
-            said.push("more locked instructions than Go".into());
-        }
-        let timed = |who: &str, cpus| results.timed(who, &row.name, cpus);
-        let slower = (1..=256).filter(|&cpus| {
-            let ratios: Vec<f64> =
-                timed("ours", cpus).iter().zip(timed("go", cpus)).map(|(o, g)| g / o).collect();
-            row.unit == Unit::Cost && Spread::of(&ratios).map(faster) == Some("Go")
-        });
-        let slower: Vec<String> = slower.map(|cpus| cpus.to_string()).collect();
-        if !slower.is_empty() {
-            said.push(format!("slower than Go on {} CPUs", slower.join(", ")));
-        }
-        said.join("; ")
+        let (ours, locked) =
+            (results.counted("ours", &row.name), results.locked("ours", &row.name));
+        let mut said = over(row, ours, locked);
+        said.extend(behind(row, results));
+        said
     };
-    let losses = budgets.rows.iter().map(|row| (row, said(row)));
-    losses.filter(|(_, said)| !said.is_empty()).collect()
+    named(budgets, said)
+}
+
+/// The rows on which Go is ahead, and in what.
+pub fn behind_go<'a>(budgets: &'a Budgets, results: &Results) -> Vec<(&'a Row, String)> {
+    named(budgets, |row| behind(row, results))
+}
+
+/// The rows of which something is said, with that.
+fn named(budgets: &Budgets, say: impl Fn(&Row) -> Vec<String>) -> Vec<(&Row, String)> {
+    let all = budgets.rows.iter().map(|row| (row, say(row).join("; ")));
+    all.filter(|(_, said)| !said.is_empty()).collect()
+}
+
+/// In what Go is ahead.
+fn behind(row: &Row, results: &Results) -> Vec<String> {
+    let [ours, go] = ["ours", "go"].map(|who| results.counted(who, &row.name));
+    let [our_locks, go_locks] = ["ours", "go"].map(|who| results.locked(who, &row.name));
+    let mut said = Vec::new();
+    if is_worse(row, ours, go) {
+        said.push("worse than Go".into());
+    }
+    if is_worse(row, our_locks, go_locks) {
+        said.push("more locked instructions than Go".into());
+    }
+    let slower = (1..=256).filter(|&cpus| {
+        let ratio = Spread::of(&results.ratios(&row.name, cpus));
+        row.unit == Unit::Cost && ratio.map(faster) == Some("Go")
+    });
+    let slower: Vec<String> = slower.map(|cpus| cpus.to_string()).collect();
+    if !slower.is_empty() {
+        let plural = if slower == ["1"] { "CPU" } else { "CPUs" };
+        said.push(format!("slower than Go on {} {plural}", slower.join(", ")));
+    }
+    said
 }
 
 /// How cost grows with the number of something: a line for each row and system.
@@ -168,6 +187,15 @@ pub fn grown(results: &Results, of: &str) -> Table {
 }
 
 impl Table {
+    /// Under a title for a terminal; nothing at all if it has no lines.
+    pub fn titled(&self, title: &str) -> String {
+        if self.lines.is_empty() {
+            String::new()
+        } else {
+            format!("\n{title}\n\n{}", self.to_text())
+        }
+    }
+
     /// With spaces, for a terminal.
     pub fn to_text(&self) -> String {
         let widths = self.widths();
@@ -292,6 +320,20 @@ mod tests {
     }
 
     #[test]
+    fn times_of_two_runs_have_no_ratio_and_nobody_is_faster() {
+        let (budgets, mut results) = example();
+        results.begin("1", &[]);
+        results.set_timed("ours", "a", 2, &[9.0]);
+        results.set_timed("go", "a", 2, &[2.0]);
+        assert!(losses(&budgets, &results)[0].1.contains("slower than Go on 2 CPUs"));
+        results.begin("2", &[]);
+        results.set_timed("ours", "a", 2, &[9.0]);
+        let line = &timed(&budgets, &results, 2).lines[0];
+        assert_eq!(line[1..], ["9", "9–9", "2", "2–2", "", "", "not in turn"].map(String::from));
+        assert!(!losses(&budgets, &results)[0].1.contains("slower"));
+    }
+
+    #[test]
     fn who_is_faster_is_said_if_all_pairs_agree() {
         let of = |samples: &[f64]| Spread::of(samples).map(faster);
         assert_eq!(of(&[1.1, 2.0]), Some("ours"));
@@ -330,6 +372,43 @@ mod tests {
         assert_eq!(said[0], "over by 10 %; locked over by 100 %; more locked instructions than Go");
         assert_eq!(said[1], "worse than Go; slower than Go on 4 CPUs");
         assert!(losses(&budgets, &Results::default()).is_empty());
+        results.set_timed("ours", "b", 1, &[2.0]);
+        results.set_timed("go", "b", 1, &[1.0]);
+        assert!(losses(&budgets, &results)[1].1.ends_with("on 1, 4 CPUs"));
+        results.set_timed("ours", "b", 4, &[0.5]);
+        assert!(losses(&budgets, &results)[1].1.ends_with("on 1 CPU"));
+    }
+
+    #[test]
+    fn a_budget_is_nothing_that_go_is_ahead_in() {
+        let (budgets, mut results) = example();
+        assert!(behind_go(&budgets, &results).is_empty(), "over its budget, and before Go");
+        results.set_counted("go", "a", 109.0, 109.0);
+        let said = behind_go(&budgets, &results);
+        assert_eq!((said[0].0.name.as_str(), said[0].1.as_str()), ("a", "worse than Go"));
+    }
+
+    #[test]
+    fn a_table_without_lines_is_not_shown() {
+        let (budgets, results) = example();
+        assert_eq!(others(&budgets, &results).titled("lateness"), "");
+        assert!(counted(&budgets, &results).titled("costs").starts_with("\ncosts\n\nworkload"));
+    }
+
+    #[test]
+    fn the_large_workloads_are_in_the_table_of_the_cpus_that_they_are_timed_with() {
+        let budgets = Budgets::load().expect("good");
+        let large = budgets.workloads(&["million".into(), "skynet".into()]);
+        assert!(large.iter().all(|workload| workload.timed == Some(vec![4])));
+        let mut results = Results::default();
+        let rows = ["million_create", "million_wake", "skynet"];
+        for row in rows {
+            results.set_timed("ours", row, 4, &[1.0]);
+            results.set_timed("go", row, 4, &[2.0]);
+        }
+        results.set_timed("ours", "million_bytes", 4, &[4_224.0]);
+        let table = timed(&budgets, &results, 4);
+        assert_eq!(table.lines.iter().map(|line| line[0].as_str()).collect::<Vec<_>>(), rows);
     }
 
     #[test]

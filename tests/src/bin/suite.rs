@@ -237,7 +237,7 @@ fn machine_tests(effort: Effort) -> Job {
 /// known to be over its budget fails only when it grows.
 fn budgets() -> Job {
     Job::new("budgets", Kind::Check)
-        .cargo(&["run", "--quiet", "-p", "bench", "--", "check", "--known"])
+        .cargo(&["run", "--quiet", "-p", "bench", "--", "check", "--quick", "--known"])
 }
 
 /// Crates of their own that are linked with the kernel, outside the workspace.
