@@ -122,7 +122,9 @@ fn is_stuck(instance: &Instance) -> bool {
         return false;
     }
     let (verdict, witness) = judge(schedule::members(instance.id()).map(|(handle, info)| {
-        let waits = matches!(info.state, GState::Waiting | GState::InCall);
+        // One that was killed meanwhile goes on, to its end.
+        let waits = matches!(info.state, GState::Waiting | GState::InCall)
+            && !schedule::ends_when_woken(&handle);
         (handle, info.wait.filter(|_| waits))
     }));
     instance.set_witness(witness);

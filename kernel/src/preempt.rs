@@ -86,6 +86,8 @@ impl Attention {
     /// The timer is set by `chaos`; and whether it is armed is not kept
     /// ([`Attention::UNTIMED`] stays), so that it is set again and again.
     pub const CHAOS: u32 = 1 << 4;
+    /// Somebody is to end: Gs that start others look whether it is them.
+    pub const DOOM: u32 = 1 << 5;
 
     /// All bits.
     #[inline(always)]

@@ -54,7 +54,8 @@ pub use interrupt::{
     wake_sleepers,
 };
 pub use kill::{
-    Doom, abandoned, die, end_if_killed, find, is_killed, kill, kill_all, program_of, was_killed,
+    Doom, Left, Vigil, abandoned, begin_tending, computes, die, end_if_killed, end_tending,
+    ends_when_woken, find, heed_kill, is_killed, kill, kill_all, program_of, was_killed,
 };
 pub use m::{MAX_MS, MInfo, MState, NoM, ms};
 pub use relief::wait_for_relief;

@@ -80,6 +80,8 @@ mod killing {
         who_wants_less_than_a_killed_one_is_served,
         a_value_is_not_lost_with_a_killed_receiver,
         a_g_that_calls_nobody_is_told_and_goes_on,
+        a_g_that_waits_long_after_it_was_told_ends,
+        a_g_that_was_told_ends_at_its_next_call,
         a_g_that_panics_is_not_killed_before_that_is_over,
         a_kill_hits_no_later_life,
         nobody_and_the_kernel_are_not_killed,

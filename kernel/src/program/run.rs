@@ -13,7 +13,7 @@ use crate::cell::Shared;
 use crate::go::{Go, SpawnError};
 use crate::lock::IrqLock;
 use crate::park::{self, GHandle};
-use crate::schedule;
+use crate::schedule::{self, Left};
 use crate::time::{Deadline, Duration, sleep};
 use crate::waiting::{Reason, Wait};
 use crate::{deadlock, unwind};
@@ -99,7 +99,7 @@ fn supervise(instance: &'static Instance, over: &Over) {
 fn end_all(instance: &'static Instance) -> bool {
     let limit = Deadline::after(LIMIT);
     loop {
-        if schedule::kill_all(instance) {
+        if schedule::kill_all(instance) == Left::Nobody {
             return true;
         }
         if limit.is_past() {

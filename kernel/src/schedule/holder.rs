@@ -196,7 +196,7 @@ impl Waiting {
         let (seen, next) = blocker(self.0)?;
         let wait = Wait::unpack(seen.waiting);
         let is_granted = core::ptr::eq(self.0, next) && wait.reason != Reason::Join;
-        let ends = wait.has_deadline || is_granted || self.0.kernel.is_doomed(self.0.id());
+        let ends = wait.has_deadline || is_granted || self.0.kernel.ends_when_woken(self.0.id());
         (!ends).then(|| (seen.stamp(), Waiting(next)))
     }
 
