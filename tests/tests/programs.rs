@@ -48,6 +48,7 @@ mod programs {
         when_main_returns_all_other_gs_are_unwound,
         a_program_is_stopped_whatever_it_does,
         a_g_that_calls_nobody_is_abandoned_with_its_program,
+        a_crowd_that_calls_nobody_is_abandoned_with_its_program,
         a_program_that_starts_gs_without_end_is_stopped,
         a_deadlocked_program_ends_and_the_others_do_not,
         destructors_that_wait_are_waited_for,

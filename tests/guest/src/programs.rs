@@ -17,6 +17,8 @@ runnext::main!(p_exits, p_exits);
 runnext::main!(p_args, p_args);
 runnext::main!(p_waits_everywhere, p_waits_everywhere);
 runnext::main!(p_hogs, p_hogs);
+runnext::main!(p_crowd, p_crowd);
+runnext::main!(p_computes, p_computes);
 runnext::main!(p_sleeps, p_sleeps);
 runnext::main!(p_yields, p_yields);
 runnext::main!(p_prints, p_prints);
@@ -34,6 +36,7 @@ fn main() {
         when_main_returns_all_other_gs_are_unwound,
         a_program_is_stopped_whatever_it_does,
         a_g_that_calls_nobody_is_abandoned_with_its_program,
+        a_crowd_that_calls_nobody_is_abandoned_with_its_program,
         a_program_that_starts_gs_without_end_is_stopped,
         a_deadlocked_program_ends_and_the_others_do_not,
         destructors_that_wait_are_waited_for,
@@ -264,6 +267,28 @@ fn a_g_that_calls_nobody_is_abandoned_with_its_program() {
     let gs = ran.iter().enumerate();
     check::join_all(gs.map(|(cpu, ran)| check::go_on(cpu, || ran.store(true, Relaxed))));
     assert!(ran.iter().all(|ran| ran.load(Relaxed)));
+}
+
+/// So many that on one P none of them has had its patience's worth after 10 s.
+fn p_crowd() {
+    for _ in 0..230 {
+        drop(go(p_computes));
+    }
+}
+
+fn p_computes() {
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+fn a_crowd_that_calls_nobody_is_abandoned_with_its_program() {
+    let ps = set_gomaxprocs(1);
+    let run = started("p_crowd");
+    let id = run.id();
+    assert_eq!(run.wait(), Ended::Code(0));
+    assert_eq!(members(id), 0);
+    set_gomaxprocs(ps);
 }
 
 fn p_forks() {
