@@ -1,6 +1,7 @@
 //! All Gs of a program wait for each other: found when the last P goes idle.
 //!
-//! Those that wait for each other in a ring are found earlier: [`cycle`].
+//! Those that wait for each other in a ring are found earlier: [`cycle`]. And a program
+//! that is deadlocked while others run is found a little later: [`beside`].
 //!
 //! As in Go, this is a fatal error of the program: the one that was booted takes
 //! the machine with it ([`crate::EXIT_DEADLOCK`]), one that was started ends with
@@ -41,6 +42,7 @@
 //! is that one's turn, when it goes idle. And who finds somebody looking leaves it
 //! to them.
 
+pub mod beside;
 pub mod cycle;
 mod ring;
 

@@ -51,6 +51,8 @@ mod programs {
         a_crowd_that_calls_nobody_is_abandoned_with_its_program,
         a_program_that_starts_gs_without_end_is_stopped,
         a_deadlocked_program_ends_and_the_others_do_not,
+        a_deadlock_is_found_while_another_program_computes,
+        who_waits_for_another_programs_lock_is_not_deadlocked,
         destructors_that_wait_are_waited_for,
         a_hundred_programs_leave_nothing_behind,
     );
@@ -103,6 +105,16 @@ fn a_main_that_waits_for_nobody_is_a_deadlock() {
         outcome.assert_line(expect::DEADLOCK);
         outcome.assert_line("[chan receive]: \"deadlocked\"");
         outcome.assert_line("guest::killing::deadlocked");
+    }
+}
+
+#[test]
+fn a_main_that_waits_for_nobody_is_found_while_another_program_computes() {
+    for cpus in [1, 8] {
+        let outcome = deadlocked(cpus, "beside");
+        outcome.assert_code(expect::CODE_DEADLOCK);
+        outcome.assert_line(expect::DEADLOCK);
+        outcome.assert_line("[chan receive]: \"deadlocked\"");
     }
 }
 

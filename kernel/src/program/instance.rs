@@ -94,6 +94,8 @@ pub struct Instance {
     is_ending: AtomicBool,
     /// The number of main's G, 0 before it has begun.
     main: AtomicU64,
+    /// A stamp of its Gs when they were last seen to wait for each other; else 0.
+    suspect: AtomicU64,
     run: IrqLock<Run>,
     older: Older<Instance>,
 }
@@ -137,6 +139,7 @@ impl Instance {
             id: AtomicU32::new(id.0),
             is_ending: AtomicBool::new(false),
             main: AtomicU64::new(0),
+            suspect: AtomicU64::new(0),
             run: IrqLock::new(run),
             older: Older::new(),
         }
@@ -260,6 +263,12 @@ impl Instance {
             drop(run);
             park::park();
         }
+    }
+
+    /// Keeps a stamp of its Gs, 0 if they do not seem to wait for each other; and gives
+    /// the one before. For the one who looks (`deadlock::beside`).
+    pub(crate) fn suspect(&self, stamp: u64) -> u64 {
+        self.suspect.swap(stamp, Relaxed)
     }
 
     /// The G that was found to wait for the clock or a device.

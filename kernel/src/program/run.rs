@@ -54,6 +54,7 @@ pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, 
         .map(|over| (over.clone(), over))
         .map_err(|_| SpawnError::NoMemory);
     let started = started.and_then(|(over, told)| {
+        deadlock::beside::begin()?;
         let supervisor = Go::new().name("supervisor").of(&KERNEL);
         drop(supervisor.spawn(move || supervise(instance, &told))?);
         Ok(over)

@@ -166,6 +166,12 @@ pub(super) fn holder_of(g: &'static G<Task>) -> Option<u64> {
     blocker(g).map(|(_, holder)| holder.id())
 }
 
+/// Whether that G waits for one of another program: for a lock of it, or its end.
+pub fn waits_for_another(handle: &GHandle, own: &'static Instance) -> bool {
+    let blocker = handle.get().and_then(blocker);
+    blocker.is_some_and(|(_, other)| !core::ptr::eq(other.kernel.program(), own))
+}
+
 /// A G that may wait for another.
 #[derive(Clone, Copy)]
 pub struct Waiting(&'static G<Task>);

@@ -57,7 +57,9 @@ pub fn info(handle: &GHandle) -> Option<GInfo> {
 /// All Gs of a program that live.
 pub fn members(of: ProgramId) -> impl Iterator<Item = (GHandle, GInfo)> {
     let info = |g: &'static G<Task>| Some((g.look().0, of_record(g)?));
-    ALL.iter().filter_map(info).filter(move |(_, info)| info.program == of)
+    // First what is quick; it may be another's by the time that all is known of it.
+    let is_of = move |g: &&'static G<Task>| g.kernel.program().id() == of;
+    ALL.iter().filter(is_of).filter_map(info).filter(move |(_, info)| info.program == of)
 }
 
 /// The return addresses of the G of this number, innermost first.

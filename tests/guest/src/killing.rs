@@ -320,6 +320,10 @@ fn deadlocked() {
             }
             park();
         }
+        Some("beside") => {
+            drop(runnext::program::start("p_computes", Vec::new()).expect("there"));
+            let _ = rx.recv();
+        }
         Some("not") => {
             drop(Go::new().name("stuck").spawn(move || rx.recv()).expect("memory"));
             sleep(Duration::from_millis(20));

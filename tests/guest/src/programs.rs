@@ -19,6 +19,7 @@ runnext::main!(p_waits_everywhere, p_waits_everywhere);
 runnext::main!(p_hogs, p_hogs);
 runnext::main!(p_crowd, p_crowd);
 runnext::main!(p_computes, p_computes);
+runnext::main!(p_wants_ours, p_wants_ours);
 runnext::main!(p_sleeps, p_sleeps);
 runnext::main!(p_yields, p_yields);
 runnext::main!(p_prints, p_prints);
@@ -39,6 +40,8 @@ fn main() {
         a_crowd_that_calls_nobody_is_abandoned_with_its_program,
         a_program_that_starts_gs_without_end_is_stopped,
         a_deadlocked_program_ends_and_the_others_do_not,
+        a_deadlock_is_found_while_another_program_computes,
+        who_waits_for_another_programs_lock_is_not_deadlocked,
         destructors_that_wait_are_waited_for,
         a_hundred_programs_leave_nothing_behind,
     ]);
@@ -335,6 +338,34 @@ fn a_deadlocked_program_ends_and_the_others_do_not() {
     // One that waits for a program is no deadlock of its own; nor is this.
     let others = go(|| started("p_returns").wait());
     assert_eq!(others.join(), Ok(Ended::Code(0)));
+}
+
+fn a_deadlock_is_found_while_another_program_computes() {
+    let busy = started("p_computes");
+    for _ in 0..2 {
+        let run = start("p_deadlocks", vec!["now".into()]).expect("there");
+        assert_eq!(run.wait(), Ended::Deadlock);
+    }
+    busy.stop();
+    assert_eq!(busy.wait(), Ended::Stopped);
+}
+
+static OURS: Mutex<u32> = Mutex::new(0);
+
+fn p_wants_ours() {
+    drop(OURS.lock());
+}
+
+/// The lock is held for longer than it takes to find a deadlock.
+fn who_waits_for_another_programs_lock_is_not_deadlocked() {
+    let busy = started("p_computes");
+    let held = OURS.lock();
+    let run = started("p_wants_ours");
+    assert_eq!(run.wait_timeout(Duration::from_secs(4)), None);
+    drop(held);
+    assert_eq!(run.wait(), Ended::Code(0));
+    busy.stop();
+    assert_eq!(busy.wait(), Ended::Stopped);
 }
 
 static LINGERED: AtomicUsize = AtomicUsize::new(0);
