@@ -47,6 +47,7 @@ pub mod cycle;
 mod ring;
 
 use crate::arch;
+use crate::panic::Message;
 use crate::park;
 use crate::program::{self, Ended, Instance};
 use crate::schedule;
@@ -185,7 +186,7 @@ pub fn expect_from_outside<T: ?Sized>(object: &'static T) {
 
 /// Prints the report as Go does.
 pub fn log_report(instance: &Instance) {
-    let mut text = alloc::string::String::new();
+    let mut text = Message::new();
     let _ = match cycle::within(instance) {
         Some(first) => {
             cycle::settle(first);
@@ -193,7 +194,10 @@ pub fn log_report(instance: &Instance) {
         }
         None => report(&mut text, instance),
     };
-    ::log::error!("{}: {text}", instance.name());
+    // A program that has taken all memory is told of all the same.
+    let begin = if text.is_empty() { "fatal error: deadlock!" } else { text.as_str() };
+    let rest = if text.is_cut() { "\n... there is no memory for the rest" } else { "" };
+    ::log::error!("{}: {begin}{rest}", instance.name());
 }
 
 /// Says that all Gs are asleep, and what each of them waits for.

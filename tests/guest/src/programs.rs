@@ -20,6 +20,7 @@ runnext::main!(p_hogs, p_hogs);
 runnext::main!(p_crowd, p_crowd);
 runnext::main!(p_computes, p_computes);
 runnext::main!(p_wants_ours, p_wants_ours);
+runnext::main!(p_hoards, p_hoards);
 runnext::main!(p_sleeps, p_sleeps);
 runnext::main!(p_yields, p_yields);
 runnext::main!(p_prints, p_prints);
@@ -42,6 +43,7 @@ fn main() {
         a_deadlocked_program_ends_and_the_others_do_not,
         a_deadlock_is_found_while_another_program_computes,
         who_waits_for_another_programs_lock_is_not_deadlocked,
+        a_deadlock_is_told_without_memory,
         destructors_that_wait_are_waited_for,
         a_hundred_programs_leave_nothing_behind,
     ]);
@@ -366,6 +368,27 @@ fn who_waits_for_another_programs_lock_is_not_deadlocked() {
     assert_eq!(run.wait(), Ended::Code(0));
     busy.stop();
     assert_eq!(busy.wait(), Ended::Stopped);
+}
+
+/// Takes all the memory there is, and then waits for nobody.
+fn p_hoards() {
+    let (_tx, rx) = chan::rendezvous::<u32>();
+    let mut hoard: Vec<Vec<u8>> = Vec::with_capacity(1 << 16);
+    let mut size = 1 << 24;
+    while size > 0 && hoard.len() < hoard.capacity() {
+        let mut block = Vec::new();
+        match block.try_reserve_exact(size) {
+            Ok(()) => hoard.push(block),
+            Err(_) => size /= 2,
+        }
+    }
+    let _ = rx.recv();
+    drop(hoard);
+}
+
+fn a_deadlock_is_told_without_memory() {
+    let run = started("p_hoards");
+    assert_eq!(run.wait(), Ended::Deadlock);
 }
 
 static LINGERED: AtomicUsize = AtomicUsize::new(0);
