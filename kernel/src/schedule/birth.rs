@@ -128,6 +128,7 @@ fn spawn_as<L: Labour>(
         drop(g.kernel.stack.take()); // and the G with it
         return Err(SpawnError::NoMemory);
     };
+    work.is_of(core::ptr::from_ref(g).addr());
     let program = birth.program.or_else(inherited);
     set_up(g, work, birth.name, birth.site, program);
     submit(|cpu, p| {
