@@ -148,7 +148,7 @@ impl Instance {
     /// One that is free, for a run of the program called `name`. `None`: no memory.
     pub(super) fn take(name: &'static str, args: Vec<String>) -> Option<&'static Instance> {
         let id = NEXT.fetch_add(1, Relaxed);
-        let reused = ALL.iter().find(|instance| instance.claim());
+        let reused = ALL.iter().find(|instance| instance.claim(id));
         let instance = match reused {
             Some(instance) => instance,
             None => {
@@ -156,12 +156,11 @@ impl Instance {
                 place.try_reserve_exact(1).ok()?;
                 place.push(Instance::new(ProgramId(id)));
                 let new = &place.leak()[0];
-                new.claim();
+                new.claim(id);
                 ALL.add(new);
                 new
             }
         };
-        instance.id.store(id, Relaxed);
         let last = instance.run.lock().args;
         // A program may keep its arguments for ever. The same again are not leaked
         // again.
@@ -171,12 +170,14 @@ impl Instance {
         Some(instance)
     }
 
-    /// Takes it if it is free.
-    fn claim(&self) -> bool {
+    /// Takes it for run `id` if it is free. Both at once: who would stop the last run
+    /// must not find this one under its number.
+    fn claim(&self, id: u32) -> bool {
         let mut run = self.run.lock();
         let is_free = run.phase == Phase::Free;
         if is_free {
             run.phase = Phase::Running;
+            self.id.store(id, Relaxed);
         }
         is_free
     }
