@@ -14,6 +14,24 @@ use crate::schedule;
 /// # Errors
 /// [`SpawnError`] when there is no memory for it.
 pub fn spawn(name: &'static str, work: fn()) -> Result<(), SpawnError> {
+    counted(name, work)
+}
+
+/// Starts one that ends when its work is done.
+///
+/// # Errors
+/// [`SpawnError`] when there is no memory for it.
+pub fn spawn_for_a_while(
+    name: &'static str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<(), SpawnError> {
+    counted(name, move || {
+        work();
+        schedule::discount_attendant();
+    })
+}
+
+fn counted(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
     schedule::count_attendant();
     match Go::new().name(name).of(&KERNEL).spawn(work) {
         Ok(detached) => {

@@ -22,7 +22,7 @@ pub(crate) mod rwlock;
 pub(crate) mod sys;
 pub mod wait;
 
-pub use job::{Joiner, Labour, Place, Work, pair, pair_in};
+pub use job::{Joiner, Labour, Place, WORKER_WORD, Work, pair, pair_in, worker_in};
 pub use label::Label;
 pub use link::Link;
 pub use registry::{Older, Record, Registry};

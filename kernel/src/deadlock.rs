@@ -1,6 +1,7 @@
 //! All Gs of a program wait for each other: found when the last P goes idle.
 //!
-//! Those that wait for each other in a ring are found earlier: [`cycle`].
+//! Those that wait for each other in a ring are found earlier: [`cycle`]. And a program
+//! that is deadlocked while others run is found a little later: [`beside`].
 //!
 //! As in Go, this is a fatal error of the program: the one that was booted takes
 //! the machine with it ([`crate::EXIT_DEADLOCK`]), one that was started ends with
@@ -41,10 +42,12 @@
 //! is that one's turn, when it goes idle. And who finds somebody looking leaves it
 //! to them.
 
+pub mod beside;
 pub mod cycle;
 mod ring;
 
 use crate::arch;
+use crate::panic::Message;
 use crate::park;
 use crate::program::{self, Ended, Instance};
 use crate::schedule;
@@ -122,7 +125,9 @@ fn is_stuck(instance: &Instance) -> bool {
         return false;
     }
     let (verdict, witness) = judge(schedule::members(instance.id()).map(|(handle, info)| {
-        let waits = matches!(info.state, GState::Waiting | GState::InCall);
+        // One that was killed meanwhile goes on, to its end.
+        let waits = matches!(info.state, GState::Waiting | GState::InCall)
+            && !schedule::ends_when_woken(&handle);
         (handle, info.wait.filter(|_| waits))
     }));
     instance.set_witness(witness);
@@ -181,7 +186,7 @@ pub fn expect_from_outside<T: ?Sized>(object: &'static T) {
 
 /// Prints the report as Go does.
 pub fn log_report(instance: &Instance) {
-    let mut text = alloc::string::String::new();
+    let mut text = Message::new();
     let _ = match cycle::within(instance) {
         Some(first) => {
             cycle::settle(first);
@@ -189,7 +194,10 @@ pub fn log_report(instance: &Instance) {
         }
         None => report(&mut text, instance),
     };
-    ::log::error!("{}: {text}", instance.name());
+    // A program that has taken all memory is told of all the same.
+    let begin = if text.is_empty() { "fatal error: deadlock!" } else { text.as_str() };
+    let rest = if text.is_cut() { "\n... there is no memory for the rest" } else { "" };
+    ::log::error!("{}: {begin}{rest}", instance.name());
 }
 
 /// Says that all Gs are asleep, and what each of them waits for.

@@ -130,7 +130,11 @@ pub fn park_timeout(timeout: Duration) -> bool {
             return true;
         }
         if !park::park_until(deadline_ns) {
-            return park::take_permit(); // it may have come at the last moment
+            let permitted = park::take_permit(); // it may have come at the last moment
+            if !permitted && park::is_killed() {
+                park::die();
+            }
+            return permitted;
         }
         if park::is_killed() {
             park::die();

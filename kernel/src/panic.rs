@@ -16,6 +16,7 @@
 
 use crate::arch::{self, Fault};
 use crate::{EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC, backtrace, chaos, log, schedule, trace};
+use alloc::string::String;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -166,12 +167,56 @@ impl fmt::Display for Where {
     }
 }
 
+/// A text that is cut where there is no memory for more.
+pub(crate) struct Message {
+    text: String,
+    is_cut: bool,
+}
+
+impl Message {
+    /// Nothing yet.
+    pub(crate) const fn new() -> Self {
+        Message { text: String::new(), is_cut: false }
+    }
+
+    /// What there was memory for.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether there is nothing of it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// Whether there is more that is not here.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// What there was memory for, to keep.
+    #[cfg(target_os = "none")]
+    pub(crate) fn into_text(self) -> String {
+        self.text
+    }
+}
+
+impl Write for Message {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        self.is_cut |= self.text.try_reserve(part.len()).is_err();
+        if self.is_cut {
+            return Err(fmt::Error);
+        }
+        self.text.push_str(part);
+        Ok(())
+    }
+}
+
 #[cfg(target_os = "none")]
 mod handler {
     use super::*;
     use crate::go::JoinError;
     use crate::unwind;
-    use alloc::string::String;
     use core::panic::PanicInfo;
 
     #[panic_handler]
@@ -186,13 +231,12 @@ mod handler {
             ::log::error!("{g} panicked at {location}: {}", info.message());
         }
         // The message, and what unwinds, are on the heap; there is a reserve for them.
-        let mut message = Message(String::new());
+        let mut message = Message::new();
         let _ = write!(message, "{}", info.message());
         if !unwind::has_memory() {
             schedule::end_without_memory();
         }
-        let Message(message) = message;
-        let mut why = JoinError::Panicked(message);
+        let mut why = JoinError::Panicked(message.into_text());
         if is_alloc_failure(info) {
             why = unwind::begin_above(why);
         }
@@ -209,17 +253,17 @@ mod handler {
     /// another has been unwound in part, and is left behind all the same.
     #[cold]
     fn give_up(panics: u32, info: &PanicInfo<'_>) -> ! {
-        let mut message = Message(String::new());
+        let mut message = Message::new();
         // A text that panics as it is printed has had its chance.
         if panics == 2 {
             let _ = write!(message, "while it panicked: {}", info.message());
             if let (Some(g), Some(location)) = (schedule::current(), info.location()) {
-                ::log::error!("{g} panicked at {location}, {}", message.0);
+                ::log::error!("{g} panicked at {location}, {}", message.as_str());
             }
         } else {
             let _ = message.write_str("while its panic was printed");
         }
-        schedule::give_up(JoinError::Panicked(message.0))
+        schedule::give_up(JoinError::Panicked(message.into_text()))
     }
 
     /// Whether it is the panic of an allocation that failed. `core` says of it that it
@@ -241,17 +285,6 @@ mod handler {
             let length = part.len().min(self.0.len());
             let rest = part.get(..length).and_then(|part| self.0.strip_prefix(part));
             self.0 = rest.ok_or(fmt::Error)?;
-            Ok(())
-        }
-    }
-
-    /// A text that is cut where there is no memory for more.
-    struct Message(String);
-
-    impl Write for Message {
-        fn write_str(&mut self, part: &str) -> fmt::Result {
-            self.0.try_reserve(part.len()).map_err(|_| fmt::Error)?;
-            self.0.push_str(part);
             Ok(())
         }
     }

@@ -19,7 +19,7 @@
 
 #[cfg(not(target_os = "none"))]
 pub use host::{
-    GHandle, begin_park, call, cancel_park, current_id, die, disown, end_if_killed,
+    GHandle, begin_park, call, cancel_park, current_id, die, disown, end_if_killed, heed_kill,
     interrupt_this_cpu, is_gone, is_killed, look_for_cycle, may_spin, me, ms, now_ns,
     num_goroutines, park, park_from, park_until, permit, program, random, ready,
     ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this, was_killed,
@@ -31,9 +31,9 @@ pub use crate::{
     arch::now_ns,
     deadlock::cycle::look as look_for_cycle,
     schedule::{
-        GHandle, begin_park, call, cancel_park, current_id, die, disown, end_if_killed, is_gone,
-        is_killed, may_spin, me, ms, num_goroutines, park, park_from, park_until, permit, program,
-        random, ready, ready_from, ready_from_interrupt, spawn, stats, take_permit, this,
+        GHandle, begin_park, call, cancel_park, current_id, die, disown, end_if_killed, heed_kill,
+        is_gone, is_killed, may_spin, me, ms, num_goroutines, park, park_from, park_until, permit,
+        program, random, ready, ready_from, ready_from_interrupt, spawn, stats, take_permit, this,
         was_killed, yield_now,
     },
 };
@@ -299,6 +299,9 @@ mod host {
 
     /// Threads are not killed.
     pub fn end_if_killed() {}
+
+    /// Threads are not killed.
+    pub fn heed_kill() {}
 
     /// Ends the thread, by unwinding.
     pub fn die() -> ! {

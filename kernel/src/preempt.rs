@@ -39,7 +39,7 @@
 //! second one to be kept in step with it.
 
 use crate::trace::{self, Kind};
-use crate::{arch, chaos, guardian, schedule};
+use crate::{arch, chaos, deadlock, guardian, schedule};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -86,6 +86,8 @@ impl Attention {
     /// The timer is set by `chaos`; and whether it is armed is not kept
     /// ([`Attention::UNTIMED`] stays), so that it is set again and again.
     pub const CHAOS: u32 = 1 << 4;
+    /// Somebody is to end: Gs that start others look whether it is them.
+    pub const DOOM: u32 = 1 << 5;
 
     /// All bits.
     #[inline(always)]
@@ -341,6 +343,7 @@ pub fn on_tick() -> arch::Afterwards {
     let now_ns = arch::now_ns();
     schedule::wake_sleepers(now_ns);
     guardian::on_tick(now_ns);
+    let _ = deadlock::beside::stir(); // who is readied arrives in `look`
     let afterwards = slices.look();
     if let Some(deadline_ns) = schedule::next_deadline() {
         slices.arm_for_sleeper(deadline_ns);

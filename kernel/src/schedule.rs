@@ -48,13 +48,14 @@ pub use full::{
     Full, begin_full, end_without_memory, give_up, is_full, is_in_call, leave_behind,
     room_to_preempt, stack_full,
 };
-pub use holder::{Waiting, disown, is_gone, me};
+pub use holder::{Waiting, disown, is_gone, me, waits_for_another};
 pub use interrupt::{
     arrive, may_be_preempted, must_leave, needs_timer, next_deadline, ready_from_interrupt,
     wake_sleepers,
 };
 pub use kill::{
-    Doom, abandoned, die, end_if_killed, find, is_killed, kill, kill_all, program_of, was_killed,
+    Doom, Left, Vigil, abandoned, begin_tending, computes, die, end_if_killed, end_tending,
+    ends_when_woken, find, heed_kill, is_killed, kill, kill_all, program_of, was_killed,
 };
 pub use m::{MAX_MS, MInfo, MState, NoM, ms};
 pub use relief::wait_for_relief;
@@ -62,8 +63,8 @@ pub use roster::{calls, gs, info, members, with_calls};
 pub use task::{GHandle, Running, Task, begin_panic, current, end_panic, is_panicking};
 pub use turn::ask_for_upkeep;
 pub use view::{
-    all_idle, created, current_id, cycles_run, gomaxprocs, num_goroutines, permit, program, random,
-    set_gomaxprocs, slices_begun, stats, take_permit, this,
+    all_idle, created, current_id, cycles_run, gomaxprocs, lives_changed, num_goroutines, permit,
+    program, random, set_gomaxprocs, slices_begun, stats, take_permit, this,
 };
 pub use wait::{
     begin_park, cancel_park, may_spin, park, park_from, park_until, ready, ready_from, yield_now,

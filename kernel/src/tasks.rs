@@ -10,9 +10,10 @@
 
 pub use crate::backtrace::Frame;
 
+use crate::attendants;
 use crate::park;
 use crate::program::ProgramId;
-use crate::schedule::{self, Doom};
+use crate::schedule::{self, Doom, GHandle, Vigil};
 use crate::time::{Duration, sleep};
 use crate::waiting::Wait;
 use alloc::vec::Vec;
@@ -58,9 +59,10 @@ pub fn backtrace(id: u64) -> Result<Vec<Frame>, NoBacktrace> {
     calls.map(|calls| calls.into_iter().enumerate().map(frame).collect())
 }
 
-/// Ends a G: it unwinds at its next wait, yield or print, so that its destructors
-/// run, and its join gives [`JoinError::Killed`](crate::go::JoinError::Killed).
-/// Waits a little for that.
+/// Ends a G: it unwinds at its next wait, yield or print, where it starts another, or
+/// where it tries something that is not possible. So its destructors run, and its join
+/// gives [`JoinError::Killed`](crate::go::JoinError::Killed). Waits a little for that; if
+/// it takes longer, a G of the kernel's own goes on asking until it is so.
 ///
 /// # Errors
 /// [`KillError`] when there is no such G, or it is the kernel's.
@@ -78,14 +80,42 @@ pub fn kill(id: u64) -> Result<Killed, KillError> {
     if park::current_id() == id {
         park::die();
     }
-    for _ in 0..ROUNDS {
-        if !schedule::kill(&handle, Doom::Ask) {
-            return Ok(Killed::Ended);
+    let _vigil = Vigil::new();
+    let mut rounds = 0;
+    while schedule::kill(&handle, Doom::Ask) {
+        // Without memory for one who asks on, this one does.
+        if rounds >= ROUNDS && is_asked_on(&handle) {
+            let computes = schedule::computes(&handle);
+            return Ok(if computes { Killed::Computing } else { Killed::Pending });
         }
+        rounds += 1;
         sleep(Duration::from_millis(1));
     }
-    Ok(Killed::Pending)
+    Ok(Killed::Ended)
 }
+
+/// Has a G of the kernel's own ask that G to end until it has; one is enough. False if
+/// there is no memory for it.
+fn is_asked_on(handle: &GHandle) -> bool {
+    if !schedule::begin_tending(handle) {
+        return true;
+    }
+    let told = handle.clone();
+    let ask = move || {
+        let _vigil = Vigil::new();
+        while schedule::kill(&told, Doom::Ask) {
+            sleep(ASK_AGAIN);
+        }
+    };
+    let asks = attendants::spawn_for_a_while("killer", ask).is_ok();
+    if !asks {
+        schedule::end_tending(handle);
+    }
+    asks
+}
+
+/// Between two times that a G is asked, if it did not end at once.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// How often one looks whether a G has ended or left its CPU, a millisecond apart.
 const ROUNDS: usize = 100;
@@ -95,9 +125,12 @@ const ROUNDS: usize = 100;
 pub enum Killed {
     /// The G has ended.
     Ended,
-    /// It was told, but has not ended yet: it computes and has called nobody since,
-    /// or unwinds, or its destructors wait. It ends when it waits or yields next.
+    /// It was told, but has not ended yet: it has not run since, or unwinds, or its
+    /// destructors wait.
     Pending,
+    /// It was told, has run since, and has called nobody: there is no place to unwind
+    /// from. It ends if it ever waits or yields; else only its program's end ends it.
+    Computing,
 }
 
 /// Why a G was not killed.

@@ -166,9 +166,8 @@ pub fn sleep_until(at: Instant) {
     while !deadline.is_past() {
         let _ = park::begin_park(Wait::new(Reason::Sleep, 0)); // nobody gets the handle
         // Nobody readies it but who kills it, or by mistake.
-        if deadline.park() && park::is_killed() {
-            park::die();
-        }
+        let _ = deadline.park();
+        park::heed_kill();
     }
 }
 

@@ -17,6 +17,7 @@ guest_tests!(CYCLES =>
     three_of_which_one_joins_are_found,
     writers_and_readers_are_found,
     one_that_waits_for_itself_is_found,
+    a_join_of_a_g_with_a_large_closure_is_a_link,
     sound_orders_are_not_reported,
     a_wait_with_a_limit_is_no_link,
     a_waiting_g_says_who_holds_the_lock,
@@ -43,6 +44,8 @@ fn a_ring_is_named_g_by_g() {
     CYCLES.assert_line("[sync.RWMutex.RLock]: \"reads\" at 0x");
     CYCLES.assert_line(&format!("c_self: {}", expect::ring(1)));
     CYCLES.assert_line(&format!("c_self_join: {}", expect::ring(1)));
+    CYCLES.assert_line(&format!("c_large_join: {}", expect::ring(2)));
+    CYCLES.assert_line("[join]: \"joins large\" for goroutine ");
     CYCLES.assert_no_line(&format!("c_sound: {}", expect::DEADLOCK));
 }
 

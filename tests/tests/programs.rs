@@ -48,8 +48,12 @@ mod programs {
         when_main_returns_all_other_gs_are_unwound,
         a_program_is_stopped_whatever_it_does,
         a_g_that_calls_nobody_is_abandoned_with_its_program,
+        a_crowd_that_calls_nobody_is_abandoned_with_its_program,
         a_program_that_starts_gs_without_end_is_stopped,
         a_deadlocked_program_ends_and_the_others_do_not,
+        a_deadlock_is_found_while_another_program_computes,
+        who_waits_for_another_programs_lock_is_not_deadlocked,
+        a_deadlock_is_told_without_memory,
         destructors_that_wait_are_waited_for,
         a_hundred_programs_leave_nothing_behind,
     );
@@ -58,6 +62,7 @@ mod programs {
     fn a_deadlocked_program_is_reported_by_name() {
         PROGRAMS.assert_line(&format!("p_deadlocks: {}", expect::DEADLOCK));
         PROGRAMS.assert_line("[park]: \"stuck\"");
+        PROGRAMS.assert_line("p_hoards: fatal error: ");
         PROGRAMS.assert_no_line("Err(Killed)");
     }
 }
@@ -80,6 +85,8 @@ mod killing {
         who_wants_less_than_a_killed_one_is_served,
         a_value_is_not_lost_with_a_killed_receiver,
         a_g_that_calls_nobody_is_told_and_goes_on,
+        a_g_that_waits_long_after_it_was_told_ends,
+        a_g_that_was_told_ends_at_its_next_call,
         a_g_that_panics_is_not_killed_before_that_is_over,
         a_kill_hits_no_later_life,
         nobody_and_the_kernel_are_not_killed,
@@ -100,6 +107,16 @@ fn a_main_that_waits_for_nobody_is_a_deadlock() {
         outcome.assert_line(expect::DEADLOCK);
         outcome.assert_line("[chan receive]: \"deadlocked\"");
         outcome.assert_line("guest::killing::deadlocked");
+    }
+}
+
+#[test]
+fn a_main_that_waits_for_nobody_is_found_while_another_program_computes() {
+    for cpus in [1, 8] {
+        let outcome = deadlocked(cpus, "beside");
+        outcome.assert_code(expect::CODE_DEADLOCK);
+        outcome.assert_line(expect::DEADLOCK);
+        outcome.assert_line("[chan receive]: \"deadlocked\"");
     }
 }
 

@@ -38,7 +38,8 @@
 //! # Where it is
 //!
 //! On the heap, or in a [`Place`] that somebody has for one block after another:
-//! a G has one, for the small closures that most are. No memory is a value
+//! a G has one, for the small closures that most are. One on the heap knows whose work
+//! it is, for those who ask for whom its joiner waits. No memory is a value
 //! (house rule), so nothing here panics for want of it.
 
 use crate::cell::held::watch_wait;
@@ -105,7 +106,7 @@ pub fn pair<L: Labour>(labour: L) -> Result<(Work, Joiner<L::Outcome>), L> {
     let block = unsafe { alloc(Layout::new::<Job<L>>()) };
     match NonNull::new(block.cast::<Job<L>>()) {
         // SAFETY: fresh memory of that layout, nobody else's.
-        Some(job) => Ok(unsafe { set_up(job, None, labour) }),
+        Some(job) => Ok(unsafe { set_up(job, Home::heap(0), labour) }),
         None => Err(labour),
     }
 }
@@ -131,7 +132,7 @@ pub unsafe fn pair_in<L: Labour>(
     let job = unsafe { NonNull::new_unchecked(job) };
     // SAFETY: large and aligned enough, says `fits`; nobody else's, as it was
     // free, and the caller is alone.
-    Ok(unsafe { set_up(job, Some(place), labour) })
+    Ok(unsafe { set_up(job, Home::place(place), labour) })
 }
 
 /// Room for one job after another.
@@ -181,10 +182,46 @@ impl Default for Place {
 /// What is the same for all work.
 struct Head {
     table: &'static Table,
-    /// The place that it is in; None on the heap.
-    place: Option<&'static Place>,
+    home: Cell<Home>,
     word: AtomicU32,
     waiter: UnsafeCell<Option<GHandle>>,
+}
+
+/// Where a job is: in a place; or on the heap, and then whose work it is, so that one
+/// can find out from outside whom its joiner waits for ([`worker_in`]). In one word, and
+/// for a place nothing but its address, so that the short way does not pay.
+#[derive(Clone, Copy)]
+struct Home(*const Place);
+
+/// In a home: on the heap. The rest is the worker's address, 0 if it has none.
+const ON_HEAP: usize = 1;
+
+impl Home {
+    /// In that place, which is aligned.
+    #[inline(always)]
+    fn place(place: &'static Place) -> Self {
+        Home(place)
+    }
+
+    /// On the heap, as the work of what is at that address.
+    fn heap(worker: usize) -> Self {
+        Home(core::ptr::without_provenance(worker | ON_HEAP))
+    }
+
+    /// The place; `None` on the heap.
+    #[inline(always)]
+    fn get(self) -> Option<&'static Place> {
+        // SAFETY: if the bit is clear, it was made from such a reference.
+        (self.0.addr() & ON_HEAP == 0).then(|| unsafe { &*self.0 })
+    }
+}
+
+/// Where the word that says whose work it is is in a job.
+pub const WORKER_WORD: usize = core::mem::offset_of!(Head, home);
+
+/// The address of the worker in that word of a job on the heap, if it has one.
+pub fn worker_in(word: usize) -> Option<usize> {
+    (word & ON_HEAP != 0).then_some(word & !ON_HEAP).filter(|&worker| worker != 0)
 }
 
 /// What differs. Each is called with a job of the type that it was made for.
@@ -221,7 +258,7 @@ union Body<L: Labour> {
 #[inline(always)]
 unsafe fn set_up<L: Labour>(
     job: NonNull<Job<L>>,
-    place: Option<&'static Place>,
+    home: Home,
     labour: L,
 ) -> (Work, Joiner<L::Outcome>) {
     let table = const {
@@ -234,7 +271,7 @@ unsafe fn set_up<L: Labour>(
         }
     };
     let waiter = UnsafeCell::new(None);
-    let head = Head { table, place, word: AtomicU32::new(OPEN), waiter };
+    let head = Head { table, home: Cell::new(home), word: AtomicU32::new(OPEN), waiter };
     let body = UnsafeCell::new(Body { labour: ManuallyDrop::new(labour) });
     // SAFETY: the caller's promise.
     unsafe { job.write(Job { head, body }) };
@@ -253,6 +290,17 @@ pub struct Work {
 unsafe impl Send for Work {}
 
 impl Work {
+    /// Says whose work it is, by the address of something that is aligned and is there
+    /// for ever; for those who look from outside. In a place it is known already.
+    pub fn is_of(&self, worker: usize) {
+        // SAFETY: the block is there, as we are the worker.
+        let home = unsafe { &self.head.as_ref().home };
+        // Before anybody else reads it: only who frees the block does, later.
+        if home.get().get().is_none() {
+            home.set(Home::heap(worker));
+        }
+    }
+
     /// Does it, and wakes who waits for the outcome.
     pub fn run(self) {
         // Never dropped: if the work unwinds after all, it has begun.
@@ -330,7 +378,7 @@ impl<T> Joiner<T> {
     /// Returns when DONE is set.
     fn wait(&self) {
         let Head { word, waiter, .. } = self.head();
-        // Whose work it is, the job does not know; who knows of places does.
+        // Whose work it is, is known by where it is, or is in its head.
         let wait = Wait::at(Reason::Join, self.head());
         let handle = begin_park(wait);
         // SAFETY: AWAITED is not set.
@@ -476,7 +524,7 @@ unsafe fn drop_outcome<L: Labour>(head: NonNull<Head>) {
 #[inline(always)]
 unsafe fn free<L: Labour>(job: NonNull<Job<L>>) {
     // SAFETY: the caller's promise.
-    let place = unsafe { job.as_ref() }.head.place;
+    let place = unsafe { job.as_ref() }.head.home.get().get();
     // SAFETY: the caller's promise. It may have a waiter that was not needed.
     unsafe { job.cast::<Head>().drop_in_place() };
     match place {

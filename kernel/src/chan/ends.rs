@@ -8,6 +8,7 @@ use super::error::{
 };
 use super::{Chan, Iter, Never, TryIter, deadline_after};
 use crate::cell::Shared;
+use crate::park;
 use core::fmt;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -66,7 +67,11 @@ impl<T: Send> Sender<T> {
     /// ```
     #[inline]
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
-        self.chan.try_send(value)
+        let sent = self.chan.try_send(value);
+        if sent.is_err() {
+            park::heed_kill();
+        }
+        sent
     }
 
     /// Sends `value`; waits at most so long.
@@ -128,7 +133,11 @@ impl<T: Send> Receiver<T> {
     /// ```
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        self.chan.try_recv()
+        let received = self.chan.try_recv();
+        if received.is_err() {
+            park::heed_kill();
+        }
+        received
     }
 
     /// Receives a value; waits at most so long.

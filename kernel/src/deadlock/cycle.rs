@@ -34,10 +34,9 @@
 //! # What is not seen
 //!
 //! Rings through channels, condition variables, semaphores, groups, or the readers
-//! of a `RwLock`: these have no owners. Rings of more than [`MOST`] Gs; joins of Gs
-//! whose closure is too large for its place (`cell::job`). If nobody else is left
-//! to run, the check for programs that are asleep as a whole finds these, too
-//! ([`Look`](super::Look)).
+//! of a `RwLock`: these have no owners. Rings of more than [`MOST`] Gs. If nobody else of
+//! the program is left to run, the checks for programs that are asleep as a whole find
+//! these, too ([`Look`](super::Look), [`beside`](super::beside)).
 
 use super::ring::{MOST, is_ring};
 use super::{MAX_WITH_CALLS, Told};

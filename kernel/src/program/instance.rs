@@ -94,6 +94,8 @@ pub struct Instance {
     is_ending: AtomicBool,
     /// The number of main's G, 0 before it has begun.
     main: AtomicU64,
+    /// A stamp of its Gs when they were last seen to wait for each other; else 0.
+    suspect: AtomicU64,
     run: IrqLock<Run>,
     older: Older<Instance>,
 }
@@ -137,6 +139,7 @@ impl Instance {
             id: AtomicU32::new(id.0),
             is_ending: AtomicBool::new(false),
             main: AtomicU64::new(0),
+            suspect: AtomicU64::new(0),
             run: IrqLock::new(run),
             older: Older::new(),
         }
@@ -145,7 +148,7 @@ impl Instance {
     /// One that is free, for a run of the program called `name`. `None`: no memory.
     pub(super) fn take(name: &'static str, args: Vec<String>) -> Option<&'static Instance> {
         let id = NEXT.fetch_add(1, Relaxed);
-        let reused = ALL.iter().find(|instance| instance.claim());
+        let reused = ALL.iter().find(|instance| instance.claim(id));
         let instance = match reused {
             Some(instance) => instance,
             None => {
@@ -153,12 +156,11 @@ impl Instance {
                 place.try_reserve_exact(1).ok()?;
                 place.push(Instance::new(ProgramId(id)));
                 let new = &place.leak()[0];
-                new.claim();
+                new.claim(id);
                 ALL.add(new);
                 new
             }
         };
-        instance.id.store(id, Relaxed);
         let last = instance.run.lock().args;
         // A program may keep its arguments for ever. The same again are not leaked
         // again.
@@ -168,12 +170,14 @@ impl Instance {
         Some(instance)
     }
 
-    /// Takes it if it is free.
-    fn claim(&self) -> bool {
+    /// Takes it for run `id` if it is free. Both at once: who would stop the last run
+    /// must not find this one under its number.
+    fn claim(&self, id: u32) -> bool {
         let mut run = self.run.lock();
         let is_free = run.phase == Phase::Free;
         if is_free {
             run.phase = Phase::Running;
+            self.id.store(id, Relaxed);
         }
         is_free
     }
@@ -260,6 +264,12 @@ impl Instance {
             drop(run);
             park::park();
         }
+    }
+
+    /// Keeps a stamp of its Gs, 0 if they do not seem to wait for each other; and gives
+    /// the one before. For the one who looks (`deadlock::beside`).
+    pub(crate) fn suspect(&self, stamp: u64) -> u64 {
+        self.suspect.swap(stamp, Relaxed)
     }
 
     /// The G that was found to wait for the clock or a device.

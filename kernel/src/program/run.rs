@@ -13,7 +13,7 @@ use crate::cell::Shared;
 use crate::go::{Go, SpawnError};
 use crate::lock::IrqLock;
 use crate::park::{self, GHandle};
-use crate::schedule;
+use crate::schedule::{self, Left};
 use crate::time::{Deadline, Duration, sleep};
 use crate::waiting::{Reason, Wait};
 use crate::{deadlock, unwind};
@@ -21,8 +21,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// How long its Gs are given to end, before the program counts as over without:
-/// there may be many, and some may wait in a destructor for ever.
+/// How long its Gs are given to end when all that are left wait, before the program
+/// counts as over without: some may wait in a destructor for ever.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Between two looks at the Gs that are left.
@@ -54,6 +54,7 @@ pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, 
         .map(|over| (over.clone(), over))
         .map_err(|_| SpawnError::NoMemory);
     let started = started.and_then(|(over, told)| {
+        deadlock::beside::begin()?;
         let supervisor = Go::new().name("supervisor").of(&KERNEL);
         drop(supervisor.spawn(move || supervise(instance, &told))?);
         Ok(over)
@@ -95,15 +96,16 @@ fn supervise(instance: &'static Instance, over: &Over) {
     }
 }
 
-/// Ends all Gs of a program; false if some are left after a while.
+/// Ends all Gs of a program; false if some are left that have waited for a while.
 fn end_all(instance: &'static Instance) -> bool {
-    let limit = Deadline::after(LIMIT);
+    let mut limit = Deadline::after(LIMIT);
     loop {
-        if schedule::kill_all(instance) {
-            return true;
-        }
-        if limit.is_past() {
-            return false;
+        match schedule::kill_all(instance) {
+            Left::Nobody => return true,
+            // They end when they have had their share of a CPU, however many there are.
+            Left::Running => limit = Deadline::after(LIMIT),
+            Left::Waiting if limit.is_past() => return false,
+            Left::Waiting => {}
         }
         sleep(ROUND);
     }

@@ -26,6 +26,7 @@ use crate::cell::{Joiner, Labour, Place, Work, pair, pair_in};
 use crate::go::SpawnError;
 use crate::mem::{self, stack::Stack};
 use crate::park::Birth;
+use crate::preempt::Attention;
 use crate::program::Instance;
 use crate::trace;
 use core::panic::Location;
@@ -103,8 +104,8 @@ fn spawn_otherwise<L: Labour>(
     if birth.pin.is_some_and(|cpu| cpu >= arch::num_cpus()) {
         return Err(SpawnError::NoSuchCpu);
     }
-    if birth.program.is_none() && inherited().is_some_and(Instance::is_ending) {
-        kill::end_of_program();
+    if birth.program.is_none() {
+        kill::end_instead();
     }
     let is_usual = birth.stack <= mem::stack::DEFAULT_SIZE;
     let recycled = if is_usual { with_p(|p| SCHED.take_dead(p)) } else { None };
@@ -127,6 +128,7 @@ fn spawn_as<L: Labour>(
         drop(g.kernel.stack.take()); // and the G with it
         return Err(SpawnError::NoMemory);
     };
+    work.is_of(core::ptr::from_ref(g).addr());
     let program = birth.program.or_else(inherited);
     set_up(g, work, birth.name, birth.site, program);
     submit(|cpu, p| {
@@ -185,9 +187,13 @@ fn start_rest(
         cpu.slices.arm();
     }
     trace::created(|| g.id(), None, name, site);
+    let may_be_doomed = cpu.slices.attention.has(Attention::DOOM);
     // Off until the wake-up is sent, as in `schedule::submit`.
     send(wake);
     arch::irqs_back(irqs);
+    if may_be_doomed {
+        kill::heed_kill();
+    }
 }
 
 /// Prepares the next life of a dead G.

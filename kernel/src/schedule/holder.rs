@@ -17,7 +17,8 @@ use super::roster::{self, ALL};
 use super::task::{GHandle, Task};
 use super::{ready_from, running, running_or_none};
 use crate::arch;
-use crate::cell::held;
+use crate::cell::{WORKER_WORD, held, worker_in};
+use crate::mem::stack::slot;
 use crate::program::Instance;
 use crate::tasks::{GInfo, GState};
 use crate::waiting::{Reason, Wait};
@@ -105,7 +106,7 @@ impl Found {
 /// One wait of a G, as seen from outside: two that are the same are one wait, and
 /// the G has not run in between.
 #[derive(Clone)]
-struct Seen {
+pub(super) struct Seen {
     handle: GHandle,
     waiting: u64,
     switches: u64,
@@ -137,10 +138,7 @@ fn owner_for(g: &'static G<Task>) -> Option<(Seen, u64)> {
     if !matches!(reason, Reason::MutexLock | Reason::RwLockRead | Reason::RwLockWrite) {
         return None;
     }
-    let were_on = arch::irq_save_probed();
-    let word = roster::read_word(object.wrapping_sub(held::WORD_BEFORE_QUEUE));
-    arch::irq_restore(were_on);
-    fence(Acquire); // the word before what says that it counts
+    let word = read(object.wrapping_sub(held::WORD_BEFORE_QUEUE));
     let still = Seen::of(g)?.stamp() == seen.stamp();
     word.filter(|_| still).map(|word| (seen, held::owner_in(reason, word as u64)))
 }
@@ -154,16 +152,53 @@ fn blocker(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
         let owner = unsafe { record(owner) }.filter(|_| is_there);
         return owner.map(|owner| (seen, owner));
     }
+    joined(g)
+}
+
+/// If `g` joins another: its wait, and that G.
+pub(super) fn joined(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
     let seen = Seen::of(g)?;
-    let Wait { reason, object, .. } = Wait::unpack(seen.waiting);
-    let joined = if reason == Reason::Join { roster::worker_at(object) } else { None };
-    joined.map(|joined| (seen, joined))
+    let Wait { reason, object: job, .. } = Wait::unpack(seen.waiting);
+    if reason != Reason::Join {
+        return None;
+    }
+    // Work that is in the window of stacks is in its worker's own place.
+    let worker = match slot::locate(job as u64) {
+        Some((slot, _)) => slot.top() as usize,
+        None => worker_in(read(job + WORKER_WORD)?)?,
+    };
+    if Seen::of(g)?.stamp() != seen.stamp() {
+        return None;
+    }
+    let at = core::ptr::with_exposed_provenance::<G<Task>>(worker);
+    // SAFETY: 1. who joins waits at the head of a job, which is there as long as it does.
+    // 2. Of all that is in the window of stacks, only the places of Gs hold one, and a G
+    // is the record of its slot, for ever (`birth::g_with_stack`). 3. On the heap, its
+    // head has the address of a G or none (`birth::spawn_as`); a word that is not of a
+    // head any more was not believed.
+    Some((seen, unsafe { &*at }))
+}
+
+/// A word of the kernel's memory that may be gone; it counts only if the G that waits
+/// there still does.
+fn read(address: usize) -> Option<usize> {
+    let were_on = arch::irq_save_probed();
+    let word = roster::read_word(address);
+    arch::irq_restore(were_on);
+    fence(Acquire); // the word before what says that it counts
+    word
 }
 
 /// The number of the G that holds what `g` waits for.
 pub(super) fn holder_of(g: &'static G<Task>) -> Option<u64> {
     owner_for(g)?;
     blocker(g).map(|(_, holder)| holder.id())
+}
+
+/// Whether that G waits for one of another program: for a lock of it, or its end.
+pub fn waits_for_another(handle: &GHandle, own: &'static Instance) -> bool {
+    let blocker = handle.get().and_then(blocker);
+    blocker.is_some_and(|(_, other)| !core::ptr::eq(other.kernel.program(), own))
 }
 
 /// A G that may wait for another.
@@ -196,7 +231,7 @@ impl Waiting {
         let (seen, next) = blocker(self.0)?;
         let wait = Wait::unpack(seen.waiting);
         let is_granted = core::ptr::eq(self.0, next) && wait.reason != Reason::Join;
-        let ends = wait.has_deadline || is_granted || self.0.kernel.is_doomed(self.0.id());
+        let ends = wait.has_deadline || is_granted || self.0.kernel.ends_when_woken(self.0.id());
         (!ends).then(|| (seen.stamp(), Waiting(next)))
     }
 

@@ -7,14 +7,19 @@
 //! it stands in, as if its time were up, and unwinds ([`die`]). So destructors
 //! run, locks are let go of, and the join says that it was killed. One that
 //! yields looks as well, and one that prints. Nobody pays for it but who yields,
-//! two instructions: all other looks are where a wait was ended for no reason. A
-//! G of a program that has ended is also stopped where it would start another, so
-//! that Gs which do nothing else come to an end.
+//! two instructions: all other looks are where a wait was ended for no reason or
+//! its time was up, where something was tried and was not possible, and where a G
+//! starts another, which while somebody kills is done the long way ([`Vigil`]). A G of
+//! a program that has ended is also stopped where it would start another, so that Gs
+//! which do nothing else come to an end.
 //!
 //! # Who does not listen
 //!
 //! A G that was asked while it ran, and begins to wait before it has looked, has missed
-//! the wake-up; so whoever kills wakes it again, a moment later, until it is gone. A G
+//! the wake-up; so whoever kills wakes it again, a moment later, until it is gone. That
+//! may be long after it was asked, if it computes first: who kills one G does not stand
+//! by for ever, but leaves it to a G of the kernel's own, one for each that is asked
+//! (`tasks`; [`begin_tending`]). A G
 //! that unwinds already is not asked before that is over: a second unwinding would leave
 //! it behind (`panic`). And one that computes and calls nobody cannot be ended at all, as
 //! it is at no place that can unwind. It can be *abandoned* ([`Doom::Abandon`]): the next
@@ -22,23 +27,31 @@
 //! and go on (`cell::held`); whatever else it owned stays owned, so this is for the end
 //! of a program only, and only when it has run for [`PATIENCE_NS`] since it was asked: by
 //! its own time, not by the clock, as it may have to wait for a CPU among many who end.
-//! Within that time it would have left any call of the kernel that it was in.
+//! Within that time it would have left any call of the kernel that it was in. However
+//! many they are, each of them gets that far, as each gets its share of a CPU; so whoever
+//! ends a program gives up on those that wait, never on those that can run ([`Left`]).
 //!
 //! `tasks` and `program` are what a program sees of this.
 
 use super::roster::{self, ALL};
 use super::task::{GHandle, Task};
+use super::watch::{ask_for_attention, spare_attention};
 use super::{Leaving, created, leave_now, ready, running, wake_cpu};
+use crate::lock::IrqLock;
+use crate::preempt::Attention;
 use crate::program::Instance;
 use crate::{arch, unwind};
 use core::sync::atomic::{
     AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Relaxed},
+    Ordering::{AcqRel, Acquire, Relaxed},
 };
 use sched::{G, Status};
 
 /// How long a G may run after it was asked, before it is abandoned: five slices.
 const PATIENCE_NS: u64 = 5 * sched::SLICE_NS;
+
+/// How long one that was asked has run at least, of which is said that it computes.
+const HEARD_NS: u64 = sched::SLICE_NS / 2;
 
 /// Gs that were taken off their CPUs for good.
 static ABANDONED: AtomicUsize = AtomicUsize::new(0);
@@ -63,7 +76,10 @@ pub(super) struct DoomWord {
     ran_ns: AtomicU64,
 }
 
-const DOOM_BITS: u32 = 2;
+/// Of the word: how badly, then [`TENDED`], then which life.
+const DOOM_BITS: u32 = 3;
+/// Somebody asks that life until it is over.
+const TENDED: u64 = 1 << 2;
 
 impl DoomWord {
     pub(super) const fn new() -> Self {
@@ -78,27 +94,51 @@ impl DoomWord {
 
     /// The doom of life `id`.
     pub(super) fn of(&self, id: u64) -> Doom {
-        match self.word.load(Relaxed) {
+        // Acquire: pairs with `set`; what it had run by then is there.
+        match self.word.load(Acquire) {
             word if word >> DOOM_BITS != id => Doom::None,
             word if word & Doom::Abandon as u64 != 0 => Doom::Abandon,
             _ => Doom::Ask,
         }
     }
 
-    /// Dooms life `id` at least so badly, if `lives` still says that it lives. True
-    /// if it was not so before.
-    fn set(&self, id: u64, doom: Doom, lives: impl Fn() -> bool) -> bool {
+    /// Dooms life `id` at least so badly, if `lives` still says that it lives; `ran_ns`
+    /// is how long it has run.
+    fn set(&self, id: u64, doom: Doom, ran_ns: u64, lives: impl Fn() -> bool) {
         let mut word = self.word.load(Relaxed);
         while self.of(id) < doom && lives() {
+            if self.of(id) == Doom::None {
+                // First, so that nobody finds it doomed with what its last life had run.
+                self.ran_ns.store(ran_ns, Relaxed);
+            }
             // If it ends meanwhile, what is left says nothing to later lives;
             // and whoever dooms one of those finds the word changed, or changes it.
-            let doomed = id << DOOM_BITS | doom as u64;
+            let tended = if word >> DOOM_BITS == id { word & TENDED } else { 0 };
+            let doomed = id << DOOM_BITS | doom as u64 | tended;
             match self.word.compare_exchange(word, doomed, AcqRel, Relaxed) {
-                Ok(_) => return true,
+                Ok(_) => return,
                 Err(now) => word = now,
             }
         }
-        false
+    }
+
+    /// How long a life that is doomed has run since, if it has run for `ran_ns`.
+    fn ran_since(&self, ran_ns: u64) -> u64 {
+        let then = self.ran_ns.load(Relaxed);
+        if then > ran_ns {
+            // Of an earlier life, by one who came late with it.
+            self.ran_ns.store(ran_ns, Relaxed);
+        }
+        ran_ns.saturating_sub(then)
+    }
+
+    /// Notes whether somebody asks life `id`, which is doomed; true if that is a change.
+    fn tend(&self, id: u64, begins: bool) -> bool {
+        let change = |word: u64| {
+            let is_news = word >> DOOM_BITS == id && (word & TENDED == 0) == begins;
+            is_news.then_some(word ^ TENDED)
+        };
+        self.word.try_update(AcqRel, Relaxed, change).is_ok()
     }
 
     /// Forgets what was for other lives than `id`, so that nobody looks again.
@@ -130,6 +170,15 @@ pub fn end_if_killed() {
     }
 }
 
+/// As [`end_if_killed`], where it is to cost little if nobody is killed: where a G has
+/// tried something that was not possible, or its time was up.
+#[inline]
+pub fn heed_kill() {
+    if running().is_some_and(|g| g.kernel.doom.is_set()) {
+        end_if_killed();
+    }
+}
+
 /// Whether the running G was killed; it may be unwinding for that reason.
 pub fn was_killed() -> bool {
     running().is_some_and(|g| g.kernel.doom.of(g.id()) > Doom::None)
@@ -140,7 +189,8 @@ pub fn was_killed() -> bool {
 pub fn die() -> ! {
     let g = running().expect("no G to end");
     let me = g.handle();
-    g.kernel.doom.set(g.id(), Doom::Ask, || me.get().is_some());
+    let ran_ns = g.kernel.account.cpu_ns();
+    g.kernel.doom.set(g.id(), Doom::Ask, ran_ns, || me.get().is_some());
     if !g.kernel.is_panicking() {
         unwind::killed();
     }
@@ -162,13 +212,15 @@ pub(super) fn is_abandoned(g: &G<Task>) -> bool {
     doom.is_set() && doom.of(g.id()) == Doom::Abandon && !g.kernel.is_panicking()
 }
 
-/// The running G would start another, and its program has ended.
+/// The running G would start another of its own program: not if that has ended, or if
+/// it is to end itself.
 #[cold]
-pub(super) fn end_of_program() {
-    let g = running().expect("no G to end");
-    if !g.kernel.is_panicking() {
+pub(super) fn end_instead() {
+    let Some(g) = running() else { return };
+    if g.kernel.program().is_ending() && !g.kernel.is_panicking() {
         die();
     }
+    heed_kill();
 }
 
 /// One more was abandoned.
@@ -218,16 +270,92 @@ fn doomed(handle: &GHandle, doom: Doom) -> Option<(&'static G<Task>, Status)> {
         return None; // the number was perhaps another's
     }
     let status = g.look().1;
-    if g.kernel.doom.set(id, doom, lives) && doom == Doom::Ask {
-        g.kernel.doom.ran_ns.store(g.kernel.account.times(status).cpu_ns, Relaxed);
-    }
+    g.kernel.doom.set(id, doom, g.kernel.account.times(status).cpu_ns, lives);
     Some((g, status))
 }
 
+/// Whether that G, which was asked to end, only computes: it has run since, is not at
+/// any place where it would look, and does not unwind.
+pub fn computes(handle: &GHandle) -> bool {
+    handle.get().is_some_and(|g| can_run(g) && ran_since_asked(g) > HEARD_NS)
+}
+
+/// Whether that G is to end, and will as soon as it looks.
+pub fn ends_when_woken(handle: &GHandle) -> bool {
+    handle.get().is_some_and(|g| g.kernel.ends_when_woken(g.id()))
+}
+
+/// Whether it is on a CPU or waits for one, and does not unwind.
+fn can_run(g: &'static G<Task>) -> bool {
+    matches!(g.look().1, Status::Running | Status::Runnable) && !g.kernel.unwinds()
+}
+
+/// How long it has run since it was asked to end, ns; 0 if it was not.
+fn ran_since_asked(g: &'static G<Task>) -> u64 {
+    let (task, id) = (&g.kernel, g.id());
+    match task.doom.of(id) {
+        Doom::None => 0,
+        _ => task.doom.ran_since(task.account.times(g.look().1).cpu_ns),
+    }
+}
+
+/// The caller goes on asking that G to end, which was asked: true unless somebody else
+/// does, or it has ended.
+pub fn begin_tending(handle: &GHandle) -> bool {
+    handle.get().is_some_and(|g| g.kernel.doom.tend(g.id(), true))
+}
+
+/// The caller does not go on with that after all.
+pub fn end_tending(handle: &GHandle) {
+    if let Some(g) = handle.get() {
+        g.kernel.doom.tend(g.id(), false);
+    }
+}
+
+/// As long as there is one, Gs start others the long way, where they look whether they
+/// are to end. So those who do nothing else listen, and nobody pays when nobody kills.
+pub struct Vigil(());
+
+/// How many there are.
+static VIGILS: IrqLock<usize> = IrqLock::new(0);
+
+impl Vigil {
+    /// From now on.
+    #[expect(clippy::new_without_default, reason = "it is no value, it has an effect")]
+    pub fn new() -> Self {
+        let mut vigils = VIGILS.lock();
+        *vigils += 1;
+        if *vigils == 1 {
+            ask_for_attention(Attention::DOOM);
+        }
+        Vigil(())
+    }
+}
+
+impl Drop for Vigil {
+    fn drop(&mut self) {
+        let mut vigils = VIGILS.lock();
+        *vigils -= 1;
+        if *vigils == 0 {
+            spare_attention(Attention::DOOM);
+        }
+    }
+}
+
+/// Who is left of a program that was told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Left {
+    /// Nobody.
+    Nobody,
+    /// Some, and they wait or unwind; or one may have been started meanwhile.
+    Waiting,
+    /// Some that can run. Each of them ends when it looks, or has run for long enough.
+    Running,
+}
+
 /// [`kill`]s all Gs of a program, which has ended; those that have run on for too
-/// long since they were asked are abandoned. True if there was none; not if one may
-/// have been started meanwhile, where this had looked already.
-pub fn kill_all(of: &'static Instance) -> bool {
+/// long since they were asked are abandoned. Says who was left.
+pub fn kill_all(of: &'static Instance) -> Left {
     let before = created();
     let is_of = |g: &&'static G<Task>| core::ptr::eq(g.kernel.program(), of);
     let lives = |g: &'static G<Task>| {
@@ -235,24 +363,25 @@ pub fn kill_all(of: &'static Instance) -> bool {
         // Asked again, as it is known to live now.
         (status != Status::Dead && is_of(&g)).then_some(handle)
     };
-    let end =
-        |handle: &GHandle| kill(handle, if is_deaf(handle) { Doom::Abandon } else { Doom::Ask });
+    let end = |handle: GHandle| {
+        let left = handle.get().is_some_and(can_run);
+        let doom = if is_deaf(&handle) { Doom::Abandon } else { Doom::Ask };
+        kill(&handle, doom).then_some(if left { Left::Running } else { Left::Waiting })
+    };
     // All are doomed before the first ends: nobody is to see what became of another.
     ALL.iter().filter(is_of).filter_map(lives).for_each(|handle| {
         let _ = doomed(&handle, Doom::Ask);
     });
-    let killed = ALL.iter().filter(is_of).filter_map(lives).filter(end);
-    killed.count() == 0 && created() == before
+    let left = ALL.iter().filter(is_of).filter_map(lives).filter_map(end).max();
+    // One may have been started where this had looked already.
+    left.unwrap_or(if created() == before { Left::Nobody } else { Left::Waiting })
 }
 
 /// Whether that G has run for [`PATIENCE_NS`] since it was asked to end.
 fn is_deaf(handle: &GHandle) -> bool {
     let Some(g) = handle.get() else { return false };
-    let (task, id) = (&g.kernel, g.id());
-    let ran_ns = task.account.times(g.look().1).cpu_ns;
-    let is_deaf = task.doom.of(id) > Doom::None
-        && ran_ns.saturating_sub(task.doom.ran_ns.load(Relaxed)) > PATIENCE_NS;
-    if is_deaf && task.doom.of(id) == Doom::Ask {
+    let (id, is_deaf) = (g.id(), ran_since_asked(g) > PATIENCE_NS);
+    if is_deaf && g.kernel.doom.of(id) == Doom::Ask {
         log::warn!("G {id} computes on and calls nobody: it is abandoned");
     }
     is_deaf

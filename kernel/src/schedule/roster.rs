@@ -57,7 +57,9 @@ pub fn info(handle: &GHandle) -> Option<GInfo> {
 /// All Gs of a program that live.
 pub fn members(of: ProgramId) -> impl Iterator<Item = (GHandle, GInfo)> {
     let info = |g: &'static G<Task>| Some((g.look().0, of_record(g)?));
-    ALL.iter().filter_map(info).filter(move |(_, info)| info.program == of)
+    // First what is quick; it may be another's by the time that all is known of it.
+    let is_of = move |g: &&'static G<Task>| g.kernel.program().id() == of;
+    ALL.iter().filter(is_of).filter_map(info).filter(move |(_, info)| info.program == of)
 }
 
 /// The return addresses of the G of this number, innermost first.
@@ -167,31 +169,16 @@ pub(super) fn of_record(g: &'static G<Task>) -> Option<GInfo> {
     }
 }
 
-/// The same wait, with the number of the G whose end is waited for; 0 if its work
-/// is not in its own place.
-fn with_number(wait: Wait) -> Wait {
+/// What `g` waits for, or has waited for last; if that is the end of a G, with its
+/// number, 0 if it does not wait any more.
+pub(super) fn named(g: &'static G<Task>) -> Wait {
+    let wait = Wait::unpack(g.kernel.waiting.load(Relaxed));
     if wait.reason != Reason::Join {
         return wait;
     }
-    let number = worker_at(wait.object).map_or(0, G::id);
+    let number = holder::joined(g).map_or(0, |(_, worker)| worker.id());
     let named = Wait::new(Reason::Join, number as usize);
     if wait.has_deadline { named.with_deadline() } else { named }
-}
-
-/// The G whose work the job at this address is, that somebody joins; `None` if its
-/// work is not in its own place.
-pub(super) fn worker_at(job: usize) -> Option<&'static G<Task>> {
-    let (slot, _) = slot::locate(job as u64)?;
-    let at = core::ptr::with_exposed_provenance::<G<Task>>(slot.top() as usize);
-    // SAFETY: who joins waits at the head of a job. Of all that is in the window of
-    // stacks, only the places of Gs hold one, and a G is the record of its slot, for
-    // ever (`birth::g_with_stack`).
-    Some(unsafe { &*at })
-}
-
-/// What `g` waits for, or has waited for last.
-pub(super) fn named(g: &'static G<Task>) -> Wait {
-    with_number(Wait::unpack(g.kernel.waiting.load(Relaxed)))
 }
 
 /// As [`of_record`], of that life; `None` also if it ends meanwhile.

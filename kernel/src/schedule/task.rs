@@ -124,9 +124,14 @@ impl Task {
         Wait::reason_number(self.waiting.load(Relaxed))
     }
 
-    /// Whether life `id` of it is to end.
-    pub(super) fn is_doomed(&self, id: u64) -> bool {
-        self.doom.of(id) > Doom::None
+    /// Whether life `id` of it is to end, and will when it is woken: it does not unwind.
+    pub(super) fn ends_when_woken(&self, id: u64) -> bool {
+        self.doom.of(id) > Doom::None && !self.unwinds()
+    }
+
+    /// Whether a panic of it is under way, as seen by anybody.
+    pub(super) fn unwinds(&self) -> bool {
+        self.name.load(Relaxed) & PANICKING != 0
     }
 
     /// Whether a panic of it is under way. The G itself only.

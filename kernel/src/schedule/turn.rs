@@ -113,18 +113,21 @@ fn schedule_any(cpu: &'static Cpu, last: Last) -> Last {
         }
         Next::Park(wake) => {
             send(wake);
-            // With interrupts on: then there may be Gs again.
+            // With interrupts on, or one was readied: then there may be Gs again.
             if looked_for_deadlocks() { Last::nobody() } else { halt(cpu) }
         }
     }
 }
 
-/// Looks for deadlocks, if nobody runs a G and somebody has since the last look.
-/// True if it did. Interrupts off, but on meanwhile.
+/// Looks for deadlocks, if nobody runs a G and somebody has since the last look; if
+/// somebody does, has that done a little later. True if it did, or has. Interrupts
+/// off, but on meanwhile.
 fn looked_for_deadlocks() -> bool {
     let run = cycles_run();
-    let due = if all_idle() { deadlock::Look::is_due(run) } else { None };
-    let Some(look) = due else { return false };
+    if !all_idle() {
+        return deadlock::beside::stir();
+    }
+    let Some(look) = deadlock::Look::is_due(run) else { return false };
     arch::irq_restore(true);
     look.take();
     arch::irq_save();

@@ -94,6 +94,12 @@ pub fn created() -> u64 {
     CPUS.iter().map(|cpu| cpu.counters.created.get()).sum()
 }
 
+/// A number that changes whenever a G begins or has ended.
+pub fn lives_changed() -> u64 {
+    let changes = |cpu: &super::Cpu| cpu.counters.created.get() + cpu.counters.ended.get();
+    CPUS.iter().map(changes).sum()
+}
+
 /// How many cycles Gs have run, up to when one last left its CPU. Who sees that a
 /// G has left finds it in here.
 pub fn cycles_run() -> u64 {

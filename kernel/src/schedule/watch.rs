@@ -17,7 +17,7 @@ pub fn count_attendant() {
     ATTENDANTS.fetch_add(1, Relaxed);
 }
 
-/// It did not come to be.
+/// It did not come to be, or has come to its end.
 pub fn discount_attendant() {
     ATTENDANTS.fetch_sub(1, Relaxed);
 }

@@ -295,7 +295,13 @@ pub fn choose(
         Otherwise::Wait => None,
         Otherwise::WaitFor(timeout) => Some(deadline_after(timeout)),
         // None looked ready: make sure, so that `default` means what it says.
-        Otherwise::Return => return cases.iter().any(|case| case.attempt()),
+        Otherwise::Return => {
+            let done = cases.iter().any(|case| case.attempt());
+            if !done {
+                park::heed_kill();
+            }
+            return done;
+        }
     };
     crate::park::might_park();
     let mut first = 0;

@@ -61,6 +61,13 @@ impl fmt::Display for TimedOut {
 
 impl core::error::Error for TimedOut {}
 
+/// What who would have to wait is told; unless it was killed: then it ends.
+#[cold]
+fn would_block<G>() -> TryLockError<G> {
+    park::heed_kill();
+    TryLockError::WouldBlock
+}
+
 /// The instant that is `timeout` from now.
 fn deadline_ns(timeout: Duration) -> u64 {
     let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);

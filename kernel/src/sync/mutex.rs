@@ -91,7 +91,7 @@ impl<T: ?Sized> Mutex<T> {
     pub fn try_lock(&self) -> Result<MutexGuard<'_, T>, TryLockError<MutexGuard<'_, T>>> {
         match self.inner.try_lock() {
             Some(taken) => MutexGuard::new(taken).map_err(TryLockError::Poisoned),
-            None => Err(TryLockError::WouldBlock),
+            None => Err(super::would_block()),
         }
     }
 

@@ -84,7 +84,7 @@ impl<T: ?Sized> RwLock<T> {
     /// assert!(lock.try_read().is_err());
     /// ```
     pub fn try_read(&self) -> TryResult<RwLockReadGuard<'_, T>> {
-        let held = self.inner.try_read().ok_or(TryLockError::WouldBlock)?;
+        let held = self.inner.try_read().ok_or_else(super::would_block)?;
         self.reading(held).map_err(TryLockError::Poisoned)
     }
 
@@ -133,7 +133,7 @@ impl<T: ?Sized> RwLock<T> {
     /// assert!(lock.try_write().is_err());
     /// ```
     pub fn try_write(&self) -> TryResult<RwLockWriteGuard<'_, T>> {
-        let held = self.inner.try_write().ok_or(TryLockError::WouldBlock)?;
+        let held = self.inner.try_write().ok_or_else(super::would_block)?;
         self.writing(held).map_err(TryLockError::Poisoned)
     }
 

@@ -7,7 +7,7 @@
 
 use super::{TimedOut, deadline_ns};
 use crate::cell::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
-use crate::park::Reason;
+use crate::park::{self, Reason};
 use core::fmt;
 use core::time::Duration;
 
@@ -56,7 +56,11 @@ impl Semaphore {
     /// ```
     #[must_use = "if false, nothing was taken"]
     pub fn try_acquire(&self, n: usize) -> bool {
-        take_now(&mut self.free.lock(), n)
+        let taken = take_now(&mut self.free.lock(), n);
+        if !taken {
+            park::heed_kill();
+        }
+        taken
     }
 
     /// Takes `n` permits, waiting for `timeout` at most.

@@ -20,6 +20,7 @@ runnext::main!(c_three, c_three);
 runnext::main!(c_rwlock, c_rwlock);
 runnext::main!(c_self, c_self);
 runnext::main!(c_self_join, c_self_join);
+runnext::main!(c_large_join, c_large_join);
 runnext::main!(c_sound, c_sound);
 runnext::main!(c_timed, c_timed);
 
@@ -30,6 +31,7 @@ fn main() {
         three_of_which_one_joins_are_found,
         writers_and_readers_are_found,
         one_that_waits_for_itself_is_found,
+        a_join_of_a_g_with_a_large_closure_is_a_link,
         sound_orders_are_not_reported,
         a_wait_with_a_limit_is_no_link,
         a_waiting_g_says_who_holds_the_lock,
@@ -165,6 +167,28 @@ fn one_that_waits_for_itself_is_found() {
     for _ in 0..8 {
         assert_eq!(started("c_self").wait(), Ended::Deadlock);
         assert_eq!(started("c_self_join").wait(), Ended::Deadlock);
+    }
+}
+
+/// As `c_self_join`, by way of another; both have closures that need the heap.
+fn c_large_join() {
+    let (tx, rx) = chan::bounded::<JoinHandle<()>>(1);
+    let large = [1_u8; 200];
+    let first = named("large", move || {
+        rx.recv().expect("it is sent").join().expect("never");
+        core::hint::black_box(&large);
+    });
+    let second = named("joins large", move || {
+        first.join().expect("never");
+        core::hint::black_box(&large);
+    });
+    tx.send(second).expect("it waits");
+    long();
+}
+
+fn a_join_of_a_g_with_a_large_closure_is_a_link() {
+    for _ in 0..8 {
+        assert_eq!(started("c_large_join").wait(), Ended::Deadlock);
     }
 }
 

@@ -21,6 +21,8 @@ fn main() {
         who_wants_less_than_a_killed_one_is_served,
         a_value_is_not_lost_with_a_killed_receiver,
         a_g_that_calls_nobody_is_told_and_goes_on,
+        a_g_that_waits_long_after_it_was_told_ends,
+        a_g_that_was_told_ends_at_its_next_call,
         a_g_that_panics_is_not_killed_before_that_is_over,
         a_kill_hits_no_later_life,
         nobody_and_the_kernel_are_not_killed,
@@ -45,7 +47,7 @@ fn go_until<T: Send + 'static>(
 
 /// Kills a G that listens, however long it takes.
 fn end(id: u64) {
-    wait_until(|| tasks::kill(id) != Ok(Killed::Pending));
+    wait_until(|| !matches!(tasks::kill(id), Ok(Killed::Pending | Killed::Computing)));
     assert_eq!(tasks::kill(id), Err(KillError::NoSuchG));
 }
 
@@ -137,13 +139,89 @@ fn a_g_that_calls_nobody_is_told_and_goes_on() {
         "not reached"
     });
     let id = rx.recv().expect("it says so");
-    assert_eq!(tasks::kill(id), Ok(Killed::Pending), "the answer says that it goes on");
+    // It may not have had a CPU yet when it is asked first.
+    wait_until(|| {
+        let answer = tasks::kill(id).expect("it goes on");
+        assert_ne!(answer, Killed::Ended, "there is no place to unwind from");
+        answer == Killed::Computing
+    });
     if num_cpus() == 1 {
         assert!(preempted() > before, "we ran, so it was preempted: no place to unwind from");
     }
     assert!(tasks::gs().iter().any(|g| g.id == id), "and so it does");
     STOP.store(true, Relaxed);
     assert_eq!(hog.join(), Err(JoinError::Killed));
+}
+
+/// One kill each, and it begins to wait only when nobody stands by any more.
+fn a_g_that_waits_long_after_it_was_told_ends() {
+    static GO_ON: AtomicBool = AtomicBool::new(false);
+    for ways in 0..3 {
+        GO_ON.store(false, Relaxed);
+        let (tx, rx) = chan::bounded(1);
+        let (never, waits) = chan::rendezvous::<u32>();
+        let hog = go(move || {
+            tx.send(current().id()).expect("somebody asks");
+            while !GO_ON.load(Relaxed) {
+                core::hint::spin_loop();
+            }
+            match ways {
+                0 => _ = waits.recv(),
+                1 => sleep(Duration::from_secs(3600)),
+                _ => loop {
+                    compute();
+                    sleep(Duration::from_micros(1));
+                },
+            }
+        });
+        let id = rx.recv().expect("it says so");
+        assert_ne!(tasks::kill(id), Ok(Killed::Ended), "it goes on");
+        GO_ON.store(true, Relaxed);
+        assert_eq!(hog.join(), Err(JoinError::Killed), "{ways}");
+        drop(never);
+    }
+}
+
+/// Calls nobody for a while.
+fn compute() {
+    for _ in 0..1_000_000 {
+        core::hint::black_box(());
+    }
+}
+
+/// None of these waits, ever; and some do nothing else.
+fn a_g_that_was_told_ends_at_its_next_call() {
+    static TAKEN: Mutex<()> = Mutex::new(());
+    static SHARED: RwLock<()> = RwLock::new(());
+    static NONE: Semaphore = Semaphore::new(0);
+    let _taken = (TAKEN.lock(), SHARED.write());
+    let (tx, rx) = chan::bounded::<u32>(1);
+    tx.send(1).expect("there is room");
+    let (_empty, nothing) = chan::bounded::<u32>(1);
+    let select = nothing.clone();
+    let calls: [(&str, Box<dyn Fn() + Send>); 8] = [
+        ("go", Box::new(|| drop(go(|| ())))),
+        ("try_send", Box::new(move || _ = tx.try_send(2))),
+        ("try_recv", Box::new(move || _ = nothing.try_recv())),
+        ("select", Box::new(move || select! { recv(select) -> _v => (), default => () })),
+        ("try_lock", Box::new(|| drop(TAKEN.try_lock()))),
+        ("try_read", Box::new(|| drop(SHARED.try_read()))),
+        ("try_write", Box::new(|| drop(SHARED.try_write()))),
+        ("try_acquire", Box::new(|| _ = NONE.try_acquire(1))),
+    ];
+    for (name, call) in calls {
+        let (told, tell) = chan::bounded(1);
+        let g = go(move || {
+            told.send(current().id()).expect("somebody asks");
+            loop {
+                call();
+            }
+        });
+        let id = tell.recv().expect("it says so");
+        assert!(tasks::kill(id).is_ok(), "{name}");
+        assert_eq!(g.join(), Err::<(), _>(JoinError::Killed), "{name}");
+    }
+    drop(rx);
 }
 
 fn a_g_that_panics_is_not_killed_before_that_is_over() {
@@ -241,6 +319,10 @@ fn deadlocked() {
                 drop(go(move || rx.recv()));
             }
             park();
+        }
+        Some("beside") => {
+            drop(runnext::program::start("p_computes", Vec::new()).expect("there"));
+            let _ = rx.recv();
         }
         Some("not") => {
             drop(Go::new().name("stuck").spawn(move || rx.recv()).expect("memory"));

@@ -17,6 +17,10 @@ runnext::main!(p_exits, p_exits);
 runnext::main!(p_args, p_args);
 runnext::main!(p_waits_everywhere, p_waits_everywhere);
 runnext::main!(p_hogs, p_hogs);
+runnext::main!(p_crowd, p_crowd);
+runnext::main!(p_computes, p_computes);
+runnext::main!(p_wants_ours, p_wants_ours);
+runnext::main!(p_hoards, p_hoards);
 runnext::main!(p_sleeps, p_sleeps);
 runnext::main!(p_yields, p_yields);
 runnext::main!(p_prints, p_prints);
@@ -34,8 +38,12 @@ fn main() {
         when_main_returns_all_other_gs_are_unwound,
         a_program_is_stopped_whatever_it_does,
         a_g_that_calls_nobody_is_abandoned_with_its_program,
+        a_crowd_that_calls_nobody_is_abandoned_with_its_program,
         a_program_that_starts_gs_without_end_is_stopped,
         a_deadlocked_program_ends_and_the_others_do_not,
+        a_deadlock_is_found_while_another_program_computes,
+        who_waits_for_another_programs_lock_is_not_deadlocked,
+        a_deadlock_is_told_without_memory,
         destructors_that_wait_are_waited_for,
         a_hundred_programs_leave_nothing_behind,
     ]);
@@ -266,6 +274,28 @@ fn a_g_that_calls_nobody_is_abandoned_with_its_program() {
     assert!(ran.iter().all(|ran| ran.load(Relaxed)));
 }
 
+/// So many that on one P none of them has had its patience's worth after 10 s.
+fn p_crowd() {
+    for _ in 0..230 {
+        drop(go(p_computes));
+    }
+}
+
+fn p_computes() {
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+fn a_crowd_that_calls_nobody_is_abandoned_with_its_program() {
+    let ps = set_gomaxprocs(1);
+    let run = started("p_crowd");
+    let id = run.id();
+    assert_eq!(run.wait(), Ended::Code(0));
+    assert_eq!(members(id), 0);
+    set_gomaxprocs(ps);
+}
+
 fn p_forks() {
     fn fork() {
         for _ in 0..2 {
@@ -310,6 +340,55 @@ fn a_deadlocked_program_ends_and_the_others_do_not() {
     // One that waits for a program is no deadlock of its own; nor is this.
     let others = go(|| started("p_returns").wait());
     assert_eq!(others.join(), Ok(Ended::Code(0)));
+}
+
+fn a_deadlock_is_found_while_another_program_computes() {
+    let busy = started("p_computes");
+    for _ in 0..2 {
+        let run = start("p_deadlocks", vec!["now".into()]).expect("there");
+        assert_eq!(run.wait(), Ended::Deadlock);
+    }
+    busy.stop();
+    assert_eq!(busy.wait(), Ended::Stopped);
+}
+
+static OURS: Mutex<u32> = Mutex::new(0);
+
+fn p_wants_ours() {
+    drop(OURS.lock());
+}
+
+/// The lock is held for longer than it takes to find a deadlock.
+fn who_waits_for_another_programs_lock_is_not_deadlocked() {
+    let busy = started("p_computes");
+    let held = OURS.lock();
+    let run = started("p_wants_ours");
+    assert_eq!(run.wait_timeout(Duration::from_secs(4)), None);
+    drop(held);
+    assert_eq!(run.wait(), Ended::Code(0));
+    busy.stop();
+    assert_eq!(busy.wait(), Ended::Stopped);
+}
+
+/// Takes all the memory there is, and then waits for nobody.
+fn p_hoards() {
+    let (_tx, rx) = chan::rendezvous::<u32>();
+    let mut hoard: Vec<Vec<u8>> = Vec::with_capacity(1 << 16);
+    let mut size = 1 << 24;
+    while size > 0 && hoard.len() < hoard.capacity() {
+        let mut block = Vec::new();
+        match block.try_reserve_exact(size) {
+            Ok(()) => hoard.push(block),
+            Err(_) => size /= 2,
+        }
+    }
+    let _ = rx.recv();
+    drop(hoard);
+}
+
+fn a_deadlock_is_told_without_memory() {
+    let run = started("p_hoards");
+    assert_eq!(run.wait(), Ended::Deadlock);
 }
 
 static LINGERED: AtomicUsize = AtomicUsize::new(0);

@@ -145,6 +145,10 @@ fn kill(g: u64) {
     match tasks::kill(g) {
         Ok(Killed::Ended) => show!("G {g} has ended"),
         Ok(Killed::Pending) => show!("G {g} was told to end, and will when it next waits"),
+        Ok(Killed::Computing) => show!(
+            "G {g} computes and calls nobody: it cannot be ended alone, only with its program; \
+             it ends if it ever waits"
+        ),
         Err(error) => show!("G {g}: {error}; `ps` shows what there is"),
     }
 }

@@ -250,7 +250,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
                 break None;
             }
             let took = look(&mut locked);
-            let killed = !took && in_time && is_killed();
+            let killed = !took && is_killed();
             if took || !in_time || killed {
                 // SAFETY: we hold the lock, and nobody has taken it out.
                 unsafe { self.lists[list].remove(node) };

@@ -56,14 +56,15 @@ impl Selection {
             if self.ticket.is_won() {
                 return true;
             }
-            if !in_time {
-                return !self.ticket.close();
-            }
-            if is_killed() {
+            let killed = is_killed();
+            if !in_time || killed {
                 if !self.ticket.close() {
                     return true; // it has what it waited for
                 }
-                die();
+                if killed {
+                    die();
+                }
+                return false;
             }
             if !self.ticket.begin_again(WAIT) {
                 cancel_park();
