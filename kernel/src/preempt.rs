@@ -279,6 +279,7 @@ impl Slices {
         if !schedule::may_be_preempted() {
             return arch::Afterwards::Resume;
         }
+        schedule::note_chance();
         if is_urgent {
             self.is_urgent.set(true);
         }

@@ -50,8 +50,8 @@ pub use full::{
 };
 pub use holder::{Waiting, disown, is_gone, me, waits_for_another};
 pub use interrupt::{
-    arrive, may_be_preempted, must_leave, needs_timer, next_deadline, ready_from_interrupt,
-    wake_sleepers,
+    arrive, may_be_preempted, must_leave, needs_timer, next_deadline, note_chance,
+    ready_from_interrupt, wake_sleepers,
 };
 pub use kill::{
     Doom, Left, Vigil, abandoned, begin_tending, computes, die, end_if_killed, end_tending,

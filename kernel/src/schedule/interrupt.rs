@@ -20,6 +20,11 @@ pub fn may_be_preempted() -> bool {
     running().is_some_and(|g| g.status() == Status::Running)
 }
 
+/// The interrupt has found a G running here, and may let it go on.
+pub fn note_chance() {
+    running().into_iter().for_each(kill::note_chance);
+}
+
 /// Whether the G that runs here, or is about to, needs a timer for its slice:
 /// somebody waits for it to end.
 pub fn needs_timer() -> bool {

@@ -27,6 +27,9 @@
 //! and go on (`cell::held`); whatever else it owned stays owned, so this is for the end
 //! of a program only, and only when it has run for [`PATIENCE_NS`] since it was asked: by
 //! its own time, not by the clock, as it may have to wait for a CPU among many who end.
+//! Under an emulator even its own time may pass without a single instruction, while the
+//! host runs something else; so that many interrupts must have found it running, too
+//! ([`CHANCES`]), which takes a CPU that really runs.
 //! Within that time it would have left any call of the kernel that it was in. However
 //! many they are, each of them gets that far, as each gets its share of a CPU; so whoever
 //! ends a program gives up on those that wait, never on those that can run ([`Left`]).
@@ -49,6 +52,10 @@ use sched::{G, Status};
 
 /// How long a G may run after it was asked, before it is abandoned: five slices.
 const PATIENCE_NS: u64 = 5 * sched::SLICE_NS;
+
+/// How often an interrupt must have found it running by then: as often as there are
+/// slices in that.
+const CHANCES: u64 = PATIENCE_NS / sched::SLICE_NS;
 
 /// How long one that was asked has run at least, of which is said that it computes.
 const HEARD_NS: u64 = sched::SLICE_NS / 2;
@@ -76,10 +83,14 @@ pub(super) struct DoomWord {
     ran_ns: AtomicU64,
 }
 
-/// Of the word: how badly, then [`TENDED`], then which life.
-const DOOM_BITS: u32 = 3;
+/// Of the word: how badly, then [`TENDED`], then [`SEEN`], then which life.
+const DOOM_BITS: u32 = 8;
 /// Somebody asks that life until it is over.
 const TENDED: u64 = 1 << 2;
+/// How often an interrupt has found that life running since it was asked: a number of
+/// five bits that stays at its highest.
+const SEEN: u64 = 31 * SEEN_ONCE;
+const SEEN_ONCE: u64 = 1 << 3;
 
 impl DoomWord {
     pub(super) const fn new() -> Self {
@@ -113,8 +124,8 @@ impl DoomWord {
             }
             // If it ends meanwhile, what is left says nothing to later lives;
             // and whoever dooms one of those finds the word changed, or changes it.
-            let tended = if word >> DOOM_BITS == id { word & TENDED } else { 0 };
-            let doomed = id << DOOM_BITS | doom as u64 | tended;
+            let kept = if word >> DOOM_BITS == id { word & (TENDED | SEEN) } else { 0 };
+            let doomed = id << DOOM_BITS | doom as u64 | kept;
             match self.word.compare_exchange(word, doomed, AcqRel, Relaxed) {
                 Ok(_) => return,
                 Err(now) => word = now,
@@ -130,6 +141,20 @@ impl DoomWord {
             self.ran_ns.store(ran_ns, Relaxed);
         }
         ran_ns.saturating_sub(then)
+    }
+
+    /// An interrupt has found life `id` running.
+    fn see(&self, id: u64) {
+        let once_more = |word: u64| {
+            let counts = word >> DOOM_BITS == id && word & SEEN != SEEN;
+            counts.then_some(word + SEEN_ONCE)
+        };
+        let _ = self.word.try_update(Relaxed, Relaxed, once_more);
+    }
+
+    /// How often [`see`](Self::see) was called for the life that is doomed.
+    fn seen(&self) -> u64 {
+        (self.word.load(Relaxed) & SEEN) / SEEN_ONCE
     }
 
     /// Notes whether somebody asks life `id`, which is doomed; true if that is a change.
@@ -206,6 +231,15 @@ pub(super) fn abandon(g: &'static G<Task>) -> ! {
     unreachable!("an abandoned G runs")
 }
 
+/// An interrupt has found that G running, and may let it go on: it has had a chance to
+/// look.
+#[inline]
+pub(super) fn note_chance(g: &G<Task>) {
+    if g.kernel.doom.is_set() {
+        g.kernel.doom.see(g.id());
+    }
+}
+
 /// Whether the running G is to be abandoned now. Not if it unwinds: it listens.
 pub(super) fn is_abandoned(g: &G<Task>) -> bool {
     let doom = &g.kernel.doom;
@@ -250,9 +284,10 @@ pub fn program_of(handle: &GHandle) -> Option<&'static Instance> {
 pub fn kill(handle: &GHandle, doom: Doom) -> bool {
     let Some((g, status)) = doomed(handle, doom) else { return false };
     match status {
-        Status::Running if doom == Doom::Abandon => {
+        // It may run without a timer, and an interrupt is a chance ([`note_chance`]).
+        Status::Running => {
             if let Some(cpu) = roster::cpu_of(g) {
-                wake_cpu(cpu); // it may run without a timer
+                wake_cpu(cpu);
             }
         }
         _ => ready(handle.clone()),
@@ -377,12 +412,36 @@ pub fn kill_all(of: &'static Instance) -> Left {
     left.unwrap_or(if created() == before { Left::Nobody } else { Left::Waiting })
 }
 
-/// Whether that G has run for [`PATIENCE_NS`] since it was asked to end.
+/// Whether that G has run for [`PATIENCE_NS`] since it was asked to end, and has had
+/// [`CHANCES`].
 fn is_deaf(handle: &GHandle) -> bool {
     let Some(g) = handle.get() else { return false };
-    let (id, is_deaf) = (g.id(), ran_since_asked(g) > PATIENCE_NS);
+    let (id, had_time) = (g.id(), ran_since_asked(g) > PATIENCE_NS);
+    let is_deaf = had_time && g.kernel.doom.seen() >= CHANCES;
     if is_deaf && g.kernel.doom.of(id) == Doom::Ask {
         log::warn!("G {id} computes on and calls nobody: it is abandoned");
     }
     is_deaf
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chances_are_counted_for_the_life_that_is_doomed_and_kept_when_that_gets_worse() {
+        let word = DoomWord::new();
+        word.see(7);
+        assert_eq!(word.seen(), 0, "nobody is doomed");
+        word.set(7, Doom::Ask, 0, || true);
+        word.see(6);
+        assert_eq!(word.seen(), 0, "another life");
+        (0..3).for_each(|_| word.see(7));
+        word.set(7, Doom::Abandon, 0, || true);
+        assert_eq!((word.seen(), word.of(7)), (3, Doom::Abandon));
+        (0..99).for_each(|_| word.see(7));
+        assert_eq!((word.seen(), word.of(7)), (31, Doom::Abandon), "nothing overflows");
+        word.set(8, Doom::Ask, 0, || true);
+        assert_eq!((word.seen(), word.of(8)), (0, Doom::Ask), "a new life begins anew");
+    }
 }
