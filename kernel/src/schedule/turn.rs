@@ -33,7 +33,7 @@
 
 use super::task::Task;
 use super::{Cpu, G_SLOT, Leaving, SCHED, birth, call, full, is_running, running, send, this_cpu};
-use super::{all_idle, cycles_run, try_this_cpu};
+use super::{all_idle, busy, cycles_run, try_this_cpu};
 use crate::arch;
 use crate::deadlock;
 use crate::guardian;
@@ -122,7 +122,7 @@ fn schedule_any(cpu: &'static Cpu, last: Last) -> Last {
 fn looked_for_deadlocks() -> bool {
     let run = cycles_run();
     if !all_idle() {
-        return deadlock::beside::stir();
+        return deadlock::beside::stir_from_halt(busy());
     }
     let Some(look) = deadlock::Look::is_due(run) else { return false };
     arch::irq_restore(true);
