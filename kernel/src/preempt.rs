@@ -339,12 +339,12 @@ pub fn on_tick() -> arch::Afterwards {
     if guardian::due(arch::cpu_index()) != Some(slices.armed_ns.replace(NEVER)) {
         slices.ticks.fetch_add(1, Ordering::Relaxed);
         trace::cpu_event(Kind::Tick, 0);
+        let _ = deadlock::beside::stir(); // who is readied arrives in `look`
     }
     slices.attention.set(Attention::UNTIMED);
     let now_ns = arch::now_ns();
     schedule::wake_sleepers(now_ns);
     guardian::on_tick(now_ns);
-    let _ = deadlock::beside::stir(); // who is readied arrives in `look`
     let afterwards = slices.look();
     if let Some(deadline_ns) = schedule::next_deadline() {
         slices.arm_for_sleeper(deadline_ns);

@@ -63,8 +63,8 @@ pub use roster::{calls, gs, info, members, with_calls};
 pub use task::{GHandle, Running, Task, begin_panic, current, end_panic, is_panicking};
 pub use turn::ask_for_upkeep;
 pub use view::{
-    all_idle, created, current_id, cycles_run, gomaxprocs, lives_changed, num_goroutines, permit,
-    program, random, set_gomaxprocs, slices_begun, stats, take_permit, this,
+    all_idle, busy, created, current_id, cycles_run, gomaxprocs, lives_changed, num_goroutines,
+    permit, program, random, set_gomaxprocs, slices_begun, stats, take_permit, this,
 };
 pub use wait::{
     begin_park, cancel_park, may_spin, park, park_from, park_until, ready, ready_from, yield_now,

@@ -53,6 +53,7 @@ mod programs {
         a_deadlocked_program_ends_and_the_others_do_not,
         a_deadlock_is_found_while_another_program_computes,
         who_waits_for_another_programs_lock_is_not_deadlocked,
+        a_machine_at_rest_takes_no_ticks_for_its_programs,
         a_deadlock_is_told_without_memory,
         destructors_that_wait_are_waited_for,
         a_hundred_programs_leave_nothing_behind,

@@ -30,6 +30,10 @@
 //! slice. So the last wait of a deadlock is followed by a look. A machine on which
 //! nothing happens takes no tick, and there the look for idle machines has been.
 //!
+//! Two things are no news, or the watcher would keep itself awake: the tick of a guard,
+//! and a CPU that halts while nobody but the watcher runs. What it leaves behind then is
+//! an idle machine, which looks for itself.
+//!
 //! Whoever stirs pays a load where a timer interrupt is handled, and where a CPU is
 //! about to halt.
 #![forbid(unsafe_code)]
@@ -54,6 +58,9 @@ const TRIES: usize = 16;
 
 /// The watcher rests, or is about to: somebody must stir it.
 static RESTS: AtomicBool = AtomicBool::new(false);
+
+/// The watcher looks.
+static LOOKS: AtomicBool = AtomicBool::new(false);
 
 static WATCHER: IrqLock<Watcher> =
     IrqLock::new(Watcher { is_there: false, is_stirred: false, resting: None });
@@ -90,6 +97,12 @@ pub fn stir() -> bool {
     RESTS.load(Relaxed) && wake(park::ready_from_interrupt)
 }
 
+/// As [`stir`], for a CPU that is about to halt while so many run Gs.
+pub fn stir_from_halt(busy: usize) -> bool {
+    let is_watcher = busy <= 1 && LOOKS.load(Relaxed);
+    !is_watcher && stir()
+}
+
 /// Wakes the watcher by `ready`, if it rests.
 #[cold]
 fn wake(ready: impl FnOnce(GHandle)) -> bool {
@@ -106,6 +119,7 @@ fn watch() {
     let mut took = Duration::ZERO;
     loop {
         sleep(PERIOD.max(took * SHARE));
+        LOOKS.store(true, Relaxed);
         // From here on whatever happens is a reason to look again.
         WATCHER.lock().is_stirred = false;
         // With nobody beside the booted program, an idle machine's look is enough.
@@ -116,6 +130,7 @@ fn watch() {
         if seen < Seen::Suspect {
             rest();
         }
+        LOOKS.store(false, Relaxed);
     }
 }
 
@@ -132,6 +147,7 @@ fn rest() {
     if watcher.is_stirred {
         return;
     }
+    LOOKS.store(false, Relaxed); // a moment early, which is a look too many at most
     watcher.resting = Some(park::begin_park(Wait::new(Reason::Poll, 0)));
     drop(watcher);
     park::park();

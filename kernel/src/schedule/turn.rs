@@ -36,7 +36,7 @@ use super::{
     Cpu, G_SLOT, Leaving, NO_G, SCHED, birth, call, full, is_running, running_or_none, send,
     this_cpu,
 };
-use super::{all_idle, cycles_run, try_this_cpu};
+use super::{all_idle, busy, cycles_run, try_this_cpu};
 use crate::arch;
 use crate::deadlock;
 use crate::guardian;
@@ -125,7 +125,7 @@ fn schedule_any(cpu: &'static Cpu, last: Last) -> Last {
 fn looked_for_deadlocks() -> bool {
     let run = cycles_run();
     if !all_idle() {
-        return deadlock::beside::stir();
+        return deadlock::beside::stir_from_halt(busy());
     }
     let Some(look) = deadlock::Look::is_due(run) else { return false };
     arch::irq_restore(true);

@@ -107,6 +107,11 @@ pub fn cycles_run() -> u64 {
     cycles.fold(0, u64::wrapping_add)
 }
 
+/// How many Ps run a G, or are about to.
+pub fn busy() -> usize {
+    SCHED.counts().busy
+}
+
 /// Whether no P runs a G, or looks for one.
 pub fn all_idle() -> bool {
     let counts = SCHED.counts();

@@ -189,7 +189,10 @@ fn compute() {
     }
 }
 
-/// None of these waits, ever; and some do nothing else.
+/// What is called again and again, and its name.
+type Call = (&'static str, Box<dyn Fn() + Send>);
+
+/// None of these waits, ever.
 fn a_g_that_was_told_ends_at_its_next_call() {
     static TAKEN: Mutex<()> = Mutex::new(());
     static SHARED: RwLock<()> = RwLock::new(());
@@ -199,7 +202,7 @@ fn a_g_that_was_told_ends_at_its_next_call() {
     tx.send(1).expect("there is room");
     let (_empty, nothing) = chan::bounded::<u32>(1);
     let select = nothing.clone();
-    let calls: [(&str, Box<dyn Fn() + Send>); 8] = [
+    let calls: [Call; 8] = [
         ("go", Box::new(|| drop(go(|| ())))),
         ("try_send", Box::new(move || _ = tx.try_send(2))),
         ("try_recv", Box::new(move || _ = nothing.try_recv())),

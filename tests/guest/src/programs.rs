@@ -43,6 +43,7 @@ fn main() {
         a_deadlocked_program_ends_and_the_others_do_not,
         a_deadlock_is_found_while_another_program_computes,
         who_waits_for_another_programs_lock_is_not_deadlocked,
+        a_machine_at_rest_takes_no_ticks_for_its_programs,
         a_deadlock_is_told_without_memory,
         destructors_that_wait_are_waited_for,
         a_hundred_programs_leave_nothing_behind,
@@ -368,6 +369,21 @@ fn who_waits_for_another_programs_lock_is_not_deadlocked() {
     assert_eq!(run.wait(), Ended::Code(0));
     busy.stop();
     assert_eq!(busy.wait(), Ended::Stopped);
+}
+
+fn a_machine_at_rest_takes_no_ticks_for_its_programs() {
+    if check::is_unkind() {
+        return;
+    }
+    let ticks = || stats().cpus.iter().map(|cpu| cpu.ticks).sum::<u64>();
+    let run = started("p_sleeps");
+    sleep(Duration::from_secs(3));
+    let before = ticks();
+    sleep(Duration::from_secs(8));
+    // Ours, which may come in two; and one after the last that happened before.
+    assert!(ticks() - before <= 4, "{} ticks", ticks() - before);
+    run.stop();
+    assert_eq!(run.wait(), Ended::Stopped);
 }
 
 /// Takes all the memory there is, and then waits for nobody.
