@@ -4,7 +4,7 @@
 //! what is read may be over at once.
 
 use super::task::Task;
-use super::{CPUS, G_SLOT, SCHED, TIMERS, m};
+use super::{CPUS, G_SLOT, SCHED, TIMERS, m, with_p};
 use crate::arch;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -50,6 +50,11 @@ pub fn present(cpu: usize) -> (u32, Option<u64>) {
 /// Whether a CPU runs a G or may be about to. A look from outside, for `guardian`.
 pub fn is_busy(cpu: usize) -> bool {
     arch::slot_of::<G_SLOT>(cpu) != 0 || cpu < SCHED.limit() && !SCHED.is_idle(cpu)
+}
+
+/// Whether this CPU, which comes out of a halt, was woken to run a G, or has one to run.
+pub fn has_work() -> bool {
+    is_busy(arch::cpu_index()) || !with_p(|p| p.has_nobody())
 }
 
 /// A number that changes whenever a CPU is seen to do something: begins a slice,
