@@ -1,7 +1,7 @@
 //! Finds CPUs that are stuck: interrupts off, or a lock spun on, for two seconds.
 //!
 //! A CPU that takes no interrupts cannot say so; another one must notice. Two CPUs
-//! stand guard at a time ([`POSTS`]): twice a second each of them looks at all
+//! stand guard at a time ([`posts`]): twice a second each of them looks at all
 //! others, and [`ward`] says what to make of it: ask, send an NMI, report. The NMI
 //! finds the CPU whatever it does, and there it writes down its own calls, which is
 //! the only place from which that is safe. Who looks prints them, once an incident,
@@ -10,7 +10,11 @@
 //! # Who stands guard
 //!
 //! A CPU that comes out of a halt takes a vacant post ([`after_halt`]), so that
-//! there are guards whenever somebody runs. One that is busy itself hands its post to
+//! there are guards whenever somebody runs. If it finds the other post vacant as
+//! well, the machine was idle and it may be the only one to wake: it gives that post to a
+//! CPU that halts, by an interrupt, so that it is watched itself from its first
+//! instruction on. Both stand for half a second at least, so that is one interrupt in half
+//! a second at most. One that is busy itself hands its post to
 //! one that halts, if there is one: that one is at no place where it could get stuck,
 //! and whoever is alone busy is watched by somebody else. Guards see each other, so
 //! that one that gets stuck is found by the other, and its post is vacant then. With
@@ -25,12 +29,12 @@
 //!
 //! # What is not found
 //!
-//! A CPU that gets stuck within half a second after the whole machine was idle, while
-//! all others stay halted: there is no guard yet but itself. A CPU that is stuck in an
+//! A CPU that is stuck in an
 //! interrupt although it has no G to run, unless it spins on a lock. And a CPU with
 //! interrupts on that computes for ever: that is a G's right.
 #![forbid(unsafe_code)]
 
+pub mod posts;
 pub mod ward;
 
 use crate::backtrace::Frame;
@@ -40,6 +44,7 @@ use arch::MAX_CPUS;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use posts::Posts;
 use ward::{Sight, Step, Ward};
 
 /// `stuck=` on the command line: what becomes of a CPU that is stuck.
@@ -66,11 +71,8 @@ const MAX_PUT_OFF: u64 = 40;
 /// Frames of a CPU's calls that are kept.
 const FRAMES: usize = 24;
 
-/// Who stands guard: a CPU's number plus one; 0 if nobody does.
-static POSTS: [AtomicUsize; 2] = [const { AtomicUsize::new(NO_POST) }; 2];
-
-/// There is no such post, with one CPU or with `stuck=off`.
-const NO_POST: usize = usize::MAX;
+/// Who stands guard.
+static POSTS: Posts = Posts::closed();
 
 /// What is known of each CPU. Who has the lock looks.
 static WARDS: IrqLock<Wards> = IrqLock::new(Wards { wards: [Ward::NEW; MAX_CPUS], looked_ns: 0 });
@@ -85,7 +87,7 @@ struct Wards {
 struct Cpu {
     /// When it looks next, if it stands guard; else 0. Its own.
     due_ns: AtomicU64,
-    /// It has left its post, and comes out of a halt for no other reason. Its own.
+    /// It has left its post, and perhaps comes out of a halt for no other reason. Its own.
     has_left: AtomicBool,
     /// Questions that it has answered.
     answers: AtomicU64,
@@ -153,7 +155,7 @@ pub fn counts() -> Counts {
 /// are up and may run Gs, interrupts off.
 pub fn begin(choice: StuckChoice) {
     if choice != StuckChoice::Off && arch::num_cpus() > 1 {
-        POSTS.iter().for_each(|post| post.store(0, Relaxed));
+        POSTS.open();
         take_post();
     }
 }
@@ -162,7 +164,7 @@ pub fn begin(choice: StuckChoice) {
 /// off.
 #[inline(always)]
 pub fn after_halt() {
-    if POSTS.iter().any(|post| post.load(Relaxed) == 0) {
+    if POSTS.has_vacancy() {
         take_post();
     }
 }
@@ -190,7 +192,7 @@ pub fn on_question() {
     let cpu = &CPUS[me];
     cpu.answered_ns.store(arch::now_ns(), Relaxed);
     cpu.answers.fetch_add(1, Release); // pairs with `beat`
-    if cpu.due_ns.load(Relaxed) == 0 && POSTS.iter().any(|post| post.load(Relaxed) == me + 1) {
+    if cpu.due_ns.load(Relaxed) == 0 && POSTS.holds(me) {
         stand(me, arch::now_ns());
     }
 }
@@ -214,14 +216,37 @@ pub fn on_sample(rip: u64, rbp: u64, irqs_off: bool) {
 #[cold]
 fn take_post() {
     let me = arch::cpu_index();
-    if CPUS[me].has_left.load(Relaxed) {
-        return CPUS[me].has_left.store(false, Relaxed);
+    let has_left = CPUS[me].has_left.load(Relaxed);
+    CPUS[me].has_left.store(false, Relaxed);
+    // Out of its halt for its last look alone, it halts again. But it may have left
+    // elsewhere than in a halt, or somebody may have come in the same moment.
+    if has_left && !schedule::has_work() {
+        return;
     }
-    let is_free = |post: &&AtomicUsize| post.compare_exchange(0, me + 1, Relaxed, Relaxed).is_ok();
-    // One post each: the two are to watch each other.
-    if due(me).is_none() && POSTS.iter().find(is_free).is_some() {
+    if POSTS.take(me) {
         stand(me, arch::now_ns());
+        post_another(me);
     }
+}
+
+/// Gives the other post, if it is vacant, to a CPU that halts.
+fn post_another(me: usize) {
+    let is_given = |&cpu: &usize| may_stand(cpu) && POSTS.take(cpu);
+    if POSTS.has_vacancy()
+        && let Some(cpu) = others(me).find(is_given)
+    {
+        arch::ask(cpu); // it stands when it answers
+    }
+}
+
+/// All CPUs but one.
+fn others(me: usize) -> impl Iterator<Item = usize> {
+    (0..arch::num_cpus()).filter(move |&cpu| cpu != me)
+}
+
+/// Whether a CPU halts, and has no post.
+fn may_stand(cpu: usize) -> bool {
+    !schedule::is_busy(cpu) && !POSTS.holds(cpu)
 }
 
 /// Sets the timer for the next look.
@@ -236,22 +261,18 @@ fn stand(me: usize, now_ns: u64) {
 /// After a look: stays, hands the post to a CPU that halts, or leaves it.
 fn stay_or_go(me: usize, now_ns: u64) {
     let is_busy = schedule::is_busy(me);
-    let others = || (0..arch::num_cpus()).filter(|&cpu| cpu != me);
     let has_open = WARDS.try_lock().is_none_or(|all| all.wards.iter().any(Ward::is_reported));
     CPUS[me].due_ns.store(0, Relaxed);
-    let mine = || POSTS.iter().filter(|post| post.load(Relaxed) == me + 1);
-    if !is_busy && !has_open && !others().any(schedule::is_busy) {
+    if !is_busy && !has_open && !others(me).any(schedule::is_busy) {
         CPUS[me].has_left.store(true, Relaxed);
-        return mine().for_each(|post| post.store(0, Relaxed));
+        return POSTS.leave(me);
     }
-    let may_stand = |&cpu: &usize| !schedule::is_busy(cpu) && due(cpu).is_none();
-    let relief = if is_busy { others().find(may_stand) } else { None };
+    let relieves = |&cpu: &usize| may_stand(cpu) && POSTS.hand(me, cpu);
+    let relief = if is_busy { others(me).find(relieves) } else { None };
     match relief {
-        Some(cpu) => {
-            mine().for_each(|post| post.store(cpu + 1, Relaxed));
-            arch::ask(cpu);
-        }
-        None => stand(me, now_ns),
+        Some(cpu) => arch::ask(cpu),
+        None if POSTS.holds(me) => stand(me, now_ns),
+        None => {} // taken away, as it was reported
     }
 }
 
@@ -263,7 +284,7 @@ fn look(me: usize, now_ns: u64) {
     }
     all.looked_ns = now_ns;
     LOOKS.fetch_add(1, Relaxed);
-    for cpu in (0..arch::num_cpus()).filter(|&cpu| cpu != me) {
+    for cpu in others(me) {
         let before = all.wards[cpu];
         let step = all.wards[cpu].look(sight(cpu, now_ns));
         let was_done = match step {
@@ -318,9 +339,7 @@ fn report(cpu: usize, me: usize, took_ns: u64) -> bool {
         let _ = writeln!(out, "  #{number} {}", Frame::new(number, address.load(Relaxed)));
     }
     // It stands guard no more.
-    POSTS.iter().for_each(|post| {
-        let _ = post.compare_exchange(cpu + 1, 0, Relaxed, Relaxed);
-    });
+    POSTS.leave(cpu);
     REPORTS.fetch_add(1, Release);
     true
 }

@@ -7,7 +7,7 @@
 //!
 //! # Why a text is formatted before the lock is taken
 //!
-//! Lines stay whole because a `print` call gives all of its text to the
+//! Lines stay whole because a `print` call gives each of them to the
 //! consoles under one acquisition of the console lock. Formatting straight into
 //! the consoles would be the shortest way to that, and wrong: a `Display` of a
 //! program may itself print (waiting for ever for the lock that its own caller
@@ -23,7 +23,10 @@
 //! line may finish it on another CPU.
 //!
 //! The price is that a line goes out with interrupts off, 87 µs a byte on a
-//! real serial port. Interrupt handlers may print short texts (they must not
+//! real serial port. So a long text gives the lock back after every 4 KiB of whole lines
+//! ([`PIECE`]): 64 KiB at once would take more than 5 s, and the guardian calls a CPU
+//! stuck after 2. Others may print between two pieces, but a report of usual
+//! length is one. Interrupt handlers may print short texts (they must not
 //! allocate); a fault or a panic uses [`emergency`].
 
 mod ring;
@@ -46,12 +49,16 @@ const STACK_BUFFER: usize = 512;
 /// What a text may have in one piece.
 const HEAP_BUFFER: usize = 64 * 1024;
 
+/// What goes out under one hold of the lock at most, unless a single line is longer.
+const PIECE: usize = 4096;
+
 /// How often [`emergency`] tries to get the lock before it breaks it: some
 /// 50 ms on real machines, a few seconds in an emulator that counts time in
 /// instructions.
 const EMERGENCY_TRIES: u32 = 1 << 20;
 
-/// Prints to the consoles. The text of one call stays together.
+/// Prints to the consoles. The lines of one call stay whole, and a text of up to 4 KiB
+/// together.
 #[macro_export]
 macro_rules! print {
     ($($arg:tt)*) => { $crate::log::print(format_args!($($arg)*)) };
@@ -232,18 +239,27 @@ impl<A: Sink, B: Sink> Printer<A, B> {
     fn print(&self, args: fmt::Arguments, color: Color) {
         // The usual text without arguments needs no buffer.
         if let Some(text) = args.as_str() {
-            return self.with(|console| console.write(text.as_bytes(), color));
+            return self.write(text.as_bytes(), color);
         }
         let mut text = Text {
             stack: [0; STACK_BUFFER],
             used: 0,
             heap: Vec::new(),
-            send: |bytes: &[u8]| self.with(|console| console.write(bytes, color)),
+            send: |bytes: &[u8]| self.write(bytes, color),
         };
         // An error comes from a `Display` of the caller's; what it wrote until
         // then is printed, and the rest is its own business.
         let _ = text.write_fmt(args);
         text.finish();
+    }
+
+    /// Writes in pieces of whole lines, each under the lock.
+    fn write(&self, mut bytes: &[u8], color: Color) {
+        while !bytes.is_empty() {
+            let (piece, rest) = bytes.split_at(piece_length(bytes));
+            self.with(|console| console.write(piece, color));
+            bytes = rest;
+        }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Console<A, B>) -> R) -> R {
@@ -270,6 +286,16 @@ impl<A: Sink, B: Sink> Printer<A, B> {
             }
         }
     }
+}
+
+/// How much of `text` goes out at once: as many whole lines as [`PIECE`] has room for,
+/// and one at least.
+fn piece_length(text: &[u8]) -> usize {
+    let is_end = |&byte: &u8| byte == b'\n';
+    let Some(first) = text.get(..PIECE) else { return text.len() };
+    let last_end = first.iter().rposition(is_end);
+    let end = last_end.or_else(|| text.iter().position(is_end));
+    end.map_or(text.len(), |end| end + 1)
 }
 
 /// A text on its way: on the stack, then on the heap, else in pieces.

@@ -49,11 +49,20 @@
 //! (a place in a queue, a buffer that a device writes) waits in functions that
 //! may panic, so it is in the tables.
 //!
+//! # In a blocking call
+//!
+//! The stack that is full is that of an M then (`schedule`, `call`), and it is a stack like
+//! others: it has spare pages, and from the frame that faulted up to where the call
+//! began all on it is the G's. There what unwinds is caught, and it goes on from the G's own
+//! stack, which has spare pages, too. The frames of the scheduler lie above, and
+//! nobody comes to them. That M serves nobody before its spare pages are closed. A margin
+//! that was opened on the stack of an M, and no more, stays open: the next call there has
+//! as much less of it as a G has who waits near its end for a second time.
+//!
 //! # Where nothing unwinds
 //!
 //! - **With interrupts off** the kernel's own state is half changed: the machine stops, as
 //!   for a panic there. It probes before it turns them off, so that it does not happen.
-//! - **In a blocking call** the stack is that of an M: the machine stops.
 //! - **Between the halves of parking** others may know already that the G parks,
 //!   so it must; it is given a page of the *margin*. So is the kernel when it
 //!   probes: what it needs for a moment the G has not used up. So is the scheduler when
@@ -81,13 +90,37 @@ use crate::go::JoinError;
 use crate::schedule::{self, Full};
 use crate::{arch, unwind};
 use core::fmt;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How many reports say which calls led there. A program that overflows by the
-/// thousand is told once a G which, and names take time to find.
-const FULL_REPORTS: usize = 32;
+/// Reports that say which calls led there. A program that overflows by the thousand
+/// is told so once a G, but names take time to find, and not all are shown.
+static REPORTS: Budget = Budget::new();
 
-static REPORTS: AtomicUsize = AtomicUsize::new(0);
+/// Full reports that may come at once.
+const AT_ONCE: u64 = 32;
+/// One more may come each time that this is over, ns.
+const REFILL_NS: u64 = 100_000_000;
+
+/// Says of which reports there may be more: [`AT_ONCE`], refilled with time.
+struct Budget {
+    /// When all that was taken will have been refilled, ns.
+    full_ns: AtomicU64,
+}
+
+impl Budget {
+    const fn new() -> Self {
+        Budget { full_ns: AtomicU64::new(0) }
+    }
+
+    /// Takes one, if there is one at `now_ns`.
+    fn take(&self, now_ns: u64) -> bool {
+        let less_one = |full_ns: u64| {
+            let full_ns = full_ns.max(now_ns) + REFILL_NS;
+            (full_ns <= now_ns + AT_ONCE * REFILL_NS).then_some(full_ns)
+        };
+        self.full_ns.try_update(Relaxed, Relaxed, less_one).is_ok()
+    }
+}
 
 /// Ends the running G, whose stack is full: see the head of this file.
 pub extern "C" fn end(faulted: &arch::Faulted) -> ! {
@@ -126,17 +159,18 @@ fn unwind_once() {
     }
 }
 
-/// Says who it is, and the first times also how it came there.
+/// Says who it is, and unless there were many just now also how it came there.
 fn report(faulted: &arch::Faulted, full: Full, size: usize) {
     let Some(g) = schedule::current() else { return };
     let what = match full {
         Full::Overflow => "overflowed its stack of",
         Full::NoMemory => "found no memory for its stack of",
     };
-    if REPORTS.fetch_add(1, Relaxed) < FULL_REPORTS {
-        log::error!("{g} {what} {size} bytes, and ends:\n{}", Calls(faulted));
+    let place = if schedule::is_in_call() { " in a blocking call" } else { "" };
+    if REPORTS.take(arch::now_ns()) {
+        log::error!("{g} {what} {size} bytes{place}, and ends:\n{}", Calls(faulted));
     } else {
-        log::error!("{g} {what} {size} bytes, and ends");
+        log::error!("{g} {what} {size} bytes{place}, and ends");
     }
 }
 
@@ -148,5 +182,32 @@ impl fmt::Display for Calls<'_> {
         let (rip, rbp) = self.0.at();
         let readable = |address: usize| arch::paging::translate(address as u64).is_some();
         backtrace::print(f, rip as usize, rbp as usize, readable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(budget: &Budget, now_ns: u64) -> u64 {
+        (0..2 * AT_ONCE).filter(|_| budget.take(now_ns)).count() as u64
+    }
+
+    #[test]
+    fn so_many_reports_are_full_at_once_and_more_with_time() {
+        let budget = Budget::new();
+        assert_eq!(taken(&budget, 5), AT_ONCE);
+        assert_eq!(taken(&budget, 5 + REFILL_NS - 1), 0);
+        assert_eq!(taken(&budget, 5 + REFILL_NS), 1);
+        assert_eq!(taken(&budget, 5 + 4 * REFILL_NS), 3);
+        assert_eq!(taken(&budget, 1_000 * REFILL_NS), AT_ONCE, "no more than all");
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_gives_nothing() {
+        let budget = Budget::new();
+        assert_eq!(taken(&budget, 9 * REFILL_NS), AT_ONCE);
+        assert_eq!(taken(&budget, 8 * REFILL_NS), 0);
+        assert_eq!(taken(&budget, 10 * REFILL_NS), 1);
     }
 }

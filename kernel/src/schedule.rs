@@ -70,8 +70,8 @@ pub use wait::{
     begin_park, cancel_park, may_spin, park, park_from, park_until, ready, ready_from, yield_now,
 };
 pub use watch::{
-    PInfo, SchedInfo, ask_for_attention, count_attendant, discount_attendant, is_busy, present,
-    progress, ps, sched_info, spare_attention,
+    PInfo, SchedInfo, ask_for_attention, count_attendant, discount_attendant, has_work, is_busy,
+    present, progress, ps, sched_info, spare_attention,
 };
 
 use crate::arch;

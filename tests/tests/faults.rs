@@ -5,28 +5,35 @@ use tests::expect;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
 
-fn boot(how: &str) -> Outcome {
-    Boot::guest(format!("fault-{how}")).smp(2).cmdline(&expect::fault(how)).run()
+/// On one CPU and on eight.
+fn boots(how: &str) -> impl Iterator<Item = (usize, Outcome)> {
+    [1, 8].into_iter().map(move |cpus| {
+        let boot = Boot::guest(format!("fault-{how}-{cpus}")).smp(cpus);
+        (cpus, boot.cmdline(&expect::fault(how)).run())
+    })
 }
 
-/// The report of an exception: its name, the G, registers, and the function
-/// that raised it by name.
+/// The report of an exception, on one CPU and on eight: its name, the G, registers, and
+/// the function that raised it by name; and all other CPUs were stopped.
 #[track_caller]
-fn reports(how: &str, name: &str, function: &str) -> Outcome {
-    let outcome = boot(how);
-    outcome.assert_code(exit::EXCEPTION);
-    outcome.assert_line(expect::FATAL);
-    let line = outcome.line(expect::FATAL).unwrap_or_default();
-    assert!(line.contains(name), "no {name:?} in {line:?}\n{outcome}");
-    assert!(line.contains(expect::VICTIM), "no G in {line:?}\n{outcome}");
-    outcome.assert_line(function);
-    outcome
+fn reports(how: &str, name: &str, function: &str) -> Vec<Outcome> {
+    let check = |(cpus, outcome): (usize, Outcome)| {
+        outcome.assert_code(exit::EXCEPTION);
+        outcome.assert_line(expect::FATAL);
+        let line = outcome.line(expect::FATAL).unwrap_or_default();
+        assert!(line.contains(name), "no {name:?} in {line:?}\n{outcome}");
+        assert!(line.contains(expect::VICTIM), "no G in {line:?}\n{outcome}");
+        outcome.assert_line(function);
+        assert_eq!(outcome.count(expect::STOPPED), cpus - 1, "{outcome}");
+        outcome
+    };
+    boots(how).map(check).collect()
 }
 
 #[test]
 fn an_address_that_cannot_be_is_reported() {
-    let outcome = reports("non-canonical", "general protection", "fault::non_canonical");
-    outcome.assert_line("error code 0x0");
+    let outcomes = reports("non-canonical", "general protection", "fault::non_canonical");
+    outcomes.iter().for_each(|outcome| outcome.assert_line("error code 0x0"));
 }
 
 #[test]
@@ -51,10 +58,11 @@ fn a_double_fault_is_reported_on_a_stack_of_its_own() {
 
 #[test]
 fn a_panic_of_main_ends_the_program_and_not_well() {
-    let outcome = boot("panic-main");
-    outcome.assert_code(expect::CODE_MAIN_PANIC);
-    outcome.assert_line("main gives up");
-    outcome.assert_no_line(expect::KERNEL_PANIC);
+    for (_, outcome) in boots("panic-main") {
+        outcome.assert_code(expect::CODE_MAIN_PANIC);
+        outcome.assert_line("main gives up");
+        outcome.assert_no_line(expect::KERNEL_PANIC);
+    }
 }
 
 /// The report of a panic of the kernel's, on one CPU and on eight: with the calls of
@@ -119,9 +127,11 @@ fn a_report_that_goes_wrong_says_so_and_ends() {
 
 #[test]
 fn a_panic_with_interrupts_off_is_the_kernels() {
-    let outcome = boot("panic-irqs-off");
-    outcome.assert_code(exit::PANIC);
-    outcome.assert_line(expect::KERNEL_PANIC);
-    outcome.assert_line("with interrupts off");
-    outcome.assert_line("guest::fault::main");
+    for (cpus, outcome) in boots("panic-irqs-off") {
+        outcome.assert_code(exit::PANIC);
+        outcome.assert_line(expect::KERNEL_PANIC);
+        outcome.assert_line("with interrupts off");
+        outcome.assert_line("guest::fault::main");
+        assert_eq!(outcome.count(expect::STOPPED), cpus - 1, "{outcome}");
+    }
 }

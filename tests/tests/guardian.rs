@@ -17,6 +17,7 @@ guest_tests!(GUARDING =>
     a_g_alone_on_its_cpu_is_asked_and_not_reported,
     a_cpu_with_interrupts_off_is_reported_and_seen_to_go_on,
     a_lock_that_is_not_freed_is_reported_for_whoever_spins,
+    a_cpu_that_wakes_an_idle_machine_and_gets_stuck_is_reported,
 );
 
 #[test]

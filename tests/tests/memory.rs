@@ -19,6 +19,8 @@ guest_tests!(MEMORY =>
     an_allocation_that_fails_panics_its_g_only,
     all_cpus_run_out_at_once_and_none_is_lost,
     a_stack_that_cannot_grow_ends_its_g_with_no_memory,
+    an_allocation_that_fails_in_a_call_panics_its_g_only,
+    a_call_whose_stack_cannot_grow_ends_its_g_with_no_memory,
     after_a_full_heap_a_thousand_spawns_succeed,
     filling_and_freeing_grows_nothing,
 );

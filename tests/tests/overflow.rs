@@ -26,7 +26,18 @@ guest_tests!(OVERFLOW =>
     a_destructor_that_overflows_leaves_its_g_behind_and_the_join_says_so,
     the_locks_of_one_that_is_left_behind_go_poisoned_to_who_waits,
     a_program_whose_main_is_left_behind_has_panicked,
+    a_full_stack_in_a_call_ends_its_g_only,
+    a_call_that_has_waited_overflows_on_the_stack_it_left_with,
+    all_cpus_overflow_in_calls_at_once,
+    calls_that_overflow_grow_nothing,
+    a_destructor_that_overflows_in_a_call_leaves_g_and_m_behind,
+    reports_have_calls_again_after_a_while,
 );
+
+#[test]
+fn the_last_report_has_its_calls_although_there_were_many() {
+    OVERFLOW.assert_line("overflow::reports_have_calls_again_after_a_while::late+");
+}
 
 #[test]
 fn all_of_it_holds_on_eight_cpus() {
@@ -89,11 +100,14 @@ fn the_report_names_the_g_its_spawn_site_and_the_function() {
 }
 
 #[test]
-fn a_full_stack_of_an_m_stops_the_machine() {
+fn a_call_in_which_nothing_unwinds_is_left_behind_with_its_m() {
     for outcome in on_one_cpu_and_on_eight("overflow-in-call") {
-        outcome.assert_code(exit::EXCEPTION);
-        outcome.assert_line(": stack overflow");
-        outcome.assert_line("in a blocking call");
+        outcome.assert_ok();
+        let line = outcome.line(expect::OVERFLOWED).unwrap_or_default();
+        assert!(line.contains("in a blocking call"), "{line}\n{outcome}");
+        outcome.assert_line(expect::LEFT_BEHIND);
+        outcome.assert_line(" pages of stack are kept");
+        outcome.assert_line("the victim came back: Err(StackOverflow)");
     }
 }
 

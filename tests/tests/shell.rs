@@ -118,7 +118,7 @@ fn ps_shows_the_shell_and_what_it_waits_for() {
     let line = COMMANDS.line("  shell  ").expect("the shell's G");
     assert!(line.trim_start().starts_with("1 "), "{line}");
     COMMANDS.assert_line("  command  ");
-    COMMANDS.assert_line("2 Gs");
+    COMMANDS.assert_line("3 Gs"); // main waits for the shell
 }
 
 #[test]

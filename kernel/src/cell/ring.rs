@@ -2,7 +2,9 @@
 //!
 //! `VecDeque` would do, but its push carries the code that grows it into every
 //! send, and a channel's ring never grows: it is used under a lock, where nobody
-//! allocates. Making one can fail; dropping one drops what is in it.
+//! allocates. Making one can fail; dropping one drops what is in it, all of it: also
+//! behind a value whose destructor panics, for somebody may wait at the other end of
+//! what the rest hold.
 
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -105,9 +107,21 @@ impl<T> Ring<T> {
 
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
-        while let Some(value) = self.pop() {
-            drop(value);
+        /// What is left. Dropped twice: here, and if that unwinds once more.
+        struct Rest<'a, T>(&'a mut Ring<T>);
+        impl<T> Rest<'_, T> {
+            fn clear(&mut self) {
+                while let Some(value) = self.0.pop() {
+                    drop(value);
+                }
+            }
         }
+        impl<T> Drop for Rest<'_, T> {
+            fn drop(&mut self) {
+                self.clear();
+            }
+        }
+        Rest(self).clear();
     }
 }
 
@@ -142,6 +156,26 @@ mod tests {
         }
         drop(ring.pop());
         drop(ring);
+        assert_eq!(Rc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn what_is_behind_a_value_whose_destructor_panics_is_dropped() {
+        struct Bomb(bool, #[expect(dead_code, reason = "only its end counts")] Rc<()>);
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                if self.0 {
+                    std::panic::resume_unwind(Box::new("bomb"));
+                }
+            }
+        }
+        let value = Rc::new(());
+        let mut ring = Ring::try_new(4).expect("memory");
+        for is_bomb in [false, true, false, false] {
+            assert!(ring.push(Bomb(is_bomb, value.clone())).is_ok());
+        }
+        let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(ring)));
+        assert!(dropped.is_err(), "the panic was lost");
         assert_eq!(Rc::strong_count(&value), 1);
     }
 

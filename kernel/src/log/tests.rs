@@ -244,3 +244,33 @@ fn clock_is_zero_until_it_is_set() {
     set_clock(|| 42);
     assert_eq!(now_ns(), 42);
 }
+
+/// A console that remembers how much came at a time.
+#[derive(Clone, Default)]
+struct Pieces(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Sink for Pieces {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.lock().expect("no test panics here").push(bytes.into());
+    }
+}
+
+#[test]
+fn a_long_text_goes_out_in_pieces_of_whole_lines() {
+    let printer: &Printer<Pieces, Pieces> = Box::leak(Box::new(Printer::new()));
+    let serial = Pieces::default();
+    printer.with(|c| c.attach_serial(serial.clone()));
+    serial.0.lock().expect("no panic").clear();
+    // One line is longer than a piece.
+    let line = |n: usize| "x".repeat(if n == 300 { 2 * PIECE } else { n % 150 }) + "\n";
+    let text: String = (0..600).map(line).collect();
+    printer.print(format_args!("{text}{}", "end"), Color::Normal);
+    let pieces = serial.0.lock().expect("no panic").clone();
+    assert_eq!(pieces.concat(), format!("{text}end").into_bytes());
+    for piece in &pieces[..pieces.len() - 1] {
+        assert!(piece.ends_with(b"\n"), "a line was cut");
+        assert!(piece.len() <= PIECE || piece.len() == 2 * PIECE + 1, "{} bytes", piece.len());
+    }
+    let least = text.len() / PIECE;
+    assert!((least..2 * least).contains(&pieces.len()), "{} pieces", pieces.len());
+}

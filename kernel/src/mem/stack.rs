@@ -22,7 +22,7 @@
 //! stack of a G that did not call it ([`make_room`]): so neither is an overflow
 //! that of the G, nor does the kernel use up what is kept for one. The guard is
 //! never opened. A stack that was opened is not used again before it is closed,
-//! by [`trim`].
+//! by [`trim`]; that of an M neither, though it stays the M's ([`close_later`]).
 //!
 //! Everything about an address follows from the address: which size class,
 //! which slot, guard or not ([`slot`]). What a slot is used for stands in the
@@ -148,12 +148,29 @@ pub fn trim(slots: usize) -> usize {
 pub fn trim_if_many() {
     static TRIMMING: AtomicBool = AtomicBool::new(false);
     let pages = POOL.idle_pages();
-    let is_due =
-        pages > MANY_PAGES || POOL.open_slots() > MANY_OPEN || pages > 0 && mem::is_short();
+    let open = POOL.open_slots();
+    let is_due = pages > MANY_PAGES || open > MANY_OPEN || pages + open > 0 && mem::is_short();
     if is_due && !TRIMMING.swap(true, Ordering::Acquire) {
         trim(TRIM_SLOTS);
         TRIMMING.store(false, Ordering::Release); // pairs with the swap
     }
+}
+
+/// Has the stack of this slot closed again by [`trim`], down to its highest `keep`
+/// pages; nobody uses it below these before it [`is_closed`]. It stays whose it is.
+pub fn close_later(slot: Slot, keep: usize) {
+    POOL.close_later(slot, keep);
+}
+
+/// Whether a stack is closed that [`close_later`] was called for.
+pub fn is_closed(slot: Slot) -> bool {
+    POOL.is_closed(slot)
+}
+
+/// The stack of this slot is left behind, for good: nobody comes back to it, and
+/// nobody gets it. With how many pages.
+pub fn leave(slot: Slot) -> usize {
+    POOL.leave(slot)
 }
 
 /// Gives up the stacks that this CPU keeps at hand, so that [`trim`] reaches them.
@@ -225,9 +242,11 @@ impl Stack {
         Slot::smallest_at(self.top.get()).is_some_and(|slot| POOL.deep(slot) <= 1)
     }
 
-    /// Gives its highest `pages` pages memory now, not on first touch.
+    /// Gives its highest `pages` pages memory now, not on first touch. As [`new`](Self::new),
+    /// who can wait looks twice.
     pub fn commit(&self, pages: usize) -> Result<(), NoMemory> {
-        POOL.commit(self.slot(), pages)
+        let commit = || POOL.commit(self.slot(), pages);
+        commit().or_else(|none| if relief::wait_for(pages) { commit() } else { Err(none) })
     }
 
     /// Its slot, as [`FaultOutcome::GuardHit`] names it.

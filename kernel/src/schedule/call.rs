@@ -22,6 +22,18 @@
 //! CPU's or the P's and do not notice. The G is *bound to its M* until the call
 //! returns: the CPU that runs it next makes room for that M ([`make_room`]).
 //!
+//! # What unwinds in a call
+//!
+//! A panic in a call is caught where the call began on the M's stack ([`in_call`]),
+//! for the unwinder walks one stack, and goes on from the G's own (`try_blocking`).
+//! So does the end of a G that fills the M's stack, by recursion or because there is
+//! no memory for its next page: whose frames are on the stack, from where it faulted
+//! up to `in_call`, is that G alone, and the M's own frames above are not touched. What
+//! was opened for it on the M's stack is still open then, so the G puts that M aside
+//! ([`end_badly`]): a spare one, which a call always has, comes under the G in its
+//! place, and is where the G leaves to. A G that cannot unwind is left behind on the
+//! M's stack, and the M with it ([`leave_behind`]).
+//!
 //! # Go's way, for study
 //!
 //! With `handoff=sysmon` a call that waits keeps its CPU, which halts, and its P,
@@ -39,10 +51,12 @@
 //!   not wait, and would pay for two changes of M.
 //! - **Making the spare M when it is needed**: then there may be no memory at an
 //!   instant at which nothing can be refused any more. See `m`.
+//! - **Closing the M's stack at once**, by the G: all CPUs must forget the pages, and
+//!   only an M can wait for that (`mem::relief`).
 
 use super::m::{M, NoM};
 use super::task::Task;
-use super::{Cpu, Leaving, SCHED, m_main, running, this_cpu};
+use super::{Cpu, Leaving, SCHED, m_main, running, this_cpu, wait_for_relief};
 use crate::arch;
 use crate::go::JoinError;
 use crate::trace::{self, Kind};
@@ -118,12 +132,32 @@ fn call_on_m<T, F: FnOnce() -> T>(g: &'static G<Task>, f: F) -> Result<Result<T,
     unsafe {
         arch::call_on(cpu.sp.get() & !15, in_call::<T, F>, (&raw mut job).expose_provenance())
     };
+    // SAFETY: `in_call` has written it.
+    let outcome = unsafe { job.outcome.assume_init() };
+    if outcome.is_err() {
+        end_badly(g);
+    }
     // Perhaps on another CPU, but on the same M. Interrupts are on: a G that is
     // preempted here, off the M's stack and still bound to it, takes it along in
     // vain, no more.
     g.kernel.m.set(None);
-    // SAFETY: `in_call` has written it.
-    Ok(unsafe { job.outcome.assume_init() })
+    Ok(outcome)
+}
+
+/// The call of `g` has unwound, and `g` is on its own stack again, bound to its M. If
+/// that one's stack was full, it is put aside.
+#[cold]
+#[inline(never)]
+fn end_badly(g: &'static G<Task>) {
+    let Some(m) = g.kernel.m.get().filter(|m| m.was_full()) else { return };
+    arch::probe_stack_again(); // within what `call_on_m` has probed
+    let irqs = arch::irqs_off();
+    // SAFETY: a G runs here.
+    hand_over(unsafe { this_cpu() }, g);
+    g.kernel.m.set(None); // before it can be preempted: it has no M to take along
+    m.is_spare_now();
+    m.put_aside();
+    arch::irqs_back(irqs);
 }
 
 /// What goes to the M's stack, and what comes back.
@@ -151,16 +185,21 @@ fn find_spare() -> Result<&'static Cpu, NoM> {
     let spare = match M::take_spare() {
         Some(spare) => spare,
         None => {
-            arch::irq_restore(true); // it allocates
-            let created = M::create(m_main)?;
+            arch::irq_restore(true); // it allocates, and may wait
+            let found = spare_from_aside().map_or_else(|| M::create(m_main), Ok)?;
             arch::irq_save();
-            created
+            found
         }
     };
     // SAFETY: a G runs here.
     let cpu = unsafe { this_cpu() };
     keep(cpu, spare);
     Ok(cpu)
+}
+
+/// An M whose stack was full, if there are many, when it is closed again.
+fn spare_from_aside() -> Option<&'static M> {
+    if M::are_many_aside() && wait_for_relief(1) { M::take_spare() } else { None }
 }
 
 /// A G in a call leaves its CPU, and its M with it. Interrupts off before and
@@ -176,19 +215,33 @@ pub(super) fn leave(g: &'static G<Task>, why: Leaving) {
         Leaving::Park => Leaving::ParkInCall,
         other => other,
     });
-    let next = cpu.spare.take().expect("a call runs without a spare M");
-    cpu.m().sp.set(cpu.sp.get());
-    cpu.m.set(Some(next));
-    cpu.sp.set(next.come_on());
+    hand_over(cpu, g);
     g.enter_call(arch::cpu_index()); // where it belongs, while it is away
-    cpu.counters.handoffs.add_one();
-    trace::event(Kind::Handoff, || g.id(), next.id() as u32);
     // SAFETY: 1. A spare M's context was saved by `execute` or made by
     // `M::create`. 2. Nobody runs this G before that M has told `sched`, which is
     // after the switch; nobody else has the spare M. 3. Interrupts are off.
     unsafe { arch::switch(g.kernel.sp.as_ptr(), cpu.sp.get()) };
     came_on();
     g.exit_call();
+}
+
+/// The M of this CPU, which `g` is bound to, is left as it is, and the spare one is
+/// where `g` leaves to. Interrupts off.
+fn hand_over(cpu: &Cpu, g: &G<Task>) {
+    let next = cpu.spare.take().expect("a call runs without a spare M");
+    cpu.m().sp.set(cpu.sp.get());
+    cpu.m.set(Some(next));
+    cpu.sp.set(next.come_on());
+    cpu.counters.handoffs.add_one();
+    trace::event(Kind::Handoff, || g.id(), next.id() as u32);
+}
+
+/// As [`leave`], for a G that never runs again: where its CPU goes on. In its page
+/// fault.
+pub(super) fn leave_behind(cpu: &Cpu, g: &G<Task>) -> usize {
+    hand_over(cpu, g);
+    g.enter_call(arch::cpu_index());
+    cpu.sp.get()
 }
 
 /// The M of this CPU makes room for `own`, the M of the G that it is about to

@@ -5,11 +5,14 @@
 //! panicked twice ([`give_up`]), is left where it is, for good
 //! ([`Leaving::Abandon`]): its M goes on as if it had ended ([`bury`]). Nobody
 //! comes back to its stack, and nobody gets it either, for others may know of
-//! things on it.
+//! things on it: its pages are counted. In a blocking call that is so of the stack of
+//! its M as well, and another M goes on.
 
+use super::m::M;
 use super::task::{Running, Task};
 use super::was_killed;
-use super::{Cpu, Leaving, SCHED, TIMERS, ask_for_upkeep, kill, leave, running, slices, this_cpu};
+use super::{Cpu, Leaving, SCHED, TIMERS};
+use super::{ask_for_upkeep, call, kill, leave, running, slices, this_cpu};
 use crate::arch::{self, PageFault, Rescue};
 use crate::cell::held;
 use crate::go::JoinError;
@@ -37,15 +40,23 @@ impl From<Full> for JoinError {
     }
 }
 
+/// What is known of a G whose stack was full.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Filled {
+    why: Full,
+    /// Its own, not only that of the M under a call.
+    is_own: bool,
+}
+
 /// The `stack_full` of [`arch::Handlers`].
 pub fn stack_full(full: &arch::FullStack) -> Rescue {
     let &arch::FullStack { found, address, sp, is_probe } = full;
     let is_in = |slot: Slot, at| slot::locate(at).is_some_and(|(found, _)| found == slot);
-    // The stack of an M is not this G's to end; nor is a wild pointer an overflow.
-    let Some((g, slot)) = running().and_then(|g| Some((g, slot_of(g)?))) else {
+    // Who schedules is no G that could end; nor is a wild pointer an overflow.
+    let Some((g, slot)) = running().and_then(|g| Some((g, slot_under(g)?))) else {
         return Rescue::None;
     };
-    if g.kernel.m.get().is_some() || !is_in(slot, address) || !is_in(slot, sp) {
+    if !is_in(slot, address) || !is_in(slot, sp) {
         return Rescue::None;
     }
     ask_for_upkeep();
@@ -60,8 +71,7 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
         return Rescue::Retry;
     }
     let full = if found == PageFault::NoMemory { Full::NoMemory } else { Full::Overflow };
-    let is_first = g.kernel.full.replace(Some(full)).is_none();
-    if is_first && !is_parking && stack::rescue(slot, sp) {
+    if fill(g, full) && !is_parking && stack::rescue(slot, sp) {
         // One that panics unwinds already: that is what the room is for.
         let unwinds = g.kernel.is_panicking();
         return if unwinds { Rescue::Retry } else { Rescue::Call(overflow::end) };
@@ -69,7 +79,19 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
     // SAFETY: a G runs here.
     let cpu = unsafe { this_cpu() };
     cpu.leaving.set(Leaving::Abandon);
-    Rescue::Leave(cpu.sp.get())
+    // It stands on the stack of its M, if it is in a call: that one is left with it.
+    let is_in_call = g.kernel.m.get().is_some();
+    Rescue::Leave(if is_in_call { call::leave_behind(cpu, g) } else { cpu.sp.get() })
+}
+
+/// Notes that the stack under `g` is full. True if that is new: a stack gives what
+/// is kept for it once. The stack of an M and that of the G have some each, as what
+/// unwinds in a call goes on outside.
+fn fill(g: &G<Task>, why: Full) -> bool {
+    let had_own = g.kernel.full.get().is_some_and(|filled| filled.is_own);
+    let m = g.kernel.m.get();
+    g.kernel.full.set(Some(Filled { why, is_own: had_own || m.is_none() }));
+    m.map_or(!had_own, M::fill)
 }
 
 /// The `room_to_preempt` of [`arch::Handlers`].
@@ -89,13 +111,13 @@ pub fn begin_full() -> (Full, Range<u64>) {
     let g = running().expect("no G whose stack is full");
     super::begin_panic();
     TIMERS.cancel(g); // it may have been about to sleep
-    let bounds = slot_of(g).map_or(0..0, Slot::bounds);
-    (g.kernel.full.get().unwrap_or(Full::Overflow), bounds)
+    let bounds = slot_under(g).map_or(0..0, Slot::bounds);
+    (g.kernel.full.get().map_or(Full::Overflow, |filled| filled.why), bounds)
 }
 
 /// Why the stack of the running G is full, if it unwinds for that.
 pub fn is_full() -> Option<Full> {
-    running()?.kernel.full.get()
+    Some(running()?.kernel.full.get()?.why)
 }
 
 /// Whether the running G is in a blocking call, on the stack of an M.
@@ -113,7 +135,7 @@ pub fn leave_behind() -> ! {
 /// unwind.
 pub fn end_without_memory() -> ! {
     let g = running().expect("no G to end");
-    g.kernel.full.set(Some(Full::NoMemory));
+    g.kernel.full.set(Some(Filled { why: Full::NoMemory, is_own: true }));
     leave_behind()
 }
 
@@ -124,7 +146,7 @@ pub fn give_up(why: JoinError) -> ! {
     arch::probe_stack();
     assert!(arch::irq_save(), "irqs off");
     let why = match g.kernel.full.get() {
-        Some(full) => full.into(),
+        Some(filled) => filled.why.into(),
         None if was_killed() => JoinError::Killed,
         None => why,
     };
@@ -137,7 +159,8 @@ pub fn give_up(why: JoinError) -> ! {
 pub(super) fn bury(cpu: &Cpu, g: &'static G<Task>) {
     cpu.counters.ended.add_one();
     kill::note_abandoned();
-    let said = cpu.last_words.take().or_else(|| g.kernel.full.get().map(JoinError::from));
+    let full = || g.kernel.full.get().map(|filled| filled.why.into());
+    let said = cpu.last_words.take().or_else(full);
     // One that was killed and did not listen says nothing, and is no news.
     let is_news = said.is_some();
     let why = said.unwrap_or(JoinError::Killed);
@@ -145,11 +168,17 @@ pub(super) fn bury(cpu: &Cpu, g: &'static G<Task>) {
     TIMERS.cancel(g);
     // Before anybody is told who may want them.
     let locks = held::poison_all(id);
+    // Its own stack, and that of the M if it was in a call.
+    core::mem::forget(g.kernel.stack.take());
+    let slots = [slot_of(g), g.kernel.m.get().map(M::slot)];
+    let pages: usize = slots.into_iter().flatten().map(stack::leave).sum();
     if is_news {
         log::error!("{} ends without its destructors: {why}", Running(g));
-        log::error!("its locks are poisoned, somebody waited for {locks}; the rest is lost");
+        log::error!(
+            "its locks are poisoned, somebody waited for {locks}; \
+             {pages} pages of stack are kept, and what its frames owned is lost"
+        );
     }
-    core::mem::forget(g.kernel.stack.take());
     if let Some(work) = g.kernel.work.take() {
         // SAFETY: `g_main` has run it from there, and the G was left for good, by the
         // last lines of `stack_full`, by `leave_behind` or by `kill::abandon`.
@@ -160,6 +189,11 @@ pub(super) fn bury(cpu: &Cpu, g: &'static G<Task>) {
     }
     SCHED.exited_for_kernel(g);
     program::left_behind(program, id);
+}
+
+/// Which stack `g` is on: its own, or in a call that of its M.
+fn slot_under(g: &G<Task>) -> Option<Slot> {
+    g.kernel.m.get().map_or_else(|| slot_of(g), |m| Some(m.slot()))
 }
 
 /// Where the stack of `g` is: the G is at its top.

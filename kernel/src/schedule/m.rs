@@ -24,12 +24,23 @@
 //! it when a call begins, and `execute` when it goes on: the M that makes room
 //! becomes the spare one.
 //!
+//! # An M whose stack was full
+//!
+//! A call may fill the stack of its M. Then its G ends, as one whose own stack is
+//! full (`overflow`), on pages of that stack that are closed else. The M must not
+//! serve another before they are closed again, and that takes all CPUs, so it is
+//! done in batches (`mem::stack`). Until then the M is *aside*: its scheduling frames
+//! wait at the top of its stack, in the pages that it has from the start, and
+//! nobody is below them. Who needs a spare M looks whether one of those is as new
+//! ([`M::take_spare`]); and if many are not, it waits for them rather than make one
+//! more, so that there are never more than those and what calls need at once.
+//!
 //! Ms are never freed, only used again.
 
 use super::task::Task;
 use crate::arch;
 use crate::lock::IrqLock;
-use crate::mem::stack::Stack;
+use crate::mem::stack::{self, Stack, slot, slot::Slot};
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::ops::Range;
@@ -39,6 +50,9 @@ use sched::G;
 /// Ms at most. Go's limit; here as there a program that comes near it waits in
 /// ten thousand calls at once, which is more often a mistake than a plan.
 pub const MAX_MS: usize = 10_000;
+
+/// With so many Ms whose stacks are to be closed, who needs one waits for that.
+const MANY_ASIDE: usize = 16;
 
 /// Bytes of addresses of an M's stack: calls are made on it.
 const STACK_SIZE: usize = 256 * 1024;
@@ -59,6 +73,9 @@ pub struct M {
     /// CPU, that knows better.
     pub(super) sp: Cell<usize>,
     next_spare: Cell<Option<&'static M>>,
+    /// A call has filled its stack, which was not closed since. Written in the page
+    /// fault of that call, on the CPU that has it.
+    was_full: Cell<bool>,
 
     // For reports: written by its CPU, read by anybody.
     state: AtomicU8,
@@ -77,9 +94,29 @@ struct Ms {
     newest: Option<&'static M>,
     created: usize,
     spare: Option<&'static M>,
+    /// Those whose stacks were full, and how many they are.
+    aside: Option<&'static M>,
+    count_aside: usize,
 }
 
-static MS: IrqLock<Ms> = IrqLock::new(Ms { newest: None, created: 0, spare: None });
+static MS: IrqLock<Ms> =
+    IrqLock::new(Ms { newest: None, created: 0, spare: None, aside: None, count_aside: 0 });
+
+impl Ms {
+    /// Makes those spare whose stacks are closed again.
+    #[cold]
+    fn look_aside(&mut self) {
+        let mut rest = self.aside.take();
+        while let Some(m) = rest {
+            rest = m.next_spare.take();
+            let is_closed = stack::is_closed(m.slot());
+            m.was_full.set(!is_closed);
+            self.count_aside -= usize::from(is_closed);
+            let list = if is_closed { &mut self.spare } else { &mut self.aside };
+            m.next_spare.set(list.replace(m));
+        }
+    }
+}
 
 /// Why there is no M for a blocking call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +148,7 @@ impl M {
             older: ms.newest,
             sp: Cell::new(sp),
             next_spare: Cell::new(None),
+            was_full: Cell::new(false),
             state: AtomicU8::new(MState::Spare as u8),
             g: AtomicPtr::new(core::ptr::null_mut()),
         });
@@ -124,6 +162,9 @@ impl M {
     /// A spare one of the common list.
     pub(super) fn take_spare() -> Option<&'static M> {
         let mut ms = MS.lock();
+        if ms.spare.is_none() && ms.aside.is_some() {
+            ms.look_aside();
+        }
         let m = ms.spare?;
         ms.spare = m.next_spare.take();
         Some(m)
@@ -133,6 +174,35 @@ impl M {
     pub(super) fn put_spare(&'static self) {
         let mut ms = MS.lock();
         self.next_spare.set(ms.spare.replace(self));
+    }
+
+    /// Among those whose stacks were full, until its own is closed again. It is on no
+    /// CPU, and no call is on it.
+    pub(super) fn put_aside(&'static self) {
+        stack::close_later(self.slot(), STACK_PAGES); // first: then nobody takes it as it is
+        let mut ms = MS.lock();
+        self.next_spare.set(ms.aside.replace(self));
+        ms.count_aside += 1;
+    }
+
+    /// Whether so many are aside that there should be no more.
+    pub(super) fn are_many_aside() -> bool {
+        MS.lock().count_aside >= MANY_ASIDE
+    }
+
+    /// Its stack is full now. True if that is new.
+    pub(super) fn fill(&self) -> bool {
+        !self.was_full.replace(true)
+    }
+
+    /// Whether its stack was full, and not closed since.
+    pub(super) fn was_full(&self) -> bool {
+        self.was_full.get()
+    }
+
+    /// The slot of its stack.
+    pub(super) fn slot(&self) -> Slot {
+        slot::locate(self.stack.start).expect("made from a stack").0
     }
 
     /// It is on a CPU from now on. Where it was left.
@@ -231,8 +301,9 @@ fn all() -> impl Iterator<Item = &'static M> {
 }
 
 /// The return addresses of a G that is away. It may go on at any time, and then
-/// what is read is nonsense; but it is on this stack, which is there for ever,
-/// and `walk` trusts nothing.
+/// what is read is nonsense; but it is on this stack, which is there for ever (a page
+/// of it that is taken away meanwhile comes back when it is read), and `walk` trusts
+/// nothing.
 fn calls(g: &G<Task>, stack: &Range<u64>) -> Vec<usize> {
     let readable = |address: usize| {
         stack.contains(&(address as u64)) && arch::paging::translate(address as u64).is_some()

@@ -5,7 +5,7 @@
 //! how they look is in `roster`. No scheduling happens here.
 
 use super::account::Account;
-use super::full::Full;
+use super::full::Filled;
 use super::kill::{Doom, DoomWord};
 use super::m::M;
 use super::running;
@@ -42,8 +42,8 @@ pub struct Task {
     pub(super) label: Label,
     /// How many panics of it are under way.
     panics: Cell<u32>,
-    /// Its stack has been full, in this life.
-    pub(super) full: Cell<Option<Full>>,
+    /// Its stack, or that of its M, has been full, in this life.
+    pub(super) full: Cell<Option<Filled>>,
     /// How many slices of its own it has begun.
     pub(super) slices: Cell<u64>,
     /// Where its time goes. Atomic: anybody reads it.

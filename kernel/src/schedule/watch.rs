@@ -3,7 +3,7 @@
 //! What they ask of all CPUs, and what they ask about each. Any CPU may call;
 //! what is read may be over at once.
 
-use super::{CPUS, SCHED, TIMERS, m, running_on};
+use super::{CPUS, SCHED, TIMERS, m, running_on, with_p};
 use crate::arch;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -46,6 +46,11 @@ pub fn present(cpu: usize) -> (u32, Option<u64>) {
 /// Whether a CPU runs a G or may be about to. A look from outside, for `guardian`.
 pub fn is_busy(cpu: usize) -> bool {
     running_on(cpu).is_some() || cpu < SCHED.limit() && !SCHED.is_idle(cpu)
+}
+
+/// Whether this CPU, which comes out of a halt, was woken to run a G, or has one to run.
+pub fn has_work() -> bool {
+    is_busy(arch::cpu_index()) || !with_p(|p| p.has_nobody())
 }
 
 /// A number that changes whenever a CPU is seen to do something: begins a slice,

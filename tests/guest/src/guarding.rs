@@ -18,6 +18,7 @@ fn main() {
             a_g_alone_on_its_cpu_is_asked_and_not_reported,
             a_cpu_with_interrupts_off_is_reported_and_seen_to_go_on,
             a_lock_that_is_not_freed_is_reported_for_whoever_spins,
+            a_cpu_that_wakes_an_idle_machine_and_gets_stuck_is_reported,
         ]);
     } else {
         check::run(checks![an_idle_machine_is_not_looked_at]);
@@ -78,6 +79,18 @@ fn a_lock_that_is_not_freed_is_reported_for_whoever_spins() {
     go_on(num_cpus() - 2, || drop(LOCK.lock())).join().expect("no panic");
     holder.join().expect("no panic");
     wait_until(|| guardian::counts().ends >= before.ends + 2);
+}
+
+/// There is no guard any more when it wakes, and nobody else to come.
+fn a_cpu_that_wakes_an_idle_machine_and_gets_stuck_is_reported() {
+    if num_cpus() == 1 {
+        return;
+    }
+    let before = guardian::counts();
+    sleep(Duration::from_secs(3));
+    spin_with_interrupts_off(before);
+    wait_until(|| guardian::counts().ends > before.ends);
+    assert_eq!(guardian::counts().reports, before.reports + 1, "once an incident");
 }
 
 /// Who sleeps comes out of a halt and stands guard: for one look, at which all CPUs

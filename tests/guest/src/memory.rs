@@ -20,6 +20,8 @@ fn main() {
         an_allocation_that_fails_panics_its_g_only,
         all_cpus_run_out_at_once_and_none_is_lost,
         a_stack_that_cannot_grow_ends_its_g_with_no_memory,
+        an_allocation_that_fails_in_a_call_panics_its_g_only,
+        a_call_whose_stack_cannot_grow_ends_its_g_with_no_memory,
         after_a_full_heap_a_thousand_spawns_succeed,
         filling_and_freeing_grows_nothing,
     ]);
@@ -184,6 +186,68 @@ fn a_stack_that_cannot_grow_ends_its_g_with_no_memory() {
     assert_eq!(GATE.available(), lost, "those who were lost have taken some");
     assert_eq!(abandoned(), before);
     assert!(has_much());
+}
+
+fn an_allocation_that_fails_in_a_call_panics_its_g_only() {
+    static START: Semaphore = Semaphore::new(0);
+    let before = abandoned();
+    let g = go(|| {
+        blocking(|| {
+            START.acquire(1);
+            black_box(Vec::<u8>::with_capacity(black_box(MUCH))).len()
+        })
+    });
+    let full = Full::new();
+    START.release(1);
+    let joined = g.join();
+    drop(full);
+    let message = format!("memory allocation of {MUCH} bytes failed");
+    assert_eq!(joined, Err(JoinError::Panicked(message)));
+    assert_eq!(abandoned(), before);
+}
+
+/// As [`a_stack_that_cannot_grow_ends_its_g_with_no_memory`], on the stacks of Ms: those
+/// who wait in calls when memory is used up want a hundred pages each.
+fn a_call_whose_stack_cannot_grow_ends_its_g_with_no_memory() {
+    static THERE: AtomicUsize = AtomicUsize::new(0);
+    static ENDED: AtomicUsize = AtomicUsize::new(0);
+    static START: Semaphore = Semaphore::new(0);
+    static GATE: Semaphore = Semaphore::new(0);
+    const ALL: usize = 30;
+    struct Ends;
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            ENDED.fetch_add(1, Relaxed);
+        }
+    }
+    let before = abandoned();
+    let waits = || {
+        let _ends = Ends;
+        blocking(|| {
+            THERE.fetch_add(1, Relaxed);
+            START.acquire(1);
+            deep(400_000, &THERE, &GATE)
+        })
+    };
+    let all: Vec<_> = (0..ALL).map(|_| Go::new().spawn(waits).expect("most is free")).collect();
+    check::wait_until(|| THERE.load(Relaxed) == ALL);
+    let full = Full::new();
+    let mut started = 0;
+    while started < ALL && ENDED.load(Relaxed) == 0 {
+        START.release(1);
+        started += 1;
+        check::wait_until(|| THERE.load(Relaxed) + ENDED.load(Relaxed) >= ALL + started);
+    }
+    drop(full);
+    START.release(ALL - started);
+    GATE.release(ALL);
+    let joined: Vec<_> = all.into_iter().map(JoinHandle::join).collect();
+    let lost = joined.iter().filter(|joined| **joined == Err(JoinError::NoMemory)).count();
+    assert!(lost > 0, "there was memory for all");
+    assert_eq!(joined.iter().filter(|joined| joined.is_ok()).count(), ALL - lost);
+    assert_eq!(abandoned(), before);
+    assert!(has_much());
+    assert_eq!(go(|| blocking(|| black_box(7))).join(), Ok(7));
 }
 
 /// Small blocks on all CPUs until each of them is told that there is no more; how many

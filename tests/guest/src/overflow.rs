@@ -33,6 +33,12 @@ fn main() {
         a_destructor_that_overflows_leaves_its_g_behind_and_the_join_says_so,
         the_locks_of_one_that_is_left_behind_go_poisoned_to_who_waits,
         a_program_whose_main_is_left_behind_has_panicked,
+        a_full_stack_in_a_call_ends_its_g_only,
+        a_call_that_has_waited_overflows_on_the_stack_it_left_with,
+        all_cpus_overflow_in_calls_at_once,
+        calls_that_overflow_grow_nothing,
+        a_destructor_that_overflows_in_a_call_leaves_g_and_m_behind,
+        reports_have_calls_again_after_a_while,
     ]);
 }
 
@@ -369,6 +375,125 @@ fn a_destructor_that_overflows_leaves_its_g_behind_and_the_join_says_so() {
     assert_eq!(abandoned(), before + 2);
     // Others go on, and panic as they like.
     assert_eq!(go(|| panic!("still")).join(), Err::<(), _>(JoinError::Panicked("still".into())));
+}
+
+/// Destructors inside the call and outside run; the lock is poisoned and free; and the
+/// CPU goes on to make calls.
+fn a_full_stack_in_a_call_ends_its_g_only() {
+    static LOCK: Mutex<usize> = Mutex::new(0);
+    static COUNTS: Counts = Counts::new();
+    fn check<const N: usize>() {
+        let lost = COUNTS.lost();
+        let (tx, rx) = chan::bounded::<u32>(1);
+        overflows(move || {
+            let _outside = (Counted::new(&COUNTS), tx);
+            let _held = LOCK.lock().unwrap_or_else(|error| error.into_inner());
+            blocking(|| recurse::<N>(0, &COUNTS))
+        });
+        assert!(COUNTS.lost() <= lost + 1, "{} of {N} words were lost", COUNTS.lost() - lost);
+        assert!(rx.recv().is_err());
+        assert!(LOCK.lock().is_err(), "not poisoned");
+        assert_eq!(go(|| blocking(|| black_box(7))).join(), Ok(7));
+    }
+    let before = abandoned();
+    check::<1>();
+    check::<3>();
+    check::<10>();
+    check::<33>();
+    check::<200>();
+    check::<513>();
+    // A call within a call, and an overflow of its own stack by who was in one.
+    overflows(|| blocking(|| blocking(|| recurse::<40>(0, &COUNTS))));
+    overflows(|| blocking(|| black_box(0)) + recurse::<40>(0, &COUNTS));
+    assert_eq!(abandoned(), before);
+}
+
+fn a_call_that_has_waited_overflows_on_the_stack_it_left_with() {
+    static COUNTS: Counts = Counts::new();
+    let before = abandoned();
+    let call = || {
+        blocking(|| {
+            sleep(Duration::from_millis(1));
+            recurse::<60>(0, &COUNTS)
+        })
+    };
+    for _ in 0..10 {
+        let gs: Vec<_> = (0..8).map(|_| go(call)).collect();
+        for g in gs {
+            assert_eq!(g.join(), Err(JoinError::StackOverflow));
+        }
+    }
+    assert_eq!(abandoned(), before);
+}
+
+fn all_cpus_overflow_in_calls_at_once() {
+    static COUNTS: Counts = Counts::new();
+    static READY: AtomicUsize = AtomicUsize::new(0);
+    for round in 1..=20 {
+        let all = round * num_cpus();
+        let overflow = move || {
+            blocking(|| {
+                READY.fetch_add(1, Relaxed);
+                check::wait_until(|| READY.load(Relaxed) >= all);
+                recurse::<40>(0, &COUNTS)
+            })
+        };
+        let gs: Vec<_> = (0..num_cpus()).map(|cpu| check::go_on(cpu, overflow)).collect();
+        for g in gs {
+            assert_eq!(g.join(), Err(JoinError::StackOverflow));
+        }
+    }
+}
+
+/// A thousand, and a thousand again: neither Ms nor memory.
+fn calls_that_overflow_grow_nothing() {
+    static COUNTS: Counts = Counts::new();
+    const MANY: usize = 1_000;
+    let before = abandoned();
+    let round = || {
+        for _ in 0..MANY {
+            overflows(|| blocking(|| recurse::<150>(0, &COUNTS)));
+        }
+        (stats().ms.created, inspect::memory().frames.free)
+    };
+    let (first_ms, first_free) = round();
+    let (ms, free) = round();
+    println!("Ms {first_ms}, then {ms}; free frames {first_free}, then {free}");
+    assert_eq!(abandoned(), before);
+    // As many as are put aside until they are worth a round of forgetting, and the
+    // pages of their stacks.
+    let few = 2 * num_cpus() + 8;
+    assert!(ms <= first_ms + few as u64, "{ms} Ms");
+    assert!(free + 140 * few >= first_free, "{free} frames");
+    assert!(ms < 200, "{ms} Ms in all");
+}
+
+fn a_destructor_that_overflows_in_a_call_leaves_g_and_m_behind() {
+    static COUNTS: Counts = Counts::new();
+    let (before, left) = (abandoned(), inspect::memory().stacks.left_pages);
+    overflows(|| {
+        blocking(|| {
+            let _overflows = Overflows;
+            recurse::<30>(0, &COUNTS)
+        })
+    });
+    assert_eq!(abandoned(), before + 1);
+    // All of the M's stack, and a page of the G's.
+    let left = inspect::memory().stacks.left_pages - left;
+    assert!((100..200).contains(&left), "{left} pages were left");
+    assert_eq!(join_all((0..20).map(|n| go(move || blocking(|| n)))).len(), 20);
+}
+
+/// Of hundreds the last ones had none: but there may be more with time.
+fn reports_have_calls_again_after_a_while() {
+    #[inline(never)]
+    fn late(depth: usize) -> usize {
+        let frame = black_box([depth; 50]);
+        assert!(black_box(depth) < usize::MAX, "so that it may unwind");
+        late(depth + 1) + frame[0]
+    }
+    sleep(Duration::from_millis(300));
+    overflows(|| late(0));
 }
 
 fn many() {

@@ -139,7 +139,7 @@ fn stack(g: u64) {
 }
 
 fn kill(g: u64) {
-    if g == super::SHELL.load(Relaxed) {
+    if super::is_own(g) {
         return show!("G {g} is this shell; `poweroff` ends the machine");
     }
     match tasks::kill(g) {
@@ -202,11 +202,12 @@ fn mem() {
         heap.failures
     );
     show!(
-        "stacks  {} made, {} pages committed on touch, {} idle, {} given back",
+        "stacks  {} made, {} pages committed on touch, {} idle, {} given back, {} left behind",
         stacks.made,
         stacks.commits,
         stacks.idle_pages,
-        stacks.trimmed_pages
+        stacks.trimmed_pages,
+        stacks.left_pages
     );
     for class in heap.classes.iter().filter(|class| class.in_use > 0) {
         show!(

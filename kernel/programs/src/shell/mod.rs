@@ -6,6 +6,11 @@
 //! can stop the machine, except the commands that are there for it: the first two
 //! are pure and take any bytes, and a command that panics is reported and over.
 //!
+//! Editing and parsing need memory, a little, and when a program has taken all of it they
+//! have none: then the G that is the shell ends, as any G does. So main is not that G. It
+//! starts one, waits for its end, says why, and starts the next a little later
+//! ([`keep_one`]); itself it needs nothing that it has not had before.
+//!
 //! What the shell shows goes to the serial line alone. It is kept from the screen,
 //! which shows what programs and the kernel print, and from what `dmesg` shows.
 
@@ -41,9 +46,9 @@ fn main() {
 /// machine when it is switched off.
 pub fn main_after(code: u32) {
     CODE.store(code, Relaxed);
-    SHELL.store(current().id(), Relaxed);
+    MAIN.store(current().id(), Relaxed);
     IS_RUNNING.store(true, Relaxed);
-    let ended = interact();
+    let ended = keep_one();
     IS_RUNNING.store(false, Relaxed);
     if let Err(error) = ended {
         println!("shell: {error}");
@@ -57,16 +62,43 @@ pub fn is_running() -> bool {
 }
 
 static IS_RUNNING: AtomicBool = AtomicBool::new(false);
+/// The G that waits for the shell's end.
+static MAIN: AtomicU64 = AtomicU64::new(0);
 /// The shell's own G.
 static SHELL: AtomicU64 = AtomicU64::new(0);
 /// What the machine ends with.
 static CODE: AtomicU32 = AtomicU32::new(0);
+
+/// Between the end of a shell and the beginning of the next.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Whether that G is the shell, or waits for it.
+fn is_own(g: u64) -> bool {
+    [&MAIN, &SHELL].map(|own| own.load(Relaxed)).contains(&g)
+}
+
+/// Has a G be the shell, and when it fails another one.
+///
+/// # Errors
+/// There is nothing to read from.
+fn keep_one() -> Result<(), InputError> {
+    loop {
+        match Go::new().name("shell").spawn(interact).map(JoinHandle::join) {
+            Ok(Ok(ended)) => return ended,
+            // This needs no memory: a short text is printed from the stack.
+            Ok(Err(error)) => println!("the shell failed, and begins again: {error}"),
+            Err(_) => {} // nor is there any for a G yet
+        }
+        sleep(PAUSE);
+    }
+}
 
 /// Reads and does commands, for ever: `poweroff` and `reboot` do not return.
 ///
 /// # Errors
 /// There is nothing to read from.
 fn interact() -> Result<(), InputError> {
+    SHELL.store(current().id(), Relaxed);
     console::write("`help` lists the commands; Tab completes, the arrow keys recall.\n");
     let mut editor = Editor::new();
     let commands = parse::names();

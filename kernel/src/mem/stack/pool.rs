@@ -8,6 +8,7 @@
 //!                                                               └─ FREE, bare (4)
 //!   LIVE ──▶ KERNEL, for ever: take_kernel
 //!   LIVE ──▶ FREE, open (5) ── trim ──▶ FREE, bare (4)
+//!   LIVE ──▶ LIVE, closing (6) ── trim ──▶ LIVE
 //! ```
 //!
 //! 1. Number at or above `made`: never used, nothing mapped, nothing to read.
@@ -16,6 +17,9 @@
 //! 4. On its class's bare list, only the top page left.
 //! 5. On its class's open list: its user was given pages of the part that is
 //!    closed ([`Pool::open`]), and nobody gets it before they are taken away.
+//! 6. On its class's closing list: as 5, but its user keeps it, and does not use
+//!    it meanwhile but for its highest pages ([`Pool::close_later`]). An M is never
+//!    freed, and neither is its stack.
 //!
 //! Below `made` the top page is mapped for ever, so a header can be read by
 //! anyone at any time. Lists are linked through the headers.
@@ -74,6 +78,8 @@ pub struct StackStats {
     pub trimmed_pages: usize,
     /// Unused stacks whose closed part has memory: see [`Pool::open`].
     pub open: usize,
+    /// Pages on stacks that were left behind for good: see [`Pool::leave`].
+    pub left_pages: usize,
 }
 
 /// The memory under the slots: the machine's, or a test's.
@@ -104,6 +110,8 @@ pub struct Header {
     deep: AtomicU64,
     /// Its user has written its record.
     has_record: AtomicBool,
+    /// While it is on the closing list: how many pages it keeps; else 0.
+    closing: AtomicU32,
 }
 
 /// A zeroed page makes a FREE header.
@@ -123,6 +131,7 @@ pub struct Pool<B> {
     idle_pages: AtomicUsize,
     trimmed_pages: AtomicUsize,
     open: AtomicUsize,
+    left_pages: AtomicUsize,
 }
 
 struct Class {
@@ -136,6 +145,11 @@ struct Lists {
     idle: u32,
     bare: u32,
     open: u32,
+    closing: u32,
+}
+
+impl Lists {
+    const EMPTY: Lists = Lists { idle: 0, bare: 0, open: 0, closing: 0 };
 }
 
 impl<B: Backing> Pool<B> {
@@ -145,16 +159,14 @@ impl<B: Backing> Pool<B> {
             backing,
             caches: CpuLocal::new(),
             classes: [const {
-                Class {
-                    made: AtomicU32::new(0),
-                    lists: IrqLock::at(Level::Stacks, Lists { idle: 0, bare: 0, open: 0 }),
-                }
+                Class { made: AtomicU32::new(0), lists: IrqLock::at(Level::Stacks, Lists::EMPTY) }
             }; CLASSES],
             commits: AtomicUsize::new(0),
             late_commits: AtomicUsize::new(0),
             idle_pages: AtomicUsize::new(0),
             trimmed_pages: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
+            left_pages: AtomicUsize::new(0),
         }
     }
 
@@ -283,6 +295,28 @@ impl<B: Backing> Pool<B> {
         Ok(())
     }
 
+    /// Has all but the highest `keep` pages of a slot, which the caller has and keeps,
+    /// taken away at the next [`trim`](Self::trim). Until it [`is_closed`](Self::is_closed)
+    /// nobody uses it below these.
+    pub fn close_later(&self, slot: Slot, keep: usize) {
+        self.backing.header(slot).closing.store(keep as u32, Ordering::Relaxed);
+        let mut lists = self.classes[slot.class()].lists.lock();
+        self.push(&mut lists.closing, slot);
+        self.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether nothing is to be taken away any more.
+    pub fn is_closed(&self, slot: Slot) -> bool {
+        self.backing.header(slot).closing.load(Ordering::Acquire) == 0 // pairs with `finish`
+    }
+
+    /// A slot is left behind by its user, for good, with its pages; says how many.
+    pub fn leave(&self, slot: Slot) -> usize {
+        let pages = self.deep(slot) + 1;
+        self.left_pages.fetch_add(pages, Ordering::Relaxed);
+        pages
+    }
+
     /// Whether pages of the closed part have memory.
     fn is_open(&self, slot: Slot) -> bool {
         self.deep(slot) >= slot.body_pages()
@@ -325,6 +359,7 @@ impl<B: Backing> Pool<B> {
             idle_pages: self.idle_pages(),
             trimmed_pages: self.trimmed_pages.load(Ordering::Relaxed),
             open: self.open_slots(),
+            left_pages: self.left_pages.load(Ordering::Relaxed),
         }
     }
 
@@ -387,7 +422,7 @@ impl<B: Backing> Pool<B> {
         for &slot in slots {
             let deep = self.deep(slot);
             let mut lists = self.classes[slot.class()].lists.lock();
-            let Lists { idle, bare, open } = &mut *lists;
+            let Lists { idle, bare, open, .. } = &mut *lists;
             let list = match deep {
                 0 => bare,
                 _ if self.is_open(slot) => {
@@ -404,6 +439,10 @@ impl<B: Backing> Pool<B> {
     /// One whose pages can be taken away; those that must be first.
     fn pop_idle(&self, class: usize) -> Option<Slot> {
         let mut lists = self.classes[class].lists.lock();
+        if let Some(index) = self.pop(class, &mut lists.closing) {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return Some(Slot::new(class, index)); // its pages are not counted as idle
+        }
         let slot = match self.pop(class, &mut lists.open) {
             Some(index) => {
                 self.open.fetch_sub(1, Ordering::Relaxed);
@@ -415,14 +454,16 @@ impl<B: Backing> Pool<B> {
         Some(slot)
     }
 
-    /// Unmaps all pages of a slot but the top one; says how many there were.
+    /// Unmaps all pages of a slot but the top one, or those that it keeps; says how
+    /// many there were.
     fn uncommit_slot(&self, slot: Slot, round: &mut Round) -> usize {
         let header = self.backing.header(slot);
-        let deep = header.deep.swap(0, Ordering::Relaxed) as usize;
-        let lowest = slot.page_from_top(deep);
+        let keep = header.closing.load(Ordering::Relaxed).max(1) as usize;
+        let deep = header.deep.swap(keep as u64 - 1, Ordering::Relaxed) as usize;
+        let lowest = slot.page_from_top(deep.max(keep - 1));
         let mut pages = 0;
-        round.ranges.push(lowest..slot.page_from_top(0));
-        for n in 1..=deep {
+        round.ranges.push(lowest..slot.page_from_top(keep - 1));
+        for n in keep..=deep {
             if round.frames.is_full() {
                 self.backing.forget(round.ranges.as_slice(), round.frames.as_slice());
                 round.frames.clear();
@@ -442,7 +483,12 @@ impl<B: Backing> Pool<B> {
             return;
         }
         self.backing.forget(round.ranges.as_slice(), round.frames.as_slice());
-        self.put_listed(round.slots.as_slice());
+        for &slot in round.slots.as_slice() {
+            // One that is closing is its user's still, who may use it as before now.
+            if self.backing.header(slot).closing.swap(0, Ordering::Release) == 0 {
+                self.put_listed(&[slot]);
+            }
+        }
         *round = Round::new();
     }
 

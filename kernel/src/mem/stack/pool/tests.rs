@@ -35,6 +35,7 @@ impl Backing for Fake {
             next: AtomicU32::new(0),
             deep: AtomicU64::new(0),
             has_record: AtomicBool::new(false),
+            closing: AtomicU32::new(0),
         };
         let mut headers = self.headers.lock().expect("no panic");
         headers.entry(slot.base()).or_insert_with(|| Box::leak(Box::new(new())))
@@ -161,6 +162,36 @@ fn an_open_stack_is_closed_before_it_is_used_again() {
     let again: Vec<Slot> = (0..40).map(|_| pool.take(&cpu, 0).unwrap()).collect();
     assert!(again.contains(&slot), "lost");
     assert_eq!(pool.handle_fault(full - 8, None), FaultOutcome::GuardHit { slot });
+}
+
+#[test]
+fn a_stack_that_its_user_keeps_is_closed_down_to_what_it_keeps() {
+    const KEEP: usize = 4;
+    let (pool, cpu) = (pool(1000), Here::pretend(0));
+    let slot = pool.take(&cpu, 3).unwrap();
+    let full = slot.bounds().start;
+    touch(&pool, slot, 9);
+    pool.open(slot, slot.spare()..full + 100, slot.spare()).unwrap();
+    pool.close_later(slot, KEEP);
+    assert_eq!((pool.is_closed(slot), pool.stats().open), (false, 1));
+    pool.trim(1);
+    assert_eq!((pool.is_closed(slot), pool.stats().open), (true, 0));
+    let has = |n| pool.backing.has(slot.page_from_top(n));
+    assert!((0..KEEP).all(has), "what it keeps");
+    assert!(!(KEEP..=slot.depth_of(slot.base())).any(has), "what it does not");
+    assert_eq!(pool.backing.freed.load(Ordering::Relaxed), pool.stats().trimmed_pages);
+    // It is its user's, and works as before.
+    assert_ne!(pool.take(&cpu, 3), Ok(slot));
+    assert_eq!(pool.handle_fault(full, None), FaultOutcome::Committed);
+    assert_eq!(pool.handle_fault(full - 8, None), FaultOutcome::GuardHit { slot });
+}
+
+#[test]
+fn a_stack_that_is_left_behind_is_counted_with_its_pages() {
+    let (pool, cpu) = (pool(1000), Here::pretend(0));
+    let slot = pool.take(&cpu, 0).unwrap();
+    touch(&pool, slot, 5);
+    assert_eq!((pool.leave(slot), pool.stats().left_pages), (5, 5));
 }
 
 #[test]
