@@ -161,9 +161,12 @@ fn stand_still() {
     while !is_done() {
         let were_on = arch::irq_save_probed();
         if STANDING.fetch_add(1, Ordering::AcqRel) + 1 == arch::num_cpus() {
-            if let Some(census) = &mut *PAPER.lock() {
+            // Without its lock: others are taken.
+            let mut paper = PAPER.lock().take();
+            if let Some(census) = &mut paper {
                 census.take();
             }
+            *PAPER.lock() = paper;
             IS_DONE.store(true, Ordering::Release);
         } else {
             wait_for_the_last();

@@ -19,5 +19,5 @@ pub fn boot(cpus: usize, until: &str) -> Boot {
         .smp(cpus)
         .mem("2G")
         .data(DataDisk::new(image))
-        .cmdline(&format!("program=soak log=error -- {until}"))
+        .cmdline(&format!("program=soak log=error -- {until} disk"))
 }

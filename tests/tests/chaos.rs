@@ -15,10 +15,10 @@ fn all_counts_are_right_however_unkind_the_machine() {
 
 /// The `TRACE` lines of a run under virtual time: CPU, events, those overwritten,
 /// hash.
-fn trace(name: &str, chaos: &str) -> Vec<String> {
+fn trace(name: &str, cpus: usize, chaos: &str) -> Vec<String> {
     let words = "program=mix log=warn console=serial tsc=1000 lapic=1000 trace=hash";
-    let outcome = Boot::guest(format!("chaos-replay-{name}"))
-        .smp(4)
+    let outcome = Boot::guest(format!("chaos-replay-{name}-{cpus}"))
+        .smp(cpus)
         .icount("shift=0,sleep=off")
         .cmdline(&format!("{words} {chaos} -- 100"))
         .limit(300)
@@ -26,21 +26,36 @@ fn trace(name: &str, chaos: &str) -> Vec<String> {
     outcome.assert_ok();
     let lines: Vec<_> =
         outcome.lines.iter().filter(|line| line.starts_with("TRACE ")).cloned().collect();
-    assert_eq!(lines.len(), 4, "a line for each CPU: {lines:#?}");
+    assert_eq!(lines.len(), cpus, "a line for each CPU: {lines:#?}");
     lines
 }
 
+#[track_caller]
+fn same_seed_gives_the_same_events(cpus: usize) {
+    let first = trace("first", cpus, "seed=1 chaos=5");
+    let again = trace("again", cpus, "seed=1 chaos=5");
+    assert_eq!(first, again, "two runs differ; trace=dump shows where");
+    let other = trace("other", cpus, "seed=1 chaos=6");
+    assert_ne!(first, other, "the seed has no effect");
+}
+
 #[test]
-fn same_seed_gives_the_same_events_and_another_others() {
-    let first = trace("first", "seed=1 chaos=5");
-    assert_eq!(first, trace("again", "seed=1 chaos=5"), "two runs differ; trace=dump shows where");
-    assert_ne!(first, trace("other", "seed=1 chaos=6"), "the seed has no effect");
+fn same_seed_gives_the_same_events_on_one_cpu_and_another_others() {
+    same_seed_gives_the_same_events(1);
+}
+
+#[test]
+fn same_seed_gives_the_same_events_on_four_cpus_and_another_others() {
+    same_seed_gives_the_same_events(4);
 }
 
 /// Who has a failure has what it takes to repeat it.
 #[test]
 fn failure_names_its_seed() {
-    let outcome = Boot::guest("chaos-note").smp(2).cmdline("program=fault chaos=77 -- exit").run();
-    outcome.assert_code(7);
-    outcome.assert_line("chaos=77");
+    for cpus in [1, 8] {
+        let boot = Boot::guest(format!("chaos-note-{cpus}")).smp(cpus);
+        let outcome = boot.cmdline("program=fault chaos=77 -- exit").run();
+        outcome.assert_code(7);
+        outcome.assert_line("chaos=77");
+    }
 }

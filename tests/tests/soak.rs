@@ -2,10 +2,20 @@
 
 use tests::soak;
 
-#[test]
-fn repeating_the_workload_grows_nothing() {
-    let outcome = soak::boot(8, "5").limit(300).run();
+#[track_caller]
+fn grows_nothing(cpus: usize, rounds: &str) {
+    let outcome = soak::boot(cpus, rounds).limit(300).run();
     outcome.assert_test("repeating_the_workload_grows_nothing");
     outcome.assert_ok();
     outcome.assert_line("LEDGER Gs: ");
+}
+
+#[test]
+fn repeating_the_workload_on_eight_cpus_grows_nothing() {
+    grows_nothing(8, "5");
+}
+
+#[test]
+fn repeating_the_workload_on_one_cpu_grows_nothing() {
+    grows_nothing(1, "4");
 }

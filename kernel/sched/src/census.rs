@@ -52,6 +52,12 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
+    /// How many dead Gs are in the common store, to be used again.
+    #[must_use]
+    pub fn stored_dead(&self) -> usize {
+        self.free.len()
+    }
+
     /// How many Ps are counted as idle, which is what wakers go by: as many as are,
     /// while nobody parks or wakes.
     #[must_use]
@@ -65,6 +71,12 @@ impl<K: Sync + 'static> P<K> {
     pub fn census(&self, f: &mut impl FnMut(&'static G<K>, Place)) {
         let index = self.index();
         walk(self.pinned.front(), self.pinned.len(), |g| f(g, Place::Pinned(index)));
+    }
+
+    /// How many dead Gs this P keeps, to use them again.
+    #[must_use]
+    pub fn kept_dead(&self) -> usize {
+        self.free.len()
     }
 
     /// Whether this P believes that it looks for work, and is counted so. Not while it

@@ -49,6 +49,11 @@ impl<K: Sync + 'static> Free<K> {
         Free { at_hand: Pile::EMPTY, behind: Pile::EMPTY }
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.at_hand.len + self.behind.len
+    }
+
     /// The one that was put here last, else one of the store's.
     #[inline(always)]
     pub(crate) fn pop(&mut self, store: &Store<K>) -> Option<&'static G<K>> {
@@ -100,6 +105,11 @@ impl<K: Sync + 'static> Store<K> {
         pub(crate) fn new() -> Self {
             Store { lock: SpinLock::new(), newest: Link::null(), len: AtomicUsize::new(0) }
         }
+    }
+
+    /// How many Gs there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Acquire) * FREE_PILE // pairs with `put` and `take`
     }
 
     fn put(&self, pile: Pile<K>) {

@@ -112,6 +112,17 @@ impl<T> CpuLocal<T> {
         drop(give_back);
         result
     }
+
+    /// The value of CPU `cpu`, to look at.
+    ///
+    /// # Safety
+    ///
+    /// That CPU is not in [`with`](Self::with), and does not get there while the value
+    /// is looked at.
+    pub unsafe fn peek(&self, cpu: usize) -> &T {
+        // SAFETY: nobody else has the slot: our caller says so.
+        unsafe { &*self.slots[cpu].value.get() }
+    }
 }
 
 impl<T> Slot<T> {

@@ -183,6 +183,17 @@ pub fn stats() -> StackStats {
     POOL.stats()
 }
 
+/// Stacks that were made and are not at hand for the next user: neither on a list nor
+/// with a CPU. Those of [`KernelStack`] not counted.
+///
+/// # Safety
+///
+/// No CPU of the first `cpus` takes or returns a stack meanwhile, and there are no others.
+pub unsafe fn in_use(cpus: usize) -> usize {
+    // SAFETY: passed on to our caller.
+    unsafe { POOL.in_use(cpus) }
+}
+
 /// A G's stack. Dropped, it goes back for the next G; its pages stay until they
 /// are trimmed, and are not zeroed in between: safe code cannot read them.
 #[derive(Debug)]

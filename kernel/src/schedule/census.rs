@@ -6,12 +6,12 @@
 
 use super::roster::ALL;
 use super::task::Task;
-use super::{CPUS, SCHED, running_on};
+use super::{CPUS, SCHED, kill, m, running_on};
 use crate::arch::{
     self,
     paging::{self, Flags},
 };
-use crate::mem::stack::{MAX_SIZE, slot};
+use crate::mem::stack::{self, MAX_SIZE, slot};
 use alloc::vec::Vec;
 use sched::{G, Place, Status};
 
@@ -53,6 +53,10 @@ pub struct Census {
     pub without_g: usize,
     /// The number of the G that each CPU runs.
     pub on_cpus: Vec<u64>,
+    /// Stacks that nobody has and that are kept nowhere: neither of a G that lives or
+    /// was abandoned, nor of an M, nor with a dead G that is to be used again, nor in
+    /// the pool. While Gs are being started there may be some; when nobody does, none.
+    pub adrift: usize,
     /// A G that is at rest with its stack pointer outside of its stack.
     pub astray: Option<u64>,
     /// A G that is at rest, and what it would go on with is no code.
@@ -91,6 +95,7 @@ impl Census {
         ALL.iter().for_each(|g| self.count(g));
         self.queued.clear();
         SCHED.census(&mut |g, place| self.find(g, place));
+        let mut kept = SCHED.stored_dead();
         for cpu in all() {
             // SAFETY: every CPU has its P, and stands still with interrupts off in
             // code that does not touch it; nobody else does.
@@ -99,7 +104,13 @@ impl Census {
             let p = unsafe { p.assume_init_ref() };
             p.census(&mut |g, place| self.find(g, place));
             self.without_g += usize::from(p.idles() || p.spins());
+            kept += p.kept_dead();
         }
+        let alive = self.runnable + self.running + self.parking + self.parked;
+        let had = alive + kill::abandoned() + m::count().0 as usize;
+        // SAFETY: all CPUs stand still, in code that has no stack in its hands.
+        let in_use = unsafe { stack::in_use(self.cpus) };
+        self.adrift = in_use.saturating_sub(had + kept);
     }
 
     fn count(&mut self, g: &'static G<Task>) {

@@ -1,10 +1,15 @@
-//! A bit of everything, for comparing two runs: `program=mix -- <rounds>`.
+//! A bit of everything, for comparing two runs: `program=mix -- <rounds> <device> <pace>`.
 //!
-//! Hogs that are preempted, channels, sleepers, Gs that start Gs, locks: all at
-//! once, and nothing that depends on the host's time. What it prints at the end
-//! depends on nothing but the arguments.
+//! Hogs that are preempted, channels, sleepers, Gs that start Gs, locks, a device
+//! and somebody who types: all at once, and nothing that depends on the host's time.
+//! So the device is the simulated one, and what is typed is typed by a script. What
+//! it prints at the end depends on nothing but the arguments: the seed of the device and
+//! how fast is typed are among them.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use runnext::console;
+use runnext::drivers::serial::input::INPUT;
+use runnext::drivers::simulated::{Config, Device, Latency};
 use runnext::prelude::*;
 use runnext::sync::Mutex;
 
@@ -15,7 +20,9 @@ static SLEPT: AtomicU64 = AtomicU64::new(0);
 static SUM: Mutex<u64> = Mutex::new(0);
 
 fn main() {
-    let rounds: u64 = args().first().and_then(|word| word.parse().ok()).unwrap_or(200);
+    let number = |n: usize| args().get(n).and_then(|word| word.parse().ok());
+    let rounds: u64 = number(0).unwrap_or(200);
+    let (seed, pace_us) = (number(1).unwrap_or(7), number(2).unwrap_or(40));
     let hogs: Vec<_> = (0..num_cpus()).map(|_| go(hog)).collect();
     let workers = [
         go(move || tree(6)),
@@ -23,6 +30,8 @@ fn main() {
         go(move || locks(rounds)),
         go(move || choose(rounds)),
         go(move || permits(rounds)),
+        go(move || requests(rounds, seed)),
+        go(move || typed(rounds, pace_us)),
     ];
     let sleepers: Vec<_> = (1..6).map(|n| go(move || doze(n, rounds / 20))).collect();
     let found = workers.map(|worker| worker.join().expect("no panic"));
@@ -101,6 +110,43 @@ fn permits(rounds: u64) -> u64 {
     // Two permits in a row may be one.
     while park_timeout(Duration::from_millis(50)) {}
     rounds
+}
+
+/// Requests to a device that answers in another order.
+fn requests(rounds: u64, seed: u64) -> u64 {
+    let latency = Latency::Uniform { min_ns: 1_000, max_ns: 400_000 };
+    let device = Device::new(Config { seed, latency, ..Config::default() });
+    let device = device.expect("memory for a device");
+    let ask = |device: Device| {
+        move || {
+            let request = |n| device.submit(n).expect("memory for a request");
+            (0..rounds / 4)
+                .map(|n| request(n).wait(None).expect("an answer"))
+                .fold(0, u64::wrapping_add)
+        }
+    };
+    let askers: Vec<_> = (0..4).map(|_| go(ask(device.clone()))).collect();
+    askers.into_iter().fold(0, |sum, g| sum.wrapping_add(g.join().expect("no panic")))
+}
+
+/// A script types words of all lengths, as the port's interrupt would bring them, and
+/// somebody reads.
+fn typed(rounds: u64, pace_us: u64) -> u64 {
+    let length = |n: u64| n as usize % 7 + 1;
+    drop(go(move || {
+        for n in 0..rounds {
+            sleep(Duration::from_micros(n % 5 * pace_us));
+            INPUT.type_in(&b"runnext"[..length(n)]);
+        }
+    }));
+    let all: usize = (0..rounds).map(length).sum();
+    let (mut buffer, mut read, mut sum) = ([0; 16], 0, 0u64);
+    while read < all {
+        let bytes = console::read(&mut buffer).expect("a serial port");
+        sum = buffer[..bytes].iter().fold(sum, |sum, &byte| sum * 31 % 1_000_003 + u64::from(byte));
+        read += bytes;
+    }
+    sum
 }
 
 fn doze(n: u64, times: u64) {

@@ -1,15 +1,19 @@
-//! Everything at once, again and again: `program=soak -- 12`, or `-- 900s`.
+//! Everything at once, again and again: `program=soak -- 12 disk`, or `-- 900s`.
 //!
-//! A round has all [`crews`] at work at the same time, and ends when the last of
-//! their Gs has. Then the [`ledger`] is drawn up: what there is after so many
-//! rounds. At the end it must balance: everything that was created has ended, and
-//! the later rounds have grown nothing over the earlier ones.
+//! First the pools are filled ([`fill`]). A round has all [`crews`] at work at the
+//! same time, and ends when the last of their Gs has. Then the whole machine is
+//! stopped and counted (`runnext::invariant`), and the [`ledger`] is drawn up: what
+//! there is after so many rounds. Everything that was created must have ended, and
+//! the later rounds must have grown nothing over the earlier ones. With the word
+//! `disk`, one must be there.
 
 mod crews;
+mod fill;
 mod ledger;
 
 use crate::check::{self, checks, join_all};
-use ledger::{Ledger, Marks, Scale};
+use ledger::{Ledger, Marks};
+use runnext::invariant;
 use runnext::prelude::*;
 
 runnext::main!(soak, main);
@@ -46,6 +50,7 @@ impl Until {
 /// The first half fills the pools, the second is judged.
 fn repeating_the_workload_grows_nothing() {
     let (until, begun) = (Until::said(), Instant::now());
+    fill::all();
     let start = Ledger::draw_up();
     let (mut first, mut second) = (Marks::default(), Marks::default());
     let mut rounds = 0;
@@ -54,13 +59,25 @@ fn repeating_the_workload_grows_nothing() {
         round(rounds);
         rounds += 1;
         let now = Ledger::draw_up_when_quiet(&start);
+        nothing_is_adrift(&start);
         if is_first { &mut first } else { &mut second }.note(&now);
     }
     let end = Ledger::draw_up_when_quiet(&start);
     println!("SOAK {rounds} rounds on {} CPUs", num_cpus());
     end.print(&start, &first, &second);
     let gs = (end.created_since(&start) / rounds.max(1)) as usize;
-    second.assert_bounded(&first, &Scale { gs, calls: crews::MAX_CALLS });
+    assert!(gs < fill::GS, "{gs} Gs a round: the pools were not filled for so many");
+    end.assert_balanced(&start, rounds);
+    second.assert_bounded(&first, end.abandoned_since(&start));
+}
+
+/// The machine is sound, and every stack is in use or kept to be used again: one that
+/// is neither is lost, and would be one more every round.
+fn nothing_is_adrift(start: &Ledger) {
+    let found = invariant::check().expect("memory for a G on each CPU");
+    let census = found.unwrap_or_else(|broken| panic!("{broken}"));
+    assert_eq!(census.adrift, 0, "stacks that nobody has, and that are kept nowhere");
+    Ledger::draw_up_when_quiet(start); // the checker's own Gs are gone
 }
 
 /// One round: all crews, and somebody who changes gomaxprocs under them.

@@ -125,6 +125,29 @@ impl<B: Backend> Input<B> {
         }
     }
 
+    /// Takes bytes as if the port had received them, as many as there is room for, and
+    /// gives their number: for a script that types at times of its own, where what
+    /// comes over a line would follow the time of somebody else.
+    ///
+    /// ```no_run
+    /// use runnext::drivers::serial::input::INPUT;
+    /// assert_eq!(INPUT.type_in(b"ps\r"), 3);
+    /// ```
+    pub fn type_in(&self, bytes: &[u8]) -> usize {
+        let mut receiver = self.receiver.lock();
+        let typed = bytes.len().min(RING_SIZE - receiver.ring.len);
+        let mut took = Took::Nothing;
+        for &byte in &bytes[..typed] {
+            if receiver.accept(byte) {
+                took = Took::Some;
+            }
+        }
+        let is_key_pressed = receiver.is_key_pressed;
+        drop(receiver);
+        self.tell(took, is_key_pressed);
+        typed
+    }
+
     /// Says why there is no input.
     pub fn refuse(&self, trouble: InputError) {
         self.receiver.lock().trouble = Some(trouble);
@@ -325,9 +348,11 @@ impl<B: Backend> Receiver<B> {
             return false;
         }
         let Some(byte) = self.register(offsets::DATA) else { return false };
-        if is_break || is_garbled {
-            return false;
-        }
+        !is_break && !is_garbled && self.accept(byte)
+    }
+
+    /// A good byte, and room for it. True if it is for who reads.
+    fn accept(&mut self, byte: u8) -> bool {
         self.stats.bytes += 1;
         if self.is_key_caught && byte == INTERRUPT_KEY {
             self.is_key_pressed = true;

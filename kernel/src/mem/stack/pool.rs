@@ -71,6 +71,8 @@ pub struct StackStats {
     /// Of these, those that came with interrupts off, on the stack that was in
     /// use. A kernel bug each.
     pub late_commits: usize,
+    /// Pages given memory by [`Pool::open`] since boot.
+    pub opened_pages: usize,
     /// Pages, the top ones not counted, on unused stacks; those in the caches
     /// of CPUs not counted.
     pub idle_pages: usize,
@@ -128,6 +130,7 @@ pub struct Pool<B> {
     classes: [Class; CLASSES],
     commits: AtomicUsize,
     late_commits: AtomicUsize,
+    opened_pages: AtomicUsize,
     idle_pages: AtomicUsize,
     trimmed_pages: AtomicUsize,
     open: AtomicUsize,
@@ -163,6 +166,7 @@ impl<B: Backing> Pool<B> {
             }; CLASSES],
             commits: AtomicUsize::new(0),
             late_commits: AtomicUsize::new(0),
+            opened_pages: AtomicUsize::new(0),
             idle_pages: AtomicUsize::new(0),
             trimmed_pages: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
@@ -291,6 +295,7 @@ impl<B: Backing> Pool<B> {
             }
             deep.fetch_max(n as u64, Ordering::Relaxed);
             self.backing.commit_at_any_cost(page)?;
+            self.opened_pages.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -356,11 +361,38 @@ impl<B: Backing> Pool<B> {
             made: self.classes.iter().map(|c| c.made.load(Ordering::Relaxed) as usize).sum(),
             commits: self.commits.load(Ordering::Relaxed),
             late_commits: self.late_commits.load(Ordering::Relaxed),
+            opened_pages: self.opened_pages.load(Ordering::Relaxed),
             idle_pages: self.idle_pages(),
             trimmed_pages: self.trimmed_pages.load(Ordering::Relaxed),
             open: self.open_slots(),
             left_pages: self.left_pages.load(Ordering::Relaxed),
         }
+    }
+
+    /// See [`super::in_use`].
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub unsafe fn in_use(&self, cpus: usize) -> usize {
+        // SAFETY: no CPU is in the middle of `with`: our caller says so.
+        let cached = |cpu| unsafe { self.caches.peek(cpu) }.count;
+        let cached = (0..cpus).map(cached).sum::<usize>();
+        (0..CLASSES).map(|class| self.unlisted(class)).sum::<usize>().saturating_sub(cached)
+    }
+
+    /// Slots of a class that are on no list, those of the kernel not counted.
+    fn unlisted(&self, class: usize) -> usize {
+        let lists = self.classes[class].lists.lock();
+        let made = self.classes[class].made.load(Ordering::Relaxed);
+        let header = |index| self.backing.header(Slot::new(class, index));
+        let is_ours = |&index: &u32| header(index).state.load(Ordering::Relaxed) != KERNEL;
+        let listed = [lists.idle, lists.bare, lists.open].into_iter().flat_map(|head| {
+            let number = |link: u32| link.checked_sub(1);
+            let next = move |&at: &u32| number(header(at).next.load(Ordering::Relaxed));
+            core::iter::successors(number(head), next).take(made as usize) // if it is a ring
+        });
+        (0..made).filter(is_ours).count().saturating_sub(listed.count())
     }
 
     fn take_cached(&self, here: &Here, class: usize) -> Option<Slot> {

@@ -11,6 +11,7 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use runnext::drivers::simulated::{Config, Device, Latency};
 use runnext::prelude::*;
+use runnext::program::{self, Ended};
 use runnext::sync::{Condvar, Mutex, RwLock, Semaphore, WaitGroup};
 use runnext::{fs, tasks};
 
@@ -30,6 +31,7 @@ pub const ALL: &[Crew] = &[
     ("serial", serial),
     ("panics", panics),
     ("kills", kills),
+    ("programs", programs),
     ("overflows", overflows),
 ];
 
@@ -37,9 +39,11 @@ pub const ALL: &[Crew] = &[
 const CALLS: usize = 16;
 /// Gs that `kills` ends, a fifth of them in calls.
 const VICTIMS: u64 = 40;
+/// Programs that `programs` starts, each with one G in calls.
+const PROGRAMS: u64 = 6;
 /// Calls of all crews that may wait at the same time: those, one of `disk`, one of
 /// `panics`.
-pub const MAX_CALLS: usize = CALLS + VICTIMS as usize / 5 + 2;
+pub const MAX_CALLS: usize = CALLS + (VICTIMS / 5 + PROGRAMS) as usize + 2;
 
 /// Gs that start Gs, 2 to the power of 9 of them, some pinned.
 fn spawns(_: u64) {
@@ -199,10 +203,11 @@ fn device(round: u64) {
     assert!(waits.join().expect("no panic").is_err());
 }
 
-/// The same file both ways, if there is a disk.
+/// The same file both ways, if there is a disk. One that was promised must be there.
 fn disk(_: u64) {
     const FILE: &str = "pattern.bin";
-    if runnext::disk::size().is_err() {
+    if let Err(error) = runnext::disk::size() {
+        assert!(!args().iter().any(|word| word == "disk"), "no disk: {error}");
         return;
     }
     let sum = |bytes: Vec<u8>| {
@@ -295,6 +300,52 @@ fn kills(_: u64) {
         assert_eq!(g.join(), Err(JoinError::Killed));
     }
     assert_eq!(ENDED.load(Relaxed) - before, VICTIMS, "destructors ran");
+}
+
+/// Programs that come to their end, and some that are stopped in the middle of it.
+fn programs(round: u64) {
+    let start = |n: u64| {
+        let words = if n.is_multiple_of(2) { vec!["on".into()] } else { vec![] };
+        program::start("soak_part", words).expect("it is in the image, and there is memory")
+    };
+    let runs: Vec<_> = (0..PROGRAMS).map(start).collect();
+    sleep(Duration::from_micros(round % 5 * 300));
+    for (n, run) in runs.into_iter().enumerate() {
+        let is_stopped = n.is_multiple_of(2);
+        if is_stopped {
+            run.stop();
+        }
+        assert_eq!(run.wait(), if is_stopped { Ended::Stopped } else { Ended::Code(7) });
+    }
+}
+
+runnext::main!(soak_part, part);
+
+/// A program: two who send to each other, one that sleeps, one in calls, two of whom
+/// one holds a lock. Ends with 7; with a word, not before it is stopped.
+///
+/// All of them wait most of the time. One that runs while its program ends is asked to
+/// end at its next call, but may be abandoned before it gets there: an emulator's CPU
+/// can stand still for longer than the kernel has patience.
+fn part() {
+    let turns = if args().is_empty() { 20 } else { u64::MAX };
+    let nap = || sleep(Duration::from_micros(50));
+    let (ping, pings) = chan::rendezvous::<u64>();
+    let lock = Arc::new(Mutex::new(()));
+    let other = lock.clone();
+    let hold = move |lock: &Mutex<()>| {
+        let _held = lock.lock();
+        (0..turns).for_each(|_| nap());
+    };
+    join_all([
+        go(move || (0..turns).for_each(|n| ping.send(n).expect("open"))),
+        go(move || pings.iter().for_each(|_| nap())),
+        go(move || (0..turns).for_each(|_| nap())),
+        go(move || (0..turns).for_each(|_| blocking(nap))),
+        go(move || hold(&lock)),
+        go(move || hold(&other)),
+    ]);
+    exit(7);
 }
 
 /// Who changes gomaxprocs until dismissed.

@@ -3,13 +3,17 @@
 //! Two kinds of things are counted. What a program *has* (Gs, sleepers, Ms in
 //! calls, Gs in queues) must be back to what it was, to the last one. What the
 //! kernel keeps to use again (*pools*: stacks, spare Ms, memory of the heap, frames)
-//! grows to what the busiest moment needed, and which that is, is chance: so each
-//! has a bound that follows from what one round starts, and not from how many
-//! rounds there were. What is in use of the heap is the same after every round.
+//! grows to what the busiest moment needed, and which that is, is chance. So all are
+//! filled before the first round ([`fill`](super::fill)), beyond what a round can need:
+//! then none has a reason to grow, and in the second half each is held to what it was
+//! in the first. What is lost out of a pool that was filled would not be missed for
+//! long: so every stack is also looked for, after each round
+//! ([`Census::adrift`](runnext::invariant::check)), and every M.
 
 use crate::check::wait_until;
 use runnext::inspect;
 use runnext::prelude::*;
+use runnext::program;
 
 /// The bytes of a frame.
 const PAGE_SIZE: usize = 4096;
@@ -25,6 +29,10 @@ pub struct Ledger {
     queued: usize,
     /// Ms that are away with a call.
     blocked_ms: u64,
+    /// Ms that are not, and neither spare nor on a CPU.
+    lost_ms: u64,
+    /// Gs that were taken off their CPU for good: what they had is lost.
+    abandoned: usize,
     pools: Pools,
 }
 
@@ -46,8 +54,11 @@ impl Ledger {
     /// As things are now.
     pub fn draw_up() -> Ledger {
         let (stats, memory, (ps, global)) = (stats(), inspect::memory(), inspect::ps());
-        let stack_pages = memory.stacks.commits.saturating_sub(memory.stacks.trimmed_pages);
-        let known = memory.stacks.made + stack_pages + memory.heap.mapped / PAGE_SIZE;
+        let stacks = &memory.stacks;
+        let stack_pages =
+            (stacks.commits + stacks.opened_pages).saturating_sub(stacks.trimmed_pages);
+        let heap_pages = (memory.heap.mapped - memory.heap.lent) / PAGE_SIZE;
+        let known = stacks.made + stack_pages + heap_pages;
         let frames = memory.frames.total - memory.frames.free;
         Ledger {
             created: stats.created,
@@ -55,6 +66,9 @@ impl Ledger {
             sleepers: ps.iter().map(|p| p.sleepers).sum(),
             queued: ps.iter().map(|p| p.queued).sum::<usize>() + global,
             blocked_ms: stats.ms.blocked,
+            lost_ms: (stats.ms.created - stats.ms.spare - stats.ms.blocked)
+                .saturating_sub(num_cpus() as u64),
+            abandoned: program::abandoned(),
             pools: Pools {
                 ms: stats.ms.created,
                 stacks: memory.stacks.made,
@@ -87,6 +101,19 @@ impl Ledger {
         self.created - self.ended
     }
 
+    /// How many Gs were abandoned since then.
+    pub fn abandoned_since(&self, start: &Ledger) -> usize {
+        self.abandoned - start.abandoned
+    }
+
+    /// No M is lost, and those that the crews end listen: of the twenty a round, hardly
+    /// any was abandoned (see `crews::part`).
+    pub fn assert_balanced(&self, start: &Ledger, rounds: u64) {
+        let abandoned = self.abandoned_since(start);
+        assert!(abandoned as u64 <= rounds, "{abandoned} Gs were abandoned");
+        assert_eq!(self.lost_ms, 0, "Ms that are nowhere");
+    }
+
     /// Says what there is.
     pub fn print(&self, start: &Ledger, first: &Marks, second: &Marks) {
         let (created, ended) = (self.created_since(start), self.ended - start.ended);
@@ -95,6 +122,7 @@ impl Ledger {
             "LEDGER sleepers {}, queued {}, Ms in calls {}",
             self.sleepers, self.queued, self.blocked_ms
         );
+        println!("LEDGER Gs abandoned {}, Ms lost {}", self.abandoned, self.lost_ms);
         for Pool { name, read, .. } in POOLS {
             let (start, first, second) = (read(&start.pools), read(&first.0), read(&second.0));
             println!(
@@ -104,56 +132,44 @@ impl Ledger {
     }
 }
 
-/// What a bound is made of.
-pub struct Scale {
-    /// Gs that a round starts.
-    pub gs: usize,
-    /// Calls that may wait at the same time in a round.
-    pub calls: usize,
-}
-
 /// A pool.
 struct Pool {
     name: &'static str,
     read: fn(&Pools) -> usize,
-    /// The most that there may ever be, given what there was at most in the first
-    /// half.
-    most: fn(&Scale, usize) -> usize,
+    /// How much more there may be in the second half than there was at most in the
+    /// first, if so many Gs were abandoned.
+    slack: fn(usize) -> usize,
 }
 
-const MIB: usize = 1 << 20;
+/// What a G that is abandoned has of the heap: its part of a channel or a lock, and
+/// where somebody waits for it.
+const LEFT_BYTES: usize = 1024;
+
+/// A CPU's reserve for page faults.
+const RESERVE: usize = 16;
+/// Pages of unused stacks that `mem::stack` keeps before it trims.
+const MANY_PAGES: usize = 1024;
 
 const POOLS: [Pool; 6] = [
-    Pool {
-        name: "Ms",
-        read: |pools| pools.ms as usize,
-        // On each CPU one that runs and a spare one.
-        most: |scale, _| 2 * num_cpus() + scale.calls,
-    },
-    Pool {
-        name: "stacks",
-        read: |pools| pools.stacks,
-        // All alive at the same time, and what CPUs keep for themselves.
-        most: |scale, _| scale.gs + 128 * num_cpus(),
-    },
+    // As many were made by `fill` as there can be calls.
+    Pool { name: "Ms", read: |pools| pools.ms as usize, slack: |_| 0 },
+    // As many were made by `fill` as there can be Gs, and what CPUs keep.
+    Pool { name: "stacks", read: |pools| pools.stacks, slack: |_| 0 },
     Pool {
         name: "heap bytes in use",
         read: |pools| pools.heap_bytes,
-        most: |_, first_half| first_half + first_half / 16,
+        slack: |abandoned| LEFT_BYTES * abandoned,
     },
-    // Two files of 1 MiB at the same time, and holes.
-    Pool { name: "heap bytes mapped", read: |pools| pools.heap_mapped, most: |_, _| 16 * MIB },
-    Pool {
-        name: "more pages of stacks",
-        read: |pools| pools.stack_pages,
-        // So many are kept before they are trimmed; those in use come on top.
-        most: |scale, _| 2048 + 2 * scale.gs,
-    },
+    Pool { name: "heap bytes mapped", read: |pools| pools.heap_mapped, slack: |_| 0 },
+    // Those of stacks that came to be unused since the last trim: by chance. None can be
+    // lost without its stack.
+    Pool { name: "more pages of stacks", read: |pools| pools.stack_pages, slack: |_| MANY_PAGES },
+    // A reserve may be empty in one half, and full in the other. The tables are there:
+    // no addresses are new.
     Pool {
         name: "other frames",
         read: |pools| pools.other_frames,
-        // Tables for the stacks, each with a table of its own at worst.
-        most: |scale, _| 512 + scale.gs + 64 * num_cpus(),
+        slack: |_| RESERVE * num_cpus(),
     },
 ];
 
@@ -175,10 +191,11 @@ impl Marks {
         };
     }
 
-    /// No pool is fuller than it may be.
-    pub fn assert_bounded(&self, first: &Marks, scale: &Scale) {
-        for Pool { name, read, most } in POOLS {
-            let (now, most) = (read(&self.0), most(scale, read(&first.0)));
+    /// No pool is fuller than it may be, after what there was at most in `first`, and
+    /// so many Gs were abandoned.
+    pub fn assert_bounded(&self, first: &Marks, abandoned: usize) {
+        for Pool { name, read, slack } in POOLS {
+            let (now, most) = (read(&self.0), read(&first.0) + slack(abandoned));
             assert!(now <= most, "{name}: {now}, but {most} at most");
         }
     }

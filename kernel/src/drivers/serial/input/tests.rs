@@ -150,6 +150,23 @@ fn bytes_of_a_burst_are_read_in_order() {
 }
 
 #[test]
+fn what_a_script_types_is_read_as_what_is_received() {
+    let (port, input) = open();
+    receive(&port, b"one ");
+    input.on_interrupt();
+    assert_eq!(input.type_in(b"two "), 4);
+    receive(&port, b"three");
+    input.on_interrupt();
+    assert_eq!(read_all(&input), b"one two three");
+    assert_eq!(input.type_in(&[b'x'; RING_SIZE + 7]), RING_SIZE, "all that there is room for");
+    input.catch_key(true);
+    assert_eq!(read_all(&input).len(), RING_SIZE);
+    assert_eq!(input.type_in(b"a\x03b"), 3);
+    assert!(input.wait_for_key());
+    assert_eq!(read_all(&input), b"ab");
+}
+
+#[test]
 fn a_spurious_interrupt_brings_nothing() {
     let (_port, input) = open();
     input.on_interrupt();

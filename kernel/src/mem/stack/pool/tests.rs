@@ -132,6 +132,24 @@ fn a_commit_of_the_own_stack_with_interrupts_off_is_counted_as_late() {
 }
 
 #[test]
+fn what_is_in_use_is_what_was_taken_and_not_returned() {
+    let (pool, cpus) = (pool(4000), [Here::pretend(0), Here::pretend(1)]);
+    // SAFETY: nobody else is there.
+    let in_use = || unsafe { pool.in_use(2) };
+    let slots: Vec<_> = (0..100).map(|n| pool.take(&cpus[n % 2], n % 3).unwrap()).collect();
+    pool.take_kernel(&cpus[0], 3).unwrap();
+    assert_eq!(in_use(), 100);
+    slots[..60].iter().for_each(|&slot| {
+        touch(&pool, slot, 2);
+        pool.put(&cpus[1], slot);
+    });
+    assert_eq!(in_use(), 40);
+    pool.trim(10);
+    slots[60..].iter().for_each(|&slot| pool.put(&cpus[0], slot));
+    assert_eq!(in_use(), 0);
+}
+
+#[test]
 fn a_record_is_made_once_and_stays_with_its_slot() {
     let pool = pool(100);
     let here = Here::pretend(0);
