@@ -12,7 +12,7 @@ use crate::outcome::Outcome;
 
 /// What is run, with its arguments: programs of `tests/guest` whose checks count,
 /// and do not assume that anything happens soon, or undisturbed.
-pub const PROGRAMS: [(&str, &str); 9] = [
+pub const PROGRAMS: [(&str, &str); 14] = [
     ("stress", "20000"),
     ("syncing", ""),
     ("blocking", ""),
@@ -22,7 +22,17 @@ pub const PROGRAMS: [(&str, &str); 9] = [
     ("tasks", ""),
     ("scheduling", ""),
     ("overflow", ""),
+    ("memory", ""),
+    ("cycles", ""),
+    ("unwinding", ""),
+    ("invariants", "5"),
+    ("soak", "4"),
 ];
+
+/// The memory of the machine: what is filled to the last page should be little.
+fn mem_of(program: &str) -> &'static str {
+    if program == "memory" { "128M" } else { "2G" }
+}
 
 /// On so many CPUs, by turns.
 pub const CPUS: [usize; 4] = [8, 4, 2, 1];
@@ -66,7 +76,7 @@ impl Run {
         let Run { seed, program, args, cpus } = self;
         let cmdline = format!("program={program} log=error chaos={seed} -- {args}");
         let name = format!("chaos-{seed}");
-        Boot::guest(name).smp(cpus).mem("2G").cmdline(&cmdline).limit(LIMIT_S).run()
+        Boot::guest(name).smp(cpus).mem(mem_of(program)).cmdline(&cmdline).limit(LIMIT_S).run()
     }
 }
 

@@ -8,8 +8,10 @@ use tests::sweep::Run;
 /// Three programs, on 8, 4 and 1 CPUs, that need few seconds each.
 #[test]
 fn all_counts_are_right_however_unkind_the_machine() {
-    for seed in [1, 8, 28] {
-        Run::of(seed).run().assert_ok();
+    for (seed, program, cpus) in [(11, "unwinding", 8), (15, "syncing", 4), (50, "overflow", 1)] {
+        let run = Run::of(seed);
+        assert_eq!((run.program, run.cpus), (program, cpus), "the sweep has changed");
+        run.run().assert_ok();
     }
 }
 

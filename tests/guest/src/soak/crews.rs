@@ -11,7 +11,7 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use runnext::drivers::simulated::{Config, Device, Latency};
 use runnext::prelude::*;
-use runnext::program::{self, Ended};
+use runnext::program::{self, Ended, Run};
 use runnext::sync::{Condvar, Mutex, RwLock, Semaphore, WaitGroup};
 use runnext::{fs, tasks};
 
@@ -39,8 +39,10 @@ pub const ALL: &[Crew] = &[
 const CALLS: usize = 16;
 /// Gs that `kills` ends, a fifth of them in calls.
 const VICTIMS: u64 = 40;
+/// Requests of `device` that wait at the same time.
+pub const REQUESTS: u64 = 100;
 /// Programs that `programs` starts, each with one G in calls.
-const PROGRAMS: u64 = 6;
+pub const PROGRAMS: u64 = 6;
 /// Calls of all crews that may wait at the same time: those, one of `disk`, one of
 /// `panics`.
 pub const MAX_CALLS: usize = CALLS + (VICTIMS / 5 + PROGRAMS) as usize + 2;
@@ -188,7 +190,7 @@ fn device(round: u64) {
     let latency = Latency::Uniform { min_ns: 1_000, max_ns: 500_000 };
     let device = Device::new(Config { seed: round, latency, ..Config::default() });
     let device = device.expect("memory for a device");
-    let gs = (0..100u64).map(|word| {
+    let gs = (0..REQUESTS).map(|word| {
         let device = device.clone();
         go(move || device.submit(word).expect("memory for a request").wait(None))
     });
@@ -304,10 +306,8 @@ fn kills(_: u64) {
 
 /// Programs that come to their end, and some that are stopped in the middle of it.
 fn programs(round: u64) {
-    let start = |n: u64| {
-        let words = if n.is_multiple_of(2) { vec!["on".into()] } else { vec![] };
-        program::start("soak_part", words).expect("it is in the image, and there is memory")
-    };
+    // By name and not by an argument: what a program was told is kept for ever.
+    let start = |n: u64| start(if n.is_multiple_of(2) { "soak_without_end" } else { "soak_part" });
     let runs: Vec<_> = (0..PROGRAMS).map(start).collect();
     sleep(Duration::from_micros(round % 5 * 300));
     for (n, run) in runs.into_iter().enumerate() {
@@ -319,16 +319,32 @@ fn programs(round: u64) {
     }
 }
 
-runnext::main!(soak_part, part);
+/// Starts a program of this image.
+pub fn start(name: &str) -> Run {
+    program::start(name, Vec::new()).expect("it is in the image, and there is memory")
+}
 
-/// A program: two who send to each other, one that sleeps, one in calls, two of whom
-/// one holds a lock. Ends with 7; with a word, not before it is stopped.
+runnext::main!(soak_part, part);
+runnext::main!(soak_without_end, without_end);
+
+/// Ends with 7.
+fn part() {
+    work(20);
+    exit(7);
+}
+
+/// Ends when it is stopped.
+fn without_end() {
+    work(u64::MAX);
+}
+
+/// What a program does: two who send to each other, one that sleeps, one in calls, two
+/// of whom one holds a lock.
 ///
 /// All of them wait most of the time. One that runs while its program ends is asked to
 /// end at its next call, but may be abandoned before it gets there: an emulator's CPU
 /// can stand still for longer than the kernel has patience.
-fn part() {
-    let turns = if args().is_empty() { 20 } else { u64::MAX };
+fn work(turns: u64) {
     let nap = || sleep(Duration::from_micros(50));
     let (ping, pings) = chan::rendezvous::<u64>();
     let lock = Arc::new(Mutex::new(()));
@@ -345,7 +361,6 @@ fn part() {
         go(move || hold(&lock)),
         go(move || hold(&other)),
     ]);
-    exit(7);
 }
 
 /// Who changes gomaxprocs until dismissed.

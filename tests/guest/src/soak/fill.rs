@@ -4,10 +4,12 @@
 //! them. Here as many live at the same time as there can be, once; so afterwards a
 //! pool that grows does so for one reason only: something was not put back.
 
-use super::crews::MAX_CALLS;
+use super::crews::{MAX_CALLS, PROGRAMS, REQUESTS, start};
 use crate::check::{join_all, wait_until};
 use core::hint::black_box;
+use runnext::drivers::simulated::{Config, Device, Latency};
 use runnext::prelude::*;
+use runnext::program::Ended;
 use runnext::sync::Semaphore;
 
 /// Gs that a round starts at most, if all of them lived at the same time.
@@ -36,6 +38,27 @@ pub fn all() {
     wait_until(|| stats().ms.blocked == calls as u64);
     GATE.release(gs);
     join_all(all);
-    // One that was joined may not have been laid to rest yet.
-    wait_until(|| stats().alive() == before && stats().ms.blocked == 0);
+    requests();
+    programs();
+    // One that was joined may not have been laid to rest yet. There are fewer than
+    // before if one of the kernel's own was still on its way when this began.
+    wait_until(|| stats().alive() <= before && stats().ms.blocked == 0);
+}
+
+/// As many under way as there can be, and one of the other device.
+fn requests() {
+    let silent = Device::new(Config { latency: Latency::Never, ..Config::default() });
+    let silent = silent.expect("memory for a device");
+    let submit = |word| silent.submit(word).expect("memory for a request");
+    drop((0..=REQUESTS).map(submit).collect::<Vec<_>>());
+}
+
+/// As many as there can be, twice: one that was waited for may not be over yet when
+/// the next begins.
+fn programs() {
+    let runs: Vec<_> = (0..2 * PROGRAMS).map(|_| start("soak_without_end")).collect();
+    for run in runs {
+        run.stop();
+        assert_eq!(run.wait(), Ended::Stopped);
+    }
 }
