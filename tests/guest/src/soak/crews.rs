@@ -341,9 +341,8 @@ fn without_end() {
 /// What a program does: two who send to each other, one that sleeps, one in calls, two
 /// of whom one holds a lock.
 ///
-/// All of them wait most of the time. One that runs while its program ends is asked to
-/// end at its next call, but may be abandoned before it gets there: an emulator's CPU
-/// can stand still for longer than the kernel has patience.
+/// All of them wait most of the time, and for so short a time that it is up before
+/// anybody can wake them: they must notice by themselves that they are to end.
 fn work(turns: u64) {
     let nap = || sleep(Duration::from_micros(50));
     let (ping, pings) = chan::rendezvous::<u64>();
