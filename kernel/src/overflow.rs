@@ -98,8 +98,9 @@ static REPORTS: Budget = Budget::new();
 
 /// Full reports that may come at once.
 const AT_ONCE: u64 = 32;
-/// One more may come each time that this is over, ns.
-const REFILL_NS: u64 = 100_000_000;
+/// One more may come each time that this is over, ns. In an emulator a report takes a
+/// quarter of a second: ten in a second made everything else wait.
+const REFILL_NS: u64 = 2_000_000_000;
 
 /// Says of which reports there may be more: [`AT_ONCE`], refilled with time.
 struct Budget {
