@@ -19,7 +19,7 @@ use runnext::time::sleep_until;
 #[rustfmt::skip]
 pub static ALL: &[Scene] = &[
     Scene { title: "Gs are cheap", look: "ten thousand at once, each with a stack of its own", play: cheap },
-    Scene { title: "Stealing", look: "1,000 Gs start on P0, which stays busy; see where they ran", play: stealing },
+    Scene { title: "Stealing", look: "200 Gs start on P0, which stays busy; see where they ran", play: stealing },
     Scene { title: "Preemption", look: "hogs that never call anything share the CPUs with those that do", play: preemption },
     Scene { title: "Run next", look: "two Gs that ready each other go on in one slice", play: run_next },
     Scene { title: "Blocking calls", look: "100 calls wait, each with its M; the Ps go on without them", play: blocking_calls },
@@ -57,7 +57,9 @@ fn cheap(stage: &mut Stage) {
 }
 
 fn stealing(stage: &mut Stage) {
-    const GS: u64 = 1_000;
+    // Fewer than a ring holds: what does not fit goes to the global queue, and whoever
+    // takes it from there steals nothing.
+    const GS: u64 = 200;
     let ran_on = counters(num_cpus());
     let before = total(|cpu| cpu.steals);
     let counting = ran_on.clone();
