@@ -193,7 +193,7 @@ where
 
     #[inline(always)]
     fn perform(self) -> Self::Outcome {
-        unwind::catch(self.0)
+        unwind::catch_at_root(self.0)
     }
 
     #[inline(always)]

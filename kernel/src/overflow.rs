@@ -34,7 +34,7 @@
 //! So who faults does so in its first instructions, before it has called anybody;
 //! or at its first call, and then it is the caller, and nothing of it is lost
 //! (`step`). What it may have had by then are its arguments, and what
-//! was inlined into it without a call: a box is leaked, a `Mutex` that was free stays
+//! was inlined into it without a call: a box is leaked, a `Mutex` that was free is
 //! locked. Nothing of it is known to others by its address: a place in a queue is
 //! taken under a lock.
 //!
@@ -48,6 +48,10 @@
 //! function that faulted. Kernel code that is known to others by its address
 //! (a place in a queue, a buffer that a device writes) waits in functions that
 //! may panic, so it is in the tables.
+//!
+//! Locks that were lost in either way are not lost for others: at its root a G holds
+//! nothing, so whatever lock still has its name is poisoned there and free for whoever
+//! comes (`unwind`'s `catch_at_root`, `cell::held`).
 //!
 //! # In a blocking call
 //!

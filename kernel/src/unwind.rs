@@ -37,6 +37,27 @@ pub fn catch<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
     result.map_err(why)
 }
 
+/// As [`catch`], at the root of a G, where nothing is held any more: what the frames of
+/// a full stack had, and no table knew of, goes to whoever wants it (`overflow`).
+#[inline(always)]
+pub(crate) fn catch_at_root<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
+    catch(f).inspect_err(poison_lost)
+}
+
+/// Poisons the locks that a G has lost, if it may have lost any. A panic has not: it
+/// unwinds from a call, by tables that know all there is to drop.
+#[cold]
+fn poison_lost(why: &JoinError) {
+    if !matches!(why, JoinError::StackOverflow | JoinError::NoMemory) {
+        return;
+    }
+    let g = crate::park::current_id();
+    match crate::cell::held::poison_all(g) {
+        0 => {} // or nobody has come for them yet
+        locks => log::error!("G {g} has lost {locks} locks that others wait for: poisoned"),
+    }
+}
+
 /// How many panics unwind on the whole machine: nearly always none, so that
 /// [`panicking`] costs a compare.
 #[cfg(target_os = "none")]

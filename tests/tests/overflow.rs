@@ -18,6 +18,7 @@ guest_tests!(OVERFLOW =>
     a_recursion_that_was_proved_not_to_unwind_unwinds_above_it,
     a_frame_larger_than_the_stack_is_an_overflow,
     a_lock_that_was_held_is_poisoned_and_free,
+    a_lock_that_no_table_knows_of_is_poisoned_and_free,
     a_peer_of_a_full_g_sees_its_end_of_the_channel_closed,
     a_g_that_waits_at_every_depth_overflows_between_waits,
     a_g_near_the_end_of_its_stack_is_preempted_and_goes_on,

@@ -71,7 +71,7 @@ pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, 
 /// The first G of a program.
 fn run_main(program: Program, instance: &'static Instance, id: ProgramId) {
     instance.main_begins();
-    let how = match unwind::catch(|| program.run()) {
+    let how = match unwind::catch_at_root(|| program.run()) {
         Ok(()) => Ended::Code(0),
         // If it was killed because the end was decided, this decides nothing.
         Err(_) if park::was_killed() => Ended::Stopped,

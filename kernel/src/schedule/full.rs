@@ -175,8 +175,8 @@ pub(super) fn bury(cpu: &Cpu, g: &'static G<Task>) {
     if is_news {
         log::error!("{} ends without its destructors: {why}", Running(g));
         log::error!(
-            "its locks are poisoned, somebody waited for {locks}; \
-             {pages} pages of stack are kept, and what its frames owned is lost"
+            "its mutexes and write locks are poisoned, somebody waited for {locks}; \
+             {pages} pages of stack are kept, and what else its frames owned is lost"
         );
     }
     if let Some(work) = g.kernel.work.take() {

@@ -12,7 +12,7 @@ use runnext::inspect;
 use runnext::mem::stack::DEFAULT_SIZE;
 use runnext::prelude::*;
 use runnext::schedule::abandoned;
-use runnext::sync::{Mutex, Semaphore};
+use runnext::sync::{Mutex, RwLock, Semaphore, TryLockError};
 
 runnext::main!(overflow, main);
 runnext::main!(overflow_many, many);
@@ -25,6 +25,7 @@ fn main() {
         a_recursion_that_was_proved_not_to_unwind_unwinds_above_it,
         a_frame_larger_than_the_stack_is_an_overflow,
         a_lock_that_was_held_is_poisoned_and_free,
+        a_lock_that_no_table_knows_of_is_poisoned_and_free,
         a_peer_of_a_full_g_sees_its_end_of_the_channel_closed,
         a_g_that_waits_at_every_depth_overflows_between_waits,
         a_g_near_the_end_of_its_stack_is_preempted_and_goes_on,
@@ -169,6 +170,30 @@ fn a_lock_that_was_held_is_poisoned_and_free() {
     });
     let Err(poisoned) = LOCK.lock() else { panic!("not poisoned") };
     assert_eq!(**poisoned.get_ref(), 1);
+}
+
+/// As the recursion does not unwind, what its caller holds is in no table; who called
+/// that one unwinds, and catches.
+fn a_lock_that_no_table_knows_of_is_poisoned_and_free() {
+    static LOCK: Mutex<usize> = Mutex::new(0);
+    static SHARED: RwLock<usize> = RwLock::new(0);
+    #[inline(never)]
+    fn locked(depth: usize) -> usize {
+        let held = LOCK.lock().unwrap_or_else(|error| error.into_inner());
+        recurse_plainly(depth) + *held
+    }
+    #[inline(never)]
+    fn written(depth: usize) -> usize {
+        let held = SHARED.write().unwrap_or_else(|error| error.into_inner());
+        recurse_plainly(depth) + *held
+    }
+    let before = abandoned();
+    for holds in [locked, written] {
+        overflows(move || black_box(through as fn(fn(usize) -> usize) -> usize)(holds));
+    }
+    assert_eq!(abandoned(), before, "they unwind");
+    assert!(matches!(LOCK.try_lock(), Err(TryLockError::Poisoned(_))), "taken for ever");
+    assert!(matches!(SHARED.try_write(), Err(TryLockError::Poisoned(_))), "taken for ever");
 }
 
 fn a_peer_of_a_full_g_sees_its_end_of_the_channel_closed() {
