@@ -59,6 +59,17 @@ mod programs {
         a_hundred_programs_leave_nothing_behind,
     );
 
+    /// It takes each of them ten seconds of its own time.
+    #[test]
+    fn destructors_that_do_not_end_do_not_keep_their_cpus() {
+        for cpus in [1, 8] {
+            let boot = Boot::guest(format!("endless-{cpus}")).smp(cpus).limit(120);
+            let outcome = boot.cmdline("program=endless").run();
+            outcome.assert_ok();
+            outcome.assert_line("has a destructor that does not end: it is abandoned");
+        }
+    }
+
     #[test]
     fn a_deadlocked_program_is_reported_by_name() {
         PROGRAMS.assert_line(&format!("p_deadlocks: {}", expect::DEADLOCK));

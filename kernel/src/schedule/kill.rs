@@ -34,6 +34,11 @@
 //! many they are, each of them gets that far, as each gets its share of a CPU; so whoever
 //! ends a program gives up on those that wait, never on those that can run ([`Left`]).
 //!
+//! A G that unwinds has listened, and what it owns goes with it. But a destructor may
+//! compute for ever, too: after much longer ([`UNWIND_NS`]) it is abandoned as well
+//! ([`Doom::Forsake`]). One whose destructor *waits* for ever takes nobody's time, and is
+//! left where it is.
+//!
 //! `tasks` and `program` are what a program sees of this.
 
 use super::roster::{self, ALL};
@@ -57,6 +62,11 @@ const PATIENCE_NS: u64 = 5 * sched::SLICE_NS;
 /// slices in that.
 const CHANCES: u64 = PATIENCE_NS / sched::SLICE_NS;
 
+/// How long a G may run on that was asked and unwinds. Its destructors are a program's,
+/// and to find one frame's takes an emulator a millisecond: in a call that is deep in
+/// the stack of its M, two thousand of them.
+const UNWIND_NS: u64 = 10_000_000_000;
+
 /// How long one that was asked has run at least, of which is said that it computes.
 const HEARD_NS: u64 = sched::SLICE_NS / 2;
 
@@ -71,8 +81,10 @@ pub enum Doom {
     None = 0,
     /// When it looks.
     Ask = 1,
-    /// At the next interrupt.
+    /// At the next interrupt, unless it unwinds.
     Abandon = 2,
+    /// At the next interrupt.
+    Forsake = 3,
 }
 
 /// The doom of a record, with the number of the life that it is for: so a new
@@ -85,11 +97,14 @@ pub(super) struct DoomWord {
 
 /// Of the word: how badly, then [`TENDED`], then [`SEEN`], then which life.
 const DOOM_BITS: u32 = 8;
+/// A [`Doom`].
+const HOW_BADLY: u64 = 3;
 /// Somebody asks that life until it is over.
 const TENDED: u64 = 1 << 2;
 /// How often an interrupt has found that life running since it was asked: a number of
 /// five bits that stays at its highest.
-const SEEN: u64 = 31 * SEEN_ONCE;
+const SEEN: u64 = MOST_SEEN * SEEN_ONCE;
+const MOST_SEEN: u64 = 31;
 const SEEN_ONCE: u64 = 1 << 3;
 
 impl DoomWord {
@@ -106,9 +121,11 @@ impl DoomWord {
     /// The doom of life `id`.
     pub(super) fn of(&self, id: u64) -> Doom {
         // Acquire: pairs with `set`; what it had run by then is there.
-        match self.word.load(Acquire) {
-            word if word >> DOOM_BITS != id => Doom::None,
-            word if word & Doom::Abandon as u64 != 0 => Doom::Abandon,
+        let word = self.word.load(Acquire);
+        match word & HOW_BADLY {
+            _ if word >> DOOM_BITS != id => Doom::None,
+            how if how == Doom::Forsake as u64 => Doom::Forsake,
+            how if how == Doom::Abandon as u64 => Doom::Abandon,
             _ => Doom::Ask,
         }
     }
@@ -240,10 +257,16 @@ pub(super) fn note_chance(g: &G<Task>) {
     }
 }
 
-/// Whether the running G is to be abandoned now. Not if it unwinds: it listens.
+/// Whether the running G is to be abandoned now. Not if it unwinds: it has listened; but
+/// its destructors may go on for ever.
 pub(super) fn is_abandoned(g: &G<Task>) -> bool {
     let doom = &g.kernel.doom;
-    doom.is_set() && doom.of(g.id()) == Doom::Abandon && !g.kernel.is_panicking()
+    doom.is_set()
+        && match doom.of(g.id()) {
+            Doom::None | Doom::Ask => false,
+            Doom::Abandon => !g.kernel.is_panicking(),
+            Doom::Forsake => true,
+        }
 }
 
 /// The running G would start another of its own program: not if that has ended, or if
@@ -290,6 +313,9 @@ pub fn kill(handle: &GHandle, doom: Doom) -> bool {
                 wake_cpu(cpu);
             }
         }
+        // It does not look before that is over; and each time that it is woken for
+        // nothing hides a deadlock that it is in (`deadlock::beside`).
+        _ if g.kernel.unwinds() => {}
         _ => ready(handle.clone()),
     }
     true
@@ -322,7 +348,12 @@ pub fn ends_when_woken(handle: &GHandle) -> bool {
 
 /// Whether it is on a CPU or waits for one, and does not unwind.
 fn can_run(g: &'static G<Task>) -> bool {
-    matches!(g.look().1, Status::Running | Status::Runnable) && !g.kernel.unwinds()
+    is_ready(g) && !g.kernel.unwinds()
+}
+
+/// Whether it is on a CPU or waits for one.
+fn is_ready(g: &'static G<Task>) -> bool {
+    matches!(g.look().1, Status::Running | Status::Runnable)
 }
 
 /// How long it has run since it was asked to end, ns; 0 if it was not.
@@ -382,7 +413,7 @@ impl Drop for Vigil {
 pub enum Left {
     /// Nobody.
     Nobody,
-    /// Some, and they wait or unwind; or one may have been started meanwhile.
+    /// Some, and they wait; or one may have been started meanwhile.
     Waiting,
     /// Some that can run. Each of them ends when it looks, or has run for long enough.
     Running,
@@ -399,8 +430,8 @@ pub fn kill_all(of: &'static Instance) -> Left {
         (status != Status::Dead && is_of(&g)).then_some(handle)
     };
     let end = |handle: GHandle| {
-        let left = handle.get().is_some_and(can_run);
-        let doom = if is_deaf(&handle) { Doom::Abandon } else { Doom::Ask };
+        let left = handle.get().is_some_and(is_ready);
+        let doom = sentence(&handle);
         kill(&handle, doom).then_some(if left { Left::Running } else { Left::Waiting })
     };
     // All are doomed before the first ends: nobody is to see what became of another.
@@ -412,16 +443,22 @@ pub fn kill_all(of: &'static Instance) -> Left {
     left.unwrap_or(if created() == before { Left::Nobody } else { Left::Waiting })
 }
 
-/// Whether that G has run for [`PATIENCE_NS`] since it was asked to end, and has had
-/// [`CHANCES`].
-fn is_deaf(handle: &GHandle) -> bool {
-    let Some(g) = handle.get() else { return false };
-    let (id, had_time) = (g.id(), ran_since_asked(g) > PATIENCE_NS);
-    let is_deaf = had_time && g.kernel.doom.seen() >= CHANCES;
-    if is_deaf && g.kernel.doom.of(id) == Doom::Ask {
-        log::warn!("G {id} computes on and calls nobody: it is abandoned");
+/// What becomes of a G that was asked to end: it is asked again, unless it has run for
+/// long enough since, and an interrupt has found it at it often enough.
+fn sentence(handle: &GHandle) -> Doom {
+    let Some(g) = handle.get() else { return Doom::Ask };
+    let (doom, patience_ns, chances, why) = match g.kernel.unwinds() {
+        false => (Doom::Abandon, PATIENCE_NS, CHANCES, "computes on and calls nobody"),
+        true => (Doom::Forsake, UNWIND_NS, MOST_SEEN, "has a destructor that does not end"),
+    };
+    if ran_since_asked(g) <= patience_ns || g.kernel.doom.seen() < chances {
+        return Doom::Ask;
     }
-    is_deaf
+    let id = g.id();
+    if g.kernel.doom.of(id) < doom {
+        log::warn!("G {id} {why}: it is abandoned");
+    }
+    doom
 }
 
 #[cfg(test)]
@@ -443,5 +480,18 @@ mod tests {
         assert_eq!((word.seen(), word.of(7)), (31, Doom::Abandon), "nothing overflows");
         word.set(8, Doom::Ask, 0, || true);
         assert_eq!((word.seen(), word.of(8)), (0, Doom::Ask), "a new life begins anew");
+    }
+
+    #[test]
+    fn a_doom_only_gets_worse_and_is_for_one_life() {
+        let word = DoomWord::new();
+        for doom in [Doom::Ask, Doom::Abandon, Doom::Forsake] {
+            word.set(7, doom, 0, || true);
+            assert_eq!((word.of(7), word.of(8)), (doom, Doom::None));
+        }
+        word.set(7, Doom::Ask, 0, || true);
+        assert_eq!(word.of(7), Doom::Forsake);
+        assert!(word.tend(7, true));
+        assert_eq!(word.of(7), Doom::Forsake, "what else the word says is no doom");
     }
 }

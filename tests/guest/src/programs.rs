@@ -28,6 +28,8 @@ runnext::main!(p_forks, p_forks);
 runnext::main!(p_deadlocks, p_deadlocks);
 runnext::main!(p_family, p_family);
 runnext::main!(p_lingers, p_lingers);
+runnext::main!(p_never_drops, p_never_drops);
+runnext::main!(endless, endless);
 
 fn main() {
     check::run(checks![
@@ -455,4 +457,34 @@ fn a_hundred_programs_leave_nothing_behind() {
     }
     // One that was joined may have been counted before it was laid to rest.
     wait_until(|| num_goroutines() <= before);
+}
+
+/// `program=endless`: by itself, as it takes its time.
+fn endless() {
+    check::run(checks![destructors_that_do_not_end_do_not_keep_their_cpus]);
+}
+
+fn p_never_drops() {
+    struct Endless;
+    impl Drop for Endless {
+        fn drop(&mut self) {
+            p_computes();
+        }
+    }
+    for _ in 0..num_cpus() {
+        drop(go(|| {
+            let _endless = Endless;
+            park();
+        }));
+    }
+    sleep(Duration::from_millis(2)); // most of them wait by now
+}
+
+fn destructors_that_do_not_end_do_not_keep_their_cpus() {
+    let before = program::abandoned();
+    let run = started("p_never_drops");
+    let id = run.id();
+    assert_eq!(run.wait(), Ended::Code(0));
+    assert_eq!((program::abandoned() - before, members(id)), (num_cpus(), 0));
+    check::join_all((0..num_cpus()).map(|cpu| check::go_on(cpu, || ())));
 }
