@@ -106,7 +106,8 @@ pub mod prelude {
     };
 }
 
-/// The code with which a machine ends whose program's main panicked.
+/// The code with which a machine ends whose program's main panicked, was killed, or
+/// found no room on its stack.
 pub const EXIT_MAIN_PANIC: u32 = 100;
 /// The code with which a machine ends after a panic of the kernel itself.
 pub const EXIT_PANIC: u32 = 101;
@@ -213,7 +214,13 @@ fn start_program(options: &'static cmdline::Options) {
         program::BOOT.main_begins();
         match unwind::catch(|| program.run()) {
             Ok(()) => exit(0),
-            Err(_) => exit(EXIT_MAIN_PANIC),
+            Err(why) => {
+                if why == go::JoinError::Killed {
+                    // All other ways to get here have said so.
+                    ::log::error!("{}: main was killed", program.name());
+                }
+                exit(EXIT_MAIN_PANIC)
+            }
         }
     });
     if let Err(error) = main {

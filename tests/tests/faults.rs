@@ -57,6 +57,14 @@ fn a_double_fault_is_reported_on_a_stack_of_its_own() {
 }
 
 #[test]
+fn killed_main_ends_the_machine_and_is_said_to_be() {
+    for (_, outcome) in boots("kill-main") {
+        outcome.assert_code(expect::CODE_MAIN_PANIC);
+        outcome.assert_line("fault: main was killed");
+    }
+}
+
+#[test]
 fn a_panic_of_main_ends_the_program_and_not_well() {
     for (_, outcome) in boots("panic-main") {
         outcome.assert_code(expect::CODE_MAIN_PANIC);

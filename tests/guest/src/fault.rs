@@ -7,6 +7,7 @@ use runnext::drivers::irq;
 use runnext::lock::IrqLock;
 use runnext::park;
 use runnext::prelude::*;
+use runnext::tasks;
 
 runnext::main!(fault, main);
 
@@ -16,6 +17,7 @@ fn main() {
     match how {
         "exit" => exit(7),
         "panic-main" => panic!("main gives up"),
+        "kill-main" => kill_main(),
         "panic-irqs-off" => panic_under_lock(),
         "panic-interrupt" => panic_in_interrupt(),
         "panic-scheduler" => panic_in_scheduler(),
@@ -32,6 +34,14 @@ fn main() {
             let g = Go::new().name("victim").spawn(move || go_wrong(&how)).expect("memory for a G");
             println!("the victim came back: {:?}", g.join());
         }
+    }
+}
+
+fn kill_main() {
+    let main = current().id();
+    drop(go(move || tasks::kill(main)));
+    loop {
+        yield_now();
     }
 }
 
