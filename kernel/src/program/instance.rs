@@ -147,24 +147,18 @@ impl Instance {
 
     /// One that is free, for a run of the program called `name`. `None`: no memory.
     pub(super) fn take(name: &'static str, args: Vec<String>) -> Option<&'static Instance> {
+        let args = told(args)?;
         let id = NEXT.fetch_add(1, Relaxed);
         let reused = ALL.iter().find(|instance| instance.claim(id));
         let instance = match reused {
             Some(instance) => instance,
             None => {
-                let mut place = Vec::new();
-                place.try_reserve_exact(1).ok()?;
-                place.push(Instance::new(ProgramId(id)));
-                let new = &place.leak()[0];
+                let new = for_ever(Instance::new(ProgramId(id)))?;
                 new.claim(id);
                 ALL.add(new);
                 new
             }
         };
-        let last = instance.run.lock().args;
-        // A program may keep its arguments for ever. The same again are not leaked
-        // again.
-        let args = if last == args { last } else { args.leak() };
         let mut run = instance.run.lock();
         (run.name, run.args) = (name, args);
         Some(instance)
@@ -282,6 +276,47 @@ impl Instance {
     }
 }
 
+/// What a program was told. It may keep that for ever, so it stays; but each list of
+/// words only once, however often somebody says it, and to whichever program.
+struct Told {
+    words: Vec<String>,
+    older: Older<Told>,
+}
+
+impl Record for Told {
+    fn older(&self) -> &Older<Self> {
+        &self.older
+    }
+}
+
+static TOLD: Registry<Told> = Registry::new();
+
+/// The same words, for ever. `None`: no memory. Two who say them for the first time at
+/// the same moment keep them twice.
+fn told(words: Vec<String>) -> Option<&'static [String]> {
+    if words.is_empty() {
+        return Some(&[]);
+    }
+    let known = TOLD.iter().find(|told| told.words == words);
+    let told = match known {
+        Some(told) => told,
+        None => {
+            let new = for_ever(Told { words, older: Older::new() })?;
+            TOLD.add(new);
+            new
+        }
+    };
+    Some(&told.words)
+}
+
+/// Puts a record where it stays. `None`: no memory.
+fn for_ever<T>(record: T) -> Option<&'static T> {
+    let mut place = Vec::new();
+    place.try_reserve_exact(1).ok()?;
+    place.push(record);
+    Some(&place.leak()[0])
+}
+
 /// All runs that are under way, but for the kernel's.
 pub(crate) fn running() -> impl Iterator<Item = &'static Instance> {
     ALL.iter().chain(core::iter::once(&BOOT)).filter(|instance| instance.is_running())
@@ -313,6 +348,17 @@ mod tests {
         assert!(instance.end(instance.id(), Ended::Deadlock, park::ready));
         assert_eq!(waiter.join().unwrap(), Ended::Deadlock);
         instance.free();
+    }
+
+    #[test]
+    fn what_is_said_again_is_kept_once_whoever_is_told() {
+        let words = |last: &str| vec![String::from("again"), String::from(last)];
+        let (one, two) = (told(words("1")).expect("memory"), told(words("2")).expect("memory"));
+        assert_eq!((one, two), (&words("1")[..], &words("2")[..]));
+        for _ in 0..3 {
+            assert!(core::ptr::eq(one, told(words("1")).expect("memory")));
+            assert!(core::ptr::eq(two, told(words("2")).expect("memory")));
+        }
     }
 
     #[test]
