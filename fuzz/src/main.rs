@@ -62,12 +62,13 @@ fn go() -> Result<()> {
     if let Some(word) = words.first() {
         bail!("unknown option {word}\n{USAGE}");
     }
-    let time = seconds.unwrap_or(60 * minutes.unwrap_or(MINUTES));
-    match rounds {
-        Some(rounds) => {
+    let time = seconds.unwrap_or(minutes.unwrap_or(MINUTES).saturating_mul(60));
+    match (rounds, time) {
+        (Some(0), _) | (None, 0) => bail!("that would try nothing"),
+        (Some(rounds), _) => {
             chosen.iter().try_for_each(|target| turn(target, seed, Until::Rounds(rounds)).map(drop))
         }
-        None => for_a_while(&chosen, seed, Duration::from_secs(time)),
+        (None, time) => for_a_while(&chosen, seed, Duration::from_secs(time)),
     }
 }
 

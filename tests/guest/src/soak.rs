@@ -49,23 +49,25 @@ impl Until {
 
 /// The first half fills the pools, the second is judged.
 fn repeating_the_workload_grows_nothing() {
-    let (until, begun) = (Until::said(), Instant::now());
+    let until = Until::said();
     fill::all();
-    let start = Ledger::draw_up();
+    let (start, begun) = (Ledger::draw_up(), Instant::now());
     let (mut first, mut second) = (Marks::default(), Marks::default());
     let mut rounds = 0;
-    while until.over(rounds, begun) < 1000 {
-        let is_first = until.over(rounds, begun) < 500;
+    // At least a round in each half, however little time there is.
+    let mut is_second = false;
+    while !is_second || until.over(rounds, begun) < 1000 {
+        is_second = rounds > 0 && until.over(rounds, begun) >= 500;
         round(rounds);
         rounds += 1;
         let now = Ledger::draw_up_when_quiet(&start);
         nothing_is_adrift(&start);
-        if is_first { &mut first } else { &mut second }.note(&now);
+        if is_second { &mut second } else { &mut first }.note(&now);
     }
     let end = Ledger::draw_up_when_quiet(&start);
     println!("SOAK {rounds} rounds on {} CPUs", num_cpus());
     end.print(&start, &first, &second);
-    let gs = (end.created_since(&start) / rounds.max(1)) as usize;
+    let gs = (end.created_since(&start) / rounds) as usize;
     assert!(gs < fill::GS, "{gs} Gs a round: the pools were not filled for so many");
     end.assert_balanced(&start, rounds);
     second.assert_bounded(&first, end.abandoned_since(&start));

@@ -11,8 +11,8 @@ use std::time::Instant;
 use tests::sweep::Run;
 
 fn main() -> ExitCode {
-    let (Some(seeds), Some(first)) = (number("SEEDS", 200), number("FIRST", 1)) else {
-        eprintln!("chaos: SEEDS and FIRST are numbers");
+    let (Some(seeds @ 1..), Some(first)) = (number("SEEDS", 200), number("FIRST", 1)) else {
+        eprintln!("chaos: SEEDS and FIRST are numbers, and a sweep has at least one seed");
         return ExitCode::FAILURE;
     };
     let mut failed = Vec::new();

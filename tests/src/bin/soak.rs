@@ -8,14 +8,17 @@ use std::process::ExitCode;
 
 use tests::soak;
 
+/// A month.
+const MAX_MINUTES: u64 = 60 * 24 * 31;
+
 /// How much longer than it is meant to take a run may take before it hangs.
 const GRACE_S: u64 = 600;
 
 fn main() -> ExitCode {
     let said = env::var("MINUTES").unwrap_or_default();
     let minutes = if said.is_empty() { Ok(30) } else { said.parse::<u64>() };
-    let Ok(minutes) = minutes else {
-        eprintln!("soak: MINUTES is a number");
+    let Ok(minutes @ 1..=MAX_MINUTES) = minutes else {
+        eprintln!("soak: MINUTES is a number from 1 to {MAX_MINUTES}");
         return ExitCode::FAILURE;
     };
     let seconds = minutes * 30;
