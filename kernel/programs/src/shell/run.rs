@@ -37,6 +37,9 @@ fn attend(name: &str, run: Run) {
             }
         }
     });
+    let stopper = stopper
+        .inspect_err(|error| console::write(&format!("Ctrl-C will not stop {name}: {error}\n")))
+        .ok();
     let ended = loop {
         // `wait` would take it from the one who stops it.
         if let Some(ended) = run.wait_timeout(Duration::from_secs(3600)) {
@@ -44,7 +47,7 @@ fn attend(name: &str, run: Run) {
         }
     };
     drop(key); // which ends the stopper
-    if let Ok(stopper) = stopper {
+    if let Some(stopper) = stopper {
         drop(stopper.join());
     }
     if ended != Ended::Code(0) {
