@@ -189,8 +189,10 @@ fn page_fault(address: u64, irqs_off_at: Option<u64>) -> arch::PageFault {
 
 /// Brings memory up, or ends the machine: without it nothing can be done.
 fn init_memory(boot: &BootInfo) {
-    // SAFETY: once, on the boot CPU, as the loader left things.
-    if let Err(error) = unsafe { mem::init(&boot.memory_regions) } {
+    let screen = handover::screen_region(boot);
+    let map: [&[_]; 3] = [&boot.memory_regions, screen.as_slice(), &arch::NEVER_MEMORY];
+    // SAFETY: once, on the boot CPU, as the loader left things; its regions are there.
+    if let Err(error) = unsafe { mem::init(mem::survey::Map(&map)) } {
         panic!("no memory to start with: {error:?}");
     }
     mem::heap::set_in_need(schedule::is_panicking);
