@@ -282,6 +282,18 @@ mod map {
         }
     }
 
+    /// One MiB, of which eight CPUs want more than there is. Those that get none are
+    /// never started, and are not there when the machine goes down, either.
+    #[test]
+    fn too_little_for_all_cpus_ends_with_a_message() {
+        let regions = Regions::new().reserved(MIB, 100 * MIB).reserved(101 * MIB, u64::MAX);
+        ends_well(&with("little", 1, &regions));
+        let outcome = with("little", 8, &regions).run();
+        outcome.assert_code(expect::CODE_PANIC);
+        outcome.assert_line("no memory for its stacks, left out");
+        outcome.assert_line(expect::KERNEL_PANIC);
+    }
+
     /// Without memory there is nothing to do but to say so.
     #[test]
     fn a_map_without_memory_ends_with_a_message() {
