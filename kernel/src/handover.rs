@@ -1,11 +1,13 @@
-//! What the loader and the launcher hand over: ELF file, ramdisk, screen, fw_cfg.
+//! What the loader and the launcher hand over: ELF file, memory, ramdisk, screen, fw_cfg.
 //!
 //! The loader leaves the kernel's own ELF file in memory (names for backtraces),
 //! the ramdisk (a text file with command-line words, which a person can edit on
 //! the stick), and the framebuffer. QEMU leaves files in its fw_cfg device.
 //! Each is looked at once, by [`crate::start`], in the order of this file.
 
-use crate::arch::{self, Override};
+mod regions;
+
+use crate::arch::{self, Override, paging};
 use crate::cmdline::Options;
 use crate::drivers::{
     framebuffer::Screen,
@@ -15,10 +17,16 @@ use crate::drivers::{
 use crate::symbols::{self, Symbols};
 use crate::{log, mem};
 use bootloader_api::BootInfo;
-use bootloader_api::info::{MemoryRegionKind, Optional};
+use bootloader_api::info::{MemoryRegion, MemoryRegionKind, Optional};
+
+pub use regions::MAX_RECORDS as MAX_REGIONS;
 
 /// The most of an ACPI table that is taken from outside, bytes.
 const MAX_TABLE: usize = 64 * 1024;
+
+const FOUR_GIB: u64 = 1 << 32;
+/// The most that is said about what is wrong with a file.
+const MAX_WARNINGS: usize = 8;
 
 /// Finds the serial port, if there is one, and prints to it from now on.
 pub fn init_serial() {
@@ -38,6 +46,39 @@ pub fn init_symbols(boot: &BootInfo) {
         Some(symbols) => symbols::set(symbols),
         None => ::log::warn!("the kernel's file has no symbols; backtraces are numbers"),
     }
+}
+
+/// Regions that QEMU was given to be added to the memory map: [`regions`] has the
+/// format. There is no heap yet.
+pub fn added_regions(out: &mut [MemoryRegion; MAX_REGIONS]) -> &[MemoryRegion] {
+    const NAME: &str = "opt/runnext/memory";
+    let mut bytes = [0; MAX_REGIONS * regions::RECORD];
+    let Some(Ok(size)) = FwCfg::probe().map(|mut device| device.read_file(NAME, &mut bytes)) else {
+        return &[];
+    };
+    let mut ignored = 0;
+    let added = regions::parse(&bytes, size, out, |what| {
+        ignored += 1;
+        if ignored <= MAX_WARNINGS {
+            ::log::warn!("fw_cfg: {NAME}: {what}");
+        }
+    });
+    ::log::info!("memory map: {} regions added from outside, {ignored} ignored", added.len());
+    added
+}
+
+/// Where the screen's memory is: it holds what is written, and is no memory for all
+/// that. Devices fill a PC's addresses from there to 4 GiB, if they are above memory.
+pub fn screen_region(boot: &BootInfo) -> Option<MemoryRegion> {
+    let Optional::Some(framebuffer) = &boot.framebuffer else { return None };
+    let pixels = framebuffer.buffer();
+    let start = paging::translate(pixels.as_ptr() as u64)?.phys;
+    let mut end = start.checked_add(pixels.len() as u64)?;
+    let mut usable = boot.memory_regions.iter().filter(|r| r.kind == MemoryRegionKind::Usable);
+    if !usable.any(|r| r.start < FOUR_GIB && start < r.end) {
+        end = end.max(FOUR_GIB);
+    }
+    Some(MemoryRegion { start, end, kind: MemoryRegionKind::UnknownBios(2) })
 }
 
 static FIRMWARE: spin::Once<&str> = spin::Once::new();

@@ -76,7 +76,7 @@ pub mod trace;
 pub mod unwind;
 pub mod waiting;
 
-use bootloader_api::BootInfo;
+use bootloader_api::{BootInfo, info::MemoryRegion};
 use mem::stack::FaultOutcome;
 
 pub use blocking::blocking;
@@ -190,8 +190,12 @@ fn page_fault(address: u64, irqs_off_at: Option<u64>) -> arch::PageFault {
 
 /// Brings memory up, or ends the machine: without it nothing can be done.
 fn init_memory(boot: &BootInfo) {
-    // SAFETY: once, on the boot CPU, as the loader left things.
-    if let Err(error) = unsafe { mem::init(&boot.memory_regions) } {
+    let mut buffer = [MemoryRegion::empty(); handover::MAX_REGIONS];
+    let added = handover::added_regions(&mut buffer);
+    let screen = handover::screen_region(boot);
+    let map: [&[_]; 4] = [&boot.memory_regions, added, screen.as_slice(), &arch::NEVER_MEMORY];
+    // SAFETY: once, on the boot CPU, as the loader left things; its regions are there.
+    if let Err(error) = unsafe { mem::init(mem::survey::Map(&map)) } {
         panic!("no memory to start with: {error:?}");
     }
     mem::heap::set_in_need(schedule::is_panicking);

@@ -73,6 +73,26 @@ pub fn word_ignored(word: &str) -> String {
     format!("`{word}` ignored")
 }
 
+/// A range that the memory map calls usable, and that is not used.
+pub fn left_out(start: u64, end: u64) -> String {
+    format!("memory map: {start:#x}..{end:#x} is called usable, but left out: ")
+}
+
+/// What is left out because there is no memory.
+pub fn no_memory_at(start: u64, end: u64) -> String {
+    left_out(start, end) + "what is written there is lost"
+}
+
+/// So many regions came from outside, and so many records were none.
+pub fn regions_added(regions: usize, ignored: usize) -> String {
+    format!("memory map: {regions} regions added from outside, {ignored} ignored")
+}
+
+/// There is nothing that the kernel could start with.
+pub const NO_MEMORY: &str = "no memory to start with: ";
+/// The code of a machine whose kernel panicked.
+pub const CODE_PANIC: u8 = 101;
+
 /// No program has this name.
 pub fn no_program(name: &str) -> String {
     format!("no program called {name:?} in this image")

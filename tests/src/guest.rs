@@ -48,7 +48,8 @@ pub struct Boot {
     /// A line at which the limit changes.
     limit_after: Option<(String, Duration)>,
     until: Until,
-    tables: Vec<(String, Vec<u8>)>,
+    /// Files for the kernel in QEMU's fw_cfg, by name.
+    files: Vec<(String, Vec<u8>)>,
     has_serial: bool,
     /// What is typed, each after a line.
     typed: Vec<(String, Vec<u8>)>,
@@ -100,7 +101,7 @@ impl Boot {
             limit: DEFAULT_LIMIT,
             limit_after: None,
             until: Until::Exit,
-            tables: Vec::new(),
+            files: Vec::new(),
             has_serial: true,
             typed: Vec::new(),
             has_terminal: false,
@@ -222,7 +223,13 @@ impl Boot {
 
     /// An ACPI table in place of the firmware's; empty, the table is hidden.
     pub fn acpi_table(mut self, signature: &str, table: Vec<u8>) -> Self {
-        self.tables.push((signature.into(), table));
+        self.files.push((format!("opt/runnext/acpi/{signature}"), table));
+        self
+    }
+
+    /// Regions that are added to the loader's memory map: see [`crate::memory`].
+    pub fn memory(mut self, regions: Vec<u8>) -> Self {
+        self.files.push(("opt/runnext/memory".into(), regions));
         self
     }
 
@@ -377,10 +384,10 @@ impl Boot {
                 Shape::Binary(arg) => machine.binary(arg),
             };
         }
-        for (signature, table) in &self.tables {
-            let file = files.scratch.join(signature);
-            fs::write(&file, table).with_context(|| file.display().to_string())?;
-            machine = machine.fw_cfg(format!("opt/runnext/acpi/{signature}"), file);
+        for (name, contents) in &self.files {
+            let file = files.scratch.join(name.replace('/', "-"));
+            fs::write(&file, contents).with_context(|| file.display().to_string())?;
+            machine = machine.fw_cfg(name, file);
         }
         Ok(machine)
     }

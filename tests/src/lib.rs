@@ -25,6 +25,7 @@ pub mod guest;
 pub mod hang;
 pub mod lock;
 pub mod madt;
+pub mod memory;
 pub mod outcome;
 pub mod qmp;
 pub mod registers;

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use boot::data::{self, DataDisk};
 use tests::guest::Boot;
 use tests::madt::{ENABLED, Madt};
+use tests::memory::Regions;
 use tests::outcome::Outcome;
 use tests::{expect, fixture};
 
@@ -172,6 +173,136 @@ fn everything_at_once_on_one_cpu() {
 #[test]
 fn as_little_memory_as_the_loader_can_do_with() {
     ends_well(&hello("small").mem("64M"));
+}
+
+/// Memory maps that no honest firmware makes; each on one CPU and on eight.
+mod map {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+
+    /// The machine with these regions added to its map, on so many CPUs.
+    fn with(name: &str, cpus: usize, regions: &Regions) -> Boot {
+        hello(&format!("map-{name}-{cpus}")).smp(cpus).memory(regions.bytes())
+    }
+
+    /// How much the kernel found, by its banner.
+    fn usable_mib(outcome: &Outcome) -> u64 {
+        let line = outcome.line(&expect::banner("memory", "")).unwrap_or_default();
+        line.split_whitespace().nth(1).and_then(|mib| mib.parse().ok()).unwrap_or(0)
+    }
+
+    /// Usable regions over everything that is in use, in no order, with edges
+    /// anywhere, without an end, and ends before beginnings.
+    #[test]
+    fn a_map_that_makes_no_sense_leaves_what_is_sound() {
+        let regions = Regions::new()
+            .usable(0, 1 << 52)
+            .usable(300 * MIB + 5, 400 * MIB + 9)
+            .reserved(200 * MIB + 1, 200 * MIB + 2)
+            .usable(100 * MIB, 350 * MIB)
+            .usable(0, GIB)
+            .usable(5 * GIB, 4 * GIB)
+            .usable(7 * MIB, 7 * MIB)
+            .reserved(60 * MIB, 50 * MIB)
+            .usable(u64::MAX - 4095, 4096)
+            .usable(u64::MAX - 8191, u64::MAX)
+            .reserved(u64::MAX, u64::MAX);
+        // What is in use by kernel and loader is usable by these, and not one MiB more is.
+        let honest = usable_mib(&ends_well(&hello("map-honest")));
+        for cpus in [1, 8] {
+            let outcome = ends_well(&with("nonsense", cpus, &regions));
+            outcome.assert_line(&expect::regions_added(11, 0));
+            outcome.assert_line(&expect::left_out(1 << 40, 1 << 52));
+            outcome.assert_line(&expect::left_out(5 * GIB, 4 * GIB));
+            outcome.assert_line(&expect::left_out(u64::MAX - 8191, u64::MAX - 4095));
+            let mib = usable_mib(&outcome);
+            assert!((honest - 1..=honest).contains(&mib), "{mib} of {honest} MiB\n{outcome}");
+            outcome.assert_line(&expect::all_online(cpus));
+        }
+    }
+
+    /// Where the window of physical memory reaches, and no memory is: below 4 GiB and
+    /// above.
+    #[test]
+    fn memory_that_is_not_there_is_found_out() {
+        let absent = [(2 * GIB, 3 * GIB), (8 * GIB, 9 * GIB)];
+        let regions = absent.iter().fold(Regions::new(), |map, &(from, to)| map.usable(from, to));
+        for cpus in [1, 8] {
+            let outcome = ends_well(&with("absent", cpus, &regions));
+            for (from, to) in absent {
+                outcome.assert_line(&expect::no_memory_at(from, to));
+            }
+        }
+    }
+
+    /// Two GiB above 4 GiB, and the map says five.
+    #[test]
+    fn memory_that_ends_early_is_used_as_far_as_it_goes() {
+        for cpus in [1, 8] {
+            let regions = Regions::new().usable(4 * GIB, 9 * GIB);
+            let outcome = ends_well(&with("early", cpus, &regions).mem("5G"));
+            outcome.assert_line(&expect::no_memory_at(6 * GIB, 9 * GIB));
+            assert!(usable_mib(&outcome) > 5000, "{outcome}");
+        }
+    }
+
+    #[test]
+    fn hundreds_of_regions_are_taken_and_more_are_not() {
+        let piece = |map: Regions, i: u64| match i % 2 {
+            0 => map.usable((300 - i) * MIB, (302 - i) * MIB),
+            _ => map.reserved(i * MIB, i * MIB + 4097),
+        };
+        let regions = (0..300).fold(Regions::new(), piece);
+        for cpus in [1, 8] {
+            let outcome = ends_well(&with("many", cpus, &regions));
+            outcome.assert_line("opt/runnext/memory: 1056 bytes after the first 256 records");
+            outcome.assert_line(&expect::regions_added(256, 1));
+        }
+    }
+
+    #[test]
+    fn a_file_of_noise_is_no_map() {
+        for cpus in [1, 8] {
+            let boot = hello(&format!("map-noise-{cpus}")).smp(cpus);
+            let outcome = ends_well(&boot.memory(noise(100)));
+            outcome.assert_line("opt/runnext/memory: record 0 ignored: no kind ");
+            outcome.assert_line("opt/runnext/memory: last 4 bytes ignored");
+            outcome.assert_line(&expect::regions_added(0, 5));
+        }
+    }
+
+    /// CPUs start below 1 MiB, or not at all.
+    #[test]
+    fn without_low_memory_the_boot_cpu_runs_alone() {
+        for cpus in [1, 8] {
+            let outcome = ends_well(&with("low", cpus, &Regions::new().reserved(0, MIB)));
+            outcome.assert_line(&expect::some_online(1, cpus - 1));
+        }
+    }
+
+    /// One MiB, of which eight CPUs want more than there is. Those that get none are
+    /// never started, and are not there when the machine goes down, either.
+    #[test]
+    fn too_little_for_all_cpus_ends_with_a_message() {
+        let regions = Regions::new().reserved(MIB, 100 * MIB).reserved(101 * MIB, u64::MAX);
+        ends_well(&with("little", 1, &regions));
+        let outcome = with("little", 8, &regions).run();
+        outcome.assert_code(expect::CODE_PANIC);
+        outcome.assert_line("no memory for its stacks, left out");
+        outcome.assert_line(expect::KERNEL_PANIC);
+    }
+
+    /// Without memory there is nothing to do but to say so.
+    #[test]
+    fn a_map_without_memory_ends_with_a_message() {
+        for cpus in [1, 8] {
+            let outcome = with("none", cpus, &Regions::new().reserved(0, u64::MAX)).run();
+            outcome.assert_code(expect::CODE_PANIC);
+            outcome.assert_line(expect::NO_MEMORY);
+        }
+    }
 }
 
 mod damage {

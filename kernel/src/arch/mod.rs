@@ -14,7 +14,7 @@
 //! - **Interrupts**: they go up by one door, [`set_handlers`]; a device's line is
 //!   sent to a CPU by [`route_isa`], a device's message by [`message_for`].
 //! - **Buses**: PCI's configuration space, a word at a time.
-//! - **Memory**: [`paging`], the page tables.
+//! - **Memory**: [`paging`], the page tables; whether a frame is memory ([`holds`]).
 //! - **Reports**: who the CPU is ([`identity`]), what the bring-up found
 //!   ([`reported`]).
 //! - **Bring-up**, in this order: [`init_boot_cpu`], `mem::init`, [`init`],
@@ -50,6 +50,7 @@ pub use x86_64::nmi::{ask, sample, stop_others, stopped_at, was_sampled};
 pub use x86_64::paging;
 pub use x86_64::pci::{message_for, pci_read, pci_write};
 pub use x86_64::preempt::ROOM as PREEMPT_ROOM;
+pub use x86_64::probe::{NEVER_MEMORY, holds};
 pub use x86_64::report::{Part, identity, reported};
 pub use x86_64::rescue::{Faulted, FullStack, Rescue, call_above_forbidden, call_in_place};
 pub use x86_64::step::NoStep;

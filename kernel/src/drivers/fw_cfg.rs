@@ -1,8 +1,9 @@
 //! QEMU's fw_cfg device: the command line in a virtual machine.
 //!
 //! Finds files by name that whoever started QEMU gave it (`-fw_cfg
-//! name=opt/…,file=…`). The boot code is the only caller: for the command line
-//! and for ACPI tables that replace those of the firmware.
+//! name=opt/…,file=…`). The boot code is the only caller: for the command line,
+//! for ACPI tables that replace those of the firmware, and for memory regions that
+//! are added to its map.
 //!
 //! The device has two ports: a selector that chooses an item and goes to its
 //! start, and a data port that gives its bytes one by one. It never ends: after
@@ -113,6 +114,16 @@ impl<R: Registers> FwCfg<R> {
         Ok(contents)
     }
 
+    /// Fills `buffer` from the front with the contents of the file `name`; says how
+    /// many bytes the file has, which may be more. Needs no heap.
+    pub fn read_file(&mut self, name: &str, buffer: &mut [u8]) -> Result<usize, FileError> {
+        let (size, item) = self.find(name).ok_or(FileError::NotFound)?;
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        self.registers.select(item);
+        buffer.iter_mut().take(size).for_each(|byte| *byte = self.registers.read());
+        Ok(size)
+    }
+
     /// Size and item of the file `name`. An entry is a big-endian size, a
     /// big-endian item number, two unused bytes and the name.
     fn find(&mut self, name: &str) -> Option<(u32, u16)> {
@@ -209,6 +220,18 @@ mod tests {
         let mut fw_cfg = FwCfg::probe_on(device(1, &[(b"f", 5, 0x20)], 0)).expect("signature");
         assert_eq!(fw_cfg.file("f", 4), Err(FileError::TooLarge(5)));
         assert!(fw_cfg.file("f", 5).is_ok());
+    }
+
+    #[test]
+    fn a_buffer_is_filled_as_far_as_both_go() {
+        let mut fw_cfg = FwCfg::probe_on(device(1, &[(b"f", 5, 0x20)], b'x')).expect("signature");
+        let mut read = |bytes: usize| {
+            let mut buffer = vec![b'-'; bytes];
+            (fw_cfg.read_file("f", &mut buffer), buffer)
+        };
+        assert_eq!(read(3), (Ok(5), b"hel".to_vec()));
+        assert_eq!(read(7), (Ok(5), b"hello--".to_vec()));
+        assert_eq!(fw_cfg.read_file("g", &mut []), Err(FileError::NotFound));
     }
 
     #[test]

@@ -1,28 +1,33 @@
 //! Memory maps that no honest loader makes, and what the frames promise on them.
 //!
-//! A map is the end of mapped memory (8 bytes) and regions of 17 bytes: start,
-//! end, kind. Called by the crate `fuzz`.
+//! A map is the end of mapped memory and that of memory that is there (8 bytes each),
+//! and regions of 17 bytes: start, end, kind. Called by the crate `fuzz`.
 
 use super::Bytes;
 use crate::mem::PAGE_SIZE;
 use crate::mem::frames::bitmap::Bitmap;
 use crate::mem::frames::{Frame, LOW_END, highest_usable, plan_books};
+use crate::mem::survey::{Map, Why, survey};
 use alloc::vec::Vec;
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
+use core::ops::Range;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// The most regions of a map that are looked at.
 const MAX_REGIONS: usize = 64;
 /// The most memory whose frames are taken one by one.
 const DRAINED: u64 = 16 << 20;
+/// The most pieces that a survey may keep.
+const MAX_PIECES: usize = 512;
 
 /// The books are in memory that is usable and nobody else's, and so is every
 /// frame; none is given twice, and frame 0 never.
 pub fn map(bytes: &[u8]) -> bool {
     let mut bytes = Bytes(bytes);
-    let limit = bytes.u64().unwrap_or(0);
+    let (limit, there) = (bytes.u64().unwrap_or(0), bytes.u64().unwrap_or(0));
     let regions: Vec<_> = core::iter::from_fn(|| region(&mut bytes)).take(MAX_REGIONS).collect();
     let limit = limit.min(highest_usable(&regions));
+    look(&regions, limit, there);
     let planned = plan_books(&regions, limit);
     if let Some((home, words, end)) = planned {
         assert!(home.is_multiple_of(PAGE) && home >= LOW_END && end <= limit);
@@ -32,6 +37,40 @@ pub fn map(bytes: &[u8]) -> bool {
     }
     drain(&regions, limit.min(DRAINED));
     planned.is_some()
+}
+
+/// A survey tries nobody else's frames, and keeps all that is usable, mapped and
+/// there, and nothing else.
+fn look(regions: &[MemoryRegion], limit: u64, there: u64) {
+    let mut pieces = alloc::vec![MemoryRegion::empty(); MAX_PIECES];
+    let mut is_cut = false;
+    let holds = |at: u64| {
+        assert!(at.checked_add(PAGE).is_some_and(|end| end <= limit), "{at:#x} is not mapped");
+        assert!(is_ours(regions, at, PAGE), "{at:#x} was tried");
+        at < there
+    };
+    let note = |range: Range<u64>, why| {
+        is_cut |= why == Why::TooMany;
+        assert!(why == Why::Backwards || !range.is_empty(), "{range:?} {why:?}");
+    };
+    let pieces = survey(Map(&[regions]), limit, holds, &mut pieces, note);
+    for piece in pieces {
+        assert!(piece.start < piece.end && (piece.start | piece.end).is_multiple_of(PAGE));
+        assert!(piece.end <= limit && piece.end - PAGE < there, "{piece:x?}");
+        assert!(is_ours(regions, piece.start, piece.end - piece.start), "{piece:x?}");
+    }
+    let end = limit.min(there.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)).min(DRAINED);
+    let kept = free_below(pieces, end);
+    let whole = free_below(regions, end);
+    assert!(kept == whole || is_cut && kept < whole, "{kept} of {whole} frames are kept");
+}
+
+/// How many frames below `end` a bitmap has of `regions`.
+fn free_below(regions: &[MemoryRegion], end: u64) -> usize {
+    let mut words = alloc::vec![0; ((end / PAGE) as usize).div_ceil(64)];
+    let mut map = Bitmap::new(regions, &mut words);
+    map.withdraw(end / PAGE * PAGE..u64::MAX);
+    map.free_count() + map.free_low_count()
 }
 
 /// Takes all frames below `limit`.
@@ -71,7 +110,9 @@ fn is_ours(regions: &[MemoryRegion], at: u64, bytes: u64) -> bool {
         regions.iter().partition(|region| region.kind == MemoryRegionKind::Usable);
     let inside = |region: &&MemoryRegion| ends(region).0 <= from && to <= ends(region).1;
     let touches = |region: &&MemoryRegion| ends(region).0 < to && from < ends(region).1;
-    usable.iter().any(inside) && !others.iter().any(touches)
+    // One between two frames that holds nothing touches neither.
+    let is_nothing = |r: &MemoryRegion| r.start == r.end && r.start.is_multiple_of(PAGE);
+    usable.iter().any(inside) && !others.iter().filter(|r| !is_nothing(r)).any(touches)
 }
 
 fn region(bytes: &mut Bytes<'_>) -> Option<MemoryRegion> {
@@ -103,11 +144,12 @@ pub fn maps() -> Vec<Vec<u8>> {
         (7 * MIB, 7 * MIB, 0),
         (2 * MIB, 9 * MIB, 1),
     ];
-    [(128 * MIB, pc), (u64::MAX, holes)].map(|(limit, regions)| encode(limit, regions)).to_vec()
+    let ends = [[128 * MIB, u64::MAX], [u64::MAX, 10 * MIB]];
+    [encode(ends[0], pc), encode(ends[1], holes)].to_vec()
 }
 
-fn encode(limit: u64, regions: &[(u64, u64, u8)]) -> Vec<u8> {
-    let mut bytes = limit.to_le_bytes().to_vec();
+fn encode(ends: [u64; 2], regions: &[(u64, u64, u8)]) -> Vec<u8> {
+    let mut bytes = ends.map(u64::to_le_bytes).concat();
     for (start, end, kind) in regions {
         bytes.extend(start.to_le_bytes());
         bytes.extend(end.to_le_bytes());

@@ -3,8 +3,8 @@
 //! Firmware and devices say where registers are, and are not trusted: a table that
 //! names the kernel's own memory would have a driver write into it. So whoever
 //! maps registers asks here first ([`is_memory`]). Filled once, by `mem::init`,
-//! with what the loader calls usable or has used itself; what the firmware keeps
-//! for itself is not in it, as registers may be there.
+//! with what is usable by the survey or the loader has used itself; what the firmware
+//! keeps for itself is not in it, as registers may be there.
 
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
 use core::ops::Range;
@@ -14,8 +14,8 @@ const RANGES: usize = 256;
 
 static KNOWN: spin::Once<Known> = spin::Once::new();
 
-/// Takes the loader's map over.
-pub fn init(regions: &[MemoryRegion]) {
+/// Takes the map over.
+pub fn init<'a>(regions: impl Iterator<Item = &'a MemoryRegion>) {
     KNOWN.call_once(|| Known::new(regions));
 }
 
@@ -30,10 +30,10 @@ struct Known {
 }
 
 impl Known {
-    fn new(regions: &[MemoryRegion]) -> Known {
+    fn new<'a>(regions: impl Iterator<Item = &'a MemoryRegion>) -> Known {
         let mut known = Known { ranges: [const { 0..0 }; RANGES], count: 0 };
         let ours = |kind| matches!(kind, MemoryRegionKind::Usable | MemoryRegionKind::Bootloader);
-        for region in regions.iter().filter(|region| ours(region.kind)) {
+        for region in regions.filter(|region| ours(region.kind)) {
             known.add(region.start..region.end);
         }
         known
@@ -79,7 +79,7 @@ mod tests {
             region(0x3000, 0x4000, MemoryRegionKind::UnknownBios(2)),
             region(0x9000, 0x8000, MemoryRegionKind::Usable),
         ];
-        let known = Known::new(&regions);
+        let known = Known::new(regions.iter());
         assert_eq!(known.count, 1, "neighbours become one");
         for (start, end, is_memory) in [
             (0, 0x1000, false),
@@ -96,7 +96,7 @@ mod tests {
     fn a_map_of_too_many_pieces_is_kept_in_part() {
         let piece = |i: u64| region(i * 0x2000, i * 0x2000 + 0x1000, MemoryRegionKind::Usable);
         let regions: Vec<_> = (0..2 * RANGES as u64).map(piece).collect();
-        let known = Known::new(&regions);
+        let known = Known::new(regions.iter());
         assert!(known.touches(&(0..1)) && known.count == RANGES);
     }
 }

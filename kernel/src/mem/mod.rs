@@ -1,10 +1,10 @@
 //! Memory: frames, heap, stacks, and the drawing of where they live.
 //!
 //! This file holds the map of addresses and the one door through which boot
-//! brings memory up. [`frames`] hands out physical pages, [`heap`] is what
-//! `alloc` stands on, [`stack`] gives Gs and Ms their stacks, and [`percpu`]
-//! is how the three keep a common path that takes no lock. Page tables are the
-//! machine's business and live in `arch`.
+//! brings memory up. `survey` finds out what is true of the memory map, [`frames`]
+//! hands out physical pages, [`heap`] is what `alloc` stands on, [`stack`] gives Gs
+//! and Ms their stacks, and [`percpu`] is how the three keep a common path that takes
+//! no lock. Page tables are the machine's business and live in `arch`.
 //!
 //! ```text
 //!   0xffff_ffff_8000_0000   kernel image         code RX, constants R, data RW
@@ -37,9 +37,12 @@ pub mod known;
 pub mod percpu;
 pub mod relief;
 pub mod stack;
+pub(crate) mod survey;
 
-use crate::arch::paging;
-use bootloader_api::info::MemoryRegion;
+use crate::arch::{self, paging};
+use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
+use core::ops::Range;
+use survey::{Map, Why};
 
 /// Bytes in a page, and in a frame.
 pub const PAGE_SIZE: usize = 4096;
@@ -85,12 +88,11 @@ pub struct Stats {
 /// # Safety
 ///
 /// Called once, by the boot CPU, on the loader's page tables, with physical
-/// memory mapped at [`PHYS_OFFSET`] and `regions` as the loader gave them.
-pub unsafe fn init(regions: &[MemoryRegion]) -> Result<(), InitError> {
-    known::init(regions);
-    let limit = paging::direct_map_end(frames::highest_usable(regions));
-    // SAFETY: passed on to our caller; `limit` is what the tables really map.
-    unsafe { frames::init(regions, limit) }.ok_or(InitError::NoUsableMemory)?;
+/// memory mapped at [`PHYS_OFFSET`], and the loader's regions among those of `map`:
+/// what is in use is reserved there. Its usable ones need not be true.
+pub(crate) unsafe fn init(map: Map<'_>) -> Result<(), InitError> {
+    // SAFETY: passed on to our caller.
+    unsafe { take_over(map) }.ok_or(InitError::NoUsableMemory)?;
     // SAFETY: passed on to our caller.
     unsafe { paging::init(frames::alloc_below_4g) }.map_err(InitError::PageTable)?;
     heap::init().ok_or(InitError::NoHeap)?;
@@ -99,6 +101,45 @@ pub unsafe fn init(regions: &[MemoryRegion]) -> Result<(), InitError> {
     Ok(())
 }
 
+/// Hands what is sound of `map` to those who keep it. The pieces are on the stack, as
+/// there is no other memory yet, and gone before page tables and heap are made.
+///
+/// # Safety
+///
+/// As for [`init`].
+#[inline(never)]
+unsafe fn take_over(map: Map<'_>) -> Option<()> {
+    let limit = paging::direct_map_end(map.highest_usable());
+    // SAFETY: `survey` tries only frames below `limit`, which is what the tables map;
+    // the loader maps them writable. They are in no reserved region, so they are
+    // nobody's, and there is one CPU.
+    let holds = |phys| unsafe { arch::holds(phys) };
+    let mut pieces = [MemoryRegion::empty(); MAX_PIECES];
+    let mut left_out = 0;
+    let usable = survey::survey(map, limit, holds, &mut pieces, |range, why| {
+        left_out += 1;
+        if left_out <= MAX_WARNINGS {
+            warn_of(&range, why);
+        }
+    });
+    if left_out > MAX_WARNINGS {
+        ::log::warn!("memory map: {} more ranges are left out", left_out - MAX_WARNINGS);
+    }
+    let loaders = map.regions().filter(|region| region.kind == MemoryRegionKind::Bootloader);
+    known::init(loaders.chain(usable));
+    // SAFETY: passed on to our caller; `limit` is what the tables really map.
+    unsafe { frames::init(usable, limit) }
+}
+
+fn warn_of(range: &Range<u64>, why: Why) {
+    let Range { start, end } = range;
+    ::log::warn!("memory map: {start:#x}..{end:#x} is called usable, but left out: {why}");
+}
+
+/// The most pieces of usable memory, 12 KiB of stack.
+const MAX_PIECES: usize = 512;
+/// The most ranges that are named in warnings.
+const MAX_WARNINGS: usize = 16;
 /// With fewer free frames than this, memory is short.
 const FEW_FRAMES: usize = 512;
 

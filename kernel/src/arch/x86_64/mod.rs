@@ -24,6 +24,7 @@ pub mod pit;
 pub mod pmtimer;
 pub mod ports;
 pub mod preempt;
+pub mod probe;
 pub mod reference;
 pub mod report;
 pub mod rescue;

@@ -98,7 +98,9 @@ pub fn stop_others() -> bool {
     }
     let me = cpu::cpu_index();
     let others = || (0..cpu::num_cpus()).filter(|&i| i != me && cpu::is_online(i));
-    apic::send_nmi_all_but_self();
+    // Not to all at once: one that was never started is still the firmware's, which
+    // takes no NMI, and three faults in a row there reset the machine unheard.
+    others().for_each(|i| apic::send_nmi_anyway(cpu::apic_id_of(i)));
     // Bounded by polls, not by the clock, which may be what broke.
     for _ in 0..1_000_000 {
         if others().all(|i| stopped_at(i).is_some()) {

@@ -206,18 +206,18 @@ pub fn find_home(regions: &[MemoryRegion], bytes: u64, limit: u64) -> Option<u64
 }
 
 /// Where these frames are. The last one there can be ends behind all addresses.
-fn addresses(frames: Range<u64>) -> Range<u64> {
+pub(crate) fn addresses(frames: Range<u64>) -> Range<u64> {
     frames.start.saturating_mul(PAGE)..frames.end.saturating_mul(PAGE)
 }
 
 /// Frames that lie wholly inside a usable region.
-fn frames_inside(region: &MemoryRegion) -> Range<u64> {
+pub(crate) fn frames_inside(region: &MemoryRegion) -> Range<u64> {
     region.start.div_ceil(PAGE)..region.end / PAGE
 }
 
 /// Frames that a reserved region touches. One that ends before it starts is
 /// nonsense; it reserves the frame it starts in, which can do no harm.
-fn frames_touched(region: &MemoryRegion) -> Range<u64> {
+pub(crate) fn frames_touched(region: &MemoryRegion) -> Range<u64> {
     let start = region.start / PAGE;
     start..region.end.div_ceil(PAGE).max(start + u64::from(region.end < region.start))
 }

@@ -86,7 +86,6 @@ const PIN_ACTIVE_LOW: u32 = 1 << 13;
 const SOFTWARE_ENABLE: u32 = 1 << 8;
 const COMMAND_PENDING: u32 = 1 << 12;
 const COMMAND_ASSERT: u32 = 1 << 14;
-const COMMAND_ALL_BUT_SELF: u32 = 3 << 18;
 
 const BASE_ENABLE: u64 = 1 << 11;
 const BASE_X2APIC: u64 = 1 << 10;
@@ -301,11 +300,11 @@ impl<B: Bus> LocalApic<B> {
         self.send(apic_id, COMMAND_ASSERT | DELIVER_NMI)
     }
 
-    /// Sends an NMI to all CPUs but this one, stuck or not.
-    pub fn send_nmi_all_but_self(&self) {
+    /// Sends an NMI to one CPU, stuck or not.
+    pub fn send_nmi_anyway(&self, apic_id: u32) {
         // A stuck APIC may drop it; in a panic there is no better way left.
         let _ = self.wait_sent();
-        self.command(0, COMMAND_ASSERT | COMMAND_ALL_BUT_SELF | DELIVER_NMI);
+        self.command(apic_id, COMMAND_ASSERT | DELIVER_NMI);
     }
 
     fn send(&self, apic_id: u32, low: u32) -> Result<(), ApicError> {

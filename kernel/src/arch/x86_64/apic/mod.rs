@@ -193,11 +193,11 @@ pub fn send_nmi(apic_id: u32) -> Result<(), ApicError> {
     current().ok_or(ApicError::NotInitialised)?.send_nmi(apic_id)
 }
 
-/// Sends an NMI to every CPU but this one, also when the APIC is stuck: for
-/// the panic path, which has nothing to lose.
-pub fn send_nmi_all_but_self() {
+/// Sends an NMI to the CPU `apic_id`, also when the APIC is stuck: for the panic
+/// path, which has nothing to lose.
+pub fn send_nmi_anyway(apic_id: u32) {
     if let Some(apic) = current() {
-        apic.send_nmi_all_but_self();
+        apic.send_nmi_anyway(apic_id);
     }
 }
 

@@ -219,14 +219,14 @@ fn start_sequence_has_the_commands_of_the_manual() {
     let apic = LocalApic::new(&fake, Mode::X2Apic);
     assert_eq!(apic.send_init(0x1_0203), Ok(()));
     assert_eq!(apic.send_startup(0x1_0203, 0x8), Ok(()));
-    apic.send_nmi_all_but_self();
+    apic.send_nmi_anyway(0x1_0203);
     let expected = [
         Fence,
         Msr(0x830, 0x1_0203_0000_4500),
         Fence,
         Msr(0x830, 0x1_0203_0000_4608),
         Fence,
-        Msr(0x830, 0xc_4400),
+        Msr(0x830, 0x1_0203_0000_4400),
     ];
     assert_eq!(fake.taken(), expected);
 }
@@ -238,8 +238,8 @@ fn stuck_command_is_an_error_after_a_bound_but_nmi_is_sent_all_the_same() {
     let apic = LocalApic::new(&fake, Mode::XApic);
     assert_eq!(apic.send_ipi(1, 0xf1), Err(ApicError::DeliveryStuck));
     assert_eq!(fake.taken(), []);
-    apic.send_nmi_all_but_self();
-    assert_eq!(fake.taken(), [Mmio(0x310, 0), Mmio(0x300, 0xc_4400)]);
+    apic.send_nmi_anyway(2);
+    assert_eq!(fake.taken(), [Mmio(0x310, 2 << 24), Mmio(0x300, 0x4400)]);
 }
 
 #[test]

@@ -1,0 +1,267 @@
+//! Which memory of the map is there, and nobody else's.
+//!
+//! A map may call memory usable where there is none: beyond the last module, over
+//! the registers of a device. Whoever got such a frame would lose what he writes, and
+//! a page table in it would end the machine without a word. So before anything is
+//! believed, each usable region is cut into the pieces that no reserved one touches,
+//! and a few frames of each piece must hold what is written to them. What does not is
+//! left out, by name. From here on the map is clean: pieces of whole frames.
+//!
+//! The first and the last frame are tried and [`SAMPLES`] in between, not all: a host
+//! gives a virtual machine the memory that it touches. So a small hole in the middle
+//! of a piece is not found, nor is a device whose registers keep what is written, nor
+//! memory that answers at two addresses.
+//!
+//! Called once, by `mem::init`; what trying a frame means is the machine's business.
+
+use super::PAGE_SIZE;
+use super::frames::bitmap::{addresses, frames_inside, frames_touched};
+use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
+use core::fmt;
+use core::ops::Range;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// The steps in which a piece is tried from its first to its last frame.
+const SAMPLES: u64 = 8;
+
+/// Why memory that the map calls usable is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It ends before it begins.
+    Backwards,
+    /// It is not in the window of physical memory.
+    NotMapped,
+    /// What is written there cannot be read back.
+    NoMemory,
+    /// There are more pieces than can be kept.
+    TooMany,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Why::Backwards => "it ends before it begins",
+            Why::NotMapped => "the loader has not mapped it",
+            Why::NoMemory => "what is written there is lost",
+            Why::TooMany => "the map is in too many pieces",
+        })
+    }
+}
+
+/// A memory map in several parts, in no order.
+#[derive(Clone, Copy)]
+pub struct Map<'a>(pub &'a [&'a [MemoryRegion]]);
+
+impl<'a> Map<'a> {
+    /// All of its regions.
+    pub fn regions(self) -> impl Iterator<Item = &'a MemoryRegion> {
+        self.0.iter().copied().flatten()
+    }
+
+    /// The highest end of usable memory.
+    pub fn highest_usable(self) -> u64 {
+        self.usable().map(|region| addresses(frames_inside(region)).end).max().unwrap_or(0)
+    }
+
+    fn usable(self) -> impl Iterator<Item = &'a MemoryRegion> {
+        self.regions().filter(|region| region.kind == MemoryRegionKind::Usable)
+    }
+
+    fn reserved(self) -> impl Iterator<Item = Range<u64>> {
+        let others = self.regions().filter(|region| region.kind != MemoryRegionKind::Usable);
+        others.map(frames_touched).map(addresses)
+    }
+
+    /// The first part of `range` that no reserved region touches.
+    fn next_piece(self, mut range: Range<u64>) -> Option<Range<u64>> {
+        // Every turn moves past the end of one reserved region, so there are at
+        // most as many turns as regions.
+        while let Some(over) = self.reserved().find(|r| r.contains(&range.start)) {
+            range.start = over.end;
+        }
+        let ahead = self.reserved().filter(|r| r.start > range.start && !r.is_empty());
+        range.end = ahead.map(|r| r.start).fold(range.end, u64::min);
+        (!range.is_empty()).then_some(range)
+    }
+}
+
+/// Puts what is sound of `map` below `limit` into `out`, as usable regions of whole
+/// frames. `holds` says whether the frame at an address keeps what is written;
+/// `leave_out` hears what is left out.
+pub fn survey<'out>(
+    map: Map<'_>,
+    limit: u64,
+    mut holds: impl FnMut(u64) -> bool,
+    out: &'out mut [MemoryRegion],
+    mut leave_out: impl FnMut(Range<u64>, Why),
+) -> &'out [MemoryRegion] {
+    let limit = limit & !(PAGE - 1);
+    let mut count = 0;
+    for region in map.usable() {
+        if region.end < region.start {
+            leave_out(region.start..region.end, Why::Backwards);
+        }
+        let mut rest = addresses(frames_inside(region));
+        if !rest.is_empty() && rest.end > limit {
+            leave_out(rest.start.max(limit)..rest.end, Why::NotMapped);
+            rest.end = limit;
+        }
+        while let Some(piece) = map.next_piece(rest.clone()) {
+            rest.start = piece.end;
+            let is_known = |r: &MemoryRegion| r.start <= piece.start && piece.end <= r.end;
+            if out[..count].iter().any(is_known) {
+                continue;
+            }
+            let Some(free) = out.get_mut(count) else {
+                // Trying on would take long, and change nothing.
+                leave_out(piece.start..rest.end, Why::TooMany);
+                break;
+            };
+            let end = end_of_memory(&piece, &mut holds);
+            if end < piece.end {
+                leave_out(end..piece.end, Why::NoMemory);
+            }
+            if piece.start < end {
+                *free = MemoryRegion { start: piece.start, end, kind: MemoryRegionKind::Usable };
+                count += 1;
+            }
+        }
+    }
+    &out[..count]
+}
+
+/// Where memory ends in a piece of whole frames that is not empty: at its own end, as
+/// it should, or at the first frame that does not hold, found by halving.
+fn end_of_memory(piece: &Range<u64>, mut holds: impl FnMut(u64) -> bool) -> u64 {
+    let (first, last) = (piece.start / PAGE, piece.end / PAGE - 1);
+    if !holds(first * PAGE) {
+        return piece.start;
+    }
+    let mut good = first;
+    for step in 1..=SAMPLES {
+        let mut bad = first + (last - first) * step / SAMPLES;
+        if bad == good || holds(bad * PAGE) {
+            good = bad;
+            continue;
+        }
+        while bad - good > 1 {
+            let middle = good + (bad - good) / 2;
+            if holds(middle * PAGE) { good = middle } else { bad = middle }
+        }
+        return bad * PAGE;
+    }
+    piece.end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+
+    fn usable(start: u64, end: u64) -> MemoryRegion {
+        MemoryRegion { start, end, kind: MemoryRegionKind::Usable }
+    }
+
+    fn reserved(start: u64, end: u64) -> MemoryRegion {
+        MemoryRegion { start, end, kind: MemoryRegionKind::UnknownBios(2) }
+    }
+
+    type Ends = (u64, u64);
+
+    /// What is kept, and what is left out, of a machine with memory in `there`.
+    fn look(regions: &[MemoryRegion], limit: u64, there: &[Ends]) -> (Vec<Ends>, Vec<(Ends, Why)>) {
+        let mut out = [MemoryRegion::empty(); 16];
+        let mut left = Vec::new();
+        let holds = |at: u64| there.iter().any(|&(start, end)| (start..end).contains(&at));
+        // In two parts, as they come.
+        let (ours, added) = regions.split_at(regions.len() / 2);
+        let note = |range: Range<u64>, why| left.push(((range.start, range.end), why));
+        let kept = survey(Map(&[ours, added]), limit, holds, &mut out, note);
+        (kept.iter().map(|r| (r.start, r.end)).collect(), left)
+    }
+
+    #[test]
+    fn a_sound_map_stays_as_it_is_and_few_frames_are_touched() {
+        let regions = [usable(0, 640 << 10), usable(MIB, 3 * GIB), reserved(3 * GIB, 4 * GIB)];
+        let mut tried = 0;
+        let mut out = [MemoryRegion::empty(); 4];
+        let count = |_| {
+            tried += 1;
+            true
+        };
+        let none = |range, why| panic!("{range:?} {why:?}");
+        let kept = survey(Map(&[&regions]), 3 * GIB, count, &mut out, none);
+        assert_eq!(kept, &regions[..2]);
+        assert!(tried <= 2 * (SAMPLES + 1), "{tried}");
+    }
+
+    #[test]
+    fn memory_that_ends_early_is_cut_to_the_frame() {
+        for end in [MIB + PAGE, 2 * MIB - PAGE, 700 * MIB + 3 * PAGE, GIB - PAGE] {
+            let (kept, left) = look(&[usable(MIB, GIB)], GIB, &[(0, end)]);
+            assert_eq!(kept, [(MIB, end)]);
+            assert_eq!(left, [((end, GIB), Why::NoMemory)]);
+        }
+    }
+
+    #[test]
+    fn a_region_without_memory_is_left_out_and_the_others_stay() {
+        let regions = [usable(2 * GIB, 3 * GIB), usable(MIB, GIB), usable(GIB - PAGE, 2 * GIB)];
+        let (kept, left) = look(&regions, 4 * GIB, &[(0, GIB), (GIB + GIB / 2, 2 * GIB)]);
+        assert_eq!(kept, [(MIB, GIB), (GIB - PAGE, GIB)]);
+        let lost = [(2 * GIB, 3 * GIB), (GIB, 2 * GIB)];
+        assert_eq!(left, lost.map(|range| (range, Why::NoMemory)));
+    }
+
+    #[test]
+    fn a_large_hole_is_found_and_what_was_there_before_it_is_kept() {
+        let there = [(0, GIB), (2 * GIB, 4 * GIB)];
+        let (kept, left) = look(&[usable(MIB, 4 * GIB)], 4 * GIB, &there);
+        assert_eq!(kept, [(MIB, GIB)]);
+        assert_eq!(left, [((GIB, 4 * GIB), Why::NoMemory)]);
+    }
+
+    #[test]
+    fn reserved_wins_whatever_the_order() {
+        let regions = [
+            reserved(2 * MIB + 1, 2 * MIB + 2),
+            usable(MIB, 4 * MIB),
+            reserved(3 * MIB, 3 * MIB),
+            reserved(3 * MIB - 5, 3 * MIB + 5),
+            reserved(0, MIB + PAGE),
+        ];
+        let all = [(0, GIB)];
+        let (kept, left) = look(&regions, GIB, &all);
+        let second = (2 * MIB + PAGE, 3 * MIB - PAGE);
+        assert_eq!(kept, [(MIB + PAGE, 2 * MIB), second, (3 * MIB + PAGE, 4 * MIB)]);
+        assert_eq!(left, []);
+        assert_eq!(look(&[usable(0, GIB), reserved(0, u64::MAX)], GIB, &all).0, []);
+    }
+
+    #[test]
+    fn what_is_backwards_or_beyond_the_window_is_named() {
+        let regions = [
+            usable(5 * MIB, 4 * MIB),
+            usable(7, 7),
+            usable(MIB, u64::MAX),
+            usable(1 << 50, 1 << 51),
+        ];
+        let (kept, left) = look(&regions, GIB, &[(0, u64::MAX)]);
+        assert_eq!(kept, [(MIB, GIB)]);
+        let [first, second] = [(GIB, !(PAGE - 1)), (1 << 50, 1 << 51)];
+        assert_eq!(left[0], ((5 * MIB, 4 * MIB), Why::Backwards));
+        assert_eq!(left[1..], [(first, Why::NotMapped), (second, Why::NotMapped)]);
+    }
+
+    #[test]
+    fn too_many_pieces_are_told_once_a_region() {
+        let mut regions = vec![usable(MIB, 64 * MIB), usable(0, 32 * MIB)];
+        regions.extend((1..63).map(|i| reserved(i * MIB, i * MIB + 1)));
+        let (kept, left) = look(&regions, GIB, &[(0, GIB)]);
+        assert_eq!(kept.len(), 16);
+        assert_eq!(left[0], ((17 * MIB + PAGE, 64 * MIB), Why::TooMany));
+        assert_eq!(left.len(), 2, "{left:?}");
+    }
+}
