@@ -43,6 +43,20 @@ fn every_g_is_in_one_place_whenever_one_looks() {
     }
 }
 
+/// Under virtual time, as the host may keep a CPU waiting for as long as it likes.
+#[test]
+fn no_g_waits_beside_an_idle_p_for_longer_than_a_wake_up_takes() {
+    for cpus in [1, 8] {
+        Boot::checked(format!("checked-beside-{cpus}"))
+            .smp(cpus)
+            .icount("shift=0,sleep=off")
+            .cmdline("program=beside log=error")
+            .limit(300)
+            .run()
+            .assert_ok();
+    }
+}
+
 /// Goes wrong in a way that only assertions notice, on one CPU and on many.
 #[track_caller]
 fn stops(how: &str, lines: &[&str]) {
