@@ -14,9 +14,12 @@
 //!   One P too many that counts as spinning, or one too few as idle, and who submits a G
 //!   wakes nobody. What can be told afterwards, too, in the profile `checked`: "Beside an
 //!   idle P".
-//! - **The end of every stack**: by its guard page, and not by a canary: what
-//!   grows beyond is a fault at that instant, and not found later. That the guard is
-//!   there, and that each G at rest still goes on with code, is here.
+//! - **The end of every stack**: by its guard page, as what grows beyond is then a
+//!   fault at that instant, and not found later. That the guard is there, and that each
+//!   G at rest still goes on with code, is here.
+//! - **The top of every stack**, of Gs and of Ms, where no guard can be, as the record
+//!   of the G is there: by a canary (`mem::stack::canary`), in the profile `checked`.
+//!   Here, and when a G ends.
 //! - **The whole**, here ([`check`]): what no step sees by itself, as that a G has
 //!   dropped out of every queue.
 //!
@@ -107,6 +110,10 @@ pub enum Broken {
     Astray(u64),
     /// What this G would go on with is no code: somebody has written over it.
     Overwritten(u64),
+    /// Somebody has written over the top of the stack of this G.
+    Overrun(u64),
+    /// Somebody has written over the top of the stack of this M.
+    OverrunM(usize),
     /// There is no guard below the stack of this G.
     Unguarded(u64),
 }
@@ -134,6 +141,8 @@ impl fmt::Display for Broken {
             Broken::WithoutG(ps) => write!(f, "{ps} Ps believe that they run no G, and all do"),
             Broken::Astray(g) => write!(f, "the stack pointer of G {g} is not in its stack"),
             Broken::Overwritten(g) => write!(f, "what G {g} goes on with was written over"),
+            Broken::Overrun(g) => write!(f, "the top of the stack of G {g} was written over"),
+            Broken::OverrunM(m) => write!(f, "the top of the stack of M {m} was written over"),
             Broken::Unguarded(g) => write!(f, "the stack of G {g} has no guard"),
         }
     }
@@ -291,6 +300,8 @@ fn judge(census: &Census) -> Result<(), Broken> {
     let stacks = [
         census.astray.map(Broken::Astray),
         census.overwritten.map(Broken::Overwritten),
+        census.overrun.map(Broken::Overrun),
+        census.m_overrun.map(Broken::OverrunM),
         census.unguarded.map(Broken::Unguarded),
     ];
     stacks.into_iter().flatten().next().map_or(Ok(()), Err)
@@ -371,6 +382,8 @@ mod tests {
     fn stack_that_is_not_as_its_g_left_it_is_found() {
         assert_eq!(broken(|census| census.astray = Some(5)), Broken::Astray(5));
         assert_eq!(broken(|census| census.overwritten = Some(3)), Broken::Overwritten(3));
+        assert_eq!(broken(|census| census.overrun = Some(5)), Broken::Overrun(5));
+        assert_eq!(broken(|census| census.m_overrun = Some(0)), Broken::OverrunM(0));
         assert_eq!(broken(|census| census.unguarded = Some(4)), Broken::Unguarded(4));
     }
 }

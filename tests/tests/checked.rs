@@ -38,6 +38,7 @@ fn every_g_is_in_one_place_whenever_one_looks() {
             .run();
         outcome.assert_test("every_g_is_in_one_place_whenever_one_looks");
         outcome.assert_test("a_stack_without_a_guard_is_found");
+        outcome.assert_test("a_write_over_the_top_of_a_stack_is_found");
         outcome.assert_test("a_stack_that_was_written_over_is_found");
         outcome.assert_ok();
     }
