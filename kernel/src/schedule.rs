@@ -24,6 +24,7 @@
 //! that it stays on that CPU meanwhile.
 
 mod account;
+mod beside;
 mod birth;
 mod call;
 mod census;
@@ -41,6 +42,7 @@ mod wait;
 mod watch;
 
 pub use account::{Account, Times};
+pub use beside::{Beside, forget as forget_beside, longest as longest_beside};
 pub use birth::spawn;
 pub use call::{Handoff, call};
 pub use census::{Census, Queued};

@@ -38,8 +38,23 @@ fn every_g_is_in_one_place_whenever_one_looks() {
             .run();
         outcome.assert_test("every_g_is_in_one_place_whenever_one_looks");
         outcome.assert_test("a_stack_without_a_guard_is_found");
+        outcome.assert_test("a_write_over_the_top_of_a_stack_is_found");
         outcome.assert_test("a_stack_that_was_written_over_is_found");
         outcome.assert_ok();
+    }
+}
+
+/// Under virtual time, as the host may keep a CPU waiting for as long as it likes.
+#[test]
+fn no_g_waits_beside_an_idle_p_for_longer_than_a_wake_up_takes() {
+    for cpus in [1, 8] {
+        Boot::checked(format!("checked-beside-{cpus}"))
+            .smp(cpus)
+            .icount("shift=0,sleep=off")
+            .cmdline("program=beside log=error")
+            .limit(300)
+            .run()
+            .assert_ok();
     }
 }
 

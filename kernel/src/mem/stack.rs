@@ -10,9 +10,9 @@
 //! that come up.
 //!
 //! ```text
-//!   base                                                  top             end
-//!    │ guard │ spare │ margin │ not there yet │ page │ page ··│ record │ header │
-//!      1       5       1 page                   ◀── grows        448      64 bytes
+//!   base                                                start    top             end
+//!    │ guard │ spare │ margin │ not there yet │ page │ page ··│ canary │ record │ header │
+//!      1       5       1 page                   ◀── grows     0 or 16    448      64 bytes
 //! ```
 //!
 //! # What is closed
@@ -33,6 +33,9 @@
 //! there for ever, and so may be what is never freed. A G lives there, and is
 //! one page with its stack, not a page and a block of the heap.
 //!
+//! Below the record, in builds with `debug_assertions`, is a [`canary`]: who writes over
+//! the top of a stack is found by it, as who grows beyond its end is by the guard.
+//!
 //! # Who flushes
 //!
 //! A returned stack keeps its pages, and the next G finds them warm. They are
@@ -43,6 +46,7 @@
 //! interrupts on and no lock calls it: the scheduler's loop, through
 //! `mem::maintain`. Returning a stack never waits.
 
+mod canary;
 mod pool;
 pub mod slot;
 
@@ -56,6 +60,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use pool::{Backing, Header, Pool};
 use slot::Slot;
 
+pub use canary::is_whole;
 pub use pool::{FaultOutcome, NoMemory, StackStats};
 pub use slot::{DEFAULT_SIZE, MAX_SIZE};
 
@@ -198,7 +203,7 @@ pub unsafe fn in_use(cpus: usize) -> usize {
 /// are trimmed, and are not zeroed in between: safe code cannot read them.
 #[derive(Debug)]
 pub struct Stack {
-    /// Where it starts. Everything follows from it, and with its niche a G that
+    /// Where its record is. Everything follows from it, and with its niche a G that
     /// has one or none keeps one word.
     top: NonZeroU64,
 }
@@ -217,13 +222,13 @@ impl Stack {
         NonZeroU64::new(slot.top()).map(|top| Stack { top }).ok_or(NoMemory)
     }
 
-    /// Where the stack pointer starts; aligned to 64 bytes. The page below is
+    /// Where the stack pointer starts; aligned to 16 bytes. The page below is
     /// there and can be written.
-    pub fn top(&self) -> u64 {
-        self.top.get()
+    pub fn start(&self) -> u64 {
+        self.top.get() - slot::CANARY_BYTES as u64
     }
 
-    /// What its user may use, from the end of the guard to [`top`](Self::top).
+    /// What its user may use, from the end of the guard to [`start`](Self::start).
     pub fn bounds(&self) -> Range<u64> {
         self.slot().bounds()
     }
@@ -287,14 +292,14 @@ impl KernelStack {
         POOL.take_kernel(&Here::enter(), pages).map(|slot| KernelStack { slot, pages })
     }
 
-    /// Where the stack pointer starts; aligned to 64 bytes.
+    /// Where the stack pointer starts; aligned to 16 bytes.
     pub fn top(&self) -> u64 {
-        self.slot.top()
+        self.slot.start()
     }
 
     /// What has memory, up to [`top`](Self::top). Below it a fault is an overflow.
     pub fn bounds(&self) -> Range<u64> {
-        self.slot.page_from_top(self.pages - 1)..self.slot.top()
+        self.slot.page_from_top(self.pages - 1)..self.slot.start()
     }
 
     /// Its slot, as [`FaultOutcome::GuardHit`] names it.
@@ -316,7 +321,14 @@ impl Backing for Window {
     }
 
     fn commit(&self, page: u64) -> Result<(), NoMemory> {
-        commit(page, frames::alloc)
+        commit(page, frames::alloc)?;
+        if slot::CANARY_BYTES > 0
+            && let Some((slot, _)) = slot::locate(page)
+        {
+            // SAFETY: it has got memory above, and is the pool's, which makes the slot.
+            unsafe { canary::place(slot, page) };
+        }
+        Ok(())
     }
 
     fn commit_in_fault(&self, page: u64) -> Result<(), NoMemory> {

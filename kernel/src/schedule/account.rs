@@ -75,6 +75,11 @@ impl Account {
         add(&self.waiting, waited);
     }
 
+    /// The cycle counter when it last began to do what it does.
+    pub(super) fn since(&self) -> u64 {
+        self.since.load(Relaxed)
+    }
+
     /// What has passed since the last stamp, which becomes `now`.
     #[inline(always)]
     fn elapse(&self, now: u64) -> u64 {

@@ -24,7 +24,10 @@ use super::{kill, roster};
 use crate::arch::{self, Irqs};
 use crate::cell::{Joiner, Labour, Place, Work, pair, pair_in};
 use crate::go::SpawnError;
-use crate::mem::{self, stack::Stack};
+use crate::mem::{
+    self,
+    stack::{self, Stack, slot::CANARY_BYTES},
+};
 use crate::park::Birth;
 use crate::preempt::Attention;
 use crate::program::Instance;
@@ -206,9 +209,9 @@ fn set_up(
     program: Option<&'static Instance>,
 ) {
     let g_at = core::ptr::from_ref(g).addr();
-    // SAFETY: a G is at the top of its stack (`g_with_stack`), which is its own
-    // until it ends; the page is there.
-    let sp = unsafe { arch::prepare(g_at, g_main, g_at) };
+    // SAFETY: a G is at the top of its stack (`g_with_stack`), above the canary, and the
+    // stack is its own until it ends; the page is there.
+    let sp = unsafe { arch::prepare(g_at - CANARY_BYTES, g_main, g_at) };
     g.kernel.sp.set(sp);
     // A dead G has none; so nobody need look whether there is one to be dropped.
     core::mem::forget(g.kernel.work.replace(Some(work)));
@@ -277,6 +280,7 @@ pub(super) fn lay_to_rest(cpu: &Cpu, g: &'static G<Task>) {
     // SAFETY: the cell is its holder's, us, and nobody changes it before the next
     // lines.
     let stack = unsafe { &*g.kernel.stack.as_ptr() };
+    debug_assert!(stack.as_ref().is_none_or(|own| stack::is_whole(own.slot())), "stack overrun");
     if stack.as_ref().is_some_and(Stack::is_as_new) {
         // SAFETY: this CPU's own record, interrupts off.
         unsafe { cpu.with_p(|p| SCHED.exited(p, g)) };

@@ -61,6 +61,10 @@ pub struct Census {
     pub astray: Option<u64>,
     /// A G that is at rest, and what it would go on with is no code.
     pub overwritten: Option<u64>,
+    /// A G over the top of whose stack somebody has written: the canary is not whole.
+    pub overrun: Option<u64>,
+    /// An M of which the same is true.
+    pub m_overrun: Option<usize>,
     /// A G of whose stack the guard is open.
     pub unguarded: Option<u64>,
     /// What is in queues.
@@ -93,6 +97,7 @@ impl Census {
         self.on_cpus.clear();
         self.on_cpus.extend((0..self.cpus).filter_map(running_on).map(G::id));
         ALL.iter().for_each(|g| self.count(g));
+        self.m_overrun = m::overrun();
         self.queued.clear();
         SCHED.census(&mut |g, place| self.find(g, place));
         let mut kept = SCHED.stored_dead();
@@ -124,14 +129,17 @@ impl Census {
         self.look_at_stack(g);
     }
 
-    /// What a canary would tell, and more: that nobody has written over what the G
-    /// goes on with, and that whoever writes below its stack meets the guard.
+    /// That nobody has written over the top of its stack, nor over what the G goes on
+    /// with, and that whoever writes below meets the guard.
     fn look_at_stack(&mut self, g: &'static G<Task>) {
         // A G is at the top of its stack. In a call it is on that of its M.
         let (top, sp) = (core::ptr::from_ref(g).addr(), g.kernel.sp.get());
-        let guard = slot::locate(top as u64).map(|(slot, _)| slot.base());
-        if guard.is_none_or(|guard| paging::translate(guard).is_some()) {
+        let slot = slot::locate(top as u64).map(|(slot, _)| slot);
+        if slot.is_none_or(|slot| paging::translate(slot.base()).is_some()) {
             self.unguarded = Some(g.id());
+        }
+        if slot.is_some_and(|slot| !stack::is_whole(slot)) {
+            self.overrun = Some(g.id());
         }
         let is_at_rest = matches!(g.status(), Status::Runnable | Status::Parked);
         if !is_at_rest {

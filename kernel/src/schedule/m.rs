@@ -133,10 +133,10 @@ impl M {
         let mut place = Vec::new();
         place.try_reserve_exact(1).map_err(|_| NoM::NoMemory)?;
         let stack = Stack::new(STACK_SIZE).map_err(|_| NoM::NoMemory)?;
-        let (top, bounds) = (stack.top(), stack.bounds());
+        let (start, bounds) = (stack.start(), stack.bounds());
         stack.commit(STACK_PAGES).map_err(|_| NoM::NoMemory)?;
         // SAFETY: the top of a stack that is this M's alone.
-        let sp = unsafe { arch::prepare(top as usize, main, 0) };
+        let sp = unsafe { arch::prepare(start as usize, main, 0) };
 
         let mut ms = MS.lock();
         if ms.created == MAX_MS {
@@ -294,6 +294,11 @@ pub fn count() -> (u64, u64, u64) {
         MState::Spare => (all + 1, spare + 1, away),
         MState::InCall => (all + 1, spare, away + 1),
     })
+}
+
+/// The number of an M over the top of whose stack somebody has written.
+pub(super) fn overrun() -> Option<usize> {
+    all().find(|m| !stack::is_whole(m.slot())).map(M::id)
 }
 
 fn all() -> impl Iterator<Item = &'static M> {

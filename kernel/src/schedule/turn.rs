@@ -33,8 +33,8 @@
 
 use super::task::Task;
 use super::{
-    Cpu, G_SLOT, Leaving, NO_G, SCHED, birth, call, full, is_running, running_or_none, send,
-    this_cpu,
+    Cpu, G_SLOT, Leaving, NO_G, SCHED, beside, birth, call, full, is_running, running_or_none,
+    send, this_cpu,
 };
 use super::{all_idle, busy, cycles_run, try_this_cpu};
 use crate::arch;
@@ -142,8 +142,10 @@ fn halt(cpu: &'static Cpu) -> Last {
     cpu.counters.halts.add_one();
     trace::cpu_event(Kind::Halt, 0);
     let halted = arch::cycles();
+    beside::halts(halted);
     arch::wait_for_interrupt();
     let last = Last::nobody();
+    beside::resumes(last.at);
     cpu.times.idled(last.at.wrapping_sub(halted));
     // Who runs next here does not inherit a slice from before the halt.
     cpu.slices.begin(last.at);
@@ -200,6 +202,7 @@ fn execute(cpu: &'static Cpu, run: Run<Task>, last: Last) -> (&'static Cpu, Last
         Attention::UNTIMED => attend_untimed(cpu, g, slice, last),
         _ => attend(cpu, g, slice, last),
     };
+    beside::begins(g, now);
     g.kernel.account.start(now, &cpu.times);
     arch::set_slot::<G_SLOT>(core::ptr::from_ref(g).addr());
     let save = match g.kernel.m.get() {

@@ -7,8 +7,9 @@ use crate::check::{self, checks, join_all, wait_until};
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use runnext::arch::paging::{self, Flags};
+use runnext::blocking;
 use runnext::invariant::{self, Broken};
-use runnext::mem::stack::slot;
+use runnext::mem::stack::slot::{self, Slot};
 use runnext::mem::{PAGE_SIZE, frames};
 use runnext::prelude::*;
 use runnext::sync::Mutex;
@@ -20,6 +21,7 @@ fn main() {
     check::run(checks![
         every_g_is_in_one_place_whenever_one_looks,
         a_stack_without_a_guard_is_found,
+        a_write_over_the_top_of_a_stack_is_found,
         a_stack_that_was_written_over_is_found, // the last: its G must not go on
     ]);
 }
@@ -80,9 +82,10 @@ fn sleeper() -> (u64, usize) {
     (id, PLACE.load(Relaxed))
 }
 
-/// What a check finds now.
+/// What a check finds now; and says so.
 fn found() -> Result<(), Broken> {
-    invariant::check().expect("memory for a G on each CPU").map(drop)
+    let found = invariant::check().expect("memory for a G on each CPU").map(drop);
+    found.inspect_err(|broken| println!("INVARIANT broken: {broken}"))
 }
 
 fn a_stack_without_a_guard_is_found() {
@@ -96,6 +99,32 @@ fn a_stack_without_a_guard_is_found() {
     // SAFETY: nobody uses it. Other CPUs have not looked there, but in the tables.
     unsafe { paging::unmap_page(guard) };
     assert_eq!(found(), Ok(()));
+}
+
+/// What somebody writes who goes up, from the first frame on; of a G and of an M. In a
+/// build without canaries there is no room for it, and nothing to be found.
+fn a_write_over_the_top_of_a_stack_is_found() {
+    assert_eq!(found(), Ok(()));
+    let (id, place) = sleeper();
+    let stack = slot::locate(place as u64).expect("a stack").0;
+    written_over(stack, Broken::Overrun(id));
+    if let Some(m) = blocking::ms().first() {
+        let stack = slot::locate(m.stack.start).expect("a stack").0;
+        written_over(stack, Broken::OverrunM(m.id));
+    }
+    assert_eq!(found(), Ok(()));
+}
+
+/// One byte above the first frame of a stack is changed, of each word in turn.
+fn written_over(stack: Slot, broken: Broken) {
+    for at in (stack.start()..stack.top()).step_by(size_of::<u64>()) {
+        let byte = at as *mut u8;
+        // SAFETY: in the top page, which is there, and nobody's: no frame, no record.
+        unsafe { *byte ^= 1 };
+        assert_eq!(found(), Err(broken.clone()));
+        // SAFETY: as above.
+        unsafe { *byte ^= 1 };
+    }
 }
 
 fn a_stack_that_was_written_over_is_found() {

@@ -10,13 +10,14 @@
 //! input; `probes` that stacks are probed far enough, `overflow` that a full one ends its
 //! G only, `unwinding` that a panic while it panics does, `memory` that running out does;
 //! `protection` who may do what with which memory; `disk` the disk, of the kind that its
-//! argument names, `damage` an archive that is broken block by block. `fair`, `bounds`,
-//! `latency` and `cost` are for virtual time (`-icount`), where they can count slices and
-//! instructions. Unlike the programs of the standard image these may be unsafe: that is
-//! what they are for.
+//! argument names, `damage` an archive that is broken block by block. `beside`, `fair`,
+//! `bounds`, `latency` and `cost` are for virtual time (`-icount`), where they can count
+//! slices and instructions. Unlike the programs of the standard image these may be
+//! unsafe: that is what they are for.
 #![no_std]
 #![no_main]
 
+mod beside;
 mod blocking;
 mod bounds;
 mod check;

@@ -21,6 +21,9 @@ pub const MARGIN_PAGES: usize = 1;
 pub const HEADER_BYTES: usize = 64;
 /// Bytes below these for a record that its user keeps there for ever.
 pub const RECORD_BYTES: usize = 448;
+/// Bytes below these for the canary, in builds that have one; a multiple of 16, as stack
+/// pointers are.
+pub const CANARY_BYTES: usize = if cfg!(debug_assertions) { 16 } else { 0 };
 /// What a stack of the smallest class leaves to its user.
 pub const DEFAULT_SIZE: usize = SMALLEST - OVERHEAD;
 /// The most that a user may ask for: 64 MiB less the guard and what is at the top.
@@ -28,7 +31,7 @@ pub const MAX_SIZE: usize = (SMALLEST << (CLASSES - 1)) - OVERHEAD;
 
 const SMALLEST: usize = 64 * 1024;
 /// Bytes at the top of a slot that are not its user's stack.
-pub const TOP_BYTES: usize = RECORD_BYTES + HEADER_BYTES;
+pub const TOP_BYTES: usize = CANARY_BYTES + RECORD_BYTES + HEADER_BYTES;
 /// Bytes at the bottom of a slot that an ordinary touch gives no memory.
 const CLOSED_BYTES: usize = (GUARD_PAGES + SPARE_PAGES + MARGIN_PAGES) * PAGE_SIZE;
 const OVERHEAD: usize = CLOSED_BYTES + TOP_BYTES;
@@ -116,9 +119,14 @@ impl Slot {
             + u64::from(self.index) * slot_bytes(self.class())
     }
 
-    /// Where its user starts, and the record is.
-    pub fn top(self) -> u64 {
+    /// Where its user starts.
+    pub fn start(self) -> u64 {
         self.base() + slot_bytes(self.class()) - TOP_BYTES as u64
+    }
+
+    /// Where the record is, above the canary.
+    pub fn top(self) -> u64 {
+        self.start() + CANARY_BYTES as u64
     }
 
     /// Where its header is.
@@ -128,7 +136,7 @@ impl Slot {
 
     /// What its user may use.
     pub fn bounds(self) -> Range<u64> {
-        self.base() + CLOSED_BYTES as u64..self.top()
+        self.base() + CLOSED_BYTES as u64..self.start()
     }
 
     /// Where its spare pages begin: above the guard.
@@ -175,7 +183,8 @@ mod tests {
                     assert_eq!(Slot::smallest_at(addr), (class == 0).then_some(slot));
                 }
                 assert_ne!(locate(end).map(|(s, _)| s), Some(slot));
-                assert_eq!(slot.bounds(), closed_end..slot.top());
+                assert_eq!(slot.bounds(), closed_end..slot.start());
+                assert_eq!(slot.top() - slot.start(), CANARY_BYTES as u64);
                 assert!(end <= HEAP_WINDOW);
             }
         }

@@ -1,0 +1,169 @@
+//! For how long a runnable G has waited beside an idle P: for `invariant`.
+//!
+//! Each P notes from when until when it last halted. When a G begins to run, it
+//! has waited for a CPU since the stamp of its [`Account`](super::Account). What
+//! the two have in common is time for which the P could have run the G, and did
+//! not. The longest such time is kept, with who it was.
+//!
+//! The halt that counts may still last: then another P ran the G. Or it may be
+//! over: then this very P has run it, late. Only the last halt of a P is known;
+//! that is enough, as a P that resumes looks at everything before it halts again.
+//! That the halt must have begun before the G was queued is not asked for: a P
+//! that halts though there is a G has not looked again as it should.
+//!
+//! A G that nobody runs is not seen that way; who asks ([`longest`]) therefore
+//! looks at all that are queued now.
+//!
+//! In builds with `debug_assertions` only. In others nothing of it is there: the
+//! functions that the scheduler calls are empty.
+#![forbid(unsafe_code)]
+
+use super::SCHED;
+use super::roster::ALL;
+use super::task::Task;
+use crate::arch;
+use crate::lock::IrqLock;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Release};
+use sched::{G, Status};
+
+/// A G that has waited for a CPU while a P that could have run it was idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// For how long both were so, in nanoseconds.
+    pub ns: u64,
+    /// The number of the G.
+    pub g: u64,
+    /// The P that was idle.
+    pub p: usize,
+    /// The P that ran the G in the end; `None` if it still waits.
+    pub ran_on: Option<usize>,
+}
+
+/// A P halts. Interrupts off.
+#[inline(always)]
+pub(super) fn halts(now: u64) {
+    if cfg!(debug_assertions) {
+        LAST_HALT[arch::cpu_index()].begin(now);
+    }
+}
+
+/// It goes on. Interrupts off.
+#[inline(always)]
+pub(super) fn resumes(now: u64) {
+    if cfg!(debug_assertions) {
+        LAST_HALT[arch::cpu_index()].end(now);
+    }
+}
+
+/// `g` begins to run on this P; its account says yet since when it is queued.
+#[inline(always)]
+pub(super) fn begins(g: &'static G<Task>, now: u64) {
+    if cfg!(debug_assertions) {
+        judge(g, g.kernel.account.since(), now, Some(arch::cpu_index()));
+    }
+}
+
+/// The longest time since [`forget`], if there was any.
+pub fn longest() -> Option<Beside> {
+    if cfg!(debug_assertions) {
+        ALL.iter().for_each(look_at_queued);
+    }
+    *LONGEST.lock()
+}
+
+/// Begins anew.
+pub fn forget() {
+    *LONGEST.lock() = None;
+}
+
+static LAST_HALT: [Halt; arch::MAX_CPUS] = [const { Halt::new() }; arch::MAX_CPUS];
+static LONGEST: IrqLock<Option<Beside>> = IrqLock::new(None);
+
+/// Spin hints between two looks at a G.
+const MOMENT: usize = 16;
+
+/// As [`begins`], for a G that waits still. It is looked at twice: one that is just
+/// being readied counts as runnable before its stamp says since when.
+fn look_at_queued(g: &'static G<Task>) {
+    let look = || (g.status(), g.id(), g.kernel.account.since());
+    let (seen, now) = (look(), arch::cycles());
+    if seen.0 == Status::Runnable {
+        (0..MOMENT).for_each(|_| arch::relax());
+        if look() == seen {
+            judge(g, seen.2, now, None);
+        }
+    }
+}
+
+/// Keeps what `g`, which is queued since then, has waited beside an idle P, if that
+/// is longer than all before.
+fn judge(g: &'static G<Task>, since: u64, now: u64, ran_on: Option<usize>) {
+    let may_run = |p: &usize| g.pin().is_none_or(|pin| pin == *p);
+    let beside = |p: usize| (LAST_HALT[p].shared_with(since, now), p);
+    let Some((cycles, p)) = (0..SCHED.limit()).filter(may_run).map(beside).max() else { return };
+    let ns = arch::cycles_to_ns(cycles);
+    let mut longest = LONGEST.lock();
+    if ns > longest.map_or(0, |longest| longest.ns) {
+        *longest = Some(Beside { ns, g: g.id(), p, ran_on });
+    }
+}
+
+/// From when until when a P has halted last. Written by its CPU.
+struct Halt {
+    from: AtomicU64,
+    /// `u64::MAX` while it lasts.
+    until: AtomicU64,
+}
+
+impl Halt {
+    const fn new() -> Self {
+        Halt { from: AtomicU64::new(0), until: AtomicU64::new(0) }
+    }
+
+    /// In this order: in between the halt ends before it begins, and is empty.
+    fn begin(&self, now: u64) {
+        self.from.store(now, Release);
+        self.until.store(u64::MAX, Release); // pairs with `shared_with`
+    }
+
+    fn end(&self, now: u64) {
+        self.until.store(now, Release);
+    }
+
+    /// For how long the halt and the time from `since` to `now`, which is not to
+    /// come, were at once.
+    fn shared_with(&self, since: u64, now: u64) -> u64 {
+        // The end first: if another halt begins meanwhile, it begins after `now`.
+        let until = self.until.load(Acquire); // pairs with `begin`
+        let from = self.from.load(Acquire);
+        until.min(now).saturating_sub(from.max(since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_shared_from_the_later_beginning_to_the_earlier_end() {
+        let halt = Halt::new();
+        assert_eq!(halt.shared_with(0, 1_000), 0, "it never halted");
+        halt.begin(100);
+        assert_eq!(halt.shared_with(150, 180), 30, "halted before and after");
+        assert_eq!(halt.shared_with(50, 180), 80, "halted though one was queued");
+        halt.end(200);
+        assert_eq!(halt.shared_with(150, 900), 50, "resumed meanwhile");
+        assert_eq!(halt.shared_with(200, 900), 0, "resumed before");
+        assert_eq!(halt.shared_with(20, 90), 0, "ran before it halted");
+    }
+
+    #[test]
+    fn halt_that_is_being_noted_is_empty() {
+        let halt = Halt::new();
+        halt.begin(100);
+        halt.end(200);
+        halt.from.store(300, Release);
+        assert_eq!(halt.shared_with(0, 1_000), 0);
+    }
+}
