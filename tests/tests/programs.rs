@@ -52,6 +52,7 @@ mod programs {
         a_program_that_starts_gs_without_end_is_stopped,
         a_deadlocked_program_ends_and_the_others_do_not,
         a_deadlock_is_found_while_another_program_computes,
+        a_deadlock_is_found_while_another_program_reads_what_is_typed,
         who_waits_for_another_programs_lock_is_not_deadlocked,
         a_machine_at_rest_takes_no_ticks_for_its_programs,
         a_deadlock_is_told_without_memory,
