@@ -8,7 +8,7 @@
 //!
 //! What waits inside a call is whatever would make a G wait outside: a device, a
 //! lock, a channel, `sleep`; also a G whose slice is over waits for its turn. The
-//! stack of an M has 256 KiB, whatever that of the G has.
+//! stack of an M has 512 KiB of addresses, guard included, whatever that of the G has.
 //!
 //! How it is done is in `schedule`.
 #![forbid(unsafe_code)]

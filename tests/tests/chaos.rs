@@ -47,8 +47,8 @@ fn same_seed_gives_the_same_events_on_one_cpu_and_another_others() {
 }
 
 #[test]
-fn same_seed_gives_the_same_events_on_four_cpus_and_another_others() {
-    same_seed_gives_the_same_events(4);
+fn same_seed_gives_the_same_events_on_eight_cpus_and_another_others() {
+    same_seed_gives_the_same_events(8);
 }
 
 /// Who has a failure has what it takes to repeat it.

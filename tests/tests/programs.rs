@@ -52,6 +52,7 @@ mod programs {
         a_program_that_starts_gs_without_end_is_stopped,
         a_deadlocked_program_ends_and_the_others_do_not,
         a_deadlock_is_found_while_another_program_computes,
+        a_deadlock_is_found_while_another_program_reads_what_is_typed,
         who_waits_for_another_programs_lock_is_not_deadlocked,
         a_machine_at_rest_takes_no_ticks_for_its_programs,
         a_deadlock_is_told_without_memory,
@@ -133,18 +134,42 @@ fn a_main_that_waits_for_nobody_is_found_while_another_program_computes() {
 }
 
 #[test]
-fn a_lock_that_is_never_freed_is_a_deadlock() {
-    let outcome = deadlocked(4, "lock");
-    outcome.assert_code(expect::CODE_DEADLOCK);
-    outcome.assert_line("[sync.Mutex.Lock]: \"waits for the lock\"");
-    outcome.assert_line("[join]: \"deadlocked\"");
+fn a_deadlock_tells_of_each_g_why_it_waits_and_where_it_was_started() {
+    for cpus in [1, 8] {
+        let outcome = deadlocked(cpus, "ways");
+        outcome.assert_code(expect::CODE_DEADLOCK);
+        outcome.assert_line(expect::DEADLOCK);
+        let told = [
+            "[chan receive]: \"receives\" at 0x",
+            "[chan send]: \"sends\" at 0x",
+            "[select]: \"selects\"",
+            "[sync.Mutex.Lock]: \"locks\" at 0x",
+            "[sync.RWMutex.RLock]: \"reads\" at 0x",
+            "[sync.RWMutex.Lock]: \"writes\" at 0x",
+            "[sync.Once]: \"comes second\" at 0x",
+            "[sync.Cond.Wait]: \"is not notified\" at 0x",
+            "[semacquire]: \"acquires\" at 0x",
+            "[semacquire]: \"calls\" at 0x",
+            "[semacquire]: \"holds the locks\" at 0x",
+            "[sync.WaitGroup.Wait]: \"waits for a group\" at 0x",
+            "[park]: \"parks\"",
+            "[join]: \"deadlocked\" for goroutine ",
+        ];
+        told.iter().for_each(|told| outcome.assert_line(told));
+        assert_eq!(outcome.count("goroutine "), told.len(), "each of them, and nobody twice");
+        assert_eq!(outcome.count(expect::HELD_BY), 3, "of a mutex, a reader and a writer");
+        assert_eq!(outcome.count("spawned at tests/guest/src/killing.rs:"), told.len() - 1);
+        outcome.assert_line("guest::killing::wait_in_every_way");
+    }
 }
 
 #[test]
 fn a_deadlock_of_a_thousand_is_reported_in_short() {
-    let outcome = deadlocked(8, "many");
-    outcome.assert_code(expect::CODE_DEADLOCK);
-    outcome.assert_line("... and 901 more");
+    for cpus in [1, 8] {
+        let outcome = deadlocked(cpus, "many");
+        outcome.assert_code(expect::CODE_DEADLOCK);
+        outcome.assert_line("... and 901 more");
+    }
 }
 
 #[test]

@@ -131,9 +131,11 @@ fn programs_run_in_the_shell_and_what_is_typed_is_theirs() {
 #[test]
 fn ctrl_c_stops_a_program_with_all_its_gs_although_every_cpu_has_a_hog() {
     PROGRAMS.assert_line("echo: stopped");
-    // They called nobody, so nobody could end them; but they never run again.
-    let left: Vec<_> = PROGRAMS.lines.iter().filter(|line| line.contains("src/echo.rs:")).collect();
-    assert!(left.iter().all(|line| line.contains(" abandoned ")), "{left:?}");
+    // They called nobody, so nobody could end them: each was taken off its CPU for good.
+    assert_eq!(PROGRAMS.count(expect::ABANDONED), 4, "a hog for each CPU: {}", *PROGRAMS);
+    // And `ps` shows the shell, and nothing of the program.
+    PROGRAMS.assert_line("  shell  ");
+    PROGRAMS.assert_no_line("src/echo.rs:");
 }
 
 #[test]

@@ -34,5 +34,9 @@ guest_tests!(SYNCING, boot =>
     a_wait_group_waits_for_all,
     once_runs_once,
     a_panic_poisons_the_mutex,
+    a_panic_poisons_what_is_written,
+    a_panic_of_a_reader_lets_the_writer_in,
+    a_panic_gives_permits_back,
+    a_panic_poisons_the_once,
     a_panic_closes_its_channels,
 );

@@ -215,7 +215,7 @@ impl Idle {
 
     /// From now on whom to wake is drawn.
     pub(crate) fn be_random(&self, seed: u64) {
-        self.whim.store(seed | 1, Relaxed); // not 0, which is off
+        self.whim.store(seed.max(1), Relaxed); // not 0, which is off
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{find, g, machine, names, park, parked, two};
+use common::{find, g, machine, names, park, parked, seeded, two};
 use sched::{
     GLOBAL_CHECK_EVERY, MAX_P, Order, PSlot, RUNQ_CAPACITY, RUNQ_HALF, Run, Sched, Slice, Wake,
 };
@@ -207,33 +207,86 @@ fn pinned_hog_leaves_room_for_the_global_queue() {
 }
 
 /// Three Gs: one in the global queue, one in the inbox (a device readied it),
-/// one in another P's ring. A P that has none takes them as its order says.
+/// one in another P's ring. The order in which a P that has none takes them.
+fn sources_of(seed: u64, prepare: impl FnOnce(&Sched<&'static str>)) -> Vec<&'static str> {
+    let (sched, mut ps) = seeded(2, seed);
+    let (p0, p1) = two(&mut ps);
+    prepare(sched);
+    let (device, call) = (parked(sched, p1, "poller"), parked(sched, p1, "global"));
+    let _ = sched.start(p0, g("steal"), None);
+    let _ = sched.start(p0, g("runs next"), None);
+    let _ = find(sched, p0).unwrap();
+    // Past tick 0, which is a turn of the global queue.
+    let _ = sched.start(p1, g(""), None);
+    let first = find(sched, p1).unwrap();
+    let _ = sched.yielded(p1, first.g);
+    let again = find(sched, p1).unwrap();
+    call.enter_call(1);
+    let _ = sched.ready(p1, call.handle());
+    let _ = sched.ready_from_interrupt(1, device.handle());
+    sched.exited(p1, again.g);
+    names(sched, p1)
+}
+
 #[test]
 fn orders_differ_in_where_the_next_g_comes_from() {
-    let sources = |order| {
-        let (sched, mut ps) = machine(2);
-        let (p0, p1) = two(&mut ps);
-        sched.set_order(order);
-        let (device, call) = (parked(sched, p1, "poller"), parked(sched, p1, "global"));
-        let _ = sched.start(p0, g("steal"), None);
-        let _ = sched.start(p0, g("runs next"), None);
-        let _ = find(sched, p0).unwrap();
-        // Past tick 0, which is a turn of the global queue.
-        let _ = sched.start(p1, g(""), None);
-        let first = find(sched, p1).unwrap();
-        let _ = sched.yielded(p1, first.g);
-        let again = find(sched, p1).unwrap();
-        call.enter_call(1);
-        let _ = sched.ready(p1, call.handle());
-        let _ = sched.ready_from_interrupt(1, device.handle());
-        sched.exited(p1, again.g);
-        names(sched, p1)
-    };
+    let sources = |order| sources_of(7, |sched| sched.set_order(order));
     assert_eq!(Order::default(), Order::Go);
     assert_eq!(sources(Order::Go), ["global", "poller", "steal"]);
     assert_eq!(sources(Order::StealBeforeGlobal), ["steal", "global", "poller"]);
     assert_eq!(sources(Order::GlobalBeforeSteal), ["poller", "global", "steal"]);
     assert_eq!(sources(Order::PollerLast), ["global", "steal", "poller"]);
+}
+
+/// How many seeds are tried.
+const SEEDS: usize = if cfg!(miri) { 6 } else { 32 };
+
+/// How many different values the seeds give; each of them gives the same twice.
+fn different<T: Ord + std::fmt::Debug>(of: impl Fn(u64) -> T) -> usize {
+    let seeds = 0..SEEDS as u64;
+    let all: std::collections::BTreeSet<T> = seeds.clone().map(&of).collect();
+    seeds.for_each(|seed| assert_eq!(of(seed), of(seed), "of seed {seed}"));
+    all.len()
+}
+
+#[test]
+fn where_a_random_scheduler_looks_for_work_is_drawn() {
+    assert_eq!(different(|seed| sources_of(seed, |_| ())), 1, "otherwise it is not");
+    assert!(different(|seed| sources_of(seed, |sched| sched.be_random(seed))) > 1);
+}
+
+/// The order in which seven idle Ps are woken: each that is wakes the next.
+fn woken(prepare: impl FnOnce(&Sched<u32>)) -> Vec<usize> {
+    let (sched, mut ps) = machine(8);
+    prepare(sched);
+    ps[1..].iter_mut().for_each(|p| park(sched, p));
+    let first = sched.start(&mut ps[0], g(0), None);
+    (1..8).for_each(|n| _ = sched.start(&mut ps[0], g(n), None));
+    let next = |wake: &Wake| match *wake {
+        Wake::Cpu(index) => find(sched, &mut ps[index]).map(|run| run.wake),
+        Wake::Nobody => None,
+    };
+    let wakes = std::iter::successors(Some(first), next);
+    wakes.map_while(|wake| if let Wake::Cpu(index) = wake { Some(index) } else { None }).collect()
+}
+
+#[test]
+fn whom_a_random_scheduler_wakes_is_drawn() {
+    assert_eq!(woken(|_| ()), [1, 2, 3, 4, 5, 6, 7], "otherwise it is the lowest");
+    assert!(different(|seed| woken(|sched| sched.be_random(seed))) > SEEDS / 2);
+}
+
+#[test]
+fn who_is_robbed_first_is_drawn() {
+    let robbed = |seed| {
+        let (sched, mut ps) = seeded(8, seed);
+        for (index, p) in ps.iter_mut().enumerate().skip(1) {
+            // The second stays where a thief comes last.
+            (0..2).for_each(|_| _ = sched.start(p, g(index), None));
+        }
+        find(sched, &mut ps[0]).unwrap().g.kernel
+    };
+    assert!(different(robbed) > 1);
 }
 
 #[test]

@@ -54,7 +54,8 @@ pub const MAX_MS: usize = 10_000;
 /// With so many Ms whose stacks are to be closed, who needs one waits for that.
 const MANY_ASIDE: usize = 16;
 
-/// Bytes of addresses of an M's stack: calls are made on it.
+/// Bytes that an M's stack has at least: calls are made on it. With the guard that is
+/// more than fits into a slot of 256 KiB, so it gets one of 512 KiB.
 const STACK_SIZE: usize = 256 * 1024;
 
 /// Pages of it that have memory from the start: scheduling happens there with

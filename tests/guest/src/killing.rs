@@ -6,7 +6,7 @@
 use crate::check::{self, checks, wait_until};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use runnext::prelude::*;
-use runnext::sync::{Mutex, RwLock, Semaphore};
+use runnext::sync::{Condvar, Mutex, Once, RwLock, Semaphore, WaitGroup};
 use runnext::tasks::{self, GState, KillError, Killed};
 
 runnext::main!(killing, main);
@@ -311,8 +311,59 @@ fn kills_at_any_moment_lose_nobody() {
     assert!(tx.send(1).is_err(), "all other ends are gone");
 }
 
-fn deadlocked() {
+/// A name for who waits, and how.
+type Way = (&'static str, Box<dyn FnOnce() + Send>);
+
+/// A G in each kind of wait that only another G could end; main waits for the one that
+/// holds the locks.
+fn wait_in_every_way() {
     static LOCK: Mutex<()> = Mutex::new(());
+    static SHARED: RwLock<()> = RwLock::new(());
+    static SETUP: Once = Once::new();
+    static IS_HELD: AtomicBool = AtomicBool::new(false);
+    static OTHER: Mutex<()> = Mutex::new(());
+    static CHANGED: Condvar = Condvar::new();
+    static NEVER: Semaphore = Semaphore::new(0);
+    static GROUP: WaitGroup = WaitGroup::new();
+    GROUP.add(1);
+    let named = |name, f: Box<dyn FnOnce() + Send>| Go::new().name(name).spawn(f).expect("memory");
+    let holder: Box<dyn FnOnce() + Send> = Box::new(|| {
+        let _held = (LOCK.lock(), SHARED.write());
+        SETUP.call_once(|| {
+            IS_HELD.store(true, Relaxed);
+            NEVER.acquire(1);
+        });
+    });
+    let holder = named("holds the locks", holder);
+    wait_until(|| IS_HELD.load(Relaxed));
+    let (empty, rx) = chan::bounded::<u32>(1);
+    let (tx, nobody) = chan::rendezvous::<u32>();
+    let select = rx.clone();
+    let ways: [Way; 12] = [
+        ("receives", Box::new(move || _ = rx.recv())),
+        ("sends", Box::new(move || _ = tx.send(1))),
+        ("selects", Box::new(move || select! { recv(select) -> _v => () })),
+        ("locks", Box::new(|| drop(LOCK.lock()))),
+        ("reads", Box::new(|| drop(SHARED.read()))),
+        ("writes", Box::new(|| drop(SHARED.write()))),
+        ("comes second", Box::new(|| SETUP.call_once(|| ()))),
+        (
+            "is not notified",
+            Box::new(|| drop(OTHER.lock().map(|held| CHANGED.wait_while(held, |()| true)))),
+        ),
+        ("acquires", Box::new(|| NEVER.acquire(1))),
+        ("waits for a group", Box::new(|| GROUP.wait())),
+        ("parks", Box::new(park)),
+        ("calls", Box::new(|| blocking(|| NEVER.acquire(1)))),
+    ];
+    for (name, way) in ways {
+        drop(named(name, way));
+    }
+    let _ = holder.join();
+    drop((empty, nobody));
+}
+
+fn deadlocked() {
     let (tx, rx) = chan::rendezvous::<u32>();
     match args().first().map(String::as_str) {
         Some("alone") => drop(rx.recv()),
@@ -332,11 +383,7 @@ fn deadlocked() {
             sleep(Duration::from_millis(20));
             println!("still here");
         }
-        _ => {
-            let _held = LOCK.lock();
-            let waits = Go::new().name("waits for the lock").spawn(|| drop(LOCK.lock()));
-            let _ = waits.expect("memory").join();
-        }
+        _ => wait_in_every_way(),
     }
     drop(tx);
 }

@@ -5,10 +5,12 @@
 
 use crate::check::{self, checks, counters, wait_until};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use runnext::console;
 use runnext::prelude::*;
 use runnext::program::{self, Ended, ProgramId, Run, StartError, start};
 use runnext::sync::{Mutex, RwLock, Semaphore, WaitGroup};
 use runnext::tasks;
+use runnext::waiting::Reason;
 
 runnext::main!(programs, main);
 runnext::main!(p_returns, p_returns);
@@ -26,6 +28,8 @@ runnext::main!(p_yields, p_yields);
 runnext::main!(p_prints, p_prints);
 runnext::main!(p_forks, p_forks);
 runnext::main!(p_deadlocks, p_deadlocks);
+runnext::main!(p_crossed, p_crossed);
+runnext::main!(p_reads, p_reads);
 runnext::main!(p_family, p_family);
 runnext::main!(p_lingers, p_lingers);
 runnext::main!(p_never_drops, p_never_drops);
@@ -44,6 +48,7 @@ fn main() {
         a_program_that_starts_gs_without_end_is_stopped,
         a_deadlocked_program_ends_and_the_others_do_not,
         a_deadlock_is_found_while_another_program_computes,
+        a_deadlock_is_found_while_another_program_reads_what_is_typed,
         who_waits_for_another_programs_lock_is_not_deadlocked,
         a_machine_at_rest_takes_no_ticks_for_its_programs,
         a_deadlock_is_told_without_memory,
@@ -353,6 +358,35 @@ fn a_deadlock_is_found_while_another_program_computes() {
     }
     busy.stop();
     assert_eq!(busy.wait(), Ended::Stopped);
+}
+
+/// Each of two waits for what only the other could send.
+fn p_crossed() {
+    let (to_left, left) = chan::rendezvous::<u32>();
+    let (to_right, right) = chan::rendezvous::<u32>();
+    let pass = |from: chan::Receiver<u32>, to: chan::Sender<u32>| {
+        go(move || from.recv().map(|n| to.send(n)).is_ok())
+    };
+    check::join_all([pass(left, to_right), pass(right, to_left)]);
+}
+
+/// Waits for a key, as the shell does; here nobody presses one.
+fn p_reads() {
+    let _ = console::read(&mut [0; 8]);
+}
+
+fn a_deadlock_is_found_while_another_program_reads_what_is_typed() {
+    let reads = started("p_reads");
+    let is_waiting = |g: &tasks::GInfo| {
+        g.program == reads.id() && g.wait.is_some_and(|wait| wait.reason == Reason::Poll)
+    };
+    wait_until(|| tasks::gs().iter().any(is_waiting));
+    for _ in 0..3 {
+        assert_eq!(started("p_crossed").wait(), Ended::Deadlock);
+        assert!(tasks::gs().iter().any(is_waiting), "it has nothing to do with it");
+    }
+    reads.stop();
+    assert_eq!(reads.wait(), Ended::Stopped);
 }
 
 static OURS: Mutex<u32> = Mutex::new(0);

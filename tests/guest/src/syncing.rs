@@ -10,6 +10,8 @@ use runnext::prelude::*;
 use runnext::sync::{
     Condvar, LockTimeoutError, Mutex, Once, RwLock, Semaphore, TimedOut, WaitGroup,
 };
+use runnext::tasks::{self, GInfo, GState};
+use runnext::waiting::Reason;
 
 runnext::main!(syncing, main);
 
@@ -36,6 +38,10 @@ fn main() {
         a_wait_group_waits_for_all,
         once_runs_once,
         a_panic_poisons_the_mutex,
+        a_panic_poisons_what_is_written,
+        a_panic_of_a_reader_lets_the_writer_in,
+        a_panic_gives_permits_back,
+        a_panic_poisons_the_once,
         a_panic_closes_its_channels,
     ]);
 }
@@ -460,6 +466,90 @@ fn a_panic_poisons_the_mutex() {
     assert_eq!(value, 1, "the lock is free, and has what the G left");
     LOCK.clear_poison();
     assert!(LOCK.lock().is_ok());
+}
+
+/// Panics when so many Gs wait for that reason.
+fn panic_before(waiting: &[(Reason, usize)]) {
+    for &(reason, all) in waiting {
+        let waits = |g: &&GInfo| {
+            g.state == GState::Waiting && g.wait.is_some_and(|wait| wait.reason == reason)
+        };
+        wait_until(|| tasks::gs().iter().filter(waits).count() >= all);
+    }
+    panic!("on purpose");
+}
+
+#[track_caller]
+fn has_panicked(g: JoinHandle<()>) {
+    assert_eq!(g.join(), Err(JoinError::Panicked("on purpose".into())));
+}
+
+fn a_panic_poisons_what_is_written() {
+    static LOCK: RwLock<u8> = RwLock::new(0);
+    let writer = go(|| {
+        let mut held = LOCK.write().expect("no panic yet");
+        *held = 1;
+        panic_before(&[(Reason::RwLockRead, 2), (Reason::RwLockWrite, 2)]);
+    });
+    wait_until(|| LOCK.try_read().is_err());
+    let reads = (0..2).map(|_| go(|| LOCK.read().is_err()));
+    let writes = (0..2).map(|_| go(|| LOCK.write().is_err()));
+    let waiting: Vec<_> = reads.chain(writes).collect();
+    has_panicked(writer);
+    assert!(join_all(waiting).into_iter().all(|is_poisoned| is_poisoned));
+    assert!(LOCK.read().is_err_and(|poisoned| *poisoned.into_inner() == 1));
+    LOCK.clear_poison();
+    assert!(LOCK.try_write().is_ok(), "nobody is inside");
+}
+
+fn a_panic_of_a_reader_lets_the_writer_in() {
+    static LOCK: RwLock<u8> = RwLock::new(0);
+    let reader = go(|| {
+        let _held = LOCK.read();
+        panic_before(&[(Reason::RwLockWrite, 1), (Reason::RwLockRead, 1)]);
+    });
+    wait_until(|| LOCK.try_write().is_err());
+    let waiting = [
+        go(|| LOCK.write().is_ok()),
+        go(|| {
+            wait_until(|| LOCK.try_read().is_err()); // the writer waits
+            LOCK.read().is_ok()
+        }),
+    ];
+    has_panicked(reader);
+    assert_eq!(join_all(waiting), [true, true], "who reads leaves nothing half done");
+    assert!(LOCK.try_write().is_ok(), "nobody is inside");
+}
+
+fn a_panic_gives_permits_back() {
+    static PLACES: Semaphore = Semaphore::new(3);
+    let holder = go(|| {
+        let _permits = PLACES.permit(3);
+        panic_before(&[(Reason::Semaphore, 2)]);
+    });
+    wait_until(|| PLACES.available() == 0);
+    let waiting: Vec<_> = (1..=2).map(|n| go(move || drop(PLACES.permit(n)))).collect();
+    has_panicked(holder);
+    join_all(waiting);
+    assert_eq!(PLACES.available(), 3);
+}
+
+fn a_panic_poisons_the_once() {
+    static SETUP: Once = Once::new();
+    static INSIDE: AtomicBool = AtomicBool::new(false);
+    let first = go(|| {
+        SETUP.call_once(|| {
+            INSIDE.store(true, Relaxed);
+            panic_before(&[(Reason::Once, 2)]);
+        });
+    });
+    wait_until(|| INSIDE.load(Relaxed));
+    let waiting = [go(|| SETUP.call_once(|| ())), go(|| SETUP.wait())];
+    has_panicked(first);
+    let is_told = |g: JoinHandle<()>| matches!(g.join(), Err(JoinError::Panicked(_)));
+    assert!(waiting.into_iter().all(is_told) && SETUP.is_poisoned());
+    SETUP.call_once_force(|| ());
+    SETUP.call_once(|| panic!("it is done"));
 }
 
 fn a_panic_closes_its_channels() {

@@ -1,4 +1,4 @@
-//! Tour: a dozen short scenes, each a feature of the model, each proved.
+//! Tour: short scenes, each a feature of the model, each proved.
 //!
 //! A scene says what to look at, shows numbers of this very run as evidence, and
 //! earns its check mark by assertions about counts and order, never about time:

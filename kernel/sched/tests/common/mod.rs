@@ -16,9 +16,14 @@ fn keep<T: Any + Sync>(value: T) -> &'static T {
 
 /// A scheduler with `n` Ps, all acquired.
 pub fn machine<K: Sync + 'static>(n: usize) -> (&'static Sched<K>, Vec<P<K>>) {
+    seeded(n, 7)
+}
+
+/// The same, whose Ps draw from a seed.
+pub fn seeded<K: Sync + 'static>(n: usize, seed: u64) -> (&'static Sched<K>, Vec<P<K>>) {
     let slots: &'static Vec<PSlot<K>> = keep((0..n).map(|_| PSlot::new()).collect());
     let sched = keep(Sched::new(slots));
-    let ps = (0..n).map(|i| sched.acquire(i, 7).expect("acquired twice")).collect();
+    let ps = (0..n).map(|i| sched.acquire(i, seed).expect("acquired twice")).collect();
     (sched, ps)
 }
 
