@@ -322,7 +322,7 @@ impl Backing for Window {
 
     fn commit(&self, page: u64) -> Result<(), NoMemory> {
         commit(page, frames::alloc)?;
-        if slot::CANARY_BYTES > 0
+        if cfg!(debug_assertions)
             && let Some((slot, _)) = slot::locate(page)
         {
             // SAFETY: it has got memory above, and is the pool's, which makes the slot.
