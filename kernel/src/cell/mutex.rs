@@ -37,29 +37,30 @@
 //!
 //! # One at a time is on its way
 //!
-//! A nudge costs more than all the rest, and one is enough: NUDGED says that
-//! somebody is awake who will look, so that unlock need not come to the queue.
-//! It is set by a nudge, and by one who spins while others wait; and cleared by
-//! whoever takes the lock, or finds that it must wait (again). While it is set
-//! the lock goes from one running G to the next by one locked operation each.
+//! A nudge costs more than all the rest, and one is enough: while somebody is awake who
+//! will look, unlock need not come to the queue. CALLS says that it must: somebody is
+//! queued, and nobody is on its way. It is cleared by a nudge, and by one who spins while
+//! others wait; and set again by that one when it takes the lock, or finds that it must
+//! wait (again). While it is not set the lock goes from one running G to the next by one
+//! locked operation each. A lock that is free has it not.
 //!
 //! No wake-up is lost: who begins to wait, or to wait again, does so under the
-//! queue's lock by one compare-exchange that finds an owner, sets QUEUED and clears
-//! NUDGED (4). So there is a holder whose unlock must fail at (2) and come to the
-//! queue, unless somebody sets NUDGED again; and whoever does that will take the
-//! lock, or come to the same place. If the holder is gone, whoever says so wakes
+//! queue's lock by one compare-exchange that finds an owner and sets QUEUED and CALLS
+//! (4), unless another is on its way. So there is a holder whose unlock must fail at (2)
+//! and come to the queue, unless somebody clears CALLS again; and whoever does that will
+//! take the lock, or come to the same place. If the holder is gone, whoever says so wakes
 //! those who wait, and who begins to wait looks whether that was said ([`held`](super::held)).
 //!
 //! # The short ways
 //!
-//! Where several CPUs want one lock, somebody waits nearly always: of 800,000 turns
-//! of 8 Gs on 4 CPUs, QUEUED and NUDGED were set in all but a few. So neither flag
-//! may keep the lock off the short way in, and none of the two ways may try what
-//! must fail: a locked instruction costs the same if it fails. Both look at the
-//! word first. Who locks expects the flags that it has seen, and nobody, so that an
-//! owner makes it fail; who unlocks comes to the long way at once if there is a
-//! flag. That is one locked instruction for each, flags or not, where Go has three
-//! for both while somebody waits.
+//! Where several CPUs want one lock, somebody waits nearly always, and is on its way: of
+//! 800,000 turns of 8 Gs on 4 CPUs, in all but a few. So it is on one CPU, once a G was
+//! preempted with the lock. So QUEUED alone may not keep the lock off the short ways, and
+//! none of the two may often try what must fail: a locked instruction costs the same if it
+//! fails. Both look at the word first, and expect the flag that they have seen there: with
+//! nobody, so that an owner makes it fail; with this G, so that any other flag does, which
+//! is when there is more to do anyway. That is one locked instruction for each, and not
+//! one instruction more with somebody in the queue, where Go has three locked ones for both.
 //!
 //! # Spinning
 //!
@@ -81,7 +82,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const QUEUED: u64 = 1;
 const POISONED: u64 = 2;
-const NUDGED: u64 = 4;
+const CALLS: u64 = 4;
 const HUNGRY: u64 = 8; // the highest
 
 /// How long a waiter lets others barge: 1 ms, as in Go.
@@ -146,7 +147,7 @@ impl<T: ?Sized> Guarded<T> {
     /// `lock` comes to. See "The short ways".
     #[inline]
     pub(crate) fn lock_at_once(&self) -> Option<Held<'_, T>> {
-        let free = self.lock.word.load(Relaxed) & (QUEUED | NUDGED);
+        let free = self.lock.word.load(Relaxed) & QUEUED;
         // Acquire pairs with the Release of whoever freed the lock.
         let taken = self.lock.word.compare_exchange(free, free | me(), Acquire, Relaxed);
         taken.ok().map(|_| self.held())
@@ -225,7 +226,9 @@ impl Lock {
         };
         let since_ns = now_ns();
         let locked = self.queue.lock();
-        if let Some(poisoned) = self.barge_or_wait(mine, QUEUED) {
+        // The first to wait calls; the others leave that to whoever is on its way.
+        let begins = |word| if word & QUEUED == 0 { QUEUED | CALLS } else { mine };
+        if let Some(poisoned) = self.barge_or_wait(mine, begins) {
             return Some(poisoned);
         }
         let is_own = deadline_ns.is_none() && is_mine(self.word.load(Relaxed) & OWNER);
@@ -251,25 +254,25 @@ impl Lock {
         }
     }
 
-    /// Looks for a while, if that is of use. If it was not: NUDGED, if we have set
-    /// it and must clear it.
+    /// Looks for a while, if that is of use. If it was not: CALLS, if we have cleared
+    /// it and must set it again.
     fn spin(&self) -> Result<Poisoned, u64> {
         let mut mine = 0;
         let (looks, pauses) = if may_spin() { (LOOKS, PAUSES) } else { (1, 0) };
         for _ in 0..looks {
             let word = self.word.load(Relaxed);
             if word & OWNER == 0 {
-                let taken = (word | me()) & !mine;
+                let taken = word | me() | called(word, mine);
                 // Acquire pairs with the Release of whoever freed the lock.
                 if self.word.compare_exchange(word, taken, Acquire, Relaxed).is_ok() {
                     return Ok(Poisoned(word & POISONED != 0));
                 }
             } else if word & HUNGRY != 0 {
                 break; // it is passed on
-            } else if word & (QUEUED | NUDGED) == QUEUED && looks > 1 {
+            } else if word & CALLS != 0 && looks > 1 {
                 // We look, so nobody need be woken for that.
-                let nudged = self.word.compare_exchange(word, word | NUDGED, Relaxed, Relaxed);
-                mine = if nudged.is_ok() { NUDGED } else { mine };
+                let answered = self.word.compare_exchange(word, word & !CALLS, Relaxed, Relaxed);
+                mine = if answered.is_ok() { CALLS } else { mine };
             }
             (0..pauses).for_each(|_| relax());
         }
@@ -279,17 +282,17 @@ impl Lock {
     /// (3) by one who was nudged, or woken because the owner is gone. Under the
     /// queue's lock.
     fn look(&self, since_ns: u64) -> bool {
-        let set = if is_over(since_ns) { HUNGRY } else { 0 };
-        self.barge_or_wait(NUDGED, set).is_some()
+        let hungry = if is_over(since_ns) { HUNGRY } else { 0 };
+        self.barge_or_wait(CALLS, |_| CALLS | hungry).is_some()
     }
 
-    /// (3) or (4), whichever the word allows: `clear` is cleared in any case, `set`
-    /// is set if one must wait. Under the queue's lock.
-    fn barge_or_wait(&self, clear: u64, set: u64) -> Option<Poisoned> {
+    /// (3) or (4), whichever the word allows: `mine` is set if we take the lock and others
+    /// wait, `waits` says what is set if we must wait. Under the queue's lock.
+    fn barge_or_wait(&self, mine: u64, waits: impl Fn(u64) -> u64) -> Option<Poisoned> {
         loop {
             let word = self.word.load(Relaxed);
-            let taken = taken(word, me());
-            let next = taken.unwrap_or(word | set) & !clear;
+            let taken = taken(word, me()).map(|taken| taken | called(word, mine));
+            let next = taken.unwrap_or_else(|| word | waits(word));
             // Acquire pairs with the Release of whoever freed the lock. What is
             // said to who unlocks is ordered by the queue's lock, to which that
             // one comes.
@@ -303,45 +306,31 @@ impl Lock {
     /// the queue's lock.
     fn tell_if_empty(&self, locked: &Locked<'_, (), Waiting>) {
         if locked.is_empty(0) {
-            self.word.fetch_and(!QUEUED, Relaxed);
+            self.word.fetch_and(!(QUEUED | CALLS), Relaxed);
         }
     }
 
     /// Frees the lock, or passes it on. Only for the holder.
     #[inline]
     fn unlock(&self) {
-        let me = me();
+        let free = self.word.load(Relaxed) & QUEUED;
         // (2) Release: what was done to the value is done before the next has it.
-        let is_free = self.word.load(Relaxed) == me
-            && self.word.compare_exchange(me, 0, Release, Relaxed).is_ok();
-        if !is_free {
+        if self.word.compare_exchange(free | me(), free, Release, Relaxed).is_err() {
             self.unlock_slow();
         }
     }
 
-    /// While somebody is on its way, or nobody waits, the lock is just free. A short
-    /// way of its own: it calls nobody, so it keeps no registers.
+    /// All other ways to free the lock: somebody waits who must be told, a panic began, it
+    /// was poisoned, or the word has changed since it was seen.
     #[cold]
     fn unlock_slow(&self) {
-        let word = self.word.load(Relaxed);
-        // The flags alone, unless a panic began since the lock was taken.
-        let flags = word ^ me();
-        let is_just_free = flags < HUNGRY && flags & (QUEUED | NUDGED) != QUEUED;
-        // Release as in (2).
-        if !is_just_free || self.word.compare_exchange(word, flags, Release, Relaxed).is_err() {
-            self.unlock_waited();
-        }
-    }
-
-    #[inline(never)]
-    fn unlock_waited(&self) {
         let mut word = self.word.load(Relaxed);
         // The panic that unwinds now, if any, began since.
         if me() & !word & PANICKING != 0 {
             word = self.word.fetch_or(POISONED, Relaxed) | POISONED;
         }
-        // As in `unlock_slow`, which had another word before it.
-        while word & HUNGRY == 0 && word & (QUEUED | NUDGED) != QUEUED {
+        // While somebody is on its way, or nobody waits, it is just free.
+        while word & (HUNGRY | CALLS) == 0 {
             // Release as in (2).
             match self.word.compare_exchange(word, word & !OWNER, Release, Relaxed) {
                 Ok(_) => return,
@@ -351,7 +340,7 @@ impl Lock {
         let mut locked = self.queue.lock();
         let next = match locked.front(0) {
             None => {
-                self.word.fetch_and(!(OWNER | QUEUED | HUNGRY), Release);
+                self.word.fetch_and(!(OWNER | QUEUED | CALLS | HUNGRY), Release);
                 None
             }
             Some(first) if is_over(first.since_ns) => {
@@ -359,14 +348,16 @@ impl Lock {
                 let next = locked.grant(0); // (5)
                 // Nobody else is to be served before those who have lost patience.
                 let is_hungry = locked.front(0).is_some_and(|next| is_over(next.since_ns));
-                self.word.fetch_and(if is_hungry { !NUDGED } else { !(NUDGED | HUNGRY) }, Relaxed);
+                self.word.fetch_or(CALLS, Relaxed); // first: it must not miss both
+                if !is_hungry {
+                    self.word.fetch_and(!HUNGRY, Relaxed);
+                }
                 self.tell_if_empty(&locked);
                 next
             }
             Some(_) => {
-                // In this order: who sees it free sees that it was nudged for.
-                self.word.fetch_or(NUDGED, Relaxed);
-                self.word.fetch_and(!(OWNER | HUNGRY), Release); // (6)
+                // At once: who sees it free sees that somebody is on its way.
+                self.word.fetch_and(!(OWNER | CALLS | HUNGRY), Release); // (6)
                 locked.nudge(0)
             }
         };
@@ -380,9 +371,14 @@ impl Lock {
         while let Err(now) =
             self.word.compare_exchange(word, word & !OWNER | next, Relaxed, Relaxed)
         {
-            word = now; // somebody who spins has set NUDGED
+            word = now; // somebody who spins has cleared CALLS
         }
     }
+}
+
+/// What one who was on its way sets when it takes the lock: nothing if nobody waits.
+fn called(word: u64, mine: u64) -> u64 {
+    if word & QUEUED == 0 { 0 } else { mine }
 }
 
 /// The word when `me` has taken the lock; `None` if somebody has it who is there.
