@@ -83,7 +83,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const QUEUED: u64 = 1;
 const POISONED: u64 = 2;
 const CALLS: u64 = 4;
-const HUNGRY: u64 = 8; // the highest
+const HUNGRY: u64 = 8;
 
 /// How long a waiter lets others barge: 1 ms, as in Go.
 pub(crate) const PATIENCE_NS: u64 = 1_000_000;
