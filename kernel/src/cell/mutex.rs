@@ -188,6 +188,13 @@ impl<T: ?Sized> Guarded<T> {
         self.lock.queue.lock().queued_ever()
     }
 
+    /// Spins for the lock as [`lock`](Self::lock) does, and goes no further: a G that
+    /// was preempted between its spinning and its queueing. Whether it has the lock.
+    #[cfg(test)]
+    pub(crate) fn spin_only(&self) -> bool {
+        self.lock.spin().is_ok()
+    }
+
     /// The value: nobody else has even a reference to the lock.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
@@ -346,9 +353,10 @@ impl Lock {
             Some(first) if is_over(first.since_ns) => {
                 self.pass_to(first.me); // before it is told, as it may unlock then
                 let next = locked.grant(0); // (5)
-                // Nobody else is to be served before those who have lost patience.
+                // One locked operation sets both flags: a G that spins may clear CALLS at any
+                // time, and HUNGRY alone must then bring the next unlock to the queue.
                 let is_hungry = locked.front(0).is_some_and(|next| is_over(next.since_ns));
-                self.word.fetch_or(CALLS, Relaxed); // first: it must not miss both
+                self.word.fetch_or(if is_hungry { CALLS | HUNGRY } else { CALLS }, Relaxed);
                 if !is_hungry {
                     self.word.fetch_and(!HUNGRY, Relaxed);
                 }

@@ -12,9 +12,11 @@ use core::time::Duration;
 
 /// A value that one G at a time may touch.
 ///
-/// Who finds it taken waits without holding up its CPU. A free lock goes to
-/// whoever comes first; but who has waited for more than 1 ms is served in the
-/// order of coming, and nobody gets in before it.
+/// A G that finds it taken waits and leaves its CPU to others. A free lock goes to
+/// the first G that comes, as in Go. The first waiter in the queue that is woken, finds
+/// the lock taken again and has waited for more than 1 ms is served next, and after it,
+/// in the order of the queue, every waiter that has waited that long: no other G gets
+/// the lock in between.
 ///
 /// ```
 /// use runnext::{prelude::*, sync::Mutex};
@@ -145,6 +147,12 @@ impl<T: ?Sized> Mutex<T> {
     #[cfg(test)]
     pub(super) fn queued_ever(&self) -> u64 {
         self.inner.queued_ever()
+    }
+
+    /// Spins for the lock and does not queue. Whether it has the lock.
+    #[cfg(test)]
+    pub(super) fn spin_only(&self) -> bool {
+        self.inner.spin_only()
     }
 
     /// The value, without taking the lock: nobody else can have it.

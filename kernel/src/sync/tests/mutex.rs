@@ -55,6 +55,36 @@ fn who_has_lost_patience_is_served_in_order_and_nobody_barges() {
 }
 
 #[test]
+fn a_spinner_that_never_arrives_lets_nobody_barge_past_the_hungry() {
+    let lock = Mutex::new(());
+    let (first_may_leave, last_may_leave) = (AtomicBool::new(false), AtomicBool::new(false));
+    let inside = AtomicUsize::new(0);
+    thread::scope(|s| {
+        let held = lock.lock().unwrap();
+        for (i, may_leave) in [&first_may_leave, &last_may_leave].into_iter().enumerate() {
+            let (lock, inside) = (&lock, &inside);
+            s.spawn(move || {
+                // With a limit: a lock that was freed instead of passed on wakes no waiter.
+                let _guard = lock.lock_timeout(Duration::from_secs(60)).unwrap();
+                inside.fetch_add(1, Ordering::Relaxed);
+                until(|| may_leave.load(Ordering::Relaxed));
+            });
+            until(|| lock.queued_ever() == i as u64 + 1);
+        }
+        thread::sleep(Duration::from_millis(3)); // both have lost patience
+        drop(held);
+        until(|| inside.load(Ordering::Relaxed) == 1);
+        assert!(!lock.spin_only());
+        first_may_leave.store(true, Ordering::Relaxed);
+        // The lock is never free on its way to the second.
+        until(|| lock.try_lock().is_ok() || inside.load(Ordering::Relaxed) == 2);
+        let is_second_inside = inside.load(Ordering::Relaxed) == 2;
+        last_may_leave.store(true, Ordering::Relaxed);
+        assert!(is_second_inside, "the lock was free before the second waiter had it");
+    });
+}
+
+#[test]
 fn a_waiter_is_served_though_another_never_stops_barging() {
     let lock = Mutex::new(());
     let served = AtomicBool::new(false);
