@@ -2,7 +2,7 @@
 //!
 //! The guest (`tests/guest/src/soak.rs`) goes through round after round and says
 //! what is left of them. `make soak` (`src/bin/soak.rs`) has it do so for a long
-//! time; `tests/soak.rs` for a short one.
+//! time; `tests/machine/soak.rs` for a short one.
 
 use boot::data::{self, DataDisk};
 

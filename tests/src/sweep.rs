@@ -4,7 +4,7 @@
 //! draws (`chaos=SEED`). So a failure is repeated by its number, and a sweep over
 //! consecutive seeds goes through all programs at all numbers of CPUs.
 //!
-//! `make chaos` (`src/bin/chaos.rs`) sweeps; `tests/chaos.rs` has a few seeds for
+//! `make chaos` (`src/bin/chaos.rs`) sweeps; `tests/machine/chaos.rs` has a few seeds for
 //! every `make test`.
 
 use crate::guest::Boot;

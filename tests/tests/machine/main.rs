@@ -1,0 +1,40 @@
+//! What the whole machine promises, one module a subject, in one test binary.
+//!
+//! `cargo test -p tests --test machine` runs all of it, `-- shell::` one module,
+//! `-- --include-ignored` what `make test-full` adds. The harness is the library
+//! (`tests/src`); the programs that most of these boot are in `tests/guest`.
+
+mod blocking;
+mod boot;
+mod chaos;
+mod checked;
+mod console;
+mod cycles;
+mod disk;
+mod faults;
+mod firmware;
+mod guardian;
+mod harness;
+mod hostile;
+mod memory;
+mod newer;
+mod order;
+mod overflow;
+mod overrides;
+mod poller;
+mod probes;
+mod programs;
+mod protection;
+mod replay;
+mod scheduling;
+mod selftest;
+mod serial_input;
+mod shapes;
+mod shell;
+mod soak;
+mod stress;
+mod syncing;
+mod tour;
+mod trace;
+mod unwinding;
+mod virtual_time;
