@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::Target;
-use runnext::hostile::{self, acpi, devices, memory};
+use runnext::internals::hostile::{self, acpi, devices, memory};
 use trace::{fuzz as streams, wire};
 
 /// All targets, in the order of the table in the crate's head.

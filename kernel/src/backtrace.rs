@@ -31,12 +31,6 @@ const WORD: usize = size_of::<usize>();
 /// Frames that repeat the one before are left out, but counted. `rbp` is the
 /// frame pointer at `rip`; `readable` says whether the word at an
 /// address can be read without a fault.
-///
-/// ```
-/// let mut text = String::new();
-/// runnext::backtrace::print(&mut text, 0x1234, 0, |_| false).unwrap();
-/// assert_eq!(text, "  #0 0x0000000000001234 ?\n");
-/// ```
 pub fn print(
     out: &mut dyn Write,
     rip: usize,
@@ -117,12 +111,7 @@ pub struct Frame {
 
 impl Frame {
     /// Frame `number` of a walk, from 0 for the innermost, at `address`.
-    ///
-    /// ```
-    /// use runnext::backtrace::Frame;
-    /// assert_eq!(Frame::new(1, 0x1234).to_string(), "0x0000000000001234 ?");
-    /// ```
-    pub fn new(number: usize, address: usize) -> Self {
+    pub(crate) fn new(number: usize, address: usize) -> Self {
         // A return address is the instruction after the call. After the call of a
         // function that never returns that can be another function's first.
         let inside = if number == 0 { address } else { address.saturating_sub(1) };
@@ -176,6 +165,14 @@ mod tests {
             );
             seen
         }
+    }
+
+    #[test]
+    fn an_address_without_a_name_is_shown_as_one() {
+        let mut text = String::new();
+        print(&mut text, 0x1234, 0, |_| false).expect("a string takes everything");
+        assert_eq!(text, "  #0 0x0000000000001234 ?\n");
+        assert_eq!(Frame::new(1, 0x1234).to_string(), "0x0000000000001234 ?");
     }
 
     #[test]

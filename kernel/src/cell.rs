@@ -38,14 +38,6 @@ struct Inner<T: ?Sized> {
 }
 
 /// A value on the heap with several owners, freed by the last.
-///
-/// ```
-/// use runnext::cell::Shared;
-/// let a = Shared::try_new(7).ok().expect("there is memory");
-/// let b = a.clone();
-/// drop(a);
-/// assert_eq!(*b, 7);
-/// ```
 pub struct Shared<T: ?Sized> {
     inner: NonNull<Inner<T>>,
 }

@@ -81,13 +81,6 @@ pub fn begin(seed: Option<u64>) {
 ///
 /// # Errors
 /// Those of `out`.
-///
-/// ```
-/// let mut report = String::new();
-/// runnext::chaos::note(&mut report)?;
-/// assert_eq!(report, "", "nobody asked for chaos");
-/// # Ok::<(), std::fmt::Error>(())
-/// ```
 pub fn note(out: &mut (impl fmt::Write + ?Sized)) -> fmt::Result {
     if is_on() { writeln!(out, "chaos={}", SEED.load(Relaxed)) } else { Ok(()) }
 }

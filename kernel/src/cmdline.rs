@@ -33,20 +33,6 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 const SHOWN: usize = 40;
 
 /// What the command line said, and the defaults for what it did not say.
-///
-/// ```
-/// use runnext::arch::TimerChoice;
-/// use runnext::cmdline::Options;
-///
-/// let mut options = Options::default();
-/// options.apply("file", b"timer=lapic maxcpus=4 # not a comment");
-/// options.apply("fw_cfg", b"maxcpus=2 program=tour -- \"a b\" c");
-/// assert_eq!(options.timer, TimerChoice::OneShot);
-/// assert_eq!(options.max_cpus, Some(2));
-/// assert_eq!(options.program.as_deref(), Some("tour"));
-/// assert_eq!(options.args, ["a b", "c"]);
-/// assert_eq!(options.warnings.len(), 4);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The program to run.
@@ -122,6 +108,7 @@ struct Spec {
     key: &'static str,
     /// What may follow the `=`: words to choose from, or `<what>`.
     values: &'static str,
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the reader; a test prints it"))]
     help: &'static str,
     /// Stores the value; `None` if it is not a good one.
     set: fn(&mut Options, &str) -> Option<()>,
@@ -215,6 +202,7 @@ const CONSOLES: &[(&str, Sinks)] = &[
 ];
 
 /// Prints the table, an option a line.
+#[cfg(test)]
 pub fn help(out: &mut dyn Write) -> fmt::Result {
     for Spec { key, values, help, .. } in TABLE {
         let width = 40usize.saturating_sub(key.len());

@@ -25,6 +25,7 @@ use alloc::string::String;
 use line::{Editor, Typed};
 
 pub use crate::drivers::serial::input::{InputError, InputStats};
+pub use crate::log::dmesg;
 pub use line::LINE_MAX;
 
 /// What [`read_line`] gives.
@@ -117,14 +118,14 @@ pub fn input_stats() -> InputStats {
 }
 
 /// Shows `text` on the serial line and nowhere else: not on the screen, and not in
-/// what [`crate::log::dmesg`] keeps. For programs that talk to a person: what is
+/// what [`dmesg`] keeps. For programs that talk to a person: what is
 /// typed comes back this way, and a table that is redrawn every second.
 ///
 /// Long texts go out in pieces, and what others print may come in between.
 ///
 /// ```
 /// runnext::console::write("> ");
-/// assert!(!runnext::log::dmesg().unwrap().ends_with(b"> "));
+/// assert!(!runnext::console::dmesg().unwrap().ends_with(b"> "));
 /// ```
 pub fn write(text: &str) {
     // The line is held with interrupts off: see `log`.
@@ -132,6 +133,16 @@ pub fn write(text: &str) {
     for piece in text.as_bytes().chunks(PIECE) {
         log::with_serial(|serial| serial.write(piece));
     }
+}
+
+/// Whether a person sits at the serial port, says the command line: `terminal=on`.
+///
+/// ```
+/// assert!(!runnext::console::is_terminal());
+/// ```
+#[must_use]
+pub fn is_terminal() -> bool {
+    crate::OPTIONS.get().is_some_and(|options| options.terminal)
 }
 
 /// Ctrl-C, caught: it is no byte that is read, but ends a wait for it. For those

@@ -4,6 +4,8 @@
 
 pub use crate::arch::CpuInfo;
 pub use crate::arch::paging::Audit;
+pub use crate::drivers::irq::LineInfo as IrqInfo;
+pub use crate::mem::PAGE_SIZE;
 pub use crate::mem::Stats as MemoryStats;
 pub use crate::schedule::PInfo;
 
@@ -28,6 +30,17 @@ pub fn cpus() -> &'static [CpuInfo] {
 /// ```
 pub fn page_tables() -> Audit {
     arch::paging::audit().unwrap_or_default()
+}
+
+/// The interrupts of all drivers.
+///
+/// ```
+/// for irq in runnext::inspect::irqs() {
+///     println!("{:#x} {}: {} interrupts", irq.vector, irq.name, irq.count);
+/// }
+/// ```
+pub fn irqs() -> impl Iterator<Item = IrqInfo> {
+    crate::drivers::irq::lines()
 }
 
 /// Frames, heap and stacks, in numbers.

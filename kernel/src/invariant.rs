@@ -70,14 +70,14 @@ use crate::arch;
 use crate::go::{Go, SpawnError};
 use crate::lock::IrqLock;
 use crate::park::yield_now;
-use crate::schedule::{self, Census, Queued};
+use crate::schedule::{self, Queued};
 use crate::sync::Mutex;
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sched::{Place, Status};
 
-pub use crate::schedule::Beside;
+pub use crate::schedule::{Beside, Census};
 
 /// What is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,12 +153,6 @@ impl fmt::Display for Broken {
 ///
 /// # Errors
 /// [`SpawnError`] when there is no memory for a G on each CPU.
-///
-/// ```no_run
-/// let found = runnext::invariant::check()?;
-/// assert_eq!(found.map(|census| census.cpus), Ok(runnext::num_cpus()));
-/// # Ok::<(), runnext::go::SpawnError>(())
-/// ```
 pub fn check() -> Result<Result<Census, Broken>, SpawnError> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -184,13 +178,6 @@ pub fn check() -> Result<Result<Census, Broken>, SpawnError> {
 /// The longest time for which a runnable G has waited while a P that could have run it
 /// was idle, since boot or [`forget_beside_idle`]; those that wait now included. By a G.
 /// `None` if there was none, and in builds without `debug_assertions`.
-///
-/// ```no_run
-/// runnext::invariant::forget_beside_idle();
-/// // …
-/// let longest = runnext::invariant::longest_beside_idle();
-/// assert!(longest.is_none_or(|longest| longest.ns < 1_000_000), "{longest:?}");
-/// ```
 pub fn longest_beside_idle() -> Option<Beside> {
     schedule::longest_beside()
 }

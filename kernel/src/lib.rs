@@ -4,13 +4,26 @@
 //! its runtime, and is booted as one image. `sched` decides who runs, this
 //! crate acts, `arch` knows the machine.
 //!
+//! # What a program sees
+//!
+//! The public modules, and no more: [`program`], [`go`], [`chan`], [`mod@select`],
+//! [`sync`], [`mod@blocking`], [`time`], [`gref`], [`console`], [`disk`], [`fs`],
+//! [`mod@stats`], [`tasks`], [`waiting`], [`inspect`], [`trace`], [`schedtrace`],
+//! [`simulated`], [`prelude`].
+//!
+//! > Safe code that can name only these can neither break memory nor stop the kernel.
+//!
+//! So a function that trusts its caller is private here, or `unsafe`. What macros expand
+//! to goes through `__private`, which keeps the same promise. `tests/src/forbidden.rs`
+//! checks that the rest cannot be named. Tests from outside reach it by the feature
+//! `internals`, which no program has.
+//!
 //! # The map
 //!
 //! | room | what is in it |
 //! |---|---|
-//! | [`program`], [`go`], [`chan`], [`mod@select`], [`sync`], [`mod@blocking`], [`time`], [`gref`], [`console`], [`disk`], [`fs`], [`mod@stats`], [`prelude`] | what a program sees |
-//! | [`park`], [`waiting`] | the door between that and the scheduler; why a G waits |
-//! | [`cell`] | the unsafe code behind it |
+//! | [`park`], [`waiting`] | the door between programs and the scheduler; why a G waits |
+//! | [`cell`] | the unsafe code behind what a program sees |
 //! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
 //! | [`poller`] | a device is ready → its waiting G is ready |
 //! | [`trace`], [`schedtrace`] | what they did, and when; what it looks like |
@@ -29,57 +42,67 @@
 #![cfg_attr(target_os = "none", no_std)]
 // Under loom the kernel is empty: models take its sources file by file.
 #![cfg(not(loom))]
+// On the host nothing calls `start`, so the compiler takes all of the kernel below it
+// for dead. The build for the machine, which has that entry point, finds what is.
+#![cfg_attr(
+    not(target_os = "none"),
+    allow(dead_code, unused_imports, reason = "the entry point is the machine's")
+)]
 
 extern crate alloc;
 
-pub mod arch;
+mod arch;
 mod attendants;
-pub mod backtrace;
+mod backtrace;
 mod banner;
 pub mod blocking;
-pub mod cell;
+mod cell;
 pub mod chan;
-pub mod chaos;
-pub mod cmdline;
+mod chaos;
+mod cmdline;
 pub mod console;
 mod deadlock;
 pub mod disk;
-pub mod drivers;
+mod drivers;
 pub mod fs;
 pub mod go;
 pub mod gref;
-pub mod guardian;
+mod guardian;
 mod handover;
 #[cfg(not(target_os = "none"))]
-pub mod hostile;
+mod hostile;
 pub mod inspect;
-pub mod invariant;
-pub mod lock;
-pub mod log;
-pub mod mem;
-pub mod overflow;
-pub mod panic;
-pub mod park;
-pub mod poller;
-pub mod preempt;
+#[cfg(feature = "internals")]
+pub mod internals;
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
+mod invariant;
+mod lock;
+mod log;
+mod mem;
+mod overflow;
+mod panic;
+mod park;
+mod poller;
+mod preempt;
 pub mod program;
 pub mod schedtrace;
-pub mod schedule;
+mod schedule;
 pub mod select;
 pub mod stats;
-pub mod symbols;
+mod symbols;
 pub mod sync;
 pub mod tasks;
 pub mod time;
-pub mod timer;
+mod timer;
 pub mod trace;
-pub mod unwind;
+mod unwind;
 pub mod waiting;
 
 use bootloader_api::{BootInfo, info::MemoryRegion};
 use mem::stack::FaultOutcome;
 
 pub use blocking::blocking;
+pub use drivers::simulated;
 pub use gref::{GRef, current};
 pub use park::yield_now;
 pub use schedule::{gomaxprocs, set_gomaxprocs};
@@ -106,6 +129,19 @@ pub mod prelude {
     };
 }
 
+/// What macros of this crate expand to. Not for programs, but theirs to call: everything
+/// here is sound however it is called.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::log::{print, print_line};
+    pub use crate::select::{
+        Otherwise, Ready, Selection, attempt, choose, line, recv_case, send_case,
+    };
+
+    /// Whether programs can reach into the kernel: see the feature `internals`.
+    pub const HAS_INTERNALS: bool = cfg!(feature = "internals");
+}
+
 /// The code with which a machine ends whose program's main panicked, was killed, or
 /// found no room on its stack.
 pub const EXIT_MAIN_PANIC: u32 = 100;
@@ -125,7 +161,7 @@ bootloader_api::entry_point!(start, config = &arch::LOADER_CONFIG);
 static OPTIONS: spin::Once<cmdline::Options> = spin::Once::new();
 
 /// The boot CPU's way from the loader to the first switch.
-pub fn start(boot: &'static mut BootInfo) -> ! {
+fn start(boot: &'static mut BootInfo) -> ! {
     let rsdp = boot.rsdp_addr.into_option();
     schedule::begin(); //                       nobody runs on any CPU
     log::init(); //                             lines are kept until there is a console
@@ -156,7 +192,7 @@ pub fn start(boot: &'static mut BootInfo) -> ! {
 }
 
 /// Every other CPU's way, when it has come up.
-pub fn start_cpu() -> ! {
+fn start_cpu() -> ! {
     schedule::init_cpu(options().choices());
     schedule::mstart()
 }
@@ -233,7 +269,7 @@ fn start_program(options: &'static cmdline::Options) {
 }
 
 /// The options of this boot.
-pub fn options() -> &'static cmdline::Options {
+pub(crate) fn options() -> &'static cmdline::Options {
     OPTIONS.get().expect("options are read before anybody asks")
 }
 

@@ -5,7 +5,7 @@
 //! the only lock of the kernel turns interrupts off first, and probes its stack
 //! before it is taken, because a page fault under a lock is a kernel bug. The
 //! outermost lock does that; so what runs under locks, nested or not, has
-//! [`arch::PROBE_BYTES`] of stack.
+//! 2 KiB of stack ([`arch::probe_stack`]).
 //!
 //! To take it when it is free is one locked operation, to free it a plain store.
 //! There is no queue: who holds it does so for a few hundred instructions. Who has
@@ -23,13 +23,6 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 pub use order::Level;
 
 /// A spin lock that is held with interrupts off.
-///
-/// ```
-/// use runnext::lock::IrqLock;
-/// static COUNT: IrqLock<u32> = IrqLock::new(0);
-/// *COUNT.lock() += 1;
-/// assert_eq!(*COUNT.lock(), 1);
-/// ```
 pub struct IrqLock<T: ?Sized> {
     is_held: AtomicBool,
     #[cfg(debug_assertions)]

@@ -61,19 +61,19 @@ const EMERGENCY_TRIES: u32 = 1 << 20;
 /// together.
 #[macro_export]
 macro_rules! print {
-    ($($arg:tt)*) => { $crate::log::print(format_args!($($arg)*)) };
+    ($($arg:tt)*) => { $crate::__private::print(format_args!($($arg)*)) };
 }
 
 /// Prints a line to the consoles. The line stays whole, whoever else prints.
 ///
 /// ```
 /// runnext::println!("{} CPUs online", 8);
-/// assert!(runnext::log::dmesg().unwrap().ends_with(b"8 CPUs online\n"));
+/// assert!(runnext::console::dmesg().unwrap().ends_with(b"8 CPUs online\n"));
 /// ```
 #[macro_export]
 macro_rules! println {
-    () => { $crate::log::print(format_args!("\n")) };
-    ($($arg:tt)*) => { $crate::log::print_line(format_args!($($arg)*)) };
+    () => { $crate::__private::print(format_args!("\n")) };
+    ($($arg:tt)*) => { $crate::__private::print_line(format_args!($($arg)*)) };
 }
 
 /// Where text goes: a serial port, a screen, a vector in a test.

@@ -56,10 +56,6 @@ pub fn interrupt_this_cpu() {
 /// this time. In builds with debug assertions one that may not stops here, and does
 /// not go well until the day when it has to wait; in others this is nothing.
 ///
-/// ```
-/// runnext::park::might_park(); // no lock is held
-/// ```
-///
 /// # Panics
 /// With debug assertions, if the caller may not park.
 #[inline(always)]

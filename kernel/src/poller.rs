@@ -97,19 +97,6 @@ pub enum PollError {
 
 /// Where a device's edges meet the G that waits for them: one G and one
 /// remembered edge for each direction.
-///
-/// ```
-/// use runnext::poller::{Direction, PollDesc, PollError};
-/// use runnext::prelude::*;
-///
-/// static PORT: PollDesc = PollDesc::new();
-/// let reader = go(|| PORT.wait(Direction::Read, None));
-/// PORT.ready(Direction::Read); // as its interrupt handler would
-/// assert_eq!(reader.join().unwrap(), Ok(()));
-///
-/// PORT.close();
-/// assert_eq!(PORT.wait(Direction::Write, None), Err(PollError::Closed));
-/// ```
 pub struct PollDesc {
     sides: IrqLock<Sides<GHandle>>,
 }
@@ -131,15 +118,6 @@ impl PollDesc {
 
     /// The device is ready: the G that waits runs again, or the next wait
     /// returns at once. Any context.
-    ///
-    /// ```
-    /// use runnext::poller::{Direction, PollDesc};
-    /// let desc = PollDesc::new();
-    /// desc.ready(Direction::Read);
-    /// desc.ready(Direction::Read); // one edge is kept
-    /// assert!(desc.wait(Direction::Read, Some(0)).is_ok());
-    /// assert!(desc.wait(Direction::Read, Some(0)).is_err());
-    /// ```
     pub fn ready(&self, direction: Direction) {
         let mut sides = self.sides.lock();
         wake([sides.ready(direction), None]);
@@ -151,14 +129,6 @@ impl PollDesc {
     /// # Errors
     /// The deadline, a close, or another G that waits there already. An edge that
     /// comes with the deadline is not lost: this wait is `Ok`, or the next one is.
-    ///
-    /// ```
-    /// use runnext::poller::{Direction, PollDesc, PollError};
-    /// use runnext::prelude::*;
-    /// let desc = PollDesc::new();
-    /// let soon = Instant::now() + Duration::from_millis(1);
-    /// assert_eq!(desc.wait(Direction::Read, Some(soon.as_nanos())), Err(PollError::TimedOut));
-    /// ```
     pub fn wait(&self, direction: Direction, deadline_ns: Option<u64>) -> Result<(), PollError> {
         park::might_park();
         let mut sides = self.sides.lock();
@@ -188,14 +158,6 @@ impl PollDesc {
     }
 
     /// Ends all waits, also those to come, with [`PollError::Closed`].
-    ///
-    /// ```
-    /// use runnext::poller::{Direction, PollDesc, PollError};
-    /// let desc = PollDesc::new();
-    /// desc.ready(Direction::Read);
-    /// desc.close();
-    /// assert_eq!(desc.wait(Direction::Read, None), Err(PollError::Closed));
-    /// ```
     pub fn close(&self) {
         let mut sides = self.sides.lock();
         wake(sides.close());
@@ -205,15 +167,6 @@ impl PollDesc {
     ///
     /// # Errors
     /// [`PollError::Busy`] if a G is in a wait; nothing has changed then.
-    ///
-    /// ```
-    /// use runnext::poller::{Direction, PollDesc};
-    /// let desc = PollDesc::new();
-    /// desc.close();
-    /// desc.reset().expect("nobody waits");
-    /// desc.ready(Direction::Write);
-    /// assert!(desc.wait(Direction::Write, None).is_ok());
-    /// ```
     pub fn reset(&self) -> Result<(), PollError> {
         self.sides.lock().reset()
     }

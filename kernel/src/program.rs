@@ -14,7 +14,8 @@ mod instance;
 mod run;
 
 pub(crate) use instance::running;
-pub use instance::{BOOT, Ended, Instance, KERNEL, ProgramId};
+pub(crate) use instance::{BOOT, Instance, KERNEL};
+pub use instance::{Ended, ProgramId};
 pub use run::{Run, StartError, start};
 pub(crate) use run::{exit, left_behind};
 
@@ -22,7 +23,7 @@ use crate::cmdline::Options;
 use core::fmt;
 
 /// What runs when nobody chooses and the image holds more than one program.
-pub const DEFAULT: &str = "tour";
+pub(crate) const DEFAULT: &str = "tour";
 
 /// A program of this image.
 #[derive(Clone, Copy)]
@@ -49,7 +50,7 @@ impl Program {
     }
 
     /// Runs its main function; on a G of its own, so a panic is a `JoinError`.
-    pub fn run(&self) {
+    pub(crate) fn run(&self) {
         (self.main)()
     }
 }
@@ -83,7 +84,7 @@ macro_rules! main {
 
 /// Why no program can be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoProgram<'a> {
+pub(crate) enum NoProgram<'a> {
     /// The command line names one that is not in this image.
     Unknown(&'a str),
     /// The image holds several, and none is the default.
@@ -132,7 +133,7 @@ pub(crate) fn set_booted(program: &Program) {
 }
 
 /// The program that the command line asks for.
-pub fn choose(options: &Options) -> Result<Program, NoProgram<'_>> {
+pub(crate) fn choose(options: &Options) -> Result<Program, NoProgram<'_>> {
     pick(all(), options.program.as_deref())
 }
 

@@ -27,7 +27,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 static START_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Starts the G that prints, if the command line asks for it.
-pub fn begin() {
+pub(crate) fn begin() {
     if options().schedtrace_ms.is_some()
         && let Err(error) = attendants::spawn("schedtrace", print_for_ever)
     {

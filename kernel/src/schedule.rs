@@ -27,6 +27,7 @@ mod account;
 mod beside;
 mod birth;
 mod call;
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
 mod census;
 mod full;
 mod holder;
@@ -41,10 +42,11 @@ mod view;
 mod wait;
 mod watch;
 
-pub use account::{Account, Times};
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub use beside::{Beside, forget as forget_beside, longest as longest_beside};
 pub use birth::spawn;
 pub use call::{Handoff, call};
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub use census::{Census, Queued};
 pub use full::{
     Full, begin_full, end_without_memory, give_up, is_full, is_in_call, leave_behind,
@@ -62,7 +64,7 @@ pub use kill::{
 pub use m::{MAX_MS, MInfo, MState, NoM, ms};
 pub use relief::wait_for_relief;
 pub use roster::{calls, gs, info, members, with_calls};
-pub use task::{GHandle, Running, Task, begin_panic, current, end_panic, is_panicking};
+pub use task::{GHandle, Task, begin_panic, current, end_panic, is_panicking};
 pub use turn::ask_for_upkeep;
 pub use view::{
     all_idle, busy, created, current_id, cycles_run, gomaxprocs, lives_changed, num_goroutines,

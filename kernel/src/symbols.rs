@@ -23,15 +23,6 @@ pub fn lookup(address: usize) -> Option<Symbol<'static>> {
 }
 
 /// The symbol table of an ELF file.
-///
-/// ```
-/// use runnext::symbols::Symbols;
-///
-/// let file = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-/// let symbols = Symbols::parse(&file).expect("an ELF file with symbols");
-/// assert!(symbols.lookup(0).is_none());
-/// assert!(Symbols::parse(b"\x7fELF").is_none());
-/// ```
 #[derive(Clone, Copy)]
 pub struct Symbols<'a> {
     /// Whole entries of `.symtab`.

@@ -173,23 +173,6 @@ pub fn sleep_until(at: Instant) {
 
 /// Until when a wait may last. Given to a wait instead of a timeout, which would
 /// have to be counted down from one spurious wake-up to the next.
-///
-/// How to wait with it (see `park`):
-///
-/// ```
-/// use runnext::park::{Reason, Wait, begin_park, ready};
-/// use runnext::time::{Deadline, Duration};
-///
-/// // Nobody readies us, so the deadline comes first.
-/// let deadline = Deadline::after(Duration::from_millis(1));
-/// let wait = Wait::new(Reason::Park, 0);
-/// let _ = begin_park(wait);
-/// assert!(!deadline.park());
-///
-/// // Here somebody does, and without a deadline.
-/// ready(begin_park(wait));
-/// assert!(Deadline::NEVER.park());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 
@@ -234,7 +217,7 @@ impl Deadline {
     /// The second half of waiting, after [`park::begin_park`]: leaves the CPU
     /// until somebody readies this G (true) or the deadline comes (false). What
     /// was waited for may have come in either case: look again.
-    pub fn park(self) -> bool {
+    pub(crate) fn park(self) -> bool {
         if self == Self::NEVER {
             park::park();
             return true;

@@ -66,24 +66,6 @@ pub const NEVER: u64 = u64::MAX;
 pub const FIRES_PER_TICK: usize = 64;
 
 /// The heaps of all CPUs, for a `static`.
-///
-/// ```
-/// use runnext::mem::percpu::Here;
-/// use runnext::timer::{Node, Timed, Timers};
-/// struct Task(Node<Task>);
-/// impl Timed for Task {
-///     fn timer(&self) -> &Node<Self> {
-///         &self.0
-///     }
-/// }
-/// static TASK: Task = Task(Node::new());
-/// static TIMERS: Timers<Task> = Timers::new();
-///
-/// let here = Here::enter();
-/// assert!(TIMERS.arm(&here, &TASK, 1_000)); // now set the hardware for 1,000
-/// TIMERS.on_tick(&here, 1_001, |task| assert!(core::ptr::eq(task, &TASK)));
-/// assert!(!TIMERS.cancel(&TASK)); // the time has come
-/// ```
 pub struct Timers<T: 'static> {
     cpus: [PerCpu<T>; MAX_CPUS],
 }

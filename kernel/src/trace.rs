@@ -30,8 +30,8 @@ mod ring;
 mod stream;
 mod wire;
 
-pub use event::{Event, Kind, What};
-pub use stream::abandon;
+pub(crate) use event::{Event, Kind, What};
+pub(crate) use stream::abandon;
 
 use crate::cmdline::TraceChoice;
 use crate::preempt::Attention;
@@ -44,7 +44,7 @@ use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release
 use ring::{Ring, Slot};
 
 /// Events that a ring holds unless `events=` says otherwise.
-pub const DEFAULT_EVENTS: usize = 4096;
+pub(crate) const DEFAULT_EVENTS: usize = 4096;
 
 /// How long the boot CPU halts before the first event: the others need some
 /// microseconds to halt themselves, and an emulator's clock jumps over the rest.
@@ -67,7 +67,7 @@ static RINGS: [Ring; arch::MAX_CPUS] = [const { Ring::new() }; arch::MAX_CPUS];
 /// Notes an event of this CPU. Any context. The G is asked for its number only
 /// if somebody wants to know.
 #[inline(always)]
-pub fn event(kind: Kind, g: impl FnOnce() -> u64, arg: u32) {
+pub(crate) fn event(kind: Kind, g: impl FnOnce() -> u64, arg: u32) {
     if IS_ON.load(Acquire) {
         note(None, g(), What::new(kind, arg));
     }
@@ -75,13 +75,13 @@ pub fn event(kind: Kind, g: impl FnOnce() -> u64, arg: u32) {
 
 /// Notes an event that is no G's.
 #[inline(always)]
-pub fn cpu_event(kind: Kind, arg: u32) {
+pub(crate) fn cpu_event(kind: Kind, arg: u32) {
     event(kind, || 0, arg);
 }
 
 /// Notes that a G was created; its name goes out with the stream.
 #[inline(always)]
-pub fn created(
+pub(crate) fn created(
     g: impl FnOnce() -> u64,
     pin: Option<usize>,
     name: &'static str,
@@ -146,7 +146,7 @@ pub(crate) fn init_cpu() {
 /// The end of bring-up: takes memory for the rings, if they are wanted, waits
 /// until all other CPUs have halted, and sets the time to 0. On the boot CPU,
 /// with interrupts off, before it starts the first G.
-pub fn begin(choice: TraceChoice, events: Option<usize>) {
+pub(crate) fn begin(choice: TraceChoice, events: Option<usize>) {
     let attention = match choice {
         TraceChoice::Off => return,
         TraceChoice::On | TraceChoice::Stream => Attention::TRACE,
@@ -168,7 +168,7 @@ pub fn begin(choice: TraceChoice, events: Option<usize>) {
 }
 
 /// The second half of [`begin`], when there are Gs: somebody drains the rings.
-pub fn begin_draining(choice: TraceChoice) {
+pub(crate) fn begin_draining(choice: TraceChoice) {
     if choice == TraceChoice::Stream && IS_ON.load(Relaxed) {
         stream::spawn_drainer();
     }
@@ -281,7 +281,7 @@ fn settle() {
 /// The end of the program: stops the notes, and gives what was asked for. Of
 /// `hash` and `dump` a CPU's line is `TRACE <cpu> <events> <overwritten> <hash>`;
 /// before it come, if wanted, its events as `EVENT <cpu> <time> <kind> <g> <arg>`.
-pub fn finish(choice: TraceChoice, code: u32) {
+pub(crate) fn finish(choice: TraceChoice, code: u32) {
     if IS_ON.load(Relaxed) {
         stream::let_others_settle();
     }
@@ -309,12 +309,7 @@ pub(crate) fn last(cpu: usize, most: u64) -> impl Iterator<Item = Event> {
 
 /// The last events of `cpu`, oldest first, with the time since the first could be
 /// noted; none if they are not.
-///
-/// ```no_run
-/// use runnext::trace::{self, Kind};
-/// let switches = trace::events(0).filter(|event| event.kind() == Some(Kind::Start)).count();
-/// ```
-pub fn events(cpu: usize) -> impl Iterator<Item = Event> {
+pub(crate) fn events(cpu: usize) -> impl Iterator<Item = Event> {
     events_from(cpu, 0)
 }
 

@@ -13,17 +13,8 @@ use crate::go::JoinError;
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::any::Any;
-#[cfg(target_os = "none")]
-use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Runs `f`; what unwinds inside it does so to here, and says why.
-///
-/// ```
-/// use runnext::{go::JoinError, unwind};
-/// assert_eq!(unwind::catch(|| 1), Ok(1));
-/// let caught = unwind::catch(|| -> u32 { panic!("no") });
-/// assert_eq!(caught, Err(JoinError::Panicked("no".into())));
-/// ```
 pub fn catch<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
     #[cfg(target_os = "none")]
     let result = unwinding::panic::catch_unwind(f);
@@ -31,7 +22,6 @@ pub fn catch<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
     #[cfg(target_os = "none")]
     if result.is_err() {
-        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
         crate::schedule::end_panic();
     }
     result.map_err(why)
@@ -58,34 +48,7 @@ fn poison_lost(why: &JoinError) {
     }
 }
 
-/// How many panics unwind on the whole machine: nearly always none, so that
-/// [`panicking`] costs a compare.
-#[cfg(target_os = "none")]
-static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
-
-/// Whether the calling G unwinds; what runs is a destructor then.
-///
-/// ```
-/// assert!(!runnext::unwind::panicking());
-/// ```
-#[inline]
-pub fn panicking() -> bool {
-    #[cfg(target_os = "none")]
-    {
-        // Relaxed: who asks for its own panic has counted it itself.
-        UNDER_WAY.load(Ordering::Relaxed) != 0 && crate::schedule::is_panicking()
-    }
-    #[cfg(not(target_os = "none"))]
-    std::thread::panicking()
-}
-
 /// Goes on with what [`catch`] has caught, from here; it is not reported again.
-///
-/// ```should_panic
-/// if let Err(why) = runnext::unwind::catch(|| panic!("no")) {
-///     runnext::unwind::resume(why);
-/// }
-/// ```
 pub fn resume(why: JoinError) -> ! {
     #[cfg(target_os = "none")]
     crate::schedule::begin_panic();
@@ -123,12 +86,7 @@ pub(crate) fn begin(why: JoinError) -> i32 {
 
 fn begin_boxed(why: Box<JoinError>) -> i32 {
     #[cfg(target_os = "none")]
-    {
-        UNDER_WAY.fetch_add(1, Ordering::Relaxed);
-        let code = unwinding::panic::begin_panic(why).0;
-        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-        code
-    }
+    return unwinding::panic::begin_panic(why).0;
     #[cfg(not(target_os = "none"))]
     std::panic::resume_unwind(why)
 }
@@ -162,4 +120,19 @@ pub(crate) fn has_memory() -> bool {
     // The reason, and the unwinder's own record: 24 and some 80 bytes.
     let blocks = [alloc::vec::Vec::<u64>::new(), alloc::vec::Vec::new()];
     blocks.into_iter().all(|mut block| block.try_reserve_exact(16).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_unwinds_is_caught_with_its_reason_and_can_go_on() {
+        assert_eq!(catch(|| 1), Ok(1));
+        let no = JoinError::Panicked("no".into());
+        assert_eq!(catch(|| -> u32 { panic!("no") }), Err(no.clone()));
+        let again = no.clone();
+        assert_eq!(catch(|| -> u32 { resume(again) }), Err(no));
+        assert_eq!(catch(|| -> u32 { killed() }), Err(JoinError::Killed));
+    }
 }

@@ -20,6 +20,13 @@ pub mod park;
 #[path = "../src/select/mod.rs"]
 pub mod select;
 
+/// What `select!` expands to.
+pub mod __private {
+    pub use crate::select::{
+        Otherwise, Ready, Selection, attempt, choose, line, recv_case, send_case,
+    };
+}
+
 use chan::{RecvError, RecvTimeoutError, SendError, SendTimeoutError};
 use core::time::Duration;
 use loom::thread;

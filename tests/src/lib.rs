@@ -21,6 +21,8 @@
 pub mod expect;
 pub mod files;
 pub mod fixture;
+#[cfg(test)]
+mod forbidden;
 pub mod guest;
 pub mod hang;
 pub mod lock;

@@ -1,9 +1,9 @@
 //! Very many Gs that wait for one channel.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use runnext::inspect;
 use runnext::prelude::*;
 use runnext::sync::WaitGroup;
-use runnext::{inspect, mem};
 
 use crate::report::{figure, timed};
 
@@ -17,7 +17,7 @@ pub fn run(gs: u64) {
     let free_before = inspect::memory().frames.free;
     timed("million_create", || wait_for(&opened, gs));
     let frames = free_before.saturating_sub(inspect::memory().frames.free);
-    figure("million_bytes", (frames * mem::PAGE_SIZE) as u64 / gs);
+    figure("million_bytes", (frames * inspect::PAGE_SIZE) as u64 / gs);
     timed("million_wake", || {
         gate.close();
         GROUP.wait();

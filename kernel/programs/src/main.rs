@@ -7,3 +7,8 @@
 #![forbid(unsafe_code)]
 
 extern crate programs as _;
+
+const _: () = assert!(
+    !runnext::__private::HAS_INTERNALS,
+    "built together with a crate that needs the kernel's internals: build the image by itself"
+);

@@ -7,8 +7,7 @@
 //! how many.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
-use runnext::inspect;
-use runnext::mem::PAGE_SIZE;
+use runnext::inspect::{self, PAGE_SIZE};
 use runnext::prelude::*;
 
 runnext::main!(million, main);

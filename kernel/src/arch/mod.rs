@@ -24,16 +24,17 @@ mod x86_64;
 
 pub(crate) use x86_64::cpu::point_slot;
 pub use x86_64::cpu::{
-    Irqs, MAX_CPUS, PROBE_BYTES, cpu_index, halt_forever, here, irq_off, irq_restore, irq_save,
-    irq_save_probed, irqs_back, irqs_off, irqs_off_probed, irqs_on, num_cpus, probe_stack,
-    probe_stack_again, relax, set_all_slots, set_slot, slot, slot_of, slot_offset,
-    wait_for_interrupt,
+    Irqs, MAX_CPUS, cpu_index, halt_forever, here, irq_off, irq_restore, irq_save, irq_save_probed,
+    irqs_back, irqs_off, irqs_off_probed, irqs_on, num_cpus, probe_stack, probe_stack_again, relax,
+    set_all_slots, set_slot, slot, slot_of, slot_offset, wait_for_interrupt,
 };
 
 pub use x86_64::machine::{
-    Config, CpuInfo, clock_uncertainty_ns, cpus, init, init_boot_cpu, mask_isa, route_isa,
-    start_cpus, wake,
+    Config, CpuInfo, clock_uncertainty_ns, cpus, init, init_boot_cpu, route_isa, start_cpus, wake,
 };
+
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
+pub use x86_64::machine::mask_isa;
 
 pub use x86_64::mend::mend_unwinder;
 
@@ -53,12 +54,10 @@ pub use x86_64::preempt::ROOM as PREEMPT_ROOM;
 pub use x86_64::probe::{NEVER_MEMORY, holds};
 pub use x86_64::report::{Part, identity, reported};
 pub use x86_64::rescue::{Faulted, FullStack, Rescue, call_above_forbidden, call_in_place};
-pub use x86_64::step::NoStep;
 pub use x86_64::switch::{call_on, call_rarely, prepare, saved_at, switch, switch_for_good};
 pub use x86_64::timer::{TimerChoice, arm as arm_timer, disarm as disarm_timer};
-pub use x86_64::topology::Topology;
-#[cfg(test)]
-pub use x86_64::trap::trap_return;
 pub use x86_64::trap::{
     Afterwards, Fault, Handlers, PageFault, TRAPPED_RIP, is_trap_return, set_handlers,
 };
+#[cfg(test)]
+pub use x86_64::{topology::Topology, trap::trap_return};

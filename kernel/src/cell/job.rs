@@ -80,27 +80,6 @@ pub trait Labour: Send + 'static {
 ///
 /// # Errors
 /// There is no memory; gives the work back.
-///
-/// ```
-/// use runnext::cell::{Labour, pair};
-/// use runnext::go::JoinError;
-/// struct Six;
-/// impl Labour for Six {
-///     type Outcome = Result<u32, JoinError>;
-///     fn perform(self) -> Self::Outcome {
-///         Ok(6 * 7)
-///     }
-///     fn failed(why: JoinError) -> Self::Outcome {
-///         Err(why)
-///     }
-/// }
-/// let (work, joiner) = pair(Six).ok().expect("there is memory");
-/// work.run();
-/// assert_eq!(joiner.join(), Ok(42));
-/// let (work, joiner) = pair(Six).ok().expect("there is memory");
-/// drop(work);
-/// assert_eq!(joiner.join(), Err(JoinError::Killed));
-/// ```
 pub fn pair<L: Labour>(labour: L) -> Result<(Work, Joiner<L::Outcome>), L> {
     // SAFETY: a job has a word, so its size is not zero.
     let block = unsafe { alloc(Layout::new::<Job<L>>()) };
@@ -302,6 +281,7 @@ impl Work {
     }
 
     /// Does it, and wakes who waits for the outcome.
+    #[cfg(not(target_os = "none"))]
     pub fn run(self) {
         // Never dropped: if the work unwinds after all, it has begun.
         Self::run_from(&ManuallyDrop::new(Cell::new(Some(self))));

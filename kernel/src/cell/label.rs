@@ -22,17 +22,6 @@ use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// A name and a place in the source.
-///
-/// ```
-/// use core::panic::Location;
-/// use runnext::cell::Label;
-/// let label = Label::new();
-/// let here = Location::caller();
-/// label.set("worker", here);
-/// // SAFETY: nobody sets it meanwhile.
-/// let read = unsafe { label.get(|| true) };
-/// assert_eq!(read, Some(("worker", Some(here))));
-/// ```
 pub struct Label {
     name: AtomicPtr<u8>,
     bytes: AtomicUsize,
@@ -92,5 +81,20 @@ impl Label {
 impl Default for Label {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_read_as_it_was_set_or_not_at_all() {
+        let (label, here) = (Label::new(), Location::caller());
+        label.set("worker", here);
+        // SAFETY: nothing sets it meanwhile.
+        assert_eq!(unsafe { label.get(|| true) }, Some(("worker", Some(here))));
+        // SAFETY: as above.
+        assert_eq!(unsafe { label.get(|| false) }, None);
     }
 }

@@ -10,15 +10,6 @@ use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 /// Names a `T` that lives for ever, or nobody.
-///
-/// ```
-/// use runnext::cell::Link;
-/// static SEVEN: u32 = 7;
-/// let link = Link::new();
-/// assert_eq!(link.get(), None);
-/// link.set(Some(&SEVEN));
-/// assert_eq!(link.get(), Some(&7));
-/// ```
 pub struct Link<T: 'static>(AtomicPtr<T>);
 
 impl<T: 'static> Link<T> {

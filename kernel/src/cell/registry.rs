@@ -36,23 +36,6 @@ impl<T: 'static> Default for Older<T> {
 }
 
 /// All records that were ever added.
-///
-/// ```
-/// use runnext::cell::{Older, Record, Registry};
-/// struct Task(u32, Older<Task>);
-/// impl Record for Task {
-///     fn older(&self) -> &Older<Self> {
-///         &self.1
-///     }
-/// }
-/// static ALL: Registry<Task> = Registry::new();
-/// static ONE: Task = Task(1, Older::new());
-/// static TWO: Task = Task(2, Older::new());
-///
-/// ALL.add(&ONE);
-/// ALL.add(&TWO);
-/// assert_eq!(ALL.iter().map(|task| task.0).collect::<Vec<_>>(), [2, 1]);
-/// ```
 pub struct Registry<T: 'static> {
     newest: Link<T>,
 }
@@ -89,5 +72,28 @@ impl<T: Record> Registry<T> {
 impl<T: 'static> Default for Registry<T> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    struct Task(u32, Older<Task>);
+
+    impl Record for Task {
+        fn older(&self) -> &Older<Self> {
+            &self.1
+        }
+    }
+
+    #[test]
+    fn all_records_are_listed_newest_first() {
+        static ALL: Registry<Task> = Registry::new();
+        static ONE: Task = Task(1, Older::new());
+        static TWO: Task = Task(2, Older::new());
+        ALL.add(&ONE);
+        ALL.add(&TWO);
+        assert!(ALL.iter().map(|task| task.0).eq([2, 1]));
     }
 }

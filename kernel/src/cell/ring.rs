@@ -16,14 +16,6 @@ use core::mem::MaybeUninit;
 /// > `tail` is the one after the last of them. `limit` is the number of slots, or 0
 /// > when the ring is sealed; `head` and `tail` are below the number of slots, if
 /// > there are any.
-///
-/// ```
-/// use runnext::cell::ring::Ring;
-/// let mut ring = Ring::try_new(2)?;
-/// assert_eq!((ring.push('a'), ring.push('b'), ring.push('c')), (Ok(()), Ok(()), Err('c')));
-/// assert_eq!(ring.pop(), Some('a'));
-/// # Ok::<(), std::collections::TryReserveError>(())
-/// ```
 pub struct Ring<T> {
     slots: Vec<MaybeUninit<T>>,
     limit: usize,
@@ -57,6 +49,7 @@ impl<T> Ring<T> {
     }
 
     /// Whether no value is in it.
+    #[cfg(not(target_os = "none"))]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0

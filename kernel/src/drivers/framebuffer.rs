@@ -67,21 +67,6 @@ impl Cell {
 }
 
 /// A text console on a framebuffer.
-///
-/// ```
-/// use bootloader_api::info::{FrameBufferInfo, PixelFormat};
-/// use runnext::drivers::framebuffer::{Cell, MAX_CELLS, Screen};
-/// use runnext::log::Sink;
-///
-/// let info = FrameBufferInfo {
-///     byte_len: 640 * 480 * 4, width: 640, height: 480, stride: 640,
-///     bytes_per_pixel: 4, pixel_format: PixelFormat::Bgr,
-/// };
-/// let mut pixels = vec![0; info.byte_len];
-/// let mut cells = vec![Cell::BLANK; MAX_CELLS];
-/// let mut screen = Screen::new(&mut pixels, info, &mut cells).expect("fits");
-/// screen.write(b"hello\n");
-/// ```
 pub struct Screen<'a> {
     pixels: &'a mut [u8],
     cells: &'a mut [Cell],

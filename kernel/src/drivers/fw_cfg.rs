@@ -67,14 +67,6 @@ pub enum FileError {
 }
 
 /// A fw_cfg device that has shown its signature.
-///
-/// ```no_run
-/// use runnext::drivers::fw_cfg::FwCfg;
-///
-/// if let Some(mut fw_cfg) = FwCfg::probe() {
-///     let text = fw_cfg.file("opt/runnext/cmdline", 4096);
-/// }
-/// ```
 pub struct FwCfg<R: Registers = Ports> {
     registers: R,
 }

@@ -96,24 +96,6 @@ static LINES: [Line; 256] = [const { Line::new() }; 256];
 ///
 /// # Errors
 /// [`IrqError::NoVector`]
-///
-/// ```
-/// use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-/// use runnext::drivers::irq;
-///
-/// struct Disk {
-///     done: AtomicU64,
-/// }
-/// impl irq::Handler for Disk {
-///     fn on_interrupt(&self) {
-///         self.done.fetch_add(1, Relaxed);
-///     }
-/// }
-/// static DISK: Disk = Disk { done: AtomicU64::new(0) };
-/// let vector = irq::claim("disk", &DISK)?; // now tell the device `vector.number()`
-/// assert!(irq::lines().any(|line| line.name == "disk" && line.vector == vector.number()));
-/// # Ok::<(), irq::IrqError>(())
-/// ```
 pub fn claim(name: &'static str, handler: &'static dyn Handler) -> Result<Vector, IrqError> {
     let claim = Claim { name, handler };
     let vector = CLAIMABLE.into_iter().find(|&vector| LINES[usize::from(vector)].claim(claim));
@@ -125,15 +107,6 @@ pub fn claim(name: &'static str, handler: &'static dyn Handler) -> Result<Vector
 ///
 /// # Errors
 /// No vector is left, or there is no such line or CPU.
-///
-/// ```no_run
-/// # use runnext::drivers::irq;
-/// # struct Port;
-/// # impl irq::Handler for Port { fn on_interrupt(&self) {} }
-/// static PORT: Port = Port;
-/// irq::claim_isa(4, 0, "serial", &PORT)?; // the first serial port, to the boot CPU
-/// # Ok::<(), irq::IrqError>(())
-/// ```
 pub fn claim_isa(
     irq: u8,
     cpu: usize,
@@ -162,12 +135,6 @@ pub struct LineInfo {
 }
 
 /// All vectors that belong to drivers.
-///
-/// ```
-/// for line in runnext::drivers::irq::lines() {
-///     println!("{:#x} {}: {} interrupts", line.vector, line.name, line.count);
-/// }
-/// ```
 pub fn lines() -> impl Iterator<Item = LineInfo> {
     CLAIMABLE.filter_map(|vector| {
         let Claim { name, .. } = (*LINES[usize::from(vector)].claim.lock())?;
@@ -182,12 +149,7 @@ pub fn lines() -> impl Iterator<Item = LineInfo> {
 ///
 /// # Errors
 /// No such line or CPU, or not a vector for devices.
-///
-/// ```no_run
-/// use runnext::drivers::irq;
-/// irq::route_isa(4, 0x34, 0)?; // the first serial port, to the boot CPU
-/// # Ok::<(), irq::RouteError>(())
-/// ```
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub fn route_isa(irq: u8, vector: u8, cpu: usize) -> Result<(), RouteError> {
     if CLAIMABLE.contains(&vector) {
         return Err(RouteError::BadVector(vector));
@@ -199,6 +161,7 @@ pub fn route_isa(irq: u8, vector: u8, cpu: usize) -> Result<(), RouteError> {
 ///
 /// # Errors
 /// No such line.
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub fn mask_isa(irq: u8) -> Result<(), RouteError> {
     arch::mask_isa(irq)
 }

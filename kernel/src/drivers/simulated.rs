@@ -87,13 +87,13 @@ pub struct DeviceStats {
 /// A simulated device. Clones are the same device.
 ///
 /// ```
-/// use runnext::drivers::simulated::{Config, Device, Latency};
+/// use runnext::simulated::{Config, Device, Latency};
 /// let latency = Latency::Uniform { min_ns: 1_000, max_ns: 50_000 };
 /// let device = Device::new(Config { seed: 7, latency, ..Config::default() })?;
 /// let (a, b) = (device.submit(1)?, device.submit(2)?);
 /// assert_eq!(b.wait(None), Ok(!2));
 /// assert_eq!(a.wait(None), Ok(!1));
-/// # Ok::<(), runnext::drivers::simulated::IoError>(())
+/// # Ok::<(), runnext::simulated::IoError>(())
 /// ```
 #[derive(Clone)]
 pub struct Device {
@@ -144,7 +144,7 @@ impl Device {
     /// [`IoError::Closed`], [`IoError::NoMemory`]
     ///
     /// ```
-    /// # use runnext::drivers::simulated::{Config, Device, IoError};
+    /// # use runnext::simulated::{Config, Device, IoError};
     /// let device = Device::new(Config::default())?;
     /// drop(device.submit(1)?); // at any time
     /// device.close();
@@ -176,7 +176,7 @@ impl Device {
     /// Ends all requests, also those to come, with [`IoError::Closed`].
     ///
     /// ```
-    /// # use runnext::drivers::simulated::{Config, Device, IoError, Latency};
+    /// # use runnext::simulated::{Config, Device, IoError, Latency};
     /// let device = Device::new(Config { latency: Latency::Never, ..Config::default() })?;
     /// let request = device.submit(1)?;
     /// device.close();
@@ -226,7 +226,7 @@ impl Request {
     /// The device failed, was closed, or did not answer in time.
     ///
     /// ```
-    /// use runnext::drivers::simulated::{Config, Device, IoError, Latency};
+    /// use runnext::simulated::{Config, Device, IoError, Latency};
     /// use runnext::prelude::*;
     /// let device = Device::new(Config { latency: Latency::Never, ..Config::default() })?;
     /// let soon = Instant::now() + Duration::from_millis(1);
@@ -265,7 +265,7 @@ impl Drop for Request {
 /// Gives the answers of this CPU that are due at `now_ns`.
 ///
 /// Caller: the timer interrupt, before it drains its CPU's inbox.
-pub fn on_tick(now_ns: u64) {
+pub(crate) fn on_tick(now_ns: u64) {
     // What nearly always holds costs a load.
     if ANSWERS.next_deadline(crate::arch::cpu_index()).is_none_or(|first_ns| first_ns > now_ns) {
         return;
@@ -279,7 +279,7 @@ pub fn on_tick(now_ns: u64) {
 /// When the next answer of `cpu` is due. As [`Timers::next_deadline`].
 #[inline]
 #[must_use]
-pub fn next_deadline(cpu: usize) -> Option<u64> {
+pub(crate) fn next_deadline(cpu: usize) -> Option<u64> {
     ANSWERS.next_deadline(cpu)
 }
 

@@ -189,6 +189,7 @@ impl Disk {
     }
 
     /// Its interrupt vector.
+    #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub fn vector(&self) -> u8 {
         match self.interrupt {
             Interrupt::Message(vector, _) | Interrupt::Line(_, vector) => vector,
@@ -197,12 +198,14 @@ impl Disk {
 
     /// Requests that the device has at this instant, those included that nobody
     /// waits for any more.
+    #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub fn in_flight(&self) -> usize {
         self.ring.lock().slots.in_flight()
     }
 
     /// Answers that were found by a look after a time-out. More than a few say that
     /// interrupts get lost.
+    #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub fn found_late(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
     }

@@ -80,14 +80,6 @@ impl Ward {
     pub const NEW: Ward = Ward { beat: 0, state: State::Calm, since_ns: 0 };
 
     /// Looks at it.
-    ///
-    /// ```
-    /// use runnext::guardian::ward::{Sight, Step, Ward};
-    /// let mut ward = Ward::NEW;
-    /// let sight = Sight { now_ns: 1, beat: 7, is_busy: true, irqs_off: None };
-    /// assert_eq!(ward.look(sight), Step::Nothing); // it goes on
-    /// assert_eq!(ward.look(sight), Step::Ask); // or does it?
-    /// ```
     pub fn look(&mut self, sight: Sight) -> Step {
         let Sight { now_ns, beat, is_busy, irqs_off } = sight;
         if beat != self.beat {

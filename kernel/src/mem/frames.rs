@@ -119,11 +119,6 @@ pub fn alloc() -> Option<Frame> {
     FRAMES.get()?.alloc()
 }
 
-/// Fills `out` with zeroed frames from the front; says how many there were.
-pub fn alloc_many(out: &mut [Frame]) -> usize {
-    FRAMES.get().map_or(0, |frames| frames.alloc_many(out))
-}
-
 /// `count` zeroed neighbours, the first aligned to `align` bytes (a power of
 /// two), all of them below address `below`: for DMA.
 pub fn alloc_contiguous(count: usize, align: u64, below: u64) -> Option<Frame> {
@@ -303,6 +298,7 @@ impl Frames {
         Some(frame)
     }
 
+    #[cfg(test)]
     fn alloc_many(&self, out: &mut [Frame]) -> usize {
         let count = self.locked(|map| map.take_many(out));
         for &frame in &out[..count] {

@@ -31,7 +31,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 use window::Window;
 
-pub use classes::{ClassStats, HeapStats};
+pub use classes::HeapStats;
 pub use window::set_in_need;
 
 /// Pages, and runs of them, that are forgotten by all CPUs at a time.

@@ -169,12 +169,6 @@ pub fn phys_to_virt(phys: u64) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut(PHYS_OFFSET.wrapping_add(phys) as usize)
 }
 
-/// The physical address behind a mapped kernel address.
-#[inline]
-pub fn virt_to_phys(virt: u64) -> Option<u64> {
-    paging::translate(virt).map(|found| found.phys)
-}
-
 /// A snapshot of all counters.
 pub fn stats() -> Stats {
     Stats { frames: frames::stats(), heap: heap::stats(), stacks: stack::stats() }

@@ -12,13 +12,6 @@ use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// "I stay on this CPU": interrupts are off until this is dropped.
-///
-/// ```
-/// use runnext::mem::percpu::{CpuLocal, Here};
-/// static HITS: CpuLocal<u32> = CpuLocal::new();
-/// let here = Here::enter();
-/// HITS.with(&here, |hits| *hits += 1);
-/// ```
 pub struct Here {
     index: usize,
     were_on: bool,
@@ -119,6 +112,7 @@ impl<T> CpuLocal<T> {
     ///
     /// That CPU is not in [`with`](Self::with), and does not get there while the value
     /// is looked at.
+    #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub unsafe fn peek(&self, cpu: usize) -> &T {
         // SAFETY: nobody else has the slot: our caller says so.
         unsafe { &*self.slots[cpu].value.get() }

@@ -86,11 +86,6 @@ pub fn set_shootdown(f: Shootdown) {
     SHOOTDOWN.call_once(|| f);
 }
 
-/// A [`Shootdown`] for a machine with one CPU.
-pub fn shootdown_here(_: &[Range<u64>]) {
-    paging::flush_local_all();
-}
-
 /// Whether pages can be taken away yet.
 pub(super) fn can_shoot_down() -> bool {
     SHOOTDOWN.get().is_some()
@@ -194,6 +189,7 @@ pub fn stats() -> StackStats {
 /// # Safety
 ///
 /// No CPU of the first `cpus` takes or returns a stack meanwhile, and there are no others.
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub unsafe fn in_use(cpus: usize) -> usize {
     // SAFETY: passed on to our caller.
     unsafe { POOL.in_use(cpus) }
@@ -283,28 +279,17 @@ impl Drop for Stack {
 #[derive(Debug)]
 pub struct KernelStack {
     slot: Slot,
-    pages: usize,
 }
 
 impl KernelStack {
     /// A stack of `pages` pages, less the header at the top.
     pub fn new(pages: usize) -> Result<KernelStack, NoMemory> {
-        POOL.take_kernel(&Here::enter(), pages).map(|slot| KernelStack { slot, pages })
+        POOL.take_kernel(&Here::enter(), pages).map(|slot| KernelStack { slot })
     }
 
     /// Where the stack pointer starts; aligned to 16 bytes.
     pub fn top(&self) -> u64 {
         self.slot.start()
-    }
-
-    /// What has memory, up to [`top`](Self::top). Below it a fault is an overflow.
-    pub fn bounds(&self) -> Range<u64> {
-        self.slot.page_from_top(self.pages - 1)..self.slot.start()
-    }
-
-    /// Its slot, as [`FaultOutcome::GuardHit`] names it.
-    pub fn slot(&self) -> Slot {
-        self.slot
     }
 }
 

@@ -93,18 +93,6 @@ impl Account {
         to_ns(self.cpu.load(Relaxed))
     }
 
-    /// Nanoseconds for which it could have run, and waited for a CPU; up to when
-    /// it last began to run.
-    pub fn queued_ns(&self) -> u64 {
-        to_ns(self.queued.load(Relaxed))
-    }
-
-    /// Nanoseconds for which it waited for something else, up to when it was last
-    /// readied.
-    pub fn waiting_ns(&self) -> u64 {
-        to_ns(self.waiting.load(Relaxed))
-    }
-
     /// How often it has left a CPU.
     pub fn switches(&self) -> u64 {
         self.switches.load(Relaxed)
@@ -273,7 +261,7 @@ mod tests {
         let (account, cpu) = (Account::new(), CpuTimes::new());
         account.open(1_000);
         account.start(990, &cpu); // by a CPU whose counter is 10 behind
-        assert_eq!(account.queued_ns(), 0);
+        assert_eq!(to_ns(cycles(&account)[1]), 0);
         account.stop(2_000, &cpu);
         account.start(2_110, &cpu);
         assert_eq!(cycles(&account)[1], 100, "the sum is right again");

@@ -19,13 +19,12 @@
 #![forbid(unsafe_code)]
 
 use super::SCHED;
-use super::roster::ALL;
 use super::task::Task;
 use crate::arch;
 use crate::lock::IrqLock;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Release};
-use sched::{G, Status};
+use sched::G;
 
 /// A G that has waited for a CPU while a P that could have run it was idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,14 +64,16 @@ pub(super) fn begins(g: &'static G<Task>, now: u64) {
 }
 
 /// The longest time since [`forget`], if there was any.
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub fn longest() -> Option<Beside> {
     if cfg!(debug_assertions) {
-        ALL.iter().for_each(look_at_queued);
+        super::roster::ALL.iter().for_each(look_at_queued);
     }
     *LONGEST.lock()
 }
 
 /// Begins anew.
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub fn forget() {
     *LONGEST.lock() = None;
 }
@@ -81,14 +82,16 @@ static LAST_HALT: [Halt; arch::MAX_CPUS] = [const { Halt::new() }; arch::MAX_CPU
 static LONGEST: IrqLock<Option<Beside>> = IrqLock::new(None);
 
 /// Spin hints between two looks at a G.
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
 const MOMENT: usize = 16;
 
 /// As [`begins`], for a G that waits still. It is looked at twice: one that is just
 /// being readied counts as runnable before its stamp says since when.
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
 fn look_at_queued(g: &'static G<Task>) {
     let look = || (g.status(), g.id(), g.kernel.account.since());
     let (seen, now) = (look(), arch::cycles());
-    if seen.0 == Status::Runnable {
+    if seen.0 == sched::Status::Runnable {
         (0..MOMENT).for_each(|_| arch::relax());
         if look() == seen {
             judge(g, seen.2, now, None);

@@ -298,6 +298,7 @@ pub fn count() -> (u64, u64, u64) {
 }
 
 /// The number of an M over the top of whose stack somebody has written.
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub(super) fn overrun() -> Option<usize> {
     all().find(|m| !stack::is_whole(m.slot())).map(M::id)
 }

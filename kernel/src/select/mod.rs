@@ -24,7 +24,8 @@
 //! anew, in an order by lot.
 #![forbid(unsafe_code)]
 
-use crate::cell::wait::{Selection, Waiter};
+pub use crate::cell::wait::Selection;
+use crate::cell::wait::{IfUnwound, Waiter};
 use crate::chan::{
     Chan, NoMemory, RECEIVERS, Receiver, RecvError, SENDERS, SendError, Sender, State,
     TryRecvError, TrySendError, deadline_after,
@@ -140,7 +141,7 @@ macro_rules! __select {
         $crate::__select!(@arm $t [$($cases)* {
             {
                 let rx: &$crate::chan::Receiver<_> = &$rx;
-                let case = $crate::select::recv_case(rx);
+                let case = $crate::__private::recv_case(rx);
             }
             case in_line result ($p) $body
         }] $other $($rest)*)
@@ -150,17 +151,17 @@ macro_rules! __select {
         $crate::__select!(@arm $t [$($cases)* {
             {
                 let tx: &$crate::chan::Sender<_> = &$tx;
-                let case = $crate::select::send_case(tx, $value);
+                let case = $crate::__private::send_case(tx, $value);
             }
             case in_line result ($p) $body
         }] $other $($rest)*)
     };
     (@case $t:ident $cases:tt [] {after ($timeout:expr)} $body:tt $($rest:tt)*) => {
         $crate::__select!(@arm $t $cases
-            [($crate::select::Otherwise::WaitFor($timeout)) $body] $($rest)*)
+            [($crate::__private::Otherwise::WaitFor($timeout)) $body] $($rest)*)
     };
     (@case $t:ident $cases:tt [] {default} $body:tt $($rest:tt)*) => {
-        $crate::__select!(@arm $t $cases [($crate::select::Otherwise::Return) $body] $($rest)*)
+        $crate::__select!(@arm $t $cases [($crate::__private::Otherwise::Return) $body] $($rest)*)
     };
     (@case $t:ident $cases:tt $other:tt $arm:tt $body:tt $($rest:tt)*) => {
         compile_error!("select! has at most one `after` or `default`")
@@ -168,7 +169,7 @@ macro_rules! __select {
 
     (@all $t:ident $cases:tt []) => {
         $crate::__select!(@all $t $cases [
-            ($crate::select::Otherwise::Wait) (unreachable!("a select ended without a case"))
+            ($crate::__private::Otherwise::Wait) (unreachable!("a select ended without a case"))
         ])
     };
     (@all $t:ident
@@ -179,17 +180,14 @@ macro_rules! __select {
         let (_, $($result,)*) = {
             $($($bind)*)*
             let otherwise = $otherwise;
-            let ready = $crate::select::Ready::none()
-                $(.and($crate::select::Case::looks_ready(&$case)))*;
-            let cases: &[&dyn $crate::select::Case; _] = &[$(&$case),*];
-            let is_any = $crate::select::attempt(cases, ready) || {
-                let $t = ::core::pin::pin!($crate::cell::wait::Selection::new());
+            let ready = $crate::__private::Ready::none()$(.and($case.looks_ready()))*;
+            let cases = &[$($case.as_case()),*];
+            let is_any = $crate::__private::attempt(cases, ready) || {
+                let $t = ::core::pin::pin!($crate::__private::Selection::new());
                 let $t = $t.into_ref();
-                $(
-                    let $in_line = ::core::pin::pin!($case.in_line($t));
-                    let $in_line: $crate::select::Line<'_> = $in_line.into_ref();
-                )*
-                $crate::select::choose($t, cases, &[$($in_line),*], otherwise)
+                $(let $in_line = ::core::pin::pin!($case.in_line($t));)*
+                let lines = &[$($crate::__private::line($in_line.into_ref())),*];
+                $crate::__private::choose($t, cases, lines, otherwise)
             };
             (is_any, $($case.result(),)*)
         };
@@ -202,27 +200,39 @@ macro_rules! __select {
     }};
 }
 
-/// One operation of a `select!`, in the frame of the G that selects.
-#[doc(hidden)]
-pub trait Case {
+/// One operation of a `select!`, in the frame of the G that selects. Private: between
+/// `begin` and `wait` of a selection no code of a program may run.
+trait Case {
     /// Whether it seems possible, at a glance.
     fn looks_ready(&self) -> bool;
     /// Does it, if it is possible at once.
     fn attempt(&self) -> bool;
 }
 
-/// A case that may have to wait.
-#[doc(hidden)]
-pub trait Waiting {
+/// A case that may have to wait. Private, as [`Case`] is.
+trait Waiting {
     /// Goes to the end of the line, unless the case is possible at once.
     fn enlist(self: Pin<&Self>) -> bool;
     /// Leaves the line, and notes whether the case was done meanwhile.
     fn withdraw(self: Pin<&Self>);
 }
 
-/// A case in its place in the line.
+/// A case, whatever its channel.
 #[doc(hidden)]
-pub type Line<'a> = Pin<&'a dyn Waiting>;
+#[derive(Clone, Copy)]
+pub struct AnyCase<'a>(&'a dyn Case);
+
+/// A case in its place in the line, whatever its channel.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct Line<'a>(Pin<&'a dyn Waiting>);
+
+/// The same, whatever its channel.
+#[doc(hidden)]
+#[inline(always)]
+pub fn line<'a, T: Send, const LIST: usize>(place: Pin<&'a InLine<'_, T, LIST>>) -> Line<'a> {
+    Line(place)
+}
 
 /// What to do when no case is possible.
 #[doc(hidden)]
@@ -256,8 +266,8 @@ impl Ready {
         Ready { set: self.set | u64::from(looks_ready) << self.seen, seen: self.seen + 1 }
     }
 
-    fn of(cases: &[&dyn Case]) -> Self {
-        cases.iter().fold(Ready::none(), |ready, case| ready.and(case.looks_ready()))
+    fn of(cases: &[AnyCase<'_>]) -> Self {
+        cases.iter().fold(Ready::none(), |ready, case| ready.and(case.0.looks_ready()))
     }
 }
 
@@ -265,16 +275,16 @@ impl Ready {
 /// others were faster.
 #[doc(hidden)]
 #[inline(always)]
-pub fn attempt<const N: usize>(cases: &[&dyn Case; N], ready: Ready) -> bool {
+pub fn attempt<const N: usize>(cases: &[AnyCase<'_>; N], ready: Ready) -> bool {
     const { assert!(N <= u64::BITS as usize, "select! with more than 64 channels") };
     ready.set != 0 && attempt_any(cases, ready)
 }
 
 #[inline(never)]
-fn attempt_any(cases: &[&dyn Case], Ready { mut set, .. }: Ready) -> bool {
+fn attempt_any(cases: &[AnyCase<'_>], Ready { mut set, .. }: Ready) -> bool {
     while set != 0 {
         let i = pick(set);
-        if cases[i].attempt() {
+        if cases.get(i).is_some_and(|case| case.0.attempt()) {
             return true;
         }
         set &= !(1 << i);
@@ -287,7 +297,7 @@ fn attempt_any(cases: &[&dyn Case], Ready { mut set, .. }: Ready) -> bool {
 #[inline(never)]
 pub fn choose(
     selection: Pin<&Selection>,
-    cases: &[&dyn Case],
+    cases: &[AnyCase<'_>],
     lines: &[Line<'_>],
     otherwise: Otherwise,
 ) -> bool {
@@ -296,7 +306,7 @@ pub fn choose(
         Otherwise::WaitFor(timeout) => Some(deadline_after(timeout)),
         // None looked ready: make sure, so that `default` means what it says.
         Otherwise::Return => {
-            let done = cases.iter().any(|case| case.attempt());
+            let done = cases.iter().any(|case| case.0.attempt());
             if !done {
                 park::heed_kill();
             }
@@ -305,12 +315,21 @@ pub fn choose(
     };
     crate::park::might_park();
     let mut first = 0;
+    // A G that is killed unwinds from `wait`; and a hand-made call with a line of another
+    // selection, from `enlist`. No place may stay in a line, not even a leaked one.
+    let withdraw_all = || lines.iter().for_each(|line| line.0.withdraw());
     loop {
+        let if_killed = IfUnwound(withdraw_all);
         selection.begin();
+        let if_refused = IfUnwound(|| {
+            selection.call_off();
+        });
         let (before, after) = lines.split_at(first);
-        let all_enlisted = after.iter().chain(before).all(|line| line.enlist());
+        let all_enlisted = after.iter().chain(before).all(|line| line.0.enlist());
+        core::mem::forget(if_refused);
         let is_won = if all_enlisted { selection.wait(deadline_ns) } else { !selection.call_off() };
-        lines.iter().for_each(|line| line.withdraw());
+        core::mem::forget(if_killed);
+        withdraw_all();
         if is_won {
             return true;
         }
@@ -382,6 +401,20 @@ impl<'a, T: Send, const LIST: usize> ChanCase<'a, T, LIST> {
 }
 
 impl<T: Send> ChanCase<'_, T, RECEIVERS> {
+    /// Whether it seems possible, at a glance.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn looks_ready(&self) -> bool {
+        Case::looks_ready(self)
+    }
+
+    /// The same, whatever its channel.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn as_case(&self) -> AnyCase<'_> {
+        AnyCase(self)
+    }
+
     /// What came of it, if it was chosen.
     #[doc(hidden)]
     #[inline(always)]
@@ -391,6 +424,20 @@ impl<T: Send> ChanCase<'_, T, RECEIVERS> {
 }
 
 impl<T: Send> ChanCase<'_, T, SENDERS> {
+    /// Whether it seems possible, at a glance.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn looks_ready(&self) -> bool {
+        Case::looks_ready(self)
+    }
+
+    /// The same, whatever its channel.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn as_case(&self) -> AnyCase<'_> {
+        AnyCase(self)
+    }
+
     /// What came of it, if it was chosen.
     #[doc(hidden)]
     #[inline(always)]

@@ -1,8 +1,10 @@
 //! What `select!` promises, on threads in place of Gs.
 
+use super::{Otherwise, Selection, choose, line, recv_case};
 use crate::chan::{RecvError, SendError};
 use crate::prelude::*;
 use core::iter;
+use core::pin::pin;
 use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -347,4 +349,22 @@ fn wait_until(f: impl Fn() -> bool) {
     while !f() {
         std::thread::yield_now();
     }
+}
+
+/// What `select!` never does, but a program may: a leaked place, and one of another wait.
+#[test]
+fn a_hand_made_choice_that_is_refused_leaves_nobody_in_line() {
+    let (tx, rx) = chan::bounded::<u32>(1);
+    let refused = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+        let (selection, other) = (pin!(Selection::new()), pin!(Selection::new()));
+        let (selection, other) = (selection.into_ref(), other.into_ref());
+        let case = recv_case(&rx);
+        let leaked = core::mem::ManuallyDrop::new(Box::pin(case.in_line(selection)));
+        let foreign = pin!(case.in_line(other));
+        let lines = [line(leaked.as_ref()), line(foreign.into_ref())];
+        choose(selection, &[case.as_case()], &lines, Otherwise::Wait)
+    }));
+    assert!(refused.is_err(), "that selection has not begun");
+    assert_eq!(tx.try_send(1), Ok(()));
+    assert_eq!(rx.try_recv(), Ok(1), "somebody took it who is gone");
 }

@@ -68,11 +68,11 @@ impl Once {
     /// panicked.
     ///
     /// ```
-    /// use runnext::{sync::Once, unwind};
-    /// let once = Once::new();
-    /// assert!(unwind::catch(|| once.call_once(|| panic!("no"))).is_err());
-    /// once.call_once_force(|| ());
-    /// assert!(once.is_completed());
+    /// use runnext::{prelude::*, sync::Once};
+    /// static ONCE: Once = Once::new();
+    /// assert!(go(|| ONCE.call_once(|| panic!("no"))).join().is_err());
+    /// ONCE.call_once_force(|| ());
+    /// assert!(ONCE.is_completed());
     /// ```
     #[inline]
     pub fn call_once_force(&self, f: impl FnOnce()) {

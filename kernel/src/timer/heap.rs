@@ -81,26 +81,6 @@ impl<T: 'static> Default for Node<T> {
 }
 
 /// Records by deadline.
-///
-/// ```
-/// use runnext::timer::{Heap, Node, Timed};
-/// struct Sleeper(Node<Sleeper>);
-/// impl Timed for Sleeper {
-///     fn timer(&self) -> &Node<Self> {
-///         &self.0
-///     }
-/// }
-/// static A: Sleeper = Sleeper(Node::new());
-/// static B: Sleeper = Sleeper(Node::new());
-///
-/// let mut heap = Heap::new();
-/// assert!(heap.insert(&A, 2_000)); // is the first
-/// assert!(heap.insert(&B, 1_000)); // is the first now
-/// assert!(heap.pop_due(999).is_none());
-/// assert!(core::ptr::eq(heap.pop_due(5_000).unwrap(), &B));
-/// assert!(heap.remove(&A));
-/// assert_eq!(heap.first_deadline(), None);
-/// ```
 pub struct Heap<T: 'static> {
     root: Option<&'static T>,
     tickets: u64,
@@ -172,6 +152,7 @@ impl<T: Timed> Heap<T> {
     }
 
     /// Whether nobody is in.
+    #[cfg(test)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -9,7 +9,7 @@
 use crate::check::{self, checks, go_on, join_all};
 use core::hint::{black_box, spin_loop};
 use runnext::inspect::now_ns;
-use runnext::invariant::{self, Beside};
+use runnext::internals::invariant::{self, Beside};
 use runnext::prelude::*;
 use runnext::sync::Mutex;
 

@@ -6,8 +6,8 @@ use crate::check::{self, checks, counters, go_on, join_all, wait_until};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use runnext::blocking::{BlockingError, MState, ms};
 use runnext::inspect::now_ns;
+use runnext::internals::symbols;
 use runnext::prelude::*;
-use runnext::symbols;
 use runnext::sync::{Mutex, Semaphore};
 
 runnext::main!(blocking, main);

@@ -46,7 +46,7 @@ pub fn run(checks: &[Check]) {
 /// Whether the machine is unkind on purpose (`chaos=`): then a check that counts
 /// ticks, hand-overs or who is first has nothing to say.
 pub fn is_unkind() -> bool {
-    runnext::chaos::is_on()
+    runnext::internals::chaos::is_on()
 }
 
 /// Yields until `condition` holds. There is no limit: the host has one.

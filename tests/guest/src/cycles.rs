@@ -6,7 +6,7 @@
 
 use crate::check::{self, checks, wait_until};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use runnext::cell::held::poison_all;
+use runnext::internals::cell::held::poison_all;
 use runnext::prelude::*;
 use runnext::program::{Ended, Run, start};
 use runnext::sync::{Mutex, RwLock};

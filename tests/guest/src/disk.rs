@@ -6,8 +6,8 @@
 
 use crate::check::{self, checks, join_all, wait_until};
 use runnext::disk::{self, DeviceError, DiskError};
-use runnext::drivers::virtio_blk::{self, Job, SECTOR, SLOT_BYTES, slots::SLOTS};
 use runnext::fs::{self, FsError};
+use runnext::internals::drivers::virtio_blk::{self, Job, SECTOR, SLOT_BYTES, slots::SLOTS};
 use runnext::prelude::*;
 
 runnext::main!(disk, main);
@@ -199,9 +199,9 @@ fn the_device_does_not_know_everything() {
 /// Never by a look after a time-out.
 fn answers_come_by_interrupt() {
     let disk = this_disk();
-    let (before, _) = runnext::drivers::irq::taken(disk.vector());
+    let (before, _) = runnext::internals::drivers::irq::taken(disk.vector());
     disk::read_at(0, &mut [0; 512]).expect("a read");
-    let (after, cpu) = runnext::drivers::irq::taken(disk.vector());
+    let (after, cpu) = runnext::internals::drivers::irq::taken(disk.vector());
     println!("{after} interrupts, the latest to CPU {cpu}");
     assert!(after > before, "no interrupt came");
     assert_eq!(disk.found_late(), 0, "answers without an interrupt");

@@ -3,9 +3,9 @@
 use core::arch::asm;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use runnext::drivers::irq;
-use runnext::lock::IrqLock;
-use runnext::park;
+use runnext::internals::drivers::irq;
+use runnext::internals::lock::IrqLock;
+use runnext::internals::park;
 use runnext::prelude::*;
 use runnext::tasks;
 
@@ -94,7 +94,8 @@ fn overflow(depth: usize) -> usize {
 /// Under a lock of the kernel's.
 #[inline(never)]
 fn overflow_with_interrupts_off() {
-    static LOCK: runnext::lock::IrqLock<usize> = runnext::lock::IrqLock::new(0);
+    static LOCK: runnext::internals::lock::IrqLock<usize> =
+        runnext::internals::lock::IrqLock::new(0);
     let mut held = LOCK.lock();
     *held = overflow(0);
 }
@@ -118,7 +119,7 @@ fn double_fault() {
 }
 
 fn panic_under_lock() {
-    static LOCK: runnext::lock::IrqLock<u32> = runnext::lock::IrqLock::new(0);
+    static LOCK: runnext::internals::lock::IrqLock<u32> = runnext::internals::lock::IrqLock::new(0);
     let _held = LOCK.lock();
     panic!("with interrupts off");
 }
@@ -166,7 +167,7 @@ fn panic_everywhere() {
         while READY.load(Relaxed) < num_cpus() {
             core::hint::spin_loop();
         }
-        runnext::arch::irq_save();
+        runnext::internals::arch::irq_save();
         panic!("one of many");
     };
     let gs: Vec<_> = (0..num_cpus()).map(|cpu| Go::new().pin(cpu).spawn(start)).collect();
@@ -181,7 +182,7 @@ fn panic_in_report() {
             panic!("as it was printed");
         }
     }
-    runnext::arch::irq_save();
+    runnext::internals::arch::irq_save();
     panic!("a bomb: {Bomb}");
 }
 
@@ -194,14 +195,14 @@ fn fault_in_report() {
             Ok(())
         }
     }
-    runnext::arch::irq_save();
+    runnext::internals::arch::irq_save();
     panic!("a bomb: {Bomb}");
 }
 
 /// Interrupts off for ever, on the last CPU.
 fn stuck() {
     let g = Go::new().pin(num_cpus() - 1).spawn(|| {
-        runnext::arch::irq_save();
+        runnext::internals::arch::irq_save();
         wait_for_ever();
     });
     wait_for_ever_with(g);

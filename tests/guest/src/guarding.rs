@@ -5,10 +5,11 @@
 
 use crate::check::{self, checks, go_on, wait_until};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use runnext::guardian::{self, Counts};
-use runnext::lock::IrqLock;
+use runnext::internals::arch;
+use runnext::internals::guardian::{self, Counts};
+use runnext::internals::lock::IrqLock;
 use runnext::prelude::*;
-use runnext::{arch, stats};
+use runnext::stats;
 
 runnext::main!(guarding, main);
 

@@ -6,11 +6,11 @@
 use crate::check::{self, checks, join_all, wait_until};
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use runnext::arch::paging::{self, Flags};
 use runnext::blocking;
-use runnext::invariant::{self, Broken};
-use runnext::mem::stack::slot::{self, Slot};
-use runnext::mem::{PAGE_SIZE, frames};
+use runnext::internals::arch::paging::{self, Flags};
+use runnext::internals::invariant::{self, Broken};
+use runnext::internals::mem::stack::slot::{self, Slot};
+use runnext::internals::mem::{PAGE_SIZE, frames};
 use runnext::prelude::*;
 use runnext::sync::Mutex;
 use runnext::tasks::{self, GState};

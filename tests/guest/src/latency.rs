@@ -7,8 +7,8 @@
 
 use crate::check::{counters, join_all, wait_until};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use runnext::drivers::simulated::{Config, Device, Latency};
 use runnext::prelude::*;
+use runnext::simulated::{Config, Device, Latency};
 
 runnext::main!(latency, main);
 

@@ -6,9 +6,9 @@
 use crate::check::{self, checks};
 use core::hint::black_box;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use runnext::mem;
+use runnext::internals::mem;
 use runnext::prelude::*;
-use runnext::schedule::abandoned;
+use runnext::program::abandoned;
 use runnext::sync::{Mutex, Semaphore};
 
 runnext::main!(memory, main);

@@ -8,9 +8,9 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use runnext::console;
-use runnext::drivers::serial::input::INPUT;
-use runnext::drivers::simulated::{Config, Device, Latency};
+use runnext::internals::drivers::serial::input::INPUT;
 use runnext::prelude::*;
+use runnext::simulated::{Config, Device, Latency};
 use runnext::sync::Mutex;
 
 runnext::main!(mix, main);

@@ -7,11 +7,11 @@
 use crate::check::{self, checks, join_all};
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use runnext::drivers::simulated::{Config, Device, Latency};
 use runnext::inspect;
-use runnext::mem::stack::DEFAULT_SIZE;
+use runnext::internals::mem::stack::DEFAULT_SIZE;
 use runnext::prelude::*;
-use runnext::schedule::abandoned;
+use runnext::program::abandoned;
+use runnext::simulated::{Config, Device, Latency};
 use runnext::sync::{Mutex, RwLock, Semaphore, TryLockError};
 
 runnext::main!(overflow, main);

@@ -5,9 +5,9 @@
 
 use crate::check::{self, checks, counters, go_on, join_all, wait_until};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use runnext::drivers::simulated::{Config, Device, IoError, Latency, Request};
-use runnext::poller::{Direction, PollDesc, PollError};
+use runnext::internals::poller::{Direction, PollDesc, PollError};
 use runnext::prelude::*;
+use runnext::simulated::{Config, Device, IoError, Latency, Request};
 
 runnext::main!(poller, main);
 

@@ -10,7 +10,7 @@ use crate::check::{self, checks};
 use core::arch::naked_asm;
 use core::hint::black_box;
 use runnext::inspect;
-use runnext::mem::PAGE_SIZE;
+use runnext::internals::mem::PAGE_SIZE;
 use runnext::prelude::*;
 use runnext::sync::{Mutex, WaitGroup};
 

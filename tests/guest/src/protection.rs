@@ -8,9 +8,9 @@ use crate::check::{checks, go_on, join_all, run};
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::hint::black_box;
-use runnext::arch::paging::{self, Flags};
-use runnext::mem::stack::slot::{self, GUARD_PAGES};
-use runnext::mem::{PAGE_SIZE, PHYS_OFFSET, frames, phys_to_virt};
+use runnext::internals::arch::paging::{self, Flags};
+use runnext::internals::mem::stack::slot::{self, GUARD_PAGES};
+use runnext::internals::mem::{PAGE_SIZE, PHYS_OFFSET, frames, phys_to_virt};
 use runnext::{inspect, prelude::*};
 
 runnext::main!(protection, main);

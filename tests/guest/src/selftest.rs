@@ -3,8 +3,8 @@
 use crate::check::{self, checks};
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use runnext::drivers::irq;
 use runnext::inspect;
+use runnext::internals::drivers::irq;
 use runnext::prelude::*;
 
 runnext::main!(selftest, main);
@@ -69,7 +69,7 @@ fn a_panic_inside_core_runs_destructors() {
 fn a_g_may_panic_again_when_the_first_was_caught() {
     let result = go(|| {
         for n in 0..3 {
-            assert!(runnext::unwind::catch(|| panic!("number {n}")).is_err());
+            assert!(runnext::internals::unwind::catch(|| panic!("number {n}")).is_err());
         }
         panic!("the last");
     });
@@ -244,7 +244,7 @@ fn stacks_go_back_when_gs_end() {
 }
 
 fn a_lock_excludes_on_all_cpus() {
-    static LOCK: runnext::lock::IrqLock<u64> = runnext::lock::IrqLock::new(0);
+    static LOCK: runnext::internals::lock::IrqLock<u64> = runnext::internals::lock::IrqLock::new(0);
     static INSIDE: AtomicBool = AtomicBool::new(false);
     let workers: Vec<_> = (0..2 * num_cpus())
         .map(|_| {

@@ -13,7 +13,7 @@ mod ledger;
 
 use crate::check::{self, checks, join_all};
 use ledger::{Ledger, Marks};
-use runnext::invariant;
+use runnext::internals::invariant;
 use runnext::prelude::*;
 
 runnext::main!(soak, main);

@@ -6,8 +6,8 @@
 use crate::check::{self, checks, go_on, join_all, wait_until};
 use core::fmt;
 use runnext::prelude::*;
+use runnext::program::abandoned;
 use runnext::program::{self, Ended};
-use runnext::schedule::abandoned;
 use runnext::sync::{Mutex, Semaphore};
 use runnext::tasks::{self, GState, KillError};
 

@@ -6,7 +6,6 @@ use super::parse::{COMMANDS, Command, Spec, Trace, Which};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
-use runnext::drivers::irq;
 use runnext::prelude::*;
 use runnext::tasks::{self, Killed};
 use runnext::waiting::{Reason, Wait};
@@ -221,7 +220,7 @@ fn mem() {
 
 fn irq_command() {
     show!("vector  count       last CPU  device");
-    for line in irq::lines() {
+    for line in inspect::irqs() {
         show!("{:#6x}  {:<10}  {:<8}  {}", line.vector, line.count, line.cpu, line.name);
     }
     show!("CPU  timer       woke others  halts");
@@ -231,7 +230,7 @@ fn irq_command() {
 }
 
 fn dmesg(lines: Option<usize>) {
-    let Ok(text) = runnext::log::dmesg() else { return show!("no memory for that") };
+    let Ok(text) = console::dmesg() else { return show!("no memory for that") };
     let text = String::from_utf8_lossy(&text);
     let all: Vec<&str> = text.lines().collect();
     let skipped = lines.map_or(0, |lines| all.len().saturating_sub(lines));

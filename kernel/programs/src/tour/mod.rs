@@ -27,7 +27,7 @@ fn main() {
         n => println!("\n{n} of the scenes failed"),
     }
     let code = u32::from(failed > 0);
-    if runnext::options().terminal && !crate::shell::is_running() {
+    if runnext::console::is_terminal() && !crate::shell::is_running() {
         println!();
         crate::shell::main_after(code);
     }

@@ -7,10 +7,10 @@ use super::Scene;
 use super::stage::{Hogs, Stage, comes, counters, counts, go_on, join_all, total};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use runnext::drivers::simulated::{Config, Device, Latency, Request};
 use runnext::inspect;
 use runnext::prelude::*;
 use runnext::program::{self, Ended};
+use runnext::simulated::{Config, Device, Latency, Request};
 use runnext::sync::{Mutex, Semaphore};
 use runnext::tasks;
 use runnext::time::sleep_until;
@@ -371,7 +371,7 @@ fn deadlock(stage: &mut Stage) {
     };
     let ended = run.wait_timeout(Duration::from_secs(60));
     run.stop(); // if it was not found
-    let log = runnext::log::dmesg().unwrap_or_default();
+    let log = runnext::console::dmesg().unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let named = ["left first", "right first"].iter().filter(|name| log.contains(**name)).count();
     stage.show(format_args!(

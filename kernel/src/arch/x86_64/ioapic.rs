@@ -123,6 +123,7 @@ pub fn unmask(line: Line) -> Result<(), RouteError> {
 }
 
 /// Keeps `line` from interrupting.
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub fn mask(line: Line) -> Result<(), RouteError> {
     ALL.lock().change_low(line, |low| low | MASKED)
 }

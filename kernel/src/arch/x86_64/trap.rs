@@ -246,6 +246,11 @@ extern "C" fn common() {
     )
 }
 
+/// On the host nothing calls [`common`], but [`trap_return`] needs the label in it.
+#[cfg(not(target_os = "none"))]
+#[used]
+static COMMON: extern "C" fn() = common;
+
 unsafe extern "C" {
     /// In [`common`], where [`dispatch`] returns to.
     safe static runnext_trap_return: u8;

@@ -8,7 +8,7 @@ use super::node::{Node, Ticket};
 use super::{Locked, WaitQueue, stop};
 use crate::cell::sys::{Reason, Wait, cancel_park, die, irqs_on, is_killed};
 use core::cell::Cell;
-use core::marker::PhantomPinned;
+use core::marker::{PhantomData, PhantomPinned};
 use core::pin::Pin;
 
 /// For no one thing, so without an object.
@@ -22,6 +22,8 @@ pub struct Selection {
     /// Owner only: it has begun, and is not over; nodes may be enlisted.
     is_open: Cell<bool>,
     _pinned: PhantomPinned,
+    /// Not `Send`: once it has begun, it is that G's.
+    _mine: PhantomData<*const ()>,
 }
 
 impl Selection {
@@ -30,7 +32,7 @@ impl Selection {
     #[expect(clippy::new_without_default, reason = "a default selection means nothing")]
     pub fn new() -> Self {
         let (ticket, enlisted, is_open) = (Ticket::new(), Cell::new(0), Cell::new(false));
-        Selection { ticket, enlisted, is_open, _pinned: PhantomPinned }
+        Selection { ticket, enlisted, is_open, _pinned: PhantomPinned, _mine: PhantomData }
     }
 
     /// Opens it and begins to park: the caller must [`wait`](Self::wait) or
@@ -39,7 +41,7 @@ impl Selection {
     /// Interrupts are on, and are so whenever a waiter of this selection is touched:
     /// else one could not park. Its waiters count on it.
     #[inline]
-    pub fn begin(&self) {
+    pub(crate) fn begin(&self) {
         assert!(irqs_on(), "irqs off");
         assert!(self.enlisted.get() == 0, "selection in use");
         self.is_open.set(true);
@@ -49,7 +51,7 @@ impl Selection {
     /// Waits until it is won, or until `deadline_ns`; false if that came first,
     /// and then nobody can win it any more.
     #[inline]
-    pub fn wait(&self, deadline_ns: Option<u64>) -> bool {
+    pub(crate) fn wait(&self, deadline_ns: Option<u64>) -> bool {
         self.is_open.set(false);
         loop {
             let in_time = self.ticket.park(deadline_ns);
@@ -75,7 +77,7 @@ impl Selection {
 
     /// Ends the wait before it began: leaves the state that [`begin`](Self::begin)
     /// put the G in. False if it was won meanwhile.
-    pub fn call_off(&self) -> bool {
+    pub(crate) fn call_off(&self) -> bool {
         self.is_open.set(false);
         let closed = self.ticket.close();
         cancel_park();
@@ -115,14 +117,18 @@ pub struct Waiter<'a, S, T, const LISTS: usize, const LIST: usize, X> {
 impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS, LIST, X> {
     /// A place that is not in the list yet, with nothing in its slot.
     #[inline(always)]
-    pub fn new(queue: &'a WaitQueue<S, T, LISTS>, selection: Pin<&'a Selection>, extra: X) -> Self {
+    pub(crate) fn new(
+        queue: &'a WaitQueue<S, T, LISTS>,
+        selection: Pin<&'a Selection>,
+        extra: X,
+    ) -> Self {
         let node = Node::selecting(&selection.get_ref().ticket, None);
         Waiter { queue, selection, node, enlisted: Cell::new(false), extra, _pinned: PhantomPinned }
     }
 
     /// What its owner keeps with it.
     #[inline(always)]
-    pub fn extra(&self) -> &X {
+    pub(crate) fn extra(&self) -> &X {
         &self.extra
     }
 
@@ -134,7 +140,7 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
     /// # Panics
     /// When it is in a list already, or its selection is not open.
     #[inline(always)]
-    pub fn enlist_unless(
+    pub(crate) fn enlist_unless(
         self: Pin<&Self>,
         other: usize,
         is_possible: impl FnOnce() -> bool,
@@ -189,7 +195,7 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
     /// Leaves the list, if it is still in it. True if the selection was won for
     /// it.
     #[inline(always)]
-    pub fn withdraw(&self) -> bool {
+    pub(crate) fn withdraw(&self) -> bool {
         // The winner took the node out before it won, and is done with it. Else
         // somebody may be looking at it at this instant, with the lock held.
         let is_won = self.selection.ticket.is_won_for(&self.node);
@@ -214,7 +220,7 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
     }
 
     /// What it waits with.
-    pub fn selection(&self) -> &Selection {
+    pub(crate) fn selection(&self) -> &Selection {
         self.selection.get_ref()
     }
 
@@ -223,7 +229,7 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
     /// # Panics
     /// While it is in the list.
     #[inline(always)]
-    pub fn take(&self) -> Option<T> {
+    pub(crate) fn take(&self) -> Option<T> {
         assert!(!self.enlisted.get(), "slot in use");
         // SAFETY: not enlisted, so the slot is its owner's: ours, as a waiter is
         // not `Sync`.

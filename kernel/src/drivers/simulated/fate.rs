@@ -54,7 +54,7 @@ impl Config {
     /// What becomes of the `n`-th request, counted from 0.
     ///
     /// ```
-    /// use runnext::drivers::simulated::Config;
+    /// use runnext::simulated::Config;
     /// let config = Config { errors_per_million: 250_000, ..Config::default() };
     /// let failures = (0..1_000).filter(|&n| config.fate(n).fails).count();
     /// assert!((200..300).contains(&failures));

@@ -129,6 +129,7 @@ impl Slots {
     }
 
     /// Requests that the device has, whether or not somebody waits.
+    #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub fn in_flight(&self) -> usize {
         let is_out = |state: &&State| matches!(state, State::InFlight | State::Abandoned);
         self.states.iter().filter(is_out).count()

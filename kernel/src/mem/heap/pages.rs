@@ -25,7 +25,6 @@
 //! serve [`super::slabs`].
 
 use core::ops::Range;
-use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 /// The heap takes addresses this many pages at a time.
@@ -300,6 +299,7 @@ impl List {
     }
 }
 
+#[cfg(test)]
 impl Record {
     /// One for a page that is in use.
     pub const fn new() -> Self {
@@ -308,7 +308,7 @@ impl Record {
             next: AtomicU32::new(0),
             prev: AtomicU32::new(0),
             count: AtomicU32::new(0),
-            head: AtomicPtr::new(null_mut()),
+            head: AtomicPtr::new(core::ptr::null_mut()),
         }
     }
 }

@@ -374,6 +374,7 @@ impl<B: Backing> Pool<B> {
     /// # Safety
     ///
     /// As there.
+    #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub unsafe fn in_use(&self, cpus: usize) -> usize {
         // SAFETY: no CPU is in the middle of `with`: our caller says so.
         let cached = |cpu| unsafe { self.caches.peek(cpu) }.count;
@@ -382,6 +383,7 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Slots of a class that are on no list, those of the kernel not counted.
+    #[cfg(any(not(target_os = "none"), feature = "internals"))]
     fn unlisted(&self, class: usize) -> usize {
         let lists = self.classes[class].lists.lock();
         let made = self.classes[class].made.load(Ordering::Relaxed);

@@ -54,13 +54,6 @@ pub enum Part {
 }
 
 /// The class whose slots leave at least `size` bytes to their user.
-///
-/// ```
-/// use runnext::mem::stack::slot::{DEFAULT_SIZE, class_for};
-/// assert_eq!(class_for(DEFAULT_SIZE), Some(0));
-/// assert_eq!(class_for(DEFAULT_SIZE + 1), Some(1));
-/// assert_eq!(class_for(64 << 20), None, "64 MiB is the slot, guard included");
-/// ```
 pub fn class_for(size: usize) -> Option<usize> {
     let need = size.checked_add(OVERHEAD)?.max(SMALLEST).checked_next_power_of_two()?;
     Some((need / SMALLEST).ilog2() as usize).filter(|&class| class < CLASSES)

@@ -9,9 +9,9 @@ use crate::check::join_all;
 use alloc::sync::Arc;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use runnext::drivers::simulated::{Config, Device, Latency};
 use runnext::prelude::*;
 use runnext::program::{self, Ended, Run};
+use runnext::simulated::{Config, Device, Latency};
 use runnext::sync::{Condvar, Mutex, RwLock, Semaphore, WaitGroup};
 use runnext::{fs, tasks};
 

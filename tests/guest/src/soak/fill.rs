@@ -7,9 +7,9 @@
 use super::crews::{MAX_CALLS, PROGRAMS, REQUESTS, start};
 use crate::check::{join_all, wait_until};
 use core::hint::black_box;
-use runnext::drivers::simulated::{Config, Device, Latency};
 use runnext::prelude::*;
 use runnext::program::Ended;
+use runnext::simulated::{Config, Device, Latency};
 use runnext::sync::Semaphore;
 
 /// Gs that a round starts at most, if all of them lived at the same time.

@@ -8,7 +8,7 @@
 //! then none has a reason to grow, and in the second half each is held to what it was
 //! in the first. What is lost out of a pool that was filled would not be missed for
 //! long: so every stack is also looked for, after each round
-//! ([`Census::adrift`](runnext::invariant::check)), and every M.
+//! ([`Census::adrift`](runnext::internals::invariant::Census)), and every M.
 
 use crate::check::wait_until;
 use runnext::inspect;

@@ -1,0 +1,120 @@
+//! The inside of the kernel, for its own tests: the feature `internals`.
+//!
+//! Safe code can break memory or end the machine with what is here, so it is not part
+//! of what a program sees. The feature is off unless a crate asks for it: `tests/guest`
+//! and `fuzz` do, programs must not. Cargo gives a crate one set of features for all that
+//! is built in one command, so an image of programs is built in a command of its own;
+//! the standard image refuses to be built otherwise
+//! ([`HAS_INTERNALS`](crate::__private::HAS_INTERNALS)).
+
+/// The machine.
+pub mod arch {
+    pub use crate::arch::{irq_restore, irq_save, irq_save_probed};
+
+    /// Page tables.
+    pub mod paging {
+        pub use crate::arch::paging::{Flags, Translation, map_page, translate, unmap_page};
+    }
+}
+
+/// The unsafe code behind what a program sees.
+pub mod cell {
+    /// Locks and the Gs that hold them.
+    pub mod held {
+        pub use crate::cell::held::poison_all;
+    }
+}
+
+/// Random preemption and delays.
+pub mod chaos {
+    pub use crate::chaos::is_on;
+}
+
+/// Devices.
+pub mod drivers {
+    /// Interrupt lines.
+    pub mod irq {
+        pub use crate::drivers::irq::{Handler, claim, mask_isa, route_isa, taken};
+    }
+
+    /// The serial port.
+    pub mod serial {
+        /// What is typed.
+        pub mod input {
+            pub use crate::drivers::serial::input::INPUT;
+        }
+    }
+
+    /// The disk.
+    pub mod virtio_blk {
+        pub use crate::drivers::virtio_blk::{Disk, Failure, Job, SECTOR, SLOT_BYTES, disk};
+
+        /// Places for requests.
+        pub mod slots {
+            pub use crate::drivers::virtio_blk::slots::SLOTS;
+        }
+    }
+}
+
+/// CPUs that watch each other.
+pub mod guardian {
+    pub use crate::guardian::{Counts, counts};
+}
+
+/// What must hold whatever the bytes are.
+#[cfg(not(target_os = "none"))]
+pub mod hostile {
+    pub use crate::hostile::*;
+}
+
+/// Whether the machine is sound.
+pub mod invariant {
+    pub use crate::invariant::{
+        Beside, Broken, Census, check, forget_beside_idle, longest_beside_idle,
+    };
+}
+
+/// Spin locks.
+pub mod lock {
+    pub use crate::lock::IrqLock;
+}
+
+/// Memory.
+pub mod mem {
+    pub use crate::mem::{PAGE_SIZE, PHYS_OFFSET, Stats, phys_to_virt, stats};
+
+    /// Physical pages.
+    pub mod frames {
+        pub use crate::mem::frames::{Frame, alloc, alloc_contiguous, free, free_many};
+    }
+
+    /// Stacks.
+    pub mod stack {
+        pub use crate::mem::stack::DEFAULT_SIZE;
+
+        /// Where they lie.
+        pub mod slot {
+            pub use crate::mem::stack::slot::{GUARD_PAGES, Slot, locate};
+        }
+    }
+}
+
+/// Waiting and waking.
+pub mod park {
+    pub use crate::park::park;
+}
+
+/// Devices that are ready.
+pub mod poller {
+    pub use crate::poller::{Direction, PollDesc, PollError};
+}
+
+/// Names of functions.
+pub mod symbols {
+    pub use crate::symbols::lookup;
+}
+
+/// Panics that unwind.
+pub mod unwind {
+    pub use crate::unwind::catch;
+}
