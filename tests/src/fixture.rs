@@ -1,7 +1,7 @@
 //! One boot that carries many tests.
 //!
 //! The guest prints `TEST <name> ok` or `TEST <name> FAILED: <why>` for each, and
-//! [`guest_tests!`](crate::guest_tests) makes a host test of every name. The guest
+//! `guest_tests!` (`tests/machine/checks.rs`) makes a host test of every name. The guest
 //! is booted once a process. Under nextest, where every test is a process of its
 //! own, it is booted once a run: the first one leaves its outcome for the others.
 
@@ -15,63 +15,6 @@ use serde_json::{Value, json};
 use crate::guest::Boot;
 use crate::hang::Hang;
 use crate::outcome::{Ended, Outcome, lines_of};
-
-/// Host tests for the tests of a guest, one for each name, and one that finds
-/// names that the guest knows and this list does not. With a function that boots
-/// the same on so many CPUs (`SELFTEST, boot => …`), all of it must also hold on 1,
-/// 2, 4 and 8.
-///
-/// ```no_run
-/// use std::sync::LazyLock;
-/// use tests::{fixture, guest::Boot, guest_tests, outcome::Outcome};
-///
-/// static SELFTEST: LazyLock<Outcome> =
-///     LazyLock::new(|| fixture::once(&Boot::guest("selftest").smp(8)));
-///
-/// guest_tests!(SELFTEST => heap_gives_back, clock_never_steps_back);
-/// ```
-#[macro_export]
-macro_rules! guest_tests {
-    ($fixture:expr, $boot:ident => $($name:ident),+ $(,)?) => {
-        $crate::guest_tests!($fixture => $($name),+);
-
-        #[test]
-        fn all_of_it_holds_on_eight_cpus() {
-            $fixture.assert_ok();
-        }
-
-        #[test]
-        fn all_of_it_holds_on_one_cpu() {
-            $boot(1).run().assert_ok();
-        }
-
-        #[test]
-        fn all_of_it_holds_on_two_cpus() {
-            $boot(2).run().assert_ok();
-        }
-
-        #[test]
-        fn all_of_it_holds_on_four_cpus() {
-            $boot(4).run().assert_ok();
-        }
-    };
-    ($fixture:expr => $($name:ident),+ $(,)?) => {
-        $(
-            #[test]
-            fn $name() {
-                $fixture.assert_test(stringify!($name));
-            }
-        )+
-
-        #[test]
-        fn every_test_of_the_guest_is_listed_here() {
-            let listed = [$(stringify!($name)),+];
-            for (name, _) in $crate::outcome::verdicts(&$fixture.lines) {
-                assert!(listed.contains(&name), "the guest ran {name}, which no test here asks for");
-            }
-        }
-    };
-}
 
 /// Runs `boot`, or finds what came of it earlier in the same run of nextest.
 pub fn once(boot: &Boot) -> Outcome {

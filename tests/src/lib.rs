@@ -18,6 +18,7 @@
 //! outcome.assert_line("hello, world");
 //! ```
 
+pub mod checks;
 pub mod expect;
 pub mod files;
 pub mod fixture;

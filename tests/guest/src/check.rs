@@ -9,8 +9,12 @@ use runnext::prelude::*;
 /// A promise, and the function that checks it.
 pub type Check = (&'static str, fn());
 
-/// The functions of these names, by name.
+/// The functions of these names, by name. The host's build script reads the names out of the
+/// source (`tests/src/checks.rs`): a program with several lists labels all but one of them.
 macro_rules! checks {
+    ($label:ident: $($name:ident),+ $(,)?) => {
+        checks! { $($name),+ }
+    };
     ($($name:ident),+ $(,)?) => {
         &[$((stringify!($name), $name as fn())),+]
     };

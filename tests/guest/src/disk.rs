@@ -14,18 +14,18 @@ runnext::main!(disk, main);
 
 fn main() {
     check::run(match args().first().map(String::as_str) {
-        Some("missing") => checks!(every_call_says_that_there_is_no_disk),
-        Some("failing") => checks!(
+        Some("missing") => checks!(missing: every_call_says_that_there_is_no_disk),
+        Some("failing") => checks!(failing:
             a_sector_that_cannot_be_read_is_an_error,
             others_are_read_meanwhile,
             a_read_only_disk_refuses_writes,
         ),
-        Some("silent") => checks!(
+        Some("silent") => checks!(silent:
             a_read_without_an_answer_times_out,
             nobody_else_waits_for_a_silent_disk,
             a_silent_disk_keeps_its_buffers,
         ),
-        Some("late") => checks!(a_late_answer_gives_its_slot_back),
+        Some("late") => checks!(late: a_late_answer_gives_its_slot_back),
         _ => checks!(
             sums_are_those_of_the_image,
             contents_are_the_same_both_ways,

@@ -22,7 +22,7 @@ fn main() {
             a_cpu_that_wakes_an_idle_machine_and_gets_stuck_is_reported,
         ]);
     } else {
-        check::run(checks![an_idle_machine_is_not_looked_at]);
+        check::run(checks![idle: an_idle_machine_is_not_looked_at]);
     }
 }
 

@@ -495,7 +495,7 @@ fn a_hundred_programs_leave_nothing_behind() {
 
 /// `program=endless`: by itself, as it takes its time.
 fn endless() {
-    check::run(checks![destructors_that_do_not_end_do_not_keep_their_cpus]);
+    check::run(checks![endless: destructors_that_do_not_end_do_not_keep_their_cpus]);
 }
 
 fn p_never_drops() {

@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
+use tests::fixture;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{fixture, guest_tests};
 
 static BLOCKING: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
@@ -12,23 +12,7 @@ fn boot(cpus: usize) -> Boot {
     Boot::guest(format!("blocking-{cpus}")).smp(cpus).cmdline("program=blocking")
 }
 
-guest_tests!(BLOCKING, boot =>
-    a_call_that_does_not_wait_hands_nothing_over,
-    a_p_is_handed_over_exactly_when_a_call_waits,
-    others_run_while_the_only_cpu_is_left_by_a_call,
-    a_thousand_calls_wait_on_a_thousand_stacks,
-    ms_are_used_again_and_none_leaks,
-    calls_that_end_in_any_order_lose_nobody,
-    a_call_goes_on_where_it_was_if_that_cpu_is_idle,
-    a_pinned_g_comes_back_to_its_cpu,
-    a_call_that_does_not_end_is_preempted,
-    a_call_inside_a_call_is_the_same_call,
-    a_panic_in_a_call_unwinds_to_its_caller,
-    whoever_waits_for_a_lock_in_a_call_keeps_nobody_from_letting_it_go,
-    sleepers_in_calls_wake_in_time,
-    calls_that_wake_each_other_lose_nothing,
-    gomaxprocs_changes_while_calls_wait,
-);
+guest_tests!(BLOCKING, boot => blocking);
 
 /// The same with Go's way to hand on. Its monitor decides when, so all that counts
 /// calls waits until it has.

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{expect, fixture, guest_tests};
+use tests::{expect, fixture};
 
 static CYCLES: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 static ON_ONE_CPU: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(1)));
@@ -13,19 +13,7 @@ fn boot(cpus: usize) -> Boot {
     Boot::guest(format!("cycles-{cpus}")).smp(cpus).cmdline("program=cycles")
 }
 
-guest_tests!(CYCLES =>
-    two_that_hold_what_the_other_wants_are_found,
-    three_of_which_one_joins_are_found,
-    writers_and_readers_are_found,
-    one_that_waits_for_itself_is_found,
-    a_join_of_a_g_with_a_large_closure_is_a_link,
-    sound_orders_are_not_reported,
-    a_wait_with_a_limit_is_no_link,
-    a_waiting_g_says_who_holds_the_lock,
-    locks_of_one_that_is_gone_go_on_poisoned,
-    who_waits_for_one_that_is_gone_is_woken,
-    a_lock_of_an_abandoned_g_goes_on,
-);
+guest_tests!(CYCLES => cycles);
 
 #[test]
 fn all_of_it_holds_on_one_cpu_and_on_eight() {

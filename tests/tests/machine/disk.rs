@@ -10,7 +10,7 @@ use boot::data::{self, DataDisk};
 use boot::qemu::{Board, Disk};
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{expect, fixture, guest_tests};
+use tests::{expect, fixture};
 
 static DISK: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&good(4)));
 
@@ -33,20 +33,7 @@ fn good(cpus: usize) -> Boot {
     guest(&format!("good-{cpus}"), "").smp(cpus).data(disk())
 }
 
-guest_tests!(DISK =>
-    sums_are_those_of_the_image,
-    contents_are_the_same_both_ways,
-    a_blocking_read_hands_its_p_off_and_a_polled_one_does_not,
-    a_hundred_gs_read_parts_of_their_own,
-    odd_offsets_and_lengths_are_read,
-    reads_past_the_end_are_refused,
-    files_that_are_not_there_are_named,
-    what_was_written_is_read,
-    writes_between_sectors_are_refused,
-    requests_wait_for_a_free_slot,
-    the_device_does_not_know_everything,
-    answers_come_by_interrupt,
-);
+guest_tests!(DISK => disk);
 
 /// The guest has read what the host has put there, file by file.
 #[track_caller]

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use boot::exit;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{expect, fixture, guest_tests};
+use tests::{expect, fixture};
 
 static GUARDING: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
@@ -13,12 +13,7 @@ fn boot(cpus: usize) -> Boot {
     Boot::guest(format!("guarding-{cpus}")).smp(cpus).cmdline("program=guarding log=warn")
 }
 
-guest_tests!(GUARDING =>
-    a_g_alone_on_its_cpu_is_asked_and_not_reported,
-    a_cpu_with_interrupts_off_is_reported_and_seen_to_go_on,
-    a_lock_that_is_not_freed_is_reported_for_whoever_spins,
-    a_cpu_that_wakes_an_idle_machine_and_gets_stuck_is_reported,
-);
+guest_tests!(GUARDING => guarding);
 
 #[test]
 fn the_report_says_who_where_and_for_how_long() {

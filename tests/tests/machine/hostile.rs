@@ -311,7 +311,6 @@ mod map {
 
 mod damage {
     use super::*;
-    use tests::guest_tests;
 
     static DAMAGE: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
@@ -323,10 +322,7 @@ mod damage {
             .data(DataDisk::new(image))
     }
 
-    guest_tests!(DAMAGE =>
-        a_damaged_header_is_an_error_that_says_where,
-        headers_of_noise_and_of_nothing_are_survived,
-    );
+    guest_tests!(DAMAGE => damage);
 
     #[test]
     fn all_of_it_holds_on_eight_cpus_and_on_one() {

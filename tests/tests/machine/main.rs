@@ -4,6 +4,9 @@
 //! `-- --include-ignored` what `make test-full` adds. The harness is the library
 //! (`tests/src`); the programs that most of these boot are in `tests/guest`.
 
+#[macro_use]
+mod checks;
+
 mod blocking;
 mod boot;
 mod chaos;

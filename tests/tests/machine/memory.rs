@@ -2,9 +2,9 @@
 //! goes on; checked by the guest from inside.
 
 use std::sync::LazyLock;
+use tests::fixture;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{fixture, guest_tests};
 
 static MEMORY: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
@@ -13,17 +13,7 @@ fn boot(cpus: usize) -> Boot {
     Boot::guest(name).smp(cpus).mem("128M").cmdline("program=memory log=warn").limit(600)
 }
 
-guest_tests!(MEMORY =>
-    who_asks_a_full_heap_is_told,
-    who_spawns_without_memory_is_told,
-    an_allocation_that_fails_panics_its_g_only,
-    all_cpus_run_out_at_once_and_none_is_lost,
-    a_stack_that_cannot_grow_ends_its_g_with_no_memory,
-    an_allocation_that_fails_in_a_call_panics_its_g_only,
-    a_call_whose_stack_cannot_grow_ends_its_g_with_no_memory,
-    after_a_full_heap_a_thousand_spawns_succeed,
-    filling_and_freeing_grows_nothing,
-);
+guest_tests!(MEMORY => memory);
 
 #[test]
 fn all_of_it_holds_on_eight_cpus() {

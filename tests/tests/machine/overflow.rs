@@ -4,7 +4,7 @@ use boot::exit;
 use std::sync::LazyLock;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{expect, fixture, guest_tests};
+use tests::{expect, fixture};
 
 static OVERFLOW: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
@@ -12,28 +12,7 @@ fn boot(cpus: usize) -> Boot {
     Boot::guest(format!("overflow-{cpus}")).smp(cpus).cmdline("program=overflow").limit(300)
 }
 
-guest_tests!(OVERFLOW =>
-    a_full_stack_is_the_error_of_its_join,
-    destructors_run_from_the_caller_of_the_full_frame_on,
-    a_recursion_that_was_proved_not_to_unwind_unwinds_above_it,
-    a_frame_larger_than_the_stack_is_an_overflow,
-    a_lock_that_was_held_is_poisoned_and_free,
-    a_lock_that_no_table_knows_of_is_poisoned_and_free,
-    a_peer_of_a_full_g_sees_its_end_of_the_channel_closed,
-    a_g_that_waits_at_every_depth_overflows_between_waits,
-    a_g_near_the_end_of_its_stack_is_preempted_and_goes_on,
-    all_cpus_overflow_at_once,
-    overflows_among_timers_and_devices_end_their_gs_only,
-    a_destructor_that_overflows_leaves_its_g_behind_and_the_join_says_so,
-    the_locks_of_one_that_is_left_behind_go_poisoned_to_who_waits,
-    a_program_whose_main_is_left_behind_has_panicked,
-    a_full_stack_in_a_call_ends_its_g_only,
-    a_call_that_has_waited_overflows_on_the_stack_it_left_with,
-    all_cpus_overflow_in_calls_at_once,
-    calls_that_overflow_grow_nothing,
-    a_destructor_that_overflows_in_a_call_leaves_g_and_m_behind,
-    reports_have_calls_again_after_a_while,
-);
+guest_tests!(OVERFLOW => overflow);
 
 #[test]
 fn the_last_report_has_its_calls_although_there_were_many() {

@@ -9,7 +9,6 @@ use tests::{expect, fixture};
 /// One boot for each guest program, and what it must promise.
 mod tasks {
     use super::*;
-    use tests::guest_tests;
 
     static TASKS: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
@@ -17,22 +16,11 @@ mod tasks {
         Boot::guest(format!("tasks-{cpus}")).smp(cpus).cmdline("program=tasks")
     }
 
-    guest_tests!(TASKS, boot =>
-        every_g_that_lives_is_listed_once_and_by_number,
-        a_g_is_seen_to_run_to_wait_and_to_be_in_a_call,
-        an_ended_g_is_listed_no_more,
-        names_are_whole_while_lives_change,
-        who_joins_is_seen_to_wait_for_that_g,
-        a_waiting_g_shows_where_it_waits,
-        a_call_shows_where_it_waits,
-        running_and_ended_gs_show_no_frames,
-        frames_are_read_while_stacks_come_and_go,
-    );
+    guest_tests!(TASKS, boot => tasks);
 }
 
 mod programs {
     use super::*;
-    use tests::guest_tests;
 
     static PROGRAMS: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
@@ -40,25 +28,7 @@ mod programs {
         Boot::guest(format!("programs-{cpus}")).smp(cpus).cmdline("program=programs")
     }
 
-    guest_tests!(PROGRAMS, boot =>
-        a_program_ends_as_its_main_or_its_exit_says,
-        a_program_has_its_own_arguments,
-        there_is_no_program_of_another_name,
-        gs_are_of_the_program_that_started_them,
-        when_main_returns_all_other_gs_are_unwound,
-        a_program_is_stopped_whatever_it_does,
-        a_g_that_calls_nobody_is_abandoned_with_its_program,
-        a_crowd_that_calls_nobody_is_abandoned_with_its_program,
-        a_program_that_starts_gs_without_end_is_stopped,
-        a_deadlocked_program_ends_and_the_others_do_not,
-        a_deadlock_is_found_while_another_program_computes,
-        a_deadlock_is_found_while_another_program_reads_what_is_typed,
-        who_waits_for_another_programs_lock_is_not_deadlocked,
-        a_machine_at_rest_takes_no_ticks_for_its_programs,
-        a_deadlock_is_told_without_memory,
-        destructors_that_wait_are_waited_for,
-        a_hundred_programs_leave_nothing_behind,
-    );
+    guest_tests!(PROGRAMS, boot => programs);
 
     /// It takes each of them ten seconds of its own time.
     #[test]
@@ -82,7 +52,6 @@ mod programs {
 
 mod killing {
     use super::*;
-    use tests::guest_tests;
 
     static KILLING: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
@@ -90,21 +59,7 @@ mod killing {
         Boot::guest(format!("killing-{cpus}")).smp(cpus).cmdline("program=killing")
     }
 
-    guest_tests!(KILLING, boot =>
-        a_waiting_g_unwinds_and_its_join_says_killed,
-        a_g_in_a_call_is_killed_there,
-        a_killed_holder_frees_its_lock,
-        who_waits_behind_a_killed_writer_is_let_in,
-        who_wants_less_than_a_killed_one_is_served,
-        a_value_is_not_lost_with_a_killed_receiver,
-        a_g_that_calls_nobody_is_told_and_goes_on,
-        a_g_that_waits_long_after_it_was_told_ends,
-        a_g_that_was_told_ends_at_its_next_call,
-        a_g_that_panics_is_not_killed_before_that_is_over,
-        a_kill_hits_no_later_life,
-        nobody_and_the_kernel_are_not_killed,
-        kills_at_any_moment_lose_nobody,
-    );
+    guest_tests!(KILLING, boot => killing);
 }
 
 fn deadlocked(cpus: usize, how: &str) -> Outcome {

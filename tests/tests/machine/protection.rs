@@ -9,7 +9,6 @@ use tests::{expect, fixture};
 
 mod looked_at {
     use super::*;
-    use tests::guest_tests;
 
     static PROTECTION: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
@@ -17,14 +16,7 @@ mod looked_at {
         Boot::guest(format!("protection-{cpus}")).smp(cpus).cmdline("program=protection")
     }
 
-    guest_tests!(PROTECTION =>
-        every_kind_of_memory_has_the_rights_it_needs_and_no_others,
-        no_page_is_writable_and_executable_or_for_ring_3,
-        every_cpu_honours_the_tables,
-        every_handler_of_every_cpu_has_a_stack_with_a_guard,
-        stacks_of_gs_and_of_ms_have_guards,
-        frames_are_zeroed_whoever_had_them_before,
-    );
+    guest_tests!(PROTECTION => protection);
 
     #[test]
     fn all_of_it_holds_on_eight_cpus() {

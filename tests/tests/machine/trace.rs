@@ -4,9 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
+use tests::fixture;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{fixture, guest_tests};
 use trace::check::{Agreement, compare};
 use trace::decode::{Stream, decode};
 use trace::model::Model;
@@ -20,15 +20,7 @@ fn watch(cpus: usize) -> Boot {
     Boot::guest(format!("watch-{cpus}")).smp(cpus).cmdline(cmdline)
 }
 
-guest_tests!(WATCH, watch =>
-    cpu_is_charged_for_what_ran_on_it,
-    cpu_that_waits_is_idle,
-    histograms_count_every_switch,
-    line_says_what_is_queued_where,
-    detail_names_every_p_and_m,
-    gs_of_the_kernel_are_not_counted,
-    events_are_not_started_without_a_port,
-);
+guest_tests!(WATCH, watch => watch);
 
 /// Boots with a stream, and reads it.
 fn traced(name: &str, cpus: usize, cmdline: &str) -> (Outcome, Stream) {

@@ -5,9 +5,9 @@
 
 use std::sync::LazyLock;
 
+use tests::fixture;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{fixture, guest_tests};
 
 /// The most that a hog may have beyond another, in slices.
 const FAIR: u64 = 2;
@@ -21,18 +21,7 @@ fn boot(name: String, cmdline: &str) -> Boot {
 static BOUNDS: LazyLock<Outcome> =
     LazyLock::new(|| fixture::once(&boot("bounds".into(), "program=bounds slice=1").smp(4)));
 
-guest_tests!(BOUNDS =>
-    the_last_that_was_started_runs_next_and_the_others_in_order,
-    a_g_in_the_local_queue_waits_for_those_before_it,
-    a_g_in_the_global_queue_waits_for_61_slices_of_a_busy_p,
-    a_hog_waits_for_one_round_of_all_others,
-    a_sleeper_waits_for_one_slice,
-    a_sleeper_displaces_whoever_runs,
-    a_g_that_comes_to_a_lone_hog_waits_for_its_slice_only,
-    one_hog_too_many_is_the_burden_of_all_cpus,
-    a_cpu_that_goes_idle_takes_no_tick_for_the_slice_before,
-    nobody_is_kept_from_a_mutex_for_much_longer_than_a_millisecond,
-);
+guest_tests!(BOUNDS => bounds);
 
 #[test]
 fn all_bounds_hold_on_four_cpus() {
