@@ -35,6 +35,7 @@ fn main() -> ExitCode {
 }
 
 fn obey(command: &str, words: impl Iterator<Item = String>) -> Result<()> {
+    boot::tree::find()?;
     let budgets = Budgets::load()?;
     let options = Options::parse(words, &budgets)?;
     match command {

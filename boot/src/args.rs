@@ -275,8 +275,8 @@ mod tests {
         assert!(machine_line(&[]).contains("target/disk.img,snapshot=on"));
         assert!(machine_line(&["--keep", "1"]).contains("target/disk.img,snapshot=off"));
         assert!(!machine_line(&["--disk", "none"]).contains("id=data"));
-        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-        assert!(machine_line(&["--disk", manifest]).contains(&format!("file={manifest},")));
+        let manifest = crate::root().join("Cargo.toml").display().to_string();
+        assert!(machine_line(&["--disk", &manifest]).contains(&format!("file={manifest},")));
         let missing = parse(&["--disk", "no such file"]).expect("good");
         assert!(missing.machine(&Images::named("t".as_ref(), "x")).is_err());
     }

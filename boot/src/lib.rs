@@ -41,10 +41,7 @@ pub mod usb;
 
 /// The top of the source tree, where cargo must run to find the flags of the
 /// bare target and the pinned toolchain.
-pub fn root() -> PathBuf {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest.parent().unwrap_or(manifest).to_path_buf()
-}
+pub use tree::{self, root, scratch};
 
 /// Where images, logs and results go.
 pub fn target_dir() -> PathBuf {

@@ -26,7 +26,8 @@ const INTERRUPTED: u8 = 130;
 fn main() -> ExitCode {
     let mut words = env::args().skip(1);
     let command = words.next().unwrap_or_default();
-    let done = Options::parse(words).and_then(|options| match command.as_str() {
+    let options = tree::find().map_err(Into::into).and_then(|_| Options::parse(words));
+    let done = options.and_then(|options| match command.as_str() {
         "image" => image(&options),
         "run" => run(&options),
         "gdb" => gdb(&options),

@@ -40,6 +40,8 @@ fn main() -> ExitCode {
 }
 
 fn go() -> Result<()> {
+    // Failures are written to it.
+    tree::find()?;
     let mut words: Vec<String> = std::env::args().skip(1).collect();
     if words == ["--list"] {
         targets::ALL.iter().for_each(|target| println!("{}", target.name));

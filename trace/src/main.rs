@@ -54,7 +54,7 @@ fn run(mut words: Vec<String>) -> Result<ExitCode> {
     fs::remove_file(&stream).ok();
     let program = option(&mut words.clone(), "--program")?.unwrap_or_else(|| "runnext".into());
     let rest = option(&mut words, "--cmdline")?.unwrap_or_default();
-    let boot = root().join("target/debug/boot");
+    let boot = tree::find()?.join("target/debug/boot");
     let status = Command::new(&boot)
         .arg("run")
         .args(&words)
@@ -135,7 +135,10 @@ fn report(model: &Model, agreement: &Agreement) {
 
 fn out(words: &mut Vec<String>) -> Result<PathBuf> {
     let name = option(words, "--out")?;
-    Ok(name.map_or_else(|| root().join("target/trace"), PathBuf::from))
+    match name {
+        Some(name) => Ok(name.into()),
+        None => Ok(tree::find()?.join("target/trace")),
+    }
 }
 
 fn nothing_left(words: &[String]) -> Result<()> {
@@ -143,12 +146,6 @@ fn nothing_left(words: &[String]) -> Result<()> {
         Some(word) => bail!("unknown option {word}\n{USAGE}"),
         None => Ok(()),
     }
-}
-
-/// The top of the source tree.
-fn root() -> PathBuf {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest.parent().unwrap_or(manifest).to_path_buf()
 }
 
 /// Shorter to read, and right to type from where the user is.

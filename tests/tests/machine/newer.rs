@@ -4,14 +4,12 @@
 //! usual one is taken for new enough, and if it is not these fail: a promise that
 //! was not tried is not kept.
 
-use std::path::PathBuf;
-
 use tests::expect;
 use tests::guest::Boot;
 
 /// The standard image on the newer QEMU.
 fn newer(name: &str) -> Boot {
-    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/newer-qemu/usr"));
+    let root = boot::root().join("target/newer-qemu/usr");
     let binary = root.join("bin/qemu-system-x86_64");
     let boot = Boot::new(format!("newer-{name}"));
     if !binary.exists() {

@@ -1,7 +1,6 @@
 //! What the machine says about itself: streams of events, accounts, schedtrace.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use tests::fixture;
@@ -25,7 +24,7 @@ guest_tests!(WATCH, watch => watch);
 /// Boots with a stream, and reads it.
 fn traced(name: &str, cpus: usize, cmdline: &str) -> (Outcome, Stream) {
     let name = format!("trace-{name}-{cpus}");
-    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(&name);
+    let file = boot::scratch().join(&name);
     let outcome = Boot::guest(name).smp(cpus).debugcon(&file).cmdline(cmdline).run();
     let bytes = fs::read(&file).expect("QEMU makes the file");
     let stream = decode(&bytes).unwrap_or_else(|error| panic!("{error}\n{outcome}"));

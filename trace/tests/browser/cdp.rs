@@ -305,8 +305,8 @@ fn binary() -> PathBuf {
 
 /// An empty directory. What processes that are gone have left is removed.
 fn fresh_profile() -> PathBuf {
-    let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+    let parent = tree::scratch();
+    for entry in fs::read_dir(&parent).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let owner = name.strip_prefix("browser-");
         if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {

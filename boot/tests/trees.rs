@@ -1,0 +1,59 @@
+//! A tree that was built and then copied or renamed: the tool works on the copy.
+//!
+//! The tool is the real one; the trees are fakes that hold just the mark by which
+//! [`tree::find`] knows them; and `cargo` is a script that says where it was started.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// A tree called `name` with the tool in its `target/`.
+fn tree_with_tool(top: &TempDir, name: &str) -> (PathBuf, PathBuf) {
+    let root = top.path().canonicalize().expect("it is there").join(name);
+    for dir in ["boot/tree", "target/debug"] {
+        fs::create_dir_all(root.join(dir)).expect("a writable directory");
+    }
+    fs::write(root.join("boot/tree/Cargo.toml"), "").expect("a writable file");
+    let tool = root.join("target/debug/boot");
+    let built = std::env::var_os("CARGO_BIN_EXE_boot").expect("cargo sets it for tests");
+    fs::copy(built, &tool).expect("room for the tool");
+    (root, tool)
+}
+
+/// What `boot image` says when cargo only says where it was started.
+fn image(tool: &Path, current_dir: &Path, top: &TempDir) -> String {
+    let cargo = top.path().join("cargo");
+    fs::write(&cargo, "#!/bin/sh\necho \"cargo ran in $PWD\" >&2\nexit 1\n").expect("writable");
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("our own file");
+    let output = Command::new(tool)
+        .arg("image")
+        .current_dir(current_dir)
+        .env("CARGO", cargo)
+        .output()
+        .expect("the tool starts");
+    assert!(!output.status.success(), "there is no kernel in a fake tree");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_copied_tree_builds_itself() {
+    let top = TempDir::new().expect("a writable directory");
+    let (root, tool) = tree_with_tool(&top, "copy");
+    let said = image(&tool, &root, &top);
+    assert!(said.contains(&format!("cargo ran in {}\n", root.display())), "{said}");
+}
+
+#[test]
+fn a_tool_of_another_tree_is_refused_before_anything_is_built() {
+    let top = TempDir::new().expect("a writable directory");
+    let (here, _) = tree_with_tool(&top, "here");
+    let (there, tool) = tree_with_tool(&top, "there");
+    let said = image(&tool, &here, &top);
+    for part in [here.to_string_lossy(), there.to_string_lossy(), "belongs to".into()] {
+        assert!(said.contains(&*part), "{part} in {said}");
+    }
+    assert!(!said.contains("cargo ran"), "{said}");
+}
