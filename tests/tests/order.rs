@@ -26,8 +26,8 @@ fn stealing_first_runs_all() {
 }
 
 #[test]
-fn the_global_queue_first_runs_all() {
-    runs_all("global-first");
+fn the_poller_first_runs_all() {
+    runs_all("poller-first");
 }
 
 #[test]
