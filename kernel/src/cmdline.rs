@@ -137,7 +137,7 @@ static TABLE: &[Spec] = &[
     spec("slice", "<ms>", |o, v| put(&mut o.slice_ms, number(v, 1, 10_000).map(Some)), "a time slice in milliseconds"),
     spec("seed", "<n>", |o, v| put(&mut o.seed, seed(v).map(Some)), "what seeds the random choices; 0x for hexadecimal"),
     spec("chaos", "<n>", |o, v| put(&mut o.chaos, seed(v).map(Some)), "have all go as badly as it may, drawn from this seed"),
-    spec("order", "go|steal-first|global-first|poller-last", |o, v| put(&mut o.order, pick(v, ORDERS)), "where an idle P looks for Gs, first to last"),
+    spec("order", "go|steal-first|poller-first|poller-last", |o, v| put(&mut o.order, pick(v, ORDERS)), "where an idle P looks for Gs, first to last"),
     spec("handoff", "immediate|sysmon", |o, v| put(&mut o.handoff, pick(v, HANDOFFS)), "when a P is handed on from a call that waits"),
     spec("stuck", "report|stop|off", |o, v| put(&mut o.stuck, pick(v, STUCK)), "what becomes of a CPU that takes no interrupts"),
     spec("trace", "off|on|hash|dump|stream", |o, v| put(&mut o.trace, pick(v, TRACES)), "what becomes of the scheduler's events"),
@@ -163,7 +163,7 @@ const SWITCH: &[(&str, bool)] = &[("on", true), ("off", false)];
 const ORDERS: &[(&str, Order)] = &[
     ("go", Order::Go),
     ("steal-first", Order::StealBeforeGlobal),
-    ("global-first", Order::GlobalBeforeSteal),
+    ("poller-first", Order::PollerFirst),
     ("poller-last", Order::PollerLast),
 ];
 const HANDOFFS: &[(&str, Handoff)] =

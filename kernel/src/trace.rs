@@ -201,6 +201,7 @@ fn start_alone() -> Result<(), StartError> {
         return Err(StartError::IsOn);
     }
     give_rings(crate::options().events)?;
+    stream::let_others_settle();
     stream::open(arch::cycles())?;
     switch_on(Attention::TRACE);
     stream::spawn_drainer();
@@ -210,10 +211,14 @@ fn start_alone() -> Result<(), StartError> {
 /// Ends what [`start`] has begun, and writes out what there is. False if events
 /// were not written out.
 pub fn stop() -> bool {
-    if IS_HASHED.load(Relaxed) || !stream::is_open() || !switch_off() {
+    if IS_HASHED.load(Relaxed) || !stream::is_open() || !IS_ON.load(Relaxed) {
         return false;
     }
-    stream::drain_all();
+    stream::let_others_settle();
+    if !switch_off() {
+        return false; // another G was faster
+    }
+    stream::pause();
     true
 }
 
@@ -282,7 +287,7 @@ fn settle() {
 /// `hash` and `dump` a CPU's line is `TRACE <cpu> <events> <overwritten> <hash>`;
 /// before it come, if wanted, its events as `EVENT <cpu> <time> <kind> <g> <arg>`.
 pub(crate) fn finish(choice: TraceChoice, code: u32) {
-    if IS_ON.load(Relaxed) {
+    if IS_ON.load(Relaxed) && stream::is_open() {
         stream::let_others_settle();
     }
     // The first one who ends the machine prints.

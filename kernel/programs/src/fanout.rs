@@ -1,8 +1,10 @@
 //! Stealing: many Gs are started on one P, and say where they ran.
 //!
-//! `go` puts a new G into the queue of its own P. All of them start in one
-//! queue here; whatever other CPUs ran, they have stolen. Arguments: how many
-//! Gs (10000), and how many rounds of work each does (2000).
+//! `go` puts a new G into the queue of its own P. A queue holds 256; when it is full,
+//! half of it goes to the global queue, where any P takes a batch. So a G that ran on
+//! another CPU was stolen from this P's queue, or came from the global queue: the
+//! scheduler's counters say how many were stolen. Arguments: how many Gs (10000), and
+//! how many rounds of work each does (2000).
 
 use alloc::sync::Arc;
 use core::hint::black_box;
@@ -28,6 +30,7 @@ fn main() {
     let group = Arc::new(WaitGroup::new()); // not done yet
 
     let home = current_cpu();
+    let stolen_before = stolen();
     println!("fanout: {gs} Gs of {rounds} rounds each, all started on CPU {home}");
     let mut started = 0;
     for seed in 0..gs {
@@ -46,7 +49,14 @@ fn main() {
         println!("  CPU {cpu:3}: {count:8} Gs{}", if cpu == home { " (home)" } else { "" });
     }
     let elsewhere: usize = started - ran_on[home];
-    println!("started {started}, ran {}, stolen {elsewhere}", ran_on.iter().sum::<usize>());
+    let stolen = stolen() - stolen_before;
+    let ran: usize = ran_on.iter().sum();
+    println!("started {started}, ran {ran}, {elsewhere} of them on other CPUs; stolen {stolen}");
+}
+
+/// How many Gs all Ps have stolen so far.
+fn stolen() -> u64 {
+    stats().cpus.iter().map(|cpu| cpu.stolen).sum()
 }
 
 /// One G: some work, then a mark for the CPU it is on.

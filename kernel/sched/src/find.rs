@@ -29,7 +29,7 @@ pub enum Order {
     /// queue wait while any P has some.
     StealBeforeGlobal = 1,
     /// Poller, global queue, other Ps: devices first.
-    GlobalBeforeSteal = 2,
+    PollerFirst = 2,
     /// Global queue, other Ps, poller.
     PollerLast = 3,
     /// Drawn anew for each look: for those who test what relies on an order.

@@ -18,11 +18,6 @@ impl<K: Sync + 'static> Sched<K> {
         p.free.pop(&self.free)
     }
 
-    /// Puts back a dead G that was taken, or made, in vain.
-    pub fn give_back_dead(&self, p: &mut P<K>, g: &'static G<K>) {
-        p.free.push(&self.free, g);
-    }
-
     /// Starts a life of `g`, which is dead and set up by the caller: it runs
     /// next on this P, or on the CPU that it is pinned to.
     ///

@@ -234,7 +234,7 @@ fn orders_differ_in_where_the_next_g_comes_from() {
     assert_eq!(Order::default(), Order::Go);
     assert_eq!(sources(Order::Go), ["global", "poller", "steal"]);
     assert_eq!(sources(Order::StealBeforeGlobal), ["steal", "global", "poller"]);
-    assert_eq!(sources(Order::GlobalBeforeSteal), ["poller", "global", "steal"]);
+    assert_eq!(sources(Order::PollerFirst), ["poller", "global", "steal"]);
     assert_eq!(sources(Order::PollerLast), ["global", "steal", "poller"]);
 }
 

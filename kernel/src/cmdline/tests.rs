@@ -55,6 +55,16 @@ fn every_value_that_help_names_is_taken() {
 }
 
 #[test]
+fn orders_are_named_by_where_they_look_first_or_last() {
+    let order = |word: &str| parse(format!("order={word}")).order;
+    assert_eq!(order("poller-first"), Order::PollerFirst);
+    assert_eq!(order("steal-first"), Order::StealBeforeGlobal);
+    assert_eq!(order("poller-last"), Order::PollerLast);
+    // Go's order looks in the global queue first; there is no other name for it.
+    assert_eq!(warnings("order=global-first").len(), 1);
+}
+
+#[test]
 fn bad_words_are_named_and_change_nothing() {
     for word in [
         "timer=fast",

@@ -89,81 +89,64 @@ macro_rules! select {
     };
 }
 
-/// The inside of [`select!`]: takes arm after arm (`@arm`), finds where it ends
-/// (`@body`), turns it into a case (`@case`), and puts all together (`@all`). The
-/// names `case`, `in_line` and `result` are others in every step.
+/// The inside of [`select!`]: takes arm after arm (`@arm`, `@other`), one step of
+/// expansion each, because a compiler stops at 128; then puts all together
+/// (`@all`), where each arm becomes a case (`@case`) and binds its result (`@bind`).
+/// The names `case`, `in_line` and `result` are others in every step.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __select {
-    (@arm $t:ident $cases:tt $other:tt recv($rx:expr $(,)?) -> $p:pat => $($rest:tt)+) => {
-        $crate::__select!(@body $t $cases $other {recv ($rx) ($p)} $($rest)+)
-    };
-    (@arm $t:ident $cases:tt $other:tt recv($rx:expr $(,)?) => $($rest:tt)+) => {
-        $crate::__select!(@body $t $cases $other {recv ($rx) (_)} $($rest)+)
-    };
-    (@arm $t:ident $cases:tt $other:tt
-        send($tx:expr, $value:expr $(,)?) -> $p:pat => $($rest:tt)+) => {
-        $crate::__select!(@body $t $cases $other {send ($tx) ($value) ($p)} $($rest)+)
-    };
-    (@arm $t:ident $cases:tt $other:tt send($tx:expr, $value:expr $(,)?) => $($rest:tt)+) => {
-        $crate::__select!(@body $t $cases $other {send ($tx) ($value) (_)} $($rest)+)
-    };
     (@arm $t:ident $cases:tt $other:tt after($timeout:expr $(,)?) => $($rest:tt)+) => {
-        $crate::__select!(@body $t $cases $other {after ($timeout)} $($rest)+)
+        $crate::__select!(@other $t $cases $other
+            ($crate::__private::Otherwise::WaitFor($timeout)) $($rest)+)
     };
     (@arm $t:ident $cases:tt $other:tt default => $($rest:tt)+) => {
-        $crate::__select!(@body $t $cases $other {default} $($rest)+)
+        $crate::__select!(@other $t $cases $other ($crate::__private::Otherwise::Return) $($rest)+)
+    };
+    (@arm $t:ident [$($cases:tt)*] $other:tt
+        $kind:ident($($ends:tt)*) $(-> $p:pat)? => $body:block, $($rest:tt)*) => {
+        $crate::__select!(@arm $t
+            [$($cases)* {$kind ($($ends)*) case in_line result ($($p)?) ($body)}]
+            $other $($rest)*)
+    };
+    (@arm $t:ident [$($cases:tt)*] $other:tt
+        $kind:ident($($ends:tt)*) $(-> $p:pat)? => $body:block $($rest:tt)*) => {
+        $crate::__select!(@arm $t
+            [$($cases)* {$kind ($($ends)*) case in_line result ($($p)?) ($body)}]
+            $other $($rest)*)
+    };
+    (@arm $t:ident [$($cases:tt)*] $other:tt
+        $kind:ident($($ends:tt)*) $(-> $p:pat)? => $body:expr, $($rest:tt)*) => {
+        $crate::__select!(@arm $t
+            [$($cases)* {$kind ($($ends)*) case in_line result ($($p)?) ($body)}]
+            $other $($rest)*)
+    };
+    (@arm $t:ident [$($cases:tt)*] $other:tt
+        $kind:ident($($ends:tt)*) $(-> $p:pat)? => $body:expr) => {
+        $crate::__select!(@arm $t
+            [$($cases)* {$kind ($($ends)*) case in_line result ($($p)?) ($body)}]
+            $other)
     };
     (@arm $t:ident $cases:tt $other:tt) => {
         $crate::__select!(@all $t $cases $other)
     };
     (@arm $t:ident $cases:tt $other:tt $($rest:tt)+) => {
-        compile_error!(
-            "an arm of select! is `recv(rx) -> v => …`, `send(tx, v) -> r => …`, \
-             `after(duration) => …` or `default => …`"
-        )
+        $crate::__select!(@bad)
     };
 
-    (@body $t:ident $cases:tt $other:tt $arm:tt $body:block, $($rest:tt)*) => {
-        $crate::__select!(@case $t $cases $other $arm ($body) $($rest)*)
+    (@other $t:ident $cases:tt [] $otherwise:tt $body:block, $($rest:tt)*) => {
+        $crate::__select!(@arm $t $cases [$otherwise ($body)] $($rest)*)
     };
-    (@body $t:ident $cases:tt $other:tt $arm:tt $body:block $($rest:tt)*) => {
-        $crate::__select!(@case $t $cases $other $arm ($body) $($rest)*)
+    (@other $t:ident $cases:tt [] $otherwise:tt $body:block $($rest:tt)*) => {
+        $crate::__select!(@arm $t $cases [$otherwise ($body)] $($rest)*)
     };
-    (@body $t:ident $cases:tt $other:tt $arm:tt $body:expr, $($rest:tt)*) => {
-        $crate::__select!(@case $t $cases $other $arm ($body) $($rest)*)
+    (@other $t:ident $cases:tt [] $otherwise:tt $body:expr, $($rest:tt)*) => {
+        $crate::__select!(@arm $t $cases [$otherwise ($body)] $($rest)*)
     };
-    (@body $t:ident $cases:tt $other:tt $arm:tt $body:expr) => {
-        $crate::__select!(@case $t $cases $other $arm ($body))
+    (@other $t:ident $cases:tt [] $otherwise:tt $body:expr) => {
+        $crate::__select!(@arm $t $cases [$otherwise ($body)])
     };
-
-    (@case $t:ident [$($cases:tt)*] $other:tt {recv ($rx:expr) ($p:pat)} $body:tt $($rest:tt)*) => {
-        $crate::__select!(@arm $t [$($cases)* {
-            {
-                let rx: &$crate::chan::Receiver<_> = &$rx;
-                let case = $crate::__private::recv_case(rx);
-            }
-            case in_line result ($p) $body
-        }] $other $($rest)*)
-    };
-    (@case $t:ident [$($cases:tt)*] $other:tt
-        {send ($tx:expr) ($value:expr) ($p:pat)} $body:tt $($rest:tt)*) => {
-        $crate::__select!(@arm $t [$($cases)* {
-            {
-                let tx: &$crate::chan::Sender<_> = &$tx;
-                let case = $crate::__private::send_case(tx, $value);
-            }
-            case in_line result ($p) $body
-        }] $other $($rest)*)
-    };
-    (@case $t:ident $cases:tt [] {after ($timeout:expr)} $body:tt $($rest:tt)*) => {
-        $crate::__select!(@arm $t $cases
-            [($crate::__private::Otherwise::WaitFor($timeout)) $body] $($rest)*)
-    };
-    (@case $t:ident $cases:tt [] {default} $body:tt $($rest:tt)*) => {
-        $crate::__select!(@arm $t $cases [($crate::__private::Otherwise::Return) $body] $($rest)*)
-    };
-    (@case $t:ident $cases:tt $other:tt $arm:tt $body:tt $($rest:tt)*) => {
+    (@other $t:ident $cases:tt $other:tt $otherwise:tt $($rest:tt)*) => {
         compile_error!("select! has at most one `after` or `default`")
     };
 
@@ -174,11 +157,11 @@ macro_rules! __select {
     };
     (@all $t:ident
         [$({
-            {$($bind:tt)*} $case:ident $in_line:ident $result:ident ($p:pat) ($body:expr)
+            $kind:ident $ends:tt $case:ident $in_line:ident $result:ident $p:tt ($body:expr)
         })*]
         [($otherwise:expr) ($other:expr)]) => {{
         let (_, $($result,)*) = {
-            $($($bind)*)*
+            $($crate::__select!(@case $case $kind $ends);)*
             let otherwise = $otherwise;
             let ready = $crate::__private::Ready::none()$(.and($case.looks_ready()))*;
             let cases = &[$($case.as_case()),*];
@@ -192,12 +175,36 @@ macro_rules! __select {
             (is_any, $($case.result(),)*)
         };
         $(if let ::core::option::Option::Some(value) = $result {
-            let $p = value;
+            $crate::__select!(@bind $p value);
             $body
         } else)* {
             $other
         }
     }};
+
+    (@case $case:ident recv ($rx:expr $(,)?)) => {
+        let rx: &$crate::chan::Receiver<_> = &$rx;
+        let $case = $crate::__private::recv_case(rx);
+    };
+    (@case $case:ident send ($tx:expr, $value:expr $(,)?)) => {
+        let tx: &$crate::chan::Sender<_> = &$tx;
+        let $case = $crate::__private::send_case(tx, $value);
+    };
+    (@case $case:ident $kind:ident $ends:tt) => {
+        $crate::__select!(@bad);
+    };
+    (@bind () $value:ident) => {
+        let _ = $value;
+    };
+    (@bind ($p:pat) $value:ident) => {
+        let $p = $value;
+    };
+    (@bad) => {
+        compile_error!(
+            "an arm of select! is `recv(rx) -> v => …`, `send(tx, v) -> r => …`, \
+             `after(duration) => …` or `default => …`"
+        )
+    };
 }
 
 /// One operation of a `select!`, in the frame of the G that selects. Private: between

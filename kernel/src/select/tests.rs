@@ -368,3 +368,44 @@ fn a_hand_made_choice_that_is_refused_leaves_nobody_in_line() {
     assert_eq!(tx.try_send(1), Ok(()));
     assert_eq!(rx.try_recv(), Ok(1), "somebody took it who is gone");
 }
+
+/// As many as the documentation promises, with all kinds of arms, and `after`.
+#[test]
+fn sixty_four_channels_fit_into_one_select() {
+    let (s, r): (Vec<_>, Vec<_>) = (0..63).map(|_| chan::bounded::<usize>(1)).unzip();
+    let (full, keep) = chan::bounded::<usize>(1);
+    let choose = || {
+        select! {
+            recv(r[0]) -> v => (0, v), recv(r[1]) -> v => (1, v), recv(r[2]) -> v => (2, v),
+            recv(r[3]) -> v => (3, v), recv(r[4]) -> v => (4, v), recv(r[5]) -> v => (5, v),
+            recv(r[6]) -> v => (6, v), recv(r[7]) -> v => (7, v), recv(r[8]) -> v => (8, v),
+            recv(r[9]) -> v => (9, v), recv(r[10]) -> v => (10, v), recv(r[11]) -> v => (11, v),
+            recv(r[12]) -> v => (12, v), recv(r[13]) -> v => (13, v), recv(r[14]) -> v => (14, v),
+            recv(r[15]) -> v => (15, v), recv(r[16]) -> v => (16, v), recv(r[17]) -> v => (17, v),
+            recv(r[18]) -> v => (18, v), recv(r[19]) -> v => (19, v), recv(r[20]) -> v => (20, v),
+            recv(r[21]) -> v => (21, v), recv(r[22]) -> v => (22, v), recv(r[23]) -> v => (23, v),
+            recv(r[24]) -> v => (24, v), recv(r[25]) -> v => (25, v), recv(r[26]) -> v => (26, v),
+            recv(r[27]) -> v => (27, v), recv(r[28]) -> v => (28, v), recv(r[29]) -> v => (29, v),
+            recv(r[30]) -> v => (30, v), recv(r[31]) -> v => (31, v), recv(r[32]) -> v => (32, v),
+            recv(r[33]) -> v => (33, v), recv(r[34]) -> v => (34, v), recv(r[35]) -> v => (35, v),
+            recv(r[36]) -> v => (36, v), recv(r[37]) -> v => (37, v), recv(r[38]) -> v => (38, v),
+            recv(r[39]) -> v => (39, v), recv(r[40]) -> v => (40, v), recv(r[41]) -> v => (41, v),
+            recv(r[42]) -> v => (42, v), recv(r[43]) -> v => (43, v), recv(r[44]) -> v => (44, v),
+            recv(r[45]) -> v => (45, v), recv(r[46]) -> v => (46, v), recv(r[47]) -> v => (47, v),
+            recv(r[48]) -> v => (48, v), recv(r[49]) -> v => (49, v), recv(r[50]) -> v => (50, v),
+            recv(r[51]) -> v => (51, v), recv(r[52]) -> v => (52, v), recv(r[53]) -> v => (53, v),
+            recv(r[54]) -> v => (54, v), recv(r[55]) -> v => (55, v), recv(r[56]) -> v => (56, v),
+            recv(r[57]) -> v => (57, v), recv(r[58]) -> v => (58, v), recv(r[59]) -> v => (59, v),
+            recv(r[60]) -> v => (60, v), recv(r[61]) -> v => (61, v), recv(r[62]) -> v => (62, v),
+            send(full, 64) -> sent => { assert!(sent.is_ok()); (63, Ok(0)) }
+            after(Duration::ZERO) => (64, Err(RecvError)),
+        }
+    };
+    assert_eq!(choose(), (63, Ok(0)), "there is room");
+    assert_eq!(choose(), (64, Err(RecvError)), "nothing is possible");
+    for (i, tx) in s.iter().enumerate() {
+        tx.send(i).expect("open");
+        assert_eq!(choose(), (i, Ok(i)));
+    }
+    assert_eq!(keep.recv(), Ok(64));
+}

@@ -51,8 +51,11 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 /// There is a G that drains, and where it waits.
 static HAS_DRAINER: AtomicBool = AtomicBool::new(false);
 static DRAINER: IrqLock<Option<GHandle>> = IrqLock::new(None);
-/// What was counted before the stream began.
+/// What was counted before the stream began, and in its pauses: the counters that
+/// belong to no event.
 static BEFORE: IrqLock<Vec<CpuStats>> = IrqLock::new(Vec::new());
+/// What was counted when the stream was paused; nothing while it runs.
+static AT_PAUSE: IrqLock<Option<Vec<CpuStats>>> = IrqLock::new(None);
 
 /// How far each ring has been written out. Of whoever has the [`Turn`].
 struct Cursor {
@@ -92,7 +95,13 @@ pub(super) fn open(zero: u64) -> Result<(), StartError> {
         return Err(StartError::IsOn);
     }
     let mut turn = if is_open() {
-        Turn::take().ok_or(StartError::IsOn)?
+        let turn = Turn::take().ok_or(StartError::IsOn)?;
+        let (now, paused) = (count_before(), AT_PAUSE.lock().take());
+        for (before, (then, now)) in BEFORE.lock().iter_mut().zip(paused.iter().flatten().zip(&now))
+        {
+            skip(before, then, now);
+        }
+        turn
     } else {
         let mut turn = Turn::first().ok_or(StartError::NoPort)?;
         ZERO.store(zero, Relaxed);
@@ -115,6 +124,20 @@ fn count_before() -> Vec<CpuStats> {
         counted.switches = counted.switches.saturating_sub(g.is_some().into());
     }
     cpus
+}
+
+/// Adds what was counted in a pause, from `then` to `now`, to `before`. The start of a
+/// G is among the events twice if it runs across a pause: `now` may be less.
+fn skip(before: &mut CpuStats, then: &CpuStats, now: &CpuStats) {
+    let pause = |of: fn(&CpuStats) -> u64| of(now).wrapping_sub(of(then));
+    before.switches = before.switches.wrapping_add(pause(|cpu| cpu.switches));
+    before.preemptions += pause(|cpu| cpu.preemptions);
+    before.ticks += pause(|cpu| cpu.ticks);
+    before.halts += pause(|cpu| cpu.halts);
+    before.wakes += pause(|cpu| cpu.wakes);
+    before.displacements += pause(|cpu| cpu.displacements);
+    before.handoffs += pause(|cpu| cpu.handoffs);
+    before.steals += pause(|cpu| cpu.steals);
 }
 
 /// What was before the first event: who is called what, and is where.
@@ -193,8 +216,15 @@ fn drain_for_ever() {
     }
 }
 
+/// Writes out what is in all rings, when events are no longer noted: what is counted
+/// until the stream goes on belongs to no event. By a G.
+pub(super) fn pause() {
+    *AT_PAUSE.lock() = Some(park::stats().cpus);
+    drain_all();
+}
+
 /// Writes out what is in all rings; by a G.
-pub(super) fn drain_all() {
+fn drain_all() {
     if let Some(mut turn) = wait_for_turn() {
         drain(&mut turn);
     }
@@ -226,7 +256,7 @@ pub(super) fn finish(code: u32) {
         return;
     }
     let Some(mut turn) = wait_for_turn() else { return };
-    let counted = park::stats().cpus;
+    let counted = AT_PAUSE.lock().take().unwrap_or_else(|| park::stats().cpus);
     drain(&mut turn);
     write_counters(&mut turn, &counted);
     write_end(&mut turn, code);
@@ -235,9 +265,6 @@ pub(super) fn finish(code: u32) {
 /// Gives the other CPUs a while to come to rest, so that what they count and what
 /// they note in their last moment agree; not if they are busy.
 pub(super) fn let_others_settle() {
-    if !is_open() {
-        return;
-    }
     let deadline = Instant::now() + SETTLE;
     while schedule::sched_info().busy() > 1 && Instant::now() < deadline {
         park::yield_now();
@@ -329,17 +356,21 @@ impl Cursor {
     }
 
     fn counters(&self, then: &CpuStats, now: &CpuStats) -> [u64; wire::COUNTERS] {
+        // `then` may have wrapped around (`skip`); read at two moments, it may be more
+        // than `now`, too.
+        let since = |of: fn(&CpuStats) -> u64| of(now).wrapping_sub(of(then)) as i64;
+        let since = |of| since(of).max(0) as u64;
         [
             self.sent.load(Relaxed),
             self.lost.load(Relaxed),
-            now.switches.saturating_sub(then.switches),
-            now.preemptions.saturating_sub(then.preemptions),
-            now.ticks.saturating_sub(then.ticks),
-            now.halts.saturating_sub(then.halts),
-            now.wakes.saturating_sub(then.wakes),
-            now.displacements.saturating_sub(then.displacements),
-            now.handoffs.saturating_sub(then.handoffs),
-            now.steals.saturating_sub(then.steals),
+            since(|cpu| cpu.switches),
+            since(|cpu| cpu.preemptions),
+            since(|cpu| cpu.ticks),
+            since(|cpu| cpu.halts),
+            since(|cpu| cpu.wakes),
+            since(|cpu| cpu.displacements),
+            since(|cpu| cpu.handoffs),
+            since(|cpu| cpu.steals),
         ]
     }
 }
@@ -419,6 +450,25 @@ mod tests {
             let ticks = slots.iter().filter(|slot| **slot == TICK).count();
             assert_eq!(stream.tracks[0].events.len(), ticks);
         }
+    }
+
+    /// What is counted of a CPU, with the number of its switches.
+    fn switched(switches: u64) -> CpuStats {
+        let mut cpu = CpuStats::default();
+        (cpu.switches, cpu.halts) = (switches, 2 * switches);
+        cpu
+    }
+
+    #[test]
+    fn what_is_counted_in_a_pause_belongs_to_no_event() {
+        let mut before = switched(10);
+        skip(&mut before, &switched(15), &switched(40));
+        let counters = Cursor::new().counters(&before, &switched(47));
+        assert_eq!((counters[2], counters[5]), (5 + 7, 2 * (5 + 7)));
+        // A G that ran across a pause in which nothing else did: its start counts twice.
+        let mut before = switched(0);
+        skip(&mut before, &switched(3), &CpuStats { switches: 2, ..switched(3) });
+        assert_eq!(Cursor::new().counters(&before, &switched(3))[2], 4);
     }
 
     #[test]

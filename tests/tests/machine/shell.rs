@@ -212,6 +212,22 @@ fn keys_edit_history_recalls_and_tab_completes() {
     KEYS.assert_line("yield: 100000 in ");
 }
 
+/// Two traces in one session, with work before, between and behind them that no event
+/// is noted of.
+#[test]
+fn work_after_trace_stop_is_no_difference_to_the_counters() {
+    let outcome = shell("shell-trace")
+        .typed_after(expect::PROMPT, "bench yield\rtrace start\rrun hello\r")
+        .typed_after(expect::HELLO_END, "trace stop\rbench spawn\rtrace start\rrun hello\r")
+        .typed_after(expect::HELLO_END, "trace stop\rbench yield\rpoweroff\r")
+        .run();
+    outcome.assert_ok();
+    let bytes = std::fs::read(tests::files::trace_of("shell-trace")).expect("a stream");
+    let stream = trace::decode::decode(&bytes).expect("a whole one");
+    let model = trace::model::Model::new(&stream);
+    assert_eq!(trace::check::compare(&model), trace::check::Agreement::Full(8 * 4), "{outcome}");
+}
+
 #[test]
 fn top_shows_how_busy_each_p_is_until_a_key_is_pressed() {
     let outcome = shell("shell-top")

@@ -32,6 +32,17 @@ fn every_scene_holds_on_one_and_two_cpus() {
     }
 }
 
+/// The least that the loader can do with. Scene 1 has as many Gs as there is memory for,
+/// and leaves none of them to the other scenes.
+#[test]
+fn every_scene_holds_in_little_memory() {
+    for (mem, cpus) in [("32M", 1), ("32M", 8), ("48M", 4)] {
+        let outcome = tour(&format!("{mem}-{cpus}")).smp(cpus).mem(mem).run();
+        holds(&outcome);
+        outcome.assert_line("Gs, and not for 10000");
+    }
+}
+
 #[test]
 #[ignore = "make test-full"]
 fn every_scene_holds_on_sixteen_cpus_from_uefi() {

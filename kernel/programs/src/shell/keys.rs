@@ -1,7 +1,7 @@
 //! From bytes to keys: what a terminal sends, and what it means. Pure.
 //!
-//! A terminal sends most keys as a byte and some as a sequence that begins with
-//! an escape. [`Decoder::push`] takes byte after byte and gives keys. No byte is
+//! A terminal sends most keys as a byte, letters beyond ASCII as several (UTF-8), and
+//! some keys as a sequence that begins with an escape. [`Decoder::push`] takes byte after byte and gives keys. No byte is
 //! refused, whatever came before, and no sequence is waited for longer than
 //! [`SEQUENCE_MAX`] bytes: what makes no sense is [`Key::Other`].
 
@@ -11,7 +11,7 @@ const SEQUENCE_MAX: u8 = 16;
 /// A key, by what it does to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// A printable character of ASCII.
+    /// A character that is no control character, of one byte or several (UTF-8).
     Char(char),
     /// Return, line feed, or both: once.
     Enter,
@@ -72,12 +72,15 @@ enum State {
 /// Bytes in, keys out.
 pub struct Decoder {
     state: State,
+    /// The first bytes of a character of several, and how many there are.
+    partial: [u8; 4],
+    partial_len: usize,
 }
 
 impl Decoder {
     /// At the beginning of a key.
     pub const fn new() -> Self {
-        Decoder { state: State::Plain }
+        Decoder { state: State::Plain, partial: [0; 4], partial_len: 0 }
     }
 
     /// Takes the next byte; gives the key that it completes.
@@ -101,6 +104,10 @@ impl Decoder {
     }
 
     fn plain(&mut self, byte: u8) -> Option<Key> {
+        if byte >= 0x80 {
+            return self.of_several(byte);
+        }
+        self.partial_len = 0; // a character that was begun does not go on
         Some(match byte {
             b'\r' => {
                 self.state = State::Return;
@@ -128,6 +135,20 @@ impl Decoder {
             b' '..=b'~' => Key::Char(char::from(byte)),
             _ => Key::Other,
         })
+    }
+
+    /// A byte of a character that has several. What is not UTF-8 is [`Key::Other`].
+    fn of_several(&mut self, byte: u8) -> Option<Key> {
+        self.partial[self.partial_len] = byte;
+        self.partial_len += 1;
+        let key = match core::str::from_utf8(&self.partial[..self.partial_len]) {
+            Ok(text) => text.chars().find(|letter| !letter.is_control()).map(Key::Char),
+            // Its end is missing, so it is shorter than the longest there is.
+            Err(error) if error.error_len().is_none() => return None,
+            Err(_) => None,
+        };
+        self.partial_len = 0;
+        Some(key.unwrap_or(Key::Other))
     }
 
     /// Numbers, semicolons, and at last a letter or `~`.
@@ -201,6 +222,21 @@ mod tests {
         bytes.extend(b"a");
         assert!(keys(&bytes).ends_with(&[Key::Char('9'), Key::Char('a')]));
         assert_eq!(keys(b"\x1b\x1b[A"), [Key::Up], "the second escape begins anew");
+    }
+
+    #[test]
+    fn letters_of_several_bytes_are_one_key_each() {
+        let text = "gr\u{fc}\u{df} \u{20ac}\u{1f600}";
+        let letters: Vec<_> = text.chars().map(Key::Char).collect();
+        assert_eq!(keys(text.as_bytes()), letters);
+    }
+
+    #[test]
+    fn what_is_not_utf8_is_other_and_does_not_swallow_what_follows() {
+        assert_eq!(keys(b"\xc3\r"), [Key::Enter], "a letter that is cut short");
+        assert_eq!(keys(b"\xe2\x82a"), [Key::Char('a')]);
+        assert_eq!(keys(b"\xff\xc3\xbc"), [Key::Other, Key::Char('\u{fc}')]);
+        assert_eq!(keys(b"\xc2\x9b"), [Key::Other], "a control character beyond ASCII");
     }
 
     #[test]

@@ -4,7 +4,11 @@
 //! says what was pressed; [`complete`] knows how a word may go on.
 //! This file puts them together and says what to send to the terminal. That is at
 //! least 80 columns wide; a line that is longer is shown in part, around the
-//! cursor. Only ASCII can be typed: every command is, and a byte is then a column.
+//! cursor. Any letter can be typed. Each counts as a column, which is wrong for the
+//! wide ones of East Asia and for accents that stand alone: such a line is shown a
+//! little off, and entered as it was typed.
+//!
+//! `editline` counts bytes; here the cursor always stands between two letters.
 
 use super::complete::{self, Names};
 use super::keys::{Decoder, Key};
@@ -79,7 +83,7 @@ impl Editor {
     }
 
     fn text(&self) -> &str {
-        self.line.as_str().unwrap_or_default() // it is ASCII
+        self.line.as_str().unwrap_or_default() // letters come and go as a whole
     }
 
     fn enter(&mut self, out: &mut String) -> String {
@@ -92,13 +96,18 @@ impl Editor {
         line
     }
 
+    /// The column of the cursor, from the line's beginning.
+    fn column(&self) -> usize {
+        self.text()[..self.line.cursor_pos()].chars().count()
+    }
+
     fn insert(&mut self, letter: char, out: &mut String) {
-        if self.line.len() >= LINE_MAX {
+        if self.line.len() + letter.len_utf8() > LINE_MAX {
             return out.push('\x07');
         }
         self.line.insert_char(letter);
         let is_at_end = self.line.cursor_pos() == self.line.len();
-        if is_at_end && PROMPT.len() + self.line.len() - self.first < COLUMNS {
+        if is_at_end && PROMPT.len() + self.column() - self.first < COLUMNS {
             out.push(letter); // what nearly always happens
         } else {
             self.redraw(out);
@@ -109,14 +118,31 @@ impl Editor {
     fn edit(&mut self, key: Key) -> bool {
         let line = &mut self.line;
         match key {
-            Key::Left => line.move_cursor_left(),
-            Key::Right => line.move_cursor_right(),
+            Key::Left => {
+                let has_moved = line.move_cursor_left();
+                while is_inside(line) && line.move_cursor_left() {}
+                has_moved
+            }
+            Key::Right => {
+                let has_moved = line.move_cursor_right();
+                while is_inside(line) && line.move_cursor_right() {}
+                has_moved
+            }
             Key::Home => line.move_cursor_to_start() > 0,
             Key::End => line.move_cursor_to_end() > 0,
             Key::WordLeft => line.move_cursor_word_left() > 0,
             Key::WordRight => line.move_cursor_word_right() > 0,
-            Key::Backspace => line.delete_before_cursor(),
-            Key::Delete | Key::EndOfInput => line.delete_at_cursor(),
+            Key::Backspace => {
+                let (cursor, bytes) = (line.cursor_pos(), line.as_bytes());
+                let letter = bytes[..cursor].iter().rev().take_while(|byte| is_tail(**byte));
+                let tails = letter.count();
+                (0..=tails).all(|_| line.delete_before_cursor())
+            }
+            Key::Delete | Key::EndOfInput => {
+                let has_gone = line.delete_at_cursor();
+                while is_inside(line) && line.delete_at_cursor() {}
+                has_gone
+            }
             Key::DeleteWord => line.delete_word_left() > 0,
             Key::DeleteToStart => {
                 core::iter::from_fn(|| line.delete_before_cursor().then_some(())).count() > 0
@@ -155,7 +181,7 @@ impl Editor {
         }
         let end = if found.candidates.len() == 1 { " " } else { "" };
         for letter in found.rest.chars().chain(end.chars()) {
-            if self.line.len() < LINE_MAX {
+            if self.line.len() + letter.len_utf8() <= LINE_MAX {
                 self.line.insert_char(letter);
             }
         }
@@ -165,16 +191,28 @@ impl Editor {
     /// Draws prompt and line anew, and puts the cursor where it is.
     fn redraw(&mut self, out: &mut String) {
         let room = COLUMNS - PROMPT.len();
-        let cursor = self.line.cursor_pos();
+        let cursor = self.column();
         // The least that must move so that the cursor is seen.
         self.first = self.first.min(cursor).max((cursor + 1).saturating_sub(room));
-        let end = self.line.len().min(self.first + room);
-        let shown = &self.text()[self.first..end];
-        let _ = write!(out, "\r{PROMPT}{shown}\x1b[K");
+        let _ = write!(out, "\r{PROMPT}");
+        let before = out.chars().count();
+        out.extend(self.text().chars().skip(self.first).take(room));
+        let end = self.first + out.chars().count() - before;
+        out.push_str("\x1b[K");
         if end > cursor {
             let _ = write!(out, "\x1b[{}D", end - cursor);
         }
     }
+}
+
+/// Whether the cursor stands inside a letter of several bytes.
+fn is_inside(line: &LineBuffer) -> bool {
+    line.as_bytes().get(line.cursor_pos()).is_some_and(|byte| is_tail(*byte))
+}
+
+/// Whether a letter of several bytes goes on with this one.
+fn is_tail(byte: u8) -> bool {
+    byte & 0xc0 == 0x80
 }
 
 #[cfg(test)]
@@ -251,9 +289,24 @@ mod tests {
     }
 
     #[test]
+    fn letters_of_several_bytes_are_edited_as_one() {
+        let lines = |text: &str| lines(text.as_bytes());
+        assert_eq!(lines("gr\u{fc}\u{df}e\r"), ["gr\u{fc}\u{df}e"]);
+        assert_eq!(lines("a\u{20ac}\u{1f600}\x7f\x7fb\r"), ["ab"]);
+        assert_eq!(lines("\u{20ac}b\x1b[D\x1b[Da\x1b[C\u{fc}\r"), ["a\u{20ac}\u{fc}b"]);
+        assert_eq!(lines("x\u{fc}y\x01\x1b[C\x1b[3~\r"), ["xy"]);
+        assert_eq!(lines("a \u{fc}\u{fc} b\x17\x17c\r"), ["a c"]);
+        assert_eq!(lines("a \u{fc}x\x1b[1;5Dy\x15z\r").len(), 1);
+        assert_eq!(screen("\u{fc}\u{20ac}\x1b[D".as_bytes()).1, PROMPT.len() + 1);
+        let full = "\u{20ac}".repeat(LINE_MAX);
+        assert_eq!(lines(&(full + "\r"))[0].len(), LINE_MAX / 3 * 3, "no half letter");
+    }
+
+    #[test]
     fn what_is_shown_is_what_will_be_entered() {
         let long: Vec<u8> = (0..200).map(|i| b'a' + i % 23).collect();
-        for typed in [&b"help"[..], b"hep\x1b[Dl", b"h\x01\x1b[C\x7fx", &long] {
+        let wide = "\u{fc}\u{20ac}x".repeat(50).into_bytes();
+        for typed in [&b"help"[..], b"hep\x1b[Dl", b"h\x01\x1b[C\x7fx", &long, &wide] {
             let (shown, cursor) = screen(typed);
             let mut all = typed.to_vec();
             all.push(b'\r');
@@ -297,7 +350,7 @@ mod tests {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             out.clear();
             if let Entered::Line(line) = editor.push((state >> 56) as u8, &NAMES, &mut out) {
-                assert!(line.len() <= LINE_MAX && line.is_ascii());
+                assert!(line.len() <= LINE_MAX);
             }
             assert!(out.len() < 400, "{out:?}");
         }

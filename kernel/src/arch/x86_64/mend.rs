@@ -1,12 +1,12 @@
-//! Mends a moment in the unwinder at which an interrupt would do harm.
+//! Mends a moment in the unwinder at which a preemption would do harm.
 //!
 //! To go on in a landing pad, crate `unwinding` 0.2.10 sets the stack pointer first
 //! and then reads the other registers from its record, which lies *below* the stack
-//! pointer by then. In a process that is sound. Here an interrupt comes on the
-//! same stack, and so does the scheduler when it preempts: both write over that
-//! record, and the G goes on with registers that are somebody's rubbish. The moment
-//! is twenty instructions of the thousands that each frame takes: one G in some
-//! hundreds that unwind for longer than a slice was hit.
+//! pointer by then. Interrupt handlers do not touch the record: every vector has a
+//! stack of its own (`trap/idt.rs`). A preemption does: it pushes its frame on the G's
+//! own stack (`preempt`) and writes over that record, and the G goes on with wrong
+//! registers. The moment is twenty instructions of the thousands that each frame
+//! takes: one G in some hundreds that unwind for longer than a slice was hit.
 //!
 //! So each place of the image that does this, an inline assembly that is always the
 //! same bytes, is made to jump to [`restore`], which does the same and needs
@@ -16,8 +16,7 @@
 //! # What was rejected
 //!
 //! - **Interrupts off while a G unwinds**: it runs destructors in between, which may wait.
-//! - **A stack of its own for interrupts**: those that preempt push onto the stack
-//!   of the G in any case.
+//! - **No preemption while a G unwinds**: the same.
 //! - **Leaving a gap** below the stack pointer, as a red zone is: how far below the record
 //!   lies is as large as a frame of any function.
 
