@@ -283,15 +283,18 @@ impl<K: Sync + 'static> Owner<K> {
                 spin_loop();
                 continue;
             }
+            let claim = || {
+                // Release: our reads are done; pairs with `head` in `push`.
+                victim.head.compare_exchange(head, head.wrapping_add(n), AcqRel, Relaxed).is_ok()
+            };
+            let claimed_first = planted!(ClaimFirst) && claim();
             // Copy before the claim: after it the victim may reuse the slots.
             let oldest = victim.slot(head).load(Relaxed);
             for i in 1..n {
                 let g = victim.slot(head.wrapping_add(i)).load(Relaxed);
                 self.q.slot(tail.wrapping_add(i - 1)).store(g, Relaxed);
             }
-            // The claim. Release: our reads are done; pairs with `head` in `push`.
-            let claim = victim.head.compare_exchange(head, head.wrapping_add(n), AcqRel, Relaxed);
-            if claim.is_ok() {
+            if claimed_first || claim() {
                 debug_assert!(oldest.is_some(), "empty slot");
                 self.q.tail.store(tail.wrapping_add(n - 1), Release); // publishes our slots
                 return oldest.map(|g| (g, n));

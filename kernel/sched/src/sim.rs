@@ -35,6 +35,8 @@ pub enum Planted {
     LoseBorrower,
     /// A CPU that halts for its G is not interrupted when the G is readied.
     ForgetHalted,
+    /// A thief claims slots before it has read them.
+    ClaimFirst,
 }
 
 /// No CPU: see [`set_cpu`].

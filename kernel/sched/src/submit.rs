@@ -344,9 +344,8 @@ impl<K: Sync + 'static> Sched<K> {
     fn make_way(&self, p: &mut P<K>, old: &'static G<K>) -> Wake {
         if let Some(overflow) = p.runq.push(old) {
             self.global.push_list(overflow);
-            p.marks.set(Marks::OWES_WAKE); // as in `push_otherwise`
         }
-        self.wake_p()
+        self.wake_p() // also for what overflowed
     }
 
     fn push_next(&self, p: &mut P<K>, g: &'static G<K>) {
@@ -438,5 +437,49 @@ fn readied<K>(
                 _ => Wake::Nobody,
             }
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, feature = "sim"))))]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::{Next, PSlot, RUNQ_CAPACITY};
+    use std::vec::Vec;
+
+    /// A parking P has looked at the global queue; then the ring of another P overflows
+    /// into it, and that P runs the rest of its ring; then the parking P looks at the ring.
+    /// It has seen no G in either place, and only the wake-up that is owed for the overflow
+    /// brings it back.
+    #[test]
+    fn overflow_between_the_two_looks_of_a_parking_p_wakes_it() {
+        static SLOTS: [PSlot<()>; 2] = [const { PSlot::new() }; 2];
+        static SCHED: Sched<()> = Sched::new(&SLOTS);
+        static GS: [G<()>; RUNQ_CAPACITY + 2] = [const { G::new(()) }; RUNQ_CAPACITY + 2];
+        let mut p = SCHED.acquire(0, 7).expect("new");
+        let _parking = SCHED.acquire(1, 7).expect("new");
+        let [runs, waits @ ..] = &GS;
+        let _ = SCHED.start(&mut p, runs, None);
+        assert!(matches!(SCHED.find_runnable(&mut p), Next::Run(_)));
+        for g in waits {
+            let _ = SCHED.start(&mut p, g, None);
+        }
+        assert_eq!((p.len(), SCHED.counts().global), (RUNQ_CAPACITY + 1, 0), "the ring is full");
+
+        let mut wakes = Vec::new();
+        // The two looks of `has_work`.
+        let halts = SCHED.idle.park(1, 2, false, || {
+            let sees_global = !SCHED.global.is_empty();
+            let _ = SCHED.yielded(&mut p, runs);
+            while !p.is_empty() {
+                let Next::Run(run) = SCHED.find_runnable(&mut p) else { panic!("no G") };
+                wakes.push(run.wake);
+                SCHED.exited(&mut p, run.g);
+            }
+            sees_global || !SLOTS[0].runq.is_empty()
+        });
+        assert!(halts && SCHED.counts().global > 0, "not the case that is meant");
+        assert!(wakes.contains(&Wake::Cpu(1)), "P 1 sleeps while Gs wait");
     }
 }

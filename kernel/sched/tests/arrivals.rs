@@ -4,7 +4,7 @@
 mod common;
 
 use common::{find, g, machine, names, park, parked, two};
-use sched::{Arrival, Home, Slice, Status, Wake};
+use sched::{Arrival, Home, RUNQ_CAPACITY, RUNQ_HALF, Slice, Status, Wake};
 
 const DISPLACES: Arrival = Arrival { wake: Wake::Nobody, displace: true };
 
@@ -78,6 +78,36 @@ fn loan_that_is_over_ends_at_the_ring_and_the_displaced_goes_on_at_once() {
     let _ = sched.expired(p, borrower);
     assert_eq!(sched.counts().global, 0);
     assert_eq!(names(sched, p), [0, 2, 1]);
+}
+
+/// What is over is the loan, not a slice of the borrower's: it is no hog. So when it comes
+/// to the global queue, by an overflow, others are taken together with it.
+#[test]
+fn borrower_whose_loan_is_over_is_taken_in_a_batch() {
+    let (sched, mut ps) = machine(2);
+    let (p, other) = two(&mut ps);
+    for n in 0..2 {
+        let _ = sched.start(other, g(1000 + n), None);
+    }
+    for _ in 0..2 {
+        let run = find(sched, other).unwrap(); // past its turn of the global queue
+        sched.exited(other, run.g);
+    }
+    let device = parked(sched, p, 1);
+    let _ = sched.start(p, g(0), None);
+    let hog = find(sched, p).unwrap().g;
+    let _ = sched.ready_from_interrupt(0, device.handle());
+    assert_eq!(sched.arrive(p), DISPLACES);
+    let _ = sched.displaced(p, hog);
+    let borrower = find(sched, p).unwrap().g;
+    let _ = sched.expired(p, borrower);
+    assert!(core::ptr::eq(find(sched, p).unwrap().g, hog), "the displaced G goes on");
+    for n in 0..=RUNQ_CAPACITY {
+        let _ = sched.start(p, g(10 + n), None);
+    }
+    assert_eq!(sched.counts().global, RUNQ_HALF + 1, "no overflow");
+    assert!(core::ptr::eq(find(sched, other).unwrap().g, borrower), "not the oldest");
+    assert_eq!(other.len(), (RUNQ_HALF + 1) / 2, "the borrower was taken alone");
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! What `select!` promises, on threads in place of Gs.
 
-use super::{Otherwise, Selection, choose, line, recv_case};
+use super::{
+    AnyCase, Case, Line, Otherwise, Selection, Waiting, choose, line, recv_case, send_case,
+};
 use crate::chan::{RecvError, SendError};
 use crate::prelude::*;
 use core::iter;
-use core::pin::pin;
+use core::pin::{Pin, pin};
 use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -138,6 +140,63 @@ fn the_value_of_a_losing_send_is_dropped_once_before_the_body() {
         after(SOON) => assert_eq!(drops.load(Ordering::Relaxed), 2),
     }
     assert_eq!(drops.load(Ordering::Relaxed), 2);
+}
+
+/// A case that turns out to be ready when it is enlisted for the first time, and is taken
+/// by others before it is attempted: the select calls off, and begins again. In between,
+/// it calls `between`.
+struct OthersAreFaster<F> {
+    begun: AtomicUsize,
+    between: F,
+}
+
+impl<F: Fn()> Case for OthersAreFaster<F> {
+    fn looks_ready(&self) -> bool {
+        false
+    }
+    fn attempt(&self) -> bool {
+        false
+    }
+}
+
+impl<F: Fn()> Waiting for OthersAreFaster<F> {
+    fn enlist(self: Pin<&Self>) -> bool {
+        self.begun.fetch_add(1, Ordering::Relaxed) > 0
+    }
+    fn withdraw(self: Pin<&Self>) {
+        (self.between)();
+    }
+}
+
+#[test]
+fn the_value_of_a_send_that_was_called_off_is_sent_when_a_receiver_has_come() {
+    let (tx, rx) = chan::rendezvous();
+    let comes = AtomicUsize::new(0);
+    std::thread::scope(|s| {
+        let receiver = s.spawn(|| {
+            wait_until(|| comes.load(Ordering::Relaxed) > 0);
+            rx.recv()
+        });
+        let tx = tx; // so that the receiver ends if this panics
+        let send = send_case(&tx, 7);
+        let other = OthersAreFaster {
+            begun: AtomicUsize::new(0),
+            between: || {
+                let rounds = comes.fetch_add(1, Ordering::Relaxed);
+                assert!(rounds < 100, "a receiver waits, and is not sent to");
+                wait_until(|| rx.chan().looks_sendable());
+            },
+        };
+        let selection = pin!(Selection::new());
+        let selection = selection.into_ref();
+        let in_line = pin!(send.in_line(selection));
+        let other_line: Pin<&OthersAreFaster<_>> = Pin::new(&other);
+        let cases = [send.as_case(), AnyCase(&other)];
+        let lines = [line(in_line.into_ref()), Line(other_line)];
+        assert!(choose(selection, &cases, &lines, Otherwise::Wait));
+        assert_eq!(send.result(), Some(Ok(())));
+        assert_eq!(receiver.join().expect("no panic"), Ok(7));
+    });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 use sched::sim::{self, Planted};
-use sched::{G, Home, Next, P, PSlot, Sched, Status, Wake};
+use sched::{G, Home, Next, P, PSlot, RUNQ_CAPACITY, Sched, Status, Wake};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -61,6 +61,8 @@ struct World {
     /// Gs that have not ended, and how many more may be made.
     alive: Cell<usize>,
     budget: Cell<usize>,
+    /// Gs that a G makes at a time: in some worlds enough to fill a ring.
+    burst: usize,
     /// How often the limit may still change: each change interrupts many.
     limit_changes: Cell<u32>,
     over: Cell<bool>,
@@ -89,6 +91,7 @@ pub fn simulate(seed: u64, cpus: usize, planted: Option<Planted>) {
     let sched: &'static Sched<Script> = Box::leak(Box::new(Sched::new(Vec::leak(slots))));
     // A large machine takes many steps to do anything: switch less often.
     let every = ([1, 2, 4, 16][rng.below(4)] * cpus.div_ceil(8)) as u32;
+    let burst = if rng.one_in(4) { RUNQ_CAPACITY + 1 } else { 1 };
     let world = Rc::new(World {
         sched,
         cpus: (0..cpus)
@@ -104,7 +107,8 @@ pub fn simulate(seed: u64, cpus: usize, planted: Option<Planted>) {
         gs: RefCell::default(),
         waiting: RefCell::default(),
         alive: Cell::new(0),
-        budget: Cell::new(4 + rng.below(12) + cpus),
+        budget: Cell::new(4 + rng.below(12) + cpus + 4 * (burst - 1)),
+        burst,
         limit_changes: Cell::new(if rng.one_in(4) { 8 } else { 0 }),
         over: Cell::new(false),
         random: RefCell::new(rng),
@@ -299,8 +303,10 @@ impl World {
             }
             match self.random(8) {
                 0 | 1 => {
-                    let wake = self.spawn(p);
-                    self.send(p.index(), wake);
+                    for _ in 0..self.burst {
+                        let wake = self.spawn(p);
+                        self.send(p.index(), wake);
+                    }
                 }
                 2 => self.ready_one(p),
                 3 => {

@@ -1,7 +1,7 @@
 //! The promises of the heap, on a leaked vector that plays the window.
 
 use super::classes::{Allocator, CLASSES};
-use super::pages::{Record, Source};
+use super::pages::{Pages, Record, Source};
 use crate::mem::percpu::Here;
 use core::alloc::Layout;
 use core::ops::Range;
@@ -54,15 +54,42 @@ unsafe impl Source for Leaked {
 /// The coarsest alignment that is asked for here.
 const COARSEST: usize = 1 << 14;
 
-/// A heap with so many bytes of memory, and twice as many of addresses.
-fn heap(limit: usize) -> &'static Allocator<Leaked> {
+/// So many bytes of memory, and twice as many of addresses.
+fn leaked(limit: usize) -> Leaked {
     let layout = Layout::from_size_align(2 * limit, COARSEST).expect("a sane limit");
     // SAFETY: the size is not 0.
     let base = unsafe { std::alloc::alloc(layout) };
     assert!(!base.is_null());
     let pages = limit / 4096;
     let records = Vec::leak((0..2 * pages).map(|_| Record::new()).collect());
-    Box::leak(Box::new(Allocator::new(Leaked { base, records, left: AtomicUsize::new(pages) })))
+    Leaked { base, records, left: AtomicUsize::new(pages) }
+}
+
+/// A heap with so many bytes of memory, and twice as many of addresses.
+fn heap(limit: usize) -> &'static Allocator<Leaked> {
+    Box::leak(Box::new(Allocator::new(leaked(limit))))
+}
+
+/// Says that there is memory, of which others then take some before it is committed.
+struct Contended(Leaked);
+
+// SAFETY: as of what is in it.
+unsafe impl Source for Contended {
+    fn base(&self) -> *mut u8 {
+        self.0.base()
+    }
+    fn record(&self, page: usize) -> &Record {
+        self.0.record(page)
+    }
+    fn prepare(&self, pages: Range<usize>) -> bool {
+        self.0.prepare(pages)
+    }
+    fn can_have(&self, _: usize) -> bool {
+        true
+    }
+    fn commit(&self, pages: Range<usize>) -> usize {
+        self.0.commit(pages)
+    }
 }
 
 fn layout(size: usize, align: usize) -> Layout {
@@ -174,6 +201,23 @@ fn absurd_requests_are_null_and_take_nothing() {
     assert!(heap.alloc(&cpu, layout(1, 1 << 62)).is_null());
     assert!(heap.alloc(&cpu, layout(1 << 39, 8)).is_null());
     assert_eq!(heap.stats().mapped, before);
+}
+
+#[test]
+fn a_request_that_gets_memory_for_some_of_its_pages_loses_none() {
+    for has in [0, 1, 5, 7] {
+        let (source, mut pages) = (Contended(leaked(has * 4096 + 4096 * 128)), Pages::new());
+        source.0.left.store(has, Relaxed);
+        assert_eq!(pages.take(&source, 8, 1), None, "memory for {has} pages");
+        assert_eq!((pages.free_with_memory(), pages.free_without()), (has, pages.top() - has));
+        let (first, top) = (pages.take(&source, has.max(1), 1), pages.top());
+        assert_eq!(first.is_some(), has > 0, "{has} pages with memory are there");
+        assert_eq!((pages.free_with_memory(), pages.top()), (0, top));
+        // With memory again, the same addresses serve the request.
+        source.0.left.store(8, Relaxed);
+        assert!(pages.take(&source, 8, 1).is_some());
+        assert_eq!(pages.top(), top, "addresses were lost");
+    }
 }
 
 #[test]

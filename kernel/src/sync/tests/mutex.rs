@@ -191,6 +191,33 @@ fn a_destructor_that_locks_while_its_g_panics_poisons_nothing() {
     assert_eq!(*count.lock().unwrap(), 1);
 }
 
+/// As above, with a waiter that the unlock must see to: the long way asks as well when the
+/// panic began.
+#[test]
+fn a_contended_lock_of_a_destructor_that_runs_in_a_panic_is_not_poisoned() {
+    struct LocksUntilQueued<'a>(&'a Mutex<()>, &'a AtomicBool);
+    impl Drop for LocksUntilQueued<'_> {
+        fn drop(&mut self) {
+            let _guard = self.0.lock().unwrap();
+            self.1.store(true, Ordering::Relaxed);
+            until(|| self.0.queued_ever() == 1);
+        }
+    }
+    let (lock, is_locked) = (Mutex::new(()), AtomicBool::new(false));
+    thread::scope(|s| {
+        let waiter = s.spawn(|| {
+            until(|| is_locked.load(Ordering::Relaxed));
+            lock.lock().is_ok()
+        });
+        panicking(|| {
+            let _locks = LocksUntilQueued(&lock, &is_locked);
+            panic_quietly();
+        });
+        assert!(waiter.join().unwrap(), "the waiter finds it poisoned");
+    });
+    assert!(lock.lock().is_ok());
+}
+
 #[test]
 fn who_waits_for_a_lock_that_is_poisoned_meanwhile_is_warned() {
     let lock = Mutex::new(());

@@ -149,6 +149,32 @@ fn a_writer_that_panics_poisons_and_a_reader_does_not() {
     assert!(lock.try_read().is_ok());
 }
 
+/// With a waiter, so that the writer leaves by the long way.
+#[test]
+fn a_contended_write_of_a_destructor_that_runs_in_a_panic_poisons_nothing() {
+    struct WritesUntilQueued<'a>(&'a RwLock<()>, &'a AtomicBool);
+    impl Drop for WritesUntilQueued<'_> {
+        fn drop(&mut self) {
+            let _guard = self.0.write().unwrap();
+            self.1.store(true, Ordering::Relaxed);
+            until(|| self.0.queued_ever() == 1);
+        }
+    }
+    let (lock, is_locked) = (RwLock::new(()), AtomicBool::new(false));
+    thread::scope(|s| {
+        let waiter = s.spawn(|| {
+            until(|| is_locked.load(Ordering::Relaxed));
+            lock.read().is_ok()
+        });
+        panicking(|| {
+            let _writes = WritesUntilQueued(&lock, &is_locked);
+            panic_quietly();
+        });
+        assert!(waiter.join().unwrap(), "the waiter finds it poisoned");
+    });
+    assert!(lock.write().is_ok());
+}
+
 #[test]
 fn a_writer_that_is_gone_lets_all_in_poisoned() {
     for read in [true, false] {

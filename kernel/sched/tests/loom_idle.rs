@@ -1,0 +1,64 @@
+//! All interleavings of the parking protocol by itself, without queues.
+//!
+//! `idle` names nothing of the crate but what is here, so the model compiles that very
+//! file. A whole scheduler (`loom_park`) has too many steps for three parties of which one
+//! parks twice.
+#![cfg(loom)]
+#![allow(dead_code, unused_macros, unused_imports, reason = "the sources are for another crate")]
+
+#[path = "../src/idle.rs"]
+mod idle;
+#[path = "../src/sync.rs"]
+mod sync;
+
+/// Drawing is off in the model.
+mod p {
+    pub(crate) struct Random(pub(crate) u64);
+
+    impl Random {
+        pub(crate) const STEP: u64 = 0;
+
+        pub(crate) fn next(&mut self) -> u32 {
+            unreachable!("nothing is drawn")
+        }
+    }
+}
+
+use idle::Idle;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use loom::thread;
+use sched::{MAX_P, Wake};
+
+const PS: usize = 3;
+
+/// P 0 wakes an idle P, for a G that is gone by now, and is about to claim P 1. But P 1
+/// runs again by itself (something came to its inbox), and parks once more. Whoever submits
+/// meanwhile sees that somebody spins, who is P 0, and leaves it at that.
+#[test]
+fn waker_that_finds_nobody_to_claim_looks_again_for_those_who_relied_on_it() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let idle = Arc::new(Idle::new());
+        let work = Arc::new(AtomicBool::new(false));
+        (0..PS).for_each(|p| idle.bring_up(p));
+        assert!(idle.park(1, PS, false, || false), "there is nothing");
+        let waker = thread::spawn({
+            let idle = Arc::clone(&idle);
+            move || idle.wake_p(PS)
+        });
+        let submitter = thread::spawn({
+            let (idle, work) = (Arc::clone(&idle), Arc::clone(&work));
+            move || {
+                work.store(true, Relaxed); // the fences order it
+                idle.wake_p(PS)
+            }
+        });
+        let spinning = idle.unpark(1);
+        let halts = idle.park(1, PS, spinning, || work.load(Relaxed));
+        let _ = (waker.join().unwrap(), submitter.join().unwrap());
+        // A waker that clears the bit sends an interrupt.
+        assert!(!halts || !idle.is_idle(1), "P 1 sleeps while a G waits");
+    });
+}
