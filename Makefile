@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-quick test-full image usb gdb build setup clean loader browser
+.PHONY: help run test test-quick test-full image usb gdb build setup clean loader browser newer-qemu
 .PHONY: bench bench-go bench-check bench-docs bench-all trace fuzz chaos soak
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
@@ -55,14 +55,13 @@ help: ## this list
 run: loader ## build and boot in QEMU, serial console here
 	@$(BOOT) run $(MACHINE)
 
-test: loader browser ## everything that is checked, on sampled machine shapes
+test: loader browser newer-qemu ## everything that is checked, on sampled machine shapes
 	@cargo suite
 
 test-quick: loader browser ## for the inner loop: under two minutes once built
 	@cargo suite --quick
 
-test-full: loader browser ## all seeds, sizes and machine shapes, however long
-	@scripts/newer-qemu || echo 'going on with the QEMU that is installed'
+test-full: loader browser newer-qemu ## all seeds, sizes and machine shapes, however long
 	@cargo suite --full
 
 chaos: loader ## SEEDS=200 FIRST=1: a boot a seed, as unkind a machine as it says
@@ -110,6 +109,10 @@ setup: ## install what is missing: toolchain, linker, QEMU, OVMF
 # What the tests of the trace's page are read with.
 browser: setup
 	@scripts/setup browser
+
+# What virtual time is best run with (boot/src/host.rs): nothing to do if it is there.
+newer-qemu: setup
+	@scripts/newer-qemu || echo 'going on with the QEMU that is installed'
 
 clean: ## remove all that was built
 	@cargo clean

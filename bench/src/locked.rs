@@ -12,9 +12,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use anyhow::{Context, Result, bail};
+use boot::host::Qemu;
 use object::{Object, ObjectSymbol};
 
-use crate::machine::{qemu, version};
+use crate::machine::version;
 
 /// The function's name as our linker has it, and as Go's has it.
 const MARKS: [&str; 2] = ["9workloads6report4mark", "main.mark"];
@@ -66,7 +67,7 @@ pub fn is_countable() -> bool {
 }
 
 fn usable_version() -> Option<u32> {
-    version(qemu().as_ref()).filter(|&version| version >= VERSIONS[0])
+    version(&Qemu::installed().binary).filter(|&version| version >= VERSIONS[0])
 }
 
 /// A line at each mark; two marks make a figure.

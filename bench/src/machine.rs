@@ -6,12 +6,13 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::Once;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use anyhow::{Context, Result, bail};
+use boot::host::Qemu;
 use boot::qemu::{Firmware, Machine};
 
 use crate::locked::Plugin;
@@ -69,16 +70,9 @@ impl Shape {
         self.is_counted && self.cpus > 1
     }
 
-    /// The QEMU that it runs in.
+    /// The QEMU that it runs in, by the rule of [`Machine::command`].
     fn binary(&self) -> PathBuf {
-        match self.newer_qemu() {
-            Some(root) => root.join("bin/qemu-system-x86_64"),
-            None => qemu().into(),
-        }
-    }
-
-    fn newer_qemu(&self) -> Option<&'static Path> {
-        if self.is_wide() { newer_qemu() } else { None }
+        if self.is_wide() { newest_qemu() } else { Qemu::installed().binary }
     }
 }
 
@@ -161,10 +155,8 @@ pub fn run(
     if shape.is_counted {
         machine = machine.icount("shift=0,sleep=off");
     }
-    if let Some(root) = shape.newer_qemu() {
-        let firmware = |folder: &str| root.join("share").join(folder).display().to_string();
-        machine = machine.binary(shape.binary());
-        machine = machine.arg("-L").arg(firmware("qemu")).arg("-L").arg(firmware("seabios"));
+    if shape.is_wide() {
+        newest_qemu(); // unpacked before the machine looks for it
     }
     machine = machine.arg("-mem-prealloc");
     if let Some(plugin) = plugin {
@@ -218,25 +210,16 @@ fn figures(reports: Vec<Report>, locked: Option<Vec<u64>>) -> Result<Vec<Figure>
     Ok(reports.into_iter().map(figure).collect())
 }
 
-/// Where a newer QEMU than the usual one is, for machines of several CPUs that are
-/// counted. Unpacked under `target` the first time; if that cannot be, the usual one
+/// The QEMU for machines of several CPUs that are counted. A newer one than the usual
+/// one is unpacked under `target` the first time; if that cannot be, the usual one
 /// has to do, for ours at least.
-pub fn newer_qemu() -> Option<&'static Path> {
-    static ROOT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let find = || {
-        if env::var_os("QEMU").is_some_and(|qemu| !qemu.is_empty()) {
-            return None; // whoever says which one means that one
-        }
-        Command::new(boot::root().join("scripts/newer-qemu")).status().ok()?;
-        let root = boot::target_dir().join("newer-qemu/usr");
-        root.join("bin/qemu-system-x86_64").exists().then_some(root)
-    };
-    ROOT.get_or_init(find).as_deref()
-}
-
-/// The QEMU that is used: `QEMU=` in the environment chooses another.
-pub fn qemu() -> String {
-    env::var("QEMU").ok().filter(|q| !q.is_empty()).unwrap_or("qemu-system-x86_64".into())
+pub fn newest_qemu() -> PathBuf {
+    static UNPACKED: Once = Once::new();
+    UNPACKED.call_once(|| {
+        // What it says goes to standard error; without it the installed one is found.
+        Command::new(boot::root().join("scripts/newer-qemu")).status().ok();
+    });
+    Qemu::newest().binary
 }
 
 /// The first number of what a QEMU says of its version, if it says one.
@@ -331,7 +314,7 @@ mod tests {
         let shape = |cpus, is_counted| Shape { cpus, is_counted, mem: "1G".into() };
         assert!(shape(2, true).is_wide());
         assert!(!shape(1, true).is_wide() && !shape(8, false).is_wide());
-        assert_eq!(shape(8, false).binary(), PathBuf::from(qemu()));
+        assert_eq!(shape(8, false).binary(), Qemu::installed().binary);
         let go = System::Go { kernel: "k".into(), initrd: "i".into(), program: "p".into() };
         assert_eq!(go.hindrance(&shape(1, true)), None);
         assert_eq!(go.hindrance(&shape(8, false)), None);

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use boot::host::Qemu;
+
 use crate::budgets::{Budgets, Unit};
 use crate::counted::GROWN;
 use crate::results::Results;
@@ -35,9 +37,9 @@ struct Figure<'a> {
 pub fn begin(results: &mut Results, is_wide: bool) {
     let (linux, go) = linux::versions();
     let mut notes = vec![("linux", linux), ("go", go)];
-    let qemu = machine::qemu();
-    let newer = if is_wide { machine::newer_qemu() } else { None };
-    let newer = newer.map(|root| root.join("bin/qemu-system-x86_64").display().to_string());
+    let qemu = Qemu::installed().binary.display().to_string();
+    let newer = is_wide.then(|| machine::newest_qemu().display().to_string());
+    let newer = newer.filter(|newer| *newer != qemu);
     let mut commands: Vec<(&str, &str, &[&str])> = vec![
         ("qemu", &qemu, &["--version"]),
         ("rustc", "rustc", &["--version"]),

@@ -1,13 +1,54 @@
-//! What this host offers: an accelerator that truly works, and UEFI firmware.
+//! What this host offers: a QEMU, an accelerator that truly works, UEFI firmware.
 //!
-//! Both are looked for, never assumed. A `/dev/kvm` that exists proves nothing:
+//! All of them are looked for, never assumed. A `/dev/kvm` that exists proves nothing:
 //! in a container it may not open, and on a host without the CPU's help a guest
 //! crawls or QEMU stops on an assertion.
 
+use std::env;
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+
+/// A QEMU, and where it finds its firmware.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Qemu {
+    /// The program.
+    pub binary: PathBuf,
+    /// Folders for its `-L`; none for one that is installed and knows its own.
+    pub firmware: Vec<PathBuf>,
+}
+
+/// Where `scripts/newer-qemu` unpacks one, below the folder of what is built.
+const NEWER_QEMU: &str = "newer-qemu/usr";
+
+impl Qemu {
+    /// The one that `QEMU=` in the environment names, else the one that is installed.
+    pub fn installed() -> Self {
+        let named = env::var_os("QEMU").filter(|name| !name.is_empty());
+        let binary = named.map_or("qemu-system-x86_64".into(), PathBuf::from);
+        Self { binary, firmware: Vec::new() }
+    }
+
+    /// The one for virtual time on several CPUs: that of `scripts/newer-qemu` if it was unpacked and `QEMU=`
+    /// names no other, else [`Qemu::installed`]. Under `-icount` QEMU divides the time until
+    /// the next deadline among all CPUs since version 8.1. An older one gives all of it to
+    /// the first that can run, and nothing to the one behind it: a CPU can be left out for
+    /// seconds, so a hang there says little about the guest.
+    pub fn newest() -> Self {
+        match env::var_os("QEMU").is_none_or(|name| name.is_empty()) {
+            true => Self::unpacked_in(&crate::target_dir()).unwrap_or_else(Self::installed),
+            false => Self::installed(),
+        }
+    }
+
+    fn unpacked_in(target: &Path) -> Option<Self> {
+        let root = target.join(NEWER_QEMU);
+        let binary = root.join("bin/qemu-system-x86_64");
+        let firmware = ["share/qemu", "share/seabios"].map(|folder| root.join(folder)).to_vec();
+        binary.is_file().then_some(Self { binary, firmware })
+    }
+}
 
 /// What runs the guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +171,16 @@ mod tests {
         assert_eq!(Accel::parse("tcg").expect("a known word"), Accel::Tcg);
         assert_eq!(Accel::parse("kvm").expect("a known word"), Accel::Kvm);
         assert!(Accel::parse("xen").is_err());
+    }
+
+    #[test]
+    fn a_newer_qemu_is_used_with_its_firmware_once_it_is_unpacked() {
+        assert_eq!(Qemu::unpacked_in(tree(&[("newer-qemu/usr/share/qemu/x", "")]).path()), None);
+        let there = tree(&[("newer-qemu/usr/bin/qemu-system-x86_64", "")]);
+        let found = Qemu::unpacked_in(there.path()).expect("it is there");
+        assert!(found.binary.starts_with(there.path()), "{found:?}");
+        let folders = ["newer-qemu/usr/share/qemu", "newer-qemu/usr/share/seabios"];
+        assert_eq!(found.firmware, folders.map(|folder| there.path().join(folder)));
     }
 
     #[test]

@@ -6,7 +6,6 @@
 //! are opened with `snapshot=on`: many machines share one image and none of them
 //! changes it.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +13,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::data::DataDisk;
-use crate::host::{Accel, Ovmf};
+use crate::host::{Accel, Ovmf, Qemu};
 
 /// What the machine starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +93,7 @@ pub struct Machine {
     has_debug_exit: bool,
     waits_for_gdb: bool,
     extra: Vec<String>,
-    binary: Option<PathBuf>,
+    needs_newer_qemu: bool,
 }
 
 impl Machine {
@@ -123,7 +122,7 @@ impl Machine {
             has_debug_exit: true,
             waits_for_gdb: false,
             extra: Vec::new(),
-            binary: None,
+            needs_newer_qemu: false,
         }
     }
 
@@ -253,9 +252,10 @@ impl Machine {
         self
     }
 
-    /// Another QEMU than the usual one.
-    pub fn binary(mut self, binary: impl Into<PathBuf>) -> Self {
-        self.binary = Some(binary.into());
+    /// The newest QEMU that is here, for what the usual one may not have. Virtual time on
+    /// several CPUs takes it unasked.
+    pub fn newer_qemu(mut self) -> Self {
+        self.needs_newer_qemu = true;
         self
     }
 
@@ -296,10 +296,16 @@ impl Machine {
     /// The command that starts this machine. `scratch` is a directory for the
     /// copy of the firmware's variables; it must outlive the machine.
     pub fn command(&self, scratch: &Path) -> Result<Command> {
-        let mut command = match &self.binary {
-            Some(binary) => Command::new(binary),
-            None => Command::new(qemu_binary()),
+        // One CPU has no turns to take.
+        let takes_turns = self.icount.is_some() && self.smp != "1";
+        let qemu = match self.needs_newer_qemu || takes_turns {
+            true => Qemu::newest(),
+            false => Qemu::installed(),
         };
+        let mut command = Command::new(&qemu.binary);
+        for folder in &qemu.firmware {
+            command.arg("-L").arg(folder);
+        }
         command.args(self.args());
         if self.firmware == Firmware::Uefi {
             let ovmf = Ovmf::find()?;
@@ -398,11 +404,6 @@ impl Machine {
         }
         args
     }
-}
-
-/// `QEMU=` in the environment chooses another build of it.
-fn qemu_binary() -> String {
-    env::var("QEMU").ok().filter(|q| !q.is_empty()).unwrap_or("qemu-system-x86_64".into())
 }
 
 fn flash(file: &Path, access: &str) -> String {

@@ -79,6 +79,8 @@ pub struct Options {
     pub tsc_mhz: Option<u64>,
     /// The frequency of the local APICs' timers, in MHz, before they divide it.
     pub lapic_mhz: Option<u64>,
+    /// The length of the turns that an emulator gives to its CPUs, in microseconds; 0: its own.
+    pub turns_us: u16,
     /// The program's arguments: the words after a lone `--`.
     pub args: Vec<String>,
     /// The words that were ignored.
@@ -147,7 +149,13 @@ static TABLE: &[Spec] = &[
     spec("terminal", "on|off", |o, v| put(&mut o.terminal, pick(v, SWITCH)), "whether a person sits at the serial port"),
     spec("tsc", "<MHz>", |o, v| put(&mut o.tsc_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the time stamp counter, not measured"),
     spec("lapic", "<MHz>", |o, v| put(&mut o.lapic_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the local APICs' timers, not measured"),
+    spec("turns", "0|<us, 5 to 20000>", |o, v| put(&mut o.turns_us, turns(v)), "under QEMU's -icount: the longest turn of a CPU, in microseconds"),
 ];
+
+/// A turn of fewer microseconds costs more than it gives: QEMU 7.2 leaves CPUs out.
+const MIN_TURN_US: u16 = 5;
+/// More than a time slice, and the PIT counts to 54,924.
+const MAX_TURN_US: u16 = 20_000;
 
 /// A ring of that many is 16 MiB.
 const MAX_EVENTS: usize = 1 << 20;
@@ -236,6 +244,7 @@ impl Default for Options {
             terminal: false,
             tsc_mhz: None,
             lapic_mhz: None,
+            turns_us: 0,
             args: Vec::new(),
             warnings: Vec::new(),
             more_warnings: 0,
@@ -436,6 +445,11 @@ fn number<T: FromStr + PartialOrd>(value: &str, least: T, most: T) -> Option<T> 
     // `parse` alone would take a sign.
     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
     value.parse().ok().filter(|number| digits && *number >= least && *number <= most)
+}
+
+/// Off, or a length that the PIT can count and an emulator bears.
+fn turns(value: &str) -> Option<u16> {
+    number(value, 0, 0).or(number(value, MIN_TURN_US, MAX_TURN_US))
 }
 
 fn seed(value: &str) -> Option<u64> {

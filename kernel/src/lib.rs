@@ -181,6 +181,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     schedule::init(options.gomaxprocs, options.order, options.handoff);
     preempt::init(options.slice_ms);
     schedule::init_cpu(options.choices());
+    arch::begin_turns(options.turns_us); //     of the CPUs of an emulator, if asked for
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
     chaos::begin(options.chaos); //             from here on, if at all
     guardian::begin(options.stuck); //          CPUs watch each other

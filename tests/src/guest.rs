@@ -32,6 +32,11 @@ use crate::typist::{self, Keyboard};
 
 /// Far more than a healthy boot takes on a busy host.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
+/// The same in virtual time, where eight CPUs share one of the host's.
+const VIRTUAL_LIMIT: Duration = Duration::from_secs(300);
+/// What makes a run in virtual time repeat: clocks that are stated, as QEMU counts an
+/// instruction a nanosecond and drives the local APICs' timers with 1 GHz, and short turns.
+pub const VIRTUAL_WORDS: &str = "tsc=1000 lapic=1000 turns=50";
 /// How often the guest is looked at.
 const POLL: Duration = Duration::from_millis(20);
 /// How often its screen is looked at, which costs more.
@@ -61,6 +66,8 @@ pub struct Boot {
     shape: Vec<Shape>,
     /// What runs if the command line names no program; `None`: the image decides.
     program: Option<&'static str>,
+    /// The seed of a run in virtual time.
+    seed: Option<u64>,
 }
 
 /// What a run waits for.
@@ -85,7 +92,7 @@ enum Shape {
     NoHpet,
     NoDebugExit,
     Arg(String),
-    Binary(PathBuf),
+    NewerQemu,
 }
 
 impl Boot {
@@ -108,6 +115,7 @@ impl Boot {
             ramdisk: None,
             shape: Vec::new(),
             program: Some("hello"),
+            seed: None,
         }
     }
 
@@ -143,7 +151,22 @@ impl Boot {
         self.with(Shape::Cpu(cpu.into()))
     }
 
-    /// Virtual time by counted instructions: `"shift=0,sleep=off"`.
+    /// Virtual time: an instruction is a nanosecond, nothing but the guest takes time, and
+    /// its CPUs take short turns on one core of the host. So what the guest does depends on
+    /// the kernel, its command line, the QEMU and the seed, not on the host's load: a failure
+    /// is a seed, and comes again. `RUNNEXT_SEED` in the environment chooses another than 1;
+    /// the run's name has it. Not for what follows the host's clock (disks, what is typed)
+    /// and not for races that take CPUs which truly run at the same time.
+    pub fn virtual_time(mut self) -> Self {
+        let seed = chosen_seed();
+        self.name = format!("{}-seed-{seed}", self.name);
+        self.seed = Some(seed);
+        self.limit = self.limit.max(VIRTUAL_LIMIT);
+        self.icount("shift=0,sleep=off")
+    }
+
+    /// Virtual time by counted instructions: `"shift=0,sleep=off"`. Most want
+    /// [`Boot::virtual_time`], which adds the words that make a run repeat.
     pub fn icount(self, icount: &str) -> Self {
         self.with(Shape::Icount(icount.into()))
     }
@@ -189,9 +212,9 @@ impl Boot {
         self.with(Shape::Arg(arg.into()))
     }
 
-    /// Another QEMU than the usual one.
-    pub fn binary(self, binary: impl Into<PathBuf>) -> Self {
-        self.with(Shape::Binary(binary.into()))
+    /// The newest QEMU that is here, for what the usual one may not have.
+    pub fn newer_qemu(self) -> Self {
+        self.with(Shape::NewerQemu)
     }
 
     /// From UEFI.
@@ -366,6 +389,9 @@ impl Boot {
         if self.has_terminal {
             program.push_str("terminal=on ");
         }
+        if let Some(seed) = self.seed {
+            program.push_str(&format!("{VIRTUAL_WORDS} seed={seed} "));
+        }
         machine = machine.cmdline(program.trim());
         for shape in &self.shape {
             machine = match shape {
@@ -381,7 +407,7 @@ impl Boot {
                 Shape::NoHpet => machine.without_hpet(),
                 Shape::NoDebugExit => machine.without_debug_exit(),
                 Shape::Arg(arg) => machine.arg(arg),
-                Shape::Binary(arg) => machine.binary(arg),
+                Shape::NewerQemu => machine.newer_qemu(),
             };
         }
         for (name, contents) in &self.files {
@@ -442,6 +468,16 @@ impl Boot {
         let screen = files.shoot(&mut qmp).ok();
         hang.screenshot = screen.as_ref().map(|_| files.png.clone());
         (Ended::Hang(hang), screen)
+    }
+}
+
+/// What `RUNNEXT_SEED` in the environment says; 1 if it says nothing.
+fn chosen_seed() -> u64 {
+    match std::env::var("RUNNEXT_SEED") {
+        Ok(word) if !word.is_empty() => {
+            word.parse().unwrap_or_else(|_| panic!("RUNNEXT_SEED={word} is not a number"))
+        }
+        _ => 1,
     }
 }
 

@@ -18,7 +18,7 @@
 //! - **Reports**: who the CPU is ([`identity`]), what the bring-up found
 //!   ([`reported`]).
 //! - **Bring-up**, in this order: [`init_boot_cpu`], `mem::init`, [`init`],
-//!   [`start_cpus`]. And the end: [`exit`], [`power_off`], [`reboot`].
+//!   [`start_cpus`], [`begin_turns`]. And the end: [`exit`], [`power_off`], [`reboot`].
 
 mod x86_64;
 
@@ -30,7 +30,8 @@ pub use x86_64::cpu::{
 };
 
 pub use x86_64::machine::{
-    Config, CpuInfo, clock_uncertainty_ns, cpus, init, init_boot_cpu, route_isa, start_cpus, wake,
+    Config, CpuInfo, begin_turns, clock_uncertainty_ns, cpus, init, init_boot_cpu, route_isa,
+    start_cpus, wake,
 };
 
 #[cfg(any(not(target_os = "none"), feature = "internals"))]

@@ -17,7 +17,7 @@ fn every_option_reaches_its_field() {
     let options = parse(
         "program=tour log=trace timer=tsc-deadline apic=x2apic clock=hpet console=screen \
          maxcpus=7 acpi=off gomaxprocs=3 seed=0xfF chaos=9 order=steal-first trace=hash \
-         events=64 tsc=1000 lapic=500",
+         events=64 tsc=1000 lapic=500 turns=50",
     );
     let expected = Options {
         program: Some("tour".into()),
@@ -36,6 +36,7 @@ fn every_option_reaches_its_field() {
         events: Some(64),
         tsc_mhz: Some(1000),
         lapic_mhz: Some(500),
+        turns_us: 50,
         ..Options::default()
     };
     assert_eq!(options, expected);
@@ -85,6 +86,10 @@ fn bad_words_are_named_and_change_nothing() {
         "quiet",
         "log=off",
         "acpi=1",
+        "turns=4",
+        "turns=20001",
+        "turns=-50",
+        "turns=50us",
     ] {
         let mut options = parse(word);
         let first = word.split(' ').next().expect("a word");
@@ -93,6 +98,16 @@ fn bad_words_are_named_and_change_nothing() {
         options.warnings.clear();
         assert_eq!(options, Options::default(), "{word}");
     }
+}
+
+#[test]
+fn turns_are_off_unless_asked_for_and_have_bounds() {
+    for (word, expected) in [("", 0), ("turns=0", 0), ("turns=5", 5), ("turns=20000", 20_000)] {
+        assert_eq!(parse(word).turns_us, expected, "{word}");
+    }
+    assert_eq!(parse("turns=50 turns=0").turns_us, 0);
+    let told = "command line (test): `turns=1` ignored: the value must be 0|<us, 5 to 20000>";
+    assert_eq!(warnings("turns=1"), [told]);
 }
 
 #[test]

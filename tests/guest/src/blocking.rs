@@ -252,7 +252,7 @@ fn a_pinned_g_comes_back_to_its_cpu() {
         let stop = &counters::<AtomicBool>(1)[0];
         let hog = go_on(cpu, || {
             while !stop.load(Relaxed) {
-                core::hint::spin_loop();
+                check::spin();
             }
         });
         tx.send(()).expect("it waits");
@@ -267,7 +267,7 @@ fn a_call_that_does_not_end_is_preempted() {
     let hog = go_on(0, || {
         blocking(|| {
             while !STOP.load(Relaxed) {
-                core::hint::spin_loop();
+                check::spin();
             }
         });
     });

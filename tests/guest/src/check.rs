@@ -53,6 +53,16 @@ pub fn is_unkind() -> bool {
     runnext::internals::chaos::is_on()
 }
 
+/// One round of a hog: some 1,500 instructions, then a PAUSE. Under `-icount` a PAUSE ends the
+/// turn of a virtual CPU, which takes the host as long as a thousand instructions: a hog that
+/// does nothing else makes virtual time stand still. A hog without one would not do either:
+/// after it QEMU 7.2 can leave the next CPU out, turn after turn.
+#[inline(always)]
+pub fn spin() {
+    (0..500).for_each(|turn| _ = core::hint::black_box(turn));
+    core::hint::spin_loop();
+}
+
 /// Yields until `condition` holds. There is no limit: the host has one.
 pub fn wait_until(mut condition: impl FnMut() -> bool) {
     while !condition() {

@@ -333,7 +333,7 @@ fn c_hog() {
         let _held = HOGGED.lock();
         HOGS.store(1, Relaxed);
         loop {
-            core::hint::spin_loop();
+            check::spin();
         }
     }));
     wait_until(|| HOGS.load(Relaxed) == 1);

@@ -29,7 +29,7 @@ fn main() {
 /// Spins, as nothing else is possible with interrupts off, until that holds.
 fn spin_until(condition: impl Fn(Counts) -> bool) {
     while !condition(guardian::counts()) {
-        core::hint::spin_loop();
+        check::spin();
     }
 }
 

@@ -133,7 +133,7 @@ fn a_g_that_calls_nobody_is_told_and_goes_on() {
     let hog = go(move || {
         tx.send(current().id()).expect("somebody asks");
         while !STOP.load(Relaxed) {
-            core::hint::spin_loop();
+            check::spin();
         }
         yield_now(); // the first that could end it
         "not reached"
@@ -163,7 +163,7 @@ fn a_g_that_waits_long_after_it_was_told_ends() {
         let hog = go(move || {
             tx.send(current().id()).expect("somebody asks");
             while !GO_ON.load(Relaxed) {
-                core::hint::spin_loop();
+                check::spin();
             }
             match ways {
                 0 => _ = waits.recv(),

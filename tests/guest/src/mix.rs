@@ -6,6 +6,7 @@
 //! it prints at the end depends on nothing but the arguments: the seed of the device and
 //! how fast is typed are among them.
 
+use crate::check;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use runnext::console;
 use runnext::internals::drivers::serial::input::INPUT;
@@ -44,8 +45,7 @@ fn main() {
 /// Leaves its CPU only when it must.
 fn hog() {
     while !STOP.load(Ordering::Relaxed) {
-        (0..1000).for_each(|turn| _ = core::hint::black_box(turn));
-        core::hint::spin_loop();
+        check::spin();
     }
 }
 

@@ -260,7 +260,7 @@ fn a_g_near_the_end_of_its_stack_is_preempted_and_goes_on() {
         .map(|cpu| {
             let hog = || {
                 while !STOP.load(Relaxed) {
-                    core::hint::spin_loop();
+                    check::spin();
                 }
             };
             Go::new().pin(cpu).spawn(hog).expect("memory for a G")

@@ -184,7 +184,7 @@ fn with_hogs(f: impl FnOnce()) {
     let hog = |count: &AtomicU64| {
         while !STOP.load(Relaxed) {
             count.store(count.load(Relaxed) + 1, Relaxed);
-            core::hint::spin_loop();
+            check::spin();
         }
     };
     let hogs: Vec<_> = progress.iter().map(|count| go(move || hog(count))).collect();
@@ -222,11 +222,11 @@ fn an_edge_from_a_g_reaches_another_on_a_busy_cpu() {
         let before = ROUNDS.load(Relaxed);
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(30) {
-            core::hint::spin_loop();
+            check::spin();
         }
         DESC.ready(Direction::Read);
         while ROUNDS.load(Relaxed) == before {
-            core::hint::spin_loop(); // no call that would let the other run
+            check::spin(); // no call that would let the other run
         }
     }
     join_all([reader]);

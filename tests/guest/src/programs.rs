@@ -261,7 +261,7 @@ fn p_hogs() {
         drop(go(|| {
             HOGS.fetch_add(1, Relaxed);
             loop {
-                core::hint::spin_loop();
+                check::spin();
             }
         }));
     }
@@ -291,7 +291,7 @@ fn p_crowd() {
 
 fn p_computes() {
     loop {
-        core::hint::spin_loop();
+        check::spin();
     }
 }
 

@@ -45,7 +45,7 @@ fn ticks() -> Vec<u64> {
 fn spin_for(d: Duration) {
     let start = Instant::now();
     while start.elapsed() < d {
-        core::hint::spin_loop();
+        check::spin();
     }
 }
 

@@ -108,7 +108,7 @@ fn every_cpu_runs_gs() {
             go(move || {
                 while !seen.iter().all(|seen| seen.load(Ordering::Acquire)) {
                     seen[current_cpu()].store(true, Ordering::Release);
-                    core::hint::spin_loop();
+                    check::spin();
                 }
             })
         })

@@ -27,7 +27,7 @@ const LONG: Duration = Duration::from_millis(30);
 fn spin(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {
-        core::hint::spin_loop();
+        check::spin();
     }
 }
 

@@ -1,6 +1,6 @@
 //! What Debian 12's QEMU cannot do: the same in a newer one.
 //!
-//! `make test-full` unpacks one by `scripts/newer-qemu`. Where that cannot be, the
+//! `make test` unpacks one by `scripts/newer-qemu`. Where that cannot be, the
 //! usual one is taken for new enough, and if it is not these fail: a promise that
 //! was not tried is not kept.
 
@@ -9,14 +9,7 @@ use tests::guest::Boot;
 
 /// The standard image on the newer QEMU.
 fn newer(name: &str) -> Boot {
-    let root = boot::root().join("target/newer-qemu/usr");
-    let binary = root.join("bin/qemu-system-x86_64");
-    let boot = Boot::new(format!("newer-{name}"));
-    if !binary.exists() {
-        return boot;
-    }
-    let firmware = |folder: &str| root.join("share").join(folder).display().to_string();
-    boot.binary(binary).arg("-L").arg(&firmware("qemu")).arg("-L").arg(&firmware("seabios"))
+    Boot::new(format!("newer-{name}")).newer_qemu()
 }
 
 #[test]

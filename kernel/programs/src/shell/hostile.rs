@@ -33,7 +33,10 @@ pub fn shell(bytes: &[u8]) -> bool {
             Ok(command) => is_command |= command.is_some(),
             Err(complaint) => {
                 let said = complaint.to_string();
-                assert!(said.chars().count() < 240 && !said.chars().any(char::is_control), "{said:?}");
+                assert!(
+                    said.chars().count() < 240 && !said.chars().any(char::is_control),
+                    "{said:?}"
+                );
             }
         }
     }

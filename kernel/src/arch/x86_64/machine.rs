@@ -239,6 +239,15 @@ fn edge_or_level(trigger: acpi::Trigger) -> Trigger {
     }
 }
 
+/// Short turns of `turn_us` for the CPUs of an emulator that counts instructions; 0: none.
+/// The turns' phase is part of what a run repeats, so the boot CPU calls this when bring-up
+/// is over, whose length differs from run to run.
+pub fn begin_turns(turn_us: u16) {
+    if turn_us > 0 {
+        pit::begin_turns(&ports::Hardware, turn_us);
+    }
+}
+
 /// Interrupts CPU `index`, so that it looks for work. It may be halting just now:
 /// then the interrupt is pending, and the halt ends at once.
 #[cold]

@@ -1,6 +1,7 @@
 //! The PIT's channel 2, polled: the reference of last resort.
 //!
-//! Channel 0, whose tick firmware leaves running, is stopped by [`silence`].
+//! Channel 0, whose tick firmware leaves running, is stopped by [`silence`], and
+//! started again by [`begin_turns`] for an emulator that counts instructions.
 //!
 //! Channel 2 drives the speaker, so no interrupt hangs on it. It counts down in
 //! mode 2 over its whole 16 bits, and is read by latching: nothing waits for
@@ -20,6 +21,8 @@ const GATE: u16 = 0x61;
 
 /// Channel 0, low byte then high byte, mode 0 (once, then nothing), binary.
 const COMMAND_ONCE: u8 = 0b0011_0000;
+/// Channel 0, low byte then high byte, mode 2 (rate generator), binary.
+const COMMAND_RATE: u8 = 0b0011_0100;
 /// Channel 2, low byte then high byte, mode 2 (rate generator), binary.
 const COMMAND_MODE_2: u8 = 0b1011_0100;
 /// Channel 2: hold the count for reading.
@@ -35,6 +38,18 @@ pub fn silence(ports: &impl Ports) {
     // The last edge comes in a microsecond.
     ports.outb(CHANNEL_0, 1);
     ports.outb(CHANNEL_0, 0);
+}
+
+/// Starts channel 0 again with a period of `turn_us`, its line still masked, so no CPU
+/// executes an instruction for it. Under QEMU's `-icount` one thread runs the virtual CPUs
+/// in turns, and a turn ends no later than the next deadline of any device's timer: short
+/// turns let all CPUs work side by side, at points that depend on the guest alone.
+pub fn begin_turns(ports: &impl Ports, turn_us: u16) {
+    let count = (u64::from(turn_us) * FREQUENCY_HZ).div_ceil(1_000_000);
+    let [low, high] = u16::try_from(count).unwrap_or(u16::MAX).to_le_bytes();
+    ports.outb(COMMAND, COMMAND_RATE);
+    ports.outb(CHANNEL_0, low);
+    ports.outb(CHANNEL_0, high);
 }
 
 /// Channel 2, counting.
@@ -134,6 +149,16 @@ mod tests {
         let fake = Fake::default();
         silence(&fake);
         assert_eq!(*fake.writes.borrow(), [(COMMAND, 0x30), (CHANNEL_0, 1), (CHANNEL_0, 0)]);
+    }
+
+    #[test]
+    fn turns_are_the_periodic_mode_of_channel_0() {
+        for (turn_us, low, high) in [(5, 6, 0), (50, 60, 0), (20_000, 0x38, 0x5d)] {
+            let fake = Fake::default();
+            begin_turns(&fake, turn_us);
+            let expected = [(COMMAND, 0x34), (CHANNEL_0, low), (CHANNEL_0, high)];
+            assert_eq!(*fake.writes.borrow(), expected, "{turn_us} µs");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub trait Ports {
 /// The machine's own ports.
 ///
 /// Only this folder can name it, and only for ports of devices that it owns:
-/// the PIC (0x20, 0xa0), the PIT (0x42, 0x43, 0x61), the delay port 0x80, what
+/// the PIC (0x20, 0xa0), the PIT (0x40, 0x42, 0x43, 0x61), the delay port 0x80, what
 /// resets the machine (0x64, 0xcf9), and the ports that the ACPI tables name: of
 /// the PM timer, for sleep, for a reset.
 #[derive(Clone, Copy, Debug)]

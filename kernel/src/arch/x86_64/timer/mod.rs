@@ -67,7 +67,8 @@ pub struct TimerReport {
 }
 
 /// Takes the one-shot counters' frequency, before they divide it, from the
-/// command line: then no CPU measures its own. Once, before [`init_cpu`].
+/// command line: then no CPU takes its own measurement for it. The boot CPU measures
+/// all the same, and a frequency that is far off is not used. Once, before [`init_cpu`].
 pub fn init(lapic_hz: Option<u64>) {
     STATED_HZ.store(lapic_hz.map_or(0, |hz| hz / device::DIVIDER), Relaxed);
 }
@@ -241,14 +242,26 @@ fn calibrate(device: &Device<apic::Hardware>, hints: &Hints) -> Result<u64, Fail
     const WINDOW_NS: u64 = 2_000_000;
     /// A slower counter cannot serve deadlines of microseconds.
     const MIN_HZ: u64 = 100_000;
+    let count = || {
+        device.start_counting();
+        let measured = measure(&ClockReference, WINDOW_NS, || device.counted());
+        device.disarm(Mode::OneShot);
+        measured
+    };
     let measured = match STATED_HZ.load(Relaxed) {
-        0 => {
-            device.start_counting();
-            let measured = measure(&ClockReference, WINDOW_NS, || device.counted());
-            device.disarm(Mode::OneShot);
-            measured
-        }
-        stated_hz => Ok(stated_hz),
+        0 => count(),
+        stated_hz if cpu_index() != 0 => Ok(stated_hz),
+        stated_hz => match count() {
+            Ok(hz) if !agree(stated_hz, hz) => {
+                let [stated, found] = [stated_hz, hz].map(|hz| Mhz(hz * device::DIVIDER));
+                log::error!(
+                    "timer: lapic= states {stated}, the counter runs at {found}: using that"
+                );
+                STATED_HZ.store(0, Relaxed); // the other CPUs start later, and measure
+                Ok(hz)
+            }
+            _ => Ok(stated_hz),
+        },
     };
     let hz = match measured {
         Ok(hz) if hz >= MIN_HZ => hz,
@@ -267,6 +280,13 @@ fn calibrate(device: &Device<apic::Hardware>, hints: &Hints) -> Result<u64, Fail
         cpu.scale.call_once(|| scale);
     }
     Ok(hz)
+}
+
+/// Whether a stated frequency can be the measured one. A timer with one that is too low fires
+/// before its time and would be refused: sleepers would never wake. One that is too high
+/// makes all sleepers late. The measurement of a busy emulator may be off by some percent.
+fn agree(stated_hz: u64, measured_hz: u64) -> bool {
+    stated_hz < measured_hz.saturating_mul(2) && measured_hz < stated_hz.saturating_mul(2)
 }
 
 fn with_interrupts_on<T>(wait: impl FnOnce() -> T) -> T {
@@ -465,6 +485,16 @@ mod tests {
             prove(&fake(100, Some(10_000)), PROOF_LIMIT_NS, PROOF_MAX_POLLS),
             Err(Failure::TooEarly)
         );
+    }
+
+    #[test]
+    fn a_stated_frequency_that_is_far_off_is_not_believed() {
+        for (stated_mhz, is_believed) in
+            [(1, false), (62, false), (500, false), (501, true), (1_000, true), (2_000, false)]
+        {
+            assert_eq!(agree(stated_mhz * 1_000_000, 1_000_000_000), is_believed, "{stated_mhz}");
+        }
+        assert!(!agree(u64::MAX, 1));
     }
 
     #[test]
