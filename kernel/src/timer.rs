@@ -82,7 +82,6 @@ struct PerCpu<T: 'static> {
 
 impl<T: Timed> Timers<T> {
     /// Nobody sleeps.
-    #[expect(clippy::new_without_default, reason = "made in statics only, where Default cannot go")]
     #[must_use]
     pub const fn new() -> Self {
         Timers {

@@ -77,7 +77,6 @@ unsafe impl<T: Send> Sync for CpuLocal<T> {}
 
 impl<T: Empty> CpuLocal<T> {
     /// An empty value for every CPU.
-    #[expect(clippy::new_without_default, reason = "made in statics only, where Default cannot go")]
     pub const fn new() -> Self {
         CpuLocal {
             slots: [const { Slot { lent: AtomicBool::new(false), value: UnsafeCell::new(T::EMPTY) } };

@@ -387,7 +387,6 @@ static VIGILS: IrqLock<usize> = IrqLock::new(0);
 
 impl Vigil {
     /// From now on.
-    #[expect(clippy::new_without_default, reason = "it is no value, it has an effect")]
     pub fn new() -> Self {
         let mut vigils = VIGILS.lock();
         *vigils += 1;

@@ -103,7 +103,6 @@ pub struct Input<B> {
 
 impl<B: Backend> Input<B> {
     /// No port yet.
-    #[expect(clippy::new_without_default, reason = "made in statics only, where Default cannot go")]
     #[must_use]
     pub const fn new() -> Self {
         let receiver = IrqLock::new(Receiver::new());
