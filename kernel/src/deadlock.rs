@@ -45,6 +45,7 @@
 pub mod beside;
 pub mod cycle;
 mod ring;
+mod watcher;
 
 use crate::arch;
 use crate::panic::Message;

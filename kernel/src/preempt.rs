@@ -38,8 +38,13 @@
 //! this CPU) turn interrupts off, so the interrupt flag is the preempt word: there is no
 //! second one to be kept in step with it.
 
+mod account;
+
+pub use account::Verdict;
+
 use crate::trace::{self, Kind};
 use crate::{arch, chaos, deadlock, guardian, schedule};
+use account::Account;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -49,8 +54,8 @@ static SLICE_CYCLES: AtomicU64 = AtomicU64::new(0);
 /// What a CPU knows of the slice under way. Its own, with interrupts off, but for
 /// the counters, which all may read.
 pub struct Slices {
-    /// The cycle counter when the slice began.
-    began: Cell<u64>,
+    /// What is spent and lent of it, in cycles of the counter.
+    account: Account,
     /// The time for which the timer is armed, ns; [`NEVER`] if it is not.
     armed_ns: Cell<u64>,
     /// With [`Attention::UNTIMED`] unless the timer is armed for the end of a
@@ -58,8 +63,6 @@ pub struct Slices {
     pub attention: Attention,
     /// The most that the slice under way may last, in cycles; drawn by `chaos`.
     cut: Cell<u64>,
-    /// What is lent, of the slice that began at that time; of no other.
-    loan: Cell<Loan>,
     /// Somebody waits who is in a hurry.
     is_urgent: Cell<bool>,
     ticks: AtomicU64,
@@ -112,29 +115,6 @@ impl Attention {
     }
 }
 
-/// What a slice has lent.
-#[derive(Clone, Copy)]
-struct Loan {
-    /// When the slice began. A loan of an earlier one is void, so that nothing
-    /// need be done about loans when a slice begins.
-    of: u64,
-    /// Cycles that were lent and given back.
-    given_back: u64,
-    /// The cycle counter when the loan under way began, if one is.
-    began: Option<u64>,
-}
-
-/// What becomes of the G that was interrupted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It goes on.
-    GoOn,
-    /// Its slice is over, or what was lent to it.
-    Expire,
-    /// It lends its slice.
-    Displace,
-}
-
 // SAFETY: the cells are touched by their own CPU only, with interrupts off.
 unsafe impl Sync for Slices {}
 
@@ -153,11 +133,10 @@ impl Slices {
     /// No slice is under way.
     pub const fn new() -> Self {
         Slices {
-            began: Cell::new(0),
+            account: Account::new(),
             armed_ns: Cell::new(NEVER),
             attention: Attention(AtomicU32::new(Attention::UNTIMED)),
             cut: Cell::new(u64::MAX),
-            loan: Cell::new(Loan { of: 0, given_back: 0, began: None }),
             is_urgent: Cell::new(false),
             ticks: AtomicU64::new(0),
             preemptions: AtomicU64::new(0),
@@ -168,25 +147,13 @@ impl Slices {
     /// A slice begins, `now` by the cycle counter.
     #[inline(always)]
     pub fn begin(&self, now: u64) {
-        self.began.set(now);
+        self.account.begin(now);
     }
 
     /// The G that lent its slice goes on with what is left of it.
     #[cold]
     pub fn resume(&self, now: u64) {
-        let loan = self.loan();
-        // Else others have had slices of their own here since: a new one.
-        let Some(lent_at) = loan.began else { return self.begin(now) };
-        let took = now.wrapping_sub(lent_at);
-        self.began.set(self.began.get().wrapping_add(took));
-        let (of, given_back) = (self.began.get(), loan.given_back + took);
-        self.loan.set(Loan { of, given_back, began: None });
-    }
-
-    /// What the slice under way has lent.
-    fn loan(&self) -> Loan {
-        let (loan, of) = (self.loan.get(), self.began.get());
-        if loan.of == of { loan } else { Loan { of, given_back: 0, began: None } }
+        self.account.resume(now);
     }
 
     /// Whether the timer is armed for the slice under way.
@@ -249,20 +216,7 @@ impl Slices {
 
     /// Cycles that are left of the slice, or of what is lent of it.
     fn left(&self) -> u64 {
-        let slice = self.length();
-        let now = arch::cycles();
-        let loan = self.loan();
-        match loan.began {
-            None => slice.saturating_sub(now.wrapping_sub(self.began.get())),
-            Some(at) => (slice / 2).saturating_sub(loan.given_back + now.wrapping_sub(at)),
-        }
-    }
-
-    /// Whether something of this slice may be lent now. While a loan is under way,
-    /// who comes waits for its end.
-    fn may_lend(&self) -> bool {
-        let loan = self.loan();
-        loan.began.is_none() && loan.given_back < self.length() / 2
+        self.account.left(self.length(), arch::cycles())
     }
 
     /// Cycles of the whole slice.
@@ -297,13 +251,8 @@ impl Slices {
         if schedule::must_leave() {
             return Verdict::Expire;
         }
-        if self.is_urgent.get() && self.may_lend() {
-            return Verdict::Displace;
-        }
-        match self.left() {
-            0 if self.is_unkind() || schedule::needs_timer() => Verdict::Expire,
-            _ => Verdict::GoOn,
-        }
+        let may_expire = || self.is_unkind() || schedule::needs_timer();
+        self.account.verdict(self.length(), arch::cycles(), self.is_urgent.get(), may_expire)
     }
 
     /// What becomes of the running G, which will do so now.
@@ -317,7 +266,7 @@ impl Slices {
             }
             Verdict::Displace => {
                 self.displacements.fetch_add(1, Ordering::Relaxed);
-                self.loan.set(Loan { began: Some(arch::cycles()), ..self.loan() });
+                self.account.lend(arch::cycles());
                 self.arm();
             }
         }

@@ -38,39 +38,22 @@
 //! about to halt.
 #![forbid(unsafe_code)]
 
+use super::watcher::{Seen, Watcher, look_twice, stamp_of};
 use super::{is_external, report};
 use crate::attendants;
 use crate::go::SpawnError;
-use crate::lock::IrqLock;
 use crate::park::{self, GHandle, Reason, Wait};
 use crate::program::{self, Ended, Instance};
 use crate::schedule;
 use crate::tasks::GState;
 use crate::time::{Duration, Instant, sleep};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Of its time, the watcher looks for one part in so many at most: there may be many Gs.
 const SHARE: u32 = 20;
-/// How often a look is repeated because Gs began or ended meanwhile.
-const TRIES: usize = 16;
 
-/// The watcher rests, or is about to: somebody must stir it.
-static RESTS: AtomicBool = AtomicBool::new(false);
-
-/// The watcher looks.
-static LOOKS: AtomicBool = AtomicBool::new(false);
-
-static WATCHER: IrqLock<Watcher> =
-    IrqLock::new(Watcher { is_there: false, is_stirred: false, resting: None });
-
-struct Watcher {
-    is_there: bool,
-    /// Something has happened since it began to look.
-    is_stirred: bool,
-    resting: Option<GHandle>,
-}
+static WATCHER: Watcher<GHandle> = Watcher::new();
 
 /// A program is being started, and counts as running: sees to it that there is a watcher.
 ///
@@ -80,38 +63,25 @@ pub fn begin() -> Result<(), SpawnError> {
     if cfg!(not(target_os = "none")) {
         return Ok(()); // of threads nobody knows what they wait for
     }
-    let mut watcher = WATCHER.lock();
-    let was_there = core::mem::replace(&mut watcher.is_there, true);
-    drop(watcher);
-    if was_there {
-        wake(park::ready);
+    if WATCHER.set_there(true) {
+        WATCHER.wake().map(park::ready);
         return Ok(());
     }
-    attendants::spawn("deadlocks", watch).inspect_err(|_| WATCHER.lock().is_there = false)
+    attendants::spawn("deadlocks", watch).inspect_err(|_| {
+        WATCHER.set_there(false);
+    })
 }
 
 /// Something happens on the machine: the watcher is to look, a little later. True if it
 /// is in the inbox of this CPU. Any context, interrupts off.
 #[inline]
 pub fn stir() -> bool {
-    RESTS.load(Relaxed) && wake(park::ready_from_interrupt)
+    WATCHER.stir().map(park::ready_from_interrupt).is_some()
 }
 
 /// As [`stir`], for a CPU that is about to halt while so many run Gs.
 pub fn stir_from_halt(busy: usize) -> bool {
-    let is_watcher = busy <= 1 && LOOKS.load(Relaxed);
-    !is_watcher && stir()
-}
-
-/// Wakes the watcher by `ready`, if it rests.
-#[cold]
-fn wake(ready: impl FnOnce(GHandle)) -> bool {
-    let mut watcher = WATCHER.lock();
-    watcher.is_stirred = true;
-    RESTS.store(false, Relaxed);
-    let resting = watcher.resting.take();
-    drop(watcher);
-    resting.map(ready).is_some()
+    WATCHER.stir_from_halt(busy).map(park::ready_from_interrupt).is_some()
 }
 
 /// What the watcher does.
@@ -119,84 +89,43 @@ fn watch() {
     let mut took = Duration::ZERO;
     loop {
         sleep(PERIOD.max(took * SHARE));
-        LOOKS.store(true, Relaxed);
-        // From here on whatever happens is a reason to look again.
-        WATCHER.lock().is_stirred = false;
-        // With nobody beside the booted program, an idle machine's look is enough.
-        RESTS.store(program::running().any(Instance::is_started), Relaxed);
+        WATCHER.begin_look(program::running().any(Instance::is_started));
         let began = Instant::now();
         let seen = program::running().map(judge).max().unwrap_or(Seen::Nothing);
         took = began.elapsed();
-        if seen < Seen::Suspect {
-            rest();
+        let begin_park = || park::begin_park(Wait::new(Reason::Poll, 0));
+        if seen < Seen::Suspect && WATCHER.begin_rest(begin_park) {
+            park::park();
         }
-        LOOKS.store(false, Relaxed);
+        WATCHER.end_look();
     }
-}
-
-/// What came of a look at one program.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Seen {
-    Nothing,
-    Suspect,
-}
-
-/// Parks until something happens, unless something has.
-fn rest() {
-    let mut watcher = WATCHER.lock();
-    if watcher.is_stirred {
-        return;
-    }
-    LOOKS.store(false, Relaxed); // a moment early, which is a look too many at most
-    watcher.resting = Some(park::begin_park(Wait::new(Reason::Poll, 0)));
-    drop(watcher);
-    park::park();
 }
 
 /// Looks at one program, and sees to it that it ends if it has been deadlocked since the
 /// last look.
 fn judge(instance: &'static Instance) -> Seen {
     let id = instance.id();
-    let stamp = stuck(instance).unwrap_or(0);
-    let is_same = instance.suspect(stamp) == stamp;
-    match stamp {
-        0 => return Seen::Nothing,
-        _ if !is_same => return Seen::Suspect,
-        _ if !instance.is_started() => crate::panic::deadlock(|out| report(out, instance)),
-        _ => {}
+    let stamp = look_twice(|| sight(instance), schedule::lives_changed).unwrap_or(0);
+    let seen = Seen::of(stamp, instance.suspect(stamp));
+    if seen < Seen::Deadlock {
+        return seen;
+    }
+    if !instance.is_started() {
+        crate::panic::deadlock(|out| report(out, instance));
     }
     instance.end(id, Ended::Deadlock, park::ready);
     Seen::Nothing
 }
 
-/// A stamp of all its Gs, if they wait for each other now; not 0.
-fn stuck(instance: &'static Instance) -> Option<u64> {
-    for _ in 0..TRIES {
-        let before = schedule::lives_changed();
-        let first = sight(instance)?;
-        if sight(instance)? == first && schedule::lives_changed() == before {
-            return Some(first);
-        }
-    }
-    None
-}
-
 /// A stamp of the waits of all its Gs, if each of them waits for another of them, as far
 /// as one can see, and there is one.
 fn sight(instance: &'static Instance) -> Option<u64> {
-    let mut stamp = 0_u64;
-    for (handle, info) in schedule::members(instance.id()) {
+    stamp_of(schedule::members(instance.id()).map(|(handle, info)| {
         let waits = matches!(info.state, GState::Waiting | GState::InCall);
         let wait = info.wait.filter(|_| waits)?;
         let goes_on = is_external(wait)
             || schedule::ends_when_woken(&handle)
             || schedule::waits_for_another(&handle, instance);
-        if goes_on {
-            return None;
-        }
-        for part in [info.id, info.switches, wait.pack()] {
-            stamp = (stamp ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-        }
-    }
-    (stamp != 0).then_some(stamp)
+        (!goes_on).then(|| [info.id, info.switches, wait.pack()])
+    }))
 }

@@ -6,7 +6,10 @@
 
 use super::*;
 use crate::drivers::virtio_blk::hal::alloc_pages;
+use core::sync::atomic::AtomicU16;
 use std::alloc::{Layout, alloc_zeroed};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus};
 use virtio_drivers::{BufferDirection, PhysAddr, Result as VirtioResult};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -17,7 +20,21 @@ struct HostMemory;
 fn host_pages(pages: usize) -> NonNull<u8> {
     let layout = Layout::from_size_align(pages * PAGE_SIZE, PAGE_SIZE).expect("a good layout");
     // SAFETY: the size is not 0. Never freed: as on the machine.
-    NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory")
+    let start = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory");
+    SHARED.with_borrow_mut(|shared| shared.insert(start.addr().get(), start));
+    start
+}
+
+std::thread_local! {
+    /// What a test has given to its device, by address.
+    static SHARED: RefCell<BTreeMap<usize, NonNull<u8>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// What a device finds at an address.
+fn at<T>(address: u64) -> *mut T {
+    let address = address as usize;
+    let below = SHARED.with_borrow(|shared| shared.range(..=address).next_back().map(|(_, &p)| p));
+    below.expect("an address that the driver gave").as_ptr().with_addr(address).cast()
 }
 
 // SAFETY: zeroed pages that are nobody else's, at addresses that device and
@@ -25,7 +42,7 @@ fn host_pages(pages: usize) -> NonNull<u8> {
 unsafe impl Hal for HostMemory {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let start = host_pages(pages);
-        (start.as_ptr().expose_provenance() as u64, start)
+        (start.addr().get() as u64, start)
     }
     unsafe fn dma_dealloc(_: PhysAddr, _: NonNull<u8>, _: usize) -> i32 {
         0
@@ -34,7 +51,7 @@ unsafe impl Hal for HostMemory {
         unreachable!("the ring maps nothing")
     }
     unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
-        buffer.cast::<u8>().as_ptr().expose_provenance() as u64
+        buffer.cast::<u8>().addr().get() as u64
     }
     unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
 }
@@ -63,16 +80,14 @@ struct Asked {
 }
 
 fn read<T: Copy>(address: u64) -> T {
-    let pointer = core::ptr::with_exposed_provenance::<T>(address as usize);
     // SAFETY: addresses come from the driver, which gives those of memory that
-    // stays; nobody writes there at this instant, as tests have one thread.
-    unsafe { pointer.read() }
+    // stays; nobody writes there at this instant, as the driver has this thread.
+    unsafe { at::<T>(address).read() }
 }
 
 fn write<T>(address: u64, value: T) {
-    let pointer = core::ptr::with_exposed_provenance_mut::<T>(address as usize);
     // SAFETY: as in `read`.
-    unsafe { pointer.write(value) };
+    unsafe { at::<T>(address).write(value) };
 }
 
 impl Device {
@@ -185,7 +200,7 @@ fn the_device_sees_what_was_asked() {
     let read_slot = send(&mut ring, &data, Job::Read(7, 1024));
     let write_slot = send(&mut ring, &data, Job::Write(9, 512));
     send(&mut ring, &data, Job::Flush);
-    let address = |slot: usize| data[slot].as_ptr().expose_provenance() as u64;
+    let address = |slot: usize| data[slot].addr().get() as u64;
     let asked: Vec<_> = core::iter::from_fn(|| ring.transport.next()).collect();
     assert_eq!((asked[0].kind, asked[0].sector), (0, 7));
     assert_eq!(asked[0].data, Some((address(read_slot), 1024, true)));
@@ -204,11 +219,46 @@ fn a_device_that_is_awake_is_not_rung() {
     assert_eq!(ring.transport.bells, 0);
 }
 
+/// A device that goes to sleep while a request is sent: it says that it wants the bell, has a
+/// fence, and looks for requests once more. It sees the request, or the bell is rung. Without
+/// the driver's fence neither may be so. CPUs show that too rarely for a test; Miri, which
+/// draws what a load may see of the stores of others, in the first rounds.
+#[test]
+fn a_device_that_is_going_to_sleep_sees_the_request_or_is_rung() {
+    let rounds = if cfg!(miri) { 20 } else { 500 };
+    let (mut ring, data) = ring();
+    let word = |address: u64| {
+        // SAFETY: of the ring's memory, which stays; and all accesses to it are
+        // atomic while the device has a thread of its own.
+        unsafe { AtomicU16::from_ptr(at(address)) }
+    };
+    let (flags, available) = (word(ring.transport.used), word(ring.transport.available + 2));
+    std::thread::scope(|s| {
+        for round in 1..=rounds {
+            flags.store(1, Ordering::Relaxed); // awake
+            let device = s.spawn(|| {
+                flags.store(0, Ordering::Relaxed);
+                fence(Ordering::SeqCst);
+                available.load(Ordering::Acquire)
+            });
+            let slot = send(&mut ring, &data, Job::Flush);
+            let is_rung = core::mem::take(&mut ring.transport.bells) > 0;
+            let is_seen = device.join().expect("no panic") == round;
+            assert!(is_rung || is_seen, "round {round}: the device sleeps beside a request");
+            let asked = ring.transport.next().expect("a request");
+            ring.transport.answer(&asked, 0);
+            assert_eq!(ring.take_answer(), Ok(Some(Answer::Wake(slot))));
+            assert_eq!(ring.slots.collect(slot), Some(0));
+            ring.slots.put_back(slot);
+        }
+    });
+}
+
 #[test]
 fn all_slots_fit_and_answers_come_in_any_order_for_ever() {
     let (mut ring, data) = ring();
     // Long enough that all counters wrap around.
-    for round in 0..2000usize {
+    for round in 0..if cfg!(miri) { 3 } else { 2000usize } {
         let sent: Vec<_> =
             (0..SLOTS).map(|i| send(&mut ring, &data, Job::Read(i as u64, 512))).collect();
         let mut asked: Vec<_> = core::iter::from_fn(|| ring.transport.next()).collect();
