@@ -302,6 +302,7 @@ pub(crate) fn end_machine(code: u32) -> ! {
         let _ = chaos::note(&mut seed); // a string takes everything
         ::log::error!("ends with {code} under {}", seed.trim_end());
     }
+    arch::report_late_cpus(); //     where no CPU watches others it is said here
     trace::finish(options().trace, code);
     arch::exit(code)
 }

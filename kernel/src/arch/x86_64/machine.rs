@@ -7,7 +7,7 @@
 
 mod smp;
 
-pub use smp::start_cpus;
+pub use smp::{report_late_cpus, start_cpus};
 
 use super::acpi::{self, CpuEntry, Firmware, Override};
 use super::apic::{Polarity, Trigger};
