@@ -154,6 +154,8 @@ pub const EXIT_NO_PROGRAM: u32 = 103;
 /// The code with which a machine ends in which all Gs of the booted program wait
 /// for each other.
 pub const EXIT_DEADLOCK: u32 = 104;
+/// The code with which a machine ends whose CPU lacks what the kernel needs.
+pub const EXIT_CPU: u32 = 105;
 
 #[cfg(target_os = "none")]
 bootloader_api::entry_point!(start, config = &arch::LOADER_CONFIG);
@@ -167,6 +169,9 @@ fn start(boot: &'static mut BootInfo) -> ! {
     log::init(); //                             lines are kept until there is a console
     arch::init_boot_cpu(); //                   a fault speaks from here on
     handover::init_serial(); //                 and is heard
+    if arch::missing_features().next().is_some() {
+        handover::refuse_cpu(boot);
+    }
     handover::init_symbols(boot); //            and has names
     init_memory(boot); //                       frames, page tables, heap
     handover::init_firmware(boot);

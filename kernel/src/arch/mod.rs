@@ -47,6 +47,7 @@ pub use x86_64::boot::LOADER_CONFIG;
 pub use x86_64::clock::tsc::cycles;
 pub use x86_64::clock::{ClockChoice, cycles_to_ns, now_ns, ns_to_tsc as ns_to_cycles};
 pub use x86_64::exit::{exit, power_off, reboot};
+pub use x86_64::features::missing as missing_features;
 pub use x86_64::ioapic::RouteError;
 pub use x86_64::nmi::{ask, sample, stop_others, stopped_at, was_sampled};
 pub use x86_64::paging;

@@ -7,6 +7,7 @@ pub mod boot;
 pub mod clock;
 pub mod cpu;
 pub mod exit;
+pub mod features;
 pub mod gdt;
 pub mod hpet;
 pub mod ioapic;
