@@ -180,6 +180,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     arch::set_handlers(HANDLERS); //            interrupts come up by this door
     arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
+    drivers::power_button::init(); //           a press ends the machine
     drivers::virtio_blk::init(); //             a disk, or none
     drivers::serial::init_input(); //           what is typed is heard
     console::init(); //                         and read by one at a time
@@ -319,6 +320,12 @@ pub(crate) fn end_machine(code: u32) -> ! {
 /// ```
 pub fn power_off() -> ! {
     trace::finish(options().trace, 0);
+    arch::power_off()
+}
+
+/// As [`power_off`], in an interrupt: what is left of a trace goes out without waiting.
+pub(crate) fn power_off_at_once() -> ! {
+    trace::abandon(0);
     arch::power_off()
 }
 

@@ -31,11 +31,8 @@ pub use x86_64::cpu::{
 
 pub use x86_64::machine::{
     Config, CpuInfo, begin_turns, clock_uncertainty_ns, cpus, init, init_boot_cpu,
-    report_late_cpus, route_isa, start_cpus, wake,
+    mask_isa, report_late_cpus, route_isa, start_cpus, wake,
 };
-
-#[cfg(any(not(target_os = "none"), feature = "internals"))]
-pub use x86_64::machine::mask_isa;
 
 pub use x86_64::mend::mend_unwinder;
 
@@ -52,6 +49,7 @@ pub use x86_64::ioapic::RouteError;
 pub use x86_64::nmi::{ask, sample, stop_others, stopped_at, was_sampled};
 pub use x86_64::paging;
 pub use x86_64::pci::{message_for, pci_read, pci_write};
+pub use x86_64::power_button::power_button;
 pub use x86_64::preempt::ROOM as PREEMPT_ROOM;
 pub use x86_64::probe::{NEVER_MEMORY, holds};
 pub use x86_64::report::{Part, identity, reported};

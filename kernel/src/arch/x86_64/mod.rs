@@ -24,6 +24,7 @@ pub mod pic;
 pub mod pit;
 pub mod pmtimer;
 pub mod ports;
+pub mod power_button;
 pub mod preempt;
 pub mod probe;
 pub mod reference;
