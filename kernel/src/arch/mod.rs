@@ -30,8 +30,8 @@ pub use x86_64::cpu::{
 };
 
 pub use x86_64::machine::{
-    Config, CpuInfo, begin_turns, clock_uncertainty_ns, cpus, init, init_boot_cpu,
-    mask_isa, report_late_cpus, route_isa, start_cpus, wake,
+    Config, CpuInfo, begin_turns, clock_uncertainty_ns, cpus, init, init_boot_cpu, mask_isa,
+    report_late_cpus, route_isa, start_cpus, wake,
 };
 
 pub use x86_64::mend::mend_unwinder;

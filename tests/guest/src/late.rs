@@ -4,7 +4,7 @@
 //! gives that one up, and must keep its start page. Here CPU 1 is sent through it.
 
 use core::ptr;
-use runnext::arch::paging;
+use runnext::internals::arch::{self, paging};
 use runnext::prelude::*;
 
 runnext::main!(late, main);
@@ -25,12 +25,12 @@ fn main() {
     let page = pages.next().expect("the start page is mapped") as u32;
     let apic = paging::map_mmio(LOCAL_APIC, 4096).expect("the registers of the local APIC");
     let send = |command: u32| {
-        let were_on = runnext::arch::irq_save();
+        let were_on = arch::irq_save();
         for (register, value) in [(COMMAND_HIGH, HIDDEN << 24), (COMMAND_LOW, command)] {
             // SAFETY: a register of the local APIC; all CPUs are at the same address.
             unsafe { ptr::write_volatile(apic.add(register).cast(), value) };
         }
-        runnext::arch::irq_restore(were_on);
+        arch::irq_restore(were_on);
         sleep(Duration::from_millis(10));
     };
     [INIT, STARTUP | page, STARTUP | page].into_iter().for_each(send);
