@@ -1,4 +1,5 @@
-//! Gs of the kernel's own: those that drain rings and print reports.
+//! Gs of the kernel's own: those that drain rings, print reports, and see programs to
+//! their end.
 //!
 //! They are Gs like others, but nobody's: a program neither counts them nor waits
 //! for them, and its end is theirs. There is none unless somebody asks for what

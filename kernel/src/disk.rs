@@ -43,12 +43,14 @@ pub enum DiskError {
         /// The size of the disk.
         size: u64,
     },
-    /// Writes begin and end at multiples of 512 bytes.
+    /// Writes begin and end at multiples of [`block`] bytes.
     Unaligned {
         /// The first byte that was to be written.
         offset: u64,
         /// How many were.
         bytes: usize,
+        /// What both must be multiples of.
+        block: usize,
     },
     /// The disk refuses writes.
     ReadOnly,
@@ -85,6 +87,20 @@ pub enum DeviceError {
 /// ```
 pub fn size() -> Result<u64, DiskError> {
     virtio_blk::disk().map(bytes_of).ok_or(DiskError::NoDisk)
+}
+
+/// The bytes of a block of the disk, which writes begin and end at multiples of: 512, or
+/// more (4096, say).
+///
+/// # Errors
+/// There is no disk.
+///
+/// ```
+/// use runnext::disk::{self, DiskError};
+/// assert_eq!(disk::block(), Err(DiskError::NoDisk)); // on the host
+/// ```
+pub fn block() -> Result<usize, DiskError> {
+    virtio_blk::disk().map(Disk::block).ok_or(DiskError::NoDisk)
 }
 
 /// Fills `buffer` with what is at `offset` bytes from the start of the disk. The
@@ -132,7 +148,7 @@ pub fn read_at_blocking(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError>
 pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Result<(), DiskError> {
     let call = Call::begin(offset, buffer.len(), timeout)?;
     let mut rest = buffer;
-    for piece in pieces(offset, rest.len()) {
+    for piece in pieces(offset, rest.len(), call.disk.block()) {
         let (now, later) = rest.split_at_mut(piece.bytes);
         call.run(|request, deadline_ns| {
             request.run(Job::Read(piece.sector, piece.sectors * SECTOR), deadline_ns)?;
@@ -144,7 +160,7 @@ pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Res
     Ok(())
 }
 
-/// Writes `bytes` at `offset` from the start of the disk, both multiples of 512.
+/// Writes `bytes` at `offset` from the start of the disk, both multiples of [`block`].
 /// They survive a power cut when [`flush`] has returned.
 ///
 /// # Errors
@@ -161,11 +177,12 @@ pub fn write_at(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
     if call.disk.is_read_only() {
         return Err(DiskError::ReadOnly);
     }
-    if !offset.is_multiple_of(SECTOR as u64) || !bytes.len().is_multiple_of(SECTOR) {
-        return Err(DiskError::Unaligned { offset, bytes: bytes.len() });
+    let block = call.disk.block();
+    if !offset.is_multiple_of(block as u64) || !bytes.len().is_multiple_of(block) {
+        return Err(DiskError::Unaligned { offset, bytes: bytes.len(), block });
     }
     let mut rest = bytes;
-    for piece in pieces(offset, rest.len()) {
+    for piece in pieces(offset, rest.len(), block) {
         let (now, later) = rest.split_at(piece.bytes);
         call.run(|request, deadline_ns| {
             request.data()[..now.len()].copy_from_slice(now);
@@ -231,9 +248,11 @@ impl Call {
     }
 }
 
-/// A disk may claim more sectors than there are numbers for bytes.
+/// A disk may claim more sectors than there are numbers for bytes. A last block that is
+/// not whole cannot be read.
 fn bytes_of(disk: &Disk) -> u64 {
-    disk.sectors().saturating_mul(SECTOR as u64)
+    let block = disk.block() as u64;
+    disk.sectors().saturating_mul(SECTOR as u64) / block * block
 }
 
 fn is_inside(offset: u64, bytes: usize, size: u64) -> bool {
@@ -253,14 +272,14 @@ struct Piece {
     bytes: usize,
 }
 
-/// The requests that bring `bytes` bytes from `offset` on.
-fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = Piece> {
+/// The requests that bring `bytes` bytes from `offset` on, each of whole blocks.
+fn pieces(offset: u64, bytes: usize, block: usize) -> impl Iterator<Item = Piece> {
     let (mut offset, mut left) = (offset, bytes);
     core::iter::from_fn(move || {
-        let skip = (offset % SECTOR as u64) as usize;
+        let skip = (offset % block as u64) as usize;
         let bytes = left.min(SLOT_BYTES - skip);
-        let sectors = (skip + bytes).div_ceil(SECTOR);
-        let piece = Piece { sector: offset / SECTOR as u64, sectors, skip, bytes };
+        let sectors = (skip + bytes).next_multiple_of(block) / SECTOR;
+        let piece = Piece { sector: (offset - skip as u64) / SECTOR as u64, sectors, skip, bytes };
         offset += bytes as u64;
         left -= bytes;
         (bytes > 0).then_some(piece)
@@ -277,8 +296,8 @@ impl fmt::Display for DiskError {
                     "{bytes} bytes at {offset} are past the end of the disk, which has {size}"
                 )
             }
-            DiskError::Unaligned { offset, bytes } => {
-                write!(f, "{bytes} bytes at {offset} cannot be written: not multiples of {SECTOR}")
+            DiskError::Unaligned { offset, bytes, block } => {
+                write!(f, "{bytes} bytes at {offset} cannot be written: not multiples of {block}")
             }
             DiskError::ReadOnly => f.write_str("the disk is read-only"),
             DiskError::Device(error) => error.fmt(f),
@@ -307,19 +326,28 @@ impl core::error::Error for DeviceError {}
 mod tests {
     use super::*;
 
+    /// `bytes` at `offset` of a disk with such blocks are covered once and in order.
+    fn pieces_cover(offset: u64, bytes: usize, block: usize) {
+        let mut next = offset;
+        for piece in pieces(offset, bytes, block) {
+            assert_eq!(piece.sector * 512 + piece.skip as u64, next);
+            assert!((piece.sector * 512).is_multiple_of(block as u64), "{piece:?}");
+            assert!((piece.sectors * SECTOR).is_multiple_of(block), "{piece:?}");
+            assert!(piece.skip + piece.bytes <= piece.sectors * SECTOR);
+            assert!(piece.sectors * SECTOR <= SLOT_BYTES, "fits a slot: {piece:?}");
+            assert!(piece.bytes > 0);
+            next += piece.bytes as u64;
+        }
+        assert_eq!(next, offset + bytes as u64, "{bytes} at {offset}");
+    }
+
     #[test]
     fn pieces_cover_every_byte_once_and_in_order() {
-        for offset in [0, 1, 511, 512, 513, 10_000, u64::from(u32::MAX)] {
-            for bytes in [0, 1, 511, 512, SLOT_BYTES - 1, SLOT_BYTES, SLOT_BYTES + 1, 100_000] {
-                let mut next = offset;
-                for piece in pieces(offset, bytes) {
-                    assert_eq!(piece.sector * 512 + piece.skip as u64, next);
-                    assert!(piece.skip + piece.bytes <= piece.sectors * SECTOR);
-                    assert!(piece.sectors * SECTOR <= SLOT_BYTES, "fits a slot: {piece:?}");
-                    assert!(piece.bytes > 0);
-                    next += piece.bytes as u64;
+        for block in [512, 4096, SLOT_BYTES] {
+            for offset in [0, 1, 511, 512, 513, 4096, 10_000, u64::from(u32::MAX)] {
+                for bytes in [0, 1, 511, 512, SLOT_BYTES - 1, SLOT_BYTES, SLOT_BYTES + 1, 100_000] {
+                    pieces_cover(offset, bytes, block);
                 }
-                assert_eq!(next, offset + bytes as u64, "{bytes} at {offset}");
             }
         }
     }

@@ -180,6 +180,7 @@ pub fn on_tick(now_ns: u64) {
     if due(me).is_some_and(|due_ns| due_ns <= now_ns) {
         look(me, now_ns);
         stay_or_go(me, now_ns);
+        arch::report_late_cpus();
     }
 }
 

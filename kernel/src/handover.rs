@@ -118,8 +118,21 @@ pub fn init_options(boot: &BootInfo) -> Options {
     options
 }
 
+/// Says what the boot CPU lacks, on serial port and screen, and ends the machine.
+pub fn refuse_cpu(boot: &'static mut BootInfo) -> ! {
+    attach_screen(boot);
+    arch::missing_features().for_each(|feature| ::log::error!("this CPU has {feature}"));
+    ::log::error!("the kernel needs what this CPU lacks; the machine ends");
+    arch::exit(crate::EXIT_CPU)
+}
+
 /// Prints to the screen, too, unless the command line says otherwise.
 pub fn init_screen(boot: &'static mut BootInfo, options: &Options) {
+    attach_screen(boot);
+    log::set_sinks(options.console);
+}
+
+fn attach_screen(boot: &'static mut BootInfo) {
     if let Optional::Some(framebuffer) = core::mem::replace(&mut boot.framebuffer, Optional::None) {
         let info = framebuffer.info();
         match Screen::take(framebuffer.into_buffer(), info) {
@@ -127,7 +140,6 @@ pub fn init_screen(boot: &'static mut BootInfo, options: &Options) {
             None => ::log::warn!("the framebuffer cannot show text: {info:?}"),
         }
     }
-    log::set_sinks(options.console);
 }
 
 /// What the machine is asked for, from the options and the loader.

@@ -154,6 +154,8 @@ pub const EXIT_NO_PROGRAM: u32 = 103;
 /// The code with which a machine ends in which all Gs of the booted program wait
 /// for each other.
 pub const EXIT_DEADLOCK: u32 = 104;
+/// The code with which a machine ends whose CPU lacks what the kernel needs.
+pub const EXIT_CPU: u32 = 105;
 
 #[cfg(target_os = "none")]
 bootloader_api::entry_point!(start, config = &arch::LOADER_CONFIG);
@@ -167,6 +169,9 @@ fn start(boot: &'static mut BootInfo) -> ! {
     log::init(); //                             lines are kept until there is a console
     arch::init_boot_cpu(); //                   a fault speaks from here on
     handover::init_serial(); //                 and is heard
+    if arch::missing_features().next().is_some() {
+        handover::refuse_cpu(boot);
+    }
     handover::init_symbols(boot); //            and has names
     init_memory(boot); //                       frames, page tables, heap
     handover::init_firmware(boot);
@@ -175,6 +180,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     arch::set_handlers(HANDLERS); //            interrupts come up by this door
     arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
+    drivers::power_button::init(); //           a press ends the machine
     drivers::virtio_blk::init(); //             a disk, or none
     drivers::serial::init_input(); //           what is typed is heard
     console::init(); //                         and read by one at a time
@@ -302,6 +308,7 @@ pub(crate) fn end_machine(code: u32) -> ! {
         let _ = chaos::note(&mut seed); // a string takes everything
         ::log::error!("ends with {code} under {}", seed.trim_end());
     }
+    arch::report_late_cpus(); //     where no CPU watches others it is said here
     trace::finish(options().trace, code);
     arch::exit(code)
 }
@@ -313,6 +320,12 @@ pub(crate) fn end_machine(code: u32) -> ! {
 /// ```
 pub fn power_off() -> ! {
     trace::finish(options().trace, 0);
+    arch::power_off()
+}
+
+/// As [`power_off`], in an interrupt: what is left of a trace goes out without waiting.
+pub(crate) fn power_off_at_once() -> ! {
+    trace::abandon(0);
     arch::power_off()
 }
 

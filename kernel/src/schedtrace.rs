@@ -8,7 +8,8 @@
 //! outside a P is left out (`gfreecnt`).
 //!
 //! An M that waits on its CPU for work counts as idle, as it does in Go, where it
-//! has given its P back; so do those that no CPU has.
+//! has given its P back; so do those that no CPU has. The latter share one line: a
+//! program that once had a thousand blocking calls leaves a thousand of them.
 //!
 //! Nothing is stopped for a look: two numbers may be of two moments.
 #![forbid(unsafe_code)]
@@ -72,7 +73,8 @@ pub fn line() -> String {
     format!("{seen} [ {queued}] schedticks=[ {ticks}]")
 }
 
-/// The whole, and a line for each P, M and G.
+/// The whole, and a line for each P, for each M that is on a CPU or in a call, and for
+/// each G.
 ///
 /// ```
 /// assert!(runnext::schedtrace::detail().contains("gcwaiting=false"));
@@ -111,8 +113,15 @@ impl Seen {
         for (index, p) in self.sched.ps.iter().enumerate() {
             let _ = writeln!(text, "  P{index}: {}", PLine(p));
         }
-        for m in &self.ms {
+        let is_spare = |m: &&MInfo| m.state == MState::Spare;
+        for m in self.ms.iter().filter(|m| !is_spare(m)) {
             let _ = writeln!(text, "  M{}: {}", m.id, self.m_line(m));
+        }
+        match self.ms.iter().filter(is_spare).count() {
+            0 => {}
+            spare => {
+                let _ = writeln!(text, "  {spare} more Ms: idle, on no CPU");
+            }
         }
         for g in &self.gs {
             let _ = writeln!(text, "  G{}: {}", g.id, GLine(g));
@@ -210,7 +219,8 @@ mod tests {
             ps: vec![busy, idle],
         };
         let m = |id, state| MInfo { id, state, stack: 0..0, g: 9, calls: Vec::new() };
-        let ms = vec![m(0, MState::OnCpu), m(1, MState::OnCpu), m(2, MState::InCall)];
+        let mut ms = vec![m(0, MState::OnCpu), m(1, MState::OnCpu), m(2, MState::InCall)];
+        ms.extend((3..100).map(|id| m(id, MState::Spare)));
         Seen { ms_since_start: 12, sched, ms, gs: Vec::new() }
     }
 
@@ -234,7 +244,7 @@ mod tests {
         assert!(lines[3].starts_with("  M0: p=0 curg=17 ") && lines[3].contains("blocked=false"));
         assert!(lines[4].starts_with("  M1: p=1 curg=nil ") && lines[4].contains("blocked=true"));
         assert!(lines[5].starts_with("  M2: p=nil curg=9 ") && lines[5].contains("blocked=true"));
-        assert_eq!(lines.len(), 6);
+        assert_eq!(lines[6..], ["  97 more Ms: idle, on no CPU"]);
     }
 
     #[test]

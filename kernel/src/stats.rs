@@ -165,7 +165,8 @@ pub fn stats() -> Stats {
     park::stats()
 }
 
-/// How many Gs there are at this moment, the calling one included.
+/// How many Gs there are at this moment, the calling one included. As Go's
+/// `NumGoroutine`, it does not count Gs of the kernel's own.
 ///
 /// ```
 /// use runnext::prelude::*;

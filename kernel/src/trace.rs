@@ -116,7 +116,8 @@ fn note(time: Option<u64>, g: u64, what: What) {
     // Off, so that an interrupt's events do not come between.
     let were_on = arch::irq_save();
     let time = time.unwrap_or_else(arch::cycles);
-    let ring = here();
+    // Not by its slot: a CPU that is slow to come up takes interrupts before `init_cpu`.
+    let ring = &RINGS[arch::cpu_index()];
     if IS_HASHED.load(Relaxed) {
         let since = time.wrapping_sub(ZERO.load(Relaxed));
         ring.hash([since, g, u64::from(what.0)]);

@@ -58,6 +58,8 @@ pub struct Boot {
     has_serial: bool,
     /// What is typed, each after a line.
     typed: Vec<(String, Vec<u8>)>,
+    /// Commands for QEMU's monitor, each after a line.
+    monitored: Vec<(String, String)>,
     /// At a terminal, and not into a pipe.
     has_terminal: bool,
     /// The image's own command line, where it is not the usual one.
@@ -111,6 +113,7 @@ impl Boot {
             files: Vec::new(),
             has_serial: true,
             typed: Vec::new(),
+            monitored: Vec::new(),
             has_terminal: false,
             ramdisk: None,
             shape: Vec::new(),
@@ -241,6 +244,13 @@ impl Boot {
     /// something was typed. Several are typed in their order.
     pub fn typed_after(mut self, text: &str, bytes: impl Into<Vec<u8>>) -> Self {
         self.typed.push((text.into(), bytes.into()));
+        self
+    }
+
+    /// Has QEMU's monitor execute `command` (QMP, without arguments) as soon as a line on
+    /// the serial port contains `text`. Several are executed in their order.
+    pub fn monitor_after(mut self, text: &str, command: &str) -> Self {
+        self.monitored.push((text.into(), command.into()));
         self
     }
 
@@ -428,7 +438,13 @@ impl Boot {
         let mut deadline = started + self.limit;
         let mut limit_after = self.limit_after.as_ref();
         let mut last_look = started;
+        let mut monitored = self.monitored.iter().peekable();
         loop {
+            while let Some((_, command)) = monitored.next_if(|(text, _)| files.log_contains(text)) {
+                // The machine may end of it before QEMU answers.
+                let qmp = Qmp::connect(&files.qmp());
+                qmp.and_then(|mut qmp| qmp.execute(command, serde_json::json!({}))).ok();
+            }
             if let Some(status) = qemu.0.try_wait().context("waiting for QEMU")? {
                 return Ok((Ended::Exit(End::from_status(status.code())), None));
             }

@@ -30,12 +30,9 @@ pub use x86_64::cpu::{
 };
 
 pub use x86_64::machine::{
-    Config, CpuInfo, begin_turns, clock_uncertainty_ns, cpus, init, init_boot_cpu, route_isa,
-    start_cpus, wake,
+    Config, CpuInfo, begin_turns, clock_uncertainty_ns, cpus, init, init_boot_cpu, mask_isa,
+    report_late_cpus, route_isa, start_cpus, wake,
 };
-
-#[cfg(any(not(target_os = "none"), feature = "internals"))]
-pub use x86_64::machine::mask_isa;
 
 pub use x86_64::mend::mend_unwinder;
 
@@ -47,10 +44,12 @@ pub use x86_64::boot::LOADER_CONFIG;
 pub use x86_64::clock::tsc::cycles;
 pub use x86_64::clock::{ClockChoice, cycles_to_ns, now_ns, ns_to_tsc as ns_to_cycles};
 pub use x86_64::exit::{exit, power_off, reboot};
+pub use x86_64::features::missing as missing_features;
 pub use x86_64::ioapic::RouteError;
 pub use x86_64::nmi::{ask, sample, stop_others, stopped_at, was_sampled};
 pub use x86_64::paging;
 pub use x86_64::pci::{message_for, pci_read, pci_write};
+pub use x86_64::power_button::power_button;
 pub use x86_64::preempt::ROOM as PREEMPT_ROOM;
 pub use x86_64::probe::{NEVER_MEMORY, holds};
 pub use x86_64::report::{Part, identity, reported};

@@ -11,6 +11,7 @@ pub mod framebuffer;
 pub mod fw_cfg;
 pub mod irq;
 pub mod pci;
+pub mod power_button;
 pub mod serial;
 pub mod simulated;
 pub mod virtio_blk;

@@ -50,7 +50,8 @@ use slots::{Answer, Bogus, RING, SLOTS};
 use virtio_drivers::transport::Transport;
 use virtio_drivers::transport::pci::PciTransport;
 
-/// Bytes of a sector, whatever the disk itself uses.
+/// Bytes of a sector, which offsets are counted in, whatever the disk itself uses
+/// ([`Disk::block`]).
 pub const SECTOR: usize = 512;
 /// Bytes of one request at most.
 pub const SLOT_BYTES: usize = 32 * 1024;
@@ -62,31 +63,35 @@ const BLOCK: [u16; 2] = [0x1001, 0x1042];
 static DISK: spin::Once<Disk> = spin::Once::new();
 
 /// Looks for a disk and brings it up; says what came of it. Once, before Gs run.
-/// The first one is used; others are named.
+/// The first one that can be used is; others are named.
 pub fn init() {
     let found = pci::functions(&pci::Ports, VIRTIO_VENDOR);
     let is_disk = |function: &&pci::Function| BLOCK.contains(&function.device);
     for other in found.iter().filter(|function| !is_disk(function)) {
         log::info!("pci: {}: virtio device {:04x}, not used", other.at, other.device);
     }
-    let mut disks = found.iter().filter(is_disk);
-    let Some(first) = disks.next() else {
-        return;
-    };
-    match probe::bring_up(first.at, &Answers) {
-        Ok(ready) => {
-            let disk = DISK.call_once(|| Disk::new(ready));
-            let kib = disk.sectors / 2;
-            let kind = if disk.is_read_only { ", read-only" } else { "" };
-            let line = format!("virtio at {}, {kib} KiB{kind}, {}", first.at, disk.interrupt);
-            log::debug!("disk: {line}");
-            SUMMARY.call_once(|| line);
+    for found in found.iter().filter(is_disk) {
+        if DISK.get().is_some() {
+            log::info!("disk: another one at {}, not used", found.at);
+            continue;
         }
-        Err(error) => log::error!("disk: virtio at {}: {error}; going on without", first.at),
+        match probe::bring_up(found.at, &Answers) {
+            Ok(ready) => announce(DISK.call_once(|| Disk::new(ready)), found.at),
+            Err(error) => log::error!("disk: virtio at {}: {error}; not used", found.at),
+        }
     }
-    for other in disks {
-        log::info!("disk: another one at {}, not used", other.at);
-    }
+}
+
+fn announce(disk: &Disk, at: pci::Address) {
+    let kib = disk.sectors / 2;
+    let kind = if disk.is_read_only { ", read-only" } else { "" };
+    let blocks = match disk.block {
+        SECTOR => String::new(),
+        block => format!(" in blocks of {block} bytes"),
+    };
+    let line = format!("virtio at {at}, {kib} KiB{blocks}{kind}, {}", disk.interrupt);
+    log::debug!("disk: {line}");
+    SUMMARY.call_once(|| line);
 }
 
 static SUMMARY: spin::Once<String> = spin::Once::new();
@@ -142,6 +147,7 @@ pub enum Failure {
 /// A virtio block device.
 pub struct Disk {
     sectors: u64,
+    block: usize,
     is_read_only: bool,
     can_flush: bool,
     interrupt: Interrupt,
@@ -161,6 +167,7 @@ impl Disk {
         let ring = unsafe { Ring::new(transport, ready.queue, ready.heads) };
         Disk {
             sectors: ready.sectors,
+            block: ready.block,
             is_read_only: ready.is_read_only,
             can_flush: ready.can_flush,
             interrupt: ready.interrupt,
@@ -175,6 +182,11 @@ impl Disk {
     /// Its size in sectors.
     pub fn sectors(&self) -> u64 {
         self.sectors
+    }
+
+    /// Requests begin and end at multiples of so many bytes: [`SECTOR`], or more.
+    pub fn block(&self) -> usize {
+        self.block
     }
 
     /// Whether it refuses writes.

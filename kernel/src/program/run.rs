@@ -7,7 +7,7 @@
 //! do not listen. When none is left, whoever waits in [`Run::wait`] is told.
 #![forbid(unsafe_code)]
 
-use super::instance::{Ended, Instance, KERNEL, ProgramId};
+use super::instance::{Ended, Instance, ProgramId};
 use super::{Program, all};
 use crate::cell::Shared;
 use crate::go::{Go, SpawnError};
@@ -16,7 +16,7 @@ use crate::park::{self, GHandle};
 use crate::schedule::{self, Left};
 use crate::time::{Deadline, Duration, sleep};
 use crate::waiting::{Reason, Wait};
-use crate::{deadlock, unwind};
+use crate::{attendants, deadlock, unwind};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -55,8 +55,7 @@ pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, 
         .map_err(|_| SpawnError::NoMemory);
     let started = started.and_then(|(over, told)| {
         deadlock::beside::begin()?;
-        let supervisor = Go::new().name("supervisor").of(&KERNEL);
-        drop(supervisor.spawn(move || supervise(instance, &told))?);
+        attendants::spawn_for_a_while("supervisor", move || supervise(instance, &told))?;
         Ok(over)
     });
     let over = started.inspect_err(|_| instance.free())?;

@@ -150,8 +150,9 @@ fn files_that_are_not_there_are_named() {
 }
 
 fn what_was_written_is_read() {
-    let start = fs::find(PATTERN).expect("the pattern").start;
-    let length = SLOT_BYTES + 3 * SECTOR;
+    let block = disk::block().expect("a disk");
+    let start = fs::find(PATTERN).expect("the pattern").start.next_multiple_of(block as u64);
+    let length = SLOT_BYTES + 3 * block;
     let mut old = vec![0; length];
     disk::read_at(start, &mut old).expect("a read");
     let new: Vec<u8> = (0..length).map(|i| (i % 251) as u8).collect();
@@ -165,8 +166,9 @@ fn what_was_written_is_read() {
 }
 
 fn writes_between_sectors_are_refused() {
-    for (offset, bytes) in [(1, 512), (512, 511), (512, 1)] {
-        let error = DiskError::Unaligned { offset, bytes };
+    let block = disk::block().expect("a disk");
+    for (offset, bytes) in [(1, block), (block as u64, block - 1), (block as u64, 1)] {
+        let error = DiskError::Unaligned { offset, bytes, block };
         assert_eq!(disk::write_at(offset, &vec![0; bytes]), Err(error));
     }
 }

@@ -6,7 +6,7 @@
 //! that all of it leaves nothing behind, `invariants` that it is sound meanwhile;
 //! `guarding` that stuck CPUs are found; `watch` what is told of both; `tasks` what is
 //! seen of Gs from outside, `killing` that they can be ended, `programs` programs inside
-//! the machine; `poller` the poller, with simulated devices; `typing` the serial port's
+//! the machine; `late` starts a CPU that the kernel has given up; `poller` the poller, with simulated devices; `typing` the serial port's
 //! input; `probes` that stacks are probed far enough, `overflow` that a full one ends its
 //! G only, `unwinding` that a panic while it panics does, `memory` that running out does;
 //! `protection` who may do what with which memory; `disk` the disk, of the kind that its
@@ -30,6 +30,7 @@ mod fault;
 mod guarding;
 mod invariants;
 mod killing;
+mod late;
 mod latency;
 mod lines;
 mod memory;

@@ -41,6 +41,7 @@ fn main() {
         a_program_has_its_own_arguments,
         there_is_no_program_of_another_name,
         gs_are_of_the_program_that_started_them,
+        the_kernels_supervisor_of_a_program_is_not_counted,
         when_main_returns_all_other_gs_are_unwound,
         a_program_is_stopped_whatever_it_does,
         a_g_that_calls_nobody_is_abandoned_with_its_program,
@@ -63,6 +64,19 @@ fn started(name: &str) -> Run {
 
 fn members(of: ProgramId) -> usize {
     tasks::gs().iter().filter(|g| g.program == of).count()
+}
+
+/// Each program has a G of the kernel's own that sees it to its end.
+fn the_kernels_supervisor_of_a_program_is_not_counted() {
+    let runs = [started("p_sleeps"), started("p_sleeps")];
+    wait_until(|| runs.iter().all(|run| members(run.id()) > 0));
+    let of_programs = || tasks::gs().iter().filter(|g| g.program != ProgramId::KERNEL).count();
+    assert!(members(ProgramId::KERNEL) >= runs.len());
+    wait_until(|| num_goroutines() == of_programs());
+    runs.iter().for_each(Run::stop);
+    for run in runs {
+        assert_eq!(run.wait(), Ended::Stopped);
+    }
 }
 
 fn p_returns() {}

@@ -5,6 +5,7 @@
 
 use crate::check::{self, checks, go_on, join_all, wait_until};
 use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use runnext::prelude::*;
 use runnext::program::abandoned;
 use runnext::program::{self, Ended};
@@ -23,6 +24,7 @@ fn main() {
         a_message_that_panics_as_it_is_printed_ends_its_g_only,
         it_happens_on_all_cpus_at_once,
         a_program_whose_main_does_it_has_panicked,
+        words_of_a_failed_allocation_are_no_failed_allocation,
     ]);
 }
 
@@ -136,4 +138,28 @@ fn doubled() {
 fn a_program_whose_main_does_it_has_panicked() {
     let run = program::start("doubled", Vec::new()).expect("there, and memory");
     assert_eq!(run.wait(), Ended::Panicked);
+}
+
+/// A failed allocation unwinds from above the last caller that forbids it. A panic of the
+/// program's own that says the same words does not: the callers in between have
+/// something to drop.
+fn words_of_a_failed_allocation_are_no_failed_allocation() {
+    static DROPPED: AtomicBool = AtomicBool::new(false);
+    struct Held;
+    impl Drop for Held {
+        fn drop(&mut self) {
+            DROPPED.store(true, Relaxed);
+        }
+    }
+    /// No panic may unwind out of it.
+    extern "C" fn forbids() {
+        let _held = Held;
+        panic!("memory allocation of 8 bytes failed");
+    }
+    let ended = go(|| core::hint::black_box(forbids as extern "C" fn())()).join();
+    assert!(
+        matches!(&ended, Err(JoinError::Panicked(why)) if why.contains("cannot unwind")),
+        "{ended:?}"
+    );
+    assert!(DROPPED.load(Relaxed), "what it held was dropped on the way");
 }

@@ -139,7 +139,32 @@ fn a_disk_that_cannot_be_used_is_named_and_done_without() {
     let old = disk().device("disable-modern=on").device("disable-legacy=off");
     let outcome = guest("old", "missing").smp(2).data(old).run();
     outcome.assert_ok();
-    outcome.assert_line("it has virtio's old interface only; going on without");
+    outcome.assert_line("it has virtio's old interface only; not used");
+}
+
+/// One that cannot be used stands before one that can.
+#[test]
+fn the_next_disk_is_used_if_the_first_cannot_be() {
+    let image = image().display().to_string();
+    let outcome = holds(
+        &guest("next", "")
+            .smp(2)
+            .arg("-drive")
+            .arg(&format!("if=none,id=old,format=raw,snapshot=on,file={image}"))
+            .arg("-device")
+            .arg("virtio-blk-pci,drive=old,disable-modern=on,disable-legacy=off,addr=8")
+            .data(disk().device("addr=9")),
+    );
+    outcome.assert_line("virtio at 00:08.0: it has virtio's old interface only; not used");
+    outcome.assert_line(&expect::banner("disk", "virtio at 00:09.0"));
+}
+
+/// It takes no request that is not whole blocks at a block's beginning.
+#[test]
+fn a_disk_with_blocks_of_four_kib_is_read_and_written() {
+    let large = disk().device("logical_block_size=4096").device("physical_block_size=4096");
+    let outcome = holds(&guest("4k", "").smp(4).data(large));
+    outcome.assert_line("in blocks of 4096 bytes");
 }
 
 /// A sector in the middle of `pattern.bin`.

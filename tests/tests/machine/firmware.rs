@@ -36,6 +36,21 @@ fn a_cpu_after_one_that_never_starts_comes_up() {
     outcome.assert_line(&expect::some_online(8, 1));
 }
 
+/// The start page is kept for it; without, it would reset the machine.
+#[test]
+fn a_cpu_that_comes_after_it_was_given_up_parks_itself() {
+    let madt = Madt::empty().local_apic(0, ENABLED).local_apic(9, ENABLED);
+    let outcome = Boot::guest("firmware-late")
+        .smp(2)
+        .cmdline("program=late")
+        .acpi_table("APIC", madt.with_qemu_wiring().bytes())
+        .run();
+    outcome.assert_ok();
+    outcome.assert_line(&expect::no_answer(9));
+    outcome.assert_line("sent for it; this CPU goes on");
+    outcome.assert_line("smp: 1 CPUs came after they were given up; they have parked themselves");
+}
+
 #[test]
 fn cpus_listed_in_both_forms_are_started_once() {
     let madt = (0..8).fold(Madt::for_qemu(8), |madt, id| madt.local_x2apic(id, ENABLED));

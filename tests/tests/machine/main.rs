@@ -9,9 +9,11 @@ mod checks;
 
 mod blocking;
 mod boot;
+mod buttons;
 mod chaos;
 mod checked;
 mod console;
+mod cpus;
 mod cycles;
 mod disk;
 mod faults;

@@ -29,6 +29,8 @@ static COMMANDS: LazyLock<Outcome> = LazyLock::new(|| {
         "help",
         "help run",
         "ps",
+        "sched",
+        "sched -v",
         "stack 1",
         "stack 4711",
         "mem",
@@ -121,6 +123,28 @@ fn ps_shows_the_shell_and_what_it_waits_for() {
     COMMANDS.assert_line("3 Gs"); // main waits for the shell
 }
 
+/// A terminal has 80 columns; what is wider wraps, and no column stands below another.
+#[test]
+fn what_the_shell_shows_fits_a_terminal() {
+    let shown = COMMANDS.lines.iter().skip_while(|line| !line.contains(expect::PROMPT));
+    // The name of a function may be longer than a line.
+    let wide = |line: &&String| line.chars().count() > 80 && line.trim().contains(' ');
+    let wide: Vec<_> = shown.filter(wide).collect();
+    assert!(wide.is_empty(), "{wide:#?}");
+}
+
+#[test]
+fn a_hundred_spare_ms_are_a_line() {
+    let outcome = shell("shell-spare-ms")
+        .typed_after(expect::PROMPT, "run blocking\r")
+        .typed_after("no deadlock: each had it once", "sched -v\rpoweroff\r")
+        .run();
+    outcome.assert_ok();
+    outcome.assert_line(" more Ms: idle, on no CPU");
+    let ms = outcome.lines.iter().filter(|line| line.starts_with("  M")).count();
+    assert!(ms <= 5, "{ms} lines of Ms\n{outcome}");
+}
+
 #[test]
 fn programs_run_in_the_shell_and_what_is_typed_is_theirs() {
     assert_eq!(PROGRAMS.count(expect::HELLO_END), 2);
@@ -135,7 +159,7 @@ fn ctrl_c_stops_a_program_with_all_its_gs_although_every_cpu_has_a_hog() {
     assert_eq!(PROGRAMS.count(expect::ABANDONED), 4, "a hog for each CPU: {}", *PROGRAMS);
     // And `ps` shows the shell, and nothing of the program.
     PROGRAMS.assert_line("  shell  ");
-    PROGRAMS.assert_no_line("src/echo.rs:");
+    PROGRAMS.assert_no_line("  echo.rs:");
 }
 
 #[test]

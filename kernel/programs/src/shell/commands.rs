@@ -2,18 +2,20 @@
 
 use super::bench;
 use super::complete::nearest;
+use super::fit::{fit, fit_line};
 use super::parse::{COMMANDS, Command, Spec, Trace, Which};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt::Display;
 use core::sync::atomic::Ordering::Relaxed;
 use runnext::prelude::*;
 use runnext::tasks::{self, Killed};
 use runnext::waiting::{Reason, Wait};
 use runnext::{console, inspect, program, schedtrace, trace};
 
-/// Shows a line.
+/// Shows a line, or several if it is wider than a terminal.
 macro_rules! show {
-    ($($words:tt)*) => { console::write(&(format!($($words)*) + "\n")) };
+    ($($words:tt)*) => { console::write(&fit(&format!($($words)*))) };
 }
 
 /// Does what was asked for.
@@ -51,7 +53,8 @@ pub fn programs() -> Vec<&'static str> {
 fn help(name: Option<&str>) {
     let Some(name) = name else {
         for Spec { name, arguments, help, .. } in COMMANDS {
-            show!("  {:28}{help}", format!("{name} {arguments}"));
+            let usage = format!("{name} {arguments}");
+            console::write(&fit_line(&format!("  {usage:26}{help}"), 28));
         }
         return show!("programs: {}", programs().join(" "));
     };
@@ -77,7 +80,7 @@ pub fn unknown(what: &str, name: &str, known: &[&str]) {
 }
 
 fn ps() {
-    show!("     G  state      CPU  used/us   waits for                      name      started at");
+    show!("{}", row("G", "state", "CPU", "used/us", ["name", "started at", "waits for"]));
     let mut gs = tasks::gs();
     let all = gs.len();
     // Of very many, the first and the last are enough.
@@ -92,29 +95,42 @@ fn ps() {
         let holder = g.holder.map(|holder| format!(" of G {holder}")).unwrap_or_default();
         let wait = g.wait.map(wait_for).unwrap_or_default() + &holder;
         let cpu = g.cpu.map(|cpu| format!("{cpu}")).unwrap_or_else(|| "-".into());
-        let site = g.site.map(|site| format!("{}:{}", site.file(), site.line()));
+        let site = g.site.map(|site| format!("{}:{}", in_crate(site.file()), site.line()));
+        let site = site.unwrap_or_default();
         let name = if g.name.is_empty() { "-" } else { g.name };
-        show!(
-            "{:6}  {:9}  {cpu:>3}  {:8}  {wait:29}  {name:8}  {}",
-            g.id,
-            g.state,
-            g.cpu_ns / 1000,
-            site.unwrap_or_default()
-        );
+        show!("{}", row(g.id, g.state, cpu, g.cpu_ns / 1000, [name, &site, &wait]));
     }
     show!("{all} Gs");
 }
 
+/// A row of `ps`. The last column is as wide as it must be.
+fn row(
+    g: impl Display,
+    state: impl Display,
+    cpu: impl Display,
+    used: impl Display,
+    [name, site, wait]: [&str; 3],
+) -> String {
+    let row = format!("{g:>6}  {state:9} {cpu:>3} {used:>9}  {name:8}  {site:18}  {wait}");
+    row.trim_end().into()
+}
+
+/// A source file, without the path to its crate.
+fn in_crate(file: &str) -> &str {
+    file.rsplit_once("/src/").map_or(file, |(_, rest)| rest)
+}
+
 /// Why a G waits, and for what.
 fn wait_for(wait: Wait) -> String {
-    let limit = if wait.has_deadline { ", at most so long" } else { "" };
+    let limit = if wait.has_deadline { ", timed" } else { "" };
     match (wait.reason, wait.object) {
         // Its program has ended, and it called nobody who could have ended it.
         (Reason::None, _) => "nothing: abandoned".into(),
         (reason, 0) => format!("{reason}{limit}"),
         (Reason::Join, g) => format!("join of G {g}{limit}"),
         (Reason::ProgramEnd, id) => format!("end of program {id}{limit}"),
-        (reason, object) => format!("{reason} {object:#x}{limit}"),
+        // The half of an address in which two differ.
+        (reason, object) => format!("{reason} {:x}{limit}", object & 0xffff_ffff),
     }
 }
 
@@ -234,7 +250,8 @@ fn dmesg(lines: Option<usize>) {
     let text = String::from_utf8_lossy(&text);
     let all: Vec<&str> = text.lines().collect();
     let skipped = lines.map_or(0, |lines| all.len().saturating_sub(lines));
-    all[skipped..].iter().for_each(|line| show!("{line}"));
+    // As it was printed, whatever its width.
+    all[skipped..].iter().for_each(|line| console::write(&format!("{line}\n")));
 }
 
 fn power_off() {

@@ -17,6 +17,7 @@
 mod bench;
 mod commands;
 mod complete;
+mod fit;
 #[cfg(not(target_os = "none"))]
 pub mod hostile;
 mod keys;

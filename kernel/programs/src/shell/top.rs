@@ -56,7 +56,7 @@ fn frame(before: &Reading, after: &Reading) -> String {
     let ns = (after.at - before.at).as_nanos().clamp(1, u64::MAX.into()) as u64;
     let Stats { ms, .. } = after.stats;
     let mut text = format!(
-        "\x1b[H{} Gs, {} in the global queue; {} Ms, {} in calls; {} of {} Ps run Gs\x1b[K\n",
+        "\x1b[H{} Gs, {} in global queue; {} Ms, {} in calls; {} of {} Ps run Gs\x1b[K\n",
         after.stats.alive(),
         after.global,
         ms.created,

@@ -6,6 +6,7 @@
 //! the M, the P. The records are static: a CPU's record is never freed and its
 //! address never changes.
 
+use super::features;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
@@ -69,11 +70,15 @@ pub unsafe fn init_cpu(index: usize, apic_id: u32) {
             f.insert(Cr0Flags::MONITOR_COPROCESSOR | Cr0Flags::WRITE_PROTECT);
         })
     };
-    // SAFETY: every x86-64 CPU has FXSR and SSE.
-    unsafe { Cr4::update(|f| f.insert(Cr4Flags::OSFXSR | Cr4Flags::OSXMMEXCPT_ENABLE)) };
-    // SAFETY: every table of ours that uses NX was made for a CPU that has it;
-    // the loader turned it on before us.
-    unsafe { Efer::update(|f| f.insert(EferFlags::NO_EXECUTE_ENABLE)) };
+    // A boot CPU that lacks one of these two comes as far as saying so (`features`).
+    if features::has_sse() {
+        // SAFETY: the CPU has FXSR and SSE.
+        unsafe { Cr4::update(|f| f.insert(Cr4Flags::OSFXSR | Cr4Flags::OSXMMEXCPT_ENABLE)) };
+    }
+    if features::has_nx() {
+        // SAFETY: the CPU has NX; every table of ours that uses it is made later.
+        unsafe { Efer::update(|f| f.insert(EferFlags::NO_EXECUTE_ENABLE)) };
+    }
 }
 
 /// The dense number of this CPU, 0 for the boot CPU.

@@ -7,13 +7,13 @@
 
 mod smp;
 
-pub use smp::start_cpus;
+pub use smp::{report_late_cpus, start_cpus};
 
 use super::acpi::{self, CpuEntry, Firmware, Override};
 use super::apic::{Polarity, Trigger};
 use super::report::{self, Part};
 use super::topology::{self, Topology};
-use super::{apic, clock, cpu, gdt, hpet, ioapic, mmio, paging, pit, pmtimer, ports};
+use super::{apic, clock, cpu, gdt, hpet, ioapic, mmio, nmi, paging, pit, pmtimer, ports};
 use super::{timer, trap};
 use crate::mem::{self, stack::KernelStack};
 use alloc::vec::Vec;
@@ -100,6 +100,7 @@ pub fn init(config: &Config<'_>) {
     init_ioapics(&firmware);
     pit::silence(&ports::Hardware);
     init_apic(config, &firmware);
+    nmi::report_unasked(); // one that came before there was an interrupt for it
     init_clock(config, &firmware);
     timer::init(config.lapic_hz);
     let timer = timer::init_cpu(config.timer);

@@ -3,15 +3,20 @@
 //! Two things are said with them. *Stop* ([`stop_others`]): the machine goes down,
 //! and each CPU notes where it was and halts for good. *Where are you?* ([`sample`]):
 //! a CPU does not answer the interrupt that asks whether it takes any ([`ask`]); the
-//! NMI finds it, and it goes on afterwards. Every other NMI is the hardware's, and
-//! fatal.
+//! NMI finds it, and it goes on afterwards. Every other NMI was not asked for: a button,
+//! a monitor's command, or hardware that reports an error. The CPU that takes it goes on,
+//! and reports it as soon as it takes interrupts ([`report_unasked`]), which it sends
+//! itself one for: an NMI may have interrupted the code that prints. If they keep
+//! coming, the first, second, fourth, eighth and so on are reported.
 //!
 //! A CPU is sent the next question only when it has taken the last one: so none is
 //! lost in another, and each NMI that comes is known to be one or not.
 
 use super::trap::Frame;
 use super::{apic, cpu};
+use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use x86_64::instructions::port::Port;
 
 /// Set by the CPU that stops the others; an NMI means "halt" from then on.
 static STOPPING: AtomicBool = AtomicBool::new(false);
@@ -24,7 +29,15 @@ struct Nmis {
     /// Samples that were asked for, and those that were taken.
     asked: AtomicU32,
     taken: AtomicU32,
+    /// The number of an NMI that was not asked for and is to be reported, 0 if there is
+    /// none; where it came, and what the chipset said of it.
+    unasked: AtomicU64,
+    unasked_rip: AtomicU64,
+    unasked_status: AtomicU32,
 }
+
+/// NMIs of all CPUs that were not asked for.
+static UNASKED: AtomicU64 = AtomicU64::new(0);
 
 static NMIS: [Nmis; cpu::MAX_CPUS] = [const {
     Nmis {
@@ -32,11 +45,14 @@ static NMIS: [Nmis; cpu::MAX_CPUS] = [const {
         stopped_rbp: AtomicU64::new(0),
         asked: AtomicU32::new(0),
         taken: AtomicU32::new(0),
+        unasked: AtomicU64::new(0),
+        unasked_rip: AtomicU64::new(0),
+        unasked_status: AtomicU32::new(0),
     }
 }; cpu::MAX_CPUS];
 
-/// The handler. False if nobody here has asked for it.
-pub fn on_nmi(frame: &mut Frame, sampled: Option<fn(u64, u64, bool)>) -> bool {
+/// The handler.
+pub fn on_nmi(frame: &mut Frame, sampled: Option<fn(u64, u64, bool)>) {
     let nmis = &NMIS[cpu::cpu_index()];
     if STOPPING.load(Ordering::Acquire) {
         nmis.stopped_rbp.store(frame.rbp, Ordering::Relaxed);
@@ -45,14 +61,63 @@ pub fn on_nmi(frame: &mut Frame, sampled: Option<fn(u64, u64, bool)>) -> bool {
     }
     let taken = nmis.taken.load(Ordering::Relaxed);
     if taken == nmis.asked.load(Ordering::Acquire) {
-        return false;
+        note_unasked(nmis, frame.rip);
+        return skip_halt(frame);
     }
     if let Some(sampled) = sampled {
         sampled(frame.rip, frame.rbp, !frame.irqs_on());
     }
     skip_halt(frame);
     nmis.taken.store(taken.wrapping_add(1), Ordering::Release); // pairs with `was_sampled`
-    true
+}
+
+/// Counts an NMI that was not asked for, and has it reported if it is its turn.
+#[cold]
+fn note_unasked(nmis: &Nmis, rip: u64) {
+    let number = UNASKED.fetch_add(1, Ordering::Relaxed) + 1;
+    if number.is_power_of_two() {
+        nmis.unasked_rip.store(rip, Ordering::Relaxed);
+        // SAFETY: reads a status register of every PC's chipset.
+        let status: u8 = unsafe { Port::new(SYSTEM_CONTROL_B).read() };
+        nmis.unasked_status.store(status.into(), Ordering::Relaxed);
+        nmis.unasked.store(number, Ordering::Release); // pairs with `report_unasked`
+        apic::send_self(apic::ASK_VECTOR);
+    }
+}
+
+/// Says that this CPU took an NMI that was not asked for, if it did and has not said so.
+/// Interrupts off, not in an NMI.
+pub fn report_unasked() {
+    let nmis = &NMIS[cpu::cpu_index()];
+    let number = nmis.unasked.load(Ordering::Acquire); // pairs with `note_unasked`
+    if number != 0 {
+        nmis.unasked.store(0, Ordering::Relaxed); // one that comes now is in the next count
+        let (cpu, rip) = (cpu::cpu_index(), nmis.unasked_rip.load(Ordering::Relaxed));
+        let reason = Reason(nmis.unasked_status.load(Ordering::Relaxed) as u8);
+        log::warn!(
+            "CPU {cpu} took an NMI that was not asked for, number {number}, at {rip:#x}: \
+             {reason}; it goes on"
+        );
+    }
+}
+
+/// The port that has the reasons of NMIs.
+const SYSTEM_CONTROL_B: u16 = 0x61;
+
+/// What the port says.
+struct Reason(u8);
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SERR: u8 = 1 << 7;
+        const IOCHK: u8 = 1 << 6;
+        f.write_str(match self.0 {
+            0xff => "no reason given", // there is no such port
+            status if status & SERR != 0 => "the chipset reports a memory or PCI error (SERR#)",
+            status if status & IOCHK != 0 => "a card reports an error (IOCHK#)",
+            _ => "no reason given",
+        })
+    }
 }
 
 /// Between `sti` and `hlt` an interrupt that is pending must end the halt. An NMI
@@ -116,4 +181,19 @@ pub fn stopped_at(index: usize) -> Option<(u64, u64)> {
     let nmis = &NMIS[index];
     let rip = nmis.stopped_rip.load(Ordering::Acquire);
     (rip != 0).then(|| (rip, nmis.stopped_rbp.load(Ordering::Relaxed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn reasons_are_what_the_chipset_says() {
+        assert!(Reason(0x80).to_string().contains("SERR#"));
+        assert!(Reason(0x6f).to_string().contains("IOCHK#"));
+        for status in [0, 0x30, 0xff] {
+            assert_eq!(Reason(status).to_string(), "no reason given");
+        }
+    }
 }

@@ -13,6 +13,10 @@ pub trait Ports {
     fn outb(&self, port: u16, value: u8);
     /// Reads 32 bits.
     fn inl(&self, port: u16) -> u32;
+    /// Reads 16 bits.
+    fn inw(&self, port: u16) -> u16 {
+        u16::from_le_bytes([self.inb(port), self.inb(port.wrapping_add(1))])
+    }
     /// Writes 16 bits.
     fn outw(&self, port: u16, value: u16);
 }
@@ -22,7 +26,7 @@ pub trait Ports {
 /// Only this folder can name it, and only for ports of devices that it owns:
 /// the PIC (0x20, 0xa0), the PIT (0x40, 0x42, 0x43, 0x61), the delay port 0x80, what
 /// resets the machine (0x64, 0xcf9), and the ports that the ACPI tables name: of
-/// the PM timer, for sleep, for a reset.
+/// the PM timer, for sleep, for a reset, of the power button.
 #[derive(Clone, Copy, Debug)]
 pub struct Hardware;
 
@@ -54,6 +58,17 @@ impl Ports for Hardware {
         // SAFETY: as for `inb`.
         unsafe {
             asm!("in eax, dx", in("dx") port, out("eax") value,
+                options(nomem, nostack, preserves_flags));
+        }
+        value
+    }
+
+    #[inline]
+    fn inw(&self, port: u16) -> u16 {
+        let value;
+        // SAFETY: as for `inb`.
+        unsafe {
+            asm!("in ax, dx", in("dx") port, out("ax") value,
                 options(nomem, nostack, preserves_flags));
         }
         value

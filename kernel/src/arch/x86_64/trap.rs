@@ -35,7 +35,8 @@ pub struct Handlers {
     /// Called by a G that was interrupted, on its own stack with interrupts on,
     /// when `tick` or `wake` said so.
     pub preempt: fn(),
-    /// Another CPU has called [`ask`](super::nmi::ask).
+    /// Another CPU has called [`ask`](super::nmi::ask), or this one has taken an NMI that
+    /// was not asked for.
     pub asked: fn(),
     /// Another CPU has called [`sample`](super::nmi::sample): instruction and frame
     /// pointer, and whether interrupts were off there. In an NMI, so that anything
@@ -276,9 +277,7 @@ extern "C" fn dispatch(frame: &mut Frame) {
     match frame.vector {
         NMI => {
             let sampled = HANDLERS.get().map(|handlers| handlers.sampled);
-            if !nmi::on_nmi(frame, sampled) {
-                fatal(frame, None, None); // a memory or bus error of the hardware
-            }
+            nmi::on_nmi(frame, sampled);
         }
         GENERAL_PROTECTION => match msr::fixup(frame.rip) {
             Some(next) => frame.rip = next,
@@ -317,6 +316,7 @@ fn interrupt(vector: u8) -> Afterwards {
         }
         apic::ASK_VECTOR => {
             apic::eoi();
+            nmi::report_unasked();
             (handlers.asked)();
         }
         shootdown::VECTOR => {

@@ -13,6 +13,7 @@
 use super::hal::{self, Dma};
 use super::ring::QUEUE;
 use super::slots::RING;
+use super::{SECTOR, SLOT_BYTES};
 use crate::arch;
 use crate::drivers::irq::{self, Handler, IrqError};
 use crate::drivers::pci::{Address, Device, PciError, Ports, Region, Registers};
@@ -31,6 +32,7 @@ use virtio_drivers::transport::{DeviceStatus, Transport};
 /// indices, as the crate's comparison of them fails where they wrap around, and
 /// the device then hears of no request any more.
 const READ_ONLY: u64 = 1 << 5;
+const BLOCK_SIZE: u64 = 1 << 6;
 const FLUSH: u64 = 1 << 9;
 const VERSION_1: u64 = 1 << 32;
 
@@ -44,6 +46,8 @@ pub struct Ready {
     pub heads: NonNull<u8>,
     /// Its size, in sectors of 512 bytes.
     pub sectors: u64,
+    /// Requests begin and end at multiples of so many bytes.
+    pub block: usize,
     /// It refuses writes.
     pub is_read_only: bool,
     /// It has a cache, and a command to empty it.
@@ -78,6 +82,8 @@ pub enum ProbeError {
     Ring(virtio_drivers::Error),
     /// It does not say how large it is.
     NoCapacity,
+    /// Its blocks are of so many bytes, which requests cannot be made of.
+    BlockSize(u32),
     /// It rings a bell that it does not have.
     NoBell,
     /// It got no interrupt.
@@ -107,6 +113,10 @@ fn try_bring_up(device: &Device, handler: &'static dyn Handler) -> Result<Ready,
     let features = negotiate(&mut transport)?;
     let interrupt = set_up_interrupt(device, &common, handler)?;
     let sectors = read_capacity(&transport)?;
+    let block = match features & BLOCK_SIZE {
+        0 => SECTOR,
+        _ => block_size(transport.read_config_space(BLOCK_SIZE_AT).unwrap_or(0))?,
+    };
     check_bell(device, &common)?;
     let heads = hal::alloc_pages(1).ok_or(ProbeError::Ring(virtio_drivers::Error::DmaError))?;
     // The last that can fail: from here on the device knows memory of ours.
@@ -114,7 +124,7 @@ fn try_bring_up(device: &Device, handler: &'static dyn Handler) -> Result<Ready,
     let queue = queue.map_err(ProbeError::Ring)?;
     transport.finish_init();
     let (is_read_only, can_flush) = (features & READ_ONLY != 0, features & FLUSH != 0);
-    Ok(Ready { transport, queue, heads, sectors, is_read_only, can_flush, interrupt })
+    Ok(Ready { transport, queue, heads, sectors, block, is_read_only, can_flush, interrupt })
 }
 
 /// Looks at all that the crate's transport is going to use, and maps it; gives
@@ -182,7 +192,7 @@ fn negotiate(transport: &mut PciTransport) -> Result<u64, ProbeError> {
     let known = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
     transport.set_status(known);
     let offered = transport.read_device_features();
-    let features = offered & (READ_ONLY | FLUSH | VERSION_1);
+    let features = offered & (READ_ONLY | BLOCK_SIZE | FLUSH | VERSION_1);
     if features & VERSION_1 == 0 {
         return Err(ProbeError::OldInterface);
     }
@@ -205,6 +215,20 @@ fn read_capacity(transport: &PciTransport) -> Result<u64, ProbeError> {
         }
     }
     Err(ProbeError::NoCapacity)
+}
+
+/// Where the configuration has the size of a block (virtio 1.2, 5.2.4).
+const BLOCK_SIZE_AT: usize = 20;
+
+/// What requests are multiples of, by what the device says of its blocks. Its sectors
+/// have 512 bytes all the same.
+fn block_size(said: u32) -> Result<usize, ProbeError> {
+    let block = said as usize;
+    if block.is_power_of_two() && (SECTOR..=SLOT_BYTES).contains(&block) {
+        Ok(block)
+    } else {
+        Err(ProbeError::BlockSize(said))
+    }
 }
 
 /// Offsets in the common registers (virtio 1.2, 4.1.4.3).
@@ -289,6 +313,7 @@ impl fmt::Display for ProbeError {
             }
             ProbeError::Ring(error) => write!(f, "no ring of {RING}: {error}"),
             ProbeError::NoCapacity => f.write_str("it does not say how large it is"),
+            ProbeError::BlockSize(bytes) => write!(f, "it has blocks of {bytes} bytes"),
             ProbeError::NoBell => f.write_str("its bell is out of reach"),
             ProbeError::NoInterrupt(None) => f.write_str("it cannot interrupt"),
             ProbeError::NoInterrupt(Some(error)) => write!(f, "it cannot interrupt: {error}"),

@@ -38,6 +38,30 @@ pub struct FixedHardware {
     pub pm1a_control: Option<u16>,
     /// The second such port, on the few machines that have two.
     pub pm1b_control: Option<u16>,
+    /// The power button, if it is fixed hardware.
+    pub power_button: Option<PowerButtonPorts>,
+}
+
+/// Where the power button is heard of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PowerButtonPorts {
+    /// The ISA line of the system control interrupt.
+    pub sci: u8,
+    /// Status and enable registers, one pair or two.
+    pub events: [Option<PowerButtonEvents>; 2],
+    /// The register that says who gets the events.
+    pub control: u16,
+    /// The port and the byte by which the firmware is told to hand over, if it must be.
+    pub handover: Option<(u16, u8)>,
+}
+
+/// Two registers of 16 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PowerButtonEvents {
+    /// What has happened.
+    pub status: u16,
+    /// What is told of.
+    pub enable: u16,
 }
 
 /// The sleep type of the state S5 (ACPI 6.5, 4.8.3.2 and 7.4.2), for either port.
@@ -117,13 +141,56 @@ pub(super) fn read_fadt(table: &[u8]) -> FixedHardware {
     let wide = |offset: usize| view::<RawGenericAddress>(&bytes[offset..]).and_then(register);
     let bits = if flags.pm_timer_is_32_bit() { 32 } else { 24 };
     let pm_timer = port(wide(offset_of!(Fadt, x_pm_timer_block)), fadt.pm_timer_block);
+    let pm1a_control = port(wide(offset_of!(Fadt, x_pm1a_control_block)), fadt.pm1a_control_block);
     FixedHardware {
         pm_timer: pm_timer.map(|port| PmTimer { port, bits }),
         reset,
         soft_off: None,
-        pm1a_control: port(wide(offset_of!(Fadt, x_pm1a_control_block)), fadt.pm1a_control_block),
+        pm1a_control,
         pm1b_control: port(wide(offset_of!(Fadt, x_pm1b_control_block)), fadt.pm1b_control_block),
+        power_button: pm1a_control.and_then(|control| power_button(&bytes, control)),
     }
+}
+
+/// The ports of the power button. They are written to while the machine runs, so what
+/// cannot be right is refused: then there is no button.
+fn power_button(fadt: &[u8; size_of::<Fadt>()], control: u16) -> Option<PowerButtonPorts> {
+    const IS_IN_AML: u8 = 1 << 4; // the button is a device of the DSDT's
+    const SCI: usize = 46;
+    const HANDOVER_PORT: usize = 48;
+    const HANDOVER_VALUE: usize = 52;
+    const EVENTS: [(usize, usize); 2] = [(56, 148), (60, 160)];
+    const EVENT_BYTES: usize = 88;
+    const FLAGS: usize = 112;
+    /// The port for commands to the firmware, in all chipsets of PCs.
+    const COMMAND_PORT: u32 = 0xb2;
+    let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| fadt[at + i]));
+    let sci = u8::try_from(word(SCI) & 0xffff).ok().filter(|line| (1..16).contains(line))?;
+    let half = u16::from(fadt[EVENT_BYTES] / 2);
+    if fadt[FLAGS] & IS_IN_AML != 0 || !(2..=4).contains(&half) || !is_acpi_port(control) {
+        return None;
+    }
+    let events = EVENTS.map(|(narrow, wide)| {
+        let wide = view::<RawGenericAddress>(&fadt[wide..]).and_then(register);
+        let status = port(wide, word(narrow))?;
+        let enable = status.checked_add(half)?;
+        (is_acpi_port(status) && is_acpi_port(enable))
+            .then_some(PowerButtonEvents { status, enable })
+    });
+    events[0]?;
+    let value = fadt[HANDOVER_VALUE];
+    let handover = match (word(HANDOVER_PORT), value) {
+        (0, _) | (_, 0) => None,
+        (COMMAND_PORT, value) => Some((COMMAND_PORT as u16, value)),
+        _ => return None,
+    };
+    Some(PowerButtonPorts { sci, events, control, handover })
+}
+
+/// Whether a chipset may have a register of ACPI's at this port: the ports below 0x400
+/// are those of old devices, and those around 0xcf8 lead to PCI and reset the machine.
+fn is_acpi_port(port: u16) -> bool {
+    port >= 0x400 && !(0xcf0..0xd00).contains(&port) && port.is_multiple_of(2)
 }
 
 /// Where a validated FADT says that the DSDT is.

@@ -46,7 +46,9 @@ pub mod hostile;
 #[cfg(test)]
 mod tests;
 
-pub use fixed::{FixedHardware, Hpet, Register};
+#[cfg(test)]
+pub use fixed::PowerButtonEvents;
+pub use fixed::{FixedHardware, Hpet, PowerButtonPorts, Register};
 #[cfg(test)]
 pub use fixed::{Reset, SoftOff};
 pub use madt::{

@@ -3,7 +3,7 @@
 mod memory;
 
 use super::builder::{Entries, rsdp, seal, table};
-use super::fixed::{PmTimer, Register, Reset};
+use super::fixed::{PmTimer, PowerButtonEvents, PowerButtonPorts, Register, Reset};
 use super::notice::Fault;
 use super::*;
 use crate::arch::MAX_CPUS;
@@ -232,6 +232,49 @@ fn hardware_reduced_machines_have_no_pm_timer() {
         bytes[76..80].copy_from_slice(&0x608u32.to_le_bytes());
     });
     assert_eq!(read_tables(&[reduced]).fixed, FixedHardware::default());
+}
+
+/// A FADT as QEMU's `pc` has it, and what is changed about it.
+fn with_button(set: impl Fn(&mut [u8])) -> Option<PowerButtonPorts> {
+    let table = fadt(116, |bytes| {
+        bytes[46..48].copy_from_slice(&9u16.to_le_bytes());
+        bytes[48..52].copy_from_slice(&0xb2u32.to_le_bytes());
+        bytes[52] = 0xf1;
+        bytes[56..60].copy_from_slice(&0x600u32.to_le_bytes());
+        bytes[64..68].copy_from_slice(&0x604u32.to_le_bytes());
+        bytes[88] = 4;
+        set(bytes);
+    });
+    read_tables(&[table]).fixed.power_button
+}
+
+#[test]
+fn the_power_button_is_where_the_fadt_says() {
+    let events = PowerButtonEvents { status: 0x600, enable: 0x602 };
+    let events = [Some(events), None];
+    let there = PowerButtonPorts { sci: 9, events, control: 0x604, handover: Some((0xb2, 0xf1)) };
+    assert_eq!(with_button(|_| ()), Some(there));
+    // ACPI from the start: nothing is to be handed over.
+    assert_eq!(with_button(|b| b[48] = 0), Some(PowerButtonPorts { handover: None, ..there }));
+}
+
+/// The ports are written to, so nothing is believed that would reach other devices.
+#[test]
+fn a_power_button_at_odd_places_is_none() {
+    let refused: [(&str, fn(&mut [u8])); 9] = [
+        ("a device of the DSDT's", |b| b[112] |= 1 << 4),
+        ("line 0", |b| b[46] = 0),
+        ("line 265", |b| b[47] = 1),
+        ("the keyboard's port", |b| (b[56], b[57]) = (0x64, 0)),
+        ("PCI's port", |b| (b[56], b[57]) = (0xf8, 0x0c)),
+        ("beyond all ports", |b| (b[56], b[57], b[58]) = (0xfe, 0xff, 0)),
+        ("no registers", |b| b[88] = 0),
+        ("a control register at the DMA's port", |b| (b[64], b[65]) = (0, 0)),
+        ("commands to the reset port", |b| (b[48], b[49]) = (0xf9, 0x0c)),
+    ];
+    for (what, set) in refused {
+        assert_eq!(with_button(set), None, "{what}");
+    }
 }
 
 #[test]

@@ -86,6 +86,8 @@ const PIN_ACTIVE_LOW: u32 = 1 << 13;
 const SOFTWARE_ENABLE: u32 = 1 << 8;
 const COMMAND_PENDING: u32 = 1 << 12;
 const COMMAND_ASSERT: u32 = 1 << 14;
+/// To the CPU that sends; the target does not count.
+const COMMAND_TO_SELF: u32 = 1 << 18;
 
 const BASE_ENABLE: u64 = 1 << 11;
 const BASE_X2APIC: u64 = 1 << 10;
@@ -307,13 +309,26 @@ impl<B: Bus> LocalApic<B> {
         self.command(apic_id, COMMAND_ASSERT | DELIVER_NMI);
     }
 
+    /// Interrupts this CPU itself as soon as it takes interrupts. Also from an NMI: the
+    /// low half of the command is all that it writes, and the interrupt has left when
+    /// this returns, so a command that the NMI came into the middle of is not disturbed.
+    pub fn send_self(&self, vector: u8) {
+        let low = COMMAND_ASSERT | COMMAND_TO_SELF | u32::from(vector);
+        let _ = self.wait_sent(); // a stuck APIC may drop it
+        match self.mode {
+            Mode::XApic => self.write(CommandLow, low),
+            Mode::X2Apic => self.bus.write_msr(msr_of(CommandLow), low.into()),
+        }
+        let _ = self.wait_sent();
+    }
+
     fn send(&self, apic_id: u32, low: u32) -> Result<(), ApicError> {
         if self.mode == Mode::XApic && apic_id > XAPIC_MAX_ID {
             return Err(ApicError::IdTooLarge(apic_id));
         }
         // The command is two registers in xAPIC: a handler that sends between
-        // the writes would redirect ours. (An NMI can still; only the panic
-        // path sends from there.)
+        // the writes would redirect ours. (An NMI can still: only the panic
+        // path and `send_self` send from there.)
         let were_on = arch::irq_save();
         let sent = self.wait_sent().map(|()| self.command(apic_id, low));
         arch::irq_restore(were_on);

@@ -193,6 +193,13 @@ pub fn send_nmi(apic_id: u32) -> Result<(), ApicError> {
     current().ok_or(ApicError::NotInitialised)?.send_nmi(apic_id)
 }
 
+/// Interrupts this CPU itself, as soon as it takes interrupts. Also in an NMI.
+pub fn send_self(vector: u8) {
+    if let Some(apic) = current() {
+        apic.send_self(vector);
+    }
+}
+
 /// Sends an NMI to the CPU `apic_id`, also when the APIC is stuck: for the panic
 /// path, which has nothing to lose.
 pub fn send_nmi_anyway(apic_id: u32) {

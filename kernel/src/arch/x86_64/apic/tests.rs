@@ -232,6 +232,15 @@ fn start_sequence_has_the_commands_of_the_manual() {
 }
 
 #[test]
+fn interrupt_to_itself_leaves_the_target_of_another_command_alone() {
+    let fake = Fake::default();
+    LocalApic::new(&fake, Mode::XApic).send_self(0xf3);
+    assert_eq!(fake.taken(), [Mmio(0x300, 0x4_40f3)]);
+    LocalApic::new(&fake, Mode::X2Apic).send_self(0xf3);
+    assert_eq!(fake.taken(), [Msr(0x830, 0x4_40f3)]);
+}
+
+#[test]
 fn stuck_command_is_an_error_after_a_bound_but_nmi_is_sent_all_the_same() {
     let fake = Fake::default();
     fake.mmio.borrow_mut().insert(0x300, COMMAND_PENDING);

@@ -44,6 +44,7 @@ core::arch::global_asm!(
     stack_top = const offset_of!(Block, stack_top),
     entry = const offset_of!(Block, entry),
     argument = const offset_of!(Block, argument),
+    late = const offset_of!(Block, late),
     code32 = const CODE32,
     data32 = const DATA32,
     code64 = const CODE64,
@@ -95,6 +96,8 @@ pub(super) struct Block {
     cr4: AtomicU32,
     efer: AtomicU32,
     pub(super) apic_id: AtomicU32,
+    /// APs that found nothing to claim, and parked themselves.
+    pub(super) late: AtomicU32,
 }
 
 const _: () = assert!(BLOCK_OFFSET + size_of::<Block>() <= super::PAGE_BYTES);

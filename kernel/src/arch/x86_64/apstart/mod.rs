@@ -50,7 +50,7 @@
 //! with the ticket. So if (1) succeeds the ticket has not changed since it was
 //! read, and what was read in between belongs to round n. It was also meant for
 //! this CPU: the AP compares its own APIC id first. An AP for which (1) fails
-//! halts for ever, without a stack. Having claimed, an AP needs nothing of the
+//! counts itself as late and halts for ever, without a stack. Having claimed, an AP needs nothing of the
 //! page any more: the next round may begin even if this AP is slow.
 //!
 //! On a time-out the boot CPU does (2) and sends INIT once more, so that the AP,
@@ -300,6 +300,16 @@ impl Trampoline {
         let block = unsafe { &*block };
         block.prepare(phys);
         Ok(Trampoline { block: NonNull::from(block), vector: (phys >> 12) as u8 })
+    }
+
+    /// Leaves the trampoline where it is, for APs that come late; gives the counter in
+    /// which they say that they have parked themselves.
+    ///
+    /// # Safety
+    /// The page stays mapped, as for [`install`](Self::install), for good.
+    pub unsafe fn keep(self) -> &'static AtomicU32 {
+        // SAFETY: the caller's promise; a `Block` is atomic throughout.
+        unsafe { &(*self.block.as_ptr()).late }
     }
 
     /// The page, which is to be unmapped when all have come.

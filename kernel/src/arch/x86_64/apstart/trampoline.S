@@ -113,9 +113,10 @@ apstart_64:
     push 0
     jmp r9
 
-    // Too late, or not meant: stay here until the next INIT.
-5:  cli
+    // Too late, or not meant: count, and stay here until the next INIT.
+5:  lock inc dword ptr [rsi + {late}]
+6:  cli
     hlt
-    jmp 5b
+    jmp 6b
 apstart_end:
     .popsection

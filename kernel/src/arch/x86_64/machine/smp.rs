@@ -14,7 +14,7 @@ use crate::arch::x86_64::{apic, clock, cpu, gdt, paging, shootdown, timer, topol
 use crate::mem::{self, frames, stack::KernelStack};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Starts all other CPUs, each of which ends in `entry`, and says of each what
 /// became of it. Returns when all have come or been given up.
@@ -27,10 +27,10 @@ pub fn start_cpus(entry: fn() -> !) {
     online.push(machine.boot_cpu);
     if !wanted.is_empty() {
         match install_trampoline() {
-            Ok(mut trampoline) => {
-                start_each(&mut trampoline, wanted, &mut online);
-                paging::unmap_identity_low(trampoline.page());
-            }
+            Ok(mut trampoline) => match start_each(&mut trampoline, wanted, &mut online) {
+                0 => paging::unmap_identity_low(trampoline.page()),
+                given_up => keep(trampoline, given_up),
+            },
             Err(why) => log::error!("smp: {why}; going on with the boot CPU alone"),
         }
     }
@@ -52,14 +52,42 @@ pub fn start_cpus(entry: fn() -> !) {
 /// not there: each would be waited for for seconds, and there may be hundreds.
 const MAX_SILENT: usize = 4;
 
-/// Starts one after the other; those that come are added to `online`.
-fn start_each(trampoline: &mut Trampoline, wanted: &[CpuEntry], online: &mut Vec<CpuInfo>) {
-    let mut silent = 0;
+/// Leaves the trampoline and its mapping in place: an AP that was given up may still
+/// come, and without the mapping it would reset the machine.
+fn keep(trampoline: Trampoline, given_up: usize) {
+    let page = trampoline.page();
+    log::warn!("smp: {given_up} CPUs given up; the start page {page:#x} stays, should one come");
+    // SAFETY: physical memory is mapped for good, and the frame is never given back.
+    let late = unsafe { trampoline.keep() };
+    LATE.call_once(|| late);
+}
+
+/// Counts the APs that came after they had been given up, and parked themselves.
+static LATE: spin::Once<&AtomicU32> = spin::Once::new();
+/// How many of them have been reported.
+static REPORTED: AtomicU32 = AtomicU32::new(0);
+
+/// Says how many CPUs came after they had been given up, if that has changed.
+pub fn report_late_cpus() {
+    let late = LATE.get().map_or(0, |late| late.load(Ordering::Relaxed));
+    if REPORTED.fetch_max(late, Ordering::Relaxed) < late {
+        log::warn!("smp: {late} CPUs came after they were given up; they have parked themselves");
+    }
+}
+
+/// Starts one after the other; those that come are added to `online`. Gives how many
+/// were sent for and did not come.
+fn start_each(
+    trampoline: &mut Trampoline,
+    wanted: &[CpuEntry],
+    online: &mut Vec<CpuInfo>,
+) -> usize {
+    let (mut silent, mut given_up) = (0, 0);
     for (tried, cpu) in wanted.iter().enumerate() {
         if silent == MAX_SILENT {
             let rest = wanted.len() - tried;
             log::error!("smp: {silent} CPUs in a row gave no answer; {rest} more are not tried");
-            return;
+            break;
         }
         if cpu.needs_x2apic() && apic::mode() != Some(apic::Mode::X2Apic) {
             log::error!("smp: APIC id {}: out of an xAPIC's reach, left out", cpu.apic_id);
@@ -70,9 +98,13 @@ fn start_each(trampoline: &mut Trampoline, wanted: &[CpuEntry], online: &mut Vec
                 online.push(info);
                 silent = 0;
             }
-            None => silent += 1,
+            None => {
+                silent += 1;
+                given_up += 1;
+            }
         }
     }
+    given_up
 }
 
 /// Where the APs go when all have come: 0 until then.

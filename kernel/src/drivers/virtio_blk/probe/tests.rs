@@ -64,3 +64,13 @@ fn errors_are_sentences() {
     assert_eq!(error.to_string(), "it names memory outside of register 4's");
     assert_eq!(ProbeError::NoInterrupt(None).to_string(), "it cannot interrupt");
 }
+
+#[test]
+fn blocks_are_powers_of_two_from_a_sector_to_a_slot() {
+    for bytes in [512, 1024, 4096, 32768] {
+        assert_eq!(block_size(bytes), Ok(bytes as usize));
+    }
+    for bytes in [0, 1, 256, 520, 4095, 65536, u32::MAX] {
+        assert_eq!(block_size(bytes), Err(ProbeError::BlockSize(bytes)));
+    }
+}

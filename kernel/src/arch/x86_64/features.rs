@@ -1,0 +1,93 @@
+//! What the kernel needs of a CPU, and whether this one has it.
+//!
+//! All of it belongs to every x86-64 CPU that was sold; an emulator can be told to
+//! leave it out, and firmware can hide a local APIC. [`missing`] is asked once, by the
+//! boot CPU, before anything relies on it.
+
+use core::arch::x86_64::__cpuid;
+use core::fmt;
+
+/// A feature that the kernel cannot do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Feature {
+    /// Leaf of CPUID, and the bit of EDX there.
+    leaf: u32,
+    bit: u32,
+    name: &'static str,
+    used_for: &'static str,
+}
+
+const fn feature(leaf: u32, bit: u32, name: &'static str, used_for: &'static str) -> Feature {
+    Feature { leaf, bit, name, used_for }
+}
+
+/// The leaf that has the features which AMD has added.
+const EXTENDED: u32 = 0x8000_0001;
+
+const NEEDED: [Feature; 8] = [
+    feature(1, 0, "x87 FPU", "unwinding saves its control word"),
+    feature(1, 4, "time stamp counter (TSC)", "it is the clock"),
+    feature(1, 5, "MSRs", "the APIC and page protection are switched on by them"),
+    feature(1, 9, "local APIC", "timers and interrupts come through it"),
+    feature(1, 24, "FXSR", "SSE is switched on by it"),
+    feature(1, 25, "SSE", "unwinding saves its control word"),
+    feature(1, 26, "SSE2", "its fences order interrupts after stores"),
+    feature(EXTENDED, 20, "NX", "data and stacks are not executable"),
+];
+
+/// What this CPU lacks of what the kernel needs.
+pub fn missing() -> impl Iterator<Item = Feature> {
+    missing_by(edx)
+}
+
+/// Whether SSE can be switched on.
+pub fn has_sse() -> bool {
+    let has = |bit: u32| edx(1) >> bit & 1 != 0;
+    has(24) && has(25)
+}
+
+/// Whether pages can be made not executable.
+pub fn has_nx() -> bool {
+    edx(EXTENDED) >> 20 & 1 != 0
+}
+
+fn missing_by(edx: impl Fn(u32) -> u32) -> impl Iterator<Item = Feature> {
+    NEEDED.into_iter().filter(move |feature| edx(feature.leaf) >> feature.bit & 1 == 0)
+}
+
+/// Register EDX of a leaf of CPUID, 0 if there is no such leaf.
+fn edx(leaf: u32) -> u32 {
+    let highest = __cpuid(leaf & 0x8000_0000).eax; // of the same range
+    if leaf <= highest { __cpuid(leaf).edx } else { 0 }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no {}: {}", self.name, self.used_for)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+    use std::vec::Vec;
+
+    #[test]
+    fn the_host_has_all_of_it_and_nothing_has_none() {
+        assert_eq!(missing().count(), 0);
+        assert!(has_sse() && has_nx());
+        assert_eq!(missing_by(|_| 0).count(), NEEDED.len());
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let without = |leaf: u32, bit: u32| {
+            missing_by(move |asked| if asked == leaf { !(1 << bit) } else { u32::MAX })
+        };
+        let names = |leaf, bit| without(leaf, bit).map(|f| f.to_string()).collect::<Vec<_>>();
+        assert_eq!(names(1, 9), ["no local APIC: timers and interrupts come through it"]);
+        assert_eq!(names(EXTENDED, 20), ["no NX: data and stacks are not executable"]);
+        assert_eq!(names(1, 31), [""; 0], "not needed");
+    }
+}

@@ -1,0 +1,52 @@
+//! The power button: a press ends the machine, as `runnext::power_off` does.
+//!
+//! The button's registers are `arch`'s; here its interrupt is claimed and served. A press
+//! is obeyed in the interrupt itself: whatever the Gs do, or if they do nothing any more.
+//!
+//! The line is level-triggered and shared with events of the firmware's that the kernel
+//! knows nothing of. If it interrupts again and again without a press, it is masked.
+#![forbid(unsafe_code)]
+
+use super::irq::{self, Handler};
+use crate::arch;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Interrupts in a row without a press, after which the line is masked.
+const MAX_STRAY: u32 = 1_000;
+
+/// The button, as an interrupt sees it.
+struct Button {
+    stray: AtomicU32,
+}
+
+static BUTTON: Button = Button { stray: AtomicU32::new(0) };
+
+/// Listens to the button, if the firmware describes one. Once, before Gs run.
+pub fn init() {
+    let Some(button) = arch::power_button() else { return };
+    // First the line, so that nothing pulls one that is not served.
+    if let Err(error) = irq::claim_isa(button.line(), 0, "power button", &BUTTON) {
+        return log::warn!("power button: {error:?}; a press does nothing");
+    }
+    match button.enable() {
+        Ok(()) => log::debug!("power button: on line {}", button.line()),
+        Err(error) => {
+            let _ = arch::mask_isa(button.line()); // it was routed a moment ago
+            log::warn!("power button: {error:?}; a press does nothing");
+        }
+    }
+}
+
+impl Handler for Button {
+    fn on_interrupt(&self) {
+        let Some(button) = arch::power_button() else { return };
+        if button.take_press() {
+            log::info!("power button pressed; the machine ends");
+            crate::power_off_at_once();
+        }
+        if self.stray.fetch_add(1, Relaxed) + 1 == MAX_STRAY {
+            let _ = arch::mask_isa(button.line());
+            log::warn!("power button: {MAX_STRAY} interrupts without a press; line masked");
+        }
+    }
+}

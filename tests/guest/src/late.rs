@@ -1,0 +1,40 @@
+//! Starts a CPU that the kernel has given up, as one that comes late would start.
+//!
+//! The host hides CPU 1 from the kernel, and lists one that is not there: the kernel
+//! gives that one up, and must keep its start page. Here CPU 1 is sent through it.
+
+use core::ptr;
+use runnext::internals::arch::{self, paging};
+use runnext::prelude::*;
+
+runnext::main!(late, main);
+
+/// The APIC id of the CPU that is there, and not listed.
+const HIDDEN: u32 = 1;
+/// Registers of a local APIC, and its commands (Intel SDM vol. 3, "Interrupt Command
+/// Register").
+const LOCAL_APIC: u64 = 0xfee0_0000;
+const COMMAND_LOW: usize = 0x300;
+const COMMAND_HIGH: usize = 0x310;
+const INIT: u32 = 0x4500;
+const STARTUP: u32 = 0x4600;
+
+fn main() {
+    // The kernel maps nothing else in the low half.
+    let mut pages = (1..256).filter(|page| paging::translate(page << 12).is_some());
+    let page = pages.next().expect("the start page is mapped") as u32;
+    let apic = paging::map_mmio(LOCAL_APIC, 4096).expect("the registers of the local APIC");
+    let send = |command: u32| {
+        let were_on = arch::irq_save();
+        for (register, value) in [(COMMAND_HIGH, HIDDEN << 24), (COMMAND_LOW, command)] {
+            // SAFETY: a register of the local APIC; all CPUs are at the same address.
+            unsafe { ptr::write_volatile(apic.add(register).cast(), value) };
+        }
+        arch::irq_restore(were_on);
+        sleep(Duration::from_millis(10));
+    };
+    [INIT, STARTUP | page, STARTUP | page].into_iter().for_each(send);
+    // It goes through the page within microseconds, if it has a CPU of the host's.
+    sleep(Duration::from_millis(500));
+    println!("sent for it; this CPU goes on");
+}
