@@ -59,7 +59,7 @@ pub fn backtrace(id: u64) -> Result<Vec<Frame>, NoBacktrace> {
     calls.map(|calls| calls.into_iter().enumerate().map(frame).collect())
 }
 
-/// Ends a G: it unwinds at its next wait, yield or print, where it starts another, or
+/// Ends a G: it unwinds at its next wait or yield, where it starts another, or
 /// where it tries something that is not possible. So its destructors run, and its join
 /// gives [`JoinError::Killed`](crate::go::JoinError::Killed). Waits a little for that; if
 /// it takes longer, a G of the kernel's own goes on asking until it is so.

@@ -100,6 +100,7 @@ mod killing {
         a_g_that_calls_nobody_is_told_and_goes_on,
         a_g_that_waits_long_after_it_was_told_ends,
         a_g_that_was_told_ends_at_its_next_call,
+        a_g_that_was_told_can_still_print,
         a_g_that_panics_is_not_killed_before_that_is_over,
         a_kill_hits_no_later_life,
         nobody_and_the_kernel_are_not_killed,

@@ -20,6 +20,7 @@ use crate::mem::stack::{self, Need, slot, slot::Slot};
 use crate::overflow;
 use crate::program;
 use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Status};
 
 /// Why a stack has no room.
@@ -166,8 +167,10 @@ pub(super) fn bury(cpu: &Cpu, g: &'static G<Task>) {
     let why = said.unwrap_or(JoinError::Killed);
     let (id, program) = (g.id(), g.kernel.program());
     TIMERS.cancel(g);
+    let name = g.kernel.name.load(Relaxed);
     // Before anybody is told who may want them.
     let locks = held::poison_all(id);
+    crate::log::pass_turn_of(name);
     // Its own stack, and that of the M if it was in a call.
     core::mem::forget(g.kernel.stack.take());
     let slots = [slot_of(g), g.kernel.m.get().map(M::slot)];

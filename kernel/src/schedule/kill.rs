@@ -6,12 +6,12 @@
 //! is asked to end ([`is_killed`]): then it takes its node out of whatever line
 //! it stands in, as if its time were up, and unwinds ([`die`]). So destructors
 //! run, locks are let go of, and the join says that it was killed. One that
-//! yields looks as well, and one that prints. Nobody pays for it but who yields,
-//! two instructions: all other looks are where a wait was ended for no reason or
-//! its time was up, where something was tried and was not possible, and where a G
-//! starts another, which while somebody kills is done the long way ([`Vigil`]). A G of
-//! a program that has ended is also stopped where it would start another, so that Gs
-//! which do nothing else come to an end.
+//! yields looks as well; one that prints does not, so that printing never unwinds. Only
+//! a G that yields pays for it, two instructions: all other looks are where a wait was
+//! ended for no reason or its time was up, where something was tried and was not possible,
+//! and where a G starts another, which while somebody kills is done the long way
+//! ([`Vigil`]). A G of a program that has ended is also stopped where it would start
+//! another, so that Gs which do nothing else come to an end.
 //!
 //! # Who does not listen
 //!

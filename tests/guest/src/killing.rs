@@ -23,6 +23,7 @@ fn main() {
         a_g_that_calls_nobody_is_told_and_goes_on,
         a_g_that_waits_long_after_it_was_told_ends,
         a_g_that_was_told_ends_at_its_next_call,
+        a_g_that_was_told_can_still_print,
         a_g_that_panics_is_not_killed_before_that_is_over,
         a_kill_hits_no_later_life,
         nobody_and_the_kernel_are_not_killed,
@@ -193,6 +194,28 @@ fn compute() {
 type Call = (&'static str, Box<dyn Fn() + Send>);
 
 /// None of these waits, ever.
+fn a_g_that_was_told_can_still_print() {
+    static GO_ON: AtomicBool = AtomicBool::new(false);
+    static PRINTED: AtomicUsize = AtomicUsize::new(0);
+    let (told, tell) = chan::bounded(1);
+    let g = go(move || {
+        told.send(current().id()).expect("somebody asks");
+        while !GO_ON.load(Relaxed) {
+            core::hint::spin_loop();
+        }
+        for n in 0..3 {
+            println!("a killed G prints line {n}");
+            PRINTED.fetch_add(1, Relaxed);
+        }
+        yield_now(); // ends it
+    });
+    let id = tell.recv().expect("it says so");
+    assert_ne!(tasks::kill(id).expect("it spins"), Killed::Ended);
+    GO_ON.store(true, Relaxed);
+    assert_eq!(g.join(), Err(JoinError::Killed));
+    assert_eq!(PRINTED.load(Relaxed), 3);
+}
+
 fn a_g_that_was_told_ends_at_its_next_call() {
     static TAKEN: Mutex<()> = Mutex::new(());
     static SHARED: RwLock<()> = RwLock::new(());
