@@ -30,6 +30,7 @@ mod call;
 mod census;
 mod full;
 mod holder;
+mod index;
 mod interrupt;
 mod kill;
 mod m;

@@ -41,6 +41,7 @@
 //!
 //! `tasks` and `program` are what a program sees of this.
 
+use super::index;
 use super::roster::{self, ALL};
 use super::task::{GHandle, Task};
 use super::watch::{ask_for_attention, spare_attention};
@@ -292,7 +293,7 @@ pub fn abandoned() -> usize {
 
 /// The G of this number, if it lives.
 pub fn find(id: u64) -> Option<GHandle> {
-    let g = ALL.iter().find(|g| g.id() == id)?;
+    let g = index::find(id)?;
     let (handle, status) = g.look();
     (status != Status::Dead && g.id() == id).then_some(handle)
 }
