@@ -17,7 +17,7 @@
 pub(crate) mod line;
 
 use crate::drivers::serial::input::INPUT;
-use crate::log::{self, Sink};
+use crate::log;
 use crate::print;
 use crate::sync::{LockTimeoutError, Mutex, MutexGuard};
 use crate::time::Instant;
@@ -121,18 +121,14 @@ pub fn input_stats() -> InputStats {
 /// what [`dmesg`] keeps. For programs that talk to a person: what is
 /// typed comes back this way, and a table that is redrawn every second.
 ///
-/// Long texts go out in pieces, and what others print may come in between.
+/// The text stays together, as that of [`print!`] does.
 ///
 /// ```
 /// runnext::console::write("> ");
 /// assert!(!runnext::console::dmesg().unwrap().ends_with(b"> "));
 /// ```
 pub fn write(text: &str) {
-    // The line is held with interrupts off: see `log`.
-    const PIECE: usize = 128;
-    for piece in text.as_bytes().chunks(PIECE) {
-        log::with_serial(|serial| serial.write(piece));
-    }
+    log::write_serial(text);
 }
 
 /// Whether a person sits at the serial port, says the command line: `terminal=on`.

@@ -5,37 +5,53 @@
 //! drivers, handed over by the boot code with [`attach_serial`] and
 //! [`attach_screen`]; what was printed before is replayed to each.
 //!
-//! # Why a text is formatted before the lock is taken
+//! # How lines stay whole while interrupts get in
 //!
-//! Lines stay whole because a `print` call gives each of them to the
-//! consoles under one acquisition of the console lock. Formatting straight into
-//! the consoles would be the shortest way to that, and wrong: a `Display` of a
-//! program may itself print (waiting for ever for the lock that its own caller
-//! holds), panic, or compute for a second with interrupts off. So the text is
-//! formatted first, without the lock: into 512 bytes on the stack, and into the
-//! heap when it gets longer. Without a heap, or beyond 64 KiB, it goes out in
-//! pieces that end at line ends where there are any, and only a single line
-//! longer than the buffer may then be mixed with others.
+//! Two locks, one inside the other:
 //!
-//! The promise is for each call: `println!` of a line is whole. A line made of
-//! several `print!` calls is not; holding back partial lines per CPU was
+//! - the *turn* ([`turn`]): a parking lock that a G holds for the text of one `print`
+//!   call. The other Gs that print wait for it in order, without a CPU.
+//! - the *console lock*: an [`IrqLock`] around ring and consoles. The holder of the turn
+//!   takes it for [`PIECE`] bytes at a time, so interrupts are off for at most 128
+//!   bytes: 11 ms on a real serial port (87 µs a byte), and what it takes to draw
+//!   [`DRAWN`] characters on the screen.
+//!
+//! A caller that cannot park (interrupt handler, interrupts off, no G, a G that is about
+//! to park or whose stack was full) takes the console lock only, piece by piece. If it
+//! gets in between two pieces of a line, its own text starts and ends on a line of its
+//! own ([`Console::put`]), and the rest of the other line follows. So does the text that
+//! comes after a G which was abandoned in the middle of a line. A fault or a panic uses
+//! [`emergency`], which keeps the console lock. Handlers must not allocate: their texts
+//! are short.
+//!
+//! Printing neither fails nor unwinds, also in a G that is killed.
+//!
+//! # Why a text is formatted before the turn is taken
+//!
+//! Formatting straight into the consoles would run a program's `Display` with the turn
+//! held: it may print itself, panic, or wait for a G that waits for the turn. So the text
+//! is complete before: in 512 bytes on the stack, or in the heap when it gets longer
+//! ([`text`]). The holder of the turn runs no code of a program, so each wait for the turn
+//! ends. If there is no memory for a text, or it is longer than 32 MiB, it goes out in
+//! parts that end at line ends where there are any, and lines of others may come between.
+//!
+//! The promise is for each call: the text of one `print!` or `println!` stays together.
+//! A line made of several `print!` calls does not; holding back partial lines per CPU was
 //! rejected, because a prompt must appear at once, and a G that prints half a
 //! line may finish it on another CPU.
-//!
-//! The price is that a line goes out with interrupts off, 87 µs a byte on a
-//! real serial port. So a long text gives the lock back after every 4 KiB of whole lines
-//! ([`PIECE`]): 64 KiB at once would take more than 5 s, and the guardian calls a CPU
-//! stuck after 2. Others may print between two pieces, but a report of usual
-//! length is one. Interrupt handlers may print short texts (they must not
-//! allocate); a fault or a panic uses [`emergency`].
 
 mod ring;
+mod text;
+mod turn;
 
 use self::ring::{RING_SIZE, Ring};
+use self::text::Text;
+use self::turn::Turn;
 use crate::arch;
 use crate::drivers::framebuffer::Screen;
 use crate::drivers::serial::Serial;
 use crate::lock::{IrqGuard, IrqLock, Level as LockLevel};
+use crate::park;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -43,22 +59,20 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-/// What a text may have without touching the heap.
-const STACK_BUFFER: usize = 512;
+/// What goes out under one hold of the console lock at most, with interrupts off. Most lines
+/// are shorter, so an interrupt handler that prints seldom cuts one.
+pub const PIECE: usize = 128;
 
-/// What a text may have in one piece.
-const HEAP_BUFFER: usize = 64 * 1024;
-
-/// What goes out under one hold of the lock at most, unless a single line is longer.
-const PIECE: usize = 4096;
+/// Characters that are drawn on the screen under one hold of the console lock: after a line
+/// feed at the bottom all of them change, and to draw one takes 3,000 instructions.
+const DRAWN: usize = 32;
 
 /// How often [`emergency`] tries to get the lock before it breaks it: some
 /// 50 ms on real machines, a few seconds in an emulator that counts time in
 /// instructions.
 const EMERGENCY_TRIES: u32 = 1 << 20;
 
-/// Prints to the consoles. The lines of one call stay whole, and a text of up to 4 KiB
-/// together.
+/// Prints to the consoles. The text of one call stays together.
 #[macro_export]
 macro_rules! print {
     ($($arg:tt)*) => { $crate::__private::print(format_args!($($arg)*)) };
@@ -80,6 +94,17 @@ macro_rules! println {
 pub trait Sink: Send {
     /// Writes all of it, or loses some; never waits without a limit.
     fn write(&mut self, bytes: &[u8]);
+
+    /// As [`write`](Self::write), but what takes long may be left to [`draw`](Self::draw).
+    fn write_undrawn(&mut self, bytes: &[u8]) {
+        self.write(bytes);
+    }
+
+    /// Does some of what was left, `most` characters of it. Whether there is more.
+    fn draw(&mut self, most: usize) -> bool {
+        let _ = most;
+        false
+    }
 
     /// What follows is in this colour, if there are any.
     fn set_color(&mut self, color: Color) {
@@ -118,13 +143,11 @@ static CONSOLE: Printer<Serial, Screen<'static>> = Printer::new();
 /// Prints formatted text. Use [`print!`](crate::print!).
 pub fn print(args: fmt::Arguments) {
     CONSOLE.print(args, Color::Normal);
-    crate::park::end_if_killed();
 }
 
 /// Prints formatted text and a line feed. Use [`println!`](crate::println!).
 pub fn print_line(args: fmt::Arguments) {
     CONSOLE.print(format_args!("{args}\n"), Color::Normal);
-    crate::park::end_if_killed();
 }
 
 /// Makes the `log` crate's macros print here, from `info` up. The first call of
@@ -168,6 +191,21 @@ pub fn with_serial<R>(f: impl FnOnce(&mut Serial) -> R) -> Option<R> {
     CONSOLE.with(|console| console.serial.sink.as_mut().map(Cell::get_mut).map(f))
 }
 
+/// Writes to the serial port and nowhere else, in turn with all that is printed.
+pub(crate) fn write_serial(text: &str) {
+    CONSOLE.write(text.as_bytes(), |console, piece, place| {
+        console.put(piece, place, |console, bytes| {
+            console.serial.sink_in_use().into_iter().for_each(|serial| serial.write(bytes));
+        });
+    });
+}
+
+/// The G of this name ([`crate::park::me`]) was abandoned: if it had the turn to print, the
+/// next has it now.
+pub(crate) fn pass_turn_of(gone: u64) {
+    CONSOLE.turn.pass_from(gone);
+}
+
 /// Columns and rows of the screen, if there is one.
 pub fn screen_size() -> Option<(usize, usize)> {
     CONSOLE.with(|console| console.screen.sink.as_mut().map(|screen| screen.get_mut().size()))
@@ -198,7 +236,7 @@ pub fn dmesg() -> Result<Vec<u8>, TryReserveError> {
 /// consoles with this writer.
 pub unsafe fn emergency() -> Emergency {
     // SAFETY: the caller's promise is passed on.
-    Emergency { console: unsafe { CONSOLE.seize(EMERGENCY_TRIES) } }
+    Emergency::new(unsafe { CONSOLE.seize(EMERGENCY_TRIES) })
 }
 
 /// As [`emergency`], for a kernel that goes on: nothing is broken, and nothing is
@@ -206,7 +244,7 @@ pub unsafe fn emergency() -> Emergency {
 pub fn try_emergency(tries: u32) -> Option<Emergency> {
     for _ in 0..tries {
         if let Some(console) = CONSOLE.console.try_lock() {
-            return Some(Emergency { console });
+            return Some(Emergency::new(console));
         }
         arch::relax();
     }
@@ -218,48 +256,71 @@ pub struct Emergency {
     console: IrqGuard<'static, Console<Serial, Screen<'static>>>,
 }
 
+impl Emergency {
+    fn new(mut console: IrqGuard<'static, Console<Serial, Screen<'static>>>) -> Self {
+        console.end_cut_line(Color::Error);
+        Emergency { console }
+    }
+}
+
 impl Write for Emergency {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.console.write(text.as_bytes(), Color::Error);
+        self.console.draw(usize::MAX);
         Ok(())
     }
 }
 
-/// A console behind its lock.
+/// A console behind its two locks.
 struct Printer<A, B> {
+    /// Outer: the right of one G to print a text.
+    turn: Turn,
+    /// Inner: ring and consoles, for a piece at a time.
     console: IrqLock<Console<A, B>>,
 }
 
 impl<A: Sink, B: Sink> Printer<A, B> {
     const fn new() -> Self {
-        Printer { console: IrqLock::at(LockLevel::Console, Console::new()) }
+        let console = IrqLock::at(LockLevel::Console, Console::new());
+        Printer { turn: Turn::new(), console }
     }
 
-    /// Formats without the lock, then prints under it.
+    /// Formats without a lock, then prints.
     fn print(&self, args: fmt::Arguments, color: Color) {
+        let send = |bytes: &[u8]| {
+            self.write(bytes, |console, piece, place| {
+                console.put(piece, place, |console, bytes| console.write(bytes, color));
+            });
+        };
         // The usual text without arguments needs no buffer.
         if let Some(text) = args.as_str() {
-            return self.write(text.as_bytes(), color);
+            return send(text.as_bytes());
         }
-        let mut text = Text {
-            stack: [0; STACK_BUFFER],
-            used: 0,
-            heap: Vec::new(),
-            send: |bytes: &[u8]| self.write(bytes, color),
-        };
+        let mut text = Text::new(send);
         // An error comes from a `Display` of the caller's; what it wrote until
         // then is printed, and the rest is its own business.
         let _ = text.write_fmt(args);
         text.finish();
     }
 
-    /// Writes in pieces of whole lines, each under the lock.
-    fn write(&self, mut bytes: &[u8], color: Color) {
+    /// Gives `bytes` to `put` in pieces, each under the console lock: all of them in one
+    /// turn, if the caller can wait for its turn.
+    fn write(&self, mut bytes: &[u8], put: impl Fn(&mut Console<A, B>, &[u8], Place)) {
+        let turn = park::may_wait().then(|| self.turn.take());
+        // What has no turn may be the last that is ever printed.
+        let drawn = if turn.is_some() { DRAWN } else { usize::MAX };
+        let mut place = Place { text: None, is_last: false };
         while !bytes.is_empty() {
             let (piece, rest) = bytes.split_at(piece_length(bytes));
-            self.with(|console| console.write(piece, color));
+            place.is_last = rest.is_empty();
+            self.with(|console| {
+                place.text.get_or_insert_with(|| console.new_text());
+                put(console, piece, place);
+                console.draw(drawn);
+            });
             bytes = rest;
         }
+        while self.with(|console| console.draw(drawn)) {}
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Console<A, B>) -> R) -> R {
@@ -288,85 +349,24 @@ impl<A: Sink, B: Sink> Printer<A, B> {
     }
 }
 
-/// How much of `text` goes out at once: as many whole lines as [`PIECE`] has room for,
-/// and one at least.
+/// How much of `text` goes out at once: as many whole lines as [`PIECE`] has room for, or
+/// that much of a longer line.
 fn piece_length(text: &[u8]) -> usize {
-    let is_end = |&byte: &u8| byte == b'\n';
-    let Some(first) = text.get(..PIECE) else { return text.len() };
-    let last_end = first.iter().rposition(is_end);
-    let end = last_end.or_else(|| text.iter().position(is_end));
-    end.map_or(text.len(), |end| end + 1)
-}
-
-/// A text on its way: on the stack, then on the heap, else in pieces.
-struct Text<F: FnMut(&[u8])> {
-    stack: [u8; STACK_BUFFER],
-    used: usize,
-    /// Holds everything so far once it is not empty; the stack is unused then.
-    heap: Vec<u8>,
-    send: F,
-}
-
-impl<F: FnMut(&[u8])> Text<F> {
-    fn finish(&mut self) {
-        match self.heap.is_empty() {
-            true if self.used == 0 => {}
-            true => (self.send)(&self.stack[..self.used]),
-            false => (self.send)(&self.heap),
-        }
-        self.used = 0;
-        self.heap.clear();
-    }
-
-    /// Room for `more` on the heap, with what the stack holds moved there.
-    fn grow(&mut self, more: usize) -> bool {
-        let needed = self.used + self.heap.len() + more;
-        if needed > HEAP_BUFFER || self.heap.try_reserve(needed - self.heap.len()).is_err() {
-            return false;
-        }
-        self.heap.extend_from_slice(&self.stack[..self.used]);
-        self.used = 0;
-        true
-    }
-
-    /// Sends up to the last line end, or everything if there is none.
-    fn send_lines(&mut self) {
-        let text = if self.heap.is_empty() { &self.stack[..self.used] } else { &self.heap };
-        let cut = text.iter().rposition(|&b| b == b'\n').map_or(text.len(), |at| at + 1);
-        (self.send)(&text[..cut]);
-        if self.heap.is_empty() {
-            self.stack.copy_within(cut..self.used, 0);
-            self.used -= cut;
-        } else {
-            self.heap.drain(..cut);
-        }
+    let most = text.len().min(PIECE);
+    let last_end = text[..most].iter().rposition(|&byte| byte == b'\n');
+    match last_end {
+        Some(end) if most < text.len() => end + 1,
+        _ => most,
     }
 }
 
-impl<F: FnMut(&[u8])> Write for Text<F> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let mut bytes = text.as_bytes();
-        while !bytes.is_empty() {
-            if self.heap.is_empty() && bytes.len() <= STACK_BUFFER - self.used {
-                self.stack[self.used..][..bytes.len()].copy_from_slice(bytes);
-                self.used += bytes.len();
-                return Ok(());
-            }
-            if self.grow(bytes.len()) {
-                self.heap.extend_from_slice(bytes);
-                return Ok(());
-            }
-            // No memory, or a text without an end: in pieces.
-            if self.used + self.heap.len() > 0 {
-                self.send_lines();
-            } else {
-                let (piece, rest) = bytes.split_at(bytes.len().min(STACK_BUFFER));
-                (self.send)(piece);
-                bytes = rest;
-            }
-        }
-        Ok(())
-    }
+/// Where a piece belongs.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The number of its text, once that has one.
+    text: Option<u64>,
+    /// It is the end of its text.
+    is_last: bool,
 }
 
 /// The ring and the two places where text is shown.
@@ -374,6 +374,10 @@ struct Console<A, B> {
     ring: Ring,
     serial: Slot<A>,
     screen: Slot<B>,
+    /// Texts so far.
+    texts: u64,
+    /// The text whose line was begun last and is to be continued by its next piece.
+    cut: Option<u64>,
 }
 
 /// A sink, and how much of the ring it has seen.
@@ -387,7 +391,35 @@ struct Slot<S> {
 
 impl<A: Sink, B: Sink> Console<A, B> {
     const fn new() -> Self {
-        Console { ring: Ring::new(), serial: Slot::new(), screen: Slot::new() }
+        Console { ring: Ring::new(), serial: Slot::new(), screen: Slot::new(), texts: 0, cut: None }
+    }
+
+    /// A number for a text.
+    fn new_text(&mut self) -> u64 {
+        self.texts += 1;
+        self.texts
+    }
+
+    /// Has `write` write a piece. Between two pieces of another text's line it gets a line
+    /// of its own.
+    fn put(&mut self, piece: &[u8], place: Place, write: impl Fn(&mut Self, &[u8])) {
+        let is_aside = self.cut.is_some() && self.cut != place.text;
+        let is_whole = piece.ends_with(b"\n");
+        if is_aside {
+            write(self, b"\n");
+        }
+        write(self, piece);
+        if is_aside && place.is_last && !is_whole {
+            write(self, b"\n");
+        }
+        self.cut = place.text.filter(|_| !place.is_last && !is_whole);
+    }
+
+    /// Ends a line that waits for its next piece, before others write past [`put`](Self::put).
+    fn end_cut_line(&mut self, color: Color) {
+        if self.cut.take().is_some() {
+            self.write(b"\n", color);
+        }
     }
 
     fn write(&mut self, bytes: &[u8], color: Color) {
@@ -395,6 +427,13 @@ impl<A: Sink, B: Sink> Console<A, B> {
         self.ring.push(bytes);
         self.serial.show(bytes, start, color);
         self.screen.show(bytes, start, color);
+    }
+
+    /// Draws up to `most` characters that were written and are not shown yet. Whether there
+    /// are more.
+    fn draw(&mut self, most: usize) -> bool {
+        let serial = self.serial.sink_in_use().is_some_and(|sink| sink.draw(most));
+        self.screen.sink_in_use().is_some_and(|sink| sink.draw(most)) || serial
     }
 
     fn attach_serial(&mut self, serial: A) {
@@ -429,7 +468,7 @@ impl<S: Sink> Slot<S> {
     fn show(&mut self, bytes: &[u8], start: u64, color: Color) {
         if let Some(sink) = self.sink_in_use() {
             sink.set_color(color);
-            sink.write(bytes);
+            sink.write_undrawn(bytes);
             self.seen = start + bytes.len() as u64;
         }
     }

@@ -20,7 +20,7 @@
 #[cfg(not(target_os = "none"))]
 pub use host::{
     GHandle, begin_park, call, cancel_park, current_id, die, disown, end_if_killed, heed_kill,
-    interrupt_this_cpu, is_gone, is_killed, look_for_cycle, may_spin, me, ms, now_ns,
+    interrupt_this_cpu, is_gone, is_killed, look_for_cycle, may_spin, may_wait, me, ms, now_ns,
     num_goroutines, park, park_from, park_until, permit, program, random, ready,
     ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this, was_killed,
     yield_now,
@@ -32,9 +32,9 @@ pub use crate::{
     deadlock::cycle::look as look_for_cycle,
     schedule::{
         GHandle, begin_park, call, cancel_park, current_id, die, disown, end_if_killed, heed_kill,
-        is_gone, is_killed, may_spin, me, ms, num_goroutines, park, park_from, park_until, permit,
-        program, random, ready, ready_from, ready_from_interrupt, spawn, stats, take_permit, this,
-        was_killed, yield_now,
+        is_gone, is_killed, may_spin, may_wait, me, ms, num_goroutines, park, park_from,
+        park_until, permit, program, random, ready, ready_from, ready_from_interrupt, spawn, stats,
+        take_permit, this, was_killed, yield_now,
     },
 };
 
@@ -346,6 +346,14 @@ mod host {
     /// Whether it makes sense to spin for another thread.
     pub fn may_spin() -> bool {
         !cfg!(miri)
+    }
+
+    /// Whether this thread holds no lock of the kernel's.
+    pub fn may_wait() -> bool {
+        #[cfg(debug_assertions)]
+        return crate::lock::order::outermost().is_none();
+        #[cfg(not(debug_assertions))]
+        true
     }
 
     /// Nothing: a thread that was readied runs.

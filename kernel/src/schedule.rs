@@ -31,6 +31,7 @@ mod call;
 mod census;
 mod full;
 mod holder;
+mod index;
 mod interrupt;
 mod kill;
 mod m;
@@ -71,7 +72,8 @@ pub use view::{
     permit, program, random, set_gomaxprocs, slices_begun, stats, take_permit, this,
 };
 pub use wait::{
-    begin_park, cancel_park, may_spin, park, park_from, park_until, ready, ready_from, yield_now,
+    begin_park, cancel_park, may_spin, may_wait, park, park_from, park_until, ready, ready_from,
+    yield_now,
 };
 pub use watch::{
     PInfo, SchedInfo, ask_for_attention, count_attendant, discount_attendant, has_work, is_busy,

@@ -41,6 +41,7 @@ fn poison_lost(why: &JoinError) {
     if !matches!(why, JoinError::StackOverflow | JoinError::NoMemory) {
         return;
     }
+    crate::log::pass_turn_of(crate::park::me()); // it may have printed when its stack was full
     let g = crate::park::current_id();
     match crate::cell::held::poison_all(g) {
         0 => {} // or nobody has come for them yet

@@ -29,6 +29,13 @@ impl<T: 'static> Older<T> {
     }
 }
 
+impl<T: Sync + 'static> Older<T> {
+    /// The record that was added before this one, which is in a registry.
+    pub fn get(&self) -> Option<&'static T> {
+        self.0.get()
+    }
+}
+
 impl<T: 'static> Default for Older<T> {
     fn default() -> Self {
         Self::new()

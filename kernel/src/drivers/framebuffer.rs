@@ -232,22 +232,31 @@ impl<'a> Screen<'a> {
         self.dirty = (0, self.rows);
     }
 
-    /// Draws the cells that do not look as they should.
-    fn flush(&mut self) {
+    /// Draws cells that do not look as they should, at most `most` of them. Whether there are
+    /// more.
+    fn flush(&mut self, most: usize) -> bool {
+        let mut drawn = 0;
         for row in self.dirty.0..self.dirty.1 {
             for column in 0..self.columns {
                 let cell = &mut self.cells[row * self.columns + column];
-                if cell.drawn != cell.wanted {
-                    cell.drawn = cell.wanted;
-                    let glyph = cell.wanted;
-                    self.draw(row, column, glyph);
+                if cell.drawn == cell.wanted {
+                    continue;
                 }
+                if drawn == most {
+                    self.dirty.0 = row;
+                    return true;
+                }
+                cell.drawn = cell.wanted;
+                let glyph = cell.wanted;
+                self.draw_cell(row, column, glyph);
+                drawn += 1;
             }
         }
         self.dirty = (self.rows, 0);
+        false
     }
 
-    fn draw(&mut self, row: usize, column: usize, glyph: Glyph) {
+    fn draw_cell(&mut self, row: usize, column: usize, glyph: Glyph) {
         let shades = self.shades[usize::from(glyph.color) % FOREGROUNDS.len()];
         let raster = get_raster(char::from(glyph.byte), FontWeight::Regular, RasterHeight::Size16);
         let per_pixel = self.bytes_per_pixel;
@@ -276,10 +285,18 @@ impl<'a> Screen<'a> {
 
 impl Sink for Screen<'_> {
     fn write(&mut self, bytes: &[u8]) {
+        self.write_undrawn(bytes);
+        self.draw(usize::MAX);
+    }
+
+    fn write_undrawn(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.put(byte);
         }
-        self.flush();
+    }
+
+    fn draw(&mut self, most: usize) -> bool {
+        self.flush(most)
     }
 
     fn set_color(&mut self, color: Color) {

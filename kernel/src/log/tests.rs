@@ -1,5 +1,6 @@
 //! Promises of printing, kept on the host with vectors as consoles.
 
+use super::text::HEAP_BUFFER;
 use super::*;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -127,7 +128,7 @@ fn console_that_is_off_is_silent_and_catches_up() {
 
 #[test]
 fn text_is_complete_at_every_length() {
-    let lengths = [0, 1, 511, 512, 513, 1024, HEAP_BUFFER - 1, HEAP_BUFFER, HEAP_BUFFER * 2 + 7];
+    let lengths = [0, 1, 511, 512, 513, 1024, 100_000, 1 << 20];
     for length in lengths {
         let (printer, serial, _) = printer();
         let text = "y".repeat(length);
@@ -139,14 +140,10 @@ fn text_is_complete_at_every_length() {
 #[test]
 fn long_text_goes_out_in_one_piece() {
     let mut lengths = Vec::new();
-    let mut text = Text {
-        stack: [0; STACK_BUFFER],
-        used: 0,
-        heap: Vec::new(),
-        send: |piece: &[u8]| lengths.push(piece.len()),
-    };
-    for _ in 0..HEAP_BUFFER / 64 {
-        text.write_str(&"w".repeat(64)).expect("never fails");
+    let mut text = Text::new(|part: &[u8]| lengths.push(part.len()));
+    let part = "w".repeat(HEAP_BUFFER / 64);
+    for _ in 0..64 {
+        text.write_str(&part).expect("never fails");
     }
     text.finish();
     assert_eq!(lengths, [HEAP_BUFFER]);
@@ -155,21 +152,16 @@ fn long_text_goes_out_in_one_piece() {
 #[test]
 fn text_without_memory_is_cut_at_line_ends() {
     let mut pieces: Vec<Vec<u8>> = Vec::new();
-    let mut text = Text {
-        stack: [0; STACK_BUFFER],
-        used: 0,
-        heap: Vec::new(),
-        send: |piece: &[u8]| pieces.push(piece.to_vec()),
-    };
+    let mut text = Text::new(|piece: &[u8]| pieces.push(piece.to_vec()));
     // More than the heap buffer may hold is treated as no memory is.
-    let line = format!("{}\n", "z".repeat(99));
-    for _ in 0..2000 {
+    let line = format!("{}\n", "z".repeat(HEAP_BUFFER / 5));
+    for _ in 0..12 {
         text.write_str(&line).expect("never fails");
     }
     text.finish();
     assert!(pieces.len() > 1);
     assert!(pieces.iter().all(|piece| piece.ends_with(b"\n") && piece.len() <= HEAP_BUFFER));
-    assert_eq!(pieces.concat(), line.repeat(2000).into_bytes());
+    assert!(pieces.concat() == line.repeat(12).into_bytes());
 }
 
 #[test]
@@ -256,21 +248,143 @@ impl Sink for Pieces {
 }
 
 #[test]
-fn a_long_text_goes_out_in_pieces_of_whole_lines() {
+fn no_console_gets_more_than_a_piece_at_a_time() {
     let printer: &Printer<Pieces, Pieces> = Box::leak(Box::new(Printer::new()));
     let serial = Pieces::default();
     printer.with(|c| c.attach_serial(serial.clone()));
     serial.0.lock().expect("no panic").clear();
-    // One line is longer than a piece.
-    let line = |n: usize| "x".repeat(if n == 300 { 2 * PIECE } else { n % 150 }) + "\n";
+    // Interrupts are off for as long as one of these takes. One line is longer than a piece.
+    let line = |n: usize| "x".repeat(if n == 300 { 10 * PIECE } else { n % 150 }) + "\n";
     let text: String = (0..600).map(line).collect();
     printer.print(format_args!("{text}{}", "end"), Color::Normal);
     let pieces = serial.0.lock().expect("no panic").clone();
     assert_eq!(pieces.concat(), format!("{text}end").into_bytes());
-    for piece in &pieces[..pieces.len() - 1] {
-        assert!(piece.ends_with(b"\n"), "a line was cut");
-        assert!(piece.len() <= PIECE || piece.len() == 2 * PIECE + 1, "{} bytes", piece.len());
+    assert!(pieces.iter().all(|piece| piece.len() <= PIECE), "interrupts are off for too long");
+    for (piece, next) in pieces.iter().zip(&pieces[1..]) {
+        let cuts_short_line =
+            !piece.ends_with(b"\n") && !is_long_line(piece) && !is_long_line(next);
+        assert!(!cuts_short_line, "a line of less than a piece was cut");
     }
     let least = text.len() / PIECE;
-    assert!((least..2 * least).contains(&pieces.len()), "{} pieces", pieces.len());
+    assert!((least..3 * least).contains(&pieces.len()), "{} pieces", pieces.len());
+
+    fn is_long_line(piece: &[u8]) -> bool {
+        piece.len() == PIECE || piece.iter().filter(|&&b| b == b'\n').count() <= 1
+    }
+}
+
+/// A text of several pieces, up to its `pieces`th, as from a G that is preempted there.
+struct Half {
+    place: Place,
+}
+
+impl Half {
+    fn begin(printer: &Printer<Memory, Memory>, part: &str) -> Self {
+        let text = printer.with(|console| console.new_text());
+        let half = Half { place: Place { text: Some(text), is_last: false } };
+        half.put(printer, part, false);
+        half
+    }
+
+    fn put(&self, printer: &Printer<Memory, Memory>, part: &str, is_last: bool) {
+        let place = Place { is_last, ..self.place };
+        printer.with(|console| {
+            console.put(part.as_bytes(), place, |c, bytes| c.write(bytes, Color::Normal));
+        });
+    }
+}
+
+/// As an interrupt handler prints: without a turn.
+fn print_in_interrupt(printer: &Printer<Memory, Memory>, text: &str) {
+    let lock = IrqLock::new(());
+    let _held = lock.lock(); // so the caller may not wait
+    printer.print(format_args!("{text}{}", ""), Color::Normal);
+}
+
+#[test]
+fn what_an_interrupt_prints_in_the_middle_of_a_line_has_a_line_of_its_own() {
+    for (aside, shown) in [("irq\n", "irq\n"), ("irq", "irq\n"), ("1\n2\n", "1\n2\n")] {
+        let (printer, serial, screen) = printer();
+        let _turn = printer.turn.take(); // an interrupt does not wait for it
+        let half = Half::begin(printer, "one line ");
+        print_in_interrupt(printer, aside);
+        half.put(printer, "of two pieces\n", true);
+        print_in_interrupt(printer, aside);
+        assert_eq!(serial.text(), format!("one line \n{shown}of two pieces\n{aside}"));
+        assert_eq!(serial.text(), screen.text());
+    }
+}
+
+#[test]
+fn a_prompt_is_continued_and_not_broken() {
+    let (printer, serial, _) = printer();
+    printer.print(format_args!("{}", "> "), Color::Normal);
+    print_in_interrupt(printer, "typed\n");
+    assert_eq!(serial.text(), "> typed\n");
+}
+
+#[test]
+fn what_comes_after_a_text_that_never_ended_begins_a_line() {
+    let (printer, serial, _) = printer();
+    Half::begin(printer, "an abandoned G's");
+    printer.print(format_args!("the next {}\n", "G's"), Color::Normal);
+    printer.print(format_args!("and {}\n", "another"), Color::Normal);
+    assert_eq!(serial.text(), "an abandoned G's\nthe next G's\nand another\n");
+}
+
+#[test]
+fn an_emergency_in_the_middle_of_a_line_begins_a_line() {
+    let (printer, serial, _) = printer();
+    Half::begin(printer, "half");
+    printer.with(|console| {
+        console.end_cut_line(Color::Error);
+        console.write(b"kernel panic ", Color::Error);
+        console.write(b"on CPU 0\n", Color::Error);
+    });
+    assert_eq!(serial.text(), "half\nkernel panic on CPU 0\n");
+}
+
+#[test]
+fn lines_longer_than_a_piece_stay_whole_too() {
+    let (printer, serial, _) = printer();
+    std::thread::scope(|scope| {
+        for letter in ["a", "b", "c", "d"] {
+            scope.spawn(move || {
+                for _ in 0..8 {
+                    printer.print(format_args!("{}\n", letter.repeat(PIECE * 50)), Color::Normal);
+                }
+            });
+        }
+    });
+    let text = serial.text();
+    assert_eq!(text.lines().count(), 32);
+    for line in text.lines() {
+        assert_eq!(line.len(), PIECE * 50);
+        assert!(line.bytes().all(|byte| byte == line.as_bytes()[0]), "two lines were mixed");
+    }
+}
+
+#[test]
+fn the_turn_of_one_that_is_gone_goes_to_the_next_who_is_there() {
+    let turn: &Turn = Box::leak(Box::new(Turn::new()));
+    let name = |send: std::sync::mpsc::Sender<u64>| send.send(park::me()).expect("it is asked");
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        // It takes the turn and is abandoned with it.
+        scope.spawn(move || {
+            core::mem::forget(turn.take());
+            name(tell);
+            park::disown(park::current_id());
+        });
+        let gone = told.recv().expect("it said so");
+        let next = scope.spawn(|| drop(turn.take()));
+        while turn.waiting() == 0 {
+            std::thread::yield_now();
+        }
+        turn.pass_from(gone + 64);
+        assert!(!next.is_finished(), "it has the turn, and nobody else is meant");
+        turn.pass_from(gone);
+        next.join().expect("no panic");
+        drop(turn.take());
+    });
 }

@@ -59,6 +59,11 @@ pub fn has_many() -> bool {
     HEAP.0.free_pages() > KEPT_PAGES
 }
 
+/// Whether some of the heap's memory is free, and could be given back.
+pub(super) fn has_some() -> bool {
+    HEAP.0.free_pages() > 0
+}
+
 /// Gives up what this CPU keeps at hand of small blocks.
 pub(super) fn shed(here: &Here) {
     HEAP.0.shed(here);
@@ -71,7 +76,7 @@ struct KernelHeap(Allocator<Window>);
 unsafe impl GlobalAlloc for KernelHeap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let block = self.0.alloc(&Here::enter(), layout);
+        let block = self.try_alloc(layout);
         if block.is_null() { self.look_again(layout) } else { block }
     }
 
@@ -102,15 +107,20 @@ unsafe impl GlobalAlloc for KernelHeap {
 }
 
 impl KernelHeap {
+    /// The first look. Many pages take long, and interrupts may come meanwhile.
+    #[inline]
+    fn try_alloc(&self, layout: Layout) -> *mut u8 {
+        if classes::is_large(layout) {
+            return self.0.alloc_large(layout, || self.0.shed(&Here::enter()));
+        }
+        self.0.alloc(&Here::enter(), layout)
+    }
+
     /// The second look, if the caller can wait for it.
     #[cold]
     fn look_again(&self, layout: Layout) -> *mut u8 {
         let pages = layout.size().div_ceil(PAGE_SIZE);
-        if relief::wait_for(pages) {
-            self.0.alloc(&Here::enter(), layout)
-        } else {
-            core::ptr::null_mut()
-        }
+        if relief::wait_for(pages) { self.try_alloc(layout) } else { core::ptr::null_mut() }
     }
 }
 

@@ -12,7 +12,10 @@
 //! the dead Gs that each P keeps, a frame each.
 //!
 //! Who cannot wait (interrupts off, a G that is about to park, no G at all) is refused
-//! at the first look. A page fault cannot wait either.
+//! at the first look. A page fault of a stack cannot wait either: if there is memory to be
+//! given up ([`would_help`]), the page comes from what is set aside, and the G is made to
+//! leave at once, as at the end of its slice, so that its M can look ([`is_wanted`]). In a
+//! blocking call, on the stack of an M, a G is not made to leave, and is refused.
 //!
 //! Rejected: that the G itself asks the other CPUs. It may be taken off its CPU while it
 //! has the turn to ask, and an M that waits for its turn keeps it from coming back.
@@ -56,6 +59,17 @@ pub fn want(here: &Here, pages: usize) -> Asked {
     let cpu = here.index();
     WANTED[cpu].store(pages.max(LEAST), Ordering::Relaxed);
     Asked { cpu, before: DONE[cpu].load(Ordering::Relaxed) }
+}
+
+/// Whether a G of this CPU must leave so that the M can look for memory. For interrupts.
+pub fn is_wanted(cpu: usize) -> bool {
+    WANTED[cpu].load(Ordering::Relaxed) != 0
+}
+
+/// Whether there is memory that is only kept: in the heap, or on stacks that are not in use.
+/// A page fault asks, with no lock held where it came.
+pub fn would_help() -> bool {
+    heap::has_some() || stack::has_idle()
 }
 
 /// What was asked for: a G that left to wait for it may run elsewhere before it is done.

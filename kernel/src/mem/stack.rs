@@ -137,6 +137,17 @@ pub fn make_room(slot: Slot, range: Range<u64>, need: Need) -> bool {
     range.end <= slot.top() && POOL.open(slot, range, lowest).is_ok()
 }
 
+/// Gives the stack of this slot the pages that are missing in `range`, none of them closed,
+/// from what is set aside if need be. False if there is none. As [`handle_fault`].
+pub fn commit_at_any_cost(slot: Slot, range: Range<u64>) -> bool {
+    range.end <= slot.top() && POOL.open(slot, range, slot.bounds().start).is_ok()
+}
+
+/// Whether stacks that are not in use have pages that [`trim`] would give back.
+pub fn has_idle() -> bool {
+    POOL.idle_pages() > 0
+}
+
 /// Gives back the pages of up to `slots` unused stacks, all but the top one
 /// each; says how many pages. Waits for all CPUs: interrupts on, no lock held.
 pub fn trim(slots: usize) -> usize {

@@ -14,7 +14,7 @@ use crate::go::{Go, SpawnError};
 use crate::lock::IrqLock;
 use crate::park::{self, GHandle};
 use crate::schedule::{self, Left};
-use crate::time::{Deadline, Duration, sleep};
+use crate::time::{Deadline, Duration, Instant, sleep};
 use crate::waiting::{Reason, Wait};
 use crate::{attendants, deadlock, unwind};
 use alloc::string::String;
@@ -25,8 +25,10 @@ use core::fmt;
 /// counts as over without: some may wait in a destructor for ever.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Between two looks at the Gs that are left.
+/// Between two looks at the Gs that are left, at least.
 const ROUND: Duration = Duration::from_millis(1);
+/// How many times as long as a look the pause after it is, at least.
+const PAUSE: u32 = 4;
 
 /// Starts the program called `name`, as one of its own: its Gs carry its number,
 /// and when it ends, only they do.
@@ -99,14 +101,19 @@ fn supervise(instance: &'static Instance, over: &Over) {
 fn end_all(instance: &'static Instance) -> bool {
     let mut limit = Deadline::after(LIMIT);
     loop {
-        match schedule::kill_all(instance) {
+        let began = Instant::now();
+        let left = schedule::kill_all(instance);
+        let took = Instant::now() - began;
+        match left {
             Left::Nobody => return true,
             // They end when they have had their share of a CPU, however many there are.
             Left::Running => limit = Deadline::after(LIMIT),
             Left::Waiting if limit.is_past() => return false,
             Left::Waiting => {}
         }
-        sleep(ROUND);
+        // A look at many Gs takes long, and they need the time to end: so looks take at most
+        // a part of it, however many Gs there are.
+        sleep(ROUND.max(took * PAUSE));
     }
 }
 

@@ -16,10 +16,13 @@ use super::{ask_for_upkeep, call, kill, leave, running, slices, this_cpu};
 use crate::arch::{self, PageFault, Rescue};
 use crate::cell::held;
 use crate::go::JoinError;
+use crate::mem::percpu::Here;
+use crate::mem::relief;
 use crate::mem::stack::{self, Need, slot, slot::Slot};
 use crate::overflow;
 use crate::program;
 use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Status};
 
 /// Why a stack has no room.
@@ -66,8 +69,11 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
     let is_parking = g.status() != Status::Running;
     let is_kernels = is_probe && found == PageFault::StackOverflow;
     if is_parking && stack::make_room(slot, range.clone(), Need::More)
-        || is_kernels && stack::make_room(slot, range, Need::Margin)
+        || is_kernels && stack::make_room(slot, range.clone(), Need::Margin)
     {
+        return Rescue::Retry;
+    }
+    if found == PageFault::NoMemory && !is_parking && has_relief(g, slot, range.clone()) {
         return Rescue::Retry;
     }
     let full = if found == PageFault::NoMemory { Full::NoMemory } else { Full::Overflow };
@@ -82,6 +88,19 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
     // It stands on the stack of its M, if it is in a call: that one is left with it.
     let is_in_call = g.kernel.m.get().is_some();
     Rescue::Leave(if is_in_call { call::leave_behind(cpu, g) } else { cpu.sp.get() })
+}
+
+/// There is no frame for the stack of `g`, but memory that is only kept: it goes on for a
+/// moment with frames that are set aside, and leaves its CPU at the interrupt that is sent
+/// here, for its M to have that memory given up (`mem::relief`). False if that is not so.
+fn has_relief(g: &G<Task>, slot: Slot, range: Range<u64>) -> bool {
+    let is_in_call = g.kernel.m.get().is_some();
+    if is_in_call || !relief::would_help() || !stack::commit_at_any_cost(slot, range) {
+        return false;
+    }
+    let _ = relief::want(&Here::enter(), 1);
+    arch::wake(arch::cpu_index());
+    true
 }
 
 /// Notes that the stack under `g` is full. True if that is new: a stack gives what
@@ -166,8 +185,10 @@ pub(super) fn bury(cpu: &Cpu, g: &'static G<Task>) {
     let why = said.unwrap_or(JoinError::Killed);
     let (id, program) = (g.id(), g.kernel.program());
     TIMERS.cancel(g);
+    let name = g.kernel.name.load(Relaxed);
     // Before anybody is told who may want them.
     let locks = held::poison_all(id);
+    crate::log::pass_turn_of(name);
     // Its own stack, and that of the M if it was in a call.
     core::mem::forget(g.kernel.stack.take());
     let slots = [slot_of(g), g.kernel.m.get().map(M::slot)];

@@ -10,6 +10,7 @@ use super::task::GHandle;
 use super::{SCHED, TIMERS, is_running, running, send, try_this_cpu, wait, wake_cpu, with_p};
 use crate::drivers::simulated;
 use crate::mem::percpu::Here;
+use crate::mem::relief;
 use crate::trace::{self, Kind};
 use crate::{arch, chaos, guardian};
 use sched::{Status, Wake};
@@ -31,12 +32,15 @@ pub fn needs_timer() -> bool {
     with_p(|p| SCHED.needs_timer(p))
 }
 
-/// Whether the running G must leave, because this CPU's P may run Gs no more; or
-/// because it is to be abandoned.
+/// Whether the running G must leave: this CPU's P may run Gs no more, the G has found no
+/// memory for its stack and the M has to look for some, or the G is to be abandoned.
 pub fn must_leave() -> bool {
     let running = running();
     let pinned = running.is_some_and(|g| g.pin().is_some());
-    !pinned && arch::cpu_index() >= SCHED.limit() || running.is_some_and(kill::is_abandoned)
+    let cpu = arch::cpu_index();
+    !pinned && cpu >= SCHED.limit()
+        || relief::is_wanted(cpu)
+        || running.is_some_and(kill::is_abandoned)
 }
 
 /// Moves what others left in this CPU's inbox to its queue. True if one of them

@@ -6,12 +6,12 @@
 //! is asked to end ([`is_killed`]): then it takes its node out of whatever line
 //! it stands in, as if its time were up, and unwinds ([`die`]). So destructors
 //! run, locks are let go of, and the join says that it was killed. One that
-//! yields looks as well, and one that prints. Nobody pays for it but who yields,
-//! two instructions: all other looks are where a wait was ended for no reason or
-//! its time was up, where something was tried and was not possible, and where a G
-//! starts another, which while somebody kills is done the long way ([`Vigil`]). A G of
-//! a program that has ended is also stopped where it would start another, so that Gs
-//! which do nothing else come to an end.
+//! yields looks as well; one that prints does not, so that printing never unwinds. Only
+//! a G that yields pays for it, two instructions: all other looks are where a wait was
+//! ended for no reason or its time was up, where something was tried and was not possible,
+//! and where a G starts another, which while somebody kills is done the long way
+//! ([`Vigil`]). A G of a program that has ended is also stopped where it would start
+//! another, so that Gs which do nothing else come to an end.
 //!
 //! # Who does not listen
 //!
@@ -41,6 +41,7 @@
 //!
 //! `tasks` and `program` are what a program sees of this.
 
+use super::index;
 use super::roster::{self, ALL};
 use super::task::{GHandle, Task};
 use super::watch::{ask_for_attention, spare_attention};
@@ -292,7 +293,7 @@ pub fn abandoned() -> usize {
 
 /// The G of this number, if it lives.
 pub fn find(id: u64) -> Option<GHandle> {
-    let g = ALL.iter().find(|g| g.id() == id)?;
+    let g = index::find(id)?;
     let (handle, status) = g.look();
     (status != Status::Dead && g.id() == id).then_some(handle)
 }

@@ -19,6 +19,7 @@
 
 use super::account::Times;
 use super::holder;
+use super::index;
 use super::task::{GHandle, Task};
 use super::{CPUS, G_SLOT};
 use crate::arch;
@@ -80,7 +81,7 @@ pub fn with_calls(id: u64, f: impl FnMut(usize, usize)) {
 }
 
 fn read_calls_of(id: u64) -> Result<([usize; MAX_FRAMES], usize), NoBacktrace> {
-    let g = ALL.iter().find(|g| g.id() == id).ok_or(NoBacktrace::NoSuchG)?;
+    let g = index::find(id).ok_or(NoBacktrace::NoSuchG)?;
     for _ in 0..LOOKS {
         let (handle, status) = g.look();
         if status == Status::Dead || g.id() != id {

@@ -57,6 +57,8 @@ pub struct Task {
     pub(super) permit: Permit,
     /// Its place among all Gs. Constant since it was made.
     older: Older<G<Task>>,
+    /// The next record of its chain (`index`). Written under the lock there, read by anybody.
+    pub(super) same_chain: Link<G<Task>>,
     /// What it waits for, or has waited for last: a [`Wait`], packed. Written by
     /// the G itself, read by anybody.
     pub waiting: AtomicU64,
@@ -90,6 +92,7 @@ impl Task {
             timer: timer::Node::new(),
             permit: Permit::new(),
             older: Older::new(),
+            same_chain: Link::new(),
             waiting: AtomicU64::new(0),
             program: Link::new(),
             doom: DoomWord::new(),

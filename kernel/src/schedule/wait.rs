@@ -65,6 +65,14 @@ pub fn may_spin() -> bool {
     SCHED.limit() > 1 && SCHED.slots()[arch::cpu_index()].queued() == 0
 }
 
+/// Whether the caller can park here, for those that go on without it if not: it is a G that
+/// does not park already, with interrupts on, and its stack was not full.
+pub fn may_wait() -> bool {
+    let can_park =
+        |g: &'static G<Task>| g.status() == Status::Running && g.kernel.full.get().is_none();
+    arch::irqs_on() && running().is_some_and(can_park)
+}
+
 /// Takes back a [`begin_park`]: the G need not wait after all. True if it was
 /// readied meanwhile; that wake-up is consumed.
 pub fn cancel_park() -> bool {

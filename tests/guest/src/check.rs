@@ -4,6 +4,7 @@
 //! G of its own, so that a failed one does not end the others; the host reads
 //! the lines (`tests::fixture`).
 
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use runnext::prelude::*;
 
 /// A promise, and the function that checks it.
@@ -85,6 +86,34 @@ pub fn go_on<T: Send + 'static>(
     f: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
     Go::new().pin(cpu).spawn(f).expect("memory for a G, and the CPU is there")
+}
+
+/// Runs `f` beside a G that sleeps again and again: what `f` gave, how late the sleeper was
+/// woken at most, ns, and how often it was. On one CPU under virtual time that is for how
+/// long interrupts were off, and what it takes to wake a G.
+pub fn with_sleeper<T>(f: impl FnOnce() -> T) -> (T, u64, u64) {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    static LATEST_NS: AtomicU64 = AtomicU64::new(0);
+    static WAKES: AtomicU64 = AtomicU64::new(0);
+    const PAUSE: Duration = Duration::from_micros(200);
+    STOP.store(false, Relaxed);
+    let sleeper = go(|| {
+        while !STOP.load(Relaxed) {
+            let due = Instant::now() + PAUSE;
+            sleep(PAUSE);
+            let late_ns = Instant::now().as_nanos().saturating_sub(due.as_nanos());
+            LATEST_NS.fetch_max(late_ns, Relaxed);
+            WAKES.fetch_add(1, Relaxed);
+        }
+    });
+    wait_until(|| WAKES.load(Relaxed) > 1);
+    LATEST_NS.store(0, Relaxed);
+    WAKES.store(0, Relaxed);
+    let result = f();
+    let (late_ns, wakes) = (LATEST_NS.load(Relaxed), WAKES.load(Relaxed));
+    STOP.store(true, Relaxed);
+    sleeper.join().expect("it sleeps");
+    (result, late_ns, wakes)
 }
 
 /// So many zeros that all Gs can count in.

@@ -1,7 +1,8 @@
 //! Checks that a G can be ended from outside, and that nobody else notices.
 //!
 //! `killing` kills; `deadlocked` is for the host: it waits for ever in the way
-//! that its argument names.
+//! that its argument names. `masskill <n>` says what it costs to find and to kill one of so
+//! many sleepers, and to end a program that has them.
 
 use crate::check::{self, checks, wait_until};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -11,6 +12,8 @@ use runnext::tasks::{self, GState, KillError, Killed};
 
 runnext::main!(killing, main);
 runnext::main!(deadlocked, deadlocked);
+runnext::main!(masskill, mass_kill);
+runnext::main!(sleepers, sleepers);
 
 fn main() {
     check::run(checks![
@@ -23,6 +26,7 @@ fn main() {
         a_g_that_calls_nobody_is_told_and_goes_on,
         a_g_that_waits_long_after_it_was_told_ends,
         a_g_that_was_told_ends_at_its_next_call,
+        a_g_that_was_told_can_still_print,
         a_g_that_panics_is_not_killed_before_that_is_over,
         a_kill_hits_no_later_life,
         nobody_and_the_kernel_are_not_killed,
@@ -193,6 +197,28 @@ fn compute() {
 type Call = (&'static str, Box<dyn Fn() + Send>);
 
 /// None of these waits, ever.
+fn a_g_that_was_told_can_still_print() {
+    static GO_ON: AtomicBool = AtomicBool::new(false);
+    static PRINTED: AtomicUsize = AtomicUsize::new(0);
+    let (told, tell) = chan::bounded(1);
+    let g = go(move || {
+        told.send(current().id()).expect("somebody asks");
+        while !GO_ON.load(Relaxed) {
+            core::hint::spin_loop();
+        }
+        for n in 0..3 {
+            println!("a killed G prints line {n}");
+            PRINTED.fetch_add(1, Relaxed);
+        }
+        yield_now(); // ends it
+    });
+    let id = tell.recv().expect("it says so");
+    assert_ne!(tasks::kill(id).expect("it spins"), Killed::Ended);
+    GO_ON.store(true, Relaxed);
+    assert_eq!(g.join(), Err(JoinError::Killed));
+    assert_eq!(PRINTED.load(Relaxed), 3);
+}
+
 fn a_g_that_was_told_ends_at_its_next_call() {
     static TAKEN: Mutex<()> = Mutex::new(());
     static SHARED: RwLock<()> = RwLock::new(());
@@ -386,4 +412,54 @@ fn deadlocked() {
         _ => wait_in_every_way(),
     }
     drop(tx);
+}
+
+/// So many Gs that sleep, as the program's argument says; when all of them do.
+fn start_sleepers() -> Vec<JoinHandle<()>> {
+    let count = args().first().and_then(|word| word.parse().ok()).expect("a number of Gs");
+    static ASLEEP: AtomicUsize = AtomicUsize::new(0);
+    ASLEEP.store(0, Relaxed);
+    let sleeps = || {
+        ASLEEP.fetch_add(1, Relaxed);
+        sleep(Duration::from_secs(36_000));
+    };
+    let gs = (0..count).map(|_| go(sleeps)).collect();
+    wait_until(|| ASLEEP.load(Relaxed) == count);
+    sleep(Duration::from_millis(1)); // the last is about to
+    gs
+}
+
+/// A program with many Gs, which is stopped.
+fn sleepers() {
+    let _gs = start_sleepers();
+    println!("all sleep");
+    park();
+}
+
+fn mass_kill() {
+    let before: Vec<u64> = tasks::gs().iter().map(|g| g.id).collect();
+    let gs = start_sleepers();
+    let mut ids: Vec<u64> = tasks::gs().iter().map(|g| g.id).collect();
+    ids.retain(|id| !before.contains(id));
+    ids.sort_unstable();
+    assert_eq!(ids.len(), gs.len());
+    let each = |name: &str, f: &mut dyn FnMut(u64)| {
+        let began = Instant::now();
+        ids.iter().for_each(|&id| f(id));
+        let took = (Instant::now() - began).as_nanos();
+        println!("{name} {}", took / ids.len() as u128);
+    };
+    each("FIND", &mut |id| assert!(runnext::schedule::find(id).is_some()));
+    each("KILL", &mut |id| assert_eq!(tasks::kill(id), Ok(Killed::Ended)));
+    gs.into_iter().for_each(|g| assert_eq!(g.join(), Err(JoinError::Killed)));
+    let run = runnext::program::start("sleepers", args().to_vec()).expect("it is in the image");
+    let count = || tasks::gs().iter().filter(|g| g.program == run.id()).count();
+    while count() <= ids.len() {
+        sleep(Duration::from_millis(100));
+    }
+    sleep(Duration::from_millis(100));
+    let began = Instant::now();
+    run.stop();
+    let _ended = run.wait();
+    println!("STOP {}", (Instant::now() - began).as_nanos() / ids.len() as u128);
 }

@@ -1,8 +1,15 @@
 //! Many Gs print at once; the harness checks that every line came whole.
+//!
+//! `lines` prints short lines; `longlines <bytes> [stop]` two long ones beside a G that
+//! spins, and says how late a sleeper was woken meanwhile: as late as interrupts were off.
+//! With `stop` the kernel is made to panic in the middle of it.
 
+use crate::check::{join_all, with_sleeper};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use runnext::prelude::*;
 
 runnext::main!(lines, main);
+runnext::main!(longlines, long);
 
 /// Lines that each G prints.
 const LINES: usize = 50;
@@ -24,4 +31,27 @@ fn main() {
         printer.join().expect("a printer does not panic");
     }
     println!("LINES {}", 2 * num_cpus() * LINES);
+}
+
+fn long() {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let bytes = args().first().and_then(|word| word.parse().ok()).expect("a number of bytes");
+    let spinner = go(|| {
+        while !STOP.load(Relaxed) {
+            core::hint::spin_loop();
+        }
+    });
+    let texts = ['a', 'b'].map(|letter| String::from_iter((0..bytes).map(|_| letter)));
+    let ((), late_ns, wakes) = with_sleeper(|| {
+        let printers = texts.map(|text| go(move || println!("LONG {text}.")));
+        if args().get(1).is_some_and(|word| word == "stop") {
+            sleep(Duration::from_millis(1));
+            runnext::arch::irq_save();
+            panic!("in the middle of a line");
+        }
+        join_all(printers);
+    });
+    STOP.store(true, Relaxed);
+    spinner.join().expect("it spins");
+    println!("LATE {late_ns} {wakes}");
 }

@@ -12,6 +12,18 @@ use runnext::program::abandoned;
 use runnext::sync::{Mutex, Semaphore};
 
 runnext::main!(memory, main);
+runnext::main!(large, large);
+
+/// Takes large blocks, and says how late a sleeper was woken meanwhile.
+fn large() {
+    let mebibytes = args().first().and_then(|word| word.parse().ok()).unwrap_or(64_usize);
+    let (taken, late_ns, _) = check::with_sleeper(|| {
+        let sizes = [mebibytes << 20, (mebibytes << 20) / 3, 5 << 20];
+        let blocks = sizes.map(|bytes| Vec::<u8>::with_capacity(black_box(bytes)));
+        black_box(blocks).iter().map(Vec::capacity).sum::<usize>()
+    });
+    println!("LARGE {taken} bytes, {late_ns} ns");
+}
 
 fn main() {
     check::run(checks![
@@ -22,6 +34,7 @@ fn main() {
         a_stack_that_cannot_grow_ends_its_g_with_no_memory,
         an_allocation_that_fails_in_a_call_panics_its_g_only,
         a_call_whose_stack_cannot_grow_ends_its_g_with_no_memory,
+        a_deep_stack_gets_memory_that_the_heap_has_freed,
         after_a_full_heap_a_thousand_spawns_succeed,
         filling_and_freeing_grows_nothing,
     ]);
@@ -186,6 +199,21 @@ fn a_stack_that_cannot_grow_ends_its_g_with_no_memory() {
     assert_eq!(GATE.available(), lost, "those who were lost have taken some");
     assert_eq!(abandoned(), before);
     assert!(has_much());
+}
+
+/// All memory is the heap's, and free: a page fault cannot wait until it is given back.
+fn a_deep_stack_gets_memory_that_the_heap_has_freed() {
+    static THERE: AtomicUsize = AtomicUsize::new(0);
+    static GATE: Semaphore = Semaphore::new(0);
+    for round in 0..3 {
+        GATE.release(1);
+        let dives = || {
+            drop(Full::new());
+            deep(48 << 20, &THERE, &GATE)
+        };
+        let g = Go::new().stack_size(60 << 20).spawn(dives).expect("most is free");
+        assert!(g.join().is_ok(), "round {round}");
+    }
 }
 
 fn an_allocation_that_fails_in_a_call_panics_its_g_only() {

@@ -113,3 +113,24 @@ fn a_yield_stays_within_its_budget() {
         None => panic!("the guest said nothing about the cost of a yield\n{outcome}"),
     }
 }
+
+/// What it costs to find one of so many sleepers, to kill it, and to end it with its program.
+fn killing_one_of(count: usize) -> [f64; 3] {
+    let name = format!("masskill-{count}");
+    let outcome = boot(name, &format!("program=masskill -- {count}")).run();
+    outcome.assert_ok();
+    ["FIND ", "KILL ", "STOP "].map(|start| {
+        let said = outcome.lines.iter().find_map(|line| line.strip_prefix(start));
+        said.and_then(|ns| ns.parse().ok()).unwrap_or_else(|| panic!("no {start}\n{outcome}"))
+    })
+}
+
+#[test]
+fn a_kill_costs_the_same_however_many_gs_there_are() {
+    let (few, many) = (killing_one_of(500), killing_one_of(4_000));
+    println!("ns for one of 500: {few:?}; of 4,000: {many:?}");
+    for (what, (few, many)) in ["find", "kill", "stop"].into_iter().zip(few.into_iter().zip(many)) {
+        assert!(many < few * 1.5, "{what}: {few} ns for one of 500, {many} for one of 4,000");
+    }
+    assert!(many[1] < 500_000.0, "a kill takes {} instructions", many[1]);
+}

@@ -17,7 +17,7 @@
 //! and looks again, all with interrupts off; the caches of the others are theirs, and
 //! are given up by them when `mem` asks (`mem::relief`).
 
-use super::pages::{Block, List, Pages, Source};
+use super::pages::{Block, List, Pages, Source, Taken};
 use super::slabs::{FreeList, Slabs};
 use crate::arch::MAX_CPUS;
 use crate::lock::{IrqGuard, IrqLock, Level};
@@ -34,6 +34,8 @@ const LARGEST: usize = 2048;
 pub const CLASSES: usize = (LARGEST / SMALLEST).ilog2() as usize + 1;
 /// Bytes that move between a cache and the slabs at a time, at most.
 const BATCH_BYTES: usize = 8192;
+/// Pages of a large block that get memory at a time.
+const COMMIT: usize = 64;
 /// Nothing in a kernel is larger, or aligned more coarsely: 1 TiB, 1 GiB. Beyond
 /// this the sums below and in the pages could wrap.
 const MAX_SIZE: usize = 1 << 40;
@@ -107,7 +109,9 @@ impl<S: Source> Allocator<S> {
     /// A block for `layout`, or null.
     #[inline]
     pub fn alloc(&self, here: &Here, layout: Layout) -> *mut u8 {
-        let Some(class) = class_of(layout) else { return self.alloc_large(here, layout) };
+        let Some(class) = class_of(layout) else {
+            return self.alloc_large(layout, || self.shed(here));
+        };
         let block = self.caches.with(here, |caches| caches.0[class].pop());
         let block = block.or_else(|| self.refill(here, class));
         match block {
@@ -257,14 +261,16 @@ impl<S: Source> Allocator<S> {
         }
     }
 
+    /// A block of whole pages, or null. Interrupts are off for a few pages at a time only, if
+    /// they are on before. `shed` gives up what this CPU keeps at hand.
     #[cold]
-    fn alloc_large(&self, here: &Here, layout: Layout) -> *mut u8 {
+    pub fn alloc_large(&self, layout: Layout, shed: impl FnOnce()) -> *mut u8 {
         if layout.size() > MAX_SIZE || layout.align() > MAX_ALIGN {
             return self.fail();
         }
         let (count, align) = (pages_of(layout), layout.align().div_ceil(PAGE_SIZE));
         let first = self.take_pages(count, align).or_else(|| {
-            self.shed(here);
+            shed();
             self.take_pages(count, align)
         });
         let Some(first) = first else { return self.fail() };
@@ -274,7 +280,34 @@ impl<S: Source> Allocator<S> {
     }
 
     fn take_pages(&self, count: usize, align: usize) -> Option<usize> {
-        self.lock(&self.pages).take(&self.source, count, align)
+        loop {
+            let taken = self.lock(&self.pages).take(&self.source, count, align)?;
+            match taken {
+                Taken::With(first) => return Some(first),
+                Taken::Without(first) => return self.commit(first..first + count),
+                Taken::NotYet => {}
+            }
+        }
+    }
+
+    /// Gives pages memory that were taken without, which are the caller's. Not under the lock:
+    /// each page is zeroed and mapped, and there may be any number of them.
+    fn commit(&self, pages: Range<usize>) -> Option<usize> {
+        let mut next = pages.start;
+        while next < pages.end {
+            let some = next..pages.end.min(next + COMMIT);
+            let done = self.source.commit(some.clone());
+            let mut free = self.lock(&self.pages);
+            if done < some.len() {
+                free.committed(pages.end - next);
+                free.give(&self.source, pages.start..next + done);
+                free.put_back(&self.source, next + done..pages.end);
+                return None;
+            }
+            free.committed(done);
+            next = some.end;
+        }
+        Some(pages.start)
     }
 
     fn give_pages(&self, pages: Range<usize>) {
@@ -291,6 +324,12 @@ impl<S: Source> Allocator<S> {
         self.failures.fetch_add(1, Relaxed);
         ptr::null_mut()
     }
+}
+
+/// Whether a block for `layout` is whole pages.
+#[inline]
+pub fn is_large(layout: Layout) -> bool {
+    class_of(layout).is_none()
 }
 
 /// Whether both layouts are served by the same block, so that nothing moves.

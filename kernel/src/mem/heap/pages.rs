@@ -27,8 +27,12 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
-/// The heap takes addresses this many pages at a time.
+/// The heap takes addresses this many pages at a time at least, and at most: the records of
+/// so many are made under the lock.
 const CHUNK: usize = 64;
+const MOST_AT_ONCE: usize = 2048;
+/// Runs that are looked at, of those that may be too short or not aligned.
+const LOOKS: usize = 32;
 /// Runs up to this length have a list for each length.
 const SHORT: usize = 32;
 const LISTS: usize = SHORT + (SPAN.ilog2() - SHORT.ilog2()) as usize + 1;
@@ -89,10 +93,25 @@ enum Kind {
     With,
 }
 
+/// What [`Pages::take`] has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Taken {
+    /// Pages with memory, from this one on.
+    With(usize),
+    /// Pages without memory: the caller gives them some, and says so by
+    /// [`Pages::committed`], or puts them back.
+    Without(usize),
+    /// None yet, but the heap has more addresses than before: ask again.
+    NotYet,
+}
+
 /// Which pages are free. All methods are told the same source.
 pub struct Pages {
     /// Pages that have a record.
     top: usize,
+    /// Pages that were taken without memory and will get some.
+    promised: usize,
     /// By kind and length.
     runs: [[List; LISTS]; 2],
     /// Free pages, by kind.
@@ -102,28 +121,30 @@ pub struct Pages {
 impl Pages {
     /// A heap without addresses.
     pub const fn new() -> Self {
-        Pages { top: 0, runs: [const { [const { List::new() }; LISTS] }; 2], free: [0; 2] }
+        let runs = [const { [const { List::new() }; LISTS] }; 2];
+        Pages { top: 0, promised: 0, runs, free: [0; 2] }
     }
 
-    /// `count` neighbours, the first at a multiple of `align`, with memory.
-    pub fn take<S: Source>(&mut self, source: &S, count: usize, align: usize) -> Option<usize> {
+    /// `count` neighbours, the first at a multiple of `align`: one step towards them, which
+    /// takes no longer for many pages than for few. None: there is no memory for them.
+    pub fn take<S: Source>(&mut self, source: &S, count: usize, align: usize) -> Option<Taken> {
         if let Some(first) = self.take_run(source, Kind::With, count, align) {
-            return Some(first);
+            return Some(Taken::With(first));
         }
-        if !source.can_have(count) {
+        if !source.can_have(count + self.promised) {
             return None;
         }
-        let first = self.take_run(source, Kind::Without, count, align).or_else(|| {
-            self.grow(source, count + align - 1)?;
-            self.take_run(source, Kind::Without, count, align)
-        })?;
-        let done = source.commit(first..first + count);
-        if done == count {
-            return Some(first);
+        if let Some(first) = self.take_run(source, Kind::Without, count, align) {
+            self.promised += count;
+            return Some(Taken::Without(first));
         }
-        self.put(source, first..first + done, Kind::With);
-        self.put(source, first + done..first + count, Kind::Without);
-        None
+        self.grow(source, count + align - 1)?;
+        Some(Taken::NotYet)
+    }
+
+    /// That many pages that were taken without memory have some, or are not to get any.
+    pub fn committed(&mut self, count: usize) {
+        self.promised -= count;
     }
 
     /// Takes pages back, with their memory.
@@ -163,8 +184,10 @@ impl Pages {
         self.free[Kind::Without as usize]
     }
 
-    /// The first run that is long enough, of those with the shortest lists first. All
-    /// but the first list have it at once, if the alignment is no more than a page.
+    /// A run that is long enough, of the lists with the shortest runs first. Whatever is on
+    /// a list beyond `sure` will do; of the others only some runs are looked at, as there may
+    /// be many and the caller has the lock. A run that is passed over so is not lost: its
+    /// memory comes back by [`take_out`](Self::take_out) before anybody is refused who can wait.
     fn take_run<S: Source>(
         &mut self,
         source: &S,
@@ -172,20 +195,28 @@ impl Pages {
         count: usize,
         align: usize,
     ) -> Option<usize> {
-        let lists = &self.runs[kind as usize][list_for(count)..];
-        let (run, first) = lists.iter().flat_map(|list| list.iter(source)).find_map(|start| {
+        let lists = &self.runs[kind as usize];
+        let sure = (list_for(count + align - 1) + 1).min(LISTS);
+        let fits = |start: usize| {
             let end = start + (source.record(start).span.load(Relaxed) & SPAN) as usize;
             let first = start.next_multiple_of(align);
             (first + count <= end).then_some((start..end, first))
-        })?;
+        };
+        let unsure = lists[list_for(count)..sure].iter().flat_map(|list| list.iter(source));
+        let (run, first) = unsure
+            .take(LOOKS)
+            .chain(lists[sure..].iter().filter_map(List::first))
+            .find_map(fits)?;
         self.unlink(source, run.clone(), kind);
         self.put(source, run.start..first, kind);
         self.put(source, first + count..run.end, kind);
         Some(first)
     }
 
-    /// Adds addresses at the top: a chunk if there is room, else what is needed.
+    /// Adds addresses at the top: a chunk if there is room, else what is needed; of much
+    /// only a part.
     fn grow<S: Source>(&mut self, source: &S, need: usize) -> Option<()> {
+        let need = need.min(MOST_AT_ONCE);
         let count = [need.max(CHUNK), need].into_iter().find(|&count| {
             count <= MOST - self.top && source.prepare(self.top..self.top + count)
         })?;

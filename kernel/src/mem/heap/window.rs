@@ -3,7 +3,7 @@
 //! The lower half of the window is for pages, the upper one for their records, which
 //! get memory as the heap takes addresses, and keep it: 32 bytes for a page of 4 KiB.
 //!
-//! Called by `classes` under the lock of the pages.
+//! Called by `classes`: `commit` by the owner of the pages, all else under their lock.
 
 use super::pages::{MOST, Record, Source};
 use crate::arch::paging::{self, Flags, MapError};

@@ -1,0 +1,75 @@
+//! Finds a G by its number, without a walk over all Gs for each.
+//!
+//! The number of a G changes with each life, so a table that is always true would cost every
+//! start something. Numbers are looked up seldom: by a kill, by a look at a backtrace. So the
+//! table is made when it is needed, out of [`ALL`], and is a hint: Gs are in [`BUCKETS`]
+//! chains by the number that they had when they were put there. One that is not found by its
+//! chain is looked for in all Gs ([`walk`]), and when that has been done a few times the table
+//! is made anew. So thousands of kills in a row cost thousands of short looks and a few walks.
+//!
+//! Chains are linked through the records, which are never freed. The table is filled a few
+//! records at a time, under a lock; whoever comes next goes on with it, so it does not matter
+//! if a G is killed in the middle of that. Who looks meanwhile takes no lock: a record that was
+//! moved to another chain leads on to records that were moved before it, and so to an end.
+
+use super::roster::ALL;
+use super::task::Task;
+use crate::cell::{Link, Record};
+use crate::lock::IrqLock;
+use sched::G;
+
+/// Chains. 32 KiB, and with a million Gs 250 records in each.
+const BUCKETS: usize = 4096;
+/// Records that are put into the table under one hold of the lock.
+const BATCH: usize = 64;
+/// Walks over all Gs after which the table is made anew.
+const WALKS: usize = 4;
+
+static CHAINS: [Link<G<Task>>; BUCKETS] = [const { Link::new() }; BUCKETS];
+static FILLING: IrqLock<Filling> = IrqLock::new(Filling { walks: 0, next: None });
+
+struct Filling {
+    /// Walks since the table was begun.
+    walks: usize,
+    /// The next record that is put into it; none: it is made.
+    next: Option<&'static G<Task>>,
+}
+
+/// The record whose life has this number, if there is one. It may be over at any time.
+pub(super) fn find(id: u64) -> Option<&'static G<Task>> {
+    let chain = core::iter::successors(chain(id).get(), |g| g.kernel.same_chain.get());
+    chain.into_iter().find(|g| g.id() == id).or_else(|| walk(id))
+}
+
+fn chain(id: u64) -> &'static Link<G<Task>> {
+    &CHAINS[id as usize % BUCKETS]
+}
+
+/// Looks at all Gs; and sees to it that this is not done too often.
+#[cold]
+fn walk(id: u64) -> Option<&'static G<Task>> {
+    let found = ALL.iter().find(|g| g.id() == id);
+    let mut filling = FILLING.lock();
+    filling.walks += 1;
+    if filling.walks >= WALKS && filling.next.is_none() {
+        filling.walks = 0;
+        filling.next = ALL.iter().next();
+        CHAINS.iter().for_each(|chain| chain.set(None));
+    }
+    drop(filling);
+    while fill() {}
+    found
+}
+
+/// Puts some records into the table; false if all are there.
+fn fill() -> bool {
+    let mut filling = FILLING.lock();
+    for _ in 0..BATCH {
+        let Some(g) = filling.next else { return false };
+        let chain = chain(g.id());
+        g.kernel.same_chain.set(chain.get());
+        chain.set(Some(g));
+        filling.next = g.older().get();
+    }
+    true
+}
