@@ -13,7 +13,9 @@ pub mod arch {
 
     /// Page tables.
     pub mod paging {
-        pub use crate::arch::paging::{Flags, Translation, map_page, translate, unmap_page};
+        pub use crate::arch::paging::{
+            Flags, Translation, map_mmio, map_page, translate, unmap_page,
+        };
     }
 }
 
@@ -107,6 +109,11 @@ pub mod park {
 /// Devices that are ready.
 pub mod poller {
     pub use crate::poller::{Direction, PollDesc, PollError};
+}
+
+/// The scheduler.
+pub mod schedule {
+    pub use crate::schedule::find;
 }
 
 /// Names of functions.

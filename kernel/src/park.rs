@@ -19,11 +19,10 @@
 
 #[cfg(not(target_os = "none"))]
 pub use host::{
-    GHandle, begin_park, call, cancel_park, current_id, die, disown, end_if_killed, heed_kill,
-    interrupt_this_cpu, is_gone, is_killed, look_for_cycle, may_spin, may_wait, me, ms, now_ns,
-    num_goroutines, park, park_from, park_until, permit, program, random, ready,
-    ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this, was_killed,
-    yield_now,
+    GHandle, begin_park, call, cancel_park, current_id, die, disown, heed_kill, interrupt_this_cpu,
+    is_gone, is_killed, look_for_cycle, may_spin, may_wait, me, ms, now_ns, num_goroutines, park,
+    park_from, park_until, permit, program, random, ready, ready as ready_from_interrupt,
+    ready_from, spawn, stats, take_permit, this, was_killed, yield_now,
 };
 
 #[cfg(target_os = "none")]
@@ -31,10 +30,10 @@ pub use crate::{
     arch::now_ns,
     deadlock::cycle::look as look_for_cycle,
     schedule::{
-        GHandle, begin_park, call, cancel_park, current_id, die, disown, end_if_killed, heed_kill,
-        is_gone, is_killed, may_spin, may_wait, me, ms, num_goroutines, park, park_from,
-        park_until, permit, program, random, ready, ready_from, ready_from_interrupt, spawn, stats,
-        take_permit, this, was_killed, yield_now,
+        GHandle, begin_park, call, cancel_park, current_id, die, disown, heed_kill, is_gone,
+        is_killed, may_spin, may_wait, me, ms, num_goroutines, park, park_from, park_until, permit,
+        program, random, ready, ready_from, ready_from_interrupt, spawn, stats, take_permit, this,
+        was_killed, yield_now,
     },
 };
 
@@ -292,9 +291,6 @@ mod host {
     pub fn was_killed() -> bool {
         false
     }
-
-    /// Threads are not killed.
-    pub fn end_if_killed() {}
 
     /// Threads are not killed.
     pub fn heed_kill() {}

@@ -59,8 +59,8 @@ pub use interrupt::{
     ready_from_interrupt, wake_sleepers,
 };
 pub use kill::{
-    Doom, Left, Vigil, abandoned, begin_tending, computes, die, end_if_killed, end_tending,
-    ends_when_woken, find, heed_kill, is_killed, kill, kill_all, program_of, was_killed,
+    Doom, Left, Vigil, abandoned, begin_tending, computes, die, end_tending, ends_when_woken, find,
+    heed_kill, is_killed, kill, kill_all, program_of, was_killed,
 };
 pub use m::{MAX_MS, MInfo, MState, NoM, ms};
 pub use relief::wait_for_relief;

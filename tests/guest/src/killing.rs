@@ -449,7 +449,7 @@ fn mass_kill() {
         let took = (Instant::now() - began).as_nanos();
         println!("{name} {}", took / ids.len() as u128);
     };
-    each("FIND", &mut |id| assert!(runnext::schedule::find(id).is_some()));
+    each("FIND", &mut |id| assert!(runnext::internals::schedule::find(id).is_some()));
     each("KILL", &mut |id| assert_eq!(tasks::kill(id), Ok(Killed::Ended)));
     gs.into_iter().for_each(|g| assert_eq!(g.join(), Err(JoinError::Killed)));
     let run = runnext::program::start("sleepers", args().to_vec()).expect("it is in the image");

@@ -46,7 +46,7 @@ fn long() {
         let printers = texts.map(|text| go(move || println!("LONG {text}.")));
         if args().get(1).is_some_and(|word| word == "stop") {
             sleep(Duration::from_millis(1));
-            runnext::arch::irq_save();
+            runnext::internals::arch::irq_save();
             panic!("in the middle of a line");
         }
         join_all(printers);
