@@ -55,6 +55,8 @@ pub struct Options {
     pub gomaxprocs: Option<usize>,
     /// A time slice, in milliseconds.
     pub slice_ms: Option<u32>,
+    /// The least that a G's stack has, in KiB.
+    pub stack_kib: Option<usize>,
     /// What seeds the kernel's random choices.
     pub seed: Option<u64>,
     /// What seeds its unkindness; `None`: there is none.
@@ -137,6 +139,7 @@ static TABLE: &[Spec] = &[
     spec("acpi", "on|off", |o, v| put(&mut o.acpi, pick(v, SWITCH)), "whether to read the ACPI tables"),
     spec("gomaxprocs", "<n>", |o, v| put(&mut o.gomaxprocs, number(v, 1, MAX_CPUS).map(Some)), "the number of Ps"),
     spec("slice", "<ms>", |o, v| put(&mut o.slice_ms, number(v, 1, 10_000).map(Some)), "a time slice in milliseconds"),
+    spec("stack", "<KiB>, 1 to 1048576", |o, v| put(&mut o.stack_kib, number(v, 1, MAX_STACK_KIB).map(Some)), "the stack of a G that asks for less, in KiB"),
     spec("seed", "<n>", |o, v| put(&mut o.seed, seed(v).map(Some)), "what seeds the random choices; 0x for hexadecimal"),
     spec("chaos", "<n>", |o, v| put(&mut o.chaos, seed(v).map(Some)), "have all go as badly as it may, drawn from this seed"),
     spec("order", "go|steal-first|poller-first|poller-last", |o, v| put(&mut o.order, pick(v, ORDERS)), "where an idle P looks for Gs, first to last"),
@@ -159,6 +162,8 @@ const MAX_TURN_US: u16 = 20_000;
 
 /// A ring of that many is 16 MiB.
 const MAX_EVENTS: usize = 1 << 20;
+/// 1 GiB.
+const MAX_STACK_KIB: usize = crate::mem::stack::MAX_SIZE >> 10;
 /// More than any counter will have.
 const MAX_MHZ: u64 = 100_000;
 
@@ -232,6 +237,7 @@ impl Default for Options {
             acpi: true,
             gomaxprocs: None,
             slice_ms: None,
+            stack_kib: None,
             seed: None,
             chaos: None,
             order: Order::default(),

@@ -55,7 +55,8 @@ pub struct Go {
 }
 
 impl Go {
-    /// A G with a stack of [`crate::mem::stack::DEFAULT_SIZE`] and no name.
+    /// A G without a name and with a stack of the usual size: 99 KiB, or what `stack=` says
+    /// on the command line.
     pub const fn new() -> Self {
         Go { name: "", stack_size: crate::mem::stack::DEFAULT_SIZE, pin: None, program: None }
     }
@@ -66,8 +67,8 @@ impl Go {
         self
     }
 
-    /// Reserves that many bytes of addresses for its stack; memory is taken
-    /// page by page as the stack grows.
+    /// Reserves that many bytes of addresses for its stack, 1 GiB at most; memory is taken
+    /// page by page as the stack grows. Less than the usual size is the usual size.
     pub const fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = bytes;
         self

@@ -176,6 +176,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     init_memory(boot); //                       frames, page tables, heap
     handover::init_firmware(boot);
     let options = OPTIONS.call_once(|| handover::init_options(boot));
+    mem::stack::set_least_size(options.stack_kib.unwrap_or(0) << 10);
     handover::init_screen(boot, options); //    the second console
     arch::set_handlers(HANDLERS); //            interrupts come up by this door
     arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
@@ -257,7 +258,8 @@ fn start_program(options: &'static cmdline::Options) {
         }
     };
     program::set_booted(&program);
-    let main = go::Go::new().name(program.name()).spawn(move || {
+    let main = go::Go::new().name(program.name()).stack_size(program.stack_size());
+    let main = main.spawn(move || {
         program::BOOT.main_begins();
         match unwind::catch(|| program.run()) {
             Ok(()) => exit(0),

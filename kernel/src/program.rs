@@ -30,6 +30,7 @@ pub(crate) const DEFAULT: &str = "tour";
 pub struct Program {
     name: &'static str,
     main: fn(),
+    stack: usize,
 }
 
 impl Program {
@@ -41,7 +42,30 @@ impl Program {
     /// assert_eq!(program.name(), "hello");
     /// ```
     pub const fn new(name: &'static str, main: fn()) -> Self {
-        Program { name, main }
+        Program { name, main, stack: crate::mem::stack::MAIN_SIZE }
+    }
+
+    /// Reserves that many bytes of addresses for the stack of its main function, 1 GiB at most.
+    ///
+    /// ```
+    /// use runnext::program::Program;
+    /// assert_eq!(Program::new("deep", || ()).stack_size(), 8 << 20);
+    /// assert_eq!(Program::new("deep", || ()).with_stack_size(64 << 20).stack_size(), 64 << 20);
+    /// ```
+    ///
+    /// # Panics
+    /// If it is more; in [`main!`](crate::main) the compiler says so.
+    #[must_use]
+    pub const fn with_stack_size(mut self, bytes: usize) -> Self {
+        assert!(bytes <= crate::mem::stack::MAX_SIZE, "a stack has 1 GiB at most");
+        self.stack = bytes;
+        self
+    }
+
+    /// Bytes of addresses for the stack of its main function.
+    #[must_use]
+    pub const fn stack_size(&self) -> usize {
+        self.stack
     }
 
     /// The name by which `program=` chooses it.
@@ -61,6 +85,16 @@ impl Program {
 /// in Go; when it panics, the machine ends with [`crate::EXIT_MAIN_PANIC`], if
 /// this is the program that was booted.
 ///
+/// The G of main has 8 MiB of addresses for its stack; memory comes page by page as it is
+/// touched. `stack = <bytes>` reserves more or less, up to 1 GiB:
+///
+/// ```
+/// # mod deep {
+/// runnext::main!(deep, main, stack = 64 << 20);
+/// # fn main() {}
+/// # }
+/// ```
+///
 /// ```
 /// # mod hello {
 /// runnext::main!(hello, main);
@@ -72,12 +106,13 @@ impl Program {
 /// ```
 #[macro_export]
 macro_rules! main {
-    ($name:ident, $main:path) => {
+    ($name:ident, $main:path $(, stack = $bytes:expr)? $(,)?) => {
         const _: () = {
             #[used]
             #[unsafe(link_section = ".runnext.programs")]
             static PROGRAM: $crate::program::Program =
-                $crate::program::Program::new(stringify!($name), $main);
+                $crate::program::Program::new(stringify!($name), $main)
+                    $(.with_stack_size($bytes))?;
         };
     };
 }

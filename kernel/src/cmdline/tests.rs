@@ -17,7 +17,7 @@ fn every_option_reaches_its_field() {
     let options = parse(
         "program=tour log=trace timer=tsc-deadline apic=x2apic clock=hpet console=screen \
          maxcpus=7 acpi=off gomaxprocs=3 seed=0xfF chaos=9 order=steal-first trace=hash \
-         events=64 tsc=1000 lapic=500 turns=50",
+         events=64 tsc=1000 lapic=500 turns=50 stack=256",
     );
     let expected = Options {
         program: Some("tour".into()),
@@ -37,6 +37,7 @@ fn every_option_reaches_its_field() {
         tsc_mhz: Some(1000),
         lapic_mhz: Some(500),
         turns_us: 50,
+        stack_kib: Some(256),
         ..Options::default()
     };
     assert_eq!(options, expected);
@@ -75,6 +76,9 @@ fn bad_words_are_named_and_change_nothing() {
         "maxcpus=",
         "maxcpus= 4x",
         "maxcpus=1.5",
+        "stack=0",
+        "stack=1048577",
+        "stack=64K",
         "seed=0x",
         "seed=0x+1",
         "seed=99999999999999999999",

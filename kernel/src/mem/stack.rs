@@ -56,13 +56,13 @@ use crate::mem::percpu::Here;
 use crate::mem::{self, PAGE_SIZE, relief};
 use core::num::NonZeroU64;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use pool::{Backing, Header, Pool};
 use slot::Slot;
 
 pub use canary::is_whole;
 pub use pool::{FaultOutcome, NoMemory, StackStats};
-pub use slot::{DEFAULT_SIZE, MAX_SIZE};
+pub use slot::{DEFAULT_SIZE, MAIN_SIZE, MAX_SIZE};
 
 /// With more open stacks than this, [`trim_if_many`] trims.
 const MANY_OPEN: usize = 8;
@@ -78,12 +78,25 @@ const TRIM_SLOTS: usize = 64;
 pub type Shootdown = fn(&[Range<u64>]);
 
 static POOL: Pool<Window> = Pool::new(Window);
+/// The least that a G's stack has: `stack=` on the command line.
+static LEAST_SIZE: AtomicUsize = AtomicUsize::new(DEFAULT_SIZE);
 static SHOOTDOWN: spin::Once<Shootdown> = spin::Once::new();
 
 /// Says how CPUs are made to forget pages. Set once, by `arch`, before a second
 /// CPU runs Gs.
 pub fn set_shootdown(f: Shootdown) {
     SHOOTDOWN.call_once(|| f);
+}
+
+/// Has all Gs that are started from now on a stack of at least `bytes`; at most
+/// [`MAX_SIZE`]. Before the first G is started: a dead G is started again with the stack it has.
+pub fn set_least_size(bytes: usize) {
+    LEAST_SIZE.store(bytes.clamp(DEFAULT_SIZE, MAX_SIZE), Ordering::Relaxed);
+}
+
+/// The least that a G's stack has: [`DEFAULT_SIZE`], or more.
+pub fn least_size() -> usize {
+    LEAST_SIZE.load(Ordering::Relaxed)
 }
 
 /// Whether pages can be taken away yet.
@@ -216,9 +229,9 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// A stack with at least `size` bytes for its user, up to 64 MiB less the
-    /// guard; only the top page has memory yet. A recycled one from this CPU's
-    /// cache costs no lock. None to be had: who can wait looks twice (`mem::relief`).
+    /// A stack with at least `size` bytes for its user, up to [`MAX_SIZE`]; only the top page
+    /// has memory yet. A recycled one from this CPU's cache costs no lock. None to be had: who
+    /// can wait looks twice (`mem::relief`).
     pub fn new(size: usize) -> Result<Stack, NoMemory> {
         let class = slot::class_for(size).ok_or(NoMemory)?;
         let mut found = POOL.take(&Here::enter(), class);

@@ -61,7 +61,7 @@ pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, 
         Ok(over)
     });
     let over = started.inspect_err(|_| instance.free())?;
-    let main = Go::new().name(program.name()).of(instance);
+    let main = Go::new().name(program.name()).stack_size(program.stack_size()).of(instance);
     if let Err(error) = main.spawn(move || run_main(program, instance, id)).map(drop) {
         instance.end(id, Ended::Stopped, park::ready); // the supervisor sees to the rest
         return Err(error.into());

@@ -97,6 +97,9 @@ fn spawn_otherwise<L: Labour>(
     program: Option<&'static Instance>,
     labour: L,
 ) -> Result<Joiner<L::Outcome>, SpawnError> {
+    // With a larger least size no stack is of the smallest class, so no dead G is at hand and
+    // each start comes here: the short way need not ask.
+    let stack = stack.max(mem::stack::least_size());
     let birth = Birth { name, site, stack, pin, program };
     if let Some(g) = taken {
         return spawn_as(g, birth, labour);

@@ -11,7 +11,7 @@ use crate::arch::{
     self,
     paging::{self, Flags},
 };
-use crate::mem::stack::{self, MAX_SIZE, slot};
+use crate::mem::stack::{self, slot};
 use alloc::vec::Vec;
 use sched::{G, Place, Status};
 
@@ -145,7 +145,8 @@ impl Census {
         if !is_at_rest {
             return;
         }
-        if g.kernel.m.get().is_none() && !(top - MAX_SIZE..top).contains(&sp) {
+        let is_in = |slot: slot::Slot| (slot.base()..top as u64).contains(&(sp as u64));
+        if g.kernel.m.get().is_none() && !slot.is_some_and(is_in) {
             self.astray = Some(g.id());
         } else if !goes_on_with_code(sp) {
             self.overwritten = Some(g.id());

@@ -43,6 +43,7 @@ mod protection;
 mod scheduling;
 mod selftest;
 mod soak;
+mod stacks;
 mod stress;
 mod syncing;
 mod tasks;

@@ -16,7 +16,7 @@ use runnext::sync::{Mutex, RwLock, Semaphore, TryLockError};
 
 runnext::main!(overflow, main);
 runnext::main!(overflow_many, many);
-runnext::main!(left_behind, left_behind);
+runnext::main!(left_behind, left_behind, stack = 64 << 10);
 
 fn main() {
     check::run(checks![

@@ -99,3 +99,42 @@ fn a_full_stack_with_interrupts_off_stops_the_machine() {
         outcome.assert_line("with interrupts off");
     }
 }
+
+static STACKS: LazyLock<Outcome> = LazyLock::new(|| {
+    fixture::once(&Boot::guest("stacks").smp(2).mem("512M").cmdline("program=stacks"))
+});
+
+mod sizes {
+    use super::*;
+
+    guest_tests!(STACKS =>
+        a_plain_g_has_room_for_50_kib,
+        a_stack_of_1_gib_has_64_mib_when_they_are_touched,
+        more_than_1_gib_is_refused,
+        an_overflow_ends_its_g_only,
+        a_program_says_how_large_the_stack_of_its_main_is,
+        a_parked_g_costs_a_page_and_its_share_of_page_tables,
+    );
+
+    #[test]
+    fn main_has_room_for_large_arrays() {
+        STACKS.assert_ok();
+    }
+
+    #[test]
+    fn a_boot_word_says_how_large_all_stacks_are() {
+        let boot = Boot::guest("stacks-word").smp(2);
+        let outcome = boot.cmdline("program=bootword stack=1024 -- 900").run();
+        outcome.assert_ok();
+        outcome.assert_line("BOOTWORD 900");
+    }
+
+    #[test]
+    fn a_bad_boot_word_is_named() {
+        let boot = Boot::guest("stacks-bad-word").smp(1);
+        let outcome = boot.cmdline("program=bootword stack=2G -- 56").run();
+        outcome.assert_ok();
+        outcome.assert_line("\"stack=2G\"");
+        outcome.assert_line("the value must be <KiB>, 1 to 1048576");
+    }
+}

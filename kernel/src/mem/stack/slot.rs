@@ -8,8 +8,8 @@
 use crate::mem::{PAGE_SIZE, STACK_WINDOW};
 use core::ops::Range;
 
-/// Size classes: 64 KiB, 128 KiB, … 64 MiB.
-pub const CLASSES: usize = 11;
+/// Size classes: 128 KiB, 256 KiB, … 2 GiB.
+pub const CLASSES: usize = 15;
 /// Pages at the bottom of a slot that never get memory.
 pub const GUARD_PAGES: usize = 1;
 /// Pages above these that get memory when a stack is full, so that its user can
@@ -26,10 +26,15 @@ pub const RECORD_BYTES: usize = 448;
 pub const CANARY_BYTES: usize = if cfg!(debug_assertions) { 16 } else { 0 };
 /// What a stack of the smallest class leaves to its user.
 pub const DEFAULT_SIZE: usize = SMALLEST - OVERHEAD;
-/// The most that a user may ask for: 64 MiB less the guard and what is at the top.
-pub const MAX_SIZE: usize = (SMALLEST << (CLASSES - 1)) - OVERHEAD;
+/// The most that a user may ask for: 1 GiB, as Go's limit is.
+pub const MAX_SIZE: usize = 1 << 30;
+/// What the G of a program's main function has, unless the program says otherwise.
+pub const MAIN_SIZE: usize = 8 << 20;
 
-const SMALLEST: usize = 64 * 1024;
+/// A page table of 4 KiB serves 16 of these: 256 bytes for a parked G, beside its page. With
+/// 64 KiB it would be 128, but half of that is closed; with 256 KiB it would be 512, and a
+/// region would have addresses for 8 million Gs only.
+const SMALLEST: usize = 128 * 1024;
 /// Bytes at the top of a slot that are not its user's stack.
 pub const TOP_BYTES: usize = CANARY_BYTES + RECORD_BYTES + HEADER_BYTES;
 /// Bytes at the bottom of a slot that an ordinary touch gives no memory.
@@ -56,7 +61,7 @@ pub enum Part {
 /// The class whose slots leave at least `size` bytes to their user.
 pub fn class_for(size: usize) -> Option<usize> {
     let need = size.checked_add(OVERHEAD)?.max(SMALLEST).checked_next_power_of_two()?;
-    Some((need / SMALLEST).ilog2() as usize).filter(|&class| class < CLASSES)
+    (size <= MAX_SIZE).then(|| (need / SMALLEST).ilog2() as usize)
 }
 
 /// The slot and part that `addr` lies in; `None` outside the window's slots.
@@ -201,8 +206,14 @@ mod tests {
     }
 
     #[test]
+    fn a_plain_stack_has_56_kib_and_ten_million_have_addresses() {
+        assert!(DEFAULT_SIZE >= 56 << 10);
+        assert!(capacity(0) >= 10_000_000);
+    }
+
+    #[test]
     fn pages_are_counted_from_the_top() {
-        let slot = Slot::new(1, 5);
+        let slot = Slot::new(0, 5);
         for n in 0..32 {
             let page = slot.page_from_top(n);
             assert_eq!([slot.depth_of(page), slot.depth_of(page + 4095)], [n, n]);
@@ -213,9 +224,10 @@ mod tests {
     #[test]
     fn sizes_choose_the_smallest_class_that_fits() {
         assert_eq!(class_for(0), Some(0));
-        assert_eq!(class_for(64 * 1024), Some(1));
-        assert_eq!(class_for((64 << 20) - OVERHEAD), Some(10));
-        assert_eq!(class_for((64 << 20) - OVERHEAD + 1), None);
+        assert_eq!(class_for(64 * 1024), Some(0));
+        assert_eq!(class_for(128 * 1024), Some(1));
+        assert_eq!(class_for(MAX_SIZE), Some(CLASSES - 1));
+        assert_eq!(class_for(MAX_SIZE + 1), None);
         assert_eq!(class_for(usize::MAX), None);
         for size in (0..40 << 20).step_by(99_991) {
             let bounds = Slot::new(class_for(size).unwrap(), 0).bounds();

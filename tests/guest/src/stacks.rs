@@ -1,0 +1,102 @@
+//! Checks how large stacks are: `program=stacks`.
+//!
+//! `stacks` has the checks for the sizes without a boot word; `deepmain` asks for more in
+//! [`runnext::main!`]; `bootword <KiB>` uses that much in a plain G.
+
+use crate::check::{self, checks};
+use core::hint::black_box;
+use runnext::prelude::*;
+use runnext::program::{self, Ended};
+use runnext::sync::Semaphore;
+
+runnext::main!(stacks, main);
+runnext::main!(deepmain, deep_main, stack = 64 << 20);
+runnext::main!(bootword, boot_word);
+
+fn main() {
+    // Main's own stack: the checks run on others.
+    assert_eq!(array::<{ 100 << 10 }>(), 100 << 10);
+    assert_eq!(array::<{ 4 << 20 }>(), 4 << 20);
+    check::run(checks![
+        a_plain_g_has_room_for_50_kib,
+        a_stack_of_1_gib_has_64_mib_when_they_are_touched,
+        more_than_1_gib_is_refused,
+        an_overflow_ends_its_g_only,
+        a_program_says_how_large_the_stack_of_its_main_is,
+        a_parked_g_costs_a_page_and_its_share_of_page_tables,
+    ]);
+}
+
+/// An array on the stack, all of it touched.
+#[inline(never)]
+fn array<const BYTES: usize>() -> usize {
+    let array = black_box([1u8; BYTES]);
+    array.iter().map(|&byte| usize::from(byte)).sum()
+}
+
+/// That many KiB of stack.
+#[inline(never)]
+fn dive(kib: usize) -> usize {
+    let frame = black_box([1u8; 1024]);
+    usize::from(frame[0]) + if kib > 1 { dive(kib - 1) } else { 0 }
+}
+
+fn a_plain_g_has_room_for_50_kib() {
+    assert_eq!(go(array::<{ 50 << 10 }>).join(), Ok(50 << 10));
+    assert_eq!(go(|| dive(56)).join(), Ok(56));
+}
+
+fn a_stack_of_1_gib_has_64_mib_when_they_are_touched() {
+    let large = Go::new().stack_size(1 << 30);
+    let g = large.spawn(|| dive(64 << 10)).expect("there are addresses");
+    assert_eq!(g.join(), Ok(64 << 10));
+}
+
+fn more_than_1_gib_is_refused() {
+    let error = Go::new().stack_size((1 << 30) + 1).spawn(|| ()).err();
+    assert_eq!(error, Some(SpawnError::StackTooLarge));
+}
+
+fn an_overflow_ends_its_g_only() {
+    assert_eq!(go(|| dive(100 << 10)).join(), Err(JoinError::StackOverflow));
+    let large = Go::new().stack_size(16 << 20);
+    let g = large.spawn(|| dive(100 << 10)).expect("there is memory");
+    assert_eq!(g.join(), Err(JoinError::StackOverflow));
+    assert_eq!(go(|| dive(56)).join(), Ok(56));
+}
+
+fn a_program_says_how_large_the_stack_of_its_main_is() {
+    let run = program::start("deepmain", Vec::new()).expect("it is in the image");
+    assert_eq!(run.wait(), Ended::Code(0));
+}
+
+/// Stacks are addresses first: what a G costs that waits is not what it may have.
+fn a_parked_g_costs_a_page_and_its_share_of_page_tables() {
+    static GATE: Semaphore = Semaphore::new(0);
+    const GS: usize = 20_000;
+    let free = || runnext::internals::mem::stats().frames.free;
+    let mut gs = Vec::with_capacity(GS);
+    let before = free();
+    gs.extend((0..GS).map(|_| go(|| GATE.acquire(1))));
+    check::wait_until(|| runnext::internals::mem::stats().stacks.made > GS);
+    let bytes = (before - free()) * runnext::internals::mem::PAGE_SIZE / GS;
+    GATE.release(GS);
+    check::join_all(gs);
+    println!("PARKED {bytes} bytes a G");
+    assert!((4_096..4_400).contains(&bytes), "{bytes} bytes");
+}
+
+fn deep_main() {
+    assert_eq!(dive(40 << 10), 40 << 10);
+}
+
+fn boot_word() {
+    let kib = args().first().and_then(|word| word.parse().ok()).expect("a number of KiB");
+    for asked in [0, 1 << 10, 64 << 10] {
+        let g = Go::new().stack_size(asked).spawn(move || dive(kib)).expect("there is memory");
+        assert_eq!(g.join(), Ok(kib), "asked for {asked} bytes");
+    }
+    // One G after another on the same stack.
+    (0..100).for_each(|_| assert_eq!(go(move || dive(kib)).join(), Ok(kib)));
+    println!("BOOTWORD {kib}");
+}
