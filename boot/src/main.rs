@@ -15,8 +15,7 @@ use std::{env, fs, io, thread};
 use anyhow::{Context, Result, bail};
 use boot::args::{Options, USAGE};
 use boot::exit::End;
-use boot::image::Images;
-use boot::qemu::{Machine, Serial};
+use boot::qemu::{Firmware, Machine, Serial};
 use boot::usb;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -41,16 +40,22 @@ fn main() -> ExitCode {
 }
 
 fn image(options: &Options) -> Result<ExitCode> {
-    let (_, images) = build(options)?;
-    for path in [&images.bios, &images.uefi] {
-        let bytes = fs::metadata(path)?.len();
-        println!("{} ({:.1} MiB)", relative(path), bytes as f64 / f64::from(1 << 20));
+    options.check()?;
+    let kernel = kernel(options)?;
+    for firmware in [Firmware::Bios, Firmware::Uefi] {
+        let path = options.image(firmware, &kernel)?;
+        let bytes = fs::metadata(&path)?.len();
+        println!("{} ({:.1} MiB)", relative(&path), bytes as f64 / f64::from(1 << 20));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn run(options: &Options) -> Result<ExitCode> {
-    let (_, images) = build(options)?;
+    options.check()?;
+    let scratch = Scratch::new()?;
+    let kernel = kernel(options)?;
+    options.check_program(&kernel)?;
+    let image = options.image(options.firmware(), &kernel)?;
     let on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     let mut options = options.clone();
     options.at_terminal = on_terminal;
@@ -64,21 +69,22 @@ fn run(options: &Options) -> Result<ExitCode> {
         true => Serial::Terminal,
         false => Serial::Output,
     };
-    let machine = options.machine(&images)?;
+    let machine = options.machine(&image)?.serial(serial);
     // A terminal without its screen is not asked for input; a pipe or a file is.
     let is_deaf = io::stdin().is_terminal() && !on_terminal;
     let stdin = if is_deaf { Stdio::null() } else { Stdio::inherit() };
-    let scratch = Scratch::new()?;
-    let mut qemu = machine.serial(serial).command(&scratch.0)?;
-    let ended = wait(start(qemu.stdin(stdin))?)?;
-    Ok(report(ended))
+    let qemu = start(machine.command(&scratch.0)?.stdin(stdin))?;
+    Ok(report(wait(qemu)?))
 }
 
 fn gdb(options: &Options) -> Result<ExitCode> {
-    let (kernel, images) = build(options)?;
+    options.check()?;
+    let kernel = kernel(options)?;
+    options.check_program(&kernel)?;
+    let image = options.image(options.firmware(), &kernel)?;
     let scratch = Scratch::new()?;
     let log = boot::target_dir().join("gdb-serial.log");
-    let machine: Machine = options.machine(&images)?;
+    let machine: Machine = options.machine(&image)?;
     let machine = machine.serial(Serial::File(log.clone())).wait_for_gdb();
     let mut qemu = start(machine.command(&scratch.0)?.stdin(Stdio::null()))?;
     let mut gdb = Command::new("gdb");
@@ -100,20 +106,19 @@ fn gdb(options: &Options) -> Result<ExitCode> {
 
 fn write_stick(options: &Options) -> Result<ExitCode> {
     let device = options.dev.as_deref().context("which device? make usb DEV=/dev/sdX")?;
+    options.check()?;
     usb::inspect(device, 0)?;
-    let (_, images) = build(options)?;
-    usb::write(images.of(options.firmware()), device)?;
+    let image = options.image(options.firmware(), &kernel(options)?)?;
+    usb::write(&image, device)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The kernel's ELF file with its symbols, and the images made of it.
-fn build(options: &Options) -> Result<(PathBuf, Images)> {
-    let kernel = match &options.kernel {
-        Some(kernel) => kernel.clone(),
-        None => options.source().build()?,
-    };
-    let images = options.images(&kernel)?;
-    Ok((kernel, images))
+/// The kernel's ELF file with its symbols.
+fn kernel(options: &Options) -> Result<PathBuf> {
+    match &options.kernel {
+        Some(kernel) => Ok(kernel.clone()),
+        None => options.source().build(),
+    }
 }
 
 fn start(command: &mut Command) -> Result<Child> {

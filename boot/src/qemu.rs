@@ -6,6 +6,7 @@
 //! are opened with `snapshot=on`: many machines share one image and none of them
 //! changes it.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,6 +23,25 @@ pub enum Firmware {
     Bios,
     /// OVMF, looked for on the host.
     Uefi,
+}
+
+impl Firmware {
+    /// As in the names of images: `bios` or `uefi`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bios => "bios",
+            Self::Uefi => "uefi",
+        }
+    }
+}
+
+impl fmt::Display for Firmware {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bios => "BIOS",
+            Self::Uefi => "UEFI",
+        })
+    }
 }
 
 /// The mainboard.

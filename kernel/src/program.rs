@@ -78,6 +78,11 @@ macro_rules! main {
             #[unsafe(link_section = ".runnext.programs")]
             static PROGRAM: $crate::program::Program =
                 $crate::program::Program::new(stringify!($name), $main);
+            // For tools: the names can be read from the image without booting it.
+            const LINE: &[u8] = concat!(stringify!($name), "\n").as_bytes();
+            #[used]
+            #[unsafe(link_section = ".runnext.names")]
+            static NAME: [u8; LINE.len()] = *LINE.first_chunk().unwrap();
         };
     };
 }
