@@ -10,7 +10,8 @@
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
 # DISK=<image>|none, KEEP=1 (what the guest writes to it stays), PROGRAM=<name>,
-# APP=<crate>, ARGS="kernel words -- words for the program".
+# APP=<crate>, ARGS="kernel words -- words for the program", FAST=1 (built in a few
+# seconds after an edit, slower to run).
 SMP ?= 8
 MEM ?= 1G
 UEFI ?=
@@ -21,6 +22,7 @@ KEEP ?=
 PROGRAM ?=
 APP ?=
 ARGS ?=
+FAST ?=
 DEV ?=
 # Of `make bench`: BENCH="names of workloads", SAMPLES=5 (0: instructions only),
 # CPUS="1 2 4 8".
@@ -34,7 +36,7 @@ SEED ?=
 # Of `make chaos`: how many seeds, from which on.
 SEEDS ?= 200
 FIRST ?= 1
-export SMP MEM UEFI ACCEL GUI DISK KEEP PROGRAM APP ARGS DEV BENCH SAMPLES CPUS
+export SMP MEM UEFI ACCEL GUI DISK KEEP PROGRAM APP ARGS FAST DEV BENCH SAMPLES CPUS
 export MINUTES TARGET SEED SEEDS FIRST
 
 # One place for what is built, and rustup's tools even in a shell that was
@@ -46,10 +48,11 @@ export RUNNEXT_STARTED := $(shell date +%s)
 
 BOOT = target/debug/boot
 MACHINE = --smp "$$SMP" --mem "$$MEM" --uefi "$$UEFI" --accel "$$ACCEL" --gui "$$GUI" \
-	--disk "$$DISK" --keep "$$KEEP" --program "$$PROGRAM" --app "$$APP" --cmdline "$$ARGS"
+	--disk "$$DISK" --keep "$$KEEP" --program "$$PROGRAM" --app "$$APP" --fast "$$FAST" \
+	--cmdline "$$ARGS"
 
 help: ## this list
-	@echo 'make <target> [SMP=8 MEM=1G UEFI=1 ACCEL=tcg|kvm GUI=1 DISK=image PROGRAM=name APP=path ARGS="…" BENCH=name]'
+	@echo 'make <target> [SMP=8 MEM=1G UEFI=1 ACCEL=tcg|kvm GUI=1 DISK=image PROGRAM=name APP=path ARGS="…" FAST=1 BENCH=name]'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: tool ## build and boot in QEMU, serial console here

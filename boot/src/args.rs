@@ -36,7 +36,8 @@ boot usb --dev DEVICE  … and write an image to a stick
   --program NAME   the program to run
   --cmdline WORDS  more words of the kernel's command line
   --debugcon FILE  what the guest writes to the debug console
-  --gui 1          the framebuffer in a window";
+  --gui 1          the framebuffer in a window
+  --fast 1         a kernel that is built quickly and runs slowly";
 
 /// All options, as given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,6 +63,7 @@ pub struct Options {
     pub debugcon: Option<PathBuf>,
     uefi: Option<String>,
     gui: Option<String>,
+    fast: Option<String>,
     /// A person sits at the serial port.
     pub at_terminal: bool,
 }
@@ -92,6 +94,7 @@ impl Options {
                 "--debugcon" => options.debugcon = value.map(Into::into),
                 "--uefi" => options.uefi = value,
                 "--gui" => options.gui = value,
+                "--fast" => options.fast = value,
                 _ => bail!("unknown option {key}\n\n{USAGE}"),
             }
         }
@@ -103,7 +106,9 @@ impl Options {
     /// # Errors
     /// The first value that is not allowed, with what is.
     pub fn check(&self) -> Result<()> {
-        for (name, value) in [("UEFI", &self.uefi), ("GUI", &self.gui), ("KEEP", &self.keep)] {
+        for (name, value) in
+            [("UEFI", &self.uefi), ("GUI", &self.gui), ("KEEP", &self.keep), ("FAST", &self.fast)]
+        {
             if let Some(value) = value
                 && !ON.contains(&value.as_str())
                 && !OFF.contains(&value.as_str())
@@ -156,7 +161,9 @@ impl Options {
     /// Makes the image of `kernel` for `firmware`.
     pub fn image(&self, firmware: Firmware, kernel: &Path) -> Result<PathBuf> {
         let out_dir = self.out_dir.clone().unwrap_or_else(crate::target_dir);
-        let name = self.name.clone().unwrap_or_else(|| self.source().image_name().into());
+        let kind = if self.is_fast() { "-fast" } else { "" };
+        let usual = || format!("{}{kind}", self.source().image_name());
+        let name = self.name.clone().unwrap_or_else(usual);
         image::build(firmware, kernel, &crate::root().join("boot/cmdline.txt"), &out_dir, &name)
     }
 
@@ -217,6 +224,11 @@ impl Options {
         }
         let disk = DataDisk::new(image);
         Ok(Some(if is_on(self.keep.as_deref()) { disk.keeping_writes() } else { disk }))
+    }
+
+    /// Whether to build with the profile `fast`.
+    pub fn is_fast(&self) -> bool {
+        is_on(self.fast.as_deref())
     }
 
     /// Whether the guest ends up in its shell, given a terminal.
@@ -373,6 +385,7 @@ mod tests {
             ("--uefi", "UEFI", "maybe", "1 for on, or 0 for off"),
             ("--gui", "GUI", "2", "1 for on, or 0 for off"),
             ("--keep", "KEEP", "x", "1 for on, or 0 for off"),
+            ("--fast", "FAST", "very", "1 for on, or 0 for off"),
             ("--mem", "MEM", "lots", "M or G"),
             ("--mem", "MEM", "20M", "32M"),
             ("--accel", "ACCEL", "xen", "tcg or kvm"),

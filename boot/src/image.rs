@@ -47,13 +47,17 @@ pub fn build(
 ) -> Result<PathBuf> {
     let image = path(firmware, out_dir, name);
     check_kernel(kernel)?;
+    fs::create_dir_all(out_dir).with_context(|| format!("creating {}", out_dir.display()))?;
+    // Of several that want the same image, one makes it and the others wait.
+    let lock = image.with_extension("lock");
+    let lock = fs::File::create(&lock).with_context(|| lock.display().to_string())?;
+    lock.lock().context("waiting for others that make the same image")?;
     let ingredients = ingredients(&[kernel, cmdline])?;
     let note = image.with_extension("made-of");
     let is_same = fs::read_to_string(&note).is_ok_and(|noted| noted == ingredients);
     if is_same && image.is_file() {
         return Ok(image);
     }
-    fs::create_dir_all(out_dir).with_context(|| format!("creating {}", out_dir.display()))?;
     // The stripped file's name becomes the label of the FAT partition.
     let scratch = crate::part_of(&out_dir.join(name));
     fs::create_dir_all(&scratch).with_context(|| format!("creating {}", scratch.display()))?;
@@ -100,7 +104,6 @@ fn loader(firmware: Firmware) -> Result<PathBuf> {
     let dir = crate::target_dir().join(format!("loader-{}", firmware.name()));
     let tool = dir.join("debug/loader");
     if !tool.is_file() {
-        let firmware = firmware.to_string();
         eprintln!("building the loader for {firmware} (minutes, the first time only)…");
     }
     let mut cargo = crate::kernel::cargo();

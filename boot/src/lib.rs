@@ -6,6 +6,7 @@
 //! - [`qemu`] describes a virtual machine and turns it into QEMU's arguments;
 //! - [`host`] finds out what this host has to run it with;
 //! - [`exit`] reads how the machine ended;
+//! - [`cost`] counts what it took from an edit to the first output;
 //! - [`args`] reads the options of the command line;
 //! - [`usb`] writes an image to a stick, and mostly refuses to.
 //!
@@ -29,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub mod args;
+pub mod cost;
 pub mod data;
 pub mod exit;
 pub mod host;

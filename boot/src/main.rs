@@ -14,6 +14,7 @@ use std::{env, fs, io, thread};
 
 use anyhow::{Context, Result, bail};
 use boot::args::{Options, USAGE};
+use boot::cost::Cost;
 use boot::exit::End;
 use boot::qemu::{Firmware, Machine, Serial};
 use boot::usb;
@@ -53,9 +54,13 @@ fn image(options: &Options) -> Result<ExitCode> {
 fn run(options: &Options) -> Result<ExitCode> {
     options.check()?;
     let scratch = Scratch::new()?;
+    let log = scratch.0.join("serial.log");
+    let mut cost = options.is_fast().then(|| Cost::new(log.clone()));
     let kernel = kernel(options)?;
     options.check_program(&kernel)?;
+    cost.iter_mut().for_each(Cost::built);
     let image = options.image(options.firmware(), &kernel)?;
+    cost.iter_mut().for_each(Cost::made_image);
     let on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     let mut options = options.clone();
     options.at_terminal = on_terminal;
@@ -69,12 +74,19 @@ fn run(options: &Options) -> Result<ExitCode> {
         true => Serial::Terminal,
         false => Serial::Output,
     };
-    let machine = options.machine(&image)?.serial(serial);
+    let mut machine = options.machine(&image)?.serial(serial);
+    if cost.is_some() {
+        machine = machine.serial_log(log);
+    }
     // A terminal without its screen is not asked for input; a pipe or a file is.
     let is_deaf = io::stdin().is_terminal() && !on_terminal;
     let stdin = if is_deaf { Stdio::null() } else { Stdio::inherit() };
     let qemu = start(machine.command(&scratch.0)?.stdin(stdin))?;
-    Ok(report(wait(qemu)?))
+    let ended = wait(qemu, |pid| cost.iter_mut().for_each(|cost| cost.look(pid)))?;
+    if let Some(cost) = cost {
+        eprintln!("boot: {cost}");
+    }
+    Ok(report(ended))
 }
 
 fn gdb(options: &Options) -> Result<ExitCode> {
@@ -99,7 +111,7 @@ fn gdb(options: &Options) -> Result<ExitCode> {
         Err(_) => {
             println!("gdb is not installed here. The machine waits for:");
             println!("  gdb {} -ex 'target remote localhost:1234'", relative(&kernel));
-            Ok(report(wait(qemu)?))
+            Ok(report(wait(qemu, |_| ())?))
         }
     }
 }
@@ -117,6 +129,7 @@ fn write_stick(options: &Options) -> Result<ExitCode> {
 fn kernel(options: &Options) -> Result<PathBuf> {
     match &options.kernel {
         Some(kernel) => Ok(kernel.clone()),
+        None if options.is_fast() => options.source().build_fast(),
         None => options.source().build(),
     }
 }
@@ -126,17 +139,19 @@ fn start(command: &mut Command) -> Result<Child> {
     command.spawn().with_context(|| format!("starting {name} (make setup?)"))
 }
 
-/// The end of QEMU, or `None` if we were told to stop.
+/// The end of QEMU, or `None` if we were told to stop. While it runs, `look` is called
+/// with its process number again and again.
 ///
 /// Ctrl-C goes to QEMU as well as to us. We stay until QEMU has left, because it
 /// gives the terminal back on its way out.
-fn wait(mut qemu: Child) -> Result<Option<End>> {
+fn wait(mut qemu: Child, mut look: impl FnMut(u32)) -> Result<Option<End>> {
     let told_to_stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&told_to_stop))?;
     }
     let mut polls_left = 100;
     loop {
+        look(qemu.id());
         let status = qemu.try_wait().context("waiting for QEMU")?;
         let stopping = told_to_stop.load(Ordering::Relaxed);
         match status {
