@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-quick test-full image usb gdb build setup clean tool browser newer-qemu
+.PHONY: help run test test-quick test-full image usb gdb build setup clean tool browser bochs newer-qemu
 .PHONY: bench bench-go bench-check bench-docs bench-all trace fuzz chaos soak
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
@@ -58,13 +58,13 @@ help: ## this list
 run: tool ## build and boot in QEMU, serial console here
 	@$(BOOT) run $(MACHINE)
 
-test: tool browser newer-qemu ## everything that is checked, on sampled machine shapes
+test: tool browser bochs newer-qemu ## everything that is checked, on sampled machine shapes
 	@cargo suite
 
 test-quick: tool browser ## for the inner loop: under two minutes once built
 	@cargo suite --quick
 
-test-full: tool browser newer-qemu ## all seeds, sizes and machine shapes, however long
+test-full: tool browser bochs newer-qemu ## all seeds, sizes and machine shapes, however long
 	@cargo suite --full
 
 chaos: tool ## SEEDS=200 FIRST=1: a boot a seed, as unkind a machine as it says
@@ -116,6 +116,10 @@ browser: setup
 # What virtual time is best run with (boot/src/host.rs): nothing to do if it is there.
 newer-qemu: setup
 	@scripts/newer-qemu || echo 'going on with the QEMU that is installed'
+
+# The second emulator that the image is tried in.
+bochs: setup
+	@scripts/setup bochs
 
 clean: ## remove all that was built
 	@cargo clean
