@@ -5,12 +5,13 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-quick test-full image usb gdb build setup clean loader browser newer-qemu
+.PHONY: help run test test-quick test-full image usb gdb build setup clean tool browser bochs newer-qemu
 .PHONY: bench bench-go bench-check bench-docs bench-all trace fuzz chaos soak
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
 # DISK=<image>|none, KEEP=1 (what the guest writes to it stays), PROGRAM=<name>,
-# APP=<crate>, ARGS="kernel words -- words for the program".
+# APP=<crate>, ARGS="kernel words -- words for the program", FAST=1 (built in a few
+# seconds after an edit, slower to run).
 SMP ?= 8
 MEM ?= 1G
 UEFI ?=
@@ -21,6 +22,7 @@ KEEP ?=
 PROGRAM ?=
 APP ?=
 ARGS ?=
+FAST ?=
 DEV ?=
 # Of `make bench`: BENCH="names of workloads", SAMPLES=5 (0: instructions only),
 # CPUS="1 2 4 8".
@@ -34,70 +36,71 @@ SEED ?=
 # Of `make chaos`: how many seeds, from which on.
 SEEDS ?= 200
 FIRST ?= 1
-export SMP MEM UEFI ACCEL GUI DISK KEEP PROGRAM APP ARGS DEV BENCH SAMPLES CPUS
+export SMP MEM UEFI ACCEL GUI DISK KEEP PROGRAM APP ARGS FAST DEV BENCH SAMPLES CPUS
 export MINUTES TARGET SEED SEEDS FIRST
 
 # One place for what is built, and rustup's tools even in a shell that was
 # started before rustup came.
 unexport CARGO_TARGET_DIR
 export PATH := $(PATH):$(HOME)/.cargo/bin
-# The suite counts the set-up and the loader as its first stage.
+# The suite counts the set-up as its first stage.
 export RUNNEXT_STARTED := $(shell date +%s)
 
 BOOT = target/debug/boot
 MACHINE = --smp "$$SMP" --mem "$$MEM" --uefi "$$UEFI" --accel "$$ACCEL" --gui "$$GUI" \
-	--disk "$$DISK" --keep "$$KEEP" --program "$$PROGRAM" --app "$$APP" --cmdline "$$ARGS"
+	--disk "$$DISK" --keep "$$KEEP" --program "$$PROGRAM" --app "$$APP" --fast "$$FAST" \
+	--cmdline "$$ARGS"
 
 help: ## this list
-	@echo 'make <target> [SMP=8 MEM=1G UEFI=1 ACCEL=tcg|kvm GUI=1 DISK=image PROGRAM=name APP=path ARGS="…" BENCH=name]'
+	@echo 'make <target> [SMP=8 MEM=1G UEFI=1 ACCEL=tcg|kvm GUI=1 DISK=image PROGRAM=name APP=path ARGS="…" FAST=1 BENCH=name]'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-run: loader ## build and boot in QEMU, serial console here
+run: tool ## build and boot in QEMU, serial console here
 	@$(BOOT) run $(MACHINE)
 
-test: loader browser newer-qemu ## everything that is checked, on sampled machine shapes
+test: tool browser bochs newer-qemu ## everything that is checked, on sampled machine shapes
 	@cargo suite
 
-test-quick: loader browser ## for the inner loop: under two minutes once built
+test-quick: tool browser ## for the inner loop: under two minutes once built
 	@cargo suite --quick
 
-test-full: loader browser newer-qemu ## all seeds, sizes and machine shapes, however long
+test-full: tool browser bochs newer-qemu ## all seeds, sizes and machine shapes, however long
 	@cargo suite --full
 
-chaos: loader ## SEEDS=200 FIRST=1: a boot a seed, as unkind a machine as it says
+chaos: tool ## SEEDS=200 FIRST=1: a boot a seed, as unkind a machine as it says
 	@cargo run --quiet -p tests --bin chaos
 
-soak: loader ## MINUTES=30: everything at once on 8 and 16 CPUs, and what is left of it
+soak: tool ## MINUTES=30: everything at once on 8 and 16 CPUs, and what is left of it
 	@MINUTES="$${MINUTES:-30}" cargo run --quiet -p tests --bin soak
 
-trace: loader ## what the scheduler did, as target/trace.html, .svg and .json (PROGRAM=skynet)
+trace: tool ## what the scheduler did, as target/trace.html, .svg and .json (PROGRAM=skynet)
 	@cargo run --quiet -p trace -- run $(MACHINE)
 
 fuzz: setup ## broken bytes for all that takes bytes (MINUTES=10 TARGET=madt SEED=n)
 	@CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo run --quiet -p fuzz --target-dir target/fuzz -- \
 		--minutes "$$MINUTES" --target "$$TARGET" --seed "$$SEED"
 
-bench: loader ## what operations cost, as target/bench.json and .svg (BENCH=yield: one)
+bench: tool ## what operations cost, as target/bench.json and .svg (BENCH=yield: one)
 	@cargo run --quiet -p bench -- run --only "$$BENCH" --samples "$$SAMPLES" --cpus "$$CPUS"
 
-bench-go: loader ## the same beside Go on Linux, in the same machine
+bench-go: tool ## the same beside Go on Linux, in the same machine
 	@cargo run --quiet -p bench -- go --only "$$BENCH" --samples "$$SAMPLES" --cpus "$$CPUS"
 
-bench-check: loader ## fails when an operation is over its budget (the large ones take 6 GiB)
+bench-check: tool ## fails when an operation is over its budget (the large ones take 6 GiB)
 	@cargo run --quiet -p bench -- check --only "$$BENCH"
 
-bench-docs: loader ## the tables of docs/benchmarks.md, from what was measured
+bench-docs: tool ## the tables of docs/benchmarks.md, from what was measured
 	@cargo run --quiet -p bench -- docs
 
 bench-all: bench-go bench-docs ## all of that: an hour on a quiet machine
 
-image: loader ## target/runnext-bios.img and target/runnext-uefi.img
+image: tool ## target/runnext-bios.img and target/runnext-uefi.img
 	@$(BOOT) image --app "$$APP"
 
-usb: loader ## DEV=/dev/sdX: write an image to a stick (UEFI=1: the UEFI one)
+usb: tool ## DEV=/dev/sdX: write an image to a stick (UEFI=1: the UEFI one)
 	@$(BOOT) usb --dev "$$DEV" --uefi "$$UEFI" --app "$$APP"
 
-gdb: loader ## boot halted, gdb attached, symbols loaded
+gdb: tool ## boot halted, gdb attached, symbols loaded
 	@$(BOOT) gdb $(MACHINE)
 
 build: setup ## the kernel with its programs, no image
@@ -114,12 +117,14 @@ browser: setup
 newer-qemu: setup
 	@scripts/newer-qemu || echo 'going on with the QEMU that is installed'
 
+# The second emulator that the image is tried in.
+bochs: setup
+	@scripts/setup bochs
+
 clean: ## remove all that was built
 	@cargo clean
 
-# The tool that everything else goes through. It carries the loader, whose
-# stages take minutes once and nothing ever after.
-loader: setup
-	@if [ -x $(BOOT) ]; then cargo build --quiet -p boot; else \
-		echo "building the loader's stages (3 minutes the first time)…"; \
-		cargo build -p boot; fi
+# The tool that everything else goes through. It builds the loader of a firmware when
+# the first image for it is made: minutes once, and nothing ever after.
+tool: setup
+	@cargo build --quiet -p boot

@@ -19,8 +19,9 @@ use bench::machine::System;
 use bench::options::{Options, USAGE};
 use bench::results::Results;
 use bench::{chart, curves, docs, linux, locked, measure, origin, show};
-use boot::image::Images;
+use boot::image;
 use boot::kernel::Source;
+use boot::qemu::Firmware;
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
@@ -118,6 +119,7 @@ fn check(budgets: &Budgets, options: &Options) -> Result<()> {
 fn ours() -> Result<System> {
     let kernel = Source::Bench.build()?;
     let cmdline = boot::root().join("boot/cmdline.txt");
-    let images = Images::build(&kernel, &cmdline, &boot::target_dir(), Source::Bench.image_name())?;
-    Ok(System::Ours { image: images.bios, program: kernel })
+    let name = Source::Bench.image_name();
+    let image = image::build(Firmware::Bios, &kernel, &cmdline, &boot::target_dir(), name)?;
+    Ok(System::Ours { image, program: kernel })
 }

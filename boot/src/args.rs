@@ -4,13 +4,13 @@
 //! nobody knows is an error. Empty values count as not given, so that the
 //! Makefile can pass its variables as they are.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 use crate::data::DataDisk;
-use crate::host::Accel;
-use crate::image::Images;
+use crate::host::{Accel, Ovmf};
+use crate::image;
 use crate::kernel::Source;
 use crate::qemu::{Firmware, Machine};
 
@@ -26,7 +26,7 @@ boot usb --dev DEVICE  … and write an image to a stick
   --out-dir DIR    where images go (target)
   --name NAME      what images are called (runnext)
   --uefi 1         UEFI instead of BIOS
-  --smp N          CPUs (8), or any value of QEMU's -smp
+  --smp N          CPUs (8), or a value of QEMU's -smp that begins with a number
   --mem SIZE       memory (1G)
   --accel A        tcg or kvm; what works, when not given
   --cpu MODEL      as for QEMU's -cpu
@@ -36,7 +36,8 @@ boot usb --dev DEVICE  … and write an image to a stick
   --program NAME   the program to run
   --cmdline WORDS  more words of the kernel's command line
   --debugcon FILE  what the guest writes to the debug console
-  --gui 1          the framebuffer in a window";
+  --gui 1          the framebuffer in a window
+  --fast 1         a kernel that is built quickly and runs slowly";
 
 /// All options, as given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,6 +63,7 @@ pub struct Options {
     pub debugcon: Option<PathBuf>,
     uefi: Option<String>,
     gui: Option<String>,
+    fast: Option<String>,
     /// A person sits at the serial port.
     pub at_terminal: bool,
 }
@@ -92,10 +94,63 @@ impl Options {
                 "--debugcon" => options.debugcon = value.map(Into::into),
                 "--uefi" => options.uefi = value,
                 "--gui" => options.gui = value,
+                "--fast" => options.fast = value,
                 _ => bail!("unknown option {key}\n\n{USAGE}"),
             }
         }
         Ok(options)
+    }
+
+    /// Checks all that can be checked before anything is built. Errors have make's names.
+    ///
+    /// # Errors
+    /// The first value that is not allowed, with what is.
+    pub fn check(&self) -> Result<()> {
+        for (name, value) in
+            [("UEFI", &self.uefi), ("GUI", &self.gui), ("KEEP", &self.keep), ("FAST", &self.fast)]
+        {
+            if let Some(value) = value
+                && !ON.contains(&value.as_str())
+                && !OFF.contains(&value.as_str())
+            {
+                bail!("{name}={value}: it is {} for on, or {} for off", ON[0], OFF[0]);
+            }
+        }
+        if let Some(smp) = &self.smp
+            && !is_smp(smp)
+        {
+            bail!("SMP={smp}: the number of CPUs is 1 to {MAX_CPUS}");
+        }
+        self.memory()?;
+        if let Some(accel) = &self.accel {
+            Accel::parse(accel).with_context(|| format!("ACCEL={accel}"))?.check()?;
+        }
+        if self.firmware() == Firmware::Uefi {
+            Ovmf::find().context("UEFI=1")?;
+        }
+        match self.disk.as_deref() {
+            None | Some("none") => {}
+            Some(disk) if Path::new(disk).is_file() => {}
+            Some(disk) => bail!("DISK={disk}: there is no such disk image (or say DISK=none)"),
+        }
+        if let Some(app) = &self.app {
+            crate::kernel::manifest_of(app)?;
+        }
+        self.command_line().map(drop)
+    }
+
+    /// Checks that the program asked for is in `kernel`, where that can be known.
+    ///
+    /// # Errors
+    /// It is not: with the names of those that are.
+    pub fn check_program(&self, kernel: &Path) -> Result<()> {
+        let (Some(program), Some(known)) = (&self.program, crate::kernel::programs(kernel)?) else {
+            return Ok(());
+        };
+        if !known.contains(program) {
+            bail!("PROGRAM={program}: this image has {}", known.join(", "));
+        }
+        Ok(())
     }
 
     /// What to build.
@@ -103,11 +158,13 @@ impl Options {
         self.app.clone().map_or(Source::Standard, Source::App)
     }
 
-    /// Makes the images of `kernel`.
-    pub fn images(&self, kernel: &std::path::Path) -> Result<Images> {
+    /// Makes the image of `kernel` for `firmware`.
+    pub fn image(&self, firmware: Firmware, kernel: &Path) -> Result<PathBuf> {
         let out_dir = self.out_dir.clone().unwrap_or_else(crate::target_dir);
-        let name = self.name.clone().unwrap_or_else(|| self.source().image_name().into());
-        Images::build(kernel, &crate::root().join("boot/cmdline.txt"), &out_dir, &name)
+        let kind = if self.is_fast() { "-fast" } else { "" };
+        let usual = || format!("{}{kind}", self.source().image_name());
+        let name = self.name.clone().unwrap_or_else(usual);
+        image::build(firmware, kernel, &crate::root().join("boot/cmdline.txt"), &out_dir, &name)
     }
 
     /// The firmware to start from.
@@ -115,9 +172,9 @@ impl Options {
         if is_on(self.uefi.as_deref()) { Firmware::Uefi } else { Firmware::Bios }
     }
 
-    /// The machine to run `images` on.
-    pub fn machine(&self, images: &Images) -> Result<Machine> {
-        let mut machine = Machine::new(images.of(self.firmware()), self.firmware())
+    /// The machine to run `image` on, which is one for [`Options::firmware`].
+    pub fn machine(&self, image: &Path) -> Result<Machine> {
+        let mut machine = Machine::new(image, self.firmware())
             .smp(self.smp.as_deref().unwrap_or("8"))
             .mem(self.memory()?)
             .accel(Accel::parse(self.accel.as_deref().unwrap_or(""))?)
@@ -141,18 +198,17 @@ impl Options {
     }
 
     /// The memory, if the loader can start in it: with less it hangs without a word.
-    /// What is no size here is left to QEMU, which says what it makes of it.
     fn memory(&self) -> Result<&str> {
-        let (least, firmware) = match self.firmware() {
-            Firmware::Bios => (32, "BIOS"),
-            Firmware::Uefi => (64, "UEFI"),
+        let firmware = self.firmware();
+        let least = match firmware {
+            Firmware::Bios => 32,
+            Firmware::Uefi => 64,
         };
         let size = self.mem.as_deref().unwrap_or("1G");
         match mebibytes(size) {
-            Some(given) if given < least => {
-                bail!("{size} of memory is too little: from {firmware} it takes {least}M")
-            }
-            _ => Ok(size),
+            Some(given) if given >= least => Ok(size),
+            Some(_) => bail!("MEM={size} is too little: from {firmware} it takes {least}M"),
+            None => bail!("MEM={size}: a number with M or G behind it, {least}M or more"),
         }
     }
 
@@ -170,6 +226,11 @@ impl Options {
         Ok(Some(if is_on(self.keep.as_deref()) { disk.keeping_writes() } else { disk }))
     }
 
+    /// Whether to build with the profile `fast`.
+    pub fn is_fast(&self) -> bool {
+        is_on(self.fast.as_deref())
+    }
+
     /// Whether the guest ends up in its shell, given a terminal.
     pub fn has_shell(&self) -> bool {
         self.app.is_none() && matches!(self.program.as_deref(), None | Some("tour" | "shell"))
@@ -179,7 +240,7 @@ impl Options {
     fn command_line(&self) -> Result<String> {
         let program = match &self.program {
             Some(name) if name.contains(char::is_whitespace) => {
-                bail!("no program is called {name:?}")
+                bail!("PROGRAM={name}: the name of a program is one word")
             }
             Some(name) => format!("program={name}"),
             None => String::new(),
@@ -207,9 +268,29 @@ fn mebibytes(size: &str) -> Option<u64> {
     }
 }
 
+/// The words of a switch; the first is the one that messages name.
+const ON: [&str; 3] = ["1", "yes", "on"];
+const OFF: [&str; 3] = ["0", "no", "off"];
+
 /// `UEFI=0` should mean what it looks like.
 fn is_on(value: Option<&str>) -> bool {
-    !matches!(value, None | Some("0" | "no" | "off"))
+    value.is_some_and(|value| ON.contains(&value))
+}
+
+/// As many as QEMU's `pc` has room for.
+const MAX_CPUS: u32 = 255;
+
+/// Whether this is a number of CPUs, or a value of QEMU's `-smp` that begins with one:
+/// `6,sockets=2,cores=3`.
+fn is_smp(value: &str) -> bool {
+    let is_count = |word: &str| word.parse().is_ok_and(|n: u32| (1..=MAX_CPUS).contains(&n));
+    let mut words = value.split(',');
+    words.next().is_some_and(is_count)
+        && words.all(|word| {
+            word.split_once('=').is_some_and(|(key, number)| {
+                key.bytes().all(|byte| byte.is_ascii_lowercase()) && is_count(number)
+            })
+        })
 }
 
 #[cfg(test)]
@@ -221,8 +302,8 @@ mod tests {
     }
 
     fn machine_line(words: &[&str]) -> String {
-        let images = Images::named("t".as_ref(), "x");
-        let machine = parse(words).and_then(|o| o.machine(&images)).expect("good options");
+        let images = Path::new("t/x-bios.img");
+        let machine = parse(words).and_then(|o| o.machine(images)).expect("good options");
         machine.args().join("|")
     }
 
@@ -236,7 +317,7 @@ mod tests {
 
     #[test]
     fn too_little_memory_for_the_loader_is_refused() {
-        let images = Images::named("t".as_ref(), "x");
+        let images = Path::new("t/x-bios.img");
         for (size, uefi, is_enough) in [
             ("31M", "", false),
             ("31", "", false),
@@ -245,10 +326,12 @@ mod tests {
             ("48M", "1", false),
             ("64m", "1", true),
             ("6G", "1", true),
-            ("size=20M", "", true), // QEMU's to read
+            ("lots", "", false),
+            ("G", "", false),
+            ("", "", true), // not given
         ] {
             let options = parse(&["--mem", size, "--uefi", uefi, "--accel", "tcg"]);
-            let machine = options.and_then(|options| options.machine(&images));
+            let machine = options.and_then(|options| options.machine(images));
             assert_eq!(machine.is_ok(), is_enough, "{size} {uefi}");
         }
     }
@@ -278,7 +361,7 @@ mod tests {
         let manifest = crate::root().join("Cargo.toml").display().to_string();
         assert!(machine_line(&["--disk", &manifest]).contains(&format!("file={manifest},")));
         let missing = parse(&["--disk", "no such file"]).expect("good");
-        assert!(missing.machine(&Images::named("t".as_ref(), "x")).is_err());
+        assert!(missing.machine(Path::new("t/x.img")).is_err());
     }
 
     #[test]
@@ -288,10 +371,73 @@ mod tests {
     }
 
     #[test]
+    fn values_that_are_not_allowed_are_refused_by_name_before_anything_is_built() {
+        let complaint = |key: &str, value: &str| {
+            let options = parse(&[key, value]).expect("a known option");
+            options.check().err().map(|error| format!("{error:#}"))
+        };
+        for (key, name, value, allowed) in [
+            ("--smp", "SMP", "0", "1 to 255"),
+            ("--smp", "SMP", "256", "1 to 255"),
+            ("--smp", "SMP", "banana", "1 to 255"),
+            ("--smp", "SMP", "-1", "1 to 255"),
+            ("--smp", "SMP", "4,cores", "1 to 255"),
+            ("--uefi", "UEFI", "maybe", "1 for on, or 0 for off"),
+            ("--gui", "GUI", "2", "1 for on, or 0 for off"),
+            ("--keep", "KEEP", "x", "1 for on, or 0 for off"),
+            ("--fast", "FAST", "very", "1 for on, or 0 for off"),
+            ("--mem", "MEM", "lots", "M or G"),
+            ("--mem", "MEM", "20M", "32M"),
+            ("--accel", "ACCEL", "xen", "tcg or kvm"),
+            ("--disk", "DISK", "/no/such", "DISK=none"),
+            ("--app", "APP", "/no/such", "no /no/such/Cargo.toml"),
+            ("--program", "PROGRAM", "a b", "one word"),
+        ] {
+            let said = complaint(key, value).unwrap_or_else(|| panic!("{name}={value} is allowed"));
+            for part in [&format!("{name}={value}"), allowed] {
+                assert!(said.contains(part), "{part} in {said}");
+            }
+        }
+        for (key, value) in [
+            ("--smp", "1"),
+            ("--smp", "255"),
+            ("--smp", "6,sockets=2,cores=3"),
+            ("--smp", "4,maxcpus=8"),
+            ("--uefi", "0"),
+            ("--gui", "yes"),
+            ("--mem", "256M"),
+            ("--accel", "tcg"),
+            ("--disk", "none"),
+            ("--program", "hello"),
+        ] {
+            assert_eq!(complaint(key, value), None, "{key} {value}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_not_in_the_image_is_refused_with_those_that_are() {
+        // An ELF file with the names of programs, as the linker script leaves them.
+        let dir = tempfile::TempDir::new().expect("a writable directory");
+        let kernel = dir.path().join("kernel");
+        std::fs::write(&kernel, crate::testing::elf(".runnext.names", b"hello\ntour\n"))
+            .expect("a writable file");
+        let check = |program: &str| {
+            let options = parse(&["--program", program]).expect("good");
+            options.check_program(&kernel).map_err(|error| error.to_string())
+        };
+        assert_eq!(check("nope"), Err("PROGRAM=nope: this image has hello, tour".into()));
+        assert_eq!(check("tour"), Ok(()));
+        assert_eq!(check(""), Ok(()));
+        // A kernel that does not say: it is asked when it boots.
+        std::fs::write(&kernel, crate::testing::elf(".other", b"")).expect("a writable file");
+        assert_eq!(check("nope"), Ok(()));
+    }
+
+    #[test]
     fn unknown_words_are_errors() {
         assert!(parse(&["--smpp", "8"]).is_err());
         assert!(parse(&["--smp"]).is_err());
         let spaced = parse(&["--program", "a b"]).expect("good");
-        assert!(spaced.machine(&Images::named("t".as_ref(), "x")).is_err());
+        assert!(spaced.machine(Path::new("t/x.img")).is_err());
     }
 }

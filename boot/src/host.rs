@@ -70,6 +70,17 @@ impl Accel {
         }
     }
 
+    /// Whether the host has it, as far as that can be seen without trying.
+    pub fn check(self) -> Result<()> {
+        let kvm = Path::new("/dev/kvm");
+        match self {
+            Self::Kvm if OpenOptions::new().read(true).write(true).open(kvm).is_err() => {
+                bail!("ACCEL=kvm: {} cannot be opened here; ACCEL=tcg works", kvm.display())
+            }
+            Self::Kvm | Self::Tcg => Ok(()),
+        }
+    }
+
     /// KVM if the CPU has it and `/dev/kvm` can be opened for writing, else TCG.
     pub fn detect() -> Self {
         Self::detect_in(Path::new("/"))

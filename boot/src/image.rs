@@ -7,6 +7,9 @@
 //! the FAT with care. BIOS's wants exactly that name in lower case, and takes a
 //! deleted entry for a file; so edit the file in place and do not replace it.
 //!
+//! The loaders are carried by a tool of its own, `boot/loader`, which is built for a
+//! firmware when the first image for it is made.
+//!
 //! The kernel goes in without debug sections (the loader reads it sector by
 //! sector) but with its symbol table, from which it names the functions of its
 //! own backtraces.
@@ -17,109 +20,117 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use bootloader::{BootConfig, DiskImageBuilder};
-use bootloader_boot_config::LevelFilter;
 
 use crate::qemu::Firmware;
 
-/// A BIOS image and a UEFI image of the same kernel.
+/// Where the image called `name` for this firmware is, or will be.
 ///
 /// ```
-/// use boot::image::Images;
-/// use boot::qemu::Firmware;
+/// use boot::{image, qemu::Firmware};
 /// use std::path::Path;
 ///
-/// let images = Images::named(Path::new("target"), "runnext");
-/// assert_eq!(images.of(Firmware::Uefi), Path::new("target/runnext-uefi.img"));
+/// let image = image::path(Firmware::Uefi, Path::new("target"), "runnext");
+/// assert_eq!(image, Path::new("target/runnext-uefi.img"));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Images {
-    /// MBR disk, for BIOS.
-    pub bios: PathBuf,
-    /// GPT disk, for UEFI.
-    pub uefi: PathBuf,
+pub fn path(firmware: Firmware, out_dir: &Path, name: &str) -> PathBuf {
+    out_dir.join(format!("{name}-{}.img", firmware.name()))
 }
 
-impl Images {
-    /// Where the images called `name` are, or will be.
-    pub fn named(out_dir: &Path, name: &str) -> Self {
-        Self {
-            bios: out_dir.join(format!("{name}-bios.img")),
-            uefi: out_dir.join(format!("{name}-uefi.img")),
-        }
+/// Makes the image of `kernel` for one firmware, with the command line in the text file
+/// `cmdline`, unless it is there and made of the same.
+pub fn build(
+    firmware: Firmware,
+    kernel: &Path,
+    cmdline: &Path,
+    out_dir: &Path,
+    name: &str,
+) -> Result<PathBuf> {
+    let image = path(firmware, out_dir, name);
+    check_kernel(kernel)?;
+    fs::create_dir_all(out_dir).with_context(|| format!("creating {}", out_dir.display()))?;
+    // Of several that want the same image, one makes it and the others wait.
+    let lock = image.with_extension("lock");
+    let lock = fs::File::create(&lock).with_context(|| lock.display().to_string())?;
+    lock.lock().context("waiting for others that make the same image")?;
+    let ingredients = ingredients(&[kernel, cmdline])?;
+    let note = image.with_extension("made-of");
+    let is_same = fs::read_to_string(&note).is_ok_and(|noted| noted == ingredients);
+    if is_same && image.is_file() {
+        return Ok(image);
     }
+    // The stripped file's name becomes the label of the FAT partition.
+    let scratch = crate::part_of(&out_dir.join(name));
+    fs::create_dir_all(&scratch).with_context(|| format!("creating {}", scratch.display()))?;
+    // Until it is made it is made of nothing that is known.
+    fs::remove_file(&note).ok();
+    let result = write(firmware, kernel, cmdline, &scratch.join(name), &image);
+    fs::remove_dir_all(&scratch).ok();
+    result?;
+    fs::write(&note, ingredients).with_context(|| format!("writing {}", note.display()))?;
+    Ok(image)
+}
 
-    /// The image for this firmware.
-    pub fn of(&self, firmware: Firmware) -> &Path {
-        match firmware {
-            Firmware::Bios => &self.bios,
-            Firmware::Uefi => &self.uefi,
-        }
+fn write(
+    firmware: Firmware,
+    kernel: &Path,
+    cmdline: &Path,
+    stripped: &Path,
+    image: &Path,
+) -> Result<()> {
+    let loader = loader(firmware)?;
+    strip_debug(kernel, stripped)?;
+    // Under another name first: a machine that starts meanwhile sees the
+    // old image or the new one, never half of one.
+    let part = stripped.with_extension("img");
+    let output = Command::new(&loader)
+        .args([stripped, cmdline, &part])
+        .output()
+        .with_context(|| format!("starting {}", loader.display()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("making {}: {}", image.display(), said.trim_end());
     }
+    fs::rename(&part, image).with_context(|| format!("writing {}", image.display()))
+}
 
-    /// Makes both images of `kernel`, with the command line in the text file
-    /// `cmdline`, unless they are there and made of the same.
-    pub fn build(kernel: &Path, cmdline: &Path, out_dir: &Path, name: &str) -> Result<Self> {
-        let images = Self::named(out_dir, name);
-        check_kernel(kernel)?;
-        let ingredients = ingredients(&[kernel, cmdline])?;
-        let note = out_dir.join(format!("{name}.made-of"));
-        let is_same = fs::read_to_string(&note).is_ok_and(|noted| noted == ingredients);
-        if is_same && images.bios.is_file() && images.uefi.is_file() {
-            return Ok(images);
-        }
-        fs::create_dir_all(out_dir).with_context(|| format!("creating {}", out_dir.display()))?;
-        // The stripped file's name becomes the label of the FAT partition.
-        let scratch = crate::part_of(&out_dir.join(name));
-        fs::create_dir_all(&scratch).with_context(|| format!("creating {}", scratch.display()))?;
-        // Until they are made they are made of nothing that is known.
-        fs::remove_file(&note).ok();
-        let result = images.write(kernel, cmdline, &scratch.join(name));
-        fs::remove_dir_all(&scratch).ok();
-        result?;
-        fs::write(&note, ingredients).with_context(|| format!("writing {}", note.display()))?;
-        Ok(images)
-    }
+/// The sources of the tool that carries a loader.
+const LOADER_SOURCES: [&str; 3] =
+    ["boot/loader/Cargo.toml", "boot/loader/Cargo.lock", "boot/loader/src/main.rs"];
 
-    fn write(&self, kernel: &Path, cmdline: &Path, stripped: &Path) -> Result<()> {
-        strip_debug(kernel, stripped)?;
-        let mut builder = DiskImageBuilder::new(stripped.to_path_buf());
-        builder.set_ramdisk(cmdline.to_path_buf());
-        builder.set_boot_config(&loader_config());
-        // Under another name first: a machine that starts meanwhile sees the
-        // old image or the new one, never half of one.
-        let part = stripped.with_extension("img");
-        builder.create_bios_image(&part).context("making the BIOS image")?;
-        rename(&part, &self.bios)?;
-        builder.create_uefi_image(&part).context("making the UEFI image")?;
-        rename(&part, &self.uefi)
+/// The tool that carries this firmware's loader, built if need be. Each firmware has a
+/// target directory of its own: whoever never starts from UEFI never builds its loader.
+fn loader(firmware: Firmware) -> Result<PathBuf> {
+    let root = crate::root();
+    let dir = crate::target_dir().join(format!("loader-{}", firmware.name()));
+    let tool = dir.join("debug/loader");
+    if !tool.is_file() {
+        eprintln!("building the loader for {firmware} (minutes, the first time only)…");
     }
+    let mut cargo = crate::kernel::cargo();
+    let output = cargo
+        .args(["build", "--locked", "--features", firmware.name(), "--manifest-path"])
+        .arg(root.join(LOADER_SOURCES[0]))
+        .arg("--target-dir")
+        .arg(&dir)
+        .output()
+        .context("starting cargo")?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("the loader for {firmware} does not build\n{}", said.trim_end());
+    }
+    Ok(tool)
 }
 
 /// What images are made of: each file with its size and its time. Not just whether it
 /// is older than they are: another kernel may be that, too.
 fn ingredients(files: &[&Path]) -> Result<String> {
-    // This tool is one as well: it carries the loader.
-    let tool = std::env::current_exe().context("finding this program's own file")?;
-    let lines = files.iter().copied().chain([tool.as_path()]).map(|file| {
+    let loader = LOADER_SOURCES.map(|file| crate::root().join(file));
+    let lines = files.iter().copied().chain(loader.iter().map(PathBuf::as_path)).map(|file| {
         let about = fs::metadata(file).with_context(|| format!("reading {}", file.display()))?;
         let file = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
         Ok(format!("{} {} {:?}\n", file.display(), about.len(), about.modified()?))
     });
     lines.collect()
-}
-
-/// Quiet unless something is wrong: what the loader says would stand between
-/// the user and the kernel's first line. Errors go to both consoles.
-///
-/// No framebuffer size is asked for: UEFI's loader would take the last mode that
-/// is large enough, which is the largest one, and BIOS's does not read it.
-fn loader_config() -> BootConfig {
-    let mut config = BootConfig::default();
-    config.log_level = LevelFilter::Error;
-    config.frame_buffer_logging = true;
-    config.serial_logging = true;
-    config
 }
 
 /// A wrong file here would be a loader's panic on a black screen later.
@@ -175,10 +186,6 @@ fn llvm_objcopy() -> Result<PathBuf> {
     Ok(objcopy)
 }
 
-fn rename(from: &Path, to: &Path) -> Result<()> {
-    fs::rename(from, to).with_context(|| format!("writing {}", to.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,7 +203,8 @@ mod tests {
         fs::write(&text, "hello").expect("a writable file");
         for (kernel, why) in [(text, "is no 64-bit ELF file"), (dir.join("missing"), "make build")]
         {
-            let error = Images::build(&kernel, &kernel, &dir, "x").expect_err("no kernel");
+            let built = build(Firmware::Bios, &kernel, &kernel, &dir, "x");
+            let error = built.expect_err("no kernel");
             let name = kernel.file_name().expect("it has one").to_string_lossy();
             let said = format!("{error:#}");
             assert!(said.contains(&*name) && said.contains(why), "{said}");
@@ -212,8 +220,8 @@ mod tests {
             fs::copy(std::env::current_exe().expect("this test is a file"), kernel).expect("room");
         }
         let build = |kernel: &Path| {
-            let images = Images::build(kernel, &dir.join("cmdline"), &dir, "x").expect("images");
-            fs::metadata(images.bios).and_then(|m| m.modified()).expect("a time")
+            let image = build(Firmware::Bios, kernel, &dir.join("cmdline"), &dir, "x");
+            fs::metadata(image.expect("an image")).and_then(|m| m.modified()).expect("a time")
         };
         fs::write(dir.join("cmdline"), "# none").expect("a writable file");
         let first = build(&newer);
@@ -227,30 +235,28 @@ mod tests {
         let dir = directory("images");
         let kernel = std::env::current_exe().expect("this test is a file");
         let cmdline = dir.join("cmdline.txt");
-        let build = |text: &str| {
+        let make = |text: &str| {
             if fs::read(&cmdline).ok().as_deref() != Some(text.as_bytes()) {
                 fs::write(&cmdline, text).expect("a writable file");
             }
-            let images = Images::build(&kernel, &cmdline, &dir, "x").expect("images");
-            [images.bios, images.uefi].map(|path| {
+            [Firmware::Bios, Firmware::Uefi].map(|firmware| {
+                let path = build(firmware, &kernel, &cmdline, &dir, "x").expect("an image");
                 let bytes = fs::read(&path).expect("an image");
-                let has_text = bytes.windows(text.len()).any(|part| part == text.as_bytes());
-                assert!(has_text, "{} does not hold {text:?}", path.display());
+                // The loader says errors only, but on both consoles.
+                let settings =
+                    [r#""log_level": "Error""#, r#""serial_logging": true"#, "frame_buffer_l"];
+                for text in settings.into_iter().chain([text]) {
+                    let has_text = bytes.windows(text.len()).any(|part| part == text.as_bytes());
+                    assert!(has_text, "{} does not hold {text:?}", path.display());
+                }
                 fs::metadata(&path).and_then(|m| m.modified()).expect("a time")
             })
         };
-        let first = build("program=first-one");
-        assert_eq!(build("program=first-one"), first);
-        let second = build("program=second-one");
+        let first = make("program=first-one");
+        assert_eq!(make("program=first-one"), first);
+        let second = make("program=second-one");
         assert!(second.iter().zip(&first).all(|(new, old)| new > old));
         fs::remove_dir_all(dir).ok();
-    }
-
-    #[test]
-    fn the_loader_speaks_only_of_errors_but_on_both_consoles() {
-        let config = loader_config();
-        assert_eq!(config.log_level, LevelFilter::Error);
-        assert!(config.frame_buffer_logging && config.serial_logging);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use object::{Object, ObjectSection};
 
 /// What goes into the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,20 +31,30 @@ impl Source {
     /// Builds it and gives back its ELF file, with all debug sections. Progress
     /// and diagnostics go to the terminal.
     pub fn build(&self) -> Result<PathBuf> {
-        self.build_with(Stdio::inherit())
+        self.build_with(self.profile(), Stdio::inherit())
     }
 
-    /// The same without a word, unless it fails: then all of them are the error.
+    /// The same with the profile `fast`: built quickly after an edit, slower to run.
+    pub fn build_fast(&self) -> Result<PathBuf> {
+        self.build_with("fast", Stdio::inherit())
+    }
+
+    /// The same as `build` without a word, unless it fails: then all of them are the error.
     pub fn build_quietly(&self) -> Result<PathBuf> {
-        self.build_with(Stdio::piped())
+        self.build_with(self.profile(), Stdio::piped())
     }
 
-    fn build_with(&self, stderr: Stdio) -> Result<PathBuf> {
-        let mut cargo = Command::new(std::env::var("CARGO").unwrap_or("cargo".into()));
-        cargo.current_dir(crate::root()).arg(match self {
+    /// The alias of .cargo/config.toml that builds it.
+    fn profile(&self) -> &'static str {
+        match self {
             Self::Checked => "checked",
             _ => "kernel",
-        });
+        }
+    }
+
+    fn build_with(&self, alias: &str, stderr: Stdio) -> Result<PathBuf> {
+        let mut cargo = cargo();
+        cargo.arg(alias);
         match self {
             Self::Standard => cargo.args(["-p", "programs"]),
             Self::Guest | Self::Checked => cargo.args(["-p", "guest"]),
@@ -107,7 +118,29 @@ impl Source {
     }
 }
 
-fn manifest_of(path: &Path) -> Result<PathBuf> {
+/// Cargo, at the top of the source tree. What an outer cargo set for the crate that it
+/// runs is not meant for others.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or("cargo".into()));
+    cargo.current_dir(crate::root()).env_remove("CARGO_MANIFEST_DIR");
+    cargo
+}
+
+/// The names of the programs in a kernel's ELF file, if it has a list of them: the
+/// section that `main!` of the kernel writes a line to.
+pub fn programs(kernel: &Path) -> Result<Option<Vec<String>>> {
+    let context = || format!("reading {}", kernel.display());
+    let file = fs::read(kernel).with_context(context)?;
+    let file = object::File::parse(&*file).with_context(context)?;
+    let Some(section) = file.section_by_name(".runnext.names") else { return Ok(None) };
+    let text = String::from_utf8_lossy(section.data().with_context(context)?).into_owned();
+    let mut names: Vec<_> = text.lines().map(str::to_string).collect();
+    names.sort();
+    Ok(Some(names))
+}
+
+/// The manifest of the crate in `path`.
+pub(crate) fn manifest_of(path: &Path) -> Result<PathBuf> {
     let manifest = path.join("Cargo.toml");
     if !manifest.is_file() {
         bail!("APP={} is no crate: there is no {}", path.display(), manifest.display());

@@ -4,8 +4,10 @@
 //! - [`image`] makes BIOS and UEFI disk images of it;
 //! - [`data`] makes a disk with files for it to read;
 //! - [`qemu`] describes a virtual machine and turns it into QEMU's arguments;
+//! - [`bochs`] starts an image in another emulator;
 //! - [`host`] finds out what this host has to run it with;
 //! - [`exit`] reads how the machine ended;
+//! - [`cost`] counts what it took from an edit to the first output;
 //! - [`args`] reads the options of the command line;
 //! - [`usb`] writes an image to a stick, and mostly refuses to.
 //!
@@ -29,6 +31,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub mod args;
+pub mod bochs;
+pub mod cost;
 pub mod data;
 pub mod exit;
 pub mod host;

@@ -14,9 +14,9 @@ use std::{env, fs, io, thread};
 
 use anyhow::{Context, Result, bail};
 use boot::args::{Options, USAGE};
+use boot::cost::Cost;
 use boot::exit::End;
-use boot::image::Images;
-use boot::qemu::{Machine, Serial};
+use boot::qemu::{Firmware, Machine, Serial};
 use boot::usb;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -41,16 +41,26 @@ fn main() -> ExitCode {
 }
 
 fn image(options: &Options) -> Result<ExitCode> {
-    let (_, images) = build(options)?;
-    for path in [&images.bios, &images.uefi] {
-        let bytes = fs::metadata(path)?.len();
-        println!("{} ({:.1} MiB)", relative(path), bytes as f64 / f64::from(1 << 20));
+    options.check()?;
+    let kernel = kernel(options)?;
+    for firmware in [Firmware::Bios, Firmware::Uefi] {
+        let path = options.image(firmware, &kernel)?;
+        let bytes = fs::metadata(&path)?.len();
+        println!("{} ({:.1} MiB)", relative(&path), bytes as f64 / f64::from(1 << 20));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn run(options: &Options) -> Result<ExitCode> {
-    let (_, images) = build(options)?;
+    options.check()?;
+    let scratch = Scratch::new()?;
+    let log = scratch.0.join("serial.log");
+    let mut cost = options.is_fast().then(|| Cost::new(log.clone()));
+    let kernel = kernel(options)?;
+    options.check_program(&kernel)?;
+    cost.iter_mut().for_each(Cost::built);
+    let image = options.image(options.firmware(), &kernel)?;
+    cost.iter_mut().for_each(Cost::made_image);
     let on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     let mut options = options.clone();
     options.at_terminal = on_terminal;
@@ -64,21 +74,29 @@ fn run(options: &Options) -> Result<ExitCode> {
         true => Serial::Terminal,
         false => Serial::Output,
     };
-    let machine = options.machine(&images)?;
+    let mut machine = options.machine(&image)?.serial(serial);
+    if cost.is_some() {
+        machine = machine.serial_log(log);
+    }
     // A terminal without its screen is not asked for input; a pipe or a file is.
     let is_deaf = io::stdin().is_terminal() && !on_terminal;
     let stdin = if is_deaf { Stdio::null() } else { Stdio::inherit() };
-    let scratch = Scratch::new()?;
-    let mut qemu = machine.serial(serial).command(&scratch.0)?;
-    let ended = wait(start(qemu.stdin(stdin))?)?;
+    let qemu = start(machine.command(&scratch.0)?.stdin(stdin))?;
+    let ended = wait(qemu, |pid| cost.iter_mut().for_each(|cost| cost.look(pid)))?;
+    if let Some(cost) = cost {
+        eprintln!("boot: {cost}");
+    }
     Ok(report(ended))
 }
 
 fn gdb(options: &Options) -> Result<ExitCode> {
-    let (kernel, images) = build(options)?;
+    options.check()?;
+    let kernel = kernel(options)?;
+    options.check_program(&kernel)?;
+    let image = options.image(options.firmware(), &kernel)?;
     let scratch = Scratch::new()?;
     let log = boot::target_dir().join("gdb-serial.log");
-    let machine: Machine = options.machine(&images)?;
+    let machine: Machine = options.machine(&image)?;
     let machine = machine.serial(Serial::File(log.clone())).wait_for_gdb();
     let mut qemu = start(machine.command(&scratch.0)?.stdin(Stdio::null()))?;
     let mut gdb = Command::new("gdb");
@@ -93,27 +111,27 @@ fn gdb(options: &Options) -> Result<ExitCode> {
         Err(_) => {
             println!("gdb is not installed here. The machine waits for:");
             println!("  gdb {} -ex 'target remote localhost:1234'", relative(&kernel));
-            Ok(report(wait(qemu)?))
+            Ok(report(wait(qemu, |_| ())?))
         }
     }
 }
 
 fn write_stick(options: &Options) -> Result<ExitCode> {
     let device = options.dev.as_deref().context("which device? make usb DEV=/dev/sdX")?;
+    options.check()?;
     usb::inspect(device, 0)?;
-    let (_, images) = build(options)?;
-    usb::write(images.of(options.firmware()), device)?;
+    let image = options.image(options.firmware(), &kernel(options)?)?;
+    usb::write(&image, device)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The kernel's ELF file with its symbols, and the images made of it.
-fn build(options: &Options) -> Result<(PathBuf, Images)> {
-    let kernel = match &options.kernel {
-        Some(kernel) => kernel.clone(),
-        None => options.source().build()?,
-    };
-    let images = options.images(&kernel)?;
-    Ok((kernel, images))
+/// The kernel's ELF file with its symbols.
+fn kernel(options: &Options) -> Result<PathBuf> {
+    match &options.kernel {
+        Some(kernel) => Ok(kernel.clone()),
+        None if options.is_fast() => options.source().build_fast(),
+        None => options.source().build(),
+    }
 }
 
 fn start(command: &mut Command) -> Result<Child> {
@@ -121,17 +139,19 @@ fn start(command: &mut Command) -> Result<Child> {
     command.spawn().with_context(|| format!("starting {name} (make setup?)"))
 }
 
-/// The end of QEMU, or `None` if we were told to stop.
+/// The end of QEMU, or `None` if we were told to stop. While it runs, `look` is called
+/// with its process number again and again.
 ///
 /// Ctrl-C goes to QEMU as well as to us. We stay until QEMU has left, because it
 /// gives the terminal back on its way out.
-fn wait(mut qemu: Child) -> Result<Option<End>> {
+fn wait(mut qemu: Child, mut look: impl FnMut(u32)) -> Result<Option<End>> {
     let told_to_stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&told_to_stop))?;
     }
     let mut polls_left = 100;
     loop {
+        look(qemu.id());
         let status = qemu.try_wait().context("waiting for QEMU")?;
         let stopping = told_to_stop.load(Ordering::Relaxed);
         match status {

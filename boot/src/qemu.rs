@@ -6,6 +6,7 @@
 //! are opened with `snapshot=on`: many machines share one image and none of them
 //! changes it.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,6 +23,25 @@ pub enum Firmware {
     Bios,
     /// OVMF, looked for on the host.
     Uefi,
+}
+
+impl Firmware {
+    /// As in the names of images: `bios` or `uefi`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bios => "bios",
+            Self::Uefi => "uefi",
+        }
+    }
+}
+
+impl fmt::Display for Firmware {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bios => "BIOS",
+            Self::Uefi => "UEFI",
+        })
+    }
 }
 
 /// The mainboard.
@@ -86,6 +106,7 @@ pub struct Machine {
     cmdline: String,
     fw_cfg: Vec<(String, PathBuf)>,
     serial: Serial,
+    serial_log: Option<PathBuf>,
     debugcon: Option<PathBuf>,
     qmp: Option<PathBuf>,
     has_window: bool,
@@ -115,6 +136,7 @@ impl Machine {
             cmdline: String::new(),
             fw_cfg: Vec::new(),
             serial: Serial::Output,
+            serial_log: None,
             debugcon: None,
             qmp: None,
             has_window: false,
@@ -204,6 +226,13 @@ impl Machine {
     /// Where the serial port leads.
     pub fn serial(mut self, serial: Serial) -> Self {
         self.serial = serial;
+        self
+    }
+
+    /// A file for a copy of what the guest writes to a serial port that leads to
+    /// standard output.
+    pub fn serial_log(mut self, file: impl Into<PathBuf>) -> Self {
+        self.serial_log = Some(file.into());
         self
     }
 
@@ -375,14 +404,19 @@ impl Machine {
     fn console_args(&self) -> Vec<String> {
         let mut args: Vec<String> = Vec::new();
         let mut push = |words: &[&str]| args.extend(words.iter().map(ToString::to_string));
+        let copy = self.serial_log.as_ref().map(|file| comma(&file.to_string_lossy()));
+        let copy = copy.map(|file| format!(",logfile={file}")).unwrap_or_default();
         match &self.serial {
             // `-serial mon:stdio` would hand Ctrl-C to the guest.
             Serial::Terminal | Serial::Shell => {
                 let signal = if self.serial == Serial::Shell { "off" } else { "on" };
-                push(&["-chardev", &format!("stdio,id=console,mux=on,signal={signal}")]);
+                push(&["-chardev", &format!("stdio,id=console,mux=on,signal={signal}{copy}")]);
                 push(&["-serial", "chardev:console", "-mon", "chardev=console"]);
             }
-            Serial::Output => push(&["-serial", "stdio", "-monitor", "none"]),
+            Serial::Output => {
+                push(&["-chardev", &format!("stdio,id=console{copy}")]);
+                push(&["-serial", "chardev:console", "-monitor", "none"]);
+            }
             Serial::File(path) => {
                 let path = comma(&path.to_string_lossy());
                 push(&["-chardev", &format!("file,id=console,path={path}")]);

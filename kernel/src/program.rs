@@ -113,6 +113,11 @@ macro_rules! main {
             static PROGRAM: $crate::program::Program =
                 $crate::program::Program::new(stringify!($name), $main)
                     $(.with_stack_size($bytes))?;
+            // For tools: the names can be read from the image without booting it.
+            const LINE: &[u8] = concat!(stringify!($name), "\n").as_bytes();
+            #[used]
+            #[unsafe(link_section = ".runnext.names")]
+            static NAME: [u8; LINE.len()] = *LINE.first_chunk().unwrap();
         };
     };
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use boot::data::DataDisk;
 use boot::exit::End;
-use boot::image::Images;
+use boot::image;
 use boot::kernel::Source;
 use boot::qemu::{Board, Disk, Firmware, Machine, Serial};
 
@@ -326,8 +326,8 @@ impl Boot {
         let _lock = GuestLock::take()?;
         let started = Instant::now();
         let files = Files::new(&self.name)?;
-        let images = self.images(&kernel, &files)?;
-        let machine = self.machine(&images, &files)?;
+        let image = self.image(&kernel, &files)?;
+        let machine = self.machine(&image, &files)?;
         let (mut qemu, keyboard) = self.start(&machine, &files)?;
         let has_ended = AtomicBool::new(false);
         let (ended, screen) = thread::scope(|scope| {
@@ -368,13 +368,13 @@ impl Boot {
         Ok((qemu, keyboard))
     }
 
-    fn images(&self, kernel: &Path, files: &Files) -> Result<Images> {
+    fn image(&self, kernel: &Path, files: &Files) -> Result<PathBuf> {
         match &self.ramdisk {
-            None => images_of(&self.source, kernel),
+            None => image_of(&self.source, self.firmware, kernel),
             Some(text) => {
                 let cmdline = files.scratch.join("cmdline.txt");
                 fs::write(&cmdline, text).with_context(|| cmdline.display().to_string())?;
-                Images::build(kernel, &cmdline, &files.scratch, "edited")
+                image::build(self.firmware, kernel, &cmdline, &files.scratch, "edited")
             }
         }
     }
@@ -384,8 +384,8 @@ impl Boot {
         self
     }
 
-    fn machine(&self, images: &Images, files: &Files) -> Result<Machine> {
-        let mut machine = Machine::new(images.of(self.firmware), self.firmware).qmp(files.qmp());
+    fn machine(&self, image: &Path, files: &Files) -> Result<Machine> {
+        let mut machine = Machine::new(image, self.firmware).qmp(files.qmp());
         machine = machine.serial(match self.has_serial {
             true if self.has_terminal => Serial::Shell,
             true if self.typed.is_empty() => Serial::File(files.log.clone()),
@@ -517,13 +517,13 @@ fn kernel_of(source: &Source) -> Result<PathBuf> {
     }
 }
 
-fn images_of(source: &Source, kernel: &Path) -> Result<Images> {
+fn image_of(source: &Source, firmware: Firmware, kernel: &Path) -> Result<PathBuf> {
     let dir = match source {
         Source::Standard => boot::target_dir(),
         Source::Guest | Source::Checked | Source::Bench | Source::App(_) => crate::out_dir(),
     };
     let cmdline = boot::root().join("boot/cmdline.txt");
-    Images::build(kernel, &cmdline, &dir, source.image_name())
+    image::build(firmware, kernel, &cmdline, &dir, source.image_name())
 }
 
 /// A QEMU that does not outlive whoever watches it.

@@ -63,7 +63,7 @@ fn run(mut words: Vec<String>) -> Result<ExitCode> {
         .arg("--debugcon")
         .arg(&stream)
         .status()
-        .with_context(|| format!("starting {} (make loader?)", boot.display()))?;
+        .with_context(|| format!("starting {} (make tool?)", boot.display()))?;
     let bytes = fs::read(&stream).with_context(|| format!("reading {}", stream.display()))?;
     let converted = convert(&bytes, &program, &out)?;
     Ok(match status.code() {

@@ -92,3 +92,12 @@ fn raw_smp_strings_pass_through() {
     assert!(line(&plain().smp("4,maxcpus=8")).contains("-smp 4,maxcpus=8 "));
     assert!(line(&plain().smp(64)).contains("-smp 64 "));
 }
+
+#[test]
+fn serial_output_can_be_copied_to_a_file() {
+    for serial in [Serial::Shell, Serial::Terminal, Serial::Output] {
+        let args = line(&plain().serial(serial.clone()).serial_log("a,b.log"));
+        assert!(args.contains(",logfile=a,,b.log -serial chardev:console"), "{args}");
+        assert!(!line(&plain().serial(serial)).contains("logfile"));
+    }
+}

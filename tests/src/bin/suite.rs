@@ -4,8 +4,7 @@
 //! the next from running: whoever waited twenty minutes should learn all there
 //! is to learn. The last line is `N passed, M failed`.
 //!
-//! Host tools are built in the dev profile throughout, like a bare `cargo test`,
-//! so the loader's stages are built once.
+//! Host tools are built in the dev profile throughout, like a bare `cargo test`.
 
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,6 +22,9 @@ const BARE: [&str; 5] = [
     "-Zbuild-std=core,alloc,compiler_builtins",
     "-Zbuild-std-features=compiler-builtins-mem",
 ];
+
+/// The tool that carries a loader, a workspace of its own.
+const LOADER: &str = "boot/loader/Cargo.toml";
 
 /// Modules of the inner loop: those that boot few machines.
 const QUICK: [&str; 3] = ["boot::", "selftest::", "harness::"];
@@ -66,13 +68,14 @@ fn jobs(effort: Effort) -> Vec<Job> {
 
 fn format() -> Job {
     let job = Job::new("fmt", Kind::Check).cargo(&["fmt", "--all", "--check"]);
-    others().iter().fold(job, |job, manifest| {
-        job.cargo(&["fmt", "--manifest-path", manifest, "--", "--check"])
+    let manifests = others().into_iter().chain([LOADER.into()]);
+    manifests.fold(job, |job, manifest| {
+        job.cargo(&["fmt", "--manifest-path", &manifest, "--", "--check"])
     })
 }
 
 fn clippy() -> Job {
-    Job::new("clippy host", Kind::Check).cargo(&[
+    let host = [
         "clippy",
         "--workspace",
         "--exclude=programs",
@@ -81,7 +84,11 @@ fn clippy() -> Job {
         "--all-targets",
         "--",
         "-Dwarnings",
-    ])
+    ];
+    // Where its image tool is built, so that the loader's stages are built once.
+    let loader = ["clippy", "--manifest-path", LOADER, "--features=bios"];
+    let rest = ["--target-dir=target/loader-bios", "--", "-Dwarnings"];
+    Job::new("clippy host", Kind::Check).cargo(&host).cargo(&[&loader[..], &rest].concat())
 }
 
 /// The same for the target that it runs on, where other code is compiled.
@@ -258,8 +265,8 @@ fn set_up() -> Option<Stage> {
     let started: u64 = env::var("RUNNEXT_STARTED").ok()?.parse().ok()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let took = now.checked_sub(Duration::from_secs(started))?;
-    println!("{:<16} {:>7.1} s", "set-up, loader", took.as_secs_f64());
-    Some(Stage { name: "set-up, loader".into(), took, ..Stage::default() })
+    println!("{:<16} {:>7.1} s", "set-up", took.as_secs_f64());
+    Some(Stage { name: "set-up".into(), took, ..Stage::default() })
 }
 
 fn conclude(stages: &[Stage]) -> ExitCode {
