@@ -123,7 +123,6 @@ pub fn unmask(line: Line) -> Result<(), RouteError> {
 }
 
 /// Keeps `line` from interrupting.
-#[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub fn mask(line: Line) -> Result<(), RouteError> {
     ALL.lock().change_low(line, |low| low | MASKED)
 }

@@ -279,7 +279,6 @@ pub fn route_isa(irq: u8, vector: u8, index: usize) -> Result<(), ioapic::RouteE
 ///
 /// # Errors
 /// No such line.
-#[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub fn mask_isa(irq: u8) -> Result<(), ioapic::RouteError> {
     ioapic::mask(ioapic::Line::Isa(irq))
 }
