@@ -21,7 +21,7 @@ use cell::mutex::{self, Guarded};
 use cell::rwlock::GuardedRw;
 use cell::wait::{Place, WaitQueue, Waited, Wake};
 use loom::{cell::UnsafeCell, sync::Arc, thread};
-use park::model_with_clock;
+use park::{large_model, model_with_clock};
 use waitgroup::WaitGroup;
 
 const PATIENT: u64 = 0;
@@ -120,7 +120,7 @@ fn a_waiter_that_gives_up_takes_no_grant_along() {
 
 #[test]
 fn a_reader_and_two_writers_exclude_each_other_and_all_get_in() {
-    model_with_clock(PATIENT, || {
+    large_model(|| {
         let lock = Arc::new(GuardedRw::new(Watched::new()));
         let writer = {
             let lock = lock.clone();

@@ -64,7 +64,9 @@ pub fn begin() -> Result<(), SpawnError> {
         return Ok(()); // of threads nobody knows what they wait for
     }
     if WATCHER.set_there(true) {
-        WATCHER.wake().map(park::ready);
+        if let Some(watcher) = WATCHER.wake() {
+            park::ready(watcher);
+        }
         return Ok(());
     }
     attendants::spawn("deadlocks", watch).inspect_err(|_| {

@@ -64,10 +64,21 @@ pub fn model(model: impl Fn() + Sync + Send + 'static) {
     model_with_clock(0, model);
 }
 
+/// The same with one preemption less, unless `RUNNEXT_TEST` is `full`: for a model that takes
+/// more time than all others of its file.
+pub fn large_model(model: impl Fn() + Sync + Send + 'static) {
+    let is_full = std::env::var("RUNNEXT_TEST").is_ok_and(|effort| effort == "full");
+    check(if is_full { PREEMPTIONS } else { PREEMPTIONS - 1 }, 0, model);
+}
+
 /// Checks a model in which each look at the clock finds it `step_ns` later.
 pub fn model_with_clock(step_ns: u64, model: impl Fn() + Sync + Send + 'static) {
+    check(PREEMPTIONS, step_ns, model);
+}
+
+fn check(preemptions: usize, step_ns: u64, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.preemption_bound = Some(preemptions);
     builder.check(move || {
         NOW_STEP.set((1, step_ns));
         NAMES.set(0);
