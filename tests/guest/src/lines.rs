@@ -4,8 +4,8 @@
 //! spins, and says how late a sleeper was woken meanwhile: as late as interrupts were off.
 //! With `stop` the kernel is made to panic in the middle of it.
 
-use crate::check::{join_all, with_sleeper};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::check::{join_all, wait_until, with_sleeper};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use runnext::prelude::*;
 
 runnext::main!(lines, main);
@@ -42,16 +42,28 @@ fn long() {
         }
     });
     let texts = ['a', 'b'].map(|letter| String::from_iter((0..bytes).map(|_| letter)));
-    let ((), late_ns, wakes) = with_sleeper(|| {
-        let printers = texts.map(|text| go(move || println!("LONG {text}.")));
-        if args().get(1).is_some_and(|word| word == "stop") {
-            sleep(Duration::from_millis(1));
-            runnext::internals::arch::irq_save();
-            panic!("in the middle of a line");
-        }
-        join_all(printers);
-    });
+    if args().get(1).is_some_and(|word| word == "stop") {
+        stop_while_printing(texts);
+    }
+    let ((), late_ns, wakes) =
+        with_sleeper(|| drop(join_all(texts.map(|text| go(move || println!("LONG {text}."))))));
     STOP.store(true, Relaxed);
     spinner.join().expect("it spins");
     println!("LATE {late_ns} {wakes}");
+}
+
+/// The kernel panics while two Gs print long lines, one after another.
+fn stop_while_printing(texts: [String; 2]) -> ! {
+    static PRINTED: AtomicUsize = AtomicUsize::new(0);
+    for text in texts {
+        let _detached = go(move || {
+            loop {
+                println!("LONG {text}.");
+                PRINTED.fetch_add(1, Relaxed);
+            }
+        });
+    }
+    wait_until(|| PRINTED.load(Relaxed) > 1);
+    runnext::internals::arch::irq_save();
+    panic!("in the middle of a line");
 }

@@ -1,7 +1,7 @@
 //! The promises of the heap, on a leaked vector that plays the window.
 
 use super::classes::{Allocator, CLASSES};
-use super::pages::{Pages, Record, Source};
+use super::pages::{Record, Source};
 use crate::mem::percpu::Here;
 use core::alloc::Layout;
 use core::ops::Range;
@@ -206,18 +206,67 @@ fn absurd_requests_are_null_and_take_nothing() {
 #[test]
 fn a_request_that_gets_memory_for_some_of_its_pages_loses_none() {
     for has in [0, 1, 5, 7] {
-        let (source, mut pages) = (Contended(leaked(has * 4096 + 4096 * 128)), Pages::new());
-        source.0.left.store(has, Relaxed);
-        assert_eq!(pages.take(&source, 8, 1), None, "memory for {has} pages");
-        assert_eq!((pages.free_with_memory(), pages.free_without()), (has, pages.top() - has));
-        let (first, top) = (pages.take(&source, has.max(1), 1), pages.top());
-        assert_eq!(first.is_some(), has > 0, "{has} pages with memory are there");
-        assert_eq!((pages.free_with_memory(), pages.top()), (0, top));
+        let heap = Allocator::new(Contended(leaked(has * 4096 + 4096 * 128)));
+        let (cpu, pages) = (Here::pretend(0), |count: usize| layout(count * 4096, 8));
+        heap.source().0.left.store(has, Relaxed);
+        assert!(heap.alloc(&cpu, pages(8)).is_null(), "memory for {has} pages");
+        let stats = heap.stats();
+        assert_eq!((heap.free_pages(), stats.mapped - stats.lent), (has, has * 4096));
+        let block = heap.alloc(&cpu, pages(has.max(1)));
+        assert_eq!(!block.is_null(), has > 0, "{has} pages with memory are there");
+        assert_eq!((heap.free_pages(), heap.stats().mapped), (0, stats.mapped));
         // With memory again, the same addresses serve the request.
-        source.0.left.store(8, Relaxed);
-        assert!(pages.take(&source, 8, 1).is_some());
-        assert_eq!(pages.top(), top, "addresses were lost");
+        heap.source().0.left.store(8, Relaxed);
+        assert!(!heap.alloc(&cpu, pages(8)).is_null());
+        assert_eq!(heap.stats().mapped, stats.mapped, "addresses were lost");
     }
+}
+
+/// Not one step under the lock is longer for a request of many pages.
+#[test]
+fn addresses_for_a_large_block_are_prepared_in_parts() {
+    struct Prepared(Leaked, AtomicUsize);
+    // SAFETY: as for `Leaked`, which it is.
+    unsafe impl Source for Prepared {
+        fn base(&self) -> *mut u8 {
+            self.0.base()
+        }
+        fn record(&self, page: usize) -> &Record {
+            self.0.record(page)
+        }
+        fn prepare(&self, pages: Range<usize>) -> bool {
+            self.1.fetch_max(pages.len(), Relaxed);
+            self.0.prepare(pages)
+        }
+        fn can_have(&self, pages: usize) -> bool {
+            self.0.can_have(pages)
+        }
+        fn commit(&self, pages: Range<usize>) -> usize {
+            assert!(pages.len() <= 64, "{} pages at once", pages.len());
+            self.0.commit(pages)
+        }
+    }
+    let heap = Allocator::new(Prepared(leaked(40 << 20), AtomicUsize::new(0)));
+    let want = layout(30 << 20, 1 << 14);
+    assert!(!heap.alloc(&Here::pretend(0), want).is_null());
+    assert!(heap.source().1.load(Relaxed) <= 2048, "too many records at once");
+    assert!(heap.alloc(&Here::pretend(0), want).is_null(), "there is memory for one");
+}
+
+#[test]
+fn a_run_that_fits_is_found_behind_many_that_do_not() {
+    let (heap, cpu) = (heap(64 << 20), Here::pretend(0));
+    let (short, long) = (layout(40 * 4096, 8), layout(60 * 4096, 8));
+    let separate = || heap.alloc(&cpu, layout(4096, 8));
+    let runs: Vec<_> = (0..100).map(|_| (heap.alloc(&cpu, short), separate()).0).collect();
+    let rest = heap.alloc(&cpu, layout(4 << 20, 8));
+    separate();
+    // SAFETY: from this heap with this layout, and used no more.
+    unsafe { heap.free(&cpu, rest, layout(4 << 20, 8)) };
+    // SAFETY: as above.
+    runs.into_iter().for_each(|run| unsafe { heap.free(&cpu, run, short) });
+    heap.source().left.store(0, Relaxed); // no more than what is free
+    assert!(!heap.alloc(&cpu, long).is_null(), "it lies on a list of longer runs");
 }
 
 #[test]
