@@ -140,6 +140,35 @@ fn two_submitters_and_one_parker_lose_no_wake_up() {
     });
 }
 
+/// A batch on its way from the global queue to a ring is in neither: a CPU that parks
+/// meanwhile sees no G, and is woken when the batch has arrived.
+#[test]
+fn batch_that_a_parking_cpu_did_not_see_wakes_it() {
+    bounded(|| {
+        let (sched, mut ps) = machine(2);
+        let mut p1 = ps.pop().unwrap();
+        let mut p0 = ps.pop().unwrap();
+        for n in 0..RUNQ_CAPACITY + 2 {
+            let _ = sched.start(&mut p0, g(n), None);
+        }
+        while !p0.is_empty() {
+            let Next::Run(run) = sched.find_runnable(&mut p0) else { panic!("no G") };
+            sched.exited(&mut p0, run.g);
+        }
+        assert_eq!(sched.counts().global, 2);
+        let other = thread::spawn(move || {
+            let found = find(sched, &mut p1);
+            (p1, found)
+        });
+        let (found0, wake0) = find(sched, &mut p0);
+        let (p1, (found1, wake1)) = other.join().unwrap();
+        let mut ps = [p0, p1];
+        let mut ran = deliver(sched, &mut ps, vec![wake0, wake1]);
+        ran.extend(found0.into_iter().chain(found1));
+        assert_eq!(ran.len(), 2, "a CPU sleeps while a G waits");
+    });
+}
+
 #[test]
 fn ready_while_parking_is_not_lost_and_not_doubled() {
     loom::model(|| {
