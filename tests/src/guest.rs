@@ -173,8 +173,8 @@ impl Boot {
     }
 
     /// One of a series on 1, 2, 4 and 8 CPUs: in virtual time, except with
-    /// [`PARALLEL_CPUS`], where each CPU is a thread of the host, for races that take turns
-    /// do not show.
+    /// [`PARALLEL_CPUS`], where each CPU is a thread of the host, for races that turns do
+    /// not show.
     pub fn series(self, cpus: usize) -> Self {
         let boot = self.smp(cpus);
         if cpus == PARALLEL_CPUS { boot } else { boot.virtual_time() }
