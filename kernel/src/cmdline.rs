@@ -81,7 +81,7 @@ pub struct Options {
     pub tsc_mhz: Option<u64>,
     /// The frequency of the local APICs' timers, in MHz, before they divide it.
     pub lapic_mhz: Option<u64>,
-    /// The length of the turns that an emulator gives to its CPUs, in microseconds; 0: its own.
+    /// The time within which an emulator's CPUs take turns, in microseconds; 0: as it likes.
     pub turns_us: u16,
     /// The program's arguments: the words after a lone `--`.
     pub args: Vec<String>,
@@ -152,7 +152,7 @@ static TABLE: &[Spec] = &[
     spec("terminal", "on|off", |o, v| put(&mut o.terminal, pick(v, SWITCH)), "whether a person sits at the serial port"),
     spec("tsc", "<MHz>", |o, v| put(&mut o.tsc_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the time stamp counter, not measured"),
     spec("lapic", "<MHz>", |o, v| put(&mut o.lapic_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the local APICs' timers, not measured"),
-    spec("turns", "0|<us, 5 to 20000>", |o, v| put(&mut o.turns_us, turns(v)), "under QEMU's -icount: the longest turn of a CPU, in microseconds"),
+    spec("turns", "0|<us, 5 to 20000>", |o, v| put(&mut o.turns_us, turns(v)), "under QEMU's -icount: how often CPUs take turns, in microseconds"),
 ];
 
 /// A turn of fewer microseconds costs more than it gives: QEMU 7.2 leaves CPUs out.

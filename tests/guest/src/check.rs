@@ -4,6 +4,7 @@
 //! G of its own, so that a failed one does not end the others; the host reads
 //! the lines (`tests::fixture`).
 
+use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use runnext::prelude::*;
 
@@ -54,13 +55,17 @@ pub fn is_unkind() -> bool {
     runnext::internals::chaos::is_on()
 }
 
-/// One round of a hog: some 1,500 instructions, then a PAUSE. Under `-icount` a PAUSE ends the
-/// turn of a virtual CPU, which takes the host as long as a thousand instructions: a hog that
-/// does nothing else makes virtual time stand still. A hog without one would not do either:
-/// after it QEMU 7.2 can leave the next CPU out, turn after turn.
+/// One round of a hog: 50,000 NOPs and a PAUSE. Under `-icount` an instruction is a
+/// nanosecond, whatever it does, and QEMU translates a NOP into nothing: so a hog's second
+/// takes the host less than one. A PAUSE ends the turn of a virtual CPU, which takes the host
+/// a microsecond: a hog that does nothing else makes virtual time stand still. A hog without
+/// any would not do either: after it QEMU 7.2 can leave the next CPU out, turn after turn.
 #[inline(always)]
 pub fn spin() {
-    (0..500).for_each(|turn| _ = core::hint::black_box(turn));
+    for _ in 0..100 {
+        // SAFETY: NOPs change nothing.
+        unsafe { asm!(".rept 500", "nop", ".endr", options(nomem, nostack, preserves_flags)) };
+    }
     core::hint::spin_loop();
 }
 

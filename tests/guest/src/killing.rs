@@ -204,7 +204,7 @@ fn a_g_that_was_told_can_still_print() {
     let g = go(move || {
         told.send(current().id()).expect("somebody asks");
         while !GO_ON.load(Relaxed) {
-            core::hint::spin_loop();
+            check::spin();
         }
         for n in 0..3 {
             println!("a killed G prints line {n}");

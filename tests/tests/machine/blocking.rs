@@ -9,7 +9,7 @@ use tests::outcome::Outcome;
 static BLOCKING: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
 fn boot(cpus: usize) -> Boot {
-    Boot::guest(format!("blocking-{cpus}")).smp(cpus).cmdline("program=blocking")
+    Boot::guest(format!("blocking-{cpus}")).series(cpus).cmdline("program=blocking")
 }
 
 guest_tests!(BLOCKING, boot => blocking);

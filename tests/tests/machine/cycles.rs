@@ -10,7 +10,7 @@ static CYCLES: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 static ON_ONE_CPU: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(1)));
 
 fn boot(cpus: usize) -> Boot {
-    Boot::guest(format!("cycles-{cpus}")).smp(cpus).cmdline("program=cycles")
+    Boot::guest(format!("cycles-{cpus}")).series(cpus).cmdline("program=cycles")
 }
 
 guest_tests!(CYCLES => cycles);

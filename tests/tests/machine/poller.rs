@@ -9,7 +9,7 @@ use tests::outcome::Outcome;
 static POLLER: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
 fn boot(cpus: usize) -> Boot {
-    Boot::guest(format!("poller-{cpus}")).smp(cpus).cmdline("program=poller")
+    Boot::guest(format!("poller-{cpus}")).series(cpus).cmdline("program=poller")
 }
 
 guest_tests!(POLLER, boot => poller);

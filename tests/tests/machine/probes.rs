@@ -5,7 +5,7 @@ use tests::guest::Boot;
 #[test]
 fn nothing_reaches_further_than_it_has_probed() {
     let cmdline = "program=probes slice=1 log=error";
-    let outcome = Boot::guest("probes").smp(2).cmdline(cmdline).run();
+    let outcome = Boot::guest("probes").series(2).cmdline(cmdline).run();
     outcome.assert_test("nothing_reaches_further_than_it_has_probed");
     outcome.assert_ok();
 }

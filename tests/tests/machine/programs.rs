@@ -13,7 +13,7 @@ mod tasks {
     static TASKS: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
     fn boot(cpus: usize) -> Boot {
-        Boot::guest(format!("tasks-{cpus}")).smp(cpus).cmdline("program=tasks")
+        Boot::guest(format!("tasks-{cpus}")).series(cpus).cmdline("program=tasks")
     }
 
     guest_tests!(TASKS, boot => tasks);
@@ -25,7 +25,7 @@ mod programs {
     static PROGRAMS: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
     fn boot(cpus: usize) -> Boot {
-        Boot::guest(format!("programs-{cpus}")).smp(cpus).cmdline("program=programs")
+        Boot::guest(format!("programs-{cpus}")).series(cpus).cmdline("program=programs")
     }
 
     guest_tests!(PROGRAMS, boot => programs);
@@ -56,7 +56,7 @@ mod killing {
     static KILLING: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
     fn boot(cpus: usize) -> Boot {
-        Boot::guest(format!("killing-{cpus}")).smp(cpus).cmdline("program=killing")
+        Boot::guest(format!("killing-{cpus}")).series(cpus).cmdline("program=killing")
     }
 
     guest_tests!(KILLING, boot => killing);

@@ -13,7 +13,7 @@ mod looked_at {
     static PROTECTION: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
     fn boot(cpus: usize) -> Boot {
-        Boot::guest(format!("protection-{cpus}")).smp(cpus).cmdline("program=protection")
+        Boot::guest(format!("protection-{cpus}")).series(cpus).cmdline("program=protection")
     }
 
     guest_tests!(PROTECTION => protection);

@@ -9,7 +9,7 @@ use tests::outcome::Outcome;
 static SCHEDULING: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
 fn boot(cpus: usize) -> Boot {
-    Boot::guest(format!("scheduling-{cpus}")).smp(cpus).cmdline("program=scheduling")
+    Boot::guest(format!("scheduling-{cpus}")).series(cpus).cmdline("program=scheduling")
 }
 
 guest_tests!(SCHEDULING, boot => scheduling);

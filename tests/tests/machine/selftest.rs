@@ -9,7 +9,7 @@ use tests::outcome::Outcome;
 static SELFTEST: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
 fn boot(cpus: usize) -> Boot {
-    Boot::guest(format!("selftest-{cpus}")).smp(cpus).cmdline("program=selftest")
+    Boot::guest(format!("selftest-{cpus}")).series(cpus).cmdline("program=selftest")
 }
 
 guest_tests!(SELFTEST => selftest);

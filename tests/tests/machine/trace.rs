@@ -11,12 +11,12 @@ use trace::decode::{Stream, decode};
 use trace::model::Model;
 use trace::wire::Kind;
 
-static WATCH: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&watch(4)));
+static WATCH: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&watch(8)));
 
 /// A period that is never over: the G that prints is there, and prints once.
 fn watch(cpus: usize) -> Boot {
     let cmdline = "program=watch schedtrace=86400000";
-    Boot::guest(format!("watch-{cpus}")).smp(cpus).cmdline(cmdline)
+    Boot::guest(format!("watch-{cpus}")).series(cpus).cmdline(cmdline)
 }
 
 guest_tests!(WATCH, watch => watch);
@@ -86,6 +86,19 @@ fn trace_without_a_port_says_so_and_the_program_runs() {
     outcome.assert_ok();
     let said = outcome.lines.iter().any(|line| line.contains("trace: no debug console"));
     assert!(said, "{outcome}");
+}
+
+/// A wrong frequency of the timers is found out: with it no CPU had a timer, and the end of
+/// a traced run, which sleeps, never came.
+#[test]
+fn traced_run_with_a_wrong_lapic_ends() {
+    let name = "trace-wrong-lapic";
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let cmdline = "program=mix tsc=1000 lapic=62 trace=stream -- 20";
+    let boot = Boot::guest(name).smp(2).icount("shift=0,sleep=off").debugcon(&file);
+    let outcome = boot.cmdline(cmdline).run();
+    outcome.assert_ok();
+    outcome.assert_line("timer: lapic= states 62.0 MHz, the counter runs at 1000.0 MHz");
 }
 
 /// Instructions of a yield, with the trace on or off.

@@ -9,7 +9,7 @@ use tests::{expect, fixture};
 static UNWINDING: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
 fn boot(cpus: usize) -> Boot {
-    Boot::guest(format!("unwinding-{cpus}")).smp(cpus).cmdline("program=unwinding")
+    Boot::guest(format!("unwinding-{cpus}")).series(cpus).cmdline("program=unwinding")
 }
 
 guest_tests!(UNWINDING => unwinding);
