@@ -16,6 +16,7 @@ mod console;
 mod cpus;
 mod cycles;
 mod disk;
+mod fast;
 mod faults;
 mod firmware;
 mod guardian;
