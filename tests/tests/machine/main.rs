@@ -8,6 +8,7 @@
 mod checks;
 
 mod blocking;
+mod bochs;
 mod boot;
 mod buttons;
 mod chaos;
