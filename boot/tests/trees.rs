@@ -57,3 +57,30 @@ fn a_tool_of_another_tree_is_refused_before_anything_is_built() {
     }
     assert!(!said.contains("cargo ran"), "{said}");
 }
+
+/// The `.rs` files below `dir`.
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).expect("a readable directory");
+    let paths = entries.map(|entry| entry.expect("a readable entry").path());
+    let sources = paths.flat_map(|path| match path.is_dir() {
+        true if path.ends_with("target") => Vec::new(),
+        true => sources(&path),
+        false if path.extension().is_some_and(|end| end == "rs") => vec![path],
+        false => Vec::new(),
+    });
+    sources.collect()
+}
+
+#[test]
+fn no_host_tool_compiles_a_path_of_its_tree_in() {
+    // In two pieces, so that this file does not contain them.
+    let baked = ["CARGO_MANIFEST_DIR", "CARGO_TARGET_TMPDIR"].map(|n| format!("env!({n:?}"));
+    for part in ["bench", "boot", "fuzz", "tests", "trace"] {
+        for file in sources(&tree::root().join(part)) {
+            let text = fs::read_to_string(&file).expect("a source file");
+            for name in &baked {
+                assert!(!text.contains(name), "{} has {name}", file.display());
+            }
+        }
+    }
+}
