@@ -207,11 +207,12 @@ fn read_line_by(deadline: Option<Instant>) -> Result<Line, InputError> {
 /// the next could not use.
 fn take_turn(deadline: Option<Instant>) -> Result<MutexGuard<'static, Editor>, InputError> {
     let Some(deadline) = deadline else {
-        return Ok(EDITOR.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        return EDITOR.lock().or_else(|error| error.guard().ok_or(InputError::Abandoned));
     };
     match EDITOR.lock_timeout(deadline - Instant::now()) {
         Ok(editor) => Ok(editor),
         Err(LockTimeoutError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+        Err(LockTimeoutError::Abandoned) => Err(InputError::Abandoned),
         Err(LockTimeoutError::TimedOut) => Err(InputError::TimedOut),
     }
 }

@@ -213,8 +213,22 @@ fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
         }
     }
     match count.checked_sub(MAX_TOLD) {
-        None | Some(0) => Ok(()),
-        Some(more) => writeln!(out, "\n... and {more} more"),
+        None | Some(0) => {}
+        Some(more) => writeln!(out, "\n... and {more} more")?,
+    }
+    write_abandoned(out, schedule::abandoned())
+}
+
+/// Says that `n` Gs may be the reason: mutexes and write locks report that their holder was
+/// abandoned, everything else that such a G held makes others wait.
+fn write_abandoned(out: &mut dyn Write, n: usize) -> fmt::Result {
+    match n {
+        0 => Ok(()),
+        n => writeln!(
+            out,
+            "\nabandoned since boot: {n}. Read locks, permits, channel ends, running Onces and \
+             WaitGroup tickets of an abandoned goroutine are never given back"
+        ),
     }
 }
 
@@ -307,6 +321,17 @@ mod tests {
         look.take();
         assert!(Look::is_due(7).is_none(), "somebody has looked");
         assert!(Look::is_due(8).is_some());
+    }
+
+    #[test]
+    fn abandoned_gs_are_named_as_a_reason_if_there_are_any() {
+        let told = |n| {
+            let mut text = String::new();
+            write_abandoned(&mut text, n).expect("a string takes everything");
+            text
+        };
+        assert_eq!(told(0), "");
+        assert!(told(3).starts_with("\nabandoned since boot: 3. Read locks, permits"));
     }
 
     #[test]

@@ -19,14 +19,6 @@ pub mod arch {
     }
 }
 
-/// The unsafe code behind what a program sees.
-pub mod cell {
-    /// Locks and the Gs that hold them.
-    pub mod held {
-        pub use crate::cell::held::poison_all;
-    }
-}
-
 /// Random preemption and delays.
 pub mod chaos {
     pub use crate::chaos::is_on;
@@ -103,7 +95,7 @@ pub mod mem {
 
 /// Waiting and waking.
 pub mod park {
-    pub use crate::park::park;
+    pub use crate::park::{abandon_locks, park};
 }
 
 /// Devices that are ready.

@@ -3,7 +3,7 @@
 //! A G touches a page below its stack that has no memory and gets none: the stack
 //! is as large as it may be, or memory is used up. There is no going on. But the
 //! G can end as one that panics does: destructors run, locks are poisoned and
-//! released, its join says why. This file is the end of such a G ([`end`]); the
+//! freed, its join says why. This file is the end of such a G ([`end`]); the
 //! others who take part are named as they come.
 //!
 //! # The way
@@ -49,9 +49,9 @@
 //! (a place in a queue, a buffer that a device writes) waits in functions that
 //! may panic, so it is in the tables.
 //!
-//! Locks that were lost in either way are not lost for others: at its root a G holds
-//! nothing, so whatever lock still has its name is poisoned there and free for whoever
-//! comes (`unwind`'s `catch_at_root`, `cell::held`).
+//! A lock whose guard was lost in either way stays locked, but no G waits for it: at its
+//! root a G has no guard, so a lock that still has its name is abandoned there, and every
+//! caller and waiter is told so (`unwind`'s `catch_at_root`, `cell::held`).
 //!
 //! # In a blocking call
 //!
@@ -84,7 +84,7 @@
 //!
 //! - **A second stack to unwind on**: the landing pads run on the stack of the
 //!   frame that they belong to, that is, on the full one.
-//! - **Abandoning always**: one lock held for ever, and all who need it wait for ever.
+//! - **Abandoning always**: every lock that the G held would be lost for good.
 //! - **Checking the depth in every function**, as Go does: it makes its stacks
 //!   grow by copying, for which it must know all pointers. Here the page tables check
 //!   for nothing.

@@ -2,8 +2,8 @@
 //!
 //! A panic in a G is that G's own: it unwinds to the root of the G and becomes
 //! the error of its join. If it panics again meanwhile, as a destructor may, there
-//! is nothing left to unwind to: the G is left behind (`schedule::full`), with its
-//! locks poisoned and its join told. A panic anywhere else (scheduler, interrupt,
+//! is nothing left to unwind to: the G is left behind (`schedule::full`), its locks are
+//! abandoned and its join is told. A panic anywhere else (scheduler, interrupt,
 //! interrupts off), and an exception that nobody can mend, is the kernel's: all other
 //! CPUs are stopped by NMI, the report goes out past all locks, and the machine ends
 //! with a code of its own.

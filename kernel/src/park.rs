@@ -19,10 +19,11 @@
 
 #[cfg(not(target_os = "none"))]
 pub use host::{
-    GHandle, begin_park, call, cancel_park, current_id, die, disown, heed_kill, interrupt_this_cpu,
-    is_gone, is_killed, look_for_cycle, may_spin, may_wait, me, ms, now_ns, num_goroutines, park,
-    park_from, park_until, permit, program, random, ready, ready as ready_from_interrupt,
-    ready_from, spawn, stats, take_permit, this, was_killed, yield_now,
+    GHandle, abandon_locks, begin_park, call, cancel_park, current_id, die, heed_kill,
+    interrupt_this_cpu, is_gone, is_killed, look_for_cycle, may_spin, may_wait, me, ms, now_ns,
+    num_goroutines, park, park_from, park_until, permit, program, random, ready,
+    ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this, was_killed,
+    yield_now,
 };
 
 #[cfg(target_os = "none")]
@@ -30,7 +31,7 @@ pub use crate::{
     arch::now_ns,
     deadlock::cycle::look as look_for_cycle,
     schedule::{
-        GHandle, begin_park, call, cancel_park, current_id, die, disown, heed_kill, is_gone,
+        GHandle, abandon_locks, begin_park, call, cancel_park, current_id, die, heed_kill, is_gone,
         is_killed, may_spin, may_wait, me, ms, num_goroutines, park, park_from, park_until, permit,
         program, random, ready, ready_from, ready_from_interrupt, spawn, stats, take_permit, this,
         was_killed, yield_now,
@@ -307,7 +308,7 @@ mod host {
 
     /// How many names were given to threads; no two are the same.
     static NAMES: AtomicU64 = AtomicU64::new(0);
-    /// The names of those that were disowned.
+    /// The names of threads that are gone.
     static GONE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
     thread_local! {
@@ -320,7 +321,7 @@ mod host {
         NAME.with(|name| *name) | panicking
     }
 
-    /// Whether the one of that name was [`disown`]ed.
+    /// Whether the thread of that name is gone, as [`abandon_locks`] says.
     ///
     /// # Safety
     /// None here; on the machine there is.
@@ -328,10 +329,10 @@ mod host {
         GONE.lock().unwrap_or_else(PoisonError::into_inner).contains(&(name & !PANICKING))
     }
 
-    /// As if the thread of that number had ended without unwinding: what it holds is
-    /// found by whoever comes next. Who waits already is not known.
-    pub fn disown(id: u64) -> usize {
-        assert_eq!(id, current_id(), "a thread can only disown itself");
+    /// As if the thread of that number had ended without unwinding: its locks are found
+    /// abandoned by the next thread that comes. Threads that wait already are not known.
+    pub fn abandon_locks(id: u64) -> usize {
+        assert_eq!(id, current_id(), "a thread can abandon its own locks only");
         GONE.lock().unwrap_or_else(PoisonError::into_inner).push(me() & !PANICKING);
         0
     }

@@ -53,7 +53,7 @@ pub use full::{
     Full, begin_full, end_without_memory, give_up, is_full, is_in_call, leave_behind,
     room_to_preempt, stack_full,
 };
-pub use holder::{Waiting, disown, is_gone, me, waits_for_another};
+pub use holder::{Waiting, abandon_locks, is_gone, me, waits_for_another};
 pub use interrupt::{
     arrive, may_be_preempted, must_leave, needs_timer, next_deadline, note_chance,
     ready_from_interrupt, wake_sleepers,

@@ -27,25 +27,25 @@ pub fn catch<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
     result.map_err(why)
 }
 
-/// As [`catch`], at the root of a G, where nothing is held any more: what the frames of
-/// a full stack had, and no table knew of, goes to whoever wants it (`overflow`).
+/// As [`catch`], at the root of a G: no guard is left there, so a lock that still has the
+/// G's name was lost, by frames of a full stack that no table lists (`overflow`).
 #[inline(always)]
 pub(crate) fn catch_at_root<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
-    catch(f).inspect_err(poison_lost)
+    catch(f).inspect_err(abandon_lost)
 }
 
-/// Poisons the locks that a G has lost, if it may have lost any. A panic has not: it
-/// unwinds from a call, by tables that know all there is to drop.
+/// Abandons the locks that a G has lost, if it may have lost any. A panic has not: it
+/// unwinds from a call, by tables that list all there is to drop.
 #[cold]
-fn poison_lost(why: &JoinError) {
+fn abandon_lost(why: &JoinError) {
     if !matches!(why, JoinError::StackOverflow | JoinError::NoMemory) {
         return;
     }
     crate::log::pass_turn_of(crate::park::me()); // it may have printed when its stack was full
     let g = crate::park::current_id();
-    match crate::cell::held::poison_all(g) {
-        0 => {} // or nobody has come for them yet
-        locks => log::error!("G {g} has lost {locks} locks that others wait for: poisoned"),
+    match crate::park::abandon_locks(g) {
+        0 => {} // or no G has come for them yet
+        locks => log::error!("G {g} has lost {locks} locks that others wait for: abandoned"),
     }
 }
 

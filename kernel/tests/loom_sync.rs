@@ -17,6 +17,7 @@ pub mod park;
 #[path = "../src/sync/waitgroup.rs"]
 mod waitgroup;
 
+use cell::held::{self, NotTaken};
 use cell::mutex::{self, Guarded};
 use cell::rwlock::GuardedRw;
 use cell::wait::{Place, WaitQueue, Waited, Wake};
@@ -64,7 +65,7 @@ unsafe impl Sync for Watched {}
 fn three_lock(step_ns: u64) {
     model_with_clock(step_ns, || {
         let lock = Arc::new(Guarded::new(Watched::new()));
-        let add = |lock: &Guarded<Watched>| lock.lock().0.add();
+        let add = |lock: &Guarded<Watched>| lock.lock(None).expect("no limit").0.add();
         let others: Vec<_> = (0..2)
             .map(|_| {
                 let lock = lock.clone();
@@ -91,14 +92,14 @@ fn handing_over_keeps_one_inside_and_wakes_all() {
 fn one_gives_up(step_ns: u64) {
     model_with_clock(step_ns, || {
         let lock = Arc::new(Guarded::new(Watched::new()));
-        let held = lock.lock().0;
+        let held = lock.lock(None).expect("no limit").0;
         let patient = {
             let lock = lock.clone();
-            thread::spawn(move || lock.lock().0.add())
+            thread::spawn(move || lock.lock(None).expect("no limit").0.add())
         };
         let gives_up = {
             let lock = lock.clone();
-            thread::spawn(move || lock.lock_until(AT_ONCE).map(|(held, _)| held.add()).is_some())
+            thread::spawn(move || lock.lock(Some(AT_ONCE)).map(|(held, _)| held.add()).is_ok())
         };
         held.add();
         drop(held);
@@ -148,10 +149,10 @@ enum First {
 fn a_writer_gives_up(first: First) {
     model_with_clock(PATIENT, move || {
         let lock = Arc::new(GuardedRw::new(Watched::new()));
-        let mut reading = lock.read(None);
+        let mut reading = lock.read(None).ok();
         let gives_up = {
             let lock = lock.clone();
-            thread::spawn(move || lock.write(Some(AT_ONCE)).map(|held| held.add()).is_some())
+            thread::spawn(move || lock.write(Some(AT_ONCE)).map(|held| held.add()).is_ok())
         };
         let reader = {
             let lock = lock.clone();
@@ -177,9 +178,14 @@ fn a_writer_that_gives_up_leaves_the_way_free() {
     a_writer_gives_up(First::Leaves);
 }
 
-/// One takes the lock and is gone with it; who comes, or waits already, is let in
-/// and warned. `take` waits for the lock and says whether it was poisoned.
-fn one_is_gone<L: Send + Sync + 'static>(lock: fn() -> L, keep: fn(&L), take: fn(&L) -> bool) {
+/// One takes the lock and is gone with it; one that comes for it, or waits already, is told
+/// so. `take` waits for the lock, and says why it was not taken.
+fn one_is_gone<L: Send + Sync + 'static>(
+    lock: fn() -> L,
+    keep: fn(&L),
+    owner: fn(&L) -> u64,
+    take: fn(&L) -> Option<NotTaken>,
+) {
     model_with_clock(PATIENT, move || {
         park::somebody_goes();
         let lock = Arc::new(lock());
@@ -192,23 +198,51 @@ fn one_is_gone<L: Send + Sync + 'static>(lock: fn() -> L, keep: fn(&L), take: fn
                 take(&lock)
             })
         };
-        park::disown(Some(rx.recv().unwrap()));
-        assert!(other.join().unwrap(), "it was not warned");
+        park::abandon_locks(rx.recv().unwrap(), || owner(&lock), held::ABANDONED);
+        assert_eq!(other.join().unwrap(), Some(NotTaken::Abandoned));
+        assert_eq!(take(&lock), Some(NotTaken::Abandoned), "it has opened again");
     });
 }
 
 #[test]
-fn the_mutex_of_one_that_is_gone_goes_on() {
-    let keep = |lock: &Guarded<Watched>| std::mem::forget(lock.lock().0);
-    one_is_gone(|| Guarded::new(Watched::new()), keep, |lock| lock.lock().1.0);
+fn the_mutex_of_one_that_is_gone_never_opens() {
+    let keep = |lock: &Guarded<Watched>| std::mem::forget(lock.lock(None));
+    let new = || Guarded::new(Watched::new());
+    one_is_gone(new, keep, Guarded::owner, |lock| lock.lock(None).err());
 }
 
 #[test]
-fn the_rwlock_of_a_writer_that_is_gone_goes_on() {
+fn the_rwlock_of_a_writer_that_is_gone_never_opens() {
     let keep = |lock: &GuardedRw<Watched>| std::mem::forget(lock.write(None));
     let new = || GuardedRw::new(Watched::new());
-    one_is_gone(new, keep, |lock| lock.write(None).is_some() && lock.is_poisoned());
-    one_is_gone(new, keep, |lock| lock.read(None).is_some() && lock.is_poisoned());
+    one_is_gone(new, keep, GuardedRw::owner, |lock| lock.write(None).err());
+    one_is_gone(new, keep, GuardedRw::owner, |lock| lock.read(None).err());
+}
+
+/// A call that does not wait replaces the name of the owner that is gone, while the one
+/// that is gone looks for those who wait for that name.
+#[test]
+fn one_that_notes_that_the_owner_is_gone_hides_no_waiter() {
+    model_with_clock(PATIENT, || {
+        park::somebody_goes();
+        let lock = Arc::new(Guarded::new(Watched::new()));
+        std::mem::forget(lock.lock(None));
+        let (tx, rx) = loom::sync::mpsc::channel();
+        let waits = {
+            let lock = lock.clone();
+            thread::spawn(move || {
+                tx.send(park::this()).unwrap();
+                lock.lock(None).err()
+            })
+        };
+        let comes = {
+            let lock = lock.clone();
+            thread::spawn(move || lock.try_lock().err())
+        };
+        park::abandon_locks(rx.recv().unwrap(), || lock.owner(), held::ABANDONED);
+        assert!(comes.join().unwrap().is_some());
+        assert_eq!(waits.join().unwrap(), Some(NotTaken::Abandoned));
+    });
 }
 
 #[test]

@@ -14,7 +14,7 @@ use runnext::arch::set_slot; //~ E0603
 use runnext::attendants; //~ E0603
 use runnext::backtrace::walk; //~ E0603
 use runnext::banner; //~ E0603
-use runnext::cell::held::poison_all; //~ E0603
+use runnext::cell::held; //~ E0603
 use runnext::cell::wait::Selection; //~ E0603
 use runnext::cell::{Shared, Work}; //~ E0603
 use runnext::chaos::begin; //~ E0603
@@ -41,12 +41,12 @@ use runnext::mem::stack::{leave, trim}; //~ E0603
 use runnext::options; //~ E0603
 use runnext::overflow::end; //~ E0603
 use runnext::panic::kernel_bug; //~ E0603
-use runnext::park::{begin_park, disown, ready}; //~ E0603
+use runnext::park::{abandon_locks, begin_park, ready}; //~ E0603
 use runnext::poller::PollDesc; //~ E0603
 use runnext::preempt::on_tick; //~ E0603
 use runnext::program::{BOOT, Instance, KERNEL}; //~ E0603
 use runnext::schedtrace::begin as begin_schedtrace; //~ E0603
-use runnext::schedule::{disown as disown_g, mstart}; //~ E0603
+use runnext::schedule::{abandon_locks as abandon, mstart}; //~ E0603
 use runnext::select::Case; //~ E0603
 use runnext::select::Waiting; //~ E0603
 use runnext::simulated::on_tick as on_device_tick; //~ E0603

@@ -1,105 +1,134 @@
-//! Who holds a lock: the name of a G, in the word of the lock itself.
+//! Which G holds a lock: the name of the G, in the word of the lock itself.
 //!
-//! `mutex` and `rwlock` take a lock by putting the name of the G into its word
-//! ([`me`]), and give it back by taking the name out. So a lock knows
-//! its owner and pays no second store for it. Here is what the two have in common:
-//! the shape of the name, what one who begins to wait does for others
-//! ([`watch_wait`]), and what becomes of the locks of a G that is gone
-//! ([`poison_all`]). Who is behind a name is `schedule`'s to say; what chains of
-//! owners are good for, `deadlock`'s.
+//! `mutex` and `rwlock` take a lock by storing the name of the running G ([`me`]) in the
+//! lock's word, and free it by removing the name. So a lock knows its owner without a
+//! second store. This file has what the two share: the layout of the name, what a G does
+//! when it begins to wait ([`watch_wait`]), and how a lock whose owner is gone is
+//! recognized ([`note_if_abandoned`]). `schedule` maps a name to its G; `deadlock` follows
+//! chains of owners.
 //!
 //! # The name
 //!
 //! ```text
 //!     63      48 47                     6   5      4       3    0
 //!    ┌──────────┬────────────────────────┬───┬───────────┬───────┐
-//!    │  epoch   │ where the record is    │   │ PANICKING │ flags │
+//!    │  epoch   │ address of the G       │   │ PANICKING │ flags │
 //!    └──────────┴────────────────────────┴───┴───────────┴───────┘
 //! ```
 //!
-//! The flags are the lock's own. PANICKING is part of the name: set while the G
-//! unwinds. So the lock remembers whether it was taken by one that unwound already,
-//! and who gives it back sees by the same comparison that frees it whether a panic
-//! began since. Records of Gs are used for one life after another, and the epoch
-//! does not tell these apart; it tells whether a life of it was *abandoned* since.
-//! A G that ends as it should holds nothing, and pays nothing for this when it is
-//! started.
+//! The flags belong to the lock. PANICKING is part of the name: it is set while the G
+//! unwinds. So the lock remembers whether its owner was unwinding when it took the lock,
+//! and the compare-exchange that frees the lock also detects a panic that began since.
 //!
-//! # The locks of a G that is gone
+//! A record of a G serves one G after another. All of them have the same name, until one
+//! is abandoned: the epoch counts abandoned Gs, not all Gs. A G that ends normally holds no
+//! lock, unless the program leaked a guard; so starting a G need not change the name.
 //!
-//! One that ends without unwinding leaves its locks taken. [`poison_all`] moves the
-//! epoch of its record on: from there on its name is nobody's ([`is_gone`]), in
-//! whatever word it stands. Whoever comes to such a lock takes it over, poisoned.
-//! Those who wait already must be woken for that: all Gs are looked at, and who
-//! waits for such a lock is readied. So that none is missed, each side says first
-//! and looks then, with a fence between:
+//! # Abandoned locks
 //!
-//! > who waits: says what it waits for · fence · is the owner gone? then wakes itself
-//! > [`poison_all`]: moves the epoch on · fence · who waits for the owner? wakes it
+//! A G may end without dropping a guard that it has: it is *abandoned* (it is taken off its
+//! CPU for good, or panics while it unwinds, or has no stack left to unwind on), or its full
+//! stack was unwound past a guard that no unwind table lists (`overflow`). Its locks
+//! stay taken. `park::abandon_locks` then advances the epoch of the record; from there on
+//! the old name means "gone" ([`is_gone`]) in every word that has it.
 //!
-//! What cannot be mended: a reader of a `RwLock` is a count and no name, so the lock
-//! of a reader that is gone stays read. Ends of channels that it had are not dropped,
-//! so its peers see no disconnect. And a program that leaked a guard and gave the
-//! reference away that comes of it has lent out the value for ever: if its G is then
-//! abandoned, the value has two users. Safe code can do this; nobody could tell it
-//! from a guard that lies in the frames of the dead.
+//! > A lock whose owner is gone is never taken again. Every call that wants it, and every
+//! > G that waits for it, gets [`NotTaken::Abandoned`].
+//!
+//! To free such a lock would be unsound: the guard may have been leaked before, by safe code,
+//! and the reference that came of it may be in use by another G. A guard in a lost stack
+//! frame and a leaked guard look the same from here. Only `get_mut` and `into_inner` reach
+//! the value: they need the lock for themselves, so no guard of it can exist.
+//!
+//! The epoch has 16 bits and wraps. So the first call that finds the owner gone replaces
+//! the name by [`ABANDONED`], which stays ([`note_if_abandoned`]).
+//!
+//! Gs that wait already must be woken. Each side stores first and looks afterwards, with
+//! a fence in between, so one of them sees the other:
+//!
+//! > waiter: stores what it waits for · fence · owner gone? then readies itself
+//! > `abandon_locks`: advances the epoch · fence · readies each G that waits for the owner
+//!
+//! Not covered: a reader of a `RwLock` is a count, not a name. The lock of an abandoned
+//! reader stays read-locked, and writers wait. The same is true of permits, ends of
+//! channels, and whatever else the G owned: see docs/failures.md.
 
 use super::mutex::Lock;
 use super::rwlock::{self, LockRw};
-use super::sys::{Reason, fence, is_gone, look_for_cycle, me, ready, this};
+use super::sys::{AtomicU64, Reason, fence, is_gone, look_for_cycle, me, ready, this};
 use core::mem::offset_of;
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// The name in a word, PANICKING included; the rest is flags.
 pub(crate) const OWNER: u64 = !15;
 /// Of a name: the G unwinds.
 pub(crate) const PANICKING: u64 = 16;
+/// In place of the name of an owner that is gone. No G has this name: the address is 0.
+pub(crate) const ABANDONED: u64 = 1 << 48;
 
 /// How far before a queue that Gs wait in the word of its lock is.
 pub(crate) const WORD_BEFORE_QUEUE: usize = offset_of!(Lock, queue);
 const _: () = assert!(WORD_BEFORE_QUEUE == offset_of!(LockRw, queue));
 const _: () = assert!(offset_of!(Lock, word) == 0 && offset_of!(LockRw, word) == 0);
 
-/// Whether the calling G is the owner of that lock already. Before it waits: one
+/// Why a lock was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotTaken {
+    /// It is held; if there was a deadline, until then.
+    Held,
+    /// Its owner is gone, and it will never be free.
+    Abandoned,
+}
+
+/// Whether that is the name of an owner that is gone, from the word of a lock.
+#[inline]
+pub(super) fn is_abandoned(owner: u64) -> bool {
+    // SAFETY: out of the word of a lock.
+    owner == ABANDONED || unsafe { is_gone(owner) }
+}
+
+/// Whether the owner that `owner_in` finds in the word is gone. If so, the word has
+/// [`ABANDONED`] as its owner from here on.
+#[cold]
+pub(super) fn note_if_abandoned(word: &AtomicU64, owner_in: impl Fn(u64) -> u64) -> bool {
+    let mut now = word.load(Relaxed);
+    while is_abandoned(owner_in(now)) {
+        // Relaxed: the value is out of reach, so this orders nothing. Other CPUs change only
+        // the flags of such a word.
+        match word.compare_exchange(now, now & !OWNER | ABANDONED, Relaxed, Relaxed) {
+            Ok(_) => return true,
+            Err(changed) => now = changed,
+        }
+    }
+    false
+}
+
+/// Whether the calling G is the owner of that lock already. Before it waits: a G
 /// that waits may be granted the lock at any time.
 pub(super) fn is_mine(owner: u64) -> bool {
     (owner ^ me()) & !PANICKING == 0
 }
 
-/// The running G has said what it waits for, and has not left yet: sees to it that
-/// it does not wait for one that is gone, and says if it waits for ever. `owner` is
-/// who has the lock now, or 0; `waits_for_itself`: it [`is_mine`], and there is no
-/// deadline.
+/// The running G has stored what it waits for, and has not parked yet: it readies itself
+/// if the owner is gone, and reports if it waits for ever. `owner` gives the name in the
+/// lock now, or 0; `waits_for_itself`: it [`is_mine`], and there is no deadline.
 pub(crate) fn watch_wait(waits_for_itself: bool, owner: impl Fn() -> u64) {
-    // First said, then looked; pairs with `poison_all`, and with the same fence of
-    // another who closes a cycle (`deadlock::cycle`).
+    // Stored before, looked at after; pairs with `abandon_locks`, and with the same fence
+    // of a G that closes a cycle (`deadlock::cycle`).
     fence(SeqCst);
-    // SAFETY: out of the word of a lock.
-    if unsafe { is_gone(owner()) } {
-        ready(this()); // it looks for itself, and finds the same
+    if is_abandoned(owner()) {
+        ready(this()); // its `look` finds the same, and ends the wait
     } else {
         look_for_cycle(waits_for_itself);
     }
 }
 
-/// Who is named in the word of a lock that somebody waits for for this reason; 0 is
-/// nobody, or nobody who is known.
+/// The name in the word of a lock that a G waits for for this reason; 0 if there is none,
+/// or the owner is not known by name.
 pub(crate) fn owner_in(reason: Reason, word: u64) -> u64 {
     match reason {
         Reason::MutexLock => word & OWNER,
         Reason::RwLockRead | Reason::RwLockWrite => rwlock::owner_in(word),
         _ => 0,
     }
-}
-
-/// The G of that number ends without unwinding: each mutex that it holds, and each
-/// `RwLock` that it writes, is poisoned and goes to whoever wants it next; those who
-/// wait are woken for it. Gives how many of its locks somebody waited for: the
-/// others are found when somebody comes. 0 also if there is no such G.
-///
-/// Nobody runs that G any more, or it is the caller. Allocates nothing; not for
-/// interrupts.
-#[cfg(not(loom))]
-pub fn poison_all(g: u64) -> usize {
-    crate::park::disown(g)
 }

@@ -22,8 +22,8 @@
 //! taken: a G's name says whether it panics, so then (2) does not find the name
 //! that it expects, and the long way asks.
 //!
-//! An owner that is gone (it ended without unwinding) is passed over: whoever finds
-//! it in the word takes the lock in its stead, poisoned.
+//! If the owner is gone (it ended without unwinding), the lock is *abandoned*: it stays as it
+//! is for ever, and every call and every waiter is told so ([`held`](super::held)).
 //!
 //! # Who is next
 //!
@@ -48,8 +48,9 @@
 //! queue's lock by one compare-exchange that finds an owner and sets QUEUED and CALLS
 //! (4), unless another is on its way. So there is a holder whose unlock must fail at (2)
 //! and come to the queue, unless somebody clears CALLS again; and whoever does that will
-//! take the lock, or come to the same place. If the holder is gone, whoever says so wakes
-//! those who wait, and who begins to wait looks whether that was said ([`held`](super::held)).
+//! take the lock, or come to the same place. If the owner is gone, no unlock comes: then
+//! `abandon_locks` readies the waiters, and a G that begins to wait checks the owner once
+//! more ([`held`](super::held)).
 //!
 //! # The short ways
 //!
@@ -70,9 +71,11 @@
 //! unlocks, and its cache line would go to and fro for every operation; one that
 //! looks four times lets the holder have many turns in its own cache.
 
-use super::held::{OWNER, PANICKING, is_mine, watch_wait};
+use super::held::{
+    NotTaken, OWNER, PANICKING, is_abandoned, is_mine, note_if_abandoned, watch_wait,
+};
 use super::sys::{
-    AtomicU64, LOOKS, PAUSES, Reason, const_fn, is_gone, may_spin, me, now_ns, probe_stack, relax,
+    AtomicU64, LOOKS, PAUSES, Reason, const_fn, may_spin, me, now_ns, probe_stack, relax,
 };
 use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
@@ -127,6 +130,9 @@ unsafe impl<T: ?Sized + Sync> Sync for Held<'_, T> {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Poisoned(pub(crate) bool);
 
+/// What taking the lock gives.
+pub(crate) type Taken<'a, T> = (Held<'a, T>, Poisoned);
+
 impl<T> Guarded<T> {
     const_fn! {
         /// A free lock around `value`.
@@ -153,33 +159,33 @@ impl<T: ?Sized> Guarded<T> {
         taken.ok().map(|_| self.held())
     }
 
-    /// Takes the lock, however long that takes.
-    pub(crate) fn lock(&self) -> (Held<'_, T>, Poisoned) {
-        let poisoned = self.lock.lock(None).expect("no deadline");
-        (self.held(), poisoned)
-    }
-
-    /// Takes the lock if that can be done until `deadline_ns`.
-    pub(crate) fn lock_until(&self, deadline_ns: u64) -> Option<(Held<'_, T>, Poisoned)> {
-        let poisoned = self.lock.lock(Some(deadline_ns))?;
-        Some((self.held(), poisoned))
+    /// Takes the lock, however long that takes, or until `deadline_ns`.
+    pub(crate) fn lock(&self, deadline_ns: Option<u64>) -> Result<Taken<'_, T>, NotTaken> {
+        let poisoned = self.lock.lock(deadline_ns)?;
+        Ok((self.held(), poisoned))
     }
 
     /// Takes the lock if it is free.
     #[inline]
-    pub(crate) fn try_lock(&self) -> Option<(Held<'_, T>, Poisoned)> {
+    pub(crate) fn try_lock(&self) -> Result<Taken<'_, T>, NotTaken> {
         let poisoned = self.lock.barge()?;
-        Some((self.held(), poisoned))
+        Ok((self.held(), poisoned))
     }
 
-    /// Whether a holder panicked.
+    /// Whether a holder panicked, or is gone.
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.lock.is_poisoned()
+        self.lock.poisoned().0 || self.lock.why_not() == NotTaken::Abandoned
     }
 
     /// Forgets that a holder panicked.
     pub(crate) fn clear_poison(&self) {
         self.lock.word.fetch_and(!POISONED, Relaxed);
+    }
+
+    /// The name in the word, for models.
+    #[cfg(loom)]
+    pub(crate) fn owner(&self) -> u64 {
+        self.lock.word.load(Relaxed) & OWNER
     }
 
     /// How many Gs have ever queued here.
@@ -207,36 +213,46 @@ impl<T: ?Sized> Guarded<T> {
 }
 
 impl Lock {
-    fn is_poisoned(&self) -> bool {
-        self.word.load(Relaxed) & POISONED != 0
+    fn poisoned(&self) -> Poisoned {
+        Poisoned(self.word.load(Relaxed) & POISONED != 0)
     }
 
-    /// (1), (3) Takes the lock if it is free, past all who wait.
-    fn barge(&self) -> Option<Poisoned> {
-        let mut word = self.word.load(Relaxed);
-        loop {
-            let taken = taken(word, me())?;
-            // Acquire pairs with the Release of whoever freed the lock.
-            match self.word.compare_exchange_weak(word, taken, Acquire, Relaxed) {
-                Ok(_) => return Some(Poisoned(taken & POISONED != 0)),
-                Err(now) => word = now,
-            }
+    /// Why the lock is not free, if it is not.
+    #[cold]
+    fn why_not(&self) -> NotTaken {
+        match note_if_abandoned(&self.word, |word| word & OWNER) {
+            true => NotTaken::Abandoned,
+            false => NotTaken::Held,
         }
     }
 
-    fn lock(&self, deadline_ns: Option<u64>) -> Option<Poisoned> {
+    /// (1), (3) Takes the lock if it is free, past all who wait.
+    fn barge(&self) -> Result<Poisoned, NotTaken> {
+        let mut word = self.word.load(Relaxed);
+        while word & OWNER == 0 {
+            // Acquire pairs with the Release of whoever freed the lock.
+            match self.word.compare_exchange_weak(word, word | me(), Acquire, Relaxed) {
+                Ok(_) => return Ok(Poisoned(word & POISONED != 0)),
+                Err(now) => word = now,
+            }
+        }
+        Err(self.why_not())
+    }
+
+    fn lock(&self, deadline_ns: Option<u64>) -> Result<Poisoned, NotTaken> {
         // As the queue's lock does, but before we may say that we are on our way.
         probe_stack();
         let mine = match self.spin() {
-            Ok(poisoned) => return Some(poisoned),
+            Ok(poisoned) => return Ok(poisoned),
             Err(mine) => mine,
         };
         let since_ns = now_ns();
         let locked = self.queue.lock();
         // The first to wait calls; the others leave that to whoever is on its way.
         let begins = |word| if word & QUEUED == 0 { QUEUED | CALLS } else { mine };
-        if let Some(poisoned) = self.barge_or_wait(mine, begins) {
-            return Some(poisoned);
+        match self.barge_or_wait(mine, begins) {
+            Err(NotTaken::Held) => {}
+            done => return done,
         }
         let is_own = deadline_ns.is_none() && is_mine(self.word.load(Relaxed) & OWNER);
         let value = Some(Waiting { since_ns, me: me() });
@@ -244,19 +260,23 @@ impl Lock {
         // As when it is time: one who is killed has looked once more, too.
         let if_killed = IfUnwound(|| self.tell_if_empty(&self.queue.lock()));
         let begun = || watch_wait(is_own, || self.word.load(Relaxed) & OWNER);
-        let waited = self.queue.wait_watching(locked, place, begun, |()| self.look(since_ns));
+        let mut looked = Err(NotTaken::Held);
+        let waited = self.queue.wait_watching(locked, place, begun, |()| {
+            looked = self.look(since_ns);
+            looked != Err(NotTaken::Held)
+        });
         core::mem::forget(if_killed);
         match waited {
-            Waited::Granted(_) => Some(Poisoned(self.is_poisoned())),
+            Waited::Granted(_) => Ok(self.poisoned()),
             Waited::Took(locked) => {
                 self.tell_if_empty(&locked);
-                Some(Poisoned(self.is_poisoned()))
+                looked
             }
             // If we were nudged in vain, we have said so when we looked for the
             // last time: nothing to pass on.
             Waited::TimedOut(locked, _) => {
                 self.tell_if_empty(&locked);
-                None
+                Err(NotTaken::Held)
             }
         }
     }
@@ -286,25 +306,28 @@ impl Lock {
         Err(mine)
     }
 
-    /// (3) by one who was nudged, or woken because the owner is gone. Under the
+    /// (3) by a G that was nudged, or readied because the owner is gone. Under the
     /// queue's lock.
-    fn look(&self, since_ns: u64) -> bool {
+    fn look(&self, since_ns: u64) -> Result<Poisoned, NotTaken> {
         let hungry = if is_over(since_ns) { HUNGRY } else { 0 };
-        self.barge_or_wait(CALLS, |_| CALLS | hungry).is_some()
+        self.barge_or_wait(CALLS, |_| CALLS | hungry)
     }
 
     /// (3) or (4), whichever the word allows: `mine` is set if we take the lock and others
     /// wait, `waits` says what is set if we must wait. Under the queue's lock.
-    fn barge_or_wait(&self, mine: u64, waits: impl Fn(u64) -> u64) -> Option<Poisoned> {
+    fn barge_or_wait(&self, mine: u64, waits: impl Fn(u64) -> u64) -> Result<Poisoned, NotTaken> {
         loop {
             let word = self.word.load(Relaxed);
-            let taken = taken(word, me()).map(|taken| taken | called(word, mine));
-            let next = taken.unwrap_or_else(|| word | waits(word));
+            let (next, taken) = match word & OWNER {
+                0 => (word | me() | called(word, mine), Ok(Poisoned(word & POISONED != 0))),
+                owner if is_abandoned(owner) => return Err(self.why_not()),
+                _ => (word | waits(word), Err(NotTaken::Held)),
+            };
             // Acquire pairs with the Release of whoever freed the lock. What is
             // said to who unlocks is ordered by the queue's lock, to which that
             // one comes.
             if self.word.compare_exchange(word, next, Acquire, Relaxed).is_ok() {
-                return taken.map(|taken| Poisoned(taken & POISONED != 0));
+                return taken;
             }
         }
     }
@@ -387,16 +410,6 @@ impl Lock {
 /// What one who was on its way sets when it takes the lock: nothing if nobody waits.
 fn called(word: u64, mine: u64) -> u64 {
     if word & QUEUED == 0 { 0 } else { mine }
-}
-
-/// The word when `me` has taken the lock; `None` if somebody has it who is there.
-fn taken(word: u64, me: u64) -> Option<u64> {
-    match word & OWNER {
-        0 => Some(word | me),
-        // SAFETY: out of the word of a lock.
-        owner if unsafe { is_gone(owner) } => Some(word & !OWNER | me | POISONED),
-        _ => None,
-    }
 }
 
 /// Whether the patience of one who waits since then is over.

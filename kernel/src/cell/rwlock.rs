@@ -36,15 +36,16 @@
 //! number that says who belongs to the phase, so that a batch that has come and
 //! gone does not end it.
 //!
-//! # A writer that is gone
+//! # A writer or reader that is gone
 //!
-//! It ended without unwinding. Whoever comes next ends its phase for it, with the
-//! lock poisoned (`bury`); those who wait are woken for that, and the first to look
-//! enters in its stead. A reader that is gone is counted for ever, as nobody can
-//! know: writers then wait for ever.
+//! If the writer ended without unwinding, the lock is *abandoned*: its phase never ends, and
+//! every call and every waiter is told so ([`held`](super::held)). A reader that is gone
+//! stays counted, as readers have no names here: other readers enter, writers wait for ever.
 
-use super::held::{OWNER, PANICKING, is_mine, watch_wait};
-use super::sys::{AtomicU64, Reason, const_fn, is_gone, me};
+use super::held::{
+    NotTaken, OWNER, PANICKING, is_abandoned, is_mine, note_if_abandoned, watch_wait,
+};
+use super::sys::{AtomicU64, Reason, const_fn, me};
 use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -126,39 +127,45 @@ impl<T> GuardedRw<T> {
 impl<T: ?Sized> GuardedRw<T> {
     /// Waits until it may read, or until the deadline.
     #[inline]
-    pub(crate) fn read(&self, deadline_ns: Option<u64>) -> Option<HeldRead<'_, T>> {
-        if !self.lock.enter_read() && !self.lock.read_slow(deadline_ns) {
-            return None;
+    pub(crate) fn read(&self, deadline_ns: Option<u64>) -> Result<HeldRead<'_, T>, NotTaken> {
+        if !self.lock.enter_read() {
+            self.lock.read_slow(deadline_ns)?;
         }
-        Some(HeldRead { lock: self, not_send: PhantomData })
+        Ok(HeldRead { lock: self, not_send: PhantomData })
     }
 
     /// Reads if that is possible at once.
-    pub(crate) fn try_read(&self) -> Option<HeldRead<'_, T>> {
-        let lock = &self.lock;
-        let entered = lock.enter_read() || lock.bury() && lock.enter_read();
-        entered.then(|| HeldRead { lock: self, not_send: PhantomData })
+    pub(crate) fn try_read(&self) -> Result<HeldRead<'_, T>, NotTaken> {
+        let entered = self.lock.enter_read();
+        let held = entered.then(|| HeldRead { lock: self, not_send: PhantomData });
+        held.ok_or_else(|| self.lock.why_not())
     }
 
     /// Waits until it may write, or until the deadline.
     #[inline]
-    pub(crate) fn write(&self, deadline_ns: Option<u64>) -> Option<HeldWrite<'_, T>> {
-        if !self.lock.enter_write() && !self.lock.write_slow(deadline_ns) {
-            return None;
+    pub(crate) fn write(&self, deadline_ns: Option<u64>) -> Result<HeldWrite<'_, T>, NotTaken> {
+        if !self.lock.enter_write() {
+            self.lock.write_slow(deadline_ns)?;
         }
-        Some(HeldWrite { lock: self, not_send: PhantomData })
+        Ok(HeldWrite { lock: self, not_send: PhantomData })
     }
 
     /// Writes if that is possible at once.
-    pub(crate) fn try_write(&self) -> Option<HeldWrite<'_, T>> {
-        let lock = &self.lock;
-        let entered = lock.enter_write() || lock.bury() && lock.enter_write();
-        entered.then(|| HeldWrite { lock: self, not_send: PhantomData })
+    pub(crate) fn try_write(&self) -> Result<HeldWrite<'_, T>, NotTaken> {
+        let entered = self.lock.enter_write();
+        let held = entered.then(|| HeldWrite { lock: self, not_send: PhantomData });
+        held.ok_or_else(|| self.lock.why_not())
     }
 
-    /// Whether a writer panicked.
-    pub(crate) fn is_poisoned(&self) -> bool {
+    /// Whether a writer panicked; for a G that has entered.
+    #[inline]
+    pub(crate) fn was_poisoned(&self) -> bool {
         self.lock.word.load(Relaxed) & POISONED != 0
+    }
+
+    /// Whether a writer panicked, or is gone.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.was_poisoned() || self.lock.why_not() == NotTaken::Abandoned
     }
 
     /// Forgets that a writer panicked.
@@ -169,6 +176,12 @@ impl<T: ?Sized> GuardedRw<T> {
     /// The value: nobody else has even a reference to the lock.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
+    }
+
+    /// The name in the word, for models.
+    #[cfg(loom)]
+    pub(crate) fn owner(&self) -> u64 {
+        owner_in(self.lock.word.load(Relaxed))
     }
 
     /// How many Gs have ever queued here.
@@ -209,12 +222,12 @@ impl LockRw {
     }
 
     #[cold]
-    fn read_slow(&self, deadline_ns: Option<u64>) -> bool {
+    fn read_slow(&self, deadline_ns: Option<u64>) -> Result<(), NotTaken> {
         self.enter_or_wait(READING, deadline_ns, || self.enter_read())
     }
 
     #[cold]
-    fn write_slow(&self, deadline_ns: Option<u64>) -> bool {
+    fn write_slow(&self, deadline_ns: Option<u64>) -> Result<(), NotTaken> {
         self.enter_or_wait(WRITING, deadline_ns, || self.enter_write())
     }
 
@@ -224,70 +237,44 @@ impl LockRw {
         list: usize,
         deadline_ns: Option<u64>,
         enter: impl Fn() -> bool,
-    ) -> bool {
-        self.bury();
+    ) -> Result<(), NotTaken> {
+        if is_abandoned(owner_in(self.word.load(Relaxed))) {
+            return Err(self.why_not());
+        }
         let locked = self.queue.lock();
         // Where others wait we do too: who frees the lock, or has just freed
         // it, comes to the queue because of them.
         if self.tell_if_empty(&locked) && self.enter_or_mark(enter) {
-            return true;
+            return Ok(());
         }
         let reason = if list == READING { Reason::RwLockRead } else { Reason::RwLockWrite };
         let place = Place { reason, list, value: Some(me()), deadline_ns };
         let if_killed = IfUnwound(|| self.next_phase()); // as when it is time
         let is_own = deadline_ns.is_none() && is_mine(owner_in(self.word.load(Relaxed)));
         let begun = || watch_wait(is_own, || owner_in(self.word.load(Relaxed)));
-        let waited = self.queue.wait_watching(locked, place, begun, |_| self.enter_for_gone(list));
+        // A G that waits here looks only for this: who frees the lock lets it in.
+        let waited = self
+            .queue
+            .wait_watching(locked, place, begun, |_| note_if_abandoned(&self.word, owner_in));
         core::mem::forget(if_killed);
-        let (locked, entered) = match waited {
-            Waited::Granted(_) => return true,
-            Waited::Took(locked) => (locked, true),
-            Waited::TimedOut(locked, _) => (locked, false),
+        let (locked, why_not) = match waited {
+            Waited::Granted(_) => return Ok(()),
+            Waited::Took(locked) => (locked, NotTaken::Abandoned),
+            Waited::TimedOut(locked, _) => (locked, NotTaken::Held),
         };
         drop(locked);
-        // If we were the writer that kept readers out, let them in; and if we have
-        // ended the phase of one that is gone, let in whoever comes with us.
+        // If this was the writer that kept readers out, they may enter now.
         self.next_phase();
-        entered
+        Err(why_not)
     }
 
-    /// Ends the phase of a writer that is gone. True if there was one.
+    /// Why the lock could not be entered.
     #[cold]
-    fn bury(&self) -> bool {
-        if !has_gone(self.word.load(Relaxed)) {
-            return false;
+    fn why_not(&self) -> NotTaken {
+        match note_if_abandoned(&self.word, owner_in) {
+            true => NotTaken::Abandoned,
+            false => NotTaken::Held,
         }
-        let mut locked = self.queue.lock();
-        let buried = self.replace_gone(0);
-        if buried {
-            locked.readers_before = locked.new_number();
-        }
-        drop(locked);
-        if buried {
-            self.next_phase();
-        }
-        buried
-    }
-
-    /// Enters in place of a writer that is gone. By one who waits in `list`, under
-    /// the queue's lock.
-    fn enter_for_gone(&self, list: usize) -> bool {
-        self.replace_gone(if list == READING { READER } else { WRITER | me() })
-    }
-
-    /// Has `next` be inside instead of a writer that is gone; false if none is.
-    /// Under the queue's lock.
-    fn replace_gone(&self, next: u64) -> bool {
-        let mut word = self.word.load(Relaxed);
-        while has_gone(word) {
-            let replaced = word & !(OWNER | WRITER) | next | POISONED;
-            // Acquire: no partner, as the other side has ended in the middle.
-            match self.word.compare_exchange(word, replaced, Acquire, Relaxed) {
-                Ok(_) => return true,
-                Err(now) => word = now,
-            }
-        }
-        false
     }
 
     /// (1), (3) or (5), whichever the word allows. Under the queue's lock, when
@@ -381,12 +368,6 @@ impl LockRw {
         self.word.fetch_or(WRITER | writer, Relaxed);
         Some(WRITING)
     }
-}
-
-/// Whether a writer is inside that is gone.
-fn has_gone(word: u64) -> bool {
-    // SAFETY: out of the word of a lock.
-    unsafe { is_gone(owner_in(word)) }
 }
 
 /// Who writes; 0 if nobody does.

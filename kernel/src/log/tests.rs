@@ -374,7 +374,7 @@ fn the_turn_of_one_that_is_gone_goes_to_the_next_who_is_there() {
         scope.spawn(move || {
             core::mem::forget(turn.take());
             name(tell);
-            park::disown(park::current_id());
+            park::abandon_locks(park::current_id());
         });
         let gone = told.recv().expect("it said so");
         let next = scope.spawn(|| drop(turn.take()));

@@ -12,9 +12,8 @@ use super::m::M;
 use super::task::{Running, Task};
 use super::was_killed;
 use super::{Cpu, Leaving, SCHED, TIMERS};
-use super::{ask_for_upkeep, call, kill, leave, running, slices, this_cpu};
+use super::{abandon_locks, ask_for_upkeep, call, kill, leave, running, slices, this_cpu};
 use crate::arch::{self, PageFault, Rescue};
-use crate::cell::held;
 use crate::go::JoinError;
 use crate::mem::percpu::Here;
 use crate::mem::relief;
@@ -186,8 +185,8 @@ pub(super) fn bury(cpu: &Cpu, g: &'static G<Task>) {
     let (id, program) = (g.id(), g.kernel.program());
     TIMERS.cancel(g);
     let name = g.kernel.name.load(Relaxed);
-    // Before anybody is told who may want them.
-    let locks = held::poison_all(id);
+    // Before a joiner is told, who may want them.
+    let locks = abandon_locks(id);
     crate::log::pass_turn_of(name);
     // Its own stack, and that of the M if it was in a call.
     core::mem::forget(g.kernel.stack.take());
@@ -196,7 +195,7 @@ pub(super) fn bury(cpu: &Cpu, g: &'static G<Task>) {
     if is_news {
         log::error!("{} ends without its destructors: {why}", Running(g));
         log::error!(
-            "its mutexes and write locks are poisoned, somebody waited for {locks}; \
+            "its mutexes and write locks are abandoned, somebody waited for {locks}; \
              {pages} pages of stack are kept, and what else its frames owned is lost"
         );
     }

@@ -30,6 +30,7 @@ use sched::{G, Status};
 pub(super) const NOBODY: u64 = 1 << 5;
 /// One epoch on.
 const EPOCH: u64 = 1 << 48;
+const _: () = assert!(held::ABANDONED & RECORD == 0 && held::ABANDONED != NOBODY);
 /// Of a name: the record, whose address has all bits above set.
 const RECORD: u64 = EPOCH - 64;
 
@@ -66,8 +67,13 @@ unsafe fn record(name: u64) -> Option<&'static G<Task>> {
     Some(unsafe { &*core::ptr::with_exposed_provenance(address as usize) })
 }
 
-/// See [`held::poison_all`]. The running G itself, or one that nobody runs any more.
-pub fn disown(id: u64) -> usize {
+/// The G of that number is gone, without dropping its guards: each mutex that it holds,
+/// and each `RwLock` that it writes, is abandoned (`cell::held`), and the Gs that wait for
+/// one are woken to be told. Gives how many locks those were; the others are noticed when a
+/// G comes for them. 0 also if there is no such G.
+///
+/// It is the running G, or no CPU runs it any more. Allocates nothing; not for interrupts.
+pub fn abandon_locks(id: u64) -> usize {
     let Some(gone) = ALL.iter().find(|g| g.id() == id) else { return 0 };
     // It does not panic any more, either. Nobody else writes it, as it does not run.
     let name = gone.kernel.name.load(Relaxed);
@@ -75,8 +81,9 @@ pub fn disown(id: u64) -> usize {
     fence(SeqCst); // pairs with that of `held::watch_wait`
     let mut found = Found::default();
     for g in ALL.iter() {
+        // A call that came for the lock since may have replaced the name already.
         if let Some((seen, owner)) = owner_for(g)
-            && (owner ^ name) & !held::PANICKING == 0
+            && ((owner ^ name) & !held::PANICKING == 0 || owner == held::ABANDONED)
         {
             found.add(Wait::unpack(seen.waiting).object);
             ready_from(arch::irqs_off_probed(), seen.handle);

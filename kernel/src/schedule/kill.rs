@@ -23,8 +23,8 @@
 //! that unwinds already is not asked before that is over: a second unwinding would leave
 //! it behind (`panic`). And one that computes and calls nobody cannot be ended at all, as
 //! it is at no place that can unwind. It can be *abandoned* ([`Doom::Abandon`]): the next
-//! interrupt that finds it running takes it off its CPU for good. Its locks are poisoned
-//! and go on (`cell::held`); whatever else it owned stays owned, so this is for the end
+//! interrupt that finds it running takes it off its CPU for good. Its locks are abandoned
+//! (`cell::held`), and whatever else it owned stays owned, so this is for the end
 //! of a program only, and only when it has run for [`PATIENCE_NS`] since it was asked: by
 //! its own time, not by the clock, as it may have to wait for a CPU among many who end.
 //! Under an emulator even its own time may pass without a single instruction, while the

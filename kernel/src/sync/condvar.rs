@@ -4,7 +4,7 @@
 //! what the mutex guards, and then notifies, finds it there.
 #![forbid(unsafe_code)]
 
-use super::poison::{LockResult, PoisonError};
+use super::poison::LockResult;
 use super::{MutexGuard, TimedOut, deadline_ns};
 use crate::cell::wait::{Place, WaitQueue, Waited, Wake};
 use crate::park::{self, Reason};
@@ -43,7 +43,8 @@ impl Condvar {
     /// Frees the mutex and waits, as one step; then takes the mutex again.
     ///
     /// # Errors
-    /// The guard with a warning, if a G panicked while it held the mutex.
+    /// The guard with a warning, if a G panicked while it held the mutex; no guard, if a G
+    /// that held it was abandoned meanwhile.
     ///
     /// ```
     /// use runnext::{prelude::*, sync::{Condvar, Mutex}};
@@ -68,7 +69,8 @@ impl Condvar {
     /// in any case; the second of the pair says whether the time was over.
     ///
     /// # Errors
-    /// The pair with a warning, if a G panicked while it held the mutex.
+    /// The pair with a warning, if a G panicked while it held the mutex; nothing, if a G
+    /// that held it was abandoned meanwhile.
     ///
     /// ```
     /// use runnext::sync::{Condvar, Mutex, TimedOut};
@@ -89,7 +91,8 @@ impl Condvar {
     /// Waits as long as `condition` says so.
     ///
     /// # Errors
-    /// The guard with a warning, if a G panicked while it held the mutex.
+    /// The guard with a warning, if a G panicked while it held the mutex; no guard, if a G
+    /// that held it was abandoned meanwhile.
     ///
     /// ```
     /// use runnext::sync::{Condvar, Mutex};
@@ -112,7 +115,8 @@ impl Condvar {
     /// that the condition still held at the end.
     ///
     /// # Errors
-    /// The pair with a warning, if a G panicked while it held the mutex.
+    /// The pair with a warning, if a G panicked while it held the mutex; nothing, if a G
+    /// that held it was abandoned meanwhile.
     ///
     /// ```
     /// use runnext::sync::{Condvar, Mutex, TimedOut};
@@ -187,7 +191,7 @@ impl Condvar {
 fn pair<G, W>((guard, waited): (LockResult<G>, W)) -> LockResult<(G, W)> {
     match guard {
         Ok(guard) => Ok((guard, waited)),
-        Err(poisoned) => Err(PoisonError::new((poisoned.into_inner(), waited))),
+        Err(error) => Err(error.map(|guard| (guard, waited))),
     }
 }
 

@@ -4,7 +4,8 @@
 //! None allocates, not even to wait: who waits does so in a node on its own
 //! stack. All can be statics. The names and the poisoning are std's; added are
 //! forms with a limit (`_timeout`), because a kernel has nobody above it who
-//! could break a wait that will not end.
+//! could break a wait that will not end, and [`LockError::Abandoned`], because a G
+//! can end without its destructors.
 //!
 //! | type | what it is for | who is served first |
 //! |---|---|---|
@@ -32,7 +33,7 @@ mod waitgroup;
 pub use condvar::Condvar;
 pub use mutex::{Mutex, MutexGuard};
 pub use once::{Once, OnceLock};
-pub use poison::{LockResult, LockTimeoutError, PoisonError, TryLockError};
+pub use poison::{LockError, LockResult, LockTimeoutError, PoisonError, TryLockError};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use semaphore::{Permit, Semaphore};
 pub use waitgroup::{Ticket, WaitGroup};
@@ -60,13 +61,6 @@ impl fmt::Display for TimedOut {
 }
 
 impl core::error::Error for TimedOut {}
-
-/// What who would have to wait is told; unless it was killed: then it ends.
-#[cold]
-fn would_block<G>() -> TryLockError<G> {
-    park::heed_kill();
-    TryLockError::WouldBlock
-}
 
 /// The instant that is `timeout` from now.
 fn deadline_ns(timeout: Duration) -> u64 {

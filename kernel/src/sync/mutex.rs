@@ -4,8 +4,11 @@
 //! are guards, poisoning and the forms with a limit.
 #![forbid(unsafe_code)]
 
-use super::poison::{LockResult, LockTimeoutError, TryLockError, warn};
-use crate::cell::mutex::{Guarded, Held, Poisoned};
+use super::poison::{
+    LockResult, LockTimeoutError, PoisonError, TryLockError, not_at_once, not_in_time, not_locked,
+    warn,
+};
+use crate::cell::mutex::{Guarded, Held, Taken};
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;
@@ -42,12 +45,13 @@ impl<T> Mutex<T> {
     /// The value, without the lock.
     ///
     /// # Errors
-    /// The value with a warning, if a G panicked while it held the lock.
+    /// The value with a warning, if a G panicked while it held the lock, or the lock was
+    /// abandoned.
     ///
     /// ```
     /// assert_eq!(runnext::sync::Mutex::new(5).into_inner().unwrap(), 5);
     /// ```
-    pub fn into_inner(self) -> LockResult<T> {
+    pub fn into_inner(self) -> Result<T, PoisonError<T>> {
         let is_poisoned = self.is_poisoned();
         warn(self.inner.into_inner(), is_poisoned)
     }
@@ -58,7 +62,8 @@ impl<T: ?Sized> Mutex<T> {
     /// for ever.
     ///
     /// # Errors
-    /// The guard with a warning, if a G panicked while it held the lock.
+    /// [`LockError`](super::LockError): the guard with a warning, if a G panicked while it
+    /// held the lock; or no guard, if a G that held the lock was abandoned.
     ///
     /// ```
     /// let lock = runnext::sync::Mutex::new(1);
@@ -76,7 +81,8 @@ impl<T: ?Sized> Mutex<T> {
 
     #[cold]
     fn lock_slow(&self) -> LockResult<MutexGuard<'_, T>> {
-        MutexGuard::new(self.inner.lock())
+        let taken = self.inner.lock(None).map_err(not_locked)?;
+        Ok(MutexGuard::new(taken)?)
     }
 
     /// Takes the lock if it is free.
@@ -91,10 +97,8 @@ impl<T: ?Sized> Mutex<T> {
     /// assert!(lock.try_lock().is_err());
     /// ```
     pub fn try_lock(&self) -> Result<MutexGuard<'_, T>, TryLockError<MutexGuard<'_, T>>> {
-        match self.inner.try_lock() {
-            Some(taken) => MutexGuard::new(taken).map_err(TryLockError::Poisoned),
-            None => Err(super::would_block()),
-        }
+        let taken = self.inner.try_lock().map_err(not_at_once)?;
+        MutexGuard::new(taken).map_err(TryLockError::Poisoned)
     }
 
     /// Takes the lock, waiting for `timeout` at most.
@@ -117,13 +121,11 @@ impl<T: ?Sized> Mutex<T> {
         if let Some(held) = self.inner.lock_at_once() {
             return Ok(MutexGuard { held }); // without a look at the clock
         }
-        match self.inner.lock_until(super::deadline_ns(timeout)) {
-            Some(taken) => MutexGuard::new(taken).map_err(LockTimeoutError::Poisoned),
-            None => Err(LockTimeoutError::TimedOut),
-        }
+        let taken = self.inner.lock(Some(super::deadline_ns(timeout))).map_err(not_in_time)?;
+        MutexGuard::new(taken).map_err(LockTimeoutError::Poisoned)
     }
 
-    /// Whether a G panicked while it held the lock.
+    /// Whether a G panicked while it held the lock, or the lock was abandoned.
     ///
     /// ```
     /// assert!(!runnext::sync::Mutex::new(()).is_poisoned());
@@ -132,7 +134,7 @@ impl<T: ?Sized> Mutex<T> {
         self.inner.is_poisoned()
     }
 
-    /// Says that the value is in order again.
+    /// Says that the value is in order again. An abandoned lock stays abandoned.
     ///
     /// ```
     /// let lock = runnext::sync::Mutex::new(());
@@ -158,13 +160,14 @@ impl<T: ?Sized> Mutex<T> {
     /// The value, without taking the lock: nobody else can have it.
     ///
     /// # Errors
-    /// The value with a warning, if a G panicked while it held the lock.
+    /// The value with a warning, if a G panicked while it held the lock, or the lock was
+    /// abandoned.
     ///
     /// ```
     /// let mut lock = runnext::sync::Mutex::new(1);
     /// *lock.get_mut().unwrap() = 2;
     /// ```
-    pub fn get_mut(&mut self) -> LockResult<&mut T> {
+    pub fn get_mut(&mut self) -> Result<&mut T, PoisonError<&mut T>> {
         let is_poisoned = self.is_poisoned();
         warn(self.inner.get_mut(), is_poisoned)
     }
@@ -186,8 +189,8 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Mutex");
         match self.inner.try_lock() {
-            Some((held, _)) => out.field("value", &&*held),
-            None => out.field("value", &format_args!("<locked>")),
+            Ok((held, _)) => out.field("value", &&*held),
+            Err(_) => out.field("value", &format_args!("<locked>")),
         };
         out.field("poisoned", &self.is_poisoned()).finish()
     }
@@ -209,7 +212,7 @@ pub struct MutexGuard<'a, T: ?Sized> {
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
     #[inline]
-    fn new((held, poisoned): (Held<'a, T>, Poisoned)) -> LockResult<Self> {
+    fn new((held, poisoned): Taken<'a, T>) -> Result<Self, PoisonError<Self>> {
         warn(MutexGuard { held }, poisoned.0)
     }
 
@@ -226,7 +229,8 @@ pub(super) struct Retake<'a, T: ?Sized> {
 
 impl<'a, T: ?Sized> Retake<'a, T> {
     pub(super) fn lock(self) -> LockResult<MutexGuard<'a, T>> {
-        MutexGuard::new(self.lock.lock())
+        let taken = self.lock.lock(None).map_err(not_locked)?;
+        Ok(MutexGuard::new(taken)?)
     }
 }
 

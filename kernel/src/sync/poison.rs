@@ -1,16 +1,21 @@
-//! Poisoning: a value whose holder panicked may be half changed.
+//! Errors of locks: poisoned, abandoned, held by another G.
 //!
-//! The errors of `Mutex` and `RwLock`. As in std, a lock is poisoned by a guard
-//! that was there when the panic began and is dropped while it unwinds; a lock
-//! taken and freed by a destructor meanwhile is not. How that is known is in
-//! `cell::held`; a lock whose holder ended without unwinding is poisoned as well.
+//! The errors of `Mutex` and `RwLock`. A lock is *poisoned* if a holder panicked: its value
+//! may be half changed, so the guard comes inside of the error. As in std, this is done by
+//! a guard that was there when the panic began and is dropped while it unwinds; a lock
+//! taken and freed by a destructor meanwhile is not poisoned. A lock is *abandoned* if a
+//! holder ended without dropping its guard: it never opens again, and there is no guard to
+//! give. How the two are known is in `cell::held`.
 
+use crate::cell::held::NotTaken;
 use core::fmt;
 
-/// What taking a lock gives: a guard, or a guard with a warning.
-pub type LockResult<G> = Result<G, PoisonError<G>>;
+/// What taking a lock gives: a guard, or [`LockError`].
+pub type LockResult<G> = Result<G, LockError<G>>;
 
-/// The lock was taken, but a G panicked while it held it.
+/// Why [`Mutex::lock`](super::Mutex::lock) and the like give no plain guard.
+///
+/// For the value, poisoned or not, there is [`into_inner`](Self::into_inner):
 ///
 /// ```
 /// use runnext::{prelude::*, sync::Mutex};
@@ -20,7 +25,85 @@ pub type LockResult<G> = Result<G, PoisonError<G>>;
 ///     panic!("in the middle");
 /// });
 /// assert!(half_done.join().is_err());
-/// assert_eq!(*COUNT.lock().unwrap_err().into_inner(), 0);
+/// let count = COUNT.lock().unwrap_or_else(|error| error.into_inner());
+/// assert_eq!(*count, 0);
+/// ```
+pub enum LockError<G> {
+    /// The lock was taken, but a G panicked while it held it.
+    Poisoned(PoisonError<G>),
+    /// The lock was not taken and never will be: a G that held it ended without its
+    /// destructors, so its guard was never dropped.
+    Abandoned,
+}
+
+impl<G> LockError<G> {
+    /// The guard, warning or not.
+    ///
+    /// # Panics
+    /// If the lock was [abandoned](Self::Abandoned): there is no guard.
+    pub fn into_inner(self) -> G {
+        match self {
+            LockError::Poisoned(error) => error.into_inner(),
+            LockError::Abandoned => panic!("{ABANDONED}"),
+        }
+    }
+
+    /// The guard, warning or not; `None` if the lock was abandoned.
+    ///
+    /// ```
+    /// use runnext::sync::LockError;
+    /// assert_eq!(LockError::<u32>::Abandoned.guard(), None);
+    /// ```
+    pub fn guard(self) -> Option<G> {
+        match self {
+            LockError::Poisoned(error) => Some(error.into_inner()),
+            LockError::Abandoned => None,
+        }
+    }
+
+    /// With another guard.
+    pub(super) fn map<H>(self, f: impl FnOnce(G) -> H) -> LockError<H> {
+        match self {
+            LockError::Poisoned(error) => LockError::Poisoned(PoisonError::new(f(error.guard))),
+            LockError::Abandoned => LockError::Abandoned,
+        }
+    }
+}
+
+/// What is said of such a lock.
+const ABANDONED: &str = "abandoned lock: a G ended without freeing it";
+
+impl<G> From<PoisonError<G>> for LockError<G> {
+    fn from(error: PoisonError<G>) -> Self {
+        LockError::Poisoned(error)
+    }
+}
+
+impl<G> fmt::Debug for LockError<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LockError::Poisoned(_) => "Poisoned(..)",
+            LockError::Abandoned => "Abandoned",
+        })
+    }
+}
+
+impl<G> fmt::Display for LockError<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LockError::Poisoned(error) => error.fmt(f),
+            LockError::Abandoned => f.write_str(ABANDONED),
+        }
+    }
+}
+
+impl<G> core::error::Error for LockError<G> {}
+
+/// The lock was taken, but a G panicked while it held it.
+///
+/// ```
+/// use runnext::sync::PoisonError;
+/// assert_eq!(PoisonError::new(7).into_inner(), 7);
 /// ```
 pub struct PoisonError<G> {
     guard: G,
@@ -73,6 +156,8 @@ impl<G> core::error::Error for PoisonError<G> {}
 pub enum TryLockError<G> {
     /// It was taken, but a G panicked while it held it.
     Poisoned(PoisonError<G>),
+    /// It never will be: see [`LockError::Abandoned`].
+    Abandoned,
     /// Somebody else has it.
     WouldBlock,
 }
@@ -81,6 +166,7 @@ impl<G> fmt::Debug for TryLockError<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             TryLockError::Poisoned(_) => "Poisoned(..)",
+            TryLockError::Abandoned => "Abandoned",
             TryLockError::WouldBlock => "WouldBlock",
         })
     }
@@ -90,6 +176,7 @@ impl<G> fmt::Display for TryLockError<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TryLockError::Poisoned(error) => error.fmt(f),
+            TryLockError::Abandoned => f.write_str(ABANDONED),
             TryLockError::WouldBlock => f.write_str("the lock is held by another G"),
         }
     }
@@ -110,6 +197,8 @@ impl<G> core::error::Error for TryLockError<G> {}
 pub enum LockTimeoutError<G> {
     /// It was taken, but a G panicked while it held it.
     Poisoned(PoisonError<G>),
+    /// It never will be: see [`LockError::Abandoned`].
+    Abandoned,
     /// Somebody else had it all the time.
     TimedOut,
 }
@@ -118,6 +207,7 @@ impl<G> fmt::Debug for LockTimeoutError<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             LockTimeoutError::Poisoned(_) => "Poisoned(..)",
+            LockTimeoutError::Abandoned => "Abandoned",
             LockTimeoutError::TimedOut => "TimedOut",
         })
     }
@@ -127,6 +217,7 @@ impl<G> fmt::Display for LockTimeoutError<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LockTimeoutError::Poisoned(error) => error.fmt(f),
+            LockTimeoutError::Abandoned => f.write_str(ABANDONED),
             LockTimeoutError::TimedOut => {
                 f.write_str("the lock was held by another G all the time")
             }
@@ -138,6 +229,36 @@ impl<G> core::error::Error for LockTimeoutError<G> {}
 
 /// A guard as result: with a warning if its lock is poisoned.
 #[inline]
-pub(super) fn warn<G>(guard: G, is_poisoned: bool) -> LockResult<G> {
+pub(super) fn warn<G>(guard: G, is_poisoned: bool) -> Result<G, PoisonError<G>> {
     if is_poisoned { Err(PoisonError::new(guard)) } else { Ok(guard) }
+}
+
+/// Why a lock was not taken, by a call that waits without a limit.
+#[cold]
+pub(super) fn not_locked<G>(why: NotTaken) -> LockError<G> {
+    match why {
+        NotTaken::Abandoned => LockError::Abandoned,
+        NotTaken::Held => unreachable!("a wait without a limit ended without the lock"),
+    }
+}
+
+/// The same, by a call that waits for a while.
+#[cold]
+pub(super) fn not_in_time<G>(why: NotTaken) -> LockTimeoutError<G> {
+    match why {
+        NotTaken::Abandoned => LockTimeoutError::Abandoned,
+        NotTaken::Held => LockTimeoutError::TimedOut,
+    }
+}
+
+/// The same, by a call that does not wait. If the calling G was killed, it ends here.
+#[cold]
+pub(super) fn not_at_once<G>(why: NotTaken) -> TryLockError<G> {
+    match why {
+        NotTaken::Abandoned => TryLockError::Abandoned,
+        NotTaken::Held => {
+            crate::park::heed_kill();
+            TryLockError::WouldBlock
+        }
+    }
 }

@@ -4,7 +4,10 @@
 //! are guards, poisoning and the forms with a limit.
 #![forbid(unsafe_code)]
 
-use super::poison::{LockResult, LockTimeoutError, PoisonError, TryLockError, warn};
+use super::poison::{
+    LockResult, LockTimeoutError, PoisonError, TryLockError, not_at_once, not_in_time, not_locked,
+    warn,
+};
 use crate::cell::rwlock::{GuardedRw, HeldRead, HeldWrite};
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -45,12 +48,12 @@ impl<T> RwLock<T> {
     /// The value, without the lock.
     ///
     /// # Errors
-    /// The value with a warning, if a writer panicked.
+    /// The value with a warning, if a writer panicked, or the lock was abandoned.
     ///
     /// ```
     /// assert_eq!(runnext::sync::RwLock::new(5).into_inner().unwrap(), 5);
     /// ```
-    pub fn into_inner(self) -> LockResult<T> {
+    pub fn into_inner(self) -> Result<T, PoisonError<T>> {
         let is_poisoned = self.is_poisoned();
         warn(self.inner.into_inner(), is_poisoned)
     }
@@ -60,7 +63,8 @@ impl<T: ?Sized> RwLock<T> {
     /// Waits until it may read.
     ///
     /// # Errors
-    /// The guard with a warning, if a writer panicked.
+    /// [`LockError`](super::LockError): the guard with a warning, if a writer panicked; or no
+    /// guard, if a writer was abandoned.
     ///
     /// ```
     /// let lock = runnext::sync::RwLock::new(1);
@@ -70,7 +74,7 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         crate::park::might_park();
-        self.reading(self.inner.read(None).expect("no deadline"))
+        Ok(self.reading(self.inner.read(None).map_err(not_locked)?)?)
     }
 
     /// Reads if that is possible at once: nobody writes or waits to.
@@ -84,7 +88,7 @@ impl<T: ?Sized> RwLock<T> {
     /// assert!(lock.try_read().is_err());
     /// ```
     pub fn try_read(&self) -> TryResult<RwLockReadGuard<'_, T>> {
-        let held = self.inner.try_read().ok_or_else(super::would_block)?;
+        let held = self.inner.try_read().map_err(not_at_once)?;
         self.reading(held).map_err(TryLockError::Poisoned)
     }
 
@@ -102,14 +106,14 @@ impl<T: ?Sized> RwLock<T> {
     pub fn read_timeout(&self, timeout: Duration) -> TimeoutResult<RwLockReadGuard<'_, T>> {
         crate::park::might_park();
         let held = self.inner.read(Some(super::deadline_ns(timeout)));
-        let held = held.ok_or(LockTimeoutError::TimedOut)?;
-        self.reading(held).map_err(LockTimeoutError::Poisoned)
+        self.reading(held.map_err(not_in_time)?).map_err(LockTimeoutError::Poisoned)
     }
 
     /// Waits until it may write.
     ///
     /// # Errors
-    /// The guard with a warning, if a writer panicked.
+    /// [`LockError`](super::LockError): the guard with a warning, if a writer panicked; or no
+    /// guard, if a writer was abandoned.
     ///
     /// ```
     /// let lock = runnext::sync::RwLock::new(1);
@@ -119,7 +123,7 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         crate::park::might_park();
-        self.writing(self.inner.write(None).expect("no deadline"))
+        Ok(self.writing(self.inner.write(None).map_err(not_locked)?)?)
     }
 
     /// Writes if that is possible at once: nobody is inside or waits.
@@ -133,7 +137,7 @@ impl<T: ?Sized> RwLock<T> {
     /// assert!(lock.try_write().is_err());
     /// ```
     pub fn try_write(&self) -> TryResult<RwLockWriteGuard<'_, T>> {
-        let held = self.inner.try_write().ok_or_else(super::would_block)?;
+        let held = self.inner.try_write().map_err(not_at_once)?;
         self.writing(held).map_err(TryLockError::Poisoned)
     }
 
@@ -151,11 +155,10 @@ impl<T: ?Sized> RwLock<T> {
     pub fn write_timeout(&self, timeout: Duration) -> TimeoutResult<RwLockWriteGuard<'_, T>> {
         crate::park::might_park();
         let held = self.inner.write(Some(super::deadline_ns(timeout)));
-        let held = held.ok_or(LockTimeoutError::TimedOut)?;
-        self.writing(held).map_err(LockTimeoutError::Poisoned)
+        self.writing(held.map_err(not_in_time)?).map_err(LockTimeoutError::Poisoned)
     }
 
-    /// Whether a writer panicked.
+    /// Whether a writer panicked, or the lock was abandoned.
     ///
     /// ```
     /// assert!(!runnext::sync::RwLock::new(()).is_poisoned());
@@ -164,7 +167,7 @@ impl<T: ?Sized> RwLock<T> {
         self.inner.is_poisoned()
     }
 
-    /// Says that the value is in order again.
+    /// Says that the value is in order again. An abandoned lock stays abandoned.
     ///
     /// ```
     /// let lock = runnext::sync::RwLock::new(());
@@ -178,13 +181,13 @@ impl<T: ?Sized> RwLock<T> {
     /// The value, without taking the lock: nobody else can have it.
     ///
     /// # Errors
-    /// The value with a warning, if a writer panicked.
+    /// The value with a warning, if a writer panicked, or the lock was abandoned.
     ///
     /// ```
     /// let mut lock = runnext::sync::RwLock::new(1);
     /// *lock.get_mut().unwrap() = 2;
     /// ```
-    pub fn get_mut(&mut self) -> LockResult<&mut T> {
+    pub fn get_mut(&mut self) -> Result<&mut T, PoisonError<&mut T>> {
         let is_poisoned = self.is_poisoned();
         warn(self.inner.get_mut(), is_poisoned)
     }
@@ -195,12 +198,18 @@ impl<T: ?Sized> RwLock<T> {
         self.inner.queued_ever()
     }
 
-    fn reading<'a>(&self, held: HeldRead<'a, T>) -> LockResult<RwLockReadGuard<'a, T>> {
-        warn(RwLockReadGuard { held }, self.is_poisoned())
+    fn reading<'a>(
+        &self,
+        held: HeldRead<'a, T>,
+    ) -> Result<RwLockReadGuard<'a, T>, PoisonError<RwLockReadGuard<'a, T>>> {
+        warn(RwLockReadGuard { held }, self.inner.was_poisoned())
     }
 
-    fn writing<'a>(&self, held: HeldWrite<'a, T>) -> LockResult<RwLockWriteGuard<'a, T>> {
-        warn(RwLockWriteGuard { held }, self.is_poisoned())
+    fn writing<'a>(
+        &self,
+        held: HeldWrite<'a, T>,
+    ) -> Result<RwLockWriteGuard<'a, T>, PoisonError<RwLockWriteGuard<'a, T>>> {
+        warn(RwLockWriteGuard { held }, self.inner.was_poisoned())
     }
 }
 
@@ -231,7 +240,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
 fn poisoned<G>(error: TryLockError<G>) -> Option<G> {
     match error {
         TryLockError::Poisoned(poisoned) => Some(PoisonError::into_inner(poisoned)),
-        TryLockError::WouldBlock => None,
+        TryLockError::Abandoned | TryLockError::WouldBlock => None,
     }
 }
 

@@ -103,17 +103,20 @@ pub unsafe fn is_gone(name: u64) -> bool {
     MORTAL.get() && name != 0 && GONE.load(Relaxed) as u64 == name
 }
 
-/// Says at the beginning of a model that [`disown`] will be called.
+/// Says at the beginning of a model that [`abandon_locks`] will be called.
 pub fn somebody_goes() {
     MORTAL.set(true);
 }
 
-/// The calling G is gone, and holds what it holds. Wakes that one, if it waits, as
-/// the machine does with all who wait for what it holds.
-pub fn disown(waiter: Option<GHandle>) {
+/// The calling G is gone, and holds what it holds. Wakes that waiter as the machine does: if
+/// its lock has the name of the calling G by then, or is `noted` to be abandoned.
+pub fn abandon_locks(waiter: GHandle, owner: impl Fn() -> u64, noted: u64) {
     GONE.store(me() as usize, Relaxed);
     loom::sync::atomic::fence(SeqCst);
-    waiter.into_iter().for_each(ready);
+    let owner = owner();
+    if owner == me() || owner == noted {
+        ready(waiter);
+    }
 }
 
 pub fn look_for_cycle(_: bool) {}

@@ -6,10 +6,10 @@
 
 use crate::check::{self, checks, wait_until};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use runnext::internals::cell::held::poison_all;
+use runnext::internals::park::abandon_locks;
 use runnext::prelude::*;
 use runnext::program::{Ended, Run, start};
-use runnext::sync::{Mutex, RwLock};
+use runnext::sync::{LockError, LockTimeoutError, Mutex, RwLock, TryLockError};
 use runnext::tasks::{self, GState};
 
 runnext::main!(cycles, main);
@@ -35,9 +35,10 @@ fn main() {
         sound_orders_are_not_reported,
         a_wait_with_a_limit_is_no_link,
         a_waiting_g_says_who_holds_the_lock,
-        locks_of_one_that_is_gone_go_on_poisoned,
+        locks_of_one_that_is_gone_never_open,
         who_waits_for_one_that_is_gone_is_woken,
-        a_lock_of_an_abandoned_g_goes_on,
+        a_leaked_guard_of_an_abandoned_g_stays_the_only_one,
+        a_lock_of_an_abandoned_g_never_opens,
     ]);
     busy.stop();
     assert_eq!(busy.wait(), Ended::Stopped);
@@ -283,43 +284,73 @@ fn leave_taken(lock: &'static Mutex<u32>, shared: &'static RwLock<u32>, found: u
     core::mem::forget((lock.lock(), shared.write()));
     let me = current().id();
     wait_until(|| tasks::gs().iter().filter(|g| g.holder == Some(me)).count() >= found);
-    assert_eq!(poison_all(me), found.min(2));
+    assert_eq!(abandon_locks(me), found.min(2));
 }
 
-fn locks_of_one_that_is_gone_go_on_poisoned() {
+fn locks_of_one_that_is_gone_never_open() {
     static M: Mutex<u32> = Mutex::new(0);
     static R: RwLock<u32> = RwLock::new(0);
     go(|| leave_taken(&M, &R, 0)).join().expect("no panic");
-    assert!(M.lock().is_err() && R.read().is_err(), "they are poisoned");
-    M.clear_poison();
-    R.clear_poison();
-    *M.lock().expect("it is in order again") += 1;
-    *R.write().expect("it is in order again") += 1;
-    assert_eq!(poison_all(u64::MAX), 0, "there is no such G");
-    // With limits, and without waiting at all.
-    go(|| leave_taken(&M, &R, 0)).join().expect("no panic");
-    assert!(
-        M.lock_timeout(Duration::from_secs(3600)).is_err_and(|e| e.to_string().contains("poison"))
-    );
-    assert!(R.try_write().is_err_and(|e| e.to_string().contains("poison")));
+    assert_eq!(abandon_locks(u64::MAX), 0, "there is no such G");
+    for _ in 0..2 {
+        assert!(matches!(M.lock(), Err(LockError::Abandoned)));
+        assert!(matches!(R.read(), Err(LockError::Abandoned)));
+        assert!(matches!(R.write(), Err(LockError::Abandoned)));
+        // With limits, and without waiting at all.
+        let limit = Duration::from_secs(3600);
+        assert!(matches!(M.lock_timeout(limit), Err(LockTimeoutError::Abandoned)));
+        assert!(matches!(R.read_timeout(limit), Err(LockTimeoutError::Abandoned)));
+        assert!(matches!(R.try_write(), Err(TryLockError::Abandoned)));
+        assert!(matches!(M.try_lock(), Err(TryLockError::Abandoned)));
+        M.clear_poison();
+        R.clear_poison();
+    }
+    assert!(M.is_poisoned() && R.is_poisoned());
 }
 
 fn who_waits_for_one_that_is_gone_is_woken() {
-    static M: Mutex<u32> = Mutex::new(0);
-    static R: RwLock<u32> = RwLock::new(0);
     for _ in 0..50 {
-        let left = go(|| leave_taken(&M, &R, 6));
-        wait_until(|| M.try_lock().is_err() && R.try_read().is_err());
-        let locks = (0..2).map(|_| go(|| M.lock().is_err()));
-        let reads = (0..2).map(|_| go(|| R.read().is_err()));
-        let writes = (0..2).map(|_| go(|| R.write().is_err()));
+        let m: &'static Mutex<u32> = Box::leak(Box::new(Mutex::new(0)));
+        let r: &'static RwLock<u32> = Box::leak(Box::new(RwLock::new(0)));
+        let left = go(move || leave_taken(m, r, 6));
+        wait_until(|| m.try_lock().is_err() && r.try_read().is_err());
+        let locks = (0..2).map(|_| go(|| matches!(m.lock(), Err(LockError::Abandoned))));
+        let reads = (0..2).map(|_| go(|| matches!(r.read(), Err(LockError::Abandoned))));
+        let writes = (0..2).map(|_| go(|| matches!(r.write(), Err(LockError::Abandoned))));
         let waiting: Vec<_> = locks.chain(reads).chain(writes).collect();
         left.join().expect("no panic");
-        assert!(check::join_all(waiting).into_iter().all(|poisoned| poisoned));
-        M.clear_poison();
-        R.clear_poison();
-        assert!(M.try_lock().is_ok() && R.try_write().is_ok(), "nobody is inside");
+        assert!(check::join_all(waiting).into_iter().all(|is_told| is_told));
     }
+}
+
+/// Panics when it is dropped.
+struct Panics;
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        panic!("while it unwinds");
+    }
+}
+
+/// A guard is leaked and its reference given away, by safe code; then its G is abandoned.
+fn a_leaked_guard_of_an_abandoned_g_stays_the_only_one() {
+    static M: Mutex<u32> = Mutex::new(0);
+    static R: RwLock<u32> = RwLock::new(0);
+    let (tx, rx) = chan::bounded::<(&'static mut u32, &'static mut u32)>(1);
+    let abandoned = runnext::program::abandoned();
+    let leaks = go(move || {
+        let one = Box::leak(Box::new(M.lock().expect("free")));
+        let other = Box::leak(Box::new(R.write().expect("free")));
+        tx.send((&mut **one, &mut **other)).expect("open");
+        let _panics = Panics;
+        panic!("once");
+    });
+    assert!(leaks.join().is_err());
+    assert_eq!(runnext::program::abandoned(), abandoned + 1);
+    let (one, other) = rx.recv().expect("it was sent");
+    let values = (M.lock().ok().map(|m| *m), R.read().ok().map(|r| *r), R.write().is_ok());
+    assert_eq!(values, (None, None, false), "the values have two users");
+    (*one, *other) = (1, 1);
 }
 
 runnext::main!(c_hog, c_hog);
@@ -339,13 +370,11 @@ fn c_hog() {
     wait_until(|| HOGS.load(Relaxed) == 1);
 }
 
-fn a_lock_of_an_abandoned_g_goes_on() {
-    for _ in 0..2 {
-        let run = started("c_hog");
-        wait_until(|| HOGGED.try_lock().is_err());
-        let waits = go(|| HOGGED.lock().is_err());
-        assert_eq!(run.wait(), Ended::Code(0));
-        assert_eq!(waits.join(), Ok(true), "it waited, and was warned");
-        HOGGED.clear_poison();
-    }
+fn a_lock_of_an_abandoned_g_never_opens() {
+    let run = started("c_hog");
+    wait_until(|| HOGGED.try_lock().is_err());
+    let waits = go(|| matches!(HOGGED.lock(), Err(LockError::Abandoned)));
+    assert_eq!(run.wait(), Ended::Code(0));
+    assert_eq!(waits.join(), Ok(true), "it waited, and was told");
+    assert!(matches!(HOGGED.try_lock(), Err(TryLockError::Abandoned)));
 }

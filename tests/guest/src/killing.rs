@@ -7,7 +7,7 @@
 use crate::check::{self, checks, wait_until};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use runnext::prelude::*;
-use runnext::sync::{Condvar, Mutex, Once, RwLock, Semaphore, WaitGroup};
+use runnext::sync::{Condvar, LockError, Mutex, Once, RwLock, Semaphore, WaitGroup};
 use runnext::tasks::{self, GState, KillError, Killed};
 
 runnext::main!(killing, main);
@@ -389,6 +389,56 @@ fn wait_in_every_way() {
     drop((empty, nobody));
 }
 
+/// Panics when it is dropped.
+struct Panics;
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        panic!("while it unwinds");
+    }
+}
+
+/// A G is abandoned with one of everything that can be held; others want it.
+fn wait_for_what_an_abandoned_g_held() {
+    static LOCK: Mutex<()> = Mutex::new(());
+    static WRITTEN: RwLock<()> = RwLock::new(());
+    static READ: RwLock<()> = RwLock::new(());
+    static GATE: Semaphore = Semaphore::new(1);
+    static SETUP: Once = Once::new();
+    static GROUP: WaitGroup = WaitGroup::new();
+    let named = |name, f: Box<dyn FnOnce() + Send>| Go::new().name(name).spawn(f).expect("memory");
+    let (tx, receives) = chan::bounded::<u32>(1);
+    let (sends, rx) = chan::rendezvous::<u32>();
+    let ticket = WaitGroup::ticket(&GROUP);
+    let holder = named(
+        "is abandoned",
+        Box::new(move || {
+            let _locks = (LOCK.lock(), WRITTEN.write(), READ.read());
+            let _rest = (GATE.permit(1), ticket, tx, rx);
+            SETUP.call_once(|| {
+                let _panics = Panics;
+                panic!("once");
+            });
+        }),
+    );
+    assert!(holder.join().is_err());
+    // These are told.
+    assert!(matches!(LOCK.lock(), Err(LockError::Abandoned)));
+    assert!(matches!(WRITTEN.read(), Err(LockError::Abandoned)));
+    assert!(READ.read().is_ok());
+    // These wait.
+    let ways: [Way; 6] = [
+        ("writes", Box::new(|| drop(READ.write()))),
+        ("acquires", Box::new(|| GATE.acquire(1))),
+        ("comes second", Box::new(|| SETUP.call_once(|| ()))),
+        ("waits for a group", Box::new(|| GROUP.wait())),
+        ("receives", Box::new(move || _ = receives.recv())),
+        ("sends", Box::new(move || _ = sends.send(1))),
+    ];
+    let gs = ways.map(|(name, way)| named(name, way));
+    gs.into_iter().for_each(|g| _ = g.join());
+}
+
 fn deadlocked() {
     let (tx, rx) = chan::rendezvous::<u32>();
     match args().first().map(String::as_str) {
@@ -409,6 +459,7 @@ fn deadlocked() {
             sleep(Duration::from_millis(20));
             println!("still here");
         }
+        Some("abandoned") => wait_for_what_an_abandoned_g_held(),
         _ => wait_in_every_way(),
     }
     drop(tx);

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use runnext::prelude::*;
 use runnext::program::abandoned;
 use runnext::program::{self, Ended};
-use runnext::sync::{Mutex, Semaphore};
+use runnext::sync::{LockError, Mutex, Semaphore};
 use runnext::tasks::{self, GState, KillError};
 
 runnext::main!(unwinding, main);
@@ -18,7 +18,7 @@ runnext::main!(doubled, doubled);
 fn main() {
     check::run(checks![
         a_destructor_that_panics_while_its_g_unwinds_ends_that_g_only,
-        its_locks_go_poisoned_to_who_waits,
+        who_waits_for_its_locks_is_told,
         a_killed_g_whose_destructor_panics_was_killed,
         a_call_in_which_it_happens_is_over_for_its_g_only,
         a_message_that_panics_as_it_is_printed_ends_its_g_only,
@@ -60,7 +60,7 @@ fn a_destructor_that_panics_while_its_g_unwinds_ends_that_g_only() {
     assert_eq!(abandoned(), before + 20);
 }
 
-fn its_locks_go_poisoned_to_who_waits() {
+fn who_waits_for_its_locks_is_told() {
     static LOCK: Mutex<u32> = Mutex::new(0);
     static GATE: Semaphore = Semaphore::new(0);
     let holder = go(|| {
@@ -70,10 +70,11 @@ fn its_locks_go_poisoned_to_who_waits() {
         panics_twice();
     });
     wait_until(|| LOCK.try_lock().is_err());
-    let waiters: Vec<_> = (0..8).map(|_| go(|| LOCK.lock().is_err())).collect();
+    let is_told = || matches!(LOCK.lock(), Err(LockError::Abandoned));
+    let waiters: Vec<_> = (0..8).map(|_| go(is_told)).collect();
     GATE.release(1);
     assert_eq!(holder.join(), twice());
-    assert!(join_all(waiters).into_iter().all(|is_poisoned| is_poisoned));
+    assert!(join_all(waiters).into_iter().all(|is_told| is_told));
 }
 
 fn a_killed_g_whose_destructor_panics_was_killed() {

@@ -119,6 +119,26 @@ fn a_deadlock_tells_of_each_g_why_it_waits_and_where_it_was_started() {
 }
 
 #[test]
+fn who_waits_for_what_an_abandoned_g_held_is_named_and_why() {
+    for cpus in [1, 8] {
+        let outcome = deadlocked(cpus, "abandoned");
+        outcome.assert_code(expect::CODE_DEADLOCK);
+        outcome.assert_line(expect::DEADLOCK);
+        let told = [
+            "[sync.RWMutex.Lock]: \"writes\" at 0x",
+            "[semacquire]: \"acquires\" at 0x",
+            "[sync.Once]: \"comes second\" at 0x",
+            "[sync.WaitGroup.Wait]: \"waits for a group\" at 0x",
+            "[chan receive]: \"receives\" at 0x",
+            "[chan send]: \"sends\" at 0x",
+            "[join]: \"deadlocked\" for goroutine ",
+        ];
+        told.iter().for_each(|told| outcome.assert_line(told));
+        outcome.assert_line("abandoned since boot: 1. Read locks, permits, channel ends");
+    }
+}
+
+#[test]
 fn a_deadlock_of_a_thousand_is_reported_in_short() {
     for cpus in [1, 8] {
         let outcome = deadlocked(cpus, "many");

@@ -70,6 +70,8 @@ pub enum InputError {
     TimedOut,
     /// Another G waits for input.
     Busy,
+    /// A G was abandoned while it read: what it had of the line is lost, and so is the turn.
+    Abandoned,
 }
 
 /// What was counted since the port was opened.
@@ -448,6 +450,7 @@ impl fmt::Display for InputError {
             InputError::Gone => "the serial port does not answer any more",
             InputError::TimedOut => "nothing was typed in time",
             InputError::Busy => "another G reads the serial port",
+            InputError::Abandoned => "a G was abandoned while it read the serial port",
         })
     }
 }

@@ -104,6 +104,28 @@ fn a_wait_whose_condition_never_holds_ends_by_its_limit() {
 }
 
 #[test]
+fn a_waiter_whose_mutex_was_abandoned_meanwhile_is_told() {
+    let (lock, changed) = (Mutex::new(()), Condvar::new());
+    thread::scope(|s| {
+        let waits = || changed.wait(lock.lock().unwrap()).is_err_and(|e| e.guard().is_none());
+        let waiter = s.spawn(waits);
+        let limited = s.spawn(|| {
+            let waited = changed.wait_timeout(lock.lock().unwrap(), LONG);
+            matches!(waited, Err(LockError::Abandoned))
+        });
+        until(|| changed.queued_ever() == 2);
+        s.spawn(|| {
+            std::mem::forget(lock.lock());
+            crate::park::abandon_locks(crate::park::current_id());
+        })
+        .join()
+        .unwrap();
+        changed.notify_all();
+        assert!(waiter.join().unwrap() && limited.join().unwrap());
+    });
+}
+
+#[test]
 fn a_waiter_is_warned_of_a_mutex_poisoned_meanwhile() {
     let (lock, changed) = (Mutex::new(()), Condvar::new());
     thread::scope(|s| {

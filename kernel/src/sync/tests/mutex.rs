@@ -251,15 +251,50 @@ fn a_panic_that_was_over_when_the_lock_was_taken_poisons_nothing() {
 }
 
 #[test]
-fn the_lock_of_one_that_is_gone_is_taken_over_poisoned() {
+fn the_lock_of_one_that_is_gone_never_opens_again() {
+    let mut lock = Mutex::new(1);
+    assert!(!lock.is_poisoned());
+    on_threads(1, |_| {
+        std::mem::forget(lock.lock());
+        crate::park::abandon_locks(crate::park::current_id());
+    });
+    for _ in 0..3 {
+        assert!(matches!(lock.try_lock(), Err(TryLockError::Abandoned)));
+        assert!(matches!(lock.lock_timeout(LONG), Err(LockTimeoutError::Abandoned)));
+        assert!(matches!(lock.lock(), Err(LockError::Abandoned)));
+        lock.clear_poison();
+        assert!(lock.is_poisoned(), "that cannot be cleared");
+    }
+    assert!(format!("{lock:?}").contains("<locked>"));
+    // No guard of it can be left: nothing else has a reference to the lock.
+    assert_eq!(*lock.get_mut().unwrap_err().into_inner(), 1);
+    assert_eq!(lock.into_inner().unwrap_err().into_inner(), 1);
+}
+
+/// With what safe code can do: the guard is leaked, and its reference given away.
+#[test]
+fn a_leaked_guard_of_one_that_is_gone_stays_the_only_one() {
+    static LOCK: Mutex<u32> = Mutex::new(0);
+    let (tx, rx) = std::sync::mpsc::channel::<&'static mut u32>();
+    on_threads(1, |_| {
+        let guard = Box::leak(Box::new(LOCK.lock().unwrap()));
+        tx.send(guard).unwrap();
+        crate::park::abandon_locks(crate::park::current_id());
+    });
+    let value = rx.recv().unwrap();
+    assert!(LOCK.lock().is_err_and(|error| error.guard().is_none()), "the value has two users");
+    *value += 1;
+}
+
+#[test]
+#[should_panic(expected = "abandoned lock")]
+fn an_abandoned_lock_has_no_guard_to_give() {
     let lock = Mutex::new(1);
     on_threads(1, |_| {
         std::mem::forget(lock.lock());
-        crate::cell::held::poison_all(crate::park::current_id());
+        crate::park::abandon_locks(crate::park::current_id());
     });
-    assert!(matches!(lock.try_lock(), Err(TryLockError::Poisoned(_))));
-    lock.clear_poison();
-    assert_eq!(*lock.lock().unwrap(), 1);
+    let _guard = lock.lock().unwrap_or_else(|error| error.into_inner());
 }
 
 #[test]

@@ -176,16 +176,34 @@ fn a_contended_write_of_a_destructor_that_runs_in_a_panic_poisons_nothing() {
 }
 
 #[test]
-fn a_writer_that_is_gone_lets_all_in_poisoned() {
-    for read in [true, false] {
-        let lock = RwLock::new(1);
-        on_threads(1, |_| {
-            std::mem::forget(lock.write());
-            crate::cell::held::poison_all(crate::park::current_id());
-        });
-        let poisoned = if read { lock.try_read().is_err() } else { lock.try_write().is_err() };
-        assert!(poisoned && lock.is_poisoned());
+fn the_lock_of_a_writer_that_is_gone_never_opens_again() {
+    let mut lock = RwLock::new(1);
+    on_threads(1, |_| {
+        std::mem::forget(lock.write());
+        crate::park::abandon_locks(crate::park::current_id());
+    });
+    for _ in 0..2 {
+        assert!(matches!(lock.read(), Err(LockError::Abandoned)));
+        assert!(matches!(lock.write(), Err(LockError::Abandoned)));
+        assert!(matches!(lock.try_read(), Err(TryLockError::Abandoned)));
+        assert!(matches!(lock.try_write(), Err(TryLockError::Abandoned)));
+        assert!(matches!(lock.read_timeout(LONG), Err(LockTimeoutError::Abandoned)));
+        assert!(matches!(lock.write_timeout(LONG), Err(LockTimeoutError::Abandoned)));
         lock.clear_poison();
-        assert!(lock.try_write().is_ok());
+        assert!(lock.is_poisoned(), "that cannot be cleared");
     }
+    assert_eq!(*lock.get_mut().unwrap_err().into_inner(), 1);
+    assert_eq!(lock.into_inner().unwrap_err().into_inner(), 1);
+}
+
+#[test]
+fn a_reader_that_is_gone_keeps_writers_out_and_no_reader() {
+    let lock = RwLock::new(1);
+    on_threads(1, |_| {
+        std::mem::forget(lock.read());
+        crate::park::abandon_locks(crate::park::current_id());
+    });
+    assert_eq!(lock.read().map(|value| *value).ok(), Some(1));
+    assert!(matches!(lock.try_write(), Err(TryLockError::WouldBlock)));
+    assert!(matches!(lock.write_timeout(SHORT), Err(LockTimeoutError::TimedOut)));
 }
