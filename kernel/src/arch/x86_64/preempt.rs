@@ -51,8 +51,9 @@ pub fn set_handler(handler: fn()) {
 /// returned to by `iretq`; there are [`ROOM`] bytes below its stack pointer.
 pub unsafe fn inject(frame: &mut Frame) {
     frame.rsp -= 8;
-    // SAFETY: the word below the stack pointer of a G is its own, and there.
-    unsafe { (frame.rsp as *mut u64).write(frame.rip) };
+    // SAFETY: the word below the stack pointer of a G is its own, and there. The stack
+    // pointer need not be aligned between two instructions.
+    unsafe { (frame.rsp as *mut u64).write_unaligned(frame.rip) };
     frame.rip = call_preempt as *const () as u64;
 }
 
