@@ -18,12 +18,12 @@ fn main() {
     assert_eq!(array::<{ 100 << 10 }>(), 100 << 10);
     assert_eq!(array::<{ 4 << 20 }>(), 4 << 20);
     check::run(checks![
+        a_parked_g_costs_a_page_and_its_share_of_page_tables, // before others leave pages behind
         a_plain_g_has_room_for_50_kib,
         a_stack_of_1_gib_has_64_mib_when_they_are_touched,
         more_than_1_gib_is_refused,
         an_overflow_ends_its_g_only,
         a_program_says_how_large_the_stack_of_its_main_is,
-        a_parked_g_costs_a_page_and_its_share_of_page_tables,
     ]);
 }
 
