@@ -33,7 +33,7 @@ use crate::typist::{self, Keyboard};
 /// Far more than a healthy boot takes on a busy host.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
 /// The same in virtual time, where eight CPUs share one of the host's.
-const VIRTUAL_LIMIT: Duration = Duration::from_secs(300);
+const VIRTUAL_LIMIT: Duration = Duration::from_secs(600);
 /// What makes a run in virtual time repeat: clocks that are stated, as QEMU counts an
 /// instruction a nanosecond and drives the local APICs' timers with 1 GHz, and short turns.
 /// QEMU 10 divides the 400 µs among all CPUs, so that eight have 50 µs each: shorter ones cost
