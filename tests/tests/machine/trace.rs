@@ -93,7 +93,7 @@ fn trace_without_a_port_says_so_and_the_program_runs() {
 #[test]
 fn traced_run_with_a_wrong_lapic_ends() {
     let name = "trace-wrong-lapic";
-    let file = boot::scratch().join(name);
+    let file = tests::files::trace_of(name);
     let cmdline = "program=mix tsc=1000 lapic=62 trace=stream -- 20";
     let boot = Boot::guest(name).smp(2).icount("shift=0,sleep=off").debugcon(&file);
     let outcome = boot.cmdline(cmdline).run();
