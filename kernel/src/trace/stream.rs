@@ -256,7 +256,8 @@ pub(super) fn finish(code: u32) {
         return;
     }
     let Some(mut turn) = wait_for_turn() else { return };
-    let counted = AT_PAUSE.lock().take().unwrap_or_else(|| park::stats().cpus);
+    let paused = AT_PAUSE.lock().take();
+    let counted = paused.unwrap_or_else(|| park::stats().cpus); // takes locks of its own
     drain(&mut turn);
     write_counters(&mut turn, &counted);
     write_end(&mut turn, code);
