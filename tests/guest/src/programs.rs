@@ -264,7 +264,9 @@ fn a_program_is_stopped_whatever_it_does() {
         assert_eq!(run.wait_timeout(Duration::from_micros(100)), None, "{name}");
         run.stop();
         assert_eq!(run.wait(), Ended::Stopped, "{name}");
-        assert_eq!(program::abandoned(), before, "{name} listens");
+        // Printing is no place to unwind from: a G that does nothing else is abandoned.
+        let expected = before + if name == "p_prints" { 1 } else { 0 };
+        assert_eq!(program::abandoned(), expected, "{name} listens, or only prints");
     }
 }
 
