@@ -24,6 +24,7 @@ pub mod files;
 pub mod fixture;
 #[cfg(test)]
 mod forbidden;
+pub mod gdb;
 pub mod guest;
 pub mod hang;
 pub mod lock;
@@ -34,6 +35,7 @@ pub mod qmp;
 pub mod registers;
 pub mod results;
 pub mod screen;
+pub mod snapshot;
 pub mod soak;
 pub mod stage;
 pub mod sweep;
