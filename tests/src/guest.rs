@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use boot::cores::Cores;
 use boot::data::DataDisk;
 use boot::exit::End;
 use boot::image;
@@ -22,7 +23,6 @@ use boot::qemu::{Board, Disk, Firmware, Machine, Serial};
 
 use crate::files::{Files, trace_of};
 use crate::hang::Hang;
-use crate::lock::GuestLock;
 use crate::outcome::{Ended, Outcome, lines_of};
 use crate::qmp::Qmp;
 use crate::results;
@@ -352,12 +352,11 @@ impl Boot {
 
     fn try_run(&self) -> Result<Outcome> {
         let kernel = kernel_of(&self.source)?;
-        // From here to the end nobody else runs a guest or makes an image.
-        let _lock = GuestLock::take()?;
-        let started = Instant::now();
         let files = Files::new(&self.name)?;
         let image = self.image(&kernel, &files)?;
         let mut machine = self.machine(&image, &files)?;
+        let _cores = Cores::take(machine.cores())?;
+        let started = Instant::now();
         if self.has_snapshot() {
             let snapshot = snapshot::of(&machine, &kernel, &files.scratch)?;
             machine = machine.incoming(snapshot);

@@ -7,8 +7,8 @@
 //! print is in [`expect`] and nowhere else.
 //!
 //! Two rules hold for every test here. It never asserts a wall-clock window: a
-//! time limit is there for hangs alone. And one guest runs at a time, whoever
-//! starts it ([`lock`]): eight virtual CPUs on two real ones are enough.
+//! time limit is there for hangs alone. And it takes the host's cores that its machine
+//! can use before it starts it ([`boot::cores`]): machines of eight CPUs run one at a time.
 //!
 //! ```no_run
 //! use tests::guest::Boot;
@@ -27,7 +27,6 @@ mod forbidden;
 pub mod gdb;
 pub mod guest;
 pub mod hang;
-pub mod lock;
 pub mod madt;
 pub mod memory;
 pub mod outcome;
