@@ -59,11 +59,20 @@ pub enum Effort {
     Full,
 }
 
+impl Effort {
+    /// The word for it in the environment.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Sample => "sample",
+            Self::Full => "full",
+        }
+    }
+}
+
 /// What `RUNNEXT_TEST` in the environment asks for.
 pub fn effort() -> Effort {
-    match std::env::var("RUNNEXT_TEST").as_deref() {
-        Ok("quick") => Effort::Quick,
-        Ok("full") => Effort::Full,
-        _ => Effort::Sample,
-    }
+    let asked = std::env::var("RUNNEXT_TEST").unwrap_or_default();
+    let all = [Effort::Quick, Effort::Sample, Effort::Full];
+    all.into_iter().find(|effort| effort.word() == asked).unwrap_or(Effort::Sample)
 }
