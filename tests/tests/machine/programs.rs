@@ -42,6 +42,16 @@ mod programs {
     }
 
     #[test]
+    fn a_machine_at_rest_takes_no_ticks_for_its_programs() {
+        for cpus in [1, 8] {
+            let boot = Boot::guest(format!("rest-{cpus}")).smp(cpus).icount("shift=0,sleep=off");
+            let outcome = boot.cmdline("program=rest").run();
+            outcome.assert_test("a_machine_at_rest_takes_no_ticks_for_its_programs");
+            outcome.assert_ok();
+        }
+    }
+
+    #[test]
     fn a_deadlocked_program_is_reported_by_name() {
         PROGRAMS.assert_line(&format!("p_deadlocks: {}", expect::DEADLOCK));
         PROGRAMS.assert_line("[park]: \"stuck\"");
@@ -63,7 +73,11 @@ mod killing {
 }
 
 fn deadlocked(cpus: usize, how: &str) -> Outcome {
-    let boot = Boot::guest(format!("deadlocked-{how}-{cpus}")).smp(cpus);
+    let mut boot = Boot::guest(format!("deadlocked-{how}-{cpus}")).smp(cpus);
+    // In that one a CPU computes.
+    if how != "beside" {
+        boot = boot.single_threaded();
+    }
     boot.cmdline(&format!("program=deadlocked -- {how}")).run()
 }
 
