@@ -19,7 +19,7 @@ mod tasks {
     guest_tests!(TASKS, boot => tasks);
 }
 
-mod programs {
+mod checked_inside {
     use super::*;
 
     static PROGRAMS: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
