@@ -61,7 +61,7 @@ run: tool ## build and boot in QEMU, serial console here
 test: tool browser bochs newer-qemu ## everything that is checked, on sampled machine shapes
 	@cargo suite
 
-test-quick: tool browser ## for the inner loop: under two minutes once built
+test-quick: tool browser ## for the inner loop: 90 seconds once built
 	@cargo suite --quick
 
 test-full: tool browser bochs newer-qemu ## all seeds, sizes and machine shapes, however long

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use anyhow::{Context, Result, bail};
+use boot::cores::{self, Cores};
 use boot::host::Qemu;
 use boot::qemu::{Firmware, Machine};
 
@@ -162,6 +163,9 @@ pub fn run(
     if let Some(plugin) = plugin {
         machine = machine.arg("-plugin").arg(plugin.argument());
     }
+    // Beside a machine that is timed nothing else may run; one that is counted does not mind.
+    let cores = if shape.is_counted { machine.cores() } else { cores::number_of_cores() };
+    let _cores = Cores::take(cores)?;
     let mut lines = Vec::new();
     let mut reports = Vec::new();
     let heard = listen(machine.command(&env::temp_dir())?, |line| {

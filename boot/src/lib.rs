@@ -6,6 +6,7 @@
 //! - [`qemu`] describes a virtual machine and turns it into QEMU's arguments;
 //! - [`bochs`] starts an image in another emulator;
 //! - [`host`] finds out what this host has to run it with;
+//! - [`cores`] shares out the host's cores among machines;
 //! - [`exit`] reads how the machine ended;
 //! - [`cost`] counts what it took from an edit to the first output;
 //! - [`args`] reads the options of the command line;
@@ -32,6 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub mod args;
 pub mod bochs;
+pub mod cores;
 pub mod cost;
 pub mod data;
 pub mod exit;

@@ -113,6 +113,9 @@ pub struct Machine {
     has_hpet: bool,
     has_debug_exit: bool,
     waits_for_gdb: bool,
+    is_single_threaded: bool,
+    gdb: Option<PathBuf>,
+    incoming: Option<PathBuf>,
     extra: Vec<String>,
     needs_newer_qemu: bool,
 }
@@ -143,6 +146,9 @@ impl Machine {
             has_hpet: true,
             has_debug_exit: true,
             waits_for_gdb: false,
+            is_single_threaded: false,
+            gdb: None,
+            incoming: None,
             extra: Vec::new(),
             needs_newer_qemu: false,
         }
@@ -275,6 +281,65 @@ impl Machine {
         self
     }
 
+    /// All CPUs take turns in one thread of the host's. A CPU that never halts keeps the others
+    /// waiting for long; where CPUs mostly halt it saves what threads cost each other.
+    pub fn single_threaded(mut self) -> Self {
+        self.is_single_threaded = true;
+        self
+    }
+
+    /// Stops before the first instruction and listens for gdb on a socket at this path.
+    pub fn gdb(mut self, socket: impl Into<PathBuf>) -> Self {
+        self.gdb = Some(socket.into());
+        self
+    }
+
+    /// Starts from the state in this file and not from the firmware. The state must come
+    /// from the same machine as far as [`Machine::loading`] describes it.
+    pub fn incoming(mut self, state: impl Into<PathBuf>) -> Self {
+        self.incoming = Some(state.into());
+        self
+    }
+
+    /// This machine as far as it matters while the loader runs: without what the kernel reads
+    /// later, without what lies outside of the machine, and with the quickest way to run it.
+    pub fn loading(mut self) -> Self {
+        // A state is read by the QEMU that wrote it.
+        self.needs_newer_qemu |= self.icount.is_some() && self.smp != "1";
+        self.cmdline = String::new();
+        self.fw_cfg.clear();
+        if self.serial != Serial::None {
+            self.serial = Serial::File("/dev/null".into());
+        }
+        self.debugcon = None;
+        self.serial_log = None;
+        self.qmp = None;
+        self.icount = None;
+        self.single_threaded()
+    }
+
+    /// How many of the host's cores it can keep busy, of two: CPUs that take turns use one.
+    pub fn cores(&self) -> usize {
+        let takes_turns = self.icount.is_some() || self.is_single_threaded;
+        let has_one_cpu = self.smp == "1" || self.smp.starts_with("1,");
+        if takes_turns || has_one_cpu { 1 } else { 2 }
+    }
+
+    /// The image that it starts from.
+    pub fn image(&self) -> &Path {
+        &self.image
+    }
+
+    /// The QEMU that it runs in.
+    pub fn qemu(&self) -> Qemu {
+        // One CPU has no turns to take.
+        let takes_turns = self.icount.is_some() && self.smp != "1";
+        match self.needs_newer_qemu || takes_turns {
+            true => Qemu::newest(),
+            false => Qemu::installed(),
+        }
+    }
+
     /// Any further argument of QEMU's.
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.extra.push(arg.into());
@@ -299,7 +364,11 @@ impl Machine {
             (None, Accel::Kvm) => push(&["-cpu", "host"]),
             (None, Accel::Tcg) => {}
         }
-        push(&["-accel", self.runs_on().name()]);
+        // With counted instructions there is one thread anyway, and QEMU wants no such word.
+        match (self.runs_on(), self.is_single_threaded && self.icount.is_none()) {
+            (Accel::Tcg, true) => push(&["-accel", "tcg,thread=single"]),
+            (accel, _) => push(&["-accel", accel.name()]),
+        }
         if let Some(icount) = &self.icount {
             push(&["-icount", icount]);
         }
@@ -325,12 +394,7 @@ impl Machine {
     /// The command that starts this machine. `scratch` is a directory for the
     /// copy of the firmware's variables; it must outlive the machine.
     pub fn command(&self, scratch: &Path) -> Result<Command> {
-        // One CPU has no turns to take.
-        let takes_turns = self.icount.is_some() && self.smp != "1";
-        let qemu = match self.needs_newer_qemu || takes_turns {
-            true => Qemu::newest(),
-            false => Qemu::installed(),
-        };
+        let qemu = self.qemu();
         let mut command = Command::new(&qemu.binary);
         for folder in &qemu.firmware {
             command.arg("-L").arg(folder);
@@ -435,6 +499,17 @@ impl Machine {
         }
         if self.waits_for_gdb {
             push(&["-s", "-S"]);
+        }
+        if let Some(socket) = &self.gdb {
+            let socket = comma(&socket.to_string_lossy());
+            push(&["-gdb", &format!("unix:{socket},server=on,wait=off"), "-S"]);
+        }
+        if let Some(state) = &self.incoming {
+            let state = state.to_string_lossy().replace('\'', r"'\''");
+            push(&["-incoming", &format!("exec:cat '{state}'")]);
+            // A network card would announce itself for a while, and the timers of that run by
+            // the host's clock: they would disturb turns that are counted.
+            push(&["-global", "migration.announce-rounds=0"]);
         }
         args
     }

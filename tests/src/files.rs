@@ -1,6 +1,6 @@
 //! The files of a run: what it leaves behind, and what goes with it.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,6 +21,8 @@ pub(crate) struct Files {
     pub(crate) qemu_log: PathBuf,
     pub(crate) png: PathBuf,
     pub(crate) scratch: PathBuf,
+    /// Locked as long as the run lasts.
+    _log: File,
 }
 
 impl Files {
@@ -32,15 +34,21 @@ impl Files {
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let scratch = std::env::temp_dir().join(format!("runnext-{}-{run}", std::process::id()));
         fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
-        let files = Self {
-            log: dir.join(format!("{name}.log")),
+        let log = dir.join(format!("{name}.log"));
+        let open = OpenOptions::new().write(true).create(true).truncate(false).open(&log);
+        let file = open.with_context(|| log.display().to_string())?;
+        // Two runs of one name, such as a seed's in `make chaos` and in the suite, follow each
+        // other.
+        file.lock().with_context(|| format!("locking {}", log.display()))?;
+        // The log of an earlier run must not be taken for this one's.
+        file.set_len(0).with_context(|| log.display().to_string())?;
+        Ok(Self {
+            log,
             qemu_log: dir.join(format!("{name}.qemu.log")),
             png: dir.join(format!("{name}.png")),
             scratch,
-        };
-        // The log of an earlier run must not be taken for this one's.
-        File::create(&files.log).with_context(|| files.log.display().to_string())?;
-        Ok(files)
+            _log: file,
+        })
     }
 
     pub(crate) fn qmp(&self) -> PathBuf {

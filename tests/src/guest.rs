@@ -7,13 +7,14 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use boot::cores::Cores;
 use boot::data::DataDisk;
 use boot::exit::End;
 use boot::image;
@@ -22,11 +23,11 @@ use boot::qemu::{Board, Disk, Firmware, Machine, Serial};
 
 use crate::files::{Files, trace_of};
 use crate::hang::Hang;
-use crate::lock::GuestLock;
 use crate::outcome::{Ended, Outcome, lines_of};
 use crate::qmp::Qmp;
 use crate::results;
 use crate::screen::Screen;
+use crate::snapshot;
 use crate::symbols::Symbols;
 use crate::typist::{self, Keyboard};
 
@@ -76,6 +77,8 @@ pub struct Boot {
     program: Option<&'static str>,
     /// The seed of a run in virtual time.
     seed: Option<u64>,
+    /// Through firmware and loader, and not from a snapshot after them.
+    is_cold: bool,
 }
 
 /// What a run waits for.
@@ -99,6 +102,7 @@ enum Shape {
     Debugcon(PathBuf),
     NoHpet,
     NoDebugExit,
+    SingleThreaded,
     Arg(String),
     NewerQemu,
 }
@@ -125,7 +129,21 @@ impl Boot {
             shape: Vec::new(),
             program: Some("hello"),
             seed: None,
+            is_cold: false,
         }
+    }
+
+    /// Through firmware and loader: for what is about booting. Others start from a snapshot
+    /// ([`crate::snapshot`]) where there can be one.
+    pub fn cold(mut self) -> Self {
+        self.is_cold = true;
+        self
+    }
+
+    /// The CPUs take turns in one thread of the host's, which is quicker for CPUs that
+    /// mostly halt, and takes one of the host's cores. Not for a guest in which a CPU spins.
+    pub fn single_threaded(self) -> Self {
+        self.with(Shape::SingleThreaded)
     }
 
     /// The program that the image runs by itself.
@@ -336,29 +354,45 @@ impl Boot {
 
     fn try_run(&self) -> Result<Outcome> {
         let kernel = kernel_of(&self.source)?;
-        // From here to the end nobody else runs a guest or makes an image.
-        let _lock = GuestLock::take()?;
-        let started = Instant::now();
         let files = Files::new(&self.name)?;
         let image = self.image(&kernel, &files)?;
-        let machine = self.machine(&image, &files)?;
+        let mut machine = self.machine(&image, &files)?;
+        let _cores = Cores::take(machine.cores())?;
+        let started = Instant::now();
+        if self.has_snapshot() {
+            let snapshot = snapshot::of(&machine, &kernel, &files.scratch)?;
+            machine = machine.incoming(snapshot);
+        }
         let (mut qemu, keyboard) = self.start(&machine, &files)?;
         let has_ended = AtomicBool::new(false);
-        let (ended, screen) = thread::scope(|scope| {
+        let (ended, screen, cpu) = thread::scope(|scope| {
             if let Some(keys) = keyboard {
                 scope.spawn(|| typist::type_in(&self.typed, keys, &files.log, &has_ended));
             }
             let ended = self.watch(&mut qemu, &files, &kernel);
+            let cpu = qemu.cpu;
             drop(qemu); // a typist in the middle of a word notices this way
             has_ended.store(true, Ordering::Relaxed);
-            ended
+            ended.map(|(ended, screen)| (ended, screen, cpu))
         })?;
         let lines = lines_of(&fs::read(&files.log).unwrap_or_default());
         let qemu_said = fs::read_to_string(&files.qemu_log).unwrap_or_default();
         let (name, log) = (self.name.clone(), files.log.clone());
         let outcome = Outcome { name, ended, lines, log, screen, qemu_said };
-        results::append_run(&outcome, started.elapsed());
+        results::append_run(&outcome, started.elapsed(), cpu);
         Ok(outcome)
+    }
+
+    /// Whether it starts after the loader. Not from UEFI: the loader there relies on OVMF's
+    /// variables, a file that each machine writes to. Not where an image or an argument is used
+    /// once: its snapshot would be, too.
+    fn has_snapshot(&self) -> bool {
+        let is_usual = |shape: &Shape| !matches!(shape, Shape::Arg(_));
+        !self.is_cold
+            && self.firmware == Firmware::Bios
+            && self.ramdisk.is_none()
+            && !matches!(self.source, Source::App(_))
+            && self.shape.iter().all(is_usual)
     }
 
     /// Starts QEMU. If it is typed to, standard input and output are its serial
@@ -377,8 +411,8 @@ impl Boot {
             };
             None
         };
-        let mut qemu = Guest(command.spawn().context("starting QEMU (make setup?)")?);
-        let keyboard = keyboard.or_else(|| qemu.0.stdin.take().map(Keyboard::pipe));
+        let mut qemu = Guest::new(command.spawn().context("starting QEMU (make setup?)")?);
+        let keyboard = keyboard.or_else(|| qemu.child.stdin.take().map(Keyboard::pipe));
         Ok((qemu, keyboard))
     }
 
@@ -430,6 +464,7 @@ impl Boot {
                 Shape::Debugcon(file) => machine.debugcon(file),
                 Shape::NoHpet => machine.without_hpet(),
                 Shape::NoDebugExit => machine.without_debug_exit(),
+                Shape::SingleThreaded => machine.single_threaded(),
                 Shape::Arg(arg) => machine.arg(arg),
                 Shape::NewerQemu => machine.newer_qemu(),
             };
@@ -459,7 +494,7 @@ impl Boot {
                 let qmp = Qmp::connect(&files.qmp());
                 qmp.and_then(|mut qmp| qmp.execute(command, serde_json::json!({}))).ok();
             }
-            if let Some(status) = qemu.0.try_wait().context("waiting for QEMU")? {
+            if let Some(status) = qemu.poll()? {
                 return Ok((Ended::Exit(End::from_status(status.code())), None));
             }
             match &self.until {
@@ -512,15 +547,18 @@ fn chosen_seed() -> u64 {
 }
 
 /// What is booted is built once a process, so that a test never judges an old
-/// one. `RUNNEXT_KERNEL` names a standard kernel that is built already.
+/// one. `RUNNEXT_KERNEL` names a standard kernel that is built already, `RUNNEXT_GUEST` one of
+/// the tests' guest.
 fn kernel_of(source: &Source) -> Result<PathBuf> {
     type Built = LazyLock<Result<PathBuf, String>>;
-    static STANDARD: Built = LazyLock::new(|| match std::env::var_os("RUNNEXT_KERNEL") {
-        Some(path) => Ok(path.into()),
-        None => Source::Standard.build_quietly().map_err(|error| format!("{error:#}")),
-    });
-    static GUEST: Built =
-        LazyLock::new(|| Source::Guest.build_quietly().map_err(|error| format!("{error:#}")));
+    fn build(source: &Source, variable: &str) -> Result<PathBuf, String> {
+        match std::env::var_os(variable) {
+            Some(path) => Ok(path.into()),
+            None => source.build_quietly().map_err(|error| format!("{error:#}")),
+        }
+    }
+    static STANDARD: Built = LazyLock::new(|| build(&Source::Standard, "RUNNEXT_KERNEL"));
+    static GUEST: Built = LazyLock::new(|| build(&Source::Guest, "RUNNEXT_GUEST"));
     static CHECKED: Built =
         LazyLock::new(|| Source::Checked.build_quietly().map_err(|error| format!("{error:#}")));
     match source {
@@ -540,12 +578,42 @@ fn image_of(source: &Source, firmware: Firmware, kernel: &Path) -> Result<PathBu
     image::build(firmware, kernel, &cmdline, &dir, source.image_name())
 }
 
-/// A QEMU that does not outlive whoever watches it.
-struct Guest(Child);
+/// A QEMU that does not outlive its owner.
+pub(crate) struct Guest {
+    child: Child,
+    /// What it had of the host's CPUs when it was last looked at.
+    cpu: Duration,
+}
+
+impl Guest {
+    pub(crate) fn new(child: Child) -> Self {
+        Self { child, cpu: Duration::ZERO }
+    }
+
+    /// Its status, if it has ended.
+    pub(crate) fn poll(&mut self) -> Result<Option<ExitStatus>> {
+        self.cpu = cpu_time(self.child.id()).unwrap_or(self.cpu);
+        self.child.try_wait().context("waiting for QEMU")
+    }
+
+    pub(crate) fn wait(&mut self) -> Result<()> {
+        self.child.wait().map(drop).context("waiting for QEMU")
+    }
+}
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
+}
+
+/// What a process had of the host's CPUs: fields 14 and 15 of proc(5)'s `stat`, in hundredths
+/// of a second on every Linux.
+fn cpu_time(process: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name in field 2 may hold anything; it ends with the last parenthesis.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let [user, system] = [fields.get(11)?, fields.get(12)?].map(|field| field.parse::<u64>());
+    Some(Duration::from_millis(10 * (user.ok()? + system.ok()?)))
 }

@@ -7,8 +7,8 @@
 //! print is in [`expect`] and nowhere else.
 //!
 //! Two rules hold for every test here. It never asserts a wall-clock window: a
-//! time limit is there for hangs alone. And one guest runs at a time, whoever
-//! starts it ([`lock`]): eight virtual CPUs on two real ones are enough.
+//! time limit is there for hangs alone. And it takes the host's cores that its machine
+//! can use before it starts it ([`boot::cores`]): machines of eight CPUs run one at a time.
 //!
 //! ```no_run
 //! use tests::guest::Boot;
@@ -24,9 +24,9 @@ pub mod files;
 pub mod fixture;
 #[cfg(test)]
 mod forbidden;
+pub mod gdb;
 pub mod guest;
 pub mod hang;
-pub mod lock;
 pub mod madt;
 pub mod memory;
 pub mod outcome;
@@ -34,6 +34,7 @@ pub mod qmp;
 pub mod registers;
 pub mod results;
 pub mod screen;
+pub mod snapshot;
 pub mod soak;
 pub mod stage;
 pub mod sweep;
@@ -58,11 +59,20 @@ pub enum Effort {
     Full,
 }
 
+impl Effort {
+    /// The word for it in the environment.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Sample => "sample",
+            Self::Full => "full",
+        }
+    }
+}
+
 /// What `RUNNEXT_TEST` in the environment asks for.
 pub fn effort() -> Effort {
-    match std::env::var("RUNNEXT_TEST").as_deref() {
-        Ok("quick") => Effort::Quick,
-        Ok("full") => Effort::Full,
-        _ => Effort::Sample,
-    }
+    let asked = std::env::var("RUNNEXT_TEST").unwrap_or_default();
+    let all = [Effort::Quick, Effort::Sample, Effort::Full];
+    all.into_iter().find(|effort| effort.word() == asked).unwrap_or(Effort::Sample)
 }

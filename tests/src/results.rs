@@ -18,9 +18,9 @@ pub fn boots_file() -> PathBuf {
     crate::out_dir().join("boots.jsonl")
 }
 
-/// Records one boot. A record that cannot be written fails no test.
-pub fn append_run(outcome: &Outcome, took: Duration) {
-    let line = format!("{}\n", run_record(outcome, took));
+/// Records one boot, which took so long and so much of the host's CPUs. A record that cannot be written fails no test.
+pub fn append_run(outcome: &Outcome, took: Duration, cpu: Duration) {
+    let line = format!("{}\n", run_record(outcome, took, cpu));
     let file = OpenOptions::new().create(true).append(true).open(boots_file());
     // One write a line: lines of several processes do not mix.
     let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
@@ -29,7 +29,7 @@ pub fn append_run(outcome: &Outcome, took: Duration) {
     }
 }
 
-fn run_record(outcome: &Outcome, took: Duration) -> Value {
+fn run_record(outcome: &Outcome, took: Duration, cpu: Duration) -> Value {
     let ended = match &outcome.ended {
         Ended::Exit(end) => end.to_string(),
         Ended::Seen => "stopped as planned".into(),
@@ -37,10 +37,13 @@ fn run_record(outcome: &Outcome, took: Duration) -> Value {
     };
     json!({
         "name": outcome.name,
+        // Libtest calls the thread of a test by the test's name.
+        "test": std::thread::current().name(),
         "ended": ended,
         "code": outcome.code(),
         "hang": outcome.hang().is_some(),
         "seconds": seconds(took),
+        "cpu_seconds": cpu.as_secs_f64(),
         "log": outcome.log.to_string_lossy(),
     })
 }
@@ -115,6 +118,37 @@ pub struct Stage {
 /// What the whole suite came to.
 pub fn totals(stages: &[Stage]) -> (u32, u32) {
     stages.iter().fold((0, 0), |(passed, failed), s| (passed + s.passed, failed + s.failed))
+}
+
+/// What the boots of one test took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slow {
+    /// The name of the test. Of several tests that share a boot, that which came first.
+    pub name: String,
+    /// From the first core taken to the end, summed over its boots.
+    pub seconds: f64,
+    /// What QEMU had of the host's CPUs.
+    pub cpu_seconds: f64,
+}
+
+/// The `n` tests whose boots took longest, from what [`append_run`] has recorded.
+pub fn slowest(boots: &str, n: usize) -> Vec<Slow> {
+    let mut tests: Vec<Slow> = Vec::new();
+    for boot in boots.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let name = boot["test"].as_str().or(boot["name"].as_str()).unwrap_or_default();
+        let seconds = boot["seconds"].as_f64().unwrap_or_default();
+        let cpu_seconds = boot["cpu_seconds"].as_f64().unwrap_or_default();
+        match tests.iter_mut().find(|test| test.name == name) {
+            Some(test) => {
+                test.seconds += seconds;
+                test.cpu_seconds += cpu_seconds;
+            }
+            None => tests.push(Slow { name: name.into(), seconds, cpu_seconds }),
+        }
+    }
+    tests.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    tests.truncate(n);
+    tests
 }
 
 /// Writes all stages, and the boots that were recorded meanwhile, to `file`.
@@ -194,6 +228,19 @@ mod tests {
     }
 
     #[test]
+    fn the_slowest_tests_are_those_whose_boots_took_longest_together() {
+        let boot = |test: &str, seconds: f64| {
+            json!({ "name": "x", "test": test, "seconds": seconds, "cpu_seconds": 1.0 }).to_string()
+        };
+        let boots = [boot("a", 3.0), boot("b", 4.0), boot("a", 2.0), boot("c", 1.0)].join("\n");
+        let slow = slowest(&boots, 2);
+        let said: Vec<_> =
+            slow.iter().map(|s| (s.name.as_str(), s.seconds, s.cpu_seconds)).collect();
+        assert_eq!(said, [("a", 5.0, 2.0), ("b", 4.0, 1.0)]);
+        assert_eq!(slowest("broken\n", 10), []);
+    }
+
+    #[test]
     fn a_boot_is_recorded_with_its_code() {
         let outcome = Outcome {
             name: "x".into(),
@@ -203,7 +250,8 @@ mod tests {
             screen: None,
             qemu_said: String::new(),
         };
-        let record = run_record(&outcome, Duration::from_millis(1249));
+        let record = run_record(&outcome, Duration::from_millis(1249), Duration::from_millis(310));
+        assert_eq!(record["cpu_seconds"], json!(0.31));
         assert_eq!((&record["code"], &record["hang"]), (&json!(7), &json!(false)));
         assert_eq!(record["seconds"], json!(1.2));
     }

@@ -1,15 +1,18 @@
 //! Runs one stage of the suite: commands, their log, and what they counted.
 //!
 //! Everything a command prints goes to the stage's log. The terminal gets one
-//! line a stage, with a count that moves while tests pass; where one test takes
-//! seconds, a line a test; and, when the stage fails, what the failed tests said
-//! or the last words of the command that failed.
+//! line a stage when it has ended; where one test takes seconds, a line a test; and, when the
+//! stage fails, what the failed tests said or the last words of the command that failed. Stages
+//! run side by side ([`lanes`]), so their lines go through one [`Terminal`], whose last
+//! line says what is going on.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -80,12 +83,64 @@ impl Job {
     }
 }
 
+/// Runs lanes of stages side by side, the stages of a lane one after the other.
+pub fn lanes(lanes: Vec<Vec<Job>>) -> Vec<Stage> {
+    thread::scope(|scope| {
+        let run = |jobs: Vec<Job>| jobs.into_iter().map(Job::run).collect::<Vec<_>>();
+        let lanes: Vec<_> = lanes.into_iter().map(|jobs| scope.spawn(move || run(jobs))).collect();
+        lanes.into_iter().flat_map(|lane| lane.join().expect("a stage does not panic")).collect()
+    })
+}
+
+/// What stages print, line by line, and below it a line that moves: what each stage in progress
+/// has come to. Without a terminal nothing moves.
+struct Terminal {
+    is_terminal: bool,
+    running: Vec<(String, String)>,
+}
+
+impl Terminal {
+    /// Does something with the only one.
+    fn with(f: impl FnOnce(&mut Self)) {
+        static ONLY: Mutex<Option<Terminal>> = Mutex::new(None);
+        let mut only = ONLY.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let new = || Self { is_terminal: io::stdout().is_terminal(), running: Vec::new() };
+        f(only.get_or_insert_with(new));
+    }
+
+    /// How far a stage is.
+    fn progress(&mut self, stage: &str, progress: &str) {
+        self.running.retain(|(name, _)| name != stage);
+        self.running.push((stage.into(), progress.into()));
+        self.redraw("");
+    }
+
+    fn end(&mut self, stage: &str) {
+        self.running.retain(|(name, _)| name != stage);
+    }
+
+    fn redraw(&self, above: &str) {
+        if self.is_terminal {
+            let running: Vec<_> =
+                self.running.iter().map(|(name, progress)| format!("{name} {progress}")).collect();
+            print!("\r\x1b[K{above}{}", running.join(" · "));
+            io::stdout().flush().ok();
+        } else {
+            print!("{above}");
+        }
+    }
+
+    /// Lines that stay.
+    fn lines(&self, text: &str) {
+        self.redraw(&format!("{}\n", text.trim_end()));
+    }
+}
+
 /// Follows the output of a stage.
 struct Watch {
     kind: Kind,
     stage: Stage,
     file: Option<File>,
-    on_terminal: bool,
     /// The last lines of the current command, without tests that passed.
     tail: VecDeque<String>,
     /// Between libtest's `failures:` and its result.
@@ -97,23 +152,15 @@ struct Watch {
 impl Watch {
     fn new(name: &str, kind: Kind, log: PathBuf) -> Self {
         let file = File::create(&log).ok();
-        let on_terminal = io::stdout().is_terminal();
-        let watch = Self {
+        Terminal::with(|terminal| terminal.progress(name, "…"));
+        Self {
             kind,
             stage: Stage { name: name.into(), log, ..Stage::default() },
             file,
-            on_terminal,
             tail: VecDeque::new(),
             in_failures: false,
             shown: Vec::new(),
-        };
-        // Without a terminal nothing moves, so say at least what is going on.
-        match kind {
-            Kind::SlowTests => println!("{name} …"),
-            _ if on_terminal => watch.show("…"),
-            _ => {}
         }
-        watch
     }
 
     fn follow(&mut self, mut command: Command) -> Result<bool> {
@@ -164,13 +211,15 @@ impl Watch {
     }
 
     fn count(&mut self, line: &str, test: TestLine) {
-        if self.kind == Kind::SlowTests && test.result != TestResult::Ignored {
-            println!("  {line}");
-        }
+        let is_shown = self.kind == Kind::SlowTests && test.result != TestResult::Ignored;
         self.stage.tests.push(test);
-        if self.on_terminal && self.kind == Kind::Tests {
-            self.show(&format!("{} tests", self.stage.tests.len()));
-        }
+        let (name, tests) = (&self.stage.name, self.stage.tests.len());
+        Terminal::with(|terminal| {
+            if is_shown {
+                terminal.lines(&format!("  {line}"));
+            }
+            terminal.progress(name, &format!("{tests} tests"));
+        });
     }
 
     fn finish(mut self, went_well: bool, took: Duration) -> Stage {
@@ -182,13 +231,14 @@ impl Watch {
             _ if !went_well && self.stage.failed == 0 => self.stage.failed = 1,
             _ => {}
         }
-        if self.on_terminal && self.kind != Kind::SlowTests {
-            print!("\r\x1b[K");
-        }
-        println!("{}", summary(&self.stage));
+        let mut said = summary(&self.stage) + "\n";
         if self.stage.failed > 0 {
-            print!("{}", failure(&self.stage, &self.shown));
+            said += &failure(&self.stage, &self.shown);
         }
+        Terminal::with(|terminal| {
+            terminal.end(&self.stage.name);
+            terminal.lines(&said);
+        });
         self.stage
     }
 
@@ -197,15 +247,10 @@ impl Watch {
             writeln!(file, "{line}").ok();
         }
     }
-
-    fn show(&self, progress: &str) {
-        print!("\r\x1b[K{:<16} {progress}", self.stage.name);
-        io::stdout().flush().ok();
-    }
 }
 
-/// `clippy           12.3 s    1 passed`
-fn summary(stage: &Stage) -> String {
+/// The line of a stage: `clippy           12.3 s    1 passed`.
+pub fn summary(stage: &Stage) -> String {
     let failed = match stage.failed {
         0 => String::new(),
         failed => format!(", {failed} FAILED"),
@@ -236,7 +281,6 @@ mod tests {
             kind,
             stage: Stage { name: "x".into(), log, ..Stage::default() },
             file: None,
-            on_terminal: false,
             tail: VecDeque::new(),
             in_failures: false,
             shown: Vec::new(),
@@ -248,6 +292,29 @@ mod tests {
         lines.iter().for_each(|line| watch.take(line));
         let stage = watch.finish(went_well, Duration::ZERO);
         (stage.passed, stage.failed)
+    }
+
+    #[test]
+    fn lanes_run_side_by_side_and_stages_of_a_lane_in_order() {
+        let dir = std::env::temp_dir().join(format!("runnext-lanes-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a folder");
+        // Each waits for what the other lane has made: one after the other they would not end.
+        let job = |name: &'static str, makes: &str, awaits: &str| {
+            let script = format!("touch {makes}; until [ -e {awaits} ]; do sleep 0.01; done");
+            let mut command = Command::new("timeout");
+            command.args(["60", "sh", "-c", &script]).current_dir(&dir);
+            Job { name, kind: Kind::Check, commands: vec![command] }
+        };
+        let first = vec![job("lane-a1", "a1", "b1"), job("lane-a2", "a2", "b2")];
+        let second = vec![job("lane-b1", "b1", "a1"), job("lane-b2", "b2", "a2")];
+        let stages = lanes(vec![first, second]);
+        let names: Vec<_> =
+            stages.iter().map(|stage| (stage.name.as_str(), stage.passed)).collect();
+        assert_eq!(names, [("lane-a1", 1), ("lane-a2", 1), ("lane-b1", 1), ("lane-b2", 1)]);
+        std::fs::remove_dir_all(dir).ok();
+        for stage in stages {
+            std::fs::remove_file(stage.log).ok();
+        }
     }
 
     #[test]

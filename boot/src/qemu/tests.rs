@@ -101,3 +101,27 @@ fn serial_output_can_be_copied_to_a_file() {
         assert!(!line(&plain().serial(serial)).contains("logfile"));
     }
 }
+
+#[test]
+fn one_thread_is_a_property_of_the_translator_and_none_of_counted_time() {
+    assert!(line(&plain().single_threaded()).contains("-accel tcg,thread=single "));
+    let counted = line(&plain().single_threaded().icount("shift=0"));
+    assert!(counted.contains("-accel tcg -icount shift=0 "), "{counted}");
+}
+
+#[test]
+fn a_state_is_read_whatever_its_name() {
+    let args = plain().incoming("a'b.snap").args();
+    assert!(args.contains(&r"exec:cat 'a'\''b.snap'".to_string()), "{args:?}");
+    assert!(line(&plain().gdb("g")).contains("-gdb unix:g,server=on,wait=off -S"));
+}
+
+#[test]
+fn cpus_that_take_turns_use_one_core() {
+    let cores = |machine: Machine| machine.cores();
+    assert_eq!(cores(plain()), 1);
+    assert_eq!(cores(plain().smp("1,maxcpus=4")), 1);
+    assert_eq!(cores(plain().smp(16)), 2);
+    assert_eq!(cores(plain().smp(8).single_threaded()), 1);
+    assert_eq!(cores(plain().smp(8).icount("shift=0,sleep=off")), 1);
+}

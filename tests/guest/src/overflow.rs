@@ -292,7 +292,7 @@ fn a_g_near_the_end_of_its_stack_is_preempted_and_goes_on() {
 fn all_cpus_overflow_at_once() {
     static COUNTS: Counts = Counts::new();
     static READY: AtomicUsize = AtomicUsize::new(0);
-    for round in 1..=20 {
+    for round in 1..=5 {
         let all = round * num_cpus();
         let gs: Vec<_> = (0..num_cpus())
             .map(|cpu| {
@@ -333,7 +333,7 @@ fn overflows_among_timers_and_devices_end_their_gs_only() {
             Go::new().pin(i % num_cpus()).spawn(ask).expect("memory for a G")
         })
         .collect();
-    for batch in 0..25 {
+    for batch in 0..7 {
         let gs: Vec<_> = (0..8).map(|i| go(move || recurse::<9>(batch + i, &COUNTS))).collect();
         for g in gs {
             assert_eq!(g.join(), Err(JoinError::StackOverflow));
@@ -448,7 +448,7 @@ fn a_call_that_has_waited_overflows_on_the_stack_it_left_with() {
             recurse::<60>(0, &COUNTS)
         })
     };
-    for _ in 0..10 {
+    for _ in 0..3 {
         let gs: Vec<_> = (0..8).map(|_| go(call)).collect();
         for g in gs {
             assert_eq!(g.join(), Err(JoinError::StackOverflow));
@@ -460,7 +460,7 @@ fn a_call_that_has_waited_overflows_on_the_stack_it_left_with() {
 fn all_cpus_overflow_in_calls_at_once() {
     static COUNTS: Counts = Counts::new();
     static READY: AtomicUsize = AtomicUsize::new(0);
-    for round in 1..=20 {
+    for round in 1..=5 {
         let all = round * num_cpus();
         let overflow = move || {
             blocking(|| {
@@ -476,10 +476,10 @@ fn all_cpus_overflow_in_calls_at_once() {
     }
 }
 
-/// A thousand, and a thousand again: neither Ms nor memory.
+/// Some, and as many again: neither Ms nor memory.
 fn calls_that_overflow_grow_nothing() {
     static COUNTS: Counts = Counts::new();
-    const MANY: usize = 250;
+    const MANY: usize = 63;
     let before = abandoned();
     let round = || {
         for _ in 0..MANY {

@@ -7,11 +7,11 @@ use std::fs;
 use std::time::Duration;
 
 use boot::bochs::{Bochs, Ended};
+use boot::cores::Cores;
 use boot::image;
 use boot::kernel::Source;
 use boot::qemu::Firmware;
 use tests::expect;
-use tests::lock::GuestLock;
 
 /// Far more than is needed on a busy host.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
@@ -28,9 +28,9 @@ fn boots(source: &Source, cpus: u32, cmdline: &str) -> String {
     fs::write(&text, format!("{cmdline}\n")).expect("a writable file");
     let image = image::build(Firmware::Bios, &kernel, &text, &dir, "bochs")
         .unwrap_or_else(|error| panic!("{error:#}"));
-    let lock = GuestLock::take().expect("a lock");
+    let cores = Cores::take(1).expect("a core");
     let ended = Bochs::new(image).smp(cpus).mem_mib(512).run(&dir, LIMIT);
-    drop(lock);
+    drop(cores);
     let ended = ended.unwrap_or_else(|error| panic!("{error:#}"));
     let said = fs::read(dir.join("serial.txt")).unwrap_or_default();
     let said = String::from_utf8_lossy(&said).into_owned();

@@ -7,7 +7,7 @@ use tests::outcome::Outcome;
 use tests::{expect, fixture};
 
 /// The machine of `make run </dev/null`, with a shorter program.
-static RUN: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&Boot::new("boot").smp(8)));
+static RUN: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&Boot::new("boot").smp(8).cold()));
 
 #[test]
 fn make_run_ends_with_zero() {

@@ -73,6 +73,7 @@ fn all_of_it_holds_on_one_cpu() {
 }
 
 #[test]
+#[ignore = "make test-full"]
 fn all_of_it_holds_on_two_cpus() {
     holds(&good(2));
 }

@@ -2,12 +2,12 @@
 
 use std::process::{Command, Stdio};
 
+use boot::cores::Cores;
 use tests::expect;
-use tests::lock::GuestLock;
 
 /// The tool that make calls, as make calls it.
 fn fast(program: &str) -> (Option<i32>, String, String) {
-    let _lock = GuestLock::take().expect("a lock");
+    let _cores = Cores::take(1).expect("a core");
     let output = Command::new(boot::target_dir().join("debug/boot"))
         .args(["run", "--fast", "1", "--smp", "4", "--icount", "shift=0,sleep=off"])
         .args(["--program", program])

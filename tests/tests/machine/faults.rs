@@ -8,7 +8,7 @@ use tests::outcome::Outcome;
 /// On one CPU and on eight.
 fn boots(how: &str) -> impl Iterator<Item = (usize, Outcome)> {
     [1, 8].into_iter().map(move |cpus| {
-        let boot = Boot::guest(format!("fault-{how}-{cpus}")).smp(cpus);
+        let boot = Boot::guest(format!("fault-{how}-{cpus}")).smp(cpus).single_threaded();
         (cpus, boot.cmdline(&expect::fault(how)).run())
     })
 }
@@ -79,7 +79,10 @@ fn a_panic_of_main_ends_the_program_and_not_well() {
 fn panics_everywhere(how: &str, lines: &[&str]) {
     for cpus in [1, 8] {
         let cmdline = format!("trace=on {}", expect::fault(how));
-        let boot = Boot::guest(format!("fault-{how}-{cpus}")).smp(cpus).cmdline(&cmdline);
+        let boot = Boot::guest(format!("fault-{how}-{cpus}"))
+            .smp(cpus)
+            .single_threaded()
+            .cmdline(&cmdline);
         let outcome = boot.run();
         outcome.assert_code(exit::PANIC);
         outcome.assert_line(expect::KERNEL_PANIC);
@@ -123,7 +126,7 @@ fn of_cpus_that_panic_at_once_one_reports_and_all_are_in_it() {
 fn a_report_that_goes_wrong_says_so_and_ends() {
     for cpus in [1, 8] {
         for (how, line) in [("panic-report", "as it was printed"), ("fault-report", "0x8")] {
-            let boot = Boot::guest(format!("fault-{how}-{cpus}")).smp(cpus);
+            let boot = Boot::guest(format!("fault-{how}-{cpus}")).smp(cpus).single_threaded();
             let outcome = boot.cmdline(&expect::fault(how)).run();
             assert!([Some(exit::PANIC), Some(exit::EXCEPTION)].contains(&outcome.code()));
             outcome.assert_line("a bomb: ");

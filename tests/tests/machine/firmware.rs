@@ -11,7 +11,7 @@ use tests::madt::{ENABLED, Madt, ONLINE_CAPABLE};
 use tests::outcome::Outcome;
 
 fn boot(name: &str, cpus: impl ToString, madt: Vec<u8>) -> Outcome {
-    let boot = Boot::new(format!("firmware-{name}")).cmdline(expect::DETAILS);
+    let boot = Boot::new(format!("firmware-{name}")).single_threaded().cmdline(expect::DETAILS);
     boot.smp(cpus).acpi_table("APIC", madt).run()
 }
 

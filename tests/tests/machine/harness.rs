@@ -41,3 +41,16 @@ fn arguments_that_qemu_refuses_are_no_end_of_the_guest() {
     assert!(outcome.to_string().contains("QEMU failed with status 1"), "{outcome}");
     assert!(outcome.to_string().contains("no-such-option"), "{outcome}");
 }
+
+/// What is measured differs; what is there does not.
+#[test]
+fn a_machine_from_a_snapshot_says_what_a_cold_one_says() {
+    let boot = |name| Boot::new(name).smp(2).cmdline("program=hello log=info -- a,b");
+    let [cold, resumed] = [boot("harness-cold").cold(), boot("harness-resumed")].map(|boot| {
+        let outcome = boot.run();
+        outcome.assert_ok();
+        let words = outcome.lines.iter().map(|line| line.replace(|c: char| c.is_ascii_digit(), ""));
+        words.collect::<Vec<_>>()
+    });
+    assert_eq!(cold, resumed);
+}

@@ -14,7 +14,7 @@ use tests::{expect, fixture};
 
 /// The standard image with its shortest program, on eight CPUs.
 fn hello(name: &str) -> Boot {
-    Boot::new(format!("hostile-{name}")).smp(8)
+    Boot::new(format!("hostile-{name}")).smp(8).single_threaded()
 }
 
 #[track_caller]

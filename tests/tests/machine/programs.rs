@@ -19,7 +19,7 @@ mod tasks {
     guest_tests!(TASKS, boot => tasks);
 }
 
-mod programs {
+mod checked_inside {
     use super::*;
 
     static PROGRAMS: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
@@ -38,6 +38,16 @@ mod programs {
             let outcome = boot.cmdline("program=endless").run();
             outcome.assert_ok();
             outcome.assert_line("has a destructor that does not end: it is abandoned");
+        }
+    }
+
+    #[test]
+    fn a_machine_at_rest_takes_no_ticks_for_its_programs() {
+        for cpus in [1, 8] {
+            let boot = Boot::guest(format!("rest-{cpus}")).smp(cpus).icount("shift=0,sleep=off");
+            let outcome = boot.cmdline("program=rest").run();
+            outcome.assert_test("a_machine_at_rest_takes_no_ticks_for_its_programs");
+            outcome.assert_ok();
         }
     }
 
@@ -63,7 +73,11 @@ mod killing {
 }
 
 fn deadlocked(cpus: usize, how: &str) -> Outcome {
-    let boot = Boot::guest(format!("deadlocked-{how}-{cpus}")).smp(cpus);
+    let mut boot = Boot::guest(format!("deadlocked-{how}-{cpus}")).smp(cpus);
+    // In that one a CPU computes.
+    if how != "beside" {
+        boot = boot.single_threaded();
+    }
     boot.cmdline(&format!("program=deadlocked -- {how}")).run()
 }
 

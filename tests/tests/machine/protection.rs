@@ -47,7 +47,7 @@ mod looked_at {
 #[track_caller]
 fn reports(how: &str, violation: &str, function: &str) {
     for cpus in [1, 8] {
-        let boot = Boot::guest(format!("try-{how}-{cpus}")).smp(cpus);
+        let boot = Boot::guest(format!("try-{how}-{cpus}")).smp(cpus).single_threaded();
         let outcome = boot.cmdline(&format!("program=protection -- try {how}")).run();
         outcome.assert_code(exit::EXCEPTION);
         let line = outcome.line(expect::FATAL).unwrap_or_default();

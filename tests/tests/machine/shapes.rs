@@ -16,7 +16,7 @@ fn comes_up(boot: &Boot, cpus: usize) {
 }
 
 fn shape(name: &str) -> Boot {
-    Boot::new(format!("shape-{name}"))
+    Boot::new(format!("shape-{name}")).cold()
 }
 
 macro_rules! shapes {

@@ -20,11 +20,13 @@ fn all_counts_are_right_on_one_cpu() {
 }
 
 #[test]
+#[ignore = "make test-full"]
 fn all_counts_are_right_on_two_cpus() {
     all_counts_are_right_on(2);
 }
 
 #[test]
+#[ignore = "make test-full"]
 fn all_counts_are_right_on_four_cpus() {
     all_counts_are_right_on(4);
 }

@@ -1,0 +1,278 @@
+//! Machines that start at the kernel's first instruction, without the loader.
+//!
+//! Of a boot that takes 2.4 CPU seconds the BIOS and the loader take 2.2. So a machine is taken
+//! once to the kernel's ELF entry (a breakpoint through QEMU's gdb stub), QEMU writes its state to
+//! a file, and every later boot of such a machine reads that file (`-incoming`). The kernel reads
+//! its command line from fw_cfg after its entry, so each of them has its own, and other
+//! fw_cfg files, too: which of them there are is no part of QEMU's state. Nor is the way in which
+//! instructions are run: one snapshot serves multi-threaded, single-threaded and counted
+//! (`-icount`) machines, with and without a debug console, wherever the serial port leads.
+//!
+//! A snapshot is known by everything else: the image's content, QEMU's version and its
+//! arguments ([`Machine::loading`]). It is made by the first process that wants it. If that fails
+//! the boot fails: a boot that quietly took the long way would hide it. The folder keeps
+//! [`KEPT_BYTES`], those that were used last.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use boot::qemu::Machine;
+use object::Object;
+use serde_json::{Value, json};
+
+use crate::gdb::Gdb;
+use crate::guest::Guest;
+use crate::qmp::Qmp;
+
+/// What the folder holds at most, after a new one was added.
+const KEPT_BYTES: u64 = 1 << 30;
+/// One that was used so shortly ago is kept whatever the folder holds: a QEMU may be about to
+/// open it.
+const IN_USE: Duration = Duration::from_secs(300);
+/// The longest wait for the loader, on a busy host; for hangs alone.
+const LOADER_LIMIT: Duration = Duration::from_secs(120);
+/// QEMU is asked this often whether it has written all of it.
+const POLL: Duration = Duration::from_millis(10);
+
+/// The snapshot of `machine` with `kernel` in its image, made if there is none. `scratch` is a
+/// folder for sockets.
+pub fn of(machine: &Machine, kernel: &Path, scratch: &Path) -> Result<PathBuf> {
+    let machine = machine.clone().loading();
+    let dir = boot::target_dir().join("snapshots");
+    fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+    let file = dir.join(format!("{:016x}.snap", key(&machine)?));
+    // The first that comes makes it; others that want the same wait here.
+    let lock = File::create(file.with_extension("lock"))?;
+    lock.lock().with_context(|| format!("locking {}", file.display()))?;
+    if file.is_file() {
+        File::open(&file)?.set_modified(SystemTime::now()).context("marking it used")?;
+        return Ok(file);
+    }
+    let part = file.with_extension("part");
+    make(&machine, kernel, scratch, &part).context("making a snapshot after the loader")?;
+    fs::rename(&part, &file).with_context(|| file.display().to_string())?;
+    evict(&dir, KEPT_BYTES);
+    Ok(file)
+}
+
+/// Everything that the state depends on.
+fn key(machine: &Machine) -> Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    machine.args().hash(&mut hasher);
+    version(machine.qemu().binary)?.hash(&mut hasher);
+    content_of(machine.image())?.hash(&mut hasher);
+    Ok(hasher.finish())
+}
+
+/// Asked once a process.
+fn version(program: PathBuf) -> Result<String> {
+    static KNOWN: Mutex<Option<HashMap<PathBuf, String>>> = Mutex::new(None);
+    let mut known = KNOWN.lock().expect("it does not panic inside");
+    let known = known.get_or_insert_default();
+    if let Some(version) = known.get(&program) {
+        return Ok(version.clone());
+    }
+    let said = Command::new(&program).arg("--version").output().context("asking QEMU")?;
+    let version = String::from_utf8_lossy(&said.stdout).into_owned();
+    known.insert(program, version.clone());
+    Ok(version)
+}
+
+/// A hash of the file, read again when it has changed.
+fn content_of(file: &Path) -> Result<u64> {
+    type About = (PathBuf, u64, SystemTime);
+    static KNOWN: Mutex<Option<HashMap<About, u64>>> = Mutex::new(None);
+    let about = fs::metadata(file).with_context(|| file.display().to_string())?;
+    let about = (file.to_path_buf(), about.len(), about.modified()?);
+    let mut known = KNOWN.lock().expect("it does not panic inside");
+    let known = known.get_or_insert_default();
+    if let Some(hash) = known.get(&about) {
+        return Ok(*hash);
+    }
+    let mut hasher = DefaultHasher::new();
+    fs::read(file).with_context(|| file.display().to_string())?.hash(&mut hasher);
+    known.insert(about, hasher.finish());
+    Ok(hasher.finish())
+}
+
+fn make(machine: &Machine, kernel: &Path, scratch: &Path, file: &Path) -> Result<()> {
+    let [qmp, gdb] = ["snap-qmp", "snap-gdb"].map(|name| scratch.join(name));
+    let mut command = machine.clone().qmp(&qmp).gdb(&gdb).command(scratch)?;
+    let said = scratch.join("snap-qemu.log");
+    let log = File::create(&said)?;
+    // A group of its own, so that an interrupt at the terminal leaves no half of it to anybody.
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+    let mut qemu = Guest::new(command.spawn().context("starting QEMU (make setup?)")?);
+    let result = save(&mut qemu, &qmp, &gdb, entry(kernel)?, file);
+    result.with_context(|| {
+        format!("QEMU said: {:?}", fs::read_to_string(&said).unwrap_or_default().trim())
+    })
+}
+
+/// Takes the machine to `entry` and writes its state to `file`.
+fn save(qemu: &mut Guest, qmp: &Path, gdb: &Path, entry: u64, file: &Path) -> Result<()> {
+    let start = Instant::now();
+    let mut gdb = loop {
+        match Gdb::connect(gdb) {
+            Ok(gdb) => break gdb,
+            Err(_) if qemu.poll()?.is_none() && start.elapsed() < LOADER_LIMIT => {
+                thread::sleep(POLL);
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    gdb.run_to(entry, LOADER_LIMIT).context("the loader does not come to the kernel's entry")?;
+    let mut qmp = Qmp::connect(qmp)?;
+    let quoted = file.to_string_lossy().replace('\'', r"'\''");
+    qmp.execute("migrate", json!({ "uri": format!("exec:cat >'{quoted}'") }))?;
+    loop {
+        let state = qmp.execute("query-migrate", json!({}))?;
+        match state["status"].as_str() {
+            Some("completed") => break,
+            Some("failed" | "cancelled") => bail!("QEMU could not write the state: {state}"),
+            _ if start.elapsed() > 2 * LOADER_LIMIT => bail!("QEMU writes without end: {state}"),
+            _ => thread::sleep(POLL),
+        }
+    }
+    // It ends by itself, so that `cat` has written all of it; `quit` has no answer sometimes.
+    qmp.execute("quit", json!({})).unwrap_or(Value::Null);
+    qemu.wait()?;
+    let mut state = fs::read(file).with_context(|| file.display().to_string())?;
+    wake(&mut state)?;
+    fs::write(file, state).with_context(|| file.display().to_string())
+}
+
+/// The address at which the loader enters the kernel, which is not relocated.
+fn entry(kernel: &Path) -> Result<u64> {
+    let bytes = fs::read(kernel).with_context(|| kernel.display().to_string())?;
+    let file = object::File::parse(&*bytes).with_context(|| kernel.display().to_string())?;
+    Ok(file.entry())
+}
+
+/// QEMU notes how the machine stood: stopped by the debugger. A machine that is to run
+/// as soon as it is read must stand as running.
+fn wake(state: &mut [u8]) -> Result<()> {
+    const SECTION: &[u8] = b"globalstate";
+    // Its length with the zero at its end, the word, and a buffer's rest of zeros.
+    const STOPPED: &[u8] = b"\0\0\0\x06debug\0\0\0";
+    const RUNNING: &[u8] = b"\0\0\0\x08running\0";
+    const NEAR: usize = 32;
+    let sections = state.windows(SECTION.len()).enumerate().filter(|(_, w)| *w == SECTION);
+    for at in sections.map(|(at, _)| at + SECTION.len()).collect::<Vec<_>>() {
+        let near = &state[at..state.len().min(at + NEAR)];
+        if let Some(found) = near.windows(STOPPED.len()).position(|word| word == STOPPED) {
+            state[at + found..][..RUNNING.len()].copy_from_slice(RUNNING);
+            return Ok(());
+        }
+    }
+    bail!("QEMU's state does not say that the machine was stopped by the debugger")
+}
+
+/// Removes what was not used for longest, until the rest fits.
+fn evict(dir: &Path, kept_bytes: u64) {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut files: Vec<(SystemTime, u64, PathBuf)> = entries
+        .filter(|entry| entry.path().extension().is_some_and(|ext| ext != "lock"))
+        .filter_map(|entry| {
+            let about = entry.metadata().ok()?;
+            Some((about.modified().ok()?, about.len(), entry.path()))
+        })
+        .collect();
+    files.sort();
+    let mut bytes: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
+    for (used, size, path) in files {
+        let is_old = used.elapsed().is_ok_and(|ago| ago > IN_USE);
+        if bytes > kept_bytes && is_old && fs::remove_file(&path).is_ok() {
+            fs::remove_file(path.with_extension("lock")).ok();
+            bytes -= size;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use boot::qemu::{Firmware, Serial};
+
+    use super::*;
+
+    #[test]
+    fn a_stopped_machine_is_made_to_run_and_anything_else_refused() {
+        let mut state = b"xxglobalstate, in guest memory; globalstate\x01\0\0\0\x06debug".to_vec();
+        state.extend([0; 20]);
+        let length = state.len();
+        wake(&mut state).expect("it is there");
+        assert!(state.windows(12).any(|word| word == b"\0\0\0\x08running\0"));
+        assert_eq!(state.len(), length);
+        let error = wake(&mut state).expect_err("it runs already");
+        assert!(error.to_string().contains("debugger"), "{error}");
+    }
+
+    #[test]
+    fn what_the_kernel_reads_later_is_no_part_of_the_key_and_the_machine_is() {
+        let image = std::env::temp_dir().join(format!("runnext-key-{}", std::process::id()));
+        fs::write(&image, "image").expect("a file");
+        let plain = || Machine::new(&image, Firmware::Bios).smp(2);
+        let key = |machine: Machine| key(&machine.loading()).expect("QEMU is there");
+        let expected = key(plain());
+        for same in [
+            plain().cmdline("program=x"),
+            plain().fw_cfg("opt/runnext/memory", "x.bin"),
+            plain().serial(Serial::File("x.log".into())),
+            plain().serial(Serial::Shell).debugcon("x.bin"),
+            plain().single_threaded(),
+            plain().qmp("x.sock"),
+        ] {
+            assert_eq!(key(same.clone()), expected, "{:?}", same.args());
+        }
+        for other in [
+            plain().smp(4),
+            plain().mem("2G"),
+            plain().cpu("max"),
+            plain().serial(Serial::None),
+            plain().without_hpet(),
+            plain().arg("-S"),
+        ] {
+            assert_ne!(key(other.clone()), expected, "{:?}", other.args());
+        }
+        let one = Machine::new(&image, Firmware::Bios);
+        assert_eq!(key(one.clone().icount("shift=0,sleep=off")), key(one), "the same QEMU");
+        fs::write(&image, "image, another").expect("a file");
+        assert_ne!(key(plain()), expected, "the image has changed");
+        fs::remove_file(image).ok();
+    }
+
+    #[test]
+    fn the_folder_keeps_what_was_used_last() {
+        let dir = std::env::temp_dir().join(format!("runnext-evict-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a folder");
+        let now = SystemTime::now();
+        for (name, minutes) in [("a", 30), ("b", 20), ("c", 10), ("new", 0)] {
+            for ext in ["snap", "lock"] {
+                let file = File::create(dir.join(format!("{name}.{ext}"))).expect("a file");
+                file.set_len(if ext == "snap" { 100 } else { 0 }).expect("bytes");
+                file.set_modified(now - Duration::from_secs(60 * minutes)).expect("a time");
+            }
+        }
+        let left = |kept| {
+            evict(&dir, kept);
+            let entries = fs::read_dir(&dir).expect("a folder").flatten();
+            let mut names: Vec<_> =
+                entries.map(|entry| entry.file_name().into_string().expect("text")).collect();
+            names.retain(|name| name.ends_with(".snap"));
+            names.sort();
+            names.join(" ")
+        };
+        assert_eq!(left(400), "a.snap b.snap c.snap new.snap");
+        assert_eq!(left(250), "c.snap new.snap");
+        assert_eq!(left(0), "new.snap", "a QEMU may be about to open it");
+        fs::remove_dir_all(dir).ok();
+    }
+}
