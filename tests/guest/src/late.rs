@@ -27,8 +27,10 @@ fn main() {
     let send = |command: u32| {
         let were_on = arch::irq_save();
         for (register, value) in [(COMMAND_HIGH, HIDDEN << 24), (COMMAND_LOW, command)] {
+            // SAFETY: both registers are in the page that was mapped.
+            let register = unsafe { apic.add(register) };
             // SAFETY: a register of the local APIC; all CPUs are at the same address.
-            unsafe { ptr::write_volatile(apic.add(register).cast(), value) };
+            unsafe { ptr::write_volatile(register.cast(), value) };
         }
         arch::irq_restore(were_on);
         sleep(Duration::from_millis(10));
