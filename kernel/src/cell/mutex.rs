@@ -160,6 +160,7 @@ impl<T: ?Sized> Guarded<T> {
     }
 
     /// Takes the lock, however long that takes, or until `deadline_ns`.
+    #[inline]
     pub(crate) fn lock(&self, deadline_ns: Option<u64>) -> Result<Taken<'_, T>, NotTaken> {
         let poisoned = self.lock.lock(deadline_ns)?;
         Ok((self.held(), poisoned))
@@ -239,6 +240,8 @@ impl Lock {
         Err(self.why_not())
     }
 
+    #[cold]
+    #[inline(never)]
     fn lock(&self, deadline_ns: Option<u64>) -> Result<Poisoned, NotTaken> {
         // As the queue's lock does, but before we may say that we are on our way.
         probe_stack();

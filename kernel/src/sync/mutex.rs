@@ -75,14 +75,9 @@ impl<T: ?Sized> Mutex<T> {
         crate::park::might_park();
         match self.inner.lock_at_once() {
             Some(held) => Ok(MutexGuard { held }),
-            None => self.lock_slow(),
+            // Inline: the long way gives no guard back, which would cost the short one a register.
+            None => Ok(MutexGuard::new(self.inner.lock(None).map_err(not_locked)?)?),
         }
-    }
-
-    #[cold]
-    fn lock_slow(&self) -> LockResult<MutexGuard<'_, T>> {
-        let taken = self.inner.lock(None).map_err(not_locked)?;
-        Ok(MutexGuard::new(taken)?)
     }
 
     /// Takes the lock if it is free.
