@@ -1,7 +1,8 @@
 //! Gs that close a ring of waits at the same time: one of them sees it.
 //!
-//! Each does what `cell::held::watch_wait` and `deadlock::cycle` do: it says whom it
-//! waits for, has a fence, and walks. The walk is the kernel's own file.
+//! Each does what `cell::held::watch_wait` and `deadlock::cycle` do: it stores which G it
+//! waits for, has a fence, walks, and leaves its CPU, which changes the stamp of its wait.
+//! The walk is the kernel's own file.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p runnext --release --test loom_ring`
 #![cfg(loom)]
@@ -10,21 +11,29 @@
 mod ring;
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering::*, fence};
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*, fence};
 use loom::thread;
 
 /// Waits for nobody.
 const NOBODY: usize = usize::MAX;
 
-/// Says that `me` waits for `other`, and looks whether that closes a ring.
-fn wait_for(links: &[AtomicUsize], me: usize, other: usize) -> bool {
+/// Of a G: the one that it waits for, and whether it has left its CPU.
+struct Link {
+    to: AtomicUsize,
+    has_left: AtomicBool,
+}
+
+/// `me` waits for `other`, looks whether that closes a ring, and leaves its CPU.
+fn wait_for(links: &[Link], me: usize, other: usize) -> bool {
     // Relaxed, as on the machine: the fence must do it.
-    links[me].store(other, Relaxed);
+    links[me].to.store(other, Relaxed);
     fence(SeqCst);
-    ring::is_ring(me, |g| {
-        let next = links[g].load(Relaxed);
-        (next != NOBODY).then_some((0, next))
-    })
+    let is_ring = ring::is_ring(me, |g| {
+        let (next, stamp) = (links[g].to.load(Relaxed), links[g].has_left.load(Relaxed));
+        (next != NOBODY).then_some((stamp.into(), next))
+    });
+    links[me].has_left.store(true, Relaxed);
+    is_ring
 }
 
 /// So many Gs close a ring together.
@@ -32,7 +41,8 @@ fn close_together(gs: usize) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
-        let links: Arc<Vec<_>> = Arc::new((0..gs).map(|_| AtomicUsize::new(NOBODY)).collect());
+        let new = |_| Link { to: AtomicUsize::new(NOBODY), has_left: AtomicBool::new(false) };
+        let links: Arc<Vec<_>> = Arc::new((0..gs).map(new).collect());
         let others: Vec<_> = (1..gs)
             .map(|me| {
                 let links = links.clone();

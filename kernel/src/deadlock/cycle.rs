@@ -17,10 +17,10 @@
 //! # Why it is one, if it is seen
 //!
 //! Links are read one after the other, and what was read may be over before the ring
-//! is closed. So it is walked twice (`ring`), and counts if both walks met the same
-//! waits (`schedule::Waiting`: the same life of the G, which has not left a CPU since). A
-//! G that waits frees nothing. In the second walk, each lock was seen in the hands
-//! of a G that had been in its present wait since the first, so it had the lock from
+//! is closed. So it is walked until two walks in a row meet the same waits (`ring`;
+//! `schedule::Waiting`: the same life of the G, which has not left a CPU since). A
+//! G that waits frees nothing. In the later of the two, each lock was seen in the hands
+//! of a G that had been in its present wait since the earlier, so it had the lock from
 //! before that wait on, and has it until its end. So all links were there at the
 //! moment between the walks, and none of them is ever undone: not by the ring's own
 //! Gs, which wait; not by a deadline, as a wait that has one is no link and says so

@@ -138,16 +138,31 @@ impl Seen {
     }
 }
 
-/// If `g` waits for a lock: its wait, and the name in the lock, 0 for nobody.
-fn owner_for(g: &'static G<Task>) -> Option<(Seen, u64)> {
-    let seen = Seen::of(g)?;
-    let Wait { reason, object, .. } = Wait::unpack(seen.waiting);
-    if !matches!(reason, Reason::MutexLock | Reason::RwLockRead | Reason::RwLockWrite) {
-        return None;
+/// What `read` finds while `g` is in one wait, with that wait. Read again if the wait
+/// changes meanwhile: it does so once, when the G leaves its CPU. If it changes twice, the
+/// G has run, and looks for itself when it waits again.
+fn during_wait<T>(g: &'static G<Task>, read: impl Fn(Wait) -> Option<T>) -> Option<(Seen, T)> {
+    let mut seen = Seen::of(g)?;
+    for _ in 0..2 {
+        let found = read(Wait::unpack(seen.waiting));
+        let now = Seen::of(g)?;
+        if now.stamp() == seen.stamp() {
+            return found.map(|found| (seen, found));
+        }
+        seen = now;
     }
-    let word = read(object.wrapping_sub(held::WORD_BEFORE_QUEUE));
-    let still = Seen::of(g)?.stamp() == seen.stamp();
-    word.filter(|_| still).map(|word| (seen, held::owner_in(reason, word as u64)))
+    None
+}
+
+/// If `g` waits for a lock: its wait, and the name in the lock, 0 if there is none.
+fn owner_for(g: &'static G<Task>) -> Option<(Seen, u64)> {
+    during_wait(g, |Wait { reason, object, .. }| {
+        if !matches!(reason, Reason::MutexLock | Reason::RwLockRead | Reason::RwLockWrite) {
+            return None;
+        }
+        let word = read(object.wrapping_sub(held::WORD_BEFORE_QUEUE))?;
+        Some(held::owner_in(reason, word as u64))
+    })
 }
 
 /// The G that `g` waits for, if that is one, with the wait.
@@ -164,19 +179,16 @@ fn blocker(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
 
 /// If `g` joins another: its wait, and that G.
 pub(super) fn joined(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
-    let seen = Seen::of(g)?;
-    let Wait { reason, object: job, .. } = Wait::unpack(seen.waiting);
-    if reason != Reason::Join {
-        return None;
-    }
-    // Work that is in the window of stacks is in its worker's own place.
-    let worker = match slot::locate(job as u64) {
-        Some((slot, _)) => slot.top() as usize,
-        None => worker_in(read(job + WORKER_WORD)?)?,
-    };
-    if Seen::of(g)?.stamp() != seen.stamp() {
-        return None;
-    }
+    let (seen, worker) = during_wait(g, |Wait { reason, object: job, .. }| {
+        if reason != Reason::Join {
+            return None;
+        }
+        // Work that is in the window of stacks is in its worker's own place.
+        match slot::locate(job as u64) {
+            Some((slot, _)) => Some(slot.top() as usize),
+            None => worker_in(read(job + WORKER_WORD)?),
+        }
+    })?;
     let at = core::ptr::with_exposed_provenance::<G<Task>>(worker);
     // SAFETY: 1. who joins waits at the head of a job, which is there as long as it does.
     // 2. Of all that is in the window of stacks, only the places of Gs hold one, and a G
