@@ -1,7 +1,7 @@
 //! For how long a runnable G has waited beside an idle P: for `invariant`.
 //!
 //! Each P notes from when until when it last halted. When a G begins to run, it
-//! has waited for a CPU since the stamp of its [`Account`](super::Account). What
+//! has waited for a CPU since the stamp of its [`Account`](super::account::Account). What
 //! the two have in common is time for which the P could have run the G, and did
 //! not. The longest such time is kept, with who it was.
 //!

@@ -261,7 +261,8 @@ fn the_power_button_is_where_the_fadt_says() {
 /// The ports are written to, so nothing is believed that would reach other devices.
 #[test]
 fn a_power_button_at_odd_places_is_none() {
-    let refused: [(&str, fn(&mut [u8])); 9] = [
+    type Set = fn(&mut [u8]);
+    let refused: [(&str, Set); 9] = [
         ("a device of the DSDT's", |b| b[112] |= 1 << 4),
         ("line 0", |b| b[46] = 0),
         ("line 265", |b| b[47] = 1),
