@@ -111,7 +111,7 @@ mod tests {
         let walks = Cell::new(0_u32);
         let next = |g: usize| {
             walks.set(walks.get() + 1);
-            let swapped = walks.get().div_ceil(2) % 2 == 0;
+            let swapped = walks.get().div_ceil(2).is_multiple_of(2);
             Some((if swapped { 1 - g as u64 } else { g as u64 }, 1 - g))
         };
         assert!(!is_ring(0, next));
