@@ -131,7 +131,7 @@ mod sizes {
         let boot = Boot::guest("stacks-bad-word").smp(1);
         let outcome = boot.cmdline("program=bootword stack=2G -- 56").run();
         outcome.assert_ok();
-        outcome.assert_line("\"stack=2G\"");
+        outcome.assert_line("`stack=2G` ignored");
         outcome.assert_line("the value must be <KiB>, 1 to 1048576");
     }
 }
