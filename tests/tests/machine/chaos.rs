@@ -5,6 +5,8 @@
 use tests::guest::Boot;
 use tests::sweep::Run;
 
+use crate::replay;
+
 /// Three programs, on 8, 4 and 1 CPUs, that need few seconds each.
 #[test]
 fn all_counts_are_right_however_unkind_the_machine() {
@@ -15,21 +17,9 @@ fn all_counts_are_right_however_unkind_the_machine() {
     }
 }
 
-/// The `TRACE` lines of a run under virtual time: CPU, events, those overwritten,
-/// hash.
+/// The `TRACE` lines of a run under that chaos.
 fn trace(name: &str, cpus: usize, chaos: &str) -> Vec<String> {
-    let words = "program=mix log=warn console=serial tsc=1000 lapic=1000 trace=hash";
-    let outcome = Boot::guest(format!("chaos-replay-{name}-{cpus}"))
-        .smp(cpus)
-        .icount("shift=0,sleep=off")
-        .cmdline(&format!("{words} {chaos} -- 100"))
-        .limit(300)
-        .run();
-    outcome.assert_ok();
-    let lines: Vec<_> =
-        outcome.lines.iter().filter(|line| line.starts_with("TRACE ")).cloned().collect();
-    assert_eq!(lines.len(), cpus, "a line for each CPU: {lines:#?}");
-    lines
+    replay::trace(&format!("chaos-{name}"), cpus, chaos, "100")
 }
 
 #[track_caller]

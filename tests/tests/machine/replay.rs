@@ -11,7 +11,7 @@ use tests::guest::Boot;
 const FIXED: &str = "program=mix log=warn console=serial tsc=1000 lapic=1000 trace=hash";
 
 /// The `TRACE` lines: CPU, events, those overwritten, hash.
-fn trace(name: &str, cpus: usize, more: &str, args: &str) -> Vec<String> {
+pub fn trace(name: &str, cpus: usize, more: &str, args: &str) -> Vec<String> {
     let outcome = Boot::guest(format!("replay-{name}-{cpus}"))
         .smp(cpus)
         .icount("shift=0,sleep=off")
