@@ -98,7 +98,7 @@ const LOADER_SOURCES: [&str; 3] =
     ["boot/loader/Cargo.toml", "boot/loader/Cargo.lock", "boot/loader/src/main.rs"];
 
 /// The tool that carries this firmware's loader, built if need be. Each firmware has a
-/// target directory of its own: whoever never starts from UEFI never builds its loader.
+/// target directory of its own, so a tree that never starts from UEFI never builds its loader.
 fn loader(firmware: Firmware) -> Result<PathBuf> {
     let root = crate::root();
     let dir = crate::target_dir().join(format!("loader-{}", firmware.name()));

@@ -33,8 +33,8 @@ use sched::{MAX_P, Wake};
 const PS: usize = 3;
 
 /// P 0 wakes an idle P, for a G that is gone by now, and is about to claim P 1. But P 1
-/// runs again by itself (something came to its inbox), and parks once more. Whoever submits
-/// meanwhile sees that somebody spins, who is P 0, and leaves it at that.
+/// runs again by itself (something came to its inbox), and parks once more. A CPU that
+/// submits meanwhile sees a spinning P, which is P 0, and wakes none.
 #[test]
 fn waker_that_finds_nobody_to_claim_looks_again_for_those_who_relied_on_it() {
     let mut builder = loom::model::Builder::new();

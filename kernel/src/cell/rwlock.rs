@@ -252,7 +252,7 @@ impl LockRw {
         let if_killed = IfUnwound(|| self.next_phase()); // as when it is time
         let is_own = deadline_ns.is_none() && is_mine(owner_in(self.word.load(Relaxed)));
         let begun = || watch_wait(is_own, || owner_in(self.word.load(Relaxed)));
-        // A G that waits here looks only for this: who frees the lock lets it in.
+        // A G that waits here looks only for this: the unlock grants it the lock.
         let waited = self
             .queue
             .wait_watching(locked, place, begun, |_| note_if_abandoned(&self.word, owner_in));

@@ -230,8 +230,8 @@ pub struct Stack {
 
 impl Stack {
     /// A stack with at least `size` bytes for its user, up to [`MAX_SIZE`]; only the top page
-    /// has memory yet. A recycled one from this CPU's cache costs no lock. None to be had: who
-    /// can wait looks twice (`mem::relief`).
+    /// has memory yet. A recycled one from this CPU's cache costs no lock. If
+    /// there is none, a caller that can wait looks twice (`mem::relief`).
     pub fn new(size: usize) -> Result<Stack, NoMemory> {
         let class = slot::class_for(size).ok_or(NoMemory)?;
         let mut found = POOL.take(&Here::enter(), class);

@@ -185,7 +185,7 @@ pub(super) fn bury(cpu: &Cpu, g: &'static G<Task>) {
     let (id, program) = (g.id(), g.kernel.program());
     TIMERS.cancel(g);
     let name = g.kernel.name.load(Relaxed);
-    // Before a joiner is told, who may want them.
+    // Before the joiner is told: it may want one of these locks.
     let locks = abandon_locks(id);
     crate::log::pass_turn_of(name);
     // Its own stack, and that of the M if it was in a call.

@@ -8,8 +8,8 @@
 //! is made anew. So thousands of kills in a row cost thousands of short looks and a few walks.
 //!
 //! Chains are linked through the records, which are never freed. The table is filled a few
-//! records at a time, under a lock; whoever comes next goes on with it, so it does not matter
-//! if a G is killed in the middle of that. Who looks meanwhile takes no lock: a record that was
+//! records at a time, under a lock; the next caller continues, so it does not matter
+//! if a G is killed in the middle of that. A lookup meanwhile takes no lock: a record that was
 //! moved to another chain leads on to records that were moved before it, and so to an end.
 
 use super::roster::ALL;

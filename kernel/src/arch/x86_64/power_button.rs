@@ -3,8 +3,8 @@
 //! A press sets a bit in the PM1 status register and, if the bit is set in the enable
 //! register too, pulls the line of the system control interrupt until the status is
 //! cleared. [`PowerButton::enable`] takes that line over from the firmware and enables
-//! the button alone; [`PowerButton::take_press`] is for the handler. Who claims the line
-//! and what a press means is `drivers::power_button`'s.
+//! the button alone; [`PowerButton::take_press`] is for the handler.
+//! `drivers::power_button` claims the line and acts on a press.
 //!
 //! Where the registers are comes from the FADT, which may be wrong: `acpi::fixed` has
 //! refused what cannot be such a register, and each wait has a bound.

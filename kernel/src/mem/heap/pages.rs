@@ -187,7 +187,7 @@ impl Pages {
     /// A run that is long enough, of the lists with the shortest runs first. Whatever is on
     /// a list beyond `sure` will do; of the others only some runs are looked at, as there may
     /// be many and the caller has the lock. A run that is passed over so is not lost: its
-    /// memory comes back by [`take_out`](Self::take_out) before anybody is refused who can wait.
+    /// memory comes back by [`take_out`](Self::take_out) before a caller that can wait is refused.
     fn take_run<S: Source>(
         &mut self,
         source: &S,

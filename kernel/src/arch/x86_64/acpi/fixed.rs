@@ -49,7 +49,7 @@ pub struct PowerButtonPorts {
     pub sci: u8,
     /// Status and enable registers, one pair or two.
     pub events: [Option<PowerButtonEvents>; 2],
-    /// The register that says who gets the events.
+    /// The register that routes the events to the firmware or to the kernel.
     pub control: u16,
     /// The port and the byte by which the firmware is told to hand over, if it must be.
     pub handover: Option<(u16, u8)>,
