@@ -45,8 +45,7 @@ impl Cost {
     /// Looks whether the program has said something, until it has. `pid` is QEMU's.
     pub fn look(&mut self, pid: u32) {
         if self.first_output.is_none() && fs::read(&self.log).is_ok_and(|log| has_output(&log)) {
-            let machine = stat(&format!("/proc/{pid}/stat"));
-            self.first_output = machine.map(|(own, _)| (own, self.begun.elapsed()));
+            self.first_output = CpuTime::of(pid).map(|cpu| (cpu.own, self.begun.elapsed()));
         }
     }
 }
@@ -84,23 +83,40 @@ fn has_output(log: &[u8]) -> bool {
 
 /// CPU time of this process and its ended children.
 fn own() -> Option<Duration> {
-    stat("/proc/self/stat").map(|(own, children)| own + children)
+    CpuTime::of(std::process::id()).map(|cpu| cpu.own + cpu.children)
 }
 
-/// CPU time of a process, and of its children that it has waited for.
-fn stat(path: &str) -> Option<(Duration, Duration)> {
-    times(&fs::read_to_string(path).ok()?)
+/// What a process had of the host's CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuTime {
+    /// All its threads.
+    pub own: Duration,
+    /// Its children that have ended and that it has waited for, with theirs.
+    pub children: Duration,
+    /// Whether it has ended itself: then the figures are final. They are gone as soon as
+    /// its parent has waited for it.
+    pub has_ended: bool,
 }
 
-/// proc(5): fields 14 to 17 are utime, stime, cutime and cstime in hundredths of a
-/// second. The name in field 2 may have spaces, so count from its closing bracket.
-fn times(stat: &str) -> Option<(Duration, Duration)> {
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
-    let mut two = || {
-        let mut one = || fields.next()?.parse::<u64>().ok();
-        Some(Duration::from_millis((one()? + one()?) * 10))
-    };
-    Some((two()?, two()?))
+impl CpuTime {
+    /// That of the process `pid`; `None` where there is no such process, or no `/proc`.
+    pub fn of(pid: u32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// proc(5): field 3 is the state, fields 14 to 17 are utime, stime, cutime and cstime in
+    /// hundredths of a second. The name in field 2 may have spaces, so count from its
+    /// closing bracket.
+    fn parse(stat: &str) -> Option<Self> {
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+        let has_ended = fields.next()? == "Z";
+        let mut fields = fields.skip(10);
+        let mut two = || {
+            let mut one = || fields.next()?.parse::<u64>().ok();
+            Some(Duration::from_millis((one()? + one()?) * 10))
+        };
+        Some(Self { own: two()?, children: two()?, has_ended })
+    }
 }
 
 #[cfg(test)]
@@ -119,8 +135,11 @@ mod tests {
     fn times_are_read_behind_a_name_with_spaces() {
         let stat = "1 (a ) b) S 2 3 4 5 6 7 8 9 10 11 150 25 300 1 20 0";
         let millis = Duration::from_millis;
-        assert_eq!(times(stat), Some((millis(1750), millis(3010))));
-        assert_eq!(times(""), None);
+        let expected = CpuTime { own: millis(1750), children: millis(3010), has_ended: false };
+        assert_eq!(CpuTime::parse(stat), Some(expected));
+        let ended = stat.replace(") S", ") Z");
+        assert_eq!(CpuTime::parse(&ended), Some(CpuTime { has_ended: true, ..expected }));
+        assert_eq!(CpuTime::parse(""), None);
     }
 
     #[test]

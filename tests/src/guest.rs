@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use boot::cores::Cores;
+use boot::cost::CpuTime;
 use boot::data::DataDisk;
 use boot::exit::End;
 use boot::image;
@@ -592,7 +593,7 @@ impl Guest {
 
     /// Its status, if it has ended.
     pub(crate) fn poll(&mut self) -> Result<Option<ExitStatus>> {
-        self.cpu = cpu_time(self.child.id()).unwrap_or(self.cpu);
+        self.cpu = CpuTime::of(self.child.id()).map_or(self.cpu, |cpu| cpu.own);
         self.child.try_wait().context("waiting for QEMU")
     }
 
@@ -606,14 +607,4 @@ impl Drop for Guest {
         self.child.kill().ok();
         self.child.wait().ok();
     }
-}
-
-/// What a process had of the host's CPUs: fields 14 and 15 of proc(5)'s `stat`, in hundredths
-/// of a second on every Linux.
-fn cpu_time(process: u32) -> Option<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name in field 2 may hold anything; it ends with the last parenthesis.
-    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-    let [user, system] = [fields.get(11)?, fields.get(12)?].map(|field| field.parse::<u64>());
-    Some(Duration::from_millis(10 * (user.ok()? + system.ok()?)))
 }

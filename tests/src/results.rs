@@ -105,6 +105,8 @@ pub struct Stage {
     pub name: String,
     /// How long it took.
     pub took: Duration,
+    /// What its commands had of the host's CPUs.
+    pub cpu: Duration,
     /// What it counted.
     pub passed: u32,
     /// What it counted, too.
@@ -171,6 +173,7 @@ fn stage_record(stage: &Stage) -> Value {
     json!({
         "name": stage.name,
         "seconds": seconds(stage.took),
+        "cpu_seconds": seconds(stage.cpu),
         "passed": stage.passed,
         "failed": stage.failed,
         "log": stage.log.to_string_lossy(),

@@ -16,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use boot::cost::CpuTime;
 
 use crate::results::{Stage, TestLine, TestResult, parse_test_line, parse_test_result};
 
@@ -178,6 +179,7 @@ impl Watch {
             self.take(String::from_utf8_lossy(&line).trim_end());
             line.clear();
         }
+        self.stage.cpu += cpu_of_ended(child.id());
         let went_well = child.wait().context("waiting")?.success();
         if !went_well && self.shown.len() == shown_before {
             self.shown.extend(self.tail.drain(..));
@@ -249,14 +251,30 @@ impl Watch {
     }
 }
 
-/// The line of a stage: `clippy           12.3 s    1 passed`.
+/// What a command that has closed its output had of the host's CPUs, with all its children.
+/// A command that goes on long after that has the figure of the last look.
+fn cpu_of_ended(pid: u32) -> Duration {
+    let mut seen = Duration::ZERO;
+    for _ in 0..200 {
+        let Some(cpu) = CpuTime::of(pid) else { break };
+        seen = cpu.own + cpu.children;
+        if cpu.has_ended {
+            break;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    seen
+}
+
+/// The line of a stage: `clippy           12.3 s   10.1 CPU s    1 passed`.
 pub fn summary(stage: &Stage) -> String {
     let failed = match stage.failed {
         0 => String::new(),
         failed => format!(", {failed} FAILED"),
     };
-    let seconds = stage.took.as_secs_f64();
-    format!("{:<16} {seconds:>7.1} s {:>5} passed{failed}", stage.name, stage.passed)
+    let [seconds, cpu] = [stage.took, stage.cpu].map(|time| time.as_secs_f64());
+    let passed = stage.passed;
+    format!("{:<16} {seconds:>7.1} s {cpu:>7.1} CPU s {passed:>5} passed{failed}", stage.name)
 }
 
 /// What somebody needs who sees only the terminal.
@@ -341,9 +359,11 @@ mod tests {
 
     #[test]
     fn the_line_of_a_stage_says_how_long_and_how_many() {
-        let took = Duration::from_millis(12_340);
-        let stage = Stage { name: "clippy".into(), took, passed: 1, failed: 2, ..Stage::default() };
-        assert_eq!(summary(&stage), "clippy              12.3 s     1 passed, 2 FAILED");
+        let [took, cpu] = [12_340, 20_700].map(Duration::from_millis);
+        let name = "clippy".into();
+        let stage = Stage { name, took, cpu, passed: 1, failed: 2, ..Stage::default() };
+        let line = "clippy              12.3 s    20.7 CPU s     1 passed, 2 FAILED";
+        assert_eq!(summary(&stage), line);
     }
 
     #[test]
@@ -368,6 +388,10 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "seq 100; echo the reason; exit 1"]);
         assert!(!watch.follow(command).expect("sh is there"));
+        let mut busy = Command::new("sh");
+        busy.args(["-c", "(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done)"]);
+        assert!(watch.follow(busy).expect("sh is there"));
+        assert!(watch.stage.cpu > Duration::ZERO, "its child computes");
         let mut quiet = Command::new("sh");
         quiet.args(["-c", "echo another thing"]);
         assert!(watch.follow(quiet).expect("sh is there"));

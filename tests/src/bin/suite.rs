@@ -306,7 +306,9 @@ fn conclude(stages: &[Stage], started: Instant) -> ExitCode {
     }
     let before: Duration = set_up_of(stages);
     let total = before + started.elapsed();
-    println!("{:<18} {:>7.1} s   logs in target/tests", "all", total.as_secs_f64());
+    let cpu: Duration = stages.iter().map(|stage| stage.cpu).sum();
+    let [total, cpu] = [total, cpu].map(|time| time.as_secs_f64());
+    println!("  {:<16} {total:>7.1} s {cpu:>7.1} CPU s   logs in target/tests", "all");
     let (passed, failed) = results::totals(stages);
     println!("{passed} passed, {failed} failed");
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
