@@ -6,7 +6,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help run test test-quick test-full image usb gdb build setup clean tool browser bochs newer-qemu
-.PHONY: bench bench-go bench-check bench-docs bench-all trace fuzz chaos soak
+.PHONY: doc bench bench-go bench-check bench-docs bench-all trace fuzz chaos soak
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
 # DISK=<image>|none, KEEP=1 (what the guest writes to it stays), PROGRAM=<name>,
@@ -67,16 +67,16 @@ test-quick: tool browser ## for the inner loop: 90 seconds once built
 test-full: tool browser bochs newer-qemu ## all seeds, sizes and machine shapes, however long
 	@cargo suite --full
 
-chaos: tool ## SEEDS=200 FIRST=1: a boot a seed, as unkind a machine as it says
+chaos: tool ## SEEDS=200 FIRST=1: boot once per seed with random preemption and delays
 	@cargo run --quiet -p tests --bin chaos
 
-soak: tool ## MINUTES=30: everything at once on 8 and 16 CPUs, and what is left of it
+soak: tool ## MINUTES=30: all features at once on 8 and 16 CPUs, and a ledger of leaks
 	@MINUTES="$${MINUTES:-30}" cargo run --quiet -p tests --bin soak
 
 trace: tool ## what the scheduler did, as target/trace.html, .svg and .json (PROGRAM=skynet)
 	@cargo run --quiet -p trace -- run $(MACHINE)
 
-fuzz: setup ## broken bytes for all that takes bytes (MINUTES=10 TARGET=madt SEED=n)
+fuzz: setup ## broken bytes for every parser (MINUTES=10 TARGET=madt SEED=n)
 	@CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo run --quiet -p fuzz --target-dir target/fuzz -- \
 		--minutes "$$MINUTES" --target "$$TARGET" --seed "$$SEED"
 
@@ -102,6 +102,10 @@ usb: tool ## DEV=/dev/sdX: write an image to a stick (UEFI=1: the UEFI one)
 
 gdb: tool ## boot halted, gdb attached, symbols loaded
 	@$(BOOT) gdb $(MACHINE)
+
+doc: setup ## the API documentation, as target/doc/runnext/index.html
+	@cargo doc --quiet --no-deps -p runnext -p sched
+	@echo 'target/doc/runnext/index.html'
 
 build: setup ## the kernel with its programs, no image
 	@cargo kernel -p programs
