@@ -115,5 +115,5 @@ pub mod symbols {
 
 /// Panics that unwind.
 pub mod unwind {
-    pub use crate::unwind::catch;
+    pub use crate::unwind::{catch, resume};
 }

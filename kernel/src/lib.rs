@@ -216,6 +216,7 @@ const HANDLERS: arch::Handlers = arch::Handlers {
     page_fault,
     stack_full: schedule::stack_full,
     room_to_preempt: schedule::room_to_preempt,
+    preempt_later: schedule::preempt_later,
     fatal: panic::fault,
 };
 
@@ -244,7 +245,6 @@ fn init_memory(boot: &BootInfo) {
     }
     mem::heap::set_in_need(schedule::is_panicking);
     mem::relief::set_wait(schedule::wait_for_relief);
-    assert!(arch::mend_unwinder() > 0, "not the unwinder that is known, and interrupts harm that");
 }
 
 /// Puts the program's first G into the queue.

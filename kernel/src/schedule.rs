@@ -51,7 +51,7 @@ pub use call::{Handoff, call};
 pub use census::{Census, Queued};
 pub use full::{
     Full, begin_full, end_without_memory, give_up, is_full, is_in_call, leave_behind,
-    room_to_preempt, stack_full,
+    preempt_later, room_to_preempt, stack_full,
 };
 pub use holder::{Waiting, abandon_locks, is_gone, me, waits_for_another};
 pub use interrupt::{

@@ -550,7 +550,7 @@ fn chosen_seed() -> u64 {
 /// What is booted is built once a process, so that a test never judges an old
 /// one. `RUNNEXT_KERNEL` names a standard kernel that is built already, `RUNNEXT_GUEST` one of
 /// the tests' guest.
-fn kernel_of(source: &Source) -> Result<PathBuf> {
+pub fn kernel_of(source: &Source) -> Result<PathBuf> {
     type Built = LazyLock<Result<PathBuf, String>>;
     fn build(source: &Source, variable: &str) -> Result<PathBuf, String> {
         match std::env::var_os(variable) {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use object::{Object, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
 /// The functions of one kernel, in order of address.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +48,26 @@ impl Symbols {
         let name = format!("{:#}", rustc_demangle::demangle(&symbol.name));
         (offset <= size).then(|| format!("{name}+{offset:#x}"))
     }
+}
+
+/// How often `code` stands in the code of `elf`: between the symbols `start` and `end`, and
+/// elsewhere.
+pub fn count_code(elf: &Path, code: &[u8], [start, end]: [&str; 2]) -> Result<[usize; 2]> {
+    let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
+    let file = object::File::parse(&*bytes).with_context(|| elf.display().to_string())?;
+    let address = |name: &str| {
+        let symbol = file.symbol_by_name(name).with_context(|| format!("no symbol {name}"))?;
+        anyhow::Ok(symbol.address())
+    };
+    let range = address(start)?..address(end)?;
+    let text = file.section_by_name(".text").context("no .text")?;
+    let mut counts = [0, 0];
+    for (offset, window) in text.data()?.windows(code.len()).enumerate() {
+        if window == code {
+            counts[usize::from(!range.contains(&(text.address() + offset as u64)))] += 1;
+        }
+    }
+    Ok(counts)
 }
 
 #[cfg(test)]

@@ -34,8 +34,6 @@ pub use x86_64::machine::{
     report_late_cpus, route_isa, start_cpus, wake,
 };
 
-pub use x86_64::mend::mend_unwinder;
-
 pub use x86_64::acpi::Override;
 #[cfg(not(target_os = "none"))]
 pub use x86_64::acpi::hostile;

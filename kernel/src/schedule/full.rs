@@ -115,12 +115,14 @@ fn fill(g: &G<Task>, why: Full) -> bool {
 /// The `room_to_preempt` of [`arch::Handlers`].
 pub fn room_to_preempt(sp: u64) -> bool {
     let range = sp.saturating_sub(arch::PREEMPT_ROOM)..sp;
-    let has_room =
-        slot::locate(sp).is_some_and(|(slot, _)| stack::make_room(slot, range, Need::More));
-    if !has_room && let Some(slices) = slices() {
+    slot::locate(sp).is_some_and(|(slot, _)| stack::make_room(slot, range, Need::More))
+}
+
+/// The `preempt_later` of [`arch::Handlers`].
+pub fn preempt_later() {
+    if let Some(slices) = slices() {
         slices.ask_again();
     }
-    has_room
 }
 
 /// The running G is about to unwind because its stack is full: why that is, and

@@ -6,11 +6,13 @@
 use crate::check::{self, checks, go_on, join_all, wait_until};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use runnext::internals::unwind;
 use runnext::prelude::*;
 use runnext::program::abandoned;
 use runnext::program::{self, Ended};
 use runnext::sync::{LockError, Mutex, Semaphore};
 use runnext::tasks::{self, GState, KillError};
+use runnext::time::sleep_until;
 
 runnext::main!(unwinding, main);
 runnext::main!(doubled, doubled);
@@ -25,6 +27,7 @@ fn main() {
         it_happens_on_all_cpus_at_once,
         a_program_whose_main_does_it_has_panicked,
         words_of_a_failed_allocation_are_no_failed_allocation,
+        a_g_that_is_preempted_as_it_unwinds_keeps_its_registers,
     ]);
 }
 
@@ -163,4 +166,51 @@ fn words_of_a_failed_allocation_are_no_failed_allocation() {
         "{ended:?}"
     );
     assert!(DROPPED.load(Relaxed), "what it held was dropped on the way");
+}
+
+/// The unwinder resumes in a landing pad by some twenty instructions, of which the first sets
+/// the stack pointer and the others read registers from below it: a frame of a preemption
+/// written there would spoil them. So this G unwinds again and again while another G of its
+/// CPU wakes up, each time a few instructions later, and displaces it. On one CPU in virtual
+/// time, where an instruction is a nanosecond, the wake-ups go through the whole end of the
+/// unwinding; elsewhere they come at random.
+fn a_g_that_is_preempted_as_it_unwinds_keeps_its_registers() {
+    const LEAD: Duration = Duration::from_micros(100);
+    const END_NS: u64 = 3_000;
+    const STEP_NS: u64 = 6;
+
+    struct Adds<'a>(&'a mut u64, u64);
+    impl Drop for Adds<'_> {
+        fn drop(&mut self) {
+            *self.0 += self.1;
+        }
+    }
+    #[inline(never)]
+    fn unwinds(sum: &mut u64, add: u64) {
+        let _adds = Adds(sum, add);
+        unwind::resume(JoinError::Killed); // reports nothing
+    }
+    /// When it began to unwind, and how long that took.
+    fn unwind_at(begin: Instant, n: u64) -> Duration {
+        let mut sum = n;
+        let [a, b, c] = [n ^ 3, n ^ 5, n ^ 9].map(core::hint::black_box);
+        while Instant::now() < begin {}
+        let ended = unwind::catch(|| unwinds(&mut sum, 7));
+        let took = begin.elapsed();
+        assert_eq!(ended, Err(JoinError::Killed));
+        assert_eq!((sum, a, b, c), (n + 7, n ^ 3, n ^ 5, n ^ 9), "wake-up {n}");
+        took
+    }
+
+    let (tx, rx) = chan::bounded::<Instant>(0);
+    let sleeper = go(move || rx.iter().for_each(sleep_until));
+    let took = unwind_at(Instant::now() + LEAD, 0).as_nanos() as u64;
+    for n in 0..END_NS / STEP_NS {
+        let begin = Instant::now() + LEAD;
+        let wake = took.saturating_sub(END_NS) + n * STEP_NS;
+        tx.send(begin + Duration::from_nanos(wake)).expect("the sleeper receives");
+        unwind_at(begin, n);
+    }
+    drop(tx);
+    sleeper.join().expect("it sleeps");
 }

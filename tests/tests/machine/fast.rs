@@ -27,6 +27,8 @@ fn every_scene_of_the_tour_holds_and_the_cost_is_said() {
     assert!(said.contains("all of it holds"), "{said}");
     assert!(!said.contains(expect::FAILED_MARK), "{said}");
     assert!(notes.contains("boot: first output after "), "{notes}");
+    let kernel = boot::target_dir().join("x86_64-unknown-none/fast/programs");
+    crate::unwinding::assert_unwinder_is_gathered(&kernel);
 }
 
 #[test]

@@ -1,9 +1,13 @@
 //! A G that panics while it panics: left behind, alone, checked by the guest from
 //! inside.
 
+use std::path::Path;
 use std::sync::LazyLock;
-use tests::guest::Boot;
+
+use boot::kernel::Source;
+use tests::guest::{Boot, kernel_of};
 use tests::outcome::Outcome;
+use tests::symbols::count_code;
 use tests::{expect, fixture};
 
 static UNWINDING: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
@@ -25,4 +29,23 @@ fn what_was_lost_is_said() {
     UNWINDING.assert_line(", while it panicked: second");
     UNWINDING.assert_line(expect::LEFT_BEHIND);
     UNWINDING.assert_no_line(expect::KERNEL_PANIC);
+}
+
+/// `mov rsp, [rdi + 0x38]; ldmxcsr [rdi + …]`: the unwinder sets the stack pointer, and reads
+/// other registers from its record below it afterwards. No G is preempted in the range between
+/// the two symbols (`arch/x86_64/preempt.rs`); the sequence must not stand elsewhere.
+#[track_caller]
+pub fn assert_unwinder_is_gathered(kernel: &Path) {
+    const SETS_STACK_POINTER: [u8; 7] = [0x48, 0x8b, 0x67, 0x38, 0x0f, 0xae, 0x97];
+    let range = ["__unwinder_start", "__unwinder_end"];
+    let [inside, outside] = count_code(kernel, &SETS_STACK_POINTER, range).expect("an ELF file");
+    assert!(inside > 0, "{}: another unwinder than the one that is known", kernel.display());
+    assert_eq!(outside, 0, "{}: the linker script gathers too little", kernel.display());
+}
+
+#[test]
+fn the_unwinder_restores_registers_only_where_no_g_is_preempted() {
+    for source in [Source::Standard, Source::Guest, Source::Checked] {
+        assert_unwinder_is_gathered(&kernel_of(&source).expect("a kernel"));
+    }
 }

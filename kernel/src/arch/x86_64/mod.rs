@@ -14,7 +14,6 @@ pub mod ioapic;
 #[cfg(any(test, target_os = "none"))]
 pub mod lsda;
 pub mod machine;
-pub mod mend;
 pub mod mmio;
 pub mod msr;
 pub mod nmi;

@@ -25,6 +25,22 @@
 //! free. Its page may not be there yet, and the G may be near the end of its
 //! stack, through no fault of its own: so the handler asks for room first
 //! (`Handlers::room_to_preempt`), [`ROOM`] bytes of it.
+//!
+//! # Not inside the unwinder
+//!
+//! To resume in a landing pad, crate `unwinding` 0.2.10 sets the stack pointer first and then
+//! reads the other registers from its record, which lies *below* the stack pointer by then.
+//! Interrupt handlers leave the record alone, as every vector has a stack of its own
+//! (`trap/idt.rs`). The injected call would be written over it, and the G would resume with
+//! wrong registers. So the linker script gathers the unwinder's functions between two symbols,
+//! and a G that is interrupted between them is preempted by a later tick
+//! ([`is_in_unwinder`], `Handlers::preempt_later`). The sequence stands nowhere else in the
+//! image: the machine test `unwinding` searches the ELF file for it.
+//!
+//! What was rejected: interrupts off, or no preemption, for as long as a G unwinds (it runs
+//! destructors in between, which may wait or compute for long); a gap below the stack pointer
+//! as a red zone is (the distance to the record is as large as any function's frame);
+//! replacing the sequence at boot by one in the right order (code that changes itself).
 
 use super::cpu;
 use super::trap::Frame;
@@ -34,6 +50,24 @@ use core::arch::naked_asm;
 /// scheduler's frames, and the probe that it makes of its stack. The machine test
 /// `overflow` preempts at every distance from the end of a stack.
 pub const ROOM: u64 = cpu::PROBE_BYTES as u64 + 1024;
+
+/// Whether this instruction is the unwinder's.
+#[cfg(target_os = "none")]
+pub fn is_in_unwinder(rip: u64) -> bool {
+    unsafe extern "C" {
+        static __unwinder_start: u8;
+        static __unwinder_end: u8;
+    }
+    let start = (&raw const __unwinder_start).addr() as u64;
+    let end = (&raw const __unwinder_end).addr() as u64;
+    (start..end).contains(&rip)
+}
+
+/// On the host no G is interrupted.
+#[cfg(not(target_os = "none"))]
+pub fn is_in_unwinder(_rip: u64) -> bool {
+    false
+}
 
 /// What the G calls; set once, before any timer is armed for a slice.
 static HANDLER: spin::Once<fn()> = spin::Once::new();

@@ -47,9 +47,11 @@ pub struct Handlers {
     pub page_fault: fn(u64, Option<u64>) -> PageFault,
     /// A stack that was in use with interrupts on is full, or has no memory.
     pub stack_full: fn(&FullStack) -> Rescue,
-    /// Sees to it that a G can be made to call `preempt` with this stack pointer;
-    /// false if it cannot now, and somebody will ask again.
+    /// Commits the stack below this stack pointer, so that the interrupted G can be made to
+    /// call `preempt`; false if there is no room.
     pub room_to_preempt: fn(u64) -> bool,
+    /// The interrupted G cannot call `preempt` here: `tick` is wanted again soon.
+    pub preempt_later: fn(),
     /// An exception that nobody can mend.
     pub fatal: fn(&Fault) -> !,
 }
@@ -286,10 +288,8 @@ extern "C" fn dispatch(frame: &mut Frame) {
         PAGE_FAULT => page_fault(frame),
         0..=31 => fatal(frame, None, None),
         _ => {
-            if interrupt(frame.vector as u8) == Afterwards::Preempt && has_room(frame.rsp) {
-                // SAFETY: the handler says that a G was interrupted, and an
-                // interrupt arrives with interrupts on only; and there is room.
-                unsafe { preempt::inject(frame) };
+            if interrupt(frame.vector as u8) == Afterwards::Preempt {
+                preempt_interrupted(frame);
             }
         }
     }
@@ -339,9 +339,17 @@ fn interrupt(vector: u8) -> Afterwards {
     Afterwards::Resume
 }
 
-/// Whether a G with this stack pointer can be made to call somebody.
-fn has_room(rsp: u64) -> bool {
-    HANDLERS.get().is_some_and(|handlers| (handlers.room_to_preempt)(rsp))
+/// Makes the interrupted G call `preempt`, or asks for another tick where it cannot: inside
+/// the unwinder, and near the end of its stack.
+fn preempt_interrupted(frame: &mut Frame) {
+    let Some(handlers) = HANDLERS.get() else { return };
+    if !preempt::is_in_unwinder(frame.rip) && (handlers.room_to_preempt)(frame.rsp) {
+        // SAFETY: the handler says that a G was interrupted, and an
+        // interrupt arrives with interrupts on only; and there is room.
+        unsafe { preempt::inject(frame) };
+    } else {
+        (handlers.preempt_later)();
+    }
 }
 
 fn page_fault(frame: &mut Frame) {
