@@ -164,7 +164,7 @@ pub fn run(
         machine = machine.arg("-plugin").arg(plugin.argument());
     }
     // Beside a machine that is timed nothing else may run; one that is counted does not mind.
-    let cores = if shape.is_counted { machine.cores() } else { cores::number_of_cores() };
+    let cores = if shape.is_counted { 1 } else { cores::number_of_cores() };
     let _cores = Cores::take(cores)?;
     let mut lines = Vec::new();
     let mut reports = Vec::new();

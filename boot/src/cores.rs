@@ -1,12 +1,10 @@
 //! The host's cores, shared out among the machines that run on it.
 //!
-//! Tests, benchmarks, `make soak` and `make chaos` may run side by side. Each takes as many
-//! cores as its machine can use before it starts it ([`Machine::cores`]), and gives them back by
-//! dropping them. A core is a file that is locked, so the host's kernel gives back those of a
+//! Tests, benchmarks, `make soak` and `make chaos` may run side by side. Each machine takes one
+//! core before it starts; a benchmark that is timed takes all. They give them back by dropping
+//! them. A core is a file that is locked, so the host's kernel gives back those of a
 //! process that dies. Takers stand in line at one more such file: without a line, a machine that
 //! needs all cores would never find them free at the same time.
-//!
-//! [`Machine::cores`]: crate::qemu::Machine::cores
 
 use std::fs::{self, File, TryLockError};
 use std::path::Path;

@@ -318,13 +318,6 @@ impl Machine {
         self.single_threaded()
     }
 
-    /// How many of the host's cores it can keep busy, of two: CPUs that take turns use one.
-    pub fn cores(&self) -> usize {
-        let takes_turns = self.icount.is_some() || self.is_single_threaded;
-        let has_one_cpu = self.smp == "1" || self.smp.starts_with("1,");
-        if takes_turns || has_one_cpu { 1 } else { 2 }
-    }
-
     /// The image that it starts from.
     pub fn image(&self) -> &Path {
         &self.image

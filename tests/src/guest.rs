@@ -358,7 +358,7 @@ impl Boot {
         let files = Files::new(&self.name)?;
         let image = self.image(&kernel, &files)?;
         let mut machine = self.machine(&image, &files)?;
-        let _cores = Cores::take(machine.cores())?;
+        let _core = Cores::take(1)?;
         let started = Instant::now();
         if self.has_snapshot() {
             let snapshot = snapshot::of(&machine, &kernel, &files.scratch)?;

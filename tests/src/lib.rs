@@ -7,8 +7,10 @@
 //! print is in [`expect`] and nowhere else.
 //!
 //! Two rules hold for every test here. It never asserts a wall-clock window: a
-//! time limit is there for hangs alone. And it takes the host's cores that its machine
-//! can use before it starts it ([`boot::cores`]): machines of eight CPUs run one at a time.
+//! time limit is there for hangs alone. And it takes a core of the host before it starts its
+//! machine ([`boot::cores`]), so that as many machines run as there are cores. A machine of
+//! eight CPUs takes one core like any other: its CPUs halt for most of the time, and
+//! company fails no test.
 //!
 //! ```no_run
 //! use tests::guest::Boot;

@@ -115,13 +115,3 @@ fn a_state_is_read_whatever_its_name() {
     assert!(args.contains(&r"exec:cat 'a'\''b.snap'".to_string()), "{args:?}");
     assert!(line(&plain().gdb("g")).contains("-gdb unix:g,server=on,wait=off -S"));
 }
-
-#[test]
-fn cpus_that_take_turns_use_one_core() {
-    let cores = |machine: Machine| machine.cores();
-    assert_eq!(cores(plain()), 1);
-    assert_eq!(cores(plain().smp("1,maxcpus=4")), 1);
-    assert_eq!(cores(plain().smp(16)), 2);
-    assert_eq!(cores(plain().smp(8).single_threaded()), 1);
-    assert_eq!(cores(plain().smp(8).icount("shift=0,sleep=off")), 1);
-}
