@@ -35,6 +35,8 @@ fn main() {
         an_allocation_that_fails_in_a_call_panics_its_g_only,
         a_call_whose_stack_cannot_grow_ends_its_g_with_no_memory,
         a_deep_stack_gets_memory_that_the_heap_has_freed,
+        a_deep_call_gets_memory_that_the_heap_has_freed,
+        a_call_that_asks_for_memory_gets_pages_of_unused_stacks,
         after_a_full_heap_a_thousand_spawns_succeed,
         filling_and_freeing_grows_nothing,
     ]);
@@ -239,6 +241,31 @@ fn a_deep_stack_gets_memory_that_the_heap_has_freed() {
         let g = Go::new().stack_size(60 << 20).spawn(dives).expect("most is free");
         assert!(g.join().is_ok(), "round {round}");
     }
+}
+
+/// As [`a_deep_stack_gets_memory_that_the_heap_has_freed`], on the stack of an M.
+fn a_deep_call_gets_memory_that_the_heap_has_freed() {
+    static THERE: AtomicUsize = AtomicUsize::new(0);
+    static GATE: Semaphore = Semaphore::new(0);
+    const ALL: usize = 10;
+    GATE.release(ALL);
+    for round in 0..ALL {
+        let dives = || {
+            drop(Full::new());
+            deep(400_000, &THERE, &GATE)
+        };
+        assert!(go(move || blocking(dives)).join().is_ok(), "round {round}");
+    }
+}
+
+/// In a call, too, a request is refused only when unused stacks have given up their pages.
+fn a_call_that_asks_for_memory_gets_pages_of_unused_stacks() {
+    crowd(100, 30_000); // fewer pages than the kernel gives back by itself
+    let idle_when_full = || {
+        let _full = Full::new();
+        mem::stats().stacks.idle_pages
+    };
+    assert_eq!(go(move || blocking(idle_when_full)).join(), Ok(0));
 }
 
 fn an_allocation_that_fails_in_a_call_panics_its_g_only() {
