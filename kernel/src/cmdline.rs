@@ -131,7 +131,7 @@ const fn spec(
 static TABLE: &[Spec] = &[
     spec("program", "<name>", |o, v| put(&mut o.program, text(v).map(Some)), "the program to run"),
     spec("log", "error|warn|info|debug|trace", |o, v| put(&mut o.log, pick(v, LEVELS)), "the least important messages to print"),
-    spec("timer", "auto|tsc-deadline|lapic", |o, v| put(&mut o.timer, pick(v, TIMERS)), "the timer of each CPU"),
+    spec("timer", "auto|tsc-deadline|lapic|none", |o, v| put(&mut o.timer, pick(v, TIMERS)), "the timer of each CPU"),
     spec("apic", "auto|xapic|x2apic", |o, v| put(&mut o.apic, pick(v, APICS)), "how to speak to the local APICs"),
     spec("clock", "auto|tsc|hpet", |o, v| put(&mut o.clock, pick(v, CLOCKS)), "what time is read from"),
     spec("console", "auto|serial|screen|both|none", |o, v| put(&mut o.console, pick(v, CONSOLES)), "where to print"),
@@ -201,6 +201,7 @@ const TIMERS: &[(&str, TimerChoice)] = &[
     ("auto", TimerChoice::Auto),
     ("tsc-deadline", TimerChoice::TscDeadline),
     ("lapic", TimerChoice::OneShot),
+    ("none", TimerChoice::None),
 ];
 const APICS: &[(&str, ApicChoice)] =
     &[("auto", ApicChoice::Auto), ("xapic", ApicChoice::XApic), ("x2apic", ApicChoice::X2Apic)];

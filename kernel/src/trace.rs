@@ -279,8 +279,12 @@ fn settle() {
     while arch::now_ns() < deadline_ns {
         // Anew each time, as another interrupt may have ended the halt; but not
         // when its time has come, or it would fire into the first G.
-        arch::arm_timer(deadline_ns);
-        arch::wait_for_interrupt();
+        if arch::has_timer() {
+            arch::arm_timer(deadline_ns);
+            arch::wait_for_interrupt();
+        } else {
+            arch::relax();
+        }
     }
 }
 

@@ -198,7 +198,7 @@ fn one_is_gone<L: Send + Sync + 'static>(
                 take(&lock)
             })
         };
-        park::abandon_locks(rx.recv().unwrap(), || owner(&lock), held::ABANDONED);
+        park::abandon_locks(rx.recv().unwrap(), |_| (), || owner(&lock), held::ABANDONED);
         assert_eq!(other.join().unwrap(), Some(NotTaken::Abandoned));
         assert_eq!(take(&lock), Some(NotTaken::Abandoned), "it has opened again");
     });
@@ -239,10 +239,90 @@ fn one_that_notes_that_the_owner_is_gone_hides_no_waiter() {
             let lock = lock.clone();
             thread::spawn(move || lock.try_lock().err())
         };
-        park::abandon_locks(rx.recv().unwrap(), || lock.owner(), held::ABANDONED);
+        park::abandon_locks(rx.recv().unwrap(), |_| (), || lock.owner(), held::ABANDONED);
         assert!(comes.join().unwrap().is_some());
         assert_eq!(waits.join().unwrap(), Some(NotTaken::Abandoned));
     });
+}
+
+/// What is done to a lock when one of its waiters is gone.
+struct Queueing<L> {
+    new: fn() -> L,
+    hold: for<'a> fn(&'a L) -> Box<dyn Guard + 'a>,
+    vanish: fn(&L),
+    forget: fn(&L, u64),
+    owner: fn(&L) -> u64,
+    /// Waits for the lock, and says why it was not taken.
+    take: fn(&L) -> Option<NotTaken>,
+}
+
+trait Guard {}
+impl<T> Guard for T {}
+
+/// One queues for the lock and is gone before it parks, while the lock is freed. One that waits
+/// for the lock, too, takes it, or is told that the one that is gone has it.
+fn one_is_gone_in_the_queue<L: Send + Sync + 'static>(step_ns: u64, lock: Queueing<L>) {
+    let Queueing { new, hold, vanish, forget, owner, take } = lock;
+    model_with_clock(step_ns, move || {
+        park::somebody_goes();
+        let lock = Arc::new(new());
+        let held = hold(&lock);
+        let (tx, rx) = loom::sync::mpsc::channel();
+        let waits = {
+            let lock = lock.clone();
+            thread::spawn(move || {
+                tx.send(park::this()).unwrap();
+                take(&lock)
+            })
+        };
+        let waiter = rx.recv().unwrap();
+        let (tx, rx) = loom::sync::mpsc::channel();
+        let goes = {
+            let lock = lock.clone();
+            thread::spawn(move || {
+                vanish(&lock);
+                tx.send(()).unwrap();
+                let forget = |name| forget(&lock, name);
+                park::abandon_locks(waiter, forget, || owner(&lock), held::ABANDONED);
+            })
+        };
+        rx.recv().unwrap();
+        drop(held);
+        goes.join().unwrap();
+        let found = waits.join().unwrap();
+        assert!(matches!(found, None | Some(NotTaken::Abandoned)));
+        assert!(found.is_none() || take(&lock) == found, "it has opened again");
+    });
+}
+
+#[test]
+fn a_mutex_passes_over_a_waiter_that_is_gone() {
+    let lock = || Queueing::<Guarded<Watched>> {
+        new: || Guarded::new(Watched::new()),
+        hold: |lock| Box::new(lock.lock(None)),
+        vanish: Guarded::vanish,
+        forget: Guarded::forget_waiter,
+        owner: Guarded::owner,
+        take: |lock| lock.lock(None).err(),
+    };
+    one_is_gone_in_the_queue(PATIENT, lock());
+    one_is_gone_in_the_queue(IMPATIENT, lock());
+}
+
+#[test]
+fn a_rwlock_passes_over_a_writer_that_is_gone_while_it_waits() {
+    let lock = || Queueing::<GuardedRw<Watched>> {
+        new: || GuardedRw::new(Watched::new()),
+        hold: |lock| Box::new(lock.write(None)),
+        vanish: GuardedRw::vanish,
+        forget: GuardedRw::forget_waiter,
+        owner: GuardedRw::owner,
+        take: |lock| lock.read(None).err(),
+    };
+    one_is_gone_in_the_queue(PATIENT, lock());
+    let hold: for<'a> fn(&'a GuardedRw<Watched>) -> Box<dyn Guard + 'a> =
+        |lock| Box::new(lock.read(None));
+    one_is_gone_in_the_queue(PATIENT, Queueing { hold, ..lock() });
 }
 
 #[test]

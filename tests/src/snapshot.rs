@@ -12,14 +12,20 @@
 //! arguments ([`Machine::loading`]). It is made by the first process that wants it. If that fails
 //! the boot fails: a boot that quietly took the long way would hide it. The folder keeps
 //! [`KEPT_BYTES`], those that were used last.
+//!
+//! Its length is part of its name. A file that is shorter (the host went down before its disk had
+//! the content, a copy of the tree was not finished) would show as a guest that hangs: it is
+//! removed and made again. The file being written is locked by its maker, and gets the name of a
+//! snapshot when it is complete.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -48,19 +54,47 @@ pub fn of(machine: &Machine, kernel: &Path, scratch: &Path) -> Result<PathBuf> {
     let machine = machine.clone().loading();
     let dir = boot::target_dir().join("snapshots");
     fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
-    let file = dir.join(format!("{:016x}.snap", key(&machine)?));
-    // The first that comes makes it; others that want the same wait here.
-    let lock = File::create(file.with_extension("lock"))?;
-    lock.lock().with_context(|| format!("locking {}", file.display()))?;
-    if file.is_file() {
-        File::open(&file)?.set_modified(SystemTime::now()).context("marking it used")?;
-        return Ok(file);
+    let key = key(&machine)?;
+    let part = dir.join(format!("{key:016x}.part"));
+    loop {
+        if let Some(file) = find(&dir, key)? {
+            File::open(&file)?.set_modified(SystemTime::now()).context("marking it used")?;
+            return Ok(file);
+        }
+        // The first that comes makes it; others that want the same wait here.
+        let open = File::options().write(true).create(true).truncate(false).open(&part)?;
+        open.lock().with_context(|| format!("locking {}", part.display()))?;
+        // Not if it was completed, or evicted, while this process waited.
+        if fs::metadata(&part)
+            .is_ok_and(|now| open.metadata().is_ok_and(|it| it.ino() == now.ino()))
+        {
+            make(&machine, kernel, scratch, &part).context("making a snapshot after the loader")?;
+            fs::rename(&part, dir.join(name(key, fs::metadata(&part)?.len())))?;
+            evict(&dir, KEPT_BYTES);
+        }
     }
-    let part = file.with_extension("part");
-    make(&machine, kernel, scratch, &part).context("making a snapshot after the loader")?;
-    fs::rename(&part, &file).with_context(|| file.display().to_string())?;
-    evict(&dir, KEPT_BYTES);
-    Ok(file)
+}
+
+/// What the snapshot of this key is called if it has so many bytes.
+fn name(key: u64, length: u64) -> String {
+    format!("{key:016x}-{length}.snap")
+}
+
+/// The snapshot of this key, if there is one; removes it if it is not complete.
+fn find(dir: &Path, key: u64) -> Result<Option<PathBuf>> {
+    let prefix = format!("{key:016x}-");
+    for entry in fs::read_dir(dir)?.flatten() {
+        if !entry.file_name().to_string_lossy().starts_with(&prefix) {
+            continue;
+        }
+        // `None` if it was evicted at this moment.
+        match entry.metadata().ok().map(|about| name(key, about.len())) {
+            Some(name) if *name == *entry.file_name() => return Ok(Some(entry.path())),
+            Some(_) => fs::remove_file(entry.path()).context("removing a broken snapshot")?,
+            None => {}
+        }
+    }
+    Ok(None)
 }
 
 /// Everything that the state depends on.
@@ -72,35 +106,43 @@ fn key(machine: &Machine) -> Result<u64> {
     Ok(hasher.finish())
 }
 
-/// Asked once a process.
-fn version(program: PathBuf) -> Result<String> {
-    static KNOWN: Mutex<Option<HashMap<PathBuf, String>>> = Mutex::new(None);
-    let mut known = KNOWN.lock().expect("it does not panic inside");
-    let known = known.get_or_insert_default();
-    if let Some(version) = known.get(&program) {
-        return Ok(version.clone());
+/// What was found out once in this process.
+type Known<K, V> = LazyLock<Mutex<HashMap<K, V>>>;
+
+/// What is known of `key`, found out by `ask` the first time.
+fn once<K: Eq + Hash, V: Clone>(
+    known: &Known<K, V>,
+    key: K,
+    ask: impl FnOnce(&K) -> Result<V>,
+) -> Result<V> {
+    let mut known = known.lock().expect("it does not panic inside");
+    if let Some(value) = known.get(&key) {
+        return Ok(value.clone());
     }
-    let said = Command::new(&program).arg("--version").output().context("asking QEMU")?;
-    let version = String::from_utf8_lossy(&said.stdout).into_owned();
-    known.insert(program, version.clone());
-    Ok(version)
+    let value = ask(&key)?;
+    known.insert(key, value.clone());
+    Ok(value)
+}
+
+/// What the program says that it is.
+fn version(program: PathBuf) -> Result<String> {
+    static KNOWN: Known<PathBuf, String> = LazyLock::new(Mutex::default);
+    once(&KNOWN, program, |program| {
+        let said = Command::new(program).arg("--version").output().context("asking QEMU")?;
+        Ok(String::from_utf8_lossy(&said.stdout).into_owned())
+    })
 }
 
 /// A hash of the file, read again when it has changed.
 fn content_of(file: &Path) -> Result<u64> {
-    type About = (PathBuf, u64, SystemTime);
-    static KNOWN: Mutex<Option<HashMap<About, u64>>> = Mutex::new(None);
+    static KNOWN: Known<(PathBuf, u64, SystemTime), u64> = LazyLock::new(Mutex::default);
     let about = fs::metadata(file).with_context(|| file.display().to_string())?;
     let about = (file.to_path_buf(), about.len(), about.modified()?);
-    let mut known = KNOWN.lock().expect("it does not panic inside");
-    let known = known.get_or_insert_default();
-    if let Some(hash) = known.get(&about) {
-        return Ok(*hash);
-    }
-    let mut hasher = DefaultHasher::new();
-    fs::read(file).with_context(|| file.display().to_string())?.hash(&mut hasher);
-    known.insert(about, hasher.finish());
-    Ok(hasher.finish())
+    once(&KNOWN, about, |(file, ..)| {
+        let mut hasher = DefaultHasher::new();
+        fs::read(file).with_context(|| file.display().to_string())?.hash(&mut hasher);
+        Ok(hasher.finish())
+    })
 }
 
 fn make(machine: &Machine, kernel: &Path, scratch: &Path, file: &Path) -> Result<()> {
@@ -180,7 +222,6 @@ fn wake(state: &mut [u8]) -> Result<()> {
 fn evict(dir: &Path, kept_bytes: u64) {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut files: Vec<(SystemTime, u64, PathBuf)> = entries
-        .filter(|entry| entry.path().extension().is_some_and(|ext| ext != "lock"))
         .filter_map(|entry| {
             let about = entry.metadata().ok()?;
             Some((about.modified().ok()?, about.len(), entry.path()))
@@ -191,7 +232,6 @@ fn evict(dir: &Path, kept_bytes: u64) {
     for (used, size, path) in files {
         let is_old = used.elapsed().is_ok_and(|ago| ago > IN_USE);
         if bytes > kept_bytes && is_old && fs::remove_file(&path).is_ok() {
-            fs::remove_file(path.with_extension("lock")).ok();
             bytes -= size;
         }
     }
@@ -250,23 +290,40 @@ mod tests {
     }
 
     #[test]
+    fn a_snapshot_that_is_not_complete_is_removed_and_not_used() {
+        let dir = std::env::temp_dir().join(format!("runnext-short-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a folder");
+        let file = |key| dir.join(name(key, 100));
+        for key in [1, 2] {
+            fs::write(file(key), [7; 100]).expect("a file");
+        }
+        let found = |key| find(&dir, key).expect("a folder");
+        assert_eq!(found(1), Some(file(1)));
+        assert_eq!(found(3), None);
+        for length in [99, 0] {
+            fs::write(file(1), vec![7; length]).expect("a file");
+            assert_eq!(found(1), None, "{length} bytes");
+            assert!(!file(1).exists());
+        }
+        assert_eq!(found(2), Some(file(2)), "of another key");
+        fs::remove_dir_all(dir).ok();
+    }
+
+    #[test]
     fn the_folder_keeps_what_was_used_last() {
         let dir = std::env::temp_dir().join(format!("runnext-evict-{}", std::process::id()));
         fs::create_dir_all(&dir).expect("a folder");
         let now = SystemTime::now();
         for (name, minutes) in [("a", 30), ("b", 20), ("c", 10), ("new", 0)] {
-            for ext in ["snap", "lock"] {
-                let file = File::create(dir.join(format!("{name}.{ext}"))).expect("a file");
-                file.set_len(if ext == "snap" { 100 } else { 0 }).expect("bytes");
-                file.set_modified(now - Duration::from_secs(60 * minutes)).expect("a time");
-            }
+            let file = File::create(dir.join(format!("{name}.snap"))).expect("a file");
+            file.set_len(100).expect("bytes");
+            file.set_modified(now - Duration::from_secs(60 * minutes)).expect("a time");
         }
         let left = |kept| {
             evict(&dir, kept);
             let entries = fs::read_dir(&dir).expect("a folder").flatten();
             let mut names: Vec<_> =
                 entries.map(|entry| entry.file_name().into_string().expect("text")).collect();
-            names.retain(|name| name.ends_with(".snap"));
             names.sort();
             names.join(" ")
         };

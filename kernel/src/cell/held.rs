@@ -49,6 +49,12 @@
 //! > waiter: stores what it waits for · fence · owner gone? then readies itself
 //! > `abandon_locks`: advances the epoch · fence · readies each G that waits for the owner
 //!
+//! A G may also be abandoned while it waits for a lock: after it has queued, before it has
+//! parked. Its node would stay in the queue, and an unlock could call this G instead of the one
+//! behind it. So `abandon_locks` takes the node out ([`forget_waiter`]) between the two steps
+//! above. An unlock that granted the lock to the G before that has made it the owner, which is
+//! what the second step looks for.
+//!
 //! Not covered: a reader of a `RwLock` is a count, not a name. The lock of an abandoned
 //! reader stays read-locked, and writers wait. The same is true of permits, ends of
 //! channels, and whatever else the G owned: see docs/failures.md.
@@ -103,10 +109,38 @@ pub(super) fn note_if_abandoned(word: &AtomicU64, owner_in: impl Fn(u64) -> u64)
     false
 }
 
+/// The G `name` is gone, and waited at `queue`, for that reason: takes its node out, if it
+/// waited for a lock.
+///
+/// # Safety
+/// `queue` is the object that the G gave with this reason when it began to wait, and it has not
+/// returned from that wait: so the lock is there, as the frame of the G refers to it.
+pub(crate) unsafe fn forget_waiter(reason: Reason, queue: usize, name: u64) {
+    let lock = queue.wrapping_sub(WORD_BEFORE_QUEUE);
+    match reason {
+        Reason::MutexLock => {
+            // SAFETY: a mutex waits with the address of its queue, says the caller.
+            let lock = unsafe { &*core::ptr::with_exposed_provenance::<Lock>(lock) };
+            lock.forget_waiter(name);
+        }
+        Reason::RwLockRead | Reason::RwLockWrite => {
+            // SAFETY: as above, and so does a `RwLock`.
+            let lock = unsafe { &*core::ptr::with_exposed_provenance::<LockRw>(lock) };
+            lock.forget_waiter(name);
+        }
+        _ => {}
+    }
+}
+
+/// Whether both are names of the same G, whether or not it panicked meanwhile.
+pub(super) fn is_same(one: u64, other: u64) -> bool {
+    (one ^ other) & !PANICKING == 0
+}
+
 /// Whether the calling G is the owner of that lock already. Before it waits: a G
 /// that waits may be granted the lock at any time.
 pub(super) fn is_mine(owner: u64) -> bool {
-    (owner ^ me()) & !PANICKING == 0
+    is_same(owner, me())
 }
 
 /// The running G has stored what it waits for, and has not parked yet: it readies itself

@@ -72,7 +72,7 @@
 //! looks four times lets the holder have many turns in its own cache.
 
 use super::held::{
-    NotTaken, OWNER, PANICKING, is_abandoned, is_mine, note_if_abandoned, watch_wait,
+    NotTaken, OWNER, PANICKING, is_abandoned, is_mine, is_same, note_if_abandoned, watch_wait,
 };
 use super::sys::{
     AtomicU64, LOOKS, PAUSES, Reason, const_fn, may_spin, me, now_ns, probe_stack, relax,
@@ -195,6 +195,21 @@ impl<T: ?Sized> Guarded<T> {
         self.lock.queue.lock().queued_ever()
     }
 
+    /// Queues for the lock, which is held, as a G that is abandoned before it parks.
+    #[cfg(any(test, loom))]
+    pub(crate) fn vanish(&self) {
+        let locked = self.lock.queue.lock();
+        let begins = |word| if word & QUEUED == 0 { QUEUED | CALLS } else { 0 };
+        assert!(self.lock.barge_or_wait(0, begins).is_err(), "it is free");
+        self.lock.queue.enlist_for_ever(locked, place(now_ns(), None));
+    }
+
+    /// What `abandon_locks` does for the lock that the G `name` waited for.
+    #[cfg(any(test, loom))]
+    pub(crate) fn forget_waiter(&self, name: u64) {
+        self.lock.forget_waiter(name);
+    }
+
     /// Spins for the lock as [`lock`](Self::lock) does, and goes no further: a G that
     /// was preempted between its spinning and its queueing. Whether it has the lock.
     #[cfg(test)]
@@ -258,8 +273,8 @@ impl Lock {
             done => return done,
         }
         let is_own = deadline_ns.is_none() && is_mine(self.word.load(Relaxed) & OWNER);
-        let value = Some(Waiting { since_ns, me: me() });
-        let place = Place { reason: Reason::MutexLock, list: 0, value, deadline_ns };
+        let place = place(since_ns, deadline_ns);
+        let _ = core::ptr::from_ref(self).expose_provenance(); // for `held::forget_waiter`
         // As when it is time: one who is killed has looked once more, too.
         let if_killed = IfUnwound(|| self.tell_if_empty(&self.queue.lock()));
         let begun = || watch_wait(is_own, || self.word.load(Relaxed) & OWNER);
@@ -282,6 +297,27 @@ impl Lock {
                 Err(NotTaken::Held)
             }
         }
+    }
+
+    /// The G `name` is gone, and may have a node in the queue: takes it out. If there is none,
+    /// the G was granted the lock, and takes it along.
+    pub(super) fn forget_waiter(&self, name: u64) {
+        let mut locked = self.queue.lock();
+        if !locked.take_out(0, |waiting| is_same(waiting.me, name)) {
+            return;
+        }
+        self.tell_if_empty(&locked);
+        // It may have been on its way: a G behind it is called in its place.
+        let mut word = self.word.load(Relaxed);
+        while word & OWNER != 0 && word & QUEUED != 0 {
+            // An unlock comes to the queue. Relaxed, as the queue's lock orders the rest.
+            match self.word.compare_exchange(word, word | CALLS, Relaxed, Relaxed) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
+        let next = locked.nudge(0);
+        locked.ready_if(next);
     }
 
     /// Looks for a while, if that is of use. If it was not: CALLS, if we have cleared
@@ -408,6 +444,12 @@ impl Lock {
             word = now; // somebody who spins has cleared CALLS
         }
     }
+}
+
+/// Where the running G waits.
+fn place(since_ns: u64, deadline_ns: Option<u64>) -> Place<Waiting> {
+    let value = Some(Waiting { since_ns, me: me() });
+    Place { reason: Reason::MutexLock, list: 0, value, deadline_ns }
 }
 
 /// What one who was on its way sets when it takes the lock: nothing if nobody waits.

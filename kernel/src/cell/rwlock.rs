@@ -43,7 +43,7 @@
 //! stays counted, as readers have no names here: other readers enter, writers wait for ever.
 
 use super::held::{
-    NotTaken, OWNER, PANICKING, is_abandoned, is_mine, note_if_abandoned, watch_wait,
+    NotTaken, OWNER, PANICKING, is_abandoned, is_mine, is_same, note_if_abandoned, watch_wait,
 };
 use super::sys::{AtomicU64, Reason, const_fn, me};
 use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
@@ -184,6 +184,22 @@ impl<T: ?Sized> GuardedRw<T> {
         owner_in(self.lock.word.load(Relaxed))
     }
 
+    /// Queues to write, while others are inside, as a G that is abandoned before it parks.
+    #[cfg(any(test, loom))]
+    pub(crate) fn vanish(&self) {
+        let locked = self.lock.queue.lock();
+        assert!(!self.lock.enter_or_mark(|| self.lock.enter_write()), "it is free");
+        let reason = Reason::RwLockWrite;
+        let place = Place { reason, list: WRITING, value: Some(me()), deadline_ns: None };
+        self.lock.queue.enlist_for_ever(locked, place);
+    }
+
+    /// What `abandon_locks` does for the lock that the G `name` waited for.
+    #[cfg(any(test, loom))]
+    pub(crate) fn forget_waiter(&self, name: u64) {
+        self.lock.forget_waiter(name);
+    }
+
     /// How many Gs have ever queued here.
     #[cfg(test)]
     pub(crate) fn queued_ever(&self) -> u64 {
@@ -249,6 +265,7 @@ impl LockRw {
         }
         let reason = if list == READING { Reason::RwLockRead } else { Reason::RwLockWrite };
         let place = Place { reason, list, value: Some(me()), deadline_ns };
+        let _ = core::ptr::from_ref(self).expose_provenance(); // for `held::forget_waiter`
         let if_killed = IfUnwound(|| self.next_phase()); // as when it is time
         let is_own = deadline_ns.is_none() && is_mine(owner_in(self.word.load(Relaxed)));
         let begun = || watch_wait(is_own, || owner_in(self.word.load(Relaxed)));
@@ -266,6 +283,17 @@ impl LockRw {
         // If this was the writer that kept readers out, they may enter now.
         self.next_phase();
         Err(why_not)
+    }
+
+    /// The G `name` is gone, and may have a node in a queue: takes it out. If there is none, the
+    /// G was let in, and stays inside.
+    pub(super) fn forget_waiter(&self, name: u64) {
+        let mut locked = self.queue.lock();
+        let is_it = |waiting| is_same(waiting, name);
+        if locked.take_out(READING, is_it) || locked.take_out(WRITING, is_it) {
+            drop(locked);
+            self.next_phase(); // as when it is time
+        }
     }
 
     /// Why the lock could not be entered.

@@ -14,8 +14,8 @@
 //! Who cannot wait (interrupts off, a G that is about to park, no G at all) is refused
 //! at the first look. A page fault of a stack cannot wait either: if there is memory to be
 //! given up ([`would_help`]), the page comes from what is set aside, and the G is made to
-//! leave at once, as at the end of its slice, so that its M can look ([`is_wanted`]). In a
-//! blocking call, on the stack of an M, a G is not made to leave, and is refused.
+//! leave at once, as at the end of its slice, so that its M can look ([`is_wanted`]). A G in a
+//! blocking call leaves together with its M, and the spare M that takes over looks.
 //!
 //! Rejected: that the G itself asks the other CPUs. It may be taken off its CPU while it
 //! has the turn to ask, and an M that waits for its turn keeps it from coming back.

@@ -72,7 +72,7 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
     {
         return Rescue::Retry;
     }
-    if found == PageFault::NoMemory && !is_parking && has_relief(g, slot, range.clone()) {
+    if found == PageFault::NoMemory && !is_parking && has_relief(slot, range.clone()) {
         return Rescue::Retry;
     }
     let full = if found == PageFault::NoMemory { Full::NoMemory } else { Full::Overflow };
@@ -89,12 +89,12 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
     Rescue::Leave(if is_in_call { call::leave_behind(cpu, g) } else { cpu.sp.get() })
 }
 
-/// There is no frame for the stack of `g`, but memory that is only kept: it goes on for a
-/// moment with frames that are set aside, and leaves its CPU at the interrupt that is sent
-/// here, for its M to have that memory given up (`mem::relief`). False if that is not so.
-fn has_relief(g: &G<Task>, slot: Slot, range: Range<u64>) -> bool {
-    let is_in_call = g.kernel.m.get().is_some();
-    if is_in_call || !relief::would_help() || !stack::commit_at_any_cost(slot, range) {
+/// There is no frame for the stack under the running G, but memory that is only kept: the G
+/// goes on for a moment with frames that are set aside, and leaves its CPU at the interrupt
+/// that is sent here, for the M there to have that memory given up (`mem::relief`). In a call
+/// that is the spare M. False if there is no such memory, or no frame.
+fn has_relief(slot: Slot, range: Range<u64>) -> bool {
+    if !relief::would_help() || !stack::commit_at_any_cost(slot, range) {
         return false;
     }
     let _ = relief::want(&Here::enter(), 1);

@@ -79,6 +79,12 @@ pub fn abandon_locks(id: u64) -> usize {
     let name = gone.kernel.name.load(Relaxed);
     gone.kernel.name.store(name.wrapping_add(EPOCH) & !held::PANICKING, Relaxed);
     fence(SeqCst); // pairs with that of `held::watch_wait`
+    // Before the locks are looked at: it may be granted one until its node is out.
+    if gone.status() != Status::Running {
+        let Wait { reason, object, .. } = Wait::unpack(gone.kernel.waiting.load(Relaxed));
+        // SAFETY: it began to park, so that is what it waits for, and it never runs again.
+        unsafe { held::forget_waiter(reason, object, name) };
+    }
     let mut found = Found::default();
     for g in ALL.iter() {
         // A call that came for the lock since may have replaced the name already.

@@ -12,13 +12,13 @@ use sched::Status;
 /// before anybody runs there again. False if it cannot leave here.
 ///
 /// Where interrupts are on a G can be preempted, so it can leave as well; but not when
-/// it is about to park, nor where it runs on the stack of its M. Whether it was killed
-/// it does not ask: an allocation does not unwind.
+/// it is about to park. In a blocking call it leaves with its M, and the spare M does the
+/// work. Whether it was killed it does not ask: an allocation does not unwind.
 pub fn wait_for_relief(pages: usize) -> bool {
     if !arch::irqs_on() {
         return false;
     }
-    let Some(g) = running().filter(|g| g.kernel.m.get().is_none()) else { return false };
+    let Some(g) = running() else { return false };
     let here = Here::enter();
     if g.status() != Status::Running {
         return false;

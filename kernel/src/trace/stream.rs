@@ -25,7 +25,7 @@ use super::{IS_ON, RINGS, StartError, ZERO};
 use crate::lock::IrqLock;
 use crate::park::{self, GHandle};
 use crate::stats::CpuStats;
-use crate::time::{Duration, Instant, sleep};
+use crate::time::{Duration, Instant};
 use crate::waiting::{Reason, Wait};
 use crate::{arch, attendants, schedule, tasks};
 use alloc::vec::Vec;
@@ -270,8 +270,12 @@ pub(super) fn let_others_settle() {
     while schedule::sched_info().busy() > 1 && Instant::now() < deadline {
         park::yield_now();
     }
-    // One that is idle says so a moment before it notes that it halts.
-    sleep(SETTLE / 10);
+    // A CPU that is idle says so a moment before it notes that it halts. Not asleep: a CPU
+    // without a timer would not wake this G.
+    let deadline = Instant::now() + SETTLE / 10;
+    while Instant::now() < deadline {
+        arch::relax();
+    }
 }
 
 /// The end of a machine that panics, all other CPUs stopped: what can be had

@@ -108,11 +108,18 @@ pub fn somebody_goes() {
     MORTAL.set(true);
 }
 
-/// The calling G is gone, and holds what it holds. Wakes that waiter as the machine does: if
-/// its lock has the name of the calling G by then, or is `noted` to be abandoned.
-pub fn abandon_locks(waiter: GHandle, owner: impl Fn() -> u64, noted: u64) {
+/// The calling G is gone, and holds what it holds. `forget` takes its node out of the queue that
+/// it waited in, if it did. Wakes that waiter as the machine does: if its lock has the name of
+/// the calling G by then, or is `noted` to be abandoned.
+pub fn abandon_locks(
+    waiter: GHandle,
+    forget: impl FnOnce(u64),
+    owner: impl Fn() -> u64,
+    noted: u64,
+) {
     GONE.store(me() as usize, Relaxed);
     loom::sync::atomic::fence(SeqCst);
+    forget(me());
     let owner = owner();
     if owner == me() || owner == noted {
         ready(waiter);

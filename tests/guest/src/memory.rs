@@ -35,6 +35,8 @@ fn main() {
         an_allocation_that_fails_in_a_call_panics_its_g_only,
         a_call_whose_stack_cannot_grow_ends_its_g_with_no_memory,
         a_deep_stack_gets_memory_that_the_heap_has_freed,
+        a_deep_call_gets_memory_that_the_heap_has_freed,
+        a_call_that_asks_for_memory_gets_pages_of_unused_stacks,
         after_a_full_heap_a_thousand_spawns_succeed,
         filling_and_freeing_grows_nothing,
     ]);
@@ -156,49 +158,74 @@ fn deep(bytes: usize, there: &AtomicUsize, gate: &Semaphore) -> usize {
     frame[0]
 }
 
-/// Gs that are there before memory is used up, and then want more of their stacks, one
-/// after another: all together far more than is kept for that.
+/// Gs that wait until memory is used up, and then want more of their stacks.
+struct Divers {
+    waiting: AtomicUsize,
+    there: AtomicUsize,
+    ended: AtomicUsize,
+    start: Semaphore,
+    gate: Semaphore,
+}
+
+impl Divers {
+    const fn new() -> Self {
+        Divers {
+            waiting: AtomicUsize::new(0),
+            there: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
+            start: Semaphore::new(0),
+            gate: Semaphore::new(0),
+        }
+    }
+
+    /// Waits for its turn, and uses that many bytes of its stack.
+    fn dive(&self, bytes: usize) -> usize {
+        self.waiting.fetch_add(1, Relaxed);
+        self.start.acquire(1);
+        deep(bytes, &self.there, &self.gate)
+    }
+
+    /// Starts `count` Gs that run `diver`, uses up all memory, and lets one after the other
+    /// [`dive`](Self::dive) until one has ended: all together want far more than is kept for
+    /// stacks. Some must end with `NoMemory` and their destructors run, all others return.
+    fn starve(&'static self, count: usize, diver: fn(&Divers) -> usize) {
+        struct Ends<'a>(&'a AtomicUsize);
+        impl Drop for Ends<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Relaxed);
+            }
+        }
+        let before = abandoned();
+        let run = move || {
+            let _ends = Ends(&self.ended);
+            diver(self)
+        };
+        let all: Vec<_> = (0..count).map(|_| Go::new().spawn(run).expect("most is free")).collect();
+        check::wait_until(|| self.waiting.load(Relaxed) == count);
+        let full = Full::new();
+        let mut started = 0;
+        while started < count && self.ended.load(Relaxed) == 0 {
+            self.start.release(1);
+            started += 1;
+            let arrived = || self.there.load(Relaxed) + self.ended.load(Relaxed);
+            check::wait_until(|| arrived() >= started);
+        }
+        drop(full);
+        self.start.release(count - started);
+        self.gate.release(count);
+        let joined: Vec<_> = all.into_iter().map(JoinHandle::join).collect();
+        let lost = joined.iter().filter(|joined| **joined == Err(JoinError::NoMemory)).count();
+        assert!(lost > 0, "there was memory for all");
+        assert_eq!(joined.iter().filter(|joined| joined.is_ok()).count(), count - lost);
+        assert_eq!(self.gate.available(), lost, "a lost G has taken a permit");
+        assert_eq!(abandoned(), before);
+        assert!(has_much());
+    }
+}
+
 fn a_stack_that_cannot_grow_ends_its_g_with_no_memory() {
-    static THERE: AtomicUsize = AtomicUsize::new(0);
-    static ENDED: AtomicUsize = AtomicUsize::new(0);
-    static START: Semaphore = Semaphore::new(0);
-    static GATE: Semaphore = Semaphore::new(0);
-    const ALL: usize = 400;
-    struct Ends;
-    impl Drop for Ends {
-        fn drop(&mut self) {
-            ENDED.fetch_add(1, Relaxed);
-        }
-    }
-    let before = abandoned();
-    let waits = || {
-        START.acquire(1);
-        let _ends = Ends;
-        deep(30_000, &THERE, &GATE)
-    };
-    let all: Vec<_> = (0..ALL).map(|_| Go::new().spawn(waits).expect("most is free")).collect();
-    let full = Full::new();
-    let mut started = 0;
-    while started < ALL && ENDED.load(Relaxed) == 0 {
-        START.release(1);
-        started += 1;
-        check::wait_until(|| THERE.load(Relaxed) + ENDED.load(Relaxed) >= started);
-    }
-    drop(full);
-    START.release(ALL - started);
-    GATE.release(ALL);
-    let mut lost = 0;
-    for g in all {
-        match g.join() {
-            Ok(_) => {}
-            Err(JoinError::NoMemory) => lost += 1,
-            Err(error) => panic!("{error}"),
-        }
-    }
-    assert!(lost > 0, "there was memory for all");
-    assert_eq!(GATE.available(), lost, "those who were lost have taken some");
-    assert_eq!(abandoned(), before);
-    assert!(has_much());
+    static DIVERS: Divers = Divers::new();
+    DIVERS.starve(400, |divers| divers.dive(30_000));
 }
 
 /// All memory is the heap's, and free: a page fault cannot wait until it is given back.
@@ -214,6 +241,31 @@ fn a_deep_stack_gets_memory_that_the_heap_has_freed() {
         let g = Go::new().stack_size(60 << 20).spawn(dives).expect("most is free");
         assert!(g.join().is_ok(), "round {round}");
     }
+}
+
+/// As [`a_deep_stack_gets_memory_that_the_heap_has_freed`], on the stack of an M.
+fn a_deep_call_gets_memory_that_the_heap_has_freed() {
+    static THERE: AtomicUsize = AtomicUsize::new(0);
+    static GATE: Semaphore = Semaphore::new(0);
+    const ALL: usize = 10;
+    GATE.release(ALL);
+    for round in 0..ALL {
+        let dives = || {
+            drop(Full::new());
+            deep(400_000, &THERE, &GATE)
+        };
+        assert!(go(move || blocking(dives)).join().is_ok(), "round {round}");
+    }
+}
+
+/// In a call, too, a request is refused only when unused stacks have given up their pages.
+fn a_call_that_asks_for_memory_gets_pages_of_unused_stacks() {
+    crowd(100, 30_000); // fewer pages than the kernel gives back by itself
+    let idle_when_full = || {
+        let _full = Full::new();
+        mem::stats().stacks.idle_pages
+    };
+    assert_eq!(go(move || blocking(idle_when_full)).join(), Ok(0));
 }
 
 fn an_allocation_that_fails_in_a_call_panics_its_g_only() {
@@ -234,47 +286,11 @@ fn an_allocation_that_fails_in_a_call_panics_its_g_only() {
     assert_eq!(abandoned(), before);
 }
 
-/// As [`a_stack_that_cannot_grow_ends_its_g_with_no_memory`], on the stacks of Ms: those
-/// who wait in calls when memory is used up want a hundred pages each.
+/// As [`a_stack_that_cannot_grow_ends_its_g_with_no_memory`], on the stacks of Ms: a call
+/// wants a hundred pages.
 fn a_call_whose_stack_cannot_grow_ends_its_g_with_no_memory() {
-    static THERE: AtomicUsize = AtomicUsize::new(0);
-    static ENDED: AtomicUsize = AtomicUsize::new(0);
-    static START: Semaphore = Semaphore::new(0);
-    static GATE: Semaphore = Semaphore::new(0);
-    const ALL: usize = 30;
-    struct Ends;
-    impl Drop for Ends {
-        fn drop(&mut self) {
-            ENDED.fetch_add(1, Relaxed);
-        }
-    }
-    let before = abandoned();
-    let waits = || {
-        let _ends = Ends;
-        blocking(|| {
-            THERE.fetch_add(1, Relaxed);
-            START.acquire(1);
-            deep(400_000, &THERE, &GATE)
-        })
-    };
-    let all: Vec<_> = (0..ALL).map(|_| Go::new().spawn(waits).expect("most is free")).collect();
-    check::wait_until(|| THERE.load(Relaxed) == ALL);
-    let full = Full::new();
-    let mut started = 0;
-    while started < ALL && ENDED.load(Relaxed) == 0 {
-        START.release(1);
-        started += 1;
-        check::wait_until(|| THERE.load(Relaxed) + ENDED.load(Relaxed) >= ALL + started);
-    }
-    drop(full);
-    START.release(ALL - started);
-    GATE.release(ALL);
-    let joined: Vec<_> = all.into_iter().map(JoinHandle::join).collect();
-    let lost = joined.iter().filter(|joined| **joined == Err(JoinError::NoMemory)).count();
-    assert!(lost > 0, "there was memory for all");
-    assert_eq!(joined.iter().filter(|joined| joined.is_ok()).count(), ALL - lost);
-    assert_eq!(abandoned(), before);
-    assert!(has_much());
+    static DIVERS: Divers = Divers::new();
+    DIVERS.starve(30, |divers| blocking(|| divers.dive(400_000)));
     assert_eq!(go(|| blocking(|| black_box(7))).join(), Ok(7));
 }
 

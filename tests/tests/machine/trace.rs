@@ -101,6 +101,20 @@ fn traced_run_with_a_wrong_lapic_ends() {
     outcome.assert_line("timer: lapic= states 62.0 MHz, the counter runs at 1000.0 MHz");
 }
 
+/// No CPU has a timer: the run neither sleeps nor halts for a time, so it ends.
+#[test]
+fn traced_run_without_a_timer_ends() {
+    for trace in ["stream", "hash"] {
+        let name = format!("trace-no-timer-{trace}");
+        let file = tests::files::trace_of(&name);
+        let check = "join_gives_the_panic_message"; // a program that does not sleep
+        let cmdline = format!("program=selftest timer=none trace={trace} -- {check}");
+        let outcome = Boot::guest(&name).smp(2).debugcon(&file).cmdline(&cmdline).run();
+        outcome.assert_ok();
+        outcome.assert_line("timer: CPU 0 has no timer that fires");
+    }
+}
+
 /// Instructions of a yield, with the trace on or off.
 fn yield_costs(trace: &str) -> u64 {
     let outcome = Boot::guest(format!("trace-cost-{trace}"))

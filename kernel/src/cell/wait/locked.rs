@@ -187,6 +187,22 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         unsafe { first.nudge() }
     }
 
+    /// Takes the first node out of `list` whose slot `is_it` accepts, for a G that never runs
+    /// again. False if there is none.
+    pub fn take_out(&mut self, list: usize, is_it: impl Fn(T) -> bool) -> bool
+    where
+        T: Copy,
+    {
+        let mut nodes = self.nodes(list);
+        // SAFETY: in the list, and we hold the lock, so it is alive.
+        let Some(node) = nodes.find(|node| unsafe { node.peek() }.is_some_and(&is_it)) else {
+            return false;
+        };
+        // SAFETY: we hold the lock, and it is in this list.
+        unsafe { self.queue.lists[list].take_out(node) };
+        true
+    }
+
     /// Whether anybody waits there who can be had, other than by `mine`.
     pub fn is_waited_for(&self, list: usize, mine: &Selection) -> bool {
         self.nodes(list).any(|node| {

@@ -191,6 +191,19 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         self.wait_watching(locked, place, || between.take().into_iter().for_each(|f| f()), look)
     }
 
+    /// Begins to wait as [`wait`](Self::wait) does, and returns without parking. The node
+    /// stays in its list for ever, as that of a G that was abandoned in between.
+    #[cfg(any(test, loom))]
+    pub fn enlist_for_ever(&self, mut locked: Locked<'_, S, T, LISTS>, place: Place<T>)
+    where
+        T: 'static,
+    {
+        let g = begin_park(self.named(place.reason, place.deadline_ns));
+        let node = alloc::boxed::Box::leak(alloc::boxed::Box::new(Node::alone(g, place.value)));
+        // SAFETY: the node is new, and lives for ever.
+        unsafe { locked.push(place.list, node) };
+    }
+
     /// `leave` frees the lock and parks; false if the deadline came first.
     #[inline(always)]
     fn wait_by<'a>(

@@ -420,6 +420,17 @@ impl<T> List<T> {
         }
     }
 
+    /// As [`remove`](Self::remove), for a G other than the node's own.
+    ///
+    /// # Safety
+    /// As for `remove`.
+    pub(super) unsafe fn take_out(&self, node: Enlisted<T>) {
+        // SAFETY: in the list and so alive.
+        let node = unsafe { node.0.as_ref() };
+        // SAFETY: the caller's promise.
+        unsafe { self.remove(node) };
+    }
+
     /// Takes out a node, wherever it is.
     ///
     /// # Safety

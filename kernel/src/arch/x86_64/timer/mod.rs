@@ -38,6 +38,8 @@ pub enum TimerChoice {
     TscDeadline,
     /// One-shot first.
     OneShot,
+    /// No timer, as on a machine where none fires: slices do not end, sleepers do not wake.
+    None,
 }
 
 /// Why a mode is not used.
@@ -98,7 +100,10 @@ pub fn init_cpu(choice: TimerChoice) -> TimerReport {
             Err(failure) => log::error!("timer: CPU {}: {mode} {failure}", cpu_index()),
         }
     }
-    log::error!("timer: CPU {} has no timer that fires", cpu_index());
+    log::error!(
+        "timer: CPU {} has no timer that fires: no slice ends, and no sleeper wakes",
+        cpu_index()
+    );
     HAS_NONE.store(true, Relaxed);
     if let Some(apic) = apic::current() {
         Device(apic).silence();
@@ -128,6 +133,11 @@ pub fn arm(deadline_ns: u64) {
         }
     }
     arch::irq_restore(were_on);
+}
+
+/// Whether this CPU has a timer.
+pub fn is_there() -> bool {
+    mode().is_some()
 }
 
 /// This CPU's timer does not fire until it is armed again. An interrupt that is
@@ -210,6 +220,7 @@ fn candidates(choice: TimerChoice, has_deadline: bool) -> [Option<Mode>; 2] {
         TimerChoice::Auto => [deadline, Some(Mode::OneShot)],
         TimerChoice::TscDeadline => [Some(Mode::TscDeadline), Some(Mode::OneShot)],
         TimerChoice::OneShot => [Some(Mode::OneShot), deadline],
+        TimerChoice::None => [None, None],
     }
 }
 
@@ -508,6 +519,7 @@ mod tests {
         assert_eq!(list(TimerChoice::TscDeadline, false), [TscDeadline, OneShot]);
         assert_eq!(list(TimerChoice::OneShot, true), [OneShot, TscDeadline]);
         assert_eq!(list(TimerChoice::OneShot, false), [OneShot]);
+        assert_eq!(list(TimerChoice::None, true), []);
     }
 
     #[test]
