@@ -93,6 +93,35 @@ mod tests {
         fs::remove_dir_all(dir).ok();
     }
 
+    /// Without the line each would have one of them and wait for the other.
+    #[test]
+    fn two_that_want_all_cores_get_them_one_after_the_other() {
+        let dir = std::env::temp_dir().join(format!("runnext-all-cores-{}", std::process::id()));
+        let (say, said) = std::sync::mpsc::channel();
+        for _ in 0..30 {
+            let held = Cores::take_in(&dir, 1, 2).expect("the first core");
+            for _ in 0..2 {
+                let (dir, say) = (dir.clone(), say.clone());
+                thread::spawn(move || {
+                    say.send("wants").expect("the test waits");
+                    let cores = Cores::take_in(&dir, 2, 2).expect("cores");
+                    say.send("has").expect("the test waits");
+                    drop(cores);
+                });
+            }
+            let next = || said.recv_timeout(Duration::from_secs(60)).expect("both have one core");
+            assert_eq!([next(), next()], ["wants"; 2]);
+            let other = File::create(dir.join("1")).expect("its file");
+            while other.try_lock().is_ok() {
+                other.unlock().expect("it was locked");
+                thread::sleep(POLL);
+            }
+            drop(held);
+            assert_eq!([next(), next()], ["has"; 2]);
+        }
+        fs::remove_dir_all(dir).ok();
+    }
+
     #[test]
     fn a_machine_that_wants_more_than_there_is_gets_all() {
         let dir = std::env::temp_dir().join(format!("runnext-few-cores-{}", std::process::id()));

@@ -113,6 +113,12 @@ pub mod symbols {
     pub use crate::symbols::lookup;
 }
 
+/// Events.
+#[cfg(target_os = "none")]
+pub mod trace {
+    pub use crate::trace::interrupt_before_init_cpu;
+}
+
 /// Panics that unwind.
 pub mod unwind {
     pub use crate::unwind::{catch, resume};

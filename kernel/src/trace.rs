@@ -138,6 +138,24 @@ fn here() -> &'static Ring {
     unsafe { &*core::ptr::with_exposed_provenance::<Ring>(arch::slot::<RING_SLOT>()) }
 }
 
+/// Takes a wake-up interrupt as a CPU does that is slow to come up: events are noted, and
+/// [`init_cpu`] has not told it its ring. By a pinned G, with nothing else to run.
+#[cfg(all(target_os = "none", feature = "internals"))]
+pub fn interrupt_before_init_cpu() {
+    let were_on = arch::irq_save();
+    let (cpu, told) = (arch::cpu_index(), arch::slot::<RING_SLOT>());
+    arch::set_slot::<RING_SLOT>(0);
+    let before = RINGS[cpu].count();
+    arch::wake(cpu);
+    arch::irq_restore(true);
+    while RINGS[cpu].count() == before {
+        arch::relax();
+    }
+    let _ = arch::irq_save();
+    arch::set_slot::<RING_SLOT>(told);
+    arch::irq_restore(were_on);
+}
+
 /// Tells this CPU its ring, before it can note anything.
 pub(crate) fn init_cpu() {
     let ring = &raw const RINGS[arch::cpu_index()];

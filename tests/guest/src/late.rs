@@ -2,12 +2,16 @@
 //!
 //! The host hides CPU 1 from the kernel, and lists one that is not there: the kernel
 //! gives that one up, and must keep its start page. Here CPU 1 is sent through it.
+//! `early` has a CPU take an interrupt before it has been told where its events go, as one
+//! that is slow to come up does; to be booted with `trace=on`.
 
+use crate::check;
 use core::ptr;
 use runnext::internals::arch::{self, paging};
 use runnext::prelude::*;
 
 runnext::main!(late, main);
+runnext::main!(early, early);
 
 /// The APIC id of the CPU that is there, and not listed.
 const HIDDEN: u32 = 1;
@@ -39,4 +43,10 @@ fn main() {
     // It goes through the page within microseconds, if it has a CPU of the host's.
     sleep(Duration::from_millis(500));
     println!("sent for it; this CPU goes on");
+}
+
+fn early() {
+    let took = check::go_on(num_cpus() - 1, runnext::internals::trace::interrupt_before_init_cpu);
+    took.join().expect("it goes on");
+    println!("an early interrupt was noted");
 }

@@ -155,12 +155,23 @@ fn words_of_a_failed_allocation_are_no_failed_allocation() {
             DROPPED.store(true, Relaxed);
         }
     }
-    /// No panic may unwind out of it.
-    extern "C" fn forbids() {
+    #[inline(never)]
+    fn holds() {
         let _held = Held;
         panic!("memory allocation of 8 bytes failed");
     }
-    let ended = go(|| core::hint::black_box(forbids as extern "C" fn())()).join();
+    /// No panic may unwind out of it.
+    #[inline(never)]
+    extern "C" fn forbids() {
+        holds();
+    }
+    /// A panic may unwind out of this one, so the G's own catch is in the tables.
+    #[inline(never)]
+    fn calls() {
+        yield_now();
+        forbids();
+    }
+    let ended = go(calls).join();
     assert!(
         matches!(&ended, Err(JoinError::Panicked(why)) if why.contains("cannot unwind")),
         "{ended:?}"

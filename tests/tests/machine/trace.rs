@@ -88,6 +88,17 @@ fn trace_without_a_port_says_so_and_the_program_runs() {
     assert!(said, "{outcome}");
 }
 
+/// It waits to be let go with interrupts on, while the boot CPU may switch events on already.
+#[test]
+fn a_cpu_that_is_slow_to_come_up_notes_its_events() {
+    for cpus in [1, 2] {
+        let boot = Boot::guest(format!("trace-early-{cpus}")).smp(cpus);
+        let outcome = boot.cmdline("program=early trace=on").run();
+        outcome.assert_ok();
+        outcome.assert_line("an early interrupt was noted");
+    }
+}
+
 /// A wrong frequency of the timers is found out: with it no CPU had a timer, and the end of
 /// a traced run, which sleeps, never came.
 #[test]
