@@ -19,6 +19,22 @@ mod tasks {
     guest_tests!(TASKS, boot => tasks);
 }
 
+mod crowd {
+    use super::*;
+
+    static CROWD: LazyLock<Outcome> = LazyLock::new(|| {
+        let boot = Boot::guest("programs-crowd").virtual_time();
+        fixture::once(&boot.cmdline("program=programs -- crowd"))
+    });
+
+    guest_tests!(CROWD => programs_crowd);
+
+    #[test]
+    fn all_of_it_holds() {
+        CROWD.assert_ok();
+    }
+}
+
 mod checked_inside {
     use super::*;
 
