@@ -252,34 +252,50 @@ fn number(value: &Value) -> Option<f64> {
 }
 
 #[cfg(test)]
+impl Budgets {
+    /// Some rows: one plain, two of a workload with a machine of its own, one that is slow and
+    /// has a budget of locked operations only, one without any budget.
+    pub(crate) fn for_tests() -> Self {
+        let text = "
+            [[row]]
+            name = 'a'
+            what = 'v'
+            budget = 100
+            [[row]]
+            name = 'b_one'
+            of = 'b'
+            what = 'w'
+            budget = 50.5
+            known = 60
+            [[row]]
+            name = 'b_two'
+            of = 'b'
+            unit = 'share'
+            what = 'x'
+            [[row]]
+            name = 'locks'
+            what = 'y'
+            locked = 2
+            [[row]]
+            name = 'free'
+            what = 'z'
+            [workload.b]
+            mem = '6G'
+            cpus = 4
+            timed = [1, 8]
+            timed_count = 1_000
+            [workload.locks]
+            slow = true";
+        Budgets::parse(text).expect("good")
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
-    const TEXT: &str = "
-        [[row]]
-        name = 'a'
-        what = 'x'
-        budget = 100
-        [[row]]
-        name = 'b_one'
-        of = 'b'
-        what = 'y'
-        budget = 50.5
-        known = 60
-        locked = 2
-        [[row]]
-        name = 'b_two'
-        of = 'b'
-        unit = 'share'
-        what = 'z'
-        [workload.b]
-        mem = '6G'
-        cpus = 4
-        timed = [1, 8]
-        timed_count = 1_000";
-
     fn judge(row: usize, figure: Option<f64>) -> Verdict {
-        Budgets::parse(TEXT).expect("good").rows[row].cost.judge(figure)
+        Budgets::for_tests().rows[row].cost.judge(figure)
     }
 
     #[test]
@@ -312,25 +328,25 @@ mod tests {
 
     #[test]
     fn locked_operations_have_a_limit_of_their_own() {
-        let row = &Budgets::parse(TEXT).expect("good").rows[1];
+        let row = &Budgets::for_tests().rows[3];
         assert_eq!(row.locked, Limit { budget: Some(2.0), known: None });
         assert_eq!(row.locked.judge(Some(2.1)), Verdict::Over);
     }
 
     #[test]
     fn a_workload_of_two_rows_is_run_once_by_either_name() {
-        let budgets = Budgets::parse(TEXT).expect("good");
+        let budgets = Budgets::for_tests();
         let names = |only: &[String]| {
             budgets.workloads(only).into_iter().map(|w| w.name).collect::<Vec<_>>()
         };
-        assert_eq!(names(&[]), ["a", "b"]);
+        assert_eq!(names(&[]), ["a", "b", "locks", "free"]);
         assert_eq!(names(&["b_two".into()]), ["b"]);
         assert_eq!(names(&["b".into()]), ["b"]);
     }
 
     #[test]
     fn a_part_has_the_rows_of_its_workloads() {
-        let budgets = Budgets::parse(TEXT).expect("good");
+        let budgets = Budgets::for_tests();
         let part = budgets.part(&budgets.workloads(&["b_one".into()]));
         let names: Vec<&str> = part.rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["b_one", "b_two"]);
@@ -339,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_workload_has_a_small_machine_unless_it_says_more() {
-        let found = Budgets::parse(TEXT).expect("good").workloads(&[]);
+        let found = Budgets::for_tests().workloads(&[]);
         assert_eq!((found[0].mem.as_str(), found[0].cpus, &found[0].timed), ("1G", 1, &None));
         assert_eq!((found[1].mem.as_str(), found[1].cpus), ("6G", 4));
         assert_eq!(found[1].timed, Some(vec![1, 8]));

@@ -139,28 +139,8 @@ fn list(value: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "
-        [[row]]
-        name = 'a'
-        what = 'x'
-        budget = 100
-        [[row]]
-        name = 'b_one'
-        of = 'b'
-        what = 'y'
-        locked = 2
-        [[row]]
-        name = 'free'
-        what = 'z'
-        [workload.b]
-        slow = true";
-
-    fn budgets() -> Budgets {
-        Budgets::parse(TEXT).expect("good")
-    }
-
     fn parse(words: &[&str]) -> Result<Options> {
-        Options::parse(words.iter().map(ToString::to_string), &budgets())
+        Options::parse(words.iter().map(ToString::to_string), &Budgets::for_tests())
     }
 
     fn error(words: &[&str]) -> String {
@@ -168,7 +148,7 @@ mod tests {
     }
 
     fn checked(words: &[&str]) -> Result<Vec<String>> {
-        let found = parse(words)?.checked(&budgets())?;
+        let found = parse(words)?.checked(&Budgets::for_tests())?;
         Ok(found.into_iter().map(|workload| workload.name).collect())
     }
 
@@ -183,7 +163,7 @@ mod tests {
     #[test]
     fn an_unknown_name_among_known_ones_is_named() {
         let error = error(&["--only", "a nonsense b"]);
-        assert_eq!(error, "no workload is called \"nonsense\"; there are: a b free growth");
+        assert_eq!(error, "no workload is called \"nonsense\"; there are: a b locks free growth");
         let found = parse(&["--only", "a, b_one growth"]).expect("all are known");
         assert_eq!(found.only, ["a", "b_one", "growth"]);
         assert!(parse(&["--only", " "]).is_err(), "a list without a name");
@@ -214,9 +194,9 @@ mod tests {
 
     #[test]
     fn everything_that_has_a_budget_is_checked_and_what_is_slow_unless_quick() {
-        assert_eq!(checked(&[]).expect("good"), ["a", "b"]);
-        assert_eq!(checked(&["--quick"]).expect("good"), ["a"]);
-        assert_eq!(checked(&["--only", "b"]).expect("good"), ["b"], "a locked budget is one");
+        assert_eq!(checked(&[]).expect("good"), ["a", "b", "locks"]);
+        assert_eq!(checked(&["--quick"]).expect("good"), ["a", "b"]);
+        assert_eq!(checked(&["--only", "locks"]).expect("good"), ["locks"]);
     }
 
     #[test]
@@ -224,7 +204,7 @@ mod tests {
         for words in ["growth", "free", "a free", "a growth"] {
             assert!(checked(&["--only", words]).is_err(), "{words}");
         }
-        assert!(checked(&["--quick", "--only", "b"]).is_err());
+        assert!(checked(&["--quick", "--only", "locks"]).is_err());
     }
 
     #[test]
@@ -232,6 +212,8 @@ mod tests {
         let has_growth = |words: &[&str]| parse(words).expect("good").has_growth();
         assert!(has_growth(&[]) && has_growth(&["--only", "a growth"]));
         assert!(!has_growth(&["--only", "a"]));
-        assert!(parse(&["--only", "growth"]).expect("good").measured(&budgets()).is_empty());
+        assert!(
+            parse(&["--only", "growth"]).expect("good").measured(&Budgets::for_tests()).is_empty()
+        );
     }
 }

@@ -405,9 +405,7 @@ impl<'a, T: Send, const LIST: usize> ChanCase<'a, T, LIST> {
     {
         Waiter::new(self.chan.wait_queue(), selection, self)
     }
-}
 
-impl<T: Send> ChanCase<'_, T, RECEIVERS> {
     /// Whether it seems possible, at a glance.
     #[doc(hidden)]
     #[inline(always)]
@@ -421,7 +419,9 @@ impl<T: Send> ChanCase<'_, T, RECEIVERS> {
     pub fn as_case(&self) -> AnyCase<'_> {
         AnyCase(self)
     }
+}
 
+impl<T: Send> ChanCase<'_, T, RECEIVERS> {
     /// What came of it, if it was chosen.
     #[doc(hidden)]
     #[inline(always)]
@@ -431,20 +431,6 @@ impl<T: Send> ChanCase<'_, T, RECEIVERS> {
 }
 
 impl<T: Send> ChanCase<'_, T, SENDERS> {
-    /// Whether it seems possible, at a glance.
-    #[doc(hidden)]
-    #[inline(always)]
-    pub fn looks_ready(&self) -> bool {
-        Case::looks_ready(self)
-    }
-
-    /// The same, whatever its channel.
-    #[doc(hidden)]
-    #[inline(always)]
-    pub fn as_case(&self) -> AnyCase<'_> {
-        AnyCase(self)
-    }
-
     /// What came of it, if it was chosen.
     #[doc(hidden)]
     #[inline(always)]
@@ -453,30 +439,37 @@ impl<T: Send> ChanCase<'_, T, SENDERS> {
     }
 }
 
-impl<T: Send> Case for ChanCase<'_, T, RECEIVERS> {
+/// For both lists at once: a bound on this trait, which is private, would be public.
+impl<T: Send, const LIST: usize> Case for ChanCase<'_, T, LIST> {
     #[inline]
     fn looks_ready(&self) -> bool {
-        self.chan.looks_receivable()
+        match LIST {
+            RECEIVERS => self.chan.looks_receivable(),
+            _ => self.chan.looks_sendable(),
+        }
     }
 
     fn attempt(&self) -> bool {
+        let is_done = match LIST {
+            RECEIVERS => self.try_recv(),
+            _ => self.try_send(),
+        };
+        self.is_done.set(is_done);
+        is_done
+    }
+}
+
+impl<T: Send, const LIST: usize> ChanCase<'_, T, LIST> {
+    fn try_recv(&self) -> bool {
         match self.chan.try_recv() {
             Ok(value) => self.value.set(Some(value)),
             Err(TryRecvError::Disconnected) => {}
             Err(TryRecvError::Empty) => return false,
         }
-        self.is_done.set(true);
         true
     }
-}
 
-impl<T: Send> Case for ChanCase<'_, T, SENDERS> {
-    #[inline]
-    fn looks_ready(&self) -> bool {
-        self.chan.looks_sendable()
-    }
-
-    fn attempt(&self) -> bool {
+    fn try_send(&self) -> bool {
         let Some(value) = self.value.take() else { return false };
         match self.chan.try_send(value) {
             Ok(()) => {}
@@ -487,7 +480,6 @@ impl<T: Send> Case for ChanCase<'_, T, SENDERS> {
             }
             Err(TrySendError::Disconnected(value)) => self.value.set(Some(value)),
         }
-        self.is_done.set(true);
         true
     }
 }

@@ -54,6 +54,16 @@ fn every_scene_holds_by_counted_instructions() {
     holds(&tour("icount").smp(4).icount("shift=0,sleep=off").run());
 }
 
+/// Gs that wake are preempted before they have looked at the others: `chaos` cuts their slices,
+/// on a CPU so slow that a slice is a few hundred instructions.
+#[test]
+fn sleepers_that_are_preempted_woke_in_order_all_the_same() {
+    let boot = tour("preempted").smp(1).mem("32M").icount("shift=7,sleep=off");
+    let outcome = boot.cmdline("program=tour tsc=1000 lapic=1000 chaos=1 seed=1").run();
+    let promise = "none woke while one with an earlier deadline slept";
+    outcome.assert_line(&format!("{}{promise}", expect::MARK));
+}
+
 #[test]
 fn a_scene_that_fails_makes_the_code_one() {
     let outcome = tour("fail").smp(2).cmdline("program=tour -- fail").run();
