@@ -9,8 +9,9 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use runnext::internals::park::abandon_locks;
 use runnext::prelude::*;
 use runnext::program::{Ended, Run, start};
-use runnext::sync::{LockError, LockTimeoutError, Mutex, RwLock, TryLockError};
+use runnext::sync::{Condvar, LockError, LockTimeoutError, Mutex, RwLock, TryLockError};
 use runnext::tasks::{self, GState};
+use runnext::waiting::Reason;
 
 runnext::main!(cycles, main);
 runnext::main!(ring, ring);
@@ -308,18 +309,57 @@ fn locks_of_one_that_is_gone_never_open() {
     assert!(M.is_poisoned() && R.is_poisoned());
 }
 
+/// What a G can wait for, and a way to: whether it is told that the lock was abandoned.
+struct Locks {
+    m: Mutex<u32>,
+    r: RwLock<u32>,
+    changed: Condvar,
+}
+
+type Way = fn(&'static Locks) -> bool;
+
+/// In every form of a wait, those with a limit, too.
 fn who_waits_for_one_that_is_gone_is_woken() {
-    for _ in 0..50 {
-        let m: &'static Mutex<u32> = Box::leak(Box::new(Mutex::new(0)));
-        let r: &'static RwLock<u32> = Box::leak(Box::new(RwLock::new(0)));
-        let left = go(move || leave_taken(m, r, 6));
-        wait_until(|| m.try_lock().is_err() && r.try_read().is_err());
-        let locks = (0..2).map(|_| go(|| matches!(m.lock(), Err(LockError::Abandoned))));
-        let reads = (0..2).map(|_| go(|| matches!(r.read(), Err(LockError::Abandoned))));
-        let writes = (0..2).map(|_| go(|| matches!(r.write(), Err(LockError::Abandoned))));
-        let waiting: Vec<_> = locks.chain(reads).chain(writes).collect();
+    const HOUR: Duration = Duration::from_secs(3600);
+    let at_locks: [Way; 6] = [
+        |l| matches!(l.m.lock(), Err(LockError::Abandoned)),
+        |l| matches!(l.m.lock_timeout(HOUR), Err(LockTimeoutError::Abandoned)),
+        |l| matches!(l.r.read(), Err(LockError::Abandoned)),
+        |l| matches!(l.r.read_timeout(HOUR), Err(LockTimeoutError::Abandoned)),
+        |l| matches!(l.r.write(), Err(LockError::Abandoned)),
+        |l| matches!(l.r.write_timeout(HOUR), Err(LockTimeoutError::Abandoned)),
+    ];
+    // When these are notified they want the mutex.
+    let at_condvar: [Way; 4] = [
+        |l| matches!(l.changed.wait(l.m.lock().unwrap()), Err(LockError::Abandoned)),
+        |l| {
+            let waited = l.changed.wait_timeout(l.m.lock().unwrap(), HOUR);
+            matches!(waited, Err(LockError::Abandoned))
+        },
+        |l| {
+            let waited = l.changed.wait_while(l.m.lock().unwrap(), |_| true);
+            matches!(waited, Err(LockError::Abandoned))
+        },
+        |l| {
+            let waited = l.changed.wait_timeout_while(l.m.lock().unwrap(), HOUR, |_| true);
+            matches!(waited, Err(LockError::Abandoned))
+        },
+    ];
+    for _ in 0..25 {
+        let locks = Locks { m: Mutex::new(0), r: RwLock::new(0), changed: Condvar::new() };
+        let l: &'static Locks = Box::leak(Box::new(locks));
+        let start = |way: Way| go(move || way(l));
+        let mut waiting: Vec<_> = at_condvar.into_iter().map(start).collect();
+        let waits = |g: &&tasks::GInfo| g.wait.is_some_and(|w| w.reason == Reason::Condvar);
+        wait_until(|| tasks::gs().iter().filter(waits).count() == at_condvar.len());
+        let all = at_condvar.len() + at_locks.len();
+        let left = go(move || leave_taken(&l.m, &l.r, all));
+        wait_until(|| l.m.try_lock().is_err() && l.r.try_read().is_err());
+        l.changed.notify_all();
+        waiting.extend(at_locks.into_iter().map(start));
         left.join().expect("no panic");
-        assert!(check::join_all(waiting).into_iter().all(|is_told| is_told));
+        let told = check::join_all(waiting);
+        assert!(told.iter().all(|is_told| *is_told), "{told:?}");
     }
 }
 

@@ -113,7 +113,15 @@ fn a_waiter_whose_mutex_was_abandoned_meanwhile_is_told() {
             let waited = changed.wait_timeout(lock.lock().unwrap(), LONG);
             matches!(waited, Err(LockError::Abandoned))
         });
-        until(|| changed.queued_ever() == 2);
+        let asks = s.spawn(|| {
+            let waited = changed.wait_while(lock.lock().unwrap(), |()| true);
+            matches!(waited, Err(LockError::Abandoned))
+        });
+        let asks_for_a_while = s.spawn(|| {
+            let waited = changed.wait_timeout_while(lock.lock().unwrap(), LONG, |()| true);
+            matches!(waited, Err(LockError::Abandoned))
+        });
+        until(|| changed.queued_ever() == 4);
         s.spawn(|| {
             std::mem::forget(lock.lock());
             crate::park::abandon_locks(crate::park::current_id());
@@ -122,6 +130,7 @@ fn a_waiter_whose_mutex_was_abandoned_meanwhile_is_told() {
         .unwrap();
         changed.notify_all();
         assert!(waiter.join().unwrap() && limited.join().unwrap());
+        assert!(asks.join().unwrap() && asks_for_a_while.join().unwrap());
     });
 }
 
