@@ -37,7 +37,7 @@ runnext::main!(endless, endless);
 runnext::main!(rest, rest);
 
 fn main() {
-    let list = match args().first().map(String::as_str) {
+    check::run(match args().first().map(String::as_str) {
         // Ten billion instructions: on one CPU, as it runs on one P anyway.
         Some("crowd") => checks![crowd: a_crowd_that_calls_nobody_is_abandoned_with_its_program],
         _ => checks![
@@ -58,8 +58,7 @@ fn main() {
             destructors_that_wait_are_waited_for,
             a_hundred_programs_leave_nothing_behind,
         ],
-    };
-    check::run(list);
+    });
 }
 
 fn started(name: &str) -> Run {
