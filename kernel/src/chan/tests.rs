@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicUsize as Count;
 use std::vec::Vec;
 
 const SOON: Duration = Duration::from_millis(if cfg!(miri) { 2 } else { 10 });
-const MANY: usize = if cfg!(miri) { 20 } else { 5000 };
+const MANY: usize = if cfg!(miri) { 8 } else { 5000 };
 
 /// Counts how often it is dropped.
 #[derive(Clone)]

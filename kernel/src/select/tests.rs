@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SOON: Duration = Duration::from_millis(if cfg!(miri) { 2 } else { 10 });
-const MANY: usize = if cfg!(miri) { 20 } else { 3000 };
+const MANY: usize = if cfg!(miri) { 8 } else { 3000 };
 
 #[test]
 fn a_ready_case_is_taken_and_no_other_happens() {

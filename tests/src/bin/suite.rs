@@ -12,6 +12,7 @@
 //! | checks of `blocking`, `killing`, `poller`, `programs`, `scheduling`, `syncing`, `tasks`, `watch` and the counts of `stress` on 2 and on 4 CPUs, of `disk` on 2 | the same on 1 and on 8 (`disk`: also on 4) |
 //! | 20,000 full stacks leave nothing behind | 1,000 |
 //! | two loom models (`two_parkers_and_one_submit`, `a_reader_and_two_writers`) with three preemptions | with two |
+//! | the decisions and arrivals of `sched`, the simulated device and the readers of traces under Miri | the same natively; under Miri `sched`'s lists and the trace's ring |
 //! | everything else that is marked `ignored` (shapes, seeds, UEFI twins) | the test beside it on the usual machine |
 //!
 //! Host tools are built in the dev profile throughout, like a bare `cargo test`.
@@ -23,15 +24,6 @@ use std::{env, fs};
 use tests::Effort;
 use tests::results::{self, Stage};
 use tests::stage::{self, Job, Kind};
-
-/// What `cargo kernel` passes too.
-const BARE: [&str; 5] = [
-    "--release",
-    "--target",
-    "x86_64-unknown-none",
-    "-Zbuild-std=core,alloc,compiler_builtins",
-    "-Zbuild-std-features=compiler-builtins-mem",
-];
 
 /// The tool that carries a loader, a workspace of its own.
 const LOADER: &str = "boot/loader/Cargo.toml";
@@ -78,7 +70,7 @@ fn lanes(effort: Effort) -> Vec<Vec<Job>> {
     let mut others = vec![format(), clippy(), clippy_bare(), host_tests()];
     if effort > Effort::Quick {
         machines.push(budgets());
-        others.extend([miri(), loom(effort), thread_sanitizer(), simulation(), docs()]);
+        others.extend([miri(effort), loom(effort), thread_sanitizer(), simulation(), docs()]);
     }
     vec![machines, others]
 }
@@ -108,17 +100,21 @@ fn clippy() -> Job {
     Job::new("clippy host", Kind::Check).cargo(&host).cargo(&[&loader[..], &rest].concat())
 }
 
-/// The same for the target that it runs on, where other code is compiled.
+/// The same for the bare target, where other code is compiled: with the `core` that the
+/// toolchain has for it, since no code is generated, and in the dev profile, which has the
+/// `cfg(debug_assertions)` code of the checked kernel and shares the host's proc macros.
 fn clippy_bare() -> Job {
     let lint = |which: &[&str]| {
-        let args = [&["clippy"][..], which, &BARE, &["--", "-Dwarnings"]];
+        let bare = ["--target", "x86_64-unknown-none", "--", "-Dwarnings"];
+        let args = [&["clippy"][..], which, &bare];
         args.concat().into_iter().map(str::to_string).collect::<Vec<_>>()
     };
     // The guest by itself: what it needs of the kernel, programs must not have.
     let ours = ["programs", "workloads", "runnext", "sched"];
     let mut lines = vec![lint(&ours.map(|name| ["-p", name]).concat()), lint(&["-p", "guest"])];
     for manifest in others() {
-        lines.push(lint(&["--manifest-path", &manifest, "--target-dir", "target/app"]));
+        // In our directory, where the same dependencies are checked already.
+        lines.push(lint(&["--manifest-path", &manifest, "--target-dir", "target"]));
     }
     lines.iter().fold(Job::new("clippy kernel", Kind::Check), |job, line| {
         job.cargo(&line.iter().map(String::as_str).collect::<Vec<_>>())
@@ -180,34 +176,26 @@ fn loom(effort: Effort) -> Job {
             "-p=sched",
             "-p=runnext",
             "--test=loom_*",
-            "--release",
+            "--profile=loom",
             "--target-dir=target/loom",
         ],
-        &[
-            ("RUSTFLAGS", "--cfg loom"),
-            ("RUNNEXT_TEST", effort.word()),
-            ("CARGO_PROFILE_RELEASE_LTO", "off"),
-            ("CARGO_PROFILE_RELEASE_DEBUG", "none"),
-        ],
+        &[("RUSTFLAGS", "--cfg loom"), ("RUNNEXT_TEST", effort.word())],
     )
 }
 
 /// Gs are never freed, so what Miri would call a leak is the plan. Of the kernel
-/// what programs see, with the unsafe code below it.
-fn miri() -> Job {
+/// what programs see, with the unsafe code below it. `sched` has its unsafe code in one
+/// place, its lists, which the tests of the library and `stress` go through.
+fn miri(effort: Effort) -> Job {
     let miri = ["miri", "test", "--no-fail-fast"];
-    let sched = ["-p=sched", "--lib", "--test=arrivals", "--test=decisions", "--test=stress"];
+    let mut sched = vec!["-p=sched", "--lib", "--test=stress"];
     let kernel = ["-p=runnext", "--lib", "--", "--skip=arch::", "--skip=backtrace::"];
-    let parts = [
-        "cell::",
-        "chan::",
-        "drivers::simulated::tests::",
-        "gref::",
-        "select::",
-        "poller::",
-        "sync::",
-        "trace::",
-    ];
+    let mut parts =
+        vec!["cell::", "chan::", "gref::", "select::", "poller::", "sync::", "trace::ring::"];
+    if effort == Effort::Full {
+        sched.extend(["--test=arrivals", "--test=decisions"]);
+        parts.extend(["drivers::simulated::", "trace::"]);
+    }
     let flags = [("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-ignore-leaks")];
     // `virtio-drivers` makes pointers of integers.
     let virtio_flags = [("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-ignore-leaks")];
