@@ -1,7 +1,7 @@
 //! Uses up all memory, again and again: `program=memory`, with little of it.
 //!
 //! Who asks for more is told, or ends alone; and when the others have ended, there
-//! is as much as before. To be booted with 128 MiB.
+//! is as much as before. To be booted with 56 MiB.
 
 use crate::check::{self, checks};
 use core::hint::black_box;
@@ -232,13 +232,13 @@ fn a_stack_that_cannot_grow_ends_its_g_with_no_memory() {
 fn a_deep_stack_gets_memory_that_the_heap_has_freed() {
     static THERE: AtomicUsize = AtomicUsize::new(0);
     static GATE: Semaphore = Semaphore::new(0);
-    for round in 0..3 {
+    for round in 0..2 {
         GATE.release(1);
         let dives = || {
             drop(Full::new());
-            deep(48 << 20, &THERE, &GATE)
+            deep(12 << 20, &THERE, &GATE)
         };
-        let g = Go::new().stack_size(60 << 20).spawn(dives).expect("most is free");
+        let g = Go::new().stack_size(15 << 20).spawn(dives).expect("most is free");
         assert!(g.join().is_ok(), "round {round}");
     }
 }
@@ -247,7 +247,7 @@ fn a_deep_stack_gets_memory_that_the_heap_has_freed() {
 fn a_deep_call_gets_memory_that_the_heap_has_freed() {
     static THERE: AtomicUsize = AtomicUsize::new(0);
     static GATE: Semaphore = Semaphore::new(0);
-    const ALL: usize = 10;
+    const ALL: usize = 4;
     GATE.release(ALL);
     for round in 0..ALL {
         let dives = || {
@@ -351,7 +351,7 @@ fn filling_and_freeing_grows_nothing() {
     let fill_and_free = || {
         fill_with_small_blocks();
         drop(Full::new());
-        crowd(300, 30_000);
+        crowd(100, 30_000);
     };
     fill_and_free();
     let (first_free, first_heap) = at_rest();

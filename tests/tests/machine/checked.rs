@@ -58,6 +58,15 @@ fn no_g_waits_beside_an_idle_p_for_longer_than_a_wake_up_takes() {
     }
 }
 
+/// The end of a stream reads the counters, which takes locks, and has locks of its own.
+#[test]
+fn no_assertion_fails_while_events_are_written_out() {
+    let name = "checked-trace";
+    let boot = Boot::checked(name).smp(2).debugcon(tests::files::trace_of(name)).limit(300);
+    let outcome = boot.cmdline("program=mix trace=stream log=error -- 20").run();
+    outcome.assert_ok();
+}
+
 /// Goes wrong in a way that only assertions notice, on one CPU and on many.
 #[track_caller]
 fn stops(how: &str, lines: &[&str]) {

@@ -10,7 +10,7 @@ static MEMORY: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
 
 fn boot(cpus: usize) -> Boot {
     let name = format!("memory-{cpus}");
-    Boot::guest(name).series(cpus).mem("128M").cmdline("program=memory log=warn").limit(600)
+    Boot::guest(name).series(cpus).mem("56M").cmdline("program=memory log=warn").limit(600)
 }
 
 guest_tests!(MEMORY => memory);
