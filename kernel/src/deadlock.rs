@@ -1,4 +1,4 @@
-//! All Gs of a program wait for each other: found when the last P goes idle (Go: checkdead).
+//! All Gs of a program wait: found when the last P goes idle (Go: checkdead).
 //!
 //! Gs that wait for each other in a ring are found earlier: [`cycle`]. And a program that is
 //! deadlocked while others run is found a little later: [`beside`].

@@ -1,4 +1,4 @@
-//! Watchdog: finds CPUs with interrupts off, or spinning on a lock, for two seconds.
+//! Watchdog: finds CPUs with interrupts off or spinning for two seconds.
 //!
 //! A CPU that takes no interrupts cannot report that; another one must notice. Two CPUs are
 //! watchdogs at a time ([`posts`]): twice a second each of them checks all others, and [`ward`]
@@ -130,7 +130,7 @@ static PUT_OFF: AtomicU64 = AtomicU64::new(0);
 pub struct Counts {
     /// Checks of all CPUs.
     pub looks: u64,
-    /// Liveness interrupts sent.
+    /// Liveness interrupts sent to a CPU without progress.
     pub questions: u64,
     /// CPUs that were reported as stuck.
     pub reports: u64,

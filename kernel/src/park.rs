@@ -1,4 +1,4 @@
-//! Parking and readying: the interface between the public API and the scheduler.
+//! Parking and readying: the interface between public API and scheduler.
 //!
 //! Channels, locks, timers and joins are built on six functions: start a G, begin to park, cancel
 //! that, park (for ever or until a time), ready. On the machine they are `schedule`'s. On the host

@@ -401,7 +401,7 @@ pub fn is_running() -> bool {
     running().is_some()
 }
 
-/// The `preempt` of [`arch::Handlers`]: the running G leaves, if it still has to.
+/// The `preempt` of [`arch::Handlers`] (Go: asyncPreempt2): the running G leaves, if it must.
 /// Between the interrupt and now it may have left and come back.
 pub fn preempted() {
     let g = running().expect("no G to preempt");

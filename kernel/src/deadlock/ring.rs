@@ -1,4 +1,4 @@
-//! Follows links until they lead back to the start: the walk, independent of the links.
+//! Follows links until they lead back: the walk, independent of the links.
 //!
 //! What the links are, and why two walks are enough, is explained in `cycle`. This file names
 //! nothing of the kernel, so that its model (`tests/loom_ring.rs`) and its tests can define their

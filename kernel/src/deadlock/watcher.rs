@@ -1,4 +1,4 @@
-//! The watcher's decisions: when it rests, which events wake it, what counts as a deadlock.
+//! The watcher's decisions: when it rests, what wakes it, what is a deadlock.
 //!
 //! This file touches no machine: `beside` examines Gs, parks, and readies. Why these decisions are
 //! right is explained there.

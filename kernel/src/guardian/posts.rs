@@ -1,4 +1,4 @@
-//! Which CPUs are watchdogs: two posts, each vacant or held by one CPU, none with both.
+//! The watchdog CPUs: two posts, each vacant or held by one CPU.
 //!
 //! Both are in one word, so that every change of one post sees the other: the two watchdogs watch
 //! each other, so they must not be the same CPU.

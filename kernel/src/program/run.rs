@@ -78,8 +78,7 @@ fn run_main(program: Program, instance: &'static Instance, id: ProgramId) {
         Err(_) if park::was_killed() => Ended::Stopped,
         Err(_) => Ended::Panicked,
     };
-    // With the run's number: on the host, where Gs are not killed, the record may be reused by
-    // then.
+    // With the run's number: on the host Gs are not killed, so the record may be reused by now.
     instance.end(id, how, park::ready);
 }
 

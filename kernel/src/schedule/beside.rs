@@ -7,7 +7,7 @@
 //!
 //! The halt that counts may still last: then another P ran the G. Or it may be over: then this very
 //! P has run it, late. Only the last halt of a P is known; that is enough, as a P that resumes
-//! checks all queues before it halts again. The halt need not have begun after the G was queued: a
+//! checks all queues before it halts again. The halt need not have begun before the G was queued: a
 //! P that halts though there is a G has failed to recheck.
 //!
 //! A G that still waits is not seen that way; so [`longest`] examines all Gs that are queued now.

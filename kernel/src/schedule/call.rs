@@ -87,8 +87,7 @@ pub(super) fn init(handoff: Handoff) {
     BY_SYSMON.store(handoff == Handoff::Sysmon, Relaxed);
 }
 
-/// Runs `f` as a blocking call of the running G (Go: entersyscall); returns its result, a panic
-/// caught.
+/// Runs `f` as a blocking call (Go: entersyscall); returns its result, a panic caught.
 ///
 /// # Errors
 /// [`NoM`] when there would be no M to take over if the call waited; `f` was not run then.

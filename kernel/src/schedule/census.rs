@@ -112,8 +112,7 @@ impl Census {
         }
         let alive = self.runnable + self.running + self.parking + self.parked;
         let had = alive + kill::abandoned() + m::count().0 as usize;
-        // SAFETY: all CPUs stand still, in code that is not between taking a stack and giving it an
-        // owner.
+        // SAFETY: all CPUs stand still, in code that is not just taking or freeing a stack.
         let in_use = unsafe { stack::in_use(self.cpus) };
         self.adrift = in_use.saturating_sub(had + kept);
     }

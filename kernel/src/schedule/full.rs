@@ -1,4 +1,4 @@
-//! A G whose stack is full: how it is rescued, and how it is abandoned if that fails.
+//! A G whose stack is full: how it is rescued, and how it is abandoned.
 //!
 //! The page-fault handler calls [`stack_full`]; the whole plan is in `overflow`. A G that can
 //! neither continue nor unwind, for that reason or because it panicked twice ([`give_up`]), is

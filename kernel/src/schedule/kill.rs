@@ -1,4 +1,4 @@
-//! Ending a G from outside: a kill request first, abandonment if the G ignores it.
+//! Ending a G from outside: a kill request, then abandonment if it is ignored.
 //!
 //! A kill first *asks* a G to end: the G's record says which life is meant ([`Doom`]), and if the G
 //! waits it is woken. A wake-up without a reason means "check again", so the G checks whether it

@@ -1,4 +1,4 @@
-//! M: an execution context of the kernel, its own stack and the G whose call is on it.
+//! M: an execution context of the kernel, a stack and the call that is on it.
 //!
 //! An M schedules on its own stack, and lends it to the Gs that make blocking calls under it. In
 //! the steady state there is one on each CPU. There are more only while calls wait: the M whose
@@ -273,7 +273,7 @@ pub struct MInfo {
 pub enum MState {
     /// It schedules on a CPU, or a G runs there.
     OnCpu = 0,
-    /// It is away from all CPUs with a G whose call waits (or waits to go on).
+    /// It is away from all CPUs with a G whose call waits (or waits to continue).
     InCall = 1,
     /// It waits to be used again.
     Spare = 2,

@@ -1,4 +1,4 @@
-//! A turn of a CPU: find a G, switch to it, put it where it belongs when it leaves.
+//! A turn of a CPU: find a G, switch to it, requeue it when it leaves.
 //!
 //! This is the loop that every M runs on its own stack, interrupts off, and the hottest path of the
 //! kernel: all that a switch does is in [`execute`] and [`came_back`] and what they inline. Rare

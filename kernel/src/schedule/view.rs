@@ -1,4 +1,4 @@
-//! Queries about the running G and the machine: handle, permit, random word, counters.
+//! Queries of the running G and the machine: handle, permit, random, counters.
 //!
 //! No scheduling happens here. The public names for these are in `gref` and `stats`, which call
 //! them through [`crate::park`].

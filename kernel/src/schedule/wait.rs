@@ -43,8 +43,7 @@ pub fn begin_park(wait: Wait) -> GHandle {
     g.begin_park()
 }
 
-/// The second half of waiting (Go: gopark): leaves the CPU until another G or an interrupt calls
-/// [`ready`].
+/// The second half of waiting (Go: gopark): leaves the CPU until [`ready`] is called for it.
 pub fn park() {
     leave(Leaving::Park);
 }

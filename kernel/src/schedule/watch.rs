@@ -16,7 +16,7 @@ pub fn count_attendant() {
     ATTENDANTS.fetch_add(1, Relaxed);
 }
 
-/// It was not created, or has ended.
+/// Discounts a service G that was not created, or has ended.
 pub fn discount_attendant() {
     ATTENDANTS.fetch_sub(1, Relaxed);
 }

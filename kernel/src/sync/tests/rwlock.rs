@@ -86,7 +86,7 @@ fn neither_side_starves_the_other() {
     let lock = RwLock::new(0);
     let over = AtomicUsize::new(0);
     on_threads(4, |i| {
-        // Two readers that never stop, and two writers that come now and then.
+        // A writer and a reader that never stop, and a writer and a reader with few rounds.
         let mut left = if i < 2 { usize::MAX } else { rounds(100) };
         while left > 0 && over.load(Ordering::Relaxed) < 2 {
             match i % 2 {
