@@ -1,16 +1,15 @@
-//! Gs of the kernel's own: those that drain rings, print reports, and see programs to
-//! their end.
+//! Service Gs of the kernel: drain rings, print reports, supervise programs.
 //!
-//! They are Gs like others, but nobody's: a program neither counts them nor waits
-//! for them, and its end is theirs. There is none unless somebody asks for what
-//! it does.
+//! They are Gs like others, but belong to no program: a program neither counts them nor waits for
+//! them, and the machine's end is theirs. A service G is started only when its service is
+//! requested.
 #![forbid(unsafe_code)]
 
 use crate::go::{Go, SpawnError};
 use crate::program::KERNEL;
 use crate::schedule;
 
-/// Starts one, which does not end.
+/// Starts a service G that does not end.
 ///
 /// # Errors
 /// [`SpawnError`] when there is no memory for it.
@@ -18,7 +17,7 @@ pub fn spawn(name: &'static str, work: fn()) -> Result<(), SpawnError> {
     counted(name, work)
 }
 
-/// Starts one that ends when its work is done.
+/// Starts a service G that ends when its work is done.
 ///
 /// # Errors
 /// [`SpawnError`] when there is no memory for it.

@@ -1,9 +1,8 @@
-//! Who called whom: the walk along the frame pointers, with names.
+//! Backtraces: the walk along the frame pointers, with names.
 //!
-//! For the panic path, for fault reports and for looking at Gs that others hold,
-//! so it trusts nothing: the stack may be the very thing that is broken. Names
-//! come from `symbols.rs`; whether an address can be read is asked of the caller,
-//! who knows the page tables.
+//! For the panic path, for fault reports and for backtraces of Gs that other CPUs hold, so it
+//! trusts nothing: the stack may be the very thing that is broken. Names come from `symbols.rs`;
+//! the caller, which knows the page tables, says whether an address can be read.
 //!
 //! The kernel is built with frame pointers. Every function starts by saving its
 //! caller's `rbp` and pointing its own at it, so that frames form a list:
@@ -13,24 +12,22 @@
 //!             │ return into  │
 //! ```
 //!
-//! A handler of an interrupt stands on a stack of its own. The first function
-//! there saves the `rbp` of what was interrupted like that of a caller, and returns
-//! to the entry code, above which the registers lie: so the walk goes on in what was
-//! interrupted, on whatever stack that was.
+//! An interrupt handler runs on its own stack. The first function there saves the interrupted `rbp`
+//! like that of a caller, and returns to the entry code, above which the saved registers are: so
+//! the walk continues in the interrupted code, on whatever stack that was.
 
 use crate::{arch, symbols};
 use core::fmt::{self, Write};
 
-/// Frames that are followed at most.
+/// Maximum number of frames that are followed.
 pub const MAX_FRAMES: usize = 64;
 
 const WORD: usize = size_of::<usize>();
 
 /// Prints the calls that led to `rip`, a line each: `  #0 0xffff… name+0x12`.
 ///
-/// Frames that repeat the one before are left out, but counted. `rbp` is the
-/// frame pointer at `rip`; `readable` says whether the word at an
-/// address can be read without a fault.
+/// A frame that repeats the one before is left out, but counted. `rbp` is the frame pointer at
+/// `rip`; `readable` says whether the word at an address can be read without a fault.
 pub fn print(
     out: &mut dyn Write,
     rip: usize,
@@ -41,7 +38,7 @@ pub fn print(
     let mut last = None;
     let mut result = Ok(());
     walk(rip, rbp, readable, |address| {
-        // A stack that overflowed is one frame over and over.
+        // A stack that overflowed repeats one frame over and over.
         if result.is_ok() && last != Some(address) {
             result = writeln!(out, "  #{number} {}", Frame::new(number, address));
         }
@@ -51,21 +48,20 @@ pub fn print(
     result
 }
 
-/// Calls `f` with `rip` and then with each return address, innermost first, at
-/// most [`MAX_FRAMES`] in all. The walk ends at the first frame that cannot be
-/// one: not aligned, not readable, or not above the one before.
+/// Calls `f` with `rip` and then with each return address, innermost first, at most [`MAX_FRAMES`]
+/// in all. The walk ends at the first invalid frame: not aligned, not readable, or not above the
+/// one before.
 pub fn walk(rip: usize, rbp: usize, readable: impl Fn(usize) -> bool, f: impl FnMut(usize)) {
     let read = |address: usize| {
-        // SAFETY: aligned, says `follow`, and `readable` vouches for the word.
+        // SAFETY: `follow` gives aligned addresses, and `readable` says that the word can be read.
         readable(address).then(|| unsafe { (address as *const usize).read_volatile() })
     };
-    // Stacks grow down, so callers are above. This also ends circles.
+    // Stacks grow down, so callers are above. This also ends loops.
     follow(rip, rbp, read, |frame, caller| caller > frame, f);
 }
 
-/// As [`walk`], for frames that are not read where they are: `read` gives the
-/// word at an address, which is aligned, if there is one; `leads_on` says whether
-/// a frame may name that other one as its caller's.
+/// As [`walk`], for frames that are not read in place: `read` gives the word at an aligned address,
+/// if there is one; `leads_on` says whether a frame may link to that other one as its caller's.
 pub fn follow(
     rip: usize,
     mut rbp: usize,
@@ -98,12 +94,11 @@ pub fn follow(
     }
 }
 
-/// A place in the code, and what it is called. Prints as `0xffff… name+0x12`.
+/// An address in the code, and its function. Prints as `0xffff… name+0x12`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frame {
-    /// The address; but for the innermost frame, that of the instruction after
-    /// the call.
+    /// The address; for every frame but the innermost, that of the instruction after the call.
     pub address: usize,
     /// The function that it is in; its offset is that of `address`.
     pub symbol: Option<symbols::Symbol<'static>>,
@@ -112,8 +107,8 @@ pub struct Frame {
 impl Frame {
     /// Frame `number` of a walk, from 0 for the innermost, at `address`.
     pub(crate) fn new(number: usize, address: usize) -> Self {
-        // A return address is the instruction after the call. After the call of a
-        // function that never returns that can be another function's first.
+        // A return address is the instruction after the call. After the call of a function that
+        // never returns that can be the first instruction of another function.
         let inside = if number == 0 { address } else { address.saturating_sub(1) };
         let symbol = symbols::lookup(inside).map(|mut symbol| {
             symbol.offset += address - inside;
@@ -192,7 +187,7 @@ mod tests {
 
     #[test]
     fn walk_goes_on_in_what_was_interrupted_on_another_stack() {
-        // The handler's frames are above those of what it interrupted.
+        // The handler's frames are above those of the interrupted code.
         let entry = arch::trap_return();
         let mut stack = Stack::new(&[(10, 0, 100), (200, 210, 300), (210, 10, entry)]);
         stack.0[10] = 0;

@@ -1,9 +1,8 @@
 //! The boot banner: the machine in a dozen lines, before the first program runs.
 //!
-//! Every line is something that was found, asked for or measured in this boot;
-//! how it was found is in the log, with `log=debug`. Warnings come before the
-//! banner, where they arose. [`show`] is called once, by the boot CPU, when all
-//! parts are up.
+//! Every line is something that was found, requested or measured in this boot; how it was found is
+//! in the log, with `log=debug`. Warnings come before the banner, where they arose. [`show`] is
+//! called once, by the boot CPU, when all parts are up.
 #![forbid(unsafe_code)]
 
 use crate::arch::{self, CpuInfo, Part};
@@ -23,7 +22,7 @@ pub fn show(options: &Options) {
     }
     let mut text = format!("runnext {}: G, M and P on bare metal\n", env!("CARGO_PKG_VERSION"));
     for (name, found) in lines(options) {
-        // To a string: it cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{name:>9}  {found}");
     }
     crate::print!("{text}");
@@ -49,7 +48,7 @@ fn lines(options: &Options) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// How the CPUs are built: counted, not assumed.
+/// The topology of the CPUs: counted, not assumed.
 fn shape(cpus: &[CpuInfo]) -> String {
     let count = |of: fn(&CpuInfo) -> (u32, u32)| {
         let mut all: Vec<_> = cpus.iter().map(of).collect();

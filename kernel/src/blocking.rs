@@ -1,16 +1,16 @@
 //! `blocking`: a call that may block its M, and keeps no other G waiting.
 //!
-//! A G that waits in a channel, a lock or for a device costs no M: it is off its
-//! CPU and in nobody's way. A *call* is for code that needs an M under it while
-//! it waits, as a system call does under an operating system. It runs on the stack of its
-//! M. If it does not wait, it costs a few instructions. If it does, M and G leave
-//! the CPU together, and a spare M goes on with the other Gs at that instant.
+//! A G that waits in a channel, a lock or for a device costs no M: it is off its CPU and blocks no
+//! other G. A *call* is for code that needs an M under it while it waits, as a system call does
+//! under an operating system. It runs on the stack of its M. If it does not wait, it costs a few
+//! instructions. If it does, M and G leave the CPU together, and a spare M continues with the other
+//! Gs at that instant.
 //!
-//! What waits inside a call is whatever would make a G wait outside: a device, a
-//! lock, a channel, `sleep`; also a G whose slice is over waits for its turn. The
-//! stack of an M has 512 KiB of addresses, guard included, whatever that of the G has.
+//! A call waits for whatever a G outside of a call waits for: a device, a lock, a channel, `sleep`;
+//! a G whose slice is over also waits for its turn. The stack of an M has 512 KiB of addresses,
+//! guard included, whatever that of the G has.
 //!
-//! How it is done is in `schedule`.
+//! The implementation is in `schedule`.
 #![forbid(unsafe_code)]
 
 use crate::{park, unwind};
@@ -18,7 +18,7 @@ use core::fmt;
 
 pub use crate::schedule::{Handoff, MInfo, MState};
 
-/// Runs `f` as a call that may block, and gives what it returns.
+/// Runs `f` as a call that may block, and returns its result (Go: entersyscall, exitsyscall).
 ///
 /// # Panics
 /// When there is no M for it ([`try_blocking`] gives an error instead); and with
@@ -56,7 +56,7 @@ pub fn try_blocking<T>(f: impl FnOnce() -> T) -> Result<T, BlockingError> {
     }
 }
 
-/// Every M there is: what it does, its stack, and who waits in its calls.
+/// A snapshot of every M: its state, its stack, and the G that waits in a call on it.
 ///
 /// ```
 /// use runnext::blocking::{MState, ms};

@@ -1,15 +1,14 @@
-//! All unsafe code of the program's view: [`Shared`], waiters, locks, values.
+//! All unsafe code behind the public API: [`Shared`], waiters, locks, values.
 //!
-//! In files of their own: [`wait`], the queues that all who wait stand in, on their own
-//! stacks; `mutex` and `rwlock`, the locks that stand on it; [`held`], who has them;
-//! [`ring`], the values of channels; `job`, what a G does and leaves behind; `link`, a
-//! word that names one of a kind, and `registry`, which names all; `label`, what a G is
-//! called, for those who look from outside. Here is [`Shared`], a pointer that two own.
+//! The files: [`wait`], the wait queues, whose nodes are on the stacks of the waiters; `mutex` and
+//! `rwlock`, the locks that are built on it; [`held`], the owners of locks; [`ring`], the values of
+//! channels; `job`, the work of a G and its result; `link`, an atomic reference to a record, and
+//! `registry`, the list of all records of a kind; `label`, the name of a G, readable from outside.
+//! Here is [`Shared`], a reference-counted pointer.
 //!
-//! `Arc` would do, but for one thing: making one when there is no memory panics,
-//! and a channel that finds none must be able to say so to the one who asked
-//! (house rule: no memory is a value). So this is the part of `Arc` that its
-//! ends need, with a constructor that can fail.
+//! `Arc` would do, except that creating one without memory panics, and a channel that finds no
+//! memory must return that to its caller (house rule: no memory is a value). So this is the part of
+//! `Arc` that channel ends need, with a constructor that can fail.
 
 pub mod held;
 mod job;
@@ -42,20 +41,20 @@ pub struct Shared<T: ?Sized> {
     inner: NonNull<Inner<T>>,
 }
 
-// SAFETY: as for `Arc`: owners on several CPUs share `&T` (hence Sync), and
-// the last of them, wherever it is, drops the value (hence Send).
+// SAFETY: as for `Arc`: owners on several CPUs share `&T` (hence Sync), and the last of them, on
+// any CPU, drops the value (hence Send).
 unsafe impl<T: ?Sized + Sync + Send> Send for Shared<T> {}
 // SAFETY: as above; `&Shared` gives `&T` and clones.
 unsafe impl<T: ?Sized + Sync + Send> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
-    /// Moves `value` to the heap, or gives it back if there is no memory.
+    /// Moves `value` to the heap, or returns it if there is no memory.
     #[inline]
     pub fn try_new(value: T) -> Result<Self, T> {
         // SAFETY: `Inner` holds a counter, so its size is not zero.
         let raw = unsafe { alloc(Layout::new::<Inner<T>>()) };
         let Some(inner) = NonNull::new(raw.cast::<Inner<T>>()) else { return Err(value) };
-        // SAFETY: fresh memory of the layout of `Inner<T>`, nobody else's.
+        // SAFETY: fresh memory of the layout of `Inner<T>`, with no other reference to it.
         unsafe { inner.write(Inner { owners: AtomicUsize::new(1), value }) };
         Ok(Shared { inner })
     }
@@ -63,8 +62,8 @@ impl<T> Shared<T> {
 
 impl<T: ?Sized> Clone for Shared<T> {
     fn clone(&self) -> Self {
-        // Relaxed: we own it, so nobody frees it meanwhile.
-        // SAFETY: valid as long as there is an owner, and we are one.
+        // Relaxed: `self` is an owner, so the value is not freed meanwhile.
+        // SAFETY: valid as long as there is an owner, and `self` is one.
         unsafe { self.inner.as_ref() }.owners.fetch_add(1, Ordering::Relaxed);
         Shared { inner: self.inner }
     }
@@ -73,21 +72,21 @@ impl<T: ?Sized> Clone for Shared<T> {
 impl<T: ?Sized> Deref for Shared<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: valid as long as there is an owner, and we are one.
+        // SAFETY: valid as long as there is an owner, and `self` is one.
         &unsafe { self.inner.as_ref() }.value
     }
 }
 
 impl<T: ?Sized> Drop for Shared<T> {
     fn drop(&mut self) {
-        // Release: what we did with the value is done before we let go; pairs
-        // with the fence of whoever is the last.
-        // SAFETY: valid as long as there is an owner, and we are one until here.
+        // Release: what this owner did with the value is done before the count falls; pairs with
+        // the fence of the last owner.
+        // SAFETY: valid as long as there is an owner, and `self` is one until here.
         if unsafe { self.inner.as_ref() }.owners.fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
         fence(Ordering::Acquire);
-        // SAFETY: valid: the last owner frees it, and that is us.
+        // SAFETY: valid: the last owner frees it, and that is `self`.
         let layout = Layout::for_value(unsafe { self.inner.as_ref() });
         // SAFETY: the last owner drops the value, once.
         unsafe { self.inner.drop_in_place() };

@@ -1,51 +1,48 @@
-//! `chaos=SEED`: the machine as unkind as a seed can make it.
+//! `chaos=SEED`: random preemption, late wake-ups and delays from a seed.
 //!
-//! A scheduler is wrong at moments that a quiet machine seldom has: a G that loses
-//! its CPU between two instructions, an interrupt that comes late, a CPU that
-//! dawdles while the others run. This file has such moments come often, and has
-//! all of them follow from one number, so that what was found can be found again.
-//! Nothing that it does is against the rules: a kernel that fails under it would
-//! have failed without it, some day.
+//! A scheduler is wrong at moments that a quiet machine seldom has: a G that loses its CPU between
+//! two instructions, an interrupt that comes late, a CPU that is slow while the others run. This
+//! file makes such moments frequent, and derives all of them from one number, so that a failure can
+//! be reproduced. Nothing that it does breaks a rule: a kernel that fails under it would have
+//! failed without it, some day.
 //!
 //! # What is drawn
 //!
-//! - **When a slice ends** ([`cut`]): whenever the timer might have to be set
-//!   (a G is switched to, readied or started, an interrupt ends), the slice under
-//!   way is cut to nothing, to a short time, or not at all. To nothing means: the
-//!   timer fires as soon as interrupts are on, which is where the kernel call
-//!   ends that the G is in. So Gs are preempted at random points, and at kernel
-//!   calls, by the one way in which they always are. One that is alone on its CPU
-//!   as well: it goes to the global queue and, perhaps, to another CPU. And as the
-//!   end of a slice sends its run-next G to the tail, who runs next is drawn too.
-//! - **When a wake-up is sent** ([`puts_off`]): at once, or by this CPU's timer
-//!   some time later. It is never lost: it is one more deadline of that timer
-//!   ([`next_deadline`]), and those who halt keep their deadlines.
-//! - **How long a CPU takes** ([`dawdle`]): before it switches, sends a wake-up
-//!   or halts it may spin for a while, interrupts off. That widens the windows
-//!   between two steps of a protocol; under `-icount`, where CPUs take turns and
-//!   a turn ends at a `pause`, it is what makes interleavings at all.
-//! - **Whom to rob, whom to wake, where to look**: by `sched`, which is told to
-//!   draw (`Sched::be_random`); the order of stealing is drawn in any case, and
-//!   follows from this seed unless `seed=` gives another.
+//! - **When a slice ends** ([`cut`]): whenever the timer might have to be set (a G is switched to,
+//!   readied or started, an interrupt ends), the slice under way is cut to nothing, to a short
+//!   time, or not at all. To nothing means: the timer fires as soon as interrupts are on, which is
+//!   where the G's kernel call ends. So Gs are preempted at random points, and at kernel calls, by
+//!   the one way in which they always are. A G that is alone on its CPU is preempted as well: it
+//!   goes to the global queue and, perhaps, to another CPU. And as the end of a slice sends the
+//!   run-next G to the tail, the next G is drawn too.
+//! - **When a wake-up is sent** ([`puts_off`]): at once, or by this CPU's timer some time later. It
+//!   is never lost: it is one more deadline of that timer ([`next_deadline`]), and a CPU that halts
+//!   keeps its deadlines.
+//! - **How long a CPU takes** ([`dawdle`]): before it switches, sends a wake-up or halts it may
+//!   spin for a while, interrupts off. That widens the windows between two steps of a protocol;
+//!   under `-icount`, where CPUs take turns and a turn ends at a `pause`, it is the only source of
+//!   interleavings.
+//! - **Which P to steal from, which to wake, where to look**: by `sched`, which is told to draw
+//!   (`Sched::be_random`); the order of stealing is drawn in any case, and follows from this seed
+//!   unless `seed=` gives another.
 //!
-//! How often each of these happens follows from the seed as well ([`Temper`]): under
-//! some seeds wake-ups are late and slices whole, under others the reverse. A
-//! machine that does a bit of everything all the time finds less.
+//! How often each of these happens follows from the seed as well ([`Temper`]): under some seeds
+//! wake-ups are late and slices whole, under others the reverse. A machine that does a bit of
+//! everything all the time finds less.
 //!
-//! # The same again
+//! # Reproducing a run
 //!
-//! Each CPU draws from a generator of its own, seeded from SEED and its number,
-//! and from the end of bring-up on ([`begin`]): so what one CPU draws does not
-//! depend on how fast the others are. (Only whom to wake is drawn by all from one
-//! generator, as not all who wake have a P.) Under `-icount`, with nothing that
-//! depends on the host, the same seed gives the same run to the event.
+//! Each CPU draws from its own generator, seeded from SEED and its number, and from the end of
+//! bring-up on ([`begin`]): so the draws of one CPU do not depend on how fast the others are. (Only
+//! the CPU to wake is drawn from one common generator, as not every waker has a P.) Under
+//! `-icount`, with nothing that depends on the host, the same seed gives the same run to the event.
 //!
 //! # What it costs when it is off
 //!
 //! Nothing where Gs are switched, readied and started: chaos is one more bit of
-//! `preempt::Attention`, which these test as a whole already, and all else is on
-//! the ways that they take when a bit is set. A wake-up, which costs an
-//! interrupt, pays two instructions.
+//! `preempt::Attention`, which these paths test as a whole already, and everything else is on the
+//! paths that they take when a bit is set. A wake-up, which costs an interrupt, pays two
+//! instructions.
 //!
 //! `preempt` and `schedule` call; failures print [`note`].
 #![forbid(unsafe_code)]
@@ -57,9 +54,9 @@ use crate::schedule;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Whether [`begin`] was told a seed.
+/// Whether [`begin`] was given a seed.
 static IS_ON: AtomicBool = AtomicBool::new(false);
-/// That seed.
+/// The seed.
 static SEED: AtomicU64 = AtomicU64::new(0);
 static CPUS: [Cpu; arch::MAX_CPUS] = [const { Cpu::new() }; arch::MAX_CPUS];
 
@@ -85,13 +82,12 @@ pub fn note(out: &mut (impl fmt::Write + ?Sized)) -> fmt::Result {
     if is_on() { writeln!(out, "chaos={}", SEED.load(Relaxed)) } else { Ok(()) }
 }
 
-/// Whether there is chaos.
+/// Whether chaos is on.
 pub fn is_on() -> bool {
     IS_ON.load(Relaxed)
 }
 
-/// How many cycles the slice under way on this CPU may last; most often
-/// `u64::MAX`. Interrupts off.
+/// How many cycles the slice under way on this CPU may last; most often `u64::MAX`. Interrupts off.
 pub(crate) fn cut() -> u64 {
     let cut_ns = with_draws(|temper, draws| temper.cut_ns(draws));
     cut_ns.map_or(u64::MAX, arch::ns_to_cycles)
@@ -122,14 +118,14 @@ fn puts_off_drawn(here: &Here, target: usize) -> bool {
     true
 }
 
-/// Sends the wake-ups whose time has come: the timer of this CPU has fired.
+/// Sends the wake-ups that are due: the timer of this CPU has fired.
 pub(crate) fn on_tick(now_ns: u64) {
     if is_on() {
         CPUS[arch::cpu_index()].late.take_due(now_ns, arch::wake);
     }
 }
 
-/// When the next wake-up that `cpu` has put off is due.
+/// When the next delayed wake-up of `cpu` is due.
 pub(crate) fn next_deadline(cpu: usize) -> Option<u64> {
     CPUS[cpu].late.next()
 }
@@ -143,10 +139,9 @@ fn with_draws<R>(f: impl FnOnce(&Temper, &mut Generator) -> R) -> R {
     result
 }
 
-/// What a CPU has. Its own, with interrupts off; atomic only because it is in a
-/// static.
+/// The chaos state of a CPU. Its own, with interrupts off; atomic only because it is in a static.
 struct Cpu {
-    /// Of its [`Generator`].
+    /// The state of its [`Generator`].
     state: AtomicU64,
     late: Late,
 }
@@ -157,7 +152,7 @@ impl Cpu {
     }
 }
 
-/// Wake-ups that a CPU has put off. All are sent when the first is due.
+/// The delayed wake-ups of a CPU. All are sent when the first is due.
 struct Late {
     /// A bit for each CPU that is to be woken.
     targets: [AtomicU64; arch::MAX_CPUS / 64],
@@ -185,7 +180,7 @@ impl Late {
         Some(self.due_ns.load(Relaxed)).filter(|&due_ns| due_ns != NEVER)
     }
 
-    /// Gives all of them to `send`, if the first is due.
+    /// Passes all of them to `send`, if the first is due.
     fn take_due(&self, now_ns: u64, mut send: impl FnMut(usize)) {
         if now_ns < self.due_ns.load(Relaxed) {
             return;
@@ -201,30 +196,30 @@ impl Late {
     }
 }
 
-/// How often what happens under a seed, in 256.
+/// The probability of each event under a seed, in 256ths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Temper {
     /// A slice ends at once.
     at_once: u8,
     /// A slice is cut short.
     short: u8,
-    /// A wake-up is put off.
+    /// A wake-up is delayed.
     late: u8,
-    /// A CPU dawdles.
+    /// A CPU spins for a while.
     slow: u8,
 }
 
 /// A slice that is cut short lasts for half a microsecond to half a millisecond.
 const CUT_BITS: core::ops::Range<u32> = 9..19;
-/// A wake-up that is put off comes a microsecond to a millisecond later.
+/// A delayed wake-up comes a microsecond to a millisecond later.
 const DELAY_BITS: core::ops::Range<u32> = 10..20;
-/// Who dawdles does so for 127 spin hints at most: some 10 µs.
+/// A delay is 127 spin hints at most: some 10 µs.
 const SPIN_BITS: core::ops::Range<u32> = 1..7;
 
 impl Temper {
-    /// That of a seed.
+    /// The configuration for a seed.
     fn of(seed: u64) -> Self {
-        // Of no CPU: what they draw must not depend on it.
+        // From the generator of no CPU: the CPUs' draws must not depend on it.
         let word = Generator::of(seed, NEVER).next();
         let pick = |at: u32, of: [u8; 4]| of[(word >> at) as usize % 4];
         Temper {
@@ -247,7 +242,7 @@ impl Temper {
         }
     }
 
-    /// For how many nanoseconds a wake-up is put off, if it is.
+    /// For how many nanoseconds a wake-up is delayed, if it is.
     fn delay_ns(&self, draws: &mut Generator) -> Option<u64> {
         let is_late = (draws.next() as u8) < self.late;
         is_late.then(|| draws.up_to_some_bits(DELAY_BITS))
@@ -264,7 +259,7 @@ impl Temper {
 struct Generator(u64);
 
 impl Generator {
-    /// That of one CPU under a seed. Far apart, for all of them step alike.
+    /// The generator of one CPU under a seed. The states are far apart, because all step alike.
     fn of(seed: u64, cpu: u64) -> Self {
         let mut draws = Generator(seed);
         let mixed = draws.next();
@@ -278,7 +273,7 @@ impl Generator {
         word ^ (word >> 31)
     }
 
-    /// A number of that many bits, as likely of any length.
+    /// A random number whose number of bits is uniform in `bits`.
     fn up_to_some_bits(&mut self, bits: core::ops::Range<u32>) -> u64 {
         let word = self.next();
         let bits = bits.start + (word >> 48) as u32 % bits.len() as u32;

@@ -1,13 +1,12 @@
 //! The command line: `key=value` words, none of them trusted.
 //!
-//! Holds the table of options, the splitting into words, and the warnings. The
-//! boot code collects the text (a file on the stick, then QEMU's fw_cfg), calls
-//! [`Options::apply`] for each source in that order, and prints the warnings;
-//! who an option is for reads it from [`Options`].
+//! Holds the table of options, the splitting into words, and the warnings. The boot code collects
+//! the text (a file on the stick, then QEMU's fw_cfg), calls [`Options::apply`] for each source in
+//! that order, and prints the warnings; each module reads its options from [`Options`].
 //!
-//! The file may have been edited on any system: line ends of Windows, a byte
-//! order mark and `#` comments at the start of a line are understood. A word
-//! that makes no sense is named in a warning and has no other effect.
+//! The file may have been edited on any system: line ends of Windows, a byte order mark and `#`
+//! comments at the start of a line are understood. An invalid word is named in a warning and has no
+//! other effect.
 
 use crate::arch::{ApicChoice, ClockChoice, MAX_CPUS, TimerChoice};
 use crate::guardian::StuckChoice;
@@ -20,19 +19,19 @@ use core::str::FromStr;
 use log::LevelFilter;
 use sched::Order;
 
-/// Bytes of one source that are looked at.
+/// Bytes of one source that are read.
 pub const MAX_LENGTH: usize = 4096;
 
-/// Warnings that are kept; of the rest only the number is.
+/// Warnings that are kept; the rest are counted.
 const MAX_WARNINGS: usize = 16;
 
-/// What some editors put at the start of a UTF-8 file.
+/// Some editors put it at the start of a UTF-8 file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Characters of a bad word that a warning shows.
 const SHOWN: usize = 40;
 
-/// What the command line said, and the defaults for what it did not say.
+/// The options from the command line, and the defaults for the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The program to run.
@@ -41,9 +40,9 @@ pub struct Options {
     pub log: LevelFilter,
     /// The timer of each CPU.
     pub timer: TimerChoice,
-    /// How to speak to the local APICs.
+    /// The mode of the local APICs.
     pub apic: ApicChoice,
-    /// What time is read from.
+    /// The clock source.
     pub clock: ClockChoice,
     /// Where to print.
     pub console: Sinks,
@@ -57,31 +56,31 @@ pub struct Options {
     pub slice_ms: Option<u32>,
     /// The least that a G's stack has, in KiB.
     pub stack_kib: Option<usize>,
-    /// What seeds the kernel's random choices.
+    /// The seed of the kernel's random choices.
     pub seed: Option<u64>,
-    /// What seeds its unkindness; `None`: there is none.
+    /// The seed of `chaos`; `None`: chaos is off.
     pub chaos: Option<u64>,
     /// The order in which a P without Gs looks for some.
     pub order: Order,
-    /// When a P is handed on from a call that waits.
+    /// When the P of a call that waits is handed off.
     pub handoff: Handoff,
-    /// What becomes of a CPU that is stuck.
+    /// What follows when a CPU is stuck.
     pub stuck: StuckChoice,
-    /// What becomes of the scheduler's events.
+    /// What is done with the scheduler's events.
     pub trace: TraceChoice,
     /// How many events are kept for each CPU.
     pub events: Option<usize>,
     /// How many milliseconds are between two lines about the scheduler.
     pub schedtrace_ms: Option<u32>,
-    /// Whether they say something about every P, M and G.
+    /// Whether they have a line for every P, M and G.
     pub scheddetail: bool,
-    /// Whether a person sits at the serial port.
+    /// Whether a person uses the serial port.
     pub terminal: bool,
     /// The frequency of the time stamp counter, in MHz, instead of measuring it.
     pub tsc_mhz: Option<u64>,
     /// The frequency of the local APICs' timers, in MHz, before they divide it.
     pub lapic_mhz: Option<u64>,
-    /// The time within which an emulator's CPUs take turns, in microseconds; 0: as it likes.
+    /// The period in which an emulator's CPUs take turns, in microseconds; 0: the emulator's own.
     pub turns_us: u16,
     /// The program's arguments: the words after a lone `--`.
     pub args: Vec<String>,
@@ -91,13 +90,13 @@ pub struct Options {
     pub more_warnings: usize,
 }
 
-/// `trace=` on the command line: what becomes of the scheduler's events.
+/// `trace=` on the command line: what is done with the scheduler's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TraceChoice {
-    /// They are not noted.
+    /// They are not recorded.
     #[default]
     Off,
-    /// They are kept, for the program and for debuggers to look at.
+    /// They are kept, for the program and for debuggers to read.
     On,
     /// A hash of them is printed at the end.
     Hash,
@@ -114,7 +113,7 @@ struct Spec {
     values: &'static str,
     #[cfg_attr(not(test), expect(dead_code, reason = "for the reader; a test prints it"))]
     help: &'static str,
-    /// Stores the value; `None` if it is not a good one.
+    /// Stores the value; `None` if it is not valid.
     set: fn(&mut Options, &str) -> Option<()>,
 }
 
@@ -155,22 +154,22 @@ static TABLE: &[Spec] = &[
     spec("turns", "0|<us, 5 to 20000>", |o, v| put(&mut o.turns_us, turns(v)), "under QEMU's -icount: how often CPUs take turns, in microseconds"),
 ];
 
-/// A turn of fewer microseconds costs more than it gives: QEMU 7.2 leaves CPUs out.
+/// A turn of fewer microseconds costs more than it gives: QEMU 7.2 skips CPUs.
 const MIN_TURN_US: u16 = 5;
 /// More than a time slice, and the PIT counts to 54,924.
 const MAX_TURN_US: u16 = 20_000;
 
-/// A ring of that many is 16 MiB.
+/// A ring of that many events is 16 MiB.
 const MAX_EVENTS: usize = 1 << 20;
 /// 1 GiB.
 const MAX_STACK_KIB: usize = crate::mem::stack::MAX_SIZE >> 10;
-/// More than any counter will have.
+/// More than any counter has.
 const MAX_MHZ: u64 = 100_000;
 
 /// A day.
 const MAX_SCHEDTRACE_MS: u32 = 86_400_000;
 
-/// As Go has it.
+/// As in Go.
 const DIGIT: &[(&str, bool)] = &[("0", false), ("1", true)];
 const SWITCH: &[(&str, bool)] = &[("on", true), ("off", false)];
 const ORDERS: &[(&str, Order)] = &[
@@ -260,15 +259,15 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Takes the words of one source over; later words win, also over those of
-    /// an earlier source. `source` is named in warnings.
+    /// Applies the words of one source; later words win, also over those of an earlier source.
+    /// `source` is named in warnings.
     pub fn apply(&mut self, source: &'static str, text: &[u8]) {
         let (used, rest) = text.split_at(text.len().min(MAX_LENGTH));
         let used = used.strip_prefix(BYTE_ORDER_MARK).unwrap_or(used);
         let mut words = Words { rest: used, at_line_start: true };
         let mut args: Option<Vec<String>> = None;
         while let Some(word) = words.next() {
-            // A word at the cut may go on behind it: half of it means nothing.
+            // A word at the cut may continue behind it: half of it means nothing.
             if words.rest.is_empty() && rest.first().is_some_and(|&b| !is_space(b)) {
                 self.warn(source, Reason::Truncated, word.raw);
                 break;
@@ -292,12 +291,12 @@ impl Options {
         }
     }
 
-    /// What seeds the kernel's random choices, if anything does.
+    /// The seed of the kernel's random choices, if there is one.
     pub fn choices(&self) -> Option<u64> {
         self.seed.or(self.chaos)
     }
 
-    /// Says through `log` which words were ignored.
+    /// Logs which words were ignored.
     pub fn report(&self) {
         for warning in &self.warnings {
             log::warn!("{warning}");
@@ -366,7 +365,7 @@ struct Words<'a> {
     at_line_start: bool,
 }
 
-/// A word as it stands in the text, quotes and all.
+/// A word as it is in the text, with its quotes.
 struct Word<'a> {
     raw: &'a [u8],
     open_quote: bool,
@@ -381,7 +380,7 @@ impl<'a> Words<'a> {
         let mut quoted = false;
         let end = self.rest.iter().position(|&byte| {
             quoted ^= byte == b'"';
-            // A forgotten quote swallows its line, not the rest of the file.
+            // A missing closing quote takes its line, not the rest of the file.
             byte == b'\n' || byte == b'\r' || (!quoted && is_space(byte))
         });
         let (raw, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
@@ -419,12 +418,12 @@ impl Word<'_> {
     }
 }
 
-/// What separates words; NUL because it pads files and ends C strings.
+/// The separators of words; NUL because it pads files and ends C strings.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | 0)
 }
 
-/// The start of `word`, fit to be printed.
+/// The start of `word`, escaped for printing.
 fn shorten(word: &[u8]) -> String {
     let (shown, rest) = word.split_at(word.len().min(SHOWN));
     let mut text = String::new();
@@ -449,12 +448,12 @@ fn text(value: &str) -> Option<String> {
 
 /// Decimal digits, from `least` to `most`.
 fn number<T: FromStr + PartialOrd>(value: &str, least: T, most: T) -> Option<T> {
-    // `parse` alone would take a sign.
+    // `parse` alone would accept a sign.
     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
     value.parse().ok().filter(|number| digits && *number >= least && *number <= most)
 }
 
-/// Off, or a length that the PIT can count and an emulator bears.
+/// Off, or a period that the PIT can count and an emulator can sustain.
 fn turns(value: &str) -> Option<u16> {
     number(value, 0, 0).or(number(value, MIN_TURN_US, MAX_TURN_US))
 }

@@ -1,17 +1,15 @@
-//! What is typed: bytes and lines from the serial port, for programs.
+//! Console input: bytes and lines from the serial port, for programs.
 //!
-//! [`read`] gives bytes as they come. [`read_line`] gives lines, as a terminal
-//! would: what is typed is shown, backspace takes the last character back, and
-//! Ctrl-D says that there is no more. The bytes come from
-//! [`drivers::serial::input`](crate::drivers::serial::input); a G that waits for
+//! [`read`] gives bytes as they come. [`read_line`] gives lines, as a terminal would: typed
+//! characters are echoed, backspace erases the last character, and Ctrl-D means end of input. The
+//! bytes come from [`drivers::serial::input`](crate::drivers::serial::input); a G that waits for
 //! them costs neither M nor CPU.
 //!
-//! Readers take turns: one that waits has the console until it has got what it
-//! wanted, or its deadline came. A line that is half typed then is kept, and the
-//! next [`read_line`] goes on with it.
+//! Readers take turns: a reader that waits owns the console until it has its input, or its deadline
+//! came. A line that is half typed then is kept, and the next [`read_line`] continues it.
 //!
-//! A serial line has no end: a sender that goes away looks like one that thinks.
-//! What arrives is not trusted: any byte may come, in any order and number.
+//! A serial line has no end: a sender that goes away looks like one that pauses. Input is not
+//! trusted: any byte may come, in any order and number.
 #![forbid(unsafe_code)]
 
 pub(crate) mod line;
@@ -28,26 +26,26 @@ pub use crate::drivers::serial::input::{InputError, InputStats};
 pub use crate::log::dmesg;
 pub use line::LINE_MAX;
 
-/// What [`read_line`] gives.
+/// The result of [`read_line`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// A line, without its end; what is not UTF-8 in it has been replaced.
+    /// A line, without its end; invalid UTF-8 in it has been replaced.
     Text(String),
     /// Ctrl-D at the beginning of a line: no more will come.
     End,
 }
 
-/// The line that is being typed. Whoever reads holds the lock.
+/// The line that is being typed. The current reader holds the lock.
 static EDITOR: Mutex<Editor> = Mutex::new(Editor::new());
 
-/// Before Gs run: who waits for its turn to read waits for somebody at the
-/// keyboard, whichever program that one's G is of.
+/// Before Gs run: a wait for the turn to read counts as external, because the holder waits for the
+/// keyboard and may be a G of another program.
 pub(crate) fn init() {
     crate::deadlock::expect_from_outside(&EDITOR);
 }
 
-/// Takes at least one byte, as they come, and waits for it if need be; gives
-/// their number. Nothing is shown.
+/// Reads at least one byte, waiting for it if need be; returns the number of bytes. Nothing is
+/// echoed.
 ///
 /// # Errors
 /// There is nothing to read from.
@@ -74,10 +72,10 @@ pub fn read_until(buffer: &mut [u8], deadline: Instant) -> Result<usize, InputEr
     read_by(buffer, Some(deadline))
 }
 
-/// Takes a line, showing what is typed, and waits for it if need be.
+/// Reads a line, echoing what is typed, and waits for it if need be.
 ///
-/// Return and line feed end a line, both together end one. A line has
-/// [`LINE_MAX`] bytes at most; what is typed beyond is not taken.
+/// Return and line feed end a line, both together end one. A line has [`LINE_MAX`] bytes at most;
+/// characters beyond that are dropped.
 ///
 /// # Errors
 /// There is nothing to read from.
@@ -93,8 +91,8 @@ pub fn read_line() -> Result<Line, InputError> {
     read_line_by(None)
 }
 
-/// As [`read_line`], until `deadline` at most. What was typed until then is kept
-/// for the next one.
+/// As [`read_line`], until `deadline` at most. Characters typed until then are kept for the next
+/// call.
 ///
 /// # Errors
 /// [`InputError::TimedOut`], and as for [`read_line`].
@@ -107,7 +105,7 @@ pub fn read_line_until(deadline: Instant) -> Result<Line, InputError> {
     read_line_by(Some(deadline))
 }
 
-/// What was counted of the port's input.
+/// The counters of the port's input.
 ///
 /// ```
 /// assert_eq!(runnext::console::input_stats().overruns, 0);
@@ -117,9 +115,8 @@ pub fn input_stats() -> InputStats {
     INPUT.stats()
 }
 
-/// Shows `text` on the serial line and nowhere else: not on the screen, and not in
-/// what [`dmesg`] keeps. For programs that talk to a person: what is
-/// typed comes back this way, and a table that is redrawn every second.
+/// Writes `text` to the serial line only: not to the screen, and not to the ring of [`dmesg`]. For
+/// programs that talk to a person: echoed input, and a table that is redrawn every second.
 ///
 /// The text stays together, as that of [`print!`] does.
 ///
@@ -131,7 +128,7 @@ pub fn write(text: &str) {
     log::write_serial(text);
 }
 
-/// Whether a person sits at the serial port, says the command line: `terminal=on`.
+/// Whether a person uses the serial port, according to the command line: `terminal=on`.
 ///
 /// ```
 /// assert!(!runnext::console::is_terminal());
@@ -141,8 +138,8 @@ pub fn is_terminal() -> bool {
     crate::OPTIONS.get().is_some_and(|options| options.terminal)
 }
 
-/// Ctrl-C, caught: it is no byte that is read, but ends a wait for it. For those
-/// who run something for a person, and one at a time. Dropped, it is a byte again.
+/// Catches Ctrl-C: it is then not read as a byte, but ends [`InterruptKey::wait`]. For programs
+/// that run a command for a person, one at a time. When this is dropped, Ctrl-C is a byte again.
 ///
 /// ```
 /// use runnext::console::InterruptKey;
@@ -154,14 +151,13 @@ pub fn is_terminal() -> bool {
 pub struct InterruptKey(());
 
 impl InterruptKey {
-    /// From now on.
+    /// Catches it from now on.
     pub fn catch() -> Self {
         INPUT.catch_key(true);
         InterruptKey(())
     }
 
-    /// Waits until it is pressed; by any G. False if it is not caught, or not any
-    /// more.
+    /// Waits until it is pressed; any G may wait. False if it is not caught, or not any more.
     #[must_use]
     pub fn wait() -> bool {
         INPUT.wait_for_key()
@@ -174,7 +170,7 @@ impl Drop for InterruptKey {
     }
 }
 
-/// Why nothing can be read, if so.
+/// Why input is not possible, if so.
 pub(crate) fn input_trouble() -> Option<InputError> {
     INPUT.trouble()
 }
@@ -187,7 +183,7 @@ fn read_by(buffer: &mut [u8], deadline: Option<Instant>) -> Result<usize, InputE
 fn read_line_by(deadline: Option<Instant>) -> Result<Line, InputError> {
     let mut editor = take_turn(deadline)?;
     loop {
-        // One by one: what is behind the line's end is the next reader's.
+        // One by one: the bytes after the line's end belong to the next reader.
         let mut byte = [0];
         INPUT.read(&mut byte, deadline.map(Instant::as_nanos))?;
         match editor.push(byte[0]) {
@@ -203,8 +199,8 @@ fn read_line_by(deadline: Option<Instant>) -> Result<Line, InputError> {
     }
 }
 
-/// Until another reader is served. A reader that panicked leaves nothing that
-/// the next could not use.
+/// Waits until no other reader is served. A reader that panicked leaves the editor in a usable
+/// state.
 fn take_turn(deadline: Option<Instant>) -> Result<MutexGuard<'static, Editor>, InputError> {
     let Some(deadline) = deadline else {
         return EDITOR.lock().or_else(|error| error.guard().ok_or(InputError::Abandoned));

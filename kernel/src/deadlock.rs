@@ -1,46 +1,42 @@
-//! All Gs of a program wait for each other: found when the last P goes idle.
+//! All Gs of a program wait: found when the last P goes idle (Go: checkdead).
 //!
-//! Those that wait for each other in a ring are found earlier: [`cycle`]. And a program
-//! that is deadlocked while others run is found a little later: [`beside`].
+//! Gs that wait for each other in a ring are found earlier: [`cycle`]. And a program that is
+//! deadlocked while others run is found a little later: [`beside`].
 //!
-//! As in Go, this is a fatal error of the program: the one that was booted takes
-//! the machine with it ([`crate::EXIT_DEADLOCK`]), one that was started ends with
-//! [`Ended::Deadlock`]. Nothing is counted where Gs wait, and no timer ticks for
-//! it: the CPU that finds nothing to run, and sees that nobody else does, looks
-//! ([`Look`]) before it halts.
+//! As in Go, this is a fatal error of the program: the booted program takes the machine with it
+//! ([`crate::EXIT_DEADLOCK`]), a started one ends with [`Ended::Deadlock`]. Nothing is counted
+//! where Gs wait, and no timer ticks for it: a CPU that finds nothing to run, and sees that no
+//! other P runs a G, scans all Gs ([`Look`]) before it halts.
 //!
-//! # When it is one
+//! # What counts as a deadlock
 //!
-//! > No P runs a G, and each G of the program waits for something that only another
-//! > G can bring about.
+//! > No P runs a G, and each G of the program waits for an event that only another
+//! > G can cause.
 //!
-//! A wait with a deadline, for a device, or for another program's end will end by
-//! itself ([`Wait::is_external`]). So does one for something that the kernel keeps
-//! for all programs ([`expect_from_outside`]): its holder may be another's G.
-//! Programs are linked into one image and could make each other's Gs wait, by a
-//! channel in a static of a third crate, say. One that does nothing but wait for
-//! another's G that sleeps is taken for deadlocked, and ends: a channel knows
-//! neither who will send nor of which program that is, and to believe that every
-//! static is shared would hide the deadlocks of all programs that use one. So
-//! whoever shares has a G of each program wait with a limit.
+//! A wait with a deadline, for a device, or for another program's end will end by itself
+//! ([`Wait::is_external`]). So does a wait for an object that the kernel keeps for all programs
+//! ([`expect_from_outside`]): its holder may be a G of another program. Programs are linked into
+//! one image and could make each other's Gs wait, by a channel in a static of a third crate, say. A
+//! program whose Gs all wait for another program's G that sleeps is taken for deadlocked, and ends:
+//! a channel knows neither its future sender nor that G's program, and to assume that every static
+//! is shared would hide the deadlocks of all programs that use one. So programs that share a
+//! channel must each have a G that waits with a limit.
 //!
-//! # How it is seen
+//! # How it is found
 //!
-//! Usually some G of the program sleeps or waits for input. That one is
-//! remembered, the *witness*, and while it waits so there is nothing more to look
-//! at. If it does not, all Gs are looked at, with interrupts on. The world does
-//! not stand still meanwhile, so what was seen counts only if no G has left a CPU
-//! since ([`schedule::cycles_run`]): a G that was woken after it was looked at was a
-//! witness then; one that was woken before was runnable or running, if it has not
-//! left its CPU again.
+//! Usually some G of the program sleeps or waits for input. The scan remembers that G, the
+//! *witness*, and while it waits so no other G is examined. If it does not, all Gs are examined,
+//! with interrupts on. The machine does not stand still meanwhile, so the result counts only if no
+//! G has left a CPU since ([`schedule::cycles_run`]): a G that was woken after it was examined was
+//! a witness then; a G that was woken before was runnable or running, if it has not left its CPU
+//! again.
 //!
-//! A look is not repeated before some G has run. So a machine that has nothing to
-//! do looks once, and then halts. But a look counts only if it saw the machine at
-//! rest from beginning to end: a CPU that is woken for nothing looks for Gs
-//! meanwhile, runs none, and leaves no trace in what was run. Whoever's look was
-//! void therefore looks for Gs, and then again; if another CPU is awake by then, it
-//! is that one's turn, when it goes idle. And who finds somebody looking leaves it
-//! to them.
+//! A scan is not repeated before some G has run. So a machine that has nothing to do scans once,
+//! and then halts. But a scan counts only if the machine was at rest from beginning to end: a CPU
+//! that is woken for nothing looks for Gs meanwhile, runs none, and leaves no trace in the cycles
+//! run. A CPU whose scan was void therefore looks for Gs, and then scans again; if another CPU is
+//! awake by then, that CPU scans when it goes idle. A CPU that finds another one scanning leaves it
+//! to that one.
 
 pub mod beside;
 pub mod cycle;
@@ -60,17 +56,17 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Gs of which a report tells; the others are counted.
+/// Maximum number of Gs in a report; the rest are counted.
 const MAX_TOLD: usize = 100;
-/// Up to so many Gs, it tells in which calls they are, too.
+/// Up to so many Gs, the report has their backtraces, too.
 const MAX_WITH_CALLS: usize = 16;
 
-/// How long Gs had run at the last look that counts, plus one.
+/// How long Gs had run at the last scan that counts, plus one.
 static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
-/// Somebody looks.
+/// A CPU is scanning.
 static LOOKING: AtomicBool = AtomicBool::new(false);
 
-/// A look that is to be taken, by the one who has this.
+/// The right to do one scan.
 #[must_use]
 pub struct Look {
     /// How long Gs have run.
@@ -78,16 +74,16 @@ pub struct Look {
 }
 
 impl Look {
-    /// For a CPU that sees all Ps idle, Gs having run for so long: if a look is due
-    /// and nobody else looks. Any context.
+    /// For a CPU that sees all Ps idle, Gs having run for so long: `Some` if a scan is due and no
+    /// other CPU scans. Any context.
     pub fn is_due(cycles_run: u64) -> Option<Look> {
         let has_counted = LOOKED_AT.load(Relaxed) == cycles_run.wrapping_add(1);
-        // Acquire: pairs with the end of the look before.
+        // Acquire: pairs with the end of the previous scan.
         (!has_counted && !LOOKING.swap(true, Acquire)).then_some(Look { cycles_run })
     }
 
-    /// Looks whether a program is deadlocked, and sees to it that it ends. On the
-    /// stack of an M, no G running here, interrupts on.
+    /// Checks all programs for a deadlock, and ends those that have one. On the stack of an M, no G
+    /// running here, interrupts on.
     pub fn take(self) {
         if program::running().all(|instance| self.counts_for(instance)) {
             LOOKED_AT.store(self.cycles_run.wrapping_add(1), Relaxed);
@@ -95,11 +91,11 @@ impl Look {
         LOOKING.store(false, Release); // pairs with `is_due`
     }
 
-    /// Looks at one program. False if the machine was not at rest.
+    /// Checks one program. False if the machine was not at rest.
     fn counts_for(&self, instance: &'static Instance) -> bool {
         let id = instance.id();
         if !is_stuck(instance) {
-            return true; // and if that changes, somebody has run
+            return true; // if that changes, a G has run
         }
         if schedule::cycles_run() != self.cycles_run || !schedule::all_idle() {
             return false;
@@ -110,13 +106,13 @@ impl Look {
         instance.end(id, Ended::Deadlock, |supervisor| {
             arch::irq_save();
             park::ready_from_interrupt(supervisor);
-            arch::irq_restore(true); // it is in this CPU's inbox, and we look there
+            arch::irq_restore(true); // it is in this CPU's inbox, which this CPU checks next
         });
         true
     }
 }
 
-/// Whether all Gs of the program wait for each other, as far as one can see.
+/// Whether all Gs of the program wait for each other, as far as is known.
 fn is_stuck(instance: &Instance) -> bool {
     let is_witness =
         |info: &GInfo| info.state != GState::Running && info.wait.is_some_and(is_external);
@@ -126,7 +122,7 @@ fn is_stuck(instance: &Instance) -> bool {
         return false;
     }
     let (verdict, witness) = judge(schedule::members(instance.id()).map(|(handle, info)| {
-        // One that was killed meanwhile goes on, to its end.
+        // A G that was killed meanwhile continues, to its end.
         let waits = matches!(info.state, GState::Waiting | GState::InCall)
             && !schedule::ends_when_woken(&handle);
         (handle, info.wait.filter(|_| waits))
@@ -135,8 +131,8 @@ fn is_stuck(instance: &Instance) -> bool {
     verdict
 }
 
-/// Of each G: a name for it, and what it waits for, if it does. Whether they wait
-/// for each other; if not, one that waits for something else, if there is one.
+/// For each G: its handle, and its wait, if it waits. Whether the Gs wait for each other; if not, a
+/// G that waits for something else, if there is one.
 fn judge<G>(gs: impl Iterator<Item = (G, Option<Wait>)>) -> (bool, Option<G>) {
     let mut is_empty = true;
     for (g, wait) in gs {
@@ -149,16 +145,16 @@ fn judge<G>(gs: impl Iterator<Item = (G, Option<Wait>)>) -> (bool, Option<G>) {
     (!is_empty, None)
 }
 
-/// Whether another G of the same program is not needed to end this wait.
+/// Whether this wait can end without another G of the same program.
 fn is_external(wait: Wait) -> bool {
     let kernels = || OUTSIDE.iter().any(|place| place.holds(wait.object));
     wait.is_external() || wait.reason == Reason::ProgramEnd || kernels()
 }
 
-/// Things of the kernel that Gs of all programs wait for.
+/// Kernel objects that Gs of all programs wait for.
 static OUTSIDE: [Place; 4] = [const { Place::new() }; 4];
 
-/// Where something is: its first address, and its size. Size 0: nothing yet.
+/// An object's first address and its size. Size 0: unused.
 struct Place(AtomicUsize, AtomicUsize);
 
 impl Place {
@@ -172,8 +168,8 @@ impl Place {
     }
 }
 
-/// Who waits for `object`, or for a part of it, waits for the kernel: its holder
-/// may be a G of another program. Once for each, four at most.
+/// Makes a wait for `object`, or for a part of it, count as external: its holder may be a G of
+/// another program. Once for each object, four at most.
 pub fn expect_from_outside<T: ?Sized>(object: &'static T) {
     let (at, size) = (core::ptr::from_ref(object).addr(), size_of_val(object));
     let is_taken = |place: &&Place| {
@@ -195,13 +191,13 @@ pub fn log_report(instance: &Instance) {
         }
         None => report(&mut text, instance),
     };
-    // A program that has taken all memory is told of all the same.
+    // A program that has used all memory is reported all the same.
     let begin = if text.is_empty() { "fatal error: deadlock!" } else { text.as_str() };
     let rest = if text.is_cut() { "\n... there is no memory for the rest" } else { "" };
     ::log::error!("{}: {begin}{rest}", instance.name());
 }
 
-/// Says that all Gs are asleep, and what each of them waits for.
+/// Reports that all Gs are asleep, and what each of them waits for.
 fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
     writeln!(out, "fatal error: all goroutines are asleep - deadlock!")?;
     let gs = || schedule::members(instance.id()).map(|(_, info)| info);
@@ -219,8 +215,8 @@ fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
     write_abandoned(out, schedule::abandoned())
 }
 
-/// Says that `n` Gs may be the reason: mutexes and write locks report that their holder was
-/// abandoned, everything else that such a G held makes others wait.
+/// Reports that `n` abandoned Gs may be the reason: mutexes and write locks report that their
+/// holder was abandoned; everything else that such a G held makes other Gs wait.
 fn write_abandoned(out: &mut dyn Write, n: usize) -> fmt::Result {
     match n {
         0 => Ok(()),
@@ -232,14 +228,14 @@ fn write_abandoned(out: &mut dyn Write, n: usize) -> fmt::Result {
     }
 }
 
-/// Says in which calls a G is that waits.
+/// Writes the backtrace of a G that waits.
 fn write_calls(out: &mut dyn Write, id: u64) {
     schedule::with_calls(id, |number, address| {
         let _ = writeln!(out, "  #{number} {}", crate::backtrace::Frame::new(number, address));
     });
 }
 
-/// A G as a report tells of it.
+/// Formats a G for a report.
 struct Told<'a>(&'a GInfo);
 
 impl fmt::Display for Told<'_> {

@@ -1,21 +1,18 @@
-//! The disk as a program sees it: bytes at an offset, read or written.
+//! The disk API for programs: bytes at an offset, read or written.
 //!
-//! Holds the checks (is there a disk, is that inside of it), the splitting into
-//! requests that the driver takes, deadlines, and errors in one sentence each.
-//! What a file is, [`crate::fs`] knows; how the device is spoken to,
-//! `drivers::virtio_blk`.
+//! Holds the checks (is there a disk, is the range inside of it), the splitting into requests for
+//! the driver, deadlines, and errors in one sentence each. [`crate::fs`] knows files;
+//! `drivers::virtio_blk` knows the device.
 //!
 //! # Two ways to wait, one mechanism
 //!
-//! [`read_at`] is the *asynchronous* way: the G parks until the device's interrupt
-//! readies it, and costs no M meanwhile. [`read_at_blocking`] is the *blocking*
-//! way: the same call inside of [`mod@crate::blocking`], so the M waits with its G, and a
-//! spare M takes over its CPU and P. The bytes are the same; what they cost is
-//! not, and that is what the two are here for.
+//! [`read_at`] is the *asynchronous* way: the G parks until the device's interrupt readies it, and
+//! costs no M meanwhile. [`read_at_blocking`] is the *blocking* way: the same call inside of
+//! [`mod@crate::blocking`], so the M waits with its G, and a spare M takes over its CPU and P. The
+//! bytes are the same; the cost is not, and the two exist to compare it.
 //!
-//! Any number of Gs may ask at once. The driver keeps up to
-//! [`SLOTS`](virtio_blk::slots::SLOTS) requests under way;
-//! whoever comes then waits, in order, within its own time.
+//! Any number of Gs may call at once. The driver keeps up to [`SLOTS`](virtio_blk::slots::SLOTS)
+//! requests under way; further callers wait, in order, within their own timeouts.
 #![forbid(unsafe_code)]
 
 use crate::blocking::blocking;
@@ -24,39 +21,38 @@ use crate::park;
 use crate::time::Duration;
 use core::fmt;
 
-/// How long a call waits for an answer of the device, if it does not say
-/// otherwise. A long read is many requests, and each has its own time: a disk that
-/// is slow but answers is not taken for one that does not.
+/// How long a call waits for the device, if it does not specify that. A long read is many requests,
+/// and each has its own timeout: a slow disk that answers is not taken for one that does not.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the disk was not read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskError {
-    /// This machine has none that the kernel can use.
+    /// This machine has no disk that the kernel can use.
     NoDisk,
-    /// Not all of that is on the disk.
+    /// The range is not all on the disk.
     PastEnd {
-        /// The first byte that was asked for.
+        /// The first requested byte.
         offset: u64,
-        /// How many were.
+        /// The number of requested bytes.
         bytes: usize,
         /// The size of the disk.
         size: u64,
     },
     /// Writes begin and end at multiples of [`block`] bytes.
     Unaligned {
-        /// The first byte that was to be written.
+        /// The first byte to be written.
         offset: u64,
-        /// How many were.
+        /// The number of bytes.
         bytes: usize,
         /// What both must be multiples of.
         block: usize,
     },
     /// The disk refuses writes.
     ReadOnly,
-    /// The device says that it failed.
+    /// The device reported a failure.
     Device(DeviceError),
-    /// The device did not answer in time. What was to be written may be, or not.
+    /// The device did not answer in time. The data may have been written, or not.
     TimedOut {
         /// How long that was.
         waited: Duration,
@@ -65,14 +61,14 @@ pub enum DiskError {
     NoMemory,
 }
 
-/// What a device says when it fails.
+/// The kinds of failure that a device reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceError {
     /// It could not read or write there.
     Io,
     /// It does not know this request.
     Unsupported,
-    /// It makes no sense, and is not used any more.
+    /// Its answers are invalid, and it is not used any more.
     Broken,
 }
 
@@ -89,8 +85,8 @@ pub fn size() -> Result<u64, DiskError> {
     virtio_blk::disk().map(bytes_of).ok_or(DiskError::NoDisk)
 }
 
-/// The bytes of a block of the disk, which writes begin and end at multiples of: 512, or
-/// more (4096, say).
+/// The block size of the disk in bytes; writes begin and end at multiples of it: 512, or more
+/// (4096, say).
 ///
 /// # Errors
 /// There is no disk.
@@ -103,12 +99,12 @@ pub fn block() -> Result<usize, DiskError> {
     virtio_blk::disk().map(Disk::block).ok_or(DiskError::NoDisk)
 }
 
-/// Fills `buffer` with what is at `offset` bytes from the start of the disk. The
-/// G waits; M, P and CPU do not.
+/// Fills `buffer` with the bytes at `offset` from the start of the disk. The G waits; M, P and CPU
+/// do not.
 ///
 /// # Errors
-/// Not all of that is on the disk, the device failed, or did not answer within
-/// [`TIMEOUT`]. The buffer may have been filled in part.
+/// The range is not all on the disk, the device failed, or did not answer within [`TIMEOUT`]. The
+/// buffer may have been filled in part.
 ///
 /// ```no_run
 /// let mut first = [0; 512];
@@ -133,8 +129,7 @@ pub fn read_at_blocking(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError>
     blocking(|| read_at(offset, buffer))
 }
 
-/// As [`read_at`], with a limit of the caller's to the time that it waits for each
-/// answer of the device.
+/// As [`read_at`], with the caller's limit to the time that it waits for each answer of the device.
 ///
 /// # Errors
 /// As for [`read_at`].
@@ -164,8 +159,8 @@ pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Res
 /// They survive a power cut when [`flush`] has returned.
 ///
 /// # Errors
-/// Not all of that is on the disk, the disk refuses writes, the device failed, or
-/// did not answer within [`TIMEOUT`]; a part may have been written then.
+/// The range is not all on the disk, the disk refuses writes, the device failed, or did not answer
+/// within [`TIMEOUT`]; a part may have been written then.
 ///
 /// ```no_run
 /// runnext::disk::write_at(512, &[0; 512])?;
@@ -201,7 +196,7 @@ pub fn write_at_blocking(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
     blocking(|| write_at(offset, bytes))
 }
 
-/// Waits until all that was written survives a power cut.
+/// Waits until all written data survives a power cut.
 ///
 /// # Errors
 /// There is no disk, the device failed, or did not answer within [`TIMEOUT`].
@@ -213,7 +208,7 @@ pub fn flush() -> Result<(), DiskError> {
     call.run(|request, deadline_ns| request.run(Job::Flush, deadline_ns))
 }
 
-/// One call of a program's: the disk, and how long it waits.
+/// One call of a program: the disk, and the timeout.
 struct Call {
     disk: &'static Disk,
     timeout: Duration,
@@ -229,7 +224,7 @@ impl Call {
         Ok(Call { disk, timeout })
     }
 
-    /// Gets a slot and lets `f` use it, both within the time from now on.
+    /// Gets a slot and lets `f` use it, both within the timeout from now on.
     fn run(
         &self,
         f: impl FnOnce(&mut virtio_blk::Request<'_>, u64) -> Result<(), Failure>,
@@ -248,8 +243,8 @@ impl Call {
     }
 }
 
-/// A disk may claim more sectors than there are numbers for bytes. A last block that is
-/// not whole cannot be read.
+/// A disk may claim more sectors than a byte count can express. An incomplete last block cannot be
+/// read.
 fn bytes_of(disk: &Disk) -> u64 {
     let block = disk.block() as u64;
     disk.sectors().saturating_mul(SECTOR as u64) / block * block
@@ -259,20 +254,20 @@ fn is_inside(offset: u64, bytes: usize, size: u64) -> bool {
     offset.checked_add(bytes as u64).is_some_and(|end| end <= size)
 }
 
-/// What one request brings of a longer stretch of bytes.
+/// The part of a longer range that one request transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     /// The first sector of the request.
     sector: u64,
-    /// How many of them.
+    /// The number of sectors.
     sectors: usize,
-    /// Bytes of these in front of those that are wanted.
+    /// Bytes of these before the wanted ones.
     skip: usize,
-    /// How many are wanted.
+    /// The number of wanted bytes.
     bytes: usize,
 }
 
-/// The requests that bring `bytes` bytes from `offset` on, each of whole blocks.
+/// The requests that transfer `bytes` bytes from `offset` on, each of whole blocks.
 fn pieces(offset: u64, bytes: usize, block: usize) -> impl Iterator<Item = Piece> {
     let (mut offset, mut left) = (offset, bytes);
     core::iter::from_fn(move || {
@@ -326,7 +321,7 @@ impl core::error::Error for DeviceError {}
 mod tests {
     use super::*;
 
-    /// `bytes` at `offset` of a disk with such blocks are covered once and in order.
+    /// The pieces cover `bytes` at `offset` of a disk with such blocks once and in order.
     fn pieces_cover(offset: u64, bytes: usize, block: usize) {
         let mut next = offset;
         for piece in pieces(offset, bytes, block) {

@@ -1,13 +1,11 @@
 //! Files: a tar archive on the disk, read-only.
 //!
-//! The disk is the archive, from its first byte on: `tar --format=ustar -cf
-//! disk.img -C folder .` makes one, `tar tf` looks into it, `make run
-//! DISK=disk.img` attaches it. That is all the file system there is: names,
-//! contents, no cache, no index. To find a file, headers are read one after the
+//! The disk is the archive, from its first byte on: `tar --format=ustar -cf disk.img -C folder .`
+//! creates one, `tar tf` lists it, `make run DISK=disk.img` attaches it. That is the whole file
+//! system: names, contents, no cache, no index. To find a file, headers are read one after the
 //! other; an archive has a few dozen of them.
 //!
-//! Reading the disk is [`crate::disk`]'s; what a header says, `ustar`'s. An
-//! archive is not trusted.
+//! [`crate::disk`] reads the disk; `ustar` decodes a header. An archive is not trusted.
 //!
 //! [`read`] waits through the poller, [`read_blocking`] as a blocking call.
 #![forbid(unsafe_code)]
@@ -26,7 +24,7 @@ pub use ustar::{Damage, Entry, Kind as EntryKind};
 /// Why a file was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FsError {
-    /// The disk itself.
+    /// The disk failed.
     Disk(DiskError),
     /// The archive is damaged, at this offset; at 0 the disk may not be one.
     Damaged {
@@ -37,7 +35,7 @@ pub enum FsError {
     },
     /// There is no such file.
     NotFound(String),
-    /// That is a directory.
+    /// The path is a directory.
     IsDirectory(String),
     /// No memory to hold so many bytes.
     NoMemory(u64),
@@ -99,8 +97,8 @@ pub fn list() -> Result<Vec<Entry>, FsError> {
     full.map_or(Ok(entries), Err)
 }
 
-/// Where the file at `path` is on the disk, and its size: for reading parts of it
-/// by [`disk::read_at`]. The last one, where the archive has several of this name.
+/// Where the file at `path` is on the disk, and its size: for reading parts of it by
+/// [`disk::read_at`]. The last one, if the archive has several of this name.
 ///
 /// # Errors
 /// No such file, no disk, or a damaged archive.
@@ -112,7 +110,7 @@ pub fn find(path: &str) -> Result<Entry, FsError> {
         if entry.name == wanted {
             last = Some(entry);
         }
-        None // `tar -r` appends: a later one replaces an earlier
+        None // `tar -r` appends: a later entry replaces an earlier one
     })?;
     match last {
         Some(entry) if entry.kind == Kind::Directory => Err(FsError::IsDirectory(wanted)),

@@ -1,10 +1,9 @@
-//! `go`: starting a G, and waiting for what it returns.
+//! `go`: starting a G, and waiting for its result.
 //!
-//! The closure goes to the G, and its result comes back, in a block that both the
-//! G and the join handle own (`cell::job`): beside the G's stack if it is small
-//! and the place is free, else on the heap. The G's panic is caught at its root
-//! and becomes the result; dropping the handle detaches the G, and its result is
-//! dropped when it ends.
+//! The closure moves to the G, and its result comes back, in a block that both the G and the join
+//! handle own (`cell::job`): beside the G's stack if it is small and the place is free, else on the
+//! heap. The G's panic is caught at its root and becomes the result; dropping the handle detaches
+//! the G, and its result is dropped when it ends.
 #![forbid(unsafe_code)]
 
 use crate::cell::{Joiner, Labour};
@@ -15,7 +14,7 @@ use alloc::string::String;
 use core::fmt;
 use core::panic::Location;
 
-/// Starts `f` on a new G.
+/// Starts `f` on a new G (Go: the `go` statement, newproc).
 ///
 /// # Panics
 /// When there is no memory for a G; [`Go::spawn`] gives an error instead.
@@ -37,7 +36,7 @@ where
     }
 }
 
-/// A G that is about to be started, with what is special about it.
+/// The options of a G that is about to be started.
 ///
 /// ```
 /// use runnext::prelude::*;
@@ -89,8 +88,8 @@ impl Go {
     /// Starts it.
     ///
     /// # Errors
-    /// [`SpawnError`] when there is no memory for it, the stack asked for is too
-    /// large, or there is no such CPU to pin it to. Nothing has been started then, and `f` was dropped.
+    /// [`SpawnError`] when there is no memory for it, the requested stack is too large, or there is
+    /// no such CPU to pin it to. Nothing has been started then, and `f` was dropped.
     #[track_caller]
     pub fn spawn<T, F>(self, f: F) -> Result<JoinHandle<T>, SpawnError>
     where
@@ -160,7 +159,7 @@ impl fmt::Display for JoinError {
 
 impl core::error::Error for JoinError {}
 
-/// The right to wait for a G's result. Dropping it detaches the G.
+/// Waits for a G's result. Dropping it detaches the G.
 #[must_use = "dropping a join handle detaches its G"]
 pub struct JoinHandle<T> {
     joiner: Joiner<Result<T, JoinError>>,
@@ -174,7 +173,7 @@ impl<T> JoinHandle<T> {
     pub fn join(self) -> Result<T, JoinError> {
         park::might_park();
         let joined = self.joiner.join();
-        // As all Gs of a program that has ended: it need not hear of the others.
+        // As all Gs of a program that has ended: it does not see the ends of the others.
         if matches!(joined, Err(JoinError::Killed)) && park::is_killed() {
             park::die();
         }
@@ -182,7 +181,7 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// A closure whose panic is its result.
+/// A closure whose panic becomes its result.
 struct Caught<F>(F);
 
 impl<T, F> Labour for Caught<F>
@@ -204,7 +203,7 @@ where
 
     #[inline(always)]
     fn discard(outcome: Self::Outcome) {
-        // A destructor of the program's may panic as well; it was reported.
+        // A destructor of the program may panic as well; that was reported.
         if core::mem::needs_drop::<T>() {
             let _ = unwind::catch(|| drop(outcome));
         }

@@ -1,22 +1,19 @@
-//! Park and unpark by handle: the plainest way to wait for somebody.
+//! Park and unpark by handle: the simplest way to wait for another G.
 //!
-//! A G shows itself to others by a [`GRef`] ([`current`]) and waits in [`park()`];
-//! who holds the handle lets it go on by [`GRef::unpark`]. An unpark that comes
-//! first is not lost: it leaves a permit, at most one, and the next park takes
-//! it and does not wait. Channels and locks do not use this; they wait by
-//! [`mod@crate::park`], which has no permit.
+//! A G passes a [`GRef`] of itself ([`current`]) to other Gs and waits in [`park()`]; the holder of
+//! the handle wakes it by [`GRef::unpark`]. An unpark that comes first is not lost: it leaves a
+//! permit, at most one, and the next park takes it and does not wait. Channels and locks do not use
+//! this; they wait by [`mod@crate::park`], which has no permit.
 //!
 //! # Why no permit is lost, and none hits the wrong life
 //!
-//! `park` begins to park and then takes the permit; `unpark` leaves the permit
-//! and then readies. Both touch the permit's word by one atomic
-//! read-modify-write, so one of them comes first. If `unpark`, `park` sees the
-//! permit. If `park`, then `unpark` sees that the G is parking, as that was
-//! stored before, and its `ready` is not lost.
+//! `park` begins to park and then takes the permit; `unpark` leaves the permit and then readies.
+//! Both touch the permit's word by one atomic read-modify-write, so one of them comes first. If
+//! `unpark`, `park` sees the permit. If `park`, then `unpark` sees that the G is parking, as that
+//! was stored before, and its `ready` is not lost.
 //!
-//! The G's record is used for one life after another, so the word also says for
-//! which life ([`Permit`]): a permit for an earlier one is not taken, and never
-//! replaces one for a later.
+//! The G's record is used for one life after another, so the word also has the number of the life
+//! ([`Permit`]): a permit for an earlier life is not taken, and never replaces one for a later.
 #![forbid(unsafe_code)]
 
 use crate::cell::sys::{AtomicU64, const_fn};
@@ -25,7 +22,7 @@ use core::fmt;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use core::time::Duration;
 
-/// Names a G; of use to wake it, also when it has ended long since.
+/// Refers to a G, to wake it; still valid when the G has ended.
 ///
 /// ```
 /// use runnext::prelude::*;
@@ -73,7 +70,7 @@ impl fmt::Debug for GRef {
     }
 }
 
-/// The G that calls.
+/// The calling G.
 ///
 /// ```
 /// assert_eq!(runnext::current().id(), runnext::current().id());
@@ -83,7 +80,7 @@ pub fn current() -> GRef {
     GRef { handle: park::this(), id: park::current_id() }
 }
 
-/// Waits until somebody calls [`GRef::unpark`]; blocks this G only, no CPU.
+/// Waits until another G calls [`GRef::unpark`]; blocks this G only, no CPU.
 ///
 /// ```
 /// use runnext::prelude::*;
@@ -104,7 +101,7 @@ pub fn park() {
             park::cancel_park();
             return;
         }
-        park::park(); // a wake-up says "look"
+        park::park(); // a wake-up means "check again"
         if park::is_killed() {
             park::die();
         }
@@ -142,8 +139,8 @@ pub fn park_timeout(timeout: Duration) -> bool {
     }
 }
 
-/// The permit of a G's record, with the life that it is for: the generation
-/// above, "there is one" in the lowest bit.
+/// The permit of a G's record, with the life that it is for: the generation in the upper bits,
+/// "there is one" in the lowest bit.
 #[derive(Default)]
 pub(crate) struct Permit(AtomicU64);
 
@@ -154,11 +151,11 @@ impl Permit {
         }
     }
 
-    /// Leaves a permit for that life, unless a later one has had one.
+    /// Leaves a permit for that life, unless a later life has had one.
     pub(crate) fn give(&self, generation: u32) {
         let given = u64::from(generation) << 1 | 1;
         let mut word = self.0.load(Relaxed);
-        // Generations wrap, so what is later is a matter of the distance.
+        // Generations wrap, so "later" is decided by the distance.
         while generation.wrapping_sub((word >> 1) as u32) as i32 >= 0 {
             // Written also when it is there already: see the top of this file.
             match self.0.compare_exchange_weak(word, given, AcqRel, Relaxed) {
@@ -170,7 +167,7 @@ impl Permit {
 
     /// Takes that life's permit, if there is one. That life's G only.
     pub(crate) fn take(&self, generation: u32) -> bool {
-        // A permit of an earlier life goes, too: it is of no use any more.
+        // A permit of an earlier life is cleared, too: it is of no use any more.
         let word = self.0.fetch_and(!1, AcqRel);
         word == u64::from(generation) << 1 | 1
     }

@@ -1,37 +1,34 @@
-//! Finds CPUs that are stuck: interrupts off, or a lock spun on, for two seconds.
+//! Watchdog: finds CPUs with interrupts off or spinning for two seconds.
 //!
-//! A CPU that takes no interrupts cannot say so; another one must notice. Two CPUs
-//! stand guard at a time ([`posts`]): twice a second each of them looks at all
-//! others, and [`ward`] says what to make of it: ask, send an NMI, report. The NMI
-//! finds the CPU whatever it does, and there it writes down its own calls, which is
-//! the only place from which that is safe. Who looks prints them, once an incident,
-//! and a line when the CPU goes on. `stuck=report|stop|off` says what becomes of it.
+//! A CPU that takes no interrupts cannot report that; another one must notice. Two CPUs are
+//! watchdogs at a time ([`posts`]): twice a second each of them checks all others, and [`ward`]
+//! decides the next step: send a liveness interrupt, send an NMI, report. The NMI reaches the CPU
+//! whatever it does, and its handler there records the CPU's own backtrace, which is the only place
+//! from which that is safe. The watchdog prints it, once an incident, and a line when the CPU
+//! continues. `stuck=report|stop|off` selects what follows.
 //!
-//! # Who stands guard
+//! # Which CPUs are watchdogs
 //!
-//! A CPU that comes out of a halt takes a vacant post ([`after_halt`]), so that
-//! there are guards whenever somebody runs. If it finds the other post vacant as
-//! well, the machine was idle and it may be the only one to wake: it gives that post to a
-//! CPU that halts, by an interrupt, so that it is watched itself from its first
-//! instruction on. Both stand for half a second at least, so that is one interrupt in half
-//! a second at most. One that is busy itself hands its post to
-//! one that halts, if there is one: that one is at no place where it could get stuck,
-//! and whoever is alone busy is watched by somebody else. Guards see each other, so
-//! that one that gets stuck is found by the other, and its post is vacant then. With
-//! one CPU there is nobody, and nothing is watched.
+//! A CPU that comes out of a halt takes a vacant post ([`after_halt`]), so that there are watchdogs
+//! whenever a CPU runs. If it finds the other post vacant as well, the machine was idle and it may
+//! be the only CPU to wake: it gives that post to a halted CPU, by an interrupt, so that it is
+//! watched itself from its first instruction on. Both keep their posts for half a second at least,
+//! so that is one interrupt in half a second at most. A watchdog that is busy itself hands its post
+//! to a halted CPU, if there is one: that CPU is at no place where it could get stuck, and a CPU
+//! that is the only busy one is watched by another. Watchdogs watch each other, so that one that
+//! gets stuck is found by the other, and its post is vacant then. With one CPU there is no
+//! watchdog, and nothing is watched.
 //!
-//! # No tick that nobody needs
+//! # No unnecessary tick
 //!
-//! A guard has its timer set for the next look, beside slices and sleepers
-//! ([`due`]). If it finds all CPUs halted it leaves its post, so an idle machine has
-//! no tick; nor is there any work where Gs are switched. What a guard's interrupt
-//! does is not counted as a tick of the scheduler's.
+//! A watchdog sets its timer for its next check, beside slices and sleepers ([`due`]). If it finds
+//! all CPUs halted it leaves its post, so an idle machine has no tick; nor is there any work where
+//! Gs are switched. A watchdog's interrupt is not counted as a tick of the scheduler.
 //!
 //! # What is not found
 //!
-//! A CPU that is stuck in an
-//! interrupt although it has no G to run, unless it spins on a lock. And a CPU with
-//! interrupts on that computes for ever: that is a G's right.
+//! A CPU that is stuck in an interrupt although it has no G to run, unless it spins on a lock. And
+//! a CPU with interrupts on that computes for ever: a G may do that.
 #![forbid(unsafe_code)]
 
 pub mod posts;
@@ -47,7 +44,7 @@ use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release
 use posts::Posts;
 use ward::{Sight, Step, Ward};
 
-/// `stuck=` on the command line: what becomes of a CPU that is stuck.
+/// `stuck=` on the command line: what follows when a CPU is stuck.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StuckChoice {
     /// It is reported.
@@ -55,45 +52,45 @@ pub enum StuckChoice {
     Report,
     /// The machine stops, with a report.
     Stop,
-    /// Nobody looks.
+    /// No CPU checks.
     Off,
 }
 
-/// Between two looks of a guard, ns.
+/// Between two checks of a watchdog, ns.
 const PERIOD_NS: u64 = 500_000_000;
 
-/// How often the lock of the consoles is tried for before a line is put off.
+/// How often the lock of the consoles is tried before a line is deferred.
 const CONSOLE_TRIES: u32 = 10_000;
 
-/// Looks for which a report may be put off: after 20 s nobody can print any more.
+/// Checks for which a report may be deferred: after 20 s no CPU can print any more.
 const MAX_PUT_OFF: u64 = 40;
 
 /// Frames of a CPU's calls that are kept.
 const FRAMES: usize = 24;
 
-/// Who stands guard.
+/// The watchdog CPUs.
 static POSTS: Posts = Posts::closed();
 
-/// What is known of each CPU. Who has the lock looks.
+/// The watchdog state of each CPU. The holder of the lock checks.
 static WARDS: IrqLock<Wards> = IrqLock::new(Wards { wards: [Ward::NEW; MAX_CPUS], looked_ns: 0 });
 
 struct Wards {
     wards: [Ward; MAX_CPUS],
-    /// When somebody looked last.
+    /// When a watchdog last checked.
     looked_ns: u64,
 }
 
-/// What a CPU has to say.
+/// The watchdog fields of each CPU.
 struct Cpu {
-    /// When it looks next, if it stands guard; else 0. Its own.
+    /// When it checks next, if it is a watchdog; else 0. Its own.
     due_ns: AtomicU64,
     /// It has left its post, and perhaps comes out of a halt for no other reason. Its own.
     has_left: AtomicBool,
-    /// Questions that it has answered.
+    /// Liveness interrupts that it has taken.
     answers: AtomicU64,
-    /// When it did so last.
+    /// When it took the last one.
     answered_ns: AtomicU64,
-    /// What it was doing at the last NMI.
+    /// The sample of the last NMI.
     sample: Sample,
 }
 
@@ -123,25 +120,25 @@ static QUESTIONS: AtomicU64 = AtomicU64::new(0);
 static REPORTS: AtomicU64 = AtomicU64::new(0);
 /// Reports that are over.
 static ENDS: AtomicU64 = AtomicU64::new(0);
-/// Looks since a line could not be printed.
+/// Checks since a line could not be printed.
 static PUT_OFF: AtomicU64 = AtomicU64::new(0);
 
-/// What was done so far.
+/// The watchdog's counters.
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Looks at all CPUs.
+    /// Checks of all CPUs.
     pub looks: u64,
-    /// CPUs that were asked whether they go on.
+    /// Liveness interrupts sent to a CPU without progress.
     pub questions: u64,
     /// CPUs that were reported as stuck.
     pub reports: u64,
-    /// Those of them that were seen to go on.
+    /// Reported CPUs that were seen to continue.
     pub ends: u64,
 }
 
-/// What was done so far.
+/// Reads the counters.
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub fn counts() -> Counts {
     let [looks, questions, reports, ends] =
@@ -149,8 +146,8 @@ pub fn counts() -> Counts {
     Counts { looks, questions, reports, ends }
 }
 
-/// Sets up the posts, and has this CPU stand guard first. On the boot CPU, when all
-/// are up and may run Gs, interrupts off.
+/// Opens the posts, and makes this CPU the first watchdog. On the boot CPU, when all are up and may
+/// run Gs, interrupts off.
 pub fn begin(choice: StuckChoice) {
     if choice != StuckChoice::Off && arch::num_cpus() > 1 {
         POSTS.open();
@@ -158,8 +155,7 @@ pub fn begin(choice: StuckChoice) {
     }
 }
 
-/// This CPU has come out of a halt: it stands guard if nobody else does. Interrupts
-/// off.
+/// This CPU has come out of a halt: it becomes a watchdog if a post is vacant. Interrupts off.
 #[inline(always)]
 pub fn after_halt() {
     if POSTS.has_vacancy() {
@@ -167,14 +163,14 @@ pub fn after_halt() {
     }
 }
 
-/// When this CPU looks next, if it stands guard.
+/// When this CPU checks next, if it is a watchdog.
 #[inline]
 pub fn due(cpu: usize) -> Option<u64> {
     Some(CPUS[cpu].due_ns.load(Relaxed)).filter(|&due_ns| due_ns != 0)
 }
 
-/// The timer of this CPU has fired: looks, if it is time to. Its next look is in
-/// [`due`] then. Interrupts off.
+/// The timer of this CPU has fired: checks, if that is due. Its next check is in [`due`] then.
+/// Interrupts off.
 pub fn on_tick(now_ns: u64) {
     let me = arch::cpu_index();
     if due(me).is_some_and(|due_ns| due_ns <= now_ns) {
@@ -184,7 +180,7 @@ pub fn on_tick(now_ns: u64) {
     }
 }
 
-/// The `asked` of [`arch::Handlers`]: this CPU takes interrupts. It may have been
+/// The `asked` of [`arch::Handlers`]: this CPU has taken a liveness interrupt. It may have been
 /// given a post as well.
 pub fn on_question() {
     let me = arch::cpu_index();
@@ -196,8 +192,8 @@ pub fn on_question() {
     }
 }
 
-/// The `sampled` of [`arch::Handlers`]: an NMI has found this CPU here. It may be
-/// anywhere, so nothing is done but to write down where.
+/// The `sampled` of [`arch::Handlers`]: an NMI has interrupted this CPU here. It may be in any
+/// code, so the handler only records the backtrace.
 pub fn on_sample(rip: u64, rbp: u64, irqs_off: bool) {
     let sample = &CPUS[arch::cpu_index()].sample;
     sample.irqs_off.store(irqs_off, Relaxed);
@@ -217,8 +213,8 @@ fn take_post() {
     let me = arch::cpu_index();
     let has_left = CPUS[me].has_left.load(Relaxed);
     CPUS[me].has_left.store(false, Relaxed);
-    // Out of its halt for its last look alone, it halts again. But it may have left
-    // elsewhere than in a halt, or somebody may have come in the same moment.
+    // If it left its halt for its last check alone, it halts again. But it may have left its post
+    // outside of a halt, or a G may have arrived in the same moment.
     if has_left && !schedule::has_work() {
         return;
     }
@@ -234,7 +230,7 @@ fn post_another(me: usize) {
     if POSTS.has_vacancy()
         && let Some(cpu) = others(me).find(is_given)
     {
-        arch::ask(cpu); // it stands when it answers
+        arch::ask(cpu); // it becomes a watchdog when it takes the interrupt
     }
 }
 
@@ -248,7 +244,7 @@ fn may_stand(cpu: usize) -> bool {
     !schedule::is_busy(cpu) && !POSTS.holds(cpu)
 }
 
-/// Sets the timer for the next look.
+/// Sets the timer for the next check.
 fn stand(me: usize, now_ns: u64) {
     let due_ns = now_ns + PERIOD_NS;
     CPUS[me].due_ns.store(due_ns, Relaxed);
@@ -257,7 +253,7 @@ fn stand(me: usize, now_ns: u64) {
     }
 }
 
-/// After a look: stays, hands the post to a CPU that halts, or leaves it.
+/// After a check: keeps the post, hands it to a halted CPU, or leaves it.
 fn stay_or_go(me: usize, now_ns: u64) {
     let is_busy = schedule::is_busy(me);
     let has_open = WARDS.try_lock().is_none_or(|all| all.wards.iter().any(Ward::is_reported));
@@ -271,11 +267,11 @@ fn stay_or_go(me: usize, now_ns: u64) {
     match relief {
         Some(cpu) => arch::ask(cpu),
         None if POSTS.holds(me) => stand(me, now_ns),
-        None => {} // taken away, as it was reported
+        None => {} // the post was vacated when this CPU was reported
     }
 }
 
-/// Looks at all other CPUs, unless somebody else does or has just done so.
+/// Checks all other CPUs, unless another watchdog does or has just done so.
 fn look(me: usize, now_ns: u64) {
     let Some(mut all) = WARDS.try_lock() else { return };
     if now_ns.saturating_sub(all.looked_ns) < PERIOD_NS / 2 {
@@ -301,14 +297,14 @@ fn look(me: usize, now_ns: u64) {
             Step::Over(since_ns) => say_over(cpu, since_ns),
         };
         if !was_done {
-            all.wards[cpu] = before; // once more at the next look
+            all.wards[cpu] = before; // repeat the step at the next check
         }
     }
 }
 
 fn sight(cpu: usize, now_ns: u64) -> Sight {
     let sample = &CPUS[cpu].sample;
-    // A guard that has not come for its look is one that has something to do.
+    // A watchdog that has missed its check is busy.
     let is_late = due(cpu).is_some_and(|due_ns| now_ns.saturating_sub(due_ns) > ward::LIMIT_NS);
     Sight {
         now_ns,
@@ -318,12 +314,12 @@ fn sight(cpu: usize, now_ns: u64) -> Sight {
     }
 }
 
-/// Something that changes when a CPU goes on.
+/// A number that changes when a CPU makes progress.
 fn beat(cpu: usize) -> u64 {
     CPUS[cpu].answers.load(Acquire).wrapping_add(schedule::progress(cpu))
 }
 
-/// Says that a CPU is stuck. False if nobody can print now.
+/// Reports that a CPU is stuck. False if the console is not available now.
 #[cold]
 fn report(cpu: usize, me: usize, took_ns: u64) -> bool {
     let stuck = Stuck { cpu, took_ns };
@@ -337,13 +333,13 @@ fn report(cpu: usize, me: usize, took_ns: u64) -> bool {
     for (number, address) in sample.frames[..count].iter().enumerate() {
         let _ = writeln!(out, "  #{number} {}", Frame::new(number, address.load(Relaxed)));
     }
-    // It stands guard no more.
+    // It is a watchdog no more.
     POSTS.leave(cpu);
     REPORTS.fetch_add(1, Release);
     true
 }
 
-/// Says that a CPU goes on. False if nobody can print now.
+/// Reports that a CPU continues. False if the console is not available now.
 #[cold]
 fn say_over(cpu: usize, since_ns: u64) -> bool {
     let until_ns = match CPUS[cpu].answered_ns.load(Relaxed) {
@@ -358,9 +354,8 @@ fn say_over(cpu: usize, since_ns: u64) -> bool {
     true
 }
 
-/// The consoles, if they can be had soon: whoever has them may be the very CPU that
-/// is stuck. If that goes on for too long the machine stops: it could say nothing
-/// more, whatever happens.
+/// The consoles, if their lock is free soon: its holder may be the very CPU that is stuck. If that
+/// lasts for too long the machine stops: it could print nothing more, whatever happens.
 fn console(what: &dyn fmt::Display) -> Option<log::Emergency> {
     let out = log::try_emergency(CONSOLE_TRIES);
     match &out {
@@ -373,7 +368,7 @@ fn console(what: &dyn fmt::Display) -> Option<log::Emergency> {
     out
 }
 
-/// Says of a CPU that it is stuck, and what it spins for.
+/// Formats that a CPU is stuck, and the lock that it spins on.
 struct Stuck {
     cpu: usize,
     took_ns: u64,

@@ -1,9 +1,9 @@
-//! What the loader and the launcher hand over: ELF file, memory, ramdisk, screen, fw_cfg.
+//! Data from loader and launcher: ELF file, memory, ramdisk, screen, fw_cfg.
 //!
-//! The loader leaves the kernel's own ELF file in memory (names for backtraces),
-//! the ramdisk (a text file with command-line words, which a person can edit on
-//! the stick), and the framebuffer. QEMU leaves files in its fw_cfg device.
-//! Each is looked at once, by [`crate::start`], in the order of this file.
+//! The loader leaves the kernel's own ELF file in memory (names for backtraces), the ramdisk (a
+//! text file with command-line words, which a person can edit on the stick), and the framebuffer.
+//! QEMU leaves files in its fw_cfg device. [`crate::start`] reads each of them once, in the order
+//! of this file.
 
 mod regions;
 
@@ -21,14 +21,14 @@ use bootloader_api::info::{MemoryRegion, MemoryRegionKind, Optional};
 
 pub use regions::MAX_RECORDS as MAX_REGIONS;
 
-/// The most of an ACPI table that is taken from outside, bytes.
+/// Maximum size of an ACPI table that is taken from outside, bytes.
 const MAX_TABLE: usize = 64 * 1024;
 
 const FOUR_GIB: u64 = 1 << 32;
-/// The most that is said about what is wrong with a file.
+/// Maximum number of warnings about one file.
 const MAX_WARNINGS: usize = 8;
 
-/// Finds the serial port, if there is one, and prints to it from now on.
+/// Finds the serial port, if there is one, and attaches it as a console.
 pub fn init_serial() {
     match Serial::probe() {
         Some(serial) => log::attach_serial(serial),
@@ -39,8 +39,8 @@ pub fn init_serial() {
 /// Finds the kernel's symbols in its ELF file.
 pub fn init_symbols(boot: &BootInfo) {
     let start = mem::phys_to_virt(boot.kernel_addr).cast_const();
-    // SAFETY: the loader keeps the file there, in memory that it does not call
-    // usable, and all of physical memory is mapped.
+    // SAFETY: the loader keeps the file there, in memory that it does not mark as usable, and all
+    // of physical memory is mapped.
     let file = unsafe { core::slice::from_raw_parts(start, boot.kernel_len as usize) };
     match Symbols::parse(file) {
         Some(symbols) => symbols::set(symbols),
@@ -48,8 +48,8 @@ pub fn init_symbols(boot: &BootInfo) {
     }
 }
 
-/// Regions that QEMU was given to be added to the memory map: [`regions`] has the
-/// format. There is no heap yet.
+/// Regions from QEMU that are added to the memory map: [`regions`] has the format. There is no heap
+/// yet.
 pub fn added_regions(out: &mut [MemoryRegion; MAX_REGIONS]) -> &[MemoryRegion] {
     const NAME: &str = "opt/runnext/memory";
     let mut bytes = [0; MAX_REGIONS * regions::RECORD];
@@ -67,8 +67,8 @@ pub fn added_regions(out: &mut [MemoryRegion; MAX_REGIONS]) -> &[MemoryRegion] {
     added
 }
 
-/// Where the screen's memory is: it holds what is written, and is no memory for all
-/// that. Devices fill a PC's addresses from there to 4 GiB, if they are above memory.
+/// The screen's memory region: it stores data but must not be used as memory. If it is above all
+/// memory, the region extends to 4 GiB, because devices fill a PC's addresses from there on.
 pub fn screen_region(boot: &BootInfo) -> Option<MemoryRegion> {
     let Optional::Some(framebuffer) = &boot.framebuffer else { return None };
     let pixels = framebuffer.buffer();
@@ -83,8 +83,8 @@ pub fn screen_region(boot: &BootInfo) -> Option<MemoryRegion> {
 
 static FIRMWARE: spin::Once<&str> = spin::Once::new();
 
-/// Finds out what started the loader: it tells only by how it names memory that
-/// it does not know.
+/// Finds out which firmware started the loader, from the kind that the loader gives to memory
+/// regions it does not know.
 pub fn init_firmware(boot: &BootInfo) {
     let kinds = || boot.memory_regions.iter().map(|region| region.kind);
     let is_uefi = kinds().any(|kind| matches!(kind, MemoryRegionKind::UnknownUefi(_)));
@@ -96,7 +96,7 @@ pub fn init_firmware(boot: &BootInfo) {
     });
 }
 
-/// What started the loader.
+/// The firmware that started the loader.
 pub fn firmware() -> &'static str {
     FIRMWARE.get().copied().unwrap_or("unknown")
 }
@@ -118,7 +118,7 @@ pub fn init_options(boot: &BootInfo) -> Options {
     options
 }
 
-/// Says what the boot CPU lacks, on serial port and screen, and ends the machine.
+/// Reports which CPU features are missing, on serial port and screen, and ends the machine.
 pub fn refuse_cpu(boot: &'static mut BootInfo) -> ! {
     attach_screen(boot);
     arch::missing_features().for_each(|feature| ::log::error!("this CPU has {feature}"));
@@ -126,7 +126,7 @@ pub fn refuse_cpu(boot: &'static mut BootInfo) -> ! {
     arch::exit(crate::EXIT_CPU)
 }
 
-/// Prints to the screen, too, unless the command line says otherwise.
+/// Attaches the screen as a console, unless the command line says otherwise.
 pub fn init_screen(boot: &'static mut BootInfo, options: &Options) {
     attach_screen(boot);
     log::set_sinks(options.console);
@@ -142,7 +142,7 @@ fn attach_screen(boot: &'static mut BootInfo) {
     }
 }
 
-/// What the machine is asked for, from the options and the loader.
+/// The configuration of the machine, from the options and the loader.
 pub fn machine_config(rsdp: Option<u64>, options: &Options) -> arch::Config<'static> {
     arch::Config {
         apic: options.apic,
@@ -160,7 +160,7 @@ pub fn machine_config(rsdp: Option<u64>, options: &Options) -> arch::Config<'sta
     }
 }
 
-/// A file that QEMU was given for the kernel.
+/// A file that QEMU passes to the kernel.
 fn fw_cfg_file(name: &str, max: usize) -> Option<alloc::vec::Vec<u8>> {
     match FwCfg::probe()?.file(name, max) {
         Ok(contents) => Some(contents),

@@ -1,11 +1,10 @@
-//! What must hold whatever the bytes are: a check for each reader of them.
+//! Properties that hold for any input bytes: a check for each parser.
 //!
-//! On the host only, for the crate `fuzz`, which breaks bytes and hands them in
-//! here. Each check reads them as the kernel would, panics when a promise of the
-//! reader is broken, and says whether the reader made anything of them. Seeds are
-//! good inputs to break. Here is what is text or a file; what a device says is in
-//! [`devices`], the loader's memory map in [`memory`], the firmware's tables in
-//! [`acpi`].
+//! On the host only, for the crate `fuzz`, which mutates bytes and passes them here. Each check
+//! parses them as the kernel would, panics when a promise of the parser is broken, and returns
+//! whether the parser accepted anything. Seeds are valid inputs to mutate. Here are texts and
+//! files; data from devices is in [`devices`], the loader's memory map in [`memory`], the
+//! firmware's tables in [`acpi`].
 
 pub mod devices;
 pub mod memory;
@@ -20,7 +19,7 @@ use alloc::vec::Vec;
 
 pub use crate::arch::hostile as acpi;
 
-/// Bytes one after the other, and none at the end.
+/// Reads bytes one after the other; `None` at the end.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -39,15 +38,15 @@ impl Bytes<'_> {
     }
 }
 
-/// Panics unless `line` is one that a console can show: printable, and not long.
+/// Panics unless `line` can be shown on a console: printable, and not long.
 #[track_caller]
 fn assert_line(line: &str, most: usize) {
     assert!(line.len() <= most, "{} bytes: {line:?}", line.len());
     assert!(!line.chars().any(char::is_control), "{line:?}");
 }
 
-/// A command line: numbers are within their limits, warnings can be printed, and
-/// arguments that are written down again are read again.
+/// A command line: numbers are within their limits, warnings can be printed, and arguments that are
+/// written out are parsed back equal.
 pub fn cmdline(bytes: &[u8]) -> bool {
     let mut options = Options::default();
     options.apply("fuzz", bytes);
@@ -70,7 +69,7 @@ pub fn cmdline(bytes: &[u8]) -> bool {
     options.warnings.is_empty()
 }
 
-/// Good command lines.
+/// Valid command lines.
 pub fn cmdlines() -> Vec<Vec<u8>> {
     let lines: [&[u8]; 4] = [
         b"program=shell log=debug maxcpus=4 slice=10 seed=0x5eed trace=stream events=4096",
@@ -81,8 +80,7 @@ pub fn cmdlines() -> Vec<Vec<u8>> {
     lines.map(<[u8]>::to_vec).to_vec()
 }
 
-/// A disk with an archive: the walk comes to an end, entries are inside, names are
-/// as a program writes them.
+/// A disk with an archive: the walk ends, entries are inside, names are normalized.
 pub fn archive(disk: &[u8]) -> bool {
     let mut blocks = 0;
     let mut entries = 0;
@@ -108,7 +106,7 @@ pub fn archive(disk: &[u8]) -> bool {
     entries > 0
 }
 
-/// Good archives: files, a directory, a long name, a link, a size in base 256.
+/// Valid archives: files, a directory, a long name, a link, a size in base 256.
 pub fn archives() -> Vec<Vec<u8>> {
     let header = |name: &[u8], prefix: &[u8], size: &[u8], kind: u8| {
         let mut block = [0; BLOCK];
@@ -135,7 +133,7 @@ pub fn archives() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Makes the checksum of every block right that has the mark of a header.
+/// Corrects the checksum of every block that has the mark of a header.
 pub fn mend_archive(disk: &mut [u8]) {
     for block in disk.as_chunks_mut::<BLOCK>().0 {
         if &block[257..262] == b"ustar" {
@@ -146,8 +144,8 @@ pub fn mend_archive(disk: &mut [u8]) {
     }
 }
 
-/// The kernel's own file, hit by a wild pointer: names come from inside of it and
-/// are not longer than a line of a report can be.
+/// The kernel's own file, overwritten by a wild pointer: names come from inside of it and are not
+/// longer than a line of a report can be.
 pub fn symbols(file: &[u8]) -> bool {
     let Some(symbols) = Symbols::parse(file) else { return false };
     let mut is_found = false;
@@ -163,7 +161,7 @@ pub fn symbols(file: &[u8]) -> bool {
     is_found
 }
 
-/// Small files with symbols, one with names as the compiler makes them.
+/// Small files with symbols, one with mangled names.
 pub fn symbol_files() -> Vec<Vec<u8>> {
     let names =
         b"\0asm\0_RNvCs1234_7mycrate3foo\0_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE\0";
@@ -190,7 +188,7 @@ pub fn symbol_files() -> Vec<Vec<u8>> {
         file.extend(size.to_le_bytes());
     }
     file.extend(names);
-    // And one whose last name goes on and on.
+    // And one with a very long last name.
     let mut long = file.clone();
     long.splice(file.len() - 1..file.len() - 1, [b'n'; 800]);
     let size = (names.len() + 800) as u64;
@@ -198,8 +196,7 @@ pub fn symbol_files() -> Vec<Vec<u8>> {
     [file, long].to_vec()
 }
 
-/// A stack that was written over: the walk reads aligned words of it only, and
-/// comes to an end.
+/// A stack that was overwritten: the walk reads only aligned words of it, and ends.
 pub fn frames(stack: &[u8]) -> bool {
     const BASE: usize = 0x10000;
     let words = stack.as_chunks::<8>().0;
@@ -223,8 +220,7 @@ pub fn stacks() -> Vec<Vec<u8>> {
     [words.iter().flat_map(|word| word.to_le_bytes()).collect()].to_vec()
 }
 
-/// What is typed into a program: the terminal shows the line that is taken, and no
-/// line is too long.
+/// Typed input: the terminal shows the line that is returned, and no line is too long.
 pub fn typed(bytes: &[u8]) -> bool {
     let mut editor = Editor::new();
     let mut shown: Vec<char> = Vec::new();

@@ -1,6 +1,6 @@
-//! What the machine looks like: for tests, and for the curious.
+//! Read-only snapshots of the machine, for tests and for programs.
 //!
-//! Everything here only looks. A program may call any of it at any time.
+//! Everything here only reads. A program may call any of it at any time.
 
 pub use crate::arch::CpuInfo;
 pub use crate::arch::paging::Audit;
@@ -12,7 +12,7 @@ pub use crate::schedule::PInfo;
 use crate::{arch, mem};
 use alloc::vec::Vec;
 
-/// What is known of each CPU that came up, by index.
+/// The CPUs that came up, by index.
 ///
 /// ```no_run
 /// for cpu in runnext::inspect::cpus() {
@@ -23,7 +23,7 @@ pub fn cpus() -> &'static [CpuInfo] {
     arch::cpus()
 }
 
-/// Walks all page tables and counts what it finds.
+/// Walks all page tables and counts the kinds of entries.
 ///
 /// ```no_run
 /// assert_eq!(runnext::inspect::page_tables().writable_and_executable, 0);
@@ -48,7 +48,7 @@ pub fn memory() -> MemoryStats {
     mem::stats()
 }
 
-/// All Ps that there may be, by number, and how many Gs wait for any of them.
+/// All possible Ps, by number, and the length of the global queue.
 ///
 /// ```
 /// let (ps, global) = runnext::inspect::ps();
@@ -60,8 +60,8 @@ pub fn ps() -> (Vec<PInfo>, usize) {
     crate::schedule::ps()
 }
 
-/// How many time slices of its own the calling G has begun. A G that runs next
-/// after the one that readied it goes on with that one's slice.
+/// How many time slices of its own the calling G has begun. A G that runs next after the G that
+/// readied it inherits that G's slice.
 pub fn slices() -> u64 {
     crate::schedule::slices_begun()
 }

@@ -1,11 +1,10 @@
-//! The inside of the kernel, for its own tests: the feature `internals`.
+//! Kernel internals, for its own tests: the feature `internals`.
 //!
-//! Safe code can break memory or end the machine with what is here, so it is not part
-//! of what a program sees. The feature is off unless a crate asks for it: `tests/guest`
-//! and `fuzz` do, programs must not. Cargo gives a crate one set of features for all that
-//! is built in one command, so an image of programs is built in a command of its own;
-//! the standard image refuses to be built otherwise
-//! ([`HAS_INTERNALS`](crate::__private::HAS_INTERNALS)).
+//! Safe code can break memory or end the machine with these items, so they are not part of the
+//! public API. The feature is off unless a crate requests it: `tests/guest` and `fuzz` do, programs
+//! must not. Cargo gives a crate one set of features for everything that is built in one command,
+//! so an image of programs is built in a command of its own; the standard image refuses to be built
+//! otherwise ([`HAS_INTERNALS`](crate::__private::HAS_INTERNALS)).
 
 /// The machine.
 pub mod arch {
@@ -33,7 +32,7 @@ pub mod drivers {
 
     /// The serial port.
     pub mod serial {
-        /// What is typed.
+        /// Console input.
         pub mod input {
             pub use crate::drivers::serial::input::INPUT;
         }
@@ -43,25 +42,25 @@ pub mod drivers {
     pub mod virtio_blk {
         pub use crate::drivers::virtio_blk::{Disk, Failure, Job, SECTOR, SLOT_BYTES, disk};
 
-        /// Places for requests.
+        /// Slots for requests.
         pub mod slots {
             pub use crate::drivers::virtio_blk::slots::SLOTS;
         }
     }
 }
 
-/// CPUs that watch each other.
+/// The watchdog.
 pub mod guardian {
     pub use crate::guardian::{Counts, counts};
 }
 
-/// What must hold whatever the bytes are.
+/// Properties that hold for any input bytes.
 #[cfg(not(target_os = "none"))]
 pub mod hostile {
     pub use crate::hostile::*;
 }
 
-/// Whether the machine is sound.
+/// Checks of the scheduler's invariants.
 pub mod invariant {
     pub use crate::invariant::{
         Beside, Broken, Census, check, forget_beside_idle, longest_beside_idle,
@@ -86,19 +85,19 @@ pub mod mem {
     pub mod stack {
         pub use crate::mem::stack::DEFAULT_SIZE;
 
-        /// Where they lie.
+        /// Their addresses.
         pub mod slot {
             pub use crate::mem::stack::slot::{GUARD_PAGES, Slot, locate};
         }
     }
 }
 
-/// Waiting and waking.
+/// Parking and readying.
 pub mod park {
     pub use crate::park::{abandon_locks, park};
 }
 
-/// Devices that are ready.
+/// Readiness of devices.
 pub mod poller {
     pub use crate::poller::{Direction, PollDesc, PollError};
 }

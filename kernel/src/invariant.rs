@@ -1,69 +1,63 @@
-//! Whether the whole machine is as it must be: each G in one place, none lost.
+//! Checks the invariants of the whole machine: each G in one place, none lost.
 //!
-//! # Who checks what
+//! # Which check finds what
 //!
-//! - **Each step of a G**, always, in release builds too: `sched::G` refuses a
-//!   transition that its state does not allow ("not runnable", "not running"), so
-//!   a G that two CPUs took, or that was queued twice, stops the kernel when the
-//!   second one runs it.
-//! - **Each halt of a CPU**, in the profile `checked`: its P holds nobody back.
-//! - **The protocol of parking**, that no G waits while a P idles, and the bound of
-//!   spinning, at every step: in `sched`'s models (`loom_park`, all interleavings)
-//!   and its simulation (`tests/sim`, seeded, with mistakes planted to be found). In
-//!   the machine, what can be told at one moment is here: that what it goes by is true.
-//!   One P too many that counts as spinning, or one too few as idle, and who submits a G
-//!   wakes nobody. What can be told afterwards, too, in the profile `checked`: "Beside an
-//!   idle P".
-//! - **The end of every stack**: by its guard page, as what grows beyond is then a
-//!   fault at that instant, and not found later. That the guard is there, and that each
-//!   G at rest still goes on with code, is here.
-//! - **The top of every stack**, of Gs and of Ms, where no guard can be, as the record
-//!   of the G is there: by a canary (`mem::stack::canary`), in the profile `checked`.
-//!   Here, and when a G ends.
-//! - **The whole**, here ([`check`]): what no step sees by itself, as that a G has
-//!   dropped out of every queue.
+//! - **Each step of a G**, always, in release builds too: `sched::G` refuses a transition that its
+//!   state does not allow ("not runnable", "not running"), so a G that two CPUs took, or that was
+//!   queued twice, stops the kernel when the second CPU runs it.
+//! - **Each halt of a CPU**, in the profile `checked`: its P holds no G.
+//! - **The protocol of parking**, that no G waits while a P idles, and the bound of spinning, at
+//!   every step: in `sched`'s models (`loom_park`, all interleavings) and its simulation
+//!   (`tests/sim`, seeded, with planted mistakes that must be found). In the machine, the part that
+//!   can be checked at one moment is here: that the counters are true. With one P too many counted
+//!   as spinning, or one too few as idle, the submitter of a G wakes no CPU. The part that can be
+//!   checked afterwards is here, too, in the profile `checked`: "Beside an idle P".
+//! - **The end of every stack**: by its guard page, so an overflow is a fault at that instant, and
+//!   not found later. That the guard is there, and that each G at rest still continues at code, is
+//!   here.
+//! - **The top of every stack**, of Gs and of Ms, where no guard can be, as the record of the G is
+//!   there: by a canary (`mem::stack::canary`), in the profile `checked`. Here, and when a G ends.
+//! - **The whole**, here ([`check`]): errors that no single step sees, such as a G that has dropped
+//!   out of every queue.
 //!
 //! # How
 //!
-//! All CPUs stand still, each in a G that is pinned to it and has turned
-//! interrupts off. So no CPU is in the middle of anything, no lock is held, no P
-//! is idle and none spins: a [`Census`] is taken, and must add up to the last G.
-//! A CPU that stands still answers no shootdown, and somebody may wait for that: so
-//! they do so only when all have come, and give up, to try again, when one of them
-//! takes long.
+//! All CPUs stand still, each in a G that is pinned to it and has turned interrupts off. So no CPU
+//! is in the middle of an operation, no lock is held, no P is idle and none spins: a [`Census`] is
+//! taken, and must add up to the last G. A CPU that stands still answers no shootdown, and another
+//! CPU may wait for one: so they stand still only when all have arrived, and give up, to try again,
+//! when one of them takes long.
 //!
-//! What was rejected: **stopping the others by NMI**. They would stop in the middle
-//! of moving a G, and every count would be off by those.
+//! What was rejected: **stopping the others by NMI**. They would stop in the middle of moving a G,
+//! and every count would be off by those Gs.
 //!
 //! # Beside an idle P
 //!
-//! A look from outside cannot tell an idle P from one whose wake-up is on its way. But
-//! when a G begins to run it can be told for how long a P that may run it was halted
-//! while it was queued: [`longest_beside_idle`]. In a sound machine that is not nothing:
+//! A check from outside cannot tell an idle P from one whose wake-up is on its way. But when a G
+//! begins to run, the time is known for which a P that may run it was halted while it was queued:
+//! [`longest_beside_idle`]. In a correct machine that is not zero:
 //!
-//! - **A wake-up takes its way**: the interrupt comes, its handler ends, and the P looks.
-//!   A G that an interrupt has readied on an idle P waits for the end of that interrupt.
-//! - **One is woken at a time** (essay of `sched`, "Spinning"). Who submits a G while
-//!   somebody spins, or was woken and has not come yet, wakes nobody: the next is woken
-//!   by who spun, when that has found something. Of Gs that are started at once, the
-//!   last waits for as many such steps as there are Ps.
-//! - **Who is to run next is left alone for a moment**: `NEXT_GRACE_SPINS` spin hints of
-//!   each thief that finds nothing else.
-//! - **A P that was woken may have something to do first**: memory's upkeep, a look for
-//!   deadlocks. It is not idle then, but the others are.
+//! - **A wake-up takes time**: the interrupt comes, its handler ends, and the P looks for Gs. A G
+//!   that an interrupt has readied on an idle P waits for the end of that interrupt.
+//! - **One P is woken at a time** (essay of `sched`, "Spinning"). A G that is submitted while a P
+//!   spins, or was woken and has not come yet, wakes no P: the spinning P wakes the next one when
+//!   it has found a G. Of Gs that are started at once, the last waits for as many such steps as
+//!   there are Ps.
+//! - **The run-next G is left alone for a moment**: `NEXT_GRACE_SPINS` spin hints of each thief
+//!   that finds nothing else.
+//! - **A P that was woken may have other work first**: memory's upkeep, a deadlock scan. It is not
+//!   idle then, but the others are.
 //!
-//! Each of these takes microseconds, and none of them waits for what a G does. A wake-up
-//! that was lost is made up for only by a P that comes by for another reason: when a
-//! slice ends, which is 10 ms, when somebody sleeps no longer, or never. Between the two
-//! there is room for a bound. It is asserted under virtual time only, where the host
-//! cannot keep a CPU waiting (`tests/guest/src/beside.rs`): those who have readied a G
-//! compute for 2 ms, so that nobody comes by; the longest time was 26 µs for one G and
-//! 90 µs for many, on 8 CPUs which take turns; the bound is 500 µs. With one P it was
-//! 0.6 µs, the end of an interrupt, and the bound is 2 µs.
+//! Each of these takes microseconds, and none of them waits for a G. A lost wake-up is repaired
+//! only by a P that looks for Gs for another reason: when a slice ends, which is 10 ms, when a
+//! sleeper wakes, or never. Between the two there is room for a bound. It is asserted under virtual
+//! time only, where the host cannot keep a CPU waiting (`tests/guest/src/beside.rs`): Gs that have
+//! readied another G compute for 2 ms, so that no P looks for Gs meanwhile; the longest time was 26
+//! µs for one G and 90 µs for many, on 8 CPUs which take turns; the bound is 500 µs. With one P it
+//! was 0.6 µs, the end of an interrupt, and the bound is 2 µs.
 //!
-//! What it does not see: a race that virtual time does not show, as its CPUs take turns
-//! and few interleavings come about. A P that does not look again before it halts is
-//! found by the models, not here.
+//! What it does not find: a race that virtual time does not show, as its CPUs take turns and few
+//! interleavings occur. A P that does not recheck before it halts is found by the models, not here.
 #![forbid(unsafe_code)]
 
 use crate::arch;
@@ -79,7 +73,7 @@ use sched::{Place, Status};
 
 pub use crate::schedule::{Beside, Census};
 
-/// What is not as it must be.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Broken {
@@ -87,32 +81,32 @@ pub enum Broken {
     TwoPlaces(u64, Place, Place),
     /// A G in a queue does not wait for a CPU.
     NotRunnable(u64, Place, Status),
-    /// So many Gs wait for a CPU, and so many are in queues.
+    /// So many Gs are runnable, and so many are in queues.
     Lost(usize, usize),
-    /// So many say that they run, on so many CPUs; or a G runs on two.
+    /// So many Gs have the status running, on so many CPUs; or a G runs on two.
     Running(usize, usize),
-    /// What was started is more, or less, than what has ended and what there is.
+    /// Created Gs are not the sum of ended and live Gs.
     Counts {
         /// Gs that were started.
         created: u64,
         /// Gs that have ended.
         ended: u64,
-        /// Those that there are.
+        /// Live Gs.
         alive: u64,
     },
     /// So many Ps count as spinning, though all run a G.
     Spinning(usize),
     /// So many Ps are marked as idle, and so many count so, though all run a G.
     Idle(usize, usize),
-    /// So many Ps believe of themselves that they spin or are idle, though all run a G.
+    /// So many Ps have their own flag set for spinning or idle, though all run a G.
     WithoutG(usize),
     /// The stack pointer of this G is outside of its stack.
     Astray(u64),
-    /// What this G would go on with is no code: somebody has written over it.
+    /// The saved return address of this G is no code: it was overwritten.
     Overwritten(u64),
-    /// Somebody has written over the top of the stack of this G.
+    /// The top of the stack of this G was overwritten.
     Overrun(u64),
-    /// Somebody has written over the top of the stack of this M.
+    /// The top of the stack of this M was overwritten.
     OverrunM(usize),
     /// There is no guard below the stack of this G.
     Unguarded(u64),
@@ -148,8 +142,8 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Stops all CPUs for a moment and looks whether all is as it must be. By a G;
-/// waits until every CPU has come to it.
+/// Stops all CPUs for a moment and checks all invariants. By a G; waits until every CPU has
+/// arrived.
 ///
 /// # Errors
 /// [`SpawnError`] when there is no memory for a G on each CPU.
@@ -165,7 +159,7 @@ pub fn check() -> Result<Result<Census, Broken>, SpawnError> {
         match Go::new().name("invariant").pin(cpu).spawn(stand_still) {
             Ok(g) => held.push(g),
             Err(error) => {
-                IS_DONE.store(true, Ordering::Release); // those who wait need not
+                IS_DONE.store(true, Ordering::Release); // the Gs that wait need not
                 return Err(error);
             }
         }
@@ -175,21 +169,21 @@ pub fn check() -> Result<Result<Census, Broken>, SpawnError> {
     Ok(judge(&census).map(|()| census))
 }
 
-/// The longest time for which a runnable G has waited while a P that could have run it
-/// was idle, since boot or [`forget_beside_idle`]; those that wait now included. By a G.
-/// `None` if there was none, and in builds without `debug_assertions`.
+/// The longest time for which a runnable G has waited while a P that could have run it was idle,
+/// since boot or [`forget_beside_idle`]; Gs that wait now included. By a G. `None` if there was
+/// none, and in builds without `debug_assertions`.
 pub fn longest_beside_idle() -> Option<Beside> {
     schedule::longest_beside()
 }
 
-/// From now on [`longest_beside_idle`] speaks of what comes.
+/// Restarts the measurement of [`longest_beside_idle`].
 pub fn forget_beside_idle() {
     schedule::forget_beside();
 }
 
-/// What the census is taken on.
+/// The census that is being taken.
 static PAPER: IrqLock<Option<Census>> = IrqLock::new(None);
-/// CPUs whose G has come.
+/// CPUs whose G has arrived.
 static ARRIVED: AtomicUsize = AtomicUsize::new(0);
 /// CPUs that stand still. When all do, none may give up any more.
 static STANDING: AtomicUsize = AtomicUsize::new(0);
@@ -200,7 +194,7 @@ static IS_DONE: AtomicBool = AtomicBool::new(false);
 /// milliseconds.
 const PATIENCE: usize = 20_000;
 
-/// What the G on each CPU does.
+/// The work of the G on each CPU.
 fn stand_still() {
     ARRIVED.fetch_add(1, Ordering::AcqRel);
     while ARRIVED.load(Ordering::Acquire) < arch::num_cpus() && !is_done() {
@@ -209,7 +203,7 @@ fn stand_still() {
     while !is_done() {
         let were_on = arch::irq_save_probed();
         if STANDING.fetch_add(1, Ordering::AcqRel) + 1 == arch::num_cpus() {
-            // Without its lock: others are taken.
+            // Without its lock: `take` takes other locks.
             let mut paper = PAPER.lock().take();
             if let Some(census) = &mut paper {
                 census.take();
@@ -223,7 +217,7 @@ fn stand_still() {
     }
 }
 
-/// Until the census was taken, or for a while.
+/// Waits until the census was taken, or for a while.
 fn wait_for_the_last() {
     for _ in 0..PATIENCE {
         if is_done() {
@@ -234,7 +228,7 @@ fn wait_for_the_last() {
     let all = arch::num_cpus();
     let one_less = |standing: usize| (standing < all).then(|| standing - 1);
     if STANDING.try_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_err() {
-        // All are here after all, and the last one counts.
+        // All are here after all, and the last one takes the census.
         while !is_done() {
             arch::relax();
         }
@@ -248,7 +242,7 @@ fn is_done() -> bool {
 /// Whether a census adds up.
 ///
 /// # Errors
-/// [`Broken`]: the first that does not.
+/// [`Broken`]: the first violated invariant.
 fn judge(census: &Census) -> Result<(), Broken> {
     let mut queued: Vec<Queued> = census.queued.clone();
     queued.sort_unstable_by_key(|found| (found.g, found.place));
@@ -260,7 +254,7 @@ fn judge(census: &Census) -> Result<(), Broken> {
     if let Some(found) = queued.iter().find(|found| found.status != Status::Runnable) {
         return Err(Broken::NotRunnable(found.g, found.place, found.status));
     }
-    // No two alike, and all of them runnable: if there are as many, they are the same.
+    // All are distinct and runnable: if the numbers are equal, the sets are.
     if !census.is_cut && census.runnable != queued.len() {
         return Err(Broken::Lost(census.runnable, queued.len()));
     }
@@ -299,7 +293,7 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    /// Two CPUs that run G 1 and G 2; G 3 and G 4 wait for one, G 5 for something.
+    /// Two CPUs that run G 1 and G 2; G 3 and G 4 are runnable, G 5 is parked.
     fn sound() -> Census {
         let queued = |g, place| Queued { g, place, status: Status::Runnable };
         Census {

@@ -1,10 +1,9 @@
 //! runnext: the Go scheduler's model on bare metal.
 //!
-//! The kernel is a library; a program links with it, as a Go program does with
-//! its runtime, and is booted as one image. `sched` decides who runs, this
-//! crate acts, `arch` knows the machine.
+//! The kernel is a library; a program links with it, as a Go program does with its runtime, and is
+//! booted as one image. `sched` decides which G runs, this crate acts, `arch` knows the machine.
 //!
-//! # What a program sees
+//! # The public API
 //!
 //! The public modules, and no more: [`program`], [`go`], [`chan`], [`mod@select`],
 //! [`sync`], [`mod@blocking`], [`time`], [`gref`], [`console`], [`disk`], [`fs`],
@@ -13,37 +12,36 @@
 //!
 //! > Safe code that can name only these can neither break memory nor stop the kernel.
 //!
-//! So a function that trusts its caller is private here, or `unsafe`. What macros expand
-//! to goes through `__private`, which keeps the same promise. `tests/src/forbidden.rs`
-//! checks that the rest cannot be named. Tests from outside reach it by the feature
-//! `internals`, which no program has.
+//! So a function that trusts its caller is private here, or `unsafe`. Macros expand to calls
+//! through `__private`, which keeps the same promise. `tests/src/forbidden.rs` checks that the rest
+//! cannot be named. Tests from outside reach it by the feature `internals`, which no program has.
 //!
 //! # The map
 //!
-//! | room | what is in it |
+//! | room | contents |
 //! |---|---|
-//! | [`park`], [`waiting`] | the door between programs and the scheduler; why a G waits |
-//! | [`cell`] | the unsafe code behind what a program sees |
-//! | [`schedule`], [`preempt`], [`timer`] | what every M runs; slices; sleepers |
+//! | [`park`], [`waiting`] | the interface between programs and the scheduler; why a G waits |
+//! | [`cell`] | the unsafe code behind the public API |
+//! | [`schedule`], [`preempt`], [`timer`] | the loop of every M; slices; sleepers |
 //! | [`poller`] | a device is ready → its waiting G is ready |
-//! | [`trace`], [`schedtrace`] | what they did, and when; what it looks like |
-//! | [`chaos`], [`invariant`] | the machine as unkind as a seed can make it; whether it is sound |
-//! | [`unwind`], [`mod@panic`], [`overflow`], [`guardian`], [`backtrace`], [`symbols`] | when things go wrong |
+//! | [`trace`], [`schedtrace`] | the scheduler's events; periodic snapshots of it |
+//! | [`chaos`], [`invariant`] | random preemption and delays; checks of the whole machine |
+//! | [`unwind`], [`mod@panic`], [`overflow`], [`guardian`], [`backtrace`], [`symbols`] | failures |
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
-//! | [`tasks`], [`inspect`] | all Gs from outside; what the machine looks like |
-//! | `hostile` | on the host only: what must hold whatever the bytes are, for `fuzz` |
+//! | [`tasks`], [`inspect`] | snapshots of all Gs; of the machine |
+//! | `hostile` | on the host only: properties of the parsers for any bytes, for `fuzz` |
 //! | [`arch`] | the contract with the machine, and behind it the machine |
 //!
-//! # The way from boot to the first switch
+//! # From boot to the first switch
 //!
-//! [`start`] on the boot CPU and [`start_cpu`] on all others, one line a step;
-//! both end in [`schedule::mstart`], whose first find is the program's G.
+//! [`start`] on the boot CPU and [`start_cpu`] on all others, one line a step; both end in
+//! [`schedule::mstart`], which first finds the program's G.
 #![cfg_attr(target_os = "none", no_std)]
 // Under loom the kernel is empty: models take its sources file by file.
 #![cfg(not(loom))]
-// On the host nothing calls `start`, so the compiler takes all of the kernel below it
-// for dead. The build for the machine, which has that entry point, finds what is.
+// On the host nothing calls `start`, so the compiler takes all of the kernel below it for dead. The
+// build for the machine, which has that entry point, finds dead code.
 #![cfg_attr(
     not(target_os = "none"),
     allow(dead_code, unused_imports, reason = "the entry point is the machine's")
@@ -129,7 +127,7 @@ pub mod prelude {
     };
 }
 
-/// What macros of this crate expand to. Not for programs, but theirs to call: everything
+/// The targets of this crate's macros. Not for programs, but programs can call them: everything
 /// here is sound however it is called.
 #[doc(hidden)]
 pub mod __private {
@@ -138,23 +136,21 @@ pub mod __private {
         Otherwise, Ready, Selection, attempt, choose, line, recv_case, send_case,
     };
 
-    /// Whether programs can reach into the kernel: see the feature `internals`.
+    /// Whether programs can reach kernel internals: see the feature `internals`.
     pub const HAS_INTERNALS: bool = cfg!(feature = "internals");
 }
 
-/// The code with which a machine ends whose program's main panicked, was killed, or
-/// found no room on its stack.
+/// Exit code of a machine whose program's main panicked, was killed, or overflowed its stack.
 pub const EXIT_MAIN_PANIC: u32 = 100;
-/// The code with which a machine ends after a panic of the kernel itself.
+/// Exit code of a machine after a panic of the kernel itself.
 pub const EXIT_PANIC: u32 = 101;
-/// The code with which a machine ends after an exception nobody could mend.
+/// Exit code of a machine after an exception that no handler could repair.
 pub const EXIT_FAULT: u32 = 102;
-/// The code with which a machine ends that has no program to run.
+/// Exit code of a machine that has no program to run.
 pub const EXIT_NO_PROGRAM: u32 = 103;
-/// The code with which a machine ends in which all Gs of the booted program wait
-/// for each other.
+/// Exit code of a machine in which all Gs of the booted program wait for each other.
 pub const EXIT_DEADLOCK: u32 = 104;
-/// The code with which a machine ends whose CPU lacks what the kernel needs.
+/// Exit code of a machine whose CPU lacks a required feature.
 pub const EXIT_CPU: u32 = 105;
 
 #[cfg(target_os = "none")]
@@ -165,47 +161,47 @@ static OPTIONS: spin::Once<cmdline::Options> = spin::Once::new();
 /// The boot CPU's way from the loader to the first switch.
 fn start(boot: &'static mut BootInfo) -> ! {
     let rsdp = boot.rsdp_addr.into_option();
-    schedule::begin(); //                       nobody runs on any CPU
+    schedule::begin(); //                       no G runs on any CPU
     log::init(); //                             lines are kept until there is a console
-    arch::init_boot_cpu(); //                   a fault speaks from here on
-    handover::init_serial(); //                 and is heard
+    arch::init_boot_cpu(); //                   a fault is reported from here on
+    handover::init_serial(); //                 on the serial port
     if arch::missing_features().next().is_some() {
         handover::refuse_cpu(boot);
     }
-    handover::init_symbols(boot); //            and has names
+    handover::init_symbols(boot); //            with names
     init_memory(boot); //                       frames, page tables, heap
     handover::init_firmware(boot);
     let options = OPTIONS.call_once(|| handover::init_options(boot));
     mem::stack::set_least_size(options.stack_kib.unwrap_or(0) << 10);
     handover::init_screen(boot, options); //    the second console
-    arch::set_handlers(HANDLERS); //            interrupts come up by this door
+    arch::set_handlers(HANDLERS); //            the entry points of interrupts
     arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
     drivers::power_button::init(); //           a press ends the machine
     drivers::virtio_blk::init(); //             a disk, or none
-    drivers::serial::init_input(); //           what is typed is heard
-    console::init(); //                         and read by one at a time
+    drivers::serial::init_input(); //           input from the serial port
+    console::init(); //                         one reader at a time
     schedule::init(options.gomaxprocs, options.order, options.handoff);
     preempt::init(options.slice_ms);
     schedule::init_cpu(options.choices());
-    arch::begin_turns(options.turns_us); //     of the CPUs of an emulator, if asked for
+    arch::begin_turns(options.turns_us); //     of an emulator's CPUs, if requested
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
     chaos::begin(options.chaos); //             from here on, if at all
     guardian::begin(options.stuck); //          CPUs watch each other
-    banner::show(options); //                   what all of that came to
+    banner::show(options); //                   the machine in a dozen lines
     start_program(options);
-    trace::begin_draining(options.trace); //    those who watch it, if anybody wants to know
+    trace::begin_draining(options.trace); //    the service Gs that observe it, if requested
     schedtrace::begin();
     schedule::mstart()
 }
 
-/// Every other CPU's way, when it has come up.
+/// The way of every other CPU, when it has come up.
 fn start_cpu() -> ! {
     schedule::init_cpu(options().choices());
     schedule::mstart()
 }
 
-/// What interrupts mean to the kernel.
+/// The kernel's interrupt handlers.
 const HANDLERS: arch::Handlers = arch::Handlers {
     tick: preempt::on_tick,
     wake: preempt::on_wake,
@@ -220,7 +216,7 @@ const HANDLERS: arch::Handlers = arch::Handlers {
     fatal: panic::fault,
 };
 
-/// Commits a page of a stack, if that is what the address is.
+/// Commits a page of a stack, if the address is in one.
 fn page_fault(address: u64, irqs_off_at: Option<u64>) -> arch::PageFault {
     match mem::stack::handle_fault(address, irqs_off_at) {
         FaultOutcome::Committed => {
@@ -233,13 +229,13 @@ fn page_fault(address: u64, irqs_off_at: Option<u64>) -> arch::PageFault {
     }
 }
 
-/// Brings memory up, or ends the machine: without it nothing can be done.
+/// Brings memory up, or ends the machine: without it the kernel cannot run.
 fn init_memory(boot: &BootInfo) {
     let mut buffer = [MemoryRegion::empty(); handover::MAX_REGIONS];
     let added = handover::added_regions(&mut buffer);
     let screen = handover::screen_region(boot);
     let map: [&[_]; 4] = [&boot.memory_regions, added, screen.as_slice(), &arch::NEVER_MEMORY];
-    // SAFETY: once, on the boot CPU, as the loader left things; its regions are there.
+    // SAFETY: once, on the boot CPU, as the loader left things; its regions exist.
     if let Err(error) = unsafe { mem::init(mem::survey::Map(&map)) } {
         panic!("no memory to start with: {error:?}");
     }
@@ -247,7 +243,7 @@ fn init_memory(boot: &BootInfo) {
     mem::relief::set_wait(schedule::wait_for_relief);
 }
 
-/// Puts the program's first G into the queue.
+/// Queues the program's first G.
 fn start_program(options: &'static cmdline::Options) {
     let program = match program::choose(options) {
         Ok(program) => program,
@@ -265,7 +261,7 @@ fn start_program(options: &'static cmdline::Options) {
             Ok(()) => exit(0),
             Err(why) => {
                 if why == go::JoinError::Killed {
-                    // All other ways to get here have said so.
+                    // All other ways to get here have reported it.
                     ::log::error!("{}: main was killed", program.name());
                 }
                 exit(EXIT_MAIN_PANIC)
@@ -282,8 +278,8 @@ pub(crate) fn options() -> &'static cmdline::Options {
     OPTIONS.get().expect("options are read before anybody asks")
 }
 
-/// The program's own arguments: the words after `--` on the command line, or what
-/// [`program::start`] was given.
+/// The program's own arguments: the words after `--` on the command line, or those passed to
+/// [`program::start`].
 ///
 /// ```no_run
 /// let rounds: u32 = runnext::args().first().and_then(|w| w.parse().ok()).unwrap_or(10);
@@ -293,8 +289,8 @@ pub fn args() -> &'static [alloc::string::String] {
     if program.is_started() { program.args() } else { &options().args }
 }
 
-/// Ends the program with `code`; 0 means that all went well. If it is the one that
-/// was booted, the machine ends with it.
+/// Ends the program with `code`; 0 means success. If it is the booted program, the machine ends
+/// with it.
 ///
 /// ```no_run
 /// runnext::exit(3);
@@ -310,12 +306,12 @@ pub(crate) fn end_machine(code: u32) -> ! {
         let _ = chaos::note(&mut seed); // a string takes everything
         ::log::error!("ends with {code} under {}", seed.trim_end());
     }
-    arch::report_late_cpus(); //     where no CPU watches others it is said here
+    arch::report_late_cpus(); //     where no CPU watches others it is reported here
     trace::finish(options().trace, code);
     arch::exit(code)
 }
 
-/// Ends the machine well, and switches it off where that can be done.
+/// Ends the machine with success, and switches it off where that is possible.
 ///
 /// ```no_run
 /// runnext::power_off();
@@ -325,13 +321,13 @@ pub fn power_off() -> ! {
     arch::power_off()
 }
 
-/// As [`power_off`], in an interrupt: what is left of a trace goes out without waiting.
+/// As [`power_off`], in an interrupt: the rest of a trace is written without waiting.
 pub(crate) fn power_off_at_once() -> ! {
     trace::abandon(0);
     arch::power_off()
 }
 
-/// Starts the machine again.
+/// Restarts the machine.
 ///
 /// ```no_run
 /// runnext::reboot();

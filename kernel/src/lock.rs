@@ -1,17 +1,16 @@
 //! The kernel's one lock: a spin lock held with interrupts off.
 //!
-//! A plain spin lock must never guard what preemptible code reaches: its
-//! holder could be preempted, and everybody else would spin for a slice. So
-//! the only lock of the kernel turns interrupts off first, and probes its stack
-//! before it is taken, because a page fault under a lock is a kernel bug. The
-//! outermost lock does that; so what runs under locks, nested or not, has
-//! 2 KiB of stack ([`arch::probe_stack`]).
+//! A plain spin lock must never guard data that preemptible code reaches: its holder could be
+//! preempted, and all other CPUs would spin for a slice. So the only lock of the kernel turns
+//! interrupts off first, and probes its stack before it is taken, because a page fault under a lock
+//! is a kernel bug. The outermost lock does that; so code under locks, nested or not, has 2 KiB of
+//! stack ([`arch::probe_stack`]).
 //!
-//! To take it when it is free is one locked operation, to free it a plain store.
-//! There is no queue: who holds it does so for a few hundred instructions. Who has
-//! to spin leaves word of it ([`spun_on`]), for `guardian`.
+//! Taking a free lock is one locked operation, freeing it a plain store. There is no queue: a
+//! holder keeps it for a few hundred instructions. A CPU that has to spin records the lock
+//! ([`spun_on`]), for `guardian`.
 //!
-//! Which lock may be taken under which is said, and checked, in [`order`].
+//! The lock order is declared, and checked, in [`order`].
 
 pub mod order;
 
@@ -33,7 +32,7 @@ pub struct IrqLock<T: ?Sized> {
 // SAFETY: as for a mutex: one CPU at a time has `&mut T`, and may move out of it.
 unsafe impl<T: ?Sized + Send> Sync for IrqLock<T> {}
 
-/// What [`IrqLock::lock`] gives: the lock is free again when this is dropped.
+/// The guard from [`IrqLock::lock`]: the lock is free again when this is dropped.
 ///
 /// Not `Send`: interrupts are off on the CPU that took it.
 pub struct IrqGuard<'a, T: ?Sized> {
@@ -46,15 +45,14 @@ pub struct IrqGuard<'a, T: ?Sized> {
 unsafe impl<T: ?Sized + Sync> Sync for IrqGuard<'_, T> {}
 
 impl<T> IrqLock<T> {
-    /// A free lock around `value`, of [`Level::Plain`]: one of many, of which a CPU
-    /// holds one at a time.
+    /// A free lock around `value`, of [`Level::Plain`]: of these a CPU holds one at a time.
     pub const fn new(value: T) -> Self {
         Self::at(Level::Plain, value)
     }
 
-    /// A free lock around `value`, with a place of its own in the order of locks.
+    /// A free lock around `value`, with its own level in the lock order.
     pub const fn at(level: Level, value: T) -> Self {
-        let _ = level; // a release build does not ask
+        let _ = level; // a release build does not check it
         IrqLock {
             is_held: AtomicBool::new(false),
             #[cfg(debug_assertions)]
@@ -88,7 +86,7 @@ impl<T: ?Sized> IrqLock<T> {
         None
     }
 
-    /// Makes the lock free, whoever holds it.
+    /// Frees the lock, whichever CPU holds it.
     ///
     /// # Safety
     ///
@@ -96,16 +94,16 @@ impl<T: ?Sized> IrqLock<T> {
     /// that has stopped, or code that this CPU will not return to.
     pub unsafe fn break_open(&self) {
         #[cfg(debug_assertions)]
-        order::freed(self.address()); // it may have been this CPU's
+        order::freed(self.address()); // it may have been held by this CPU
         self.is_held.store(false, Ordering::Release);
     }
 
-    /// Takes the lock without a guard, for `cell::wait`, whose own guard is two
-    /// words so. What is in it is at [`as_ptr`](Self::as_ptr); the caller owes an
-    /// [`open`](Self::open), and then the interrupts as they were.
+    /// Takes the lock without a guard, for `cell::wait`, whose own guard is two words so. The value
+    /// is at [`as_ptr`](Self::as_ptr); the caller owes an [`open`](Self::open), and then the
+    /// interrupts as they were.
     ///
-    /// It is the outermost lock, or taken on the stack of an M, which is all there:
-    /// so the stack is probed without asking.
+    /// It is the outermost lock, or taken on the stack of an M, whose pages are all committed: so
+    /// the stack is probed unconditionally.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn hold(&self) -> Irqs {
@@ -115,8 +113,8 @@ impl<T: ?Sized> IrqLock<T> {
         irqs
     }
 
-    /// As [`hold`](Self::hold), for who knows that interrupts are on, and need not
-    /// ask now and again at the end: 4 instructions less.
+    /// As [`hold`](Self::hold), for a caller that knows that interrupts are on, and need not check
+    /// now and again at the end: 4 instructions less.
     #[inline(always)]
     pub(crate) fn hold_with_irqs_on(&self) -> Irqs {
         arch::probe_stack();
@@ -125,19 +123,19 @@ impl<T: ?Sized> IrqLock<T> {
         Irqs::ON
     }
 
-    /// Makes the lock free, and leaves interrupts off.
+    /// Frees the lock, and leaves interrupts off.
     ///
     /// # Safety
-    /// The caller has taken it by [`hold`](Self::hold), and this is its end.
+    /// The caller has taken it by [`hold`](Self::hold), and does not use the value any more.
     #[inline(always)]
     pub(crate) unsafe fn open(&self) {
         #[cfg(debug_assertions)]
         order::freed(self.address());
-        // Release: what was done under the lock; pairs with `try_take`.
+        // Release: publishes the changes under the lock; pairs with `try_take`.
         self.is_held.store(false, Ordering::Release);
     }
 
-    /// Where the value is; whoever has the lock may touch it.
+    /// The address of the value; only the holder of the lock may touch it.
     #[inline(always)]
     pub(crate) fn as_ptr(&self) -> *mut T {
         self.value.get()
@@ -146,7 +144,7 @@ impl<T: ?Sized> IrqLock<T> {
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     fn take(&self) {
-        // Before it is waited for: after, it would be too late.
+        // Checked before the wait: afterwards it would be too late.
         #[cfg(debug_assertions)]
         order::check(self.place());
         if !self.try_take() {
@@ -156,7 +154,7 @@ impl<T: ?Sized> IrqLock<T> {
         order::taken(self.place());
     }
 
-    /// What the order of locks must know.
+    /// The entry for the lock order.
     #[cfg(debug_assertions)]
     #[track_caller]
     fn place(&self) -> order::Place {
@@ -174,7 +172,7 @@ impl<T: ?Sized> IrqLock<T> {
         try_take(&self.is_held)
     }
 
-    /// Without a register: else all who take a lock would save some first.
+    /// Without a register: else all callers that take a lock would save some first.
     #[inline(always)]
     fn spin(&self) {
         let name: fn() -> &'static str = core::any::type_name::<T>;
@@ -184,15 +182,14 @@ impl<T: ?Sized> IrqLock<T> {
 
 #[inline(always)]
 fn try_take(is_held: &AtomicBool) -> bool {
-    // Acquire: what the last holder did.
+    // Acquire: sees what the last holder did.
     is_held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
-/// Waits with plain loads, which leave the line with its holder, and takes the lock
-/// whose word that is. `name` is a function that names what it guards.
+/// Waits with plain loads, which leave the cache line with its holder, and takes the lock whose
+/// word that is. `name` is a function that names the guarded type.
 extern "C" fn spin_for(is_held: *const (), name: *const ()) {
-    // SAFETY: `spin`, which alone calls this, has made it of a reference that it
-    // still has.
+    // SAFETY: `spin`, the only caller, has made it from a reference that it still has.
     let is_held = unsafe { &*is_held.cast::<AtomicBool>() };
     let mine = &SPINNING[arch::cpu_index()];
     mine.name.store(name.cast_mut(), Ordering::Relaxed);
@@ -208,11 +205,11 @@ extern "C" fn spin_for(is_held: *const (), name: *const ()) {
     mine.lock.store(0, Ordering::Relaxed);
 }
 
-/// What a CPU spins for. Its own to write, with interrupts off.
+/// The lock that a CPU spins for. Its own to write, with interrupts off.
 struct Spinning {
-    /// Where the lock is; 0 if it spins for none.
+    /// The address of the lock; 0 if it spins for none.
     lock: AtomicUsize,
-    /// A function that names what the lock guards; null if it never had to spin.
+    /// A function that names the guarded type; null if it never had to spin.
     name: AtomicPtr<()>,
 }
 
@@ -220,8 +217,7 @@ static SPINNING: [Spinning; arch::MAX_CPUS] =
     [const { Spinning { lock: AtomicUsize::new(0), name: AtomicPtr::new(core::ptr::null_mut()) } };
         arch::MAX_CPUS];
 
-/// The lock that CPU `cpu` spins for, if it does. It may have it at the next
-/// instant.
+/// The lock that CPU `cpu` spins for, if it does. It may have taken it at the next instant.
 pub fn spun_on(cpu: usize) -> Option<SpunOn> {
     let spinning = &SPINNING[cpu];
     let lock = spinning.lock.load(Ordering::Acquire); // pairs with `spin`
@@ -229,12 +225,12 @@ pub fn spun_on(cpu: usize) -> Option<SpunOn> {
     if lock == 0 || name.is_null() {
         return None;
     }
-    // SAFETY: not null, so `spin` has put such a function there.
+    // SAFETY: not null, so `spin` has stored such a function.
     let name = unsafe { core::mem::transmute::<*mut (), fn() -> &'static str>(name) };
     Some(SpunOn { lock, name: name() })
 }
 
-/// A lock that is spun for. Prints as what it guards, where it is, and who has it.
+/// A lock that is spun for. Prints as the guarded type, the address, and the holder.
 #[derive(Clone, Copy, Debug)]
 pub struct SpunOn {
     lock: usize,
@@ -256,7 +252,7 @@ impl<T: ?Sized> Deref for IrqGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: we hold the lock, and `&mut` is given out by `&mut self` only.
+        // SAFETY: the guard holds the lock, and `&mut` is given out by `&mut self` only.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -264,7 +260,7 @@ impl<T: ?Sized> Deref for IrqGuard<'_, T> {
 impl<T: ?Sized> DerefMut for IrqGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: we hold the lock, so nobody else has a reference.
+        // SAFETY: the guard holds the lock, so there is no other reference.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -272,7 +268,7 @@ impl<T: ?Sized> DerefMut for IrqGuard<'_, T> {
 impl<T: ?Sized> Drop for IrqGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: we hold the lock, and are gone after this.
+        // SAFETY: the guard holds the lock, and is gone after this.
         unsafe { self.lock.open() };
         arch::irqs_back(self.irqs);
     }
@@ -331,7 +327,7 @@ mod tests {
         let (inner, outer) = (IrqLock::at(Level::Console, ()), IrqLock::new(()));
         let held = outer.lock();
         drop((inner.lock(), IrqLock::new(()).try_lock()));
-        // In the other order, as they need not be let go of as they were taken.
+        // In the other order, as locks need not be freed in the order in which they were taken.
         let tried = inner.lock();
         drop(held);
         drop(tried);
@@ -340,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_waited_for_is_named() {
-        // All threads are CPU 0 here; nobody else names this type.
+        // All threads are CPU 0 here; no other test names this type.
         struct Wanted;
         let lock = IrqLock::new(Wanted);
         let named = || spun_on(0).map(|lock| lock.to_string()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Printing: whole lines, to every console there is.
+//! Printing: whole lines, to every console.
 //!
 //! Holds `print!` and `println!`, the `log` crate's back end, the ring of the
 //! last 64 KiB (`dmesg`), and the panic path. The consoles themselves are
@@ -59,8 +59,8 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-/// What goes out under one hold of the console lock at most, with interrupts off. Most lines
-/// are shorter, so an interrupt handler that prints seldom cuts one.
+/// Maximum number of bytes under one hold of the console lock, with interrupts off. Most lines are
+/// shorter, so an interrupt handler that prints seldom splits one.
 pub const PIECE: usize = 128;
 
 /// Characters that are drawn on the screen under one hold of the console lock: after a line
@@ -78,7 +78,7 @@ macro_rules! print {
     ($($arg:tt)*) => { $crate::__private::print(format_args!($($arg)*)) };
 }
 
-/// Prints a line to the consoles. The line stays whole, whoever else prints.
+/// Prints a line to the consoles. The line stays whole, whatever else prints.
 ///
 /// ```
 /// runnext::println!("{} CPUs online", 8);
@@ -90,29 +90,29 @@ macro_rules! println {
     ($($arg:tt)*) => { $crate::__private::print_line(format_args!($($arg)*)) };
 }
 
-/// Where text goes: a serial port, a screen, a vector in a test.
+/// A destination of text: a serial port, a screen, a vector in a test.
 pub trait Sink: Send {
     /// Writes all of it, or loses some; never waits without a limit.
     fn write(&mut self, bytes: &[u8]);
 
-    /// As [`write`](Self::write), but what takes long may be left to [`draw`](Self::draw).
+    /// As [`write`](Self::write), but slow work may be left to [`draw`](Self::draw).
     fn write_undrawn(&mut self, bytes: &[u8]) {
         self.write(bytes);
     }
 
-    /// Does some of what was left, `most` characters of it. Whether there is more.
+    /// Does some of the deferred work, `most` characters of it. Whether there is more.
     fn draw(&mut self, most: usize) -> bool {
         let _ = most;
         false
     }
 
-    /// What follows is in this colour, if there are any.
+    /// Text that follows is in this colour, if there are any.
     fn set_color(&mut self, color: Color) {
         let _ = color;
     }
 }
 
-/// What a text is about, for consoles with colours.
+/// The severity of a text, for consoles with colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Color {
     /// Anything.
@@ -126,7 +126,7 @@ pub enum Color {
 /// Which of the consoles are used: `console=` on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sinks {
-    /// Every console there is.
+    /// Every console.
     #[default]
     Both,
     /// The serial port only.
@@ -164,34 +164,34 @@ pub fn set_max_level(level: LevelFilter) {
     log::set_max_level(level);
 }
 
-/// Gives messages their time, in nanoseconds since the start. Until then they
-/// carry 0. May be called again when a better clock is found.
+/// Sets the clock of messages, in nanoseconds since the start. Until then they carry 0. May be
+/// called again when a better clock is found.
 pub fn set_clock(now_ns: fn() -> u64) {
     CLOCK.store(now_ns as *mut (), Ordering::Release); // pairs with the load in `now_ns`
 }
 
-/// Hands the serial port over, and replays to it what was printed before.
+/// Attaches the serial port, and replays to it what was printed before.
 pub fn attach_serial(serial: Serial) {
     CONSOLE.with(|console| console.attach_serial(serial));
 }
 
-/// Hands the screen over, and replays to it what was printed before.
+/// Attaches the screen, and replays to it what was printed before.
 pub fn attach_screen(screen: Screen<'static>) {
     CONSOLE.with(|console| console.attach_screen(screen));
 }
 
-/// Chooses the consoles to use. One that was off gets what it missed.
+/// Chooses the consoles to use. A console that was off gets what it missed.
 pub fn set_sinks(sinks: Sinks) {
     CONSOLE.with(|console| console.set_sinks(sinks));
 }
 
-/// Calls `f` with the serial port, if there is one, under the console lock: to
-/// read from it, or to ask what it lost. `f` must not print.
+/// Calls `f` with the serial port, if there is one, under the console lock: to read from it, or to
+/// read how much it lost. `f` must not print.
 pub fn with_serial<R>(f: impl FnOnce(&mut Serial) -> R) -> Option<R> {
     CONSOLE.with(|console| console.serial.sink.as_mut().map(Cell::get_mut).map(f))
 }
 
-/// Writes to the serial port and nowhere else, in turn with all that is printed.
+/// Writes to the serial port only, in turn with all that is printed.
 pub(crate) fn write_serial(text: &str) {
     CONSOLE.write(text.as_bytes(), |console, piece, place| {
         console.put(piece, place, |console, bytes| {
@@ -200,8 +200,8 @@ pub(crate) fn write_serial(text: &str) {
     });
 }
 
-/// The G of this name ([`crate::park::me`]) was abandoned: if it had the turn to print, the
-/// next has it now.
+/// The G of this name ([`crate::park::me`]) was abandoned: if it had the turn to print, passes it
+/// to the next G.
 pub(crate) fn pass_turn_of(gone: u64) {
     CONSOLE.turn.pass_from(gone);
 }
@@ -223,11 +223,11 @@ pub fn dmesg() -> Result<Vec<u8>, TryReserveError> {
     Ok(text)
 }
 
-/// The writer of the panic path: gets through even when the lock is held by a
-/// CPU that died, or by the very code that was interrupted.
+/// The writer of the panic path: works even when the lock is held by a CPU that died, or by the
+/// very code that was interrupted.
 ///
-/// It tries for a bounded time, then breaks the lock. It keeps the consoles
-/// until it is dropped, so that nobody prints in between.
+/// It tries for a bounded time, then breaks the lock. It keeps the consoles until it is dropped, so
+/// that no other CPU prints in between.
 ///
 /// # Safety
 ///
@@ -239,8 +239,8 @@ pub unsafe fn emergency() -> Emergency {
     Emergency::new(unsafe { CONSOLE.seize(EMERGENCY_TRIES) })
 }
 
-/// As [`emergency`], for a kernel that goes on: nothing is broken, and nothing is
-/// given if the lock cannot be had in so many tries. Interrupts off; any context.
+/// As [`emergency`], for a kernel that continues: the lock is not broken, and the result is `None`
+/// if it is not free within so many tries. Interrupts off; any context.
 pub fn try_emergency(tries: u32) -> Option<Emergency> {
     for _ in 0..tries {
         if let Some(console) = CONSOLE.console.try_lock() {
@@ -251,7 +251,7 @@ pub fn try_emergency(tries: u32) -> Option<Emergency> {
     None
 }
 
-/// What [`emergency`] gives.
+/// The writer from [`emergency`].
 pub struct Emergency {
     console: IrqGuard<'static, Console<Serial, Screen<'static>>>,
 }
@@ -297,17 +297,17 @@ impl<A: Sink, B: Sink> Printer<A, B> {
             return send(text.as_bytes());
         }
         let mut text = Text::new(send);
-        // An error comes from a `Display` of the caller's; what it wrote until
-        // then is printed, and the rest is its own business.
+        // An error comes from a `Display` of the caller; what it wrote until then is printed, and
+        // the rest is lost.
         let _ = text.write_fmt(args);
         text.finish();
     }
 
-    /// Gives `bytes` to `put` in pieces, each under the console lock: all of them in one
-    /// turn, if the caller can wait for its turn.
+    /// Passes `bytes` to `put` in pieces, each under the console lock: all of them in one turn, if
+    /// the caller can wait for its turn.
     fn write(&self, mut bytes: &[u8], put: impl Fn(&mut Console<A, B>, &[u8], Place)) {
         let turn = park::may_wait().then(|| self.turn.take());
-        // What has no turn may be the last that is ever printed.
+        // A text without a turn may be the last that is ever printed.
         let drawn = if turn.is_some() { DRAWN } else { usize::MAX };
         let mut place = Place { text: None, is_last: false };
         while !bytes.is_empty() {
@@ -341,7 +341,7 @@ impl<A: Sink, B: Sink> Printer<A, B> {
             arch::relax();
             tried += 1;
             if tried == tries {
-                // SAFETY: the caller says that the holder does not run any more.
+                // SAFETY: the caller promises that the holder does not run any more.
                 unsafe { self.console.break_open() };
                 tried = 0;
             }
@@ -349,8 +349,8 @@ impl<A: Sink, B: Sink> Printer<A, B> {
     }
 }
 
-/// How much of `text` goes out at once: as many whole lines as [`PIECE`] has room for, or
-/// that much of a longer line.
+/// The length of the next piece of `text`: as many whole lines as [`PIECE`] has room for, or that
+/// much of a longer line.
 fn piece_length(text: &[u8]) -> usize {
     let most = text.len().min(PIECE);
     let last_end = text[..most].iter().rposition(|&byte| byte == b'\n');
@@ -360,7 +360,7 @@ fn piece_length(text: &[u8]) -> usize {
     }
 }
 
-/// Where a piece belongs.
+/// The place of a piece in its text.
 #[derive(Clone, Copy)]
 struct Place {
     /// The number of its text, once that has one.
@@ -369,7 +369,7 @@ struct Place {
     is_last: bool,
 }
 
-/// The ring and the two places where text is shown.
+/// The ring and the two consoles.
 struct Console<A, B> {
     ring: Ring,
     serial: Slot<A>,
@@ -382,8 +382,8 @@ struct Console<A, B> {
 
 /// A sink, and how much of the ring it has seen.
 struct Slot<S> {
-    /// In a `Cell` for its layout alone: that makes `None` all zero, and so the
-    /// console, with its ring, costs nothing in the kernel's image.
+    /// In a `Cell` for its layout alone: that makes `None` all zero, and so the console, with its
+    /// ring, takes no space in the kernel's image.
     sink: Option<Cell<S>>,
     off: bool,
     seen: u64,
@@ -400,8 +400,7 @@ impl<A: Sink, B: Sink> Console<A, B> {
         self.texts
     }
 
-    /// Has `write` write a piece. Between two pieces of another text's line it gets a line
-    /// of its own.
+    /// Writes a piece by `write`. Between two pieces of another text's line it gets its own line.
     fn put(&mut self, piece: &[u8], place: Place, write: impl Fn(&mut Self, &[u8])) {
         let is_aside = self.cut.is_some() && self.cut != place.text;
         let is_whole = piece.ends_with(b"\n");
@@ -415,7 +414,7 @@ impl<A: Sink, B: Sink> Console<A, B> {
         self.cut = place.text.filter(|_| !place.is_last && !is_whole);
     }
 
-    /// Ends a line that waits for its next piece, before others write past [`put`](Self::put).
+    /// Ends a line that waits for its next piece, before text is written past [`put`](Self::put).
     fn end_cut_line(&mut self, color: Color) {
         if self.cut.take().is_some() {
             self.write(b"\n", color);
@@ -463,8 +462,8 @@ impl<S: Sink> Slot<S> {
         self.sink.as_mut().filter(|_| !self.off).map(Cell::get_mut)
     }
 
-    /// Shows text that stands in the ring from `start` on. A sink in use has
-    /// seen everything before it: `catch_up` runs whenever one comes into use.
+    /// Shows text that is in the ring from `start` on. A sink in use has seen everything before it:
+    /// `catch_up` runs whenever a sink comes into use.
     fn show(&mut self, bytes: &[u8], start: u64, color: Color) {
         if let Some(sink) = self.sink_in_use() {
             sink.set_color(color);
@@ -473,7 +472,7 @@ impl<S: Sink> Slot<S> {
         }
     }
 
-    /// Shows what the ring still has of the text that this sink has missed.
+    /// Shows the part of the missed text that the ring still has.
     fn catch_up(&mut self, ring: &Ring) {
         let (older, newer) = ring.since(self.seen);
         if let Some(sink) = self.sink_in_use() {
@@ -521,7 +520,7 @@ impl fmt::Display for Line<'_> {
         let (seconds, rest) = (self.now_ns / 1_000_000_000, self.now_ns % 1_000_000_000);
         write!(f, "[{seconds:4}.{:06}] ", rest / 1000)?;
         match self.record.level() {
-            // Trouble may be the trouble of one CPU.
+            // A failure may concern one CPU only.
             Level::Error => write!(f, "error: cpu {}: ", self.cpu)?,
             Level::Warn => write!(f, "warn: cpu {}: ", self.cpu)?,
             Level::Info => f.write_str("info: ")?,
@@ -540,8 +539,8 @@ fn now_ns() -> u64 {
     if clock.is_null() {
         return 0;
     }
-    // SAFETY: the only value stored besides null is the `fn() -> u64` that
-    // `set_clock` got, and on this machine both kinds of pointer are alike.
+    // SAFETY: the only value stored besides null is the `fn() -> u64` that `set_clock` got, and on
+    // this machine both kinds of pointer have the same form.
     let clock = unsafe { core::mem::transmute::<*mut (), fn() -> u64>(clock) };
     clock()
 }

@@ -1,93 +1,87 @@
-//! A full stack ends its G, and nobody else.
+//! A full stack ends its G, and no other.
 //!
-//! A G touches a page below its stack that has no memory and gets none: the stack
-//! is as large as it may be, or memory is used up. There is no going on. But the
-//! G can end as one that panics does: destructors run, locks are poisoned and
-//! freed, its join says why. This file is the end of such a G ([`end`]); the
-//! others who take part are named as they come.
+//! A G touches a page below its stack that has no memory and gets none: the stack is at its limit,
+//! or memory is used up. The G cannot continue. But it can end as one that panics does: destructors
+//! run, locks are poisoned and freed, its join says why. This file is the end of such a G
+//! ([`end`]); the other files involved are named below.
 //!
-//! # The way
+//! # The steps
 //!
-//! 1. The page fault, on a stack of its own, finds that no page can be had. If the
-//!    code that faulted ran with interrupts on, on the stack of the G that runs
-//!    here, `schedule::stack_full` opens the *spare pages* (`mem::stack`), which are
-//!    kept closed below every stack for this. Their frames are this CPU's reserve, or any,
-//!    or some that were set aside when the machine started.
-//! 2. It returns not to where the fault was but to [`end`], below all that is in use on
-//!    that stack (`arch`, `rescue`).
-//! 3. The report is made: name, spawn site, and the calls that led here.
-//! 4. The function that faulted is replaced by [`unwind_here`], as if its caller had
-//!    called that: and that one unwinds, with the reason for the join.
+//! 1. The page-fault handler, on its own stack, finds that no page is available. If the code that
+//!    faulted ran with interrupts on, on the stack of the running G, `schedule::stack_full` opens
+//!    the *spare pages* (`mem::stack`), which are kept closed below every stack for this. Their
+//!    frames come from this CPU's reserve, or any, or some that were set aside when the machine
+//!    started.
+//! 2. The handler returns not to the faulting instruction but to [`end`], below all that is in use
+//!    on that stack (`arch`, `rescue`).
+//! 3. The report is printed: name, spawn site, and the backtrace.
+//! 4. The function that faulted is replaced by [`unwind_here`], as if its caller had called that:
+//!    and that function unwinds, with the reason for the join.
 //!
 //! # Why the frame that faulted may be lost
 //!
-//! What unwinds begins at the *caller* of the function that faulted, for only at
-//! calls do tables say what is to be dropped. What the function itself had is
-//! lost. It cannot have had much:
+//! Unwinding begins at the *caller* of the function that faulted, because the tables list what is
+//! to be dropped only at calls. What the function itself owned is lost. It cannot own much:
 //!
 //! > A function that has called another, or has taken a lock, has touched the lowest
 //! > byte of its frame.
 //!
-//! For a call pushes its return address right below the frame, and a lock probes
-//! further down. All of its frame has memory then: what is between is at
-//! most one page, and larger frames are probed page by page before they are used.
-//! So who faults does so in its first instructions, before it has called anybody;
-//! or at its first call, and then it is the caller, and nothing of it is lost
-//! (`step`). What it may have had by then are its arguments, and what
-//! was inlined into it without a call: a box is leaked, a `Mutex` that was free is
-//! locked. Nothing of it is known to others by its address: a place in a queue is
-//! taken under a lock.
+//! For a call pushes its return address right below the frame, and a lock probes further down. All
+//! of its frame has memory then: the distance is at most one page, and larger frames are probed
+//! page by page before they are used. So a function faults in its first instructions, before it has
+//! called another; or at its first call, and then it is the caller, and nothing of it is lost
+//! (`step`). What it may own by then are its arguments, and the results of inlined code without a
+//! call: a box is leaked, a `Mutex` that was free stays locked. No other code has the address of
+//! any of it: a node is put into a queue under a lock.
 //!
-//! # Callers that forbid it
+//! # Callers that may not unwind
 //!
-//! The compiler proves of many functions that they never unwind, a recursion that
-//! does nothing but arithmetic for one, and leaves their calls out of the tables of
-//! their callers. The unwinder refuses such a call. Then the G unwinds from above
-//! the last caller that would refuse (`rescue`): from there down nobody has anything to clean up
-//! that the tables know of, and what the caller has that refused is lost like that of the
-//! function that faulted. Kernel code that is known to others by its address
-//! (a place in a queue, a buffer that a device writes) waits in functions that
-//! may panic, so it is in the tables.
+//! The compiler proves of many functions that they never unwind, a recursion that does nothing but
+//! arithmetic for one, and leaves their calls out of the tables of their callers. The unwinder
+//! refuses such a call. Then the G unwinds from above the last caller that would refuse (`rescue`):
+//! the frames below it have nothing to clean up that the tables know of, and what the refusing
+//! caller owns is lost like that of the function that faulted. Kernel code whose address other code
+//! has (a node in a queue, a buffer that a device writes) waits in functions that may panic, so it
+//! is in the tables.
 //!
-//! A lock whose guard was lost in either way stays locked, but no G waits for it: at its
-//! root a G has no guard, so a lock that still has its name is abandoned there, and every
-//! caller and waiter is told so (`unwind`'s `catch_at_root`, `cell::held`).
+//! A lock whose guard was lost in either way stays locked, but no G waits for it for ever: at its
+//! root a G has no guard, so a lock that still has its name is abandoned there, and every caller
+//! and waiter gets that error (`unwind`'s `catch_at_root`, `cell::held`).
 //!
 //! # In a blocking call
 //!
-//! The stack that is full is that of an M then (`schedule`, `call`), and it is a stack like
-//! others: it has spare pages, and from the frame that faulted up to where the call
-//! began all on it is the G's. There what unwinds is caught, and it goes on from the G's own
-//! stack, which has spare pages, too. The frames of the scheduler lie above, and
-//! nobody comes to them. That M serves nobody before its spare pages are closed. A margin
-//! that was opened on the stack of an M, and no more, stays open: the next call there has
-//! as much less of it as a G has who waits near its end for a second time.
+//! Then the full stack is that of an M (`schedule`, `call`), and it is a stack like others: it has
+//! spare pages, and from the frame that faulted up to where the call began all frames are the G's.
+//! There the unwinding is caught, and continues from the G's own stack, which has spare pages, too.
+//! The frames of the scheduler lie above, and are not reached. That M serves no call before its
+//! spare pages are closed. A margin that was opened on the stack of an M, and nothing more, stays
+//! open: the next call there has that much less of it, like a G that waits near the end of its
+//! stack for a second time.
 //!
-//! # Where nothing unwinds
+//! # Where the G does not unwind
 //!
-//! - **With interrupts off** the kernel's own state is half changed: the machine stops, as
-//!   for a panic there. It probes before it turns them off, so that it does not happen.
-//! - **Between the halves of parking** others may know already that the G parks,
-//!   so it must; it is given a page of the *margin*. So is the kernel when it
-//!   probes: what it needs for a moment the G has not used up. So is the scheduler when
-//!   it preempts a G near the end of its stack, who has not asked for that.
-//!   The margin ends, too, and then a probe is an overflow like any other; it comes before
-//!   anything is changed, except where a lock is let go of: a G that lets go of locks
-//!   that others wait for, at every depth, may end with one of them locked for ever.
-//! - **While it panics** it unwinds already: it is given the spare pages, once, and goes on.
-//! - **When the spare pages are full, too** (a destructor recurses); if nobody catches
-//!   what unwinds; or if not even the spare pages can be had: the G is *abandoned*. It
-//!   never runs again, nothing is dropped, its stack is kept, because what is on it may
-//!   be known to others; its join says why, and the console what was lost.
+//! - **With interrupts off** the kernel's own state is half changed: the machine stops, as for a
+//!   panic there. The kernel probes before it turns them off, so that it does not happen.
+//! - **Between the halves of parking** wakers may already have the G's handle, so it must park; it
+//!   is given a page of the *margin*. So is the kernel when it probes: pages that it needs for a
+//!   moment do not count as used by the G. So is the scheduler when it preempts a G near the end of
+//!   its stack, as the G did not cause that. The margin ends, too, and then a probe is an overflow
+//!   like any other; it comes before any state is changed, except where a lock is released: a G
+//!   that releases locks that have waiters, at every depth, may end with one of them locked for
+//!   ever.
+//! - **While it panics** it unwinds already: it is given the spare pages, once, and continues.
+//! - **When the spare pages are full, too** (a destructor recurses); if no frame catches the
+//!   unwinding; or if not even the spare pages are available: the G is *abandoned*. It never runs
+//!   again, nothing is dropped, its stack is kept, because other code may have addresses on it; its
+//!   join says why, and the console what was lost.
 //!
 //! # What was rejected
 //!
-//! - **A second stack to unwind on**: the landing pads run on the stack of the
-//!   frame that they belong to, that is, on the full one.
+//! - **A second stack to unwind on**: the landing pads run on the stack of the frame that they
+//!   belong to, that is, on the full one.
 //! - **Abandoning always**: every lock that the G held would be lost for good.
-//! - **Checking the depth in every function**, as Go does: it makes its stacks
-//!   grow by copying, for which it must know all pointers. Here the page tables check
-//!   for nothing.
+//! - **Checking the depth in every function**, as Go does: it makes its stacks grow by copying, for
+//!   which it must know all pointers. Here the page tables check at no cost.
 
 use crate::backtrace;
 use crate::go::JoinError;
@@ -96,19 +90,19 @@ use crate::{arch, unwind};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Reports that say which calls led there. A program that overflows by the thousand
-/// is told so once a G, but names take time to find, and not all are shown.
+/// The budget of reports with a backtrace. A program that overflows by the thousand gets one line
+/// for each G, but names take time to find, and not all backtraces are printed.
 static REPORTS: Budget = Budget::new();
 
-/// Full reports that may come at once.
+/// Maximum number of full reports at once.
 const AT_ONCE: u64 = 32;
-/// One more may come each time that this is over, ns. In an emulator a report takes a
-/// quarter of a second: ten in a second made everything else wait.
+/// One more is allowed after each such period, ns. In an emulator a report takes a quarter of a
+/// second: ten in a second made everything else wait.
 const REFILL_NS: u64 = 2_000_000_000;
 
-/// Says of which reports there may be more: [`AT_ONCE`], refilled with time.
+/// A token bucket of reports: [`AT_ONCE`], refilled with time.
 struct Budget {
-    /// When all that was taken will have been refilled, ns.
+    /// When all taken tokens will have been refilled, ns.
     full_ns: AtomicU64,
 }
 
@@ -117,7 +111,7 @@ impl Budget {
         Budget { full_ns: AtomicU64::new(0) }
     }
 
-    /// Takes one, if there is one at `now_ns`.
+    /// Takes a token, if there is one at `now_ns`.
     fn take(&self, now_ns: u64) -> bool {
         let less_one = |full_ns: u64| {
             let full_ns = full_ns.max(now_ns) + REFILL_NS;
@@ -131,25 +125,25 @@ impl Budget {
 pub extern "C" fn end(faulted: &arch::Faulted) -> ! {
     let (full, stack) = schedule::begin_full();
     report(faulted, full, (stack.end - stack.start) as usize);
-    // SAFETY: 1. The handler called this with what it has left for it. 2. See "Why
-    // the frame that faulted may be lost"; this function has nothing.
+    // SAFETY: 1. The handler called this with the state it saved. 2. See "Why the frame that
+    // faulted may be lost"; this function owns nothing.
     let none = unsafe { arch::call_in_place(faulted, stack.end, unwind_here) };
     log::error!("there are no tables to unwind by ({none:?})");
     schedule::leave_behind()
 }
 
-/// What the caller of the function that faulted has called: unwinds, or has
-/// itself called from further up.
+/// Stands in for the function that faulted, as called by its caller: unwinds, or arranges to be
+/// called from further up.
 extern "C-unwind" fn unwind_here(_: usize) -> ! {
     let (_, rbp) = arch::here();
     unwind_once();
-    // SAFETY: `unwind_once` has nothing left, and neither has this, whose frame
+    // SAFETY: `unwind_once` owns nothing any more, and neither does this function, whose frame
     // pointer that is.
     unsafe { arch::call_above_forbidden(rbp, unwind_above, 0) };
     schedule::leave_behind()
 }
 
-/// The same, where nobody forbids it any more.
+/// The same, above the last caller that may not unwind.
 extern "C-unwind" fn unwind_above(_: usize) -> ! {
     unwind_once();
     schedule::leave_behind()
@@ -158,13 +152,13 @@ extern "C-unwind" fn unwind_above(_: usize) -> ! {
 /// Unwinds, if it can.
 fn unwind_once() {
     let why = JoinError::from(schedule::is_full().unwrap_or(Full::Overflow));
-    // What unwinds is on the heap. If there is no room, and only then, it does not.
+    // The payload is on the heap. Without memory, and only then, it does not unwind.
     if unwind::has_memory() {
         unwind::begin(why);
     }
 }
 
-/// Says who it is, and unless there were many just now also how it came there.
+/// Reports the G, and unless there were many reports just now also its backtrace.
 fn report(faulted: &arch::Faulted, full: Full, size: usize) {
     let Some(g) = schedule::current() else { return };
     let what = match full {
@@ -179,7 +173,7 @@ fn report(faulted: &arch::Faulted, full: Full, size: usize) {
     }
 }
 
-/// Shows the calls that led to the fault.
+/// Prints the backtrace of the fault.
 struct Calls<'a>(&'a arch::Faulted);
 
 impl fmt::Display for Calls<'_> {

@@ -1,18 +1,16 @@
-//! When things go wrong: one G unwinds, or the whole machine stops and says so.
+//! Failures: one G unwinds, or the whole machine stops with a report.
 //!
-//! A panic in a G is that G's own: it unwinds to the root of the G and becomes
-//! the error of its join. If it panics again meanwhile, as a destructor may, there
-//! is nothing left to unwind to: the G is left behind (`schedule::full`), its locks are
-//! abandoned and its join is told. A panic anywhere else (scheduler, interrupt,
-//! interrupts off), and an exception that nobody can mend, is the kernel's: all other
-//! CPUs are stopped by NMI, the report goes out past all locks, and the machine ends
-//! with a code of its own.
+//! A panic in a G ends that G only: it unwinds to the root of the G and becomes the error of its
+//! join. If it panics again meanwhile, as a destructor may, there is no frame left to unwind to:
+//! the G is abandoned (`schedule::full`), its locks are abandoned and its joiner is woken. A panic
+//! anywhere else (scheduler, interrupt, interrupts off), and an exception that no handler can
+//! repair, is the kernel's: all other CPUs are stopped by NMI, the report is printed past all
+//! locks, and the machine ends with its own exit code.
 //!
-//! The report says what went wrong, then for each CPU which calls it was in, then,
-//! if events were noted (`trace=`), the last ones of each. It is written by whoever
-//! comes first. A second CPU that goes wrong meanwhile halts, and is in the report
-//! like any other. If the report itself goes wrong, that is said in a line, and if
-//! not even that can be said, the machine ends at once.
+//! The report has the failure, then the backtrace of each CPU, then, if events were recorded
+//! (`trace=`), the last ones of each. The first CPU that fails writes it. A second CPU that fails
+//! meanwhile halts, and is in the report like any other. If the report itself fails, a line says
+//! so, and if not even that is possible, the machine ends at once.
 
 use crate::arch::{self, Fault};
 use crate::{EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC, backtrace, chaos, log, schedule, trace};
@@ -36,7 +34,7 @@ pub fn fault(fault: &Fault<'_>) -> ! {
     })
 }
 
-/// Stops the machine for a broken promise of the kernel itself.
+/// Stops the machine for a violated invariant of the kernel itself (Go: throw).
 pub fn kernel_bug(what: fmt::Arguments<'_>) -> ! {
     let (rip, rbp) = arch::here();
     stop(EXIT_PANIC, rip, rbp, |out| {
@@ -54,17 +52,16 @@ pub fn deadlock(report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
     stop_with(EXIT_DEADLOCK, report)
 }
 
-/// The CPU that stops the machine, plus one; 0 while nobody does.
+/// The CPU that stops the machine, plus one; 0 if there is none.
 static STOPPER: AtomicUsize = AtomicUsize::new(0);
 
-/// Its report has gone wrong, and it has said so.
+/// Its report has failed, and it has printed that.
 static HAS_STUMBLED: AtomicBool = AtomicBool::new(false);
 
 /// Events of each CPU in a report.
 const LAST_EVENTS: u64 = 16;
 
-/// Stops all CPUs, reports with the calls and the last events of each, ends with
-/// `code`.
+/// Stops all CPUs, reports with the backtrace and the last events of each, ends with `code`.
 fn stop(code: u32, rip: u64, rbp: u64, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
     stop_with(code, |out| {
         report(out)?;
@@ -84,28 +81,28 @@ fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> !
     match STOPPER.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {}
         Err(stopper) if stopper == me => stumble(code, report),
-        // Somebody else is at it and will stop this CPU too.
+        // Another CPU stops the machine and will stop this CPU too.
         Err(_) => arch::halt_forever(),
     }
     #[cfg(debug_assertions)]
-    crate::lock::order::stop(); // what is held now stays held
+    crate::lock::order::stop(); // locks that are held now stay held
     arch::stop_others();
     // SAFETY: the machine goes down, and the other CPUs were told to stop.
     let mut out = unsafe { log::emergency() };
-    // What fails is a `Display` of somebody's; what it wrote until then is there.
+    // An error comes from a caller's `Display`; what it wrote until then is printed.
     let _ = report(&mut out);
-    let _ = chaos::note(&mut out); // with that seed it can be had again
+    let _ = chaos::note(&mut out); // that seed reproduces the run
     trace::abandon(code);
     arch::exit(code)
 }
 
-/// The report itself went wrong, with this one: says so, and ends. If that goes
-/// wrong, too, it ends without a word.
+/// The report itself failed, with this one: reports that, and ends. If that fails, too, it ends
+/// without a word.
 #[cold]
 fn stumble(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
     if !HAS_STUMBLED.swap(true, Ordering::Relaxed) {
-        // SAFETY: as in `stop_with`; whoever has the console is what we interrupted
-        // or called, and is not returned to.
+        // SAFETY: as in `stop_with`; the holder of the console is code that this interrupted or
+        // called, and does not run again.
         let mut out = unsafe { log::emergency() };
         let _ = out.write_str("\nwhile this was reported: ");
         let _ = report(&mut out);
@@ -113,7 +110,7 @@ fn stumble(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
     arch::exit(code)
 }
 
-/// Where another CPU was when it was stopped.
+/// Prints where another CPU was when it was stopped.
 fn print_stopped(out: &mut dyn Write, cpu: usize) -> fmt::Result {
     let Some((rip, rbp)) = arch::stopped_at(cpu) else {
         return writeln!(out, "CPU {cpu} did not stop");
@@ -125,7 +122,7 @@ fn print_stopped(out: &mut dyn Write, cpu: usize) -> fmt::Result {
     print_calls(out, rip, rbp)
 }
 
-/// What a CPU did last, newest last; nothing if that was not noted.
+/// Prints the last events of a CPU, newest last; nothing if they were not recorded.
 fn print_events(out: &mut dyn Write, cpu: usize) -> fmt::Result {
     for (number, event) in trace::last(cpu, LAST_EVENTS).enumerate() {
         if number == 0 {
@@ -149,7 +146,7 @@ fn is_readable(address: usize) -> bool {
     arch::paging::translate(address as u64).is_some()
 }
 
-/// Says which G runs here, if any.
+/// Prints which G runs here, if any.
 struct Where {
     /// In a handler, which has interrupted that G.
     in_handler: bool,
@@ -174,27 +171,27 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// Nothing yet.
+    /// An empty text.
     pub(crate) const fn new() -> Self {
         Message { text: String::new(), is_cut: false }
     }
 
-    /// What there was memory for.
+    /// The text, as far as there was memory.
     pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether there is nothing of it.
+    /// Whether the text is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// Whether there is more that is not here.
+    /// Whether the text was cut.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// What there was memory for, to keep.
+    /// The owned text, as far as there was memory.
     #[cfg(target_os = "none")]
     pub(crate) fn into_text(self) -> String {
         self.text
@@ -225,12 +222,12 @@ mod handler {
         if panics > 1 {
             give_up(panics, info);
         }
-        // One that is to end stumbles over others that have: that is no news.
+        // A killed G may panic because others have ended: that is not reported.
         let is_news = !schedule::was_killed();
         if let (Some(g), Some(location), true) = (schedule::current(), info.location(), is_news) {
             ::log::error!("{g} panicked at {location}: {}", info.message());
         }
-        // The message, and what unwinds, are on the heap; there is a reserve for them.
+        // The message, and the payload, are on the heap; there is a reserve for them.
         let mut message = Message::new();
         let _ = write!(message, "{}", info.message());
         if !unwind::has_memory() {
@@ -244,17 +241,16 @@ mod handler {
         kernel_bug(format_args!("cannot unwind (code {code}): {info}"))
     }
 
-    /// The running G panics while it panics: in a destructor, or as its message is
-    /// printed. It ends where it is. Interrupts are on, so it holds no lock of the
-    /// kernel's.
+    /// The running G panics while it panics: in a destructor, or as its message is printed. It is
+    /// abandoned. Interrupts are on, so it holds no kernel lock.
     ///
-    /// What was rejected: **to unwind once more**, to where this one may be caught inside
-    /// of a destructor, as a thread of `std` does. Nearly always it is not, and then
-    /// another has been unwound in part, and is left behind all the same.
+    /// What was rejected: **to unwind once more**, to where this panic may be caught inside of a
+    /// destructor, as a thread of `std` does. Nearly always it is not, and then one more unwinding
+    /// was done in part, and the G is abandoned all the same.
     #[cold]
     fn give_up(panics: u32, info: &PanicInfo<'_>) -> ! {
         let mut message = Message::new();
-        // A text that panics as it is printed has had its chance.
+        // A message that panics as it is printed is not printed again.
         if panics == 2 {
             let _ = write!(message, "while it panicked: {}", info.message());
             if let (Some(g), Some(location)) = (schedule::current(), info.location()) {
@@ -266,8 +262,8 @@ mod handler {
         schedule::give_up(JoinError::Panicked(message.into_text()))
     }
 
-    /// Whether it is the panic of an allocation that failed: `alloc` panics in this file
-    /// for nothing else. Its message would not do: a program may say the same words.
+    /// Whether it is the panic of a failed allocation: `alloc` panics in this file for nothing
+    /// else. The message would not do: a program may use the same words.
     fn is_alloc_failure(info: &PanicInfo<'_>) -> bool {
         info.location().is_some_and(|at| at.file().ends_with("library/alloc/src/alloc.rs"))
     }

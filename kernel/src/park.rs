@@ -1,21 +1,21 @@
-//! Waiting and waking: the door between what a program sees and the scheduler.
+//! Parking and readying: the interface between public API and scheduler.
 //!
-//! Channels, locks, timers and joins stand on six functions: start a G, begin to
-//! park, take that back, park (for ever or until a time), ready. On the machine they are
-//! `schedule`'s. On the host threads stand in for Gs, so that everything above
-//! this door runs in plain tests, in doctests, and under Miri.
+//! Channels, locks, timers and joins are built on six functions: start a G, begin to park, cancel
+//! that, park (for ever or until a time), ready. On the machine they are `schedule`'s. On the host
+//! threads stand in for Gs, so that everything above this interface runs in plain tests, in
+//! doctests, and under Miri.
 //!
 //! # How to wait
 //!
-//! 1. Under the lock of what is waited for: see that one must wait, call
-//!    [`begin_park`], leave the handle where the other side finds it.
+//! 1. Under the lock of the awaited object: check that the G must wait, call [`begin_park`], store
+//!    the handle where the waker finds it.
 //! 2. Drop the lock.
 //! 3. [`park`] or [`park_until`].
-//! 4. Look again, under the lock: a wake-up says "look", not "yours".
+//! 4. Check again, under the lock: a wake-up means "check again", not "granted".
 //!
-//! From 1 on a [`ready`] is not lost. A handle names one life of a G, so one
-//! that is left behind harms nobody; but it may wake a later wait of the same G
-//! early, which is why 4 is a must.
+//! From 1 on a [`ready`] is not lost. A handle names one life of a G, so a stale handle does no
+//! harm to later lives; but it may wake a later wait of the same G early, which is why step 4 is
+//! mandatory.
 
 #[cfg(not(target_os = "none"))]
 pub use host::{
@@ -43,18 +43,17 @@ pub use crate::waiting::{Reason, Wait};
 use crate::program::Instance;
 use core::panic::Location;
 
-/// Lets this CPU take an interrupt, at whose end it looks for Gs that
-/// [`ready_from_interrupt`] has left here: for those who call it otherwise, with
-/// interrupts off.
+/// Makes this CPU take an interrupt, at whose end it moves the Gs that [`ready_from_interrupt`] has
+/// put into its inbox: for callers of that function outside of interrupts, with interrupts off.
 #[cfg(target_os = "none")]
 pub fn interrupt_this_cpu() {
     crate::arch::wake(crate::arch::cpu_index());
 }
 
-/// Says that the caller may park: it is a G, with interrupts on, and holds no lock of
-/// the kernel's. The first line of every call that waits, also when it need not wait
-/// this time. In builds with debug assertions one that may not stops here, and does
-/// not go well until the day when it has to wait; in others this is nothing.
+/// Asserts that the caller may park: it is a G, with interrupts on, and holds no kernel lock. The
+/// first line of every call that waits, also when it need not wait this time. In builds with debug
+/// assertions a caller that may not park panics here, instead of working until the first time that
+/// it has to wait; in others this is nothing.
 ///
 /// # Panics
 /// With debug assertions, if the caller may not park.
@@ -78,8 +77,8 @@ fn why_not() -> Option<WhyNot> {
         if !crate::arch::irqs_on() {
             return Some(WhyNot::IrqsOff);
         }
-        // With interrupts on, what runs a G is on its stack, or on that of its M in
-        // a call, where it may park as well.
+        // With interrupts on, a running G is on its own stack, or on that of its M in a call, where
+        // it may park as well.
         if !crate::schedule::is_running() {
             return Some(WhyNot::NoG);
         }
@@ -109,18 +108,18 @@ impl core::fmt::Display for WhyNot {
     }
 }
 
-/// How a G is born: what its reports will say, and how large its stack may be.
+/// The options of a new G: name and site for reports, stack size, CPU and program.
 #[derive(Clone, Copy, Debug)]
 pub struct Birth {
     /// Its name, or "".
     pub name: &'static str,
-    /// Who started it.
+    /// Where it was started.
     pub site: &'static Location<'static>,
     /// Bytes of addresses for its stack.
     pub stack: usize,
     /// The CPU that it must run on, if any.
     pub pin: Option<usize>,
-    /// The program that it is of, if not of that whose G starts it.
+    /// Its program, if not that of the G that starts it.
     pub program: Option<&'static Instance>,
 }
 
@@ -166,7 +165,7 @@ mod host {
 
     static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
 
-    /// Does `labour` on a new thread.
+    /// Runs `labour` on a new thread.
     pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
         let (work, joiner) = pair(labour).map_err(|_| SpawnError::NoMemory)?;
         let builder = std::thread::Builder::new().name(birth.name.into());
@@ -179,22 +178,22 @@ mod host {
         Ok(joiner)
     }
 
-    /// Threads that were started here, and those that have ended.
+    /// Threads that were started here, and threads that have ended.
     static CREATED: AtomicU64 = AtomicU64::new(0);
     static ENDED: AtomicU64 = AtomicU64::new(0);
 
-    /// What was counted so far.
+    /// The counters so far.
     pub fn stats() -> Stats {
         let ended = ENDED.load(Relaxed);
         Stats { created: CREATED.load(Relaxed).max(ended), ended, ..Stats::default() }
     }
 
-    /// How many threads there are, with the one that is main's.
+    /// How many threads there are, including main's.
     pub fn num_goroutines() -> usize {
         1 + stats().alive() as usize
     }
 
-    /// Names this thread.
+    /// The handle of this thread.
     pub fn this() -> GHandle {
         PARKER.with(|parker| GHandle(parker.clone()))
     }
@@ -225,7 +224,7 @@ mod host {
 
     /// Takes back a [`begin_park`]. True if the thread was readied meanwhile.
     pub fn cancel_park() -> bool {
-        park_until(0) // a deadline that has come
+        park_until(0) // a deadline that has passed
     }
 
     /// The second half of waiting.
@@ -272,8 +271,7 @@ mod host {
         g.0.changed.notify_one();
     }
 
-    /// Runs `f` as a call that may block: on the host every thread has the CPU that
-    /// it needs.
+    /// Runs `f` as a call that may block: on the host every thread has a CPU of its own.
     pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, JoinError>, NoM> {
         Ok(crate::unwind::catch(f))
     }
@@ -315,7 +313,7 @@ mod host {
         static NAME: u64 = (NAMES.fetch_add(1, Relaxed) + 1) << 6;
     }
 
-    /// The name of this thread, for the words of locks.
+    /// The name of this thread, for lock words.
     pub fn me() -> u64 {
         let panicking = if std::thread::panicking() { PANICKING } else { 0 };
         NAME.with(|name| *name) | panicking
@@ -324,28 +322,28 @@ mod host {
     /// Whether the thread of that name is gone, as [`abandon_locks`] says.
     ///
     /// # Safety
-    /// None here; on the machine there is.
+    /// None on the host; there are conditions on the machine.
     pub unsafe fn is_gone(name: u64) -> bool {
         GONE.lock().unwrap_or_else(PoisonError::into_inner).contains(&(name & !PANICKING))
     }
 
-    /// As if the thread of that number had ended without unwinding: its locks are found
-    /// abandoned by the next thread that comes. Threads that wait already are not known.
+    /// As if the thread of that number had ended without unwinding: the next thread that takes one
+    /// of its locks finds it abandoned. Threads that wait already are not woken.
     pub fn abandon_locks(id: u64) -> usize {
         assert_eq!(id, current_id(), "a thread can abandon its own locks only");
         GONE.lock().unwrap_or_else(PoisonError::into_inner).push(me() & !PANICKING);
         0
     }
 
-    /// Nobody knows here what a thread waits for.
+    /// The host does not know what a thread waits for.
     pub fn look_for_cycle(_: bool) {}
 
-    /// Whether it makes sense to spin for another thread.
+    /// Whether spinning for another thread makes sense.
     pub fn may_spin() -> bool {
         !cfg!(miri)
     }
 
-    /// Whether this thread holds no lock of the kernel's.
+    /// Whether this thread holds no kernel lock.
     pub fn may_wait() -> bool {
         #[cfg(debug_assertions)]
         return crate::lock::order::outermost().is_none();
@@ -356,7 +354,7 @@ mod host {
     /// Nothing: a thread that was readied runs.
     pub fn interrupt_this_cpu() {}
 
-    /// Lets others run.
+    /// Lets other threads run.
     pub fn yield_now() {
         std::thread::yield_now();
     }

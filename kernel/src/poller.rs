@@ -1,10 +1,9 @@
-//! The poller: a device is ready, so the G that waits for it is ready.
+//! The poller (Go: netpoll): readies the G that waits for a ready device.
 //!
-//! Holds [`PollDesc`], the place where the two meet. A driver has one for each
-//! thing that can be waited for (a port, a request); its interrupt handler calls
-//! [`PollDesc::ready`], its callers wait in [`PollDesc::wait`]. What "ready"
-//! means is the driver's business; no register is touched here. How a G waits
-//! is [`mod@crate::park`]'s, which calls back nobody.
+//! Holds [`PollDesc`], which connects the two. A driver has one for each thing that can be waited
+//! for (a port, a request); its interrupt handler calls [`PollDesc::ready`], its callers wait in
+//! [`PollDesc::wait`]. The driver defines what "ready" means; no register is touched here. The
+//! waiting itself is [`mod@crate::park`]'s, which calls back no code.
 //!
 //! # One direction of a descriptor
 //!
@@ -21,52 +20,46 @@
 //!                                  └───┘ (5) ready: it has not looked yet
 //! ```
 //!
-//! [`PollDesc::close`] readies who waits, and from then on every way out of a
-//! wait is `Closed`. A second G that comes to a direction in `Waiting` or `Woken`
-//! is turned away with `Busy`: an edge has one taker.
+//! [`PollDesc::close`] readies the waiters, and from then on every wait ends with `Closed`. A
+//! second G that comes to a direction in `Waiting` or `Woken` gets `Busy`: an edge has one taker.
 //!
-//! An edge says "look", and no more. The driver makes its data visible first and
-//! calls `ready` then; the G looks when `wait` has returned. Whatever edges
-//! came between two looks are one: the look sees what all of them were about.
-//! So one bit is enough to remember, and none is lost:
+//! An edge means "check again", and no more. The driver makes its data visible first and calls
+//! `ready` then; the G checks when `wait` has returned. All edges between two checks are one: the
+//! check sees the data of all of them. So one bit is enough to remember, and none is lost:
 //!
 //! - before the wait: (1), and the wait returns at once by (2);
-//! - while the G is on its way to sleep: the handle is left under the lock,
-//!   after `begin_park`, so (5) finds it, and `park` returns at once;
-//! - together with the deadline: both come to the same lock. If the edge was
-//!   first, the state is `Woken` and the outcome is `Ok`, late as it is; if the
-//!   deadline was, the state is `Idle` again and the edge is kept by (1) for the
-//!   next wait.
+//! - while the G is about to park: the handle is stored under the lock, after `begin_park`, so (5)
+//!   finds it, and `park` returns at once;
+//! - together with the deadline: both take the same lock. If the edge was first, the state is
+//!   `Woken` and the outcome is `Ok`, late as it is; if the deadline was, the state is `Idle` again
+//!   and (1) keeps the edge for the next wait.
 //!
-//! # No wake-up is left behind
+//! # No wake-up is left over
 //!
-//! `ready` readies the G *before it lets go of the lock*, and nobody leaves a
-//! wait without having had the lock. So when `wait` has returned, no wake-up
-//! of its descriptor is still under way, which would end a later wait of the
-//! same G early, in a channel, say. (`timer` does the same, for the same reason;
-//! to ready is a change of a word and a push to an inbox, neither of which waits.)
-//! A wake-up of somebody else's is taken for what it is: the state is still
-//! `Waiting`, and the G waits on.
+//! `ready` readies the G *before it releases the lock*, and no G leaves a wait without having taken
+//! the lock. So when `wait` has returned, no wake-up of its descriptor is still under way, which
+//! would end a later wait of the same G early, in a channel, say. (`timer` does the same, for the
+//! same reason; readying is a change of a word and a push to an inbox, neither of which waits.) An
+//! unrelated wake-up is recognized: the state is still `Waiting`, and the G continues to wait.
 //!
 //! # What differs from Go
 //!
-//! Go's `pollDesc` has the same four states in a word for each direction, changed
-//! without a lock. Here a lock of a few instructions guards both, because the
-//! next argument is then a short one. What is left out:
+//! Go's `pollDesc` has the same four states in a word for each direction, changed without a lock.
+//! Here a lock of a few instructions guards both, because the argument above is then a short one.
+//! What is left out:
 //!
-//! - **Sequence numbers** (`rseq`, `wseq`): Go's deadline is a timer that fires
-//!   into the descriptor, which may serve another file by then. Here a deadline
-//!   is an argument of the wait; its timer is the G's own and ends with it.
-//! - **`pdWait`**, the state of a G on its way to sleep: `begin_park` has one.
-//! - **Asking** (`netpoll`): Go asks the operating system when a P has nothing to
-//!   do, and a monitor asks if 10 ms went by without. Here the interrupt says it.
+//! - **Sequence numbers** (`rseq`, `wseq`): Go's deadline is a timer that fires into the
+//!   descriptor, which may serve another file by then. Here a deadline is an argument of the wait;
+//!   its timer is the G's own and ends with it.
+//! - **`pdWait`**, the state of a G that is about to park: `begin_park` has one.
+//! - **Polling** (`netpoll`): Go polls the operating system when a P has nothing to do, and sysmon
+//!   polls if 10 ms went by without. Here the interrupt reports it.
 //!
 //! # Which context
 //!
-//! `ready` and `close` are for any context. In an interrupt, the end of the
-//! interrupt looks for who was readied ([`serve`] says that there will be one);
-//! everywhere else the CPU interrupts itself, so that the same look takes place
-//! as soon as interrupts are on. Only a G may `wait`, with interrupts on.
+//! `ready` and `close` are for any context. In an interrupt, the end of the interrupt collects the
+//! readied Gs ([`serve`] marks that there will be one); everywhere else the CPU interrupts itself,
+//! so that the same happens as soon as interrupts are on. Only a G may `wait`, with interrupts on.
 #![forbid(unsafe_code)]
 
 use crate::arch::{self, MAX_CPUS};
@@ -75,10 +68,10 @@ use crate::park::{self, GHandle, Reason, Wait};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// What is waited for.
+/// The two directions of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Something has come, or is done.
+    /// Data has come, or a request is done.
     Read,
     /// There is room for more.
     Write,
@@ -95,8 +88,8 @@ pub enum PollError {
     Busy,
 }
 
-/// Where a device's edges meet the G that waits for them: one G and one
-/// remembered edge for each direction.
+/// Connects a device's edges and the G that waits for them: one G and one remembered edge for each
+/// direction.
 pub struct PollDesc {
     sides: IrqLock<Sides<GHandle>>,
 }
@@ -110,14 +103,14 @@ impl PollDesc {
         PollDesc { sides: IrqLock::at(level, Sides::NEW) }
     }
 
-    /// The same, where locks are registered with a model when they are made.
+    /// The same, for models, which register locks when they are made.
     #[cfg(loom)]
     pub fn new() -> Self {
         PollDesc { sides: IrqLock::new(Sides::NEW) }
     }
 
-    /// The device is ready: the G that waits runs again, or the next wait
-    /// returns at once. Any context.
+    /// The device is ready: the waiting G runs again, or the next wait returns at once (Go:
+    /// netpollready). Any context.
     pub fn ready(&self, direction: Direction) {
         let mut sides = self.sides.lock();
         wake([sides.ready(direction), None]);
@@ -127,8 +120,8 @@ impl PollDesc {
     /// `deadline_ns` at most, by the clock of [`crate::time::Instant`].
     ///
     /// # Errors
-    /// The deadline, a close, or another G that waits there already. An edge that
-    /// comes with the deadline is not lost: this wait is `Ok`, or the next one is.
+    /// The deadline, a close, or another G that waits there already. An edge that comes with the
+    /// deadline is not lost: this wait is `Ok`, or the next one is.
     pub fn wait(&self, direction: Direction, deadline_ns: Option<u64>) -> Result<(), PollError> {
         park::might_park();
         let mut sides = self.sides.lock();
@@ -150,20 +143,20 @@ impl PollDesc {
                 return outcome;
             }
             if park::is_killed() {
-                let _ = sides.leave(direction, false); // as if it were time
+                let _ = sides.leave(direction, false); // as at the deadline
                 drop(sides);
                 park::die();
             }
         }
     }
 
-    /// Ends all waits, also those to come, with [`PollError::Closed`].
+    /// Ends all waits, also future ones, with [`PollError::Closed`] (Go: pollUnblock).
     pub fn close(&self) {
         let mut sides = self.sides.lock();
         wake(sides.close());
     }
 
-    /// As new, for the next use of what it stands for: open, with no edge.
+    /// Resets it for the next use: open, with no edge (Go: pollReset).
     ///
     /// # Errors
     /// [`PollError::Busy`] if a G is in a wait; nothing has changed then.
@@ -196,9 +189,8 @@ impl fmt::Display for PollError {
 
 impl core::error::Error for PollError {}
 
-/// Runs `handler`, which is a part of an interrupt at whose end the caller looks
-/// for Gs that were readied (`preempt::on_device`, `preempt::on_tick`).
-/// Interrupts are off.
+/// Runs `handler`, which is a part of an interrupt at whose end the caller collects the readied Gs
+/// (`preempt::on_device`, `preempt::on_tick`). Interrupts are off.
 pub(crate) fn serve(handler: impl FnOnce()) {
     let is_served = &SERVED[arch::cpu_index()];
     is_served.store(true, Relaxed);
@@ -206,12 +198,11 @@ pub(crate) fn serve(handler: impl FnOnce()) {
     is_served.store(false, Relaxed);
 }
 
-/// Whether this CPU is in [`serve`]. Each CPU's own, with interrupts off: so
-/// nothing has to be ordered.
+/// Whether this CPU is in [`serve`]. Each CPU's own, with interrupts off: so no ordering is needed.
 static SERVED: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
 
-/// Readies them. Under the descriptor's lock (see "No wake-up is left behind"),
-/// hence with interrupts off, hence on one CPU.
+/// Readies the waiters. Under the descriptor's lock (see "No wake-up is left over"), hence with
+/// interrupts off, hence on one CPU.
 fn wake(waiters: [Option<GHandle>; 2]) {
     let mut readied = false;
     for g in waiters.into_iter().flatten() {
@@ -226,7 +217,7 @@ fn wake(waiters: [Option<GHandle>; 2]) {
 /// One direction: see the drawing at the top of this file. `H` names a G.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Side<H> {
-    /// Nobody waits, and there is nothing to wait for any less.
+    /// No G waits, and no edge is remembered.
     Idle,
     /// An edge is remembered.
     Ready,
@@ -236,7 +227,7 @@ enum Side<H> {
     Woken,
 }
 
-/// Both directions, as a pure state machine: everything but lock and sleep.
+/// Both directions, as a pure state machine: everything but locking and parking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sides<H> {
     read: Side<H>,
@@ -254,11 +245,11 @@ impl<H> Sides<H> {
         }
     }
 
-    /// (1), (5): an edge. Gives the G to be readied.
+    /// (1), (5): an edge. Returns the G to be readied.
     #[must_use]
     fn ready(&mut self, direction: Direction) -> Option<H> {
         if self.is_closed {
-            return None; // nobody will take it
+            return None; // no wait will take it
         }
         let side = self.side(direction);
         let (after, waiter) = match core::mem::replace(side, Side::Idle) {
@@ -270,7 +261,7 @@ impl<H> Sides<H> {
         waiter
     }
 
-    /// (2): a G comes to wait. None: it must, and calls `wait_as` next.
+    /// (2): a G comes to wait. None: it must wait, and calls `wait_as` next.
     #[must_use]
     fn enter(&mut self, direction: Direction) -> Option<Result<(), PollError>> {
         if self.is_closed {
@@ -287,13 +278,13 @@ impl<H> Sides<H> {
         }
     }
 
-    /// (3): leaves the handle. The G that has entered only, after `begin_park`.
+    /// (3): stores the handle. The G that has entered only, after `begin_park`.
     fn wait_as(&mut self, direction: Direction, g: H) {
         *self.side(direction) = Side::Waiting(g);
     }
 
-    /// (4), (6): the G runs again, because it was readied `in_time` or because it
-    /// was time. None: it was somebody else's wake-up, and it waits on.
+    /// (4), (6): the G runs again, because it was readied `in_time` or because of the deadline.
+    /// None: the wake-up was unrelated, and it continues to wait.
     #[must_use]
     fn leave(&mut self, direction: Direction, in_time: bool) -> Option<Result<(), PollError>> {
         let is_closed = self.is_closed;
@@ -308,7 +299,7 @@ impl<H> Sides<H> {
         Some(outcome)
     }
 
-    /// Gives those to be readied, who will find out in `leave`.
+    /// Returns the Gs to be readied, which see the close in `leave`.
     #[must_use]
     fn close(&mut self) -> [Option<H>; 2] {
         let waiters = [self.ready(Direction::Read), self.ready(Direction::Write)];

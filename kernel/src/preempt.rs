@@ -1,42 +1,41 @@
-//! Slices: from timer interrupt to switch, and no tick that nobody needs.
+//! Slices: from timer interrupt to switch, without unnecessary ticks.
 //!
-//! A G may run for a slice (10 ms, or `slice=`), and then the next one of its P
-//! runs. The timer of a CPU is armed for that only while somebody waits for it:
-//! a G alone on its CPU is never interrupted, and neither is a CPU that halts, but
-//! for a question once a second (`guardian`).
+//! A G may run for a slice (10 ms, or `slice=`), and then the next one of its P runs. The timer of
+//! a CPU is armed for that only while another G waits for it: a G alone on its CPU is never
+//! interrupted, and neither is a halted CPU, except for a liveness interrupt once a second
+//! (`guardian`).
 //!
 //! # When the timer is armed
 //!
-//! A slice begins when a G is switched to ([`Slices::begin`]); the CPU notes its cycle
-//! counter and, if `sched` says that the G needs a timer, arms the timer unless it is
-//! armed already. It does not arm it anew for each slice: Gs that yield or park after a
-//! microsecond would spend more on the timer than on themselves. So the timer may fire in
-//! the middle of a slice, and then it is armed again for what is left of it: once in a
-//! slice's time at most.
+//! A slice begins when a G is switched to ([`Slices::begin`]); the CPU records its cycle counter
+//! and, if `sched` says that the G needs a timer, arms the timer unless it is armed already. It
+//! does not arm it anew for each slice: Gs that yield or park after a microsecond would spend more
+//! time on the timer than on their work. So the timer may fire in the middle of a slice, and then
+//! it is armed again for what is left of it: once in a slice's time at most.
 //!
-//! A slice may begin with nobody waiting and somebody come later:
+//! A slice may begin with no other G waiting, and one may come later:
 //!
 //! - the running G readies or starts another, and arms the timer itself;
 //! - an interrupt brings one to this CPU: by the handler, [`on_wake`] or [`on_tick`];
 //! - a G is put into the global queue by another CPU: `sched` knows which CPUs
 //!   run without a timer (its `sysmon`), and `schedule` interrupts them.
 //!
-//! # Who is in a hurry
+//! # Urgent Gs
 //!
-//! A G that an interrupt has readied (a device has answered, its time has come)
-//! need not wait for a slice to be over, even if all CPUs are busy. It displaces
-//! the G that runs where the interrupt came, which goes on afterwards with what is
-//! left of its slice: the slice is *lent*. At most half a slice is lent in each, so
-//! nobody starves, however many interrupts come; who needs more waits in the
-//! queue like everybody else. If a CPU is idle, it takes the G, and nothing is lent.
+//! A G that an interrupt has readied (a device has answered, a deadline has passed) need not wait
+//! for a slice to be over, even if all CPUs are busy. It displaces the G that runs where the
+//! interrupt came, which later continues with what is left of its slice: the slice is *lent*. At
+//! most half a slice is lent in each, so no G starves, however many interrupts come; an urgent G
+//! that needs more waits in the queue like any other. If a CPU is idle, it takes the G, and nothing
+//! is lent.
 //!
 //! # When a G may be preempted
 //!
-//! At every instruction at which the timer interrupt can arrive, that is, with interrupts
-//! on; but not between the two halves of parking, when it is about to leave by itself and
-//! may be readied already. All short sections that must not be preempted (locks, the P of
-//! this CPU) turn interrupts off, so the interrupt flag is the preempt word: there is no
-//! second one to be kept in step with it.
+//! At every instruction at which the timer interrupt can arrive, that is, with interrupts on; but
+//! not between the two halves of parking, when it is about to leave by itself and may be readied
+//! already. All short sections that must not be preempted (locks, the P of this CPU) turn
+//! interrupts off, so the interrupt flag is the preempt word: there is no second word to keep
+//! consistent with it.
 
 mod account;
 
@@ -51,30 +50,29 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// A slice in cycles of the counter; 0 before [`init`].
 static SLICE_CYCLES: AtomicU64 = AtomicU64::new(0);
 
-/// What a CPU knows of the slice under way. Its own, with interrupts off, but for
-/// the counters, which all may read.
+/// The slice under way on a CPU. Its own, with interrupts off, except for the counters, which any
+/// CPU may read.
 pub struct Slices {
     /// What is spent and lent of it, in cycles of the counter.
     account: Account,
     /// The time for which the timer is armed, ns; [`NEVER`] if it is not.
     armed_ns: Cell<u64>,
-    /// With [`Attention::UNTIMED`] unless the timer is armed for the end of a
-    /// slice, or for before.
+    /// With [`Attention::UNTIMED`] unless the timer is armed for the end of the slice, or earlier.
     pub attention: Attention,
     /// The most that the slice under way may last, in cycles; drawn by `chaos`.
     cut: Cell<u64>,
-    /// Somebody waits who is in a hurry.
+    /// An urgent G waits.
     is_urgent: Cell<bool>,
     ticks: AtomicU64,
     preemptions: AtomicU64,
     displacements: AtomicU64,
 }
 
-/// What this CPU must see to when it switches to a G, or readies one: a bit each,
-/// and all clear nearly always. One word, so that the switch tests it once.
+/// What this CPU must do besides the switch or the readying: a bit each, and all clear nearly
+/// always. One word, so that the switch tests it once.
 ///
-/// Any CPU may set a bit of another (a trace begins), an interrupt one of its own
-/// (a page fault has drawn on the reserve): so changes are locked. They are rare.
+/// Any CPU may set a bit of another (a trace begins), an interrupt one of its own (a page fault has
+/// used the reserve): so changes are locked. They are rare.
 pub struct Attention(AtomicU32);
 
 impl Attention {
@@ -82,20 +80,20 @@ impl Attention {
     pub const UNTIMED: u32 = 1 << 2;
     /// Memory needs upkeep.
     pub const UPKEEP: u32 = 1 << 1;
-    /// Switches are noted.
-    pub const TRACE: u32 = 1; // the compiler asks for the least first
-    /// They are hashed, too.
+    /// Switches are traced.
+    pub const TRACE: u32 = 1; // the compiler tests the lowest first
+    /// Switches are hashed, too.
     pub const HASH: u32 = 1 << 3;
-    /// The timer is set by `chaos`; and whether it is armed is not kept
-    /// ([`Attention::UNTIMED`] stays), so that it is set again and again.
+    /// `chaos` sets the timer; and [`Attention::UNTIMED`] stays set, armed or not, so that it is
+    /// set again and again.
     pub const CHAOS: u32 = 1 << 4;
-    /// Somebody is to end: Gs that start others look whether it is them.
+    /// A kill is under way: Gs that start others check whether they are asked to end.
     pub const DOOM: u32 = 1 << 5;
 
     /// All bits.
     #[inline(always)]
     pub fn get(&self) -> u32 {
-        self.0.load(Ordering::Acquire) // pairs with `set`: what a bit is about is there
+        self.0.load(Ordering::Acquire) // pairs with `set`: what the bit announces is visible
     }
 
     /// Whether that bit is set.
@@ -120,7 +118,7 @@ unsafe impl Sync for Slices {}
 
 const NEVER: u64 = u64::MAX;
 
-/// How long a G that cannot be made to leave is left alone, ns.
+/// How long the scheduler waits before it tries again to preempt a G, ns.
 const ASK_AGAIN_NS: u64 = 1_000_000;
 
 /// Sets the length of a slice; after the clock is known, before Gs run.
@@ -150,7 +148,7 @@ impl Slices {
         self.account.begin(now);
     }
 
-    /// The G that lent its slice goes on with what is left of it.
+    /// The G that lent its slice continues with what is left of it.
     #[cold]
     pub fn resume(&self, now: u64) {
         self.account.resume(now);
@@ -162,7 +160,7 @@ impl Slices {
         !self.attention.has(Attention::UNTIMED)
     }
 
-    /// Whether there is chaos.
+    /// Whether chaos is on.
     #[inline(always)]
     pub fn is_unkind(&self) -> bool {
         self.attention.has(Attention::CHAOS)
@@ -203,7 +201,7 @@ impl Slices {
         }
     }
 
-    /// The running G could not be made to leave: it is asked again a little later.
+    /// The running G could not be preempted: tries again a little later.
     pub fn ask_again(&self) {
         self.attention.clear(Attention::UNTIMED);
         self.arm_for_sleeper(arch::now_ns() + ASK_AGAIN_NS);
@@ -224,12 +222,11 @@ impl Slices {
         SLICE_CYCLES.load(Ordering::Relaxed).min(self.cut.get())
     }
 
-    /// The end of every interrupt: brings in whom it has readied, and sees whether
-    /// the running G must leave for somebody; arms the timer for what is left of
-    /// its slice, if not.
+    /// The end of every interrupt: queues the Gs that it has readied, and decides whether the
+    /// running G must leave for another; arms the timer for what is left of its slice, if not.
     fn look(&self) -> arch::Afterwards {
         let is_urgent = schedule::arrive();
-        // On the stack of the M, or about to be: it looks for itself.
+        // On the stack of the M, or about to be: the M looks for Gs itself.
         if !schedule::may_be_preempted() {
             return arch::Afterwards::Resume;
         }
@@ -246,7 +243,7 @@ impl Slices {
         arch::Afterwards::Resume
     }
 
-    /// What becomes of the running G.
+    /// Whether the running G must leave.
     fn find_verdict(&self) -> Verdict {
         if schedule::must_leave() {
             return Verdict::Expire;
@@ -255,7 +252,7 @@ impl Slices {
         self.account.verdict(self.length(), arch::cycles(), self.is_urgent.get(), may_expire)
     }
 
-    /// What becomes of the running G, which will do so now.
+    /// As `find_verdict`, for a caller that acts on it now.
     pub fn verdict(&self) -> Verdict {
         let verdict = self.find_verdict();
         self.is_urgent.set(false);
@@ -282,13 +279,13 @@ impl Default for Slices {
 
 /// The `tick` of [`arch::Handlers`]: the timer of this CPU has fired.
 pub fn on_tick() -> arch::Afterwards {
-    // None: a CPU that is still coming up proves its timer.
+    // None: a CPU that is still coming up tests its timer.
     let Some(slices) = schedule::slices() else { return arch::Afterwards::Resume };
-    // One that is for a guard alone is no business of the scheduler's.
+    // A tick for the watchdog alone does not concern the scheduler.
     if guardian::due(arch::cpu_index()) != Some(slices.armed_ns.replace(NEVER)) {
         slices.ticks.fetch_add(1, Ordering::Relaxed);
         trace::cpu_event(Kind::Tick, 0);
-        let _ = deadlock::beside::stir(); // who is readied arrives in `look`
+        let _ = deadlock::beside::stir(); // a readied watcher arrives in `look`
     }
     slices.attention.set(Attention::UNTIMED);
     let now_ns = arch::now_ns();
@@ -301,13 +298,13 @@ pub fn on_tick() -> arch::Afterwards {
     afterwards
 }
 
-/// The `wake` of [`arch::Handlers`]: there is something to look at.
+/// The `wake` of [`arch::Handlers`]: another CPU has work for this one.
 pub fn on_wake() -> arch::Afterwards {
     trace::cpu_event(Kind::WakeReceived, 0);
     on_device()
 }
 
-/// The end of every device interrupt: whom its driver has readied gets a look.
+/// The end of every device interrupt: queues the Gs that its driver has readied.
 pub fn on_device() -> arch::Afterwards {
     schedule::slices().map_or(arch::Afterwards::Resume, Slices::look)
 }

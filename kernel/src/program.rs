@@ -1,14 +1,12 @@
 //! Programs: how they are registered and chosen, and what one run of them is.
 //!
-//! A program is linked with the kernel, as a Go program is with its runtime.
-//! [`main!`](crate::main) puts its name and its main function into a section
-//! of the image; the linker script says where that section begins and ends.
-//! So no list has to be kept by hand, and a crate of somebody else's brings its
-//! program the same way as ours.
+//! A program is linked with the kernel, as a Go program is with its runtime. [`main!`](crate::main)
+//! puts its name and its main function into a section of the image; the linker script says where
+//! that section begins and ends. So no list has to be kept by hand, and an external crate adds its
+//! program the same way as this repository's crates.
 //!
-//! One of them is booted. It may [`start`] others, each with Gs, arguments and an
-//! end of its own: `instance` is what the Gs of one run have in common, `run` how
-//! it begins and ends.
+//! One program is booted. It may [`start`] others, each with its own Gs, arguments and end:
+//! `instance` is what the Gs of one run have in common, `run` how a run begins and ends.
 
 mod instance;
 mod run;
@@ -22,7 +20,7 @@ pub(crate) use run::{exit, left_behind};
 use crate::cmdline::Options;
 use core::fmt;
 
-/// What runs when nobody chooses and the image holds more than one program.
+/// The program that runs when none is chosen and the image holds more than one.
 pub(crate) const DEFAULT: &str = "tour";
 
 /// A program of this image.
@@ -54,7 +52,7 @@ impl Program {
     /// ```
     ///
     /// # Panics
-    /// If it is more; in [`main!`](crate::main) the compiler says so.
+    /// If it is more; in [`main!`](crate::main) that is a compile error.
     #[must_use]
     pub const fn with_stack_size(mut self, bytes: usize) -> Self {
         assert!(bytes <= crate::mem::stack::MAX_SIZE, "a stack has 1 GiB at most");
@@ -68,7 +66,7 @@ impl Program {
         self.stack
     }
 
-    /// The name by which `program=` chooses it.
+    /// The name that selects it with `program=`.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -81,9 +79,8 @@ impl Program {
 
 /// Registers a program under a name: `fn main()` runs as its first G.
 ///
-/// When main returns, the program ends with 0 and its other Gs are dropped, as
-/// in Go; when it panics, the machine ends with [`crate::EXIT_MAIN_PANIC`], if
-/// this is the program that was booted.
+/// When main returns, the program ends with 0 and its other Gs are dropped, as in Go; when it
+/// panics, the machine ends with [`crate::EXIT_MAIN_PANIC`], if this is the booted program.
 ///
 /// The G of main has 8 MiB of addresses for its stack; memory comes page by page as it is
 /// touched. `stack = <bytes>` reserves more or less, up to 1 GiB:
@@ -161,13 +158,13 @@ pub fn all() -> &'static [Program] {
     &[]
 }
 
-/// How many Gs were abandoned: they computed on and called nobody when their
-/// program ended. They never run again, and what they owned stays theirs.
+/// How many Gs were abandoned: they computed without calling the kernel when their program ended.
+/// They never run again, and what they owned is never freed.
 pub fn abandoned() -> usize {
     crate::schedule::abandoned()
 }
 
-/// Says what the program that was booted is called.
+/// Sets the name of the booted program.
 pub(crate) fn set_booted(program: &Program) {
     BOOT.set_name(program.name());
 }

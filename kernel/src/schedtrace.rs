@@ -1,17 +1,16 @@
-//! What the scheduler looks like, in Go's words: `schedtrace=` and `scheddetail=`.
+//! Snapshots of the scheduler in Go's format: `schedtrace=` and `scheddetail=`.
 //!
-//! Every so many milliseconds a line about the whole ([`line()`]), or several with
-//! one for each P, M and G ([`detail`]). Names, order and numbers of states are
-//! those of Go's `GODEBUG=schedtrace`, so that what reads its output reads this.
-//! What there is only in Go (a garbage collector, threads that are locked to a G)
-//! is said as Go says it while there is none of it; what cannot be known from
-//! outside a P is left out (`gfreecnt`).
+//! Every so many milliseconds a line about the whole ([`line()`]), or several with one for each P,
+//! M and G ([`detail`]). Names, order and numbers of states are those of Go's `GODEBUG=schedtrace`,
+//! so that tools for its output can read this. Fields for what only Go has (a garbage collector,
+//! threads that are locked to a G) have the value that Go prints while it is off; fields that
+//! cannot be read from outside a P are left out (`gfreecnt`).
 //!
-//! An M that waits on its CPU for work counts as idle, as it does in Go, where it
-//! has given its P back; so do those that no CPU has. The latter share one line: a
-//! program that once had a thousand blocking calls leaves a thousand of them.
+//! An M that waits on its CPU for work counts as idle, as it does in Go, where it has released its
+//! P; so do spare Ms on no CPU. The latter share one line: a program that once had a thousand
+//! blocking calls leaves a thousand of them.
 //!
-//! Nothing is stopped for a look: two numbers may be of two moments.
+//! Nothing is stopped for a snapshot: two numbers may be of two moments.
 #![forbid(unsafe_code)]
 
 use crate::schedule::{MInfo, MState, PInfo, SchedInfo};
@@ -46,14 +45,14 @@ fn print_for_ever() {
         next += period;
         let now = Instant::now();
         if next <= now {
-            // Printing takes longer than that: others want the console, too.
+            // Printing takes longer than the period: other Gs need the console, too.
             next = now + period;
         }
         sleep_until(next);
     }
 }
 
-/// When time began for these lines: `now`, says the first who asks.
+/// The time origin of these lines: `now` of the first call.
 fn time_zero(now_ns: u64) -> u64 {
     match START_NS.compare_exchange(0, now_ns, Relaxed, Relaxed) {
         Ok(_) => now_ns,
@@ -61,7 +60,7 @@ fn time_zero(now_ns: u64) -> u64 {
     }
 }
 
-/// The whole in a line, without its end.
+/// One line about the whole, without its end.
 ///
 /// ```
 /// assert!(runnext::schedtrace::line().starts_with("SCHED "));
@@ -86,7 +85,7 @@ pub fn detail() -> String {
     Seen::now(ms, tasks::gs()).detail()
 }
 
-/// What was seen at about one time.
+/// A snapshot, taken at about one time.
 struct Seen {
     ms_since_start: u64,
     sched: SchedInfo,
@@ -109,7 +108,7 @@ impl Seen {
     fn detail(&self) -> String {
         let off = "gcwaiting=false nmidlelocked=0 stopwait=0 sysmonwait=false";
         let mut text = format!("{self} {off}\n");
-        // A string takes everything that is written to it.
+        // Writing to a string cannot fail.
         for (index, p) in self.sched.ps.iter().enumerate() {
             let _ = writeln!(text, "  P{index}: {}", PLine(p));
         }

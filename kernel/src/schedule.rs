@@ -8,16 +8,15 @@
 //!
 //! # Which M
 //!
-//! CPU and P stay together; the M may change. A G that is in a blocking call
-//! ([`mod@call`]) is *on* the stack of its M, so when it leaves, that M leaves with
-//! it: the G switches to a spare M instead, which goes on as if the G had come
-//! back to it. And when such a G runs again, on whatever CPU, the M there
-//! switches to it as to any other and is thereby the spare one, for its CPU is
-//! now on the stack of the G's own M.
+//! CPU and P stay together; the M may change. A G that is in a blocking call ([`mod@call`]) is *on*
+//! the stack of its M, so when the G leaves, that M leaves with it: the G switches to a spare M,
+//! which continues as if the G had come back to it. When such a G runs again, on any CPU, the M
+//! there switches to it as to any other G and thereby becomes the spare M, because its CPU is now
+//! on the stack of the G's own M.
 //!
-//! So whoever comes back from a switch may be on another CPU than before, and
-//! what was left there is not the G that it switched to. It asks the CPU, and
-//! keeps nothing across the switch: not the CPU, not the G.
+//! So code that returns from a switch may be on another CPU than before, and the G that left there
+//! need not be the G that it switched to. It reads both from the CPU's record again and keeps
+//! neither the CPU nor the G across the switch.
 //!
 //! Interrupts are off on the M's stack and during every switch. A G runs with
 //! interrupts on; it turns them off to touch the P of its CPU ([`with_p`]), so
@@ -96,15 +95,15 @@ use m::M;
 use sched::{G, Order, P, PSlot, Sched, Wake};
 use turn::m_main;
 
-/// What a CPU has for scheduling.
+/// The scheduling state of one CPU.
 struct Cpu {
     /// Where the stack pointer of its M was when that switched to a G.
     sp: Cell<usize>,
     /// The M on whose stack it schedules; there from `init_cpu` on.
     m: Link<M>,
-    /// An M that takes over when that one leaves.
+    /// A spare M that takes over when the current M leaves with a call.
     spare: Cell<Option<&'static M>>,
-    /// The M that has just made room for that of a G, which puts it away.
+    /// The M that was displaced by the M of a G in a call, which puts it on the spare list.
     made_room: Cell<Option<&'static M>>,
     /// Why the G that ran has left.
     leaving: Cell<Leaving>,
@@ -114,16 +113,15 @@ struct Cpu {
     p: UnsafeCell<MaybeUninit<P<Task>>>,
     /// The state of `view::random`.
     random: Cell<u64>,
-    /// Read by anybody.
+    /// Any CPU reads it.
     counters: Counters,
-    /// Read by anybody.
+    /// Any CPU reads it.
     times: CpuTimes,
-    /// Why the G that is just being left behind ends, if it could say so.
+    /// Why the G that is just being abandoned ends, if it recorded a reason.
     last_words: Cell<Option<JoinError>>,
 }
 
-// SAFETY: touched by its own CPU only, with interrupts off; but for what is
-// atomic.
+// SAFETY: only its own CPU touches it, with interrupts off, except for the atomic fields.
 unsafe impl Sync for Cpu {}
 
 impl Cpu {
@@ -174,7 +172,7 @@ unsafe fn this_cpu() -> &'static Cpu {
     unsafe { &*(arch::slot::<CPU_SLOT>() as *const Cpu) }
 }
 
-/// The record of this CPU, if it is that far. Interrupts off.
+/// The record of this CPU, if `init_cpu` has run here. Interrupts off.
 fn try_this_cpu() -> Option<&'static Cpu> {
     // SAFETY: null until `init_cpu` has put a pointer to a static there.
     unsafe { (arch::slot::<CPU_SLOT>() as *const Cpu).as_ref() }
@@ -188,9 +186,9 @@ pub(crate) fn slices() -> Option<&'static preempt::Slices> {
 /// Why a G has switched to its M.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leaving {
-    /// It lets others run.
+    /// It yields: other Gs run first.
     Yield,
-    /// It lets others run, and is in a call.
+    /// It yields, and is in a call.
     YieldInCall,
     /// It has begun to park, and is in a call.
     ParkInCall,
@@ -198,11 +196,11 @@ enum Leaving {
     Expire,
     /// An interrupt has readied another that is in a hurry.
     Displace,
-    /// It has called `begin_park` and told somebody.
+    /// It has called `begin_park` and has published its handle to a waker.
     Park,
     /// Its work is done.
     Exit,
-    /// It can neither go on nor unwind: see `full`.
+    /// It can neither continue nor unwind: see `full`.
     Abandon,
 }
 
@@ -231,26 +229,25 @@ const G_SLOT: usize = 0;
 /// The per-CPU word that points to its [`Cpu`], 0 before it has a P.
 const CPU_SLOT: usize = 1;
 
-/// Stands in the place of the running G where none runs. It never runs and is in no
-/// queue; it is there because it has a name: who takes a lock need not ask whether
-/// it is a G, which took four instructions of a lock's sixteen.
+/// Placeholder for "no G runs here". It never runs and is in no queue. It has a lock name, so
+/// taking a lock needs no check whether a G runs (saves 4 of a lock's 16 instructions).
 static NO_G: G<Task> = G::new(Task::new(holder::NOBODY));
 
-/// No G runs on any CPU, until one does. Before all else: from here on one can ask.
+/// Marks all CPUs as running no G. Called before everything else: after it, `running` is valid.
 pub fn begin() {
     arch::set_all_slots::<G_SLOT>(core::ptr::from_ref(&NO_G).addr());
 }
 
-/// Says how many Ps there are, where they look for Gs and how they are handed on;
-/// once, before any CPU calls [`init_cpu`].
+/// Sets the number of Ps, the order in which they look for Gs and how they are handed off; once,
+/// before any CPU calls [`init_cpu`].
 pub fn init(ps: Option<usize>, order: Order, handoff: Handoff) {
     SCHED.set_order(order);
     call::init(handoff);
-    // No CPU schedules yet that would have to notice.
+    // No CPU schedules yet, so there is no CPU to notify.
     let _ = SCHED.set_limit(ps.unwrap_or(usize::MAX).min(arch::num_cpus()));
 }
 
-/// Has `sched` draw what it may, for `chaos`.
+/// Makes `sched` draw its choices at random, for `chaos`.
 pub fn be_random(seed: u64) {
     SCHED.be_random(seed);
 }
@@ -263,32 +260,32 @@ pub fn init_cpu(seed: Option<u64>) {
     let cpu = &CPUS[index];
     cpu.random.set(seed ^ (index as u64) << 32);
     cpu.m.set(Some(M::create(m_main).expect("no memory for an M")));
-    // SAFETY: this CPU's own record, and nobody looks at it before the next lines.
+    // SAFETY: this CPU's own record; no code reads it before the next lines.
     unsafe { (*cpu.p.get()).write(p) };
     cpu.slices.begin(arch::cycles());
     trace::init_cpu();
     arch::set_slot::<CPU_SLOT>(core::ptr::from_ref(cpu).addr());
 }
 
-/// Leaves the stack that the CPU came up on for that of its M. Interrupts off.
+/// Switches from the boot stack to that of this CPU's M (Go: mstart). Interrupts off.
 pub fn mstart() -> ! {
     assert!(!arch::irqs_on(), "irqs on");
     // SAFETY: `init_cpu` came before.
     let cpu = unsafe { this_cpu() };
     let sp = cpu.m().come_on();
-    // SAFETY: 1. made by `M::create`, not used yet. 2. Nobody comes back to the
-    // stack that is left. 3. Interrupts are off.
+    // SAFETY: 1. made by `M::create`, not used yet. 2. No code returns to the stack that is left.
+    // 3. Interrupts are off.
     unsafe { arch::switch(cpu.sp.as_ptr(), sp) };
     unreachable!("a CPU came back from its M")
 }
 
-/// Switches from the running G to its M; returns when the G runs again.
+/// Switches from the running G to its M (Go: mcall); returns when the G runs again.
 #[inline(always)]
 fn leave(why: Leaving) {
     leave_by(running().expect("no G to leave"), why);
 }
 
-/// As [`leave`], for who knows already who runs.
+/// As [`leave`], for a caller that knows the running G.
 #[inline(always)]
 fn leave_by(g: &'static G<Task>, why: Leaving) {
     arch::probe_stack_again();
@@ -308,21 +305,20 @@ fn leave_now(g: &'static G<Task>, why: Leaving) {
     // SAFETY: a G runs here.
     let cpu = unsafe { this_cpu() };
     cpu.leaving.set(why);
-    // SAFETY: 1. `sp` was saved by the switch in `execute` that brought this G
-    // here. 2. Nobody runs this G before the M has told `sched`, which is after
-    // the switch. 3. Interrupts are off.
+    // SAFETY: 1. `sp` was saved by the switch in `execute` that brought this G here. 2. No CPU runs
+    // this G before the M has told `sched`, which is after the switch. 3. Interrupts are off.
     unsafe { arch::switch(g.kernel.sp.as_ptr(), cpu.sp.get()) };
 }
 
-/// Makes a G runnable by `f`: sends the wake-up, and sees to it that the G that
-/// does this is preempted in time.
+/// Makes a G runnable by `f`, sends the wake-up, and arms the timer if the calling G must be
+/// preempted for it.
 #[inline(always)]
 fn submit(f: impl FnOnce(&Cpu, &mut P<Task>) -> Wake) {
     arch::probe_stack_again();
-    // Off until the wake-up is sent: `sched` counts on a CPU that it has claimed
-    // to come, and a G that is preempted in between would take the wake-up along.
+    // Interrupts stay off until the wake-up is sent: `sched` expects a CPU that it has claimed to
+    // come, and a G preempted in between would delay the wake-up until it runs again.
     let irqs = arch::irqs_off();
-    // SAFETY: what calls this comes after `init_cpu`.
+    // SAFETY: every caller comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
     let ready = |p: &mut P<Task>| {
         let wake = f(cpu, p);
@@ -340,7 +336,7 @@ fn submit(f: impl FnOnce(&Cpu, &mut P<Task>) -> Wake) {
 #[inline(always)]
 fn with_p<R>(f: impl FnOnce(&mut P<Task>) -> R) -> R {
     let irqs = arch::irqs_off_probed();
-    // SAFETY: what calls this comes after `init_cpu`.
+    // SAFETY: every caller comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
     // SAFETY: this CPU's own record, interrupts off.
     let result = unsafe { cpu.with_p(f) };
@@ -357,19 +353,18 @@ fn send(wake: Wake) {
     tell_untimed();
 }
 
-/// Tells those who run a G without a timer if there is somebody now who waits
-/// for them.
+/// Interrupts each CPU that runs a G without a timer if a G now waits for that CPU.
 #[inline(always)]
 fn tell_untimed() {
     while let Some(cpu) = SCHED.take_untimed() {
-        // This one has asked itself: before it called, or when it runs a G next.
+        // This CPU checks for itself: before it called, or when it runs a G next.
         if cpu != arch::cpu_index() {
             wake_cpu(cpu);
         }
     }
 }
 
-/// Interrupts a CPU, so that it looks.
+/// Interrupts a CPU, so that it looks for Gs.
 #[cold]
 fn wake_cpu(cpu: usize) {
     let here = Here::enter(); // counted where it is done
@@ -389,7 +384,7 @@ fn running() -> Option<&'static G<Task>> {
 /// The G that runs on that CPU, if one does; it may be another by now.
 fn running_on(cpu: usize) -> Option<&'static G<Task>> {
     let g = arch::slot_of::<G_SLOT>(cpu) as *const G<Task>;
-    // SAFETY: as in `running_or_none`; null on the host, where nobody begins.
+    // SAFETY: as in `running_or_none`; null on the host, where `begin` is not called.
     unsafe { g.as_ref() }.filter(|&g| !core::ptr::eq(g, &NO_G))
 }
 
@@ -406,7 +401,7 @@ pub fn is_running() -> bool {
     running().is_some()
 }
 
-/// The `preempt` of [`arch::Handlers`]: the running G leaves, if it still has to.
+/// The `preempt` of [`arch::Handlers`] (Go: asyncPreempt2): the running G leaves, if it must.
 /// Between the interrupt and now it may have left and come back.
 pub fn preempted() {
     let g = running().expect("no G to preempt");

@@ -1,16 +1,16 @@
 //! Statistics of the scheduler, for programs: [`stats()`], [`num_goroutines`].
 //!
-//! Each CPU counts for itself with plain loads and stores, so that counting costs
-//! an instruction or two where Gs are switched; whoever asks adds up. What is
-//! read while others count may be a moment old, and two counters may be of two
-//! moments. Where the time of a single G goes is `schedule::account`'s.
+//! Each CPU counts for itself with plain loads and stores, so that counting costs an instruction or
+//! two where Gs are switched; the reader adds up. A value that is read while other CPUs count may
+//! be a moment old, and two counters may be of two moments. The time of a single G is in
+//! `schedule::account`.
 #![forbid(unsafe_code)]
 
 use crate::park;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What the scheduler has done so far.
+/// The scheduler's counters so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -20,17 +20,17 @@ pub struct Stats {
     pub ended: u64,
     /// The Ms.
     pub ms: MStats,
-    /// How long Gs that could have run waited until they did.
+    /// How long runnable Gs waited until they ran.
     pub queue_wait: Histogram,
     /// How long Gs ran before they left their CPU.
     pub on_cpu: Histogram,
-    /// What each CPU did, by index. On the host, where threads stand in for Gs,
-    /// there are none.
+    /// The counters of each CPU, by index. On the host, where threads stand in for Gs, there are
+    /// none.
     pub cpus: Vec<CpuStats>,
 }
 
 impl Stats {
-    /// Gs that run, wait for a CPU, or wait for something else.
+    /// Gs that run, are runnable, or wait.
     ///
     /// ```
     /// assert!(runnext::stats().alive() <= runnext::stats().created);
@@ -40,7 +40,7 @@ impl Stats {
     }
 }
 
-/// What one CPU has done so far.
+/// The counters of one CPU so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CpuStats {
@@ -58,7 +58,7 @@ pub struct CpuStats {
     pub displacements: u64,
     /// How often a spare M took over, because a call had to wait.
     pub handoffs: u64,
-    /// How many of these the monitor of `handoff=sysmon` brought about.
+    /// How many of these the monitor of `handoff=sysmon` caused.
     pub retakes: u64,
     /// How often it stole from another P.
     pub steals: u64,
@@ -70,8 +70,8 @@ pub struct CpuStats {
     pub idle_ns: u64,
 }
 
-/// Counts of times by size: each bucket holds what took from a time on, and less
-/// than twice that.
+/// Counts of times by size: each bucket counts times from its lower bound on, and less than twice
+/// that.
 ///
 /// ```
 /// use runnext::prelude::*;
@@ -91,7 +91,7 @@ pub struct Histogram {
 pub struct Bucket {
     /// The shortest time that is counted here.
     pub from_ns: u64,
-    /// How many there were.
+    /// The number of times.
     pub count: u64,
 }
 
@@ -101,7 +101,7 @@ impl Histogram {
         &self.buckets
     }
 
-    /// How many times were counted.
+    /// The number of times counted.
     ///
     /// ```
     /// assert_eq!(runnext::stats::Histogram::default().total(), 0);
@@ -110,9 +110,8 @@ impl Histogram {
         self.buckets.iter().map(|bucket| bucket.count).sum()
     }
 
-    /// The bucket that holds the time below which that share of all are: `(1, 2)`
-    /// is the median, `(99, 100)` all but the longest hundredth. None if nothing
-    /// was counted.
+    /// The bucket that holds the time below which that share of all times are: `(1, 2)` is the
+    /// median, `(99, 100)` all but the longest hundredth. None if nothing was counted.
     pub fn quantile(&self, (part, of): (u64, u64)) -> Option<Bucket> {
         let mut left = self.total().checked_mul(part)? / of.max(1);
         let holds = |bucket: &&Bucket| match left.checked_sub(bucket.count) {
@@ -137,19 +136,19 @@ impl Histogram {
     }
 }
 
-/// How many Ms there are, and what they do.
+/// How many Ms there are, and their states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MStats {
-    /// All that were ever made; none is freed.
+    /// All Ms ever created; none is freed.
     pub created: u64,
-    /// Those that wait to be used again.
+    /// Ms that wait to be used again.
     pub spare: u64,
-    /// Those that are away from all CPUs, each with a G in a blocking call.
+    /// Ms that are away from all CPUs, each with a G in a blocking call.
     pub blocked: u64,
 }
 
-/// What the scheduler has done so far.
+/// Reads the scheduler's counters.
 ///
 /// ```
 /// use runnext::prelude::*;
@@ -165,8 +164,8 @@ pub fn stats() -> Stats {
     park::stats()
 }
 
-/// How many Gs there are at this moment, the calling one included. As Go's
-/// `NumGoroutine`, it does not count Gs of the kernel's own.
+/// How many Gs there are at this moment, including the calling one. As Go's `NumGoroutine`, it does
+/// not count the kernel's service Gs.
 ///
 /// ```
 /// use runnext::prelude::*;
@@ -181,7 +180,7 @@ pub fn num_goroutines() -> usize {
     park::num_goroutines()
 }
 
-/// Counts what happens on one CPU.
+/// A counter of events on one CPU.
 #[derive(Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -196,13 +195,13 @@ impl Counter {
         self.0.store(self.0.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Anybody.
+    /// Any CPU may read.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// What a CPU counts for `schedule`; `preempt` has the rest.
+/// The counters of a CPU for `schedule`; `preempt` has the rest.
 pub(crate) struct Counters {
     pub(crate) halts: Counter,
     pub(crate) wakes: Counter,

@@ -1,10 +1,9 @@
 //! Names for addresses, from the kernel's own ELF file.
 //!
-//! The loader leaves the file in memory; its symbol table is searched where it
-//! lies, without copying or allocating, because the only users are the panic
-//! path and fault reports (`backtrace.rs`). A linear scan is fast enough for
-//! 64 frames. The file is read as if it were hostile: it lies in memory that a
-//! wild pointer may have hit before anybody asks for a name.
+//! The loader leaves the file in memory; its symbol table is searched in place, without copying or
+//! allocating, because the only users are the panic path and fault reports (`backtrace.rs`). A
+//! linear scan is fast enough for 64 frames. The file is not trusted: it is in memory that a wild
+//! pointer may have hit before a name is looked up.
 
 use core::fmt::{self, Write};
 use rustc_demangle::demangle;
@@ -17,7 +16,7 @@ pub fn set(symbols: Symbols<'static>) {
     KERNEL.call_once(|| symbols);
 }
 
-/// The function of the kernel at `address`, if [`set`] was called and it has one.
+/// The function of the kernel at `address`, if [`set`] was called and there is one.
 pub fn lookup(address: usize) -> Option<Symbol<'static>> {
     KERNEL.get()?.lookup(address)
 }
@@ -30,10 +29,10 @@ pub struct Symbols<'a> {
     strtab: &'a [u8],
 }
 
-/// A function and a place in it. Prints as the demangled name, without hash.
+/// A function and an offset in it. Prints as the demangled name, without hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol<'a> {
-    /// The name as it stands in the file.
+    /// The name as it is in the file.
     pub name: &'a str,
     /// How far into the function the address is.
     pub offset: usize,
@@ -49,8 +48,8 @@ impl fmt::Display for Symbol<'_> {
     }
 }
 
-/// Writes so many bytes and no more. A name of a few letters can stand for a
-/// million, by referring to itself: no report should drown in one.
+/// Writes so many bytes and no more. A name of a few letters can expand to a million, by referring
+/// to itself: it must not fill the report.
 struct Clipped<'a, 'b> {
     out: &'a mut fmt::Formatter<'b>,
     room: usize,
@@ -95,7 +94,7 @@ impl<'a> Symbols<'a> {
             file.get(at..at.checked_add(SECTION_HEADER_SIZE)?)
         };
         let symtab = (0..count).filter_map(header).find(|h| u32_at(h, 4) == Some(SHT_SYMTAB))?;
-        // The table names the section that holds its strings.
+        // The table's `link` is the section that holds its strings.
         let link = usize::try_from(u32_at(symtab, 0x28)?).ok().filter(|&link| link < count)?;
         Some(Symbols { symtab: section(file, symtab)?, strtab: section(file, header(link)?)? })
     }
@@ -113,7 +112,7 @@ impl<'a> Symbols<'a> {
             let is_function = entry[4] & 0xf == STT_FUNC && u16_at(entry, 6) != Some(0);
             let reach = if size == 0 { UNSIZED_REACH } else { size };
             let inside = address.checked_sub(start).is_some_and(|offset| offset < reach);
-            // The nearest start wins: one without a size reaches into others.
+            // The nearest start wins: a function without a size reaches into others.
             if is_function && inside && best.is_none_or(|(other, _)| start > other) {
                 best = Some((start, name));
             }
@@ -256,7 +255,7 @@ mod tests {
                 symbols.lookup(0x1010);
             }
         }
-        // Every byte of it, replaced by values that hurt.
+        // Every byte of it, replaced by critical values.
         for at in 0..good.len() {
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 let mut bad = good.clone();

@@ -1,9 +1,8 @@
-//! Every G there is, from outside: what it is called, what it does.
+//! Snapshots of all Gs: name, state, wait, times; and killing a G.
 //!
-//! Anybody may look at any G at any time; nobody is stopped for it. So what is
-//! said of a G was true at one moment or another while the call lasted, and is
-//! of one life of it: never one G's name with another's state. How that is done
-//! is in `schedule`'s `roster`; here are the words for it.
+//! Any G may read about any G at any time; no G is stopped for it. So each field was true at some
+//! moment during the call, and all are of one life of the G: never one G's name with another's
+//! state. How that is done is in `schedule`'s `roster`; this is the public interface to it.
 //!
 //! On the host, where threads stand in for Gs, there are none.
 #![forbid(unsafe_code)]
@@ -20,7 +19,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::panic::Location;
 
-/// All Gs that live, by number.
+/// All live Gs, by number.
 ///
 /// ```
 /// for g in runnext::tasks::gs() {
@@ -34,9 +33,9 @@ pub fn gs() -> Vec<GInfo> {
     gs
 }
 
-/// The calls that a G which does not run is in, innermost first: where it will
-/// go on. If it is in a blocking call, the frames of the call come first, which
-/// are on the stack of an M, and then its own. Waits a little for one that runs.
+/// The backtrace of a G that does not run, innermost first: where it will continue. If it is in a
+/// blocking call, the frames of the call come first, which are on the stack of an M, and then its
+/// own. Waits a little for a G that runs.
 ///
 /// # Errors
 /// [`NoBacktrace`] when there is no such G, or it runs.
@@ -48,7 +47,7 @@ pub fn gs() -> Vec<GInfo> {
 pub fn backtrace(id: u64) -> Result<Vec<Frame>, NoBacktrace> {
     let mut calls = schedule::calls(id);
     for _ in 0..ROUNDS {
-        // It may be about to wait; but not who asks for its own.
+        // It may be about to wait; but not if the caller is that G.
         if calls != Err(NoBacktrace::Running) || park::current_id() == id {
             break;
         }
@@ -59,13 +58,13 @@ pub fn backtrace(id: u64) -> Result<Vec<Frame>, NoBacktrace> {
     calls.map(|calls| calls.into_iter().enumerate().map(frame).collect())
 }
 
-/// Ends a G: it unwinds at its next wait or yield, where it starts another, or
-/// where it tries something that is not possible. So its destructors run, and its join
-/// gives [`JoinError::Killed`](crate::go::JoinError::Killed). Waits a little for that; if
-/// it takes longer, a G of the kernel's own goes on asking until it is so.
+/// Ends a G: it unwinds at its next wait or yield, where it starts another, or where it tries an
+/// operation that is not possible. So its destructors run, and its join gives
+/// [`JoinError::Killed`](crate::go::JoinError::Killed). Waits a little for that; if it takes
+/// longer, a service G of the kernel repeats the request until the G has ended.
 ///
 /// # Errors
-/// [`KillError`] when there is no such G, or it is the kernel's.
+/// [`KillError`] when there is no such G, or it is a service G of the kernel.
 ///
 /// ```
 /// use runnext::tasks::{self, KillError};
@@ -83,13 +82,13 @@ pub fn kill(id: u64) -> Result<Killed, KillError> {
     let _vigil = Vigil::new();
     let mut rounds = 0;
     while schedule::kill(&handle, Doom::Ask) {
-        // Without memory for one who asks on, this one does.
+        // Without memory for a service G, the caller repeats the request itself.
         if rounds >= YIELDS + ROUNDS && is_asked_on(&handle) {
             let computes = schedule::computes(&handle);
             return Ok(if computes { Killed::Computing } else { Killed::Pending });
         }
         rounds += 1;
-        // One that waits ends as soon as it has a CPU: it is next in line here.
+        // A G that waits ends as soon as it has a CPU: it is the run-next G here.
         if rounds <= YIELDS {
             park::yield_now();
         } else {
@@ -99,8 +98,8 @@ pub fn kill(id: u64) -> Result<Killed, KillError> {
     Ok(Killed::Ended)
 }
 
-/// Has a G of the kernel's own ask that G to end until it has; one is enough. False if
-/// there is no memory for it.
+/// Has a service G repeat the request until that G has ended; one is enough. False if there is no
+/// memory for it.
 fn is_asked_on(handle: &GHandle) -> bool {
     if !schedule::begin_tending(handle) {
         return true;
@@ -119,25 +118,25 @@ fn is_asked_on(handle: &GHandle) -> bool {
     asks
 }
 
-/// Between two times that a G is asked, if it did not end at once.
+/// Between two requests to a G that did not end at once.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
-/// How often a G that kills another yields before it sleeps between two looks.
+/// How often a killer yields before it sleeps between two checks.
 const YIELDS: usize = 4;
 
-/// How often one looks whether a G has ended or left its CPU, a millisecond apart.
+/// How often to check whether a G has ended or left its CPU, a millisecond apart.
 const ROUNDS: usize = 100;
 
-/// What came of a kill.
+/// The result of a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Killed {
     /// The G has ended.
     Ended,
-    /// It was told, but has not ended yet: it has not run since, or unwinds, or its
-    /// destructors wait.
+    /// It was asked, but has not ended yet: it has not run since, or unwinds, or its destructors
+    /// wait.
     Pending,
-    /// It was told, has run since, and has called nobody: there is no place to unwind
-    /// from. It ends if it ever waits or yields; else only its program's end ends it.
+    /// It was asked, has run since, and has made no kernel call: there is no place to unwind from.
+    /// It ends if it ever waits or yields; else only its program's end ends it.
     Computing,
 }
 
@@ -147,7 +146,7 @@ pub enum Killed {
 pub enum KillError {
     /// There is no G of this number, or no more.
     NoSuchG,
-    /// It is one of the kernel's own.
+    /// It is a service G of the kernel.
     Kernel,
 }
 
@@ -162,13 +161,13 @@ impl fmt::Display for KillError {
 
 impl core::error::Error for KillError {}
 
-/// Why there are no frames of a G.
+/// Why there is no backtrace of a G.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoBacktrace {
     /// There is no G of this number, or no more.
     NoSuchG,
-    /// It runs, so its frames change while one looks.
+    /// It runs, so its frames change during the walk.
     Running,
 }
 
@@ -183,7 +182,7 @@ impl fmt::Display for NoBacktrace {
 
 impl core::error::Error for NoBacktrace {}
 
-/// What one G is and does.
+/// A snapshot of one G.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct GInfo {
@@ -191,16 +190,16 @@ pub struct GInfo {
     pub id: u64,
     /// Its name, or "".
     pub name: &'static str,
-    /// What it does.
+    /// Its state.
     pub state: GState,
     /// What it waits for, if it does.
     pub wait: Option<Wait>,
-    /// The number of the G that holds what it waits for, if that is a mutex, or a
-    /// `RwLock` that is written.
+    /// The number of the G that holds the lock it waits for, if that is a mutex, or a `RwLock` that
+    /// is written.
     pub holder: Option<u64>,
     /// Where it was started.
     pub site: Option<&'static Location<'static>>,
-    /// The program that it is of.
+    /// Its program.
     pub program: ProgramId,
     /// The CPU that it runs on.
     pub cpu: Option<usize>,
@@ -212,7 +211,7 @@ pub struct GInfo {
     pub cpu_ns: u64,
     /// Nanoseconds that it waited for a CPU.
     pub queued_ns: u64,
-    /// Nanoseconds that it waited for something else.
+    /// Nanoseconds that it was parked.
     pub waiting_ns: u64,
     /// How often it has left a CPU.
     pub switches: u64,
@@ -220,13 +219,13 @@ pub struct GInfo {
 
 #[cfg(test)]
 impl GInfo {
-    /// One of which nothing else is known.
+    /// A G with nothing else set.
     pub(crate) fn for_tests(id: u64, name: &'static str, state: GState) -> Self {
         GInfo { id, name, state, ..GInfo::default() }
     }
 }
 
-/// What a G does.
+/// The state of a G.
 ///
 /// ```
 /// assert_eq!(runnext::tasks::GState::InCall.to_string(), "in a call");
@@ -238,9 +237,9 @@ pub enum GState {
     Running,
     /// It waits for a CPU.
     Runnable,
-    /// It waits for something else.
+    /// It is parked.
     Waiting,
-    /// It waits for something else in a blocking call, on the stack of an M.
+    /// It is parked in a blocking call, on the stack of an M.
     InCall,
 }
 

@@ -1,11 +1,11 @@
-//! Time as a program sees it: instants, sleeping, deadlines for waits.
+//! Time for programs: instants, sleeping, deadlines for waits.
 //!
-//! Time is nanoseconds since boot in a word, which lasts for 584 years.
-//! Arithmetic stops at both ends and never panics: a deadline further away than
-//! that is one that never comes, so `sleep(Duration::MAX)` sleeps for ever.
+//! Time is nanoseconds since boot in a word, which lasts for 584 years. Arithmetic saturates at
+//! both ends and never panics: a deadline further away than that never comes, so
+//! `sleep(Duration::MAX)` sleeps for ever.
 //!
-//! [`Deadline`] is for those who wait in channels and locks: with it a wait
-//! with a timeout and one without are the same code.
+//! [`Deadline`] is for waits in channels and locks: with it a wait with a timeout and one without
+//! are the same code.
 #![forbid(unsafe_code)]
 
 use crate::park::{self, Reason, Wait};
@@ -43,7 +43,7 @@ impl Instant {
         Instant { ns: park::now_ns() }
     }
 
-    /// How long ago this was; zero if it is yet to come.
+    /// How long ago this was; zero if it is in the future.
     ///
     /// ```
     /// use runnext::time::{Duration, Instant};
@@ -125,12 +125,12 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// A `Duration` in nanoseconds, or as many as there are.
+/// A `Duration` in nanoseconds, saturating.
 fn whole_ns(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Waits for `d` at least; others run meanwhile. Not at all if it is zero.
+/// Waits for `d` at least; other Gs run meanwhile. Does not wait if it is zero.
 ///
 /// ```
 /// use runnext::prelude::*;
@@ -143,8 +143,7 @@ pub fn sleep(d: Duration) {
     }
 }
 
-/// Waits until `at`; not at all if that is past. For a rhythm that does not
-/// drift:
+/// Waits until `at`; does not wait if that is past. For a period that does not drift:
 ///
 /// ```
 /// use runnext::prelude::*;
@@ -160,19 +159,19 @@ pub fn sleep(d: Duration) {
 pub fn sleep_until(at: Instant) {
     crate::park::might_park();
     let deadline = Deadline::at(at);
-    // By the clock and not by what `park` says: a handle left behind from an
-    // earlier wait may wake us, and the CPU that we wake up on may find its clock
-    // a few nanoseconds behind that of the CPU whose timer fired.
+    // By the clock and not by the result of `park`: a stale handle from an earlier wait may wake
+    // this G, and the CPU that it wakes up on may find its clock a few nanoseconds behind that of
+    // the CPU whose timer fired.
     while !deadline.is_past() {
-        let _ = park::begin_park(Wait::new(Reason::Sleep, 0)); // nobody gets the handle
-        // Nobody readies it but who kills it, or by mistake.
+        let _ = park::begin_park(Wait::new(Reason::Sleep, 0)); // no other G gets the handle
+        // Only a kill or a stale handle readies it.
         let _ = deadline.park();
         park::heed_kill();
     }
 }
 
-/// Until when a wait may last. Given to a wait instead of a timeout, which would
-/// have to be counted down from one spurious wake-up to the next.
+/// Until when a wait may last. Passed to a wait instead of a timeout, which would have to be
+/// reduced after each spurious wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 
@@ -203,7 +202,7 @@ impl Deadline {
         Deadline(at)
     }
 
-    /// Whether it has come.
+    /// Whether it has passed.
     ///
     /// ```
     /// use runnext::time::Deadline;
@@ -214,9 +213,9 @@ impl Deadline {
         self != Self::NEVER && Instant::now() >= self.0
     }
 
-    /// The second half of waiting, after [`park::begin_park`]: leaves the CPU
-    /// until somebody readies this G (true) or the deadline comes (false). What
-    /// was waited for may have come in either case: look again.
+    /// The second half of waiting, after [`park::begin_park`]: leaves the CPU until this G is
+    /// readied (true) or the deadline comes (false). The awaited event may have happened in either
+    /// case: check again.
     pub(crate) fn park(self) -> bool {
         if self == Self::NEVER {
             park::park();
@@ -238,7 +237,7 @@ mod tests {
         assert_eq!(START + Duration::MAX, Instant::NEVER);
         assert_eq!(Instant::NEVER + MS, Instant::NEVER);
         assert_eq!((START - Duration::from_secs(6)).as_nanos(), 0);
-        // 2^64 ns and a bit: must not wrap round to a short time.
+        // 2^64 ns and a bit: must not wrap around to a short time.
         assert_eq!(START + Duration::new(18_446_744_073, 709_551_617), Instant::NEVER);
         assert_eq!(START.duration_since(Instant::NEVER), Duration::ZERO);
     }

@@ -1,28 +1,26 @@
-//! What the scheduler did, and when: a ring of events for each CPU.
+//! The scheduler's events, with time: a ring for each CPU.
 //!
-//! `schedule` and `preempt` note what they do, one line a place. While nobody
-//! asked for it (`trace=` on the command line, or [`start`]) a note is the test
-//! of one flag, and on the way of a switch not even that: the switch tests one
-//! word for all that is rare (`preempt::Attention`), and this is one bit of it.
-//! Otherwise a note is 16 bytes ([`Event`]) in the ring of the CPU that does it
-//! ([`ring`]); the oldest is overwritten, and how many were is counted.
+//! `schedule` and `preempt` record what they do, one line a place. While tracing is off (no
+//! `trace=` on the command line, and no [`start`]) recording is the test of one flag, and on the
+//! path of a switch not even that: the switch tests one word for all that is rare
+//! (`preempt::Attention`), and this is one bit of it. Otherwise an event is 16 bytes ([`Event`]) in
+//! the ring of its CPU ([`ring`]); the oldest is overwritten, and overwritten events are counted.
 //!
-//! What becomes of them: they are looked at by the program ([`events`]), printed
-//! at the end (`dump`), hashed so that two runs can be compared by a line a CPU
-//! (`hash`), or written out while the machine runs ([`stream`]).
+//! Uses: the program reads them ([`events`]), they are printed at the end (`dump`), hashed so that
+//! two runs can be compared by a line per CPU (`hash`), or written out while the machine runs
+//! ([`stream`]).
 //!
 //! # One writer
 //!
 //! A ring is written by its own CPU, with interrupts off.
 //!
-//! # The same events twice
+//! # Reproducible events
 //!
-//! Time counts from the end of bring-up. For two runs to be alike to the
-//! instruction (under QEMU's `-icount`) they must also begin alike: [`begin`]
-//! halts the boot CPU once with all others halted, which is a state without a
-//! past: no CPU is half way through a turn, and no timer of the emulator's runs
-//! on from an earlier time. The frequencies that the bring-up measures differ by
-//! a few counts from boot to boot; `tsc=` and `lapic=` state them instead.
+//! Time counts from the end of bring-up. For two runs to be equal to the instruction (under QEMU's
+//! `-icount`) they must also begin equal: [`begin`] halts the boot CPU once with all others halted,
+//! which is a state without history: no CPU is in the middle of a turn, and no timer of the
+//! emulator runs on from an earlier time. The frequencies that the bring-up measures differ by a
+//! few counts from boot to boot; `tsc=` and `lapic=` state them instead.
 
 mod event;
 mod port;
@@ -46,26 +44,25 @@ use ring::{Ring, Slot};
 /// Events that a ring holds unless `events=` says otherwise.
 pub(crate) const DEFAULT_EVENTS: usize = 4096;
 
-/// How long the boot CPU halts before the first event: the others need some
-/// microseconds to halt themselves, and an emulator's clock jumps over the rest.
+/// How long the boot CPU halts before the first event: the others need some microseconds to halt,
+/// and an emulator's clock jumps over the rest.
 const SETTLE_NS: u64 = 20_000_000;
 
 /// The per-CPU word that points to its ring; `schedule` has 0 and 1.
 const RING_SLOT: usize = 2;
 
-/// Whether events are noted.
+/// Whether events are recorded.
 static IS_ON: AtomicBool = AtomicBool::new(false);
-/// Somebody is in [`start`].
+/// A G is in [`start`].
 static STARTING: AtomicBool = AtomicBool::new(false);
 /// Whether they are hashed, too.
 static IS_HASHED: AtomicBool = AtomicBool::new(false);
-/// The cycle counter when the first could be noted.
+/// The cycle counter at the time origin.
 static ZERO: AtomicU64 = AtomicU64::new(0);
-/// One for each CPU; without memory unless events are wanted.
+/// One for each CPU; without memory unless tracing was requested.
 static RINGS: [Ring; arch::MAX_CPUS] = [const { Ring::new() }; arch::MAX_CPUS];
 
-/// Notes an event of this CPU. Any context. The G is asked for its number only
-/// if somebody wants to know.
+/// Records an event of this CPU. Any context. The G's number is read only if tracing is on.
 #[inline(always)]
 pub(crate) fn event(kind: Kind, g: impl FnOnce() -> u64, arg: u32) {
     if IS_ON.load(Acquire) {
@@ -73,13 +70,13 @@ pub(crate) fn event(kind: Kind, g: impl FnOnce() -> u64, arg: u32) {
     }
 }
 
-/// Notes an event that is no G's.
+/// Records an event that belongs to no G.
 #[inline(always)]
 pub(crate) fn cpu_event(kind: Kind, arg: u32) {
     event(kind, || 0, arg);
 }
 
-/// Notes that a G was created; its name goes out with the stream.
+/// Records that a G was created; its name is written to the stream.
 #[inline(always)]
 pub(crate) fn created(
     g: impl FnOnce() -> u64,
@@ -94,14 +91,14 @@ pub(crate) fn created(
     }
 }
 
-/// Notes an event of this CPU that was at `time`, if events are noted.
+/// Records an event of this CPU that was at `time`, if tracing is on.
 pub(crate) fn event_at(time: u64, g: u64, what: What) {
     if IS_ON.load(Acquire) {
         note(Some(time), g, what);
     }
 }
 
-/// Notes a switch, on the shortest way: for the switch itself, which has seen
+/// Records a switch, on the shortest path: for the switch itself, which has seen
 /// [`Attention::TRACE`], and with interrupts off.
 #[inline(always)]
 pub(crate) fn switched(time: u64, g: u64, what: What) {
@@ -122,8 +119,7 @@ fn note(time: Option<u64>, g: u64, what: What) {
         let since = time.wrapping_sub(ZERO.load(Relaxed));
         ring.hash([since, g, u64::from(what.0)]);
     }
-    // SAFETY: events are noted when the rings have memory. This CPU's own,
-    // interrupts off.
+    // SAFETY: events are recorded when the rings have memory. This CPU's own, interrupts off.
     if unsafe { ring.push(Event { time, g: g as u32, what }) } {
         stream::ask();
     }
@@ -133,13 +129,12 @@ fn note(time: Option<u64>, g: u64, what: What) {
 /// The ring of this CPU. Interrupts off, after [`init_cpu`].
 #[inline(always)]
 fn here() -> &'static Ring {
-    // SAFETY: `init_cpu` has put a pointer to a static there, before this CPU
-    // does anything that is noted.
+    // SAFETY: `init_cpu` has put a pointer to a static there, before this CPU records anything.
     unsafe { &*core::ptr::with_exposed_provenance::<Ring>(arch::slot::<RING_SLOT>()) }
 }
 
-/// Takes a wake-up interrupt as a CPU does that is slow to come up: events are noted, and
-/// [`init_cpu`] has not told it its ring. By a pinned G, with nothing else to run.
+/// Takes a wake-up interrupt as a CPU does that is slow to come up: tracing is on, and [`init_cpu`]
+/// has not set its ring. By a pinned G, with nothing else to run.
 #[cfg(all(target_os = "none", feature = "internals"))]
 pub fn interrupt_before_init_cpu() {
     let were_on = arch::irq_save();
@@ -156,20 +151,20 @@ pub fn interrupt_before_init_cpu() {
     arch::irq_restore(were_on);
 }
 
-/// Tells this CPU its ring, before it can note anything.
+/// Sets the ring of this CPU, before it can record anything.
 pub(crate) fn init_cpu() {
     let ring = &raw const RINGS[arch::cpu_index()];
     arch::set_slot::<RING_SLOT>(ring.expose_provenance());
 }
 
-/// The end of bring-up: takes memory for the rings, if they are wanted, waits
-/// until all other CPUs have halted, and sets the time to 0. On the boot CPU,
-/// with interrupts off, before it starts the first G.
+/// The end of bring-up: allocates the rings, if tracing is requested, waits until all other CPUs
+/// have halted, and sets the time to 0. On the boot CPU, with interrupts off, before it starts the
+/// first G.
 pub(crate) fn begin(choice: TraceChoice, events: Option<usize>) {
     let attention = match choice {
         TraceChoice::Off => return,
         TraceChoice::On | TraceChoice::Stream => Attention::TRACE,
-        // What is hashed goes the long way.
+        // Hashed events take the slow path.
         TraceChoice::Hash | TraceChoice::Dump => Attention::HASH,
     };
     if let Err(error) = give_rings(events) {
@@ -186,7 +181,7 @@ pub(crate) fn begin(choice: TraceChoice, events: Option<usize>) {
     switch_on(attention);
 }
 
-/// The second half of [`begin`], when there are Gs: somebody drains the rings.
+/// The second half of [`begin`], when there are Gs: starts the service G that drains the rings.
 pub(crate) fn begin_draining(choice: TraceChoice) {
     if choice == TraceChoice::Stream && IS_ON.load(Relaxed) {
         stream::spawn_drainer();
@@ -206,7 +201,7 @@ pub(crate) fn begin_draining(choice: TraceChoice) {
 /// # Ok::<(), trace::StartError>(())
 /// ```
 pub fn start() -> Result<(), StartError> {
-    // One at a time, and whoever comes meanwhile is too late.
+    // One at a time; a second caller meanwhile gets an error.
     if STARTING.swap(true, Acquire) {
         return Err(StartError::IsOn);
     }
@@ -227,8 +222,8 @@ fn start_alone() -> Result<(), StartError> {
     Ok(())
 }
 
-/// Ends what [`start`] has begun, and writes out what there is. False if events
-/// were not written out.
+/// Ends what [`start`] has begun, and writes out the rest. False if events were not being written
+/// out.
 pub fn stop() -> bool {
     if IS_HASHED.load(Relaxed) || !stream::is_open() || !IS_ON.load(Relaxed) {
         return false;
@@ -245,12 +240,11 @@ pub fn stop() -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Events are noted already.
+    /// Tracing is on already.
     IsOn,
     /// There is no memory for the rings.
     NoMemory,
-    /// There is nobody to write them to: neither a debug console nor a second
-    /// serial port.
+    /// There is no port to write them to: neither a debug console nor a second serial port.
     NoPort,
 }
 
@@ -273,30 +267,30 @@ fn give_rings(events: Option<usize>) -> Result<(), StartError> {
         let mut slots = Vec::new();
         slots.try_reserve_exact(len).map_err(|_| StartError::NoMemory)?;
         slots.resize_with(len, Slot::default);
-        // SAFETY: events are off and were never on, so nobody looks at it; one
-        // starts at a time (`start`), or the boot CPU alone does.
+        // SAFETY: tracing is off and was never on, so no other CPU reads it; one G starts at a time
+        // (`start`), or the boot CPU alone does.
         unsafe { ring.give(slots.leak()) };
     }
     Ok(())
 }
 
 fn switch_on(attention: u32) {
-    IS_ON.store(true, Release); // the rings' memory; pairs with who notes
+    IS_ON.store(true, Release); // publishes the rings' memory; pairs with `event`
     schedule::ask_for_attention(attention);
 }
 
-/// False if it was off.
+/// False if tracing was off.
 fn switch_off() -> bool {
     schedule::spare_attention(Attention::TRACE | Attention::HASH);
     IS_ON.swap(false, Relaxed)
 }
 
-/// Halts until a while has passed: see "The same events twice".
+/// Halts until a while has passed: see "Reproducible events".
 fn settle() {
     let deadline_ns = arch::now_ns() + SETTLE_NS;
     while arch::now_ns() < deadline_ns {
-        // Anew each time, as another interrupt may have ended the halt; but not
-        // when its time has come, or it would fire into the first G.
+        // Armed again each time, as another interrupt may have ended the halt; but not when its
+        // time has come, or it would fire into the first G.
         if arch::has_timer() {
             arch::arm_timer(deadline_ns);
             arch::wait_for_interrupt();
@@ -306,14 +300,14 @@ fn settle() {
     }
 }
 
-/// The end of the program: stops the notes, and gives what was asked for. Of
-/// `hash` and `dump` a CPU's line is `TRACE <cpu> <events> <overwritten> <hash>`;
-/// before it come, if wanted, its events as `EVENT <cpu> <time> <kind> <g> <arg>`.
+/// The end of the program: stops tracing, and writes the requested output. For `hash` and `dump` a
+/// CPU's line is `TRACE <cpu> <events> <overwritten> <hash>`; before it come, if requested, its
+/// events as `EVENT <cpu> <time> <kind> <g> <arg>`.
 pub(crate) fn finish(choice: TraceChoice, code: u32) {
     if IS_ON.load(Relaxed) && stream::is_open() {
         stream::let_others_settle();
     }
-    // The first one who ends the machine prints.
+    // The first G that ends the machine prints.
     let was_on = switch_off();
     stream::finish(code);
     if !was_on || !IS_HASHED.load(Relaxed) {
@@ -328,15 +322,15 @@ pub(crate) fn finish(choice: TraceChoice, code: u32) {
     }
 }
 
-/// The last `most` events of `cpu`, for the report of a kernel that goes down: as
-/// [`events`], but without all that came before.
+/// The last `most` events of `cpu`, for the report of a kernel that goes down: as [`events`],
+/// without the earlier ones.
 pub(crate) fn last(cpu: usize, most: u64) -> impl Iterator<Item = Event> {
     let count = RINGS.get(cpu).and_then(Ring::count).unwrap_or(0);
     events_from(cpu, count.saturating_sub(most))
 }
 
-/// The last events of `cpu`, oldest first, with the time since the first could be
-/// noted; none if they are not.
+/// The last events of `cpu`, oldest first, with the time since the time origin; none if tracing is
+/// off.
 pub(crate) fn events(cpu: usize) -> impl Iterator<Item = Event> {
     events_from(cpu, 0)
 }

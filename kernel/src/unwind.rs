@@ -5,16 +5,16 @@
 //! error of its join. A panic anywhere else (the scheduler, an interrupt, with
 //! interrupts off) is a kernel bug and stops the machine: see `panic`.
 //!
-//! What unwinds carries the reason why the G gives no result, as its join will
-//! say it: a [`JoinError`], not only a text. What begins not at a call but at an
-//! instruction that faulted comes here by `overflow`.
+//! The payload is the reason why the G gives no result, as its join returns it: a [`JoinError`],
+//! not only a text. Unwinding that begins not at a call but at a faulting instruction comes here by
+//! `overflow`.
 
 use crate::go::JoinError;
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::any::Any;
 
-/// Runs `f`; what unwinds inside it does so to here, and says why.
+/// Runs `f`; a panic inside it unwinds to here, and is returned as its reason.
 pub fn catch<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
     #[cfg(target_os = "none")]
     let result = unwinding::panic::catch_unwind(f);
@@ -27,15 +27,15 @@ pub fn catch<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
     result.map_err(why)
 }
 
-/// As [`catch`], at the root of a G: no guard is left there, so a lock that still has the
-/// G's name was lost, by frames of a full stack that no table lists (`overflow`).
+/// As [`catch`], at the root of a G: no guard is left there, so a lock that still has the G's name
+/// was lost, by frames of a full stack that no table lists (`overflow`).
 #[inline(always)]
 pub(crate) fn catch_at_root<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
     catch(f).inspect_err(abandon_lost)
 }
 
-/// Abandons the locks that a G has lost, if it may have lost any. A panic has not: it
-/// unwinds from a call, by tables that list all there is to drop.
+/// Abandons the locks that a G has lost, if it may have lost any. A panic loses none: it unwinds
+/// from a call, by tables that list everything to drop.
 #[cold]
 fn abandon_lost(why: &JoinError) {
     if !matches!(why, JoinError::StackOverflow | JoinError::NoMemory) {
@@ -44,12 +44,12 @@ fn abandon_lost(why: &JoinError) {
     crate::log::pass_turn_of(crate::park::me()); // it may have printed when its stack was full
     let g = crate::park::current_id();
     match crate::park::abandon_locks(g) {
-        0 => {} // or no G has come for them yet
+        0 => {} // or no G has tried to take them yet
         locks => log::error!("G {g} has lost {locks} locks that others wait for: abandoned"),
     }
 }
 
-/// Goes on with what [`catch`] has caught, from here; it is not reported again.
+/// Continues the unwinding that [`catch`] has caught, from here; it is not reported again.
 pub fn resume(why: JoinError) -> ! {
     #[cfg(target_os = "none")]
     crate::schedule::begin_panic();
@@ -63,7 +63,7 @@ pub fn killed() -> ! {
     resume(JoinError::Killed)
 }
 
-/// What the payload says.
+/// The reason in the payload.
 fn why(payload: Box<dyn Any + Send>) -> JoinError {
     let payload = match payload.downcast::<JoinError>() {
         Ok(why) => return *why,
@@ -79,8 +79,8 @@ fn why(payload: Box<dyn Any + Send>) -> JoinError {
     })
 }
 
-/// Starts to unwind, because of `why`. Returns only if no frame above catches it or
-/// a table is broken, with the unwinder's code; nothing has been unwound then.
+/// Starts to unwind, because of `why`. Returns only if no frame above catches it or a table is
+/// broken, with the unwinder's code; nothing has been unwound then.
 pub(crate) fn begin(why: JoinError) -> i32 {
     begin_boxed(Box::new(why))
 }
@@ -92,13 +92,12 @@ fn begin_boxed(why: Box<JoinError>) -> i32 {
     std::panic::resume_unwind(why)
 }
 
-/// As [`begin`], from above the last caller that says that nothing unwinds out of it:
-/// for an allocation that failed. The language says of such a panic that it does not
-/// unwind, but all who can meet it, from the call of the handler on up, are ready for
-/// one that does: they do not see into the handler. Gives it back if it cannot, or
-/// nobody says so.
+/// As [`begin`], from above the last caller that is marked as not unwinding: for an allocation that
+/// failed. The language says that such a panic does not unwind, but all callers that can meet it,
+/// from the call of the handler on up, can handle one that does: they do not see into the handler.
+/// Returns `why` if that is not possible, or no caller is marked.
 ///
-/// The callers up to there are gone then: they have nothing to drop.
+/// The callers up to there are discarded: they have nothing to drop.
 #[cfg(target_os = "none")]
 pub(crate) fn begin_above(why: JoinError) -> JoinError {
     extern "C-unwind" fn raise(why: usize) -> ! {
@@ -109,14 +108,14 @@ pub(crate) fn begin_above(why: JoinError) -> JoinError {
     }
     let why = Box::into_raw(Box::new(why));
     let (_, rbp) = crate::arch::here();
-    // SAFETY: our frame pointer. Who called us has nothing to drop, and what is between
-    // it and the last who forbids is the panic machinery of `core`.
+    // SAFETY: this function's frame pointer. Its caller has nothing to drop, and between it and the
+    // last caller that forbids unwinding is only the panic machinery of `core`.
     unsafe { crate::arch::call_above_forbidden(rbp, raise, why.expose_provenance()) };
     // SAFETY: as in `raise`, which was not called.
     *unsafe { Box::from_raw(why) }
 }
 
-/// Whether there is memory for what [`begin`] makes.
+/// Whether there is memory for the allocations of [`begin`].
 pub(crate) fn has_memory() -> bool {
     // The reason, and the unwinder's own record: 24 and some 80 bytes.
     let blocks = [alloc::vec::Vec::<u64>::new(), alloc::vec::Vec::new()];

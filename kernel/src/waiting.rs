@@ -1,15 +1,15 @@
-//! What a G waits for: a reason and an object, packed into one word.
+//! The wait of a G: a reason and an object, packed into one word.
 //!
-//! Whoever begins to park says why ([`crate::park::begin_park`]); the word stays
-//! with the G until its next wait, and its state says whether it counts. Lists of
-//! Gs, backtraces, traces and the check for deadlocks read it at any time: it is
-//! one word so that they never see one wait's reason with another's object. The
-//! words of [`Reason`] are Go's where Go has one for the same thing.
+//! A G that begins to park gives the reason ([`crate::park::begin_park`]; Go: waitReason); the word
+//! stays with the G until its next wait, and its state says whether it is valid. Lists of Gs,
+//! backtraces, traces and the deadlock scan read it at any time: it is one word so that they never
+//! see one wait's reason with another's object. The names of [`Reason`] are Go's where Go has one
+//! for the same thing.
 #![forbid(unsafe_code)]
 
 use core::fmt;
 
-/// Why a G waits. The numbers are those of traces: they stay as they are.
+/// Why a G waits. Traces contain the numbers: they must not change.
 ///
 /// ```
 /// use runnext::waiting::Reason;
@@ -40,15 +40,15 @@ pub enum Reason {
     Semaphore = 8,
     /// For all of a `WaitGroup` to be done.
     WaitGroup = 9,
-    /// For whoever sets up a `Once`.
+    /// For the caller that initializes a `Once`.
     Once = 10,
     /// For another G to end; the object is its number, or 0.
     Join = 11,
-    /// For a time.
+    /// For a point in time.
     Sleep = 12,
     /// For a device.
     Poll = 13,
-    /// In a call, for something that nobody here knows.
+    /// In a call, for an event that is not known here.
     Call = 14,
     /// For an `unpark`.
     Park = 15,
@@ -90,7 +90,7 @@ impl Reason {
         matches!(self, Reason::Sleep | Reason::Poll | Reason::Call)
     }
 
-    /// Its name, for people.
+    /// Its name, for reports.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -136,25 +136,24 @@ impl fmt::Display for Reason {
 pub struct Wait {
     /// Why.
     pub reason: Reason,
-    /// The address of what is waited for; 0 if it is no one thing. For
-    /// [`Reason::Join`] and [`Reason::ProgramEnd`] a number instead.
+    /// The address of the awaited object; 0 if there is no single one. For [`Reason::Join`] and
+    /// [`Reason::ProgramEnd`] a number instead.
     pub object: usize,
-    /// The wait ends at some time, whatever others do.
+    /// The wait ends at some time, whatever other Gs do.
     pub has_deadline: bool,
 }
 
-/// Of the packed word, as long as it is not turned: the reason is in the lowest
-/// byte, the object above. The upper bits of an address all say the same, so one of
-/// those that are left is free, the highest: it says otherwise than the next if
-/// there is a deadline.
+/// Layout of the packed word before the rotation: the reason is in the lowest byte, the object
+/// above. The upper bits of an address are all equal, so one of those that are left is free, the
+/// highest: it differs from the next lower bit if there is a deadline.
 const REASON_BITS: u32 = 8;
 const DEADLINE: u64 = 1 << 63;
-/// The word is turned by so much that the reason is where an event has it that says
-/// why a G has left (`trace::event::What`): every switch has one ready.
+/// The rotation puts the reason where an event that says why a G has left has it
+/// (`trace::event::What`): every switch needs it there.
 const TURN: u32 = 16;
 
 impl Wait {
-    /// For something by its number or address, without a deadline.
+    /// For an object by its number or address, without a deadline.
     #[must_use]
     #[inline(always)]
     pub const fn new(reason: Reason, object: usize) -> Self {
@@ -180,8 +179,8 @@ impl Wait {
         self.has_deadline || self.reason.is_external()
     }
 
-    /// As one word: the reason's number in its third byte, and all that matters
-    /// of the object around it. In few instructions: every wait does this.
+    /// As one word: the reason's number in its third byte, and the significant bits of the object
+    /// around it. In few instructions: every wait does this.
     #[must_use]
     #[inline(always)]
     pub const fn pack(self) -> u64 {
@@ -190,19 +189,19 @@ impl Wait {
         (word ^ deadline).rotate_left(TURN)
     }
 
-    /// The number of the reason in a packed word: a shift, for who is in a hurry.
+    /// The number of the reason in a packed word: one shift, for the switch.
     #[must_use]
     #[inline(always)]
     pub const fn reason_number(word: u64) -> u8 {
         (word >> TURN) as u8
     }
 
-    /// What was packed.
+    /// Inverse of [`pack`](Self::pack).
     #[must_use]
     pub fn unpack(word: u64) -> Self {
         let reason = Reason::from_number(Wait::reason_number(word));
         let word = word.rotate_right(TURN);
-        // Back to an address: below the bit for the deadline is that of the rest.
+        // Back to an address: the bit below the deadline's is that of all upper bits.
         let object = (word << 1).cast_signed() >> (REASON_BITS + 1);
         Wait { reason, object: object as usize, has_deadline: (word ^ word << 1) & DEADLINE != 0 }
     }

@@ -1,12 +1,11 @@
-//! The line that is being typed: what a key does to it. Pure.
+//! The line editor: how each key changes the line. Pure.
 //!
-//! [`Editor::push`] takes a byte and says what the terminal should show. No byte
-//! is refused, whatever came before: keys that mean nothing here do nothing, and
-//! what is not UTF-8 becomes U+FFFD.
+//! [`Editor::push`] takes a byte and returns what the terminal should show. No byte is rejected,
+//! whatever came before: unknown keys do nothing, and invalid UTF-8 becomes U+FFFD.
 
 use alloc::string::String;
 
-/// The most that a line may have, bytes.
+/// Maximum length of a line, bytes.
 pub const LINE_MAX: usize = 1024;
 
 const CTRL_D: u8 = 0x04;
@@ -15,23 +14,23 @@ const CTRL_U: u8 = 0x15;
 const ESCAPE: u8 = 0x1b;
 const DELETE: u8 = 0x7f;
 
-/// What a byte has done.
+/// The effect of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Typed {
-    /// Nothing that shows.
+    /// Nothing visible.
     Nothing,
     /// The line has one character more.
     Added(char),
-    /// So many of the last characters are gone.
+    /// So many of the last characters were erased.
     Erased(usize),
     /// The line is complete: take it.
     Line,
-    /// There will be no more.
+    /// End of input.
     End,
 }
 
-/// A line on its way.
+/// A line that is being typed.
 pub struct Editor {
     line: String,
     /// The first bytes of a character of several.
@@ -40,13 +39,13 @@ pub struct Editor {
     keys: Keys,
 }
 
-/// What the byte before was.
+/// The kind of the byte before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keys {
     Plain,
-    /// A return, which may have a line feed behind it.
+    /// A return, which a line feed may follow.
     Return,
-    /// The beginning of an arrow key, say.
+    /// The beginning of an escape sequence, of an arrow key, say.
     Escape,
     /// As `Escape`, and then "[" or "O": a letter ends it.
     Sequence,
@@ -63,7 +62,7 @@ impl Editor {
         core::mem::take(&mut self.line)
     }
 
-    /// Takes the next byte.
+    /// Processes the next byte.
     pub fn push(&mut self, byte: u8) -> Typed {
         let before = core::mem::replace(&mut self.keys, Keys::Plain);
         match (before, byte) {
@@ -82,7 +81,7 @@ impl Editor {
         if byte >= 0x80 {
             return self.push_partial(byte);
         }
-        self.partial_len = 0; // what was begun is not gone on with
+        self.partial_len = 0; // an incomplete character is dropped
         match byte {
             b'\r' => {
                 self.keys = Keys::Return;
@@ -104,7 +103,7 @@ impl Editor {
         }
     }
 
-    /// A byte of a character that has several.
+    /// A byte of a multi-byte character.
     fn push_partial(&mut self, byte: u8) -> Typed {
         self.partial[self.partial_len] = byte;
         self.partial_len += 1;
@@ -114,7 +113,7 @@ impl Editor {
                 self.partial_len = 0;
                 self.add(letter)
             }
-            // The end is missing, so it is shorter than the longest there is.
+            // The character is incomplete, so it is shorter than the longest one.
             Err(error) if error.error_len().is_none() => Typed::Nothing,
             Err(_) => {
                 self.partial_len = 0;
@@ -124,8 +123,8 @@ impl Editor {
     }
 
     fn add(&mut self, letter: char) -> Typed {
-        // There are control characters behind ASCII, too: to some terminals U+009B
-        // is the beginning of a sequence, and what is typed is shown.
+        // There are control characters beyond ASCII, too: for some terminals U+009B begins a
+        // sequence, and typed characters are echoed.
         if letter.is_control() {
             return Typed::Nothing;
         }
@@ -142,7 +141,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// Types it all: what came of each byte, without those of which nothing did.
+    /// Types all bytes: returns the effect of each, without the empty ones.
     fn typed(editor: &mut Editor, bytes: &[u8]) -> Vec<Typed> {
         let all = bytes.iter().map(|&byte| editor.push(byte));
         all.filter(|typed| *typed != Typed::Nothing).collect()

@@ -1,41 +1,40 @@
-//! Programs that are deadlocked while others run: looked for once a second.
+//! Programs that are deadlocked while others run: scanned once a second.
 //!
-//! The look of the file above is taken when the machine has nothing to do. Somebody
-//! else's G that computes for an hour would put that off for an hour. So as soon as a
-//! program was started beside the one that was booted, a G of the kernel's own, the
-//! *watcher*, judges one program after the other while they run.
+//! The scan of `deadlock` runs when the machine has nothing to do. A G of another program that
+//! computes for an hour would delay it for an hour. So as soon as a program was started beside the
+//! booted one, a service G of the kernel, the *watcher*, checks one program after the other while
+//! they run.
 //!
-//! # Why it is one, if it is seen
+//! # Why a program that was found is deadlocked
 //!
-//! All members of a program are looked at twice ([`sight`]). If each was seen in the same
-//! wait both times (the same life, which has not left a CPU since), all of them waited at
-//! the moment between. Nobody else can have been a member then: who starts one is a
-//! member, and runs, and so was not seen to wait; unless it began to wait in the middle
-//! of the first look, and the new one was put where that had been already. The second
-//! look sees the new one, or it has ended; and so what was seen counts only if no G began
-//! or ended on the whole machine ([`schedule::lives_changed`]). From that moment on only
-//! somebody of another program can wake any of them.
+//! All member Gs of a program are examined twice ([`sight`]). If each was in the same wait both
+//! times (the same life, which has not left a CPU since), all of them waited at the moment between.
+//! There was no other member then: the G that starts a member is a member itself and runs, and so
+//! was not seen to wait; unless it began to wait in the middle of the first scan, and the new G was
+//! put where the scan had been already. Then the second scan sees the new G, or it has ended; and
+//! so the result counts only if no G began or ended on the whole machine
+//! ([`schedule::lives_changed`]). From that moment on only a G of another program can wake any of
+//! them.
 //!
-//! That may be: a lock in a static has an owner, and if that is another program's the
-//! wait is no deadlock ([`schedule::waits_for_another`]). A channel has none (see above).
-//! So a program is given a second: it must be seen twice in the very same state.
+//! That may be: a lock in a static has an owner, and if that G is of another program the wait is no
+//! deadlock ([`schedule::waits_for_another`]). A channel has none (see above). So a program is
+//! given a second: it must be seen twice in the very same state.
 //!
-//! # No tick that nobody needs
+//! # No unnecessary tick
 //!
-//! After a look that suspects nobody the watcher *rests*, without a deadline: until a
-//! timer fires somewhere, or a CPU halts while another one is busy ([`stir`]). Then it
-//! waits for a second, and looks. Whoever is the last of a program to wait leaves its CPU
-//! to somebody else or to nobody. If to nobody, that CPU halts; if to somebody, who had
-//! waited for it here or elsewhere, there was a timer for that, and it fires within a
-//! slice. So the last wait of a deadlock is followed by a look. A machine on which
-//! nothing happens takes no tick, and there the look for idle machines has been.
+//! After a scan that suspects no program the watcher *rests*, without a deadline: until a timer
+//! fires on any CPU, or a CPU halts while another one is busy ([`stir`]). Then it waits for a
+//! second, and scans. The last G of a program to wait leaves its CPU either with no G to run or to
+//! another G. In the first case that CPU halts; in the second that G had waited for a CPU, here or
+//! elsewhere, so there was a timer for it, which fires within a slice. So the last wait of a
+//! deadlock is followed by a scan. A machine on which nothing happens takes no tick, and there the
+//! scan for idle machines has run.
 //!
-//! Two things are no news, or the watcher would keep itself awake: the tick of a guard,
-//! and a CPU that halts while nobody but the watcher runs. What it leaves behind then is
-//! an idle machine, which looks for itself.
+//! Two events do not count, or the watcher would keep itself awake: the tick of a watchdog CPU, and
+//! a CPU that halts while only the watcher runs. The watcher then leaves an idle machine, which
+//! scans for itself.
 //!
-//! Whoever stirs pays a load where a timer interrupt is handled, and where a CPU is
-//! about to halt.
+//! [`stir`] costs a load where a timer interrupt is handled, and where a CPU is about to halt.
 #![forbid(unsafe_code)]
 
 use super::watcher::{Seen, Watcher, look_twice, stamp_of};
@@ -48,20 +47,20 @@ use crate::schedule;
 use crate::tasks::GState;
 use crate::time::{Duration, Instant, sleep};
 
-/// Between two looks.
+/// Between two scans.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Of its time, the watcher looks for one part in so many at most: there may be many Gs.
+/// The watcher uses at most one part in so many of its time for scans: there may be many Gs.
 const SHARE: u32 = 20;
 
 static WATCHER: Watcher<GHandle> = Watcher::new();
 
-/// A program is being started, and counts as running: sees to it that there is a watcher.
+/// A program is being started, and counts as running: ensures that there is a watcher.
 ///
 /// # Errors
 /// [`SpawnError`] when there is no memory for it.
 pub fn begin() -> Result<(), SpawnError> {
     if cfg!(not(target_os = "none")) {
-        return Ok(()); // of threads nobody knows what they wait for
+        return Ok(()); // the host does not know what a thread waits for
     }
     if WATCHER.set_there(true) {
         if let Some(watcher) = WATCHER.wake() {
@@ -74,19 +73,19 @@ pub fn begin() -> Result<(), SpawnError> {
     })
 }
 
-/// Something happens on the machine: the watcher is to look, a little later. True if it
-/// is in the inbox of this CPU. Any context, interrupts off.
+/// An event happens on the machine: makes the watcher scan, a little later. True if it is in the
+/// inbox of this CPU. Any context, interrupts off.
 #[inline]
 pub fn stir() -> bool {
     WATCHER.stir().map(park::ready_from_interrupt).is_some()
 }
 
-/// As [`stir`], for a CPU that is about to halt while so many run Gs.
+/// As [`stir`], for a CPU that is about to halt while so many CPUs run Gs.
 pub fn stir_from_halt(busy: usize) -> bool {
     WATCHER.stir_from_halt(busy).map(park::ready_from_interrupt).is_some()
 }
 
-/// What the watcher does.
+/// The watcher's main loop.
 fn watch() {
     let mut took = Duration::ZERO;
     loop {
@@ -103,8 +102,7 @@ fn watch() {
     }
 }
 
-/// Looks at one program, and sees to it that it ends if it has been deadlocked since the
-/// last look.
+/// Scans one program, and ends it if it has been deadlocked since the last scan.
 fn judge(instance: &'static Instance) -> Seen {
     let id = instance.id();
     let stamp = look_twice(|| sight(instance), schedule::lives_changed).unwrap_or(0);
@@ -119,8 +117,8 @@ fn judge(instance: &'static Instance) -> Seen {
     Seen::Nothing
 }
 
-/// A stamp of the waits of all its Gs, if each of them waits for another of them, as far
-/// as one can see, and there is one.
+/// A stamp of the waits of all its Gs, if there are any and each of them waits for another of them,
+/// as far as is known.
 fn sight(instance: &'static Instance) -> Option<u64> {
     stamp_of(schedule::members(instance.id()).map(|(handle, info)| {
         let waits = matches!(info.state, GState::Waiting | GState::InCall);

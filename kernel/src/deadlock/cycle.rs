@@ -1,42 +1,40 @@
-//! Gs that wait for each other in a ring, found while others still run.
+//! Gs that wait for each other in a ring, found while other Gs still run.
 //!
-//! A mutex has an owner, a `RwLock` that is written has one, and who joins waits
-//! for one G. So from each G that waits for such a thing a link leads to another G,
-//! and if the links lead back to where they began, none of those Gs goes on, ever,
-//! whatever the rest of the machine does. [`look`] follows the links when a G is
-//! about to leave its CPU for such a wait; nobody else pays. Mostly the first link
-//! ends it: the owner runs.
+//! A mutex has an owner, a `RwLock` that is written has one, and a joiner waits for one G. So from
+//! each G in such a wait a link leads to another G, and if the links lead back to the first G, no G
+//! of the ring ever continues, whatever the rest of the machine does. [`look`] follows the links
+//! when a G is about to leave its CPU for such a wait; no other path pays. Mostly the first link
+//! ends the walk: the owner runs.
 //!
-//! # Why the last one sees it
+//! # Why the last G of a ring finds it
 //!
-//! Each G first says what it waits for, then has a fence, then walks. Of those that
-//! close a ring together, the fence of one is the last, and this one sees what all
-//! others have said: they wait already, or are about to (`Parking`), which counts.
-//! Who is woken from such a wait and begins it again walks again.
+//! Each G first publishes what it waits for, then has a fence, then walks. Of the Gs that close a
+//! ring together, the fence of one is the last, and this G sees what all others have published:
+//! they wait already, or are about to (`Parking`), which counts. A G that is woken from such a wait
+//! and begins it again walks again.
 //!
-//! # Why it is one, if it is seen
+//! # Why a ring that was found is a deadlock
 //!
-//! Links are read one after the other, and what was read may be over before the ring
-//! is closed. So it is walked until two walks in a row meet the same waits (`ring`;
-//! `schedule::Waiting`: the same life of the G, which has not left a CPU since). A
-//! G that waits frees nothing. In the later of the two, each lock was seen in the hands
-//! of a G that had been in its present wait since the earlier, so it had the lock from
-//! before that wait on, and has it until its end. So all links were there at the
-//! moment between the walks, and none of them is ever undone: not by the ring's own
-//! Gs, which wait; not by a deadline, as a wait that has one is no link and says so
-//! from its beginning; and not by a kill that has come. One that comes later ends
-//! the ring, but nobody may count on it: this is reported at once.
+//! Links are read one after the other, and a link may be gone before the ring is closed. So the
+//! ring is walked until two walks in a row meet the same waits (`ring`; `schedule::Waiting`: the
+//! same life of the G, which has not left a CPU since). A G that waits frees nothing. In the later
+//! of the two walks, the owner of each lock was a G that had been in its present wait since the
+//! earlier walk, so it has held the lock since before that wait, and holds it until the wait ends.
+//! So all links existed at the moment between the walks, and none of them is ever removed: not by
+//! the ring's own Gs, which wait; not by a deadline, as a wait that has one is no link and is
+//! marked so from its beginning; and not by a kill that has come. A later kill ends the ring, but
+//! programs may not count on it: the ring is reported at once.
 //!
-//! One thing looks like a ring and is none: a lock that was granted to one who waits
-//! has that one as its owner, a moment before it is woken. So a lock that its own
-//! waiter has is no link, and who takes a lock twice finds that out before it waits.
+//! One state looks like a ring and is none: a lock that was granted to a waiter has that waiter as
+//! its owner, a moment before it is woken. So a lock whose owner is its own waiter is no link, and
+//! a G that takes a lock twice finds that out before it waits.
 //!
-//! # What is not seen
+//! # What is not found
 //!
-//! Rings through channels, condition variables, semaphores, groups, or the readers
-//! of a `RwLock`: these have no owners. Rings of more than [`MOST`] Gs. If nobody else of
-//! the program is left to run, the checks for programs that are asleep as a whole find
-//! these, too ([`Look`](super::Look), [`beside`](super::beside)).
+//! Rings through channels, condition variables, semaphores, groups, or the readers of a `RwLock`:
+//! these have no owners. Rings of more than [`MOST`] Gs. If no other G of the program is left to
+//! run, the scans for programs that are asleep as a whole find these, too ([`Look`](super::Look),
+//! [`beside`](super::beside)).
 
 use super::ring::{MOST, is_ring};
 use super::{MAX_WITH_CALLS, Told};
@@ -47,9 +45,8 @@ use crate::time::{Duration, sleep};
 use crate::{arch, backtrace, panic, park};
 use core::fmt::{self, Write};
 
-/// The running G has said what it waits for, and is about to leave: ends its program
-/// if it waits for itself, which it may know already. Does not wait, allocates
-/// nothing.
+/// The running G has published what it waits for, and is about to leave: ends its program if the G
+/// waits for itself, which the caller may know already. Does not wait, allocates nothing.
 #[cfg_attr(
     not(target_os = "none"),
     expect(dead_code, reason = "of threads nobody knows what they wait for")
@@ -62,8 +59,8 @@ pub fn look(waits_for_itself: bool) {
     }
 }
 
-/// The ring that was found last, until somebody has told of it: the program that
-/// ends for it, and one of its Gs.
+/// The ring that was found last, until it is reported: the program that ends for it, and one of its
+/// Gs.
 static FOUND: IrqLock<Option<(ProgramId, GHandle)>> = IrqLock::new(None);
 
 /// A ring that some G of this program is in, if there is one: one of its Gs.
@@ -72,18 +69,18 @@ pub(super) fn within(instance: &Instance) -> Option<Waiting> {
     if let Some((_, g)) = found {
         return Waiting::of(&g);
     }
-    // Another program's was found meanwhile.
+    // A ring of another program was found meanwhile.
     let gs = schedule::members(instance.id()).filter_map(|(handle, _)| Waiting::of(&handle));
     gs.into_iter().find(|&g| is_ring(g, Waiting::next))
 }
 
 #[cold]
 fn end_program_of(first: Waiting) {
-    // By way of a static, a ring may be of several programs: one is enough.
+    // Through a static, a ring may span several programs: ending one is enough.
     let is_kernels = |instance: &&Instance| core::ptr::eq(*instance, &KERNEL);
     let instance = ring(first).map(Waiting::program).find(|instance| !is_kernels(instance));
     match instance {
-        // Its supervisor tells of it.
+        // Its supervisor reports it.
         Some(instance) if instance.is_started() => {
             *FOUND.lock() = Some((instance.id(), schedule::this()));
             instance.end(instance.id(), Ended::Deadlock, park::ready);
@@ -98,8 +95,7 @@ fn ring(first: Waiting) -> impl Iterator<Item = Waiting> {
     core::iter::successors(Some(first), next).take(MOST)
 }
 
-/// Waits a little until all of a ring have left their CPUs, so that their frames can
-/// be read.
+/// Waits briefly until all Gs of a ring have left their CPUs, so that their frames can be read.
 pub(super) fn settle(first: Waiting) {
     for _ in 0..ROUNDS {
         if ring(first).all(Waiting::has_left) {
@@ -109,7 +105,7 @@ pub(super) fn settle(first: Waiting) {
     }
 }
 
-/// How often that is looked at, a millisecond apart.
+/// How often that is checked, a millisecond apart.
 const ROUNDS: usize = 100;
 
 /// Names the ring, G by G.

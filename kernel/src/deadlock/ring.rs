@@ -1,20 +1,20 @@
-//! Following links until they lead back: the walk, whatever is walked on.
+//! Follows links until they lead back: the walk, independent of the links.
 //!
-//! What the links are, and why two walks are enough, is said in `cycle`. This file
-//! names nothing of the kernel, so that its model (`tests/loom_ring.rs`) and its
-//! tests can have links of their own.
+//! What the links are, and why two walks are enough, is explained in `cycle`. This file names
+//! nothing of the kernel, so that its model (`tests/loom_ring.rs`) and its tests can define their
+//! own links.
 #![forbid(unsafe_code)]
 
-/// Links that are followed: a ring of so many Gs is found.
+/// Links that are followed: a ring of up to so many Gs is found.
 pub(crate) const MOST: usize = 256;
 
-/// Whether the links from `first` lead back to it, and all at one moment. `next`
-/// gives what a link leads to, and a stamp that changes with it.
+/// Whether the links from `first` lead back to it, all at one moment. `next` gives the target of a
+/// link, and a stamp that changes with it.
 ///
-/// Two walks in a row must meet the same stamps. If they do not, the second is compared
-/// with a third, and so on: a stamp also changes when its G leaves the CPU that it has
-/// begun to wait on, which every G of a ring does once. The last G of a ring is the only
-/// one that sees all links, so it must not give up for that.
+/// Two walks in a row must meet the same stamps. If they do not, the second is compared with a
+/// third, and so on: a stamp also changes when its G leaves the CPU that it has begun to wait on,
+/// which every G of a ring does once. The last G of a ring is the only one that sees all links, so
+/// it must not give up because of that.
 pub(crate) fn is_ring<G: Copy + PartialEq>(first: G, next: impl Fn(G) -> Option<(u64, G)>) -> bool {
     let walk = || {
         let (mut at, mut stamps) = (first, 0_u64);
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use core::cell::Cell;
 
-    /// Whom each of a few Gs waits for; all stamps are 0.
+    /// The G that each of a few Gs waits for; all stamps are 0.
     fn among(links: &[Option<usize>], first: usize) -> bool {
         is_ring(first, |g| links[g].map(|next| (0, next)))
     }
@@ -78,7 +78,7 @@ mod tests {
         assert!(ring_of(MOST) && !ring_of(MOST + 1));
     }
 
-    /// Two Gs whose stamps are `stamp` of how many links were read; how many were.
+    /// Two Gs whose stamps are `stamp` of the number of links read; returns that number, too.
     fn read_links(stamp: impl Fn(usize) -> u64) -> (bool, usize) {
         let reads = Cell::new(0);
         let is_found = is_ring(0, |g: usize| {

@@ -1,33 +1,33 @@
-//! The watcher's decisions: when it rests, what wakes it, what counts as a deadlock.
+//! The watcher's decisions: when it rests, what wakes it, what is a deadlock.
 //!
-//! No machine is in here: `beside` looks at Gs, parks, and readies. Why these
-//! decisions are right is said there.
+//! This file touches no machine: `beside` examines Gs, parks, and readies. Why these decisions are
+//! right is explained there.
 #![forbid(unsafe_code)]
 
 use crate::lock::IrqLock;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// How often a look is repeated because Gs began or ended meanwhile.
+/// How often a scan is repeated because Gs began or ended meanwhile.
 const TRIES: usize = 16;
 
 /// Whether there is a watcher, and whether it rests. `H` is a handle that readies it.
 pub struct Watcher<H> {
-    /// It rests, or is about to: what happens on the machine must wake it.
+    /// It rests, or is about to: events on the machine must wake it.
     rests: AtomicBool,
-    /// It looks.
+    /// It scans.
     looks: AtomicBool,
     state: IrqLock<State<H>>,
 }
 
 struct State<H> {
     is_there: bool,
-    /// Something has happened since it began to look.
+    /// An event has happened since it began to scan.
     is_stirred: bool,
     resting: Option<H>,
 }
 
 impl<H> Watcher<H> {
-    /// There is none.
+    /// Without a watcher G.
     pub const fn new() -> Self {
         let state = State { is_there: false, is_stirred: false, resting: None };
         Watcher {
@@ -37,52 +37,52 @@ impl<H> Watcher<H> {
         }
     }
 
-    /// From now on there is one, or none; whether there was one.
+    /// Sets whether there is a watcher; returns whether there was one.
     pub fn set_there(&self, is_there: bool) -> bool {
         core::mem::replace(&mut self.state.lock().is_there, is_there)
     }
 
-    /// The watcher begins to look; whatever happens from here on is a reason to look
-    /// again. If no program runs `beside` the booted one, nothing that happens is: the
-    /// look of an idle machine is enough.
+    /// The watcher begins to scan; every event from here on is a reason to scan again. If no
+    /// program runs `beside` the booted one, events are not: the scan of the idle machine is
+    /// enough.
     pub fn begin_look(&self, beside: bool) {
         self.looks.store(true, Relaxed);
         self.state.lock().is_stirred = false;
         self.rests.store(beside, Relaxed);
     }
 
-    /// The watcher is to rest, unless something has happened since it began to look.
-    /// True: it has begun to park, by `begin_park`, and must park.
+    /// The watcher is to rest, unless an event has happened since it began to scan. True: it has
+    /// begun to park, by `begin_park`, and must park.
     pub fn begin_rest(&self, begin_park: impl FnOnce() -> H) -> bool {
         let mut state = self.state.lock();
         if state.is_stirred {
             return false;
         }
-        self.looks.store(false, Relaxed); // a moment early, which is a look too many at most
+        self.looks.store(false, Relaxed); // a moment early, which costs one extra scan at most
         state.resting = Some(begin_park());
         true
     }
 
-    /// The watcher has looked.
+    /// The watcher has finished its scan.
     pub fn end_look(&self) {
         self.looks.store(false, Relaxed);
     }
 
-    /// Something happens on the machine. The handle if the watcher rests: it is the
-    /// caller's to ready. Any context.
+    /// An event happens on the machine. Returns the handle if the watcher rests: the caller must
+    /// ready it. Any context.
     #[inline]
     pub fn stir(&self) -> Option<H> {
         if self.rests.load(Relaxed) { self.wake() } else { None }
     }
 
-    /// As [`stir`](Self::stir), for a CPU that is about to halt while so many run Gs. If
-    /// only the watcher does, a halt is no news.
+    /// As [`stir`](Self::stir), for a CPU that is about to halt while so many CPUs run Gs. If only
+    /// the watcher runs, a halt is no event.
     pub fn stir_from_halt(&self, busy: usize) -> Option<H> {
         let is_watcher = busy <= 1 && self.looks.load(Relaxed);
         if is_watcher { None } else { self.stir() }
     }
 
-    /// The watcher is to look, whether something happens or not.
+    /// Makes the watcher scan, with or without an event.
     #[cold]
     pub fn wake(&self) -> Option<H> {
         let mut state = self.state.lock();
@@ -92,19 +92,19 @@ impl<H> Watcher<H> {
     }
 }
 
-/// What came of a look at one program.
+/// The result of a scan of one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Seen {
-    /// It goes on.
+    /// It can continue.
     Nothing,
-    /// All its Gs wait for each other: it is looked at once more.
+    /// All its Gs wait for each other: it is scanned once more.
     Suspect,
-    /// They have been in the very same waits since the last look.
+    /// They have been in the very same waits since the last scan.
     Deadlock,
 }
 
 impl Seen {
-    /// From the stamps ([`stamp_of`]) of this look and of the one before; 0: none.
+    /// From the stamps ([`stamp_of`]) of this scan and of the one before; 0: none.
     pub fn of(stamp: u64, before: u64) -> Self {
         match stamp {
             0 => Seen::Nothing,
@@ -114,8 +114,8 @@ impl Seen {
     }
 }
 
-/// The stamp that two looks in a row have given, with no G begun or ended on the machine
-/// from before the first until after the second (`lives` counts those).
+/// The stamp that two scans in a row have given, with no G begun or ended on the machine from
+/// before the first until after the second (`lives` counts those).
 pub fn look_twice(
     mut look: impl FnMut() -> Option<u64>,
     mut lives: impl FnMut() -> u64,
@@ -130,8 +130,8 @@ pub fn look_twice(
     None
 }
 
-/// A stamp of Gs and their waits, three words for each; none if one of them goes on, or
-/// there is none. Not 0.
+/// A stamp of Gs and their waits, three words for each; `None` if a G can continue, or there is no
+/// G. Not 0.
 pub fn stamp_of(gs: impl Iterator<Item = Option<[u64; 3]>>) -> Option<u64> {
     let mut stamp = 0_u64;
     for g in gs {
@@ -146,7 +146,7 @@ pub fn stamp_of(gs: impl Iterator<Item = Option<[u64; 3]>>) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Begins a look beside another program.
+    /// Begins a scan while another program runs.
     fn looking() -> Watcher<&'static str> {
         let watcher = Watcher::new();
         watcher.begin_look(true);
@@ -229,7 +229,7 @@ mod tests {
         assert!(!watcher.set_there(true));
     }
 
-    /// What looks at these stamps come to.
+    /// The results of scans with these stamps.
     fn seen(stamps: &[u64]) -> Vec<Seen> {
         let before = [0].iter().chain(stamps);
         stamps.iter().zip(before).map(|(&stamp, &before)| Seen::of(stamp, before)).collect()
@@ -244,8 +244,8 @@ mod tests {
         assert_eq!(seen(&[5, 0, 5]), [Suspect, Nothing, Suspect], "it went on in between");
     }
 
-    /// What two looks come to whose results, and the lives, are these in turn; and how
-    /// often it was looked.
+    /// The result of `look_twice` when scans and lives give these values in turn; and the number of
+    /// scans.
     fn looked(looks: &[Option<u64>], lives: &[u64]) -> (Option<u64>, usize) {
         let (mut looks, mut lives) = (looks.iter().cycle(), lives.iter().cycle());
         let mut count = 0;

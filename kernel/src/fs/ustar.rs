@@ -1,13 +1,13 @@
 //! Archives as `tar` makes them: blocks of 512 bytes, a header before each file.
 //!
-//! Reads headers (POSIX ustar, and what GNU tar calls its own format) and walks
-//! from one to the next. No disk in here: [`walk`] asks a function for blocks, so
-//! that damaged archives are tested on the host. Called by `fs`.
+//! Reads headers (POSIX ustar, and GNU tar's own format) and walks from one to the next. This file
+//! touches no disk: [`walk`] calls a function for blocks, so that damaged archives are tested on
+//! the host. Called by `fs`.
 //!
-//! **An archive is not trusted.** Each header has a checksum that must be right.
-//! A file must end inside the archive. Every step of the walk goes forward by a
-//! block at least, so there are no loops, and an entry that is counted costs a
-//! block, so there is an end. Names are bytes until they have been looked at.
+//! **An archive is not trusted.** Each header has a checksum that must be right. A file must end
+//! inside the archive. Every step of the walk advances by a block at least, so there are no loops,
+//! and an entry that is counted costs a block, so the walk ends. Names are bytes until they have
+//! been checked.
 //!
 //! ```text
 //!   offset  bytes
@@ -22,20 +22,20 @@
 use alloc::string::String;
 use core::fmt;
 
-/// Bytes of a header, and what contents are rounded up to.
+/// Bytes of a header; contents are rounded up to it.
 pub const BLOCK: usize = 512;
 
 /// One header, as bytes.
 pub type Block = [u8; BLOCK];
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A file with contents.
     File,
-    /// A directory: a name, and nothing else.
+    /// A directory: only a name.
     Directory,
-    /// Something that this kernel has no use for: links, devices, long names.
+    /// Unused by this kernel: links, devices, long names.
     Other,
 }
 
@@ -44,18 +44,18 @@ pub enum Kind {
 pub struct Entry {
     /// Its path from the top of the archive: `a/b.txt`.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Bytes of contents.
     pub size: u64,
-    /// Where in the archive they begin.
+    /// Their offset in the archive.
     pub start: u64,
 }
 
-/// What is wrong with an archive.
+/// The kinds of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// The block where a header should be has not the mark of one.
+    /// The block where a header should be does not have the mark of one.
     NoHeader,
     /// A header's checksum is not that of its bytes.
     Checksum,
@@ -65,23 +65,22 @@ pub enum Damage {
     CutOff,
 }
 
-/// What one block is.
+/// A parsed block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Header {
     /// The end of the archive.
     End,
-    /// An entry whose name can be used, or cannot: then `None`.
+    /// An entry; the name is `None` if it is not usable.
     Entry { name: Option<String>, kind: Kind, size: u64 },
 }
 
-/// Looks at every entry of an archive of `size` bytes, in order, until `visit`
-/// returns something. `read` gives the block at an offset.
+/// Calls `visit` for every entry of an archive of `size` bytes, in order, until it returns `Some`.
+/// `read` gives the block at an offset.
 ///
-/// Entries whose names cannot be used are passed over: not UTF-8, empty, or with
-/// `..` in them.
+/// Entries with unusable names are skipped: not UTF-8, empty, or with `..` in them.
 ///
 /// # Errors
-/// What `read` gave; or damage, with the offset of the header where it is.
+/// The error of `read`; or damage, with the offset of the damaged header.
 pub fn walk<T, E: From<(u64, Damage)>>(
     size: u64,
     mut read: impl FnMut(u64, &mut Block) -> Result<(), E>,
@@ -150,8 +149,8 @@ fn octal(field: &[u8]) -> Option<u64> {
     })
 }
 
-/// A size: octal, or with the top bit of the first byte set a big-endian number
-/// in the rest (GNU's base 256), of which a negative one makes no sense.
+/// A size: octal, or with the top bit of the first byte set a big-endian number in the rest (GNU's
+/// base 256), of which a negative one is invalid.
 fn number(field: &[u8]) -> Option<u64> {
     match field {
         [0x80, rest @ ..] => rest
@@ -168,7 +167,7 @@ fn text(field: &[u8]) -> &[u8] {
     &field[..end]
 }
 
-/// `prefix/name` without `.` and empty parts; `None` if it cannot be used.
+/// `prefix/name` without `.` and empty parts; `None` if it is not usable.
 fn join(prefix: &[u8], name: &[u8]) -> Option<String> {
     let parts = [prefix, name].map(|part| core::str::from_utf8(part).ok());
     let [Some(prefix), Some(name)] = parts else { return None };

@@ -1,7 +1,7 @@
-//! Who stands guard: two posts, each vacant or one CPU's, none with both.
+//! The watchdog CPUs: two posts, each vacant or held by one CPU.
 //!
-//! Both are in one word, so that whoever takes, gives or leaves one sees the other:
-//! the two are to watch each other, so they must not be the same CPU.
+//! Both are in one word, so that every change of one post sees the other: the two watchdogs watch
+//! each other, so they must not be the same CPU.
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,16 +9,16 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The posts: in each half of the word a CPU's number plus one, or 0 if it is vacant.
 pub struct Posts(AtomicU64);
 
-/// There are none, with one CPU or with `stuck=off`.
+/// No posts exist, with one CPU or with `stuck=off`.
 const CLOSED: u64 = u64::MAX;
 
 impl Posts {
-    /// No posts: nobody can take one.
+    /// No posts: no CPU can take one.
     pub const fn closed() -> Self {
         Posts(AtomicU64::new(CLOSED))
     }
 
-    /// From here on there are two, and both are vacant.
+    /// Creates two posts, both vacant.
     pub fn open(&self) {
         self.0.store(0, Relaxed);
     }
@@ -30,27 +30,27 @@ impl Posts {
         word as u32 == 0 || word >> 32 == 0
     }
 
-    /// Whether one of them is this CPU's.
+    /// Whether this CPU holds one of them.
     pub fn holds(&self, cpu: usize) -> bool {
         split(self.0.load(Relaxed)).contains(&name(cpu))
     }
 
-    /// A vacant post is this CPU's. False if none is, or it has one.
+    /// Takes a vacant post for this CPU. False if none is vacant, or it holds one.
     pub fn take(&self, cpu: usize) -> bool {
         self.replace(0, name(cpu))
     }
 
-    /// The post of `from` is that of `to`. False if it has none, or `to` has one.
+    /// Moves the post of `from` to `to`. False if `from` has none, or `to` has one.
     pub fn hand(&self, from: usize, to: usize) -> bool {
         self.replace(name(from), name(to))
     }
 
-    /// The post of this CPU is vacant, if it has one.
+    /// Vacates the post of this CPU, if it has one.
     pub fn leave(&self, cpu: usize) {
         self.replace(name(cpu), 0);
     }
 
-    /// One post that is `from` is `to`; not if that has one already.
+    /// Replaces `from` in one post by `to`; not if `to` holds one already.
     fn replace(&self, from: u32, to: u32) -> bool {
         let replaced = |word| {
             let mut posts = split(word);
@@ -60,7 +60,7 @@ impl Posts {
             *posts.iter_mut().find(|post| **post == from)? = to;
             Some(u64::from(posts[0]) | u64::from(posts[1]) << 32)
         };
-        // Relaxed: it says who, and nothing else is ordered by it.
+        // Relaxed: the word names CPUs, and orders nothing else.
         self.0.try_update(Relaxed, Relaxed, replaced).is_ok()
     }
 }

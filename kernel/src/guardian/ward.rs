@@ -1,21 +1,20 @@
-//! When a CPU is taken for stuck: one step at each look, and no haste.
+//! When a CPU is taken for stuck: one step at each check.
 //!
-//! A look sees how far a CPU has come (its *beat*: slices, halts, interrupts). If
-//! that stands still it need not mean anything, as a G that is alone on its CPU is
-//! never interrupted. So the CPU is asked, by an interrupt: one that has interrupts
-//! on answers, which is a beat. To one that does not answer an NMI is sent, which it
-//! takes whatever it does, and in which it says whether interrupts were off.
+//! A check reads the progress of a CPU (its *beat*: slices, halts, interrupts). If the beat stands
+//! still that need not mean anything, as a G that is alone on its CPU is never interrupted. So the
+//! watchdog sends a liveness interrupt: a CPU that has interrupts on takes it, which is a beat. If
+//! the CPU does not, the watchdog sends an NMI, which the CPU takes whatever it does, and whose
+//! handler records whether interrupts were off.
 //!
 //! # No false alarm
 //!
-//! What runs under a hypervisor may be without a core for seconds, so that nothing
-//! can be concluded from the time that has passed. But then it does not take the NMI
-//! either. A CPU is reported when [`STRIKES`] NMIs, sent in different looks, were each
-//! taken with interrupts off, and the question, which has been pending all the time,
-//! is still not answered. So it has run in each of these stretches of time, and in none
-//! of them came to turn interrupts on for an instant. The kernel's sections without
-//! interrupts are microseconds long: one that ends as soon as it gets a core cannot
-//! be seen three times, half a second apart.
+//! A virtual CPU may be without a core for seconds, so that the time that has passed proves
+//! nothing. But then it does not take the NMI either. A CPU is reported when [`STRIKES`] NMIs, sent
+//! in different checks, were each taken with interrupts off, and the liveness interrupt, which has
+//! been pending all the time, is still not taken. So the CPU has run in each of these stretches of
+//! time, and in none of them turned interrupts on for an instant. The kernel's sections without
+//! interrupts are microseconds long: one that ends as soon as it gets a core cannot be seen three
+//! times, half a second apart.
 #![forbid(unsafe_code)]
 
 /// For how long a CPU may take no interrupt, ns.
@@ -24,21 +23,21 @@ pub const LIMIT_NS: u64 = 2_000_000_000;
 /// NMIs in a row that must find interrupts off.
 pub const STRIKES: u32 = 3;
 
-/// What is known of one CPU.
+/// The watchdog state of one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ward {
     beat: u64,
     state: State,
-    /// When it was asked.
+    /// When the liveness interrupt was sent.
     since_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// It was seen to go on, or has nothing to do.
+    /// It made progress, or has nothing to do.
     #[default]
     Calm,
-    /// It was asked.
+    /// A liveness interrupt was sent.
     Asked,
     /// NMIs were sent; so many found interrupts off.
     Suspected(u32),
@@ -46,40 +45,40 @@ enum State {
     Reported,
 }
 
-/// What a look sees of a CPU.
+/// What a check reads of a CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Sight {
     /// The time.
     pub now_ns: u64,
-    /// How far it has come; any change will do.
+    /// Its progress counter; any change will do.
     pub beat: u64,
-    /// Whether it has something to do: one that halts is left alone.
+    /// Whether it has something to do: a halted CPU is not checked.
     pub is_busy: bool,
     /// Whether interrupts were off at the last NMI, if that has been taken.
     pub irqs_off: Option<bool>,
 }
 
-/// What is to be done about it.
+/// What the watchdog must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Step {
     /// Nothing.
     Nothing,
-    /// Ask it, by an interrupt.
+    /// Send a liveness interrupt.
     Ask,
     /// Send it an NMI.
     Sample,
-    /// Say that it is stuck, for so long at least.
+    /// Report that it is stuck, for so long at least.
     Report(u64),
-    /// Say that it goes on. It was stuck since that time.
+    /// Report that it continues. It was stuck since that time.
     Over(u64),
 }
 
 impl Ward {
-    /// Nothing is known.
+    /// Initial state.
     pub const NEW: Ward = Ward { beat: 0, state: State::Calm, since_ns: 0 };
 
-    /// Looks at it.
+    /// One check: advances the state and returns the next step.
     pub fn look(&mut self, sight: Sight) -> Step {
         let Sight { now_ns, beat, is_busy, irqs_off } = sight;
         if beat != self.beat {
@@ -94,9 +93,9 @@ impl Ward {
                 (State::Asked, Step::Ask)
             }
             (State::Asked, _) => (State::Suspected(0), Step::Sample),
-            // It does not run: nothing can be said.
+            // It does not run: no conclusion is possible.
             (State::Suspected(_), None) => return Step::Nothing,
-            // It will answer as soon as it runs.
+            // It will take the liveness interrupt as soon as it runs.
             (State::Suspected(_), Some(false)) => (State::Suspected(0), Step::Sample),
             (State::Suspected(strikes), Some(true)) => {
                 let (strikes, took_ns) = (strikes + 1, now_ns.saturating_sub(self.since_ns));
@@ -112,7 +111,7 @@ impl Ward {
         step
     }
 
-    /// Whether it was reported, and has not gone on since.
+    /// Whether it was reported, and has made no progress since.
     pub fn is_reported(&self) -> bool {
         self.state == State::Reported
     }
@@ -124,7 +123,7 @@ mod tests {
 
     const HALF: u64 = 500_000_000;
 
-    /// The steps of looks half a second apart, at beats and samples.
+    /// The steps of checks half a second apart, with these beats and samples.
     fn steps(sights: &[(u64, bool, Option<bool>)]) -> Vec<Step> {
         let mut ward = Ward::NEW;
         let look = |(number, &(beat, is_busy, irqs_off))| {

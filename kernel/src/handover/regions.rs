@@ -1,29 +1,28 @@
 //! Regions that are added to the loader's memory map, for tests.
 //!
-//! The file is records of 24 bytes: start, end (not in it), kind, each a
-//! little-endian word of 8 bytes. The kinds are those of the BIOS: 1 is usable, 2
-//! reserved. Where such regions lead is none of this file's business: they may lie
-//! anywhere and be nonsense, as in a map of firmware that is broken.
+//! The file has records of 24 bytes: start, end (exclusive), kind, each a little-endian word of 8
+//! bytes. The kinds are those of the BIOS: 1 is usable, 2 reserved. This file does not check the
+//! regions: they may lie anywhere and be nonsense, as in a map of broken firmware.
 
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
 use core::fmt;
 
 /// Bytes of a record.
 pub const RECORD: usize = 24;
-/// The most records that are taken.
+/// Maximum number of records that are read.
 pub const MAX_RECORDS: usize = 256;
 
 const USABLE: u64 = 1;
 const RESERVED: u64 = 2;
 
-/// What is ignored of such a file.
+/// Ignored parts of such a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignored {
-    /// A record with a kind that there is not: its number, and the kind.
+    /// A record with an unknown kind: its number, and the kind.
     Kind(usize, u64),
     /// So many bytes that are no whole record.
     Rest(usize),
-    /// So many bytes after the records that are taken.
+    /// So many bytes after the records that are read.
     TooMuch(usize),
 }
 

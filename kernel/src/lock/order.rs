@@ -1,15 +1,14 @@
-//! The order of the kernel's locks, declared here and checked where that is paid for.
+//! The order of the kernel's locks, declared here and checked in debug builds.
 //!
-//! A lock may be taken only while all that this CPU holds are of a lower [`Level`]:
-//! so no two CPUs can wait for each other. There is no level at which two may be
-//! held. Most locks are [`Level::Plain`], and what is done under one of them may
-//! need memory, or print, and nothing else. A lock that is only tried for waits for
-//! nobody, so it may be tried for at any time.
+//! A lock may be taken only while all locks that this CPU holds are of a lower [`Level`]: so no two
+//! CPUs can wait for each other. No two locks of one level may be held at once. Most locks are
+//! [`Level::Plain`], and code under one of them may need memory, or print, and nothing else. A
+//! `try_lock` does not wait, so it is allowed at any time.
 //!
-//! In builds with debug assertions (the profile `checked`, and every test on the
-//! host) each CPU notes what it holds, and a lock that is taken against the order
-//! stops the kernel with both names, also when all would have gone well this time.
-//! A release build has nothing of it, but for the names of the levels.
+//! In builds with debug assertions (the profile `checked`, and every test on the host) each CPU
+//! records the locks that it holds, and a lock that is taken against the order stops the kernel
+//! with both names, also when no deadlock would have happened this time. A release build has only
+//! the names of the levels.
 
 use core::fmt;
 
@@ -17,18 +16,18 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
-    /// A simulated device, which notes its requests.
+    /// A simulated device, which records its requests.
     Device,
-    /// Sleepers, who are readied under it (`timer`).
+    /// Sleepers, which are readied under it (`timer`).
     Timers,
-    /// A request to a simulated device, answered when its time comes.
+    /// A request to a simulated device, completed when it is due.
     Request,
     /// Everything that is not named here: one at a time.
     #[default]
     Plain,
-    /// Who waits for a device (`poller`): drivers tell it.
+    /// Waiters for a device (`poller`): drivers ready them.
     Poll,
-    /// Stacks that nobody uses (`mem::stack`).
+    /// Unused stacks (`mem::stack`).
     Stacks,
     /// The addresses for registers of devices (`arch::paging`).
     Window,
@@ -36,7 +35,7 @@ pub enum Level {
     Heap,
     /// The frames of the machine.
     Frames,
-    /// The consoles: anybody may print.
+    /// The consoles: any code may print.
     Console,
 }
 
@@ -67,16 +66,16 @@ mod checked {
     use core::panic::Location;
     use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-    /// A lock that is taken: what it guards, and who takes it.
+    /// A lock that is taken: its level, and where it is taken.
     #[derive(Clone, Copy, Debug)]
     pub struct Place {
-        /// Where the lock is.
+        /// The address of the lock.
         pub lock: usize,
-        /// What it guards.
+        /// Its level.
         pub level: Level,
-        /// The type of what it guards.
+        /// The type of the guarded value.
         pub name: &'static str,
-        /// Who takes it.
+        /// Where it is taken.
         pub site: &'static Location<'static>,
     }
 
@@ -86,27 +85,26 @@ mod checked {
         }
     }
 
-    /// Locks that one CPU holds at most: one of each level, and some that were
-    /// tried for.
+    /// Maximum number of locks that one CPU holds: one of each level, and some taken by `try_lock`.
     const MOST: usize = 8;
 
-    /// What a CPU holds, in the order in which it was taken.
+    /// The locks that a CPU holds, in the order in which they were taken.
     #[derive(Clone, Copy)]
     pub struct Held {
         places: [Option<Place>; MOST],
     }
 
     impl Held {
-        /// Nothing.
+        /// No locks.
         pub const NONE: Held = Held { places: [None; MOST] };
 
-        /// The held lock that forbids to take one of `level`.
+        /// A held lock that forbids taking one of `level`.
         fn forbids(&self, level: Level) -> Option<Place> {
             self.places.iter().flatten().find(|held| held.level >= level).copied()
         }
 
         fn push(&mut self, place: Place) {
-            // If there is no room, it is not checked; that harms nobody.
+            // Without room, the lock is not checked; that does no harm.
             if let Some(free) = self.places.iter_mut().find(|held| held.is_none()) {
                 *free = Some(place);
             }
@@ -119,10 +117,10 @@ mod checked {
         }
     }
 
-    /// The kernel goes down, and takes what it needs.
+    /// The kernel goes down, and takes the locks that it needs.
     static IS_OFF: AtomicBool = AtomicBool::new(false);
 
-    /// Checks nothing from here on: for the panic path.
+    /// Stops all checks: for the panic path.
     pub fn stop() {
         IS_OFF.store(true, Relaxed);
     }
@@ -140,7 +138,7 @@ mod checked {
         super::here::with(|held| held.push(place));
     }
 
-    /// This CPU has let go of it. Interrupts off.
+    /// This CPU has released it. Interrupts off.
     pub fn freed(lock: usize) {
         super::here::with(|held| held.remove(lock));
     }
@@ -150,13 +148,13 @@ mod checked {
         super::here::with(|held| held.places.iter().flatten().next().copied())
     }
 
-    /// The CPU that holds that lock, if that can be seen.
+    /// The CPU that holds that lock, if known.
     pub fn holder(lock: usize) -> Option<usize> {
         super::here::find(|held| held.places.iter().flatten().any(|held| held.lock == lock))
     }
 }
 
-/// What this CPU holds.
+/// The locks that this CPU holds.
 #[cfg(all(debug_assertions, target_os = "none"))]
 mod here {
     use super::checked::Held;
@@ -165,27 +163,25 @@ mod here {
 
     struct PerCpu(UnsafeCell<Held>);
 
-    // SAFETY: written by its own CPU only, with interrupts off; `find` copes.
+    // SAFETY: written by its own CPU only, with interrupts off; `find` tolerates torn reads.
     unsafe impl Sync for PerCpu {}
 
     static HELD: [PerCpu; MAX_CPUS] = [const { PerCpu(UnsafeCell::new(Held::NONE)) }; MAX_CPUS];
 
     pub(super) fn with<R>(f: impl FnOnce(&mut Held) -> R) -> R {
         let were_on = arch::irq_save();
-        // SAFETY: this CPU's own, interrupts off, and `f` is of this file, which
-        // takes no lock.
+        // SAFETY: this CPU's own, interrupts off, and `f` is of this file, which takes no lock.
         let result = f(unsafe { &mut *HELD[arch::cpu_index()].0.get() });
         arch::irq_restore(were_on);
         result
     }
 
-    /// The CPU of whose locks that is true. They may change meanwhile: this is for
-    /// a report about CPUs that are stuck.
+    /// The CPU for whose locks `f` is true. They may change meanwhile: this is for a report about
+    /// CPUs that are stuck.
     pub(super) fn find(f: impl Fn(&Held) -> bool) -> Option<usize> {
         let holds = |&cpu: &usize| {
-            // SAFETY: plain words that are there for ever. A lock that is taken or
-            // freed at this instant may be read half; what is compared is an address,
-            // and nothing is followed.
+            // SAFETY: plain words that exist for ever. A lock that is taken or freed at this
+            // instant may be read half; only its address is compared, and nothing is dereferenced.
             let held = unsafe { HELD[cpu].0.get().read_volatile() };
             f(&held)
         };
@@ -193,7 +189,7 @@ mod here {
     }
 }
 
-/// What this thread holds: on the host one stands for a CPU.
+/// The locks that this thread holds: on the host a thread stands for a CPU.
 #[cfg(all(debug_assertions, not(target_os = "none")))]
 mod here {
     use super::checked::Held;

@@ -1,9 +1,8 @@
 //! The last 64 KiB that were printed, for `dmesg` and for late consoles.
 //!
-//! Holds bytes and how many there ever were; locking and showing them is the
-//! business of `log.rs`, the only caller.
+//! Holds bytes and how many there ever were; `log.rs`, the only caller, locks and shows them.
 
-/// What the ring keeps.
+/// Bytes that the ring keeps.
 pub const RING_SIZE: usize = 64 * 1024;
 
 /// The last [`RING_SIZE`] bytes that were printed.
@@ -19,9 +18,9 @@ impl Ring {
         Ring { bytes: [0; RING_SIZE], written: 0 }
     }
 
-    /// Appends, over the oldest.
+    /// Appends, overwriting the oldest.
     pub fn push(&mut self, bytes: &[u8]) {
-        // Of a text longer than the ring only the end can stay.
+        // Of a text longer than the ring only the end is kept.
         let skipped = bytes.len().saturating_sub(RING_SIZE);
         self.written += skipped as u64;
         let mut rest = &bytes[skipped..];
@@ -34,8 +33,8 @@ impl Ring {
         }
     }
 
-    /// What was written since position `from`, as two pieces. Where its start
-    /// has been overwritten, it starts with the oldest whole line.
+    /// The bytes written since position `from`, as two pieces. If their start has been overwritten,
+    /// they start with the oldest whole line.
     pub fn since(&self, from: u64) -> (&[u8], &[u8]) {
         let oldest = self.written.saturating_sub(RING_SIZE as u64);
         let start = (from.max(oldest) % RING_SIZE as u64) as usize;

@@ -1,10 +1,10 @@
-//! Promises of printing, kept on the host with vectors as consoles.
+//! The promises of printing, tested on the host with vectors as consoles.
 
 use super::text::HEAP_BUFFER;
 use super::*;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A console that remembers, for tests to look at.
+/// A console that stores its text, for tests to read.
 #[derive(Clone, Default)]
 struct Memory(Arc<Mutex<Vec<u8>>>);
 
@@ -20,8 +20,8 @@ impl Memory {
 
 impl Sink for Memory {
     fn write(&mut self, bytes: &[u8]) {
-        // In small pieces: without the console's lock, lines would mix. (No
-        // yield in between: everybody else spins until their slice is over.)
+        // In small pieces: without the console's lock, lines would mix. (No yield in between: all
+        // other threads spin until their slice is over.)
         for chunk in bytes.chunks(16) {
             self.bytes().extend_from_slice(chunk);
         }
@@ -153,7 +153,7 @@ fn long_text_goes_out_in_one_piece() {
 fn text_without_memory_is_cut_at_line_ends() {
     let mut pieces: Vec<Vec<u8>> = Vec::new();
     let mut text = Text::new(|piece: &[u8]| pieces.push(piece.to_vec()));
-    // More than the heap buffer may hold is treated as no memory is.
+    // A text longer than the heap buffer is treated like missing memory.
     let line = format!("{}\n", "z".repeat(HEAP_BUFFER / 5));
     for _ in 0..12 {
         text.write_str(&line).expect("never fails");
@@ -208,7 +208,7 @@ fn emergency_waits_for_a_holder_that_finishes() {
     std::thread::scope(|scope| {
         let mut held = printer.console.lock();
         scope.spawn(move || {
-            // SAFETY: so many tries outlast the holder, so nothing is broken.
+            // SAFETY: so many tries outlast the holder, so the lock is not broken.
             let mut console = unsafe { printer.seize(u32::MAX) };
             console.write(b"second\n", Color::Error);
         });
@@ -237,7 +237,7 @@ fn clock_is_zero_until_it_is_set() {
     assert_eq!(now_ns(), 42);
 }
 
-/// A console that remembers how much came at a time.
+/// A console that records how much it got at a time.
 #[derive(Clone, Default)]
 struct Pieces(Arc<Mutex<Vec<Vec<u8>>>>);
 

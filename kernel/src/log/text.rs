@@ -1,4 +1,4 @@
-//! A text on its way to the consoles: formatted on the stack, then on the heap.
+//! A text to be printed: formatted on the stack, then on the heap.
 //!
 //! Holds [`Text`], which `log.rs` formats into. It is sent when it is complete; only if there
 //! is no memory for it, or it has no end, it is sent in parts.
@@ -6,17 +6,17 @@
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
-/// What a text may have without touching the heap.
+/// Bytes of a text that need no heap.
 pub const STACK_BUFFER: usize = 512;
 
-/// What a text may have on the heap. The rest of a longer one is another text.
+/// Maximum bytes of a text on the heap. The rest of a longer one is another text.
 pub const HEAP_BUFFER: usize = 32 << 20;
 
 /// Room on the heap beyond what a part of a text needs, so that a few more characters do
 /// not move all of it.
 const SPARE: usize = 256;
 
-/// A text on its way: on the stack, then on the heap, else in parts.
+/// A text that is being formatted: on the stack, then on the heap, else in parts.
 pub struct Text<F: FnMut(&[u8])> {
     stack: [u8; STACK_BUFFER],
     used: usize,
@@ -26,12 +26,12 @@ pub struct Text<F: FnMut(&[u8])> {
 }
 
 impl<F: FnMut(&[u8])> Text<F> {
-    /// An empty one, for which `send` is called.
+    /// An empty text, to be sent by `send`.
     pub fn new(send: F) -> Self {
         Text { stack: [0; STACK_BUFFER], used: 0, heap: Vec::new(), send }
     }
 
-    /// Sends what was not sent yet.
+    /// Sends the rest.
     pub fn finish(&mut self) {
         match self.heap.is_empty() {
             true if self.used == 0 => {}
@@ -42,7 +42,7 @@ impl<F: FnMut(&[u8])> Text<F> {
         self.heap.clear();
     }
 
-    /// Room for `more` on the heap, with what the stack holds moved there.
+    /// Makes room for `more` on the heap, and moves the bytes on the stack there.
     fn grow(&mut self, more: usize) -> bool {
         let more = self.used + more;
         if self.heap.len() + more > HEAP_BUFFER || !self.reserve(more) {
@@ -53,7 +53,7 @@ impl<F: FnMut(&[u8])> Text<F> {
         true
     }
 
-    /// Twice as much as there is, or as much as is needed.
+    /// Reserves twice as much as there is, or as much as is needed.
     fn reserve(&mut self, more: usize) -> bool {
         self.heap.try_reserve(more + SPARE).is_ok() || self.heap.try_reserve_exact(more).is_ok()
     }

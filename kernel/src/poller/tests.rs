@@ -113,7 +113,7 @@ fn reset_forgets_everything_but_somebody_who_waits() {
     assert_eq!(sides.close(), [None, None]);
 }
 
-/// As a driver and its caller: data first, then the edge; look after the wait.
+/// As a driver and its caller: data first, then the edge; check after the wait.
 #[test]
 fn no_edge_is_lost_between_threads() {
     let rounds = if cfg!(miri) { 20 } else { 20_000 };
@@ -161,7 +161,7 @@ fn close_ends_a_wait_under_way() {
     let waiter = go(move || {
         loop {
             match waiter.wait(Write, None) {
-                // Who looks, below, was there just now.
+                // The thread that checks, below, was there just now.
                 Err(PollError::Busy) => yield_now(),
                 outcome => return outcome,
             }

@@ -1,18 +1,18 @@
 //! The account of one slice: what is spent, what is lent, what is left.
 //!
-//! Times are values of a CPU's cycle counter, which may wrap; the length of a slice is the
-//! caller's. Nothing here knows a machine: `preempt` reads the counter, asks the scheduler,
-//! and does what the [`Verdict`] says.
+//! Times are values of a CPU's cycle counter, which may wrap; the caller passes the length of a
+//! slice. Nothing here knows a machine: `preempt` reads the counter, queries the scheduler, and
+//! acts on the [`Verdict`].
 #![forbid(unsafe_code)]
 
 use core::cell::Cell;
 
-/// What becomes of the G that was interrupted.
+/// The decision about the G that was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on.
+    /// It continues.
     GoOn,
-    /// Its slice is over, or what was lent to it.
+    /// Its slice is over, or the part that was lent to it.
     Expire,
     /// It lends its slice.
     Displace,
@@ -22,15 +22,15 @@ pub enum Verdict {
 pub struct Account {
     /// When it began, later by what was lent and given back.
     began: Cell<u64>,
-    /// What is lent, of the slice that began at that time; of no other.
+    /// The loan of the slice that began at that time; of no other.
     loan: Cell<Loan>,
 }
 
 /// What a slice has lent.
 #[derive(Clone, Copy)]
 struct Loan {
-    /// When the slice began. A loan of an earlier one is void, so that nothing
-    /// need be done about loans when a slice begins.
+    /// When the slice began. A loan of an earlier slice is void, so that the begin of a slice need
+    /// not clear it.
     of: u64,
     /// Cycles that were lent and given back.
     given_back: u64,
@@ -56,10 +56,10 @@ impl Account {
         self.loan.set(Loan { began: Some(now), ..self.loan() });
     }
 
-    /// The G that lent its slice goes on with what is left of it.
+    /// The G that lent its slice continues with what is left of it.
     pub fn resume(&self, now: u64) {
         let loan = self.loan();
-        // Else others have had slices of their own here since: a new one.
+        // Else other Gs have had their own slices here since: a new one.
         let Some(lent_at) = loan.began else { return self.begin(now) };
         let took = now.wrapping_sub(lent_at);
         self.began.set(self.began.get().wrapping_add(took));
@@ -76,8 +76,8 @@ impl Account {
         }
     }
 
-    /// What becomes of the running G; with `is_urgent` a G waits that an interrupt has
-    /// readied, `may_expire` says whether any does.
+    /// The decision about the running G; with `is_urgent` a G waits that an interrupt has readied,
+    /// `may_expire` says whether any G waits.
     pub fn verdict(
         &self,
         length: u64,
@@ -94,14 +94,14 @@ impl Account {
         }
     }
 
-    /// Whether something of this slice may be lent now. While a loan is under way,
-    /// a G that comes waits for its end.
+    /// Whether a part of this slice may be lent now. While a loan is under way, an urgent G waits
+    /// for its end.
     fn may_lend(&self, length: u64) -> bool {
         let loan = self.loan();
         loan.began.is_none() && loan.given_back < length / 2
     }
 
-    /// What the slice under way has lent.
+    /// The loan of the slice under way.
     fn loan(&self) -> Loan {
         let (loan, of) = (self.loan.get(), self.began.get());
         if loan.of == of { loan } else { Loan { of, given_back: 0, began: None } }
@@ -122,12 +122,12 @@ mod tests {
         account
     }
 
-    /// What becomes of a G for which others wait, and one that is in a hurry.
+    /// The decision while other Gs wait, one of them urgent.
     fn urgent(account: &Account, now: u64) -> Verdict {
         account.verdict(SLICE, now, true, || true)
     }
 
-    /// The same, without a hurry.
+    /// The same, without an urgent G.
     fn tick(account: &Account, now: u64) -> Verdict {
         account.verdict(SLICE, now, false, || true)
     }

@@ -1,12 +1,11 @@
 //! One run of a program: what its Gs have in common.
 //!
-//! Every G is of one [`Instance`], and those that it starts are of the same. It
-//! says what the program is called, with which arguments it was started, and how
-//! it ends: somebody decides that once ([`Instance::end`]), and its supervisor,
-//! who waits for it, does the rest (`run`). Two are always there: the kernel's
-//! own ([`KERNEL`]) and that of the program that was booted ([`BOOT`]); neither
-//! has a supervisor, and when the second ends, so does the machine. The others
-//! are used for one run after another and never freed, as Gs are.
+//! Every G belongs to one [`Instance`], and the Gs that it starts belong to the same. It holds the
+//! program's name, its arguments, and how it ends: that is decided once ([`Instance::end`]), and
+//! its supervisor, which waits for it, does the rest (`run`). Two always exist: the kernel's own
+//! ([`KERNEL`]) and that of the booted program ([`BOOT`]); neither has a supervisor, and when the
+//! second ends, so does the machine. The others are used for one run after another and never freed,
+//! as Gs are.
 #![forbid(unsafe_code)]
 
 use crate::cell::{Older, Record, Registry};
@@ -58,7 +57,7 @@ pub enum Ended {
     Panicked,
     /// All of its Gs waited for each other.
     Deadlock,
-    /// Somebody stopped it.
+    /// Another G stopped it.
     Stopped,
 }
 
@@ -73,14 +72,13 @@ impl fmt::Display for Ended {
     }
 }
 
-/// The kernel's own Gs: they are no program's, wait for whom they like, and are
-/// never killed.
+/// The kernel's service Gs: they belong to no program, may wait for any G, and are never killed.
 pub static KERNEL: Instance = Instance::new(ProgramId::KERNEL);
 
-/// The program that was booted. Who has no G yet is of this.
+/// The booted program. Code that runs on no G belongs to it.
 pub static BOOT: Instance = Instance::new(ProgramId::BOOT);
 
-/// All but those two.
+/// All instances but those two.
 static ALL: Registry<Instance> = Registry::new();
 
 /// The number of the next run.
@@ -88,9 +86,9 @@ static NEXT: AtomicU32 = AtomicU32::new(ProgramId::BOOT.0 + 1);
 
 /// One run of a program; or none, and free for the next.
 pub struct Instance {
-    /// Of the run under way, or the last.
+    /// The number of the current run, or of the last.
     id: AtomicU32,
-    /// As its phase says: for those who start Gs.
+    /// Mirrors the phase, for the path that starts Gs.
     is_ending: AtomicBool,
     /// The number of main's G, 0 before it has begun.
     main: AtomicU64,
@@ -104,10 +102,10 @@ struct Run {
     name: &'static str,
     args: &'static [String],
     phase: Phase,
-    /// Who waits for the end to be decided.
+    /// The G that waits for the end to be decided.
     supervisor: Option<GHandle>,
-    /// A G of it that waited for the clock or a device when last looked: as long
-    /// as it does, this is no deadlock.
+    /// A G of it that waited for the clock or a device at the last scan: while it does, there is no
+    /// deadlock.
     witness: Option<schedule::GHandle>,
 }
 
@@ -115,7 +113,7 @@ struct Run {
 enum Phase {
     Free,
     Running,
-    /// Its end is decided; some of its Gs may not know it yet.
+    /// Its end is decided; some of its Gs may not have ended yet.
     Ending(Ended),
 }
 
@@ -145,7 +143,7 @@ impl Instance {
         }
     }
 
-    /// One that is free, for a run of the program called `name`. `None`: no memory.
+    /// A free instance, for a run of the program called `name`. `None`: no memory.
     pub(super) fn take(name: &'static str, args: Vec<String>) -> Option<&'static Instance> {
         let args = told(args)?;
         let id = NEXT.fetch_add(1, Relaxed);
@@ -164,8 +162,8 @@ impl Instance {
         Some(instance)
     }
 
-    /// Takes it for run `id` if it is free. Both at once: who would stop the last run
-    /// must not find this one under its number.
+    /// Claims it for run `id` if it is free. Phase and number change together: a stop of the last
+    /// run must not find this one under its number.
     fn claim(&self, id: u32) -> bool {
         let mut run = self.run.lock();
         let is_free = run.phase == Phase::Free;
@@ -176,7 +174,7 @@ impl Instance {
         is_free
     }
 
-    /// Its run is over and no G is left of it.
+    /// Its run is over and no G of it is left.
     pub(super) fn free(&self) {
         let mut run = self.run.lock();
         run.witness = None;
@@ -184,12 +182,12 @@ impl Instance {
         self.is_ending.store(false, Relaxed);
     }
 
-    /// Which run it is.
+    /// The number of its run.
     pub fn id(&self) -> ProgramId {
         ProgramId(self.id.load(Relaxed))
     }
 
-    /// What the program is called.
+    /// The program's name.
     pub fn name(&self) -> &'static str {
         self.run.lock().name
     }
@@ -199,7 +197,7 @@ impl Instance {
         self.run.lock().args
     }
 
-    /// Whether it was started by another program: then its end is only its own.
+    /// Whether it was started by another program: then its end does not end the machine.
     pub fn is_started(&self) -> bool {
         self.id() > ProgramId::BOOT
     }
@@ -208,17 +206,17 @@ impl Instance {
         self.run.lock().name = name;
     }
 
-    /// The calling G is that of its main function.
+    /// Records that the calling G runs its main function.
     pub(crate) fn main_begins(&self) {
         self.main.store(park::current_id(), Relaxed);
     }
 
-    /// Whether that is the G of its main function.
+    /// Whether `g` is the G of its main function.
     pub(super) fn is_main(&self, g: u64) -> bool {
         self.main.load(Relaxed) == g
     }
 
-    /// Whether its end is decided, and it is not over yet. A load.
+    /// Whether its end is decided, and it is not over yet. One load.
     #[inline(always)]
     pub(crate) fn is_ending(&self) -> bool {
         self.is_ending.load(Relaxed)
@@ -229,8 +227,8 @@ impl Instance {
         self.run.lock().phase == Phase::Running
     }
 
-    /// Decides how run `id` ends, unless that is decided, and tells its supervisor
-    /// by `ready`. True if this was the decision.
+    /// Decides how run `id` ends, unless that is decided, and wakes its supervisor by `ready`. True
+    /// if this was the decision.
     pub(crate) fn end(&self, id: ProgramId, how: Ended, ready: impl FnOnce(GHandle)) -> bool {
         let mut run = self.run.lock();
         if self.id() != id || run.phase != Phase::Running {
@@ -260,8 +258,8 @@ impl Instance {
         }
     }
 
-    /// Keeps a stamp of its Gs, 0 if they do not seem to wait for each other; and gives
-    /// the one before. For the one who looks (`deadlock::beside`).
+    /// Stores a stamp of its Gs, 0 if they do not seem to wait for each other, and returns the
+    /// previous one. Only the watcher calls it (`deadlock::beside`).
     pub(crate) fn suspect(&self, stamp: u64) -> u64 {
         self.suspect.swap(stamp, Relaxed)
     }
@@ -276,8 +274,8 @@ impl Instance {
     }
 }
 
-/// What a program was told. It may keep that for ever, so it stays; but each list of
-/// words only once, however often somebody says it, and to whichever program.
+/// The arguments of a program. It may keep them for ever, so they are never freed; but each
+/// distinct list is kept only once, however often it is given, and to whichever program.
 struct Told {
     words: Vec<String>,
     older: Older<Told>,
@@ -291,8 +289,8 @@ impl Record for Told {
 
 static TOLD: Registry<Told> = Registry::new();
 
-/// The same words, for ever. `None`: no memory. Two who say them for the first time at
-/// the same moment keep them twice.
+/// The same words, never freed. `None`: no memory. Two callers that store the same words for the
+/// first time at the same moment keep them twice.
 fn told(words: Vec<String>) -> Option<&'static [String]> {
     if words.is_empty() {
         return Some(&[]);
@@ -309,7 +307,7 @@ fn told(words: Vec<String>) -> Option<&'static [String]> {
     Some(&told.words)
 }
 
-/// Puts a record where it stays. `None`: no memory.
+/// Allocates a record that is never freed. `None`: no memory.
 fn for_ever<T>(record: T) -> Option<&'static T> {
     let mut place = Vec::new();
     place.try_reserve_exact(1).ok()?;
@@ -317,7 +315,7 @@ fn for_ever<T>(record: T) -> Option<&'static T> {
     Some(&place.leak()[0])
 }
 
-/// All runs that are under way, but for the kernel's.
+/// All runs that are under way, without the kernel's.
 pub(crate) fn running() -> impl Iterator<Item = &'static Instance> {
     ALL.iter().chain(core::iter::once(&BOOT)).filter(|instance| instance.is_running())
 }

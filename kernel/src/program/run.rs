@@ -1,10 +1,10 @@
 //! A program inside the machine: started by another, waited for, stopped.
 //!
-//! [`start`] makes two Gs: main's, and a supervisor that is the kernel's own. The
-//! supervisor waits until somebody decides how the program ends (main returned or
-//! panicked, `exit`, a deadlock, [`Run::stop`]), and then ends its other Gs
-//! (`schedule`'s `kill`): it asks them, again and again, and abandons those that
-//! do not listen. When none is left, whoever waits in [`Run::wait`] is told.
+//! [`start`] makes two Gs: main's, and a supervisor, which is a service G of the kernel. The
+//! supervisor waits until the end of the program is decided (main returned or panicked, `exit`, a
+//! deadlock, [`Run::stop`]), and then ends its other Gs (`schedule`'s `kill`): it asks them,
+//! repeatedly, and abandons Gs that ignore the request. When none is left, the G in [`Run::wait`]
+//! is woken.
 #![forbid(unsafe_code)]
 
 use super::instance::{Ended, Instance, ProgramId};
@@ -21,17 +21,17 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// How long its Gs are given to end when all that are left wait, before the program
-/// counts as over without: some may wait in a destructor for ever.
+/// How long its Gs are given to end when all that are left wait, before the program counts as ended
+/// without them: some may wait in a destructor for ever.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Between two looks at the Gs that are left, at least.
+/// Minimum time between two rounds of kill requests.
 const ROUND: Duration = Duration::from_millis(1);
-/// How many times as long as a look the pause after it is, at least.
+/// The pause after a round is at least so many times as long as the round.
 const PAUSE: u32 = 4;
 
-/// Starts the program called `name`, as one of its own: its Gs carry its number,
-/// and when it ends, only they do.
+/// Starts the program called `name`, as a separate run: its Gs carry its number, and when it ends,
+/// only they do.
 ///
 /// # Errors
 /// [`StartError`] when there is no such program, or no memory for it.
@@ -48,7 +48,7 @@ pub fn start(name: &str, args: Vec<String>) -> Result<Run, StartError> {
     start_program(program, args)
 }
 
-/// As [`start`], of a program that need not be in the image's list.
+/// As [`start`], for a program that need not be in the image's list.
 pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, StartError> {
     let instance = Instance::take(program.name(), args).ok_or(SpawnError::NoMemory)?;
     let id = instance.id();
@@ -63,7 +63,7 @@ pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, 
     let over = started.inspect_err(|_| instance.free())?;
     let main = Go::new().name(program.name()).stack_size(program.stack_size()).of(instance);
     if let Err(error) = main.spawn(move || run_main(program, instance, id)).map(drop) {
-        instance.end(id, Ended::Stopped, park::ready); // the supervisor sees to the rest
+        instance.end(id, Ended::Stopped, park::ready); // the supervisor does the rest
         return Err(error.into());
     }
     Ok(Run { id, instance, over })
@@ -78,11 +78,11 @@ fn run_main(program: Program, instance: &'static Instance, id: ProgramId) {
         Err(_) if park::was_killed() => Ended::Stopped,
         Err(_) => Ended::Panicked,
     };
-    // Of this run: on the host, where nobody is killed, the record may be another's.
+    // With the run's number: on the host Gs are not killed, so the record may be reused by now.
     instance.end(id, how, park::ready);
 }
 
-/// A G of the kernel's own: sees a program to its end.
+/// The supervisor G: waits for the end of a program and ends its Gs.
 fn supervise(instance: &'static Instance, over: &Over) {
     let how = instance.wait_for_end();
     if how == Ended::Deadlock {
@@ -111,13 +111,13 @@ fn end_all(instance: &'static Instance) -> bool {
             Left::Waiting if limit.is_past() => return false,
             Left::Waiting => {}
         }
-        // A look at many Gs takes long, and they need the time to end: so looks take at most
-        // a part of it, however many Gs there are.
+        // A round over many Gs takes long, and they need the time to end: so rounds take at most a
+        // part of it, however many Gs there are.
         sleep(ROUND.max(took * PAUSE));
     }
 }
 
-/// Ends the program of the calling G with `code`; the machine, if that was booted.
+/// Ends the program of the calling G with `code`; the machine, if that is the booted program.
 pub(crate) fn exit(code: u32) -> ! {
     let instance = park::program();
     if !instance.is_started() {
@@ -127,8 +127,8 @@ pub(crate) fn exit(code: u32) -> ! {
     park::die()
 }
 
-/// A G of that program was left behind, dead and not unwound. If it is main's, the
-/// program ends as if it had panicked.
+/// A G of that program was abandoned, not unwound. If it is main's, the program ends as if it had
+/// panicked.
 pub(crate) fn left_behind(instance: &'static Instance, g: u64) {
     if !instance.is_main(g) {
         return;
@@ -139,7 +139,7 @@ pub(crate) fn left_behind(instance: &'static Instance, g: u64) {
     instance.end(instance.id(), Ended::Panicked, park::ready);
 }
 
-/// A program that was started. Dropping it lets the program run on.
+/// A program that was started. Dropping this does not stop the program.
 pub struct Run {
     id: ProgramId,
     instance: &'static Instance,
@@ -171,7 +171,7 @@ impl Run {
         self.over.how()
     }
 
-    /// Ends it, if it has not decided to end by itself. Does not wait for it.
+    /// Ends it, if its end is not decided yet. Does not wait for it.
     pub fn stop(&self) {
         self.instance.end(self.id, Ended::Stopped, park::ready);
     }
@@ -183,7 +183,7 @@ impl fmt::Debug for Run {
     }
 }
 
-/// What a supervisor tells who waits.
+/// The outcome, from the supervisor to the G that waits.
 struct Over(IrqLock<(Option<Ended>, Option<GHandle>)>);
 
 impl Over {
@@ -203,7 +203,7 @@ impl Over {
         self.0.lock().0
     }
 
-    /// One G at a time.
+    /// For one G at a time.
     fn wait(&self, id: ProgramId, deadline: Deadline) -> Option<Ended> {
         loop {
             let mut over = self.0.lock();
@@ -225,7 +225,7 @@ impl Over {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartError {
-    /// There is none of this name in the image.
+    /// There is no program of this name in the image.
     Unknown,
     /// Its Gs could not be started.
     Spawn(SpawnError),

@@ -1,16 +1,15 @@
-//! Where time goes: of each G, and of each CPU.
+//! CPU time accounting: of each G, and of each CPU.
 //!
-//! A switch reads the cycle counter once. What the G that leaves has run, and
-//! what the next one has waited, are differences to the stamp that each carries
-//! ([`Account`]); both are also counted, by size, for the CPU ([`CpuTimes`]).
-//! Nothing is converted here: cycles become nanoseconds when somebody asks.
+//! A switch reads the cycle counter once. The run time of the G that leaves and the queue time of
+//! the next G are differences to the stamp that each carries ([`Account`]); both are also counted,
+//! by size, for the CPU ([`CpuTimes`]). Nothing is converted here: cycles become nanoseconds when a
+//! report reads them.
 //!
 //! # Two counters, one difference
 //!
-//! A G that leaves one CPU and runs on another is stamped by two counters, which
-//! may be apart by a little. A difference may so come out below zero. Sums wrap
-//! and are right again with the next addition; whoever reads takes "below zero"
-//! for zero ([`to_ns`]). Saying so here costs the switch nothing.
+//! A G that leaves one CPU and runs on another is stamped by two counters, which may be apart by a
+//! little. So a difference may come out below zero. Sums wrap and are right again with the next
+//! addition; readers take "below zero" for zero ([`to_ns`]). So the switch needs no check.
 #![forbid(unsafe_code)]
 
 use crate::arch;
@@ -18,9 +17,8 @@ use crate::stats::{Counter, Histogram};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use sched::Status;
 
-/// Where the time of one life of a G went. Written by its holder (see
-/// `sched::Status`), read by anybody: each word is whole, two of them may be of
-/// two moments.
+/// Where the time of one life of a G went. Written by its holder (see `sched::Status`), read by any
+/// CPU: each word is whole, two of them may be of two moments.
 pub struct Account {
     /// The cycle counter when it last began to run, wait for a CPU, or wait.
     since: AtomicU64,
@@ -75,12 +73,12 @@ impl Account {
         add(&self.waiting, waited);
     }
 
-    /// The cycle counter when it last began to do what it does.
+    /// The cycle counter at its last change between running, queued and waiting.
     pub(super) fn since(&self) -> u64 {
         self.since.load(Relaxed)
     }
 
-    /// What has passed since the last stamp, which becomes `now`.
+    /// Cycles since the last stamp, which becomes `now`.
     #[inline(always)]
     fn elapse(&self, now: u64) -> u64 {
         let elapsed = now.wrapping_sub(self.since.load(Relaxed));
@@ -98,8 +96,8 @@ impl Account {
         self.switches.load(Relaxed)
     }
 
-    /// All of it up to this moment, if it is now doing what `status` says. A G
-    /// that changes its state meanwhile is a little off, in one column or two.
+    /// All times up to this moment, if the G's status is `status`. If the G changes its state
+    /// meanwhile, one column or two are a little off.
     pub fn times(&self, status: Status) -> Times {
         let [cpu_ns, queued_ns, waiting_ns] = self.cycles_at(status, arch::cycles()).map(to_ns);
         Times { cpu_ns, queued_ns, waiting_ns }
@@ -121,7 +119,7 @@ impl Account {
     }
 }
 
-/// Where the time of a G went, with what it is doing now.
+/// Where the time of a G went, including its current state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// On a CPU.
@@ -162,8 +160,7 @@ impl CpuTimes {
         self.run.load(Relaxed)
     }
 
-    /// Nanoseconds for which Gs ran here; what the running one has run since it
-    /// began to is not in it.
+    /// Nanoseconds for which Gs ran here, without the current run of the running G.
     pub(super) fn run_ns(&self) -> u64 {
         to_ns(self.run.load(Relaxed))
     }
@@ -174,8 +171,7 @@ impl CpuTimes {
     }
 }
 
-/// Counts by size: bucket *i* has what took from 2^*i* cycles on, and less than
-/// twice that.
+/// Counts by size: bucket *i* counts times from 2^*i* cycles to less than twice that.
 pub(super) struct Buckets([Counter; 64]);
 
 impl Buckets {

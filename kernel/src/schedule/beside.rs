@@ -1,21 +1,19 @@
-//! For how long a runnable G has waited beside an idle P: for `invariant`.
+//! For how long a runnable G has waited while a P was idle: for `invariant`.
 //!
-//! Each P notes from when until when it last halted. When a G begins to run, it
-//! has waited for a CPU since the stamp of its [`Account`](super::account::Account). What
-//! the two have in common is time for which the P could have run the G, and did
-//! not. The longest such time is kept, with who it was.
+//! Each P records from when until when it last halted. When a G begins to run, it has waited for a
+//! CPU since the stamp of its [`Account`](super::account::Account). The overlap of the two is time
+//! for which the P could have run the G, and did not. The longest overlap is kept, with the G and
+//! the P.
 //!
-//! The halt that counts may still last: then another P ran the G. Or it may be
-//! over: then this very P has run it, late. Only the last halt of a P is known;
-//! that is enough, as a P that resumes looks at everything before it halts again.
-//! That the halt must have begun before the G was queued is not asked for: a P
-//! that halts though there is a G has not looked again as it should.
+//! The halt that counts may still last: then another P ran the G. Or it may be over: then this very
+//! P has run it, late. Only the last halt of a P is known; that is enough, as a P that resumes
+//! checks all queues before it halts again. The halt need not have begun before the G was queued: a
+//! P that halts though there is a G has failed to recheck.
 //!
-//! A G that nobody runs is not seen that way; who asks ([`longest`]) therefore
-//! looks at all that are queued now.
+//! A G that still waits is not seen that way; so [`longest`] examines all Gs that are queued now.
 //!
-//! In builds with `debug_assertions` only. In others nothing of it is there: the
-//! functions that the scheduler calls are empty.
+//! In builds with `debug_assertions` only. In others the functions that the scheduler calls are
+//! empty.
 #![forbid(unsafe_code)]
 
 use super::SCHED;
@@ -29,13 +27,13 @@ use sched::G;
 /// A G that has waited for a CPU while a P that could have run it was idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beside {
-    /// For how long both were so, in nanoseconds.
+    /// The overlap, in nanoseconds.
     pub ns: u64,
     /// The number of the G.
     pub g: u64,
     /// The P that was idle.
     pub p: usize,
-    /// The P that ran the G in the end; `None` if it still waits.
+    /// The P that finally ran the G; `None` if it still waits.
     pub ran_on: Option<usize>,
 }
 
@@ -47,7 +45,7 @@ pub(super) fn halts(now: u64) {
     }
 }
 
-/// It goes on. Interrupts off.
+/// A P resumes. Interrupts off.
 #[inline(always)]
 pub(super) fn resumes(now: u64) {
     if cfg!(debug_assertions) {
@@ -55,7 +53,7 @@ pub(super) fn resumes(now: u64) {
     }
 }
 
-/// `g` begins to run on this P; its account says yet since when it is queued.
+/// `g` begins to run on this P; its account still holds the time when it was queued.
 #[inline(always)]
 pub(super) fn begins(g: &'static G<Task>, now: u64) {
     if cfg!(debug_assertions) {
@@ -63,7 +61,7 @@ pub(super) fn begins(g: &'static G<Task>, now: u64) {
     }
 }
 
-/// The longest time since [`forget`], if there was any.
+/// The longest overlap since [`forget`], if there was any.
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub fn longest() -> Option<Beside> {
     if cfg!(debug_assertions) {
@@ -72,7 +70,7 @@ pub fn longest() -> Option<Beside> {
     *LONGEST.lock()
 }
 
-/// Begins anew.
+/// Clears the longest overlap.
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub fn forget() {
     *LONGEST.lock() = None;
@@ -81,12 +79,12 @@ pub fn forget() {
 static LAST_HALT: [Halt; arch::MAX_CPUS] = [const { Halt::new() }; arch::MAX_CPUS];
 static LONGEST: IrqLock<Option<Beside>> = IrqLock::new(None);
 
-/// Spin hints between two looks at a G.
+/// Spin hints between the two readings of a G.
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 const MOMENT: usize = 16;
 
-/// As [`begins`], for a G that waits still. It is looked at twice: one that is just
-/// being readied counts as runnable before its stamp says since when.
+/// As [`begins`], for a G that still waits. It is read twice: a G that is just being readied counts
+/// as runnable before its stamp is updated.
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 fn look_at_queued(g: &'static G<Task>) {
     let look = || (g.status(), g.id(), g.kernel.account.since());
@@ -99,8 +97,8 @@ fn look_at_queued(g: &'static G<Task>) {
     }
 }
 
-/// Keeps what `g`, which is queued since then, has waited beside an idle P, if that
-/// is longer than all before.
+/// Keeps the overlap of `g`, which is queued since `since`, with an idle P, if that is longer than
+/// all before.
 fn judge(g: &'static G<Task>, since: u64, now: u64, ran_on: Option<usize>) {
     let may_run = |p: &usize| g.pin().is_none_or(|pin| pin == *p);
     let beside = |p: usize| (LAST_HALT[p].shared_with(since, now), p);
@@ -112,7 +110,7 @@ fn judge(g: &'static G<Task>, since: u64, now: u64, ran_on: Option<usize>) {
     }
 }
 
-/// From when until when a P has halted last. Written by its CPU.
+/// From when until when a P halted last. Written by its CPU.
 struct Halt {
     from: AtomicU64,
     /// `u64::MAX` while it lasts.
@@ -124,7 +122,7 @@ impl Halt {
         Halt { from: AtomicU64::new(0), until: AtomicU64::new(0) }
     }
 
-    /// In this order: in between the halt ends before it begins, and is empty.
+    /// In this order: in between, the halt ends before it begins, and is empty.
     fn begin(&self, now: u64) {
         self.from.store(now, Release);
         self.until.store(u64::MAX, Release); // pairs with `shared_with`
@@ -134,8 +132,7 @@ impl Halt {
         self.until.store(now, Release);
     }
 
-    /// For how long the halt and the time from `since` to `now`, which is not to
-    /// come, were at once.
+    /// The overlap of the halt and the time from `since` to `now`, which is not in the future.
     fn shared_with(&self, since: u64, now: u64) -> u64 {
         // The end first: if another halt begins meanwhile, it begins after `now`.
         let until = self.until.load(Acquire); // pairs with `begin`

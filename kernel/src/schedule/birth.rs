@@ -1,20 +1,18 @@
-//! A G begins and ends: its record, its stack, its root.
+//! A G is created and recycled: its record, its stack, its root.
 //!
-//! A G is at the top of its stack, in the page that this has from the start: one
-//! page is a G, its stack and all. The two are made together and stay together.
-//! A G that has ended goes to `sched`'s free lists, if its stack is of the usual
-//! size and has hardly grown, and the next G that is started on this CPU has
-//! both for the price of one look. Else it goes to the pool of stacks.
+//! A G is at the top of its stack, in the page that the stack has from the start: one page holds a
+//! G, its stack and all. The two are made together and stay together. A G that has ended goes to
+//! `sched`'s free lists (Go: gfput), if its stack is of the usual size and has hardly grown, and
+//! the next G that is started on this CPU gets both with one lookup. Else it goes to the pool of
+//! stacks.
 //!
 //! # What was rejected
 //!
-//! - **A stack at the first run, not at the start**: it helps only Gs that are
-//!   never run, for one that has run keeps it; and each switch would have to ask
-//!   whether there is a stack, at a moment at which there may be no memory and
-//!   nobody to be told. So a start that finds no memory is an error to whoever
-//!   starts, and once started a G runs.
-//! - **A G on the heap**: 256 bytes more for each, in another page and with
-//!   another line of the page tables' cache.
+//! - **A stack at the first run, not at the start**: it helps only Gs that are never run, for one
+//!   that has run keeps it; and each switch would have to check whether there is a stack, at a
+//!   moment at which there may be no memory and no caller to report it to. So a start that finds no
+//!   memory is an error to the caller, and once started a G runs.
+//! - **A G on the heap**: 256 bytes more for each, in another page and with another TLB entry.
 
 use super::task::Task;
 use super::{
@@ -38,7 +36,7 @@ use sched::{G, StartRest, Wake};
 /// Dead Gs that go to the pool at a time, when memory is short.
 const SHED: usize = 64;
 
-/// Starts a G that does `labour`.
+/// Starts a G that runs `labour` (Go: newproc).
 ///
 /// # Errors
 /// [`SpawnError`] when there is no memory for the G or its stack.
@@ -53,23 +51,23 @@ pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, S
     if !is_plain || !const { Place::fits::<L>() } {
         return spawn_otherwise(None, name, site, stack, pin, program, labour);
     }
-    // The short way: a G that is at hand, its own place for the work, and all of
-    // it with interrupts off, so that one look at the CPU serves for all.
+    // Fast path: a dead G of this P, its own place for the work, and all of it with interrupts off,
+    // so that the CPU's record is looked up once.
     let irqs = arch::irqs_off_probed();
-    // SAFETY: what calls this comes after `init_cpu`; interrupts are off.
+    // SAFETY: every caller comes after `init_cpu`; interrupts are off.
     let cpu = unsafe { this_cpu() };
     // SAFETY: this CPU's own record, interrupts off.
     let Some(g) = (unsafe { cpu.with_p(|p| SCHED.take_dead(p)) }) else {
         arch::irqs_back(irqs);
         return spawn_otherwise(None, name, site, stack, pin, program, labour);
     };
-    // SAFETY: a dead G that was taken is its taker's alone.
+    // SAFETY: a dead G that was taken belongs to the taker alone.
     match unsafe { pair_in(&g.kernel.place, labour) } {
         Ok((work, joiner)) => {
             start(g, work, name, site, own, irqs);
             Ok(joiner)
         }
-        // What its last life has left was not joined yet.
+        // The result of its last life was not joined yet.
         Err(labour) => {
             arch::irqs_back(irqs);
             spawn_otherwise(Some(g), name, site, stack, pin, program, labour)
@@ -77,16 +75,16 @@ pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, S
     }
 }
 
-/// The program of a G that is not started as another's: that of who starts it;
-/// none is the booted one.
+/// The program of a G for which none is named: that of the G that starts it; `None` is the booted
+/// one.
 #[inline(always)]
 fn inherited() -> Option<&'static Instance> {
     running()?.kernel.program.get()
 }
 
-/// The long way: with a new G, or another stack, or another CPU; or with a dead G
-/// that was taken already, but is no place for the work. By its parts, as the short
-/// way would else put a [`Birth`] together for it.
+/// Slow path: with a new G, or another stack, or another CPU; or with a dead G that was taken
+/// already, but whose place is still in use. Takes separate arguments, as the fast path would
+/// otherwise build a [`Birth`] in memory for it.
 #[inline(never)]
 fn spawn_otherwise<L: Labour>(
     taken: Option<&'static G<Task>>,
@@ -97,8 +95,8 @@ fn spawn_otherwise<L: Labour>(
     program: Option<&'static Instance>,
     labour: L,
 ) -> Result<Joiner<L::Outcome>, SpawnError> {
-    // With a larger least size no stack is of the smallest class, so no dead G is at hand and
-    // each start comes here: the short way need not ask.
+    // With a larger least size no stack is of the smallest class, so there are no dead Gs to reuse
+    // and each start comes here: the fast path need not check.
     let stack = stack.max(mem::stack::least_size());
     let birth = Birth { name, site, stack, pin, program };
     if let Some(g) = taken {
@@ -121,7 +119,7 @@ fn spawn_otherwise<L: Labour>(
     }
 }
 
-/// Starts this dead G, which is the caller's.
+/// Starts this dead G, which the caller owns.
 #[inline(never)]
 fn spawn_as<L: Labour>(
     g: &'static G<Task>,
@@ -146,8 +144,8 @@ fn spawn_as<L: Labour>(
     Ok(joiner)
 }
 
-/// Starts a dead G, which is the caller's, here, with nothing special about it.
-/// Interrupts are off before; afterwards as they were.
+/// Starts a dead G, which the caller owns, on this CPU, with no special options. Interrupts are off
+/// before; afterwards as they were.
 #[inline(never)]
 fn start(
     g: &'static G<Task>,
@@ -158,12 +156,12 @@ fn start(
     irqs: Irqs,
 ) {
     set_up(g, work, name, site, program);
-    // SAFETY: what calls this comes after `init_cpu`; interrupts are off.
+    // SAFETY: every caller comes after `init_cpu`; interrupts are off.
     let cpu = unsafe { this_cpu() };
     cpu.counters.created.add_one();
     // SAFETY: this CPU's own record, interrupts off.
     let left = unsafe { cpu.with_p(|p| SCHED.start_at_once(p, g)) };
-    // As in `wait::ready_from`: the short way is for when nobody watches, and the
+    // As in `wait::ready_from`: the fast path requires that no attention bit is set, and that the
     // timer runs.
     if left.is_err() || cpu.slices.attention.get() != 0 {
         return start_rest(g, left, name, site, irqs);
@@ -171,7 +169,7 @@ fn start(
     arch::irqs_back(irqs);
 }
 
-/// The rest of [`start`].
+/// Slow path of [`start`].
 #[cold]
 #[inline(never)]
 fn start_rest(
@@ -194,7 +192,7 @@ fn start_rest(
     }
     trace::created(|| g.id(), None, name, site);
     let may_be_doomed = cpu.slices.attention.has(Attention::DOOM);
-    // Off until the wake-up is sent, as in `schedule::submit`.
+    // Interrupts stay off until the wake-up is sent, as in `schedule::submit`.
     send(wake);
     arch::irqs_back(irqs);
     if may_be_doomed {
@@ -216,17 +214,16 @@ fn set_up(
     // stack is its own until it ends; the page is there.
     let sp = unsafe { arch::prepare(g_at - CANARY_BYTES, g_main, g_at) };
     g.kernel.sp.set(sp);
-    // A dead G has none; so nobody need look whether there is one to be dropped.
+    // A dead G has no work; so the old value is not checked for one to be dropped.
     core::mem::forget(g.kernel.work.replace(Some(work)));
     g.kernel.christen(name, site, program);
 }
 
-/// A dead G with a stack of that size: one whose stack had gone back to the pool,
-/// or one that never was before.
+/// A dead G with a stack of that size: one whose stack had gone back to the pool, or a new one.
 fn g_with_stack(size: usize) -> Result<&'static G<Task>, SpawnError> {
     let stack = Stack::new(size).map_err(|_| SpawnError::NoMemory)?;
     let mut is_new = false;
-    // SAFETY: Gs are all that is kept with stacks.
+    // SAFETY: only Gs are kept with stacks.
     let g = unsafe {
         stack.record(|| {
             is_new = true;
@@ -240,8 +237,8 @@ fn g_with_stack(size: usize) -> Result<&'static G<Task>, SpawnError> {
     Ok(g)
 }
 
-/// Memory is short: some dead Gs go to the pool, which gives the pages of their
-/// stacks back, but for the one that they are in. Interrupts off.
+/// Memory is short: moves some dead Gs to the pool, which frees the pages of their stacks except
+/// the one that the G is in. Interrupts off.
 #[cold]
 pub(super) fn shed(cpu: &Cpu) {
     for _ in 0..SHED {
@@ -251,36 +248,36 @@ pub(super) fn shed(cpu: &Cpu) {
     }
 }
 
-/// A G that never was before. Never freed.
+/// A new G. Never freed.
 fn new_g() -> G<Task> {
     G::new(Task::new(0)) // `roster` names it
 }
 
-/// The root of every G.
+/// The root of every G; its end is that of Go's goexit0.
 extern "C" fn g_main(g: usize) -> ! {
     // SAFETY: `start` passed the address of this very G, which lives for ever.
     let g = unsafe { &*(g as *const G<Task>) };
     arch::irq_restore(true);
-    // It stays where whoever buries this G finds it, should it not come to its end.
+    // The work stays in its cell, where `full::bury` finds it if this G is abandoned.
     Work::run_from(&g.kernel.work);
-    // No probe: the root is at the very top of the G's first page. As in
-    // `schedule::leave`, a G takes neither a lock along nor interrupts off.
+    // No probe: the root is at the very top of the G's first page. As in `schedule::leave`, a G
+    // must leave with no lock held and interrupts on.
     assert!(arch::irq_save(), "irqs off");
     // SAFETY: a G runs here.
     let cpu = unsafe { this_cpu() };
     cpu.leaving.set(Leaving::Exit);
-    // SAFETY: 1. `sp` was saved by the switch in `execute` that brought this G
-    // here. 2. Nobody runs it any more. 3. Interrupts are off.
+    // SAFETY: 1. `sp` was saved by the switch in `execute` that brought this G here. 2. No CPU runs
+    // it any more. 3. Interrupts are off.
     unsafe { arch::switch_for_good(cpu.sp.get()) }
 }
 
-/// A G has ended, and nobody is on its stack any more. It stays with its stack: on
-/// the pile of this P if that is of the usual size and has hardly grown, else in
-/// the pool of stacks, where pages are given back. Interrupts off.
+/// Recycles a G that has ended and whose stack is no longer in use (Go: gdestroy). It stays with
+/// its stack: on the free list of this P if the stack is of the usual size and has hardly grown,
+/// else in the pool of stacks, where pages are freed. Interrupts off.
 #[inline(always)]
 pub(super) fn lay_to_rest(cpu: &Cpu, g: &'static G<Task>) {
     cpu.counters.ended.add_one();
-    // SAFETY: the cell is its holder's, us, and nobody changes it before the next
+    // SAFETY: the cell belongs to the holder, this CPU, and nothing changes it before the next
     // lines.
     let stack = unsafe { &*g.kernel.stack.as_ptr() };
     debug_assert!(stack.as_ref().is_none_or(|own| stack::is_whole(own.slot())), "stack overrun");
@@ -295,7 +292,7 @@ pub(super) fn lay_to_rest(cpu: &Cpu, g: &'static G<Task>) {
 #[cold]
 #[inline(never)]
 fn give_to_pool(g: &'static G<Task>, stack: Option<Stack>) {
-    // First, as whoever gets the stack gets the G.
+    // First: the caller that gets the stack from the pool gets the G with it.
     SCHED.exited_for_kernel(g);
     drop(stack);
     ask_for_upkeep();

@@ -1,8 +1,8 @@
 //! Blocking calls: on the stack of the M, which leaves with its G if it must wait.
 //!
-//! A call runs where a system call would: not on the stack of the G that makes it
-//! but on that of the M under it, above the scheduler's own frames. Nothing is
-//! handed on when a call begins or ends; it costs a change of the stack pointer.
+//! A call runs where a system call would: not on the stack of the G that makes it but on that of
+//! the M under it, above the scheduler's own frames. No handoff takes place when a call begins or
+//! ends; it costs a change of the stack pointer.
 //!
 //! ```text
 //!    the G's stack            its M's stack
@@ -14,45 +14,41 @@
 //!                            └────────────────┘
 //! ```
 //!
-//! When the G in the call leaves its CPU, for whatever reason (it waits for a
-//! device or for another G, or its slice is over), it cannot leave the M's stack
-//! to the scheduler: it stands on it. So M and G leave together, and a spare M
-//! takes over CPU and P ([`leave`]); at that instant, as we are the kernel and
-//! know that the call waits, where Go must guess. Queue, timers and slice are the
-//! CPU's or the P's and do not notice. The G is *bound to its M* until the call
-//! returns: the CPU that runs it next makes room for that M ([`make_room`]).
+//! When the G in the call leaves its CPU, for whatever reason (it waits for a device or for another
+//! G, or its slice is over), it cannot leave the M's stack to the scheduler, because its frames are
+//! on it. So M and G leave together, and a spare M takes over CPU and P ([`leave`]; Go: handoffp);
+//! at that instant, as the kernel itself knows that the call waits, where Go must guess. Queue,
+//! timers and slice are the CPU's or the P's and are not affected. The G is *bound to its M* until
+//! the call returns: on the CPU that runs it next, that M displaces the M there ([`make_room`]).
 //!
-//! # What unwinds in a call
+//! # Unwinding in a call
 //!
-//! A panic in a call is caught where the call began on the M's stack ([`in_call`]),
-//! for the unwinder walks one stack, and goes on from the G's own (`try_blocking`).
-//! So does the end of a G that fills the M's stack, by recursion or because there is
-//! no memory for its next page: whose frames are on the stack, from where it faulted
-//! up to `in_call`, is that G alone, and the M's own frames above are not touched. What
-//! was opened for it on the M's stack is still open then, so the G puts that M aside
-//! ([`end_badly`]): a spare one, which a call always has, comes under the G in its
-//! place, and is where the G leaves to. A G that cannot unwind is left behind on the
-//! M's stack, and the M with it ([`leave_behind`]).
+//! A panic in a call is caught where the call began on the M's stack ([`in_call`]), because the
+//! unwinder walks one stack, and continues from the G's own stack (`try_blocking`). The same holds
+//! for the end of a G that fills the M's stack, by recursion or because there is no memory for its
+//! next page: all frames from the fault up to `in_call` are that G's, and the M's own frames above
+//! are not touched. The pages opened for it on the M's stack are still open then, so the G retires
+//! that M ([`end_badly`]): a spare M, which a call always has, takes its place under the G, and is
+//! where the G leaves to. A G that cannot unwind is abandoned on the M's stack, and the M with it
+//! ([`leave_behind`]).
 //!
 //! # Go's way, for study
 //!
-//! With `handoff=sysmon` a call that waits keeps its CPU, which halts, and its P,
-//! whose Gs wait. A monitor (`sched::Sysmon`) looks in after 20 µs to 10 ms, and
-//! at its second look the P is handed on as above. In Go the monitor is a thread
-//! of its own; here its looks fall at the same times, but each CPU takes only
-//! those that concern it, from its own timer.
+//! With `handoff=sysmon` a call that waits keeps its CPU, which halts, and its P, whose Gs wait. A
+//! monitor (`sched::Sysmon`) polls after 20 µs to 10 ms, and at its second poll the P is handed off
+//! as above (Go: retake). In Go the monitor is a thread of its own; here its polls fall at the same
+//! times, but each CPU does only its own, from its own timer.
 //!
 //! # What was rejected
 //!
-//! - **Parking the G alone and calling it blocked**: then there is no call on an M, and
-//!   code that may not be on a G's stack, or whose frames must stay where they
-//!   are, has no place to be.
-//! - **Handing on when a call begins** (Go's `entersyscallblock`): most calls do
-//!   not wait, and would pay for two changes of M.
-//! - **Making the spare M when it is needed**: then there may be no memory at an
-//!   instant at which nothing can be refused any more. See `m`.
-//! - **Closing the M's stack at once**, by the G: all CPUs must forget the pages, and
-//!   only an M can wait for that (`mem::relief`).
+//! - **Parking the G alone and calling it blocked**: then there is no call on an M, and code that
+//!   may not be on a G's stack, or whose frames must stay where they are, has no stack to run on.
+//! - **Handing off when a call begins** (Go's `entersyscallblock`): most calls do not wait, and
+//!   would pay for two changes of M.
+//! - **Creating the spare M when it is needed**: then there may be no memory at an instant at which
+//!   the call can no longer be refused. See `m`.
+//! - **Closing the M's stack at once**, by the G: all CPUs must flush the pages from their TLBs,
+//!   and only an M can wait for that (`mem::relief`).
 
 use super::m::{M, NoM};
 use super::task::Task;
@@ -65,7 +61,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use sched::{CallSeen, G, Sysmon, retake};
 
-/// When a P is handed on from a call that waits.
+/// When the P of a call that waits is handed off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Handoff {
     /// At the instant at which the call waits.
@@ -91,11 +87,10 @@ pub(super) fn init(handoff: Handoff) {
     BY_SYSMON.store(handoff == Handoff::Sysmon, Relaxed);
 }
 
-/// Runs `f` as a blocking call of the running G; what came of it, a panic caught.
+/// Runs `f` as a blocking call (Go: entersyscall); returns its result, a panic caught.
 ///
 /// # Errors
-/// [`NoM`] when there would be no M to go on with if the call waited; `f` was not
-/// run then.
+/// [`NoM`] when there would be no M to take over if the call waited; `f` was not run then.
 #[inline(always)]
 pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, JoinError>, NoM> {
     let g = running().expect("no G to make a call");
@@ -109,8 +104,8 @@ pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, JoinError>, NoM> {
 fn call_on_m<T, F: FnOnce() -> T>(g: &'static G<Task>, f: F) -> Result<Result<T, JoinError>, NoM> {
     let mut job = Job { f: ManuallyDrop::new(f), outcome: MaybeUninit::uninit() };
     arch::probe_stack();
-    // They are on: a program cannot turn them off, and what does in the kernel makes
-    // no calls. If one did and had to wait, `leave` would say so.
+    // Interrupts are on: a program cannot turn them off, and kernel code that does makes no calls.
+    // If it did and had to wait, `leave` would panic.
     arch::irq_off();
     // SAFETY: a G runs here.
     let mut cpu = unsafe { this_cpu() };
@@ -127,8 +122,8 @@ fn call_on_m<T, F: FnOnce() -> T>(g: &'static G<Task>, f: F) -> Result<Result<T,
     let m = cpu.m();
     m.serve(g);
     g.kernel.m.set(Some(m));
-    // SAFETY: 1. Below where the M's own frames end; the M goes wherever the G
-    // does until the call is over. 2. `in_call` catches what unwinds.
+    // SAFETY: 1. Below where the M's own frames end; the M moves with the G until the call is over.
+    // 2. `in_call` catches what unwinds.
     unsafe {
         arch::call_on(cpu.sp.get() & !15, in_call::<T, F>, (&raw mut job).expose_provenance())
     };
@@ -137,15 +132,14 @@ fn call_on_m<T, F: FnOnce() -> T>(g: &'static G<Task>, f: F) -> Result<Result<T,
     if outcome.is_err() {
         end_badly(g);
     }
-    // Perhaps on another CPU, but on the same M. Interrupts are on: a G that is
-    // preempted here, off the M's stack and still bound to it, takes it along in
-    // vain, no more.
+    // Perhaps on another CPU, but on the same M. Interrupts are on: a G that is preempted here, off
+    // the M's stack and still bound to it, takes the M along unnecessarily; that does no harm.
     g.kernel.m.set(None);
     Ok(outcome)
 }
 
-/// The call of `g` has unwound, and `g` is on its own stack again, bound to its M. If
-/// that one's stack was full, it is put aside.
+/// The call of `g` has unwound, and `g` is on its own stack again, bound to its M. Retires that M
+/// if its stack was full.
 #[cold]
 #[inline(never)]
 fn end_badly(g: &'static G<Task>) {
@@ -160,13 +154,13 @@ fn end_badly(g: &'static G<Task>) {
     arch::irqs_back(irqs);
 }
 
-/// What goes to the M's stack, and what comes back.
+/// The argument and the result of a call on the M's stack.
 struct Job<T, F> {
     f: ManuallyDrop<F>,
     outcome: MaybeUninit<Result<T, JoinError>>,
 }
 
-/// What runs on the M's stack. Interrupts are off before and on afterwards.
+/// The root of a call on the M's stack. Interrupts are off before and on afterwards.
 extern "C" fn in_call<T, F: FnOnce() -> T>(job: usize) {
     let job = core::ptr::with_exposed_provenance_mut::<Job<T, F>>(job);
     // SAFETY: `call_on_m` passed the address of its own job, which it does not
@@ -178,8 +172,8 @@ extern "C" fn in_call<T, F: FnOnce() -> T>(job: usize) {
     job.outcome.write(unwind::catch(f));
 }
 
-/// Sees to it that this CPU has a spare M, and says which CPU that is now.
-/// Interrupts off before and, unless it fails, after.
+/// Ensures that this CPU has a spare M, and returns the CPU that the G is on then. Interrupts off
+/// before and, unless it fails, after.
 #[cold]
 fn find_spare() -> Result<&'static Cpu, NoM> {
     let spare = match M::take_spare() {
@@ -197,13 +191,13 @@ fn find_spare() -> Result<&'static Cpu, NoM> {
     Ok(cpu)
 }
 
-/// An M whose stack was full, if there are many, when it is closed again.
+/// If many Ms are retired: waits until their stacks are closed, and takes one.
 fn spare_from_aside() -> Option<&'static M> {
     if M::are_many_aside() && wait_for_relief(1) { M::take_spare() } else { None }
 }
 
-/// A G in a call leaves its CPU, and its M with it. Interrupts off before and
-/// after; returns when the G runs again, on whatever CPU.
+/// A G in a call leaves its CPU, and its M with it (Go: handoffp). Interrupts off before and after;
+/// returns when the G runs again, on any CPU.
 pub(super) fn leave(g: &'static G<Task>, why: Leaving) {
     if why == Leaving::Park && BY_SYSMON.load(Relaxed) && waits_on_cpu(g) {
         return;
@@ -216,17 +210,17 @@ pub(super) fn leave(g: &'static G<Task>, why: Leaving) {
         other => other,
     });
     hand_over(cpu, g);
-    g.enter_call(arch::cpu_index()); // where it belongs, while it is away
-    // SAFETY: 1. A spare M's context was saved by `execute` or made by
-    // `M::create`. 2. Nobody runs this G before that M has told `sched`, which is
-    // after the switch; nobody else has the spare M. 3. Interrupts are off.
+    g.enter_call(arch::cpu_index()); // the CPU that it belongs to while it is away
+    // SAFETY: 1. A spare M's context was saved by `execute` or made by `M::create`. 2. No CPU runs
+    // this G before that M has told `sched`, which is after the switch; no other CPU has the spare
+    // M. 3. Interrupts are off.
     unsafe { arch::switch(g.kernel.sp.as_ptr(), cpu.sp.get()) };
     came_on();
     g.exit_call();
 }
 
-/// The M of this CPU, which `g` is bound to, is left as it is, and the spare one is
-/// where `g` leaves to. Interrupts off.
+/// Detaches the M of this CPU, which `g` is bound to, and installs the spare M, to which `g` then
+/// switches. Interrupts off.
 fn hand_over(cpu: &Cpu, g: &G<Task>) {
     let next = cpu.spare.take().expect("a call runs without a spare M");
     cpu.m().sp.set(cpu.sp.get());
@@ -236,16 +230,15 @@ fn hand_over(cpu: &Cpu, g: &G<Task>) {
     trace::event(Kind::Handoff, || g.id(), next.id() as u32);
 }
 
-/// As [`leave`], for a G that never runs again: where its CPU goes on. In its page
-/// fault.
+/// As [`leave`], for a G that never runs again: returns where its CPU continues. In its page fault.
 pub(super) fn leave_behind(cpu: &Cpu, g: &G<Task>) -> usize {
     hand_over(cpu, g);
     g.enter_call(arch::cpu_index());
     cpu.sp.get()
 }
 
-/// The M of this CPU makes room for `own`, the M of the G that it is about to
-/// switch to. Where its stack pointer is to be saved.
+/// Replaces the M of this CPU by `own`, the M of the G that it is about to switch to. Returns where
+/// to save the stack pointer of the displaced M.
 #[cold]
 pub(super) fn make_room(cpu: &Cpu, own: &'static M) -> *mut usize {
     let here = cpu.m();
@@ -255,8 +248,8 @@ pub(super) fn make_room(cpu: &Cpu, own: &'static M) -> *mut usize {
     here.sp.as_ptr()
 }
 
-/// A G in a call is on a CPU again, and so is its M. Whoever made room has left
-/// its stack now, and may be used by others.
+/// A G in a call is on a CPU again, and so is its M. The displaced M has left its stack now, and
+/// becomes spare.
 fn came_on() {
     // SAFETY: a G runs here.
     let cpu = unsafe { this_cpu() };
@@ -265,7 +258,7 @@ fn came_on() {
     keep(cpu, spare);
 }
 
-/// Keeps a spare M for this CPU, or for all if it has one.
+/// Keeps a spare M for this CPU, or on the common list if this CPU has one.
 fn keep(cpu: &Cpu, spare: &'static M) {
     match cpu.spare.get() {
         None => cpu.spare.set(Some(spare)),
@@ -273,8 +266,8 @@ fn keep(cpu: &Cpu, spare: &'static M) {
     }
 }
 
-/// Go's way of waiting in a call: the CPU halts and keeps its P. True if the G was
-/// readied and goes on here; false if the monitor came first. Interrupts off.
+/// Go's way of waiting in a call: the CPU halts and keeps its P. True if the G was readied and
+/// continues here; false if the monitor retook the P first. Interrupts off.
 #[cold]
 fn waits_on_cpu(g: &'static G<Task>) -> bool {
     // SAFETY: a G runs here.
@@ -282,7 +275,7 @@ fn waits_on_cpu(g: &'static G<Task>) -> bool {
     let began = arch::now_ns();
     let mut look = SYSMON.next_look(began);
     let mut seen_before = false;
-    // From here on whoever readies it interrupts this CPU.
+    // From here on the waker of this G interrupts this CPU.
     while g.halt_on(arch::cpu_index()) {
         let now = arch::now_ns();
         if now >= look {

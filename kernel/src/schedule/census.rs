@@ -1,8 +1,7 @@
-//! All Gs, queues and counts at one moment: what `invariant` judges.
+//! A snapshot of all Gs, queues and counters at one moment, for `invariant`.
 //!
-//! Only collects. All CPUs stand still meanwhile, each in a G that has interrupts
-//! off, so nothing moves and no CPU is in the middle of anything; nothing is
-//! allocated.
+//! Only collects. All CPUs stand still meanwhile, each in a G that has interrupts off, so nothing
+//! moves and no CPU is in the middle of an operation. It does not allocate.
 
 use super::roster::ALL;
 use super::task::Task;
@@ -22,11 +21,11 @@ pub struct Queued {
     pub g: u64,
     /// The queue.
     pub place: Place,
-    /// What it says that it does.
+    /// Its status word.
     pub status: Status,
 }
 
-/// What was found.
+/// The snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// CPUs that stood still.
@@ -35,46 +34,46 @@ pub struct Census {
     pub created: u64,
     /// Gs that have ended.
     pub ended: u64,
-    /// Those that say that they wait for a CPU.
+    /// Gs whose status is runnable.
     pub runnable: usize,
-    /// Those that say that they run.
+    /// Gs whose status is running.
     pub running: usize,
-    /// Those that are between running and waiting.
+    /// Gs between running and parked.
     pub parking: usize,
-    /// Those that wait for something else.
+    /// Gs that are parked.
     pub parked: usize,
     /// Ps that are marked as idle.
     pub idle: usize,
-    /// Ps that are counted as idle: who wakes one goes by that.
+    /// Ps that are counted as idle: `wake_p` uses this count.
     pub counted_idle: usize,
     /// Ps that are counted as looking for work.
     pub spinning: usize,
-    /// Ps that believe of themselves that they are idle, or look for work.
+    /// Ps whose own flag says that they are idle, or spin.
     pub without_g: usize,
     /// The number of the G that each CPU runs.
     pub on_cpus: Vec<u64>,
-    /// Stacks that nobody has and that are kept nowhere: neither of a G that lives or
-    /// was abandoned, nor of an M, nor with a dead G that is to be used again, nor in
-    /// the pool. While Gs are being started there may be some; when nobody does, none.
+    /// Stacks without an owner: neither of a G that lives or was abandoned, nor of an M, nor with a
+    /// dead G that is to be used again, nor in the pool. While Gs are being started there may be
+    /// some; otherwise none.
     pub adrift: usize,
-    /// A G that is at rest with its stack pointer outside of its stack.
+    /// A G off all CPUs with its stack pointer outside of its stack.
     pub astray: Option<u64>,
-    /// A G that is at rest, and what it would go on with is no code.
+    /// A G off all CPUs whose saved return address is no code.
     pub overwritten: Option<u64>,
-    /// A G over the top of whose stack somebody has written: the canary is not whole.
+    /// A G whose stack was overwritten at the top: the canary has changed.
     pub overrun: Option<u64>,
-    /// An M of which the same is true.
+    /// The same for an M.
     pub m_overrun: Option<usize>,
-    /// A G of whose stack the guard is open.
+    /// A G whose stack's guard page is mapped.
     pub unguarded: Option<u64>,
-    /// What is in queues.
+    /// The Gs that are in queues.
     pub queued: Vec<Queued>,
-    /// There was no memory for all of it.
+    /// There was no memory for all of them.
     pub is_cut: bool,
 }
 
 impl Census {
-    /// With memory for so many Gs as there are now, and more that may come.
+    /// Allocates room for as many Gs as there are now, and more that may come.
     #[must_use]
     pub fn with_memory() -> Census {
         let room = 2 * ALL.iter().count() + 1024;
@@ -85,7 +84,7 @@ impl Census {
         }
     }
 
-    /// Takes it. All CPUs stand still, as the file's head says.
+    /// Takes the snapshot. All CPUs stand still, as the file's head says.
     pub(crate) fn take(&mut self) {
         self.cpus = arch::num_cpus();
         let all = || CPUS[..arch::num_cpus()].iter();
@@ -102,8 +101,8 @@ impl Census {
         SCHED.census(&mut |g, place| self.find(g, place));
         let mut kept = SCHED.stored_dead();
         for cpu in all() {
-            // SAFETY: every CPU has its P, and stands still with interrupts off in
-            // code that does not touch it; nobody else does.
+            // SAFETY: every CPU has its P, and stands still with interrupts off in code that does
+            // not touch it; no other CPU touches it.
             let p = unsafe { &*cpu.p.get() };
             // SAFETY: a CPU that runs Gs has been through `init_cpu`.
             let p = unsafe { p.assume_init_ref() };
@@ -113,7 +112,7 @@ impl Census {
         }
         let alive = self.runnable + self.running + self.parking + self.parked;
         let had = alive + kill::abandoned() + m::count().0 as usize;
-        // SAFETY: all CPUs stand still, in code that has no stack in its hands.
+        // SAFETY: all CPUs stand still, in code that is not just taking or freeing a stack.
         let in_use = unsafe { stack::in_use(self.cpus) };
         self.adrift = in_use.saturating_sub(had + kept);
     }
@@ -129,8 +128,8 @@ impl Census {
         self.look_at_stack(g);
     }
 
-    /// That nobody has written over the top of its stack, nor over what the G goes on
-    /// with, and that whoever writes below meets the guard.
+    /// Checks that neither the top of the G's stack nor its saved context was overwritten, and that
+    /// the guard page below is unmapped.
     fn look_at_stack(&mut self, g: &'static G<Task>) {
         // A G is at the top of its stack. In a call it is on that of its M.
         let (top, sp) = (core::ptr::from_ref(g).addr(), g.kernel.sp.get());
@@ -162,14 +161,13 @@ impl Census {
     }
 }
 
-/// Whether a context that was saved at `sp` goes on at an instruction.
+/// Whether the context saved at `sp` continues at an instruction.
 fn goes_on_with_code(sp: usize) -> bool {
     let (at, _) = arch::saved_at(sp);
     if paging::translate(at as u64).is_none() {
         return false;
     }
-    // SAFETY: it is mapped, and of a stack at rest: nobody writes to it while all stand
-    // still.
+    // SAFETY: mapped, and of a stack at rest: no CPU writes to it while all stand still.
     let address = unsafe { (at as *const usize).read() };
     paging::translate(address as u64).is_some_and(|found| found.flags == Flags::CODE)
 }

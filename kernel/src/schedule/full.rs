@@ -1,12 +1,11 @@
-//! A G whose stack is full: what can be done for it, and how it is left behind.
+//! A G whose stack is full: how it is rescued, and how it is abandoned.
 //!
-//! The page-fault handler asks here ([`stack_full`]); the whole plan is in
-//! `overflow`. A G that can neither go on nor unwind, for that reason or because it
-//! panicked twice ([`give_up`]), is left where it is, for good
-//! ([`Leaving::Abandon`]): its M goes on as if it had ended ([`bury`]). Nobody
-//! comes back to its stack, and nobody gets it either, for others may know of
-//! things on it: its pages are counted. In a blocking call that is so of the stack of
-//! its M as well, and another M goes on.
+//! The page-fault handler calls [`stack_full`]; the whole plan is in `overflow`. A G that can
+//! neither continue nor unwind, for that reason or because it panicked twice ([`give_up`]), is
+//! abandoned where it is, for good ([`Leaving::Abandon`]): its M continues as if it had ended
+//! ([`bury`]). No CPU returns to its stack, and the stack is not reused either, because other Gs
+//! may hold pointers into it: its pages are counted. In a blocking call that is so of the stack of
+//! its M as well, and another M continues.
 
 use super::m::M;
 use super::task::{Running, Task};
@@ -42,11 +41,11 @@ impl From<Full> for JoinError {
     }
 }
 
-/// What is known of a G whose stack was full.
+/// The state of a G whose stack was full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filled {
     why: Full,
-    /// Its own, not only that of the M under a call.
+    /// Its own stack, not only that of the M under a call.
     is_own: bool,
 }
 
@@ -54,7 +53,7 @@ pub(super) struct Filled {
 pub fn stack_full(full: &arch::FullStack) -> Rescue {
     let &arch::FullStack { found, address, sp, is_probe } = full;
     let is_in = |slot: Slot, at| slot::locate(at).is_some_and(|(found, _)| found == slot);
-    // Who schedules is no G that could end; nor is a wild pointer an overflow.
+    // The scheduler is no G that could end; and a wild pointer is no overflow.
     let Some((g, slot)) = running().and_then(|g| Some((g, slot_under(g)?))) else {
         return Rescue::None;
     };
@@ -62,8 +61,8 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
         return Rescue::None;
     }
     ask_for_upkeep();
-    // Others may have been told that it parks: it must go through with it. And what
-    // the kernel needs for a moment, the G has not used up.
+    // Wakers may already have its handle: it must finish parking. And pages that the kernel needs
+    // for a moment do not count as used by the G.
     let range = address.min(sp)..address.max(sp);
     let is_parking = g.status() != Status::Running;
     let is_kernels = is_probe && found == PageFault::StackOverflow;
@@ -77,22 +76,22 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
     }
     let full = if found == PageFault::NoMemory { Full::NoMemory } else { Full::Overflow };
     if fill(g, full) && !is_parking && stack::rescue(slot, sp) {
-        // One that panics unwinds already: that is what the room is for.
+        // A G that panics unwinds already: that is what the room is for.
         let unwinds = g.kernel.is_panicking();
         return if unwinds { Rescue::Retry } else { Rescue::Call(overflow::end) };
     }
     // SAFETY: a G runs here.
     let cpu = unsafe { this_cpu() };
     cpu.leaving.set(Leaving::Abandon);
-    // It stands on the stack of its M, if it is in a call: that one is left with it.
+    // A G in a call is on the stack of its M: that M is abandoned with it.
     let is_in_call = g.kernel.m.get().is_some();
     Rescue::Leave(if is_in_call { call::leave_behind(cpu, g) } else { cpu.sp.get() })
 }
 
-/// There is no frame for the stack under the running G, but memory that is only kept: the G
-/// goes on for a moment with frames that are set aside, and leaves its CPU at the interrupt
-/// that is sent here, for the M there to have that memory given up (`mem::relief`). In a call
-/// that is the spare M. False if there is no such memory, or no frame.
+/// For a running G without a frame for its stack while memory is cached elsewhere: the G continues
+/// for a moment with reserved frames, and leaves its CPU at the interrupt that is sent here, so
+/// that the M there reclaims that memory (`mem::relief`). In a call that is the spare M. False if
+/// there is no such memory, or no frame.
 fn has_relief(slot: Slot, range: Range<u64>) -> bool {
     if !relief::would_help() || !stack::commit_at_any_cost(slot, range) {
         return false;
@@ -102,9 +101,9 @@ fn has_relief(slot: Slot, range: Range<u64>) -> bool {
     true
 }
 
-/// Notes that the stack under `g` is full. True if that is new: a stack gives what
-/// is kept for it once. The stack of an M and that of the G have some each, as what
-/// unwinds in a call goes on outside.
+/// Records that the stack under `g` is full. True if that is new: a stack's reserve is used once.
+/// The stack of an M and that of the G have a reserve each, as unwinding in a call continues
+/// outside.
 fn fill(g: &G<Task>, why: Full) -> bool {
     let had_own = g.kernel.full.get().is_some_and(|filled| filled.is_own);
     let m = g.kernel.m.get();
@@ -125,8 +124,8 @@ pub fn preempt_later() {
     }
 }
 
-/// The running G is about to unwind because its stack is full: why that is, and
-/// where its stack is. As [`super::begin_panic`].
+/// The running G is about to unwind because its stack is full: returns why, and the bounds of its
+/// stack. As [`super::begin_panic`].
 pub fn begin_full() -> (Full, Range<u64>) {
     let g = running().expect("no G whose stack is full");
     super::begin_panic();
@@ -145,22 +144,21 @@ pub fn is_in_call() -> bool {
     running().is_some_and(|g| g.kernel.m.get().is_some())
 }
 
-/// Leaves the running G where it is, for good.
+/// Abandons the running G where it is, for good.
 pub fn leave_behind() -> ! {
     leave(Leaving::Abandon);
     unreachable!("an abandoned G runs")
 }
 
-/// Leaves the running G where it is, for good, as there is not even memory for it to
-/// unwind.
+/// Abandons the running G where it is, for good, as there is not even memory for it to unwind.
 pub fn end_without_memory() -> ! {
     let g = running().expect("no G to end");
     g.kernel.full.set(Some(Filled { why: Full::NoMemory, is_own: true }));
     leave_behind()
 }
 
-/// Leaves the running G where it is, for good, as it panicked while it unwound. If
-/// it unwound because it was killed, or its stack was full, that stays the reason.
+/// Abandons the running G where it is, for good, as it panicked while it unwound. If it unwound
+/// because it was killed, or its stack was full, that stays the reason.
 pub fn give_up(why: JoinError) -> ! {
     let g = running().expect("no G to end");
     arch::probe_stack();
@@ -175,19 +173,19 @@ pub fn give_up(why: JoinError) -> ! {
     kill::abandon(g)
 }
 
-/// A G was left behind: tells who waits for it. On the M, interrupts off.
+/// Finishes an abandoned G: completes its job for the joiner. On the M, interrupts off.
 pub(super) fn bury(cpu: &Cpu, g: &'static G<Task>) {
     cpu.counters.ended.add_one();
     kill::note_abandoned();
     let full = || g.kernel.full.get().map(|filled| filled.why.into());
     let said = cpu.last_words.take().or_else(full);
-    // One that was killed and did not listen says nothing, and is no news.
+    // A G that ignored a kill gives no reason, and is not reported.
     let is_news = said.is_some();
     let why = said.unwrap_or(JoinError::Killed);
     let (id, program) = (g.id(), g.kernel.program());
     TIMERS.cancel(g);
     let name = g.kernel.name.load(Relaxed);
-    // Before the joiner is told: it may want one of these locks.
+    // Before the joiner is woken: it may want one of these locks.
     let locks = abandon_locks(id);
     crate::log::pass_turn_of(name);
     // Its own stack, and that of the M if it was in a call.
@@ -202,8 +200,8 @@ pub(super) fn bury(cpu: &Cpu, g: &'static G<Task>) {
         );
     }
     if let Some(work) = g.kernel.work.take() {
-        // SAFETY: `g_main` has run it from there, and the G was left for good, by the
-        // last lines of `stack_full`, by `leave_behind` or by `kill::abandon`.
+        // SAFETY: `g_main` has run it from there, and the G was abandoned for good, by the last
+        // lines of `stack_full`, by `leave_behind` or by `kill::abandon`.
         unsafe { work.give_up(why) };
     }
     if g.status() != Status::Running {

@@ -1,17 +1,15 @@
-//! Who is behind the name in a lock, and what a G that waits waits for.
+//! The G behind the name in a lock word, and what a waiting G waits for.
 //!
-//! The names are `cell::held`'s; here they are given to Gs and led back to them.
-//! [`Waiting`] is a step of the walk that `deadlock::cycle` does: from a G that
-//! waits to the one that it waits for.
+//! The names are `cell::held`'s; this file gives them to Gs and maps them back. [`Waiting`] is a
+//! step of the walk that `deadlock::cycle` does: from a G that waits to the one that it waits for.
 //!
-//! # Reading the word of somebody else's lock
+//! # Reading the word of a lock that another G may free
 //!
-//! A G that waits says at which address. The lock there lives as long as the G waits,
-//! because that G has a reference to it; but nobody stops it from being woken, and
-//! then the lock may be gone while one reads. So the word is read as `roster` reads
-//! stacks: looked up in the page tables, through the window of physical memory,
-//! interrupts off. It counts only if the G waits in the same wait before and after
-//! ([`Seen`]); until then nothing is done with it.
+//! A G that waits records the address of the lock. The lock there lives as long as the G waits,
+//! because that G has a reference to it; but the G may be woken at any time, and then the lock may
+//! be freed during the read. So the word is read as `roster` reads stacks: looked up in the page
+//! tables, through the window of physical memory, interrupts off. It counts only if the G is in the
+//! same wait before and after ([`Seen`]); until then it is not used.
 
 use super::roster::{self, ALL};
 use super::task::{GHandle, Task};
@@ -26,20 +24,20 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use core::sync::atomic::fence;
 use sched::{G, Status};
 
-/// Stands for all who take a lock and are no G.
+/// The name for every lock holder that is not a G.
 pub(super) const NOBODY: u64 = 1 << 5;
-/// One epoch on.
+/// The distance between two epochs.
 const EPOCH: u64 = 1 << 48;
 const _: () = assert!(held::ABANDONED & RECORD == 0 && held::ABANDONED != NOBODY);
-/// Of a name: the record, whose address has all bits above set.
+/// The record's bits of a name; all higher bits of its address are set.
 const RECORD: u64 = EPOCH - 64;
 
-/// The first name of a G that never was before.
+/// The first name of a new G.
 pub(super) fn name_of(g: &'static G<Task>) -> u64 {
     core::ptr::from_ref(g).expose_provenance() as u64 & RECORD
 }
 
-/// The name of the running G, for the words of locks; that of nobody, if none runs.
+/// The name of the running G, for lock words; [`NOBODY`] if no G runs.
 #[inline(always)]
 pub fn me() -> u64 {
     running_or_none().kernel.name.load(Relaxed)
@@ -67,27 +65,27 @@ unsafe fn record(name: u64) -> Option<&'static G<Task>> {
     Some(unsafe { &*core::ptr::with_exposed_provenance(address as usize) })
 }
 
-/// The G of that number is gone, without dropping its guards: each mutex that it holds,
-/// and each `RwLock` that it writes, is abandoned (`cell::held`), and the Gs that wait for
-/// one are woken to be told. Gives how many locks those were; the others are noticed when a
-/// G comes for them. 0 also if there is no such G.
+/// Abandons the locks of the G of that number, which is gone without dropping its guards: each
+/// mutex that it holds, and each `RwLock` that it writes, is abandoned (`cell::held`), and the Gs
+/// that wait for one are woken to see that. Returns how many locks had waiters; the other locks are
+/// noticed when a G next takes them. 0 also if there is no such G.
 ///
-/// It is the running G, or no CPU runs it any more. Allocates nothing; not for interrupts.
+/// That G is the running G, or no CPU runs it any more. Allocates nothing; not for interrupts.
 pub fn abandon_locks(id: u64) -> usize {
     let Some(gone) = ALL.iter().find(|g| g.id() == id) else { return 0 };
-    // It does not panic any more, either. Nobody else writes it, as it does not run.
+    // It does not panic any more, either. No other CPU writes the name, as the G does not run.
     let name = gone.kernel.name.load(Relaxed);
     gone.kernel.name.store(name.wrapping_add(EPOCH) & !held::PANICKING, Relaxed);
     fence(SeqCst); // pairs with that of `held::watch_wait`
-    // Before the locks are looked at: it may be granted one until its node is out.
+    // Before the locks are examined: the G may be granted one until its node is removed.
     if gone.status() != Status::Running {
         let Wait { reason, object, .. } = Wait::unpack(gone.kernel.waiting.load(Relaxed));
-        // SAFETY: it began to park, so that is what it waits for, and it never runs again.
+        // SAFETY: it began to park, so its wait word is valid, and it never runs again.
         unsafe { held::forget_waiter(reason, object, name) };
     }
     let mut found = Found::default();
     for g in ALL.iter() {
-        // A call that came for the lock since may have replaced the name already.
+        // A call that tried the lock since may have replaced the name already.
         if let Some((seen, owner)) = owner_for(g)
             && ((owner ^ name) & !held::PANICKING == 0 || owner == held::ABANDONED)
         {
@@ -98,7 +96,7 @@ pub fn abandon_locks(id: u64) -> usize {
     found.count
 }
 
-/// Counts things that are met several times; after the first few, each time.
+/// Counts distinct objects; after the first few, duplicates as well.
 #[derive(Default)]
 struct Found {
     count: usize,
@@ -116,8 +114,8 @@ impl Found {
     }
 }
 
-/// One wait of a G, as seen from outside: two that are the same are one wait, and
-/// the G has not run in between.
+/// One wait of a G, as seen from outside: if two are equal, they are one wait, and the G has not
+/// run in between.
 #[derive(Clone)]
 pub(super) struct Seen {
     handle: GHandle,
@@ -126,7 +124,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// `None` if it does not wait, or was woken.
+    /// `None` if the G does not wait, or was woken.
     fn of(g: &'static G<Task>) -> Option<Seen> {
         let (handle, status) = g.look(); // Acquire; pairs with `begin_park`
         let waits = matches!(status, Status::Parking | Status::Parked);
@@ -134,7 +132,7 @@ impl Seen {
         waits.then(|| Seen { handle, waiting, switches: g.kernel.account.switches() })
     }
 
-    /// As one word: the same for the same wait, and hardly for another.
+    /// A hash in one word: the same for the same wait, and hardly ever for another.
     fn stamp(&self) -> u64 {
         let (g, generation) = self.handle.parts();
         let parts = [name_of(g), generation.into(), self.waiting, self.switches];
@@ -144,9 +142,9 @@ impl Seen {
     }
 }
 
-/// What `read` finds while `g` is in one wait, with that wait. Read again if the wait
-/// changes meanwhile: it does so once, when the G leaves its CPU. If it changes twice, the
-/// G has run, and looks for itself when it waits again.
+/// The result of `read` while `g` is in one wait, with that wait. Read again if the wait changes
+/// meanwhile: it does so once, when the G leaves its CPU. If it changes twice, the G has run, and
+/// does its own check when it waits again.
 fn during_wait<T>(g: &'static G<Task>, read: impl Fn(Wait) -> Option<T>) -> Option<(Seen, T)> {
     let mut seen = Seen::of(g)?;
     for _ in 0..2 {
@@ -160,7 +158,7 @@ fn during_wait<T>(g: &'static G<Task>, read: impl Fn(Wait) -> Option<T>) -> Opti
     None
 }
 
-/// If `g` waits for a lock: its wait, and the name in the lock, 0 if there is none.
+/// If `g` waits for a lock: its wait, and the name in the lock word, 0 if there is none.
 fn owner_for(g: &'static G<Task>) -> Option<(Seen, u64)> {
     during_wait(g, |Wait { reason, object, .. }| {
         if !matches!(reason, Reason::MutexLock | Reason::RwLockRead | Reason::RwLockWrite) {
@@ -171,10 +169,10 @@ fn owner_for(g: &'static G<Task>) -> Option<(Seen, u64)> {
     })
 }
 
-/// The G that `g` waits for, if that is one, with the wait.
+/// The G that `g` waits for, if there is one, with the wait.
 fn blocker(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
     if let Some((seen, owner)) = owner_for(g) {
-        // SAFETY: out of the word of a lock: its waiter was there all the time.
+        // SAFETY: read from a lock word whose waiter was there all the time.
         let is_there = !unsafe { is_gone(owner) };
         // SAFETY: as above.
         let owner = unsafe { record(owner) }.filter(|_| is_there);
@@ -189,38 +187,37 @@ pub(super) fn joined(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
         if reason != Reason::Join {
             return None;
         }
-        // Work that is in the window of stacks is in its worker's own place.
+        // A job in the window of stacks is in its worker's own place.
         match slot::locate(job as u64) {
             Some((slot, _)) => Some(slot.top() as usize),
             None => worker_in(read(job + WORKER_WORD)?),
         }
     })?;
     let at = core::ptr::with_exposed_provenance::<G<Task>>(worker);
-    // SAFETY: 1. who joins waits at the head of a job, which is there as long as it does.
-    // 2. Of all that is in the window of stacks, only the places of Gs hold one, and a G
-    // is the record of its slot, for ever (`birth::g_with_stack`). 3. On the heap, its
-    // head has the address of a G or none (`birth::spawn_as`); a word that is not of a
-    // head any more was not believed.
+    // SAFETY: 1. a joiner waits at the head of a job, which exists as long as it waits. 2. In the
+    // window of stacks, only the places of Gs hold jobs, and a G is the record of its slot, for
+    // ever (`birth::g_with_stack`). 3. On the heap, a job's head has the address of a G or none
+    // (`birth::spawn_as`); a word that is no longer of a head was discarded.
     Some((seen, unsafe { &*at }))
 }
 
-/// A word of the kernel's memory that may be gone; it counts only if the G that waits
-/// there still does.
+/// A word of kernel memory that may have been freed; it counts only if the G that waits there still
+/// does.
 fn read(address: usize) -> Option<usize> {
     let were_on = arch::irq_save_probed();
     let word = roster::read_word(address);
     arch::irq_restore(were_on);
-    fence(Acquire); // the word before what says that it counts
+    fence(Acquire); // reads the word before the check that validates it
     word
 }
 
-/// The number of the G that holds what `g` waits for.
+/// The number of the G that holds the lock that `g` waits for.
 pub(super) fn holder_of(g: &'static G<Task>) -> Option<u64> {
     owner_for(g)?;
     blocker(g).map(|(_, holder)| holder.id())
 }
 
-/// Whether that G waits for one of another program: for a lock of it, or its end.
+/// Whether that G waits for a G of another program: for a lock of it, or its end.
 pub fn waits_for_another(handle: &GHandle, own: &'static Instance) -> bool {
     let blocker = handle.get().and_then(blocker);
     blocker.is_some_and(|(_, other)| !core::ptr::eq(other.kernel.program(), own))
@@ -247,11 +244,10 @@ impl Waiting {
         handle.get().map(Waiting)
     }
 
-    /// The G without which this one does not go on, and a stamp of the wait: the
-    /// same only for the same wait. `None` if it does not wait for one, or if its
-    /// wait ends by itself, by its deadline or because it was killed. Nor if it has
-    /// the lock itself: it was granted then, and is about to be woken. (One that took
-    /// it twice knows that by itself.)
+    /// The G that this one waits for, and a stamp of the wait: the same only for the same wait.
+    /// `None` if it does not wait for a G, or if its wait ends by itself, by its deadline or by a
+    /// kill. Also `None` if it holds the lock itself: then the lock was granted to it, and it is
+    /// about to be woken. (A G that locks twice finds that out by itself.)
     pub fn next(self) -> Option<(u64, Self)> {
         let (seen, next) = blocker(self.0)?;
         let wait = Wait::unpack(seen.waiting);
@@ -260,7 +256,7 @@ impl Waiting {
         (!ends).then(|| (seen.stamp(), Waiting(next)))
     }
 
-    /// The program that it is of.
+    /// The program of this G.
     pub fn program(self) -> &'static Instance {
         self.0.kernel.program()
     }
@@ -270,7 +266,7 @@ impl Waiting {
         self.0.status() != Status::Parking
     }
 
-    /// What it is; as one that waits, even if it is about to.
+    /// Its snapshot; as a waiting G, even if it is only about to wait.
     pub fn info(self) -> Option<GInfo> {
         let mut info = roster::of_record(self.0)?;
         info.state = GState::Waiting;
@@ -301,7 +297,7 @@ mod tests {
     #[test]
     fn who_is_no_g_is_never_gone() {
         for name in [0, NOBODY] {
-            // SAFETY: these are names of nobody.
+            // SAFETY: these names belong to no G.
             assert!(!unsafe { is_gone(name) });
         }
     }

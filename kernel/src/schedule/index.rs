@@ -1,16 +1,16 @@
 //! Finds a G by its number, without a walk over all Gs for each.
 //!
-//! The number of a G changes with each life, so a table that is always true would cost every
-//! start something. Numbers are looked up seldom: by a kill, by a look at a backtrace. So the
-//! table is made when it is needed, out of [`ALL`], and is a hint: Gs are in [`BUCKETS`]
-//! chains by the number that they had when they were put there. One that is not found by its
-//! chain is looked for in all Gs ([`walk`]), and when that has been done a few times the table
-//! is made anew. So thousands of kills in a row cost thousands of short looks and a few walks.
+//! The number of a G changes with each life, so a table that is always up to date would cost every
+//! start something. Numbers are looked up seldom: by a kill, by a backtrace. So the table is built
+//! from [`ALL`] when it is needed, and is a hint: Gs are in [`BUCKETS`] chains by the number that
+//! they had when they were inserted. A G that its chain does not have is searched in all Gs
+//! ([`walk`]), and after a few such walks the table is rebuilt. So thousands of kills in a row cost
+//! thousands of short lookups and a few walks.
 //!
-//! Chains are linked through the records, which are never freed. The table is filled a few
-//! records at a time, under a lock; the next caller continues, so it does not matter
-//! if a G is killed in the middle of that. A lookup meanwhile takes no lock: a record that was
-//! moved to another chain leads on to records that were moved before it, and so to an end.
+//! Chains are linked through the records, which are never freed. The table is filled a few records
+//! at a time, under a lock; the next caller continues, so a G may be killed in the middle of that.
+//! A lookup meanwhile takes no lock: a record that was moved to another chain leads on to records
+//! that were moved before it, and so to an end.
 
 use super::roster::ALL;
 use super::task::Task;
@@ -31,11 +31,11 @@ static FILLING: IrqLock<Filling> = IrqLock::new(Filling { walks: 0, next: None }
 struct Filling {
     /// Walks since the table was begun.
     walks: usize,
-    /// The next record that is put into it; none: it is made.
+    /// The next record to insert; `None`: the table is complete.
     next: Option<&'static G<Task>>,
 }
 
-/// The record whose life has this number, if there is one. It may be over at any time.
+/// The G whose current life has this number, if there is one. That life may end at any time.
 pub(super) fn find(id: u64) -> Option<&'static G<Task>> {
     let chain = core::iter::successors(chain(id).get(), |g| g.kernel.same_chain.get());
     chain.into_iter().find(|g| g.id() == id).or_else(|| walk(id))
@@ -45,7 +45,7 @@ fn chain(id: u64) -> &'static Link<G<Task>> {
     &CHAINS[id as usize % BUCKETS]
 }
 
-/// Looks at all Gs; and sees to it that this is not done too often.
+/// Searches all Gs; after [`WALKS`] walks, rebuilds the table.
 #[cold]
 fn walk(id: u64) -> Option<&'static G<Task>> {
     let found = ALL.iter().find(|g| g.id() == id);
@@ -61,7 +61,7 @@ fn walk(id: u64) -> Option<&'static G<Task>> {
     found
 }
 
-/// Puts some records into the table; false if all are there.
+/// Inserts one batch of records into the table; false if all are inserted.
 fn fill() -> bool {
     let mut filling = FILLING.lock();
     for _ in 0..BATCH {

@@ -1,9 +1,8 @@
-//! What interrupts ask of the scheduler, and tell it. Interrupts are off here.
+//! The interrupt handlers' interface to the scheduler. Interrupts are off here.
 //!
-//! A handler touches no run queue: it leaves Gs in the inbox of its CPU
-//! ([`ready_from_interrupt`]) and has them brought in at its end ([`arrive`]),
-//! when nobody can be in the middle of a queue. `preempt` calls; it decides what
-//! becomes of the G that was interrupted.
+//! A handler touches no run queue: it puts Gs into the inbox of its CPU ([`ready_from_interrupt`])
+//! and has them moved to the queue at its end ([`arrive`]), when this CPU cannot be in the middle
+//! of a queue operation. `preempt` calls this; it decides whether the interrupted G continues.
 
 use super::kill;
 use super::task::GHandle;
@@ -15,25 +14,25 @@ use crate::trace::{self, Kind};
 use crate::{arch, chaos, guardian};
 use sched::{Status, Wake};
 
-/// Whether a G runs here that may be made to leave: not one that is about to
-/// park, whose state is no longer its CPU's alone.
+/// Whether the running G may be preempted: not one that is about to park, whose state is no longer
+/// its CPU's alone.
 pub fn may_be_preempted() -> bool {
     running().is_some_and(|g| g.status() == Status::Running)
 }
 
-/// The interrupt has found a G running here, and may let it go on.
+/// The interrupt has found a G running here, and may let it continue.
 pub fn note_chance() {
     running().into_iter().for_each(kill::note_chance);
 }
 
-/// Whether the G that runs here, or is about to, needs a timer for its slice:
-/// somebody waits for it to end.
+/// Whether the G that runs here, or is about to, needs a timer for its slice: another G waits for
+/// the CPU.
 pub fn needs_timer() -> bool {
     with_p(|p| SCHED.needs_timer(p))
 }
 
-/// Whether the running G must leave: this CPU's P may run Gs no more, the G has found no
-/// memory for its stack and the M has to look for some, or the G is to be abandoned.
+/// Whether the running G must leave: this CPU's P may run Gs no more, the G has found no memory for
+/// its stack and the M has to reclaim some, or the G is to be abandoned.
 pub fn must_leave() -> bool {
     let running = running();
     let pinned = running.is_some_and(|g| g.pin().is_some());
@@ -43,9 +42,8 @@ pub fn must_leave() -> bool {
         || running.is_some_and(kill::is_abandoned)
 }
 
-/// Moves what others left in this CPU's inbox to its queue. True if one of them
-/// should run at once, instead of the G that runs. A CPU that is still coming up
-/// has no inbox.
+/// Moves the Gs in this CPU's inbox to its queue (Go: injectglist). True if one of them should run
+/// at once, instead of the running G. A CPU that is still coming up has no inbox.
 pub fn arrive() -> bool {
     let Some(cpu) = try_this_cpu() else { return false };
     // SAFETY: this CPU's own record, interrupts off.
@@ -54,8 +52,8 @@ pub fn arrive() -> bool {
     arrival.displace && is_running()
 }
 
-/// Readies the sleepers of this CPU whose time has come, and lets simulated
-/// devices answer.
+/// Readies the sleepers of this CPU whose deadline has passed, and lets simulated devices complete
+/// requests.
 pub fn wake_sleepers(now_ns: u64) {
     chaos::on_tick(now_ns);
     simulated::on_tick(now_ns);
@@ -66,8 +64,8 @@ pub fn wake_sleepers(now_ns: u64) {
     });
 }
 
-/// As [`super::ready`], by an interrupt handler: the G is left in the inbox of
-/// this CPU, or of that which it is pinned to. The handler ends with [`arrive`].
+/// As [`super::ready`], for an interrupt handler: puts the G into the inbox of this CPU, or of that
+/// which it is pinned to. The handler ends with [`arrive`].
 pub fn ready_from_interrupt(g: GHandle) {
     let cpu = arch::cpu_index();
     match SCHED.ready_from_interrupt_noting(cpu, g, |g, was| wait::readied(g, was, 1)) {
@@ -76,8 +74,8 @@ pub fn ready_from_interrupt(g: GHandle) {
     }
 }
 
-/// When the next sleeper of this CPU, answer of a simulated device, wake-up that was
-/// put off, or look of a guard is due.
+/// When the next sleeper of this CPU, completion of a simulated device, delayed wake-up or watchdog
+/// check is due.
 pub fn next_deadline() -> Option<u64> {
     let cpu = arch::cpu_index();
     let chaos = chaos::next_deadline(cpu);

@@ -1,45 +1,41 @@
-//! Ending a G from outside: asked first, and abandoned if it does not listen.
+//! Ending a G from outside: a kill request, then abandonment if it is ignored.
 //!
-//! A G that is to end is *asked*: its record says which life of it is meant
-//! ([`Doom`]), and if it waits it is woken. A wake-up without a reason says
-//! "look", so it looks whether it has what it waited for, and if not, whether it
-//! is asked to end ([`is_killed`]): then it takes its node out of whatever line
-//! it stands in, as if its time were up, and unwinds ([`die`]). So destructors
-//! run, locks are let go of, and the join says that it was killed. One that
-//! yields looks as well; one that prints does not, so that printing never unwinds. Only
-//! a G that yields pays for it, two instructions: all other looks are where a wait was
-//! ended for no reason or its time was up, where something was tried and was not possible,
-//! and where a G starts another, which while somebody kills is done the long way
-//! ([`Vigil`]). A G of a program that has ended is also stopped where it would start
-//! another, so that Gs which do nothing else come to an end.
+//! A kill first *asks* a G to end: the G's record says which life is meant ([`Doom`]), and if the G
+//! waits it is woken. A wake-up without a reason means "check again", so the G checks whether it
+//! has what it waited for, and if not, whether it is asked to end ([`is_killed`]): then it takes
+//! its node out of the wait queue, as on a timeout, and unwinds ([`die`]). So destructors run,
+//! locks are released, and the join reports that the G was killed. A G that yields checks as well;
+//! a G that prints does not, so that printing never unwinds. Only a yield pays for it, two
+//! instructions: all other checks are where a wait ended without a reason or timed out, where an
+//! operation was tried and was not possible, and where a G starts another, which takes the slow
+//! path while a kill is under way ([`Vigil`]). A G of a program that has ended is also stopped
+//! where it would start another, so that Gs which only start Gs come to an end.
 //!
-//! # Who does not listen
+//! # Gs that ignore the request
 //!
-//! A G that was asked while it ran, and begins to wait before it has looked, has missed
-//! the wake-up; so whoever kills wakes it again, a moment later, until it is gone. That
-//! may be long after it was asked, if it computes first: who kills one G does not stand
-//! by for ever, but leaves it to a G of the kernel's own, one for each that is asked
-//! (`tasks`; [`begin_tending`]). A G
-//! that unwinds already is not asked before that is over: a second unwinding would leave
-//! it behind (`panic`). And one that computes and calls nobody cannot be ended at all, as
-//! it is at no place that can unwind. It can be *abandoned* ([`Doom::Abandon`]): the next
-//! interrupt that finds it running takes it off its CPU for good. Its locks are abandoned
-//! (`cell::held`), and whatever else it owned stays owned, so this is for the end
-//! of a program only, and only when it has run for [`PATIENCE_NS`] since it was asked: by
-//! its own time, not by the clock, as it may have to wait for a CPU among many who end.
-//! Under an emulator even its own time may pass without a single instruction, while the
-//! host runs something else; so that many interrupts must have found it running, too
-//! ([`CHANCES`]), which takes a CPU that really runs.
-//! Within that time it would have left any call of the kernel that it was in. However
-//! many they are, each of them gets that far, as each gets its share of a CPU; so whoever
-//! ends a program gives up on those that wait, never on those that can run ([`Left`]).
+//! A G that was asked while it ran, and begins to wait before it has checked, has missed the
+//! wake-up; so the killer wakes it again, a moment later, until it is gone. If the G computes
+//! first, that may be long after it was asked: the killer of one G does not poll for ever but
+//! leaves that to a service G of the kernel, one for each G that is asked (`tasks`;
+//! [`begin_tending`]). A G that unwinds already is not asked before that is over: a second
+//! unwinding would abandon it (`panic`). A G that computes and calls no kernel function cannot be
+//! ended by a request, as it is at no place that can unwind. It can be *abandoned*
+//! ([`Doom::Abandon`]): the next interrupt that finds it running takes it off its CPU for good. Its
+//! locks are abandoned (`cell::held`), and everything else it owned stays owned, so this is for the
+//! end of a program only, and only when the G has run for [`PATIENCE_NS`] since it was asked:
+//! measured in its own CPU time, not wall time, as it may have to wait for a CPU among many Gs that
+//! end. Under an emulator even its own CPU time may pass without a single instruction, while the
+//! host runs something else; so that many interrupts must have found it running, too ([`CHANCES`]),
+//! which takes a CPU that really runs.
+//! Within that time the G would have left any kernel call that it was in. However many such Gs
+//! there are, each of them gets that far, as each gets its share of a CPU; so the end of a program
+//! gives up on Gs that wait, never on Gs that can run ([`Left`]).
 //!
-//! A G that unwinds has listened, and what it owns goes with it. But a destructor may
-//! compute for ever, too: after much longer ([`UNWIND_NS`]) it is abandoned as well
-//! ([`Doom::Forsake`]). One whose destructor *waits* for ever takes nobody's time, and is
-//! left where it is.
+//! A G that unwinds has obeyed, and what it owns is dropped. But a destructor may compute for ever,
+//! too: after much longer ([`UNWIND_NS`]) it is abandoned as well ([`Doom::Forsake`]). A G whose
+//! destructor *waits* for ever uses no CPU time, and is left where it is.
 //!
-//! `tasks` and `program` are what a program sees of this.
+//! `tasks` and `program` are the programs' interface to this.
 
 use super::index;
 use super::roster::{self, ALL};
@@ -59,51 +55,51 @@ use sched::{G, Status};
 /// How long a G may run after it was asked, before it is abandoned: five slices.
 const PATIENCE_NS: u64 = 5 * sched::SLICE_NS;
 
-/// How often an interrupt must have found it running by then: as often as there are
-/// slices in that.
+/// How many interrupts must have found it running by then: as many as there are slices in that
+/// time.
 const CHANCES: u64 = PATIENCE_NS / sched::SLICE_NS;
 
-/// How long a G may run on that was asked and unwinds. Its destructors are a program's,
-/// and to find one frame's takes an emulator a millisecond: in a call that is deep in
-/// the stack of its M, two thousand of them.
+/// How long a G that was asked and unwinds may run on. Its destructors are the program's, and
+/// finding the landing pad of one frame takes an emulator a millisecond: in a call that is deep in
+/// the stack of its M, there are two thousand of them.
 const UNWIND_NS: u64 = 10_000_000_000;
 
-/// How long one that was asked has run at least, of which is said that it computes.
+/// How long a G that was asked must have run at least to count as computing.
 const HEARD_NS: u64 = sched::SLICE_NS / 2;
 
 /// Gs that were taken off their CPUs for good.
 static ABANDONED: AtomicUsize = AtomicUsize::new(0);
 
-/// How badly a G is to end.
+/// The severity of a kill request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
 pub enum Doom {
-    /// Not at all.
+    /// No request.
     None = 0,
-    /// When it looks.
+    /// The G ends when it checks.
     Ask = 1,
-    /// At the next interrupt, unless it unwinds.
+    /// The G is abandoned at the next interrupt, unless it unwinds.
     Abandon = 2,
-    /// At the next interrupt.
+    /// The G is abandoned at the next interrupt.
     Forsake = 3,
 }
 
-/// The doom of a record, with the number of the life that it is for: so a new
-/// life need not be told that it is not meant.
+/// The kill request of a record, with the number of the life that it is for: so a new life need not
+/// clear it.
 pub(super) struct DoomWord {
     word: AtomicU64,
     /// How long that life had run when it was asked, ns.
     ran_ns: AtomicU64,
 }
 
-/// Of the word: how badly, then [`TENDED`], then [`SEEN`], then which life.
+/// Layout of the word: severity, then [`TENDED`], then [`SEEN`], then the life's number.
 const DOOM_BITS: u32 = 8;
 /// A [`Doom`].
 const HOW_BADLY: u64 = 3;
-/// Somebody asks that life until it is over.
+/// A service G or a killer repeats the request until that life is over.
 const TENDED: u64 = 1 << 2;
-/// How often an interrupt has found that life running since it was asked: a number of
-/// five bits that stays at its highest.
+/// How many interrupts have found that life running since it was asked: a saturating number of five
+/// bits.
 const SEEN: u64 = MOST_SEEN * SEEN_ONCE;
 const MOST_SEEN: u64 = 31;
 const SEEN_ONCE: u64 = 1 << 3;
@@ -113,15 +109,15 @@ impl DoomWord {
         DoomWord { word: AtomicU64::new(0), ran_ns: AtomicU64::new(0) }
     }
 
-    /// Whether there is anything to look at. For who yields.
+    /// Whether there is any request to check. The yield path calls it.
     #[inline(always)]
     pub(super) fn is_set(&self) -> bool {
         self.word.load(Relaxed) != 0
     }
 
-    /// The doom of life `id`.
+    /// The kill request for life `id`.
     pub(super) fn of(&self, id: u64) -> Doom {
-        // Acquire: pairs with `set`; what it had run by then is there.
+        // Acquire: pairs with `set`; makes `ran_ns` visible.
         let word = self.word.load(Acquire);
         match word & HOW_BADLY {
             _ if word >> DOOM_BITS != id => Doom::None,
@@ -131,17 +127,17 @@ impl DoomWord {
         }
     }
 
-    /// Dooms life `id` at least so badly, if `lives` still says that it lives; `ran_ns`
-    /// is how long it has run.
+    /// Raises the request for life `id` to `doom`, if `lives` still says that it lives; `ran_ns` is
+    /// how long it has run.
     fn set(&self, id: u64, doom: Doom, ran_ns: u64, lives: impl Fn() -> bool) {
         let mut word = self.word.load(Relaxed);
         while self.of(id) < doom && lives() {
             if self.of(id) == Doom::None {
-                // First, so that nobody finds it doomed with what its last life had run.
+                // First, so that no reader finds the request with the `ran_ns` of an earlier life.
                 self.ran_ns.store(ran_ns, Relaxed);
             }
-            // If it ends meanwhile, what is left says nothing to later lives;
-            // and whoever dooms one of those finds the word changed, or changes it.
+            // If the life ends meanwhile, the stale word means nothing to later lives; and a killer
+            // of a later life finds the word changed, or changes it.
             let kept = if word >> DOOM_BITS == id { word & (TENDED | SEEN) } else { 0 };
             let doomed = id << DOOM_BITS | doom as u64 | kept;
             match self.word.compare_exchange(word, doomed, AcqRel, Relaxed) {
@@ -151,11 +147,11 @@ impl DoomWord {
         }
     }
 
-    /// How long a life that is doomed has run since, if it has run for `ran_ns`.
+    /// How long a life with a request has run since then, if it has run for `ran_ns` in all.
     fn ran_since(&self, ran_ns: u64) -> u64 {
         let then = self.ran_ns.load(Relaxed);
         if then > ran_ns {
-            // Of an earlier life, by one who came late with it.
+            // Stored by a late killer of an earlier life.
             self.ran_ns.store(ran_ns, Relaxed);
         }
         ran_ns.saturating_sub(then)
@@ -170,12 +166,12 @@ impl DoomWord {
         let _ = self.word.try_update(Relaxed, Relaxed, once_more);
     }
 
-    /// How often [`see`](Self::see) was called for the life that is doomed.
+    /// How often [`see`](Self::see) was called for the life that the request is for.
     fn seen(&self) -> u64 {
         (self.word.load(Relaxed) & SEEN) / SEEN_ONCE
     }
 
-    /// Notes whether somebody asks life `id`, which is doomed; true if that is a change.
+    /// Sets or clears [`TENDED`] for life `id`, which has a request; true if that is a change.
     fn tend(&self, id: u64, begins: bool) -> bool {
         let change = |word: u64| {
             let is_news = word >> DOOM_BITS == id && (word & TENDED == 0) == begins;
@@ -184,7 +180,7 @@ impl DoomWord {
         self.word.try_update(AcqRel, Relaxed, change).is_ok()
     }
 
-    /// Forgets what was for other lives than `id`, so that nobody looks again.
+    /// Clears a request for a life other than `id`, so that `is_set` is false again.
     fn forget_others(&self, id: u64) {
         let word = self.word.load(Relaxed);
         if word >> DOOM_BITS != id {
@@ -193,8 +189,8 @@ impl DoomWord {
     }
 }
 
-/// Whether the running G is to end, and can: where it has taken itself out of
-/// whatever it waited in, it calls [`die`].
+/// Whether the running G was asked to end, and can: the caller takes the G's node out of every wait
+/// queue and then calls [`die`].
 #[cold]
 pub fn is_killed() -> bool {
     running().is_some_and(|g| {
@@ -203,9 +199,8 @@ pub fn is_killed() -> bool {
     })
 }
 
-/// Ends the running G if it is to end and can: for calls that do not wait, but which
-/// a G may make for ever. With interrupts off, as in the kernel's own sections,
-/// it does nothing.
+/// Ends the running G if it was asked to end and can: for calls that do not wait, but which a G may
+/// make for ever. With interrupts off, as in the kernel's own sections, it does nothing.
 #[cold]
 pub fn end_if_killed() {
     if arch::irqs_on() && is_killed() {
@@ -213,8 +208,8 @@ pub fn end_if_killed() {
     }
 }
 
-/// As [`end_if_killed`], where it is to cost little if nobody is killed: where a G has
-/// tried something that was not possible, or its time was up.
+/// As [`end_if_killed`], but cheap if there is no request: for places where a G has tried an
+/// operation that was not possible, or has timed out.
 #[inline]
 pub fn heed_kill() {
     if running().is_some_and(|g| g.kernel.doom.is_set()) {
@@ -227,7 +222,7 @@ pub fn was_killed() -> bool {
     running().is_some_and(|g| g.kernel.doom.of(g.id()) > Doom::None)
 }
 
-/// The running G ends here, by unwinding; or, if it unwinds already, is abandoned.
+/// Ends the running G here by unwinding; if it unwinds already, abandons it.
 #[cold]
 pub fn die() -> ! {
     let g = running().expect("no G to end");
@@ -249,8 +244,7 @@ pub(super) fn abandon(g: &'static G<Task>) -> ! {
     unreachable!("an abandoned G runs")
 }
 
-/// An interrupt has found that G running, and may let it go on: it has had a chance to
-/// look.
+/// An interrupt has found that G running, and may let it continue: the G has had a chance to check.
 #[inline]
 pub(super) fn note_chance(g: &G<Task>) {
     if g.kernel.doom.is_set() {
@@ -258,8 +252,8 @@ pub(super) fn note_chance(g: &G<Task>) {
     }
 }
 
-/// Whether the running G is to be abandoned now. Not if it unwinds: it has listened; but
-/// its destructors may go on for ever.
+/// Whether the running G is to be abandoned now. With [`Doom::Abandon`] not if it unwinds, as then
+/// it has obeyed; with [`Doom::Forsake`] even then, as its destructors may run for ever.
 pub(super) fn is_abandoned(g: &G<Task>) -> bool {
     let doom = &g.kernel.doom;
     doom.is_set()
@@ -270,8 +264,8 @@ pub(super) fn is_abandoned(g: &G<Task>) -> bool {
         }
 }
 
-/// The running G would start another of its own program: not if that has ended, or if
-/// it is to end itself.
+/// The running G is about to start another G of its own program: ends it instead if that program
+/// has ended, or if the G itself was asked to end.
 #[cold]
 pub(super) fn end_instead() {
     let Some(g) = running() else { return };
@@ -281,7 +275,7 @@ pub(super) fn end_instead() {
     heed_kill();
 }
 
-/// One more was abandoned.
+/// Counts one more abandoned G.
 pub(super) fn note_abandoned() {
     ABANDONED.fetch_add(1, Relaxed);
 }
@@ -291,7 +285,7 @@ pub fn abandoned() -> usize {
     ABANDONED.load(Relaxed)
 }
 
-/// The G of this number, if it lives.
+/// The live G of this number.
 pub fn find(id: u64) -> Option<GHandle> {
     let g = index::find(id)?;
     let (handle, status) = g.look();
@@ -303,56 +297,56 @@ pub fn program_of(handle: &GHandle) -> Option<&'static Instance> {
     Some(handle.get()?.kernel.program())
 }
 
-/// Dooms that life of a G, and wakes it if it waits. False if it has ended. To be
+/// Requests the end of that life of a G, and wakes it if it waits. False if it has ended. To be
 /// called again, a moment later, until it is false.
 pub fn kill(handle: &GHandle, doom: Doom) -> bool {
     let Some((g, status)) = doomed(handle, doom) else { return false };
     match status {
-        // It may run without a timer, and an interrupt is a chance ([`note_chance`]).
+        // It may run without a timer, and each interrupt is a chance to check ([`note_chance`]).
         Status::Running => {
             if let Some(cpu) = roster::cpu_of(g) {
                 wake_cpu(cpu);
             }
         }
-        // It does not look before that is over; and each time that it is woken for
-        // nothing hides a deadlock that it is in (`deadlock::beside`).
+        // It does not check before that is over; and each wake-up for nothing hides a deadlock that
+        // it is in (`deadlock::beside`).
         _ if g.kernel.unwinds() => {}
         _ => ready(handle.clone()),
     }
     true
 }
 
-/// Dooms that life of a G, and does not wake it. The G and what it does, if it has not
-/// ended.
+/// Sets the request for that life of a G, without a wake-up. Gives the G and its status, if it has
+/// not ended.
 fn doomed(handle: &GHandle, doom: Doom) -> Option<(&'static G<Task>, Status)> {
     let lives = || handle.get().is_some();
     let g = handle.get()?;
     let id = g.id();
     if !lives() {
-        return None; // the number was perhaps another's
+        return None; // the number was perhaps that of another life
     }
     let status = g.look().1;
     g.kernel.doom.set(id, doom, g.kernel.account.times(status).cpu_ns, lives);
     Some((g, status))
 }
 
-/// Whether that G, which was asked to end, only computes: it has run since, is not at
-/// any place where it would look, and does not unwind.
+/// Whether that G, which was asked to end, only computes: it has run since, has reached no place
+/// where it would check, and does not unwind.
 pub fn computes(handle: &GHandle) -> bool {
     handle.get().is_some_and(|g| can_run(g) && ran_since_asked(g) > HEARD_NS)
 }
 
-/// Whether that G is to end, and will as soon as it looks.
+/// Whether that G was asked to end, and will as soon as it checks.
 pub fn ends_when_woken(handle: &GHandle) -> bool {
     handle.get().is_some_and(|g| g.kernel.ends_when_woken(g.id()))
 }
 
-/// Whether it is on a CPU or waits for one, and does not unwind.
+/// Whether it runs or is runnable, and does not unwind.
 fn can_run(g: &'static G<Task>) -> bool {
     is_ready(g) && !g.kernel.unwinds()
 }
 
-/// Whether it is on a CPU or waits for one.
+/// Whether it runs or is runnable.
 fn is_ready(g: &'static G<Task>) -> bool {
     matches!(g.look().1, Status::Running | Status::Runnable)
 }
@@ -366,28 +360,28 @@ fn ran_since_asked(g: &'static G<Task>) -> u64 {
     }
 }
 
-/// The caller goes on asking that G to end, which was asked: true unless somebody else
-/// does, or it has ended.
+/// The caller takes over repeating the request to that G, which was asked: true unless another G
+/// does already, or it has ended.
 pub fn begin_tending(handle: &GHandle) -> bool {
     handle.get().is_some_and(|g| g.kernel.doom.tend(g.id(), true))
 }
 
-/// The caller does not go on with that after all.
+/// The caller stops repeating the request.
 pub fn end_tending(handle: &GHandle) {
     if let Some(g) = handle.get() {
         g.kernel.doom.tend(g.id(), false);
     }
 }
 
-/// As long as there is one, Gs start others the long way, where they look whether they
-/// are to end. So those who do nothing else listen, and nobody pays when nobody kills.
+/// While one exists, Gs start other Gs on the slow path, which checks for a kill request. So Gs
+/// that only start Gs obey, and the check costs nothing while no kill is under way.
 pub struct Vigil(());
 
-/// How many there are.
+/// How many [`Vigil`]s exist.
 static VIGILS: IrqLock<usize> = IrqLock::new(0);
 
 impl Vigil {
-    /// From now on.
+    /// Sets the attention bit on all CPUs, if this is the first.
     pub fn new() -> Self {
         let mut vigils = VIGILS.lock();
         *vigils += 1;
@@ -408,25 +402,25 @@ impl Drop for Vigil {
     }
 }
 
-/// Who is left of a program that was told to end.
+/// Which Gs are left of a program that was told to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Left {
-    /// Nobody.
+    /// No G.
     Nobody,
-    /// Some, and they wait; or one may have been started meanwhile.
+    /// Some Gs, and they wait; or one may have been started meanwhile.
     Waiting,
-    /// Some that can run. Each of them ends when it looks, or has run for long enough.
+    /// Some Gs that can run. Each of them ends when it checks, or has run for long enough.
     Running,
 }
 
-/// [`kill`]s all Gs of a program, which has ended; those that have run on for too
-/// long since they were asked are abandoned. Says who was left.
+/// [`kill`]s all Gs of a program, which has ended; Gs that have run on for too long since they were
+/// asked are abandoned. Returns which Gs were left.
 pub fn kill_all(of: &'static Instance) -> Left {
     let before = created();
     let is_of = |g: &&'static G<Task>| core::ptr::eq(g.kernel.program(), of);
     let lives = |g: &'static G<Task>| {
         let (handle, status) = g.look();
-        // Asked again, as it is known to live now.
+        // Checked again, as it is known to live now.
         (status != Status::Dead && is_of(&g)).then_some(handle)
     };
     let end = |handle: GHandle| {
@@ -434,17 +428,17 @@ pub fn kill_all(of: &'static Instance) -> Left {
         let doom = sentence(&handle);
         kill(&handle, doom).then_some(if left { Left::Running } else { Left::Waiting })
     };
-    // All are doomed before the first ends: nobody is to see what became of another.
+    // All requests are set before the first G ends: no G may observe the end of another.
     ALL.iter().filter(is_of).filter_map(lives).for_each(|handle| {
         let _ = doomed(&handle, Doom::Ask);
     });
     let left = ALL.iter().filter(is_of).filter_map(lives).filter_map(end).max();
-    // One may have been started where this had looked already.
+    // A G may have been started behind the walk.
     left.unwrap_or(if created() == before { Left::Nobody } else { Left::Waiting })
 }
 
-/// What becomes of a G that was asked to end: it is asked again, unless it has run for
-/// long enough since, and an interrupt has found it at it often enough.
+/// The next request for a G that was asked to end: it is asked again, unless it has run for long
+/// enough since, and enough interrupts have found it running.
 fn sentence(handle: &GHandle) -> Doom {
     let Some(g) = handle.get() else { return Doom::Ask };
     let (doom, patience_ns, chances, why) = match g.kernel.unwinds() {

@@ -1,9 +1,8 @@
-//! M: an execution context of the kernel, a stack and who is on it.
+//! M: an execution context of the kernel, a stack and the call that is on it.
 //!
-//! An M schedules on its own stack, and lends it to the Gs that make blocking
-//! calls under it. In the steady state there is one on each CPU. There are more
-//! only while calls wait: the M whose stack a call is on leaves with it, and a
-//! spare M goes on in its place.
+//! An M schedules on its own stack, and lends it to the Gs that make blocking calls under it. In
+//! the steady state there is one on each CPU. There are more only while calls wait: the M whose
+//! stack a call is on leaves with it, and a spare M continues in its place.
 //!
 //! ```text
 //!                      a call waits (leave)
@@ -18,22 +17,21 @@
 //!                 └───────┘
 //! ```
 //!
-//! Spare Ms are with a CPU, one each at most, or on the common list. **A G that
-//! is in a call runs only on a CPU that has a spare M**: so at the instant at
-//! which the call must wait, one is there, and nothing can fail. `call` sees to
-//! it when a call begins, and `execute` when it goes on: the M that makes room
-//! becomes the spare one.
+//! Each CPU keeps at most one spare M; the others are on the common list. **A G that is in a call
+//! runs only on a CPU that has a spare M**: so at the instant at which the call must wait, one is
+//! there, and nothing can fail. `call` ensures it when a call begins, and `execute` when it
+//! continues: the M that is displaced becomes the spare one.
 //!
 //! # An M whose stack was full
 //!
-//! A call may fill the stack of its M. Then its G ends, as one whose own stack is
-//! full (`overflow`), on pages of that stack that are closed else. The M must not
-//! serve another before they are closed again, and that takes all CPUs, so it is
-//! done in batches (`mem::stack`). Until then the M is *aside*: its scheduling frames
-//! wait at the top of its stack, in the pages that it has from the start, and
-//! nobody is below them. Who needs a spare M looks whether one of those is as new
-//! ([`M::take_spare`]); and if many are not, it waits for them rather than make one
-//! more, so that there are never more than those and what calls need at once.
+//! A call may fill the stack of its M. Then its G ends, as one whose own stack is full
+//! (`overflow`), on pages of that stack that are normally closed. The M must not serve another call
+//! before they are closed again, and that takes all CPUs, so it is done in batches (`mem::stack`).
+//! Until then the M is *aside* (retired): its scheduling frames wait at the top of its stack, in
+//! the pages that it has from the start, and no frame is below them. A caller that needs a spare M
+//! checks whether the stack of a retired M is closed again ([`M::take_spare`]); if many are not, it
+//! waits for them rather than create one more, so that there are never more Ms than these and what
+//! calls need at once.
 //!
 //! Ms are never freed, only used again.
 
@@ -47,19 +45,19 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering::Relaxed};
 use sched::G;
 
-/// Ms at most. Go's limit; here as there a program that comes near it waits in
-/// ten thousand calls at once, which is more often a mistake than a plan.
+/// Maximum number of Ms. Go's limit; here as there a program that comes near it waits in ten
+/// thousand calls at once, which is more often a mistake than a plan.
 pub const MAX_MS: usize = 10_000;
 
-/// With so many Ms whose stacks are to be closed, who needs one waits for that.
+/// With so many Ms whose stacks are to be closed, a caller that needs an M waits for that.
 const MANY_ASIDE: usize = 16;
 
-/// Bytes that an M's stack has at least: calls are made on it. With the guard that is
-/// more than fits into a slot of 256 KiB, so it gets one of 512 KiB.
+/// Minimum size of an M's stack in bytes: calls are made on it. With the guard that is more than
+/// fits into a slot of 256 KiB, so it gets one of 512 KiB.
 const STACK_SIZE: usize = 256 * 1024;
 
-/// Pages of it that have memory from the start: scheduling happens there with
-/// interrupts off, when no page fault must come.
+/// Pages of it that are committed from the start: scheduling happens there with interrupts off,
+/// when no page fault may occur.
 const STACK_PAGES: usize = 4;
 
 /// An execution context.
@@ -69,25 +67,24 @@ pub struct M {
     stack: Range<u64>,
     older: Option<&'static M>,
 
-    // Whoever has it, while it is on no CPU.
-    /// Where its stack pointer was when it last switched to a G. While it is on a
-    /// CPU, that knows better.
+    // Owned by the CPU or list that keeps it, while it schedules on no CPU.
+    /// Where its stack pointer was when it last switched to a G. While it is on a CPU, the CPU's
+    /// record has the current one.
     pub(super) sp: Cell<usize>,
     next_spare: Cell<Option<&'static M>>,
-    /// A call has filled its stack, which was not closed since. Written in the page
-    /// fault of that call, on the CPU that has it.
+    /// A call has filled its stack, which was not closed since. Written in the page fault of that
+    /// call, on the CPU that runs it.
     was_full: Cell<bool>,
 
-    // For reports: written by its CPU, read by anybody.
+    // For reports: written by its CPU, read by any CPU.
     state: AtomicU8,
     /// The G whose call is on it, or was last.
     g: AtomicPtr<G<Task>>,
 }
 
-// SAFETY: the cells are touched by whoever has the M: the CPU that runs on it,
-// or the holder of the list or CPU that keeps it as a spare. It changes hands
-// through `MS` and its lock, through the cells of one CPU, or along with the G
-// that is bound to it, by the queues of `sched`.
+// SAFETY: the cells are touched by the owner of the M only: the CPU that runs on it, or the holder
+// of the list or CPU that keeps it as a spare. Ownership moves through `MS` and its lock, through
+// the cells of one CPU, or along with the G that is bound to it, by the queues of `sched`.
 unsafe impl Sync for M {}
 
 /// All Ms.
@@ -95,7 +92,7 @@ struct Ms {
     newest: Option<&'static M>,
     created: usize,
     spare: Option<&'static M>,
-    /// Those whose stacks were full, and how many they are.
+    /// Ms whose stacks were full, and their number.
     aside: Option<&'static M>,
     count_aside: usize,
 }
@@ -104,7 +101,7 @@ static MS: IrqLock<Ms> =
     IrqLock::new(Ms { newest: None, created: 0, spare: None, aside: None, count_aside: 0 });
 
 impl Ms {
-    /// Makes those spare whose stacks are closed again.
+    /// Moves the Ms whose stacks are closed again to the spare list.
     #[cold]
     fn look_aside(&mut self) {
         let mut rest = self.aside.take();
@@ -122,7 +119,7 @@ impl Ms {
 /// Why there is no M for a blocking call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoM {
-    /// There are [`MAX_MS`], and all are in use.
+    /// All [`MAX_MS`] Ms exist and are in use.
     TooMany,
     /// There is no memory for another.
     NoMemory,
@@ -160,7 +157,7 @@ impl M {
         Ok(m)
     }
 
-    /// A spare one of the common list.
+    /// Takes a spare M from the common list (Go: mget).
     pub(super) fn take_spare() -> Option<&'static M> {
         let mut ms = MS.lock();
         if ms.spare.is_none() && ms.aside.is_some() {
@@ -171,27 +168,27 @@ impl M {
         Some(m)
     }
 
-    /// To the common list, where it waits to be used again.
+    /// Puts it on the common list of spare Ms (Go: mput).
     pub(super) fn put_spare(&'static self) {
         let mut ms = MS.lock();
         self.next_spare.set(ms.spare.replace(self));
     }
 
-    /// Among those whose stacks were full, until its own is closed again. It is on no
-    /// CPU, and no call is on it.
+    /// Puts it among the Ms whose stacks were full, until its own is closed again. It is on no CPU,
+    /// and no call is on it.
     pub(super) fn put_aside(&'static self) {
-        stack::close_later(self.slot(), STACK_PAGES); // first: then nobody takes it as it is
+        stack::close_later(self.slot(), STACK_PAGES); // first: it is never taken while open
         let mut ms = MS.lock();
         self.next_spare.set(ms.aside.replace(self));
         ms.count_aside += 1;
     }
 
-    /// Whether so many are aside that there should be no more.
+    /// Whether so many Ms are retired that no more should be created.
     pub(super) fn are_many_aside() -> bool {
         MS.lock().count_aside >= MANY_ASIDE
     }
 
-    /// Its stack is full now. True if that is new.
+    /// Records that its stack is full. True if that is new.
     pub(super) fn fill(&self) -> bool {
         !self.was_full.replace(true)
     }
@@ -206,7 +203,7 @@ impl M {
         slot::locate(self.stack.start).expect("made from a stack").0
     }
 
-    /// It is on a CPU from now on. Where it was left.
+    /// It is on a CPU from now on. Returns its saved stack pointer.
     pub(super) fn come_on(&self) -> usize {
         self.state.store(MState::OnCpu as u8, Relaxed);
         self.sp.get()
@@ -217,7 +214,7 @@ impl M {
         self.state.store(MState::InCall as u8, Relaxed);
     }
 
-    /// It has made room for another, and its context is saved.
+    /// It was displaced by another M, and its context is saved.
     pub(super) fn is_spare_now(&self) {
         self.state.store(MState::Spare as u8, Relaxed);
     }
@@ -253,7 +250,7 @@ impl M {
     }
 }
 
-/// What one M does.
+/// A snapshot of one M.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MInfo {
@@ -276,7 +273,7 @@ pub struct MInfo {
 pub enum MState {
     /// It schedules on a CPU, or a G runs there.
     OnCpu = 0,
-    /// It is away from all CPUs with a G whose call waits (or waits to go on).
+    /// It is away from all CPUs with a G whose call waits (or waits to continue).
     InCall = 1,
     /// It waits to be used again.
     Spare = 2,
@@ -297,7 +294,7 @@ pub fn count() -> (u64, u64, u64) {
     })
 }
 
-/// The number of an M over the top of whose stack somebody has written.
+/// The number of an M whose stack was overwritten at the top.
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub(super) fn overrun() -> Option<usize> {
     all().find(|m| !stack::is_whole(m.slot())).map(M::id)
@@ -307,20 +304,19 @@ fn all() -> impl Iterator<Item = &'static M> {
     core::iter::successors(MS.lock().newest, |m| m.older)
 }
 
-/// The return addresses of a G that is away. It may go on at any time, and then
-/// what is read is nonsense; but it is on this stack, which is there for ever (a page
-/// of it that is taken away meanwhile comes back when it is read), and `walk` trusts
-/// nothing.
+/// The return addresses of a G that is away. It may continue at any time, and then the words read
+/// are nonsense; but the G is on this stack, which exists for ever (a page of it that is
+/// decommitted meanwhile is committed again when it is read), and `walk` trusts nothing.
 fn calls(g: &G<Task>, stack: &Range<u64>) -> Vec<usize> {
     let readable = |address: usize| {
         stack.contains(&(address as u64)) && arch::paging::translate(address as u64).is_some()
     };
     let mut calls = Vec::new();
-    // SAFETY: it is there; written by `arch::switch` at most, in one piece.
+    // SAFETY: the record lives for ever; only `arch::switch` writes it, with one instruction.
     let sp = unsafe { g.kernel.sp.as_ptr().read_volatile() };
     let (rip_at, rbp_at) = arch::saved_at(sp);
     if sp.is_multiple_of(8) && readable(rip_at) && readable(rbp_at) {
-        // SAFETY: aligned, and there.
+        // SAFETY: aligned and mapped.
         let rip = unsafe { (rip_at as *const usize).read_volatile() };
         // SAFETY: as above.
         let rbp = unsafe { (rbp_at as *const usize).read_volatile() };

@@ -1,6 +1,6 @@
-//! How a G that finds no memory waits for its M to look for some.
+//! How a G that finds no memory waits for its M to reclaim some.
 //!
-//! The other half, what is done about it, is `mem::relief`.
+//! The other half, the reclaiming itself, is `mem::relief`.
 
 use super::{Leaving, ask_for_upkeep, leave_by, leave_now, running};
 use crate::arch;
@@ -8,12 +8,12 @@ use crate::mem::percpu::Here;
 use crate::mem::relief;
 use sched::Status;
 
-/// The [`relief::Wait`]: the running G leaves its CPU, whose M sees to that many pages
-/// before anybody runs there again. False if it cannot leave here.
+/// The [`relief::Wait`]: the running G leaves its CPU, whose M reclaims that many pages before any
+/// G runs there again. False if the G cannot leave here.
 ///
-/// Where interrupts are on a G can be preempted, so it can leave as well; but not when
-/// it is about to park. In a blocking call it leaves with its M, and the spare M does the
-/// work. Whether it was killed it does not ask: an allocation does not unwind.
+/// Where interrupts are on a G can be preempted, so it can leave as well; but not when it is about
+/// to park. In a blocking call it leaves with its M, and the spare M does the work. It does not
+/// check for a kill request: an allocation does not unwind.
 pub fn wait_for_relief(pages: usize) -> bool {
     if !arch::irqs_on() {
         return false;
@@ -26,8 +26,8 @@ pub fn wait_for_relief(pages: usize) -> bool {
     let asked = relief::want(&here, pages);
     ask_for_upkeep();
     leave_now(g, Leaving::Yield);
-    drop(here); // it is not there any more
-    // Another CPU may have stolen it while the M is still at it.
+    drop(here); // the G may be on another CPU now
+    // Another CPU may have stolen the G while the M still reclaims.
     while !asked.is_done() {
         leave_by(g, Leaving::Yield);
     }

@@ -1,21 +1,19 @@
-//! All Gs, and looking at one that somebody else holds.
+//! All Gs, and snapshots of Gs that another CPU holds.
 //!
-//! Records of Gs are never freed, so they are all in one list that only grows
-//! ([`Registry`]) and can be looked at whatever they do. A look reads the state
-//! word, then what is to be told, then the state word again; if a life ended
-//! meanwhile it is given up, and if the state changed it is tried again. What a
-//! program sees of this is `tasks`.
+//! Records of Gs are never freed, so they are all in one list that only grows ([`Registry`]) and
+//! can be read whatever the Gs do. A snapshot reads the state word, then the fields, then the state
+//! word again; if the life ended meanwhile the snapshot is discarded, and if the state changed it
+//! is retried. `tasks` is the programs' interface to this.
 //!
 //! # Frames of a G that may run on
 //!
-//! A G that waits is not stopped by somebody who looks at its stack: it may be
-//! readied, run and end, and its stack be another's or be gone, in the middle of
-//! it ([`calls`]). So nothing that is read there is believed, and no address of
-//! the stack window is touched. Each word is looked up in the page tables and
-//! read through the window of physical memory, with interrupts off: a page that
-//! is taken away meanwhile is not handed on before this CPU has answered the
-//! shootdown, which it does not while interrupts are off (`mem::stack`, "Who
-//! flushes"). What was read counts only if the G has not run meanwhile.
+//! Reading the stack of a G that waits does not stop the G: it may be readied, run and end, and its
+//! stack may be freed or reused by another G in the middle of the walk ([`calls`]). So no word that
+//! is read there is trusted, and no address of the stack window is touched. Each word is looked up
+//! in the page tables and read through the window of physical memory, with interrupts off: a page
+//! that is unmapped meanwhile is not reused before this CPU has answered the shootdown, which it
+//! does not while interrupts are off (`mem::stack`, "Who flushes"). The words count only if the G
+//! has not run meanwhile.
 
 use super::account::Times;
 use super::holder;
@@ -36,10 +34,10 @@ use sched::{G, Status};
 
 pub(super) static ALL: Registry<G<Task>> = Registry::new();
 
-/// How often one looks again at a G that changes its state all the time.
+/// How many times a G that keeps changing its state is read again.
 const LOOKS: usize = 4;
 
-/// A new G, which has not lived yet.
+/// Registers a new G, which has not run yet.
 pub(super) fn add(g: &'static G<Task>) {
     g.kernel.name.store(holder::name_of(g), Relaxed);
     ALL.add(g);
@@ -50,15 +48,15 @@ pub fn gs() -> Vec<GInfo> {
     ALL.iter().filter_map(of_record).collect()
 }
 
-/// What that life of a G is and does, if it is not over.
+/// A snapshot of that life of a G, if it is not over.
 pub fn info(handle: &GHandle) -> Option<GInfo> {
     of_record(handle.get()?).filter(|_| handle.get().is_some())
 }
 
-/// All Gs of a program that live.
+/// All live Gs of a program.
 pub fn members(of: ProgramId) -> impl Iterator<Item = (GHandle, GInfo)> {
     let info = |g: &'static G<Task>| Some((g.look().0, of_record(g)?));
-    // First what is quick; it may be another's by the time that all is known of it.
+    // The cheap test first; the record may be another program's by the time the snapshot is taken.
     let is_of = move |g: &&'static G<Task>| g.kernel.program().id() == of;
     ALL.iter().filter(is_of).filter_map(info).filter(move |(_, info)| info.program == of)
 }
@@ -66,13 +64,13 @@ pub fn members(of: ProgramId) -> impl Iterator<Item = (GHandle, GInfo)> {
 /// The return addresses of the G of this number, innermost first.
 ///
 /// # Errors
-/// [`NoBacktrace`]; also when it ran each time that somebody looked.
+/// [`NoBacktrace`]; also when it ran during every attempt.
 pub fn calls(id: u64) -> Result<Vec<usize>, NoBacktrace> {
     let (calls, count) = read_calls_of(id)?;
     Ok(calls[..count].to_vec())
 }
 
-/// The same for who must not allocate: a number and an address each time.
+/// The same without allocation: calls `f` with a number and an address each time.
 pub fn with_calls(id: u64, f: impl FnMut(usize, usize)) {
     if let Ok((calls, count)) = read_calls_of(id) {
         let (numbers, mut f) = (0..count, f);
@@ -92,7 +90,7 @@ fn read_calls_of(id: u64) -> Result<([usize; MAX_FRAMES], usize), NoBacktrace> {
         }
         let switches = g.kernel.account.switches();
         let (calls, count) = read_calls(saved_sp(g));
-        // If it has run, it has left a CPU since, or is on one.
+        // If the G has run since, its switch count has changed, or it is on a CPU now.
         let is_at_rest = handle.get().is_some() && is_at_rest(g.look().1);
         if is_at_rest && g.kernel.account.switches() == switches {
             return Ok((calls, count));
@@ -108,7 +106,7 @@ fn is_at_rest(status: Status) -> bool {
 
 /// Where the stack pointer of `g` was when it left its CPU.
 fn saved_sp(g: &G<Task>) -> usize {
-    // SAFETY: it is there for ever; written by one instruction, in one piece.
+    // SAFETY: the record lives for ever; one instruction writes the word.
     unsafe { g.kernel.sp.as_ptr().read_volatile() }
 }
 
@@ -139,7 +137,7 @@ fn slot_of(address: usize) -> Option<slot::Slot> {
     slot::locate(address as u64).map(|(slot, _)| slot)
 }
 
-/// A word of somebody's stack, if there is one at this address. Interrupts off.
+/// A word of a stack, if there is one at this address. Interrupts off.
 fn read_stack(address: usize) -> Option<usize> {
     slot_of(address).and_then(|_| read_word(address))
 }
@@ -151,13 +149,13 @@ pub(super) fn read_word(address: usize) -> Option<usize> {
     }
     let phys = arch::paging::translate(address as u64)?.phys;
     let at = core::ptr::with_exposed_provenance::<usize>((PHYS_OFFSET + phys) as usize);
-    // SAFETY: 1. aligned, and a page is a frame, so the word is in one. 2. All
-    // frames are mapped there. 3. This one is nobody else's before interrupts
-    // are on again. What is in it may be written meanwhile: any word will do.
+    // SAFETY: 1. aligned, and a page is a frame, so the word is in one. 2. All frames are mapped
+    // there. 3. This frame is not reused before interrupts are on again. It may be written
+    // meanwhile: any value will do.
     Some(unsafe { at.read_volatile() })
 }
 
-/// What `g` is and does; `None` if it does not live.
+/// A snapshot of `g`; `None` if it is dead.
 pub(super) fn of_record(g: &'static G<Task>) -> Option<GInfo> {
     let mut looks = LOOKS;
     loop {
@@ -170,8 +168,8 @@ pub(super) fn of_record(g: &'static G<Task>) -> Option<GInfo> {
     }
 }
 
-/// What `g` waits for, or has waited for last; if that is the end of a G, with its
-/// number, 0 if it does not wait any more.
+/// What `g` waits for, or has waited for last; if that is a join, with the number of the joined G,
+/// 0 if it does not wait any more.
 pub(super) fn named(g: &'static G<Task>) -> Wait {
     let wait = Wait::unpack(g.kernel.waiting.load(Relaxed));
     if wait.reason != Reason::Join {
@@ -204,8 +202,8 @@ fn of_life(g: &'static G<Task>, handle: &GHandle, status: Status) -> Option<GInf
     let holder = wait.and_then(|_| holder::holder_of(g));
     let Times { cpu_ns, queued_ns, waiting_ns } = task.account.times(status);
     let switches = task.account.switches();
-    // Last, so that all of the above is of this life, too.
-    // SAFETY: this life has begun, `look` has seen; true only if it is not over.
+    // Last: if the life is not over here, all fields above are of this life, too.
+    // SAFETY: `look` has seen that this life has begun; the closure is true only if it is not over.
     let (name, site) = unsafe { task.label.get(|| handle.get().is_some()) }?;
     let info = GInfo {
         id,

@@ -1,8 +1,8 @@
-//! What the kernel keeps with each G, and what reports say of the one that runs.
+//! What the kernel keeps with each G, and how reports show the running G.
 //!
-//! Nearly all of it belongs to the G's holder: the CPU that sets it up, runs it,
-//! or lays it to rest (see `sched::Status`). What others may look at is atomic;
-//! how they look is in `roster`. No scheduling happens here.
+//! Nearly all of it belongs to the G's holder: the CPU that sets it up, runs it, or recycles it
+//! (see `sched::Status`). Fields that other CPUs may read are atomic; how they are read is in
+//! `roster`. No scheduling happens here.
 
 use super::account::Account;
 use super::full::Filled;
@@ -32,9 +32,8 @@ pub struct Task {
     pub(super) sp: Cell<usize>,
     pub(super) stack: Cell<Option<Stack>>,
     pub(super) work: Cell<Option<Work>>,
-    /// For the work of one life after another, if it is small. One that nobody
-    /// has joined or dropped yet stays here beyond its life, and the next uses
-    /// the heap.
+    /// Holds the work of one life after another, if it is small. A result that was not joined or
+    /// dropped yet stays here beyond its life, and the next life uses the heap.
     pub(super) place: Place,
     /// The M on whose stack it is: it is in a blocking call.
     pub(super) m: Link<M>,
@@ -46,36 +45,35 @@ pub struct Task {
     pub(super) full: Cell<Option<Filled>>,
     /// How many slices of its own it has begun.
     pub(super) slices: Cell<u64>,
-    /// Where its time goes. Atomic: anybody reads it.
+    /// Where its time goes. Atomic: any CPU reads it.
     pub(super) account: Account,
-    /// What it is called in the words of locks (`cell::held`). Atomic: read by
-    /// itself, or from outside; changed when it panics, or is abandoned.
+    /// Its name in lock words (`cell::held`). Atomic: read by itself, or from outside; changed when
+    /// it panics, or is abandoned.
     pub(super) name: AtomicU64,
     /// Its place among the sleepers, guarded by their lock.
     timer: timer::Node<G<Task>>,
-    /// Left by an unpark. Atomic: anybody gives it.
+    /// Left by an unpark. Atomic: any G gives it.
     pub(super) permit: Permit,
     /// Its place among all Gs. Constant since it was made.
     older: Older<G<Task>>,
-    /// The next record of its chain (`index`). Written under the lock there, read by anybody.
+    /// The next record of its chain (`index`). Written under the lock there, read by any CPU.
     pub(super) same_chain: Link<G<Task>>,
-    /// What it waits for, or has waited for last: a [`Wait`], packed. Written by
-    /// the G itself, read by anybody.
+    /// What it waits for, or has waited for last: a [`Wait`], packed. Written by the G itself, read
+    /// by any CPU.
     pub waiting: AtomicU64,
-    /// The program that it is of, if not of the booted one; set between two lives,
-    /// or by the G itself.
+    /// Its program, if not the booted one; set between two lives, or by the G itself.
     pub(super) program: Link<Instance>,
-    /// Whether it is to end. Atomic: anybody dooms it.
+    /// The kill request. Atomic: any G sets it.
     pub(super) doom: DoomWord,
 }
 
-// SAFETY: the cells are touched by the holder of the G only, and a G changes
-// hands through the queues and the state word of `sched`, which order what the
-// old holder did before what the new one does.
+// SAFETY: the cells are touched by the holder of the G only, and ownership of a G moves through the
+// queues and the state word of `sched`, which order what the old holder did before what the new one
+// does.
 unsafe impl Sync for Task {}
 
 impl Task {
-    /// Of a G that never was before; what it is called in the words of locks.
+    /// For a new G; `name` is its name in lock words.
     pub(super) const fn new(name: u64) -> Self {
         Task {
             sp: Cell::new(0),
@@ -99,7 +97,7 @@ impl Task {
         }
     }
 
-    /// A life begins: its name, where it was spawned, and of which program it is.
+    /// A life begins: sets its name, spawn site and program.
     #[inline(always)]
     pub(super) fn christen(
         &self,
@@ -116,7 +114,7 @@ impl Task {
         self.waiting.store(0, Relaxed);
     }
 
-    /// The program that it is of.
+    /// The program of this G.
     pub(super) fn program(&self) -> &'static Instance {
         self.program.get().unwrap_or(&BOOT)
     }
@@ -127,12 +125,12 @@ impl Task {
         Wait::reason_number(self.waiting.load(Relaxed))
     }
 
-    /// Whether life `id` of it is to end, and will when it is woken: it does not unwind.
+    /// Whether life `id` of it was asked to end, and will when it is woken: it does not unwind.
     pub(super) fn ends_when_woken(&self, id: u64) -> bool {
         self.doom.of(id) > Doom::None && !self.unwinds()
     }
 
-    /// Whether a panic of it is under way, as seen by anybody.
+    /// Whether a panic of it is under way. Any CPU may ask.
     pub(super) fn unwinds(&self) -> bool {
         self.name.load(Relaxed) & PANICKING != 0
     }
@@ -183,8 +181,8 @@ impl fmt::Display for Running {
     }
 }
 
-/// Notes that the running G panics: how many of its panics are under way now.
-/// `None` if this is no place where a G may unwind.
+/// Records that the running G panics: returns how many of its panics are under way now. `None` if a
+/// G may not unwind here.
 pub fn begin_panic() -> Option<u32> {
     let g = running().filter(|_| arch::irqs_on())?;
     g.kernel.panics.set(g.kernel.panics.get() + 1);

@@ -1,35 +1,33 @@
-//! A turn of a CPU: find a G, switch to it, deal with how it came back.
+//! A turn of a CPU: find a G, switch to it, requeue it when it leaves.
 //!
-//! This is the loop that every M runs on its own stack, interrupts off, and the
-//! hottest path of the kernel: all that a switch does is in [`execute`] and
-//! [`came_back`] and what they inline. What is rare leaves it by one branch:
-//! [`schedule_any`] if the P's own queue has nobody, [`attend`] if anything but
-//! the switch is to be done, [`settle`] if a G has left otherwise than by
-//! yielding or parking.
+//! This is the loop that every M runs on its own stack, interrupts off, and the hottest path of the
+//! kernel: all that a switch does is in [`execute`] and [`came_back`] and what they inline. Rare
+//! work leaves it by one branch: [`schedule_any`] if the P's own queue is empty, [`attend`] if an
+//! attention bit is set, [`settle`] if a G has left otherwise than by yielding or parking.
 //!
 //! # Why by way of the M's stack
 //!
-//! A G that leaves could switch straight to the one that runs next, which would
-//! then put it where it belongs. That would save one switch of two, and a switch
-//! is eight instructions (`arch`, `switch`). It would cost more than that:
+//! A G that leaves could switch straight to the next G, which would then queue it. That would save
+//! one switch of two, and a switch is eight instructions (`arch`, `switch`). It would cost more
+//! than that:
 //!
-//! - A G may be in no queue before its context is saved. So the next would have to
-//!   be found before the one that leaves is queued: who yields would be out of
-//!   everybody's sight meanwhile (`sched`, "A G on its way"), and alone on its CPU
-//!   it would find nobody, not even itself.
-//! - Whoever comes next owes the rest of that leaving, wherever it comes to: at the
-//!   root of a new G, after a park, after an interrupt, in a call on the stack of
-//!   another M. Here the rest is in one place, [`came_back`].
-//! - Who has ended would have to be laid to rest by another, on whose stack there
-//!   may be little room.
+//! - A G may be in no queue before its context is saved. So the next G would have to be found
+//!   before the leaving G is queued: a G that yields would be in no queue and invisible to thieves
+//!   meanwhile (`sched`, "A G on its way"), and alone on its CPU it would find no G, not even
+//!   itself.
+//! - The next G would owe the rest of that leaving, wherever it continues: at the root of a new G,
+//!   after a park, after an interrupt, in a call on the stack of another M. Here the rest is in one
+//!   place, [`came_back`].
+//! - A G that has ended would have to be recycled by another G, on whose stack there may be little
+//!   room.
 //!
 //! # One reading of the clock
 //!
-//! The counter is read when a G has come back. That is the end of its time on
-//! the CPU, the end of the next one's time in the queue, the beginning of that
-//! one's slice, and the time of the event that says both. So [`came_back`] gives
-//! it to the next [`schedule`] ([`Last`]), and what the kernel needs in between
-//! is the next G's. Only who has done something longer reads it again.
+//! The counter is read when a G has left. That is the end of its time on the CPU, the end of the
+//! next G's time in the queue, the beginning of that G's slice, and the time of the event that
+//! records both. So [`came_back`] gives it to the next [`schedule`] ([`Last`]), and the kernel's
+//! time in between is charged to the next G. Only code that has done something longer reads it
+//! again.
 
 use super::task::Task;
 use super::{
@@ -45,9 +43,9 @@ use crate::preempt::Attention;
 use crate::trace::{self, Kind, What};
 use sched::{G, Next, P, Run, Slice, Wake};
 
-/// The root of every M, on its own stack, on the CPU that needs it.
+/// The root of every M, on its own stack (Go: mstart1).
 pub(super) extern "C" fn m_main(_: usize) -> ! {
-    // One that takes over deals with the G that has left with the M before it.
+    // A spare M that takes over first deals with the G that has left with the M before it.
     let mut last = if is_running() { take_over() } else { Last::nobody() };
     // SAFETY: an M runs on CPUs that run Gs.
     let mut cpu = unsafe { this_cpu() };
@@ -62,25 +60,25 @@ fn take_over() -> Last {
     came_back().1
 }
 
-/// How this CPU came to look for a G: what one switch has to say to the next.
+/// How this CPU came to look for a G: what one switch passes to the next.
 #[derive(Clone, Copy)]
 struct Last {
-    /// The cycle counter then: the only reading of a switch.
+    /// The cycle counter then: a switch reads it only once.
     at: u64,
-    /// The event that the next G's start will be: it says why the G that ran has
-    /// left, unless that was noted or nobody ran.
+    /// The event that the next G's start will be: it says why the G that ran has left, unless that
+    /// was traced already or no G ran.
     start: What,
 }
 
 impl Last {
-    /// As of now, and nobody has left.
+    /// As of now, with no G that has left.
     fn nobody() -> Self {
         Last { at: arch::cycles(), start: What::START }
     }
 }
 
-/// One round: finds a G and runs it until it comes back, or halts. On which CPU
-/// that is then, and how it came to be there.
+/// One round (Go: schedule): finds a G and runs it until it leaves, or halts. Returns the CPU that
+/// this M is on then, and how it came to look for a G.
 #[inline(always)]
 fn schedule(cpu: &'static Cpu, last: Last) -> (&'static Cpu, Last) {
     // SAFETY: this CPU's own record, interrupts off.
@@ -94,7 +92,7 @@ fn schedule(cpu: &'static Cpu, last: Last) -> (&'static Cpu, Last) {
     }
 }
 
-/// As [`schedule`], for a P whose own queue has nothing, or not the next turn.
+/// As [`schedule`], for a P whose own queue is empty, or not the next to be served.
 #[inline(never)]
 fn schedule_any(cpu: &'static Cpu, last: Last) -> Last {
     note_leaving(last);
@@ -113,15 +111,15 @@ fn schedule_any(cpu: &'static Cpu, last: Last) -> Last {
         }
         Next::Park(wake) => {
             send(wake);
-            // With interrupts on, or one was readied: then there may be Gs again.
+            // Interrupts were on, or a G was readied: then there may be Gs again.
             if looked_for_deadlocks() { Last::nobody() } else { halt(cpu) }
         }
     }
 }
 
-/// Looks for deadlocks, if nobody runs a G and somebody has since the last look; if
-/// somebody does, has that done a little later. True if it did, or has. Interrupts
-/// off, but on meanwhile.
+/// Runs the deadlock scan (Go: checkdead) if no P runs a G and one has since the last scan; if a P
+/// runs a G, schedules a scan for a little later. True if it did either. Interrupts off, but on
+/// during the scan.
 fn looked_for_deadlocks() -> bool {
     let run = cycles_run();
     if !all_idle() {
@@ -134,7 +132,7 @@ fn looked_for_deadlocks() -> bool {
     true
 }
 
-/// Halts until an interrupt comes.
+/// Halts until an interrupt comes (Go: stopm).
 fn halt(cpu: &'static Cpu) -> Last {
     // SAFETY: this CPU's own record, interrupts off.
     debug_assert!(unsafe { cpu.with_p(|p| p.has_nobody()) }, "halts with Gs");
@@ -147,23 +145,22 @@ fn halt(cpu: &'static Cpu) -> Last {
     let last = Last::nobody();
     beside::resumes(last.at);
     cpu.times.idled(last.at.wrapping_sub(halted));
-    // Who runs next here does not inherit a slice from before the halt.
+    // The next G here does not inherit a slice from before the halt.
     cpu.slices.begin(last.at);
     guardian::after_halt();
     trace::cpu_event(Kind::Resume, 0);
     last
 }
 
-/// Notes why a G has left, if that was not noted.
+/// Traces why a G has left, if that was not traced.
 fn note_leaving(last: Last) {
     if let Some(left) = last.start.left_before() {
         trace::event_at(last.at, 0, left);
     }
 }
 
-/// Gives memory its upkeep: the fault reserve, stacks nobody uses. With
-/// interrupts on, as it may wait for the other CPUs; on the M's stack, so that
-/// nobody takes us off this CPU meanwhile.
+/// Runs the memory upkeep: the fault reserve, unused stacks. With interrupts on, as it may wait for
+/// the other CPUs; on the M's stack, so that it is not preempted and stays on this CPU.
 #[cold]
 fn upkeep(cpu: &Cpu) {
     cpu.slices.attention.clear(Attention::UPKEEP);
@@ -175,19 +172,19 @@ fn upkeep(cpu: &Cpu) {
     arch::irq_save();
 }
 
-/// Asks for [`mem::maintain`] at the next round of this CPU's M: a page fault has
-/// drawn on the reserve. Any context.
+/// Asks for [`mem::maintain`] at the next round of this CPU's M: a page fault has used the reserve.
+/// Any context.
 pub fn ask_for_upkeep() {
-    // None: a CPU that has run no G yet has nothing to be kept up.
+    // None: a CPU that has run no G yet needs no upkeep.
     if let Some(cpu) = try_this_cpu() {
         cpu.slices.attention.set(Attention::UPKEEP);
     }
 }
 
-/// Switches to a G; returns when a G has left the CPU that this M is then on.
+/// Switches to a G (Go: execute); returns when a G has left the CPU that this M is then on.
 #[inline(always)]
 fn execute(cpu: &'static Cpu, run: Run<Task>, last: Last) -> (&'static Cpu, Last) {
-    // By themselves from here on: as one they would be put into memory.
+    // As separate values from here on: as one struct they would be put into memory.
     let Run { g, slice, wake: _ } = run;
     let now = match cpu.slices.attention.get() {
         0 => {
@@ -219,7 +216,7 @@ fn execute(cpu: &'static Cpu, run: Run<Task>, last: Last) -> (&'static Cpu, Last
     came_back()
 }
 
-/// Sees to the slice of a G that is about to run.
+/// Begins or resumes the slice of a G that is about to run.
 #[inline(always)]
 fn begin(cpu: &Cpu, g: &G<Task>, slice: Slice, now: u64) {
     match slice {
@@ -233,14 +230,14 @@ fn begin(cpu: &Cpu, g: &G<Task>, slice: Slice, now: u64) {
     }
 }
 
-/// The event that says that a G begins to run.
+/// The trace event for a G that begins to run.
 #[inline(always)]
 fn start_of(slice: Slice, last: Last) -> What {
     if slice == Slice::New { last.start } else { last.start.on_same_slice() }
 }
 
-/// As [`attend`], if all that is to be seen to is that the timer is not armed: most
-/// often because a G is alone on its CPU, and still is.
+/// As [`attend`], if the only bit is that the timer is not armed: most often because a G is alone
+/// on its CPU, and still is.
 #[inline(never)]
 fn attend_untimed(cpu: &'static Cpu, g: &'static G<Task>, slice: Slice, last: Last) -> u64 {
     // SAFETY: this CPU's own record, interrupts off.
@@ -251,8 +248,7 @@ fn attend_untimed(cpu: &'static Cpu, g: &'static G<Task>, slice: Slice, last: La
     last.at
 }
 
-/// As [`begin`], with all that [`Attention`] asks for first and after; and says
-/// what time it is then.
+/// As [`begin`], with all that [`Attention`] asks for before and after it; returns the time then.
 #[inline(never)]
 fn attend(cpu: &'static Cpu, g: &'static G<Task>, slice: Slice, mut last: Last) -> u64 {
     if cpu.slices.attention.has(Attention::UPKEEP) {
@@ -271,34 +267,33 @@ fn attend(cpu: &'static Cpu, g: &'static G<Task>, slice: Slice, mut last: Last) 
     last.at
 }
 
-/// Puts the G that has left this CPU where it now belongs; and says which CPU
-/// this is.
+/// Puts the G that has left this CPU where it now belongs; returns which CPU this is.
 #[inline(always)]
 fn came_back() -> (&'static Cpu, Last) {
     // SAFETY: a G ran here.
     let cpu = unsafe { this_cpu() };
     debug_assert!(is_running(), "nobody came back");
-    // `execute` has named the G that it switched to, on this CPU, and nobody but the
-    // next line takes the name away; a G leaves a CPU by coming here.
+    // `execute` has stored the G that it switched to, on this CPU, and only the next line clears
+    // it; a G leaves a CPU by coming here.
     let g = running_or_none();
     arch::point_slot!(G_SLOT, NO_G);
     let at = arch::cycles();
     g.kernel.account.stop(at, &cpu.times);
-    // The most frequent ones, and those that do least.
+    // The most frequent reasons, with the least work.
     let last = match cpu.leaving.get() {
         Leaving::Yield => {
-            // It wakes nobody; if the ring overflowed, the P owes that, and pays
-            // in `schedule_any`.
+            // It wakes no CPU; if the ring overflowed, the P owes a wake-up, and sends it in
+            // `schedule_any`.
             // SAFETY: this CPU's own record, interrupts off.
             let _ = unsafe { cpu.with_p(|p| SCHED.yielded(p, g)) };
             Last { at, start: What::start_after(Kind::Yield, 0) }
         }
         Leaving::Park => {
-            // Before it is parked: from then on it is not ours.
+            // Before it is parked: from then on another CPU may own it.
             let start = What::start_after(Kind::Park, g.kernel.reason());
             // SAFETY: as above.
             match unsafe { cpu.with_p(|p| SCHED.parked(p, g)) } {
-                // If its place was taken and the ring overflowed, as above.
+                // If its run-next place was taken and the ring overflowed, as above.
                 Wake::Nobody => Last { at, start },
                 wake => {
                     note_leaving(Last { at, start });
@@ -316,7 +311,7 @@ fn came_back() -> (&'static Cpu, Last) {
     (cpu, last)
 }
 
-/// Puts a G that has left otherwise, or from a call, where it belongs.
+/// As [`came_back`], for a G that has left for another reason, or from a call.
 #[inline(never)]
 fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving, at: u64) -> Last {
     let reason = if why == Leaving::ParkInCall { g.kernel.reason() } else { 0 };

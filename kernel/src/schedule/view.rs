@@ -1,7 +1,7 @@
-//! What a program asks about itself: who am I, a permit, a random word, figures.
+//! Queries of the running G and the machine: handle, permit, random, counters.
 //!
-//! No scheduling happens here. The program's names for these are in `gref` and
-//! `stats`, which come through [`crate::park`].
+//! No scheduling happens here. The public names for these are in `gref` and `stats`, which call
+//! them through [`crate::park`].
 
 use super::{CPUS, GHandle, SCHED, m, running, wake_cpu, watch};
 use crate::arch;
@@ -11,19 +11,19 @@ use crate::stats::{Counters, CpuStats, Histogram, MStats, Stats};
 use crate::trace::{self, Kind};
 use sched::G;
 
-/// Names the running G.
+/// The handle of the running G.
 pub fn this() -> GHandle {
     running().expect("no G runs").handle()
 }
 
-/// The program of the running G; that which was booted if none runs yet.
+/// The program of the running G; the booted program if no G runs yet.
 pub fn program() -> &'static Instance {
     running().map_or(&BOOT, |g| g.kernel.program())
 }
 
 /// Leaves a permit for that life of a G: its next [`take_permit`] finds it.
 pub fn permit(handle: &GHandle) {
-    // Now, as a permit that is left and a G that is not readied would be a loss.
+    // Here, as a stack overflow between the permit and the ready would lose the wake-up.
     arch::probe_stack();
     let (g, generation) = handle.parts();
     g.kernel.permit.give(generation);
@@ -47,9 +47,9 @@ pub fn random() -> u64 {
     word ^ (word >> 31)
 }
 
-/// What was counted so far.
+/// A snapshot of all counters.
 pub fn stats() -> Stats {
-    // Ended before created: so no G is seen to end that was not begun.
+    // Ended before created: so the sum never shows more ended Gs than created ones.
     let all = || CPUS[..arch::num_cpus()].iter();
     let ended = all().map(|cpu| cpu.counters.ended.get()).sum();
     let created = all().map(|cpu| cpu.counters.created.get()).sum();
@@ -81,7 +81,7 @@ pub fn stats() -> Stats {
     Stats { created, ended, ms, queue_wait, on_cpu, cpus: cpus.collect() }
 }
 
-/// How many Gs there are, those of the kernel's own not counted.
+/// How many Gs there are, without the kernel's service Gs.
 pub fn num_goroutines() -> usize {
     let count = |of: fn(&Counters) -> u64| CPUS.iter().map(|cpu| of(&cpu.counters)).sum::<u64>();
     let ended = count(|counters| counters.ended.get());
@@ -94,14 +94,14 @@ pub fn created() -> u64 {
     CPUS.iter().map(|cpu| cpu.counters.created.get()).sum()
 }
 
-/// A number that changes whenever a G begins or has ended.
+/// A number that changes whenever a G is created or has ended.
 pub fn lives_changed() -> u64 {
     let changes = |cpu: &super::Cpu| cpu.counters.created.get() + cpu.counters.ended.get();
     CPUS.iter().map(changes).sum()
 }
 
-/// How many cycles Gs have run, up to when one last left its CPU. Who sees that a
-/// G has left finds it in here.
+/// How many cycles Gs have run, up to the last time that one left its CPU. A caller that sees that
+/// a G has left finds its cycles in here.
 pub fn cycles_run() -> u64 {
     let cycles = CPUS[..arch::num_cpus()].iter().map(|cpu| cpu.times.cycles_run());
     cycles.fold(0, u64::wrapping_add)
@@ -133,8 +133,8 @@ pub fn gomaxprocs() -> usize {
     SCHED.limit()
 }
 
-/// Lets `n` Ps run Gs, at least one and at most one for each CPU, and says how
-/// many did before.
+/// Lets `n` Ps run Gs, at least one and at most one for each CPU; returns the previous number (Go:
+/// procresize).
 pub fn set_gomaxprocs(n: usize) -> usize {
     let (before, n) = (SCHED.limit(), n.clamp(1, arch::num_cpus()));
     trace::cpu_event(Kind::Procs, n as u32);

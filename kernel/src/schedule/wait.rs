@@ -1,7 +1,7 @@
-//! A G waits, lets others run, and is readied: what [`crate::park`] passes on.
+//! A G parks, yields and is readied: what [`crate::park`] calls.
 //!
-//! Waiting has two halves, so that no wake-up is lost between the decision to
-//! wait and the switch: see `park`. How a G leaves its CPU is next door.
+//! Waiting has two halves, so that no wake-up is lost between the decision to wait and the switch:
+//! see `park`. How a G leaves its CPU is in `turn`.
 
 use super::kill;
 use super::task::{GHandle, Task};
@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::fence;
 use sched::{G, P, ReadyRest, Status};
 
-/// Lets the other Gs of this P run first.
+/// Lets the other Gs of this P run first (Go: Gosched).
 ///
 /// ```no_run
 /// runnext::yield_now();
@@ -25,48 +25,48 @@ use sched::{G, P, ReadyRest, Status};
 pub fn yield_now() {
     crate::park::might_park();
     let g = running().expect("no G to leave");
-    // A G may do nothing else for ever; who waits looks when it is woken.
+    // A G may do nothing but yield for ever; a G that waits checks when it is woken.
     if g.kernel.doom.is_set() {
         kill::end_if_killed();
     }
     leave_by(g, Leaving::Yield);
 }
 
-/// The first half of waiting: from here on [`ready`] is not lost. Call it
-/// before letting others know that this G waits, and then [`park`].
+/// The first half of waiting: from here on [`ready`] is not lost. Call it before publishing that
+/// this G waits, and then [`park`].
 #[inline(always)]
 pub fn begin_park(wait: Wait) -> GHandle {
     let g = running().expect("no G to park");
     g.kernel.waiting.store(wait.pack(), Relaxed);
-    // Who sees that it parks sees why (`holder::Seen`); no instruction on x86.
+    // A reader that sees that it parks sees why (`holder::Seen`); no instruction on x86.
     fence(Release);
     g.begin_park()
 }
 
-/// The second half of waiting: leaves the CPU until somebody calls [`ready`].
+/// The second half of waiting (Go: gopark): leaves the CPU until [`ready`] is called for it.
 pub fn park() {
     leave(Leaving::Park);
 }
 
-/// As [`park`], for who has had interrupts off since before it freed the lock of
-/// what it waits for; they are as they were when it returns. `g` is the running G.
+/// As [`park`], for a caller that has had interrupts off since before it released the lock of the
+/// wait queue; interrupts are as they were when it returns. `g` is the running G.
 #[inline(always)]
 pub fn park_from(irqs: Irqs, g: GHandle) {
-    // A G that left with another lock held would take it along.
+    // A G that left with another lock held would keep it held.
     assert!(irqs.were_on(), "irqs off");
     let (g, _) = g.parts();
     leave_now(g, Leaving::Park);
     arch::irqs_back(irqs);
 }
 
-/// Whether it makes sense to spin for another G: it can run meanwhile, and nobody
-/// waits for this CPU.
+/// Whether spinning for another G makes sense (Go: sync_runtime_canSpin): that G can run meanwhile,
+/// and no G waits for this CPU.
 pub fn may_spin() -> bool {
     SCHED.limit() > 1 && SCHED.slots()[arch::cpu_index()].queued() == 0
 }
 
-/// Whether the caller can park here, for those that go on without it if not: it is a G that
-/// does not park already, with interrupts on, and its stack was not full.
+/// Whether the caller can park here, for callers that have another way if not: it is a G that does
+/// not park already, with interrupts on, and its stack was not full.
 pub fn may_wait() -> bool {
     let can_park =
         |g: &'static G<Task>| g.status() == Status::Running && g.kernel.full.get().is_none();
@@ -96,22 +96,22 @@ pub fn park_until(deadline_ns: u64) -> bool {
     TIMERS.cancel(g)
 }
 
-/// Makes a G that waits run again; one that does not wait is left alone.
+/// Readies a G that waits (Go: goready); a G that does not wait is left alone.
 #[inline(never)]
 pub fn ready(g: GHandle) {
-    arch::probe_stack_again(); // who took it from a line has probed
+    arch::probe_stack_again(); // the caller that took it from a wait queue has probed
     ready_from(arch::irqs_off(), g);
 }
 
-/// As [`ready`], for who has had interrupts off since before it freed the lock of
-/// what was waited for; they are as they were when it returns. They are off until
-/// the wake-up is sent: `sched` counts on a CPU that it has claimed to come, and a
-/// G that is preempted in between would take the wake-up along.
+/// As [`ready`], for a caller that has had interrupts off since before it released the lock of the
+/// wait queue; interrupts are as they were when it returns. They are off until the wake-up is sent:
+/// `sched` expects a CPU that it has claimed to come, and a G preempted in between would delay the
+/// wake-up until it runs again.
 #[inline(always)]
 pub fn ready_from(irqs: Irqs, g: GHandle) {
-    // SAFETY: what calls this comes after `init_cpu`.
+    // SAFETY: every caller comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
-    // The short way is for when nobody watches, and the timer runs.
+    // Fast path: no attention bit is set (no tracing, no kill), and the timer runs.
     let left = if cpu.slices.attention.get() == 0 {
         let note = |g: &G<Task>, _| g.kernel.account.ready(arch::cycles());
         // SAFETY: this CPU's own record, interrupts off.
@@ -119,19 +119,19 @@ pub fn ready_from(irqs: Irqs, g: GHandle) {
     } else {
         Err(ReadyRest::All)
     };
-    // If all is done, nothing went to the global queue: nobody must be told.
+    // If nothing is left, no G went to the global queue: no CPU must be told.
     if let Err(rest) = left {
         ready_rest(cpu, g, rest);
     }
     arch::irqs_back(irqs);
 }
 
-/// The long way to ready a G: what is left of it.
+/// Slow path of [`ready_from`]: does what is left.
 #[cold]
 fn ready_rest(cpu: &'static Cpu, g: GHandle, rest: ReadyRest<Task>) {
     let ready = |p: &mut P<Task>| {
         let wake = SCHED.ready_rest(p, g, rest, |g, was| readied(g, was, 0));
-        // Who readies another must be preempted in time for it.
+        // A G that readies another must be preempted in time for it.
         if !cpu.slices.is_timed() && is_running() && SCHED.needs_timer(p) {
             cpu.slices.arm();
         }
@@ -141,10 +141,10 @@ fn ready_rest(cpu: &'static Cpu, g: GHandle, rest: ReadyRest<Task>) {
     send(unsafe { cpu.with_p(ready) });
 }
 
-/// A G that waited is readied, says who did it; `by` is the event's argument.
+/// Records that a G that waited was readied; `by` is the event's argument.
 #[inline(always)]
 pub(super) fn readied(g: &'static G<Task>, was: Status, by: u32) {
-    // One that is still on its CPU has waited for no time.
+    // A G that is still on its CPU has waited for no time.
     if was == Status::Parked {
         g.kernel.account.ready(arch::cycles());
     }

@@ -1,7 +1,6 @@
-//! For those who watch the scheduler: `trace` and `schedtrace`.
+//! Observers' view of the scheduler: for `trace`, `schedtrace` and `guardian`.
 //!
-//! What they ask of all CPUs, and what they ask about each. Any CPU may call;
-//! what is read may be over at once.
+//! Requests to all CPUs, and snapshots of each. Any CPU may call; a value may be stale at once.
 
 use super::{CPUS, SCHED, TIMERS, m, running_on, with_p};
 use crate::arch;
@@ -9,15 +8,15 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use sched::G;
 
-/// Gs of the kernel's own: `attendants`.
+/// The number of the kernel's service Gs: `attendants`.
 static ATTENDANTS: AtomicUsize = AtomicUsize::new(0);
 
-/// One more G is the kernel's own, and not counted.
+/// Counts one more service G, so that the program's count leaves it out.
 pub fn count_attendant() {
     ATTENDANTS.fetch_add(1, Relaxed);
 }
 
-/// It did not come to be, or has come to its end.
+/// Discounts a service G that was not created, or has ended.
 pub fn discount_attendant() {
     ATTENDANTS.fetch_sub(1, Relaxed);
 }
@@ -26,12 +25,12 @@ pub(super) fn attendants() -> usize {
     ATTENDANTS.load(Relaxed)
 }
 
-/// Has every CPU see to it at each switch (bits of `preempt::Attention`).
+/// Sets attention bits (`preempt::Attention`) on every CPU, which acts on them at each switch.
 pub fn ask_for_attention(bits: u32) {
     CPUS.iter().for_each(|cpu| cpu.slices.attention.set(bits));
 }
 
-/// Takes that back.
+/// Clears them.
 pub fn spare_attention(bits: u32) {
     for cpu in &CPUS {
         let _ = cpu.slices.attention.clear(bits);
@@ -43,7 +42,7 @@ pub fn present(cpu: usize) -> (u32, Option<u64>) {
     (CPUS[cpu].m.get().map_or(0, |m| m.id() as u32), running_on(cpu).map(G::id))
 }
 
-/// Whether a CPU runs a G or may be about to. A look from outside, for `guardian`.
+/// Whether a CPU runs a G or may be about to, as seen from outside, for `guardian`.
 pub fn is_busy(cpu: usize) -> bool {
     running_on(cpu).is_some() || cpu < SCHED.limit() && !SCHED.is_idle(cpu)
 }
@@ -53,8 +52,8 @@ pub fn has_work() -> bool {
     is_busy(arch::cpu_index()) || !with_p(|p| p.has_nobody())
 }
 
-/// A number that changes whenever a CPU is seen to do something: begins a slice,
-/// halts, takes a tick. As [`is_busy`].
+/// A number that changes whenever a CPU makes progress: begins a slice, halts, takes a tick. As
+/// [`is_busy`].
 pub fn progress(cpu: usize) -> u64 {
     let record = &CPUS[cpu];
     let [ticks, preemptions, _] = record.slices.counters();
@@ -62,20 +61,20 @@ pub fn progress(cpu: usize) -> u64 {
     counted.into_iter().fold(SCHED.slots()[cpu].tick().into(), u64::wrapping_add)
 }
 
-/// What the scheduler looks like from outside.
+/// A snapshot of the scheduler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchedInfo {
-    /// Ps that have nothing to do.
+    /// Idle Ps.
     pub idle_ps: usize,
-    /// Ms, those on no CPU among them.
+    /// All Ms, including those on no CPU.
     pub threads: usize,
-    /// Ps that look for work on others.
+    /// Ps that look for work in the queues of others.
     pub spinning: usize,
-    /// Ms that wait to be used again, or on a CPU that has nothing to do.
+    /// Spare Ms, and Ms on idle CPUs.
     pub idle_threads: usize,
     /// Gs in the global queue.
     pub global: usize,
-    /// The Ps that run Gs.
+    /// The Ps up to the limit.
     pub ps: Vec<PInfo>,
 }
 
@@ -86,16 +85,16 @@ impl SchedInfo {
     }
 }
 
-/// What one P looks like from outside; its CPU has the same number.
+/// A snapshot of one P; its CPU has the same number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PInfo {
-    /// It has nothing to do.
+    /// It is idle.
     pub is_idle: bool,
-    /// Gs that wait for it, those not counted that are pinned to it.
+    /// Gs in its queue, without those pinned to it.
     pub queued: usize,
     /// Slices that began on it, wrapping.
     pub ticks: u32,
-    /// How often it was handed on from a call.
+    /// How often it was handed off from a call.
     pub handoffs: u64,
     /// Gs that sleep on it.
     pub sleepers: usize,
@@ -105,7 +104,7 @@ pub struct PInfo {
     pub g: Option<u64>,
 }
 
-/// What the scheduler looks like now.
+/// Takes a snapshot of the scheduler.
 pub fn sched_info() -> SchedInfo {
     let counts = SCHED.counts();
     let (limit, cpus) = (SCHED.limit().min(arch::num_cpus()), arch::num_cpus());

@@ -1,7 +1,7 @@
-//! `Condvar`: wait, with a mutex free meanwhile, until somebody says something.
+//! `Condvar`: wait, with a mutex released meanwhile, until a G notifies.
 //!
-//! The waiter is in the queue before it frees the mutex, so whoever changes
-//! what the mutex guards, and then notifies, finds it there.
+//! The waiter is in the queue before it frees the mutex, so a G that changes the guarded value, and
+//! then notifies, finds it there.
 #![forbid(unsafe_code)]
 
 use super::poison::LockResult;
@@ -11,11 +11,11 @@ use crate::park::{self, Reason};
 use core::fmt;
 use core::time::Duration;
 
-/// A place to wait until something holds that a [`Mutex`](super::Mutex) guards.
+/// Waits until a condition on the value of a [`Mutex`](super::Mutex) holds.
 ///
-/// A wake-up means "look again", as in std: what was waited for may have gone
-/// already when the mutex is taken again. [`wait_while`](Self::wait_while) looks
-/// by itself. Who waits longest is notified first.
+/// A wake-up means "check again", as in std: the condition may be false again when the mutex is
+/// retaken. [`wait_while`](Self::wait_while) checks by itself. The longest waiter is notified
+/// first.
 ///
 /// ```
 /// use runnext::{prelude::*, sync::{Condvar, Mutex}};
@@ -31,7 +31,7 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// Nobody waits.
+    /// Without waiters.
     ///
     /// ```
     /// static CHANGED: runnext::sync::Condvar = runnext::sync::Condvar::new();
@@ -65,8 +65,8 @@ impl Condvar {
         self.wait_until(guard, None).0
     }
 
-    /// As [`wait`](Self::wait), for `timeout` at most. The mutex is taken again
-    /// in any case; the second of the pair says whether the time was over.
+    /// As [`wait`](Self::wait), for `timeout` at most. The mutex is taken again in any case; the
+    /// second of the pair says whether the timeout passed.
     ///
     /// # Errors
     /// The pair with a warning, if a G panicked while it held the mutex; nothing, if a G
@@ -88,7 +88,7 @@ impl Condvar {
         pair(self.wait_until(guard, Some(deadline_ns(timeout))))
     }
 
-    /// Waits as long as `condition` says so.
+    /// Waits while `condition` returns true.
     ///
     /// # Errors
     /// The guard with a warning, if a G panicked while it held the mutex; no guard, if a G
@@ -145,7 +145,7 @@ impl Condvar {
         }
     }
 
-    /// Wakes the one who has waited longest, if anybody waits.
+    /// Wakes the longest waiter, if there is one.
     ///
     /// ```
     /// runnext::sync::Condvar::new().notify_one();
@@ -155,7 +155,7 @@ impl Condvar {
         first.into_iter().for_each(Wake::ready);
     }
 
-    /// Wakes all who wait now.
+    /// Wakes all current waiters.
     ///
     /// ```
     /// runnext::sync::Condvar::new().notify_all();
@@ -187,7 +187,7 @@ impl Condvar {
     }
 }
 
-/// Moves the second of the pair to the guard, poisoned or not.
+/// Pairs the guard, poisoned or not, with the wait's result.
 fn pair<G, W>((guard, waited): (LockResult<G>, W)) -> LockResult<(G, W)> {
     match guard {
         Ok(guard) => Ok((guard, waited)),

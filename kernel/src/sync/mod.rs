@@ -1,20 +1,19 @@
-//! What Gs wait for each other with: locks, conditions, counters.
+//! Synchronization of Gs: locks, conditions, counters.
 //!
-//! All of them block the calling G only: its CPU runs another one meanwhile.
-//! None allocates, not even to wait: who waits does so in a node on its own
-//! stack. All can be statics. The names and the poisoning are std's; added are
-//! forms with a limit (`_timeout`), because a kernel has nobody above it who
-//! could break a wait that will not end, and [`LockError::Abandoned`], because a G
-//! can end without its destructors.
+//! All of them block the calling G only: its CPU runs another one meanwhile. None allocates, not
+//! even to wait: a waiter is in a node on its own stack. All can be statics. The names and the
+//! poisoning are std's; added are forms with a limit (`_timeout`), because above a kernel there is
+//! no layer that could interrupt a wait that will not end, and [`LockError::Abandoned`], because a
+//! G can end without its destructors.
 //!
-//! | type | what it is for | who is served first |
+//! | type | what it is for | which waiter is served first |
 //! |---|---|---|
-//! | [`Mutex`] | one G at a time | whoever comes, for 1 ms; then FIFO |
+//! | [`Mutex`] | one G at a time | the first G that tries, for 1 ms; then FIFO |
 //! | [`RwLock`] | many readers or one writer | readers and writers in turns |
-//! | [`Condvar`] | wait until something holds | FIFO |
-//! | [`Semaphore`] | so many at a time | FIFO |
+//! | [`Condvar`] | wait until a condition holds | FIFO |
+//! | [`Semaphore`] | a limited number at a time | FIFO |
 //! | [`WaitGroup`] | wait until all are done | all at once |
-//! | [`Once`], [`OnceLock`] | set up by the first who comes | all at once |
+//! | [`Once`], [`OnceLock`] | initialized by the first caller | all at once |
 //!
 //! The waiting itself, and all unsafe code, is in `cell`: `wait` is the queue,
 //! `mutex` and `rwlock` are the locks without poisoning and guards.
@@ -42,7 +41,7 @@ use crate::park;
 use core::fmt;
 use core::time::Duration;
 
-/// The time was over before what was waited for came.
+/// The timeout passed before the awaited event.
 ///
 /// ```
 /// use runnext::sync::{TimedOut, WaitGroup};

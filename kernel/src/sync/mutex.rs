@@ -1,7 +1,7 @@
 //! `Mutex`: a value for one G at a time.
 //!
-//! The lock is `cell::mutex`, which says how it works and who is next; here
-//! are guards, poisoning and the forms with a limit.
+//! The lock is `cell::mutex`, which says how it works and which waiter is next; here are guards,
+//! poisoning and the forms with a limit.
 #![forbid(unsafe_code)]
 
 use super::poison::{
@@ -58,8 +58,7 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Takes the lock, waiting for it if need be. A G that has it already waits
-    /// for ever.
+    /// Takes the lock, waiting for it if need be. A G that holds it already waits for ever.
     ///
     /// # Errors
     /// [`LockError`](super::LockError): the guard with a warning, if a G panicked while it
@@ -75,7 +74,7 @@ impl<T: ?Sized> Mutex<T> {
         crate::park::might_park();
         match self.inner.lock_at_once() {
             Some(held) => Ok(MutexGuard { held }),
-            // Inline: the long way gives no guard back, which would cost the short one a register.
+            // Inline: the slow path returns no guard, which would cost the fast path a register.
             None => Ok(MutexGuard::new(self.inner.lock(None).map_err(not_locked)?)?),
         }
     }
@@ -114,7 +113,7 @@ impl<T: ?Sized> Mutex<T> {
     ) -> Result<MutexGuard<'_, T>, LockTimeoutError<MutexGuard<'_, T>>> {
         crate::park::might_park();
         if let Some(held) = self.inner.lock_at_once() {
-            return Ok(MutexGuard { held }); // without a look at the clock
+            return Ok(MutexGuard { held }); // without reading the clock
         }
         let taken = self.inner.lock(Some(super::deadline_ns(timeout))).map_err(not_in_time)?;
         MutexGuard::new(taken).map_err(LockTimeoutError::Poisoned)
@@ -129,7 +128,7 @@ impl<T: ?Sized> Mutex<T> {
         self.inner.is_poisoned()
     }
 
-    /// Says that the value is in order again. An abandoned lock stays abandoned.
+    /// Declares the value consistent again. An abandoned lock stays abandoned.
     ///
     /// ```
     /// let lock = runnext::sync::Mutex::new(());
@@ -146,13 +145,13 @@ impl<T: ?Sized> Mutex<T> {
         self.inner.queued_ever()
     }
 
-    /// Spins for the lock and does not queue. Whether it has the lock.
+    /// Spins for the lock and does not queue. Whether it got the lock.
     #[cfg(test)]
     pub(super) fn spin_only(&self) -> bool {
         self.inner.spin_only()
     }
 
-    /// The value, without taking the lock: nobody else can have it.
+    /// The value, without taking the lock: `&mut self` excludes all other holders.
     ///
     /// # Errors
     /// The value with a warning, if a G panicked while it held the lock, or the lock was
@@ -211,13 +210,13 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
         warn(MutexGuard { held }, poisoned.0)
     }
 
-    /// What takes this lock again when the guard is gone.
+    /// A token to take this lock again after the guard is dropped.
     pub(super) fn retake(&self) -> Retake<'a, T> {
         Retake { lock: self.held.lock() }
     }
 }
 
-/// A lock that was held, and will be again: what `Condvar` keeps meanwhile.
+/// A lock that was held, and will be again: `Condvar` keeps it meanwhile.
 pub(super) struct Retake<'a, T: ?Sized> {
     lock: &'a Guarded<T>,
 }

@@ -1,7 +1,7 @@
-//! `Once` and `OnceLock`: what is set up by the first who comes.
+//! `Once` and `OnceLock`: initialized by the first caller.
 //!
-//! The state is one word that all but the first few callers only read. Who
-//! finds it running waits; who ends it, by returning or by a panic, wakes all.
+//! The state is one word that all but the first few callers only read. A caller that finds it
+//! running waits; the running closure wakes all waiters when it ends, by returning or by a panic.
 #![forbid(unsafe_code)]
 
 use super::{TimedOut, deadline_ns};
@@ -11,16 +11,16 @@ use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
-/// Nobody has called yet.
+/// No call yet.
 const NEW: u32 = 0;
-/// Somebody's closure runs.
+/// A caller's closure runs.
 const RUNNING: u32 = 1;
-/// It returned.
+/// The closure returned.
 const DONE: u32 = 2;
-/// It panicked.
+/// The closure panicked.
 const POISONED: u32 = 3;
 
-/// Something that is done once, by the first who comes.
+/// An action that is run once, by the first caller.
 ///
 /// ```
 /// use runnext::sync::Once;
@@ -31,7 +31,7 @@ const POISONED: u32 = 3;
 /// assert_eq!(runs, 1);
 /// ```
 pub struct Once {
-    // Changes under the queue's lock; `DONE` is for ever.
+    // Changes under the queue's lock; `DONE` is final.
     state: AtomicU32,
     queue: WaitQueue,
 }
@@ -46,11 +46,11 @@ impl Once {
         Once { state: AtomicU32::new(NEW), queue: WaitQueue::new(()) }
     }
 
-    /// Runs `f`, unless somebody did already; when this returns it is done.
-    /// `f` must not call it again: it would wait for itself.
+    /// Runs `f`, unless another call did already; when this returns it is done. `f` must not call
+    /// it again: it would wait for itself.
     ///
     /// # Panics
-    /// When the first who came has panicked.
+    /// When the closure of the first caller has panicked.
     ///
     /// ```
     /// let once = runnext::sync::Once::new();
@@ -64,8 +64,7 @@ impl Once {
         }
     }
 
-    /// As [`call_once`](Self::call_once), but runs `f` also if those before have
-    /// panicked.
+    /// As [`call_once`](Self::call_once), but runs `f` also if earlier closures have panicked.
     ///
     /// ```
     /// use runnext::{prelude::*, sync::Once};
@@ -81,10 +80,10 @@ impl Once {
         }
     }
 
-    /// Waits until somebody has done it, without doing it.
+    /// Waits until another call has run it, without running it.
     ///
     /// # Panics
-    /// When the one who did it has panicked.
+    /// When the closure has panicked.
     ///
     /// ```
     /// use runnext::{prelude::*, sync::Once};
@@ -103,7 +102,7 @@ impl Once {
     /// [`TimedOut`] if it was not done in time.
     ///
     /// # Panics
-    /// When the one who did it has panicked.
+    /// When the closure has panicked.
     ///
     /// ```
     /// use std::time::Duration;
@@ -121,11 +120,11 @@ impl Once {
     /// ```
     #[inline]
     pub fn is_completed(&self) -> bool {
-        // Acquire: what was set up is seen; pairs with `Running::drop`.
+        // Acquire: makes the initialization visible; pairs with `Running::drop`.
         self.state.load(Ordering::Acquire) == DONE
     }
 
-    /// Whether the last who tried has panicked.
+    /// Whether the last closure has panicked.
     ///
     /// ```
     /// assert!(!runnext::sync::Once::new().is_poisoned());
@@ -140,7 +139,7 @@ impl Once {
         self.queue.lock().queued_ever()
     }
 
-    /// Runs `f`, or waits for who runs its own.
+    /// Runs `f`, or waits for the caller whose closure runs.
     #[cold]
     fn call(&self, f: impl FnOnce(), after_panic: AfterPanic) -> Called {
         crate::park::might_park();
@@ -188,21 +187,21 @@ impl Once {
 
 const HAS_PANICKED: &str = "Once: the one who came first has panicked";
 
-/// What to do if those before have panicked.
+/// What to do if earlier closures have panicked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AfterPanic {
     GiveUp,
     TryAgain,
 }
 
-/// What a call found or did.
+/// The result of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Called {
     Done,
     Poisoned,
 }
 
-/// A closure that runs; when it has ended all are told, and how.
+/// A closure that runs; when it ends, its outcome is stored and all waiters are woken.
 struct Running<'a> {
     once: &'a Once,
     end: u32,
@@ -230,9 +229,9 @@ impl fmt::Debug for Once {
     }
 }
 
-/// A value that is made once, by the first who needs it.
+/// A value that is initialized once, by the first caller that needs it.
 ///
-/// If making it panics, the next who comes tries again.
+/// If the initialization panics, the next caller tries again.
 ///
 /// ```
 /// use runnext::sync::OnceLock;
@@ -242,7 +241,7 @@ impl fmt::Debug for Once {
 /// ```
 pub struct OnceLock<T> {
     once: Once,
-    // Only set while `once` runs, so nobody ever spins for it.
+    // Only set while `once` runs, so no caller ever spins for it.
     value: spin::Once<T>,
 }
 
@@ -266,8 +265,8 @@ impl<T> OnceLock<T> {
         self.value.get()
     }
 
-    /// The value; made by `f` if it is not there, waited for if somebody else
-    /// makes it. `f` must not ask for it: it would wait for itself.
+    /// The value; made by `f` if it is not there, waited for if another caller makes it. `f` must
+    /// not request it: it would wait for itself.
     ///
     /// ```
     /// let lock = runnext::sync::OnceLock::new();
@@ -280,17 +279,17 @@ impl<T> OnceLock<T> {
             return value;
         }
         self.once.call_once_force(|| {
-            // First made, then stored: a panic of `f` is not the store's.
+            // First made, then stored: so a panic of `f` does not poison the inner `spin::Once`.
             let value = f();
             self.value.call_once(|| value);
         });
         self.value.get().expect("done means that it is there")
     }
 
-    /// Gives the value, if there is none yet.
+    /// Sets the value, if there is none yet.
     ///
     /// # Errors
-    /// The value given, if there is one already.
+    /// The argument, if there is a value already.
     ///
     /// ```
     /// let lock = runnext::sync::OnceLock::new();

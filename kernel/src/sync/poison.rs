@@ -1,21 +1,21 @@
 //! Errors of locks: poisoned, abandoned, held by another G.
 //!
-//! The errors of `Mutex` and `RwLock`. A lock is *poisoned* if a holder panicked: its value
-//! may be half changed, so the guard comes inside of the error. As in std, this is done by
-//! a guard that was there when the panic began and is dropped while it unwinds; a lock
-//! taken and freed by a destructor meanwhile is not poisoned. A lock is *abandoned* if a
-//! holder ended without dropping its guard: it never opens again, and there is no guard to
-//! give. How the two are known is in `cell::held`.
+//! The errors of `Mutex` and `RwLock`. A lock is *poisoned* if a holder panicked: its value may be
+//! half changed, so the guard comes inside the error. As in std, a guard poisons the lock if it
+//! existed when the panic began and is dropped while it unwinds; a lock taken and freed by a
+//! destructor meanwhile is not poisoned. A lock is *abandoned* if a holder ended without dropping
+//! its guard: it never opens again, and there is no guard to return. How the two are detected is in
+//! `cell::held`.
 
 use crate::cell::held::NotTaken;
 use core::fmt;
 
-/// What taking a lock gives: a guard, or [`LockError`].
+/// The result of taking a lock: a guard, or [`LockError`].
 pub type LockResult<G> = Result<G, LockError<G>>;
 
 /// Why [`Mutex::lock`](super::Mutex::lock) and the like give no plain guard.
 ///
-/// For the value, poisoned or not, there is [`into_inner`](Self::into_inner):
+/// [`into_inner`](Self::into_inner) gives the guard, poisoned or not:
 ///
 /// ```
 /// use runnext::{prelude::*, sync::Mutex};
@@ -37,7 +37,7 @@ pub enum LockError<G> {
 }
 
 impl<G> LockError<G> {
-    /// The guard, warning or not.
+    /// The guard in spite of the poisoning.
     ///
     /// # Panics
     /// If the lock was [abandoned](Self::Abandoned): there is no guard.
@@ -48,7 +48,7 @@ impl<G> LockError<G> {
         }
     }
 
-    /// The guard, warning or not; `None` if the lock was abandoned.
+    /// The guard in spite of the poisoning; `None` if the lock was abandoned.
     ///
     /// ```
     /// use runnext::sync::LockError;
@@ -61,7 +61,7 @@ impl<G> LockError<G> {
         }
     }
 
-    /// With another guard.
+    /// The same error with another guard.
     pub(super) fn map<H>(self, f: impl FnOnce(G) -> H) -> LockError<H> {
         match self {
             LockError::Poisoned(error) => LockError::Poisoned(PoisonError::new(f(error.guard))),
@@ -70,7 +70,7 @@ impl<G> LockError<G> {
     }
 }
 
-/// What is said of such a lock.
+/// The message for an abandoned lock.
 const ABANDONED: &str = "abandoned lock: a G ended without freeing it";
 
 impl<G> From<PoisonError<G>> for LockError<G> {
@@ -110,22 +110,22 @@ pub struct PoisonError<G> {
 }
 
 impl<G> PoisonError<G> {
-    /// An error around a guard.
+    /// Wraps a guard.
     pub fn new(guard: G) -> Self {
         PoisonError { guard }
     }
 
-    /// The guard, warning or not.
+    /// The guard in spite of the poisoning.
     pub fn into_inner(self) -> G {
         self.guard
     }
 
-    /// The guard, for a look.
+    /// A shared reference to the guard.
     pub fn get_ref(&self) -> &G {
         &self.guard
     }
 
-    /// The guard, for a change.
+    /// A mutable reference to the guard.
     pub fn get_mut(&mut self) -> &mut G {
         &mut self.guard
     }
@@ -156,9 +156,9 @@ impl<G> core::error::Error for PoisonError<G> {}
 pub enum TryLockError<G> {
     /// It was taken, but a G panicked while it held it.
     Poisoned(PoisonError<G>),
-    /// It never will be: see [`LockError::Abandoned`].
+    /// It was not taken and never will be: see [`LockError::Abandoned`].
     Abandoned,
-    /// Somebody else has it.
+    /// Another G holds it.
     WouldBlock,
 }
 
@@ -197,9 +197,9 @@ impl<G> core::error::Error for TryLockError<G> {}
 pub enum LockTimeoutError<G> {
     /// It was taken, but a G panicked while it held it.
     Poisoned(PoisonError<G>),
-    /// It never will be: see [`LockError::Abandoned`].
+    /// It was not taken and never will be: see [`LockError::Abandoned`].
     Abandoned,
-    /// Somebody else had it all the time.
+    /// Other Gs held it all the time.
     TimedOut,
 }
 
@@ -227,7 +227,7 @@ impl<G> fmt::Display for LockTimeoutError<G> {
 
 impl<G> core::error::Error for LockTimeoutError<G> {}
 
-/// A guard as result: with a warning if its lock is poisoned.
+/// The guard; as an error if the lock is poisoned.
 #[inline]
 pub(super) fn warn<G>(guard: G, is_poisoned: bool) -> Result<G, PoisonError<G>> {
     if is_poisoned { Err(PoisonError::new(guard)) } else { Ok(guard) }

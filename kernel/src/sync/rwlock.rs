@@ -1,7 +1,7 @@
 //! `RwLock`: a value for many readers or one writer.
 //!
-//! The lock is `cell::rwlock`, which says how it works and who is next; here
-//! are guards, poisoning and the forms with a limit.
+//! The lock is `cell::rwlock`, which says how it works and which waiter is next; here are guards,
+//! poisoning and the forms with a limit.
 #![forbid(unsafe_code)]
 
 use super::poison::{
@@ -15,10 +15,9 @@ use core::time::Duration;
 
 /// A value that many Gs may read at a time, or one may change.
 ///
-/// Readers and writers take turns where both wait: a writer that waits keeps new
-/// readers out, and when it is done lets in those that waited meanwhile. So a
-/// G that reads must not read again while it does: a writer between the two
-/// would wait for the first, and the second for the writer.
+/// Readers and writers take turns where both wait: a writer that waits keeps new readers out, and
+/// when it is done lets in the readers that waited meanwhile. So a G that reads must not read again
+/// meanwhile: a writer between the two would wait for the first, and the second for the writer.
 ///
 /// ```
 /// use runnext::{prelude::*, sync::RwLock};
@@ -60,7 +59,7 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until it may read.
+    /// Takes the lock for reading, waiting for it if need be.
     ///
     /// # Errors
     /// [`LockError`](super::LockError): the guard with a warning, if a writer panicked; or no
@@ -77,7 +76,7 @@ impl<T: ?Sized> RwLock<T> {
         Ok(self.reading(self.inner.read(None).map_err(not_locked)?)?)
     }
 
-    /// Reads if that is possible at once: nobody writes or waits to.
+    /// Takes the lock for reading if no G writes or waits to write.
     ///
     /// # Errors
     /// [`TryLockError`] says why not, or warns.
@@ -92,7 +91,7 @@ impl<T: ?Sized> RwLock<T> {
         self.reading(held).map_err(TryLockError::Poisoned)
     }
 
-    /// Waits until it may read, for `timeout` at most.
+    /// Takes the lock for reading, waiting for `timeout` at most.
     ///
     /// # Errors
     /// [`LockTimeoutError`] says why not, or warns.
@@ -109,7 +108,7 @@ impl<T: ?Sized> RwLock<T> {
         self.reading(held.map_err(not_in_time)?).map_err(LockTimeoutError::Poisoned)
     }
 
-    /// Waits until it may write.
+    /// Takes the lock for writing, waiting for it if need be.
     ///
     /// # Errors
     /// [`LockError`](super::LockError): the guard with a warning, if a writer panicked; or no
@@ -126,7 +125,7 @@ impl<T: ?Sized> RwLock<T> {
         Ok(self.writing(self.inner.write(None).map_err(not_locked)?)?)
     }
 
-    /// Writes if that is possible at once: nobody is inside or waits.
+    /// Takes the lock for writing if no G holds it or waits for it.
     ///
     /// # Errors
     /// [`TryLockError`] says why not, or warns.
@@ -141,7 +140,7 @@ impl<T: ?Sized> RwLock<T> {
         self.writing(held).map_err(TryLockError::Poisoned)
     }
 
-    /// Waits until it may write, for `timeout` at most.
+    /// Takes the lock for writing, waiting for `timeout` at most.
     ///
     /// # Errors
     /// [`LockTimeoutError`] says why not, or warns.
@@ -167,7 +166,7 @@ impl<T: ?Sized> RwLock<T> {
         self.inner.is_poisoned()
     }
 
-    /// Says that the value is in order again. An abandoned lock stays abandoned.
+    /// Declares the value consistent again. An abandoned lock stays abandoned.
     ///
     /// ```
     /// let lock = runnext::sync::RwLock::new(());
@@ -178,7 +177,7 @@ impl<T: ?Sized> RwLock<T> {
         self.inner.clear_poison();
     }
 
-    /// The value, without taking the lock: nobody else can have it.
+    /// The value, without taking the lock: `&mut self` excludes all other holders.
     ///
     /// # Errors
     /// The value with a warning, if a writer panicked, or the lock was abandoned.
@@ -236,7 +235,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     }
 }
 
-/// The guard in spite of the warning, if there is one.
+/// The guard of a poisoned lock, if there is one.
 fn poisoned<G>(error: TryLockError<G>) -> Option<G> {
     match error {
         TryLockError::Poisoned(poisoned) => Some(PoisonError::into_inner(poisoned)),

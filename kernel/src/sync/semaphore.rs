@@ -1,8 +1,8 @@
-//! `Semaphore`: so many at a time.
+//! `Semaphore`: a limited number of holders at a time.
 //!
-//! Free permits and waiters are under one lock. Who releases grants: the first
-//! in the queue gets its permits as soon as there are enough, and nobody gets
-//! any before it. So a large request is not starved by small ones.
+//! Free permits and waiters are under one lock. A release grants: the first waiter in the queue
+//! gets its permits as soon as there are enough, and no other G gets any before it. So a large
+//! request is not starved by small ones.
 #![forbid(unsafe_code)]
 
 use super::{TimedOut, deadline_ns};
@@ -11,7 +11,7 @@ use crate::park::{self, Reason};
 use core::fmt;
 use core::time::Duration;
 
-/// A number of permits, of which one takes some and gives them back.
+/// A number of permits; a G takes some and gives them back.
 ///
 /// ```
 /// use runnext::{prelude::*, sync::Semaphore};
@@ -21,7 +21,7 @@ use core::time::Duration;
 /// assert_eq!(DESKS.available(), 2);
 /// ```
 pub struct Semaphore {
-    /// How many are free; and with each who waits, how many it wants.
+    /// How many are free; and for each waiter, how many it wants.
     free: WaitQueue<usize, usize>,
 }
 
@@ -35,8 +35,7 @@ impl Semaphore {
         Semaphore { free: WaitQueue::new(permits) }
     }
 
-    /// Takes `n` permits, waiting for them if need be, and behind those who
-    /// wait already.
+    /// Takes `n` permits, waiting for them if need be, behind the Gs that wait already.
     ///
     /// ```
     /// let gate = runnext::sync::Semaphore::new(3);
@@ -47,7 +46,7 @@ impl Semaphore {
         let _in_time = self.acquire_until(n, None);
     }
 
-    /// Takes `n` permits if they are free and nobody waits.
+    /// Takes `n` permits if they are free and no G waits.
     ///
     /// ```
     /// let gate = runnext::sync::Semaphore::new(1);
@@ -85,21 +84,21 @@ impl Semaphore {
             return Ok(());
         }
         let place = Place { reason: Reason::Semaphore, list: 0, value: Some(n), deadline_ns };
-        let if_killed = IfUnwound(|| self.serve()); // as when it is time
+        let if_killed = IfUnwound(|| self.serve()); // as after a timeout
         let waited = self.free.wait(locked, place, |_| false);
         core::mem::forget(if_killed);
         match waited {
             Waited::Granted(_) | Waited::Took(_) => Ok(()),
             Waited::TimedOut(locked, _) => {
                 drop(locked);
-                // We may have been first, and wanted more than the next does.
+                // This G may have been first, and wanted more than the next does.
                 self.serve();
                 Err(TimedOut)
             }
         }
     }
 
-    /// Gives `n` permits; they need not have been taken before.
+    /// Adds `n` permits; they need not have been taken before.
     ///
     /// # Panics
     /// When there would be more than `usize::MAX`.
@@ -121,7 +120,7 @@ impl Semaphore {
         }
     }
 
-    /// Grants to those in front as far as the permits go.
+    /// Grants permits to the first waiters while there are enough.
     fn serve(&self) {
         self.free.grant_while(|locked| {
             **locked = locked.checked_sub(locked.front(0)?)?;
@@ -152,7 +151,7 @@ impl Semaphore {
         Permit { semaphore: self, n }
     }
 
-    /// As [`permit`](Self::permit), if they are free and nobody waits.
+    /// As [`permit`](Self::permit), if they are free and no G waits.
     ///
     /// ```
     /// assert!(runnext::sync::Semaphore::new(1).try_permit(2).is_none());
@@ -182,7 +181,7 @@ impl Semaphore {
     }
 }
 
-/// Takes `n` permits if nobody is before us.
+/// Takes `n` permits if no G waits.
 fn take_now(free: &mut Locked<'_, usize, usize>, n: usize) -> bool {
     let left = free.checked_sub(n).filter(|_| free.is_empty(0));
     **free = left.unwrap_or(**free);
@@ -212,8 +211,7 @@ pub struct Permit<'a> {
 }
 
 impl Permit<'_> {
-    /// Keeps the permits for ever; somebody else may give them back by
-    /// [`Semaphore::release`].
+    /// Keeps the permits for ever; another G may give them back by [`Semaphore::release`].
     ///
     /// ```
     /// let gate = runnext::sync::Semaphore::new(1);

@@ -1,16 +1,16 @@
-//! Promises of this folder, kept by threads in place of Gs.
+//! The promises of this folder, tested with threads in place of Gs.
 //!
-//! No test asserts a window of time. Where one must know that another waits, it
-//! asks how many have ever queued.
+//! No test asserts a window of time. A test that must know that a thread waits reads how many have
+//! ever queued.
 
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Long enough never to come in a test that passes.
+/// Long enough never to pass in a test that succeeds.
 const LONG: Duration = Duration::from_secs(600);
-/// Short enough not to be noticed.
+/// Short enough not to slow the test.
 const SHORT: Duration = Duration::from_micros(50);
 
 /// Rounds, fewer where every step is interpreted.

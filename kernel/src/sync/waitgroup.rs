@@ -1,16 +1,15 @@
-//! `WaitGroup`: wait until so many are done.
+//! `WaitGroup`: wait until all counted work is done.
 //!
-//! The count is one atomic; the queue is touched only by who waits, and by
-//! who brings the count to zero. To add and to be done is one locked addition
-//! each, inlined: all else is beside the way.
+//! The count is one atomic; the queue is touched only by waiters, and by the `done` that brings the
+//! count to zero. `add` and `done` are one locked addition each, inlined; everything else is out of
+//! line.
 //!
-//! # What a mistake does
+//! # Misuse
 //!
-//! The addition comes before the look at what was there, so one `done` too many
-//! has made the count -1 before it is noticed, and puts it back before it panics.
-//! Below zero is over, as zero is, so nobody waits for ever meanwhile; but a
-//! correct `done` of another G may find the count one too low, and panic as well.
-//! To look first would cost every correct one a loop.
+//! The addition comes before the check of the old value, so one `done` too many has made the count
+//! -1 before it is noticed, and restores it before it panics. A count below zero counts as zero, so
+//! no G waits for ever meanwhile; but a correct `done` of another G may find the count one too low,
+//! and panic as well. Checking first would cost every correct call a loop.
 #![forbid(unsafe_code)]
 
 use super::{TimedOut, deadline_ns};
@@ -21,7 +20,7 @@ use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
-/// Counts what is under way; waits until that is nothing.
+/// Counts work that is under way; waits until there is none.
 ///
 /// As Go's: [`add`](Self::add) before the work is started, [`done`](Self::done)
 /// when it is over, [`wait`](Self::wait) for all of it. It can be used again
@@ -54,8 +53,8 @@ impl WaitGroup {
         }
     }
 
-    /// `n` more are under way. Call it before they are: who waits might
-    /// otherwise see none.
+    /// Counts `n` more as under way. Call it before they are started: a waiter might otherwise see
+    /// none.
     ///
     /// # Panics
     /// When the count would pass `isize::MAX`; it stays as it is.
@@ -67,15 +66,15 @@ impl WaitGroup {
     /// ```
     #[inline(always)]
     pub fn add(&self, n: usize) {
-        // Relaxed: nothing is told by it; who waits is told by `done`.
+        // Relaxed: it publishes nothing; waiters synchronize with `done`.
         let before = self.count.fetch_add(n, Ordering::Relaxed);
         if n.cast_signed() < 0 || before.wrapping_add(n).cast_signed() < 0 {
             self.added_much(before, n);
         }
     }
 
-    /// Too much was added; or another G is about to put back what it has taken in
-    /// vain, and the count is below zero for that.
+    /// Too much was added; or another G is about to restore what it has subtracted too much, and
+    /// the count is below zero for that.
     #[cold]
     fn added_much(&self, before: usize, n: usize) {
         if before.cast_signed() >= 0 || n.cast_signed() < 0 {
@@ -84,7 +83,7 @@ impl WaitGroup {
         }
     }
 
-    /// One is over.
+    /// Counts one as done.
     ///
     /// # Panics
     /// When none was under way; the count stays at zero.
@@ -97,15 +96,15 @@ impl WaitGroup {
     /// ```
     #[inline(always)]
     pub fn done(&self) {
-        // Release: what was done is done before the count says so. Acquire: who
-        // makes it zero passes on what the others did. Pairs with `is_over`.
+        // Release: the work happens before the count says so. Acquire: the `done` that makes it
+        // zero passes on what the others did. Pairs with `is_over`.
         let before = self.count.fetch_sub(1, Ordering::AcqRel);
         if before.cast_signed() <= 1 {
             self.none_left(before);
         }
     }
 
-    /// The last was done, or one that was not under way.
+    /// The last one is done, or `done` was called too often.
     #[inline(never)]
     fn none_left(&self, before: usize) {
         if before != 1 {
@@ -115,8 +114,8 @@ impl WaitGroup {
         self.queue.grant_all(0);
     }
 
-    /// Waits until nothing is under way. If work is added as soon as the count
-    /// is zero, who waited for the zero goes on nevertheless.
+    /// Waits until nothing is under way. If work is added as soon as the count is zero, Gs that
+    /// waited for the zero continue nevertheless.
     ///
     /// ```
     /// use runnext::{prelude::*, sync::WaitGroup};
@@ -132,7 +131,7 @@ impl WaitGroup {
     /// As [`wait`](Self::wait), for `timeout` at most.
     ///
     /// # Errors
-    /// [`TimedOut`] if something was under way all the time.
+    /// [`TimedOut`] if work was under way all the time.
     ///
     /// ```
     /// use std::time::Duration;
@@ -149,8 +148,8 @@ impl WaitGroup {
             return Ok(());
         }
         let locked = self.queue.lock();
-        // Again, under the lock: who makes the count zero after this takes the
-        // lock after us, and finds us in the queue.
+        // Again, under the lock: a `done` that makes the count zero after this takes the lock after
+        // this G, and finds it in the queue.
         if self.is_over() {
             return Ok(());
         }
@@ -211,8 +210,7 @@ impl fmt::Debug for WaitGroup {
     }
 }
 
-/// One of those that a [`WaitGroup`] waits for, until this is dropped; a clone
-/// is one more.
+/// One unit of work that a [`WaitGroup`] waits for, until this is dropped; a clone is one more.
 ///
 /// ```
 /// use runnext::sync::WaitGroup;

@@ -1,31 +1,28 @@
-//! Who is due first: a heap that is threaded through its entries.
+//! Entries by deadline: a heap that is threaded through its entries.
 //!
-//! Pure: no clock, no CPU, no lock. [`Heap`] orders records by deadline, those
-//! of one deadline first come, first served. Its links are in the records
-//! ([`Node`]), so nothing is allocated. `timer` keeps one heap for each CPU and
-//! says who may call.
+//! Pure: no clock, no CPU, no lock. [`Heap`] orders records by deadline; records of one deadline
+//! are first come, first served. Its links are in the records ([`Node`]), so nothing is allocated.
+//! `timer` keeps one heap for each CPU and documents the callers.
 //!
 //! # Why this heap
 //!
-//! It is a leftist tree (Crane, 1972): every entry is due before its children,
-//! and of two children the right one has the lower rank, where the rank is the
-//! length of the way down that always goes right. A tree of rank *r* has at
-//! least 2^r − 1 entries; so with *n* entries that way is at most log2(*n* + 1)
-//! long, and all work is done along it:
+//! It is a leftist tree (Crane, 1972): every entry is due before its children, and of two children
+//! the right one has the lower rank, where the rank is the length of the path down that always goes
+//! right. A tree of rank *r* has at least 2^r − 1 entries; so with *n* entries that path is at most
+//! log2(*n* + 1) long, and all work is done along it:
 //!
-//! - two trees are made one by merging their right-hand ways ([`meld`]); insert
-//!   melds with a tree of one, pop melds what was below the root;
-//! - to remove an entry from the middle, what was below it is melded into its
-//!   place, and ranks are mended upwards until one stays as it was. While ranks
-//!   fall, each new one is greater by one than the one below; while they
-//!   rise, each old one was: so that takes at most log2(*n* + 1) steps too.
+//! - two trees are merged along their right-hand paths ([`meld`]); insert melds with a tree of one,
+//!   pop melds the children of the root;
+//! - to remove an entry from the middle, its children are melded into its place, and ranks are
+//!   corrected upwards until one does not change. While ranks fall, each new one is greater by one
+//!   than the one below; while they rise, each old one was: so that takes at most log2(*n* + 1)
+//!   steps too.
 //!
-//! So *every* operation is O(log n), not only their average, as befits work that
-//! is done with interrupts off. Rejected: a **pairing heap**, with fewer links,
-//! whose pop after 100,000 inserts visits all 100,000; **an array** of entries,
-//! which must grow; **a wheel**, with no order within a slot; **marking** the
-//! entries that are cancelled (as Go does), which keeps a record that its owner
-//! may want to use again.
+//! So *every* operation is O(log n), not only on average, as work with interrupts off requires.
+//! Rejected: a **pairing heap**, with fewer links, whose pop after 100,000 inserts visits all
+//! 100,000; **an array** of entries, which must grow; **a wheel**, with no order within a slot;
+//! **marking** the entries that are cancelled (as Go does), which keeps a record that its owner may
+//! want to use again.
 
 use crate::cell::Link;
 use core::ptr;
@@ -33,26 +30,26 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// A record that can wait for a deadline: it carries a [`Node`].
 ///
-/// Records live for ever. `timer` must always give the same node, and no other
-/// record's; else deadlines get lost (but no memory is harmed).
+/// Records live for ever. `timer` must always return the same node, and no other record's; else
+/// deadlines get lost (but memory stays safe).
 pub trait Timed: Sync + Sized + 'static {
     /// The node in this record.
     fn timer(&self) -> &Node<Self>;
 }
 
-/// What a record needs to be in a [`Heap`]: 48 bytes, at most one heap at a time.
+/// The heap node of a record: 48 bytes, in at most one heap at a time.
 ///
-/// The words are guarded by the lock of the heap that the record is in, and are
-/// the holder's of the record while it is in none. They are atomics so that no
-/// cell has to be argued for: reads and writes are plain moves.
+/// The words are guarded by the lock of the heap that the record is in, and belong to the holder of
+/// the record while it is in none. They are atomics so that no cell needs a SAFETY argument: reads
+/// and writes are plain moves.
 pub struct Node<T: 'static> {
     deadline_ns: AtomicU64,
-    /// Orders those of one deadline.
+    /// Orders entries of one deadline.
     ticket: AtomicU64,
     left: Link<T>,
     right: Link<T>,
     up: Link<T>,
-    /// Which heap it was put in last; for the user of the heaps.
+    /// The heap it was last inserted into; for the user of the heaps.
     pub(super) home: AtomicU32,
     /// At least 1 in a heap, 0 outside.
     rank: AtomicU8,
@@ -94,7 +91,7 @@ impl<T: Timed> Heap<T> {
         Heap { root: None, tickets: 0, len: 0 }
     }
 
-    /// Puts `entry` in. True if it is the first now.
+    /// Inserts `entry`. True if it is the first now.
     ///
     /// # Panics
     /// If it is in a heap already.
@@ -110,7 +107,7 @@ impl<T: Timed> Heap<T> {
         self.root.is_some_and(|first| ptr::eq(first, entry))
     }
 
-    /// Takes `entry` out; false if it is not in. It must not be in another heap.
+    /// Removes `entry`; false if it is not in. It must not be in another heap.
     pub fn remove(&mut self, entry: &'static T) -> bool {
         let node = entry.timer();
         if node.rank.load(Relaxed) == 0 {
@@ -132,7 +129,7 @@ impl<T: Timed> Heap<T> {
         true
     }
 
-    /// Takes out the first, if its deadline is not after `now_ns`.
+    /// Removes the first, if its deadline is not after `now_ns`.
     pub fn pop_due(&mut self, now_ns: u64) -> Option<&'static T> {
         let first = self.root.filter(|first| first.timer().deadline_ns.load(Relaxed) <= now_ns)?;
         self.remove(first);
@@ -145,13 +142,13 @@ impl<T: Timed> Heap<T> {
         self.root.map(|first| first.timer().deadline_ns.load(Relaxed))
     }
 
-    /// How many are in.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nobody is in.
+    /// Whether there is no entry.
     #[cfg(test)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -165,12 +162,12 @@ impl<T: Timed> Default for Heap<T> {
     }
 }
 
-/// Makes one tree of two, and gives its root, with nobody above it.
+/// Merges two trees, and returns the root, which has no parent.
 ///
-/// A loop and not a recursion: it runs with interrupts off, on a stack of which
-/// one page is known to be there.
+/// A loop and not a recursion: it runs with interrupts off, on a stack with only one page known to
+/// be committed.
 fn meld<T: Timed>(mut a: Option<&'static T>, mut b: Option<&'static T>) -> Option<&'static T> {
-    // Down: merge the two right-hand ways; `last` is the end of the merged one.
+    // Down: merge the two right-hand paths; `last` is the end of the merged one.
     let mut root = None;
     let mut last: Option<&'static T> = None;
     let rest = loop {
@@ -182,7 +179,7 @@ fn meld<T: Timed>(mut a: Option<&'static T>, mut b: Option<&'static T>) -> Optio
         (a, b) = (first.timer().right.get(), Some(second));
     };
     put_right(last, rest);
-    // Up again: all of it has new right children.
+    // Up again: all entries on the path have new right children.
     while let Some(entry) = last {
         settle(entry);
         last = entry.timer().up.get();
@@ -190,7 +187,7 @@ fn meld<T: Timed>(mut a: Option<&'static T>, mut b: Option<&'static T>) -> Optio
     root.or(rest)
 }
 
-/// When it is due, and its turn among those due then.
+/// The deadline, and the order among entries with that deadline.
 fn key<T: Timed>(entry: &T) -> (u64, u64) {
     let node = entry.timer();
     (node.deadline_ns.load(Relaxed), node.ticket.load(Relaxed))
@@ -205,7 +202,7 @@ fn put_right<T: Timed>(above: Option<&'static T>, below: Option<&'static T>) {
     }
 }
 
-/// `new` instead of `old` as a child of `above`.
+/// Replaces `old` by `new` as a child of `above`.
 fn put_in_place<T: Timed>(above: &'static T, old: &'static T, new: Option<&'static T>) {
     let node = above.timer();
     let is_left = node.left.get().is_some_and(|left| ptr::eq(left, old));
@@ -219,7 +216,7 @@ fn put_in_place<T: Timed>(above: &'static T, old: &'static T, new: Option<&'stat
     }
 }
 
-/// The tree below `entry` has changed. Ends where the rank has not.
+/// Corrects ranks after a change below `entry`. Ends where the rank does not change.
 fn mend_upwards<T: Timed>(mut entry: &'static T) {
     while settle(entry) {
         match entry.timer().up.get() {
@@ -229,8 +226,8 @@ fn mend_upwards<T: Timed>(mut entry: &'static T) {
     }
 }
 
-/// Puts the child of lower rank to the right and ranks the entry by it. True
-/// if its rank has changed.
+/// Puts the child of lower rank to the right and ranks the entry by it. True if its rank has
+/// changed.
 fn settle<T: Timed>(entry: &'static T) -> bool {
     #[cfg(test)]
     tests::count_a_step();
@@ -246,7 +243,7 @@ fn settle<T: Timed>(entry: &'static T) -> bool {
     new != old
 }
 
-/// Of the empty tree: 0.
+/// The rank of a tree; 0 for the empty one.
 fn rank<T: Timed>(tree: Option<&'static T>) -> u8 {
     tree.map_or(0, |root| root.timer().rank.load(Relaxed))
 }

@@ -67,7 +67,7 @@ fn cancel_finds_the_timer_from_wherever_the_g_woke_up() {
     let _ = timers.arm(&Here::pretend(5), &all[0], 100);
     assert!(timers.cancel(&all[0]));
     assert_eq!(tick(timers, 5, 1_000), []);
-    // And after it has moved.
+    // The same after it has moved.
     let _ = timers.arm(&Here::pretend(6), &all[0], 100);
     assert_eq!(tick(timers, 5, 1_000), []);
     assert_eq!(tick(timers, 6, 1_000), [0]);
@@ -112,7 +112,7 @@ fn wait_ends_for_exactly_one_reason_and_no_timer_comes_after_it() {
     static DONE: AtomicBool = AtomicBool::new(false);
     let (timers, all) = (timers(), sleepers(1));
     let rounds = if cfg!(miri) { 10 } else { 20_000 };
-    // Ticks of CPU 0, over and over, while the G is readied by others at once.
+    // CPU 0 ticks over and over, while other threads ready the G at once.
     let ticks = std::thread::spawn(move || {
         while !DONE.load(SeqCst) {
             timers.on_tick(&Here::pretend(0), 10, |_| {

@@ -1,7 +1,7 @@
-//! What is noted: kinds of events, and the 16 bytes of one.
+//! The kinds of events, and the 16 bytes of one.
 //!
-//! The numbers and the layout are a contract with whoever reads a stream (the
-//! crate `trace`, which has its own copy): they stay as they are.
+//! The numbers and the layout are a contract with the readers of a stream (the crate `trace`, which
+//! has its own copy): they must not change.
 #![forbid(unsafe_code)]
 
 use core::fmt;
@@ -12,21 +12,21 @@ use core::fmt;
 pub enum Kind {
     /// A G was made runnable for the first time (the CPU it is pinned to + 1).
     Create = 1,
-    /// A G begins to run (bit 0: on a slice of its own; bits 8 to 15: the kind
-    /// with which the G before it left this CPU at this instant, 0 if that was
-    /// noted by itself; bits 16 to 23: why that one waits, if it does).
+    /// A G begins to run (bit 0: on a slice of its own; bits 8 to 15: the kind with which the G
+    /// before it left this CPU at this instant, 0 if that was recorded as its own event; bits 16 to
+    /// 23: why that G waits, if it does).
     Start = 2,
-    /// The G that ran here let others run.
+    /// The G that ran here yielded.
     Yield = 3,
     /// It was preempted.
     Expire = 4,
-    /// It waits (the number of its [`crate::waiting::Reason`]).
+    /// It parked (the number of its [`crate::waiting::Reason`]).
     Park = 5,
     /// It ended.
     Exit = 6,
     /// A G that waited was readied (1: by an interrupt).
     Ready = 7,
-    /// A sleeping G's time came.
+    /// The deadline of a sleeping G passed.
     Fire = 8,
     /// The timer of this CPU fired.
     Tick = 9,
@@ -36,11 +36,11 @@ pub enum Kind {
     WakeReceived = 11,
     /// This CPU halts.
     Halt = 12,
-    /// This CPU goes on after a halt.
+    /// This CPU continues after a halt.
     Resume = 13,
     /// A G was displaced by one that an interrupt has readied.
     Displace = 14,
-    /// A G has left in a call, and its M with it (the M that goes on).
+    /// A G has left in a call, and its M with it (the M that takes over).
     Handoff = 15,
     /// Gs were stolen, the first of which runs next (P << 12 | how many).
     Steal = 16,
@@ -48,7 +48,7 @@ pub enum Kind {
     Irq = 17,
     /// An M is on this CPU from now on (which).
     Mount = 18,
-    /// So many Ps run Gs from now on (how many).
+    /// The number of Ps that run Gs has changed (how many).
     Procs = 19,
 }
 
@@ -93,7 +93,7 @@ const LEFT_SHIFT: u32 = 8;
 const REASON_SHIFT: u32 = 16;
 
 impl What {
-    /// An argument that is too large is as large as it can be.
+    /// An argument that is too large is saturated.
     #[inline(always)]
     pub const fn new(kind: Kind, arg: u32) -> Self {
         let arg = if arg > ARG_MASK { ARG_MASK } else { arg };
@@ -107,17 +107,17 @@ impl What {
         What(What::START.0 | left)
     }
 
-    /// A [`Kind::Start`] that says nothing of who ran before, on a slice of its own.
+    /// A [`Kind::Start`] without the G before it, on a slice of its own.
     pub const START: What = What::new(Kind::Start, 1);
 
-    /// That start, on the slice of who ran before: the rarer case, so that it and not
-    /// the usual one has something to do.
+    /// The same start, on the slice of the G before: the rarer case, so that only this case costs
+    /// an instruction.
     #[inline(always)]
     pub const fn on_same_slice(self) -> Self {
         What(self.0 & !1)
     }
 
-    /// How the G before has left, if this start says it, as an event of its own.
+    /// How the G before has left, if this start says it, as a separate event.
     pub fn left_before(self) -> Option<What> {
         let left = Kind::from_number((self.0 >> LEFT_SHIFT) as u8)?;
         Some(What::new(left, self.0 >> REASON_SHIFT & 0xff))
@@ -137,19 +137,19 @@ impl What {
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The cycle counter of the CPU that noted it.
+    /// The cycle counter of the CPU that recorded it.
     pub time: u64,
-    /// To which G; 0 if to none. The low half of its number.
+    /// The G that it concerns; 0 if none. The low half of its number.
     pub g: u32,
     /// What happened.
     pub what: What,
 }
 
 impl Event {
-    /// Bytes of one in a stream.
+    /// Bytes of an event in a stream.
     pub const BYTES: usize = 16;
 
-    /// As it is in a stream.
+    /// Its encoding in a stream.
     pub fn to_bytes(self) -> [u8; Event::BYTES] {
         let mut bytes = [0; Event::BYTES];
         bytes[..8].copy_from_slice(&self.time.to_le_bytes());

@@ -1,9 +1,8 @@
-//! Where a stream leaves the machine, and whose turn it is to write.
+//! The port for a stream, and the exclusive right to write to it.
 //!
-//! The debug console, if the emulator has one; else the second serial port. The
-//! port is in [`PORT`] while nobody writes; who does has it ([`Turn`]), and others
-//! find that it is away. So blocks of two writers never mix, and nothing is locked
-//! for the time that a write takes.
+//! The debug console, if the emulator has one; else the second serial port. The port is in [`PORT`]
+//! while it is not in use; the writer takes it out ([`Turn`]), and other writers find it absent. So
+//! blocks of two writers never mix, and no lock is held for the duration of a write.
 #![forbid(unsafe_code)]
 
 use super::wire::Out;
@@ -11,27 +10,27 @@ use crate::drivers::debugcon::DebugCon;
 use crate::drivers::serial::Serial;
 use crate::lock::IrqLock;
 
-/// Where bytes can go.
+/// The kinds of ports.
 enum Port {
     DebugCon(DebugCon),
     Serial(Serial),
 }
 
-/// The port, while nobody writes.
+/// The port, while it is not in use.
 static PORT: IrqLock<Option<Port>> = IrqLock::new(None);
 
 /// The right to write, until it is dropped.
 pub(super) struct Turn(Option<Port>);
 
 impl Turn {
-    /// The first turn, if there is a port. For one caller, who keeps others out.
+    /// The first turn, if there is a port. One caller at a time, which it must ensure.
     pub(super) fn first() -> Option<Turn> {
         let serial = || Serial::probe_second().map(Port::Serial);
         DebugCon::probe().map(Port::DebugCon).or_else(serial).map(|port| Turn(Some(port)))
     }
 
-    /// None: somebody writes, or there is no port. Waits for nobody, so that a
-    /// machine that panics can ask as well.
+    /// None: another writer has it, or there is no port. Never waits, so that a machine that panics
+    /// can call it as well.
     pub(super) fn take() -> Option<Turn> {
         PORT.try_lock()?.take().map(|port| Turn(Some(port)))
     }

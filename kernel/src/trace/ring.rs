@@ -1,16 +1,16 @@
-//! The ring of one CPU: it writes, anybody reads, nobody waits.
+//! The ring of one CPU: its CPU writes, any CPU reads, neither waits.
 //!
-//! A note is a pointer loaded, three words stored, the pointer moved and compared:
-//! the owner writes one half of its memory, and only when that is full does it
-//! think ([`Ring::turn_over`]): goes on in the other half, counts, and tells who
-//! drains it. The oldest events are overwritten.
+//! Recording is a pointer loaded, three words stored, the pointer moved and compared: the owner
+//! writes one half of its memory, and only when that is full does more work ([`Ring::turn_over`]):
+//! it continues in the other half, counts, and wakes the G that drains. The oldest events are
+//! overwritten.
 //!
 //! # Reading while it is written
 //!
-//! All words are atomic and stored one by one, so nothing is undefined, but an
-//! event that is read while it is overwritten is half old, half new. So a reader
-//! copies first and asks afterwards how far the owner has come: what could have
-//! been overwritten until then does not count ([`Ring::read`]).
+//! All words are atomic and stored one by one, so nothing is undefined, but an event that is read
+//! while it is overwritten is half old, half new. So a reader copies first and reads the owner's
+//! progress afterwards: slots that could have been overwritten until then do not count
+//! ([`Ring::read`]).
 
 use super::event::{Event, What};
 use core::cell::Cell;
@@ -26,38 +26,38 @@ pub struct Slot {
     what: AtomicU32,
 }
 
-/// Looks at the owner's progress before a reader takes it for too fast.
+/// Readings of the owner's progress before a reader gives up.
 const LOOKS: usize = 64;
 
 /// The events of one CPU. Two cache lines: CPUs fetch lines in pairs.
 #[repr(align(128))]
 pub struct Ring {
-    // Written by the owner, interrupts off; read by anybody.
+    // Written by the owner, interrupts off; read by any CPU.
     /// Where the next event goes. In `memory`.
     next: AtomicPtr<Slot>,
     /// Events before the half under way.
     passed: AtomicU64,
-    /// Over all events so far, if they are hashed.
+    /// The hash of all events so far, if they are hashed.
     hash: AtomicU64,
 
-    /// Where the half under way ends. In `memory`, or just behind it. The owner's
-    /// alone, so that it is compared where it is.
+    /// Where the half under way ends. In `memory`, or just behind it. The owner's alone, so a plain
+    /// cell.
     stop: Cell<*mut Slot>,
 
-    // Written once, before anything is noted.
+    // Written once, before anything is recorded.
     memory: Cell<&'static [Slot]>,
 }
 
-// SAFETY: `memory` is set before any CPU is told to note or read (`give`), and
-// only read from then on; `stop` is its owner's, once it was given; the rest is atomic.
+// SAFETY: `memory` is set before any CPU is told to record or read (`give`), and only read from
+// then on; `stop` is its owner's, once it was given; the rest is atomic.
 unsafe impl Sync for Ring {}
 
-/// FNV-1a's, which is taken a word at a time here.
+/// FNV-1a's constants, applied a word at a time here.
 const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
 const HASH_PRIME: u64 = 0x0000_0100_0000_01b3;
 
 impl Ring {
-    /// A ring without memory, in which nothing may be noted.
+    /// A ring without memory, in which nothing may be recorded.
     pub const fn new() -> Self {
         Ring {
             next: AtomicPtr::new(ptr::null_mut()),
@@ -71,7 +71,7 @@ impl Ring {
     /// Gives it memory: an even number of slots, at least two.
     ///
     /// # Safety
-    /// Once, before anybody else knows of the ring.
+    /// Once, before any other CPU knows of the ring.
     pub unsafe fn give(&self, memory: &'static [Slot]) {
         assert!(memory.len() >= 2 && memory.len().is_multiple_of(2), "odd ring");
         self.memory.set(memory);
@@ -85,16 +85,16 @@ impl Ring {
         !self.next.load(Acquire).is_null() // pairs with `give`
     }
 
-    /// Notes an event. True once in half a ring: somebody should drain it.
+    /// Records an event. True once in half a ring: it should be drained.
     ///
     /// # Safety
     /// Its own CPU only, interrupts off, after [`Ring::give`].
     #[inline(always)]
     #[must_use]
     pub unsafe fn push(&self, event: Event) -> bool {
-        let next = self.next.load(Relaxed); // written by us alone
-        // Who sees any of this event sees that those before it are published;
-        // pairs with the fence in `read`, and is no instruction here.
+        let next = self.next.load(Relaxed); // written by this CPU alone
+        // A reader that sees any of this event sees that the events before it are published; pairs
+        // with the fence in `read`, and is no instruction here.
         fence(Release);
         // SAFETY: a slot of `memory`: before `stop`, which is its end at most.
         let slot = unsafe { &*next };
@@ -110,7 +110,7 @@ impl Ring {
         false
     }
 
-    /// A half is full: goes on in the other.
+    /// A half is full: continues in the other.
     #[cold]
     fn turn_over(&self, next: *mut Slot) {
         let memory = self.memory.get();
@@ -123,14 +123,14 @@ impl Ring {
         } else {
             self.stop.set(range.end.cast_mut());
         }
-        // After `next`: who sees this sees that.
+        // After `next`: a reader that sees this sees that.
         self.passed.store(self.passed.load(Relaxed) + half as u64, Release);
     }
 
     /// Adds an event to the hash. Its own CPU only.
     pub fn hash(&self, words: [u64; 3]) {
         let mix = |hash: u64, word: u64| {
-            // The product moves everything up; the rotation brings it back down.
+            // The product moves bits up; the rotation moves them back down.
             (hash ^ word).wrapping_mul(HASH_PRIME).rotate_left(23)
         };
         self.hash.store(words.into_iter().fold(self.hash.load(Relaxed), mix), Relaxed);
@@ -141,13 +141,13 @@ impl Ring {
         self.hash.load(Relaxed)
     }
 
-    /// How many events it holds at most.
+    /// Maximum number of events that it holds.
     pub fn capacity(&self) -> u64 {
         if self.is_given() { self.memory.get().len() as u64 } else { 0 }
     }
 
-    /// Events so far, with those that were overwritten. `None` if the owner is so
-    /// fast that nothing can be said.
+    /// Events so far, including overwritten ones. `None` if the owner is too fast to get a
+    /// consistent value.
     pub fn count(&self) -> Option<u64> {
         if !self.is_given() {
             return Some(0);
@@ -161,7 +161,7 @@ impl Ring {
             }
             let index = (next.addr() - memory.as_ptr().addr()) / size_of::<Slot>();
             let begins = passed % memory.len() as u64;
-            // Else it is turning over just now, and the half is full.
+            // Else it is turning over right now, and the half is full.
             let half = memory.len() as u64 / 2;
             let in_half = (index as u64).checked_sub(begins).filter(|&n| n <= half);
             return Some(passed + in_half.unwrap_or(half));
@@ -169,10 +169,9 @@ impl Ring {
         None
     }
 
-    /// Copies events from number `from` on into `into`, oldest first, as many as
-    /// are there and fit. Gives the number of the first, which is larger than
-    /// `from` by those that were overwritten before they could be read, and how
-    /// many.
+    /// Copies events from number `from` on into `into`, oldest first, as many as are there and fit.
+    /// Returns the number of the first, which is larger than `from` by the events that were
+    /// overwritten before they could be read, and how many were copied.
     pub fn read(&self, from: u64, into: &mut [Event]) -> (u64, usize) {
         let memory = self.memory.get();
         let capacity = self.capacity();
@@ -184,8 +183,8 @@ impl Ring {
             let (time, g) = (slot.time.load(Relaxed), slot.g.load(Relaxed));
             *event = Event { time, g, what: What(slot.what.load(Relaxed)) };
         }
-        fence(Acquire); // what was copied before what is counted; pairs with `push`
-        // What the owner may have written to meanwhile does not count.
+        fence(Acquire); // copies before counting; pairs with `push`
+        // Slots that the owner may have written to meanwhile do not count.
         let valid = self.count().map_or(u64::MAX, |count| oldest(count, capacity));
         let overwritten = valid.saturating_sub(first).min(len as u64) as usize;
         into.copy_within(overwritten..len, 0);
@@ -198,8 +197,8 @@ impl Ring {
     }
 }
 
-/// The oldest of `count` events that is there for sure: the owner may be in the
-/// middle of the next one, which takes the place of one more.
+/// The oldest of `count` events that is certainly intact: the owner may be in the middle of the
+/// next one, which takes the place of one more.
 fn oldest(count: u64, capacity: u64) -> u64 {
     (count + 1).saturating_sub(capacity).min(count)
 }
@@ -218,13 +217,13 @@ mod tests {
     fn ring(len: usize) -> &'static Ring {
         let memory: Vec<Slot> = (0..len).map(|_| Slot::default()).collect();
         let ring = Box::leak(Box::new(Ring::new()));
-        // SAFETY: nobody else knows it yet.
+        // SAFETY: no other thread has it yet.
         unsafe { ring.give(memory.leak()) };
         ring
     }
 
     fn push(ring: &Ring, time: u64) -> bool {
-        // SAFETY: this thread plays the CPU.
+        // SAFETY: this thread stands for the CPU.
         unsafe { ring.push(event(time)) }
     }
 
@@ -299,7 +298,7 @@ mod tests {
         let writer = std::thread::spawn(move || {
             for n in 0..events {
                 let event = Event { time: n, g: n as u32, what: What(n as u32 ^ 0xffff) };
-                // SAFETY: this thread plays the CPU.
+                // SAFETY: this thread stands for the CPU.
                 let _ = unsafe { ring.push(event) };
             }
         });

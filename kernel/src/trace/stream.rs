@@ -1,22 +1,22 @@
 //! Events written out while the machine runs, to the debug console.
 //!
-//! A G called "trace" sleeps until some CPU has filled half of its ring, and then
-//! writes out what is in all of them, in blocks (`wire`). What is overwritten
-//! before that is lost, and the stream says how much. At the end of the machine
-//! whoever ends it writes the rest, the counters, and that this is the end.
+//! A G called "trace" sleeps until some CPU has filled half of its ring, and then writes out all
+//! rings, in blocks (`wire`). Events that are overwritten before that are lost, and the stream says
+//! how many. At the end of the machine the G that ends it writes the rest, the counters, and the
+//! end mark.
 //!
 //! # Names
 //!
-//! The name and the spawn site of a G are noted when it is created, as two slots
-//! of the ring with kinds that are nobody's: they are `&'static`, so two pointers
-//! and a length say it all, and a G that is gone when its events are written out
-//! has a name all the same. Gs that are older than the stream are looked up.
+//! The name and the spawn site of a G are recorded when it is created, as two slots of the ring
+//! with unused kinds: they are `&'static`, so two pointers and a length are enough, and a G that is
+//! gone when its events are written out has a name all the same. Gs that are older than the stream
+//! are looked up.
 //!
-//! # Who writes
+//! # Which G writes
 //!
-//! One at a time: whoever has the port ([`Turn`]). The G that drains, who stops a
-//! trace, or who ends the machine. It is no lock: who does not get it at the end
-//! of a machine that panics goes without.
+//! One at a time: the holder of the port ([`Turn`]). That is the G that drains, a G that stops a
+//! trace, or one that ends the machine. It is no lock: at the end of a machine that panics, a CPU
+//! that does not get it does without.
 
 use super::event::{Event, Kind, What};
 use super::port::Turn;
@@ -33,35 +33,34 @@ use core::panic::Location;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// What is done with the console.
+/// The state of the stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 enum State {
-    /// Nobody has asked for a stream.
+    /// No stream was requested.
     Closed = 0,
-    /// It has a header.
+    /// The header was written.
     Open = 1,
-    /// It has its end.
+    /// The end mark was written.
     Done = 2,
 }
 
 static STATE: AtomicU32 = AtomicU32::new(State::Closed as u32);
-/// Somebody has filled half a ring.
+/// A CPU has filled half a ring.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// There is a G that drains, and where it waits.
+/// Whether there is a G that drains, and its handle while it waits.
 static HAS_DRAINER: AtomicBool = AtomicBool::new(false);
 static DRAINER: IrqLock<Option<GHandle>> = IrqLock::new(None);
-/// What was counted before the stream began, and in its pauses: the counters that
-/// belong to no event.
+/// The counters before the stream began, and in its pauses: counts that belong to no event.
 static BEFORE: IrqLock<Vec<CpuStats>> = IrqLock::new(Vec::new());
-/// What was counted when the stream was paused; nothing while it runs.
+/// The counters when the stream was paused; `None` while it runs.
 static AT_PAUSE: IrqLock<Option<Vec<CpuStats>>> = IrqLock::new(None);
 
-/// How far each ring has been written out. Of whoever has the [`Turn`].
+/// How far each ring has been written out. Belongs to the holder of the [`Turn`].
 struct Cursor {
     /// The number of the next slot to be read.
     read: AtomicU64,
-    /// The number of the next event: slots with names are none.
+    /// The number of the next event: slots with names do not count.
     sent: AtomicU64,
     lost: AtomicU64,
 }
@@ -71,15 +70,14 @@ static CURSORS: [Cursor; arch::MAX_CPUS] = [const { Cursor::new() }; arch::MAX_C
 /// Events that are copied at once: 2 KiB of stack.
 const BATCH: usize = 128;
 
-/// How long one waits for the [`Turn`] while who has it writes out nothing. It may
-/// have seconds of work, as a port takes a byte at a time; but it gets on with it.
+/// How long a G waits for the [`Turn`] while its holder writes out nothing. The holder may have
+/// seconds of work, as a port takes a byte at a time; but it makes progress.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the end of the machine waits for other CPUs to have nothing to do.
+/// How long the end of the machine waits for other CPUs to go idle.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// The kinds of slots with names: address and length of a name, then the address
-/// of a spawn site.
+/// The kinds of slots with names: address and length of a name, then the address of a spawn site.
 const NAME: What = What(0xf0 << 24);
 const SITE: What = What(0xf1 << 24);
 
@@ -88,8 +86,7 @@ pub(super) fn is_open() -> bool {
     STATE.load(Acquire) == State::Open as u32
 }
 
-/// Begins a stream, or goes on with it: its header and what there is already.
-/// One caller at a time.
+/// Begins a stream, or continues it: its header and the present state. One caller at a time.
 pub(super) fn open(zero: u64) -> Result<(), StartError> {
     if IS_ON.load(Relaxed) || STATE.load(Acquire) == State::Done as u32 {
         return Err(StartError::IsOn);
@@ -115,8 +112,8 @@ pub(super) fn open(zero: u64) -> Result<(), StartError> {
     Ok(())
 }
 
-/// What was counted before the first event. The start of a G that runs already is
-/// among the events ([`write_present`]), and so not before.
+/// The counters before the first event. The start of a G that runs already is among the events
+/// ([`write_present`]), and so not before.
 fn count_before() -> Vec<CpuStats> {
     let mut cpus = park::stats().cpus;
     for (cpu, counted) in cpus.iter_mut().enumerate() {
@@ -126,8 +123,8 @@ fn count_before() -> Vec<CpuStats> {
     cpus
 }
 
-/// Adds what was counted in a pause, from `then` to `now`, to `before`. The start of a
-/// G is among the events twice if it runs across a pause: `now` may be less.
+/// Adds the counts of a pause, from `then` to `now`, to `before`. The start of a G is among the
+/// events twice if it runs across a pause: `now` may be less.
 fn skip(before: &mut CpuStats, then: &CpuStats, now: &CpuStats) {
     let pause = |of: fn(&CpuStats) -> u64| of(now).wrapping_sub(of(then));
     before.switches = before.switches.wrapping_add(pause(|cpu| cpu.switches));
@@ -140,7 +137,7 @@ fn skip(before: &mut CpuStats, then: &CpuStats, now: &CpuStats) {
     before.steals += pause(|cpu| cpu.steals);
 }
 
-/// What was before the first event: who is called what, and is where.
+/// The state before the first event: the names of all Gs, and which G and M are on each CPU.
 fn write_present(out: &mut dyn Out) {
     let nowhere: &dyn core::fmt::Display = &"";
     for g in tasks::gs() {
@@ -161,7 +158,7 @@ fn write_present(out: &mut dyn Out) {
     }
 }
 
-/// Notes the name of a G that was just created, if there is a stream.
+/// Records the name of a G that was just created, if there is a stream.
 #[cold]
 pub(super) fn note_name(g: u64, name: &'static str, site: &'static Location<'static>) {
     if !is_open() {
@@ -175,8 +172,8 @@ pub(super) fn note_name(g: u64, name: &'static str, site: &'static Location<'sta
     arch::irq_restore(were_on);
 }
 
-/// Somebody should drain the rings. By a CPU that notes something, interrupts
-/// off, perhaps in the middle of its P.
+/// The rings should be drained. By a CPU that records an event, interrupts off, perhaps in the
+/// middle of an operation on its P.
 #[cold]
 pub(super) fn ask() {
     if !is_open() {
@@ -186,7 +183,7 @@ pub(super) fn ask() {
     let waits = DRAINER.lock().take();
     if let Some(g) = waits {
         park::ready_from_interrupt(g);
-        // It is brought in by an interrupt, which comes when nobody is in a queue.
+        // An interrupt moves it to the queue, when this CPU is in no queue operation.
         park::interrupt_this_cpu();
     }
 }
@@ -205,7 +202,7 @@ fn drain_for_ever() {
     loop {
         let g = park::begin_park(Wait::new(Reason::Poll, 0));
         *DRAINER.lock() = Some(g);
-        // Set before it looked for us, or it found us.
+        // `ask` has set it before it looked for the handle, or has found the handle.
         if WANTED.swap(false, Relaxed) {
             park::cancel_park();
         } else {
@@ -216,21 +213,21 @@ fn drain_for_ever() {
     }
 }
 
-/// Writes out what is in all rings, when events are no longer noted: what is counted
-/// until the stream goes on belongs to no event. By a G.
+/// Writes out all rings, when tracing is off: counts until the stream continues belong to no event.
+/// By a G.
 pub(super) fn pause() {
     *AT_PAUSE.lock() = Some(park::stats().cpus);
     drain_all();
 }
 
-/// Writes out what is in all rings; by a G.
+/// Writes out all rings; by a G.
 fn drain_all() {
     if let Some(mut turn) = wait_for_turn() {
         drain(&mut turn);
     }
 }
 
-/// The right to write, when others have done; `None` if they are stuck.
+/// The right to write, when other writers are done; `None` if they are stuck.
 fn wait_for_turn() -> Option<Turn> {
     let mut written = 0;
     let mut deadline = Instant::now() + PATIENCE;
@@ -250,7 +247,7 @@ fn wait_for_turn() -> Option<Turn> {
     }
 }
 
-/// The end: the rest, the counters, and that this was all. By a G.
+/// The end: the rest, the counters, and the end mark. By a G.
 pub(super) fn finish(code: u32) {
     if !is_open() {
         return;
@@ -263,23 +260,22 @@ pub(super) fn finish(code: u32) {
     write_end(&mut turn, code);
 }
 
-/// Gives the other CPUs a while to come to rest, so that what they count and what
-/// they note in their last moment agree; not if they are busy.
+/// Gives the other CPUs a while to go idle, so that their counters and their last events agree; not
+/// if they are busy.
 pub(super) fn let_others_settle() {
     let deadline = Instant::now() + SETTLE;
     while schedule::sched_info().busy() > 1 && Instant::now() < deadline {
         park::yield_now();
     }
-    // A CPU that is idle says so a moment before it notes that it halts. Not asleep: a CPU
-    // without a timer would not wake this G.
+    // An idle CPU is marked so a moment before it records that it halts. This G does not sleep: a
+    // CPU without a timer would not wake it.
     let deadline = Instant::now() + SETTLE / 10;
     while Instant::now() < deadline {
         arch::relax();
     }
 }
 
-/// The end of a machine that panics, all other CPUs stopped: what can be had
-/// without waiting for anybody.
+/// The end of a machine that panics, all other CPUs stopped: writes what it can without waiting.
 pub fn abandon(code: u32) {
     IS_ON.store(false, Relaxed);
     if is_open()
@@ -302,11 +298,11 @@ fn write_end(out: &mut dyn Out, code: u32) {
     wire::done(out, code);
 }
 
-/// Writes out what is in all rings.
+/// Writes out all rings.
 fn drain(out: &mut dyn Out) {
     let mut events = [Event { time: 0, g: 0, what: What(0) }; BATCH];
     for (cpu, cursor) in CURSORS[..arch::num_cpus()].iter().enumerate() {
-        // As much as a ring holds: not for ever, if its CPU is faster than we are.
+        // As much as a ring holds: not for ever, if its CPU records faster than this writes.
         for _ in 0..RINGS[cpu].capacity().div_ceil(BATCH as u64) {
             let from = cursor.read.load(Relaxed);
             let (first, len) = RINGS[cpu].read(from, &mut events);
@@ -325,14 +321,14 @@ impl Cursor {
         Cursor { read: AtomicU64::new(0), sent: AtomicU64::new(0), lost: AtomicU64::new(0) }
     }
 
-    /// So many were overwritten.
+    /// So many events were overwritten.
     fn lose(&self, lost: u64) {
         self.lost.fetch_add(lost, Relaxed);
         self.sent.fetch_add(lost, Relaxed);
     }
 
-    /// Writes what was read from a ring: events, and names between them. Gives
-    /// how many slots were used: not a name whose second half is yet to come.
+    /// Writes slots that were read from a ring: events, and names between them. Returns how many
+    /// slots were used: not a name whose second half is yet to come.
     fn write_batch(&self, out: &mut dyn Out, cpu: usize, slots: &[Event]) -> usize {
         let mut used = 0;
         while used < slots.len() {
@@ -345,7 +341,7 @@ impl Cursor {
                 [name, site, ..] => {
                     used += write_name(out, name, site);
                 }
-                // Its other half is in the next batch; if this is all, it is lost.
+                // Its other half is in the next batch; if this is all, the name is lost.
                 [_] if used == 0 => used = 1,
                 [_] => break,
             }
@@ -361,8 +357,8 @@ impl Cursor {
     }
 
     fn counters(&self, then: &CpuStats, now: &CpuStats) -> [u64; wire::COUNTERS] {
-        // `then` may have wrapped around (`skip`); read at two moments, it may be more
-        // than `now`, too.
+        // `then` may have wrapped around (`skip`); read at two moments, it may also be more than
+        // `now`.
         let since = |of: fn(&CpuStats) -> u64| of(now).wrapping_sub(of(then)) as i64;
         let since = |of| since(of).max(0) as u64;
         [
@@ -385,14 +381,14 @@ fn is_name(what: What) -> bool {
     what.0 >= NAME.0
 }
 
-/// Writes a name, if these are its two halves, and gives how many slots it was.
+/// Writes a name, if these are its two halves, and returns how many slots it took.
 fn write_name(out: &mut dyn Out, name: Event, site: Event) -> usize {
     if name.what.0 >> 24 != NAME.0 >> 24 || site.what != SITE || name.g != site.g {
         return 1; // a half whose other half was overwritten
     }
     let at = core::ptr::with_exposed_provenance::<u8>(name.time as usize);
-    // SAFETY: `note_name` took them from a `&'static str`, and `Ring::read` gives
-    // no slot that may have been overwritten: these two belong together.
+    // SAFETY: `note_name` took them from a `&'static str`, and `Ring::read` returns no slot that
+    // may have been overwritten: these two belong together.
     let bytes = unsafe { core::slice::from_raw_parts(at, name.what.arg() as usize) };
     let at = core::ptr::with_exposed_provenance::<Location<'static>>(site.time as usize);
     // SAFETY: as above, from a `&'static Location`.
@@ -457,7 +453,7 @@ mod tests {
         }
     }
 
-    /// What is counted of a CPU, with the number of its switches.
+    /// The counters of a CPU, with this number of switches.
     fn switched(switches: u64) -> CpuStats {
         let mut cpu = CpuStats::default();
         (cpu.switches, cpu.halts) = (switches, 2 * switches);
@@ -470,7 +466,7 @@ mod tests {
         skip(&mut before, &switched(15), &switched(40));
         let counters = Cursor::new().counters(&before, &switched(47));
         assert_eq!((counters[2], counters[5]), (5 + 7, 2 * (5 + 7)));
-        // A G that ran across a pause in which nothing else did: its start counts twice.
+        // A G that ran across a pause in which no other G did: its start counts twice.
         let mut before = switched(0);
         skip(&mut before, &switched(3), &CpuStats { switches: 2, ..switched(3) });
         assert_eq!(Cursor::new().counters(&before, &switched(3))[2], 4);

@@ -1,29 +1,29 @@
 //! The bytes of a stream: a header, then blocks with a tag and a length each.
 //!
-//! All little-endian. Written here, read by the crate `trace`, which tells what
-//! is wrong with a stream; nothing here can fail but by being cut off.
+//! All little-endian. Written here, read by the crate `trace`, which reports what is wrong with a
+//! stream; writing here cannot fail, it can only be cut off.
 #![forbid(unsafe_code)]
 
 use super::event::Event;
 use core::fmt::{self, Write};
 
-/// Where bytes go.
+/// A destination of bytes.
 pub trait Out {
     /// Takes all of them.
     fn write(&mut self, bytes: &[u8]);
 }
 
-/// How a stream begins.
+/// The first bytes of a stream.
 const MAGIC: &[u8; 8] = b"RNTRACE1";
 const VERSION: u32 = 1;
 
-/// The longest name or spawn site: what is longer is cut off.
+/// Maximum length of a name or spawn site: longer ones are cut off.
 const MAX_TEXT: usize = 120;
 
-/// What each CPU has counted, for the end of a stream.
+/// The number of counters of each CPU, at the end of a stream.
 pub const COUNTERS: usize = 10;
 
-/// The head of a stream.
+/// The header of a stream.
 pub fn header(out: &mut dyn Out, cpus: u32, hz: u64, zero: u64) {
     out.write(MAGIC);
     out.write(&VERSION.to_le_bytes());
@@ -41,10 +41,10 @@ pub fn events(out: &mut dyn Out, cpu: u32, first: u64, events: &[Event]) {
     events.iter().for_each(|event| out.write(&event.to_bytes()));
 }
 
-/// What a G is called, and where it was started.
+/// The name of a G, and where it was started.
 pub fn name(out: &mut dyn Out, g: u32, name: &str, site: &dyn fmt::Display) {
     let [mut called, mut at] = [Text::new(), Text::new()];
-    // What does not fit is cut off: that is no error here.
+    // Text that does not fit is cut off: that is no error here.
     let _ = called.write_str(name);
     let _ = write!(at, "{site}");
     block(out, b"NAME", 4 + 2 + called.len + 2 + at.len);
@@ -55,7 +55,7 @@ pub fn name(out: &mut dyn Out, g: u32, name: &str, site: &dyn fmt::Display) {
     }
 }
 
-/// What one CPU has counted.
+/// The counters of one CPU.
 pub fn stat(out: &mut dyn Out, cpu: u32, counters: [u64; COUNTERS]) {
     block(out, b"STAT", 8 + 8 * COUNTERS);
     out.write(&cpu.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Archives that are whole, and archives that are not.
+//! Valid archives, and damaged ones.
 
 use super::*;
 use std::vec::Vec;
@@ -36,7 +36,7 @@ fn file(name: &str, contents: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// All entries; also checks that no block outside is asked for, and none twice.
+/// All entries; also checks that no block outside is read, and none twice.
 fn entries(archive: &[u8]) -> Result<Vec<Entry>, At> {
     let (mut found, mut last) = (Vec::new(), None);
     let read = |at: u64, block: &mut Block| {
@@ -179,8 +179,8 @@ fn noise(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// Nothing panics, nothing loops, and no entry lies outside, whatever the bytes;
-/// with checksums that are right, so that the walk gets far.
+/// Nothing panics, nothing loops, and no entry lies outside, whatever the bytes; with correct
+/// checksums, so that the walk gets far.
 #[test]
 fn damaged_archives_end_in_an_error_or_in_good_entries() {
     let mut good = file("a", &[1; 700]);

@@ -1,4 +1,4 @@
-//! `Condvar`: no notification is lost, and they go round in order.
+//! `Condvar`: no notification is lost, and waiters are notified in order.
 
 use super::*;
 
@@ -49,7 +49,7 @@ fn notify_all_wakes_all_who_wait_and_only_them() {
             s.spawn(|| *changed.wait(woken.lock().unwrap()).unwrap() += 1);
         }
         until(|| changed.queued_ever() == many);
-        drop(woken.lock().unwrap()); // the last one has freed it: it waits
+        drop(woken.lock().unwrap()); // the last waiter has freed it: it waits
         changed.notify_all();
         until(|| *woken.lock().unwrap() == many);
         let late = s.spawn(|| changed.wait_timeout(woken.lock().unwrap(), SHORT).unwrap().1);
@@ -73,8 +73,8 @@ fn a_notification_goes_to_one_who_has_not_timed_out() {
 
 #[test]
 fn each_notification_wakes_one_although_others_time_out() {
-    // Notifications are as many as tokens; who takes one was notified or found
-    // it. If a time-out swallowed a notification, somebody would wait for ever.
+    // There are as many notifications as tokens; a G that takes a token was notified or found it.
+    // If a timeout swallowed a notification, a G would wait for ever.
     let (tokens, changed) = (Mutex::new(0u32), Condvar::new());
     let n = rounds(300);
     thread::scope(|s| {

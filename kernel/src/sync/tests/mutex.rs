@@ -1,4 +1,4 @@
-//! `Mutex`: one at a time, nobody starved, nobody forgotten.
+//! `Mutex`: mutual exclusion, no starvation, no lost waiter.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn one_g_at_a_time_has_the_value() {
             assert_eq!(INSIDE.fetch_add(1, Ordering::Relaxed), 0);
             *sum += 1;
             if (*sum).is_multiple_of(7) {
-                thread::yield_now(); // lets others queue
+                thread::yield_now(); // lets other threads queue
             }
             INSIDE.fetch_sub(1, Ordering::Relaxed);
         }
@@ -45,7 +45,7 @@ fn who_has_lost_patience_is_served_in_order_and_nobody_barges() {
                 }
             }
         });
-        thread::sleep(Duration::from_millis(3)); // all patience is gone
+        thread::sleep(Duration::from_millis(3)); // all waiters have waited for more than 1 ms
         drop(first);
         until(|| served.lock().unwrap().len() >= WAITERS);
         over.store(true, Ordering::Relaxed);
@@ -64,19 +64,19 @@ fn a_spinner_that_never_arrives_lets_nobody_barge_past_the_hungry() {
         for (i, may_leave) in [&first_may_leave, &last_may_leave].into_iter().enumerate() {
             let (lock, inside) = (&lock, &inside);
             s.spawn(move || {
-                // With a limit: a lock that was freed instead of passed on wakes no waiter.
+                // With a limit: a lock that was freed instead of handed off wakes no waiter.
                 let _guard = lock.lock_timeout(Duration::from_secs(60)).unwrap();
                 inside.fetch_add(1, Ordering::Relaxed);
                 until(|| may_leave.load(Ordering::Relaxed));
             });
             until(|| lock.queued_ever() == i as u64 + 1);
         }
-        thread::sleep(Duration::from_millis(3)); // both have lost patience
+        thread::sleep(Duration::from_millis(3)); // both have waited for more than 1 ms
         drop(held);
         until(|| inside.load(Ordering::Relaxed) == 1);
         assert!(!lock.spin_only());
         first_may_leave.store(true, Ordering::Relaxed);
-        // The lock is never free on its way to the second.
+        // The lock is never free while it is handed off to the second.
         until(|| lock.try_lock().is_ok() || inside.load(Ordering::Relaxed) == 2);
         let is_second_inside = inside.load(Ordering::Relaxed) == 2;
         last_may_leave.store(true, Ordering::Relaxed);
@@ -142,7 +142,7 @@ fn a_timeout_in_the_middle_keeps_the_queue_whole() {
 
 #[test]
 fn timeouts_that_race_with_unlocks_lose_no_wake_up() {
-    // Some take the lock, some give up; whoever waits without a limit is served.
+    // Some take the lock, some give up; every G that waits without a limit is served.
     let lock = Mutex::new(0);
     let taken = AtomicUsize::new(0);
     on_threads(4, |i| {
@@ -191,8 +191,8 @@ fn a_destructor_that_locks_while_its_g_panics_poisons_nothing() {
     assert_eq!(*count.lock().unwrap(), 1);
 }
 
-/// As above, with a waiter that the unlock must see to: the long way asks as well when the
-/// panic began.
+/// As above, with a waiter that the unlock must wake: the slow path also checks when the panic
+/// began.
 #[test]
 fn a_contended_lock_of_a_destructor_that_runs_in_a_panic_is_not_poisoned() {
     struct LocksUntilQueued<'a>(&'a Mutex<()>, &'a AtomicBool);
@@ -246,7 +246,7 @@ fn a_panic_that_was_over_when_the_lock_was_taken_poisons_nothing() {
     }
     let frees = Frees(lock.lock().ok());
     panicking(panic_quietly);
-    drop(frees); // it was there during the panic, but is not dropped by it
+    drop(frees); // it existed during the panic, but is not dropped by it
     assert!(lock.lock().is_ok());
 }
 
@@ -266,12 +266,12 @@ fn the_lock_of_one_that_is_gone_never_opens_again() {
         assert!(lock.is_poisoned(), "that cannot be cleared");
     }
     assert!(format!("{lock:?}").contains("<locked>"));
-    // No guard of it can be left: nothing else has a reference to the lock.
+    // No guard of it can exist: nothing else has a reference to the lock.
     assert_eq!(*lock.get_mut().unwrap_err().into_inner(), 1);
     assert_eq!(lock.into_inner().unwrap_err().into_inner(), 1);
 }
 
-/// With what safe code can do: the guard is leaked, and its reference given away.
+/// With safe code only: the guard is leaked, and its reference given away.
 #[test]
 fn a_leaked_guard_of_one_that_is_gone_stays_the_only_one() {
     static LOCK: Mutex<u32> = Mutex::new(0);

@@ -32,7 +32,7 @@ fn permits_go_to_who_came_first_however_many_it_wants() {
             });
             until(|| gate.queued_ever() == i as u64 + 1);
         }
-        gate.release(2); // not enough for the first: nobody gets any
+        gate.release(2); // not enough for the first: no waiter gets any
         assert!(!gate.try_acquire(1));
         assert_eq!(gate.available(), 2);
         for (i, n) in [1, 1, 2].into_iter().enumerate() {
@@ -241,7 +241,7 @@ fn a_wait_that_unwinds_leaves_the_queue() {
     assert!(queue.lock().is_empty(0));
 }
 
-/// Whether it would have to wait or not: the day when it must is too late to notice.
+/// Whether the call would have to wait or not: checking only when it must would be too late.
 #[test]
 #[cfg(debug_assertions)]
 fn whoever_may_wait_says_so_also_with_a_limit() {
@@ -267,6 +267,6 @@ fn whoever_may_wait_says_so_also_with_a_limit() {
         drop(held);
         let said = panicked.downcast_ref::<String>().expect("a text");
         assert!(said.starts_with("might park with the plain lock"), "{name}: {said}");
-        call(); // and else it does not wait
+        call(); // without it the call does not wait
     }
 }

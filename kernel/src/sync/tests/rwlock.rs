@@ -1,4 +1,4 @@
-//! `RwLock`: readers together, writers alone, nobody starved.
+//! `RwLock`: readers share, writers exclude, no starvation.
 
 use super::*;
 
@@ -86,7 +86,7 @@ fn neither_side_starves_the_other() {
     let lock = RwLock::new(0);
     let over = AtomicUsize::new(0);
     on_threads(4, |i| {
-        // Two who would never stop, and two who come now and then.
+        // A writer and a reader that never stop, and a writer and a reader with few rounds.
         let mut left = if i < 2 { usize::MAX } else { rounds(100) };
         while left > 0 && over.load(Ordering::Relaxed) < 2 {
             match i % 2 {
@@ -149,7 +149,7 @@ fn a_writer_that_panics_poisons_and_a_reader_does_not() {
     assert!(lock.try_read().is_ok());
 }
 
-/// With a waiter, so that the writer leaves by the long way.
+/// With a waiter, so that the writer unlocks on the slow path.
 #[test]
 fn a_contended_write_of_a_destructor_that_runs_in_a_panic_poisons_nothing() {
     struct WritesUntilQueued<'a>(&'a RwLock<()>, &'a AtomicBool);

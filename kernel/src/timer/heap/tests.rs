@@ -27,7 +27,7 @@ pub(crate) fn sleepers(n: usize) -> &'static [Sleeper] {
     sleepers
 }
 
-/// A small generator (xorshift), so that a failure can be had again.
+/// A small generator (xorshift), so that a failure can be reproduced.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -47,7 +47,7 @@ pub(super) fn count_a_step() {
     STEPS.with(|steps| steps.set(steps.get() + 1));
 }
 
-/// How many entries an operation looked at.
+/// How many entries an operation visited.
 fn steps_of<R>(operation: impl FnOnce() -> R) -> (R, usize) {
     STEPS.with(|steps| steps.set(0));
     (operation(), STEPS.with(Cell::get))
@@ -112,7 +112,7 @@ fn entries_of_one_deadline_come_out_in_the_order_they_went_in() {
         heap.insert(s, deadline);
         expected.push((deadline, s.number));
     }
-    // Those who leave and come back queue up again.
+    // Entries that leave and come back queue up again.
     let returning = sleepers(1);
     heap.insert(&returning[0], 0);
     assert!(heap.remove(&returning[0]));
