@@ -1,5 +1,4 @@
-//! The sieve of Gs: a chain in which each G passes on the numbers that its prime does not
-//! divide.
+//! The sieve of Gs: each G of a chain passes on what its prime does not divide.
 //!
 //! The classic of channel programs (Hoare 1978, and every introduction to Go):
 //! nearly every step is a hand-over, and the chain grows by a G for each prime.

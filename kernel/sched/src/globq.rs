@@ -1,5 +1,4 @@
-//! The global queue, for Gs that no P holds. One lock, one list, first in first
-//! out.
+//! The global queue, for Gs that no P holds: one lock, one list, in order.
 //!
 //! It gets the Gs that did not fit in a ring, the Gs whose slice ran out, and the
 //! Gs whose call is over while all CPUs are busy. All Ps take from it, by the rules

@@ -1,5 +1,4 @@
-//! The Go scheduler's decisions (which G runs next, where), with no machine in
-//! them.
+//! Which G runs next, and where: the Go scheduler's decisions, with no machine.
 //!
 //! This crate holds the run queues, the rules by which Gs are found, stolen and
 //! dealt out, and the protocol by which CPUs go to sleep and are woken. It is

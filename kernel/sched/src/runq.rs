@@ -1,5 +1,4 @@
-//! The local queue: a ring and two slots before it. One owner pushes, any CPU
-//! steals.
+//! The local queue: a ring and two slots before it. The owner pushes, any CPU steals.
 //!
 //! [`RunQueue`] is for all CPUs, to read and to steal; [`Owner`] is the one handle
 //! that pushes and pops. The two types enforce "single producer": there is one

@@ -84,7 +84,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// Whether a G waits that a preemption would let run on this P: in its queues,
     /// its inbox or the global queue. Gs that wait on other Ps are not counted: a G
     /// preempted for their sake would itself be the next that this P finds. Their
-    /// own P has a timer.
+    /// own P has a timer, and sends them on.
     #[must_use]
     #[inline]
     pub fn somebody_waits(&self, p: &P<K>) -> bool {

@@ -74,7 +74,7 @@ fn submit_against_park_loses_no_wake_up() {
             let found = find(sched, &mut p1);
             (p1, found)
         });
-        // P 0 runs a G that makes another, and goes on running.
+        // P 0 runs a G that makes another, and keeps running.
         let wake = sched.start(&mut p0, g(1), None);
         let (p1, (found, wake1)) = other.join().unwrap();
         let mut ps = [p0, p1];

@@ -1,9 +1,8 @@
-//! The debug console of emulators: a port that takes bytes, for the host's end of it
-//! (`-debugcon file:…` of QEMU, port 0xe9 of Bochs).
+//! The debug console of emulators: a port that takes bytes for the host.
 //!
-//! It has no registers, no interrupts and no flow control: a byte that is written is written.
-//! It reports its presence by answering a read with its own port number. Used by `trace`;
-//! real machines have none.
+//! It is `-debugcon file:…` of QEMU, port 0xe9 of Bochs. It has no registers, no interrupts
+//! and no flow control: a byte that is written is written. It reports its presence by
+//! answering a read with its own port number. Used by `trace`; real machines have none.
 
 use core::arch::asm;
 

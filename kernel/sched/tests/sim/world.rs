@@ -188,7 +188,7 @@ impl World {
         });
     }
 
-    /// A CPU that can go on, by chance and by slowness.
+    /// A CPU that can run, at random and by slowness.
     fn choose(&self) -> Option<usize> {
         let n = self.cpus.len();
         let can = |cpu: usize| {
