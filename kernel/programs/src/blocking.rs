@@ -1,12 +1,11 @@
-//! Blocking calls: what waits in a call keeps no other G waiting.
+//! Blocking calls: a G that waits in a call keeps no other G waiting.
 //!
-//! Three scenes. In the first a hundred Gs wait in calls, each on the stack of
-//! an M of its own, while others compute on every CPU. The second is the trap of
-//! schedulers with a fixed number of threads: every thread waits for a lock in a
-//! call, and the G that holds the lock has none to run on; here a spare M takes
-//! over, and it ends. The third measures how long a P is without work when its G's
-//! call begins to wait. Boot it with `handoff=sysmon` to see what Go's monitor,
-//! which must guess that a call waits, makes of it.
+//! Three scenes. In the first a hundred Gs wait in calls, each on the stack of an M of its
+//! own, while other Gs compute on every CPU. The second is the trap of schedulers with a
+//! fixed number of threads: every thread waits for a lock in a call, and the G that holds the
+//! lock has no thread to run on; here a spare M takes the P, and the scene ends. The third
+//! measures how long a P is without work when its G's call begins to wait. Boot it with
+//! `handoff=sysmon` to compare Go's monitor, which must guess that a call waits.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,8 +1,8 @@
 //! Deadlock: two Gs, two locks, taken in two orders.
 //!
-//! Each G has one lock and waits for the other's; main waits for both Gs. Nobody
-//! is left who could end any of these waits. Whoever closes the ring is told so,
-//! while others still run; the kernel says who waits for what, and ends the program.
+//! Each G has one lock and waits for the other's; main waits for both Gs. No G is left that
+//! could end any of these waits. The G that closes the cycle is told so, while other programs
+//! still run; the kernel reports which G waits for what, and ends the program.
 
 use alloc::sync::Arc;
 use runnext::prelude::*;
@@ -12,7 +12,7 @@ runnext::main!(deadlock, main);
 
 fn main() {
     let (left, right) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
-    // Each has its first lock before it wants its second.
+    // Each G has its first lock before it takes its second.
     let both = Arc::new(Semaphore::new(0));
     let takes = |name, first: &Arc<Mutex<()>>, second: &Arc<Mutex<()>>| {
         let (first, second, both) = (first.clone(), second.clone(), both.clone());

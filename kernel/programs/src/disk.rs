@@ -1,12 +1,11 @@
 //! A disk, read in two ways that give the same bytes and block different things.
 //!
-//! Lists the files of the disk, then reads each both ways and compares: by
-//! `fs::read`, where the G parks until the disk's interrupt readies it, and by
-//! `fs::read_blocking`, where the M waits with its G and a spare M takes over the
-//! CPU, unless the disk has answered before the M gets to wait. Then as many Gs as
-//! asked for read parts of the largest file at once, each a part of its own: the
-//! disk works on dozens of requests at a time. `program=disk -- 100` has 100 of
-//! them.
+//! Lists the files of the disk, then reads each both ways and compares: by `fs::read`, where
+//! the G parks until the disk's interrupt readies it, and by `fs::read_blocking`, where the M
+//! waits with its G and a spare M takes over the CPU, unless the disk has answered before the
+//! M gets to wait. Then as many Gs as the argument says read parts of the largest file at
+//! once, each a part of its own: the disk works on dozens of requests at a time.
+//! `program=disk -- 100` starts 100 of them.
 //!
 //! Without a disk (`make run PROGRAM=disk DISK=none`) it says so and ends with 2.
 
@@ -16,7 +15,7 @@ use runnext::{disk, fs};
 runnext::main!(disk, main);
 
 const READERS: usize = 32;
-/// What the machine ends with if the disk cannot be read.
+/// The exit code of the machine if the disk cannot be read.
 const EXIT_NO_DISK: u32 = 2;
 
 fn main() {
@@ -50,12 +49,12 @@ fn tour(readers: usize) -> Result<(), fs::FsError> {
     }
 }
 
-/// How often an M has left its P to another because its G had to wait in a call.
+/// How often an M handed off its P because its G had to wait in a call.
 fn handed_off() -> u64 {
     stats().cpus.iter().map(|cpu| cpu.handoffs).sum()
 }
 
-/// Reads a file by `readers` Gs at once, and compares with one that reads it all.
+/// Reads a file by `readers` Gs at once, and compares with one read of the whole.
 fn read_at_once(file: &fs::Entry, readers: usize) -> Result<(), fs::FsError> {
     let whole = fs::read(&file.name)?;
     let began = Instant::now();
@@ -77,7 +76,7 @@ fn read_at_once(file: &fs::Entry, readers: usize) -> Result<(), fs::FsError> {
     Ok(())
 }
 
-/// FNV-1a, which anybody can check.
+/// FNV-1a, a well-known hash.
 fn sum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }

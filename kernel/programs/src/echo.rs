@@ -1,12 +1,12 @@
 //! Echo: a G that waits for the keyboard at the other end of a serial line.
 //!
-//! Lines that are typed come back with their length; `exit`, or Ctrl-D where a
-//! line begins, ends the program. While it waits, the G is parked: it has no CPU
-//! and no M, and the CPUs halt. A key makes the port interrupt; the handler takes
-//! what has come into a ring and readies the G; that is all of it. At the end it
-//! says how many interrupts that took, and whether bytes were lost.
+//! Typed lines come back with their length; `exit`, or Ctrl-D where a line begins, ends the
+//! program. While it waits, the G is parked: it has no CPU and no M, and the CPUs halt. A key
+//! makes the port interrupt; the handler moves the received bytes into a ring and readies the
+//! G; that is all of it. At the end the program prints how many interrupts that took, and
+//! whether bytes were lost.
 //!
-//! `program=echo -- hogs` keeps every CPU busy meanwhile: one still can type.
+//! `program=echo -- hogs` keeps every CPU busy meanwhile: typing still works.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use runnext::console::{self, InputStats, Line};
@@ -17,7 +17,7 @@ runnext::main!(echo, main);
 static STOP: AtomicBool = AtomicBool::new(false);
 
 fn main() {
-    STOP.store(false, Ordering::Relaxed); // it may have run before
+    STOP.store(false, Ordering::Relaxed); // the program may have run before
     let hogs: Vec<_> = match args().first().map(String::as_str) {
         Some("hogs") => (0..num_cpus()).map(|_| go(hog)).collect(),
         _ => Vec::new(),

@@ -1,4 +1,4 @@
-//! Stealing: many Gs are started on one P, and say where they ran.
+//! Stealing: many Gs are started on one P, and record where they ran.
 //!
 //! `go` puts a new G into the queue of its own P. A queue holds 256; when it is full,
 //! half of it goes to the global queue, where any P takes a batch. So a G that ran on
@@ -14,11 +14,11 @@ use runnext::sync::{Mutex, Ticket, WaitGroup};
 
 runnext::main!(fanout, main);
 
-/// What the Gs share.
+/// The state that the Gs share.
 struct Shared {
     /// How many Gs ended on each CPU.
     ran_on: Mutex<Vec<usize>>,
-    /// What all of them worked out, so that the work is not left out.
+    /// The result of all of them, so that the compiler keeps the work.
     sum: AtomicUsize,
 }
 
@@ -36,7 +36,7 @@ fn main() {
     for seed in 0..gs {
         let (ticket, shared) = (WaitGroup::ticket(group.clone()), shared.clone());
         let leaf = move || leaf(seed, rounds, &shared, ticket);
-        // No memory for another G: those that run will have to do.
+        // No memory for another G: continue with those that run.
         let Ok(_detached) = Go::new().name("leaf").spawn(leaf) else {
             break;
         };

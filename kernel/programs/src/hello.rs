@@ -4,8 +4,8 @@ use runnext::prelude::*;
 
 runnext::main!(hello, main);
 
-/// Starts one G per CPU and waits for all of them. Which CPU runs which G is
-/// the scheduler's business: run it twice and compare.
+/// Starts one G per CPU and waits for all of them. The scheduler decides which CPU runs which
+/// G: run it twice and compare.
 fn main() {
     println!("hello from a G; this machine has {} CPUs", num_cpus());
     let greetings: Vec<_> = (0..num_cpus())

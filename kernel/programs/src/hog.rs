@@ -1,10 +1,9 @@
-//! Hogs: Gs that never call anything, and are preempted all the same.
+//! Hogs: Gs that never call the kernel, and are preempted all the same.
 //!
-//! Four hogs for each CPU count in an endless loop. None of them yields, parks
-//! or calls; yet all make progress, because a timer interrupt ends their slice.
-//! The main G, which sleeps and prints, is not starved by them either. Argument:
-//! for how many seconds they go on when all have run (0); `run hog 60 &` in the
-//! shell gives `top` something to show.
+//! Four hogs for each CPU count in an endless loop. None of them yields, parks or calls; yet
+//! all make progress, because a timer interrupt ends their slice. The main G, which sleeps
+//! and prints, is not starved by them either. Argument: for how many seconds they continue
+//! when all have run (0); `run hog 60 &` in the shell gives `top` something to show.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +11,7 @@ use runnext::prelude::*;
 
 runnext::main!(hog, main);
 
-/// What the hogs share.
+/// The state that the hogs share.
 struct Shared {
     stop: AtomicBool,
     counts: Vec<AtomicU64>,
@@ -33,7 +32,7 @@ fn main() {
         })
     };
     let started: Vec<_> = (0..hogs).map(hog).collect();
-    // Every hog has run: more hogs than CPUs, so somebody was preempted.
+    // Every hog has run: more hogs than CPUs, so at least one was preempted.
     while shared.counts.iter().any(|count| count.load(Ordering::Relaxed) == 0) {
         sleep(Duration::from_millis(20));
     }

@@ -1,11 +1,11 @@
 //! The programs of the standard image, one file or folder each.
 //!
-//! Each is registered by [`runnext::main!`]; `program=` on the command line
-//! chooses. Nothing here may be unsafe: a program is trusted with the machine's
-//! memory because the compiler has checked it.
+//! Each is registered by [`runnext::main!`]; `program=` on the command line chooses. No
+//! program may be unsafe: a program is trusted with the machine's memory because the compiler
+//! has checked it.
 //!
-//! `main.rs` makes an image of them. On the host, where threads stand in for
-//! Gs, `cargo test -p programs` tries what needs no machine.
+//! `main.rs` makes an image of them. On the host, where threads stand in for Gs, `cargo test
+//! -p programs` tests the parts that need no machine.
 #![no_std]
 #![forbid(unsafe_code)]
 

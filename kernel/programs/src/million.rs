@@ -1,10 +1,9 @@
 //! A million Gs at once: they park on one channel, are woken, and end.
 //!
-//! Says how long it takes until all wait, how many bytes a G takes meanwhile (its
-//! stack and its share of the page tables included), and how long it takes from
-//! the close of the channel until the last has ended. A million need 4.2 GB: `make
-//! run PROGRAM=million MEM=6G`. In less memory there are as many as fit. Argument:
-//! how many.
+//! Prints how long it takes until all wait, how many bytes a G takes meanwhile (its stack and
+//! its share of the page tables included), and how long it takes from the close of the
+//! channel until the last has ended. A million need 4.2 GB: `make run PROGRAM=million
+//! MEM=6G`. In less memory there are as many as fit. Argument: how many.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use runnext::inspect::{self, PAGE_SIZE};
@@ -12,9 +11,9 @@ use runnext::prelude::*;
 
 runnext::main!(million, main);
 
-/// How many there are if nobody says how many.
+/// How many Gs, without an argument.
 const USUAL: usize = 1_000_000;
-/// The most bytes that a waiting G may take, with everything.
+/// The most bytes that a waiting G may take, all included.
 const LIMIT: usize = 4_400;
 
 /// How many Gs are about to wait, or wait.
@@ -43,7 +42,7 @@ fn main() {
     }
 }
 
-/// A million, or what there is memory for: some of it is left to everybody else.
+/// A million, or as many as there is memory for: some of it is left to other Gs.
 fn as_many_as_fit() -> usize {
     let free = inspect::memory().frames.free * PAGE_SIZE;
     let fitting = free / 16 * 15 / LIMIT;
@@ -53,9 +52,9 @@ fn as_many_as_fit() -> usize {
     fitting.min(USUAL)
 }
 
-/// Starts so many Gs, or as many as can be had, and comes back when all wait.
+/// Starts so many Gs, or as many as there is memory for, and returns when all wait.
 fn park(wanted: usize, closed: &chan::Receiver<()>, gs: &mut Vec<JoinHandle<bool>>) {
-    WAITING.store(0, Ordering::Relaxed); // it may have run before
+    WAITING.store(0, Ordering::Relaxed); // the program may have run before
     while gs.len() < wanted {
         let closed = closed.clone();
         let wait = move || {

@@ -1,7 +1,7 @@
-//! Two Gs and a ball: what a hand-over between Gs costs.
+//! Two Gs and a ball: the cost of a hand-over between Gs.
 //!
-//! `program=pingpong -- 100000` plays so many rounds. Each round is two sends and
-//! two receives on channels without a buffer, so each waits for the other.
+//! `program=pingpong -- 100000` plays so many rounds. Each round is two sends and two
+//! receives on channels without a buffer, so each G waits for the other.
 
 use core::time::Duration;
 use runnext::prelude::*;
@@ -14,7 +14,7 @@ fn main() {
     let rounds = args().first().and_then(|word| word.parse().ok()).unwrap_or(ROUNDS);
     let (ping, pings) = chan::rendezvous();
     let (pong, pongs) = chan::rendezvous();
-    // The second player ends when the first has dropped its end.
+    // The second player ends when the first has dropped its sender.
     let second = go(move || pings.iter().try_for_each(|ball: u64| pong.send(ball + 1)));
 
     let start = Instant::now();

@@ -1,15 +1,15 @@
-//! A pipeline: stages of several workers, joined by channels with a buffer.
+//! A pipeline: stages of several workers, joined by buffered channels.
 //!
-//! Numbers come from one G, are worked on by a G per CPU, and are summed up by
-//! one G. Nobody counts workers: each stage ends when the one before it has
-//! dropped its last sender. `program=pipeline -- 50000` sends so many numbers.
+//! Numbers come from one G, are processed by a G per CPU, and are summed up by one G. Workers
+//! are not counted: each stage ends when the stage before it has dropped its last sender.
+//! `program=pipeline -- 50000` sends so many numbers.
 
 use runnext::prelude::*;
 
 runnext::main!(pipeline, main);
 
 const NUMBERS: u64 = 50_000;
-/// Room between two stages: enough that a stage need not wait for each value.
+/// Capacity between two stages: enough that a stage need not wait for each value.
 const BUFFER: usize = 64;
 
 fn main() {

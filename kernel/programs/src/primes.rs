@@ -1,5 +1,4 @@
-//! The sieve of Gs: a chain in which each G lets through what its prime does
-//! not divide.
+//! The sieve of Gs: each G of a chain passes on what its prime does not divide.
 //!
 //! The classic of channel programs (Hoare 1978, and every introduction to Go):
 //! nearly every step is a hand-over, and the chain grows by a G for each prime.
@@ -19,7 +18,7 @@ fn main() {
 
     let mut primes: Vec<u32> = vec![];
     for _ in 0..count {
-        // What arrives first at the end of the chain no prime divides.
+        // The first number to reach the end of the chain is a prime.
         let prime = numbers.recv().expect("there is always another prime");
         primes.push(prime);
         let (tx, next) = chan::rendezvous();
@@ -27,10 +26,10 @@ fn main() {
         numbers = next;
     }
     println!("the first {count} primes: {primes:?}");
-    // Dropping the end of the chain ends it all, one G after the other.
+    // Dropping the end of the chain ends all its Gs, one after the other.
 }
 
-/// Lets through what `prime` does not divide, until nobody wants it any more.
+/// Passes on the numbers that `prime` does not divide, until the receiver is dropped.
 fn filter(prime: u32, from: &Receiver<u32>, to: &Sender<u32>) {
     for n in from {
         if n % prime != 0 && to.send(n).is_err() {

@@ -1,8 +1,8 @@
-//! Skynet: a tree of Gs, ten children each, whose leaves are summed up.
+//! Skynet: a tree of Gs, ten children each, with leaves that are summed up.
 //!
-//! With size n there are 10^n leaves, numbered from 0, and a G for every leaf
-//! and every node above. Each node waits for its children, so the whole tree
-//! may be alive at once. Argument: n (4).
+//! With size n there are 10^n leaves, numbered from 0, and a G for every leaf and every node
+//! above. Each node waits for its children, so the whole tree may be alive at once. Argument:
+//! n (4).
 
 use runnext::prelude::*;
 
@@ -38,7 +38,7 @@ fn node(first: u64, leaves: u64) -> Result<u64, String> {
     let share = leaves / WIDTH;
     let children: Vec<_> =
         (0..WIDTH).map(|i| Go::new().spawn(move || node(first + i * share, share))).collect();
-    // All children are joined, also after an error: nobody is left behind.
+    // All children are joined, also after an error: no G is left behind.
     let sums: Vec<Result<u64, String>> = children
         .into_iter()
         .map(|child| {

@@ -1,8 +1,8 @@
-//! Every G that waits for a CPU, and where: for the invariant checker.
+//! Every G that waits for a CPU, and its queue: for the invariant checker.
 //!
-//! Walks the queues as they are. It means something only while nobody moves a G:
-//! the kernel stops all CPUs first (`runnext::invariant`). A walk that does not
-//! find an end, because a link was broken, is given up after [`MAX_WALK`] Gs.
+//! Walks the queues in place, so the result is valid only while no G moves: the
+//! kernel stops all CPUs first (`runnext::invariant`). A walk that finds no end,
+//! because a link is broken, stops after [`MAX_WALK`] Gs.
 
 use crate::g::G;
 use crate::list::Link;
@@ -11,25 +11,25 @@ use crate::runq::RunQueue;
 use crate::sync::Relaxed;
 use crate::{RUNQ_CAPACITY, Sched};
 
-/// Gs of one queue that are looked at: more than there can be memory for.
+/// The most Gs of one queue that a walk visits: more than fit in memory.
 const MAX_WALK: usize = 1 << 24;
 
 /// A queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// The global one.
+    /// The global queue.
     Global,
     /// The inbox of the P of this index.
     Inbox(usize),
     /// Its ring, or one of the two slots before it.
     Ring(usize),
-    /// Those that must run there.
+    /// The Gs pinned to it.
     Pinned(usize),
 }
 
 impl<K: Sync + 'static> Sched<K> {
-    /// Calls `f` for each G in a queue that all can see. Nobody may move one
-    /// meanwhile, and no P may be idle.
+    /// Calls `f` for each G in a shared queue. No G may move meanwhile, and no P
+    /// may be idle.
     ///
     /// ```
     /// use sched::{G, Place, PSlot, Sched};
@@ -52,14 +52,14 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// How many dead Gs are in the common store, to be used again.
+    /// How many dead Gs are in the common store, to be recycled.
     #[must_use]
     pub fn stored_dead(&self) -> usize {
         self.free.len()
     }
 
-    /// How many Ps are counted as idle, which is what wakers go by: as many as are,
-    /// while nobody parks or wakes.
+    /// How many Ps are counted as idle; a waker reads this count. It is exact while
+    /// no P parks or wakes.
     #[must_use]
     pub fn counted_idle(&self) -> usize {
         self.idle.counted()
@@ -67,32 +67,32 @@ impl<K: Sync + 'static> Sched<K> {
 }
 
 impl<K: Sync + 'static> P<K> {
-    /// As [`Sched::census`], for those that only the holder of this P can see.
+    /// As [`Sched::census`], for the Gs that only the holder of this P can see.
     pub fn census(&self, f: &mut impl FnMut(&'static G<K>, Place)) {
         let index = self.index();
         walk(self.pinned.front(), self.pinned.len(), |g| f(g, Place::Pinned(index)));
     }
 
-    /// How many dead Gs this P keeps, to use them again.
+    /// How many dead Gs this P keeps, to recycle them.
     #[must_use]
     pub fn kept_dead(&self) -> usize {
         self.free.len()
     }
 
-    /// Whether this P believes that it looks for work, and is counted so. Not while it
-    /// runs a G.
+    /// Whether this P has its spinning mark, hence is counted as spinning. Not
+    /// while it runs a G.
     #[must_use]
     pub fn spins(&self) -> bool {
         self.marks.has(Marks::SPINNING)
     }
 
-    /// Whether this P believes that it is idle. Not while it runs a G.
+    /// Whether this P has its idle mark. Not while it runs a G.
     #[must_use]
     pub fn idles(&self) -> bool {
         self.marks.has(Marks::IDLE)
     }
 
-    /// Whether this P holds nobody back: what must be so when it halts.
+    /// Whether no G waits on this P, as must be so when it halts.
     #[must_use]
     pub fn has_nobody(&self) -> bool {
         self.runq.is_empty() && self.pinned.is_empty()
@@ -107,7 +107,7 @@ impl<K: Sync + 'static> RunQueue<K> {
     }
 }
 
-/// Calls `f` for a list of that length.
+/// Calls `f` for the Gs of a list of that length.
 pub(crate) fn walk<K: Sync + 'static>(
     first: Option<&'static G<K>>,
     len: usize,
@@ -116,7 +116,7 @@ pub(crate) fn walk<K: Sync + 'static>(
     core::iter::successors(first, |g| g.next().load(Relaxed)).take(len.min(MAX_WALK)).for_each(f);
 }
 
-/// Calls `f` for a list that ends where nobody follows.
+/// Calls `f` for the Gs of a list that ends with a null link.
 pub(crate) fn walk_open<K: Sync + 'static>(first: &Link<K>, f: impl FnMut(&'static G<K>)) {
     walk(first.load(Relaxed), MAX_WALK, f);
 }

@@ -1,8 +1,8 @@
-//! find_runnable: a short list of named places to look for a G.
+//! find_runnable: a short list of named places to search for a G.
 //!
-//! Called by an M that holds a P and has nothing to run. Gives a G, or the
-//! decision to halt (which `idle` makes). How Gs came to the places is
-//! `submit`'s; here they are only found.
+//! Called by an M that holds a P and has no G to run. Returns a G, or the decision
+//! to halt (which `idle` makes). `submit` puts Gs into these places; this file only
+//! takes them.
 
 use crate::g::G;
 use crate::list::List;
@@ -13,41 +13,41 @@ use crate::{
     GLOBAL_BATCH_MAX, GLOBAL_CHECK_EVERY, NEXT_GRACE_SPINS, Next, Run, STEAL_PASSES, Sched, Wake,
 };
 
-/// The order in which a P without Gs of its own looks elsewhere: in the global
-/// queue (for a batch), in its inbox (what the poller and other interrupts have
-/// left there), on other Ps (for half of one's ring).
+/// The order in which a P with an empty queue searches elsewhere: the global queue
+/// (for a batch), its inbox (filled by the poller and other interrupts), other Ps
+/// (for half of one ring).
 ///
 /// In every order the P first takes one G of the global queue every
-/// [`GLOBAL_CHECK_EVERY`]th slice, and looks at its own Gs next.
+/// [`GLOBAL_CHECK_EVERY`]th slice, and then checks its own queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u32)]
 pub enum Order {
     /// Go's: global queue, poller, other Ps.
     #[default]
     Go = 0,
-    /// Other Ps, global queue, poller: as often taught. Old Gs of the global
-    /// queue wait while any P has some.
+    /// Other Ps, global queue, poller: as often taught. Old Gs of the global queue
+    /// wait while any P has Gs.
     StealBeforeGlobal = 1,
     /// Poller, global queue, other Ps: devices first.
     PollerFirst = 2,
     /// Global queue, other Ps, poller.
     PollerLast = 3,
-    /// Drawn anew for each look: for those who test what relies on an order.
+    /// Random at each search: to test that no code relies on an order.
     Random = 4,
 }
 
-/// A G, and on whose time it runs.
+/// A G, and the slice that it runs on.
 type Found<K> = (&'static G<K>, Slice);
 
-/// Somewhere to look.
+/// A place to search.
 type Place<K> = fn(&Sched<K>, &mut P<K>) -> Option<Found<K>>;
 
 impl<K: Sync + 'static> Sched<K> {
-    /// What this P does next.
+    /// Finds the next step of this P.
     ///
     /// Caller: the M that holds `p`, on its own stack, interrupts off, no lock
-    /// held. After [`Next::Park`] it halts with interrupts on, in one step, and
-    /// calls this again whatever ended the halt.
+    /// held. After [`Next::Park`] the M halts with interrupts on, in one step, and
+    /// calls this again whatever interrupt ended the halt.
     #[inline(always)]
     pub fn find_runnable(&self, p: &mut P<K>) -> Next<K> {
         match self.find_local(p) {
@@ -56,14 +56,15 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// The short way, for a P that keeps itself busy: its own queue, unless
-    /// anything else has a turn. Never finds what [`Sched::find_runnable`] would
-    /// not, which tries it first; a kernel that tries it by itself saves the
-    /// look at what it does not find. Nobody is to be woken for it.
+    /// Fast path of [`Sched::find_runnable`]: pops the P's own queue. Fails if a
+    /// mark of the P is set, if it is the global queue's turn, or if the P is
+    /// beyond the limit. A kernel that calls it directly saves the match on
+    /// [`Next`]. It never asks for a wake-up.
     #[inline(always)]
     pub fn find_local(&self, p: &mut P<K>) -> Option<Run<K>> {
-        // The queue before the tick: it is mostly empty, and the tick stands still
-        // while Gs hand over by run-next, who would all go the long way at 61.
+        // The queue before the tick: the queue is mostly empty, and the tick does
+        // not advance while Gs hand over by run-next, which would all take the slow
+        // path at 61.
         let is_globals_turn =
             !self.global.is_empty() && p.tick().is_multiple_of(GLOBAL_CHECK_EVERY);
         if !p.is_plain() || is_globals_turn || p.index >= self.limit() {
@@ -74,12 +75,12 @@ impl<K: Sync + 'static> Sched<K> {
         Some(Run { g, slice, wake: Wake::Nobody })
     }
 
-    /// The long way: all places, and then sleep.
+    /// Slow path: all places, then park.
     #[inline(never)]
     fn find_anywhere(&self, p: &mut P<K>) -> Next<K> {
         if p.marks.take(Marks::IDLE) {
             p.marks.set_if(Marks::SPINNING, self.idle.unpark(p.index));
-            self.push_all(p, p.slot.inbox.take_all()); // what ended the halt
+            self.push_all(p, p.slot.inbox.take_all()); // its interrupt may have ended the halt
         }
         loop {
             if p.index >= self.limit() {
@@ -92,7 +93,7 @@ impl<K: Sync + 'static> Sched<K> {
             }
             let work = || self.has_work();
             let spinning = p.marks.take(Marks::SPINNING);
-            p.marks.take(Marks::OWES_WAKE); // nothing left here
+            p.marks.take(Marks::OWES_WAKE); // the P's own queues are empty
             if self.idle.park(p.index, self.limit(), spinning, work) {
                 p.marks.set(Marks::IDLE);
                 self.forget_untimed(p);
@@ -114,7 +115,7 @@ impl<K: Sync + 'static> Sched<K> {
         own.or_else(|| places.into_iter().find_map(|place| place(self, p)))
     }
 
-    /// The order of this look, as a number.
+    /// The order of this search, as a number.
     fn drawn_order(&self, p: &mut P<K>) -> u32 {
         match self.order.load(Relaxed) {
             4 => p.random.next() % 4,
@@ -122,11 +123,11 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// One G of the global queue, every so many slices, so that a P that keeps
-    /// itself busy does not starve it. While a pinned hog is here, which never
-    /// goes to the global queue to make room, it has every other slice
-    /// (`P::pop`), and global queue and ring share the rest. Not while a G is
-    /// displaced: it and who displaced it are one slice.
+    /// Pops one G of the global queue every 61st slice, so that a P whose own queue
+    /// never empties does not starve it. A pinned hog never goes to the global
+    /// queue to make room: while one is here, it has every other slice (`P::pop`),
+    /// and global queue and ring share the rest. Not while a G is displaced: that G
+    /// and its borrower share one slice.
     fn look_global_in_turn(&self, p: &mut P<K>) -> Option<Found<K>> {
         let tick = p.tick();
         let hog = p.has_pinned_hog();
@@ -137,27 +138,28 @@ impl<K: Sync + 'static> Sched<K> {
         self.global.pop().map(|g| (g, Slice::New))
     }
 
-    /// A fair share of the global queue: the first is run, the rest are ours.
+    /// A fair share of the global queue: the first G is run, the rest go to the
+    /// ring.
     fn look_global(&self, p: &mut P<K>) -> Option<Found<K>> {
         let len = self.global.len();
         let share = GLOBAL_BATCH_MAX.min(len / self.limit() + 1);
         let mut batch = self.global.pop_batch(share);
         let first = batch.pop()?;
         p.marks.set_if(Marks::OWES_WAKE, !batch.is_empty()); // as in `push_all`
-        p.runq.push_some(&mut batch); // nobody there is pinned
+        p.runq.push_some(&mut batch); // Gs there are never pinned
         self.push_all(p, batch);
         Some((first, Slice::New))
     }
 
-    /// What interrupts and other CPUs have left here.
+    /// Empties the inbox, which interrupts and other CPUs fill.
     fn look_inbox(&self, p: &mut P<K>) -> Option<Found<K>> {
         self.push_all(p, p.slot.inbox.take_all());
         p.pop()
     }
 
-    /// Other Ps: four passes, each in a new random order, over all that are not
-    /// idle. Who is before the ring only in the last, for its P is likely about
-    /// to run it.
+    /// Steals from other Ps: four passes, each in a new random order, over all that
+    /// are not idle. The slots before the ring only in the last pass, because the
+    /// victim is likely about to run their Gs.
     fn look_steal(&self, p: &mut P<K>) -> Option<Found<K>> {
         if !p.marks.has(Marks::SPINNING) && !self.idle.try_spin(self.limit()) {
             return None;
@@ -183,16 +185,16 @@ impl<K: Sync + 'static> Sched<K> {
         None
     }
 
-    /// Whether there is anything that a P could take. For the look after it has
-    /// said that it is idle. The global queue before the rings: a P that takes
-    /// from there has put the G that yielded into its ring before. Not its
-    /// inbox, for which an interrupt is pending.
+    /// Whether a P could take any G: the check after its idle bit is set. The
+    /// global queue before the rings: a P that takes from the global queue has put
+    /// the G that yielded into its ring before. Not the inbox, for which an
+    /// interrupt is pending.
     fn has_work(&self) -> bool {
         !self.global.is_empty() || self.acquired().iter().any(|slot| !slot.runq.is_empty())
     }
 
-    /// Wakes another, if there is need: this P does not spin any more, or has
-    /// put Gs into a queue that were out of sight.
+    /// Wakes another P if needed: this P stops spinning, or has moved Gs into a
+    /// queue that were in none.
     fn stop_spinning(&self, p: &mut P<K>) -> Wake {
         if !p.marks.take(Marks::SPINNING) {
             return self.pay_wake(p);
@@ -202,9 +204,9 @@ impl<K: Sync + 'static> Sched<K> {
         self.wake_p()
     }
 
-    /// A P beyond the limit gives away what it has, except Gs that can run
-    /// nowhere else, and halts without an idle bit: nobody wakes it for work,
-    /// only for its inbox and for a new limit.
+    /// A P beyond the limit moves its Gs to the global queue, except pinned Gs,
+    /// which can run nowhere else, and halts without an idle bit: it is not woken
+    /// for work, only for its inbox and for a new limit.
     fn retire(&self, p: &mut P<K>) -> Next<K> {
         self.push_all(p, p.slot.inbox.take_all());
         let mut given = List::new();
@@ -224,7 +226,7 @@ impl<K: Sync + 'static> Sched<K> {
     }
 }
 
-/// `g` is running from here on.
+/// Marks `g` as running.
 #[inline(always)]
 fn begin<K: Sync + 'static>(p: &mut P<K>, g: &'static G<K>, slice: Slice) {
     g.execute();
@@ -234,12 +236,12 @@ fn begin<K: Sync + 'static>(p: &mut P<K>, g: &'static G<K>, slice: Slice) {
     }
 }
 
-/// Takes a G from before a victim's ring, after a moment's grace: it was put
-/// there to run at once, and is best run where its data are.
+/// Takes a G from before a victim's ring, after a short delay: it was put there to
+/// run at once, and runs best where its data is cached.
 ///
-/// If nobody is there any more at any look, the victim is getting on by itself, and
-/// whoever is there a moment later has just come. So two Gs that wake each other in
-/// turn, of whom one is in that place half of the time, are left where they are.
+/// If both slots are empty at any check, the victim makes progress by itself, and a
+/// G that is there a moment later is new. So two Gs that wake each other in turn,
+/// one of which is in a slot half of the time, are not stolen.
 fn steal_front<K: Sync + 'static>(victim: &RunQueue<K>) -> Option<(&'static G<K>, u32)> {
     if victim.front_len() == 0 {
         return None;
@@ -254,8 +256,8 @@ fn steal_front<K: Sync + 'static>(victim: &RunQueue<K>) -> Option<(&'static G<K>
 }
 
 /// Every number below `n` once, from a random start by a random step that is
-/// coprime to `n`. The step is searched for, not looked up: a table would have
-/// to be rebuilt whenever `n` changes, and thieves have time.
+/// coprime to `n`. The step is computed, not read from a table: a table would have
+/// to be rebuilt whenever `n` changes, and a thief has time.
 fn random_order(n: u32, random: u32) -> impl Iterator<Item = usize> {
     let mut step = random / n % n + 1;
     while gcd(step, n) != 1 {

@@ -1,11 +1,12 @@
-//! Dead Gs, to be used again: two piles with each P, and a store of whole piles.
+//! Dead Gs, to be recycled: two piles with each P, and a store of whole piles.
 //!
-//! A G that ends goes on top of the pile at hand, and the next that is started
-//! there is taken off it: the most recent, whose stack is warm. A full pile is
-//! put behind, and the one that was there goes to the common store; an empty one
-//! is replaced from there. Piles move as wholes, so a G costs the same few
-//! instructions whether ten are started at a time or ten thousand, and between
-//! two visits to the store there is at least a pile's worth of Gs.
+//! A G that ends goes on top of the P's current pile, and the next G that is
+//! started there is taken off it: the most recent, whose stack is warm. When the
+//! current pile is full it becomes the spare, and the old spare goes to the common
+//! store; when it is empty it is replaced by the spare, else from the store. Piles
+//! move as wholes, so a G costs the same few instructions whether ten are started
+//! at a time or ten thousand, and between two visits to the store there is at least
+//! a pile's worth of Gs.
 
 use crate::FREE_PILE;
 use crate::g::G;
@@ -37,7 +38,7 @@ impl<K: Sync + 'static> Pile<K> {
     }
 }
 
-/// What a P keeps.
+/// The dead Gs of one P: the current pile and the spare.
 pub(crate) struct Free<K: 'static> {
     at_hand: Pile<K>,
     /// Full or empty.
@@ -49,12 +50,12 @@ impl<K: Sync + 'static> Free<K> {
         Free { at_hand: Pile::EMPTY, behind: Pile::EMPTY }
     }
 
-    /// How many there are.
+    /// How many Gs both piles hold.
     pub(crate) fn len(&self) -> usize {
         self.at_hand.len + self.behind.len
     }
 
-    /// The one that was put here last, else one of the store's.
+    /// Pops the G that was pushed last, else one from the store.
     #[inline(always)]
     pub(crate) fn pop(&mut self, store: &Store<K>) -> Option<&'static G<K>> {
         self.at_hand.pop().or_else(|| self.pop_otherwise(store))
@@ -93,10 +94,10 @@ impl<K: Sync + 'static> Free<K> {
 /// Full piles, for all Ps. Callers: any CPU, interrupts off.
 pub(crate) struct Store<K: 'static> {
     lock: SpinLock,
-    /// The top of the pile that was put here last; from there on by `pile`.
-    /// Written under the lock only.
+    /// The top of the pile that was put here last; `pile` links it to the next
+    /// pile. Written under the lock only.
     newest: Link<K>,
-    /// How many piles. Written under the lock, read by anyone.
+    /// How many piles. Written under the lock, read by any CPU.
     len: AtomicUsize,
 }
 
@@ -171,7 +172,7 @@ mod tests {
         let mut gs = gs(2 * FREE_PILE).into_iter();
         gs.by_ref().take(FREE_PILE + 1).for_each(|g| free.push(&store, g));
         for _ in 0..10 {
-            // To and fro over the edge of a pile.
+            // Back and forth over the edge of a pile.
             let two = [free.pop(&store), free.pop(&store)].map(|g| g.expect("there are some"));
             two.into_iter().for_each(|g| free.push(&store, g));
             assert_eq!(store.len.load(Relaxed), 0);

@@ -1,9 +1,9 @@
-//! G: a task, and the one word that says who may do what with it.
+//! G: a task, and the one word that holds its state.
 //!
 //! Holds the record and its state machine. The kernel's own data (saved stack
-//! pointer, stack, entry, name, spawn site) rides along in [`G::kernel`]; this
-//! crate never looks at it. Queues are next door; what a transition obliges
-//! its caller to do is in the value that it returns.
+//! pointer, stack, entry, name, spawn site) is in [`G::kernel`]; this crate never
+//! reads it. The queues are in other files; the value that a transition returns
+//! says what its caller must do.
 
 use crate::list::Link;
 use crate::sync::{
@@ -11,9 +11,9 @@ use crate::sync::{
     spin_loop,
 };
 
-/// A task. Made once, never freed, used for one life after another.
+/// A task. Made once, never freed, recycled for one life after another.
 ///
-/// `K` is what the kernel keeps with each G.
+/// `K` is the kernel's data for each G.
 ///
 /// ```
 /// use sched::{G, Status};
@@ -27,38 +27,38 @@ pub struct G<K: 'static> {
     /// one; second 16 bits), [`Status`] (low byte).
     word: AtomicU64,
 
-    // Whoever holds the G (a queue under its lock, the CPU that runs it).
+    // Holder of the G only (a queue under its lock, or the CPU that runs it).
     next: Link<K>,
-    /// From a pile of dead Gs to another: `free`.
+    /// From one pile of dead Gs to the next: `free`.
     pile: Link<K>,
     /// Its slice ran out: it is taken alone, never in a batch. See `globq`.
     expired: AtomicBool,
-    /// Where it may run: a [`Home`], packed.
+    /// The CPU it may run on: a [`Home`], packed.
     home: AtomicU32,
 
     // Constant from `start` to `exited`.
     id: AtomicU64,
 
-    /// The kernel's own.
+    /// The kernel's data.
     pub kernel: K,
 }
 
-/// Where a G may run, and where it had best run.
+/// Where a G may run, and where it should run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
-    /// Wherever it is found.
+    /// On any CPU.
     Anywhere,
     /// On this CPU only.
     Pinned(usize),
     /// It is in a call, on the stack of an M that was last on this CPU. It may
-    /// go on anywhere; essay, "A G in a call".
+    /// resume anywhere; essay, "A G in a call".
     InCall(usize),
 }
 
 /// [`Home::Anywhere`] in `G::home`; else a CPU, plus one. Zero, so that a
 /// static G is in .bss if its kernel part is.
 const ANYWHERE: u32 = 0;
-/// Makes it [`Home::InCall`].
+/// Flag in the same word: [`Home::InCall`].
 const IN_CALL: u32 = 1 << 31;
 
 impl<K: 'static> G<K> {
@@ -84,28 +84,28 @@ impl<K: 'static> G<K> {
         self.id.load(Relaxed)
     }
 
-    /// What it is doing at this instant. For diagnosis: it may be over before
-    /// the caller looks at it.
+    /// Its state at this instant. For diagnosis: it may be stale before the caller
+    /// reads it.
     #[must_use]
     pub fn status(&self) -> Status {
         status_of(self.word.load(Relaxed))
     }
 
-    /// Which life this is and what it does, in one look from outside. Whoever
-    /// sees a life begun sees all that was set up for it.
+    /// Reads generation and status in one load, from any CPU. A caller that sees a
+    /// life started sees all that was set up for it.
     #[must_use]
     pub fn look(&'static self) -> (Handle<K>, Status) {
         let word = self.word.load(Acquire); // pairs with `start`
         (Handle { g: self, parked: parked_in(word) }, status_of(word))
     }
 
-    /// Names this life of the G, and no later one.
+    /// Names this life of the G, not a later one.
     #[must_use]
     pub fn handle(&'static self) -> Handle<K> {
         Handle { g: self, parked: parked_in(self.word.load(Acquire)) }
     }
 
-    /// Where it may run.
+    /// The CPU it may run on.
     #[must_use]
     #[inline]
     pub fn home(&self) -> Home {
@@ -125,25 +125,25 @@ impl<K: 'static> G<K> {
         }
     }
 
-    /// Leaves in a call, on the stack of the M on the CPU of this P: what counts
-    /// when it is readied. One that does not leave need not say so. If pinned, it
-    /// stays so.
+    /// The G leaves its CPU in a call, on the stack of the M on the CPU of this P:
+    /// read when it is readied. A call that does not leave its CPU need not be
+    /// marked. A pinned G stays pinned.
     ///
-    /// Caller: the running G, before it leaves.
+    /// Caller: the running G, before it leaves its CPU.
     pub fn enter_call(&self, p_index: usize) {
         if self.pin().is_none() {
             self.home.store(IN_CALL | (p_index as u32 + 1), Relaxed);
         }
     }
 
-    /// Runs again, in its call or out of it. Caller: the running G itself.
+    /// The G runs again, in its call or out of it. Caller: the running G itself.
     pub fn exit_call(&self) {
         if self.pin().is_none() {
             self.home.store(ANYWHERE, Relaxed);
         }
     }
 
-    /// Holder only, when a life begins.
+    /// Sets id and pin when a life begins. Holder only.
     pub(crate) fn name_life(&self, id: u64, pin: Option<usize>) {
         self.id.store(id, Relaxed);
         self.home.store(pin.map_or(ANYWHERE, |cpu| cpu as u32 + 1), Relaxed);
@@ -170,12 +170,12 @@ impl<K: 'static> G<K> {
     }
 }
 
-/// Names one life of a G: a stale handle never hits the G's next life. Not
-/// `Copy`, so that what is written for it serves handles that count, too.
+/// Names one life of a G: a stale handle never hits the G's next life. Not `Copy`,
+/// so that code written for it also works with reference-counted handles.
 pub struct Handle<K: 'static> {
     g: &'static G<K>,
-    /// The word of that life while it is parked, and nobody halts for it: what
-    /// whoever readies it most often finds, and need not put together then.
+    /// The word of that life while it is parked and no CPU halts for it: the value
+    /// that `ready` most often finds, computed in advance.
     parked: u64,
 }
 
@@ -186,32 +186,32 @@ impl<K: 'static> Clone for Handle<K> {
 }
 
 impl<K: 'static> Handle<K> {
-    /// The G, if that life is not over. It may end at any time: act through
-    /// the handle where that matters.
+    /// The G, if that life is not over. It may end at any time: a caller to which
+    /// that matters acts through the handle.
     #[must_use]
     pub fn get(&self) -> Option<&'static G<K>> {
         (self.g.generation() == generation_of(self.parked)).then_some(self.g)
     }
 
-    /// The record, and which of its lives is meant.
+    /// The record, and the generation of its life.
     #[must_use]
     pub fn parts(&self) -> (&'static G<K>, u32) {
         (self.g, generation_of(self.parked))
     }
 
-    /// (7) in the common case: the G of that life is parked. It is the caller's
-    /// then. If not, ask [`G::ready`].
+    /// (7) in the common case: the G of that life is parked. The caller then holds
+    /// it. If not, call [`G::ready`].
     #[inline(always)]
     pub(crate) fn ready_parked(&self) -> Option<&'static G<K>> {
         let runnable = self.parked ^ (Status::Parked as u64 ^ Status::Runnable as u64);
-        // As in `ready`.
+        // Orderings as in `ready`.
         let now = self.g.word.compare_exchange(self.parked, runnable, AcqRel, Relaxed);
         now.is_ok().then_some(self.g)
     }
 }
 
-/// What a G is doing. Each state says who holds the G, who owns its stack, and
-/// who may change the state.
+/// The state of a G. Each state names the holder of the G, the owner of its stack,
+/// and the CPU that may change the state.
 ///
 /// ```text
 ///                 (1) start               (2) execute
@@ -230,10 +230,10 @@ impl<K: 'static> Handle<K> {
 ///          └────────────────(9) exit──────────────────┘
 /// ```
 ///
-/// (8) is one function, called when the context is saved and nobody is on the
-/// stack any more: `Parking → Parked`, or `Woken → Runnable`. So a G is
-/// runnable only with its context saved, nobody ever waits for another CPU to
-/// get off a stack, and no wake-up is lost.
+/// (8) is one function, called when the context is saved and no CPU is on the stack
+/// any more: `Parking → Parked`, or `Woken → Runnable`. So a G is runnable only
+/// with its context saved, no CPU ever waits for another CPU to leave a stack, and
+/// no wake-up is lost.
 ///
 /// In `Dead`, `Runnable` and `Running` the holder is the sole writer, so (1),
 /// (2), (3), (4) and (9) are a load and a store, not a locked operation.
@@ -241,36 +241,36 @@ impl<K: 'static> Handle<K> {
 #[repr(u8)]
 pub enum Status {
     /// No life: on a free list, or being set up by the CPU that took it there.
-    /// Holder and sole writer: that CPU. The stack is nobody's.
+    /// Holder and sole writer: that CPU. The stack has no owner.
     Dead = 0,
-    /// Waits for a CPU in exactly one queue, or in the hands of the CPU that
-    /// moves it. Holder and sole writer: that queue's taker. Its context is
-    /// saved, its stack at rest.
+    /// Waits for a CPU in exactly one queue, or is being moved by a CPU. Holder and
+    /// sole writer: the CPU that takes it from that queue. Its context is saved,
+    /// its stack unused.
     Runnable = 1,
     /// Runs on one CPU, which is holder and sole writer; the stack is in use.
     Running = 2,
-    /// Has decided to wait but is still on its CPU and its stack: must not be
-    /// run elsewhere. Two writers: its CPU, and one who readies it.
+    /// Has decided to wait but is still on its CPU and its stack: must not be run
+    /// elsewhere. Two writers: its CPU, and the CPU that readies it.
     Parking = 3,
     /// As `Parking`, and was readied meanwhile: its CPU will put it back in a
     /// queue. Writer: its CPU.
     Woken = 4,
-    /// Waits, off every CPU, in no queue of ours. Context saved, stack at
-    /// rest. Writer: one who readies it, who becomes holder.
+    /// Waits, off every CPU, in no queue of this crate. Context saved, stack
+    /// unused. Writer: the CPU that readies it, which becomes holder.
     Parked = 5,
 }
 
-/// What one who readies a G, or has parked it, owes.
+/// What a CPU that readies or parks a G must do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Ready {
-    /// The G is yours now: put it into a queue.
+    /// The caller holds the G now: put it into a queue.
     Push,
-    /// Nothing: it did not wait.
+    /// Nothing: the G did not wait.
     Nothing,
-    /// Nothing more: the CPU that parks it was told.
+    /// Nothing more: the CPU that parks the G will see `Woken`.
     Told,
-    /// The CPU that parks it was told, but halts: interrupt it.
+    /// The CPU that parks the G will see `Woken`, but halts: interrupt it.
     Interrupt(usize),
 }
 
@@ -279,12 +279,12 @@ const HALTED_SHIFT: u32 = 16;
 const HALTED_MASK: u64 = 0xffff << HALTED_SHIFT;
 const GENERATION_SHIFT: u32 = 32;
 
-/// The transitions: all that touches the word.
+/// The transitions: no other code writes the word.
 impl<K: 'static> G<K> {
     /// (1) Holder only.
     pub(crate) fn start(&self) {
-        // The queue orders it for who runs it, the fence for who only looks; no
-        // instruction on x86. Pairs with `look`.
+        // The queue orders it for the CPU that runs the G, the fence for a CPU that
+        // only reads the word; no instruction on x86. Pairs with `look`.
         fence(Release);
         self.step(Status::Dead, Status::Runnable, "not dead");
     }
@@ -299,14 +299,14 @@ impl<K: 'static> G<K> {
         self.step(Status::Running, Status::Runnable, "not running");
     }
 
-    /// (4) Caller: the running G itself, before anybody can ready it (that is,
-    /// before it lets go of the lock of what it waits for). From here on
-    /// [`Sched::ready`](crate::Sched::ready) is not lost. The handle is what
-    /// others need for that.
+    /// (4) Caller: the running G itself, before another G can ready it (that is,
+    /// before it unlocks the lock of the object it waits for). From here on
+    /// [`Sched::ready`](crate::Sched::ready) is not lost. `ready` takes the
+    /// returned handle.
     #[inline(always)]
     pub fn begin_park(&'static self) -> Handle<K> {
         let parking = self.step(Status::Running, Status::Parking, "not running");
-        // Nobody halts for a G that ran.
+        // The halted-CPU field is zero: the G was running.
         Handle { g: self, parked: parking ^ (Status::Parking as u64 ^ Status::Parked as u64) }
     }
 
@@ -314,8 +314,8 @@ impl<K: 'static> G<K> {
     /// wait after all. True if it was readied meanwhile; that wake-up is
     /// consumed.
     pub fn cancel_park(&self) -> bool {
-        // A plain store will do: a `ready` that has not happened yet finds
-        // Running and leaves it. Acquire, for what the readier wrote before.
+        // A plain store will do: a `ready` that has not happened yet finds Running
+        // and leaves it. Acquire, for what the readier wrote before.
         let word = self.word.load(Acquire);
         self.word.store(settled(word, Status::Running), Relaxed);
         match status_of(word) {
@@ -325,9 +325,9 @@ impl<K: 'static> G<K> {
         }
     }
 
-    /// The G parks, but its CPU keeps it and halts until it is readied: whoever
-    /// does that interrupts `cpu`. False if somebody has already: then do not
-    /// halt. Ends with (5) or (8).
+    /// The G parks, but its CPU keeps it and halts until it is readied: `ready`
+    /// then interrupts `cpu`. False if the G is readied already: then do not halt.
+    /// Ends with (5) or (8).
     ///
     /// Caller: the CPU of the G, after `begin_park`, interrupts off from before
     /// until the halt.
@@ -335,29 +335,30 @@ impl<K: 'static> G<K> {
     pub fn halt_on(&self, cpu: usize) -> bool {
         let parking = with_status(self.word.load(Relaxed), Status::Parking);
         let halted = (parking & !HALTED_MASK) | (cpu as u64 + 1) << HALTED_SHIFT;
-        // Against a `ready`: one is first. Acquire as in `cancel_park`.
+        // Races with `ready`: one is first. Acquire as in `cancel_park`.
         let now = self.word.compare_exchange(parking, halted, AcqRel, Acquire);
         assert!(now.is_ok() || self.is_woken(), "not parking");
         now.is_ok()
     }
 
-    /// Whether it was readied since `begin_park`. Caller: the CPU of the G.
+    /// Whether the G was readied since `begin_park`. Caller: the CPU of the G.
     #[must_use]
     pub fn is_woken(&self) -> bool {
         self.status() == Status::Woken
     }
 
-    /// (6), (7) That life of the G. Anybody, in any context.
+    /// (6), (7) Readies that life of the G. Any caller, in any context.
     pub(crate) fn ready(&self, generation: u32) -> Ready {
         let mut word = self.word.load(Relaxed);
         while generation_of(word) == generation {
             let (to, owed) = match status_of(word) {
-                // In one word with the state, so that it is never missed.
+                // The halted CPU is in the same word as the state, so it is never
+                // missed.
                 Status::Parking => (Status::Woken, halted_of(word)),
                 Status::Parked => (Status::Runnable, Ready::Push),
                 Status::Runnable if planted!(ReadyTwice) => return Ready::Push,
-                // Readied before, or never parked: whoever did it first has
-                // pushed it. Twice in a queue would be the end.
+                // Readied before, or never parked: the first readier has pushed it.
+                // A G that is twice in a queue corrupts it.
                 Status::Dead | Status::Runnable | Status::Running | Status::Woken => break,
             };
             // Acquire pairs with `finish_park` (the saved context), Release
@@ -371,12 +372,13 @@ impl<K: 'static> G<K> {
         Ready::Nothing
     }
 
-    /// (8) The CPU that ran the G: context saved, off its stack. `Push` if it
-    /// was readied while it parked; else whoever readies it has it from here on.
+    /// (8) Caller: the CPU that ran the G, context saved, off its stack. `Push` if
+    /// the G was readied while it parked; else the CPU that readies it holds it
+    /// from here on.
     #[inline(always)]
     pub(crate) fn finish_park(&self) -> Ready {
         let word = self.word.load(Relaxed);
-        // The common case: nobody has readied it, and no CPU halted for it.
+        // The common case: the G was not readied, and no CPU halted for it.
         let parked = word ^ (Status::Parking as u64 ^ Status::Parked as u64);
         if word & (STATUS_MASK | HALTED_MASK) == Status::Parking as u64
             // Release: the saved context, for `ready`. Acquire: see `ready`.
@@ -387,7 +389,7 @@ impl<K: 'static> G<K> {
         self.finish_park_otherwise()
     }
 
-    /// The rest of `finish_park`: readied, or to be settled.
+    /// Slow path of `finish_park`: readied, or a CPU halted for it.
     #[cold]
     fn finish_park_otherwise(&self) -> Ready {
         let parking = with_status(self.word.load(Relaxed), Status::Parking);
@@ -417,8 +419,8 @@ impl<K: 'static> G<K> {
         generation_of(self.word.load(Acquire))
     }
 
-    /// The holder's step: a load, a compare and a store. Gives the word as it is
-    /// now.
+    /// The holder's transition: a load, a compare and a store. Returns the new
+    /// word.
     #[inline(always)]
     fn step(&self, from: Status, to: Status, otherwise: &'static str) -> u64 {
         let word = self.word.load(Relaxed);
@@ -460,7 +462,7 @@ fn generation_of(word: u64) -> u32 {
     (word >> GENERATION_SHIFT) as u32
 }
 
-/// The word of the same life when it is parked, and nobody halts for it.
+/// The word of the same life while it is parked and no CPU halts for it.
 fn parked_in(word: u64) -> u64 {
     settled(word, Status::Parked)
 }
@@ -469,7 +471,7 @@ fn with_status(word: u64, status: Status) -> u64 {
     (word & !STATUS_MASK) | status as u64
 }
 
-/// No CPU halts for it any more.
+/// Sets the status and clears the halted CPU.
 fn settled(word: u64, status: Status) -> u64 {
     with_status(word & !HALTED_MASK, status)
 }

@@ -1,14 +1,14 @@
-//! The global queue: for what no P holds. One lock, one list, first in first out.
+//! The global queue, for Gs that no P holds: one lock, one list, in order.
 //!
-//! Here come the Gs that did not fit in a ring, those whose slice ran out, and
-//! those whose call is over while all are busy. All Ps take from it, by the
-//! rules in `find`.
+//! It gets the Gs that did not fit in a ring, the Gs whose slice ran out, and the
+//! Gs whose call is over while all CPUs are busy. All Ps take from it, by the rules
+//! in `find`.
 //!
-//! **Who is taken alone.** A batch saves locks, but it deals Gs out unevenly:
-//! the P that took four runs each of them a quarter as often as the P that
-//! took one. That is soon over for a burst of new Gs and lasts for ever for Gs
-//! that never stop. So a G whose slice ran out is taken alone: a batch ends
-//! before it. All hogs then go round in one circle, whichever P they began on.
+//! **Batches.** A batch saves locks, but it deals Gs out unevenly: the P that took
+//! four runs each of them a quarter as often as the P that took one. That is soon
+//! over for a burst of new Gs and lasts for ever for Gs that never stop. So a G
+//! whose slice ran out is taken alone: a batch ends before it. All hogs then go
+//! round in one circle, whichever P they began on.
 
 use crate::census;
 use crate::g::G;
@@ -21,7 +21,7 @@ pub(crate) struct GlobalQueue<K: 'static> {
     // Written under the lock only.
     head: Link<K>,
     tail: Link<K>,
-    // Written under the lock, read by anyone.
+    // Written under the lock, read by any CPU.
     len: AtomicUsize,
 }
 
@@ -37,7 +37,7 @@ impl<K: Sync + 'static> GlobalQueue<K> {
         }
     }
 
-    /// Appends one.
+    /// Appends one G.
     pub(crate) fn push(&self, g: &'static G<K>) {
         let mut list = List::new();
         list.push(g);
@@ -51,12 +51,12 @@ impl<K: Sync + 'static> GlobalQueue<K> {
         }
     }
 
-    /// Takes the oldest. An empty queue costs one load and no lock.
+    /// Takes the oldest G. An empty queue costs one load and no lock.
     pub(crate) fn pop(&self) -> Option<&'static G<K>> {
         self.pop_batch(1).pop()
     }
 
-    /// Takes the oldest and, unless its slice ran out, those behind it up to
+    /// Takes the oldest G and, unless its slice ran out, the Gs behind it up to
     /// `limit` in all, or up to one whose slice ran out.
     pub(crate) fn pop_batch(&self, limit: usize) -> List<K> {
         let mut batch = List::new();
@@ -66,19 +66,19 @@ impl<K: Sync + 'static> GlobalQueue<K> {
         batch
     }
 
-    /// How many wait here. Without the lock: it may be over at once. Who finds
-    /// one gone sees what its taker did before (Acquire, Release): put the G
-    /// that yielded to it into its ring, say.
+    /// How many Gs wait here. Without the lock: it may be stale at once. A CPU that
+    /// sees a G gone also sees what its taker did before (Acquire, Release): for
+    /// example, that it put the G that yielded into its ring.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Acquire)
     }
 
-    /// Whether nobody waits here. Without the lock.
+    /// Whether the queue is empty. Without the lock.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Who is here, oldest first. For a census.
+    /// Calls `f` for each G, oldest first. For a census.
     pub(crate) fn walk(&self, f: impl FnMut(&'static G<K>)) {
         self.lock.with(|| census::walk(self.head.load(Relaxed), self.len(), f));
     }
@@ -96,8 +96,8 @@ impl<K: Sync + 'static> GlobalQueue<K> {
     }
 }
 
-/// Takes the first `limit` of a list off, fewer as [`GlobalQueue::pop_batch`] has
-/// it. A walk and one cut: the Gs stay linked as they are.
+/// Takes the first `limit` Gs off a list, or fewer by the rule of
+/// [`GlobalQueue::pop_batch`]. A walk and one cut: the Gs stay linked.
 fn cut<K: Sync + 'static>(all: &mut List<K>, limit: usize) -> List<K> {
     let Some((first, tail)) = all.ends else { return List::new() };
     let after = |g: &'static G<K>| g.next().load(Relaxed).expect("broken list");

@@ -1,8 +1,8 @@
-//! Parking and waking: who is idle, who spins, and that nobody is forgotten.
+//! Parking and waking: the idle Ps, the spinning Ps, and why no wake-up is lost.
 //!
 //! Holds the idle mask, the spinning count and the two sides of the protocol:
-//! [`Idle::park`] with its look-again, and [`Idle::wake_p`]. What there is to
-//! look at is the caller's (`find`). The argument is in the essay, paragraphs
+//! [`Idle::park`] with its second check, and [`Idle::wake_p`]. The caller (`find`)
+//! says which queues to check. The argument is in the essay, paragraphs
 //! "Submitting", "Parking" and "Spinning".
 
 use crate::MAX_P;
@@ -12,20 +12,20 @@ use crate::sync::{
     AcqRel, Acquire, AtomicU32, AtomicU64, Relaxed, SeqCst, array_of, const_fn, fence, planted,
 };
 
-/// Who is idle and how many spin.
+/// The idle Ps, and how many Ps spin.
 pub(crate) struct Idle {
-    /// Ps that somebody holds.
+    /// Acquired Ps.
     online: PMask,
-    /// Ps that are about to halt, or do. Set by the P itself; cleared, as a
-    /// claim, by whoever wakes it, or by itself.
+    /// Ps that are about to halt, or have halted. Set by the P itself; cleared, as
+    /// a claim, by its waker or by itself.
     idle: PMask,
-    /// How many of `idle` there are, or more: a P is counted before its bit is
-    /// set, and until after it was cleared. So that most who submit need not look
-    /// at all the words of the set.
+    /// At least the number of bits in `idle`: a P is counted before its bit is set,
+    /// and until after it was cleared. So a submitter mostly need not read the
+    /// words of the mask.
     counted: AtomicU32,
-    /// Ps that look for work and have none: woken for it, or searching.
+    /// Ps that search for work and have no G: woken for it, or searching.
     spinning: AtomicU32,
-    /// What it is drawn from whom to wake; 0: the lowest.
+    /// State of the generator that picks the P to wake; 0: the lowest is woken.
     whim: AtomicU64,
 }
 
@@ -42,17 +42,17 @@ impl Idle {
         }
     }
 
-    /// A P comes into being, busy.
+    /// Marks a P as acquired, hence busy.
     pub(crate) fn bring_up(&self, index: usize) {
         self.online.set(index);
     }
 
-    /// Whether the P of `index` said that it is idle: its queue is empty.
+    /// Whether the P of `index` has its idle bit set: its queue is empty.
     pub(crate) fn is_idle(&self, index: usize) -> bool {
         self.idle.has(index)
     }
 
-    /// How many are counted as idle: who wants to wake one goes by that.
+    /// How many Ps are counted as idle; `has_to_wake` reads this count.
     pub(crate) fn counted(&self) -> usize {
         self.counted.load(Relaxed) as usize
     }
@@ -67,7 +67,7 @@ impl Idle {
         (0..WORDS).map(|w| busy(w).count_ones() as usize).sum()
     }
 
-    /// Whether anybody below `limit` is idle, or spins.
+    /// Whether a P below `limit` is idle, or any P spins.
     pub(crate) fn somebody_free(&self, limit: usize) -> bool {
         self.spinning() != 0 || self.idle_ps(limit).next().is_some()
     }
@@ -77,8 +77,8 @@ impl Idle {
         self.idle.members(limit)
     }
 
-    /// Begins to spin, if few enough do: at most half of the busy Ps, but one
-    /// in any case. If it fails, somebody else spins.
+    /// Starts spinning, if few enough Ps spin: at most half of the busy Ps, but
+    /// always one. If it fails, another P spins.
     pub(crate) fn try_spin(&self, limit: usize) -> bool {
         let mut spinning = self.spinning.load(Relaxed);
         loop {
@@ -92,15 +92,16 @@ impl Idle {
         }
     }
 
-    /// A spinning P found work. It owes a [`Idle::wake_p`] after this: those
-    /// who submitted while it spun relied on it.
+    /// A spinning P found work. It owes a [`Idle::wake_p`] after this: CPUs that
+    /// submitted while it spun relied on it.
     pub(crate) fn stop_spinning(&self) {
         self.spinning.fetch_sub(1, AcqRel);
     }
 
-    /// A P found nothing. `spinning`: it is counted as such. `has_work`: a look
-    /// at everything it may take. True: it is idle, and halts. False: somebody
-    /// submitted meanwhile, it spins now and looks once more. Essay, "Parking".
+    /// A P found nothing. `spinning`: it is counted as such. `has_work`: checks
+    /// every queue that it may take from. True: it is idle, and halts. False: a CPU
+    /// submitted meanwhile; the P spins now and searches once more. Essay,
+    /// "Parking".
     pub(crate) fn park(
         &self,
         index: usize,
@@ -113,24 +114,25 @@ impl Idle {
         if spinning {
             self.spinning.fetch_sub(1, AcqRel);
         }
-        // The stores above before the loads of `has_work`; the partner is the
-        // fence in `wake_p`, or the swap before `has_to_wake_after_swap`.
+        // Orders the stores above before the loads of `has_work`; the partner is
+        // the fence in `wake_p`, or the swap before `has_to_wake_after_swap`.
         fence(SeqCst);
-        // If there is work and we may not spin, somebody does, and will look
-        // after us: either finds this work, or finds other work and wakes us.
+        // If there is work and this P may not spin, another P spins, and will check
+        // after it: it either finds this work, or finds other work and wakes this
+        // P.
         if planted!(NoLookAgain) || !has_work() || !self.try_spin(limit) {
             return true;
         }
         if !self.claim(index) {
-            // A waker was faster, and counted us too. Once is enough; the
-            // interrupt that it sends will find us busy and do nothing.
+            // A waker was faster, and counted this P too. Once is enough; the
+            // interrupt that it sends will find this P busy and do nothing.
             self.spinning.fetch_sub(1, AcqRel);
         }
         false
     }
 
     /// An idle P runs again. True if a waker claimed it: then it is counted as
-    /// spinning, and must behave so.
+    /// spinning, and must search as a spinner does.
     pub(crate) fn unpark(&self, index: usize) -> bool {
         !self.claim(index)
     }
@@ -144,56 +146,57 @@ impl Idle {
         claimed
     }
 
-    /// Somebody has submitted a G, or has stopped spinning: wakes one idle P
-    /// below `limit`, unless somebody spins. Essay, "Submitting".
+    /// After a submit, or after this P stopped spinning: wakes one idle P below
+    /// `limit`, unless a P spins. Essay, "Submitting".
     #[inline]
     pub(crate) fn wake_p(&self, limit: usize) -> Wake {
         if self.has_to_wake() { self.wake_one(limit) } else { Wake::Nobody }
     }
 
-    /// Whether [`Idle::wake_p`] has anything to do. If not, it is as good as called.
+    /// Whether [`Idle::wake_p`] has anything to do. If not, the call may be
+    /// skipped.
     ///
-    /// Either answer is enough by itself, so they may be asked for one by one, and
-    /// first for the one that is all where everybody is busy. Nobody is idle: who will
-    /// be counts itself after this, hence after the fence, and looks again. Somebody
-    /// spins: it looks again, or wakes another, when it stops.
+    /// Either load is enough by itself, so they may be done one after the other,
+    /// first the one that decides where all Ps are busy. No P is idle: a P that
+    /// parks later counts itself after this, hence after the fence, and checks
+    /// again. A P spins: it checks again, or wakes another, when it stops.
     #[inline(always)]
     pub(crate) fn has_to_wake(&self) -> bool {
-        // What was submitted before the loads below; the partner is the fence
-        // in `park`.
+        // Orders the submit before the loads below; the partner is the fence in
+        // `park`.
         if !planted!(NoFence) {
             fence(SeqCst);
         }
         self.counted.load(Relaxed) != 0 && self.spinning.load(Relaxed) == 0
     }
 
-    /// As [`Idle::has_to_wake`], for a G that was put into its
-    /// queue by a swap and by nothing after it. The swap and the loads here being
-    /// SeqCst are what the fence is elsewhere: in their one order the swap is before
-    /// or after the parker's fence; if it is before, the parker sees the G, else
-    /// these loads, which are after the swap, see what the parker did before its
-    /// fence. On x86 the swap is a full barrier and the loads are plain.
+    /// As [`Idle::has_to_wake`], for a G whose last store into its queue was a
+    /// swap. The SeqCst swap and SeqCst loads take the place of the fence: in their
+    /// one order the swap is before or after the parker's fence; if it is before,
+    /// the parker sees the G, else these loads, which are after the swap, see what
+    /// the parker did before its fence. On x86 the swap is a full barrier and the
+    /// loads are plain.
     #[inline(always)]
     pub(crate) fn has_to_wake_after_swap(&self) -> bool {
-        // Loom takes SeqCst for AcqRel everywhere but in a fence.
+        // Loom treats SeqCst as AcqRel everywhere but in a fence.
         if cfg!(loom) {
             fence(SeqCst);
         }
         self.counted.load(SeqCst) != 0 && self.spinning.load(SeqCst) == 0
     }
 
-    /// The rest of `wake_p`: nobody seemed to spin, somebody to be idle.
+    /// Slow path of `wake_p`: no P seemed to spin, one seemed to be idle.
     #[cold]
     fn wake_one(&self, limit: usize) -> Wake {
-        // One waker at a time: who fails here has one who spins.
+        // One waker at a time: a waker that fails here sees a spinning P.
         while self.idle_ps(limit).next().is_some()
             && self.spinning.compare_exchange(0, 1, AcqRel, Relaxed).is_ok()
         {
             if let Some(index) = self.claim_one(limit) {
                 return Wake::Cpu(index);
             }
-            // Nobody left to wake. While we held the count, others may have
-            // relied on a spinner that there was not: look again for them.
+            // No idle P is left to claim. While the count was 1, a submitter may
+            // have relied on a spinner that did not exist: check again for it.
             self.spinning.fetch_sub(1, AcqRel);
             fence(SeqCst);
         }
@@ -201,9 +204,9 @@ impl Idle {
     }
 
     /// Claims an idle P: the lowest, so that low CPUs stay warm and high ones
-    /// asleep; any, if that is to be drawn.
+    /// asleep; a random one after [`Idle::be_random`].
     fn claim_one(&self, limit: usize) -> Option<usize> {
-        // Not for loom, which would try this load at every moment.
+        // Not under loom, which would explore this load at every step.
         if cfg!(loom) || self.whim.load(Relaxed) == 0 {
             return self.idle_ps(limit).find(|&index| self.claim(index));
         }
@@ -213,7 +216,7 @@ impl Idle {
         from_there_on.find(|&index| self.claim(index))
     }
 
-    /// From now on whom to wake is drawn.
+    /// From now on the P to wake is picked at random.
     pub(crate) fn be_random(&self, seed: u64) {
         self.whim.store(seed.max(1), Relaxed); // not 0, which is off
     }
@@ -246,18 +249,18 @@ impl PMask {
         self.words[index / 64].fetch_and(!bit(index), AcqRel) & bit(index) != 0
     }
 
-    /// Claims the lowest. Low CPUs stay warm, high ones asleep.
+    /// Claims the lowest member. Low CPUs stay warm, high ones asleep.
     pub(crate) fn claim_any(&self, limit: usize) -> Option<usize> {
         self.members(limit).find(|&index| self.claim(index))
     }
 
-    /// One look at all words, for the common case that there is nothing.
+    /// Reads all words, for the common case that the set is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.words.iter().fold(0, |all, word| all | word.load(Relaxed)) == 0
     }
 
-    /// Those below `limit`, lowest first.
+    /// Members below `limit`, lowest first.
     fn members(&self, limit: usize) -> impl Iterator<Item = usize> {
         (0..limit.div_ceil(64)).flat_map(move |w| {
             let mut bits = self.below(limit, w);
@@ -269,7 +272,7 @@ impl PMask {
         })
     }
 
-    /// Those of word `w` that are below `limit`.
+    /// Members in word `w` that are below `limit`.
     fn below(&self, limit: usize, w: usize) -> u64 {
         let bits = limit.saturating_sub(w * 64).min(64) as u32;
         self.words[w].load(Acquire) & 1u64.checked_shl(bits).unwrap_or(0).wrapping_sub(1)

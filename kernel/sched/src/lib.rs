@@ -1,19 +1,20 @@
-//! Who runs next: the Go scheduler's decisions, with no machine in them.
+//! Which G runs next, and where: the Go scheduler's decisions, with no machine.
 //!
 //! This crate holds the run queues, the rules by which Gs are found, stolen and
 //! dealt out, and the protocol by which CPUs go to sleep and are woken. It is
-//! told what happened and answers with a decision that the kernel carries out:
-//! it knows no machine, no clock and no allocator, so all of it runs on the host.
+//! is told what happened and answers with a decision that the kernel carries out:
+//! it has no machine, no clock and no allocator, so all of it runs on the host.
 //!
 //! # The three letters
 //!
-//! - **G** ([`G`]): a task with a stack of its own. Never freed, only used
-//!   again, so `&'static G` is good everywhere and queues are links and
-//!   pointers. What it is doing, and who may touch it, is one word ([`Status`]).
+//! - **G** ([`G`]): a task with a stack of its own. A G is never freed, only
+//!   recycled, so `&'static G` is valid everywhere and queues are links and
+//!   pointers. One word holds its state; the state says which CPU may touch it
+//!   ([`Status`]).
 //! - **M**: an execution context of the kernel with a stack on which scheduling
-//!   happens. This crate has no M: it is whoever calls.
+//!   happens. This crate has no M: the M is the caller.
 //! - **P** ([`P`]): the right to run Gs, with a local queue. It is a value that
-//!   is moved, never shared; the M that has it may push and pop, all others may
+//!   is moved, never shared; the M that has it may push and pop, other Ms may
 //!   only steal. In the steady state P *i* is with the M on CPU *i*.
 //!
 //! # How the kernel calls
@@ -33,8 +34,8 @@
 //! 5. **A G stops**: it switches to the M's stack, its context saved, and the M
 //!    calls one of [`Sched::yielded`], [`Sched::expired`], [`Sched::displaced`],
 //!    [`Sched::parked`], [`Sched::exited`]; then 4. To park, the G first calls
-//!    [`G::begin_park`], *then* lets others know that it waits (unlocks the
-//!    channel), *then* switches; from `begin_park` on, readying is remembered.
+//!    [`G::begin_park`], *then* publishes that it waits (unlocks the channel),
+//!    *then* switches; a `ready` that comes after `begin_park` is recorded.
 //!
 //! # Submitting
 //!
@@ -42,82 +43,81 @@
 //!
 //! 1. puts the G into a queue;
 //! 2. fence;
-//! 3. if somebody spins, or nobody is idle: done;
-//! 4. else counts one as spinning (0 → 1; whoever loses this race is done),
+//! 3. if a P spins, or no P is idle: done;
+//! 4. else raises the spinning count (0 → 1; a CPU that loses this race is done),
 //!    claims an idle P by clearing its bit, and wakes its CPU, which thus begins
-//!    as a spinner. No idle P left: takes the count back and goes to 2, because
-//!    others may have stopped at 3 on account of it.
+//!    as a spinner. If no idle P is left, it lowers the count and goes to 2,
+//!    because another submitter may have stopped at 3 on account of that count.
 //!
-//! So a burst of submits wakes one CPU, not one for each G; the one that is
-//! woken wakes the next if it finds something ("Spinning").
+//! So a burst of submits wakes one CPU, not one for each G; the woken CPU wakes the
+//! next one if it finds a G ("Spinning").
 //!
 //! # Parking
 //!
-//! A P that has found nothing in any place (`Idle::park`)
+//! A P that has found no G in any queue (`Idle::park`)
 //!
 //! 1. sets its idle bit; stops being counted as spinning, if it was;
 //! 2. fence;
-//! 3. looks at everything again: global queue, all local queues;
-//! 4. if there is nothing: halts. If there is something and it may spin: clears
-//!    its own bit and looks for it properly. If it may not spin, then somebody
-//!    else does: halts.
+//! 3. checks every queue again: global queue, all local queues;
+//! 4. if all are empty: halts. If one is not and the P may spin: clears its own
+//!    bit and searches again. If it may not spin, another P already spins: halts.
 //!
-//! **No wake-up is lost.** Of two fences one is first. If the submitter's is,
-//! the look at 3 sees the G. If the parker's is, the submitter sees the idle
-//! bit, and either wakes somebody or stops because somebody spins. Who spins
-//! stops in one of two ways, both with a fence *after* the count went down,
-//! hence after the submitter's: by parking, whose look at 3 sees the G; or by
-//! finding work, after which it does "Submitting" from 2 on and wakes another
-//! if there is one. The same argument covers the parker that may not spin at 4.
-//! The halt itself loses nothing because interrupts are off from before 1 until
-//! `sti; hlt`: a wake-up sent meanwhile is pending and ends the halt.
+//! **No wake-up is lost.** Of two fences one is first. If the submitter's is, the
+//! check at 3 sees the G. If the parker's is, the submitter sees the idle bit, and
+//! either wakes a CPU or stops because a P spins. A spinning P stops in one of two
+//! ways, both with a fence *after* the count went down, hence after the
+//! submitter's: by parking, whose check at 3 sees the G; or by finding a G, after
+//! which it does "Submitting" from 2 on and wakes another CPU if a P is idle. The
+//! same argument covers the parker that may not spin at 4. The halt itself loses
+//! nothing because interrupts are off from before 1 until `sti; hlt`: a wake-up
+//! sent meanwhile is pending and ends the halt.
 //!
-//! **A G on its way** from one place to another may be in neither when the
-//! parker looks. Either it is put into the second before it leaves the first,
-//! and the parker looks in that order (`RunQueue::len`, `Sched::has_work`); or
-//! its mover owes the submitter's steps once more (`Marks::OWES_WAKE`).
+//! **A G in transit** from one queue to another may be in neither when the parker
+//! checks. Either it is put into the second before it leaves the first, and the
+//! parker checks in that order (`RunQueue::len`, `Sched::has_work`); or the P that
+//! moves it owes the submitter's steps once more (`Marks::OWES_WAKE`).
 //!
 //! # Spinning
 //!
-//! A P that looks for work on other Ps is counted as spinning, and at most half
-//! as many spin as are busy (one always may). A P that spins and finds work
-//! stops spinning and *then* wakes another if nobody spins and somebody is
-//! idle: so CPUs are woken one by one, each by the one before, as long as there
-//! is work for them. A woken P is counted from the moment it is claimed, before
-//! its interrupt arrives.
+//! A P that searches other Ps for work is counted as spinning, and at most half as
+//! many spin as are busy (one always may). A P that spins and finds a G stops
+//! spinning and *then* wakes another if no P spins and one is idle: so CPUs are
+//! woken one by one, each by the one before, as long as there is work for them. A
+//! woken P is counted from the moment it is claimed, before its interrupt arrives.
 //!
 //! # The inbox
 //!
-//! A G for one certain CPU (pinned there, readied by an interrupt there, out of
-//! a call there) goes to that CPU's inbox, and that CPU is interrupted if the
-//! inbox was empty, whether it is idle or not. If it was not empty, whoever
-//! found it empty has sent the interrupt or is about to. No idle bit is needed:
-//! the interrupt is pending if the CPU was about to halt. An M looks here after
-//! a halt, else only when it finds nothing nearer ([`Order`]): the interrupt will.
+//! A G that must go to one CPU (pinned there, readied by an interrupt there, out of
+//! a call there) goes to that CPU's inbox, and that CPU is interrupted if the inbox
+//! was empty, whether it is idle or not. If it was not empty, the sender that found
+//! it empty has sent the interrupt or is about to. No idle bit is needed: the
+//! interrupt is pending if the CPU was about to halt. An M empties its inbox after
+//! a halt, else only when its own queue is empty ([`Order`]): the interrupt handler
+//! empties it too.
 //!
 //! # A G in a call
 //!
-//! A G that blocks in a call does so on the stack of its M, and is bound to that
-//! M until it is out of the call ([`G::enter_call`], [`G::exit_call`]): whoever
-//! runs it puts that M in place of its own. That is no small thing to do in the
-//! middle of somebody's slice. So when it is readied the G goes where nobody
-//! runs: to its old P if that is idle, else to another that is, else to the
-//! global queue. A CPU may also keep G and P and halt until the call is over, as
-//! in Go ([`G::halt_on`], `sysmon`); it is then named in the G's state word, so
-//! that who readies the G cannot miss that this CPU must be interrupted.
+//! A G that blocks in a call does so on the stack of its M, and is bound to that M
+//! until it is out of the call ([`G::enter_call`], [`G::exit_call`]): a CPU that
+//! runs the G puts that M in place of its own. That is too expensive in the middle
+//! of another G's slice. So a readied G goes where no G runs: to its old P if that
+//! is idle, else to another idle P, else to the global queue. A CPU may also keep G
+//! and P and halt until the call is over, as in Go ([`G::halt_on`], `sysmon`); the
+//! G's state word then names that CPU, so that the CPU that readies the G cannot
+//! miss that it must be interrupted.
 //!
 //! # Displacing
 //!
-//! A G that an interrupt readies while no P is idle and none spins runs at
-//! once, where the interrupt came: [`Sched::arrive`] puts it into the run-next
-//! slot, and the running G is [`Sched::displaced`] into a slot behind that. From
-//! there it goes on, before the ring, with what was left of its slice
-//! ([`Slice::Resumed`]), when whoever displaced it stops: its slice is lent, not
-//! lost. Of each slice the kernel lends half at most; when that is over the
-//! borrower is [`Sched::expired`], goes to the ring's tail with its run-next, and
-//! the displaced G goes on. A wake-up that comes during a loan runs at once as
-//! well, and sends the borrower to the ring's tail. Pinned Gs can be displaced,
-//! but displace nobody: a run-next slot can be robbed.
+//! A G that an interrupt readies while no P is idle and none spins runs at once, on
+//! the interrupted CPU: [`Sched::arrive`] puts it into the run-next slot, and the
+//! running G is [`Sched::displaced`] into a slot behind that. The displaced G
+//! resumes before the ring, with the rest of its slice ([`Slice::Resumed`]), when
+//! the borrower that displaced it stops: its slice is lent, not lost. Of each slice
+//! the kernel lends half at most; when that is over the borrower is
+//! [`Sched::expired`], goes to the ring's tail with its run-next, and the displaced
+//! G resumes. A wake-up that comes during a loan runs at once as well, and sends
+//! the borrower to the ring's tail. Pinned Gs can be displaced, but displace no G:
+//! a thief may take the run-next slot.
 //!
 //! # Fairness: what is promised
 //!
@@ -135,30 +135,30 @@
 //!   empty, as they are when all Gs are hogs.
 //! - **Hogs** go round in one circle: a G whose slice ran out is taken alone,
 //!   oldest first. If the slices of all CPUs end in the same order each time, any
-//!   two differ by at most two slices, for ever. Who ends later than others is
-//!   overtaken by those, P - 1 of them at most, in each round of the circle: by
-//!   chance that is a random walk (4 slices in 2 s), and at the very worst *n*
-//!   hogs share as 1 to *n* / (*n* + P - 1).
+//!   two hogs differ by at most two slices, for ever. A hog whose slice ends later
+//!   than the others' is overtaken by P - 1 of them at most, in each round of the
+//!   circle: by chance that is a random walk (4 slices in 2 s), and at the very
+//!   worst *n* hogs share as 1 to *n* / (*n* + P - 1).
 //!
-//! Not promised: any order between Gs of different queues; that a G stays on
-//! its P; a place that a G had before its ring overflowed; anything while a
-//! program keeps a P beyond its slice in a section where it may not be preempted.
+//! Not promised: any order between Gs of different queues; that a G stays on its P;
+//! that a G keeps its place when its ring overflows; anything while a program keeps
+//! a P beyond its slice in a section where it may not be preempted.
 //!
 //! # What was rejected
 //!
 //! - **One queue under one lock**: fair and simple, and every CPU waits for
-//!   every other. It is here only for what has no P.
+//!   every other. It serves only Gs that no P holds.
 //! - **Handing a G directly to an idle CPU**: it moves away from its data, while
-//!   its maker is often about to wait and could have run it at once; and each
-//!   submit would cost an interrupt. (A G in a call has no such maker.)
+//!   its parent is often about to wait and could have run it at once; and each
+//!   submit would cost an interrupt. (A G in a call has no such parent.)
 //! - **Waking on every submit**: most woken CPUs would find nothing. **Never
 //!   waking, only spinning**: eight spinning CPUs on two host cores starve each
 //!   other; an idle CPU must halt.
-//! - **A second look by spinners only**, as in Go, which closes the hole that
+//! - **A second check by spinners only**, as in Go, which closes the hole that
 //!   remains with one more flag (`needspinning`) under its lock; a park that ends
-//!   in `hlt` can afford the look.
+//!   in `hlt` can afford the check.
 //! - **Waiting, when a G is readied, until it is off its stack**: two CPUs can
-//!   do that to each other with interrupts off. The one who parks it puts it
+//!   do that to each other with interrupts off. The CPU that parks the G puts it
 //!   back instead ([`Status`], transition 8).
 //! - **A G in a batch when its slice ran out** (`globq`): unfair for ever.
 //! - **A yield to the global queue**, as in Go: a lock for each yield, and
@@ -166,21 +166,49 @@
 //! - **A run-next slot that cannot be stolen**: its G waits for a whole slice
 //!   while CPUs idle.
 //! - **Wake-ups at the ring's tail**, as of Go's netpoller: a slice late for each
-//!   G before them. **Wake-ups first, without a loan that ends**: whoever wakes
+//!   G before them. **Wake-ups first, without a loan that ends**: a G that wakes
 //!   often enough starves the rest.
 //!
 //! # How it is checked
 //!
-//! Event sequences, fairness in slices, host threads as CPUs (`tests/`), also
-//! under Miri and ThreadSanitizer; all interleavings of small models (`loom_*`,
-//! a ring of 4); seeded interleavings of 1 to 256 CPUs with store buffers, late
-//! interrupts and slow CPUs, and mistakes planted to be found (`sim`).
+//! Event sequences, fairness in slices, host threads as CPUs (`tests/`), also under
+//! Miri and ThreadSanitizer; all interleavings of small models (`loom_*`, a ring of
+//! 4); seeded interleavings of 1 to 256 CPUs with store buffers, late interrupts
+//! and slow CPUs, and planted mistakes that must be found (`sim`).
+//!
+//! # Go's names and ours
+//!
+//! | Go                         | here                                             |
+//! |----------------------------|--------------------------------------------------|
+//! | `newproc`, `gfget`         | [`Sched::start`], [`Sched::take_dead`]           |
+//! | `gdestroy`, `gfput`        | [`Sched::exited`]                                |
+//! | `gopark`, `park_m`         | [`G::begin_park`] and the switch, [`Sched::parked`] |
+//! | `goready`                  | [`Sched::ready`]                                 |
+//! | `casgstatus`               | the transitions of [`Status`] (`G::step`)        |
+//! | `schedule`, `findRunnable` | [`Sched::find_runnable`]                         |
+//! | `runqput`                  | [`Owner::push`], [`Owner::push_next`]            |
+//! | `runqget`                  | [`Owner::take_next`], [`Owner::pop`]             |
+//! | `runqgrab`, `runqsteal`    | [`Owner::steal`]                                 |
+//! | `runqputslow`              | `Owner::take_half`                               |
+//! | `globrunqget`              | `GlobalQueue::pop_batch`, `Sched::look_global`   |
+//! | `globrunqput`              | `GlobalQueue::push`                              |
+//! | `stealWork`                | `Sched::look_steal`                              |
+//! | `wakep`                    | `Idle::wake_p`                                   |
+//! | `netpoll`, `injectglist`   | [`Sched::ready_from_interrupt`], [`Sched::arrive`] |
+//! | `goschedImpl`              | [`Sched::yielded`]; preempted: [`Sched::expired`] |
+//! | `entersyscall`, `exitsyscall` | [`G::enter_call`], [`G::exit_call`]           |
+//! | `sysmon`, `retake`         | [`Sysmon`], [`retake`]                           |
+//! | `procresize`               | [`Sched::set_limit`]                             |
+//!
+//! Go's `handoffp` (the kernel's `hand_over`), `checkdead` (its `deadlock`) and
+//! `sudog` (the node of its wait queues) are the kernel's: this crate has no M and
+//! no wait queue.
 //!
 //! # Lock order
 //!
-//! There are two locks, that of the global queue and that of the common store
-//! of dead Gs. Neither is taken with the other held; both are taken with interrupts
-//! off, after all of the kernel's; nothing is called with one held.
+//! There are two locks, that of the global queue and that of the common store of
+//! dead Gs. Neither is taken with the other held; both are taken with interrupts
+//! off, after all of the kernel's; no function is called with one held.
 
 #![no_std]
 #![expect(clippy::new_without_default, reason = "statics need `const`, and nothing else is used")]
@@ -214,11 +242,11 @@ use globq::GlobalQueue;
 use idle::{Idle, PMask};
 use sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, const_fn};
 
-/// Ps at most: one for each CPU that the kernel can have.
+/// The most Ps: one for each CPU that the kernel can have.
 pub const MAX_P: usize = 256;
 
-/// Gs in a local ring. A power of two. Small where all ways are searched, so
-/// that they lead to overflows.
+/// Gs in a local ring. A power of two. Small under loom and in the simulator, so
+/// that their searches reach overflows.
 pub const RUNQ_CAPACITY: usize = if cfg!(loom) {
     4
 } else if cfg!(feature = "sim") {
@@ -227,22 +255,22 @@ pub const RUNQ_CAPACITY: usize = if cfg!(loom) {
     256
 };
 
-/// Gs that a full ring gives to the global queue (with the one that did not
-/// fit), and at most what a thief takes.
+/// Gs that a full ring moves to the global queue (with the one that did not fit),
+/// and the most that a thief takes.
 pub const RUNQ_HALF: usize = RUNQ_CAPACITY / 2;
 
-/// Gs that a P takes from the global queue at once, at most.
+/// The most Gs that a P takes from the global queue at once.
 pub const GLOBAL_BATCH_MAX: usize = RUNQ_HALF;
 
-/// Slices between two looks at the global queue before the local one. A prime,
-/// so that it falls in with no program's own rhythm.
+/// Slices after which the global queue is checked before the local one. A prime, so
+/// that it resonates with no program's own period.
 pub const GLOBAL_CHECK_EVERY: u32 = if cfg!(feature = "sim") { 5 } else { 61 };
 
 /// Rounds over all Ps that a thief makes before it gives up.
 pub const STEAL_PASSES: u32 = if cfg!(loom) { 1 } else { 4 };
 
-/// Spin hints that a thief waits before it takes a run-next G, about 1 to 4 µs:
-/// most who ready a G are about to park, and then run it themselves.
+/// Spin hints that a thief waits before it takes a run-next G, about 1 to 4 µs: a G
+/// that readies another is mostly about to park, and its P then runs the readied G.
 pub const NEXT_GRACE_SPINS: u32 = if cfg!(any(loom, miri)) {
     1
 } else if cfg!(feature = "sim") {
@@ -251,41 +279,41 @@ pub const NEXT_GRACE_SPINS: u32 = if cfg!(any(loom, miri)) {
     32
 };
 
-/// Time slice, in nanoseconds, unless the kernel is told otherwise.
+/// The default time slice, in nanoseconds.
 pub const SLICE_NS: u64 = 10_000_000;
 
-/// Dead Gs that move between a P and the common store at once; a P keeps twice as
-/// many at most.
+/// Dead Gs that move between a P and the common store at once; a P keeps at most
+/// twice as many.
 pub const FREE_PILE: usize = 32;
 
 /// Ids that a P takes from the common counter at once.
 pub const ID_BATCH: u64 = 16;
 
-/// Whom to wake: the kernel sends that CPU an interrupt.
+/// The CPU to wake: the kernel sends it an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a wake-up that is not sent is lost"]
 pub enum Wake {
-    /// Nobody needs to be.
+    /// No CPU needs to be woken.
     Nobody,
-    /// The CPU with the P of this index. If it is the caller's own, it is
-    /// enough to look again.
+    /// The CPU with the P of this index. If it is the caller's own, it is enough to
+    /// check the inbox again.
     Cpu(usize),
 }
 
-/// What an interrupt has brought to a P; see [`Sched::arrive`].
+/// The result of an interrupt for a P; see [`Sched::arrive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a wake-up that is not sent is lost"]
 pub struct Arrival {
-    /// Whom to wake.
+    /// The CPU to wake.
     pub wake: Wake,
-    /// A G waits to run next that no other P can take at once. If the
-    /// interrupt came upon a G that may be preempted, and wake-ups have had
-    /// less than their share of its slice, it is to leave
-    /// ([`Sched::displaced`]). If not, nothing is lost.
+    /// A G waits in the run-next slot that no other P can take at once. If the
+    /// interrupt hit a G that may be preempted, and wake-ups have had less than
+    /// their share of its slice, that G is to leave ([`Sched::displaced`]). If not,
+    /// nothing is lost.
     pub displace: bool,
 }
 
-/// What a P does next.
+/// A P's next step.
 #[must_use = "the G, or the wake-up, would be lost"]
 pub enum Next<K: 'static> {
     /// Run a G.
@@ -299,13 +327,13 @@ pub enum Next<K: 'static> {
 pub struct Run<K: 'static> {
     /// The G: switch to it.
     pub g: &'static G<K>,
-    /// Whose time it runs on.
+    /// Which slice it runs on.
     pub slice: Slice,
-    /// Whom to wake first.
+    /// The CPU to wake first.
     pub wake: Wake,
 }
 
-/// The scheduler: what all Ps share.
+/// The scheduler: the state that all Ps share.
 ///
 /// ```
 /// use sched::{G, Next, PSlot, Sched, Status};
@@ -325,8 +353,8 @@ pub struct Run<K: 'static> {
 pub struct Sched<K: 'static> {
     // Constant.
     slots: &'static [PSlot<K>],
-    // Written rarely, read by anyone.
-    /// One more than the highest P that somebody has acquired.
+    // Written rarely, read by any CPU.
+    /// One more than the highest index of an acquired P.
     acquired: AtomicUsize,
     limit: AtomicUsize,
     order: AtomicU32,
@@ -360,7 +388,7 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// The P of `index`, for the first who asks; it counts as busy from now on.
+    /// The P of `index`, for the first caller only; it counts as busy from now on.
     /// `seed` starts the generator that orders its stealing.
     pub fn acquire(&self, index: usize, seed: u64) -> Option<P<K>> {
         let p = P::new(index, self.slots.get(index)?, seed)?;
@@ -369,40 +397,40 @@ impl<K: Sync + 'static> Sched<K> {
         Some(p)
     }
 
-    /// The slots of the Ps that there are, and perhaps of some that there will be: only
-    /// these can have anything in their rings. Many fewer than all on most machines,
-    /// and who looks for work looks at each several times.
+    /// The slots of the Ps that exist, and perhaps of some that will: only these
+    /// can have a G in their rings. On most machines they are far fewer than all
+    /// slots, and a P that searches for work reads each of them several times.
     ///
-    /// Whoever puts a G into a ring has acquired its P before that. So a look that is
-    /// late enough to see the G (essay, "Parking") sees the P as well.
+    /// A CPU acquires its P before it puts a G into that P's ring. So a check that
+    /// is late enough to see the G (essay, "Parking") sees the P as well.
     fn acquired(&self) -> &'static [PSlot<K>] {
-        // Not for loom, which would try this load at every moment.
+        // Not under loom, which would explore this load at every step.
         let acquired = if cfg!(loom) { self.slots.len() } else { self.acquired.load(Acquire) };
         &self.slots[..acquired]
     }
 
-    /// Sets where Ps look for work; a boot option.
+    /// Sets the order in which Ps search for work; a boot option.
     pub fn set_order(&self, order: Order) {
         self.order.store(order as u32, Relaxed);
     }
 
-    /// Draws from now on what the rules leave open: where a P looks for work
-    /// ([`Order::Random`]), and which of those who are idle is woken. For those who
-    /// want to see that nobody relies on it.
+    /// From now on choices that the rules leave open are random: where a P searches
+    /// for work ([`Order::Random`]), and which idle P is woken. For tests that no
+    /// code relies on these choices.
     pub fn be_random(&self, seed: u64) {
         self.set_order(Order::Random);
         self.idle.be_random(seed);
     }
 
-    /// How many Ps run Gs.
+    /// The number of Ps that run Gs.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit.load(Acquire) // pairs with `set_limit`
     }
 
-    /// Sets how many Ps run Gs (`gomaxprocs`): those of lower index. At least
-    /// one, at most all. Gives the CPUs that must be interrupted so that they
-    /// notice.
+    /// Sets the number of Ps that run Gs (`gomaxprocs`): the ones of lower index.
+    /// At least one, at most all. Returns the CPUs that must be interrupted so that
+    /// they notice.
     #[must_use = "these CPUs must be interrupted"]
     pub fn set_limit(&self, limit: usize) -> core::ops::Range<usize> {
         let limit = limit.clamp(1, self.slots.len());
@@ -410,25 +438,25 @@ impl<K: Sync + 'static> Sched<K> {
         old.min(limit)..old.max(limit)
     }
 
-    /// What other CPUs see of the Ps, by index.
+    /// The public part of each P, by index.
     #[must_use]
     pub fn slots(&self) -> &'static [PSlot<K>] {
         self.slots
     }
 
-    /// Whether the P of `index` is idle at this instant. For watchers.
+    /// Whether the P of `index` is idle at this instant. For diagnosis.
     #[must_use]
     pub fn is_idle(&self, index: usize) -> bool {
         index < self.slots.len() && self.idle.is_idle(index)
     }
 
-    /// Whether a P is idle or looks for work.
+    /// Whether a P is idle or spins.
     #[must_use]
     pub fn somebody_free(&self) -> bool {
         self.idle.somebody_free(self.limit())
     }
 
-    /// Numbers for statistics: each may be over at once.
+    /// Numbers for statistics: each may be stale at once.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {
@@ -444,7 +472,7 @@ impl<K: Sync + 'static> Sched<K> {
 pub struct Counts {
     /// Gs in the global queue.
     pub global: usize,
-    /// Ps that look for work.
+    /// Ps that spin.
     pub spinning: usize,
     /// Ps that are up, below the limit and not idle.
     pub busy: usize,

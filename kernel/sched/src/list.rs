@@ -1,8 +1,8 @@
-//! Gs on a string: one link, a list, and the inbox of a CPU.
+//! Linked Gs: one link, a list, and the inbox of a CPU.
 //!
-//! A G has one `next` link, and whoever holds the G owns the link: a queue, an
-//! inbox, a free list, a batch on its way. So a G is in at most one of them,
-//! and putting it there never allocates. Used by every queue but the ring.
+//! A G has one `next` link, and the holder of the G owns the link: a queue, an
+//! inbox, a free list, a batch in transit. So a G is in at most one of them, and
+//! inserting it never allocates. Used by every queue but the ring.
 //!
 //! The crate's only `unsafe` block is here, in [`Link`].
 
@@ -12,7 +12,7 @@ use crate::sync::{AcqRel, Acquire, AtomicPtr, Relaxed, SeqCst, const_fn, spin_lo
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// A place that names a G or nobody, readable and writable by all CPUs.
+/// An atomic pointer to a G, or null, readable and writable by all CPUs.
 pub(crate) struct Link<K: 'static>(AtomicPtr<G<K>>);
 
 impl<K: 'static> Link<K> {
@@ -32,15 +32,15 @@ impl<K: Sync + 'static> Link<K> {
         self.0.store(as_ptr(g), order);
     }
 
-    /// Puts `g` here and gives back who was here before.
+    /// Stores `g` and returns the G that was here before.
     /// SeqCst for `Idle::has_to_wake_after_swap`; on x86 it costs nothing more.
     #[inline(always)]
     pub(crate) fn swap(&self, g: Option<&'static G<K>>) -> Option<&'static G<K>> {
         as_g(self.0.swap(as_ptr(g), SeqCst))
     }
 
-    /// Empties the place. Looks before it takes: an empty place, the common
-    /// case, costs a plain load and leaves the cache line shared.
+    /// Takes the G. Loads before it swaps: an empty link, the common case, costs a
+    /// plain load and leaves the cache line shared.
     pub(crate) fn take(&self) -> Option<&'static G<K>> {
         self.load(Relaxed)?;
         self.swap(None)
@@ -56,19 +56,18 @@ fn as_ptr<K: 'static>(g: Option<&'static G<K>>) -> *mut G<K> {
 }
 
 fn as_g<K: 'static>(p: *mut G<K>) -> Option<&'static G<K>> {
-    // SAFETY: a `Link` is written in this file only, and only with null or with
-    // a pointer made by `as_ptr` from a `&'static G<K>`: (1) it is null or
-    // valid for reads for ever, as Gs are never freed; (2) nobody makes a
-    // `&mut G<K>` of it, as `as_ptr` had a shared reference to begin with;
-    // (3) it may be read on any CPU, as all methods that store or load ask for
-    // `K: Sync`, hence `G<K>: Sync`.
+    // SAFETY: a `Link` is written in this file only, and only with null or with a
+    // pointer made by `as_ptr` from a `&'static G<K>`: (1) it is null or valid for
+    // reads for ever, as Gs are never freed; (2) no `&mut G<K>` is made of it, as
+    // `as_ptr` had a shared reference to begin with; (3) it may be read on any CPU,
+    // as all methods that store or load ask for `K: Sync`, hence `G<K>: Sync`.
     unsafe { p.as_ref() }
 }
 
 /// A first-in first-out list of Gs that one CPU holds by itself.
 pub struct List<K: 'static> {
-    /// First and last; the links between are ours, the last one's is not looked
-    /// at.
+    /// First and last; the list owns the links between them, and never reads the
+    /// last one's.
     pub(crate) ends: Option<(&'static G<K>, &'static G<K>)>,
     pub(crate) len: usize,
 }
@@ -83,7 +82,7 @@ impl<K: Sync + 'static> List<K> {
         self.append(List { ends: Some((g, g)), len: 1 });
     }
 
-    /// Puts `g`, which no queue holds, before all others.
+    /// Inserts `g`, which no queue holds, at the head.
     pub(crate) fn push_front(&mut self, g: &'static G<K>) {
         let behind = core::mem::replace(self, List { ends: Some((g, g)), len: 1 });
         self.append(behind);
@@ -101,7 +100,7 @@ impl<K: Sync + 'static> List<K> {
         };
     }
 
-    /// Takes the oldest.
+    /// Takes the oldest G.
     pub fn pop(&mut self) -> Option<&'static G<K>> {
         let (head, tail) = self.ends?;
         self.len -= 1;
@@ -110,7 +109,7 @@ impl<K: Sync + 'static> List<K> {
         Some(head)
     }
 
-    /// The oldest, which stays.
+    /// The oldest G, without taking it.
     pub(crate) fn front(&self) -> Option<&'static G<K>> {
         self.ends.map(|(head, _)| head)
     }
@@ -124,16 +123,15 @@ impl<K: Sync + 'static> List<K> {
     }
 }
 
-/// Gs on their way to one CPU: where an interrupt, or another CPU, leaves them.
+/// Gs on their way to one CPU: an interrupt, or another CPU, pushes them here.
 ///
 /// Lock-free, so it may be used in any context: a handler must not touch a run
-/// queue (it may have interrupted its owner in the middle of a push) and must
-/// not wait for a lock. It also brings a pinned G to its CPU, as nobody can
-/// steal from here.
+/// queue (it may have interrupted the owner in the middle of a push) and must not
+/// wait for a lock. It also brings a pinned G to its CPU, as thieves cannot steal
+/// from an inbox.
 ///
-/// It is a stack of links that is emptied by one swap and turned round. Nobody
-/// ever takes a single G off it, so a G that comes back to the same place
-/// (ABA) harms nobody.
+/// It is a stack of links that is emptied by one swap and reversed. A single G is
+/// never popped off it, so a G that returns to the same place (ABA) does no harm.
 ///
 /// ```
 /// use sched::{G, Inbox};
@@ -157,10 +155,10 @@ impl<K: Sync + 'static> Inbox<K> {
         }
     }
 
-    /// Leaves `g` here. True if the inbox was empty: then the caller must see
-    /// to it that the inbox's CPU looks (essay, "The inbox").
+    /// Pushes `g`. True if the inbox was empty: then the caller must make the
+    /// inbox's CPU check it (essay, "The inbox").
     ///
-    /// Callers: anybody, in any context.
+    /// Callers: any CPU, in any context.
     #[must_use = "its CPU must be told"]
     pub fn push(&self, g: &'static G<K>) -> bool {
         loop {
@@ -177,7 +175,7 @@ impl<K: Sync + 'static> Inbox<K> {
         }
     }
 
-    /// Takes all, oldest first. Caller: the CPU whose inbox it is.
+    /// Takes all Gs, oldest first. Caller: the CPU that owns the inbox.
     pub fn take_all(&self) -> List<K> {
         let mut list = List::new();
         let mut newest = self.newest.take();
@@ -188,7 +186,7 @@ impl<K: Sync + 'static> Inbox<K> {
         list
     }
 
-    /// Who is here, newest first. For a census.
+    /// Calls `f` for each G, newest first. For a census.
     pub(crate) fn walk(&self, f: impl FnMut(&'static G<K>)) {
         walk_open(&self.newest, f);
     }

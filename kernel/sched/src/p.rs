@@ -1,12 +1,12 @@
-//! P: the right to run Gs, and what comes with it.
+//! P: the right to run Gs, and the state that comes with it.
 //!
-//! A P is two structs, by who may touch them: [`PSlot`] lies in a static array
-//! and is what other CPUs see (thieves, senders to the inbox, watchers); [`P`]
-//! is the right itself, a value that one M holds and that is moved, not shared.
-//! Its plain fields need neither atomics nor a lock, and what only the holder
-//! may do takes `&mut P`.
+//! A P is two structs, split by access: [`PSlot`] lies in a static array and is
+//! what other CPUs see (thieves, senders to the inbox, diagnosis); [`P`] is the
+//! right itself, a value that one M holds and that is moved, not shared. Its plain
+//! fields need neither atomics nor a lock, and operations of the holder alone take
+//! `&mut P`.
 //!
-//! Who looks where for work is `find`; who sleeps and who is woken is `idle`.
+//! The order of the search for work is in `find`; parking and waking are in `idle`.
 
 use crate::free::Free;
 use crate::g::G;
@@ -14,16 +14,16 @@ use crate::list::{Inbox, List};
 use crate::runq::{Owner, RunQueue};
 use crate::sync::{AtomicU32, AtomicU64, Relaxed, const_fn};
 
-/// What other CPUs see of a P.
+/// The part of a P that other CPUs see.
 ///
 /// All zeroes at first, so that an array of them costs nothing in the image.
 #[repr(align(128))]
 pub struct PSlot<K: 'static> {
-    // The owner pushes, anyone steals.
+    // The owner pushes, any CPU steals.
     pub(crate) runq: RunQueue<K>,
-    // Anyone pushes, the owner takes.
+    // Any CPU pushes, the owner takes.
     pub(crate) inbox: Inbox<K>,
-    // The owner writes, anyone reads.
+    // The owner writes, any CPU reads.
     tick: AtomicU32,
     steals: AtomicU64,
     stolen: AtomicU64,
@@ -31,7 +31,7 @@ pub struct PSlot<K: 'static> {
 
 impl<K: Sync + 'static> PSlot<K> {
     const_fn! {
-        /// A place for a P that nobody holds yet.
+        /// A slot for a P that is not acquired yet.
         #[must_use]
         pub fn new() -> Self {
             PSlot {
@@ -44,25 +44,25 @@ impl<K: Sync + 'static> PSlot<K> {
         }
     }
 
-    /// How many slices began here, wrapping. Anyone; for watchers.
+    /// How many slices began here, wrapping. Any CPU; for diagnosis.
     #[must_use]
     pub fn tick(&self) -> u32 {
         self.tick.load(Relaxed)
     }
 
-    /// How many times this P stole. Anyone; for watchers.
+    /// How many times this P stole. Any CPU; for diagnosis.
     #[must_use]
     pub fn steals(&self) -> u64 {
         self.steals.load(Relaxed)
     }
 
-    /// How many Gs it stole in all. Anyone; for watchers.
+    /// How many Gs it stole in all. Any CPU; for diagnosis.
     #[must_use]
     pub fn stolen(&self) -> u64 {
         self.stolen.load(Relaxed)
     }
 
-    /// How many Gs wait in its ring and before it. Anyone; for watchers.
+    /// How many Gs wait in its ring and before it. Any CPU; for diagnosis.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.runq.len()
@@ -76,26 +76,26 @@ pub struct P<K: 'static> {
     pub(crate) index: usize,
     pub(crate) slot: &'static PSlot<K>,
 
-    // The holder's own.
+    // Holder only.
     pub(crate) runq: Owner<K>,
-    /// What it must see to before its own queue.
+    /// Tasks that come before its own queue.
     pub(crate) marks: Marks,
-    /// Runnable Gs that must run here. Nobody can steal them. [`Marks::PINNED`]
-    /// while there are any.
+    /// Runnable Gs that must run here. Thieves cannot take them. [`Marks::PINNED`]
+    /// is set while there are any.
     pub(crate) pinned: List<K>,
-    /// The first of `pinned` was displaced: it goes on before the ring.
+    /// The first of `pinned` was displaced: it resumes before the ring.
     resumes_pinned: bool,
-    /// Dead Gs to be used again, most recent first.
+    /// Dead Gs to be recycled, most recent first.
     pub(crate) free: Free<K>,
-    /// Ids given to this P and not used yet, each less one.
+    /// Unused ids of this P's batch, each less one.
     pub(crate) ids: core::ops::Range<u64>,
     pub(crate) random: Random,
-    /// From whom it stole last, and how many; until somebody asks.
+    /// Victim of the last steal and how many Gs, until `take_loot`.
     pub(crate) loot: Option<(usize, u32)>,
 }
 
 impl<K: Sync + 'static> P<K> {
-    /// None if somebody holds the P of `slot`.
+    /// None if the P of `slot` is acquired already.
     pub(crate) fn new(index: usize, slot: &'static PSlot<K>, seed: u64) -> Option<Self> {
         Some(P {
             index,
@@ -129,37 +129,37 @@ impl<K: Sync + 'static> P<K> {
         self.len() == 0
     }
 
-    /// From which P it has stolen since the last call of this, and how many Gs:
-    /// for watchers, after [`Sched::find_runnable`](crate::Sched::find_runnable).
+    /// Victim and number of Gs of the steal since the last call: for diagnosis,
+    /// after [`Sched::find_runnable`](crate::Sched::find_runnable).
     #[must_use]
     pub fn take_loot(&mut self) -> Option<(usize, u32)> {
         self.loot.take()
     }
 
     pub(crate) fn tick(&self) -> u32 {
-        self.slot.tick.load(Relaxed) // written by us alone
+        self.slot.tick.load(Relaxed) // written by the owner alone
     }
 
-    /// A slice begins.
+    /// Counts a slice that begins.
     pub(crate) fn count_slice(&mut self) {
         self.slot.tick.store(self.tick().wrapping_add(1), Relaxed);
     }
 
-    /// It stole so many from `victim`.
+    /// Counts a steal of so many Gs from `victim`.
     pub(crate) fn count_steal(&mut self, victim: usize, stolen: u32) {
         self.loot = Some((victim, stolen));
         self.slot.steals.store(self.slot.steals() + 1, Relaxed);
         self.slot.stolen.store(self.slot.stolen() + u64::from(stolen), Relaxed);
     }
 
-    /// Whether nothing but its own queue matters to this P now: it is not just
-    /// coming back from a halt, owes nobody anything and has nobody pinned.
+    /// Whether only the P's own queue matters now: the P does not return from a
+    /// halt, owes no wake-up and has no pinned G.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         self.marks.0 == 0
     }
 
-    /// Whether a G that was displaced waits to go on.
+    /// Whether a displaced G waits to resume.
     pub(crate) fn has_displaced(&self) -> bool {
         self.resumes_pinned || self.runq.has_displaced()
     }
@@ -195,13 +195,13 @@ impl<K: Sync + 'static> P<K> {
         first.map(|g| (g, slice))
     }
 
-    /// Puts `g`, which is pinned here, behind all others that are.
+    /// Appends `g`, which is pinned here, to the pinned Gs.
     pub(crate) fn push_pinned(&mut self, g: &'static G<K>) {
         self.marks.set(Marks::PINNED);
         self.pinned.push(g);
     }
 
-    /// `g`, which is pinned here, was displaced: it goes on before the ring.
+    /// `g`, which is pinned here, was displaced: it resumes before the ring.
     pub(crate) fn displace_pinned(&mut self, g: &'static G<K>) {
         self.marks.set(Marks::PINNED);
         self.resumes_pinned = true;
@@ -216,7 +216,7 @@ impl<K: Sync + 'static> P<K> {
     #[inline(always)]
     fn pop_front(&mut self) -> Option<(&'static G<K>, Slice)> {
         let (has_next, has_displaced) = self.runq.front();
-        // Both in one test: most often there is neither.
+        // Both in one test: mostly neither is set.
         if !(has_next | has_displaced) {
             return None;
         }
@@ -227,19 +227,19 @@ impl<K: Sync + 'static> P<K> {
     }
 }
 
-/// What a P must see to before its own queue: a bit each, and all clear nearly
-/// always. One word, so that the way of every switch tests it once.
+/// Tasks of a P that come before its own queue: a bit each, and nearly always all
+/// clear. One word, so that the path of every switch tests it once.
 pub(crate) struct Marks(u32);
 
 impl Marks {
-    /// Set its idle bit and did not take it back; a waker may have.
+    /// The P set its idle bit and did not clear it; a waker may have.
     pub(crate) const IDLE: u32 = 1;
     /// Counted in `Idle::spinning`.
     pub(crate) const SPINNING: u32 = 1 << 1;
-    /// Put Gs into a queue that were out of everybody's sight before, and has
-    /// not seen yet whether somebody must be woken for them.
+    /// The P put Gs into a queue that were in none before, and has not checked yet
+    /// whether a CPU must be woken for them.
     pub(crate) const OWES_WAKE: u32 = 1 << 2;
-    /// Has pinned Gs.
+    /// The P has pinned Gs.
     pub(crate) const PINNED: u32 = 1 << 3;
 
     pub(crate) fn has(&self, bit: u32) -> bool {
@@ -256,7 +256,7 @@ impl Marks {
         }
     }
 
-    /// Clears it; true if it was set.
+    /// Clears the bit; true if it was set.
     pub(crate) fn take(&mut self, bit: u32) -> bool {
         let was = self.has(bit);
         self.0 &= !bit;
@@ -264,16 +264,16 @@ impl Marks {
     }
 }
 
-/// Whose time a G runs on.
+/// Which slice a G runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slice {
     /// A whole slice of its own, from now.
     New,
-    /// What is left of the slice under way on this P: the G was run-next. So a
-    /// chain of Gs that ready one another and park has one slice in all, and
-    /// those in the ring wait for one slice, not for ever.
+    /// The rest of the slice under way on this P: the G was run-next. So a chain of
+    /// Gs that ready one another and park has one slice in all, and the Gs in the
+    /// ring wait for one slice, not for ever.
     Inherited,
-    /// What was left of its own when it was displaced.
+    /// The rest of its own slice from when it was displaced.
     Resumed,
 }
 
@@ -281,7 +281,7 @@ pub enum Slice {
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    /// What its state grows by with each number.
+    /// The increment of the state for each number.
     pub(crate) const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
     pub(crate) fn next(&mut self) -> u32 {

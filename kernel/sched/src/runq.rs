@@ -1,13 +1,12 @@
-//! The local queue: a ring and two slots before it. One pushes, anyone steals.
+//! The local queue: a ring and two slots before it. The owner pushes, any CPU steals.
 //!
-//! [`RunQueue`] is what everybody has, to look and to steal; [`Owner`] is the one
-//! handle that pushes and pops. That they are two types is what makes "single
-//! producer" a fact and not a hope: there is one `Owner` for a queue, it is not
-//! `Clone`, and its methods take `&mut self`.
+//! [`RunQueue`] is for all CPUs, to read and to steal; [`Owner`] is the one handle
+//! that pushes and pops. The two types enforce "single producer": there is one
+//! `Owner` for a queue, it is not `Clone`, and its methods take `&mut self`.
 //!
-//! Order is first in, first out; the run-next slot is before all, then the
-//! displaced one. What does not fit comes back as a batch for the global queue,
-//! which this file knows nothing of. When to push where is `submit`.
+//! Order is first in, first out; the run-next slot comes first, then the displaced
+//! slot. Gs that do not fit are returned as a batch for the global queue, which
+//! this file does not know. `submit` decides when to push where.
 //!
 //! # The ring
 //!
@@ -15,14 +14,14 @@
 //! slot of index `i` is `i % RUNQ_CAPACITY`.
 //!
 //! - Only the owner writes `tail` and the slots. So it needs no claim to push,
-//!   and having claimed slots from the head, it may read them at leisure.
-//! - Everybody moves `head`, by compare-exchange only: that is the claim. A
-//!   thief reads slots *before* its claim; if `head` has not moved since, they
-//!   cannot have been reused, for the owner reuses a slot only after `head`
-//!   has passed it.
-//! - `head` could come round to the same value, 2³² pops later, while a thief
-//!   sits between load and claim. A thief has interrupts off; it would have to
-//!   stand still for half a minute at least.
+//!   and after it has claimed slots from the head, no other CPU writes them.
+//! - All CPUs move `head`, by compare-exchange only: that is the claim. A thief
+//!   reads slots *before* its claim; if `head` has not moved since, they cannot
+//!   have been reused, because the owner reuses a slot only after `head` has
+//!   passed it.
+//! - `head` could wrap to the same value, 2³² pops later, while a thief is
+//!   between load and claim. A thief has interrupts off; it would have to stall
+//!   for half a minute at least.
 
 use crate::g::G;
 use crate::list::{Link, List};
@@ -40,9 +39,9 @@ pub struct RunQueue<K: 'static> {
     head: AtomicU32,
     /// One past the newest. Written by the owner alone.
     tail: AtomicU32,
-    /// Runs before the ring. Filled by the owner, emptied by anyone.
+    /// Runs before the ring. Filled by the owner, emptied by any CPU.
     next: Link<K>,
-    /// As `next`, and after it: was displaced in the middle of its slice.
+    /// As `next`, and after it: a G that was displaced in the middle of its slice.
     displaced: Link<K>,
     /// Written by the owner alone, before the `tail` that publishes them.
     slots: [Link<K>; RUNQ_CAPACITY],
@@ -71,8 +70,8 @@ impl<K: Sync + 'static> RunQueue<K> {
         (!self.owned.swap(true, AcqRel)).then_some(Owner { q: self })
     }
 
-    /// Takes a G from before the ring. The displaced one first: it has lost
-    /// its CPU, while a run-next G that waits with it is about to get it.
+    /// Takes a G from before the ring. The displaced one first: it has lost its
+    /// CPU, while a run-next G that waits with it is about to get it.
     pub fn take_front(&self) -> Option<&'static G<K>> {
         self.displaced.take().or_else(|| self.next.take())
     }
@@ -83,8 +82,8 @@ impl<K: Sync + 'static> RunQueue<K> {
         !self.displaced.is_null()
     }
 
-    /// Whether somebody is to run next, and whether somebody is displaced, at this
-    /// instant. For the owner, who alone puts them there.
+    /// Whether the run-next slot and the displaced slot are filled at this instant.
+    /// For the owner, which alone fills them.
     #[inline(always)]
     pub(crate) fn front(&self) -> (bool, bool) {
         (!self.next.is_null(), !self.displaced.is_null())
@@ -96,10 +95,10 @@ impl<K: Sync + 'static> RunQueue<K> {
         usize::from(!self.next.is_null()) + usize::from(self.has_displaced())
     }
 
-    /// How many Gs are in the ring and before it. In this order: run-next slot,
-    /// displaced slot, ring. The owner fills a later one before it empties an
-    /// earlier one (it yields, then runs who is next), so a queue that is never
-    /// empty is never seen empty.
+    /// How many Gs are in the ring and before it. Read in this order: run-next
+    /// slot, displaced slot, ring. The owner fills a later one before it empties an
+    /// earlier one (it pushes the G that yields, then takes the run-next G), so a
+    /// queue that is never empty is never seen empty.
     #[must_use]
     pub fn len(&self) -> usize {
         let front = self.front_len();
@@ -114,12 +113,12 @@ impl<K: Sync + 'static> RunQueue<K> {
         self.len() == 0
     }
 
-    /// Who is to run next, and who was displaced. For a census.
+    /// The run-next G and the displaced G. For a census.
     pub(crate) fn before_ring(&self) -> [Option<&'static G<K>>; 2] {
         [self.next.load(Acquire), self.displaced.load(Acquire)]
     }
 
-    /// Who is in the ring, oldest first. For a census.
+    /// The Gs of the ring, oldest first. For a census.
     pub(crate) fn ring(&self) -> impl Iterator<Item = &'static G<K>> {
         let (head, tail) = (self.head.load(Acquire), self.tail.load(Acquire));
         let len = tail.wrapping_sub(head).min(CAPACITY);
@@ -157,11 +156,11 @@ impl<K: 'static> core::ops::Deref for Owner<K> {
 }
 
 impl<K: Sync + 'static> Owner<K> {
-    /// Appends `g`. If the ring was full, half of it, the oldest, and `g` come
-    /// back: the caller owes them to the global queue.
+    /// Appends `g`. If the ring was full, returns its older half and `g`: the
+    /// caller must push them to the global queue.
     #[must_use = "what did not fit must go to the global queue"]
     pub fn push(&mut self, g: &'static G<K>) -> Option<List<K>> {
-        // Robbed between the two: there is room now.
+        // If a thief steals between the two, there is room now.
         while !self.try_push(g) {
             if let Some(mut batch) = self.take_half() {
                 batch.push(g);
@@ -175,8 +174,8 @@ impl<K: Sync + 'static> Owner<K> {
     #[must_use = "g may still be yours"]
     #[inline(always)]
     pub fn try_push(&mut self, g: &'static G<K>) -> bool {
-        let q = self.q; // once: what is atomic might have changed it, for all the compiler knows
-        let tail = q.tail.load(Relaxed); // written by us alone
+        let q = self.q; // read once: the compiler cannot know that no atomic changes it
+        let tail = q.tail.load(Relaxed); // written by the owner alone
         let head = q.head.load(Acquire); // pairs with the claim in `steal`
         if tail.wrapping_sub(head) >= CAPACITY {
             return false;
@@ -189,10 +188,10 @@ impl<K: Sync + 'static> Owner<K> {
         true
     }
 
-    /// Appends those of a list that there is room for, in order, and publishes them
-    /// at once.
+    /// Appends Gs of a list in order while there is room, and publishes them at
+    /// once.
     pub fn push_some(&mut self, list: &mut List<K>) {
-        let tail = self.q.tail.load(Relaxed); // written by us alone
+        let tail = self.q.tail.load(Relaxed); // written by the owner alone
         let head = self.q.head.load(Acquire); // pairs with the claim in `steal`
         let room = CAPACITY.saturating_sub(tail.wrapping_sub(head));
         let mut end = tail;
@@ -205,13 +204,13 @@ impl<K: Sync + 'static> Owner<K> {
         self.q.tail.store(end, Release); // publishes the slots; pairs with `steal`
     }
 
-    /// Puts `g` where it runs next; who was there goes to the ring's tail.
+    /// Puts `g` into the run-next slot and kicks the old G to the ring's tail.
     #[must_use = "what did not fit must go to the global queue"]
     pub fn push_next(&mut self, g: &'static G<K>) -> Option<List<K>> {
         self.swap_next(g).and_then(|old| self.push(old))
     }
 
-    /// Puts `g` where it runs next; who was there comes back, and is the caller's.
+    /// Puts `g` into the run-next slot; the caller holds the returned old G.
     #[must_use = "who was there would be lost"]
     #[inline(always)]
     pub fn swap_next(&mut self, g: &'static G<K>) -> Option<&'static G<K>> {
@@ -219,41 +218,43 @@ impl<K: Sync + 'static> Owner<K> {
         self.q.next.swap(Some(g))
     }
 
-    /// As [`take_next`](Self::take_next), for who has seen that somebody is there.
+    /// As [`take_next`](Self::take_next), for a caller that has seen the slot
+    /// filled.
     #[inline(always)]
     pub(crate) fn take_next_seen(&mut self) -> Option<&'static G<K>> {
         self.q.next.swap(None)
     }
 
-    /// Takes the G that runs next.
+    /// Takes the run-next G.
     #[inline]
     pub fn take_next(&mut self) -> Option<&'static G<K>> {
         self.q.next.take()
     }
 
-    /// Puts `g` where it goes on before the ring. Nobody may be there: ask
-    /// [`RunQueue::has_displaced`] first. Only we fill it, so it stays empty.
+    /// Puts `g` into the displaced slot, from which it resumes before the ring. The
+    /// slot must be empty: check [`RunQueue::has_displaced`] first. Only the owner
+    /// fills it, so it stays empty.
     pub fn displace(&mut self, g: &'static G<K>) {
         let old = self.q.displaced.swap(Some(g));
         assert!(old.is_none(), "displaced twice");
     }
 
-    /// Takes the G that was displaced.
+    /// Takes the displaced G.
     #[inline]
     pub fn take_displaced(&mut self) -> Option<&'static G<K>> {
         self.q.displaced.take()
     }
 
-    /// Takes the oldest of the ring.
+    /// Takes the oldest G of the ring.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<&'static G<K>> {
-        let tail = self.q.tail.load(Relaxed); // written by us alone
+        let tail = self.q.tail.load(Relaxed); // written by the owner alone
         let mut head = self.q.head.load(Relaxed);
         while head != tail {
-            // Release: nothing of ours comes after it that a thief could miss,
-            // but `head` stays one release sequence, whoever moves it.
+            // Release: no store of the owner precedes it that a thief could miss,
+            // but `head` stays one release sequence, whichever CPU moves it.
             match self.q.head.compare_exchange_weak(head, head.wrapping_add(1), AcqRel, Relaxed) {
-                // Claimed; only we could overwrite the slot.
+                // Claimed; only the owner could overwrite the slot.
                 Ok(_) => return self.q.slot(head).load(Relaxed),
                 Err(now) => head = now,
             }
@@ -262,13 +263,14 @@ impl<K: Sync + 'static> Owner<K> {
         None
     }
 
-    /// Steals the older half (rounded up) of `victim`'s ring: the oldest comes
-    /// back to be run, the others are pushed here, in order. Says how many.
+    /// Steals the older half (rounded up) of `victim`'s ring: returns the oldest G,
+    /// to be run, and the number stolen; the other Gs are pushed here, in order.
     ///
-    /// Go runs the newest of the loot; the oldest costs the same and keeps the
-    /// order. Our own ring must have room for half a ring: thieves have none.
+    /// Go runs the newest of the stolen Gs; the oldest costs the same and keeps the
+    /// order. The thief's ring must have room for half a ring: a thief's ring is
+    /// empty.
     pub fn steal(&mut self, victim: &RunQueue<K>) -> Option<(&'static G<K>, u32)> {
-        let tail = self.q.tail.load(Relaxed); // written by us alone
+        let tail = self.q.tail.load(Relaxed); // written by the owner alone
         let mine = tail.wrapping_sub(self.q.head.load(Acquire));
         debug_assert!(mine as usize <= RUNQ_CAPACITY - RUNQ_HALF, "thief full");
         loop {
@@ -284,7 +286,7 @@ impl<K: Sync + 'static> Owner<K> {
                 continue;
             }
             let claim = || {
-                // Release: our reads are done; pairs with `head` in `push`.
+                // Release: the thief's reads are done; pairs with `head` in `push`.
                 victim.head.compare_exchange(head, head.wrapping_add(n), AcqRel, Relaxed).is_ok()
             };
             let claimed_first = planted!(ClaimFirst) && claim();
@@ -296,7 +298,7 @@ impl<K: Sync + 'static> Owner<K> {
             }
             if claimed_first || claim() {
                 debug_assert!(oldest.is_some(), "empty slot");
-                self.q.tail.store(tail.wrapping_add(n - 1), Release); // publishes our slots
+                self.q.tail.store(tail.wrapping_add(n - 1), Release); // publishes the slots
                 return oldest.map(|g| (g, n));
             }
             spin_loop();
@@ -311,7 +313,7 @@ impl<K: Sync + 'static> Owner<K> {
         self.q.head.compare_exchange(head, head.wrapping_add(half), AcqRel, Relaxed).ok()?;
         let mut batch = List::new();
         for i in 0..half {
-            // Claimed; only we could overwrite the slots.
+            // Claimed; only the owner could overwrite the slots.
             batch.push(self.q.slot(head.wrapping_add(i)).load(Relaxed).expect("empty slot"));
         }
         Some(batch)

@@ -1,12 +1,12 @@
-//! The simulator's memory: atomics that may stop at every access.
+//! The simulator's memory: atomics that may switch CPUs at every access.
 //!
-//! Only with feature `sim`. Each access through `sync.rs` is a point at which
-//! the simulation (`tests/sim.rs`) may go on with another virtual CPU. Memory
-//! is x86's: a plain store waits in its CPU's store buffer, first in first out,
-//! until chance, a locked operation or a full fence lets it out; only its own
-//! CPU sees it before. So a missing fence is a missing fence here, too.
+//! Only with feature `sim`. At each access through `sync.rs` the simulation
+//! (`tests/sim`) may switch to another virtual CPU. Memory is x86's: a plain store
+//! waits in its CPU's store buffer, first in first out, until chance, a locked
+//! operation or a full fence drains it; only its own CPU sees it before. So a
+//! missing fence has its effect here, too.
 //!
-//! All of it is of one thread; each test thread has a machine of its own.
+//! A machine belongs to one thread; each test thread has its own.
 
 extern crate std;
 
@@ -18,10 +18,10 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::vec::Vec;
 
-/// Mistakes that the simulation plants, to see that it finds them.
+/// Mistakes that the simulation plants, to check that it finds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
-    /// A parking P does not look again.
+    /// A parking P does not check again.
     NoLookAgain,
     /// A submitter has no fence.
     NoFence,
@@ -31,7 +31,7 @@ pub enum Planted {
     PublishFirst,
     /// A G that was readied can be readied again.
     ReadyTwice,
-    /// A borrower that is displaced itself is put nowhere.
+    /// A borrower that is displaced itself is put into no queue.
     LoseBorrower,
     /// A CPU that halts for its G is not interrupted when the G is readied.
     ForgetHalted,
@@ -46,13 +46,13 @@ const NOBODY: usize = usize::MAX;
 const BUFFER_MAX: usize = 8;
 
 struct Machine {
-    /// Goes on with another CPU. None: no simulation is running.
+    /// Switches to another CPU. None: no simulation is running.
     switch: Option<fn()>,
     cpu: usize,
     buffers: Vec<VecDeque<(*const Word, u64)>>,
     planted: Option<Planted>,
     random: Random,
-    /// One access in so many is a point to switch at.
+    /// One access in this many may switch.
     every: u32,
 }
 
@@ -84,12 +84,12 @@ pub fn begin(cpus: usize, seed: u64, every: u32, planted: Option<Planted>, switc
     });
 }
 
-/// Time passes for all store buffers: they are empty.
+/// Drains all store buffers.
 pub fn flush_all() {
     MACHINE.with_borrow_mut(|m| (0..m.buffers.len()).for_each(|cpu| m.flush(cpu)));
 }
 
-/// Ends it: all stores are out, nothing switches any more.
+/// Ends the simulation: all buffers are drained, nothing switches any more.
 pub fn end() {
     flush_all();
     MACHINE.with_borrow_mut(|m| {
@@ -98,8 +98,8 @@ pub fn end() {
     });
 }
 
-/// The CPU that goes on now, or nobody: the simulation itself, whose looks at
-/// memory are no event of the machine.
+/// Sets the CPU that runs now. None: the simulation itself, whose memory accesses
+/// are no events of the machine.
 pub fn set_cpu(cpu: Option<usize>) {
     MACHINE.with_borrow_mut(|m| m.cpu = cpu.unwrap_or(NOBODY));
 }
@@ -110,7 +110,7 @@ pub fn cpu() -> usize {
     MACHINE.with_borrow(|m| m.cpu)
 }
 
-/// Time passes for the store buffer of `cpu`: one store gets out.
+/// Drains one store from the buffer of `cpu`.
 pub fn let_out(cpu: usize) {
     MACHINE.with_borrow_mut(|m| m.let_out(cpu));
 }
@@ -123,7 +123,7 @@ impl Machine {
 
     fn let_out(&mut self, cpu: usize) {
         if let Some((word, value)) = self.buffers[cpu].pop_front() {
-            // SAFETY: it was a reference when it was stored, and `begin` asks
+            // SAFETY: it was a reference when it was stored, and `begin` requires
             // that atomics live until `end`, which empties the buffers.
             let word = unsafe { &*word };
             word.store(value, SeqCst);
@@ -137,7 +137,7 @@ impl Machine {
     }
 }
 
-/// One access is about to happen.
+/// Before each access: may drain a store or switch.
 fn point() {
     let switch = MACHINE.with_borrow_mut(|m| {
         let switch = m.active()?;
@@ -152,7 +152,7 @@ fn point() {
     }
 }
 
-/// A spin hint: always another CPU's turn.
+/// A spin hint: always switches to another CPU.
 pub(crate) fn spin_loop() {
     let switch = MACHINE.with_borrow_mut(|m| {
         let switch = m.active()?;
@@ -175,8 +175,8 @@ pub(crate) fn planted(what: Planted) -> bool {
     MACHINE.with_borrow(|m| m.planted == Some(what))
 }
 
-/// A locked operation of the simulated kernel itself (it takes a lock, say):
-/// the stores of the CPU that runs now are out.
+/// A locked operation of the simulated kernel itself (it takes a lock, say): drains
+/// the buffer of the CPU that runs now.
 pub fn flush_own() {
     MACHINE.with_borrow_mut(|m| {
         if m.active().is_some() {
@@ -208,7 +208,7 @@ fn store(word: &Word, value: u64) {
     });
 }
 
-/// A locked operation: the buffer is empty, then one step.
+/// A locked operation: drains the buffer, then does one step.
 fn update(word: &Word, f: impl FnOnce(u64) -> Option<u64>) -> Result<u64, u64> {
     point();
     flush_own();
@@ -222,7 +222,7 @@ fn update(word: &Word, f: impl FnOnce(u64) -> Option<u64>) -> Result<u64, u64> {
     }
 }
 
-/// What fits a word of the simulated memory.
+/// A value that fits a word of the simulated memory.
 pub(crate) trait Value: Copy {
     fn to_word(self) -> u64;
     fn from_word(word: u64) -> Self;
@@ -287,7 +287,7 @@ macro_rules! const_new {
 const_new!(bool, u32, u64, usize);
 
 impl<T> Atomic<*mut T> {
-    /// Null, as the crate makes no other.
+    /// Null only: the crate makes no other.
     pub(crate) const fn new(null: *mut T) -> Self {
         assert!(null.is_null());
         Atomic { word: Word::new(0), _value: PhantomData }

@@ -1,8 +1,8 @@
-//! The life of a G from outside: started, readied, stopped, ended.
+//! The life of a G as the kernel drives it: started, readied, stopped, ended.
 //!
-//! Each method moves a G along one arrow of the drawing in `g`, puts it where
-//! it now belongs, and says whom to wake. The kernel calls them; which, when
-//! and in what state is in the essay, "How the kernel calls".
+//! Each method does one transition of the drawing in `g`, puts the G into its
+//! queue, and returns the CPU to wake. The essay, "How the kernel calls", says
+//! which method the kernel calls, when and in what state.
 
 use crate::g::{G, Handle, Home, Ready, Status};
 use crate::list::List;
@@ -11,15 +11,15 @@ use crate::sync::{Relaxed, planted};
 use crate::{Arrival, ID_BATCH, Sched, Wake};
 
 impl<K: Sync + 'static> Sched<K> {
-    /// A dead G to use again: of this P's, else of the common store. None: make a
-    /// new one.
+    /// A dead G to recycle: one of this P's, else one of the common store. None:
+    /// make a new one.
     #[inline(always)]
     pub fn take_dead(&self, p: &mut P<K>) -> Option<&'static G<K>> {
         p.free.pop(&self.free)
     }
 
-    /// Starts a life of `g`, which is dead and set up by the caller: it runs
-    /// next on this P, or on the CPU that it is pinned to.
+    /// Starts a life of `g`, which is dead and set up by the caller: it runs next
+    /// on this P, or on the CPU that it is pinned to.
     ///
     /// # Panics
     ///
@@ -38,13 +38,13 @@ impl<K: Sync + 'static> Sched<K> {
         self.submit(p, g)
     }
 
-    /// The short way of [`Sched::start`], for a kernel that has it inlined where Gs
-    /// are started most: if it may run anywhere, there is room in the ring for who
-    /// was to run next, and nobody has to be woken, that is all. Nothing went to
-    /// the global queue then: there is nobody in [`Sched::take_untimed`] for it.
+    /// Fast path of [`Sched::start`], to be inlined where Gs are started most:
+    /// succeeds if the ring has room for the old run-next G and no CPU has to be
+    /// woken. Then no G went to the global queue, and [`Sched::take_untimed`] need
+    /// not be called.
     ///
     /// # Errors
-    /// What is left to do, for [`Sched::start_rest`].
+    /// The remaining work, for [`Sched::start_rest`].
     ///
     /// # Panics
     /// If `g` is not dead.
@@ -60,7 +60,7 @@ impl<K: Sync + 'static> Sched<K> {
         if has_to_wake { Err(StartRest::Wake) } else { Ok(()) }
     }
 
-    /// Does what [`Sched::start_at_once`] has left. Same P.
+    /// Does the work that [`Sched::start_at_once`] left. Same P.
     #[cold]
     pub fn start_rest(&self, p: &mut P<K>, rest: StartRest<K>) -> Wake {
         match rest {
@@ -69,16 +69,16 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// Readies that life of a G if it waits; it will run next on this P. A G
-    /// that is just parking is put back by the CPU that parks it; one that does
-    /// not wait is left alone.
+    /// Readies that life of a G if it waits; it will run next on this P. A G that
+    /// is still parking is put back by the CPU that parks it; a G that does not
+    /// wait is left alone.
     pub fn ready(&self, p: &mut P<K>, handle: Handle<K>) -> Wake {
         self.ready_noting(p, handle, |_, _| ())
     }
 
-    /// As [`Sched::ready`], and calls `note` if the G did wait, with what it was
-    /// before: [`Status::Parked`], and for that moment it is the caller's alone;
-    /// or [`Status::Parking`], and it is its CPU's.
+    /// As [`Sched::ready`], and calls `note` if the G did wait, with its old state:
+    /// [`Status::Parked`], and for that moment the caller alone holds it; or
+    /// [`Status::Parking`], and its CPU holds it.
     pub fn ready_noting(
         &self,
         p: &mut P<K>,
@@ -91,12 +91,12 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// The short way of [`Sched::ready_noting`], for a kernel that has it inlined
-    /// where Gs are readied most: if it is parked and may run anywhere, nobody is in
-    /// the run-next slot, and nobody has to be woken, that is all.
+    /// Fast path of [`Sched::ready_noting`], to be inlined where Gs are readied
+    /// most: succeeds if the G is parked and may run anywhere, the run-next slot is
+    /// empty, and no CPU has to be woken.
     ///
     /// # Errors
-    /// What is left to do, for [`Sched::ready_rest`].
+    /// The remaining work, for [`Sched::ready_rest`].
     #[inline(always)]
     pub fn ready_at_once(
         &self,
@@ -118,7 +118,7 @@ impl<K: Sync + 'static> Sched<K> {
         Ok(())
     }
 
-    /// Does what [`Sched::ready_at_once`] has left. Same P, same handle.
+    /// Does the work that [`Sched::ready_at_once`] left. Same P, same handle.
     #[cold]
     pub fn ready_rest(
         &self,
@@ -135,15 +135,15 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// Readies that life of a G without a P: leaves it in the inbox of `cpu`,
-    /// or where it must or had best go on. For interrupt handlers, with their
-    /// own CPU; in any context. The wake-up may name the caller's own CPU: then
-    /// it is enough to look ([`Sched::arrive`]) before the interrupt returns.
+    /// Readies that life of a G without a P: puts it into the inbox of `cpu`, or
+    /// where its [`Home`] says. For interrupt handlers, with their own CPU; in any
+    /// context. The wake-up may name the caller's own CPU: then it is enough to
+    /// call [`Sched::arrive`] before the interrupt returns.
     pub fn ready_from_interrupt(&self, cpu: usize, handle: Handle<K>) -> Wake {
         self.ready_from_interrupt_noting(cpu, handle, |_, _| ())
     }
 
-    /// As [`Sched::ready_from_interrupt`], with a note as in
+    /// As [`Sched::ready_from_interrupt`], with `note` as in
     /// [`Sched::ready_noting`].
     pub fn ready_from_interrupt_noting(
         &self,
@@ -158,15 +158,16 @@ impl<K: Sync + 'static> Sched<K> {
         })
     }
 
-    /// Moves what is in the inbox to the P's queues, for the end of an
-    /// interrupt. If no other P can take an arrival at once, the first that is
-    /// not pinned is put where it runs next, and may displace the G that the
-    /// interrupt came upon (essay, "Displacing"). If the same G goes on, it may
-    /// need a slice timer now ([`Sched::needs_timer`]).
+    /// Moves the Gs of the inbox to the P's queues, at the end of an interrupt. If
+    /// no other P can take an arrival at once, the first that is not pinned goes to
+    /// the run-next slot, and may displace the interrupted G (essay, "Displacing").
+    /// If the same G continues, it may need a slice timer now
+    /// ([`Sched::needs_timer`]).
     pub fn arrive(&self, p: &mut P<K>) -> Arrival {
         let mut displace = false;
         if p.marks.has(Marks::IDLE) {
-            // Its M halts, or did, and will look for itself before it wakes others.
+            // Its M halts, or did, and will empty the inbox before it wakes other
+            // CPUs.
             return Arrival { wake: Wake::Nobody, displace };
         }
         let mut arrived = p.slot.inbox.take_all();
@@ -183,12 +184,13 @@ impl<K: Sync + 'static> Sched<K> {
         Arrival { wake: self.pay_wake(p), displace }
     }
 
-    /// The G that ran yields: to the tail of its own P. Nobody is woken: its P
-    /// takes another from the ring, so not one more waits there. (It gives a
-    /// [`Wake`] as the others do, so that the kernel has one way to stop a G.)
+    /// The G that ran yields: to the tail of its own P. No CPU is woken: its P
+    /// takes another G from the ring, so the ring is not longer than before. (It
+    /// returns a [`Wake`] as the others do, so that the kernel stops a G in one
+    /// way.)
     ///
-    /// Caller, as for all that follow: the M that ran `g`, interrupts off, its
-    /// context saved, off its stack.
+    /// Caller, as for the methods below: the M that ran `g`, interrupts off, the
+    /// context of `g` saved, off its stack.
     #[inline]
     pub fn yielded(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         g.stop();
@@ -196,9 +198,9 @@ impl<K: Sync + 'static> Sched<K> {
         Wake::Nobody
     }
 
-    /// The G that ran makes way for one that an interrupt readied, and goes on
-    /// after it. If another waits to go on already, then it ran on that one's
-    /// loan, and goes to the ring's tail. Nobody is woken, as for a yield.
+    /// The G that ran makes room for one that an interrupt readied, and resumes
+    /// after it. If the P has a displaced G already, then `g` ran on that G's loan,
+    /// and goes to the ring's tail. No CPU is woken, as for a yield.
     pub fn displaced(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         g.stop();
         if p.has_displaced() {
@@ -213,12 +215,12 @@ impl<K: Sync + 'static> Sched<K> {
         Wake::Nobody
     }
 
-    /// The slice of the G that ran is over: to the tail of the global queue,
-    /// where it is taken alone. Who would run next here, on the slice that is
+    /// The slice of the G that ran is over: to the tail of the global queue, where
+    /// it is taken alone. The run-next G, which would inherit the slice that is
     /// over, goes to the ring's tail: a chain of run-next ends here.
     ///
-    /// If a displaced G waits, what is over is the time that it lent: both go
-    /// to the ring's tail, and it goes on.
+    /// If a displaced G waits, the loan is over, not the slice: both Gs go to the
+    /// ring's tail, and the displaced G resumes.
     pub fn expired(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         g.stop();
         p.marks.set(Marks::OWES_WAKE);
@@ -235,8 +237,8 @@ impl<K: Sync + 'static> Sched<K> {
         self.pay_wake(p)
     }
 
-    /// The G that ran has parked (it called [`G::begin_park`]). If it was
-    /// readied since, it runs next here; even if in a call, as its M is here.
+    /// The G that ran has parked (it called [`G::begin_park`]). If it was readied
+    /// since, it runs next here; even if in a call, as its M is here.
     #[inline(always)]
     pub fn parked(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         match g.finish_park() {
@@ -245,7 +247,7 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// The rest of `parked`: it was readied before it was off its stack.
+    /// Slow path of `parked`: the G was readied before it was off its stack.
     #[cold]
     fn put_back(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         if g.pin().is_none() { self.run_next(p, g) } else { self.submit(p, g) }
@@ -258,30 +260,29 @@ impl<K: Sync + 'static> Sched<K> {
         p.free.push(&self.free, g);
     }
 
-    /// As [`Sched::exited`], for a G whose record the kernel keeps itself until it
-    /// starts it again.
+    /// As [`Sched::exited`], for a G that the kernel itself keeps until it starts
+    /// it again.
     pub fn exited_for_kernel(&self, g: &'static G<K>) {
         g.exit();
     }
 
-    /// Wakes one idle P, unless somebody spins. Essay, "Submitting".
+    /// Wakes one idle P, unless a P spins. Essay, "Submitting".
     #[inline]
     pub(crate) fn wake_p(&self) -> Wake {
         let wake = self.idle.wake_p(self.limit());
         if planted!(NoInterrupt) { Wake::Nobody } else { wake }
     }
 
-    /// Wakes somebody for what was moved into a queue, if there still is
-    /// anything.
+    /// Wakes a CPU for Gs that were moved into a queue, if any are left there.
     pub(crate) fn pay_wake(&self, p: &mut P<K>) -> Wake {
         let owes = p.marks.take(Marks::OWES_WAKE);
         let waits = || !p.runq.is_empty() || !self.global.is_empty();
         if owes && waits() { self.wake_p() } else { Wake::Nobody }
     }
 
-    /// To the tail of this P, all of them. While they were on a list of ours
-    /// they were out of everybody's sight: a P that parked meanwhile has not
-    /// seen them, and must be woken if somebody has to be.
+    /// Pushes all Gs of a list to the tail of this P. While they were on the list
+    /// they were in no queue: a P that parked meanwhile has not seen them, and may
+    /// have to be woken.
     pub(crate) fn push_all(&self, p: &mut P<K>, mut list: List<K>) {
         p.marks.set_if(Marks::OWES_WAKE, !list.is_empty());
         while let Some(g) = list.pop() {
@@ -289,7 +290,7 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// A runnable G runs next here, or goes to its CPU.
+    /// Puts a runnable G into the run-next slot, or sends it to its CPU.
     #[inline(always)]
     fn submit(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         match g.home() {
@@ -298,7 +299,7 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// The rest of `submit`: pinned, or in a call.
+    /// Slow path of `submit`: pinned, or in a call.
     #[cold]
     fn submit_otherwise(&self, p: &mut P<K>, g: &'static G<K>, home: Home) -> Wake {
         match home {
@@ -312,14 +313,14 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// A G in a call is runnable: to its old P if that is idle, else to the
-    /// caller's or any other that is, else to the global queue.
+    /// Submits a G in a call: to its old P if that is idle, else to the caller's or
+    /// any other idle P, else to the global queue.
     ///
     /// No idle bit is claimed: the inbox needs none (essay, "The inbox"), and if
-    /// the P is not idle any more when it looks, it wakes another. An inbox that
-    /// holds somebody is passed over, so that two go to two. From an interrupt,
-    /// the lock of the global queue is free or its holder on another CPU: it is
-    /// taken with interrupts off only.
+    /// the P is not idle any more when it empties its inbox, it wakes another. A P
+    /// whose inbox holds a G is skipped, so that two Gs go to two Ps. In an
+    /// interrupt handler, the lock of the global queue is free or its holder is on
+    /// another CPU: it is taken with interrupts off only.
     fn submit_call(&self, home: usize, cpu: usize, g: &'static G<K>) -> Wake {
         let near = [home, cpu].into_iter().filter(|&at| self.idle.is_idle(at));
         let mut idle = near.chain(self.idle.idle_ps(self.limit()));
@@ -339,13 +340,13 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// Who would have run next has made way for another: to the ring's tail.
+    /// Kicks the old run-next G to the ring's tail (Go: `runqput` with `next`).
     #[inline(never)]
     fn make_way(&self, p: &mut P<K>, old: &'static G<K>) -> Wake {
         if let Some(overflow) = p.runq.push(old) {
             self.global.push_list(overflow);
         }
-        self.wake_p() // also for what overflowed
+        self.wake_p() // also for Gs that overflowed
     }
 
     fn push_next(&self, p: &mut P<K>, g: &'static G<K>) {
@@ -354,7 +355,7 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// To the tail of this P; a G that is pinned is pinned here.
+    /// Pushes a G to the tail of this P; a pinned G must be pinned here.
     #[inline(always)]
     fn push(&self, p: &mut P<K>, g: &'static G<K>) {
         if g.home() != Home::Anywhere || !p.runq.try_push(g) {
@@ -362,7 +363,7 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// The rest of `push`: pinned, in a call, or no room.
+    /// Slow path of `push`: pinned, in a call, or no room.
     #[cold]
     fn push_otherwise(&self, p: &mut P<K>, g: &'static G<K>) {
         if let Some(cpu) = g.pin() {
@@ -370,11 +371,11 @@ impl<K: Sync + 'static> Sched<K> {
             p.push_pinned(g);
         } else if let Some(overflow) = p.runq.push(g) {
             self.global.push_list(overflow);
-            p.marks.set(Marks::OWES_WAKE); // half a ring was out of sight
+            p.marks.set(Marks::OWES_WAKE); // half a ring was in no queue
         }
     }
 
-    /// Into the inbox of `cpu`. Essay, "The inbox".
+    /// Puts a G into the inbox of `cpu`. Essay, "The inbox".
     fn post(&self, cpu: usize, g: &'static G<K>) -> Wake {
         if self.slots[cpu].inbox.push(g) { Wake::Cpu(cpu) } else { Wake::Nobody }
     }
@@ -395,29 +396,29 @@ impl<K: Sync + 'static> Sched<K> {
     }
 }
 
-/// What [`Sched::ready_at_once`] has left to do.
+/// The work that [`Sched::ready_at_once`] left.
 #[must_use = "the G would be lost"]
 pub enum ReadyRest<K: 'static> {
-    /// All: it is not parked, not quite, or a CPU halts for it.
+    /// All of it: the G is not parked, still parking, or a CPU halts for it.
     All,
-    /// It is runnable, and must go elsewhere.
+    /// The G is runnable, and must go elsewhere.
     Submit,
-    /// It runs next; this one was to, and is in no queue now.
+    /// The G runs next; this one was in the slot, and is in no queue now.
     MakeWay(&'static G<K>),
-    /// It runs next, and somebody is idle.
+    /// The G runs next, and a P is idle.
     Wake,
 }
 
-/// What [`Sched::start_at_once`] has left to do.
+/// The work that [`Sched::start_at_once`] left.
 #[must_use = "the G would be lost"]
 pub enum StartRest<K: 'static> {
-    /// It runs next; this one was to, and is in no queue now.
+    /// The G runs next; this one was in the slot, and is in no queue now.
     MakeWay(&'static G<K>),
-    /// It runs next, and somebody is idle.
+    /// The G runs next, and a P is idle.
     Wake,
 }
 
-/// Readies a G, and does what is owed for it.
+/// Readies a G, and submits it or returns the CPU to interrupt.
 fn readied<K>(
     handle: Handle<K>,
     note: impl FnOnce(&'static G<K>, Status),
@@ -448,10 +449,10 @@ mod tests {
     use crate::{Next, PSlot, RUNQ_CAPACITY};
     use std::vec::Vec;
 
-    /// A parking P has looked at the global queue; then the ring of another P overflows
-    /// into it, and that P runs the rest of its ring; then the parking P looks at the ring.
-    /// It has seen no G in either place, and only the wake-up that is owed for the overflow
-    /// brings it back.
+    /// A parking P has checked the global queue; then the ring of another P
+    /// overflows into it, and that P runs the rest of its ring; then the parking P
+    /// checks the ring. It has seen no G in either place, and only the wake-up that
+    /// is owed for the overflow brings it back.
     #[test]
     fn overflow_between_the_two_looks_of_a_parking_p_wakes_it() {
         static SLOTS: [PSlot<()>; 2] = [const { PSlot::new() }; 2];
@@ -468,7 +469,7 @@ mod tests {
         assert_eq!((p.len(), SCHED.counts().global), (RUNQ_CAPACITY + 1, 0), "the ring is full");
 
         let mut wakes = Vec::new();
-        // The two looks of `has_work`.
+        // The two checks of `has_work`.
         let halts = SCHED.idle.park(1, 2, false, || {
             let sees_global = !SCHED.global.is_empty();
             let _ = SCHED.yielded(&mut p, runs);

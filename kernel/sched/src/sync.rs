@@ -1,10 +1,10 @@
 //! Atomics, spin hint and spin lock: the machine's, loom's, or the simulator's.
 //!
-//! Nothing else in the crate names an atomic of its own, so that one line here
-//! decides who watches every access: nobody (the kernel), loom (all
-//! interleavings of a small model) or the simulator (seeded interleavings of a
-//! large one). The spin hint is shimmed for the same reason: loom takes it as
-//! the point where another thread must get its turn.
+//! No other file of the crate names an atomic, so one line here decides which
+//! atomics run: the machine's (the kernel), loom's (all interleavings of a small
+//! model) or the simulator's (seeded interleavings of a large one). The spin hint
+//! is shimmed for the same reason: for loom it is the point where another thread
+//! must get its turn.
 
 pub(crate) use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -53,8 +53,8 @@ macro_rules! array_of {
     }};
 }
 
-/// Whether the simulation planted this mistake, one of `sim::Planted`, to see
-/// that it finds it. In the kernel: no, at no cost.
+/// Whether the simulation planted this mistake, one of `sim::Planted`, to check
+/// that it finds it. In the kernel: false, at no cost.
 macro_rules! planted {
     ($mistake:ident) => {{
         #[cfg(feature = "sim")]
@@ -70,14 +70,14 @@ macro_rules! planted {
 
 pub(crate) use {array_of, const_fn, planted};
 
-/// A spin lock that guards what lies beside it, not inside it.
+/// A spin lock that guards atomics beside it, not a value inside it.
 ///
-/// What it guards are atomics that are read and written `Relaxed` under the
-/// lock. That costs nothing on any machine, keeps some of them readable
-/// without the lock (a queue's length), and needs no `UnsafeCell`.
+/// The atomics that it guards are read and written `Relaxed` under the lock. That
+/// costs nothing on any machine, keeps some of them readable without the lock (a
+/// queue's length), and needs no `UnsafeCell`.
 ///
-/// It is taken with interrupts off only, so its holder is never preempted and
-/// the wait is as long as a few list operations.
+/// It is taken with interrupts off only, so its holder is never preempted and a
+/// waiter spins for a few list operations at most.
 pub(crate) struct SpinLock {
     locked: AtomicBool,
 }
@@ -89,11 +89,11 @@ impl SpinLock {
         }
     }
 
-    /// Calls `f`, which panics only if the kernel is beyond help, with the lock.
+    /// Calls `f` with the lock held. `f` panics only if the kernel cannot go on.
     pub(crate) fn with<R>(&self, f: impl FnOnce() -> R) -> R {
-        // Not a swap: loom would see who waits store over who unlocks.
+        // Not a swap: loom would see a waiter's store overwrite the unlock.
         while self.locked.compare_exchange(false, true, Acquire, Relaxed).is_err() {
-            // Read until it looks free: the line stays shared meanwhile.
+            // Read until it seems free: the line stays shared meanwhile.
             while self.locked.load(Relaxed) {
                 spin_loop();
             }

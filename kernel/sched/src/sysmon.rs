@@ -1,26 +1,26 @@
-//! What a clock is for: ending slices, and taking Ps away from calls.
+//! Uses of the clock: ending slices, and retaking Ps from calls.
 //!
-//! **The slice timer** runs only where somebody waits for the slice to be over. A
-//! G that nobody waits for is never preempted, and its CPU takes no tick. The
-//! price is that a P without a timer must be told when somebody begins to wait:
+//! **The slice timer** runs only where a G waits for the slice to end. A G is not
+//! preempted while no other G waits, and its CPU takes no tick. The price is that a P
+//! without a timer must be told when a G begins to wait:
 //!
-//! - in its own queues: then it is itself that put the G there, or it was sent
-//!   an interrupt for its inbox, and asks [`Sched::needs_timer`] again;
-//! - in the global queue: then whoever put it there interrupts every P that has
+//! - in its own queues: then the P itself put the G there, or was sent an interrupt
+//!   for its inbox, and calls [`Sched::needs_timer`] again;
+//! - in the global queue: then the CPU that put it there interrupts every P that has
 //!   no timer ([`Sched::take_untimed`]). All of them, not one: five hogs on four
 //!   CPUs are fair only if each of the four is preempted in its turn.
 //!
-//! It is the argument of parking once more (essay, "Parking"): the one sets its
-//! bit, then looks at the queue; the other fills the queue, then looks at the
-//! bits; with a fence between on both sides, one of them sees the other.
+//! It is the argument of parking once more (essay, "Parking"): one CPU sets its
+//! bit, then checks the queue; the other fills the queue, then checks the bits;
+//! with a fence between on both sides, one of them sees the other's store.
 //!
 //! **The monitor** is for `handoff=sysmon`, where a CPU whose G waits in a call
-//! halts and keeps its P until the monitor notices. Go has a thread for that,
-//! which sleeps for 20 µs between two looks and longer and longer while it finds
-//! nothing to do. Here the CPU that halts asks when that thread would look next,
-//! and sets its timer: there is no tick while nobody is in a call.
+//! halts and keeps its P until the monitor notices. Go has a thread for that, which
+//! sleeps for 20 µs between two checks and longer and longer while it finds nothing
+//! to do. Here the CPU that halts computes when that thread would check next, and
+//! sets its timer: there is no tick while no G is in a call.
 //!
-//! When a slice began, and how long it is, the kernel knows; time comes in as an
+//! The kernel knows when a slice began and how long it is; time comes in as an
 //! argument.
 
 use crate::p::P;
@@ -28,69 +28,70 @@ use crate::sync::{AtomicU64, Relaxed, SeqCst, const_fn, fence};
 use crate::{SLICE_NS, Sched};
 
 impl<K: Sync + 'static> Sched<K> {
-    /// Whether the G that this P runs, or is about to run, needs a timer for
-    /// its slice. If not, this P is remembered as one without.
+    /// Whether the G that this P runs, or is about to run, needs a timer for its
+    /// slice. If not, this P is recorded as one without.
     ///
     /// Caller: the M that holds `p`, interrupts off: before it switches to a G,
-    /// after it made one ready, after an interrupt, and when a slice is over
-    /// (nobody waits: no preemption, and no timer until somebody does). A timer
-    /// that is started late is started for what is left of the slice.
+    /// after it made one ready, after an interrupt, and when a slice is over (if no
+    /// G waits: no preemption, and no timer until one does). A timer that is
+    /// started late runs for the rest of the slice.
     #[must_use = "start the timer or stop it"]
     pub fn needs_timer(&self, p: &P<K>) -> bool {
         if self.somebody_waits(p) {
-            // Our bit, if it is still set, costs us an interrupt for nothing;
+            // A bit of this P that is still set costs it one useless interrupt;
             // clearing it would cost a locked operation each time.
             return true;
         }
         if self.untimed.has(p.index) {
-            return false; // set, and looked after it, before
+            return false; // set, and the queues were checked after it
         }
         self.untimed.set(p.index);
         fence(SeqCst); // bit before queue; the partner is in `Idle::wake_p`
         self.somebody_waits(p)
     }
 
-    /// Whether [`Sched::needs_timer`] has said no since this P last halted, and would
-    /// say so again: for who asks at every switch of a G that is alone.
+    /// Whether [`Sched::needs_timer`] has returned false since this P last halted,
+    /// and would again: for a caller that checks at every switch of a G that is
+    /// alone.
     #[must_use = "if not, ask `needs_timer`"]
     #[inline(always)]
     pub fn is_untimed(&self, p: &P<K>) -> bool {
-        // The bit is set, and was looked after it, before.
+        // The bit is set, and the queues were checked after it.
         self.untimed.has(p.index) && !self.somebody_waits(p)
     }
 
     /// A CPU that must be interrupted so that it asks [`Sched::needs_timer`]
     /// again; call it until it gives None.
     ///
-    /// Caller: who called anything that gives a [`Wake`](crate::Wake), after
-    /// that. Costs a load when nobody waits in the global queue.
+    /// Caller: the caller of any method that returns a [`Wake`](crate::Wake), after
+    /// that. Costs a load while the global queue is empty.
     #[inline(always)]
     pub fn take_untimed(&self) -> Option<usize> {
         if self.global.is_empty() { None } else { self.take_untimed_for_global() }
     }
 
-    /// The rest of `take_untimed`.
+    /// Slow path of `take_untimed`.
     #[cold]
     fn take_untimed_for_global(&self) -> Option<usize> {
-        // Queue before bits: whoever puts a G there has been through the fence
-        // of `Idle::wake_p` since, or owes it (`Marks::OWES_WAKE`) and comes again.
+        // Queue before bits: a CPU that puts a G there has been through the fence
+        // of `Idle::wake_p` since, or owes it (`Marks::OWES_WAKE`) and calls again.
         if self.untimed.is_empty() {
             return None;
         }
         self.untimed.claim_any(self.slots.len())
     }
 
-    /// Whether a G waits that a preemption would let run on this P: in its
-    /// queues, its inbox or the global queue. Gs that wait on other Ps are not
-    /// counted: a G preempted for their sake would itself be the next that
-    /// this P finds. Their own P has a timer, and sends them on.
+    /// Whether a G waits that a preemption would let run on this P: in its queues,
+    /// its inbox or the global queue. Gs that wait on other Ps are not counted: a G
+    /// preempted for their sake would itself be the next that this P finds. Their
+    /// own P has a timer, and sends them on.
     #[must_use]
     #[inline]
     pub fn somebody_waits(&self, p: &P<K>) -> bool {
         !p.is_empty() || !p.slot.inbox.is_empty() || !self.global.is_empty()
     }
 
-    /// This P halts: it has no G that could need a timer.
+    /// This P halts: it runs no G that could need a timer.
     pub(crate) fn forget_untimed(&self, p: &P<K>) {
         if self.untimed.has(p.index) {
             self.untimed.claim(p.index);
@@ -98,15 +99,15 @@ impl<K: Sync + 'static> Sched<K> {
     }
 }
 
-/// Between two looks, at first.
+/// Interval between two checks, at first.
 const SHORT_NS: u64 = 20_000;
-/// Looks at that distance: Go's round counter must get beyond 50.
+/// Checks at that interval: Go's round counter must exceed 50.
 const SHORT_LOOKS: u64 = 51;
-/// Between two looks, at most; the distance doubles up to here.
+/// The longest interval; the interval doubles up to here.
 const LONG_NS: u64 = 10_000_000;
 
-/// When the monitor looks: a row of times that begins anew whenever it has
-/// taken a P away.
+/// When the monitor checks: a series of times that restarts whenever it has retaken
+/// a P.
 ///
 /// ```
 /// let monitor = sched::Sysmon::new();
@@ -118,22 +119,22 @@ pub struct Sysmon {
     last_success_ns: AtomicU64,
 }
 
-/// What the monitor sees of a P whose G is in a call.
+/// What the monitor knows of a P whose G is in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallSeen {
-    /// It saw the same call when it looked last.
+    /// The monitor saw the same call at its last check.
     pub seen_before: bool,
-    /// For so long the G is in it.
+    /// How long the G has been in the call.
     pub in_call_ns: u64,
     /// A G waits on that P.
     pub somebody_waits: bool,
-    /// Another P is idle or looks for work.
+    /// Another P is idle or spins.
     pub somebody_free: bool,
 }
 
-/// Whether the monitor takes the P away, by Go's rule: at the second look at the
-/// same call, or after a slice; but if nobody waits there and somebody is free
-/// to take what comes, not before a slice is over.
+/// Whether the monitor retakes the P, by Go's rule: at the second check of the same
+/// call, or after a slice; but if no G waits on that P and another P is free, not
+/// before a slice is over.
 #[must_use]
 pub fn retake(call: CallSeen) -> bool {
     let long = call.in_call_ns >= SLICE_NS;
@@ -142,24 +143,24 @@ pub fn retake(call: CallSeen) -> bool {
 
 impl Sysmon {
     const_fn! {
-        /// A monitor whose row of looks begins at time 0.
+        /// A monitor whose series of checks begins at time 0.
         #[must_use]
         pub fn new() -> Self {
             Sysmon { last_success_ns: AtomicU64::new(0) }
         }
     }
 
-    /// It has taken a P away.
+    /// The monitor has retaken a P.
     pub fn succeeded(&self, now_ns: u64) {
-        self.last_success_ns.store(now_ns, Relaxed); // two at once: either will do
+        self.last_success_ns.store(now_ns, Relaxed); // two at once: either value will do
     }
 
-    /// The first look after `now_ns`.
+    /// The first check after `now_ns`.
     #[must_use]
     pub fn next_look(&self, now_ns: u64) -> u64 {
         let start = self.last_success_ns.load(Relaxed);
         let Some(since) = now_ns.checked_sub(start) else {
-            return start.saturating_add(SHORT_NS); // the success of a faster clock
+            return start.saturating_add(SHORT_NS); // success stamped by a faster clock
         };
         let (mut last, mut distance) = (0, SHORT_NS);
         if since >= SHORT_LOOKS * SHORT_NS {

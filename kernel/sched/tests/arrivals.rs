@@ -1,4 +1,4 @@
-//! Event sequences of what interrupts bring: displacing, calls, halting in them.
+//! Event sequences that interrupts start: displacing, calls, halting in them.
 #![cfg(not(any(loom, feature = "sim")))]
 
 mod common;
@@ -80,8 +80,8 @@ fn loan_that_is_over_ends_at_the_ring_and_the_displaced_goes_on_at_once() {
     assert_eq!(names(sched, p), [0, 2, 1]);
 }
 
-/// What is over is the loan, not a slice of the borrower's: it is no hog. So when it comes
-/// to the global queue, by an overflow, others are taken together with it.
+/// The loan is over, not a slice of the borrower: it is no hog. So when it goes to the
+/// global queue, by an overflow, other Gs are taken in a batch with it.
 #[test]
 fn borrower_whose_loan_is_over_is_taken_in_a_batch() {
     let (sched, mut ps) = machine(2);
@@ -159,7 +159,7 @@ fn displaced_g_is_stolen_when_there_is_nothing_else() {
     let run = find(sched, p1).unwrap();
     assert_eq!((run.g.kernel, run.slice), (0, Slice::New));
     assert_eq!((sched.slots()[1].steals(), sched.slots()[1].stolen()), (1, 1));
-    // Nothing to give back: the borrower is as any hog.
+    // No displaced G is left: the borrower is treated as any hog.
     let _ = sched.expired(p0, borrower);
     assert_eq!(sched.counts().global, 1);
 }
@@ -249,7 +249,7 @@ fn whoever_readies_a_g_whose_cpu_halts_for_it_interrupts_that_cpu() {
     g.begin_park();
     assert_eq!(sched.ready(p1, g.handle()), Wake::Nobody);
     assert!(g.cancel_park());
-    // … and one that halted may leave its CPU after all.
+    // … and a G whose CPU halted may leave its CPU after all.
     g.begin_park();
     assert!(g.halt_on(0));
     let _ = sched.parked(p0, g);

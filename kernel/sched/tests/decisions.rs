@@ -41,7 +41,7 @@ fn expired_g_ends_the_run_next_chain_and_goes_to_the_global_tail() {
     let first = find(sched, &mut ps[0]).unwrap(); // 0, from the ring
     let _ = sched.start(&mut ps[0], g(3), None); // run-next
     let _ = sched.expired(&mut ps[0], first.g);
-    // 1 was waiting before 3 was made; 3 lost its privilege; 0 is last.
+    // 1 was waiting before 3 was made; 3 lost the run-next slot; 0 is last.
     assert_eq!(names(sched, &mut ps[0]), [1, 3, 0]);
 }
 
@@ -178,7 +178,7 @@ fn pinned_g_runs_on_its_cpu_only_and_shares_with_the_ring() {
     park(sched, p0);
     let run = find(sched, p1).unwrap();
     assert_eq!(run.g.kernel, 7);
-    // Two pinned and two others take turns; nobody steals the pinned.
+    // Two pinned Gs and two others take turns; thieves do not take the pinned ones.
     let _ = sched.start(p1, g(8), Some(1));
     let _ = sched.yielded(p1, run.g);
     assert!(find(sched, p0).is_none(), "stole a pinned G");
@@ -241,7 +241,7 @@ fn orders_differ_in_where_the_next_g_comes_from() {
 /// How many seeds are tried.
 const SEEDS: usize = if cfg!(miri) { 6 } else { 32 };
 
-/// How many different values the seeds give; each of them gives the same twice.
+/// How many different values the seeds give; each seed gives the same value twice.
 fn different<T: Ord + std::fmt::Debug>(of: impl Fn(u64) -> T) -> usize {
     let seeds = 0..SEEDS as u64;
     let all: std::collections::BTreeSet<T> = seeds.clone().map(&of).collect();
@@ -255,7 +255,7 @@ fn where_a_random_scheduler_looks_for_work_is_drawn() {
     assert!(different(|seed| sources_of(seed, |sched| sched.be_random(seed))) > 1);
 }
 
-/// The order in which seven idle Ps are woken: each that is wakes the next.
+/// The order in which seven idle Ps are woken: each woken P wakes the next.
 fn woken(prepare: impl FnOnce(&Sched<u32>)) -> Vec<usize> {
     let (sched, mut ps) = machine(8);
     prepare(sched);
@@ -281,7 +281,7 @@ fn who_is_robbed_first_is_drawn() {
     let robbed = |seed| {
         let (sched, mut ps) = seeded(8, seed);
         for (index, p) in ps.iter_mut().enumerate().skip(1) {
-            // The second stays where a thief comes last.
+            // The second is in the run-next slot, which a thief tries last.
             (0..2).for_each(|_| _ = sched.start(p, g(index), None));
         }
         find(sched, &mut ps[0]).unwrap().g.kernel

@@ -1,9 +1,9 @@
 //! Fairness in slices, and the bounds that the essay promises.
 //!
-//! A machine without races: all CPUs run for a slice, then stop one after the
-//! other in an order that a seed gives: the same every time, as timers of one
-//! period have it, or a new one every time, as a machine does whose clocks
-//! jitter by a whole slice. What is counted is slices, not time.
+//! A machine without races: all CPUs run for a slice, then stop one after the other in
+//! an order that a seed gives: the same every time, as timers of one period have it, or
+//! a new one every time, as on a machine whose clocks jitter by a whole slice. The
+//! tests count slices, not time.
 #![cfg(not(any(loom, feature = "sim")))]
 
 mod common;
@@ -84,15 +84,15 @@ fn hogs_differ_by_at_most_two_slices() {
     assert!(worst(Clocks::Steady) <= 2, "{}", worst(Clocks::Steady));
 }
 
-/// Whoever stops after the others of its round is overtaken by them: a random
-/// walk of places in the circle, if that is by chance.
+/// A hog that stops after the others of its round is overtaken by them: a random walk
+/// of places in the circle, if that is by chance.
 #[test]
 fn hogs_differ_by_few_slices_however_clocks_jitter() {
     assert!(worst(Clocks::Jitter) <= 4, "{}", worst(Clocks::Jitter));
 }
 
-/// The worst that the order of stops can do to one: it is always the last of
-/// its round, and P - 1 overtake it in each round of the circle.
+/// The worst order of stops for one hog: it is always the last of its round, and P - 1
+/// hogs overtake it in each round of the circle.
 #[test]
 fn hog_that_always_stops_last_still_has_its_share() {
     for hogs in [16, 17] {
@@ -103,8 +103,8 @@ fn hog_that_always_stops_last_still_has_its_share() {
     }
 }
 
-/// Slices that begin on `p` until that of `g` does, itself counted, if every G
-/// that runs does `stop`.
+/// Slices that begin on `p` until that of `g` does, itself counted, if every G that
+/// runs does `stop`.
 fn wait(
     sched: &'static Sched<usize>,
     p: &mut P<usize>,
@@ -121,12 +121,12 @@ fn wait(
     }
 }
 
-/// Where the count of slices stands when the wait begins matters: all that may.
+/// The wait depends on the slice count at its start: all counts that matter.
 fn ticks() -> impl Iterator<Item = u32> {
     (0..GLOBAL_CHECK_EVERY * 4).step_by(if cfg!(miri) { 50 } else { 1 })
 }
 
-/// A P that has begun `tick` slices and runs a G, which it gives.
+/// A P that has begun `tick` slices, and the G that it runs.
 fn at_tick(tick: u32) -> (&'static Sched<usize>, P<usize>, &'static G<usize>) {
     let (sched, mut ps) = machine(1);
     let mut p = ps.pop().expect("one");
@@ -139,8 +139,8 @@ fn at_tick(tick: u32) -> (&'static Sched<usize>, P<usize>, &'static G<usize>) {
     (sched, p, run.g)
 }
 
-/// The worst company in a ring: each that runs makes others, which run next, on
-/// and on, until its slice is over. So the global queue is never empty either.
+/// The worst neighbour in a ring: each G that runs makes others, which run next, until
+/// its slice is over. So the global queue is never empty either.
 fn hog_with_children(sched: &'static Sched<usize>, p: &mut P<usize>, hog: &'static G<usize>) {
     for _ in 0..3 {
         let _ = sched.start(p, g(0), None);
@@ -153,7 +153,7 @@ fn hog_with_children(sched: &'static Sched<usize>, p: &mut P<usize>, hog: &'stat
     let _ = sched.expired(p, hog);
 }
 
-/// The worst wait of a G with `ahead` others before it in the ring.
+/// The longest wait of a G with `ahead` others before it in the ring.
 fn worst_local(ahead: usize, pinned_hog: bool) -> u32 {
     let wait_at = |tick| {
         let (sched, mut p, running) = at_tick(tick);
@@ -220,8 +220,8 @@ fn parked_call(sched: &'static Sched<usize>, p: &mut P<usize>, n: usize) -> &'st
     call
 }
 
-/// A kernel that lends half of each slice, and devices that interrupt in every
-/// unit of time: nobody in the ring waits for more than half as long again.
+/// A kernel that lends half of each slice, and devices that interrupt in every unit of
+/// time: no G in the ring waits for more than half as long again.
 #[test]
 fn loans_make_no_slice_longer_than_half_as_long_again() {
     const SLICE: u32 = 10;

@@ -1,8 +1,8 @@
 //! All interleavings of the parking protocol by itself, without queues.
 //!
-//! `idle` names nothing of the crate but what is here, so the model compiles that very
-//! file. A whole scheduler (`loom_park`) has too many steps for three parties of which one
-//! parks twice.
+//! `idle` uses nothing of the crate but the names below, so the model compiles that
+//! very file. A whole scheduler (`loom_park`) has too many steps for three CPUs of
+//! which one parks twice.
 #![cfg(loom)]
 #![allow(dead_code, unused_macros, unused_imports, reason = "the sources are for another crate")]
 
@@ -11,7 +11,7 @@ mod idle;
 #[path = "../src/sync.rs"]
 mod sync;
 
-/// Drawing is off in the model.
+/// The generator is off in the model.
 mod p {
     pub(crate) struct Random(pub(crate) u64);
 
@@ -33,7 +33,7 @@ use sched::{MAX_P, Wake};
 const PS: usize = 3;
 
 /// P 0 wakes an idle P, for a G that is gone by now, and is about to claim P 1. But P 1
-/// runs again by itself (something came to its inbox), and parks once more. A CPU that
+/// runs again by itself (a G came to its inbox), and parks once more. A CPU that
 /// submits meanwhile sees a spinning P, which is P 0, and wakes none.
 #[test]
 fn waker_that_finds_nobody_to_claim_looks_again_for_those_who_relied_on_it() {

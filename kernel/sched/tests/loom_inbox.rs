@@ -1,4 +1,4 @@
-//! All interleavings of the inbox: several senders, one who takes.
+//! All interleavings of the inbox: several senders, one receiver.
 #![cfg(loom)]
 
 use loom::thread;

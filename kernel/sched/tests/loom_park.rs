@@ -1,13 +1,13 @@
 //! All interleavings of parking against submitting and readying.
 //!
-//! A halted CPU is one whose `find_runnable` gave `Park`; an interrupt is the
-//! `Wake` that names it. After all threads are done, the interrupts that were
-//! sent are delivered one after the other, as hardware would: then no G may be
-//! left over while somebody halts.
+//! A halted CPU is one whose `find_runnable` returned `Park`; an interrupt is the
+//! `Wake` that names it. After all threads are done, the interrupts that were sent are
+//! delivered one after the other, as hardware would: then no G may wait while a CPU
+//! halts.
 //!
-//! The models with a whole scheduler are bounded to [`PREEMPTIONS`] preemptions
-//! a run: unbounded they take hours, and the races here need one or two. The largest,
-//! which took more time than all others together, has one less unless `RUNNEXT_TEST` is
+//! The models with a whole scheduler are bounded to [`PREEMPTIONS`] preemptions a run:
+//! unbounded they take hours, and the races here need one or two. The largest, which
+//! took more time than all others together, has one less unless `RUNNEXT_TEST` is
 //! `full`.
 #![cfg(loom)]
 
@@ -43,7 +43,7 @@ fn g(n: usize) -> &'static G<usize> {
     Box::leak(Box::new(G::new(n)))
 }
 
-/// What a CPU found, and the interrupt it sent.
+/// The G that a CPU found, and the CPU it wakes.
 fn find(sched: &'static Sched<usize>, p: &mut P<usize>) -> (Option<usize>, Wake) {
     match sched.find_runnable(p) {
         Next::Run(run) => (Some(run.g.kernel), run.wake),
@@ -51,7 +51,7 @@ fn find(sched: &'static Sched<usize>, p: &mut P<usize>) -> (Option<usize>, Wake)
     }
 }
 
-/// Delivers interrupts until there are no more; what was run by it.
+/// Delivers interrupts until none is left; returns the Gs that ran.
 fn deliver(sched: &'static Sched<usize>, ps: &mut [P<usize>], mut wakes: Vec<Wake>) -> Vec<usize> {
     let mut ran = vec![];
     while let Some(wake) = wakes.pop() {
@@ -74,7 +74,7 @@ fn submit_against_park_loses_no_wake_up() {
             let found = find(sched, &mut p1);
             (p1, found)
         });
-        // P 0 runs a G that makes another, and goes on running.
+        // P 0 runs a G that makes another, and keeps running.
         let wake = sched.start(&mut p0, g(1), None);
         let (p1, (found, wake1)) = other.join().unwrap();
         let mut ps = [p0, p1];
@@ -261,8 +261,8 @@ fn call_that_ends_while_the_last_cpu_parks_is_taken_up() {
     });
 }
 
-/// A G comes to wait in the global queue by `submit` while another P says that
-/// it runs without a timer: it sees the G, or is told.
+/// A G is put into the global queue by `submit` while another P records that it runs
+/// without a timer: that P sees the G, or is told.
 fn hog_without_a_timer(
     submit: impl Fn(&'static Sched<usize>, &mut P<usize>) + Copy + Sync + Send + 'static,
 ) {
@@ -293,6 +293,6 @@ fn hog_without_a_timer_is_told_of_a_ring_that_overflows() {
     hog_without_a_timer(|sched, p| {
         let Next::Run(run) = sched.find_runnable(p) else { panic!("no G") };
         let _ = sched.yielded(p, run.g);
-        let _ = find(sched, p); // says whom to wake for what overflowed
+        let _ = find(sched, p); // returns the CPU to wake for the overflow
     });
 }

@@ -20,7 +20,7 @@ fn drain(owner: &mut Owner<usize>) -> Vec<usize> {
     got
 }
 
-/// Steals once from `victim` into a queue of its own; what it got, in order.
+/// Steals once from `victim` into a queue of its own; returns the Gs in order.
 fn robber(victim: &'static RunQueue<usize>) -> impl FnOnce() -> Vec<usize> {
     move || {
         let mut own = queue().own().expect("new");
@@ -152,8 +152,8 @@ fn run_next_goes_to_one() {
     });
 }
 
-/// The owner fills a later place before it empties an earlier one, as it does
-/// when a G yields to one that runs next, or makes way for it.
+/// The owner fills a later slot before it empties an earlier one, as it does when a G
+/// yields to the run-next G, or is displaced by it.
 #[test]
 fn queue_that_is_never_empty_is_never_seen_empty() {
     loom::model(|| {

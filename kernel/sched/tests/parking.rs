@@ -1,4 +1,4 @@
-//! Event sequences of parking, readying and waking, and what must follow.
+//! Event sequences of parking, readying and waking, and their outcomes.
 #![cfg(not(any(loom, feature = "sim")))]
 
 mod common;
@@ -17,7 +17,7 @@ fn burst_of_submits_wakes_one_and_the_woken_wakes_the_next() {
     assert_eq!(wakes[0], Wake::Cpu(1));
     assert!(wakes[1..].iter().all(|&w| w == Wake::Nobody), "{wakes:?}");
     assert_eq!(sched.counts().spinning, 1);
-    // The chain: each that finds work wakes one more, the last nobody.
+    // The chain: each CPU that finds work wakes one more, the last wakes none.
     let mut woken = vec![];
     for p in others {
         woken.push(find(sched, p).unwrap().wake);
@@ -208,7 +208,7 @@ fn every_cpu_without_a_timer_is_told_when_a_g_waits_for_all() {
         assert!(!sched.needs_timer(p));
     }
     assert_eq!(sched.take_untimed(), None, "nobody waits");
-    // One more on P 0, whose slice ends: it waits for all.
+    // One more on P 0, whose slice ends: it waits in the global queue, for all Ps.
     let _ = sched.start(&mut ps[0], g(1), None);
     let run = find(sched, &mut ps[0]).unwrap();
     let _ = sched.expired(&mut ps[0], run.g);

@@ -1,9 +1,9 @@
 //! Host threads as CPUs, all events at once: nothing lost, nothing run twice.
 //!
-//! For Miri (strict provenance, preemption on) and ThreadSanitizer: the context
-//! of a G is a plain cell, so a G that is run before its context is saved, or
-//! without a happens-before edge from where it was saved, is a data race that
-//! they report. Numbers are small under Miri.
+//! For Miri (strict provenance, preemption on) and ThreadSanitizer: the context of a G
+//! is a plain cell, so a G that is run before its context is saved, or without a
+//! happens-before edge from where it was saved, is a data race that they report.
+//! Numbers are small under Miri.
 #![cfg(not(any(loom, feature = "sim")))]
 
 mod common;
@@ -19,17 +19,17 @@ const CPUS: usize = 4;
 const GS: usize = if cfg!(miri) { 32 } else { 2_000 };
 const STEPS: u32 = if cfg!(miri) { 12 } else { 200 };
 
-/// What the kernel would save of a G: here, how often it has run.
+/// Stands for the saved context of a G: how often it has run.
 struct Context {
     runs: UnsafeCell<u32>,
     on_cpu: AtomicBool,
 }
 
-// SAFETY: `runs` is touched only by the CPU that runs the G. That this is one
-// CPU at a time, with an edge from each to the next, is what the test tests.
+// SAFETY: `runs` is touched only by the CPU that runs the G. The test checks that this
+// is one CPU at a time, with an edge from each to the next.
 unsafe impl Sync for Context {}
 
-/// The interrupt line of a CPU: what is sent stays pending.
+/// The interrupt line of a CPU: an interrupt stays pending until taken.
 #[derive(Default)]
 struct Line {
     pending: Mutex<bool>,
@@ -65,7 +65,7 @@ impl Machine {
         *pending = false;
     }
 
-    /// Readies one that waits, as another G or as an interrupt would.
+    /// Readies one G that waits, as another G or as an interrupt would.
     fn ready_one(&self, p: &mut P<Context>, by_interrupt: bool) -> bool {
         let Some(g) = self.waiting.lock().unwrap().pop() else { return false };
         let wake = if by_interrupt {
@@ -86,23 +86,23 @@ impl Machine {
                 }
                 Next::Park(wake) => {
                     self.send(p.index(), wake);
-                    // A device has something for those who wait.
+                    // A device readies a G that waits.
                     if !self.ready_one(&mut p, true) && self.ended.load(SeqCst) < GS {
                         self.halt(p.index());
                     }
                 }
             }
         }
-        // Somebody may have claimed us as a spinner meanwhile: look once more.
+        // A waker may have claimed this P as a spinner meanwhile: check once more.
         let last = self.sched.find_runnable(&mut p);
         assert!(matches!(last, Next::Park(_)), "all have ended");
         (0..CPUS).for_each(|cpu| self.interrupt(cpu));
     }
 
-    /// Runs `g` for a step, after which it stops in one way or another.
+    /// Runs `g` for a step, after which it stops in one of several ways.
     fn run(&self, p: &mut P<Context>, g: &'static G<Context>) {
         assert!(!g.kernel.on_cpu.swap(true, SeqCst), "runs twice");
-        // SAFETY: we run the G.
+        // SAFETY: this CPU runs the G.
         let runs = unsafe { &mut *g.kernel.runs.get() };
         *runs += 1;
         let step = *runs;
@@ -154,7 +154,7 @@ fn everything_at_once_loses_no_g_and_runs_none_twice() {
     });
     assert_eq!(machine.ended.load(SeqCst), GS);
     assert_eq!(sched.counts().global, 0);
-    // A CPU that was woken as the last G ended may have left without looking: it
-    // counts as spinning for ever. One at most, as nobody is woken while one spins.
+    // A CPU that was woken as the last G ended may have left without a check: it counts
+    // as spinning for ever. One at most, as no CPU is woken while a P spins.
     assert!(sched.counts().spinning <= 1);
 }

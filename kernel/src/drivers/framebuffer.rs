@@ -1,38 +1,38 @@
 //! Text on the framebuffer that the loader set up.
 //!
-//! Holds a grid of characters, the drawing of changed cells, and the check of
-//! the loader's description of the screen, which is not trusted: whatever it
-//! says, nothing is drawn outside the buffer. Who prints is `log.rs`.
+//! Holds a grid of characters, the drawing of changed cells, and the check of the loader's
+//! description of the screen, which is not trusted: whatever it says, no pixel is drawn
+//! outside the buffer. `log.rs` decides what is printed.
 //!
-//! The framebuffer is never read: over a bus that is slower than anything else
-//! a kernel does. So the grid is kept twice, once as it should look and once
-//! as it was last drawn, and only cells that differ are drawn. Scrolling moves
-//! the first and lets the comparison find the little that really changed.
+//! The framebuffer is never read: reads over the bus are slower than anything else a kernel
+//! does. So the grid is kept twice, once as it should look and once as it was last drawn, and
+//! only cells that differ are drawn. Scrolling moves the first and lets the comparison find
+//! the few cells that changed.
 
 use crate::log::{Color, Sink};
 use bootloader_api::info::{FrameBufferInfo, PixelFormat};
 use core::sync::atomic::{AtomicBool, Ordering};
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 
-/// A full screen scrolls by this part of its rows: nearly all of it must be drawn
-/// anew, whether it moves by one row or by five.
+/// A full screen scrolls by this part of its rows: nearly all of it must be drawn anew,
+/// whether it moves by one row or by five.
 const JUMP: usize = 8;
 
 /// The size of a character cell in pixels.
 const CELL_WIDTH: usize = get_raster_width(FontWeight::Regular, RasterHeight::Size16);
 const CELL_HEIGHT: usize = RasterHeight::Size16.val();
 
-/// The largest grid: a 4K screen. What is larger is used in part.
+/// The largest grid: a 4K screen. A larger screen is used in part.
 const MAX_COLUMNS: usize = 3840usize.div_ceil(CELL_WIDTH);
 const MAX_ROWS: usize = 2160usize.div_ceil(CELL_HEIGHT);
 
-/// The cells that a screen needs at most.
+/// The most cells that a screen needs.
 pub const MAX_CELLS: usize = MAX_COLUMNS * MAX_ROWS;
 
 /// Tab stops are this far apart.
 const TAB: usize = 8;
 
-/// Stands in the grid for a character that the font does not have.
+/// The grid's code for a character that the font does not have.
 const REPLACEMENT: u8 = 0x7f;
 
 /// Near black, and the foreground colours in the order of [`Color`].
@@ -42,15 +42,15 @@ const FOREGROUNDS: [[u8; 3]; 3] = [[204, 204, 204], [240, 200, 80], [255, 96, 80
 /// Steps between background and foreground at the edges of a glyph.
 const SHADES: usize = 16;
 
-/// One place in the grid: what it should show, and what it shows.
+/// One cell of the grid: the glyph it should show, and the glyph it shows.
 #[derive(Clone, Copy)]
 pub struct Cell {
     wanted: Glyph,
     drawn: Glyph,
 }
 
-/// A character with its colour. All zero is a blank, so that a fresh grid
-/// costs nothing in the kernel's image.
+/// A character with its colour. All zero is a blank, so that a fresh grid costs nothing in
+/// the kernel's image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Glyph {
     byte: u8,
@@ -62,7 +62,7 @@ impl Glyph {
 }
 
 impl Cell {
-    /// An empty place.
+    /// An empty cell.
     pub const BLANK: Cell = Cell { wanted: Glyph::BLANK, drawn: Glyph::BLANK };
 }
 
@@ -76,14 +76,14 @@ pub struct Screen<'a> {
     bytes_per_line: usize,
     /// Ready-made pixels for each colour and shade, least significant byte first.
     shades: [[u32; SHADES]; FOREGROUNDS.len()],
-    /// Where the next character goes. `column == columns` is possible: the
-    /// wrap waits for the character that needs it.
+    /// Position of the next character. `column == columns` is possible: the wrap waits for
+    /// the character that needs it.
     column: usize,
     row: usize,
     color: u8,
     /// Continuation bytes that still belong to a character already shown.
     utf8_left: u8,
-    /// The rows that may differ from what is drawn: `dirty.0 .. dirty.1`.
+    /// The rows that may differ from the drawn ones: `dirty.0 .. dirty.1`.
     dirty: (usize, usize),
 }
 
@@ -107,8 +107,8 @@ impl Screen<'static> {
 impl<'a> Screen<'a> {
     /// A cleared screen on `pixels`, which is laid out as `info` says.
     ///
-    /// Where `info` claims more than `pixels` or `cells` have, less is used;
-    /// `None` where not even one character fits.
+    /// Where `info` claims more than `pixels` or `cells` have, less is used; `None` where not
+    /// even one character fits.
     pub fn new(pixels: &'a mut [u8], info: FrameBufferInfo, cells: &'a mut [Cell]) -> Option<Self> {
         let bytes_per_pixel = info.bytes_per_pixel;
         if !(1..=4).contains(&bytes_per_pixel) {
@@ -158,8 +158,8 @@ impl<'a> Screen<'a> {
         (self.columns, self.rows)
     }
 
-    /// Paints everything in the background colour: the loader leaves its own
-    /// messages behind.
+    /// Paints everything in the background colour: the loader leaves its own messages on the
+    /// screen.
     fn clear(&mut self, width: usize, height: usize) {
         let pixel = self.shades[0][0].to_le_bytes();
         let visible = width * self.bytes_per_pixel;
@@ -171,8 +171,8 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// One byte of UTF-8 text. A character outside ASCII takes one place, and
-    /// so does each byte that is not UTF-8 at all.
+    /// Puts one byte of UTF-8 text. A character outside ASCII takes one cell, and so does
+    /// each byte that is not UTF-8 at all.
     fn put(&mut self, byte: u8) {
         if (0x80..0xc0).contains(&byte) && self.utf8_left > 0 {
             self.utf8_left -= 1;
@@ -218,8 +218,8 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// Moves what should be shown up by so many rows; drawing comes later, once
-    /// for all the rows of one `write`.
+    /// Moves the wanted glyphs up by so many rows; drawing comes later, once for all the rows
+    /// of one `write`.
     fn scroll(&mut self, rows: usize) {
         let by = rows * self.columns;
         let kept = self.cells.len() - by;
@@ -232,8 +232,8 @@ impl<'a> Screen<'a> {
         self.dirty = (0, self.rows);
     }
 
-    /// Draws cells that do not look as they should, at most `most` of them. Whether there are
-    /// more.
+    /// Draws cells whose drawn glyph is not the wanted one, at most `most` of them. True if
+    /// more are left.
     fn flush(&mut self, most: usize) -> bool {
         let mut drawn = 0;
         for row in self.dirty.0..self.dirty.1 {
@@ -262,7 +262,7 @@ impl<'a> Screen<'a> {
         let per_pixel = self.bytes_per_pixel;
         let start = row * CELL_HEIGHT * self.bytes_per_line + column * CELL_WIDTH * per_pixel;
         for y in 0..CELL_HEIGHT {
-            // A line of the cell is put together first: one copy to the bus.
+            // A line of the cell is assembled first: one copy to the bus.
             let mut line = [0; CELL_WIDTH * 4];
             for (x, place) in line.chunks_exact_mut(per_pixel).take(CELL_WIDTH).enumerate() {
                 let intensity = match raster {
@@ -274,8 +274,8 @@ impl<'a> Screen<'a> {
             }
             let line = &line[..CELL_WIDTH * per_pixel];
             let at = start + y * self.bytes_per_line;
-            // `new` made sure that it fits; a mistake there must not write
-            // elsewhere or panic in the middle of a panic message.
+            // `new` checked that it fits; a mistake there must not write elsewhere or panic
+            // in the middle of a panic message.
             if let Some(place) = self.pixels.get_mut(at..at + line.len()) {
                 place.copy_from_slice(line);
             }
@@ -304,7 +304,7 @@ impl Sink for Screen<'_> {
     }
 }
 
-/// What is drawn without the font: nothing for a blank, a box for the rest.
+/// The pixels of glyphs without a font: nothing for a blank, a box for the rest.
 fn box_intensity(glyph: Glyph, x: usize, y: usize) -> u8 {
     let inside = (1..CELL_WIDTH - 1).contains(&x) && (3..CELL_HEIGHT - 3).contains(&y);
     if glyph != Glyph::BLANK && inside { 255 } else { 0 }
@@ -337,8 +337,8 @@ fn encode([red, green, blue]: [u8; 3], format: PixelFormat, bytes_per_pixel: usi
     }
 }
 
-/// The bit after a channel: the loader tells only where each begins, so it
-/// ends where the next begins, or with the pixel.
+/// The bit after a channel: the loader tells only where each begins, so it ends where the
+/// next begins, or with the pixel.
 fn end_of(position: u8, positions: [u8; 3], bytes_per_pixel: usize) -> u8 {
     let pixel_end = bytes_per_pixel as u8 * 8;
     positions.into_iter().filter(|&other| other > position).min().unwrap_or(255).min(pixel_end)

@@ -1,14 +1,13 @@
 //! QEMU's fw_cfg device: the command line in a virtual machine.
 //!
-//! Finds files by name that whoever started QEMU gave it (`-fw_cfg
-//! name=opt/…,file=…`). The boot code is the only caller: for the command line,
-//! for ACPI tables that replace those of the firmware, and for memory regions that
-//! are added to its map.
+//! Finds files by name that were given to QEMU on its command line (`-fw_cfg
+//! name=opt/…,file=…`). The boot code is the only caller: for the command line, for ACPI
+//! tables that replace those of the firmware, and for memory regions that are added to its
+//! map.
 //!
-//! The device has two ports: a selector that chooses an item and goes to its
-//! start, and a data port that gives its bytes one by one. It never ends: after
-//! an item's last byte it gives zeros. So every count and size that it reports
-//! is bounded here before it is believed.
+//! The device has two ports: a selector that chooses an item and goes to its start, and a
+//! data port that gives its bytes one by one. It never ends: after an item's last byte it
+//! gives zeros. So every count and size that it reports is bounded before use.
 
 use alloc::vec::Vec;
 use raw_cpuid::CpuId;
@@ -22,7 +21,7 @@ const SIGNATURE_ITEM: u16 = 0x0000;
 const DIRECTORY_ITEM: u16 = 0x0019;
 const SIGNATURE: [u8; 4] = *b"QEMU";
 
-/// Files that are looked at. QEMU itself makes some 30 of them.
+/// The most files that are searched. QEMU itself makes some 30 of them.
 const MAX_FILES: u32 = 1024;
 
 /// The name of a file in the directory, NUL included.
@@ -44,8 +43,8 @@ pub struct Ports {
 
 impl Registers for Ports {
     fn select(&mut self, item: u16) {
-        // SAFETY: `probe` made sure that this is a virtual machine, where the
-        // port is the device's or nobody's; choosing an item changes nothing.
+        // SAFETY: `probe` checked that this is a virtual machine, where the port is the
+        // device's or unused; choosing an item changes nothing else.
         unsafe { self.selector.write(item) }
     }
 
@@ -72,8 +71,8 @@ pub struct FwCfg<R: Registers = Ports> {
 }
 
 impl FwCfg {
-    /// The device, where this is a virtual machine that has one. On real
-    /// machines the ports are not touched: they may be somebody else's.
+    /// The device, where this is a virtual machine that has one. On real machines the ports
+    /// are not touched: they may belong to another device.
     pub fn probe() -> Option<FwCfg> {
         let is_virtual = CpuId::new().get_feature_info().is_some_and(|f| f.has_hypervisor());
         if !is_virtual {
@@ -91,8 +90,8 @@ impl<R: Registers> FwCfg<R> {
         found.then_some(FwCfg { registers })
     }
 
-    /// The contents of the file `name`, if it has at most `max` bytes. A file
-    /// of no bytes is a file.
+    /// The contents of the file `name`, if it has at most `max` bytes. A file of no bytes is
+    /// a file.
     pub fn file(&mut self, name: &str, max: usize) -> Result<Vec<u8>, FileError> {
         let (size, item) = self.find(name).ok_or(FileError::NotFound)?;
         let length = usize::try_from(size).unwrap_or(usize::MAX);
@@ -106,8 +105,8 @@ impl<R: Registers> FwCfg<R> {
         Ok(contents)
     }
 
-    /// Fills `buffer` from the front with the contents of the file `name`; says how
-    /// many bytes the file has, which may be more. Needs no heap.
+    /// Fills `buffer` from the front with the contents of the file `name`; returns how many
+    /// bytes the file has, which may be more. Needs no heap.
     pub fn read_file(&mut self, name: &str, buffer: &mut [u8]) -> Result<usize, FileError> {
         let (size, item) = self.find(name).ok_or(FileError::NotFound)?;
         let size = usize::try_from(size).unwrap_or(usize::MAX);
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    /// A device with items; everything behind an item is `filler`.
+    /// A device with items; all bytes after an item are `filler`.
     struct Fake {
         items: HashMap<u16, Vec<u8>>,
         filler: u8,

@@ -1,15 +1,15 @@
-//! Device interrupts: who serves which vector, and how many came.
+//! Device interrupts: the driver of each vector, and how many came.
 //!
-//! The machine knows how a line is wired ([`arch::route_isa`]); this file gives
-//! out vectors, calls the driver that has claimed one, and keeps the books. A
-//! driver claims in its set-up and keeps its vector for ever.
+//! `arch` knows how a line is wired ([`arch::route_isa`]); this file allocates vectors, calls
+//! the driver that has claimed one, and counts. A driver claims in its set-up and keeps its
+//! vector for ever.
 //!
 //! # In an interrupt
 //!
-//! A [`Handler`] runs on the CPU that took the interrupt, with interrupts off, on
-//! a stack of its own. It allocates nothing, waits for nothing, and takes no lock
-//! that is held with interrupts on. It tells the poller; whom that readies is
-//! looked for at the end of the interrupt, once for all of them.
+//! A [`Handler`] runs on the CPU that took the interrupt, with interrupts off, on a stack of
+//! its own. It allocates nothing, waits for nothing, and takes no lock that is held with
+//! interrupts on. It tells the poller; the Gs that the poller readies are scheduled at the
+//! end of the interrupt, once for all of them.
 
 use crate::lock::IrqLock;
 use crate::trace::{self, Kind};
@@ -20,14 +20,14 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub use crate::arch::RouteError;
 
-/// Vectors that [`claim`] gives out. Those below, from 0x30 on, are for
-/// [`route_isa`], whose callers choose by themselves.
+/// Vectors that [`claim`] allocates. The vectors below, from 0x30 on, are for [`route_isa`],
+/// whose callers choose one themselves.
 const CLAIMABLE: Range<u8> = 0x50..0xf0;
 
-/// A driver, as an interrupt sees it.
+/// A driver's interrupt handler.
 pub trait Handler: Sync {
-    /// Its device wants to be served. In an interrupt: see the top of this file.
-    /// It may want nothing: an interrupt may be spurious.
+    /// Its device has interrupted. In an interrupt: see the top of this file. The interrupt
+    /// may be spurious.
     fn on_interrupt(&self);
 }
 
@@ -48,15 +48,15 @@ impl Vector {
 pub enum IrqError {
     /// All vectors are claimed.
     NoVector,
-    /// The line cannot be sent where it should go.
+    /// The line cannot be routed to that CPU.
     Route(RouteError),
 }
 
-/// What is kept of one vector.
+/// The state of one vector.
 struct Line {
     count: AtomicU64,
     cpu: AtomicUsize,
-    /// The lock is for the time of a copy, so an interrupt may take it.
+    /// Held for the time of a copy only, so an interrupt may take it.
     claim: IrqLock<Option<Claim>>,
 }
 
@@ -91,8 +91,8 @@ impl Line {
 
 static LINES: [Line; 256] = [const { Line::new() }; 256];
 
-/// Gives `handler` a vector of its own, for messages (MSI, MSI-X) that its
-/// device sends. It may be called from here on.
+/// Gives `handler` a vector of its own, for messages (MSI, MSI-X) of its device. It may be
+/// called from here on.
 ///
 /// # Errors
 /// [`IrqError::NoVector`]
@@ -102,8 +102,8 @@ pub fn claim(name: &'static str, handler: &'static dyn Handler) -> Result<Vector
     vector.map(Vector).ok_or(IrqError::NoVector)
 }
 
-/// As [`claim`], for the ISA line `irq`, which is sent to `cpu` and may come from
-/// here on. Where and how it really arrives is the firmware's to say.
+/// As [`claim`], for the ISA line `irq`, which is routed to `cpu` and may interrupt from here
+/// on. The firmware says where and how the line really arrives.
 ///
 /// # Errors
 /// No vector is left, or there is no such line or CPU.
@@ -121,7 +121,7 @@ pub fn claim_isa(
     Ok(vector)
 }
 
-/// What is known of a vector that belongs to a driver.
+/// Information on a vector that belongs to a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineInfo {
     /// Its number.
@@ -130,7 +130,7 @@ pub struct LineInfo {
     pub name: &'static str,
     /// How many came.
     pub count: u64,
-    /// Which CPU took the latest.
+    /// The CPU that took the latest.
     pub cpu: usize,
 }
 
@@ -143,9 +143,9 @@ pub fn lines() -> impl Iterator<Item = LineInfo> {
     })
 }
 
-/// Sends the ISA interrupt `irq` to `cpu` as `vector` (0x30 to 0x4f), and lets
-/// it come. It is counted, and nobody serves it: for those who try the lines
-/// themselves. A driver uses [`claim_isa`].
+/// Routes the ISA interrupt `irq` to `cpu` as `vector` (0x30 to 0x4f), and unmasks it. It is
+/// counted, and no driver serves it: for tests of the lines themselves. A driver uses
+/// [`claim_isa`].
 ///
 /// # Errors
 /// No such line or CPU, or not a vector for devices.
@@ -157,7 +157,7 @@ pub fn route_isa(irq: u8, vector: u8, cpu: usize) -> Result<(), RouteError> {
     arch::route_isa(irq, vector, cpu)
 }
 
-/// Keeps the ISA interrupt `irq` from coming.
+/// Masks the ISA interrupt `irq`.
 ///
 /// # Errors
 /// No such line.

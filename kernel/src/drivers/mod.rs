@@ -1,10 +1,10 @@
-//! One file a device; unsafe only to touch registers.
+//! One file per device; unsafe only to touch registers.
 //!
 //! The consoles (`serial`, `framebuffer`) are [`crate::log::Sink`]s and are handed to
-//! `log.rs` by the boot code; `fw_cfg` gives the boot code files that whoever started the
-//! virtual machine left for the kernel. `pci` finds devices, `virtio_blk` is the disk
-//! behind [`crate::disk`], `irq` knows who serves which interrupt. `debugcon` takes the
-//! stream of `trace`. `simulated` is a device that is not there, for tests and study.
+//! `log.rs` by the boot code; `fw_cfg` gives the boot code files from the command line of the
+//! virtual machine. `pci` finds devices, `virtio_blk` is the disk behind [`crate::disk`],
+//! `irq` maps interrupts to drivers. `debugcon` takes the stream of `trace`. `simulated` is a
+//! device in software, for tests and study.
 
 pub mod debugcon;
 pub mod framebuffer;

@@ -1,19 +1,18 @@
-//! PCI: who is there, what it can do, and how it interrupts.
+//! PCI: functions, their capabilities, and their interrupts.
 //!
-//! Finds functions by walking the buses ([`functions`]), reads a function's
-//! capabilities and address registers ([`Device`]), and sets up interrupts: as a
-//! message to a CPU where the function has MSI-X ([`Device::enable_message`]), by
-//! its line otherwise ([`Device::interrupt_line`]). Touching configuration space
-//! is `arch`'s business, the types of an access are those of `virtio-drivers`, and
-//! what a device is for is its driver's. Called by `virtio_blk`.
+//! Finds functions by walking the buses ([`functions`]), reads a function's capabilities and
+//! address registers ([`Device`]), and sets up interrupts: as a message to a CPU where the
+//! function has MSI-X ([`Device::enable_message`]), by its line otherwise
+//! ([`Device::interrupt_line`]). `arch` accesses configuration space, the types of an access
+//! are those of `virtio-drivers`, and a driver knows what its device does. Called by
+//! `virtio_blk`.
 //!
-//! **Nothing that configuration space says is believed.** Lists have an end,
-//! whatever their links say; bridges lead to each bus once; what lies outside of
-//! its address register, or absurdly far, is an error. That is why the walks are
-//! ours: the crate's follow a list of capabilities in a circle for ever.
+//! **Configuration space is not trusted.** Lists have an end, whatever their links say;
+//! bridges lead to each bus once; an object outside its address register, or absurdly far
+//! away, is an error. That is why the walks are ours: the crate's follow a circular list of
+//! capabilities for ever.
 //!
-//! What is not found: buses behind a second host bridge, which only ACPI's AML
-//! names.
+//! Not found: buses behind a second host bridge, which only ACPI's AML names.
 
 mod registers;
 
@@ -35,10 +34,9 @@ impl ConfigurationAccess for Ports {
     }
 
     fn write_word(&mut self, at: Address, register: u8, value: u32) {
-        // SAFETY: who writes is this file, or the crate on its behalf: a BAR is
-        // sized with decoding off and put back; a command lets a device whose
-        // rings are not set up yet, or are, reach memory; MSI-X is enabled when
-        // its table has a message of ours.
+        // SAFETY: the writer is this file, or the crate on its behalf: a BAR is sized with
+        // decoding off and restored; a command lets a device reach memory, whether its rings
+        // are set up yet or not; MSI-X is enabled when its table has a message of ours.
         unsafe { arch::pci_write(at.bus, at.device, at.function, register, value) };
     }
 
@@ -47,14 +45,14 @@ impl ConfigurationAccess for Ports {
     }
 }
 
-/// A function that answered, with what it says it is.
+/// A function that answered, with its ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Where it sits.
+    /// Its address.
     pub at: Address,
-    /// Who made it.
+    /// Its vendor's id.
     pub vendor: u16,
-    /// What it is, by its maker's numbers.
+    /// Its device id, by its vendor's numbers.
     pub device: u16,
 }
 
@@ -65,11 +63,11 @@ pub enum PciError {
     EndlessCapabilities,
     /// A capability does not end before configuration space does.
     CutCapability(u8),
-    /// There are six address registers.
+    /// There is no such address register: there are six.
     NoSuchBar(u8),
-    /// This address register is empty, or for ports, or makes no sense.
+    /// This address register is empty, or for ports, or invalid.
     NoMemoryBar(u8),
-    /// Something is said to be outside of the memory of its address register.
+    /// An object would be outside the memory of its address register.
     OutsideBar(u8),
     /// The function has no MSI-X.
     NoMessages,
@@ -81,7 +79,7 @@ pub enum PciError {
 
 const BRIDGE: u8 = 1;
 const MSIX: u8 = 0x11;
-/// Capabilities fill what is left of 256 bytes behind the header, 4 at least each.
+/// Capabilities fill the rest of 256 bytes after the header, at least 4 each.
 const MAX_CAPABILITIES: usize = (256 - 64) / 4;
 
 const STATUS_COMMAND: u8 = 0x04;
@@ -142,24 +140,24 @@ fn header_type<C: ConfigurationAccess>(config: &C, at: Address) -> u8 {
 /// One entry of a function's list of capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// What kind.
+    /// Its kind.
     pub id: u8,
-    /// Where it is in configuration space, a multiple of 4 from 64 on.
+    /// Its place in configuration space, a multiple of 4 from 64 on.
     pub offset: u8,
-    /// The two bytes behind the link, whose meaning depends on the kind.
+    /// The two bytes after the link, whose meaning depends on the kind.
     pub private: u16,
 }
 
 /// Device memory, by its physical address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Where it starts.
+    /// Its first address.
     pub address: u64,
-    /// How long it is, at least 1.
+    /// Its length, at least 1.
     pub bytes: u64,
 }
 
-/// The longest region that is mapped: more than any honest device needs.
+/// The longest region that is mapped: more than any real device needs.
 const MAX_REGION: u64 = 16 << 20;
 
 impl Region {
@@ -170,7 +168,7 @@ impl Region {
         is_inside.then(|| Region { address: self.address + offset, bytes })
     }
 
-    /// The region as registers. Asked again, it gives the same addresses.
+    /// The region as registers. A second call returns the same addresses.
     ///
     /// # Errors
     /// It is too large, or there is no room.
@@ -180,12 +178,12 @@ impl Region {
             return Err(error);
         }
         let base = arch::paging::map_mmio(self.address, self.bytes as usize).map_err(|_| error)?;
-        // SAFETY: `map_mmio` gives so many bytes of device memory, for ever.
+        // SAFETY: `map_mmio` maps that many bytes of device memory, for ever.
         unsafe { Registers::new(base, self.bytes as usize) }.ok_or(error)
     }
 }
 
-/// A function and the way to its configuration space.
+/// A function and the access to its configuration space.
 pub struct Device<C: ConfigurationAccess + Copy = Ports> {
     config: C,
     at: Address,
@@ -197,7 +195,7 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
         Device { config, at }
     }
 
-    /// Where it sits.
+    /// Its address.
     pub fn address(&self) -> Address {
         self.at
     }
@@ -207,12 +205,12 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
         self.config.read_word(self.at, register)
     }
 
-    /// Lets it answer to accesses to its memory, and reach memory itself.
+    /// Enables accesses to its memory, and its own accesses to memory.
     pub fn enable(&self) {
         self.change_command(|command| command | Command::MEMORY_SPACE | Command::BUS_MASTER);
     }
 
-    /// Keeps it from reaching memory: it may still know addresses of ours.
+    /// Keeps it from reaching memory: it may still have addresses of ours.
     pub fn quiesce(&self) {
         self.change_command(|command| command - Command::BUS_MASTER);
     }
@@ -254,8 +252,7 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
             return Err(PciError::NoSuchBar(index));
         }
         let error = PciError::NoMemoryBar(index);
-        // The crate would leave a 64-bit register without a second half sized
-        // and not put back.
+        // The crate would size a 64-bit register without a second half and not restore it.
         if index == 5 && self.read(0x10 + 4 * index) & 0b111 == 0b100 {
             return Err(error);
         }
@@ -265,14 +262,14 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
         if is_sane { Ok(Region { address, bytes }) } else { Err(error) }
     }
 
-    /// The ISA line that its interrupt pin is wired to, if the firmware says so.
+    /// The ISA line of its interrupt pin, if the firmware says so.
     pub fn interrupt_line(&self) -> Option<u8> {
         let word = self.read(INTERRUPT_LINE);
         let (line, pin) = (word as u8, (word >> 8) as u8);
         ((1..=4).contains(&pin) && line < 16).then_some(line)
     }
 
-    /// Where its table of messages is, and how many entries it has.
+    /// Its table of messages, and how many entries it has.
     fn message_table(&self) -> Result<(Capability, Region, u16), PciError> {
         let found = self.capabilities()?.into_iter().find(|cap| cap.id == MSIX);
         let capability = found.ok_or(PciError::NoMessages)?;
@@ -286,7 +283,7 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
         Ok((capability, table.ok_or(PciError::OutsideBar(bar))?, entries))
     }
 
-    /// Whether it can send messages: has MSI-X, with a table that makes sense.
+    /// Whether it can send messages: has MSI-X, with a valid table.
     ///
     /// # Errors
     /// Why not.
@@ -294,7 +291,7 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
         self.message_table().map(|_| ())
     }
 
-    /// Back to its line.
+    /// Switches back to its line.
     ///
     /// # Errors
     /// It has no MSI-X.
@@ -305,12 +302,11 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
         Ok(())
     }
 
-    /// From now on it interrupts by entry `entry` of its table with `message`
-    /// (address and data), and by no other entry and no line. The handler is in
-    /// place already.
+    /// From now on it interrupts by entry `entry` of its table with `message` (address and
+    /// data), and by no other entry and no line. The handler is in place already.
     ///
     /// # Errors
-    /// It has no MSI-X, or a table that makes no sense.
+    /// It has no MSI-X, or an invalid table.
     pub fn enable_message(&self, entry: u16, message: (u64, u32)) -> Result<(), PciError> {
         let (capability, table, entries) = self.message_table()?;
         if entry >= entries {
@@ -341,7 +337,7 @@ fn write_entries(table: &Registers, entries: u16, wanted: u16, message: (u64, u3
     const ENTRY_MASKED: u32 = 1;
     for entry in 0..entries {
         let at = usize::from(entry) * ENTRY_BYTES as usize;
-        // Masked while it is changed, so that no half of it is ever sent.
+        // Masked while it is changed, so that no half-written message is ever sent.
         table.write(at + 12, ENTRY_MASKED);
         if entry == wanted {
             table.write(at, message.0 as u32);

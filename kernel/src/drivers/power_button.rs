@@ -1,10 +1,10 @@
 //! The power button: a press ends the machine, as `runnext::power_off` does.
 //!
-//! The button's registers are `arch`'s; here its interrupt is claimed and served. A press
-//! is obeyed in the interrupt itself: whatever the Gs do, or if they do nothing any more.
+//! The button's registers are in `arch`; this file claims and serves its interrupt. A press
+//! is obeyed in the interrupt itself, whatever the Gs do, even if no G makes progress.
 //!
-//! The line is level-triggered and shared with events of the firmware's that the kernel
-//! knows nothing of. If it interrupts again and again without a press, it is masked.
+//! The line is level-triggered and shared with events of the firmware that the kernel does
+//! not know. If it interrupts again and again without a press, it is masked.
 #![forbid(unsafe_code)]
 
 use super::irq::{self, Handler};
@@ -14,17 +14,17 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// Interrupts in a row without a press, after which the line is masked.
 const MAX_STRAY: u32 = 1_000;
 
-/// The button, as an interrupt sees it.
+/// The button's interrupt handler.
 struct Button {
     stray: AtomicU32,
 }
 
 static BUTTON: Button = Button { stray: AtomicU32::new(0) };
 
-/// Listens to the button, if the firmware describes one. Once, before Gs run.
+/// Enables the button, if the firmware describes one. Once, before Gs run.
 pub fn init() {
     let Some(button) = arch::power_button() else { return };
-    // First the line, so that nothing pulls one that is not served.
+    // First the line, so that no interrupt comes that is not served.
     if let Err(error) = irq::claim_isa(button.line(), 0, "power button", &BUTTON) {
         return log::warn!("power button: {error:?}; a press does nothing");
     }

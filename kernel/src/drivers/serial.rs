@@ -1,14 +1,13 @@
 //! The serial port COM1: the probe, and output, on the `uart_16550` crate.
 //!
-//! Holds the probe (is there a port at all?) and a writer that never waits
-//! without a limit. Who prints what, and that lines stay whole, is the
-//! business of `log.rs`, the only caller. The other half of the port is
-//! [`input`]'s, which opens with how the two share it.
+//! Holds the probe (is there a port at all?) and a writer that never waits without a limit.
+//! `log.rs`, the only caller, decides what is printed and keeps lines whole. [`input`] has
+//! the other half of the port, and describes how the two share it.
 //!
-//! The crate waits for the device without a bound, while it initialises and in
-//! its loopback test. So it does not get the ports themselves but [`Patient`],
-//! which answers from the ports until its patience is used up and from then
-//! on with whatever ends the crate's loops. The probe then finds nothing.
+//! The crate waits for the device without a bound, while it initialises and in its loopback
+//! test. So it does not get the ports themselves but [`Patient`], which answers from the
+//! ports until its read limit is reached and from then on with values that end the crate's
+//! loops. The probe then finds nothing.
 
 pub mod input;
 
@@ -29,46 +28,44 @@ const COM2: u16 = 0x2f8;
 /// The CPU that takes its interrupts.
 const INPUT_CPU: usize = 0;
 
-/// The port interrupts when so many bytes have come, or fewer and then none for
-/// the time of four. Half of its FIFO is left for those that come until then:
-/// 0.7 ms at 115,200 baud.
+/// The port interrupts when so many bytes have come, or fewer and then none for the time of
+/// four. Half of its FIFO is left for bytes that come until the CPU responds: 0.7 ms at
+/// 115,200 baud.
 const RECEIVE_TRIGGER: FifoTriggerLevel = FifoTriggerLevel::Eight;
 
-/// Reads that the whole probe may cost. A port read takes about 1 µs on a real
-/// bus, so this is a tenth of a second; what firmware left in the transmitter
-/// at 9600 baud takes 17 ms, the loopback test 2 ms.
+/// The most reads of the whole probe. A port read takes about 1 µs on a real bus, so this is
+/// a tenth of a second; bytes that firmware left in the transmitter at 9600 baud take 17 ms,
+/// the loopback test 2 ms.
 const PROBE_READS: u32 = 100_000;
 
-/// Polls for room in the transmitter before its bytes count as lost. A full
-/// FIFO drains in 1.4 ms; a virtual machine's takes as long as its reader is
-/// busy with something else.
+/// Polls for room in the transmitter before its bytes count as lost. A full FIFO drains in
+/// 1.4 ms; that of a virtual machine takes as long as its reader is busy.
 const SEND_POLLS: u32 = 1 << 20;
 
-/// Polls after a loss, until a byte gets through again: somebody who prints a
-/// lot to a stuck port must not pay [`SEND_POLLS`] every time.
+/// Polls after a loss, until a byte gets through again: a G that prints a lot to a stuck port
+/// must not pay [`SEND_POLLS`] every time.
 const SEND_POLLS_AFTER_LOSS: u32 = 1 << 12;
 
-/// Losses in a row after which the port is dead: it is still tried, but not
-/// waited for.
+/// Losses in a row after which the port is dead: it is still tried, but not waited for.
 const LOSSES_UNTIL_DEAD: u32 = 8;
 
 /// A serial port that answered when it was probed.
 pub struct Serial<B: Backend = PioBackend> {
     uart: Uart16550<Patient<B>>,
-    /// Who has the other half of the port.
+    /// The owner of the other half of the port.
     listener: Option<&'static dyn Listener>,
     lost: u64,
     losses_in_a_row: u32,
 }
 
-/// Who is told what the writer sees of the receiver, and clears by looking.
+/// Is told the receiver bits that the writer reads, and clears by reading.
 pub trait Listener: Sync {
     /// The line status had these bits. Under the console's lock, interrupts off.
     fn on_line_status(&self, seen: LSR);
 }
 
-/// Lets the port's receive interrupt come, if there is a port; when all CPUs have
-/// come up. What is typed is then to be had from [`INPUT`].
+/// Enables the port's receive interrupt, if there is a port; when all CPUs have come up.
+/// Typed bytes can then be read from [`INPUT`].
 pub fn init_input() {
     let Some(port) = log::with_serial(|serial| serial.uart.backend().backend) else { return };
     match irq::claim_isa(COM1_IRQ, INPUT_CPU, "serial", &INPUT) {
@@ -88,13 +85,13 @@ impl Serial {
     ///
     /// Takes a tenth of a second at most.
     pub fn probe() -> Option<Serial> {
-        // SAFETY: 0x3f8 to 0x3ff belong to COM1 on a PC; where there is none,
-        // reads give 0xff and writes go nowhere.
+        // SAFETY: 0x3f8 to 0x3ff belong to COM1 on a PC; where there is none, reads give 0xff
+        // and writes go nowhere.
         let port = unsafe { Uart16550::new_port(COM1) }.ok()?;
         Serial::probe_on(*port.backend(), |byte| INPUT.keep(byte))
     }
 
-    /// As [`Serial::probe`], for COM2, of which nothing is read.
+    /// As [`Serial::probe`], for COM2, which is never read.
     pub fn probe_second() -> Option<Serial> {
         // SAFETY: as there, of 0x2f8 to 0x2ff.
         let port = unsafe { Uart16550::new_port(COM2) }.ok()?;
@@ -103,8 +100,8 @@ impl Serial {
 }
 
 impl<B: Backend> Serial<B> {
-    /// The same on any registers. The caller owns the device behind `backend`.
-    /// `keep` gets what was typed before and while the port was set up.
+    /// The same on any registers. The caller owns the device behind `backend`. `keep` gets
+    /// bytes that were typed before and during the set-up.
     fn probe_on(backend: B, keep: fn(u8)) -> Option<Self> {
         let patient = Patient {
             backend,
@@ -115,8 +112,8 @@ impl<B: Backend> Serial<B> {
             is_looped: false,
             has_typed: false,
         };
-        // SAFETY: `Patient` passes on register offsets that the crate itself
-        // keeps in range, and the device stays where it is.
+        // SAFETY: `Patient` passes on register offsets that the crate itself keeps in range,
+        // and the device stays at its address.
         let mut uart = unsafe { Uart16550::new_with_backend(patient) };
         let config = Config {
             baud_rate: BaudRate::Baud115200,
@@ -126,8 +123,8 @@ impl<B: Backend> Serial<B> {
         uart.init(config).ok()?;
         let is_quiet = !uart.backend().has_typed;
         if !(is_quiet && uart.test_loopback().is_ok()) {
-            // Where an emulator's pipe types all the time, the crate's test reads
-            // that instead of its own bytes; the modem lines say as much.
+            // Where an emulator's pipe types all the time, the crate's test reads that
+            // instead of its own bytes; the modem lines prove as much.
             let patient = uart.backend_mut();
             patient.take_typed();
             if !(patient.has_typed && patient.loops_modem_lines()) {
@@ -143,19 +140,19 @@ impl<B: Backend> Serial<B> {
         Some(Serial { uart, listener: None, lost: 0, losses_in_a_row: 0 })
     }
 
-    /// How many bytes never left, because the transmitter stayed busy.
+    /// How many bytes were not sent, because the transmitter stayed busy.
     #[cfg(test)]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Whether the port has stopped taking bytes. Each write still tries once:
-    /// the reader at the other end may come back.
+    /// Whether the port has stopped taking bytes. Each write still tries once: the reader at
+    /// the other end may come back.
     pub fn is_dead(&self) -> bool {
         self.losses_in_a_row >= LOSSES_UNTIL_DEAD
     }
 
-    /// Sends bytes as they are, or counts those as lost that do not leave.
+    /// Sends bytes as they are; counts bytes that are not sent as lost.
     pub fn write_raw(&mut self, bytes: &[u8]) {
         bytes.chunks(FIFO_SIZE).for_each(|load| self.send(load));
     }
@@ -168,8 +165,8 @@ impl<B: Backend> Serial<B> {
             _ => SEND_POLLS_AFTER_LOSS,
         };
         while !bytes.is_empty() && polls > 0 {
-            // One read of the line status for up to 16 bytes: with an empty
-            // FIFO the crate fills it without asking again.
+            // One read of the line status for up to 16 bytes: the crate fills an empty FIFO
+            // without another read.
             let sent = self.uart.send_bytes(bytes);
             bytes = &bytes[sent..];
             self.tell_listener();
@@ -187,7 +184,7 @@ impl<B: Backend> Serial<B> {
         }
     }
 
-    /// Passes on what the last look at the line status said of the receiver.
+    /// Passes on the receiver bits of the last read of the line status.
     fn tell_listener(&mut self) {
         let seen = core::mem::replace(&mut self.uart.backend_mut().seen, LSR::empty());
         if let Some(listener) = self.listener
@@ -199,7 +196,7 @@ impl<B: Backend> Serial<B> {
 }
 
 impl<B: Backend + Send> Sink for Serial<B> {
-    /// A line feed leaves as carriage return and line feed, as terminals want.
+    /// Sends a line feed as carriage return and line feed, as terminals need.
     fn write(&mut self, bytes: &[u8]) {
         let mut load = [0; FIFO_SIZE];
         let mut used = 0;
@@ -222,36 +219,34 @@ impl<B: Backend + Send> Sink for Serial<B> {
 
 /// Registers with a limit on how often they are read.
 ///
-/// While `reads_left` is a number it counts down. At 0 the device is not asked
-/// any more: the line status then says "transmitter empty" and, in turns, "data
-/// ready" and "no data", so that every wait of the crate comes to an end, those
-/// for data and those for the end of data.
+/// While `reads_left` is a number it counts down. At 0 the device is not read any more: the
+/// line status then says "transmitter empty" and, in turns, "data ready" and "no data", so
+/// that every wait of the crate ends, for data and for the end of data.
 struct Patient<B> {
     backend: B,
     reads_left: Option<u32>,
     flip: bool,
-    /// What the line status said of the receiver since this was taken.
+    /// Receiver bits of the line status since this was taken.
     seen: LSR,
     /// Gets the bytes that came during the probe.
     keep: fn(u8),
-    /// The port receives what it sends itself.
+    /// The port is in loopback.
     is_looped: bool,
-    /// Somebody typed during the probe.
+    /// A byte was typed during the probe.
     has_typed: bool,
 }
 
-/// How often the line is looked at for one more byte, before the FIFO is turned
-/// on, which throws a byte away that has come. An emulator that has more in its
-/// pipe brings it within a few looks.
+/// Reads of the line status for one more byte, before the FIFO is turned on, which drops a
+/// byte that has come. An emulator that has more in its pipe delivers it within a few reads.
 const TYPED_LOOKS: usize = 200;
 
 impl<B: Backend> Patient<B> {
-    /// Passes on what comes until nothing does, as far as patience goes.
+    /// Passes on typed bytes until none comes, within the read limit.
     fn take_typed(&mut self) {
         let has_come = |patient: &mut Self| {
             // SAFETY: a register of the port.
             let status = LSR::from_bits_retain(unsafe { patient.read(offsets::LSR as u8) });
-            // All ones are no port.
+            // All ones: no port.
             status.contains(LSR::DATA_READY) && status.bits() != 0xff
         };
         for _ in 0..input::RING_SIZE {
@@ -263,7 +258,7 @@ impl<B: Backend> Patient<B> {
         }
     }
 
-    /// Whether the modem lines come back as they are set, with the port looped.
+    /// Whether the modem lines come back as they are set, in loopback.
     fn loops_modem_lines(&mut self) -> bool {
         // DTR to DSR, RTS to CTS, OUT1 to RI, OUT2 to DCD.
         let lines = [(MCR::RTS | MCR::OUT_2_INT_ENABLE, 0x90), (MCR::DTR | MCR::OUT_1, 0x60)];
@@ -280,7 +275,7 @@ impl<B: Backend> Patient<B> {
     }
 }
 
-/// The bits of the line status that are the receiver's.
+/// The receiver's bits of the line status.
 const RECEIVER: LSR = LSR::DATA_READY
     .union(LSR::OVERRUN_ERROR)
     .union(LSR::PARITY_ERROR)
@@ -302,7 +297,7 @@ impl<B: Backend> Backend for Patient<B> {
                 if let Some(left) = limit {
                     *left -= 1;
                 }
-                // SAFETY: the caller's promise about the offset is passed on.
+                // SAFETY: the caller's promise about the offset.
                 let value = unsafe { self.backend.read(register_offset) };
                 match register_offset as usize {
                     offsets::LSR => self.seen |= LSR::from_bits_retain(value) & RECEIVER,
@@ -322,11 +317,11 @@ impl<B: Backend> Backend for Patient<B> {
             offsets::MCR => self.is_looped = value & MCR::LOOP_BACK.bits() != 0,
             offsets::FCR if self.reads_left.is_some() => {
                 self.take_typed();
-                value &= !FCR::RX_FIFO_RESET.bits(); // what has come stays
+                value &= !FCR::RX_FIFO_RESET.bits(); // received bytes stay
             }
             _ => {}
         }
-        // SAFETY: the caller's promise about the offset is passed on.
+        // SAFETY: the caller's promise about the offset.
         unsafe { self.backend.write(register_offset, value) }
     }
 }

@@ -1,34 +1,33 @@
-//! A device that is not there: answers after a seeded time, for tests and study.
+//! A device in software: answers after a seeded time, for tests and study.
 //!
-//! Holds [`Device`], which takes requests (a word each) and answers them later,
-//! each after a latency of its own, so that answers overtake each other; some
-//! fail, and some devices never answer. All of it follows from the seed: what
-//! becomes of the *n*-th request is [`Config::fate`], a pure function.
+//! Holds [`Device`], which takes requests (a word each) and answers them later, each after a
+//! latency of its own, so that answers overtake each other; some fail, and some devices never
+//! answer. All of it follows from the seed: [`Config::fate`], a pure function, decides the
+//! *n*-th request.
 //!
-//! To the rest of the kernel it is a device like others. A request has a poll
-//! descriptor; completion comes *as an interrupt would*: from the timer interrupt
-//! of the CPU that made the request, in the middle of whatever runs there. A G
-//! waits in [`Request::wait`], which is `PollDesc::wait`: called plainly, the G
-//! parks; within a blocking call, its M waits with it.
+//! To the rest of the kernel it is a device like others. A request has a poll descriptor;
+//! completion comes *as an interrupt would*: from the timer interrupt of the CPU that made
+//! the request, in the middle of the G that runs there. A G waits in [`Request::wait`], which
+//! is `PollDesc::wait`: called plainly, the G parks; within a blocking call, its M waits with
+//! it.
 //!
 //! # Records
 //!
-//! A request lives in a record that is never freed, only used again: so its node
-//! can be in a heap of deadlines ([`Timers`]), and an interrupt allocates nothing
-//! and follows no pointer that may go stale. Who holds a [`Request`] owns its
-//! record. Dropping the request, at any time, takes the record out of the heap;
-//! an answer is given under the lock of that heap, so when `cancel` has returned,
-//! it was given before or will never be.
+//! A request lives in a record that is never freed, only recycled: so its node can be in a
+//! heap of deadlines ([`Timers`]), and an interrupt allocates nothing and follows no pointer
+//! that may be stale. The owner of a [`Request`] owns its record. Dropping the request, at
+//! any time, takes the record out of the heap; an answer is given under the lock of that
+//! heap, so when `cancel` has returned, the answer was given before or will never be.
 //!
-//! # Who calls
+//! # Callers
 //!
-//! `schedule` calls [`on_tick`] when a CPU's timer has fired, and asks
-//! [`next_deadline`] when it sets that timer.
+//! `schedule` calls [`on_tick`] when a CPU's timer has fired, and [`next_deadline`] when it
+//! sets that timer.
 //!
 //! # Lock order
 //!
-//! A device's or a heap's, then a record's, then that of its descriptor; the
-//! pool's alone. All for a few instructions, with interrupts off.
+//! The lock of a device or a heap, then of a record, then of its descriptor; that of the pool
+//! alone. All for a few instructions, with interrupts off.
 #![forbid(unsafe_code)]
 
 mod fate;
@@ -46,13 +45,13 @@ use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use record::{Outcome, Record};
 
-/// Answers that are to come, by CPU and time.
+/// Pending answers, by CPU and time.
 static ANSWERS: Timers<Record> = Timers::new();
 
 /// Why a request has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoError {
-    /// The device says that it failed.
+    /// The device reports a failure.
     Failed,
     /// The deadline came first; the request is cancelled.
     TimedOut,
@@ -65,20 +64,20 @@ pub enum IoError {
 /// An answer, and when it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The word of the request with all bits turned over.
+    /// The word of the request with all bits inverted.
     pub word: u64,
     /// When the device was done, by the clock of [`crate::time::Instant`].
     pub done_ns: u64,
 }
 
-/// What a device has counted.
+/// Counters of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStats {
     /// Requests taken.
     pub submitted: u64,
     /// Requests answered, well or not.
     pub answered: u64,
-    /// Those of them that failed.
+    /// Of these, failures.
     pub failed: u64,
     /// Answers that came after that of a later request.
     pub overtaken: u64,
@@ -100,9 +99,9 @@ pub struct Device {
     shared: Shared<Common>,
 }
 
-/// What a device and its requests share.
+/// The state that a device and its requests share.
 struct Common {
-    /// Never used again.
+    /// Unique; never reused.
     number: u64,
     config: Config,
     state: IrqLock<State>,
@@ -138,7 +137,7 @@ impl Device {
         Ok(Device { shared })
     }
 
-    /// Gives the device something to do. It will be done on this CPU's time.
+    /// Gives the device a request. It is answered by this CPU's timer.
     ///
     /// # Errors
     /// [`IoError::Closed`], [`IoError::NoMemory`]
@@ -160,7 +159,7 @@ impl Device {
         }
         let fate = self.shared.config.fate(state.submitted);
         state.submitted += 1;
-        // Under the lock, so that a close finds it.
+        // Under the lock, so that `close` finds it.
         record.begin(self.clone(), state.submitted, word, fate.fails);
         drop(state);
         if let Some(latency_ns) = fate.latency_ns {
@@ -173,7 +172,7 @@ impl Device {
         Ok(request)
     }
 
-    /// Ends all requests, also those to come, with [`IoError::Closed`].
+    /// Ends all requests, present and future, with [`IoError::Closed`].
     ///
     /// ```
     /// # use runnext::simulated::{Config, Device, IoError, Latency};
@@ -188,7 +187,7 @@ impl Device {
         record::all().for_each(|record| record.close_if_of(self.shared.number));
     }
 
-    /// What was counted so far.
+    /// The counters.
     #[must_use]
     pub fn stats(&self) -> DeviceStats {
         DeviceStats {
@@ -219,8 +218,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Waits for the answer, until `deadline_ns` at most. Afterwards the request
-    /// is over in any case: one that timed out is cancelled.
+    /// Waits for the answer, until `deadline_ns` at most. Afterwards the request is over in
+    /// any case: a request that timed out is cancelled.
     ///
     /// # Errors
     /// The device failed, was closed, or did not answer in time.
@@ -266,7 +265,7 @@ impl Drop for Request {
 ///
 /// Caller: the timer interrupt, before it drains its CPU's inbox.
 pub(crate) fn on_tick(now_ns: u64) {
-    // What nearly always holds costs a load.
+    // The common case costs a load.
     if ANSWERS.next_deadline(crate::arch::cpu_index()).is_none_or(|first_ns| first_ns > now_ns) {
         return;
     }
@@ -308,7 +307,7 @@ impl fmt::Debug for Request {
     }
 }
 
-/// The timer behind it.
+/// The timer that delivers answers.
 #[cfg(target_os = "none")]
 mod machine {
     /// Interrupts are off.

@@ -1,29 +1,28 @@
 //! A disk: virtio-blk, many requests at a time, each with a poll descriptor.
 //!
-//! Holds the way of a request: [`Disk::request`] waits for a slot, [`Request::run`]
-//! hands it to the device and waits for the answer, the interrupt ([`Answers`])
-//! takes answers off the ring and tells the poller. Bringing the device up is
-//! `probe`'s, what is shared with it `ring`'s; who owns a slot's memory at which
-//! instant, `slots`'s; offsets that are no multiples of a sector, ends and errors
-//! for programs, [`crate::disk`]'s, which is the caller.
+//! Holds the path of a request: [`Disk::request`] waits for a slot, [`Request::run`] hands it
+//! to the device and waits for the answer, the interrupt ([`Answers`]) takes answers off the
+//! ring and tells the poller. `probe` brings the device up; `ring` has the memory shared with
+//! it; `slots` knows the owner of each slot's memory; the caller, [`crate::disk`], handles
+//! offsets that are no multiples of a sector, ends and errors for programs.
 //!
-//! # Whose memory
+//! # Memory ownership
 //!
-//! > The device reads and writes memory of this file only, and a slot's memory is
-//! > touched by us only while `slots` says that we own the slot.
+//! > The device reads and writes memory of this file only, and the driver touches a
+//! > slot's memory only while `slots` says that the driver owns the slot.
 //!
-//! Each slot has [`SLOT_BYTES`] of its own, in one piece, which are never freed.
-//! What a G reads is copied out of them, and what it writes copied in. That costs
-//! a copy, and buys that a request which timed out harms nobody: the device may
-//! write to the slot for hours, the G that asked has long gone on with its life,
-//! and the slot is used again when the device has given it back, not before.
+//! Each slot has [`SLOT_BYTES`] of its own, in one piece, which are never freed. Bytes that a
+//! G reads are copied out of them, and bytes that it writes are copied in. That costs a copy,
+//! and makes a request that timed out harmless: the device may write to the slot for hours,
+//! after the G has continued, and the slot is reused when the device has given it back, not
+//! before.
 //!
-//! # What is taken from `virtio-drivers`, and what is not
+//! # What is used of `virtio-drivers`, and what is not
 //!
-//! Its ring (`VirtQueue`) and its transport. Not its `VirtIOBlk`: that has a ring
-//! of 16, waits for a flush in a loop without end, and looks whether the device
-//! sleeps without a barrier after it has written its request, so that on x86 the
-//! look may come first and the device sleep on.
+//! Its ring (`VirtQueue`) and its transport. Not its `VirtIOBlk`: that has a ring of 16,
+//! waits for a flush in an endless loop, and checks whether the device sleeps without a
+//! barrier after it has written its request, so that on x86 the check may come first and the
+//! device sleep on.
 
 pub mod hal;
 pub mod probe;
@@ -50,20 +49,20 @@ use slots::{Answer, Bogus, RING, SLOTS};
 use virtio_drivers::transport::Transport;
 use virtio_drivers::transport::pci::PciTransport;
 
-/// Bytes of a sector, which offsets are counted in, whatever the disk itself uses
+/// Bytes of a sector, the unit of offsets, whatever block size the disk itself has
 /// ([`Disk::block`]).
 pub const SECTOR: usize = 512;
-/// Bytes of one request at most.
+/// The most bytes of one request.
 pub const SLOT_BYTES: usize = 32 * 1024;
 
 const VIRTIO_VENDOR: u16 = 0x1af4;
-/// A block device by its transitional and by its modern number.
+/// Device ids of a block device: transitional and modern.
 const BLOCK: [u16; 2] = [0x1001, 0x1042];
 
 static DISK: spin::Once<Disk> = spin::Once::new();
 
-/// Looks for a disk and brings it up; says what came of it. Once, before Gs run.
-/// The first one that can be used is; others are named.
+/// Finds a disk, brings it up and logs the result. Once, before Gs run. The first usable one
+/// is used; others are logged.
 pub fn init() {
     let found = pci::functions(&pci::Ports, VIRTIO_VENDOR);
     let is_disk = |function: &&pci::Function| BLOCK.contains(&function.device);
@@ -106,19 +105,19 @@ pub fn disk() -> Option<&'static Disk> {
     DISK.get()
 }
 
-/// What the device is asked for.
+/// A request to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// So many bytes from this sector on, a multiple of [`SECTOR`].
+    /// Reads so many bytes from this sector on, a multiple of [`SECTOR`].
     Read(u64, usize),
-    /// The same, the other way.
+    /// Writes so many bytes from this sector on.
     Write(u64, usize),
-    /// What was written is to survive a power cut.
+    /// Makes written data survive a power cut.
     Flush,
 }
 
 impl Job {
-    /// Whether it is whole sectors, and as many as a slot can hold.
+    /// Whether it is whole sectors, and at most as many as a slot can hold.
     fn fits(self) -> bool {
         match self {
             Job::Read(_, bytes) | Job::Write(_, bytes) => {
@@ -132,13 +131,13 @@ impl Job {
 /// Why a request has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The deadline came first. The device may still do what it was asked for.
+    /// The deadline came first. The device may still carry out the request.
     TimedOut,
-    /// The device says that it failed.
+    /// The device reports a failure.
     Refused,
-    /// The device says that it does not know how.
+    /// The device does not support the request.
     Unsupported,
-    /// The device says things that make no sense, and is not used any more.
+    /// The device violated the protocol, and is disabled.
     Broken,
     /// No memory for a buffer.
     NoMemory,
@@ -162,7 +161,7 @@ pub struct Disk {
 
 impl Disk {
     fn new(ready: Ready) -> Disk {
-        let transport = ManuallyDrop::into_inner(ready.transport); // to live for ever
+        let transport = ManuallyDrop::into_inner(ready.transport); // lives for ever
         // SAFETY: `probe` has allocated the page for this.
         let ring = unsafe { Ring::new(transport, ready.queue, ready.heads) };
         Disk {
@@ -194,8 +193,8 @@ impl Disk {
         self.is_read_only
     }
 
-    /// Whether it has a cache that [`Job::Flush`] empties; without, what was
-    /// written is on the disk.
+    /// Whether it has a cache that [`Job::Flush`] empties; without, written data is on the
+    /// disk.
     pub fn can_flush(&self) -> bool {
         self.can_flush
     }
@@ -208,14 +207,13 @@ impl Disk {
         }
     }
 
-    /// Requests that the device has at this instant, those included that nobody
-    /// waits for any more.
+    /// Requests that the device has at this instant, including abandoned ones.
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub fn in_flight(&self) -> usize {
         self.ring.lock().slots.in_flight()
     }
 
-    /// Answers that were found by a look after a time-out. More than a few say that
+    /// Answers that were found by a check after a time-out. More than a few mean that
     /// interrupts get lost.
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub fn found_late(&self) -> u64 {
@@ -225,8 +223,7 @@ impl Disk {
     /// A slot for a request; waits until one is free.
     ///
     /// # Errors
-    /// None was free by `deadline_ns`, there is no memory for it, or the device is
-    /// not used any more.
+    /// None was free by `deadline_ns`, there is no memory for it, or the device is disabled.
     pub fn request(&self, deadline_ns: u64) -> Result<Request<'_>, Failure> {
         if self.ring.lock().is_broken() {
             return Err(Failure::Broken);
@@ -235,11 +232,11 @@ impl Disk {
         let left = Duration::from_nanos(deadline_ns.saturating_sub(park::now_ns()));
         let is_in_time = self.free.try_acquire(1) || self.free.acquire_timeout(1, left).is_ok();
         if !is_in_time {
-            self.reclaim(); // for the next one
+            self.reclaim(); // for the next request
             return Err(Failure::TimedOut);
         }
         let slot = self.ring.lock().slots.take().expect("a permit stands for a free slot");
-        // From here on, dropping it gives slot and permit back.
+        // From here on, dropping it releases slot and permit.
         let mut request = Request { disk: self, slot, data: NonNull::dangling(), is_out: false };
         request.data = self.data_of(slot).ok_or(Failure::NoMemory)?;
         Ok(request)
@@ -247,7 +244,7 @@ impl Disk {
 
     /// The memory of a slot that the caller holds.
     fn data_of(&self, slot: usize) -> Option<NonNull<u8>> {
-        // Relaxed: a slot changes hands under the ring's lock.
+        // Relaxed: a slot changes its owner under the ring's lock.
         if let Some(data) = NonNull::new(self.data[slot].load(Ordering::Relaxed)) {
             return Some(data);
         }
@@ -256,8 +253,8 @@ impl Disk {
         Some(data)
     }
 
-    /// Gives the permits of slots that came back late to those who wait. Not done
-    /// by the interrupt itself: a semaphore is for Gs.
+    /// Releases the permits of slots that came back late, for waiting Gs. Not done by the
+    /// interrupt itself: a semaphore is for Gs.
     fn reclaim(&self) {
         let returned = self.ring.lock().slots.take_returned();
         if returned > 0 {
@@ -265,13 +262,12 @@ impl Disk {
         }
     }
 
-    /// Takes all answers off the ring and wakes who waits for them; says how many
-    /// there were.
+    /// Takes all answers off the ring and wakes the Gs that wait for them; returns how many.
     fn take_answers(&self) -> u64 {
         let mut taken = 0;
-        // Bounded, should a device answer faster than it is asked.
+        // Bounded, in case a device answers faster than it gets requests.
         while taken < RING as u64 {
-            // One at a time, and the lock free in between: others want to send.
+            // One at a time, and the lock free in between: other CPUs may send.
             match self.ring.lock().take_answer() {
                 Ok(None) => break,
                 Ok(Some(Answer::Wake(slot))) => self.polls[slot].ready(Direction::Read),
@@ -290,22 +286,22 @@ impl Disk {
     }
 }
 
-/// The disk, as an interrupt sees it.
+/// The disk's interrupt handler.
 struct Answers;
 
 impl Handler for Answers {
     fn on_interrupt(&self) {
         let Some(disk) = DISK.get() else { return };
         if matches!(disk.interrupt, Interrupt::Line(..)) {
-            // Reading its status takes the line down.
+            // Reading its status deasserts the line.
             disk.ring.lock().transport.ack_interrupt();
         }
         disk.take_answers();
     }
 }
 
-/// A slot, with its memory. Dropped, it is free again: at once, or if the device
-/// still has it, when that gives it back.
+/// A slot, with its memory. Dropped, it is free again: at once, or if the device still has
+/// it, when the device gives it back.
 pub struct Request<'d> {
     disk: &'d Disk,
     slot: usize,
@@ -315,19 +311,19 @@ pub struct Request<'d> {
 }
 
 impl Request<'_> {
-    /// The bytes to be written, or those that were read: [`SLOT_BYTES`] of them.
-    /// None while the device has them, as after a time-out.
+    /// The bytes to be written, or the bytes that were read: [`SLOT_BYTES`] of them. Empty
+    /// while the device has them, as after a time-out.
     pub fn data(&mut self) -> &mut [u8] {
         if self.is_out {
             return &mut [];
         }
-        // SAFETY: 1. The slot's memory: so many bytes, zeroed once, never freed.
-        // 2. The slot is held by this request, so neither the device nor another
-        // request touches it; and we are borrowed.
+        // SAFETY: 1. The slot's memory: so many bytes, zeroed once, never freed. 2. The slot
+        // is held by this request, so neither the device nor another request touches it; and
+        // `self` is borrowed.
         unsafe { core::slice::from_raw_parts_mut(self.data.as_ptr(), SLOT_BYTES) }
     }
 
-    /// Has the device do `job`, and waits until it is done or `deadline_ns`.
+    /// Hands `job` to the device, and waits until it is done or `deadline_ns`.
     ///
     /// # Errors
     /// The device failed, or the deadline came first.
@@ -338,7 +334,7 @@ impl Request<'_> {
         assert!(job.fits(), "odd job");
         assert!(!self.is_out, "slot out");
         let Request { disk, slot, .. } = *self;
-        // SAFETY: we hold the slot, whose memory this is; `data` gives nobody a
+        // SAFETY: this request holds the slot, whose memory this is; `data` gives out no
         // reference to it while `is_out`.
         unsafe { disk.ring.lock().send(slot, job, self.data) }?;
         self.is_out = true;
@@ -348,7 +344,7 @@ impl Request<'_> {
                 let late = disk.take_answers();
                 disk.late.fetch_add(late, Ordering::Relaxed);
             }
-            // An edge says "look": it may be one that an earlier request left.
+            // An edge only says "check": an earlier request may have left it.
             if let Some(status) = disk.ring.lock().slots.collect(slot) {
                 self.is_out = false;
                 return verdict(status);

@@ -1,19 +1,19 @@
 //! Physical memory, a page at a time.
 //!
-//! A bitmap says which frames are free; in front of it each CPU has a magazine
-//! of frames, so that the common path takes no lock. A second bitmap says who
-//! is out: bits flipped one at a time as frames leave and come back, so a frame
-//! freed twice is seen even while it lies in a magazine.
+//! A bitmap says which frames are free; in front of it each CPU has a magazine of frames,
+//! so that the common path takes no lock. A second bitmap marks the frames that are
+//! handed out: its bits flip one at a time as frames leave and return, so a double free
+//! is detected even while the frame lies in a magazine.
 //!
-//! **Every frame is zeroed when it leaves**, once, outside the lock. Frames in
-//! magazines are not zeroed yet; those in the reserve are, because they have
-//! left already: the reserve is what the page-fault handler takes from.
+//! **Every frame is zeroed when it leaves**, once, outside the lock. Frames in magazines
+//! are not zeroed yet; frames in the reserve are, because they have left already: the
+//! page-fault handler takes from the reserve.
 //!
-//! Frames below 1 MiB are given only to those who ask for them by name: the
-//! CPUs' start page must be there. A magazine can keep frames from a CPU that
-//! has none, until `mem::relief` has them given up; those who cannot wait for that
-//! are told "no memory" while other CPUs hold a few. The magazines shrink with the
-//! memory, so that this stays below an eighth of it on 64 CPUs.
+//! Frames below 1 MiB are given only by [`alloc_below_1m`]: the CPUs' start page must be
+//! there. A magazine can keep frames from a CPU that has none, until `mem::relief` has
+//! them given up; a caller that cannot wait for that gets "no memory" while other CPUs
+//! hold a few. The magazines shrink with the memory, so that this stays below an eighth
+//! of it on 64 CPUs.
 //!
 //! Called by page tables, heap and stacks, and by drivers for DMA.
 
@@ -34,47 +34,48 @@ pub const LOW_END: u64 = 1 << 20;
 const MAX_BATCH: usize = 32;
 /// Memory for each frame of a batch, in frames: 128 MiB gives the full batch.
 const FRAMES_PER_BATCH: usize = 1024;
-/// The books may take one part in so many of usable memory.
+/// The bitmaps may take one part in this many of usable memory.
 const BOOKS_SHARE: u64 = 64;
 /// Zeroed frames each CPU keeps for page faults.
 const RESERVE: usize = 16;
-/// Zeroed frames that are set aside for Gs that end because there are no others.
+/// Zeroed frames that are set aside for Gs that end because no other frame is free.
 const EMERGENCY: usize = 64;
 
-/// A physical page. A plain number: who holds it is the holder's promise, see
+/// A physical page. A plain number: its holder promises that it holds the frame, see
 /// [`free`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame(u64);
 
-/// What the frame allocator counts.
+/// Counters of the frame allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameStats {
     /// Frames that can be handed out at all.
     pub total: usize,
-    /// Of these, those that nobody holds, in magazines or in the bitmap.
+    /// Free ones among them, in magazines or in the bitmap.
     pub free: usize,
-    /// Of these, those below 1 MiB.
+    /// Free ones below 1 MiB.
     pub free_low: usize,
     /// How often the bitmap's lock was taken.
     pub lock_acquisitions: usize,
-    /// Frames that came back when nobody held them. A kernel bug each.
+    /// Frames that were freed while not held. A kernel bug each.
     pub double_frees: usize,
 }
 
 static FRAMES: spin::Once<Frames> = spin::Once::new();
 static MAGAZINES: CpuLocal<Magazine> = CpuLocal::new();
 static RESERVES: CpuLocal<Reserve> = CpuLocal::new();
-/// What is set aside, and whether all of it is there; nobody takes the lock who need not.
+/// The frames set aside, and whether all are there, so that a refill mostly takes no
+/// lock.
 static EMERGENCIES: IrqLock<Stock<EMERGENCY>> = IrqLock::new(Stock::EMPTY);
 static EMERGENCIES_FULL: AtomicBool = AtomicBool::new(false);
 
-/// Takes the loader's map over. `limit` is where mapped physical memory ends;
-/// nothing at or above it is used. `None`: there is no room for the books.
+/// Takes the loader's map over. `limit` is where mapped physical memory ends; no frame at
+/// or above it is used. `None`: there is no room for the bitmaps.
 ///
 /// # Safety
 ///
-/// Called once. Usable regions below `limit` belong to nobody, and are mapped
-/// from `PHYS_OFFSET` on.
+/// Called once. Usable regions below `limit` are unused, and are mapped from
+/// `PHYS_OFFSET` on.
 pub unsafe fn init(regions: &[MemoryRegion], limit: u64) -> Option<()> {
     let limit = limit.min(highest_usable(regions));
     let (home, words, limit) = plan_books(regions, limit)?;
@@ -82,8 +83,8 @@ pub unsafe fn init(regions: &[MemoryRegion], limit: u64) -> Option<()> {
     // SAFETY: the caller's promise covers these bytes: usable, mapped, and by
     // `plan_books` in one piece; `u64` has no invalid values; page-aligned.
     let map = unsafe { core::slice::from_raw_parts_mut(books, words) };
-    // SAFETY: the first `words` words are the slice above, and the books have
-    // twice as many.
+    // SAFETY: the first `words` words are the slice above, and the region has twice as
+    // many.
     let second = unsafe { books.add(words) };
     // SAFETY: zero bytes are valid atomics, and the range is ours as above.
     unsafe { second.write_bytes(0, words) };
@@ -97,9 +98,9 @@ pub unsafe fn init(regions: &[MemoryRegion], limit: u64) -> Option<()> {
     Some(())
 }
 
-/// Where the two bitmaps go: (address, words in each, memory's end). An absurd
-/// usable region far up would ask for books that eat the memory there is; then
-/// less is covered. Honest books take a 16384th.
+/// Where the two bitmaps go: (address, words in each, memory's end). An absurd usable
+/// region far up would need bitmaps larger than the memory that exists; then less is
+/// covered. Bitmaps of a sound map take a 16384th.
 pub(crate) fn plan_books(regions: &[MemoryRegion], mut limit: u64) -> Option<(u64, usize, u64)> {
     let budget = (bitmap::usable_bytes(regions) / BOOKS_SHARE).max(PAGE_SIZE as u64);
     while limit > LOW_END {
@@ -136,40 +137,40 @@ pub fn alloc_below_1m() -> Option<Frame> {
     FRAMES.get()?.alloc_run(1, PAGE_SIZE as u64, 0..LOW_END)
 }
 
-/// Gives a frame back. Freed twice, a debug build stops; any other counts and
-/// forgets it.
+/// Frees a frame. On a double free a debug build stops; a release build counts it and
+/// drops the frame.
 ///
 /// # Safety
 ///
-/// The caller holds `frame` and nobody uses it any more: no page table maps
-/// it, no TLB of any CPU remembers such a mapping, no device writes to it.
+/// The caller holds `frame` and it is in use no more: no page table maps it, no TLB of
+/// any CPU caches such a mapping, no device writes to it.
 pub unsafe fn free(frame: Frame) {
     if let Some(frames) = FRAMES.get() {
         frames.free(frame);
     }
 }
 
-/// Gives many frames back, with one visit to the lock.
+/// Frees many frames, taking the lock once per batch.
 ///
 /// # Safety
 ///
-/// As for [`free`], each of them.
+/// As for [`free`], for each frame.
 pub unsafe fn free_many(list: &[Frame]) {
     if let Some(frames) = FRAMES.get() {
         frames.free_many(list);
     }
 }
 
-/// A zeroed frame for the page-fault handler, at once and without a lock.
-/// Empty: the handler goes to [`alloc()`], which may take the bitmap's lock and
-/// zeroes; that is slower, not wrong (see `mem`, what may be held).
+/// A zeroed frame for the page-fault handler, at once and without a lock. Empty: the
+/// handler calls [`alloc()`], which may take the bitmap's lock and zeroes; that is
+/// slower, not wrong (see `mem`, the lock order).
 pub fn reserve_take() -> Option<Frame> {
     RESERVES.with(&Here::enter(), Reserve::pop)
 }
 
 /// Fills this CPU's reserve. Called outside interrupts, with no lock held.
 pub fn reserve_refill() {
-    // Bounded, should the CPU change or faults empty the reserve meanwhile.
+    // Bounded, in case the CPU changes or faults empty the reserve meanwhile.
     for _ in 0..RESERVE {
         if RESERVES.with(&Here::enter(), |reserve| reserve.count == RESERVE) {
             return;
@@ -182,16 +183,16 @@ pub fn reserve_refill() {
     }
 }
 
-/// A zeroed frame of those that are set aside, for who must not fail: the
-/// page-fault handler, when a G is to end.
+/// A zeroed frame of those set aside, for a caller that must not fail: the page-fault
+/// handler, when a G is to end.
 pub fn emergency_take() -> Option<Frame> {
     EMERGENCIES_FULL.store(false, Relaxed);
     EMERGENCIES.lock().pop()
 }
 
-/// Sets frames aside again. Called outside interrupts, with no lock held.
+/// Refills the frames set aside. Called outside interrupts, with no lock held.
 pub fn emergency_refill() {
-    // Bounded, should they be taken meanwhile.
+    // Bounded, in case frames are taken meanwhile.
     for _ in 0..EMERGENCY {
         if EMERGENCIES_FULL.load(Relaxed) {
             return;
@@ -199,7 +200,7 @@ pub fn emergency_refill() {
         let Some(frame) = alloc() else { return };
         let mut stock = EMERGENCIES.lock();
         let is_in = stock.push(frame);
-        // Relaxed: one that is missed is missed until the next is taken.
+        // Relaxed: a stale flag is corrected when the next frame is taken.
         EMERGENCIES_FULL.store(stock.count == EMERGENCY, Relaxed);
         drop(stock);
         if !is_in {
@@ -209,7 +210,7 @@ pub fn emergency_refill() {
     }
 }
 
-/// A snapshot of the counters. Walks the books; not for hot paths.
+/// A snapshot of the counters. Walks the bitmaps; not for hot paths.
 pub fn stats() -> FrameStats {
     FRAMES.get().map_or_else(FrameStats::default, Frames::stats)
 }
@@ -224,7 +225,7 @@ pub fn total() -> usize {
     FRAMES.get().map_or(0, |frames| frames.total)
 }
 
-/// Gives up what this CPU's magazine has.
+/// Returns the frames of this CPU's magazine to the bitmap.
 pub(super) fn shed(here: &Here) {
     if let Some(frames) = FRAMES.get() {
         frames.shed(here);
@@ -232,8 +233,8 @@ pub(super) fn shed(here: &Here) {
 }
 
 fn zero_frame(frame: Frame) {
-    // SAFETY: the frame has just left the allocator and is nobody else's yet;
-    // all frames of the allocator are mapped from PHYS_OFFSET on.
+    // SAFETY: the frame has just left the allocator and has no other user yet; all frames
+    // of the allocator are mapped from PHYS_OFFSET on.
     unsafe { phys_to_virt(frame.0).write_bytes(0, PAGE_SIZE) };
 }
 
@@ -257,7 +258,7 @@ impl Frame {
     }
 }
 
-/// The allocator: the bitmap, the magazines in front, and who is out.
+/// The allocator: the bitmap, the magazines in front, and the marks of held frames.
 struct Frames {
     bitmap: IrqLock<Bitmap<'static>>,
     /// One bit a frame, 1 = handed out.
@@ -322,7 +323,7 @@ impl Frames {
     }
 
     fn free_many(&self, list: &[Frame]) {
-        // Marked before the lock is taken: the complaint may print.
+        // Marked before the lock is taken: a double free may print.
         let ours = |frame: &&Frame| self.mark_free(**frame);
         for chunk in list.chunks(MAX_BATCH) {
             let mut good = [Frame(0); MAX_BATCH];
@@ -331,8 +332,8 @@ impl Frames {
         }
     }
 
-    /// A frame from this CPU's magazine, or a batch from the bitmap and one of it.
-    /// Not zeroed.
+    /// A frame from this CPU's magazine, or a batch from the bitmap and one of it. Not
+    /// zeroed.
     fn take(&self, here: &Here) -> Option<Frame> {
         if let Some(frame) = self.magazines.with(here, Magazine::pop) {
             self.mark_held(frame);
@@ -348,7 +349,8 @@ impl Frames {
         Some(first)
     }
 
-    /// Back into this CPU's magazine; a full one first gives half away.
+    /// Returns a frame to this CPU's magazine; a full one first returns half to the
+    /// bitmap.
     fn put(&self, here: &Here, frame: Frame) {
         if !self.mark_free(frame) {
             return;
@@ -391,14 +393,14 @@ impl Frames {
         result
     }
 
-    // Relaxed suffices: a bit is flipped by the frame's holder, and whatever
-    // passes a frame from one holder to the next orders their flips too.
+    // Relaxed suffices: only the frame's holder flips its bit, and the synchronization
+    // that passes a frame from one holder to the next orders their flips too.
     fn mark_held(&self, frame: Frame) {
         let (word, bit) = (frame.index() / 64, 1 << (frame.index() % 64));
         self.held[word].fetch_or(bit, Relaxed);
     }
 
-    /// False, and a complaint, when nobody held the frame.
+    /// False, and a report, when the frame was not held.
     fn mark_free(&self, frame: Frame) -> bool {
         let (word, bit) = (frame.index() / 64, 1 << (frame.index() % 64));
         let was_held = self.held.get(word).is_some_and(|w| w.fetch_and(!bit, Relaxed) & bit != 0);
@@ -421,15 +423,15 @@ impl Frames {
     }
 }
 
-/// Frames at hand, last in first out.
+/// A stack of frames.
 struct Stock<const N: usize> {
     frames: [Frame; N],
     count: usize,
 }
 
-/// What a CPU keeps between itself and the bitmap. Not zeroed.
+/// A CPU's frames in front of the bitmap. Not zeroed.
 type Magazine = Stock<{ 2 * MAX_BATCH }>;
-/// What a CPU keeps for page faults. Zeroed.
+/// A CPU's frames for page faults. Zeroed.
 type Reserve = Stock<RESERVE>;
 
 impl<const N: usize> Empty for Stock<N> {
@@ -446,7 +448,7 @@ impl<const N: usize> Stock<N> {
         self.push_all(&[frame], N) == 1
     }
 
-    /// Stores as many of `list` as fit under `limit`; says how many.
+    /// Stores as many frames of `list` as fit under `limit`; returns how many.
     fn push_all(&mut self, list: &[Frame], limit: usize) -> usize {
         let room = limit.min(N).saturating_sub(self.count).min(list.len());
         self.frames[self.count..self.count + room].copy_from_slice(&list[..room]);

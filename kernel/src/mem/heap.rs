@@ -1,21 +1,21 @@
 //! The heap: size-class caches per CPU in front of pages.
 //!
-//! `alloc` stands on this. A small request (2 KiB or less) is served from the
-//! cache of its CPU: interrupts off, one list popped, interrupts on, no lock.
-//! A cache that runs empty takes a batch from the class's `slabs`, or has a page
-//! cut for it; one that runs over gives a batch back to the pages that the blocks are
-//! in. A page all of whose blocks are there is free again. Large requests are whole
-//! `pages`. When frames are short, free pages give theirs back ([`give_back`]), and
-//! have others when the heap needs them.
+//! `alloc` uses this. A small request (2 KiB or less) is served from the cache of its
+//! CPU: interrupts off, one list popped, interrupts on, no lock. An empty cache takes a
+//! batch from the class's `slabs`, or has a page cut for it; a cache that is too full
+//! returns a batch to the pages of those blocks. A page whose blocks are all back is free
+//! again. Large requests are whole `pages`. When frames are short, free pages give up
+//! their memory ([`give_back`]), and get memory again when the heap needs them.
 //!
-//! No memory is a null pointer, so the `try_` forms of collections see an
-//! error; where a caller cannot take one, `handle_alloc_error` panics, and that
-//! ends its G only. Before that, who can wait waits until all has been given up that
-//! CPUs, stacks and the heap only keep, and looks a second time (`mem::relief`).
-//! Interrupt handlers never come here, but to give up what their CPU keeps.
+//! Out of memory is a null pointer, so the `try_` forms of collections see an error;
+//! where a caller cannot take one, `handle_alloc_error` panics, and that ends its G only.
+//! Before that, a caller that can wait waits until all cached memory of CPUs, stacks and
+//! heap has been given up, and tries a second time (`mem::relief`). Interrupt handlers
+//! never allocate; they only give up the caches of their CPU.
 //!
-//! [`classes`] has the allocator as a type over any memory, which is how the
-//! host and Miri test it; this file gives it the kernel's, and `window` its pages.
+//! [`classes`] has the allocator as a type over any memory, which is how the host and
+//! Miri test it; this file instantiates it for the kernel, and `window` supplies its
+//! pages.
 
 pub mod classes;
 mod pages;
@@ -34,11 +34,11 @@ use window::Window;
 pub use classes::HeapStats;
 pub use window::set_in_need;
 
-/// Pages, and runs of them, that are forgotten by all CPUs at a time.
+/// Pages, and runs of them, that all CPUs flush from their TLBs at a time.
 const UNCOMMIT_PAGES: usize = 256;
 const UNCOMMIT_RUNS: usize = 64;
 
-/// Free pages that the heap keeps, unless somebody is about to be refused.
+/// Free pages that the heap keeps, unless a request is about to fail.
 const KEPT_PAGES: usize = 256;
 
 #[cfg_attr(target_os = "none", global_allocator)]
@@ -54,25 +54,25 @@ pub fn stats() -> HeapStats {
     HEAP.0.stats()
 }
 
-/// Whether enough of the heap is free that it is worth to be given back.
+/// Whether the heap has enough free pages to be worth uncommitting.
 pub fn has_many() -> bool {
     HEAP.0.free_pages() > KEPT_PAGES
 }
 
-/// Whether some of the heap's memory is free, and could be given back.
+/// Whether the heap has free pages that could be uncommitted.
 pub(super) fn has_some() -> bool {
     HEAP.0.free_pages() > 0
 }
 
-/// Gives up what this CPU keeps at hand of small blocks.
+/// Returns the small blocks of this CPU's caches to the slabs.
 pub(super) fn shed(here: &Here) {
     HEAP.0.shed(here);
 }
 
 struct KernelHeap(Allocator<Window>);
 
-// SAFETY: `Allocator` gives each block once, as large and as aligned as asked
-// (see `classes`), does not unwind, and keeps no block that was not freed.
+// SAFETY: `Allocator` gives each block once, as large and as aligned as asked (see
+// `classes`), does not unwind, and keeps no block that was not freed.
 unsafe impl GlobalAlloc for KernelHeap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -107,7 +107,7 @@ unsafe impl GlobalAlloc for KernelHeap {
 }
 
 impl KernelHeap {
-    /// The first look. Many pages take long, and interrupts may come meanwhile.
+    /// The first try. Many pages take long, and interrupts may come meanwhile.
     #[inline]
     fn try_alloc(&self, layout: Layout) -> *mut u8 {
         if classes::is_large(layout) {
@@ -116,7 +116,7 @@ impl KernelHeap {
         self.0.alloc(&Here::enter(), layout)
     }
 
-    /// The second look, if the caller can wait for it.
+    /// The second try, if the caller can wait for it.
     #[cold]
     fn look_again(&self, layout: Layout) -> *mut u8 {
         let pages = layout.size().div_ceil(PAGE_SIZE);
@@ -124,17 +124,17 @@ impl KernelHeap {
     }
 }
 
-/// Gives memory back that is free in the heap, about `pages` pages, and says how
-/// many: so that stacks have it when a program that has used much has ended, and a
-/// request that needs many has it wherever it was. The addresses stay the heap's. Waits
-/// for all CPUs, also for one that is at it: on the stack of an M, interrupts on, no
-/// lock held.
+/// Uncommits free memory of the heap, about `pages` pages, and returns how many: so that
+/// stacks can use it after a program that used much has ended, and a request for many
+/// pages gets them wherever they were. The addresses stay the heap's. Waits for all CPUs,
+/// also for another caller of this function: on the stack of an M, interrupts on, no lock
+/// held.
 pub fn give_back(pages: usize) -> usize {
     static GIVING: AtomicBool = AtomicBool::new(false);
     if !stack::can_shoot_down() {
         return 0;
     }
-    // Who gives is an M, which nobody takes off its CPU.
+    // The caller is an M, which is never taken off its CPU.
     while GIVING.swap(true, Ordering::Acquire) {
         arch::relax();
     }
@@ -149,7 +149,7 @@ pub fn give_back(pages: usize) -> usize {
     given
 }
 
-/// Takes the memory of some free pages away, at most so many; says how many.
+/// Uncommits some free pages, at most `most`; returns how many.
 fn uncommit_some(most: usize) -> usize {
     let mut list = [Frame::containing(0); UNCOMMIT_PAGES];
     let mut runs = [const { 0..0 }; UNCOMMIT_RUNS];
@@ -158,7 +158,7 @@ fn uncommit_some(most: usize) -> usize {
         && let Some(run) = HEAP.0.take_out(most.min(UNCOMMIT_PAGES).saturating_sub(taken))
     {
         for page in run.clone() {
-            // SAFETY: the page was taken out of the heap, and nobody uses it.
+            // SAFETY: the page was taken out of the heap, and is unused.
             if let Some(phys) = unsafe { paging::unmap_page(window::address(page)) } {
                 list[taken] = Frame::containing(phys);
                 taken += 1;
@@ -172,7 +172,7 @@ fn uncommit_some(most: usize) -> usize {
     }
     let ranges = runs.each_ref().map(addresses);
     stack::shoot_down(&ranges[..count]);
-    // SAFETY: unmapped above, and no CPU remembers them now.
+    // SAFETY: unmapped above, and flushed from the TLBs of all CPUs.
     unsafe { frames::free_many(&list[..taken]) };
     runs.into_iter().take(count).for_each(|run| HEAP.0.put_back(run));
     taken

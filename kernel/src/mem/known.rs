@@ -1,15 +1,15 @@
-//! What of physical memory is memory, and so never a device's registers.
+//! Which physical addresses are memory, hence never a device's registers.
 //!
-//! Firmware and devices say where registers are, and are not trusted: a table that
-//! names the kernel's own memory would have a driver write into it. So whoever
-//! maps registers asks here first ([`is_memory`]). Filled once, by `mem::init`,
-//! with what is usable by the survey or the loader has used itself; what the firmware
-//! keeps for itself is not in it, as registers may be there.
+//! Firmware and devices say where registers are, and are not trusted: a table that names
+//! the kernel's own memory would make a driver write into it. So a driver checks
+//! [`is_memory`] before it maps registers. Filled once, by `mem::init`, with the regions
+//! that the survey finds usable or that the loader used itself; regions that the firmware
+//! reserves are not in it, as registers may be there.
 
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
 use core::ops::Range;
 
-/// The most ranges that are kept apart.
+/// The most ranges that are kept.
 const RANGES: usize = 256;
 
 static KNOWN: spin::Once<Known> = spin::Once::new();
@@ -39,8 +39,8 @@ impl Known {
         known
     }
 
-    /// A map in order needs few ranges, as neighbours become one. What is too much
-    /// is left out: then less is protected, and nothing is refused that is good.
+    /// A map in order needs few ranges, as neighbours are merged. Ranges beyond the limit
+    /// are left out: then less is protected, and no good address is refused.
     fn add(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;

@@ -1,10 +1,9 @@
-//! Memory: frames, heap, stacks, and the drawing of where they live.
+//! Memory: frames, heap, stacks, and the map of their addresses.
 //!
-//! This file holds the map of addresses and the one door through which boot
-//! brings memory up. `survey` finds out what is true of the memory map, [`frames`]
-//! hands out physical pages, [`heap`] is what `alloc` stands on, [`stack`] gives Gs
-//! and Ms their stacks, and [`percpu`] is how the three keep a common path that takes
-//! no lock. Page tables are the machine's business and live in `arch`.
+//! This file holds the map of addresses and the one function with which boot brings memory
+//! up. `survey` checks the memory map, [`frames`] allocates physical pages, [`heap`] serves
+//! `alloc`, [`stack`] gives Gs and Ms their stacks, and [`percpu`] gives the three a common
+//! path that takes no lock. Page tables belong to the machine and are in `arch`.
 //!
 //! ```text
 //!   0xffff_ffff_8000_0000   kernel image         code RX, constants R, data RW
@@ -20,16 +19,16 @@
 //!   0x0000_0000_0000_0000   page 0               never
 //! ```
 //!
-//! Nothing but the kernel image and the AP's start page can be executed, and
-//! no page is ever both writable and executable; `arch::paging` refuses to
-//! make one, and its audit walks the tables and says so.
+//! Only the kernel image and the AP's start page can be executed, and no page is ever both
+//! writable and executable; `arch::paging` refuses to make one, and its audit walks the
+//! tables to check it.
 //!
-//! # What may be held while what is taken
+//! # Lock order
 //!
-//! heap pages → frames bitmap; stack lists and the MMIO table → nothing of
-//! ours but frames. A page fault on a stack uses the frame reserve, then the
-//! frames bitmap: nobody probes a stack with the bitmap locked, so the fault
-//! handler never waits for the CPU it interrupted.
+//! heap pages → frames bitmap; stack lists and the MMIO table → no lock of `mem` but
+//! frames. A page fault on a stack uses the frame reserve, then the frames bitmap: no code
+//! probes a stack with the bitmap locked, so the fault handler never waits for the CPU it
+//! interrupted.
 
 pub mod frames;
 pub mod heap;
@@ -57,10 +56,10 @@ pub const MMIO_WINDOW: u64 = 0xffff_f000_0000_0000;
 /// Where the windows end and the kernel image begins.
 pub const KERNEL_IMAGE: u64 = 0xffff_ffff_8000_0000;
 
-/// Why memory could not be brought up. Nothing can run after that.
+/// Why memory could not be brought up. The kernel cannot run after that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitError {
-    /// The memory map has no room for the allocator's own books.
+    /// The memory map has no room for the allocator's own bitmaps.
     NoUsableMemory,
     /// The kernel's own page table could not be made.
     PageTable(paging::MapError),
@@ -68,8 +67,8 @@ pub enum InitError {
     NoHeap,
 }
 
-/// What memory looks like at this instant; the parts are read one after
-/// another, so they need not add up while other CPUs work.
+/// A snapshot of memory; the parts are read one after another, so they need not add up
+/// while other CPUs work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
     /// Physical frames.
@@ -82,18 +81,18 @@ pub struct Stats {
 
 /// Brings memory up on the boot CPU: frames, page tables, heap, fault reserve.
 ///
-/// The loader's GDT lies in the low half, which is gone afterwards: the caller
-/// has its own GDT and IDT loaded, interrupts off.
+/// The loader's GDT lies in the low half, which is unmapped afterwards: the caller has its
+/// own GDT and IDT loaded, interrupts off.
 ///
 /// # Safety
 ///
-/// Called once, by the boot CPU, on the loader's page tables, with physical
-/// memory mapped at [`PHYS_OFFSET`], and the loader's regions among those of `map`:
-/// what is in use is reserved there. Its usable ones need not be true.
+/// Called once, by the boot CPU, on the loader's page tables, with physical memory mapped
+/// at [`PHYS_OFFSET`], and the loader's regions among those of `map`: memory in use is
+/// reserved there. Its usable regions need not be true.
 pub(crate) unsafe fn init(map: Map<'_>) -> Result<(), InitError> {
-    // SAFETY: passed on to our caller.
+    // SAFETY: our caller's promise.
     unsafe { take_over(map) }.ok_or(InitError::NoUsableMemory)?;
-    // SAFETY: passed on to our caller.
+    // SAFETY: our caller's promise.
     unsafe { paging::init(frames::alloc_below_4g) }.map_err(InitError::PageTable)?;
     heap::init().ok_or(InitError::NoHeap)?;
     frames::reserve_refill();
@@ -101,7 +100,7 @@ pub(crate) unsafe fn init(map: Map<'_>) -> Result<(), InitError> {
     Ok(())
 }
 
-/// Hands what is sound of `map` to those who keep it. The pieces are on the stack, as
+/// Passes the sound part of `map` to `known` and `frames`. The pieces are on the stack, as
 /// there is no other memory yet, and gone before page tables and heap are made.
 ///
 /// # Safety
@@ -110,9 +109,9 @@ pub(crate) unsafe fn init(map: Map<'_>) -> Result<(), InitError> {
 #[inline(never)]
 unsafe fn take_over(map: Map<'_>) -> Option<()> {
     let limit = paging::direct_map_end(map.highest_usable());
-    // SAFETY: `survey` tries only frames below `limit`, which is what the tables map;
-    // the loader maps them writable. They are in no reserved region, so they are
-    // nobody's, and there is one CPU.
+    // SAFETY: `survey` tries only frames below `limit`, which the tables map; the loader
+    // maps them writable. They are in no reserved region, so they are unused, and there is
+    // one CPU.
     let holds = |phys| unsafe { arch::holds(phys) };
     let mut pieces = [MemoryRegion::empty(); MAX_PIECES];
     let mut left_out = 0;
@@ -127,7 +126,7 @@ unsafe fn take_over(map: Map<'_>) -> Option<()> {
     }
     let loaders = map.regions().filter(|region| region.kind == MemoryRegionKind::Bootloader);
     known::init(loaders.chain(usable));
-    // SAFETY: passed on to our caller; `limit` is what the tables really map.
+    // SAFETY: our caller's promise; `limit` is the end of what the tables map.
     unsafe { frames::init(usable, limit) }
 }
 
@@ -140,14 +139,14 @@ fn warn_of(range: &Range<u64>, why: Why) {
 const MAX_PIECES: usize = 512;
 /// The most ranges that are named in warnings.
 const MAX_WARNINGS: usize = 16;
-/// With fewer free frames than this, memory is short.
+/// Memory is short below this many free frames.
 const FEW_FRAMES: usize = 512;
 
-/// What every CPU does now and then outside interrupts: gives back the pages of
-/// stacks that nobody uses when they have become many, or memory is short, and those
-/// of the heap if it is short; refills the reserve that page faults draw from and what
-/// is set aside; and looks for memory if a G of this CPU has found none. Takes no lock
-/// held by the caller, and may wait for other CPUs to flush: call it with interrupts on.
+/// Periodic work of every CPU outside interrupts: frees the pages of unused stacks when
+/// they have become many, or memory is short, and those of the heap if it is short; refills
+/// the reserve of the page-fault handler and the frames set aside; and reclaims memory if a
+/// G of this CPU has found none. Call it with no lock held and interrupts on: it may wait
+/// for other CPUs to flush.
 pub fn maintain() {
     relief::relieve();
     stack::trim_if_many();
@@ -158,12 +157,12 @@ pub fn maintain() {
     frames::emergency_refill();
 }
 
-/// Whether there is hardly a free frame.
+/// Whether free frames are few.
 pub fn is_short() -> bool {
     frames::free_estimate() < FEW_FRAMES
 }
 
-/// Where physical address `phys` can be read and written by the kernel.
+/// The address at which the kernel can read and write physical address `phys`.
 #[inline]
 pub fn phys_to_virt(phys: u64) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut(PHYS_OFFSET.wrapping_add(phys) as usize)

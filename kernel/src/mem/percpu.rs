@@ -1,41 +1,40 @@
 //! A value for each CPU, reached with interrupts off and without a lock.
 //!
-//! [`Here`] is the proof that the code stays on its CPU: interrupts are off
-//! for as long as it lives. [`CpuLocal::with`] lends this CPU's value for the
-//! length of a closure. The closures in `mem` take no lock and touch no new
-//! stack page, so neither an interrupt nor a page fault can find a value half
-//! changed.
+//! [`Here`] is the proof that the code stays on its CPU: interrupts are off for as long as
+//! it lives. [`CpuLocal::with`] lends this CPU's value to a closure. The closures in `mem`
+//! take no lock and touch no new stack page, so neither an interrupt nor a page fault can
+//! find a value half changed.
 
 use crate::arch::{self, MAX_CPUS};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// "I stay on this CPU": interrupts are off until this is dropped.
+/// Proof that the code stays on this CPU: interrupts are off until this is dropped.
 pub struct Here {
     index: usize,
     were_on: bool,
-    // Another CPU's interrupts are not off: the proof must not travel.
+    // Another CPU's interrupts are not off: the proof must not be sent.
     _here: PhantomData<*mut ()>,
 }
 
 impl Here {
-    /// Turns interrupts off, after making sure of some stack: a page fault must
-    /// not come while a value is lent.
+    /// Turns interrupts off, after a probe of the stack: a page fault must not come while a
+    /// value is lent.
     #[inline]
     pub fn enter() -> Here {
         let were_on = arch::irq_save_probed();
         Here { index: arch::cpu_index(), were_on, _here: PhantomData }
     }
 
-    /// The CPU this is.
+    /// The index of this CPU.
     #[inline]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// A test plays CPU `index`. Sound, because on the host the values are
-    /// guarded by a spinning flag, whoever comes.
+    /// A test acts as CPU `index`. Sound, because on the host a spinning flag guards the
+    /// values against any thread.
     #[cfg(test)]
     pub fn pretend(index: usize) -> Here {
         Here { index, were_on: false, _here: PhantomData }
@@ -70,9 +69,9 @@ struct Slot<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `with` lends a slot to one closure at a time: on the bare machine to
-// code of that CPU only, with interrupts off; on the host whoever wins `lent`.
-// `T: Send` because the value is made on one CPU and used on another.
+// SAFETY: `with` lends a slot to one closure at a time: on the bare machine to code of that
+// CPU only, with interrupts off; on the host to the thread that wins `lent`. `T: Send`
+// because the value is made on one CPU and used on another.
 unsafe impl<T: Send> Sync for CpuLocal<T> {}
 
 impl<T: Empty> CpuLocal<T> {
@@ -90,30 +89,30 @@ impl<T> CpuLocal<T> {
     ///
     /// # Panics
     ///
-    /// On the bare machine, when the value is lent already: a page fault or an
-    /// exception came inside a closure, and its handler wants the same value.
+    /// On the bare machine, when the value is lent already: a page fault or an exception
+    /// came inside a closure, and its handler uses the same value.
     #[inline]
     pub fn with<R>(&self, here: &Here, f: impl FnOnce(&mut T) -> R) -> R {
         let slot = &self.slots[here.index];
         slot.take();
         let give_back = GiveBack(&slot.lent);
-        // SAFETY: `take` returned, so nobody else has this slot until
-        // `give_back` is dropped, which is after `f` is done with it.
+        // SAFETY: `take` returned, so no other code has this slot until `give_back` is
+        // dropped, which is after `f` is done with it.
         let value = unsafe { &mut *slot.value.get() };
         let result = f(value);
         drop(give_back);
         result
     }
 
-    /// The value of CPU `cpu`, to look at.
+    /// Reads the value of CPU `cpu`.
     ///
     /// # Safety
     ///
-    /// That CPU is not in [`with`](Self::with), and does not get there while the value
-    /// is looked at.
+    /// That CPU is not in [`with`](Self::with), and does not enter it while the value is
+    /// read.
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub unsafe fn peek(&self, cpu: usize) -> &T {
-        // SAFETY: nobody else has the slot: our caller says so.
+        // SAFETY: no other code has the slot, by our caller's promise.
         unsafe { &*self.slots[cpu].value.get() }
     }
 }
@@ -122,15 +121,15 @@ impl<T> Slot<T> {
     #[cfg(target_os = "none")]
     #[inline]
     fn take(&self) {
-        // Only this CPU touches its flag, with interrupts off: no locked
-        // instruction is needed to see whether we came in on top of ourselves.
+        // Only this CPU touches its flag, with interrupts off: no locked instruction is
+        // needed to detect re-entry.
         assert!(!self.lent.load(Ordering::Relaxed), "percpu re-entered");
         self.lent.store(true, Ordering::Relaxed);
     }
 
     #[cfg(not(target_os = "none"))]
     fn take(&self) {
-        // Threads of a test may play the same CPU: here the flag is a lock.
+        // Threads of a test may act as the same CPU: here the flag is a lock.
         while self.lent.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }

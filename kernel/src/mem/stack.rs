@@ -1,13 +1,12 @@
 //! Stacks of Gs: reserved as addresses, committed on first touch.
 //!
-//! A [`Stack`] is a slot of addresses of which only the top page has memory;
-//! the page-fault handler adds the others as they are touched
-//! ([`handle_fault`]). The lowest pages of a slot get none that way: they are
-//! *closed*, and a touch there is an overflow. Code probes below its stack pointer
-//! before it takes a lock (`arch::probe_stack`, a page at most), and from the last
-//! good page that must still land in the closed part. A [`KernelStack`] is
-//! the same with all its memory there from the start, for interrupts and for CPUs
-//! that come up.
+//! A [`Stack`] is a slot of addresses of which only the top page has memory; the page-fault
+//! handler commits the other pages as they are touched ([`handle_fault`]). It does not
+//! commit the lowest pages of a slot: they are *closed*, and a touch there is an overflow.
+//! Code probes below its stack pointer before it takes a lock (`arch::probe_stack`, a page
+//! at most), and from the last good page that must still land in the closed part. A
+//! [`KernelStack`] is the same with all its memory committed from the start, for interrupts
+//! and for CPUs that come up.
 //!
 //! ```text
 //!   base                                                start    top             end
@@ -15,35 +14,32 @@
 //!      1       5       1 page                   ◀── grows     0 or 16    448      64 bytes
 //! ```
 //!
-//! # What is closed
+//! # The closed part
 //!
-//! The *spare* pages are opened when a stack is full ([`rescue`]): then they are
-//! what its G ends on. The *margin* is opened for what the kernel does on the
-//! stack of a G that did not call it ([`make_room`]): so neither is an overflow
-//! that of the G, nor does the kernel use up what is kept for one. The guard is
-//! never opened. A stack that was opened is not used again before it is closed,
-//! by [`trim`]; that of an M neither, though it stays the M's ([`close_later`]).
+//! The *spare* pages are opened when a stack is full ([`rescue`]): its G ends on them. The
+//! *margin* is opened for what the kernel does on the stack of a G that did not call it
+//! ([`make_room`]): so the kernel's use is no overflow of the G, and does not use up the
+//! spare pages. The guard is never opened. A stack that was opened is not recycled before
+//! [`trim`] closes it; nor is that of an M, though the M keeps it ([`close_later`]).
 //!
-//! Everything about an address follows from the address: which size class,
-//! which slot, guard or not ([`slot`]). What a slot is used for stands in the
-//! header at its very top, above where its user starts. [`pool`] keeps the
-//! free ones, tested on the host.
+//! Class, slot and guard follow from the address alone ([`slot`]). The header at the very
+//! top of a slot, above where its user starts, holds its state. [`pool`] keeps the free
+//! slots, tested on the host.
 //!
-//! Between the two is the record ([`Stack::record`]): the top page of a slot is
-//! there for ever, and so may be what is never freed. A G lives there, and is
-//! one page with its stack, not a page and a block of the heap.
+//! Between the two is the record ([`Stack::record`]): the top page of a slot is never
+//! unmapped, so a record that is never freed can be there. It holds the G, which needs one
+//! page with its stack, not a page and a block of the heap.
 //!
-//! Below the record, in builds with `debug_assertions`, is a [`canary`]: who writes over
-//! the top of a stack is found by it, as who grows beyond its end is by the guard.
+//! Below the record, in builds with `debug_assertions`, is a [`canary`]: it detects a write
+//! over the top of a stack, as the guard detects growth beyond its end.
 //!
-//! # Who flushes
+//! # TLB shootdown
 //!
-//! A returned stack keeps its pages, and the next G finds them warm. They are
-//! given back by [`trim`], in batches, because unmapping them means that every
-//! CPU must forget them, and that costs the same for one page as for hundreds.
-//! `arch` sets the function that makes CPUs forget ([`set_shootdown`]); until
-//! then nothing is given back. [`trim`] waits for other CPUs, so only code with
-//! interrupts on and no lock calls it: the scheduler's loop, through
+//! A returned stack keeps its pages, and the next G finds them warm. [`trim`] unmaps them,
+//! in batches, because every CPU must then flush them from its TLB, and that costs the same
+//! for one page as for hundreds. `arch` sets the function that flushes all CPUs
+//! ([`set_shootdown`]); until then no page is freed. [`trim`] waits for other CPUs, so only
+//! code with interrupts on and no lock calls it: the scheduler's loop, through
 //! `mem::maintain`. Returning a stack never waits.
 
 mod canary;
@@ -64,66 +60,66 @@ pub use canary::is_whole;
 pub use pool::{FaultOutcome, NoMemory, StackStats};
 pub use slot::{DEFAULT_SIZE, MAIN_SIZE, MAX_SIZE};
 
-/// With more open stacks than this, [`trim_if_many`] trims.
+/// [`trim_if_many`] trims if more than this many stacks are open.
 const MANY_OPEN: usize = 8;
-/// Bytes that a G has to end on, if its stack is full: at least, and at most.
+/// Bytes that a G with a full stack gets to end on: at least, and at most.
 const RESCUE_BYTES: Range<u64> = 15 << 10..24 << 10;
-/// With more pages than this on stacks that nobody uses, [`trim_if_many`] trims.
+/// [`trim_if_many`] trims if unused stacks have more than this many pages.
 const MANY_PAGES: usize = 1024;
-/// Slots that one [`trim_if_many`] looks at.
+/// Slots that one [`trim_if_many`] trims.
 const TRIM_SLOTS: usize = 64;
 
-/// Makes every CPU, the calling one included, forget its translations of the
-/// pages in these ranges, and returns when all have.
+/// Makes every CPU, the calling one included, flush its translations of the pages in these
+/// ranges, and returns when all have.
 pub type Shootdown = fn(&[Range<u64>]);
 
 static POOL: Pool<Window> = Pool::new(Window);
-/// The least that a G's stack has: `stack=` on the command line.
+/// The smallest stack of a G: `stack=` on the command line.
 static LEAST_SIZE: AtomicUsize = AtomicUsize::new(DEFAULT_SIZE);
 static SHOOTDOWN: spin::Once<Shootdown> = spin::Once::new();
 
-/// Says how CPUs are made to forget pages. Set once, by `arch`, before a second
+/// Sets the function that flushes the TLBs of all CPUs. Once, by `arch`, before a second
 /// CPU runs Gs.
 pub fn set_shootdown(f: Shootdown) {
     SHOOTDOWN.call_once(|| f);
 }
 
-/// Has all Gs that are started from now on a stack of at least `bytes`; at most
-/// [`MAX_SIZE`]. Before the first G is started: a dead G is started again with the stack it has.
+/// Gives all Gs that are started from now on a stack of at least `bytes`; at most
+/// [`MAX_SIZE`]. Before the first G is started: a recycled G keeps the stack it has.
 pub fn set_least_size(bytes: usize) {
     LEAST_SIZE.store(bytes.clamp(DEFAULT_SIZE, MAX_SIZE), Ordering::Relaxed);
 }
 
-/// The least that a G's stack has: [`DEFAULT_SIZE`], or more.
+/// The smallest stack of a G: [`DEFAULT_SIZE`], or more.
 pub fn least_size() -> usize {
     LEAST_SIZE.load(Ordering::Relaxed)
 }
 
-/// Whether pages can be taken away yet.
+/// Whether pages can be unmapped yet.
 pub(super) fn can_shoot_down() -> bool {
     SHOOTDOWN.get().is_some()
 }
 
-/// Makes all CPUs forget these pages; see [`Shootdown`].
+/// Flushes these pages from the TLBs of all CPUs; see [`Shootdown`].
 pub(super) fn shoot_down(ranges: &[Range<u64>]) {
     if let Some(shootdown) = SHOOTDOWN.get() {
         shootdown(ranges);
     }
 }
 
-/// What the page-fault handler asks about a fault on a page that is *not
-/// present* (error code bit 0 clear; a protection fault would come for ever).
-/// Runs with interrupts off, on the handler's own stack, and waits for nothing.
+/// Handles a page fault on a page that is *not present* (error code bit 0 clear; a
+/// protection fault would come for ever). Runs with interrupts off, on the handler's own
+/// stack, and waits for nothing.
 ///
-/// `irqs_off_at` is where the stack pointer was if interrupts were off there. A
-/// commit of its own stack is then late, a kernel bug: whoever turns interrupts
-/// off probes first. Mended all the same, as it does harm only inside [`frames`].
+/// `irqs_off_at` is the stack pointer of the fault if interrupts were off there. A commit
+/// of the own stack is then late, a kernel bug: code that turns interrupts off probes
+/// first. The page is committed all the same, as it does harm only inside [`frames`].
 pub fn handle_fault(addr: u64, irqs_off_at: Option<u64>) -> FaultOutcome {
     POOL.handle_fault(addr, irqs_off_at)
 }
 
-/// Gives the stack of this slot, which is full at `sp`, memory below that for its G
-/// to end on. False if there is none, or no room any more. As [`handle_fault`].
+/// Commits memory below `sp` on the stack of this slot, which is full there, for its G to
+/// end on. False if there is no memory, or no room any more. As [`handle_fault`].
 pub fn rescue(slot: Slot, sp: u64) -> bool {
     let lowest = slot.spare();
     let range = lowest.max(sp.saturating_sub(RESCUE_BYTES.end))..sp;
@@ -137,38 +133,38 @@ pub fn rescue(slot: Slot, sp: u64) -> bool {
 pub enum Need {
     /// To the end of the margin.
     Margin,
-    /// A page further, for what cannot be refused, should the G itself have got
-    /// into the margin.
+    /// A page further, for work that cannot be refused, in case the G itself has used the
+    /// margin.
     More,
 }
 
-/// Sees to it that the stack of this slot has memory in `range`, for the kernel.
-/// False if it cannot have. As [`handle_fault`].
+/// Commits `range` of the stack of this slot, for the kernel. False if it cannot. As
+/// [`handle_fault`].
 pub fn make_room(slot: Slot, range: Range<u64>, need: Need) -> bool {
     let pages = slot::MARGIN_PAGES + usize::from(need == Need::More);
     let lowest = slot.bounds().start - (pages * PAGE_SIZE) as u64;
     range.end <= slot.top() && POOL.open(slot, range, lowest).is_ok()
 }
 
-/// Gives the stack of this slot the pages that are missing in `range`, none of them closed,
-/// from what is set aside if need be. False if there is none. As [`handle_fault`].
+/// Commits the missing pages of `range` of the stack of this slot, none of them closed,
+/// from the frames set aside if need be. False if there are none. As [`handle_fault`].
 pub fn commit_at_any_cost(slot: Slot, range: Range<u64>) -> bool {
     range.end <= slot.top() && POOL.open(slot, range, slot.bounds().start).is_ok()
 }
 
-/// Whether stacks that are not in use have pages that [`trim`] would give back.
+/// Whether unused stacks have pages that [`trim`] would free.
 pub fn has_idle() -> bool {
     POOL.idle_pages() > 0
 }
 
-/// Gives back the pages of up to `slots` unused stacks, all but the top one
-/// each; says how many pages. Waits for all CPUs: interrupts on, no lock held.
+/// Frees the pages of up to `slots` unused stacks, all but the top one each; returns how
+/// many pages. Waits for all CPUs: interrupts on, no lock held.
 pub fn trim(slots: usize) -> usize {
     if SHOOTDOWN.get().is_some() { POOL.trim(slots) } else { 0 }
 }
 
-/// [`trim`], when unused stacks hold many pages or memory is short, unless
-/// another CPU is at it: all CPUs in line for a shootdown get nothing else done.
+/// [`trim`], when unused stacks hold many pages or memory is short, unless another CPU is
+/// trimming: CPUs that queue for a shootdown do no other work.
 pub fn trim_if_many() {
     static TRIMMING: AtomicBool = AtomicBool::new(false);
     let pages = POOL.idle_pages();
@@ -180,24 +176,24 @@ pub fn trim_if_many() {
     }
 }
 
-/// Has the stack of this slot closed again by [`trim`], down to its highest `keep`
-/// pages; nobody uses it below these before it [`is_closed`]. It stays whose it is.
+/// Has [`trim`] close the stack of this slot again, down to its highest `keep` pages; its
+/// user does not use it below these before it [`is_closed`]. The user keeps it.
 pub fn close_later(slot: Slot, keep: usize) {
     POOL.close_later(slot, keep);
 }
 
-/// Whether a stack is closed that [`close_later`] was called for.
+/// Whether a stack that [`close_later`] was called for is closed.
 pub fn is_closed(slot: Slot) -> bool {
     POOL.is_closed(slot)
 }
 
-/// The stack of this slot is left behind, for good: nobody comes back to it, and
-/// nobody gets it. With how many pages.
+/// Abandons the stack of this slot for good: it is not used and not recycled. Returns its
+/// number of pages.
 pub fn leave(slot: Slot) -> usize {
     POOL.leave(slot)
 }
 
-/// Gives up the stacks that this CPU keeps at hand, so that [`trim`] reaches them.
+/// Returns the cached stacks of this CPU to the lists, so that [`trim`] reaches them.
 pub(super) fn shed(here: &Here) {
     POOL.shed(here);
 }
@@ -207,31 +203,31 @@ pub fn stats() -> StackStats {
     POOL.stats()
 }
 
-/// Stacks that were made and are not at hand for the next user: neither on a list nor
-/// with a CPU. Those of [`KernelStack`] not counted.
+/// Stacks that were made and are neither on a list nor in the cache of a CPU. The stacks of
+/// [`KernelStack`] are not counted.
 ///
 /// # Safety
 ///
-/// No CPU of the first `cpus` takes or returns a stack meanwhile, and there are no others.
+/// No CPU of the first `cpus` takes or returns a stack meanwhile, and no other CPU runs.
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub unsafe fn in_use(cpus: usize) -> usize {
-    // SAFETY: passed on to our caller.
+    // SAFETY: our caller's promise.
     unsafe { POOL.in_use(cpus) }
 }
 
-/// A G's stack. Dropped, it goes back for the next G; its pages stay until they
-/// are trimmed, and are not zeroed in between: safe code cannot read them.
+/// A G's stack. Dropped, it is recycled for the next G; its pages stay until they are
+/// trimmed, and are not zeroed in between: safe code cannot read them.
 #[derive(Debug)]
 pub struct Stack {
-    /// Where its record is. Everything follows from it, and with its niche a G that
-    /// has one or none keeps one word.
+    /// Address of its record. All else follows from it, and with its niche an optional
+    /// stack in a G is one word.
     top: NonZeroU64,
 }
 
 impl Stack {
-    /// A stack with at least `size` bytes for its user, up to [`MAX_SIZE`]; only the top page
-    /// has memory yet. A recycled one from this CPU's cache costs no lock. If
-    /// there is none, a caller that can wait looks twice (`mem::relief`).
+    /// A stack with at least `size` bytes for its user, up to [`MAX_SIZE`]; only the top
+    /// page has memory yet. A recycled one from this CPU's cache costs no lock. If there is
+    /// no memory, a caller that can wait tries twice (`mem::relief`).
     pub fn new(size: usize) -> Result<Stack, NoMemory> {
         let class = slot::class_for(size).ok_or(NoMemory)?;
         let mut found = POOL.take(&Here::enter(), class);
@@ -242,44 +238,43 @@ impl Stack {
         NonZeroU64::new(slot.top()).map(|top| Stack { top }).ok_or(NoMemory)
     }
 
-    /// Where the stack pointer starts; aligned to 16 bytes. The page below is
-    /// there and can be written.
+    /// Where the stack pointer starts; aligned to 16 bytes. The page below is committed.
     pub fn start(&self) -> u64 {
         self.top.get() - slot::CANARY_BYTES as u64
     }
 
-    /// What its user may use, from the end of the guard to [`start`](Self::start).
+    /// The addresses for its user, from the end of the closed part to
+    /// [`start`](Self::start).
     pub fn bounds(&self) -> Range<u64> {
         self.slot().bounds()
     }
 
-    /// What is kept with this stack for ever, whoever uses it; `make` makes it
+    /// The record that stays with this stack for ever, for all its users; `make` makes it
     /// when the stack is used for the first time.
     ///
     /// # Safety
-    /// All who ask, of any stack, ask for the same `T`.
+    /// All callers, for all stacks, use the same `T`.
     pub unsafe fn record<T: Send + Sync>(&self, make: impl FnOnce() -> T) -> &'static T {
         const { assert!(size_of::<T>() <= slot::RECORD_BYTES && align_of::<T>() <= 64) }
         let at = core::ptr::with_exposed_provenance_mut::<T>(self.top.get() as usize);
         if !POOL.replace_has_record(self.slot()) {
-            // SAFETY: aligned to 64, in the top page, which is there; above where
-            // the user of the stack starts; and nobody has seen it yet.
+            // SAFETY: aligned to 64, in the top page, which is committed; above where the
+            // user of the stack starts; and no other CPU has seen it yet.
             unsafe { at.write(make()) };
         }
-        // SAFETY: written above or before, and a `T` by the caller's promise. The
-        // top page of a slot that was made is never given back, and nobody makes
-        // a `&mut` of it.
+        // SAFETY: written above or before, and a `T` by the caller's promise. The top page
+        // of a slot that was made is never unmapped, and no `&mut` of it is made.
         unsafe { &*at }
     }
 
-    /// Whether it is of [`DEFAULT_SIZE`] and has hardly grown: a page or two.
+    /// Whether it is of [`DEFAULT_SIZE`] and has used a page or two only.
     #[inline(always)]
     pub fn is_as_new(&self) -> bool {
         Slot::smallest_at(self.top.get()).is_some_and(|slot| POOL.deep(slot) <= 1)
     }
 
-    /// Gives its highest `pages` pages memory now, not on first touch. As [`new`](Self::new),
-    /// who can wait looks twice.
+    /// Commits its highest `pages` pages now, not on first touch. As in [`new`](Self::new),
+    /// a caller that can wait tries twice.
     pub fn commit(&self, pages: usize) -> Result<(), NoMemory> {
         let commit = || POOL.commit(self.slot(), pages);
         commit().or_else(|none| if relief::wait_for(pages) { commit() } else { Err(none) })
@@ -298,8 +293,8 @@ impl Drop for Stack {
     }
 }
 
-/// A stack that has all its memory, with a guard below. Never given back: what
-/// stands on it (an M, an interrupt) is never freed either.
+/// A stack that has all its memory, with a guard below. Never freed: its user (an M, an
+/// interrupt) is never freed either.
 #[derive(Debug)]
 pub struct KernelStack {
     slot: Slot,
@@ -323,9 +318,9 @@ struct Window;
 impl Backing for Window {
     fn header(&self, slot: Slot) -> &Header {
         let at = core::ptr::with_exposed_provenance::<Header>(slot.header() as usize);
-        // SAFETY: the pool asks only for slots whose top page is mapped, and it
-        // stays mapped; the page came zeroed, which is a valid header; all
-        // access is atomic, and the slot's user starts below it.
+        // SAFETY: the pool passes only slots whose top page is mapped, and it stays mapped;
+        // the page came zeroed, which is a valid header; all access is atomic, and the
+        // slot's user starts below it.
         unsafe { &*at }
     }
 
@@ -334,7 +329,7 @@ impl Backing for Window {
         if cfg!(debug_assertions)
             && let Some((slot, _)) = slot::locate(page)
         {
-            // SAFETY: it has got memory above, and is the pool's, which makes the slot.
+            // SAFETY: committed above, and the pool, which makes the slot, owns the page.
             unsafe { canary::place(slot, page) };
         }
         Ok(())
@@ -354,21 +349,21 @@ impl Backing for Window {
     }
 
     fn uncommit(&self, page: u64) -> Option<Frame> {
-        // SAFETY: the pool does this to slots that it holds and nobody uses.
+        // SAFETY: the pool calls this for slots that it holds and that are unused.
         unsafe { paging::unmap_page(page) }.map(Frame::containing)
     }
 
     fn forget(&self, ranges: &[Range<u64>], list: &[Frame]) {
         if can_shoot_down() {
             shoot_down(ranges);
-            // SAFETY: unmapped by `uncommit`, and no CPU remembers them now.
+            // SAFETY: unmapped by `uncommit`, and flushed from the TLBs of all CPUs.
             unsafe { frames::free_many(list) };
         }
     }
 }
 
-/// Gives `page` a frame, and tables if it needs them, both from `alloc`. A page
-/// that has one already is as good.
+/// Gives `page` a frame, and page tables if it needs them, both from `alloc`. A page that
+/// is mapped already is no error.
 fn commit(page: u64, alloc: impl Fn() -> Option<Frame>) -> Result<(), NoMemory> {
     let frame = alloc().ok_or(NoMemory)?;
     // SAFETY: a fresh frame, at an address that belongs to the pool.

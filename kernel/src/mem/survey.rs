@@ -1,18 +1,18 @@
-//! Which memory of the map is there, and nobody else's.
+//! Which regions of the memory map really are unused memory.
 //!
-//! A map may call memory usable where there is none: beyond the last module, over
-//! the registers of a device. Whoever got such a frame would lose what he writes, and
-//! a page table in it would end the machine without a word. So before anything is
-//! believed, each usable region is cut into the pieces that no reserved one touches,
-//! and a few frames of each piece must hold what is written to them. What does not is
-//! left out, by name. From here on the map is clean: pieces of whole frames.
+//! A map may call addresses usable where there is no memory: beyond the last module, over
+//! the registers of a device. Writes to such a frame would be lost, and a page table in it
+//! would crash the machine without a message. So before the kernel trusts it, each usable
+//! region is cut into the pieces that no reserved one touches, and a few frames of each
+//! piece must hold what is written to them. Pieces that do not are left out, with a
+//! warning. From here on the map is clean: pieces of whole frames.
 //!
-//! The first and the last frame are tried and [`SAMPLES`] in between, not all: a host
-//! gives a virtual machine the memory that it touches. So a small hole in the middle
-//! of a piece is not found, nor is a device whose registers keep what is written, nor
-//! memory that answers at two addresses.
+//! The first and the last frame are tried and [`SAMPLES`] in between, not all: a host gives
+//! a virtual machine the memory that it touches. So a small hole in the middle of a piece
+//! is not found, nor is a device whose registers keep what is written, nor memory that is
+//! aliased at two addresses.
 //!
-//! Called once, by `mem::init`; what trying a frame means is the machine's business.
+//! Called once, by `mem::init`; `arch` knows how to try a frame.
 
 use super::PAGE_SIZE;
 use super::frames::bitmap::{addresses, frames_inside, frames_touched};
@@ -31,7 +31,7 @@ pub enum Why {
     Backwards,
     /// It is not in the window of physical memory.
     NotMapped,
-    /// What is written there cannot be read back.
+    /// A written value cannot be read back.
     NoMemory,
     /// There are more pieces than can be kept.
     TooMany,
@@ -74,8 +74,8 @@ impl<'a> Map<'a> {
 
     /// The first part of `range` that no reserved region touches.
     fn next_piece(self, mut range: Range<u64>) -> Option<Range<u64>> {
-        // Every turn moves past the end of one reserved region, so there are at
-        // most as many turns as regions.
+        // Every round moves past the end of one reserved region, so there are at most as
+        // many rounds as regions.
         while let Some(over) = self.reserved().find(|r| r.contains(&range.start)) {
             range.start = over.end;
         }
@@ -85,9 +85,9 @@ impl<'a> Map<'a> {
     }
 }
 
-/// Puts what is sound of `map` below `limit` into `out`, as usable regions of whole
-/// frames. `holds` says whether the frame at an address keeps what is written;
-/// `leave_out` hears what is left out.
+/// Writes the sound part of `map` below `limit` to `out`, as usable regions of whole
+/// frames. `holds` says whether the frame at an address keeps what is written; `leave_out`
+/// is called for each range that is left out.
 pub fn survey<'out>(
     map: Map<'_>,
     limit: u64,
@@ -113,7 +113,7 @@ pub fn survey<'out>(
                 continue;
             }
             let Some(free) = out.get_mut(count) else {
-                // Trying on would take long, and change nothing.
+                // Trying more would take long, and change nothing.
                 leave_out(piece.start..rest.end, Why::TooMany);
                 break;
             };
@@ -130,8 +130,8 @@ pub fn survey<'out>(
     &out[..count]
 }
 
-/// Where memory ends in a piece of whole frames that is not empty: at its own end, as
-/// it should, or at the first frame that does not hold, found by halving.
+/// The end of memory in a piece of whole frames that is not empty: its own end, as it
+/// should be, or the first frame that does not hold, found by bisection.
 fn end_of_memory(piece: &Range<u64>, mut holds: impl FnMut(u64) -> bool) -> u64 {
     let (first, last) = (piece.start / PAGE, piece.end / PAGE - 1);
     if !holds(first * PAGE) {
@@ -170,12 +170,12 @@ mod tests {
 
     type Ends = (u64, u64);
 
-    /// What is kept, and what is left out, of a machine with memory in `there`.
+    /// The ranges kept and the ranges left out, on a machine with memory in `there`.
     fn look(regions: &[MemoryRegion], limit: u64, there: &[Ends]) -> (Vec<Ends>, Vec<(Ends, Why)>) {
         let mut out = [MemoryRegion::empty(); 16];
         let mut left = Vec::new();
         let holds = |at: u64| there.iter().any(|&(start, end)| (start..end).contains(&at));
-        // In two parts, as they come.
+        // In two parts, as the loader passes them.
         let (ours, added) = regions.split_at(regions.len() / 2);
         let note = |range: Range<u64>, why| left.push(((range.start, range.end), why));
         let kept = survey(Map(&[ours, added]), limit, holds, &mut out, note);

@@ -1,23 +1,23 @@
-//! Small benchmarks: what an operation costs here and now, by the clock.
+//! Small benchmarks: the cost of an operation on this machine, by the clock.
 //!
-//! For a first impression. `make bench` measures more, more carefully, and by
-//! counted instructions, which do not depend on what else the host does.
+//! For a first impression. `make bench` measures more, more carefully, and by counted
+//! instructions, which do not depend on the load of the host.
 
 use runnext::prelude::*;
 use runnext::sync::Mutex;
 
-/// The names of all of them.
+/// The names of all benchmarks.
 pub const NAMES: [&str; 6] = ["yield", "spawn", "pingpong", "chan", "mutex", "sleep"];
 
-/// What was measured: operations, and how long they took.
+/// A measurement: operations, and how long they took.
 pub struct Measured {
-    /// How many.
+    /// The number of operations.
     pub operations: u64,
-    /// All together.
+    /// Their total time.
     pub took: Duration,
 }
 
-/// Runs one of [`NAMES`]; `None` if there is no such one.
+/// Runs one of [`NAMES`]; `None` if there is no such name.
 pub fn run(name: &str) -> Option<Measured> {
     let operations = match name {
         "yield" | "mutex" => 100_000,
@@ -42,7 +42,7 @@ fn end<T>(g: JoinHandle<T>) {
     g.join().expect("nothing here panics");
 }
 
-/// A value there and back again, by two channels without room.
+/// A value back and forth, by two channels without a buffer.
 fn pingpong(rounds: u64) {
     let (ping, ping_rx) = chan::rendezvous();
     let (pong, pong_rx) = chan::rendezvous();
@@ -56,7 +56,7 @@ fn pingpong(rounds: u64) {
     end(other);
 }
 
-/// Values through a channel with room for some.
+/// Values through a buffered channel.
 fn buffered(values: u64) {
     let (tx, rx) = chan::bounded(128);
     let sender = go(move || (0..values).all(|value| tx.send(value).is_ok()));
@@ -64,7 +64,7 @@ fn buffered(values: u64) {
     end(sender);
 }
 
-/// A lock that nobody else wants.
+/// A lock without contention.
 fn mutex(rounds: u64) {
     let count = Mutex::new(0u64);
     for _ in 0..rounds {

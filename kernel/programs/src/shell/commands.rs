@@ -1,4 +1,4 @@
-//! What the commands do. Each shows its result on the serial line.
+//! The commands. Each shows its result on the serial line.
 
 use super::bench;
 use super::complete::nearest;
@@ -18,7 +18,7 @@ macro_rules! show {
     ($($words:tt)*) => { console::write(&fit(&format!($($words)*))) };
 }
 
-/// Does what was asked for.
+/// Carries out a command.
 pub fn obey(command: &Command) {
     match command {
         Command::Help(name) => help(name.as_deref()),
@@ -71,7 +71,7 @@ fn help(name: Option<&str>) {
     }
 }
 
-/// There is none of this name; perhaps another was meant.
+/// Reports an unknown name, and suggests the nearest one.
 pub fn unknown(what: &str, name: &str, known: &[&str]) {
     match nearest(name, known) {
         Some(meant) => show!("no {what} `{name}`; did you mean `{meant}`?"),
@@ -83,7 +83,7 @@ fn ps() {
     show!("{}", row("G", "state", "CPU", "used/us", ["name", "started at", "waits for"]));
     let mut gs = tasks::gs();
     let all = gs.len();
-    // Of very many, the first and the last are enough.
+    // If there are very many, the first and the last are enough.
     const MOST: usize = 200;
     if all > MOST {
         gs.drain(MOST / 2..all - MOST / 2);
@@ -124,7 +124,7 @@ fn in_crate(file: &str) -> &str {
 fn wait_for(wait: Wait) -> String {
     let limit = if wait.has_deadline { ", timed" } else { "" };
     match (wait.reason, wait.object) {
-        // Its program has ended, and it called nobody who could have ended it.
+        // Its program has ended, and it called no function that could have ended it.
         (Reason::None, _) => "nothing: abandoned".into(),
         (reason, 0) => format!("{reason}{limit}"),
         (Reason::Join, g) => format!("join of G {g}{limit}"),
@@ -134,7 +134,7 @@ fn wait_for(wait: Wait) -> String {
     }
 }
 
-/// Calls `f` with the number of the G that is meant, if there is one.
+/// Calls `f` with the number of the selected G, if there is one.
 fn with_number(which: &Which, f: fn(u64)) {
     let name = match which {
         Which::Number(number) => return f(*number),

@@ -1,8 +1,8 @@
-//! How a word may go on, and which word was meant. Pure.
+//! Completion of a word, and the nearest known word. Pure.
 
 use alloc::vec::Vec;
 
-/// The words that there are.
+/// The known words.
 pub struct Names<'a> {
     /// For the first word of a line.
     pub commands: &'a [&'a str],
@@ -10,12 +10,12 @@ pub struct Names<'a> {
     pub words: &'a dyn Fn(&str) -> &'a [&'a str],
 }
 
-/// How a word may go on.
+/// The completions of a word.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Completion<'a> {
-    /// What all that it may become have in common, behind what is there.
+    /// The common prefix of all completions, after the typed part.
     pub rest: &'a str,
-    /// What it may become.
+    /// The completions.
     pub candidates: Vec<&'a str>,
 }
 
@@ -40,7 +40,7 @@ pub fn complete<'a>(line: &str, names: &Names<'a>) -> Completion<'a> {
     Completion { rest, candidates }
 }
 
-/// How many bytes two words begin with alike. They are ASCII.
+/// The length of the common prefix of two words in bytes. They are ASCII.
 fn common(a: &str, b: &str) -> usize {
     a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
 }
@@ -52,9 +52,8 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     scored.filter(|(distance, name)| *distance <= allowed(name)).min().map(|(_, name)| name)
 }
 
-/// How many letters must be put in, taken out, changed or swapped with their
-/// neighbour to get from one word to the other. Of long words, the beginnings
-/// count.
+/// How many letters must be inserted, deleted, changed or swapped with their neighbour to get
+/// from one word to the other. Of long words, the beginnings count.
 fn distance(a: &str, b: &str) -> usize {
     const LONGEST: usize = 24;
     let (a, b) = (a.as_bytes(), b.as_bytes());

@@ -2,20 +2,20 @@
 
 use alloc::string::String;
 
-/// Columns that are used: a terminal may go to the next line by itself after the 80th.
+/// Columns that are used: a terminal may wrap by itself after the 80th.
 pub const COLUMNS: usize = 79;
 
-/// How much further a line is indented that goes on with the one above.
+/// Extra indentation of a continuation line.
 const INDENT: usize = 4;
 
-/// Every line of `text`, none of them wider than [`COLUMNS`], each with its end. What goes
-/// on with a line is indented by four more than that line is.
+/// Every line of `text`, none of them wider than [`COLUMNS`], each with its end. A
+/// continuation line is indented by four more than its first line.
 pub fn fit(text: &str) -> String {
     let own_indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
     text.lines().map(|line| fit_line(line, own_indent(line) + INDENT)).collect()
 }
 
-/// One line, broken where it must be, with its end. What goes on with it is indented by
+/// One line, broken where it must be, with its end. Continuation lines are indented by
 /// `indent` columns. A word that is wider than a line stays whole.
 pub fn fit_line(line: &str, indent: usize) -> String {
     let mut out = String::new();

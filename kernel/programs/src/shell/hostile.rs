@@ -1,13 +1,13 @@
-//! What must hold whatever is typed; for the host's fuzzer, the crate `fuzz`.
+//! Invariants for any typed bytes; for the host's fuzzer, the crate `fuzz`.
 
 use super::complete::Names;
 use super::line::{Editor, Entered, LINE_MAX};
 use super::parse;
 use alloc::string::{String, ToString};
 
-/// Types all of it: lines have no control characters and are not too long, what a key makes the
-/// terminal show has a limit, and a line that is refused is refused in one line.
-/// Nothing is done. Whether a line was a command.
+/// Types all bytes and checks: lines have no control characters and are not too long, a key's
+/// output to the terminal has a limit, and a line that is refused is refused in one line. No
+/// command is carried out. Returns whether a line was a command.
 pub fn shell(bytes: &[u8]) -> bool {
     const MOST_SHOWN: usize = 2000;
     let commands = parse::names();
@@ -25,7 +25,7 @@ pub fn shell(bytes: &[u8]) -> bool {
         let mut out = String::new();
         let entered = editor.push(byte, &names, &mut out);
         assert!(out.len() <= MOST_SHOWN, "{} bytes for {byte:#x}", out.len());
-        // To some terminals a control character beyond ASCII begins a sequence.
+        // Some terminals take a control character beyond ASCII as the start of a sequence.
         assert!(!out.chars().any(|letter| letter.is_control() && !letter.is_ascii()), "{out:?}");
         let Entered::Line(line) = entered else { continue };
         assert!(line.len() <= LINE_MAX && !line.chars().any(char::is_control), "{line:?}");

@@ -1,14 +1,14 @@
-//! From bytes to keys: what a terminal sends, and what it means. Pure.
+//! From bytes to keys: the byte sequences of a terminal, and their meaning. Pure.
 //!
-//! A terminal sends most keys as a byte, letters beyond ASCII as several (UTF-8), and
-//! some keys as a sequence that begins with an escape. [`Decoder::push`] takes byte after byte and gives keys. No byte is
-//! refused, whatever came before, and no sequence is waited for longer than
-//! [`SEQUENCE_MAX`] bytes: what makes no sense is [`Key::Other`].
+//! A terminal sends most keys as a byte, letters beyond ASCII as several (UTF-8), and some
+//! keys as a sequence that begins with an escape. [`Decoder::push`] takes byte after byte and
+//! returns keys. No byte is refused, whatever came before, and a sequence has at most
+//! [`SEQUENCE_MAX`] bytes: an unknown one is [`Key::Other`].
 
 /// The longest sequence that is followed to its end.
 const SEQUENCE_MAX: u8 = 16;
 
-/// A key, by what it does to a line.
+/// A key, by its effect on a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// A character that is no control character, of one byte or several (UTF-8).
@@ -33,35 +33,35 @@ pub enum Key {
     WordLeft,
     /// A word to the right: Ctrl-Right, Alt-F.
     WordRight,
-    /// Takes what is before the cursor.
+    /// Deletes the letter before the cursor.
     Backspace,
-    /// Takes what is under the cursor.
+    /// Deletes the letter under the cursor.
     Delete,
-    /// Takes the word before the cursor: Ctrl-W, Alt-Backspace.
+    /// Deletes the word before the cursor: Ctrl-W, Alt-Backspace.
     DeleteWord,
-    /// Takes all before the cursor: Ctrl-U.
+    /// Deletes all before the cursor: Ctrl-U.
     DeleteToStart,
-    /// Takes all from the cursor on: Ctrl-K.
+    /// Deletes all from the cursor on: Ctrl-K.
     DeleteToEnd,
-    /// Gives this line up, or stops what runs: Ctrl-C.
+    /// Discards this line, or stops the running program: Ctrl-C.
     Interrupt,
-    /// No more will come, or as [`Key::Delete`]: Ctrl-D.
+    /// End of input, or as [`Key::Delete`]: Ctrl-D.
     EndOfInput,
     /// Shows the line on an empty screen: Ctrl-L.
     Clear,
-    /// Anything else.
+    /// Any other key.
     Other,
 }
 
-/// Where in a sequence the next byte stands.
+/// The position of the next byte in a sequence.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Plain,
-    /// After a return, which may have a line feed behind it.
+    /// After a return, which a line feed may follow.
     Return,
     Escape,
-    /// After `ESC [` or `ESC O`: so many bytes ago, with this number so far, and
-    /// whether a modifier key was held.
+    /// After `ESC [` or `ESC O`: so many bytes ago, with this number so far, and whether a
+    /// modifier key was held.
     Sequence {
         length: u8,
         number: u8,
@@ -72,7 +72,7 @@ enum State {
 /// Bytes in, keys out.
 pub struct Decoder {
     state: State,
-    /// The first bytes of a character of several, and how many there are.
+    /// The first bytes of a multi-byte character, and how many there are.
     partial: [u8; 4],
     partial_len: usize,
 }
@@ -83,7 +83,7 @@ impl Decoder {
         Decoder { state: State::Plain, partial: [0; 4], partial_len: 0 }
     }
 
-    /// Takes the next byte; gives the key that it completes.
+    /// Takes the next byte; returns the key that it completes.
     pub fn push(&mut self, byte: u8) -> Option<Key> {
         let before = core::mem::replace(&mut self.state, State::Plain);
         match (before, byte) {
@@ -107,7 +107,7 @@ impl Decoder {
         if byte >= 0x80 {
             return self.of_several(byte);
         }
-        self.partial_len = 0; // a character that was begun does not go on
+        self.partial_len = 0; // an unfinished character is dropped
         Some(match byte {
             b'\r' => {
                 self.state = State::Return;
@@ -137,13 +137,13 @@ impl Decoder {
         })
     }
 
-    /// A byte of a character that has several. What is not UTF-8 is [`Key::Other`].
+    /// A byte of a multi-byte character. Invalid UTF-8 is [`Key::Other`].
     fn of_several(&mut self, byte: u8) -> Option<Key> {
         self.partial[self.partial_len] = byte;
         self.partial_len += 1;
         let key = match core::str::from_utf8(&self.partial[..self.partial_len]) {
             Ok(text) => text.chars().find(|letter| !letter.is_control()).map(Key::Char),
-            // Its end is missing, so it is shorter than the longest there is.
+            // Its end is missing, so it is shorter than the longest character.
             Err(error) if error.error_len().is_none() => return None,
             Err(_) => None,
         };
@@ -161,7 +161,8 @@ impl Decoder {
             b';' => (number, true),
             b' '..=b'/' | b':'..=b'?' => (number, is_modified),
             b'@'..=b'~' => return Some(meaning(byte, number, is_modified)),
-            // No byte of a sequence: it ends here, and this one counts for itself.
+            // Not a byte of a sequence: the sequence ends here, and this byte is a key of its
+            // own.
             _ => return self.plain(byte),
         };
         if length < SEQUENCE_MAX {
@@ -171,7 +172,7 @@ impl Decoder {
     }
 }
 
-/// What a complete sequence means.
+/// The key of a complete sequence.
 fn meaning(last: u8, number: u8, is_modified: bool) -> Key {
     match (last, number) {
         (b'A', _) => Key::Up,

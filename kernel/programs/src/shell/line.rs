@@ -1,14 +1,13 @@
 //! The line that is being typed: editing, history, completion, redrawing. Pure.
 //!
-//! `editline` keeps the text, the cursor and the older lines; [`keys`](super::keys)
-//! says what was pressed; [`complete`] knows how a word may go on.
-//! This file puts them together and says what to send to the terminal. That is at
-//! least 80 columns wide; a line that is longer is shown in part, around the
-//! cursor. Any letter can be typed. Each counts as a column, which is wrong for the
-//! wide ones of East Asia and for accents that stand alone: such a line is shown a
-//! little off, and entered as it was typed.
+//! `editline` keeps the text, the cursor and the older lines; [`keys`](super::keys) decodes
+//! the keys; [`complete`] completes words. This file combines them and produces the output
+//! for the terminal. That is at least 80 columns wide; a longer line is shown in part, around
+//! the cursor. Any letter can be typed. Each counts as a column, which is wrong for the wide
+//! ones of East Asia and for accents that stand alone: such a line is shown slightly off, and
+//! entered as it was typed.
 //!
-//! `editline` counts bytes; here the cursor always stands between two letters.
+//! `editline` counts bytes; here the cursor is always between two letters.
 
 use super::complete::{self, Names};
 use super::keys::{Decoder, Key};
@@ -16,19 +15,19 @@ use alloc::string::String;
 use core::fmt::Write;
 use editline::{History, LineBuffer};
 
-/// The most that a line may have, bytes.
+/// The longest line, bytes.
 pub const LINE_MAX: usize = 512;
 /// How many older lines are kept.
 pub const HISTORY_MAX: usize = 100;
-/// What stands before the line.
+/// The text before the line.
 pub const PROMPT: &str = "runnext> ";
 /// Columns of the terminal that are used.
 const COLUMNS: usize = 79;
 
-/// What came of a byte.
+/// The result of a byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entered {
-    /// Nothing yet.
+    /// No line yet.
     Nothing,
     /// A line.
     Line(String),
@@ -36,7 +35,7 @@ pub enum Entered {
     End,
 }
 
-/// A line on its way, and those before it.
+/// The line being typed, and the older ones.
 pub struct Editor {
     keys: Decoder,
     line: LineBuffer,
@@ -46,13 +45,13 @@ pub struct Editor {
 }
 
 impl Editor {
-    /// Nothing typed yet.
+    /// An empty line.
     pub fn new() -> Self {
         let line = LineBuffer::new(LINE_MAX);
         Editor { keys: Decoder::new(), line, history: History::new(HISTORY_MAX), first: 0 }
     }
 
-    /// Takes a byte. What the terminal should show is appended to `out`.
+    /// Takes a byte. Output for the terminal is appended to `out`.
     pub fn push(&mut self, byte: u8, names: &Names<'_>, out: &mut String) -> Entered {
         let Some(key) = self.keys.push(byte) else { return Entered::Nothing };
         match key {
@@ -76,7 +75,7 @@ impl Editor {
         Entered::Nothing
     }
 
-    /// Shows the prompt and what has been typed so far, on a line of its own.
+    /// Shows the prompt and the typed text, on a line of its own.
     pub fn prompt(&mut self, out: &mut String) {
         self.first = 0;
         self.redraw(out);
@@ -108,13 +107,13 @@ impl Editor {
         self.line.insert_char(letter);
         let is_at_end = self.line.cursor_pos() == self.line.len();
         if is_at_end && PROMPT.len() + self.column() - self.first < COLUMNS {
-            out.push(letter); // what nearly always happens
+            out.push(letter); // the common case
         } else {
             self.redraw(out);
         }
     }
 
-    /// Moves, takes away, or fetches an older line. False if that cannot be.
+    /// Moves, deletes, or fetches an older line. False if that is not possible.
     fn edit(&mut self, key: Key) -> bool {
         let line = &mut self.line;
         match key {
@@ -164,7 +163,7 @@ impl Editor {
         found.map(|line| self.line.load(line)).is_some()
     }
 
-    /// Goes on with the word before the cursor, or shows how it may go on.
+    /// Completes the word before the cursor, or shows its completions.
     fn complete(&mut self, names: &Names<'_>, out: &mut String) {
         let before = &self.text()[..self.line.cursor_pos()];
         let found = complete::complete(before, names);
@@ -188,11 +187,11 @@ impl Editor {
         self.redraw(out);
     }
 
-    /// Draws prompt and line anew, and puts the cursor where it is.
+    /// Redraws prompt and line, and places the cursor.
     fn redraw(&mut self, out: &mut String) {
         let room = COLUMNS - PROMPT.len();
         let cursor = self.column();
-        // The least that must move so that the cursor is seen.
+        // Scrolls by the least that makes the cursor visible.
         self.first = self.first.min(cursor).max((cursor + 1).saturating_sub(room));
         let _ = write!(out, "\r{PROMPT}");
         let before = out.chars().count();
@@ -205,12 +204,12 @@ impl Editor {
     }
 }
 
-/// Whether the cursor stands inside a letter of several bytes.
+/// Whether the cursor is inside a multi-byte letter.
 fn is_inside(line: &LineBuffer) -> bool {
     line.as_bytes().get(line.cursor_pos()).is_some_and(|byte| is_tail(*byte))
 }
 
-/// Whether a letter of several bytes goes on with this one.
+/// Whether this is a continuation byte of a letter.
 fn is_tail(byte: u8) -> bool {
     byte & 0xc0 == 0x80
 }
@@ -228,7 +227,7 @@ mod tests {
         },
     };
 
-    /// Types it all; gives the lines that were entered.
+    /// Types all bytes; returns the lines that were entered.
     fn lines(bytes: &[u8]) -> Vec<String> {
         let (mut editor, mut out) = (Editor::new(), String::new());
         let entered = bytes.iter().map(|&byte| editor.push(byte, &NAMES, &mut out));
@@ -237,7 +236,7 @@ mod tests {
             .collect()
     }
 
-    /// What a terminal of one line shows, and where its cursor is.
+    /// The text of a one-line terminal, and its cursor.
     fn screen(bytes: &[u8]) -> (String, usize) {
         let (mut editor, mut out) = (Editor::new(), String::new());
         editor.prompt(&mut out);

@@ -1,18 +1,18 @@
-//! Shell: a G that waits for what is typed, and does it.
+//! Shell: a G that reads commands from the serial line and carries them out.
 //!
-//! The G waits in the poller for the serial port; while it waits it has neither
-//! CPU nor M. What is typed goes through [`mod@line`] (editing, history, completion)
-//! to [`parse`], and what comes out is done by [`commands`]. Nothing that is typed
-//! can stop the machine, except the commands that are there for it: the first two
-//! are pure and take any bytes, and a command that panics is reported and over.
+//! The G waits in the poller for the serial port; while it waits it has neither CPU nor M.
+//! Typed bytes go through [`mod@line`] (editing, history, completion) to [`parse`], and
+//! [`commands`] carries out the resulting command. No input can stop the machine, except the
+//! commands that do: the first two are pure and take any bytes, and a command that panics is
+//! reported and over.
 //!
-//! Editing and parsing need memory, a little, and when a program has taken all of it they
-//! have none: then the G that is the shell ends, as any G does. So main is not that G. It
-//! starts one, waits for its end, says why, and starts the next a little later
-//! ([`keep_one`]); itself it needs nothing that it has not had before.
+//! Editing and parsing need a little memory, and when a program has taken all of it they get
+//! none: then the shell's G ends, as any G does. So main is not that G. It starts one, waits
+//! for its end, prints why, and starts the next a little later ([`keep_one`]); main itself
+//! needs no more memory than it has had before.
 //!
-//! What the shell shows goes to the serial line alone. It is kept from the screen,
-//! which shows what programs and the kernel print, and from what `dmesg` shows.
+//! The shell's output goes to the serial line alone. It does not go to the screen, which
+//! shows the output of programs and kernel, nor to `dmesg`.
 
 mod bench;
 mod commands;
@@ -43,8 +43,8 @@ fn main() {
     main_after(0);
 }
 
-/// The shell, after a program that would have ended with `code`: so does the
-/// machine when it is switched off.
+/// The shell, after a program that would have ended with `code`: the machine ends with that
+/// code when it is switched off.
 pub fn main_after(code: u32) {
     CODE.store(code, Relaxed);
     MAIN.store(current().id(), Relaxed);
@@ -57,7 +57,7 @@ pub fn main_after(code: u32) {
     }
 }
 
-/// Whether somebody has a shell already.
+/// Whether a shell runs already.
 pub fn is_running() -> bool {
     IS_RUNNING.load(Relaxed)
 }
@@ -67,37 +67,37 @@ static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 static MAIN: AtomicU64 = AtomicU64::new(0);
 /// The shell's own G.
 static SHELL: AtomicU64 = AtomicU64::new(0);
-/// What the machine ends with.
+/// The exit code of the machine.
 static CODE: AtomicU32 = AtomicU32::new(0);
 
-/// Between the end of a shell and the beginning of the next.
+/// The pause between the end of a shell and the start of the next.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Whether that G is the shell, or waits for it.
+/// Whether that G is the shell, or main, which waits for it.
 fn is_own(g: u64) -> bool {
     [&MAIN, &SHELL].map(|own| own.load(Relaxed)).contains(&g)
 }
 
-/// Has a G be the shell, and when it fails another one.
+/// Runs a shell on a G, and when it fails another one.
 ///
 /// # Errors
-/// There is nothing to read from.
+/// There is no input to read from.
 fn keep_one() -> Result<(), InputError> {
     loop {
         match Go::new().name("shell").spawn(interact).map(JoinHandle::join) {
             Ok(Ok(ended)) => return ended,
             // This needs no memory: a short text is printed from the stack.
             Ok(Err(error)) => println!("the shell failed, and begins again: {error}"),
-            Err(_) => {} // nor is there any for a G yet
+            Err(_) => {} // no memory for a G yet
         }
         sleep(PAUSE);
     }
 }
 
-/// Reads and does commands, for ever: `poweroff` and `reboot` do not return.
+/// Reads commands and carries them out, for ever: `poweroff` and `reboot` do not return.
 ///
 /// # Errors
-/// There is nothing to read from.
+/// There is no input to read from.
 fn interact() -> Result<(), InputError> {
     SHELL.store(current().id(), Relaxed);
     console::write("`help` lists the commands; Tab completes, the arrow keys recall.\n");
@@ -133,14 +133,14 @@ fn interact() -> Result<(), InputError> {
     }
 }
 
-/// Does what a line asks for, or says what is wrong with it.
+/// Carries out a line, or reports its error.
 fn obey(line: &str) {
     let command = match parse::parse(line) {
         Ok(None) => return,
         Ok(Some(command)) => command,
         Err(complaint) => return console::write(&format!("{complaint}\n")),
     };
-    // On a G of its own: its panic is not the shell's.
+    // On a G of its own: its panic does not end the shell.
     match Go::new().name("command").spawn(move || commands::obey(&command)) {
         Ok(command) => {
             if let Err(error) = command.join() {

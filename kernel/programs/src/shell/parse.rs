@@ -1,7 +1,7 @@
-//! From a line to a command, or to one line that says what is wrong. Pure.
+//! From a line to a command, or to an error of one line. Pure.
 //!
-//! [`COMMANDS`] is the one list of what there is: `help`, completion and hints
-//! come from it. What a command does is in [`commands`](super::commands).
+//! [`COMMANDS`] is the one list of commands: `help`, completion and hints come from it.
+//! [`commands`](super::commands) carries them out.
 
 use super::complete::nearest;
 use alloc::format;
@@ -9,66 +9,66 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// What a person asks for.
+/// A command of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// What there is; or more of one command.
+    /// Lists the commands; or describes one.
     Help(Option<String>),
-    /// All Gs.
+    /// Lists all Gs.
     Ps,
-    /// All Ps, live.
+    /// Shows all Ps, live.
     Top,
-    /// The scheduler, in a line or in detail.
+    /// Shows the scheduler, in a line or in detail.
     Sched {
         /// `-v`
         is_detailed: bool,
     },
-    /// Events are noted from now on, or no longer.
+    /// Starts or stops the recording of events.
     Trace(Trace),
-    /// A program, with its arguments.
+    /// Runs a program, with its arguments.
     Run {
         /// Its name.
         program: String,
         /// Its arguments.
         words: Vec<String>,
-        /// `&`: the shell goes on meanwhile.
+        /// `&`: the shell continues meanwhile.
         in_background: bool,
     },
-    /// How many Ps run Gs; or how many should.
+    /// Shows or sets how many Ps run Gs.
     GoMaxProcs(Option<usize>),
-    /// What an operation costs.
+    /// Measures the cost of an operation.
     Bench(String),
-    /// Where a G waits.
+    /// Shows where a G waits.
     Stack(Which),
     /// Ends a G.
     Kill(Which),
-    /// Frames, heap, stacks.
+    /// Shows frames, heap, stacks.
     Mem,
-    /// Interrupts by device and by CPU.
+    /// Shows interrupts by device and by CPU.
     Irq,
-    /// What was printed, or the last lines of it.
+    /// Shows the log, or its last lines.
     Dmesg(Option<usize>),
-    /// Ends the machine.
+    /// Switches the machine off.
     PowerOff,
-    /// Starts it again.
+    /// Restarts the machine.
     Reboot,
 }
 
-/// Which G is meant.
+/// The G that a command selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
     /// By its number.
     Number(u64),
-    /// By its name: the first that has it.
+    /// By its name: the first G with that name.
     Name(String),
 }
 
-/// What `trace` should do.
+/// The argument of `trace`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trace {
-    /// Note events.
+    /// Record events.
     Start,
-    /// No longer.
+    /// Stop recording.
     Stop,
 }
 
@@ -76,9 +76,9 @@ pub enum Trace {
 pub struct Spec {
     /// Its first word.
     pub name: &'static str,
-    /// What may follow.
+    /// Its arguments.
     pub arguments: &'static str,
-    /// What it does.
+    /// Its description.
     pub help: &'static str,
     parse: fn(&mut Words) -> Result<Command, Complaint>,
 }
@@ -117,12 +117,12 @@ pub fn names() -> Vec<&'static str> {
     COMMANDS.iter().map(|spec| spec.name).collect()
 }
 
-/// What is wrong with a line, and what would be right. Prints as one line.
+/// The error of a line, and a correction. Prints as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// What is wrong.
+    /// The error.
     pub what: String,
-    /// What would be right.
+    /// The correction.
     pub hint: String,
 }
 
@@ -132,7 +132,7 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// Reads a line; an empty one is no command.
+/// Parses a line; an empty one is no command.
 pub fn parse(line: &str) -> Result<Option<Command>, Complaint> {
     let mut words = Words { words: split(line)?.into_iter(), spec: None };
     let Some(name) = words.next() else { return Ok(None) };
@@ -148,7 +148,7 @@ pub fn parse(line: &str) -> Result<Option<Command>, Complaint> {
 }
 
 fn unknown(name: &str) -> Complaint {
-    // What people type who come from elsewhere.
+    // Names from other systems that users type.
     const OTHERS: [(&str, &str); 6] = [
         ("exit", "poweroff"),
         ("quit", "poweroff"),
@@ -165,7 +165,7 @@ fn unknown(name: &str) -> Complaint {
     Complaint { what: format!("no command `{}`", shorten(name)), hint }
 }
 
-/// A word as it may be shown back: printable and not long.
+/// A word for an error message: printable and not long.
 fn shorten(word: &str) -> String {
     const SHOWN: usize = 30;
     let mut short: String = word.chars().take(SHOWN).collect();
@@ -206,7 +206,7 @@ fn dmesg(words: &mut Words) -> Result<Command, Complaint> {
     words.number("a number of lines, from 1 on", 1).map(Command::Dmesg)
 }
 
-/// The words behind a command.
+/// The words after a command.
 struct Words {
     words: alloc::vec::IntoIter<String>,
     spec: Option<&'static Spec>,
@@ -251,7 +251,7 @@ impl Words {
     }
 }
 
-/// Splits at spaces; what is in quotes stays together.
+/// Splits at spaces; text in quotes stays together.
 fn split(line: &str) -> Result<Vec<String>, Complaint> {
     let mut words = Vec::new();
     let mut letters = line.chars().peekable();
@@ -334,7 +334,7 @@ mod tests {
         assert!(complaint(&"x".repeat(10_000)).len() < 200);
     }
 
-    /// Lines of every kind: random bytes, and commands with something broken.
+    /// Lines of every kind: random bytes, and commands with an error in them.
     #[test]
     fn any_line_is_a_command_or_a_complaint() {
         let mut state = 7u64;

@@ -1,9 +1,9 @@
-//! `run`: a program, until it ends or Ctrl-C is pressed; or beside the shell.
+//! `run`: a program, until it ends or Ctrl-C is pressed; or in the background.
 //!
-//! The program has Gs of its own kind: when it ends, all of them do. While the
-//! shell waits for it, Ctrl-C is the shell's, and everything else that is typed is
-//! the program's to read, or the shell's when it has ended. One that runs beside
-//! it ends by itself, or by a `kill` of its first G, which has its name.
+//! The program has its own Gs: when it ends, all of them do. While the shell waits for it,
+//! Ctrl-C goes to the shell, and all other typed bytes go to the program, or to the shell
+//! when the program has ended. A program in the background ends by itself, or by a `kill` of
+//! its first G, which has its name.
 
 use super::commands::{programs, unknown};
 use super::line::PROMPT;
@@ -14,7 +14,7 @@ use runnext::console::{self, InterruptKey};
 use runnext::prelude::*;
 use runnext::program::{self, Ended, Run, StartError};
 
-/// Runs it to its end, and says which that was.
+/// Runs the program to its end, and prints how it ended.
 pub fn run(name: &str, words: &[String], in_background: bool) {
     match program::start(name, words.to_vec()) {
         Ok(run) if in_background => leave(name, run),
@@ -24,7 +24,7 @@ pub fn run(name: &str, words: &[String], in_background: bool) {
     }
 }
 
-/// Waits for it here; Ctrl-C stops it.
+/// Waits for the program here; Ctrl-C stops it.
 fn attend(name: &str, run: Run) {
     let run = Arc::new(run);
     let key = InterruptKey::catch();
@@ -41,12 +41,12 @@ fn attend(name: &str, run: Run) {
         .inspect_err(|error| console::write(&format!("Ctrl-C will not stop {name}: {error}\n")))
         .ok();
     let ended = loop {
-        // `wait` would take it from the one who stops it.
+        // `wait` would consume `run`, which the stopper G shares.
         if let Some(ended) = run.wait_timeout(Duration::from_secs(3600)) {
             break ended;
         }
     };
-    drop(key); // which ends the stopper
+    drop(key); // ends the stopper
     if let Some(stopper) = stopper {
         drop(stopper.join());
     }
@@ -55,7 +55,7 @@ fn attend(name: &str, run: Run) {
     }
 }
 
-/// Lets it run, and says when it has ended.
+/// Leaves the program running, and prints when it has ended.
 fn leave(name: &str, run: Run) {
     console::write(&format!("{name} runs as program {}; `kill {name}` ends it\n", run.id()));
     let name = String::from(name);

@@ -1,9 +1,8 @@
 //! `top`: the Ps, live. A frame is made of two readings, half a second apart.
 //!
-//! What is between two readings is counted, not sampled: switches, steals and
-//! preemptions are exact. Time on a CPU is counted when a G leaves it, and time
-//! without work when it ends; so what has gone on since before the first reading
-//! goes by what the P does now.
+//! Events between two readings are counted, not sampled: switches, steals and preemptions are
+//! exact. Time on a CPU is counted when a G leaves it, and idle time when it ends; so a
+//! period that began before the first reading is attributed by the P's present state.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,7 +13,7 @@ use runnext::inspect::{self, PInfo};
 use runnext::prelude::*;
 use runnext::stats::{CpuStats, Stats};
 
-/// Between two frames.
+/// The time between two frames.
 const PERIOD: Duration = Duration::from_millis(500);
 /// Columns of a bar.
 const BAR: u64 = 20;
@@ -34,12 +33,12 @@ pub fn run() {
     }
 }
 
-/// All that is shown, at one moment.
+/// All values of a frame, at one moment.
 struct Reading {
     at: Instant,
     stats: Stats,
     ps: Vec<PInfo>,
-    /// In the global queue.
+    /// Gs in the global queue.
     global: usize,
     gomaxprocs: usize,
 }
@@ -107,7 +106,7 @@ mod tests {
         stats
     }
 
-    /// Of a P with this much behind it, between readings 1 ms apart.
+    /// A row for a P with these counters, between readings 1 ms apart.
     fn shown(then: CpuStats, now: CpuStats, is_idle: bool) -> String {
         row(&then, &now, &PInfo { queued: 3, is_idle, ..PInfo::default() }, 1_000_000)
     }
@@ -125,7 +124,8 @@ mod tests {
         assert!(row.starts_with("[##########..........]  50%"), "{row}");
         assert!(row.contains("  5000  "), "{row}");
         assert!(row.contains("      3  "), "the queue: {row}");
-        // Counters of two moments, and a clock that stands: nothing goes wrong.
+        // Counters of two moments, and a clock that does not advance: no overflow, no
+        // division by 0.
         assert!(shown(did(5, 0, 9), did(1, 0, 0), false).contains("100%"));
     }
 }

@@ -1,12 +1,12 @@
 //! Tour: short scenes, each a feature of the model, each proved.
 //!
-//! A scene says what to look at, shows numbers of this very run as evidence, and
-//! earns its check mark by assertions about counts and order, never about time:
-//! on an emulator there is none to rely on. The numbers differ from run to run;
-//! what is asserted does not. The program ends with 1 if a scene failed.
+//! A scene says what to watch, shows numbers of this very run as evidence, and earns its
+//! check mark by assertions about counts and order, never about time: an emulator's time is
+//! not reliable. The numbers differ from run to run; the assertions do not. The program ends
+//! with 1 if a scene failed.
 //!
-//! `program=tour -- fail` adds a scene that fails, to see what that looks like.
-//! At a terminal (`terminal=on` on the command line, which `make run` adds) the
+//! `program=tour -- fail` adds a scene that fails, to show what that looks like. At a
+//! terminal (`terminal=on` on the command line, which `make run` adds) the
 //! [shell](crate::shell) follows.
 
 mod scenes;
@@ -34,10 +34,10 @@ fn main() {
     exit(code);
 }
 
-/// A feature of the model, on stage.
+/// A scene: a feature of the model.
 pub struct Scene {
     title: &'static str,
-    /// What to look at.
+    /// What to watch.
     look: &'static str,
     play: fn(&mut Stage),
 }
@@ -49,15 +49,15 @@ const FAILS: Scene = Scene {
     play: |stage| stage.check(false, "two and two are five"),
 };
 
-/// Plays all scenes; says how many failed.
+/// Plays all scenes; returns how many failed.
 fn tour() -> usize {
     let (cpus, ps) = (num_cpus(), gomaxprocs());
     println!("\nA tour of G, M and P. CPUs: {cpus}; Ps that run Gs: {ps}");
     scenes::ALL.iter().enumerate().map(|(i, scene)| play(i + 1, scene)).sum()
 }
 
-/// Plays one scene; 1 if it failed. On a G of its own: its panic is a failure of
-/// the scene and not the end of the tour.
+/// Plays one scene; 1 if it failed. On a G of its own: its panic is a failure of the scene
+/// and not the end of the tour.
 fn play(number: usize, scene: &'static Scene) -> usize {
     println!("\n{number:2}. {}\n    {}", scene.title, scene.look);
     let played = go(move || {

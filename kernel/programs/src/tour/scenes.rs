@@ -1,7 +1,7 @@
 //! The scenes. Each proves one promise of the model on this machine.
 //!
-//! What differs with the number of Ps is asserted for the number there is: one P
-//! has nobody to steal from.
+//! Assertions that depend on the number of Ps use the actual number: one P has no victim to
+//! steal from.
 
 use super::Scene;
 use super::stage::{Hogs, Stage, comes, counters, counts, go_on, join_all, total};
@@ -36,8 +36,8 @@ pub static ALL: &[Scene] = &[
 ];
 
 fn cheap(stage: &mut Stage) {
-    /// In a small machine fewer, so that there is memory left for the other scenes. A G
-    /// that waits has a page of stack, and shares others for its record and page tables.
+    /// In a small machine fewer, so that the other scenes have memory, too. A G that waits
+    /// has a page of stack, and shares others for its record and page tables.
     const GS: usize = 10_000;
     const FRAMES_OF_A_G: usize = 3;
     let most = GS.min(inspect::memory().frames.free / FRAMES_OF_A_G);
@@ -65,13 +65,13 @@ fn cheap(stage: &mut Stage) {
 }
 
 fn stealing(stage: &mut Stage) {
-    // Fewer than a ring holds: what does not fit goes to the global queue, and whoever
-    // takes it from there steals nothing.
+    // Fewer than a ring holds: Gs that do not fit go to the global queue, and taking them
+    // from there is no steal.
     const GS: u64 = 200;
     let ran_on = counters(num_cpus());
     let before = total(|cpu| cpu.steals);
     let counting = ran_on.clone();
-    // Made in the queue of P0 and nowhere else; its maker stays there and computes.
+    // Made in the queue of P0 and nowhere else; their parent stays there and computes.
     let maker = go_on(0, move || {
         let count = || {
             let ran_on = counting.clone();
@@ -195,7 +195,8 @@ fn poller(stage: &mut Stage) {
 }
 
 fn timers(stage: &mut Stage) {
-    // A busy host may let the first deadline come before the last sleeps: then later ones.
+    // A busy host may let the first deadline come before the last sleeps: then try later
+    // ones.
     let lead = |tries: u32| Duration::from_millis(20 << tries);
     let Some(woken) = (0..10).find_map(|tries| wake_in_order(lead(tries))) else {
         return stage.check(false, "all were asleep before the first should wake");
@@ -208,16 +209,16 @@ fn timers(stage: &mut Stage) {
     stage.check(early == 0, "none woke too early");
 }
 
-/// What a sleeper finds when it is awake.
+/// What a sleeper sees when it wakes.
 struct Woke {
     is_early: bool,
-    /// Sleepers with earlier deadlines that are still asleep. Those that are awake may run in
-    /// any order: an interrupt that wakes the next sleeper lets it run at once.
+    /// Sleepers with earlier deadlines that are still asleep. Sleepers that are awake may run
+    /// in any order: an interrupt that wakes the next sleeper lets it run at once.
     asleep_before_it: usize,
 }
 
 /// Starts sleepers with deadlines from `lead` on. `None` if they were not all asleep at one
-/// moment: one that comes after its deadline does not sleep, and proves nothing.
+/// moment: a sleeper that comes after its deadline does not sleep, and proves nothing.
 fn wake_in_order(lead: Duration) -> Option<Vec<Woke>> {
     const SLEEPERS: usize = 32;
     let ids = counters(SLEEPERS);
@@ -283,7 +284,7 @@ fn select_is_fair(stage: &mut Stage) {
     let (b_tx, b) = chan::bounded(1);
     let (mut from_a, mut from_b) = (0, 0);
     for _ in 0..ROUNDS {
-        // Both are ready whenever they are asked.
+        // Both are always ready.
         let _ = (a_tx.try_send(()), b_tx.try_send(()));
         select! {
             recv(a) -> _ => from_a += 1,
@@ -292,7 +293,7 @@ fn select_is_fair(stage: &mut Stage) {
     }
     stage.show(format_args!("{from_a} from the first, {from_b} from the second"));
     stage.check(from_a + from_b == ROUNDS, "each round took one");
-    // Chance alone leaves this band once in 10^70 runs.
+    // A fair choice leaves this band once in 10^70 runs.
     stage.check(from_a.min(from_b) > ROUNDS / 3, "and neither was preferred");
 }
 
@@ -309,7 +310,7 @@ fn mutex(stage: &mut Stage) {
                 most.fetch_max(inside.fetch_add(1, Relaxed) + 1, Relaxed);
                 let read = *count;
                 if round % 16 == 0 {
-                    yield_now(); // others run, and find it locked
+                    yield_now(); // other Gs run, and find it locked
                 }
                 *count = read + 1;
                 inside.fetch_sub(1, Relaxed);
@@ -327,7 +328,7 @@ fn mutex(stage: &mut Stage) {
 }
 
 fn panic_is_caught(stage: &mut Stage) {
-    /// Leaves its name when it is dropped.
+    /// Records its name when it is dropped.
     struct Leaves(&'static str, Arc<Mutex<Vec<&'static str>>>);
     impl Drop for Leaves {
         fn drop(&mut self) {
@@ -369,15 +370,15 @@ fn gomaxprocs_changes(stage: &mut Stage) {
         })
     };
     let workers: Vec<_> = (0..2 * num_cpus()).map(worker).collect();
-    // So many rounds from now on; where they were.
+    // Runs so many more rounds; returns their CPUs.
     let watch = || {
         ran_on.iter().for_each(|count| count.store(0, Relaxed));
         let until = rounds.load(Relaxed) + 1_000;
         comes(|| rounds.load(Relaxed) >= until).then(|| counts(&ran_on))
     };
     set_gomaxprocs(1);
-    // A CPU that is on its way to a G when the limit falls may run it until the
-    // interrupt arrives: so not at once, but soon and for good.
+    // A CPU that is switching to a G when the limit falls may run it until the interrupt
+    // arrives: so not at once, but soon and for good.
     let alone = |seen: &Vec<u64>| seen[1..].iter().all(|count| *count == 0);
     let with_one = (0..50).filter_map(|_| watch()).find(alone);
     set_gomaxprocs(before);
@@ -397,7 +398,7 @@ fn deadlock(stage: &mut Stage) {
         return stage.check(false, "the program is in this image");
     };
     let ended = run.wait_timeout(Duration::from_secs(60));
-    run.stop(); // if it was not found
+    run.stop(); // in case the deadlock was not found
     let log = runnext::console::dmesg().unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let named = ["left first", "right first"].iter().filter(|name| log.contains(**name)).count();
@@ -414,7 +415,7 @@ fn deadlock(stage: &mut Stage) {
 
 fn accounting(stage: &mut Stage) {
     const GS: u64 = 500;
-    // Who has given its result may not have left yet, here and in scenes before.
+    // A G that has given its result may not have ended yet, here and in earlier scenes.
     let settled = || {
         let ended = stats().ended;
         sleep(Duration::from_millis(2));
@@ -436,8 +437,8 @@ fn accounting(stage: &mut Stage) {
     time_of_this_g(stage);
 }
 
-/// This G's time on a CPU, in a queue and waiting, between two readings: together
-/// that is all the time there was.
+/// This G's time on a CPU, in a queue and waiting, between two readings: the sum is the
+/// elapsed time.
 fn time_of_this_g(stage: &mut Stage) {
     let me = current().id();
     let read = || {
@@ -452,8 +453,8 @@ fn time_of_this_g(stage: &mut Stage) {
         return stage.check(false, "this G is in the list of all");
     };
     let [cpu, queued, waited] = [0, 1, 2].map(|i| u128::from(now[i].saturating_sub(then[i])));
-    // What was read lies between the clocks before and after it; counters of two
-    // CPUs may be apart by a little.
+    // A reading lies between the clocks before and after it; the counters of two CPUs may
+    // differ slightly.
     let slack = 4 * u128::from(inspect::clock_uncertainty_ns()) + 1_000;
     let (least, most) = ((c - b).as_nanos(), (d - a).as_nanos());
     let sum = cpu + queued + waited;

@@ -1,18 +1,18 @@
-//! What a scene has at hand: a place for its evidence, and a few tools.
+//! Helpers of the scenes: a place for evidence, and a few tools.
 
 use alloc::sync::Arc;
 use core::fmt::Display;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use runnext::prelude::*;
 
-/// Where a scene shows its evidence and is judged.
+/// Where a scene shows its evidence and its checks.
 pub struct Stage {
     checks: usize,
     failed: usize,
 }
 
 impl Stage {
-    /// Nothing shown yet.
+    /// An empty stage.
     pub fn new() -> Self {
         Stage { checks: 0, failed: 0 }
     }
@@ -22,21 +22,21 @@ impl Stage {
         println!("      {evidence}");
     }
 
-    /// What must hold, and whether it does.
+    /// A check: the condition's result and its text.
     pub fn check(&mut self, holds: bool, what: impl Display) {
         self.checks += 1;
         self.failed += usize::from(!holds);
         println!("    {} {what}", if holds { '\u{2713}' } else { '\u{2717}' });
     }
 
-    /// All that must hold does, and there was something.
+    /// Whether there were checks and all hold.
     pub fn passed(&self) -> bool {
         self.checks > 0 && self.failed == 0
     }
 }
 
-/// Waits for something that must come. It ends in any case: what does not come
-/// within half a minute is a failure, not a hang.
+/// Waits for a condition that must come true. It ends in any case: a condition that is not
+/// true within half a minute is a failure, not a hang.
 pub fn comes(condition: impl Fn() -> bool) -> bool {
     const LOOKS: u32 = 30_000;
     (0..LOOKS).any(|_| {
@@ -48,7 +48,7 @@ pub fn comes(condition: impl Fn() -> bool) -> bool {
     })
 }
 
-/// Ends them all; what they gave, without those that failed.
+/// Joins all Gs; returns their results, without the Gs that failed.
 pub fn join_all<T>(gs: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
     gs.into_iter().filter_map(|g| g.join().ok()).collect()
 }
@@ -61,22 +61,22 @@ pub fn go_on<T: Send + 'static>(
     Go::new().pin(cpu).spawn(f).expect("memory for a G")
 }
 
-/// Counters to be shared by Gs.
+/// Counters that Gs share.
 pub fn counters(n: usize) -> Arc<[AtomicU64]> {
     (0..n).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// What they say.
+/// Their values.
 pub fn counts(counters: &[AtomicU64]) -> Vec<u64> {
     counters.iter().map(|counter| counter.load(Relaxed)).collect()
 }
 
-/// A sum over all CPUs of what each has counted.
+/// The sum of a counter over all CPUs.
 pub fn total(of: fn(&runnext::stats::CpuStats) -> u64) -> u64 {
     stats().cpus.iter().map(of).sum()
 }
 
-/// Gs that compute and never call, until this is dropped.
+/// Gs that compute and never call the kernel, until this is dropped.
 pub struct Hogs {
     stop: Arc<AtomicBool>,
     hogs: Vec<JoinHandle<()>>,
@@ -84,7 +84,7 @@ pub struct Hogs {
 }
 
 impl Hogs {
-    /// So many of them.
+    /// Starts so many hogs.
     pub fn start(n: usize) -> Self {
         let (stop, progress) = (Arc::new(AtomicBool::new(false)), counters(n));
         let hog = |i: usize| {
@@ -102,7 +102,7 @@ impl Hogs {
         Hogs { stop, hogs, progress }
     }
 
-    /// How many have got on.
+    /// How many have made progress.
     pub fn running(&self) -> usize {
         counts(&self.progress).into_iter().filter(|count| *count > 0).count()
     }

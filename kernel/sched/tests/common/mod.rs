@@ -1,11 +1,11 @@
-//! What the tests of decisions share: a scheduler that lasts for ever.
+//! Helpers of the tests of decisions: a scheduler that lasts for ever.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use sched::{G, Next, P, PSlot, Run, Sched};
 use std::any::Any;
 use std::sync::Mutex;
 
-/// Everything that lasts for ever, so that Miri does not take it for leaked.
+/// All leaked values, so that Miri does not report them.
 static KEPT: Mutex<Vec<&'static (dyn Any + Sync)>> = Mutex::new(Vec::new());
 
 fn keep<T: Any + Sync>(value: T) -> &'static T {
@@ -19,7 +19,7 @@ pub fn machine<K: Sync + 'static>(n: usize) -> (&'static Sched<K>, Vec<P<K>>) {
     seeded(n, 7)
 }
 
-/// The same, whose Ps draw from a seed.
+/// The same, with the seed of the Ps' generators.
 pub fn seeded<K: Sync + 'static>(n: usize, seed: u64) -> (&'static Sched<K>, Vec<P<K>>) {
     let slots: &'static Vec<PSlot<K>> = keep((0..n).map(|_| PSlot::new()).collect());
     let sched = keep(Sched::new(slots));
@@ -32,7 +32,7 @@ pub fn g<K: Sync + 'static>(kernel: K) -> &'static G<K> {
     keep(G::new(kernel))
 }
 
-/// What the P runs next, or None if it parks.
+/// The G that the P runs next, or None if it parks.
 pub fn find<K: Sync + 'static>(sched: &'static Sched<K>, p: &mut P<K>) -> Option<Run<K>> {
     match sched.find_runnable(p) {
         Next::Run(run) => Some(run),
@@ -40,7 +40,7 @@ pub fn find<K: Sync + 'static>(sched: &'static Sched<K>, p: &mut P<K>) -> Option
     }
 }
 
-/// Runs the P until it parks, each G to its end; who ran, in order.
+/// Runs the P until it parks, each G to its end; returns the Gs in order.
 pub fn names<K: Copy + Sync + 'static>(sched: &'static Sched<K>, p: &mut P<K>) -> Vec<K> {
     std::iter::from_fn(|| {
         let run = find(sched, p)?;
@@ -55,7 +55,7 @@ pub fn park<K: Sync + 'static>(sched: &'static Sched<K>, p: &mut P<K>) {
     assert!(find(sched, p).is_none(), "P {} has work", p.index());
 }
 
-/// A G that ran on `p`, where nobody else waits, and has parked.
+/// A G that ran on `p`, where no other G waits, and has parked.
 pub fn parked<K: Sync + 'static>(
     sched: &'static Sched<K>,
     p: &mut P<K>,

@@ -1,13 +1,12 @@
 //! A machine of virtual CPUs, driven by a seed, that may switch at any access.
 //!
-//! Each virtual CPU is a coroutine that runs the loop of an M; whenever `sched`
-//! touches shared memory, chance may let another CPU go on (`sched::sim`). Gs
-//! are scripts: they work, spawn, yield, expire, park and ready one another;
-//! some are pinned; in one world of four they are made by the ringful; interrupts
-//! come late; the limit changes. After every switch the invariants are looked at
-//! (`World::check`). Everything follows from the seed, which a failure prints;
-//! `SEED=<n> cargo test …` repeats that one, and `SEEDS=<n>` tries so many instead
-//! of [`SEEDS`].
+//! Each virtual CPU is a coroutine that runs the loop of an M; whenever `sched` touches
+//! shared memory, the machine may switch to another CPU at random (`sched::sim`). Gs
+//! are scripts: they work, spawn, yield, expire, park and ready one another; some are
+//! pinned; in one world of four they are made by the ringful; interrupts come late; the
+//! limit changes. After every switch the invariants are checked (`World::check`).
+//! Everything follows from the seed, which a failure prints; `SEED=<n> cargo test …`
+//! repeats that seed, and `SEEDS=<n>` tries that many instead of [`SEEDS`].
 
 mod world;
 
@@ -16,7 +15,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::simulate;
 
-/// Small machines that are tried.
+/// How many small machines are tried.
 const SEEDS: u64 = 5_000;
 
 /// Small machines mostly: races need few CPUs.
@@ -24,7 +23,7 @@ fn cpus_of(seed: u64) -> usize {
     [2, 3, 4, 1, 2, 3, 8, 5][seed as usize % 8]
 }
 
-/// Runs one seed; on failure, what it said.
+/// Runs one seed; on failure, its message.
 fn try_seed(seed: u64, cpus: usize, planted: Option<Planted>) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(|| simulate(seed, cpus, planted))).map_err(|panic| {
         sim::end();
@@ -34,7 +33,7 @@ fn try_seed(seed: u64, cpus: usize, planted: Option<Planted>) -> Result<(), Stri
 }
 
 thread_local! {
-    /// Failures are expected on this thread, and need no message.
+    /// Failures are expected on this thread, and print no message.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -73,7 +72,7 @@ fn large_machines_hold_the_invariants() {
     }
 }
 
-/// The planted mistake is found by one of the seeds that are tried without it.
+/// One of the seeds that are tried without the planted mistake finds it.
 fn is_found(planted: Planted) {
     expect_failures();
     let first = (1..SEEDS + 1).find_map(|seed| {

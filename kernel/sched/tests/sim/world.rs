@@ -9,14 +9,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-/// Steps for each CPU after which a machine that is not done is stuck.
+/// Steps for each CPU after which an unfinished machine counts as stuck.
 const STEPS_MAX: u64 = 1_000_000;
 
-/// What the script of a G remembers.
+/// The state of a G's script.
 struct Script {
     /// CPU + 1 whose stack it is on, or 0.
     on_cpu: AtomicUsize,
-    /// Stops that it makes before it ends.
+    /// Stops that the G makes before it ends.
     left: AtomicU32,
 }
 
@@ -44,26 +44,26 @@ struct Cpu {
     pending: Cell<bool>,
     /// The slice timer runs.
     timed: Cell<bool>,
-    /// One in so many turns is its own: slow CPUs have a large number.
+    /// The CPU gets one in this many turns: slow CPUs have a large number.
     slowness: u64,
 }
 
 struct World {
     sched: &'static Sched<Script>,
     cpus: Vec<Cpu>,
-    /// Interrupts under way: when, to whom.
+    /// Interrupts under way: when, to which CPU.
     sent: RefCell<Vec<(u64, usize)>>,
     now: Cell<u64>,
     random: RefCell<Rng>,
     gs: RefCell<Vec<&'static G<Script>>>,
-    /// Parked, or about to be: whoever takes one out readies it.
+    /// Gs that are parked, or about to be: the code that takes one out readies it.
     waiting: RefCell<Vec<&'static G<Script>>>,
     /// Gs that have not ended, and how many more may be made.
     alive: Cell<usize>,
     budget: Cell<usize>,
     /// Gs that a G makes at a time: in some worlds enough to fill a ring.
     burst: usize,
-    /// How often the limit may still change: each change interrupts many.
+    /// How often the limit may still change: each change interrupts many CPUs.
     limit_changes: Cell<u32>,
     over: Cell<bool>,
 }
@@ -73,15 +73,15 @@ thread_local! {
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(vec![]) };
 }
 
-/// Lets another CPU go on.
+/// Switches to another CPU.
 fn switch() {
     let yielder = YIELDERS.with_borrow(|all| all[sim::cpu()]);
-    // SAFETY: a CPU's yielder lives as long as its coroutine, and we are in it.
+    // SAFETY: a CPU's yielder lives as long as its coroutine, which is running here.
     let yielder = unsafe { &*yielder };
     yielder.suspend(());
 }
 
-/// Runs the machine of `seed` to its end. Panics if it does wrong.
+/// Runs the machine of `seed` to its end. Panics if an invariant fails.
 pub fn simulate(seed: u64, cpus: usize, planted: Option<Planted>) {
     let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for _ in 0..8 {
@@ -134,8 +134,8 @@ pub fn simulate(seed: u64, cpus: usize, planted: Option<Planted>) {
             assert_eq!(world.alive.get(), 0);
         }
         Err(panic) => {
-            // Those in the middle of something cannot be wound up; their stacks
-            // stay behind. A failure is rare.
+            // Coroutines in the middle of a call cannot be unwound; their stacks leak.
+            // A failure is rare.
             coroutines.into_iter().for_each(std::mem::forget);
             std::panic::resume_unwind(panic);
         }
@@ -188,7 +188,7 @@ impl World {
         });
     }
 
-    /// A CPU that can go on, by chance and by slowness.
+    /// A CPU that can run, at random and by slowness.
     fn choose(&self) -> Option<usize> {
         let n = self.cpus.len();
         let can = |cpu: usize| {
@@ -207,8 +207,8 @@ impl World {
         first
     }
 
-    /// All halt. Either an interrupt is under way, or a device has one, or the
-    /// scheduler has lost somebody.
+    /// All CPUs halt. Either an interrupt is under way, or a device has one, or the
+    /// scheduler has lost a G.
     fn nobody_runs(&self) {
         if let Some(&(at, _)) = self.sent.borrow().iter().min() {
             return self.now.set(at);
@@ -225,14 +225,13 @@ impl World {
         self.cpus[self.random(self.cpus.len())].pending.set(true);
     }
 
-    /// The invariants, after every switch. That no G runs twice is checked
-    /// where it is run.
+    /// The invariants, after every switch. `step_on` checks that no G runs twice.
     fn check(&self) {
         let counts = self.sched.counts();
         let bound = self.cpus.len().div_ceil(2).max(1);
         assert!(counts.spinning <= bound, "{} spin of {}", counts.spinning, self.cpus.len());
-        // Work conservation: in a quiet moment (nobody decides, no interrupt is
-        // under way) no CPU halts while a G waits that it could run.
+        // Work conservation: in a quiet moment (no CPU decides, no interrupt is under
+        // way) no CPU halts while a G waits that it could run.
         if !self.sent.borrow().is_empty() {
             return;
         }
@@ -244,7 +243,7 @@ impl World {
             halted |= matches!(cpu.doing.get(), Doing::Halted) && i < self.sched.limit();
         }
         if halted || counts.global > 0 {
-            sim::flush_all(); // so that all is as it will be
+            sim::flush_all(); // so that memory is up to date
         }
         let global = self.sched.counts().global;
         for (i, cpu) in self.cpus.iter().enumerate() {
@@ -263,7 +262,7 @@ impl World {
         }
     }
 
-    /// What the M on a CPU does for ever.
+    /// The endless loop of the M on a CPU.
     fn cpu_loop(&self, mut p: P<Script>, yielder: &Yielder<(), ()>) {
         let me = &self.cpus[p.index()];
         while !self.over.get() {
@@ -279,7 +278,7 @@ impl World {
                         yielder.suspend(());
                     }
                     me.doing.set(Doing::Deciding);
-                    let _ = self.interrupt(&mut p); // nobody runs here
+                    let _ = self.interrupt(&mut p); // no G runs here
                 }
             }
         }
@@ -334,9 +333,9 @@ impl World {
 
     fn begin_park(&self, g: &'static G<Script>) {
         g.begin_park();
-        sim::flush_own(); // the lock of what it waits for
+        sim::flush_own(); // the lock of the object it waits for
         self.waiting.borrow_mut().push(g);
-        switch(); // on its stack still, and others may ready it
+        switch(); // on its stack still, and other CPUs may ready it
     }
 
     fn park(&self, p: &mut P<Script>, g: &'static G<Script>) {
@@ -345,9 +344,9 @@ impl World {
         self.send(p.index(), wake);
     }
 
-    /// The G blocks in a call. Its CPU halts and keeps it, until it is readied
-    /// or the monitor takes the P away; or does not wait for the monitor. True
-    /// if the G goes on here.
+    /// The G blocks in a call. Its CPU halts and keeps it, until it is readied or the
+    /// monitor retakes the P; or does not wait for the monitor. True if the G continues
+    /// here.
     fn call(&self, p: &mut P<Script>, g: &'static G<Script>) -> bool {
         let me = &self.cpus[p.index()];
         g.enter_call(p.index());
@@ -358,7 +357,7 @@ impl World {
                 switch();
             }
             me.doing.set(Doing::Deciding);
-            let _ = self.interrupt(p); // who is about to park is not displaced
+            let _ = self.interrupt(p); // a G that is about to park is not displaced
         }
         if g.is_woken() && self.random(2) == 0 {
             assert!(g.cancel_park());
@@ -402,8 +401,8 @@ impl World {
         false
     }
 
-    /// The interrupt handler: a device may ready somebody, the limit may
-    /// change, the inbox is emptied. True if the running G is displaced.
+    /// The interrupt handler: a device may ready a G, the limit may change, the inbox
+    /// is emptied. True if the running G is displaced.
     fn interrupt(&self, p: &mut P<Script>) -> bool {
         if self.over.get() {
             return false;
@@ -459,7 +458,7 @@ impl World {
         self.sched.start(p, g, pin)
     }
 
-    /// Carries out a wake-up, and tells those who need a timer now.
+    /// Carries out a wake-up, and interrupts the CPUs that need a timer now.
     fn send(&self, from: usize, wake: Wake) {
         while let Some(cpu) = self.sched.take_untimed() {
             self.post(from, cpu);

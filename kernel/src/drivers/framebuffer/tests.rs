@@ -1,4 +1,4 @@
-//! Promises of the screen, kept on pixels in a vector.
+//! Promises of the screen, tested on pixels in a vector.
 
 use super::*;
 

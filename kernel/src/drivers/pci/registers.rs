@@ -1,14 +1,13 @@
 //! Device memory as registers of one, two or four bytes, within bounds.
 //!
-//! A device may answer only to accesses of a register's own width, so each has
-//! a width here. An access outside reads all ones and writes nothing, as on a
-//! bus where nobody answers.
+//! A device may answer only to accesses of a register's own width, so each has a width here.
+//! An access outside reads all ones and writes nothing, as on a bus where no device answers.
 
 use core::ptr::NonNull;
 
 /// A register's width: an unsigned number.
 pub trait Word: Copy {
-    /// What a bus gives when nobody answers.
+    /// The value read from a bus where no device answers.
     const ABSENT: Self;
 }
 
@@ -29,14 +28,14 @@ pub struct Registers {
     bytes: usize,
 }
 
-// SAFETY: an address and no more; that the registers behind it may be touched
-// from every CPU is part of the promise made to `Registers::new`.
+// SAFETY: only an address; the promise made to `Registers::new` says that the registers
+// behind it may be touched from every CPU.
 unsafe impl Send for Registers {}
 // SAFETY: as above.
 unsafe impl Sync for Registers {}
 
 impl Registers {
-    /// `bytes` bytes at `base`; nothing for the null pointer.
+    /// `bytes` bytes at `base`; None for the null pointer.
     ///
     /// # Safety
     /// They are device memory, or memory that no Rust reference covers, mapped
@@ -45,7 +44,7 @@ impl Registers {
         Some(Registers { base: NonNull::new(base)?, bytes })
     }
 
-    /// Where they are mapped.
+    /// The address at which they are mapped.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -53,8 +52,8 @@ impl Registers {
     /// Reads the register at `offset`.
     pub fn read<T: Word>(&self, offset: usize) -> T {
         match self.register::<T>(offset) {
-            // SAFETY: `register` gives aligned addresses inside only, and
-            // `Registers::new` was promised that those are mapped.
+            // SAFETY: `register` gives aligned addresses inside only, and `Registers::new`
+            // was promised that those are mapped.
             Some(register) => unsafe { register.read_volatile() },
             None => T::ABSENT,
         }

@@ -1,11 +1,11 @@
-//! Configuration space that is as it should be, and that is not.
+//! Valid and invalid configuration spaces.
 
 use super::*;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// Configuration space in memory: words by address and register. An address
-/// register knows its size: the bits that can be written.
+/// Configuration space in memory: words by address and register. An address register knows
+/// its size: the bits that can be written.
 #[derive(Default)]
 pub struct Fake {
     words: RefCell<HashMap<(u8, u8, u8, u8), u32>>,
@@ -17,7 +17,7 @@ impl Fake {
         self.words.get_mut().insert((bus, device, function, register), word);
     }
 
-    /// A plain function, in a place of its own.
+    /// A plain function at an address of its own.
     fn function(&mut self, at: (u8, u8, u8), id: u32, header: u8) {
         self.set(at, 0, id);
         self.set(at, HEADER_TYPE, u32::from(header) << 16);
@@ -229,7 +229,7 @@ fn a_line_is_believed_only_if_it_can_be_one() {
     assert_eq!(line(0x0110), None, "no ISA line");
 }
 
-/// Whatever configuration space says, every question has an answer and an end.
+/// Whatever configuration space says, every query returns, with a result or an error.
 #[test]
 fn nothing_in_configuration_space_leads_astray() {
     let mut state = 1u64;

@@ -1,44 +1,43 @@
 //! Serial input: from the receive interrupt to the G that reads.
 //!
-//! Holds [`Input`]: the port's interrupt takes all bytes that have come into a
-//! ring, and tells the poller; a G takes them out of the ring, or waits. Lines,
-//! echo and the program's names for it are in [`crate::console`].
+//! Holds [`Input`]: the port's interrupt moves all received bytes into a ring, and tells the
+//! poller; a G takes them out of the ring, or waits. Lines, echo and the program's names for
+//! it are in [`crate::console`].
 //!
 //! # Two drivers of one port
 //!
-//! The log's writer has the transmitter, and holds its lock with interrupts off
-//! while it prints: 87 µs a byte on a real line, so that after 16 bytes the
-//! receiver's FIFO is full. Receiving must not wait for that. So this half has a
-//! lock of its own, for a few register accesses at a time, and the registers are
-//! shared out: the data register (to read), interrupt enable and modem control
-//! are this half's, the data register (to write) is the writer's. Both read the
-//! line status. Reading clears its error bits, and the writer's own CPU takes no
-//! interrupts meanwhile; so the writer passes on what it sees
-//! ([`Listener::on_line_status`]), and what has come is taken at that moment.
+//! The log's writer has the transmitter, and holds its lock with interrupts off while it
+//! prints: 87 µs a byte on a real line, so that after 16 bytes the receiver's FIFO is full.
+//! Receiving must not wait for that. So this half has a lock of its own, for a few register
+//! accesses at a time, and the registers are divided: the data register (to read), interrupt
+//! enable and modem control are this half's, the data register (to write) is the writer's.
+//! Both read the line status. Reading clears its error bits, and the writer's own CPU takes
+//! no interrupts meanwhile; so the writer passes on the bits it reads
+//! ([`Listener::on_line_status`]), and received bytes are taken at that moment.
 //!
-//! One error may be put on the wrong byte by that: it is counted, but the byte
-//! that another CPU takes between the writer's look and its call passes for good.
+//! This can assign one error to the wrong byte: it is counted, but the byte that another CPU
+//! takes between the writer's read and its call passes as good.
 //!
 //! # A full ring
 //!
-//! Nothing is thrown away. The rest is left in the port, whose FIFO fills: "ready
-//! to send" is taken back, and receive interrupts are off until half of the ring
-//! is free. A sender that minds the signal waits, and so does an emulator's pipe;
-//! one that does not overruns the FIFO, which the port says and we count.
+//! No byte is dropped. The rest stays in the port, whose FIFO fills: "ready to send" is
+//! cleared, and receive interrupts are off until half of the ring is free. A sender that
+//! respects the signal waits, and so does an emulator's pipe; another sender overruns the
+//! FIFO, which the port reports and the driver counts.
 //!
 //! # Ctrl-C
 //!
-//! Whoever runs something for a person can have that key for itself
-//! ([`Input::catch_key`]): it then ends that one's wait, and who reads never sees
-//! it. It is taken in its turn, so behind a full ring it waits like any byte.
+//! A G that runs a program for the user can catch that key ([`Input::catch_key`]): it then
+//! ends that G's wait, and readers never see it. It is taken in order, so behind a full ring
+//! it waits like any byte.
 //!
 //! # The line is an edge
 //!
-//! ISA interrupts are edges, so a handler that leaves a byte in the port never
-//! hears of it again. The handler therefore ends when the line status says that
-//! there is nothing; if it has taken [`TAKE_MAX`] by then and there is still more
-//! (a fast pipe, or a bit that is stuck), it turns the port's interrupts off and
-//! on, which makes a new edge, and lets others have their turn.
+//! ISA interrupts are edges, so a handler that leaves a byte in the port gets no further
+//! interrupt for it. The handler therefore ends when the line status says that the FIFO is
+//! empty; if it has taken [`TAKE_MAX`] by then and there is still more (a fast pipe, or a
+//! stuck bit), it turns the port's interrupts off and on, which makes a new edge, and lets
+//! other interrupts have their turn.
 
 use super::Listener;
 use crate::drivers::irq;
@@ -51,40 +50,39 @@ use uart_16550::spec::registers::{IER, LSR, MCR, offsets};
 /// The bytes that may wait for a reader: 0.36 s at 115,200 baud.
 pub const RING_SIZE: usize = 4096;
 
-/// The most that is taken at a time.
+/// The most bytes that are taken at a time.
 pub const TAKE_MAX: usize = 64;
 
 /// The first serial port's input.
 pub static INPUT: Input<PioBackend> = Input::new();
 
-/// Why nothing can be read.
+/// Why input cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputError {
     /// There is no serial port.
     NoPort,
     /// There is one, but its interrupt cannot reach a CPU.
     NoInterrupt,
-    /// It was there, and has gone.
+    /// There was a port, but it does not answer any more.
     Gone,
-    /// Nothing came until the deadline.
+    /// No byte came until the deadline.
     TimedOut,
     /// Another G waits for input.
     Busy,
-    /// A G was abandoned while it read: what it had of the line is lost, and so is the turn.
+    /// A G was abandoned while it read: its part of the line is lost, and so is the turn.
     Abandoned,
 }
 
-/// What was counted since the port was opened.
+/// Counters since the port was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InputStats {
     /// Interrupts taken.
     pub interrupts: u64,
     /// Bytes received.
     pub bytes: u64,
-    /// How often the port said that bytes were lost, as nobody took them in time.
+    /// How often the port reported that bytes were lost, as they were not taken in time.
     pub overruns: u64,
-    /// Bytes thrown away because they were garbled on the line: parity and
-    /// framing errors.
+    /// Bytes dropped because they were garbled on the line: parity and framing errors.
     pub garbled: u64,
     /// Breaks: the line was low for longer than a byte.
     pub breaks: u64,
@@ -92,27 +90,27 @@ pub struct InputStats {
     pub holds: u64,
 }
 
-/// What Ctrl-C sends.
+/// The byte that Ctrl-C sends.
 const INTERRUPT_KEY: u8 = 0x03;
 
 /// The receiving half of a serial port.
 pub struct Input<B> {
     receiver: IrqLock<Receiver<B>>,
     desc: PollDesc,
-    /// Where the G waits that has asked for Ctrl-C.
+    /// Where the G that catches Ctrl-C waits.
     key: PollDesc,
 }
 
 impl<B: Backend> Input<B> {
-    /// No port yet.
+    /// An input without a port.
     #[must_use]
     pub const fn new() -> Self {
         let receiver = IrqLock::new(Receiver::new());
         Input { receiver, desc: PollDesc::new(), key: PollDesc::new() }
     }
 
-    /// Takes the receiving half of the port behind `backend`, and lets it
-    /// interrupt. The caller has claimed the interrupt.
+    /// Takes the receiving half of the port behind `backend`, and enables its interrupt. The
+    /// caller has claimed the interrupt.
     pub fn open(&self, backend: B) {
         self.receiver.lock().open(backend);
     }
@@ -127,8 +125,8 @@ impl<B: Backend> Input<B> {
     }
 
     /// Takes bytes as if the port had received them, as many as there is room for, and
-    /// gives their number: for a script that types at times of its own, where what
-    /// comes over a line would follow the time of somebody else.
+    /// returns their number: for a script that types at times of its own, where bytes on a
+    /// line would follow another clock.
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub fn type_in(&self, bytes: &[u8]) -> usize {
         let mut receiver = self.receiver.lock();
@@ -145,7 +143,7 @@ impl<B: Backend> Input<B> {
         typed
     }
 
-    /// Says why there is no input.
+    /// Sets why there is no input.
     pub fn refuse(&self, trouble: InputError) {
         self.receiver.lock().trouble = Some(trouble);
     }
@@ -159,8 +157,8 @@ impl<B: Backend> Input<B> {
         }
     }
 
-    /// Takes at least one byte, waiting until `deadline_ns` at most, and gives
-    /// their number; 0 only for an empty buffer.
+    /// Takes at least one byte, waiting until `deadline_ns` at most, and returns their
+    /// number; 0 only for an empty buffer.
     ///
     /// # Errors
     /// There is no input, or none came in time.
@@ -179,14 +177,14 @@ impl<B: Backend> Input<B> {
         }
     }
 
-    /// From now on Ctrl-C is not a byte to be read, but ends a
-    /// [`wait_for_key`](Self::wait_for_key); or no longer.
+    /// True: from now on Ctrl-C is not a byte to be read, but ends a
+    /// [`wait_for_key`](Self::wait_for_key). False: it is a byte again.
     pub fn catch_key(&self, is_caught: bool) {
         let mut receiver = self.receiver.lock();
         receiver.is_key_caught = is_caught;
         receiver.is_key_pressed = false;
         drop(receiver);
-        self.key.ready(Direction::Read); // who waits looks again
+        self.key.ready(Direction::Read); // the waiting G checks again
     }
 
     /// Waits until Ctrl-C is pressed. False if it is not caught any more.
@@ -206,12 +204,12 @@ impl<B: Backend> Input<B> {
         }
     }
 
-    /// What was counted so far.
+    /// The counters.
     pub fn stats(&self) -> InputStats {
         self.receiver.lock().stats
     }
 
-    /// Passes on what a look at the port has brought.
+    /// Wakes the Gs that wait for the result of a take.
     fn tell(&self, took: Took, is_key_pressed: bool) {
         if is_key_pressed {
             self.key.ready(Direction::Read);
@@ -237,10 +235,10 @@ impl<B: Backend + Send> irq::Handler for Input<B> {
 
 impl<B: Backend + Send> Listener for Input<B> {
     fn on_line_status(&self, seen: LSR) {
-        // Held: by one who takes the bytes at this moment; or by a CPU that died,
-        // if this is the panic path, which must not wait for it.
+        // Held by a CPU that takes the bytes at this moment; or by a CPU that died, if this
+        // is the panic path, which must not wait for it.
         let Some(mut receiver) = self.receiver.try_lock() else { return };
-        // Whether there is a byte is asked again: somebody may have taken it.
+        // The line status is read again: another CPU may have taken the byte.
         let took = receiver.take(seen & ERRORS);
         let is_key_pressed = receiver.is_key_pressed;
         drop(receiver);
@@ -248,7 +246,7 @@ impl<B: Backend + Send> Listener for Input<B> {
     }
 }
 
-/// What a look at the port has brought.
+/// The result of taking bytes from the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 enum Took {
@@ -260,10 +258,10 @@ enum Took {
 const GARBLED: LSR = LSR::PARITY_ERROR.union(LSR::FRAMING_ERROR);
 const ERRORS: LSR = GARBLED.union(LSR::OVERRUN_ERROR).union(LSR::BREAK_INTERRUPT);
 
-/// What interrupts: a byte, or trouble with one.
+/// The causes of interrupts: a byte, or an error of one.
 const INTERRUPTS: IER = IER::DATA_READY.union(IER::RECEIVER_LINE_STATUS);
-/// What tells the other side that we are there; on a PC, "output 2" is the gate
-/// of the interrupt line.
+/// Signals to the other side that the port is open; on a PC, "output 2" is the gate of the
+/// interrupt line.
 const PRESENT: MCR = MCR::DTR.union(MCR::OUT_2_INT_ENABLE);
 
 struct Receiver<B> {
@@ -272,9 +270,9 @@ struct Receiver<B> {
     ring: Ring,
     /// The ring was full: the sender has been told to wait.
     is_held: bool,
-    /// Ctrl-C is not for who reads.
+    /// Ctrl-C is not passed to readers.
     is_key_caught: bool,
-    /// It came, and nobody has asked yet.
+    /// It came, and its G has not seen it yet.
     is_key_pressed: bool,
     stats: InputStats,
 }
@@ -300,8 +298,8 @@ impl<B: Backend> Receiver<B> {
         self.release();
     }
 
-    /// Takes what has come. `seen` are the errors that the caller has seen, and
-    /// thereby cleared.
+    /// Takes received bytes. `seen` are the error bits that the caller has read, and thereby
+    /// cleared.
     fn take(&mut self, mut seen: LSR) -> Took {
         let mut took = Took::Nothing;
         for _ in 0..TAKE_MAX {
@@ -313,7 +311,7 @@ impl<B: Backend> Receiver<B> {
                 return took;
             }
             let Some(bits) = self.register(offsets::LSR) else { return took };
-            // An empty bus reads as all ones; the port never does.
+            // A missing port reads as all ones; a port never does.
             if bits == u8::MAX {
                 self.backend = None;
                 self.trouble = Some(InputError::Gone);
@@ -332,10 +330,10 @@ impl<B: Backend> Receiver<B> {
         took
     }
 
-    /// Counts what the line status says, and takes the byte that it is about, if
-    /// there is one. True if it is a good one.
+    /// Counts the errors of the line status, and takes its byte, if there is one. True if the
+    /// byte is good.
     fn take_one(&mut self, status: LSR) -> bool {
-        // A break comes with a zero byte and a framing error: it is none of ours.
+        // A break comes with a zero byte and a framing error, which do not count.
         let is_break = status.contains(LSR::BREAK_INTERRUPT);
         let is_garbled = status.intersects(GARBLED) && !is_break;
         self.stats.overruns += u64::from(status.contains(LSR::OVERRUN_ERROR));
@@ -348,7 +346,7 @@ impl<B: Backend> Receiver<B> {
         !is_break && !is_garbled && self.accept(byte)
     }
 
-    /// A good byte, and room for it. True if it is for who reads.
+    /// Takes a good byte; there is room for it. True if it is for a reader.
     fn accept(&mut self, byte: u8) -> bool {
         self.stats.bytes += 1;
         if self.is_key_caught && byte == INTERRUPT_KEY {
@@ -359,10 +357,10 @@ impl<B: Backend> Receiver<B> {
         true
     }
 
-    /// Gives to a reader.
+    /// Moves bytes to a reader's buffer.
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, InputError> {
         let taken = self.ring.pop(buffer);
-        // What came before the trouble can still be read.
+        // Bytes that came before the failure can still be read.
         if taken == 0 && self.backend.is_none() {
             return Err(self.trouble.unwrap_or(InputError::NoPort));
         }
@@ -372,7 +370,7 @@ impl<B: Backend> Receiver<B> {
         Ok(taken)
     }
 
-    /// The ring is full: the sender shall wait.
+    /// The ring is full: makes the sender wait.
     fn hold(&mut self) {
         self.is_held = true;
         self.stats.holds += 1;
@@ -380,7 +378,7 @@ impl<B: Backend> Receiver<B> {
         self.set_register(offsets::MCR, PRESENT.bits());
     }
 
-    /// The sender may send. If bytes are waiting, the interrupt comes at once.
+    /// Lets the sender send. If bytes are waiting, the interrupt comes at once.
     fn release(&mut self) {
         self.is_held = false;
         self.set_register(offsets::MCR, PRESENT.union(MCR::RTS).bits());
@@ -394,13 +392,13 @@ impl<B: Backend> Receiver<B> {
     }
 
     fn register(&mut self, offset: usize) -> Option<u8> {
-        // SAFETY: a register of the port, which is ours to read (see the top).
+        // SAFETY: a register of the port that this half may read (see the top).
         self.backend.as_mut().map(|backend| unsafe { backend.read(offset as u8) })
     }
 
     fn set_register(&mut self, offset: usize, value: u8) {
         if let Some(backend) = &mut self.backend {
-            // SAFETY: a register of the port, which is ours to write (see the top).
+            // SAFETY: a register of the port that this half may write (see the top).
             unsafe { backend.write(offset as u8, value) };
         }
     }
@@ -409,7 +407,7 @@ impl<B: Backend> Receiver<B> {
 /// Bytes in the order in which they came.
 struct Ring {
     bytes: [u8; RING_SIZE],
-    /// Where the oldest is.
+    /// Index of the oldest.
     first: usize,
     len: usize,
 }
@@ -423,13 +421,13 @@ impl Ring {
         self.len == RING_SIZE
     }
 
-    /// There is room: the caller has asked.
+    /// Appends a byte. The caller has checked that there is room.
     fn push(&mut self, byte: u8) {
         self.bytes[(self.first + self.len) % RING_SIZE] = byte;
         self.len += 1;
     }
 
-    /// Moves the oldest to `buffer`, as many as fit, and gives their number.
+    /// Moves the oldest bytes to `buffer`, as many as fit, and returns their number.
     fn pop(&mut self, buffer: &mut [u8]) -> usize {
         let wanted = self.len.min(buffer.len());
         let before_end = wanted.min(RING_SIZE - self.first);

@@ -4,7 +4,7 @@ use super::*;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::collections::VecDeque;
 
-/// What is wrong with the model UART.
+/// The fault of the model UART.
 #[derive(PartialEq, Clone, Copy)]
 enum Fault {
     Nothing,
@@ -30,7 +30,7 @@ struct Model {
     divisor: [u8; 2],
     fifo_on: bool,
     loopback: VecDeque<u8>,
-    /// What somebody types at the other end, in loopback too, as in QEMU.
+    /// Bytes typed at the other end, in loopback too, as in QEMU.
     typed: VecDeque<u8>,
     sent: Vec<u8>,
     in_fifo: usize,
@@ -39,7 +39,7 @@ struct Model {
     busy: u32,
     overruns: usize,
     reads: u32,
-    /// What the line status says of the receiver.
+    /// The receiver bits of the line status.
     receiver: LSR,
 }
 
@@ -127,7 +127,7 @@ impl Backend for &mut Model {
             0 | 1 if self.lcr & 0x80 != 0 => self.divisor[offset as usize] = value,
             0 => self.transmit(value),
             2 => {
-                // A change of mode, or a reset, throws away what has come.
+                // A change of mode, or a reset, drops received bytes.
                 if self.fifo_on != (value & 1 != 0) || value & 2 != 0 {
                     self.typed.clear();
                 }

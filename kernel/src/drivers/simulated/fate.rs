@@ -1,11 +1,11 @@
-//! What becomes of a request: a pure function of the seed and its number.
+//! The outcome of a request: a pure function of the seed and its number.
 //!
 //! Integers only: the kernel has no floating point.
 
 /// How a simulated device behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Decides everything that is left to chance.
+    /// Seed of all random choices.
     pub seed: u64,
     /// How long a request takes.
     pub latency: Latency,
@@ -24,15 +24,15 @@ impl Default for Config {
 /// How long requests take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Latency {
-    /// Any time from the one to the other, both included, equally likely.
+    /// Any time from `min_ns` to `max_ns`, both included, equally likely.
     Uniform {
         /// The shortest, ns.
         min_ns: u64,
         /// The longest, ns.
         max_ns: u64,
     },
-    /// Mostly short and sometimes long, without an end: as if each moment were
-    /// equally likely to be the one in which the device gets done.
+    /// Mostly short and sometimes long, without a bound: as if the device were equally likely
+    /// to finish in each moment.
     Exponential {
         /// The average, ns.
         mean_ns: u64,
@@ -41,7 +41,7 @@ pub enum Latency {
     Never,
 }
 
-/// What becomes of one request.
+/// The outcome of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fate {
     /// How long it takes; `None`: for ever.
@@ -51,7 +51,7 @@ pub struct Fate {
 }
 
 impl Config {
-    /// What becomes of the `n`-th request, counted from 0.
+    /// The outcome of the `n`-th request, counted from 0.
     ///
     /// ```
     /// use runnext::simulated::Config;
@@ -62,7 +62,7 @@ impl Config {
     /// ```
     #[must_use]
     pub fn fate(&self, n: u64) -> Fate {
-        // Two words for each request: the first is its latency, the second its luck.
+        // Two words for each request: the first for its latency, the second for its failure.
         let time = mix(self.seed, 2 * n);
         let luck = mix(self.seed, 2 * n + 1);
         Fate {
@@ -73,7 +73,7 @@ impl Config {
 }
 
 impl Latency {
-    /// The latency that a random word stands for.
+    /// The latency for a random word.
     fn of(self, word: u64) -> Option<u64> {
         match self {
             Latency::Uniform { min_ns, max_ns } => {
@@ -108,11 +108,11 @@ fn minus_ln(word: u64) -> u64 {
             log2 |= 1 << bit;
         }
     }
-    // 64 − zeros − 1 + log2 is log2 of the word; and 64 − that is what is wanted.
+    // 64 − zeros − 1 + log2 is log2 of the word; the result is 64 minus that.
     multiply(((u64::from(zeros) + 1) << FRACTION) - log2, LN_2)
 }
 
-/// Of two numbers one or both of which are fractions.
+/// Product of two numbers of which at least one is a fraction.
 fn multiply(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     u64::try_from(product >> FRACTION).unwrap_or(u64::MAX)

@@ -1,7 +1,7 @@
-//! The records of requests: made when needed, never freed, used again.
+//! The records of requests: made when needed, never freed, recycled.
 //!
-//! Two chains hold them: one of all that there are, which only grows, so that
-//! anybody may walk it without a lock; and one of those that nobody owns.
+//! Two chains hold them: one of all records, which only grows, so that any CPU may walk it
+//! without a lock; and one of the free records.
 
 use super::{Answer, Device};
 use crate::cell::Link;
@@ -16,16 +16,16 @@ pub struct Record {
     timer: Node<Record>,
     desc: PollDesc,
     job: IrqLock<Option<Job>>,
-    /// The next that nobody owns; under the pool's lock.
+    /// The next free record; under the pool's lock.
     next_free: Link<Record>,
-    /// The one that was made before; set once.
+    /// The record that was made before; set once.
     older: Link<Record>,
 }
 
-/// What a record is used for.
+/// The use of a record.
 struct Job {
     device: Device,
-    /// Which of its device's requests, counted from 1.
+    /// The number of the request on its device, counted from 1.
     n: u64,
     word: u64,
     fails: bool,
@@ -60,12 +60,12 @@ impl Record {
         &self.desc
     }
 
-    /// Its owner, before it is armed.
+    /// Caller: its owner, before it is armed.
     pub fn begin(&self, device: Device, n: u64, word: u64, fails: bool) {
         *self.job.lock() = Some(Job { device, n, word, fails, outcome: None });
     }
 
-    /// The device is done with it. In an interrupt, under the heap's lock.
+    /// The device answers. In an interrupt, under the heap's lock.
     pub fn answer(&self, now_ns: u64) {
         if let Some(job) = self.job.lock().as_mut() {
             let answer = Answer { word: !job.word, done_ns: now_ns };
@@ -75,22 +75,22 @@ impl Record {
         self.desc.ready(Direction::Read);
     }
 
-    /// What its owner finds after a wait.
+    /// The result, for its owner after a wait.
     pub fn outcome(&self) -> Option<Outcome> {
         self.job.lock().as_ref().and_then(|job| job.outcome)
     }
 
-    /// Ends the wait for it, if that device's it is.
+    /// Ends the wait for it, if it belongs to that device.
     pub fn close_if_of(&self, number: u64) {
         let job = self.job.lock();
         if job.as_ref().is_some_and(|job| job.device.number() == number) {
-            // Under the record's lock: afterwards it may be another's.
+            // Under the record's lock: afterwards it may belong to another request.
             self.desc.close();
         }
     }
 }
 
-/// How many are made at a time.
+/// How many records are made at a time.
 const BATCH: usize = 64;
 
 static POOL: IrqLock<Pool> = IrqLock::new(Pool { free: None, newest: None });
@@ -100,7 +100,7 @@ struct Pool {
     newest: Option<&'static Record>,
 }
 
-/// A record for the caller alone; none if there is no memory.
+/// A record for the caller alone; None if there is no memory.
 pub fn take() -> Option<&'static Record> {
     pop_free().or_else(|| {
         make()?;
@@ -108,9 +108,9 @@ pub fn take() -> Option<&'static Record> {
     })
 }
 
-/// Nobody uses it any more: no heap has it, and nobody waits for it.
+/// Frees a record: no heap has it, and no G waits for it.
 pub fn give_back(record: &'static Record) {
-    // Dropped without the lock: the last of a device's owners frees memory.
+    // Dropped without the lock: the last owner of a device frees memory.
     let job = record.job.lock().take();
     drop(job);
     record.desc.reset().expect("its owner does not wait");
@@ -119,7 +119,7 @@ pub fn give_back(record: &'static Record) {
     pool.free = Some(record);
 }
 
-/// All records that there are.
+/// All records.
 pub fn all() -> impl Iterator<Item = &'static Record> {
     let newest = POOL.lock().newest;
     core::iter::successors(newest, |record| record.older.get())

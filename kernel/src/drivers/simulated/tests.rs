@@ -29,7 +29,7 @@ fn every_request_gets_its_own_answer_once() {
     assert_eq!(failed, (0..n).filter(|&n| config.fate(n).fails).count() as u64);
     let stats = device.stats();
     assert_eq!((stats.submitted, stats.answered, stats.failed), (n, n, failed));
-    // Under Miri the clock runs on while the requests are made.
+    // Under Miri the clock advances while the requests are made.
     assert!(cfg!(miri) || stats.overtaken > 0, "{stats:?}");
 }
 
@@ -67,7 +67,7 @@ fn a_request_may_be_dropped_at_any_time() {
         drop(request);
     }
     assert_eq!(device.submit(1).expect("memory").wait(None), Ok(!1));
-    // A record in two hands would have given a foreign answer.
+    // A record with two owners would have given a wrong answer.
     let last = device.submit(77).expect("memory");
     drop(device);
     assert_eq!(last.wait(None), Ok(!77), "its device is dropped, and works on");

@@ -1,17 +1,17 @@
-//! Memory that a device reads and writes, as `virtio-drivers` wants it.
+//! Memory that a device reads and writes, for `virtio-drivers`.
 //!
-//! All of it comes from the frame allocator, in one piece, and is reached by the
-//! window of physical memory: so an address of the device's and one of ours
-//! differ by a constant, and nothing has to be looked up or copied when a buffer
-//! is handed to the device. Buffers from the heap or from a stack are never
-//! handed over: they need not be in one piece, and their owner could go away.
+//! All of it comes from the frame allocator, in one piece, and is accessed through the window
+//! of physical memory: so the device's address and the kernel's differ by a constant, and no
+//! lookup or copy is needed when a buffer is handed to the device. Buffers from the heap or
+//! from a stack are never handed over: they need not be in one piece, and their owner could
+//! free them.
 
 use crate::drivers::pci::Region;
 use crate::mem::{self, PAGE_SIZE, PHYS_OFFSET, frames};
 use core::ptr::NonNull;
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
-/// `pages` zeroed pages in one piece. They are never given back by themselves.
+/// `pages` zeroed pages in one piece. Their caller never frees them.
 pub fn alloc_pages(pages: usize) -> Option<NonNull<u8>> {
     let first = frames::alloc_contiguous(pages, PAGE_SIZE as u64, u64::MAX)?;
     NonNull::new(mem::phys_to_virt(first.addr()))
@@ -22,17 +22,17 @@ fn phys_of(address: NonNull<u8>) -> PhysAddr {
     (address.as_ptr().expose_provenance() as u64).wrapping_sub(PHYS_OFFSET)
 }
 
-/// What `virtio-drivers` asks of a kernel.
+/// The kernel's services for `virtio-drivers`.
 pub struct Dma;
 
-// SAFETY: `dma_alloc` gives zeroed pages in one piece that are nobody else's;
-// `mmio_phys_to_virt` gives mappings that stay; `share` the address at which the
-// device finds a buffer.
+// SAFETY: `dma_alloc` gives zeroed pages in one piece that have no other user;
+// `mmio_phys_to_virt` gives mappings that stay; `share` the address at which the device finds
+// a buffer.
 unsafe impl Hal for Dma {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         match alloc_pages(pages) {
             Some(start) => (phys_of(start), start),
-            // The crate takes address 0 for "no memory".
+            // For the crate address 0 means "no memory".
             None => (0, NonNull::dangling()),
         }
     }
@@ -40,15 +40,15 @@ unsafe impl Hal for Dma {
     unsafe fn dma_dealloc(paddr: PhysAddr, _: NonNull<u8>, pages: usize) -> i32 {
         for page in 0..pages as u64 {
             let frame = frames::Frame::containing(paddr + page * PAGE_SIZE as u64);
-            // SAFETY: the caller got it from `dma_alloc`, and the device has been
-            // told to forget it.
+            // SAFETY: the caller got it from `dma_alloc`, and the device has been told not to
+            // use it any more.
             unsafe { frames::free(frame) };
         }
         0
     }
 
-    /// Cannot fail: the driver has mapped the same region before it let the
-    /// crate see the device, and gets the same address again.
+    /// Cannot fail: the driver has mapped the same region before it let the crate see the
+    /// device, and gets the same address again.
     unsafe fn mmio_phys_to_virt(address: PhysAddr, bytes: usize) -> NonNull<u8> {
         let region = Region { address, bytes: bytes as u64 };
         region.map().expect("mapped by `probe` before").base()
@@ -59,6 +59,6 @@ unsafe impl Hal for Dma {
     }
 
     unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {
-        // The device and we see the same memory; x86 keeps the caches in step.
+        // Device and CPU see the same memory; x86 keeps the caches coherent.
     }
 }

@@ -1,14 +1,14 @@
 //! From a PCI function to a virtio block device that takes requests.
 //!
-//! Looks at everything that the crate's transport will believe ([`check`]), maps
-//! it, resets the device, agrees on features and sets up the one ring that the
-//! driver uses. Interrupts: a message (MSI-X) where the device can send one, its
-//! line otherwise. Each step can fail, and says why; a device that failed is kept
-//! from reaching memory. Called once, by `virtio_blk`, before Gs run.
+//! Checks everything that the crate's transport will trust ([`check`]), maps it, resets the
+//! device, negotiates features and sets up the one ring that the driver uses. Interrupts: a
+//! message (MSI-X) where the device can send one, its line otherwise. Each step can fail, and
+//! returns why; a device that failed is kept from reaching memory. Called once, by
+//! `virtio_blk`, before Gs run.
 //!
-//! Transitional devices are used in their modern form. Those that have the old
-//! form only (before 2016, or asked to) are refused by name: the crate has no
-//! transport for their ports.
+//! Transitional devices are used in their modern form. Devices with only the old form (before
+//! 2016, or by option) are refused with a message: the crate has no transport for their
+//! ports.
 
 use super::hal::{self, Dma};
 use super::ring::QUEUE;
@@ -28,9 +28,9 @@ use virtio_drivers::transport::pci::{
 };
 use virtio_drivers::transport::{DeviceStatus, Transport};
 
-/// The features that this driver knows what to do with. Not among them: event
-/// indices, as the crate's comparison of them fails where they wrap around, and
-/// the device then hears of no request any more.
+/// The features that this driver supports. Not among them: event indices, as the crate's
+/// comparison of them fails where they wrap around, and the device then gets no notification
+/// any more.
 const READ_ONLY: u64 = 1 << 5;
 const BLOCK_SIZE: u64 = 1 << 6;
 const FLUSH: u64 = 1 << 9;
@@ -38,11 +38,11 @@ const VERSION_1: u64 = 1 << 32;
 
 /// A device that is ready for requests.
 pub struct Ready {
-    /// The way to it. Never dropped: that would wait for a reset without limit.
+    /// The transport. Never dropped: that would wait for a reset without limit.
     pub transport: ManuallyDrop<PciTransport>,
     /// Its ring.
     pub queue: VirtQueue<Dma, RING>,
-    /// A page for what requests begin with.
+    /// A page for the heads of requests.
     pub heads: NonNull<u8>,
     /// Its size, in sectors of 512 bytes.
     pub sectors: u64,
@@ -61,30 +61,30 @@ pub struct Ready {
 pub enum Interrupt {
     /// By a message with this vector, to this CPU.
     Message(u8, usize),
-    /// By this ISA line, with this vector, to CPU 0. It is quiet again when its status was read.
+    /// By this ISA line, with this vector, to CPU 0. Reading the status deasserts it.
     Line(u8, u8),
 }
 
 /// Why a device cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeError {
-    /// Its configuration space makes no sense.
+    /// Its configuration space is invalid.
     Pci(PciError),
     /// It has the old interface only.
     OldInterface,
-    /// The crate does not like it.
+    /// The crate refuses it.
     Transport(VirtioPciError),
     /// It does not come out of its reset.
     StuckInReset,
-    /// It does not accept what it offered.
+    /// It does not accept features that it offered.
     Features(u64),
     /// Its ring cannot be set up, and why.
     Ring(virtio_drivers::Error),
     /// It does not say how large it is.
     NoCapacity,
-    /// Its blocks are of so many bytes, which requests cannot be made of.
+    /// Its blocks have so many bytes, which requests cannot be multiples of.
     BlockSize(u32),
-    /// It rings a bell that it does not have.
+    /// The notify register of its queue is outside its notify region.
     NoBell,
     /// It got no interrupt.
     NoInterrupt(Option<IrqError>),
@@ -119,7 +119,7 @@ fn try_bring_up(device: &Device, handler: &'static dyn Handler) -> Result<Ready,
     };
     check_bell(device, &common)?;
     let heads = hal::alloc_pages(1).ok_or(ProbeError::Ring(virtio_drivers::Error::DmaError))?;
-    // The last that can fail: from here on the device knows memory of ours.
+    // The last step that can fail: from here on the device has addresses of the kernel.
     let queue = VirtQueue::new(&mut *transport, QUEUE, false, false);
     let queue = queue.map_err(ProbeError::Ring)?;
     transport.finish_init();
@@ -127,8 +127,8 @@ fn try_bring_up(device: &Device, handler: &'static dyn Handler) -> Result<Ready,
     Ok(Ready { transport, queue, heads, sectors, block, is_read_only, can_flush, interrupt })
 }
 
-/// Looks at all that the crate's transport is going to use, and maps it; gives
-/// the common registers.
+/// Checks all that the crate's transport is going to use, and maps it; returns the common
+/// registers.
 fn check(device: &Device) -> Result<Registers, ProbeError> {
     let mut common = None;
     for kind in [
@@ -146,7 +146,7 @@ fn check(device: &Device) -> Result<Registers, ProbeError> {
     common.ok_or(ProbeError::OldInterface)
 }
 
-/// Where the first virtio structure of this kind is.
+/// The region of the first virtio structure of this kind.
 pub(crate) fn structure<C: ConfigurationAccess + Copy>(
     device: &Device<C>,
     kind: u8,
@@ -157,7 +157,7 @@ pub(crate) fn structure<C: ConfigurationAccess + Copy>(
         if capability.id != PCI_CAP_ID_VNDR || bytes < 16 {
             continue;
         }
-        // Of any kind: the crate adds to where it starts, in eight bits.
+        // For any kind: the crate adds to the offset in eight bits.
         if u16::from(capability.offset) + u16::from(bytes) > 256 {
             return Err(PciError::CutCapability(capability.offset));
         }
@@ -187,7 +187,7 @@ fn reset(transport: &mut PciTransport) -> Result<(), ProbeError> {
     Err(ProbeError::StuckInReset)
 }
 
-/// Takes those of the offered features that this driver knows.
+/// Accepts the offered features that this driver supports.
 fn negotiate(transport: &mut PciTransport) -> Result<u64, ProbeError> {
     let known = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
     transport.set_status(known);
@@ -217,11 +217,11 @@ fn read_capacity(transport: &PciTransport) -> Result<u64, ProbeError> {
     Err(ProbeError::NoCapacity)
 }
 
-/// Where the configuration has the size of a block (virtio 1.2, 5.2.4).
+/// Offset of the block size in the configuration (virtio 1.2, 5.2.4).
 const BLOCK_SIZE_AT: usize = 20;
 
-/// What requests are multiples of, by what the device says of its blocks. Its sectors
-/// have 512 bytes all the same.
+/// The unit of requests, from the block size that the device reports. Its sectors have 512
+/// bytes all the same.
 fn block_size(said: u32) -> Result<usize, ProbeError> {
     let block = said as usize;
     if block.is_power_of_two() && (SECTOR..=SLOT_BYTES).contains(&block) {
@@ -256,8 +256,8 @@ fn set_up_interrupt(
     Ok(Interrupt::Line(line, vector.number()))
 }
 
-/// Lets the ring interrupt by entry 0 of the table of messages, and the
-/// configuration by none. The crate has no way to say so, hence `common`.
+/// Lets the ring interrupt by entry 0 of the table of messages, and the configuration by
+/// none. The crate has no function for that, hence `common`.
 fn set_up_message(
     device: &Device,
     common: &Registers,
@@ -272,7 +272,7 @@ fn set_up_message(
     common.write(CONFIG_VECTOR, NO_VECTOR);
     common.write(QUEUE_SELECT, QUEUE);
     common.write(QUEUE_VECTOR, 0u16);
-    // A device that has no room for it says so by reading back as "none".
+    // A device that has no room for it reads back "none".
     if common.read::<u16>(QUEUE_VECTOR) != 0 {
         device.disable_messages()?;
         return Err(ProbeError::NoInterrupt(None));
@@ -280,7 +280,7 @@ fn set_up_message(
     Ok(Interrupt::Message(vector, cpu))
 }
 
-/// The crate panics when the ring's bell lies outside of the bells.
+/// The crate panics when the notify register of the ring is outside the notify region.
 fn check_bell(device: &Device, common: &Registers) -> Result<(), ProbeError> {
     let found = device.capabilities()?.into_iter().find(|capability| {
         capability.id == PCI_CAP_ID_VNDR

@@ -1,12 +1,12 @@
 //! The ring that driver and device share, and the memory of requests on it.
 //!
-//! [`Ring::send`] hands a slot to the device, [`Ring::take_answer`] takes one back;
-//! both are short, allocate nothing and wait for nothing, so the interrupt handler
-//! may do the one while a G on another CPU does the other, under the lock of
-//! `virtio_blk`. Who owns which slot is `slots`'s; who waits for one, the caller's.
+//! [`Ring::send`] hands a slot to the device, [`Ring::take_answer`] takes one back; both are
+//! short, allocate nothing and wait for nothing, so the interrupt handler may do the one
+//! while a G on another CPU does the other, under the lock of `virtio_blk`. `slots` knows the
+//! owner of each slot; the caller knows which G waits for it.
 //!
-//! A device that answers what it was not asked, or asks for what is not there, is
-//! not believed again: the ring is broken from then on, and nothing on it moves.
+//! A device that answers a request that it does not have, or uses a descriptor that does not
+//! exist, is not trusted again: the ring is broken from then on, and no slot on it moves.
 
 use super::slots::{Answer, Bogus, RING, SLOTS, Slots};
 use super::{Failure, Job, SLOT_BYTES};
@@ -20,7 +20,7 @@ use virtio_drivers::transport::Transport;
 /// The ring of a virtio block device that this driver uses.
 pub const QUEUE: u16 = 0;
 
-/// What a request begins and ends with, in memory that the device reaches.
+/// The head and the status of a request, in memory that the device reaches.
 #[repr(C)]
 pub struct Head {
     kind: u32,
@@ -38,37 +38,37 @@ const _: () = assert!(SLOTS * size_of::<Head>() <= PAGE_SIZE);
 /// A status that no device writes.
 const NO_STATUS: u8 = u8::MAX;
 
-/// What is shared with the device, and what is known of it.
+/// The state shared with the device, and the driver's own.
 pub struct Ring<H: Hal, T: Transport> {
-    /// The way to the device.
+    /// The transport of the device.
     pub transport: T,
     queue: VirtQueue<H, RING>,
-    /// One for each slot.
+    /// One head for each slot.
     heads: NonNull<Head>,
-    /// Who owns which slot.
+    /// The owner of each slot.
     pub slots: Slots,
-    /// What each slot was sent for.
+    /// The buffers of each sent slot.
     sent: [Option<Chain>; SLOTS],
     is_broken: bool,
 }
 
-// SAFETY: the pointers are to memory of this driver's own that is never freed,
-// and nothing of it belongs to a CPU.
+// SAFETY: the pointers are to memory of this driver's own that is never freed, and no part of
+// it belongs to a CPU.
 unsafe impl<H: Hal, T: Transport + Send> Send for Ring<H, T> {}
 
 impl<H: Hal, T: Transport> Ring<H, T> {
-    /// An empty ring, with `heads` as the memory for what requests begin with.
+    /// An empty ring, with `heads` as the memory for the heads of requests.
     ///
     /// # Safety
-    /// `heads` is a page of memory that the device can reach, is nobody else's
-    /// and is never freed.
+    /// `heads` is a page of memory that the device can reach, has no other user and is never
+    /// freed.
     pub unsafe fn new(transport: T, queue: VirtQueue<H, RING>, heads: NonNull<u8>) -> Self {
         let heads = heads.cast();
         let slots = Slots::new();
         Ring { transport, queue, heads, slots, sent: [None; SLOTS], is_broken: false }
     }
 
-    /// Whether the device is not used any more.
+    /// Whether the device is disabled.
     pub fn is_broken(&self) -> bool {
         self.is_broken
     }
@@ -76,12 +76,11 @@ impl<H: Hal, T: Transport> Ring<H, T> {
     /// Hands a held slot, whose memory is `data`, to the device.
     ///
     /// # Errors
-    /// The device is not used any more.
+    /// The device is disabled.
     ///
     /// # Safety
-    /// The caller holds `slot`; `data` is [`SLOT_BYTES`] bytes that the device can
-    /// reach and that are never freed; and nobody touches them until the slot is
-    /// held again.
+    /// The caller holds `slot`; `data` is [`SLOT_BYTES`] bytes that the device can reach and
+    /// that are never freed; and no code touches them until the slot is held again.
     pub unsafe fn send(&mut self, slot: usize, job: Job, data: NonNull<u8>) -> Result<(), Failure> {
         assert!(slot < SLOTS, "no such slot");
         if self.is_broken {
@@ -89,18 +88,18 @@ impl<H: Hal, T: Transport> Ring<H, T> {
         }
         // SAFETY: there is a head for each slot, in one page.
         let head = unsafe { self.heads.add(slot) };
-        // SAFETY: the slot is held by our caller, so the device does not look.
+        // SAFETY: our caller holds the slot, so the device does not read it.
         unsafe { head.write(Head::of(job)) };
         let chain = Chain { head, data, job };
-        // SAFETY: the chain is memory that stays, and `slots` keeps everybody
-        // away from it until the device has answered.
+        // SAFETY: the chain is memory that stays, and `slots` keeps all code away from it
+        // until the device has answered.
         let added = chain.with(|ins, outs| unsafe { self.queue.add(ins, outs) });
-        // Not for want of room: there are as many slots as fit.
+        // Never for want of room: there are only as many slots as fit.
         let first = added.map_err(|_| Failure::Broken)?;
         self.slots.send(slot, first);
         self.sent[slot] = Some(chain);
-        // The request is to be seen by the device before we look whether it
-        // sleeps; x86 would let the look go first.
+        // The device must see the request before the driver checks whether it sleeps; x86
+        // would let the check go first.
         fence(Ordering::SeqCst);
         if self.queue.should_notify() {
             self.transport.notify(QUEUE);
@@ -111,7 +110,7 @@ impl<H: Hal, T: Transport> Ring<H, T> {
     /// Takes one answer off the ring, if there is one.
     ///
     /// # Errors
-    /// The answer makes no sense. It is the last that is looked at.
+    /// The answer is invalid. It is the last that is taken.
     pub fn take_answer(&mut self) -> Result<Option<Answer>, Bogus> {
         if self.is_broken {
             return Ok(None);
@@ -125,8 +124,8 @@ impl<H: Hal, T: Transport> Ring<H, T> {
     fn take(&mut self, first: u16) -> Result<Answer, Bogus> {
         let slot = self.slots.at(first)?;
         let chain = self.sent[slot].take().ok_or(Bogus(first))?;
-        // SAFETY: the same buffers as in `send`: the slot has not been sent anew,
-        // as that needs an answer first.
+        // SAFETY: the same buffers as in `send`: the slot has not been sent again, as that
+        // needs an answer first.
         let taken = chain.with(|ins, outs| unsafe { self.queue.pop_used(first, ins, outs) });
         taken.map_err(|_| Bogus(first))?;
         // SAFETY: the device has given the slot's memory back.
@@ -155,13 +154,13 @@ struct Chain {
 }
 
 impl Chain {
-    /// Calls `f` with what the device reads and with what it writes, in the order
-    /// of virtio. The references are gone when it returns: the memory is the
-    /// device's then.
+    /// Calls `f` with the buffers that the device reads and the buffers that it writes, in
+    /// the order of virtio. The references end when it returns: the memory is the device's
+    /// then.
     fn with<R>(&self, f: impl for<'a> FnOnce(&'a [&'a [u8]], &'a mut [&'a mut [u8]]) -> R) -> R {
         let head = self.head.cast::<u8>().as_ptr();
-        // SAFETY: the first half of a `Head` of ours, which nobody writes to
-        // while we have the ring and the device does not have the slot.
+        // SAFETY: the first half of a `Head` of this driver, which is not written while the
+        // caller has the ring and the device does not have the slot.
         let request = unsafe { core::slice::from_raw_parts(head, HEAD_BYTES) };
         let status = head.wrapping_add(core::mem::offset_of!(Head, status));
         // SAFETY: the same, its other half.
@@ -170,8 +169,8 @@ impl Chain {
             Job::Read(_, bytes) | Job::Write(_, bytes) => bytes.min(SLOT_BYTES),
             Job::Flush => 0,
         };
-        // SAFETY: so many bytes of the slot's memory at most, as `send` was
-        // promised; and as above nobody else's now.
+        // SAFETY: at most so many bytes of the slot's memory, as `send` was promised; and as
+        // above no other user has them now.
         let data = unsafe { core::slice::from_raw_parts_mut(self.data.as_ptr(), bytes) };
         match self.job {
             Job::Read(..) => f(&[request], &mut [data, status]),

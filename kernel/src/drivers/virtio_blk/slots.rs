@@ -1,23 +1,22 @@
-//! The table of requests: who owns each one's memory at every instant.
+//! The table of requests: the owner of each slot's memory at every instant.
 //!
-//! A slot is a request with a buffer of its own. Whoever owns the slot may touch
-//! the buffer, and nobody else; a slot changes hands under the lock of the ring.
+//! A slot is a request with a buffer of its own. Only the owner of the slot may touch the
+//! buffer; a slot changes its owner under the lock of the ring.
 //!
 //! ```text
-//!            take            send                 completed, somebody waits
+//!            take            send                 completed, a G waits
 //!   Free ───────────▶ Held ─────────▶ InFlight ──────────────▶ Done
 //!    ▲ ▲  put back     │                 │                      │ collect
-//!    │ └───────────────┘                 │ abandon: nobody      ▼
-//!    │                                   │ waits any more      Held
-//!    │      completed, nobody waits      ▼
+//!    │ └───────────────┘                 │ abandon: the G       ▼
+//!    │                                   │ waits no more       Held
+//!    │      completed, no G waits        ▼
 //!    └────────────────────────────── Abandoned
 //! ```
 //!
-//! The G that asks owns `Held` and `Done`, the device `InFlight` and
-//! `Abandoned`. So a request that timed out keeps its memory until the device
-//! gives it back, late or never.
+//! The requesting G owns `Held` and `Done`, the device `InFlight` and `Abandoned`. So a
+//! request that timed out keeps its memory until the device gives it back, late or never.
 //!
-//! No registers, no memory and no waiting in here; `virtio_blk` has those.
+//! This file has no registers, no memory and no waiting; `virtio_blk` has those.
 
 /// Descriptors in the ring. Most devices offer 128 or 256.
 pub const RING: usize = 128;
@@ -33,18 +32,17 @@ enum State {
     Abandoned,
 }
 
-/// The device named a request that it does not have. Nothing that it says can be
-/// believed from then on.
+/// The device named a request that it does not have. It is not trusted from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bogus(pub u16);
 
-/// What an answer means.
+/// The meaning of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Answer {
-    /// Somebody waits for this slot.
+    /// A G waits for this slot.
     Wake(usize),
-    /// Nobody did any more: the slot is free again.
+    /// No G waited any more: the slot is free again.
     Returned,
 }
 
@@ -53,7 +51,7 @@ pub struct Slots {
     states: [State; SLOTS],
     /// The slot whose chain of descriptors begins there.
     by_head: [Option<u8>; RING],
-    /// Slots that came back when nobody waited, since the last look.
+    /// Abandoned slots that came back since the last `take_returned`.
     returned: usize,
 }
 
@@ -115,20 +113,20 @@ impl Slots {
         Some(status)
     }
 
-    /// Nobody waits for this slot any more. Whether it is free at once: the
-    /// device may have been done with it just now.
+    /// No G waits for this slot any more. True if it is free at once: the device may have
+    /// completed it just now.
     pub fn abandon(&mut self, slot: usize) -> bool {
         let is_done = matches!(self.states[slot], State::Done(_));
         self.states[slot] = if is_done { State::Free } else { State::Abandoned };
         is_done
     }
 
-    /// How many slots came back by themselves since the last call.
+    /// How many abandoned slots came back since the last call.
     pub fn take_returned(&mut self) -> usize {
         core::mem::take(&mut self.returned)
     }
 
-    /// Requests that the device has, whether or not somebody waits.
+    /// Requests that the device has, abandoned or not.
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub fn in_flight(&self) -> usize {
         let is_out = |state: &&State| matches!(state, State::InFlight | State::Abandoned);

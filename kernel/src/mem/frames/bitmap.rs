@@ -1,10 +1,9 @@
 //! Which frames are free: one bit each, set up from the loader's map.
 //!
-//! A bitmap makes the memory map's faults harmless. Regions that overlap set
-//! the same bits twice; a region that is usable and reserved at once ends up
-//! reserved, because the reserved ones are cleared last; order does not matter.
-//! What the bitmap leaves to its neighbour `frames.rs`: the lock around it, the
-//! caches in front, zeroing, and who holds a frame that is not free.
+//! A bitmap makes errors of the memory map harmless. Regions that overlap set the same
+//! bits twice; a region that is usable and reserved at once ends up reserved, because the
+//! reserved ones are cleared last; order does not matter. `frames.rs` adds the lock
+//! around it, the caches in front, zeroing, and the marks of frames that are held.
 
 use super::{Frame, LOW_END};
 use crate::mem::PAGE_SIZE;
@@ -22,14 +21,14 @@ pub struct Bitmap<'a> {
     /// Frames below [`LOW_END`] count here and not in `free`.
     free_low: usize,
     free: usize,
-    /// The word where the last search ended: the next one begins there, so that
-    /// a memory filled from the bottom is not searched from the bottom.
+    /// The word where the last search ended: the next one begins there, so that a memory
+    /// filled from the bottom is not searched from the bottom.
     hint: usize,
 }
 
 impl<'a> Bitmap<'a> {
-    /// The map of `regions`, kept in `words`; frames beyond what `words` covers
-    /// are left out.
+    /// The map of `regions`, kept in `words`; frames beyond the end of `words` are left
+    /// out.
     pub fn new(regions: &[MemoryRegion], words: &'a mut [u64]) -> Self {
         words.fill(0);
         let mut map = Bitmap { words, free_low: 0, free: 0, hint: FIRST_ORDINARY / BITS };
@@ -44,7 +43,7 @@ impl<'a> Bitmap<'a> {
         map
     }
 
-    /// Takes the frames of `range` away for ever; for the bitmap's own home.
+    /// Removes the frames of `range` for ever; for the bitmap's own memory.
     pub fn withdraw(&mut self, range: Range<u64>) {
         self.write(range.start / PAGE..range.end.div_ceil(PAGE), 0);
         self.recount();
@@ -60,7 +59,7 @@ impl<'a> Bitmap<'a> {
         self.free_low
     }
 
-    /// Fills `out` from the front; says how many frames it could.
+    /// Fills `out` from the front; returns the number of frames.
     pub fn take_many(&mut self, out: &mut [Frame]) -> usize {
         let first = FIRST_ORDINARY / BITS;
         let mut filled = 0;
@@ -100,7 +99,7 @@ impl<'a> Bitmap<'a> {
                     self.note_taken(start..start + count);
                     return Some(Frame::from_index(start));
                 }
-                // Nothing before the used frame can begin a run.
+                // No frame before the used one can begin a run.
                 Some(used) => {
                     start = self.next_free(used + 1, end)?.checked_next_multiple_of(step)?
                 }
@@ -109,7 +108,7 @@ impl<'a> Bitmap<'a> {
         None
     }
 
-    /// Puts a frame back. False when it was free already or never was ours.
+    /// Puts a frame back. False when it was free already or is beyond the map.
     pub fn put(&mut self, frame: Frame) -> bool {
         let index = frame.index();
         if index >= self.words.len() * BITS || self.is_free(index) {
@@ -170,7 +169,7 @@ impl<'a> Bitmap<'a> {
     }
 }
 
-/// The highest end of usable memory: how far the books must reach.
+/// The highest end of usable memory: how far the bitmaps must reach.
 pub fn highest_usable(regions: &[MemoryRegion]) -> u64 {
     let usable = regions.iter().filter(|r| r.kind == MemoryRegionKind::Usable && r.start < r.end);
     usable.map(|r| r.end & !(PAGE - 1)).max().unwrap_or(0)
@@ -182,8 +181,8 @@ pub fn usable_bytes(regions: &[MemoryRegion]) -> u64 {
     usable.fold(0, |sum, r| sum.saturating_add(r.end.saturating_sub(r.start)))
 }
 
-/// A place of `bytes` that is usable, above 1 MiB, below `limit`, and touched by
-/// no reserved region: where the allocator's own books can live.
+/// Address of `bytes` bytes that are usable, above 1 MiB, below `limit`, and touched by
+/// no reserved region: for the allocator's own bitmaps.
 pub fn find_home(regions: &[MemoryRegion], bytes: u64, limit: u64) -> Option<u64> {
     let reserved = |from: u64, to: u64| {
         let others = regions.iter().filter(|r| r.kind != MemoryRegionKind::Usable);
@@ -193,8 +192,8 @@ pub fn find_home(regions: &[MemoryRegion], bytes: u64, limit: u64) -> Option<u64
     regions.iter().filter(|r| r.kind == MemoryRegionKind::Usable).find_map(|region| {
         let inside = addresses(frames_inside(region));
         let mut at = inside.start.max(LOW_END);
-        // Every turn moves past the end of one reserved region, so there are at
-        // most as many turns as regions.
+        // Every round moves past the end of one reserved region, so there are at most as
+        // many rounds as regions.
         loop {
             let end = at.checked_add(bytes).filter(|&end| end <= limit.min(inside.end))?;
             match reserved(at, end) {
@@ -205,7 +204,8 @@ pub fn find_home(regions: &[MemoryRegion], bytes: u64, limit: u64) -> Option<u64
     })
 }
 
-/// Where these frames are. The last one there can be ends behind all addresses.
+/// The addresses of these frames. The last possible frame saturates at the highest
+/// address.
 pub(crate) fn addresses(frames: Range<u64>) -> Range<u64> {
     frames.start.saturating_mul(PAGE)..frames.end.saturating_mul(PAGE)
 }
@@ -215,8 +215,8 @@ pub(crate) fn frames_inside(region: &MemoryRegion) -> Range<u64> {
     region.start.div_ceil(PAGE)..region.end / PAGE
 }
 
-/// Frames that a reserved region touches. One that ends before it starts is
-/// nonsense; it reserves the frame it starts in, which can do no harm.
+/// Frames that a reserved region touches. A region that ends before it starts is an
+/// error; it reserves the frame it starts in, which can do no harm.
 pub(crate) fn frames_touched(region: &MemoryRegion) -> Range<u64> {
     let start = region.start / PAGE;
     start..region.end.div_ceil(PAGE).max(start + u64::from(region.end < region.start))
@@ -241,7 +241,7 @@ mod tests {
         region(start, end, MemoryRegionKind::Bootloader)
     }
 
-    /// Everything the map hands out, until it has no more.
+    /// All frames that the map hands out.
     fn drain(map: &mut Bitmap) -> Vec<u64> {
         let mut out = [Frame::from_index(0); 7];
         let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! The promises of the frame allocator, on a memory that is only books.
+//! The promises of the frame allocator, on bitmaps without memory behind them.
 
 use super::*;
 use bootloader_api::info::MemoryRegionKind;
@@ -31,7 +31,7 @@ fn no_frame_is_handed_out_twice_by_many_cpus() {
                     for round in 0..3000 {
                         let Some(frame) = frames.take(&here) else { break };
                         if round % 3 == 0 {
-                            // Through another CPU's magazine, as a G that moved.
+                            // Through another CPU's magazine, as if its G had migrated.
                             frames.put(&Here::pretend((cpu + 1) % 4), frame);
                         } else {
                             mine.push(frame.addr());

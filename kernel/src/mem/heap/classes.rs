@@ -5,17 +5,16 @@
 //!            no lock              a lock per class      one lock
 //! ```
 //!
-//! Classes are the powers of two from 16 bytes to 2 KiB, and a block is aligned
-//! to its size, so one number serves size and alignment. Anything larger is whole
-//! pages. There are no headers: `free` is told the layout. Free blocks hold the list's
-//! link in their first word.
+//! Classes are the powers of two from 16 bytes to 2 KiB, and a block is aligned to its
+//! size, so one number serves size and alignment. A larger request is whole pages. There
+//! are no headers: `free` is told the layout. Free blocks hold the list's link in their
+//! first word.
 //!
-//! A page that was cut for a class is the class's until all its blocks are home in
-//! `slabs`, and `pages` has it again at that instant.
-//! What keeps a page from that is a block in somebody's use, or in the cache of a CPU.
-//! So who finds nothing first gives up the cache of its own CPU ([`Allocator::shed`]),
-//! and looks again, all with interrupts off; the caches of the others are theirs, and
-//! are given up by them when `mem` asks (`mem::relief`).
+//! A page that was cut for a class belongs to the class until all its blocks are back in
+//! `slabs`; at that instant it returns to `pages`. A block in use, or in the cache of a
+//! CPU, keeps a page from that. So a request that finds no memory first empties the cache
+//! of its own CPU ([`Allocator::shed`]), and tries again, all with interrupts off; other
+//! CPUs empty their own caches when `mem` asks (`mem::relief`).
 
 use super::pages::{Block, List, Pages, Source, Taken};
 use super::slabs::{FreeList, Slabs};
@@ -32,24 +31,24 @@ const SMALLEST: usize = 16;
 const LARGEST: usize = 2048;
 /// How many size classes there are.
 pub const CLASSES: usize = (LARGEST / SMALLEST).ilog2() as usize + 1;
-/// Bytes that move between a cache and the slabs at a time, at most.
+/// The most bytes that move between a cache and the slabs at a time.
 const BATCH_BYTES: usize = 8192;
 /// Pages of a large block that get memory at a time.
 const COMMIT: usize = 64;
-/// Nothing in a kernel is larger, or aligned more coarsely: 1 TiB, 1 GiB. Beyond
-/// this the sums below and in the pages could wrap.
+/// No object of a kernel is larger, or aligned more coarsely: 1 TiB, 1 GiB. Beyond this
+/// the sums below and in the pages could wrap.
 const MAX_SIZE: usize = 1 << 40;
 const MAX_ALIGN: usize = 1 << 30;
 
-/// What the heap counts.
+/// Counters of the heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapStats {
-    /// Bytes of addresses that the heap has taken; they have memory, but for those
-    /// that are lent.
+    /// Bytes of addresses that the heap has taken; they have memory, except the
+    /// uncommitted ones (`lent`).
     pub mapped: usize,
-    /// Of these, bytes without memory: it was given back, or is still to come.
+    /// Of these, bytes without memory: uncommitted, or not committed yet.
     pub lent: usize,
-    /// Bytes in blocks that somebody has, whole blocks counted.
+    /// Bytes in allocated blocks, whole blocks counted.
     pub in_use: usize,
     /// Of these, bytes in large blocks.
     pub large_in_use: usize,
@@ -63,14 +62,14 @@ pub struct HeapStats {
     pub failures: usize,
 }
 
-/// What is counted for one class.
+/// Counters of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassStats {
     /// Bytes in a block.
     pub size: usize,
     /// Blocks handed out since boot.
     pub allocated: usize,
-    /// Blocks that somebody has.
+    /// Blocks that are allocated.
     pub in_use: usize,
 }
 
@@ -123,12 +122,12 @@ impl<S: Source> Allocator<S> {
         }
     }
 
-    /// Takes a block back.
+    /// Frees a block.
     ///
     /// # Safety
     ///
-    /// `ptr` is from [`alloc`](Self::alloc) of this heap with this `layout`, was
-    /// not freed since, and nobody uses it any more.
+    /// `ptr` is from [`alloc`](Self::alloc) of this heap with this `layout`, was not
+    /// freed since, and is unused.
     #[inline]
     pub unsafe fn free(&self, here: &Here, ptr: *mut u8, layout: Layout) {
         // SAFETY: `alloc` gave it, and the caller does not free null.
@@ -141,8 +140,8 @@ impl<S: Source> Allocator<S> {
         add_owned(&self.counts[here.index()].freed[class]);
         let surplus = self.caches.with(here, |caches| {
             let cache = &mut caches.0[class];
-            // SAFETY: the caller gave the block up, and it is one of `class`,
-            // because the class follows from the layout alone.
+            // SAFETY: the caller gave the block up, and it is one of `class`, because the
+            // class follows from the layout alone.
             unsafe { cache.push(ptr.cast()) };
             if cache.count() > MOST[class] { cache.split(batch(class)) } else { FreeList::EMPTY }
         });
@@ -178,13 +177,14 @@ impl<S: Source> Allocator<S> {
         stats
     }
 
-    /// Takes at most `most` free pages out of the heap, neighbours, for who can use
-    /// their memory elsewhere. They are nobody's until [`put_back`](Self::put_back).
+    /// Takes at most `most` free pages, neighbours, out of the heap, so that their memory
+    /// can be used elsewhere. They belong to the caller until
+    /// [`put_back`](Self::put_back).
     pub fn take_out(&self, most: usize) -> Option<Range<usize>> {
         self.lock(&self.pages).take_out(&self.source, most)
     }
 
-    /// Pages that were taken out are the heap's again, and have no memory.
+    /// Returns pages that were taken out, without memory.
     pub fn put_back(&self, pages: Range<usize>) {
         self.lock(&self.pages).put_back(&self.source, pages);
     }
@@ -194,14 +194,14 @@ impl<S: Source> Allocator<S> {
         self.lock(&self.pages).free_with_memory()
     }
 
-    /// What was given to `new`.
+    /// The source passed to `new`.
     #[cfg(test)]
     pub fn source(&self) -> &S {
         &self.source
     }
 
-    /// Gives up what this CPU keeps at hand, and what the classes keep spare: pages that
-    /// are free then serve whoever needs them. At most a few hundred blocks.
+    /// Empties the caches of this CPU, and the spare pages of the classes: the free pages
+    /// then serve any request. At most a few hundred blocks.
     #[cold]
     pub fn shed(&self, here: &Here) {
         for class in 0..CLASSES {
@@ -233,7 +233,7 @@ impl<S: Source> Allocator<S> {
         first
     }
 
-    /// A batch of blocks, or fewer: of the slabs, or of a page that is cut for it.
+    /// A batch of blocks, or fewer: from the slabs, or from a page that is cut for it.
     fn take_blocks(&self, class: usize) -> Option<FreeList> {
         let listed = self.lock(&self.slabs[class]).take(&self.source, batch(class));
         if listed.count() > 0 {
@@ -241,12 +241,12 @@ impl<S: Source> Allocator<S> {
         }
         let page = self.take_pages(1, 1)?;
         let mut slabs = self.lock(&self.slabs[class]);
-        // SAFETY: taken just now, so it has memory and is nobody else's.
+        // SAFETY: taken just now, so it has memory and no other user.
         unsafe { slabs.cut(&self.source, SMALLEST << class, page) };
         Some(slabs.take(&self.source, batch(class)))
     }
 
-    /// Blocks that are too many for a cache.
+    /// Returns the surplus of a cache to the slabs.
     #[cold]
     fn give_back(&self, class: usize, surplus: FreeList) {
         let mut empty = List::new();
@@ -261,8 +261,8 @@ impl<S: Source> Allocator<S> {
         }
     }
 
-    /// A block of whole pages, or null. Interrupts are off for a few pages at a time only, if
-    /// they are on before. `shed` gives up what this CPU keeps at hand.
+    /// A block of whole pages, or null. If interrupts are on, they are off for a few
+    /// pages at a time only. `shed` empties the caches of this CPU.
     #[cold]
     pub fn alloc_large(&self, layout: Layout, shed: impl FnOnce()) -> *mut u8 {
         if layout.size() > MAX_SIZE || layout.align() > MAX_ALIGN {
@@ -290,8 +290,8 @@ impl<S: Source> Allocator<S> {
         }
     }
 
-    /// Gives pages memory that were taken without, which are the caller's. Not under the lock:
-    /// each page is zeroed and mapped, and there may be any number of them.
+    /// Commits pages that were taken without memory, which are the caller's. Not under
+    /// the lock: each page is zeroed and mapped, and there may be any number of them.
     fn commit(&self, pages: Range<usize>) -> Option<usize> {
         let mut next = pages.start;
         while next < pages.end {
@@ -359,8 +359,7 @@ const fn batch(class: usize) -> usize {
     if count > 32 { 32 } else { count }
 }
 
-/// Blocks of a class that a CPU keeps: worked out beforehand, as every `free`
-/// asks.
+/// Blocks of a class that a CPU keeps: a table, as every `free` reads it.
 const MOST: [usize; CLASSES] = {
     let mut most = [0; CLASSES];
     let mut class = 0;
@@ -371,15 +370,15 @@ const MOST: [usize; CLASSES] = {
     most
 };
 
-/// What a CPU keeps at hand, by class.
+/// The cached blocks of a CPU, by class.
 struct Caches([FreeList; CLASSES]);
 
 impl Empty for Caches {
     const EMPTY: Self = Caches([const { FreeList::EMPTY }; CLASSES]);
 }
 
-/// What a CPU has done. Written by that CPU alone, with interrupts off; read by
-/// anyone, so a sum over all CPUs may be a little old.
+/// The counters of a CPU. Written by that CPU alone, with interrupts off; read by any
+/// CPU, so a sum over all CPUs may be slightly stale.
 #[repr(align(128))]
 struct Counts {
     allocated: [AtomicUsize; CLASSES],
@@ -402,7 +401,7 @@ impl Counts {
 fn add_owned(counter: &AtomicUsize) {
     #[cfg(target_os = "none")]
     counter.store(counter.load(Relaxed) + 1, Relaxed);
-    // Threads of a test may play the same CPU.
+    // Threads of a test may share one pretended CPU.
     #[cfg(not(target_os = "none"))]
     counter.fetch_add(1, Relaxed);
 }

@@ -1,24 +1,24 @@
-//! The heap's pages: runs of them that are free, with their memory or without.
+//! The heap's pages: free runs of them, committed or uncommitted.
 //!
 //! All addresses below `top` are pages, and each page has a [`Record`] beside the heap,
-//! found by its number. Neighbours that are free are one *run*; its length stands in
-//! the records of its first and its last page, so whoever frees a page finds the runs
-//! beside it without a search, and merges them. Runs are on lists by length: one list
-//! for each length up to 32 pages, then one for each power of two.
+//! found by its number. Free neighbours form one *run*; the records of its first and its
+//! last page hold its length, so freeing a page finds the runs beside it without a search,
+//! and merges them. Runs are on lists by length: one list for each length up to 32 pages,
+//! then one for each power of two.
 //!
-//! A run has memory in all of its pages or in none. Those without were never used, or
-//! gave theirs back when frames were short ([`Pages::take_out`]); they get memory when
-//! somebody takes them. So a large request never fails for want of neighbours: there
-//! are always addresses, and any frames will do. Runs of different kinds do not merge.
+//! A run has memory in all of its pages or in none. Pages without memory were never used,
+//! or were uncommitted when frames were short ([`Pages::take_out`]); they get memory when
+//! they are taken. So a large request never fails for want of neighbours: there are always
+//! addresses, and any frames will do. Runs of different kinds do not merge.
 //!
 //! # What was rejected
 //!
-//! - *A list of holes, sorted by address*, as it was: freeing walks it, and to turn
-//!   small blocks into holes again they had to be sorted, a hundred thousand at a time,
-//!   with interrupts off for seconds; or with interrupts on, and then whoever asked
-//!   meanwhile was told that there is no memory.
-//! - *Runs with memory in some of their pages*: fewer runs, but then a request must look
-//!   at each page of each run to know what it would cost.
+//! - *A list of holes, sorted by address*, the earlier design: freeing walks it, and to
+//!   turn small blocks into holes again they had to be sorted, a hundred thousand at a
+//!   time, with interrupts off for seconds; or with interrupts on, and then a request
+//!   that came meanwhile got no memory.
+//! - *Runs with memory in some of their pages*: fewer runs, but then a request must read
+//!   each page's record of each run to know what it would cost.
 //! - *Buddies*: a request for 5 pages would take 8.
 //!
 //! Called by [`super::classes`] under its lock for pages; the lists of records also
@@ -27,16 +27,16 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
-/// The heap takes addresses this many pages at a time at least, and at most: the records of
-/// so many are made under the lock.
+/// The fewest and the most pages of addresses that the heap takes at a time: their records
+/// are made under the lock.
 const CHUNK: usize = 64;
 const MOST_AT_ONCE: usize = 2048;
-/// Runs that are looked at, of those that may be too short or not aligned.
+/// Runs that are tried on lists whose runs may be too short or not aligned.
 const LOOKS: usize = 32;
 /// Runs up to this length have a list for each length.
 const SHORT: usize = 32;
 const LISTS: usize = SHORT + (SPAN.ilog2() - SHORT.ilog2()) as usize + 1;
-/// The bits of a length; above it one bit says that there is memory.
+/// The bits of a length; the bit above them says that the run has memory.
 const SPAN: u32 = MEMORY - 1;
 const MEMORY: u32 = 1 << 31;
 /// The heap has at most this many pages, so that their numbers fit a link.
@@ -47,9 +47,9 @@ pub const MOST: usize = SPAN as usize;
 /// # Safety
 ///
 /// `base()` is always the same pointer, as aligned as any block is asked to be, and at
-/// least to a page; the page with number `n` begins `n` pages above it. It may be used by
-/// the heap, and by nobody else, from when `commit` gave it memory until it was taken
-/// out. `record` gives each page its own.
+/// least to a page; the page with number `n` begins `n` pages above it. The heap alone may
+/// use it, from when `commit` gave it memory until it was taken out. `record` gives each
+/// page its own.
 pub unsafe trait Source {
     /// The first byte.
     fn base(&self) -> *mut u8;
@@ -57,30 +57,30 @@ pub unsafe trait Source {
     fn record(&self, page: usize) -> &Record;
     /// Makes new records for these pages, all zero; false: it cannot.
     fn prepare(&self, pages: Range<usize>) -> bool;
-    /// Whether memory for that many pages can be had, asked first and not found out on
-    /// the way: one absurd request must not move all memory here before it fails.
+    /// Whether memory for that many pages is available. Checked first, not found out on the
+    /// way: one absurd request must not move all memory here before it fails.
     fn can_have(&self, pages: usize) -> bool;
-    /// Gives these pages memory, from the first on; says how many have it now.
+    /// Commits these pages, from the first on; returns how many have memory now.
     fn commit(&self, pages: Range<usize>) -> usize;
 }
 
-/// What is known of a page. Zero is a page that is in use and on no list.
+/// The record of a page. Zero is a page that is in use and on no list.
 ///
-/// Atomic, as the neighbour of a page may be looked at while the page is in use; each
-/// field is written by one at a time. `span` by who holds the lock of the pages; the
-/// rest by who holds the lock of the list that the page is on.
+/// Atomic, as the neighbour of a page may be read while the page is in use; each field has
+/// one writer at a time: `span` the holder of the lock of the pages, the other fields the
+/// holder of the lock of the list that the page is on.
 pub struct Record {
     /// At both ends of a free run: how long it is, and whether it has memory. Else 0.
     span: AtomicU32,
     /// Neighbours on a list: the page's number plus one, or 0.
     next: AtomicU32,
     prev: AtomicU32,
-    /// Of a page with small blocks: those that are in it, and the first of them.
+    /// Of a page with small blocks: the number of free blocks in it, and the first of them.
     pub(super) count: AtomicU32,
     pub(super) head: AtomicPtr<Block>,
 }
 
-/// A free block: the link is all it holds.
+/// A free block: it holds only the link.
 pub struct Block {
     /// The next on the same list.
     pub(super) next: *mut Block,
@@ -93,24 +93,24 @@ enum Kind {
     With,
 }
 
-/// What [`Pages::take`] has done.
+/// The result of [`Pages::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Taken {
     /// Pages with memory, from this one on.
     With(usize),
-    /// Pages without memory: the caller gives them some, and says so by
-    /// [`Pages::committed`], or puts them back.
+    /// Pages without memory: the caller commits them and calls [`Pages::committed`], or
+    /// puts them back.
     Without(usize),
-    /// None yet, but the heap has more addresses than before: ask again.
+    /// None yet, but the heap has more addresses than before: call again.
     NotYet,
 }
 
-/// Which pages are free. All methods are told the same source.
+/// The free pages. All methods take the same source.
 pub struct Pages {
     /// Pages that have a record.
     top: usize,
-    /// Pages that were taken without memory and will get some.
+    /// Pages that were taken without memory and will be committed.
     promised: usize,
     /// By kind and length.
     runs: [[List; LISTS]; 2],
@@ -142,18 +142,18 @@ impl Pages {
         Some(Taken::NotYet)
     }
 
-    /// That many pages that were taken without memory have some, or are not to get any.
+    /// That many pages that were taken without memory have some, or will not get any.
     pub fn committed(&mut self, count: usize) {
         self.promised -= count;
     }
 
-    /// Takes pages back, with their memory.
+    /// Frees pages, with their memory.
     pub fn give<S: Source>(&mut self, source: &S, pages: Range<usize>) {
         self.put(source, pages, Kind::With);
     }
 
-    /// Takes at most `most` free pages out that have memory, neighbours, for who can use
-    /// it elsewhere. They are nobody's until [`put_back`](Self::put_back).
+    /// Takes out at most `most` free pages that have memory, neighbours, so that it can be
+    /// used elsewhere. They belong to the caller until [`put_back`](Self::put_back).
     pub fn take_out<S: Source>(&mut self, source: &S, most: usize) -> Option<Range<usize>> {
         let lists = &self.runs[Kind::With as usize];
         let first = lists.iter().rev().find_map(List::first)?;
@@ -164,7 +164,7 @@ impl Pages {
         (count > 0).then_some(first..first + count)
     }
 
-    /// Pages that were taken out are free again, without memory.
+    /// Frees pages that were taken out, without memory.
     pub fn put_back<S: Source>(&mut self, source: &S, pages: Range<usize>) {
         self.put(source, pages, Kind::Without);
     }
@@ -179,15 +179,15 @@ impl Pages {
         self.free[Kind::With as usize]
     }
 
-    /// Free pages that have none.
+    /// Free pages without memory.
     pub fn free_without(&self) -> usize {
         self.free[Kind::Without as usize]
     }
 
-    /// A run that is long enough, of the lists with the shortest runs first. Whatever is on
-    /// a list beyond `sure` will do; of the others only some runs are looked at, as there may
-    /// be many and the caller has the lock. A run that is passed over so is not lost: its
-    /// memory comes back by [`take_out`](Self::take_out) before a caller that can wait is refused.
+    /// A run that is long enough, from the lists with the shortest runs first. Any run on a
+    /// list beyond `sure` fits; on the other lists only some runs are tried, as there may
+    /// be many and the caller holds the lock. A run that is skipped so is not lost: its
+    /// memory returns by [`take_out`](Self::take_out) before a request that can wait fails.
     fn take_run<S: Source>(
         &mut self,
         source: &S,
@@ -213,8 +213,8 @@ impl Pages {
         Some(first)
     }
 
-    /// Adds addresses at the top: a chunk if there is room, else what is needed; of much
-    /// only a part.
+    /// Adds addresses at the top: a chunk if there is room, else what is needed; for a
+    /// large need only a part of it.
     fn grow<S: Source>(&mut self, source: &S, need: usize) -> Option<()> {
         let need = need.min(MOST_AT_ONCE);
         let count = [need.max(CHUNK), need].into_iter().find(|&count| {
@@ -226,7 +226,7 @@ impl Pages {
         Some(())
     }
 
-    /// Makes pages a free run, as one with those of its kind beside it.
+    /// Makes pages a free run, merged with neighbouring runs of the same kind.
     fn put<S: Source>(&mut self, source: &S, pages: Range<usize>, kind: Kind) {
         if pages.is_empty() {
             return;
@@ -261,21 +261,21 @@ impl Pages {
     }
 }
 
-/// The length of the free run that has this page at one of its ends, if it is of that kind.
+/// The length of the free run of that kind that has this page at one of its ends.
 fn free_at<S: Source>(source: &S, page: usize, kind: Kind) -> Option<usize> {
     let span = source.record(page).span.load(Relaxed);
     let is_it = span != 0 && (span & MEMORY != 0) == (kind == Kind::With);
     is_it.then_some((span & SPAN) as usize)
 }
 
-/// Which list a run of that length is on. At least one page.
+/// The list of runs of that length. At least one page.
 const fn list_for(length: usize) -> usize {
     if length <= SHORT { length - 1 } else { SHORT + (length.ilog2() - SHORT.ilog2()) as usize }
 }
 
 /// Pages on a list, linked through their records.
 pub struct List {
-    /// The number of the first plus one, or 0.
+    /// The number of the first page plus one, or 0.
     head: u32,
 }
 
@@ -285,12 +285,12 @@ impl List {
         List { head: 0 }
     }
 
-    /// The page in front.
+    /// The first page.
     pub fn first(&self) -> Option<usize> {
         self.head.checked_sub(1).map(|page| page as usize)
     }
 
-    /// Puts a page in front that is on no list.
+    /// Inserts a page, which is on no list, at the front.
     pub fn push<S: Source>(&mut self, source: &S, page: usize) {
         let record = source.record(page);
         record.prev.store(0, Relaxed);
@@ -302,7 +302,7 @@ impl List {
         self.head = link;
     }
 
-    /// Takes a page off, wherever it is on the list.
+    /// Removes a page, wherever it is on the list.
     pub fn remove<S: Source>(&mut self, source: &S, page: usize) {
         let record = source.record(page);
         let (next, prev) = (record.next.load(Relaxed), record.prev.load(Relaxed));
@@ -315,14 +315,14 @@ impl List {
         }
     }
 
-    /// Takes the page in front off.
+    /// Removes the first page.
     pub fn pop<S: Source>(&mut self, source: &S) -> Option<usize> {
         let page = self.first()?;
         self.remove(source, page);
         Some(page)
     }
 
-    /// From the front on.
+    /// The pages from the front on.
     fn iter<S: Source>(&self, source: &S) -> impl Iterator<Item = usize> {
         core::iter::successors(self.first(), |&page| {
             source.record(page).next.load(Relaxed).checked_sub(1).map(|next| next as usize)
@@ -332,7 +332,7 @@ impl List {
 
 #[cfg(test)]
 impl Record {
-    /// One for a page that is in use.
+    /// The record of a page that is in use.
     pub const fn new() -> Self {
         Record {
             span: AtomicU32::new(0),

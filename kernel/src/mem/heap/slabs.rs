@@ -1,13 +1,13 @@
-//! Small blocks that are free and in no cache, by the page that they are in.
+//! Free small blocks that are in no cache, by the page that they are in.
 //!
-//! A page that was cut into blocks of one class is a *slab*. Its free blocks are linked
-//! in its record, with their number: so a page is known to be free as a whole when its
-//! last block comes home, at that instant and without a search, and goes back to the
-//! pages, where any class and any large request can have it. One page of each class is
-//! kept spare, so that one that alternates does not cut pages again and again.
+//! A page that was cut into blocks of one class is a *slab*. Its record holds the list of
+//! its free blocks and their number: so when its last block returns, the page is known to
+//! be free as a whole at that instant and without a search, and goes back to the pages,
+//! where any class and any large request can take it. Each class keeps one spare page, so
+//! that a load that alternates does not cut pages again and again.
 //!
-//! A block that lies in the cache of a CPU, or that somebody has, is missing in its
-//! page's record. Caches are given up on request ([`super::classes::Allocator::shed`]).
+//! A block in the cache of a CPU, or in use, is not in its page's record. Caches are
+//! emptied on request ([`super::classes::Allocator::shed`]).
 //!
 //! Called by [`super::classes`], under the lock of the class.
 
@@ -52,8 +52,8 @@ impl Slabs {
         taken
     }
 
-    /// Takes blocks of `size` bytes back. Pages that are free as a whole now, but for a
-    /// spare one, go to the list `empty`.
+    /// Frees blocks of `size` bytes. Pages that are now free as a whole, except one spare,
+    /// go to the list `empty`.
     pub fn put<S: Source>(
         &mut self,
         source: &S,
@@ -86,14 +86,14 @@ impl Slabs {
     ///
     /// # Safety
     ///
-    /// The page has memory, and nobody uses it.
+    /// The page has memory, and is unused.
     pub unsafe fn cut<S: Source>(&mut self, source: &S, size: usize, page: usize) {
         let mut list = FreeList::EMPTY;
         for at in (0..PAGE_SIZE).step_by(size).rev() {
             // SAFETY: in the heap's range, by the promise of the source.
             let block = unsafe { source.base().add(page * PAGE_SIZE + at) };
             let Some(block) = NonNull::new(block.cast()) else { return };
-            // SAFETY: a part of that page, aligned to its size, and ours.
+            // SAFETY: a part of that page, aligned to its size, and unused.
             unsafe { list.push(block) };
         }
         let record = source.record(page);
@@ -102,7 +102,7 @@ impl Slabs {
         self.some.push(source, page);
     }
 
-    /// Gives up the page that is kept spare.
+    /// Gives up the spare page.
     pub fn give_up<S: Source>(&mut self, source: &S, empty: &mut List) {
         if let Some(page) = self.spare.take() {
             empty.push(source, page);
@@ -130,15 +130,15 @@ pub struct FreeList {
 unsafe impl Send for FreeList {}
 
 impl FreeList {
-    /// None.
+    /// No blocks.
     pub const EMPTY: FreeList = FreeList { head: ptr::null_mut(), count: 0 };
 
-    /// Those of a record: its list is not used while this one is.
+    /// The list of a record, which is not used while this one is.
     fn of(head: &core::sync::atomic::AtomicPtr<Block>, count: u32) -> Self {
         FreeList { head: head.load(Relaxed), count: count as usize }
     }
 
-    /// How many there are.
+    /// How many blocks it has.
     #[inline]
     pub fn count(&self) -> usize {
         self.count
@@ -149,17 +149,17 @@ impl FreeList {
     /// `block` is free memory of at least 16 bytes, aligned to 16, on no list.
     #[inline]
     pub unsafe fn push(&mut self, block: NonNull<Block>) {
-        // SAFETY: ours to write, by the caller's promise.
+        // SAFETY: free memory of the right size, by the caller's promise.
         unsafe { block.write(Block { next: self.head }) };
         self.head = block.as_ptr();
         self.count += 1;
     }
 
-    /// Takes the one off that came last.
+    /// Takes the block that was pushed last.
     #[inline]
     pub fn pop(&mut self) -> Option<NonNull<Block>> {
         let block = NonNull::new(self.head)?;
-        // SAFETY: blocks on the list are ours, and `push` wrote them.
+        // SAFETY: blocks on the list belong to it, and `push` wrote them.
         self.head = unsafe { block.read() }.next;
         self.count -= 1;
         Some(block)
@@ -178,7 +178,7 @@ impl FreeList {
         taken
     }
 
-    /// Puts the blocks of `other`, a batch, in front.
+    /// Inserts the blocks of `other`, a batch, at the front.
     pub fn append(&mut self, mut other: FreeList) {
         while let Some(block) = other.pop() {
             // SAFETY: popped just now, so it is on no list.

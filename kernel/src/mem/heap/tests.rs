@@ -1,4 +1,4 @@
-//! The promises of the heap, on a leaked vector that plays the window.
+//! The promises of the heap, on a leaked vector in place of the window.
 
 use super::classes::{Allocator, CLASSES};
 use super::pages::{Record, Source};
@@ -26,7 +26,7 @@ unsafe impl Send for Leaked {}
 // SAFETY: the base is only read.
 unsafe impl Sync for Leaked {}
 
-// SAFETY: the memory is leaked and nobody else has it; all addresses are there.
+// SAFETY: the memory is leaked and has no other user; all addresses exist.
 unsafe impl Source for Leaked {
     fn base(&self) -> *mut u8 {
         self.base
@@ -51,10 +51,10 @@ unsafe impl Source for Leaked {
     }
 }
 
-/// The coarsest alignment that is asked for here.
+/// The coarsest alignment of these tests.
 const COARSEST: usize = 1 << 14;
 
-/// So many bytes of memory, and twice as many of addresses.
+/// A source with `limit` bytes of memory, and twice as many of addresses.
 fn leaked(limit: usize) -> Leaked {
     let layout = Layout::from_size_align(2 * limit, COARSEST).expect("a sane limit");
     // SAFETY: the size is not 0.
@@ -65,15 +65,15 @@ fn leaked(limit: usize) -> Leaked {
     Leaked { base, records, left: AtomicUsize::new(pages) }
 }
 
-/// A heap with so many bytes of memory, and twice as many of addresses.
+/// A heap with `limit` bytes of memory, and twice as many of addresses.
 fn heap(limit: usize) -> &'static Allocator<Leaked> {
     Box::leak(Box::new(Allocator::new(leaked(limit))))
 }
 
-/// Says that there is memory, of which others then take some before it is committed.
+/// Reports that memory is available; part of it is gone before it is committed.
 struct Contended(Leaked);
 
-// SAFETY: as of what is in it.
+// SAFETY: as for the source inside.
 unsafe impl Source for Contended {
     fn base(&self) -> *mut u8 {
         self.0.base()
@@ -108,8 +108,8 @@ fn blocks_are_as_aligned_as_asked() {
     }
 }
 
-/// Allocates and frees at random on four CPUs and compares with a model: no two
-/// live blocks overlap, and what was written is still there when it is freed.
+/// Allocates and frees at random on four CPUs and compares with a model: no two live blocks
+/// overlap, and each block still has its bytes when it is freed.
 #[test]
 fn live_blocks_never_overlap() {
     let heap = heap(1 << 22);
@@ -133,15 +133,15 @@ fn live_blocks_never_overlap() {
             if let Some((&above, _)) = live.range(at..).next() {
                 assert!(at + size <= above, "overlaps the block above");
             }
-            // SAFETY: the block is ours and `size` long.
+            // SAFETY: the block was just allocated and is `size` long.
             unsafe { block.write_bytes(round as u8, size) };
             live.insert(at, (block, layout, round as u8));
         } else if let Some(&at) = live.keys().nth(next(live.len().max(1))) {
             let (block, layout, mark) = live.remove(&at).expect("just seen");
-            // SAFETY: ours, `size` long, and written when it was made.
+            // SAFETY: allocated, `size` long, and written when it was made.
             let bytes = unsafe { core::slice::from_raw_parts(block, layout.size()) };
             assert!(bytes.iter().all(|&byte| byte == mark), "somebody else wrote here");
-            // SAFETY: from this heap with this layout, and used no more.
+            // SAFETY: from this heap with this layout, and unused.
             unsafe { heap.free(&cpu, block, layout) };
         }
     }
@@ -159,12 +159,12 @@ fn a_block_freed_on_another_cpu_comes_back() {
     let (a, b) = (Here::pretend(1), Here::pretend(2));
     let want = layout(64, 8);
     heap.warm_up();
-    // Far more than the memory could hold if nothing came back.
+    // Far more than the memory could hold if no block came back.
     for _ in 0..rounds(2000, 3) {
         let blocks: Vec<_> = (0..100).map(|_| heap.alloc(&a, want)).collect();
         for block in blocks {
             assert!(!block.is_null());
-            // SAFETY: from this heap with this layout, and used no more.
+            // SAFETY: from this heap with this layout, and unused.
             unsafe { heap.free(&b, block, want) };
         }
     }
@@ -183,10 +183,10 @@ fn exhaustion_is_null_and_frees_bring_it_back() {
     assert_eq!(heap.stats().failures, 1);
     assert!(heap.alloc(&cpu, layout(4096, 8)).is_null());
     for block in all {
-        // SAFETY: from this heap with this layout, and used no more.
+        // SAFETY: from this heap with this layout, and unused.
         unsafe { heap.free(&cpu, block, small) };
     }
-    // What was cut into small blocks serves large ones again.
+    // Memory that was cut into small blocks serves large ones again.
     assert!(!heap.alloc(&cpu, layout(256 * 1024, 8)).is_null());
     assert!(!heap.alloc(&cpu, small).is_null());
 }
@@ -222,11 +222,11 @@ fn a_request_that_gets_memory_for_some_of_its_pages_loses_none() {
     }
 }
 
-/// Not one step under the lock is longer for a request of many pages.
+/// No step under the lock takes longer for a request of many pages.
 #[test]
 fn addresses_for_a_large_block_are_prepared_in_parts() {
     struct Prepared(Leaked, AtomicUsize);
-    // SAFETY: as for `Leaked`, which it is.
+    // SAFETY: as for `Leaked` inside.
     unsafe impl Source for Prepared {
         fn base(&self) -> *mut u8 {
             self.0.base()
@@ -261,11 +261,11 @@ fn a_run_that_fits_is_found_behind_many_that_do_not() {
     let runs: Vec<_> = (0..100).map(|_| (heap.alloc(&cpu, short), separate()).0).collect();
     let rest = heap.alloc(&cpu, layout(4 << 20, 8));
     separate();
-    // SAFETY: from this heap with this layout, and used no more.
+    // SAFETY: from this heap with this layout, and unused.
     unsafe { heap.free(&cpu, rest, layout(4 << 20, 8)) };
     // SAFETY: as above.
     runs.into_iter().for_each(|run| unsafe { heap.free(&cpu, run, short) });
-    heap.source().left.store(0, Relaxed); // no more than what is free
+    heap.source().left.store(0, Relaxed); // no more memory than is free
     assert!(!heap.alloc(&cpu, long).is_null(), "it lies on a list of longer runs");
 }
 
@@ -288,7 +288,7 @@ fn the_common_path_takes_no_lock() {
     for class in (0..CLASSES).step_by(rounds(1, 4)) {
         let want = layout(16 << class, 8);
         let block = heap.alloc(&cpu, want);
-        // SAFETY: from this heap with this layout, and used no more.
+        // SAFETY: from this heap with this layout, and unused.
         unsafe { heap.free(&cpu, block, want) };
         let before = heap.stats();
         for _ in 0..10 {
@@ -297,7 +297,7 @@ fn the_common_path_takes_no_lock() {
             unsafe { heap.free(&cpu, block, want) };
         }
         let after = heap.stats();
-        // One for each of the two snapshots is their own; the first is in both.
+        // Each snapshot takes the lock once; the first one is in both counts.
         assert_eq!(after.lock_acquisitions, before.lock_acquisitions + 1, "class {class}");
         assert_eq!(after.refills, before.refills);
         assert_eq!(after.classes[class].allocated, before.classes[class].allocated + 10);
@@ -316,11 +316,11 @@ fn threads_do_not_share_a_block() {
                     let blocks: Vec<_> =
                         (0..rounds(80, 40)).map(|_| heap.alloc(&here, want)).collect();
                     for &block in &blocks {
-                        // SAFETY: ours, 48 bytes long.
+                        // SAFETY: just allocated, 48 bytes long.
                         unsafe { block.write_bytes(cpu as u8, 48) };
                     }
                     for block in blocks {
-                        // SAFETY: ours, and written above.
+                        // SAFETY: allocated and written above.
                         let bytes = unsafe { core::slice::from_raw_parts(block, 48) };
                         assert!(bytes.iter().all(|&byte| byte == cpu as u8));
                         // SAFETY: from this heap with this layout.
@@ -360,7 +360,7 @@ fn pages_that_were_taken_out_are_nobodys_until_they_are_back_without_memory() {
 #[test]
 fn all_small_blocks_that_are_free_serve_a_large_request() {
     const SMALL: usize = 1 << 12;
-    // Hardly more than they need, so that it cannot grow instead.
+    // Hardly more than the blocks need, so that the heap cannot grow instead.
     let (heap, cpu) = (heap(SMALL * 1024 + (1 << 19)), Here::pretend(0));
     let small = layout(1024, 1);
     let blocks: Vec<_> = (0..SMALL).map(|_| heap.alloc(&cpu, small)).collect();
@@ -372,8 +372,8 @@ fn all_small_blocks_that_are_free_serve_a_large_request() {
     assert!(!heap.alloc(&cpu, layout(3 << 20, 4096)).is_null());
 }
 
-/// Frees all blocks but every `nth`, in an order that has nothing to do with where
-/// they are, on two CPUs, and gives back those that were kept.
+/// Frees all blocks but every `nth`, in an order unrelated to their addresses, on two CPUs,
+/// and returns the blocks that were kept.
 fn free_but_some(
     heap: &Allocator<Leaked>,
     blocks: Vec<*mut u8>,

@@ -1,36 +1,36 @@
 //! The heap's window of addresses: its pages, their records, their frames.
 //!
-//! The lower half of the window is for pages, the upper one for their records, which
-//! get memory as the heap takes addresses, and keep it: 32 bytes for a page of 4 KiB.
+//! The lower half of the window is for pages, the upper half for their records, which get
+//! memory as the heap takes addresses, and keep it: 32 bytes for a page of 4 KiB.
 //!
-//! Called by `classes`: `commit` by the owner of the pages, all else under their lock.
+//! Called by `classes`: `commit` by the owner of the pages, the rest under their lock.
 
 use super::pages::{MOST, Record, Source};
 use crate::arch::paging::{self, Flags, MapError};
 use crate::mem::{HEAP_WINDOW, MMIO_WINDOW, PAGE_SIZE, frames};
 use core::ops::Range;
 
-/// Frames that growth leaves to stacks and page tables: a heap that takes the
-/// last one turns every page fault of every G into an error.
+/// Frames that growth leaves to stacks and page tables: a heap that takes the last one
+/// turns every page fault of every G into an error.
 const FRAMES_LEFT_ALONE: usize = 64;
-/// Pages that who must not fail gets at a time.
+/// Pages that a caller that must not fail gets at a time.
 const NEED_PAGES: usize = 1;
-/// Where the records are.
+/// Base address of the records.
 const RECORDS: u64 = HEAP_WINDOW + (MMIO_WINDOW - HEAP_WINDOW) / 2;
 
 const _: () = assert!(MOST * PAGE_SIZE <= (RECORDS - HEAP_WINDOW) as usize);
 const _: () = assert!(MOST * size_of::<Record>() <= (MMIO_WINDOW - RECORDS) as usize);
 
-/// Says who may use the frames that growth leaves alone. Set once.
+/// Whether the caller may use the frames that growth leaves alone. Set once.
 static IS_IN_NEED: spin::Once<fn() -> bool> = spin::Once::new();
 
-/// Says how to know whether who allocates must not fail, so that it gets of what is
-/// set aside: a G that panics because there is no memory needs some to unwind.
+/// Sets the function that says whether the running G must not fail, so that it may use
+/// frames set aside: a G that panics because there is no memory needs some to unwind.
 pub fn set_in_need(is_in_need: fn() -> bool) {
     IS_IN_NEED.call_once(|| is_in_need);
 }
 
-/// Where a page of the heap is.
+/// The address of a page of the heap.
 pub fn address(page: usize) -> u64 {
     HEAP_WINDOW + (page * PAGE_SIZE) as u64
 }
@@ -38,8 +38,8 @@ pub fn address(page: usize) -> u64 {
 /// The kernel's window.
 pub struct Window;
 
-// SAFETY: the window is this heap's alone by the layout in `mem`, and what is mapped
-// there is unmapped only when it was taken out. Records have addresses of their own.
+// SAFETY: the window is this heap's alone by the layout in `mem`, and a page mapped there
+// is unmapped only after it was taken out. Records have addresses of their own.
 unsafe impl Source for Window {
     fn base(&self) -> *mut u8 {
         core::ptr::with_exposed_provenance_mut(HEAP_WINDOW as usize)
@@ -56,7 +56,7 @@ unsafe impl Source for Window {
         let first = pages.start * size_of::<Record>() / PAGE_SIZE;
         let end = (pages.end * size_of::<Record>()).div_ceil(PAGE_SIZE);
         let Some(stock) = stock_for(end - first) else { return false };
-        // Those that were there before stay as they are.
+        // Pages that are mapped already stay as they are.
         (first..end).all(|page| map_page(RECORDS + (page * PAGE_SIZE) as u64, stock))
     }
 
@@ -70,7 +70,7 @@ unsafe impl Source for Window {
     }
 }
 
-/// Where memory for that many pages can be had, if it can.
+/// The frames that can supply memory for that many pages, if any.
 fn stock_for(pages: usize) -> Option<Stock> {
     if pages + FRAMES_LEFT_ALONE <= frames::free_estimate() {
         return Some(Stock::Free);
@@ -82,13 +82,13 @@ fn stock_for(pages: usize) -> Option<Stock> {
 /// Which frames the heap may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stock {
-    /// Those that are free.
+    /// Free frames.
     Free,
-    /// Also those that are set aside.
+    /// Also frames set aside.
     SetAside,
 }
 
-/// Gives the page at `virt` memory, if it has none; false if there is none.
+/// Commits the page at `virt`, if it has no memory; false if no frame is left.
 fn map_page(virt: u64, stock: Stock) -> bool {
     let set_aside = || if stock == Stock::SetAside { frames::emergency_take() } else { None };
     let Some(frame) = frames::alloc().or_else(set_aside) else { return false };

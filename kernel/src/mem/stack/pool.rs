@@ -1,4 +1,4 @@
-//! Free stacks, what a fault on one means, and giving pages back.
+//! Free stacks, the meaning of a fault on one, and freeing pages.
 //!
 //! ```text
 //!            take                         put
@@ -11,18 +11,18 @@
 //!   LIVE ──▶ LIVE, closing (6) ── trim ──▶ LIVE
 //! ```
 //!
-//! 1. Number at or above `made`: never used, nothing mapped, nothing to read.
+//! 1. Number at or above `made`: never used, no page mapped, no header to read.
 //! 2. In the CPU's cache of default-sized stacks, with its pages. No lock.
 //! 3. On its class's idle list, with its pages.
 //! 4. On its class's bare list, only the top page left.
-//! 5. On its class's open list: its user was given pages of the part that is
-//!    closed ([`Pool::open`]), and nobody gets it before they are taken away.
-//! 6. On its class's closing list: as 5, but its user keeps it, and does not use
-//!    it meanwhile but for its highest pages ([`Pool::close_later`]). An M is never
-//!    freed, and neither is its stack.
+//! 5. On its class's open list: its user was given pages of the closed part
+//!    ([`Pool::open`]), and it is not recycled before they are unmapped.
+//! 6. On its class's closing list: as 5, but its user keeps it, and meanwhile uses only
+//!    its highest pages ([`Pool::close_later`]). An M is never freed, and neither is its
+//!    stack.
 //!
-//! Below `made` the top page is mapped for ever, so a header can be read by
-//! anyone at any time. Lists are linked through the headers.
+//! Below `made` the top page is mapped for ever, so any CPU can read a header at any time.
+//! Lists are linked through the headers.
 
 mod round;
 
@@ -40,19 +40,19 @@ const CACHED: usize = 16;
 /// Stacks that move between a CPU and the lists at a time.
 const BATCH: usize = CACHED / 2;
 
-/// A stack could not be had.
+/// No stack could be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
-/// What a page fault on a page that was not present means.
+/// The meaning of a page fault on a page that was not present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum FaultOutcome {
-    /// The page is there now: try again.
+    /// The page is committed: return and retry.
     Committed,
     /// The stack of this slot overflowed.
     GuardHit {
-        /// Whose.
+        /// The slot that overflowed.
         slot: Slot,
     },
     /// Not an address of a stack in use: a wild pointer.
@@ -61,26 +61,26 @@ pub enum FaultOutcome {
     NoMemory,
 }
 
-/// What the pool counts.
+/// Counters of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackStats {
     /// Stacks ever made; each has at least one page.
     pub made: usize,
     /// Pages committed by faults since boot.
     pub commits: usize,
-    /// Of these, those that came with interrupts off, on the stack that was in
-    /// use. A kernel bug each.
+    /// Of these, commits with interrupts off, on the stack that was in use. A kernel bug
+    /// each.
     pub late_commits: usize,
-    /// Pages given memory by [`Pool::open`] since boot.
+    /// Pages committed by [`Pool::open`] since boot.
     pub opened_pages: usize,
-    /// Pages, the top ones not counted, on unused stacks; those in the caches
-    /// of CPUs not counted.
+    /// Pages, the top ones not counted, on unused stacks; the caches of CPUs are not
+    /// counted.
     pub idle_pages: usize,
-    /// Pages given back since boot.
+    /// Pages freed by trimming since boot.
     pub trimmed_pages: usize,
     /// Unused stacks whose closed part has memory: see [`Pool::open`].
     pub open: usize,
-    /// Pages on stacks that were left behind for good: see [`Pool::leave`].
+    /// Pages on stacks that were abandoned: see [`Pool::leave`].
     pub left_pages: usize,
 }
 
@@ -88,21 +88,21 @@ pub struct StackStats {
 pub trait Backing {
     /// The header of a slot whose top page is committed.
     fn header(&self, slot: Slot) -> &Header;
-    /// Gives a page memory; one that has some stays as it is.
+    /// Commits a page; a committed page stays as it is.
     fn commit(&self, page: u64) -> Result<(), NoMemory>;
     /// The same from the page-fault handler.
     fn commit_in_fault(&self, page: u64) -> Result<(), NoMemory>;
-    /// The same where nothing may fail: from what was set aside, if need be.
+    /// The same for callers that must not fail: from the frames set aside, if need be.
     fn commit_at_any_cost(&self, page: u64) -> Result<(), NoMemory>;
     /// Whether a page has memory.
     fn is_committed(&self, page: u64) -> bool;
     /// Unmaps a page. Its frame is not free before `forget`.
     fn uncommit(&self, page: u64) -> Option<Frame>;
-    /// Makes all CPUs forget `ranges`, then frees `frames`.
+    /// Flushes `ranges` from the TLBs of all CPUs, then frees `frames`.
     fn forget(&self, ranges: &[Range<u64>], frames: &[Frame]);
 }
 
-/// What stands at the top of a slot.
+/// The header at the top of a slot.
 #[repr(C, align(64))]
 pub struct Header {
     state: AtomicU32,
@@ -184,7 +184,7 @@ impl<B: Backing> Pool<B> {
         Ok(slot)
     }
 
-    /// A slot with `pages` pages committed, where nothing else ever will be.
+    /// A slot with `pages` pages committed, which is never freed.
     pub fn take_kernel(&self, here: &Here, pages: usize) -> Result<Slot, NoMemory> {
         let bytes = pages.checked_mul(PAGE_SIZE).filter(|&bytes| bytes > 0).ok_or(NoMemory)?;
         let class = slot::class_for(bytes - slot::TOP_BYTES).ok_or(NoMemory)?;
@@ -197,7 +197,7 @@ impl<B: Backing> Pool<B> {
         Ok(slot)
     }
 
-    /// Gives the highest `pages` pages of a slot, which the caller has, memory.
+    /// Commits the highest `pages` pages of a slot that the caller owns.
     pub fn commit(&self, slot: Slot, pages: usize) -> Result<(), NoMemory> {
         for n in 1..pages {
             self.backing.commit(slot.page_from_top(n))?;
@@ -206,17 +206,16 @@ impl<B: Backing> Pool<B> {
         Ok(())
     }
 
-    /// Whether the record of a slot, which the caller has, was written; it is from
-    /// now on.
+    /// Whether the record of a slot that the caller owns was written; marks it as written.
     pub fn replace_has_record(&self, slot: Slot) -> bool {
-        // Relaxed, no read-modify-write: only who has the slot asks.
+        // Relaxed, no read-modify-write: only the owner of the slot calls this.
         let has_record = &self.backing.header(slot).has_record;
         let had = has_record.load(Ordering::Relaxed);
         has_record.store(true, Ordering::Relaxed);
         had
     }
 
-    /// Takes a G's slot back, with the pages it has.
+    /// Returns a G's slot, with the pages it has.
     pub fn put(&self, here: &Here, slot: Slot) {
         let header = self.backing.header(slot);
         debug_assert!(header.state.load(Ordering::Relaxed) == LIVE, "stack freed twice");
@@ -242,7 +241,7 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// Gives up the stacks that this CPU keeps.
+    /// Returns the cached stacks of this CPU to the lists.
     #[cold]
     pub fn shed(&self, here: &Here) {
         while let Some(slot) = self.take_cached(here, 0) {
@@ -253,7 +252,7 @@ impl<B: Backing> Pool<B> {
     /// See [`super::handle_fault`].
     pub fn handle_fault(&self, addr: u64, irqs_off_at: Option<u64>) -> FaultOutcome {
         let Some((slot, part)) = slot::locate(addr) else { return FaultOutcome::NotAStack };
-        // Acquire pairs with the store in `make`: the header is there.
+        // Acquire pairs with the store in `make`: the header is mapped.
         if slot.index() >= self.classes[slot.class()].made.load(Ordering::Acquire) {
             return FaultOutcome::NotAStack;
         }
@@ -264,13 +263,12 @@ impl<B: Backing> Pool<B> {
             _ => return FaultOutcome::NotAStack,
         }
         let page = addr & !(PAGE_SIZE as u64 - 1);
-        // Written down first: a page that is not committed after all is only
-        // looked at in vain.
+        // Recorded first: if the commit fails, a later unmap of the page is only wasted.
         header.deep.fetch_max(slot.depth_of(page) as u64, Ordering::Relaxed);
         match self.backing.commit_in_fault(page) {
             Ok(()) => {
                 self.commits.fetch_add(1, Ordering::Relaxed);
-                // Not the preempting interrupt, which writes to another's stack.
+                // Not an interrupt that preempts and writes to the stack of another G.
                 if irqs_off_at.and_then(slot::locate).is_some_and(|(at, _)| at == slot) {
                     self.late_commits.fetch_add(1, Ordering::Relaxed);
                 }
@@ -280,8 +278,8 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// Gives all pages of `range` memory, of whatever part of their slot, which the
-    /// caller has; but none below `lowest` that has none.
+    /// Commits all pages of `range`, in any part of a slot that the caller owns; but a page
+    /// below `lowest` that has no memory is an error.
     pub fn open(&self, slot: Slot, range: Range<u64>, lowest: u64) -> Result<(), NoMemory> {
         debug_assert!(lowest >= slot.spare() && range.end <= slot.top(), "not its own");
         let deep = &self.backing.header(slot).deep;
@@ -300,9 +298,9 @@ impl<B: Backing> Pool<B> {
         Ok(())
     }
 
-    /// Has all but the highest `keep` pages of a slot, which the caller has and keeps,
-    /// taken away at the next [`trim`](Self::trim). Until it [`is_closed`](Self::is_closed)
-    /// nobody uses it below these.
+    /// Has the next [`trim`](Self::trim) unmap all but the highest `keep` pages of a slot
+    /// that the caller owns and keeps. Until it [`is_closed`](Self::is_closed) the slot is
+    /// not used below these.
     pub fn close_later(&self, slot: Slot, keep: usize) {
         self.backing.header(slot).closing.store(keep as u32, Ordering::Relaxed);
         let mut lists = self.classes[slot.class()].lists.lock();
@@ -310,12 +308,12 @@ impl<B: Backing> Pool<B> {
         self.open.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether nothing is to be taken away any more.
+    /// Whether no page is left to be unmapped.
     pub fn is_closed(&self, slot: Slot) -> bool {
         self.backing.header(slot).closing.load(Ordering::Acquire) == 0 // pairs with `finish`
     }
 
-    /// A slot is left behind by its user, for good, with its pages; says how many.
+    /// The user of a slot abandons it for good, with its pages; returns how many.
     pub fn leave(&self, slot: Slot) -> usize {
         let pages = self.deep(slot) + 1;
         self.left_pages.fetch_add(pages, Ordering::Relaxed);
@@ -345,12 +343,12 @@ impl<B: Backing> Pool<B> {
         pages
     }
 
-    /// Pages that [`trim`](Self::trim) could give back.
+    /// Pages that [`trim`](Self::trim) could free.
     pub fn idle_pages(&self) -> usize {
         self.idle_pages.load(Ordering::Relaxed)
     }
 
-    /// Unused stacks that must be trimmed before somebody gets them.
+    /// Unused stacks that must be trimmed before they are recycled.
     pub fn open_slots(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -376,13 +374,13 @@ impl<B: Backing> Pool<B> {
     /// As there.
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub unsafe fn in_use(&self, cpus: usize) -> usize {
-        // SAFETY: no CPU is in the middle of `with`: our caller says so.
+        // SAFETY: no CPU is in the middle of `with`, by our caller's promise.
         let cached = |cpu| unsafe { self.caches.peek(cpu) }.count;
         let cached = (0..cpus).map(cached).sum::<usize>();
         (0..CLASSES).map(|class| self.unlisted(class)).sum::<usize>().saturating_sub(cached)
     }
 
-    /// Slots of a class that are on no list, those of the kernel not counted.
+    /// Slots of a class that are on no list; kernel stacks are not counted.
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
     fn unlisted(&self, class: usize) -> usize {
         let lists = self.classes[class].lists.lock();
@@ -405,8 +403,8 @@ impl<B: Backing> Pool<B> {
         if class == 0 { self.caches.with(here, pop) } else { None }
     }
 
-    /// From the lists, or a new one; for the default size a batch, the rest of
-    /// which goes to this CPU's cache.
+    /// A slot from the lists, or a new one; for the default size a batch, the rest of which
+    /// goes to this CPU's cache.
     fn take_listed(&self, here: &Here, class: usize) -> Result<Slot, NoMemory> {
         let mut got = [0; BATCH];
         let want = if class == 0 { BATCH } else { 1 };
@@ -440,7 +438,7 @@ impl<B: Backing> Pool<B> {
         self.pop(class, &mut lists.bare).or_else(|| self.make(class))
     }
 
-    /// The next new slot, its top page committed. The caller holds the lists.
+    /// Makes the next new slot and commits its top page. The caller holds the lists.
     fn make(&self, class: usize) -> Option<u32> {
         let made = &self.classes[class].made;
         let index = made.load(Ordering::Relaxed);
@@ -470,7 +468,7 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// One whose pages can be taken away; those that must be first.
+    /// A slot with pages to unmap; closing and open ones first.
     fn pop_idle(&self, class: usize) -> Option<Slot> {
         let mut lists = self.classes[class].lists.lock();
         if let Some(index) = self.pop(class, &mut lists.closing) {
@@ -488,8 +486,8 @@ impl<B: Backing> Pool<B> {
         Some(slot)
     }
 
-    /// Unmaps all pages of a slot but the top one, or those that it keeps; says how
-    /// many there were.
+    /// Unmaps all pages of a slot but the top one, or the ones that it keeps; returns how
+    /// many.
     fn uncommit_slot(&self, slot: Slot, round: &mut Round) -> usize {
         let header = self.backing.header(slot);
         let keep = header.closing.load(Ordering::Relaxed).max(1) as usize;
@@ -511,14 +509,14 @@ impl<B: Backing> Pool<B> {
         pages
     }
 
-    /// One round of forgetting; only then may the slots be used again.
+    /// Flushes a round on all CPUs; only then may the slots be recycled.
     fn finish(&self, round: &mut Round) {
         if round.slots.is_empty() {
             return;
         }
         self.backing.forget(round.ranges.as_slice(), round.frames.as_slice());
         for &slot in round.slots.as_slice() {
-            // One that is closing is its user's still, who may use it as before now.
+            // A closing slot still belongs to its user, which may use all of it now.
             if self.backing.header(slot).closing.swap(0, Ordering::Release) == 0 {
                 self.put_listed(&[slot]);
             }
@@ -526,8 +524,7 @@ impl<B: Backing> Pool<B> {
         *round = Round::new();
     }
 
-    /// How many pages below the top one of a slot, which the caller has, were
-    /// touched.
+    /// How many pages below the top one of a slot, which the caller owns, were touched.
     #[inline(always)]
     pub fn deep(&self, slot: Slot) -> usize {
         self.backing.header(slot).deep.load(Ordering::Relaxed) as usize

@@ -1,9 +1,8 @@
-//! Slots: which addresses are whose, by arithmetic alone.
+//! Slots: the stack of every address, by arithmetic alone.
 //!
-//! The window is cut into sixteen regions of 2 TiB, one for each size class;
-//! a region is cut into slots of that class's size. So class, slot and guard
-//! are read off an address without looking anything up, which is what the
-//! page-fault handler needs.
+//! The window is cut into sixteen regions of 2 TiB, one for each size class; a region is
+//! cut into slots of that class's size. So class, slot and guard are computed from an
+//! address without a table, as the page-fault handler needs.
 
 use crate::mem::{PAGE_SIZE, STACK_WINDOW};
 use core::ops::Range;
@@ -12,23 +11,23 @@ use core::ops::Range;
 pub const CLASSES: usize = 15;
 /// Pages at the bottom of a slot that never get memory.
 pub const GUARD_PAGES: usize = 1;
-/// Pages above these that get memory when a stack is full, so that its user can
-/// end: for the report, the unwinder, which needs 15 KiB of it, and destructors.
+/// Pages above the guard that are committed when a stack is full, so that its user can end:
+/// for the report, the unwinder, which needs 15 KiB of it, and destructors.
 pub const SPARE_PAGES: usize = 5;
-/// Pages above these for what the kernel does on a stack unasked.
+/// Pages above the spare ones for what the kernel does on a stack unasked.
 pub const MARGIN_PAGES: usize = 1;
-/// Bytes at the very top of a slot that are the pool's.
+/// Bytes at the very top of a slot for the pool's header.
 pub const HEADER_BYTES: usize = 64;
-/// Bytes below these for a record that its user keeps there for ever.
+/// Bytes below the header for a record that its user keeps there for ever.
 pub const RECORD_BYTES: usize = 448;
-/// Bytes below these for the canary, in builds that have one; a multiple of 16, as stack
-/// pointers are.
+/// Bytes below the record for the canary, in builds that have one; a multiple of 16, as
+/// stack pointers are.
 pub const CANARY_BYTES: usize = if cfg!(debug_assertions) { 16 } else { 0 };
-/// What a stack of the smallest class leaves to its user.
+/// The size of a stack of the smallest class for its user.
 pub const DEFAULT_SIZE: usize = SMALLEST - OVERHEAD;
-/// The most that a user may ask for: 1 GiB, as Go's limit is.
+/// The largest size for a user: 1 GiB, as Go's limit is.
 pub const MAX_SIZE: usize = 1 << 30;
-/// What the G of a program's main function has, unless the program says otherwise.
+/// The default stack of the G of a program's main function.
 pub const MAIN_SIZE: usize = 8 << 20;
 
 /// A page table of 4 KiB serves 16 of these: 256 bytes for a parked G, beside its page. With
@@ -37,7 +36,7 @@ pub const MAIN_SIZE: usize = 8 << 20;
 const SMALLEST: usize = 128 * 1024;
 /// Bytes at the top of a slot that are not its user's stack.
 pub const TOP_BYTES: usize = CANARY_BYTES + RECORD_BYTES + HEADER_BYTES;
-/// Bytes at the bottom of a slot that an ordinary touch gives no memory.
+/// Bytes at the bottom of a slot that an ordinary touch does not commit.
 const CLOSED_BYTES: usize = (GUARD_PAGES + SPARE_PAGES + MARGIN_PAGES) * PAGE_SIZE;
 const OVERHEAD: usize = CLOSED_BYTES + TOP_BYTES;
 const REGION: u64 = 1 << 41;
@@ -49,16 +48,16 @@ pub struct Slot {
     index: u32,
 }
 
-/// What part of a slot an address lies in.
+/// The part of a slot that an address lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The guard, the spare pages or the margin: an overflow.
     Closed,
-    /// What gets memory when it is touched.
+    /// Committed on touch.
     Body,
 }
 
-/// The class whose slots leave at least `size` bytes to their user.
+/// The class whose slots have at least `size` bytes for their user.
 pub fn class_for(size: usize) -> Option<usize> {
     let need = size.checked_add(OVERHEAD)?.max(SMALLEST).checked_next_power_of_two()?;
     (size <= MAX_SIZE).then(|| (need / SMALLEST).ilog2() as usize)
@@ -117,22 +116,22 @@ impl Slot {
             + u64::from(self.index) * slot_bytes(self.class())
     }
 
-    /// Where its user starts.
+    /// The initial stack pointer of its user.
     pub fn start(self) -> u64 {
         self.base() + slot_bytes(self.class()) - TOP_BYTES as u64
     }
 
-    /// Where the record is, above the canary.
+    /// The address of the record, above the canary.
     pub fn top(self) -> u64 {
         self.start() + CANARY_BYTES as u64
     }
 
-    /// Where its header is.
+    /// The address of its header.
     pub fn header(self) -> u64 {
         self.top() + RECORD_BYTES as u64
     }
 
-    /// What its user may use.
+    /// The addresses for its user.
     pub fn bounds(self) -> Range<u64> {
         self.base() + CLOSED_BYTES as u64..self.start()
     }
@@ -147,7 +146,7 @@ impl Slot {
         self.base() + slot_bytes(self.class()) - ((n + 1) * PAGE_SIZE) as u64
     }
 
-    /// Pages that get memory when they are touched.
+    /// Pages that are committed on touch.
     pub fn body_pages(self) -> usize {
         (slot_bytes(self.class()) as usize - CLOSED_BYTES) / PAGE_SIZE
     }

@@ -10,7 +10,7 @@ use uart_16550::spec::FIFO_SIZE;
 /// The receiving half of a 16550, and the edge that its line makes.
 #[derive(Default)]
 struct Model {
-    /// Each byte with the errors that it came with.
+    /// Each byte with its errors.
     fifo: VecDeque<(u8, LSR)>,
     has_overrun: bool,
     /// Bytes that come when there is room, as from an emulator's pipe.
@@ -74,8 +74,7 @@ impl Port {
         f(&mut self.0.lock().expect("no panic"))
     }
 
-    /// Serves interrupts until the line is quiet, as a CPU does. True if one
-    /// came at all.
+    /// Serves interrupts until the line is quiet, as a CPU does. True if at least one came.
     fn interrupt(&self, input: &Input<Port>, served: &mut usize) -> bool {
         let mut came = false;
         while self.with(|model| model.edges) > *served {
@@ -130,7 +129,7 @@ fn receive(port: &Port, bytes: &[u8]) {
     port.with(|model| bytes.iter().for_each(|&byte| model.receive(byte, LSR::empty())));
 }
 
-/// What can be read without waiting.
+/// All bytes that can be read without waiting.
 fn read_all(input: &Input<Port>) -> Vec<u8> {
     let (mut all, mut buffer) = (Vec::new(), [0; 1000]);
     while let Ok(n) = input.read(&mut buffer, Some(0)) {
@@ -192,7 +191,7 @@ fn the_writers_look_takes_what_has_come() {
     receive(&port, b"typed");
     input.on_line_status(LSR::DATA_READY);
     assert_eq!(read_all(&input), b"typed");
-    // The edge was made before that, and finds nothing.
+    // The edge was made before that, and its handler finds nothing.
     assert!(port.interrupt(&input, &mut 0));
     assert_eq!(input.stats().bytes, 5);
 }
@@ -281,7 +280,7 @@ fn a_stuck_bit_costs_a_bounded_number_of_reads() {
     let before = port.with(|model| model.reads);
     input.on_interrupt();
     assert!(port.with(|model| model.reads) - before <= 2 * TAKE_MAX);
-    // It goes on for as long as there is room, and not a read longer.
+    // It continues while there is room, and not a read longer.
     port.interrupt(&input, &mut 0);
     assert_eq!(input.stats().bytes, RING_SIZE as u64);
     let reads = port.with(|model| model.reads);
@@ -346,7 +345,7 @@ fn ctrl_c_ends_a_wait_for_it_and_is_read_by_nobody_while_it_is_caught() {
     assert_eq!(input.read(&mut bytes, None), Ok(2));
     assert_eq!(&bytes[..2], b"ab");
 
-    // Not caught any more: who waits is told, and it is a byte like others.
+    // Not caught any more: the waiting G is told, and Ctrl-C is an ordinary byte.
     input.catch_key(false);
     assert!(!input.wait_for_key());
     receive(&port, b"\x03");
@@ -364,7 +363,7 @@ fn who_waits_for_ctrl_c_is_woken_when_it_is_no_longer_caught() {
         let input = input.clone();
         move || input.wait_for_key()
     });
-    // Most likely it waits by then; if it does not, it finds out all the same.
+    // Most likely it waits by then; if it does not, it returns all the same.
     std::thread::sleep(std::time::Duration::from_millis(50));
     input.catch_key(false);
     assert!(!waiter.join().expect("no panic"));

@@ -1,11 +1,11 @@
-//! Virtio structures that lie where they should, and elsewhere.
+//! Virtio structures that are inside their memory, and outside.
 
 use super::*;
 use crate::drivers::pci::tests::{Fake, device, with_capabilities};
 
 const AT: (u8, u8, u8) = (0, 1, 0);
 
-/// A vendor's capability at 0x40 of so many bytes and this kind.
+/// A vendor's capability at 0x40 with so many bytes and this kind.
 fn one(bytes: u16, kind: u8) -> Fake {
     let mut fake = with_capabilities(&[(0x40, PCI_CAP_ID_VNDR, 0, u16::from(kind) << 8 | bytes)]);
     fake.bar(4, 0xfe00_0000, 0x4000);

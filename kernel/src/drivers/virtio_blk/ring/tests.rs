@@ -1,8 +1,8 @@
-//! The ring against a device in memory: one that is honest, and one that is not.
+//! The ring against a device in memory: a correct one, and a faulty one.
 //!
-//! The device sees what a real one would: the addresses that it was given for its
-//! rings, and the buffers that descriptors name. It answers when told to, in any
-//! order, and lies when told to.
+//! The device sees what a real one would: the addresses that it was given for its rings, and
+//! the buffers that descriptors name. It answers when told to, in any order, and violates the
+//! protocol when told to.
 
 use super::*;
 use crate::drivers::virtio_blk::hal::alloc_pages;
@@ -14,7 +14,7 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus};
 use virtio_drivers::{BufferDirection, PhysAddr, Result as VirtioResult};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Memory of the host, whose addresses are the device's, too.
+/// Memory of the host; device and driver use the same addresses.
 struct HostMemory;
 
 fn host_pages(pages: usize) -> NonNull<u8> {
@@ -26,19 +26,18 @@ fn host_pages(pages: usize) -> NonNull<u8> {
 }
 
 std::thread_local! {
-    /// What a test has given to its device, by address.
+    /// The memory that a test has shared with its device, by address.
     static SHARED: RefCell<BTreeMap<usize, NonNull<u8>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// What a device finds at an address.
+/// The memory at a device address.
 fn at<T>(address: u64) -> *mut T {
     let address = address as usize;
     let below = SHARED.with_borrow(|shared| shared.range(..=address).next_back().map(|(_, &p)| p));
     below.expect("an address that the driver gave").as_ptr().with_addr(address).cast()
 }
 
-// SAFETY: zeroed pages that are nobody else's, at addresses that device and
-// driver share.
+// SAFETY: zeroed pages that have no other user, at addresses that device and driver share.
 unsafe impl Hal for HostMemory {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let start = host_pages(pages);
@@ -56,19 +55,19 @@ unsafe impl Hal for HostMemory {
     unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
 }
 
-/// A device: where its rings are, and how often its bell was rung.
+/// A device: the addresses of its rings, and how often it was notified.
 #[derive(Default)]
 struct Device {
     descriptors: u64,
     available: u64,
     used: u64,
     bells: usize,
-    /// How many requests and answers it has seen and given.
+    /// How many requests it has seen, and answers it has given.
     seen: u16,
     given: u16,
 }
 
-/// What a device finds in a request.
+/// A request as the device reads it.
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     first: u16,
@@ -80,8 +79,8 @@ struct Asked {
 }
 
 fn read<T: Copy>(address: u64) -> T {
-    // SAFETY: addresses come from the driver, which gives those of memory that
-    // stays; nobody writes there at this instant, as the driver has this thread.
+    // SAFETY: addresses come from the driver, which gives those of memory that stays; no code
+    // writes there at this instant, as the driver has this thread.
     unsafe { at::<T>(address).read() }
 }
 
@@ -91,7 +90,7 @@ fn write<T>(address: u64, value: T) {
 }
 
 impl Device {
-    /// The next request that it has not looked at.
+    /// The next request that it has not seen.
     fn next(&mut self) -> Option<Asked> {
         if read::<u16>(self.available + 2) == self.seen {
             return None;
@@ -118,7 +117,7 @@ impl Device {
         self.claim(u32::from(asked.first));
     }
 
-    /// Says that the chain at `first` is done, true or not.
+    /// Reports the chain at `first` as done, truly or not.
     fn claim(&mut self, first: u32) {
         let place = u64::from(self.given % RING as u16);
         self.given = self.given.wrapping_add(1);
@@ -126,7 +125,7 @@ impl Device {
         write(self.used + 2, self.given);
     }
 
-    /// Says that it does not want to hear the bell.
+    /// Asks not to be notified.
     fn sleep_not(&mut self) {
         write::<u16>(self.used, 1);
     }
@@ -219,17 +218,17 @@ fn a_device_that_is_awake_is_not_rung() {
     assert_eq!(ring.transport.bells, 0);
 }
 
-/// A device that goes to sleep while a request is sent: it says that it wants the bell, has a
-/// fence, and looks for requests once more. It sees the request, or the bell is rung. Without
-/// the driver's fence neither may be so. CPUs show that too rarely for a test; Miri, which
-/// draws what a load may see of the stores of others, in the first rounds.
+/// A device that goes to sleep while a request is sent: it asks to be notified, has a fence,
+/// and checks for requests once more. It sees the request, or is notified. Without the
+/// driver's fence neither may be so. CPUs show that too rarely for a test; Miri, which picks
+/// at random which stores of other threads a load sees, in the first rounds.
 #[test]
 fn a_device_that_is_going_to_sleep_sees_the_request_or_is_rung() {
     let rounds = if cfg!(miri) { 20 } else { 500 };
     let (mut ring, data) = ring();
     let word = |address: u64| {
-        // SAFETY: of the ring's memory, which stays; and all accesses to it are
-        // atomic while the device has a thread of its own.
+        // SAFETY: part of the ring's memory, which stays; and all accesses to it are atomic
+        // while the device has a thread of its own.
         unsafe { AtomicU16::from_ptr(at(address)) }
     };
     let (flags, available) = (word(ring.transport.used), word(ring.transport.available + 2));

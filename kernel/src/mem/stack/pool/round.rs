@@ -1,4 +1,4 @@
-//! What is collected until all CPUs are asked to forget it, without a heap.
+//! The pages collected for one TLB shootdown, without a heap.
 //!
 //! Called by [`super::Pool::trim`].
 
@@ -6,23 +6,23 @@ use crate::mem::frames::Frame;
 use crate::mem::stack::slot::Slot;
 use core::ops::Range;
 
-/// Stacks whose pages are forgotten in one round.
+/// Stacks whose pages are flushed in one round.
 const TRIM_SLOTS: usize = 32;
-/// Pages that are forgotten in one round.
+/// Pages that are flushed in one round.
 const TRIM_PAGES: usize = 256;
 
-/// What one round of forgetting covers.
+/// One round of a shootdown.
 pub struct Round {
-    /// Slots that were emptied.
+    /// Slots whose pages were unmapped.
     pub slots: Few<Slot, TRIM_SLOTS>,
-    /// Where their pages were.
+    /// The addresses of their pages.
     pub ranges: Few<Range<u64>, TRIM_SLOTS>,
-    /// What the pages had.
+    /// The frames of the pages.
     pub frames: Few<Frame, TRIM_PAGES>,
 }
 
 impl Round {
-    /// Nothing yet.
+    /// An empty round.
     pub fn new() -> Self {
         Round {
             slots: Few::new(Slot::new(0, 0)),
@@ -39,33 +39,33 @@ pub struct Few<T, const N: usize> {
 }
 
 impl<T: Clone, const N: usize> Few<T, N> {
-    /// An empty list; `filler` is what its unused places hold.
+    /// An empty list; `filler` fills its unused places.
     pub fn new(filler: T) -> Self {
         Few { items: core::array::from_fn(|_| filler.clone()), count: 0 }
     }
 
-    /// Adds one; there must be a place.
+    /// Appends an item; the list must not be full.
     pub fn push(&mut self, item: T) {
         self.items[self.count] = item;
         self.count += 1;
     }
 
-    /// Whether there is no place left.
+    /// Whether the list is full.
     pub fn is_full(&self) -> bool {
         self.count == N
     }
 
-    /// Nothing at all.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Takes all off.
+    /// Removes all items.
     pub fn clear(&mut self) {
         self.count = 0;
     }
 
-    /// All of them.
+    /// All items.
     pub fn as_slice(&self) -> &[T] {
         &self.items[..self.count]
     }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// Pages by address, headers by address, and what was asked to be forgotten.
+/// Pages by address, headers by address, and the unmapped pages not flushed yet.
 #[derive(Default)]
 struct Fake {
     pages: Mutex<HashSet<u64>>,
@@ -124,7 +124,7 @@ fn a_commit_of_the_own_stack_with_interrupts_off_is_counted_as_late() {
     let (own, other) = (pool.take(&here, 0).unwrap(), pool.take(&here, 0).unwrap());
     let touch = |n, sp| pool.handle_fault(own.page_from_top(n), sp);
     assert_eq!(touch(1, None), FaultOutcome::Committed);
-    // An interrupt handler, on its own stack, writes to that of a G.
+    // An interrupt handler, on its own stack, writes to the stack of a G.
     assert_eq!(touch(2, Some(other.top() - 8)), FaultOutcome::Committed);
     assert_eq!(pool.stats().late_commits, 0);
     assert_eq!(touch(3, Some(own.page_from_top(2))), FaultOutcome::Committed);
@@ -134,7 +134,7 @@ fn a_commit_of_the_own_stack_with_interrupts_off_is_counted_as_late() {
 #[test]
 fn what_is_in_use_is_what_was_taken_and_not_returned() {
     let (pool, cpus) = (pool(4000), [Here::pretend(0), Here::pretend(1)]);
-    // SAFETY: nobody else is there.
+    // SAFETY: this thread alone uses the pool.
     let in_use = || unsafe { pool.in_use(2) };
     let slots: Vec<_> = (0..100).map(|n| pool.take(&cpus[n % 2], n % 3).unwrap()).collect();
     pool.take_kernel(&cpus[0], 3).unwrap();
@@ -198,7 +198,7 @@ fn a_stack_that_its_user_keeps_is_closed_down_to_what_it_keeps() {
     assert!((0..KEEP).all(has), "what it keeps");
     assert!(!(KEEP..=slot.depth_of(slot.base())).any(has), "what it does not");
     assert_eq!(pool.backing.freed.load(Ordering::Relaxed), pool.stats().trimmed_pages);
-    // It is its user's, and works as before.
+    // The user keeps it, and it works as before.
     assert_ne!(pool.take(&cpu, 3), Ok(slot));
     assert_eq!(pool.handle_fault(full, None), FaultOutcome::Committed);
     assert_eq!(pool.handle_fault(full - 8, None), FaultOutcome::GuardHit { slot });
@@ -222,7 +222,7 @@ fn what_is_below_the_limit_is_not_opened() {
     let pages = pool.backing.count();
     pool.open(slot, full - PAGE..full, full - PAGE).unwrap();
     assert_eq!(pool.backing.count(), pages, "it was there already");
-    // What is open stays so.
+    // An open page stays open.
     pool.open(slot, slot.spare()..full, slot.spare()).unwrap();
     assert_eq!(pool.open(slot, slot.spare()..full, full - PAGE), Ok(()));
     assert_eq!(pool.open(slot, slot.spare() - 8..full, slot.spare()), Err(NoMemory), "the guard");
@@ -282,7 +282,7 @@ fn recycled_stacks_come_from_this_cpu_without_the_lists() {
     let slot = pool.take(&cpu, 0).unwrap();
     touch(&pool, slot, 3);
     pool.put(&cpu, slot);
-    let locked = pool.classes[0].lists.lock(); // taking it again would hang
+    let locked = pool.classes[0].lists.lock(); // locking it again would hang
     let again = pool.take(&cpu, 0).unwrap();
     drop(locked);
     assert_eq!(again, slot);
