@@ -12,7 +12,7 @@
 //! is read there is trusted, and no address of the stack window is touched. Each word is looked up
 //! in the page tables and read through the window of physical memory, with interrupts off: a page
 //! that is unmapped meanwhile is not reused before this CPU has answered the shootdown, which it
-//! does not while interrupts are off (`mem::stack`, "Who flushes"). The words count only if the G
+//! does not while interrupts are off (`mem::stack`, "TLB shootdown"). The words count only if the G
 //! has not run meanwhile.
 
 use super::account::Times;
