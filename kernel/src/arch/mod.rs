@@ -34,7 +34,6 @@ pub use x86_64::machine::{
     report_late_cpus, route_isa, start_cpus, wake,
 };
 
-pub use x86_64::acpi::Override;
 #[cfg(not(target_os = "none"))]
 pub use x86_64::acpi::hostile;
 pub use x86_64::apic::ApicChoice;

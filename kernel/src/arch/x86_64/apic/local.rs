@@ -219,10 +219,7 @@ impl<B: Bus> LocalApic<B> {
                     continue;
                 }
             };
-            let polarity = match nmi.polarity {
-                Polarity::ActiveHigh => 0,
-                Polarity::ActiveLow => PIN_ACTIVE_LOW,
-            };
+            let polarity = if nmi.polarity == Polarity::ActiveLow { PIN_ACTIVE_LOW } else { 0 };
             // NMIs are edge-triggered whatever the entry says.
             self.write(pin, DELIVER_NMI | polarity);
         }
