@@ -80,7 +80,7 @@ pub use watch::{
     present, progress, ps, sched_info, spare_attention,
 };
 
-use crate::arch;
+use crate::arch::{self, irq::IrqState};
 use crate::cell::Link;
 use crate::chaos;
 use crate::go::JoinError;
@@ -272,7 +272,7 @@ pub fn init_cpu(seed: Option<u64>) {
 
 /// Leaves the stack that the CPU came up on for that of its M. Interrupts off.
 pub fn mstart() -> ! {
-    assert!(!arch::irqs_on(), "irqs on");
+    assert!(!arch::irq::enabled(), "irqs on");
     // SAFETY: `init_cpu` came before.
     let cpu = unsafe { this_cpu() };
     let sp = cpu.m().come_on();
@@ -292,11 +292,11 @@ fn leave(why: Leaving) {
 #[inline(always)]
 fn leave_by(g: &'static G<Task>, why: Leaving) {
     arch::probe_stack_again();
-    let irqs = arch::irqs_off();
+    let irqs = arch::irq::disable();
     // A G that left with a lock held or interrupts off would take both along.
     assert!(irqs.were_on(), "irqs off");
     leave_now(g, why);
-    arch::irqs_back(irqs);
+    arch::irq::restore(irqs);
 }
 
 /// As [`leave`], with interrupts off before and after.
@@ -321,7 +321,7 @@ fn submit(f: impl FnOnce(&Cpu, &mut P<Task>) -> Wake) {
     arch::probe_stack_again();
     // Off until the wake-up is sent: `sched` counts on a CPU that it has claimed
     // to come, and a G that is preempted in between would take the wake-up along.
-    let irqs = arch::irqs_off();
+    let irqs = arch::irq::disable();
     // SAFETY: what calls this comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
     let ready = |p: &mut P<Task>| {
@@ -333,18 +333,18 @@ fn submit(f: impl FnOnce(&Cpu, &mut P<Task>) -> Wake) {
     };
     // SAFETY: this CPU's own record, interrupts off.
     send(unsafe { cpu.with_p(ready) });
-    arch::irqs_back(irqs);
+    arch::irq::restore(irqs);
 }
 
 /// Calls `f` with the P of this CPU, interrupts off.
 #[inline(always)]
 fn with_p<R>(f: impl FnOnce(&mut P<Task>) -> R) -> R {
-    let irqs = arch::irqs_off_probed();
+    let irqs = arch::irq::disable_probed();
     // SAFETY: what calls this comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
     // SAFETY: this CPU's own record, interrupts off.
     let result = unsafe { cpu.with_p(f) };
-    arch::irqs_back(irqs);
+    arch::irq::restore(irqs);
     result
 }
 
@@ -411,7 +411,7 @@ pub fn is_running() -> bool {
 pub fn preempted() {
     let g = running().expect("no G to preempt");
     arch::probe_stack();
-    assert!(arch::irq_save(), "irqs off");
+    assert!(arch::irq::disable().were_on(), "irqs off");
     if kill::is_abandoned(g) {
         kill::abandon(g);
     }
@@ -424,5 +424,5 @@ pub fn preempted() {
     if let Some(why) = why {
         leave_now(g, why);
     }
-    arch::irq_restore(true);
+    arch::irq::restore(IrqState::ON);
 }

@@ -6,7 +6,7 @@
 //! stack page, so neither an interrupt nor a page fault can find a value half
 //! changed.
 
-use crate::arch::{self, MAX_CPUS};
+use crate::arch::{self, MAX_CPUS, irq::IrqState};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 /// "I stay on this CPU": interrupts are off until this is dropped.
 pub struct Here {
     index: usize,
-    were_on: bool,
+    irqs: IrqState,
     // Another CPU's interrupts are not off: the proof must not travel.
     _here: PhantomData<*mut ()>,
 }
@@ -24,8 +24,8 @@ impl Here {
     /// not come while a value is lent.
     #[inline]
     pub fn enter() -> Here {
-        let were_on = arch::irq_save_probed();
-        Here { index: arch::cpu_index(), were_on, _here: PhantomData }
+        let irqs = arch::irq::disable_probed();
+        Here { index: arch::cpu_index(), irqs, _here: PhantomData }
     }
 
     /// The CPU this is.
@@ -38,14 +38,14 @@ impl Here {
     /// guarded by a spinning flag, whoever comes.
     #[cfg(test)]
     pub fn pretend(index: usize) -> Here {
-        Here { index, were_on: false, _here: PhantomData }
+        Here { index, irqs: arch::irq::disable(), _here: PhantomData }
     }
 }
 
 impl Drop for Here {
     #[inline]
     fn drop(&mut self) {
-        arch::irq_restore(self.were_on);
+        arch::irq::restore(self.irqs);
     }
 }
 

@@ -208,7 +208,7 @@ pub fn is_killed() -> bool {
 /// it does nothing.
 #[cold]
 pub fn end_if_killed() {
-    if arch::irqs_on() && is_killed() {
+    if arch::irq::enabled() && is_killed() {
         die();
     }
 }
@@ -238,7 +238,7 @@ pub fn die() -> ! {
         unwind::killed();
     }
     arch::probe_stack();
-    assert!(arch::irq_save(), "irqs off");
+    assert!(arch::irq::disable().were_on(), "irqs off");
     abandon(g)
 }
 

@@ -15,7 +15,7 @@ use sched::Status;
 /// it is about to park. In a blocking call it leaves with its M, and the spare M does the
 /// work. Whether it was killed it does not ask: an allocation does not unwind.
 pub fn wait_for_relief(pages: usize) -> bool {
-    if !arch::irqs_on() {
+    if !arch::irq::enabled() {
         return false;
     }
     let Some(g) = running() else { return false };

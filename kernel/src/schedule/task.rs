@@ -186,7 +186,7 @@ impl fmt::Display for Running {
 /// Notes that the running G panics: how many of its panics are under way now.
 /// `None` if this is no place where a G may unwind.
 pub fn begin_panic() -> Option<u32> {
-    let g = running().filter(|_| arch::irqs_on())?;
+    let g = running().filter(|_| arch::irq::enabled())?;
     g.kernel.panics.set(g.kernel.panics.get() + 1);
     g.kernel.name.fetch_or(PANICKING, Relaxed);
     Some(g.kernel.panics.get())

@@ -12,7 +12,7 @@ pub use smp::{report_late_cpus, start_cpus};
 use super::acpi::{self, Firmware};
 use super::report::{self, Part};
 use super::topology::{self, Topology};
-use super::{apic, clock, cpu, gdt, hpet, ioapic, mmio, nmi, paging, pit, ports};
+use super::{apic, clock, cpu, gdt, hpet, ioapic, irq, mmio, nmi, paging, pit, ports};
 use super::{timer, trap};
 use crate::mem::{self, stack::KernelStack};
 use alloc::vec::Vec;
@@ -217,9 +217,9 @@ pub fn begin_turns(turn_us: u16) {
 #[cold]
 pub fn wake(index: usize) {
     // Off, because an xAPIC is told in two writes, on this CPU.
-    let were_on = cpu::irq_save();
+    let irqs = irq::disable();
     let sent = apic::send_ipi(cpu::apic_id_of(index), apic::WAKE_VECTOR);
-    cpu::irq_restore(were_on);
+    irq::restore(irqs);
     // The only failure is an APIC that does not answer, and then all is lost.
     if let Err(error) = sent {
         panic!("cannot wake CPU {index}: {error}");
