@@ -43,7 +43,7 @@ pub mod cycle;
 mod ring;
 mod watcher;
 
-use crate::arch;
+use crate::arch::{self, irq::IrqState};
 use crate::panic::Message;
 use crate::park;
 use crate::program::{self, Ended, Instance};
@@ -104,9 +104,9 @@ impl Look {
             crate::panic::deadlock(|out| report(out, instance));
         }
         instance.end(id, Ended::Deadlock, |supervisor| {
-            arch::irq_save();
+            arch::irq::disable();
             park::ready_from_interrupt(supervisor);
-            arch::irq_restore(true); // it is in this CPU's inbox, which this CPU checks next
+            arch::irq::restore(IrqState::ON); // it is in this CPU's inbox, which this CPU checks next
         });
         true
     }

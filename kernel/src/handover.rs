@@ -7,7 +7,7 @@
 
 mod regions;
 
-use crate::arch::{self, Override, paging};
+use crate::arch::{self, paging};
 use crate::cmdline::Options;
 use crate::drivers::{
     framebuffer::Screen,
@@ -153,9 +153,7 @@ pub fn machine_config(rsdp: Option<u64>, options: &Options) -> arch::Config<'sta
         max_cpus: options.max_cpus.unwrap_or(arch::MAX_CPUS),
         rsdp: rsdp.filter(|_| options.acpi),
         overrides: &|signature| {
-            let name = alloc::format!("opt/runnext/acpi/{signature}");
-            let table = fw_cfg_file(&name, MAX_TABLE)?;
-            Some(if table.is_empty() { Override::Hide } else { Override::Replace(table) })
+            fw_cfg_file(&alloc::format!("opt/runnext/acpi/{signature}"), MAX_TABLE)
         },
     }
 }

@@ -8,7 +8,7 @@
 
 /// The machine.
 pub mod arch {
-    pub use crate::arch::{irq_restore, irq_save, irq_save_probed};
+    pub use crate::arch::irq;
 
     /// Page tables.
     pub mod paging {

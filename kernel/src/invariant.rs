@@ -201,7 +201,7 @@ fn stand_still() {
         yield_now();
     }
     while !is_done() {
-        let were_on = arch::irq_save_probed();
+        let irqs = arch::irq::disable_probed();
         if STANDING.fetch_add(1, Ordering::AcqRel) + 1 == arch::num_cpus() {
             // Without its lock: `take` takes other locks.
             let mut paper = PAPER.lock().take();
@@ -213,7 +213,7 @@ fn stand_still() {
         } else {
             wait_for_the_last();
         }
-        arch::irq_restore(were_on);
+        arch::irq::restore(irqs);
     }
 }
 

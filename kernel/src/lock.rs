@@ -14,7 +14,7 @@
 
 pub mod order;
 
-use crate::arch::{self, Irqs};
+use crate::arch::{self, irq::IrqState};
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -37,7 +37,7 @@ unsafe impl<T: ?Sized + Send> Sync for IrqLock<T> {}
 /// Not `Send`: interrupts are off on the CPU that took it.
 pub struct IrqGuard<'a, T: ?Sized> {
     lock: &'a IrqLock<T>,
-    irqs: Irqs,
+    irqs: IrqState,
     _here: core::marker::PhantomData<*const ()>,
 }
 
@@ -67,7 +67,7 @@ impl<T: ?Sized> IrqLock<T> {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock(&self) -> IrqGuard<'_, T> {
-        let irqs = arch::irqs_off_probed();
+        let irqs = arch::irq::disable_probed();
         self.take();
         IrqGuard { lock: self, irqs, _here: core::marker::PhantomData }
     }
@@ -76,13 +76,13 @@ impl<T: ?Sized> IrqLock<T> {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_lock(&self) -> Option<IrqGuard<'_, T>> {
-        let irqs = arch::irqs_off_probed();
+        let irqs = arch::irq::disable_probed();
         if self.try_take() {
             #[cfg(debug_assertions)]
             order::taken(self.place());
             return Some(IrqGuard { lock: self, irqs, _here: core::marker::PhantomData });
         }
-        arch::irqs_back(irqs);
+        arch::irq::restore(irqs);
         None
     }
 
@@ -106,9 +106,9 @@ impl<T: ?Sized> IrqLock<T> {
     /// the stack is probed unconditionally.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
-    pub(crate) fn hold(&self) -> Irqs {
+    pub(crate) fn hold(&self) -> IrqState {
         arch::probe_stack();
-        let irqs = arch::irqs_off();
+        let irqs = arch::irq::disable();
         self.take();
         irqs
     }
@@ -116,11 +116,11 @@ impl<T: ?Sized> IrqLock<T> {
     /// As [`hold`](Self::hold), for a caller that knows that interrupts are on, and need not check
     /// now and again at the end: 4 instructions less.
     #[inline(always)]
-    pub(crate) fn hold_with_irqs_on(&self) -> Irqs {
+    pub(crate) fn hold_with_irqs_on(&self) -> IrqState {
         arch::probe_stack();
-        arch::irq_off();
+        arch::irq::disable();
         self.take();
-        Irqs::ON
+        IrqState::ON
     }
 
     /// Frees the lock, and leaves interrupts off.
@@ -270,7 +270,7 @@ impl<T: ?Sized> Drop for IrqGuard<'_, T> {
     fn drop(&mut self) {
         // SAFETY: the guard holds the lock, and is gone after this.
         unsafe { self.lock.open() };
-        arch::irqs_back(self.irqs);
+        arch::irq::restore(self.irqs);
     }
 }
 

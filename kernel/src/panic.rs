@@ -76,7 +76,7 @@ fn stop(code: u32, rip: u64, rbp: u64, report: impl FnOnce(&mut dyn Write) -> fm
 
 /// Stops all CPUs, reports, ends with `code`.
 fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
-    arch::irq_save();
+    arch::irq::disable();
     let me = arch::cpu_index() + 1;
     match STOPPER.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {}

@@ -74,7 +74,7 @@ fn why_not() -> Option<WhyNot> {
     }
     #[cfg(target_os = "none")]
     {
-        if !crate::arch::irqs_on() {
+        if !crate::arch::irq::enabled() {
             return Some(WhyNot::IrqsOff);
         }
         // With interrupts on, a running G is on its own stack, or on that of its M in a call, where
@@ -127,7 +127,7 @@ pub struct Birth {
 #[cfg(not(target_os = "none"))]
 mod host {
     use super::{Birth, Wait};
-    use crate::arch::Irqs;
+    use crate::arch::irq::IrqState;
     use crate::cell::held::PANICKING;
     use crate::cell::{Joiner, Labour, pair};
     use crate::go::{JoinError, SpawnError};
@@ -238,12 +238,12 @@ mod host {
     }
 
     /// As [`park`]; on the machine with interrupts off before.
-    pub fn park_from(_: Irqs, _: GHandle) {
+    pub fn park_from(_: IrqState, _: GHandle) {
         park();
     }
 
     /// As [`ready`]; on the machine with interrupts off before.
-    pub fn ready_from(_: Irqs, g: GHandle) {
+    pub fn ready_from(_: IrqState, g: GHandle) {
         ready(g);
     }
 

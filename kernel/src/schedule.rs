@@ -79,7 +79,7 @@ pub use watch::{
     present, progress, ps, sched_info, spare_attention,
 };
 
-use crate::arch;
+use crate::arch::{self, irq::IrqState};
 use crate::cell::Link;
 use crate::chaos;
 use crate::go::JoinError;
@@ -269,7 +269,7 @@ pub fn init_cpu(seed: Option<u64>) {
 
 /// Switches from the boot stack to that of this CPU's M (Go: mstart). Interrupts off.
 pub fn mstart() -> ! {
-    assert!(!arch::irqs_on(), "irqs on");
+    assert!(!arch::irq::enabled(), "irqs on");
     // SAFETY: `init_cpu` came before.
     let cpu = unsafe { this_cpu() };
     let sp = cpu.m().come_on();
@@ -289,11 +289,11 @@ fn leave(why: Leaving) {
 #[inline(always)]
 fn leave_by(g: &'static G<Task>, why: Leaving) {
     arch::probe_stack_again();
-    let irqs = arch::irqs_off();
+    let irqs = arch::irq::disable();
     // A G that left with a lock held or interrupts off would take both along.
     assert!(irqs.were_on(), "irqs off");
     leave_now(g, why);
-    arch::irqs_back(irqs);
+    arch::irq::restore(irqs);
 }
 
 /// As [`leave`], with interrupts off before and after.
@@ -317,7 +317,7 @@ fn submit(f: impl FnOnce(&Cpu, &mut P<Task>) -> Wake) {
     arch::probe_stack_again();
     // Interrupts stay off until the wake-up is sent: `sched` expects a CPU that it has claimed to
     // come, and a G preempted in between would delay the wake-up until it runs again.
-    let irqs = arch::irqs_off();
+    let irqs = arch::irq::disable();
     // SAFETY: every caller comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
     let ready = |p: &mut P<Task>| {
@@ -329,18 +329,18 @@ fn submit(f: impl FnOnce(&Cpu, &mut P<Task>) -> Wake) {
     };
     // SAFETY: this CPU's own record, interrupts off.
     send(unsafe { cpu.with_p(ready) });
-    arch::irqs_back(irqs);
+    arch::irq::restore(irqs);
 }
 
 /// Calls `f` with the P of this CPU, interrupts off.
 #[inline(always)]
 fn with_p<R>(f: impl FnOnce(&mut P<Task>) -> R) -> R {
-    let irqs = arch::irqs_off_probed();
+    let irqs = arch::irq::disable_probed();
     // SAFETY: every caller comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
     // SAFETY: this CPU's own record, interrupts off.
     let result = unsafe { cpu.with_p(f) };
-    arch::irqs_back(irqs);
+    arch::irq::restore(irqs);
     result
 }
 
@@ -406,7 +406,7 @@ pub fn is_running() -> bool {
 pub fn preempted() {
     let g = running().expect("no G to preempt");
     arch::probe_stack();
-    assert!(arch::irq_save(), "irqs off");
+    assert!(arch::irq::disable().were_on(), "irqs off");
     if kill::is_abandoned(g) {
         kill::abandon(g);
     }
@@ -419,5 +419,5 @@ pub fn preempted() {
     if let Some(why) = why {
         leave_now(g, why);
     }
-    arch::irq_restore(true);
+    arch::irq::restore(IrqState::ON);
 }

@@ -111,7 +111,7 @@ pub(crate) fn switched(time: u64, g: u64, what: What) {
 #[cold]
 fn note(time: Option<u64>, g: u64, what: What) {
     // Off, so that an interrupt's events do not come between.
-    let were_on = arch::irq_save();
+    let irqs = arch::irq::disable();
     let time = time.unwrap_or_else(arch::cycles);
     // Not by its slot: a CPU that is slow to come up takes interrupts before `init_cpu`.
     let ring = &RINGS[arch::cpu_index()];
@@ -123,7 +123,7 @@ fn note(time: Option<u64>, g: u64, what: What) {
     if unsafe { ring.push(Event { time, g: g as u32, what }) } {
         stream::ask();
     }
-    arch::irq_restore(were_on);
+    arch::irq::restore(irqs);
 }
 
 /// The ring of this CPU. Interrupts off, after [`init_cpu`].
@@ -137,18 +137,18 @@ fn here() -> &'static Ring {
 /// has not set its ring. By a pinned G, with nothing else to run.
 #[cfg(all(target_os = "none", feature = "internals"))]
 pub fn interrupt_before_init_cpu() {
-    let were_on = arch::irq_save();
+    let irqs = arch::irq::disable();
     let (cpu, told) = (arch::cpu_index(), arch::slot::<RING_SLOT>());
     arch::set_slot::<RING_SLOT>(0);
     let before = RINGS[cpu].count();
     arch::wake(cpu);
-    arch::irq_restore(true);
+    arch::irq::restore(arch::irq::IrqState::ON);
     while RINGS[cpu].count() == before {
         arch::relax();
     }
-    let _ = arch::irq_save();
+    arch::irq::disable();
     arch::set_slot::<RING_SLOT>(told);
-    arch::irq_restore(were_on);
+    arch::irq::restore(irqs);
 }
 
 /// Sets the ring of this CPU, before it can record anything.

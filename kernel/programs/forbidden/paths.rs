@@ -8,7 +8,7 @@
 #![allow(unused_imports)]
 
 use runnext::arch; //~ E0603
-use runnext::arch::irq_save; //~ E0603
+use runnext::arch::irq::disable; //~ E0603
 use runnext::arch::paging::flush_local_all; //~ E0603
 use runnext::arch::set_slot; //~ E0603
 use runnext::attendants; //~ E0603
@@ -30,7 +30,7 @@ use runnext::guardian::on_sample; //~ E0603
 use runnext::handover; //~ E0603
 use runnext::hostile; //~ E0603
 use runnext::internals; //~ E0432
-use runnext::internals::arch::irq_save as irq_off; //~ E0433
+use runnext::internals::arch::irq::disable as irq_off; //~ E0433
 use runnext::invariant::check; //~ E0603
 use runnext::lock::IrqLock; //~ E0603
 use runnext::log::{attach_serial, with_serial}; //~ E0603

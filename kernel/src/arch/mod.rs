@@ -4,7 +4,7 @@
 //! kernel may rely on is named here, and nothing else; a second machine would
 //! have to offer the same.
 //!
-//! - **One CPU**: its number, its words, its interrupt flag, its stack probe,
+//! - **One CPU**: its number, its words, its interrupt flag ([`irq`]), its stack probe,
 //!   halting until an interrupt as one step.
 //! - **All CPUs**: how many came up, what is known of each, waking one, asking one
 //!   whether it goes on, stopping all others.
@@ -24,8 +24,7 @@ mod x86_64;
 
 pub(crate) use x86_64::cpu::point_slot;
 pub use x86_64::cpu::{
-    Irqs, MAX_CPUS, cpu_index, halt_forever, here, irq_off, irq_restore, irq_save, irq_save_probed,
-    irqs_back, irqs_off, irqs_off_probed, irqs_on, num_cpus, probe_stack, probe_stack_again, relax,
+    MAX_CPUS, cpu_index, halt_forever, here, num_cpus, probe_stack, probe_stack_again, relax,
     set_all_slots, set_slot, slot, slot_of, slot_offset, wait_for_interrupt,
 };
 
@@ -34,7 +33,6 @@ pub use x86_64::machine::{
     report_late_cpus, route_isa, start_cpus, wake,
 };
 
-pub use x86_64::acpi::Override;
 #[cfg(not(target_os = "none"))]
 pub use x86_64::acpi::hostile;
 pub use x86_64::apic::ApicChoice;
@@ -44,6 +42,7 @@ pub use x86_64::clock::{ClockChoice, cycles_to_ns, now_ns, ns_to_tsc as ns_to_cy
 pub use x86_64::exit::{exit, power_off, reboot};
 pub use x86_64::features::missing as missing_features;
 pub use x86_64::ioapic::RouteError;
+pub use x86_64::irq;
 pub use x86_64::nmi::{ask, sample, stop_others, stopped_at, was_sampled};
 pub use x86_64::paging;
 pub use x86_64::pci::{message_for, pci_read, pci_write};

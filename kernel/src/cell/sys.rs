@@ -5,7 +5,7 @@
 //! same files with a `sys` of their own, in which loom watches every access and
 //! every wait.
 
-pub(crate) use crate::arch::{Irqs, irqs_back, irqs_on, probe_stack, relax};
+pub(crate) use crate::arch::{irq, probe_stack, relax};
 pub(crate) use crate::go::JoinError;
 pub(crate) use crate::lock::IrqLock;
 pub(crate) use crate::park::{

@@ -169,10 +169,10 @@ mod here {
     static HELD: [PerCpu; MAX_CPUS] = [const { PerCpu(UnsafeCell::new(Held::NONE)) }; MAX_CPUS];
 
     pub(super) fn with<R>(f: impl FnOnce(&mut Held) -> R) -> R {
-        let were_on = arch::irq_save();
+        let irqs = arch::irq::disable();
         // SAFETY: this CPU's own, interrupts off, and `f` is of this file, which takes no lock.
         let result = f(unsafe { &mut *HELD[arch::cpu_index()].0.get() });
-        arch::irq_restore(were_on);
+        arch::irq::restore(irqs);
         result
     }
 

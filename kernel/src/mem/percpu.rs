@@ -5,7 +5,7 @@
 //! take no lock and touch no new stack page, so neither an interrupt nor a page fault can
 //! find a value half changed.
 
-use crate::arch::{self, MAX_CPUS};
+use crate::arch::{self, MAX_CPUS, irq::IrqState};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 /// Proof that the code stays on this CPU: interrupts are off until this is dropped.
 pub struct Here {
     index: usize,
-    were_on: bool,
+    irqs: IrqState,
     // Another CPU's interrupts are not off: the proof must not be sent.
     _here: PhantomData<*mut ()>,
 }
@@ -23,8 +23,8 @@ impl Here {
     /// value is lent.
     #[inline]
     pub fn enter() -> Here {
-        let were_on = arch::irq_save_probed();
-        Here { index: arch::cpu_index(), were_on, _here: PhantomData }
+        let irqs = arch::irq::disable_probed();
+        Here { index: arch::cpu_index(), irqs, _here: PhantomData }
     }
 
     /// The index of this CPU.
@@ -37,14 +37,14 @@ impl Here {
     /// values against any thread.
     #[cfg(test)]
     pub fn pretend(index: usize) -> Here {
-        Here { index, were_on: false, _here: PhantomData }
+        Here { index, irqs: arch::irq::disable(), _here: PhantomData }
     }
 }
 
 impl Drop for Here {
     #[inline]
     fn drop(&mut self) {
-        arch::irq_restore(self.were_on);
+        arch::irq::restore(self.irqs);
     }
 }
 

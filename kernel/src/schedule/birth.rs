@@ -19,7 +19,7 @@ use super::{
     Cpu, Leaving, SCHED, ask_for_upkeep, is_running, running, send, submit, this_cpu, with_p,
 };
 use super::{kill, roster};
-use crate::arch::{self, Irqs};
+use crate::arch::{self, irq::IrqState};
 use crate::cell::{Joiner, Labour, Place, Work, pair, pair_in};
 use crate::go::SpawnError;
 use crate::mem::{
@@ -53,12 +53,12 @@ pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, S
     }
     // Fast path: a dead G of this P, its own place for the work, and all of it with interrupts off,
     // so that the CPU's record is looked up once.
-    let irqs = arch::irqs_off_probed();
+    let irqs = arch::irq::disable_probed();
     // SAFETY: every caller comes after `init_cpu`; interrupts are off.
     let cpu = unsafe { this_cpu() };
     // SAFETY: this CPU's own record, interrupts off.
     let Some(g) = (unsafe { cpu.with_p(|p| SCHED.take_dead(p)) }) else {
-        arch::irqs_back(irqs);
+        arch::irq::restore(irqs);
         return spawn_otherwise(None, name, site, stack, pin, program, labour);
     };
     // SAFETY: a dead G that was taken belongs to the taker alone.
@@ -69,7 +69,7 @@ pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, S
         }
         // The result of its last life was not joined yet.
         Err(labour) => {
-            arch::irqs_back(irqs);
+            arch::irq::restore(irqs);
             spawn_otherwise(Some(g), name, site, stack, pin, program, labour)
         }
     }
@@ -153,7 +153,7 @@ fn start(
     name: &'static str,
     site: &'static Location<'static>,
     program: Option<&'static Instance>,
-    irqs: Irqs,
+    irqs: IrqState,
 ) {
     set_up(g, work, name, site, program);
     // SAFETY: every caller comes after `init_cpu`; interrupts are off.
@@ -166,7 +166,7 @@ fn start(
     if left.is_err() || cpu.slices.attention.get() != 0 {
         return start_rest(g, left, name, site, irqs);
     }
-    arch::irqs_back(irqs);
+    arch::irq::restore(irqs);
 }
 
 /// Slow path of [`start`].
@@ -177,7 +177,7 @@ fn start_rest(
     left: Result<(), StartRest<Task>>,
     name: &'static str,
     site: &'static Location<'static>,
-    irqs: Irqs,
+    irqs: IrqState,
 ) {
     // SAFETY: as in `start`.
     let cpu = unsafe { this_cpu() };
@@ -194,7 +194,7 @@ fn start_rest(
     let may_be_doomed = cpu.slices.attention.has(Attention::DOOM);
     // Interrupts stay off until the wake-up is sent, as in `schedule::submit`.
     send(wake);
-    arch::irqs_back(irqs);
+    arch::irq::restore(irqs);
     if may_be_doomed {
         kill::heed_kill();
     }
@@ -257,12 +257,12 @@ fn new_g() -> G<Task> {
 extern "C" fn g_main(g: usize) -> ! {
     // SAFETY: `start` passed the address of this very G, which lives for ever.
     let g = unsafe { &*(g as *const G<Task>) };
-    arch::irq_restore(true);
+    arch::irq::restore(IrqState::ON);
     // The work stays in its cell, where `full::bury` finds it if this G is abandoned.
     Work::run_from(&g.kernel.work);
     // No probe: the root is at the very top of the G's first page. As in `schedule::leave`, a G
     // must leave with no lock held and interrupts on.
-    assert!(arch::irq_save(), "irqs off");
+    assert!(arch::irq::disable().were_on(), "irqs off");
     // SAFETY: a G runs here.
     let cpu = unsafe { this_cpu() };
     cpu.leaving.set(Leaving::Exit);

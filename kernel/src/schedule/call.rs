@@ -53,7 +53,7 @@
 use super::m::{M, NoM};
 use super::task::Task;
 use super::{Cpu, Leaving, SCHED, m_main, running, this_cpu, wait_for_relief};
-use crate::arch;
+use crate::arch::{self, irq::IrqState};
 use crate::go::JoinError;
 use crate::trace::{self, Kind};
 use crate::unwind;
@@ -106,7 +106,7 @@ fn call_on_m<T, F: FnOnce() -> T>(g: &'static G<Task>, f: F) -> Result<Result<T,
     arch::probe_stack();
     // Interrupts are on: a program cannot turn them off, and kernel code that does makes no calls.
     // If it did and had to wait, `leave` would panic.
-    arch::irq_off();
+    arch::irq::disable();
     // SAFETY: a G runs here.
     let mut cpu = unsafe { this_cpu() };
     if cpu.spare.get().is_none() {
@@ -145,13 +145,13 @@ fn call_on_m<T, F: FnOnce() -> T>(g: &'static G<Task>, f: F) -> Result<Result<T,
 fn end_badly(g: &'static G<Task>) {
     let Some(m) = g.kernel.m.get().filter(|m| m.was_full()) else { return };
     arch::probe_stack_again(); // within what `call_on_m` has probed
-    let irqs = arch::irqs_off();
+    let irqs = arch::irq::disable();
     // SAFETY: a G runs here.
     hand_over(unsafe { this_cpu() }, g);
     g.kernel.m.set(None); // before it can be preempted: it has no M to take along
     m.is_spare_now();
     m.put_aside();
-    arch::irqs_back(irqs);
+    arch::irq::restore(irqs);
 }
 
 /// The argument and the result of a call on the M's stack.
@@ -166,7 +166,7 @@ extern "C" fn in_call<T, F: FnOnce() -> T>(job: usize) {
     // SAFETY: `call_on_m` passed the address of its own job, which it does not
     // touch meanwhile.
     let job = unsafe { &mut *job };
-    arch::irq_restore(true);
+    arch::irq::restore(IrqState::ON);
     // SAFETY: taken here and nowhere else.
     let f = unsafe { ManuallyDrop::take(&mut job.f) };
     job.outcome.write(unwind::catch(f));
@@ -179,9 +179,9 @@ fn find_spare() -> Result<&'static Cpu, NoM> {
     let spare = match M::take_spare() {
         Some(spare) => spare,
         None => {
-            arch::irq_restore(true); // it allocates, and may wait
+            arch::irq::restore(IrqState::ON); // it allocates, and may wait
             let found = spare_from_aside().map_or_else(|| M::create(m_main), Ok)?;
-            arch::irq_save();
+            arch::irq::disable();
             found
         }
     };

@@ -162,7 +162,7 @@ pub fn end_without_memory() -> ! {
 pub fn give_up(why: JoinError) -> ! {
     let g = running().expect("no G to end");
     arch::probe_stack();
-    assert!(arch::irq_save(), "irqs off");
+    assert!(arch::irq::disable().were_on(), "irqs off");
     let why = match g.kernel.full.get() {
         Some(filled) => filled.why.into(),
         None if was_killed() => JoinError::Killed,

@@ -90,7 +90,7 @@ pub fn abandon_locks(id: u64) -> usize {
             && ((owner ^ name) & !held::PANICKING == 0 || owner == held::ABANDONED)
         {
             found.add(Wait::unpack(seen.waiting).object);
-            ready_from(arch::irqs_off_probed(), seen.handle);
+            ready_from(arch::irq::disable_probed(), seen.handle);
         }
     }
     found.count
@@ -204,9 +204,9 @@ pub(super) fn joined(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
 /// A word of kernel memory that may have been freed; it counts only if the G that waits there still
 /// does.
 fn read(address: usize) -> Option<usize> {
-    let were_on = arch::irq_save_probed();
+    let irqs = arch::irq::disable_probed();
     let word = roster::read_word(address);
-    arch::irq_restore(were_on);
+    arch::irq::restore(irqs);
     fence(Acquire); // reads the word before the check that validates it
     word
 }

@@ -203,7 +203,7 @@ pub fn is_killed() -> bool {
 /// make for ever. With interrupts off, as in the kernel's own sections, it does nothing.
 #[cold]
 pub fn end_if_killed() {
-    if arch::irqs_on() && is_killed() {
+    if arch::irq::enabled() && is_killed() {
         die();
     }
 }
@@ -233,7 +233,7 @@ pub fn die() -> ! {
         unwind::killed();
     }
     arch::probe_stack();
-    assert!(arch::irq_save(), "irqs off");
+    assert!(arch::irq::disable().were_on(), "irqs off");
     abandon(g)
 }
 

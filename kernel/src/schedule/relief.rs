@@ -15,7 +15,7 @@ use sched::Status;
 /// to park. In a blocking call it leaves with its M, and the spare M does the work. It does not
 /// check for a kill request: an allocation does not unwind.
 pub fn wait_for_relief(pages: usize) -> bool {
-    if !arch::irqs_on() {
+    if !arch::irq::enabled() {
         return false;
     }
     let Some(g) = running() else { return false };

@@ -115,7 +115,7 @@ fn read_calls(sp: usize) -> ([usize; MAX_FRAMES], usize) {
     let (mut calls, mut count) = ([0; MAX_FRAMES], 0);
     let (rip_at, rbp_at) = arch::saved_at(sp);
     arch::probe_stack();
-    let were_on = arch::irq_save();
+    let irqs = arch::irq::disable();
     if let (Some(rip), Some(rbp)) = (read_stack(rip_at), read_stack(rbp_at)) {
         // From the stack of an M, where a call is, to that of the G, once.
         let mut may_hop = true;
@@ -129,7 +129,7 @@ fn read_calls(sp: usize) -> ([usize; MAX_FRAMES], usize) {
             count += 1;
         });
     }
-    arch::irq_restore(were_on);
+    arch::irq::restore(irqs);
     (calls, count)
 }
 

@@ -184,7 +184,7 @@ impl fmt::Display for Running {
 /// Records that the running G panics: returns how many of its panics are under way now. `None` if a
 /// G may not unwind here.
 pub fn begin_panic() -> Option<u32> {
-    let g = running().filter(|_| arch::irqs_on())?;
+    let g = running().filter(|_| arch::irq::enabled())?;
     g.kernel.panics.set(g.kernel.panics.get() + 1);
     g.kernel.name.fetch_or(PANICKING, Relaxed);
     Some(g.kernel.panics.get())

@@ -35,7 +35,7 @@ use super::{
     send, this_cpu,
 };
 use super::{all_idle, busy, cycles_run, try_this_cpu};
-use crate::arch;
+use crate::arch::{self, irq::IrqState};
 use crate::deadlock;
 use crate::guardian;
 use crate::mem;
@@ -126,9 +126,9 @@ fn looked_for_deadlocks() -> bool {
         return deadlock::beside::stir_from_halt(busy());
     }
     let Some(look) = deadlock::Look::is_due(run) else { return false };
-    arch::irq_restore(true);
+    arch::irq::restore(IrqState::ON);
     look.take();
-    arch::irq_save();
+    arch::irq::disable();
     true
 }
 
@@ -167,9 +167,9 @@ fn upkeep(cpu: &Cpu) {
     if mem::is_short() {
         birth::shed(cpu);
     }
-    arch::irq_restore(true);
+    arch::irq::restore(IrqState::ON);
     mem::maintain();
-    arch::irq_save();
+    arch::irq::disable();
 }
 
 /// Asks for [`mem::maintain`] at the next round of this CPU's M: a page fault has used the reserve.

@@ -8,7 +8,7 @@ use super::task::{GHandle, Task};
 use super::{
     Cpu, Leaving, SCHED, TIMERS, is_running, leave, leave_by, leave_now, running, send, this_cpu,
 };
-use crate::arch::{self, Irqs};
+use crate::arch::{self, irq::IrqState};
 use crate::mem::percpu::Here;
 use crate::trace::{self, Kind};
 use crate::waiting::Wait;
@@ -51,12 +51,12 @@ pub fn park() {
 /// As [`park`], for a caller that has had interrupts off since before it released the lock of the
 /// wait queue; interrupts are as they were when it returns. `g` is the running G.
 #[inline(always)]
-pub fn park_from(irqs: Irqs, g: GHandle) {
+pub fn park_from(irqs: IrqState, g: GHandle) {
     // A G that left with another lock held would keep it held.
     assert!(irqs.were_on(), "irqs off");
     let (g, _) = g.parts();
     leave_now(g, Leaving::Park);
-    arch::irqs_back(irqs);
+    arch::irq::restore(irqs);
 }
 
 /// Whether spinning for another G makes sense (Go: sync_runtime_canSpin): that G can run meanwhile,
@@ -70,7 +70,7 @@ pub fn may_spin() -> bool {
 pub fn may_wait() -> bool {
     let can_park =
         |g: &'static G<Task>| g.status() == Status::Running && g.kernel.full.get().is_none();
-    arch::irqs_on() && running().is_some_and(can_park)
+    arch::irq::enabled() && running().is_some_and(can_park)
 }
 
 /// Takes back a [`begin_park`]: the G need not wait after all. True if it was
@@ -100,7 +100,7 @@ pub fn park_until(deadline_ns: u64) -> bool {
 #[inline(never)]
 pub fn ready(g: GHandle) {
     arch::probe_stack_again(); // the caller that took it from a wait queue has probed
-    ready_from(arch::irqs_off(), g);
+    ready_from(arch::irq::disable(), g);
 }
 
 /// As [`ready`], for a caller that has had interrupts off since before it released the lock of the
@@ -108,7 +108,7 @@ pub fn ready(g: GHandle) {
 /// `sched` expects a CPU that it has claimed to come, and a G preempted in between would delay the
 /// wake-up until it runs again.
 #[inline(always)]
-pub fn ready_from(irqs: Irqs, g: GHandle) {
+pub fn ready_from(irqs: IrqState, g: GHandle) {
     // SAFETY: every caller comes after `init_cpu`.
     let cpu = unsafe { this_cpu() };
     // Fast path: no attention bit is set (no tracing, no kill), and the timer runs.
@@ -123,7 +123,7 @@ pub fn ready_from(irqs: Irqs, g: GHandle) {
     if let Err(rest) = left {
         ready_rest(cpu, g, rest);
     }
-    arch::irqs_back(irqs);
+    arch::irq::restore(irqs);
 }
 
 /// Slow path of [`ready_from`]: does what is left.

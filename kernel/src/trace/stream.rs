@@ -165,11 +165,11 @@ pub(super) fn note_name(g: u64, name: &'static str, site: &'static Location<'sta
         return;
     }
     // Both with interrupts off, so that they follow one another.
-    let were_on = arch::irq_save();
+    let irqs = arch::irq::disable();
     let len = What(NAME.0 | (name.len() as u32 & 0xff_ffff));
     super::event_at(name.as_ptr().expose_provenance() as u64, g, len);
     super::event_at(core::ptr::from_ref(site).expose_provenance() as u64, g, SITE);
-    arch::irq_restore(were_on);
+    arch::irq::restore(irqs);
 }
 
 /// The rings should be drained. By a CPU that records an event, interrupts off, perhaps in the

@@ -155,13 +155,13 @@ pub fn park() {
 
 /// There are no interrupts in a model.
 #[derive(Clone, Copy)]
-pub struct Irqs;
+pub struct IrqState;
 
-pub fn park_from(_: Irqs, _: GHandle) {
+pub fn park_from(_: IrqState, _: GHandle) {
     park();
 }
 
-pub fn ready_from(_: Irqs, g: GHandle) {
+pub fn ready_from(_: IrqState, g: GHandle) {
     ready(g);
 }
 

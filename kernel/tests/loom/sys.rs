@@ -1,11 +1,12 @@
 //! `cell::sys` with loom behind it: every atomic, every lock and every wait.
 
+use irq::IrqState;
 use loom::sync::{Mutex, MutexGuard};
 use std::mem::transmute;
 
 pub(crate) use crate::park::{
-    GHandle, Irqs, Reason, Wait, begin_park, cancel_park, die, is_gone, is_killed, look_for_cycle,
-    me, now_ns, park, park_from, park_until, ready, ready_from, this,
+    GHandle, Reason, Wait, begin_park, cancel_park, die, is_gone, is_killed, look_for_cycle, me,
+    now_ns, park, park_from, park_until, ready, ready_from, this,
 };
 pub(crate) use loom::cell::{Cell, UnsafeCell};
 pub(crate) use loom::hint::spin_loop as relax;
@@ -45,14 +46,14 @@ impl<T> IrqLock<T> {
         IrqLock { mutex: Mutex::new(()), guard, value }
     }
 
-    pub(crate) fn hold(&self) -> Irqs {
+    pub(crate) fn hold(&self) -> IrqState {
         let guard = self.mutex.lock().unwrap();
         // SAFETY: `open` drops it, and whoever holds the lock has a reference to us.
         self.guard.set(Some(unsafe { transmute::<MutexGuard<'_, ()>, MutexGuard<'_, ()>>(guard) }));
-        Irqs
+        IrqState
     }
 
-    pub(crate) fn hold_with_irqs_on(&self) -> Irqs {
+    pub(crate) fn hold_with_irqs_on(&self) -> IrqState {
         self.hold()
     }
 
@@ -65,10 +66,15 @@ impl<T> IrqLock<T> {
     }
 }
 
-pub(crate) fn irqs_back(_: Irqs) {}
+/// There are no interrupts in a model.
+pub(crate) mod irq {
+    pub(crate) use crate::park::IrqState;
 
-pub(crate) fn irqs_on() -> bool {
-    true
+    pub(crate) fn restore(_: IrqState) {}
+
+    pub(crate) fn enabled() -> bool {
+        true
+    }
 }
 
 macro_rules! const_fn {

@@ -167,7 +167,7 @@ fn panic_everywhere() {
         while READY.load(Relaxed) < num_cpus() {
             core::hint::spin_loop();
         }
-        runnext::internals::arch::irq_save();
+        runnext::internals::arch::irq::disable();
         panic!("one of many");
     };
     let gs: Vec<_> = (0..num_cpus()).map(|cpu| Go::new().pin(cpu).spawn(start)).collect();
@@ -182,7 +182,7 @@ fn panic_in_report() {
             panic!("as it was printed");
         }
     }
-    runnext::internals::arch::irq_save();
+    runnext::internals::arch::irq::disable();
     panic!("a bomb: {Bomb}");
 }
 
@@ -195,14 +195,14 @@ fn fault_in_report() {
             Ok(())
         }
     }
-    runnext::internals::arch::irq_save();
+    runnext::internals::arch::irq::disable();
     panic!("a bomb: {Bomb}");
 }
 
 /// Interrupts off for ever, on the last CPU.
 fn stuck() {
     let g = Go::new().pin(num_cpus() - 1).spawn(|| {
-        runnext::internals::arch::irq_save();
+        runnext::internals::arch::irq::disable();
         wait_for_ever();
     });
     wait_for_ever_with(g);

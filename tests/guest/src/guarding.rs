@@ -55,9 +55,9 @@ fn a_cpu_with_interrupts_off_is_reported_and_seen_to_go_on() {
 
 #[inline(never)]
 fn spin_with_interrupts_off(before: Counts) {
-    let were_on = arch::irq_save_probed();
+    let irqs = arch::irq::disable_probed();
     spin_until(|now| now.reports > before.reports);
-    arch::irq_restore(were_on);
+    arch::irq::restore(irqs);
 }
 
 /// What nobody can have.

@@ -29,14 +29,14 @@ fn main() {
     let page = pages.next().expect("the start page is mapped") as u32;
     let apic = paging::map_mmio(LOCAL_APIC, 4096).expect("the registers of the local APIC");
     let send = |command: u32| {
-        let were_on = arch::irq_save();
+        let irqs = arch::irq::disable();
         for (register, value) in [(COMMAND_HIGH, HIDDEN << 24), (COMMAND_LOW, command)] {
             // SAFETY: both registers are in the page that was mapped.
             let register = unsafe { apic.add(register) };
             // SAFETY: a register of the local APIC; all CPUs are at the same address.
             unsafe { ptr::write_volatile(register.cast(), value) };
         }
-        arch::irq_restore(were_on);
+        arch::irq::restore(irqs);
         sleep(Duration::from_millis(10));
     };
     [INIT, STARTUP | page, STARTUP | page].into_iter().for_each(send);

@@ -65,6 +65,6 @@ fn stop_while_printing(texts: [String; 2]) -> ! {
         });
     }
     wait_until(|| PRINTED.load(Relaxed) > 1);
-    runnext::internals::arch::irq_save();
+    runnext::internals::arch::irq::disable();
     panic!("in the middle of a line");
 }

@@ -1,4 +1,4 @@
-//! One hardware thread: its number, its own words, its interrupt flag.
+//! One hardware thread: its number, its own words, its stack probe.
 //!
 //! The GS base of every CPU points at its [`Cpu`] record from the first
 //! instructions on, so that "which CPU is this" is one load. Upper rooms get a
@@ -184,91 +184,6 @@ pub fn set_online() {
     CPUS[cpu_index()].online.store(true, Ordering::Release);
 }
 
-/// How the interrupt flag was: the flags of the CPU, as they came. A `bool` would
-/// take instructions to be made of them, and more to be asked again.
-#[derive(Clone, Copy, Debug)]
-pub struct Irqs(usize);
-
-/// The interrupt flag (Intel SDM vol. 1, 3.4.3).
-const IF: usize = 1 << 9;
-
-impl Irqs {
-    /// They were on, says one who knows.
-    pub const ON: Irqs = Irqs(IF);
-
-    /// Whether interrupts were on.
-    #[inline(always)]
-    pub fn were_on(self) -> bool {
-        self.0 & IF != 0
-    }
-}
-
-/// Turns interrupts off and says how they were.
-#[inline(always)]
-pub fn irqs_off() -> Irqs {
-    #[cfg(target_os = "none")]
-    {
-        let flags: usize;
-        // SAFETY: puts one word on the stack and takes it off again; without
-        // interrupts nothing is less safe than before.
-        unsafe { core::arch::asm!("pushfq", "pop {}", "cli", out(reg) flags) };
-        Irqs(flags)
-    }
-    // In host tests a thread stands for a CPU, and nothing interrupts it.
-    #[cfg(not(target_os = "none"))]
-    Irqs(0)
-}
-
-/// Turns interrupts on again if [`irqs_off`] found them on.
-#[inline(always)]
-pub fn irqs_back(irqs: Irqs) {
-    #[cfg(target_os = "none")]
-    if irqs.were_on() {
-        // They come after the next instruction (Intel SDM vol. 2, STI), so there
-        // must be one before they are off again: the first of `irqs_off` is.
-        // SAFETY: they were on before.
-        unsafe { core::arch::asm!("sti", options(nostack, preserves_flags)) };
-    }
-    #[cfg(not(target_os = "none"))]
-    let _ = irqs;
-}
-
-/// Turns interrupts off, for one who knows that they are on.
-#[inline(always)]
-pub fn irq_off() {
-    #[cfg(target_os = "none")]
-    x86_64::instructions::interrupts::disable();
-}
-
-/// Turns interrupts off and says whether they were on.
-#[inline(always)]
-pub fn irq_save() -> bool {
-    irqs_off().were_on()
-}
-
-/// Turns interrupts on again if [`irq_save`] found them on.
-#[inline(always)]
-pub fn irq_restore(were_on: bool) {
-    #[cfg(target_os = "none")]
-    if were_on {
-        // As in `irqs_back`: whatever turns them off again begins otherwise.
-        // SAFETY: they were on before.
-        unsafe { core::arch::asm!("sti", options(nostack, preserves_flags)) };
-    }
-    #[cfg(not(target_os = "none"))]
-    let _ = were_on;
-}
-
-/// Whether this CPU takes interrupts now.
-#[inline]
-pub fn irqs_on() -> bool {
-    #[cfg(target_os = "none")]
-    return x86_64::instructions::interrupts::are_enabled();
-    // As for `irqs_off`.
-    #[cfg(not(target_os = "none"))]
-    true
-}
-
 /// Turns interrupts on and halts, as one step: an interrupt that came since
 /// they were turned off ends the halt at once. Returns with them off.
 #[inline]
@@ -342,30 +257,6 @@ pub fn probe_stack_again() {
 pub fn is_probe(code: &[u8]) -> bool {
     // test byte ptr [rsp + distance], 0
     matches!(code, [0xf6, 0x84, 0x24, _, _, _, _, 0, ..])
-}
-
-/// [`irq_save`] after [`probe_stack`]; but with interrupts off already, whoever
-/// turned them off has probed, and a second probe from further down would be
-/// the very fault that must not happen.
-#[inline(always)]
-pub fn irq_save_probed() -> bool {
-    irqs_off_probed().were_on()
-}
-
-/// [`irqs_off`], as [`irq_save_probed`].
-#[inline(always)]
-pub fn irqs_off_probed() -> Irqs {
-    #[cfg(target_os = "none")]
-    {
-        let irqs = Irqs(x86_64::registers::rflags::read_raw() as usize);
-        if irqs.were_on() {
-            probe_stack();
-            x86_64::instructions::interrupts::disable();
-        }
-        irqs
-    }
-    #[cfg(not(target_os = "none"))]
-    Irqs(0)
 }
 
 /// Says to the CPU that this is a spin loop.

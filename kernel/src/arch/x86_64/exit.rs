@@ -5,7 +5,7 @@
 
 use super::acpi::{FixedHardware, Register};
 use super::ports::{Hardware, Ports};
-use super::{cpu, machine, nmi, pic};
+use super::{cpu, irq, machine, nmi, pic};
 use x86_64::instructions::port::Port;
 
 /// QEMU's isa-debug-exit device: what is written there ends the emulator with
@@ -56,7 +56,7 @@ pub fn power_off() -> ! {
 
 /// Where there is isa-debug-exit, this does not return. Interrupts are off then.
 fn tell_emulator(code: u32) {
-    cpu::irq_save();
+    irq::disable();
     let value = DEBUG_EXIT_BASE + code.min(MAX_CODE);
     // SAFETY: in QEMU this ends the emulator; elsewhere nobody listens there.
     unsafe { Port::new(DEBUG_EXIT_PORT).write(value) };
@@ -77,7 +77,7 @@ fn switch_off(ports: &impl Ports, fixed: &FixedHardware) {
 /// Starts the machine again: as the firmware says, by the chipset, or by the
 /// keyboard controller.
 pub fn reboot() -> ! {
-    cpu::irq_save();
+    irq::disable();
     nmi::stop_others();
     reset(&Hardware, machine::fixed_hardware());
     crate::println!("the machine does not start again by itself");

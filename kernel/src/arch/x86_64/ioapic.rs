@@ -31,17 +31,24 @@ pub struct IoApicInfo<M = Window> {
     pub registers: M,
 }
 
-/// An ISA line that is not wired as the ISA bus would have it.
+/// Where a line arrives, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Override {
-    /// The ISA line.
-    pub isa_irq: u8,
-    /// Where it really arrives.
+pub struct Wiring {
+    /// The global system interrupt.
     pub gsi: u32,
     /// Which level means "interrupt".
     pub polarity: Polarity,
     /// Whether a change or a state interrupts.
     pub trigger: Trigger,
+}
+
+/// An ISA line that is not wired as the ISA bus has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterruptOverride {
+    /// The ISA line.
+    pub isa_irq: u8,
+    /// Its wiring.
+    pub wiring: Wiring,
 }
 
 /// A line, by either of its numbers.
@@ -83,7 +90,7 @@ pub struct IoApicReport {
 /// An I/O APIC that does not answer, or that claims lines of an earlier one,
 /// is named in a warning and left out. Called once, on the boot CPU, with
 /// interrupts off.
-pub fn init(ioapics: &[IoApicInfo], overrides: &[Override]) -> IoApicReport {
+pub fn init(ioapics: &[IoApicInfo], overrides: &[InterruptOverride]) -> IoApicReport {
     pic::init(&ports::Hardware);
     let mut all = ALL.lock();
     for info in ioapics {
@@ -106,15 +113,10 @@ pub fn route(line: Line, vector: u8, apic_id: u32) -> Result<u32, RouteError> {
     ALL.lock().route(line, vector, apic_id)
 }
 
-/// Sends the global system interrupt `gsi` as an NMI to the CPU `apic_id`: an
-/// NMI source of the MADT, live at once.
-pub fn route_nmi(
-    gsi: u32,
-    polarity: Polarity,
-    trigger: Trigger,
-    apic_id: u32,
-) -> Result<(), RouteError> {
-    ALL.lock().route_nmi(gsi, polarity, trigger, apic_id)
+/// Sends a line as an NMI to the CPU `apic_id`: an NMI source of the MADT,
+/// unmasked at once.
+pub fn route_nmi(source: Wiring, apic_id: u32) -> Result<(), RouteError> {
+    ALL.lock().connect(Line::Gsi(source.gsi), source, NMI, apic_id)
 }
 
 /// Lets `line` interrupt.
@@ -194,7 +196,7 @@ impl<M: Mmio> IoApic<M> {
 
 struct IoApics<M> {
     ioapics: [Option<IoApic<M>>; MAX_IOAPICS],
-    overrides: [Option<Override>; MAX_OVERRIDES],
+    overrides: [Option<InterruptOverride>; MAX_OVERRIDES],
 }
 
 impl<M: Mmio> IoApics<M> {
@@ -208,7 +210,7 @@ impl<M: Mmio> IoApics<M> {
             log::warn!("ioapic {id}: does not answer, left out");
             return;
         };
-        // Masked even when it is left out below: nobody asked for its lines.
+        // Masked even when it is left out below: its lines are not in use.
         ioapic.mask_all();
         let end = u64::from(ioapic.gsi_base) + u64::from(ioapic.lines);
         let overlaps = |other: &IoApic<M>| {
@@ -225,9 +227,10 @@ impl<M: Mmio> IoApics<M> {
         }
     }
 
-    fn add_override(&mut self, entry: Override) {
-        let is_known =
-            |other: &&mut Option<Override>| other.is_none_or(|o| o.isa_irq == entry.isa_irq);
+    fn add_override(&mut self, entry: InterruptOverride) {
+        let is_known = |other: &&mut Option<InterruptOverride>| {
+            other.is_none_or(|o| o.isa_irq == entry.isa_irq)
+        };
         match self.overrides.iter_mut().find(is_known) {
             _ if entry.isa_irq >= 16 => {
                 log::warn!("ioapic: override of ISA line {}, ignored", entry.isa_irq);
@@ -249,36 +252,24 @@ impl<M: Mmio> IoApics<M> {
         if !(FIRST_DEVICE_VECTOR..=LAST_DEVICE_VECTOR).contains(&vector) {
             return Err(RouteError::BadVector(vector));
         }
-        if apic_id > MAX_APIC_ID {
-            return Err(RouteError::IdTooLarge(apic_id));
-        }
         let wiring = self.wiring(line).ok_or(RouteError::NoSuchLine(line))?;
-        let (ioapic, entry) = self.find(wiring.gsi).ok_or(RouteError::NoSuchLine(line))?;
-        // Masked, then the target, then the rest: never half a route.
-        ioapic.write(entry, MASKED);
-        ioapic.write(entry + 1, apic_id << 24);
-        ioapic.write(
-            entry,
-            MASKED | wiring_bits(wiring.polarity, wiring.trigger) | u32::from(vector),
-        );
+        self.connect(line, wiring, MASKED | u32::from(vector), apic_id)?;
         Ok(wiring.gsi)
     }
 
-    fn route_nmi(
-        &self,
-        gsi: u32,
-        polarity: Polarity,
-        trigger: Trigger,
-        apic_id: u32,
-    ) -> Result<(), RouteError> {
+    /// Writes the entry of a line: `low` and its wiring in the lower half, the CPU
+    /// in the upper.
+    fn connect(&self, line: Line, to: Wiring, low: u32, apic_id: u32) -> Result<(), RouteError> {
         if apic_id > MAX_APIC_ID {
             return Err(RouteError::IdTooLarge(apic_id));
         }
-        let found = self.find(gsi);
-        let (ioapic, entry) = found.ok_or(RouteError::NoSuchLine(Line::Gsi(gsi)))?;
+        let (ioapic, entry) = self.find(to.gsi).ok_or(RouteError::NoSuchLine(line))?;
+        let polarity = if to.polarity == Polarity::ActiveLow { ACTIVE_LOW } else { 0 };
+        let trigger = if to.trigger == Trigger::Level { LEVEL } else { 0 };
+        // Masked, then the target, then the rest: never half a route.
         ioapic.write(entry, MASKED);
         ioapic.write(entry + 1, apic_id << 24);
-        ioapic.write(entry, wiring_bits(polarity, trigger) | NMI);
+        ioapic.write(entry, low | polarity | trigger);
         Ok(())
     }
 
@@ -290,22 +281,20 @@ impl<M: Mmio> IoApics<M> {
     }
 
     /// Where a line arrives, and how it is wired.
-    fn wiring(&self, line: Line) -> Option<Override> {
-        let plain = |gsi, polarity, trigger| Override { isa_irq: 0, gsi, polarity, trigger };
-        let isa = |gsi| plain(gsi, Polarity::ActiveHigh, Trigger::Edge);
-        let by_gsi = |gsi| self.overrides.iter().flatten().find(move |o| o.gsi == gsi).copied();
+    fn wiring(&self, line: Line) -> Option<Wiring> {
+        let isa = |gsi| Wiring { gsi, polarity: Polarity::ActiveHigh, trigger: Trigger::Edge };
+        let pci = |gsi| Wiring { gsi, polarity: Polarity::ActiveLow, trigger: Trigger::Level };
+        let overrides = || self.overrides.iter().flatten();
+        let by_gsi = |gsi| overrides().map(|o| o.wiring).find(|wiring| wiring.gsi == gsi);
         match line {
             Line::Isa(irq) => {
-                let own = self.overrides.iter().flatten().find(|o| o.isa_irq == irq);
-                // Without an override a line is where ISA has it, unless that
-                // place was given to another line (IRQ 0 sits at 2, say).
+                let own = overrides().find(|o| o.isa_irq == irq).map(|o| o.wiring);
+                // Without an override a line arrives where ISA has it, unless that
+                // input was given to another line (IRQ 0 arrives at 2, say).
                 let free = irq < 16 && by_gsi(u32::from(irq)).is_none();
-                own.copied().or(free.then(|| isa(u32::from(irq))))
+                own.or(free.then(|| isa(u32::from(irq))))
             }
-            Line::Gsi(gsi) => Some(by_gsi(gsi).unwrap_or(match gsi {
-                0..16 => isa(gsi),
-                _ => plain(gsi, Polarity::ActiveLow, Trigger::Level),
-            })),
+            Line::Gsi(gsi) => by_gsi(gsi).or(Some(if gsi < 16 { isa(gsi) } else { pci(gsi) })),
         }
     }
 
@@ -331,12 +320,6 @@ impl fmt::Display for RouteError {
             RouteError::IdTooLarge(id) => write!(f, "an I/O APIC cannot address APIC id {id}"),
         }
     }
-}
-
-fn wiring_bits(polarity: Polarity, trigger: Trigger) -> u32 {
-    let polarity = if polarity == Polarity::ActiveLow { ACTIVE_LOW } else { 0 };
-    let trigger = if trigger == Trigger::Level { LEVEL } else { 0 };
-    polarity | trigger
 }
 
 #[cfg(test)]
@@ -379,7 +362,7 @@ mod tests {
 
     const LINES_24: u32 = 23 << 16 | 0x11;
 
-    fn with<'a>(fakes: &[(&'a Fake, u32)], overrides: &[Override]) -> IoApics<&'a Fake> {
+    fn with<'a>(fakes: &[(&'a Fake, u32)], overrides: &[InterruptOverride]) -> IoApics<&'a Fake> {
         let mut all = IoApics::new();
         for &(registers, gsi_base) in fakes {
             all.add(IoApicInfo { id: 0, gsi_base, registers });
@@ -388,8 +371,10 @@ mod tests {
         all
     }
 
-    fn isa_override(isa_irq: u8, gsi: u32) -> Override {
-        Override { isa_irq, gsi, polarity: Polarity::ActiveHigh, trigger: Trigger::Edge }
+    fn isa_override(isa_irq: u8, gsi: u32) -> InterruptOverride {
+        // As the bus has it: the same as ISA's own way.
+        let (polarity, trigger) = (Polarity::SameAsBus, Trigger::SameAsBus);
+        InterruptOverride { isa_irq, wiring: Wiring { gsi, polarity, trigger } }
     }
 
     #[test]
@@ -432,10 +417,11 @@ mod tests {
     #[test]
     fn overrides_move_lines_and_set_their_wiring() {
         let fake = fake(LINES_24);
-        let acpi =
-            Override { isa_irq: 9, gsi: 9, polarity: Polarity::ActiveLow, trigger: Trigger::Level };
+        let wiring = Wiring { gsi: 9, polarity: Polarity::ActiveLow, trigger: Trigger::Level };
+        let acpi = InterruptOverride { isa_irq: 9, wiring };
         let all = with(&[(&fake, 0)], &[isa_override(0, 2), acpi]);
         assert_eq!(all.route(Line::Isa(0), 0x31, 0), Ok(2));
+        assert_eq!(fake.entries.borrow()[4], MASKED | 0x31, "high and edge, as the bus has it");
         assert_eq!(all.route(Line::Isa(9), 0x32, 0), Ok(9));
         assert_eq!(fake.entries.borrow()[18], MASKED | LEVEL | ACTIVE_LOW | 0x32);
         assert_eq!(all.route(Line::Isa(2), 0x33, 0), Err(RouteError::NoSuchLine(Line::Isa(2))));

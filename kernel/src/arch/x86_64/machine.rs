@@ -9,11 +9,10 @@ mod smp;
 
 pub use smp::{report_late_cpus, start_cpus};
 
-use super::acpi::{self, CpuEntry, Firmware, Override};
-use super::apic::{Polarity, Trigger};
+use super::acpi::{self, Firmware};
 use super::report::{self, Part};
 use super::topology::{self, Topology};
-use super::{apic, clock, cpu, gdt, hpet, ioapic, mmio, nmi, paging, pit, pmtimer, ports};
+use super::{apic, clock, cpu, gdt, hpet, ioapic, irq, mmio, nmi, paging, pit, ports};
 use super::{timer, trap};
 use crate::mem::{self, stack::KernelStack};
 use alloc::vec::Vec;
@@ -36,8 +35,9 @@ pub struct Config<'a> {
     pub max_cpus: usize,
     /// Where the loader found the RSDP; `None` without ACPI, or with `acpi=off`.
     pub rsdp: Option<u64>,
-    /// ACPI tables to be used in place of the firmware's, by signature.
-    pub overrides: &'a dyn Fn(&str) -> Option<Override>,
+    /// ACPI tables to be used in place of the firmware's, by signature; an empty
+    /// one hides the firmware's.
+    pub overrides: acpi::Overrides<'a>,
 }
 
 /// What is known of one CPU.
@@ -136,7 +136,7 @@ fn handler_stacks() -> Option<[u64; gdt::IST_STACKS]> {
 fn read_firmware(config: &Config<'_>) -> Firmware {
     // Tables lie anywhere in physical memory, so all that is mapped counts.
     let end = paging::direct_map_end(u64::MAX);
-    // SAFETY: 1. `end` is what the tables map. 2. Nobody writes there: firmware
+    // SAFETY: 1. `end` is what the tables map. 2. No CPU writes there: firmware
     // tables are not among the frames.
     let memory = unsafe { acpi::DirectMap::new(mem::PHYS_OFFSET, end) };
     let firmware = acpi::read(config.rsdp, &memory, config.overrides, topology::this_apic_id());
@@ -155,28 +155,17 @@ fn init_ioapics(firmware: &Firmware) {
             Some(ioapic::IoApicInfo { id: io.id, gsi_base: io.gsi_base, registers })
         })
         .collect();
-    let overrides: Vec<_> = firmware
-        .interrupt_overrides
-        .iter()
-        .map(|o| ioapic::Override {
-            isa_irq: o.irq,
-            gsi: o.gsi,
-            polarity: level(o.polarity),
-            trigger: edge_or_level(o.trigger),
-        })
-        .collect();
-    let report = ioapic::init(&ioapics, &overrides);
+    let report = ioapic::init(&ioapics, &firmware.interrupt_overrides);
     report::note(Part::IoApic, report);
     for source in &firmware.nmi_sources {
-        let (polarity, trigger) = (level(source.polarity), edge_or_level(source.trigger));
-        if let Err(error) = ioapic::route_nmi(source.gsi, polarity, trigger, cpu::apic_id_of(0)) {
+        if let Err(error) = ioapic::route_nmi(*source, cpu::apic_id_of(0)) {
             log::warn!("ioapic: nmi source {}: {error}", source.gsi);
         }
     }
 }
 
 fn init_apic(config: &Config<'_>, firmware: &Firmware) {
-    let nmis = local_nmis(firmware, &firmware.cpus[0]);
+    let nmis: Vec<_> = firmware.local_nmis_of(&firmware.cpus[0]).collect();
     let apic = apic::ApicConfig {
         choice: config.apic,
         physical_base: firmware.local_apic,
@@ -192,13 +181,10 @@ fn init_apic(config: &Config<'_>, firmware: &Firmware) {
 }
 
 fn init_clock(config: &Config<'_>, firmware: &Firmware) {
-    let pm_timer = firmware.fixed.pm_timer.map(|pm| {
-        (pm.port, if pm.bits == 32 { pmtimer::Width::Bits32 } else { pmtimer::Width::Bits24 })
-    });
     let report = clock::init(clock::ClockConfig {
         choice: config.clock,
-        hpet: firmware.hpet.and_then(|hpet| map(hpet.address, hpet::WINDOW_BYTES)),
-        pm_timer,
+        hpet: firmware.hpet.and_then(|address| map(address, hpet::WINDOW_BYTES)),
+        pm_timer: firmware.fixed.pm_timer,
         tsc_hz: config.tsc_hz,
     });
     crate::log::set_clock(clock::now_ns);
@@ -217,29 +203,6 @@ fn map(phys: u64, len: usize) -> Option<mmio::Window> {
     }
 }
 
-fn local_nmis(firmware: &Firmware, cpu: &CpuEntry) -> Vec<apic::LocalNmi> {
-    firmware
-        .local_nmis_of(cpu)
-        .map(|nmi| apic::LocalNmi { lint: nmi.lint, polarity: level(nmi.polarity) })
-        .collect()
-}
-
-/// What the firmware says of a line; where it says nothing, the ISA bus's way.
-fn level(polarity: acpi::Polarity) -> Polarity {
-    match polarity {
-        acpi::Polarity::SameAsBus | acpi::Polarity::ActiveHigh => Polarity::ActiveHigh,
-        acpi::Polarity::ActiveLow => Polarity::ActiveLow,
-    }
-}
-
-/// As [`level`], for the trigger.
-fn edge_or_level(trigger: acpi::Trigger) -> Trigger {
-    match trigger {
-        acpi::Trigger::SameAsBus | acpi::Trigger::Edge => Trigger::Edge,
-        acpi::Trigger::Level => Trigger::Level,
-    }
-}
-
 /// Short turns of `turn_us` for the CPUs of an emulator that counts instructions; 0: none.
 /// The turns' phase is part of what a run repeats, so the boot CPU calls this when bring-up
 /// is over, whose length differs from run to run.
@@ -254,9 +217,9 @@ pub fn begin_turns(turn_us: u16) {
 #[cold]
 pub fn wake(index: usize) {
     // Off, because an xAPIC is told in two writes, on this CPU.
-    let were_on = cpu::irq_save();
+    let irqs = irq::disable();
     let sent = apic::send_ipi(cpu::apic_id_of(index), apic::WAKE_VECTOR);
-    cpu::irq_restore(were_on);
+    irq::restore(irqs);
     // The only failure is an APIC that does not answer, and then all is lost.
     if let Err(error) = sent {
         panic!("cannot wake CPU {index}: {error}");

@@ -11,6 +11,7 @@ pub mod features;
 pub mod gdt;
 pub mod hpet;
 pub mod ioapic;
+pub mod irq;
 #[cfg(any(test, target_os = "none"))]
 pub mod lsda;
 pub mod machine;

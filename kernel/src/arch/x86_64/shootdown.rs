@@ -10,7 +10,7 @@
 //! Interrupts are on while one waits, also for one's turn to ask: two CPUs that
 //! ask at once must be able to answer each other.
 
-use super::{apic, cpu, paging};
+use super::{apic, cpu, irq, paging};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -31,7 +31,7 @@ const MAX_POLLS: u64 = 1 << 34;
 /// Makes all CPUs forget their translations of `ranges`, and returns when they
 /// have. Interrupts on, no lock held.
 pub fn shootdown(_ranges: &[Range<u64>]) {
-    assert!(cpu::irqs_on(), "irqs off");
+    assert!(irq::enabled(), "irqs off");
     while ASKING.swap(true, Ordering::Acquire) {
         cpu::relax();
     }

@@ -5,7 +5,8 @@
 
 use super::node::{Enlisted, Node, Wake};
 use super::{Inner, Selection, WaitQueue, park_by};
-use crate::cell::sys::{GHandle, Irqs, irqs_back, park_from, ready_from};
+use crate::cell::sys::irq::{self, IrqState};
+use crate::cell::sys::{GHandle, park_from, ready_from};
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
@@ -14,7 +15,7 @@ use core::ops::{Deref, DerefMut};
 /// to the state and to those who wait.
 pub struct Locked<'a, S = (), T = (), const LISTS: usize = 1> {
     queue: &'a WaitQueue<S, T, LISTS>,
-    irqs: Irqs,
+    irqs: IrqState,
     // Interrupts are off on this CPU and on no other.
     _here: PhantomData<*const ()>,
 }
@@ -321,7 +322,7 @@ impl<S, T, const LISTS: usize> Drop for Locked<'_, S, T, LISTS> {
     fn drop(&mut self) {
         // SAFETY: we hold it, and are gone after this.
         unsafe { self.queue.inner.open() };
-        irqs_back(self.irqs);
+        irq::restore(self.irqs);
     }
 }
 

@@ -385,7 +385,7 @@ fn stop() -> ! {
     #[cfg(target_os = "none")]
     {
         // With interrupts off a panic does not unwind.
-        crate::arch::irq_save();
+        crate::arch::irq::disable();
         panic!("waiter leaked");
     }
 }

@@ -6,7 +6,7 @@
 
 use super::node::{Node, Ticket};
 use super::{Locked, WaitQueue, stop};
-use crate::cell::sys::{Reason, Wait, cancel_park, die, irqs_on, is_killed};
+use crate::cell::sys::{Reason, Wait, cancel_park, die, irq, is_killed};
 use core::cell::Cell;
 use core::marker::{PhantomData, PhantomPinned};
 use core::pin::Pin;
@@ -42,7 +42,7 @@ impl Selection {
     /// else one could not park. Its waiters count on it.
     #[inline]
     pub(crate) fn begin(&self) {
-        assert!(irqs_on(), "irqs off");
+        assert!(irq::enabled(), "irqs off");
         assert!(self.enlisted.get() == 0, "selection in use");
         self.is_open.set(true);
         self.ticket.begin(WAIT);

@@ -3,7 +3,8 @@
 //! Only addresses are read here; whether the device behind one works is for the
 //! clock code to find out, within a bound.
 
-use super::tables::{HEADER_BYTES, Plain, view};
+use super::tables::{HEADER_BYTES, little_endian, view};
+use crate::arch::x86_64::pmtimer::Width;
 use ::acpi::address::{AddressSpace, GenericAddress, RawGenericAddress};
 use ::acpi::sdt::fadt::Fadt;
 use ::acpi::sdt::hpet::HpetTable;
@@ -14,22 +15,11 @@ pub(super) const HPET_MIN_BYTES: usize = size_of::<HpetTable>();
 /// The FADT of ACPI 1.0; later ones only added to its end.
 pub(super) const FADT_MIN_BYTES: usize = 116;
 
-/// A high precision event timer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hpet {
-    /// Physical address of its registers.
-    pub address: u64,
-    /// Which one it is, if there are several.
-    pub number: u8,
-    /// The shortest period, in its own ticks, that loses no interrupt.
-    pub min_tick: u16,
-}
-
 /// What the FADT says that we can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FixedHardware {
-    /// The ACPI power management timer.
-    pub pm_timer: Option<PmTimer>,
+    /// The port of the ACPI power management timer.
+    pub pm_timer: Option<(u16, Width)>,
     /// How to reset the machine.
     pub reset: Option<Reset>,
     /// What to write to the sleep ports so that the machine switches itself off.
@@ -73,15 +63,6 @@ pub struct SoftOff {
     pub pm1b: u8,
 }
 
-/// A counter at 3,579,545 Hz behind an I/O port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PmTimer {
-    /// The port to read 32 bits from.
-    pub port: u16,
-    /// How many of the bits count: 24 or 32.
-    pub bits: u32,
-}
-
 /// Writing `value` to `register` resets the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reset {
@@ -109,13 +90,11 @@ pub enum Register {
     },
 }
 
-/// Reads a validated HPET table of at least [`HPET_MIN_BYTES`].
-pub(super) fn read_hpet(table: &[u8]) -> Option<Hpet> {
-    let hpet: HpetTable = view(table)?;
-    match register(hpet.base_address)? {
-        Register::Memory(address) => {
-            Some(Hpet { address, number: hpet.hpet_number, min_tick: hpet.clock_tick_unit })
-        }
+/// The physical address of the registers, from a validated HPET table of at
+/// least [`HPET_MIN_BYTES`].
+pub(super) fn read_hpet(table: &[u8]) -> Option<u64> {
+    match register(view::<HpetTable>(table)?.base_address)? {
+        Register::Memory(address) => Some(address),
         _ => None,
     }
 }
@@ -139,11 +118,11 @@ pub(super) fn read_fadt(table: &[u8]) -> FixedHardware {
     // The wide fields are taken from the bytes: the crate asks the revision
     // whether they exist, and a revision can lie about the length.
     let wide = |offset: usize| view::<RawGenericAddress>(&bytes[offset..]).and_then(register);
-    let bits = if flags.pm_timer_is_32_bit() { 32 } else { 24 };
+    let width = if flags.pm_timer_is_32_bit() { Width::Bits32 } else { Width::Bits24 };
     let pm_timer = port(wide(offset_of!(Fadt, x_pm_timer_block)), fadt.pm_timer_block);
     let pm1a_control = port(wide(offset_of!(Fadt, x_pm1a_control_block)), fadt.pm1a_control_block);
     FixedHardware {
-        pm_timer: pm_timer.map(|port| PmTimer { port, bits }),
+        pm_timer: pm_timer.map(|port| (port, width)),
         reset,
         soft_off: None,
         pm1a_control,
@@ -195,15 +174,12 @@ fn is_acpi_port(port: u16) -> bool {
 
 /// Where a validated FADT says that the DSDT is.
 pub(super) fn dsdt_address(fadt: &[u8]) -> Option<u64> {
-    let field = |at: usize, len: usize| {
-        let bytes = fadt.get(at..at + len)?;
-        Some(bytes.iter().rev().fold(0, |value, byte| (value << 8) | u64::from(*byte)))
-    };
+    let field = |at: usize, len: usize| fadt.get(at..at + len).map(little_endian);
     let [wide, narrow] = [field(X_DSDT, 8), field(DSDT, 4)];
     wide.filter(|at| *at != 0).or(narrow).filter(|at| *at != 0)
 }
 
-/// Where the two addresses of the DSDT stand in the FADT.
+/// The offsets of the DSDT's two addresses in the FADT.
 const DSDT: usize = 40;
 const X_DSDT: usize = 140;
 
@@ -270,15 +246,7 @@ fn register(raw: RawGenericAddress) -> Option<Register> {
 const _: () = assert!(offset_of!(Fadt, reset_reg) == FADT_MIN_BYTES);
 const _: () = assert!(offset_of!(Fadt, x_pm_timer_block) == 208);
 const _: () = assert!(HPET_MIN_BYTES == HEADER_BYTES + 20);
-
 const _: () = assert!(offset_of!(Fadt, x_pm_timer_block) - 68 == X_DSDT);
-
-// SAFETY: a packed struct of integers.
-unsafe impl Plain for HpetTable {}
-// SAFETY: a packed struct of integers, some of them `MaybeUninit`.
-unsafe impl Plain for Fadt {}
-// SAFETY: a packed struct of integers.
-unsafe impl Plain for RawGenericAddress {}
 
 #[cfg(test)]
 mod tests {

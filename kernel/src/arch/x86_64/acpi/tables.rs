@@ -2,12 +2,15 @@
 //!
 //! From the RSDP to the XSDT (or the RSDT) to a table by its signature; each
 //! step is checked before the next one trusts it. The layouts are the `acpi`
-//! crate's; see the essay in `mod.rs` for why its walks are not. What is inside
-//! a table is left to `madt.rs`, `srat.rs` and `fixed.rs`.
+//! crate's; `mod.rs` says why its walks are not used. What is inside a table is
+//! left to `madt.rs`, `srat.rs` and `fixed.rs`.
 
-use super::notice::{Fault, Notice, Report, Signature};
+use super::notice::{Fault, Notice, Report};
+use ::acpi::address::RawGenericAddress;
 use ::acpi::rsdp::Rsdp;
-use ::acpi::sdt::SdtHeader;
+use ::acpi::sdt::fadt::Fadt;
+use ::acpi::sdt::hpet::HpetTable;
+use ::acpi::sdt::{SdtHeader, madt};
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::mem::{offset_of, size_of};
@@ -47,7 +50,7 @@ impl DirectMap {
     ///
     /// 1. Every address in `offset..offset + end` is mapped and readable, and
     ///    the sum does not wrap.
-    /// 2. Nobody writes to a firmware table while a slice from here is in use.
+    /// 2. No CPU writes to a firmware table while a slice from here is in use.
     pub const unsafe fn new(offset: u64, end: u64) -> Self {
         DirectMap { offset, end }
     }
@@ -67,20 +70,16 @@ impl PhysicalMemory for DirectMap {
     }
 }
 
-/// What to use in place of a table of the firmware.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Override {
-    /// This table, with header and checksum; it is validated like any other.
-    Replace(Vec<u8>),
-    /// As if the firmware had no such table.
-    Hide,
-}
+/// Asked for a table by its signature before the firmware is: bytes replace the
+/// firmware's table (and are validated like it), no bytes hide it.
+pub type Overrides<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 
 /// All tables that the root table names, not yet validated.
 pub(super) struct Tables<'a, M: PhysicalMemory> {
     memory: &'a M,
-    overrides: &'a dyn Fn(&str) -> Option<Override>,
-    index: Vec<(Signature, u64)>,
+    overrides: Overrides<'a>,
+    /// Signature and address of each.
+    index: Vec<([u8; 4], u64)>,
 }
 
 impl<'a, M: PhysicalMemory> Tables<'a, M> {
@@ -89,82 +88,66 @@ impl<'a, M: PhysicalMemory> Tables<'a, M> {
     pub(super) fn locate(
         rsdp: Option<u64>,
         memory: &'a M,
-        overrides: &'a dyn Fn(&str) -> Option<Override>,
+        overrides: Overrides<'a>,
         report: &mut Report,
     ) -> Self {
         let mut tables = Tables { memory, overrides, index: Vec::new() };
-        let Some(rsdp) = rsdp else {
-            report.add(Notice::NoRsdp);
-            return tables;
-        };
-        match roots(memory, rsdp) {
-            Ok(roots) => tables.fill_index(roots, report),
-            Err(fault) => report.add(Notice::BadRsdp(fault)),
+        match rsdp.map(|at| roots(memory, at)) {
+            Some(Ok(roots)) => tables.fill_index(roots, report),
+            Some(Err(fault)) => report.add(Notice::BadTable("RSDP", fault)),
+            None => report.add(Notice::NO_RSDP),
         }
         tables
     }
 
-    /// The first valid table of that name, at least `min` bytes long.
+    /// The first valid table of that signature, at least `min` bytes long.
     pub(super) fn find(
         &self,
-        signature: Signature,
+        signature: &'static str,
         min: usize,
         report: &mut Report,
     ) -> Option<Cow<'a, [u8]>> {
-        match (self.overrides)(signature.as_str()) {
-            None => {}
-            Some(Override::Hide) => {
-                report.add(Notice::Hidden(signature));
-                return None;
+        let given = (self.overrides)(signature);
+        if let Some(bytes) = &given {
+            let how = if bytes.is_empty() { "hidden" } else { "replaced" };
+            report.add(Notice::Overridden(signature, how));
+        }
+        let mut usable = |table: Result<_, Fault>| {
+            table.map_err(|fault| report.add(Notice::BadTable(signature, fault))).ok()
+        };
+        match given {
+            Some(bytes) if bytes.is_empty() => None,
+            Some(bytes) => {
+                let table = validate(signature, min, |len| bytes.get(..len));
+                usable(table.map(|table| Cow::Owned(table.to_vec())))
             }
-            Some(Override::Replace(mut bytes)) => {
-                report.add(Notice::Replaced(signature));
-                return match check(&bytes, signature, min) {
-                    Ok(len) => {
-                        bytes.truncate(len);
-                        Some(Cow::Owned(bytes))
-                    }
-                    Err(fault) => {
-                        report.add(Notice::BadTable(signature, fault));
-                        None
-                    }
-                };
+            None => {
+                let named = self.index.iter().filter(|(name, _)| name == signature.as_bytes());
+                let mut tables = named.map(|(_, at)| load(self.memory, *at, signature, min));
+                tables.find_map(|table| usable(table.map(Cow::Borrowed)))
             }
         }
-        for &(_, at) in self.index.iter().filter(|(name, _)| *name == signature) {
-            match load(self.memory, at, signature, min) {
-                Ok(bytes) => return Some(Cow::Borrowed(bytes)),
-                Err(fault) => report.add(Notice::BadTable(signature, fault)),
-            }
-        }
-        None
     }
 
     /// The table at this address, which another table names.
-    pub(super) fn at(&self, at: u64, signature: Signature) -> Option<&'a [u8]> {
+    pub(super) fn at(&self, at: u64, signature: &'static str) -> Option<&'a [u8]> {
         load(self.memory, at, signature, HEADER_BYTES).ok()
     }
 
-    /// Notes name and address of each table, from the first usable root.
-    fn fill_index(&mut self, roots: [Option<Root>; 2], report: &mut Report) {
-        for root in roots.into_iter().flatten() {
-            let bytes = match load(self.memory, root.at, root.signature, HEADER_BYTES) {
+    /// Enters signature and address of each table, from the first usable root.
+    fn fill_index(&mut self, roots: [Root; 2], report: &mut Report) {
+        for (signature, root, pointer_bytes) in roots.into_iter().filter(|root| root.1 != 0) {
+            let bytes = match load(self.memory, root, signature, HEADER_BYTES) {
                 Ok(bytes) => bytes,
                 Err(fault) => {
-                    report.add(Notice::BadTable(root.signature, fault));
+                    report.add(Notice::BadTable(signature, fault));
                     continue;
                 }
             };
-            let pointers = bytes[HEADER_BYTES..].chunks_exact(root.pointer_bytes);
-            if pointers.len() > MAX_ROOT_POINTERS {
-                report.add(Notice::TooMany("tables", pointers.len() - MAX_ROOT_POINTERS));
-            }
-            for pointer in pointers.take(MAX_ROOT_POINTERS) {
-                let at = little_endian(pointer);
-                match self.memory.bytes(at, HEADER_BYTES) {
-                    Some(header) => {
-                        let name = Signature([header[0], header[1], header[2], header[3]]);
-                        self.index.push((name, at));
+            for at in bytes[HEADER_BYTES..].chunks_exact(pointer_bytes).map(little_endian) {
+                match self.memory.bytes(at, HEADER_BYTES).and_then(<[u8]>::first_chunk) {
+                    Some(name) => {
+                        report.push(&mut self.index, MAX_ROOT_POINTERS, "tables", (*name, at));
                     }
                     // Some firmware leaves unused pointers zero.
                     None if at == 0 => {}
@@ -173,20 +156,16 @@ impl<'a, M: PhysicalMemory> Tables<'a, M> {
             }
             return;
         }
-        report.add(Notice::NoRootTable);
+        report.add(Notice::NO_ROOT);
     }
 }
 
-/// A table of tables: where it is and how wide its pointers are.
-#[derive(Clone, Copy)]
-struct Root {
-    at: u64,
-    signature: Signature,
-    pointer_bytes: usize,
-}
+/// A table of tables: its signature, its address (0: none), and the bytes of a
+/// pointer in it.
+type Root = (&'static str, u64, usize);
 
 /// The root tables that the RSDP names, the better one first.
-fn roots(memory: &impl PhysicalMemory, at: u64) -> Result<[Option<Root>; 2], Fault> {
+fn roots(memory: &impl PhysicalMemory, at: u64) -> Result<[Root; 2], Fault> {
     let first = memory.bytes(at, RSDP_V1_BYTES).ok_or(Fault::Unreadable)?;
     if !first.starts_with(b"RSD PTR ") {
         return Err(Fault::Signature);
@@ -194,61 +173,48 @@ fn roots(memory: &impl PhysicalMemory, at: u64) -> Result<[Option<Root>; 2], Fau
     if sum(first) != 0 {
         return Err(Fault::Checksum);
     }
-    let field = |bytes: &[u8], offset: usize, len: usize| {
-        bytes.get(offset..offset + len).map_or(0, little_endian)
-    };
-    let rsdt = field(first, offset_of!(Rsdp, rsdt_address), 4);
+    let rsdt = little_endian(&first[offset_of!(Rsdp, rsdt_address)..]); // its last field
 
-    // Since ACPI 2.0 there is more, under a second checksum. If that does not
-    // hold, the first part still does, and the old root is as good as ever.
+    // ACPI 2.0 added fields, under a second checksum. If that is wrong, the
+    // first part is still good, and so is the old root.
     let whole = memory.bytes(at, size_of::<Rsdp>());
     let whole = whole.filter(|bytes| first[15] >= 2 && sum(bytes) == 0);
-    let xsdt = whole.map_or(0, |bytes| field(bytes, offset_of!(Rsdp, xsdt_address), 8));
-
-    let xsdt = Root { at: xsdt, signature: Signature::XSDT, pointer_bytes: 8 };
-    let rsdt = Root { at: rsdt, signature: Signature::RSDT, pointer_bytes: 4 };
-    Ok([xsdt, rsdt].map(|root| Some(root).filter(|root| root.at != 0)))
+    let xsdt = offset_of!(Rsdp, xsdt_address);
+    let xsdt = whole.map_or(0, |bytes| little_endian(&bytes[xsdt..xsdt + 8]));
+    Ok([("XSDT", xsdt, 8), ("RSDT", rsdt, 4)])
 }
 
 /// The bytes of the table at `at`, validated.
-fn load<M: PhysicalMemory>(
-    memory: &M,
+fn load<'a>(
+    memory: &'a impl PhysicalMemory,
     at: u64,
-    signature: Signature,
+    signature: &str,
     min: usize,
-) -> Result<&[u8], Fault> {
-    let header = memory.bytes(at, HEADER_BYTES).ok_or(Fault::Unreadable)?;
-    let len = claimed_length(header, signature, min)?;
-    let bytes = memory.bytes(at, len).ok_or(Fault::Unreadable)?;
-    check(bytes, signature, min)?;
-    Ok(bytes)
+) -> Result<&'a [u8], Fault> {
+    validate(signature, min, |len| memory.bytes(at, len))
 }
 
-/// Validates a table whose bytes are at hand; gives its length.
-fn check(bytes: &[u8], signature: Signature, min: usize) -> Result<usize, Fault> {
-    let len = claimed_length(bytes, signature, min)?;
-    let table = bytes.get(..len).ok_or(Fault::TooLong(len as u32))?;
-    if sum(table) != 0 {
-        return Err(Fault::Checksum);
-    }
-    Ok(len)
-}
-
-/// What the header says about the length, if it can be believed.
-fn claimed_length(bytes: &[u8], signature: Signature, min: usize) -> Result<usize, Fault> {
-    let header = bytes.get(..HEADER_BYTES).ok_or(Fault::TooShort(bytes.len() as u32))?;
-    if header[..4] != signature.0 {
+/// The table whose first `len` bytes are `bytes(len)`, if its signature, its
+/// length and its checksum are right.
+fn validate<'a>(
+    signature: &str,
+    min: usize,
+    bytes: impl Fn(usize) -> Option<&'a [u8]>,
+) -> Result<&'a [u8], Fault> {
+    let header = bytes(HEADER_BYTES).ok_or(Fault::Unreadable)?;
+    if !header.starts_with(signature.as_bytes()) {
         return Err(Fault::Signature);
     }
     let at = offset_of!(SdtHeader, length);
-    let len = little_endian(&header[at..at + 4]) as u32;
-    if (len as usize) < min.max(HEADER_BYTES) {
-        return Err(Fault::TooShort(len));
+    let len = little_endian(&header[at..at + 4]) as usize;
+    if len < min.max(HEADER_BYTES) {
+        return Err(Fault::TooShort(len as u32));
     }
-    if len as usize > MAX_TABLE_BYTES {
-        return Err(Fault::TooLong(len));
+    if len > MAX_TABLE_BYTES {
+        return Err(Fault::TooLong(len as u32));
     }
-    Ok(len as usize)
+    let table = bytes(len).ok_or(Fault::Unreadable)?;
+    if sum(table) == 0 { Ok(table) } else { Err(Fault::Checksum) }
 }
 
 fn sum(bytes: &[u8]) -> u8 {
@@ -256,51 +222,35 @@ fn sum(bytes: &[u8]) -> u8 {
 }
 
 /// Up to eight bytes as a number, least significant first.
-fn little_endian(bytes: &[u8]) -> u64 {
+pub(super) fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |value, byte| (value << 8) | u64::from(*byte))
 }
 
-/// One entry of a MADT or SRAT: both start with a kind and a length of one byte
-/// each.
-pub(super) struct Entry<'a> {
-    pub(super) kind: u8,
-    /// Where it starts in the table, for notices.
-    pub(super) at: usize,
-    pub(super) bytes: &'a [u8],
-}
-
-impl Entry<'_> {
-    /// The entry as the layout `T`, or a notice that it is too short for that.
-    pub(super) fn view<T: Plain>(&self, table: Signature, report: &mut Report) -> Option<T> {
-        let value = view(self.bytes);
-        if value.is_none() {
-            report.add(Notice::ShortEntry(table, self.at));
-        }
-        value
-    }
-}
-
-/// The entries of a table from byte `start` on.
+/// Calls `read` with each entry of a MADT or SRAT, from byte `start` of the
+/// table on. An entry begins with its kind and its length, a byte each.
 ///
-/// Ends, with the place as an error, at the first entry that says it has fewer
-/// than its own two bytes or more than are left: from there on nothing can be
-/// told apart. So each step moves on by two bytes at least, and the walk ends.
-pub(super) fn entries(
+/// An entry with a length below two or beyond the table's end ends the walk: the
+/// places of the entries behind it are unknown. So each step moves on by two bytes at
+/// least. An entry for which `read` gives `None` is too short for its kind, and
+/// is skipped alone.
+pub(super) fn for_each_entry(
     table: &[u8],
+    signature: &'static str,
     start: usize,
-) -> impl Iterator<Item = Result<Entry<'_>, usize>> {
+    report: &mut Report,
+    mut read: impl FnMut(&[u8], &mut Report) -> Option<()>,
+) {
     let mut at = start;
-    core::iter::from_fn(move || {
-        let left = table.get(at..).filter(|left| !left.is_empty())?;
-        let this = at;
-        let len = left.get(1).map_or(0, |len| usize::from(*len));
-        if len < 2 || len > left.len() {
-            at = table.len();
-            return Some(Err(this));
+    while at < table.len() {
+        let len = table.get(at + 1).map_or(0, |len| usize::from(*len));
+        let Some(entry) = table.get(at..at + len).filter(|_| len >= 2) else {
+            return report.add(Notice::BadEntry(signature, at, "rest of the table skipped"));
+        };
+        if read(entry, report).is_none() {
+            report.add(Notice::BadEntry(signature, at, "entry skipped"));
         }
         at += len;
-        Some(Ok(Entry { kind: left[0], at: this, bytes: &left[..len] }))
-    })
+    }
 }
 
 /// Layouts that any bytes are a value of.
@@ -317,3 +267,25 @@ pub(super) fn view<T: Plain>(bytes: &[u8]) -> Option<T> {
     // says that these bytes are a T.
     Some(unsafe { front.as_ptr().cast::<T>().read_unaligned() })
 }
+
+macro_rules! plain {
+    ($($layout:ty),* $(,)?) => {
+        // SAFETY: packed structs of integers (some of them `MaybeUninit`), checked
+        // against the ACPI specification.
+        $(unsafe impl Plain for $layout {})*
+    };
+}
+
+plain!(
+    madt::LocalApicEntry,
+    madt::LocalX2ApicEntry,
+    madt::IoApicEntry,
+    madt::InterruptSourceOverrideEntry,
+    madt::NmiSourceEntry,
+    madt::LocalApicNmiEntry,
+    madt::X2ApicNmiEntry,
+    madt::LocalApicAddressOverrideEntry,
+    HpetTable,
+    Fadt,
+    RawGenericAddress,
+);

@@ -3,17 +3,19 @@
 mod memory;
 
 use super::builder::{Entries, rsdp, seal, table};
-use super::fixed::{PmTimer, PowerButtonEvents, PowerButtonPorts, Register, Reset};
-use super::notice::Fault;
+use super::fixed::{PowerButtonEvents, PowerButtonPorts, Register, Reset};
+use super::notice::{Fault, Skipped};
 use super::*;
 use crate::arch::MAX_CPUS;
+use crate::arch::x86_64::apic::{Polarity, Trigger};
+use crate::arch::x86_64::pmtimer::Width;
 use memory::{Memory, Random, Root, machine};
 
 const BOOT: u32 = 4;
 const ENABLED: u32 = 1;
 const ONLINE_CAPABLE: u32 = 2;
 
-fn no_override(_: &str) -> Option<Override> {
+fn no_override(_: &str) -> Option<Vec<u8>> {
     None
 }
 
@@ -34,7 +36,7 @@ fn ids(firmware: &Firmware) -> Vec<u32> {
 fn assert_boot_cpu_alone(firmware: &Firmware) {
     assert_eq!(ids(firmware), [BOOT]);
     assert_eq!(firmware.local_apic, DEFAULT_LOCAL_APIC);
-    assert!(firmware.notices.contains(&Notice::NoMadt), "{:?}", firmware.notices);
+    assert!(firmware.notices.contains(&Notice::NO_MADT), "{:?}", firmware.notices);
 }
 
 fn two_cpus() -> Entries {
@@ -65,7 +67,7 @@ fn duplicate_apic_ids_are_dropped() {
     let entries = two_cpus().x2apic(1, 6, ENABLED).x2apic(0, 4, ENABLED).local_apic(1, 6, ENABLED);
     let firmware = read_madt(entries);
     assert_eq!(ids(&firmware), [4, 6]);
-    assert_eq!(firmware.notices, [Notice::DuplicateCpus(3, 6)]);
+    assert_eq!(firmware.notices, [Notice::SkippedCpus(3, Skipped::Duplicates { first: 6 })]);
     let text = "3 duplicate APIC ids in the MADT (first: 6), dropped";
     assert_eq!(firmware.notices[0].to_string(), text);
 }
@@ -75,8 +77,8 @@ fn disabled_cpus_are_skipped_and_counted() {
     let entries = two_cpus().local_apic(2, 8, 0).x2apic(3, 300, ONLINE_CAPABLE);
     let firmware = read_madt(entries);
     assert_eq!(ids(&firmware), [4, 6]);
-    assert_eq!((firmware.disabled_cpus, firmware.online_capable_cpus), (2, 1));
-    assert_eq!(firmware.notices, [Notice::DisabledCpus(2, 1)]);
+    let disabled = Skipped::Disabled { hot_pluggable: 1 };
+    assert_eq!(firmware.notices, [Notice::SkippedCpus(2, disabled)]);
 }
 
 #[test]
@@ -98,7 +100,7 @@ fn x2apic_ids_above_255_and_sparse_ids_are_kept() {
 fn broadcast_ids_are_no_cpus() {
     let firmware = read_madt(two_cpus().local_apic(9, 0xff, ENABLED).x2apic(9, u32::MAX, ENABLED));
     assert_eq!(ids(&firmware), [4, 6]);
-    assert_eq!(firmware.notices, [Notice::BroadcastCpus(2)]);
+    assert_eq!(firmware.notices, [Notice::SkippedCpus(2, Skipped::Broadcast)]);
 }
 
 #[test]
@@ -120,23 +122,22 @@ fn io_apics_and_overrides_are_read() {
     let firmware = read_madt(entries.interrupt_override(0, 2, 0).interrupt_override(9, 9, 0xf));
     let second = IoApic { id: 3, address: 0xfec1_0000, gsi_base: 24 };
     assert_eq!(firmware.io_apics[1], second);
-    assert!(firmware.has_8259);
     let [zero, nine] = firmware.interrupt_overrides[..] else { panic!("two overrides") };
-    assert_eq!((zero.irq, zero.gsi, zero.trigger), (0, 2, Trigger::SameAsBus));
-    assert_eq!((nine.polarity, nine.trigger), (Polarity::ActiveLow, Trigger::Level));
+    assert_eq!((zero.isa_irq, zero.wiring.gsi), (0, 2));
+    assert_eq!(zero.wiring.trigger, Trigger::SameAsBus);
+    assert_eq!((nine.wiring.polarity, nine.wiring.trigger), (Polarity::ActiveLow, Trigger::Level));
 }
 
 #[test]
 fn reserved_interrupt_flags_mean_same_as_bus() {
     let firmware = read_madt(two_cpus().interrupt_override(5, 5, 0b10));
-    assert_eq!(firmware.interrupt_overrides[0].polarity, Polarity::SameAsBus);
+    assert_eq!(firmware.interrupt_overrides[0].wiring.polarity, Polarity::SameAsBus);
     assert_eq!(firmware.notices, [Notice::ReservedFlags(0b10)]);
 }
 
 #[test]
-fn a_madt_may_have_no_8259_and_no_local_apic_address() {
+fn a_madt_may_have_no_local_apic_address() {
     let firmware = read_tables(&[table(b"APIC", &[0; 8])]);
-    assert!(!firmware.has_8259);
     assert_eq!(firmware.local_apic, DEFAULT_LOCAL_APIC);
 }
 
@@ -157,7 +158,7 @@ fn nmi_pins_concern_all_cpus_or_the_one_with_that_uid() {
         firmware.local_nmis_of(&firmware.cpus[cpu]).map(|nmi| nmi.lint).collect()
     };
     assert_eq!((lints(0), lints(1)), (vec![1], vec![1, 0]));
-    let source = NmiSource { gsi: 17, polarity: Polarity::ActiveHigh, trigger: Trigger::Level };
+    let source = Wiring { gsi: 17, polarity: Polarity::ActiveHigh, trigger: Trigger::Level };
     assert_eq!(firmware.nmi_sources, [source]);
 }
 
@@ -206,7 +207,7 @@ fn an_old_fadt_gives_the_pm_timer_port() {
         bytes[64..68].copy_from_slice(&0x604u32.to_le_bytes());
     });
     let fixed = read_tables(&[old]).fixed;
-    assert_eq!(fixed.pm_timer, Some(PmTimer { port: 0x608, bits: 24 }));
+    assert_eq!(fixed.pm_timer, Some((0x608, Width::Bits24)));
     assert_eq!((fixed.pm1a_control, fixed.pm1b_control), (Some(0x604), None));
     assert_eq!(fixed.reset, None);
 }
@@ -221,7 +222,7 @@ fn a_new_fadt_gives_wide_addresses_and_the_reset_register() {
         bytes[208..220].copy_from_slice(&[1, 32, 0, 3, 0x08, 0xb0, 0, 0, 0, 0, 0, 0]);
     });
     let fixed = read_tables(&[new]).fixed;
-    assert_eq!(fixed.pm_timer, Some(PmTimer { port: 0xb008, bits: 32 }));
+    assert_eq!(fixed.pm_timer, Some((0xb008, Width::Bits32)));
     assert_eq!(fixed.reset, Some(Reset { register: Register::Port(0xcf9), value: 0x0f }));
 }
 
@@ -285,7 +286,7 @@ fn the_hpet_must_be_in_memory() {
         [&[1, 0x82, 0x86, 0x80, space, 64, 0, 0][..], &address, &[0, 100, 0, 0]].concat()
     };
     let found = read_tables(&[table(b"HPET", &body(0))]).hpet;
-    assert_eq!(found, Some(Hpet { address: 0xfed0_0000, number: 0, min_tick: 100 }));
+    assert_eq!(found, Some(0xfed0_0000));
     assert_eq!(read_tables(&[table(b"HPET", &body(1))]).hpet, None);
 }
 
@@ -295,15 +296,15 @@ fn the_hpet_must_be_in_memory() {
 fn without_an_rsdp_the_boot_cpu_runs_alone() {
     let firmware = read(None, &Memory::default(), &no_override, BOOT);
     assert_boot_cpu_alone(&firmware);
-    assert_eq!(firmware.notices, [Notice::NoRsdp, Notice::NoMadt]);
-    assert_eq!(Notice::NoMadt.to_string(), "no MADT: running on the boot CPU alone");
+    assert_eq!(firmware.notices, [Notice::NO_RSDP, Notice::NO_MADT]);
+    assert_eq!(Notice::NO_MADT.to_string(), "no MADT: running on the boot CPU alone");
 }
 
 #[test]
 fn without_a_madt_the_boot_cpu_runs_alone() {
     let firmware = read_tables(&[Entries::default().srat()]);
     assert_boot_cpu_alone(&firmware);
-    assert_eq!(firmware.notices, [Notice::NoMadt]);
+    assert_eq!(firmware.notices, [Notice::NO_MADT]);
 }
 
 #[test]
@@ -314,10 +315,10 @@ fn a_broken_rsdp_is_ignored() {
         memory.chunks.last_mut().unwrap().1[offset] ^= 1;
         let firmware = read(Some(at), &memory, &no_override, BOOT);
         assert_boot_cpu_alone(&firmware);
-        assert_eq!(firmware.notices[0], Notice::BadRsdp(fault));
+        assert_eq!(firmware.notices[0], Notice::BadTable("RSDP", fault));
     }
     let firmware = read(Some(0xdead_0000), &memory, &no_override, BOOT);
-    assert_eq!(firmware.notices[0], Notice::BadRsdp(Fault::Unreadable));
+    assert_eq!(firmware.notices[0], Notice::BadTable("RSDP", Fault::Unreadable));
 }
 
 #[test]
@@ -340,7 +341,7 @@ fn a_broken_xsdt_falls_back_to_the_rsdt() {
     let at = memory.place(rsdp(2, rsdt, xsdt));
     let firmware = read(Some(at), &memory, &no_override, BOOT);
     assert_eq!(ids(&firmware), [4, 6]);
-    assert_eq!(firmware.notices, [Notice::BadTable(Signature::XSDT, Fault::Checksum)]);
+    assert_eq!(firmware.notices, [Notice::BadTable("XSDT", Fault::Checksum)]);
 }
 
 #[test]
@@ -349,7 +350,7 @@ fn a_madt_with_a_bad_checksum_is_not_believed() {
     *madt.last_mut().unwrap() ^= 0x40;
     let firmware = read_tables(&[madt]);
     assert_boot_cpu_alone(&firmware);
-    assert_eq!(firmware.notices[0], Notice::BadTable(Signature::MADT, Fault::Checksum));
+    assert_eq!(firmware.notices[0], Notice::BadTable("APIC", Fault::Checksum));
 }
 
 #[test]
@@ -380,8 +381,12 @@ fn an_absurd_length_is_not_believed() {
         seal(&mut madt, 9);
         let firmware = read_tables(&[madt]);
         assert_boot_cpu_alone(&firmware);
-        assert_eq!(firmware.notices[0], Notice::BadTable(Signature::MADT, fault));
+        assert_eq!(firmware.notices[0], Notice::BadTable("APIC", fault));
     }
+}
+
+fn broken_entry(at: usize) -> Notice {
+    Notice::BadEntry("APIC", at, "rest of the table skipped")
 }
 
 #[test]
@@ -391,7 +396,7 @@ fn an_entry_without_length_ends_the_walk_and_keeps_what_came_before() {
         entries.0.extend([0, length, 7, 7, 1, 0, 0, 0]);
         let firmware = read_madt(entries.local_apic(9, 9, ENABLED));
         assert_eq!(ids(&firmware), [4, 6]);
-        assert_eq!(firmware.notices, [Notice::BrokenEntry(Signature::MADT, 44 + 16)]);
+        assert_eq!(firmware.notices, [broken_entry(60)]);
     }
 }
 
@@ -402,7 +407,7 @@ fn an_entry_longer_than_the_table_ends_the_walk() {
         entries.0.extend(tail);
         let firmware = read_madt(entries);
         assert_eq!(ids(&firmware), [4, 6]);
-        assert_eq!(firmware.notices, [Notice::BrokenEntry(Signature::MADT, 60)]);
+        assert_eq!(firmware.notices, [broken_entry(60)]);
     }
 }
 
@@ -410,38 +415,37 @@ fn an_entry_longer_than_the_table_ends_the_walk() {
 fn an_entry_too_short_for_its_kind_is_skipped_alone() {
     let firmware = read_madt(two_cpus().raw(0, &[7, 7]).local_apic(9, 9, ENABLED));
     assert_eq!(ids(&firmware), [4, 6, 9]);
-    assert_eq!(firmware.notices, [Notice::ShortEntry(Signature::MADT, 60)]);
+    assert_eq!(firmware.notices, [Notice::BadEntry("APIC", 60, "entry skipped")]);
 }
 
 #[test]
 fn notices_are_bounded() {
     let entries = (0..500).fold(two_cpus(), |e, _| e.raw(0, &[]));
     let firmware = read_madt(entries);
-    assert_eq!(firmware.notices.last(), Some(&Notice::MoreNotices(500 - 64)));
+    assert_eq!(firmware.notices.last(), Some(&Notice::TooMany("notices", 500 - 64)));
 }
 
 // Overrides.
 
 #[test]
 fn a_table_can_be_replaced_even_without_firmware() {
-    let replace = |name: &str| {
-        (name == "APIC").then(|| Override::Replace(two_cpus().local_apic(2, 7, ENABLED).madt()))
-    };
+    let replace =
+        |name: &str| (name == "APIC").then(|| two_cpus().local_apic(2, 7, ENABLED).madt());
     let (memory, at) = machine(&[two_cpus().madt()], Root::Xsdt);
     for rsdp in [Some(at), None] {
         let firmware = read(rsdp, &memory, &replace, BOOT);
         assert_eq!(ids(&firmware), [4, 6, 7]);
-        assert!(firmware.notices.contains(&Notice::Replaced(Signature::MADT)));
+        assert!(firmware.notices.contains(&Notice::Overridden("APIC", "replaced")));
     }
 }
 
 #[test]
 fn a_table_can_be_hidden() {
     let (memory, at) = machine(&[two_cpus().madt()], Root::Xsdt);
-    let hide = |name: &str| (name == "APIC").then_some(Override::Hide);
+    let hide = |name: &str| (name == "APIC").then(Vec::new);
     let firmware = read(Some(at), &memory, &hide, BOOT);
     assert_boot_cpu_alone(&firmware);
-    assert_eq!(firmware.notices[0], Notice::Hidden(Signature::MADT));
+    assert_eq!(firmware.notices[0], Notice::Overridden("APIC", "hidden"));
 }
 
 #[test]
@@ -449,7 +453,7 @@ fn a_replacement_is_validated_like_any_table() {
     let mut longer = two_cpus().madt();
     longer[4] += 1;
     for bytes in [vec![], longer, two_cpus().srat()] {
-        let replace = |name: &str| (name == "APIC").then(|| Override::Replace(bytes.clone()));
+        let replace = |name: &str| (name == "APIC").then(|| bytes.clone());
         assert_boot_cpu_alone(&read(None, &Memory::default(), &replace, BOOT));
     }
 }

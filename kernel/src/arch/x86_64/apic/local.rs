@@ -219,10 +219,7 @@ impl<B: Bus> LocalApic<B> {
                     continue;
                 }
             };
-            let polarity = match nmi.polarity {
-                Polarity::ActiveHigh => 0,
-                Polarity::ActiveLow => PIN_ACTIVE_LOW,
-            };
+            let polarity = if nmi.polarity == Polarity::ActiveLow { PIN_ACTIVE_LOW } else { 0 };
             // NMIs are edge-triggered whatever the entry says.
             self.write(pin, DELIVER_NMI | polarity);
         }
@@ -329,9 +326,9 @@ impl<B: Bus> LocalApic<B> {
         // The command is two registers in xAPIC: a handler that sends between
         // the writes would redirect ours. (An NMI can still: only the panic
         // path and `send_self` send from there.)
-        let were_on = arch::irq_save();
+        let irqs = arch::irq::disable();
         let sent = self.wait_sent().map(|()| self.command(apic_id, low));
-        arch::irq_restore(were_on);
+        arch::irq::restore(irqs);
         sent
     }
 

@@ -64,23 +64,9 @@ pub struct LocalNmi {
     pub polarity: Polarity,
 }
 
-/// Which level of a line means "interrupt".
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Polarity {
-    /// A high line interrupts: the ISA bus.
-    ActiveHigh,
-    /// A low line interrupts: PCI.
-    ActiveLow,
-}
-
-/// Whether a change or a state of a line interrupts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trigger {
-    /// The change to active interrupts, once: the ISA bus.
-    Edge,
-    /// An active line interrupts, until the device is served: PCI.
-    Level,
-}
+// The words of the MADT for how a line is wired. The bus of `SameAsBus` is ISA:
+// active high, edge.
+pub use ::acpi::sdt::madt::{Polarity, TriggerMode as Trigger};
 
 /// Why something about a local APIC could not be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

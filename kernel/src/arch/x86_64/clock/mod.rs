@@ -335,10 +335,10 @@ fn tsc_in_step() -> u64 {
     if !ANY_OFFSET.load(Relaxed) {
         return rdtsc_ordered();
     }
-    let were_on = arch::irq_save();
+    let irqs = arch::irq::disable();
     let offset = OFFSETS.get(cpu_index()).map_or(0, |offset| offset.load(Relaxed));
     let tsc = rdtsc_ordered().wrapping_sub_signed(offset);
-    arch::irq_restore(were_on);
+    arch::irq::restore(irqs);
     tsc
 }
 

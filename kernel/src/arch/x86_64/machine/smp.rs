@@ -4,8 +4,8 @@
 //! and what is said of one that does not come. [`start_cpus`] runs on the boot CPU,
 //! [`ap_main`] on each of the others.
 
+use super::wake;
 use super::{CLOCK_UNCERTAINTY_NS, CPUS, CpuInfo, MACHINE, STACK_PAGES, handler_stacks};
-use super::{local_nmis, wake};
 use crate::arch::x86_64::acpi::CpuEntry;
 use crate::arch::x86_64::apstart::{self, ApParams, Arrival, ControlRegisters, Limits};
 use crate::arch::x86_64::apstart::{Outcome, Trampoline};
@@ -226,7 +226,8 @@ extern "C" fn ap_main(argument: usize) -> ! {
         cpu::halt_forever(); // given up: the others go on without this CPU
     }
     let machine = MACHINE.get().expect("init comes first");
-    if let Err(error) = apic::init_cpu(&local_nmis(&machine.firmware, &ap.entry)) {
+    let nmis: Vec<_> = machine.firmware.local_nmis_of(&ap.entry).collect();
+    if let Err(error) = apic::init_cpu(&nmis) {
         log::error!("apic: CPU {}: {error}", ap.index);
     }
     clock::init_cpu(ap.index);

@@ -21,7 +21,7 @@ use super::apic;
 use super::clock::tsc::Hints;
 use super::clock::{self, ClockReference, Mhz};
 use super::reference::{Reason, measure};
-use crate::arch::{self, MAX_CPUS, cpu_index};
+use crate::arch::{self, MAX_CPUS, cpu_index, irq::IrqState};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use device::Device;
@@ -116,7 +116,7 @@ pub fn init_cpu(choice: TimerChoice) -> TimerReport {
 #[inline]
 pub fn arm(deadline_ns: u64) {
     // Off, so that the G that arms is not moved to another CPU half way.
-    let were_on = arch::irq_save();
+    let irqs = arch::irq::disable();
     if let (Some(apic), Some(mode)) = (apic::current(), mode()) {
         let left_ns = deadline_ns.saturating_sub(clock::now_ns());
         match mode {
@@ -132,7 +132,7 @@ pub fn arm(deadline_ns: u64) {
             }
         }
     }
-    arch::irq_restore(were_on);
+    arch::irq::restore(irqs);
 }
 
 /// Whether this CPU has a timer.
@@ -143,11 +143,11 @@ pub fn is_there() -> bool {
 /// This CPU's timer does not fire until it is armed again. An interrupt that is
 /// already on its way still comes.
 pub fn disarm() {
-    let were_on = arch::irq_save();
+    let irqs = arch::irq::disable();
     if let (Some(apic), Some(mode)) = (apic::current(), mode()) {
         Device(apic).disarm(mode);
     }
-    arch::irq_restore(were_on);
+    arch::irq::restore(irqs);
 }
 
 /// What the handler of `apic::TIMER_VECTOR` calls first; it owes an `apic::eoi`.
@@ -301,11 +301,11 @@ fn agree(stated_hz: u64, measured_hz: u64) -> bool {
 }
 
 fn with_interrupts_on<T>(wait: impl FnOnce() -> T) -> T {
-    let were_on = arch::irq_save();
-    arch::irq_restore(true);
+    let irqs = arch::irq::disable();
+    arch::irq::restore(IrqState::ON);
     let result = wait();
-    arch::irq_save();
-    arch::irq_restore(were_on);
+    arch::irq::disable();
+    arch::irq::restore(irqs);
     result
 }
 
