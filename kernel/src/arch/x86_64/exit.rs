@@ -3,7 +3,7 @@
 //! [`exit`] and [`reboot`] try one way after the other; a way that works does not
 //! return. None of them waits without a limit.
 
-use super::acpi::{FixedHardware, Register};
+use super::acpi::FixedHardware;
 use super::ports::{Hardware, Ports};
 use super::{cpu, irq, machine, nmi, pic};
 use x86_64::instructions::port::Port;
@@ -85,12 +85,8 @@ pub fn reboot() -> ! {
 }
 
 fn reset(ports: &impl Ports, firmware: Option<&FixedHardware>) {
-    // A register in memory or in PCI space is left to the ways below: both are
-    // rare, and the chipset's port is there where they are.
-    if let Some(reset) = firmware.and_then(|fixed| fixed.reset)
-        && let Register::Port(port) = reset.register
-    {
-        ports.outb(port, reset.value);
+    if let Some(reset) = firmware.and_then(|fixed| fixed.reset) {
+        ports.outb(reset.port, reset.value);
         settle(ports);
     }
     // First the kind of reset, then the edge.
@@ -142,7 +138,7 @@ mod tests {
     #[test]
     fn a_reset_tries_every_way_and_waits_for_none() {
         let ports = Notes::default();
-        let reset_by = Reset { register: Register::Port(0x92), value: 1 };
+        let reset_by = Reset { port: 0x92, value: 1 };
         reset(&ports, Some(&FixedHardware { reset: Some(reset_by), ..Default::default() }));
         let ways = [(0x92, 1), (0xcf9, 2), (0xcf9, 6), (0x64, 0xfe)];
         assert_eq!(*ports.0.borrow(), ways);

@@ -8,8 +8,8 @@
 //!
 //! All of this is a pure function of CPUID's answers, so the boot CPU can work
 //! it out for all CPUs. A hypervisor can answer anything: nonsense gives a wrong
-//! topology, never a panic, and a wrong topology costs speed only. Choosing whom
-//! to steal from is left to the scheduler.
+//! topology, never a panic, and a wrong topology costs speed only. Choosing the
+//! P to steal from is left to the scheduler.
 
 pub use core::arch::x86_64::CpuidResult;
 use core::fmt;
@@ -64,11 +64,6 @@ impl fmt::Display for Topology {
 }
 
 /// Topology of the CPU with this APIC id, by the answers of `cpuid(leaf, subleaf)`.
-///
-/// ```ignore
-/// let topology = topology::of(&cpuid, cpu.apic_id, cpu.node);
-/// log::info!("CPU {index}: APIC id {}, {topology}", cpu.apic_id);
-/// ```
 pub fn of(cpuid: &impl Fn(u32, u32) -> CpuidResult, apic_id: u32, node: Option<u32>) -> Topology {
     Borders::read(cpuid).split(apic_id, node)
 }
@@ -90,7 +85,7 @@ pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
 }
 
 /// The APIC id, from the same leaves in the same order as the AP trampoline
-/// reads them: the two must agree on who a CPU is.
+/// reads them: the two must give a CPU the same id.
 fn apic_id(cpuid: &impl Fn(u32, u32) -> CpuidResult) -> u32 {
     let max = cpuid(0, 0).eax;
     for leaf in [LEAF_TOPOLOGY_V2, LEAF_TOPOLOGY] {

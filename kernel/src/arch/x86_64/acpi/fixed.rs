@@ -5,7 +5,6 @@
 
 use super::tables::{HEADER_BYTES, little_endian, view};
 use crate::arch::x86_64::pmtimer::Width;
-use ::acpi::address::{AddressSpace, GenericAddress, RawGenericAddress};
 use ::acpi::sdt::fadt::Fadt;
 use ::acpi::sdt::hpet::HpetTable;
 use core::mem::{offset_of, size_of};
@@ -63,40 +62,24 @@ pub struct SoftOff {
     pub pm1b: u8,
 }
 
-/// Writing `value` to `register` resets the machine.
+/// Writing `value` to `port` resets the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reset {
-    /// Where to write a byte.
-    pub register: Register,
-    /// What to write.
+    /// The port of one byte.
+    pub port: u16,
+    /// The byte.
     pub value: u8,
 }
 
-/// A register of one byte, somewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Register {
-    /// An I/O port.
-    Port(u16),
-    /// A physical address.
-    Memory(u64),
-    /// Configuration space of a device on PCI bus 0.
-    PciConfig {
-        /// The device.
-        device: u8,
-        /// Its function.
-        function: u8,
-        /// The offset.
-        offset: u16,
-    },
-}
+/// Address spaces of an address structure (ACPI 6.5, 5.2.3.2).
+const SYSTEM_MEMORY: u8 = 0;
+const SYSTEM_IO: u8 = 1;
 
 /// The physical address of the registers, from a validated HPET table of at
 /// least [`HPET_MIN_BYTES`].
 pub(super) fn read_hpet(table: &[u8]) -> Option<u64> {
-    match register(view::<HpetTable>(table)?.base_address)? {
-        Register::Memory(address) => Some(address),
-        _ => None,
-    }
+    let at = view::<HpetTable>(table)?.base_address;
+    Some(at.address).filter(|address| at.address_space == SYSTEM_MEMORY && *address != 0)
 }
 
 /// Reads a validated FADT of at least [`FADT_MIN_BYTES`].
@@ -109,24 +92,29 @@ pub(super) fn read_fadt(table: &[u8]) -> FixedHardware {
     let Some(fadt) = view::<Fadt>(&bytes) else { return FixedHardware::default() };
 
     let flags = fadt.flags;
-    let reset = flags.supports_system_reset_via_fadt().then(|| register(fadt.reset_reg));
-    let reset = reset.flatten().map(|register| Reset { register, value: fadt.reset_value });
+    // A register in memory or in PCI space is rare, and where it is, the
+    // chipset's port is there too (`exit`).
+    let at = fadt.reset_reg;
+    let has_port = flags.supports_system_reset_via_fadt() && at.address_space == SYSTEM_IO;
+    let reset_port = u16::try_from(at.address).ok().filter(|port| has_port && *port != 0);
+    let reset = reset_port.map(|port| Reset { port, value: fadt.reset_value });
     if flags.system_is_hw_reduced_acpi() {
         return FixedHardware { reset, ..FixedHardware::default() };
     }
 
-    // The wide fields are taken from the bytes: the crate asks the revision
-    // whether they exist, and a revision can lie about the length.
-    let wide = |offset: usize| view::<RawGenericAddress>(&bytes[offset..]).and_then(register);
     let width = if flags.pm_timer_is_32_bit() { Width::Bits32 } else { Width::Bits24 };
-    let pm_timer = port(wide(offset_of!(Fadt, x_pm_timer_block)), fadt.pm_timer_block);
-    let pm1a_control = port(wide(offset_of!(Fadt, x_pm1a_control_block)), fadt.pm1a_control_block);
+    let port = |narrow, wide| port(&bytes, narrow, wide);
+    let pm_timer = port(offset_of!(Fadt, pm_timer_block), offset_of!(Fadt, x_pm_timer_block));
+    let [pm1a_control, pm1b_control] = [
+        port(offset_of!(Fadt, pm1a_control_block), offset_of!(Fadt, x_pm1a_control_block)),
+        port(offset_of!(Fadt, pm1b_control_block), offset_of!(Fadt, x_pm1b_control_block)),
+    ];
     FixedHardware {
         pm_timer: pm_timer.map(|port| (port, width)),
         reset,
         soft_off: None,
         pm1a_control,
-        pm1b_control: port(wide(offset_of!(Fadt, x_pm1b_control_block)), fadt.pm1b_control_block),
+        pm1b_control,
         power_button: pm1a_control.and_then(|control| power_button(&bytes, control)),
     }
 }
@@ -142,23 +130,23 @@ fn power_button(fadt: &[u8; size_of::<Fadt>()], control: u16) -> Option<PowerBut
     const EVENT_BYTES: usize = 88;
     const FLAGS: usize = 112;
     /// The port for commands to the firmware, in all chipsets of PCs.
-    const COMMAND_PORT: u32 = 0xb2;
-    let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| fadt[at + i]));
-    let sci = u8::try_from(word(SCI) & 0xffff).ok().filter(|line| (1..16).contains(line))?;
+    const COMMAND_PORT: u64 = 0xb2;
+    let sci = u8::try_from(little_endian(&fadt[SCI..SCI + 2]))
+        .ok()
+        .filter(|line| (1..16).contains(line))?;
     let half = u16::from(fadt[EVENT_BYTES] / 2);
     if fadt[FLAGS] & IS_IN_AML != 0 || !(2..=4).contains(&half) || !is_acpi_port(control) {
         return None;
     }
     let events = EVENTS.map(|(narrow, wide)| {
-        let wide = view::<RawGenericAddress>(&fadt[wide..]).and_then(register);
-        let status = port(wide, word(narrow))?;
+        let status = port(fadt, narrow, wide)?;
         let enable = status.checked_add(half)?;
         (is_acpi_port(status) && is_acpi_port(enable))
             .then_some(PowerButtonEvents { status, enable })
     });
     events[0]?;
     let value = fadt[HANDOVER_VALUE];
-    let handover = match (word(HANDOVER_PORT), value) {
+    let handover = match (little_endian(&fadt[HANDOVER_PORT..HANDOVER_PORT + 4]), value) {
         (0, _) | (_, 0) => None,
         (COMMAND_PORT, value) => Some((COMMAND_PORT as u16, value)),
         _ => return None,
@@ -216,31 +204,16 @@ fn constant(code: &[u8]) -> Option<(u8, &[u8])> {
     }
 }
 
-/// A port, from the wide field if it is in use, else from the old one.
-fn port(wide: Option<Register>, narrow: u32) -> Option<u16> {
-    match wide {
-        Some(Register::Port(port)) => Some(port),
-        Some(_) => None,
-        None => u16::try_from(narrow).ok().filter(|port| *port != 0),
-    }
-}
-
-/// What an address structure means, if it is in use and means something to us.
-fn register(raw: RawGenericAddress) -> Option<Register> {
-    let GenericAddress { address_space, address, .. } = GenericAddress::from_raw(raw).ok()?;
-    if address == 0 {
-        return None;
-    }
-    match address_space {
-        AddressSpace::SystemMemory => Some(Register::Memory(address)),
-        AddressSpace::SystemIo => u16::try_from(address).ok().map(Register::Port),
-        AddressSpace::PciConfigSpace => Some(Register::PciConfig {
-            device: u8::try_from(address >> 32 & 0xffff).ok().filter(|device| *device < 32)?,
-            function: u8::try_from(address >> 16 & 0xffff).ok().filter(|function| *function < 8)?,
-            offset: address as u16,
-        }),
-        _ => None,
-    }
+/// A port: from the wide field at that offset if it is in use, else from the old
+/// one. The crate asks the revision whether the wide field exists, and a revision
+/// can lie about the length.
+fn port(fadt: &[u8; size_of::<Fadt>()], narrow: usize, wide: usize) -> Option<u16> {
+    let port = match (fadt[wide], little_endian(&fadt[wide + 4..wide + 12])) {
+        (_, 0) => little_endian(&fadt[narrow..narrow + 4]),
+        (SYSTEM_IO, port) => port,
+        _ => return None,
+    };
+    u16::try_from(port).ok().filter(|port| *port != 0)
 }
 
 const _: () = assert!(offset_of!(Fadt, reset_reg) == FADT_MIN_BYTES);

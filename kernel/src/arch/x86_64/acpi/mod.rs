@@ -46,7 +46,7 @@ mod tests;
 
 #[cfg(test)]
 pub use fixed::PowerButtonEvents;
-pub use fixed::{FixedHardware, PowerButtonPorts, Register};
+pub use fixed::{FixedHardware, PowerButtonPorts};
 #[cfg(test)]
 pub use fixed::{Reset, SoftOff};
 pub use madt::{CpuEntry, IoApic};

@@ -6,7 +6,6 @@
 //! left to `madt.rs`, `srat.rs` and `fixed.rs`.
 
 use super::notice::{Fault, Notice, Report};
-use ::acpi::address::RawGenericAddress;
 use ::acpi::rsdp::Rsdp;
 use ::acpi::sdt::fadt::Fadt;
 use ::acpi::sdt::hpet::HpetTable;
@@ -287,5 +286,4 @@ plain!(
     madt::LocalApicAddressOverrideEntry,
     HpetTable,
     Fadt,
-    RawGenericAddress,
 );

@@ -3,7 +3,7 @@
 mod memory;
 
 use super::builder::{Entries, rsdp, seal, table};
-use super::fixed::{PowerButtonEvents, PowerButtonPorts, Register, Reset};
+use super::fixed::{PowerButtonEvents, PowerButtonPorts, Reset};
 use super::notice::{Fault, Skipped};
 use super::*;
 use crate::arch::MAX_CPUS;
@@ -223,7 +223,7 @@ fn a_new_fadt_gives_wide_addresses_and_the_reset_register() {
     });
     let fixed = read_tables(&[new]).fixed;
     assert_eq!(fixed.pm_timer, Some((0xb008, Width::Bits32)));
-    assert_eq!(fixed.reset, Some(Reset { register: Register::Port(0xcf9), value: 0x0f }));
+    assert_eq!(fixed.reset, Some(Reset { port: 0xcf9, value: 0x0f }));
 }
 
 #[test]
