@@ -5,7 +5,7 @@
 //! sides, or whose assertions fail. How the sources get here is said in
 //! `loom/cell.rs`.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --release --test loom_chan`
+//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --profile loom --test loom_chan`
 #![cfg(loom)]
 #![allow(dead_code, missing_docs, reason = "the sources are written for another crate")]
 

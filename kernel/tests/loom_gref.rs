@@ -4,7 +4,7 @@
 //! `loom/cell.rs`. A lost unpark is a G that waits for ever, which loom calls a
 //! deadlock.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --release --test loom_gref`
+//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --profile loom --test loom_gref`
 #![cfg(loom)]
 #![allow(dead_code, missing_docs, reason = "the sources are written for another crate")]
 

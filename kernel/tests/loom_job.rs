@@ -4,7 +4,7 @@
 //! `loom/cell.rs`. A lost wake-up is a deadlock; work and result are cells of
 //! loom's, so that two sides that touch one at a time are found.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --release --test loom_job`
+//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --profile loom --test loom_job`
 #![cfg(loom)]
 #![allow(dead_code, missing_docs, reason = "the sources are written for another crate")]
 

@@ -4,7 +4,7 @@
 //! are a G whose states are those of `sched` and a lock, both of loom's. A lost
 //! edge is a G that waits for ever, which loom calls a deadlock.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --release --test loom_poller`
+//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --profile loom --test loom_poller`
 #![cfg(loom)]
 #![allow(dead_code, missing_docs, reason = "the source is written for another crate")]
 

@@ -3,7 +3,7 @@
 //! The files under test are the kernel's own; how they get here is said in
 //! `loom/cell.rs`.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --release --test loom_records`
+//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --profile loom --test loom_records`
 #![cfg(loom)]
 #![allow(dead_code, missing_docs, reason = "the sources are written for another crate")]
 

@@ -4,7 +4,7 @@
 //! waits for, has a fence, walks, and leaves its CPU, which changes the stamp of its wait.
 //! The walk is the kernel's own file.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --release --test loom_ring`
+//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --profile loom --test loom_ring`
 #![cfg(loom)]
 
 #[path = "../src/deadlock/ring.rs"]

@@ -4,7 +4,7 @@
 //! does not see what the one before did, is found; a lost wake-up is a deadlock.
 //! How the sources get here is said in `loom/cell.rs`.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --release --test loom_sync`
+//! `RUSTFLAGS="--cfg loom" cargo test -p runnext --profile loom --test loom_sync`
 #![cfg(loom)]
 #![allow(dead_code, missing_docs, reason = "the sources are written for another crate")]
 

@@ -100,9 +100,9 @@ fn clippy() -> Job {
     Job::new("clippy host", Kind::Check).cargo(&host).cargo(&[&loader[..], &rest].concat())
 }
 
-/// The same for the bare target, where other code is compiled: with the `core` that the
-/// toolchain has for it, since no code is generated, and in the dev profile, which has the
-/// `cfg(debug_assertions)` code of the checked kernel and shares the host's proc macros.
+/// The same for the bare target, where other code is compiled. No code is generated, so the
+/// toolchain's own `core` will do; in the dev profile, which has the
+/// `cfg(debug_assertions)` code of the checked kernel.
 fn clippy_bare() -> Job {
     let lint = |which: &[&str]| {
         let bare = ["--target", "x86_64-unknown-none", "--", "-Dwarnings"];
@@ -113,7 +113,7 @@ fn clippy_bare() -> Job {
     let ours = ["programs", "workloads", "runnext", "sched"];
     let mut lines = vec![lint(&ours.map(|name| ["-p", name]).concat()), lint(&["-p", "guest"])];
     for manifest in others() {
-        // In our directory, where the same dependencies are checked already.
+        // In this workspace's directory, where the dependencies are checked already.
         lines.push(lint(&["--manifest-path", &manifest, "--target-dir", "target"]));
     }
     lines.iter().fold(Job::new("clippy kernel", Kind::Check), |job, line| {
@@ -127,14 +127,13 @@ fn host_tests() -> Job {
         .cargo(
             &[
                 &test[..],
-                &["bench", "boot", "fuzz", "plugin", "runnext", "sched", "trace"]
+                // With one kernel for `fuzz` and `programs`.
+                &["bench", "boot", "fuzz", "plugin", "programs", "runnext", "sched", "trace"]
                     .map(|name| ["-p", name])
                     .concat()[..],
             ]
             .concat(),
         )
-        // Without the image that is made of them.
-        .cargo(&[&test[..], &["-p", "programs", "--lib"]].concat())
         // Without its integration tests: those boot machines.
         .cargo(&[&test[..], &["-p", "tests", "--lib", "--bins"]].concat())
         .cargo(&[&test[..], &["-p", "tests", "--doc"]].concat())
@@ -164,10 +163,8 @@ fn simulation() -> Job {
     )
 }
 
-/// Optimised, because a model is run through all its interleavings, but not
-/// more than that helps; in a directory of its own, because the flag rebuilds
-/// everything.
-/// The two largest models have one preemption less unless all is asked for.
+/// In a directory of its own, because the flag rebuilds everything. The two largest models
+/// have one preemption less except in `make test-full`.
 fn loom(effort: Effort) -> Job {
     Job::new("loom", Kind::Tests).cargo_with(
         &[
