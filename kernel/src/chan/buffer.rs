@@ -222,7 +222,7 @@ mod tests {
     fn blocks_keep_the_order_while_they_come_and_go() {
         let mut buffer = Buffer::blocks();
         let (mut next_in, mut next_out) = (0, 0);
-        let step = if cfg!(miri) { 100 } else { 1000 };
+        let step = if cfg!(miri) { 40 } else { 1000 };
         for round in 0..12 {
             for _ in 0..step {
                 push(&mut buffer, next_in);

@@ -42,7 +42,7 @@ fn notify_one_wakes_the_one_who_waits_longest() {
 
 #[test]
 fn notify_all_wakes_all_who_wait_and_only_them() {
-    let many = if cfg!(miri) { 20 } else { 40 }; // more than one batch
+    let many = if cfg!(miri) { 10 } else { 40 }; // more than one batch
     let (woken, changed) = (Mutex::new(0), Condvar::new());
     thread::scope(|s| {
         for _ in 0..many {

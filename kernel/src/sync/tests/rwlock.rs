@@ -58,7 +58,7 @@ fn a_writer_that_waits_keeps_new_readers_out() {
 
 #[test]
 fn a_writer_lets_in_the_readers_that_waited_before_the_next_writer() {
-    let readers = if cfg!(miri) { 18 } else { 40 }; // more than one batch
+    let readers = if cfg!(miri) { 10 } else { 40 }; // more than one batch
     let lock = RwLock::new(());
     let log = Mutex::new(vec![]);
     thread::scope(|s| {
