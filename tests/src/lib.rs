@@ -72,6 +72,12 @@ impl Effort {
     }
 }
 
+/// 8 CPUs, and in `make test-full` also `fewer`: for boots that take ten CPU seconds each.
+pub fn eight_or(fewer: usize) -> impl Iterator<Item = usize> {
+    let fewer = (effort() == Effort::Full).then_some(fewer);
+    [8].into_iter().chain(fewer)
+}
+
 /// What `RUNNEXT_TEST` in the environment asks for.
 pub fn effort() -> Effort {
     let asked = std::env::var("RUNNEXT_TEST").unwrap_or_default();

@@ -91,7 +91,7 @@ fn a_close_ends_a_waiting_select() {
 fn each_ready_case_has_the_same_chance() {
     // 4 sigma around a quarter of the rounds. The first two stand together,
     // which an unfair choice (a random start, then the next) would favour.
-    let rounds = if cfg!(miri) { 16 } else { 4096 };
+    let rounds = if cfg!(miri) { 64 } else { 4096 };
     let slack = 4 * (rounds * 3 / 16_usize).isqrt();
     let chans: Vec<_> = (0..6).map(|_| chan::bounded(1)).collect();
     let ready = [0, 1, 4, 5];

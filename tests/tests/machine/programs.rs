@@ -49,7 +49,7 @@ mod checked_inside {
     /// It takes each of them ten seconds of its own time.
     #[test]
     fn destructors_that_do_not_end_do_not_keep_their_cpus() {
-        for cpus in [1, 8] {
+        for cpus in tests::eight_or(1) {
             let boot = Boot::guest(format!("endless-{cpus}")).smp(cpus).limit(120);
             let outcome = boot.cmdline("program=endless").run();
             outcome.assert_ok();

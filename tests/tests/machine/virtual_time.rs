@@ -64,11 +64,13 @@ fn sixteen_hogs_from_one_p_get_alike() {
 }
 
 #[test]
+#[ignore = "make test-full"]
 fn sixteen_hogs_from_all_ps_get_alike() {
     hogs_get_alike(16, "spread", [2]);
 }
 
 #[test]
+#[ignore = "make test-full"]
 fn seventeen_hogs_from_one_p_get_alike() {
     hogs_get_alike(17, "one", [2]);
 }
