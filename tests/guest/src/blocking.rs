@@ -9,6 +9,8 @@ use runnext::inspect::now_ns;
 use runnext::internals::symbols;
 use runnext::prelude::*;
 use runnext::sync::{Mutex, Semaphore};
+use runnext::tasks;
+use runnext::waiting::Reason;
 
 runnext::main!(blocking, main);
 runnext::main!(call_limit, call_limit);
@@ -117,7 +119,11 @@ fn a_thousand_calls_wait_on_a_thousand_stacks() {
     static GATE: Semaphore = Semaphore::new(0);
     let callers: Vec<_> =
         (0..CALLS).map(|_| go(|| blocking(|| waits_in_its_call(&GATE)))).collect();
-    wait_until(|| is_blocked(CALLS as u64));
+    // Not only off its CPU: a call that was preempted in the first instructions of `acquire` has
+    // no frame there yet, and a walk along the frames would miss its caller.
+    let waits = |g: &tasks::GInfo| g.wait.is_some_and(|wait| wait.reason == Reason::Semaphore);
+    let all_wait = || tasks::gs().iter().filter(|g| waits(g)).count() == CALLS;
+    wait_until(|| is_blocked(CALLS as u64) && all_wait());
 
     let mut stacks: Vec<_> = ms().into_iter().filter(|m| m.state == MState::InCall).collect();
     assert_eq!(stacks.len(), CALLS);
