@@ -20,6 +20,8 @@
 //! outcome.assert_line("hello, world");
 //! ```
 
+#[cfg(test)]
+mod arrows;
 pub mod checks;
 pub mod expect;
 pub mod files;
@@ -42,6 +44,8 @@ pub mod stage;
 pub mod sweep;
 pub mod symbols;
 pub mod typist;
+#[cfg(test)]
+mod walks;
 
 use std::path::PathBuf;
 
