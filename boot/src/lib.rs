@@ -47,7 +47,7 @@ pub mod usb;
 
 /// The top of the source tree, where cargo must run to find the flags of the
 /// bare target and the pinned toolchain.
-pub use tree::{self, root, scratch};
+pub use tool::tree::{self, root, scratch};
 
 /// Where images, logs and results go.
 pub fn target_dir() -> PathBuf {

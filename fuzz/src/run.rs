@@ -107,7 +107,7 @@ fn go_through(target: &Target, first: u64, until: Until, now_at: &AtomicU64) -> 
 
 impl Failure {
     fn of(target: &Target, number: u64, is_hang: bool) -> Failure {
-        let root = tree::root().join("target/found");
+        let root = tool::tree::root().join("target/found");
         let file = root.join(format!("{}-{number}.bin", target.name));
         let bytes = case(target, &(target.seeds)(), number);
         let written = std::fs::create_dir_all(&root).and_then(|()| std::fs::write(&file, bytes));

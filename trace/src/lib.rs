@@ -8,8 +8,7 @@
 //! - [`chrome`] writes JSON for Perfetto, [`page`] one page with all in it (small
 //!   by [`pack`]), [`picture`] an SVG; Gs have their colours from [`palette`];
 //! - [`simulate`] makes streams without a machine, by [`random`] numbers that are
-//!   the same each time; [`mod@fuzz`] says what must hold when they are broken;
-//! - [`words`] takes options out of a command line.
+//!   the same each time; [`mod@fuzz`] says what must hold when they are broken.
 //!
 //! `make trace` reaches these through the binary of this crate. Nothing here
 //! depends on the kernel: what they share is the format.
@@ -39,4 +38,3 @@ pub mod random;
 pub mod reason;
 pub mod simulate;
 pub mod wire;
-pub mod words;
