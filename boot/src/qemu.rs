@@ -8,6 +8,8 @@
 
 use std::fmt;
 use std::fs;
+#[cfg(target_os = "linux")]
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -318,6 +320,13 @@ impl Machine {
         self.single_threaded()
     }
 
+    /// The same machine, started from another image.
+    pub fn start_from(mut self, image: impl Into<PathBuf>, firmware: Firmware) -> Self {
+        self.image = image.into();
+        self.firmware = firmware;
+        self
+    }
+
     /// The image that it starts from.
     pub fn image(&self) -> &Path {
         &self.image
@@ -385,7 +394,8 @@ impl Machine {
     }
 
     /// The command that starts this machine. `scratch` is a directory for the
-    /// copy of the firmware's variables; it must outlive the machine.
+    /// copy of the firmware's variables; it must outlive the machine. On Linux the machine
+    /// ends with the thread that starts it.
     pub fn command(&self, scratch: &Path) -> Result<Command> {
         let qemu = self.qemu();
         let mut command = Command::new(&qemu.binary);
@@ -402,6 +412,7 @@ impl Machine {
             command.args(["-drive", &flash(&ovmf.code, "readonly=on")]);
             command.args(["-drive", &flash(&vars, "readonly=off")]);
         }
+        kill_with_parent(&mut command);
         Ok(command)
     }
 
@@ -510,6 +521,28 @@ impl Machine {
 
 fn flash(file: &Path, access: &str) -> String {
     format!("if=pflash,format=raw,file={},{access}", comma(&file.to_string_lossy()))
+}
+
+/// Has the host's kernel kill the process that `command` starts when the thread that started
+/// it ends, also by a signal: a test that is killed leaves no emulator running.
+pub(crate) fn kill_with_parent(command: &mut Command) {
+    #[cfg(target_os = "linux")]
+    {
+        let parent = std::process::id();
+        let before_exec = move || {
+            // SAFETY: this call of prctl has no pointer arguments; it sets a number in the
+            // host's kernel.
+            let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            // The parent may have ended before the call: no signal comes then.
+            match result == 0 && std::os::unix::process::parent_id() == parent {
+                true => Ok(()),
+                false => Err(std::io::Error::from_raw_os_error(libc::ESRCH)),
+            }
+        };
+        // SAFETY: the closure runs between fork and exec. It makes two system calls,
+        // allocates nothing and takes no lock.
+        unsafe { command.pre_exec(before_exec) };
+    }
 }
 
 /// In the value of one of QEMU's options a comma is written twice.
