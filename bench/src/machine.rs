@@ -228,8 +228,7 @@ pub fn newest_qemu() -> PathBuf {
 
 /// The first number of what a QEMU says of its version, if it says one.
 pub fn version(qemu: &Path) -> Option<u32> {
-    let output = Command::new(qemu).arg("--version").output().ok()?;
-    major(&String::from_utf8_lossy(&output.stdout))
+    major(&boot::host::output(Command::new(qemu).arg("--version")).ok()?)
 }
 
 /// 7 of `QEMU emulator version 7.2.22 (…)`.
