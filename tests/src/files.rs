@@ -60,12 +60,18 @@ impl Files {
         lines_of(&bytes).iter().any(|line| line.contains(text))
     }
 
-    pub(crate) fn shoot(&self, qmp: &mut Qmp) -> Result<Screen> {
+    /// What the screen shows now.
+    pub(crate) fn screen(&self, qmp: &mut Qmp) -> Result<Screen> {
         let ppm = self.scratch.join("screen.ppm");
         qmp.screendump(&ppm)?;
-        let screen = Screen::read(&ppm)?;
-        screen.write_png(&self.png)?;
-        Ok(screen)
+        Screen::read(&ppm)
+    }
+
+    /// Leaves a picture of the screen for people; PPM where QEMU is built without PNG.
+    pub(crate) fn picture(&self, qmp: &mut Qmp) -> Result<PathBuf> {
+        let ppm = self.png.with_extension("ppm");
+        let png = qmp.screendump(&self.png).map(|()| self.png.clone());
+        png.or_else(|_| qmp.screendump(&ppm).map(|()| ppm))
     }
 }
 
