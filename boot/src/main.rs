@@ -2,7 +2,7 @@
 //!
 //! Each command builds what it needs first, so each starts what the sources say.
 //! The exit status of `run` is the guest's code, or 125 when the machine failed,
-//! or 130 when somebody pressed Ctrl-C.
+//! or 130 after Ctrl-C.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use std::{env, fs, io, thread};
+use std::{fs, io, thread};
 
 use anyhow::{Context, Result, bail};
 use boot::args::{Options, USAGE};
 use boot::cost::Cost;
 use boot::exit::End;
 use boot::qemu::{Firmware, Machine, Serial};
-use boot::usb;
+use boot::{Scratch, usb};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tool::args::Args;
 use tool::tree::{self, shown};
@@ -56,7 +56,7 @@ fn image(options: &Options) -> Result<ExitCode> {
 fn run(options: &Options) -> Result<ExitCode> {
     options.check()?;
     let scratch = Scratch::new()?;
-    let log = scratch.0.join("serial.log");
+    let log = scratch.path().join("serial.log");
     let mut cost = options.is_fast.then(|| Cost::new(log.clone()));
     let kernel = kernel(options)?;
     options.check_program(&kernel)?;
@@ -83,7 +83,7 @@ fn run(options: &Options) -> Result<ExitCode> {
     // A terminal without its screen is not asked for input; a pipe or a file is.
     let is_deaf = io::stdin().is_terminal() && !on_terminal;
     let stdin = if is_deaf { Stdio::null() } else { Stdio::inherit() };
-    let qemu = start(machine.command(&scratch.0)?.stdin(stdin))?;
+    let qemu = start(machine.command(scratch.path())?.stdin(stdin))?;
     let ended = wait(qemu, |pid| cost.iter_mut().for_each(|cost| cost.look(pid)))?;
     if let Some(cost) = cost {
         eprintln!("boot: {cost}");
@@ -99,8 +99,9 @@ fn gdb(options: &Options) -> Result<ExitCode> {
     let scratch = Scratch::new()?;
     let log = boot::target_dir().join("gdb-serial.log");
     let machine: Machine = options.machine(&image)?;
-    let machine = machine.serial(Serial::File(log.clone())).wait_for_gdb();
-    let mut qemu = start(machine.command(&scratch.0)?.stdin(Stdio::null()))?;
+    // It stops before the first instruction and listens on port 1234.
+    let machine = machine.serial(Serial::File(log.clone())).arg("-s").arg("-S");
+    let mut qemu = start(machine.command(scratch.path())?.stdin(Stdio::null()))?;
     let mut gdb = Command::new("gdb");
     gdb.arg(&kernel).args(["-ex", "target remote localhost:1234"]);
     println!("serial output: {}", shown(&log));
@@ -177,22 +178,5 @@ fn report(ended: Option<End>) -> ExitCode {
             ExitCode::from(end.to_status())
         }
         None => ExitCode::from(INTERRUPTED),
-    }
-}
-
-/// A directory that is gone when the machine is.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self> {
-        let dir = env::temp_dir().join(format!("runnext-run-{}", std::process::id()));
-        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-        Ok(Self(dir))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).ok();
     }
 }

@@ -114,7 +114,6 @@ pub struct Machine {
     has_window: bool,
     has_hpet: bool,
     has_debug_exit: bool,
-    waits_for_gdb: bool,
     is_single_threaded: bool,
     gdb: Option<PathBuf>,
     incoming: Option<PathBuf>,
@@ -147,7 +146,6 @@ impl Machine {
             has_window: false,
             has_hpet: true,
             has_debug_exit: true,
-            waits_for_gdb: false,
             is_single_threaded: false,
             gdb: None,
             incoming: None,
@@ -277,12 +275,6 @@ impl Machine {
         self
     }
 
-    /// Stops before the first instruction and listens for gdb on port 1234.
-    pub fn wait_for_gdb(mut self) -> Self {
-        self.waits_for_gdb = true;
-        self
-    }
-
     /// All CPUs take turns in one thread of the host's. A CPU that never halts keeps the others
     /// waiting for long; where CPUs mostly halt it saves what threads cost each other.
     pub fn single_threaded(mut self) -> Self {
@@ -375,7 +367,7 @@ impl Machine {
             push(&["-icount", icount]);
         }
         // Nothing but the image to boot from, and no reset loop after a triple
-        // fault, unless somebody is there who may want to start it again.
+        // fault, unless a person at the shell may want to start it again.
         push(&["-nodefaults", "-no-user-config", "-vga", "std"]);
         if self.serial != Serial::Shell {
             push(&["-no-reboot"]);
@@ -500,9 +492,6 @@ impl Machine {
         if let Some(socket) = &self.qmp {
             let socket = comma(&socket.to_string_lossy());
             push(&["-qmp", &format!("unix:{socket},server=on,wait=off")]);
-        }
-        if self.waits_for_gdb {
-            push(&["-s", "-S"]);
         }
         if let Some(socket) = &self.gdb {
             let socket = comma(&socket.to_string_lossy());

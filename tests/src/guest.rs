@@ -349,7 +349,7 @@ impl Boot {
         let _core = Cores::take(1)?;
         let started = Instant::now();
         if !self.is_cold {
-            let snapshot = snapshot::of(&machine, &kernel, &files.scratch)?;
+            let snapshot = snapshot::of(&machine, &kernel, files.scratch.path())?;
             machine = machine.incoming(snapshot);
         }
         let (mut qemu, keyboard) = self.start(&machine, &files)?;
@@ -375,7 +375,7 @@ impl Boot {
     /// Starts QEMU. If it is typed to, standard input and output are its serial
     /// port, and what is typed goes into the keyboard.
     fn start(&self, machine: &Machine, files: &Files) -> Result<(Guest, Option<Keyboard>)> {
-        let mut command = machine.command(&files.scratch)?;
+        let mut command = machine.command(files.scratch.path())?;
         let said = File::create(&files.qemu_log).context("creating QEMU's log")?;
         let log = File::create(&files.log).context("creating the log")?;
         let keyboard = if self.has_terminal {
@@ -397,9 +397,9 @@ impl Boot {
         match &self.ramdisk {
             None => image_of(&self.source, self.firmware, kernel),
             Some(text) => {
-                let cmdline = files.scratch.join("cmdline.txt");
+                let cmdline = files.scratch.path().join("cmdline.txt");
                 fs::write(&cmdline, text).with_context(|| cmdline.display().to_string())?;
-                image::build(self.firmware, kernel, &cmdline, &files.scratch, "edited")
+                image::build(self.firmware, kernel, &cmdline, files.scratch.path(), "edited")
             }
         }
     }
@@ -417,7 +417,7 @@ impl Boot {
             false => Serial::None,
         });
         for (name, contents) in &self.files {
-            let file = files.scratch.join(name.replace('/', "-"));
+            let file = files.scratch.path().join(name.replace('/', "-"));
             fs::write(&file, contents).with_context(|| file.display().to_string())?;
             machine = machine.fw_cfg(name, file);
         }
