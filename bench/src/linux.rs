@@ -120,7 +120,7 @@ fn cpio(init: &[u8]) -> Vec<u8> {
     let mut archive = Vec::new();
     for (name, mode, data) in [("init", 0o100_755, init), ("TRAILER!!!", 0, &[][..])] {
         // Inode, mode, owner, group, links, time, size, four device numbers, the
-        // length of the name with its zero, a checksum that nobody reads.
+        // length of the name with its zero, a checksum that is not read.
         let fields = [1, mode, 0, 0, 1, 0, data.len(), 0, 0, 0, 0, name.len() + 1, 0];
         archive.extend(b"070701");
         archive.extend(fields.iter().flat_map(|field| format!("{field:08x}").into_bytes()));

@@ -1,7 +1,7 @@
 //! Boots one machine with a list of workloads and reads what they report.
 //!
 //! Ours and Go's get the same QEMU and the same flags; they differ in what is
-//! booted. Who asks for which machine, and what is made of it, is `measure`.
+//! booted. `measure` decides which machines to boot and what to make of their figures.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -84,7 +84,7 @@ pub fn archive(files: &[(String, Vec<u8>)]) -> Result<Vec<u8>> {
     Ok(archive)
 }
 
-/// The header of a file that everybody may read, from the first second of 1970.
+/// The header of a file that all users may read, from the first second of 1970.
 fn header(name: &str, bytes: usize) -> Result<[u8; BLOCK]> {
     if name.len() > 100 {
         bail!("{name}: more than 100 bytes of name");

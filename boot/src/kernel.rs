@@ -1,4 +1,4 @@
-//! Asks cargo for the kernel: the standard one, or somebody else's program.
+//! Asks cargo for the kernel: the standard one, or a crate that depends on it.
 //!
 //! A program is linked with the kernel, so "the kernel" is whatever one binary
 //! comes out. Cargo runs at the top of the source tree even for a crate that
@@ -23,7 +23,7 @@ pub enum Source {
     Checked,
     /// `bench/guest`: the workloads of the benchmarks.
     Bench,
-    /// A crate of somebody else, by its directory.
+    /// A crate that depends on the kernel, by its directory.
     App(PathBuf),
 }
 

@@ -135,7 +135,7 @@ fn make(machine: &Machine, kernel: &Path, scratch: &Path, file: &Path) -> Result
     let entry = in_elf(kernel, |file| Ok(file.entry()))?;
     let said = scratch.join("snap-qemu.log");
     let log = File::create(&said)?;
-    // A group of its own, so that an interrupt at the terminal leaves no half of it to anybody.
+    // A process group of its own: an interrupt at the terminal must not stop QEMU halfway.
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
     let mut qemu = Guest::new(command.spawn().context("starting QEMU (make setup?)")?);
     let result = save(&mut qemu, &qmp, &gdb, entry, file);

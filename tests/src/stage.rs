@@ -271,7 +271,7 @@ pub fn summary(stage: &Stage) -> String {
     format!("{:<16} {seconds:>7.1} s {cpu:>7.1} CPU s {passed:>5} passed{failed}", stage.name)
 }
 
-/// What somebody needs who sees only the terminal.
+/// What a reader needs who sees only the terminal.
 fn failure(stage: &Stage, shown: &[String]) -> String {
     let mut out = String::new();
     for line in shown {

@@ -45,7 +45,7 @@ impl Symbols {
         let after = self.0.partition_point(|symbol| symbol.start <= address);
         let symbol = self.0.get(after.checked_sub(1)?)?;
         let offset = address - symbol.start;
-        // A size of zero means that nobody knows; then believe it for a page.
+        // A size of zero means unknown; assume a page.
         let size = if symbol.size == 0 { 4096 } else { symbol.size };
         let name = format!("{:#}", rustc_demangle::demangle(&symbol.name));
         (offset <= size).then(|| format!("{name}+{offset:#x}"))

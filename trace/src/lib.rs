@@ -2,7 +2,7 @@
 //!
 //! - [`wire`] has the bytes of a stream, [`encode`] writes them, [`decode`] reads
 //!   them, whatever they are;
-//! - [`model`] says what the events mean: who ran where, who woke whom; why a G
+//! - [`model`] says what the events mean: which G ran where, which G woke it; why a G
 //!   waits is in [`reason`];
 //! - [`check`] compares the events with what the machine has counted;
 //! - [`chrome`] writes JSON for Perfetto, [`page`] one page with all in it (small
