@@ -68,10 +68,10 @@ test-full: tool browser bochs newer-qemu ## all seeds, sizes and machine shapes,
 	@cargo suite --full
 
 chaos: tool ## SEEDS=200 FIRST=1: boot once per seed with random preemption and delays
-	@cargo run --quiet -p tests --bin chaos
+	@cargo run --quiet -p tests --bin chaos -- --seeds "$$SEEDS" --first "$$FIRST"
 
 soak: tool ## MINUTES=30: all features at once on 8 and 16 CPUs, and a ledger of leaks
-	@MINUTES="$${MINUTES:-30}" cargo run --quiet -p tests --bin soak
+	@cargo run --quiet -p tests --bin soak -- --minutes "$$MINUTES"
 
 trace: tool ## what the scheduler did, as target/trace.html, .svg and .json (PROGRAM=skynet)
 	@cargo run --quiet -p trace -- run $(MACHINE)

@@ -88,7 +88,7 @@ pub struct Budgets {
 pub enum Verdict {
     /// Within its budget, or it has none.
     Good,
-    /// Over its budget, and nobody knew.
+    /// Over its budget, and not listed as known.
     Over,
     /// Over its budget as is known, and not worse than that.
     KnownOver,

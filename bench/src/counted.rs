@@ -101,7 +101,7 @@ impl<'a> Queue<'a> {
     }
 
     /// The first that may run now, with its place. A worker that gets none is done:
-    /// what is left then is large, and goes to who runs a large one.
+    /// what is left then is large, and goes to the worker that runs a large one.
     fn take(&mut self) -> Option<(Task<'a>, String)> {
         let may_run = |task: &Task<'_>| !(self.has_large && task.shape.is_large());
         let task = self.waiting.remove(self.waiting.iter().position(may_run)?);

@@ -120,7 +120,7 @@ fn cpio(init: &[u8]) -> Vec<u8> {
     let mut archive = Vec::new();
     for (name, mode, data) in [("init", 0o100_755, init), ("TRAILER!!!", 0, &[][..])] {
         // Inode, mode, owner, group, links, time, size, four device numbers, the
-        // length of the name with its zero, a checksum that nobody reads.
+        // length of the name with its zero, a checksum that is not read.
         let fields = [1, mode, 0, 0, 1, 0, data.len(), 0, 0, 0, 0, name.len() + 1, 0];
         archive.extend(b"070701");
         archive.extend(fields.iter().flat_map(|field| format!("{field:08x}").into_bytes()));
@@ -148,24 +148,9 @@ fn find(dir: &Path, start: &str) -> Option<PathBuf> {
     paths.into_iter().next()
 }
 
-/// What a command says; what it complains about if it fails.
+/// The output of `program`, started in `dir`.
 fn output(program: impl AsRef<OsStr>, args: &[impl AsRef<OsStr>], dir: &Path) -> Result<String> {
-    let name = program.as_ref().to_string_lossy().into_owned();
-    let output = Command::new(program)
-        .args(args)
-        .current_dir(dir)
-        .output()
-        .with_context(|| format!("starting {name}"))?;
-    if !output.status.success() {
-        bail!("{name} failed: {}", complaint(&output.stdout, &output.stderr));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// All that it said: venv complains on its standard output.
-fn complaint(stdout: &[u8], stderr: &[u8]) -> String {
-    let parts = [stderr, stdout].map(|bytes| String::from_utf8_lossy(bytes).trim().to_string());
-    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+    boot::host::output(Command::new(program).args(args).current_dir(dir))
 }
 
 #[cfg(test)]
@@ -178,14 +163,6 @@ mod tests {
         assert_eq!(go_version("go1.30rc1"), Some((1, 30)));
         assert!(go_version("go1.9.1") < Some(OLDEST_GO));
         assert_eq!(go_version("devel"), None);
-    }
-
-    #[test]
-    fn what_fails_is_heard_wherever_it_complains() {
-        let say = "echo on one; echo on the other >&2; exit 1";
-        let error = output("sh", &["-c", say], Path::new(".")).expect_err("it fails");
-        assert_eq!(error.to_string(), "sh failed: on the other\non one");
-        assert_eq!(output("sh", &["-c", "echo good"], Path::new(".")).ok(), Some("good\n".into()));
     }
 
     #[test]

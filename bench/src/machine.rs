@@ -1,7 +1,7 @@
 //! Boots one machine with a list of workloads and reads what they report.
 //!
 //! Ours and Go's get the same QEMU and the same flags; they differ in what is
-//! booted. Who asks for which machine, and what is made of it, is `measure`.
+//! booted. `measure` decides which machines to boot and what to make of their figures.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -228,8 +228,7 @@ pub fn newest_qemu() -> PathBuf {
 
 /// The first number of what a QEMU says of its version, if it says one.
 pub fn version(qemu: &Path) -> Option<u32> {
-    let output = Command::new(qemu).arg("--version").output().ok()?;
-    major(&String::from_utf8_lossy(&output.stdout))
+    major(&boot::host::output(Command::new(qemu).arg("--version")).ok()?)
 }
 
 /// 7 of `QEMU emulator version 7.2.22 (…)`.

@@ -22,24 +22,18 @@ use bench::{chart, curves, docs, linux, locked, measure, origin, show};
 use boot::image;
 use boot::kernel::Source;
 use boot::qemu::Firmware;
+use tool::args::Args;
 
 fn main() -> ExitCode {
-    let mut words = std::env::args().skip(1);
-    let command = words.next().unwrap_or_default();
-    match obey(&command, words) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bench: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    tool::end("bench", obey(Args::of_process(USAGE)).map(|()| ExitCode::SUCCESS))
 }
 
-fn obey(command: &str, words: impl Iterator<Item = String>) -> Result<()> {
+fn obey(mut args: Args) -> Result<()> {
     boot::tree::find()?;
     let budgets = Budgets::load()?;
-    let options = Options::parse(words, &budgets)?;
-    match command {
+    let command = args.command()?;
+    let options = Options::parse(args, &budgets)?;
+    match command.as_str() {
         "run" => compare(&budgets, &options, &[ours()?]),
         "go" => compare(&budgets, &options, &[ours()?, linux::system()?]),
         "check" => check(&budgets, &options),

@@ -1,7 +1,7 @@
 //! Which machines are booted, and the figures that are times.
 //!
 //! Timed: as many CPUs as are asked for, and samples of all systems in turn, so
-//! that whatever else the host does meanwhile hits them alike; who was first in one
+//! that whatever else the host does meanwhile hits them alike; the first in one
 //! pair is second in the next. More operations are timed than counted, for a count
 //! is exact and a time needs a while. What is counted is in `counted`.
 
@@ -41,7 +41,7 @@ pub fn timed(
     together(failed)
 }
 
-/// The samples of one machine by whose they are and by row.
+/// The samples of one machine by system and by row.
 type Samples = BTreeMap<(&'static str, String), Vec<f64>>;
 
 /// Boots the systems in turn, so often; `rows` figures are awaited of each boot.
@@ -71,7 +71,7 @@ pub fn together(errors: Vec<Error>) -> Result<()> {
     if lines.is_empty() { Ok(()) } else { bail!("{}", lines.join("\n")) }
 }
 
-/// Who is booted for a sample, in which order.
+/// The systems in the order in which a sample boots them.
 fn in_turn<T>(systems: &[T], sample: u32) -> Vec<&T> {
     let mut order: Vec<&T> = systems.iter().collect();
     if sample.is_multiple_of(2) {

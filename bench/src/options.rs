@@ -1,10 +1,10 @@
 //! What is asked for on the command line, read and checked before anything is done.
 //!
-//! Machines take minutes, and what is fetched for them does too: a name that is
-//! misspelt is found here, not after them. Options may come from make with an
-//! empty value, which is like not giving them.
+//! Machines take minutes, and downloads for them do too: a misspelt name is refused
+//! before either.
 
 use anyhow::{Context, Result, bail};
+use tool::args::Args;
 
 use crate::budgets::{Budgets, Workload};
 
@@ -34,8 +34,11 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads the words behind the command. Whatever cannot be meant is an error.
-    pub fn parse(mut words: impl Iterator<Item = String>, budgets: &Budgets) -> Result<Self> {
+    /// Reads the options behind the command.
+    ///
+    /// # Errors
+    /// An option that is unknown, or a value that is not allowed.
+    pub fn parse(mut args: Args, budgets: &Budgets) -> Result<Self> {
         let mut options = Self {
             only: Vec::new(),
             samples: 5,
@@ -43,16 +46,14 @@ impl Options {
             is_known_good: false,
             is_quick: false,
         };
-        while let Some(key) = words.next() {
-            let mut value =
-                || words.next().with_context(|| format!("{key} needs a value\n{USAGE}"));
-            match key.as_str() {
+        while let Some(key) = args.next()? {
+            match &*key {
                 "--known" => options.is_known_good = true,
                 "--quick" => options.is_quick = true,
-                "--only" => given(value()?, |v| names(v, budgets), &mut options.only)?,
-                "--samples" => given(value()?, samples, &mut options.samples)?,
-                "--cpus" => given(value()?, cpus, &mut options.cpus)?,
-                _ => bail!("unknown option {key}\n{USAGE}"),
+                "--only" => given(args.text()?, |v| names(v, budgets), &mut options.only)?,
+                "--samples" => given(args.text()?, samples, &mut options.samples)?,
+                "--cpus" => given(args.text()?, cpus, &mut options.cpus)?,
+                _ => return Err(args.unknown()),
             }
         }
         Ok(options)
@@ -88,9 +89,9 @@ impl Options {
     }
 }
 
-/// Puts what the value says into `place`; an empty one is like none.
-fn given<T>(value: String, read: impl Fn(&str) -> Result<T>, place: &mut T) -> Result<()> {
-    if !value.is_empty() {
+/// Reads the value, if there is one, into `place`.
+fn given<T>(value: Option<String>, read: impl Fn(&str) -> Result<T>, place: &mut T) -> Result<()> {
+    if let Some(value) = value {
         *place = read(&value)?;
     }
     Ok(())
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     fn parse(words: &[&str]) -> Result<Options> {
-        Options::parse(words.iter().map(ToString::to_string), &Budgets::for_tests())
+        Options::parse(Args::new(words, USAGE), &Budgets::for_tests())
     }
 
     fn error(words: &[&str]) -> String {

@@ -28,7 +28,7 @@ pub struct Origins<'a> {
 struct Figure<'a> {
     row: &'a str,
     who: &'static str,
-    /// Empty if nobody knows.
+    /// Empty if not known.
     run: &'a str,
 }
 
@@ -149,7 +149,7 @@ impl<'a> Origins<'a> {
         text
     }
 
-    /// Which figures these are: all of somebody's, or by name.
+    /// Which figures these are: all of a system's, or by name.
     fn names(&self, figures: &[&Figure<'_>]) -> String {
         let mut names = Vec::new();
         for (who, whose) in [("ours", "ours"), ("go", "Go's")] {

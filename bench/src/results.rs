@@ -19,7 +19,7 @@ pub struct Results {
     figures: Value,
     /// The run that is measuring, which every figure is marked with.
     run: String,
-    /// Where they are kept; `None` for figures that nobody will ask for again.
+    /// Where they are kept; `None` for figures that are not kept.
     file: Option<PathBuf>,
 }
 

@@ -1,6 +1,6 @@
 //! The tables, for a terminal and for Markdown.
 //!
-//! A table is made once as text in cells; who shows it decides on the look.
+//! A table is made once as text in cells; the caller decides on the look.
 
 use std::collections::BTreeSet;
 
@@ -86,7 +86,7 @@ fn rows<'a>(
 }
 
 /// Nanoseconds for each operation on so many CPUs: medians, spreads, the ratio of
-/// the pairs, and who is faster if that is outside the spread. Times of two runs
+/// the pairs, and which is faster if that is outside the spread. Times of two runs
 /// stand beside each other without a ratio.
 pub fn timed(budgets: &Budgets, results: &Results, cpus: u32) -> Table {
     let head =
@@ -110,7 +110,7 @@ pub fn timed(budgets: &Budgets, results: &Results, cpus: u32) -> Table {
     Table { head: head.map(String::from).to_vec(), lines }
 }
 
-/// Who is faster, if all pairs say the same.
+/// Which is faster, if all pairs say the same.
 fn faster(ratio: Spread) -> &'static str {
     match ratio {
         Spread { min, .. } if min > 1.0 => "ours",

@@ -1,12 +1,12 @@
 //! The words behind `boot <command>`, read into one flat set of options.
 //!
-//! Every command takes the options it needs and ignores no other: a word that
-//! nobody knows is an error. Empty values count as not given, so that the
-//! Makefile can pass its variables as they are.
+//! All commands read the same options, and an unknown one is an error. A value is checked
+//! as soon as it is read, and what depends on the host before anything is built.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use tool::args::Args;
 
 use crate::data::DataDisk;
 use crate::host::{Accel, Ovmf};
@@ -52,80 +52,65 @@ pub struct Options {
     name: Option<String>,
     smp: Option<String>,
     mem: Option<String>,
-    accel: Option<String>,
+    accel: Option<Accel>,
     cpu: Option<String>,
     icount: Option<String>,
     disk: Option<String>,
-    keep: Option<String>,
+    keeps_writes: bool,
     program: Option<String>,
     cmdline: Option<String>,
     /// Where the guest's debug console goes.
     pub debugcon: Option<PathBuf>,
-    uefi: Option<String>,
-    gui: Option<String>,
-    fast: Option<String>,
+    is_uefi: bool,
+    has_window: bool,
+    /// Whether to build with the profile `fast`.
+    pub is_fast: bool,
     /// A person sits at the serial port.
     pub at_terminal: bool,
 }
 
 impl Options {
-    /// Reads `--key value` pairs.
-    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self> {
+    /// Reads the options behind the command. Errors about a value have make's names.
+    ///
+    /// # Errors
+    /// The first option that is unknown, or whose value is not allowed, with what is.
+    pub fn parse(mut args: Args) -> Result<Self> {
         let mut options = Self::default();
-        let mut words = words.into_iter();
-        while let Some(key) = words.next() {
-            let value = words.next().with_context(|| format!("{key} needs a value"))?;
-            let value = Some(value).filter(|value| !value.is_empty());
-            match key.as_str() {
-                "--kernel" => options.kernel = value.map(Into::into),
-                "--app" => options.app = value.map(Into::into),
-                "--dev" => options.dev = value.map(Into::into),
-                "--out-dir" => options.out_dir = value.map(Into::into),
-                "--name" => options.name = value,
-                "--smp" => options.smp = value,
-                "--mem" => options.mem = value,
-                "--accel" => options.accel = value,
-                "--cpu" => options.cpu = value,
-                "--icount" => options.icount = value,
-                "--disk" => options.disk = value,
-                "--keep" => options.keep = value,
-                "--program" => options.program = value,
-                "--cmdline" => options.cmdline = value,
-                "--debugcon" => options.debugcon = value.map(Into::into),
-                "--uefi" => options.uefi = value,
-                "--gui" => options.gui = value,
-                "--fast" => options.fast = value,
-                _ => bail!("unknown option {key}\n\n{USAGE}"),
+        while let Some(key) = args.next()? {
+            match &*key {
+                "--kernel" => options.kernel = args.text()?.map(Into::into),
+                "--app" => options.app = args.text()?.map(Into::into),
+                "--dev" => options.dev = args.text()?.map(Into::into),
+                "--out-dir" => options.out_dir = args.text()?.map(Into::into),
+                "--name" => options.name = args.text()?,
+                "--smp" => options.smp = args.text()?.map(smp).transpose()?,
+                "--mem" => options.mem = args.text()?,
+                "--accel" => options.accel = args.text()?.map(accel).transpose()?,
+                "--cpu" => options.cpu = args.text()?,
+                "--icount" => options.icount = args.text()?,
+                "--disk" => options.disk = args.text()?,
+                "--keep" => options.keeps_writes = is_on("KEEP", args.text()?)?,
+                "--program" => options.program = args.text()?.map(program).transpose()?,
+                "--cmdline" => options.cmdline = args.text()?,
+                "--debugcon" => options.debugcon = args.text()?.map(Into::into),
+                "--uefi" => options.is_uefi = is_on("UEFI", args.text()?)?,
+                "--gui" => options.has_window = is_on("GUI", args.text()?)?,
+                "--fast" => options.is_fast = is_on("FAST", args.text()?)?,
+                _ => return Err(args.unknown()),
             }
         }
         Ok(options)
     }
 
-    /// Checks all that can be checked before anything is built. Errors have make's names.
+    /// Checks all that can be checked before anything is built: what options mean
+    /// together, and what this host has. Errors have make's names.
     ///
     /// # Errors
     /// The first value that is not allowed, with what is.
     pub fn check(&self) -> Result<()> {
-        for (name, value) in
-            [("UEFI", &self.uefi), ("GUI", &self.gui), ("KEEP", &self.keep), ("FAST", &self.fast)]
-        {
-            if let Some(value) = value
-                && !ON.contains(&value.as_str())
-                && !OFF.contains(&value.as_str())
-            {
-                bail!("{name}={value}: it is {} for on, or {} for off", ON[0], OFF[0]);
-            }
-        }
-        if let Some(smp) = &self.smp
-            && !is_smp(smp)
-        {
-            bail!("SMP={smp}: the number of CPUs is 1 to {MAX_CPUS}");
-        }
         self.memory()?;
-        if let Some(accel) = &self.accel {
-            Accel::parse(accel).with_context(|| format!("ACCEL={accel}"))?.check()?;
-        }
-        if self.firmware() == Firmware::Uefi {
+        self.accel.map_or(Ok(()), Accel::check)?;
+        if self.is_uefi {
             Ovmf::find().context("UEFI=1")?;
         }
         match self.disk.as_deref() {
@@ -136,7 +121,7 @@ impl Options {
         if let Some(app) = &self.app {
             crate::kernel::manifest_of(app)?;
         }
-        self.command_line().map(drop)
+        Ok(())
     }
 
     /// Checks that the program asked for is in `kernel`, where that can be known.
@@ -161,7 +146,7 @@ impl Options {
     /// Makes the image of `kernel` for `firmware`.
     pub fn image(&self, firmware: Firmware, kernel: &Path) -> Result<PathBuf> {
         let out_dir = self.out_dir.clone().unwrap_or_else(crate::target_dir);
-        let kind = if self.is_fast() { "-fast" } else { "" };
+        let kind = if self.is_fast { "-fast" } else { "" };
         let usual = || format!("{}{kind}", self.source().image_name());
         let name = self.name.clone().unwrap_or_else(usual);
         image::build(firmware, kernel, &crate::root().join("boot/cmdline.txt"), &out_dir, &name)
@@ -169,7 +154,7 @@ impl Options {
 
     /// The firmware to start from.
     pub fn firmware(&self) -> Firmware {
-        if is_on(self.uefi.as_deref()) { Firmware::Uefi } else { Firmware::Bios }
+        if self.is_uefi { Firmware::Uefi } else { Firmware::Bios }
     }
 
     /// The machine to run `image` on, which is one for [`Options::firmware`].
@@ -177,8 +162,8 @@ impl Options {
         let mut machine = Machine::new(image, self.firmware())
             .smp(self.smp.as_deref().unwrap_or("8"))
             .mem(self.memory()?)
-            .accel(Accel::parse(self.accel.as_deref().unwrap_or(""))?)
-            .cmdline(self.command_line()?);
+            .accel(self.accel.unwrap_or_else(Accel::detect))
+            .cmdline(self.command_line());
         if let Some(cpu) = &self.cpu {
             machine = machine.cpu(cpu);
         }
@@ -191,7 +176,7 @@ impl Options {
         if let Some(file) = &self.debugcon {
             machine = machine.debugcon(file);
         }
-        if is_on(self.gui.as_deref()) {
+        if self.has_window {
             machine = machine.window();
         }
         Ok(machine)
@@ -223,12 +208,7 @@ impl Options {
             bail!("there is no disk image {}", image.display());
         }
         let disk = DataDisk::new(image);
-        Ok(Some(if is_on(self.keep.as_deref()) { disk.keeping_writes() } else { disk }))
-    }
-
-    /// Whether to build with the profile `fast`.
-    pub fn is_fast(&self) -> bool {
-        is_on(self.fast.as_deref())
+        Ok(Some(if self.keeps_writes { disk.keeping_writes() } else { disk }))
     }
 
     /// Whether the guest ends up in its shell, given a terminal.
@@ -237,17 +217,11 @@ impl Options {
     }
 
     /// `program=` first: words after a `--` in the rest are the program's.
-    fn command_line(&self) -> Result<String> {
-        let program = match &self.program {
-            Some(name) if name.contains(char::is_whitespace) => {
-                bail!("PROGRAM={name}: the name of a program is one word")
-            }
-            Some(name) => format!("program={name}"),
-            None => String::new(),
-        };
+    fn command_line(&self) -> String {
+        let program = self.program.as_ref().map(|name| format!("program={name}"));
         let terminal = if self.at_terminal { " terminal=on" } else { "" };
         let rest = self.cmdline.as_deref().unwrap_or("");
-        Ok(format!("{program}{terminal} {rest}").trim().to_string())
+        format!("{}{terminal} {rest}", program.unwrap_or_default()).trim().to_string()
     }
 }
 
@@ -268,29 +242,44 @@ fn mebibytes(size: &str) -> Option<u64> {
     }
 }
 
-/// The words of a switch; the first is the one that messages name.
-const ON: [&str; 3] = ["1", "yes", "on"];
-const OFF: [&str; 3] = ["0", "no", "off"];
+/// The value of the switch `name`. Off is a value too, so that `UEFI=0` means what it says.
+fn is_on(name: &str, value: Option<String>) -> Result<bool> {
+    match value.as_deref() {
+        Some("1" | "yes" | "on") => Ok(true),
+        None | Some("0" | "no" | "off") => Ok(false),
+        Some(value) => bail!("{name}={value}: it is 1 for on, or 0 for off"),
+    }
+}
 
-/// `UEFI=0` should mean what it looks like.
-fn is_on(value: Option<&str>) -> bool {
-    value.is_some_and(|value| ON.contains(&value))
+fn accel(word: String) -> Result<Accel> {
+    Accel::parse(&word).with_context(|| format!("ACCEL={word}"))
+}
+
+fn program(name: String) -> Result<String> {
+    if name.contains(char::is_whitespace) {
+        bail!("PROGRAM={name}: the name of a program is one word");
+    }
+    Ok(name)
 }
 
 /// As many as QEMU's `pc` has room for.
 const MAX_CPUS: u32 = 255;
 
-/// Whether this is a number of CPUs, or a value of QEMU's `-smp` that begins with one:
+/// A number of CPUs, or a value of QEMU's `-smp` that begins with one:
 /// `6,sockets=2,cores=3`.
-fn is_smp(value: &str) -> bool {
+fn smp(value: String) -> Result<String> {
     let is_count = |word: &str| word.parse().is_ok_and(|n: u32| (1..=MAX_CPUS).contains(&n));
     let mut words = value.split(',');
-    words.next().is_some_and(is_count)
+    let is_smp = words.next().is_some_and(is_count)
         && words.all(|word| {
             word.split_once('=').is_some_and(|(key, number)| {
                 key.bytes().all(|byte| byte.is_ascii_lowercase()) && is_count(number)
             })
-        })
+        });
+    if !is_smp {
+        bail!("SMP={value}: the number of CPUs is 1 to {MAX_CPUS}");
+    }
+    Ok(value)
 }
 
 #[cfg(test)]
@@ -298,7 +287,7 @@ mod tests {
     use super::*;
 
     fn parse(words: &[&str]) -> Result<Options> {
-        Options::parse(words.iter().map(ToString::to_string))
+        Options::parse(Args::new(words, USAGE))
     }
 
     fn machine_line(words: &[&str]) -> String {
@@ -346,7 +335,7 @@ mod tests {
     fn the_guest_hears_of_a_terminal_before_the_words_for_its_program() {
         let options = parse(&["--program", "tour", "--cmdline", "-- fail"]).expect("good");
         let options = Options { at_terminal: true, ..options };
-        assert_eq!(options.command_line().expect("good"), "program=tour terminal=on -- fail");
+        assert_eq!(options.command_line(), "program=tour terminal=on -- fail");
         assert!(options.has_shell());
         assert!(parse(&[]).expect("good").has_shell());
         assert!(!parse(&["--program", "hog"]).expect("good").has_shell());
@@ -373,8 +362,8 @@ mod tests {
     #[test]
     fn values_that_are_not_allowed_are_refused_by_name_before_anything_is_built() {
         let complaint = |key: &str, value: &str| {
-            let options = parse(&[key, value]).expect("a known option");
-            options.check().err().map(|error| format!("{error:#}"))
+            let checked = parse(&[key, value]).and_then(|options| options.check());
+            checked.err().map(|error| format!("{error:#}"))
         };
         for (key, name, value, allowed) in [
             ("--smp", "SMP", "0", "1 to 255"),
@@ -437,7 +426,6 @@ mod tests {
     fn unknown_words_are_errors() {
         assert!(parse(&["--smpp", "8"]).is_err());
         assert!(parse(&["--smp"]).is_err());
-        let spaced = parse(&["--program", "a b"]).expect("good");
-        assert!(spaced.machine(Path::new("t/x.img")).is_err());
+        assert!(parse(&["--program", "a b"]).is_err());
     }
 }

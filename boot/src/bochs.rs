@@ -12,7 +12,6 @@
 //! `vgabios`, which knows VESA modes. And the CPU model must have the two features.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -70,18 +69,16 @@ impl Bochs {
     /// `serial.txt`, what the machine said, and `bochs.log`, what Bochs said.
     pub fn run(&self, dir: &Path, limit: Duration) -> Result<Ended> {
         self.prepare(dir)?;
-        let mut bochs = Running(
-            Command::new("bochs")
-                .args(["-q", "-f", "bochsrc", "-rc", "commands"])
-                .current_dir(dir)
-                .env("SDL_VIDEODRIVER", "dummy")
-                .env("SDL_AUDIODRIVER", "dummy")
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .context("starting bochs (scripts/setup bochs?)")?,
-        );
+        let mut command = Command::new("bochs");
+        command
+            .args(["-q", "-f", "bochsrc", "-rc", "commands"])
+            .current_dir(dir)
+            .envs([("SDL_VIDEODRIVER", "dummy"), ("SDL_AUDIODRIVER", "dummy")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        crate::qemu::kill_with_parent(&mut command);
+        let mut bochs = Running(command.spawn().context("starting bochs (scripts/setup bochs?)")?);
         let begun = Instant::now();
         loop {
             let left = bochs.0.try_wait().context("waiting for Bochs")?;
@@ -112,7 +109,7 @@ impl Bochs {
         file.set_len(file.metadata()?.len().next_multiple_of(CYLINDER))?;
         fs::write(dir.join("bochsrc"), self.config())?;
         // Debian's Bochs stops in its debugger first: go on.
-        fs::File::create(dir.join("commands"))?.write_all(b"continue\n")?;
+        fs::write(dir.join("commands"), "continue\n")?;
         Ok(())
     }
 

@@ -93,29 +93,24 @@ pub struct CpuTime {
     pub own: Duration,
     /// Its children that have ended and that it has waited for, with theirs.
     pub children: Duration,
-    /// Whether it has ended itself: then the figures are final. They are gone as soon as
-    /// its parent has waited for it.
-    pub has_ended: bool,
 }
 
 impl CpuTime {
-    /// That of the process `pid`; `None` where there is no such process, or no `/proc`.
+    /// That of the process `pid`; `None` where there is no such process, or no `/proc`. A
+    /// process that has ended has it until its parent has waited for it.
     pub fn of(pid: u32) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// proc(5): field 3 is the state, fields 14 to 17 are utime, stime, cutime and cstime in
-    /// hundredths of a second. The name in field 2 may have spaces, so count from its
-    /// closing bracket.
+    /// proc(5): fields 14 to 17 are utime, stime, cutime and cstime in hundredths of a
+    /// second. The name in field 2 may have spaces, so count from its closing bracket.
     fn parse(stat: &str) -> Option<Self> {
-        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-        let has_ended = fields.next()? == "Z";
-        let mut fields = fields.skip(10);
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
         let mut two = || {
             let mut one = || fields.next()?.parse::<u64>().ok();
             Some(Duration::from_millis((one()? + one()?) * 10))
         };
-        Some(Self { own: two()?, children: two()?, has_ended })
+        Some(Self { own: two()?, children: two()? })
     }
 }
 
@@ -135,10 +130,8 @@ mod tests {
     fn times_are_read_behind_a_name_with_spaces() {
         let stat = "1 (a ) b) S 2 3 4 5 6 7 8 9 10 11 150 25 300 1 20 0";
         let millis = Duration::from_millis;
-        let expected = CpuTime { own: millis(1750), children: millis(3010), has_ended: false };
+        let expected = CpuTime { own: millis(1750), children: millis(3010) };
         assert_eq!(CpuTime::parse(stat), Some(expected));
-        let ended = stat.replace(") S", ") Z");
-        assert_eq!(CpuTime::parse(&ended), Some(CpuTime { has_ended: true, ..expected }));
         assert_eq!(CpuTime::parse(""), None);
     }
 

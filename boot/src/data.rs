@@ -84,7 +84,7 @@ pub fn archive(files: &[(String, Vec<u8>)]) -> Result<Vec<u8>> {
     Ok(archive)
 }
 
-/// The header of a file that everybody may read, from the first second of 1970.
+/// The header of a file that all users may read, from the first second of 1970.
 fn header(name: &str, bytes: usize) -> Result<[u8; BLOCK]> {
     if name.len() > 100 {
         bail!("{name}: more than 100 bytes of name");
@@ -195,11 +195,10 @@ mod tests {
 
     #[test]
     fn tar_reads_what_is_built() {
-        let dir = std::env::temp_dir().join(format!("runnext-data-{}", std::process::id()));
-        let image = build(&dir).expect("a disk");
+        let dir = tempfile::TempDir::new().expect("a writable directory");
+        let image = build(dir.path()).expect("a disk");
         let tar = std::process::Command::new("tar").arg("-xOf").arg(&image).output();
         let listed = std::process::Command::new("tar").arg("-tf").arg(&image).output();
-        fs::remove_dir_all(&dir).ok();
         let (names, contents): (Vec<_>, Vec<_>) = files().expect("files").into_iter().unzip();
         let listed = String::from_utf8(listed.expect("a tar").stdout).expect("text");
         assert_eq!(listed.lines().collect::<Vec<_>>(), names);
@@ -208,31 +207,29 @@ mod tests {
 
     #[test]
     fn several_who_want_a_disk_at_once_all_get_it() {
-        let dir = std::env::temp_dir().join(format!("runnext-at-once-{}", std::process::id()));
         for _ in 0..20 {
+            let dir = tempfile::TempDir::new().expect("a writable directory");
             std::thread::scope(|scope| {
-                let builds: Vec<_> = (0..8).map(|_| scope.spawn(|| build(&dir))).collect();
+                let builds: Vec<_> = (0..8).map(|_| scope.spawn(|| build(dir.path()))).collect();
                 for build in builds {
                     build.join().expect("no panic").expect("a disk");
                 }
             });
             assert_eq!(fs::read_dir(&dir).expect("it is there").count(), 1, "no parts are left");
-            fs::remove_dir_all(&dir).expect("it is there");
         }
     }
 
     #[test]
     fn the_disk_is_made_anew_only_when_it_changes() {
-        let dir = std::env::temp_dir().join(format!("runnext-anew-{}", std::process::id()));
-        let image = build(&dir).expect("a disk");
+        let dir = tempfile::TempDir::new().expect("a writable directory");
+        let image = build(dir.path()).expect("a disk");
         let made = |image: &Path| fs::metadata(image).and_then(|m| m.modified()).expect("a file");
         let first = made(&image);
-        build(&dir).expect("a disk");
+        build(dir.path()).expect("a disk");
         assert_eq!(made(&image), first);
         fs::write(&image, "old").expect("a writable file");
-        build(&dir).expect("a disk");
+        build(dir.path()).expect("a disk");
         assert!(fs::read(&image).expect("a file").len() > PATTERN_BYTES);
-        fs::remove_dir_all(&dir).ok();
     }
 
     #[test]

@@ -15,7 +15,7 @@ const BASE: i32 = 0x10;
 pub const OK: u8 = 0;
 /// The kernel panicked.
 pub const PANIC: u8 = 101;
-/// A CPU raised an exception that nobody could handle.
+/// A CPU raised an exception that no handler took.
 pub const EXCEPTION: u8 = 102;
 /// The largest code that fits into QEMU's exit status.
 pub const MAX: u8 = 111;
@@ -26,7 +26,7 @@ pub enum End {
     /// The kernel ended it, with this code.
     Code(u8),
     /// QEMU left with status 0: power-off, a reset (three faults in a row make
-    /// one), or somebody closed it.
+    /// one), or its window was closed.
     Off,
     /// QEMU failed, with this status.
     Failed(i32),
@@ -56,7 +56,7 @@ impl End {
         }
     }
 
-    /// The exit status for whoever started us: 0 only for a good end, the
+    /// The exit status of this process: 0 only for a good end, the
     /// guest's own code where it gave one, 125 where the machine failed.
     pub fn to_status(self) -> u8 {
         match self {

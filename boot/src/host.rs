@@ -7,8 +7,9 @@
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 /// A QEMU, and where it finds its firmware.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +47,33 @@ impl Qemu {
         }
     }
 
+    /// The text in which it names its version.
+    pub fn version(&self) -> Result<String> {
+        output(Command::new(&self.binary).arg("--version"))
+    }
+
     fn unpacked_in(target: &Path) -> Option<Self> {
         let root = target.join(NEWER_QEMU);
         let binary = root.join("bin/qemu-system-x86_64");
         let firmware = ["share/qemu", "share/seabios"].map(|folder| root.join(folder)).to_vec();
         binary.is_file().then_some(Self { binary, firmware })
     }
+}
+
+/// Runs a command to its end and gives its standard output.
+///
+/// # Errors
+/// It does not start, or it fails: with all that it wrote.
+pub fn output(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().with_context(|| format!("starting {name}"))?;
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    if !output.status.success() {
+        // Both: some programs write their errors to standard output.
+        let both = text(&output.stderr) + &text(&output.stdout);
+        bail!("{name} failed: {}", both.trim());
+    }
+    Ok(text(&output.stdout))
 }
 
 /// What runs the guest's instructions.
@@ -64,10 +86,9 @@ pub enum Accel {
 }
 
 impl Accel {
-    /// The accelerator named by `word`; the empty word means [`Accel::detect`].
+    /// The accelerator named by `word`.
     pub fn parse(word: &str) -> Result<Self> {
         match word {
-            "" => Ok(Self::detect()),
             "tcg" => Ok(Self::Tcg),
             "kvm" => Ok(Self::Kvm),
             _ => bail!("unknown accelerator {word:?}: tcg or kvm"),
@@ -76,13 +97,10 @@ impl Accel {
 
     /// Whether the host has it, as far as that can be seen without trying.
     pub fn check(self) -> Result<()> {
-        let kvm = Path::new("/dev/kvm");
-        match self {
-            Self::Kvm if OpenOptions::new().read(true).write(true).open(kvm).is_err() => {
-                bail!("ACCEL=kvm: {} cannot be opened here; ACCEL=tcg works", kvm.display())
-            }
-            Self::Kvm | Self::Tcg => Ok(()),
+        if self == Self::Kvm && !has_kvm(Path::new("/")) {
+            bail!("ACCEL=kvm: /dev/kvm cannot be opened here; ACCEL=tcg works");
         }
+        Ok(())
     }
 
     /// KVM if the CPU has it and `/dev/kvm` can be opened for writing, else TCG.
@@ -96,8 +114,7 @@ impl Accel {
             .lines()
             .filter(|line| line.starts_with("flags"))
             .any(|line| line.split_whitespace().any(|word| word == "vmx" || word == "svm"));
-        let opens = || OpenOptions::new().read(true).write(true).open(root.join("dev/kvm")).is_ok();
-        if has_flag && opens() { Self::Kvm } else { Self::Tcg }
+        if has_flag && has_kvm(root) { Self::Kvm } else { Self::Tcg }
     }
 
     /// QEMU's word for it.
@@ -107,6 +124,10 @@ impl Accel {
             Self::Kvm => "kvm",
         }
     }
+}
+
+fn has_kvm(root: &Path) -> bool {
+    OpenOptions::new().read(true).write(true).open(root.join("dev/kvm")).is_ok()
 }
 
 /// UEFI firmware: the code, and the template of its variables.
@@ -179,6 +200,14 @@ mod tests {
             }
             assert_eq!(Accel::detect_in(tree(&files).path()), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn what_fails_is_heard_wherever_it_complains() {
+        let sh = |script| output(Command::new("sh").args(["-c", script]));
+        let error = sh("echo on one; echo on the other >&2; exit 1").expect_err("it fails");
+        assert_eq!(error.to_string(), "sh failed: on the other\non one");
+        assert_eq!(sh("echo good").ok(), Some("good\n".into()));
     }
 
     #[test]

@@ -21,6 +21,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::host::output;
 use crate::qemu::Firmware;
 
 /// Where the image called `name` for this firmware is, or will be.
@@ -82,14 +83,8 @@ fn write(
     // Under another name first: a machine that starts meanwhile sees the
     // old image or the new one, never half of one.
     let part = stripped.with_extension("img");
-    let output = Command::new(&loader)
-        .args([stripped, cmdline, &part])
-        .output()
-        .with_context(|| format!("starting {}", loader.display()))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("making {}: {}", image.display(), said.trim_end());
-    }
+    output(Command::new(&loader).args([stripped, cmdline, &part]))
+        .with_context(|| format!("making {}", image.display()))?;
     fs::rename(&part, image).with_context(|| format!("writing {}", image.display()))
 }
 
@@ -107,17 +102,12 @@ fn loader(firmware: Firmware) -> Result<PathBuf> {
         eprintln!("building the loader for {firmware} (minutes, the first time only)…");
     }
     let mut cargo = crate::kernel::cargo();
-    let output = cargo
+    cargo
         .args(["build", "--locked", "--features", firmware.name(), "--manifest-path"])
         .arg(root.join(LOADER_SOURCES[0]))
         .arg("--target-dir")
-        .arg(&dir)
-        .output()
-        .context("starting cargo")?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("the loader for {firmware} does not build\n{}", said.trim_end());
-    }
+        .arg(&dir);
+    output(&mut cargo).with_context(|| format!("building the loader for {firmware}"))?;
     Ok(tool)
 }
 
@@ -147,31 +137,14 @@ fn check_kernel(kernel: &Path) -> Result<()> {
 }
 
 fn strip_debug(kernel: &Path, stripped: &Path) -> Result<()> {
-    let objcopy = llvm_objcopy()?;
-    let output = Command::new(&objcopy)
-        .arg("--strip-debug")
-        .arg(kernel)
-        .arg(stripped)
-        .output()
-        .with_context(|| format!("starting {}", objcopy.display()))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("llvm-objcopy could not strip {}: {}", kernel.display(), said.trim());
-    }
-    Ok(())
+    let mut objcopy = Command::new(llvm_objcopy()?);
+    output(objcopy.arg("--strip-debug").args([kernel, stripped])).map(drop)
 }
 
 /// The pinned toolchain's own objcopy (component llvm-tools).
 fn llvm_objcopy() -> Result<PathBuf> {
     let rustc = std::env::var("RUSTC").unwrap_or("rustc".into());
-    let ask = |args: &[&str]| -> Result<String> {
-        let output = Command::new(&rustc)
-            .args(args)
-            .current_dir(crate::root())
-            .output()
-            .with_context(|| format!("starting {rustc}"))?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    };
+    let ask = |args: &[&str]| output(Command::new(&rustc).args(args).current_dir(crate::root()));
     let sysroot = ask(&["--print", "sysroot"])?;
     let version = ask(&["-vV"])?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));

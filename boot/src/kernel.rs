@@ -1,4 +1,4 @@
-//! Asks cargo for the kernel: the standard one, or somebody else's program.
+//! Asks cargo for the kernel: the standard one, or a crate that depends on it.
 //!
 //! A program is linked with the kernel, so "the kernel" is whatever one binary
 //! comes out. Cargo runs at the top of the source tree even for a crate that
@@ -23,7 +23,7 @@ pub enum Source {
     Checked,
     /// `bench/guest`: the workloads of the benchmarks.
     Bench,
-    /// A crate of somebody else, by its directory.
+    /// A crate that depends on the kernel, by its directory.
     App(PathBuf),
 }
 
@@ -129,14 +129,25 @@ pub(crate) fn cargo() -> Command {
 /// The names of the programs in a kernel's ELF file, if it has a list of them: the
 /// section that `main!` of the kernel writes a line to.
 pub fn programs(kernel: &Path) -> Result<Option<Vec<String>>> {
-    let context = || format!("reading {}", kernel.display());
-    let file = fs::read(kernel).with_context(context)?;
-    let file = object::File::parse(&*file).with_context(context)?;
-    let Some(section) = file.section_by_name(".runnext.names") else { return Ok(None) };
-    let text = String::from_utf8_lossy(section.data().with_context(context)?).into_owned();
-    let mut names: Vec<_> = text.lines().map(str::to_string).collect();
-    names.sort();
-    Ok(Some(names))
+    in_elf(kernel, |file| {
+        let Some(section) = file.section_by_name(".runnext.names") else { return Ok(None) };
+        let text = String::from_utf8_lossy(section.data()?).into_owned();
+        let mut names: Vec<_> = text.lines().map(str::to_string).collect();
+        names.sort();
+        Ok(Some(names))
+    })
+}
+
+/// Reads an ELF file and gives what `find` makes of it.
+///
+/// # Errors
+/// The file cannot be read, is no ELF file, or `find` fails.
+pub fn in_elf<T>(path: &Path, find: impl FnOnce(&object::File<'_>) -> Result<T>) -> Result<T> {
+    let found = fs::read(path).map_err(Into::into).and_then(|bytes| {
+        let file = object::File::parse(&*bytes)?;
+        find(&file)
+    });
+    found.with_context(|| format!("reading {}", path.display()))
 }
 
 /// The manifest of the crate in `path`.

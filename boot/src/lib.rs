@@ -1,6 +1,6 @@
 //! How an image starts: from the kernel's ELF file to a running machine.
 //!
-//! - [`kernel`] asks cargo for the kernel, or for a program of somebody else;
+//! - [`kernel`] asks cargo for the kernel, or for a crate that depends on it;
 //! - [`image`] makes BIOS and UEFI disk images of it;
 //! - [`data`] makes a disk with files for it to read;
 //! - [`qemu`] describes a virtual machine and turns it into QEMU's arguments;
@@ -28,8 +28,11 @@
 //! assert!(args.contains("string=program=hello -- a,,b"));
 //! ```
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use anyhow::{Context, Result};
 
 pub mod args;
 pub mod bochs;
@@ -47,17 +50,49 @@ pub mod usb;
 
 /// The top of the source tree, where cargo must run to find the flags of the
 /// bare target and the pinned toolchain.
-pub use tree::{self, root, scratch};
+pub use tool::tree::{self, root, scratch};
 
 /// Where images, logs and results go.
 pub fn target_dir() -> PathBuf {
     root().join("target")
 }
 
-/// A name beside `file` that nobody else writes to, also no other thread of this
-/// process: for what is renamed to it when it is whole.
+/// A directory below the host's for temporary files, removed when this is dropped. Its name
+/// is short, because sockets go into it, and unique.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn new() -> Result<Self> {
+        let dir = std::env::temp_dir().join(format!("runnext-{}", unique()));
+        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        Ok(Self(dir))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// A name beside `file` that no other process or thread writes to: for content that is
+/// renamed to `file` when it is complete.
 pub(crate) fn part_of(file: &Path) -> PathBuf {
-    static PARTS: AtomicU64 = AtomicU64::new(0);
-    let number = PARTS.fetch_add(1, Relaxed);
-    file.with_extension(format!("{}-{number}.part", std::process::id()))
+    file.with_extension(format!("{}.part", unique()))
+}
+
+/// A word for each call, in all processes.
+fn unique() -> String {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    format!("{}-{}", std::process::id(), CALLS.fetch_add(1, Relaxed))
 }

@@ -2,42 +2,44 @@
 //!
 //! Each command builds what it needs first, so each starts what the sources say.
 //! The exit status of `run` is the guest's code, or 125 when the machine failed,
-//! or 130 when somebody pressed Ctrl-C.
+//! or 130 after Ctrl-C.
 
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use std::{env, fs, io, thread};
+use std::{fs, io, thread};
 
 use anyhow::{Context, Result, bail};
 use boot::args::{Options, USAGE};
 use boot::cost::Cost;
 use boot::exit::End;
 use boot::qemu::{Firmware, Machine, Serial};
-use boot::usb;
+use boot::{Scratch, usb};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use tool::args::Args;
+use tool::tree::{self, shown};
 
 /// As shells have it: 128 plus the number of the signal.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
-    let mut words = env::args().skip(1);
-    let command = words.next().unwrap_or_default();
-    let options = tree::find().map_err(Into::into).and_then(|_| Options::parse(words));
-    let done = options.and_then(|options| match command.as_str() {
+    tool::end("boot", obey(Args::of_process(USAGE)))
+}
+
+fn obey(mut args: Args) -> Result<ExitCode> {
+    tree::find()?;
+    let command = args.command()?;
+    let options = Options::parse(args)?;
+    match command.as_str() {
         "image" => image(&options),
         "run" => run(&options),
         "gdb" => gdb(&options),
         "usb" => write_stick(&options),
         _ => bail!("{USAGE}"),
-    });
-    done.unwrap_or_else(|error| {
-        eprintln!("boot: {error:#}");
-        ExitCode::FAILURE
-    })
+    }
 }
 
 fn image(options: &Options) -> Result<ExitCode> {
@@ -46,7 +48,7 @@ fn image(options: &Options) -> Result<ExitCode> {
     for firmware in [Firmware::Bios, Firmware::Uefi] {
         let path = options.image(firmware, &kernel)?;
         let bytes = fs::metadata(&path)?.len();
-        println!("{} ({:.1} MiB)", relative(&path), bytes as f64 / f64::from(1 << 20));
+        println!("{} ({:.1} MiB)", shown(&path), bytes as f64 / f64::from(1 << 20));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -54,8 +56,8 @@ fn image(options: &Options) -> Result<ExitCode> {
 fn run(options: &Options) -> Result<ExitCode> {
     options.check()?;
     let scratch = Scratch::new()?;
-    let log = scratch.0.join("serial.log");
-    let mut cost = options.is_fast().then(|| Cost::new(log.clone()));
+    let log = scratch.path().join("serial.log");
+    let mut cost = options.is_fast.then(|| Cost::new(log.clone()));
     let kernel = kernel(options)?;
     options.check_program(&kernel)?;
     cost.iter_mut().for_each(Cost::built);
@@ -81,7 +83,7 @@ fn run(options: &Options) -> Result<ExitCode> {
     // A terminal without its screen is not asked for input; a pipe or a file is.
     let is_deaf = io::stdin().is_terminal() && !on_terminal;
     let stdin = if is_deaf { Stdio::null() } else { Stdio::inherit() };
-    let qemu = start(machine.command(&scratch.0)?.stdin(stdin))?;
+    let qemu = start(machine.command(scratch.path())?.stdin(stdin))?;
     let ended = wait(qemu, |pid| cost.iter_mut().for_each(|cost| cost.look(pid)))?;
     if let Some(cost) = cost {
         eprintln!("boot: {cost}");
@@ -97,11 +99,12 @@ fn gdb(options: &Options) -> Result<ExitCode> {
     let scratch = Scratch::new()?;
     let log = boot::target_dir().join("gdb-serial.log");
     let machine: Machine = options.machine(&image)?;
-    let machine = machine.serial(Serial::File(log.clone())).wait_for_gdb();
-    let mut qemu = start(machine.command(&scratch.0)?.stdin(Stdio::null()))?;
+    // It stops before the first instruction and listens on port 1234.
+    let machine = machine.serial(Serial::File(log.clone())).arg("-s").arg("-S");
+    let mut qemu = start(machine.command(scratch.path())?.stdin(Stdio::null()))?;
     let mut gdb = Command::new("gdb");
     gdb.arg(&kernel).args(["-ex", "target remote localhost:1234"]);
-    println!("serial output: {}", relative(&log));
+    println!("serial output: {}", shown(&log));
     match gdb.status() {
         Ok(_) => {
             qemu.kill().ok();
@@ -110,7 +113,7 @@ fn gdb(options: &Options) -> Result<ExitCode> {
         }
         Err(_) => {
             println!("gdb is not installed here. The machine waits for:");
-            println!("  gdb {} -ex 'target remote localhost:1234'", relative(&kernel));
+            println!("  gdb {} -ex 'target remote localhost:1234'", shown(&kernel));
             Ok(report(wait(qemu, |_| ())?))
         }
     }
@@ -129,7 +132,7 @@ fn write_stick(options: &Options) -> Result<ExitCode> {
 fn kernel(options: &Options) -> Result<PathBuf> {
     match &options.kernel {
         Some(kernel) => Ok(kernel.clone()),
-        None if options.is_fast() => options.source().build_fast(),
+        None if options.is_fast => options.source().build_fast(),
         None => options.source().build(),
     }
 }
@@ -175,28 +178,5 @@ fn report(ended: Option<End>) -> ExitCode {
             ExitCode::from(end.to_status())
         }
         None => ExitCode::from(INTERRUPTED),
-    }
-}
-
-/// Shorter to read, and right to type from where the user is.
-fn relative(path: &Path) -> String {
-    let here = env::current_dir().unwrap_or_default();
-    path.strip_prefix(here).unwrap_or(path).display().to_string()
-}
-
-/// A directory that is gone when the machine is.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self> {
-        let dir = env::temp_dir().join(format!("runnext-run-{}", std::process::id()));
-        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-        Ok(Self(dir))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).ok();
     }
 }

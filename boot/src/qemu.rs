@@ -8,6 +8,8 @@
 
 use std::fmt;
 use std::fs;
+#[cfg(target_os = "linux")]
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -112,7 +114,6 @@ pub struct Machine {
     has_window: bool,
     has_hpet: bool,
     has_debug_exit: bool,
-    waits_for_gdb: bool,
     is_single_threaded: bool,
     gdb: Option<PathBuf>,
     incoming: Option<PathBuf>,
@@ -145,7 +146,6 @@ impl Machine {
             has_window: false,
             has_hpet: true,
             has_debug_exit: true,
-            waits_for_gdb: false,
             is_single_threaded: false,
             gdb: None,
             incoming: None,
@@ -275,12 +275,6 @@ impl Machine {
         self
     }
 
-    /// Stops before the first instruction and listens for gdb on port 1234.
-    pub fn wait_for_gdb(mut self) -> Self {
-        self.waits_for_gdb = true;
-        self
-    }
-
     /// All CPUs take turns in one thread of the host's. A CPU that never halts keeps the others
     /// waiting for long; where CPUs mostly halt it saves what threads cost each other.
     pub fn single_threaded(mut self) -> Self {
@@ -316,6 +310,13 @@ impl Machine {
         self.qmp = None;
         self.icount = None;
         self.single_threaded()
+    }
+
+    /// The same machine, started from another image.
+    pub fn start_from(mut self, image: impl Into<PathBuf>, firmware: Firmware) -> Self {
+        self.image = image.into();
+        self.firmware = firmware;
+        self
     }
 
     /// The image that it starts from.
@@ -366,7 +367,7 @@ impl Machine {
             push(&["-icount", icount]);
         }
         // Nothing but the image to boot from, and no reset loop after a triple
-        // fault, unless somebody is there who may want to start it again.
+        // fault, unless a person at the shell may want to start it again.
         push(&["-nodefaults", "-no-user-config", "-vga", "std"]);
         if self.serial != Serial::Shell {
             push(&["-no-reboot"]);
@@ -385,7 +386,8 @@ impl Machine {
     }
 
     /// The command that starts this machine. `scratch` is a directory for the
-    /// copy of the firmware's variables; it must outlive the machine.
+    /// copy of the firmware's variables; it must outlive the machine. On Linux the machine
+    /// ends with the thread that starts it.
     pub fn command(&self, scratch: &Path) -> Result<Command> {
         let qemu = self.qemu();
         let mut command = Command::new(&qemu.binary);
@@ -402,6 +404,7 @@ impl Machine {
             command.args(["-drive", &flash(&ovmf.code, "readonly=on")]);
             command.args(["-drive", &flash(&vars, "readonly=off")]);
         }
+        kill_with_parent(&mut command);
         Ok(command)
     }
 
@@ -490,9 +493,6 @@ impl Machine {
             let socket = comma(&socket.to_string_lossy());
             push(&["-qmp", &format!("unix:{socket},server=on,wait=off")]);
         }
-        if self.waits_for_gdb {
-            push(&["-s", "-S"]);
-        }
         if let Some(socket) = &self.gdb {
             let socket = comma(&socket.to_string_lossy());
             push(&["-gdb", &format!("unix:{socket},server=on,wait=off"), "-S"]);
@@ -510,6 +510,28 @@ impl Machine {
 
 fn flash(file: &Path, access: &str) -> String {
     format!("if=pflash,format=raw,file={},{access}", comma(&file.to_string_lossy()))
+}
+
+/// Has the host's kernel kill the process that `command` starts when the thread that started
+/// it ends, also by a signal: a test that is killed leaves no emulator running.
+pub(crate) fn kill_with_parent(command: &mut Command) {
+    #[cfg(target_os = "linux")]
+    {
+        let parent = std::process::id();
+        let before_exec = move || {
+            // SAFETY: this call of prctl has no pointer arguments; it sets a number in the
+            // host's kernel.
+            let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            // The parent may have ended before the call: no signal comes then.
+            match result == 0 && std::os::unix::process::parent_id() == parent {
+                true => Ok(()),
+                false => Err(std::io::Error::from_raw_os_error(libc::ESRCH)),
+            }
+        };
+        // SAFETY: the closure runs between fork and exec. It makes two system calls,
+        // allocates nothing and takes no lock.
+        unsafe { command.pre_exec(before_exec) };
+    }
 }
 
 /// In the value of one of QEMU's options a comma is written twice.

@@ -1,6 +1,6 @@
 //! Writes an image to a USB stick, after making sure that it is one.
 //!
-//! A wrong letter here costs somebody a disk. So a device is refused unless the
+//! A wrong letter here overwrites a disk. So a device is refused unless the
 //! kernel of this host calls it removable, nothing of it is in use, the image
 //! fits, and its name was typed twice: on the command line and when asked. What
 //! the host says is read below a root directory that the tests replace.
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// Linux's flag of `open`: on a block device, fail while anybody uses it.
+/// Linux's flag of `open`: on a block device, fail while it is in use.
 const O_EXCL: i32 = 0o200;
 
 /// Why a device is not written to.
@@ -144,7 +144,7 @@ fn copy(image: &Path, device: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The first part of the disk, or the disk itself, that somebody uses.
+/// The first part of the disk, or the disk itself, that is in use.
 fn part_in_use(root: &Path, dir: &Path, name: &str) -> Option<String> {
     let mut parts = vec![(name.to_string(), dir.to_path_buf())];
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {

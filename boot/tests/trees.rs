@@ -1,7 +1,7 @@
 //! A tree that was built and then copied or renamed: the tool works on the copy.
 //!
 //! The tool is the real one; the trees are fakes that hold just the mark by which
-//! [`tree::find`] knows them; and `cargo` is a script that says where it was started.
+//! [`tool::tree::find`] knows them; and `cargo` is a script that says where it was started.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +13,10 @@ use tempfile::TempDir;
 /// A tree called `name` with the tool in its `target/`.
 fn tree_with_tool(top: &TempDir, name: &str) -> (PathBuf, PathBuf) {
     let root = top.path().canonicalize().expect("it is there").join(name);
-    for dir in ["boot/tree", "target/debug"] {
+    for dir in ["boot/tool", "target/debug"] {
         fs::create_dir_all(root.join(dir)).expect("a writable directory");
     }
-    fs::write(root.join("boot/tree/Cargo.toml"), "").expect("a writable file");
+    fs::write(root.join("boot/tool/Cargo.toml"), "").expect("a writable file");
     let tool = root.join("target/debug/boot");
     let built = std::env::var_os("CARGO_BIN_EXE_boot").expect("cargo sets it for tests");
     fs::copy(built, &tool).expect("room for the tool");
@@ -76,7 +76,7 @@ fn no_host_tool_compiles_a_path_of_its_tree_in() {
     // In two pieces, so that this file does not contain them.
     let baked = ["CARGO_MANIFEST_DIR", "CARGO_TARGET_TMPDIR"].map(|n| format!("env!({n:?}"));
     for part in ["bench", "boot", "fuzz", "tests", "trace"] {
-        for file in sources(&tree::root().join(part)) {
+        for file in sources(&tool::tree::root().join(part)) {
             let text = fs::read_to_string(&file).expect("a source file");
             for name in &baked {
                 assert!(!text.contains(name), "{} has {name}", file.display());

@@ -7,8 +7,7 @@
 //! ```
 //!
 //! Without a target the time is shared among all. Without a seed the clock gives
-//! one, and it is printed. Options may come from make with an empty value, which
-//! is like not giving them.
+//! one, and it is printed.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -17,53 +16,54 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use fuzz::run::Until;
 use fuzz::{Target, run, target, targets};
-use trace::words::{number, option};
+use tool::args::Args;
+use tool::tree;
 
 const USAGE: &str =
     "usage: fuzz [--target NAME] [--minutes N] [--seconds N] [--rounds N] [--seed N]
        fuzz --target NAME --file PATH
        fuzz --list";
 
-/// Of a run of all targets, when nobody says how long.
+/// How long a run takes without `--minutes` and `--seconds`.
 const MINUTES: u64 = 10;
 /// How long each has its turn; the turns go round until the time is over.
 const TURN: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
-    match go() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("fuzz: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    tool::end("fuzz", go(Args::of_process(USAGE)).map(|()| ExitCode::SUCCESS))
 }
 
-fn go() -> Result<()> {
+fn go(mut args: Args) -> Result<()> {
     // Failures are written to it.
     tree::find()?;
-    let mut words: Vec<String> = std::env::args().skip(1).collect();
-    if words == ["--list"] {
-        targets::ALL.iter().for_each(|target| println!("{}", target.name));
-        return Ok(());
+    let (mut chosen, mut file, mut seed) = (None, None, None);
+    let (mut rounds, mut minutes, mut seconds) = (None, None, None);
+    while let Some(key) = args.next()? {
+        match &*key {
+            "--list" => {
+                targets::ALL.iter().for_each(|target| println!("{}", target.name));
+                return Ok(());
+            }
+            "--target" => chosen = args.text()?,
+            "--file" => file = args.text()?,
+            "--seed" => seed = args.number()?,
+            "--rounds" => rounds = args.number()?,
+            "--minutes" => minutes = args.number()?,
+            "--seconds" => seconds = args.number()?,
+            _ => return Err(args.unknown()),
+        }
     }
-    let chosen = match option(&mut words, "--target")? {
+    let chosen = match chosen {
         None => targets::ALL.iter().collect(),
         Some(name) => vec![target(&name).with_context(|| format!("no target {name}"))?],
     };
-    if let Some(path) = option(&mut words, "--file")? {
+    if let Some(path) = file {
         let bytes = std::fs::read(&path).with_context(|| format!("reading {path}"))?;
         let [target] = chosen[..] else { bail!("--file needs --target\n{USAGE}") };
         println!("{}: {}", target.name, if (target.check)(&bytes) { "used" } else { "refused" });
         return Ok(());
     }
-    let seed = number(&mut words, "--seed")?.unwrap_or_else(fresh);
-    let rounds = number(&mut words, "--rounds")?;
-    let minutes = number(&mut words, "--minutes")?;
-    let seconds = number(&mut words, "--seconds")?;
-    if let Some(word) = words.first() {
-        bail!("unknown option {word}\n{USAGE}");
-    }
+    let seed = seed.unwrap_or_else(fresh);
     let time = seconds.unwrap_or(minutes.unwrap_or(MINUTES).saturating_mul(60));
     match (rounds, time) {
         (Some(0), _) | (None, 0) => bail!("that would try nothing"),

@@ -29,7 +29,7 @@ pub struct Tally {
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Whose.
+    /// Of which target.
     pub target: &'static str,
     /// The number of the case.
     pub number: u64,
@@ -67,7 +67,7 @@ pub fn run(target: &'static Target, first: u64, until: Until) -> Result<Tally, F
     let shared = now_at.clone();
     std::thread::spawn(move || {
         let outcome = std::panic::catch_unwind(|| go_through(target, first, until, &shared));
-        // Nobody listens any more if it was taken for a hang.
+        // The receiver is gone if it was taken for a hang.
         let _ = sender.send(outcome);
     });
     let mut seen = (first, Instant::now());
@@ -107,7 +107,7 @@ fn go_through(target: &Target, first: u64, until: Until, now_at: &AtomicU64) -> 
 
 impl Failure {
     fn of(target: &Target, number: u64, is_hang: bool) -> Failure {
-        let root = tree::root().join("target/found");
+        let root = tool::tree::root().join("target/found");
         let file = root.join(format!("{}-{number}.bin", target.name));
         let bytes = case(target, &(target.seeds)(), number);
         let written = std::fs::create_dir_all(&root).and_then(|()| std::fs::write(&file, bytes));

@@ -2,9 +2,9 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
+use boot::Scratch;
 
 use crate::outcome::lines_of;
 use crate::qmp::Qmp;
@@ -20,20 +20,15 @@ pub(crate) struct Files {
     pub(crate) log: PathBuf,
     pub(crate) qemu_log: PathBuf,
     pub(crate) png: PathBuf,
-    pub(crate) scratch: PathBuf,
+    pub(crate) scratch: Scratch,
     /// Locked as long as the run lasts.
     _log: File,
 }
 
 impl Files {
     pub(crate) fn new(name: &str) -> Result<Self> {
-        static RUNS: AtomicU32 = AtomicU32::new(0);
         let dir = crate::out_dir();
         fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
-        // Short, because a socket goes into it; of our own, whoever else runs.
-        let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        let scratch = std::env::temp_dir().join(format!("runnext-{}-{run}", std::process::id()));
-        fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
         let log = dir.join(format!("{name}.log"));
         let open = OpenOptions::new().write(true).create(true).truncate(false).open(&log);
         let file = open.with_context(|| log.display().to_string())?;
@@ -46,13 +41,13 @@ impl Files {
             log,
             qemu_log: dir.join(format!("{name}.qemu.log")),
             png: dir.join(format!("{name}.png")),
-            scratch,
+            scratch: Scratch::new()?,
             _log: file,
         })
     }
 
     pub(crate) fn qmp(&self) -> PathBuf {
-        self.scratch.join("qmp")
+        self.scratch.path().join("qmp")
     }
 
     pub(crate) fn log_contains(&self, text: &str) -> bool {
@@ -60,17 +55,17 @@ impl Files {
         lines_of(&bytes).iter().any(|line| line.contains(text))
     }
 
-    pub(crate) fn shoot(&self, qmp: &mut Qmp) -> Result<Screen> {
-        let ppm = self.scratch.join("screen.ppm");
+    /// What the screen shows now.
+    pub(crate) fn screen(&self, qmp: &mut Qmp) -> Result<Screen> {
+        let ppm = self.scratch.path().join("screen.ppm");
         qmp.screendump(&ppm)?;
-        let screen = Screen::read(&ppm)?;
-        screen.write_png(&self.png)?;
-        Ok(screen)
+        Screen::read(&ppm)
     }
-}
 
-impl Drop for Files {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.scratch).ok();
+    /// Leaves a picture of the screen for people; PPM where QEMU is built without PNG.
+    pub(crate) fn picture(&self, qmp: &mut Qmp) -> Result<PathBuf> {
+        let ppm = self.png.with_extension("ppm");
+        let png = qmp.screendump(&self.png).map(|()| self.png.clone());
+        png.or_else(|_| qmp.screendump(&ppm).map(|()| ppm))
     }
 }

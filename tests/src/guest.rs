@@ -56,7 +56,11 @@ const SCREEN_POLL: Duration = Duration::from_millis(500);
 pub struct Boot {
     name: String,
     source: Source,
+    /// The machine, except for what depends on the image and on the files of a run.
+    machine: Machine,
     firmware: Firmware,
+    /// The kernel's command line, without the words that [`Boot::command_line`] adds.
+    cmdline: String,
     limit: Duration,
     /// A line at which the limit changes.
     limit_after: Option<(String, Duration)>,
@@ -72,8 +76,6 @@ pub struct Boot {
     has_terminal: bool,
     /// The image's own command line, where it is not the usual one.
     ramdisk: Option<String>,
-    /// What is changed about the default machine, in order.
-    shape: Vec<Shape>,
     /// What runs if the command line names no program; `None`: the image decides.
     program: Option<&'static str>,
     /// The seed of a run in virtual time.
@@ -90,24 +92,6 @@ enum Until {
     Screen(String),
 }
 
-#[derive(Clone, Debug)]
-enum Shape {
-    Smp(String),
-    Mem(String),
-    Cpu(String),
-    Icount(String),
-    Cmdline(String),
-    Board(Board),
-    Disk(Disk),
-    Data(DataDisk),
-    Debugcon(PathBuf),
-    NoHpet,
-    NoDebugExit,
-    SingleThreaded,
-    Arg(String),
-    NewerQemu,
-}
-
 impl Boot {
     /// The standard image on a `pc` with one CPU and 1 GiB, from BIOS, until
     /// QEMU exits. It runs `hello`, the shortest program, unless the command line
@@ -117,7 +101,9 @@ impl Boot {
         Self {
             name: name.into(),
             source: Source::Standard,
+            machine: Machine::new("", Firmware::Bios),
             firmware: Firmware::Bios,
+            cmdline: String::new(),
             limit: DEFAULT_LIMIT,
             limit_after: None,
             until: Until::Exit,
@@ -127,7 +113,6 @@ impl Boot {
             monitored: Vec::new(),
             has_terminal: false,
             ramdisk: None,
-            shape: Vec::new(),
             program: Some("hello"),
             seed: None,
             is_cold: false,
@@ -144,7 +129,7 @@ impl Boot {
     /// The CPUs take turns in one thread of the host's, which is quicker for CPUs that
     /// mostly halt, and takes one of the host's cores. Not for a guest in which a CPU spins.
     pub fn single_threaded(self) -> Self {
-        self.with(Shape::SingleThreaded)
+        self.with(Machine::single_threaded)
     }
 
     /// The program that the image runs by itself.
@@ -166,17 +151,17 @@ impl Boot {
 
     /// The CPUs, as a number or as a value of QEMU's `-smp`.
     pub fn smp(self, smp: impl ToString) -> Self {
-        self.with(Shape::Smp(smp.to_string()))
+        self.with(|machine| machine.smp(smp))
     }
 
     /// The memory, as `512M` or `6G`.
     pub fn mem(self, mem: &str) -> Self {
-        self.with(Shape::Mem(mem.into()))
+        self.with(|machine| machine.mem(mem))
     }
 
     /// The CPU model.
     pub fn cpu(self, cpu: &str) -> Self {
-        self.with(Shape::Cpu(cpu.into()))
+        self.with(|machine| machine.cpu(cpu))
     }
 
     /// Virtual time: an instruction is a nanosecond, nothing but the guest takes time, and
@@ -204,59 +189,61 @@ impl Boot {
     /// Virtual time by counted instructions: `"shift=0,sleep=off"`. Most want
     /// [`Boot::virtual_time`], which adds the words that make a run repeat.
     pub fn icount(self, icount: &str) -> Self {
-        self.with(Shape::Icount(icount.into()))
+        self.with(|machine| machine.icount(icount))
     }
 
     /// A debug console that leads to a file.
     pub fn debugcon(self, file: impl Into<PathBuf>) -> Self {
-        self.with(Shape::Debugcon(file.into()))
+        self.with(|machine| machine.debugcon(file))
     }
 
     /// The kernel's command line.
-    pub fn cmdline(self, cmdline: &str) -> Self {
-        self.with(Shape::Cmdline(cmdline.into()))
+    pub fn cmdline(mut self, cmdline: &str) -> Self {
+        self.cmdline = cmdline.into();
+        self
     }
 
     /// The mainboard.
     pub fn board(self, board: Board) -> Self {
-        self.with(Shape::Board(board))
+        self.with(|machine| machine.board(board))
     }
 
     /// How the image is attached.
     pub fn disk(self, disk: Disk) -> Self {
-        self.with(Shape::Disk(disk))
+        self.with(|machine| machine.disk(disk))
     }
 
     /// A disk for the guest's data; without this there is none.
     pub fn data(self, data: DataDisk) -> Self {
-        self.with(Shape::Data(data))
+        self.with(|machine| machine.data(data))
     }
 
     /// No HPET.
     pub fn without_hpet(self) -> Self {
-        self.with(Shape::NoHpet)
+        self.with(Machine::without_hpet)
     }
 
     /// No isa-debug-exit: what ends stays, as on a real machine. Use it with
     /// [`Boot::until_line`] or [`Boot::until_screen`].
     pub fn without_debug_exit(self) -> Self {
-        self.with(Shape::NoDebugExit)
+        self.with(Machine::without_debug_exit)
     }
 
-    /// Any further argument of QEMU's.
+    /// Any further argument of QEMU's. Cold: a snapshot for it would be used once.
     pub fn arg(self, arg: &str) -> Self {
-        self.with(Shape::Arg(arg.into()))
+        self.cold().with(|machine| machine.arg(arg))
     }
 
     /// The newest QEMU that is here, for what the usual one may not have.
     pub fn newer_qemu(self) -> Self {
-        self.with(Shape::NewerQemu)
+        self.with(Machine::newer_qemu)
     }
 
-    /// From UEFI.
+    /// From UEFI. Cold: the loader relies on OVMF's variables, a file that each machine
+    /// writes to.
     pub fn uefi(mut self) -> Self {
         self.firmware = Firmware::Uefi;
-        self
+        self.cold()
     }
 
     /// No serial port.
@@ -269,7 +256,8 @@ impl Boot {
     /// `make run` in a window, and the guest is told so.
     pub fn at_terminal(mut self) -> Self {
         self.has_terminal = true;
-        self
+        let trace = trace_of(&self.name);
+        self.debugcon(trace)
     }
 
     /// Types `bytes` on the serial port, as fast as the guest takes them, as soon
@@ -299,19 +287,19 @@ impl Boot {
         self
     }
 
-    /// Another text in the image's command line file.
+    /// Another text in the image's command line file. Cold: the image is used once.
     pub fn ramdisk(mut self, text: &str) -> Self {
         self.ramdisk = Some(text.into());
         self.program = None;
-        self
+        self.cold()
     }
 
     /// A crate of its own instead of the standard image, by its path from the
-    /// top of the source tree.
+    /// top of the source tree. Cold: the image is used once.
     pub fn app(mut self, path: impl AsRef<Path>) -> Self {
         self.source = Source::App(boot::root().join(path));
         self.program = None;
-        self
+        self.cold()
     }
 
     /// When to call it a hang.
@@ -360,8 +348,8 @@ impl Boot {
         let mut machine = self.machine(&image, &files)?;
         let _core = Cores::take(1)?;
         let started = Instant::now();
-        if self.has_snapshot() {
-            let snapshot = snapshot::of(&machine, &kernel, &files.scratch)?;
+        if !self.is_cold {
+            let snapshot = snapshot::of(&machine, &kernel, files.scratch.path())?;
             machine = machine.incoming(snapshot);
         }
         let (mut qemu, keyboard) = self.start(&machine, &files)?;
@@ -384,22 +372,10 @@ impl Boot {
         Ok(outcome)
     }
 
-    /// Whether it starts after the loader. Not from UEFI: the loader there relies on OVMF's
-    /// variables, a file that each machine writes to. Not where an image or an argument is used
-    /// once: its snapshot would be, too.
-    fn has_snapshot(&self) -> bool {
-        let is_usual = |shape: &Shape| !matches!(shape, Shape::Arg(_));
-        !self.is_cold
-            && self.firmware == Firmware::Bios
-            && self.ramdisk.is_none()
-            && !matches!(self.source, Source::App(_))
-            && self.shape.iter().all(is_usual)
-    }
-
     /// Starts QEMU. If it is typed to, standard input and output are its serial
     /// port, and what is typed goes into the keyboard.
     fn start(&self, machine: &Machine, files: &Files) -> Result<(Guest, Option<Keyboard>)> {
-        let mut command = machine.command(&files.scratch)?;
+        let mut command = machine.command(files.scratch.path())?;
         let said = File::create(&files.qemu_log).context("creating QEMU's log")?;
         let log = File::create(&files.log).context("creating the log")?;
         let keyboard = if self.has_terminal {
@@ -421,61 +397,42 @@ impl Boot {
         match &self.ramdisk {
             None => image_of(&self.source, self.firmware, kernel),
             Some(text) => {
-                let cmdline = files.scratch.join("cmdline.txt");
+                let cmdline = files.scratch.path().join("cmdline.txt");
                 fs::write(&cmdline, text).with_context(|| cmdline.display().to_string())?;
-                image::build(self.firmware, kernel, &cmdline, &files.scratch, "edited")
+                image::build(self.firmware, kernel, &cmdline, files.scratch.path(), "edited")
             }
         }
     }
 
-    fn with(mut self, shape: Shape) -> Self {
-        self.shape.push(shape);
-        self
+    fn with(self, change: impl FnOnce(Machine) -> Machine) -> Self {
+        Self { machine: change(self.machine), ..self }
     }
 
     fn machine(&self, image: &Path, files: &Files) -> Result<Machine> {
-        let mut machine = Machine::new(image, self.firmware).qmp(files.qmp());
-        machine = machine.serial(match self.has_serial {
+        let machine = self.machine.clone().start_from(image, self.firmware).qmp(files.qmp());
+        let mut machine = machine.cmdline(self.command_line()).serial(match self.has_serial {
             true if self.has_terminal => Serial::Shell,
             true if self.typed.is_empty() => Serial::File(files.log.clone()),
             true => Serial::Output, // what comes in is standard input
             false => Serial::None,
         });
-        if self.has_terminal {
-            machine = machine.debugcon(trace_of(&self.name));
-        }
-        let mut program = self.program.map(|name| format!("program={name} ")).unwrap_or_default();
-        if self.has_terminal {
-            program.push_str("terminal=on ");
-        }
-        if let Some(seed) = self.seed {
-            program.push_str(&format!("{VIRTUAL_WORDS} seed={seed} "));
-        }
-        machine = machine.cmdline(program.trim());
-        for shape in &self.shape {
-            machine = match shape {
-                Shape::Smp(value) => machine.smp(value),
-                Shape::Mem(value) => machine.mem(value),
-                Shape::Cpu(value) => machine.cpu(value),
-                Shape::Icount(value) => machine.icount(value),
-                Shape::Cmdline(value) => machine.cmdline(format!("{program}{value}")),
-                Shape::Board(board) => machine.board(*board),
-                Shape::Disk(disk) => machine.disk(*disk),
-                Shape::Data(data) => machine.data(data.clone()),
-                Shape::Debugcon(file) => machine.debugcon(file),
-                Shape::NoHpet => machine.without_hpet(),
-                Shape::NoDebugExit => machine.without_debug_exit(),
-                Shape::SingleThreaded => machine.single_threaded(),
-                Shape::Arg(arg) => machine.arg(arg),
-                Shape::NewerQemu => machine.newer_qemu(),
-            };
-        }
         for (name, contents) in &self.files {
-            let file = files.scratch.join(name.replace('/', "-"));
+            let file = files.scratch.path().join(name.replace('/', "-"));
             fs::write(&file, contents).with_context(|| file.display().to_string())?;
             machine = machine.fw_cfg(name, file);
         }
         Ok(machine)
+    }
+
+    /// The words that follow from other options first: words after a `--` in the rest are
+    /// the program's.
+    fn command_line(&self) -> String {
+        let mut words = Vec::new();
+        words.extend(self.program.map(|name| format!("program={name}")));
+        words.extend(self.has_terminal.then(|| "terminal=on".into()));
+        words.extend(self.seed.map(|seed| format!("{VIRTUAL_WORDS} seed={seed}")));
+        words.extend(Some(self.cmdline.clone()).filter(|rest| !rest.is_empty()));
+        words.join(" ")
     }
 
     fn watch(
@@ -503,8 +460,15 @@ impl Boot {
                 Until::Screen(text) if last_look.elapsed() > SCREEN_POLL => {
                     last_look = Instant::now();
                     // The monitor may not be there yet, or QEMU be on its way out.
-                    let screen = Qmp::connect(&files.qmp()).and_then(|mut q| files.shoot(&mut q));
-                    if let Some(screen) = screen.ok().filter(|screen| screen.shows(text)) {
+                    let screen = Qmp::connect(&files.qmp()).and_then(|mut qmp| {
+                        let screen = files.screen(&mut qmp)?;
+                        let is_there = screen.shows(text);
+                        if is_there {
+                            files.picture(&mut qmp).ok();
+                        }
+                        Ok(is_there.then_some(screen))
+                    });
+                    if let Ok(Some(screen)) = screen {
                         return Ok((Ended::Seen, Some(screen)));
                     }
                 }
@@ -531,8 +495,8 @@ impl Boot {
             }
         };
         let mut hang = Hang::inspect(&mut qmp, &symbols, waited);
-        let screen = files.shoot(&mut qmp).ok();
-        hang.screenshot = screen.as_ref().map(|_| files.png.clone());
+        let screen = files.screen(&mut qmp).ok();
+        hang.screenshot = files.picture(&mut qmp).ok();
         (Ended::Hang(hang), screen)
     }
 }

@@ -3,8 +3,10 @@
 //! A test says which machine and which command line, and gets back what the
 //! guest printed and how it ended ([`guest`]). A guest that does not end is
 //! reported as a hang with its last lines and the place of every CPU ([`hang`]).
-//! One boot may carry many tests ([`fixture`]). What the guest is expected to
-//! print is in [`expect`] and nowhere else.
+//! One boot may carry many tests: the guest prints `TEST <name> ok` or
+//! `TEST <name> FAILED: <why>` for each, and `guest_tests!` (`tests/machine/checks.rs`) makes
+//! a host test of every name. What the guest is expected to print is in [`expect`] and
+//! nowhere else.
 //!
 //! Two rules hold for every test here. It never asserts a wall-clock window: a
 //! time limit is there for hangs alone. And it takes a core of the host before it starts its
@@ -25,7 +27,6 @@ mod arrows;
 pub mod checks;
 pub mod expect;
 pub mod files;
-pub mod fixture;
 #[cfg(test)]
 mod forbidden;
 pub mod gdb;

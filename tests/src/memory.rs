@@ -22,12 +22,12 @@ impl Regions {
         Self::default()
     }
 
-    /// Memory for everybody, from `start` to before `end`.
+    /// Usable memory, from `start` to before `end`.
     pub fn usable(self, start: u64, end: u64) -> Self {
         self.kind(start, end, 1)
     }
 
-    /// Somebody else's.
+    /// Reserved memory.
     pub fn reserved(self, start: u64, end: u64) -> Self {
         self.kind(start, end, 2)
     }

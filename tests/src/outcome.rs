@@ -1,7 +1,7 @@
 //! What came of a boot, and the sentences that tests say about it.
 //!
 //! Every assertion that fails shows the end of the log and where the whole of it
-//! is: a test that fails on somebody else's machine must be readable from its
+//! is: a test that fails on another machine must be readable from its
 //! message alone.
 
 use std::fmt;

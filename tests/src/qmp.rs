@@ -60,9 +60,12 @@ impl Qmp {
         Ok(answer.as_str().unwrap_or_default().to_string())
     }
 
-    /// Writes what the screen shows to `file`, in PPM.
+    /// Writes what the screen shows to `file`: PNG if that is its extension, else PPM.
     pub fn screendump(&mut self, file: &Path) -> Result<()> {
-        let arguments = json!({ "filename": file.to_string_lossy() });
+        let mut arguments = json!({ "filename": file.to_string_lossy() });
+        if file.extension().is_some_and(|kind| kind == "png") {
+            arguments["format"] = "png".into();
+        }
         self.execute("screendump", arguments).map(|_| ())
     }
 

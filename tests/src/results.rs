@@ -1,6 +1,6 @@
 //! Results as JSON, beside the logs: one file a suite, one line a boot.
 //!
-//! Every boot appends a line to `target/tests/boots.jsonl`, whoever ran it. The
+//! Every boot appends a line to `target/tests/boots.jsonl`, in all tools. The
 //! suite writes `target/tests/results.json` from what its stages counted.
 
 use std::fs::{self, OpenOptions};

@@ -18,18 +18,21 @@
 //! removed and made again. The file being written is locked by its maker, and gets the name of a
 //! snapshot when it is complete.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt::Debug;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::{LazyLock, Mutex};
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
+use boot::kernel::in_elf;
 use boot::qemu::Machine;
 use object::Object;
 use serde_json::{Value, json};
@@ -99,61 +102,43 @@ fn find(dir: &Path, key: u64) -> Result<Option<PathBuf>> {
 
 /// Everything that the state depends on.
 fn key(machine: &Machine) -> Result<u64> {
+    let (qemu, image) = (machine.qemu(), machine.image());
+    let about = fs::metadata(image).with_context(|| image.display().to_string())?;
     let mut hasher = DefaultHasher::new();
     machine.args().hash(&mut hasher);
-    version(machine.qemu().binary)?.hash(&mut hasher);
-    content_of(machine.image())?.hash(&mut hasher);
+    hash_once(&qemu.binary, || Ok(qemu.version()?.into_bytes()))?.hash(&mut hasher);
+    hash_once((image, about.len(), about.modified()?), || {
+        fs::read(image).with_context(|| image.display().to_string())
+    })?
+    .hash(&mut hasher);
     Ok(hasher.finish())
 }
 
-/// What was found out once in this process.
-type Known<K, V> = LazyLock<Mutex<HashMap<K, V>>>;
-
-/// What is known of `key`, found out by `ask` the first time.
-fn once<K: Eq + Hash, V: Clone>(
-    known: &Known<K, V>,
-    key: K,
-    ask: impl FnOnce(&K) -> Result<V>,
-) -> Result<V> {
-    let mut known = known.lock().expect("it does not panic inside");
-    if let Some(value) = known.get(&key) {
-        return Ok(value.clone());
+/// The hash of what `read` gives, which is called once in this process for each `name`.
+fn hash_once(name: impl Debug, read: impl FnOnce() -> Result<Vec<u8>>) -> Result<u64> {
+    static KNOWN: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    match known.entry(format!("{name:?}")) {
+        Entry::Occupied(entry) => Ok(*entry.get()),
+        Entry::Vacant(entry) => {
+            let mut hasher = DefaultHasher::new();
+            read()?.hash(&mut hasher);
+            Ok(*entry.insert(hasher.finish()))
+        }
     }
-    let value = ask(&key)?;
-    known.insert(key, value.clone());
-    Ok(value)
-}
-
-/// What the program says that it is.
-fn version(program: PathBuf) -> Result<String> {
-    static KNOWN: Known<PathBuf, String> = LazyLock::new(Mutex::default);
-    once(&KNOWN, program, |program| {
-        let said = Command::new(program).arg("--version").output().context("asking QEMU")?;
-        Ok(String::from_utf8_lossy(&said.stdout).into_owned())
-    })
-}
-
-/// A hash of the file, read again when it has changed.
-fn content_of(file: &Path) -> Result<u64> {
-    static KNOWN: Known<(PathBuf, u64, SystemTime), u64> = LazyLock::new(Mutex::default);
-    let about = fs::metadata(file).with_context(|| file.display().to_string())?;
-    let about = (file.to_path_buf(), about.len(), about.modified()?);
-    once(&KNOWN, about, |(file, ..)| {
-        let mut hasher = DefaultHasher::new();
-        fs::read(file).with_context(|| file.display().to_string())?.hash(&mut hasher);
-        Ok(hasher.finish())
-    })
 }
 
 fn make(machine: &Machine, kernel: &Path, scratch: &Path, file: &Path) -> Result<()> {
     let [qmp, gdb] = ["snap-qmp", "snap-gdb"].map(|name| scratch.join(name));
     let mut command = machine.clone().qmp(&qmp).gdb(&gdb).command(scratch)?;
+    // The kernel is not relocated: the loader enters it at this address.
+    let entry = in_elf(kernel, |file| Ok(file.entry()))?;
     let said = scratch.join("snap-qemu.log");
     let log = File::create(&said)?;
-    // A group of its own, so that an interrupt at the terminal leaves no half of it to anybody.
+    // A process group of its own: an interrupt at the terminal must not stop QEMU halfway.
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
     let mut qemu = Guest::new(command.spawn().context("starting QEMU (make setup?)")?);
-    let result = save(&mut qemu, &qmp, &gdb, entry(kernel)?, file);
+    let result = save(&mut qemu, &qmp, &gdb, entry, file);
     result.with_context(|| {
         format!("QEMU said: {:?}", fs::read_to_string(&said).unwrap_or_default().trim())
     })
@@ -190,13 +175,6 @@ fn save(qemu: &mut Guest, qmp: &Path, gdb: &Path, entry: u64, file: &Path) -> Re
     let mut state = fs::read(file).with_context(|| file.display().to_string())?;
     wake(&mut state)?;
     fs::write(file, state).with_context(|| file.display().to_string())
-}
-
-/// The address at which the loader enters the kernel, which is not relocated.
-fn entry(kernel: &Path) -> Result<u64> {
-    let bytes = fs::read(kernel).with_context(|| kernel.display().to_string())?;
-    let file = object::File::parse(&*bytes).with_context(|| kernel.display().to_string())?;
-    Ok(file.entry())
 }
 
 /// QEMU notes how the machine stood: stopped by the debugger. A machine that is to run

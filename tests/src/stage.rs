@@ -10,13 +10,14 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use boot::cost::CpuTime;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::results::{Stage, TestLine, TestResult, parse_test_line, parse_test_result};
 
@@ -179,7 +180,7 @@ impl Watch {
             self.take(String::from_utf8_lossy(&line).trim_end());
             line.clear();
         }
-        self.stage.cpu += cpu_of_ended(child.id());
+        self.stage.cpu += cpu_of_ended(&child);
         let went_well = child.wait().context("waiting")?.success();
         if !went_well && self.shown.len() == shown_before {
             self.shown.extend(self.tail.drain(..));
@@ -251,19 +252,12 @@ impl Watch {
     }
 }
 
-/// What a command that has closed its output had of the host's CPUs, with all its children.
-/// A command that goes on long after that has the figure of the last look.
-fn cpu_of_ended(pid: u32) -> Duration {
-    let mut seen = Duration::ZERO;
-    for _ in 0..200 {
-        let Some(cpu) = CpuTime::of(pid) else { break };
-        seen = cpu.own + cpu.children;
-        if cpu.has_ended {
-            break;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    seen
+/// CPU time of `child` with all its children: waits for its end without reaping it, because
+/// after that the figures are gone.
+fn cpu_of_ended(child: &Child) -> Duration {
+    let pid = Pid::from_child(child);
+    waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok();
+    CpuTime::of(child.id()).map_or(Duration::ZERO, |cpu| cpu.own + cpu.children)
 }
 
 /// The line of a stage: `clippy           12.3 s   10.1 CPU s    1 passed`.
@@ -277,7 +271,7 @@ pub fn summary(stage: &Stage) -> String {
     format!("{:<16} {seconds:>7.1} s {cpu:>7.1} CPU s {passed:>5} passed{failed}", stage.name)
 }
 
-/// What somebody needs who sees only the terminal.
+/// What a reader needs who sees only the terminal.
 fn failure(stage: &Stage, shown: &[String]) -> String {
     let mut out = String::new();
     for line in shown {

@@ -1,9 +1,9 @@
 //! Names the functions of the kernel by address, from its ELF file.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use boot::kernel::in_elf;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
 /// The functions of one kernel, in order of address.
@@ -20,15 +20,17 @@ struct Symbol {
 impl Symbols {
     /// Reads the symbol table of `elf`.
     pub fn read(elf: &Path) -> Result<Self> {
-        let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
-        let file = object::File::parse(&*bytes).with_context(|| elf.display().to_string())?;
-        let functions = file.symbols().filter(|symbol| {
-            // Entry stubs in assembly often carry no type.
-            matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Unknown) && symbol.address() != 0
-        });
-        Ok(Self::from_parts(
-            functions.map(|s| (s.address(), s.size(), s.name().unwrap_or("?").to_string())),
-        ))
+        in_elf(elf, |file| {
+            let functions = file.symbols().filter(|symbol| {
+                // Entry stubs in assembly often carry no type.
+                matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Unknown)
+                    && symbol.address() != 0
+            });
+            let part = |s: object::Symbol<'_, '_>| {
+                (s.address(), s.size(), s.name().unwrap_or("?").to_string())
+            };
+            Ok(Self::from_parts(functions.map(part)))
+        })
     }
 
     fn from_parts(parts: impl IntoIterator<Item = (u64, u64, String)>) -> Self {
@@ -43,7 +45,7 @@ impl Symbols {
         let after = self.0.partition_point(|symbol| symbol.start <= address);
         let symbol = self.0.get(after.checked_sub(1)?)?;
         let offset = address - symbol.start;
-        // A size of zero means that nobody knows; then believe it for a page.
+        // A size of zero means unknown; assume a page.
         let size = if symbol.size == 0 { 4096 } else { symbol.size };
         let name = format!("{:#}", rustc_demangle::demangle(&symbol.name));
         (offset <= size).then(|| format!("{name}+{offset:#x}"))
@@ -53,21 +55,21 @@ impl Symbols {
 /// How often `code` stands in the code of `elf`: between the symbols `start` and `end`, and
 /// elsewhere.
 pub fn count_code(elf: &Path, code: &[u8], [start, end]: [&str; 2]) -> Result<[usize; 2]> {
-    let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
-    let file = object::File::parse(&*bytes).with_context(|| elf.display().to_string())?;
-    let address = |name: &str| {
-        let symbol = file.symbol_by_name(name).with_context(|| format!("no symbol {name}"))?;
-        anyhow::Ok(symbol.address())
-    };
-    let range = address(start)?..address(end)?;
-    let text = file.section_by_name(".text").context("no .text")?;
-    let mut counts = [0, 0];
-    for (offset, window) in text.data()?.windows(code.len()).enumerate() {
-        if window == code {
-            counts[usize::from(!range.contains(&(text.address() + offset as u64)))] += 1;
+    in_elf(elf, |file| {
+        let address = |name: &str| {
+            let symbol = file.symbol_by_name(name).with_context(|| format!("no symbol {name}"))?;
+            anyhow::Ok(symbol.address())
+        };
+        let range = address(start)?..address(end)?;
+        let text = file.section_by_name(".text").context("no .text")?;
+        let mut counts = [0, 0];
+        for (offset, window) in text.data()?.windows(code.len()).enumerate() {
+            if window == code {
+                counts[usize::from(!range.contains(&(text.address() + offset as u64)))] += 1;
+            }
         }
-    }
-    Ok(counts)
+        Ok(counts)
+    })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Who types: into a pipe, or at a terminal as a person would.
+//! Types into a pipe, or at a terminal as a person would.
 //!
 //! A pseudo-terminal has two ends. QEMU has the one that looks like a terminal,
 //! and puts it into raw mode, as it does with a real one; whatever it shows comes
@@ -21,7 +21,7 @@ use crate::outcome::lines_of;
 const POLL: Duration = Duration::from_millis(20);
 
 /// Where keys go. Dropped, it waits until all that was shown is in the log: so
-/// until whoever has the terminal has ended.
+/// until QEMU, which has the terminal, has ended.
 pub struct Keyboard {
     keys: Box<dyn Write + Send>,
     copier: Option<JoinHandle<()>>,
@@ -57,7 +57,7 @@ impl Drop for Keyboard {
     }
 }
 
-/// Until nobody has the other end any more, which reads as an error.
+/// Until the other end is closed, which reads as an error.
 fn copy(mut from: File, mut to: File) {
     let mut buffer = [0; 4096];
     while let Ok(read @ 1..) = from.read(&mut buffer) {

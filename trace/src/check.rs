@@ -1,6 +1,6 @@
 //! Do the events agree with what the machine has counted?
 //!
-//! Each CPU counts switches, ticks and the like for itself, whether somebody
+//! Each CPU counts switches, ticks and the like for itself, whether a trace
 //! traces or not, and says so at the end of the stream. If no event was lost the
 //! two must be the same; where they are not, one of them lies. Called after every
 //! conversion, and by the tests of the whole machine.

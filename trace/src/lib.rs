@@ -2,14 +2,13 @@
 //!
 //! - [`wire`] has the bytes of a stream, [`encode`] writes them, [`decode`] reads
 //!   them, whatever they are;
-//! - [`model`] says what the events mean: who ran where, who woke whom; why a G
+//! - [`model`] says what the events mean: which G ran where, which G woke it; why a G
 //!   waits is in [`reason`];
 //! - [`check`] compares the events with what the machine has counted;
 //! - [`chrome`] writes JSON for Perfetto, [`page`] one page with all in it (small
 //!   by [`pack`]), [`picture`] an SVG; Gs have their colours from [`palette`];
 //! - [`simulate`] makes streams without a machine, by [`random`] numbers that are
-//!   the same each time; [`mod@fuzz`] says what must hold when they are broken;
-//! - [`words`] takes options out of a command line.
+//!   the same each time; [`mod@fuzz`] says what must hold when they are broken.
 //!
 //! `make trace` reaches these through the binary of this crate. Nothing here
 //! depends on the kernel: what they share is the format.
@@ -39,4 +38,3 @@ pub mod random;
 pub mod reason;
 pub mod simulate;
 pub mod wire;
-pub mod words;

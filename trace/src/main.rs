@@ -7,8 +7,7 @@
 //! ```
 //!
 //! `NAME` is `target/trace` if not given; `.json`, `.html` and `.svg` go there, of
-//! `run` also the stream as `.bin`. Options may come from make with an empty
-//! value, which is like not giving them.
+//! `run` also the stream as `.bin`.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -16,10 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
+use tool::args::Args;
+use tool::tree::{self, shown};
 use trace::check::{Agreement, compare};
 use trace::model::Model;
 use trace::picture::{grouped, time};
-use trace::words::{number, option};
 use trace::{chrome, decode, page, picture, simulate};
 
 const USAGE: &str = "usage: trace run [--out NAME] [options of boot run]
@@ -32,33 +32,45 @@ const USAGE: &str = "usage: trace run [--out NAME] [options of boot run]
 const EVENTS: u32 = 1 << 18;
 
 fn main() -> ExitCode {
-    let mut words: Vec<String> = std::env::args().skip(1).collect();
-    let command = if words.is_empty() { String::new() } else { words.remove(0) };
-    let done = match command.as_str() {
-        "run" => run(words),
-        "convert" => convert_file(words),
-        "simulate" => simulate(words),
-        _ => Err(anyhow::anyhow!("{USAGE}")),
-    };
-    done.unwrap_or_else(|error| {
-        eprintln!("trace: {error:#}");
-        ExitCode::FAILURE
-    })
+    tool::end("trace", obey(Args::of_process(USAGE)))
 }
 
-/// Boots with the debug console in a file, and converts what comes.
-fn run(mut words: Vec<String>) -> Result<ExitCode> {
-    let out = out(&mut words)?;
+fn obey(mut args: Args) -> Result<ExitCode> {
+    match args.command()?.as_str() {
+        "run" => run(args),
+        "convert" => convert_file(args),
+        "simulate" => simulate(args),
+        _ => bail!("{USAGE}"),
+    }
+}
+
+/// Boots with the debug console in a file, and converts the stream.
+fn run(mut args: Args) -> Result<ExitCode> {
+    let (mut out, mut program, mut rest) = (None, None, None);
+    let mut options = Vec::new();
+    while let Some(key) = args.next()? {
+        let value = args.text()?;
+        match &*key {
+            "--out" => out = value,
+            "--cmdline" => rest = value,
+            _ => {
+                if key == "--program" {
+                    program.clone_from(&value);
+                }
+                options.extend([key, value.unwrap_or_default()]);
+            }
+        }
+    }
+    let (program, rest) = (program.unwrap_or("runnext".into()), rest.unwrap_or_default());
+    let out = path(out)?;
     let stream = out.with_extension("bin");
-    // What an earlier run has left is not this run's.
+    // An earlier run's stream must not be taken for this run's.
     fs::remove_file(&stream).ok();
-    let program = option(&mut words.clone(), "--program")?.unwrap_or_else(|| "runnext".into());
-    let rest = option(&mut words, "--cmdline")?.unwrap_or_default();
     let boot = tree::find()?.join("target/debug/boot");
     let status = Command::new(&boot)
         .arg("run")
-        .args(&words)
-        // First, for words after a `--` are the program's, and later ones win.
+        .args(&options)
+        // Before the rest, because words after a `--` are the program's.
         .args(["--cmdline", &format!("trace=stream events={EVENTS} {rest}")])
         .arg("--debugcon")
         .arg(&stream)
@@ -73,24 +85,35 @@ fn run(mut words: Vec<String>) -> Result<ExitCode> {
     })
 }
 
-fn convert_file(mut words: Vec<String>) -> Result<ExitCode> {
-    let out = out(&mut words)?;
-    let title = option(&mut words, "--title")?;
-    let [stream] = words.as_slice() else { bail!("{USAGE}") };
-    let bytes = fs::read(stream).with_context(|| format!("reading {stream}"))?;
-    let stem = Path::new(stream).file_stem().unwrap_or_default().to_string_lossy();
-    convert(&bytes, title.as_deref().unwrap_or(&stem), &out)
+fn convert_file(mut args: Args) -> Result<ExitCode> {
+    let (mut stream, mut title, mut out) = (None, None, None);
+    while let Some(word) = args.next()? {
+        match &*word {
+            "--out" => out = args.text()?,
+            "--title" => title = args.text()?,
+            _ if stream.is_none() && !word.starts_with('-') => stream = Some(word),
+            _ => return Err(args.unknown()),
+        }
+    }
+    let stream = stream.context(USAGE)?;
+    let bytes = fs::read(&stream).with_context(|| format!("reading {stream}"))?;
+    let stem = Path::new(&stream).file_stem().unwrap_or_default().to_string_lossy();
+    convert(&bytes, title.as_deref().unwrap_or(&stem), &path(out)?)
 }
 
-fn simulate(mut words: Vec<String>) -> Result<ExitCode> {
-    let out = out(&mut words)?;
-    let plan = simulate::Plan {
-        cpus: number(&mut words, "--cpus")?.unwrap_or(8) as u32,
-        events: number(&mut words, "--events")?.unwrap_or(100_000) as usize,
-        seed: number(&mut words, "--seed")?.unwrap_or(1),
-    };
-    nothing_left(&words)?;
-    convert(&simulate::stream(plan), "skynet (simulated)", &out)
+fn simulate(mut args: Args) -> Result<ExitCode> {
+    let mut plan = simulate::Plan { cpus: 8, events: 100_000, seed: 1 };
+    let mut out = None;
+    while let Some(key) = args.next()? {
+        match &*key {
+            "--out" => out = args.text()?,
+            "--cpus" => plan.cpus = args.number()?.map_or(plan.cpus, |n| n as u32),
+            "--events" => plan.events = args.number()?.map_or(plan.events, |n| n as usize),
+            "--seed" => plan.seed = args.number()?.unwrap_or(plan.seed),
+            _ => return Err(args.unknown()),
+        }
+    }
+    convert(&simulate::stream(plan), "skynet (simulated)", &path(out)?)
 }
 
 /// Fails if the counters say something else than the events.
@@ -133,23 +156,10 @@ fn report(model: &Model, agreement: &Agreement) {
     model.warnings.lines().for_each(|line| println!("warning: {line}"));
 }
 
-fn out(words: &mut Vec<String>) -> Result<PathBuf> {
-    let name = option(words, "--out")?;
-    match name {
+/// The name of the files without their extensions.
+fn path(out: Option<String>) -> Result<PathBuf> {
+    match out {
         Some(name) => Ok(name.into()),
         None => Ok(tree::find()?.join("target/trace")),
     }
-}
-
-fn nothing_left(words: &[String]) -> Result<()> {
-    match words.first() {
-        Some(word) => bail!("unknown option {word}\n{USAGE}"),
-        None => Ok(()),
-    }
-}
-
-/// Shorter to read, and right to type from where the user is.
-fn shown(path: &Path) -> String {
-    let here = std::env::current_dir().unwrap_or_default();
-    path.strip_prefix(here).unwrap_or(path).display().to_string()
 }

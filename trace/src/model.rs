@@ -1,4 +1,4 @@
-//! What the events mean: who ran where, from when to when, and who woke whom.
+//! What the events mean: which G ran where and when, and which G woke it.
 //!
 //! [`Model::new`] walks through the events of all CPUs in the order of time
 //! (`build`) and keeps what a picture needs: spans, idle times, wake-ups, thefts,
@@ -20,7 +20,7 @@ mod waits;
 /// can still count in exactly.
 pub const MAX_NS: u64 = 1 << 52;
 
-/// Who ran where, and what else is to be drawn.
+/// Which Gs ran where, and what else is to be drawn.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     /// What each CPU did. P i is on CPU i.
@@ -110,7 +110,7 @@ pub struct Span {
     pub m: u32,
     /// How it left.
     pub left: Left,
-    /// Who made it runnable before, if that was seen.
+    /// The G that made it runnable before, if that was seen.
     pub woken: Option<Woken>,
 }
 
@@ -131,7 +131,7 @@ pub enum Left {
     InCall,
     /// The stream ends.
     StillRunning,
-    /// Nobody noted how: events are missing.
+    /// Not known: events are missing.
     Unseen,
 }
 
@@ -151,7 +151,7 @@ impl Left {
     }
 }
 
-/// Who made a G runnable.
+/// The G that made another runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Woken {
     /// When.
@@ -217,9 +217,9 @@ pub struct Mount {
 pub struct Steal {
     /// When.
     pub at: u64,
-    /// Whose CPU took them.
+    /// The CPU that stole them.
     pub thief: u32,
-    /// Whose they were. May be no CPU of this machine, if the stream says so.
+    /// The CPU that had them. May be no CPU of this machine, if the stream says so.
     pub victim: u32,
     /// How many.
     pub count: u32,

@@ -73,7 +73,7 @@ fn spans(cpu: &Cpu, columns: &mut Columns) {
     let woken = || spans.iter().filter_map(|span| Some((span, span.woken?)));
     columns.all(woken().map(|(_, woken)| u64::from(woken.cpu)));
     columns.all(woken().map(|(span, woken)| span.time.from.saturating_sub(woken.at)));
-    // Often a neighbour: how far from the G itself, plus 1; 0 for nobody.
+    // Often a neighbour: how far from the G itself, plus 1; 0 for none.
     columns.all(woken().map(|(span, woken)| {
         woken.by.map_or(0, |by| signed(i64::from(span.g) - i64::from(by)) + 1)
     }));

@@ -1,4 +1,4 @@
-//! A machine that never was: streams of a skynet that nobody ran.
+//! Streams of a skynet without a machine.
 //!
 //! The page must be drawn and tested without a machine, and with as many events
 //! as are wanted. So here is a scheduler of a hundred lines: CPUs with queues that
@@ -59,7 +59,7 @@ struct Machine {
     cpus: Vec<Cpu>,
     gs: Vec<G>,
     global: VecDeque<usize>,
-    /// Those who sleep or are in a call, and until when.
+    /// Gs that sleep or are in a call, and until when.
     away: Vec<(u64, usize)>,
     spare_ms: Vec<u32>,
     ms: u32,
@@ -134,7 +134,7 @@ impl Machine {
         }
     }
 
-    /// All CPUs are halted until the first of those who are away comes back.
+    /// All CPUs are halted until the first G that is away comes back.
     fn alarm(&mut self) {
         let first = self.away.iter().map(|&(until, _)| until).min().unwrap_or(0);
         let cpu = self.random.below(self.cpus.len() as u64) as usize;
@@ -144,7 +144,7 @@ impl Machine {
         self.note(cpu, 0, Kind::Resume, 0);
     }
 
-    /// An interrupt brings those back whose time has come.
+    /// An interrupt readies the Gs whose time has come.
     fn arrivals(&mut self, cpu: usize) {
         let now = self.cpus[cpu].now;
         let Some(at) = self.away.iter().position(|&(until, _)| until <= now) else { return };
@@ -262,7 +262,7 @@ impl Machine {
         self.wake_one(cpu);
     }
 
-    /// There is work: one of those who are halted comes to look for it.
+    /// There is work: one halted CPU is woken to look for it.
     fn wake_one(&mut self, cpu: usize) {
         let Some(idle) = self.cpus.iter().position(|cpu| cpu.is_halted) else { return };
         self.note(cpu, 0, Kind::WakeSent, idle as u32);
@@ -306,7 +306,7 @@ impl Machine {
         self.cpus[cpu].left = Some((kind, reason));
     }
 
-    /// Nobody follows at once: that a G left is an event of its own.
+    /// No G follows at once: that a G left is an event of its own.
     fn tell_left(&mut self, cpu: usize) {
         if let Some((kind, reason)) = self.cpus[cpu].left.take() {
             self.note(cpu, 0, kind, u32::from(reason));

@@ -159,7 +159,7 @@ impl Event {
     }
 
     /// Of a `Start`: how the G before it left this CPU in the same instant, and
-    /// the reason if it waits. `None` if that was noted apart, or nobody did.
+    /// the reason if it waits. `None` if that was noted apart, or not at all.
     pub fn before(self) -> Option<(Kind, u8)> {
         let kind = Kind::from_number((self.arg() >> 8) as u8)?;
         Some((kind, (self.arg() >> 16) as u8))

@@ -1,5 +1,7 @@
 //! What machines are asked of QEMU.
 
+use std::time::{Duration, Instant};
+
 use super::*;
 
 fn line(machine: &Machine) -> String {
@@ -114,4 +116,44 @@ fn a_state_is_read_whatever_its_name() {
     let args = plain().incoming("a'b.snap").args();
     assert!(args.contains(&r"exec:cat 'a'\''b.snap'".to_string()), "{args:?}");
     assert!(line(&plain().gdb("g")).contains("-gdb unix:g,server=on,wait=off -S"));
+}
+
+/// The process that starts a machine is this test again, told so by its environment; the
+/// machine is a script that writes down its number and sleeps.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_machine_ends_with_the_process_that_started_it() {
+    const STARTS_MACHINE: &str = "RUNNEXT_STARTS_MACHINE";
+    if let Some(scratch) = std::env::var_os(STARTS_MACHINE) {
+        let mut machine = plain().command(Path::new(&scratch)).expect("a command");
+        machine.spawn().and_then(|mut machine| machine.wait()).expect("a machine");
+        return;
+    }
+    let dir = tempfile::TempDir::new().expect("a writable directory");
+    let [script, pid] = ["qemu", "pid"].map(|name| dir.path().join(name));
+    let text = "#!/bin/sh\necho $$ >\"$PID\"\nexec sleep 60\n";
+    fs::write(&script, text).expect("a writable file");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&script, executable).expect("our own file");
+    let mut parent = Command::new(std::env::current_exe().expect("this test is a file"))
+        .args(["--exact", "qemu::tests::a_machine_ends_with_the_process_that_started_it"])
+        .envs([(STARTS_MACHINE, dir.path()), ("QEMU", &script), ("PID", &pid)])
+        .spawn()
+        .expect("this test starts");
+    let wait = |what: &str, is_so: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !is_so() {
+            assert!(start.elapsed() < Duration::from_secs(30), "{what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let machine = || fs::read_to_string(&pid).unwrap_or_default().trim().to_string();
+    wait("the machine does not start", &|| !machine().is_empty());
+    parent.kill().expect("it runs");
+    parent.wait().expect("it has ended");
+    // A process that has ended and that nothing has waited for yet has no command line.
+    let command_line = format!("/proc/{}/cmdline", machine());
+    wait("the machine outlives its parent", &|| {
+        fs::read(&command_line).unwrap_or_default().is_empty()
+    });
 }

@@ -1,20 +1,34 @@
-//! `make chaos SEEDS=200 FIRST=1`: one boot for each seed, as unkind as it says.
+//! `make chaos SEEDS=200 FIRST=1`: boots once per seed with random preemption and delays.
 //!
-//! A line a seed; of one that failed, what its machine said last. The last line is
+//! A line a seed; of one that failed, the machine's last lines. The last line is
 //! `N seeds, M failed`, with the seeds that did: each is repeated by
 //! `make chaos SEEDS=1 FIRST=<seed>`.
 
-use std::env;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use anyhow::{Result, bail};
 use tests::sweep::Run;
+use tool::args::Args;
+
+const USAGE: &str = "usage: chaos [--seeds N] [--first N]";
 
 fn main() -> ExitCode {
-    let (Some(seeds @ 1..), Some(first)) = (number("SEEDS", 200), number("FIRST", 1)) else {
-        eprintln!("chaos: SEEDS and FIRST are numbers, and a sweep has at least one seed");
-        return ExitCode::FAILURE;
-    };
+    tool::end("chaos", sweep(Args::of_process(USAGE)))
+}
+
+fn sweep(mut args: Args) -> Result<ExitCode> {
+    let (mut seeds, mut first) = (200, 1);
+    while let Some(key) = args.next()? {
+        match &*key {
+            "--seeds" => seeds = args.number()?.unwrap_or(seeds),
+            "--first" => first = args.number()?.unwrap_or(first),
+            _ => return Err(args.unknown()),
+        }
+    }
+    if seeds == 0 {
+        bail!("a sweep has at least one seed");
+    }
     let mut failed = Vec::new();
     for seed in (first..).take(seeds as usize) {
         let (run, started) = (Run::of(seed), Instant::now());
@@ -30,13 +44,5 @@ fn main() -> ExitCode {
     let list: String = failed.iter().map(|seed| format!(" {seed}")).collect();
     let colon = if failed.is_empty() { "" } else { ":" };
     println!("{seeds} seeds, {} failed{colon}{list}", failed.len());
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// A number from the environment; that one if it says nothing.
-fn number(name: &str, otherwise: u64) -> Option<u64> {
-    match env::var(name) {
-        Ok(word) if !word.is_empty() => word.parse().ok(),
-        _ => Some(otherwise),
-    }
+    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

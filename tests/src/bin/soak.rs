@@ -3,10 +3,10 @@
 //! Prints the ledger of each: what was created and ended, and what the pools held
 //! at most in each half.
 
-use std::env;
 use std::process::ExitCode;
 
-use tests::soak;
+use anyhow::{Result, bail};
+use tool::args::Args;
 
 /// A month.
 const MAX_MINUTES: u64 = 60 * 24 * 31;
@@ -14,17 +14,28 @@ const MAX_MINUTES: u64 = 60 * 24 * 31;
 /// How much longer than it is meant to take a run may take before it hangs.
 const GRACE_S: u64 = 600;
 
+const USAGE: &str = "usage: soak [--minutes N]";
+
 fn main() -> ExitCode {
-    let said = env::var("MINUTES").unwrap_or_default();
-    let minutes = if said.is_empty() { Ok(30) } else { said.parse::<u64>() };
-    let Ok(minutes @ 1..=MAX_MINUTES) = minutes else {
-        eprintln!("soak: MINUTES is a number from 1 to {MAX_MINUTES}");
-        return ExitCode::FAILURE;
-    };
+    tool::end("soak", soak(Args::of_process(USAGE)))
+}
+
+fn soak(mut args: Args) -> Result<ExitCode> {
+    let mut minutes = 30;
+    while let Some(key) = args.next()? {
+        match &*key {
+            "--minutes" => minutes = args.number()?.unwrap_or(minutes),
+            _ => return Err(args.unknown()),
+        }
+    }
+    if !(1..=MAX_MINUTES).contains(&minutes) {
+        bail!("MINUTES is a number from 1 to {MAX_MINUTES}");
+    }
     let seconds = minutes * 30;
     let mut went_well = true;
     for cpus in [8, 16] {
-        let outcome = soak::boot(cpus, &format!("{seconds}s")).limit(seconds + GRACE_S).run();
+        let outcome =
+            tests::soak::boot(cpus, &format!("{seconds}s")).limit(seconds + GRACE_S).run();
         let ledger = outcome
             .lines
             .iter()
@@ -35,5 +46,5 @@ fn main() -> ExitCode {
             went_well = false;
         }
     }
-    if went_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(if went_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -22,9 +22,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{env, fs};
 
+use anyhow::{Context, Result};
 use tests::Effort;
 use tests::results::{self, Stage};
 use tests::stage::{self, Job, Kind};
+use tool::args::Args;
 
 /// The tool that carries a loader, a workspace of its own.
 const LOADER: &str = "boot/loader/Cargo.toml";
@@ -42,28 +44,30 @@ const SET_UP: &str = "set-up";
 /// How many of the slowest tests are named.
 const SLOWEST: usize = 10;
 
+const USAGE: &str = "usage: suite [--quick|--full]";
+
 fn main() -> ExitCode {
-    let effort = match env::args().nth(1).as_deref() {
-        None => Effort::Sample,
-        Some("--quick") => Effort::Quick,
-        Some("--full") => Effort::Full,
-        Some(other) => {
-            eprintln!("suite: {other}? It is --quick, --full or nothing");
-            return ExitCode::FAILURE;
+    tool::end("suite", run(Args::of_process(USAGE)))
+}
+
+fn run(mut args: Args) -> Result<ExitCode> {
+    let mut effort = Effort::Sample;
+    while let Some(key) = args.next()? {
+        match &*key {
+            "--quick" => effort = Effort::Quick,
+            "--full" => effort = Effort::Full,
+            _ => return Err(args.unknown()),
         }
-    };
-    let out_dir = tests::out_dir();
-    if let Err(error) = fs::create_dir_all(&out_dir) {
-        eprintln!("suite: {}: {error}", out_dir.display());
-        return ExitCode::FAILURE;
     }
+    let out_dir = tests::out_dir();
+    fs::create_dir_all(&out_dir).with_context(|| out_dir.display().to_string())?;
     let started = Instant::now();
     // Boots of this run only.
     fs::remove_file(results::boots_file()).ok();
 
     let mut stages: Vec<Stage> = set_up().into_iter().collect();
     stages.extend(stage::lanes(lanes(effort)));
-    conclude(&stages, started)
+    Ok(conclude(&stages, started))
 }
 
 fn lanes(effort: Effort) -> Vec<Vec<Job>> {
@@ -129,9 +133,12 @@ fn host_tests() -> Job {
             &[
                 &test[..],
                 // With one kernel for `fuzz` and `programs`.
-                &["bench", "boot", "fuzz", "plugin", "programs", "runnext", "sched", "trace"]
-                    .map(|name| ["-p", name])
-                    .concat()[..],
+                &[
+                    "bench", "boot", "fuzz", "plugin", "programs", "runnext", "sched", "tool",
+                    "trace",
+                ]
+                .map(|name| ["-p", name])
+                .concat()[..],
             ]
             .concat(),
         )

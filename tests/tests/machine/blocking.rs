@@ -2,11 +2,10 @@
 
 use std::sync::LazyLock;
 
-use tests::fixture;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
 
-static BLOCKING: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+static BLOCKING: LazyLock<Outcome> = LazyLock::new(|| boot(8).run());
 
 fn boot(cpus: usize) -> Boot {
     Boot::guest(format!("blocking-{cpus}")).series(cpus).cmdline("program=blocking")

@@ -2,12 +2,12 @@
 
 use std::sync::LazyLock;
 
+use tests::expect;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{expect, fixture};
 
 /// The machine of `make run </dev/null`, with a shorter program.
-static RUN: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&Boot::new("boot").smp(8).cold()));
+static RUN: LazyLock<Outcome> = LazyLock::new(|| Boot::new("boot").smp(8).cold().run());
 
 #[test]
 fn make_run_ends_with_zero() {

@@ -2,12 +2,12 @@
 
 use std::sync::LazyLock;
 
+use tests::expect;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{expect, fixture};
 
-static CYCLES: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
-static ON_ONE_CPU: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(1)));
+static CYCLES: LazyLock<Outcome> = LazyLock::new(|| boot(8).run());
+static ON_ONE_CPU: LazyLock<Outcome> = LazyLock::new(|| boot(1).run());
 
 fn boot(cpus: usize) -> Boot {
     Boot::guest(format!("cycles-{cpus}")).series(cpus).cmdline("program=cycles")

@@ -8,11 +8,11 @@ use std::sync::LazyLock;
 
 use boot::data::{self, DataDisk};
 use boot::qemu::{Board, Disk};
+use tests::expect;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{expect, fixture};
 
-static DISK: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&good(4)));
+static DISK: LazyLock<Outcome> = LazyLock::new(|| good(4).run());
 
 /// The image of `make run`.
 fn image() -> PathBuf {

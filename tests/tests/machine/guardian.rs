@@ -3,11 +3,11 @@
 use std::sync::LazyLock;
 
 use boot::exit;
+use tests::expect;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{expect, fixture};
 
-static GUARDING: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+static GUARDING: LazyLock<Outcome> = LazyLock::new(|| boot(8).run());
 
 fn boot(cpus: usize) -> Boot {
     Boot::guest(format!("guarding-{cpus}")).smp(cpus).cmdline("program=guarding log=warn")

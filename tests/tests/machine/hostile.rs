@@ -6,11 +6,11 @@
 use std::sync::LazyLock;
 
 use boot::data::{self, DataDisk};
+use tests::expect;
 use tests::guest::Boot;
 use tests::madt::{ENABLED, Madt};
 use tests::memory::Regions;
 use tests::outcome::Outcome;
-use tests::{expect, fixture};
 
 /// The standard image with its shortest program, on eight CPUs.
 fn hello(name: &str) -> Boot {
@@ -312,7 +312,7 @@ mod map {
 mod damage {
     use super::*;
 
-    static DAMAGE: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+    static DAMAGE: LazyLock<Outcome> = LazyLock::new(|| boot(8).run());
 
     fn boot(cpus: usize) -> Boot {
         let image = data::build(&boot::target_dir()).expect("a disk image");

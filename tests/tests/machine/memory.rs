@@ -2,11 +2,10 @@
 //! goes on; checked by the guest from inside.
 
 use std::sync::LazyLock;
-use tests::fixture;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
 
-static MEMORY: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+static MEMORY: LazyLock<Outcome> = LazyLock::new(|| boot(8).run());
 
 fn boot(cpus: usize) -> Boot {
     let name = format!("memory-{cpus}");

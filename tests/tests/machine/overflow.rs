@@ -2,11 +2,11 @@
 
 use boot::exit;
 use std::sync::LazyLock;
+use tests::expect;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{expect, fixture};
 
-static OVERFLOW: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+static OVERFLOW: LazyLock<Outcome> = LazyLock::new(|| boot(8).run());
 
 fn boot(cpus: usize) -> Boot {
     Boot::guest(format!("overflow-{cpus}")).smp(cpus).cmdline("program=overflow").limit(300)
@@ -104,9 +104,8 @@ fn a_full_stack_with_interrupts_off_stops_the_machine() {
     }
 }
 
-static STACKS: LazyLock<Outcome> = LazyLock::new(|| {
-    fixture::once(&Boot::guest("stacks").smp(2).mem("512M").cmdline("program=stacks"))
-});
+static STACKS: LazyLock<Outcome> =
+    LazyLock::new(|| Boot::guest("stacks").smp(2).mem("512M").cmdline("program=stacks").run());
 
 mod sizes {
     use super::*;

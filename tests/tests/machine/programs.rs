@@ -2,15 +2,15 @@
 
 use std::sync::LazyLock;
 
+use tests::expect;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{expect, fixture};
 
 /// One boot for each guest program, and what it must promise.
 mod tasks {
     use super::*;
 
-    static TASKS: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+    static TASKS: LazyLock<Outcome> = LazyLock::new(|| boot(8).run());
 
     fn boot(cpus: usize) -> Boot {
         Boot::guest(format!("tasks-{cpus}")).series(cpus).cmdline("program=tasks")
@@ -24,7 +24,7 @@ mod crowd {
 
     static CROWD: LazyLock<Outcome> = LazyLock::new(|| {
         let boot = Boot::guest("programs-crowd").virtual_time();
-        fixture::once(&boot.cmdline("program=programs -- crowd"))
+        boot.cmdline("program=programs -- crowd").run()
     });
 
     guest_tests!(CROWD => programs_crowd);
@@ -38,7 +38,7 @@ mod crowd {
 mod checked_inside {
     use super::*;
 
-    static PROGRAMS: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+    static PROGRAMS: LazyLock<Outcome> = LazyLock::new(|| boot(8).run());
 
     fn boot(cpus: usize) -> Boot {
         Boot::guest(format!("programs-{cpus}")).series(cpus).cmdline("program=programs")
@@ -79,7 +79,7 @@ mod checked_inside {
 mod killing {
     use super::*;
 
-    static KILLING: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+    static KILLING: LazyLock<Outcome> = LazyLock::new(|| boot(8).run());
 
     fn boot(cpus: usize) -> Boot {
         Boot::guest(format!("killing-{cpus}")).series(cpus).cmdline("program=killing")

@@ -3,14 +3,14 @@
 use std::sync::LazyLock;
 
 use boot::exit;
+use tests::expect;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{expect, fixture};
 
 mod looked_at {
     use super::*;
 
-    static PROTECTION: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+    static PROTECTION: LazyLock<Outcome> = LazyLock::new(|| boot(8).run());
 
     fn boot(cpus: usize) -> Boot {
         Boot::guest(format!("protection-{cpus}")).series(cpus).cmdline("program=protection")

@@ -2,11 +2,10 @@
 
 use std::sync::LazyLock;
 
-use tests::fixture;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
 
-static SELFTEST: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+static SELFTEST: LazyLock<Outcome> = LazyLock::new(|| boot(8).run());
 
 fn boot(cpus: usize) -> Boot {
     Boot::guest(format!("selftest-{cpus}")).series(cpus).cmdline("program=selftest")

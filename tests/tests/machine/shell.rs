@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
+use tests::expect;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
-use tests::{expect, fixture};
 
 const UP: &str = "\x1b[A";
 const LEFT: &str = "\x1b[D";
@@ -42,7 +42,7 @@ static COMMANDS: LazyLock<Outcome> = LazyLock::new(|| {
         "trace sideways",
         "stack",
     ];
-    fixture::once(&session("shell-commands", &lines))
+    session("shell-commands", &lines).run()
 });
 
 /// One session for commands that run something, or end it.
@@ -61,7 +61,7 @@ static PROGRAMS: LazyLock<Outcome> = LazyLock::new(|| {
         .typed_after("G 4711: there is no such G", "sched\rsched -v\r")
         .typed_after("  M0: ", "trace stop\rtrace start\rrun hello\rtrace stop\r")
         .typed_after("written out; on", "poweroff\r");
-    fixture::once(&boot.limit(300))
+    boot.limit(300).run()
 });
 
 /// One session for keys. What was entered shows in what came of it.
@@ -80,7 +80,7 @@ static KEYS: LazyLock<Outcome> = LazyLock::new(|| {
         "reboot\x03",
         "\x15gomaxprocs",
     ];
-    fixture::once(&session("shell-keys", &lines))
+    session("shell-keys", &lines).run()
 });
 
 #[test]

@@ -2,11 +2,10 @@
 
 use std::sync::LazyLock;
 
-use tests::fixture;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
 
-static SYNCING: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+static SYNCING: LazyLock<Outcome> = LazyLock::new(|| boot(8).run());
 
 fn boot(cpus: usize) -> Boot {
     let boot = Boot::guest(format!("syncing-{cpus}")).smp(cpus).cmdline("program=syncing");

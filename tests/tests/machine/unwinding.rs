@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use boot::kernel::Source;
+use tests::expect;
 use tests::guest::{Boot, kernel_of};
 use tests::outcome::Outcome;
 use tests::symbols::count_code;
-use tests::{expect, fixture};
 
-static UNWINDING: LazyLock<Outcome> = LazyLock::new(|| fixture::once(&boot(8)));
+static UNWINDING: LazyLock<Outcome> = LazyLock::new(|| boot(8).run());
 
 fn boot(cpus: usize) -> Boot {
     Boot::guest(format!("unwinding-{cpus}")).series(cpus).cmdline("program=unwinding")

@@ -5,7 +5,6 @@
 
 use std::sync::LazyLock;
 
-use tests::fixture;
 use tests::guest::Boot;
 use tests::outcome::Outcome;
 
@@ -19,7 +18,7 @@ fn boot(name: String, cmdline: &str) -> Boot {
 }
 
 static BOUNDS: LazyLock<Outcome> =
-    LazyLock::new(|| fixture::once(&boot("bounds".into(), "program=bounds slice=1").smp(4)));
+    LazyLock::new(|| boot("bounds".into(), "program=bounds slice=1").smp(4).run());
 
 guest_tests!(BOUNDS => bounds);
 

@@ -1,7 +1,7 @@
 //! Walks through the events of all CPUs at once, in the order of time.
 //!
-//! Each CPU has a [`Place`] (who runs on it, which M is there, since when it is
-//! halted) and each G a [`Life`] (what it does, since when, who woke it). An event
+//! Each CPU has a [`Place`] (the G that runs on it, the M, since when it is
+//! halted) and each G a [`Life`] (its state, since when, the G that woke it). An event
 //! changes both. Nothing is required of the order: an event that does not fit
 //! what was seen before is taken as news of something that was not.
 //!
@@ -86,10 +86,10 @@ struct Walk {
 /// A CPU.
 #[derive(Default)]
 struct Place {
-    /// Who runs, since when, and who woke it.
+    /// The running G, since when, and the G that woke it.
     running: Option<(u32, u64, Option<Woken>)>,
     idle_since: Option<u64>,
-    /// Who left in a call; how it waits may still be said.
+    /// The G that left in a call; how it waits may still be said.
     called: Option<u32>,
     m: u32,
     m_since: u64,
@@ -199,7 +199,7 @@ impl Walk {
             self.model.cpus[cpu].counts.add(kind);
             self.leaves(cpu, now, left(kind, reason));
         }
-        // A G that runs on although another starts: nobody noted how it left.
+        // A G that runs on although another starts: the event of its leaving is missing.
         self.leaves(cpu, now, Left::Unseen);
         self.places[cpu].called = None;
         self.resume(cpu, now);
@@ -207,7 +207,7 @@ impl Walk {
         let life = self.lives[g as usize];
         match life.does {
             Does::Queue => self.queue_ends(g, cpu, now),
-            // Woken before it slept, or by nobody we saw.
+            // Woken before it slept, or the waker was not seen.
             Does::Wait => self.wait_ends(g, cpu, now),
             // It still runs elsewhere, by a clock that is behind, or so says the
             // stream.
@@ -219,7 +219,7 @@ impl Walk {
         self.places[cpu].running = Some((g, now, life.woken));
     }
 
-    /// Who runs on `cpu`, if anybody does, leaves it.
+    /// The G that runs on `cpu`, if there is one, leaves it.
     fn leaves(&mut self, cpu: usize, now: u64, left: Left) {
         let place = &mut self.places[cpu];
         let Some((g, from, woken)) = place.running.take() else {

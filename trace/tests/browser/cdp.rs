@@ -305,7 +305,7 @@ fn binary() -> PathBuf {
 
 /// An empty directory. What processes that are gone have left is removed.
 fn fresh_profile() -> PathBuf {
-    let parent = tree::scratch();
+    let parent = tool::tree::scratch();
     for entry in fs::read_dir(&parent).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let owner = name.strip_prefix("browser-");

@@ -38,7 +38,7 @@ fn write(name: &str, bytes: &[u8]) -> PathBuf {
 fn write_titled(name: &str, title: &str, bytes: &[u8]) -> PathBuf {
     let model = Model::new(&decode(bytes).expect("a stream"));
     let facts = Facts { title: title.into(), agreement: compare(&model).to_string() };
-    let file = tree::scratch().join(format!("page-{name}.html"));
+    let file = tool::tree::scratch().join(format!("page-{name}.html"));
     fs::write(&file, draw(&model, &facts)).expect("room for a page");
     file
 }
@@ -106,7 +106,7 @@ fn g_colours(tab: &mut Tab<'_>) -> Vec<u64> {
 #[test]
 #[ignore = "writes into docs/"]
 fn pictures() {
-    let docs = tree::root().join("docs");
+    let docs = tool::tree::root().join("docs");
     let given = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let bytes = match given("TRACE") {
         Some(file) => fs::read(file).expect("a stream"),

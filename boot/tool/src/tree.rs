@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fmt};
 
 /// The file that makes a directory the top of a source tree: this crate's manifest.
-const MARK: &str = "boot/tree/Cargo.toml";
+const MARK: &str = "boot/tool/Cargo.toml";
 
 /// Why no tree can be worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +84,12 @@ pub fn scratch() -> PathBuf {
     dir
 }
 
+/// `path` as the user would type it: relative to the current directory where it is below it.
+pub fn shown(path: &Path) -> String {
+    let here = env::current_dir().unwrap_or_default();
+    path.strip_prefix(here).unwrap_or(path).display().to_string()
+}
+
 fn choose(here: Option<&Path>, tool: Option<&Path>) -> Result<PathBuf, Error> {
     match (here.and_then(above), tool.and_then(above)) {
         (Some(started_in), Some(built_in)) if started_in != built_in => {
@@ -112,10 +118,10 @@ mod tests {
     fn trees() -> TempDir {
         let top = TempDir::new().expect("a writable directory");
         for file in [
-            "a/boot/tree/Cargo.toml",
+            "a/boot/tool/Cargo.toml",
             "a/target/debug/tool",
             "a/kernel/src/lib.rs",
-            "b/boot/tree/Cargo.toml",
+            "b/boot/tool/Cargo.toml",
             "b/target/debug/tool",
             "c/tool",
         ] {
