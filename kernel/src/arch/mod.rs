@@ -20,6 +20,7 @@
 //! - **Bring-up**, in this order: [`init_boot_cpu`], `mem::init`, [`init`],
 //!   [`start_cpus`], [`begin_turns`]. And the end: [`exit`], [`power_off`], [`reboot`].
 
+pub mod lock;
 mod x86_64;
 
 pub(crate) use x86_64::cpu::point_slot;
@@ -49,6 +50,7 @@ pub use x86_64::pci::{message_for, pci_read, pci_write};
 pub use x86_64::power_button::power_button;
 pub use x86_64::preempt::ROOM as PREEMPT_ROOM;
 pub use x86_64::probe::{NEVER_MEMORY, holds};
+pub use x86_64::shootdown::shootdown;
 pub use x86_64::report::{Part, identity, reported};
 pub use x86_64::rescue::{Faulted, FullStack, Rescue, call_above_forbidden, call_in_place};
 pub use x86_64::switch::{call_on, call_rarely, prepare, saved_at, switch, switch_for_good};

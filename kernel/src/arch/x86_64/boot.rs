@@ -5,7 +5,7 @@
 //! [`PHYS_OFFSET`]. Everything that it places by itself is kept inside
 //! [`LOADER_RANGE`], so that the windows of `mem` are ours.
 
-use crate::mem::PHYS_OFFSET;
+use super::paging::PHYS_OFFSET;
 use bootloader_api::BootloaderConfig;
 use bootloader_api::config::Mapping;
 

@@ -230,7 +230,7 @@ pub const PROBE_BYTES: usize = 2048;
 /// between has the same page or that of the stack pointer.
 #[inline(always)]
 pub fn probe_stack() {
-    const { assert!(PROBE_BYTES <= crate::mem::PAGE_SIZE) }
+    const { assert!(PROBE_BYTES <= super::paging::PAGE_SIZE) }
     #[cfg(target_os = "none")]
     // SAFETY: reads one byte below the stack pointer; the page is this G's own
     // or its guard, and in both cases the fault belongs here.

@@ -6,6 +6,7 @@
 use super::acpi::FixedHardware;
 use super::ports::{Hardware, Ports};
 use super::{cpu, irq, machine, nmi, pic};
+use core::fmt;
 use x86_64::instructions::port::Port;
 
 /// QEMU's isa-debug-exit device: what is written there ends the emulator with
@@ -30,27 +31,30 @@ const PULSE_RESET: u8 = 0xfe;
 /// How often the controller is asked before it is told all the same: 65 ms.
 const KEYBOARD_TRIES: u32 = 1 << 16;
 
+/// Prints a line for the person in front of the machine.
+pub type Print = fn(fmt::Arguments<'_>);
+
 /// Ends the machine with `code`. In QEMU the emulator ends; on hardware all
 /// CPUs halt, and what was printed stays on the screen.
-pub fn exit(code: u32) -> ! {
+pub fn exit(code: u32, print: Print) -> ! {
     tell_emulator(code);
     // Still here: there is no such device. A CPU that is stopping the machine
     // already stops this one, too.
     if nmi::stop_others() {
-        crate::println!("ended with code {code}; the machine may be switched off");
+        print(format_args!("ended with code {code}; the machine may be switched off"));
     }
     cpu::halt_forever()
 }
 
 /// Ends the machine well, and switches it off: in QEMU as [`exit`] does, else as
 /// the firmware says.
-pub fn power_off() -> ! {
+pub fn power_off(print: Print) -> ! {
     tell_emulator(0);
     nmi::stop_others();
     if let Some(fixed) = machine::fixed_hardware() {
         switch_off(&Hardware, fixed);
     }
-    crate::println!("the machine may be switched off");
+    print(format_args!("the machine may be switched off"));
     cpu::halt_forever()
 }
 
@@ -76,11 +80,11 @@ fn switch_off(ports: &impl Ports, fixed: &FixedHardware) {
 
 /// Starts the machine again: as the firmware says, by the chipset, or by the
 /// keyboard controller.
-pub fn reboot() -> ! {
+pub fn reboot(print: Print) -> ! {
     irq::disable();
     nmi::stop_others();
     reset(&Hardware, machine::fixed_hardware());
-    crate::println!("the machine does not start again by itself");
+    print(format_args!("the machine does not start again by itself"));
     cpu::halt_forever()
 }
 

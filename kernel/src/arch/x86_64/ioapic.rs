@@ -12,7 +12,7 @@
 use super::apic::{FIRST_DEVICE_VECTOR, LAST_DEVICE_VECTOR, Polarity, Trigger};
 use super::mmio::{Mmio, Window};
 use super::{pic, ports};
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 use core::fmt;
 
 /// The most I/O APICs this kernel keeps books for.

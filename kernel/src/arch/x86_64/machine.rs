@@ -14,7 +14,7 @@ use super::report::{self, Part};
 use super::topology::{self, Topology};
 use super::{apic, clock, cpu, gdt, hpet, ioapic, irq, mmio, nmi, paging, pit, ports};
 use super::{timer, trap};
-use crate::mem::{self, stack::KernelStack};
+use crate::arch::paging::PAGE_SIZE;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +33,10 @@ pub struct Config<'a> {
     pub lapic_hz: Option<u64>,
     /// `maxcpus=` on the command line: start no more than that.
     pub max_cpus: usize,
+    /// A stack of so many pages with a guard page below, for ever: its end.
+    pub new_stack: fn(usize) -> Option<u64>,
+    /// A frame below 1 MiB, in which CPUs start: its physical address.
+    pub alloc_low: fn() -> Option<u64>,
     /// Where the loader found the RSDP; `None` without ACPI, or with `acpi=off`.
     pub rsdp: Option<u64>,
     /// ACPI tables to be used in place of the firmware's, by signature; an empty
@@ -58,7 +62,7 @@ const STACK_PAGES: usize = 4;
 
 /// Stacks of the boot CPU's handlers: there is no memory yet to allocate from.
 #[repr(align(16))]
-struct BootStacks([[u8; STACK_PAGES * mem::PAGE_SIZE]; gdt::IST_STACKS]);
+struct BootStacks([[u8; STACK_PAGES * PAGE_SIZE]; gdt::IST_STACKS]);
 
 static mut BOOT_STACKS: BootStacks = BootStacks([[0; _]; gdt::IST_STACKS]);
 
@@ -68,6 +72,8 @@ struct Machine {
     firmware: Firmware,
     timer: timer::TimerChoice,
     max_cpus: usize,
+    new_stack: fn(usize) -> Option<u64>,
+    alloc_low: fn() -> Option<u64>,
     /// What the boot CPU found of itself.
     boot_cpu: CpuInfo,
 }
@@ -86,7 +92,7 @@ pub fn init_boot_cpu() {
     let tops = core::array::from_fn(|i| {
         // SAFETY: the address of an element, not a reference to it.
         let stack = unsafe { &raw mut (*stacks).0[i] };
-        stack as u64 + size_of::<[u8; STACK_PAGES * mem::PAGE_SIZE]>() as u64
+        stack as u64 + size_of::<[u8; STACK_PAGES * PAGE_SIZE]>() as u64
     });
     // SAFETY: once, on the boot CPU; the stacks are named nowhere else.
     unsafe { gdt::init_cpu(0, tops) };
@@ -95,7 +101,7 @@ pub fn init_boot_cpu() {
 
 /// Firmware tables, interrupt controllers, the clock, the boot CPU's timer.
 pub fn init(config: &Config<'_>) {
-    guard_boot_stacks();
+    guard_boot_stacks(config.new_stack);
     let firmware = read_firmware(config);
     init_ioapics(&firmware);
     pit::silence(&ports::Hardware);
@@ -109,14 +115,15 @@ pub fn init(config: &Config<'_>) {
     let topology = topology::read_this_cpu(entry.node);
     let boot_cpu = CpuInfo { index: 0, apic_id: entry.apic_id, topology, timer: timer.mode };
     let max_cpus = config.max_cpus.clamp(1, cpu::MAX_CPUS);
-    MACHINE.call_once(|| Machine { firmware, timer: config.timer, max_cpus, boot_cpu });
+    let Config { timer, new_stack, alloc_low, .. } = *config;
+    MACHINE.call_once(|| Machine { firmware, timer, max_cpus, new_stack, alloc_low, boot_cpu });
     cpu::set_online();
 }
 
 /// Puts guards below the stacks of the boot CPU's handlers, now that there is
 /// memory: one that grows too long is to fault, not to write into the next.
-fn guard_boot_stacks() {
-    match handler_stacks() {
+fn guard_boot_stacks(new_stack: fn(usize) -> Option<u64>) {
+    match handler_stacks(new_stack) {
         // SAFETY: on the boot CPU, which takes no interrupts yet; the stacks were
         // made for it, and a kernel stack is never given back.
         Some(tops) => unsafe { gdt::set_stacks(0, tops) },
@@ -125,10 +132,10 @@ fn guard_boot_stacks() {
 }
 
 /// Stacks for all handlers of a CPU, each with a guard below.
-fn handler_stacks() -> Option<[u64; gdt::IST_STACKS]> {
+fn handler_stacks(new_stack: fn(usize) -> Option<u64>) -> Option<[u64; gdt::IST_STACKS]> {
     let mut tops = [0; gdt::IST_STACKS];
     for top in &mut tops {
-        *top = KernelStack::new(STACK_PAGES).ok()?.top();
+        *top = new_stack(STACK_PAGES)?;
     }
     Some(tops)
 }
@@ -138,7 +145,7 @@ fn read_firmware(config: &Config<'_>) -> Firmware {
     let end = paging::direct_map_end(u64::MAX);
     // SAFETY: 1. `end` is what the tables map. 2. No CPU writes there: firmware
     // tables are not among the frames.
-    let memory = unsafe { acpi::DirectMap::new(mem::PHYS_OFFSET, end) };
+    let memory = unsafe { acpi::DirectMap::new(paging::PHYS_OFFSET, end) };
     let firmware = acpi::read(config.rsdp, &memory, config.overrides, topology::this_apic_id());
     for notice in &firmware.notices {
         log::log!(notice.level(), "acpi: {notice}");
@@ -169,7 +176,7 @@ fn init_apic(config: &Config<'_>, firmware: &Firmware) {
     let apic = apic::ApicConfig {
         choice: config.apic,
         physical_base: firmware.local_apic,
-        registers: map(firmware.local_apic, mem::PAGE_SIZE),
+        registers: map(firmware.local_apic, PAGE_SIZE),
         nmis: &nmis,
     };
     // SAFETY: 1. The MADT's address, or the architecture's default. 2. Once, on
@@ -187,7 +194,6 @@ fn init_clock(config: &Config<'_>, firmware: &Firmware) {
         pm_timer: firmware.fixed.pm_timer,
         tsc_hz: config.tsc_hz,
     });
-    crate::log::set_clock(clock::now_ns);
     report::note(Part::Clock, report);
 }
 

@@ -52,7 +52,7 @@ static NMIS: [Nmis; cpu::MAX_CPUS] = [const {
 }; cpu::MAX_CPUS];
 
 /// The handler.
-pub fn on_nmi(frame: &mut Frame, sampled: Option<fn(u64, u64, bool)>) {
+pub fn on_nmi(frame: &mut Frame, nmi_sample: Option<fn(u64, u64, bool)>) {
     let nmis = &NMIS[cpu::cpu_index()];
     if STOPPING.load(Ordering::Acquire) {
         nmis.stopped_rbp.store(frame.rbp, Ordering::Relaxed);
@@ -64,8 +64,8 @@ pub fn on_nmi(frame: &mut Frame, sampled: Option<fn(u64, u64, bool)>) {
         note_unasked(nmis, frame.rip);
         return skip_halt(frame);
     }
-    if let Some(sampled) = sampled {
-        sampled(frame.rip, frame.rbp, !frame.irqs_on());
+    if let Some(nmi_sample) = nmi_sample {
+        nmi_sample(frame.rip, frame.rbp, !frame.irqs_on());
     }
     skip_halt(frame);
     nmis.taken.store(taken.wrapping_add(1), Ordering::Release); // pairs with `was_sampled`
@@ -131,14 +131,14 @@ fn skip_halt(frame: &mut Frame) {
     }
 }
 
-/// Interrupts CPU `index`, which calls `Handlers::asked` as soon as it takes
+/// Interrupts CPU `index`, which calls `Handlers::liveness_ipi` as soon as it takes
 /// interrupts.
 pub fn ask(index: usize) {
     // The only failure is an APIC that does not answer; then nobody does.
     let _ = apic::send_ipi(cpu::apic_id_of(index), apic::ASK_VECTOR);
 }
 
-/// Has CPU `index` call `Handlers::sampled` at once, unless it has not taken the
+/// Has CPU `index` call `Handlers::nmi_sample` at once, unless it has not taken the
 /// last NMI yet. One caller at a time.
 pub fn sample(index: usize) {
     if was_sampled(index) {
@@ -150,7 +150,7 @@ pub fn sample(index: usize) {
 /// Whether CPU `index` has taken the last NMI of [`sample`].
 pub fn was_sampled(index: usize) -> bool {
     let nmis = &NMIS[index];
-    // Acquire: what `Handlers::sampled` has left.
+    // Acquire: what `Handlers::nmi_sample` has left.
     nmis.taken.load(Ordering::Acquire) == nmis.asked.load(Ordering::Relaxed)
 }
 

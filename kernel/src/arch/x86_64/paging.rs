@@ -20,33 +20,48 @@
 //! host tests them; [`mmio`] the window for devices. Who flushes the TLBs of
 //! other CPUs: the caller of [`unmap_page`].
 
+mod layout;
 mod mmio;
 mod walk;
 
-use crate::mem::frames::{self, Frame};
-use crate::mem::phys_to_virt;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use walk::{PhysMemory, Space, Table};
 
+pub use layout::*;
 pub use mmio::map_mmio;
 pub use walk::{Audit, Flags, MapError, Translation};
 
 /// The root table's physical address; 0 until [`init`].
 static ROOT: AtomicU64 = AtomicU64::new(0);
 
-/// Makes the kernel's root table in a frame from `alloc_low_frame`, which must
-/// lie below 4 GiB (APs load it in 32-bit code), and goes over to it.
+/// Where the page tables get their frames, and what is memory. Physical addresses.
+pub struct FrameSource {
+    /// A zeroed frame, which belongs to the tables from then on.
+    pub alloc: fn() -> Option<u64>,
+    /// Takes a frame back that the tables did not use.
+    pub free: fn(u64),
+    /// Whether one of these bytes is memory, hence not a device's register.
+    pub is_memory: fn(Range<u64>) -> bool,
+}
+
+static FRAMES: spin::Once<FrameSource> = spin::Once::new();
+
+/// Makes the kernel's root table in the frame `root`, which must lie below 4 GiB (APs load it
+/// in 32-bit code), and switches to it.
 ///
 /// # Safety
 ///
-/// Called once, by the boot CPU, on the loader's tables. Nothing in the lower
-/// half is needed any more: not the loader's GDT, which lives there.
-pub unsafe fn init(alloc_low_frame: impl FnOnce() -> Option<Frame>) -> Result<(), MapError> {
+/// Called once, by the boot CPU, on the loader's tables. Nothing in the lower half is needed
+/// any more: not the loader's GDT, which lives there. `root` is used for nothing else, and
+/// `frames` gives frames that are used for nothing else.
+pub unsafe fn init(root: Option<u64>, frames: FrameSource) -> Result<(), MapError> {
     let old = active_root().ok_or(MapError::NotReady)?;
-    let root = alloc_low_frame().ok_or(MapError::NoMemory)?.addr();
+    let root = root.ok_or(MapError::NoMemory)?;
     if root >= 1 << 32 {
         return Err(MapError::BadAddress);
     }
+    FRAMES.call_once(|| frames);
     Space::new(old, Kernel).copy_upper_half_to(root);
     ROOT.store(root, Ordering::Release); // pairs with the load in `active_root`
     init_cpu();
@@ -125,7 +140,7 @@ pub unsafe fn map_page_with(
     virt: u64,
     phys: u64,
     flags: Flags,
-    alloc_table: impl Fn() -> Option<Frame>,
+    alloc_table: impl Fn() -> Option<u64>,
 ) -> Result<(), MapError> {
     let root = active_root().ok_or(MapError::NotReady)?;
     Space::new(root, KernelWith(alloc_table)).map(virt, phys, flags)
@@ -169,7 +184,7 @@ pub fn translate(virt: u64) -> Option<Translation> {
 /// execute. The boot CPU writes to that frame through physical memory's window,
 /// and so does the AP once it has these tables.
 pub fn map_identity_low(addr: u64) -> Result<(), MapError> {
-    if addr == 0 || addr >= frames::LOW_END {
+    if addr == 0 || addr >= LOW_END {
         return Err(MapError::BadAddress);
     }
     space().ok_or(MapError::NotReady)?.map(addr, addr, Flags::CODE)
@@ -178,7 +193,7 @@ pub fn map_identity_low(addr: u64) -> Result<(), MapError> {
 /// Takes the start page away again, when the last AP has left it. Other CPUs
 /// may remember it; nobody goes there.
 pub fn unmap_identity_low(addr: u64) {
-    if let Some(space) = space().filter(|_| addr < frames::LOW_END) {
+    if let Some(space) = space().filter(|_| addr < LOW_END) {
         space.unmap(addr);
         flush_local(addr);
     }
@@ -187,7 +202,7 @@ pub fn unmap_identity_low(addr: u64) {
 /// How far physical memory is mapped without a gap, looking no further than
 /// `limit`.
 pub fn direct_map_end(limit: u64) -> u64 {
-    space().map_or(0, |space| space.contiguous_from(crate::mem::PHYS_OFFSET, limit))
+    space().map_or(0, |space| space.contiguous_from(PHYS_OFFSET, limit))
 }
 
 /// Walks all tables and counts: see [`Audit`]. `None` on the host.
@@ -225,27 +240,29 @@ impl PhysMemory for Kernel {
     }
 
     fn alloc_table(&self) -> Option<u64> {
-        frames::alloc().map(Frame::addr)
+        FRAMES.get().and_then(|frames| (frames.alloc)())
     }
 
     fn free_table(&self, phys: u64) {
-        // SAFETY: `Space` gives back only a frame it got from `alloc_table`
-        // and could not put in place: nothing points to it.
-        unsafe { frames::free(Frame::containing(phys)) };
+        // `Space` gives back only a frame that it got from `alloc_table` and could not put
+        // in place: nothing points to it.
+        if let Some(frames) = FRAMES.get() {
+            (frames.free)(phys);
+        }
     }
 }
 
 /// [`Kernel`], with tables from elsewhere.
 struct KernelWith<A>(A);
 
-impl<A: Fn() -> Option<Frame>> PhysMemory for KernelWith<A> {
+impl<A: Fn() -> Option<u64>> PhysMemory for KernelWith<A> {
     #[inline]
     fn table(&self, phys: u64) -> &Table {
         Kernel.table(phys)
     }
 
     fn alloc_table(&self) -> Option<u64> {
-        (self.0)().map(Frame::addr)
+        (self.0)()
     }
 
     fn free_table(&self, phys: u64) {

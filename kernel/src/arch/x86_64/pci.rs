@@ -9,7 +9,7 @@
 
 use super::apic::{FIRST_DEVICE_VECTOR, LAST_DEVICE_VECTOR};
 use super::machine;
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 use x86_64::instructions::port::Port;
 
 /// Two registers make one access, so one CPU at a time.

@@ -1,6 +1,6 @@
 //! Whether there is memory behind an address, and where on a PC there never is.
 
-use crate::mem::{PAGE_SIZE, phys_to_virt};
+use super::paging::{PAGE_SIZE, phys_to_virt};
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
 
 /// Where a PC has devices, whatever its memory map says: the screen of old and the

@@ -1,10 +1,10 @@
 //! What was found while the machine came up, in words: for the boot banner.
 //!
 //! Each part of the bring-up says in a line what it found, with [`note`]. The line
-//! is logged for those who debug, and kept for [`reported`], from which
-//! `crate::banner` makes a dozen lines for everybody.
+//! is logged at level debug, and kept for [`reported`], from which the boot banner is
+//! made.
 
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 use alloc::string::{String, ToString};
 use core::fmt;
 use raw_cpuid::{CpuId, Hypervisor};

@@ -62,11 +62,10 @@ fn wait_for(cpu: usize, number: u64) {
     panic!("CPU {cpu} does not answer");
 }
 
-/// What the handler of [`VECTOR`] does; memory may ask for something besides, while
-/// all CPUs are being asked.
-pub fn answer() {
+/// What the handler of [`VECTOR`] does; `also` is `Handlers::shootdown`.
+pub fn answer(also: fn()) {
     let number = ASKED.load(Ordering::Acquire);
     paging::flush_local_all();
-    crate::mem::relief::shed_if_asked();
+    also();
     ANSWERED[cpu::cpu_index()].store(number, Ordering::Release);
 }

@@ -35,13 +35,16 @@ pub struct Handlers {
     /// Called by a G that was interrupted, on its own stack with interrupts on,
     /// when `tick` or `wake` said so.
     pub preempt: fn(),
-    /// Another CPU has called [`ask`](super::nmi::ask), or this one has taken an NMI that
-    /// was not asked for.
-    pub asked: fn(),
+    /// Another CPU has called [`ask`](super::nmi::ask), or this one has taken an unexpected
+    /// NMI.
+    pub liveness_ipi: fn(),
     /// Another CPU has called [`sample`](super::nmi::sample): instruction and frame
-    /// pointer, and whether interrupts were off there. In an NMI, so that anything
-    /// at all may have been interrupted: for a note in a place of its own.
-    pub sampled: fn(u64, u64, bool),
+    /// pointer, and whether interrupts were off there. In an NMI, which may have interrupted
+    /// any code: it may only store the sample in a place of its own.
+    pub nmi_sample: fn(u64, u64, bool),
+    /// This CPU is flushing its TLB because another CPU has called
+    /// [`shootdown`](super::shootdown::shootdown).
+    pub shootdown: fn(),
     /// A page fault at an address, and with which stack pointer if interrupts
     /// were off there.
     pub page_fault: fn(u64, Option<u64>) -> PageFault,
@@ -278,8 +281,8 @@ pub const TRAPPED_RIP: usize = 2 * 8 + core::mem::offset_of!(Frame, rip);
 extern "C" fn dispatch(frame: &mut Frame) {
     match frame.vector {
         NMI => {
-            let sampled = HANDLERS.get().map(|handlers| handlers.sampled);
-            nmi::on_nmi(frame, sampled);
+            let nmi_sample = HANDLERS.get().map(|handlers| handlers.nmi_sample);
+            nmi::on_nmi(frame, nmi_sample);
         }
         GENERAL_PROTECTION => match msr::fixup(frame.rip) {
             Some(next) => frame.rip = next,
@@ -317,10 +320,10 @@ fn interrupt(vector: u8) -> Afterwards {
         apic::ASK_VECTOR => {
             apic::eoi();
             nmi::report_unasked();
-            (handlers.asked)();
+            (handlers.liveness_ipi)();
         }
         shootdown::VECTOR => {
-            shootdown::answer();
+            shootdown::answer(handlers.shootdown);
             apic::eoi();
         }
         // A spurious interrupt must not be acknowledged (SDM vol. 3, 11.9).

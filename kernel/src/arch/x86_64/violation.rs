@@ -6,7 +6,7 @@
 //! for faults that nobody can mend.
 
 use super::paging::{self, Flags};
-use crate::mem::{self, PAGE_SIZE};
+use super::paging::PAGE_SIZE;
 use core::fmt;
 
 /// Bits of the error code: the page is there; write; the tables are broken;
@@ -59,14 +59,14 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What lies around `address`: see the drawing in [`crate::mem`].
+/// What lies around `address`: see the drawing in `paging::layout`.
 fn place(address: u64) -> &'static str {
     match address {
-        mem::KERNEL_IMAGE.. => "the kernel's image",
-        mem::MMIO_WINDOW.. => "the window of devices",
-        mem::HEAP_WINDOW.. => "the heap",
-        mem::STACK_WINDOW.. => "the window of stacks",
-        mem::PHYS_OFFSET.. => "the window of physical memory",
+        paging::KERNEL_IMAGE.. => "the kernel's image",
+        paging::MMIO_WINDOW.. => "the window of devices",
+        paging::HEAP_WINDOW.. => "the heap",
+        paging::STACK_WINDOW.. => "the window of stacks",
+        paging::PHYS_OFFSET.. => "the window of physical memory",
         _ => "the lower half",
     }
 }
@@ -91,14 +91,14 @@ mod tests {
     #[test]
     fn what_is_not_allowed_is_named_with_its_place() {
         let code = Some(Flags::CODE);
-        assert_eq!(said(mem::KERNEL_IMAGE, 3, code), "write to read-only code");
+        assert_eq!(said(paging::KERNEL_IMAGE, 3, code), "write to read-only code");
         let constant = Some(Flags::default());
-        assert_eq!(said(mem::KERNEL_IMAGE, 3, constant), "write to read-only data");
+        assert_eq!(said(paging::KERNEL_IMAGE, 3, constant), "write to read-only data");
         for (address, place) in [
-            (mem::PHYS_OFFSET + 5, "the window of physical memory"),
-            (mem::STACK_WINDOW, "the window of stacks"),
-            (mem::HEAP_WINDOW, "the heap"),
-            (mem::MMIO_WINDOW - 1, "the heap"),
+            (paging::PHYS_OFFSET + 5, "the window of physical memory"),
+            (paging::STACK_WINDOW, "the window of stacks"),
+            (paging::HEAP_WINDOW, "the heap"),
+            (paging::MMIO_WINDOW - 1, "the heap"),
             (u64::MAX, "the kernel's image"),
         ] {
             let sentence = format!("execution of a no-execute page, in {place}");

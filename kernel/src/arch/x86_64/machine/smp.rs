@@ -10,8 +10,7 @@ use crate::arch::x86_64::acpi::CpuEntry;
 use crate::arch::x86_64::apstart::{self, ApParams, Arrival, ControlRegisters, Limits};
 use crate::arch::x86_64::apstart::{Outcome, Trampoline};
 use crate::arch::x86_64::report::{self, Part};
-use crate::arch::x86_64::{apic, clock, cpu, gdt, paging, shootdown, timer, topology, trap};
-use crate::mem::{self, frames, stack::KernelStack};
+use crate::arch::x86_64::{apic, clock, cpu, gdt, paging, timer, topology, trap};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -26,7 +25,7 @@ pub fn start_cpus(entry: fn() -> !) {
     report_cpu(&machine.boot_cpu, None);
     online.push(machine.boot_cpu);
     if !wanted.is_empty() {
-        match install_trampoline() {
+        match install_trampoline(machine.alloc_low) {
             Ok(mut trampoline) => match start_each(&mut trampoline, wanted, &mut online) {
                 0 => paging::unmap_identity_low(trampoline.page()),
                 given_up => keep(trampoline, given_up),
@@ -43,7 +42,6 @@ pub fn start_cpus(entry: fn() -> !) {
         format_args!("{came} online, {missing} left out, {skipped} not wanted"),
     );
     CPUS.call_once(|| online);
-    mem::stack::set_shootdown(shootdown::shootdown);
     GO.store(entry as *const () as u64, Ordering::Release); // pairs with `wait_for_go`
     (1..cpu::num_cpus()).for_each(wake);
 }
@@ -110,13 +108,13 @@ fn start_each(
 /// Where the APs go when all have come: 0 until then.
 static GO: AtomicU64 = AtomicU64::new(0);
 
-fn install_trampoline() -> Result<Trampoline, &'static str> {
-    let frame = frames::alloc_below_1m().ok_or("no free page below 1 MiB for the trampoline")?;
-    let page = u32::try_from(frame.addr()).map_err(|_| "trampoline page not below 1 MiB")?;
-    paging::map_identity_low(frame.addr()).map_err(|_| "trampoline page cannot be mapped")?;
+fn install_trampoline(alloc_low: fn() -> Option<u64>) -> Result<Trampoline, &'static str> {
+    let frame = alloc_low().ok_or("no free page below 1 MiB for the trampoline")?;
+    let page = u32::try_from(frame).map_err(|_| "trampoline page not below 1 MiB")?;
+    paging::map_identity_low(frame).map_err(|_| "trampoline page cannot be mapped")?;
     // SAFETY: 1. Physical memory is mapped there for good, in the one set of
     // tables that all CPUs use. 2. The frame was allocated for this.
-    unsafe { Trampoline::install(mem::phys_to_virt(frame.addr()), page) }
+    unsafe { Trampoline::install(paging::phys_to_virt(frame), page) }
         .map_err(|_| "trampoline page refused")
 }
 
@@ -133,7 +131,8 @@ struct Ap {
 /// Starts one CPU. `None`, and a line that says why, if it does not come.
 fn start_cpu(trampoline: &mut Trampoline, cpu: &CpuEntry, index: usize) -> Option<CpuInfo> {
     let apic_id = cpu.apic_id;
-    let Some((ap, stack_top)) = new_ap(cpu, index) else {
+    let machine = MACHINE.get().expect("init comes first");
+    let Some((ap, stack_top)) = new_ap(cpu, index, machine.new_stack) else {
         log::error!("smp: APIC id {apic_id}: no memory for its stacks, left out");
         return None;
     };
@@ -170,9 +169,13 @@ fn start_cpu(trampoline: &mut Trampoline, cpu: &CpuEntry, index: usize) -> Optio
 /// start has been seen to take 300 ms.
 const LIMITS: Limits = Limits { claim_us: 5_000_000, arrival_us: 5_000_000 };
 
-fn new_ap(entry: &CpuEntry, index: usize) -> Option<(&'static Ap, u64)> {
-    let ist = handler_stacks()?;
-    let own = KernelStack::new(2 * STACK_PAGES).ok()?.top();
+fn new_ap(
+    entry: &CpuEntry,
+    index: usize,
+    new_stack: fn(usize) -> Option<u64>,
+) -> Option<(&'static Ap, u64)> {
+    let ist = handler_stacks(new_stack)?;
+    let own = new_stack(2 * STACK_PAGES)?;
     let (arrival, info) = (Arrival::new(), spin::Once::new());
     let ap = Box::new(Ap { index, entry: *entry, arrival, ist, info });
     Some((Box::leak(ap), own))
