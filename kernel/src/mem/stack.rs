@@ -366,7 +366,9 @@ impl Backing for Window {
 fn commit(page: u64, alloc: impl Fn() -> Option<Frame>) -> Result<(), NoMemory> {
     let frame = alloc().ok_or(NoMemory)?;
     // SAFETY: a fresh frame, at an address that belongs to the pool.
-    match unsafe { paging::map_page_with(page, frame.addr(), Flags::DATA, || alloc().map(Frame::addr)) } {
+    match unsafe {
+        paging::map_page_with(page, frame.addr(), Flags::DATA, || alloc().map(Frame::addr))
+    } {
         Ok(()) => Ok(()),
         Err(error) => {
             // SAFETY: allocated above, and not mapped.

@@ -14,8 +14,8 @@ use super::notice::{Notice, Report, Skipped};
 use super::tables::{HEADER_BYTES, for_each_entry, little_endian, view};
 use super::{DEFAULT_LOCAL_APIC, Firmware};
 use crate::arch::MAX_CPUS;
-use crate::arch::x86_64::apic::{LocalNmi, Polarity, Trigger};
-use crate::arch::x86_64::ioapic::{InterruptOverride, Wiring};
+use crate::arch::x86_64::irq::apic::{LocalNmi, Polarity, Trigger};
+use crate::arch::x86_64::irq::ioapic::{InterruptOverride, Wiring};
 use ::acpi::sdt::madt::{
     InterruptSourceOverrideEntry, IoApicEntry, LocalApicAddressOverrideEntry, LocalApicEntry,
     LocalApicNmiEntry, LocalX2ApicEntry, NmiSourceEntry, X2ApicNmiEntry, parse_mps_inti_flags,

@@ -34,6 +34,7 @@
 mod fixed;
 mod madt;
 mod notice;
+pub mod power_button;
 mod srat;
 mod tables;
 
@@ -54,8 +55,8 @@ pub use notice::Notice;
 pub use srat::MemoryRange;
 pub use tables::{DirectMap, Overrides, PhysicalMemory};
 
-use super::apic::LocalNmi;
-use super::ioapic::{InterruptOverride, Wiring};
+use super::irq::apic::LocalNmi;
+use super::irq::ioapic::{InterruptOverride, Wiring};
 use alloc::vec;
 use alloc::vec::Vec;
 use notice::Report;

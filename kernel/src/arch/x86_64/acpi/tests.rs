@@ -7,8 +7,8 @@ use super::fixed::{PowerButtonEvents, PowerButtonPorts, Reset};
 use super::notice::{Fault, Skipped};
 use super::*;
 use crate::arch::MAX_CPUS;
-use crate::arch::x86_64::apic::{Polarity, Trigger};
-use crate::arch::x86_64::pmtimer::Width;
+use crate::arch::x86_64::irq::apic::{Polarity, Trigger};
+use crate::arch::x86_64::time::pmtimer::Width;
 use memory::{Memory, Random, Root, machine};
 
 const BOOT: u32 = 4;
