@@ -30,8 +30,7 @@ pub use x86_64::cpu::{
 };
 
 pub use x86_64::machine::{
-    Config, CpuInfo, begin_turns, clock_uncertainty_ns, cpus, init, init_boot_cpu, mask_isa,
-    route_isa, wake,
+    Config, CpuInfo, begin_turns, cpus, init, init_boot_cpu, mask_isa, route_isa, wake,
 };
 pub use x86_64::smp::{report_late_cpus, start_cpus};
 
@@ -56,7 +55,10 @@ pub use x86_64::paging;
 pub use x86_64::paging::loader::LOADER_CONFIG;
 pub use x86_64::paging::probe::{NEVER_MEMORY, holds};
 pub use x86_64::time::clock::tsc::cycles;
-pub use x86_64::time::clock::{ClockChoice, cycles_to_ns, now_ns, ns_to_tsc as ns_to_cycles};
+pub use x86_64::time::clock::{
+    ClockChoice, cycles_to_ns, now_ns, ns_to_tsc as ns_to_cycles,
+    uncertainty_ns as clock_uncertainty_ns,
+};
 pub use x86_64::time::timer::{
     TimerChoice, arm as arm_timer, disarm as disarm_timer, is_there as has_timer,
 };

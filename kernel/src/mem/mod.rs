@@ -30,7 +30,7 @@ use frames::Frame;
 use survey::{Map, Why};
 
 pub use crate::arch::paging::{
-    HEAP_WINDOW, KERNEL_IMAGE, MMIO_WINDOW, PAGE_SIZE, PHYS_OFFSET, STACK_WINDOW, phys_to_virt,
+    HEAP_WINDOW, MMIO_WINDOW, PAGE_SIZE, PHYS_OFFSET, STACK_WINDOW, phys_to_virt,
 };
 
 /// Why memory could not be brought up. The kernel cannot run after that.

@@ -16,7 +16,6 @@ use super::paging::{self, PAGE_SIZE};
 use super::time::{clock, hpet, pit, timer};
 use alloc::vec::Vec;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
 use report::Part;
 
 /// What the kernel asks of the machine, and what it was told by the loader.
@@ -80,9 +79,6 @@ pub(super) struct Machine {
 
 /// What is known of the CPUs that came up, by index.
 pub(super) static CPUS: spin::Once<Vec<CpuInfo>> = spin::Once::new();
-
-/// The widest uncertainty that comparing two CPUs' counters left, ns.
-pub(super) static CLOCK_UNCERTAINTY_NS: AtomicU64 = AtomicU64::new(0);
 
 /// The boot CPU's own tables: from here on a fault finds a handler.
 pub fn init_boot_cpu() {
@@ -150,7 +146,7 @@ fn read_firmware(config: &Config<'_>) -> Firmware {
     let memory = unsafe { acpi::DirectMap::new(paging::PHYS_OFFSET, end) };
     let firmware = acpi::read(config.rsdp, &memory, config.overrides, topology::this_apic_id());
     for notice in &firmware.notices {
-        log::log!(notice.level(), "acpi: {notice}");
+        log::log!(notice.level, "acpi: {notice}");
     }
     firmware
 }
@@ -262,10 +258,4 @@ pub fn cpus() -> &'static [CpuInfo] {
 /// The fixed hardware that the firmware describes.
 pub fn fixed_hardware() -> Option<&'static acpi::FixedHardware> {
     MACHINE.get().map(|machine| &machine.firmware.fixed)
-}
-
-/// By how much a reading of the clock may seem to go back between two CPUs.
-pub fn clock_uncertainty_ns() -> u64 {
-    // Either of the two may be off from the boot CPU by that much.
-    2 * CLOCK_UNCERTAINTY_NS.load(Ordering::Relaxed)
 }

@@ -98,12 +98,6 @@ pub trait Machine {
     /// Sends INIT (assert) to one CPU. Must not wait without a limit.
     fn send_init(&self, apic_id: u32);
 
-    /// Ends the INIT, on the ancient APICs (82489DX) where it is a level. Later
-    /// ones ignore it or have no such message.
-    fn send_init_deassert(&self, apic_id: u32) {
-        let _ = apic_id;
-    }
-
     /// Sends a start-up IPI: begin at physical `vector << 12`. Must not wait
     /// without a limit.
     fn send_sipi(&self, apic_id: u32, vector: u8);
@@ -128,14 +122,6 @@ pub struct Limits {
     pub claim_us: u64,
     /// From the claim to the arrival, µs.
     pub arrival_us: u64,
-}
-
-impl Default for Limits {
-    /// A second each. Silicon takes less than a millisecond; an emulator with
-    /// fewer cores than it emulates has been seen to take 300.
-    fn default() -> Self {
-        Limits { claim_us: 1_000_000, arrival_us: 1_000_000 }
-    }
 }
 
 /// The control registers an AP starts with: the boot CPU's own.
@@ -207,12 +193,6 @@ impl Arrival {
     }
 }
 
-impl Default for Arrival {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// What an AP is to start with.
 #[derive(Debug, Clone, Copy)]
 pub struct ApParams<'a> {
@@ -257,12 +237,6 @@ impl fmt::Display for Outcome {
 /// The page is not a page below 1 MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadPage(pub u32);
-
-impl fmt::Display for BadPage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x} is not the address of a page below 1 MiB", self.0)
-    }
-}
 
 /// The trampoline, in its page.
 pub struct Trampoline {
@@ -367,7 +341,6 @@ impl Trampoline {
 fn reset(machine: &impl Machine, apic_id: u32) {
     machine.send_init(apic_id);
     machine.delay_us(INIT_DELAY_US);
-    machine.send_init_deassert(apic_id);
 }
 
 /// Waits until `done`, for `limit_us` at most; says whether it is.

@@ -10,7 +10,7 @@ use super::acpi::CpuEntry;
 use super::cpu::{self, gdt, topology};
 use super::irq::{apic, trap};
 use super::machine::report::{self, Part};
-use super::machine::{CLOCK_UNCERTAINTY_NS, CPUS, CpuInfo, MACHINE, STACK_PAGES};
+use super::machine::{CPUS, CpuInfo, MACHINE, STACK_PAGES};
 use super::machine::{handler_stacks, wake};
 use super::paging;
 use super::time::{clock, timer};
@@ -43,7 +43,7 @@ pub fn start_cpus(entry: fn() -> !) {
     let came = online.len();
     report::note(
         Part::Cpus,
-        format_args!("{came} online, {missing} left out, {skipped} not wanted"),
+        format_args!("{came} online, {missing} failed, {skipped} beyond maxcpus"),
     );
     CPUS.call_once(|| online);
     GO.store(entry as *const () as u64, Ordering::Release); // pairs with `wait_for_go`
@@ -157,7 +157,6 @@ fn start_cpu(trampoline: &mut Trampoline, cpu: &CpuEntry, index: usize) -> Optio
         return None;
     }
     let sync = clock::sync_cpu(index);
-    note_uncertainty(&sync);
     let info = wait_for_info(ap);
     match info {
         Some(info) => report_cpu(&info, Some(&sync)),
@@ -271,14 +270,6 @@ fn wait_for_info(ap: &'static Ap) -> Option<CpuInfo> {
         clock::delay_us(POLL_US);
     }
     None
-}
-
-fn note_uncertainty(sync: &clock::SyncReport) {
-    let hz = clock::tsc_hz().unwrap_or(1).max(1);
-    if let Some(cycles) = sync.uncertainty() {
-        let ns = u128::from(cycles) * 1_000_000_000 / u128::from(hz);
-        CLOCK_UNCERTAINTY_NS.fetch_max(ns as u64 + 1, Ordering::Relaxed);
-    }
 }
 
 /// The line of the boot report for one CPU.

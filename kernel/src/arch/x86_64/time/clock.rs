@@ -1,43 +1,37 @@
-//! A monotonic clock in nanoseconds, in step across CPUs.
+//! A monotonic clock in nanoseconds, the same on all CPUs.
 //!
-//! Time is read from a counter, never counted from ticks: ticks get lost. The
-//! counter is the time stamp counter (TSC) where it can be trusted, else the
-//! HPET. This file decides which, finds its frequency, and holds the clock;
-//! [`tsc`] reads CPUID, [`scale`] multiplies, [`sync`] compares CPUs. The
-//! interrupt at a given time is left to `timer`.
+//! Time is read from a counter, never counted from ticks: ticks get lost. The counter is the
+//! time stamp counter (TSC) if it is invariant or virtual and in step on all CPUs, else the
+//! HPET. This file decides which, finds its frequency, and holds the clock; [`tsc`] reads CPUID,
+//! [`scale`] multiplies, [`sync`] compares CPUs. The interrupt at a given time is left to
+//! `timer`.
 //!
 //! # What is promised
 //!
 //! - On one CPU [`now_ns`] never goes backwards.
-//! - Between CPUs: when one CPU reads the clock, tells another, and that one
-//!   reads it, the second reading is not smaller, unless the message was quicker
-//!   than the quickest one [`sync`] saw between the boot CPU and either of them;
-//!   then it may be smaller by what the report calls uncertainty (tens of ns
-//!   on hardware). A clock monotonic for the whole machine without that "unless"
-//!   would need one shared word that every reading updates (`fetch_max`); all
-//!   CPUs would queue for its cache line, so it was rejected. The HPET has no
-//!   such "unless": there is one counter.
-//! - A change of the source at AP start keeps the reading, and happens at most
-//!   once.
+//! - Between CPUs: when a CPU reads the clock and tells another CPU, which reads it then, the
+//!   second reading is smaller by [`uncertainty_ns`] at most: by what a comparison of their
+//!   TSCs cannot show (tens of ns on hardware). The HPET is one counter, and has none.
+//! - A change of the source at AP start keeps the reading, and happens at most once.
+//!
+//! # What was rejected
+//!
+//! - *One shared word that every reading updates* (`fetch_max`), for a clock without
+//!   uncertainty: all CPUs would queue for its cache line.
+//! - *Correcting a TSC by its offset*: every reading on every CPU would look the offset up with
+//!   interrupts off, for the few machines whose TSCs are apart. They use the HPET.
 //!
 //! # What a reading costs
 //!
-//! TSC: a fenced `rdtsc`, one multiplication, two loads that never miss. Where a
-//! CPU's counter is apart from the boot CPU's, its offset is subtracted: then
-//! all CPUs pay for a table lookup with interrupts off (a G that moved between
-//! CPU number and counter would mix two CPUs). Machines whose counters are in
-//! step, which is nearly all, pay one test of a flag for it. HPET: three reads
+//! TSC: a fenced `rdtsc`, one multiplication, two loads that never miss. HPET: three reads
 //! over the bus, about 2 µs.
 //!
 //! [`init`] on the boot CPU; then for each other CPU, [`sync_cpu`] on the boot
 //! CPU while that CPU is in [`init_cpu`].
 
-mod report;
 pub mod scale;
 pub mod sync;
 pub mod tsc;
-
-pub use report::Mhz;
 
 use super::hpet::Hpet;
 use super::pit::Pit;
@@ -45,11 +39,11 @@ use super::pmtimer::{PmTimer, Width};
 use super::reference::{Reason, Reference, measure};
 use crate::arch::x86_64::cpu::mmio::Window;
 use crate::arch::x86_64::cpu::ports;
-use crate::arch::{self, MAX_CPUS, cpu_index};
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8};
+use core::fmt;
+use core::sync::atomic::{AtomicU8, AtomicU64};
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use scale::Scale;
-use sync::{Exchange, Verdict};
+use sync::{Exchange, Offset};
 use tsc::{Hints, rdtsc_ordered};
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
@@ -94,27 +88,6 @@ pub enum Source {
     Hpet,
 }
 
-/// How the TSC's frequency is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// The command line.
-    Option,
-    /// CPUID leaf 0x15.
-    Cpuid,
-    /// The hypervisor's CPUID leaf.
-    Hypervisor,
-    /// Measured against the HPET.
-    Hpet,
-    /// Measured against the ACPI PM timer.
-    PmTimer,
-    /// Measured against the PIT.
-    Pit,
-    /// CPUID leaf 0x16: nominal, and wrong by up to a percent.
-    BaseFrequency,
-    /// Not at all.
-    Guess,
-}
-
 /// What [`init`] decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockReport {
@@ -122,30 +95,8 @@ pub struct ClockReport {
     pub source: Source,
     /// The TSC's frequency.
     pub tsc_hz: u64,
-    /// How that is known.
-    pub by: By,
-}
-
-/// What [`sync_cpu`] found for one CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SyncReport {
-    /// As the verdict says; apart means that the offset is corrected from now on.
-    Measured(Verdict),
-    /// The clock is not the TSC, so nothing was measured.
-    NotNeeded,
-    /// The CPU did not answer; its counter is taken to be in step.
-    NoAnswer,
-}
-
-impl SyncReport {
-    /// What the measurement could not tell apart, in cycles.
-    pub fn uncertainty(&self) -> Option<u64> {
-        match self {
-            SyncReport::Measured(Verdict::InStep { uncertainty }) => Some(*uncertainty),
-            SyncReport::Measured(Verdict::Apart { uncertainty, .. }) => Some(*uncertainty),
-            _ => None,
-        }
-    }
+    /// How that is known: the option, CPUID, a reference.
+    pub by: &'static str,
 }
 
 /// Finds the TSC's frequency, chooses the source, and starts the clock at 0.
@@ -154,15 +105,9 @@ impl SyncReport {
 /// CPU. What is doubtful is logged as a warning, what is missing as an error.
 pub fn init(config: ClockConfig) -> ClockReport {
     let hints = Hints::of_this_cpu();
-    let hpet = config.hpet.and_then(|window| match Hpet::new(window) {
-        Ok(hpet) => Some(hpet),
-        Err(reason) => {
-            log::warn!("clock: hpet: {reason}");
-            None
-        }
-    });
+    let hpet = config.hpet.and_then(|window| usable("hpet", Hpet::new(window)));
     let (tsc_hz, by) = match config.tsc_hz {
-        Some(hz) => (hz, By::Option),
+        Some(hz) => (hz, "option"),
         None => combine(&hints, measure_tsc(hpet.as_ref(), config.pm_timer)),
     };
     let wide_hpet = hpet.filter(Hpet::is_64_bits);
@@ -179,23 +124,35 @@ pub fn init(config: ClockConfig) -> ClockReport {
     ClockReport { source, tsc_hz, by }
 }
 
-/// Compares the counter of CPU number `cpu`, which is in [`init_cpu`], with
-/// this one's, and corrects or replaces the clock. On the boot CPU.
+/// Compares the TSC of CPU number `cpu`, which is in [`init_cpu`], with this CPU's, and says in
+/// a few words what was found. If they are apart, the HPET is the clock from now on. On the
+/// boot CPU.
 pub fn sync_cpu(cpu: usize) -> SyncReport {
     let answer = EXCHANGE.lead(cpu, sync::MAX_POLLS, rdtsc_ordered);
     let report = match answer {
-        _ if source() != Some(Source::Tsc) => SyncReport::NotNeeded,
-        Ok(verdict) => {
-            act_on(cpu, verdict);
-            SyncReport::Measured(verdict)
+        _ if source() != Some(Source::Tsc) => SyncReport::NotUsed,
+        Ok(offset) => {
+            judge(cpu, offset);
+            SyncReport::Compared(offset)
         }
-        Err(sync::NoAnswer) => {
-            log::warn!("clock: CPU {cpu} did not compare its TSC: taken to be in step");
-            SyncReport::NoAnswer
+        Err(sync::TimedOut) => {
+            log::warn!("clock: CPU {cpu}: TSC comparison timed out; assuming synchronized");
+            SyncReport::TimedOut
         }
     };
     EXCHANGE.finish(cpu);
     report
+}
+
+/// What [`sync_cpu`] found for one CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncReport {
+    /// What the comparison showed.
+    Compared(Offset),
+    /// The clock is not the TSC.
+    NotUsed,
+    /// The CPU did not answer.
+    TimedOut,
 }
 
 /// What every CPU but the boot CPU calls once, with interrupts off: its counter
@@ -209,7 +166,7 @@ pub fn init_cpu(cpu: usize) -> bool {
 #[inline]
 pub fn now_ns() -> u64 {
     match source() {
-        Some(Source::Tsc) => TSC.get().map_or(0, |clock| clock.ns_at(tsc_in_step())),
+        Some(Source::Tsc) => TSC.get().map_or(0, |clock| clock.ns_at(rdtsc_ordered())),
         Some(Source::Hpet) => HPET_CLOCK.get().map_or(0, HpetClock::now_ns),
         None => 0,
     }
@@ -225,9 +182,10 @@ pub fn source() -> Option<Source> {
     }
 }
 
-/// The TSC's frequency, once [`init`] has found it.
-pub fn tsc_hz() -> Option<u64> {
-    TSC.get().map(|clock| clock.hz)
+/// By how much a reading of the clock may seem to go back between two CPUs.
+pub fn uncertainty_ns() -> u64 {
+    // Both CPUs may be off from the boot CPU by that much.
+    2 * cycles_to_ns(UNCERTAINTY.load(Relaxed))
 }
 
 /// How many cycles of the TSC pass in `ns`; for `timer`. 0 before [`init`].
@@ -277,8 +235,7 @@ impl Reference for ClockReference {
     }
 }
 
-// The state. `TSC` and `HPET` are written by `init` before `SOURCE`; the offsets
-// before `ANY_OFFSET`, and both before the CPU that they concern goes on.
+// The state. `TSC` and `HPET` are written by `init` before `SOURCE`.
 
 static TSC: spin::Once<TscClock> = spin::Once::new();
 static HPET: spin::Once<Hpet<Window>> = spin::Once::new();
@@ -287,13 +244,11 @@ static SOURCE: AtomicU8 = AtomicU8::new(0);
 const SOURCE_TSC: u8 = 1;
 const SOURCE_HPET: u8 = 2;
 static EXCHANGE: Exchange = Exchange::new();
-/// How far each CPU's counter is ahead of the boot CPU's.
-static OFFSETS: [AtomicI64; MAX_CPUS] = [const { AtomicI64::new(0) }; MAX_CPUS];
-static ANY_OFFSET: AtomicBool = AtomicBool::new(false);
+/// The largest offset between the TSCs of two CPUs that a comparison could not exclude.
+static UNCERTAINTY: AtomicU64 = AtomicU64::new(0);
 
 /// Time from a TSC that is in step with the boot CPU's.
 struct TscClock {
-    hz: u64,
     base: u64,
     to_ns: Scale,
     from_ns: Scale,
@@ -304,7 +259,7 @@ impl TscClock {
         let hz = hz.max(1);
         let scale = |from, to| Scale::new(from, to).expect("neither is 0");
         let (to_ns, from_ns) = (scale(hz, NS_PER_SECOND), scale(NS_PER_SECOND, hz));
-        TscClock { hz, base, to_ns, from_ns }
+        TscClock { base, to_ns, from_ns }
     }
 
     /// A CPU that is behind by its uncertainty must not wrap at the start.
@@ -329,40 +284,15 @@ impl HpetClock {
     }
 }
 
-/// This CPU's counter, put in step with the boot CPU's.
-#[inline]
-fn tsc_in_step() -> u64 {
-    if !ANY_OFFSET.load(Relaxed) {
-        return rdtsc_ordered();
-    }
-    let irqs = arch::irq::disable();
-    let offset = OFFSETS.get(cpu_index()).map_or(0, |offset| offset.load(Relaxed));
-    let tsc = rdtsc_ordered().wrapping_sub_signed(offset);
-    arch::irq::restore(irqs);
-    tsc
-}
-
-fn act_on(cpu: usize, verdict: Verdict) {
-    match verdict {
-        Verdict::InStep { .. } => {}
-        Verdict::Apart { cycles, .. } => {
-            log::warn!("clock: TSC of CPU {cpu} {verdict}: corrected");
-            if let Some(offset) = OFFSETS.get(cpu) {
-                // The CPU reads both after `finish`, whose store publishes them;
-                // all others have offsets that this does not change.
-                offset.store(cycles, Relaxed);
-                ANY_OFFSET.store(true, Relaxed);
-            }
-        }
-        Verdict::Unsteady if HPET.get().is_some() => {
-            log::error!("clock: TSC of CPU {cpu} {verdict}: the hpet is the clock from now on");
-            start_hpet();
-        }
-        Verdict::Unsteady => {
-            log::error!(
-                "clock: TSC of CPU {cpu} {verdict}, and no 64-bit hpet: time is unreliable"
-            );
-        }
+/// Acts on what a comparison has shown.
+fn judge(cpu: usize, offset: Offset) {
+    if offset.is_in_step() {
+        UNCERTAINTY.fetch_max(offset.uncertainty(), Relaxed);
+    } else if HPET.get().is_some() {
+        log::error!("clock: CPU {cpu}: {offset}; the hpet is the clock from now on");
+        start_hpet();
+    } else {
+        log::error!("clock: CPU {cpu}: {offset}, and no 64-bit hpet: time is unreliable");
     }
 }
 
@@ -379,35 +309,31 @@ fn start_hpet() {
 }
 
 /// The TSC against the first reference that works: HPET, PM timer, PIT.
-fn measure_tsc(hpet: Option<&Hpet<Window>>, pm_timer: Option<(u16, Width)>) -> Option<(u64, By)> {
-    let against_hpet = || Some(attempt(By::Hpet, measure(hpet?, WINDOW_NS, rdtsc_ordered)));
-    let against_pm = || {
+fn measure_tsc(
+    hpet: Option<&Hpet<Window>>,
+    pm_timer: Option<(u16, Width)>,
+) -> Option<(u64, &'static str)> {
+    fn against(name: &'static str, reference: &impl Reference) -> Option<(u64, &'static str)> {
+        Some((usable(name, measure(reference, WINDOW_NS, rdtsc_ordered))?, name))
+    }
+    let pm_timer = || {
         let (port, width) = pm_timer?;
-        let timer = PmTimer::new(ports::Hardware, port, width);
-        Some(attempt(By::PmTimer, timer.and_then(|t| measure(&t, WINDOW_NS, rdtsc_ordered))))
+        against("pm timer", &usable("pm timer", PmTimer::new(ports::Hardware, port, width))?)
     };
-    let against_pit = || {
-        let pit = Pit::new(ports::Hardware);
-        attempt(By::Pit, pit.and_then(|pit| measure(&pit, WINDOW_NS, rdtsc_ordered)))
-    };
-    against_hpet().flatten().or_else(|| against_pm().flatten()).or_else(against_pit)
+    let pit = || against("pit", &usable("pit", Pit::new(ports::Hardware))?);
+    hpet.and_then(|hpet| against("hpet", hpet)).or_else(pm_timer).or_else(pit)
 }
 
-fn attempt(by: By, result: Result<u64, Reason>) -> Option<(u64, By)> {
-    match result {
-        Ok(hz) => Some((hz, by)),
-        Err(reason) => {
-            log::warn!("clock: {by}: {reason}");
-            None
-        }
-    }
+/// What a reference gives, or a warning.
+fn usable<T>(name: &str, result: Result<T, Reason>) -> Option<T> {
+    result.inspect_err(|reason| log::warn!("clock: {name}: {reason}")).ok()
 }
 
 /// What is stated goes before what is measured, being exact, unless the two are
 /// far apart: then somebody lies, and a measurement lies less.
-fn combine(hints: &Hints, measured: Option<(u64, By)>) -> (u64, By) {
-    let by_cpuid = hints.stated_hz.map(|hz| (hz, By::Cpuid));
-    let stated = by_cpuid.or(hints.hypervisor_hz.map(|hz| (hz, By::Hypervisor)));
+fn combine(hints: &Hints, measured: Option<(u64, &'static str)>) -> (u64, &'static str) {
+    let by_cpuid = hints.stated_hz.map(|hz| (hz, "cpuid"));
+    let stated = by_cpuid.or(hints.hypervisor_hz.map(|hz| (hz, "hypervisor")));
     match (stated, measured) {
         (Some((stated_hz, by)), Some((hz, against))) if stated_hz.abs_diff(hz) > hz / 50 => {
             log::warn!("clock: TSC {} by {by}, {} by {against}", Mhz(stated_hz), Mhz(hz));
@@ -418,11 +344,11 @@ fn combine(hints: &Hints, measured: Option<(u64, By)>) -> (u64, By) {
         (None, None) => match hints.base_hz {
             Some(hz) => {
                 log::error!("clock: no reference works; the TSC's frequency is nominal");
-                (hz, By::BaseFrequency)
+                (hz, "nominal frequency")
             }
             None => {
                 log::error!("clock: no reference works; the TSC's frequency is a guess");
-                (ASSUMED_TSC_HZ, By::Guess)
+                (ASSUMED_TSC_HZ, "guess")
             }
         },
     }
@@ -463,9 +389,36 @@ fn spin_until(amount: u64, max_polls: u64, now: impl Fn() -> u64) -> bool {
         }
         let turns = ((amount - passed) / PER_TURN).min(MAX_TURNS);
         (0..turns).for_each(|turn| _ = core::hint::black_box(turn));
-        arch::relax();
+        core::hint::spin_loop();
     }
     false
+}
+
+/// A frequency for a person: "2995.2 MHz".
+pub struct Mhz(pub u64);
+
+impl fmt::Display for Mhz {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths = self.0.saturating_add(50_000) / 100_000;
+        write!(f, "{}.{} MHz", tenths / 10, tenths % 10)
+    }
+}
+
+impl fmt::Display for ClockReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let source = if self.source == Source::Hpet { "hpet; " } else { "" };
+        write!(f, "{source}tsc {} by {}", Mhz(self.tsc_hz), self.by)
+    }
+}
+
+impl fmt::Display for SyncReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SyncReport::Compared(offset) => offset.fmt(f),
+            SyncReport::NotUsed => f.write_str("tsc not used"),
+            SyncReport::TimedOut => f.write_str("tsc not compared"),
+        }
+    }
 }
 
 #[cfg(test)]

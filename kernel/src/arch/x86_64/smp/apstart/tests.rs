@@ -21,7 +21,6 @@ struct Page([u8; PAGE_BYTES]);
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Sent {
     Init(u32, u64),
-    Deassert(u32, u64),
     Sipi(u32, u8, u64),
 }
 
@@ -124,7 +123,7 @@ impl<'a> Fake<'a> {
 
     fn sent_to(&self, id: u32) -> Vec<Sent> {
         let to = |sent: &Sent| match *sent {
-            Sent::Init(to, _) | Sent::Deassert(to, _) | Sent::Sipi(to, ..) => to == id,
+            Sent::Init(to, _) | Sent::Sipi(to, ..) => to == id,
         };
         self.sent.borrow().iter().copied().filter(to).collect()
     }
@@ -139,10 +138,6 @@ impl Machine for Fake<'_> {
                 ap.next = None;
             }
         }
-    }
-
-    fn send_init_deassert(&self, id: u32) {
-        self.sent.borrow_mut().push(Sent::Deassert(id, self.now.get()));
     }
 
     fn send_sipi(&self, id: u32, vector: u8) {
@@ -210,7 +205,7 @@ fn stack_of(id: u32) -> u64 {
 fn init_then_sipi_with_the_manuals_delays() {
     with_machine(&[Script { id: 3, ..GOOD }], |trampoline, fake| {
         assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::Started);
-        let sent = [Sent::Init(3, 0), Sent::Deassert(3, 10_000), Sent::Sipi(3, 8, 10_000)];
+        let sent = [Sent::Init(3, 0), Sent::Sipi(3, 8, 10_000)];
         assert_eq!(fake.sent_to(3), sent);
         assert_eq!(*fake.arrivals.borrow(), [(3, stack_of(3), true)]);
     });
@@ -220,7 +215,7 @@ fn init_then_sipi_with_the_manuals_delays() {
 fn a_second_sipi_follows_after_200_us_if_nobody_claimed() {
     with_machine(&[Script { id: 3, heeds_sipi: 2, ..GOOD }], |trampoline, fake| {
         assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::Started);
-        assert_eq!(fake.sent_to(3)[2..], [Sent::Sipi(3, 8, 10_000), Sent::Sipi(3, 8, 10_200)]);
+        assert_eq!(fake.sent_to(3)[1..], [Sent::Sipi(3, 8, 10_000), Sent::Sipi(3, 8, 10_200)]);
     });
 }
 
@@ -249,8 +244,8 @@ fn an_ap_that_never_claims_is_no_answer_within_the_limit_and_is_reset() {
     with_machine(&[Script { id: 3, heeds_sipi: 0, ..GOOD }], |trampoline, fake| {
         let arrival = Arrival::new();
         assert_eq!(start(trampoline, fake, 3, &arrival), Outcome::NoAnswer);
-        let given_up_at = match fake.sent_to(3)[4..] {
-            [Sent::Init(3, at), Sent::Deassert(3, end)] if end == at + 10_000 => at,
+        let given_up_at = match fake.sent_to(3)[3..] {
+            [Sent::Init(3, at)] => at,
             ref other => panic!("no INIT after the time-out: {other:?}"),
         };
         let limit = 10_200 + LIMITS.claim_us;
@@ -263,7 +258,7 @@ fn an_ap_that_never_claims_is_no_answer_within_the_limit_and_is_reset() {
 fn an_ap_that_claims_and_never_arrives_is_stuck_within_the_limit() {
     with_machine(&[Script { id: 3, arrive_us: u64::MAX, ..GOOD }], |trampoline, fake| {
         assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::Stuck);
-        assert!(matches!(fake.sent_to(3)[3..], [Sent::Init(..), Sent::Deassert(..)]));
+        assert!(matches!(fake.sent_to(3)[2..], [Sent::Init(..)]));
         assert!(fake.now.get() < 10_200 + LIMITS.arrival_us + 10_100);
     });
 }

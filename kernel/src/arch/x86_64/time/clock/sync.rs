@@ -1,8 +1,8 @@
-//! Are two CPUs' time stamp counters in step? A ping-pong that finds out.
+//! Are the time stamp counters of two CPUs in step? A ping-pong that finds out.
 //!
-//! The boot CPU leads, another CPU follows. In each round the leader reads its
-//! counter, hands the turn over, the follower stamps it with its own counter,
-//! hands back, and the leader reads again. Cause comes before effect, so
+//! The boot CPU leads, another CPU follows. In each round the leader reads its counter and
+//! hands the turn over, the follower stamps it with its own counter and hands it back, and the
+//! leader reads again:
 //!
 //! ```text
 //!   leader    before ────────┐           ┌──────▶ after
@@ -12,20 +12,20 @@
 //!   stamp − after ≤ offset ≤ stamp − before
 //! ```
 //!
-//! Each round gives an interval that holds the offset, and so does what all of
-//! them have in common: the quickest round counts most, and an interruption in
-//! the middle of a round only makes its interval wide, never wrong. If nothing
-//! is left in common, the two counters do not run at one pace.
+//! A round bounds the offset to within its round trip, however long that took: a CPU that is
+//! descheduled in the middle makes the bound wide, never wrong. So the quickest round decides.
+//! The counters are apart only if it proves an offset of more than a round trip; what is less
+//! is the uncertainty that the clock states.
 //!
-//! Every wait is bounded in polls. The first polls are tight, since a `pause` may
-//! take longer than a round; the later ones do `pause`: under QEMU's `-icount` a
-//! spinning CPU would otherwise keep its turn from the one it waits for.
+//! Every wait is bounded in polls. The first polls are tight, since a `pause` may take longer
+//! than a round; the later ones do `pause`: under QEMU's `-icount` a spinning CPU would
+//! otherwise keep its turn from the CPU that it waits for.
 
 use crate::arch;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Rounds in a measurement.
+/// Rounds in a comparison.
 pub const ROUNDS: u32 = 24;
 /// Polls in which the partner must answer: 50 ms on hardware, seconds under
 /// an emulator that shares its cores.
@@ -35,61 +35,39 @@ const POLLS_BEFORE_PAUSE: u32 = 100;
 /// Polls in which a follower must be invited, while others go before it.
 pub const MAX_POLLS_FOR_INVITATION: u32 = 16 * MAX_POLLS;
 
-/// How two counters stand, in cycles.
+/// The offsets of the follower's counter that a round allows, in cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing seen contradicts that they are equal.
-    InStep {
-        /// Half the width of what could not be told apart.
-        uncertainty: u64,
-    },
-    /// The follower is ahead by `cycles` (behind if negative).
-    Apart {
-        /// The middle of the possible offsets.
-        cycles: i64,
-        /// Half their width.
-        uncertainty: u64,
-    },
-    /// No constant offset explains what was seen.
-    Unsteady,
-}
-
-/// The partner did not answer within the bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoAnswer;
-
-/// The offsets that are still possible.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct Offset {
     low: i64,
     high: i64,
 }
 
-impl Default for Bounds {
-    fn default() -> Self {
-        Bounds { low: i64::MIN, high: i64::MAX }
+impl Offset {
+    /// What one round shows.
+    fn of_round(before: u64, stamp: u64, after: u64) -> Offset {
+        Offset { low: stamp.wrapping_sub(after) as i64, high: stamp.wrapping_sub(before) as i64 }
+    }
+
+    /// How long the round took.
+    fn round_trip(&self) -> u64 {
+        self.high.wrapping_sub(self.low) as u64
+    }
+
+    /// Whether the counters may be equal, or are apart by less than a round trip.
+    pub fn is_in_step(&self) -> bool {
+        let proved = self.low.max(self.high.saturating_neg()).max(0);
+        proved as u64 <= self.round_trip()
+    }
+
+    /// The largest offset that was not excluded.
+    pub fn uncertainty(&self) -> u64 {
+        self.low.unsigned_abs().max(self.high.unsigned_abs())
     }
 }
 
-impl Bounds {
-    /// Takes one round into account.
-    pub fn narrow(&mut self, before: u64, stamp: u64, after: u64) {
-        self.low = self.low.max(stamp.wrapping_sub(after) as i64);
-        self.high = self.high.min(stamp.wrapping_sub(before) as i64);
-    }
-
-    /// What follows from all rounds.
-    pub fn verdict(&self) -> Verdict {
-        if self.low > self.high {
-            return Verdict::Unsteady;
-        }
-        let uncertainty = self.high.abs_diff(self.low).div_ceil(2);
-        if self.low <= 0 && self.high >= 0 {
-            return Verdict::InStep { uncertainty };
-        }
-        Verdict::Apart { cycles: self.low.midpoint(self.high), uncertainty }
-    }
-}
+/// The partner did not answer within the bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimedOut;
 
 /// The cache line over which two CPUs play. One for the machine: the leader
 /// plays with one follower at a time.
@@ -107,25 +85,29 @@ impl Exchange {
         Exchange { turn: AtomicU64::new(0), stamp: AtomicU64::new(0) }
     }
 
-    /// The boot CPU's side. The follower then waits for [`Exchange::finish`].
+    /// The boot CPU's side: what the quickest round shows. A follower that stops answering ends
+    /// it; the rounds until then count. It then waits for [`Exchange::finish`].
     pub fn lead(
         &self,
         cpu: usize,
         max_polls: u32,
         read: impl Fn() -> u64,
-    ) -> Result<Verdict, NoAnswer> {
-        let mut bounds = Bounds::default();
+    ) -> Result<Offset, TimedOut> {
+        let mut quickest: Option<Offset> = None;
         for round in 0..ROUNDS {
             let before = read();
             self.turn.store(turn(cpu, ping(round)), Release); // pairs with the follower's wait
             if self.wait_for(cpu, pong(round), max_polls).is_err() {
                 self.turn.store(turn(cpu, ABORTED), Release);
-                return Err(NoAnswer);
+                break;
             }
             let after = read();
-            bounds.narrow(before, self.stamp.load(Relaxed), after);
+            let found = Offset::of_round(before, self.stamp.load(Relaxed), after);
+            if quickest.is_none_or(|quickest| found.round_trip() < quickest.round_trip()) {
+                quickest = Some(found);
+            }
         }
-        Ok(bounds.verdict())
+        quickest.ok_or(TimedOut)
     }
 
     /// Lets the follower go; what the leader stored before is visible to it.
@@ -140,7 +122,7 @@ impl Exchange {
         max_polls: u32,
         max_polls_for_invitation: u32,
         read: impl Fn() -> u64,
-    ) -> Result<(), NoAnswer> {
+    ) -> Result<(), TimedOut> {
         for round in 0..ROUNDS {
             let polls = if round == 0 { max_polls_for_invitation } else { max_polls };
             self.wait_for(cpu, ping(round), polls)?;
@@ -149,18 +131,18 @@ impl Exchange {
             // turn with the next follower must not be overwritten. Pairs with
             // the leader's wait.
             let (from, to) = (turn(cpu, ping(round)), turn(cpu, pong(round)));
-            self.turn.compare_exchange(from, to, Release, Relaxed).map_err(|_| NoAnswer)?;
+            self.turn.compare_exchange(from, to, Release, Relaxed).map_err(|_| TimedOut)?;
         }
         self.wait_for(cpu, DONE, max_polls)
     }
 
-    fn wait_for(&self, cpu: usize, step: u32, max_polls: u32) -> Result<(), NoAnswer> {
+    fn wait_for(&self, cpu: usize, step: u32, max_polls: u32) -> Result<(), TimedOut> {
         for poll in 0..max_polls {
             let now = self.turn.load(Acquire); // pairs with the partner's store
             if now == turn(cpu, step) {
                 return Ok(());
             }
-            // Ended, and not as hoped: no use to wait on.
+            // Ended, and not with this step: waiting is of no use.
             if now == turn(cpu, ABORTED) || now == turn(cpu, DONE) {
                 break;
             }
@@ -168,7 +150,7 @@ impl Exchange {
                 arch::relax();
             }
         }
-        Err(NoAnswer)
+        Err(TimedOut)
     }
 }
 
@@ -189,56 +171,48 @@ const fn turn(cpu: usize, step: u32) -> u64 {
     (cpu as u64) << 32 | step as u64
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Offset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Verdict::InStep { uncertainty } => write!(f, "in step (+-{uncertainty} cycles)"),
-            Verdict::Apart { cycles, uncertainty } => {
-                write!(f, "apart by {cycles} +-{uncertainty} cycles")
-            }
-            Verdict::Unsteady => f.write_str("not at one pace"),
+        let Offset { low, high } = self;
+        if self.is_in_step() {
+            return write!(f, "tsc in step (+-{} cycles)", self.uncertainty());
         }
+        write!(f, "tsc apart by {low} to {high} cycles")
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tsc::rdtsc_ordered;
     use super::*;
-    use crate::arch::x86_64::time::clock::tsc::rdtsc_ordered;
     use std::thread;
 
-    fn verdict(rounds: &[(u64, u64, u64)]) -> Verdict {
-        let mut bounds = Bounds::default();
-        rounds.iter().for_each(|&(before, stamp, after)| bounds.narrow(before, stamp, after));
-        bounds.verdict()
+    #[test]
+    fn a_stamp_between_the_readings_is_in_step_however_long_the_round_took() {
+        for (before, stamp, after) in [(1000, 1000, 1000), (1000, 1060, 1120), (0, 1, 1 << 40)] {
+            let found = Offset::of_round(before, stamp, after);
+            assert!(found.is_in_step(), "{found}");
+            assert!(found.uncertainty() <= after - before);
+        }
     }
 
     #[test]
-    fn quickest_round_wins() {
-        let found =
-            verdict(&[(1000, 1600, 9000), (10_000, 10_560, 10_120), (20_000, 90_500, 99_000)]);
-        assert_eq!(found, Verdict::Apart { cycles: 500, uncertainty: 60 });
-    }
-
-    #[test]
-    fn rounds_that_overlap_narrow_each_other() {
-        let found = verdict(&[(0, 100, 100), (1000, 1010, 1200)]);
-        assert_eq!(found, Verdict::InStep { uncertainty: 5 });
+    fn less_than_a_round_trip_is_no_proof_and_stated_as_uncertainty() {
+        let found = Offset::of_round(1000, 1300, 1200);
+        assert_eq!(found.to_string(), "tsc in step (+-300 cycles)");
     }
 
     #[test]
     fn offsets_of_both_signs_are_found_across_the_wrap_of_the_counter() {
-        let behind = verdict(&[(100, 50u64.wrapping_sub(1000), 120)]);
-        assert_eq!(behind, Verdict::Apart { cycles: -1060, uncertainty: 10 });
-    }
-
-    #[test]
-    fn counters_that_drift_are_unsteady() {
-        assert_eq!(verdict(&[(0, 500, 10), (1000, 1600, 1010)]), Verdict::Unsteady);
+        let ahead = Offset::of_round(10_000, 10_560, 10_120);
+        assert_eq!(ahead.to_string(), "tsc apart by 440 to 560 cycles");
+        let behind = Offset::of_round(100, 50u64.wrapping_sub(1000), 120);
+        assert_eq!(behind.to_string(), "tsc apart by -1070 to -1050 cycles");
+        assert!(!Offset::of_round(0, 1 << 63, 10).is_in_step());
     }
 
     /// Plays with a follower whose counter is ahead by `ahead`.
-    fn play(ahead: i64) -> Verdict {
+    fn play(ahead: i64) -> Offset {
         let exchange = Exchange::new();
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -253,38 +227,54 @@ mod tests {
 
     #[test]
     fn two_threads_of_one_machine_are_in_step() {
-        assert!(matches!(play(0), Verdict::InStep { .. }));
+        assert!(play(0).is_in_step());
     }
 
     #[test]
-    fn offset_between_two_threads_is_found_within_its_uncertainty() {
+    fn an_offset_between_two_threads_is_proved() {
         // An hour: more than any scheduling delay of the test machine.
         for ahead in [10_000_000_000_000, -10_000_000_000_000] {
-            match play(ahead) {
-                Verdict::Apart { cycles, uncertainty } => {
-                    assert!(cycles.abs_diff(ahead) <= uncertainty, "{cycles} ±{uncertainty}");
-                }
-                other => panic!("{other}"),
-            }
+            let found = play(ahead);
+            assert!(!found.is_in_step(), "{found}");
+            assert!((found.low..=found.high).contains(&ahead), "{found}");
         }
+    }
+
+    #[test]
+    fn the_quickest_round_decides_and_a_descheduled_one_does_not() {
+        let exchange = Exchange::new();
+        thread::scope(|scope| {
+            scope.spawn(|| exchange.follow(1, u32::MAX, u32::MAX, || 500));
+            // A leader whose first round takes a long time, all others 10 cycles.
+            let now = std::cell::Cell::new(0u64);
+            let steps = std::cell::Cell::new(0u64);
+            let read = || {
+                steps.set(steps.get() + 1);
+                now.replace(now.get() + if steps.get() == 1 { 1_000_000 } else { 10 })
+            };
+            let found = exchange.lead(1, u32::MAX, read).expect("follower plays");
+            exchange.finish(1);
+            assert_eq!(found.round_trip(), 10);
+            assert!(!found.is_in_step(), "the long round would have allowed it: {found}");
+        });
     }
 
     #[test]
     fn absent_partner_ends_the_game_on_both_sides() {
         let exchange = Exchange::new();
-        assert_eq!(exchange.follow(1, 10, 10, || 0), Err(NoAnswer));
-        assert_eq!(exchange.lead(1, 10, || 0), Err(NoAnswer));
+        assert_eq!(exchange.follow(1, 10, 10, || 0), Err(TimedOut));
+        assert_eq!(exchange.lead(1, 10, || 0), Err(TimedOut));
         // A follower that comes late finds the game ended.
-        assert_eq!(exchange.follow(1, 10, u32::MAX, || 0), Err(NoAnswer));
+        assert_eq!(exchange.follow(1, 10, u32::MAX, || 0), Err(TimedOut));
         exchange.finish(1);
-        assert_eq!(exchange.follow(1, 10, u32::MAX, || 0), Err(NoAnswer));
+        assert_eq!(exchange.follow(1, 10, u32::MAX, || 0), Err(TimedOut));
     }
 
     #[test]
     fn late_follower_does_not_take_the_turn_of_the_next() {
         let exchange = Exchange::new();
         exchange.turn.store(turn(2, ping(0)), Relaxed);
-        assert_eq!(exchange.follow(1, 10, 10, || 0), Err(NoAnswer));
+        assert_eq!(exchange.follow(1, 10, 10, || 0), Err(TimedOut));
         assert_eq!(exchange.turn.load(Relaxed), turn(2, ping(0)));
     }
 }

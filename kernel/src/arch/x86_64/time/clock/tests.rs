@@ -5,7 +5,7 @@ use super::*;
 use std::cell::Cell;
 use std::string::ToString;
 
-const MEASURED: Option<(u64, By)> = Some((2_995_000_000, By::Hpet));
+const MEASURED: Option<(u64, &str)> = Some((2_995_000_000, "hpet"));
 
 fn stated(hz: u64) -> Hints {
     Hints { stated_hz: Some(hz), hypervisor_hz: Some(1_000_000_000), ..Hints::default() }
@@ -13,23 +13,23 @@ fn stated(hz: u64) -> Hints {
 
 #[test]
 fn stated_frequency_goes_before_a_measured_one() {
-    assert_eq!(combine(&stated(2_995_200_000), MEASURED), (2_995_200_000, By::Cpuid));
-    assert_eq!(combine(&stated(2_995_200_000), None), (2_995_200_000, By::Cpuid));
+    assert_eq!(combine(&stated(2_995_200_000), MEASURED), (2_995_200_000, "cpuid"));
+    assert_eq!(combine(&stated(2_995_200_000), None), (2_995_200_000, "cpuid"));
     let hints = Hints { hypervisor_hz: Some(2_995_200_000), ..Hints::default() };
-    assert_eq!(combine(&hints, MEASURED), (2_995_200_000, By::Hypervisor));
+    assert_eq!(combine(&hints, MEASURED), (2_995_200_000, "hypervisor"));
 }
 
 #[test]
 fn measurement_overrules_a_statement_that_is_far_off() {
-    assert_eq!(combine(&stated(2_500_000_000), MEASURED), (2_995_000_000, By::Hpet));
+    assert_eq!(combine(&stated(2_500_000_000), MEASURED), (2_995_000_000, "hpet"));
 }
 
 #[test]
 fn nominal_frequency_and_guess_come_last() {
     let nominal = Hints { base_hz: Some(2_600_000_000), ..Hints::default() };
-    assert_eq!(combine(&nominal, MEASURED), (2_995_000_000, By::Hpet));
-    assert_eq!(combine(&nominal, None), (2_600_000_000, By::BaseFrequency));
-    assert_eq!(combine(&Hints::default(), None), (ASSUMED_TSC_HZ, By::Guess));
+    assert_eq!(combine(&nominal, MEASURED), (2_995_000_000, "hpet"));
+    assert_eq!(combine(&nominal, None), (2_600_000_000, "nominal frequency"));
+    assert_eq!(combine(&Hints::default(), None), (ASSUMED_TSC_HZ, "guess"));
 }
 
 #[test]
@@ -79,10 +79,9 @@ fn delay_before_the_clock_runs_takes_the_time_asked_at_least() {
 
 #[test]
 fn reports_read_as_a_person_would_say_it() {
-    let report = ClockReport { source: Source::Tsc, tsc_hz: 2_995_200_123, by: By::Hpet };
+    let report = ClockReport { source: Source::Tsc, tsc_hz: 2_995_200_123, by: "hpet" };
     assert_eq!(report.to_string(), "tsc 2995.2 MHz by hpet");
-    let report = ClockReport { source: Source::Hpet, tsc_hz: 999_960_000, by: By::Pit };
+    let report = ClockReport { source: Source::Hpet, tsc_hz: 999_960_000, by: "pit" };
     assert_eq!(report.to_string(), "hpet; tsc 1000.0 MHz by pit");
-    let apart = SyncReport::Measured(Verdict::Apart { cycles: -5, uncertainty: 2 });
-    assert_eq!(apart.to_string(), "tsc apart by -5 +-2 cycles");
+    assert_eq!(SyncReport::NotUsed.to_string(), "tsc not used");
 }
