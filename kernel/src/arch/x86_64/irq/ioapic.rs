@@ -18,8 +18,8 @@ use core::fmt;
 
 /// The most I/O APICs this kernel keeps books for.
 pub const MAX_IOAPICS: usize = 16;
-/// The most interrupt source overrides: there are 16 ISA lines.
-pub const MAX_OVERRIDES: usize = 16;
+/// The lines of the ISA bus.
+const ISA_LINES: usize = 16;
 
 /// One I/O APIC, as the MADT names it.
 #[derive(Clone, Copy, Debug)]
@@ -52,21 +52,11 @@ pub struct InterruptOverride {
     pub wiring: Wiring,
 }
 
-/// A line, by either of its numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
-    /// A line of the ISA bus: 4 is the first serial port. Overrides apply.
-    Isa(u8),
-    /// A global system interrupt. Those from 16 on are taken for PCI lines
-    /// (level, active low) unless an override says otherwise.
-    Gsi(u32),
-}
-
 /// Why a line cannot be routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteError {
-    /// No I/O APIC has this line.
-    NoSuchLine(Line),
+    /// No I/O APIC has this line: an ISA line, or the input of an NMI source.
+    NoSuchLine(u32),
     /// Not a vector for devices.
     BadVector(u8),
     /// No CPU of this number came up.
@@ -103,31 +93,26 @@ pub fn init(ioapics: &[IoApicInfo], overrides: &[InterruptOverride]) -> IoApicRe
     all.report()
 }
 
-/// Sends `line` to `vector` on the CPU `apic_id`, and leaves it masked, so that
-/// the handler can be put in place. Gives the line's global number.
-///
-/// ```text
-/// let gsi = route(Line::Isa(4), vector, apic::id())?; // the first serial port
-/// unmask(Line::Gsi(gsi))?;
-/// ```
-pub fn route(line: Line, vector: u8, apic_id: u32) -> Result<u32, RouteError> {
-    ALL.lock().route(line, vector, apic_id)
+/// Sends the ISA line `irq` to `vector` on the CPU `apic_id`, and leaves it masked, so that the
+/// handler can be put in place. Overrides apply. Gives the line's global number.
+pub fn route(irq: u8, vector: u8, apic_id: u32) -> Result<u32, RouteError> {
+    ALL.lock().route(irq, vector, apic_id)
 }
 
 /// Sends a line as an NMI to the CPU `apic_id`: an NMI source of the MADT,
 /// unmasked at once.
 pub fn route_nmi(source: Wiring, apic_id: u32) -> Result<(), RouteError> {
-    ALL.lock().connect(Line::Gsi(source.gsi), source, NMI, apic_id)
+    ALL.lock().connect(source.gsi, source, NMI, apic_id)
 }
 
-/// Lets `line` interrupt.
-pub fn unmask(line: Line) -> Result<(), RouteError> {
-    ALL.lock().change_low(line, |low| low & !MASKED)
+/// Lets the ISA line `irq` interrupt.
+pub fn unmask(irq: u8) -> Result<(), RouteError> {
+    ALL.lock().change_low(irq, |low| low & !MASKED)
 }
 
-/// Keeps `line` from interrupting.
-pub fn mask(line: Line) -> Result<(), RouteError> {
-    ALL.lock().change_low(line, |low| low | MASKED)
+/// Keeps the ISA line `irq` from interrupting.
+pub fn mask(irq: u8) -> Result<(), RouteError> {
+    ALL.lock().change_low(irq, |low| low | MASKED)
 }
 
 static ALL: IrqLock<IoApics<Window>> = IrqLock::new(IoApics::new());
@@ -197,12 +182,13 @@ impl<M: Mmio> IoApic<M> {
 
 struct IoApics<M> {
     ioapics: [Option<IoApic<M>>; MAX_IOAPICS],
-    overrides: [Option<InterruptOverride>; MAX_OVERRIDES],
+    /// Of each ISA line.
+    overrides: [Option<Wiring>; ISA_LINES],
 }
 
 impl<M: Mmio> IoApics<M> {
     const fn new() -> IoApics<M> {
-        IoApics { ioapics: [const { None }; MAX_IOAPICS], overrides: [None; MAX_OVERRIDES] }
+        IoApics { ioapics: [const { None }; MAX_IOAPICS], overrides: [None; ISA_LINES] }
     }
 
     fn add(&mut self, info: IoApicInfo<M>) {
@@ -229,15 +215,13 @@ impl<M: Mmio> IoApics<M> {
     }
 
     fn add_override(&mut self, entry: InterruptOverride) {
-        let is_known = |other: &&mut Option<InterruptOverride>| {
-            other.is_none_or(|o| o.isa_irq == entry.isa_irq)
-        };
-        match self.overrides.iter_mut().find(is_known) {
-            _ if entry.isa_irq >= 16 => {
-                log::warn!("ioapic: override of ISA line {}, ignored", entry.isa_irq);
+        let InterruptOverride { isa_irq, wiring } = entry;
+        match self.overrides.get_mut(usize::from(isa_irq)) {
+            None => log::warn!("ioapic: override of ISA line {isa_irq}, ignored"),
+            Some(known) if known.is_some() => {
+                log::warn!("ioapic: second override of ISA line {isa_irq}, ignored");
             }
-            Some(slot) if slot.is_none() => *slot = Some(entry),
-            _ => log::warn!("ioapic: second override of ISA line {}, ignored", entry.isa_irq),
+            Some(slot) => *slot = Some(wiring),
         }
     }
 
@@ -249,18 +233,18 @@ impl<M: Mmio> IoApics<M> {
         }
     }
 
-    fn route(&self, line: Line, vector: u8, apic_id: u32) -> Result<u32, RouteError> {
+    fn route(&self, irq: u8, vector: u8, apic_id: u32) -> Result<u32, RouteError> {
         if !(FIRST_DEVICE_VECTOR..=LAST_DEVICE_VECTOR).contains(&vector) {
             return Err(RouteError::BadVector(vector));
         }
-        let wiring = self.wiring(line).ok_or(RouteError::NoSuchLine(line))?;
-        self.connect(line, wiring, MASKED | u32::from(vector), apic_id)?;
+        let wiring = self.wiring(irq).ok_or(RouteError::NoSuchLine(irq.into()))?;
+        self.connect(irq.into(), wiring, MASKED | u32::from(vector), apic_id)?;
         Ok(wiring.gsi)
     }
 
     /// Writes the entry of a line: `low` and its wiring in the lower half, the CPU
     /// in the upper.
-    fn connect(&self, line: Line, to: Wiring, low: u32, apic_id: u32) -> Result<(), RouteError> {
+    fn connect(&self, line: u32, to: Wiring, low: u32, apic_id: u32) -> Result<(), RouteError> {
         if apic_id > MAX_APIC_ID {
             return Err(RouteError::IdTooLarge(apic_id));
         }
@@ -274,29 +258,22 @@ impl<M: Mmio> IoApics<M> {
         Ok(())
     }
 
-    fn change_low(&self, line: Line, change: impl Fn(u32) -> u32) -> Result<(), RouteError> {
-        let found = self.wiring(line).and_then(|wiring| self.find(wiring.gsi));
-        let (ioapic, entry) = found.ok_or(RouteError::NoSuchLine(line))?;
+    fn change_low(&self, irq: u8, change: impl Fn(u32) -> u32) -> Result<(), RouteError> {
+        let found = self.wiring(irq).and_then(|wiring| self.find(wiring.gsi));
+        let (ioapic, entry) = found.ok_or(RouteError::NoSuchLine(irq.into()))?;
         ioapic.write(entry, change(ioapic.read(entry)));
         Ok(())
     }
 
-    /// Where a line arrives, and how it is wired.
-    fn wiring(&self, line: Line) -> Option<Wiring> {
-        let isa = |gsi| Wiring { gsi, polarity: Polarity::ActiveHigh, trigger: Trigger::Edge };
-        let pci = |gsi| Wiring { gsi, polarity: Polarity::ActiveLow, trigger: Trigger::Level };
-        let overrides = || self.overrides.iter().flatten();
-        let by_gsi = |gsi| overrides().map(|o| o.wiring).find(|wiring| wiring.gsi == gsi);
-        match line {
-            Line::Isa(irq) => {
-                let own = overrides().find(|o| o.isa_irq == irq).map(|o| o.wiring);
-                // Without an override a line arrives where ISA has it, unless that
-                // input was given to another line (IRQ 0 arrives at 2, say).
-                let free = irq < 16 && by_gsi(u32::from(irq)).is_none();
-                own.or(free.then(|| isa(u32::from(irq))))
-            }
-            Line::Gsi(gsi) => by_gsi(gsi).or(Some(if gsi < 16 { isa(gsi) } else { pci(gsi) })),
-        }
+    /// Where an ISA line arrives, and how it is wired.
+    fn wiring(&self, irq: u8) -> Option<Wiring> {
+        let own = *self.overrides.get(usize::from(irq))?;
+        // Without an override a line arrives where ISA has it, unless that
+        // input was given to another line (IRQ 0 arrives at 2, say).
+        let gsi = u32::from(irq);
+        let is_taken = self.overrides.iter().flatten().any(|wiring| wiring.gsi == gsi);
+        let isa = Wiring { gsi, polarity: Polarity::ActiveHigh, trigger: Trigger::Edge };
+        own.or((!is_taken).then_some(isa))
     }
 
     fn find(&self, gsi: u32) -> Option<(&IoApic<M>, u32)> {
@@ -314,8 +291,7 @@ impl fmt::Display for IoApicReport {
 impl fmt::Display for RouteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RouteError::NoSuchLine(Line::Isa(irq)) => write!(f, "no I/O APIC has ISA line {irq}"),
-            RouteError::NoSuchLine(Line::Gsi(gsi)) => write!(f, "no I/O APIC has line {gsi}"),
+            RouteError::NoSuchLine(line) => write!(f, "no I/O APIC has line {line}"),
             RouteError::BadVector(vector) => write!(f, "{vector:#x} is no vector for devices"),
             RouteError::NoSuchCpu(cpu) => write!(f, "no CPU {cpu}"),
             RouteError::IdTooLarge(id) => write!(f, "an I/O APIC cannot address APIC id {id}"),
@@ -408,10 +384,10 @@ mod tests {
         let fake = fake(LINES_24);
         let all = with(&[(&fake, 0)], &[]);
         fake.writes.borrow_mut().clear();
-        assert_eq!(all.route(Line::Isa(4), 0x30, 5), Ok(4));
+        assert_eq!(all.route(4, 0x30, 5), Ok(4));
         let expected = [(0x18, MASKED), (0x19, 5 << 24), (0x18, MASKED | 0x30)];
         assert_eq!(*fake.writes.borrow(), expected);
-        assert_eq!(all.change_low(Line::Isa(4), |low| low & !MASKED), Ok(()));
+        assert_eq!(all.change_low(4, |low| low & !MASKED), Ok(()));
         assert_eq!(fake.entries.borrow()[8], 0x30);
     }
 
@@ -421,11 +397,11 @@ mod tests {
         let wiring = Wiring { gsi: 9, polarity: Polarity::ActiveLow, trigger: Trigger::Level };
         let acpi = InterruptOverride { isa_irq: 9, wiring };
         let all = with(&[(&fake, 0)], &[isa_override(0, 2), acpi]);
-        assert_eq!(all.route(Line::Isa(0), 0x31, 0), Ok(2));
+        assert_eq!(all.route(0, 0x31, 0), Ok(2));
         assert_eq!(fake.entries.borrow()[4], MASKED | 0x31, "high and edge, as the bus has it");
-        assert_eq!(all.route(Line::Isa(9), 0x32, 0), Ok(9));
+        assert_eq!(all.route(9, 0x32, 0), Ok(9));
         assert_eq!(fake.entries.borrow()[18], MASKED | LEVEL | ACTIVE_LOW | 0x32);
-        assert_eq!(all.route(Line::Isa(2), 0x33, 0), Err(RouteError::NoSuchLine(Line::Isa(2))));
+        assert_eq!(all.route(2, 0x33, 0), Err(RouteError::NoSuchLine(2)));
     }
 
     #[test]
@@ -433,15 +409,17 @@ mod tests {
         let fake = fake(LINES_24);
         let all =
             with(&[(&fake, 0)], &[isa_override(0, 2), isa_override(0, 7), isa_override(16, 3)]);
-        assert_eq!(all.route(Line::Isa(0), 0x31, 0), Ok(2));
+        assert_eq!(all.route(0, 0x31, 0), Ok(2));
         assert_eq!(all.report().overrides, 1);
     }
 
     #[test]
-    fn pci_lines_are_level_and_low_also_on_a_second_ioapic() {
+    fn a_line_may_arrive_at_a_second_ioapic() {
         let (first, second) = (fake(LINES_24), fake(LINES_24));
-        let all = with(&[(&first, 0), (&second, 24)], &[]);
-        assert_eq!(all.route(Line::Gsi(26), 0x40, 1), Ok(26));
+        let wiring = Wiring { gsi: 26, polarity: Polarity::ActiveLow, trigger: Trigger::Level };
+        let moved = InterruptOverride { isa_irq: 5, wiring };
+        let all = with(&[(&first, 0), (&second, 24)], &[moved]);
+        assert_eq!(all.route(5, 0x40, 1), Ok(26));
         assert_eq!(second.entries.borrow()[4], MASKED | LEVEL | ACTIVE_LOW | 0x40);
     }
 
@@ -449,12 +427,13 @@ mod tests {
     fn impossible_routes_are_errors() {
         let fake = fake(LINES_24);
         let all = with(&[(&fake, 0)], &[]);
-        let too_far = Line::Gsi(24);
-        assert_eq!(all.route(too_far, 0x30, 0), Err(RouteError::NoSuchLine(too_far)));
-        assert_eq!(all.route(Line::Isa(4), 0x2f, 0), Err(RouteError::BadVector(0x2f)));
-        assert_eq!(all.route(Line::Isa(4), 0xf0, 0), Err(RouteError::BadVector(0xf0)));
-        assert_eq!(all.route(Line::Isa(4), 0x30, 255), Err(RouteError::IdTooLarge(255)));
-        let last = Line::Gsi(u32::MAX);
-        assert_eq!(all.route(last, 0x30, 0), Err(RouteError::NoSuchLine(last)));
+        for gsi in [24, u32::MAX] {
+            let nmi = Wiring { gsi, polarity: Polarity::ActiveHigh, trigger: Trigger::Edge };
+            assert_eq!(all.connect(gsi, nmi, NMI, 0), Err(RouteError::NoSuchLine(gsi)));
+        }
+        assert_eq!(all.route(16, 0x30, 0), Err(RouteError::NoSuchLine(16)));
+        assert_eq!(all.route(4, 0x2f, 0), Err(RouteError::BadVector(0x2f)));
+        assert_eq!(all.route(4, 0xf0, 0), Err(RouteError::BadVector(0xf0)));
+        assert_eq!(all.route(4, 0x30, 255), Err(RouteError::IdTooLarge(255)));
     }
 }

@@ -12,7 +12,7 @@
 //! A CPU is sent the next question only when it has taken the last one: so none is
 //! lost in another, and each NMI that comes is known to be one or not.
 
-use super::apic;
+use super::apic::{self, Message};
 use super::trap::Frame;
 use crate::arch::x86_64::cpu;
 use core::fmt;
@@ -136,7 +136,7 @@ fn skip_halt(frame: &mut Frame) {
 /// interrupts.
 pub fn ask(index: usize) {
     // The only failure is an APIC that does not answer; then nobody does.
-    let _ = apic::send_ipi(cpu::apic_id_of(index), apic::ASK_VECTOR);
+    let _ = apic::send(cpu::apic_id_of(index), Message::Vector(apic::ASK_VECTOR));
 }
 
 /// Has CPU `index` call `Handlers::nmi_sample` at once, unless it has not taken the
@@ -144,7 +144,7 @@ pub fn ask(index: usize) {
 pub fn sample(index: usize) {
     if was_sampled(index) {
         NMIS[index].asked.fetch_add(1, Ordering::Release); // pairs with `on_nmi`
-        let _ = apic::send_nmi(cpu::apic_id_of(index));
+        let _ = apic::send(cpu::apic_id_of(index), Message::Nmi);
     }
 }
 

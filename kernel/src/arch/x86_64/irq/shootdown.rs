@@ -43,7 +43,7 @@ pub fn shootdown(_ranges: &[Range<u64>]) {
     let me = cpu::cpu_index();
     let others = || (0..cpu::num_cpus()).filter(move |&i| i != me);
     for i in others() {
-        let _ = apic::send_ipi(cpu::apic_id_of(i), VECTOR);
+        let _ = apic::send(cpu::apic_id_of(i), apic::Message::Vector(VECTOR));
     }
     paging::flush_local_all();
     for i in others() {

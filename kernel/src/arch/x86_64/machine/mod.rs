@@ -11,7 +11,8 @@ pub mod report;
 use super::acpi::{self, Firmware};
 use super::cpu::topology::{self, Topology};
 use super::cpu::{self, gdt, mmio, ports};
-use super::irq::{apic, flag, ioapic, nmi, trap};
+use super::irq::apic::{self, Message};
+use super::irq::{ioapic, nmi, trap};
 use super::paging::{self, PAGE_SIZE};
 use super::time::{clock, hpet, pit, timer};
 use alloc::vec::Vec;
@@ -220,10 +221,7 @@ pub fn begin_turns(turn_us: u16) {
 /// then the interrupt is pending, and the halt ends at once.
 #[cold]
 pub fn wake(index: usize) {
-    // Off, because an xAPIC is told in two writes, on this CPU.
-    let irqs = flag::disable();
-    let sent = apic::send_ipi(cpu::apic_id_of(index), apic::WAKE_VECTOR);
-    flag::restore(irqs);
+    let sent = apic::send(cpu::apic_id_of(index), Message::Vector(apic::WAKE_VECTOR));
     // The only failure is an APIC that does not answer, and then all is lost.
     if let Err(error) = sent {
         panic!("cannot wake CPU {index}: {error}");
@@ -236,10 +234,9 @@ pub fn wake(index: usize) {
 /// # Errors
 /// No such line, no vector for devices, or a CPU that the line cannot reach.
 pub fn route_isa(irq: u8, vector: u8, index: usize) -> Result<(), ioapic::RouteError> {
-    let line = ioapic::Line::Isa(irq);
     let target = cpus().get(index).ok_or(ioapic::RouteError::NoSuchCpu(index))?;
-    ioapic::route(line, vector, target.apic_id)?;
-    ioapic::unmask(line)
+    ioapic::route(irq, vector, target.apic_id)?;
+    ioapic::unmask(irq)
 }
 
 /// Keeps the ISA interrupt `irq` from coming.
@@ -247,7 +244,7 @@ pub fn route_isa(irq: u8, vector: u8, index: usize) -> Result<(), ioapic::RouteE
 /// # Errors
 /// No such line.
 pub fn mask_isa(irq: u8) -> Result<(), ioapic::RouteError> {
-    ioapic::mask(ioapic::Line::Isa(irq))
+    ioapic::mask(irq)
 }
 
 /// What is known of the CPUs that came up.

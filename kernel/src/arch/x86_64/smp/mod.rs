@@ -8,7 +8,8 @@ mod apstart;
 
 use super::acpi::CpuEntry;
 use super::cpu::{self, gdt, topology};
-use super::irq::{apic, trap};
+use super::irq::apic::{self, Message};
+use super::irq::trap;
 use super::machine::report::{self, Part};
 use super::machine::{CPUS, CpuInfo, MACHINE, STACK_PAGES};
 use super::machine::{handler_stacks, wake};
@@ -162,7 +163,7 @@ fn start_cpu(trampoline: &mut Trampoline, cpu: &CpuEntry, index: usize) -> Optio
         Some(info) => report_cpu(&info, Some(&sync)),
         None => {
             log::error!("smp: APIC id {apic_id}: stuck in its bring-up, left out");
-            say_if_stuck(apic_id, apic::send_init(apic_id)); // its number is given to the next
+            say_if_stuck(apic_id, apic::send(apic_id, Message::Init)); // its number is given to the next
         }
     }
     info
@@ -199,10 +200,10 @@ struct Startup;
 
 impl apstart::Machine for Startup {
     fn send_init(&self, apic_id: u32) {
-        say_if_stuck(apic_id, apic::send_init(apic_id));
+        say_if_stuck(apic_id, apic::send(apic_id, Message::Init));
     }
     fn send_sipi(&self, apic_id: u32, vector: u8) {
-        say_if_stuck(apic_id, apic::send_startup(apic_id, vector));
+        say_if_stuck(apic_id, apic::send(apic_id, Message::Startup(vector)));
     }
     fn delay_us(&self, us: u64) {
         clock::delay_us(us);

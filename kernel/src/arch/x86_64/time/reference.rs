@@ -91,7 +91,12 @@ pub fn measure(
     let mut last = Reason::Unsteady;
     for _ in 0..ATTEMPTS {
         match attempt(reference, half, &sample) {
-            Ok((first, second)) if steady(first, second) => return Ok(first.joined(second).hz(hz)),
+            Ok([first, second]) if steady(first, second) => {
+                let samples = u128::from(first.samples) + u128::from(second.samples);
+                let ticks = u128::from(first.ticks) + u128::from(second.ticks);
+                let found = samples * u128::from(hz) / ticks.max(1);
+                return Ok(u64::try_from(found).unwrap_or(u64::MAX));
+            }
             Ok(_) => last = Reason::Unsteady,
             // Glitches of one read are known of PM timers: try again.
             Err(Reason::Jumped) => last = Reason::Jumped,
@@ -114,17 +119,6 @@ struct Passed {
     ticks: u64,
 }
 
-impl Passed {
-    fn joined(self, other: Passed) -> Passed {
-        Passed { samples: self.samples + other.samples, ticks: self.ticks + other.ticks }
-    }
-
-    fn hz(self, reference_hz: u64) -> u64 {
-        let scaled = u128::from(self.samples) * u128::from(reference_hz);
-        u64::try_from(scaled / u128::from(self.ticks.max(1))).unwrap_or(u64::MAX)
-    }
-}
-
 /// Both halves agree to 2 %: generous for a window of milliseconds, and far
 /// from what a counter that jumped would give.
 fn steady(first: Passed, second: Passed) -> bool {
@@ -133,40 +127,46 @@ fn steady(first: Passed, second: Passed) -> bool {
     a.abs_diff(b) <= a.max(b) / 50
 }
 
-/// Both counters at (nearly) one moment.
-#[derive(Clone, Copy)]
-struct Pair {
-    sample: u64,
-    tick: u64,
-}
-
+/// What passed in each half of a window.
 fn attempt(
     reference: &impl Reference,
     half: u64,
     sample: &impl Fn() -> u64,
-) -> Result<(Passed, Passed), Reason> {
+) -> Result<[Passed; 2], Reason> {
     // The first readings meet cold caches, or an emulator that has not yet
     // translated this code: they are thrown away.
     pair(reference, sample);
     let start = pair(reference, sample);
-    let middle = after(reference, half, sample, start)?;
-    let end = after(reference, half, sample, middle)?;
-    Ok((passed(reference, start, middle)?, passed(reference, middle, end)?))
+    let middle = after(reference, half, sample, start.1)?;
+    let end = after(reference, half, sample, middle.1)?;
+    let passed = |from: Pair, to: Pair| {
+        let samples = to.0.wrapping_sub(from.0);
+        let ticks = to.1.wrapping_sub(from.1) & reference.mask();
+        match () {
+            () if samples == 0 || samples > u64::MAX / 2 => Err(Reason::SampleStopped),
+            () if ticks == 0 || ticks > reference.mask() / 2 => Err(Reason::Jumped),
+            () => Ok(Passed { samples, ticks }),
+        }
+    };
+    Ok([passed(start, middle)?, passed(middle, end)?])
 }
+
+/// The measured counter and the reference at (nearly) one moment.
+type Pair = (u64, u64);
 
 /// Reads the reference between two samples, and keeps the closest such pair:
 /// an interruption between the reads makes the others wide. Never inlined, so
 /// that start, middle and end run the same code, which is warm by then.
 #[inline(never)]
 fn pair(reference: &impl Reference, sample: &impl Fn() -> u64) -> Pair {
-    let mut best = Pair { sample: 0, tick: 0 };
+    let mut best = (0, 0);
     let mut best_width = u64::MAX;
     for _ in 0..PAIR_TRIES {
         let before = sample();
         let tick = reference.read();
         let width = sample().wrapping_sub(before);
         if width < best_width {
-            best = Pair { sample: before.wrapping_add(width / 2), tick };
+            best = (before.wrapping_add(width / 2), tick);
             best_width = width;
         }
     }
@@ -178,10 +178,10 @@ fn after(
     reference: &impl Reference,
     half: u64,
     sample: &impl Fn() -> u64,
-    from: Pair,
+    from: u64,
 ) -> Result<Pair, Reason> {
     let mask = reference.mask();
-    let (mut last, mut gone, mut stalled) = (from.tick, 0, 0);
+    let (mut last, mut gone, mut stalled) = (from, 0, 0);
     for _ in 0..MAX_POLLS {
         let tick = reference.read();
         let step = tick.wrapping_sub(last) & mask;
@@ -198,18 +198,6 @@ fn after(
         }
     }
     Err(Reason::TooSlow)
-}
-
-fn passed(reference: &impl Reference, from: Pair, to: Pair) -> Result<Passed, Reason> {
-    let samples = to.sample.wrapping_sub(from.sample);
-    let ticks = to.tick.wrapping_sub(from.tick) & reference.mask();
-    if samples == 0 || samples > u64::MAX / 2 {
-        return Err(Reason::SampleStopped);
-    }
-    if ticks == 0 || ticks > reference.mask() / 2 {
-        return Err(Reason::Jumped);
-    }
-    Ok(Passed { samples, ticks })
 }
 
 #[cfg(test)]

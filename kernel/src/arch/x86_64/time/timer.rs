@@ -53,8 +53,6 @@ pub enum Failure {
     Silent,
     /// It fired long before its time: its frequency is wrong.
     TooEarly,
-    /// It failed on another CPU already.
-    FailedElsewhere,
 }
 
 /// What [`init_cpu`] found.
@@ -83,20 +81,19 @@ pub fn init(lapic_hz: Option<u64>) {
 /// nothing else to try. Afterwards they are as they were. What fails is logged as an
 /// error.
 pub fn init_cpu(choice: TimerChoice) -> TimerReport {
-    let hints = Hints::of_this_cpu();
-    let is_forced = choice == TimerChoice::TscDeadline && !hints.has_deadline;
+    let has_deadline = Hints::of_this_cpu().has_deadline;
+    let is_forced = choice == TimerChoice::TscDeadline && !has_deadline;
     if is_forced && !DEADLINE_FAILED.load(Relaxed) {
         log::warn!("timer=tsc-deadline: CPUID denies it, trying all the same");
     }
-    let mut modes = candidates(choice, hints.has_deadline).into_iter().flatten().peekable();
+    let is_good = |mode: &Mode| *mode == Mode::OneShot || !DEADLINE_FAILED.load(Relaxed);
+    let modes = candidates(choice, has_deadline).into_iter().flatten().filter(is_good);
+    let mut modes = modes.peekable();
     while let Some(mode) = modes.next() {
         let is_last = modes.peek().is_none() && !HAS_NONE.load(Relaxed);
         let limit_ns = if is_last { LAST_PROOF_LIMIT_NS } else { PROOF_LIMIT_NS };
-        match try_mode(mode, &hints, limit_ns) {
+        match try_mode(mode, limit_ns) {
             Ok(report) => return report,
-            Err(failure @ Failure::FailedElsewhere) => {
-                log::warn!("timer: CPU {}: {mode} {failure}", cpu_index());
-            }
             Err(failure) => log::error!("timer: CPU {}: {mode} {failure}", cpu_index()),
         }
     }
@@ -162,11 +159,15 @@ pub fn on_interrupt() {
 #[inline]
 pub fn mode() -> Option<Mode> {
     match this_cpu()?.mode.load(Relaxed) {
-        1 => Some(Mode::TscDeadline),
-        2 => Some(Mode::OneShot),
+        TSC_DEADLINE => Some(Mode::TscDeadline),
+        ONE_SHOT => Some(Mode::OneShot),
         _ => None,
     }
 }
+
+const NO_TIMER: u8 = 0;
+const TSC_DEADLINE: u8 = 1;
+const ONE_SHOT: u8 = 2;
 
 /// Timer interrupts on this CPU since it started.
 pub fn interrupts() -> u64 {
@@ -182,7 +183,11 @@ struct CpuTimer {
 }
 
 static CPUS: [CpuTimer; MAX_CPUS] = [const {
-    CpuTimer { mode: AtomicU8::new(0), interrupts: AtomicU64::new(0), scale: spin::Once::new() }
+    CpuTimer {
+        mode: AtomicU8::new(NO_TIMER),
+        interrupts: AtomicU64::new(0),
+        scale: spin::Once::new(),
+    }
 }; MAX_CPUS];
 
 /// One failed proof is enough: with many CPUs, two seconds each add up.
@@ -204,9 +209,9 @@ fn this_cpu() -> Option<&'static CpuTimer> {
 
 fn set_mode(mode: Option<Mode>) {
     let number = match mode {
-        None => 0,
-        Some(Mode::TscDeadline) => 1,
-        Some(Mode::OneShot) => 2,
+        None => NO_TIMER,
+        Some(Mode::TscDeadline) => TSC_DEADLINE,
+        Some(Mode::OneShot) => ONE_SHOT,
     };
     if let Some(cpu) = this_cpu() {
         cpu.mode.store(number, Relaxed);
@@ -224,14 +229,11 @@ fn candidates(choice: TimerChoice, has_deadline: bool) -> [Option<Mode>; 2] {
     }
 }
 
-fn try_mode(mode: Mode, hints: &Hints, limit_ns: u64) -> Result<TimerReport, Failure> {
-    if mode == Mode::TscDeadline && DEADLINE_FAILED.load(Relaxed) {
-        return Err(Failure::FailedElsewhere);
-    }
+fn try_mode(mode: Mode, limit_ns: u64) -> Result<TimerReport, Failure> {
     let device = Device(apic::current().ok_or(Failure::Refused)?);
     let counter_hz = match mode {
         Mode::TscDeadline => None,
-        Mode::OneShot => Some(calibrate(&device, hints)?),
+        Mode::OneShot => Some(calibrate(&device)?),
     };
     device.enter(mode).map_err(|_| Failure::Refused)?;
     set_mode(Some(mode));
@@ -248,7 +250,7 @@ fn try_mode(mode: Mode, hints: &Hints, limit_ns: u64) -> Result<TimerReport, Fai
 
 /// Measures this CPU's one-shot counter against the clock: they differ from CPU
 /// to CPU on some machines (zephyr#34788).
-fn calibrate(device: &Device<apic::Hardware>, hints: &Hints) -> Result<u64, Failure> {
+fn calibrate(device: &Device<apic::Hardware>) -> Result<u64, Failure> {
     /// 2 ms: a reading error of 0.2 µs is 100 ppm, and 64 CPUs take 0.13 s.
     const WINDOW_NS: u64 = 2_000_000;
     /// A slower counter cannot serve deadlines of microseconds.
@@ -278,10 +280,9 @@ fn calibrate(device: &Device<apic::Hardware>, hints: &Hints) -> Result<u64, Fail
         Ok(hz) if hz >= MIN_HZ => hz,
         Ok(_) => return Err(Failure::NotMeasured(Reason::TooSlow)),
         Err(reason) => {
-            let crystal_hz = hints.crystal_hz.map(|hz| hz / device::DIVIDER);
             let other_hz = Some(LAST_HZ.load(Relaxed)).filter(|hz| *hz != 0);
-            let hz = crystal_hz.or(other_hz).ok_or(Failure::NotMeasured(reason))?;
-            log::warn!("timer: CPU {}: counter: {reason}; taken for {}", cpu_index(), Mhz(hz));
+            let hz = other_hz.ok_or(Failure::NotMeasured(reason))?;
+            log::warn!("timer: CPU {}: counter: {reason}; assuming {}", cpu_index(), Mhz(hz));
             hz
         }
     };
@@ -384,7 +385,6 @@ impl fmt::Display for Failure {
             Failure::NotMeasured(reason) => write!(f, "cannot be measured: {reason}"),
             Failure::Silent => f.write_str("does not fire"),
             Failure::TooEarly => f.write_str("fires too early"),
-            Failure::FailedElsewhere => f.write_str("failed on another CPU, not tried"),
         }
     }
 }

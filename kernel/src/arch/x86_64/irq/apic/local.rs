@@ -5,7 +5,7 @@
 //! The chapter of reference is Intel SDM vol. 3, "Advanced Programmable
 //! Interrupt Controller (APIC)"; the section names below are its own.
 
-use super::{ApicChoice, ApicError, ApicReport, LocalNmi, Mode, Polarity};
+use super::{ApicChoice, ApicError, ApicReport, LocalNmi, Message, Mode, Polarity};
 use super::{ERROR_VECTOR, SPURIOUS_VECTOR};
 use crate::arch;
 use crate::arch::x86_64::cpu::msr::{IA32_APIC_BASE, MsrFault};
@@ -99,21 +99,9 @@ const XAPIC_MAX_ID: u32 = 254;
 /// well under a microsecond; this allows about 100 µs on hardware.
 const MAX_SEND_POLLS: u32 = 1_000;
 
-/// What CPUID says of this CPU's APIC.
-#[derive(Clone, Copy, Debug)]
-pub struct Features {
-    /// There is a local APIC at all.
-    pub has_apic: bool,
-    /// It can run as x2APIC.
-    pub has_x2apic: bool,
-}
-
-impl Features {
-    /// The features of the CPU that executes.
-    pub fn of_this_cpu() -> Features {
-        let leaf = __cpuid(1);
-        Features { has_apic: leaf.edx & 1 << 9 != 0, has_x2apic: leaf.ecx & 1 << 21 != 0 }
-    }
+/// Whether CPUID says that this CPU's APIC can run as x2APIC.
+pub fn has_x2apic() -> bool {
+    __cpuid(1).ecx & 1 << 21 != 0
 }
 
 /// The local APIC of the CPU that executes, in one of its forms.
@@ -129,6 +117,11 @@ impl<B: Bus> LocalApic<B> {
         LocalApic { bus, mode }
     }
 
+    /// The form that it is spoken to in.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
     // Which form.
 
     /// The form for this machine: the choice if the CPU can follow it.
@@ -137,15 +130,12 @@ impl<B: Bus> LocalApic<B> {
     pub fn choose(
         &self,
         choice: ApicChoice,
-        features: Features,
+        has_x2apic: bool,
         is_mapped: bool,
     ) -> Result<Mode, ApicError> {
-        if !features.has_apic {
-            return Err(ApicError::Absent);
-        }
         let is_on = self.bus.read_msr(IA32_APIC_BASE) & BASE_X2APIC != 0;
         // An APIC that already runs as x2APIC has it, whatever CPUID says.
-        let can_x2apic = features.has_x2apic || is_on;
+        let can_x2apic = has_x2apic || is_on;
         let id_fits = !is_on || self.bus.read_msr(msr_of(Id)) <= u64::from(XAPIC_MAX_ID);
         match choice {
             ApicChoice::Auto | ApicChoice::X2Apic if can_x2apic => return Ok(Mode::X2Apic),
@@ -173,17 +163,14 @@ impl<B: Bus> LocalApic<B> {
     ///
     /// Any other step is a #GP ("x2APIC State Transitions"): x2APIC → xAPIC
     /// is 3, then 1. CPUs may have step 3 locked; then it is an error here.
-    pub fn enter_mode(&self, features: Features, physical_base: u64) -> Result<(), ApicError> {
-        if !features.has_apic {
-            return Err(ApicError::Absent);
-        }
+    pub fn enter_mode(&self, has_x2apic: bool, physical_base: u64) -> Result<(), ApicError> {
         let refused = Err(ApicError::ModeRefused(self.mode));
         let now = self.bus.read_msr(IA32_APIC_BASE);
         let is_x2apic = now & BASE_X2APIC != 0;
         let off = now & !(BASE_ENABLE | BASE_X2APIC | BASE_ADDRESS) | physical_base & BASE_ADDRESS;
         let steps: &[u64] = match (self.mode, is_x2apic) {
             (Mode::X2Apic, true) => &[],
-            (Mode::X2Apic, false) if !features.has_x2apic => return refused,
+            (Mode::X2Apic, false) if !has_x2apic => return refused,
             (Mode::X2Apic, false) => &[off | BASE_ENABLE, off | BASE_ENABLE | BASE_X2APIC],
             (Mode::XApic, true) => &[off, off | BASE_ENABLE],
             (Mode::XApic, false) => &[off | BASE_ENABLE],
@@ -277,26 +264,24 @@ impl<B: Bus> LocalApic<B> {
         self.read(ErrorStatus)
     }
 
-    /// Sends `vector` to one CPU.
-    pub fn send_ipi(&self, apic_id: u32, vector: u8) -> Result<(), ApicError> {
-        self.send(apic_id, COMMAND_ASSERT | u32::from(vector))
-    }
-
-    /// Sends INIT to one CPU, and sees it accepted.
-    pub fn send_init(&self, apic_id: u32) -> Result<(), ApicError> {
-        self.send(apic_id, COMMAND_ASSERT | DELIVER_INIT)?;
-        self.wait_sent()
-    }
-
-    /// Sends a start-up to one CPU, and sees it accepted.
-    pub fn send_startup(&self, apic_id: u32, page: u8) -> Result<(), ApicError> {
-        self.send(apic_id, COMMAND_ASSERT | DELIVER_STARTUP | u32::from(page))?;
-        self.wait_sent()
-    }
-
-    /// Sends an NMI to one CPU.
-    pub fn send_nmi(&self, apic_id: u32) -> Result<(), ApicError> {
-        self.send(apic_id, COMMAND_ASSERT | DELIVER_NMI)
+    /// Sends a message to one CPU. INIT and start-up are seen to be accepted.
+    pub fn send(&self, apic_id: u32, message: Message) -> Result<(), ApicError> {
+        if self.mode == Mode::XApic && apic_id > XAPIC_MAX_ID {
+            return Err(ApicError::IdTooLarge(apic_id));
+        }
+        let (low, is_waited_for) = match message {
+            Message::Vector(vector) => (u32::from(vector), false),
+            Message::Nmi => (DELIVER_NMI, false),
+            Message::Init => (DELIVER_INIT, true),
+            Message::Startup(page) => (DELIVER_STARTUP | u32::from(page), true),
+        };
+        // The command is two registers in xAPIC: a handler that sends between
+        // the writes would redirect ours. (An NMI can still: only the panic
+        // path and `send_self` send from there.)
+        let irqs = arch::irq::disable();
+        let sent = self.wait_sent().map(|()| self.command(apic_id, COMMAND_ASSERT | low));
+        arch::irq::restore(irqs);
+        if is_waited_for { sent.and_then(|()| self.wait_sent()) } else { sent }
     }
 
     /// Sends an NMI to one CPU, stuck or not.
@@ -317,19 +302,6 @@ impl<B: Bus> LocalApic<B> {
             Mode::X2Apic => self.bus.write_msr(msr_of(CommandLow), low.into()),
         }
         let _ = self.wait_sent();
-    }
-
-    fn send(&self, apic_id: u32, low: u32) -> Result<(), ApicError> {
-        if self.mode == Mode::XApic && apic_id > XAPIC_MAX_ID {
-            return Err(ApicError::IdTooLarge(apic_id));
-        }
-        // The command is two registers in xAPIC: a handler that sends between
-        // the writes would redirect ours. (An NMI can still: only the panic
-        // path and `send_self` send from there.)
-        let irqs = arch::irq::disable();
-        let sent = self.wait_sent().map(|()| self.command(apic_id, low));
-        arch::irq::restore(irqs);
-        sent
     }
 
     fn command(&self, apic_id: u32, low: u32) {

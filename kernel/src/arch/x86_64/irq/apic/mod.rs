@@ -16,7 +16,6 @@ pub mod local;
 use crate::arch::x86_64::cpu::mmio::{Mmio, Window};
 use crate::arch::x86_64::cpu::msr::{self, MsrFault};
 use core::fmt;
-use core::sync::atomic::{AtomicU8, Ordering::Acquire, Ordering::Release};
 use local::{Bus, LocalApic};
 
 /// The first vector for devices; those below are exceptions and the PIC's.
@@ -71,8 +70,6 @@ pub use ::acpi::sdt::madt::{Polarity, TriggerMode as Trigger};
 /// Why something about a local APIC could not be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApicError {
-    /// The CPU has no local APIC.
-    Absent,
     /// xAPIC is to be used, and no mapped registers were handed in.
     NotMapped,
     /// An xAPIC addresses the ids 0 to 254 only.
@@ -121,12 +118,10 @@ pub struct ApicReport {
 ///    `registers`, if any, maps that page.
 /// 2. Called once, on the boot CPU, with interrupts off.
 pub unsafe fn init(config: ApicConfig<'_>) -> Result<ApicReport, ApicError> {
-    let features = local::Features::of_this_cpu();
-    let apic = LocalApic::new(Hardware { registers: config.registers }, Mode::XApic);
-    let mode = apic.choose(config.choice, features, config.registers.is_some())?;
-    let machine = Machine { registers: config.registers, physical_base: config.physical_base };
-    MACHINE.call_once(|| machine);
-    MODE.store(mode as u8 + 1, Release); // pairs with the load in `current`
+    let hardware = Hardware { registers: config.registers };
+    let apic = LocalApic::new(hardware, Mode::XApic);
+    let mode = apic.choose(config.choice, local::has_x2apic(), config.registers.is_some())?;
+    MACHINE.call_once(|| (LocalApic::new(hardware, mode), config.physical_base));
     init_cpu(config.nmis)
 }
 
@@ -134,19 +129,14 @@ pub unsafe fn init(config: ApicConfig<'_>) -> Result<ApicReport, ApicError> {
 /// every other local interrupt masked. The timer stays masked until `timer`
 /// takes it. On the boot CPU [`init`] calls it.
 pub fn init_cpu(nmis: &[LocalNmi]) -> Result<ApicReport, ApicError> {
-    let apic = current().ok_or(ApicError::NotInitialised)?;
-    let base = MACHINE.get().map_or(0, |machine| machine.physical_base);
-    apic.enter_mode(local::Features::of_this_cpu(), base)?;
+    let (apic, base) = MACHINE.get().ok_or(ApicError::NotInitialised)?;
+    apic.enter_mode(local::has_x2apic(), *base)?;
     Ok(apic.set_up(nmis))
 }
 
 /// The form in use, once [`init`] has chosen.
 pub fn mode() -> Option<Mode> {
-    match MODE.load(Acquire) {
-        1 => Some(Mode::XApic),
-        2 => Some(Mode::X2Apic),
-        _ => None,
-    }
+    current().map(|apic| apic.mode())
 }
 
 /// The interrupt being served is done; the next may come.
@@ -157,26 +147,23 @@ pub fn eoi() {
     }
 }
 
-/// Sends `vector` to the CPU `apic_id`.
-///
-/// What this CPU stored before is visible to the handler there.
-pub fn send_ipi(apic_id: u32, vector: u8) -> Result<(), ApicError> {
-    current().ok_or(ApicError::NotInitialised)?.send_ipi(apic_id, vector)
+/// What one CPU sends to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// An interrupt with this vector.
+    Vector(u8),
+    /// Resets the CPU: it waits for a start-up.
+    Init,
+    /// Starts the CPU in real mode at this page.
+    Startup(u8),
+    /// A non-maskable interrupt.
+    Nmi,
 }
 
-/// Puts the CPU `apic_id` into its state after INIT: it waits for a start-up.
-pub fn send_init(apic_id: u32) -> Result<(), ApicError> {
-    current().ok_or(ApicError::NotInitialised)?.send_init(apic_id)
-}
-
-/// Starts the CPU `apic_id` in real mode at `page` × 4096.
-pub fn send_startup(apic_id: u32, page: u8) -> Result<(), ApicError> {
-    current().ok_or(ApicError::NotInitialised)?.send_startup(apic_id, page)
-}
-
-/// Sends an NMI to the CPU `apic_id`.
-pub fn send_nmi(apic_id: u32) -> Result<(), ApicError> {
-    current().ok_or(ApicError::NotInitialised)?.send_nmi(apic_id)
+/// Sends `message` to the CPU `apic_id`. What this CPU stored before is visible to the handler
+/// there.
+pub fn send(apic_id: u32, message: Message) -> Result<(), ApicError> {
+    current().ok_or(ApicError::NotInitialised)?.send(apic_id, message)
 }
 
 /// Interrupts this CPU itself, as soon as it takes interrupts. Also in an NMI.
@@ -200,22 +187,14 @@ pub fn on_error() -> u32 {
     current().map_or(0, |apic| apic.take_errors())
 }
 
-/// This CPU's APIC, for `timer`. Nothing before [`init`].
+/// This CPU's APIC. Nothing before [`init`].
 #[inline]
 pub fn current() -> Option<LocalApic<Hardware>> {
-    let mode = mode()?; // pairs with the store in `init`: the machine is known
-    Some(LocalApic::new(Hardware { registers: MACHINE.get()?.registers }, mode))
+    MACHINE.get().map(|(apic, _)| *apic)
 }
 
-struct Machine {
-    registers: Option<Window>,
-    physical_base: u64,
-}
-
-/// Written by `init` before `MODE`.
-static MACHINE: spin::Once<Machine> = spin::Once::new();
-/// 0 before `init`, then the mode plus 1.
-static MODE: AtomicU8 = AtomicU8::new(0);
+/// The APIC, which has the same form on every CPU, and its physical address.
+static MACHINE: spin::Once<(LocalApic<Hardware>, u64)> = spin::Once::new();
 
 /// The registers of the CPU that executes.
 #[derive(Clone, Copy, Debug)]
@@ -276,7 +255,6 @@ impl fmt::Display for ApicReport {
 impl fmt::Display for ApicError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ApicError::Absent => f.write_str("the CPU has no local APIC"),
             ApicError::NotMapped => f.write_str("the APIC's registers are not mapped"),
             ApicError::IdTooLarge(id) => write!(f, "xapic cannot address APIC id {id}"),
             ApicError::DeliveryStuck => f.write_str("an interrupt sent was never accepted"),

@@ -35,8 +35,6 @@ pub fn cycles() -> u64 {
 pub struct Hints {
     /// Leaf 0x15, complete with the crystal: the counter's frequency.
     pub stated_hz: Option<u64>,
-    /// Leaf 0x15: the crystal, which also drives the local APIC's timer.
-    pub crystal_hz: Option<u64>,
     /// The hypervisor's leaf 0x40000010.
     pub hypervisor_hz: Option<u64>,
     /// Leaf 0x16: the nominal frequency, rounded; good for a guess.
@@ -64,13 +62,10 @@ impl Hints {
         let extended_leaves = cpuid(0x8000_0000, 0).eax;
         let features = cpuid(1, 0).ecx;
         let is_virtual = features & 1 << 31 != 0;
-        let (crystal_hz, stated_hz) =
-            if basic_leaves >= 0x15 { leaf_15(cpuid(0x15, 0)) } else { (None, None) };
         let base_mhz = if basic_leaves >= 0x16 { cpuid(0x16, 0).eax & 0xffff } else { 0 };
         let power = if extended_leaves >= 0x8000_0007 { cpuid(0x8000_0007, 0).edx } else { 0 };
         Hints {
-            stated_hz,
-            crystal_hz,
+            stated_hz: if basic_leaves >= 0x15 { leaf_15(cpuid(0x15, 0)) } else { None },
             hypervisor_hz: if is_virtual { hypervisor_hz(&cpuid) } else { None },
             base_hz: sane(u64::from(base_mhz) * 1_000_000),
             is_invariant: power & 1 << 8 != 0,
@@ -80,15 +75,10 @@ impl Hints {
     }
 }
 
-/// The crystal, and the counter's frequency as a ratio of it.
-fn leaf_15(leaf: CpuidResult) -> (Option<u64>, Option<u64>) {
-    let (denominator, numerator, crystal) =
-        (u64::from(leaf.eax), u64::from(leaf.ebx), u64::from(leaf.ecx));
-    if denominator == 0 || numerator == 0 || crystal == 0 {
-        return (None, None);
-    }
-    // Two factors of 32 bits: no overflow.
-    (Some(crystal), sane(crystal * numerator / denominator))
+/// The counter's frequency, a ratio of the crystal's.
+fn leaf_15(CpuidResult { eax, ebx, ecx, .. }: CpuidResult) -> Option<u64> {
+    // Two factors of 32 bits: no overflow. 0 Hz is not sane.
+    sane((u64::from(ecx) * u64::from(ebx)).checked_div(eax.into())?)
 }
 
 /// Leaf 0x40000010 is a convention of VMware's that KVM and others share.
@@ -127,7 +117,6 @@ mod tests {
     fn crystal_and_ratio_give_the_frequency() {
         let hints = hints(&[(0, 0x16, 0, 0, 0), (0x15, 2, 216, 24_000_000, 0)]);
         assert_eq!(hints.stated_hz, Some(2_592_000_000));
-        assert_eq!(hints.crystal_hz, Some(24_000_000));
     }
 
     #[test]
