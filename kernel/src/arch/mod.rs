@@ -50,7 +50,7 @@ pub use x86_64::irq::trap::{
     Afterwards, Fault, Handlers, PageFault, TRAPPED_RIP, is_trap_return, set_handlers,
 };
 pub use x86_64::machine::exit::{exit, power_off, reboot};
-pub use x86_64::machine::report::{Part, identity, reported};
+pub use x86_64::machine::report::{identity, reported};
 pub use x86_64::paging;
 pub use x86_64::paging::loader::LOADER_CONFIG;
 pub use x86_64::paging::probe::{NEVER_MEMORY, holds};

@@ -54,12 +54,7 @@ static TABLES: PerCpu = PerCpu([const { UnsafeCell::new(MaybeUninit::uninit()) }
 /// Once per CPU, by that CPU; the stacks are its own and live for ever.
 pub unsafe fn init_cpu(index: usize, stack_tops: [u64; IST_STACKS]) {
     let mut tss = TaskStateSegment::new();
-    // The struct is packed: its fields are written whole, not through references.
-    let mut table = tss.interrupt_stack_table;
-    for (entry, top) in table.iter_mut().zip(stack_tops) {
-        *entry = VirtAddr::new(top);
-    }
-    tss.interrupt_stack_table = table;
+    fill(&mut tss, stack_tops);
     // SAFETY: this CPU is the only one that touches its entry, and only here.
     let tables: &'static mut Tables = unsafe { &mut *TABLES.0[index].get() }
         .write(Tables { gdt: GlobalDescriptorTable::new(), tss });
@@ -93,11 +88,17 @@ pub unsafe fn set_stacks(index: usize, stack_tops: [u64; IST_STACKS]) {
     let tables = unsafe { &mut *TABLES.0[index].get() };
     // SAFETY: `init_cpu` has written it.
     let tables = unsafe { tables.assume_init_mut() };
-    let mut table = tables.tss.interrupt_stack_table;
+    fill(&mut tables.tss, stack_tops);
+    // The CPU reads it at each interrupt.
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+}
+
+/// Enters the stacks.
+fn fill(tss: &mut TaskStateSegment, stack_tops: [u64; IST_STACKS]) {
+    // The struct is packed: its fields are written whole, not through references.
+    let mut table = tss.interrupt_stack_table;
     for (entry, top) in table.iter_mut().zip(stack_tops) {
         *entry = VirtAddr::new(top);
     }
-    tables.tss.interrupt_stack_table = table;
-    // The CPU reads it at each interrupt.
-    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    tss.interrupt_stack_table = table;
 }

@@ -17,7 +17,6 @@ use super::paging::{self, PAGE_SIZE};
 use super::time::{clock, hpet, pit, timer};
 use alloc::vec::Vec;
 use core::ptr::NonNull;
-use report::Part;
 
 /// What the kernel asks of the machine, and what it was told by the loader.
 pub struct Config<'a> {
@@ -107,7 +106,7 @@ pub fn init(config: &Config<'_>) {
     init_clock(config, &firmware);
     timer::init(config.lapic_hz);
     let timer = timer::init_cpu(config.timer);
-    report::note(Part::Timer, timer);
+    report::note("timer", timer);
     let entry = firmware.cpus[0];
     let topology = topology::read_this_cpu(entry.node);
     let boot_cpu = CpuInfo { index: 0, apic_id: entry.apic_id, topology, timer: timer.mode };
@@ -162,7 +161,7 @@ fn init_ioapics(firmware: &Firmware) {
         })
         .collect();
     let report = ioapic::init(&ioapics, &firmware.interrupt_overrides);
-    report::note(Part::IoApic, report);
+    report::note("ioapic", report);
     for source in &firmware.nmi_sources {
         if let Err(error) = ioapic::route_nmi(*source, cpu::apic_id_of(0)) {
             log::warn!("ioapic: nmi source {}: {error}", source.gsi);
@@ -181,7 +180,7 @@ fn init_apic(config: &Config<'_>, firmware: &Firmware) {
     // SAFETY: 1. The MADT's address, or the architecture's default. 2. Once, on
     // the boot CPU, interrupts off.
     match unsafe { apic::init(apic) } {
-        Ok(report) => report::note(Part::Apic, report),
+        Ok(report) => report::note("apic", report),
         Err(error) => log::error!("apic: {error}; no timer, and no other CPU"),
     }
 }
@@ -193,7 +192,7 @@ fn init_clock(config: &Config<'_>, firmware: &Firmware) {
         pm_timer: firmware.fixed.pm_timer,
         tsc_hz: config.tsc_hz,
     });
-    report::note(Part::Clock, report);
+    report::note("clock", report);
 }
 
 /// Maps registers; what cannot be mapped is named and done without.

@@ -6,53 +6,26 @@
 
 use crate::arch::lock::IrqLock;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt;
 use raw_cpuid::{CpuId, Hypervisor};
 
-/// What a line is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// How many CPUs came up.
-    Cpus,
-    /// The local APICs.
-    Apic,
-    /// The I/O APICs.
-    IoApic,
-    /// What time is read from.
-    Clock,
-    /// What ends a slice.
-    Timer,
-}
+/// The part of the machine, and the last line about it.
+static NOTES: IrqLock<Vec<(&str, String)>> = IrqLock::new(Vec::new());
 
-impl Part {
-    /// All of them, in the order in which they stand in [`NOTES`].
-    pub const ALL: [Part; 5] = [Part::Cpus, Part::Apic, Part::IoApic, Part::Clock, Part::Timer];
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Part::Cpus => "cpus",
-            Part::Apic => "apic",
-            Part::IoApic => "ioapic",
-            Part::Clock => "clock",
-            Part::Timer => "timer",
-        })
-    }
-}
-
-static NOTES: IrqLock<[Option<String>; Part::ALL.len()]> = IrqLock::new([const { None }; _]);
-
-/// Keeps what was found. The heap exists.
-pub fn note(part: Part, found: impl fmt::Display) {
+/// Keeps what was found of a part of the machine. The heap exists.
+pub fn note(part: &'static str, found: impl fmt::Display) {
     let line = found.to_string();
     log::debug!("{part}: {line}");
-    NOTES.lock()[part as usize] = Some(line);
+    let mut notes = NOTES.lock();
+    notes.retain(|(of, _)| *of != part);
+    notes.push((part, line));
 }
 
 /// What was found, if that part of the machine has been looked at.
-pub fn reported(part: Part) -> Option<String> {
-    NOTES.lock()[part as usize].clone()
+pub fn reported(part: &str) -> Option<String> {
+    let notes = NOTES.lock();
+    notes.iter().find(|(of, _)| *of == part).map(|(_, line)| line.clone())
 }
 
 /// Who made this CPU, what it calls itself, and what it runs under.
@@ -96,15 +69,12 @@ mod tests {
 
     #[test]
     fn each_part_keeps_the_last_line_about_itself() {
-        assert_eq!(reported(Part::Timer), None);
-        note(Part::Timer, "one");
-        note(Part::Clock, "other");
-        note(Part::Timer, format_args!("{}", 2));
-        assert_eq!(reported(Part::Timer).as_deref(), Some("2"));
-        assert_eq!(reported(Part::Clock).as_deref(), Some("other"));
-        for (place, part) in Part::ALL.into_iter().enumerate() {
-            assert_eq!(part as usize, place);
-        }
+        assert_eq!(reported("timer"), None);
+        note("timer", "one");
+        note("clock", "other");
+        note("timer", format_args!("{}", 2));
+        assert_eq!(reported("timer").as_deref(), Some("2"));
+        assert_eq!(reported("clock").as_deref(), Some("other"));
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub unsafe fn init(root: Option<u64>, frames: FrameSource) -> Result<(), MapErro
         return Err(MapError::BadAddress);
     }
     FRAMES.call_once(|| frames);
-    Space::new(old, Kernel).copy_upper_half_to(root);
+    Space::new(old, Kernel(alloc_frame)).copy_upper_half_to(root);
     ROOT.store(root, Ordering::Release); // pairs with the load in `active_root`
     init_cpu();
     Ok(())
@@ -145,7 +145,7 @@ pub unsafe fn map_page_with(
     alloc_table: impl Fn() -> Option<u64>,
 ) -> Result<(), MapError> {
     let root = active_root().ok_or(MapError::NotReady)?;
-    Space::new(root, KernelWith(alloc_table)).map(virt, phys, flags)
+    Space::new(root, Kernel(alloc_table)).map(virt, phys, flags)
 }
 
 /// Takes a 4 KiB page out of the tables and out of this CPU's TLB, and gives
@@ -212,8 +212,8 @@ pub fn audit() -> Option<Audit> {
     Some(space()?.audit())
 }
 
-fn space() -> Option<Space<Kernel>> {
-    Some(Space::new(active_root()?, Kernel))
+fn space() -> Option<Space<impl PhysMemory>> {
+    Some(Space::new(active_root()?, Kernel(alloc_frame)))
 }
 
 /// Our root, or before [`init`] the loader's.
@@ -229,10 +229,16 @@ fn active_root() -> Option<u64> {
     None
 }
 
-/// The machine's own memory, seen through physical memory's window.
-struct Kernel;
+/// A frame of the frame source.
+fn alloc_frame() -> Option<u64> {
+    (FRAMES.get()?.alloc)()
+}
 
-impl PhysMemory for Kernel {
+/// The machine's own memory, seen through physical memory's window; new tables come from the
+/// function.
+struct Kernel<A>(A);
+
+impl<A: Fn() -> Option<u64>> PhysMemory for Kernel<A> {
     #[inline]
     fn table(&self, phys: u64) -> &Table {
         // SAFETY: `Space` asks only for the root and for frames that tables
@@ -242,7 +248,7 @@ impl PhysMemory for Kernel {
     }
 
     fn alloc_table(&self) -> Option<u64> {
-        FRAMES.get().and_then(|frames| (frames.alloc)())
+        (self.0)()
     }
 
     fn free_table(&self, phys: u64) {
@@ -251,23 +257,5 @@ impl PhysMemory for Kernel {
         if let Some(frames) = FRAMES.get() {
             (frames.free)(phys);
         }
-    }
-}
-
-/// [`Kernel`], with tables from elsewhere.
-struct KernelWith<A>(A);
-
-impl<A: Fn() -> Option<u64>> PhysMemory for KernelWith<A> {
-    #[inline]
-    fn table(&self, phys: u64) -> &Table {
-        Kernel.table(phys)
-    }
-
-    fn alloc_table(&self) -> Option<u64> {
-        (self.0)()
-    }
-
-    fn free_table(&self, phys: u64) {
-        Kernel.free_table(phys);
     }
 }

@@ -10,7 +10,7 @@ use super::acpi::CpuEntry;
 use super::cpu::{self, gdt, topology};
 use super::irq::apic::{self, Message};
 use super::irq::trap;
-use super::machine::report::{self, Part};
+use super::machine::report;
 use super::machine::{CPUS, CpuInfo, MACHINE, STACK_PAGES};
 use super::machine::{handler_stacks, wake};
 use super::paging;
@@ -27,7 +27,7 @@ pub fn start_cpus(entry: fn() -> !) {
     let wanted = &machine.firmware.cpus[1..];
     let wanted = &wanted[..wanted.len().min(machine.max_cpus - 1)];
     let mut online = Vec::with_capacity(1 + wanted.len());
-    report_cpu(&machine.boot_cpu, None);
+    report_cpu(&machine.boot_cpu, &"boot CPU");
     online.push(machine.boot_cpu);
     if !wanted.is_empty() {
         match install_trampoline(machine.alloc_low) {
@@ -42,10 +42,7 @@ pub fn start_cpus(entry: fn() -> !) {
     let skipped = machine.firmware.cpus.len() - wanted.len() - 1;
     cpu::set_num_cpus(online.len());
     let came = online.len();
-    report::note(
-        Part::Cpus,
-        format_args!("{came} online, {missing} failed, {skipped} beyond maxcpus"),
-    );
+    report::note("cpus", format_args!("{came} online, {missing} failed, {skipped} beyond maxcpus"));
     CPUS.call_once(|| online);
     GO.store(entry as *const () as u64, Ordering::Release); // pairs with `wait_for_go`
     (1..cpu::num_cpus()).for_each(wake);
@@ -160,7 +157,7 @@ fn start_cpu(trampoline: &mut Trampoline, cpu: &CpuEntry, index: usize) -> Optio
     let sync = clock::sync_cpu(index);
     let info = wait_for_info(ap);
     match info {
-        Some(info) => report_cpu(&info, Some(&sync)),
+        Some(info) => report_cpu(&info, &sync),
         None => {
             log::error!("smp: APIC id {apic_id}: stuck in its bring-up, left out");
             say_if_stuck(apic_id, apic::send(apic_id, Message::Init)); // its number is given to the next
@@ -273,19 +270,9 @@ fn wait_for_info(ap: &'static Ap) -> Option<CpuInfo> {
     None
 }
 
-/// The line of the boot report for one CPU.
-fn report_cpu(info: &CpuInfo, sync: Option<&clock::SyncReport>) {
-    let CpuInfo { index, apic_id, topology, .. } = info;
-    let timer: &dyn core::fmt::Display = match &info.timer {
-        Some(mode) => mode,
-        None => &"no timer",
-    };
-    match sync {
-        Some(sync) => {
-            log::debug!("smp: CPU {index} online: APIC id {apic_id}, {topology}, {timer}, {sync}")
-        }
-        None => {
-            log::debug!("smp: CPU {index} online: APIC id {apic_id}, {topology}, {timer}, boot CPU")
-        }
-    }
+/// The line of the boot report for one CPU, and what was found of its clock.
+fn report_cpu(info: &CpuInfo, clock: &dyn core::fmt::Display) {
+    let CpuInfo { index, apic_id, topology, timer } = info;
+    let timer = timer.map_or("no timer", timer::Mode::name);
+    log::debug!("smp: CPU {index} online: APIC id {apic_id}, {topology}, {timer}, {clock}");
 }

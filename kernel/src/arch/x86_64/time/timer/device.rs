@@ -97,12 +97,19 @@ impl<B: Bus> Device<B> {
     }
 }
 
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Mode {
+    /// Its name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
             Mode::TscDeadline => "tsc-deadline",
             Mode::OneShot => "one-shot",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
