@@ -5,7 +5,7 @@
 //! called once, by the boot CPU, when all parts are up.
 #![forbid(unsafe_code)]
 
-use crate::arch::{self, CpuInfo, Part};
+use crate::arch::{self, CpuInfo};
 use crate::cmdline::Options;
 use crate::drivers::virtio_blk;
 use crate::mem::PAGE_SIZE;
@@ -36,11 +36,11 @@ fn lines(options: &Options) -> Vec<(&'static str, String)> {
     alloc::vec![
         ("machine", arch::identity()),
         ("firmware", handover::firmware().into()),
-        ("cpus", format!("{}; {}", part(Part::Cpus), shape(arch::cpus()))),
-        ("apic", format!("{}; {}", part(Part::Apic), part(Part::IoApic))),
+        ("cpus", format!("{}; {}", part("cpus"), shape(arch::cpus()))),
+        ("apic", format!("{}; {}", part("apic"), part("ioapic"))),
         ("memory", memory()),
-        ("clock", part(Part::Clock)),
-        ("timer", part(Part::Timer)),
+        ("clock", part("clock")),
+        ("timer", part("timer")),
         ("serial", serial()),
         ("screen", or_none(screen)),
         ("disk", or_none(virtio_blk::summary())),

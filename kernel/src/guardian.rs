@@ -180,7 +180,7 @@ pub fn on_tick(now_ns: u64) {
     }
 }
 
-/// The `asked` of [`arch::Handlers`]: this CPU has taken a liveness interrupt. It may have been
+/// The `liveness_ipi` of [`arch::Handlers`]: this CPU has taken a liveness interrupt. It may have been
 /// given a post as well.
 pub fn on_question() {
     let me = arch::cpu_index();
@@ -192,7 +192,7 @@ pub fn on_question() {
     }
 }
 
-/// The `sampled` of [`arch::Handlers`]: an NMI has interrupted this CPU here. It may be in any
+/// The `nmi_sample` of [`arch::Handlers`]: an NMI has interrupted this CPU here. It may be in any
 /// code, so the handler only records the backtrace.
 pub fn on_sample(rip: u64, rbp: u64, irqs_off: bool) {
     let sample = &CPUS[arch::cpu_index()].sample;

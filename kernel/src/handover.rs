@@ -123,7 +123,7 @@ pub fn refuse_cpu(boot: &'static mut BootInfo) -> ! {
     attach_screen(boot);
     arch::missing_features().for_each(|feature| ::log::error!("this CPU has {feature}"));
     ::log::error!("the kernel needs what this CPU lacks; the machine ends");
-    arch::exit(crate::EXIT_CPU)
+    arch::exit(crate::EXIT_CPU, log::print_line)
 }
 
 /// Attaches the screen as a console, unless the command line says otherwise.
@@ -151,6 +151,8 @@ pub fn machine_config(rsdp: Option<u64>, options: &Options) -> arch::Config<'sta
         tsc_hz: options.tsc_mhz.map(|mhz| mhz * 1_000_000),
         lapic_hz: options.lapic_mhz.map(|mhz| mhz * 1_000_000),
         max_cpus: options.max_cpus.unwrap_or(arch::MAX_CPUS),
+        new_stack: |pages| mem::stack::KernelStack::new(pages).ok().map(|stack| stack.top()),
+        alloc_low: || mem::frames::alloc_below_1m().map(mem::frames::Frame::addr),
         rsdp: rsdp.filter(|_| options.acpi),
         overrides: &|signature| {
             fw_cfg_file(&alloc::format!("opt/runnext/acpi/{signature}"), MAX_TABLE)

@@ -74,7 +74,6 @@ pub mod inspect;
 pub mod internals;
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 mod invariant;
-mod lock;
 mod log;
 mod mem;
 mod overflow;
@@ -98,6 +97,8 @@ pub mod waiting;
 
 use bootloader_api::{BootInfo, info::MemoryRegion};
 use mem::stack::FaultOutcome;
+
+use arch::lock;
 
 pub use blocking::blocking;
 pub use drivers::simulated;
@@ -175,8 +176,10 @@ fn start(boot: &'static mut BootInfo) -> ! {
     mem::stack::set_least_size(options.stack_kib.unwrap_or(0) << 10);
     handover::init_screen(boot, options); //    the second console
     arch::set_handlers(HANDLERS); //            the entry points of interrupts
+    log::set_clock(arch::now_ns); //            0 until there is a clock
     arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
+    mem::stack::set_shootdown(arch::shootdown); // memory can be unmapped
     drivers::power_button::init(); //           a press ends the machine
     drivers::virtio_blk::init(); //             a disk, or none
     drivers::serial::init_input(); //           input from the serial port
@@ -207,8 +210,9 @@ const HANDLERS: arch::Handlers = arch::Handlers {
     wake: preempt::on_wake,
     preempt: schedule::preempted,
     device: drivers::irq::on_interrupt,
-    asked: guardian::on_question,
-    sampled: guardian::on_sample,
+    liveness_ipi: guardian::on_question,
+    nmi_sample: guardian::on_sample,
+    shootdown: mem::relief::shed_if_asked,
     page_fault,
     stack_full: schedule::stack_full,
     room_to_preempt: schedule::room_to_preempt,
@@ -250,7 +254,7 @@ fn start_program(options: &'static cmdline::Options) {
         Err(error) => {
             ::log::error!("{error}; this image holds:");
             program::all().iter().for_each(|p| ::log::error!("  {}", p.name()));
-            arch::exit(EXIT_NO_PROGRAM);
+            arch::exit(EXIT_NO_PROGRAM, log::print_line);
         }
     };
     program::set_booted(&program);
@@ -308,7 +312,7 @@ pub(crate) fn end_machine(code: u32) -> ! {
     }
     arch::report_late_cpus(); //     where no CPU watches others it is reported here
     trace::finish(options().trace, code);
-    arch::exit(code)
+    arch::exit(code, log::print_line)
 }
 
 /// Ends the machine with success, and switches it off where that is possible.
@@ -318,13 +322,13 @@ pub(crate) fn end_machine(code: u32) -> ! {
 /// ```
 pub fn power_off() -> ! {
     trace::finish(options().trace, 0);
-    arch::power_off()
+    arch::power_off(log::print_line)
 }
 
 /// As [`power_off`], in an interrupt: the rest of a trace is written without waiting.
 pub(crate) fn power_off_at_once() -> ! {
     trace::abandon(0);
-    arch::power_off()
+    arch::power_off(log::print_line)
 }
 
 /// Restarts the machine.
@@ -334,7 +338,7 @@ pub(crate) fn power_off_at_once() -> ! {
 /// ```
 pub fn reboot() -> ! {
     trace::finish(options().trace, 0);
-    arch::reboot()
+    arch::reboot(log::print_line)
 }
 
 /// How many CPUs came up.

@@ -93,7 +93,7 @@ fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> !
     let _ = report(&mut out);
     let _ = chaos::note(&mut out); // that seed reproduces the run
     trace::abandon(code);
-    arch::exit(code)
+    arch::exit(code, log::print_line)
 }
 
 /// The report itself failed, with this one: reports that, and ends. If that fails, too, it ends
@@ -107,7 +107,7 @@ fn stumble(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
         let _ = out.write_str("\nwhile this was reported: ");
         let _ = report(&mut out);
     }
-    arch::exit(code)
+    arch::exit(code, log::print_line)
 }
 
 /// Prints where another CPU was when it was stopped.

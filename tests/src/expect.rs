@@ -14,14 +14,14 @@ pub const BANNER: [&str; 11] = [
     "sched",
 ];
 
-/// The summary of bring-up: so many came, none was left out.
+/// The summary of bring-up: so many came, none failed.
 pub fn all_online(cpus: usize) -> String {
     some_online(cpus, 0)
 }
 
 /// The summary of bring-up when some did not come.
-pub fn some_online(cpus: usize, left_out: usize) -> String {
-    banner("cpus", &format!("{cpus} online, {left_out} left out"))
+pub fn some_online(cpus: usize, failed: usize) -> String {
+    banner("cpus", &format!("{cpus} online, {failed} failed"))
 }
 
 /// The report line of CPU `index`, up to its topology; with [`DETAILS`].

@@ -20,6 +20,7 @@
 //! - **Bring-up**, in this order: [`init_boot_cpu`], `mem::init`, [`init`],
 //!   [`start_cpus`], [`begin_turns`]. And the end: [`exit`], [`power_off`], [`reboot`].
 
+pub mod lock;
 mod x86_64;
 
 pub(crate) use x86_64::cpu::point_slot;
@@ -29,34 +30,38 @@ pub use x86_64::cpu::{
 };
 
 pub use x86_64::machine::{
-    Config, CpuInfo, begin_turns, clock_uncertainty_ns, cpus, init, init_boot_cpu, mask_isa,
-    report_late_cpus, route_isa, start_cpus, wake,
+    Config, CpuInfo, begin_turns, cpus, init, init_boot_cpu, mask_isa, route_isa, wake,
 };
+pub use x86_64::smp::{report_late_cpus, start_cpus};
 
 #[cfg(not(target_os = "none"))]
 pub use x86_64::acpi::hostile;
-pub use x86_64::apic::ApicChoice;
-pub use x86_64::boot::LOADER_CONFIG;
-pub use x86_64::clock::tsc::cycles;
-pub use x86_64::clock::{ClockChoice, cycles_to_ns, now_ns, ns_to_tsc as ns_to_cycles};
-pub use x86_64::exit::{exit, power_off, reboot};
-pub use x86_64::features::missing as missing_features;
-pub use x86_64::ioapic::RouteError;
-pub use x86_64::irq;
-pub use x86_64::nmi::{ask, sample, stop_others, stopped_at, was_sampled};
-pub use x86_64::paging;
-pub use x86_64::pci::{message_for, pci_read, pci_write};
-pub use x86_64::power_button::power_button;
-pub use x86_64::preempt::ROOM as PREEMPT_ROOM;
-pub use x86_64::probe::{NEVER_MEMORY, holds};
-pub use x86_64::report::{Part, identity, reported};
-pub use x86_64::rescue::{Faulted, FullStack, Rescue, call_above_forbidden, call_in_place};
-pub use x86_64::switch::{call_on, call_rarely, prepare, saved_at, switch, switch_for_good};
-pub use x86_64::timer::{
-    TimerChoice, arm as arm_timer, disarm as disarm_timer, is_there as has_timer,
-};
-pub use x86_64::trap::{
+pub use x86_64::acpi::power_button::power_button;
+pub use x86_64::cpu::features::missing as missing_features;
+pub use x86_64::cpu::pci::{message_for, pci_read, pci_write};
+pub use x86_64::cpu::switch::{call_on, call_rarely, prepare, saved_at, switch, switch_for_good};
+pub use x86_64::irq::apic::ApicChoice;
+pub use x86_64::irq::flag as irq;
+pub use x86_64::irq::ioapic::RouteError;
+pub use x86_64::irq::nmi::{ask, sample, stop_others, stopped_at, was_sampled};
+pub use x86_64::irq::preempt::ROOM as PREEMPT_ROOM;
+pub use x86_64::irq::shootdown::shootdown;
+pub use x86_64::irq::trap::{
     Afterwards, Fault, Handlers, PageFault, TRAPPED_RIP, is_trap_return, set_handlers,
 };
+pub use x86_64::machine::exit::{exit, power_off, reboot};
+pub use x86_64::machine::report::{identity, reported};
+pub use x86_64::paging;
+pub use x86_64::paging::loader::LOADER_CONFIG;
+pub use x86_64::paging::probe::{NEVER_MEMORY, holds};
+pub use x86_64::time::clock::tsc::cycles;
+pub use x86_64::time::clock::{
+    ClockChoice, cycles_to_ns, now_ns, ns_to_tsc as ns_to_cycles,
+    uncertainty_ns as clock_uncertainty_ns,
+};
+pub use x86_64::time::timer::{
+    TimerChoice, arm as arm_timer, disarm as disarm_timer, is_there as has_timer,
+};
+pub use x86_64::unwind::rescue::{Faulted, FullStack, Rescue, call_above_forbidden, call_in_place};
 #[cfg(test)]
-pub use x86_64::{topology::Topology, trap::trap_return};
+pub use x86_64::{cpu::topology::Topology, irq::trap::trap_return};

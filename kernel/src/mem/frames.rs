@@ -29,7 +29,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 pub use bitmap::highest_usable;
 
 /// Frames below this address are kept for [`alloc_below_1m`].
-pub const LOW_END: u64 = 1 << 20;
+pub use crate::arch::paging::LOW_END;
 /// The most frames a magazine takes from the bitmap at once.
 const MAX_BATCH: usize = 32;
 /// Memory for each frame of a batch, in frames: 128 MiB gives the full batch.

@@ -1,27 +1,12 @@
-//! Memory: frames, heap, stacks, and the map of their addresses.
+//! Memory: frames, heap, stacks.
 //!
-//! This file holds the map of addresses and the one function with which boot brings memory
-//! up. `survey` checks the memory map, [`frames`] allocates physical pages, [`heap`] serves
+//! This file holds the one function with which boot brings memory up. `survey` checks the memory map, [`frames`] allocates physical pages, [`heap`] serves
 //! `alloc`, [`stack`] gives Gs and Ms their stacks, and [`percpu`] gives the three a common
 //! path that takes no lock. Page tables belong to the machine and are in `arch`.
 //!
-//! ```text
-//!   0xffff_ffff_8000_0000   kernel image         code RX, constants R, data RW
-//!   0xffff_f000_0000_0000   MMIO window          RW, never cached
-//!   0xffff_e800_0000_0000   records of its pages RW, as many as it has pages
-//!   0xffff_e000_0000_0000   heap                 RW, grows up, may lend pages
-//!   0xffff_c000_0000_0000   stacks               RW, on first touch, guards below
-//!   0xffff_8000_0000_0000   physical memory      RW, from frame 0; above its end
-//!                                                the loader's boot info, framebuffer,
-//!                                                ramdisk and first stack
-//!   0x0000_0000_0010_0000   nothing              ... up to the canonical hole
-//!   0x0000_0000_0000_1000   low memory           one page RX, only while APs start
-//!   0x0000_0000_0000_0000   page 0               never
-//! ```
-//!
-//! Only the kernel image and the AP's start page can be executed, and no page is ever both
-//! writable and executable; `arch::paging` refuses to make one, and its audit walks the
-//! tables to check it.
+//! The map of addresses itself is the machine's (`arch::paging`, `layout`): the kernel's image,
+//! the windows for stacks, heap and device registers, and all of physical memory at
+//! [`PHYS_OFFSET`]. No page is ever both writable and executable.
 //!
 //! # Lock order
 //!
@@ -41,20 +26,12 @@ pub(crate) mod survey;
 use crate::arch::{self, paging};
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
 use core::ops::Range;
+use frames::Frame;
 use survey::{Map, Why};
 
-/// Bytes in a page, and in a frame.
-pub const PAGE_SIZE: usize = 4096;
-/// Where all of physical memory is mapped, from physical address 0.
-pub const PHYS_OFFSET: u64 = 0xffff_8000_0000_0000;
-/// The stacks of Gs and Ms: [`stack`].
-pub const STACK_WINDOW: u64 = 0xffff_c000_0000_0000;
-/// The heap: [`heap`].
-pub const HEAP_WINDOW: u64 = 0xffff_e000_0000_0000;
-/// Registers of devices, mapped on request.
-pub const MMIO_WINDOW: u64 = 0xffff_f000_0000_0000;
-/// Where the windows end and the kernel image begins.
-pub const KERNEL_IMAGE: u64 = 0xffff_ffff_8000_0000;
+pub use crate::arch::paging::{
+    HEAP_WINDOW, MMIO_WINDOW, PAGE_SIZE, PHYS_OFFSET, STACK_WINDOW, phys_to_virt,
+};
 
 /// Why memory could not be brought up. The kernel cannot run after that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,13 +69,22 @@ pub struct Stats {
 pub(crate) unsafe fn init(map: Map<'_>) -> Result<(), InitError> {
     // SAFETY: our caller's promise.
     unsafe { take_over(map) }.ok_or(InitError::NoUsableMemory)?;
-    // SAFETY: our caller's promise.
-    unsafe { paging::init(frames::alloc_below_4g) }.map_err(InitError::PageTable)?;
+    let root = frames::alloc_below_4g().map(Frame::addr);
+    // SAFETY: our caller's promise; the frame is not used otherwise.
+    unsafe { paging::init(root, FRAME_SOURCE) }.map_err(InitError::PageTable)?;
     heap::init().ok_or(InitError::NoHeap)?;
     frames::reserve_refill();
     frames::emergency_refill();
     Ok(())
 }
+
+/// Where page tables get their frames, and what device registers may not overlap.
+const FRAME_SOURCE: paging::FrameSource = paging::FrameSource {
+    alloc: || frames::alloc().map(Frame::addr),
+    // SAFETY: `paging` gives back only what `alloc` gave, and no longer uses it.
+    free: |frame| unsafe { frames::free(Frame::containing(frame)) },
+    is_memory: known::is_memory,
+};
 
 /// Passes the sound part of `map` to `known` and `frames`. The pieces are on the stack, as
 /// there is no other memory yet, and gone before page tables and heap are made.
@@ -160,12 +146,6 @@ pub fn maintain() {
 /// Whether free frames are few.
 pub fn is_short() -> bool {
     frames::free_estimate() < FEW_FRAMES
-}
-
-/// The address at which the kernel can read and write physical address `phys`.
-#[inline]
-pub fn phys_to_virt(phys: u64) -> *mut u8 {
-    core::ptr::with_exposed_provenance_mut(PHYS_OFFSET.wrapping_add(phys) as usize)
 }
 
 /// A snapshot of all counters.

@@ -78,8 +78,7 @@ static POOL: Pool<Window> = Pool::new(Window);
 static LEAST_SIZE: AtomicUsize = AtomicUsize::new(DEFAULT_SIZE);
 static SHOOTDOWN: spin::Once<Shootdown> = spin::Once::new();
 
-/// Sets the function that flushes the TLBs of all CPUs. Once, by `arch`, before a second
-/// CPU runs Gs.
+/// Sets the function that flushes the TLBs of all CPUs. Once, before the first G runs.
 pub fn set_shootdown(f: Shootdown) {
     SHOOTDOWN.call_once(|| f);
 }
@@ -367,7 +366,9 @@ impl Backing for Window {
 fn commit(page: u64, alloc: impl Fn() -> Option<Frame>) -> Result<(), NoMemory> {
     let frame = alloc().ok_or(NoMemory)?;
     // SAFETY: a fresh frame, at an address that belongs to the pool.
-    match unsafe { paging::map_page_with(page, frame.addr(), Flags::DATA, alloc) } {
+    match unsafe {
+        paging::map_page_with(page, frame.addr(), Flags::DATA, || alloc().map(Frame::addr))
+    } {
         Ok(()) => Ok(()),
         Err(error) => {
             // SAFETY: allocated above, and not mapped.

@@ -52,6 +52,6 @@ fn without_acpi_the_boot_cpu_runs_alone() {
 
 #[test]
 fn no_more_cpus_are_started_than_asked_for() {
-    let online = expect::all_online(1) + ", 1 not wanted";
+    let online = expect::all_online(1) + ", 1 beyond maxcpus";
     asked_for("maxcpus=1").assert_line(&online);
 }

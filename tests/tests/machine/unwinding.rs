@@ -33,7 +33,7 @@ fn what_was_lost_is_said() {
 
 /// `mov rsp, [rdi + 0x38]; ldmxcsr [rdi + …]`: the unwinder sets the stack pointer, and reads
 /// other registers from its record below it afterwards. No G is preempted in the range between
-/// the two symbols (`arch/x86_64/preempt.rs`); the sequence must not stand elsewhere.
+/// the two symbols (`arch/x86_64/irq/preempt.rs`); the sequence must not stand elsewhere.
 #[track_caller]
 pub fn assert_unwinder_is_gathered(kernel: &Path) {
     const SETS_STACK_POINTER: [u8; 7] = [0x48, 0x8b, 0x67, 0x38, 0x0f, 0xae, 0x97];

@@ -1,39 +1,21 @@
 //! The machine: x86-64 with local APICs.
+//!
+//! | folder | contents |
+//! |---|---|
+//! | `machine` | the bring-up in its order, what it found, the end of the machine |
+//! | `cpu` | one hardware thread: its record, tables, features, switch, ports and registers |
+//! | `irq` | the interrupt flag, entries, local and I/O APICs, NMIs, flushes, preemption |
+//! | `time` | the clock, its references, the timer of each CPU |
+//! | `smp` | starting the other CPUs |
+//! | `paging` | page tables and the map of addresses |
+//! | `acpi` | what the firmware's tables say |
+//! | `unwind` | repairing and unwinding a full stack |
 
 pub mod acpi;
-pub mod apic;
-pub mod apstart;
-pub mod boot;
-pub mod clock;
 pub mod cpu;
-pub mod exit;
-pub mod features;
-pub mod gdt;
-pub mod hpet;
-pub mod ioapic;
 pub mod irq;
-#[cfg(any(test, target_os = "none"))]
-pub mod lsda;
 pub mod machine;
-pub mod mmio;
-pub mod msr;
-pub mod nmi;
 pub mod paging;
-pub mod pci;
-pub mod pic;
-pub mod pit;
-pub mod pmtimer;
-pub mod ports;
-pub mod power_button;
-pub mod preempt;
-pub mod probe;
-pub mod reference;
-pub mod report;
-pub mod rescue;
-pub mod shootdown;
-pub mod step;
-pub mod switch;
-pub mod timer;
-pub mod topology;
-pub mod trap;
-pub mod violation;
+pub mod smp;
+pub mod time;
+pub mod unwind;

@@ -4,7 +4,7 @@
 //! clock code to find out, within a bound.
 
 use super::tables::{HEADER_BYTES, little_endian, view};
-use crate::arch::x86_64::pmtimer::Width;
+use crate::arch::x86_64::time::pmtimer::Width;
 use ::acpi::sdt::fadt::Fadt;
 use ::acpi::sdt::hpet::HpetTable;
 use core::mem::{offset_of, size_of};

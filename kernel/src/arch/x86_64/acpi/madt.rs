@@ -10,16 +10,17 @@
 //! first CPU for the boot CPU; the crate's iterator reads beyond the `&Madt` that
 //! it was made from.
 
-use super::notice::{Notice, Report, Skipped};
+use super::notice::Report;
 use super::tables::{HEADER_BYTES, for_each_entry, little_endian, view};
 use super::{DEFAULT_LOCAL_APIC, Firmware};
 use crate::arch::MAX_CPUS;
-use crate::arch::x86_64::apic::{LocalNmi, Polarity, Trigger};
-use crate::arch::x86_64::ioapic::{InterruptOverride, Wiring};
+use crate::arch::x86_64::irq::apic::{LocalNmi, Polarity, Trigger};
+use crate::arch::x86_64::irq::ioapic::{InterruptOverride, Wiring};
 use ::acpi::sdt::madt::{
     InterruptSourceOverrideEntry, IoApicEntry, LocalApicAddressOverrideEntry, LocalApicEntry,
     LocalApicNmiEntry, LocalX2ApicEntry, NmiSourceEntry, X2ApicNmiEntry, parse_mps_inti_flags,
 };
+use log::Level;
 
 /// Header, local APIC address, flags.
 pub(super) const MIN_BYTES: usize = HEADER_BYTES + 8;
@@ -31,8 +32,6 @@ const MAX_NMIS: usize = 2 * MAX_CPUS;
 
 /// In CPU entries: the CPU is there and may be started.
 const CPU_ENABLED: u32 = 1 << 0;
-/// In CPU entries that are not enabled: the CPU can be added while the system runs.
-const CPU_ONLINE_CAPABLE: u32 = 1 << 1;
 /// In place of an APIC id or a uid: all CPUs. Entries with 8 bits have 0xff.
 const ALL_CPUS: u32 = u32::MAX;
 
@@ -69,35 +68,39 @@ pub struct IoApic {
 /// Reads a validated MADT of at least [`MIN_BYTES`] into `firmware`, which has
 /// the boot CPU as its only CPU.
 pub(super) fn read(table: &[u8], firmware: &mut Firmware, report: &mut Report) {
-    let mut cpus = Cpus::default();
     firmware.local_apic = little_endian(&table[HEADER_BYTES..HEADER_BYTES + 4]);
     for_each_entry(table, "APIC", MIN_BYTES, report, |entry, report| {
         match entry[0] {
             0x0 => {
                 let e: LocalApicEntry = view(entry)?;
-                cpus.add(widen(e.apic_id), e.processor_id.into(), e.flags, firmware, report);
+                add_cpu(widen(e.apic_id), e.processor_id.into(), e.flags, firmware, report);
             }
             0x9 => {
                 let e: LocalX2ApicEntry = view(entry)?;
-                cpus.add(e.x2apic_id, e.processor_uid, e.flags, firmware, report);
+                add_cpu(e.x2apic_id, e.processor_uid, e.flags, firmware, report);
             }
             0x1 => {
                 let e: IoApicEntry = view(entry)?;
                 let (id, address) = (e.io_apic_id, e.io_apic_address.into());
                 let io_apic = IoApic { id, address, gsi_base: e.global_system_interrupt_base };
-                report.push(&mut firmware.io_apics, MAX_IO_APICS, "I/O APICs", io_apic);
+                report.push(&mut firmware.io_apics, MAX_IO_APICS, "too many I/O APICs: ", io_apic);
             }
             0x2 => {
                 let e: InterruptSourceOverrideEntry = view(entry)?;
                 let wiring = wiring(e.global_system_interrupt, e.flags, report);
                 let entry = InterruptOverride { isa_irq: e.irq, wiring };
                 let list = &mut firmware.interrupt_overrides;
-                report.push(list, MAX_OVERRIDES, "interrupt source overrides", entry);
+                report.push(list, MAX_OVERRIDES, "too many interrupt source overrides: ", entry);
             }
             0x3 => {
                 let e: NmiSourceEntry = view(entry)?;
                 let wiring = wiring(e.global_system_interrupt, e.flags, report);
-                report.push(&mut firmware.nmi_sources, MAX_OVERRIDES, "NMI sources", wiring);
+                report.push(
+                    &mut firmware.nmi_sources,
+                    MAX_OVERRIDES,
+                    "too many NMI sources: ",
+                    wiring,
+                );
             }
             0x4 => {
                 let e: LocalApicNmiEntry = view(entry)?;
@@ -119,7 +122,11 @@ pub(super) fn read(table: &[u8], firmware: &mut Firmware, report: &mut Report) {
     if firmware.local_apic == 0 {
         firmware.local_apic = DEFAULT_LOCAL_APIC;
     }
-    cpus.report(&firmware.cpus[0], report);
+    let boot = firmware.cpus[0];
+    if boot.acpi_uid.is_none() {
+        let id = boot.apic_id;
+        report.warn(format_args!("the MADT does not list the boot CPU (APIC id {id}) as enabled"));
+    }
 }
 
 /// An id of 8 bits as one of 32 bits.
@@ -131,7 +138,9 @@ fn widen(id: u8) -> u32 {
 fn wiring(gsi: u32, flags: u16, report: &mut Report) -> Wiring {
     let parsed = parse_mps_inti_flags(flags);
     if parsed.is_err() {
-        report.add(Notice::ReservedFlags(flags));
+        report.warn(format_args!(
+            "reserved polarity or trigger in interrupt flags {flags:#x}: treated as ISA"
+        ));
     }
     let (polarity, trigger) = parsed.unwrap_or((Polarity::SameAsBus, Trigger::SameAsBus));
     Wiring { gsi, polarity, trigger }
@@ -143,52 +152,23 @@ fn add_nmi(uid: u32, lint: u8, flags: u16, firmware: &mut Firmware, report: &mut
     // There is no LINT2; and firmware that lists CPUs in both kinds of entry
     // lists their pins in both kinds.
     if lint <= 1 && !firmware.local_nmis.contains(&nmi) {
-        report.push(&mut firmware.local_nmis, MAX_NMIS, "local NMI pins", nmi);
+        report.push(&mut firmware.local_nmis, MAX_NMIS, "too many local NMI pins: ", nmi);
     }
 }
 
-/// Entries for CPUs that are not started, or not a second time.
-#[derive(Default)]
-struct Cpus {
-    duplicates: usize,
-    first_duplicate: u32,
-    disabled: usize,
-    hot_pluggable: usize,
-    broadcast: usize,
-}
-
-impl Cpus {
-    fn add(&mut self, apic_id: u32, uid: u32, flags: u32, to: &mut Firmware, report: &mut Report) {
-        let cpu = CpuEntry { apic_id, acpi_uid: Some(uid), node: None };
-        match to.cpus.iter_mut().find(|known| known.apic_id == apic_id) {
-            _ if flags & CPU_ENABLED == 0 => {
-                self.disabled += 1;
-                self.hot_pluggable += usize::from(flags & CPU_ONLINE_CAPABLE != 0);
-            }
-            _ if apic_id == ALL_CPUS => self.broadcast += 1,
-            // The boot CPU, which was in the list before its entry was met.
-            Some(boot) if boot.acpi_uid.is_none() => *boot = cpu,
-            Some(_) => {
-                self.first_duplicate =
-                    if self.duplicates == 0 { apic_id } else { self.first_duplicate };
-                self.duplicates += 1;
-            }
-            None => report.push(&mut to.cpus, MAX_CPUS, "CPUs", cpu),
+/// Adds a CPU that may be started, and is not listed yet.
+fn add_cpu(apic_id: u32, uid: u32, flags: u32, to: &mut Firmware, report: &mut Report) {
+    let cpu = CpuEntry { apic_id, acpi_uid: Some(uid), node: None };
+    match to.cpus.iter_mut().find(|known| known.apic_id == apic_id) {
+        _ if flags & CPU_ENABLED == 0 => {
+            report.tally(Level::Info, "", " disabled CPUs in the MADT, skipped");
         }
-    }
-
-    fn report(&self, boot: &CpuEntry, report: &mut Report) {
-        if boot.acpi_uid.is_none() {
-            report.add(Notice::BootCpuNotListed(boot.apic_id));
+        _ if apic_id == ALL_CPUS => {
+            report.tally(Level::Warn, "", " CPUs with the broadcast APIC id in the MADT, skipped");
         }
-        for (count, why) in [
-            (self.duplicates, Skipped::Duplicates { first: self.first_duplicate }),
-            (self.disabled, Skipped::Disabled { hot_pluggable: self.hot_pluggable }),
-            (self.broadcast, Skipped::Broadcast),
-        ] {
-            if count > 0 {
-                report.add(Notice::SkippedCpus(count, why));
-            }
-        }
+        // The boot CPU, which was in the list before its entry was met.
+        Some(boot) if boot.acpi_uid.is_none() => *boot = cpu,
+        Some(_) => report.tally(Level::Info, "", " duplicate APIC ids in the MADT, dropped"),
+        None => report.push(&mut to.cpus, MAX_CPUS, "too many CPUs: ", cpu),
     }
 }

@@ -1,4 +1,4 @@
-//! What the firmware says: CPUs, interrupt routing, timers, memory affinity.
+//! What the firmware says: CPUs, interrupt routing, timers, NUMA nodes.
 //!
 //! [`read`] turns the ACPI tables into one owned value, [`Firmware`], in which
 //! nothing points into firmware memory any more. The boot CPU calls it once, when
@@ -25,7 +25,7 @@
 //! - the iterators over MADT and SRAT entries never end on an entry of length
 //!   zero, and look at a whole entry when only its first bytes are in the table;
 //! - its SRAT entries have a 16-bit length where ACPI has 8, so all fields are
-//!   one byte off, and the memory length takes its upper half from the base;
+//!   one byte off;
 //! - the FADT's helpers multiply an 8-bit length by eight.
 //!
 //! So `tables.rs` finds and validates tables and walks their entries, and the
@@ -34,6 +34,7 @@
 mod fixed;
 mod madt;
 mod notice;
+pub mod power_button;
 mod srat;
 mod tables;
 
@@ -51,11 +52,10 @@ pub use fixed::{FixedHardware, PowerButtonPorts};
 pub use fixed::{Reset, SoftOff};
 pub use madt::{CpuEntry, IoApic};
 pub use notice::Notice;
-pub use srat::MemoryRange;
 pub use tables::{DirectMap, Overrides, PhysicalMemory};
 
-use super::apic::LocalNmi;
-use super::ioapic::{InterruptOverride, Wiring};
+use super::irq::apic::LocalNmi;
+use super::irq::ioapic::{InterruptOverride, Wiring};
 use alloc::vec;
 use alloc::vec::Vec;
 use notice::Report;
@@ -82,13 +82,11 @@ pub struct Firmware {
     pub local_nmis: Vec<(Option<u32>, LocalNmi)>,
     /// I/O APIC inputs that are to be delivered as NMI.
     pub nmi_sources: Vec<Wiring>,
-    /// Which memory is near which CPUs; empty without a SRAT.
-    pub memory: Vec<MemoryRange>,
     /// Physical address of the first HPET's registers.
     pub hpet: Option<u64>,
     /// The fixed hardware that the FADT describes.
     pub fixed: FixedHardware,
-    /// What was odd, in the order it was met; the caller logs it.
+    /// What was odd; the caller logs it.
     pub notices: Vec<Notice>,
 }
 
@@ -102,7 +100,6 @@ impl Firmware {
             interrupt_overrides: Vec::new(),
             local_nmis: Vec::new(),
             nmi_sources: Vec::new(),
-            memory: Vec::new(),
             hpet: None,
             fixed: FixedHardware::default(),
             notices: Vec::new(),
@@ -137,10 +134,10 @@ pub fn read(
     // CPUs, and how interrupts reach them.
     match tables.find("APIC", madt::MIN_BYTES, &mut report) {
         Some(table) => madt::read(&table, &mut firmware, &mut report),
-        None => report.add(Notice::NO_MADT),
+        None => report.warn(format_args!("no MADT: running on the boot CPU alone")),
     }
 
-    // Which memory is near which CPU.
+    // Which node each CPU belongs to.
     if let Some(table) = tables.find("SRAT", srat::MIN_BYTES, &mut report) {
         srat::read(&table, &mut firmware, &mut report);
     }

@@ -5,12 +5,14 @@
 //! crate's; `mod.rs` says why its walks are not used. What is inside a table is
 //! left to `madt.rs`, `srat.rs` and `fixed.rs`.
 
-use super::notice::{Fault, Notice, Report};
+use super::notice::Report;
 use ::acpi::rsdp::Rsdp;
 use ::acpi::sdt::fadt::Fadt;
 use ::acpi::sdt::hpet::HpetTable;
 use ::acpi::sdt::{SdtHeader, madt};
 use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem::{offset_of, size_of};
 
@@ -26,6 +28,9 @@ const RSDP_V1_BYTES: usize = 20;
 
 /// Bytes that every table starts with.
 pub(super) const HEADER_BYTES: usize = size_of::<SdtHeader>();
+
+/// Why a table is ignored.
+const UNREADABLE: &str = "not all of it is readable";
 
 /// Reading physical memory: the direct map on the machine, a list of made-up
 /// tables in tests.
@@ -93,8 +98,8 @@ impl<'a, M: PhysicalMemory> Tables<'a, M> {
         let mut tables = Tables { memory, overrides, index: Vec::new() };
         match rsdp.map(|at| roots(memory, at)) {
             Some(Ok(roots)) => tables.fill_index(roots, report),
-            Some(Err(fault)) => report.add(Notice::BadTable("RSDP", fault)),
-            None => report.add(Notice::NO_RSDP),
+            Some(Err(why)) => report.ignored("RSDP", &why),
+            None => report.warn(format_args!("no RSDP: the firmware has no ACPI tables")),
         }
         tables
     }
@@ -109,11 +114,10 @@ impl<'a, M: PhysicalMemory> Tables<'a, M> {
         let given = (self.overrides)(signature);
         if let Some(bytes) = &given {
             let how = if bytes.is_empty() { "hidden" } else { "replaced" };
-            report.add(Notice::Overridden(signature, how));
+            report.info(format_args!("table {signature} {how} from outside"));
         }
-        let mut usable = |table: Result<_, Fault>| {
-            table.map_err(|fault| report.add(Notice::BadTable(signature, fault))).ok()
-        };
+        let mut usable =
+            |table: Result<_, String>| table.map_err(|why| report.ignored(signature, &why)).ok();
         match given {
             Some(bytes) if bytes.is_empty() => None,
             Some(bytes) => {
@@ -138,24 +142,29 @@ impl<'a, M: PhysicalMemory> Tables<'a, M> {
         for (signature, root, pointer_bytes) in roots.into_iter().filter(|root| root.1 != 0) {
             let bytes = match load(self.memory, root, signature, HEADER_BYTES) {
                 Ok(bytes) => bytes,
-                Err(fault) => {
-                    report.add(Notice::BadTable(signature, fault));
+                Err(why) => {
+                    report.ignored(signature, &why);
                     continue;
                 }
             };
             for at in bytes[HEADER_BYTES..].chunks_exact(pointer_bytes).map(little_endian) {
                 match self.memory.bytes(at, HEADER_BYTES).and_then(<[u8]>::first_chunk) {
                     Some(name) => {
-                        report.push(&mut self.index, MAX_ROOT_POINTERS, "tables", (*name, at));
+                        report.push(
+                            &mut self.index,
+                            MAX_ROOT_POINTERS,
+                            "too many tables: ",
+                            (*name, at),
+                        );
                     }
                     // Some firmware leaves unused pointers zero.
                     None if at == 0 => {}
-                    None => report.add(Notice::StrayPointer(at)),
+                    None => report.warn(format_args!("table at {at:#x} ignored: not readable")),
                 }
             }
             return;
         }
-        report.add(Notice::NO_ROOT);
+        report.warn(format_args!("no XSDT and no RSDT: no ACPI tables"));
     }
 }
 
@@ -164,13 +173,13 @@ impl<'a, M: PhysicalMemory> Tables<'a, M> {
 type Root = (&'static str, u64, usize);
 
 /// The root tables that the RSDP names, the better one first.
-fn roots(memory: &impl PhysicalMemory, at: u64) -> Result<[Root; 2], Fault> {
-    let first = memory.bytes(at, RSDP_V1_BYTES).ok_or(Fault::Unreadable)?;
+fn roots(memory: &impl PhysicalMemory, at: u64) -> Result<[Root; 2], String> {
+    let first = memory.bytes(at, RSDP_V1_BYTES).ok_or(UNREADABLE)?;
     if !first.starts_with(b"RSD PTR ") {
-        return Err(Fault::Signature);
+        return Err("wrong signature".into());
     }
     if sum(first) != 0 {
-        return Err(Fault::Checksum);
+        return Err("bad checksum".into());
     }
     let rsdt = little_endian(&first[offset_of!(Rsdp, rsdt_address)..]); // its last field
 
@@ -189,7 +198,7 @@ fn load<'a>(
     at: u64,
     signature: &str,
     min: usize,
-) -> Result<&'a [u8], Fault> {
+) -> Result<&'a [u8], String> {
     validate(signature, min, |len| memory.bytes(at, len))
 }
 
@@ -199,21 +208,21 @@ fn validate<'a>(
     signature: &str,
     min: usize,
     bytes: impl Fn(usize) -> Option<&'a [u8]>,
-) -> Result<&'a [u8], Fault> {
-    let header = bytes(HEADER_BYTES).ok_or(Fault::Unreadable)?;
+) -> Result<&'a [u8], String> {
+    let header = bytes(HEADER_BYTES).ok_or(UNREADABLE)?;
     if !header.starts_with(signature.as_bytes()) {
-        return Err(Fault::Signature);
+        return Err("wrong signature".into());
     }
     let at = offset_of!(SdtHeader, length);
     let len = little_endian(&header[at..at + 4]) as usize;
     if len < min.max(HEADER_BYTES) {
-        return Err(Fault::TooShort(len as u32));
+        return Err(format!("too short ({len} bytes)"));
     }
     if len > MAX_TABLE_BYTES {
-        return Err(Fault::TooLong(len as u32));
+        return Err(format!("too long ({len} bytes)"));
     }
-    let table = bytes(len).ok_or(Fault::Unreadable)?;
-    if sum(table) == 0 { Ok(table) } else { Err(Fault::Checksum) }
+    let table = bytes(len).ok_or(UNREADABLE)?;
+    if sum(table) == 0 { Ok(table) } else { Err("bad checksum".into()) }
 }
 
 fn sum(bytes: &[u8]) -> u8 {
@@ -243,10 +252,10 @@ pub(super) fn for_each_entry(
     while at < table.len() {
         let len = table.get(at + 1).map_or(0, |len| usize::from(*len));
         let Some(entry) = table.get(at..at + len).filter(|_| len >= 2) else {
-            return report.add(Notice::BadEntry(signature, at, "rest of the table skipped"));
+            return report.bad_entry(signature, at, "rest of the table skipped");
         };
         if read(entry, report).is_none() {
-            report.add(Notice::BadEntry(signature, at, "entry skipped"));
+            report.bad_entry(signature, at, "entry skipped");
         }
         at += len;
     }

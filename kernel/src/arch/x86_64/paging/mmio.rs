@@ -5,8 +5,8 @@
 //! one page stays empty, so that a driver that runs off its registers faults.
 
 use super::walk::{Flags, MapError, PhysMemory, Space};
-use crate::lock::{IrqLock, Level};
-use crate::mem::{KERNEL_IMAGE, MMIO_WINDOW, PAGE_SIZE, known};
+use super::{KERNEL_IMAGE, MMIO_WINDOW, PAGE_SIZE};
+use crate::arch::lock::{IrqLock, Level};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// The most mappings there can be.
@@ -23,7 +23,8 @@ static WINDOW: IrqLock<Window> = IrqLock::at(Level::Window, Window::new());
 /// The pointer is only good for volatile accesses to those `len` bytes.
 pub fn map_mmio(phys: u64, len: usize) -> Result<*mut u8, MapError> {
     let space = super::space().ok_or(MapError::NotReady)?;
-    if known::is_memory(phys..phys.saturating_add(len as u64)) {
+    let bytes = phys..phys.saturating_add(len as u64);
+    if super::FRAMES.get().is_some_and(|frames| (frames.is_memory)(bytes)) {
         return Err(MapError::Memory);
     }
     let virt = WINDOW.lock().map(&space, phys, len)?;

@@ -5,7 +5,7 @@
 //! gives it the machine's memory, the tests a vector. The formats are those of
 //! Intel SDM vol. 3, 4-level paging.
 
-use crate::mem::PAGE_SIZE;
+use crate::arch::paging::PAGE_SIZE;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 const ENTRIES: usize = 512;

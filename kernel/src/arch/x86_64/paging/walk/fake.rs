@@ -1,7 +1,7 @@
 //! A physical memory of tables only, for tests.
 
 use super::{ENTRIES, PhysMemory, Space, Table};
-use crate::mem::PAGE_SIZE;
+use crate::arch::paging::PAGE_SIZE;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const MOST: usize = 64;

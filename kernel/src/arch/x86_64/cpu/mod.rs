@@ -1,0 +1,274 @@
+//! One hardware thread: its number, its own words, its stack probe.
+//!
+//! The GS base of every CPU points at its [`Cpu`] record from the first
+//! instructions on, so that "which CPU is this" is one load. Upper rooms get a
+//! few words there ([`slot`]) for what they must reach as fast: the running G,
+//! the M, the P. The records are static: a CPU's record is never freed and its
+//! address never changes.
+
+pub mod features;
+pub mod gdt;
+pub mod mmio;
+pub mod msr;
+pub mod pci;
+pub mod ports;
+pub mod switch;
+pub mod topology;
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+/// The most hardware threads this kernel keeps books for.
+pub const MAX_CPUS: usize = 256;
+
+/// How many words of [`slot`] each CPU has.
+pub const SLOTS: usize = 4;
+
+/// What a CPU reaches through its GS base.
+#[repr(C)]
+pub struct Cpu {
+    // This CPU only, constant after `init_cpu`.
+    index: Cell<u32>,
+    apic_id: AtomicU32,
+    // Written by this CPU, read by all; before it is up, by the boot CPU.
+    slots: [AtomicUsize; SLOTS],
+    online: AtomicBool,
+}
+
+// SAFETY: the `Cell` is read and written by their own CPU only, through GS,
+// after the boot CPU wrote `index` before the CPU was started.
+unsafe impl Sync for Cpu {}
+
+impl Cpu {
+    const fn new() -> Self {
+        Cpu {
+            index: Cell::new(0),
+            apic_id: AtomicU32::new(u32::MAX),
+            slots: [const { AtomicUsize::new(0) }; SLOTS],
+            online: AtomicBool::new(false),
+        }
+    }
+}
+
+static CPUS: [Cpu; MAX_CPUS] = [const { Cpu::new() }; MAX_CPUS];
+
+/// The number of CPUs that came up; dense numbers below it are valid.
+static COUNT: AtomicU32 = AtomicU32::new(1);
+
+/// Makes this hardware thread CPU `index`: GS base and control registers.
+///
+/// # Safety
+/// Once per CPU, as its first act, with an `index` below [`MAX_CPUS`] that no
+/// other CPU has.
+pub unsafe fn init_cpu(index: usize, apic_id: u32) {
+    use x86_64::VirtAddr;
+    use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags, Efer, EferFlags};
+    use x86_64::registers::model_specific::GsBase;
+
+    let cpu = &CPUS[index];
+    cpu.index.set(index as u32);
+    cpu.apic_id.store(apic_id, Ordering::Relaxed);
+    GsBase::write(VirtAddr::from_ptr(cpu));
+    // The unwinder saves the SSE and x87 control words, so they must be
+    // reachable; nothing else in the kernel uses either.
+    // SAFETY: clears emulation and sets write protection; both only restrict.
+    unsafe {
+        Cr0::update(|f| {
+            f.remove(Cr0Flags::EMULATE_COPROCESSOR);
+            f.insert(Cr0Flags::MONITOR_COPROCESSOR | Cr0Flags::WRITE_PROTECT);
+        })
+    };
+    // A boot CPU that lacks one of these two comes as far as saying so (`features`).
+    if features::has_sse() {
+        // SAFETY: the CPU has FXSR and SSE.
+        unsafe { Cr4::update(|f| f.insert(Cr4Flags::OSFXSR | Cr4Flags::OSXMMEXCPT_ENABLE)) };
+    }
+    if features::has_nx() {
+        // SAFETY: the CPU has NX; every table of ours that uses it is made later.
+        unsafe { Efer::update(|f| f.insert(EferFlags::NO_EXECUTE_ENABLE)) };
+    }
+}
+
+/// The dense number of this CPU, 0 for the boot CPU.
+#[inline(always)]
+pub fn cpu_index() -> usize {
+    #[cfg(target_os = "none")]
+    {
+        let index: u32;
+        // SAFETY: GS points at this CPU's record since `init_cpu`.
+        unsafe {
+            core::arch::asm!("mov {:e}, gs:[{}]", out(reg) index,
+                const core::mem::offset_of!(Cpu, index),
+                options(nostack, preserves_flags, readonly));
+        }
+        index as usize
+    }
+    // In host tests every thread is CPU 0.
+    #[cfg(not(target_os = "none"))]
+    0
+}
+
+/// Reads word `I` of this CPU.
+#[inline(always)]
+pub fn slot<const I: usize>() -> usize {
+    const { assert!(I < SLOTS) }
+    let value: usize;
+    // SAFETY: GS points at this CPU's record since `init_cpu`.
+    unsafe {
+        core::arch::asm!("mov {}, gs:[{}]", out(reg) value,
+            const slot_offset::<I>(),
+            options(nostack, preserves_flags, readonly));
+    }
+    value
+}
+
+/// Writes word `I` of this CPU.
+#[inline(always)]
+pub fn set_slot<const I: usize>(value: usize) {
+    const { assert!(I < SLOTS) }
+    // SAFETY: GS points at this CPU's record, and the word is this CPU's own.
+    unsafe {
+        core::arch::asm!("mov gs:[{}], {}",
+            const slot_offset::<I>(), in(reg) value,
+            options(nostack, preserves_flags));
+    }
+}
+
+/// Where word `I` is, from this CPU's GS base.
+pub const fn slot_offset<const I: usize>() -> usize {
+    const { assert!(I < SLOTS) }
+    core::mem::offset_of!(Cpu, slots) + 8 * I
+}
+
+/// As [`set_slot`], of the address of a static: in one instruction, and in no
+/// register. (A function cannot be handed a symbol.)
+macro_rules! point_slot {
+    ($slot:ident, $target:path) => {
+        // SAFETY: GS points at this CPU's record, and the word is this CPU's own.
+        unsafe {
+            core::arch::asm!("mov qword ptr gs:[{}], offset {}",
+                const $crate::arch::slot_offset::<$slot>(), sym $target,
+                options(nostack, preserves_flags));
+        }
+    };
+}
+pub(crate) use point_slot;
+
+/// Writes word `I` of every CPU, also of those that are not up. For the boot CPU,
+/// before there is any other.
+pub fn set_all_slots<const I: usize>(value: usize) {
+    const { assert!(I < SLOTS) }
+    CPUS.iter().for_each(|cpu| cpu.slots[I].store(value, Ordering::Relaxed));
+}
+
+/// Reads word `I` of any CPU, which may write it at any time.
+pub fn slot_of<const I: usize>(cpu: usize) -> usize {
+    const { assert!(I < SLOTS) }
+    CPUS[cpu].slots[I].load(Ordering::Relaxed)
+}
+
+/// The number of CPUs that came up.
+pub fn num_cpus() -> usize {
+    COUNT.load(Ordering::Acquire) as usize
+}
+
+/// Says that `n` CPUs are there; called once by the bring-up.
+pub fn set_num_cpus(n: usize) {
+    COUNT.store(n as u32, Ordering::Release);
+}
+
+/// The local APIC id of CPU `index`.
+pub fn apic_id_of(index: usize) -> u32 {
+    CPUS[index].apic_id.load(Ordering::Relaxed)
+}
+
+/// Whether CPU `index` has finished its bring-up.
+pub fn is_online(index: usize) -> bool {
+    CPUS[index].online.load(Ordering::Acquire)
+}
+
+/// Says that this CPU has finished its bring-up.
+pub fn set_online() {
+    CPUS[cpu_index()].online.store(true, Ordering::Release);
+}
+
+/// Turns interrupts on and halts, as one step: an interrupt that came since
+/// they were turned off ends the halt at once. Returns with them off.
+#[inline]
+pub fn wait_for_interrupt() {
+    // `sti` takes effect after the next instruction, so nothing can come
+    // between the two (Intel SDM vol. 2, STI).
+    x86_64::instructions::interrupts::enable_and_hlt();
+    x86_64::instructions::interrupts::disable();
+}
+
+/// Halts this CPU for good.
+pub fn halt_forever() -> ! {
+    loop {
+        x86_64::instructions::interrupts::disable();
+        x86_64::instructions::hlt();
+    }
+}
+
+/// An address inside the caller, and its frame pointer: where a backtrace of
+/// this very place starts.
+#[inline(always)]
+pub fn here() -> (u64, u64) {
+    let (rip, rbp): (u64, u64);
+    // SAFETY: reads two registers.
+    unsafe {
+        core::arch::asm!("lea {}, [rip]", "mov {}, rbp", out(reg) rip, out(reg) rbp,
+            options(nomem, nostack, preserves_flags));
+    }
+    (rip, rbp)
+}
+
+/// Bytes of stack that code with interrupts off may count on.
+///
+/// Half a page, so that the root of a G, what it does and where it parks fit
+/// into one page together with this: a million Gs that wait have a page each.
+/// The deepest that runs so is a heap that must grow (pages, frames, page
+/// tables: about 900 bytes), then the screen (about 700). A commit that comes too
+/// late is mended nevertheless, and counted (`mem::stack`): the machine test
+/// `probes` does everything there is at every distance from a page's end.
+pub const PROBE_BYTES: usize = 2048;
+
+/// Touches the stack [`PROBE_BYTES`] down, so that the page fault that commits
+/// it happens now and not under a lock. It is enough to look there: what is
+/// between has the same page or that of the stack pointer.
+#[inline(always)]
+pub fn probe_stack() {
+    const { assert!(PROBE_BYTES <= super::paging::PAGE_SIZE) }
+    #[cfg(target_os = "none")]
+    // SAFETY: reads one byte below the stack pointer; the page is this G's own
+    // or its guard, and in both cases the fault belongs here.
+    unsafe {
+        core::arch::asm!("test byte ptr [rsp - {}], 0", const PROBE_BYTES,
+            options(nostack, readonly));
+    }
+}
+
+/// As [`probe_stack`], half as far. For what may come right after a lock was
+/// held, which has probed: whoever has taken another G from a list must be able to
+/// ready it.
+#[inline(always)]
+pub fn probe_stack_again() {
+    #[cfg(target_os = "none")]
+    // SAFETY: as in `probe_stack`.
+    unsafe {
+        core::arch::asm!("test byte ptr [rsp - {}], 0", const PROBE_BYTES / 2,
+            options(nostack, readonly));
+    }
+}
+
+/// Whether `code` begins with the instruction of a probe.
+pub fn is_probe(code: &[u8]) -> bool {
+    // test byte ptr [rsp + distance], 0
+    matches!(code, [0xf6, 0x84, 0x24, _, _, _, _, 0, ..])
+}
+
+/// Says to the CPU that this is a spin loop.
+#[inline(always)]
+pub fn relax() {
+    core::hint::spin_loop();
+}

@@ -1,0 +1,381 @@
+//! One local APIC: its registers, and the sequences written to them.
+//!
+//! [`LocalApic`] is generic over a [`Bus`], so that every sequence (changing
+//! mode, setting up, sending) is tested on the host against a bus that records.
+//! The chapter of reference is Intel SDM vol. 3, "Advanced Programmable
+//! Interrupt Controller (APIC)"; the section names below are its own.
+
+use super::{ApicChoice, ApicError, ApicReport, LocalNmi, Message, Mode, Polarity};
+use super::{ERROR_VECTOR, SPURIOUS_VECTOR};
+use crate::arch;
+use crate::arch::x86_64::cpu::msr::{IA32_APIC_BASE, MsrFault};
+use core::arch::x86_64::__cpuid;
+
+/// How a local APIC's registers are reached.
+pub trait Bus {
+    /// Reads an MSR that exists.
+    fn read_msr(&self, msr: u32) -> u64;
+    /// Writes an MSR that exists, with a value that it takes.
+    fn write_msr(&self, msr: u32, value: u64);
+    /// Writes an MSR that may not exist or may refuse the value.
+    fn try_write_msr(&self, msr: u32, value: u64) -> Result<(), MsrFault>;
+    /// Reads a register in memory.
+    fn read_mmio(&self, offset: usize) -> u32;
+    /// Writes a register in memory.
+    fn write_mmio(&self, offset: usize, value: u32);
+    /// Waits until all earlier stores are visible.
+    fn fence(&self);
+}
+
+/// A register, by its offset in memory. As an MSR it is 0x800 + offset / 16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Register {
+    /// The id.
+    Id = 0x020,
+    /// Version and number of local interrupts.
+    Version = 0x030,
+    /// Task priority.
+    TaskPriority = 0x080,
+    /// End of interrupt.
+    Eoi = 0x0b0,
+    /// Spurious vector and software enable.
+    Spurious = 0x0f0,
+    /// Interrupts in service, the first of eight registers.
+    InService = 0x100,
+    /// Errors.
+    ErrorStatus = 0x280,
+    /// Corrected machine checks.
+    LvtCmci = 0x2f0,
+    /// Interrupt command, lower half.
+    CommandLow = 0x300,
+    /// Interrupt command, upper half; not in x2APIC, whose command has 64 bits.
+    CommandHigh = 0x310,
+    /// The timer.
+    LvtTimer = 0x320,
+    /// The thermal sensor.
+    LvtThermal = 0x330,
+    /// Performance counters.
+    LvtPerformance = 0x340,
+    /// Pin 0.
+    LvtLint0 = 0x350,
+    /// Pin 1.
+    LvtLint1 = 0x360,
+    /// Errors.
+    LvtError = 0x370,
+    /// The timer's initial count: a write starts it.
+    InitialCount = 0x380,
+    /// The timer's current count.
+    CurrentCount = 0x390,
+    /// The timer's divider.
+    Divide = 0x3e0,
+}
+
+use Register::*;
+
+/// A local interrupt that does not interrupt.
+pub const LVT_MASKED: u32 = 1 << 16;
+/// A masked entry still holds a vector that is legal: some APICs report an
+/// error for a vector below 16, masked or not.
+const MASKED: u32 = LVT_MASKED | SPURIOUS_VECTOR as u32;
+const DELIVER_SMI: u32 = 2 << 8;
+const DELIVER_NMI: u32 = 4 << 8;
+const DELIVER_INIT: u32 = 5 << 8;
+const DELIVER_STARTUP: u32 = 6 << 8;
+const DELIVERY_BITS: u32 = 7 << 8;
+const PIN_ACTIVE_LOW: u32 = 1 << 13;
+const SOFTWARE_ENABLE: u32 = 1 << 8;
+const COMMAND_PENDING: u32 = 1 << 12;
+const COMMAND_ASSERT: u32 = 1 << 14;
+/// To the CPU that sends; the target does not count.
+const COMMAND_TO_SELF: u32 = 1 << 18;
+
+const BASE_ENABLE: u64 = 1 << 11;
+const BASE_X2APIC: u64 = 1 << 10;
+const BASE_ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+/// The largest id that an xAPIC sends to; 255 means everybody.
+const XAPIC_MAX_ID: u32 = 254;
+/// Reads of the command register while an interrupt is being sent. It takes
+/// well under a microsecond; this allows about 100 µs on hardware.
+const MAX_SEND_POLLS: u32 = 1_000;
+
+/// Whether CPUID says that this CPU's APIC can run as x2APIC.
+pub fn has_x2apic() -> bool {
+    __cpuid(1).ecx & 1 << 21 != 0
+}
+
+/// The local APIC of the CPU that executes, in one of its forms.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalApic<B> {
+    bus: B,
+    mode: Mode,
+}
+
+impl<B: Bus> LocalApic<B> {
+    /// The APIC behind `bus`, spoken to as `mode`.
+    pub fn new(bus: B, mode: Mode) -> LocalApic<B> {
+        LocalApic { bus, mode }
+    }
+
+    /// The form that it is spoken to in.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    // Which form.
+
+    /// The form for this machine: the choice if the CPU can follow it.
+    ///
+    /// Where firmware left x2APIC on, xAPIC is refused if the id does not fit.
+    pub fn choose(
+        &self,
+        choice: ApicChoice,
+        has_x2apic: bool,
+        is_mapped: bool,
+    ) -> Result<Mode, ApicError> {
+        let is_on = self.bus.read_msr(IA32_APIC_BASE) & BASE_X2APIC != 0;
+        // An APIC that already runs as x2APIC has it, whatever CPUID says.
+        let can_x2apic = has_x2apic || is_on;
+        let id_fits = !is_on || self.bus.read_msr(msr_of(Id)) <= u64::from(XAPIC_MAX_ID);
+        match choice {
+            ApicChoice::Auto | ApicChoice::X2Apic if can_x2apic => return Ok(Mode::X2Apic),
+            ApicChoice::X2Apic => log::warn!("apic=x2apic: this CPU has none, using xapic"),
+            ApicChoice::XApic if !id_fits => {
+                log::warn!("apic=xapic: this CPU's APIC id is above 254, staying with x2apic");
+                return Ok(Mode::X2Apic);
+            }
+            _ => {}
+        }
+        match (is_mapped, is_on) {
+            (true, _) => Ok(Mode::XApic),
+            (false, true) => Ok(Mode::X2Apic),
+            (false, false) => Err(ApicError::NotMapped),
+        }
+    }
+
+    /// Brings this CPU's APIC to the machine's form, by legal steps only:
+    ///
+    /// ```text
+    ///   disabled (00) ──1──▶ xAPIC (10) ──2──▶ x2APIC (11)
+    ///        ▲                                     │
+    ///        └──────────────────3──────────────────┘
+    /// ```
+    ///
+    /// Any other step is a #GP ("x2APIC State Transitions"): x2APIC → xAPIC
+    /// is 3, then 1. CPUs may have step 3 locked; then it is an error here.
+    pub fn enter_mode(&self, has_x2apic: bool, physical_base: u64) -> Result<(), ApicError> {
+        let refused = Err(ApicError::ModeRefused(self.mode));
+        let now = self.bus.read_msr(IA32_APIC_BASE);
+        let is_x2apic = now & BASE_X2APIC != 0;
+        let off = now & !(BASE_ENABLE | BASE_X2APIC | BASE_ADDRESS) | physical_base & BASE_ADDRESS;
+        let steps: &[u64] = match (self.mode, is_x2apic) {
+            (Mode::X2Apic, true) => &[],
+            (Mode::X2Apic, false) if !has_x2apic => return refused,
+            (Mode::X2Apic, false) => &[off | BASE_ENABLE, off | BASE_ENABLE | BASE_X2APIC],
+            (Mode::XApic, true) => &[off, off | BASE_ENABLE],
+            (Mode::XApic, false) => &[off | BASE_ENABLE],
+        };
+        for &step in steps {
+            if self.bus.try_write_msr(IA32_APIC_BASE, step).is_err() {
+                return refused;
+            }
+        }
+        // A virtual machine may ignore the write instead of refusing it.
+        let reached = self.bus.read_msr(IA32_APIC_BASE);
+        let is_x2apic = reached & BASE_X2APIC != 0;
+        let fits = reached & BASE_ENABLE != 0 && is_x2apic == (self.mode == Mode::X2Apic);
+        if fits { Ok(()) } else { refused }
+    }
+
+    // Setting up.
+
+    /// Enables the APIC, masks every local interrupt, then opens errors and
+    /// the NMI pins. Interrupts are off.
+    pub fn set_up(&self, nmis: &[LocalNmi]) -> ApicReport {
+        // First of all enable: a disabled APIC keeps its entries masked.
+        self.write(Spurious, SOFTWARE_ENABLE | u32::from(SPURIOUS_VECTOR));
+        self.write(TaskPriority, 0);
+        let lvt_entries = self.mask_all();
+        self.finish_in_service();
+        for nmi in nmis {
+            let pin = match nmi.lint {
+                0 => LvtLint0,
+                1 => LvtLint1,
+                other => {
+                    log::warn!("apic: NMI on pin {other}, which does not exist: ignored");
+                    continue;
+                }
+            };
+            let polarity = if nmi.polarity == Polarity::ActiveLow { PIN_ACTIVE_LOW } else { 0 };
+            // NMIs are edge-triggered whatever the entry says.
+            self.write(pin, DELIVER_NMI | polarity);
+        }
+        // Errors that firmware left are not ours.
+        self.take_errors();
+        self.write(LvtError, u32::from(ERROR_VECTOR));
+        ApicReport { mode: self.mode, id: self.id(), lvt_entries }
+    }
+
+    /// Masks the local interrupts that this APIC has: touching one that it does
+    /// not have is a #GP in x2APIC mode. Gives their number.
+    fn mask_all(&self) -> u32 {
+        let entries = (self.read(Version) >> 16 & 0xff) + 1;
+        // Errors first: masking the others may itself report one.
+        for entry in [LvtError, LvtTimer, LvtLint0, LvtLint1] {
+            self.write(entry, MASKED);
+        }
+        for (least, entry) in [(5, LvtPerformance), (6, LvtThermal), (7, LvtCmci)] {
+            // Firmware that handles heat or memory errors by SMI keeps them.
+            if entries >= least && self.read(entry) & DELIVERY_BITS != DELIVER_SMI {
+                self.write(entry, MASKED);
+            }
+        }
+        entries
+    }
+
+    /// Ends interrupts that firmware left in service: they would keep all of
+    /// equal or lower priority away. At most 256, one for each vector.
+    fn finish_in_service(&self) {
+        let words = (0..8).map(|word| self.read_at(InService as usize + word * 0x10).count_ones());
+        for _ in 0..words.sum() {
+            self.eoi();
+        }
+    }
+
+    // In use.
+
+    /// This CPU's id.
+    pub fn id(&self) -> u32 {
+        match self.mode {
+            Mode::XApic => self.read(Id) >> 24,
+            Mode::X2Apic => self.read(Id),
+        }
+    }
+
+    /// End of interrupt.
+    #[inline]
+    pub fn eoi(&self) {
+        self.write(Eoi, 0);
+    }
+
+    /// The errors since the last call. The write makes the register show them.
+    pub fn take_errors(&self) -> u32 {
+        self.write(ErrorStatus, 0);
+        self.read(ErrorStatus)
+    }
+
+    /// Sends a message to one CPU. INIT and start-up are seen to be accepted.
+    pub fn send(&self, apic_id: u32, message: Message) -> Result<(), ApicError> {
+        if self.mode == Mode::XApic && apic_id > XAPIC_MAX_ID {
+            return Err(ApicError::IdTooLarge(apic_id));
+        }
+        let (low, is_waited_for) = match message {
+            Message::Vector(vector) => (u32::from(vector), false),
+            Message::Nmi => (DELIVER_NMI, false),
+            Message::Init => (DELIVER_INIT, true),
+            Message::Startup(page) => (DELIVER_STARTUP | u32::from(page), true),
+        };
+        // The command is two registers in xAPIC: a handler that sends between
+        // the writes would redirect ours. (An NMI can still: only the panic
+        // path and `send_self` send from there.)
+        let irqs = arch::irq::disable();
+        let sent = self.wait_sent().map(|()| self.command(apic_id, COMMAND_ASSERT | low));
+        arch::irq::restore(irqs);
+        if is_waited_for { sent.and_then(|()| self.wait_sent()) } else { sent }
+    }
+
+    /// Sends an NMI to one CPU, stuck or not.
+    pub fn send_nmi_anyway(&self, apic_id: u32) {
+        // A stuck APIC may drop it; in a panic there is no better way left.
+        let _ = self.wait_sent();
+        self.command(apic_id, COMMAND_ASSERT | DELIVER_NMI);
+    }
+
+    /// Interrupts this CPU itself as soon as it takes interrupts. Also from an NMI: the
+    /// low half of the command is all that it writes, and the interrupt has left when
+    /// this returns, so a command that the NMI came into the middle of is not disturbed.
+    pub fn send_self(&self, vector: u8) {
+        let low = COMMAND_ASSERT | COMMAND_TO_SELF | u32::from(vector);
+        let _ = self.wait_sent(); // a stuck APIC may drop it
+        match self.mode {
+            Mode::XApic => self.write(CommandLow, low),
+            Mode::X2Apic => self.bus.write_msr(msr_of(CommandLow), low.into()),
+        }
+        let _ = self.wait_sent();
+    }
+
+    fn command(&self, apic_id: u32, low: u32) {
+        match self.mode {
+            Mode::XApic => {
+                self.write(CommandHigh, apic_id << 24);
+                self.write(CommandLow, low);
+            }
+            Mode::X2Apic => {
+                // What was stored must be visible before the interrupt is.
+                self.bus.fence();
+                self.bus.write_msr(msr_of(CommandLow), u64::from(apic_id) << 32 | u64::from(low));
+            }
+        }
+    }
+
+    /// Waits, within a bound, until the last interrupt sent has left. An x2APIC
+    /// has no such state.
+    fn wait_sent(&self) -> Result<(), ApicError> {
+        let is_sent = || self.read(CommandLow) & COMMAND_PENDING == 0;
+        if self.mode == Mode::X2Apic || (0..MAX_SEND_POLLS).any(|_| is_sent()) {
+            return Ok(());
+        }
+        Err(ApicError::DeliveryStuck)
+    }
+
+    // Registers.
+
+    /// Reads a register.
+    #[inline]
+    pub fn read(&self, register: Register) -> u32 {
+        self.read_at(register as usize)
+    }
+
+    /// Writes a register.
+    #[inline]
+    pub fn write(&self, register: Register, value: u32) {
+        match self.mode {
+            Mode::XApic => self.bus.write_mmio(register as usize, value),
+            Mode::X2Apic => self.bus.write_msr(msr_of(register), u64::from(value)),
+        }
+    }
+
+    /// Writes a register whose value the CPU may refuse (as MSRs do).
+    pub fn try_write(&self, register: Register, value: u32) -> Result<(), MsrFault> {
+        match self.mode {
+            Mode::XApic => self.bus.write_mmio(register as usize, value),
+            Mode::X2Apic => self.bus.try_write_msr(msr_of(register), u64::from(value))?,
+        }
+        Ok(())
+    }
+
+    /// The bus, for MSRs that belong to the APIC's timer.
+    pub fn bus(&self) -> &B {
+        &self.bus
+    }
+
+    #[inline]
+    fn read_at(&self, offset: usize) -> u32 {
+        match self.mode {
+            Mode::XApic => self.bus.read_mmio(offset),
+            Mode::X2Apic => self.bus.read_msr(msr_at(offset)) as u32,
+        }
+    }
+}
+
+const fn msr_of(register: Register) -> u32 {
+    msr_at(register as usize)
+}
+
+const fn msr_at(offset: usize) -> u32 {
+    0x800 + (offset >> 4) as u32
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+pub mod tests;

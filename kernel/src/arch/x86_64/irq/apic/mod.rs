@@ -1,0 +1,265 @@
+//! The local APIC, in its two forms.
+//!
+//! Holds the vectors of the kernel, the choice between xAPIC (registers in
+//! memory) and x2APIC (registers as MSRs), the set-up of each CPU's APIC, end
+//! of interrupt, and sending interrupts to other CPUs. The sequences themselves
+//! are in [`local`], written against a trait and tested on the host; this file
+//! keeps the machine's one choice and gives it plain functions. The timer in
+//! the APIC is left to `timer`, interrupts from devices to `ioapic`, starting
+//! CPUs (when to send which, and the delays) to `apstart`.
+//!
+//! [`init`] once on the boot CPU, then [`init_cpu`] on every CPU, the boot CPU
+//! included, with interrupts off.
+
+pub mod local;
+
+use crate::arch::x86_64::cpu::mmio::{Mmio, Window};
+use crate::arch::x86_64::cpu::msr::{self, MsrFault};
+use core::fmt;
+use local::{Bus, LocalApic};
+
+/// The first vector for devices; those below are exceptions and the PIC's.
+pub const FIRST_DEVICE_VECTOR: u8 = 0x30;
+/// The last vector for devices.
+pub const LAST_DEVICE_VECTOR: u8 = 0xef;
+/// The CPU's timer.
+pub const TIMER_VECTOR: u8 = 0xf0;
+/// Another CPU has work for this one.
+pub const WAKE_VECTOR: u8 = 0xf1;
+/// Another CPU asks whether this one takes interrupts.
+pub const ASK_VECTOR: u8 = 0xf2;
+/// The local APIC met an error: see [`on_error`].
+pub const ERROR_VECTOR: u8 = 0xfe;
+/// An interrupt that was withdrawn. Its handler returns, without an [`eoi`].
+pub const SPURIOUS_VECTOR: u8 = 0xff;
+
+/// `apic=` on the command line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ApicChoice {
+    /// x2APIC where the CPU has it, xAPIC otherwise.
+    #[default]
+    Auto,
+    /// Registers in memory.
+    XApic,
+    /// Registers as MSRs.
+    X2Apic,
+}
+
+/// The form in which the local APICs run: the same on every CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Registers in memory; ids of 8 bits.
+    XApic,
+    /// Registers as MSRs; ids of 32 bits.
+    X2Apic,
+}
+
+/// What is wired to a pin of the local APIC: an NMI entry of the MADT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalNmi {
+    /// The pin: 0 or 1. Other values are named in a warning and ignored.
+    pub lint: u8,
+    /// Which level means "interrupt".
+    pub polarity: Polarity,
+}
+
+// The words of the MADT for how a line is wired. The bus of `SameAsBus` is ISA:
+// active high, edge.
+pub use ::acpi::sdt::madt::{Polarity, TriggerMode as Trigger};
+
+/// Why something about a local APIC could not be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApicError {
+    /// xAPIC is to be used, and no mapped registers were handed in.
+    NotMapped,
+    /// An xAPIC addresses the ids 0 to 254 only.
+    IdTooLarge(u32),
+    /// The last interrupt sent was not accepted within the bound.
+    DeliveryStuck,
+    /// The CPU did not go to the form that the machine uses.
+    ModeRefused(Mode),
+    /// [`init`] has not been called.
+    NotInitialised,
+}
+
+/// How the boot CPU found its local APIC.
+#[derive(Clone, Copy, Debug)]
+pub struct ApicConfig<'a> {
+    /// `apic=` on the command line.
+    pub choice: ApicChoice,
+    /// The physical address of the registers: the MADT's, or else the
+    /// architecture's own. Every CPU's registers are put there.
+    pub physical_base: u64,
+    /// One page of registers, mapped; not needed for x2APIC.
+    pub registers: Option<Window>,
+    /// The NMI pins of the boot CPU: entries for it and for all CPUs.
+    pub nmis: &'a [LocalNmi],
+}
+
+/// What [`init`] and [`init_cpu`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApicReport {
+    /// The form in use.
+    pub mode: Mode,
+    /// This CPU's id.
+    pub id: u32,
+    /// How many local interrupts the APIC has.
+    pub lvt_entries: u32,
+}
+
+/// Chooses the form for the machine, and sets the boot CPU's APIC up.
+///
+/// A choice that the CPU cannot follow is named in a warning. Interrupts must
+/// be off, the legacy PIC masked, and the IDT loaded, with a #GP handler that
+/// calls [`msr::fixup`].
+///
+/// # Safety
+/// 1. `physical_base` holds nothing but the local APIC's registers, and
+///    `registers`, if any, maps that page.
+/// 2. Called once, on the boot CPU, with interrupts off.
+pub unsafe fn init(config: ApicConfig<'_>) -> Result<ApicReport, ApicError> {
+    let hardware = Hardware { registers: config.registers };
+    let apic = LocalApic::new(hardware, Mode::XApic);
+    let mode = apic.choose(config.choice, local::has_x2apic(), config.registers.is_some())?;
+    MACHINE.call_once(|| (LocalApic::new(hardware, mode), config.physical_base));
+    init_cpu(config.nmis)
+}
+
+/// Sets this CPU's APIC up: form, spurious and error vectors, NMI pins, and
+/// every other local interrupt masked. The timer stays masked until `timer`
+/// takes it. On the boot CPU [`init`] calls it.
+pub fn init_cpu(nmis: &[LocalNmi]) -> Result<ApicReport, ApicError> {
+    let (apic, base) = MACHINE.get().ok_or(ApicError::NotInitialised)?;
+    apic.enter_mode(local::has_x2apic(), *base)?;
+    Ok(apic.set_up(nmis))
+}
+
+/// The form in use, once [`init`] has chosen.
+pub fn mode() -> Option<Mode> {
+    current().map(|apic| apic.mode())
+}
+
+/// The interrupt being served is done; the next may come.
+#[inline]
+pub fn eoi() {
+    if let Some(apic) = current() {
+        apic.eoi();
+    }
+}
+
+/// What one CPU sends to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// An interrupt with this vector.
+    Vector(u8),
+    /// Resets the CPU: it waits for a start-up.
+    Init,
+    /// Starts the CPU in real mode at this page.
+    Startup(u8),
+    /// A non-maskable interrupt.
+    Nmi,
+}
+
+/// Sends `message` to the CPU `apic_id`. What this CPU stored before is visible to the handler
+/// there.
+pub fn send(apic_id: u32, message: Message) -> Result<(), ApicError> {
+    current().ok_or(ApicError::NotInitialised)?.send(apic_id, message)
+}
+
+/// Interrupts this CPU itself, as soon as it takes interrupts. Also in an NMI.
+pub fn send_self(vector: u8) {
+    if let Some(apic) = current() {
+        apic.send_self(vector);
+    }
+}
+
+/// Sends an NMI to the CPU `apic_id`, also when the APIC is stuck: for the panic
+/// path, which has nothing to lose.
+pub fn send_nmi_anyway(apic_id: u32) {
+    if let Some(apic) = current() {
+        apic.send_nmi_anyway(apic_id);
+    }
+}
+
+/// What the handler of [`ERROR_VECTOR`] calls before [`eoi`]: the error bits
+/// (Intel SDM vol. 3, "Error Handling"), which are cleared by it.
+pub fn on_error() -> u32 {
+    current().map_or(0, |apic| apic.take_errors())
+}
+
+/// This CPU's APIC. Nothing before [`init`].
+#[inline]
+pub fn current() -> Option<LocalApic<Hardware>> {
+    MACHINE.get().map(|(apic, _)| *apic)
+}
+
+/// The APIC, which has the same form on every CPU, and its physical address.
+static MACHINE: spin::Once<(LocalApic<Hardware>, u64)> = spin::Once::new();
+
+/// The registers of the CPU that executes.
+#[derive(Clone, Copy, Debug)]
+pub struct Hardware {
+    registers: Option<Window>,
+}
+
+impl Bus for Hardware {
+    fn read_msr(&self, msr: u32) -> u64 {
+        // SAFETY: `local` reads APIC registers only, of a CPU that has an APIC,
+        // and those of x2APIC only in that mode.
+        unsafe { msr::rdmsr(msr) }
+    }
+
+    fn write_msr(&self, msr: u32, value: u64) {
+        // SAFETY: `local` writes APIC registers only; an APIC touches no memory.
+        unsafe { msr::wrmsr(msr, value) }
+    }
+
+    fn try_write_msr(&self, msr: u32, value: u64) -> Result<(), MsrFault> {
+        // SAFETY: as above; `init` asked for the #GP handler.
+        unsafe { msr::wrmsr_checked(msr, value) }
+    }
+
+    fn read_mmio(&self, offset: usize) -> u32 {
+        self.registers.map_or(0, |window| window.read(offset))
+    }
+
+    fn write_mmio(&self, offset: usize, value: u32) {
+        if let Some(window) = self.registers {
+            window.write(offset, value);
+        }
+    }
+
+    /// What SDM vol. 3 asks for before an MSR write that others act on: such
+    /// a write is not ordered after earlier stores by itself.
+    fn fence(&self) {
+        // SAFETY: SSE2 belongs to x86-64.
+        unsafe { core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags)) };
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::XApic => "xapic",
+            Mode::X2Apic => "x2apic",
+        })
+    }
+}
+
+impl fmt::Display for ApicReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} id {}, {} local interrupts", self.mode, self.id, self.lvt_entries)
+    }
+}
+
+impl fmt::Display for ApicError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ApicError::NotMapped => f.write_str("the APIC's registers are not mapped"),
+            ApicError::IdTooLarge(id) => write!(f, "xapic cannot address APIC id {id}"),
+            ApicError::DeliveryStuck => f.write_str("an interrupt sent was never accepted"),
+            ApicError::ModeRefused(mode) => write!(f, "the CPU does not go to {mode} mode"),
+            ApicError::NotInitialised => f.write_str("the APIC is not set up yet"),
+        }
+    }
+}

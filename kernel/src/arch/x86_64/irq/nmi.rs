@@ -1,0 +1,200 @@
+//! NMIs: what a CPU takes whatever it does, also with interrupts off.
+//!
+//! Two things are said with them. *Stop* ([`stop_others`]): the machine goes down,
+//! and each CPU notes where it was and halts for good. *Where are you?* ([`sample`]):
+//! a CPU does not answer the interrupt that asks whether it takes any ([`ask`]); the
+//! NMI finds it, and it goes on afterwards. Every other NMI was not asked for: a button,
+//! a monitor's command, or hardware that reports an error. The CPU that takes it goes on,
+//! and reports it as soon as it takes interrupts ([`report_unasked`]), which it sends
+//! itself one for: an NMI may have interrupted the code that prints. If they keep
+//! coming, the first, second, fourth, eighth and so on are reported.
+//!
+//! A CPU is sent the next question only when it has taken the last one: so none is
+//! lost in another, and each NMI that comes is known to be one or not.
+
+use super::apic::{self, Message};
+use super::trap::Frame;
+use crate::arch::x86_64::cpu;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use x86_64::instructions::port::Port;
+
+/// Set by the CPU that stops the others; an NMI means "halt" from then on.
+static STOPPING: AtomicBool = AtomicBool::new(false);
+
+/// What is known of the NMIs of a CPU.
+struct Nmis {
+    /// Where it was when it was stopped; 0 until then.
+    stopped_rip: AtomicU64,
+    stopped_rbp: AtomicU64,
+    /// Samples that were asked for, and those that were taken.
+    asked: AtomicU32,
+    taken: AtomicU32,
+    /// The number of an NMI that was not asked for and is to be reported, 0 if there is
+    /// none; where it came, and what the chipset said of it.
+    unasked: AtomicU64,
+    unasked_rip: AtomicU64,
+    unasked_status: AtomicU32,
+}
+
+/// NMIs of all CPUs that were not asked for.
+static UNASKED: AtomicU64 = AtomicU64::new(0);
+
+static NMIS: [Nmis; cpu::MAX_CPUS] = [const {
+    Nmis {
+        stopped_rip: AtomicU64::new(0),
+        stopped_rbp: AtomicU64::new(0),
+        asked: AtomicU32::new(0),
+        taken: AtomicU32::new(0),
+        unasked: AtomicU64::new(0),
+        unasked_rip: AtomicU64::new(0),
+        unasked_status: AtomicU32::new(0),
+    }
+}; cpu::MAX_CPUS];
+
+/// The handler.
+pub fn on_nmi(frame: &mut Frame, nmi_sample: Option<fn(u64, u64, bool)>) {
+    let nmis = &NMIS[cpu::cpu_index()];
+    if STOPPING.load(Ordering::Acquire) {
+        nmis.stopped_rbp.store(frame.rbp, Ordering::Relaxed);
+        nmis.stopped_rip.store(frame.rip, Ordering::Release); // pairs with `stopped_at`
+        cpu::halt_forever();
+    }
+    let taken = nmis.taken.load(Ordering::Relaxed);
+    if taken == nmis.asked.load(Ordering::Acquire) {
+        note_unasked(nmis, frame.rip);
+        return skip_halt(frame);
+    }
+    if let Some(nmi_sample) = nmi_sample {
+        nmi_sample(frame.rip, frame.rbp, !frame.irqs_on());
+    }
+    skip_halt(frame);
+    nmis.taken.store(taken.wrapping_add(1), Ordering::Release); // pairs with `was_sampled`
+}
+
+/// Counts an NMI that was not asked for, and has it reported if it is its turn.
+#[cold]
+fn note_unasked(nmis: &Nmis, rip: u64) {
+    let number = UNASKED.fetch_add(1, Ordering::Relaxed) + 1;
+    if number.is_power_of_two() {
+        nmis.unasked_rip.store(rip, Ordering::Relaxed);
+        // SAFETY: reads a status register of every PC's chipset.
+        let status: u8 = unsafe { Port::new(SYSTEM_CONTROL_B).read() };
+        nmis.unasked_status.store(status.into(), Ordering::Relaxed);
+        nmis.unasked.store(number, Ordering::Release); // pairs with `report_unasked`
+        apic::send_self(apic::ASK_VECTOR);
+    }
+}
+
+/// Says that this CPU took an NMI that was not asked for, if it did and has not said so.
+/// Interrupts off, not in an NMI.
+pub fn report_unasked() {
+    let nmis = &NMIS[cpu::cpu_index()];
+    let number = nmis.unasked.load(Ordering::Acquire); // pairs with `note_unasked`
+    if number != 0 {
+        nmis.unasked.store(0, Ordering::Relaxed); // one that comes now is in the next count
+        let (cpu, rip) = (cpu::cpu_index(), nmis.unasked_rip.load(Ordering::Relaxed));
+        let reason = Reason(nmis.unasked_status.load(Ordering::Relaxed) as u8);
+        log::warn!(
+            "CPU {cpu} took an NMI that was not asked for, number {number}, at {rip:#x}: \
+             {reason}; it goes on"
+        );
+    }
+}
+
+/// The port that has the reasons of NMIs.
+const SYSTEM_CONTROL_B: u16 = 0x61;
+
+/// What the port says.
+struct Reason(u8);
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SERR: u8 = 1 << 7;
+        const IOCHK: u8 = 1 << 6;
+        f.write_str(match self.0 {
+            0xff => "no reason given", // there is no such port
+            status if status & SERR != 0 => "the chipset reports a memory or PCI error (SERR#)",
+            status if status & IOCHK != 0 => "a card reports an error (IOCHK#)",
+            _ => "no reason given",
+        })
+    }
+}
+
+/// Between `sti` and `hlt` an interrupt that is pending must end the halt. An NMI
+/// that comes there lets it in too early, and the halt would not know: so the halt
+/// is over.
+fn skip_halt(frame: &mut Frame) {
+    const HLT: u8 = 0xf4;
+    // SAFETY: the CPU was about to execute what is there.
+    if frame.irqs_on() && unsafe { (frame.rip as *const u8).read() } == HLT {
+        frame.rip += 1;
+    }
+}
+
+/// Interrupts CPU `index`, which calls `Handlers::liveness_ipi` as soon as it takes
+/// interrupts.
+pub fn ask(index: usize) {
+    // The only failure is an APIC that does not answer; then nobody does.
+    let _ = apic::send(cpu::apic_id_of(index), Message::Vector(apic::ASK_VECTOR));
+}
+
+/// Has CPU `index` call `Handlers::nmi_sample` at once, unless it has not taken the
+/// last NMI yet. One caller at a time.
+pub fn sample(index: usize) {
+    if was_sampled(index) {
+        NMIS[index].asked.fetch_add(1, Ordering::Release); // pairs with `on_nmi`
+        let _ = apic::send(cpu::apic_id_of(index), Message::Nmi);
+    }
+}
+
+/// Whether CPU `index` has taken the last NMI of [`sample`].
+pub fn was_sampled(index: usize) -> bool {
+    let nmis = &NMIS[index];
+    // Acquire: what `Handlers::nmi_sample` has left.
+    nmis.taken.load(Ordering::Acquire) == nmis.asked.load(Ordering::Relaxed)
+}
+
+/// Stops all other CPUs by NMI, waiting a bounded while for them. Only the
+/// first caller does; `false` says that another CPU is stopping everybody,
+/// this one too.
+pub fn stop_others() -> bool {
+    if STOPPING.swap(true, Ordering::AcqRel) {
+        return false;
+    }
+    let me = cpu::cpu_index();
+    let others = || (0..cpu::num_cpus()).filter(|&i| i != me && cpu::is_online(i));
+    // Not to all at once: one that was never started is still the firmware's, which
+    // takes no NMI, and three faults in a row there reset the machine unheard.
+    others().for_each(|i| apic::send_nmi_anyway(cpu::apic_id_of(i)));
+    // Bounded by polls, not by the clock, which may be what broke.
+    for _ in 0..1_000_000 {
+        if others().all(|i| stopped_at(i).is_some()) {
+            break;
+        }
+        cpu::relax();
+    }
+    true
+}
+
+/// Where CPU `index` was when it was stopped: instruction and frame pointer.
+pub fn stopped_at(index: usize) -> Option<(u64, u64)> {
+    let nmis = &NMIS[index];
+    let rip = nmis.stopped_rip.load(Ordering::Acquire);
+    (rip != 0).then(|| (rip, nmis.stopped_rbp.load(Ordering::Relaxed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn reasons_are_what_the_chipset_says() {
+        assert!(Reason(0x80).to_string().contains("SERR#"));
+        assert!(Reason(0x6f).to_string().contains("IOCHK#"));
+        for status in [0, 0x30, 0xff] {
+            assert_eq!(Reason(status).to_string(), "no reason given");
+        }
+    }
+}

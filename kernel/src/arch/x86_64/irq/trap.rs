@@ -1,0 +1,434 @@
+//! Exceptions and interrupts: one entry for all 256 vectors, one way out.
+//!
+//! Every vector has a stub of a few bytes in [`stubs`], a naked function; it
+//! pushes its number and falls into [`common`], which saves the registers as a
+//! [`Frame`] and calls [`dispatch`]. What a vector means to the kernel goes up
+//! by one door, [`Handlers`], set once. The IDT (`trap/idt.rs`) is the same for all
+//! CPUs; the stacks that it names are each CPU's own (see `gdt`).
+//!
+//! What runs here has interrupts off, allocates nothing and waits for nothing.
+
+mod fault;
+mod idt;
+
+pub use fault::{Fault, PageFault};
+
+use super::{apic, nmi, preempt, shootdown};
+use crate::arch::x86_64::cpu::msr;
+use crate::arch::x86_64::time::timer;
+use crate::arch::x86_64::unwind::rescue::{self, FullStack, INTERRUPTS_ON, Rescue};
+use crate::arch::x86_64::unwind::step::Registers;
+use core::arch::naked_asm;
+use core::fmt;
+use fault::HAS_ERROR;
+use x86_64::structures::idt::InterruptDescriptorTable;
+
+/// The one upward door for interrupts: what the kernel does about them.
+///
+/// All are called with interrupts off, on the CPU's interrupt stack, and must
+/// neither allocate nor wait. `fatal` may do as it likes: it does not return.
+pub struct Handlers {
+    /// This CPU's timer has fired.
+    pub tick: fn() -> Afterwards,
+    /// Another CPU wants this one to look for work.
+    pub wake: fn() -> Afterwards,
+    /// A device interrupt with this vector.
+    pub device: fn(u8) -> Afterwards,
+    /// Called by a G that was interrupted, on its own stack with interrupts on,
+    /// when `tick` or `wake` said so.
+    pub preempt: fn(),
+    /// Another CPU has called [`ask`](super::nmi::ask), or this one has taken an unexpected
+    /// NMI.
+    pub liveness_ipi: fn(),
+    /// Another CPU has called [`sample`](super::nmi::sample): instruction and frame
+    /// pointer, and whether interrupts were off there. In an NMI, which may have interrupted
+    /// any code: it may only store the sample in a place of its own.
+    pub nmi_sample: fn(u64, u64, bool),
+    /// This CPU is flushing its TLB because another CPU has called
+    /// [`shootdown`](super::shootdown::shootdown).
+    pub shootdown: fn(),
+    /// A page fault at an address, and with which stack pointer if interrupts
+    /// were off there.
+    pub page_fault: fn(u64, Option<u64>) -> PageFault,
+    /// A stack that was in use with interrupts on is full, or has no memory.
+    pub stack_full: fn(&FullStack) -> Rescue,
+    /// Commits the stack below this stack pointer, so that the interrupted G can be made to
+    /// call `preempt`; false if there is no room.
+    pub room_to_preempt: fn(u64) -> bool,
+    /// The interrupted G cannot call `preempt` here: `tick` is wanted again soon.
+    pub preempt_later: fn(),
+    /// An exception that nobody can mend.
+    pub fatal: fn(&Fault) -> !,
+}
+
+/// What happens to the G that was interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Afterwards {
+    /// It goes on.
+    Resume,
+    /// It calls [`Handlers::preempt`] first, on its own stack. Only for code
+    /// that runs on the stack of a G.
+    Preempt,
+}
+
+/// The registers of what was interrupted, as [`common`] pushes them.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Frame {
+    r15: u64,
+    r14: u64,
+    r13: u64,
+    r12: u64,
+    r11: u64,
+    r10: u64,
+    r9: u64,
+    r8: u64,
+    /// The frame pointer, where a backtrace starts.
+    pub rbp: u64,
+    rdi: u64,
+    rsi: u64,
+    rdx: u64,
+    rcx: u64,
+    rbx: u64,
+    rax: u64,
+    vector: u64,
+    error: u64,
+    /// Where it was interrupted.
+    pub rip: u64,
+    cs: u64,
+    pub(in crate::arch) rflags: u64,
+    /// The stack pointer at that instruction.
+    pub rsp: u64,
+    ss: u64,
+}
+
+impl Frame {
+    /// Whether interrupts were on there.
+    pub fn irqs_on(&self) -> bool {
+        self.rflags & INTERRUPTS_ON != 0
+    }
+
+    /// The registers that a call keeps.
+    pub(in crate::arch) fn kept(&self) -> Registers {
+        let Frame { rbx, rbp, r12, r13, r14, r15, rsp, rip, .. } = *self;
+        Registers { rbx, rbp, r12, r13, r14, r15, rsp, rip }
+    }
+
+    /// Makes the interrupt return to `rip` on another stack, with an argument.
+    pub(in crate::arch) fn go_to(&mut self, rip: u64, rsp: u64, argument: u64) {
+        (self.rip, self.rsp, self.rdi) = (rip, rsp, argument);
+    }
+
+    /// What [`go_to`](Self::go_to) has set.
+    #[cfg(test)]
+    pub(in crate::arch) fn target(&self) -> (u64, u64, u64) {
+        (self.rip, self.rsp, self.rdi)
+    }
+
+    /// A frame of which nothing but this is known.
+    #[cfg(test)]
+    pub(in crate::arch) fn for_test(rip: u64, rsp: u64) -> Frame {
+        // SAFETY: all numbers.
+        Frame { rip, rsp, ..unsafe { core::mem::zeroed() } }
+    }
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Frame { rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, .. } = self;
+        let Frame { r8, r9, r10, r11, r12, r13, r14, r15, .. } = self;
+        writeln!(f, "  rax {rax:016x} rbx {rbx:016x} rcx {rcx:016x} rdx {rdx:016x}")?;
+        writeln!(f, "  rsi {rsi:016x} rdi {rdi:016x} rbp {rbp:016x} rsp {rsp:016x}")?;
+        writeln!(f, "  r8  {r8:016x} r9  {r9:016x} r10 {r10:016x} r11 {r11:016x}")?;
+        writeln!(f, "  r12 {r12:016x} r13 {r13:016x} r14 {r14:016x} r15 {r15:016x}")?;
+        write!(
+            f,
+            "  rip {:016x} cs {:02x} ss {:02x} rflags {:08x}",
+            self.rip, self.cs, self.ss, self.rflags
+        )
+    }
+}
+
+const NMI: u64 = 2;
+const DOUBLE_FAULT: u64 = 8;
+const GENERAL_PROTECTION: u64 = 13;
+const PAGE_FAULT: u64 = 14;
+const MACHINE_CHECK: u64 = 18;
+
+static HANDLERS: spin::Once<Handlers> = spin::Once::new();
+static IDT: spin::Once<InterruptDescriptorTable> = spin::Once::new();
+
+/// Opens the upward door. Before it is open, every fault is fatal by itself.
+pub fn set_handlers(handlers: Handlers) {
+    preempt::set_handler(handlers.preempt);
+    HANDLERS.call_once(|| handlers);
+}
+
+/// Loads the IDT on this CPU; after `gdt::init_cpu`, whose stacks it names.
+pub fn init_cpu() {
+    IDT.call_once(idt::build).load();
+}
+
+/// Bytes from one stub to the next.
+const STUB_SIZE: u64 = 16;
+
+/// 256 stubs, [`STUB_SIZE`] bytes apart. Where the CPU pushes no error code,
+/// a 0 stands for it, so that all frames look alike:
+///
+/// ```text
+///     before            after the stub
+///   | ss           |  | ss           |
+///   | rsp          |  | rsp          |
+///   | rflags       |  | rflags       |
+///   | cs           |  | cs           |
+///   | rip          |  | rip          |
+///   | error code ? |  | error or 0   |
+///                     | vector       | <- rsp
+/// ```
+#[unsafe(naked)]
+extern "C" fn stubs() {
+    naked_asm!(
+        ".set vector, 0",
+        ".rept 256",
+        "  .balign {size}",
+        "  .if (vector > 31) || ((({has_error} >> vector) & 1) == 0)",
+        "    pushq $0",
+        "  .endif",
+        "  pushq $vector",
+        "  jmp {common}",
+        "  .set vector, vector + 1",
+        ".endr",
+        size = const STUB_SIZE,
+        has_error = const HAS_ERROR,
+        common = sym common,
+        options(att_syntax),
+    )
+}
+
+/// Saves the registers as a [`Frame`], calls [`dispatch`], puts them back.
+///
+/// The CPU aligned the stack to 16 before its five words; with two words of
+/// the stub and fifteen registers the call is made on an aligned stack.
+#[unsafe(naked)]
+extern "C" fn common() {
+    naked_asm!(
+        "push rax",
+        "push rbx",
+        "push rcx",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "push rbp",
+        "push r8",
+        "push r9",
+        "push r10",
+        "push r11",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "cld",
+        "mov rdi, rsp",
+        "call {dispatch}",
+        ".globl runnext_trap_return",
+        "runnext_trap_return:",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop r11",
+        "pop r10",
+        "pop r9",
+        "pop r8",
+        "pop rbp",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "pop rcx",
+        "pop rbx",
+        "pop rax",
+        "add rsp, 16", // vector and error code
+        "iretq",
+        dispatch = sym dispatch,
+    )
+}
+
+/// On the host nothing calls [`common`], but [`trap_return`] needs the label in it.
+#[cfg(not(target_os = "none"))]
+#[used]
+static COMMON: extern "C" fn() = common;
+
+unsafe extern "C" {
+    /// In [`common`], where [`dispatch`] returns to.
+    safe static runnext_trap_return: u8;
+}
+
+/// Whether that is where the first function of a handler returns to: then the
+/// registers of what was interrupted are above its frame.
+pub fn is_trap_return(address: usize) -> bool {
+    address == trap_return()
+}
+
+/// Where the first function of a handler returns to.
+pub fn trap_return() -> usize {
+    (&raw const runnext_trap_return).addr()
+}
+
+/// How far above the frame pointer of that function the address is at which
+/// something was interrupted: above its frame of two words there is a [`Frame`].
+pub const TRAPPED_RIP: usize = 2 * 8 + core::mem::offset_of!(Frame, rip);
+
+/// What each vector means.
+extern "C" fn dispatch(frame: &mut Frame) {
+    match frame.vector {
+        NMI => {
+            let nmi_sample = HANDLERS.get().map(|handlers| handlers.nmi_sample);
+            nmi::on_nmi(frame, nmi_sample);
+        }
+        GENERAL_PROTECTION => match msr::fixup(frame.rip) {
+            Some(next) => frame.rip = next,
+            None => fatal(frame, None, None),
+        },
+        PAGE_FAULT => page_fault(frame),
+        0..=31 => fatal(frame, None, None),
+        _ => {
+            if interrupt(frame.vector as u8) == Afterwards::Preempt {
+                preempt_interrupted(frame);
+            }
+        }
+    }
+}
+
+fn interrupt(vector: u8) -> Afterwards {
+    let Some(handlers) = HANDLERS.get() else {
+        // The bring-up proves each CPU's timer before the door is open.
+        if vector == apic::TIMER_VECTOR {
+            timer::on_interrupt();
+        }
+        apic::eoi();
+        return Afterwards::Resume;
+    };
+    match vector {
+        apic::TIMER_VECTOR => {
+            timer::on_interrupt();
+            apic::eoi();
+            return (handlers.tick)();
+        }
+        apic::WAKE_VECTOR => {
+            apic::eoi();
+            return (handlers.wake)();
+        }
+        apic::ASK_VECTOR => {
+            apic::eoi();
+            nmi::report_unasked();
+            (handlers.liveness_ipi)();
+        }
+        shootdown::VECTOR => {
+            shootdown::answer(handlers.shootdown);
+            apic::eoi();
+        }
+        // A spurious interrupt must not be acknowledged (SDM vol. 3, 11.9).
+        apic::SPURIOUS_VECTOR => {}
+        apic::ERROR_VECTOR => {
+            apic::on_error();
+            apic::eoi();
+        }
+        _ => {
+            // Its driver first: a level-triggered line is quiet by then.
+            let afterwards = (handlers.device)(vector);
+            apic::eoi();
+            return afterwards;
+        }
+    }
+    Afterwards::Resume
+}
+
+/// Makes the interrupted G call `preempt`, or asks for another tick where it cannot: inside
+/// the unwinder, and near the end of its stack.
+fn preempt_interrupted(frame: &mut Frame) {
+    let Some(handlers) = HANDLERS.get() else { return };
+    if !preempt::is_in_unwinder(frame.rip) && (handlers.room_to_preempt)(frame.rsp) {
+        // SAFETY: the handler says that a G was interrupted, and an
+        // interrupt arrives with interrupts on only; and there is room.
+        unsafe { preempt::inject(frame) };
+    } else {
+        (handlers.preempt_later)();
+    }
+}
+
+fn page_fault(frame: &mut Frame) {
+    let address = x86_64::registers::control::Cr2::read_raw();
+    let irqs_on = frame.irqs_on();
+    let mut found = PageFault::Stray;
+    if let Some(handlers) = HANDLERS.get() {
+        // A protection violation is nothing that a page could mend.
+        if frame.error & 1 == 0 {
+            found = (handlers.page_fault)(address, (!irqs_on).then_some(frame.rsp));
+        }
+        if irqs_on && matches!(found, PageFault::StackOverflow | PageFault::NoMemory) {
+            let is_probe = rescue::is_probe(frame.rip);
+            let full = FullStack { found, address, sp: frame.rsp, is_probe };
+            if rescued(frame, (handlers.stack_full)(&full), address) {
+                return;
+            }
+        }
+    }
+    if found != PageFault::Mended {
+        fatal(frame, Some(address), Some(found));
+    }
+}
+
+/// Does what is wanted for a G whose stack is full; false if nothing is.
+fn rescued(frame: &mut Frame, rescue: Rescue, address: u64) -> bool {
+    match rescue {
+        Rescue::None => return false,
+        Rescue::Retry => {}
+        // SAFETY: it faulted with interrupts on, and the handler has seen to room.
+        Rescue::Call(f) => unsafe { rescue::divert(frame, address, f) },
+        // SAFETY: the handler names what the M of this CPU has saved, and will not
+        // run this G again.
+        Rescue::Leave(sp) => unsafe { rescue::leave(frame, sp) },
+    }
+    true
+}
+
+fn fatal(frame: &Frame, address: Option<u64>, page_fault: Option<PageFault>) -> ! {
+    let fault = Fault::new(frame, address, page_fault);
+    match HANDLERS.get() {
+        Some(handlers) => (handlers.fatal)(&fault),
+        None => panic!("{fault}\n{frame}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stubs_are_evenly_spaced_and_push_their_number() {
+        let base = stubs as *const () as *const u8;
+        for vector in 0..256usize {
+            let stub = base.wrapping_add(vector * STUB_SIZE as usize);
+            // SAFETY: reads the code of `stubs`, 256 stubs of STUB_SIZE bytes.
+            let stub = unsafe { core::slice::from_raw_parts(stub, 7) };
+            let own_error = vector < 32 && HAS_ERROR >> vector & 1 != 0;
+            let push = if own_error { stub } else { &stub[2..] };
+            if !own_error {
+                assert_eq!(stub[..2], [0x6a, 0], "vector {vector} pushes no 0");
+            }
+            match push[0] {
+                0x6a => assert_eq!(push[1] as usize, vector),
+                0x68 => assert_eq!(push[1..5], (vector as u32).to_le_bytes()),
+                other => panic!("vector {vector} starts with {other:#x}"),
+            }
+        }
+    }
+
+    #[test]
+    fn frame_is_what_common_pushes() {
+        assert_eq!(size_of::<Frame>(), 22 * 8);
+        assert_eq!(core::mem::offset_of!(Frame, vector), 15 * 8);
+        assert_eq!(core::mem::offset_of!(Frame, rip), 17 * 8);
+    }
+}

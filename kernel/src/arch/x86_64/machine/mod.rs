@@ -1,0 +1,257 @@
+//! The bring-up: every part of the machine in its order, a line each.
+//!
+//! This file knows the order and passes one part's findings to the next; each
+//! part knows only itself. [`init_boot_cpu`] before there is memory, [`init`]
+//! when there is, `smp::start_cpus` last. What went how is told to [`report`], and
+//! what went wrong is said on the console.
+
+pub mod exit;
+pub mod report;
+
+use super::acpi::{self, Firmware};
+use super::cpu::topology::{self, Topology};
+use super::cpu::{self, gdt, mmio, ports};
+use super::irq::apic::{self, Message};
+use super::irq::{ioapic, nmi, trap};
+use super::paging::{self, PAGE_SIZE};
+use super::time::{clock, hpet, pit, timer};
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+
+/// What the kernel asks of the machine, and what it was told by the loader.
+pub struct Config<'a> {
+    /// `apic=` on the command line.
+    pub apic: apic::ApicChoice,
+    /// `clock=` on the command line.
+    pub clock: clock::ClockChoice,
+    /// `timer=` on the command line.
+    pub timer: timer::TimerChoice,
+    /// `tsc=` on the command line, in Hz: not to be measured.
+    pub tsc_hz: Option<u64>,
+    /// `lapic=` on the command line, in Hz: not to be measured.
+    pub lapic_hz: Option<u64>,
+    /// `maxcpus=` on the command line: start no more than that.
+    pub max_cpus: usize,
+    /// A stack of so many pages with a guard page below, for ever: its end.
+    pub new_stack: fn(usize) -> Option<u64>,
+    /// A frame below 1 MiB, in which CPUs start: its physical address.
+    pub alloc_low: fn() -> Option<u64>,
+    /// Where the loader found the RSDP; `None` without ACPI, or with `acpi=off`.
+    pub rsdp: Option<u64>,
+    /// ACPI tables to be used in place of the firmware's, by signature; an empty
+    /// one hides the firmware's.
+    pub overrides: acpi::Overrides<'a>,
+}
+
+/// What is known of one CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuInfo {
+    /// Its dense number.
+    pub index: usize,
+    /// The id of its local APIC.
+    pub apic_id: u32,
+    /// Where it sits.
+    pub topology: Topology,
+    /// The mode of its timer, seen to fire; `None` if it has none.
+    pub timer: Option<timer::Mode>,
+}
+
+/// Pages of each stack that a CPU starts and takes faults on.
+pub(super) const STACK_PAGES: usize = 4;
+
+/// Stacks of the boot CPU's handlers: there is no memory yet to allocate from.
+#[repr(align(16))]
+struct BootStacks([[u8; STACK_PAGES * PAGE_SIZE]; gdt::IST_STACKS]);
+
+static mut BOOT_STACKS: BootStacks = BootStacks([[0; _]; gdt::IST_STACKS]);
+
+pub(super) static MACHINE: spin::Once<Machine> = spin::Once::new();
+
+pub(super) struct Machine {
+    pub firmware: Firmware,
+    pub timer: timer::TimerChoice,
+    pub max_cpus: usize,
+    pub new_stack: fn(usize) -> Option<u64>,
+    pub alloc_low: fn() -> Option<u64>,
+    /// What the boot CPU found of itself.
+    pub boot_cpu: CpuInfo,
+}
+
+/// What is known of the CPUs that came up, by index.
+pub(super) static CPUS: spin::Once<Vec<CpuInfo>> = spin::Once::new();
+
+/// The boot CPU's own tables: from here on a fault finds a handler.
+pub fn init_boot_cpu() {
+    // SAFETY: the first thing that happens, once, on the boot CPU.
+    unsafe { cpu::init_cpu(0, topology::this_apic_id()) };
+    let stacks = &raw mut BOOT_STACKS;
+    let tops = core::array::from_fn(|i| {
+        // SAFETY: the address of an element, not a reference to it.
+        let stack = unsafe { &raw mut (*stacks).0[i] };
+        stack as u64 + size_of::<[u8; STACK_PAGES * PAGE_SIZE]>() as u64
+    });
+    // SAFETY: once, on the boot CPU; the stacks are named nowhere else.
+    unsafe { gdt::init_cpu(0, tops) };
+    trap::init_cpu();
+}
+
+/// Firmware tables, interrupt controllers, the clock, the boot CPU's timer.
+pub fn init(config: &Config<'_>) {
+    guard_boot_stacks(config.new_stack);
+    let firmware = read_firmware(config);
+    init_ioapics(&firmware);
+    pit::silence(&ports::Hardware);
+    init_apic(config, &firmware);
+    nmi::report_unasked(); // one that came before there was an interrupt for it
+    init_clock(config, &firmware);
+    timer::init(config.lapic_hz);
+    let timer = timer::init_cpu(config.timer);
+    report::note("timer", timer);
+    let entry = firmware.cpus[0];
+    let topology = topology::read_this_cpu(entry.node);
+    let boot_cpu = CpuInfo { index: 0, apic_id: entry.apic_id, topology, timer: timer.mode };
+    let max_cpus = config.max_cpus.clamp(1, cpu::MAX_CPUS);
+    let Config { timer, new_stack, alloc_low, .. } = *config;
+    MACHINE.call_once(|| Machine { firmware, timer, max_cpus, new_stack, alloc_low, boot_cpu });
+    cpu::set_online();
+}
+
+/// Puts guards below the stacks of the boot CPU's handlers, now that there is
+/// memory: one that grows too long is to fault, not to write into the next.
+fn guard_boot_stacks(new_stack: fn(usize) -> Option<u64>) {
+    match handler_stacks(new_stack) {
+        // SAFETY: on the boot CPU, which takes no interrupts yet; the stacks were
+        // made for it, and a kernel stack is never given back.
+        Some(tops) => unsafe { gdt::set_stacks(0, tops) },
+        None => log::error!("no memory for guarded stacks of CPU 0's handlers"),
+    }
+}
+
+/// Stacks for all handlers of a CPU, each with a guard below.
+pub(super) fn handler_stacks(
+    new_stack: fn(usize) -> Option<u64>,
+) -> Option<[u64; gdt::IST_STACKS]> {
+    let mut tops = [0; gdt::IST_STACKS];
+    for top in &mut tops {
+        *top = new_stack(STACK_PAGES)?;
+    }
+    Some(tops)
+}
+
+fn read_firmware(config: &Config<'_>) -> Firmware {
+    // Tables lie anywhere in physical memory, so all that is mapped counts.
+    let end = paging::direct_map_end(u64::MAX);
+    // SAFETY: 1. `end` is what the tables map. 2. No CPU writes there: firmware
+    // tables are not among the frames.
+    let memory = unsafe { acpi::DirectMap::new(paging::PHYS_OFFSET, end) };
+    let firmware = acpi::read(config.rsdp, &memory, config.overrides, topology::this_apic_id());
+    for notice in &firmware.notices {
+        log::log!(notice.level, "acpi: {notice}");
+    }
+    firmware
+}
+
+fn init_ioapics(firmware: &Firmware) {
+    let ioapics: Vec<_> = firmware
+        .io_apics
+        .iter()
+        .filter_map(|io| {
+            let registers = map(io.address, ioapic::WINDOW_BYTES)?;
+            Some(ioapic::IoApicInfo { id: io.id, gsi_base: io.gsi_base, registers })
+        })
+        .collect();
+    let report = ioapic::init(&ioapics, &firmware.interrupt_overrides);
+    report::note("ioapic", report);
+    for source in &firmware.nmi_sources {
+        if let Err(error) = ioapic::route_nmi(*source, cpu::apic_id_of(0)) {
+            log::warn!("ioapic: nmi source {}: {error}", source.gsi);
+        }
+    }
+}
+
+fn init_apic(config: &Config<'_>, firmware: &Firmware) {
+    let nmis: Vec<_> = firmware.local_nmis_of(&firmware.cpus[0]).collect();
+    let apic = apic::ApicConfig {
+        choice: config.apic,
+        physical_base: firmware.local_apic,
+        registers: map(firmware.local_apic, PAGE_SIZE),
+        nmis: &nmis,
+    };
+    // SAFETY: 1. The MADT's address, or the architecture's default. 2. Once, on
+    // the boot CPU, interrupts off.
+    match unsafe { apic::init(apic) } {
+        Ok(report) => report::note("apic", report),
+        Err(error) => log::error!("apic: {error}; no timer, and no other CPU"),
+    }
+}
+
+fn init_clock(config: &Config<'_>, firmware: &Firmware) {
+    let report = clock::init(clock::ClockConfig {
+        choice: config.clock,
+        hpet: firmware.hpet.and_then(|address| map(address, hpet::WINDOW_BYTES)),
+        pm_timer: firmware.fixed.pm_timer,
+        tsc_hz: config.tsc_hz,
+    });
+    report::note("clock", report);
+}
+
+/// Maps registers; what cannot be mapped is named and done without.
+fn map(phys: u64, len: usize) -> Option<mmio::Window> {
+    match paging::map_mmio(phys, len) {
+        // SAFETY: `map_mmio` gives `len` bytes of device registers, for ever.
+        Ok(base) => NonNull::new(base).map(|base| unsafe { mmio::Window::new(base, len) }),
+        Err(error) => {
+            log::warn!("registers at {phys:#x} cannot be mapped: {error:?}");
+            None
+        }
+    }
+}
+
+/// Short turns of `turn_us` for the CPUs of an emulator that counts instructions; 0: none.
+/// The turns' phase is part of what a run repeats, so the boot CPU calls this when bring-up
+/// is over, whose length differs from run to run.
+pub fn begin_turns(turn_us: u16) {
+    if turn_us > 0 {
+        pit::begin_turns(&ports::Hardware, turn_us);
+    }
+}
+
+/// Interrupts CPU `index`, so that it looks for work. It may be halting just now:
+/// then the interrupt is pending, and the halt ends at once.
+#[cold]
+pub fn wake(index: usize) {
+    let sent = apic::send(cpu::apic_id_of(index), Message::Vector(apic::WAKE_VECTOR));
+    // The only failure is an APIC that does not answer, and then all is lost.
+    if let Err(error) = sent {
+        panic!("cannot wake CPU {index}: {error}");
+    }
+}
+
+/// Sends the ISA interrupt `irq` to CPU `index` as `vector`, and lets it come.
+/// Where the line really arrives, and how, is the firmware's to say.
+///
+/// # Errors
+/// No such line, no vector for devices, or a CPU that the line cannot reach.
+pub fn route_isa(irq: u8, vector: u8, index: usize) -> Result<(), ioapic::RouteError> {
+    let target = cpus().get(index).ok_or(ioapic::RouteError::NoSuchCpu(index))?;
+    ioapic::route(irq, vector, target.apic_id)?;
+    ioapic::unmask(irq)
+}
+
+/// Keeps the ISA interrupt `irq` from coming.
+///
+/// # Errors
+/// No such line.
+pub fn mask_isa(irq: u8) -> Result<(), ioapic::RouteError> {
+    ioapic::mask(irq)
+}
+
+/// What is known of the CPUs that came up.
+pub fn cpus() -> &'static [CpuInfo] {
+    CPUS.get().map_or(&[], Vec::as_slice)
+}
+
+/// The fixed hardware that the firmware describes.
+pub fn fixed_hardware() -> Option<&'static acpi::FixedHardware> {
+    MACHINE.get().map(|machine| &machine.firmware.fixed)
+}

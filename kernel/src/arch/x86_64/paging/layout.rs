@@ -1,0 +1,39 @@
+//! The kernel's address space: which range of addresses holds what.
+//!
+//! ```text
+//!   0xffff_ffff_8000_0000   kernel image         code RX, constants R, data RW
+//!   0xffff_f000_0000_0000   MMIO window          RW, never cached
+//!   0xffff_e800_0000_0000   records of its pages RW, as many as it has pages
+//!   0xffff_e000_0000_0000   heap                 RW, grows up, may lend pages
+//!   0xffff_c000_0000_0000   stacks               RW, on first touch, guards below
+//!   0xffff_8000_0000_0000   physical memory      RW, from frame 0; above its end
+//!                                                the loader's boot info, framebuffer,
+//!                                                ramdisk and first stack
+//!   0x0000_0000_0010_0000   nothing              ... up to the canonical hole
+//!   0x0000_0000_0000_1000   low memory           one page RX, only while APs start
+//!   0x0000_0000_0000_0000   page 0               never
+//! ```
+//!
+//! Only the kernel image and the AP's start page can be executed, and no page is ever both
+//! writable and executable.
+
+/// Bytes in a page, and in a frame.
+pub const PAGE_SIZE: usize = 4096;
+/// Where all of physical memory is mapped, from physical address 0.
+pub const PHYS_OFFSET: u64 = 0xffff_8000_0000_0000;
+/// The stacks of Gs and Ms.
+pub const STACK_WINDOW: u64 = 0xffff_c000_0000_0000;
+/// The heap.
+pub const HEAP_WINDOW: u64 = 0xffff_e000_0000_0000;
+/// Registers of devices, mapped on request.
+pub const MMIO_WINDOW: u64 = 0xffff_f000_0000_0000;
+/// Where the windows end and the kernel image begins.
+pub const KERNEL_IMAGE: u64 = 0xffff_ffff_8000_0000;
+/// Real mode, in which APs start, addresses memory below this.
+pub const LOW_END: u64 = 1 << 20;
+
+/// The address at which the kernel can read and write physical address `phys`.
+#[inline]
+pub fn phys_to_virt(phys: u64) -> *mut u8 {
+    core::ptr::with_exposed_provenance_mut(PHYS_OFFSET.wrapping_add(phys) as usize)
+}

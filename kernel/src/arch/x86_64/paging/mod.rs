@@ -1,0 +1,261 @@
+//! Page tables: W^X, no page 0, and maps made on demand.
+//!
+//! The kernel has one address space for all CPUs. It keeps the upper half that
+//! the loader made (kernel image, physical memory, boot info), in a root table
+//! of its own with an empty lower half, so that page 0 and every small number
+//! taken for a pointer fault.
+//!
+//! **Tables are changed without a lock.** Entries are atomic words; a missing
+//! table is put in place by compare-and-swap, and the loser gives its frame
+//! back; a leaf is set the same way, so no mapping is ever overwritten; and a
+//! table, once there, is never taken away. A page fault that commits a stack
+//! page is therefore a walk and one locked instruction, and cannot meet a lock
+//! held by the code it interrupted.
+//!
+//! **W^X is enforced at the door**: [`map_page`] refuses a page that is both
+//! writable and executable, and [`audit`] walks everything and counts, the
+//! loader's work included.
+//!
+//! [`walk`] has the tables as a type over any physical memory, which is how the
+//! host tests them; [`mmio`] the window for devices. Who flushes the TLBs of
+//! other CPUs: the caller of [`unmap_page`].
+
+mod layout;
+pub mod loader;
+mod mmio;
+pub mod probe;
+mod walk;
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+use walk::{PhysMemory, Space, Table};
+
+pub use layout::*;
+pub use mmio::map_mmio;
+pub use walk::{Audit, Flags, MapError, Translation};
+
+/// The root table's physical address; 0 until [`init`].
+static ROOT: AtomicU64 = AtomicU64::new(0);
+
+/// Where the page tables get their frames, and what is memory. Physical addresses.
+pub struct FrameSource {
+    /// A zeroed frame, which belongs to the tables from then on.
+    pub alloc: fn() -> Option<u64>,
+    /// Takes a frame back that the tables did not use.
+    pub free: fn(u64),
+    /// Whether one of these bytes is memory, hence not a device's register.
+    pub is_memory: fn(Range<u64>) -> bool,
+}
+
+static FRAMES: spin::Once<FrameSource> = spin::Once::new();
+
+/// Makes the kernel's root table in the frame `root`, which must lie below 4 GiB (APs load it
+/// in 32-bit code), and switches to it.
+///
+/// # Safety
+///
+/// Called once, by the boot CPU, on the loader's tables. Nothing in the lower half is needed
+/// any more: not the loader's GDT, which lives there. `root` is used for nothing else, and
+/// `frames` gives frames that are used for nothing else.
+pub unsafe fn init(root: Option<u64>, frames: FrameSource) -> Result<(), MapError> {
+    let old = active_root().ok_or(MapError::NotReady)?;
+    let root = root.ok_or(MapError::NoMemory)?;
+    if root >= 1 << 32 {
+        return Err(MapError::BadAddress);
+    }
+    FRAMES.call_once(|| frames);
+    Space::new(old, Kernel(alloc_frame)).copy_upper_half_to(root);
+    ROOT.store(root, Ordering::Release); // pairs with the load in `active_root`
+    init_cpu();
+    Ok(())
+}
+
+/// What each CPU does to live by these tables: no-execute and write-protect
+/// honoured, the root loaded. Does nothing before [`init`].
+pub fn init_cpu() {
+    #[cfg(target_os = "none")]
+    {
+        use x86_64::registers::control::{Cr0, Cr0Flags, Cr3, Cr3Flags, Cr4, Efer, EferFlags};
+        let root = ROOT.load(Ordering::Acquire);
+        if root == 0 {
+            return;
+        }
+        // SAFETY: only makes the CPU honour NX bits; without it they would be
+        // reserved bits that fault.
+        unsafe { Efer::update(|efer| efer.insert(EferFlags::NO_EXECUTE_ENABLE)) };
+        // SAFETY: only takes away the right to write to read-only pages.
+        unsafe { Cr0::update(|cr0| cr0.insert(Cr0Flags::WRITE_PROTECT)) };
+        let frame = x86_64::structures::paging::PhysFrame::containing_address(
+            x86_64::PhysAddr::new_truncate(root),
+        );
+        // SAFETY: the new root has every upper-half entry of the old one, and
+        // no Rust object lives in the lower half.
+        unsafe { Cr3::write(frame, Cr3Flags::empty()) };
+        let guards = user_guards();
+        // SAFETY: they take rights away over pages of ring 3 and in ring 3. The
+        // tables have no such page, and nobody runs there.
+        unsafe { Cr4::update(|cr4| cr4.insert(guards)) };
+    }
+}
+
+/// What this CPU has to keep the kernel from pages of ring 3. There are none, so
+/// it costs nothing; a table that was written over may look as if there were.
+#[cfg(target_os = "none")]
+fn user_guards() -> x86_64::registers::control::Cr4Flags {
+    use x86_64::registers::control::Cr4Flags;
+    let Some(has) = raw_cpuid::CpuId::new().get_extended_feature_info() else {
+        return Cr4Flags::empty();
+    };
+    let mut guards = Cr4Flags::empty();
+    guards.set(Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION, has.has_smep());
+    guards.set(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION, has.has_smap());
+    guards.set(Cr4Flags::USER_MODE_INSTRUCTION_PREVENTION, has.has_umip());
+    guards
+}
+
+/// The physical address of the root table, for an AP's CR3; 0 before [`init`].
+pub fn root() -> u64 {
+    ROOT.load(Ordering::Acquire)
+}
+
+/// Maps the page at `virt` to the frame at `phys`. Refuses a page that is both
+/// writable and executable, and an address that is mapped already.
+///
+/// # Safety
+///
+/// `phys` is the caller's to expose, at an address that is the caller's too:
+/// no reference points at `virt` yet, and accesses through it cannot break
+/// what others believe about that frame.
+#[inline]
+pub unsafe fn map_page(virt: u64, phys: u64, flags: Flags) -> Result<(), MapError> {
+    space().ok_or(MapError::NotReady)?.map(virt, phys, flags)
+}
+
+/// [`map_page`] that takes missing tables from `alloc_table`: zeroed frames,
+/// which belong to the tables from then on. For the page-fault handler, which
+/// has a reserve.
+///
+/// # Safety
+///
+/// As for [`map_page`].
+pub unsafe fn map_page_with(
+    virt: u64,
+    phys: u64,
+    flags: Flags,
+    alloc_table: impl Fn() -> Option<u64>,
+) -> Result<(), MapError> {
+    let root = active_root().ok_or(MapError::NotReady)?;
+    Space::new(root, Kernel(alloc_table)).map(virt, phys, flags)
+}
+
+/// Takes a 4 KiB page out of the tables and out of this CPU's TLB, and gives
+/// the physical address it had. Other CPUs may remember it until they flush.
+///
+/// # Safety
+///
+/// Nobody uses the page any more.
+#[inline]
+pub unsafe fn unmap_page(virt: u64) -> Option<u64> {
+    let phys = space()?.unmap(virt)?;
+    flush_local(virt);
+    Some(phys)
+}
+
+/// Forgets this CPU's translation of the page at `virt`.
+#[inline]
+pub fn flush_local(virt: u64) {
+    #[cfg(target_os = "none")]
+    x86_64::instructions::tlb::flush(x86_64::VirtAddr::new_truncate(virt));
+    #[cfg(not(target_os = "none"))]
+    let _ = virt;
+}
+
+/// Forgets all of this CPU's translations.
+pub fn flush_local_all() {
+    #[cfg(target_os = "none")]
+    x86_64::instructions::tlb::flush_all();
+}
+
+/// What `virt` is mapped to.
+#[inline]
+pub fn translate(virt: u64) -> Option<Translation> {
+    space()?.translate(virt)
+}
+
+/// Maps the page at `addr` below 1 MiB to itself, for APs to start in: read and
+/// execute. The boot CPU writes to that frame through physical memory's window,
+/// and so does the AP once it has these tables.
+pub fn map_identity_low(addr: u64) -> Result<(), MapError> {
+    if addr == 0 || addr >= LOW_END {
+        return Err(MapError::BadAddress);
+    }
+    space().ok_or(MapError::NotReady)?.map(addr, addr, Flags::CODE)
+}
+
+/// Takes the start page away again, when the last AP has left it. Other CPUs
+/// may remember it; nobody goes there.
+pub fn unmap_identity_low(addr: u64) {
+    if let Some(space) = space().filter(|_| addr < LOW_END) {
+        space.unmap(addr);
+        flush_local(addr);
+    }
+}
+
+/// How far physical memory is mapped without a gap, looking no further than
+/// `limit`.
+pub fn direct_map_end(limit: u64) -> u64 {
+    space().map_or(0, |space| space.contiguous_from(PHYS_OFFSET, limit))
+}
+
+/// Walks all tables and counts: see [`Audit`]. `None` on the host.
+pub fn audit() -> Option<Audit> {
+    Some(space()?.audit())
+}
+
+fn space() -> Option<Space<impl PhysMemory>> {
+    Some(Space::new(active_root()?, Kernel(alloc_frame)))
+}
+
+/// Our root, or before [`init`] the loader's.
+#[inline]
+fn active_root() -> Option<u64> {
+    let root = ROOT.load(Ordering::Acquire); // pairs with the store in `init`
+    if root != 0 {
+        return Some(root);
+    }
+    #[cfg(target_os = "none")]
+    return Some(x86_64::registers::control::Cr3::read().0.start_address().as_u64());
+    #[cfg(not(target_os = "none"))]
+    None
+}
+
+/// A frame of the frame source.
+fn alloc_frame() -> Option<u64> {
+    (FRAMES.get()?.alloc)()
+}
+
+/// The machine's own memory, seen through physical memory's window; new tables come from the
+/// function.
+struct Kernel<A>(A);
+
+impl<A: Fn() -> Option<u64>> PhysMemory for Kernel<A> {
+    #[inline]
+    fn table(&self, phys: u64) -> &Table {
+        // SAFETY: `Space` asks only for the root and for frames that tables
+        // point to; these are tables for ever, mapped from PHYS_OFFSET on, and
+        // all access to them is atomic.
+        unsafe { &*phys_to_virt(phys).cast::<Table>() }
+    }
+
+    fn alloc_table(&self) -> Option<u64> {
+        (self.0)()
+    }
+
+    fn free_table(&self, phys: u64) {
+        // `Space` gives back only a frame that it got from `alloc_table` and could not put
+        // in place: nothing points to it.
+        if let Some(frames) = FRAMES.get() {
+            (frames.free)(phys);
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! What starting CPUs promises, on a scripted machine with a clock of its own.
+//!
+//! A made-up AP does what `trampoline.S` does, in the same order and with any
+//! delay in between: it reads the ticket and the rest, then swaps the ticket,
+//! then arrives. What the real one does is seen when the machine boots.
+
+use super::block::{BLOCK_OFFSET, Block, code, far_targets};
+use super::*;
+use core::cell::{Cell, RefCell};
+use core::sync::atomic::Ordering::SeqCst;
+
+const PHYS: u32 = 0x8000;
+const LIMITS: Limits = Limits { claim_us: 50_000, arrival_us: 20_000 };
+const CONTROL: ControlRegisters =
+    ControlRegisters { cr0: 0x8001_0033, cr3: 0x0012_3000, cr4: 0x6a0, efer: 0xd01 };
+
+#[repr(C, align(4096))]
+struct Page([u8; PAGE_BYTES]);
+
+/// What the machine was asked, and when.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Sent {
+    Init(u32, u64),
+    Sipi(u32, u8, u64),
+}
+
+/// How a made-up AP behaves.
+#[derive(Clone, Copy)]
+struct Script {
+    id: u32,
+    /// Which SIPI after an INIT wakes it; 0: none.
+    heeds_sipi: u32,
+    /// From there to reading the block, from there to the claim, and from there
+    /// to its arrival; `u64::MAX`: never.
+    read_us: u64,
+    claim_us: u64,
+    arrive_us: u64,
+    /// An INIT does not stop it any more once it runs.
+    deaf: bool,
+}
+
+const GOOD: Script =
+    Script { id: 0, heeds_sipi: 1, read_us: 20, claim_us: 1, arrive_us: 30, deaf: false };
+
+/// What an AP does next, and when.
+#[derive(Clone, Copy)]
+enum Step {
+    Read,
+    Claim { ticket: u64, stack: u64, arrival: usize },
+    Arrive { stack: u64, arrival: usize },
+}
+
+struct Ap {
+    script: Script,
+    sipis: u32,
+    next: Option<(u64, Step)>,
+}
+
+struct Fake<'a> {
+    block: &'a Block,
+    now: Cell<u64>,
+    clock_stands: Cell<bool>,
+    sent: RefCell<Vec<Sent>>,
+    aps: RefCell<Vec<Ap>>,
+    /// Who ran Rust, on which stack, and whether it was welcome.
+    arrivals: RefCell<Vec<(u32, u64, bool)>>,
+}
+
+impl<'a> Fake<'a> {
+    fn new(trampoline: &'a Trampoline, scripts: &[Script]) -> Self {
+        let aps = scripts.iter().map(|&script| Ap { script, sipis: 0, next: None });
+        Fake {
+            // SAFETY: the page outlives the trampoline in each test.
+            block: unsafe { trampoline.block.as_ref() },
+            now: Cell::new(0),
+            clock_stands: Cell::new(false),
+            sent: RefCell::default(),
+            aps: RefCell::new(aps.collect()),
+            arrivals: RefCell::default(),
+        }
+    }
+
+    fn advance(&self, us: u64) {
+        for _ in 0..us {
+            self.now.set(self.now.get() + 1);
+            for ap in self.aps.borrow_mut().iter_mut() {
+                while let Some((at, step)) = ap.next
+                    && at <= self.now.get()
+                {
+                    ap.next = self.step(&ap.script, step);
+                }
+            }
+        }
+    }
+
+    /// One step of an AP; gives the next.
+    fn step(&self, script: &Script, step: Step) -> Option<(u64, Step)> {
+        let after = |us: u64| self.now.get().saturating_add(us);
+        match step {
+            Step::Read => {
+                let ticket = self.block.ticket.load(SeqCst);
+                if ticket & 3 != 1 || self.block.apic_id.load(SeqCst) != script.id {
+                    return None;
+                }
+                let stack = self.block.stack_top.load(SeqCst);
+                let arrival = self.block.argument.load(SeqCst) as usize;
+                Some((after(script.claim_us), Step::Claim { ticket, stack, arrival }))
+            }
+            Step::Claim { ticket, stack, arrival } => {
+                let swap = self.block.ticket.compare_exchange(ticket, ticket + 1, SeqCst, SeqCst);
+                swap.ok()?;
+                Some((after(script.arrive_us), Step::Arrive { stack, arrival }))
+            }
+            Step::Arrive { stack, arrival } => {
+                // SAFETY: each test passes the address of an `Arrival` that it
+                // keeps as the argument.
+                let arrival = unsafe { &*(arrival as *const Arrival) };
+                self.arrivals.borrow_mut().push((script.id, stack, arrival.arrive()));
+                None
+            }
+        }
+    }
+
+    fn sent_to(&self, id: u32) -> Vec<Sent> {
+        let to = |sent: &Sent| match *sent {
+            Sent::Init(to, _) | Sent::Sipi(to, ..) => to == id,
+        };
+        self.sent.borrow().iter().copied().filter(to).collect()
+    }
+}
+
+impl Machine for Fake<'_> {
+    fn send_init(&self, id: u32) {
+        self.sent.borrow_mut().push(Sent::Init(id, self.now.get()));
+        for ap in self.aps.borrow_mut().iter_mut().filter(|ap| ap.script.id == id) {
+            ap.sipis = 0;
+            if !ap.script.deaf {
+                ap.next = None;
+            }
+        }
+    }
+
+    fn send_sipi(&self, id: u32, vector: u8) {
+        self.sent.borrow_mut().push(Sent::Sipi(id, vector, self.now.get()));
+        for ap in self.aps.borrow_mut().iter_mut().filter(|ap| ap.script.id == id) {
+            ap.sipis += 1;
+            if ap.sipis == ap.script.heeds_sipi && ap.next.is_none() {
+                ap.next = Some((self.now.get().saturating_add(ap.script.read_us), Step::Read));
+            }
+        }
+    }
+
+    fn delay_us(&self, us: u64) {
+        self.advance(us);
+    }
+
+    fn now_us(&self) -> u64 {
+        if self.clock_stands.get() { 7 } else { self.now.get() }
+    }
+
+    fn relax(&self) {
+        if !self.clock_stands.get() {
+            self.advance(5);
+        }
+    }
+}
+
+extern "C" fn never_called(_: usize) -> ! {
+    unreachable!("no AP of a test runs Rust code")
+}
+
+/// Runs one test: the trampoline in a page, and a machine of these APs.
+fn with_machine(scripts: &[Script], test: impl FnOnce(&mut Trampoline, &Fake<'_>)) {
+    let mut page = Box::new(Page([0; PAGE_BYTES]));
+    let at = page.0.as_mut_ptr();
+    // SAFETY: the page is the test's own and lives to its end.
+    let mut trampoline = unsafe { Trampoline::install(at, PHYS) }.expect("a good page");
+    // SAFETY: the same; the second handle is for the machine to look at.
+    let block = unsafe { at.add(BLOCK_OFFSET) };
+    let view = Trampoline { block: NonNull::new(block).expect("not null").cast(), vector: 0 };
+    let fake = Fake::new(&view, scripts);
+    test(&mut trampoline, &fake);
+}
+
+fn start(trampoline: &mut Trampoline, fake: &Fake<'_>, id: u32, arrival: &Arrival) -> Outcome {
+    let ap = ApParams {
+        apic_id: id,
+        control: CONTROL,
+        stack_top: stack_of(id),
+        entry: never_called,
+        argument: arrival as *const Arrival as usize,
+        arrival,
+    };
+    // SAFETY: nothing is started: the machine is made up.
+    unsafe { trampoline.start(fake, &ap, &LIMITS) }
+}
+
+fn stack_of(id: u32) -> u64 {
+    0x10_0000 * (1 + u64::from(id))
+}
+
+// The protocol.
+
+#[test]
+fn init_then_sipi_with_the_manuals_delays() {
+    with_machine(&[Script { id: 3, ..GOOD }], |trampoline, fake| {
+        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::Started);
+        let sent = [Sent::Init(3, 0), Sent::Sipi(3, 8, 10_000)];
+        assert_eq!(fake.sent_to(3), sent);
+        assert_eq!(*fake.arrivals.borrow(), [(3, stack_of(3), true)]);
+    });
+}
+
+#[test]
+fn a_second_sipi_follows_after_200_us_if_nobody_claimed() {
+    with_machine(&[Script { id: 3, heeds_sipi: 2, ..GOOD }], |trampoline, fake| {
+        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::Started);
+        assert_eq!(fake.sent_to(3)[1..], [Sent::Sipi(3, 8, 10_000), Sent::Sipi(3, 8, 10_200)]);
+    });
+}
+
+#[test]
+fn a_slow_ap_within_the_limits_is_started() {
+    let slow = Script { id: 3, read_us: 40_000, arrive_us: 19_000, ..GOOD };
+    with_machine(&[slow], |trampoline, fake| {
+        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::Started);
+    });
+}
+
+#[test]
+fn ids_of_32_bits_are_compared_whole() {
+    let id = 0x0001_0003;
+    let scripts = [Script { id, ..GOOD }, Script { id: 3, ..GOOD }];
+    with_machine(&scripts, |trampoline, fake| {
+        assert_eq!(start(trampoline, fake, id, &Arrival::new()), Outcome::Started);
+        assert_eq!(*fake.arrivals.borrow(), [(id, stack_of(id), true)]);
+    });
+}
+
+// The limits.
+
+#[test]
+fn an_ap_that_never_claims_is_no_answer_within_the_limit_and_is_reset() {
+    with_machine(&[Script { id: 3, heeds_sipi: 0, ..GOOD }], |trampoline, fake| {
+        let arrival = Arrival::new();
+        assert_eq!(start(trampoline, fake, 3, &arrival), Outcome::NoAnswer);
+        let given_up_at = match fake.sent_to(3)[3..] {
+            [Sent::Init(3, at)] => at,
+            ref other => panic!("no INIT after the time-out: {other:?}"),
+        };
+        let limit = 10_200 + LIMITS.claim_us;
+        assert!((limit..limit + 10).contains(&given_up_at), "{given_up_at}");
+        assert!(!arrival.has_arrived());
+    });
+}
+
+#[test]
+fn an_ap_that_claims_and_never_arrives_is_stuck_within_the_limit() {
+    with_machine(&[Script { id: 3, arrive_us: u64::MAX, ..GOOD }], |trampoline, fake| {
+        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::Stuck);
+        assert!(matches!(fake.sent_to(3)[2..], [Sent::Init(..)]));
+        assert!(fake.now.get() < 10_200 + LIMITS.arrival_us + 10_100);
+    });
+}
+
+#[test]
+fn a_clock_that_stands_still_ends_the_wait() {
+    with_machine(&[], |trampoline, fake| {
+        fake.clock_stands.set(true);
+        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::NoAnswer);
+    });
+}
+
+// Late arrivals.
+
+#[test]
+fn the_next_ap_starts_after_one_that_failed() {
+    let scripts = [Script { id: 3, heeds_sipi: 0, ..GOOD }, Script { id: 5, ..GOOD }];
+    with_machine(&scripts, |trampoline, fake| {
+        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::NoAnswer);
+        assert_eq!(start(trampoline, fake, 5, &Arrival::new()), Outcome::Started);
+        assert_eq!(*fake.arrivals.borrow(), [(5, stack_of(5), true)]);
+    });
+}
+
+#[test]
+fn a_late_ap_may_not_claim_the_round_of_another() {
+    // AP 3 reads the block when AP 5 is awaited, and no INIT stops it.
+    let late = Script { id: 3, read_us: LIMITS.claim_us + 20_300, deaf: true, ..GOOD };
+    let slow = Script { id: 5, read_us: 1_000, ..GOOD };
+    with_machine(&[late, slow], |trampoline, fake| {
+        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::NoAnswer);
+        assert_eq!(start(trampoline, fake, 5, &Arrival::new()), Outcome::Started);
+        assert_eq!(*fake.arrivals.borrow(), [(5, stack_of(5), true)]);
+    });
+}
+
+#[test]
+fn a_round_that_was_given_up_cannot_be_claimed() {
+    // AP 3 swaps shortly after the time-out, before there is another round.
+    let late = Script { id: 3, claim_us: LIMITS.claim_us + 5_000, deaf: true, ..GOOD };
+    with_machine(&[late], |trampoline, fake| {
+        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::NoAnswer);
+        fake.advance(1_000);
+        assert!(fake.aps.borrow()[0].next.is_none(), "AP 3 had its turn");
+        assert_eq!(*fake.arrivals.borrow(), []);
+    });
+}
+
+#[test]
+fn an_ap_that_read_in_one_round_may_not_claim_in_the_next() {
+    // AP 3 reads its own round, and swaps while that of AP 5 is open.
+    let late = Script { id: 3, claim_us: LIMITS.claim_us + 20_300, deaf: true, ..GOOD };
+    let slow = Script { id: 5, read_us: 1_000, ..GOOD };
+    with_machine(&[late, slow], |trampoline, fake| {
+        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::NoAnswer);
+        assert_eq!(start(trampoline, fake, 5, &Arrival::new()), Outcome::Started);
+        assert!(fake.aps.borrow().iter().all(|ap| ap.next.is_none()), "AP 3 had its turn");
+        assert_eq!(*fake.arrivals.borrow(), [(5, stack_of(5), true)]);
+    });
+}
+
+#[test]
+fn an_ap_that_was_given_up_is_told_so_and_keeps_its_own_stack() {
+    let late = Script { id: 3, arrive_us: LIMITS.arrival_us + 20_000, deaf: true, ..GOOD };
+    with_machine(&[late, Script { id: 5, ..GOOD }], |trampoline, fake| {
+        let arrival = Arrival::new();
+        assert_eq!(start(trampoline, fake, 3, &arrival), Outcome::Stuck);
+        assert_eq!(start(trampoline, fake, 5, &Arrival::new()), Outcome::Started);
+        fake.advance(100_000);
+        let expected = [(3, stack_of(3), false), (5, stack_of(5), true)];
+        let mut seen = fake.arrivals.borrow().clone();
+        seen.sort();
+        assert_eq!(seen, expected);
+        assert!(!arrival.has_arrived());
+    });
+}
+
+#[test]
+fn an_ap_that_failed_can_be_tried_again() {
+    with_machine(&[Script { id: 3, heeds_sipi: 0, ..GOOD }], |trampoline, fake| {
+        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::NoAnswer);
+        fake.aps.borrow_mut()[0].script.heeds_sipi = 1;
+        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::Started);
+    });
+}
+
+// The page.
+
+#[test]
+fn the_code_fits_below_the_block_and_begins_with_cli() {
+    assert!(code().len() <= BLOCK_OFFSET, "{} bytes", code().len());
+    assert_eq!(code()[0], 0xfa);
+    let [start32, start64] = far_targets().map(|offset| offset as usize);
+    assert!(0 < start32 && start32 < start64 && start64 < code().len());
+}
+
+#[test]
+fn the_code_is_copied_and_its_pointers_lead_into_the_page() {
+    let mut page = Box::new(Page([0xcc; PAGE_BYTES]));
+    // SAFETY: the page is the test's own and lives to its end.
+    let installed = unsafe { Trampoline::install(page.0.as_mut_ptr(), 0x9_e000) };
+    assert_eq!(installed.expect("a good page").vector, 0x9e);
+    assert_eq!(&page.0[..code().len()], code());
+    // The GDT's descriptor: limit and base, right behind the GDT itself.
+    let field = |at: usize| u32::from_le_bytes(page.0[at..at + 4].try_into().unwrap());
+    assert_eq!(field(BLOCK_OFFSET + 32 + 2), 0x9_e000 + BLOCK_OFFSET as u32);
+    assert_eq!(page.0[BLOCK_OFFSET + 32], 31);
+    for (far, target) in [40, 48].into_iter().zip(far_targets()) {
+        assert_eq!(field(BLOCK_OFFSET + far), 0x9_e000 + target);
+    }
+}
+
+#[test]
+fn a_page_out_of_reach_of_a_sipi_is_refused() {
+    let mut page = Box::new(Page([0; PAGE_BYTES]));
+    for phys in [0, 0x8001, 0x10_0000, !0xfff] {
+        // SAFETY: the page is the test's own and lives to its end.
+        let installed = unsafe { Trampoline::install(page.0.as_mut_ptr(), phys) };
+        assert_eq!(installed.err(), Some(BadPage(phys)));
+    }
+}
+
+#[test]
+fn the_stack_is_aligned_for_the_abi() {
+    with_machine(&[], |trampoline, fake| {
+        let arrival = Arrival::new();
+        let ap = ApParams {
+            apic_id: 1,
+            control: CONTROL,
+            stack_top: 0x1_0009,
+            entry: never_called,
+            argument: 0,
+            arrival: &arrival,
+        };
+        // SAFETY: nothing is started: the machine is made up.
+        let outcome = unsafe { trampoline.start(fake, &ap, &LIMITS) };
+        assert_eq!(outcome, Outcome::NoAnswer);
+        assert_eq!(fake.block.stack_top.load(SeqCst), 0x1_0000);
+    });
+}
+
+#[test]
+fn control_registers_are_fit_for_the_way_into_long_mode() {
+    let odd = ControlRegisters { cr0: 0x6000_0008, cr3: 0x1000, cr4: 0x82_6000, efer: 0x500 };
+    let fit = odd.for_the_way();
+    // PG, ET, PE, caches on; PAE and nothing that faults; LME, not LMA.
+    assert_eq!((fit.cr0, fit.cr4, fit.efer), (0x8000_0011, 0x20, 0x100));
+    let fit = CONTROL.for_the_way();
+    assert_eq!((fit.cr0, fit.cr3, fit.cr4, fit.efer), (0x8001_0033, 0x0012_3000, 0x6a0, 0x901));
+}

@@ -1,0 +1,8 @@
+//! Time: the clock that all CPUs read, its references, and the timer of each CPU.
+
+pub mod clock;
+pub mod hpet;
+pub mod pit;
+pub mod pmtimer;
+pub mod reference;
+pub mod timer;
