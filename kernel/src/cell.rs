@@ -18,6 +18,7 @@ pub(crate) mod mutex;
 mod registry;
 pub mod ring;
 pub(crate) mod rwlock;
+pub(crate) mod semaphore;
 pub(crate) mod sys;
 pub mod wait;
 

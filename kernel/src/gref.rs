@@ -118,8 +118,7 @@ pub fn park() {
 /// ```
 pub fn park_timeout(timeout: Duration) -> bool {
     crate::park::might_park();
-    let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-    let deadline_ns = park::now_ns().saturating_add(ns);
+    let deadline_ns = park::deadline_after(timeout);
     loop {
         park::begin_park(Wait::new(Reason::Park, 0));
         if park::take_permit() {

@@ -38,6 +38,7 @@ pub use crate::{
     },
 };
 
+pub(crate) use crate::waiting::deadline_after;
 pub use crate::waiting::{Reason, Wait};
 
 use crate::program::Instance;

@@ -72,7 +72,8 @@
 //! looks four times lets the holder have many turns in its own cache.
 
 use super::held::{
-    NotTaken, OWNER, PANICKING, is_abandoned, is_mine, is_same, note_if_abandoned, watch_wait,
+    NotTaken, OWNER, PANICKING, Poisoned, guard_mut, is_abandoned, is_mine, is_same,
+    note_if_abandoned, watch_wait,
 };
 use super::sys::{
     AtomicU64, LOOKS, PAUSES, Reason, const_fn, may_spin, me, now_ns, probe_stack, relax,
@@ -80,7 +81,6 @@ use super::sys::{
 use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
-use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const QUEUED: u64 = 1;
@@ -116,22 +116,14 @@ pub(super) struct Waiting {
 // also move out of: that is sending it.
 unsafe impl<T: ?Sized + Send> Sync for Guarded<T> {}
 
-/// The right to touch the value; the lock is free again when this is dropped.
-pub(crate) struct Held<'a, T: ?Sized> {
-    lock: &'a Guarded<T>,
-    // As std's guard, not `Send`: whoever holds the lock frees it.
-    not_send: PhantomData<*const ()>,
+guard_mut! {
+    /// The right to touch the value of a [`Mutex`](crate::sync::Mutex); the lock is free again when
+    /// this is dropped, and poisoned if that is by a panic.
+    MutexGuard, Guarded, unlock
 }
 
-// SAFETY: `&Held` gives `&T` and nothing more.
-unsafe impl<T: ?Sized + Sync> Sync for Held<'_, T> {}
-
-/// Whether a holder panicked; what comes with the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Poisoned(pub(crate) bool);
-
 /// What taking the lock gives.
-pub(crate) type Taken<'a, T> = (Held<'a, T>, Poisoned);
+pub(crate) type Taken<'a, T> = (MutexGuard<'a, T>, Poisoned);
 
 impl<T> Guarded<T> {
     const_fn! {
@@ -152,7 +144,7 @@ impl<T: ?Sized> Guarded<T> {
     /// (1), (3) Takes the lock if it is free and not poisoned. What nearly every
     /// `lock` comes to. See "The short ways".
     #[inline]
-    pub(crate) fn lock_at_once(&self) -> Option<Held<'_, T>> {
+    pub(crate) fn lock_at_once(&self) -> Option<MutexGuard<'_, T>> {
         let free = self.lock.word.load(Relaxed) & QUEUED;
         // Acquire pairs with the Release of whoever freed the lock.
         let taken = self.lock.word.compare_exchange(free, free | me(), Acquire, Relaxed);
@@ -174,8 +166,8 @@ impl<T: ?Sized> Guarded<T> {
     }
 
     /// Whether a holder panicked, or is gone.
-    pub(crate) fn is_poisoned(&self) -> bool {
-        self.lock.poisoned().0 || self.lock.why_not() == NotTaken::Abandoned
+    pub(crate) fn is_poisoned(&self) -> Poisoned {
+        Poisoned(self.lock.poisoned().0 || self.lock.why_not() == NotTaken::Abandoned)
     }
 
     /// Forgets that a holder panicked.
@@ -223,8 +215,8 @@ impl<T: ?Sized> Guarded<T> {
     }
 
     /// Only for who has just got the lock.
-    fn held(&self) -> Held<'_, T> {
-        Held { lock: self, not_send: PhantomData }
+    fn held(&self) -> MutexGuard<'_, T> {
+        MutexGuard { lock: self, not_send: PhantomData }
     }
 }
 
@@ -462,34 +454,9 @@ fn is_over(since_ns: u64) -> bool {
     now_ns().saturating_sub(since_ns) > PATIENCE_NS
 }
 
-impl<'a, T: ?Sized> Held<'a, T> {
+impl<'a, T: ?Sized> MutexGuard<'a, T> {
     /// The lock that this holds.
-    pub(crate) fn lock(&self) -> &'a Guarded<T> {
-        self.lock
-    }
-}
-
-impl<T: ?Sized> Deref for Held<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: we hold the lock: nobody else has the value, and `&mut` of it
-        // is given out by `&mut self` only.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized> DerefMut for Held<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`.
-        unsafe { &mut *self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized> Drop for Held<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.lock.unlock();
+    pub(crate) fn mutex(this: &Self) -> &'a Guarded<T> {
+        this.lock
     }
 }

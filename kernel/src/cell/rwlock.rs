@@ -43,13 +43,13 @@
 //! stays counted, as readers have no names here: other readers enter, writers wait for ever.
 
 use super::held::{
-    NotTaken, OWNER, PANICKING, is_abandoned, is_mine, is_same, note_if_abandoned, watch_wait,
+    NotTaken, OWNER, PANICKING, Poisoned, guard, guard_mut, is_abandoned, is_mine, is_same,
+    note_if_abandoned, watch_wait,
 };
 use super::sys::{AtomicU64, Reason, const_fn, me};
 use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
-use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const QUEUED: u64 = 1;
@@ -90,23 +90,20 @@ pub(super) struct LockRw {
 // and several at once `&T` (hence Sync).
 unsafe impl<T: ?Sized + Send + Sync> Sync for GuardedRw<T> {}
 
-/// The right to read the value, until it is dropped.
-pub(crate) struct HeldRead<'a, T: ?Sized> {
-    lock: &'a GuardedRw<T>,
-    not_send: PhantomData<*const ()>,
+guard! {
+    /// The right to read the value of a [`RwLock`](crate::sync::RwLock), until this is dropped. A
+    /// reader that panics poisons nothing.
+    RwLockReadGuard, GuardedRw, leave_read
 }
 
-// SAFETY: `&HeldRead` gives `&T` and nothing more.
-unsafe impl<T: ?Sized + Sync> Sync for HeldRead<'_, T> {}
-
-/// The right to change the value, until it is dropped.
-pub(crate) struct HeldWrite<'a, T: ?Sized> {
-    lock: &'a GuardedRw<T>,
-    not_send: PhantomData<*const ()>,
+guard_mut! {
+    /// The right to change the value of a [`RwLock`](crate::sync::RwLock), until this is dropped;
+    /// the lock is poisoned if that is by a panic.
+    RwLockWriteGuard, GuardedRw, leave_write
 }
 
-// SAFETY: `&HeldWrite` gives `&T` and nothing more.
-unsafe impl<T: ?Sized + Sync> Sync for HeldWrite<'_, T> {}
+/// What taking the lock gives.
+pub(crate) type Taken<G> = Result<(G, Poisoned), NotTaken>;
 
 impl<T> GuardedRw<T> {
     const_fn! {
@@ -127,45 +124,41 @@ impl<T> GuardedRw<T> {
 impl<T: ?Sized> GuardedRw<T> {
     /// Waits until it may read, or until the deadline.
     #[inline]
-    pub(crate) fn read(&self, deadline_ns: Option<u64>) -> Result<HeldRead<'_, T>, NotTaken> {
+    pub(crate) fn read(&self, deadline_ns: Option<u64>) -> Taken<RwLockReadGuard<'_, T>> {
         if !self.lock.enter_read() {
             self.lock.read_slow(deadline_ns)?;
         }
-        Ok(HeldRead { lock: self, not_send: PhantomData })
+        Ok((RwLockReadGuard { lock: self, not_send: PhantomData }, self.lock.poisoned()))
     }
 
     /// Reads if that is possible at once.
-    pub(crate) fn try_read(&self) -> Result<HeldRead<'_, T>, NotTaken> {
-        let entered = self.lock.enter_read();
-        let held = entered.then(|| HeldRead { lock: self, not_send: PhantomData });
-        held.ok_or_else(|| self.lock.why_not())
+    pub(crate) fn try_read(&self) -> Taken<RwLockReadGuard<'_, T>> {
+        if !self.lock.enter_read() {
+            return Err(self.lock.why_not());
+        }
+        Ok((RwLockReadGuard { lock: self, not_send: PhantomData }, self.lock.poisoned()))
     }
 
     /// Waits until it may write, or until the deadline.
     #[inline]
-    pub(crate) fn write(&self, deadline_ns: Option<u64>) -> Result<HeldWrite<'_, T>, NotTaken> {
+    pub(crate) fn write(&self, deadline_ns: Option<u64>) -> Taken<RwLockWriteGuard<'_, T>> {
         if !self.lock.enter_write() {
             self.lock.write_slow(deadline_ns)?;
         }
-        Ok(HeldWrite { lock: self, not_send: PhantomData })
+        Ok((RwLockWriteGuard { lock: self, not_send: PhantomData }, self.lock.poisoned()))
     }
 
     /// Writes if that is possible at once.
-    pub(crate) fn try_write(&self) -> Result<HeldWrite<'_, T>, NotTaken> {
-        let entered = self.lock.enter_write();
-        let held = entered.then(|| HeldWrite { lock: self, not_send: PhantomData });
-        held.ok_or_else(|| self.lock.why_not())
-    }
-
-    /// Whether a writer panicked; for a G that has entered.
-    #[inline]
-    pub(crate) fn was_poisoned(&self) -> bool {
-        self.lock.word.load(Relaxed) & POISONED != 0
+    pub(crate) fn try_write(&self) -> Taken<RwLockWriteGuard<'_, T>> {
+        if !self.lock.enter_write() {
+            return Err(self.lock.why_not());
+        }
+        Ok((RwLockWriteGuard { lock: self, not_send: PhantomData }, self.lock.poisoned()))
     }
 
     /// Whether a writer panicked, or is gone.
-    pub(crate) fn is_poisoned(&self) -> bool {
-        self.was_poisoned() || self.lock.why_not() == NotTaken::Abandoned
+    pub(crate) fn is_poisoned(&self) -> Poisoned {
+        Poisoned(self.lock.poisoned().0 || self.lock.why_not() == NotTaken::Abandoned)
     }
 
     /// Forgets that a writer panicked.
@@ -208,6 +201,10 @@ impl<T: ?Sized> GuardedRw<T> {
 }
 
 impl LockRw {
+    fn poisoned(&self) -> Poisoned {
+        Poisoned(self.word.load(Relaxed) & POISONED != 0)
+    }
+
     /// (1)
     #[inline]
     fn enter_read(&self) -> bool {
@@ -401,45 +398,4 @@ impl LockRw {
 /// Who writes; 0 if nobody does.
 pub(super) fn owner_in(word: u64) -> u64 {
     if word & WRITER != 0 { word & OWNER } else { 0 }
-}
-
-impl<T: ?Sized> Deref for HeldRead<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: we are counted as a reader, so there is no writer.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized> Deref for HeldWrite<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: we are the writer, so nobody else has the value, and `&mut` of
-        // it is given out by `&mut self` only.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized> DerefMut for HeldWrite<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`.
-        unsafe { &mut *self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized> Drop for HeldRead<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.lock.leave_read();
-    }
-}
-
-impl<T: ?Sized> Drop for HeldWrite<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.lock.leave_write();
-    }
 }

@@ -6,9 +6,9 @@
 use super::error::{
     NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
-use super::{Chan, Iter, Never, TryIter, deadline_after};
+use super::{Chan, Iter, Never, Now, TryIter};
 use crate::cell::Shared;
-use crate::park;
+use crate::park::{deadline_after, heed_kill, might_park};
 use core::fmt;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -43,8 +43,8 @@ impl<T: Send> Sender<T> {
     /// ```
     #[inline(always)]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
-        crate::park::might_park();
-        match self.chan.send_until(value, Never) {
+        might_park();
+        match self.chan.send(value, Never) {
             Ok(()) => Ok(()),
             Err(SendTimeoutError::Disconnected(value)) => Err(SendError(value)),
             Err(SendTimeoutError::Timeout(_)) => panic!("{NoMemory}"),
@@ -67,11 +67,13 @@ impl<T: Send> Sender<T> {
     /// ```
     #[inline]
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
-        let sent = self.chan.try_send(value);
-        if sent.is_err() {
-            park::heed_kill();
-        }
-        sent
+        self.chan.send(value, Now).map_err(|error| {
+            heed_kill();
+            match error {
+                SendTimeoutError::Timeout(value) => TrySendError::Full(value),
+                SendTimeoutError::Disconnected(value) => TrySendError::Disconnected(value),
+            }
+        })
     }
 
     /// Sends `value`; waits at most so long.
@@ -89,8 +91,8 @@ impl<T: Send> Sender<T> {
     /// # drop(rx);
     /// ```
     pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
-        crate::park::might_park();
-        self.chan.send_until(value, deadline_after(timeout))
+        might_park();
+        self.chan.send(value, deadline_after(timeout))
     }
 }
 
@@ -111,8 +113,8 @@ impl<T: Send> Receiver<T> {
     /// ```
     #[inline(always)]
     pub fn recv(&self) -> Result<T, RecvError> {
-        crate::park::might_park();
-        self.chan.recv_until(Never).ok_or(RecvError)
+        might_park();
+        self.chan.recv(Never).ok_or(RecvError)
     }
 
     /// Receives a value if there is one at this instant, or somebody waits to
@@ -133,11 +135,13 @@ impl<T: Send> Receiver<T> {
     /// ```
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        let received = self.chan.try_recv();
-        if received.is_err() {
-            park::heed_kill();
-        }
-        received
+        self.chan.recv(Now).ok_or_else(|| {
+            heed_kill();
+            match self.chan.is_over() {
+                true => TryRecvError::Disconnected,
+                false => TryRecvError::Empty,
+            }
+        })
     }
 
     /// Receives a value; waits at most so long.
@@ -155,8 +159,8 @@ impl<T: Send> Receiver<T> {
     /// # drop(tx);
     /// ```
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
-        crate::park::might_park();
-        self.chan.recv_until(deadline_after(timeout)).ok_or_else(|| match self.chan.is_over() {
+        might_park();
+        self.chan.recv(deadline_after(timeout)).ok_or_else(|| match self.chan.is_over() {
             true => RecvTimeoutError::Disconnected,
             false => RecvTimeoutError::Timeout,
         })

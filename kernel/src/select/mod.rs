@@ -27,10 +27,10 @@
 pub use crate::cell::wait::Selection;
 use crate::cell::wait::{IfUnwound, Waiter};
 use crate::chan::{
-    Chan, NoMemory, RECEIVERS, Receiver, RecvError, SENDERS, SendError, Sender, State,
-    TryRecvError, TrySendError, deadline_after,
+    Chan, NoMemory, Now, RECEIVERS, Receiver, RecvError, SENDERS, SendError, SendTimeoutError,
+    Sender, State,
 };
-use crate::park;
+use crate::park::{self, deadline_after};
 use core::cell::Cell;
 use core::pin::Pin;
 use core::time::Duration;
@@ -461,24 +461,24 @@ impl<T: Send, const LIST: usize> Case for ChanCase<'_, T, LIST> {
 
 impl<T: Send, const LIST: usize> ChanCase<'_, T, LIST> {
     fn try_recv(&self) -> bool {
-        match self.chan.try_recv() {
-            Ok(value) => self.value.set(Some(value)),
-            Err(TryRecvError::Disconnected) => {}
-            Err(TryRecvError::Empty) => return false,
-        }
-        true
+        let value = self.chan.recv(Now);
+        let is_done = value.is_some() || self.chan.is_over();
+        self.value.set(value);
+        is_done
     }
 
     fn try_send(&self) -> bool {
         let Some(value) = self.value.take() else { return false };
-        match self.chan.try_send(value) {
+        match self.chan.send(value, Now) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) if self.chan.capacity().is_none() => panic!("{NoMemory}"),
-            Err(TrySendError::Full(value)) => {
+            Err(SendTimeoutError::Timeout(_)) if self.chan.capacity().is_none() => {
+                panic!("{NoMemory}")
+            }
+            Err(SendTimeoutError::Timeout(value)) => {
                 self.value.set(Some(value));
                 return false;
             }
-            Err(TrySendError::Disconnected(value)) => self.value.set(Some(value)),
+            Err(SendTimeoutError::Disconnected(value)) => self.value.set(Some(value)),
         }
         true
     }

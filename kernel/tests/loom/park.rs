@@ -14,7 +14,7 @@ use loom::sync::Notify;
 use loom::sync::atomic::{AtomicUsize, Ordering::*};
 use std::cell::Cell;
 use std::sync::Arc;
-pub use waiting::{Reason, Wait};
+pub use waiting::{Reason, Wait, deadline_after};
 
 /// Locks are loom's own here.
 pub fn might_park() {}

@@ -57,6 +57,7 @@ pub use selection::{Selection, Waiter};
 use crate::cell::sys::{
     GHandle, IrqLock, Reason, Wait, begin_park, const_fn, die, is_killed, park, park_until,
 };
+use core::fmt;
 use node::{List, Node};
 
 /// How many are granted under one hold of the lock, which is held with
@@ -105,6 +106,18 @@ pub enum Waited<'a, S, T, const LISTS: usize> {
     TimedOut(Locked<'a, S, T, LISTS>, Option<T>),
 }
 
+/// The timeout passed before the awaited event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimedOut;
+
+impl fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("timed out")
+    }
+}
+
+impl core::error::Error for TimedOut {}
+
 impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
     const_fn! {
         /// A free lock that nobody waits at.
@@ -125,37 +138,37 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         Locked::new(self)
     }
 
-    /// Whether anybody seems to wait in that list, at a glance without the lock.
+    /// Whether a G seems to wait in that list: a hint, for callers without the lock.
     #[inline(always)]
     pub fn looks_waited_for(&self, list: usize) -> bool {
-        self.glance(list) != 0
+        self.first_address(list) != 0
     }
 
-    /// As [`looks_waited_for`](Self::looks_waited_for), as a word that is not 0 if
-    /// so: for who has more to ask than that.
+    /// As [`looks_waited_for`](Self::looks_waited_for), as a word that is not 0 if so: for callers
+    /// that combine it with other words.
     #[inline(always)]
-    pub fn glance(&self, list: usize) -> usize {
-        self.lists[list].glance()
+    pub fn first_address(&self, list: usize) -> usize {
+        self.lists[list].head_address()
     }
 
     /// Waits at the end of a list until the other side ends it or the deadline
     /// comes.
     ///
-    /// `locked` is the lock under which the caller saw that it must wait. `look` is
+    /// `locked` is the lock under which the caller saw that it must wait. `check` is
     /// called under the lock when the G was woken for no other reason, and once
     /// more at the deadline: true if it took what is waited for.
     ///
     /// A G that is killed leaves the list and unwinds from here. What a caller
-    /// does for those behind it after a time-out it then does by an [`IfUnwound`].
+    /// does for the Gs behind it after a time-out it then does by an [`IfUnwound`].
     #[inline(always)]
     pub fn wait<'a>(
         &'a self,
         locked: Locked<'a, S, T, LISTS>,
         place: Place<T>,
-        look: impl FnMut(&mut S) -> bool,
+        check: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
         let deadline_ns = place.deadline_ns;
-        self.wait_by(locked, place, |locked, g, _| locked.park(g, deadline_ns), look)
+        self.wait_by(locked, place, |locked, g| locked.park(g, deadline_ns), check)
     }
 
     /// As [`wait`](Self::wait); `begun` runs each time that the wait has begun, or
@@ -165,30 +178,15 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         locked: Locked<'a, S, T, LISTS>,
         place: Place<T>,
         mut begun: impl FnMut(),
-        look: impl FnMut(&mut S) -> bool,
+        check: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
-        let (list, deadline_ns) = (place.list, place.deadline_ns);
-        let leave = |locked, _, node: &Node<T>| {
+        let deadline_ns = place.deadline_ns;
+        let park = |locked, _| {
             drop(locked);
-            let if_unwound = Leave { queue: self, list, node };
             begun();
-            core::mem::forget(if_unwound);
             park_by(deadline_ns)
         };
-        self.wait_by(locked, place, leave, look)
-    }
-
-    /// As [`wait`](Self::wait); `between` runs when the wait has begun and the lock
-    /// is free.
-    pub fn wait_after<'a>(
-        &'a self,
-        locked: Locked<'a, S, T, LISTS>,
-        place: Place<T>,
-        between: impl FnOnce(),
-        look: impl FnMut(&mut S) -> bool,
-    ) -> Waited<'a, S, T, LISTS> {
-        let mut between = Some(between);
-        self.wait_watching(locked, place, || between.take().into_iter().for_each(|f| f()), look)
+        self.wait_by(locked, place, park, check)
     }
 
     /// Begins to wait as [`wait`](Self::wait) does, and returns without parking. The node
@@ -204,28 +202,32 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         unsafe { locked.push(place.list, node) };
     }
 
-    /// `leave` frees the lock and parks; false if the deadline came first.
+    /// `park` frees the lock and parks; false if the deadline came first.
     #[inline(always)]
     fn wait_by<'a>(
         &'a self,
         mut locked: Locked<'a, S, T, LISTS>,
         place: Place<T>,
-        mut leave: impl FnMut(Locked<'a, S, T, LISTS>, GHandle, &Node<T>) -> bool,
-        look: impl FnMut(&mut S) -> bool,
+        mut park: impl FnMut(Locked<'a, S, T, LISTS>, GHandle) -> bool,
+        check: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
         let Place { reason, list, value, deadline_ns } = place;
-        let g = begin_park(self.named(reason, deadline_ns));
+        let wait = self.named(reason, deadline_ns);
+        let g = begin_park(wait);
         let node = Node::alone(g.clone(), value);
-        // SAFETY: the node is new. It is out of the list at each return: who
-        // granted has taken it out, else `look` has. What may unwind is guarded
-        // by `Leave`: in `look`, and in `leave` where that calls anybody. (A park
-        // that is refused stops the machine.)
+        // SAFETY: the node is new. It is out of the list at each return: the G that granted has
+        // taken it out, else `check_again` has; and `if_unwound` takes it out.
         unsafe { locked.push(list, &node) };
-        let in_time = leave(locked, g, &node);
+        let if_unwound = IfUnwound(|| {
+            // SAFETY: it was pushed to this list, and to no other.
+            unsafe { self.lock().remove(list, &node) };
+        });
+        let in_time = park(locked, g);
         let waited = match node.is_enlisted() {
-            true => self.look(&node, list, (reason, deadline_ns), in_time, leave, look),
+            true => self.check_again(&node, list, wait, in_time, park, check),
             false => None,
         };
+        core::mem::forget(if_unwound);
         // SAFETY: it is out of the list, so the slot is ours again.
         let value = unsafe { node.replace(None) };
         match waited {
@@ -235,54 +237,48 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         }
     }
 
-    /// What a G says that waits here. That it has a deadline is said from the
-    /// beginning: whoever looks meanwhile must not think that it waits for ever.
+    /// The [`Wait`] of a G that waits here. It has a deadline from the beginning: the deadlock scan
+    /// must not take the wait for one without end.
     #[inline(always)]
     fn named(&self, reason: Reason, deadline_ns: Option<u64>) -> Wait {
         let wait = Wait::at(reason, self);
         if deadline_ns.is_some() { wait.with_deadline() } else { wait }
     }
 
-    /// The G whose node that is was woken, and nobody has ended its wait: it looks
-    /// for itself, and waits on. `None` if its wait was ended; else the node is out
-    /// of the list, and it is said whether `look` has taken.
+    /// The G whose node that is was woken, and its wait was not ended: it checks for itself, and
+    /// waits on. `None` if its wait was ended; else the node is out of the list, and the result
+    /// says whether `check` took.
     #[cold]
-    fn look<'a>(
+    fn check_again<'a>(
         &'a self,
         node: &Node<T>,
         list: usize,
-        (reason, deadline_ns): (Reason, Option<u64>),
+        wait: Wait,
         mut in_time: bool,
-        mut leave: impl FnMut(Locked<'a, S, T, LISTS>, GHandle, &Node<T>) -> bool,
-        mut look: impl FnMut(&mut S) -> bool,
+        mut park: impl FnMut(Locked<'a, S, T, LISTS>, GHandle) -> bool,
+        mut check: impl FnMut(&mut S) -> bool,
     ) -> Option<(Locked<'a, S, T, LISTS>, bool)> {
-        let if_unwound = Leave { queue: self, list, node };
-        let waited = loop {
+        while node.is_enlisted() {
             let mut locked = self.lock();
             if !node.is_enlisted() {
-                break None;
+                break;
             }
-            let took = look(&mut locked);
-            let killed = !took && is_killed();
-            if took || !in_time || killed {
-                // SAFETY: we hold the lock, and nobody has taken it out.
-                unsafe { self.lists[list].remove(node) };
-                if killed {
+            let took = check(&mut locked);
+            if took || !in_time || is_killed() {
+                // SAFETY: it is in this list.
+                unsafe { locked.remove(list, node) };
+                if !took && is_killed() {
                     drop(locked);
                     die();
                 }
-                break Some((locked, took));
+                return Some((locked, took));
             }
-            // Who nudges or grants from here on finds us parking, because this
-            // is still under the lock.
-            let g = begin_park(self.named(reason, deadline_ns));
-            in_time = leave(locked, g, node);
-            if !node.is_enlisted() {
-                break None;
-            }
-        };
-        core::mem::forget(if_unwound);
-        waited
+            // A nudge or grant from here on finds this G parking, because this is still under the
+            // lock.
+            let g = begin_park(wait);
+            in_time = park(locked, g);
+        }
+        None
     }
 
     /// Grants to all who wait in `list` now; who comes meanwhile is not meant.
@@ -346,25 +342,6 @@ fn park_by(deadline_ns: Option<u64>) -> bool {
             park();
             true
         }
-    }
-}
-
-/// Takes a node out if its wait is unwound; forgotten where all is well.
-struct Leave<'a, S, T, const LISTS: usize> {
-    queue: &'a WaitQueue<S, T, LISTS>,
-    list: usize,
-    node: &'a Node<T>,
-}
-
-impl<S, T, const LISTS: usize> Drop for Leave<'_, S, T, LISTS> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        let locked = self.queue.lock();
-        if self.node.is_enlisted() {
-            // SAFETY: we hold the lock, and it is in this list.
-            unsafe { self.queue.lists[self.list].remove(self.node) };
-        }
-        drop(locked);
     }
 }
 

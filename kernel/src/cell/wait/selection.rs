@@ -211,12 +211,9 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
 
     #[inline(always)]
     fn leave(&self) {
-        let locked = Locked::with_irqs_on(self.queue); // see `Selection::begin`
-        if self.node.is_enlisted() {
-            // SAFETY: we hold the lock, and it is in this list.
-            unsafe { self.queue.lists[LIST].remove(&self.node) };
-        }
-        drop(locked);
+        // With interrupts on: see `Selection::begin`.
+        // SAFETY: it is pushed to this list, and to no other.
+        unsafe { Locked::with_irqs_on(self.queue).remove(LIST, &self.node) };
     }
 
     /// What it waits with.

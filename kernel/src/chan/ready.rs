@@ -9,7 +9,7 @@ impl<T> Chan<T> {
     pub(crate) fn looks_receivable(&self) -> bool {
         // All three as words, and one question: `select!` asks it of every channel.
         let closed = self.closed.load(Ordering::Acquire);
-        (self.len.load(Ordering::Acquire) | closed | self.lock.glance(SENDERS)) != 0
+        (self.len.load(Ordering::Acquire) | closed | self.lock.first_address(SENDERS)) != 0
     }
 
     /// Whether a receive will succeed or fail at once, whoever waits.
