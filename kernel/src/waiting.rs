@@ -11,11 +11,6 @@ use core::fmt;
 use core::time::Duration;
 
 /// Why a G waits. Traces contain the numbers: they must not change.
-///
-/// ```
-/// use runnext::waiting::Reason;
-/// assert_eq!(Reason::ChanReceive.to_string(), "chan receive");
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 #[repr(u8)]

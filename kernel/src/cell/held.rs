@@ -61,14 +61,13 @@
 
 use super::mutex::Lock;
 use super::rwlock::{self, LockRw};
+pub(crate) use super::sys::PANICKING;
 use super::sys::{AtomicU64, Reason, fence, is_gone, look_for_cycle, me, ready, this};
 use core::mem::offset_of;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// The name in a word, PANICKING included; the rest is flags.
 pub(crate) const OWNER: u64 = !15;
-/// Of a name: the G unwinds.
-pub(crate) const PANICKING: u64 = 16;
 /// In place of the name of an owner that is gone. No G has this name: the address is 0.
 pub(crate) const ABANDONED: u64 = 1 << 48;
 

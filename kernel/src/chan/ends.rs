@@ -1,7 +1,7 @@
 //! The two ends of a channel, as a program holds them.
 //!
-//! What they do is in the channel itself, next door; here is who may do it, and
-//! what happens when the last of an end is gone.
+//! What they do is in the channel itself, next door; here is what each end may do, and what
+//! happens when the last clone of an end is gone.
 
 use super::error::{
     NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
@@ -51,7 +51,7 @@ impl<T: Send> Sender<T> {
         }
     }
 
-    /// Sends `value` if there is room at this instant, or somebody waits for it.
+    /// Sends `value` if there is room at this instant, or a receiver waits.
     ///
     /// # Errors
     /// [`TrySendError`] with the value, if there is no room or the channel is
@@ -117,8 +117,7 @@ impl<T: Send> Receiver<T> {
         self.chan.recv(Never).ok_or(RecvError)
     }
 
-    /// Receives a value if there is one at this instant, or somebody waits to
-    /// send one.
+    /// Receives a value if there is one at this instant, or a sender waits.
     ///
     /// # Errors
     /// [`TryRecvError`] if there is none, or the channel is closed and empty.
@@ -181,14 +180,6 @@ impl<T: Send> Receiver<T> {
     }
 
     /// Receives what is there, and does not wait for more.
-    ///
-    /// ```
-    /// use runnext::chan;
-    /// let (tx, rx) = chan::bounded(3);
-    /// tx.send(1)?;
-    /// assert_eq!(rx.try_iter().collect::<Vec<_>>(), [1]);
-    /// # Ok::<(), chan::SendError<i32>>(())
-    /// ```
     pub fn try_iter(&self) -> TryIter<'_, T> {
         TryIter { receiver: self }
     }
@@ -199,8 +190,8 @@ macro_rules! both_ends {
     ($end:ident, $count:ident) => {
         impl<T: Send> $end<T> {
             /// Closes the channel: nothing can be sent any more, and what is in it
-            /// can still be received. Everybody who waits is woken; a sender
-            /// that waits gets its value back.
+            /// can still be received. All waiting Gs are woken; a sender that waits gets its
+            /// value back.
             ///
             /// ```
             /// use runnext::chan::{self, RecvError, SendError};
@@ -237,12 +228,6 @@ macro_rules! both_ends {
             }
 
             /// How many values fit in; `None` if there is no limit.
-            ///
-            /// ```
-            /// use runnext::chan;
-            /// assert_eq!(chan::bounded::<u8>(3).0.capacity(), Some(3));
-            /// assert_eq!(chan::unbounded::<u8>().1.capacity(), None);
-            /// ```
             pub fn capacity(&self) -> Option<usize> {
                 self.chan.capacity()
             }

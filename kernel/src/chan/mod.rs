@@ -1,7 +1,7 @@
 //! Channels: values go from G to G, and a G that must wait leaves its CPU.
 //!
 //! As Go's: one lock a channel, a buffer, and two lines of waiting Gs, first come
-//! first served. Whoever finds somebody waiting hands over directly, from frame
+//! first served. A G that finds another waiting hands over directly, from frame
 //! to frame. At most one of these is true: senders wait (then the buffer is full),
 //! receivers wait (then it is empty).
 //!

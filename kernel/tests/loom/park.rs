@@ -9,7 +9,7 @@ pub mod gref;
 #[path = "../../src/waiting.rs"]
 pub mod waiting;
 
-use gref::Permit;
+use crate::cell::permit::Permit;
 use loom::sync::Notify;
 use loom::sync::atomic::{AtomicUsize, Ordering::*};
 use std::cell::Cell;

@@ -1,13 +1,13 @@
-//! Waiting in line: nodes on the stacks of those who wait, under one lock.
+//! Wait queues: nodes on the stacks of the waiting Gs, under one lock.
 //!
 //! A [`WaitQueue`] is a lock around a state of its owner, with one or more FIFO
-//! lists of those who wait for that state to change. To wait allocates nothing:
+//! lists of Gs that wait for that state to change (Go: sudog). To wait allocates nothing:
 //! the node is in the frame of the G that waits. Everything that a program can
 //! wait for, waits here: channels, `select!`, and all of `sync`; what a wake-up
 //! means is said there.
 //!
 //! A node has a slot for a value. In a channel it is what is handed over; for a
-//! lock it is what the other side wants to know of the first in the list (how
+//! lock it is what the other side must know of the first in the list (how
 //! many permits, waiting since when).
 //!
 //! # How a wait ends
@@ -15,18 +15,18 @@
 //! The other side, with the lock held, may
 //!
 //! - *give* a value to the first of a list, or *take* its value: channels;
-//! - *grant*: end the wait of the first, who has then what it waited for, or is
+//! - *grant*: end the wait of the first, which has then what it waited for, or is
 //!   told that it never will;
-//! - *nudge*: let the first look for itself, keeping its place.
+//! - *nudge*: let the first check for itself, keeping its place.
 //!
-//! Or the waiter's time is up. Who waits in one queue only ([`WaitQueue::wait`])
-//! is *alone* in its node, and gives up under the lock: whoever takes the node out
-//! under the lock has it, and says so by one store. One G that waits in several
+//! Or the waiter's time is up. A G that waits in one queue only ([`WaitQueue::wait`])
+//! is *alone* in its node, and gives up under the lock: the lock holder that takes the node out
+//! ends the wait, by one store. A G that waits in several
 //! queues (`select!`) has one word for all of its nodes, the *ticket*: one
-//! compare-exchange from "open" to the address of the node wins it. Who selects
-//! gives up without any lock, and whoever finds its node then passes it over.
+//! compare-exchange from "open" to the address of the node wins it. A selecting G
+//! gives up without any lock, and a lock holder that finds its node then passes it over.
 //!
-//! # Who may touch what
+//! # Ownership
 //!
 //! > A node in a list is alive, and so is its ticket. Its links belong to the
 //! > holder of the lock. Its slot belongs to the holder of the lock from the time
@@ -36,7 +36,7 @@
 //! The other side, with the lock held: takes the node out of the list, copies the
 //! handle, moves the value in or out, and then *ends the wait*, or *wins the
 //! ticket*. That is its last touch: from there on the owner may return and its frame is gone.
-//! Whoever loses undoes what it did to the slot, still with the lock held, which
+//! A side that loses undoes what it did to the slot, still with the lock held, which
 //! a losing node's owner must take before its frame goes.
 //!
 //! # Why a forgotten waiter does no harm
@@ -64,8 +64,8 @@ use node::{List, Node};
 /// interrupts off: a few hundred instructions.
 const BATCH: usize = 8;
 
-/// A lock around a state `S`, and `LISTS` lists of those who wait for it to
-/// change, each with a `T` or a place for one.
+/// A lock around a state `S`, and `LISTS` lists of Gs that wait for it to change, each with a `T`
+/// or a slot for one.
 pub struct WaitQueue<S = (), T = (), const LISTS: usize = 1> {
     inner: IrqLock<Inner<S>>,
     lists: [List<T>; LISTS],
@@ -73,14 +73,14 @@ pub struct WaitQueue<S = (), T = (), const LISTS: usize = 1> {
 
 struct Inner<S> {
     state: S,
-    /// The number of those who come now.
+    /// The number of the nodes that are enlisted now.
     number: u64,
-    /// How many have come.
+    /// How many Gs have ever waited.
     #[cfg(test)]
     queued: u64,
 }
 
-/// Where and how one waits.
+/// Where and how a G waits.
 #[derive(Clone, Copy)]
 pub struct Place<T> {
     /// Why.
@@ -98,7 +98,7 @@ pub struct Place<T> {
 pub enum Waited<'a, S, T, const LISTS: usize> {
     /// The other side ended it; this is in the slot now.
     Granted(Option<T>),
-    /// The waiter took what it waited for when it looked. It has left the list;
+    /// The waiter took what it waited for when it checked. It has left the list;
     /// the lock is held.
     Took(Locked<'a, S, T, LISTS>),
     /// The deadline came first. It has left the list; the lock is held, and what
@@ -120,7 +120,7 @@ impl core::error::Error for TimedOut {}
 
 impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
     const_fn! {
-        /// A free lock that nobody waits at.
+        /// A free lock with empty lists.
         pub fn new(state: S) -> Self {
             let inner = Inner {
                 state,
@@ -281,8 +281,8 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         None
     }
 
-    /// Grants to all who wait in `list` now; who comes meanwhile is not meant.
-    /// Returns how many that were.
+    /// Grants to all Gs that wait in `list` now, and to none that is enlisted meanwhile. Returns
+    /// how many that were.
     pub fn grant_all(&self, list: usize) -> usize {
         let mut locked = self.lock();
         let Some(first) = locked.grant(list) else { return 0 };
@@ -335,6 +335,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
 }
 
 /// Parks, until `deadline_ns` at most; false if that came first.
+#[inline(always)]
 fn park_by(deadline_ns: Option<u64>) -> bool {
     match deadline_ns {
         Some(deadline_ns) => park_until(deadline_ns),

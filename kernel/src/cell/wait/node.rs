@@ -1,10 +1,9 @@
-//! Nodes, the lists that they stand in, and the word for which they compete.
+//! Nodes, the lists that they are in, and the word for which they compete.
 //!
-//! Who may touch what is said at the head of the folder.
+//! The rules of ownership are at the head of the folder.
 
 use crate::cell::sys::{
-    AtomicPtr as Word, AtomicU32, Cell, GHandle, IrqLock, UnsafeCell, Wait, begin_park, park,
-    park_until, ready,
+    AtomicPtr as Word, AtomicU32, Cell, GHandle, IrqLock, UnsafeCell, Wait, begin_park, ready,
 };
 use core::cell::OnceCell;
 use core::marker::PhantomData;
@@ -12,7 +11,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// One wait of one G in several lists: who it is, and what the wait came to.
+/// One wait of one G in several lists: its handle, and how the wait ended.
 ///
 /// The word is null while the ticket is open, the address of the node that won
 /// it, or `CLOSED` when its owner gave up.
@@ -23,11 +22,11 @@ pub(super) struct Ticket {
     handle: OnceCell<GHandle>,
 }
 
-/// The word of a ticket that nobody can win any more.
+/// The word of a ticket that cannot be won any more.
 const CLOSED: *mut () = ptr::without_provenance_mut(1);
 
 impl Ticket {
-    /// A ticket that nobody waits with yet.
+    /// A ticket whose wait has not begun.
     #[inline(always)]
     pub(super) fn new() -> Self {
         Ticket { word: Word::new(ptr::null_mut()), handle: OnceCell::new() }
@@ -36,26 +35,13 @@ impl Ticket {
     /// Opens it and begins to park. No node is enlisted.
     #[inline(always)]
     pub(super) fn begin(&self, wait: Wait) {
-        self.word.store(ptr::null_mut(), Relaxed); // no node is enlisted: nobody looks
+        self.word.store(ptr::null_mut(), Relaxed); // no node is enlisted: no other reader
         // The second time it is the same life of the same G.
         let _ = self.handle.set(begin_park(wait));
     }
 
-    /// Parks, until `deadline_ns` at most; false if that came first. A true says
-    /// "look".
-    #[inline(always)]
-    pub(super) fn park(&self, deadline_ns: Option<u64>) -> bool {
-        match deadline_ns {
-            None => {
-                park();
-                true
-            }
-            Some(deadline_ns) => park_until(deadline_ns),
-        }
-    }
-
-    /// Somebody with an old handle woke us: begin to park once more. False if it
-    /// was won meanwhile: the winner's `ready` may have found us running and be
+    /// An old handle woke this G: begins to park once more. False if the ticket
+    /// was won meanwhile: the winner's `ready` may have found this G running and be
     /// lost.
     #[cold]
     pub(super) fn begin_again(&self, wait: Wait) -> bool {
@@ -66,13 +52,13 @@ impl Ticket {
         self.word.compare_exchange(ptr::null_mut(), ptr::null_mut(), AcqRel, Acquire).is_ok()
     }
 
-    /// True if it was still open; nobody can win it from here on.
+    /// True if it was still open; it cannot be won from here on.
     pub(super) fn close(&self) -> bool {
         // Acquire on failure: what the winner put into the slot.
         self.word.compare_exchange(ptr::null_mut(), CLOSED, Relaxed, Acquire).is_ok()
     }
 
-    /// Owner only: whether anybody won it.
+    /// Owner only: whether it was won.
     #[inline]
     pub(super) fn is_won(&self) -> bool {
         let word = self.word.load(Acquire); // pairs with `win`
@@ -98,14 +84,13 @@ impl Wake {
     }
 }
 
-/// What a queue sees of one who waits. `who` does not change while it is
-/// enlisted; all else is in cells, so that a node may go while somebody still has
-/// a reference to one.
+/// What a queue sees of a waiting G. `who` does not change while it is enlisted; all else is in
+/// cells, so that a node may go while a reference to a cell exists.
 pub(super) struct Node<T> {
     next: Cell<*mut Node<T>>,
     prev: Cell<*mut Node<T>>,
-    /// `ENLISTED` from when it is in a list until it is out again; that of one who
-    /// is alone, until its wait was ended, which its owner sees without the lock.
+    /// `ENLISTED` from when it is in a list until it is out again; of a node that is alone, until
+    /// its wait was ended, which its owner sees without the lock.
     state: AtomicU32,
     number: Cell<u64>,
     who: Who,
@@ -115,12 +100,12 @@ pub(super) struct Node<T> {
 const OUT: u32 = 0;
 const ENLISTED: u32 = 1;
 
-/// Whose node it is.
+/// The G of a node.
 enum Who {
-    /// That G's, which waits in this list only: whoever takes the node out under
-    /// the lock has it, and there is no ticket.
+    /// It waits in this list only: the lock holder that takes the node out ends the wait, and there
+    /// is no ticket.
     Alone(GHandle),
-    /// One of several that compete for this ticket.
+    /// It waits in several: their nodes compete for this ticket.
     Selecting(*const Ticket),
 }
 
@@ -131,7 +116,7 @@ impl<T> Node<T> {
         Node::new(Who::Alone(g), value)
     }
 
-    /// A node of one that waits in several.
+    /// A node of a G that waits in several lists.
     #[inline(always)]
     pub(super) fn selecting(ticket: &Ticket, value: Option<T>) -> Self {
         Node::new(Who::Selecting(ptr::from_ref(ticket)), value)
@@ -162,7 +147,7 @@ impl<T> Node<T> {
     /// The slot is the caller's.
     #[inline(always)]
     pub(super) unsafe fn replace(&self, value: Option<T>) -> Option<T> {
-        // SAFETY: nobody else touches it, says the caller.
+        // SAFETY: the caller's promise.
         self.slot.with_mut(|slot| unsafe { slot.replace(value) })
     }
 }
@@ -245,7 +230,7 @@ impl<'lock, T> Enlisted<'lock, T> {
 
     /// The next in its list.
     pub(super) fn next(&self) -> Option<Self> {
-        // SAFETY: linked to one that is in a list whose lock is held.
+        // SAFETY: linked to a node that is in a list, and its lock is held.
         NonNull::new(self.node().next.get()).map(|next| unsafe { Enlisted::new(next) })
     }
 
@@ -299,7 +284,7 @@ impl<'lock, T> Enlisted<'lock, T> {
 }
 
 /// Nodes, first come first served. All of it belongs to the holder of the lock
-/// beside it; atomics only so that anybody may glance at the head.
+/// beside it; atomics only so that the head can be read without it.
 pub(super) struct List<T> {
     head: AtomicPtr<Node<T>>,
     tail: AtomicPtr<Node<T>>,
@@ -316,7 +301,7 @@ impl<T> List<T> {
         }
     }
 
-    /// Whether nobody is in it; without the lock, at a glance.
+    /// Whether it is empty; a hint for callers without the lock.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.head.load(Relaxed).is_null()
