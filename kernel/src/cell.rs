@@ -1,121 +1,29 @@
-//! All unsafe code behind the public API: [`Shared`], waiters, locks, values.
+//! The unsafe code behind the public API: wait queues, locks, result cells.
 //!
-//! The files: [`wait`], the wait queues, whose nodes are on the stacks of the waiters; `mutex` and
-//! `rwlock`, the locks that are built on it; [`held`], the owners of locks; [`ring`], the values of
-//! channels; `job`, the work of a G and its result; `link`, an atomic reference to a record, and
-//! `registry`, the list of all records of a kind; `label`, the name of a G, readable from outside.
-//! Here is [`Shared`], a reference-counted pointer.
-//!
-//! `Arc` would do, except that creating one without memory panics, and a channel that finds no
-//! memory must return that to its caller (house rule: no memory is a value). So this is the part of
-//! `Arc` that channel ends need, with a constructor that can fail.
+//! What waits: [`wait`], the wait queues, with their nodes on the stacks of the waiters; `mutex`,
+//! `rwlock` and `semaphore`, which are built on it; [`held`], the owners of locks; [`ring`], the
+//! values of channels. What the scheduler itself needs, and so uses none of these: `job`, the
+//! closure of a G and its outcome; `permit`, of park and unpark; `link`, an atomic reference to a
+//! record, and `registry`, the list of all records of a kind; `label`, the name of a G, readable
+//! from outside; `shared`, a reference-counted pointer; `sys`, what all of them need of the kernel.
 
 pub mod held;
 mod job;
 mod label;
 mod link;
 pub(crate) mod mutex;
+mod permit;
 mod registry;
 pub mod ring;
 pub(crate) mod rwlock;
+pub(crate) mod semaphore;
+mod shared;
 pub(crate) mod sys;
 pub mod wait;
 
-pub use job::{Joiner, Labour, Place, WORKER_WORD, Work, pair, pair_in, worker_in};
+pub use job::{InlineCell, Job, Joiner, WORKER_WORD, Work, pair, pair_in, worker_in};
 pub use label::Label;
 pub use link::Link;
+pub(crate) use permit::Permit;
 pub use registry::{Older, Record, Registry};
-
-use alloc::alloc::{Layout, alloc, dealloc};
-use core::ops::Deref;
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicUsize, Ordering, fence};
-
-struct Inner<T: ?Sized> {
-    owners: AtomicUsize,
-    value: T,
-}
-
-/// A value on the heap with several owners, freed by the last.
-pub struct Shared<T: ?Sized> {
-    inner: NonNull<Inner<T>>,
-}
-
-// SAFETY: as for `Arc`: owners on several CPUs share `&T` (hence Sync), and the last of them, on
-// any CPU, drops the value (hence Send).
-unsafe impl<T: ?Sized + Sync + Send> Send for Shared<T> {}
-// SAFETY: as above; `&Shared` gives `&T` and clones.
-unsafe impl<T: ?Sized + Sync + Send> Sync for Shared<T> {}
-
-impl<T> Shared<T> {
-    /// Moves `value` to the heap, or returns it if there is no memory.
-    #[inline]
-    pub fn try_new(value: T) -> Result<Self, T> {
-        // SAFETY: `Inner` holds a counter, so its size is not zero.
-        let raw = unsafe { alloc(Layout::new::<Inner<T>>()) };
-        let Some(inner) = NonNull::new(raw.cast::<Inner<T>>()) else { return Err(value) };
-        // SAFETY: fresh memory of the layout of `Inner<T>`, with no other reference to it.
-        unsafe { inner.write(Inner { owners: AtomicUsize::new(1), value }) };
-        Ok(Shared { inner })
-    }
-}
-
-impl<T: ?Sized> Clone for Shared<T> {
-    fn clone(&self) -> Self {
-        // Relaxed: `self` is an owner, so the value is not freed meanwhile.
-        // SAFETY: valid as long as there is an owner, and `self` is one.
-        unsafe { self.inner.as_ref() }.owners.fetch_add(1, Ordering::Relaxed);
-        Shared { inner: self.inner }
-    }
-}
-
-impl<T: ?Sized> Deref for Shared<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        // SAFETY: valid as long as there is an owner, and `self` is one.
-        &unsafe { self.inner.as_ref() }.value
-    }
-}
-
-impl<T: ?Sized> Drop for Shared<T> {
-    fn drop(&mut self) {
-        // Release: what this owner did with the value is done before the count falls; pairs with
-        // the fence of the last owner.
-        // SAFETY: valid as long as there is an owner, and `self` is one until here.
-        if unsafe { self.inner.as_ref() }.owners.fetch_sub(1, Ordering::Release) != 1 {
-            return;
-        }
-        fence(Ordering::Acquire);
-        // SAFETY: valid: the last owner frees it, and that is `self`.
-        let layout = Layout::for_value(unsafe { self.inner.as_ref() });
-        // SAFETY: the last owner drops the value, once.
-        unsafe { self.inner.drop_in_place() };
-        // SAFETY: allocated in `try_new` with this layout.
-        unsafe { dealloc(self.inner.as_ptr().cast(), layout) };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-
-    struct Count(Arc<AtomicUsize>);
-
-    impl Drop for Count {
-        fn drop(&mut self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    #[test]
-    fn the_value_is_dropped_once_by_the_last_owner() {
-        let count = Arc::new(AtomicUsize::new(0));
-        let a = Shared::try_new(Count(count.clone())).ok().expect("memory");
-        let b = a.clone();
-        drop((a.clone(), a));
-        assert_eq!(count.load(Ordering::Relaxed), 0);
-        std::thread::spawn(move || drop(b)).join().expect("no panic");
-        assert_eq!(count.load(Ordering::Relaxed), 1);
-    }
-}
+pub use shared::Shared;

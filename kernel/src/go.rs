@@ -6,7 +6,7 @@
 //! the G, and its result is dropped when it ends.
 #![forbid(unsafe_code)]
 
-use crate::cell::{Joiner, Labour};
+use crate::cell::{Job, Joiner};
 use crate::park::{self, Birth};
 use crate::program::Instance;
 use crate::unwind;
@@ -184,7 +184,7 @@ impl<T> JoinHandle<T> {
 /// A closure whose panic becomes its result.
 struct Caught<F>(F);
 
-impl<T, F> Labour for Caught<F>
+impl<T, F> Job for Caught<F>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
@@ -192,7 +192,7 @@ where
     type Outcome = Result<T, JoinError>;
 
     #[inline(always)]
-    fn perform(self) -> Self::Outcome {
+    fn run(self) -> Self::Outcome {
         unwind::catch_at_root(self.0)
     }
 

@@ -61,11 +61,11 @@
 #![forbid(unsafe_code)]
 
 use crate::arch;
+use crate::cell::mutex::Guarded;
 use crate::go::{Go, SpawnError};
 use crate::lock::IrqLock;
 use crate::park::yield_now;
 use crate::schedule::{self, Queued};
-use crate::sync::Mutex;
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -148,8 +148,8 @@ impl fmt::Display for Broken {
 /// # Errors
 /// [`SpawnError`] when there is no memory for a G on each CPU.
 pub fn check() -> Result<Result<Census, Broken>, SpawnError> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    static ONE_AT_A_TIME: Guarded<()> = Guarded::new(());
+    let _alone = ONE_AT_A_TIME.lock(None).expect("a check is never abandoned");
     *PAPER.lock() = Some(Census::with_memory());
     ARRIVED.store(0, Ordering::Relaxed);
     STANDING.store(0, Ordering::Relaxed);

@@ -38,6 +38,7 @@ pub use crate::{
     },
 };
 
+pub(crate) use crate::waiting::deadline_after;
 pub use crate::waiting::{Reason, Wait};
 
 use crate::program::Instance;
@@ -128,10 +129,9 @@ pub struct Birth {
 mod host {
     use super::{Birth, Wait};
     use crate::arch::irq::IrqState;
-    use crate::cell::held::PANICKING;
-    use crate::cell::{Joiner, Labour, pair};
+    use crate::cell::sys::PANICKING;
+    use crate::cell::{Job, Joiner, Permit, pair};
     use crate::go::{JoinError, SpawnError};
-    use crate::gref::Permit;
     use crate::program::Instance;
     use crate::schedule::{MInfo, NoM};
     use crate::stats::Stats;
@@ -165,9 +165,9 @@ mod host {
 
     static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
 
-    /// Runs `labour` on a new thread.
-    pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
-        let (work, joiner) = pair(labour).map_err(|_| SpawnError::NoMemory)?;
+    /// Runs `job` on a new thread.
+    pub fn spawn<J: Job>(birth: Birth, job: J) -> Result<Joiner<J::Outcome>, SpawnError> {
+        let (work, joiner) = pair(job).map_err(|_| SpawnError::NoMemory)?;
         let builder = std::thread::Builder::new().name(birth.name.into());
         let run = move || {
             work.run();

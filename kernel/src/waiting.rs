@@ -8,13 +8,9 @@
 #![forbid(unsafe_code)]
 
 use core::fmt;
+use core::time::Duration;
 
 /// Why a G waits. Traces contain the numbers: they must not change.
-///
-/// ```
-/// use runnext::waiting::Reason;
-/// assert_eq!(Reason::ChanReceive.to_string(), "chan receive");
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -211,6 +207,13 @@ impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.reason.fmt(f)
     }
+}
+
+/// The time at which `timeout` from now is over, in nanoseconds; the end of time if that is too
+/// far.
+pub(crate) fn deadline_after(timeout: Duration) -> u64 {
+    let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+    crate::park::now_ns().saturating_add(ns)
 }
 
 // By its path, because the models compile this file from elsewhere.

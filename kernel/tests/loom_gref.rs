@@ -15,9 +15,10 @@ pub mod cell;
 #[path = "loom/park.rs"]
 pub mod park;
 
+use cell::permit::Permit;
 use core::time::Duration;
 use loom::thread;
-use park::gref::{Permit, current, park as wait, park_timeout};
+use park::gref::{current, park as wait, park_timeout};
 use park::model;
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ pub mod cell;
 #[path = "loom/park.rs"]
 pub mod park;
 
-use cell::job::{Joiner, Labour, Place, Work, pair, pair_in};
+use cell::job::{InlineCell, Job, Joiner, Work, pair, pair_in};
 use cell::sys::JoinError;
 use loom::{sync::Arc, thread};
 use park::model;
@@ -23,10 +23,10 @@ use park::model;
 /// Six times seven; and says when it is dropped.
 struct Six(Arc<()>);
 
-impl Labour for Six {
+impl Job for Six {
     type Outcome = (u32, Arc<()>);
 
-    fn perform(self) -> Self::Outcome {
+    fn run(self) -> Self::Outcome {
         (6 * 7, self.0)
     }
 
@@ -38,10 +38,10 @@ impl Labour for Six {
 /// What somebody had begun with who never goes on.
 struct Lost;
 
-impl Labour for Lost {
+impl Job for Lost {
     type Outcome = Result<(), JoinError>;
 
-    fn perform(self) -> Self::Outcome {
+    fn run(self) -> Self::Outcome {
         unreachable!("it was begun")
     }
 
@@ -80,7 +80,7 @@ fn an_outcome_that_nobody_wants_is_dropped_whoever_goes_first() {
 fn a_place_is_free_only_when_both_are_done_with_it() {
     model(|| {
         let value = Arc::new(());
-        let place: &'static Place = Box::leak(Box::new(Place::new()));
+        let place: &'static InlineCell = Box::leak(Box::new(InlineCell::new()));
         // SAFETY: we alone put anything there.
         let made = unsafe { pair_in(place, Six(value.clone())) };
         let (work, joiner) = made.ok().unwrap();
@@ -126,7 +126,7 @@ fn work_that_is_given_up_has_an_outcome_whoever_comes_first() {
 fn work_that_is_dropped_is_told_or_not_wanted_and_freed_once() {
     model(|| {
         let value = Arc::new(());
-        let place: &'static Place = Box::leak(Box::new(Place::new()));
+        let place: &'static InlineCell = Box::leak(Box::new(InlineCell::new()));
         // SAFETY: we alone put anything there.
         let (work, joiner) = unsafe { pair_in(place, Six(value.clone())) }.ok().unwrap();
         let other = thread::spawn(move || drop(work));

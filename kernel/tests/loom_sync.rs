@@ -30,15 +30,6 @@ const IMPATIENT: u64 = 2 * mutex::PATIENCE_NS;
 /// Comes when the clock is looked at.
 const AT_ONCE: u64 = 0;
 
-/// As in `sync`.
-#[derive(Debug, PartialEq)]
-struct TimedOut;
-
-/// As in `sync`, where time has no length.
-fn deadline_ns(_: std::time::Duration) -> u64 {
-    AT_ONCE
-}
-
 /// A number that loom watches.
 struct Watched(UnsafeCell<u32>);
 
@@ -125,16 +116,16 @@ fn a_reader_and_two_writers_exclude_each_other_and_all_get_in() {
         let lock = Arc::new(GuardedRw::new(Watched::new()));
         let writer = {
             let lock = lock.clone();
-            thread::spawn(move || lock.write(None).expect("no limit").add())
+            thread::spawn(move || lock.write(None).expect("no limit").0.add())
         };
         let reader = {
             let lock = lock.clone();
-            thread::spawn(move || lock.read(None).expect("no limit").get())
+            thread::spawn(move || lock.read(None).expect("no limit").0.get())
         };
-        lock.write(None).expect("no limit").add();
+        lock.write(None).expect("no limit").0.add();
         writer.join().unwrap();
         assert!(reader.join().unwrap() <= 2);
-        assert_eq!(lock.try_read().expect("free").get(), 2);
+        assert_eq!(lock.try_read().expect("free").0.get(), 2);
     });
 }
 
@@ -152,11 +143,11 @@ fn a_writer_gives_up(first: First) {
         let mut reading = lock.read(None).ok();
         let gives_up = {
             let lock = lock.clone();
-            thread::spawn(move || lock.write(Some(AT_ONCE)).map(|held| held.add()).is_ok())
+            thread::spawn(move || lock.write(Some(AT_ONCE)).map(|(held, _)| held.add()).is_ok())
         };
         let reader = {
             let lock = lock.clone();
-            thread::spawn(move || lock.read(None).expect("no limit").get())
+            thread::spawn(move || lock.read(None).expect("no limit").0.get())
         };
         if first == First::Leaves {
             reading = None;
@@ -164,7 +155,7 @@ fn a_writer_gives_up(first: First) {
         let wrote = gives_up.join().unwrap();
         reader.join().unwrap();
         drop(reading);
-        assert_eq!(lock.try_write().expect("free").get(), u32::from(wrote));
+        assert_eq!(lock.try_write().expect("free").0.get(), u32::from(wrote));
     });
 }
 

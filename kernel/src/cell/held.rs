@@ -61,14 +61,13 @@
 
 use super::mutex::Lock;
 use super::rwlock::{self, LockRw};
+pub(crate) use super::sys::PANICKING;
 use super::sys::{AtomicU64, Reason, fence, is_gone, look_for_cycle, me, ready, this};
 use core::mem::offset_of;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// The name in a word, PANICKING included; the rest is flags.
 pub(crate) const OWNER: u64 = !15;
-/// Of a name: the G unwinds.
-pub(crate) const PANICKING: u64 = 16;
 /// In place of the name of an owner that is gone. No G has this name: the address is 0.
 pub(crate) const ABANDONED: u64 = 1 << 48;
 
@@ -85,6 +84,72 @@ pub(crate) enum NotTaken {
     /// Its owner is gone, and it will never be free.
     Abandoned,
 }
+
+/// Whether a holder panicked; what comes with the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Poisoned(pub(crate) bool);
+
+/// A guard of a lock: access to its `value` until the guard is dropped, which calls `$unlock` of
+/// the lock. Not `Send`, as std's guards: the G that took the lock frees it.
+macro_rules! guard {
+    ($(#[$meta:meta])* $guard:ident, $lock:ident, $unlock:ident) => {
+        $(#[$meta])*
+        #[must_use = "the lock is free again at once if its guard is not kept"]
+        pub struct $guard<'a, T: ?Sized> {
+            lock: &'a $lock<T>,
+            not_send: core::marker::PhantomData<*const ()>,
+        }
+
+        // SAFETY: `&` of a guard gives `&T` and nothing more.
+        unsafe impl<T: ?Sized + Sync> Sync for $guard<'_, T> {}
+
+        impl<T: ?Sized> core::ops::Deref for $guard<'_, T> {
+            type Target = T;
+            #[inline]
+            fn deref(&self) -> &T {
+                // SAFETY: the lock is held, so no other G changes the value; `&mut` of it comes
+                // only from `&mut` of the one guard that may write.
+                unsafe { &*self.lock.value.get() }
+            }
+        }
+
+        impl<T: ?Sized> Drop for $guard<'_, T> {
+            #[inline]
+            fn drop(&mut self) {
+                self.lock.lock.$unlock();
+            }
+        }
+
+        impl<T: ?Sized + core::fmt::Debug> core::fmt::Debug for $guard<'_, T> {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                (**self).fmt(f)
+            }
+        }
+
+        impl<T: ?Sized + core::fmt::Display> core::fmt::Display for $guard<'_, T> {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                (**self).fmt(f)
+            }
+        }
+    };
+}
+
+/// A guard that may write, too.
+macro_rules! guard_mut {
+    ($(#[$meta:meta])* $guard:ident, $lock:ident, $unlock:ident) => {
+        $crate::cell::held::guard!($(#[$meta])* $guard, $lock, $unlock);
+
+        impl<T: ?Sized> core::ops::DerefMut for $guard<'_, T> {
+            #[inline]
+            fn deref_mut(&mut self) -> &mut T {
+                // SAFETY: this is the only guard of the lock, and it is borrowed as `&mut`.
+                unsafe { &mut *self.lock.value.get() }
+            }
+        }
+    };
+}
+
+pub(super) use {guard, guard_mut};
 
 /// Whether that is the name of an owner that is gone, from the word of a lock.
 #[inline]

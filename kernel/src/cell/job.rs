@@ -1,341 +1,360 @@
-//! A piece of work that one does and another may wait for.
+//! The result cell of a G: its closure on the way in, its outcome on the way out.
 //!
-//! What a G and its join handle share (`go`): the closure on its way to the G,
-//! the outcome on its way back, and whoever waits for it. It has two owners, and
-//! each is a value that can be used up but not copied: [`Work`] is run, once;
-//! [`Joiner`] waits for the outcome, or is dropped and so detaches. Who is there
-//! last frees the block. Its loom model is `tests/loom_job.rs`.
+//! A G and its join handle (`go`) share one. It has two owners, and each is a value that can be
+//! used up but not copied: [`Work`], the worker's, is run once; [`Joiner`] waits for the outcome,
+//! or is dropped, which detaches. The last owner frees the cell. Its loom model is
+//! `tests/loom_job.rs`.
 //!
 //! # The word
 //!
 //! ```text
 //!               the outcome is there
-//!        OPEN ────────────────────────▶ DONE       the block is the joiner's
+//!        OPEN ────────────────────────▶ DONE       the cell is the joiner's
 //!         │ │ the joiner waits            ▲
 //!         │ └──────────────────▶ AWAITED ─┘ and the waiter is readied
 //!         │ the joiner is gone      │
-//!         └──────────▶ DETACHED ◀───┘              the block is the worker's
+//!         └──────────▶ DETACHED ◀───┘              the cell is the worker's
 //! ```
 //!
-//! > The work is the worker's until it is taken. The outcome is the worker's
+//! > The job is the worker's until it is taken. The outcome is the worker's
 //! > until DONE, then the joiner's. The waiter is the joiner's until AWAITED, then
 //! > the worker's.
 //!
-//! Each arrow is one read-modify-write. So of AWAITED and DONE one comes first:
-//! if AWAITED, who sets DONE sees the waiter and readies it, which had begun to
-//! park before; if DONE, who wants to set AWAITED sees that it need not wait. A
-//! G that nobody waits for costs one arrow in all: who comes second only looks.
+//! Each arrow is one read-modify-write. So of AWAITED and DONE one comes first: if AWAITED, the
+//! worker sees the waiter when it sets DONE and readies it, which had begun to park before; if
+//! DONE, the joiner fails to set AWAITED and does not wait. A G that is not waited for costs one
+//! arrow in all: the second owner only loads the word.
 //!
-//! # Work that comes to nothing
+//! # Jobs that fail
 //!
-//! Who does the work may be stopped for good wherever it is (`schedule::full`).
-//! Then another makes an outcome that says so, in its name ([`Work::give_up`]), and
-//! is the worker from there on. It finds the work where the worker had it
-//! ([`Work::run_from`]) until the moment at which the worker begins to tell the
-//! outcome. From that moment on the worker is not stopped: it calls nobody before
-//! the end but who wakes the joiner, and has seen to the stack for that.
+//! A G may be stopped for good while it runs its job (`schedule::full`). Then another G completes
+//! the cell with a failure in its place ([`Work::give_up`]), and is the worker from there on. It
+//! finds the work where the worker had it ([`Work::run_from`]) until the moment at which the worker
+//! begins to complete the cell. From that moment on the worker is not stopped: it calls only what
+//! wakes the joiner, and has probed the stack for that.
 //!
 //! # Where it is
 //!
-//! On the heap, or in a [`Place`] that somebody has for one block after another:
-//! a G has one, for the small closures that most are. One on the heap knows whose work
-//! it is, for those who ask for whom its joiner waits. No memory is a value
-//! (house rule), so nothing here panics for want of it.
+//! On the heap, or in an [`InlineCell`], which is used for one cell after another: a G's record has
+//! one, for the small closures that most are. A cell on the heap has the address of its G, for the
+//! deadlock scan, which follows a joiner to the G that it waits for. No memory is a value (house
+//! rule), so nothing here panics for want of it.
 
-use crate::cell::held::watch_wait;
 use crate::cell::sys::{
     AtomicU32, GHandle, JoinError, Reason, UnsafeCell, Wait, begin_park, cancel_park, const_fn,
-    die, is_killed, park, probe_stack, ready,
+    die, fence, is_killed, look_for_cycle, park, probe_stack, ready,
 };
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::cell::Cell;
 use core::marker::PhantomData;
-use core::mem::{ManuallyDrop, MaybeUninit, forget};
+use core::mem::{ManuallyDrop, MaybeUninit, forget, offset_of};
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 const OPEN: u32 = 0;
 const AWAITED: u32 = 1;
 const DONE: u32 = 2;
 const DETACHED: u32 = 3;
 
-/// Something that can be done, and what comes of it.
-pub trait Labour: Send + 'static {
-    /// What comes of it.
+/// A closure to run, and its outcome.
+pub trait Job: Send + 'static {
+    /// What it returns.
     type Outcome: Send;
 
-    /// Does it. If this unwinds, whoever waits for the outcome waits for ever.
-    fn perform(self) -> Self::Outcome;
+    /// Runs it. If this unwinds, the joiner waits for ever.
+    fn run(self) -> Self::Outcome;
 
-    /// The outcome of work that was not done, or not to its end.
+    /// The outcome of a job that was not run, or not to its end.
     fn failed(why: JoinError) -> Self::Outcome;
 
-    /// Drops an outcome that nobody wants. The same goes for unwinding.
+    /// Drops the outcome of a detached job. If this unwinds, the G does not end.
     fn discard(outcome: Self::Outcome) {
         drop(outcome);
     }
 }
 
-/// Makes the two owners of a piece of work, on the heap.
+/// Makes the two owners of a result cell, on the heap.
 ///
 /// # Errors
-/// There is no memory; gives the work back.
-pub fn pair<L: Labour>(labour: L) -> Result<(Work, Joiner<L::Outcome>), L> {
-    // SAFETY: a job has a word, so its size is not zero.
-    let block = unsafe { alloc(Layout::new::<Job<L>>()) };
-    match NonNull::new(block.cast::<Job<L>>()) {
-        // SAFETY: fresh memory of that layout, nobody else's.
-        Some(job) => Ok(unsafe { set_up(job, Home::heap(0), labour) }),
-        None => Err(labour),
+/// There is no memory; returns the job.
+pub fn pair<J: Job>(job: J) -> Result<(Work, Joiner<J::Outcome>), J> {
+    // SAFETY: a cell has a header, so its size is not zero.
+    let block = unsafe { alloc(Layout::new::<ResultCell<J>>()) };
+    match NonNull::new(block.cast::<ResultCell<J>>()) {
+        // SAFETY: fresh memory of that layout, with no other owner.
+        Some(cell) => Ok(unsafe { set_up(cell, Storage::heap(0), job) }),
+        None => Err(job),
     }
 }
 
-/// As [`pair`], in a place, if the work fits in and the place is free.
+/// As [`pair`], in an inline cell, if the job fits in and the cell is free.
 ///
 /// # Errors
-/// It does not, or is not; gives the work back.
+/// It does not, or is not; returns the job.
 ///
 /// # Safety
-/// Nobody else puts anything there meanwhile.
+/// No other call for this inline cell runs meanwhile.
 #[inline(always)]
-pub unsafe fn pair_in<L: Labour>(
-    place: &'static Place,
-    labour: L,
-) -> Result<(Work, Joiner<L::Outcome>), L> {
-    if !const { Place::fits::<L>() } || !place.is_free() {
-        return Err(labour);
+pub unsafe fn pair_in<J: Job>(
+    space: &'static InlineCell,
+    job: J,
+) -> Result<(Work, Joiner<J::Outcome>), J> {
+    if !const { InlineCell::fits::<J>() } || !space.is_free() {
+        return Err(job);
     }
-    place.taken.store(1, Relaxed); // the caller's alone until it is freed
-    let job = place.bytes.with_mut(|bytes| bytes.cast::<Job<L>>());
+    space.taken.store(1, Relaxed); // the caller's alone until it is freed
+    let cell = space.bytes.with_mut(|bytes| bytes.cast::<ResultCell<J>>());
     // SAFETY: not null, as it is from a reference.
-    let job = unsafe { NonNull::new_unchecked(job) };
-    // SAFETY: large and aligned enough, says `fits`; nobody else's, as it was
-    // free, and the caller is alone.
-    Ok(unsafe { set_up(job, Home::place(place), labour) })
+    let cell = unsafe { NonNull::new_unchecked(cell) };
+    // SAFETY: large and aligned enough, says `fits`; no other owner, as it was free, and no other
+    // call runs.
+    Ok(unsafe { set_up(cell, Storage::inline(space), job) })
 }
 
-/// Room for one job after another.
-pub struct Place {
+/// Space for one result cell after another.
+pub struct InlineCell {
     taken: AtomicU32,
     bytes: UnsafeCell<MaybeUninit<Bytes>>,
 }
 
 #[repr(align(16))]
-struct Bytes(#[expect(dead_code, reason = "only its size counts")] [u8; Place::BYTES]);
+struct Bytes(#[expect(dead_code, reason = "only its size counts")] [u8; InlineCell::BYTES]);
 
-// SAFETY: the bytes belong to whoever has set `taken`, and what is put there may
-// go to another CPU (`Labour: Send`).
-unsafe impl Sync for Place {}
+// SAFETY: the bytes belong to the call that has set `taken`, and what is put there may go to
+// another CPU (`Job: Send`).
+unsafe impl Sync for InlineCell {}
 // SAFETY: as above.
-unsafe impl Send for Place {}
+unsafe impl Send for InlineCell {}
 
-impl Place {
-    /// Room for the job, the closure or what comes of it included.
+impl InlineCell {
+    /// Space for the cell, the closure or its outcome included.
     pub const BYTES: usize = 112;
 
     const_fn! {
         /// A free one.
         pub fn new() -> Self {
-            Place { taken: AtomicU32::new(0), bytes: UnsafeCell::new(MaybeUninit::uninit()) }
+            InlineCell { taken: AtomicU32::new(0), bytes: UnsafeCell::new(MaybeUninit::uninit()) }
         }
     }
 
-    /// Whether that work fits into any.
-    pub const fn fits<L: Labour>() -> bool {
-        size_of::<Job<L>>() <= size_of::<Bytes>() && align_of::<Job<L>>() <= align_of::<Bytes>()
+    /// Whether the cell of that job fits in.
+    pub const fn fits<J: Job>() -> bool {
+        size_of::<ResultCell<J>>() <= size_of::<Bytes>()
+            && align_of::<ResultCell<J>>() <= align_of::<Bytes>()
     }
 
-    /// Whether nothing is here.
+    /// Whether no cell is here.
     #[inline(always)]
     pub fn is_free(&self) -> bool {
         self.taken.load(Acquire) == 0 // pairs with `free`
     }
 }
 
-impl Default for Place {
+impl Default for InlineCell {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// What is the same for all work.
-struct Head {
+/// The part of a result cell that is the same for all jobs.
+struct Header {
     table: &'static Table,
-    home: Cell<Home>,
+    storage: Cell<Storage>,
     word: AtomicU32,
     waiter: UnsafeCell<Option<GHandle>>,
+    /// Of no size; accesses to the body go through it, so that loom sees them.
+    body: UnsafeCell<()>,
 }
 
-/// Where a job is: in a place; or on the heap, and then whose work it is, so that one
-/// can find out from outside whom its joiner waits for ([`worker_in`]). In one word, and
-/// for a place nothing but its address, so that the short way does not pay.
+/// Where a cell is: in an inline cell; or on the heap, and then the address of the G that runs the
+/// job ([`worker_in`]). In one word, and for an inline cell nothing but its address, so that the
+/// common case does not pay.
 #[derive(Clone, Copy)]
-struct Home(*const Place);
+struct Storage(*const InlineCell);
 
-/// In a home: on the heap. The rest is the worker's address, 0 if it has none.
+/// In a storage word: on the heap. The rest is the worker's address, 0 if it has none.
 const ON_HEAP: usize = 1;
 
-impl Home {
-    /// In that place, which is aligned.
+impl Storage {
+    /// In that inline cell, which is aligned.
     #[inline(always)]
-    fn place(place: &'static Place) -> Self {
-        Home(place)
+    fn inline(space: &'static InlineCell) -> Self {
+        Storage(space)
     }
 
-    /// On the heap, as the work of what is at that address.
+    /// On the heap, for the worker at that address.
     fn heap(worker: usize) -> Self {
-        Home(core::ptr::without_provenance(worker | ON_HEAP))
+        Storage(core::ptr::without_provenance(worker | ON_HEAP))
     }
 
-    /// The place; `None` on the heap.
+    /// The inline cell; `None` on the heap.
     #[inline(always)]
-    fn get(self) -> Option<&'static Place> {
+    fn get(self) -> Option<&'static InlineCell> {
         // SAFETY: if the bit is clear, it was made from such a reference.
         (self.0.addr() & ON_HEAP == 0).then(|| unsafe { &*self.0 })
     }
 }
 
-/// Where the word that says whose work it is is in a job.
-pub const WORKER_WORD: usize = core::mem::offset_of!(Head, home);
+/// Where the storage word is in a cell.
+pub const WORKER_WORD: usize = offset_of!(Header, storage);
 
-/// The address of the worker in that word of a job on the heap, if it has one.
+/// The address of the worker in the storage word of a cell on the heap, if it has one.
 pub fn worker_in(word: usize) -> Option<usize> {
     (word & ON_HEAP != 0).then_some(word & !ON_HEAP).filter(|&worker| worker != 0)
 }
 
-/// What differs. Each is called with a job of the type that it was made for.
+/// What differs from job to job. The functions are called with a cell of that job.
 struct Table {
-    /// The worker's: does the work, and empties where it had it when it is about to
-    /// tell the outcome. The head may be gone afterwards.
-    run: unsafe fn(NonNull<Head>, &Cell<Option<Work>>),
-    /// The worker's, if who has begun with the work never goes on: leaves an outcome
-    /// that says why. The head may be gone afterwards.
-    give_up: unsafe fn(NonNull<Head>, JoinError),
-    /// The worker's, if it has not begun: the same, and drops the work.
-    decline: unsafe fn(NonNull<Head>),
-    /// The joiner's, after DONE: moves the outcome out and frees the block.
-    take: unsafe fn(NonNull<Head>, *mut ()),
-    /// The joiner's, after DONE: drops the outcome and frees the block.
-    drop: unsafe fn(NonNull<Head>),
+    /// The worker's: runs the job, empties the slot that its [`Work`] is in, and completes the
+    /// cell, which may be gone afterwards.
+    run: unsafe fn(NonNull<Header>, &Cell<Option<Work>>),
+    /// The worker's: completes the cell with a failure; it may be gone afterwards. Drops the job
+    /// first if it was not begun.
+    fail: unsafe fn(NonNull<Header>, JoinError, Begun),
+    /// The layout of the whole cell.
+    layout: Layout,
+    /// Where the body is in it: the job, then the outcome.
+    body: usize,
 }
 
-#[repr(C)] // the head first, so that a pointer to one is a pointer to the other
-struct Job<L: Labour> {
-    head: Head,
-    body: UnsafeCell<Body<L>>,
+/// Whether the job was taken out of its cell.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    No,
+    Yes,
+}
+
+#[repr(C)] // the header first, so that a pointer to one is a pointer to the other
+struct ResultCell<J: Job> {
+    header: Header,
+    body: MaybeUninit<Body<J>>,
 }
 
 /// First the one, then the other.
 #[repr(C)] // both at its beginning
-union Body<L: Labour> {
-    labour: ManuallyDrop<L>,
-    outcome: ManuallyDrop<L::Outcome>,
+union Body<J: Job> {
+    job: ManuallyDrop<J>,
+    outcome: ManuallyDrop<J::Outcome>,
 }
 
 /// # Safety
-/// `job` is memory of this layout and nobody else's.
+/// `cell` is memory of this layout and has no other owner.
 #[inline(always)]
-unsafe fn set_up<L: Labour>(
-    job: NonNull<Job<L>>,
-    home: Home,
-    labour: L,
-) -> (Work, Joiner<L::Outcome>) {
+unsafe fn set_up<J: Job>(
+    cell: NonNull<ResultCell<J>>,
+    storage: Storage,
+    job: J,
+) -> (Work, Joiner<J::Outcome>) {
     let table = const {
         &Table {
-            run: run::<L>,
-            give_up: give_up::<L>,
-            decline: decline::<L>,
-            take: take::<L>,
-            drop: drop_outcome::<L>,
+            run: run::<J>,
+            fail: fail::<J>,
+            layout: Layout::new::<ResultCell<J>>(),
+            body: offset_of!(ResultCell<J>, body),
         }
     };
-    let waiter = UnsafeCell::new(None);
-    let head = Head { table, home: Cell::new(home), word: AtomicU32::new(OPEN), waiter };
-    let body = UnsafeCell::new(Body { labour: ManuallyDrop::new(labour) });
+    let header = Header {
+        table,
+        storage: Cell::new(storage),
+        word: AtomicU32::new(OPEN),
+        waiter: UnsafeCell::new(None),
+        body: UnsafeCell::new(()),
+    };
+    let body = MaybeUninit::new(Body { job: ManuallyDrop::new(job) });
     // SAFETY: the caller's promise.
-    unsafe { job.write(Job { head, body }) };
-    let head = job.cast();
-    (Work { head }, Joiner { head, outcome: PhantomData })
+    unsafe { cell.write(ResultCell { header, body }) };
+    let header = cell.cast();
+    (Work { header }, Joiner { header, outcome: PhantomData })
 }
 
-/// The right to do the work. Dropped, it is not done, and its outcome says so.
+/// Moves the body out: the job, or the outcome.
+///
+/// # Safety
+/// The cell is set up, its body is the caller's, and is a `V`.
+#[inline(always)]
+unsafe fn read_body<V>(cell: NonNull<Header>) -> V {
+    // SAFETY: the caller's promise.
+    let Header { table, body, .. } = unsafe { cell.as_ref() };
+    // SAFETY: in the cell, says its table.
+    let at = unsafe { cell.byte_add(table.body) };
+    // SAFETY: the caller's promise.
+    body.with_mut(|_| unsafe { at.cast::<V>().read() })
+}
+
+/// The right to run the job. Dropped, it is not run, and its outcome says so.
 #[must_use = "work that is dropped is not done"]
 pub struct Work {
-    head: NonNull<Head>,
+    header: NonNull<Header>,
 }
 
-// SAFETY: the work is Send, and what else is touched is atomic or handed over by
-// the word.
+// SAFETY: the job is Send, and what else is touched is atomic or handed over by the word.
 unsafe impl Send for Work {}
 
 impl Work {
-    /// Says whose work it is, by the address of something that is aligned and is there
-    /// for ever; for those who look from outside. In a place it is known already.
-    pub fn is_of(&self, worker: usize) {
-        // SAFETY: the block is there, as we are the worker.
-        let home = unsafe { &self.head.as_ref().home };
-        // Before anybody else reads it: only who frees the block does, later.
-        if home.get().get().is_none() {
-            home.set(Home::heap(worker));
+    /// Stores which G is the worker, by an address that is aligned and valid for ever, for the
+    /// deadlock scan. In an inline cell it is known already.
+    pub fn set_owner(&self, worker: usize) {
+        let storage = &self.header().storage;
+        // Before any other access: only the owner that frees the cell reads it, later.
+        if storage.get().get().is_none() {
+            storage.set(Storage::heap(worker));
         }
     }
 
-    /// Does it, and wakes who waits for the outcome.
+    /// Runs the job, and wakes the joiner.
     #[cfg(not(target_os = "none"))]
     pub fn run(self) {
-        // Never dropped: if the work unwinds after all, it has begun.
+        // Never dropped: if the job unwinds after all, it has begun.
         Self::run_from(&ManuallyDrop::new(Cell::new(Some(self))));
     }
 
-    /// Does what is in `place`, if anything is. It stays there until nothing can
-    /// come between it and its outcome; until then [`Self::give_up`] may be called by
-    /// whoever knows that this will never go on.
+    /// Runs the job of the work in `slot`, if there is one. The work stays there until nothing can
+    /// come between it and its outcome; until then [`Self::give_up`] may be called by a G that
+    /// knows that this one never continues.
     #[inline(always)]
-    pub fn run_from(place: &Cell<Option<Work>>) {
-        // SAFETY: a look, and nobody changes it meanwhile: it is this CPU's alone.
-        let Some(head) = (unsafe { &*place.as_ptr() }).as_ref().map(|work| work.head) else {
-            return;
-        };
-        // SAFETY: there until `run` has come to its end, as we are the worker.
-        let table = unsafe { head.as_ref() }.table;
-        // SAFETY: the table came with this job, and this is the one worker.
-        unsafe { (table.run)(head, place) };
+    pub fn run_from(slot: &Cell<Option<Work>>) {
+        // SAFETY: read once, and unchanged meanwhile: it is this CPU's alone.
+        let Some(work) = (unsafe { &*slot.as_ptr() }) else { return };
+        let (header, table) = (work.header, work.header().table);
+        // SAFETY: the table came with this cell, and this is the one worker.
+        unsafe { (table.run)(header, slot) };
     }
 
-    /// Lets `why` be what has come of it, and wakes who waits for the outcome.
+    /// Completes the cell with a failure, and wakes the joiner.
     ///
     /// # Safety
-    /// [`Self::run_from`] was called with the place that this was taken from, and
-    /// whoever has called it never runs again.
+    /// [`Self::run_from`] was called with the slot that this was taken from, and its caller never
+    /// runs again.
     pub unsafe fn give_up(self, why: JoinError) {
-        let head = ManuallyDrop::new(self).head;
-        // SAFETY: there until we give it up, as we are the worker now.
-        let table = unsafe { head.as_ref() }.table;
-        // SAFETY: the table came with this job; the rest is the caller's promise.
-        unsafe { (table.give_up)(head, why) };
+        let work = ManuallyDrop::new(self);
+        // SAFETY: the table came with this cell; the rest is the caller's promise.
+        unsafe { (work.header().table.fail)(work.header, why, Begun::Yes) };
+    }
+
+    #[inline(always)]
+    fn header(&self) -> &Header {
+        // SAFETY: the cell is there until the worker completes it.
+        unsafe { self.header.as_ref() }
     }
 }
 
 impl Drop for Work {
     #[cold]
     fn drop(&mut self) {
-        // SAFETY: there until we give it up, as we are the worker.
-        let table = unsafe { self.head.as_ref() }.table;
-        // SAFETY: the table came with this job, and nobody has begun with it: who
-        // does forgets the right to it.
-        unsafe { (table.decline)(self.head) };
+        // SAFETY: the table came with this cell, and the job was not begun: the G that begins it
+        // forgets the work.
+        unsafe { (self.header().table.fail)(self.header, JoinError::Killed, Begun::No) };
     }
 }
 
-/// The right to what comes of the work. Dropping it detaches.
+/// The right to the outcome. Dropping it detaches.
 #[must_use = "dropping a joiner detaches"]
 pub struct Joiner<T> {
-    head: NonNull<Head>,
+    header: NonNull<Header>,
     outcome: PhantomData<T>,
 }
 
-// SAFETY: the outcome is Send, and what else is touched is atomic or handed over
-// by the word.
+// SAFETY: the outcome is Send, and what else is touched is atomic or handed over by the word.
 unsafe impl<T: Send> Send for Joiner<T> {}
 // SAFETY: nothing can be done with a reference to one.
 unsafe impl<T: Send> Sync for Joiner<T> {}
@@ -343,23 +362,31 @@ unsafe impl<T: Send> Sync for Joiner<T> {}
 impl<T> Joiner<T> {
     /// Waits for the outcome and takes it. Blocks this G only.
     pub fn join(self) -> T {
-        if self.head().word.load(Acquire) != DONE {
+        if self.header().word.load(Acquire) != DONE {
             self.wait(); // if this is unwound, `drop` detaches
         }
-        let this = ManuallyDrop::new(self);
-        let mut outcome = MaybeUninit::<T>::uninit();
-        // SAFETY: the table came with this job; we are the joiner, have seen DONE,
-        // and `T` is the outcome, as `set_up` says.
-        unsafe { (this.head().table.take)(this.head, outcome.as_mut_ptr().cast()) };
-        // SAFETY: `take` has written it.
-        unsafe { outcome.assume_init() }
+        // SAFETY: we are the joiner, and have seen DONE.
+        unsafe { ManuallyDrop::new(self).take() }
+    }
+
+    /// Moves the outcome out, and frees the cell.
+    ///
+    /// # Safety
+    /// DONE is set, and this joiner is not used again.
+    #[inline(always)]
+    unsafe fn take(&self) -> T {
+        // SAFETY: the outcome is a `T`, as `set_up` says, and the joiner's since DONE.
+        let outcome = unsafe { read_body(self.header) };
+        // SAFETY: the worker has completed it.
+        unsafe { free(self.header) };
+        outcome
     }
 
     /// Returns when DONE is set.
     fn wait(&self) {
-        let Head { word, waiter, .. } = self.head();
-        // Whose work it is, is known by where it is, or is in its head.
-        let wait = Wait::at(Reason::Join, self.head());
+        let Header { word, waiter, .. } = self.header();
+        // The deadlock scan finds the worker by the address of the cell, or in its header.
+        let wait = Wait::at(Reason::Join, self.header());
         let handle = begin_park(wait);
         // SAFETY: AWAITED is not set.
         waiter.with_mut(|waiter| unsafe { *waiter = Some(handle) });
@@ -368,152 +395,122 @@ impl<T> Joiner<T> {
         let mut before = OPEN;
         while word.compare_exchange(before, AWAITED, AcqRel, Acquire).is_ok() {
             before = AWAITED;
-            watch_wait(false, || 0); // a join has no lock to be taken over
+            // The wait is stored before other waits are read: pairs with the same fence of a G that
+            // closes a cycle (`deadlock::cycle`).
+            fence(SeqCst);
+            look_for_cycle(false);
             park();
             if word.load(Acquire) == DONE {
                 return;
             }
             if is_killed() {
-                die(); // the handle that is left behind harms nobody
+                die(); // the handle that stays in the cell does no harm
             }
-            begin_park(wait); // woken by somebody with an old handle
+            begin_park(wait); // woken by an old handle
         }
         cancel_park();
     }
 
     #[inline(always)]
-    fn head(&self) -> &Head {
-        // SAFETY: the worker leaves the block to us unless we detach.
-        unsafe { self.head.as_ref() }
+    fn header(&self) -> &Header {
+        // SAFETY: the worker leaves the cell to us unless we detach.
+        unsafe { self.header.as_ref() }
     }
 }
 
 impl<T> Drop for Joiner<T> {
     #[inline(always)]
     fn drop(&mut self) {
-        let Head { word, table, .. } = self.head();
-        let (before, table) = (word.load(Acquire), *table);
+        let word = &self.header().word;
+        let before = word.load(Acquire);
         // OPEN, or AWAITED if a wait is unwound.
         if before == DONE || word.compare_exchange(before, DETACHED, AcqRel, Acquire).is_err() {
-            // SAFETY: the table came with this job; we are the joiner, and DONE is
-            // set: nothing else can have been in our way.
-            unsafe { (table.drop)(self.head) };
+            // SAFETY: we are the joiner, and DONE is set: no other change is possible.
+            drop(unsafe { self.take() });
         }
     }
 }
 
 /// # Safety
 /// As [`Table::run`] has it.
-unsafe fn run<L: Labour>(head: NonNull<Head>, place: &Cell<Option<Work>>) {
-    let job = head.cast::<Job<L>>();
-    // SAFETY: ours until DONE.
-    let Job { body, .. } = unsafe { job.as_ref() };
-    // SAFETY: the work is the worker's, and there until now.
-    let labour = body.with_mut(|body| unsafe { body.cast::<L>().read() });
-    let outcome = labour.perform();
-    // What comes now must come to its end: the last moment to have no room for it.
+unsafe fn run<J: Job>(cell: NonNull<Header>, slot: &Cell<Option<Work>>) {
+    // SAFETY: the job is the worker's, and in the body until now.
+    let outcome = unsafe { read_body::<J>(cell) }.run();
+    // What comes now must come to its end: the last moment to find that the stack is full.
     probe_stack();
-    forget(place.take());
-    // SAFETY: the work was taken, and DONE is not set.
-    unsafe { tell(job, outcome) };
+    forget(slot.take());
+    // SAFETY: the job was taken, and this is the worker.
+    unsafe { complete::<J>(cell, outcome) };
 }
 
 /// # Safety
-/// As [`Table::give_up`] has it.
-unsafe fn give_up<L: Labour>(head: NonNull<Head>, why: JoinError) {
-    // SAFETY: the work was taken, and who has it never tells: so we do, once.
-    unsafe { tell(head.cast::<Job<L>>(), L::failed(why)) };
+/// As [`Table::fail`] has it.
+unsafe fn fail<J: Job>(cell: NonNull<Header>, why: JoinError, begun: Begun) {
+    if begun == Begun::No {
+        // SAFETY: the job is the worker's, and in the body until now.
+        drop(unsafe { read_body::<J>(cell) });
+    }
+    // SAFETY: the job was taken, and no other G is the worker.
+    unsafe { complete::<J>(cell, J::failed(why)) };
 }
 
-/// # Safety
-/// As [`Table::decline`] has it.
-unsafe fn decline<L: Labour>(head: NonNull<Head>) {
-    // SAFETY: ours until DONE.
-    let Job { body, .. } = unsafe { head.cast::<Job<L>>().as_ref() };
-    // SAFETY: the work is the worker's, and there until now.
-    drop(body.with_mut(|body| unsafe { body.cast::<L>().read() }));
-    // SAFETY: it was taken, and nobody else is the worker.
-    unsafe { give_up::<L>(head, JoinError::Killed) };
-}
-
-/// Leaves the outcome for the joiner and wakes it; or drops it if that is gone.
+/// Leaves the outcome for the joiner and wakes it; or drops it if the joiner is gone.
 ///
 /// # Safety
-/// Once, by the worker, when the work is no longer in the body.
+/// Once, by the worker, when the job is no longer in the body.
 #[inline(always)]
-unsafe fn tell<L: Labour>(job: NonNull<Job<L>>, outcome: L::Outcome) {
-    // SAFETY: ours until DONE.
-    let Job { head, body } = unsafe { job.as_ref() };
-    let mut before = head.word.load(Acquire);
-    if before != DETACHED {
-        // SAFETY: the work was taken, and DONE is not set.
-        body.with_mut(|body| unsafe { body.cast::<L::Outcome>().write(outcome) });
-        // Release: the outcome. Acquire: the waiter, and that it parks.
-        if before == OPEN {
-            match head.word.compare_exchange(OPEN, DONE, AcqRel, Acquire) {
-                Ok(_) => return,
-                Err(now) => before = now,
-            }
-        }
-        if before == AWAITED {
-            // SAFETY: its writer is done with it, as AWAITED is set. Before DONE,
-            // after which the block may be gone.
-            let waiter = head.waiter.with_mut(|waiter| unsafe { (*waiter).take() });
-            if head.word.swap(DONE, AcqRel) == AWAITED {
-                return waiter.into_iter().for_each(ready);
-            }
-        }
-        // The joiner has gone meanwhile.
-        // SAFETY: written above, and nobody else's.
-        let outcome = body.with_mut(|body| unsafe { body.cast::<L::Outcome>().read() });
+unsafe fn complete<J: Job>(cell: NonNull<Header>, outcome: J::Outcome) {
+    // SAFETY: the worker's until DONE.
+    let Header { word, waiter, body, table, .. } = unsafe { cell.as_ref() };
+    let mut before = word.load(Acquire);
+    if before == DETACHED {
         // SAFETY: the joiner is gone.
-        unsafe { free(job) };
-        return L::discard(outcome);
+        unsafe { free(cell) };
+        return J::discard(outcome);
     }
+    // SAFETY: in the cell, says its table.
+    let at = unsafe { cell.byte_add(table.body) }.cast::<J::Outcome>();
+    // SAFETY: the job was taken, and DONE is not set.
+    body.with_mut(|_| unsafe { at.write(outcome) });
+    // Release: the outcome. Acquire: the waiter, and that it parks.
+    if before == OPEN {
+        match word.compare_exchange(OPEN, DONE, AcqRel, Acquire) {
+            Ok(_) => return,
+            Err(now) => before = now,
+        }
+    }
+    if before == AWAITED {
+        // SAFETY: its writer is done with it, as AWAITED is set. Before DONE, after which the cell
+        // may be gone.
+        let waiter = waiter.with_mut(|waiter| unsafe { (*waiter).take() });
+        if word.swap(DONE, AcqRel) == AWAITED {
+            return waiter.into_iter().for_each(ready);
+        }
+    }
+    // The joiner has gone meanwhile.
+    // SAFETY: written above, and there is no other owner.
+    let outcome = unsafe { read_body(cell) };
     // SAFETY: the joiner is gone.
-    unsafe { free(job) };
-    L::discard(outcome);
+    unsafe { free(cell) };
+    J::discard(outcome);
 }
 
 /// # Safety
-/// As [`Table::take`] has it; `to` has room for an `L::Outcome`.
-unsafe fn take<L: Labour>(head: NonNull<Head>, to: *mut ()) {
-    let job = head.cast::<Job<L>>();
-    // SAFETY: the joiner's since DONE, which it has seen.
-    let body = unsafe { &job.as_ref().body };
-    // SAFETY: as above, and taken once, as `to` takes the joiner's place.
-    let outcome = body.with_mut(|body| unsafe { body.cast::<L::Outcome>().read() });
-    // SAFETY: the caller's promise.
-    unsafe { to.cast::<L::Outcome>().write(outcome) };
-    // SAFETY: the worker is gone.
-    unsafe { free(job) };
-}
-
-/// # Safety
-/// As [`Table::drop`] has it.
-unsafe fn drop_outcome<L: Labour>(head: NonNull<Head>) {
-    let mut outcome = MaybeUninit::<L::Outcome>::uninit();
-    // SAFETY: the caller's promise, and there is room.
-    unsafe { take::<L>(head, outcome.as_mut_ptr().cast()) };
-    // SAFETY: `take` has written it.
-    drop(unsafe { outcome.assume_init() });
-}
-
-/// # Safety
-/// `job` is set up, its body was taken, and nobody else uses it any more.
+/// The cell is set up, its body was taken, and there is no other owner.
 #[inline(always)]
-unsafe fn free<L: Labour>(job: NonNull<Job<L>>) {
+unsafe fn free(cell: NonNull<Header>) {
     // SAFETY: the caller's promise.
-    let place = unsafe { job.as_ref() }.head.home.get().get();
+    let Header { storage, table, .. } = unsafe { cell.as_ref() };
+    let (space, layout) = (storage.get().get(), table.layout);
     // SAFETY: the caller's promise. It may have a waiter that was not needed.
-    unsafe { job.cast::<Head>().drop_in_place() };
-    match place {
-        Some(place) => place.taken.store(0, Release), // pairs with `is_free`
+    unsafe { cell.drop_in_place() };
+    match space {
+        Some(space) => space.taken.store(0, Release), // pairs with `is_free`
         // SAFETY: allocated in `pair` with this layout.
-        None => unsafe { dealloc(job.as_ptr().cast(), Layout::new::<Job<L>>()) },
+        None => unsafe { dealloc(cell.as_ptr().cast(), layout) },
     }
 }
 
 #[cfg(all(test, not(loom)))]
-#[path = "job/tests.rs"] // also for who takes this file from elsewhere: the models
+#[path = "job/tests.rs"] // also where models take this file from elsewhere
 mod tests;

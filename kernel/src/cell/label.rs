@@ -1,7 +1,7 @@
-//! What a G is called and who started it, read while the next life is named.
+//! The name of a G and where it was started, readable while the next life is set up.
 //!
 //! A label is several words. Its owner writes them between two lives, when the
-//! G's state says that it is dead; everybody else may read at any time, and must
+//! G's state says that it is dead; all others may read at any time, and must
 //! never put together the address of one name and the length of another. So a
 //! reader looks at the state before and after, as with a sequence lock, and the
 //! state word that there is already serves as the sequence: the writer pays for
@@ -12,7 +12,7 @@
 //! > The end of a life comes before `set`, and `set` before the begin of the
 //! > next (which is a Release).
 //!
-//! Who sees a life begun (Acquire) sees the words of that life or later ones. If
+//! A reader that sees a life begun (Acquire) sees the words of that life or later ones. If
 //! it reads a later one, its fence pairs with that of `set`, so that it then
 //! sees the earlier life ended, and reads no more into what it has.
 

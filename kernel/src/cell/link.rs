@@ -2,19 +2,19 @@
 //!
 //! Structures that thread records together without allocating (`timer::heap`)
 //! keep these in the records. A record that is never freed, as a G, is reached
-//! by `&'static`; so a link can be followed by anybody at any time, and who may
-//! *change* it is a matter of the structure's lock, not of memory safety.
+//! by `&'static`; so any CPU can follow a link at any time, and which one may *change* it
+//! is a matter of the structure's lock, not of memory safety.
 
 use crate::cell::sys::{AtomicPtr, const_fn};
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-/// Names a `T` that lives for ever, or nobody.
+/// A reference to a `T` that lives for ever, or none.
 pub struct Link<T: 'static>(AtomicPtr<T>);
 
 impl<T: 'static> Link<T> {
     const_fn! {
-        /// Names nobody.
+        /// No reference.
         #[must_use]
         pub fn new() -> Self {
             Link(AtomicPtr::new(ptr::null_mut()))
@@ -24,10 +24,10 @@ impl<T: 'static> Link<T> {
 
 // `T: Sync`, as what is put in on one CPU comes out on another.
 impl<T: Sync + 'static> Link<T> {
-    /// Who is named.
+    /// The reference.
     #[inline]
     pub fn get(&self) -> Option<&'static T> {
-        // Acquire pairs with the Release in `set`: who finds a `T` here sees it
+        // Acquire pairs with the Release in `set`: the `T` that is found here is seen
         // as it was made. Users hold a lock and could do without, but then this
         // file would not be sound by itself; on x86 it costs nothing.
         let to = self.0.load(Acquire);
@@ -37,13 +37,13 @@ impl<T: Sync + 'static> Link<T> {
         unsafe { to.as_ref() }
     }
 
-    /// Names another.
+    /// Sets the reference.
     #[inline]
     pub fn set(&self, to: Option<&'static T>) {
         self.0.store(address(to), Release); // pairs with `get`
     }
 
-    /// Names another if it still names `from`; else says whom it names.
+    /// Sets the reference if it still is `from`; else returns what it is.
     #[inline]
     pub fn replace(
         &self,

@@ -14,65 +14,62 @@
 //!                             is empty  (5) unlock, grant: another owner
 //! ```
 //!
-//! The upper bits name the G that has the value ([`held`](super::held)); zero is
-//! nobody. QUEUED: the queue may not be empty. (3) to (7) are under the queue's
-//! lock, but for (3) by one who does not wait. POISONED stands aside: it changes
-//! nothing of the rest, but it keeps callers off (1) and (2), so the short way
-//! need not ask for it. Nor need it ask whether a panic began since the lock was
-//! taken: a G's name says whether it panics, so then (2) does not find the name
-//! that it expects, and the long way asks.
+//! The upper bits name the G that holds the lock ([`held`](super::held)); zero means free. QUEUED:
+//! the queue may not be empty. (3) to (7) are under the queue's lock, except (3) by a G that does
+//! not wait. POISONED is independent of the rest, but it keeps callers off (1) and (2), so the
+//! fast paths need not check it. Nor do they check whether a panic began since the lock was taken:
+//! a G's name says whether it panics, so then (2) does not find the name that it expects, and the
+//! slow path checks.
 //!
 //! If the owner is gone (it ended without unwinding), the lock is *abandoned*: it stays as it
 //! is for ever, and every call and every waiter is told so ([`held`](super::held)).
 //!
-//! # Who is next
+//! # Which G is next
 //!
-//! To let whoever comes take a free lock (to barge) is much faster than to pass
-//! it on to a G that must first be woken; but it may starve those who wait. So,
-//! as in Go: while the first in the queue has waited for less than
-//! [`PATIENCE_NS`], unlock frees the lock and nudges it (6): it looks, keeping its
-//! place, and may be too late. If it is, and has lost its patience, it says so
-//! (HUNGRY); then, and whenever an unlock comes to the queue and finds it so, the
-//! lock is granted (5): it is never free, and the first in the queue has it.
+//! To let a running G take a free lock (to barge) is much faster than to pass the lock to a G that
+//! must first be woken; but it may starve waiters. So, as in Go: while the first in the queue has
+//! waited for less than [`PATIENCE_NS`], unlock frees the lock and nudges it (6): it checks,
+//! keeping its place, and may be too late. If it is, and has waited too long, it sets HUNGRY; then,
+//! and whenever an unlock comes to the queue and finds it so, the lock is granted (5): it is never
+//! free, and the first in the queue has it.
 //!
-//! # One at a time is on its way
+//! # One waiter at a time is on its way
 //!
-//! A nudge costs more than all the rest, and one is enough: while somebody is awake who
-//! will look, unlock need not come to the queue. CALLS says that it must: somebody is
-//! queued, and nobody is on its way. It is cleared by a nudge, and by one who spins while
-//! others wait; and set again by that one when it takes the lock, or finds that it must
-//! wait (again). While it is not set the lock goes from one running G to the next by one
-//! locked operation each. A lock that is free has it not.
+//! A nudge costs more than all the rest, and one is enough: while a waiter is awake and will check
+//! the lock, unlock need not come to the queue. CALLS says that it must: a G is queued, and none is
+//! on its way. It is cleared by a nudge, and by a G that spins while others wait; and set again by
+//! that G when it takes the lock, or finds that it must wait (again). While it is not set the lock
+//! goes from one running G to the next by one locked operation each. A free lock has it not.
 //!
-//! No wake-up is lost: who begins to wait, or to wait again, does so under the
-//! queue's lock by one compare-exchange that finds an owner and sets QUEUED and CALLS
-//! (4), unless another is on its way. So there is a holder whose unlock must fail at (2)
-//! and come to the queue, unless somebody clears CALLS again; and whoever does that will
-//! take the lock, or come to the same place. If the owner is gone, no unlock comes: then
-//! `abandon_locks` readies the waiters, and a G that begins to wait checks the owner once
-//! more ([`held`](super::held)).
+//! No wake-up is lost: a G that begins to wait, or to wait again, does so under the queue's lock by
+//! one compare-exchange that finds an owner and sets QUEUED and CALLS (4), unless another is on its
+//! way. So there is a holder whose unlock must fail at (2) and come to the queue, unless a G clears
+//! CALLS again; and that G will take the lock, or come to the same place. If the owner is gone, no
+//! unlock comes: then `abandon_locks` readies the waiters, and a G that begins to wait checks the
+//! owner once more ([`held`](super::held)).
 //!
-//! # The short ways
+//! # The fast paths
 //!
-//! Where several CPUs want one lock, somebody waits nearly always, and is on its way: of
-//! 800,000 turns of 8 Gs on 4 CPUs, in all but a few. So it is on one CPU, once a G was
-//! preempted with the lock. So QUEUED alone may not keep the lock off the short ways, and
-//! none of the two may often try what must fail: a locked instruction costs the same if it
-//! fails. Both look at the word first, and expect the flag that they have seen there: with
-//! nobody, so that an owner makes it fail; with this G, so that any other flag does, which
-//! is when there is more to do anyway. That is one locked instruction for each, and not
-//! one instruction more with somebody in the queue, where Go has three locked ones for both.
+//! Where several CPUs want one lock, a G waits nearly always, and is on its way: of 800,000 turns
+//! of 8 Gs on 4 CPUs, in all but a few. So it is on one CPU, once a G was preempted with the lock.
+//! So QUEUED alone may not keep the lock off the fast paths, and neither of them may often try what
+//! must fail: a locked instruction costs the same if it fails. Both load the word first, and expect
+//! the flag that they have seen there: with no owner, so that an owner makes it fail; with this G,
+//! so that any other flag does, which is when there is more to do anyway. That is one locked
+//! instruction for each, and not one instruction more with a G in the queue, where Go has three
+//! locked ones for both.
 //!
 //! # Spinning
 //!
-//! Who finds the lock taken looks again for a while, if its holder can run
-//! meanwhile and nobody waits for this CPU: by Go's rule, as long, and as seldom.
-//! Who looked after every pause would take the lock at each of the holder's
-//! unlocks, and its cache line would go to and fro for every operation; one that
-//! looks four times lets the holder have many turns in its own cache.
+//! A G that finds the lock taken tries again for a while, if the holder can run meanwhile and no
+//! other G waits for this CPU: by Go's rule, as long, and as seldom. A G that tried after every
+//! pause would take the lock at each of the holder's unlocks, and its cache line would go to and
+//! fro for every operation; one that tries four times lets the holder have many turns in its own
+//! cache.
 
 use super::held::{
-    NotTaken, OWNER, PANICKING, is_abandoned, is_mine, is_same, note_if_abandoned, watch_wait,
+    NotTaken, OWNER, PANICKING, Poisoned, guard_mut, is_abandoned, is_mine, is_same,
+    note_if_abandoned, watch_wait,
 };
 use super::sys::{
     AtomicU64, LOOKS, PAUSES, Reason, const_fn, may_spin, me, now_ns, probe_stack, relax,
@@ -80,7 +77,6 @@ use super::sys::{
 use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
-use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const QUEUED: u64 = 1;
@@ -98,13 +94,13 @@ pub(crate) struct Guarded<T: ?Sized> {
 }
 
 /// The lock itself, whatever it guards.
-#[repr(C)] // who knows where the queue is knows where the word is: `held`
+#[repr(C)] // `held` computes the address of the word from that of the queue
 pub(super) struct Lock {
     pub(super) word: AtomicU64,
     pub(super) queue: WaitQueue<(), Waiting>,
 }
 
-/// What the others want to know of one who waits.
+/// What an unlock reads of a waiter.
 #[derive(Clone, Copy)]
 pub(super) struct Waiting {
     since_ns: u64,
@@ -116,22 +112,14 @@ pub(super) struct Waiting {
 // also move out of: that is sending it.
 unsafe impl<T: ?Sized + Send> Sync for Guarded<T> {}
 
-/// The right to touch the value; the lock is free again when this is dropped.
-pub(crate) struct Held<'a, T: ?Sized> {
-    lock: &'a Guarded<T>,
-    // As std's guard, not `Send`: whoever holds the lock frees it.
-    not_send: PhantomData<*const ()>,
+guard_mut! {
+    /// The right to touch the value of a [`Mutex`](crate::sync::Mutex); the lock is free again when
+    /// this is dropped, and poisoned if that is by a panic.
+    MutexGuard, Guarded, unlock
 }
 
-// SAFETY: `&Held` gives `&T` and nothing more.
-unsafe impl<T: ?Sized + Sync> Sync for Held<'_, T> {}
-
-/// Whether a holder panicked; what comes with the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Poisoned(pub(crate) bool);
-
 /// What taking the lock gives.
-pub(crate) type Taken<'a, T> = (Held<'a, T>, Poisoned);
+pub(crate) type Taken<'a, T> = (MutexGuard<'a, T>, Poisoned);
 
 impl<T> Guarded<T> {
     const_fn! {
@@ -142,7 +130,7 @@ impl<T> Guarded<T> {
         }
     }
 
-    /// The value; nobody else has the lock, as it is ours to take apart.
+    /// The value; `self` is the only reference to the lock.
     pub(crate) fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -150,11 +138,11 @@ impl<T> Guarded<T> {
 
 impl<T: ?Sized> Guarded<T> {
     /// (1), (3) Takes the lock if it is free and not poisoned. What nearly every
-    /// `lock` comes to. See "The short ways".
+    /// `lock` comes to. See "The fast paths".
     #[inline]
-    pub(crate) fn lock_at_once(&self) -> Option<Held<'_, T>> {
+    pub(crate) fn lock_at_once(&self) -> Option<MutexGuard<'_, T>> {
         let free = self.lock.word.load(Relaxed) & QUEUED;
-        // Acquire pairs with the Release of whoever freed the lock.
+        // Acquire pairs with the Release of the G that freed the lock.
         let taken = self.lock.word.compare_exchange(free, free | me(), Acquire, Relaxed);
         taken.ok().map(|_| self.held())
     }
@@ -174,8 +162,8 @@ impl<T: ?Sized> Guarded<T> {
     }
 
     /// Whether a holder panicked, or is gone.
-    pub(crate) fn is_poisoned(&self) -> bool {
-        self.lock.poisoned().0 || self.lock.why_not() == NotTaken::Abandoned
+    pub(crate) fn is_poisoned(&self) -> Poisoned {
+        Poisoned(self.lock.poisoned().0 || self.lock.why_not() == NotTaken::Abandoned)
     }
 
     /// Forgets that a holder panicked.
@@ -217,14 +205,14 @@ impl<T: ?Sized> Guarded<T> {
         self.lock.spin().is_ok()
     }
 
-    /// The value: nobody else has even a reference to the lock.
+    /// The value; `self` is the only reference to the lock.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// Only for who has just got the lock.
-    fn held(&self) -> Held<'_, T> {
-        Held { lock: self, not_send: PhantomData }
+    /// Only for a caller that has just taken the lock.
+    fn held(&self) -> MutexGuard<'_, T> {
+        MutexGuard { lock: self, not_send: PhantomData }
     }
 }
 
@@ -242,11 +230,11 @@ impl Lock {
         }
     }
 
-    /// (1), (3) Takes the lock if it is free, past all who wait.
+    /// (1), (3) Takes the lock if it is free, past all waiters.
     fn barge(&self) -> Result<Poisoned, NotTaken> {
         let mut word = self.word.load(Relaxed);
         while word & OWNER == 0 {
-            // Acquire pairs with the Release of whoever freed the lock.
+            // Acquire pairs with the Release of the G that freed the lock.
             match self.word.compare_exchange_weak(word, word | me(), Acquire, Relaxed) {
                 Ok(_) => return Ok(Poisoned(word & POISONED != 0)),
                 Err(now) => word = now,
@@ -266,7 +254,7 @@ impl Lock {
         };
         let since_ns = now_ns();
         let locked = self.queue.lock();
-        // The first to wait calls; the others leave that to whoever is on its way.
+        // The first waiter sets CALLS; the others leave that to the G that is on its way.
         let begins = |word| if word & QUEUED == 0 { QUEUED | CALLS } else { mine };
         match self.barge_or_wait(mine, begins) {
             Err(NotTaken::Held) => {}
@@ -275,7 +263,7 @@ impl Lock {
         let is_own = deadline_ns.is_none() && is_mine(self.word.load(Relaxed) & OWNER);
         let place = place(since_ns, deadline_ns);
         let _ = core::ptr::from_ref(self).expose_provenance(); // for `held::forget_waiter`
-        // As when it is time: one who is killed has looked once more, too.
+        // As after a timeout: a G that is killed has checked once more, too.
         let if_killed = IfUnwound(|| self.tell_if_empty(&self.queue.lock()));
         let begun = || watch_wait(is_own, || self.word.load(Relaxed) & OWNER);
         let mut looked = Err(NotTaken::Held);
@@ -329,14 +317,14 @@ impl Lock {
             let word = self.word.load(Relaxed);
             if word & OWNER == 0 {
                 let taken = word | me() | called(word, mine);
-                // Acquire pairs with the Release of whoever freed the lock.
+                // Acquire pairs with the Release of the G that freed the lock.
                 if self.word.compare_exchange(word, taken, Acquire, Relaxed).is_ok() {
                     return Ok(Poisoned(word & POISONED != 0));
                 }
             } else if word & HUNGRY != 0 {
                 break; // it is passed on
             } else if word & CALLS != 0 && looks > 1 {
-                // We look, so nobody need be woken for that.
+                // This G checks the lock, so none need be woken for that.
                 let answered = self.word.compare_exchange(word, word & !CALLS, Relaxed, Relaxed);
                 mine = if answered.is_ok() { CALLS } else { mine };
             }
@@ -362,9 +350,8 @@ impl Lock {
                 owner if is_abandoned(owner) => return Err(self.why_not()),
                 _ => (word | waits(word), Err(NotTaken::Held)),
             };
-            // Acquire pairs with the Release of whoever freed the lock. What is
-            // said to who unlocks is ordered by the queue's lock, to which that
-            // one comes.
+            // Acquire pairs with the Release of the G that freed the lock. The
+            // flags for the unlock are ordered by the queue's lock, to which it comes.
             if self.word.compare_exchange(word, next, Acquire, Relaxed).is_ok() {
                 return taken;
             }
@@ -389,8 +376,8 @@ impl Lock {
         }
     }
 
-    /// All other ways to free the lock: somebody waits who must be told, a panic began, it
-    /// was poisoned, or the word has changed since it was seen.
+    /// All other ways to free the lock: a waiter must be told, a panic began, the lock was
+    /// poisoned, or the word has changed since it was loaded.
     #[cold]
     fn unlock_slow(&self) {
         let mut word = self.word.load(Relaxed);
@@ -398,7 +385,7 @@ impl Lock {
         if me() & !word & PANICKING != 0 {
             word = self.word.fetch_or(POISONED, Relaxed) | POISONED;
         }
-        // While somebody is on its way, or nobody waits, it is just free.
+        // While a waiter is on its way, or none waits, it is just freed.
         while word & (HUNGRY | CALLS) == 0 {
             // Release as in (2).
             match self.word.compare_exchange(word, word & !OWNER, Release, Relaxed) {
@@ -426,7 +413,7 @@ impl Lock {
                 next
             }
             Some(_) => {
-                // At once: who sees it free sees that somebody is on its way.
+                // In one step: a G that sees it free sees that a waiter is on its way.
                 self.word.fetch_and(!(OWNER | CALLS | HUNGRY), Release); // (6)
                 locked.nudge(0)
             }
@@ -441,7 +428,7 @@ impl Lock {
         while let Err(now) =
             self.word.compare_exchange(word, word & !OWNER | next, Relaxed, Relaxed)
         {
-            word = now; // somebody who spins has cleared CALLS
+            word = now; // a G that spins has cleared CALLS
         }
     }
 }
@@ -452,44 +439,19 @@ fn place(since_ns: u64, deadline_ns: Option<u64>) -> Place<Waiting> {
     Place { reason: Reason::MutexLock, list: 0, value, deadline_ns }
 }
 
-/// What one who was on its way sets when it takes the lock: nothing if nobody waits.
+/// What a G that was on its way sets when it takes the lock: nothing if no G waits.
 fn called(word: u64, mine: u64) -> u64 {
     if word & QUEUED == 0 { 0 } else { mine }
 }
 
-/// Whether the patience of one who waits since then is over.
+/// Whether a G that has waited since then has waited too long.
 fn is_over(since_ns: u64) -> bool {
     now_ns().saturating_sub(since_ns) > PATIENCE_NS
 }
 
-impl<'a, T: ?Sized> Held<'a, T> {
+impl<'a, T: ?Sized> MutexGuard<'a, T> {
     /// The lock that this holds.
-    pub(crate) fn lock(&self) -> &'a Guarded<T> {
-        self.lock
-    }
-}
-
-impl<T: ?Sized> Deref for Held<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: we hold the lock: nobody else has the value, and `&mut` of it
-        // is given out by `&mut self` only.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized> DerefMut for Held<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`.
-        unsafe { &mut *self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized> Drop for Held<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.lock.unlock();
+    pub(crate) fn mutex(this: &Self) -> &'a Guarded<T> {
+        this.lock
     }
 }

@@ -1,4 +1,4 @@
-//! A list of all records of a kind that only grows: anybody adds, anybody walks.
+//! A list of all records of a kind that only grows: any CPU adds, any CPU walks.
 //!
 //! For records that are never freed, as Gs: each has a word for the one that was
 //! added before it ([`Older`]), which is written before the record can be found
@@ -17,7 +17,7 @@ pub trait Record: Sync + Sized + 'static {
     fn older(&self) -> &Older<Self>;
 }
 
-/// The place of a record: who was added before it.
+/// The place of a record: a link to the one that was added before it.
 pub struct Older<T: 'static>(Link<T>);
 
 impl<T: 'static> Older<T> {

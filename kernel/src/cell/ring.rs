@@ -1,9 +1,9 @@
 //! A ring of fixed size: the buffer of a channel.
 //!
 //! `VecDeque` would do, but its push carries the code that grows it into every
-//! send, and a channel's ring never grows: it is used under a lock, where nobody
-//! allocates. Making one can fail; dropping one drops what is in it, all of it: also
-//! behind a value whose destructor panics, for somebody may wait at the other end of
+//! send, and a channel's ring never grows: it is used under a lock, where nothing
+//! is allocated. Making one can fail; dropping one drops what is in it, all of it: also
+//! behind a value whose destructor panics, as a G may wait at the other end of
 //! what the rest hold.
 
 use alloc::collections::TryReserveError;

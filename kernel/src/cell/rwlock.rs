@@ -5,9 +5,9 @@
 //!
 //! # The word
 //!
-//! Readers are counted from bit [`READER`] on. WRITER: somebody changes the
-//! value, and stands where the count would ([`held`](super::held)); readers are not
-//! known by name. QUEUED: somebody may wait; set and cleared under the queue's lock.
+//! Readers are counted from bit [`READER`] on. WRITER: a G changes the
+//! value, and its name stands where the count would ([`held`](super::held)); readers are not
+//! known by name. QUEUED: a G may wait; set and cleared under the queue's lock.
 //! A panic of the writer is found as in `mutex`.
 //!
 //! ```text
@@ -24,16 +24,16 @@
 //!
 //! # Phases
 //!
-//! While QUEUED is set, (1) and (3) fail for all who come: a writer that waits
-//! keeps new readers out. Who frees the lock then begins the next phase under
+//! While QUEUED is set, (1) and (3) fail for all callers: a writer that waits
+//! keeps new readers out. The G that frees the lock then begins the next phase under
 //! the queue's lock (6): after a writer all readers that wait now, after the
 //! last reader the first writer. So a reader waits for one writer at most, a
 //! writer for the writers before it and one phase of readers between each.
-//! There is no barging: whoever is let in is counted in the word before it is
+//! There is no barging: a waiter that is let in is counted in the word before it is
 //! woken.
 //!
 //! Many readers are let in in several batches (see `wait`); `phase` is the
-//! number that says who belongs to the phase, so that a batch that has come and
+//! number that says which readers belong to the phase, so that a batch that has come and
 //! gone does not end it.
 //!
 //! # A writer or reader that is gone
@@ -43,13 +43,13 @@
 //! stays counted, as readers have no names here: other readers enter, writers wait for ever.
 
 use super::held::{
-    NotTaken, OWNER, PANICKING, is_abandoned, is_mine, is_same, note_if_abandoned, watch_wait,
+    NotTaken, OWNER, PANICKING, Poisoned, guard, guard_mut, is_abandoned, is_mine, is_same,
+    note_if_abandoned, watch_wait,
 };
 use super::sys::{AtomicU64, Reason, const_fn, me};
 use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
-use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const QUEUED: u64 = 1;
@@ -80,7 +80,7 @@ pub(crate) struct GuardedRw<T: ?Sized> {
 }
 
 /// The lock itself, whatever it guards.
-#[repr(C)] // who knows where the queue is knows where the word is: `held`
+#[repr(C)] // `held` computes the address of the word from that of the queue
 pub(super) struct LockRw {
     pub(super) word: AtomicU64,
     pub(super) queue: Queue,
@@ -90,23 +90,20 @@ pub(super) struct LockRw {
 // and several at once `&T` (hence Sync).
 unsafe impl<T: ?Sized + Send + Sync> Sync for GuardedRw<T> {}
 
-/// The right to read the value, until it is dropped.
-pub(crate) struct HeldRead<'a, T: ?Sized> {
-    lock: &'a GuardedRw<T>,
-    not_send: PhantomData<*const ()>,
+guard! {
+    /// The right to read the value of a [`RwLock`](crate::sync::RwLock), until this is dropped. A
+    /// reader that panics poisons nothing.
+    RwLockReadGuard, GuardedRw, leave_read
 }
 
-// SAFETY: `&HeldRead` gives `&T` and nothing more.
-unsafe impl<T: ?Sized + Sync> Sync for HeldRead<'_, T> {}
-
-/// The right to change the value, until it is dropped.
-pub(crate) struct HeldWrite<'a, T: ?Sized> {
-    lock: &'a GuardedRw<T>,
-    not_send: PhantomData<*const ()>,
+guard_mut! {
+    /// The right to change the value of a [`RwLock`](crate::sync::RwLock), until this is dropped;
+    /// the lock is poisoned if that is by a panic.
+    RwLockWriteGuard, GuardedRw, leave_write
 }
 
-// SAFETY: `&HeldWrite` gives `&T` and nothing more.
-unsafe impl<T: ?Sized + Sync> Sync for HeldWrite<'_, T> {}
+/// What taking the lock gives.
+pub(crate) type Taken<G> = Result<(G, Poisoned), NotTaken>;
 
 impl<T> GuardedRw<T> {
     const_fn! {
@@ -118,7 +115,7 @@ impl<T> GuardedRw<T> {
         }
     }
 
-    /// The value; nobody else has the lock, as it is ours to take apart.
+    /// The value; `self` is the only reference to the lock.
     pub(crate) fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -127,45 +124,41 @@ impl<T> GuardedRw<T> {
 impl<T: ?Sized> GuardedRw<T> {
     /// Waits until it may read, or until the deadline.
     #[inline]
-    pub(crate) fn read(&self, deadline_ns: Option<u64>) -> Result<HeldRead<'_, T>, NotTaken> {
+    pub(crate) fn read(&self, deadline_ns: Option<u64>) -> Taken<RwLockReadGuard<'_, T>> {
         if !self.lock.enter_read() {
             self.lock.read_slow(deadline_ns)?;
         }
-        Ok(HeldRead { lock: self, not_send: PhantomData })
+        Ok((RwLockReadGuard { lock: self, not_send: PhantomData }, self.lock.poisoned()))
     }
 
     /// Reads if that is possible at once.
-    pub(crate) fn try_read(&self) -> Result<HeldRead<'_, T>, NotTaken> {
-        let entered = self.lock.enter_read();
-        let held = entered.then(|| HeldRead { lock: self, not_send: PhantomData });
-        held.ok_or_else(|| self.lock.why_not())
+    pub(crate) fn try_read(&self) -> Taken<RwLockReadGuard<'_, T>> {
+        if !self.lock.enter_read() {
+            return Err(self.lock.why_not());
+        }
+        Ok((RwLockReadGuard { lock: self, not_send: PhantomData }, self.lock.poisoned()))
     }
 
     /// Waits until it may write, or until the deadline.
     #[inline]
-    pub(crate) fn write(&self, deadline_ns: Option<u64>) -> Result<HeldWrite<'_, T>, NotTaken> {
+    pub(crate) fn write(&self, deadline_ns: Option<u64>) -> Taken<RwLockWriteGuard<'_, T>> {
         if !self.lock.enter_write() {
             self.lock.write_slow(deadline_ns)?;
         }
-        Ok(HeldWrite { lock: self, not_send: PhantomData })
+        Ok((RwLockWriteGuard { lock: self, not_send: PhantomData }, self.lock.poisoned()))
     }
 
     /// Writes if that is possible at once.
-    pub(crate) fn try_write(&self) -> Result<HeldWrite<'_, T>, NotTaken> {
-        let entered = self.lock.enter_write();
-        let held = entered.then(|| HeldWrite { lock: self, not_send: PhantomData });
-        held.ok_or_else(|| self.lock.why_not())
-    }
-
-    /// Whether a writer panicked; for a G that has entered.
-    #[inline]
-    pub(crate) fn was_poisoned(&self) -> bool {
-        self.lock.word.load(Relaxed) & POISONED != 0
+    pub(crate) fn try_write(&self) -> Taken<RwLockWriteGuard<'_, T>> {
+        if !self.lock.enter_write() {
+            return Err(self.lock.why_not());
+        }
+        Ok((RwLockWriteGuard { lock: self, not_send: PhantomData }, self.lock.poisoned()))
     }
 
     /// Whether a writer panicked, or is gone.
-    pub(crate) fn is_poisoned(&self) -> bool {
-        self.was_poisoned() || self.lock.why_not() == NotTaken::Abandoned
+    pub(crate) fn is_poisoned(&self) -> Poisoned {
+        Poisoned(self.lock.poisoned().0 || self.lock.why_not() == NotTaken::Abandoned)
     }
 
     /// Forgets that a writer panicked.
@@ -173,7 +166,7 @@ impl<T: ?Sized> GuardedRw<T> {
         self.lock.word.fetch_and(!POISONED, Relaxed);
     }
 
-    /// The value: nobody else has even a reference to the lock.
+    /// The value; `self` is the only reference to the lock.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -208,6 +201,10 @@ impl<T: ?Sized> GuardedRw<T> {
 }
 
 impl LockRw {
+    fn poisoned(&self) -> Poisoned {
+        Poisoned(self.word.load(Relaxed) & POISONED != 0)
+    }
+
     /// (1)
     #[inline]
     fn enter_read(&self) -> bool {
@@ -258,8 +255,8 @@ impl LockRw {
             return Err(self.why_not());
         }
         let locked = self.queue.lock();
-        // Where others wait we do too: who frees the lock, or has just freed
-        // it, comes to the queue because of them.
+        // Where others wait, this G does too: the G that frees the lock, or has just
+        // freed it, comes to the queue because of them.
         if self.tell_if_empty(&locked) && self.enter_or_mark(enter) {
             return Ok(());
         }
@@ -306,13 +303,13 @@ impl LockRw {
     }
 
     /// (1), (3) or (5), whichever the word allows. Under the queue's lock, when
-    /// nobody waits.
+    /// no G waits.
     fn enter_or_mark(&self, enter: impl Fn() -> bool) -> bool {
         loop {
             if enter() {
                 return true;
             }
-            // (5) Only as long as somebody is inside, who must then come to the
+            // (5) Only as long as a G is inside, which must then come to the
             // queue. Relaxed: the queue's lock orders the rest.
             let word = self.word.load(Relaxed);
             if word & (READERS | WRITER) != 0
@@ -323,13 +320,13 @@ impl LockRw {
         }
     }
 
-    /// (7) Under the queue's lock. True if nobody waits.
+    /// (7) Under the queue's lock. True if no G waits.
     fn tell_if_empty(&self, locked: &Locked<'_, Phase, u64, 2>) -> bool {
-        let nobody_waits = locked.is_empty(READING) && locked.is_empty(WRITING);
-        if nobody_waits {
+        let is_empty = locked.is_empty(READING) && locked.is_empty(WRITING);
+        if is_empty {
             self.word.fetch_and(!QUEUED, Relaxed);
         }
-        nobody_waits
+        is_empty
     }
 
     /// (2) Only for a reader.
@@ -364,7 +361,7 @@ impl LockRw {
         self.next_phase();
     }
 
-    /// Lets in whoever may enter now.
+    /// Lets in the waiters that may enter now.
     #[cold]
     fn next_phase(&self) {
         self.queue.grant_while(|locked| {
@@ -377,10 +374,10 @@ impl LockRw {
     }
 
     /// (6) The list whose first may enter now; it is counted in already. Under
-    /// the queue's lock: while somebody waits, QUEUED is set and nobody enters
-    /// past us; those inside may leave.
+    /// the queue's lock: while a G waits, QUEUED is set and none enters
+    /// meanwhile; those inside may leave.
     fn next(&self, locked: &Locked<'_, Phase, u64, 2>) -> Option<usize> {
-        // Acquire: what those who left have done is passed on by the grant.
+        // Acquire: what the Gs that left have done is passed on by the grant.
         let word = self.word.load(Acquire);
         if word & WRITER != 0 {
             return None;
@@ -398,48 +395,7 @@ impl LockRw {
     }
 }
 
-/// Who writes; 0 if nobody does.
+/// The name of the writer; 0 if there is none.
 pub(super) fn owner_in(word: u64) -> u64 {
     if word & WRITER != 0 { word & OWNER } else { 0 }
-}
-
-impl<T: ?Sized> Deref for HeldRead<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: we are counted as a reader, so there is no writer.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized> Deref for HeldWrite<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: we are the writer, so nobody else has the value, and `&mut` of
-        // it is given out by `&mut self` only.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized> DerefMut for HeldWrite<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`.
-        unsafe { &mut *self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized> Drop for HeldRead<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.lock.leave_read();
-    }
-}
-
-impl<T: ?Sized> Drop for HeldWrite<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.lock.leave_write();
-    }
 }

@@ -1,4 +1,4 @@
-//! What the waiting parts of the program's view stand on, by one name each.
+//! What wait queues, locks and result cells need of the kernel, by one name each.
 //!
 //! `wait`, `mutex`, `rwlock` and `held`, `sync::WaitGroup` and `gref` name nothing of
 //! the kernel but what is here. So the models in `tests/` can compile the very
@@ -15,9 +15,12 @@ pub(crate) use crate::park::{
 pub(crate) use core::cell::Cell;
 pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 
-/// How often one looks for a lock before one queues, as Go does.
+/// In the name of a G, as lock words have it: the G unwinds.
+pub(crate) const PANICKING: u64 = 16;
+
+/// How often a G tries to take a lock before it queues, as in Go.
 pub(crate) const LOOKS: u32 = 4;
-/// How many pauses after each look, as in Go.
+/// How many pauses after each try, as in Go.
 pub(crate) const PAUSES: u32 = 30;
 
 /// An `UnsafeCell` that is opened as loom's is.

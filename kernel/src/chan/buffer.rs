@@ -62,7 +62,7 @@ impl<T> Buffer<T> {
         Buffer { ring: Ring::none(), blocks: Some(blocks) }
     }
 
-    /// In place of the buffer of a channel that nobody receives from any more.
+    /// In place of the buffer of a channel without receivers.
     pub(super) const fn gone() -> Self {
         Buffer { ring: Ring::none(), blocks: None }
     }

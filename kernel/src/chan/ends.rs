@@ -1,14 +1,14 @@
 //! The two ends of a channel, as a program holds them.
 //!
-//! What they do is in the channel itself, next door; here is who may do it, and
-//! what happens when the last of an end is gone.
+//! What they do is in the channel itself, next door; here is what each end may do, and what
+//! happens when the last clone of an end is gone.
 
 use super::error::{
     NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
-use super::{Chan, Iter, Never, TryIter, deadline_after};
+use super::{Chan, Iter, Never, Now, TryIter};
 use crate::cell::Shared;
-use crate::park;
+use crate::park::{deadline_after, heed_kill, might_park};
 use core::fmt;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -43,15 +43,15 @@ impl<T: Send> Sender<T> {
     /// ```
     #[inline(always)]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
-        crate::park::might_park();
-        match self.chan.send_until(value, Never) {
+        might_park();
+        match self.chan.send(value, Never) {
             Ok(()) => Ok(()),
             Err(SendTimeoutError::Disconnected(value)) => Err(SendError(value)),
             Err(SendTimeoutError::Timeout(_)) => panic!("{NoMemory}"),
         }
     }
 
-    /// Sends `value` if there is room at this instant, or somebody waits for it.
+    /// Sends `value` if there is room at this instant, or a receiver waits.
     ///
     /// # Errors
     /// [`TrySendError`] with the value, if there is no room or the channel is
@@ -67,11 +67,13 @@ impl<T: Send> Sender<T> {
     /// ```
     #[inline]
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
-        let sent = self.chan.try_send(value);
-        if sent.is_err() {
-            park::heed_kill();
-        }
-        sent
+        self.chan.send(value, Now).map_err(|error| {
+            heed_kill();
+            match error {
+                SendTimeoutError::Timeout(value) => TrySendError::Full(value),
+                SendTimeoutError::Disconnected(value) => TrySendError::Disconnected(value),
+            }
+        })
     }
 
     /// Sends `value`; waits at most so long.
@@ -89,8 +91,8 @@ impl<T: Send> Sender<T> {
     /// # drop(rx);
     /// ```
     pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
-        crate::park::might_park();
-        self.chan.send_until(value, deadline_after(timeout))
+        might_park();
+        self.chan.send(value, deadline_after(timeout))
     }
 }
 
@@ -111,12 +113,11 @@ impl<T: Send> Receiver<T> {
     /// ```
     #[inline(always)]
     pub fn recv(&self) -> Result<T, RecvError> {
-        crate::park::might_park();
-        self.chan.recv_until(Never).ok_or(RecvError)
+        might_park();
+        self.chan.recv(Never).ok_or(RecvError)
     }
 
-    /// Receives a value if there is one at this instant, or somebody waits to
-    /// send one.
+    /// Receives a value if there is one at this instant, or a sender waits.
     ///
     /// # Errors
     /// [`TryRecvError`] if there is none, or the channel is closed and empty.
@@ -133,11 +134,13 @@ impl<T: Send> Receiver<T> {
     /// ```
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        let received = self.chan.try_recv();
-        if received.is_err() {
-            park::heed_kill();
-        }
-        received
+        self.chan.recv(Now).ok_or_else(|| {
+            heed_kill();
+            match self.chan.is_over() {
+                true => TryRecvError::Disconnected,
+                false => TryRecvError::Empty,
+            }
+        })
     }
 
     /// Receives a value; waits at most so long.
@@ -155,8 +158,8 @@ impl<T: Send> Receiver<T> {
     /// # drop(tx);
     /// ```
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
-        crate::park::might_park();
-        self.chan.recv_until(deadline_after(timeout)).ok_or_else(|| match self.chan.is_over() {
+        might_park();
+        self.chan.recv(deadline_after(timeout)).ok_or_else(|| match self.chan.is_over() {
             true => RecvTimeoutError::Disconnected,
             false => RecvTimeoutError::Timeout,
         })
@@ -177,14 +180,6 @@ impl<T: Send> Receiver<T> {
     }
 
     /// Receives what is there, and does not wait for more.
-    ///
-    /// ```
-    /// use runnext::chan;
-    /// let (tx, rx) = chan::bounded(3);
-    /// tx.send(1)?;
-    /// assert_eq!(rx.try_iter().collect::<Vec<_>>(), [1]);
-    /// # Ok::<(), chan::SendError<i32>>(())
-    /// ```
     pub fn try_iter(&self) -> TryIter<'_, T> {
         TryIter { receiver: self }
     }
@@ -195,8 +190,8 @@ macro_rules! both_ends {
     ($end:ident, $count:ident) => {
         impl<T: Send> $end<T> {
             /// Closes the channel: nothing can be sent any more, and what is in it
-            /// can still be received. Everybody who waits is woken; a sender
-            /// that waits gets its value back.
+            /// can still be received. All waiting Gs are woken; a sender that waits gets its
+            /// value back.
             ///
             /// ```
             /// use runnext::chan::{self, RecvError, SendError};
@@ -233,12 +228,6 @@ macro_rules! both_ends {
             }
 
             /// How many values fit in; `None` if there is no limit.
-            ///
-            /// ```
-            /// use runnext::chan;
-            /// assert_eq!(chan::bounded::<u8>(3).0.capacity(), Some(3));
-            /// assert_eq!(chan::unbounded::<u8>().1.capacity(), None);
-            /// ```
             pub fn capacity(&self) -> Option<usize> {
                 self.chan.capacity()
             }

@@ -1,4 +1,4 @@
-//! The errors of channels: they carry the value back to the one who sent it.
+//! The errors of channels: they carry the value back to its sender.
 //!
 //! None of them needs `T: Debug`, so that `send(x).expect("…")` works for any `T`.
 
@@ -16,7 +16,7 @@ pub struct SendError<T>(pub T);
 /// Why [`try_send`](super::Sender::try_send) did not send; here is the value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TrySendError<T> {
-    /// There is no room now (nobody waits to receive, or no memory to grow).
+    /// There is no room now (no receiver waits, or no memory to grow).
     Full(T),
     /// The channel is closed.
     Disconnected(T),

@@ -1,7 +1,7 @@
 //! Channels: values go from G to G, and a G that must wait leaves its CPU.
 //!
 //! As Go's: one lock a channel, a buffer, and two lines of waiting Gs, first come
-//! first served. Whoever finds somebody waiting hands over directly, from frame
+//! first served. A G that finds another waiting hands over directly, from frame
 //! to frame. At most one of these is true: senders wait (then the buffer is full),
 //! receivers wait (then it is empty).
 //!
@@ -31,8 +31,8 @@
 mod buffer;
 mod ends;
 mod error;
-mod glance;
 mod iter;
+mod ready;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod until;
@@ -42,12 +42,12 @@ pub use error::{
     NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
 pub use iter::{IntoIter, Iter, TryIter};
-pub(crate) use until::{Never, Until, deadline_after};
+pub(crate) use until::{Never, Now, Until};
 
 use crate::cell::Shared;
-use crate::cell::wait::{Locked, Place, WaitQueue, Waited, Wake};
+use crate::cell::wait::{Locked, Place, WaitQueue, Waited};
 use crate::park::Reason;
-use buffer::{Buffer, Fresh, Spent};
+use buffer::{Buffer, Fresh};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// A channel with room for `capacity` values; with 0, [`rendezvous`].
@@ -133,12 +133,7 @@ fn make<T: Send>(
     capacity: Option<usize>,
 ) -> Result<(Sender<T>, Receiver<T>), NoMemory> {
     let chan = Chan {
-        lock: WaitQueue::new(State {
-            buffer,
-            is_closed: false,
-            may_wait: capacity.is_some(),
-            is_direct: capacity == Some(0),
-        }),
+        lock: WaitQueue::new(State { buffer, is_closed: false }),
         len: AtomicUsize::new(0),
         closed: AtomicUsize::new(0),
         capacity: capacity.unwrap_or(usize::MAX),
@@ -154,9 +149,9 @@ fn make<T: Send>(
 pub struct Chan<T> {
     lock: ChanQueue<T>,
 
-    // Written under the lock, read by anybody for a glance.
+    // Written under the lock, read without it as a hint.
     len: AtomicUsize,
-    /// 1 from when it is closed; a word, so that a glance can or it with others.
+    /// 1 from when it is closed; a word, so that `select!` can or it with others.
     closed: AtomicUsize,
 
     // Atomic.
@@ -172,223 +167,74 @@ pub struct Chan<T> {
 pub struct State<T> {
     buffer: Buffer<T>,
     is_closed: bool,
-    /// It is bounded and not closed, so that what the ring says is all there is to
-    /// say: who finds no room in it, or no value, must wait.
-    may_wait: bool,
-    /// It is a rendezvous and not closed: nothing is ever stored, and who waits to
-    /// send has the next value.
-    is_direct: bool,
 }
 
-/// The list of those who have a value in their slot.
+/// The list of the Gs that have a value in their slot.
 pub(crate) const SENDERS: usize = 0;
-/// The list of those who want one.
+/// The list of the Gs that want one.
 pub(crate) const RECEIVERS: usize = 1;
 
 type ChanQueue<T> = WaitQueue<State<T>, T, 2>;
 type ChanLocked<'a, T> = Locked<'a, State<T>, T, 2>;
 
-/// A value that was received, and what is owed when the lock is free.
-struct Taken<T> {
-    value: T,
-    wake: Option<Wake>,
-    spent: Spent<T>,
-}
-
 impl<T> Chan<T> {
-    /// Sends with the lock held, if that is possible at once.
-    #[inline]
-    fn offer(
-        &self,
-        locked: &mut ChanLocked<'_, T>,
-        value: T,
-    ) -> Result<Option<Wake>, TrySendError<T>> {
-        if locked.is_closed {
-            return Err(TrySendError::Disconnected(value));
-        }
-        let value = match locked.give(RECEIVERS, value) {
-            Ok(wake) => return Ok(Some(wake)),
-            Err(value) => value,
-        };
-        match locked.buffer.push(value) {
-            Ok(()) => {
-                self.len.store(locked.buffer.len(), Ordering::Release);
-                Ok(None)
-            }
-            Err(value) => Err(TrySendError::Full(value)),
-        }
-    }
-
-    /// Receives with the lock held, if that is possible at once.
-    #[inline(never)]
-    fn accept(&self, locked: &mut ChanLocked<'_, T>) -> Result<Taken<T>, TryRecvError> {
-        let Some((value, spent)) = locked.buffer.pop() else {
-            // Who still waits to send on a closed channel will get the value back.
-            if locked.is_closed {
-                return Err(TryRecvError::Disconnected);
-            }
-            let (value, wake) = locked.take(SENDERS).ok_or(TryRecvError::Empty)?;
-            return Ok(Taken { value, wake: Some(wake), spent: None });
-        };
-        // There is room now: for the value of whoever waits longest.
-        let waiting = if locked.is_closed { None } else { locked.take(SENDERS) };
-        let wake = waiting.map(|(next, wake)| {
-            let pushed = locked.buffer.push(next);
-            debug_assert!(pushed.is_ok(), "no room");
-            wake
-        });
-        self.len.store(locked.buffer.len(), Ordering::Release);
-        Ok(Taken { value, wake, spent })
-    }
-
-    #[inline]
-    pub(crate) fn try_send(&self, mut value: T) -> Result<(), TrySendError<T>> {
-        loop {
-            let mut locked = self.lock.lock();
-            let offered = self.offer(&mut locked, value);
-            let Err(TrySendError::Full(back)) = offered else {
-                return offered.map(|wake| locked.ready_if(wake));
-            };
-            value = back;
-            if !self.grow(locked) {
-                return Err(TrySendError::Full(value));
-            }
-        }
-    }
-
-    #[inline]
-    pub(crate) fn try_recv(&self) -> Result<T, TryRecvError> {
-        let mut locked = self.lock.lock();
-        // The short ways, as in `recv_until`.
-        if !self.lock.looks_waited_for(SENDERS) {
-            if let Some((value, len)) = locked.buffer.pop_ring() {
-                self.len.store(len, Ordering::Release);
-                return Ok(value);
-            }
-        } else if locked.is_direct
-            && let Some((value, wake)) = locked.take_alone(SENDERS)
-        {
-            locked.ready(wake);
-            return Ok(value);
-        }
-        self.accept(&mut locked).map(|taken| finish(locked, taken))
-    }
-
-    /// Gets memory for an unbounded channel; false if it is bounded, or there is
-    /// none.
-    #[cold]
-    fn grow(&self, locked: ChanLocked<'_, T>) -> bool {
-        let Some(want) = locked.buffer.want() else { return false };
-        drop(locked);
-        let Ok(fresh) = Fresh::new(want) else { return false };
-        let mut locked = self.lock.lock();
-        let surplus = locked.buffer.grow(fresh);
-        drop(locked);
-        drop(surplus);
-        true
-    }
-
-    /// Times out only with a deadline, or without memory.
+    /// Sends. `Timeout` if there was no room in time or, in an unbounded channel, no memory.
     #[inline(always)]
-    fn send_until(&self, value: T, until: impl Until) -> Result<(), SendTimeoutError<T>> {
+    pub(crate) fn send(&self, value: T, until: impl Until) -> Result<(), SendTimeoutError<T>> {
         let mut locked = self.lock.lock();
-        // The short way, inlined into the caller: nobody waits, and there is room.
-        // (A closed channel's ring is sealed: nothing fits in.)
+        // The common case, inlined into the caller: no receiver waits, and there is room in the
+        // ring. (A closed channel's ring is sealed: nothing fits in.)
         if self.lock.looks_waited_for(RECEIVERS) {
-            return self.hand_over(locked, value, until);
+            return self.send_slow(locked, value, until);
         }
         match locked.buffer.push_ring(value) {
             Ok(len) => {
                 self.len.store(len, Ordering::Release);
                 Ok(())
             }
-            Err(value) => self.send_when_full(locked, value, until),
+            Err(value) => self.send_slow(locked, value, until),
         }
     }
 
-    /// Sends to somebody who seems to wait, from hand to hand.
+    /// All other cases: the channel is closed, a receiver waits, an unbounded channel, or the G
+    /// must wait.
     #[inline(never)]
-    fn hand_over(
-        &self,
-        mut locked: ChanLocked<'_, T>,
-        value: T,
-        until: impl Until,
+    fn send_slow<'a, U: Until>(
+        &'a self,
+        mut locked: ChanLocked<'a, T>,
+        mut value: T,
+        until: U,
     ) -> Result<(), SendTimeoutError<T>> {
-        // In the middle of a close they wait no more.
-        if locked.is_closed {
-            return Err(SendTimeoutError::Disconnected(value));
-        }
-        match locked.give_alone(RECEIVERS, value) {
-            Ok(wake) => {
-                locked.ready(wake);
-                Ok(())
+        loop {
+            // While a close is under way, receivers are still in their list.
+            if locked.is_closed {
+                return Err(SendTimeoutError::Disconnected(value));
             }
-            Err(value) => self.hand_over_otherwise(locked, value, until),
-        }
-    }
-
-    /// The rest of `hand_over`: the first in the line selects.
-    #[inline(never)]
-    fn hand_over_otherwise(
-        &self,
-        mut locked: ChanLocked<'_, T>,
-        value: T,
-        until: impl Until,
-    ) -> Result<(), SendTimeoutError<T>> {
-        match locked.give(RECEIVERS, value) {
-            Ok(wake) => {
-                locked.ready(wake);
-                Ok(())
+            value = match locked.give(RECEIVERS, value) {
+                Ok(wake) => {
+                    locked.ready(wake);
+                    return Ok(());
+                }
+                Err(value) => value,
+            };
+            value = match locked.buffer.push(value) {
+                Ok(()) => {
+                    self.len.store(locked.buffer.len(), Ordering::Release);
+                    return Ok(());
+                }
+                Err(value) => value,
+            };
+            if self.capacity != usize::MAX {
+                break;
             }
-            Err(value) => self.send_slowly(locked, value, until),
+            locked = match self.grow(locked) {
+                Some(locked) => locked,
+                None => return Err(SendTimeoutError::Timeout(value)),
+            };
         }
-    }
-
-    /// Sends when nobody waits and nothing fits into the ring, if there is one.
-    #[inline(never)]
-    fn send_when_full(
-        &self,
-        locked: ChanLocked<'_, T>,
-        value: T,
-        until: impl Until,
-    ) -> Result<(), SendTimeoutError<T>> {
-        if locked.may_wait {
-            return self.wait_to_send(locked, value, until);
+        if !U::WAITS {
+            return Err(SendTimeoutError::Timeout(value));
         }
-        self.send_slowly(locked, value, until)
-    }
-
-    #[inline(never)]
-    fn send_slowly(
-        &self,
-        mut locked: ChanLocked<'_, T>,
-        value: T,
-        until: impl Until,
-    ) -> Result<(), SendTimeoutError<T>> {
-        match self.offer(&mut locked, value) {
-            Ok(wake) => {
-                locked.ready_if(wake);
-                Ok(())
-            }
-            Err(TrySendError::Disconnected(value)) => Err(SendTimeoutError::Disconnected(value)),
-            Err(TrySendError::Full(value)) if self.capacity == usize::MAX => {
-                drop(locked);
-                self.try_send(value).map_err(|error| match error {
-                    TrySendError::Full(value) => SendTimeoutError::Timeout(value),
-                    TrySendError::Disconnected(value) => SendTimeoutError::Disconnected(value),
-                })
-            }
-            Err(TrySendError::Full(value)) => self.wait_to_send(locked, value, until),
-        }
-    }
-
-    #[inline(always)]
-    fn wait_to_send(
-        &self,
-        locked: ChanLocked<'_, T>,
-        value: T,
-        until: impl Until,
-    ) -> Result<(), SendTimeoutError<T>> {
         let (reason, deadline_ns) = (Reason::ChanSend, until.deadline_ns());
         let place = Place { reason, list: SENDERS, value: Some(value), deadline_ns };
         match self.lock.wait(locked, place, |_| false) {
@@ -399,57 +245,64 @@ impl<T> Chan<T> {
         }
     }
 
-    /// None comes in time only if there is a deadline; else the channel is closed.
+    /// Gets memory for an unbounded channel, with the lock free meanwhile; `None` if there is none.
+    #[cold]
+    fn grow<'a>(&'a self, locked: ChanLocked<'a, T>) -> Option<ChanLocked<'a, T>> {
+        let want = locked.buffer.want()?;
+        drop(locked);
+        let fresh = Fresh::new(want).ok()?;
+        let surplus = self.lock.lock().buffer.grow(fresh);
+        drop(surplus);
+        Some(self.lock.lock())
+    }
+
+    /// Receives. `None` if the channel is closed and empty, or there was no value in time:
+    /// [`is_over`](Self::is_over) says which.
     #[inline(always)]
-    fn recv_until(&self, until: impl Until) -> Option<T> {
+    pub(crate) fn recv(&self, until: impl Until) -> Option<T> {
         let mut locked = self.lock.lock();
-        // The short way, inlined into the caller: nobody waits, and there is one.
+        // The common case, inlined into the caller: no sender waits, and there is a value in the
+        // ring.
         if self.lock.looks_waited_for(SENDERS) {
-            return self.recv_waiting(locked, until);
+            return self.recv_slow(locked, until);
         }
         match locked.buffer.pop_ring() {
             Some((value, len)) => {
                 self.len.store(len, Ordering::Release);
                 Some(value)
             }
-            None => self.recv_when_empty(locked, until),
+            None => self.recv_slow(locked, until),
         }
     }
 
-    /// Receives when somebody seems to wait to send: then there is something.
+    /// All other cases: a sender waits, an unbounded channel, the channel is closed, or the G must
+    /// wait.
     #[inline(never)]
-    fn recv_waiting(&self, mut locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
-        // From hand to hand, without the detour of what is stored.
-        if locked.is_direct
-            && let Some((value, wake)) = locked.take_alone(SENDERS)
-        {
+    fn recv_slow<U: Until>(&self, mut locked: ChanLocked<'_, T>, until: U) -> Option<T> {
+        if let Some((value, spent)) = locked.buffer.pop() {
+            // There is room now: for the value of the first sender. A sender that still waits while
+            // the channel is closed gets its value back.
+            let next = if locked.is_closed { None } else { locked.take(SENDERS) };
+            let wake = next.map(|(next, wake)| {
+                let pushed = locked.buffer.push(next);
+                debug_assert!(pushed.is_ok(), "no room");
+                wake
+            });
+            self.len.store(locked.buffer.len(), Ordering::Release);
+            locked.ready_if(wake);
+            drop(spent);
+            return Some(value);
+        }
+        if locked.is_closed {
+            return None;
+        }
+        if let Some((value, wake)) = locked.take(SENDERS) {
             locked.ready(wake);
             return Some(value);
         }
-        self.recv_slowly(locked, until)
-    }
-
-    /// Receives when nobody waits to send and nothing is in the ring, if there is
-    /// one.
-    #[inline(never)]
-    fn recv_when_empty(&self, locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
-        if locked.may_wait {
-            return self.wait_to_recv(locked, until);
+        if !U::WAITS {
+            return None;
         }
-        self.recv_slowly(locked, until)
-    }
-
-    #[inline(never)]
-    fn recv_slowly(&self, mut locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
-        match self.accept(&mut locked) {
-            Ok(taken) => Some(finish(locked, taken)),
-            Err(TryRecvError::Disconnected) => None,
-            Err(TryRecvError::Empty) => self.wait_to_recv(locked, until),
-        }
-    }
-
-    #[inline(always)]
-    fn wait_to_recv(&self, locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
         let (reason, deadline_ns) = (Reason::ChanReceive, until.deadline_ns());
         let place = Place { reason, list: RECEIVERS, value: None, deadline_ns };
         match self.lock.wait(locked, place, |_| false) {
@@ -458,13 +311,11 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Closes, and wakes everybody: one at a time, so that the lock is held for
-    /// few instructions. Nobody comes to the lines any more.
+    /// Closes, and wakes all waiting Gs: one at a time, so that the lock is held for few
+    /// instructions. No G queues any more.
     fn close(&self) {
         let mut locked = self.lock.lock();
         locked.is_closed = true;
-        locked.may_wait = false;
-        locked.is_direct = false;
         locked.buffer.seal();
         self.closed.store(1, Ordering::Release);
         loop {
@@ -477,11 +328,11 @@ impl<T> Chan<T> {
     }
 
     /// Whether nothing will ever be received any more.
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.looks_closed() && self.len.load(Ordering::Acquire) == 0
     }
 
-    /// Drops what nobody will receive.
+    /// Drops the values that no G will receive.
     fn discard(&self) {
         let mut locked = self.lock.lock();
         let buffer = core::mem::replace(&mut locked.buffer, Buffer::gone());
@@ -489,13 +340,4 @@ impl<T> Chan<T> {
         drop(locked);
         drop(buffer);
     }
-}
-
-/// Pays what is owed, and frees the lock for it.
-#[inline]
-fn finish<T>(locked: ChanLocked<'_, T>, taken: Taken<T>) -> T {
-    let Taken { value, wake, spent } = taken;
-    locked.ready_if(wake);
-    drop(spent);
-    value
 }

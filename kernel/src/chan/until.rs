@@ -1,20 +1,31 @@
-//! Until when one waits at a channel.
+//! Until when a call waits at a channel.
 
-use crate::park;
-use core::time::Duration;
-
-/// Until when one waits. A type for each, so that those who wait for ever do not
-/// pass a time along, and do not ask for one.
+/// Until when a call waits. A type for each, so that calls that wait for ever do not pass a time
+/// along, and calls that do not wait have no code for it.
 pub(crate) trait Until {
+    /// Whether the call waits at all.
+    const WAITS: bool = true;
+
     /// The time, if there is one.
     fn deadline_ns(self) -> Option<u64>;
 }
 
-/// As long as it takes.
+/// The call waits as long as it takes.
 pub(crate) struct Never;
+
+/// The call does not wait.
+pub(crate) struct Now;
 
 impl Until for Never {
     #[inline(always)]
+    fn deadline_ns(self) -> Option<u64> {
+        None
+    }
+}
+
+impl Until for Now {
+    const WAITS: bool = false;
+
     fn deadline_ns(self) -> Option<u64> {
         None
     }
@@ -24,10 +35,4 @@ impl Until for u64 {
     fn deadline_ns(self) -> Option<u64> {
         Some(self)
     }
-}
-
-/// The time at which `timeout` from now is over; never, if that is too far.
-pub(crate) fn deadline_after(timeout: Duration) -> u64 {
-    let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-    park::now_ns().saturating_add(ns)
 }

@@ -29,13 +29,13 @@ pub mod probe;
 pub mod ring;
 pub mod slots;
 
+use crate::cell::semaphore::Semaphore;
 use crate::drivers::irq::Handler;
 use crate::drivers::pci;
 use crate::lock::IrqLock;
 use crate::mem::PAGE_SIZE;
 use crate::park;
 use crate::poller::{Direction, PollDesc, PollError};
-use crate::sync::Semaphore;
 use crate::time::Duration;
 use alloc::format;
 use alloc::string::String;

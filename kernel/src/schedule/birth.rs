@@ -20,7 +20,7 @@ use super::{
 };
 use super::{kill, roster};
 use crate::arch::{self, irq::IrqState};
-use crate::cell::{Joiner, Labour, Place, Work, pair, pair_in};
+use crate::cell::{InlineCell, Job, Joiner, Work, pair, pair_in};
 use crate::go::SpawnError;
 use crate::mem::{
     self,
@@ -41,14 +41,14 @@ const SHED: usize = 64;
 /// # Errors
 /// [`SpawnError`] when there is no memory for the G or its stack.
 #[inline(always)]
-pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
+pub fn spawn<L: Job>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
     let Birth { name, site, stack, pin, program } = birth;
     let own = inherited();
     let is_plain = stack <= mem::stack::DEFAULT_SIZE
         && pin.is_none()
         && program.is_none()
         && !own.is_some_and(Instance::is_ending);
-    if !is_plain || !const { Place::fits::<L>() } {
+    if !is_plain || !const { InlineCell::fits::<L>() } {
         return spawn_otherwise(None, name, site, stack, pin, program, labour);
     }
     // Fast path: a dead G of this P, its own place for the work, and all of it with interrupts off,
@@ -86,7 +86,7 @@ fn inherited() -> Option<&'static Instance> {
 /// already, but whose place is still in use. Takes separate arguments, as the fast path would
 /// otherwise build a [`Birth`] in memory for it.
 #[inline(never)]
-fn spawn_otherwise<L: Labour>(
+fn spawn_otherwise<L: Job>(
     taken: Option<&'static G<Task>>,
     name: &'static str,
     site: &'static Location<'static>,
@@ -121,7 +121,7 @@ fn spawn_otherwise<L: Labour>(
 
 /// Starts this dead G, which the caller owns.
 #[inline(never)]
-fn spawn_as<L: Labour>(
+fn spawn_as<L: Job>(
     g: &'static G<Task>,
     birth: Birth,
     labour: L,
@@ -132,7 +132,7 @@ fn spawn_as<L: Labour>(
         drop(g.kernel.stack.take()); // and the G with it
         return Err(SpawnError::NoMemory);
     };
-    work.is_of(core::ptr::from_ref(g).addr());
+    work.set_owner(core::ptr::from_ref(g).addr());
     let program = birth.program.or_else(inherited);
     set_up(g, work, birth.name, birth.site, program);
     submit(|cpu, p| {

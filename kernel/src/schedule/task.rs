@@ -10,9 +10,8 @@ use super::kill::{Doom, DoomWord};
 use super::m::M;
 use super::running;
 use crate::arch;
-use crate::cell::held::PANICKING;
-use crate::cell::{Label, Link, Older, Place, Record, Work};
-use crate::gref::Permit;
+use crate::cell::sys::PANICKING;
+use crate::cell::{InlineCell, Label, Link, Older, Permit, Record, Work};
 use crate::mem::stack::Stack;
 use crate::program::{BOOT, Instance};
 use crate::timer::{self, Timed};
@@ -34,7 +33,7 @@ pub struct Task {
     pub(super) work: Cell<Option<Work>>,
     /// Holds the work of one life after another, if it is small. A result that was not joined or
     /// dropped yet stays here beyond its life, and the next life uses the heap.
-    pub(super) place: Place,
+    pub(super) place: InlineCell,
     /// The M on whose stack it is: it is in a blocking call.
     pub(super) m: Link<M>,
     /// Its name and spawn site; set between two lives.
@@ -79,7 +78,7 @@ impl Task {
             sp: Cell::new(0),
             stack: Cell::new(None),
             work: Cell::new(None),
-            place: Place::new(),
+            place: InlineCell::new(),
             m: Link::new(),
             label: Label::new(),
             panics: Cell::new(0),

@@ -7,30 +7,30 @@
 //!
 //! # How it waits
 //!
-//! 1. *Glance*: which cases look ready, without a lock? One of them by lot, under
-//!    its lock; if somebody was faster, another.
+//! 1. *Check*: which cases look ready, without a lock? One of them at random, under
+//!    its lock; if another G was faster, another case.
 //! 2. *Enlist* in every channel's line, with one ticket for all: see
-//!    [`crate::cell::wait`]. Whoever wins the ticket, in whichever channel, has
-//!    done our case for us.
+//!    [`crate::cell::wait`]. A G that wins the ticket, in whichever channel, has
+//!    done the case.
 //! 3. *Withdraw* from all other lines.
 //!
 //! Go holds the locks of all channels, in the order of their addresses, while it
 //! does 1 and 2. Here each is held by itself. That leaves one thing to see to: in
 //! 2, a case can turn out to be ready while other channels can already win our
-//! ticket. To do it we would need two words at once, our ticket and that of
-//! whoever waits there. So we *call off* instead: close the ticket, withdraw, begin
-//! again with 1, where nobody can win us. Who skipped us meanwhile is in a line
+//! ticket. To do it would need two words at once, our ticket and that of the G that
+//! waits there. So we *call off* instead: close the ticket, withdraw, begin
+//! again with 1, where no ticket is open. A G that skipped us meanwhile is in a line
 //! now, so 1 or 2 finds it. Two that call off because of each other both start
-//! anew, in an order by lot.
+//! anew, in a random order.
 #![forbid(unsafe_code)]
 
 pub use crate::cell::wait::Selection;
 use crate::cell::wait::{IfUnwound, Waiter};
 use crate::chan::{
-    Chan, NoMemory, RECEIVERS, Receiver, RecvError, SENDERS, SendError, Sender, State,
-    TryRecvError, TrySendError, deadline_after,
+    Chan, NoMemory, Now, RECEIVERS, Receiver, RecvError, SENDERS, SendError, SendTimeoutError,
+    Sender, State,
 };
-use crate::park;
+use crate::park::{self, deadline_after};
 use core::cell::Cell;
 use core::pin::Pin;
 use core::time::Duration;
@@ -210,7 +210,7 @@ macro_rules! __select {
 /// One operation of a `select!`, in the frame of the G that selects. Private: between
 /// `begin` and `wait` of a selection no code of a program may run.
 trait Case {
-    /// Whether it seems possible, at a glance.
+    /// Whether it seems possible, without a lock.
     fn looks_ready(&self) -> bool;
     /// Does it, if it is possible at once.
     fn attempt(&self) -> bool;
@@ -279,7 +279,7 @@ impl Ready {
 }
 
 /// Does one of the cases that look ready, each with the same chance; false if
-/// others were faster.
+/// other Gs were faster.
 #[doc(hidden)]
 #[inline(always)]
 pub fn attempt<const N: usize>(cases: &[AnyCase<'_>; N], ready: Ready) -> bool {
@@ -350,7 +350,7 @@ pub fn choose(
     }
 }
 
-/// The number of a bit of `set`, by lot. `set` is not empty.
+/// The number of a random bit of `set`. `set` is not empty.
 #[inline]
 fn pick(mut set: u64) -> usize {
     if !set.is_power_of_two() {
@@ -406,7 +406,7 @@ impl<'a, T: Send, const LIST: usize> ChanCase<'a, T, LIST> {
         Waiter::new(self.chan.wait_queue(), selection, self)
     }
 
-    /// Whether it seems possible, at a glance.
+    /// Whether it seems possible, without a lock.
     #[doc(hidden)]
     #[inline(always)]
     pub fn looks_ready(&self) -> bool {
@@ -461,24 +461,24 @@ impl<T: Send, const LIST: usize> Case for ChanCase<'_, T, LIST> {
 
 impl<T: Send, const LIST: usize> ChanCase<'_, T, LIST> {
     fn try_recv(&self) -> bool {
-        match self.chan.try_recv() {
-            Ok(value) => self.value.set(Some(value)),
-            Err(TryRecvError::Disconnected) => {}
-            Err(TryRecvError::Empty) => return false,
-        }
-        true
+        let value = self.chan.recv(Now);
+        let is_done = value.is_some() || self.chan.is_over();
+        self.value.set(value);
+        is_done
     }
 
     fn try_send(&self) -> bool {
         let Some(value) = self.value.take() else { return false };
-        match self.chan.try_send(value) {
+        match self.chan.send(value, Now) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) if self.chan.capacity().is_none() => panic!("{NoMemory}"),
-            Err(TrySendError::Full(value)) => {
+            Err(SendTimeoutError::Timeout(_)) if self.chan.capacity().is_none() => {
+                panic!("{NoMemory}")
+            }
+            Err(SendTimeoutError::Timeout(value)) => {
                 self.value.set(Some(value));
                 return false;
             }
-            Err(TrySendError::Disconnected(value)) => self.value.set(Some(value)),
+            Err(SendTimeoutError::Disconnected(value)) => self.value.set(Some(value)),
         }
         true
     }
@@ -487,7 +487,7 @@ impl<T: Send, const LIST: usize> ChanCase<'_, T, LIST> {
 impl<T: Send, const LIST: usize> Waiting for InLine<'_, T, LIST> {
     fn enlist(self: Pin<&Self>) -> bool {
         let chan = self.extra().chan;
-        // Who receives has nothing to bring along.
+        // A receiver has no value in its slot.
         match LIST {
             RECEIVERS => self.enlist_unless(SENDERS, || chan.is_receivable(), || None),
             _ => self.enlist_unless(RECEIVERS, || chan.is_sendable(), || self.extra().value.take()),

@@ -4,9 +4,10 @@
 //! then notifies, finds it there.
 #![forbid(unsafe_code)]
 
-use super::poison::LockResult;
-use super::{MutexGuard, TimedOut, deadline_ns};
+use super::poison::{LockResult, locked};
+use super::{MutexGuard, TimedOut};
 use crate::cell::wait::{Place, WaitQueue, Waited, Wake};
+use crate::park::deadline_after;
 use crate::park::{self, Reason};
 use core::fmt;
 use core::time::Duration;
@@ -32,10 +33,6 @@ pub struct Condvar {
 
 impl Condvar {
     /// Without waiters.
-    ///
-    /// ```
-    /// static CHANGED: runnext::sync::Condvar = runnext::sync::Condvar::new();
-    /// ```
     pub const fn new() -> Self {
         Condvar { queue: WaitQueue::new(()) }
     }
@@ -85,7 +82,7 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         timeout: Duration,
     ) -> LockResult<(MutexGuard<'a, T>, Result<(), TimedOut>)> {
-        pair(self.wait_until(guard, Some(deadline_ns(timeout))))
+        pair(self.wait_until(guard, Some(deadline_after(timeout))))
     }
 
     /// Waits while `condition` returns true.
@@ -93,13 +90,6 @@ impl Condvar {
     /// # Errors
     /// The guard with a warning, if a G panicked while it held the mutex; no guard, if a G
     /// that held it was abandoned meanwhile.
-    ///
-    /// ```
-    /// use runnext::sync::{Condvar, Mutex};
-    /// let (lock, changed) = (Mutex::new(3), Condvar::new());
-    /// let guard = changed.wait_while(lock.lock().unwrap(), |n| *n == 0).unwrap();
-    /// assert_eq!(*guard, 3);
-    /// ```
     pub fn wait_while<'a, T: ?Sized>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -133,7 +123,7 @@ impl Condvar {
         timeout: Duration,
         mut condition: impl FnMut(&mut T) -> bool,
     ) -> LockResult<(MutexGuard<'a, T>, Result<(), TimedOut>)> {
-        let deadline_ns = deadline_ns(timeout);
+        let deadline_ns = deadline_after(timeout);
         loop {
             if !condition(&mut guard) {
                 return Ok((guard, Ok(())));
@@ -146,20 +136,12 @@ impl Condvar {
     }
 
     /// Wakes the longest waiter, if there is one.
-    ///
-    /// ```
-    /// runnext::sync::Condvar::new().notify_one();
-    /// ```
     pub fn notify_one(&self) {
         let first = self.queue.lock().grant(0);
         first.into_iter().for_each(Wake::ready);
     }
 
     /// Wakes all current waiters.
-    ///
-    /// ```
-    /// runnext::sync::Condvar::new().notify_all();
-    /// ```
     pub fn notify_all(&self) {
         self.queue.grant_all(0);
     }
@@ -175,15 +157,16 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         deadline_ns: Option<u64>,
     ) -> (LockResult<MutexGuard<'a, T>>, Result<(), TimedOut>) {
-        crate::park::might_park();
-        let mutex = guard.retake();
-        let locked = self.queue.lock();
+        park::might_park();
+        let mutex = MutexGuard::mutex(&guard);
         let place = Place { reason: Reason::Condvar, list: 0, value: None, deadline_ns };
-        let waited = match self.queue.wait_after(locked, place, || drop(guard), |()| false) {
+        let mut guard = Some(guard);
+        let free = || drop(guard.take());
+        let waited = match self.queue.wait_watching(self.queue.lock(), place, free, |()| false) {
             Waited::TimedOut(..) => Err(TimedOut),
             Waited::Granted(_) | Waited::Took(_) => Ok(()),
         };
-        (mutex.lock(), waited)
+        (locked(mutex.lock(None)), waited)
     }
 }
 

@@ -15,8 +15,8 @@
 //! | [`WaitGroup`] | wait until all are done | all at once |
 //! | [`Once`], [`OnceLock`] | initialized by the first caller | all at once |
 //!
-//! The waiting itself, and all unsafe code, is in `cell`: `wait` is the queue,
-//! `mutex` and `rwlock` are the locks without poisoning and guards.
+//! The waiting itself, and all unsafe code, is in `cell`: `wait` is the queue, `mutex` and `rwlock`
+//! are the locks without poisoning. The semaphore is there too, for drivers.
 #![forbid(unsafe_code)]
 
 mod condvar;
@@ -24,45 +24,17 @@ mod mutex;
 mod once;
 mod poison;
 mod rwlock;
-mod semaphore;
 #[cfg(test)]
 mod tests;
 mod waitgroup;
 
+pub use crate::cell::mutex::MutexGuard;
+pub use crate::cell::rwlock::{RwLockReadGuard, RwLockWriteGuard};
+pub use crate::cell::semaphore::{Permit, Semaphore};
+pub use crate::cell::wait::TimedOut;
 pub use condvar::Condvar;
-pub use mutex::{Mutex, MutexGuard};
+pub use mutex::Mutex;
 pub use once::{Once, OnceLock};
 pub use poison::{LockError, LockResult, LockTimeoutError, PoisonError, TryLockError};
-pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use semaphore::{Permit, Semaphore};
+pub use rwlock::RwLock;
 pub use waitgroup::{Ticket, WaitGroup};
-
-use crate::park;
-use core::fmt;
-use core::time::Duration;
-
-/// The timeout passed before the awaited event.
-///
-/// ```
-/// use runnext::sync::{TimedOut, WaitGroup};
-/// use std::time::Duration;
-/// let group = WaitGroup::new();
-/// group.add(1);
-/// assert_eq!(group.wait_timeout(Duration::from_micros(1)), Err(TimedOut));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimedOut;
-
-impl fmt::Display for TimedOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("timed out")
-    }
-}
-
-impl core::error::Error for TimedOut {}
-
-/// The instant that is `timeout` from now.
-fn deadline_ns(timeout: Duration) -> u64 {
-    let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-    park::now_ns().saturating_add(timeout_ns)
-}

@@ -4,9 +4,9 @@
 //! running waits; the running closure wakes all waiters when it ends, by returning or by a panic.
 #![forbid(unsafe_code)]
 
-use super::{TimedOut, deadline_ns};
-use crate::cell::wait::{Place, WaitQueue, Waited};
-use crate::park::Reason;
+use crate::cell::wait::{Place, TimedOut, WaitQueue, Waited};
+use crate::park::deadline_after;
+use crate::park::{Reason, might_park};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -38,10 +38,6 @@ pub struct Once {
 
 impl Once {
     /// Not done yet.
-    ///
-    /// ```
-    /// assert!(!runnext::sync::Once::new().is_completed());
-    /// ```
     pub const fn new() -> Self {
         Once { state: AtomicU32::new(NEW), queue: WaitQueue::new(()) }
     }
@@ -51,16 +47,10 @@ impl Once {
     ///
     /// # Panics
     /// When the closure of the first caller has panicked.
-    ///
-    /// ```
-    /// let once = runnext::sync::Once::new();
-    /// once.call_once(|| ());
-    /// assert!(once.is_completed());
-    /// ```
     #[inline]
     pub fn call_once(&self, f: impl FnOnce()) {
-        if !self.is_completed() && self.call(f, AfterPanic::GiveUp) == Called::Poisoned {
-            panic!("{}", HAS_PANICKED);
+        if !self.is_completed() {
+            let _done = self.run_or_wait(Some(f), AfterPanic::Panic, None);
         }
     }
 
@@ -76,7 +66,7 @@ impl Once {
     #[inline]
     pub fn call_once_force(&self, f: impl FnOnce()) {
         if !self.is_completed() {
-            self.call(f, AfterPanic::TryAgain);
+            let _done = self.run_or_wait(Some(f), AfterPanic::TryAgain, None);
         }
     }
 
@@ -84,16 +74,8 @@ impl Once {
     ///
     /// # Panics
     /// When the closure has panicked.
-    ///
-    /// ```
-    /// use runnext::{prelude::*, sync::Once};
-    /// static SETUP: Once = Once::new();
-    /// let setter = go(|| SETUP.call_once(|| ()));
-    /// SETUP.wait();
-    /// setter.join().unwrap();
-    /// ```
     pub fn wait(&self) {
-        let _in_time = self.wait_until(None);
+        let _done = self.run_or_wait(None::<fn()>, AfterPanic::Panic, None);
     }
 
     /// As [`wait`](Self::wait), for `timeout` at most.
@@ -103,21 +85,11 @@ impl Once {
     ///
     /// # Panics
     /// When the closure has panicked.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let once = runnext::sync::Once::new();
-    /// assert!(once.wait_timeout(Duration::from_micros(1)).is_err());
-    /// ```
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimedOut> {
-        self.wait_until(Some(deadline_ns(timeout)))
+        self.run_or_wait(None::<fn()>, AfterPanic::Panic, Some(deadline_after(timeout)))
     }
 
     /// Whether it is done.
-    ///
-    /// ```
-    /// assert!(!runnext::sync::Once::new().is_completed());
-    /// ```
     #[inline]
     pub fn is_completed(&self) -> bool {
         // Acquire: makes the initialization visible; pairs with `Running::drop`.
@@ -125,10 +97,6 @@ impl Once {
     }
 
     /// Whether the last closure has panicked.
-    ///
-    /// ```
-    /// assert!(!runnext::sync::Once::new().is_poisoned());
-    /// ```
     pub fn is_poisoned(&self) -> bool {
         self.state.load(Ordering::Relaxed) == POISONED
     }
@@ -139,43 +107,34 @@ impl Once {
         self.queue.lock().queued_ever()
     }
 
-    /// Runs `f`, or waits for the caller whose closure runs.
+    /// Runs `f`, if there is one and no other call runs; else waits for that call.
     #[cold]
-    fn call(&self, f: impl FnOnce(), after_panic: AfterPanic) -> Called {
-        crate::park::might_park();
+    fn run_or_wait(
+        &self,
+        mut f: Option<impl FnOnce()>,
+        after_panic: AfterPanic,
+        deadline_ns: Option<u64>,
+    ) -> Result<(), TimedOut> {
+        might_park();
         loop {
             let locked = self.queue.lock();
-            match self.state.load(Ordering::Acquire) {
-                DONE => return Called::Done,
-                POISONED if after_panic == AfterPanic::GiveUp => return Called::Poisoned,
-                RUNNING => {
-                    let place =
-                        Place { reason: Reason::Once, list: 0, value: None, deadline_ns: None };
-                    let _ended = self.queue.wait(locked, place, |()| false);
-                }
-                _ => {
-                    self.state.store(RUNNING, Ordering::Relaxed); // read under the lock
-                    drop(locked);
-                    let mut running = Running { once: self, end: POISONED };
-                    f();
-                    running.end = DONE;
-                    return Called::Done;
-                }
+            let state = self.state.load(Ordering::Acquire);
+            if state == DONE {
+                return Ok(());
             }
-        }
-    }
-
-    fn wait_until(&self, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
-        crate::park::might_park();
-        loop {
-            let locked = self.queue.lock();
-            match self.state.load(Ordering::Acquire) {
-                DONE => return Ok(()),
-                POISONED => {
-                    drop(locked);
-                    panic!("{}", HAS_PANICKED);
-                }
-                _ => {}
+            if state == POISONED && after_panic == AfterPanic::Panic {
+                drop(locked);
+                panic!("Once: the closure of the first caller has panicked");
+            }
+            if state != RUNNING
+                && let Some(f) = f.take()
+            {
+                self.state.store(RUNNING, Ordering::Relaxed); // read under the lock
+                drop(locked);
+                let mut running = Running { once: self, end: POISONED };
+                f();
+                running.end = DONE;
+                return Ok(());
             }
             let place = Place { reason: Reason::Once, list: 0, value: None, deadline_ns };
             if let Waited::TimedOut(..) = self.queue.wait(locked, place, |()| false) {
@@ -185,20 +144,11 @@ impl Once {
     }
 }
 
-const HAS_PANICKED: &str = "Once: the one who came first has panicked";
-
 /// What to do if earlier closures have panicked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AfterPanic {
-    GiveUp,
+    Panic,
     TryAgain,
-}
-
-/// The result of a call.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Called {
-    Done,
-    Poisoned,
 }
 
 /// A closure that runs; when it ends, its outcome is stored and all waiters are woken.
@@ -247,19 +197,11 @@ pub struct OnceLock<T> {
 
 impl<T> OnceLock<T> {
     /// No value yet.
-    ///
-    /// ```
-    /// static LATER: runnext::sync::OnceLock<u32> = runnext::sync::OnceLock::new();
-    /// ```
     pub const fn new() -> Self {
         OnceLock { once: Once::new(), value: spin::Once::new() }
     }
 
     /// The value, if it is there.
-    ///
-    /// ```
-    /// assert_eq!(runnext::sync::OnceLock::<u32>::new().get(), None);
-    /// ```
     #[inline]
     pub fn get(&self) -> Option<&T> {
         self.value.get()
@@ -267,12 +209,6 @@ impl<T> OnceLock<T> {
 
     /// The value; made by `f` if it is not there, waited for if another caller makes it. `f` must
     /// not request it: it would wait for itself.
-    ///
-    /// ```
-    /// let lock = runnext::sync::OnceLock::new();
-    /// assert_eq!(lock.get_or_init(|| 1), &1);
-    /// assert_eq!(lock.get_or_init(|| 2), &1);
-    /// ```
     #[inline]
     pub fn get_or_init(&self, f: impl FnOnce() -> T) -> &T {
         if let Some(value) = self.value.get() {
@@ -290,12 +226,6 @@ impl<T> OnceLock<T> {
     ///
     /// # Errors
     /// The argument, if there is a value already.
-    ///
-    /// ```
-    /// let lock = runnext::sync::OnceLock::new();
-    /// assert_eq!(lock.set(1), Ok(()));
-    /// assert_eq!(lock.set(2), Err(2));
-    /// ```
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
         self.once.call_once_force(|| {

@@ -1,17 +1,23 @@
 //! Errors of locks: poisoned, abandoned, held by another G.
 //!
-//! The errors of `Mutex` and `RwLock`. A lock is *poisoned* if a holder panicked: its value may be
-//! half changed, so the guard comes inside the error. As in std, a guard poisons the lock if it
-//! existed when the panic began and is dropped while it unwinds; a lock taken and freed by a
-//! destructor meanwhile is not poisoned. A lock is *abandoned* if a holder ended without dropping
-//! its guard: it never opens again, and there is no guard to return. How the two are detected is in
-//! `cell::held`.
+//! The errors of `Mutex` and `RwLock`, and what the two share. A lock is *poisoned* if a holder
+//! panicked: its value may be half changed, so the guard comes inside the error. As in std, a guard
+//! poisons the lock if it existed when the panic began and is dropped while it unwinds; a lock
+//! taken and freed by a destructor meanwhile is not poisoned. A lock is *abandoned* if a holder
+//! ended without dropping its guard: it never opens again, and there is no guard to return. How the
+//! two are detected is in `cell::held`.
 
-use crate::cell::held::NotTaken;
+use crate::cell::held::{NotTaken, Poisoned};
 use core::fmt;
 
 /// The result of taking a lock: a guard, or [`LockError`].
 pub type LockResult<G> = Result<G, LockError<G>>;
+/// The result of taking a lock without waiting.
+pub(super) type TryResult<G> = Result<G, TryLockError<G>>;
+/// The result of taking a lock with a limit.
+pub(super) type TimeoutResult<G> = Result<G, LockTimeoutError<G>>;
+/// The result of taking a lock in `cell`.
+pub(super) type Taken<G> = Result<(G, Poisoned), NotTaken>;
 
 /// Why [`Mutex::lock`](super::Mutex::lock) and the like give no plain guard.
 ///
@@ -42,18 +48,13 @@ impl<G> LockError<G> {
     /// # Panics
     /// If the lock was [abandoned](Self::Abandoned): there is no guard.
     pub fn into_inner(self) -> G {
-        match self {
-            LockError::Poisoned(error) => error.into_inner(),
-            LockError::Abandoned => panic!("{ABANDONED}"),
+        match self.guard() {
+            Some(guard) => guard,
+            None => panic!("{ABANDONED}"),
         }
     }
 
     /// The guard in spite of the poisoning; `None` if the lock was abandoned.
-    ///
-    /// ```
-    /// use runnext::sync::LockError;
-    /// assert_eq!(LockError::<u32>::Abandoned.guard(), None);
-    /// ```
     pub fn guard(self) -> Option<G> {
         match self {
             LockError::Poisoned(error) => Some(error.into_inner()),
@@ -63,48 +64,12 @@ impl<G> LockError<G> {
 
     /// The same error with another guard.
     pub(super) fn map<H>(self, f: impl FnOnce(G) -> H) -> LockError<H> {
-        match self {
-            LockError::Poisoned(error) => LockError::Poisoned(PoisonError::new(f(error.guard))),
-            LockError::Abandoned => LockError::Abandoned,
-        }
+        self.guard()
+            .map_or(LockError::Abandoned, |guard| LockError::Poisoned(PoisonError::new(f(guard))))
     }
 }
-
-/// The message for an abandoned lock.
-const ABANDONED: &str = "abandoned lock: a G ended without freeing it";
-
-impl<G> From<PoisonError<G>> for LockError<G> {
-    fn from(error: PoisonError<G>) -> Self {
-        LockError::Poisoned(error)
-    }
-}
-
-impl<G> fmt::Debug for LockError<G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LockError::Poisoned(_) => "Poisoned(..)",
-            LockError::Abandoned => "Abandoned",
-        })
-    }
-}
-
-impl<G> fmt::Display for LockError<G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LockError::Poisoned(error) => error.fmt(f),
-            LockError::Abandoned => f.write_str(ABANDONED),
-        }
-    }
-}
-
-impl<G> core::error::Error for LockError<G> {}
 
 /// The lock was taken, but a G panicked while it held it.
-///
-/// ```
-/// use runnext::sync::PoisonError;
-/// assert_eq!(PoisonError::new(7).into_inner(), 7);
-/// ```
 pub struct PoisonError<G> {
     guard: G,
 }
@@ -131,20 +96,6 @@ impl<G> PoisonError<G> {
     }
 }
 
-impl<G> fmt::Debug for PoisonError<G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PoisonError").finish_non_exhaustive()
-    }
-}
-
-impl<G> fmt::Display for PoisonError<G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("poisoned lock: a G panicked while it held it")
-    }
-}
-
-impl<G> core::error::Error for PoisonError<G> {}
-
 /// Why a lock was not taken at once.
 ///
 /// ```
@@ -161,28 +112,6 @@ pub enum TryLockError<G> {
     /// Another G holds it.
     WouldBlock,
 }
-
-impl<G> fmt::Debug for TryLockError<G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            TryLockError::Poisoned(_) => "Poisoned(..)",
-            TryLockError::Abandoned => "Abandoned",
-            TryLockError::WouldBlock => "WouldBlock",
-        })
-    }
-}
-
-impl<G> fmt::Display for TryLockError<G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TryLockError::Poisoned(error) => error.fmt(f),
-            TryLockError::Abandoned => f.write_str(ABANDONED),
-            TryLockError::WouldBlock => f.write_str("the lock is held by another G"),
-        }
-    }
-}
-
-impl<G> core::error::Error for TryLockError<G> {}
 
 /// Why a lock was not taken in time.
 ///
@@ -203,62 +132,151 @@ pub enum LockTimeoutError<G> {
     TimedOut,
 }
 
-impl<G> fmt::Debug for LockTimeoutError<G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LockTimeoutError::Poisoned(_) => "Poisoned(..)",
-            LockTimeoutError::Abandoned => "Abandoned",
-            LockTimeoutError::TimedOut => "TimedOut",
-        })
-    }
-}
+const POISONED: &str = "poisoned lock: a G panicked while it held it";
+const ABANDONED: &str = "abandoned lock: a G ended without freeing it";
 
-impl<G> fmt::Display for LockTimeoutError<G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LockTimeoutError::Poisoned(error) => error.fmt(f),
-            LockTimeoutError::Abandoned => f.write_str(ABANDONED),
-            LockTimeoutError::TimedOut => {
-                f.write_str("the lock was held by another G all the time")
+/// `Debug` without the guard, and `Display` by a text for each variant.
+macro_rules! describe {
+    ($error:ident { $($variant:pat => $debug:literal, $text:expr;)+ }) => {
+        impl<G> fmt::Debug for $error<G> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $($variant => $debug),+ })
             }
         }
-    }
+        impl<G> fmt::Display for $error<G> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $($variant => $text),+ })
+            }
+        }
+        impl<G> core::error::Error for $error<G> {}
+    };
 }
 
-impl<G> core::error::Error for LockTimeoutError<G> {}
+describe!(PoisonError { PoisonError { .. } => "PoisonError { .. }", POISONED; });
+describe!(LockError {
+    LockError::Poisoned(_) => "Poisoned(..)", POISONED;
+    LockError::Abandoned => "Abandoned", ABANDONED;
+});
+describe!(TryLockError {
+    TryLockError::Poisoned(_) => "Poisoned(..)", POISONED;
+    TryLockError::Abandoned => "Abandoned", ABANDONED;
+    TryLockError::WouldBlock => "WouldBlock", "the lock is held by another G";
+});
+describe!(LockTimeoutError {
+    LockTimeoutError::Poisoned(_) => "Poisoned(..)", POISONED;
+    LockTimeoutError::Abandoned => "Abandoned", ABANDONED;
+    LockTimeoutError::TimedOut => "TimedOut", "the lock was held by another G all the time";
+});
 
 /// The guard; as an error if the lock is poisoned.
 #[inline]
-pub(super) fn warn<G>(guard: G, is_poisoned: bool) -> Result<G, PoisonError<G>> {
-    if is_poisoned { Err(PoisonError::new(guard)) } else { Ok(guard) }
+pub(super) fn check<G>(guard: G, poisoned: Poisoned) -> Result<G, PoisonError<G>> {
+    if poisoned.0 { Err(PoisonError::new(guard)) } else { Ok(guard) }
 }
 
-/// Why a lock was not taken, by a call that waits without a limit.
-#[cold]
-pub(super) fn not_locked<G>(why: NotTaken) -> LockError<G> {
-    match why {
-        NotTaken::Abandoned => LockError::Abandoned,
-        NotTaken::Held => unreachable!("a wait without a limit ended without the lock"),
+/// The result of a call that waits without a limit.
+#[inline]
+pub(super) fn locked<G>(taken: Taken<G>) -> LockResult<G> {
+    match taken {
+        Ok((guard, poisoned)) => check(guard, poisoned).map_err(LockError::Poisoned),
+        Err(NotTaken::Abandoned) => Err(LockError::Abandoned),
+        Err(NotTaken::Held) => unreachable!("a wait without a limit ended without the lock"),
     }
 }
 
-/// The same, by a call that waits for a while.
-#[cold]
-pub(super) fn not_in_time<G>(why: NotTaken) -> LockTimeoutError<G> {
-    match why {
-        NotTaken::Abandoned => LockTimeoutError::Abandoned,
-        NotTaken::Held => LockTimeoutError::TimedOut,
+/// The result of a call that waits for a while.
+pub(super) fn locked_in_time<G>(taken: Taken<G>) -> TimeoutResult<G> {
+    match taken {
+        Ok((guard, poisoned)) => check(guard, poisoned).map_err(LockTimeoutError::Poisoned),
+        Err(NotTaken::Abandoned) => Err(LockTimeoutError::Abandoned),
+        Err(NotTaken::Held) => Err(LockTimeoutError::TimedOut),
     }
 }
 
-/// The same, by a call that does not wait. If the calling G was killed, it ends here.
-#[cold]
-pub(super) fn not_at_once<G>(why: NotTaken) -> TryLockError<G> {
-    match why {
-        NotTaken::Abandoned => TryLockError::Abandoned,
-        NotTaken::Held => {
+/// The result of a call that does not wait. If the calling G was killed, it ends here.
+pub(super) fn locked_at_once<G>(taken: Taken<G>) -> TryResult<G> {
+    match taken {
+        Ok((guard, poisoned)) => check(guard, poisoned).map_err(TryLockError::Poisoned),
+        Err(NotTaken::Abandoned) => Err(TryLockError::Abandoned),
+        Err(NotTaken::Held) => {
             crate::park::heed_kill();
-            TryLockError::WouldBlock
+            Err(TryLockError::WouldBlock)
         }
     }
 }
+
+/// What `Mutex` and `RwLock` share: a lock around an `inner` one of `cell`, which `$peek` tries to
+/// take without waiting.
+macro_rules! lock_type {
+    ($lock:ident, $inner:ident, $peek:expr) => {
+        impl<T> $lock<T> {
+            /// A free lock around `value`.
+            pub const fn new(value: T) -> Self {
+                $lock { inner: $inner::new(value) }
+            }
+
+            /// The value, without the lock.
+            ///
+            /// # Errors
+            /// The value with a warning, if a G panicked while it could change the value, or the
+            /// lock was abandoned.
+            pub fn into_inner(self) -> Result<T, PoisonError<T>> {
+                let poisoned = self.inner.is_poisoned();
+                check(self.inner.into_inner(), poisoned)
+            }
+        }
+
+        impl<T: ?Sized> $lock<T> {
+            /// Whether a G panicked while it could change the value, or the lock was abandoned.
+            pub fn is_poisoned(&self) -> bool {
+                self.inner.is_poisoned().0
+            }
+
+            /// Declares the value consistent again. An abandoned lock stays abandoned.
+            pub fn clear_poison(&self) {
+                self.inner.clear_poison();
+            }
+
+            /// The value, without taking the lock: `&mut self` excludes all other holders.
+            ///
+            /// # Errors
+            /// The value with a warning, if a G panicked while it could change the value, or the
+            /// lock was abandoned.
+            pub fn get_mut(&mut self) -> Result<&mut T, PoisonError<&mut T>> {
+                let poisoned = self.inner.is_poisoned();
+                check(self.inner.get_mut(), poisoned)
+            }
+
+            /// How many Gs have ever queued here.
+            #[cfg(test)]
+            pub(super) fn queued_ever(&self) -> u64 {
+                self.inner.queued_ever()
+            }
+        }
+
+        impl<T: Default> Default for $lock<T> {
+            fn default() -> Self {
+                $lock::new(T::default())
+            }
+        }
+
+        impl<T> From<T> for $lock<T> {
+            fn from(value: T) -> Self {
+                $lock::new(value)
+            }
+        }
+
+        impl<T: ?Sized + fmt::Debug> fmt::Debug for $lock<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut out = f.debug_struct(stringify!($lock));
+                match $peek(&self.inner) {
+                    Ok((guard, _)) => out.field("value", &&*guard),
+                    Err(_) => out.field("value", &format_args!("<locked>")),
+                };
+                out.field("poisoned", &self.is_poisoned()).finish()
+            }
+        }
+    };
+}
+
+pub(super) use lock_type;

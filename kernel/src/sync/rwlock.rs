@@ -1,16 +1,17 @@
 //! `RwLock`: a value for many readers or one writer.
 //!
-//! The lock is `cell::rwlock`, which says how it works and which waiter is next; here are guards,
-//! poisoning and the forms with a limit.
+//! The lock and its guards are `cell::rwlock`, which says how it works and which waiter is next;
+//! here are poisoning and the forms with a limit.
 #![forbid(unsafe_code)]
 
 use super::poison::{
-    LockResult, LockTimeoutError, PoisonError, TryLockError, not_at_once, not_in_time, not_locked,
-    warn,
+    LockResult, PoisonError, TimeoutResult, TryResult, check, lock_type, locked, locked_at_once,
+    locked_in_time,
 };
-use crate::cell::rwlock::{GuardedRw, HeldRead, HeldWrite};
+use crate::cell::rwlock::{GuardedRw, RwLockReadGuard, RwLockWriteGuard};
+use crate::park::deadline_after;
+use crate::park::might_park;
 use core::fmt;
-use core::ops::{Deref, DerefMut};
 use core::time::Duration;
 
 /// A value that many Gs may read at a time, or one may change.
@@ -31,32 +32,7 @@ pub struct RwLock<T: ?Sized> {
     inner: GuardedRw<T>,
 }
 
-type TimeoutResult<G> = Result<G, LockTimeoutError<G>>;
-type TryResult<G> = Result<G, TryLockError<G>>;
-
-impl<T> RwLock<T> {
-    /// A free lock around `value`.
-    ///
-    /// ```
-    /// static LOCK: runnext::sync::RwLock<u32> = runnext::sync::RwLock::new(1);
-    /// ```
-    pub const fn new(value: T) -> Self {
-        RwLock { inner: GuardedRw::new(value) }
-    }
-
-    /// The value, without the lock.
-    ///
-    /// # Errors
-    /// The value with a warning, if a writer panicked, or the lock was abandoned.
-    ///
-    /// ```
-    /// assert_eq!(runnext::sync::RwLock::new(5).into_inner().unwrap(), 5);
-    /// ```
-    pub fn into_inner(self) -> Result<T, PoisonError<T>> {
-        let is_poisoned = self.is_poisoned();
-        warn(self.inner.into_inner(), is_poisoned)
-    }
-}
+lock_type!(RwLock, GuardedRw, GuardedRw::try_read);
 
 impl<T: ?Sized> RwLock<T> {
     /// Takes the lock for reading, waiting for it if need be.
@@ -64,48 +40,27 @@ impl<T: ?Sized> RwLock<T> {
     /// # Errors
     /// [`LockError`](super::LockError): the guard with a warning, if a writer panicked; or no
     /// guard, if a writer was abandoned.
-    ///
-    /// ```
-    /// let lock = runnext::sync::RwLock::new(1);
-    /// let (one, other) = (lock.try_read().unwrap(), lock.try_read().unwrap());
-    /// assert_eq!(*one, *other);
-    /// ```
     #[inline]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
-        crate::park::might_park();
-        Ok(self.reading(self.inner.read(None).map_err(not_locked)?)?)
+        might_park();
+        locked(self.inner.read(None))
     }
 
     /// Takes the lock for reading if no G writes or waits to write.
     ///
     /// # Errors
-    /// [`TryLockError`] says why not, or warns.
-    ///
-    /// ```
-    /// let lock = runnext::sync::RwLock::new(1);
-    /// let _writer = lock.write();
-    /// assert!(lock.try_read().is_err());
-    /// ```
+    /// [`TryLockError`](super::TryLockError) says why not, or warns.
     pub fn try_read(&self) -> TryResult<RwLockReadGuard<'_, T>> {
-        let held = self.inner.try_read().map_err(not_at_once)?;
-        self.reading(held).map_err(TryLockError::Poisoned)
+        locked_at_once(self.inner.try_read())
     }
 
     /// Takes the lock for reading, waiting for `timeout` at most.
     ///
     /// # Errors
-    /// [`LockTimeoutError`] says why not, or warns.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let lock = runnext::sync::RwLock::new(1);
-    /// let _writer = lock.write();
-    /// assert!(lock.read_timeout(Duration::from_micros(1)).is_err());
-    /// ```
+    /// [`LockTimeoutError`](super::LockTimeoutError) says why not, or warns.
     pub fn read_timeout(&self, timeout: Duration) -> TimeoutResult<RwLockReadGuard<'_, T>> {
-        crate::park::might_park();
-        let held = self.inner.read(Some(super::deadline_ns(timeout)));
-        self.reading(held.map_err(not_in_time)?).map_err(LockTimeoutError::Poisoned)
+        might_park();
+        locked_in_time(self.inner.read(Some(deadline_after(timeout))))
     }
 
     /// Takes the lock for writing, waiting for it if need be.
@@ -113,195 +68,26 @@ impl<T: ?Sized> RwLock<T> {
     /// # Errors
     /// [`LockError`](super::LockError): the guard with a warning, if a writer panicked; or no
     /// guard, if a writer was abandoned.
-    ///
-    /// ```
-    /// let lock = runnext::sync::RwLock::new(1);
-    /// *lock.write().unwrap() += 1;
-    /// assert_eq!(*lock.read().unwrap(), 2);
-    /// ```
     #[inline]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
-        crate::park::might_park();
-        Ok(self.writing(self.inner.write(None).map_err(not_locked)?)?)
+        might_park();
+        locked(self.inner.write(None))
     }
 
     /// Takes the lock for writing if no G holds it or waits for it.
     ///
     /// # Errors
-    /// [`TryLockError`] says why not, or warns.
-    ///
-    /// ```
-    /// let lock = runnext::sync::RwLock::new(1);
-    /// let _reader = lock.read();
-    /// assert!(lock.try_write().is_err());
-    /// ```
+    /// [`TryLockError`](super::TryLockError) says why not, or warns.
     pub fn try_write(&self) -> TryResult<RwLockWriteGuard<'_, T>> {
-        let held = self.inner.try_write().map_err(not_at_once)?;
-        self.writing(held).map_err(TryLockError::Poisoned)
+        locked_at_once(self.inner.try_write())
     }
 
     /// Takes the lock for writing, waiting for `timeout` at most.
     ///
     /// # Errors
-    /// [`LockTimeoutError`] says why not, or warns.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let lock = runnext::sync::RwLock::new(1);
-    /// let _reader = lock.read();
-    /// assert!(lock.write_timeout(Duration::from_micros(1)).is_err());
-    /// ```
+    /// [`LockTimeoutError`](super::LockTimeoutError) says why not, or warns.
     pub fn write_timeout(&self, timeout: Duration) -> TimeoutResult<RwLockWriteGuard<'_, T>> {
-        crate::park::might_park();
-        let held = self.inner.write(Some(super::deadline_ns(timeout)));
-        self.writing(held.map_err(not_in_time)?).map_err(LockTimeoutError::Poisoned)
-    }
-
-    /// Whether a writer panicked, or the lock was abandoned.
-    ///
-    /// ```
-    /// assert!(!runnext::sync::RwLock::new(()).is_poisoned());
-    /// ```
-    pub fn is_poisoned(&self) -> bool {
-        self.inner.is_poisoned()
-    }
-
-    /// Declares the value consistent again. An abandoned lock stays abandoned.
-    ///
-    /// ```
-    /// let lock = runnext::sync::RwLock::new(());
-    /// lock.clear_poison();
-    /// assert!(!lock.is_poisoned());
-    /// ```
-    pub fn clear_poison(&self) {
-        self.inner.clear_poison();
-    }
-
-    /// The value, without taking the lock: `&mut self` excludes all other holders.
-    ///
-    /// # Errors
-    /// The value with a warning, if a writer panicked, or the lock was abandoned.
-    ///
-    /// ```
-    /// let mut lock = runnext::sync::RwLock::new(1);
-    /// *lock.get_mut().unwrap() = 2;
-    /// ```
-    pub fn get_mut(&mut self) -> Result<&mut T, PoisonError<&mut T>> {
-        let is_poisoned = self.is_poisoned();
-        warn(self.inner.get_mut(), is_poisoned)
-    }
-
-    /// How many Gs have ever queued here.
-    #[cfg(test)]
-    pub(super) fn queued_ever(&self) -> u64 {
-        self.inner.queued_ever()
-    }
-
-    fn reading<'a>(
-        &self,
-        held: HeldRead<'a, T>,
-    ) -> Result<RwLockReadGuard<'a, T>, PoisonError<RwLockReadGuard<'a, T>>> {
-        warn(RwLockReadGuard { held }, self.inner.was_poisoned())
-    }
-
-    fn writing<'a>(
-        &self,
-        held: HeldWrite<'a, T>,
-    ) -> Result<RwLockWriteGuard<'a, T>, PoisonError<RwLockWriteGuard<'a, T>>> {
-        warn(RwLockWriteGuard { held }, self.inner.was_poisoned())
-    }
-}
-
-impl<T: Default> Default for RwLock<T> {
-    fn default() -> Self {
-        RwLock::new(T::default())
-    }
-}
-
-impl<T> From<T> for RwLock<T> {
-    fn from(value: T) -> Self {
-        RwLock::new(value)
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("RwLock");
-        match self.try_read().map_err(poisoned) {
-            Ok(guard) | Err(Some(guard)) => out.field("value", &&*guard),
-            Err(None) => out.field("value", &format_args!("<locked>")),
-        };
-        out.field("poisoned", &self.is_poisoned()).finish()
-    }
-}
-
-/// The guard of a poisoned lock, if there is one.
-fn poisoned<G>(error: TryLockError<G>) -> Option<G> {
-    match error {
-        TryLockError::Poisoned(poisoned) => Some(PoisonError::into_inner(poisoned)),
-        TryLockError::Abandoned | TryLockError::WouldBlock => None,
-    }
-}
-
-/// The right to read the value of a [`RwLock`], until this is dropped. A reader
-/// that panics poisons nothing.
-///
-/// ```
-/// use runnext::sync::{RwLock, RwLockReadGuard};
-/// let lock = RwLock::new(1);
-/// let guard: RwLockReadGuard<'_, i32> = lock.read().unwrap();
-/// assert_eq!(*guard, 1);
-/// ```
-#[must_use = "the lock is free again at once if its guard is not kept"]
-pub struct RwLockReadGuard<'a, T: ?Sized> {
-    held: HeldRead<'a, T>,
-}
-
-/// The right to change the value of a [`RwLock`], until this is dropped; the
-/// lock is poisoned if that is by a panic.
-///
-/// ```
-/// use runnext::sync::{RwLock, RwLockWriteGuard};
-/// let lock = RwLock::new(1);
-/// let mut guard: RwLockWriteGuard<'_, i32> = lock.write().unwrap();
-/// *guard = 2;
-/// ```
-#[must_use = "the lock is free again at once if its guard is not kept"]
-pub struct RwLockWriteGuard<'a, T: ?Sized> {
-    held: HeldWrite<'a, T>,
-}
-
-impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.held
-    }
-}
-
-impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.held
-    }
-}
-
-impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.held
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockReadGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockWriteGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
+        might_park();
+        locked_in_time(self.inner.write(Some(deadline_after(timeout))))
     }
 }

@@ -12,9 +12,9 @@
 //! and panic as well. Checking first would cost every correct call a loop.
 #![forbid(unsafe_code)]
 
-use super::{TimedOut, deadline_ns};
 use crate::cell::sys::{AtomicUsize, Reason, const_fn};
-use crate::cell::wait::{Place, WaitQueue, Waited};
+use crate::cell::wait::{Place, TimedOut, WaitQueue, Waited};
+use crate::park::deadline_after;
 use core::fmt;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
@@ -44,10 +44,6 @@ pub struct WaitGroup {
 impl WaitGroup {
     const_fn! {
         /// Nothing is under way.
-        ///
-        /// ```
-        /// runnext::sync::WaitGroup::new().wait();
-        /// ```
         pub fn new() -> Self {
             WaitGroup { count: AtomicUsize::new(0), queue: WaitQueue::new(()) }
         }
@@ -58,12 +54,6 @@ impl WaitGroup {
     ///
     /// # Panics
     /// When the count would pass `isize::MAX`; it stays as it is.
-    ///
-    /// ```
-    /// let group = runnext::sync::WaitGroup::new();
-    /// group.add(2);
-    /// assert_eq!(group.count(), 2);
-    /// ```
     #[inline(always)]
     pub fn add(&self, n: usize) {
         // Relaxed: it publishes nothing; waiters synchronize with `done`.
@@ -87,13 +77,6 @@ impl WaitGroup {
     ///
     /// # Panics
     /// When none was under way; the count stays at zero.
-    ///
-    /// ```
-    /// let group = runnext::sync::WaitGroup::new();
-    /// group.add(1);
-    /// group.done();
-    /// group.wait();
-    /// ```
     #[inline(always)]
     pub fn done(&self) {
         // Release: the work happens before the count says so. Acquire: the `done` that makes it
@@ -116,14 +99,6 @@ impl WaitGroup {
 
     /// Waits until nothing is under way. If work is added as soon as the count is zero, Gs that
     /// waited for the zero continue nevertheless.
-    ///
-    /// ```
-    /// use runnext::{prelude::*, sync::WaitGroup};
-    /// static GROUP: WaitGroup = WaitGroup::new();
-    /// GROUP.add(1);
-    /// let _detached = go(|| GROUP.done());
-    /// GROUP.wait();
-    /// ```
     pub fn wait(&self) {
         let _in_time = self.wait_until(None);
     }
@@ -132,14 +107,8 @@ impl WaitGroup {
     ///
     /// # Errors
     /// [`TimedOut`] if work was under way all the time.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let group = runnext::sync::WaitGroup::new();
-    /// assert!(group.wait_timeout(Duration::ZERO).is_ok());
-    /// ```
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimedOut> {
-        self.wait_until(Some(deadline_ns(timeout)))
+        self.wait_until(Some(deadline_after(timeout)))
     }
 
     fn wait_until(&self, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
@@ -171,10 +140,6 @@ impl WaitGroup {
     }
 
     /// How many are under way at this instant.
-    ///
-    /// ```
-    /// assert_eq!(runnext::sync::WaitGroup::new().count(), 0);
-    /// ```
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed).cast_signed().max(0).cast_unsigned()
     }

@@ -14,6 +14,8 @@ pub mod label;
 mod link;
 #[path = "../../src/cell/mutex.rs"]
 pub(crate) mod mutex;
+#[path = "../../src/cell/permit.rs"]
+pub(crate) mod permit;
 #[path = "../../src/cell/registry.rs"]
 pub mod registry;
 #[path = "../../src/cell/ring.rs"]

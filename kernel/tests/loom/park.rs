@@ -9,12 +9,12 @@ pub mod gref;
 #[path = "../../src/waiting.rs"]
 pub mod waiting;
 
-use gref::Permit;
+use crate::cell::permit::Permit;
 use loom::sync::Notify;
 use loom::sync::atomic::{AtomicUsize, Ordering::*};
 use std::cell::Cell;
 use std::sync::Arc;
-pub use waiting::{Reason, Wait};
+pub use waiting::{Reason, Wait, deadline_after};
 
 /// Locks are loom's own here.
 pub fn might_park() {}

@@ -21,6 +21,7 @@ pub enum JoinError {
 /// Nobody's stack is ever full here.
 pub(crate) fn probe_stack() {}
 
+pub(crate) const PANICKING: u64 = 16;
 pub(crate) const LOOKS: u32 = 2;
 pub(crate) const PAUSES: u32 = 1;
 

@@ -7,10 +7,10 @@ use std::thread;
 /// Work on a value that counts its owners.
 struct Adds(Arc<()>, usize);
 
-impl Labour for Adds {
+impl Job for Adds {
     type Outcome = (Arc<()>, usize);
 
-    fn perform(self) -> Self::Outcome {
+    fn run(self) -> Self::Outcome {
         (self.0, self.1 + 1)
     }
 
@@ -23,10 +23,10 @@ impl Labour for Adds {
 /// More than fits into a place.
 struct Large([u64; 20]);
 
-impl Labour for Large {
+impl Job for Large {
     type Outcome = u64;
 
-    fn perform(self) -> u64 {
+    fn run(self) -> u64 {
         self.0.iter().sum()
     }
 
@@ -80,7 +80,7 @@ fn an_outcome_that_nobody_wants_is_dropped_once_whoever_goes_first() {
 
 #[test]
 fn a_place_is_used_again_when_both_sides_are_done_with_it() {
-    static PLACE: Place = Place::new();
+    static PLACE: InlineCell = InlineCell::new();
     let value = Arc::new(());
     for round in 0..3 {
         // SAFETY: this thread alone uses the place.
@@ -98,7 +98,7 @@ fn a_place_is_used_again_when_both_sides_are_done_with_it() {
 
 #[test]
 fn what_does_not_fit_goes_to_the_heap() {
-    static PLACE: Place = Place::new();
+    static PLACE: InlineCell = InlineCell::new();
     // SAFETY: this thread alone uses the place.
     let Err(large) = (unsafe { pair_in(&PLACE, Large([2; 20])) }) else { panic!("it fits") };
     assert!(PLACE.is_free());
@@ -160,10 +160,10 @@ struct Looks(&'static Cell<Option<Work>>);
 // SAFETY: used by one thread.
 unsafe impl Send for Looks {}
 
-impl Labour for Looks {
+impl Job for Looks {
     type Outcome = bool;
 
-    fn perform(self) -> bool {
+    fn run(self) -> bool {
         let work = self.0.take();
         let is_there = work.is_some();
         self.0.set(work);

@@ -1,7 +1,7 @@
-//! The lock of a queue, held: the state, and what may be done to those who wait.
+//! The lock of a queue, held: the state, and the waker's side of a wait.
 //!
-//! [`Locked`] is what the other side has in hand: it gives, takes, grants, nudges.
-//! How one waits is in the folder's own file; what a node is, in `node`.
+//! [`Locked`] gives, takes, grants, nudges. How a G waits is in the folder's own file; what a node
+//! is, in `node`.
 
 use super::node::{Enlisted, Node, Wake};
 use super::{Inner, Selection, WaitQueue, park_by};
@@ -11,8 +11,8 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 
-/// The lock, held: with interrupts off, so for few instructions. Gives access
-/// to the state and to those who wait.
+/// The lock, held: with interrupts off, so for few instructions. Gives access to the state and to
+/// the waiting Gs.
 pub struct Locked<'a, S = (), T = (), const LISTS: usize = 1> {
     queue: &'a WaitQueue<S, T, LISTS>,
     irqs: IrqState,
@@ -27,14 +27,14 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         Locked { queue, irqs: queue.inner.hold(), _here: PhantomData }
     }
 
-    /// As [`new`](Self::new), for who knows that interrupts are on.
+    /// As [`new`](Self::new), for callers that know that interrupts are on.
     #[inline(always)]
     pub(super) fn with_irqs_on(queue: &'a WaitQueue<S, T, LISTS>) -> Self {
         Locked { queue, irqs: queue.inner.hold_with_irqs_on(), _here: PhantomData }
     }
 
-    /// Frees the lock and readies somebody, with interrupts off from the one to the
-    /// other: whoever takes the lock next on another CPU does not wait for us.
+    /// Frees the lock and readies a G, with interrupts off from the one to the other: a CPU that
+    /// takes the lock next does not wait for an interrupt handler here.
     #[inline(always)]
     pub fn ready(self, wake: Wake) {
         let this = ManuallyDrop::new(self);
@@ -43,7 +43,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         ready_from(this.irqs, wake.0);
     }
 
-    /// Frees the lock, and readies somebody if there is one.
+    /// Frees the lock, and readies a G if there is one.
     #[inline(always)]
     pub fn ready_if(self, wake: Option<Wake>) {
         if let Some(wake) = wake {
@@ -67,7 +67,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         true
     }
 
-    /// Whether nobody waits in `list`.
+    /// Whether no G waits in `list`.
     #[inline(always)]
     pub fn is_empty(&self, list: usize) -> bool {
         self.queue.lists[list].is_empty()
@@ -78,114 +78,80 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
     where
         T: Copy,
     {
-        let first = self.queue.lists[list].head()?;
-        // SAFETY: in the list, and we hold the lock, so it is alive.
-        unsafe { first.peek() }
+        self.first(list)?.peek()
     }
 
     /// The number of the first in `list`: see [`new_number`](Self::new_number).
     pub fn front_number(&self, list: usize) -> Option<u64> {
-        let first = self.queue.lists[list].head()?;
-        // SAFETY: in the list, and we hold the lock, so it is alive.
-        Some(unsafe { first.number() })
+        Some(self.first(list)?.number())
     }
 
-    /// A number for those who come from here on, in whatever list; all who wait
-    /// now have lower ones.
+    /// A number for the nodes that are enlisted from here on, in whatever list; all that are
+    /// enlisted now have lower ones.
     pub fn new_number(&mut self) -> u64 {
         let inner = self.inner();
         inner.number += 1;
         inner.number
     }
 
-    /// How many have ever waited here.
+    /// How many Gs have ever waited here.
     #[cfg(test)]
     pub(crate) fn queued_ever(&mut self) -> u64 {
         self.inner().queued
     }
 
-    /// Puts `value` into the slot of the first in `list`, or gives it back if
-    /// nobody waits there.
+    /// Puts `value` into the slot of the first in `list` and ends its wait; or returns the value if
+    /// no G waits there.
     #[inline(always)]
     pub fn give(&mut self, list: usize, mut value: T) -> Result<Wake, T> {
         while let Some(node) = self.pop(list) {
-            // SAFETY: popped under the lock, which we hold, so it is alive.
-            if let Some(wake) = unsafe { node.alone() } {
-                // SAFETY: as above, and the slot is the lock holder's.
-                unsafe { node.fill(value) };
-                // SAFETY: as above; we do not touch the node any more.
-                unsafe { node.end() };
-                return Ok(wake);
+            if !node.is_open() {
+                node.pass_over();
+                continue;
             }
-            // SAFETY: as above; it selects.
-            value = match unsafe { give_selecting(node, value) } {
+            node.fill(value);
+            value = match node.end() {
                 Ok(wake) => return Ok(wake),
-                Err(value) => value,
+                Err(node) => node.take().expect("it was put there"),
             };
         }
         Err(value)
     }
 
-    /// The short way of [`give`](Self::give): if the first in the list is alone.
+    /// Takes the value out of the slot of the first in `list` and ends its wait.
     #[inline(always)]
-    pub fn give_alone(&mut self, list: usize, value: T) -> Result<Wake, T> {
-        let Some((node, wake)) = self.pop_alone(list) else { return Err(value) };
-        // SAFETY: popped under the lock, which we hold, so it is alive, and the
-        // slot is the lock holder's.
-        unsafe { node.fill(value) };
-        // SAFETY: as above; we do not touch the node any more.
-        unsafe { node.end() };
-        Ok(wake)
-    }
-
-    /// Takes the value out of the slot of the first in `list`.
     pub fn take(&mut self, list: usize) -> Option<(T, Wake)> {
-        loop {
-            if let Some(taken) = self.take_alone(list) {
-                return Some(taken);
+        while let Some(node) = self.pop(list) {
+            if !node.is_open() {
+                node.pass_over();
+                continue;
             }
-            let node = self.pop(list)?;
-            // SAFETY: popped under the lock, which we hold; it selects, as one
-            // who is alone has a value.
-            if let Some(taken) = unsafe { take_selecting(node) } {
-                return Some(taken);
+            let Some(value) = node.take() else {
+                node.pass_over(); // a case that is in two lines has its value in one
+                continue;
+            };
+            match node.end() {
+                Ok(wake) => return Some((value, wake)),
+                Err(node) => node.fill(value),
             }
         }
-    }
-
-    /// The short way of [`take`](Self::take): if the first in the list is alone.
-    #[inline(always)]
-    pub fn take_alone(&mut self, list: usize) -> Option<(T, Wake)> {
-        let (node, wake) = self.pop_alone(list)?;
-        // SAFETY: popped under the lock, which we hold, so it is alive, and the
-        // slot is the lock holder's.
-        let value = unsafe { node.set(None) };
-        // SAFETY: as above; we do not touch the node any more.
-        unsafe { node.end() };
-        value.map(|value| (value, wake))
+        None
     }
 
     /// Ends the wait of the first in `list` and leaves its slot as it is.
     #[inline]
     pub fn grant(&mut self, list: usize) -> Option<Wake> {
         while let Some(node) = self.pop(list) {
-            // SAFETY: popped under the lock, which we hold, so it is alive.
-            let alone = unsafe { node.alone() };
-            // SAFETY: as above; if it is alone, we do not touch it any more.
-            unsafe { node.end() };
-            // SAFETY: as above; on success we do not touch the node any more.
-            if let Some(wake) = alone.or_else(|| unsafe { node.win() }) {
+            if let Ok(wake) = node.end() {
                 return Some(wake);
             }
         }
         None
     }
 
-    /// Lets the first in `list` look. It keeps its place.
+    /// Lets the first in `list` check for itself. It keeps its place.
     pub fn nudge(&mut self, list: usize) -> Option<Wake> {
-        let first = self.queue.lists[list].head()?;
-        // SAFETY: in the list, and we hold the lock, so it is alive.
-        unsafe { first.nudge() }
+        self.first(list)?.nudge()
     }
 
     /// Takes the first node out of `list` whose slot `is_it` accepts, for a G that never runs
@@ -194,24 +160,14 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
     where
         T: Copy,
     {
-        let mut nodes = self.nodes(list);
-        // SAFETY: in the list, and we hold the lock, so it is alive.
-        let Some(node) = nodes.find(|node| unsafe { node.peek() }.is_some_and(&is_it)) else {
-            return false;
-        };
+        let found = self.nodes(list).find(|node| node.peek().is_some_and(&is_it));
         // SAFETY: we hold the lock, and it is in this list.
-        unsafe { self.queue.lists[list].take_out(node) };
-        true
+        found.map(|node| unsafe { self.queue.lists[list].remove(node.node()) }).is_some()
     }
 
-    /// Whether anybody waits there who can be had, other than by `mine`.
+    /// Whether a G waits in `list` whose wait can be ended, other than by `mine`.
     pub fn is_waited_for(&self, list: usize, mine: &Selection) -> bool {
-        self.nodes(list).any(|node| {
-            // SAFETY: in the list, and we hold the lock, so it is alive.
-            let is_mine = unsafe { node.has_ticket(mine.ticket()) };
-            // SAFETY: as above.
-            !is_mine && unsafe { node.is_open() }
-        })
+        self.nodes(list).any(|node| !node.has_ticket(mine.ticket()) && node.is_open())
     }
 
     /// How many are in that list.
@@ -220,10 +176,37 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         self.nodes(list).count()
     }
 
-    /// Those in that list, first to last; they stay there while this is used.
-    fn nodes(&self, list: usize) -> impl Iterator<Item = Enlisted<T>> {
-        // SAFETY: in the list, and we hold the lock, so it is alive.
-        core::iter::successors(self.queue.lists[list].head(), |node| unsafe { node.next() })
+    /// The nodes of that list, first to last; they stay there while this is used.
+    fn nodes(&self, list: usize) -> impl Iterator<Item = Enlisted<'_, T>> {
+        core::iter::successors(self.first(list), Enlisted::next)
+    }
+
+    /// The first in `list`.
+    #[inline(always)]
+    fn first(&self, list: usize) -> Option<Enlisted<'_, T>> {
+        // SAFETY: we hold the lock as long as `self` is borrowed.
+        unsafe { self.queue.lists[list].head() }
+    }
+
+    /// Takes the first out of `list`.
+    #[inline(always)]
+    fn pop(&mut self, list: usize) -> Option<Enlisted<'_, T>> {
+        // SAFETY: we hold the lock as long as `self` is borrowed.
+        unsafe { self.queue.lists[list].pop() }
+    }
+
+    /// Takes out `node`, if it is in `list`.
+    ///
+    /// # Safety
+    /// It is in no other list.
+    #[inline(always)]
+    pub(super) unsafe fn remove(&mut self, list: usize, node: &Node<T>) -> bool {
+        let is_in = node.is_enlisted();
+        if is_in {
+            // SAFETY: we hold the lock, and it is in this list, says the caller.
+            unsafe { self.queue.lists[list].remove(node) };
+        }
+        is_in
     }
 
     /// Puts a node at the end of a list.
@@ -241,79 +224,10 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         unsafe { self.queue.lists[list].push(node, number) };
     }
 
-    /// Takes out the first in `list`, if it is alone.
-    #[inline(always)]
-    fn pop_alone(&mut self, list: usize) -> Option<(Enlisted<T>, Wake)> {
-        let first = self.queue.lists[list].head()?;
-        // SAFETY: in the list, and we hold the lock, so it is alive.
-        let wake = unsafe { first.alone() }?;
-        // SAFETY: as above, and it is the first.
-        unsafe { self.queue.lists[list].pop_first(first) };
-        Some((first, wake))
-    }
-
-    #[inline(always)]
-    fn pop(&mut self, list: usize) -> Option<Enlisted<T>> {
-        // SAFETY: we hold the lock.
-        unsafe { self.queue.lists[list].pop() }
-    }
-
     #[inline(always)]
     fn inner(&mut self) -> &mut Inner<S> {
         // SAFETY: we hold the lock, and this is the one way to what is in it.
         unsafe { &mut *self.queue.inner.as_ptr() }
-    }
-}
-
-/// Puts `value` into the slot of one who selects, or gives it back if somebody
-/// else was faster.
-///
-/// # Safety
-/// The node selects, was popped under the lock, and the lock is held.
-#[inline(always)]
-unsafe fn give_selecting<T>(node: Enlisted<T>, value: T) -> Result<Wake, T> {
-    // SAFETY: alive, as its owner needs the lock to be gone.
-    unsafe { node.end() };
-    // SAFETY: as above.
-    if !unsafe { node.is_open() } {
-        return Err(value);
-    }
-    // SAFETY: as above, and the slot is the lock holder's.
-    unsafe { node.fill(value) };
-    // SAFETY: as above; on success we do not touch the node any more.
-    match unsafe { node.win() } {
-        Some(wake) => Ok(wake),
-        // SAFETY: it was not won, so its owner must take the lock before it is gone.
-        None => match unsafe { node.set(None) } {
-            Some(back) => Err(back),
-            None => unreachable!("we put it there"),
-        },
-    }
-}
-
-/// Takes the value of one who selects, unless somebody else was faster.
-///
-/// # Safety
-/// As for [`give_selecting`].
-#[inline(never)]
-unsafe fn take_selecting<T>(node: Enlisted<T>) -> Option<(T, Wake)> {
-    // SAFETY: alive, as its owner needs the lock to be gone.
-    unsafe { node.end() };
-    // SAFETY: as above.
-    if !unsafe { node.is_open() } {
-        return None;
-    }
-    // SAFETY: as above, and the slot is the lock holder's.
-    let value = unsafe { node.set(None) }?;
-    // SAFETY: as above; on success we do not touch the node any more.
-    match unsafe { node.win() } {
-        Some(wake) => Some((value, wake)),
-        None => {
-            // SAFETY: it was not won, so its owner must take the lock before it
-            // is gone; and the slot is empty.
-            unsafe { node.fill(value) };
-            None
-        }
     }
 }
 

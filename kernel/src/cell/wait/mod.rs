@@ -1,13 +1,13 @@
-//! Waiting in line: nodes on the stacks of those who wait, under one lock.
+//! Wait queues: nodes on the stacks of the waiting Gs, under one lock.
 //!
 //! A [`WaitQueue`] is a lock around a state of its owner, with one or more FIFO
-//! lists of those who wait for that state to change. To wait allocates nothing:
+//! lists of Gs that wait for that state to change (Go: sudog). To wait allocates nothing:
 //! the node is in the frame of the G that waits. Everything that a program can
 //! wait for, waits here: channels, `select!`, and all of `sync`; what a wake-up
 //! means is said there.
 //!
 //! A node has a slot for a value. In a channel it is what is handed over; for a
-//! lock it is what the other side wants to know of the first in the list (how
+//! lock it is what the other side must know of the first in the list (how
 //! many permits, waiting since when).
 //!
 //! # How a wait ends
@@ -15,18 +15,18 @@
 //! The other side, with the lock held, may
 //!
 //! - *give* a value to the first of a list, or *take* its value: channels;
-//! - *grant*: end the wait of the first, who has then what it waited for, or is
+//! - *grant*: end the wait of the first, which has then what it waited for, or is
 //!   told that it never will;
-//! - *nudge*: let the first look for itself, keeping its place.
+//! - *nudge*: let the first check for itself, keeping its place.
 //!
-//! Or the waiter's time is up. Who waits in one queue only ([`WaitQueue::wait`])
-//! is *alone* in its node, and gives up under the lock: whoever takes the node out
-//! under the lock has it, and says so by one store. One G that waits in several
+//! Or the waiter's time is up. A G that waits in one queue only ([`WaitQueue::wait`])
+//! is *alone* in its node, and gives up under the lock: the lock holder that takes the node out
+//! ends the wait, by one store. A G that waits in several
 //! queues (`select!`) has one word for all of its nodes, the *ticket*: one
-//! compare-exchange from "open" to the address of the node wins it. Who selects
-//! gives up without any lock, and whoever finds its node then passes it over.
+//! compare-exchange from "open" to the address of the node wins it. A selecting G
+//! gives up without any lock, and a lock holder that finds its node then passes it over.
 //!
-//! # Who may touch what
+//! # Ownership
 //!
 //! > A node in a list is alive, and so is its ticket. Its links belong to the
 //! > holder of the lock. Its slot belongs to the holder of the lock from the time
@@ -36,7 +36,7 @@
 //! The other side, with the lock held: takes the node out of the list, copies the
 //! handle, moves the value in or out, and then *ends the wait*, or *wins the
 //! ticket*. That is its last touch: from there on the owner may return and its frame is gone.
-//! Whoever loses undoes what it did to the slot, still with the lock held, which
+//! A side that loses undoes what it did to the slot, still with the lock held, which
 //! a losing node's owner must take before its frame goes.
 //!
 //! # Why a forgotten waiter does no harm
@@ -57,14 +57,15 @@ pub use selection::{Selection, Waiter};
 use crate::cell::sys::{
     GHandle, IrqLock, Reason, Wait, begin_park, const_fn, die, is_killed, park, park_until,
 };
+use core::fmt;
 use node::{List, Node};
 
 /// How many are granted under one hold of the lock, which is held with
 /// interrupts off: a few hundred instructions.
 const BATCH: usize = 8;
 
-/// A lock around a state `S`, and `LISTS` lists of those who wait for it to
-/// change, each with a `T` or a place for one.
+/// A lock around a state `S`, and `LISTS` lists of Gs that wait for it to change, each with a `T`
+/// or a slot for one.
 pub struct WaitQueue<S = (), T = (), const LISTS: usize = 1> {
     inner: IrqLock<Inner<S>>,
     lists: [List<T>; LISTS],
@@ -72,14 +73,14 @@ pub struct WaitQueue<S = (), T = (), const LISTS: usize = 1> {
 
 struct Inner<S> {
     state: S,
-    /// The number of those who come now.
+    /// The number of the nodes that are enlisted now.
     number: u64,
-    /// How many have come.
+    /// How many Gs have ever waited.
     #[cfg(test)]
     queued: u64,
 }
 
-/// Where and how one waits.
+/// Where and how a G waits.
 #[derive(Clone, Copy)]
 pub struct Place<T> {
     /// Why.
@@ -97,7 +98,7 @@ pub struct Place<T> {
 pub enum Waited<'a, S, T, const LISTS: usize> {
     /// The other side ended it; this is in the slot now.
     Granted(Option<T>),
-    /// The waiter took what it waited for when it looked. It has left the list;
+    /// The waiter took what it waited for when it checked. It has left the list;
     /// the lock is held.
     Took(Locked<'a, S, T, LISTS>),
     /// The deadline came first. It has left the list; the lock is held, and what
@@ -105,9 +106,21 @@ pub enum Waited<'a, S, T, const LISTS: usize> {
     TimedOut(Locked<'a, S, T, LISTS>, Option<T>),
 }
 
+/// The timeout passed before the awaited event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimedOut;
+
+impl fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("timed out")
+    }
+}
+
+impl core::error::Error for TimedOut {}
+
 impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
     const_fn! {
-        /// A free lock that nobody waits at.
+        /// A free lock with empty lists.
         pub fn new(state: S) -> Self {
             let inner = Inner {
                 state,
@@ -125,37 +138,37 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         Locked::new(self)
     }
 
-    /// Whether anybody seems to wait in that list, at a glance without the lock.
+    /// Whether a G seems to wait in that list: a hint, for callers without the lock.
     #[inline(always)]
     pub fn looks_waited_for(&self, list: usize) -> bool {
-        self.glance(list) != 0
+        self.first_address(list) != 0
     }
 
-    /// As [`looks_waited_for`](Self::looks_waited_for), as a word that is not 0 if
-    /// so: for who has more to ask than that.
+    /// As [`looks_waited_for`](Self::looks_waited_for), as a word that is not 0 if so: for callers
+    /// that combine it with other words.
     #[inline(always)]
-    pub fn glance(&self, list: usize) -> usize {
-        self.lists[list].glance()
+    pub fn first_address(&self, list: usize) -> usize {
+        self.lists[list].head_address()
     }
 
     /// Waits at the end of a list until the other side ends it or the deadline
     /// comes.
     ///
-    /// `locked` is the lock under which the caller saw that it must wait. `look` is
+    /// `locked` is the lock under which the caller saw that it must wait. `check` is
     /// called under the lock when the G was woken for no other reason, and once
     /// more at the deadline: true if it took what is waited for.
     ///
     /// A G that is killed leaves the list and unwinds from here. What a caller
-    /// does for those behind it after a time-out it then does by an [`IfUnwound`].
+    /// does for the Gs behind it after a time-out it then does by an [`IfUnwound`].
     #[inline(always)]
     pub fn wait<'a>(
         &'a self,
         locked: Locked<'a, S, T, LISTS>,
         place: Place<T>,
-        look: impl FnMut(&mut S) -> bool,
+        check: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
         let deadline_ns = place.deadline_ns;
-        self.wait_by(locked, place, |locked, g, _| locked.park(g, deadline_ns), look)
+        self.wait_by(locked, place, |locked, g| locked.park(g, deadline_ns), check)
     }
 
     /// As [`wait`](Self::wait); `begun` runs each time that the wait has begun, or
@@ -165,30 +178,15 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         locked: Locked<'a, S, T, LISTS>,
         place: Place<T>,
         mut begun: impl FnMut(),
-        look: impl FnMut(&mut S) -> bool,
+        check: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
-        let (list, deadline_ns) = (place.list, place.deadline_ns);
-        let leave = |locked, _, node: &Node<T>| {
+        let deadline_ns = place.deadline_ns;
+        let park = |locked, _| {
             drop(locked);
-            let if_unwound = Leave { queue: self, list, node };
             begun();
-            core::mem::forget(if_unwound);
             park_by(deadline_ns)
         };
-        self.wait_by(locked, place, leave, look)
-    }
-
-    /// As [`wait`](Self::wait); `between` runs when the wait has begun and the lock
-    /// is free.
-    pub fn wait_after<'a>(
-        &'a self,
-        locked: Locked<'a, S, T, LISTS>,
-        place: Place<T>,
-        between: impl FnOnce(),
-        look: impl FnMut(&mut S) -> bool,
-    ) -> Waited<'a, S, T, LISTS> {
-        let mut between = Some(between);
-        self.wait_watching(locked, place, || between.take().into_iter().for_each(|f| f()), look)
+        self.wait_by(locked, place, park, check)
     }
 
     /// Begins to wait as [`wait`](Self::wait) does, and returns without parking. The node
@@ -204,28 +202,32 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         unsafe { locked.push(place.list, node) };
     }
 
-    /// `leave` frees the lock and parks; false if the deadline came first.
+    /// `park` frees the lock and parks; false if the deadline came first.
     #[inline(always)]
     fn wait_by<'a>(
         &'a self,
         mut locked: Locked<'a, S, T, LISTS>,
         place: Place<T>,
-        mut leave: impl FnMut(Locked<'a, S, T, LISTS>, GHandle, &Node<T>) -> bool,
-        look: impl FnMut(&mut S) -> bool,
+        mut park: impl FnMut(Locked<'a, S, T, LISTS>, GHandle) -> bool,
+        check: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
         let Place { reason, list, value, deadline_ns } = place;
-        let g = begin_park(self.named(reason, deadline_ns));
+        let wait = self.named(reason, deadline_ns);
+        let g = begin_park(wait);
         let node = Node::alone(g.clone(), value);
-        // SAFETY: the node is new. It is out of the list at each return: who
-        // granted has taken it out, else `look` has. What may unwind is guarded
-        // by `Leave`: in `look`, and in `leave` where that calls anybody. (A park
-        // that is refused stops the machine.)
+        // SAFETY: the node is new. It is out of the list at each return: the G that granted has
+        // taken it out, else `check_again` has; and `if_unwound` takes it out.
         unsafe { locked.push(list, &node) };
-        let in_time = leave(locked, g, &node);
+        let if_unwound = IfUnwound(|| {
+            // SAFETY: it was pushed to this list, and to no other.
+            unsafe { self.lock().remove(list, &node) };
+        });
+        let in_time = park(locked, g);
         let waited = match node.is_enlisted() {
-            true => self.look(&node, list, (reason, deadline_ns), in_time, leave, look),
+            true => self.check_again(&node, list, wait, in_time, park, check),
             false => None,
         };
+        core::mem::forget(if_unwound);
         // SAFETY: it is out of the list, so the slot is ours again.
         let value = unsafe { node.replace(None) };
         match waited {
@@ -235,58 +237,52 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         }
     }
 
-    /// What a G says that waits here. That it has a deadline is said from the
-    /// beginning: whoever looks meanwhile must not think that it waits for ever.
+    /// The [`Wait`] of a G that waits here. It has a deadline from the beginning: the deadlock scan
+    /// must not take the wait for one without end.
     #[inline(always)]
     fn named(&self, reason: Reason, deadline_ns: Option<u64>) -> Wait {
         let wait = Wait::at(reason, self);
         if deadline_ns.is_some() { wait.with_deadline() } else { wait }
     }
 
-    /// The G whose node that is was woken, and nobody has ended its wait: it looks
-    /// for itself, and waits on. `None` if its wait was ended; else the node is out
-    /// of the list, and it is said whether `look` has taken.
+    /// The G whose node that is was woken, and its wait was not ended: it checks for itself, and
+    /// waits on. `None` if its wait was ended; else the node is out of the list, and the result
+    /// says whether `check` took.
     #[cold]
-    fn look<'a>(
+    fn check_again<'a>(
         &'a self,
         node: &Node<T>,
         list: usize,
-        (reason, deadline_ns): (Reason, Option<u64>),
+        wait: Wait,
         mut in_time: bool,
-        mut leave: impl FnMut(Locked<'a, S, T, LISTS>, GHandle, &Node<T>) -> bool,
-        mut look: impl FnMut(&mut S) -> bool,
+        mut park: impl FnMut(Locked<'a, S, T, LISTS>, GHandle) -> bool,
+        mut check: impl FnMut(&mut S) -> bool,
     ) -> Option<(Locked<'a, S, T, LISTS>, bool)> {
-        let if_unwound = Leave { queue: self, list, node };
-        let waited = loop {
+        while node.is_enlisted() {
             let mut locked = self.lock();
             if !node.is_enlisted() {
-                break None;
+                break;
             }
-            let took = look(&mut locked);
-            let killed = !took && is_killed();
-            if took || !in_time || killed {
-                // SAFETY: we hold the lock, and nobody has taken it out.
-                unsafe { self.lists[list].remove(node) };
-                if killed {
+            let took = check(&mut locked);
+            if took || !in_time || is_killed() {
+                // SAFETY: it is in this list.
+                unsafe { locked.remove(list, node) };
+                if !took && is_killed() {
                     drop(locked);
                     die();
                 }
-                break Some((locked, took));
+                return Some((locked, took));
             }
-            // Who nudges or grants from here on finds us parking, because this
-            // is still under the lock.
-            let g = begin_park(self.named(reason, deadline_ns));
-            in_time = leave(locked, g, node);
-            if !node.is_enlisted() {
-                break None;
-            }
-        };
-        core::mem::forget(if_unwound);
-        waited
+            // A nudge or grant from here on finds this G parking, because this is still under the
+            // lock.
+            let g = begin_park(wait);
+            in_time = park(locked, g);
+        }
+        None
     }
 
-    /// Grants to all who wait in `list` now; who comes meanwhile is not meant.
-    /// Returns how many that were.
+    /// Grants to all Gs that wait in `list` now, and to none that is enlisted meanwhile. Returns
+    /// how many that were.
     pub fn grant_all(&self, list: usize) -> usize {
         let mut locked = self.lock();
         let Some(first) = locked.grant(list) else { return 0 };
@@ -339,6 +335,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
 }
 
 /// Parks, until `deadline_ns` at most; false if that came first.
+#[inline(always)]
 fn park_by(deadline_ns: Option<u64>) -> bool {
     match deadline_ns {
         Some(deadline_ns) => park_until(deadline_ns),
@@ -346,25 +343,6 @@ fn park_by(deadline_ns: Option<u64>) -> bool {
             park();
             true
         }
-    }
-}
-
-/// Takes a node out if its wait is unwound; forgotten where all is well.
-struct Leave<'a, S, T, const LISTS: usize> {
-    queue: &'a WaitQueue<S, T, LISTS>,
-    list: usize,
-    node: &'a Node<T>,
-}
-
-impl<S, T, const LISTS: usize> Drop for Leave<'_, S, T, LISTS> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        let locked = self.queue.lock();
-        if self.node.is_enlisted() {
-            // SAFETY: we hold the lock, and it is in this list.
-            unsafe { self.queue.lists[self.list].remove(self.node) };
-        }
-        drop(locked);
     }
 }
 

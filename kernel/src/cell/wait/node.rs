@@ -1,10 +1,9 @@
-//! Nodes, the lists that they stand in, and the word for which they compete.
+//! Nodes, the lists that they are in, and the word for which they compete.
 //!
-//! Who may touch what is said at the head of the folder.
+//! The rules of ownership are at the head of the folder.
 
 use crate::cell::sys::{
-    AtomicPtr as Word, AtomicU32, Cell, GHandle, IrqLock, UnsafeCell, Wait, begin_park, park,
-    park_until, ready,
+    AtomicPtr as Word, AtomicU32, Cell, GHandle, IrqLock, UnsafeCell, Wait, begin_park, ready,
 };
 use core::cell::OnceCell;
 use core::marker::PhantomData;
@@ -12,7 +11,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// One wait of one G in several lists: who it is, and what the wait came to.
+/// One wait of one G in several lists: its handle, and how the wait ended.
 ///
 /// The word is null while the ticket is open, the address of the node that won
 /// it, or `CLOSED` when its owner gave up.
@@ -23,11 +22,11 @@ pub(super) struct Ticket {
     handle: OnceCell<GHandle>,
 }
 
-/// The word of a ticket that nobody can win any more.
+/// The word of a ticket that cannot be won any more.
 const CLOSED: *mut () = ptr::without_provenance_mut(1);
 
 impl Ticket {
-    /// A ticket that nobody waits with yet.
+    /// A ticket whose wait has not begun.
     #[inline(always)]
     pub(super) fn new() -> Self {
         Ticket { word: Word::new(ptr::null_mut()), handle: OnceCell::new() }
@@ -36,26 +35,13 @@ impl Ticket {
     /// Opens it and begins to park. No node is enlisted.
     #[inline(always)]
     pub(super) fn begin(&self, wait: Wait) {
-        self.word.store(ptr::null_mut(), Relaxed); // no node is enlisted: nobody looks
+        self.word.store(ptr::null_mut(), Relaxed); // no node is enlisted: no other reader
         // The second time it is the same life of the same G.
         let _ = self.handle.set(begin_park(wait));
     }
 
-    /// Parks, until `deadline_ns` at most; false if that came first. A true says
-    /// "look".
-    #[inline(always)]
-    pub(super) fn park(&self, deadline_ns: Option<u64>) -> bool {
-        match deadline_ns {
-            None => {
-                park();
-                true
-            }
-            Some(deadline_ns) => park_until(deadline_ns),
-        }
-    }
-
-    /// Somebody with an old handle woke us: begin to park once more. False if it
-    /// was won meanwhile: the winner's `ready` may have found us running and be
+    /// An old handle woke this G: begins to park once more. False if the ticket
+    /// was won meanwhile: the winner's `ready` may have found this G running and be
     /// lost.
     #[cold]
     pub(super) fn begin_again(&self, wait: Wait) -> bool {
@@ -66,13 +52,13 @@ impl Ticket {
         self.word.compare_exchange(ptr::null_mut(), ptr::null_mut(), AcqRel, Acquire).is_ok()
     }
 
-    /// True if it was still open; nobody can win it from here on.
+    /// True if it was still open; it cannot be won from here on.
     pub(super) fn close(&self) -> bool {
         // Acquire on failure: what the winner put into the slot.
         self.word.compare_exchange(ptr::null_mut(), CLOSED, Relaxed, Acquire).is_ok()
     }
 
-    /// Owner only: whether anybody won it.
+    /// Owner only: whether it was won.
     #[inline]
     pub(super) fn is_won(&self) -> bool {
         let word = self.word.load(Acquire); // pairs with `win`
@@ -98,14 +84,13 @@ impl Wake {
     }
 }
 
-/// What a queue sees of one who waits. `who` does not change while it is
-/// enlisted; all else is in cells, so that a node may go while somebody still has
-/// a reference to one.
+/// What a queue sees of a waiting G. `who` does not change while it is enlisted; all else is in
+/// cells, so that a node may go while a reference to a cell exists.
 pub(super) struct Node<T> {
     next: Cell<*mut Node<T>>,
     prev: Cell<*mut Node<T>>,
-    /// `ENLISTED` from when it is in a list until it is out again; that of one who
-    /// is alone, until its wait was ended, which its owner sees without the lock.
+    /// `ENLISTED` from when it is in a list until it is out again; of a node that is alone, until
+    /// its wait was ended, which its owner sees without the lock.
     state: AtomicU32,
     number: Cell<u64>,
     who: Who,
@@ -115,12 +100,12 @@ pub(super) struct Node<T> {
 const OUT: u32 = 0;
 const ENLISTED: u32 = 1;
 
-/// Whose node it is.
+/// The G of a node.
 enum Who {
-    /// That G's, which waits in this list only: whoever takes the node out under
-    /// the lock has it, and there is no ticket.
+    /// It waits in this list only: the lock holder that takes the node out ends the wait, and there
+    /// is no ticket.
     Alone(GHandle),
-    /// One of several that compete for this ticket.
+    /// It waits in several: their nodes compete for this ticket.
     Selecting(*const Ticket),
 }
 
@@ -131,7 +116,7 @@ impl<T> Node<T> {
         Node::new(Who::Alone(g), value)
     }
 
-    /// A node of one that waits in several.
+    /// A node of a G that waits in several lists.
     #[inline(always)]
     pub(super) fn selecting(ticket: &Ticket, value: Option<T>) -> Self {
         Node::new(Who::Selecting(ptr::from_ref(ticket)), value)
@@ -162,179 +147,144 @@ impl<T> Node<T> {
     /// The slot is the caller's.
     #[inline(always)]
     pub(super) unsafe fn replace(&self, value: Option<T>) -> Option<T> {
-        // SAFETY: nobody else touches it, says the caller.
+        // SAFETY: the caller's promise.
         self.slot.with_mut(|slot| unsafe { slot.replace(value) })
     }
 }
 
-/// A node in a list whose lock the caller holds.
+/// A node that is in a list, or was just taken out of one, for the holder of the list's lock.
 ///
-/// > It is alive, and so is its ticket, which has begun; until [`end`](Self::end)
-/// > or [`win`](Self::win) is told to be the last, or the lock is free.
-pub(super) struct Enlisted<T>(NonNull<Node<T>>);
-
-impl<T> Clone for Enlisted<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
+/// > The lock is held during `'lock`. So the node is alive and so is its ticket, which has begun;
+/// > links and slot are the caller's. [`end`](Self::end) and [`win`](Self::win) give this up: the
+/// > owner may return from there on, and its frame is gone.
+pub(super) struct Enlisted<'lock, T> {
+    node: NonNull<Node<T>>,
+    _lock: PhantomData<&'lock Node<T>>,
 }
 
-impl<T> Copy for Enlisted<T> {}
-
-impl<T> Enlisted<T> {
-    /// Its G, if that waits here only; else its ticket.
-    ///
+impl<'lock, T> Enlisted<'lock, T> {
     /// # Safety
-    /// The node is alive.
+    /// The node is in a list, and its lock is held during `'lock`; there is no other value for this
+    /// node that was taken out of the list.
     #[inline(always)]
-    unsafe fn who<'a>(self) -> Result<&'a GHandle, &'a Ticket> {
-        // SAFETY: alive, says the caller.
-        match unsafe { &(*self.0.as_ptr()).who } {
-            Who::Alone(g) => Ok(g),
+    unsafe fn new(node: NonNull<Node<T>>) -> Self {
+        Enlisted { node, _lock: PhantomData }
+    }
+
+    /// What of the node is in cells, or does not change.
+    #[inline(always)]
+    pub(super) fn node(&self) -> &Node<T> {
+        // SAFETY: alive, as the type says.
+        unsafe { self.node.as_ref() }
+    }
+
+    /// Its ticket, if it has one.
+    #[inline(always)]
+    fn ticket(&self) -> Option<&Ticket> {
+        match self.node().who {
+            Who::Alone(_) => None,
             // SAFETY: a ticket lives as long as its enlisted nodes.
-            Who::Selecting(ticket) => Err(unsafe { &**ticket }),
+            Who::Selecting(ticket) => Some(unsafe { &*ticket }),
         }
     }
 
-    /// Its G, if that waits here only.
-    ///
-    /// # Safety
-    /// The node is alive.
+    /// Whether its wait can still be ended: a hint, `end` decides.
     #[inline(always)]
-    pub(super) unsafe fn alone(self) -> Option<Wake> {
-        // SAFETY: alive, says the caller.
-        unsafe { self.who() }.ok().cloned().map(Wake)
-    }
-
-    /// Whether it can still be had: a hint, `win` decides.
-    ///
-    /// # Safety
-    /// The node is alive.
-    #[inline(always)]
-    pub(super) unsafe fn is_open(self) -> bool {
-        // SAFETY: alive, says the caller.
-        unsafe { self.who() }.map_or_else(|ticket| ticket.word.load(Relaxed).is_null(), |_| true)
+    pub(super) fn is_open(&self) -> bool {
+        self.ticket().is_none_or(|ticket| ticket.word.load(Relaxed).is_null())
     }
 
     /// Whether it competes for that ticket.
-    ///
-    /// # Safety
-    /// The node is alive.
-    #[inline]
-    pub(super) unsafe fn has_ticket(self, ticket: &Ticket) -> bool {
-        // SAFETY: alive, says the caller.
-        unsafe { self.who() }.is_err_and(|own| ptr::eq(own, ticket))
+    pub(super) fn has_ticket(&self, ticket: &Ticket) -> bool {
+        self.ticket().is_some_and(|own| ptr::eq(own, ticket))
     }
 
-    /// Exchanges what is in its slot.
-    ///
-    /// # Safety
-    /// The node is alive, and the caller holds the lock of its queue.
+    /// Takes what is in its slot.
     #[inline(always)]
-    pub(super) unsafe fn set(self, value: Option<T>) -> Option<T> {
-        // SAFETY: alive.
-        let node = unsafe { self.0.as_ref() };
+    pub(super) fn take(&self) -> Option<T> {
         // SAFETY: the slot is the lock holder's.
-        unsafe { node.replace(value) }
+        unsafe { self.node().replace(None) }
     }
 
     /// Puts a value into its slot, which is empty.
-    ///
-    /// # Safety
-    /// The node is alive, and the caller holds the lock of its queue.
     #[inline(always)]
-    pub(super) unsafe fn fill(self, value: T) {
-        // SAFETY: alive.
-        let node = unsafe { self.0.as_ref() };
-        // SAFETY: the slot is the lock holder's. Nothing is dropped by this: it is
-        // empty, says the caller.
-        node.slot.with_mut(|slot| unsafe { slot.write(Some(value)) });
+    pub(super) fn fill(&self, value: T) {
+        // SAFETY: the slot is the lock holder's. It is empty, so nothing is leaked; `replace` would
+        // check that.
+        self.node().slot.with_mut(|slot| unsafe { slot.write(Some(value)) });
     }
 
-    /// What is in its slot.
-    ///
-    /// # Safety
-    /// The node is alive, and the caller holds the lock of its queue.
-    pub(super) unsafe fn peek(self) -> Option<T>
+    /// A copy of what is in its slot.
+    pub(super) fn peek(&self) -> Option<T>
     where
         T: Copy,
     {
-        // SAFETY: alive.
-        let node = unsafe { self.0.as_ref() };
         // SAFETY: the slot is the lock holder's.
-        node.slot.with_mut(|slot| unsafe { *slot })
+        self.node().slot.with_mut(|slot| unsafe { *slot })
     }
 
     /// The number under which it was enlisted.
-    ///
-    /// # Safety
-    /// The node is alive, and the caller holds the lock of its queue.
-    pub(super) unsafe fn number(self) -> u64 {
-        // SAFETY: alive.
-        unsafe { self.0.as_ref() }.number.get()
+    pub(super) fn number(&self) -> u64 {
+        self.node().number.get()
     }
 
     /// The next in its list.
-    ///
-    /// # Safety
-    /// The node is alive, and the caller holds the lock of its queue.
-    #[inline]
-    pub(super) unsafe fn next(self) -> Option<Enlisted<T>> {
-        // SAFETY: alive.
-        NonNull::new(unsafe { self.0.as_ref() }.next.get()).map(Enlisted)
+    pub(super) fn next(&self) -> Option<Self> {
+        // SAFETY: linked to a node that is in a list, and its lock is held.
+        NonNull::new(self.node().next.get()).map(|next| unsafe { Enlisted::new(next) })
     }
 
-    /// Whom to ready so that it looks.
-    ///
-    /// # Safety
-    /// The node is alive.
-    pub(super) unsafe fn nudge(self) -> Option<Wake> {
-        // SAFETY: alive, says the caller.
-        match unsafe { self.who() } {
-            Ok(g) => Some(Wake(g.clone())),
-            Err(ticket) => ticket.handle.get().cloned().map(Wake),
+    /// The G to ready so that it checks for itself.
+    pub(super) fn nudge(&self) -> Option<Wake> {
+        match &self.node().who {
+            Who::Alone(g) => Some(Wake(g.clone())),
+            Who::Selecting(_) => self.ticket()?.handle.get().cloned().map(Wake),
         }
     }
 
-    /// Says that it is in no list any more. The wait of one who is alone has ended
-    /// by that; one who selects looks at this under the lock only.
-    ///
-    /// # Safety
-    /// The node is alive and in no list, and the caller holds the lock of the
-    /// queue where it was. If it is alone, it may be gone when this returns.
+    /// Ends the wait of a node that was taken out of its list. If it selects, for this node; fails
+    /// if its ticket is won or closed.
     #[inline(always)]
-    pub(super) unsafe fn end(self) {
-        // SAFETY: alive. An atomic may go while there is still a reference.
-        let state = unsafe { &(*self.0.as_ptr()).state };
-        // What we did to the slot; pairs with `is_enlisted`.
-        state.store(OUT, Release);
+    pub(super) fn end(self) -> Result<Wake, Self> {
+        if let Who::Alone(g) = &self.node().who {
+            let wake = Wake(g.clone());
+            self.set_out();
+            return Ok(wake);
+        }
+        self.set_out(); // the owner looks at this under the lock only
+        self.win()
     }
 
-    /// Wins the ticket of one who selects for this node, unless somebody else
-    /// did: then `None`.
-    ///
-    /// # Safety
-    /// The node is alive and in no list, which it has been [told](Self::end), and
-    /// the caller holds the lock of the queue where it was. On success node and ticket may be gone when this
-    /// returns.
+    /// The rest of `end`: by the ticket.
+    #[inline(never)]
+    fn win(self) -> Result<Wake, Self> {
+        let Some(ticket) = self.ticket() else { return Err(self) };
+        let Some(handle) = ticket.handle.get().cloned() else { return Err(self) };
+        // Release: what we did to the slot, for `is_won` and `close`. Acquire: see `begin_again`.
+        let node = self.node.as_ptr().cast();
+        match ticket.word.compare_exchange(ptr::null_mut(), node, AcqRel, Relaxed) {
+            Ok(_) => Ok(Wake(handle)),
+            Err(_) => Err(self),
+        }
+    }
+
+    /// Passes over a node that was taken out of its list and is not [open](Self::is_open).
     #[inline(always)]
-    pub(super) unsafe fn win(self) -> Option<Wake> {
-        // SAFETY: alive. What is changed below is in an `UnsafeCell`, so it may
-        // go while we still have this reference.
-        let ticket = unsafe { self.who() }.err()?;
-        let handle = ticket.handle.get()?.clone();
-        // Release: what we did to the slot, for `is_won` and `close`. Acquire:
-        // see `begin_again`.
-        ticket
-            .word
-            .compare_exchange(ptr::null_mut(), self.0.as_ptr().cast(), AcqRel, Relaxed)
-            .is_ok()
-            .then_some(Wake(handle))
+    pub(super) fn pass_over(self) {
+        self.set_out();
+    }
+
+    /// Says that it is in no list any more. A G that is alone may return from its wait now.
+    #[inline(always)]
+    fn set_out(&self) {
+        // SAFETY: alive. Only this reference to an atomic exists while the node may go.
+        let state = unsafe { &(*self.node.as_ptr()).state };
+        state.store(OUT, Release); // what we did to the slot; pairs with `is_enlisted`
     }
 }
 
 /// Nodes, first come first served. All of it belongs to the holder of the lock
-/// beside it; atomics only so that anybody may glance at the head.
+/// beside it; atomics only so that the head can be read without it.
 pub(super) struct List<T> {
     head: AtomicPtr<Node<T>>,
     tail: AtomicPtr<Node<T>>,
@@ -351,22 +301,26 @@ impl<T> List<T> {
         }
     }
 
-    /// Whether nobody is in it; without the lock, at a glance.
+    /// Whether it is empty; a hint for callers without the lock.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.head.load(Relaxed).is_null()
     }
 
-    /// Not 0 if somebody is in it; without the lock, at a glance.
+    /// Not 0 if a G is in it: a hint for callers without the lock.
     #[inline(always)]
-    pub(super) fn glance(&self) -> usize {
+    pub(super) fn head_address(&self) -> usize {
         self.head.load(Relaxed).addr()
     }
 
-    /// The one that has waited longest. Alive while the lock is held.
+    /// The node that has waited longest.
+    ///
+    /// # Safety
+    /// The caller holds the lock during `'lock`.
     #[inline(always)]
-    pub(super) fn head(&self) -> Option<Enlisted<T>> {
-        NonNull::new(self.head.load(Relaxed)).map(Enlisted)
+    pub(super) unsafe fn head<'lock>(&self) -> Option<Enlisted<'lock, T>> {
+        // SAFETY: in the list; the rest is the caller's promise.
+        NonNull::new(self.head.load(Relaxed)).map(|node| unsafe { Enlisted::new(node) })
     }
 
     /// Puts a node last.
@@ -390,45 +344,23 @@ impl<T> List<T> {
         self.tail.store(this, Relaxed);
     }
 
-    /// Takes out the one that has waited longest. It does not know yet: the caller
-    /// owes it an [`end`](Enlisted::end).
+    /// Takes out the node that has waited longest. Its state still says ENLISTED: the caller owes
+    /// it an [`end`](Enlisted::end) or [`pass_over`](Enlisted::pass_over).
     ///
     /// # Safety
-    /// The caller holds the lock.
+    /// The caller holds the lock during `'lock`.
     #[inline(always)]
-    pub(super) unsafe fn pop(&self) -> Option<Enlisted<T>> {
-        let first = self.head()?;
-        // SAFETY: the caller holds the lock, and it is the first.
-        unsafe { self.pop_first(first) };
-        Some(first)
-    }
-
-    /// As [`pop`](Self::pop), for who has looked at the first already.
-    ///
-    /// # Safety
-    /// The caller holds the lock, and `first` is the head of this list.
-    #[inline(always)]
-    pub(super) unsafe fn pop_first(&self, first: Enlisted<T>) {
-        // SAFETY: in the list and so alive.
-        let node = unsafe { first.0.as_ref() };
-        let next = node.next.get();
+    pub(super) unsafe fn pop<'lock>(&self) -> Option<Enlisted<'lock, T>> {
+        // SAFETY: the caller's promise.
+        let first = unsafe { self.head() }?;
+        let next = first.node().next.get();
         self.head.store(next, Relaxed);
         // SAFETY: null, or in the list and so alive.
         match unsafe { next.as_ref() } {
             Some(next) => next.prev.set(ptr::null_mut()),
             None => self.tail.store(ptr::null_mut(), Relaxed),
         }
-    }
-
-    /// As [`remove`](Self::remove), for a G other than the node's own.
-    ///
-    /// # Safety
-    /// As for `remove`.
-    pub(super) unsafe fn take_out(&self, node: Enlisted<T>) {
-        // SAFETY: in the list and so alive.
-        let node = unsafe { node.0.as_ref() };
-        // SAFETY: the caller's promise.
-        unsafe { self.remove(node) };
+        Some(first)
     }
 
     /// Takes out a node, wherever it is.

@@ -5,7 +5,7 @@
 //! there. Its loom model is `tests/loom_chan.rs`.
 
 use super::node::{Node, Ticket};
-use super::{Locked, WaitQueue, stop};
+use super::{Locked, WaitQueue, park_by, stop};
 use crate::cell::sys::{Reason, Wait, cancel_park, die, irq, is_killed};
 use core::cell::Cell;
 use core::marker::{PhantomData, PhantomPinned};
@@ -49,12 +49,12 @@ impl Selection {
     }
 
     /// Waits until it is won, or until `deadline_ns`; false if that came first,
-    /// and then nobody can win it any more.
+    /// and then it cannot be won any more.
     #[inline]
     pub(crate) fn wait(&self, deadline_ns: Option<u64>) -> bool {
         self.is_open.set(false);
         loop {
-            let in_time = self.ticket.park(deadline_ns);
+            let in_time = park_by(deadline_ns);
             if self.ticket.is_won() {
                 return true;
             }
@@ -133,9 +133,8 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
     }
 
     /// Goes to the end of its list, with `value` in its slot, unless it need not:
-    /// then false. That is, if `is_possible` says so, under the lock; or if anybody
-    /// waits in the list `other` who can be had. The selection has
-    /// [begun](Selection::begin).
+    /// then false. That is, if `is_possible` says so, under the lock; or if a G whose wait can be
+    /// ended is in the list `other`. The selection has [begun](Selection::begin).
     ///
     /// # Panics
     /// When it is in a list already, or its selection is not open.
@@ -161,8 +160,8 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
         true
     }
 
-    /// The rest of `enlist_unless`: somebody is in the other list. Who selects there
-    /// may not be had any more, or be ourselves.
+    /// The rest of `enlist_unless`: the other list is not empty. A G that selects there may have
+    /// been won, or be this one.
     #[inline(never)]
     fn enlist_beside(
         &self,
@@ -196,8 +195,8 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
     /// it.
     #[inline(always)]
     pub(crate) fn withdraw(&self) -> bool {
-        // The winner took the node out before it won, and is done with it. Else
-        // somebody may be looking at it at this instant, with the lock held.
+        // The winner took the node out before it won, and is done with it. Else another G may be
+        // reading it at this instant, with the lock held.
         let is_won = self.selection.ticket.is_won_for(&self.node);
         if self.enlisted.get() {
             if !is_won {
@@ -211,12 +210,9 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
 
     #[inline(always)]
     fn leave(&self) {
-        let locked = Locked::with_irqs_on(self.queue); // see `Selection::begin`
-        if self.node.is_enlisted() {
-            // SAFETY: we hold the lock, and it is in this list.
-            unsafe { self.queue.lists[LIST].remove(&self.node) };
-        }
-        drop(locked);
+        // With interrupts on: see `Selection::begin`.
+        // SAFETY: it is pushed to this list, and to no other.
+        unsafe { Locked::with_irqs_on(self.queue).remove(LIST, &self.node) };
     }
 
     /// What it waits with.

@@ -236,7 +236,7 @@ fn a_wait_that_unwinds_leaves_the_queue() {
     use crate::cell::wait::{Place, WaitQueue};
     let queue: WaitQueue = WaitQueue::new(());
     let place = Place { reason: Reason::Park, list: 0, value: None, deadline_ns: None };
-    let wait = || drop(queue.wait_after(queue.lock(), place, panic_quietly, |()| false));
+    let wait = || drop(queue.wait_watching(queue.lock(), place, panic_quietly, |()| false));
     assert!(crate::unwind::catch(wait).is_err());
     assert!(queue.lock().is_empty(0));
 }

@@ -1,4 +1,4 @@
-//! What `select!` needs of a channel: how it looks, and where to wait.
+//! What `select!` needs of a channel: whether it seems ready, and where to wait.
 
 use super::{Chan, ChanQueue, RECEIVERS, SENDERS};
 use core::sync::atomic::Ordering;
@@ -9,10 +9,10 @@ impl<T> Chan<T> {
     pub(crate) fn looks_receivable(&self) -> bool {
         // All three as words, and one question: `select!` asks it of every channel.
         let closed = self.closed.load(Ordering::Acquire);
-        (self.len.load(Ordering::Acquire) | closed | self.lock.glance(SENDERS)) != 0
+        (self.len.load(Ordering::Acquire) | closed | self.lock.first_address(SENDERS)) != 0
     }
 
-    /// Whether a receive will succeed or fail at once, whoever waits.
+    /// Whether a receive will succeed or fail at once, even if no sender waits.
     #[inline(always)]
     pub(crate) fn is_receivable(&self) -> bool {
         // Without a branch: of a few of these each is as likely as the other.
@@ -25,7 +25,7 @@ impl<T> Chan<T> {
         self.is_sendable() | self.lock.looks_waited_for(RECEIVERS)
     }
 
-    /// Whether a send will succeed or fail at once, whoever waits.
+    /// Whether a send will succeed or fail at once, even if no receiver waits.
     #[inline(always)]
     pub(crate) fn is_sendable(&self) -> bool {
         (self.len.load(Ordering::Acquire) < self.capacity) | self.looks_closed()

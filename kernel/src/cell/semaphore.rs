@@ -5,8 +5,8 @@
 //! request is not starved by small ones.
 #![forbid(unsafe_code)]
 
-use super::{TimedOut, deadline_ns};
-use crate::cell::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
+use super::wait::{IfUnwound, Locked, Place, TimedOut, WaitQueue, Waited};
+use crate::park::deadline_after;
 use crate::park::{self, Reason};
 use core::fmt;
 use core::time::Duration;
@@ -27,32 +27,16 @@ pub struct Semaphore {
 
 impl Semaphore {
     /// `permits` to begin with.
-    ///
-    /// ```
-    /// static GATE: runnext::sync::Semaphore = runnext::sync::Semaphore::new(0);
-    /// ```
     pub const fn new(permits: usize) -> Self {
         Semaphore { free: WaitQueue::new(permits) }
     }
 
     /// Takes `n` permits, waiting for them if need be, behind the Gs that wait already.
-    ///
-    /// ```
-    /// let gate = runnext::sync::Semaphore::new(3);
-    /// gate.acquire(2);
-    /// assert_eq!(gate.available(), 1);
-    /// ```
     pub fn acquire(&self, n: usize) {
         let _in_time = self.acquire_until(n, None);
     }
 
     /// Takes `n` permits if they are free and no G waits.
-    ///
-    /// ```
-    /// let gate = runnext::sync::Semaphore::new(1);
-    /// assert!(gate.try_acquire(1));
-    /// assert!(!gate.try_acquire(1));
-    /// ```
     #[must_use = "if false, nothing was taken"]
     pub fn try_acquire(&self, n: usize) -> bool {
         let taken = take_now(&mut self.free.lock(), n);
@@ -74,11 +58,11 @@ impl Semaphore {
     /// assert_eq!(gate.available(), 1);
     /// ```
     pub fn acquire_timeout(&self, n: usize, timeout: Duration) -> Result<(), TimedOut> {
-        self.acquire_until(n, Some(deadline_ns(timeout)))
+        self.acquire_until(n, Some(deadline_after(timeout)))
     }
 
     fn acquire_until(&self, n: usize, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
-        crate::park::might_park();
+        park::might_park();
         let mut locked = self.free.lock();
         if take_now(&mut locked, n) {
             return Ok(());
@@ -102,20 +86,14 @@ impl Semaphore {
     ///
     /// # Panics
     /// When there would be more than `usize::MAX`.
-    ///
-    /// ```
-    /// let gate = runnext::sync::Semaphore::new(0);
-    /// gate.release(2);
-    /// gate.acquire(2);
-    /// ```
     pub fn release(&self, n: usize) {
         let mut locked = self.free.lock();
         let sum = locked.checked_add(n);
         *locked = sum.unwrap_or(*locked);
-        let nobody_waits = locked.is_empty(0);
+        let has_waiters = !locked.is_empty(0);
         drop(locked);
         assert!(sum.is_some(), "Semaphore: more than usize::MAX permits");
-        if !nobody_waits {
+        if has_waiters {
             self.serve();
         }
     }
@@ -129,33 +107,17 @@ impl Semaphore {
     }
 
     /// How many permits are free at this instant.
-    ///
-    /// ```
-    /// assert_eq!(runnext::sync::Semaphore::new(4).available(), 4);
-    /// ```
     pub fn available(&self) -> usize {
         *self.free.lock()
     }
 
     /// Takes `n` permits that are given back when the [`Permit`] is dropped.
-    ///
-    /// ```
-    /// let gate = runnext::sync::Semaphore::new(1);
-    /// let permit = gate.permit(1);
-    /// assert_eq!(gate.available(), 0);
-    /// drop(permit);
-    /// assert_eq!(gate.available(), 1);
-    /// ```
     pub fn permit(&self, n: usize) -> Permit<'_> {
         self.acquire(n);
         Permit { semaphore: self, n }
     }
 
     /// As [`permit`](Self::permit), if they are free and no G waits.
-    ///
-    /// ```
-    /// assert!(runnext::sync::Semaphore::new(1).try_permit(2).is_none());
-    /// ```
     pub fn try_permit(&self, n: usize) -> Option<Permit<'_>> {
         self.try_acquire(n).then(|| Permit { semaphore: self, n })
     }
@@ -164,19 +126,13 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`TimedOut`] if there were not enough in time; nothing was taken.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let gate = runnext::sync::Semaphore::new(1);
-    /// assert!(gate.permit_timeout(1, Duration::ZERO).is_ok());
-    /// ```
     pub fn permit_timeout(&self, n: usize, timeout: Duration) -> Result<Permit<'_>, TimedOut> {
         self.acquire_timeout(n, timeout).map(|()| Permit { semaphore: self, n })
     }
 
     /// How many Gs have ever queued here.
     #[cfg(test)]
-    pub(super) fn queued_ever(&self) -> u64 {
+    pub(crate) fn queued_ever(&self) -> u64 {
         self.free.lock().queued_ever()
     }
 }
@@ -212,12 +168,6 @@ pub struct Permit<'a> {
 
 impl Permit<'_> {
     /// Keeps the permits for ever; another G may give them back by [`Semaphore::release`].
-    ///
-    /// ```
-    /// let gate = runnext::sync::Semaphore::new(1);
-    /// gate.permit(1).forget();
-    /// gate.release(1);
-    /// ```
     pub fn forget(mut self) {
         self.n = 0;
     }
