@@ -63,7 +63,7 @@ pub mod hostile {
 /// Checks of the scheduler's invariants.
 pub mod invariant {
     pub use crate::invariant::{
-        Beside, Broken, Census, check, forget_beside_idle, longest_beside_idle,
+        Broken, Census, IdleLatency, check, longest_idle_latency, reset_idle_latency,
     };
 }
 

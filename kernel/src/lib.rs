@@ -191,7 +191,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     banner::show(options); //                   the machine in a dozen lines
     start_program(options);
     trace::begin_draining(options.trace); //    the service Gs that observe it, if requested
-    schedtrace::begin();
+    schedtrace::begin(options.schedtrace_ms, options.scheddetail);
     schedule::mstart()
 }
 

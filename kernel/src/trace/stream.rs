@@ -24,10 +24,10 @@ use super::wire::{self, Out};
 use super::{IS_ON, RINGS, StartError, ZERO};
 use crate::lock::IrqLock;
 use crate::park::{self, GHandle};
-use crate::stats::CpuStats;
+use crate::schedule::PInfo;
 use crate::time::{Duration, Instant};
 use crate::waiting::{Reason, Wait};
-use crate::{arch, attendants, schedule, tasks};
+use crate::{arch, attendants, schedule};
 use alloc::vec::Vec;
 use core::panic::Location;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -51,10 +51,44 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 /// Whether there is a G that drains, and its handle while it waits.
 static HAS_DRAINER: AtomicBool = AtomicBool::new(false);
 static DRAINER: IrqLock<Option<GHandle>> = IrqLock::new(None);
-/// The counters before the stream began, and in its pauses: counts that belong to no event.
-static BEFORE: IrqLock<Vec<CpuStats>> = IrqLock::new(Vec::new());
-/// The counters when the stream was paused; `None` while it runs.
-static AT_PAUSE: IrqLock<Option<Vec<CpuStats>>> = IrqLock::new(None);
+/// What each CPU has counted while events were recorded.
+static TALLY: IrqLock<Tally> = IrqLock::new(Tally { began: Vec::new(), sum: Vec::new() });
+
+/// The counters of a CPU that a stream ends with, without those of its [`Cursor`].
+type Counters = [u64; wire::COUNTERS - 2];
+
+/// Counts between `begin` and `end`; what is counted in a pause belongs to no event.
+struct Tally {
+    /// The counters of each CPU when recording began; empty in a pause.
+    began: Vec<Counters>,
+    /// The counts of each CPU up to the last pause, wrapping: they were read at two moments, so one
+    /// may be below zero.
+    sum: Vec<Counters>,
+}
+
+impl Tally {
+    fn begin(&mut self, cpus: &[PInfo]) {
+        let before = |p: &PInfo| {
+            // The start of a G that runs already is among the events (`write_present`).
+            let switches = p.switches.saturating_sub(p.g.is_some().into());
+            counters_of(&PInfo { switches, ..*p })
+        };
+        self.began = cpus.iter().map(before).collect();
+        self.sum.resize(cpus.len(), [0; _]);
+    }
+
+    fn end(&mut self, cpus: &[PInfo]) {
+        let began = core::mem::take(&mut self.began);
+        for ((sum, began), now) in self.sum.iter_mut().zip(&began).zip(cpus.iter().map(counters_of))
+        {
+            *sum = core::array::from_fn(|i| sum[i].wrapping_add(now[i]).wrapping_sub(began[i]));
+        }
+    }
+}
+
+fn counters_of(p: &PInfo) -> Counters {
+    [p.switches, p.preemptions, p.ticks, p.halts, p.wakes, p.displacements, p.handoffs, p.steals]
+}
 
 /// How far each ring has been written out. Belongs to the holder of the [`Turn`].
 struct Cursor {
@@ -92,55 +126,25 @@ pub(super) fn open(zero: u64) -> Result<(), StartError> {
         return Err(StartError::IsOn);
     }
     let mut turn = if is_open() {
-        let turn = Turn::take().ok_or(StartError::IsOn)?;
-        let (now, paused) = (count_before(), AT_PAUSE.lock().take());
-        for (before, (then, now)) in BEFORE.lock().iter_mut().zip(paused.iter().flatten().zip(&now))
-        {
-            skip(before, then, now);
-        }
-        turn
+        Turn::take().ok_or(StartError::IsOn)?
     } else {
         let mut turn = Turn::first().ok_or(StartError::NoPort)?;
         ZERO.store(zero, Relaxed);
         let hz = arch::ns_to_cycles(1_000_000_000);
         wire::header(&mut turn, arch::num_cpus() as u32, hz, zero);
-        *BEFORE.lock() = count_before();
         STATE.store(State::Open as u32, Release);
         turn
     };
+    let cpus = park::stats().cpus; // takes locks of its own
+    TALLY.lock().begin(&cpus);
     write_present(&mut turn);
     Ok(())
-}
-
-/// The counters before the first event. The start of a G that runs already is among the events
-/// ([`write_present`]), and so not before.
-fn count_before() -> Vec<CpuStats> {
-    let mut cpus = park::stats().cpus;
-    for (cpu, counted) in cpus.iter_mut().enumerate() {
-        let (_, g) = schedule::present(cpu);
-        counted.switches = counted.switches.saturating_sub(g.is_some().into());
-    }
-    cpus
-}
-
-/// Adds the counts of a pause, from `then` to `now`, to `before`. The start of a G is among the
-/// events twice if it runs across a pause: `now` may be less.
-fn skip(before: &mut CpuStats, then: &CpuStats, now: &CpuStats) {
-    let pause = |of: fn(&CpuStats) -> u64| of(now).wrapping_sub(of(then));
-    before.switches = before.switches.wrapping_add(pause(|cpu| cpu.switches));
-    before.preemptions += pause(|cpu| cpu.preemptions);
-    before.ticks += pause(|cpu| cpu.ticks);
-    before.halts += pause(|cpu| cpu.halts);
-    before.wakes += pause(|cpu| cpu.wakes);
-    before.displacements += pause(|cpu| cpu.displacements);
-    before.handoffs += pause(|cpu| cpu.handoffs);
-    before.steals += pause(|cpu| cpu.steals);
 }
 
 /// The state before the first event: the names of all Gs, and which G and M are on each CPU.
 fn write_present(out: &mut dyn Out) {
     let nowhere: &dyn core::fmt::Display = &"";
-    for g in tasks::gs() {
+    for g in schedule::gs() {
         let site = g.site.as_ref().map_or(nowhere, |site| site);
         wire::name(out, g.id as u32, g.name, site);
     }
@@ -216,7 +220,8 @@ fn drain_for_ever() {
 /// Writes out all rings, when tracing is off: counts until the stream continues belong to no event.
 /// By a G.
 pub(super) fn pause() {
-    *AT_PAUSE.lock() = Some(park::stats().cpus);
+    let cpus = park::stats().cpus;
+    TALLY.lock().end(&cpus);
     drain_all();
 }
 
@@ -253,10 +258,13 @@ pub(super) fn finish(code: u32) {
         return;
     }
     let Some(mut turn) = wait_for_turn() else { return };
-    let paused = AT_PAUSE.lock().take();
-    let counted = paused.unwrap_or_else(|| park::stats().cpus); // takes locks of its own
+    let cpus = park::stats().cpus;
+    TALLY.lock().end(&cpus); // changes nothing in a pause
     drain(&mut turn);
-    write_counters(&mut turn, &counted);
+    let counts = core::mem::take(&mut TALLY.lock().sum);
+    for (cpu, counts) in counts.iter().enumerate() {
+        wire::stat(&mut turn, cpu as u32, CURSORS[cpu].counters(counts));
+    }
     write_end(&mut turn, code);
 }
 
@@ -264,7 +272,7 @@ pub(super) fn finish(code: u32) {
 /// if they are busy.
 pub(super) fn let_others_settle() {
     let deadline = Instant::now() + SETTLE;
-    while schedule::sched_info().busy() > 1 && Instant::now() < deadline {
+    while schedule::busy() > 1 && Instant::now() < deadline {
         park::yield_now();
     }
     // An idle CPU is marked so a moment before it records that it halts. This G does not sleep: a
@@ -283,13 +291,6 @@ pub fn abandon(code: u32) {
     {
         drain(&mut turn);
         write_end(&mut turn, code);
-    }
-}
-
-fn write_counters(out: &mut dyn Out, counted: &[CpuStats]) {
-    let before = core::mem::take(&mut *BEFORE.lock());
-    for (cpu, (then, now)) in before.iter().zip(counted).enumerate() {
-        wire::stat(out, cpu as u32, CURSORS[cpu].counters(then, now));
     }
 }
 
@@ -356,23 +357,14 @@ impl Cursor {
         }
     }
 
-    fn counters(&self, then: &CpuStats, now: &CpuStats) -> [u64; wire::COUNTERS] {
-        // `then` may have wrapped around (`skip`); read at two moments, it may also be more than
-        // `now`.
-        let since = |of: fn(&CpuStats) -> u64| of(now).wrapping_sub(of(then)) as i64;
-        let since = |of| since(of).max(0) as u64;
-        [
-            self.sent.load(Relaxed),
-            self.lost.load(Relaxed),
-            since(|cpu| cpu.switches),
-            since(|cpu| cpu.preemptions),
-            since(|cpu| cpu.ticks),
-            since(|cpu| cpu.halts),
-            since(|cpu| cpu.wakes),
-            since(|cpu| cpu.displacements),
-            since(|cpu| cpu.handoffs),
-            since(|cpu| cpu.steals),
-        ]
+    /// The counters at the end of the stream.
+    fn counters(&self, counts: &Counters) -> [u64; wire::COUNTERS] {
+        let mut all = [0; wire::COUNTERS];
+        all[..2].copy_from_slice(&[self.sent.load(Relaxed), self.lost.load(Relaxed)]);
+        for (to, count) in all[2..].iter_mut().zip(counts) {
+            *to = count.cast_signed().max(0).cast_unsigned();
+        }
+        all
     }
 }
 
@@ -453,23 +445,27 @@ mod tests {
         }
     }
 
-    /// The counters of a CPU, with this number of switches.
-    fn switched(switches: u64) -> CpuStats {
-        let mut cpu = CpuStats::default();
-        (cpu.switches, cpu.halts) = (switches, 2 * switches);
-        cpu
+    /// A CPU on which no G runs, with this number of switches.
+    fn switched(switches: u64) -> PInfo {
+        PInfo { switches, halts: 2 * switches, ..PInfo::default() }
     }
 
     #[test]
     fn what_is_counted_in_a_pause_belongs_to_no_event() {
-        let mut before = switched(10);
-        skip(&mut before, &switched(15), &switched(40));
-        let counters = Cursor::new().counters(&before, &switched(47));
-        assert_eq!((counters[2], counters[5]), (5 + 7, 2 * (5 + 7)));
+        let counts = |[began, paused, resumed, ended]: [PInfo; 4]| {
+            let mut tally = Tally { began: Vec::new(), sum: Vec::new() };
+            tally.begin(&[began]);
+            tally.end(&[paused]);
+            tally.end(&[resumed]); // nothing is counted in a pause
+            tally.begin(&[resumed]);
+            tally.end(&[ended]);
+            Cursor::new().counters(&tally.sum[0])
+        };
+        let counted = counts([10, 15, 40, 47].map(switched));
+        assert_eq!((counted[2], counted[5]), (5 + 7, 2 * (5 + 7)));
         // A G that ran across a pause in which no other G did: its start counts twice.
-        let mut before = switched(0);
-        skip(&mut before, &switched(3), &CpuStats { switches: 2, ..switched(3) });
-        assert_eq!(Cursor::new().counters(&before, &switched(3))[2], 4);
+        let running = PInfo { g: Some(1), ..switched(3) };
+        assert_eq!(counts([switched(0), running, running, running])[2], 4);
     }
 
     #[test]
