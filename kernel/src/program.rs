@@ -32,12 +32,6 @@ pub struct Program {
 
 impl Program {
     /// A program called `name`; [`main!`](crate::main) calls this.
-    ///
-    /// ```
-    /// use runnext::program::Program;
-    /// let program = Program::new("hello", || ());
-    /// assert_eq!(program.name(), "hello");
-    /// ```
     pub const fn new(name: &'static str, main: fn()) -> Self {
         Program { name, main, stack: crate::mem::stack::MAIN_SIZE }
     }

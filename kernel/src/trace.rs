@@ -366,7 +366,6 @@ fn events_from(cpu: usize, mut from: u64) -> impl Iterator<Item = Event> {
         let [event] = into;
         (len == 1).then(|| Event { time: event.time.wrapping_sub(zero), ..event })
     })
-    .filter(|event| event.kind().is_some())
 }
 
 #[cfg(test)]

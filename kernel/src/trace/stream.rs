@@ -7,8 +7,7 @@
 //!
 //! # Names
 //!
-//! The name and the spawn site of a G are recorded when it is created, as two slots of the ring
-//! with unused kinds: they are `&'static`, so two pointers and a length are enough, and a G that is
+//! The name and the spawn site of a G are recorded when it is created ([`NAMES`]), so a G that is
 //! gone when its events are written out has a name all the same. Gs that are older than the stream
 //! are looked up.
 //!
@@ -20,9 +19,10 @@
 
 use super::event::{Event, Kind, What};
 use super::port::Turn;
+use super::ring::Ring;
 use super::wire::{self, Out};
 use super::{IS_ON, RINGS, StartError, ZERO};
-use crate::lock::IrqLock;
+use crate::lock::{IrqGuard, IrqLock};
 use crate::park::{self, GHandle};
 use crate::schedule::PInfo;
 use crate::time::{Duration, Instant};
@@ -51,6 +51,12 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 /// Whether there is a G that drains, and its handle while it waits.
 static HAS_DRAINER: AtomicBool = AtomicBool::new(false);
 static DRAINER: IrqLock<Option<GHandle>> = IrqLock::new(None);
+/// Number, name and spawn site of Gs that were created since the last drain. It has its memory from
+/// [`open`] on, as a G is created with its CPU in the middle of an operation; names that do not fit
+/// are lost.
+static NAMES: IrqLock<Vec<Name>> = IrqLock::new(Vec::new());
+type Name = (u64, &'static str, &'static Location<'static>);
+
 /// What each CPU has counted while events were recorded.
 static TALLY: IrqLock<Tally> = IrqLock::new(Tally { began: Vec::new(), sum: Vec::new() });
 
@@ -92,9 +98,10 @@ fn counters_of(p: &PInfo) -> Counters {
 
 /// How far each ring has been written out. Belongs to the holder of the [`Turn`].
 struct Cursor {
-    /// The number of the next slot to be read.
+    /// The number of the next event of the ring.
     read: AtomicU64,
-    /// The number of the next event: slots with names do not count.
+    /// The number of the next event of the stream, which begins with some that no ring has
+    /// ([`write_present`]).
     sent: AtomicU64,
     lost: AtomicU64,
 }
@@ -111,10 +118,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the end of the machine waits for other CPUs to go idle.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// The kinds of slots with names: address and length of a name, then the address of a spawn site.
-const NAME: What = What(0xf0 << 24);
-const SITE: What = What(0xf1 << 24);
-
 /// Whether events are being written out.
 pub(super) fn is_open() -> bool {
     STATE.load(Acquire) == State::Open as u32
@@ -129,6 +132,10 @@ pub(super) fn open(zero: u64) -> Result<(), StartError> {
         Turn::take().ok_or(StartError::IsOn)?
     } else {
         let mut turn = Turn::first().ok_or(StartError::NoPort)?;
+        // The creation and the start of a G are two events.
+        let events: u64 = RINGS.iter().map(Ring::capacity).sum();
+        let reserved = NAMES.lock().try_reserve_exact(events as usize / 2);
+        reserved.map_err(|_| StartError::NoMemory)?;
         ZERO.store(zero, Relaxed);
         let hz = arch::ns_to_cycles(1_000_000_000);
         wire::header(&mut turn, arch::num_cpus() as u32, hz, zero);
@@ -165,15 +172,12 @@ fn write_present(out: &mut dyn Out) {
 /// Records the name of a G that was just created, if there is a stream.
 #[cold]
 pub(super) fn note_name(g: u64, name: &'static str, site: &'static Location<'static>) {
-    if !is_open() {
-        return;
+    if is_open() {
+        let mut names = NAMES.lock();
+        if names.len() < names.capacity() {
+            names.push((g, name, site));
+        }
     }
-    // Both with interrupts off, so that they follow one another.
-    let irqs = arch::irq::disable();
-    let len = What(NAME.0 | (name.len() as u32 & 0xff_ffff));
-    super::event_at(name.as_ptr().expose_provenance() as u64, g, len);
-    super::event_at(core::ptr::from_ref(site).expose_provenance() as u64, g, SITE);
-    arch::irq::restore(irqs);
 }
 
 /// The rings should be drained. By a CPU that records an event, interrupts off, perhaps in the
@@ -228,7 +232,7 @@ pub(super) fn pause() {
 /// Writes out all rings; by a G.
 fn drain_all() {
     if let Some(mut turn) = wait_for_turn() {
-        drain(&mut turn);
+        drain(&mut turn, || Some(NAMES.lock()));
     }
 }
 
@@ -240,8 +244,8 @@ fn wait_for_turn() -> Option<Turn> {
         if let Some(turn) = Turn::take() {
             return Some(turn);
         }
-        let now_written =
-            CURSORS.iter().fold(0, |sum: u64, cursor| sum.wrapping_add(cursor.read.load(Relaxed)));
+        let names = NAMES.lock().len() as u64; // changes while they are written
+        let now_written = CURSORS.iter().fold(names, |sum, cursor| sum + cursor.read.load(Relaxed));
         if now_written != written {
             written = now_written;
             deadline = Instant::now() + PATIENCE;
@@ -260,7 +264,7 @@ pub(super) fn finish(code: u32) {
     let Some(mut turn) = wait_for_turn() else { return };
     let cpus = park::stats().cpus;
     TALLY.lock().end(&cpus); // changes nothing in a pause
-    drain(&mut turn);
+    drain(&mut turn, || Some(NAMES.lock()));
     let counts = core::mem::take(&mut TALLY.lock().sum);
     for (cpu, counts) in counts.iter().enumerate() {
         wire::stat(&mut turn, cpu as u32, CURSORS[cpu].counters(counts));
@@ -289,7 +293,7 @@ pub fn abandon(code: u32) {
     if is_open()
         && let Some(mut turn) = Turn::take()
     {
-        drain(&mut turn);
+        drain(&mut turn, || NAMES.try_lock()); // a CPU that was stopped may hold it
         write_end(&mut turn, code);
     }
 }
@@ -299,11 +303,16 @@ fn write_end(out: &mut dyn Out, code: u32) {
     wire::done(out, code);
 }
 
-/// Writes out all rings.
-fn drain(out: &mut dyn Out) {
+/// Writes out all names, as `lock` gives them, and all rings.
+fn drain(out: &mut dyn Out, lock: fn() -> Option<IrqGuard<'static, Vec<Name>>>) {
+    // As many as there are now: not for ever, if other CPUs create Gs faster than this writes.
+    for _ in 0..lock().map_or(0, |names| names.len()) {
+        let Some((g, name, site)) = lock().and_then(|mut names| names.pop()) else { break };
+        wire::name(out, g as u32, name, site);
+    }
     let mut events = [Event { time: 0, g: 0, what: What(0) }; BATCH];
     for (cpu, cursor) in CURSORS[..arch::num_cpus()].iter().enumerate() {
-        // As much as a ring holds: not for ever, if its CPU records faster than this writes.
+        // As much as a ring holds: not for ever, as above.
         for _ in 0..RINGS[cpu].capacity().div_ceil(BATCH as u64) {
             let from = cursor.read.load(Relaxed);
             let (first, len) = RINGS[cpu].read(from, &mut events);
@@ -311,8 +320,8 @@ fn drain(out: &mut dyn Out) {
                 break;
             }
             cursor.lose(first - from);
-            let used = cursor.write_batch(out, cpu, &events[..len]);
-            cursor.read.store(first + used as u64, Relaxed);
+            cursor.write(out, cpu, &events[..len]);
+            cursor.read.store(first + len as u64, Relaxed);
         }
     }
 }
@@ -326,28 +335,6 @@ impl Cursor {
     fn lose(&self, lost: u64) {
         self.lost.fetch_add(lost, Relaxed);
         self.sent.fetch_add(lost, Relaxed);
-    }
-
-    /// Writes slots that were read from a ring: events, and names between them. Returns how many
-    /// slots were used: not a name whose second half is yet to come.
-    fn write_batch(&self, out: &mut dyn Out, cpu: usize, slots: &[Event]) -> usize {
-        let mut used = 0;
-        while used < slots.len() {
-            let rest = &slots[used..];
-            let events = rest.iter().take_while(|slot| !is_name(slot.what)).count();
-            self.write(out, cpu, &rest[..events]);
-            used += events;
-            match rest[events..] {
-                [] => {}
-                [name, site, ..] => {
-                    used += write_name(out, name, site);
-                }
-                // Its other half is in the next batch; if this is all, the name is lost.
-                [_] if used == 0 => used = 1,
-                [_] => break,
-            }
-        }
-        used
     }
 
     fn write(&self, out: &mut dyn Out, cpu: usize, events: &[Event]) {
@@ -368,82 +355,12 @@ impl Cursor {
     }
 }
 
-/// Whether this is half a name.
-fn is_name(what: What) -> bool {
-    what.0 >= NAME.0
-}
-
-/// Writes a name, if these are its two halves, and returns how many slots it took.
-fn write_name(out: &mut dyn Out, name: Event, site: Event) -> usize {
-    if name.what.0 >> 24 != NAME.0 >> 24 || site.what != SITE || name.g != site.g {
-        return 1; // a half whose other half was overwritten
-    }
-    let at = core::ptr::with_exposed_provenance::<u8>(name.time as usize);
-    // SAFETY: `note_name` took them from a `&'static str`, and `Ring::read` returns no slot that
-    // may have been overwritten: these two belong together.
-    let bytes = unsafe { core::slice::from_raw_parts(at, name.what.arg() as usize) };
-    let at = core::ptr::with_exposed_provenance::<Location<'static>>(site.time as usize);
-    // SAFETY: as above, from a `&'static Location`.
-    let location = unsafe { &*at };
-    wire::name(out, name.g, core::str::from_utf8(bytes).unwrap_or(""), location);
-    2
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use ::trace::decode::decode;
 
     const TICK: Event = Event { time: 5, g: 0, what: What::new(Kind::Tick, 0) };
-
-    fn name_of(g: u32, name: &'static str) -> [Event; 2] {
-        let len = What(NAME.0 | name.len() as u32);
-        let site = core::ptr::from_ref(Location::caller()).expose_provenance() as u64;
-        let at = name.as_ptr().expose_provenance() as u64;
-        [Event { time: at, g, what: len }, Event { time: site, g, what: SITE }]
-    }
-
-    fn write_all(slots: &[Event], batch: usize) -> ::trace::decode::Stream {
-        let mut bytes = Vec::new();
-        wire::header(&mut bytes, 1, 1_000_000_000, 0);
-        let cursor = Cursor::new();
-        let mut from = 0;
-        while from < slots.len() {
-            let until = slots.len().min(from + batch);
-            let used = cursor.write_batch(&mut bytes, 0, &slots[from..until]);
-            assert!(used > 0, "no end");
-            from += used;
-        }
-        decode(&bytes).expect("a stream")
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "names go through the ring as addresses")]
-    fn names_come_out_between_events_however_they_are_cut() {
-        let [name, site] = name_of(7, "worker");
-        let slots = [TICK, name, site, TICK, TICK, name, site];
-        for batch in 2..=slots.len() {
-            let stream = write_all(&slots, batch);
-            assert_eq!(stream.tracks[0].events.len(), 3, "batches of {batch}");
-            assert_eq!(stream.lost(), 0);
-            let names: Vec<_> = stream.names.iter().map(|name| (name.g, &*name.name)).collect();
-            assert_eq!(names, [(7, "worker"), (7, "worker")], "batches of {batch}");
-            assert!(stream.names[0].site.contains("stream.rs"), "{}", stream.names[0].site);
-        }
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "names go through the ring as addresses")]
-    fn halves_of_names_are_dropped() {
-        let [name, site] = name_of(7, "worker");
-        let [other, _] = name_of(8, "other");
-        for slots in [&[site, TICK][..], &[name, TICK], &[TICK, other, site, TICK], &[name]] {
-            let stream = write_all(slots, 8);
-            assert!(stream.names.is_empty());
-            let ticks = slots.iter().filter(|slot| **slot == TICK).count();
-            assert_eq!(stream.tracks[0].events.len(), ticks);
-        }
-    }
 
     /// A CPU on which no G runs, with this number of switches.
     fn switched(switches: u64) -> PInfo {
@@ -473,9 +390,9 @@ mod tests {
         let mut bytes = Vec::new();
         wire::header(&mut bytes, 1, 1_000_000_000, 0);
         let cursor = Cursor::new();
-        cursor.write_batch(&mut bytes, 0, &[TICK]);
+        cursor.write(&mut bytes, 0, &[TICK]);
         cursor.lose(10);
-        cursor.write_batch(&mut bytes, 0, &[TICK, TICK]);
+        cursor.write(&mut bytes, 0, &[TICK, TICK]);
         let stream = decode(&bytes).expect("a stream");
         assert_eq!((stream.events(), stream.lost()), (3, 10));
         assert_eq!((cursor.sent.load(Relaxed), cursor.lost.load(Relaxed)), (13, 10));
