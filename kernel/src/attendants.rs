@@ -13,7 +13,7 @@ use crate::schedule;
 ///
 /// # Errors
 /// [`SpawnError`] when there is no memory for it.
-pub fn spawn(name: &'static str, work: fn()) -> Result<(), SpawnError> {
+pub fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
     counted(name, work)
 }
 

@@ -18,7 +18,7 @@
 //! - **When a wake-up is sent** ([`puts_off`]): at once, or by this CPU's timer some time later. It
 //!   is never lost: it is one more deadline of that timer ([`next_deadline`]), and a CPU that halts
 //!   keeps its deadlines.
-//! - **How long a CPU takes** ([`dawdle`]): before it switches, sends a wake-up or halts it may
+//! - **How long a CPU takes** ([`delay`]): before it switches, sends a wake-up or halts it may
 //!   spin for a while, interrupts off. That widens the windows between two steps of a protocol;
 //!   under `-icount`, where CPUs take turns and a turn ends at a `pause`, it is the only source of
 //!   interleavings.
@@ -26,7 +26,7 @@
 //!   (`Sched::be_random`); the order of stealing is drawn in any case, and follows from this seed
 //!   unless `seed=` gives another.
 //!
-//! How often each of these happens follows from the seed as well ([`Temper`]): under some seeds
+//! How often each of these happens follows from the seed as well ([`ChaosConfig`]): under some seeds
 //! wake-ups are late and slices whole, under others the reverse. A machine that does a bit of
 //! everything all the time finds less.
 //!
@@ -53,6 +53,7 @@ use crate::preempt::Attention;
 use crate::schedule;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use sched::Random;
 
 /// Whether [`begin`] was given a seed.
 static IS_ON: AtomicBool = AtomicBool::new(false);
@@ -66,7 +67,7 @@ pub fn begin(seed: Option<u64>) {
     let Some(seed) = seed else { return };
     SEED.store(seed, Relaxed);
     for (index, cpu) in CPUS.iter().enumerate() {
-        cpu.state.store(Generator::of(seed, index as u64).0, Relaxed);
+        cpu.state.store(generator(seed, index as u64).0, Relaxed);
     }
     IS_ON.store(true, Relaxed);
     schedule::be_random(seed);
@@ -89,13 +90,13 @@ pub fn is_on() -> bool {
 
 /// How many cycles the slice under way on this CPU may last; most often `u64::MAX`. Interrupts off.
 pub(crate) fn cut() -> u64 {
-    let cut_ns = with_draws(|temper, draws| temper.cut_ns(draws));
+    let cut_ns = with_draws(|config, draws| config.cut_ns(draws));
     cut_ns.map_or(u64::MAX, arch::ns_to_cycles)
 }
 
 /// Spins for a while, now and then. Interrupts off.
-pub(crate) fn dawdle() {
-    for _ in 0..with_draws(|temper, draws| temper.spins(draws)) {
+pub(crate) fn delay() {
+    for _ in 0..with_draws(|config, draws| config.spins(draws)) {
         arch::relax();
     }
 }
@@ -108,11 +109,11 @@ pub(crate) fn puts_off(here: &Here, target: usize) -> bool {
 
 #[cold]
 fn puts_off_drawn(here: &Here, target: usize) -> bool {
-    dawdle();
-    let delay_ns = with_draws(|temper, draws| temper.delay_ns(draws));
+    delay();
+    let late_ns = with_draws(|config, draws| config.late_ns(draws));
     // None: a CPU that runs no Gs yet has no deadlines.
-    let (Some(delay_ns), Some(slices)) = (delay_ns, schedule::slices()) else { return false };
-    let due_ns = arch::now_ns() + delay_ns;
+    let (Some(late_ns), Some(slices)) = (late_ns, schedule::slices()) else { return false };
+    let due_ns = arch::now_ns() + late_ns;
     CPUS[here.index()].late.add(target, due_ns);
     slices.arm_for_sleeper(due_ns);
     true
@@ -131,17 +132,17 @@ pub(crate) fn next_deadline(cpu: usize) -> Option<u64> {
 }
 
 /// Draws from this CPU's generator. Interrupts off.
-fn with_draws<R>(f: impl FnOnce(&Temper, &mut Generator) -> R) -> R {
+fn with_draws<R>(f: impl FnOnce(&ChaosConfig, &mut Random) -> R) -> R {
     let cpu = &CPUS[arch::cpu_index()];
-    let mut draws = Generator(cpu.state.load(Relaxed));
-    let result = f(&Temper::of(SEED.load(Relaxed)), &mut draws);
+    let mut draws = Random(cpu.state.load(Relaxed));
+    let result = f(&ChaosConfig::of(SEED.load(Relaxed)), &mut draws);
     cpu.state.store(draws.0, Relaxed);
     result
 }
 
 /// The chaos state of a CPU. Its own, with interrupts off; atomic only because it is in a static.
 struct Cpu {
-    /// The state of its [`Generator`].
+    /// The state of its generator.
     state: AtomicU64,
     late: Late,
 }
@@ -198,7 +199,7 @@ impl Late {
 
 /// The probability of each event under a seed, in 256ths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Temper {
+struct ChaosConfig {
     /// A slice ends at once.
     at_once: u8,
     /// A slice is cut short.
@@ -216,13 +217,13 @@ const DELAY_BITS: core::ops::Range<u32> = 10..20;
 /// A delay is 127 spin hints at most: some 10 µs.
 const SPIN_BITS: core::ops::Range<u32> = 1..7;
 
-impl Temper {
+impl ChaosConfig {
     /// The configuration for a seed.
     fn of(seed: u64) -> Self {
         // From the generator of no CPU: the CPUs' draws must not depend on it.
-        let word = Generator::of(seed, NEVER).next();
+        let word = generator(seed, NEVER).next_word();
         let pick = |at: u32, of: [u8; 4]| of[(word >> at) as usize % 4];
-        Temper {
+        ChaosConfig {
             at_once: pick(8, [0, 4, 16, 40]),
             short: pick(16, [8, 24, 64, 128]),
             late: pick(24, [0, 16, 64, 160]),
@@ -231,55 +232,41 @@ impl Temper {
     }
 
     /// After how many nanoseconds a slice ends, if it is cut.
-    fn cut_ns(&self, draws: &mut Generator) -> Option<u64> {
-        let die = draws.next() as u8;
+    fn cut_ns(&self, draws: &mut Random) -> Option<u64> {
+        let die = draws.next_word() as u8;
         if die < self.at_once {
             Some(0)
         } else if die < self.at_once + self.short {
-            Some(draws.up_to_some_bits(CUT_BITS))
+            Some(up_to_some_bits(draws, CUT_BITS))
         } else {
             None
         }
     }
 
     /// For how many nanoseconds a wake-up is delayed, if it is.
-    fn delay_ns(&self, draws: &mut Generator) -> Option<u64> {
-        let is_late = (draws.next() as u8) < self.late;
-        is_late.then(|| draws.up_to_some_bits(DELAY_BITS))
+    fn late_ns(&self, draws: &mut Random) -> Option<u64> {
+        let is_late = (draws.next_word() as u8) < self.late;
+        is_late.then(|| up_to_some_bits(draws, DELAY_BITS))
     }
 
     /// How many times to spin.
-    fn spins(&self, draws: &mut Generator) -> u64 {
-        let is_slow = (draws.next() as u8) < self.slow;
-        if is_slow { draws.up_to_some_bits(SPIN_BITS) } else { 0 }
+    fn spins(&self, draws: &mut Random) -> u64 {
+        let is_slow = (draws.next_word() as u8) < self.slow;
+        if is_slow { up_to_some_bits(draws, SPIN_BITS) } else { 0 }
     }
 }
 
-/// A small generator (SplitMix64).
-struct Generator(u64);
+/// The generator of one CPU under a seed. The states are far apart, because all step alike.
+fn generator(seed: u64, cpu: u64) -> Random {
+    Random(Random(seed).next_word() ^ cpu.wrapping_mul(0xd6e8_feb8_6659_fd93))
+}
 
-impl Generator {
-    /// The generator of one CPU under a seed. The states are far apart, because all step alike.
-    fn of(seed: u64, cpu: u64) -> Self {
-        let mut draws = Generator(seed);
-        let mixed = draws.next();
-        Generator(mixed ^ cpu.wrapping_mul(0xd6e8_feb8_6659_fd93))
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    /// A random number whose number of bits is uniform in `bits`.
-    fn up_to_some_bits(&mut self, bits: core::ops::Range<u32>) -> u64 {
-        let word = self.next();
-        let bits = bits.start + (word >> 48) as u32 % bits.len() as u32;
-        let top = 1 << bits;
-        top + word % top
-    }
+/// A random number whose number of bits is uniform in `bits`.
+fn up_to_some_bits(draws: &mut Random, bits: core::ops::Range<u32>) -> u64 {
+    let word = draws.next_word();
+    let bits = bits.start + (word >> 48) as u32 % bits.len() as u32;
+    let top = 1 << bits;
+    top + word % top
 }
 
 #[cfg(test)]
@@ -287,9 +274,9 @@ mod tests {
     use super::*;
 
     fn draws(seed: u64, cpu: u64) -> Vec<(Option<u64>, Option<u64>, u64)> {
-        let (temper, mut draws) = (Temper::of(seed), Generator::of(seed, cpu));
+        let (config, mut draws) = (ChaosConfig::of(seed), generator(seed, cpu));
         let mut draw =
-            || (temper.cut_ns(&mut draws), temper.delay_ns(&mut draws), temper.spins(&mut draws));
+            || (config.cut_ns(&mut draws), config.late_ns(&mut draws), config.spins(&mut draws));
         (0..1000).map(|_| draw()).collect()
     }
 
@@ -301,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_unkindness_comes_under_some_seed_and_stays_in_bounds() {
+    fn every_kind_of_event_comes_under_some_seed_and_stays_in_bounds() {
         let all: Vec<_> = (0..64).flat_map(|seed| draws(seed, 3)).collect();
         let cuts: Vec<_> = all.iter().filter_map(|(cut, ..)| *cut).collect();
         let delays: Vec<_> = all.iter().filter_map(|(_, delay, _)| *delay).collect();

@@ -1,8 +1,8 @@
 //! The command line: `key=value` words, none of them trusted.
 //!
-//! Holds the table of options, the splitting into words, and the warnings. The boot code collects
-//! the text (a file on the stick, then QEMU's fw_cfg), calls [`Options::apply`] for each source in
-//! that order, and prints the warnings; each module reads its options from [`Options`].
+//! Holds the table of options, the splitting into words, and the warnings. An option is one entry
+//! of the table. The boot code collects the text (a file on the stick, then QEMU's fw_cfg), calls
+//! [`Options::apply`] for each source in that order, prints the warnings, and passes the values on.
 //!
 //! The file may have been edited on any system: line ends of Windows, a byte order mark and `#`
 //! comments at the start of a line are understood. An invalid word is named in a warning and has no
@@ -12,6 +12,7 @@ use crate::arch::{ApicChoice, ClockChoice, MAX_CPUS, TimerChoice};
 use crate::guardian::StuckChoice;
 use crate::log::Sinks;
 use crate::schedule::Handoff;
+use crate::trace::TraceChoice;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
@@ -31,82 +32,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Characters of a bad word that a warning shows.
 const SHOWN: usize = 40;
 
-/// The options from the command line, and the defaults for the rest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// The program to run.
-    pub program: Option<String>,
-    /// The messages to print.
-    pub log: LevelFilter,
-    /// The timer of each CPU.
-    pub timer: TimerChoice,
-    /// The mode of the local APICs.
-    pub apic: ApicChoice,
-    /// The clock source.
-    pub clock: ClockChoice,
-    /// Where to print.
-    pub console: Sinks,
-    /// The most CPUs to start.
-    pub max_cpus: Option<usize>,
-    /// Whether to read the ACPI tables.
-    pub acpi: bool,
-    /// The number of Ps.
-    pub gomaxprocs: Option<usize>,
-    /// A time slice, in milliseconds.
-    pub slice_ms: Option<u32>,
-    /// The least that a G's stack has, in KiB.
-    pub stack_kib: Option<usize>,
-    /// The seed of the kernel's random choices.
-    pub seed: Option<u64>,
-    /// The seed of `chaos`; `None`: chaos is off.
-    pub chaos: Option<u64>,
-    /// The order in which a P without Gs looks for some.
-    pub order: Order,
-    /// When the P of a call that waits is handed off.
-    pub handoff: Handoff,
-    /// What follows when a CPU is stuck.
-    pub stuck: StuckChoice,
-    /// What is done with the scheduler's events.
-    pub trace: TraceChoice,
-    /// How many events are kept for each CPU.
-    pub events: Option<usize>,
-    /// How many milliseconds are between two lines about the scheduler.
-    pub schedtrace_ms: Option<u32>,
-    /// Whether they have a line for every P, M and G.
-    pub scheddetail: bool,
-    /// Whether a person uses the serial port.
-    pub terminal: bool,
-    /// The frequency of the time stamp counter, in MHz, instead of measuring it.
-    pub tsc_mhz: Option<u64>,
-    /// The frequency of the local APICs' timers, in MHz, before they divide it.
-    pub lapic_mhz: Option<u64>,
-    /// The period in which an emulator's CPUs take turns, in microseconds; 0: the emulator's own.
-    pub turns_us: u16,
-    /// The program's arguments: the words after a lone `--`.
-    pub args: Vec<String>,
-    /// The words that were ignored.
-    pub warnings: Vec<Warning>,
-    /// How many warnings there were beyond those.
-    pub more_warnings: usize,
-}
-
-/// `trace=` on the command line: what is done with the scheduler's events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TraceChoice {
-    /// They are not recorded.
-    #[default]
-    Off,
-    /// They are kept, for the program and for debuggers to read.
-    On,
-    /// A hash of them is printed at the end.
-    Hash,
-    /// They are printed at the end.
-    Dump,
-    /// They are written to the debug console while the machine runs.
-    Stream,
-}
-
-/// One option: adding one is a line in [`TABLE`] and a field in [`Options`].
+/// One word of the command line.
 struct Spec {
     key: &'static str,
     /// What may follow the `=`: words to choose from, or `<what>`.
@@ -117,145 +43,146 @@ struct Spec {
     set: fn(&mut Options, &str) -> Option<()>,
 }
 
-const fn spec(
-    key: &'static str,
-    values: &'static str,
-    set: fn(&mut Options, &str) -> Option<()>,
-    help: &'static str,
-) -> Spec {
-    Spec { key, values, help, set }
+/// Makes [`Options`] and [`TABLE`] from one list. An entry is `"key" field: type = default,` and
+/// then either the words to choose from, with their values, or a description and a parser.
+macro_rules! options {
+    (@values $values:literal $parse:expr) => { $values };
+    (@values $first:literal => $_:expr $(, $name:literal => $__:expr)*) => {
+        concat!($first $(, "|", $name)*)
+    };
+    (@parse $value:ident, $values:literal $parse:expr) => { $parse($value) };
+    (@parse $value:ident, $($name:literal => $choice:expr),*) => {
+        match $value {
+            $($name => Some($choice),)*
+            _ => None,
+        }
+    };
+    ($(
+        #[doc = $help:literal]
+        $key:literal $field:ident: $type:ty = $default:expr, { $($values:tt)* }
+    )*) => {
+        /// The options from the command line, and the defaults for the rest.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Options {
+            $(#[doc = $help] pub $field: $type,)*
+            /// The program's arguments: the words after a lone `--`.
+            pub args: Vec<String>,
+            /// The words that were ignored.
+            pub warnings: Vec<Warning>,
+            /// How many warnings there were beyond those.
+            pub more_warnings: usize,
+        }
+
+        impl Default for Options {
+            fn default() -> Self {
+                let (args, warnings, more_warnings) = (Vec::new(), Vec::new(), 0);
+                Options { $($field: $default,)* args, warnings, more_warnings }
+            }
+        }
+
+        static TABLE: &[Spec] = &[$(Spec {
+            key: $key,
+            values: options!(@values $($values)*),
+            help: $help,
+            set: |options, value| {
+                options.$field = options!(@parse value, $($values)*)?;
+                Some(())
+            },
+        }),*];
+    };
 }
 
-#[rustfmt::skip]
-static TABLE: &[Spec] = &[
-    spec("program", "<name>", |o, v| put(&mut o.program, text(v).map(Some)), "the program to run"),
-    spec("log", "error|warn|info|debug|trace", |o, v| put(&mut o.log, pick(v, LEVELS)), "the least important messages to print"),
-    spec("timer", "auto|tsc-deadline|lapic|none", |o, v| put(&mut o.timer, pick(v, TIMERS)), "the timer of each CPU"),
-    spec("apic", "auto|xapic|x2apic", |o, v| put(&mut o.apic, pick(v, APICS)), "how to speak to the local APICs"),
-    spec("clock", "auto|tsc|hpet", |o, v| put(&mut o.clock, pick(v, CLOCKS)), "what time is read from"),
-    spec("console", "auto|serial|screen|both|none", |o, v| put(&mut o.console, pick(v, CONSOLES)), "where to print"),
-    spec("maxcpus", "<n>", |o, v| put(&mut o.max_cpus, number(v, 1, MAX_CPUS).map(Some)), "the most CPUs to start"),
-    spec("acpi", "on|off", |o, v| put(&mut o.acpi, pick(v, SWITCH)), "whether to read the ACPI tables"),
-    spec("gomaxprocs", "<n>", |o, v| put(&mut o.gomaxprocs, number(v, 1, MAX_CPUS).map(Some)), "the number of Ps"),
-    spec("slice", "<ms>", |o, v| put(&mut o.slice_ms, number(v, 1, 10_000).map(Some)), "a time slice in milliseconds"),
-    spec("stack", "<KiB>, 1 to 1048576", |o, v| put(&mut o.stack_kib, number(v, 1, MAX_STACK_KIB).map(Some)), "the stack of a G that asks for less, in KiB"),
-    spec("seed", "<n>", |o, v| put(&mut o.seed, seed(v).map(Some)), "what seeds the random choices; 0x for hexadecimal"),
-    spec("chaos", "<n>", |o, v| put(&mut o.chaos, seed(v).map(Some)), "have all go as badly as it may, drawn from this seed"),
-    spec("order", "go|steal-first|poller-first|poller-last", |o, v| put(&mut o.order, pick(v, ORDERS)), "where an idle P looks for Gs, first to last"),
-    spec("handoff", "immediate|sysmon", |o, v| put(&mut o.handoff, pick(v, HANDOFFS)), "when a P is handed on from a call that waits"),
-    spec("stuck", "report|stop|off", |o, v| put(&mut o.stuck, pick(v, STUCK)), "what becomes of a CPU that takes no interrupts"),
-    spec("trace", "off|on|hash|dump|stream", |o, v| put(&mut o.trace, pick(v, TRACES)), "what becomes of the scheduler's events"),
-    spec("events", "<n>", |o, v| put(&mut o.events, number(v, 1, MAX_EVENTS).map(Some)), "how many events are kept for each CPU"),
-    spec("schedtrace", "<ms>", |o, v| put(&mut o.schedtrace_ms, number(v, 1, MAX_SCHEDTRACE_MS).map(Some)), "how often to print a line about the scheduler"),
-    spec("scheddetail", "0|1", |o, v| put(&mut o.scheddetail, pick(v, DIGIT)), "whether to print one for every P, M and G, too"),
-    spec("terminal", "on|off", |o, v| put(&mut o.terminal, pick(v, SWITCH)), "whether a person sits at the serial port"),
-    spec("tsc", "<MHz>", |o, v| put(&mut o.tsc_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the time stamp counter, not measured"),
-    spec("lapic", "<MHz>", |o, v| put(&mut o.lapic_mhz, number(v, 1, MAX_MHZ).map(Some)), "the frequency of the local APICs' timers, not measured"),
-    spec("turns", "0|<us, 5 to 20000>", |o, v| put(&mut o.turns_us, turns(v)), "under QEMU's -icount: how often CPUs take turns, in microseconds"),
-];
+options! {
+    /// The program to run.
+    "program" program: Option<String> = None, { "<name>" text }
+    /// The least important messages to print.
+    "log" log: LevelFilter = LevelFilter::Info, {
+        "error" => LevelFilter::Error, "warn" => LevelFilter::Warn, "info" => LevelFilter::Info,
+        "debug" => LevelFilter::Debug, "trace" => LevelFilter::Trace
+    }
+    /// The timer of each CPU.
+    "timer" timer: TimerChoice = TimerChoice::Auto, {
+        "auto" => TimerChoice::Auto, "tsc-deadline" => TimerChoice::TscDeadline,
+        "lapic" => TimerChoice::OneShot, "none" => TimerChoice::None
+    }
+    /// The mode of the local APICs.
+    "apic" apic: ApicChoice = ApicChoice::Auto, {
+        "auto" => ApicChoice::Auto, "xapic" => ApicChoice::XApic, "x2apic" => ApicChoice::X2Apic
+    }
+    /// The clock source.
+    "clock" clock: ClockChoice = ClockChoice::Auto, {
+        "auto" => ClockChoice::Auto, "tsc" => ClockChoice::Tsc, "hpet" => ClockChoice::Hpet
+    }
+    /// Where to print.
+    "console" console: Sinks = Sinks::Both, {
+        "auto" => Sinks::Both, "serial" => Sinks::Serial, "screen" => Sinks::Screen,
+        "both" => Sinks::Both, "none" => Sinks::None
+    }
+    /// The maximum number of CPUs to start.
+    "maxcpus" max_cpus: Option<usize> = None, { "<n>" |v| number(v, 1, MAX_CPUS) }
+    /// Whether to read the ACPI tables.
+    "acpi" acpi: bool = true, { "on" => true, "off" => false }
+    /// The number of Ps.
+    "gomaxprocs" gomaxprocs: Option<usize> = None, { "<n>" |v| number(v, 1, MAX_CPUS) }
+    /// A time slice, in milliseconds.
+    "slice" slice_ms: Option<u32> = None, { "<ms>" |v| number(v, 1, 10_000) }
+    /// The minimum size of a G's stack, in KiB; up to 1 GiB.
+    "stack" stack_kib: Option<usize> = None, {
+        "<KiB>, 1 to 1048576" |v| number(v, 1, crate::mem::stack::MAX_SIZE >> 10)
+    }
+    /// The seed of the kernel's random choices; 0x for hexadecimal.
+    "seed" seed: Option<u64> = None, { "<n>" seed }
+    /// The seed of random preemption, late wake-ups and delays, which are off without it.
+    "chaos" chaos: Option<u64> = None, { "<n>" seed }
+    /// The order in which a P without Gs looks for some.
+    "order" order: Order = Order::Go, {
+        "go" => Order::Go, "steal-first" => Order::StealBeforeGlobal,
+        "poller-first" => Order::PollerFirst, "poller-last" => Order::PollerLast
+    }
+    /// When the P of a call that waits is handed off.
+    "handoff" handoff: Handoff = Handoff::Immediate, {
+        "immediate" => Handoff::Immediate, "sysmon" => Handoff::Sysmon
+    }
+    /// What follows when a CPU is stuck.
+    "stuck" stuck: StuckChoice = StuckChoice::Report, {
+        "report" => StuckChoice::Report, "stop" => StuckChoice::Stop, "off" => StuckChoice::Off
+    }
+    /// What is done with the scheduler's events.
+    "trace" trace: TraceChoice = TraceChoice::Off, {
+        "off" => TraceChoice::Off, "on" => TraceChoice::On, "hash" => TraceChoice::Hash,
+        "dump" => TraceChoice::Dump, "stream" => TraceChoice::Stream
+    }
+    /// How many events are kept for each CPU; 16 bytes each.
+    "events" events: Option<usize> = None, { "<n>" |v| number(v, 1, 1 << 20) }
+    /// How many milliseconds are between two lines about the scheduler; a day at most.
+    "schedtrace" schedtrace_ms: Option<u32> = None, { "<ms>" |v| number(v, 1, 86_400_000) }
+    /// Whether they have a line for every P, M and G. The words are Go's.
+    "scheddetail" scheddetail: bool = false, { "0" => false, "1" => true }
+    /// Whether a person uses the serial port.
+    "terminal" terminal: bool = false, { "on" => true, "off" => false }
+    /// The frequency of the time stamp counter, in MHz, instead of measuring it.
+    "tsc" tsc_mhz: Option<u64> = None, { "<MHz>" |v| number(v, 1, MAX_MHZ) }
+    /// The frequency of the local APICs' timers, in MHz, before they divide it.
+    "lapic" lapic_mhz: Option<u64> = None, { "<MHz>" |v| number(v, 1, MAX_MHZ) }
+    /// The period in which an emulator's CPUs take turns, in microseconds; 0: the emulator's own.
+    "turns" turns_us: u16 = 0, { "0|<us, 5 to 20000>" turns }
+}
 
+/// More than any counter has.
+const MAX_MHZ: u64 = 100_000;
 /// A turn of fewer microseconds costs more than it gives: QEMU 7.2 skips CPUs.
 const MIN_TURN_US: u16 = 5;
 /// More than a time slice, and the PIT counts to 54,924.
 const MAX_TURN_US: u16 = 20_000;
-
-/// A ring of that many events is 16 MiB.
-const MAX_EVENTS: usize = 1 << 20;
-/// 1 GiB.
-const MAX_STACK_KIB: usize = crate::mem::stack::MAX_SIZE >> 10;
-/// More than any counter has.
-const MAX_MHZ: u64 = 100_000;
-
-/// A day.
-const MAX_SCHEDTRACE_MS: u32 = 86_400_000;
-
-/// As in Go.
-const DIGIT: &[(&str, bool)] = &[("0", false), ("1", true)];
-const SWITCH: &[(&str, bool)] = &[("on", true), ("off", false)];
-const ORDERS: &[(&str, Order)] = &[
-    ("go", Order::Go),
-    ("steal-first", Order::StealBeforeGlobal),
-    ("poller-first", Order::PollerFirst),
-    ("poller-last", Order::PollerLast),
-];
-const HANDOFFS: &[(&str, Handoff)] =
-    &[("immediate", Handoff::Immediate), ("sysmon", Handoff::Sysmon)];
-const STUCK: &[(&str, StuckChoice)] =
-    &[("report", StuckChoice::Report), ("stop", StuckChoice::Stop), ("off", StuckChoice::Off)];
-const TRACES: &[(&str, TraceChoice)] = &[
-    ("off", TraceChoice::Off),
-    ("on", TraceChoice::On),
-    ("hash", TraceChoice::Hash),
-    ("dump", TraceChoice::Dump),
-    ("stream", TraceChoice::Stream),
-];
-const LEVELS: &[(&str, LevelFilter)] = &[
-    ("error", LevelFilter::Error),
-    ("warn", LevelFilter::Warn),
-    ("info", LevelFilter::Info),
-    ("debug", LevelFilter::Debug),
-    ("trace", LevelFilter::Trace),
-];
-const TIMERS: &[(&str, TimerChoice)] = &[
-    ("auto", TimerChoice::Auto),
-    ("tsc-deadline", TimerChoice::TscDeadline),
-    ("lapic", TimerChoice::OneShot),
-    ("none", TimerChoice::None),
-];
-const APICS: &[(&str, ApicChoice)] =
-    &[("auto", ApicChoice::Auto), ("xapic", ApicChoice::XApic), ("x2apic", ApicChoice::X2Apic)];
-const CLOCKS: &[(&str, ClockChoice)] =
-    &[("auto", ClockChoice::Auto), ("tsc", ClockChoice::Tsc), ("hpet", ClockChoice::Hpet)];
-const CONSOLES: &[(&str, Sinks)] = &[
-    ("auto", Sinks::Both),
-    ("serial", Sinks::Serial),
-    ("screen", Sinks::Screen),
-    ("both", Sinks::Both),
-    ("none", Sinks::None),
-];
 
 /// Prints the table, an option a line.
 #[cfg(test)]
 pub fn help(out: &mut dyn Write) -> fmt::Result {
     for Spec { key, values, help, .. } in TABLE {
         let width = 40usize.saturating_sub(key.len());
-        writeln!(out, "{key}={values:width$} {help}")?;
+        writeln!(out, "{key}={values:width$}{help}")?;
     }
     Ok(())
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            program: None,
-            log: LevelFilter::Info,
-            timer: TimerChoice::default(),
-            apic: ApicChoice::default(),
-            clock: ClockChoice::default(),
-            console: Sinks::default(),
-            max_cpus: None,
-            acpi: true,
-            gomaxprocs: None,
-            slice_ms: None,
-            stack_kib: None,
-            seed: None,
-            chaos: None,
-            order: Order::default(),
-            handoff: Handoff::default(),
-            stuck: StuckChoice::default(),
-            trace: TraceChoice::default(),
-            events: None,
-            schedtrace_ms: None,
-            scheddetail: false,
-            terminal: false,
-            tsc_mhz: None,
-            lapic_mhz: None,
-            turns_us: 0,
-            args: Vec::new(),
-            warnings: Vec::new(),
-            more_warnings: 0,
-        }
-    }
 }
 
 impl Options {
@@ -433,35 +360,29 @@ fn shorten(word: &[u8]) -> String {
     text
 }
 
-fn put<T>(place: &mut T, value: Option<T>) -> Option<()> {
-    *place = value?;
-    Some(())
-}
-
-fn pick<T: Copy>(value: &str, choices: &[(&str, T)]) -> Option<T> {
-    choices.iter().find(|(name, _)| *name == value).map(|&(_, choice)| choice)
-}
-
-fn text(value: &str) -> Option<String> {
-    (!value.is_empty()).then(|| String::from(value))
+/// A word that is not empty.
+fn text(value: &str) -> Option<Option<String>> {
+    (!value.is_empty()).then(|| Some(String::from(value)))
 }
 
 /// Decimal digits, from `least` to `most`.
-fn number<T: FromStr + PartialOrd>(value: &str, least: T, most: T) -> Option<T> {
+fn number<T: FromStr + PartialOrd>(value: &str, least: T, most: T) -> Option<Option<T>> {
     // `parse` alone would accept a sign.
-    let digits = value.bytes().all(|byte| byte.is_ascii_digit());
-    value.parse().ok().filter(|number| digits && *number >= least && *number <= most)
+    let is_decimal = value.bytes().all(|byte| byte.is_ascii_digit());
+    let is_valid = |number: &T| is_decimal && *number >= least && *number <= most;
+    value.parse().ok().filter(is_valid).map(Some)
 }
 
 /// Off, or a period that the PIT can count and an emulator can sustain.
 fn turns(value: &str) -> Option<u16> {
-    number(value, 0, 0).or(number(value, MIN_TURN_US, MAX_TURN_US))
+    number(value, 0, 0).or(number(value, MIN_TURN_US, MAX_TURN_US))?
 }
 
-fn seed(value: &str) -> Option<u64> {
+/// A decimal number, or a hexadecimal one after `0x`.
+fn seed(value: &str) -> Option<Option<u64>> {
     match value.strip_prefix("0x") {
         Some(hex) if hex.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-            u64::from_str_radix(hex, 16).ok()
+            u64::from_str_radix(hex, 16).ok().map(Some)
         }
         Some(_) => None,
         None => number(value, 0, u64::MAX),

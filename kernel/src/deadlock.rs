@@ -230,9 +230,9 @@ fn write_abandoned(out: &mut dyn Write, n: usize) -> fmt::Result {
 
 /// Writes the backtrace of a G that waits.
 fn write_calls(out: &mut dyn Write, id: u64) {
-    schedule::with_calls(id, |number, address| {
+    for (number, address) in schedule::calls(id).into_iter().flatten().enumerate() {
         let _ = writeln!(out, "  #{number} {}", crate::backtrace::Frame::new(number, address));
-    });
+    }
 }
 
 /// Formats a G for a report.

@@ -6,29 +6,23 @@
 //! so an image of programs is built in a command of its own; the standard image refuses to be built
 //! otherwise ([`HAS_INTERNALS`](crate::__private::HAS_INTERNALS)).
 
-/// The machine.
-pub mod arch {
-    pub use crate::arch::irq;
-
-    /// Page tables.
-    pub mod paging {
-        pub use crate::arch::paging::{
-            Flags, Translation, map_mmio, map_page, translate, unmap_page,
-        };
-    }
+/// Re-exports what is public in each of these private modules.
+macro_rules! open {
+    ($($module:ident)*) => {
+        $(
+            #[doc = concat!("The kernel's `", stringify!($module), "`.")]
+            pub mod $module {
+                pub use crate::$module::*;
+            }
+        )*
+    };
 }
 
-/// Random preemption and delays.
-pub mod chaos {
-    pub use crate::chaos::is_on;
-}
+open!(arch chaos guardian invariant lock park poller symbols unwind);
 
 /// Devices.
 pub mod drivers {
-    /// Interrupt lines.
-    pub mod irq {
-        pub use crate::drivers::irq::{Handler, claim, mask_isa, route_isa, taken};
-    }
+    pub use crate::drivers::{irq, virtio_blk};
 
     /// The serial port.
     pub mod serial {
@@ -37,21 +31,16 @@ pub mod drivers {
             pub use crate::drivers::serial::input::INPUT;
         }
     }
-
-    /// The disk.
-    pub mod virtio_blk {
-        pub use crate::drivers::virtio_blk::{Disk, Failure, Job, SECTOR, SLOT_BYTES, disk};
-
-        /// Slots for requests.
-        pub mod slots {
-            pub use crate::drivers::virtio_blk::slots::SLOTS;
-        }
-    }
 }
 
-/// The watchdog.
-pub mod guardian {
-    pub use crate::guardian::{Counts, counts};
+/// Memory.
+pub mod mem {
+    pub use crate::mem::{PAGE_SIZE, PHYS_OFFSET, Stats, frames, phys_to_virt, stack, stats};
+}
+
+/// The scheduler.
+pub mod schedule {
+    pub use crate::schedule::find;
 }
 
 /// Properties that hold for any input bytes.
@@ -60,65 +49,8 @@ pub mod hostile {
     pub use crate::hostile::*;
 }
 
-/// Checks of the scheduler's invariants.
-pub mod invariant {
-    pub use crate::invariant::{
-        Beside, Broken, Census, check, forget_beside_idle, longest_beside_idle,
-    };
-}
-
-/// Spin locks.
-pub mod lock {
-    pub use crate::lock::IrqLock;
-}
-
-/// Memory.
-pub mod mem {
-    pub use crate::mem::{PAGE_SIZE, PHYS_OFFSET, Stats, phys_to_virt, stats};
-
-    /// Physical pages.
-    pub mod frames {
-        pub use crate::mem::frames::{Frame, alloc, alloc_contiguous, free, free_many};
-    }
-
-    /// Stacks.
-    pub mod stack {
-        pub use crate::mem::stack::DEFAULT_SIZE;
-
-        /// Their addresses.
-        pub mod slot {
-            pub use crate::mem::stack::slot::{GUARD_PAGES, Slot, locate};
-        }
-    }
-}
-
-/// Parking and readying.
-pub mod park {
-    pub use crate::park::{abandon_locks, park};
-}
-
-/// Readiness of devices.
-pub mod poller {
-    pub use crate::poller::{Direction, PollDesc, PollError};
-}
-
-/// The scheduler.
-pub mod schedule {
-    pub use crate::schedule::find;
-}
-
-/// Names of functions.
-pub mod symbols {
-    pub use crate::symbols::lookup;
-}
-
 /// Events.
 #[cfg(target_os = "none")]
 pub mod trace {
     pub use crate::trace::interrupt_before_init_cpu;
-}
-
-/// Panics that unwind.
-pub mod unwind {
-    pub use crate::unwind::{catch, resume};
 }

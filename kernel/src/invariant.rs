@@ -11,7 +11,7 @@
 //!   (`tests/sim`, seeded, with planted mistakes that must be found). In the machine, the part that
 //!   can be checked at one moment is here: that the counters are true. With one P too many counted
 //!   as spinning, or one too few as idle, the submitter of a G wakes no CPU. The part that can be
-//!   checked afterwards is here, too, in the profile `checked`: "Beside an idle P".
+//!   checked afterwards is here, too, in the profile `checked`: "Idle latency".
 //! - **The end of every stack**: by its guard page, so an overflow is a fault at that instant, and
 //!   not found later. That the guard is there, and that each G at rest still continues at code, is
 //!   here.
@@ -31,11 +31,11 @@
 //! What was rejected: **stopping the others by NMI**. They would stop in the middle of moving a G,
 //! and every count would be off by those Gs.
 //!
-//! # Beside an idle P
+//! # Idle latency
 //!
 //! A check from outside cannot tell an idle P from one whose wake-up is on its way. But when a G
 //! begins to run, the time is known for which a P that may run it was halted while it was queued:
-//! [`longest_beside_idle`]. In a correct machine that is not zero:
+//! [`longest_idle_latency`]. In a correct machine that is not zero:
 //!
 //! - **A wake-up takes time**: the interrupt comes, its handler ends, and the P looks for Gs. A G
 //!   that an interrupt has readied on an idle P waits for the end of that interrupt.
@@ -65,13 +65,18 @@ use crate::cell::mutex::Guarded;
 use crate::go::{Go, SpawnError};
 use crate::lock::IrqLock;
 use crate::park::yield_now;
+<<<<<<< HEAD
 use crate::schedule::{self, Queued};
+=======
+use crate::schedule::Queued;
+use crate::sync::Mutex;
+>>>>>>> p8-watch
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sched::{Place, Status};
 
-pub use crate::schedule::{Beside, Census};
+pub use crate::schedule::{Census, IdleLatency, longest_idle_latency, reset_idle_latency};
 
 /// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,18 +172,6 @@ pub fn check() -> Result<Result<Census, Broken>, SpawnError> {
     held.into_iter().for_each(|g| drop(g.join()));
     let census = PAPER.lock().take().unwrap_or_default();
     Ok(judge(&census).map(|()| census))
-}
-
-/// The longest time for which a runnable G has waited while a P that could have run it was idle,
-/// since boot or [`forget_beside_idle`]; Gs that wait now included. By a G. `None` if there was
-/// none, and in builds without `debug_assertions`.
-pub fn longest_beside_idle() -> Option<Beside> {
-    schedule::longest_beside()
-}
-
-/// Restarts the measurement of [`longest_beside_idle`].
-pub fn forget_beside_idle() {
-    schedule::forget_beside();
 }
 
 /// The census that is being taken.

@@ -193,8 +193,8 @@ fn start(boot: &'static mut BootInfo) -> ! {
     guardian::begin(options.stuck); //          CPUs watch each other
     banner::show(options); //                   the machine in a dozen lines
     start_program(options);
-    trace::begin_draining(options.trace); //    the service Gs that observe it, if requested
-    schedtrace::begin();
+    trace::begin_draining(); //                 the service Gs that observe it, if requested
+    schedtrace::begin(options.schedtrace_ms, options.scheddetail);
     schedule::mstart()
 }
 
@@ -249,7 +249,7 @@ fn init_memory(boot: &BootInfo) {
 
 /// Queues the program's first G.
 fn start_program(options: &'static cmdline::Options) {
-    let program = match program::choose(options) {
+    let program = match program::choose(options.program.as_deref()) {
         Ok(program) => program,
         Err(error) => {
             ::log::error!("{error}; this image holds:");
@@ -311,7 +311,7 @@ pub(crate) fn end_machine(code: u32) -> ! {
         ::log::error!("ends with {code} under {}", seed.trim_end());
     }
     arch::report_late_cpus(); //     where no CPU watches others it is reported here
-    trace::finish(options().trace, code);
+    trace::finish(code);
     arch::exit(code, log::print_line)
 }
 
@@ -321,7 +321,7 @@ pub(crate) fn end_machine(code: u32) -> ! {
 /// runnext::power_off();
 /// ```
 pub fn power_off() -> ! {
-    trace::finish(options().trace, 0);
+    trace::finish(0);
     arch::power_off(log::print_line)
 }
 
@@ -337,7 +337,7 @@ pub(crate) fn power_off_at_once() -> ! {
 /// runnext::reboot();
 /// ```
 pub fn reboot() -> ! {
-    trace::finish(options().trace, 0);
+    trace::finish(0);
     arch::reboot(log::print_line)
 }
 

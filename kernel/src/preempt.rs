@@ -162,14 +162,14 @@ impl Slices {
 
     /// Whether chaos is on.
     #[inline(always)]
-    pub fn is_unkind(&self) -> bool {
+    pub fn chaos_on(&self) -> bool {
         self.attention.has(Attention::CHAOS)
     }
 
     /// This CPU is about to halt: no slice is under way.
     pub fn idle(&self) {
-        if self.is_unkind() {
-            chaos::dawdle();
+        if self.chaos_on() {
+            chaos::delay();
         }
         if self.is_timed() {
             self.attention.set(Attention::UNTIMED);
@@ -184,8 +184,8 @@ impl Slices {
     /// Arms the timer for the end of the slice under way.
     #[cold]
     pub fn arm(&self) {
-        if self.is_unkind() {
-            chaos::dawdle();
+        if self.chaos_on() {
+            chaos::delay();
             self.cut.set(chaos::cut());
         } else {
             self.attention.clear(Attention::UNTIMED);
@@ -248,7 +248,7 @@ impl Slices {
         if schedule::must_leave() {
             return Verdict::Expire;
         }
-        let may_expire = || self.is_unkind() || schedule::needs_timer();
+        let may_expire = || self.chaos_on() || schedule::needs_timer();
         self.account.verdict(self.length(), arch::cycles(), self.is_urgent.get(), may_expire)
     }
 

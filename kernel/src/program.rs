@@ -17,7 +17,6 @@ pub use instance::{Ended, ProgramId};
 pub use run::{Run, StartError, start};
 pub(crate) use run::{exit, left_behind};
 
-use crate::cmdline::Options;
 use core::fmt;
 
 /// The program that runs when none is chosen and the image holds more than one.
@@ -33,12 +32,6 @@ pub struct Program {
 
 impl Program {
     /// A program called `name`; [`main!`](crate::main) calls this.
-    ///
-    /// ```
-    /// use runnext::program::Program;
-    /// let program = Program::new("hello", || ());
-    /// assert_eq!(program.name(), "hello");
-    /// ```
     pub const fn new(name: &'static str, main: fn()) -> Self {
         Program { name, main, stack: crate::mem::stack::MAIN_SIZE }
     }
@@ -169,9 +162,9 @@ pub(crate) fn set_booted(program: &Program) {
     BOOT.set_name(program.name());
 }
 
-/// The program that the command line asks for.
-pub(crate) fn choose(options: &Options) -> Result<Program, NoProgram<'_>> {
-    pick(all(), options.program.as_deref())
+/// The program called `name`; without a name the only one, or [`DEFAULT`].
+pub(crate) fn choose(name: Option<&str>) -> Result<Program, NoProgram<'_>> {
+    pick(all(), name)
 }
 
 fn pick<'a>(programs: &[Program], name: Option<&'a str>) -> Result<Program, NoProgram<'a>> {

@@ -13,10 +13,9 @@
 //! Nothing is stopped for a snapshot: two numbers may be of two moments.
 #![forbid(unsafe_code)]
 
-use crate::schedule::{MInfo, MState, PInfo, SchedInfo};
-use crate::tasks::{GInfo, GState};
+use crate::schedule::{GInfo, GState, MInfo, MState, PInfo, Stats};
 use crate::time::{Duration, Instant, sleep_until};
-use crate::{attendants, options, park, schedule, tasks};
+use crate::{attendants, park, tasks};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -26,28 +25,25 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// When the first line was made, ns; that is its time 0.
 static START_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Starts the G that prints, if the command line asks for it.
-pub(crate) fn begin() {
-    if options().schedtrace_ms.is_some()
-        && let Err(error) = attendants::spawn("schedtrace", print_for_ever)
-    {
+/// Starts the G that prints a line every `period_ms`, if there is one; with `has_detail`, one for
+/// every P, M and G, too.
+pub(crate) fn begin(period_ms: Option<u32>, has_detail: bool) {
+    let Some(period_ms) = period_ms else { return };
+    let make: fn() -> String = if has_detail { detail } else { line };
+    let print = move || print_for_ever(Duration::from_millis(period_ms.into()), make);
+    if let Err(error) = attendants::spawn("schedtrace", print) {
         log::warn!("schedtrace: {error}");
     }
 }
 
-fn print_for_ever() {
-    let period = Duration::from_millis(options().schedtrace_ms.unwrap_or(1_000).into());
+fn print_for_ever(period: Duration, make: fn() -> String) {
     let mut next = Instant::now();
     let _ = time_zero(next.as_nanos());
     loop {
-        let text = if options().scheddetail { detail() } else { line() };
-        text.lines().for_each(|line| crate::println!("{line}"));
-        next += period;
+        make().lines().for_each(|line| crate::println!("{line}"));
+        // If printing takes longer than the period: other Gs need the console, too.
         let now = Instant::now();
-        if next <= now {
-            // Printing takes longer than the period: other Gs need the console, too.
-            next = now + period;
-        }
+        next = if next + period <= now { now } else { next } + period;
         sleep_until(next);
     }
 }
@@ -68,8 +64,8 @@ fn time_zero(now_ns: u64) -> u64 {
 #[must_use]
 pub fn line() -> String {
     let seen = Seen::now(Vec::new(), Vec::new());
-    let [queued, ticks] = [seen.ps(|p| p.queued as u64), seen.ps(|p| p.ticks.into())];
-    format!("{seen} [ {queued}] schedticks=[ {ticks}]")
+    let [queued, slices] = [seen.each_p(|p| p.queued as u64), seen.each_p(|p| p.slices.into())];
+    format!("{seen} [ {queued}] schedticks=[ {slices}]")
 }
 
 /// The whole, and a line for each P, for each M that is on a CPU or in a call, and for
@@ -85,10 +81,10 @@ pub fn detail() -> String {
     Seen::now(ms, tasks::gs()).detail()
 }
 
-/// A snapshot, taken at about one time.
+/// Snapshots, taken at about one time.
 struct Seen {
     ms_since_start: u64,
-    sched: SchedInfo,
+    stats: Stats,
     ms: Vec<MInfo>,
     gs: Vec<GInfo>,
 }
@@ -97,94 +93,81 @@ impl Seen {
     fn now(ms: Vec<MInfo>, gs: Vec<GInfo>) -> Self {
         let now = park::now_ns();
         let ms_since_start = now.saturating_sub(time_zero(now)) / 1_000_000;
-        Seen { ms_since_start, sched: schedule::sched_info(), ms, gs }
+        Seen { ms_since_start, stats: park::stats(), ms, gs }
     }
 
-    /// A number of each P that runs Gs, a space after each.
-    fn ps(&self, of: impl Fn(&PInfo) -> u64) -> String {
-        self.sched.ps.iter().map(|p| format!("{} ", of(p))).collect()
+    /// The Ps that may run Gs.
+    fn ps(&self) -> &[PInfo] {
+        &self.stats.cpus[..self.stats.gomaxprocs]
+    }
+
+    /// A number of each P that may run Gs, a space after each.
+    fn each_p(&self, of: impl Fn(&PInfo) -> u64) -> String {
+        self.ps().iter().map(|p| format!("{} ", of(p))).collect()
     }
 
     fn detail(&self) -> String {
         let off = "gcwaiting=false nmidlelocked=0 stopwait=0 sysmonwait=false";
         let mut text = format!("{self} {off}\n");
         // Writing to a string cannot fail.
-        for (index, p) in self.sched.ps.iter().enumerate() {
-            let _ = writeln!(text, "  P{index}: {}", PLine(p));
+        for (index, p) in self.ps().iter().enumerate() {
+            let status = u8::from(!p.is_idle); // Go's _Pidle and _Prunning
+            let _ = writeln!(
+                text,
+                "  P{index}: status={status} schedtick={} syscalltick={} m={} runqsize={} \
+                 timerslen={}",
+                p.slices, p.handoffs, p.m, p.queued, p.sleepers,
+            );
         }
-        let is_spare = |m: &&MInfo| m.state == MState::Spare;
-        for m in self.ms.iter().filter(|m| !is_spare(m)) {
+        let (spare, others): (Vec<_>, Vec<_>) =
+            self.ms.iter().partition(|m| m.state == MState::Spare);
+        for m in others {
             let _ = writeln!(text, "  M{}: {}", m.id, self.m_line(m));
         }
-        match self.ms.iter().filter(is_spare).count() {
-            0 => {}
-            spare => {
-                let _ = writeln!(text, "  {spare} more Ms: idle, on no CPU");
-            }
+        if !spare.is_empty() {
+            let _ = writeln!(text, "  {} more Ms: idle, on no CPU", spare.len());
         }
         for g in &self.gs {
-            let _ = writeln!(text, "  G{}: {}", g.id, GLine(g));
+            let status = match g.state {
+                GState::Runnable => 1,
+                GState::Running => 2,
+                GState::InCall => 3,
+                GState::Waiting => 4,
+            };
+            let wait = g.wait.map_or(String::new(), |wait| format!("{wait}"));
+            let _ =
+                writeln!(text, "  G{}: status={status}({wait}) m={} lockedm=nil", g.id, OrNil(g.m));
         }
         text
     }
 
     fn m_line(&self, m: &MInfo) -> String {
-        let p = self.sched.ps.iter().position(|p| p.m == m.id as u32 && m.state == MState::OnCpu);
-        let on_p = p.and_then(|p| self.sched.ps[p].g);
+        let ps = self.ps();
+        let p = ps.iter().position(|p| p.m == m.id as u32 && m.state == MState::OnCpu);
+        let on_p = p.and_then(|p| ps[p].g);
         let curg = if m.state == MState::InCall { Some(m.g) } else { on_p };
         format!(
             "p={} curg={} mallocing=0 throwing=0 preemptoff= locks=0 dying=0 spinning=false \
              blocked={} lockedg=nil",
             OrNil(p),
             OrNil(curg),
-            m.state != MState::OnCpu || p.is_some_and(|p| self.sched.ps[p].is_idle),
+            m.state != MState::OnCpu || p.is_some_and(|p| ps[p].is_idle),
         )
     }
 }
 
 impl Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SchedInfo { idle_ps, threads, spinning, idle_threads, global, .. } = self.sched;
+        let Stats { gomaxprocs, spinning, global, ms, cpus, .. } = &self.stats;
+        let idle_ps = self.ps().iter().filter(|p| p.is_idle).count();
+        // An M on the CPU of an idle P is idle, and so are spare Ms.
+        let idle_ms = ms.spare as usize + idle_ps + (cpus.len() - gomaxprocs);
         write!(
             f,
-            "SCHED {}ms: gomaxprocs={} idleprocs={idle_ps} threads={threads} \
-             spinningthreads={spinning} needspinning=0 idlethreads={idle_threads} runqueue={global}",
-            self.ms_since_start,
-            self.sched.ps.len(),
+            "SCHED {}ms: gomaxprocs={gomaxprocs} idleprocs={idle_ps} threads={} \
+             spinningthreads={spinning} needspinning=0 idlethreads={idle_ms} runqueue={global}",
+            self.ms_since_start, ms.created,
         )
-    }
-}
-
-struct PLine<'a>(&'a PInfo);
-
-impl Display for PLine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PLine(p) = self;
-        let status = u8::from(!p.is_idle); // Go's _Pidle and _Prunning
-        write!(
-            f,
-            "status={status} schedtick={} syscalltick={} m={} runqsize={} timerslen={}",
-            p.ticks, p.handoffs, p.m, p.queued, p.sleepers,
-        )
-    }
-}
-
-struct GLine<'a>(&'a GInfo);
-
-impl Display for GLine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let GLine(g) = self;
-        let status = match g.state {
-            GState::Runnable => 1,
-            GState::Running => 2,
-            GState::InCall => 3,
-            _ => 4,
-        };
-        write!(f, "status={status}(")?;
-        if let Some(wait) = &g.wait {
-            write!(f, "{wait}")?;
-        }
-        write!(f, ") m={} lockedm=nil", OrNil(g.m))
     }
 }
 
@@ -205,22 +188,15 @@ mod tests {
     use super::*;
 
     fn seen() -> Seen {
-        let busy =
-            PInfo { is_idle: false, queued: 3, ticks: 7, m: 0, g: Some(17), ..PInfo::default() };
-        let idle =
-            PInfo { is_idle: true, ticks: 1, m: 1, sleepers: 2, handoffs: 5, ..PInfo::default() };
-        let sched = SchedInfo {
-            idle_ps: 1,
-            threads: 3,
-            spinning: 0,
-            idle_threads: 2,
-            global: 4,
-            ps: vec![busy, idle],
-        };
-        let m = |id, state| MInfo { id, state, stack: 0..0, g: 9, calls: Vec::new() };
+        let mut stats = Stats { gomaxprocs: 2, global: 4, ..Stats::default() };
+        (stats.ms.created, stats.ms.spare) = (3, 1);
+        let busy = PInfo { queued: 3, slices: 7, g: Some(17), ..PInfo::default() };
+        let idle = PInfo { is_idle: true, slices: 1, m: 1, ..PInfo::default() };
+        stats.cpus = vec![busy, PInfo { sleepers: 2, handoffs: 5, ..idle }];
+        let m = |id, state| MInfo { id, state, stack: 0..0, g: 9 };
         let mut ms = vec![m(0, MState::OnCpu), m(1, MState::OnCpu), m(2, MState::InCall)];
         ms.extend((3..100).map(|id| m(id, MState::Spare)));
-        Seen { ms_since_start: 12, sched, ms, gs: Vec::new() }
+        Seen { ms_since_start: 12, stats, ms, gs: Vec::new() }
     }
 
     #[test]
@@ -230,7 +206,7 @@ mod tests {
             "SCHED 12ms: gomaxprocs=2 idleprocs=1 threads=3 spinningthreads=0 needspinning=0 \
              idlethreads=2 runqueue=4"
         );
-        assert_eq!(seen().ps(|p| p.queued as u64), "3 0 ");
+        assert_eq!(seen().each_p(|p| p.queued as u64), "3 0 ");
     }
 
     #[test]
@@ -247,7 +223,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "who runs is the address that a CPU has left")]
     fn first_line_is_at_time_zero() {
         assert!(line().starts_with("SCHED 0ms: "), "{}", line());
     }

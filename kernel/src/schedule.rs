@@ -23,29 +23,29 @@
 //! that it stays on that CPU meanwhile.
 
 mod account;
-mod beside;
 mod birth;
 mod call;
+mod calls;
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 mod census;
 mod full;
 mod holder;
+mod idle_latency;
 mod index;
 mod interrupt;
 mod kill;
 mod m;
 mod relief;
 mod roster;
+mod snapshot;
 mod task;
 mod turn;
 mod view;
 mod wait;
-mod watch;
 
-#[cfg(any(not(target_os = "none"), feature = "internals"))]
-pub use beside::{Beside, forget as forget_beside, longest as longest_beside};
 pub use birth::spawn;
 pub use call::{Handoff, call};
+pub use calls::{NoBacktrace, calls};
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub use census::{Census, Queued};
 pub use full::{
@@ -53,6 +53,8 @@ pub use full::{
     preempt_later, room_to_preempt, stack_full,
 };
 pub use holder::{Waiting, abandon_locks, is_gone, me, waits_for_another};
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
+pub use idle_latency::{IdleLatency, longest as longest_idle_latency, reset as reset_idle_latency};
 pub use interrupt::{
     arrive, may_be_preempted, must_leave, needs_timer, next_deadline, note_chance,
     ready_from_interrupt, wake_sleepers,
@@ -61,22 +63,22 @@ pub use kill::{
     Doom, Left, Vigil, abandoned, begin_tending, computes, die, end_tending, ends_when_woken, find,
     heed_kill, is_killed, kill, kill_all, program_of, was_killed,
 };
-pub use m::{MAX_MS, MInfo, MState, NoM, ms};
+pub use m::{MAX_MS, MState, NoM};
 pub use relief::wait_for_relief;
-pub use roster::{calls, gs, info, members, with_calls};
+pub use snapshot::{
+    Bucket, GInfo, GState, Histogram, MInfo, MStats, PInfo, Stats, gs, info, members, ms, stats,
+};
 pub use task::{GHandle, Task, begin_panic, current, end_panic, is_panicking};
 pub use turn::ask_for_upkeep;
 pub use view::{
-    all_idle, busy, created, current_id, cycles_run, gomaxprocs, lives_changed, num_goroutines,
-    permit, program, random, set_gomaxprocs, slices_begun, stats, take_permit, this,
+    all_idle, ask_for_attention, busy, count_attendant, created, current_id, cycles_run,
+    discount_attendant, ended, gomaxprocs, has_work, is_busy, lives_changed, num_goroutines,
+    permit, present, program, progress, random, set_gomaxprocs, slices_begun, spare_attention,
+    take_permit, this,
 };
 pub use wait::{
     begin_park, cancel_park, may_spin, may_wait, park, park_from, park_until, ready, ready_from,
     yield_now,
-};
-pub use watch::{
-    PInfo, SchedInfo, ask_for_attention, count_attendant, discount_attendant, has_work, is_busy,
-    present, progress, ps, sched_info, spare_attention,
 };
 
 use crate::arch::{self, irq::IrqState};
@@ -85,10 +87,9 @@ use crate::chaos;
 use crate::go::JoinError;
 use crate::mem::percpu::Here;
 use crate::preempt;
-use crate::stats::Counters;
 use crate::timer::Timers;
 use crate::trace::{self, Kind};
-use account::CpuTimes;
+use account::{Counters, CpuTimes};
 use core::cell::{Cell, UnsafeCell};
 use core::mem::MaybeUninit;
 use m::M;

@@ -2,22 +2,21 @@
 //!
 //! Any G may read about any G at any time; no G is stopped for it. So each field was true at some
 //! moment during the call, and all are of one life of the G: never one G's name with another's
-//! state. How that is done is in `schedule`'s `roster`; this is the public interface to it.
+//! state. How that is done is in `schedule`'s `snapshot`; this is the public interface to it.
 //!
 //! On the host, where threads stand in for Gs, there are none.
 #![forbid(unsafe_code)]
 
 pub use crate::backtrace::Frame;
+pub use crate::schedule::{GInfo, GState, NoBacktrace};
 
 use crate::attendants;
 use crate::park;
 use crate::program::ProgramId;
 use crate::schedule::{self, Doom, GHandle, Vigil};
 use crate::time::{Duration, sleep};
-use crate::waiting::Wait;
 use alloc::vec::Vec;
 use core::fmt;
-use core::panic::Location;
 
 /// All live Gs, by number.
 ///
@@ -45,17 +44,19 @@ pub fn gs() -> Vec<GInfo> {
 /// assert_eq!(tasks::backtrace(0), Err(NoBacktrace::NoSuchG));
 /// ```
 pub fn backtrace(id: u64) -> Result<Vec<Frame>, NoBacktrace> {
-    let mut calls = schedule::calls(id);
-    for _ in 0..ROUNDS {
-        // It may be about to wait; but not if the caller is that G.
-        if calls != Err(NoBacktrace::Running) || park::current_id() == id {
-            break;
-        }
-        sleep(Duration::from_millis(1));
-        calls = schedule::calls(id);
-    }
     let frame = |(number, address)| Frame::new(number, address);
-    calls.map(|calls| calls.into_iter().enumerate().map(frame).collect())
+    let mut rounds = 0;
+    loop {
+        match schedule::calls(id) {
+            Ok(calls) => return Ok(calls.enumerate().map(frame).collect()),
+            // It may be about to wait; but not if the caller is that G.
+            Err(NoBacktrace::Running) if rounds < ROUNDS && park::current_id() != id => {
+                rounds += 1;
+                sleep(Duration::from_millis(1));
+            }
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Ends a G: it unwinds at its next wait or yield, where it starts another, or where it tries an
@@ -160,96 +161,3 @@ impl fmt::Display for KillError {
 }
 
 impl core::error::Error for KillError {}
-
-/// Why there is no backtrace of a G.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NoBacktrace {
-    /// There is no G of this number, or no more.
-    NoSuchG,
-    /// It runs, so its frames change during the walk.
-    Running,
-}
-
-impl fmt::Display for NoBacktrace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NoBacktrace::NoSuchG => "there is no such G",
-            NoBacktrace::Running => "it runs: its frames change while one looks",
-        })
-    }
-}
-
-impl core::error::Error for NoBacktrace {}
-
-/// A snapshot of one G.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct GInfo {
-    /// Its number, unique in this boot.
-    pub id: u64,
-    /// Its name, or "".
-    pub name: &'static str,
-    /// Its state.
-    pub state: GState,
-    /// What it waits for, if it does.
-    pub wait: Option<Wait>,
-    /// The number of the G that holds the lock it waits for, if that is a mutex, or a `RwLock` that
-    /// is written.
-    pub holder: Option<u64>,
-    /// Where it was started.
-    pub site: Option<&'static Location<'static>>,
-    /// Its program.
-    pub program: ProgramId,
-    /// The CPU that it runs on.
-    pub cpu: Option<usize>,
-    /// The CPU that it must run on.
-    pub pin: Option<usize>,
-    /// The M that it runs on, or on which it waits in a call.
-    pub m: Option<u32>,
-    /// Nanoseconds that it was on a CPU.
-    pub cpu_ns: u64,
-    /// Nanoseconds that it waited for a CPU.
-    pub queued_ns: u64,
-    /// Nanoseconds that it was parked.
-    pub waiting_ns: u64,
-    /// How often it has left a CPU.
-    pub switches: u64,
-}
-
-#[cfg(test)]
-impl GInfo {
-    /// A G with nothing else set.
-    pub(crate) fn for_tests(id: u64, name: &'static str, state: GState) -> Self {
-        GInfo { id, name, state, ..GInfo::default() }
-    }
-}
-
-/// The state of a G.
-///
-/// ```
-/// assert_eq!(runnext::tasks::GState::InCall.to_string(), "in a call");
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GState {
-    /// It is on a CPU.
-    #[default]
-    Running,
-    /// It waits for a CPU.
-    Runnable,
-    /// It is parked.
-    Waiting,
-    /// It is parked in a blocking call, on the stack of an M.
-    InCall,
-}
-
-impl fmt::Display for GState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            GState::Running => "running",
-            GState::Runnable => "runnable",
-            GState::Waiting => "waiting",
-            GState::InCall => "in a call",
-        })
-    }
-}

@@ -31,18 +31,33 @@ mod wire;
 pub(crate) use event::{Event, Kind, What};
 pub(crate) use stream::abandon;
 
-use crate::cmdline::TraceChoice;
 use crate::preempt::Attention;
 use crate::{arch, schedule};
 use alloc::vec::Vec;
 use core::fmt;
 use core::panic::Location;
-use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use ring::{Ring, Slot};
 
+/// What is done with the events: `trace=` on the command line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TraceChoice {
+    /// They are not recorded.
+    #[default]
+    Off,
+    /// They are kept, for the program and for debuggers to read.
+    On,
+    /// A hash of them is printed at the end.
+    Hash,
+    /// They are printed at the end.
+    Dump,
+    /// They are written to the debug console while the machine runs.
+    Stream,
+}
+
 /// Events that a ring holds unless `events=` says otherwise.
-pub(crate) const DEFAULT_EVENTS: usize = 4096;
+const DEFAULT_EVENTS: usize = 4096;
 
 /// How long the boot CPU halts before the first event: the others need some microseconds to halt,
 /// and an emulator's clock jumps over the rest.
@@ -57,6 +72,10 @@ static IS_ON: AtomicBool = AtomicBool::new(false);
 static STARTING: AtomicBool = AtomicBool::new(false);
 /// Whether they are hashed, too.
 static IS_HASHED: AtomicBool = AtomicBool::new(false);
+/// Whether they are printed at the end.
+static IS_DUMPED: AtomicBool = AtomicBool::new(false);
+/// How many events a ring holds.
+static CAPACITY: AtomicUsize = AtomicUsize::new(DEFAULT_EVENTS);
 /// The cycle counter at the time origin.
 static ZERO: AtomicU64 = AtomicU64::new(0);
 /// One for each CPU; without memory unless tracing was requested.
@@ -161,13 +180,11 @@ pub(crate) fn init_cpu() {
 /// have halted, and sets the time to 0. On the boot CPU, with interrupts off, before it starts the
 /// first G.
 pub(crate) fn begin(choice: TraceChoice, events: Option<usize>) {
-    let attention = match choice {
-        TraceChoice::Off => return,
-        TraceChoice::On | TraceChoice::Stream => Attention::TRACE,
-        // Hashed events take the slow path.
-        TraceChoice::Hash | TraceChoice::Dump => Attention::HASH,
-    };
-    if let Err(error) = give_rings(events) {
+    CAPACITY.store(events.unwrap_or(DEFAULT_EVENTS).max(2).next_power_of_two(), Relaxed);
+    if choice == TraceChoice::Off {
+        return;
+    }
+    if let Err(error) = give_rings() {
         return log::error!("trace: {error}");
     }
     settle();
@@ -177,13 +194,16 @@ pub(crate) fn begin(choice: TraceChoice, events: Option<usize>) {
     {
         return log::error!("trace: {error}");
     }
-    IS_HASHED.store(attention == Attention::HASH, Relaxed);
-    switch_on(attention);
+    let is_hashed = matches!(choice, TraceChoice::Hash | TraceChoice::Dump);
+    IS_HASHED.store(is_hashed, Relaxed);
+    IS_DUMPED.store(choice == TraceChoice::Dump, Relaxed);
+    // Hashed events take the slow path.
+    switch_on(if is_hashed { Attention::HASH } else { Attention::TRACE });
 }
 
 /// The second half of [`begin`], when there are Gs: starts the service G that drains the rings.
-pub(crate) fn begin_draining(choice: TraceChoice) {
-    if choice == TraceChoice::Stream && IS_ON.load(Relaxed) {
+pub(crate) fn begin_draining() {
+    if stream::is_open() && IS_ON.load(Relaxed) {
         stream::spawn_drainer();
     }
 }
@@ -214,7 +234,7 @@ fn start_alone() -> Result<(), StartError> {
     if IS_ON.load(Relaxed) || IS_HASHED.load(Relaxed) {
         return Err(StartError::IsOn);
     }
-    give_rings(crate::options().events)?;
+    give_rings()?;
     stream::let_others_settle();
     stream::open(arch::cycles())?;
     switch_on(Attention::TRACE);
@@ -261,8 +281,8 @@ impl fmt::Display for StartError {
 impl core::error::Error for StartError {}
 
 /// Gives every CPU memory for its events, once.
-fn give_rings(events: Option<usize>) -> Result<(), StartError> {
-    let len = events.unwrap_or(DEFAULT_EVENTS).max(2).next_power_of_two();
+fn give_rings() -> Result<(), StartError> {
+    let len = CAPACITY.load(Relaxed);
     for ring in RINGS[..arch::num_cpus()].iter().filter(|ring| !ring.is_given()) {
         let mut slots = Vec::new();
         slots.try_reserve_exact(len).map_err(|_| StartError::NoMemory)?;
@@ -303,7 +323,7 @@ fn settle() {
 /// The end of the program: stops tracing, and writes the requested output. For `hash` and `dump` a
 /// CPU's line is `TRACE <cpu> <events> <overwritten> <hash>`; before it come, if requested, its
 /// events as `EVENT <cpu> <time> <kind> <g> <arg>`.
-pub(crate) fn finish(choice: TraceChoice, code: u32) {
+pub(crate) fn finish(code: u32) {
     if IS_ON.load(Relaxed) && stream::is_open() {
         stream::let_others_settle();
     }
@@ -314,7 +334,7 @@ pub(crate) fn finish(choice: TraceChoice, code: u32) {
         return;
     }
     for (cpu, ring) in RINGS[..arch::num_cpus()].iter().enumerate() {
-        if choice == TraceChoice::Dump {
+        if IS_DUMPED.load(Relaxed) {
             events(cpu).for_each(|event| crate::println!("EVENT {cpu} {event}"));
         }
         let count = ring.count().unwrap_or(0);
@@ -346,7 +366,6 @@ fn events_from(cpu: usize, mut from: u64) -> impl Iterator<Item = Event> {
         let [event] = into;
         (len == 1).then(|| Event { time: event.time.wrapping_sub(zero), ..event })
     })
-    .filter(|event| event.kind().is_some())
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(crate) struct Idle {
     /// Ps that search for work and have no G: woken for it, or searching.
     spinning: AtomicU32,
     /// State of the generator that picks the P to wake; 0: the lowest is woken.
-    whim: AtomicU64,
+    draws: AtomicU64,
 }
 
 impl Idle {
@@ -37,7 +37,7 @@ impl Idle {
                 idle: PMask::new(),
                 counted: AtomicU32::new(0),
                 spinning: AtomicU32::new(0),
-                whim: AtomicU64::new(0),
+                draws: AtomicU64::new(0),
             }
         }
     }
@@ -207,18 +207,18 @@ impl Idle {
     /// asleep; a random one after [`Idle::be_random`].
     fn claim_one(&self, limit: usize) -> Option<usize> {
         // Not under loom, which would explore this load at every step.
-        if cfg!(loom) || self.whim.load(Relaxed) == 0 {
+        if cfg!(loom) || self.draws.load(Relaxed) == 0 {
             return self.idle_ps(limit).find(|&index| self.claim(index));
         }
-        let whim = Random(self.whim.fetch_add(Random::STEP, Relaxed)).next();
-        let first = whim as usize % self.idle_ps(limit).count().max(1);
+        let draw = Random(self.draws.fetch_add(Random::STEP, Relaxed)).next();
+        let first = draw as usize % self.idle_ps(limit).count().max(1);
         let mut from_there_on = self.idle_ps(limit).skip(first).chain(self.idle_ps(limit));
         from_there_on.find(|&index| self.claim(index))
     }
 
     /// From now on the P to wake is picked at random.
     pub(crate) fn be_random(&self, seed: u64) {
-        self.whim.store(seed.max(1), Relaxed); // not 0, which is off
+        self.draws.store(seed.max(1), Relaxed); // not 0, which is off
     }
 }
 

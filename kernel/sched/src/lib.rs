@@ -232,7 +232,7 @@ pub use census::Place;
 pub use find::Order;
 pub use g::{G, Handle, Home, Status};
 pub use list::{Inbox, List};
-pub use p::{P, PSlot, Slice};
+pub use p::{P, PSlot, Random, Slice};
 pub use runq::{Owner, RunQueue};
 pub use submit::{ReadyRest, StartRest};
 pub use sysmon::{CallSeen, Sysmon, retake};

@@ -277,17 +277,27 @@ pub enum Slice {
     Resumed,
 }
 
-/// A small generator (splitmix64), from any seed.
-pub(crate) struct Random(pub(crate) u64);
+/// A small generator (SplitMix64), from any seed: this is its state.
+pub struct Random(pub u64);
 
 impl Random {
     /// The increment of the state for each number.
     pub(crate) const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
+    /// The next number: the upper half of the next word before its last step.
     pub(crate) fn next(&mut self) -> u32 {
+        (self.mix() >> 32) as u32
+    }
+
+    /// The next word.
+    pub fn next_word(&mut self) -> u64 {
+        let word = self.mix();
+        word ^ (word >> 31)
+    }
+
+    fn mix(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(Self::STEP);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z >> 32) as u32
+        (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb)
     }
 }

@@ -130,7 +130,7 @@ impl fmt::Debug for Instance {
 }
 
 impl Instance {
-    pub(super) const fn new(id: ProgramId) -> Self {
+    const fn new(id: ProgramId) -> Self {
         let phase = if id.0 <= ProgramId::BOOT.0 { Phase::Running } else { Phase::Free };
         let run = Run { name: "", args: &[], phase, supervisor: None, witness: None };
         Instance {
@@ -144,8 +144,7 @@ impl Instance {
     }
 
     /// A free instance, for a run of the program called `name`. `None`: no memory.
-    pub(super) fn take(name: &'static str, args: Vec<String>) -> Option<&'static Instance> {
-        let args = told(args)?;
+    pub(crate) fn take(name: &'static str, args: &'static [String]) -> Option<&'static Instance> {
         let id = NEXT.fetch_add(1, Relaxed);
         let reused = ALL.iter().find(|instance| instance.claim(id));
         let instance = match reused {
@@ -175,7 +174,7 @@ impl Instance {
     }
 
     /// Its run is over and no G of it is left.
-    pub(super) fn free(&self) {
+    pub(crate) fn free(&self) {
         let mut run = self.run.lock();
         run.witness = None;
         run.phase = Phase::Free;
@@ -202,7 +201,7 @@ impl Instance {
         self.id() > ProgramId::BOOT
     }
 
-    pub(super) fn set_name(&self, name: &'static str) {
+    pub(crate) fn set_name(&self, name: &'static str) {
         self.run.lock().name = name;
     }
 
@@ -212,7 +211,7 @@ impl Instance {
     }
 
     /// Whether `g` is the G of its main function.
-    pub(super) fn is_main(&self, g: u64) -> bool {
+    pub(crate) fn is_main(&self, g: u64) -> bool {
         self.main.load(Relaxed) == g
     }
 
@@ -245,7 +244,7 @@ impl Instance {
     }
 
     /// Waits until the end is decided. The supervisor only.
-    pub(super) fn wait_for_end(&self) -> Ended {
+    pub(crate) fn wait_for_end(&self) -> Ended {
         let wait = Wait::new(Reason::ProgramEnd, self.id().0 as usize);
         loop {
             let mut run = self.run.lock();
@@ -274,41 +273,8 @@ impl Instance {
     }
 }
 
-/// The arguments of a program. It may keep them for ever, so they are never freed; but each
-/// distinct list is kept only once, however often it is given, and to whichever program.
-struct Told {
-    words: Vec<String>,
-    older: Older<Told>,
-}
-
-impl Record for Told {
-    fn older(&self) -> &Older<Self> {
-        &self.older
-    }
-}
-
-static TOLD: Registry<Told> = Registry::new();
-
-/// The same words, never freed. `None`: no memory. Two callers that store the same words for the
-/// first time at the same moment keep them twice.
-fn told(words: Vec<String>) -> Option<&'static [String]> {
-    if words.is_empty() {
-        return Some(&[]);
-    }
-    let known = TOLD.iter().find(|told| told.words == words);
-    let told = match known {
-        Some(told) => told,
-        None => {
-            let new = for_ever(Told { words, older: Older::new() })?;
-            TOLD.add(new);
-            new
-        }
-    };
-    Some(&told.words)
-}
-
 /// Allocates a record that is never freed. `None`: no memory.
-fn for_ever<T>(record: T) -> Option<&'static T> {
+pub(crate) fn for_ever<T>(record: T) -> Option<&'static T> {
     let mut place = Vec::new();
     place.try_reserve_exact(1).ok()?;
     place.push(record);
@@ -326,7 +292,7 @@ mod tests {
 
     #[test]
     fn the_first_decision_counts_and_only_for_its_own_run() {
-        let instance = Instance::take("a", Vec::new()).expect("memory");
+        let instance = Instance::take("a", &[]).expect("memory");
         let id = instance.id();
         assert!(instance.is_running() && instance.is_started());
         assert!(!instance.end(ProgramId::BOOT, Ended::Stopped, park::ready), "another run's");
@@ -340,7 +306,7 @@ mod tests {
 
     #[test]
     fn whoever_waits_for_the_end_is_told() {
-        let instance = Instance::take("b", Vec::new()).expect("memory");
+        let instance = Instance::take("b", &[]).expect("memory");
         let waiter = std::thread::spawn(|| instance.wait_for_end());
         std::thread::yield_now();
         assert!(instance.end(instance.id(), Ended::Deadlock, park::ready));
@@ -349,24 +315,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_again_is_kept_once_whoever_is_told() {
-        let words = |last: &str| vec![String::from("again"), String::from(last)];
-        let (one, two) = (told(words("1")).expect("memory"), told(words("2")).expect("memory"));
-        assert_eq!((one, two), (&words("1")[..], &words("2")[..]));
-        for _ in 0..3 {
-            assert!(core::ptr::eq(one, told(words("1")).expect("memory")));
-            assert!(core::ptr::eq(two, told(words("2")).expect("memory")));
-        }
-    }
-
-    #[test]
     fn no_two_runs_have_the_same_instance_or_number() {
-        let words = || vec![String::from("word")];
-        let one = Instance::take("c", words()).expect("memory");
-        let two = Instance::take("c", words()).expect("memory");
+        let words: &'static [String] = vec![String::from("word")].leak();
+        let one = Instance::take("c", words).expect("memory");
+        let two = Instance::take("c", words).expect("memory");
         assert!(!core::ptr::eq(one, two));
         assert_ne!(one.id(), two.id());
-        assert_eq!((one.name(), one.args()), ("c", &words()[..]));
+        assert_eq!((one.name(), one.args()), ("c", words));
         assert!(two.end(two.id(), Ended::Stopped, park::ready));
         assert!(one.is_running(), "the other's end is not its own");
         two.free();

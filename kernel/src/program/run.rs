@@ -7,9 +7,9 @@
 //! is woken.
 #![forbid(unsafe_code)]
 
-use super::instance::{Ended, Instance, ProgramId};
+use super::instance::{Ended, Instance, ProgramId, for_ever};
 use super::{Program, all};
-use crate::cell::Shared;
+use crate::cell::{Older, Record, Registry, Shared};
 use crate::go::{Go, SpawnError};
 use crate::lock::IrqLock;
 use crate::park::{self, GHandle};
@@ -50,6 +50,7 @@ pub fn start(name: &str, args: Vec<String>) -> Result<Run, StartError> {
 
 /// As [`start`], for a program that need not be in the image's list.
 pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, StartError> {
+    let args = keep_args(args).ok_or(SpawnError::NoMemory)?;
     let instance = Instance::take(program.name(), args).ok_or(SpawnError::NoMemory)?;
     let id = instance.id();
     let started = Shared::try_new(Over::new())
@@ -221,6 +222,39 @@ impl Over {
     }
 }
 
+/// The arguments of a program. It may keep them for ever, so they are never freed; but each
+/// distinct list is kept only once, however often it is given, and to whichever program.
+struct Args {
+    words: Vec<String>,
+    older: Older<Args>,
+}
+
+impl Record for Args {
+    fn older(&self) -> &Older<Self> {
+        &self.older
+    }
+}
+
+static ALL_ARGS: Registry<Args> = Registry::new();
+
+/// The same words, never freed. `None`: no memory. Two callers that store the same words for the
+/// first time at the same moment keep them twice.
+fn keep_args(words: Vec<String>) -> Option<&'static [String]> {
+    if words.is_empty() {
+        return Some(&[]);
+    }
+    let known = ALL_ARGS.iter().find(|args| args.words == words);
+    let args = match known {
+        Some(args) => args,
+        None => {
+            let new = for_ever(Args { words, older: Older::new() })?;
+            ALL_ARGS.add(new);
+            new
+        }
+    };
+    Some(&args.words)
+}
+
 /// Why a program was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -276,6 +310,18 @@ mod tests {
         assert_eq!(run.wait_timeout(Duration::from_secs(600)), Some(Ended::Stopped));
         assert_eq!(run.wait(), Ended::Stopped);
         GATE.release(1); // threads are not killed
+    }
+
+    #[test]
+    fn what_is_said_again_is_kept_once_whoever_is_told() {
+        let words = |last: &str| vec![String::from("again"), String::from(last)];
+        let (one, two) =
+            (keep_args(words("1")).expect("memory"), keep_args(words("2")).expect("memory"));
+        assert_eq!((one, two), (&words("1")[..], &words("2")[..]));
+        for _ in 0..3 {
+            assert!(core::ptr::eq(one, keep_args(words("1")).expect("memory")));
+            assert!(core::ptr::eq(two, keep_args(words("2")).expect("memory")));
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! CPU time accounting: of each G, and of each CPU.
+//! What every CPU counts always: the time of each G and CPU, and events.
 //!
 //! A switch reads the cycle counter once. The run time of the G that leaves and the queue time of
 //! the next G are differences to the stamp that each carries ([`Account`]); both are also counted,
@@ -13,7 +13,6 @@
 #![forbid(unsafe_code)]
 
 use crate::arch;
-use crate::stats::{Counter, Histogram};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use sched::Status;
 
@@ -189,10 +188,54 @@ impl Buckets {
         self.0.iter().map(Counter::get).sum()
     }
 
-    /// Adds them to a histogram.
-    pub(super) fn add_to(&self, histogram: &mut Histogram) {
+    /// Calls `f` with the lower bound of each bucket, in nanoseconds, and its count.
+    pub(super) fn for_each(&self, mut f: impl FnMut(u64, u64)) {
         for (bucket, counter) in self.0.iter().enumerate() {
-            histogram.add(to_ns(1 << bucket), counter.get());
+            f(to_ns(1 << bucket), counter.get());
+        }
+    }
+}
+
+/// A counter of events on one CPU.
+#[derive(Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(super) const fn new() -> Self {
+        Counter(AtomicU64::new(0))
+    }
+
+    /// Its own CPU only, interrupts off: no other writer, so no locked addition.
+    #[inline(always)]
+    pub(super) fn add_one(&self) {
+        self.0.store(self.0.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// Any CPU may read.
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// The counters of a CPU; those of its slices are in `preempt`.
+pub(super) struct Counters {
+    pub(super) halts: Counter,
+    pub(super) wakes: Counter,
+    pub(super) created: Counter,
+    pub(super) ended: Counter,
+    pub(super) handoffs: Counter,
+    pub(super) retakes: Counter,
+}
+
+impl Counters {
+    pub(super) const fn new() -> Self {
+        Counters {
+            halts: Counter::new(),
+            wakes: Counter::new(),
+            created: Counter::new(),
+            ended: Counter::new(),
+            handoffs: Counter::new(),
+            retakes: Counter::new(),
         }
     }
 }

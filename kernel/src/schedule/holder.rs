@@ -7,18 +7,19 @@
 //!
 //! A G that waits records the address of the lock. The lock there lives as long as the G waits,
 //! because that G has a reference to it; but the G may be woken at any time, and then the lock may
-//! be freed during the read. So the word is read as `roster` reads stacks: looked up in the page
+//! be freed during the read. So the word is read as `calls` reads stacks: looked up in the page
 //! tables, through the window of physical memory, interrupts off. It counts only if the G is in the
 //! same wait before and after ([`Seen`]); until then it is not used.
 
-use super::roster::{self, ALL};
+use super::roster::ALL;
+use super::snapshot::{GInfo, GState};
 use super::task::{GHandle, Task};
+use super::{calls, snapshot};
 use super::{ready_from, running, running_or_none};
 use crate::arch;
 use crate::cell::{WORKER_WORD, held, worker_in};
 use crate::mem::stack::slot;
 use crate::program::Instance;
-use crate::tasks::{GInfo, GState};
 use crate::waiting::{Reason, Wait};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use core::sync::atomic::fence;
@@ -205,7 +206,7 @@ pub(super) fn joined(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
 /// does.
 fn read(address: usize) -> Option<usize> {
     let irqs = arch::irq::disable_probed();
-    let word = roster::read_word(address);
+    let word = calls::read_word(address);
     arch::irq::restore(irqs);
     fence(Acquire); // reads the word before the check that validates it
     word
@@ -268,9 +269,9 @@ impl Waiting {
 
     /// Its snapshot; as a waiting G, even if it is only about to wait.
     pub fn info(self) -> Option<GInfo> {
-        let mut info = roster::of_record(self.0)?;
+        let mut info = snapshot::of_record(self.0)?;
         info.state = GState::Waiting;
-        info.wait = Some(roster::named(self.0));
+        info.wait = Some(snapshot::wait_of(self.0));
         info.holder = holder_of(self.0);
         Some(info)
     }

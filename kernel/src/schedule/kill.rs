@@ -40,7 +40,7 @@
 use super::index;
 use super::roster::{self, ALL};
 use super::task::{GHandle, Task};
-use super::watch::{ask_for_attention, spare_attention};
+use super::view::{ask_for_attention, spare_attention};
 use super::{Leaving, created, leave_now, ready, running, wake_cpu};
 use crate::lock::IrqLock;
 use crate::preempt::Attention;

@@ -230,7 +230,8 @@ impl M {
         self.id
     }
 
-    fn state(&self) -> MState {
+    /// What it does.
+    pub(super) fn state(&self) -> MState {
         match self.state.load(Relaxed) {
             0 => MState::OnCpu,
             1 => MState::InCall,
@@ -238,33 +239,16 @@ impl M {
         }
     }
 
-    fn info(&self) -> MInfo {
-        let state = self.state();
+    /// The G whose call is on it, or was last.
+    pub(super) fn serves(&self) -> Option<&'static G<Task>> {
         // SAFETY: null, or from a reference to a G; these live for ever.
-        let g = unsafe { self.g.load(Relaxed).as_ref() };
-        let calls = match g {
-            Some(g) if state == MState::InCall => calls(g, &self.stack),
-            _ => Vec::new(),
-        };
-        MInfo { id: self.id, state, stack: self.stack.clone(), g: g.map_or(0, G::id), calls }
+        unsafe { self.g.load(Relaxed).as_ref() }
     }
-}
 
-/// A snapshot of one M.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MInfo {
-    /// Its number, from 0.
-    pub id: usize,
-    /// What it does.
-    pub state: MState,
     /// The addresses of its stack.
-    pub stack: Range<u64>,
-    /// The number of the G whose call is on it, or was last.
-    pub g: u64,
-    /// While it is [`MState::InCall`]: the return addresses on its stack,
-    /// innermost first; [`crate::symbols::lookup`] has their names.
-    pub calls: Vec<usize>,
+    pub(super) fn stack(&self) -> Range<u64> {
+        self.stack.clone()
+    }
 }
 
 /// What an M does.
@@ -277,11 +261,6 @@ pub enum MState {
     InCall = 1,
     /// It waits to be used again.
     Spare = 2,
-}
-
-/// All Ms, newest first, as they were at one moment or another.
-pub fn ms() -> Vec<MInfo> {
-    all().map(M::info).collect()
 }
 
 /// How many Ms there are, how many of them are spare and how many are away in a
@@ -300,27 +279,7 @@ pub(super) fn overrun() -> Option<usize> {
     all().find(|m| !stack::is_whole(m.slot())).map(M::id)
 }
 
-fn all() -> impl Iterator<Item = &'static M> {
+/// All Ms, newest first.
+pub(super) fn all() -> impl Iterator<Item = &'static M> {
     core::iter::successors(MS.lock().newest, |m| m.older)
-}
-
-/// The return addresses of a G that is away. It may continue at any time, and then the words read
-/// are nonsense; but the G is on this stack, which exists for ever (a page of it that is
-/// decommitted meanwhile is committed again when it is read), and `walk` trusts nothing.
-fn calls(g: &G<Task>, stack: &Range<u64>) -> Vec<usize> {
-    let readable = |address: usize| {
-        stack.contains(&(address as u64)) && arch::paging::translate(address as u64).is_some()
-    };
-    let mut calls = Vec::new();
-    // SAFETY: the record lives for ever; only `arch::switch` writes it, with one instruction.
-    let sp = unsafe { g.kernel.sp.as_ptr().read_volatile() };
-    let (rip_at, rbp_at) = arch::saved_at(sp);
-    if sp.is_multiple_of(8) && readable(rip_at) && readable(rbp_at) {
-        // SAFETY: aligned and mapped.
-        let rip = unsafe { (rip_at as *const usize).read_volatile() };
-        // SAFETY: as above.
-        let rbp = unsafe { (rbp_at as *const usize).read_volatile() };
-        crate::backtrace::walk(rip, rbp, readable, |address| calls.push(address));
-    }
-    calls
 }

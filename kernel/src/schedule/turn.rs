@@ -31,8 +31,8 @@
 
 use super::task::Task;
 use super::{
-    Cpu, G_SLOT, Leaving, NO_G, SCHED, beside, birth, call, full, is_running, running_or_none,
-    send, this_cpu,
+    Cpu, G_SLOT, Leaving, NO_G, SCHED, birth, call, full, idle_latency, is_running,
+    running_or_none, send, this_cpu,
 };
 use super::{all_idle, busy, cycles_run, try_this_cpu};
 use crate::arch::{self, irq::IrqState};
@@ -140,10 +140,10 @@ fn halt(cpu: &'static Cpu) -> Last {
     cpu.counters.halts.add_one();
     trace::cpu_event(Kind::Halt, 0);
     let halted = arch::cycles();
-    beside::halts(halted);
+    idle_latency::halts(halted);
     arch::wait_for_interrupt();
     let last = Last::nobody();
-    beside::resumes(last.at);
+    idle_latency::resumes(last.at);
     cpu.times.idled(last.at.wrapping_sub(halted));
     // The next G here does not inherit a slice from before the halt.
     cpu.slices.begin(last.at);
@@ -199,7 +199,7 @@ fn execute(cpu: &'static Cpu, run: Run<Task>, last: Last) -> (&'static Cpu, Last
         Attention::UNTIMED => attend_untimed(cpu, g, slice, last),
         _ => attend(cpu, g, slice, last),
     };
-    beside::begins(g, now);
+    idle_latency::begins(g, now);
     g.kernel.account.start(now, &cpu.times);
     arch::set_slot::<G_SLOT>(core::ptr::from_ref(g).addr());
     let save = match g.kernel.m.get() {
@@ -260,7 +260,7 @@ fn attend(cpu: &'static Cpu, g: &'static G<Task>, slice: Slice, mut last: Last) 
     // A timer that is armed already serves the next slice as well.
     // SAFETY: this CPU's own record, interrupts off.
     let needs_timer = || unsafe { cpu.with_p(|p| SCHED.needs_timer(p)) };
-    if cpu.slices.is_unkind() || !cpu.slices.is_timed() && needs_timer() {
+    if cpu.slices.chaos_on() || !cpu.slices.is_timed() && needs_timer() {
         cpu.slices.arm();
     }
     trace::event_at(last.at, g.id(), start_of(slice, last));

@@ -1,15 +1,15 @@
-//! Queries of the running G and the machine: handle, permit, random, counters.
+//! Queries of the running G, the counters and each CPU; requests to all CPUs.
 //!
-//! No scheduling happens here. The public names for these are in `gref` and `stats`, which call
-//! them through [`crate::park`].
+//! No scheduling happens here. Any CPU may call; a value may be stale at once. Reports read
+//! snapshots instead (`snapshot`).
 
-use super::{CPUS, GHandle, SCHED, m, running, wake_cpu, watch};
+use super::{CPUS, GHandle, SCHED, running, running_on, wake_cpu, with_p};
 use crate::arch;
 use crate::mem::percpu::Here;
 use crate::program::{BOOT, Instance};
-use crate::stats::{Counters, CpuStats, Histogram, MStats, Stats};
 use crate::trace::{self, Kind};
-use sched::G;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use sched::{G, Random};
 
 /// The handle of the running G.
 pub fn this() -> GHandle {
@@ -35,58 +35,14 @@ pub fn take_permit() -> bool {
     g.kernel.permit.take(generation)
 }
 
-/// A random word, repeatable from the seed: SplitMix64, one state a CPU.
+/// A random word, repeatable from the seed: one generator a CPU.
 pub fn random() -> u64 {
     let here = Here::enter();
     let state = &CPUS[here.index()].random;
-    state.set(state.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
-    let word = state.get();
-    drop(here);
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
-}
-
-/// A snapshot of all counters.
-pub fn stats() -> Stats {
-    // Ended before created: so the sum never shows more ended Gs than created ones.
-    let all = || CPUS[..arch::num_cpus()].iter();
-    let ended = all().map(|cpu| cpu.counters.ended.get()).sum();
-    let created = all().map(|cpu| cpu.counters.created.get()).sum();
-    let cpus = all().enumerate().map(|(index, cpu)| {
-        let [ticks, preemptions, displacements] = cpu.slices.counters();
-        let counters = &cpu.counters;
-        CpuStats {
-            switches: cpu.times.queue_wait.total(),
-            preemptions,
-            ticks,
-            halts: counters.halts.get(),
-            wakes: counters.wakes.get(),
-            displacements,
-            handoffs: counters.handoffs.get(),
-            retakes: counters.retakes.get(),
-            steals: SCHED.slots()[index].steals(),
-            stolen: SCHED.slots()[index].stolen(),
-            run_ns: cpu.times.run_ns(),
-            idle_ns: cpu.times.idle_ns(),
-        }
-    });
-    let (ms, spare, blocked) = m::count();
-    let ms = MStats { created: ms, spare, blocked };
-    let [mut queue_wait, mut on_cpu] = [Histogram::default(), Histogram::default()];
-    for cpu in all() {
-        cpu.times.queue_wait.add_to(&mut queue_wait);
-        cpu.times.on_cpu.add_to(&mut on_cpu);
-    }
-    Stats { created, ended, ms, queue_wait, on_cpu, cpus: cpus.collect() }
-}
-
-/// How many Gs there are, without the kernel's service Gs.
-pub fn num_goroutines() -> usize {
-    let count = |of: fn(&Counters) -> u64| CPUS.iter().map(|cpu| of(&cpu.counters)).sum::<u64>();
-    let ended = count(|counters| counters.ended.get());
-    let alive = count(|counters| counters.created.get()).saturating_sub(ended) as usize;
-    alive.saturating_sub(watch::attendants())
+    let mut random = Random(state.get());
+    let word = random.next_word();
+    state.set(random.0);
+    word
 }
 
 /// How many Gs were ever started.
@@ -94,10 +50,20 @@ pub fn created() -> u64 {
     CPUS.iter().map(|cpu| cpu.counters.created.get()).sum()
 }
 
+/// How many Gs have ended.
+pub fn ended() -> u64 {
+    CPUS.iter().map(|cpu| cpu.counters.ended.get()).sum()
+}
+
+/// How many Gs there are, without the kernel's service Gs.
+pub fn num_goroutines() -> usize {
+    let ended = ended(); // before `created`: never more ended than created
+    (created().saturating_sub(ended) as usize).saturating_sub(ATTENDANTS.load(Relaxed))
+}
+
 /// A number that changes whenever a G is created or has ended.
 pub fn lives_changed() -> u64 {
-    let changes = |cpu: &super::Cpu| cpu.counters.created.get() + cpu.counters.ended.get();
-    CPUS.iter().map(changes).sum()
+    created() + ended()
 }
 
 /// How many cycles Gs have run, up to the last time that one left its CPU. A caller that sees that
@@ -144,4 +110,53 @@ pub fn set_gomaxprocs(n: usize) -> usize {
         }
     }
     before
+}
+
+/// The number of the kernel's service Gs: `attendants`.
+static ATTENDANTS: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts one more service G, so that the program's count leaves it out.
+pub fn count_attendant() {
+    ATTENDANTS.fetch_add(1, Relaxed);
+}
+
+/// Discounts a service G that was not created, or has ended.
+pub fn discount_attendant() {
+    ATTENDANTS.fetch_sub(1, Relaxed);
+}
+
+/// Sets attention bits (`preempt::Attention`) on every CPU, which acts on them at each switch.
+pub fn ask_for_attention(bits: u32) {
+    CPUS.iter().for_each(|cpu| cpu.slices.attention.set(bits));
+}
+
+/// Clears them.
+pub fn spare_attention(bits: u32) {
+    for cpu in &CPUS {
+        let _ = cpu.slices.attention.clear(bits);
+    }
+}
+
+/// The number of the M on a CPU, and that of the G that runs there, if one does.
+pub fn present(cpu: usize) -> (u32, Option<u64>) {
+    (CPUS[cpu].m.get().map_or(0, |m| m.id() as u32), running_on(cpu).map(G::id))
+}
+
+/// Whether a CPU runs a G or may be about to, as seen from outside, for `guardian`.
+pub fn is_busy(cpu: usize) -> bool {
+    running_on(cpu).is_some() || cpu < SCHED.limit() && !SCHED.is_idle(cpu)
+}
+
+/// Whether this CPU, which comes out of a halt, was woken to run a G, or has one to run.
+pub fn has_work() -> bool {
+    is_busy(arch::cpu_index()) || !with_p(|p| p.has_nobody())
+}
+
+/// A number that changes whenever a CPU makes progress: begins a slice, halts, takes a tick. As
+/// [`is_busy`].
+pub fn progress(cpu: usize) -> u64 {
+    let record = &CPUS[cpu];
+    let [ticks, preemptions, _] = record.slices.counters();
+    let counted = [record.counters.halts.get(), ticks, preemptions];
+    counted.into_iter().fold(SCHED.slots()[cpu].tick().into(), u64::wrapping_add)
 }

@@ -9,7 +9,7 @@
 use crate::check::{self, checks, go_on, join_all};
 use core::hint::{black_box, spin_loop};
 use runnext::inspect::now_ns;
-use runnext::internals::invariant::{self, Beside};
+use runnext::internals::invariant::{self, IdleLatency};
 use runnext::prelude::*;
 use runnext::sync::Mutex;
 
@@ -38,8 +38,8 @@ fn main() {
 const ROUNDS: usize = 4;
 /// For how long whoever has readied somebody computes.
 const LONG: Duration = Duration::from_millis(2);
-/// The most that a G may wait beside an idle P: `runnext::invariant`, "Beside an idle
-/// P", says why, and what was measured. If there is one P, what is left of the interrupt
+/// The most that a G may wait beside an idle P: `runnext::invariant`, "Idle
+/// latency", says why, and what was measured. If there is one P, what is left of the interrupt
 /// that readies the G.
 fn bound_ns() -> u64 {
     if num_cpus() == 1 { 2_000 } else { 500_000 }
@@ -48,7 +48,7 @@ fn bound_ns() -> u64 {
 /// Plays a scene, and says how long a G has waited beside an idle P meanwhile.
 fn play(mut scene: impl FnMut()) {
     yield_now();
-    invariant::forget_beside_idle();
+    invariant::reset_idle_latency();
     (0..ROUNDS).for_each(|_| scene());
     let longest = look();
     println!("BESIDE {} ns", longest.map_or(0, |longest| longest.ns));
@@ -61,9 +61,9 @@ fn compute_and_look() {
     look();
 }
 
-fn look() -> Option<Beside> {
-    let longest = invariant::longest_beside_idle();
-    if let Some(Beside { ns, g, p, ran_on }) = longest {
+fn look() -> Option<IdleLatency> {
+    let longest = invariant::longest_idle_latency();
+    if let Some(IdleLatency { ns, g, p, ran_on }) = longest {
         let and = ran_on.map_or("and waits still".to_string(), |p| format!("and ran on P {p}"));
         assert!(ns <= bound_ns(), "G {g} waited for {ns} ns while P {p} was idle, {and}");
     }

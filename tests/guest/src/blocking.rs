@@ -6,7 +6,6 @@ use crate::check::{self, checks, counters, go_on, join_all, wait_until};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use runnext::blocking::{BlockingError, MState, ms};
 use runnext::inspect::now_ns;
-use runnext::internals::symbols;
 use runnext::prelude::*;
 use runnext::sync::{Mutex, Semaphore};
 use runnext::tasks;
@@ -58,7 +57,7 @@ fn is_blocked(calls: u64) -> bool {
 }
 
 fn a_call_that_does_not_wait_hands_nothing_over() {
-    if check::is_unkind() {
+    if check::chaos_on() {
         return;
     }
     assert_eq!(blocking(|| 1), 1); // there is a spare M from here on
@@ -71,7 +70,7 @@ fn a_call_that_does_not_wait_hands_nothing_over() {
 }
 
 fn a_p_is_handed_over_exactly_when_a_call_waits() {
-    if check::is_unkind() {
+    if check::chaos_on() {
         return;
     }
     const ROUNDS: u64 = 100;
@@ -127,11 +126,10 @@ fn a_thousand_calls_wait_on_a_thousand_stacks() {
 
     let mut stacks: Vec<_> = ms().into_iter().filter(|m| m.state == MState::InCall).collect();
     assert_eq!(stacks.len(), CALLS);
-    let in_its_call = |address: &usize| {
-        symbols::lookup(address - 1).is_some_and(|s| s.to_string().contains("waits_in_its_call"))
-    };
     for m in &stacks {
-        assert!(m.calls.iter().any(in_its_call), "M {} is elsewhere: {:x?}", m.id, m.calls);
+        let calls = tasks::backtrace(m.g).expect("it waits");
+        let in_its_call = |frame: &tasks::Frame| frame.to_string().contains("waits_in_its_call");
+        assert!(calls.iter().any(in_its_call), "M {} is elsewhere: {calls:x?}", m.id);
     }
     let mut gs: Vec<_> = stacks.iter().map(|m| m.g).collect();
     gs.sort_unstable();
@@ -202,7 +200,7 @@ fn calls_that_end_in_any_order_lose_nobody() {
 }
 
 fn a_call_goes_on_where_it_was_if_that_cpu_is_idle() {
-    if check::is_unkind() {
+    if check::chaos_on() {
         return;
     }
     const ROUNDS: usize = 40;

@@ -51,7 +51,7 @@ pub fn run(checks: &[Check]) {
 
 /// Whether the machine is unkind on purpose (`chaos=`): then a check that counts
 /// ticks, hand-overs or who is first has nothing to say.
-pub fn is_unkind() -> bool {
+pub fn chaos_on() -> bool {
     runnext::internals::chaos::is_on()
 }
 

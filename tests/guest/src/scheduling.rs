@@ -50,7 +50,7 @@ fn spin_for(d: Duration) {
 }
 
 fn an_idle_cpu_takes_no_ticks() {
-    if check::is_unkind() {
+    if check::chaos_on() {
         return;
     }
     let (before, after) = go_on(0, || {
@@ -68,7 +68,7 @@ fn an_idle_cpu_takes_no_ticks() {
 }
 
 fn a_g_alone_on_its_cpu_takes_no_ticks() {
-    if check::is_unkind() {
+    if check::chaos_on() {
         return;
     }
     for cpu in [0, num_cpus() - 1] {
@@ -288,7 +288,7 @@ fn a_pinned_g_runs_beyond_gomaxprocs() {
 /// On one P, two Gs that always ready each other would run for ever if each
 /// turn began a slice of its own.
 fn a_ping_pong_pair_shares_a_slice_and_starves_nobody() {
-    if check::is_unkind() {
+    if check::chaos_on() {
         return;
     }
     static ROUNDS: AtomicU64 = AtomicU64::new(0);
@@ -342,7 +342,7 @@ fn sleep_is_never_over_early() {
 }
 
 fn sleepers_of_a_cpu_wake_in_the_order_of_their_deadlines() {
-    if check::is_unkind() {
+    if check::chaos_on() {
         return;
     }
     let cpu = num_cpus() - 1;

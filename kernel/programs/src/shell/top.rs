@@ -6,12 +6,10 @@
 
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::fmt::Write;
 use runnext::console::{self, InputError};
-use runnext::inspect::{self, PInfo};
 use runnext::prelude::*;
-use runnext::stats::{CpuStats, Stats};
+use runnext::stats::{PInfo, Stats};
 
 /// The time between two frames.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -37,49 +35,44 @@ pub fn run() {
 struct Reading {
     at: Instant,
     stats: Stats,
-    ps: Vec<PInfo>,
-    /// Gs in the global queue.
-    global: usize,
-    gomaxprocs: usize,
 }
 
 impl Reading {
     fn take() -> Self {
-        let (ps, global) = inspect::ps();
-        Reading { at: Instant::now(), stats: stats(), ps, global, gomaxprocs: gomaxprocs() }
+        Reading { at: Instant::now(), stats: stats() }
     }
 }
 
 /// The whole screen, from its upper left corner on.
 fn frame(before: &Reading, after: &Reading) -> String {
     let ns = (after.at - before.at).as_nanos().clamp(1, u64::MAX.into()) as u64;
-    let Stats { ms, .. } = after.stats;
+    let Stats { ms, global, gomaxprocs, .. } = after.stats;
     let mut text = format!(
         "\x1b[H{} Gs, {} in global queue; {} Ms, {} in calls; {} of {} Ps run Gs\x1b[K\n",
         after.stats.alive(),
-        after.global,
+        global,
         ms.created,
         ms.blocked,
-        after.gomaxprocs,
-        after.ps.len()
+        gomaxprocs,
+        after.stats.cpus.len()
     );
     text.push_str(
         "  P  load                          queue  switches/s  steals/s  preempt/s  idle\x1b[K\n",
     );
     let cpus = before.stats.cpus.iter().zip(&after.stats.cpus);
-    for (index, ((then, now), p)) in cpus.zip(&after.ps).enumerate() {
+    for (index, (then, now)) in cpus.enumerate() {
         // To a string: it cannot fail.
-        let _ = writeln!(text, "{index:3}  {}\x1b[K", row(then, now, p, ns));
+        let _ = writeln!(text, "{index:3}  {}\x1b[K", row(then, now, ns));
     }
     text.push_str("any key ends this\x1b[K\n\x1b[J");
     text
 }
 
 /// One P between two readings that are `ns` apart.
-fn row(then: &CpuStats, now: &CpuStats, p: &PInfo, ns: u64) -> String {
-    let since = |of: fn(&CpuStats) -> u64| of(now).saturating_sub(of(then));
+fn row(then: &PInfo, now: &PInfo, ns: u64) -> String {
+    let since = |of: fn(&PInfo) -> u64| of(now).saturating_sub(of(then));
     let per_second = |count: u64| (u128::from(count) * 1_000_000_000 / u128::from(ns)) as u64;
-    let busy_ns = match p.is_idle {
+    let busy_ns = match now.is_idle {
         true => since(|cpu| cpu.run_ns),
         false => ns.saturating_sub(since(|cpu| cpu.idle_ns)),
     };
@@ -88,7 +81,7 @@ fn row(then: &CpuStats, now: &CpuStats, p: &PInfo, ns: u64) -> String {
     let bar: String = (0..BAR).map(|place| if place < full { '#' } else { '.' }).collect();
     format!(
         "[{bar}] {percent:3}%  {:5}  {:10}  {:8}  {:9}  {:3}%",
-        p.queued,
+        now.queued,
         per_second(since(|cpu| cpu.switches)),
         per_second(since(|cpu| cpu.steals)),
         per_second(since(|cpu| cpu.preemptions)),
@@ -100,15 +93,16 @@ fn row(then: &CpuStats, now: &CpuStats, p: &PInfo, ns: u64) -> String {
 mod tests {
     use super::*;
 
-    fn did(switches: u64, run_ns: u64, idle_ns: u64) -> CpuStats {
-        let mut stats = CpuStats::default();
-        (stats.switches, stats.run_ns, stats.idle_ns) = (switches, run_ns, idle_ns);
-        stats
+    fn did(switches: u64, run_ns: u64, idle_ns: u64) -> PInfo {
+        let mut p = PInfo::default();
+        (p.switches, p.run_ns, p.idle_ns) = (switches, run_ns, idle_ns);
+        p
     }
 
     /// A row for a P with these counters, between readings 1 ms apart.
-    fn shown(then: CpuStats, now: CpuStats, is_idle: bool) -> String {
-        row(&then, &now, &PInfo { queued: 3, is_idle, ..PInfo::default() }, 1_000_000)
+    fn shown(then: PInfo, mut now: PInfo, is_idle: bool) -> String {
+        (now.queued, now.is_idle) = (3, is_idle);
+        row(&then, &now, 1_000_000)
     }
 
     #[test]

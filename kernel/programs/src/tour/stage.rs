@@ -72,7 +72,7 @@ pub fn counts(counters: &[AtomicU64]) -> Vec<u64> {
 }
 
 /// The sum of a counter over all CPUs.
-pub fn total(of: fn(&runnext::stats::CpuStats) -> u64) -> u64 {
+pub fn total(of: fn(&runnext::stats::PInfo) -> u64) -> u64 {
     stats().cpus.iter().map(of).sum()
 }
 

@@ -53,7 +53,7 @@ struct Pools {
 impl Ledger {
     /// As things are now.
     pub fn draw_up() -> Ledger {
-        let (stats, memory, (ps, global)) = (stats(), inspect::memory(), inspect::ps());
+        let (stats, memory) = (stats(), inspect::memory());
         let stacks = &memory.stacks;
         let stack_pages =
             (stacks.commits + stacks.opened_pages).saturating_sub(stacks.trimmed_pages);
@@ -63,8 +63,8 @@ impl Ledger {
         Ledger {
             created: stats.created,
             ended: stats.ended,
-            sleepers: ps.iter().map(|p| p.sleepers).sum(),
-            queued: ps.iter().map(|p| p.queued).sum::<usize>() + global,
+            sleepers: stats.cpus.iter().map(|p| p.sleepers).sum(),
+            queued: stats.cpus.iter().map(|p| p.queued).sum::<usize>() + stats.global,
             blocked_ms: stats.ms.blocked,
             lost_ms: (stats.ms.created - stats.ms.spare - stats.ms.blocked)
                 .saturating_sub(num_cpus() as u64),

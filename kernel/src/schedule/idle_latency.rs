@@ -1,4 +1,4 @@
-//! For how long a runnable G has waited while a P was idle: for `invariant`.
+//! The idle latency: how long a runnable G has waited while a P was idle.
 //!
 //! Each P records from when until when it last halted. When a G begins to run, it has waited for a
 //! CPU since the stamp of its [`Account`](super::account::Account). The overlap of the two is time
@@ -26,7 +26,7 @@ use sched::G;
 
 /// A G that has waited for a CPU while a P that could have run it was idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beside {
+pub struct IdleLatency {
     /// The overlap, in nanoseconds.
     pub ns: u64,
     /// The number of the G.
@@ -57,27 +57,28 @@ pub(super) fn resumes(now: u64) {
 #[inline(always)]
 pub(super) fn begins(g: &'static G<Task>, now: u64) {
     if cfg!(debug_assertions) {
-        judge(g, g.kernel.account.since(), now, Some(arch::cpu_index()));
+        record(g, g.kernel.account.since(), now, Some(arch::cpu_index()));
     }
 }
 
-/// The longest overlap since [`forget`], if there was any.
+/// The longest overlap since boot or [`reset`], Gs that wait now included; `None` if there was none,
+/// and in builds without `debug_assertions`. By a G.
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
-pub fn longest() -> Option<Beside> {
+pub fn longest() -> Option<IdleLatency> {
     if cfg!(debug_assertions) {
-        super::roster::ALL.iter().for_each(look_at_queued);
+        super::roster::ALL.iter().for_each(check_queued);
     }
     *LONGEST.lock()
 }
 
-/// Clears the longest overlap.
+/// Restarts the measurement.
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
-pub fn forget() {
+pub fn reset() {
     *LONGEST.lock() = None;
 }
 
 static LAST_HALT: [Halt; arch::MAX_CPUS] = [const { Halt::new() }; arch::MAX_CPUS];
-static LONGEST: IrqLock<Option<Beside>> = IrqLock::new(None);
+static LONGEST: IrqLock<Option<IdleLatency>> = IrqLock::new(None);
 
 /// Spin hints between the two readings of a G.
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
@@ -86,27 +87,27 @@ const MOMENT: usize = 16;
 /// As [`begins`], for a G that still waits. It is read twice: a G that is just being readied counts
 /// as runnable before its stamp is updated.
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
-fn look_at_queued(g: &'static G<Task>) {
-    let look = || (g.status(), g.id(), g.kernel.account.since());
-    let (seen, now) = (look(), arch::cycles());
+fn check_queued(g: &'static G<Task>) {
+    let read = || (g.status(), g.id(), g.kernel.account.since());
+    let (seen, now) = (read(), arch::cycles());
     if seen.0 == sched::Status::Runnable {
         (0..MOMENT).for_each(|_| arch::relax());
-        if look() == seen {
-            judge(g, seen.2, now, None);
+        if read() == seen {
+            record(g, seen.2, now, None);
         }
     }
 }
 
 /// Keeps the overlap of `g`, which is queued since `since`, with an idle P, if that is longer than
 /// all before.
-fn judge(g: &'static G<Task>, since: u64, now: u64, ran_on: Option<usize>) {
+fn record(g: &'static G<Task>, since: u64, now: u64, ran_on: Option<usize>) {
     let may_run = |p: &usize| g.pin().is_none_or(|pin| pin == *p);
-    let beside = |p: usize| (LAST_HALT[p].shared_with(since, now), p);
-    let Some((cycles, p)) = (0..SCHED.limit()).filter(may_run).map(beside).max() else { return };
+    let overlap = |p: usize| (LAST_HALT[p].overlap(since, now), p);
+    let Some((cycles, p)) = (0..SCHED.limit()).filter(may_run).map(overlap).max() else { return };
     let ns = arch::cycles_to_ns(cycles);
     let mut longest = LONGEST.lock();
     if ns > longest.map_or(0, |longest| longest.ns) {
-        *longest = Some(Beside { ns, g: g.id(), p, ran_on });
+        *longest = Some(IdleLatency { ns, g: g.id(), p, ran_on });
     }
 }
 
@@ -125,7 +126,7 @@ impl Halt {
     /// In this order: in between, the halt ends before it begins, and is empty.
     fn begin(&self, now: u64) {
         self.from.store(now, Release);
-        self.until.store(u64::MAX, Release); // pairs with `shared_with`
+        self.until.store(u64::MAX, Release); // pairs with `overlap`
     }
 
     fn end(&self, now: u64) {
@@ -133,7 +134,7 @@ impl Halt {
     }
 
     /// The overlap of the halt and the time from `since` to `now`, which is not in the future.
-    fn shared_with(&self, since: u64, now: u64) -> u64 {
+    fn overlap(&self, since: u64, now: u64) -> u64 {
         // The end first: if another halt begins meanwhile, it begins after `now`.
         let until = self.until.load(Acquire); // pairs with `begin`
         let from = self.from.load(Acquire);
@@ -148,14 +149,14 @@ mod tests {
     #[test]
     fn time_is_shared_from_the_later_beginning_to_the_earlier_end() {
         let halt = Halt::new();
-        assert_eq!(halt.shared_with(0, 1_000), 0, "it never halted");
+        assert_eq!(halt.overlap(0, 1_000), 0, "it never halted");
         halt.begin(100);
-        assert_eq!(halt.shared_with(150, 180), 30, "halted before and after");
-        assert_eq!(halt.shared_with(50, 180), 80, "halted though one was queued");
+        assert_eq!(halt.overlap(150, 180), 30, "halted before and after");
+        assert_eq!(halt.overlap(50, 180), 80, "halted though one was queued");
         halt.end(200);
-        assert_eq!(halt.shared_with(150, 900), 50, "resumed meanwhile");
-        assert_eq!(halt.shared_with(200, 900), 0, "resumed before");
-        assert_eq!(halt.shared_with(20, 90), 0, "ran before it halted");
+        assert_eq!(halt.overlap(150, 900), 50, "resumed meanwhile");
+        assert_eq!(halt.overlap(200, 900), 0, "resumed before");
+        assert_eq!(halt.overlap(20, 90), 0, "ran before it halted");
     }
 
     #[test]
@@ -164,6 +165,6 @@ mod tests {
         halt.begin(100);
         halt.end(200);
         halt.from.store(300, Release);
-        assert_eq!(halt.shared_with(0, 1_000), 0);
+        assert_eq!(halt.overlap(0, 1_000), 0);
     }
 }
