@@ -15,7 +15,7 @@
 
 use crate::schedule::{GInfo, GState, MInfo, MState, PInfo, Stats};
 use crate::time::{Duration, Instant, sleep_until};
-use crate::{attendants, park, tasks};
+use crate::{attendants, park, schedule};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -78,7 +78,9 @@ pub fn line() -> String {
 pub fn detail() -> String {
     let mut ms = park::ms();
     ms.sort_unstable_by_key(|m| m.id);
-    Seen::now(ms, tasks::gs()).detail()
+    let mut gs = schedule::gs();
+    gs.sort_unstable_by_key(|g| g.id);
+    Seen::now(ms, gs).detail()
 }
 
 /// Snapshots, taken at about one time.

@@ -105,10 +105,10 @@ fn is_asked_on(handle: &GHandle) -> bool {
     if !schedule::begin_tending(handle) {
         return true;
     }
-    let told = handle.clone();
+    let target = handle.clone();
     let ask = move || {
         let _vigil = Vigil::new();
-        while schedule::kill(&told, Doom::Ask) {
+        while schedule::kill(&target, Doom::Ask) {
             sleep(ASK_AGAIN);
         }
     };

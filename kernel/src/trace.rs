@@ -6,7 +6,7 @@
 //! (`preempt::Attention`), and this is one bit of it. Otherwise an event is 16 bytes ([`Event`]) in
 //! the ring of its CPU ([`ring`]); the oldest is overwritten, and overwritten events are counted.
 //!
-//! Uses: the program reads them ([`events`]), they are printed at the end (`dump`), hashed so that
+//! Uses: the report of a panic shows the last of them ([`last`]), they are printed at the end (`dump`), hashed so that
 //! two runs can be compared by a line per CPU (`hash`), or written out while the machine runs
 //! ([`stream`]).
 //!
@@ -157,7 +157,7 @@ fn here() -> &'static Ring {
 #[cfg(all(target_os = "none", feature = "internals"))]
 pub fn interrupt_before_init_cpu() {
     let irqs = arch::irq::disable();
-    let (cpu, told) = (arch::cpu_index(), arch::slot::<RING_SLOT>());
+    let (cpu, ring) = (arch::cpu_index(), arch::slot::<RING_SLOT>());
     arch::set_slot::<RING_SLOT>(0);
     let before = RINGS[cpu].count();
     arch::wake(cpu);
@@ -166,7 +166,7 @@ pub fn interrupt_before_init_cpu() {
         arch::relax();
     }
     arch::irq::disable();
-    arch::set_slot::<RING_SLOT>(told);
+    arch::set_slot::<RING_SLOT>(ring);
     arch::irq::restore(irqs);
 }
 
@@ -271,7 +271,7 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            StartError::IsOn => "events are noted already",
+            StartError::IsOn => "events are recorded already",
             StartError::NoMemory => "no memory for the events",
             StartError::NoPort => "no debug console or second serial port to write events to",
         })
@@ -335,29 +335,18 @@ pub(crate) fn finish(code: u32) {
     }
     for (cpu, ring) in RINGS[..arch::num_cpus()].iter().enumerate() {
         if IS_DUMPED.load(Relaxed) {
-            events(cpu).for_each(|event| crate::println!("EVENT {cpu} {event}"));
+            last(cpu, u64::MAX).for_each(|event| crate::println!("EVENT {cpu} {event}"));
         }
         let count = ring.count().unwrap_or(0);
         crate::println!("TRACE {cpu} {count} {} {:016x}", ring.lost(), ring.digest());
     }
 }
 
-/// The last `most` events of `cpu`, for the report of a kernel that goes down: as [`events`],
-/// without the earlier ones.
+/// The last `most` events of `cpu`, oldest first, with the time since the time origin; none if
+/// tracing was never on.
 pub(crate) fn last(cpu: usize, most: u64) -> impl Iterator<Item = Event> {
-    let count = RINGS.get(cpu).and_then(Ring::count).unwrap_or(0);
-    events_from(cpu, count.saturating_sub(most))
-}
-
-/// The last events of `cpu`, oldest first, with the time since the time origin; none if tracing is
-/// off.
-pub(crate) fn events(cpu: usize) -> impl Iterator<Item = Event> {
-    events_from(cpu, 0)
-}
-
-/// As [`events`], from that number on.
-fn events_from(cpu: usize, mut from: u64) -> impl Iterator<Item = Event> {
     let ring = RINGS.get(cpu).filter(|_| cpu < arch::num_cpus());
+    let mut from = ring.and_then(Ring::count).unwrap_or(0).saturating_sub(most);
     let zero = ZERO.load(Relaxed);
     core::iter::from_fn(move || {
         let mut into = [Event { time: 0, g: 0, what: What(0) }];
@@ -377,6 +366,6 @@ mod tests {
         super::event(Kind::Tick, || 0, 0);
         created(|| 1, None, "g", Location::caller());
         event_at(0, 1, What::START);
-        assert_eq!(events(0).count(), 0);
+        assert_eq!(last(0, u64::MAX).count(), 0);
     }
 }

@@ -25,7 +25,6 @@ use super::{IS_ON, RINGS, StartError, ZERO};
 use crate::lock::{IrqGuard, IrqLock};
 use crate::park::{self, GHandle};
 use crate::schedule::PInfo;
-use crate::time::{Duration, Instant};
 use crate::waiting::{Reason, Wait};
 use crate::{arch, attendants, schedule};
 use alloc::vec::Vec;
@@ -113,10 +112,10 @@ const BATCH: usize = 128;
 
 /// How long a G waits for the [`Turn`] while its holder writes out nothing. The holder may have
 /// seconds of work, as a port takes a byte at a time; but it makes progress.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// How long the end of the machine waits for other CPUs to go idle.
-const SETTLE: Duration = Duration::from_millis(10);
+const SETTLE_NS: u64 = 10_000_000;
 
 /// Whether events are being written out.
 pub(super) fn is_open() -> bool {
@@ -202,7 +201,7 @@ pub(super) fn spawn_drainer() {
         return;
     }
     if let Err(error) = attendants::spawn("trace", drain_for_ever) {
-        log::warn!("trace: nobody drains the rings: {error}");
+        log::warn!("trace: no G to drain the rings: {error}");
     }
 }
 
@@ -239,7 +238,7 @@ fn drain_all() {
 /// The right to write, when other writers are done; `None` if they are stuck.
 fn wait_for_turn() -> Option<Turn> {
     let mut written = 0;
-    let mut deadline = Instant::now() + PATIENCE;
+    let mut deadline_ns = park::now_ns() + PATIENCE_NS;
     loop {
         if let Some(turn) = Turn::take() {
             return Some(turn);
@@ -248,8 +247,8 @@ fn wait_for_turn() -> Option<Turn> {
         let now_written = CURSORS.iter().fold(names, |sum, cursor| sum + cursor.read.load(Relaxed));
         if now_written != written {
             written = now_written;
-            deadline = Instant::now() + PATIENCE;
-        } else if Instant::now() >= deadline {
+            deadline_ns = park::now_ns() + PATIENCE_NS;
+        } else if park::now_ns() >= deadline_ns {
             return None;
         }
         park::yield_now();
@@ -275,14 +274,14 @@ pub(super) fn finish(code: u32) {
 /// Gives the other CPUs a while to go idle, so that their counters and their last events agree; not
 /// if they are busy.
 pub(super) fn let_others_settle() {
-    let deadline = Instant::now() + SETTLE;
-    while schedule::busy() > 1 && Instant::now() < deadline {
+    let deadline_ns = park::now_ns() + SETTLE_NS;
+    while schedule::busy() > 1 && park::now_ns() < deadline_ns {
         park::yield_now();
     }
     // An idle CPU is marked so a moment before it records that it halts. This G does not sleep: a
     // CPU without a timer would not wake it.
-    let deadline = Instant::now() + SETTLE / 10;
-    while Instant::now() < deadline {
+    let deadline_ns = park::now_ns() + SETTLE_NS / 10;
+    while park::now_ns() < deadline_ns {
         arch::relax();
     }
 }
