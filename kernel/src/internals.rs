@@ -78,7 +78,12 @@ pub mod mem {
 
     /// Physical pages.
     pub mod frames {
-        pub use crate::mem::frames::{Frame, alloc, alloc_contiguous, free, free_many};
+        pub use crate::mem::frames::{Frame, alloc, free};
+    }
+
+    /// Memory for devices.
+    pub mod dma {
+        pub use crate::mem::dma::{alloc, free};
     }
 
     /// Stacks.

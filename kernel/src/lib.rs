@@ -237,10 +237,10 @@ fn init_memory(boot: &BootInfo) {
     let map: [&[_]; 4] = [&boot.memory_regions, added, screen.as_slice(), &arch::NEVER_MEMORY];
     // SAFETY: once, on the boot CPU, as the loader left things; its regions exist.
     if let Err(error) = unsafe { mem::init(mem::survey::Map(&map)) } {
-        panic!("no memory to start with: {error:?}");
+        panic!("no memory to start with: {error}");
     }
     mem::heap::set_in_need(schedule::is_panicking);
-    mem::relief::set_wait(schedule::wait_for_relief);
+    mem::reclaim::set_wait(schedule::wait_for_relief);
 }
 
 /// Queues the program's first G.

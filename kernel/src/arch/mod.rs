@@ -51,6 +51,7 @@ pub use x86_64::preempt::ROOM as PREEMPT_ROOM;
 pub use x86_64::probe::{NEVER_MEMORY, holds};
 pub use x86_64::report::{Part, identity, reported};
 pub use x86_64::rescue::{Faulted, FullStack, Rescue, call_above_forbidden, call_in_place};
+pub use x86_64::shootdown::shootdown;
 pub use x86_64::switch::{call_on, call_rarely, prepare, saved_at, switch, switch_for_good};
 pub use x86_64::timer::{
     TimerChoice, arm as arm_timer, disarm as disarm_timer, is_there as has_timer,

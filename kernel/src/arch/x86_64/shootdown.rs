@@ -11,7 +11,6 @@
 //! ask at once must be able to answer each other.
 
 use super::{apic, cpu, irq, paging};
-use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The interrupt that asks; between the other vectors of the kernel's own.
@@ -28,9 +27,9 @@ static ANSWERED: [AtomicU64; cpu::MAX_CPUS] = [const { AtomicU64::new(0) }; cpu:
 /// hardware, and more where an emulator shares its cores.
 const MAX_POLLS: u64 = 1 << 34;
 
-/// Makes all CPUs forget their translations of `ranges`, and returns when they
-/// have. Interrupts on, no lock held.
-pub fn shootdown(_ranges: &[Range<u64>]) {
+/// Makes all CPUs forget their translations, and returns when they have.
+/// Interrupts on, no lock held.
+pub fn shootdown() {
     assert!(irq::enabled(), "irqs off");
     while ASKING.swap(true, Ordering::Acquire) {
         cpu::relax();
@@ -67,6 +66,6 @@ fn wait_for(cpu: usize, number: u64) {
 pub fn answer() {
     let number = ASKED.load(Ordering::Acquire);
     paging::flush_local_all();
-    crate::mem::relief::shed_if_asked();
+    crate::mem::reclaim::trim_if_asked();
     ANSWERED[cpu::cpu_index()].store(number, Ordering::Release);
 }

@@ -211,7 +211,7 @@ fn a_request_that_gets_memory_for_some_of_its_pages_loses_none() {
         heap.source().0.left.store(has, Relaxed);
         assert!(heap.alloc(&cpu, pages(8)).is_null(), "memory for {has} pages");
         let stats = heap.stats();
-        assert_eq!((heap.free_pages(), stats.mapped - stats.lent), (has, has * 4096));
+        assert_eq!((heap.free_pages(), stats.mapped - stats.uncommitted), (has, has * 4096));
         let block = heap.alloc(&cpu, pages(has.max(1)));
         assert_eq!(!block.is_null(), has > 0, "{has} pages with memory are there");
         assert_eq!((heap.free_pages(), heap.stats().mapped), (0, stats.mapped));
@@ -275,10 +275,10 @@ fn addresses_come_in_chunks_and_memory_for_what_is_asked() {
     assert_eq!(heap.stats().mapped, 0);
     assert!(!heap.alloc(&cpu, layout(1, 1)).is_null());
     let stats = heap.stats();
-    assert_eq!((stats.mapped, stats.mapped - stats.lent), (256 * 1024, 4096));
+    assert_eq!((stats.mapped, stats.mapped - stats.uncommitted), (256 * 1024, 4096));
     assert!(!heap.alloc(&cpu, layout(1 << 20, 4096)).is_null());
     let stats = heap.stats();
-    assert_eq!(stats.mapped - stats.lent, (1 << 20) + 4096);
+    assert_eq!(stats.mapped - stats.uncommitted, (1 << 20) + 4096);
     assert_eq!(stats.large_in_use, 1 << 20);
 }
 
@@ -299,7 +299,6 @@ fn the_common_path_takes_no_lock() {
         let after = heap.stats();
         // Each snapshot takes the lock once; the first one is in both counts.
         assert_eq!(after.lock_acquisitions, before.lock_acquisitions + 1, "class {class}");
-        assert_eq!(after.refills, before.refills);
         assert_eq!(after.classes[class].allocated, before.classes[class].allocated + 10);
     }
 }
@@ -349,7 +348,7 @@ fn pages_that_were_taken_out_are_nobodys_until_they_are_back_without_memory() {
     assert!(heap.alloc(&cpu, layout(1, 1)).is_null(), "it was given to somebody");
     heap.put_back(rest);
     heap.put_back(some);
-    assert_eq!(heap.stats().lent, heap.stats().mapped);
+    assert_eq!(heap.stats().uncommitted, heap.stats().mapped);
     assert!(heap.alloc(&cpu, layout(1, 1)).is_null(), "they had no memory");
     let before = heap.stats().mapped;
     heap.source().left.store(256, Relaxed);
@@ -405,17 +404,17 @@ fn a_page_whose_blocks_are_all_home_is_free_at_once() {
         let blocks: Vec<_> = (0..count).map(|_| heap.alloc(&cpus[0], small)).collect();
         assert!(blocks.iter().all(|block| !block.is_null()));
         let kept = free_but_some(heap, blocks, small, 8 * per_page);
-        cpus.iter().for_each(|cpu| heap.shed(cpu));
+        cpus.iter().for_each(|cpu| heap.trim(cpu));
         let stats = heap.stats();
-        let in_use = (stats.mapped - stats.lent) / 4096 - heap.free_pages();
+        let in_use = (stats.mapped - stats.uncommitted) / 4096 - heap.free_pages();
         assert_eq!(in_use, kept.len(), "pages of class {class} are kept for nobody");
         for block in kept {
             // SAFETY: allocated above, and not freed by `free_but_some`.
             unsafe { heap.free(&cpus[0], block, small) };
         }
-        heap.shed(&cpus[0]);
+        heap.trim(&cpus[0]);
         let stats = heap.stats();
-        assert_eq!(heap.free_pages(), (stats.mapped - stats.lent) / 4096);
+        assert_eq!(heap.free_pages(), (stats.mapped - stats.uncommitted) / 4096);
     }
 }
 
@@ -435,7 +434,7 @@ fn filling_and_freeing_grows_nothing() {
                 unsafe { heap.free(&cpu, block, want) };
             }
         }
-        heap.shed(&cpu);
+        heap.trim(&cpu);
         assert_eq!(heap.free_pages(), 256, "round {round}");
         mapped.push(heap.stats().mapped);
     }

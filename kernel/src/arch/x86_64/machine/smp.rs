@@ -10,7 +10,7 @@ use crate::arch::x86_64::acpi::CpuEntry;
 use crate::arch::x86_64::apstart::{self, ApParams, Arrival, ControlRegisters, Limits};
 use crate::arch::x86_64::apstart::{Outcome, Trampoline};
 use crate::arch::x86_64::report::{self, Part};
-use crate::arch::x86_64::{apic, clock, cpu, gdt, paging, shootdown, timer, topology, trap};
+use crate::arch::x86_64::{apic, clock, cpu, gdt, paging, timer, topology, trap};
 use crate::mem::{self, frames, stack::KernelStack};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -43,7 +43,6 @@ pub fn start_cpus(entry: fn() -> !) {
         format_args!("{came} online, {missing} left out, {skipped} not wanted"),
     );
     CPUS.call_once(|| online);
-    mem::stack::set_shootdown(shootdown::shootdown);
     GO.store(entry as *const () as u64, Ordering::Release); // pairs with `wait_for_go`
     (1..cpu::num_cpus()).for_each(wake);
 }
