@@ -39,59 +39,37 @@ const UNCOMMIT_PAGES: usize = 256;
 const UNCOMMIT_RUNS: usize = 64;
 
 #[cfg_attr(target_os = "none", global_allocator)]
-static HEAP: KernelHeap = KernelHeap(Allocator::new(Window));
-
-/// Maps the first page. `None`: there is no memory for it.
-pub fn init() -> Option<()> {
-    HEAP.0.warm_up().then_some(())
-}
-
-/// A snapshot of the counters.
-pub fn stats() -> HeapStats {
-    HEAP.0.stats()
-}
-
-/// Free pages that have memory.
-pub(super) fn free_pages() -> usize {
-    HEAP.0.free_pages()
-}
-
-/// Returns the small blocks of this CPU's caches to the slabs.
-pub(super) fn trim(here: &Here) {
-    HEAP.0.trim(here);
-}
-
-struct KernelHeap(Allocator<Window>);
+pub(super) static HEAP: Allocator<Window> = Allocator::new(Window);
 
 // SAFETY: `Allocator` gives each block once, as large and as aligned as asked (see
 // `classes`), does not unwind, and keeps no block that was not freed.
-unsafe impl GlobalAlloc for KernelHeap {
+unsafe impl GlobalAlloc for Allocator<Window> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let block = self.try_alloc(layout);
-        if block.is_null() { self.look_again(layout) } else { block }
+        if block.is_null() { self.try_again(layout) } else { block }
     }
 
     #[inline]
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         // SAFETY: our caller promises that `ptr` is from `alloc` with `layout`.
-        unsafe { self.0.free(&Here::enter(), ptr, layout) }
+        unsafe { self.free(&Here::enter(), ptr, layout) }
     }
 }
 
-impl KernelHeap {
+impl Allocator<Window> {
     /// The first try. Many pages take long, and interrupts may come meanwhile.
     #[inline]
     fn try_alloc(&self, layout: Layout) -> *mut u8 {
         if classes::is_large(layout) {
-            return self.0.alloc_large(layout);
+            return self.alloc_large(layout);
         }
-        self.0.alloc(&Here::enter(), layout)
+        self.alloc_here(&Here::enter(), layout)
     }
 
     /// The second try, if the caller can wait for it.
     #[cold]
-    fn look_again(&self, layout: Layout) -> *mut u8 {
+    fn try_again(&self, layout: Layout) -> *mut u8 {
         let pages = layout.size().div_ceil(PAGE_SIZE);
         if reclaim::wait_for(pages) { self.try_alloc(layout) } else { core::ptr::null_mut() }
     }
@@ -117,7 +95,7 @@ fn uncommit_some(most: usize) -> usize {
     let mut runs = ArrayVec::<Range<usize>, UNCOMMIT_RUNS>::new();
     let mut list = ArrayVec::<Frame, UNCOMMIT_PAGES>::new();
     while !runs.is_full()
-        && let Some(run) = HEAP.0.take_out(most - list.len())
+        && let Some(run) = HEAP.take_out(most - list.len())
     {
         // SAFETY: the page was taken out of the heap, and is unused.
         let unmap = |page| unsafe { paging::unmap_page(window::address(page)) };
@@ -128,7 +106,7 @@ fn uncommit_some(most: usize) -> usize {
         arch::shootdown();
         // SAFETY: unmapped above, and flushed from the TLBs of all CPUs.
         unsafe { frames::free_many(&list) };
-        runs.into_iter().for_each(|run| HEAP.0.put_back(run));
+        runs.into_iter().for_each(|run| HEAP.put_back(run));
     }
     list.len()
 }

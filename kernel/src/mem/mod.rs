@@ -91,7 +91,7 @@ pub(crate) unsafe fn init(map: Map<'_>) -> Result<(), &'static str> {
     unsafe { take_over(map) }.ok_or("no room for the bitmaps of frames")?;
     // SAFETY: our caller's promise.
     unsafe { paging::init(frames::alloc_below_4g) }.map_err(|_| "no frame for a page table")?;
-    heap::init().ok_or("no page for the heap")?;
+    heap::HEAP.warm_up().then_some(()).ok_or("no page for the heap")?;
     frames::refill();
     Ok(())
 }
@@ -166,5 +166,5 @@ pub fn phys_to_virt(phys: u64) -> *mut u8 {
 
 /// A snapshot of all counters.
 pub fn stats() -> Stats {
-    Stats { frames: frames::stats(), heap: heap::stats(), stacks: stack::stats() }
+    Stats { frames: frames::stats(), heap: heap::HEAP.stats(), stacks: stack::POOL.stats() }
 }

@@ -27,7 +27,7 @@
 
 use crate::arch::{self, MAX_CPUS};
 use crate::mem::percpu::Here;
-use crate::mem::{frames, heap, stack};
+use crate::mem::{frames, heap, heap::HEAP, stack::POOL};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The fewest pages to reclaim on request.
@@ -85,7 +85,7 @@ pub fn is_wanted(cpu: usize) -> bool {
 /// Whether memory can be reclaimed: from the heap, or from unused stacks. Called by a page
 /// fault, which interrupted code that holds no lock.
 pub fn would_help() -> bool {
-    heap::free_pages() > 0 || stack::idle_pages() > 0
+    HEAP.free_pages() > 0 || POOL.idle_pages() > 0
 }
 
 /// A request: a G that left its CPU to wait for it may run elsewhere before it is done.
@@ -118,8 +118,8 @@ pub fn maintain() {
         DONE[cpu].fetch_add(1, Ordering::Release); // pairs with `is_done`
     } else if is_due() && !RECLAIMING.swap(true, Ordering::Acquire) {
         // Only if no other M does: CPUs that queue for a shootdown do no other work.
-        stack::trim(FEW_STACKS);
-        if is_short() && heap::free_pages() > KEPT_PAGES {
+        POOL.trim(FEW_STACKS);
+        if is_short() && HEAP.free_pages() > KEPT_PAGES {
             heap::uncommit(2 * FEW_FRAMES);
         }
         RECLAIMING.store(false, Ordering::Release); // pairs with the swap
@@ -134,10 +134,10 @@ pub fn is_short() -> bool {
 
 /// Whether there is something to reclaim without a request.
 fn is_due() -> bool {
-    let (pages, open) = (stack::idle_pages(), stack::open_slots());
+    let (pages, open) = (POOL.idle_pages(), POOL.open_slots());
     pages > MANY_PAGES
         || open > MANY_OPEN
-        || is_short() && (pages + open > 0 || heap::free_pages() > KEPT_PAGES)
+        || is_short() && (pages + open > 0 || HEAP.free_pages() > KEPT_PAGES)
 }
 
 /// Empties all caches, and frees `pages` pages of the heap, if it has as many.
@@ -147,7 +147,7 @@ fn reclaim_all(pages: usize) {
     trim(&Here::enter());
     arch::shootdown();
     ASKING.store(false, Ordering::Relaxed);
-    stack::trim(STACKS);
+    POOL.trim(STACKS);
     heap::uncommit(pages);
 }
 
@@ -162,7 +162,7 @@ pub fn trim_if_asked() {
 /// Empties the caches of this CPU: blocks first, as they free pages.
 #[cold]
 fn trim(here: &Here) {
-    heap::trim(here);
-    stack::trim_cache(here);
+    HEAP.trim(here);
+    POOL.trim_cache(here);
     frames::trim(here);
 }

@@ -20,7 +20,7 @@
 //! *margin* is opened for what the kernel does on the stack of a G that did not call it
 //! ([`make_room`]): so the kernel's use is no overflow of the G, and does not use up the
 //! spare pages. The guard is never opened. A stack that was opened is not recycled before
-//! [`trim`] closes it; nor is that of an M, though the M keeps it ([`close_later`]).
+//! [`Pool::trim`] closes it; nor is that of an M, though the M keeps it ([`close_later`]).
 //!
 //! Class, slot and guard follow from the address alone ([`slot`]). The header at the very
 //! top of a slot, above where its user starts, holds its state. [`pool`] keeps the free
@@ -35,9 +35,9 @@
 //!
 //! # TLB shootdown
 //!
-//! A returned stack keeps its pages, and the next G finds them warm. [`trim`] unmaps them,
+//! A returned stack keeps its pages, and the next G finds them warm. [`Pool::trim`] unmaps them,
 //! in batches, because every CPU must then flush them from its TLB, and that costs the same
-//! for one page as for hundreds. [`trim`] waits for other CPUs, so only code with interrupts
+//! for one page as for hundreds. It waits for other CPUs, so only code with interrupts
 //! on and no lock calls it: `mem::reclaim`. Returning a stack never waits.
 
 mod canary;
@@ -60,7 +60,7 @@ pub use slot::{DEFAULT_SIZE, MAIN_SIZE, MAX_SIZE};
 
 /// Bytes that a G with a full stack gets to end on: at least, and at most.
 const RESCUE_BYTES: Range<u64> = 15 << 10..24 << 10;
-static POOL: Pool<Window> = Pool::new(Window);
+pub(super) static POOL: Pool<Window> = Pool::new(Window);
 /// The smallest stack of a G: `stack=` on the command line.
 static LEAST_SIZE: AtomicUsize = AtomicUsize::new(DEFAULT_SIZE);
 
@@ -120,23 +120,7 @@ pub fn commit_at_any_cost(slot: Slot, range: Range<u64>) -> bool {
     range.end <= slot.top() && POOL.open(slot, range, slot.bounds().start).is_ok()
 }
 
-/// Pages of unused stacks that [`trim`] would free.
-pub(super) fn idle_pages() -> usize {
-    POOL.idle_pages()
-}
-
-/// Stacks that [`trim`] must close.
-pub(super) fn open_slots() -> usize {
-    POOL.open_slots()
-}
-
-/// Frees the pages of up to `slots` unused stacks of each size, all but the top one each.
-/// Waits for all CPUs: interrupts on, no lock held.
-pub(super) fn trim(slots: usize) {
-    POOL.trim(slots);
-}
-
-/// Has [`trim`] close the stack of this slot again, down to its highest `keep` pages; its
+/// Has [`Pool::trim`] close the stack of this slot again, down to its highest `keep` pages; its
 /// user does not use it below these before it [`is_closed`]. The user keeps it.
 pub fn close_later(slot: Slot, keep: usize) {
     POOL.close_later(slot, keep);
@@ -151,16 +135,6 @@ pub fn is_closed(slot: Slot) -> bool {
 /// number of pages.
 pub fn leave(slot: Slot) -> usize {
     POOL.leave(slot)
-}
-
-/// Returns the cached stacks of this CPU to the lists, so that [`trim`] reaches them.
-pub(super) fn trim_cache(here: &Here) {
-    POOL.trim_cache(here);
-}
-
-/// A snapshot of the counters.
-pub fn stats() -> StackStats {
-    POOL.stats()
 }
 
 /// Stacks that were made and are neither on a list nor in the cache of a CPU. The stacks of
@@ -273,7 +247,7 @@ impl KernelStack {
 }
 
 /// The kernel's window of stacks.
-struct Window;
+pub(super) struct Window;
 
 impl Backing for Window {
     fn header(&self, slot: Slot) -> &Header {

@@ -104,7 +104,7 @@ impl<S: Source> Allocator<S> {
 
     /// A block for `layout`, or null.
     #[inline]
-    pub fn alloc(&self, here: &Here, layout: Layout) -> *mut u8 {
+    pub fn alloc_here(&self, here: &Here, layout: Layout) -> *mut u8 {
         let Some(class) = class_of(layout) else {
             return self.alloc_large(layout);
         };
@@ -123,7 +123,7 @@ impl<S: Source> Allocator<S> {
     ///
     /// # Safety
     ///
-    /// `ptr` is from [`alloc`](Self::alloc) of this heap with this `layout`, was not
+    /// `ptr` is from [`alloc_here`](Self::alloc_here) of this heap with this `layout`, was not
     /// freed since, and is unused.
     #[inline]
     pub unsafe fn free(&self, here: &Here, ptr: *mut u8, layout: Layout) {

@@ -228,7 +228,8 @@ impl<B: Backing> Pool<B> {
         self.put_listed(&surplus);
     }
 
-    /// Returns the cached stacks of this CPU to the lists.
+    /// Returns the cached stacks of this CPU to the lists, so that [`trim`](Self::trim)
+    /// reaches them.
     #[cold]
     pub fn trim_cache(&self, here: &Here) {
         let all = self.caches.with(here, core::mem::take);
@@ -312,7 +313,9 @@ impl<B: Backing> Pool<B> {
         self.deep(slot) >= slot.body_pages()
     }
 
-    /// See [`super::trim`].
+    /// Frees the pages of up to `most` unused stacks of each size, all but the top one each,
+    /// and closes the open ones; returns how many pages. Waits for all CPUs: interrupts on,
+    /// no lock held.
     pub fn trim(&self, most: usize) -> usize {
         let mut round = Round::default();
         let mut pages = 0;
