@@ -35,7 +35,7 @@ pub mod drivers {
 
 /// Memory.
 pub mod mem {
-    pub use crate::mem::{PAGE_SIZE, PHYS_OFFSET, Stats, frames, phys_to_virt, stack, stats};
+    pub use crate::mem::{PAGE_SIZE, PHYS_OFFSET, Stats, dma, frames, phys_to_virt, stack, stats};
 }
 
 /// The scheduler.

@@ -65,12 +65,7 @@ use crate::cell::mutex::Guarded;
 use crate::go::{Go, SpawnError};
 use crate::lock::IrqLock;
 use crate::park::yield_now;
-<<<<<<< HEAD
-use crate::schedule::{self, Queued};
-=======
 use crate::schedule::Queued;
-use crate::sync::Mutex;
->>>>>>> p8-watch
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -179,7 +179,6 @@ fn start(boot: &'static mut BootInfo) -> ! {
     log::set_clock(arch::now_ns); //            0 until there is a clock
     arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
-    mem::stack::set_shootdown(arch::shootdown); // memory can be unmapped
     drivers::power_button::init(); //           a press ends the machine
     drivers::virtio_blk::init(); //             a disk, or none
     drivers::serial::init_input(); //           input from the serial port
@@ -212,7 +211,7 @@ const HANDLERS: arch::Handlers = arch::Handlers {
     device: drivers::irq::on_interrupt,
     liveness_ipi: guardian::on_question,
     nmi_sample: guardian::on_sample,
-    shootdown: mem::relief::shed_if_asked,
+    shootdown: mem::reclaim::trim_if_asked,
     page_fault,
     stack_full: schedule::stack_full,
     room_to_preempt: schedule::room_to_preempt,
@@ -241,10 +240,10 @@ fn init_memory(boot: &BootInfo) {
     let map: [&[_]; 4] = [&boot.memory_regions, added, screen.as_slice(), &arch::NEVER_MEMORY];
     // SAFETY: once, on the boot CPU, as the loader left things; its regions exist.
     if let Err(error) = unsafe { mem::init(mem::survey::Map(&map)) } {
-        panic!("no memory to start with: {error:?}");
+        panic!("no memory to start with: {error}");
     }
     mem::heap::set_in_need(schedule::is_panicking);
-    mem::relief::set_wait(schedule::wait_for_relief);
+    mem::reclaim::set_wait(schedule::wait_for_relief);
 }
 
 /// Queues the program's first G.

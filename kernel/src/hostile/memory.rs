@@ -54,7 +54,7 @@ fn look(regions: &[MemoryRegion], limit: u64, there: u64) {
         assert!(why == Why::Backwards || !range.is_empty(), "{range:?} {why:?}");
     };
     let pieces = survey(Map(&[regions]), limit, holds, &mut pieces, note);
-    for piece in pieces {
+    for piece in &*pieces {
         assert!(piece.start < piece.end && (piece.start | piece.end).is_multiple_of(PAGE));
         assert!(piece.end <= limit && piece.end - PAGE < there, "{piece:x?}");
         assert!(is_ours(regions, piece.start, piece.end - piece.start), "{piece:x?}");
@@ -97,7 +97,7 @@ fn drain(regions: &[MemoryRegion], limit: u64) {
         }
     }
     assert_eq!(taken, free);
-    let run = || map.take_run(1, PAGE, 0..LOW_END).map(&mut take);
+    let run = || map.take_in(0..LOW_END).map(&mut take);
     assert_eq!(core::iter::from_fn(run).count(), low);
 }
 

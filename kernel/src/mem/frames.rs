@@ -10,20 +10,22 @@
 //! page-fault handler takes from the reserve.
 //!
 //! Frames below 1 MiB are given only by [`alloc_below_1m`]: the CPUs' start page must be
-//! there. A magazine can keep frames from a CPU that has none, until `mem::relief` has
-//! them given up; a caller that cannot wait for that gets "no memory" while other CPUs
+//! there. A magazine can keep frames from a CPU that has none, until `mem::reclaim` has
+//! them returned; a caller that cannot wait for that gets "no memory" while other CPUs
 //! hold a few. The magazines shrink with the memory, so that this stays below an eighth
 //! of it on 64 CPUs.
 //!
-//! Called by page tables, heap and stacks, and by drivers for DMA.
+//! Called by page tables, heap and stacks. Devices have memory of their own (`mem::dma`).
 
 pub(crate) mod bitmap;
 
 use crate::lock::{IrqLock, Level};
-use crate::mem::percpu::{CpuLocal, Empty, Here};
+use crate::mem::percpu::{CpuLocal, Here};
 use crate::mem::{PAGE_SIZE, phys_to_virt};
+use arrayvec::ArrayVec;
 use bitmap::Bitmap;
 use bootloader_api::info::MemoryRegion;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 pub use bitmap::highest_usable;
@@ -36,10 +38,13 @@ const MAX_BATCH: usize = 32;
 const FRAMES_PER_BATCH: usize = 1024;
 /// The bitmaps may take one part in this many of usable memory.
 const BOOKS_SHARE: u64 = 64;
-/// Zeroed frames each CPU keeps for page faults.
+/// Zeroed frames that each CPU keeps for page faults.
 const RESERVE: usize = 16;
 /// Zeroed frames that are set aside for Gs that end because no other frame is free.
 const EMERGENCY: usize = 64;
+
+/// A CPU's frames in front of the bitmap. Not zeroed.
+type Magazine = ArrayVec<Frame, { 2 * MAX_BATCH }>;
 
 /// A physical page. A plain number: its holder promises that it holds the frame, see
 /// [`free`].
@@ -53,20 +58,16 @@ pub struct FrameStats {
     pub total: usize,
     /// Free ones among them, in magazines or in the bitmap.
     pub free: usize,
-    /// Free ones below 1 MiB.
-    pub free_low: usize,
-    /// How often the bitmap's lock was taken.
-    pub lock_acquisitions: usize,
     /// Frames that were freed while not held. A kernel bug each.
     pub double_frees: usize,
 }
 
 static FRAMES: spin::Once<Frames> = spin::Once::new();
 static MAGAZINES: CpuLocal<Magazine> = CpuLocal::new();
-static RESERVES: CpuLocal<Reserve> = CpuLocal::new();
+static RESERVES: CpuLocal<ArrayVec<Frame, RESERVE>> = CpuLocal::new();
 /// The frames set aside, and whether all are there, so that a refill mostly takes no
 /// lock.
-static EMERGENCIES: IrqLock<Stock<EMERGENCY>> = IrqLock::new(Stock::EMPTY);
+static EMERGENCIES: IrqLock<ArrayVec<Frame, EMERGENCY>> = IrqLock::new(ArrayVec::new_const());
 static EMERGENCIES_FULL: AtomicBool = AtomicBool::new(false);
 
 /// Takes the loader's map over. `limit` is where mapped physical memory ends; no frame at
@@ -114,27 +115,46 @@ pub(crate) fn plan_books(regions: &[MemoryRegion], mut limit: u64) -> Option<(u6
     None
 }
 
+/// Which frames an allocation may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stock {
+    /// Free ones.
+    Free,
+    /// For a page fault: this CPU's reserve, at once and without a lock; then free ones,
+    /// which may take the bitmap's lock and zeroes: slower, not wrong (see `mem`, the lock
+    /// order).
+    Fault,
+    /// For a caller that must not fail, as its G is to end: at last those set aside.
+    Last,
+}
+
 /// A zeroed frame above 1 MiB.
+pub fn alloc_from(stock: Stock) -> Option<Frame> {
+    match stock {
+        Stock::Free => alloc(),
+        Stock::Fault => RESERVES.with(&Here::enter(), ArrayVec::pop).or_else(alloc),
+        Stock::Last => alloc().or_else(|| {
+            EMERGENCIES_FULL.store(false, Relaxed);
+            EMERGENCIES.lock().pop()
+        }),
+    }
+}
+
+/// A free frame above 1 MiB, zeroed.
 #[inline]
 pub fn alloc() -> Option<Frame> {
     FRAMES.get()?.alloc()
 }
 
-/// `count` zeroed neighbours, the first aligned to `align` bytes (a power of
-/// two), all of them below address `below`: for DMA.
-pub fn alloc_contiguous(count: usize, align: u64, below: u64) -> Option<Frame> {
-    FRAMES.get()?.alloc_run(count, align, LOW_END..below)
-}
-
 /// A zeroed frame whose address fits 32 bits: an AP loads its first page table
 /// in 32-bit code.
 pub fn alloc_below_4g() -> Option<Frame> {
-    alloc_contiguous(1, PAGE_SIZE as u64, 1 << 32)
+    FRAMES.get()?.alloc_in(LOW_END..1 << 32)
 }
 
 /// A zeroed frame below 1 MiB, never frame 0: where an AP can start.
 pub fn alloc_below_1m() -> Option<Frame> {
-    FRAMES.get()?.alloc_run(1, PAGE_SIZE as u64, 0..LOW_END)
+    FRAMES.get()?.alloc_in(0..LOW_END)
 }
 
 /// Frees a frame. On a double free a debug build stops; a release build counts it and
@@ -146,7 +166,7 @@ pub fn alloc_below_1m() -> Option<Frame> {
 /// any CPU caches such a mapping, no device writes to it.
 pub unsafe fn free(frame: Frame) {
     if let Some(frames) = FRAMES.get() {
-        frames.free(frame);
+        frames.put(&Here::enter(), frame);
     }
 }
 
@@ -161,49 +181,32 @@ pub unsafe fn free_many(list: &[Frame]) {
     }
 }
 
-/// A zeroed frame for the page-fault handler, at once and without a lock. Empty: the
-/// handler calls [`alloc()`], which may take the bitmap's lock and zeroes; that is
-/// slower, not wrong (see `mem`, the lock order).
-pub fn reserve_take() -> Option<Frame> {
-    RESERVES.with(&Here::enter(), Reserve::pop)
-}
-
-/// Fills this CPU's reserve. Called outside interrupts, with no lock held.
-pub fn reserve_refill() {
-    // Bounded, in case the CPU changes or faults empty the reserve meanwhile.
-    for _ in 0..RESERVE {
-        if RESERVES.with(&Here::enter(), |reserve| reserve.count == RESERVE) {
-            return;
-        }
-        let Some(frame) = alloc() else { return };
-        if !RESERVES.with(&Here::enter(), |reserve| reserve.push(frame)) {
-            // SAFETY: allocated above and not passed on.
-            unsafe { free(frame) };
-        }
-    }
-}
-
-/// A zeroed frame of those set aside, for a caller that must not fail: the page-fault
-/// handler, when a G is to end.
-pub fn emergency_take() -> Option<Frame> {
-    EMERGENCIES_FULL.store(false, Relaxed);
-    EMERGENCIES.lock().pop()
-}
-
-/// Refills the frames set aside. Called outside interrupts, with no lock held.
-pub fn emergency_refill() {
-    // Bounded, in case frames are taken meanwhile.
-    for _ in 0..EMERGENCY {
-        if EMERGENCIES_FULL.load(Relaxed) {
-            return;
-        }
-        let Some(frame) = alloc() else { return };
-        let mut stock = EMERGENCIES.lock();
-        let is_in = stock.push(frame);
+/// Refills this CPU's reserve, and the frames set aside. Called outside interrupts, with no
+/// lock held.
+pub fn refill() {
+    let reserve_is_full = || RESERVES.with(&Here::enter(), |reserve| reserve.is_full());
+    let to_reserve =
+        |frame| RESERVES.with(&Here::enter(), |reserve| reserve.try_push(frame).is_ok());
+    fill(RESERVE, reserve_is_full, to_reserve);
+    let set_aside = |frame| {
+        let mut all = EMERGENCIES.lock();
+        let is_in = all.try_push(frame).is_ok();
         // Relaxed: a stale flag is corrected when the next frame is taken.
-        EMERGENCIES_FULL.store(stock.count == EMERGENCY, Relaxed);
-        drop(stock);
-        if !is_in {
+        EMERGENCIES_FULL.store(all.is_full(), Relaxed);
+        is_in
+    };
+    fill(EMERGENCY, || EMERGENCIES_FULL.load(Relaxed), set_aside);
+}
+
+/// Allocates frames for a stock until it is full: `most` at most, in case frames are taken
+/// meanwhile.
+fn fill(most: usize, is_full: impl Fn() -> bool, push: impl Fn(Frame) -> bool) {
+    for _ in 0..most {
+        if is_full() {
+            return;
+        }
+        let Some(frame) = alloc() else { return };
+        if !push(frame) {
             // SAFETY: allocated above and not passed on.
             unsafe { free(frame) };
         }
@@ -226,9 +229,9 @@ pub fn total() -> usize {
 }
 
 /// Returns the frames of this CPU's magazine to the bitmap.
-pub(super) fn shed(here: &Here) {
+pub(super) fn trim(here: &Here) {
     if let Some(frames) = FRAMES.get() {
-        frames.shed(here);
+        frames.trim(here);
     }
 }
 
@@ -309,33 +312,26 @@ impl Frames {
         count
     }
 
-    fn alloc_run(&self, count: usize, align: u64, area: core::ops::Range<u64>) -> Option<Frame> {
-        let first = self.locked(|map| map.take_run(count, align, area))?;
-        for index in first.index()..first.index() + count {
-            self.mark_held(Frame::from_index(index));
-            (self.zero)(Frame::from_index(index));
-        }
-        Some(first)
-    }
-
-    fn free(&self, frame: Frame) {
-        self.put(&Here::enter(), frame);
+    /// A zeroed frame of these addresses.
+    fn alloc_in(&self, area: Range<u64>) -> Option<Frame> {
+        let frame = self.locked(|map| map.take_in(area))?;
+        self.mark_held(frame);
+        (self.zero)(frame);
+        Some(frame)
     }
 
     fn free_many(&self, list: &[Frame]) {
-        // Marked before the lock is taken: a double free may print.
-        let ours = |frame: &&Frame| self.mark_free(**frame);
         for chunk in list.chunks(MAX_BATCH) {
-            let mut good = [Frame(0); MAX_BATCH];
-            let count = chunk.iter().filter(ours).zip(&mut good).map(|(f, g)| *g = *f).count();
-            self.put_in_bitmap(&good[..count]);
+            // Marked before the lock is taken: a double free may print.
+            let ours = chunk.iter().copied().filter(|&frame| self.mark_free(frame));
+            self.put_in_bitmap(&ours.collect::<ArrayVec<_, MAX_BATCH>>());
         }
     }
 
     /// A frame from this CPU's magazine, or a batch from the bitmap and one of it. Not
     /// zeroed.
     fn take(&self, here: &Here) -> Option<Frame> {
-        if let Some(frame) = self.magazines.with(here, Magazine::pop) {
+        if let Some(frame) = self.magazines.with(here, ArrayVec::pop) {
             self.mark_held(frame);
             return Some(frame);
         }
@@ -343,8 +339,10 @@ impl Frames {
         let mut fresh = [Frame(0); MAX_BATCH];
         let count = self.locked(|map| map.take_many(&mut fresh[..self.batch]));
         let (&first, rest) = fresh[..count].split_first()?;
-        let stored = self.magazines.with(here, |m| m.push_all(rest, 2 * self.batch));
-        self.put_in_bitmap(&rest[stored..]);
+        let kept = self.magazines.with(here, |magazine| {
+            rest.iter().take_while(|&&frame| magazine.try_push(frame).is_ok()).count()
+        });
+        self.put_in_bitmap(&rest[kept..]);
         self.mark_held(first);
         Some(first)
     }
@@ -358,25 +356,19 @@ impl Frames {
         if frame.0 < LOW_END {
             return self.put_in_bitmap(&[frame]);
         }
-        let mut surplus = [Frame(0); MAX_BATCH];
-        let count = self.magazines.with(here, |magazine| {
-            let full = magazine.count >= 2 * self.batch;
-            let count = if full { magazine.pop_many(&mut surplus[..self.batch]) } else { 0 };
-            magazine.push_all(&[frame], 2 * self.batch);
-            count
+        let surplus: ArrayVec<_, MAX_BATCH> = self.magazines.with(here, |magazine| {
+            let is_full = magazine.len() >= 2 * self.batch;
+            let keep = magazine.len() - if is_full { self.batch } else { 0 };
+            let surplus = magazine.drain(keep..).collect();
+            magazine.push(frame);
+            surplus
         });
-        self.put_in_bitmap(&surplus[..count]);
+        self.put_in_bitmap(&surplus);
     }
 
-    fn shed(&self, here: &Here) {
-        let mut some = [Frame(0); MAX_BATCH];
-        loop {
-            let count = self.magazines.with(here, |magazine| magazine.pop_many(&mut some));
-            if count == 0 {
-                return;
-            }
-            self.put_in_bitmap(&some[..count]);
-        }
+    fn trim(&self, here: &Here) {
+        let all = self.magazines.with(here, core::mem::take);
+        self.put_in_bitmap(&all);
     }
 
     fn put_in_bitmap(&self, list: &[Frame]) {
@@ -416,51 +408,8 @@ impl Frames {
         FrameStats {
             total: self.total,
             free: self.total.saturating_sub(held),
-            free_low: self.locked(|map| map.free_low_count()),
-            lock_acquisitions: self.lock_acquisitions.load(Relaxed),
             double_frees: self.double_frees.load(Relaxed),
         }
-    }
-}
-
-/// A stack of frames.
-struct Stock<const N: usize> {
-    frames: [Frame; N],
-    count: usize,
-}
-
-/// A CPU's frames in front of the bitmap. Not zeroed.
-type Magazine = Stock<{ 2 * MAX_BATCH }>;
-/// A CPU's frames for page faults. Zeroed.
-type Reserve = Stock<RESERVE>;
-
-impl<const N: usize> Empty for Stock<N> {
-    const EMPTY: Self = Stock { frames: [Frame(0); N], count: 0 };
-}
-
-impl<const N: usize> Stock<N> {
-    fn pop(&mut self) -> Option<Frame> {
-        self.count = self.count.checked_sub(1)?;
-        Some(self.frames[self.count])
-    }
-
-    fn push(&mut self, frame: Frame) -> bool {
-        self.push_all(&[frame], N) == 1
-    }
-
-    /// Stores as many frames of `list` as fit under `limit`; returns how many.
-    fn push_all(&mut self, list: &[Frame], limit: usize) -> usize {
-        let room = limit.min(N).saturating_sub(self.count).min(list.len());
-        self.frames[self.count..self.count + room].copy_from_slice(&list[..room]);
-        self.count += room;
-        room
-    }
-
-    fn pop_many(&mut self, out: &mut [Frame]) -> usize {
-        let count = out.len().min(self.count);
-        self.count -= count;
-        out[..count].copy_from_slice(&self.frames[self.count..self.count + count]);
-        count
     }
 }
 

@@ -6,6 +6,7 @@
 //! that the survey finds usable or that the loader used itself; regions that the firmware
 //! reserves are not in it, as registers may be there.
 
+use arrayvec::ArrayVec;
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
 use core::ops::Range;
 
@@ -24,14 +25,12 @@ pub fn is_memory(bytes: Range<u64>) -> bool {
     KNOWN.get().is_some_and(|known| known.touches(&bytes))
 }
 
-struct Known {
-    ranges: [Range<u64>; RANGES],
-    count: usize,
-}
+#[derive(Default)]
+struct Known(ArrayVec<Range<u64>, RANGES>);
 
 impl Known {
     fn new<'a>(regions: impl Iterator<Item = &'a MemoryRegion>) -> Known {
-        let mut known = Known { ranges: [const { 0..0 }; RANGES], count: 0 };
+        let mut known = Known::default();
         let ours = |kind| matches!(kind, MemoryRegionKind::Usable | MemoryRegionKind::Bootloader);
         for region in regions.filter(|region| ours(region.kind)) {
             known.add(region.start..region.end);
@@ -45,21 +44,14 @@ impl Known {
         if range.is_empty() {
             return;
         }
-        let last = self.count.checked_sub(1).and_then(|last| self.ranges.get_mut(last));
-        match last {
+        match self.0.last_mut() {
             Some(last) if last.end == range.start => last.end = range.end,
-            _ => {
-                if let Some(free) = self.ranges.get_mut(self.count) {
-                    *free = range;
-                    self.count += 1;
-                }
-            }
+            _ => _ = self.0.try_push(range),
         }
     }
 
     fn touches(&self, bytes: &Range<u64>) -> bool {
-        let known = &self.ranges[..self.count];
-        known.iter().any(|range| range.start < bytes.end && bytes.start < range.end)
+        self.0.iter().any(|range| range.start < bytes.end && bytes.start < range.end)
     }
 }
 
@@ -80,7 +72,7 @@ mod tests {
             region(0x9000, 0x8000, MemoryRegionKind::Usable),
         ];
         let known = Known::new(regions.iter());
-        assert_eq!(known.count, 1, "neighbours become one");
+        assert_eq!(known.0.len(), 1, "neighbours become one");
         for (start, end, is_memory) in [
             (0, 0x1000, false),
             (0, 0x1001, true),
@@ -97,6 +89,6 @@ mod tests {
         let piece = |i: u64| region(i * 0x2000, i * 0x2000 + 0x1000, MemoryRegionKind::Usable);
         let regions: Vec<_> = (0..2 * RANGES as u64).map(piece).collect();
         let known = Known::new(regions.iter());
-        assert!(known.touches(&(0..1)) && known.count == RANGES);
+        assert!(known.touches(&(0..1)) && known.0.len() == RANGES);
     }
 }

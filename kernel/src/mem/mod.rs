@@ -1,12 +1,11 @@
 //! Memory: frames, heap, stacks.
 //!
-//! This file holds the one function with which boot brings memory up. `survey` checks the memory map, [`frames`] allocates physical pages, [`heap`] serves
-//! `alloc`, [`stack`] gives Gs and Ms their stacks, and [`percpu`] gives the three a common
-//! path that takes no lock. Page tables belong to the machine and are in `arch`.
-//!
-//! The map of addresses itself is the machine's (`arch::paging`, `layout`): the kernel's image,
-//! the windows for stacks, heap and device registers, and all of physical memory at
-//! [`PHYS_OFFSET`]. No page is ever both writable and executable.
+//! This file holds the one function with which boot brings memory up. `survey` checks the memory
+//! map, [`dma`] sets memory aside for devices, [`frames`] allocates physical pages, [`heap`] serves
+//! `alloc`, [`stack`] gives Gs and Ms their stacks, [`percpu`] gives the three a common path that
+//! takes no lock, and [`reclaim`] makes what they only cache free again. Page tables belong to the
+//! machine and are in `arch`, and so does the map of addresses (`arch::paging`, `layout`). No page
+//! is ever both writable and executable.
 //!
 //! # Lock order
 //!
@@ -15,34 +14,29 @@
 //! probes a stack with the bitmap locked, so the fault handler never waits for the CPU it
 //! interrupted.
 
+pub mod dma;
 pub mod frames;
 pub mod heap;
 pub mod known;
 pub mod percpu;
-pub mod relief;
+pub mod reclaim;
 pub mod stack;
 pub(crate) mod survey;
 
-use crate::arch::{self, paging};
+use crate::arch::{
+    self,
+    paging::{self, Flags, MapError},
+};
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
 use core::ops::Range;
-use frames::Frame;
-use survey::{Map, Why};
+use frames::{Frame, Stock};
+use survey::Map;
+
+pub use reclaim::{is_short, maintain};
 
 pub use crate::arch::paging::{
     HEAP_WINDOW, MMIO_WINDOW, PAGE_SIZE, PHYS_OFFSET, STACK_WINDOW, phys_to_virt,
 };
-
-/// Why memory could not be brought up. The kernel cannot run after that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InitError {
-    /// The memory map has no room for the allocator's own bitmaps.
-    NoUsableMemory,
-    /// The kernel's own page table could not be made.
-    PageTable(paging::MapError),
-    /// There is less memory than the first heap chunk needs.
-    NoHeap,
-}
 
 /// A snapshot of memory; the parts are read one after another, so they need not add up
 /// while other CPUs work.
@@ -66,15 +60,14 @@ pub struct Stats {
 /// Called once, by the boot CPU, on the loader's page tables, with physical memory mapped
 /// at [`PHYS_OFFSET`], and the loader's regions among those of `map`: memory in use is
 /// reserved there. Its usable regions need not be true.
-pub(crate) unsafe fn init(map: Map<'_>) -> Result<(), InitError> {
+pub(crate) unsafe fn init(map: Map<'_>) -> Result<(), &'static str> {
     // SAFETY: our caller's promise.
-    unsafe { take_over(map) }.ok_or(InitError::NoUsableMemory)?;
+    unsafe { take_over(map) }.ok_or("no room for the bitmaps of frames")?;
     let root = frames::alloc_below_4g().map(Frame::addr);
     // SAFETY: our caller's promise; the frame is not used otherwise.
-    unsafe { paging::init(root, FRAME_SOURCE) }.map_err(InitError::PageTable)?;
-    heap::init().ok_or(InitError::NoHeap)?;
-    frames::reserve_refill();
-    frames::emergency_refill();
+    unsafe { paging::init(root, FRAME_SOURCE) }.map_err(|_| "no frame for a page table")?;
+    heap::HEAP.warm_up().then_some(()).ok_or("no page for the heap")?;
+    frames::refill();
     Ok(())
 }
 
@@ -104,51 +97,52 @@ unsafe fn take_over(map: Map<'_>) -> Option<()> {
     let usable = survey::survey(map, limit, holds, &mut pieces, |range, why| {
         left_out += 1;
         if left_out <= MAX_WARNINGS {
-            warn_of(&range, why);
+            let Range { start, end } = range;
+            ::log::warn!("memory map: {start:#x}..{end:#x} is called usable, but left out: {why}");
         }
     });
     if left_out > MAX_WARNINGS {
         ::log::warn!("memory map: {} more ranges are left out", left_out - MAX_WARNINGS);
     }
     let loaders = map.regions().filter(|region| region.kind == MemoryRegionKind::Bootloader);
-    known::init(loaders.chain(usable));
+    known::init(loaders.chain(&*usable));
+    // SAFETY: our caller's promise; the tables map what is below `limit`.
+    unsafe { dma::init(usable) };
     // SAFETY: our caller's promise; `limit` is the end of what the tables map.
     unsafe { frames::init(usable, limit) }
-}
-
-fn warn_of(range: &Range<u64>, why: Why) {
-    let Range { start, end } = range;
-    ::log::warn!("memory map: {start:#x}..{end:#x} is called usable, but left out: {why}");
 }
 
 /// The most pieces of usable memory, 12 KiB of stack.
 const MAX_PIECES: usize = 512;
 /// The most ranges that are named in warnings.
 const MAX_WARNINGS: usize = 16;
-/// Memory is short below this many free frames.
-const FEW_FRAMES: usize = 512;
 
-/// Periodic work of every CPU outside interrupts: frees the pages of unused stacks when
-/// they have become many, or memory is short, and those of the heap if it is short; refills
-/// the reserve of the page-fault handler and the frames set aside; and reclaims memory if a
-/// G of this CPU has found none. Call it with no lock held and interrupts on: it may wait
-/// for other CPUs to flush.
-pub fn maintain() {
-    relief::relieve();
-    stack::trim_if_many();
-    if is_short() && heap::has_many() {
-        heap::give_back(2 * FEW_FRAMES);
+/// There is no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoMemory;
+
+/// Commits a page: gives it a frame, and page tables if it needs them. A page that has memory
+/// stays as it is.
+///
+/// # Safety
+///
+/// The address is the caller's, and no reference points there yet.
+unsafe fn commit(page: u64, stock: Stock) -> Result<(), NoMemory> {
+    let alloc = || frames::alloc_from(stock);
+    let frame = alloc().ok_or(NoMemory)?;
+    let alloc = || alloc().map(Frame::addr);
+    // SAFETY: a fresh frame, at an address that is ours by our caller's promise.
+    match unsafe { paging::map_page(page, frame.addr(), Flags::DATA, alloc) } {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            // SAFETY: allocated above, and not mapped.
+            unsafe { frames::free(frame) };
+            if error == MapError::AlreadyMapped { Ok(()) } else { Err(NoMemory) }
+        }
     }
-    frames::reserve_refill();
-    frames::emergency_refill();
-}
-
-/// Whether free frames are few.
-pub fn is_short() -> bool {
-    frames::free_estimate() < FEW_FRAMES
 }
 
 /// A snapshot of all counters.
 pub fn stats() -> Stats {
-    Stats { frames: frames::stats(), heap: heap::stats(), stacks: stack::stats() }
+    Stats { frames: frames::stats(), heap: heap::HEAP.stats(), stacks: stack::POOL.stats() }
 }

@@ -6,6 +6,7 @@
 //! find a value half changed.
 
 use crate::arch::{self, MAX_CPUS, irq::IrqState};
+use arrayvec::ArrayVec;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -54,8 +55,8 @@ pub trait Empty {
     const EMPTY: Self;
 }
 
-impl Empty for u32 {
-    const EMPTY: u32 = 0;
+impl<T, const N: usize> Empty for ArrayVec<T, N> {
+    const EMPTY: Self = ArrayVec::new_const();
 }
 
 /// One `T` for each CPU, each on cache lines of its own.
@@ -95,12 +96,10 @@ impl<T> CpuLocal<T> {
     pub fn with<R>(&self, here: &Here, f: impl FnOnce(&mut T) -> R) -> R {
         let slot = &self.slots[here.index];
         slot.take();
-        let give_back = GiveBack(&slot.lent);
-        // SAFETY: `take` returned, so no other code has this slot until `give_back` is
-        // dropped, which is after `f` is done with it.
-        let value = unsafe { &mut *slot.value.get() };
-        let result = f(value);
-        drop(give_back);
+        // SAFETY: `take` returned, so no other code has this slot until `lent` is false again,
+        // which is after `f` is done with it; if `f` unwinds, it stays lent for ever.
+        let result = f(unsafe { &mut *slot.value.get() });
+        slot.lent.store(false, Ordering::Release); // pairs with `take`
         result
     }
 
@@ -133,14 +132,5 @@ impl<T> Slot<T> {
         while self.lent.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
-    }
-}
-
-struct GiveBack<'a>(&'a AtomicBool);
-
-impl Drop for GiveBack<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }

@@ -20,7 +20,7 @@
 //! *margin* is opened for what the kernel does on the stack of a G that did not call it
 //! ([`make_room`]): so the kernel's use is no overflow of the G, and does not use up the
 //! spare pages. The guard is never opened. A stack that was opened is not recycled before
-//! [`trim`] closes it; nor is that of an M, though the M keeps it ([`close_later`]).
+//! [`Pool::trim`] closes it; nor is that of an M, though the M keeps it ([`close_later`]).
 //!
 //! Class, slot and guard follow from the address alone ([`slot`]). The header at the very
 //! top of a slot, above where its user starts, holds its state. [`pool`] keeps the free
@@ -35,53 +35,34 @@
 //!
 //! # TLB shootdown
 //!
-//! A returned stack keeps its pages, and the next G finds them warm. [`trim`] unmaps them,
+//! A returned stack keeps its pages, and the next G finds them warm. [`Pool::trim`] unmaps them,
 //! in batches, because every CPU must then flush them from its TLB, and that costs the same
-//! for one page as for hundreds. `arch` sets the function that flushes all CPUs
-//! ([`set_shootdown`]); until then no page is freed. [`trim`] waits for other CPUs, so only
-//! code with interrupts on and no lock calls it: the scheduler's loop, through
-//! `mem::maintain`. Returning a stack never waits.
+//! for one page as for hundreds. It waits for other CPUs, so only code with interrupts
+//! on and no lock calls it: `mem::reclaim`. Returning a stack never waits.
 
 mod canary;
 mod pool;
 pub mod slot;
 
-use crate::arch::paging::{self, Flags, MapError};
-use crate::mem::frames::{self, Frame};
+use crate::arch::{self, paging};
+use crate::mem::frames::{self, Frame, Stock};
 use crate::mem::percpu::Here;
-use crate::mem::{self, PAGE_SIZE, relief};
+use crate::mem::{self, NoMemory, PAGE_SIZE, reclaim};
 use core::num::NonZeroU64;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use pool::{Backing, Header, Pool};
 use slot::Slot;
 
 pub use canary::is_whole;
-pub use pool::{FaultOutcome, NoMemory, StackStats};
+pub use pool::{FaultOutcome, StackStats};
 pub use slot::{DEFAULT_SIZE, MAIN_SIZE, MAX_SIZE};
 
-/// [`trim_if_many`] trims if more than this many stacks are open.
-const MANY_OPEN: usize = 8;
 /// Bytes that a G with a full stack gets to end on: at least, and at most.
 const RESCUE_BYTES: Range<u64> = 15 << 10..24 << 10;
-/// [`trim_if_many`] trims if unused stacks have more than this many pages.
-const MANY_PAGES: usize = 1024;
-/// Slots that one [`trim_if_many`] trims.
-const TRIM_SLOTS: usize = 64;
-
-/// Makes every CPU, the calling one included, flush its translations of the pages in these
-/// ranges, and returns when all have.
-pub type Shootdown = fn(&[Range<u64>]);
-
-static POOL: Pool<Window> = Pool::new(Window);
+pub(super) static POOL: Pool<Window> = Pool::new(Window);
 /// The smallest stack of a G: `stack=` on the command line.
 static LEAST_SIZE: AtomicUsize = AtomicUsize::new(DEFAULT_SIZE);
-static SHOOTDOWN: spin::Once<Shootdown> = spin::Once::new();
-
-/// Sets the function that flushes the TLBs of all CPUs. Once, before the first G runs.
-pub fn set_shootdown(f: Shootdown) {
-    SHOOTDOWN.call_once(|| f);
-}
 
 /// Gives all Gs that are started from now on a stack of at least `bytes`; at most
 /// [`MAX_SIZE`]. Before the first G is started: a recycled G keeps the stack it has.
@@ -92,18 +73,6 @@ pub fn set_least_size(bytes: usize) {
 /// The smallest stack of a G: [`DEFAULT_SIZE`], or more.
 pub fn least_size() -> usize {
     LEAST_SIZE.load(Ordering::Relaxed)
-}
-
-/// Whether pages can be unmapped yet.
-pub(super) fn can_shoot_down() -> bool {
-    SHOOTDOWN.get().is_some()
-}
-
-/// Flushes these pages from the TLBs of all CPUs; see [`Shootdown`].
-pub(super) fn shoot_down(ranges: &[Range<u64>]) {
-    if let Some(shootdown) = SHOOTDOWN.get() {
-        shootdown(ranges);
-    }
 }
 
 /// Handles a page fault on a page that is *not present* (error code bit 0 clear; a
@@ -151,31 +120,7 @@ pub fn commit_at_any_cost(slot: Slot, range: Range<u64>) -> bool {
     range.end <= slot.top() && POOL.open(slot, range, slot.bounds().start).is_ok()
 }
 
-/// Whether unused stacks have pages that [`trim`] would free.
-pub fn has_idle() -> bool {
-    POOL.idle_pages() > 0
-}
-
-/// Frees the pages of up to `slots` unused stacks, all but the top one each; returns how
-/// many pages. Waits for all CPUs: interrupts on, no lock held.
-pub fn trim(slots: usize) -> usize {
-    if SHOOTDOWN.get().is_some() { POOL.trim(slots) } else { 0 }
-}
-
-/// [`trim`], when unused stacks hold many pages or memory is short, unless another CPU is
-/// trimming: CPUs that queue for a shootdown do no other work.
-pub fn trim_if_many() {
-    static TRIMMING: AtomicBool = AtomicBool::new(false);
-    let pages = POOL.idle_pages();
-    let open = POOL.open_slots();
-    let is_due = pages > MANY_PAGES || open > MANY_OPEN || pages + open > 0 && mem::is_short();
-    if is_due && !TRIMMING.swap(true, Ordering::Acquire) {
-        trim(TRIM_SLOTS);
-        TRIMMING.store(false, Ordering::Release); // pairs with the swap
-    }
-}
-
-/// Has [`trim`] close the stack of this slot again, down to its highest `keep` pages; its
+/// Has [`Pool::trim`] close the stack of this slot again, down to its highest `keep` pages; its
 /// user does not use it below these before it [`is_closed`]. The user keeps it.
 pub fn close_later(slot: Slot, keep: usize) {
     POOL.close_later(slot, keep);
@@ -190,16 +135,6 @@ pub fn is_closed(slot: Slot) -> bool {
 /// number of pages.
 pub fn leave(slot: Slot) -> usize {
     POOL.leave(slot)
-}
-
-/// Returns the cached stacks of this CPU to the lists, so that [`trim`] reaches them.
-pub(super) fn shed(here: &Here) {
-    POOL.shed(here);
-}
-
-/// A snapshot of the counters.
-pub fn stats() -> StackStats {
-    POOL.stats()
 }
 
 /// Stacks that were made and are neither on a list nor in the cache of a CPU. The stacks of
@@ -226,11 +161,11 @@ pub struct Stack {
 impl Stack {
     /// A stack with at least `size` bytes for its user, up to [`MAX_SIZE`]; only the top
     /// page has memory yet. A recycled one from this CPU's cache costs no lock. If there is
-    /// no memory, a caller that can wait tries twice (`mem::relief`).
+    /// no memory, a caller that can wait tries twice (`mem::reclaim`).
     pub fn new(size: usize) -> Result<Stack, NoMemory> {
         let class = slot::class_for(size).ok_or(NoMemory)?;
         let mut found = POOL.take(&Here::enter(), class);
-        if found.is_err() && relief::wait_for(1) {
+        if found.is_err() && reclaim::wait_for(1) {
             found = POOL.take(&Here::enter(), class);
         }
         let slot = found?;
@@ -276,7 +211,7 @@ impl Stack {
     /// a caller that can wait tries twice.
     pub fn commit(&self, pages: usize) -> Result<(), NoMemory> {
         let commit = || POOL.commit(self.slot(), pages);
-        commit().or_else(|none| if relief::wait_for(pages) { commit() } else { Err(none) })
+        commit().or_else(|none| if reclaim::wait_for(pages) { commit() } else { Err(none) })
     }
 
     /// Its slot, as [`FaultOutcome::GuardHit`] names it.
@@ -312,7 +247,7 @@ impl KernelStack {
 }
 
 /// The kernel's window of stacks.
-struct Window;
+pub(super) struct Window;
 
 impl Backing for Window {
     fn header(&self, slot: Slot) -> &Header {
@@ -323,8 +258,9 @@ impl Backing for Window {
         unsafe { &*at }
     }
 
-    fn commit(&self, page: u64) -> Result<(), NoMemory> {
-        commit(page, frames::alloc)?;
+    fn commit(&self, page: u64, stock: Stock) -> Result<(), NoMemory> {
+        // SAFETY: the address belongs to the pool.
+        unsafe { mem::commit(page, stock) }?;
         if cfg!(debug_assertions)
             && let Some((slot, _)) = slot::locate(page)
         {
@@ -332,15 +268,6 @@ impl Backing for Window {
             unsafe { canary::place(slot, page) };
         }
         Ok(())
-    }
-
-    fn commit_in_fault(&self, page: u64) -> Result<(), NoMemory> {
-        commit(page, || frames::reserve_take().or_else(frames::alloc))
-    }
-
-    fn commit_at_any_cost(&self, page: u64) -> Result<(), NoMemory> {
-        let alloc = || frames::reserve_take().or_else(frames::alloc);
-        commit(page, || alloc().or_else(frames::emergency_take))
     }
 
     fn is_committed(&self, page: u64) -> bool {
@@ -352,28 +279,9 @@ impl Backing for Window {
         unsafe { paging::unmap_page(page) }.map(Frame::containing)
     }
 
-    fn forget(&self, ranges: &[Range<u64>], list: &[Frame]) {
-        if can_shoot_down() {
-            shoot_down(ranges);
-            // SAFETY: unmapped by `uncommit`, and flushed from the TLBs of all CPUs.
-            unsafe { frames::free_many(list) };
-        }
-    }
-}
-
-/// Gives `page` a frame, and page tables if it needs them, both from `alloc`. A page that
-/// is mapped already is no error.
-fn commit(page: u64, alloc: impl Fn() -> Option<Frame>) -> Result<(), NoMemory> {
-    let frame = alloc().ok_or(NoMemory)?;
-    // SAFETY: a fresh frame, at an address that belongs to the pool.
-    match unsafe {
-        paging::map_page_with(page, frame.addr(), Flags::DATA, || alloc().map(Frame::addr))
-    } {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            // SAFETY: allocated above, and not mapped.
-            unsafe { frames::free(frame) };
-            if error == MapError::AlreadyMapped { Ok(()) } else { Err(NoMemory) }
-        }
+    fn forget(&self, list: &[Frame]) {
+        arch::shootdown();
+        // SAFETY: unmapped by `uncommit`, and flushed from the TLBs of all CPUs.
+        unsafe { frames::free_many(list) };
     }
 }

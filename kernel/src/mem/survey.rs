@@ -94,7 +94,7 @@ pub fn survey<'out>(
     mut holds: impl FnMut(u64) -> bool,
     out: &'out mut [MemoryRegion],
     mut leave_out: impl FnMut(Range<u64>, Why),
-) -> &'out [MemoryRegion] {
+) -> &'out mut [MemoryRegion] {
     let limit = limit & !(PAGE - 1);
     let mut count = 0;
     for region in map.usable() {
@@ -127,7 +127,7 @@ pub fn survey<'out>(
             }
         }
     }
-    &out[..count]
+    &mut out[..count]
 }
 
 /// The end of memory in a piece of whole frames that is not empty: its own end, as it

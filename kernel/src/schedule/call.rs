@@ -48,7 +48,7 @@
 //! - **Creating the spare M when it is needed**: then there may be no memory at an instant at which
 //!   the call can no longer be refused. See `m`.
 //! - **Closing the M's stack at once**, by the G: all CPUs must flush the pages from their TLBs,
-//!   and only an M can wait for that (`mem::relief`).
+//!   and only an M can wait for that (`mem::reclaim`).
 
 use super::m::{M, NoM};
 use super::task::Task;

@@ -15,7 +15,7 @@ use super::{abandon_locks, ask_for_upkeep, call, kill, leave, running, slices, t
 use crate::arch::{self, PageFault, Rescue};
 use crate::go::JoinError;
 use crate::mem::percpu::Here;
-use crate::mem::relief;
+use crate::mem::reclaim;
 use crate::mem::stack::{self, Need, slot, slot::Slot};
 use crate::overflow;
 use crate::program;
@@ -90,13 +90,13 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
 
 /// For a running G without a frame for its stack while memory is cached elsewhere: the G continues
 /// for a moment with reserved frames, and leaves its CPU at the interrupt that is sent here, so
-/// that the M there reclaims that memory (`mem::relief`). In a call that is the spare M. False if
+/// that the M there reclaims that memory (`mem::reclaim`). In a call that is the spare M. False if
 /// there is no such memory, or no frame.
 fn has_relief(slot: Slot, range: Range<u64>) -> bool {
-    if !relief::would_help() || !stack::commit_at_any_cost(slot, range) {
+    if !reclaim::would_help() || !stack::commit_at_any_cost(slot, range) {
         return false;
     }
-    let _ = relief::want(&Here::enter(), 1);
+    let _ = reclaim::want(&Here::enter(), 1);
     arch::wake(arch::cpu_index());
     true
 }

@@ -9,7 +9,7 @@ use super::task::GHandle;
 use super::{SCHED, TIMERS, is_running, running, send, try_this_cpu, wait, wake_cpu, with_p};
 use crate::drivers::simulated;
 use crate::mem::percpu::Here;
-use crate::mem::relief;
+use crate::mem::reclaim;
 use crate::trace::{self, Kind};
 use crate::{arch, chaos, guardian};
 use sched::{Status, Wake};
@@ -38,7 +38,7 @@ pub fn must_leave() -> bool {
     let pinned = running.is_some_and(|g| g.pin().is_some());
     let cpu = arch::cpu_index();
     !pinned && cpu >= SCHED.limit()
-        || relief::is_wanted(cpu)
+        || reclaim::is_wanted(cpu)
         || running.is_some_and(kill::is_abandoned)
 }
 

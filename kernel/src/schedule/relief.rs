@@ -1,14 +1,14 @@
 //! How a G that finds no memory waits for its M to reclaim some.
 //!
-//! The other half, the reclaiming itself, is `mem::relief`.
+//! The other half, the reclaiming itself, is `mem::reclaim`.
 
 use super::{Leaving, ask_for_upkeep, leave_by, leave_now, running};
 use crate::arch;
 use crate::mem::percpu::Here;
-use crate::mem::relief;
+use crate::mem::reclaim;
 use sched::Status;
 
-/// The [`relief::Wait`]: the running G leaves its CPU, whose M reclaims that many pages before any
+/// The [`reclaim::Wait`]: the running G leaves its CPU, whose M reclaims that many pages before any
 /// G runs there again. False if the G cannot leave here.
 ///
 /// Where interrupts are on a G can be preempted, so it can leave as well; but not when it is about
@@ -23,7 +23,7 @@ pub fn wait_for_relief(pages: usize) -> bool {
     if g.status() != Status::Running {
         return false;
     }
-    let asked = relief::want(&here, pages);
+    let asked = reclaim::want(&here, pages);
     ask_for_upkeep();
     leave_now(g, Leaving::Yield);
     drop(here); // the G may be on another CPU now

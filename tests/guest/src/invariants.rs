@@ -94,7 +94,8 @@ fn a_stack_without_a_guard_is_found() {
     let guard = slot::locate(place as u64).expect("a stack").0.base();
     let frame = frames::alloc().expect("memory").addr();
     // SAFETY: a frame of our own, where nothing is.
-    unsafe { paging::map_page(guard, frame, Flags::DATA) }.expect("nothing is there");
+    unsafe { paging::map_page(guard, frame, Flags::DATA, frames::alloc) }
+        .expect("nothing is there");
     assert_eq!(found(), Err(Broken::Unguarded(id)));
     // SAFETY: nobody uses it. Other CPUs have not looked there, but in the tables.
     unsafe { paging::unmap_page(guard) };

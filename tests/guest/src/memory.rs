@@ -342,7 +342,7 @@ fn at_rest() -> (usize, usize) {
     assert!(heap.mapped < 2 * all, "the heap takes addresses for ever");
     // A record of 32 bytes and an entry of 8 stay with each page of addresses.
     let addresses = heap.mapped.div_ceil(mem::PAGE_SIZE) * 5 / 512;
-    (frames.free + addresses, (heap.mapped - heap.lent).div_ceil(mem::PAGE_SIZE))
+    (frames.free + addresses, (heap.mapped - heap.uncommitted).div_ceil(mem::PAGE_SIZE))
 }
 
 fn filling_and_freeing_grows_nothing() {

@@ -10,7 +10,7 @@ use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::hint::black_box;
 use runnext::internals::arch::paging::{self, Flags};
 use runnext::internals::mem::stack::slot::{self, GUARD_PAGES};
-use runnext::internals::mem::{PAGE_SIZE, PHYS_OFFSET, frames, phys_to_virt};
+use runnext::internals::mem::{PAGE_SIZE, PHYS_OFFSET, dma, frames, phys_to_virt};
 use runnext::{inspect, prelude::*};
 
 runnext::main!(protection, main);
@@ -144,61 +144,48 @@ fn stacks_of_gs_and_of_ms_have_guards() {
     }
 }
 
-/// Fills frames with dirt, gives them back and takes some again, which are mostly
-/// the same: one at a time (from the CPU's magazine), and in a row (the first that
-/// fit).
+/// Fills memory with dirt, gives it back and takes some again, which is mostly the same: one
+/// frame (from the CPU's magazine), and pages in a row for a device (the first that fit).
 fn frames_are_zeroed_whoever_had_them_before() {
     let on_one_cpu = || {
-        let one = || vec![frames::alloc().expect("memory")];
-        let row = || {
-            let first = frames::alloc_contiguous(4, PAGE_SIZE as u64, u64::MAX).expect("memory");
-            let frame = |page| frames::Frame::containing(first.addr() + page * PAGE_SIZE as u64);
-            (0..4).map(frame).collect()
+        let one = || phys_to_virt(frames::alloc().expect("memory").addr());
+        let free_one = |at: *mut u8| {
+            let frame = frames::Frame::containing(at.addr() as u64 - PHYS_OFFSET);
+            // SAFETY: ours, from the allocator; mapped in the window of physical memory
+            // alone, and not touched any more.
+            unsafe { frames::free(frame) }
         };
-        assert!(rounds_with_the_same(one) > 0, "no frame came again");
-        assert!(rounds_with_the_same(row) > 0, "no row came again");
+        assert!(rounds_with_the_same(1, one, free_one) > 0, "no frame came again");
+        let row = || dma::alloc(4).expect("memory").as_ptr();
+        let free_row = |at| {
+            let at = core::ptr::NonNull::new(at).expect("it is not null");
+            // SAFETY: from the line above, and not touched any more.
+            unsafe { dma::free(at, 4) }
+        };
+        assert!(rounds_with_the_same(4, row, free_row) > 0, "no row came again");
     };
     go_on(num_cpus() - 1, on_one_cpu).join().expect("frames are zero");
 }
 
-/// Takes, dirties and gives back; how often the same frames came twice.
-fn rounds_with_the_same(take: impl Fn() -> Vec<frames::Frame>) -> usize {
-    let mut before = Vec::new();
+/// Takes, dirties and gives back; how often the same memory came twice.
+fn rounds_with_the_same(
+    pages: usize,
+    take: impl Fn() -> *mut u8,
+    give_back: impl Fn(*mut u8),
+) -> usize {
+    let mut before = core::ptr::null_mut();
     let mut round = || {
         let taken = take();
-        for &frame in &taken {
-            assert!(is_zero(frame), "frame {:#x} is not zero", frame.addr());
-            fill(frame, 0xa5);
-        }
-        give_back(&taken);
+        // SAFETY: ours, and mapped in the window of physical memory.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(taken, pages * PAGE_SIZE) };
+        assert!(bytes.iter().all(|&byte| byte == 0), "memory at {taken:?} is not zero");
+        bytes.fill(0xa5);
+        give_back(taken);
         let is_same = taken == before;
         before = taken;
         is_same
     };
     (0..200).filter(|_| round()).count()
-}
-
-/// One alone goes to the CPU's magazine, many to where rows are looked for.
-fn give_back(taken: &[frames::Frame]) {
-    match *taken {
-        // SAFETY: ours, from the allocator; mapped in the window of physical memory
-        // alone, and not touched any more.
-        [one] => unsafe { frames::free(one) },
-        // SAFETY: as above, all of them.
-        _ => unsafe { frames::free_many(taken) },
-    }
-}
-
-fn fill(frame: frames::Frame, byte: u8) {
-    // SAFETY: ours, and mapped in the window of physical memory.
-    unsafe { phys_to_virt(frame.addr()).write_bytes(byte, PAGE_SIZE) };
-}
-
-fn is_zero(frame: frames::Frame) -> bool {
-    let start = phys_to_virt(frame.addr()).cast_const();
-    // SAFETY: as in `fill`.
-    let bytes = unsafe { core::slice::from_raw_parts(start, PAGE_SIZE) };
-    bytes.iter().all(|&byte| byte == 0)
 }
 
 fn try_it(how: &str) {

@@ -1,20 +1,19 @@
 //! Memory that a device reads and writes, for `virtio-drivers`.
 //!
-//! All of it comes from the frame allocator, in one piece, and is accessed through the window
-//! of physical memory: so the device's address and the kernel's differ by a constant, and no
+//! All of it comes from `mem::dma`, in one piece, and is accessed through the window of
+//! physical memory: so the device's address and the kernel's differ by a constant, and no
 //! lookup or copy is needed when a buffer is handed to the device. Buffers from the heap or
 //! from a stack are never handed over: they need not be in one piece, and their owner could
 //! free them.
 
 use crate::drivers::pci::Region;
-use crate::mem::{self, PAGE_SIZE, PHYS_OFFSET, frames};
+use crate::mem::{PHYS_OFFSET, dma};
 use core::ptr::NonNull;
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
 /// `pages` zeroed pages in one piece. Their caller never frees them.
 pub fn alloc_pages(pages: usize) -> Option<NonNull<u8>> {
-    let first = frames::alloc_contiguous(pages, PAGE_SIZE as u64, u64::MAX)?;
-    NonNull::new(mem::phys_to_virt(first.addr()))
+    dma::alloc(pages)
 }
 
 /// The physical address of a byte of [`alloc_pages`].
@@ -37,13 +36,10 @@ unsafe impl Hal for Dma {
         }
     }
 
-    unsafe fn dma_dealloc(paddr: PhysAddr, _: NonNull<u8>, pages: usize) -> i32 {
-        for page in 0..pages as u64 {
-            let frame = frames::Frame::containing(paddr + page * PAGE_SIZE as u64);
-            // SAFETY: the caller got it from `dma_alloc`, and the device has been told not to
-            // use it any more.
-            unsafe { frames::free(frame) };
-        }
+    unsafe fn dma_dealloc(_: PhysAddr, start: NonNull<u8>, pages: usize) -> i32 {
+        // SAFETY: the caller got it from `dma_alloc`, and the device has been told not to
+        // use it any more.
+        unsafe { dma::free(start, pages) };
         0
     }
 

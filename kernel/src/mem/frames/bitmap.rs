@@ -83,29 +83,13 @@ impl<'a> Bitmap<'a> {
         filled
     }
 
-    /// Takes `count` neighbouring frames that lie wholly in the addresses
-    /// `area`, the first of them a multiple of `align` bytes.
-    pub fn take_run(&mut self, count: usize, align: u64, area: Range<u64>) -> Option<Frame> {
-        if count == 0 || !align.is_power_of_two() {
-            return None;
-        }
-        let step = (align / PAGE).max(1) as usize;
+    /// Takes the first free frame that lies wholly in the addresses `area`.
+    pub fn take_in(&mut self, area: Range<u64>) -> Option<Frame> {
         let end = ((area.end / PAGE) as usize).min(self.words.len() * BITS);
-        let mut start = (area.start.div_ceil(PAGE) as usize).checked_next_multiple_of(step)?;
-        while start.checked_add(count)? <= end {
-            match (start..start + count).find(|&index| !self.is_free(index)) {
-                None => {
-                    self.write(start as u64..(start + count) as u64, 0);
-                    self.note_taken(start..start + count);
-                    return Some(Frame::from_index(start));
-                }
-                // No frame before the used one can begin a run.
-                Some(used) => {
-                    start = self.next_free(used + 1, end)?.checked_next_multiple_of(step)?
-                }
-            }
-        }
-        None
+        let index = self.next_free(area.start.div_ceil(PAGE) as usize, end)?;
+        self.words[index / BITS] &= !(1 << (index % BITS));
+        *self.count_of(index) -= 1;
+        Some(Frame::from_index(index))
     }
 
     /// Puts a frame back. False when it was free already or is beyond the map.
@@ -115,12 +99,13 @@ impl<'a> Bitmap<'a> {
             return false;
         }
         self.words[index / BITS] |= 1 << (index % BITS);
-        if index < FIRST_ORDINARY {
-            self.free_low += 1;
-        } else {
-            self.free += 1;
-        }
+        *self.count_of(index) += 1;
         true
+    }
+
+    /// The counter that counts frame number `index`.
+    fn count_of(&mut self, index: usize) -> &mut usize {
+        if index < FIRST_ORDINARY { &mut self.free_low } else { &mut self.free }
     }
 
     /// Whether frame number `index` is free.
@@ -128,13 +113,13 @@ impl<'a> Bitmap<'a> {
         self.words[index / BITS] >> (index % BITS) & 1 == 1
     }
 
-    /// The first free frame from `from` on, skipping full words at once.
-    fn next_free(&self, from: usize, end: usize) -> Option<usize> {
-        let mut index = from;
+    /// The first free frame from `index` on, skipping full words at once.
+    fn next_free(&self, mut index: usize, end: usize) -> Option<usize> {
         while index < end {
             let rest = self.words[index / BITS] >> (index % BITS);
             if rest != 0 {
-                return Some(index + rest.trailing_zeros() as usize);
+                let found = index + rest.trailing_zeros() as usize;
+                return (found < end).then_some(found);
             }
             index = (index / BITS + 1) * BITS;
         }
@@ -153,12 +138,6 @@ impl<'a> Bitmap<'a> {
             self.words[word] = self.words[word] & !mask | pattern & mask;
             index += count;
         }
-    }
-
-    fn note_taken(&mut self, range: Range<usize>) {
-        let low = range.end.min(FIRST_ORDINARY).saturating_sub(range.start);
-        self.free_low -= low;
-        self.free -= range.len() - low;
     }
 
     fn recount(&mut self) {
@@ -284,29 +263,24 @@ mod tests {
         let mut map = Bitmap::new(&regions, &mut words);
         assert!(drain(&mut map).iter().all(|&a| a >= MIB));
         assert_eq!(map.free_low_count(), 255, "frame 0 is nobody's");
-        let low = map.take_run(1, PAGE, 0..LOW_END).unwrap();
+        let low = map.take_in(0..LOW_END).unwrap();
         assert_eq!(low.addr(), PAGE);
     }
 
     #[test]
-    fn runs_are_aligned_bounded_and_whole() {
-        let regions = [usable(MIB, 16 * MIB), reserved(2 * MIB + PAGE, 2 * MIB + 2 * PAGE)];
+    fn a_frame_of_an_area_is_its_first_free_one() {
+        let regions = [usable(MIB, 16 * MIB), reserved(2 * MIB, 2 * MIB + 1)];
         let mut words = vec![0; 64];
         let mut map = Bitmap::new(&regions, &mut words);
         let before = map.free_count();
-        let run = map.take_run(16, 64 * 1024, 2 * MIB..16 * MIB).unwrap();
-        assert_eq!(run.addr(), 2 * MIB + 64 * 1024, "the first 64 KiB hold a reserved frame");
-        assert_eq!(map.free_count(), before - 16);
-        assert_eq!(
-            map.take_run(2, PAGE, 0..MIB + PAGE),
-            None,
-            "the bound cuts the second frame off"
-        );
-        assert_eq!(map.take_run(usize::MAX, PAGE, 0..u64::MAX), None);
-        assert_eq!(map.take_run(0, PAGE, 0..u64::MAX), None);
-        assert_eq!(map.take_run(1, 3, 0..u64::MAX), None);
-        let taken: HashSet<u64> = (0..16).map(|i| run.addr() + i * PAGE).collect();
-        assert!(drain(&mut map).iter().all(|a| !taken.contains(a)));
+        let area = 2 * MIB..2 * MIB + 3 * PAGE - 1;
+        let frame = map.take_in(area.clone()).unwrap();
+        assert_eq!(frame.addr(), 2 * MIB + PAGE, "the first is reserved");
+        assert_eq!(map.free_count(), before - 1);
+        assert_eq!(map.take_in(area), None, "the bound cuts the third frame off");
+        assert_eq!(map.take_in(5..5), None);
+        assert_eq!(map.take_in(u64::MAX - 1..u64::MAX), None);
+        assert!(drain(&mut map).iter().all(|&addr| addr != frame.addr()));
     }
 
     #[test]

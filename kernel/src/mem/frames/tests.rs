@@ -56,9 +56,9 @@ fn every_frame_is_zeroed_exactly_once_as_it_leaves() {
     let mut out = [Frame(0); 3];
     let one = frames.alloc().expect("memory is free");
     assert_eq!(frames.alloc_many(&mut out), 3);
-    let run = frames.alloc_run(2, 4096, LOW_END..u64::MAX).expect("memory is free");
-    let low = frames.alloc_run(1, 4096, 0..LOW_END).expect("memory is free");
-    let mut left = vec![one.0, run.0, run.0 + 4096, low.0];
+    let high = frames.alloc_in(LOW_END..u64::MAX).expect("memory is free");
+    let low = frames.alloc_in(0..LOW_END).expect("memory is free");
+    let mut left = vec![one.0, high.0, low.0];
     left.extend(out.map(Frame::addr));
     left.sort_unstable();
     let mut zeroed = ZEROED.lock().expect("no panic").clone();
@@ -110,11 +110,11 @@ fn double_free_is_seen_even_in_a_magazine() {
 fn low_frames_never_enter_a_magazine() {
     let frames = allocator(2, leave_alone);
     let here = Here::pretend(0);
-    let low = frames.alloc_run(1, 4096, 0..LOW_END).expect("low memory is free");
+    let low = frames.alloc_in(0..LOW_END).expect("low memory is free");
     frames.put(&here, low);
     let all: Vec<Frame> = core::iter::from_fn(|| frames.take(&here)).collect();
     assert!(all.iter().all(|f| f.addr() >= LOW_END));
-    assert_eq!(frames.stats().free_low, 255);
+    assert_eq!(frames.locked(|map| map.free_low_count()), 255);
 }
 
 #[test]

@@ -13,10 +13,10 @@
 //! A page that was cut for a class belongs to the class until all its blocks are back in
 //! `slabs`; at that instant it returns to `pages`. A block in use, or in the cache of a
 //! CPU, keeps a page from that. So a request that finds no memory first empties the cache
-//! of its own CPU ([`Allocator::shed`]), and tries again, all with interrupts off; other
-//! CPUs empty their own caches when `mem` asks (`mem::relief`).
+//! of its own CPU ([`Allocator::trim`]), and tries again, all with interrupts off; other
+//! CPUs empty their own caches when `mem` asks (`mem::reclaim`).
 
-use super::pages::{Block, List, Pages, Source, Taken};
+use super::pages::{Block, Kind, List, Pages, Source, Taken};
 use super::slabs::{FreeList, Slabs};
 use crate::arch::MAX_CPUS;
 use crate::lock::{IrqGuard, IrqLock, Level};
@@ -43,19 +43,16 @@ const MAX_ALIGN: usize = 1 << 30;
 /// Counters of the heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapStats {
-    /// Bytes of addresses that the heap has taken; they have memory, except the
-    /// uncommitted ones (`lent`).
+    /// Bytes of addresses that the heap has taken.
     pub mapped: usize,
-    /// Of these, bytes without memory: uncommitted, or not committed yet.
-    pub lent: usize,
+    /// Of these, bytes without memory.
+    pub uncommitted: usize,
     /// Bytes in allocated blocks, whole blocks counted.
     pub in_use: usize,
     /// Of these, bytes in large blocks.
     pub large_in_use: usize,
     /// By class.
     pub classes: [ClassStats; CLASSES],
-    /// How often a cache was empty.
-    pub refills: usize,
     /// How often any lock of the heap was taken.
     pub lock_acquisitions: usize,
     /// Requests that ended with null.
@@ -107,9 +104,9 @@ impl<S: Source> Allocator<S> {
 
     /// A block for `layout`, or null.
     #[inline]
-    pub fn alloc(&self, here: &Here, layout: Layout) -> *mut u8 {
+    pub fn alloc_here(&self, here: &Here, layout: Layout) -> *mut u8 {
         let Some(class) = class_of(layout) else {
-            return self.alloc_large(layout, || self.shed(here));
+            return self.alloc_large(layout);
         };
         let block = self.caches.with(here, |caches| caches.0[class].pop());
         let block = block.or_else(|| self.refill(here, class));
@@ -126,7 +123,7 @@ impl<S: Source> Allocator<S> {
     ///
     /// # Safety
     ///
-    /// `ptr` is from [`alloc`](Self::alloc) of this heap with this `layout`, was not
+    /// `ptr` is from [`alloc_here`](Self::alloc_here) of this heap with this `layout`, was not
     /// freed since, and is unused.
     #[inline]
     pub unsafe fn free(&self, here: &Here, ptr: *mut u8, layout: Layout) {
@@ -143,7 +140,11 @@ impl<S: Source> Allocator<S> {
             // SAFETY: the caller gave the block up, and it is one of `class`, because the
             // class follows from the layout alone.
             unsafe { cache.push(ptr.cast()) };
-            if cache.count() > MOST[class] { cache.split(batch(class)) } else { FreeList::EMPTY }
+            let mut surplus = FreeList::EMPTY;
+            if cache.count() > MOST[class] {
+                surplus.take_from(cache, batch(class));
+            }
+            surplus
         });
         if surplus.count() > 0 {
             self.give_back(class, surplus);
@@ -153,16 +154,15 @@ impl<S: Source> Allocator<S> {
     /// A snapshot; the parts are read one after another.
     pub fn stats(&self) -> HeapStats {
         let large_in_use = self.large_in_use.load(Relaxed);
-        let (mapped, lent) = {
+        let (mapped, uncommitted) = {
             let pages = self.lock(&self.pages);
-            (pages.top() * PAGE_SIZE, pages.free_without() * PAGE_SIZE)
+            (pages.top() * PAGE_SIZE, pages.free(Kind::Without) * PAGE_SIZE)
         };
         let mut stats = HeapStats {
             mapped,
-            lent,
+            uncommitted,
             in_use: large_in_use,
             large_in_use,
-            refills: self.counts.iter().map(|c| c.refills.load(Relaxed)).sum(),
             lock_acquisitions: self.lock_acquisitions.load(Relaxed),
             failures: self.failures.load(Relaxed),
             ..HeapStats::default()
@@ -186,12 +186,12 @@ impl<S: Source> Allocator<S> {
 
     /// Returns pages that were taken out, without memory.
     pub fn put_back(&self, pages: Range<usize>) {
-        self.lock(&self.pages).put_back(&self.source, pages);
+        self.lock(&self.pages).put(&self.source, pages, Kind::Without);
     }
 
     /// Pages that are free and have memory.
     pub fn free_pages(&self) -> usize {
-        self.lock(&self.pages).free_with_memory()
+        self.lock(&self.pages).free(Kind::With)
     }
 
     /// The source passed to `new`.
@@ -203,7 +203,7 @@ impl<S: Source> Allocator<S> {
     /// Empties the caches of this CPU, and the spare pages of the classes: the free pages
     /// then serve any request. At most a few hundred blocks.
     #[cold]
-    pub fn shed(&self, here: &Here) {
+    pub fn trim(&self, here: &Here) {
         for class in 0..CLASSES {
             let all = self
                 .caches
@@ -221,15 +221,12 @@ impl<S: Source> Allocator<S> {
     /// This CPU's cache is empty: gets a batch and takes one block of it.
     #[cold]
     fn refill(&self, here: &Here, class: usize) -> Option<NonNull<Block>> {
-        add_owned(&self.counts[here.index()].refills);
-        let mut fresh = self.take_blocks(class);
-        if fresh.is_none() {
-            self.shed(here);
-            fresh = self.take_blocks(class);
-        }
-        let mut fresh = fresh?;
+        let mut fresh = self.take_blocks(class).or_else(|| {
+            self.trim(here);
+            self.take_blocks(class)
+        })?;
         let first = fresh.pop();
-        self.caches.with(here, |caches| caches.0[class].append(fresh));
+        self.caches.with(here, |caches| caches.0[class].take_from(&mut fresh, batch(class)));
         first
     }
 
@@ -262,15 +259,15 @@ impl<S: Source> Allocator<S> {
     }
 
     /// A block of whole pages, or null. If interrupts are on, they are off for a few
-    /// pages at a time only. `shed` empties the caches of this CPU.
+    /// pages at a time only.
     #[cold]
-    pub fn alloc_large(&self, layout: Layout, shed: impl FnOnce()) -> *mut u8 {
+    pub fn alloc_large(&self, layout: Layout) -> *mut u8 {
         if layout.size() > MAX_SIZE || layout.align() > MAX_ALIGN {
             return self.fail();
         }
         let (count, align) = (pages_of(layout), layout.align().div_ceil(PAGE_SIZE));
         let first = self.take_pages(count, align).or_else(|| {
-            shed();
+            self.trim(&Here::enter());
             self.take_pages(count, align)
         });
         let Some(first) = first else { return self.fail() };
@@ -300,8 +297,8 @@ impl<S: Source> Allocator<S> {
             let mut free = self.lock(&self.pages);
             if done < some.len() {
                 free.committed(pages.end - next);
-                free.give(&self.source, pages.start..next + done);
-                free.put_back(&self.source, next + done..pages.end);
+                free.put(&self.source, pages.start..next + done, Kind::With);
+                free.put(&self.source, next + done..pages.end, Kind::Without);
                 return None;
             }
             free.committed(done);
@@ -311,7 +308,7 @@ impl<S: Source> Allocator<S> {
     }
 
     fn give_pages(&self, pages: Range<usize>) {
-        self.lock(&self.pages).give(&self.source, pages);
+        self.lock(&self.pages).put(&self.source, pages, Kind::With);
     }
 
     fn lock<'a, T>(&self, lock: &'a IrqLock<T>) -> IrqGuard<'a, T> {
@@ -330,11 +327,6 @@ impl<S: Source> Allocator<S> {
 #[inline]
 pub fn is_large(layout: Layout) -> bool {
     class_of(layout).is_none()
-}
-
-/// Whether both layouts are served by the same block, so that nothing moves.
-pub fn same_block(old: Layout, new: Layout) -> bool {
-    class_of(old).is_some_and(|class| class_of(new) == Some(class))
 }
 
 /// The class that serves `layout`: large enough and, as blocks are aligned to
@@ -383,7 +375,6 @@ impl Empty for Caches {
 struct Counts {
     allocated: [AtomicUsize; CLASSES],
     freed: [AtomicUsize; CLASSES],
-    refills: AtomicUsize,
 }
 
 impl Counts {
@@ -391,7 +382,6 @@ impl Counts {
         Counts {
             allocated: [const { AtomicUsize::new(0) }; CLASSES],
             freed: [const { AtomicUsize::new(0) }; CLASSES],
-            refills: AtomicUsize::new(0),
         }
     }
 }

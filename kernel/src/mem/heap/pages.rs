@@ -16,7 +16,8 @@
 //! - *A list of holes, sorted by address*, the earlier design: freeing walks it, and to
 //!   turn small blocks into holes again they had to be sorted, a hundred thousand at a
 //!   time, with interrupts off for seconds; or with interrupts on, and then a request
-//!   that came meanwhile got no memory.
+//!   that came meanwhile got no memory. The crate `linked_list_allocator` keeps such a list;
+//!   it cuts the region of devices, which has few holes (`mem::dma`).
 //! - *Runs with memory in some of their pages*: fewer runs, but then a request must read
 //!   each page's record of each run to know what it would cost.
 //! - *Buddies*: a request for 5 pages would take 8.
@@ -88,8 +89,10 @@ pub struct Block {
 
 /// Whether the pages of a run have memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
+    /// They have none.
     Without,
+    /// All of them have.
     With,
 }
 
@@ -147,13 +150,8 @@ impl Pages {
         self.promised -= count;
     }
 
-    /// Frees pages, with their memory.
-    pub fn give<S: Source>(&mut self, source: &S, pages: Range<usize>) {
-        self.put(source, pages, Kind::With);
-    }
-
     /// Takes out at most `most` free pages that have memory, neighbours, so that it can be
-    /// used elsewhere. They belong to the caller until [`put_back`](Self::put_back).
+    /// used elsewhere. They belong to the caller until it [`put`](Self::put)s them back.
     pub fn take_out<S: Source>(&mut self, source: &S, most: usize) -> Option<Range<usize>> {
         let lists = &self.runs[Kind::With as usize];
         let first = lists.iter().rev().find_map(List::first)?;
@@ -164,24 +162,14 @@ impl Pages {
         (count > 0).then_some(first..first + count)
     }
 
-    /// Frees pages that were taken out, without memory.
-    pub fn put_back<S: Source>(&mut self, source: &S, pages: Range<usize>) {
-        self.put(source, pages, Kind::Without);
-    }
-
     /// Pages that have a record.
     pub fn top(&self) -> usize {
         self.top
     }
 
-    /// Free pages that have memory.
-    pub fn free_with_memory(&self) -> usize {
-        self.free[Kind::With as usize]
-    }
-
-    /// Free pages without memory.
-    pub fn free_without(&self) -> usize {
-        self.free[Kind::Without as usize]
+    /// Free pages of that kind.
+    pub fn free(&self, kind: Kind) -> usize {
+        self.free[kind as usize]
     }
 
     /// A run that is long enough, from the lists with the shortest runs first. Any run on a
@@ -226,8 +214,8 @@ impl Pages {
         Some(())
     }
 
-    /// Makes pages a free run, merged with neighbouring runs of the same kind.
-    fn put<S: Source>(&mut self, source: &S, pages: Range<usize>, kind: Kind) {
+    /// Frees pages: makes them a run, merged with neighbouring runs of the same kind.
+    pub fn put<S: Source>(&mut self, source: &S, pages: Range<usize>, kind: Kind) {
         if pages.is_empty() {
             return;
         }

@@ -7,11 +7,11 @@
 //! that a load that alternates does not cut pages again and again.
 //!
 //! A block in the cache of a CPU, or in use, is not in its page's record. Caches are
-//! emptied on request ([`super::classes::Allocator::shed`]).
+//! emptied on request ([`super::classes::Allocator::trim`]).
 //!
 //! Called by [`super::classes`], under the lock of the class.
 
-use super::pages::{Block, List, Source};
+use super::pages::{Block, List, Record, Source};
 use crate::mem::PAGE_SIZE;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;
@@ -35,16 +35,9 @@ impl Slabs {
         let mut taken = FreeList::EMPTY;
         while taken.count < count {
             let Some(page) = self.some.first().or_else(|| self.use_spare(source)) else { break };
-            let record = source.record(page);
-            let mut rest = FreeList::of(&record.head, record.count.load(Relaxed));
-            while taken.count < count
-                && let Some(block) = rest.pop()
-            {
-                // SAFETY: popped just now, so it is on no list.
-                unsafe { taken.push(block) };
-            }
-            record.head.store(rest.head, Relaxed);
-            record.count.store(rest.count as u32, Relaxed);
+            let mut rest = FreeList::of(source.record(page));
+            taken.take_from(&mut rest, count - taken.count);
+            rest.store(source.record(page));
             if rest.count == 0 {
                 self.some.remove(source, page);
             }
@@ -63,12 +56,10 @@ impl Slabs {
     ) {
         while let Some(block) = list.pop() {
             let page = page_of(source, block);
-            let record = source.record(page);
-            let mut home = FreeList::of(&record.head, record.count.load(Relaxed));
+            let mut home = FreeList::of(source.record(page));
             // SAFETY: popped just now, so it is on no list.
             unsafe { home.push(block) };
-            record.head.store(home.head, Relaxed);
-            record.count.store(home.count as u32, Relaxed);
+            home.store(source.record(page));
             if home.count == 1 {
                 self.some.push(source, page);
             }
@@ -96,9 +87,7 @@ impl Slabs {
             // SAFETY: a part of that page, aligned to its size, and unused.
             unsafe { list.push(block) };
         }
-        let record = source.record(page);
-        record.head.store(list.head, Relaxed);
-        record.count.store(list.count as u32, Relaxed);
+        list.store(source.record(page));
         self.some.push(source, page);
     }
 
@@ -133,9 +122,15 @@ impl FreeList {
     /// No blocks.
     pub const EMPTY: FreeList = FreeList { head: ptr::null_mut(), count: 0 };
 
-    /// The list of a record, which is not used while this one is.
-    fn of(head: &core::sync::atomic::AtomicPtr<Block>, count: u32) -> Self {
-        FreeList { head: head.load(Relaxed), count: count as usize }
+    /// The list of a record, which is not used before this one is stored there.
+    fn of(record: &Record) -> Self {
+        let count = record.count.load(Relaxed) as usize;
+        FreeList { head: record.head.load(Relaxed), count }
+    }
+
+    fn store(&self, record: &Record) {
+        record.head.store(self.head, Relaxed);
+        record.count.store(self.count as u32, Relaxed);
     }
 
     /// How many blocks it has.
@@ -165,22 +160,10 @@ impl FreeList {
         Some(block)
     }
 
-    /// Takes up to `count` blocks off as a list of their own.
-    #[cold]
-    pub fn split(&mut self, count: usize) -> FreeList {
-        let mut taken = FreeList::EMPTY;
-        while taken.count < count
-            && let Some(block) = self.pop()
-        {
-            // SAFETY: popped just now, so it is on no list.
-            unsafe { taken.push(block) };
-        }
-        taken
-    }
-
-    /// Inserts the blocks of `other`, a batch, at the front.
-    pub fn append(&mut self, mut other: FreeList) {
-        while let Some(block) = other.pop() {
+    /// Moves up to `count` blocks of `other` to the front of this list.
+    pub fn take_from(&mut self, other: &mut FreeList, count: usize) {
+        for _ in 0..count {
+            let Some(block) = other.pop() else { return };
             // SAFETY: popped just now, so it is on no list.
             unsafe { self.push(block) };
         }

@@ -101,7 +101,7 @@ fn blocks_are_as_aligned_as_asked() {
     let (heap, cpu) = (heap(1 << 22), Here::pretend(0));
     for shift in 0..=COARSEST.ilog2() {
         for size in [1, 15, 16, 17, 100, 2048, 2049, 5000] {
-            let block = heap.alloc(&cpu, layout(size, 1 << shift));
+            let block = heap.alloc_here(&cpu, layout(size, 1 << shift));
             assert!(!block.is_null());
             assert_eq!(block.addr() % (1 << shift), 0, "size {size}, align {}", 1 << shift);
         }
@@ -124,7 +124,7 @@ fn live_blocks_never_overlap() {
         if live.len() < 200 && next(5) < 3 {
             let size = if next(8) == 0 { 1 + next(9000) } else { 1 + next(300) };
             let layout = layout(size, 1 << next(8));
-            let block = heap.alloc(&cpu, layout);
+            let block = heap.alloc_here(&cpu, layout);
             assert!(!block.is_null());
             let at = block.addr();
             if let Some((&below, (_, l, _))) = live.range(..=at).next_back() {
@@ -161,7 +161,7 @@ fn a_block_freed_on_another_cpu_comes_back() {
     heap.warm_up();
     // Far more than the memory could hold if no block came back.
     for _ in 0..rounds(2000, 3) {
-        let blocks: Vec<_> = (0..100).map(|_| heap.alloc(&a, want)).collect();
+        let blocks: Vec<_> = (0..100).map(|_| heap.alloc_here(&a, want)).collect();
         for block in blocks {
             assert!(!block.is_null());
             // SAFETY: from this heap with this layout, and unused.
@@ -178,17 +178,18 @@ fn exhaustion_is_null_and_frees_bring_it_back() {
     let size = rounds(1024, 2048);
     let small = layout(size, 8);
     let all: Vec<_> =
-        core::iter::from_fn(|| Some(heap.alloc(&cpu, small)).filter(|p| !p.is_null())).collect();
+        core::iter::from_fn(|| Some(heap.alloc_here(&cpu, small)).filter(|p| !p.is_null()))
+            .collect();
     assert!(all.len() * size > 500 * 1024, "only {} bytes were usable", all.len() * size);
     assert_eq!(heap.stats().failures, 1);
-    assert!(heap.alloc(&cpu, layout(4096, 8)).is_null());
+    assert!(heap.alloc_here(&cpu, layout(4096, 8)).is_null());
     for block in all {
         // SAFETY: from this heap with this layout, and unused.
         unsafe { heap.free(&cpu, block, small) };
     }
     // Memory that was cut into small blocks serves large ones again.
-    assert!(!heap.alloc(&cpu, layout(256 * 1024, 8)).is_null());
-    assert!(!heap.alloc(&cpu, small).is_null());
+    assert!(!heap.alloc_here(&cpu, layout(256 * 1024, 8)).is_null());
+    assert!(!heap.alloc_here(&cpu, small).is_null());
 }
 
 #[test]
@@ -197,9 +198,9 @@ fn absurd_requests_are_null_and_take_nothing() {
     heap.warm_up();
     let before = heap.stats().mapped;
     let max = isize::MAX as usize;
-    assert!(heap.alloc(&cpu, layout(max, 1)).is_null());
-    assert!(heap.alloc(&cpu, layout(1, 1 << 62)).is_null());
-    assert!(heap.alloc(&cpu, layout(1 << 39, 8)).is_null());
+    assert!(heap.alloc_here(&cpu, layout(max, 1)).is_null());
+    assert!(heap.alloc_here(&cpu, layout(1, 1 << 62)).is_null());
+    assert!(heap.alloc_here(&cpu, layout(1 << 39, 8)).is_null());
     assert_eq!(heap.stats().mapped, before);
 }
 
@@ -209,15 +210,15 @@ fn a_request_that_gets_memory_for_some_of_its_pages_loses_none() {
         let heap = Allocator::new(Contended(leaked(has * 4096 + 4096 * 128)));
         let (cpu, pages) = (Here::pretend(0), |count: usize| layout(count * 4096, 8));
         heap.source().0.left.store(has, Relaxed);
-        assert!(heap.alloc(&cpu, pages(8)).is_null(), "memory for {has} pages");
+        assert!(heap.alloc_here(&cpu, pages(8)).is_null(), "memory for {has} pages");
         let stats = heap.stats();
-        assert_eq!((heap.free_pages(), stats.mapped - stats.lent), (has, has * 4096));
-        let block = heap.alloc(&cpu, pages(has.max(1)));
+        assert_eq!((heap.free_pages(), stats.mapped - stats.uncommitted), (has, has * 4096));
+        let block = heap.alloc_here(&cpu, pages(has.max(1)));
         assert_eq!(!block.is_null(), has > 0, "{has} pages with memory are there");
         assert_eq!((heap.free_pages(), heap.stats().mapped), (0, stats.mapped));
         // With memory again, the same addresses serve the request.
         heap.source().0.left.store(8, Relaxed);
-        assert!(!heap.alloc(&cpu, pages(8)).is_null());
+        assert!(!heap.alloc_here(&cpu, pages(8)).is_null());
         assert_eq!(heap.stats().mapped, stats.mapped, "addresses were lost");
     }
 }
@@ -248,37 +249,37 @@ fn addresses_for_a_large_block_are_prepared_in_parts() {
     }
     let heap = Allocator::new(Prepared(leaked(40 << 20), AtomicUsize::new(0)));
     let want = layout(30 << 20, 1 << 14);
-    assert!(!heap.alloc(&Here::pretend(0), want).is_null());
+    assert!(!heap.alloc_here(&Here::pretend(0), want).is_null());
     assert!(heap.source().1.load(Relaxed) <= 2048, "too many records at once");
-    assert!(heap.alloc(&Here::pretend(0), want).is_null(), "there is memory for one");
+    assert!(heap.alloc_here(&Here::pretend(0), want).is_null(), "there is memory for one");
 }
 
 #[test]
 fn a_run_that_fits_is_found_behind_many_that_do_not() {
     let (heap, cpu) = (heap(64 << 20), Here::pretend(0));
     let (short, long) = (layout(40 * 4096, 8), layout(60 * 4096, 8));
-    let separate = || heap.alloc(&cpu, layout(4096, 8));
-    let runs: Vec<_> = (0..100).map(|_| (heap.alloc(&cpu, short), separate()).0).collect();
-    let rest = heap.alloc(&cpu, layout(4 << 20, 8));
+    let separate = || heap.alloc_here(&cpu, layout(4096, 8));
+    let runs: Vec<_> = (0..100).map(|_| (heap.alloc_here(&cpu, short), separate()).0).collect();
+    let rest = heap.alloc_here(&cpu, layout(4 << 20, 8));
     separate();
     // SAFETY: from this heap with this layout, and unused.
     unsafe { heap.free(&cpu, rest, layout(4 << 20, 8)) };
     // SAFETY: as above.
     runs.into_iter().for_each(|run| unsafe { heap.free(&cpu, run, short) });
     heap.source().left.store(0, Relaxed); // no more memory than is free
-    assert!(!heap.alloc(&cpu, long).is_null(), "it lies on a list of longer runs");
+    assert!(!heap.alloc_here(&cpu, long).is_null(), "it lies on a list of longer runs");
 }
 
 #[test]
 fn addresses_come_in_chunks_and_memory_for_what_is_asked() {
     let (heap, cpu) = (heap(4 << 20), Here::pretend(0));
     assert_eq!(heap.stats().mapped, 0);
-    assert!(!heap.alloc(&cpu, layout(1, 1)).is_null());
+    assert!(!heap.alloc_here(&cpu, layout(1, 1)).is_null());
     let stats = heap.stats();
-    assert_eq!((stats.mapped, stats.mapped - stats.lent), (256 * 1024, 4096));
-    assert!(!heap.alloc(&cpu, layout(1 << 20, 4096)).is_null());
+    assert_eq!((stats.mapped, stats.mapped - stats.uncommitted), (256 * 1024, 4096));
+    assert!(!heap.alloc_here(&cpu, layout(1 << 20, 4096)).is_null());
     let stats = heap.stats();
-    assert_eq!(stats.mapped - stats.lent, (1 << 20) + 4096);
+    assert_eq!(stats.mapped - stats.uncommitted, (1 << 20) + 4096);
     assert_eq!(stats.large_in_use, 1 << 20);
 }
 
@@ -287,19 +288,18 @@ fn the_common_path_takes_no_lock() {
     let (heap, cpu) = (heap(1 << 22), Here::pretend(3));
     for class in (0..CLASSES).step_by(rounds(1, 4)) {
         let want = layout(16 << class, 8);
-        let block = heap.alloc(&cpu, want);
+        let block = heap.alloc_here(&cpu, want);
         // SAFETY: from this heap with this layout, and unused.
         unsafe { heap.free(&cpu, block, want) };
         let before = heap.stats();
         for _ in 0..10 {
-            let block = heap.alloc(&cpu, want);
+            let block = heap.alloc_here(&cpu, want);
             // SAFETY: as above.
             unsafe { heap.free(&cpu, block, want) };
         }
         let after = heap.stats();
         // Each snapshot takes the lock once; the first one is in both counts.
         assert_eq!(after.lock_acquisitions, before.lock_acquisitions + 1, "class {class}");
-        assert_eq!(after.refills, before.refills);
         assert_eq!(after.classes[class].allocated, before.classes[class].allocated + 10);
     }
 }
@@ -314,7 +314,7 @@ fn threads_do_not_share_a_block() {
                 let want = layout(48, 8);
                 for _ in 0..rounds(500, 1) {
                     let blocks: Vec<_> =
-                        (0..rounds(80, 40)).map(|_| heap.alloc(&here, want)).collect();
+                        (0..rounds(80, 40)).map(|_| heap.alloc_here(&here, want)).collect();
                     for &block in &blocks {
                         // SAFETY: just allocated, 48 bytes long.
                         unsafe { block.write_bytes(cpu as u8, 48) };
@@ -337,7 +337,7 @@ fn threads_do_not_share_a_block() {
 fn pages_that_were_taken_out_are_nobodys_until_they_are_back_without_memory() {
     let (heap, cpu) = (heap(1 << 20), Here::pretend(0));
     let all = layout(1 << 20, 4096);
-    let block = heap.alloc(&cpu, all);
+    let block = heap.alloc_here(&cpu, all);
     assert!(!block.is_null());
     // SAFETY: allocated above.
     unsafe { heap.free(&cpu, block, all) };
@@ -346,14 +346,14 @@ fn pages_that_were_taken_out_are_nobodys_until_they_are_back_without_memory() {
     let rest = heap.take_out(1000).expect("they are free");
     assert_eq!((some.len(), rest.len(), heap.free_pages()), (100, 156, 0));
     assert!(heap.take_out(1).is_none());
-    assert!(heap.alloc(&cpu, layout(1, 1)).is_null(), "it was given to somebody");
+    assert!(heap.alloc_here(&cpu, layout(1, 1)).is_null(), "it was given to somebody");
     heap.put_back(rest);
     heap.put_back(some);
-    assert_eq!(heap.stats().lent, heap.stats().mapped);
-    assert!(heap.alloc(&cpu, layout(1, 1)).is_null(), "they had no memory");
+    assert_eq!(heap.stats().uncommitted, heap.stats().mapped);
+    assert!(heap.alloc_here(&cpu, layout(1, 1)).is_null(), "they had no memory");
     let before = heap.stats().mapped;
     heap.source().left.store(256, Relaxed);
-    assert!(!heap.alloc(&cpu, all).is_null(), "they are one run again");
+    assert!(!heap.alloc_here(&cpu, all).is_null(), "they are one run again");
     assert_eq!(heap.stats().mapped, before, "it has taken new addresses instead");
 }
 
@@ -363,13 +363,13 @@ fn all_small_blocks_that_are_free_serve_a_large_request() {
     // Hardly more than the blocks need, so that the heap cannot grow instead.
     let (heap, cpu) = (heap(SMALL * 1024 + (1 << 19)), Here::pretend(0));
     let small = layout(1024, 1);
-    let blocks: Vec<_> = (0..SMALL).map(|_| heap.alloc(&cpu, small)).collect();
+    let blocks: Vec<_> = (0..SMALL).map(|_| heap.alloc_here(&cpu, small)).collect();
     assert!(blocks.iter().all(|block| !block.is_null()));
     for block in blocks {
         // SAFETY: allocated above.
         unsafe { heap.free(&cpu, block, small) };
     }
-    assert!(!heap.alloc(&cpu, layout(3 << 20, 4096)).is_null());
+    assert!(!heap.alloc_here(&cpu, layout(3 << 20, 4096)).is_null());
 }
 
 /// Frees all blocks but every `nth`, in an order unrelated to their addresses, on two CPUs,
@@ -402,20 +402,20 @@ fn a_page_whose_blocks_are_all_home_is_free_at_once() {
     for class in (0..CLASSES).step_by(rounds(1, 3)) {
         let small = layout(16 << class, 1);
         let per_page = 4096 / small.size();
-        let blocks: Vec<_> = (0..count).map(|_| heap.alloc(&cpus[0], small)).collect();
+        let blocks: Vec<_> = (0..count).map(|_| heap.alloc_here(&cpus[0], small)).collect();
         assert!(blocks.iter().all(|block| !block.is_null()));
         let kept = free_but_some(heap, blocks, small, 8 * per_page);
-        cpus.iter().for_each(|cpu| heap.shed(cpu));
+        cpus.iter().for_each(|cpu| heap.trim(cpu));
         let stats = heap.stats();
-        let in_use = (stats.mapped - stats.lent) / 4096 - heap.free_pages();
+        let in_use = (stats.mapped - stats.uncommitted) / 4096 - heap.free_pages();
         assert_eq!(in_use, kept.len(), "pages of class {class} are kept for nobody");
         for block in kept {
             // SAFETY: allocated above, and not freed by `free_but_some`.
             unsafe { heap.free(&cpus[0], block, small) };
         }
-        heap.shed(&cpus[0]);
+        heap.trim(&cpus[0]);
         let stats = heap.stats();
-        assert_eq!(heap.free_pages(), (stats.mapped - stats.lent) / 4096);
+        assert_eq!(heap.free_pages(), (stats.mapped - stats.uncommitted) / 4096);
     }
 }
 
@@ -427,7 +427,7 @@ fn filling_and_freeing_grows_nothing() {
         for size in [16, 700, 2048, 5000, 100_000] {
             let want = layout(rounds(size, size.max(2048)), 1);
             let all: Vec<_> =
-                core::iter::from_fn(|| Some(heap.alloc(&cpu, want)).filter(|p| !p.is_null()))
+                core::iter::from_fn(|| Some(heap.alloc_here(&cpu, want)).filter(|p| !p.is_null()))
                     .collect();
             assert!(all.len() * want.size() > 600_000, "round {round}: {} of {size}", all.len());
             for block in all {
@@ -435,7 +435,7 @@ fn filling_and_freeing_grows_nothing() {
                 unsafe { heap.free(&cpu, block, want) };
             }
         }
-        heap.shed(&cpu);
+        heap.trim(&cpu);
         assert_eq!(heap.free_pages(), 256, "round {round}");
         mapped.push(heap.stats().mapped);
     }

@@ -6,8 +6,8 @@
 //! Called by `classes`: `commit` by the owner of the pages, the rest under their lock.
 
 use super::pages::{MOST, Record, Source};
-use crate::arch::paging::{self, Flags, MapError};
-use crate::mem::{HEAP_WINDOW, MMIO_WINDOW, PAGE_SIZE, frames};
+use crate::mem::frames::{self, Stock};
+use crate::mem::{self, HEAP_WINDOW, MMIO_WINDOW, PAGE_SIZE};
 use core::ops::Range;
 
 /// Frames that growth leaves to stacks and page tables: a heap that takes the last one
@@ -57,7 +57,7 @@ unsafe impl Source for Window {
         let end = (pages.end * size_of::<Record>()).div_ceil(PAGE_SIZE);
         let Some(stock) = stock_for(end - first) else { return false };
         // Pages that are mapped already stay as they are.
-        (first..end).all(|page| map_page(RECORDS + (page * PAGE_SIZE) as u64, stock))
+        (first..end).all(|page| has_memory(RECORDS + (page * PAGE_SIZE) as u64, stock))
     }
 
     fn can_have(&self, pages: usize) -> bool {
@@ -66,7 +66,7 @@ unsafe impl Source for Window {
 
     fn commit(&self, pages: Range<usize>) -> usize {
         let Some(stock) = stock_for(pages.len()) else { return 0 };
-        pages.take_while(|&page| map_page(address(page), stock)).count()
+        pages.take_while(|&page| has_memory(address(page), stock)).count()
     }
 }
 
@@ -76,29 +76,11 @@ fn stock_for(pages: usize) -> Option<Stock> {
         return Some(Stock::Free);
     }
     let is_in_need = pages <= NEED_PAGES && IS_IN_NEED.get().is_some_and(|is| is());
-    is_in_need.then_some(Stock::SetAside)
+    is_in_need.then_some(Stock::Last)
 }
 
-/// Which frames the heap may have.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stock {
-    /// Free frames.
-    Free,
-    /// Also frames set aside.
-    SetAside,
-}
-
-/// Commits the page at `virt`, if it has no memory; false if no frame is left.
-fn map_page(virt: u64, stock: Stock) -> bool {
-    let set_aside = || if stock == Stock::SetAside { frames::emergency_take() } else { None };
-    let Some(frame) = frames::alloc().or_else(set_aside) else { return false };
-    // SAFETY: the frame was allocated for this, and the page is the heap's.
-    match unsafe { paging::map_page(virt, frame.addr(), Flags::DATA) } {
-        Ok(()) => true,
-        Err(error) => {
-            // SAFETY: allocated above, and not mapped.
-            unsafe { frames::free(frame) };
-            error == MapError::AlreadyMapped
-        }
-    }
+/// Commits a page of the window; false if no frame is left.
+fn has_memory(page: u64, stock: Stock) -> bool {
+    // SAFETY: the page is the heap's.
+    unsafe { mem::commit(page, stock) }.is_ok()
 }

@@ -17,32 +17,28 @@
 //! 4. On its class's bare list, only the top page left.
 //! 5. On its class's open list: its user was given pages of the closed part
 //!    ([`Pool::open`]), and it is not recycled before they are unmapped.
-//! 6. On its class's closing list: as 5, but its user keeps it, and meanwhile uses only
-//!    its highest pages ([`Pool::close_later`]). An M is never freed, and neither is its
-//!    stack.
+//! 6. On the same list, but its user keeps it, and meanwhile uses only its highest pages
+//!    ([`Pool::close_later`]). An M is never freed, and neither is its stack.
 //!
 //! Below `made` the top page is mapped for ever, so any CPU can read a header at any time.
 //! Lists are linked through the headers.
 
-mod round;
-
 use super::slot::{self, CLASSES, Part, Slot};
 use crate::lock::{IrqLock, Level};
-use crate::mem::PAGE_SIZE;
-use crate::mem::frames::Frame;
-use crate::mem::percpu::{CpuLocal, Empty, Here};
+use crate::mem::frames::{Frame, Stock};
+use crate::mem::percpu::{CpuLocal, Here};
+use crate::mem::{NoMemory, PAGE_SIZE};
+use arrayvec::ArrayVec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use round::Round;
 
 /// Default-sized stacks that a CPU keeps.
 const CACHED: usize = 16;
 /// Stacks that move between a CPU and the lists at a time.
 const BATCH: usize = CACHED / 2;
-
-/// No stack could be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoMemory;
+/// Stacks, and their pages, that all CPUs flush from their TLBs at a time.
+const TRIM_SLOTS: usize = 32;
+const TRIM_PAGES: usize = 256;
 
 /// The meaning of a page fault on a page that was not present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +74,6 @@ pub struct StackStats {
     pub idle_pages: usize,
     /// Pages freed by trimming since boot.
     pub trimmed_pages: usize,
-    /// Unused stacks whose closed part has memory: see [`Pool::open`].
-    pub open: usize,
     /// Pages on stacks that were abandoned: see [`Pool::leave`].
     pub left_pages: usize,
 }
@@ -89,17 +83,13 @@ pub trait Backing {
     /// The header of a slot whose top page is committed.
     fn header(&self, slot: Slot) -> &Header;
     /// Commits a page; a committed page stays as it is.
-    fn commit(&self, page: u64) -> Result<(), NoMemory>;
-    /// The same from the page-fault handler.
-    fn commit_in_fault(&self, page: u64) -> Result<(), NoMemory>;
-    /// The same for callers that must not fail: from the frames set aside, if need be.
-    fn commit_at_any_cost(&self, page: u64) -> Result<(), NoMemory>;
+    fn commit(&self, page: u64, stock: Stock) -> Result<(), NoMemory>;
     /// Whether a page has memory.
     fn is_committed(&self, page: u64) -> bool;
     /// Unmaps a page. Its frame is not free before `forget`.
     fn uncommit(&self, page: u64) -> Option<Frame>;
-    /// Flushes `ranges` from the TLBs of all CPUs, then frees `frames`.
-    fn forget(&self, ranges: &[Range<u64>], frames: &[Frame]);
+    /// Flushes the TLBs of all CPUs, then frees `frames`.
+    fn forget(&self, frames: &[Frame]);
 }
 
 /// The header at the top of a slot.
@@ -112,7 +102,7 @@ pub struct Header {
     deep: AtomicU64,
     /// Its user has written its record.
     has_record: AtomicBool,
-    /// While it is on the closing list: how many pages it keeps; else 0.
+    /// If its user keeps it while it is on the open list: how many pages; else 0.
     closing: AtomicU32,
 }
 
@@ -126,7 +116,7 @@ const _: () = assert!(size_of::<Header>() == slot::HEADER_BYTES);
 /// All slots of all classes.
 pub struct Pool<B> {
     backing: B,
-    caches: CpuLocal<Cache>,
+    caches: CpuLocal<ArrayVec<Slot, CACHED>>,
     classes: [Class; CLASSES],
     commits: AtomicUsize,
     late_commits: AtomicUsize,
@@ -148,11 +138,17 @@ struct Lists {
     idle: u32,
     bare: u32,
     open: u32,
-    closing: u32,
 }
 
 impl Lists {
-    const EMPTY: Lists = Lists { idle: 0, bare: 0, open: 0, closing: 0 };
+    const EMPTY: Lists = Lists { idle: 0, bare: 0, open: 0 };
+}
+
+/// The pages collected for one TLB shootdown, and their stacks.
+#[derive(Default)]
+struct Round {
+    slots: ArrayVec<Slot, TRIM_SLOTS>,
+    frames: ArrayVec<Frame, TRIM_PAGES>,
 }
 
 impl<B: Backing> Pool<B> {
@@ -200,7 +196,7 @@ impl<B: Backing> Pool<B> {
     /// Commits the highest `pages` pages of a slot that the caller owns.
     pub fn commit(&self, slot: Slot, pages: usize) -> Result<(), NoMemory> {
         for n in 1..pages {
-            self.backing.commit(slot.page_from_top(n))?;
+            self.backing.commit(slot.page_from_top(n), Stock::Free)?;
             self.backing.header(slot).deep.fetch_max(n as u64, Ordering::Relaxed);
         }
         Ok(())
@@ -223,30 +219,21 @@ impl<B: Backing> Pool<B> {
         if slot.class() != 0 || self.is_open(slot) {
             return self.put_listed(&[slot]);
         }
-        let mut surplus = [slot; BATCH];
-        let over = self.caches.with(here, |cache| {
-            let over = cache.count == CACHED;
-            if over {
-                cache.count -= BATCH;
-                for (out, index) in surplus.iter_mut().zip(&cache.slots[cache.count..]) {
-                    *out = Slot::new(0, *index);
-                }
-            }
-            cache.slots[cache.count] = slot.index();
-            cache.count += 1;
-            over
+        let surplus: ArrayVec<_, BATCH> = self.caches.with(here, |cache| {
+            let keep = cache.len() - if cache.is_full() { BATCH } else { 0 };
+            let surplus = cache.drain(keep..).collect();
+            cache.push(slot);
+            surplus
         });
-        if over {
-            self.put_listed(&surplus);
-        }
+        self.put_listed(&surplus);
     }
 
-    /// Returns the cached stacks of this CPU to the lists.
+    /// Returns the cached stacks of this CPU to the lists, so that [`trim`](Self::trim)
+    /// reaches them.
     #[cold]
-    pub fn shed(&self, here: &Here) {
-        while let Some(slot) = self.take_cached(here, 0) {
-            self.put_listed(&[slot]);
-        }
+    pub fn trim_cache(&self, here: &Here) {
+        let all = self.caches.with(here, core::mem::take);
+        self.put_listed(&all);
     }
 
     /// See [`super::handle_fault`].
@@ -265,7 +252,7 @@ impl<B: Backing> Pool<B> {
         let page = addr & !(PAGE_SIZE as u64 - 1);
         // Recorded first: if the commit fails, a later unmap of the page is only wasted.
         header.deep.fetch_max(slot.depth_of(page) as u64, Ordering::Relaxed);
-        match self.backing.commit_in_fault(page) {
+        match self.backing.commit(page, Stock::Fault) {
             Ok(()) => {
                 self.commits.fetch_add(1, Ordering::Relaxed);
                 // Not an interrupt that preempts and writes to the stack of another G.
@@ -292,7 +279,8 @@ impl<B: Backing> Pool<B> {
                 return Err(NoMemory);
             }
             deep.fetch_max(n as u64, Ordering::Relaxed);
-            self.backing.commit_at_any_cost(page)?;
+            let last = |NoMemory| self.backing.commit(page, Stock::Last);
+            self.backing.commit(page, Stock::Fault).or_else(last)?;
             self.opened_pages.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
@@ -304,7 +292,7 @@ impl<B: Backing> Pool<B> {
     pub fn close_later(&self, slot: Slot, keep: usize) {
         self.backing.header(slot).closing.store(keep as u32, Ordering::Relaxed);
         let mut lists = self.classes[slot.class()].lists.lock();
-        self.push(&mut lists.closing, slot);
+        self.push(&mut lists.open, slot);
         self.open.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -325,9 +313,11 @@ impl<B: Backing> Pool<B> {
         self.deep(slot) >= slot.body_pages()
     }
 
-    /// See [`super::trim`].
+    /// Frees the pages of up to `most` unused stacks of each size, all but the top one each,
+    /// and closes the open ones; returns how many pages. Waits for all CPUs: interrupts on,
+    /// no lock held.
     pub fn trim(&self, most: usize) -> usize {
-        let mut round = Round::new();
+        let mut round = Round::default();
         let mut pages = 0;
         for class in 0..CLASSES {
             for _ in 0..most {
@@ -362,7 +352,6 @@ impl<B: Backing> Pool<B> {
             opened_pages: self.opened_pages.load(Ordering::Relaxed),
             idle_pages: self.idle_pages(),
             trimmed_pages: self.trimmed_pages.load(Ordering::Relaxed),
-            open: self.open_slots(),
             left_pages: self.left_pages.load(Ordering::Relaxed),
         }
     }
@@ -375,7 +364,7 @@ impl<B: Backing> Pool<B> {
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub unsafe fn in_use(&self, cpus: usize) -> usize {
         // SAFETY: no CPU is in the middle of `with`, by our caller's promise.
-        let cached = |cpu| unsafe { self.caches.peek(cpu) }.count;
+        let cached = |cpu| unsafe { self.caches.peek(cpu) }.len();
         let cached = (0..cpus).map(cached).sum::<usize>();
         (0..CLASSES).map(|class| self.unlisted(class)).sum::<usize>().saturating_sub(cached)
     }
@@ -392,69 +381,55 @@ impl<B: Backing> Pool<B> {
             let next = move |&at: &u32| number(header(at).next.load(Ordering::Relaxed));
             core::iter::successors(number(head), next).take(made as usize) // if it is a ring
         });
-        (0..made).filter(is_ours).count().saturating_sub(listed.count())
+        // A slot on the open list may still have its user.
+        let is_free = |&index: &u32| header(index).state.load(Ordering::Relaxed) == FREE;
+        (0..made).filter(is_ours).count().saturating_sub(listed.filter(is_free).count())
     }
 
     fn take_cached(&self, here: &Here, class: usize) -> Option<Slot> {
-        let pop = |cache: &mut Cache| {
-            cache.count = cache.count.checked_sub(1)?;
-            Some(Slot::new(0, cache.slots[cache.count]))
-        };
-        if class == 0 { self.caches.with(here, pop) } else { None }
+        if class == 0 { self.caches.with(here, ArrayVec::pop) } else { None }
     }
 
     /// A slot from the lists, or a new one; for the default size a batch, the rest of which
-    /// goes to this CPU's cache.
+    /// goes to this CPU's cache, which is empty.
     fn take_listed(&self, here: &Here, class: usize) -> Result<Slot, NoMemory> {
-        let mut got = [0; BATCH];
         let want = if class == 0 { BATCH } else { 1 };
-        let mut count = 0;
-        {
+        let mut got: ArrayVec<_, BATCH> = {
             let mut lists = self.classes[class].lists.lock();
-            while count < want
-                && let Some(index) = self.pop_any(class, &mut lists)
-            {
-                got[count] = index;
-                count += 1;
-            }
-        }
-        let (&first, rest) = got[..count].split_first().ok_or(NoMemory)?;
-        self.caches.with(here, |cache| {
-            for &index in rest {
-                cache.slots[cache.count] = index; // the cache was empty
-                cache.count += 1;
-            }
-        });
-        Ok(Slot::new(class, first))
+            core::iter::from_fn(|| self.pop_any(class, &mut lists)).take(want).collect()
+        };
+        let first = got.pop_at(0).ok_or(NoMemory)?;
+        self.caches.with(here, |cache| cache.extend(got));
+        Ok(first)
     }
 
     /// A warm one, a bare one, a new one, in this order.
-    fn pop_any(&self, class: usize, lists: &mut Lists) -> Option<u32> {
-        if let Some(index) = self.pop(class, &mut lists.idle) {
-            let deep = self.deep(Slot::new(class, index));
-            self.idle_pages.fetch_sub(deep, Ordering::Relaxed);
-            return Some(index);
+    fn pop_any(&self, class: usize, lists: &mut Lists) -> Option<Slot> {
+        if let Some(slot) = self.pop(class, &mut lists.idle) {
+            self.idle_pages.fetch_sub(self.deep(slot), Ordering::Relaxed);
+            return Some(slot);
         }
         self.pop(class, &mut lists.bare).or_else(|| self.make(class))
     }
 
     /// Makes the next new slot and commits its top page. The caller holds the lists.
-    fn make(&self, class: usize) -> Option<u32> {
+    fn make(&self, class: usize) -> Option<Slot> {
         let made = &self.classes[class].made;
         let index = made.load(Ordering::Relaxed);
         if index == slot::capacity(class) {
             return None;
         }
-        self.backing.commit(Slot::new(class, index).page_from_top(0)).ok()?;
+        let slot = Slot::new(class, index);
+        self.backing.commit(slot.page_from_top(0), Stock::Free).ok()?;
         made.store(index + 1, Ordering::Release); // pairs with `handle_fault`
-        Some(index)
+        Some(slot)
     }
 
     fn put_listed(&self, slots: &[Slot]) {
         for &slot in slots {
             let deep = self.deep(slot);
             let mut lists = self.classes[slot.class()].lists.lock();
-            let Lists { idle, bare, open, .. } = &mut *lists;
+            let Lists { idle, bare, open } = &mut *lists;
             let list = match deep {
                 0 => bare,
                 _ if self.is_open(slot) => {
@@ -468,21 +443,20 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// A slot with pages to unmap; closing and open ones first.
+    /// A slot with pages to unmap; open ones first.
     fn pop_idle(&self, class: usize) -> Option<Slot> {
         let mut lists = self.classes[class].lists.lock();
-        if let Some(index) = self.pop(class, &mut lists.closing) {
-            self.open.fetch_sub(1, Ordering::Relaxed);
-            return Some(Slot::new(class, index)); // its pages are not counted as idle
-        }
         let slot = match self.pop(class, &mut lists.open) {
-            Some(index) => {
+            Some(slot) => {
                 self.open.fetch_sub(1, Ordering::Relaxed);
-                Slot::new(class, index)
+                slot
             }
-            None => Slot::new(class, self.pop(class, &mut lists.idle)?),
+            None => self.pop(class, &mut lists.idle)?,
         };
-        self.idle_pages.fetch_sub(self.deep(slot), Ordering::Relaxed);
+        // One that its user keeps is not counted as idle.
+        if self.is_closed(slot) {
+            self.idle_pages.fetch_sub(self.deep(slot), Ordering::Relaxed);
+        }
         Some(slot)
     }
 
@@ -492,12 +466,10 @@ impl<B: Backing> Pool<B> {
         let header = self.backing.header(slot);
         let keep = header.closing.load(Ordering::Relaxed).max(1) as usize;
         let deep = header.deep.swap(keep as u64 - 1, Ordering::Relaxed) as usize;
-        let lowest = slot.page_from_top(deep.max(keep - 1));
         let mut pages = 0;
-        round.ranges.push(lowest..slot.page_from_top(keep - 1));
         for n in keep..=deep {
             if round.frames.is_full() {
-                self.backing.forget(round.ranges.as_slice(), round.frames.as_slice());
+                self.backing.forget(&round.frames);
                 round.frames.clear();
             }
             if let Some(frame) = self.backing.uncommit(slot.page_from_top(n)) {
@@ -514,14 +486,14 @@ impl<B: Backing> Pool<B> {
         if round.slots.is_empty() {
             return;
         }
-        self.backing.forget(round.ranges.as_slice(), round.frames.as_slice());
-        for &slot in round.slots.as_slice() {
-            // A closing slot still belongs to its user, which may use all of it now.
+        self.backing.forget(&round.frames);
+        for slot in round.slots.drain(..) {
+            // A slot that its user keeps may be used down to its end again.
             if self.backing.header(slot).closing.swap(0, Ordering::Release) == 0 {
                 self.put_listed(&[slot]);
             }
         }
-        *round = Round::new();
+        round.frames.clear();
     }
 
     /// How many pages below the top one of a slot, which the caller owns, were touched.
@@ -530,26 +502,16 @@ impl<B: Backing> Pool<B> {
         self.backing.header(slot).deep.load(Ordering::Relaxed) as usize
     }
 
-    fn pop(&self, class: usize, head: &mut u32) -> Option<u32> {
-        let index = head.checked_sub(1)?;
-        *head = self.backing.header(Slot::new(class, index)).next.load(Ordering::Relaxed);
-        Some(index)
+    fn pop(&self, class: usize, head: &mut u32) -> Option<Slot> {
+        let slot = Slot::new(class, head.checked_sub(1)?);
+        *head = self.backing.header(slot).next.load(Ordering::Relaxed);
+        Some(slot)
     }
 
     fn push(&self, head: &mut u32, slot: Slot) {
         self.backing.header(slot).next.store(*head, Ordering::Relaxed);
         *head = slot.index() + 1;
     }
-}
-
-/// Numbers of free slots of the default size.
-struct Cache {
-    slots: [u32; CACHED],
-    count: usize,
-}
-
-impl Empty for Cache {
-    const EMPTY: Self = Cache { slots: [0; CACHED], count: 0 };
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ impl Ledger {
         let stacks = &memory.stacks;
         let stack_pages =
             (stacks.commits + stacks.opened_pages).saturating_sub(stacks.trimmed_pages);
-        let heap_pages = (memory.heap.mapped - memory.heap.lent) / PAGE_SIZE;
+        let heap_pages = (memory.heap.mapped - memory.heap.uncommitted) / PAGE_SIZE;
         let known = stacks.made + stack_pages + heap_pages;
         let frames = memory.frames.total - memory.frames.free;
         Ledger {

@@ -12,7 +12,6 @@
 
 use super::{apic, flag};
 use crate::arch::x86_64::{cpu, paging};
-use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The interrupt that asks; between the other vectors of the kernel's own.
@@ -29,9 +28,9 @@ static ANSWERED: [AtomicU64; cpu::MAX_CPUS] = [const { AtomicU64::new(0) }; cpu:
 /// hardware, and more where an emulator shares its cores.
 const MAX_POLLS: u64 = 1 << 34;
 
-/// Makes all CPUs forget their translations of `ranges`, and returns when they
-/// have. Interrupts on, no lock held.
-pub fn shootdown(_ranges: &[Range<u64>]) {
+/// Makes all CPUs forget their translations, and returns when they have.
+/// Interrupts on, no lock held.
+pub fn shootdown() {
     assert!(flag::enabled(), "irqs off");
     while ASKING.swap(true, Ordering::Acquire) {
         cpu::relax();

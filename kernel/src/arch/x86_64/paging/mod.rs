@@ -119,26 +119,16 @@ pub fn root() -> u64 {
 }
 
 /// Maps the page at `virt` to the frame at `phys`. Refuses a page that is both
-/// writable and executable, and an address that is mapped already.
+/// writable and executable, and an address that is mapped already. Missing tables
+/// come from `alloc_table`: zeroed frames, which belong to the tables from then on;
+/// the page-fault handler has a reserve.
 ///
 /// # Safety
 ///
 /// `phys` is the caller's to expose, at an address that is the caller's too:
 /// no reference points at `virt` yet, and accesses through it cannot break
 /// what others believe about that frame.
-#[inline]
-pub unsafe fn map_page(virt: u64, phys: u64, flags: Flags) -> Result<(), MapError> {
-    space().ok_or(MapError::NotReady)?.map(virt, phys, flags)
-}
-
-/// [`map_page`] that takes missing tables from `alloc_table`: zeroed frames,
-/// which belong to the tables from then on. For the page-fault handler, which
-/// has a reserve.
-///
-/// # Safety
-///
-/// As for [`map_page`].
-pub unsafe fn map_page_with(
+pub unsafe fn map_page(
     virt: u64,
     phys: u64,
     flags: Flags,

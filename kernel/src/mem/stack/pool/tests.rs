@@ -41,7 +41,7 @@ impl Backing for Fake {
         headers.entry(slot.base()).or_insert_with(|| Box::leak(Box::new(new())))
     }
 
-    fn commit(&self, page: u64) -> Result<(), NoMemory> {
+    fn commit(&self, page: u64, _: Stock) -> Result<(), NoMemory> {
         let waits = self.unmapped.lock().expect("no panic").contains(&page);
         assert!(!waits, "committed again before all CPUs forgot it");
         if self.count() == self.room.load(Ordering::Relaxed) {
@@ -49,14 +49,6 @@ impl Backing for Fake {
         }
         self.pages.lock().expect("no panic").insert(page);
         Ok(())
-    }
-
-    fn commit_in_fault(&self, page: u64) -> Result<(), NoMemory> {
-        self.commit(page)
-    }
-
-    fn commit_at_any_cost(&self, page: u64) -> Result<(), NoMemory> {
-        self.commit(page)
     }
 
     fn is_committed(&self, page: u64) -> bool {
@@ -71,11 +63,10 @@ impl Backing for Fake {
         })
     }
 
-    fn forget(&self, ranges: &[Range<u64>], frames: &[Frame]) {
+    fn forget(&self, frames: &[Frame]) {
         let mut unmapped = self.unmapped.lock().expect("no panic");
         for frame in frames {
             let page = frame.addr(); // the fake's frames carry their page's address
-            assert!(ranges.iter().any(|r| r.contains(&page)), "freed but not forgotten");
             assert!(unmapped.remove(&page));
         }
         self.rounds.fetch_add(1, Ordering::Relaxed);
@@ -172,11 +163,11 @@ fn an_open_stack_is_closed_before_it_is_used_again() {
     assert!(!pool.backing.has(slot.base()), "the guard");
     assert!(!pool.backing.has(full + PAGE), "more than was asked for");
     pool.put(&cpu, slot);
-    assert_eq!(pool.stats().open, 1);
+    assert_eq!(pool.open_slots(), 1);
     let others: Vec<Slot> = (0..40).map(|_| pool.take(&cpu, 0).unwrap()).collect();
     assert!(!others.contains(&slot), "used while open");
     pool.trim(1);
-    assert_eq!((pool.stats().open, pool.backing.has(slot.spare())), (0, false));
+    assert_eq!((pool.open_slots(), pool.backing.has(slot.spare())), (0, false));
     let again: Vec<Slot> = (0..40).map(|_| pool.take(&cpu, 0).unwrap()).collect();
     assert!(again.contains(&slot), "lost");
     assert_eq!(pool.handle_fault(full - 8, None), FaultOutcome::GuardHit { slot });
@@ -191,9 +182,9 @@ fn a_stack_that_its_user_keeps_is_closed_down_to_what_it_keeps() {
     touch(&pool, slot, 9);
     pool.open(slot, slot.spare()..full + 100, slot.spare()).unwrap();
     pool.close_later(slot, KEEP);
-    assert_eq!((pool.is_closed(slot), pool.stats().open), (false, 1));
+    assert_eq!((pool.is_closed(slot), pool.open_slots()), (false, 1));
     pool.trim(1);
-    assert_eq!((pool.is_closed(slot), pool.stats().open), (true, 0));
+    assert_eq!((pool.is_closed(slot), pool.open_slots()), (true, 0));
     let has = |n| pool.backing.has(slot.page_from_top(n));
     assert!((0..KEEP).all(has), "what it keeps");
     assert!(!(KEEP..=slot.depth_of(slot.base())).any(has), "what it does not");
