@@ -34,7 +34,7 @@ pub use x86_64::machine::{
 };
 
 #[cfg(not(target_os = "none"))]
-pub use x86_64::acpi::hostile;
+pub use x86_64::acpi;
 pub use x86_64::apic::ApicChoice;
 pub use x86_64::boot::LOADER_CONFIG;
 pub use x86_64::clock::tsc::cycles;

@@ -38,9 +38,7 @@ mod srat;
 mod tables;
 
 #[cfg(not(target_os = "none"))]
-mod builder;
-#[cfg(not(target_os = "none"))]
-pub mod hostile;
+pub mod builder;
 #[cfg(test)]
 mod tests;
 
@@ -50,6 +48,8 @@ pub use fixed::{FixedHardware, PowerButtonPorts};
 #[cfg(test)]
 pub use fixed::{Reset, SoftOff};
 pub use madt::{CpuEntry, IoApic};
+#[cfg(not(target_os = "none"))]
+pub use notice::MAX_NOTICES;
 pub use notice::Notice;
 pub use srat::MemoryRange;
 pub use tables::{DirectMap, Overrides, PhysicalMemory};

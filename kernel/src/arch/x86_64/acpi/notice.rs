@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 /// The most notices that are kept; the rest are only counted.
-pub(super) const MAX_NOTICES: usize = 64;
+pub const MAX_NOTICES: usize = 64;
 
 /// Why a table cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
