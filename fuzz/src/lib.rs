@@ -25,14 +25,15 @@
 //! number ([`case`]), so a failure is told in a line and done again by
 //! `cargo run -p fuzz -- --target madt --seed <number> --rounds 1`.
 //!
-//! [`mutate`] spoils, [`targets`] lists, [`run()`] runs. `cargo test` runs some
+//! [`mutate`] spoils, [`checks`] says what must hold, [`targets`] lists, [`run()`] runs. `cargo test` runs some
 //! thousand cases, with fixed numbers and with fresh ones; `make fuzz` as many as
 //! fit into the time. There is no coverage to guide it: that needs a second build
 //! of everything with a sanitizer's run time in C++, and with seeds of every kind
 //! of entry and repaired checksums these readers, a few hundred lines each, are
 //! reached everywhere.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+pub mod checks;
 pub mod mutate;
 pub mod run;
 pub mod targets;

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::Target;
-use runnext::internals::hostile::{self, acpi, devices, memory};
+use crate::checks::{self, acpi, devices, memory};
 use trace::{fuzz as streams, wire};
 
 /// All targets, in the order of the table in the crate's head.
@@ -25,14 +25,14 @@ pub static ALL: &[Target] = &[
         &[b"\0\0\0\0\0\0\0\0", b"\0\xf0\xff\xff\xff\xff\xff\xff"],
         memory::map,
     ),
-    plain("symbols", hostile::symbol_files, NAMES, hostile::symbols),
+    plain("symbols", checks::symbol_files, NAMES, checks::symbols),
     plain(
         "screen",
         devices::screens,
         &[b"\n", b"\t", b"\x08", b"\xff\xff", b"\r"],
         devices::screen,
     ),
-    plain("cmdline", hostile::cmdlines, OPTIONS, hostile::cmdline),
+    plain("cmdline", checks::cmdlines, OPTIONS, checks::cmdline),
     plain(
         "fw_cfg",
         devices::fw_cfgs,
@@ -45,19 +45,19 @@ pub static ALL: &[Target] = &[
     plain("uart", devices::uarts, &[b"\x61", b"\xff", b"\x03"], devices::uart),
     Target {
         name: "archive",
-        seeds: hostile::archives,
+        seeds: checks::archives,
         words: &[b"ustar", b"../", b"/", b"\x80", b"77777777777\0", b"5"],
-        repair: |bytes, _| hostile::mend_archive(bytes),
-        check: hostile::archive,
+        repair: |bytes, _| checks::mend_archive(bytes),
+        check: checks::archive,
         most: 8 << 10,
     },
-    plain("typed", hostile::keystrokes, KEYS, hostile::typed),
-    plain("shell", hostile::keystrokes, KEYS, programs::hostile::shell),
+    plain("typed", checks::keystrokes, KEYS, checks::typed),
+    plain("shell", checks::keystrokes, KEYS, programs::hostile::shell),
     plain(
         "frames",
-        hostile::stacks,
+        checks::stacks,
         &[b"\0\0\x01\0\0\0\0\0", b"\x08\0\x01\0\0\0\0\0"],
-        hostile::frames,
+        checks::frames,
     ),
     Target {
         name: "trace",

@@ -36,7 +36,7 @@ pub enum Line {
 }
 
 /// The line that is being typed. The current reader holds the lock.
-static EDITOR: Mutex<Editor> = Mutex::new(Editor::new());
+static EDITOR: Mutex<Editor> = Mutex::new(Editor::empty());
 
 /// Before Gs run: a wait for the turn to read counts as external, because the holder waits for the
 /// keyboard and may be a G of another program.

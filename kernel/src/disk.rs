@@ -11,7 +11,7 @@
 //! [`mod@crate::blocking`], so the M waits with its G, and a spare M takes over its CPU and P. The
 //! bytes are the same; the cost is not, and the two exist to compare it.
 //!
-//! Any number of Gs may call at once. The driver keeps up to [`SLOTS`](virtio_blk::slots::SLOTS)
+//! Any number of Gs may call at once. The driver keeps up to [`SLOTS`](crate::drivers::virtio::slots::SLOTS)
 //! requests under way; further callers wait, in order, within their own timeouts.
 #![forbid(unsafe_code)]
 

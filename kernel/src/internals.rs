@@ -22,7 +22,7 @@ open!(arch chaos guardian invariant lock park poller symbols unwind);
 
 /// Devices.
 pub mod drivers {
-    pub use crate::drivers::{irq, virtio_blk};
+    pub use crate::drivers::{irq, virtio, virtio_blk};
 
     /// The serial port.
     pub mod serial {
@@ -43,10 +43,29 @@ pub mod schedule {
     pub use crate::schedule::find;
 }
 
-/// Properties that hold for any input bytes.
+/// The parsers of bytes that are not trusted, for the crate `fuzz`.
 #[cfg(not(target_os = "none"))]
-pub mod hostile {
-    pub use crate::hostile::*;
+pub mod parsers {
+    pub use crate::arch::{MAX_CPUS, acpi};
+    pub use crate::backtrace::{MAX_FRAMES, follow};
+    pub use crate::cmdline::{MAX_LENGTH, Options};
+    pub use crate::console::line::{Editor, Typed};
+    pub use crate::drivers::framebuffer::{Cell, Screen};
+    pub use crate::drivers::fw_cfg::{FileError, FwCfg, Registers};
+    pub use crate::drivers::pci::{Address, Device, functions};
+    pub use crate::drivers::serial::input::{Input, TAKE_MAX};
+    pub use crate::drivers::virtio::probe::structure;
+    pub use crate::drivers::virtio::slots::{Answer, RING, Slots};
+    pub use crate::log::Sink;
+    pub use crate::mem::frames::bitmap::Bitmap;
+    pub use crate::mem::frames::{LOW_END, highest_usable, plan_books};
+    pub use crate::mem::survey::{Map, Why, survey};
+    pub use crate::symbols::{MAX_SHOWN, Symbols};
+
+    /// Archives.
+    pub mod ustar {
+        pub use crate::fs::ustar::{BLOCK, Block, Damage, Kind, normal, walk};
+    }
 }
 
 /// Events.

@@ -30,7 +30,6 @@
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
 //! | [`tasks`], [`inspect`] | snapshots of all Gs; of the machine |
-//! | `hostile` | on the host only: properties of the parsers for any bytes, for `fuzz` |
 //! | [`arch`] | the contract with the machine, and behind it the machine |
 //!
 //! # From boot to the first switch
@@ -67,8 +66,6 @@ pub mod go;
 pub mod gref;
 mod guardian;
 mod handover;
-#[cfg(not(target_os = "none"))]
-mod hostile;
 pub mod inspect;
 #[cfg(feature = "internals")]
 pub mod internals;
@@ -179,7 +176,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     log::set_clock(arch::now_ns); //            0 until there is a clock
     arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
-    drivers::power_button::init(); //           a press ends the machine
+    drivers::power_button::init(power_off_at_once); // a press ends the machine
     drivers::virtio_blk::init(); //             a disk, or none
     drivers::serial::init_input(); //           input from the serial port
     console::init(); //                         one reader at a time
@@ -208,7 +205,7 @@ const HANDLERS: arch::Handlers = arch::Handlers {
     tick: preempt::on_tick,
     wake: preempt::on_wake,
     preempt: schedule::preempted,
-    device: drivers::irq::on_interrupt,
+    device,
     liveness_ipi: guardian::on_question,
     nmi_sample: guardian::on_sample,
     shootdown: mem::reclaim::trim_if_asked,
@@ -218,6 +215,13 @@ const HANDLERS: arch::Handlers = arch::Handlers {
     preempt_later: schedule::preempt_later,
     fatal: panic::fault,
 };
+
+/// A device has interrupted: its driver serves it, and this CPU collects the readied Gs.
+fn device(vector: u8) -> arch::Afterwards {
+    trace::cpu_event(trace::Kind::Irq, vector.into());
+    drivers::irq::on_interrupt(vector);
+    preempt::on_device()
+}
 
 /// Commits a page of a stack, if the address is in one.
 fn page_fault(address: u64, irqs_off_at: Option<u64>) -> arch::PageFault {

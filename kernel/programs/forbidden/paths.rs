@@ -28,7 +28,6 @@ use runnext::drivers::simulated; //~ E0603
 use runnext::drivers::virtio_blk::disk; //~ E0603
 use runnext::guardian::on_sample; //~ E0603
 use runnext::handover; //~ E0603
-use runnext::hostile; //~ E0603
 use runnext::internals; //~ E0432
 use runnext::internals::arch::irq::disable as irq_off; //~ E0433
 use runnext::invariant::check; //~ E0603

@@ -35,7 +35,7 @@ pub use x86_64::machine::{
 pub use x86_64::smp::{report_late_cpus, start_cpus};
 
 #[cfg(not(target_os = "none"))]
-pub use x86_64::acpi::hostile;
+pub use x86_64::acpi;
 pub use x86_64::acpi::power_button::power_button;
 pub use x86_64::cpu::features::missing as missing_features;
 pub use x86_64::cpu::pci::{message_for, pci_read, pci_write};

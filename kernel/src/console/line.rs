@@ -53,7 +53,7 @@ enum Keys {
 
 impl Editor {
     /// Nothing typed yet.
-    pub const fn new() -> Self {
+    pub const fn empty() -> Self {
         Editor { line: String::new(), partial: [0; 4], partial_len: 0, keys: Keys::Plain }
     }
 
@@ -148,7 +148,7 @@ mod tests {
     }
 
     fn lines(bytes: &[u8]) -> Vec<String> {
-        let mut editor = Editor::new();
+        let mut editor = Editor::empty();
         let line = |&byte: &u8| (editor.push(byte) == Typed::Line).then(|| editor.take());
         bytes.iter().filter_map(line).collect()
     }
@@ -162,7 +162,7 @@ mod tests {
     fn backspace_takes_a_whole_character_back_and_stops_at_the_start() {
         assert_eq!(lines("ax\u{8}\u{fc}\u{7f}b\n".as_bytes()), ["ab"]);
         assert_eq!(lines(b"\x08\x08a\n"), ["a"]);
-        let mut editor = Editor::new();
+        let mut editor = Editor::empty();
         assert_eq!(
             typed(&mut editor, b"ab\x08"),
             [Typed::Added('a'), Typed::Added('b'), Typed::Erased(1)]
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn ctrl_d_ends_only_where_a_line_begins() {
-        let mut editor = Editor::new();
+        let mut editor = Editor::empty();
         assert_eq!(editor.push(CTRL_D), Typed::End);
         let _ = editor.push(b'a');
         assert_eq!(editor.push(CTRL_D), Typed::Nothing);
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn characters_of_several_bytes_are_shown_when_they_are_complete() {
-        let mut editor = Editor::new();
+        let mut editor = Editor::empty();
         let shown = typed(&mut editor, "gr\u{fc}\u{df} \u{1f600}".as_bytes());
         assert_eq!(shown.len(), 6);
         assert_eq!(shown[5], Typed::Added('\u{1f600}'));
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_line_has_an_end_even_if_none_is_typed() {
-        let mut editor = Editor::new();
+        let mut editor = Editor::empty();
         for _ in 0..10 * LINE_MAX {
             let _ = editor.push(b'x');
             let _ = editor.push(0xc3);
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn any_bytes_in_any_order_are_taken() {
         let mut state = 1u64;
-        let mut editor = Editor::new();
+        let mut editor = Editor::empty();
         for _ in 0..if cfg!(miri) { 2_000 } else { 200_000 } {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             if editor.push((state >> 56) as u8) == Typed::Line {

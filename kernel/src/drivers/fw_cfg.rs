@@ -84,7 +84,7 @@ impl FwCfg {
 
 impl<R: Registers> FwCfg<R> {
     /// The device behind `registers`, if it shows its signature.
-    pub(crate) fn probe_on(mut registers: R) -> Option<Self> {
+    pub fn probe_on(mut registers: R) -> Option<Self> {
         registers.select(SIGNATURE_ITEM);
         let found = read_bytes(&mut registers) == SIGNATURE;
         found.then_some(FwCfg { registers })

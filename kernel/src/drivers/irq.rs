@@ -12,8 +12,7 @@
 //! end of the interrupt, once for all of them.
 
 use crate::lock::IrqLock;
-use crate::trace::{self, Kind};
-use crate::{arch, poller, preempt};
+use crate::{arch, poller};
 use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -29,18 +28,6 @@ pub trait Handler: Sync {
     /// Its device has interrupted. In an interrupt: see the top of this file. The interrupt
     /// may be spurious.
     fn on_interrupt(&self);
-}
-
-/// A vector that belongs to a driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Vector(u8);
-
-impl Vector {
-    /// Its number, for a message or a line.
-    #[must_use]
-    pub const fn number(self) -> u8 {
-        self.0
-    }
 }
 
 /// Why a driver gets no interrupts.
@@ -96,10 +83,10 @@ static LINES: [Line; 256] = [const { Line::new() }; 256];
 ///
 /// # Errors
 /// [`IrqError::NoVector`]
-pub fn claim(name: &'static str, handler: &'static dyn Handler) -> Result<Vector, IrqError> {
+pub fn claim(name: &'static str, handler: &'static dyn Handler) -> Result<u8, IrqError> {
     let claim = Claim { name, handler };
     let vector = CLAIMABLE.into_iter().find(|&vector| LINES[usize::from(vector)].claim(claim));
-    vector.map(Vector).ok_or(IrqError::NoVector)
+    vector.ok_or(IrqError::NoVector)
 }
 
 /// As [`claim`], for the ISA line `irq`, which is routed to `cpu` and may interrupt from here
@@ -112,10 +99,10 @@ pub fn claim_isa(
     cpu: usize,
     name: &'static str,
     handler: &'static dyn Handler,
-) -> Result<Vector, IrqError> {
+) -> Result<u8, IrqError> {
     let vector = claim(name, handler)?;
-    arch::route_isa(irq, vector.number(), cpu).map_err(|error| {
-        *LINES[usize::from(vector.number())].claim.lock() = None;
+    arch::route_isa(irq, vector, cpu).map_err(|error| {
+        *LINES[usize::from(vector)].claim.lock() = None;
         IrqError::Route(error)
     })?;
     Ok(vector)
@@ -174,11 +161,9 @@ pub fn taken(vector: u8) -> (u64, usize) {
     (line.count.load(Ordering::Acquire), line.cpu.load(Ordering::Relaxed))
 }
 
-/// The `device` of [`arch::Handlers`].
-pub(crate) fn on_interrupt(vector: u8) -> arch::Afterwards {
-    trace::cpu_event(Kind::Irq, vector.into());
+/// A device has interrupted. The caller collects the readied Gs afterwards.
+pub fn on_interrupt(vector: u8) {
     LINES[usize::from(vector)].serve(arch::cpu_index());
-    preempt::on_device()
 }
 
 impl fmt::Display for IrqError {
@@ -209,11 +194,11 @@ mod tests {
     #[test]
     fn a_claimed_vector_calls_its_driver_and_counts() {
         let vector = claim("one", &ONE).expect("a vector");
-        let line = &LINES[usize::from(vector.number())];
+        let line = &LINES[usize::from(vector)];
         line.serve(3);
         line.serve(5);
         assert_eq!(ONE.0.load(Ordering::Relaxed), 2);
-        let info = lines().find(|info| info.vector == vector.number()).expect("listed");
+        let info = lines().find(|info| info.vector == vector).expect("listed");
         assert_eq!((info.name, info.count, info.cpu), ("one", 2, 5));
     }
 

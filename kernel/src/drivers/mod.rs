@@ -2,8 +2,8 @@
 //!
 //! The consoles (`serial`, `framebuffer`) are [`crate::log::Sink`]s and are handed to
 //! `log.rs` by the boot code; `fw_cfg` gives the boot code files from the command line of the
-//! virtual machine. `pci` finds devices, `virtio_blk` is the disk behind [`crate::disk`],
-//! `irq` maps interrupts to drivers. `debugcon` takes the stream of `trace`. `simulated` is a
+//! virtual machine. `pci` finds devices, `virtio` has what virtio
+//! devices share, `virtio_blk` is the disk behind [`crate::disk`], `irq` maps interrupts to drivers. `debugcon` takes the stream of `trace`. `simulated` is a
 //! device in software, for tests and study.
 
 pub mod debugcon;
@@ -14,4 +14,5 @@ pub mod pci;
 pub mod power_button;
 pub mod serial;
 pub mod simulated;
+pub mod virtio;
 pub mod virtio_blk;

@@ -291,17 +291,6 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
         self.message_table().map(|_| ())
     }
 
-    /// Switches back to its line.
-    ///
-    /// # Errors
-    /// It has no MSI-X.
-    pub fn disable_messages(&self) -> Result<(), PciError> {
-        let (capability, ..) = self.message_table()?;
-        self.control_messages(capability, 0);
-        self.change_command(|command| command - Command::INTERRUPT_DISABLE);
-        Ok(())
-    }
-
     /// From now on it interrupts by entry `entry` of its table with `message` (address and
     /// data), and by no other entry and no line. The handler is in place already.
     ///

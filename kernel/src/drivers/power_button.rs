@@ -17,12 +17,15 @@ const MAX_STRAY: u32 = 1_000;
 /// The button's interrupt handler.
 struct Button {
     stray: AtomicU32,
+    power_off: spin::Once<fn() -> !>,
 }
 
-static BUTTON: Button = Button { stray: AtomicU32::new(0) };
+static BUTTON: Button = Button { stray: AtomicU32::new(0), power_off: spin::Once::new() };
 
-/// Enables the button, if the firmware describes one. Once, before Gs run.
-pub fn init() {
+/// Enables the button, if the firmware describes one; a press calls `power_off` in its interrupt.
+/// Once, before Gs run.
+pub fn init(power_off: fn() -> !) {
+    BUTTON.power_off.call_once(|| power_off);
     let Some(button) = arch::power_button() else { return };
     // First the line, so that no interrupt comes that is not served.
     if let Err(error) = irq::claim_isa(button.line(), 0, "power button", &BUTTON) {
@@ -42,7 +45,7 @@ impl Handler for Button {
         let Some(button) = arch::power_button() else { return };
         if button.take_press() {
             log::info!("power button pressed; the machine ends");
-            crate::power_off_at_once();
+            self.power_off.get().inspect(|power_off| power_off());
         }
         if self.stray.fetch_add(1, Relaxed) + 1 == MAX_STRAY {
             let _ = arch::mask_isa(button.line());

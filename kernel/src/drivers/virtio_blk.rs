@@ -1,51 +1,45 @@
 //! A disk: virtio-blk, many requests at a time, each with a poll descriptor.
 //!
-//! Holds the path of a request: [`Disk::request`] waits for a slot, [`Request::run`] hands it
-//! to the device and waits for the answer, the interrupt ([`Answers`]) takes answers off the
-//! ring and tells the poller. `probe` brings the device up; `ring` has the memory shared with
-//! it; `slots` knows the owner of each slot's memory; the caller, [`crate::disk`], handles
-//! offsets that are no multiples of a sector, ends and errors for programs.
+//! Holds the path of a request: [`Disk::request`] waits for a slot ([`free`]), [`Request::run`]
+//! hands it to the device and waits for the answer, the interrupt ([`Answers`]) takes answers off
+//! the ring and tells the poller. `virtio` brings the device up and has its ring; the caller,
+//! [`crate::disk`], handles offsets that are no multiples of a sector, ends and errors for
+//! programs.
 //!
 //! # Memory ownership
 //!
 //! > The device reads and writes memory of this file only, and the driver touches a
-//! > slot's memory only while `slots` says that the driver owns the slot.
+//! > slot's memory only while `virtio::slots` says that the driver owns the slot.
 //!
-//! Each slot has [`SLOT_BYTES`] of its own, in one piece, which are never freed. Bytes that a
-//! G reads are copied out of them, and bytes that it writes are copied in. That costs a copy,
-//! and makes a request that timed out harmless: the device may write to the slot for hours,
-//! after the G has continued, and the slot is reused when the device has given it back, not
-//! before.
+//! Each slot has memory of its own, in one piece, which is never freed: [`SLOT_BYTES`] of data and
+//! a [`Head`]. Bytes that a G reads are copied out of it, and bytes that it writes are copied in.
+//! That costs a copy, and makes a request that timed out harmless: the device may write to the
+//! slot for hours, after the G has continued, and the slot is reused when the device has given it
+//! back, not before.
 //!
-//! # What is used of `virtio-drivers`, and what is not
+//! # Locks
 //!
-//! Its ring (`VirtQueue`) and its transport. Not its `VirtIOBlk`: that has a ring of 16,
-//! waits for a flush in an endless loop, and checks whether the device sleeps without a
-//! barrier after it has written its request, so that on x86 the check may come first and the
-//! device sleep on.
+//! A read takes eight: the ring's three times (send, take the answer, collect it), the poll
+//! descriptor's three times (wait, ready, leave), the vector's, and that of the Gs that wait for a
+//! slot.
 
-pub mod hal;
-pub mod probe;
-pub mod ring;
-pub mod slots;
+mod free;
 
-use crate::cell::semaphore::Semaphore;
+use super::virtio::hal::{self, Dma};
+use super::virtio::probe::{self, Interrupt, ProbeError, Started, VENDOR};
+use super::virtio::ring::{Broken, Chain, Ring};
+use super::virtio::slots::{Answer, Bogus, RING, SLOTS};
 use crate::drivers::irq::Handler;
 use crate::drivers::pci;
 use crate::lock::IrqLock;
 use crate::mem::PAGE_SIZE;
-use crate::park;
 use crate::poller::{Direction, PollDesc, PollError};
-use crate::time::Duration;
 use alloc::format;
 use alloc::string::String;
-use core::mem::ManuallyDrop;
+use core::mem::offset_of;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use hal::Dma;
-use probe::{Interrupt, Ready};
-use ring::Ring;
-use slots::{Answer, Bogus, RING, SLOTS};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use free::FreeSlots;
 use virtio_drivers::transport::Transport;
 use virtio_drivers::transport::pci::PciTransport;
 
@@ -55,49 +49,42 @@ pub const SECTOR: usize = 512;
 /// The most bytes of one request.
 pub const SLOT_BYTES: usize = 32 * 1024;
 
-const VIRTIO_VENDOR: u16 = 0x1af4;
 /// Device ids of a block device: transitional and modern.
 const BLOCK: [u16; 2] = [0x1001, 0x1042];
+/// The ring of a virtio block device that this driver uses.
+const QUEUE: u16 = 0;
+
+/// The features that this driver supports. Not among them: event indices, as the crate's
+/// comparison of them fails where they wrap around, and the device then gets no notification
+/// any more.
+const READ_ONLY: u64 = 1 << 5;
+const BLOCK_SIZE: u64 = 1 << 6;
+const FLUSH: u64 = 1 << 9;
 
 static DISK: spin::Once<Disk> = spin::Once::new();
 
 /// Finds a disk, brings it up and logs the result. Once, before Gs run. The first usable one
 /// is used; others are logged.
 pub fn init() {
-    let found = pci::functions(&pci::Ports, VIRTIO_VENDOR);
-    let is_disk = |function: &&pci::Function| BLOCK.contains(&function.device);
-    for other in found.iter().filter(|function| !is_disk(function)) {
-        log::info!("pci: {}: virtio device {:04x}, not used", other.at, other.device);
-    }
-    for found in found.iter().filter(is_disk) {
-        if DISK.get().is_some() {
-            log::info!("disk: another one at {}, not used", found.at);
-            continue;
-        }
-        match probe::bring_up(found.at, &Answers) {
-            Ok(ready) => announce(DISK.call_once(|| Disk::new(ready)), found.at),
-            Err(error) => log::error!("disk: virtio at {}: {error}; not used", found.at),
+    for found in pci::functions(&pci::Ports, VENDOR) {
+        let pci::Function { at, device, .. } = found;
+        if !BLOCK.contains(&device) {
+            log::info!("pci: {at}: virtio device {device:04x}, not used");
+        } else if DISK.get().is_some() {
+            log::info!("disk: another one at {at}, not used");
+        } else {
+            let features = READ_ONLY | BLOCK_SIZE | FLUSH;
+            match probe::bring_up(at, features, ("disk", &Answers), |it| Disk::new(at, it)) {
+                Ok(disk) => log::debug!("disk: {}", DISK.call_once(|| disk).summary),
+                Err(error) => log::error!("disk: virtio at {at}: {error}; not used"),
+            }
         }
     }
 }
-
-fn announce(disk: &Disk, at: pci::Address) {
-    let kib = disk.sectors / 2;
-    let kind = if disk.is_read_only { ", read-only" } else { "" };
-    let blocks = match disk.block {
-        SECTOR => String::new(),
-        block => format!(" in blocks of {block} bytes"),
-    };
-    let line = format!("virtio at {at}, {kib} KiB{blocks}{kind}, {}", disk.interrupt);
-    log::debug!("disk: {line}");
-    SUMMARY.call_once(|| line);
-}
-
-static SUMMARY: spin::Once<String> = spin::Once::new();
 
 /// The disk in a line, if there is one.
 pub fn summary() -> Option<String> {
-    SUMMARY.get().cloned()
+    DISK.get().map(|disk| disk.summary.clone())
 }
 
 /// The disk, if there is one.
@@ -150,32 +137,44 @@ pub struct Disk {
     is_read_only: bool,
     can_flush: bool,
     interrupt: Interrupt,
+    summary: String,
     ring: IrqLock<Ring<Dma, PciTransport>>,
-    /// As many permits as there are slots that are free, or held with a permit.
-    free: Semaphore,
+    free: FreeSlots,
     polls: [PollDesc; SLOTS],
     /// The memory of each slot, null until it is first used.
     data: [AtomicPtr<u8>; SLOTS],
+    is_broken: AtomicBool,
     late: AtomicU64,
 }
 
 impl Disk {
-    fn new(ready: Ready) -> Disk {
-        let transport = ManuallyDrop::into_inner(ready.transport); // lives for ever
-        // SAFETY: `probe` has allocated the page for this.
-        let ring = unsafe { Ring::new(transport, ready.queue, ready.heads) };
-        Disk {
-            sectors: ready.sectors,
-            block: ready.block,
-            is_read_only: ready.is_read_only,
-            can_flush: ready.can_flush,
-            interrupt: ready.interrupt,
-            ring: IrqLock::new(ring),
-            free: Semaphore::new(SLOTS),
+    fn new(at: pci::Address, device: Started) -> Result<Disk, ProbeError> {
+        let Started { features, interrupt, .. } = device;
+        let sectors = read_capacity(&*device.transport)?;
+        let block = match features & BLOCK_SIZE {
+            0 => SECTOR,
+            _ => block_size(device.transport.read_config_space(BLOCK_SIZE_AT).unwrap_or(0))?,
+        };
+        let is_read_only = features & READ_ONLY != 0;
+        let kind = if is_read_only { ", read-only" } else { "" };
+        let blocks = match block {
+            SECTOR => String::new(),
+            block => format!(" in blocks of {block} bytes"),
+        };
+        Ok(Disk {
+            sectors,
+            block,
+            is_read_only,
+            can_flush: features & FLUSH != 0,
+            interrupt,
+            summary: format!("virtio at {at}, {} KiB{blocks}{kind}, {interrupt}", sectors / 2),
+            ring: IrqLock::new(device.ring(QUEUE)?),
+            free: FreeSlots::new(),
             polls: [const { PollDesc::new() }; SLOTS],
             data: [const { AtomicPtr::new(core::ptr::null_mut()) }; SLOTS],
+            is_broken: AtomicBool::new(false),
             late: AtomicU64::new(0),
-        }
+        })
     }
 
     /// Its size in sectors.
@@ -217,26 +216,19 @@ impl Disk {
     /// interrupts get lost.
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub fn found_late(&self) -> u64 {
-        self.late.load(Ordering::Relaxed)
+        self.late.load(Relaxed)
     }
 
-    /// A slot for a request; waits until one is free.
+    /// A slot for a request; waits until one is free, in order.
     ///
     /// # Errors
     /// None was free by `deadline_ns`, there is no memory for it, or the device is disabled.
     pub fn request(&self, deadline_ns: u64) -> Result<Request<'_>, Failure> {
-        if self.ring.lock().is_broken() {
+        if self.is_broken.load(Relaxed) {
             return Err(Failure::Broken);
         }
-        self.reclaim();
-        let left = Duration::from_nanos(deadline_ns.saturating_sub(park::now_ns()));
-        let is_in_time = self.free.try_acquire(1) || self.free.acquire_timeout(1, left).is_ok();
-        if !is_in_time {
-            self.reclaim(); // for the next request
-            return Err(Failure::TimedOut);
-        }
-        let slot = self.ring.lock().slots.take().expect("a permit stands for a free slot");
-        // From here on, dropping it releases slot and permit.
+        let slot = self.free.take(deadline_ns).ok_or(Failure::TimedOut)?;
+        // From here on, dropping it releases the slot.
         let mut request = Request { disk: self, slot, data: NonNull::dangling(), is_out: false };
         request.data = self.data_of(slot).ok_or(Failure::NoMemory)?;
         Ok(request)
@@ -244,46 +236,71 @@ impl Disk {
 
     /// The memory of a slot that the caller holds.
     fn data_of(&self, slot: usize) -> Option<NonNull<u8>> {
-        // Relaxed: a slot changes its owner under the ring's lock.
-        if let Some(data) = NonNull::new(self.data[slot].load(Ordering::Relaxed)) {
+        // Relaxed: a slot changes its holder through `free`, which orders that.
+        if let Some(data) = NonNull::new(self.data[slot].load(Relaxed)) {
             return Some(data);
         }
-        let data = hal::alloc_pages(SLOT_BYTES / PAGE_SIZE)?;
-        self.data[slot].store(data.as_ptr(), Ordering::Relaxed);
+        let data = hal::alloc_pages(SLOT_PAGES)?;
+        self.data[slot].store(data.as_ptr(), Relaxed);
         Some(data)
-    }
-
-    /// Releases the permits of slots that came back late, for waiting Gs. Not done by the
-    /// interrupt itself: a semaphore is for Gs.
-    fn reclaim(&self) {
-        let returned = self.ring.lock().slots.take_returned();
-        if returned > 0 {
-            self.free.release(returned);
-        }
     }
 
     /// Takes all answers off the ring and wakes the Gs that wait for them; returns how many.
     fn take_answers(&self) -> u64 {
-        let mut taken = 0;
+        let (mut taken, mut done) = (0, 0u64);
+        let mut bogus = None;
+        let mut ring = self.ring.lock();
+        if matches!(self.interrupt, Interrupt::Line(..)) {
+            ring.transport.ack_interrupt(); // reading its status deasserts the line
+        }
         // Bounded, in case a device answers faster than it gets requests.
         while taken < RING as u64 {
-            // One at a time, and the lock free in between: other CPUs may send.
-            match self.ring.lock().take_answer() {
+            match ring.take_answer() {
                 Ok(None) => break,
-                Ok(Some(Answer::Wake(slot))) => self.polls[slot].ready(Direction::Read),
-                Ok(Some(Answer::Returned)) => {}
+                Ok(Some(Answer::Wake(slot))) => done |= 1 << slot,
+                // Under the lock: who sees that the device has it no more can have it.
+                Ok(Some(Answer::Returned(slot))) => self.free.push(slot),
                 Err(Bogus(head)) => {
-                    log::error!(
-                        "disk: it answers request {head}, which it does not have; given up"
-                    );
-                    self.polls.iter().for_each(PollDesc::close);
+                    bogus = Some(head);
                     break;
                 }
             }
             taken += 1;
         }
+        drop(ring);
+        let is_done = |slot: &usize| done & 1 << slot != 0;
+        (0..SLOTS).filter(is_done).for_each(|slot| self.polls[slot].ready(Direction::Read));
+        if let Some(head) = bogus {
+            self.is_broken.store(true, Relaxed);
+            log::error!("disk: device completed unknown request {head}; disk disabled");
+            self.polls.iter().for_each(PollDesc::close);
+        }
         taken
     }
+}
+
+/// The size in sectors. It may change while it is read, but not for ever.
+fn read_capacity(transport: &impl Transport) -> Result<u64, ProbeError> {
+    for _ in 0..16 {
+        let before = transport.read_config_generation();
+        let half = |offset| transport.read_config_space::<u32>(offset).map(u64::from);
+        let (Ok(low), Ok(high)) = (half(0), half(4)) else { break };
+        if transport.read_config_generation() == before {
+            return Ok(low | high << 32);
+        }
+    }
+    Err(ProbeError::Unusable("its capacity cannot be read"))
+}
+
+/// Offset of the block size in the configuration (virtio 1.2, 5.2.4).
+const BLOCK_SIZE_AT: usize = 20;
+
+/// The unit of requests, from the block size that the device reports. Its sectors have 512
+/// bytes all the same.
+fn block_size(said: u32) -> Result<usize, ProbeError> {
+    let block = said as usize;
+    let fits = block.is_power_of_two() && (SECTOR..=SLOT_BYTES).contains(&block);
+    if fits { Ok(block) } else { Err(ProbeError::BlockSize(said)) }
 }
 
 /// The disk's interrupt handler.
@@ -291,12 +308,48 @@ struct Answers;
 
 impl Handler for Answers {
     fn on_interrupt(&self) {
-        let Some(disk) = DISK.get() else { return };
-        if matches!(disk.interrupt, Interrupt::Line(..)) {
-            // Reading its status deasserts the line.
-            disk.ring.lock().transport.ack_interrupt();
-        }
-        disk.take_answers();
+        DISK.get().map(Disk::take_answers);
+    }
+}
+
+/// The head and the status of a request, behind the data of its slot.
+#[repr(C)]
+struct Head {
+    kind: u32,
+    reserved: u32,
+    sector: u64,
+    /// Written by the device.
+    status: u8,
+}
+
+pub(super) const SLOT_PAGES: usize = (SLOT_BYTES + size_of::<Head>()).div_ceil(PAGE_SIZE);
+
+/// Writes the head of `job` into the slot's memory at `data`; returns the pieces of memory that
+/// the device gets, in the order of virtio.
+///
+/// # Safety
+/// `data` is [`SLOT_PAGES`] pages that nobody else touches, and `job` fits.
+pub(super) unsafe fn chain(job: Job, data: NonNull<u8>) -> Chain {
+    /// A status that no device writes.
+    const NO_STATUS: u8 = u8::MAX;
+    let (kind, sector, bytes) = match job {
+        Job::Read(sector, bytes) => (0, sector, bytes),
+        Job::Write(sector, bytes) => (1, sector, bytes),
+        Job::Flush => (4, 0, 0),
+    };
+    // SAFETY: inside the slot's memory, and aligned.
+    let head = unsafe { data.add(SLOT_BYTES) };
+    // SAFETY: the caller's promise.
+    unsafe { head.cast().write(Head { kind, reserved: 0, sector, status: NO_STATUS }) };
+    // SAFETY: inside of the head.
+    let status = unsafe { head.add(offset_of!(Head, status)) };
+    let request = NonNull::slice_from_raw_parts(head, offset_of!(Head, status));
+    let status = NonNull::slice_from_raw_parts(status, 1);
+    let data = NonNull::slice_from_raw_parts(data, bytes);
+    match job {
+        Job::Read(..) => Chain::new(&[request], &[data, status]),
+        Job::Write(..) => Chain::new(&[request, data], &[status]),
+        Job::Flush => Chain::new(&[request], &[status]),
     }
 }
 
@@ -333,21 +386,24 @@ impl Request<'_> {
     pub fn run(&mut self, job: Job, deadline_ns: u64) -> Result<(), Failure> {
         assert!(job.fits(), "odd job");
         assert!(!self.is_out, "slot out");
-        let Request { disk, slot, .. } = *self;
-        // SAFETY: this request holds the slot, whose memory this is; `data` gives out no
-        // reference to it while `is_out`.
-        unsafe { disk.ring.lock().send(slot, job, self.data) }?;
+        let Request { disk, slot, data, .. } = *self;
+        // SAFETY: this request holds the slot, whose memory this is.
+        let chain = unsafe { chain(job, data) };
+        // SAFETY: the same; `data` gives out no reference to it while `is_out`.
+        unsafe { disk.ring.lock().send(slot, chain) }.map_err(|Broken| Failure::Broken)?;
         self.is_out = true;
         loop {
             let waited = disk.polls[slot].wait(Direction::Read, Some(deadline_ns));
             if waited == Err(PollError::TimedOut) {
-                let late = disk.take_answers();
-                disk.late.fetch_add(late, Ordering::Relaxed);
+                disk.late.fetch_add(disk.take_answers(), Relaxed);
             }
             // An edge only says "check": an earlier request may have left it.
-            if let Some(status) = disk.ring.lock().slots.collect(slot) {
+            if disk.ring.lock().slots.collect(slot) {
                 self.is_out = false;
-                return verdict(status);
+                // SAFETY: inside the slot's memory.
+                let status = unsafe { data.add(SLOT_BYTES + offset_of!(Head, status)) };
+                // SAFETY: `chain` wrote it, and the device has given it back.
+                return verdict(unsafe { status.read() });
             }
             match waited {
                 Ok(()) => {}
@@ -360,19 +416,11 @@ impl Request<'_> {
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        let mut ring = self.disk.ring.lock();
-        let is_free = match self.is_out {
-            true => ring.slots.abandon(self.slot),
-            false => {
-                ring.slots.put_back(self.slot);
-                true
-            }
-        };
-        let permits = usize::from(is_free) + ring.slots.take_returned();
-        drop(ring);
-        if permits > 0 {
-            self.disk.free.release(permits);
+        // A slot that the device still has comes back by its interrupt.
+        if !self.is_out || self.disk.ring.lock().slots.abandon(self.slot) {
+            self.disk.free.push(self.slot);
         }
+        self.disk.free.serve();
     }
 }
 
@@ -397,6 +445,16 @@ mod tests {
             assert!(!Job::Read(0, bytes).fits() && !Job::Write(9, bytes).fits());
         }
         assert!(Job::Flush.fits());
+    }
+
+    #[test]
+    fn blocks_are_powers_of_two_from_a_sector_to_a_slot() {
+        for bytes in [512, 1024, 4096, 32768] {
+            assert_eq!(block_size(bytes), Ok(bytes as usize));
+        }
+        for bytes in [0, 1, 256, 520, 4095, 65536, u32::MAX] {
+            assert_eq!(block_size(bytes), Err(ProbeError::BlockSize(bytes)));
+        }
     }
 
     #[test]

@@ -5,97 +5,76 @@
 //! turn, the turn passes to the next G in the queue ([`Turn::pass_from`]), as the lock guards no
 //! value that could be half changed.
 //!
-//! # How it passes
-//!
-//! `holder` has the name of the G whose turn it is, 0 if it is free. A G takes a free turn by one
-//! compare-exchange, or queues. Everything else is under the queue's lock: a G that queues checks
-//! `holder` once more; a G that is done stores the name of the first G in the queue there, and
-//! wakes it. So `holder` is 0 only while the queue is empty, except for Gs that are about to take
-//! the lock of the queue, and no wake-up is lost.
-//!
-//! A waiter that is woken for another reason, by a kill, queues again. A waiter that was abandoned
-//! in the queue (its frame is kept) is skipped.
+//! The name of the holder is the state of the wait queue, 0 if the turn is free: all changes are
+//! under its lock. A G that is done stores the name of the first G in the queue there, and wakes
+//! it. So the turn is free only while the queue is empty, and no wake-up is lost. A waiter that is
+//! woken for another reason, by a kill, queues again; a waiter that was abandoned in the queue (its
+//! frame is kept) is skipped.
 
 use crate::cell::held::PANICKING;
 use crate::cell::wait::{Place, WaitQueue, Waited};
 use crate::park::{self, Reason};
-use core::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
 
-/// The right to print, and the Gs that wait for it.
-pub struct Turn {
-    /// The name of the G that has it; 0 if it is free.
-    holder: AtomicU64,
-    /// With the name of each waiter.
-    waiters: WaitQueue<(), u64>,
-}
+/// The right to print: the name of the G that has it, and the names of those that wait for it.
+pub struct Turn(WaitQueue<u64, u64>);
 
 /// The guard from [`Turn::take`]: the turn passes to the next G when this is dropped.
 #[must_use]
-pub struct Taken<'a>(&'a Turn);
+pub struct Taken<'a> {
+    turn: &'a Turn,
+    me: u64,
+}
 
 impl Turn {
     /// A free turn.
     pub const fn new() -> Self {
-        Turn { holder: AtomicU64::new(0), waiters: WaitQueue::new(()) }
+        Turn(WaitQueue::new(0))
     }
 
     /// Waits until it is the calling G's turn. Only where [`park::may_wait`].
     pub fn take(&self) -> Taken<'_> {
         let me = park::me() & !PANICKING;
-        while !self.try_take(me) {
-            let waiters = self.waiters.lock();
-            if self.try_take(me) {
-                break;
-            }
+        let mut turn = self.0.lock();
+        while *turn != 0 {
             // "IO wait" ends without another G, for the deadlock scan: a holder always continues.
             let place = Place { reason: Reason::Poll, list: 0, value: Some(me), deadline_ns: None };
             // True, so that a killed G does not unwind.
-            if let Waited::Granted(_) = self.waiters.wait(waiters, place, |()| true) {
-                break; // passed on to this G
-            }
+            turn = match self.0.wait(turn, place, |_| true) {
+                Waited::Granted(_) => return Taken { turn: self, me }, // passed on to this G
+                Waited::Took(turn) | Waited::TimedOut(turn, _) => turn,
+            };
         }
-        Taken(self)
-    }
-
-    fn try_take(&self, me: u64) -> bool {
-        self.holder.compare_exchange(0, me, Acquire, Relaxed).is_ok()
+        *turn = me;
+        Taken { turn: self, me }
     }
 
     /// The number of waiters.
     #[cfg(test)]
     pub fn waiting(&self) -> usize {
-        self.waiters.lock().waiting(0)
+        self.0.lock().waiting(0)
     }
 
-    /// The G of this name is abandoned: if it has the turn, passes it on.
-    pub fn pass_from(&self, gone: u64) {
-        if self.holder.load(Acquire) == gone & !PANICKING {
-            self.pass();
+    /// Passes the turn on, if this G has it: the G is done, or was abandoned.
+    pub fn pass_from(&self, name: u64) {
+        let mut turn = self.0.lock();
+        if *turn != name & !PANICKING {
+            return;
         }
-    }
-
-    /// Passes the turn on. Only for the holder, or if the holder is gone.
-    fn pass(&self) {
-        let mut waiters = self.waiters.lock();
         let next = loop {
-            match waiters.front(0) {
+            match turn.front(0) {
                 // SAFETY: a name that `park::me` gave.
-                Some(name) if unsafe { park::is_gone(name) } => drop(waiters.grant(0)),
+                Some(name) if unsafe { park::is_gone(name) } => drop(turn.grant(0)),
                 next => break next,
             }
         };
-        // Release: pairs with the Acquire of the next G that takes a free turn.
-        self.holder.store(next.unwrap_or(0), Release);
-        let wake = next.and_then(|_| waiters.grant(0));
-        waiters.ready_if(wake);
+        *turn = next.unwrap_or(0);
+        let wake = next.and_then(|_| turn.grant(0));
+        turn.ready_if(wake);
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        self.0.pass();
+        self.turn.pass_from(self.me);
     }
 }

@@ -102,7 +102,7 @@ pub unsafe fn init(regions: &[MemoryRegion], limit: u64) -> Option<()> {
 /// Where the two bitmaps go: (address, words in each, memory's end). An absurd usable
 /// region far up would need bitmaps larger than the memory that exists; then less is
 /// covered. Bitmaps of a sound map take a 16384th.
-pub(crate) fn plan_books(regions: &[MemoryRegion], mut limit: u64) -> Option<(u64, usize, u64)> {
+pub fn plan_books(regions: &[MemoryRegion], mut limit: u64) -> Option<(u64, usize, u64)> {
     let budget = (bitmap::usable_bytes(regions) / BOOKS_SHARE).max(PAGE_SIZE as u64);
     while limit > LOW_END {
         let words = (limit / PAGE_SIZE as u64).div_ceil(64) as usize;

@@ -7,7 +7,8 @@
 use crate::check::{self, checks, join_all, wait_until};
 use runnext::disk::{self, DeviceError, DiskError};
 use runnext::fs::{self, FsError};
-use runnext::internals::drivers::virtio_blk::{self, Job, SECTOR, SLOT_BYTES, slots::SLOTS};
+use runnext::internals::drivers::virtio::slots::SLOTS;
+use runnext::internals::drivers::virtio_blk::{self, Job, SECTOR, SLOT_BYTES};
 use runnext::prelude::*;
 
 runnext::main!(disk, main);

@@ -93,8 +93,9 @@ fn a_stack_without_a_guard_is_found() {
     let (id, place) = sleeper();
     let guard = slot::locate(place as u64).expect("a stack").0.base();
     let frame = frames::alloc().expect("memory").addr();
+    let table = || frames::alloc().map(|frame| frame.addr());
     // SAFETY: a frame of our own, where nothing is.
-    unsafe { paging::map_page(guard, frame, Flags::DATA, frames::alloc) }
+    unsafe { paging::map_page(guard, frame, Flags::DATA, table) }
         .expect("nothing is there");
     assert_eq!(found(), Err(Broken::Unguarded(id)));
     // SAFETY: nobody uses it. Other CPUs have not looked there, but in the tables.

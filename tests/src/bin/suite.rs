@@ -210,7 +210,7 @@ fn miri(effort: Effort) -> Job {
     Job::new("miri", Kind::Tests)
         .cargo_with(&[&miri[..], &sched].concat(), &flags)
         .cargo_with(&[&miri[..], &kernel, &parts].concat(), &flags)
-        .cargo_with(&[&miri[..], &kernel, &["drivers::virtio_blk::ring::"]].concat(), &virtio_flags)
+        .cargo_with(&[&miri[..], &kernel, &["drivers::virtio::ring::"]].concat(), &virtio_flags)
 }
 
 /// With a standard library of its own, as the sanitizer must see every access.

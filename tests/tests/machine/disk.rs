@@ -140,7 +140,7 @@ fn a_disk_that_cannot_be_used_is_named_and_done_without() {
     let old = disk().device("disable-modern=on").device("disable-legacy=off");
     let outcome = guest("old", "missing").smp(2).data(old).run();
     outcome.assert_ok();
-    outcome.assert_line("it has virtio's old interface only; not used");
+    outcome.assert_line("it has only virtio's legacy interface; not used");
 }
 
 /// One that cannot be used stands before one that can.
@@ -156,7 +156,7 @@ fn the_next_disk_is_used_if_the_first_cannot_be() {
             .arg("virtio-blk-pci,drive=old,disable-modern=on,disable-legacy=off,addr=8")
             .data(disk().device("addr=9")),
     );
-    outcome.assert_line("virtio at 00:08.0: it has virtio's old interface only; not used");
+    outcome.assert_line("virtio at 00:08.0: it has only virtio's legacy interface; not used");
     outcome.assert_line(&expect::banner("disk", "virtio at 00:09.0"));
 }
 

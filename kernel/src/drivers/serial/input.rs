@@ -18,6 +18,12 @@
 //! This can assign one error to the wrong byte: it is counted, but the byte that another CPU
 //! takes between the writer's read and its call passes as good.
 //!
+//! # The ring
+//!
+//! Bytes go from the interrupt to the reader through crossbeam's `ArrayQueue`, allocated when the
+//! port is opened; bytes that were typed earlier, while there was no heap, wait in an array. A
+//! `push` waits for a half-done `pop`, so readers pop with interrupts off.
+//!
 //! # A full ring
 //!
 //! No byte is dropped. The rest stays in the port, whose FIFO fills: "ready to send" is
@@ -41,9 +47,11 @@
 
 use super::Listener;
 use crate::drivers::irq;
-use crate::lock::IrqLock;
+use crate::lock::{IrqGuard, IrqLock};
+use crate::mem::percpu::Here;
 use crate::poller::{Direction, PollDesc, PollError};
 use core::fmt;
+use crossbeam_queue::ArrayQueue;
 use uart_16550::backend::{Backend, PioBackend};
 use uart_16550::spec::registers::{IER, LSR, MCR, offsets};
 
@@ -54,7 +62,7 @@ pub const RING_SIZE: usize = 4096;
 pub const TAKE_MAX: usize = 64;
 
 /// The first serial port's input.
-pub static INPUT: Input<PioBackend> = Input::new();
+pub static INPUT: Input<PioBackend> = Input::closed();
 
 /// Why input cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +104,8 @@ const INTERRUPT_KEY: u8 = 0x03;
 /// The receiving half of a serial port.
 pub struct Input<B> {
     receiver: IrqLock<Receiver<B>>,
+    /// Received bytes, from when the port is opened. Filled under the receiver's lock.
+    ring: spin::Once<ArrayQueue<u8>>,
     desc: PollDesc,
     /// Where the G that catches Ctrl-C waits.
     key: PollDesc,
@@ -104,22 +114,28 @@ pub struct Input<B> {
 impl<B: Backend> Input<B> {
     /// An input without a port.
     #[must_use]
-    pub const fn new() -> Self {
+    pub const fn closed() -> Self {
         let receiver = IrqLock::new(Receiver::new());
-        Input { receiver, desc: PollDesc::new(), key: PollDesc::new() }
+        Input { receiver, ring: spin::Once::new(), desc: PollDesc::new(), key: PollDesc::new() }
     }
 
     /// Takes the receiving half of the port behind `backend`, and enables its interrupt. The
-    /// caller has claimed the interrupt.
+    /// caller has claimed the interrupt. There is a heap.
     pub fn open(&self, backend: B) {
-        self.receiver.lock().open(backend);
+        let ring = self.ring.call_once(|| ArrayQueue::new(RING_SIZE));
+        let mut receiver = self.receiver.lock();
+        let (early, typed) = (receiver.early, core::mem::take(&mut receiver.typed_early));
+        early[..typed].iter().for_each(|&byte| ring.push(byte).expect("as long as the ring"));
+        receiver.open(backend);
     }
 
     /// Keeps a byte that was typed before the port was opened, while there is room.
     pub fn keep(&self, byte: u8) {
         let mut receiver = self.receiver.lock();
-        if !receiver.ring.is_full() {
-            receiver.ring.push(byte);
+        let at = receiver.typed_early;
+        if let Some(place) = receiver.early.get_mut(at) {
+            *place = byte;
+            receiver.typed_early += 1;
             receiver.stats.bytes += 1;
         }
     }
@@ -129,17 +145,13 @@ impl<B: Backend> Input<B> {
     /// line would follow another clock.
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub fn type_in(&self, bytes: &[u8]) -> usize {
-        let mut receiver = self.receiver.lock();
-        let typed = bytes.len().min(RING_SIZE - receiver.ring.len);
-        let mut took = Took::Nothing;
-        for &byte in &bytes[..typed] {
-            if receiver.accept(byte) {
-                took = Took::Some;
-            }
-        }
-        let is_key_pressed = receiver.is_key_pressed;
-        drop(receiver);
-        self.tell(took, is_key_pressed);
+        let Some(ring) = self.ring.get() else { return 0 };
+        let mut typed = 0;
+        self.tell(self.receiver.lock(), |receiver| {
+            typed = bytes.len().min(RING_SIZE - ring.len());
+            let for_reader = bytes[..typed].iter().filter(|&&byte| receiver.accept(byte, ring));
+            if for_reader.count() > 0 { Took::Some } else { Took::Nothing }
+        });
         typed
     }
 
@@ -164,7 +176,7 @@ impl<B: Backend> Input<B> {
     /// There is no input, or none came in time.
     pub fn read(&self, buffer: &mut [u8], deadline_ns: Option<u64>) -> Result<usize, InputError> {
         loop {
-            let taken = self.receiver.lock().read(buffer)?;
+            let taken = self.pop(buffer)?;
             if taken > 0 || buffer.is_empty() {
                 return Ok(taken);
             }
@@ -175,6 +187,29 @@ impl<B: Backend> Input<B> {
                 Err(PollError::Closed) => return Err(InputError::Gone),
             }
         }
+    }
+
+    /// Moves bytes to a reader's buffer, as many as there are.
+    fn pop(&self, buffer: &mut [u8]) -> Result<usize, InputError> {
+        let mut taken = 0;
+        let left = self.ring.get().map_or(0, |ring| {
+            for place in &mut *buffer {
+                let _here = Here::enter(); // interrupts off: see "The ring"
+                let Some(byte) = ring.pop() else { break };
+                *place = byte;
+                taken += 1;
+            }
+            ring.len()
+        });
+        let mut receiver = self.receiver.lock();
+        // Bytes that came before the failure can still be read.
+        if taken == 0 && left == 0 && receiver.backend.is_none() {
+            return Err(receiver.trouble.unwrap_or(InputError::NoPort));
+        }
+        if receiver.is_held && left <= RING_SIZE / 2 {
+            receiver.release();
+        }
+        Ok(taken)
     }
 
     /// True: from now on Ctrl-C is not a byte to be read, but ends a
@@ -209,8 +244,15 @@ impl<B: Backend> Input<B> {
         self.receiver.lock().stats
     }
 
-    /// Wakes the Gs that wait for the result of a take.
-    fn tell(&self, took: Took, is_key_pressed: bool) {
+    /// Lets `f` take bytes, and wakes the Gs that wait for the result.
+    fn tell(
+        &self,
+        mut receiver: IrqGuard<'_, Receiver<B>>,
+        f: impl FnOnce(&mut Receiver<B>) -> Took,
+    ) {
+        let took = f(&mut receiver);
+        let is_key_pressed = receiver.is_key_pressed;
+        drop(receiver);
         if is_key_pressed {
             self.key.ready(Direction::Read);
         }
@@ -224,12 +266,10 @@ impl<B: Backend> Input<B> {
 
 impl<B: Backend + Send> irq::Handler for Input<B> {
     fn on_interrupt(&self) {
-        let mut receiver = self.receiver.lock();
-        receiver.stats.interrupts += 1;
-        let took = receiver.take(LSR::empty());
-        let is_key_pressed = receiver.is_key_pressed;
-        drop(receiver);
-        self.tell(took, is_key_pressed);
+        self.tell(self.receiver.lock(), |receiver| {
+            receiver.stats.interrupts += 1;
+            self.ring.get().map_or(Took::Nothing, |ring| receiver.take(LSR::empty(), ring))
+        });
     }
 }
 
@@ -237,12 +277,10 @@ impl<B: Backend + Send> Listener for Input<B> {
     fn on_line_status(&self, seen: LSR) {
         // Held by a CPU that takes the bytes at this moment; or by a CPU that died, if this
         // is the panic path, which must not wait for it.
-        let Some(mut receiver) = self.receiver.try_lock() else { return };
-        // The line status is read again: another CPU may have taken the byte.
-        let took = receiver.take(seen & ERRORS);
-        let is_key_pressed = receiver.is_key_pressed;
-        drop(receiver);
-        self.tell(took, is_key_pressed);
+        if let (Some(receiver), Some(ring)) = (self.receiver.try_lock(), self.ring.get()) {
+            // The line status is read again: another CPU may have taken the byte.
+            self.tell(receiver, |receiver| receiver.take(seen & ERRORS, ring));
+        }
     }
 }
 
@@ -267,7 +305,9 @@ const PRESENT: MCR = MCR::DTR.union(MCR::OUT_2_INT_ENABLE);
 struct Receiver<B> {
     backend: Option<B>,
     trouble: Option<InputError>,
-    ring: Ring,
+    /// Bytes that were typed before the port was opened.
+    early: [u8; RING_SIZE],
+    typed_early: usize,
     /// The ring was full: the sender has been told to wait.
     is_held: bool,
     /// Ctrl-C is not passed to readers.
@@ -284,7 +324,8 @@ impl<B: Backend> Receiver<B> {
         Receiver {
             backend: None,
             trouble: None,
-            ring: Ring::new(),
+            early: [0; RING_SIZE],
+            typed_early: 0,
             is_held: false,
             is_key_caught: false,
             is_key_pressed: false,
@@ -300,13 +341,13 @@ impl<B: Backend> Receiver<B> {
 
     /// Takes received bytes. `seen` are the error bits that the caller has read, and thereby
     /// cleared.
-    fn take(&mut self, mut seen: LSR) -> Took {
+    fn take(&mut self, mut seen: LSR, ring: &ArrayQueue<u8>) -> Took {
         let mut took = Took::Nothing;
         for _ in 0..TAKE_MAX {
             if self.is_held {
                 return took;
             }
-            if self.ring.is_full() {
+            if ring.is_full() {
                 self.hold();
                 return took;
             }
@@ -318,7 +359,7 @@ impl<B: Backend> Receiver<B> {
                 return Took::Gone;
             }
             seen |= LSR::from_bits_retain(bits);
-            if self.take_one(seen) {
+            if self.take_one(seen, ring) {
                 took = Took::Some;
             }
             if !seen.contains(LSR::DATA_READY) {
@@ -332,7 +373,7 @@ impl<B: Backend> Receiver<B> {
 
     /// Counts the errors of the line status, and takes its byte, if there is one. True if the
     /// byte is good.
-    fn take_one(&mut self, status: LSR) -> bool {
+    fn take_one(&mut self, status: LSR, ring: &ArrayQueue<u8>) -> bool {
         // A break comes with a zero byte and a framing error, which do not count.
         let is_break = status.contains(LSR::BREAK_INTERRUPT);
         let is_garbled = status.intersects(GARBLED) && !is_break;
@@ -343,31 +384,17 @@ impl<B: Backend> Receiver<B> {
             return false;
         }
         let Some(byte) = self.register(offsets::DATA) else { return false };
-        !is_break && !is_garbled && self.accept(byte)
+        !is_break && !is_garbled && self.accept(byte, ring)
     }
 
     /// Takes a good byte; there is room for it. True if it is for a reader.
-    fn accept(&mut self, byte: u8) -> bool {
+    fn accept(&mut self, byte: u8, ring: &ArrayQueue<u8>) -> bool {
         self.stats.bytes += 1;
         if self.is_key_caught && byte == INTERRUPT_KEY {
             self.is_key_pressed = true;
             return false;
         }
-        self.ring.push(byte);
-        true
-    }
-
-    /// Moves bytes to a reader's buffer.
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, InputError> {
-        let taken = self.ring.pop(buffer);
-        // Bytes that came before the failure can still be read.
-        if taken == 0 && self.backend.is_none() {
-            return Err(self.trouble.unwrap_or(InputError::NoPort));
-        }
-        if self.is_held && self.ring.len <= RING_SIZE / 2 {
-            self.release();
-        }
-        Ok(taken)
+        ring.push(byte).is_ok()
     }
 
     /// The ring is full: makes the sender wait.
@@ -401,42 +428,6 @@ impl<B: Backend> Receiver<B> {
             // SAFETY: a register of the port that this half may write (see the top).
             unsafe { backend.write(offset as u8, value) };
         }
-    }
-}
-
-/// Bytes in the order in which they came.
-struct Ring {
-    bytes: [u8; RING_SIZE],
-    /// Index of the oldest.
-    first: usize,
-    len: usize,
-}
-
-impl Ring {
-    const fn new() -> Self {
-        Ring { bytes: [0; RING_SIZE], first: 0, len: 0 }
-    }
-
-    fn is_full(&self) -> bool {
-        self.len == RING_SIZE
-    }
-
-    /// Appends a byte. The caller has checked that there is room.
-    fn push(&mut self, byte: u8) {
-        self.bytes[(self.first + self.len) % RING_SIZE] = byte;
-        self.len += 1;
-    }
-
-    /// Moves the oldest bytes to `buffer`, as many as fit, and returns their number.
-    fn pop(&mut self, buffer: &mut [u8]) -> usize {
-        let wanted = self.len.min(buffer.len());
-        let before_end = wanted.min(RING_SIZE - self.first);
-        let (older, newer) = buffer[..wanted].split_at_mut(before_end);
-        older.copy_from_slice(&self.bytes[self.first..][..before_end]);
-        newer.copy_from_slice(&self.bytes[..wanted - before_end]);
-        self.first = (self.first + wanted) % RING_SIZE;
-        self.len -= wanted;
-        wanted
     }
 }
 

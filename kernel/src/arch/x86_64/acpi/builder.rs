@@ -48,10 +48,12 @@ impl Entries {
         self
     }
 
+    /// A CPU with a local APIC.
     pub fn local_apic(self, uid: u8, id: u8, flags: u32) -> Self {
         self.raw(0, &[&[uid, id][..], &flags.to_le_bytes()].concat())
     }
 
+    /// A CPU with an x2APIC.
     pub fn x2apic(self, uid: u32, id: u32, flags: u32) -> Self {
         self.raw(
             9,
@@ -59,14 +61,17 @@ impl Entries {
         )
     }
 
+    /// An I/O APIC.
     pub fn io_apic(self, id: u8, address: u32, gsi: u32) -> Self {
         self.raw(1, &[&[id, 0][..], &address.to_le_bytes(), &gsi.to_le_bytes()].concat())
     }
 
+    /// An ISA interrupt that arrives elsewhere.
     pub fn interrupt_override(self, irq: u8, gsi: u32, flags: u16) -> Self {
         self.raw(2, &[&[0, irq][..], &gsi.to_le_bytes(), &flags.to_le_bytes()].concat())
     }
 
+    /// A range of memory, and its node.
     pub fn memory(self, node: u32, base: u64, len: u64, flags: u32) -> Self {
         let (base, len) = (base.to_le_bytes(), len.to_le_bytes());
         let head = [&node.to_le_bytes()[..], &[0; 2], &base, &len].concat();
@@ -79,6 +84,7 @@ impl Entries {
         table(b"APIC", &[head, self.0.clone()].concat())
     }
 
+    /// The SRAT of these entries.
     pub fn srat(&self) -> Vec<u8> {
         table(b"SRAT", &[vec![0; 12], self.0.clone()].concat())
     }

@@ -39,9 +39,7 @@ mod srat;
 mod tables;
 
 #[cfg(not(target_os = "none"))]
-mod builder;
-#[cfg(not(target_os = "none"))]
-pub mod hostile;
+pub mod builder;
 #[cfg(test)]
 mod tests;
 
@@ -51,6 +49,8 @@ pub use fixed::{FixedHardware, PowerButtonPorts};
 #[cfg(test)]
 pub use fixed::{Reset, SoftOff};
 pub use madt::{CpuEntry, IoApic};
+#[cfg(not(target_os = "none"))]
+pub use notice::MAX_NOTICES;
 pub use notice::Notice;
 pub use tables::{DirectMap, Overrides, PhysicalMemory};
 

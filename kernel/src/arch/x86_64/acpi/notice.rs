@@ -9,7 +9,7 @@ use core::fmt;
 use log::Level;
 
 /// The most lines that are kept; the rest are only counted.
-pub(super) const MAX_NOTICES: usize = 64;
+pub const MAX_NOTICES: usize = 64;
 
 /// A line for the log. A table is named by its signature.
 #[derive(Debug, Clone, PartialEq, Eq)]

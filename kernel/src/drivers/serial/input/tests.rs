@@ -120,7 +120,7 @@ impl Backend for Port {
 }
 
 fn open() -> (Port, Input<Port>) {
-    let (port, input) = (Port::default(), Input::new());
+    let (port, input) = (Port::default(), Input::closed());
     input.open(port.clone());
     (port, input)
 }
@@ -302,7 +302,7 @@ fn a_port_that_goes_away_ends_the_wait() {
 
 #[test]
 fn without_a_port_reading_is_an_error() {
-    let input = Input::<Port>::new();
+    let input = Input::<Port>::closed();
     assert_eq!(input.read(&mut [0; 4], None), Err(InputError::NoPort));
     input.refuse(InputError::NoInterrupt);
     assert_eq!(input.read(&mut [0; 4], None), Err(InputError::NoInterrupt));

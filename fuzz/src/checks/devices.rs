@@ -1,23 +1,17 @@
 //! Devices that lie: fw_cfg, PCI, the disk's ring, the screen, the serial port.
 //!
-//! Each takes bytes for what the registers of the device say. Called by the crate
-//! `fuzz`.
+//! Each takes bytes for what the registers of the device say.
 
 use super::{Bytes, assert_line};
-use crate::drivers::framebuffer::{Cell, Screen};
-use crate::drivers::fw_cfg::{FileError, FwCfg, Registers};
-use crate::drivers::irq::Handler;
-use crate::drivers::pci::{self, Address, Device};
-use crate::drivers::serial::input::{Input, TAKE_MAX};
-use crate::drivers::virtio_blk::probe;
-use crate::drivers::virtio_blk::slots::{Answer, RING, SLOTS, Slots};
-use crate::log::Sink;
-use alloc::string::ToString;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
 use bootloader_api::info::{FrameBufferInfo, PixelFormat};
-use core::cell::RefCell;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use runnext::internals::drivers::irq::Handler;
+use runnext::internals::drivers::virtio::slots::SLOTS;
+use runnext::internals::parsers::TAKE_MAX;
+use runnext::internals::parsers::{Address, Answer, Device, RING, Slots, functions, structure};
+use runnext::internals::parsers::{Cell, FileError, FwCfg, Input, Registers, Screen, Sink};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use uart_16550::backend::Backend;
 use virtio_drivers::transport::pci::bus::ConfigurationAccess;
 
@@ -98,12 +92,12 @@ impl OneFunction {
             let word = bytes.get(4 * index..).and_then(|rest| rest.first_chunk());
             word.map_or(0, |word| u32::from_le_bytes(*word))
         };
-        let words = core::array::from_fn(word);
-        OneFunction { words: RefCell::new(words), writable: core::array::from_fn(|i| word(64 + i)) }
+        let words = std::array::from_fn(word);
+        OneFunction { words: RefCell::new(words), writable: std::array::from_fn(|i| word(64 + i)) }
     }
 
     fn bars(&self) -> [u32; 6] {
-        core::array::from_fn(|i| self.words.borrow()[FIRST_BAR + i])
+        std::array::from_fn(|i| self.words.borrow()[FIRST_BAR + i])
     }
 }
 
@@ -122,6 +116,7 @@ impl ConfigurationAccess for &OneFunction {
         self.words.borrow_mut()[index] = value & mask | old & !mask;
     }
 
+    #[expect(unsafe_code, reason = "so the trait has it; no promise is needed here")]
     unsafe fn unsafe_clone(&self) -> Self {
         self
     }
@@ -147,9 +142,13 @@ pub fn pci(bytes: &[u8]) -> bool {
     }
     let mut is_found = false;
     for kind in 1..=5 {
-        match probe::structure(&device, kind) {
-            Ok(Some(region)) => {
-                assert!(region.bytes > 0 && region.address.checked_add(region.bytes).is_some());
+        match structure(&device, kind) {
+            Ok(Some((at, region))) => {
+                assert!(
+                    at >= 64
+                        && region.bytes > 0
+                        && region.address.checked_add(region.bytes).is_some()
+                );
                 is_found = true;
             }
             Ok(None) => {}
@@ -214,6 +213,7 @@ impl ConfigurationAccess for &Bus<'_> {
 
     fn write_word(&mut self, _: Address, _: u8, _: u32) {}
 
+    #[expect(unsafe_code, reason = "so the trait has it; no promise is needed here")]
     unsafe fn unsafe_clone(&self) -> Self {
         self
     }
@@ -222,7 +222,7 @@ impl ConfigurationAccess for &Bus<'_> {
 /// Every bus is looked at once, whatever bridges say.
 pub fn buses(bytes: &[u8]) -> bool {
     let bus = Bus { bytes, reads: AtomicUsize::new(0) };
-    let found = pci::functions(&&bus, 0x1af4);
+    let found = functions(&&bus, 0x1af4);
     assert!(bus.reads.load(Relaxed) <= 256 * 256 * 4);
     let mut places: Vec<_> = found.iter().map(|f| (f.at.bus, f.at.device, f.at.function)).collect();
     places.sort_unstable();
@@ -241,16 +241,14 @@ pub fn bus_maps() -> Vec<Vec<u8>> {
 /// A disk that answers what it likes: each slot is somebody's at every moment, and
 /// answers to nothing are seen. A step is a byte for what, and one for which.
 pub fn slots(steps: &[u8]) -> bool {
-    let mut slots = Slots::new();
-    // What we hold; what is out, by its head, and whether anybody waits.
-    let (mut held, mut done) = (Vec::new(), Vec::new());
+    let mut slots = Slots::all_idle();
+    // What the driver has; what is out, by its head, and whether a G waits for it.
+    let (mut held, mut done): (Vec<usize>, Vec<usize>) = ((0..SLOTS).collect(), Vec::new());
     let mut out: Vec<(u16, usize, bool)> = Vec::new();
     let mut answers = 0;
     for &[what, which] in steps.as_chunks().0 {
         let pick = |list: usize| usize::from(which) % list.max(1);
         match what % 6 {
-            0 => held.extend(slots.take()),
-            1 if !held.is_empty() => slots.put_back(held.swap_remove(pick(held.len()))),
             2 if !held.is_empty() => {
                 let head = u16::from(which) % RING as u16;
                 if out.iter().any(|(other, ..)| *other == head) {
@@ -264,12 +262,15 @@ pub fn slots(steps: &[u8]) -> bool {
                 // Any head, also one that is not out; all 65,536 of them.
                 let head = u16::from(which) | u16::from(what & 0x80) << 8;
                 let known = out.iter().position(|(other, ..)| *other == head);
-                match (slots.completed(head, what), known) {
+                match (slots.completed(head), known) {
                     (Ok(Answer::Wake(slot)), Some(at)) => {
                         assert_eq!(out.swap_remove(at), (head, slot, true));
-                        done.push((slot, what));
+                        done.push(slot);
                     }
-                    (Ok(Answer::Returned), Some(at)) => assert!(!out.swap_remove(at).2),
+                    (Ok(Answer::Returned(slot)), Some(at)) => {
+                        assert_eq!(out.swap_remove(at), (head, slot, false));
+                        held.push(slot);
+                    }
                     (Err(_), None) => {}
                     (answer, known) => panic!("{answer:?} to {known:?}"),
                 }
@@ -283,14 +284,14 @@ pub fn slots(steps: &[u8]) -> bool {
                 }
             }
             5 if !done.is_empty() => {
-                let (slot, status) = done.swap_remove(pick(done.len()));
-                assert_eq!(slots.collect(slot), Some(status));
+                let slot = done.swap_remove(pick(done.len()));
+                assert!(slots.collect(slot));
                 held.push(slot);
             }
             _ => {}
         }
         assert_eq!(slots.in_flight(), out.len());
-        assert!(held.len() + out.len() + done.len() <= SLOTS);
+        assert_eq!(held.len() + out.len() + done.len(), SLOTS);
     }
     answers > 0
 }
@@ -324,7 +325,7 @@ pub fn screen(bytes: &[u8]) -> bool {
             blue_position: 200,
         },
     };
-    let mut pixels = alloc::vec![0; (width.min(256) * height.min(200) * 4).min(1 << 17)];
+    let mut pixels = vec![0; (width.min(256) * height.min(200) * 4).min(1 << 17)];
     let info = FrameBufferInfo {
         byte_len: far(stride).wrapping_mul(far(height)),
         width: far(width),
@@ -362,11 +363,13 @@ struct Port {
 }
 
 impl Backend for Port {
+    #[expect(unsafe_code, reason = "so the trait has it; no register is touched")]
     unsafe fn read(&mut self, _: u8) -> u8 {
         let at = self.reads.fetch_add(1, Relaxed);
         self.bytes.get(at % self.bytes.len().max(1)).copied().unwrap_or(0)
     }
 
+    #[expect(unsafe_code, reason = "so the trait has it; no register is touched")]
     unsafe fn write(&mut self, _: u8, _: u8) {}
 }
 
@@ -374,7 +377,7 @@ impl Backend for Port {
 /// did not come.
 pub fn uart(bytes: &[u8]) -> bool {
     let reads = Arc::new(AtomicUsize::new(0));
-    let input = Input::new();
+    let input = Input::closed();
     input.open(Port { bytes: bytes.to_vec(), reads: reads.clone() });
     let mut taken = 0;
     for _ in 0..80 {

@@ -1,23 +1,18 @@
 //! Properties that hold for any input bytes: a check for each parser.
 //!
-//! On the host only, for the crate `fuzz`, which mutates bytes and passes them here. Each check
-//! parses them as the kernel would, panics when a promise of the parser is broken, and returns
-//! whether the parser accepted anything. Seeds are valid inputs to mutate. Here are texts and
+//! Each check parses bytes as the kernel would, panics when a promise of the parser is broken, and
+//! returns whether the parser accepted anything. Seeds are valid inputs to mutate. Here are texts and
 //! files; data from devices is in [`devices`], the loader's memory map in [`memory`], the
 //! firmware's tables in [`acpi`].
 
+pub mod acpi;
 pub mod devices;
 pub mod memory;
 
-use crate::backtrace;
-use crate::cmdline::{MAX_LENGTH, Options};
-use crate::console::line::{Editor, LINE_MAX, Typed};
-use crate::fs::ustar::{self, BLOCK, Damage};
-use crate::symbols::Symbols;
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
-
-pub use crate::arch::hostile as acpi;
+use runnext::console::LINE_MAX;
+use runnext::internals::parsers::ustar::{self, BLOCK, Damage};
+use runnext::internals::parsers::{Editor, MAX_CPUS, MAX_LENGTH, Options, Symbols, Typed};
+use runnext::internals::parsers::{MAX_FRAMES, MAX_SHOWN, follow};
 
 /// Reads bytes one after the other; `None` at the end.
 struct Bytes<'a>(&'a [u8]);
@@ -50,8 +45,8 @@ fn assert_line(line: &str, most: usize) {
 pub fn cmdline(bytes: &[u8]) -> bool {
     let mut options = Options::default();
     options.apply("fuzz", bytes);
-    assert!(options.max_cpus.is_none_or(|n| (1..=crate::arch::MAX_CPUS).contains(&n)));
-    assert!(options.gomaxprocs.is_none_or(|n| (1..=crate::arch::MAX_CPUS).contains(&n)));
+    assert!(options.max_cpus.is_none_or(|n| (1..=MAX_CPUS).contains(&n)));
+    assert!(options.gomaxprocs.is_none_or(|n| (1..=MAX_CPUS).contains(&n)));
     assert!(options.slice_ms.is_none_or(|ms| (1..=10_000).contains(&ms)));
     assert!(options.warnings.len() <= 16);
     options.warnings.iter().for_each(|warning| assert_line(&warning.to_string(), 320));
@@ -59,8 +54,8 @@ pub fn cmdline(bytes: &[u8]) -> bool {
     assert!(length <= MAX_LENGTH && options.program.as_ref().is_none_or(|p| p.len() <= MAX_LENGTH));
     options.args.iter().for_each(|word| assert_line(word, MAX_LENGTH));
 
-    let again: Vec<_> = options.args.iter().map(|word| alloc::format!("\"{word}\"")).collect();
-    let again = alloc::format!("-- {}", again.join(" "));
+    let again: Vec<_> = options.args.iter().map(|word| format!("\"{word}\"")).collect();
+    let again = format!("-- {}", again.join(" "));
     if again.len() <= MAX_LENGTH {
         let mut second = Options::default();
         second.apply("again", again.as_bytes());
@@ -139,7 +134,7 @@ pub fn mend_archive(disk: &mut [u8]) {
         if &block[257..262] == b"ustar" {
             block[148..156].fill(b' ');
             let sum: u64 = block.iter().map(|&byte| u64::from(byte)).sum();
-            block[148..156].copy_from_slice(alloc::format!("{sum:06o}\0 ").as_bytes());
+            block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
         }
     }
 }
@@ -156,7 +151,7 @@ pub fn symbols(file: &[u8]) -> bool {
         let inside = file.as_ptr_range();
         assert!(inside.contains(&symbol.name.as_ptr()) || symbol.name.is_empty());
         let shown = symbol.to_string();
-        assert!(shown.len() <= crate::symbols::MAX_SHOWN + 3, "{} bytes of a name", shown.len());
+        assert!(shown.len() <= MAX_SHOWN + 3, "{} bytes of a name", shown.len());
     }
     is_found
 }
@@ -166,7 +161,7 @@ pub fn symbol_files() -> Vec<Vec<u8>> {
     let names =
         b"\0asm\0_RNvCs1234_7mycrate3foo\0_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE\0";
     let starts = [(1u32, 0x1000u64, 0u64), (5, 0x1100, 0x40), (33, 0x1140, 0x1000)];
-    let mut file = alloc::vec![0; 64];
+    let mut file = vec![0; 64];
     file[..6].copy_from_slice(b"\x7fELF\x02\x01");
     file[0x28..0x30].copy_from_slice(&64u64.to_le_bytes());
     file[0x3a..0x3c].copy_from_slice(&64u16.to_le_bytes());
@@ -208,8 +203,8 @@ pub fn frames(stack: &[u8]) -> bool {
     for is_guarded in [false, true] {
         let mut number = 0;
         let leads_on = |frame, caller| !is_guarded || caller > frame;
-        backtrace::follow(1, BASE, read, leads_on, |_| number += 1);
-        assert!((1..=backtrace::MAX_FRAMES).contains(&number));
+        follow(1, BASE, read, leads_on, |_| number += 1);
+        assert!((1..=MAX_FRAMES).contains(&number));
     }
     words.len() > 1
 }
@@ -222,7 +217,7 @@ pub fn stacks() -> Vec<Vec<u8>> {
 
 /// Typed input: the terminal shows the line that is returned, and no line is too long.
 pub fn typed(bytes: &[u8]) -> bool {
-    let mut editor = Editor::new();
+    let mut editor = Editor::empty();
     let mut shown: Vec<char> = Vec::new();
     let mut lines = 0;
     for &byte in bytes {

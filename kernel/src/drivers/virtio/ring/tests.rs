@@ -5,7 +5,9 @@
 //! protocol when told to.
 
 use super::*;
-use crate::drivers::virtio_blk::hal::alloc_pages;
+use crate::drivers::virtio::hal::alloc_pages;
+use crate::drivers::virtio_blk::{self, Job, SLOT_BYTES, SLOT_PAGES};
+use crate::mem::PAGE_SIZE;
 use core::sync::atomic::AtomicU16;
 use std::alloc::{Layout, alloc_zeroed};
 use std::cell::RefCell;
@@ -13,6 +15,8 @@ use std::collections::BTreeMap;
 use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus};
 use virtio_drivers::{BufferDirection, PhysAddr, Result as VirtioResult};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+const QUEUE: u16 = 0;
 
 /// Memory of the host; device and driver use the same addresses.
 struct HostMemory;
@@ -180,17 +184,22 @@ impl Transport for Device {
 fn ring() -> (Ring<HostMemory, Device>, Vec<NonNull<u8>>) {
     let mut device = Device::default();
     let queue = VirtQueue::new(&mut device, QUEUE, false, false).expect("a ring");
-    // SAFETY: a page for this, never freed.
-    let ring = unsafe { Ring::new(device, queue, host_pages(1)) };
-    (ring, (0..SLOTS).map(|_| host_pages(SLOT_BYTES / PAGE_SIZE)).collect())
+    (Ring::new(device, QUEUE, queue), (0..SLOTS).map(|_| host_pages(SLOT_PAGES)).collect())
 }
 
 /// Takes a slot and sends it.
 fn send(ring: &mut Ring<HostMemory, Device>, data: &[NonNull<u8>], job: Job) -> usize {
-    let slot = ring.slots.take().expect("a free slot");
-    // SAFETY: the slot was just taken, and `data` is its memory.
-    unsafe { ring.send(slot, job, data[slot]) }.expect("not broken");
+    let slot = ring.slots.first_idle().expect("a free slot");
+    // SAFETY: the slot is the driver's, and `data` is its memory.
+    let chain = unsafe { virtio_blk::chain(job, data[slot]) };
+    // SAFETY: the same.
+    unsafe { ring.send(slot, chain) }.expect("not broken");
     slot
+}
+
+/// The status in the memory of a slot.
+fn status(data: &[NonNull<u8>], slot: usize) -> u8 {
+    read(data[slot].addr().get() as u64 + SLOT_BYTES as u64 + 16)
 }
 
 #[test]
@@ -247,8 +256,8 @@ fn a_device_that_is_going_to_sleep_sees_the_request_or_is_rung() {
             let asked = ring.transport.next().expect("a request");
             ring.transport.answer(&asked, 0);
             assert_eq!(ring.take_answer(), Ok(Some(Answer::Wake(slot))));
-            assert_eq!(ring.slots.collect(slot), Some(0));
-            ring.slots.put_back(slot);
+            assert!(ring.slots.collect(slot));
+            assert_eq!(status(&data, slot), 0);
         }
     });
 }
@@ -267,8 +276,8 @@ fn all_slots_fit_and_answers_come_in_any_order_for_ever() {
         for asked in &asked {
             let slot = sent[asked.sector as usize];
             assert_eq!(ring.take_answer(), Ok(Some(Answer::Wake(slot))));
-            assert_eq!(ring.slots.collect(slot), Some(asked.sector as u8 % 3));
-            ring.slots.put_back(slot);
+            assert!(ring.slots.collect(slot));
+            assert_eq!(status(&data, slot), asked.sector as u8 % 3);
         }
         assert_eq!(ring.take_answer(), Ok(None));
     }
@@ -280,10 +289,10 @@ fn an_abandoned_request_is_answered_to_nobody() {
     let slot = send(&mut ring, &data, Job::Read(0, 512));
     let asked = ring.transport.next().expect("a request");
     assert!(!ring.slots.abandon(slot));
-    assert!(core::iter::from_fn(|| ring.slots.take()).all(|other| other != slot));
+    assert_ne!(ring.slots.first_idle(), Some(slot));
     ring.transport.answer(&asked, 0);
-    assert_eq!(ring.take_answer(), Ok(Some(Answer::Returned)));
-    assert_eq!(ring.slots.take(), Some(slot));
+    assert_eq!(ring.take_answer(), Ok(Some(Answer::Returned(slot))));
+    assert_eq!(ring.slots.first_idle(), Some(slot));
 }
 
 #[test]
@@ -295,12 +304,13 @@ fn a_device_that_answers_nonsense_is_not_used_again() {
         ring.transport.claim(lie);
         ring.transport.answer(&asked, 0);
         assert_eq!(ring.take_answer(), Err(Bogus(lie as u16)));
-        assert!(ring.is_broken());
         assert_eq!(ring.take_answer(), Ok(None), "not even what is right");
-        assert_eq!(ring.slots.collect(slot), None);
-        let other = ring.slots.take().expect("a slot");
-        // SAFETY: the slot was just taken, and `data` is its memory.
-        assert_eq!(unsafe { ring.send(other, Job::Flush, data[other]) }, Err(Failure::Broken));
+        assert!(!ring.slots.collect(slot));
+        let other = ring.slots.first_idle().expect("a slot");
+        // SAFETY: the slot is the driver's, and `data` is its memory.
+        let chain = unsafe { virtio_blk::chain(Job::Flush, data[other]) };
+        // SAFETY: the same.
+        assert_eq!(unsafe { ring.send(other, chain) }, Err(Broken));
     }
 }
 

@@ -1,14 +1,11 @@
 //! Tables for the host's fuzzer: good ones, mended ones, and what must hold.
 //!
 //! An *image* is a piece of physical memory from [`BASE`] on with the RSDP at its
-//! start. Not part of the kernel: host only. Called by the crate `fuzz`.
+//! start.
 
-use super::builder::{Entries, rsdp, seal, table};
-use super::notice::MAX_NOTICES;
-use super::{Firmware, PhysicalMemory, read};
-use crate::arch::MAX_CPUS;
-use alloc::string::ToString;
-use alloc::vec::Vec;
+use runnext::internals::parsers::MAX_CPUS;
+use runnext::internals::parsers::acpi::builder::{Entries, rsdp, seal, table};
+use runnext::internals::parsers::acpi::{Firmware, MAX_NOTICES, PhysicalMemory, read};
 
 /// Where an image begins.
 const BASE: u64 = 0x1000;
@@ -163,7 +160,7 @@ pub fn srats() -> Vec<Vec<u8>> {
 /// Good FADTs: of today, and of the first ACPI.
 pub fn fadts() -> Vec<Vec<u8>> {
     let made = |len: usize| {
-        let mut bytes = table(b"FACP", &alloc::vec![0; len - 36]);
+        let mut bytes = table(b"FACP", &vec![0; len - 36]);
         bytes[64..68].copy_from_slice(&0x604u32.to_le_bytes());
         bytes[76..80].copy_from_slice(&0x608u32.to_le_bytes());
         if len > 200 {

@@ -1,16 +1,15 @@
 //! Memory maps that no honest loader makes, and what the frames promise on them.
 //!
 //! A map is the end of mapped memory and that of memory that is there (8 bytes each),
-//! and regions of 17 bytes: start, end, kind. Called by the crate `fuzz`.
+//! and regions of 17 bytes: start, end, kind.
 
 use super::Bytes;
-use crate::mem::PAGE_SIZE;
-use crate::mem::frames::bitmap::Bitmap;
-use crate::mem::frames::{Frame, LOW_END, highest_usable, plan_books};
-use crate::mem::survey::{Map, Why, survey};
-use alloc::vec::Vec;
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
-use core::ops::Range;
+use runnext::internals::mem::PAGE_SIZE;
+use runnext::internals::mem::frames::Frame;
+use runnext::internals::parsers::{Bitmap, LOW_END, highest_usable, plan_books};
+use runnext::internals::parsers::{Map, Why, survey};
+use std::ops::Range;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// The most regions of a map that are looked at.
@@ -25,7 +24,7 @@ const MAX_PIECES: usize = 512;
 pub fn map(bytes: &[u8]) -> bool {
     let mut bytes = Bytes(bytes);
     let (limit, there) = (bytes.u64().unwrap_or(0), bytes.u64().unwrap_or(0));
-    let regions: Vec<_> = core::iter::from_fn(|| region(&mut bytes)).take(MAX_REGIONS).collect();
+    let regions: Vec<_> = std::iter::from_fn(|| region(&mut bytes)).take(MAX_REGIONS).collect();
     let limit = limit.min(highest_usable(&regions));
     look(&regions, limit, there);
     let planned = plan_books(&regions, limit);
@@ -42,7 +41,7 @@ pub fn map(bytes: &[u8]) -> bool {
 /// A survey tries nobody else's frames, and keeps all that is usable, mapped and
 /// there, and nothing else.
 fn look(regions: &[MemoryRegion], limit: u64, there: u64) {
-    let mut pieces = alloc::vec![MemoryRegion::empty(); MAX_PIECES];
+    let mut pieces = vec![MemoryRegion::empty(); MAX_PIECES];
     let mut is_cut = false;
     let holds = |at: u64| {
         assert!(at.checked_add(PAGE).is_some_and(|end| end <= limit), "{at:#x} is not mapped");
@@ -67,7 +66,7 @@ fn look(regions: &[MemoryRegion], limit: u64, there: u64) {
 
 /// How many frames below `end` a bitmap has of `regions`.
 fn free_below(regions: &[MemoryRegion], end: u64) -> usize {
-    let mut words = alloc::vec![0; ((end / PAGE) as usize).div_ceil(64)];
+    let mut words = vec![0; ((end / PAGE) as usize).div_ceil(64)];
     let mut map = Bitmap::new(regions, &mut words);
     map.withdraw(end / PAGE * PAGE..u64::MAX);
     map.free_count() + map.free_low_count()
@@ -76,15 +75,15 @@ fn free_below(regions: &[MemoryRegion], end: u64) -> usize {
 /// Takes all frames below `limit`.
 fn drain(regions: &[MemoryRegion], limit: u64) {
     let count = (limit / PAGE) as usize;
-    let mut words = alloc::vec![0; count.div_ceil(64)];
+    let mut words = vec![0; count.div_ceil(64)];
     let mut map = Bitmap::new(regions, &mut words);
     map.withdraw(limit..u64::MAX);
     let (free, low) = (map.free_count(), map.free_low_count());
-    let mut is_taken = alloc::vec![false; count];
+    let mut is_taken = vec![false; count];
     let mut take = |frame: Frame| {
         let at = frame.addr();
         assert!(at != 0 && at + PAGE <= limit && is_ours(regions, at, PAGE), "{at:#x}");
-        assert!(!core::mem::replace(&mut is_taken[(at / PAGE) as usize], true), "{at:#x} twice");
+        assert!(!std::mem::replace(&mut is_taken[(at / PAGE) as usize], true), "{at:#x} twice");
     };
     let mut some = [Frame::containing(0); 64];
     let mut taken = 0;
@@ -98,7 +97,7 @@ fn drain(regions: &[MemoryRegion], limit: u64) {
     }
     assert_eq!(taken, free);
     let run = || map.take_in(0..LOW_END).map(&mut take);
-    assert_eq!(core::iter::from_fn(run).count(), low);
+    assert_eq!(std::iter::from_fn(run).count(), low);
 }
 
 /// Whether these bytes are in one usable region, and no other touches their pages.

@@ -1,0 +1,143 @@
+//! The ring that driver and device share.
+//!
+//! [`Ring::send`] hands a slot to the device, [`Ring::take_answer`] takes one back; both are
+//! short, allocate nothing and wait for nothing, so the interrupt handler may do the one while a G
+//! on another CPU does the other, under the lock of the driver. `slots` knows the owner of each
+//! slot; the driver knows the meaning of a request, and which G waits for it.
+//!
+//! A device that answers a request that it does not have, or uses a descriptor that does not
+//! exist, is not trusted again: the ring is broken from then on, and no slot on it moves.
+
+use super::slots::{Answer, Bogus, RING, SLOTS, Slots};
+use core::ptr::NonNull;
+use core::sync::atomic::{Ordering, fence};
+use virtio_drivers::Hal;
+use virtio_drivers::queue::VirtQueue;
+use virtio_drivers::transport::Transport;
+
+/// The device of this ring is disabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken;
+
+/// The state shared with the device, and the driver's own.
+pub struct Ring<H: Hal, T: Transport> {
+    /// The transport of the device.
+    pub transport: T,
+    /// The number of this ring on its device.
+    index: u16,
+    queue: VirtQueue<H, RING>,
+    /// The owner of each slot.
+    pub slots: Slots,
+    /// The memory of each sent slot.
+    sent: [Option<Chain>; SLOTS],
+    is_broken: bool,
+}
+
+// SAFETY: the pointers are to memory of this driver's own that is never freed, and no part of
+// it belongs to a CPU.
+unsafe impl<H: Hal, T: Transport + Send> Send for Ring<H, T> {}
+
+impl<H: Hal, T: Transport> Ring<H, T> {
+    /// An empty ring: `queue` is ring `index` of its device.
+    pub fn new(transport: T, index: u16, queue: VirtQueue<H, RING>) -> Self {
+        let slots = Slots::all_idle();
+        Ring { transport, index, queue, slots, sent: [None; SLOTS], is_broken: false }
+    }
+
+    /// Hands a slot, whose memory is `chain`, to the device.
+    ///
+    /// # Errors
+    /// The device is disabled.
+    ///
+    /// # Safety
+    /// The caller holds `slot`; the chain is memory that the device can reach and that is never
+    /// freed, its pieces do not overlap, and no code touches it until the slot is held again.
+    pub unsafe fn send(&mut self, slot: usize, chain: Chain) -> Result<(), Broken> {
+        assert!(slot < SLOTS, "no such slot");
+        if self.is_broken {
+            return Err(Broken);
+        }
+        // SAFETY: the chain is memory that stays, and `slots` keeps all code away from it
+        // until the device has answered.
+        let added = chain.with(|reads, writes| unsafe { self.queue.add(reads, writes) });
+        // Never for want of room: there are only as many slots as fit.
+        let first = added.map_err(|_| Broken)?;
+        self.slots.send(slot, first);
+        self.sent[slot] = Some(chain);
+        // The device must see the request before the driver checks whether it sleeps; x86
+        // would let the check go first.
+        fence(Ordering::SeqCst);
+        if self.queue.should_notify() {
+            self.transport.notify(self.index);
+        }
+        Ok(())
+    }
+
+    /// Takes one answer off the ring, if there is one.
+    ///
+    /// # Errors
+    /// The answer is invalid. It is the last that is taken.
+    pub fn take_answer(&mut self) -> Result<Option<Answer>, Bogus> {
+        if self.is_broken {
+            return Ok(None);
+        }
+        let Some(first) = self.queue.peek_used() else { return Ok(None) };
+        let answer = self.take(first);
+        self.is_broken = answer.is_err();
+        answer.map(Some)
+    }
+
+    fn take(&mut self, first: u16) -> Result<Answer, Bogus> {
+        let slot = self.slots.at(first)?;
+        let chain = self.sent[slot].take().ok_or(Bogus(first))?;
+        // SAFETY: the same buffers as in `send`: the slot has not been sent again, as that
+        // needs an answer first.
+        let taken =
+            chain.with(|reads, writes| unsafe { self.queue.pop_used(first, reads, writes) });
+        taken.map_err(|_| Bogus(first))?;
+        self.slots.completed(first)
+    }
+}
+
+/// The most pieces of memory that a request has.
+const PIECES: usize = 3;
+
+/// The pieces of memory of one request: the device reads the first ones, and writes the others.
+#[derive(Clone, Copy)]
+pub struct Chain {
+    pieces: [NonNull<[u8]>; PIECES],
+    reads: usize,
+    used: usize,
+}
+
+impl Chain {
+    /// A request of which the device reads and writes these pieces, in this order; three at most.
+    pub fn new(reads: &[NonNull<[u8]>], writes: &[NonNull<[u8]>]) -> Chain {
+        let mut pieces = [NonNull::slice_from_raw_parts(NonNull::dangling(), 0); PIECES];
+        for (place, piece) in pieces.iter_mut().zip(reads.iter().chain(writes)) {
+            *place = *piece;
+        }
+        Chain { pieces, reads: reads.len(), used: (reads.len() + writes.len()).min(PIECES) }
+    }
+
+    /// Calls `f` with the buffers that the device reads and those that it writes. The references
+    /// end when it returns: the memory is the device's then.
+    fn with<R>(&self, f: impl for<'a> FnOnce(&'a [&'a [u8]], &'a mut [&'a mut [u8]]) -> R) -> R {
+        let (mut reads, mut writes): ([&[u8]; PIECES], [&mut [u8]; PIECES]) = Default::default();
+        let (read, written) = self.pieces[..self.used].split_at(self.reads.min(self.used));
+        for (place, piece) in reads.iter_mut().zip(read) {
+            // SAFETY: memory of the slot, says the caller of `send`; no code writes to it while
+            // the driver has the ring and the device does not have the slot.
+            *place = unsafe { piece.as_ref() };
+        }
+        for (place, piece) in writes.iter_mut().zip(written) {
+            let mut piece = *piece;
+            // SAFETY: the same; and no two pieces overlap.
+            *place = unsafe { piece.as_mut() };
+        }
+        f(&reads[..read.len()], &mut writes[..written.len()])
+    }
+}
+
+#[cfg(test)]
+mod tests;
