@@ -50,8 +50,8 @@ pub mod drivers {
 }
 
 /// The watchdog.
-pub mod guardian {
-    pub use crate::guardian::{Counts, counts};
+pub mod watchdog {
+    pub use crate::watchdog::{Counts, counts};
 }
 
 /// Properties that hold for any input bytes.

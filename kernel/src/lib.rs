@@ -26,7 +26,7 @@
 //! | [`poller`] | a device is ready → its waiting G is ready |
 //! | [`trace`], [`schedtrace`] | the scheduler's events; periodic snapshots of it |
 //! | [`chaos`], [`invariant`] | random preemption and delays; checks of the whole machine |
-//! | [`unwind`], [`mod@panic`], [`overflow`], [`guardian`], [`backtrace`], [`symbols`] | failures |
+//! | [`unwind`], [`mod@panic`], [`deadlock`], [`watchdog`], [`backtrace`], [`symbols`] | failures |
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
 //! | [`tasks`], [`inspect`] | snapshots of all Gs; of the machine |
@@ -65,7 +65,6 @@ mod drivers;
 pub mod fs;
 pub mod go;
 pub mod gref;
-mod guardian;
 mod handover;
 #[cfg(not(target_os = "none"))]
 mod hostile;
@@ -77,7 +76,6 @@ mod invariant;
 mod lock;
 mod log;
 mod mem;
-mod overflow;
 mod panic;
 mod park;
 mod poller;
@@ -95,6 +93,7 @@ mod timer;
 pub mod trace;
 mod unwind;
 pub mod waiting;
+mod watchdog;
 
 use bootloader_api::{BootInfo, info::MemoryRegion};
 use mem::stack::FaultOutcome;
@@ -187,7 +186,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     arch::begin_turns(options.turns_us); //     of an emulator's CPUs, if requested
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
     chaos::begin(options.chaos); //             from here on, if at all
-    guardian::begin(options.stuck); //          CPUs watch each other
+    watchdog::begin(options.stuck); //          CPUs watch each other
     banner::show(options); //                   the machine in a dozen lines
     start_program(options);
     trace::begin_draining(options.trace); //    the service Gs that observe it, if requested
@@ -207,8 +206,8 @@ const HANDLERS: arch::Handlers = arch::Handlers {
     wake: preempt::on_wake,
     preempt: schedule::preempted,
     device: drivers::irq::on_interrupt,
-    asked: guardian::on_question,
-    sampled: guardian::on_sample,
+    liveness_ipi: watchdog::on_liveness_ipi,
+    nmi_sample: watchdog::on_nmi_sample,
     page_fault,
     stack_full: schedule::stack_full,
     room_to_preempt: schedule::room_to_preempt,

@@ -22,18 +22,20 @@
 //! interrupts on; it turns them off to touch the P of its CPU ([`with_p`]), so
 //! that it stays on that CPU meanwhile.
 
+mod abandon;
 mod account;
 mod beside;
 mod birth;
 mod call;
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 mod census;
-mod full;
 mod holder;
 mod index;
 mod interrupt;
 mod kill;
 mod m;
+mod name;
+mod overflow;
 mod relief;
 mod roster;
 mod task;
@@ -42,29 +44,28 @@ mod view;
 mod wait;
 mod watch;
 
+pub use abandon::{abandon, abandon_locks, abandoned, fail, fail_without_memory};
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub use beside::{Beside, forget as forget_beside, longest as longest_beside};
 pub use birth::spawn;
 pub use call::{Handoff, call};
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub use census::{Census, Queued};
-pub use full::{
-    Full, begin_full, end_without_memory, give_up, is_full, is_in_call, leave_behind,
-    preempt_later, room_to_preempt, stack_full,
-};
-pub use holder::{Waiting, abandon_locks, is_gone, me, waits_for_another};
+pub use holder::{Waiting, waits_for_another};
 pub use interrupt::{
     arrive, may_be_preempted, must_leave, needs_timer, next_deadline, note_chance,
     ready_from_interrupt, wake_sleepers,
 };
 pub use kill::{
-    Doom, Left, Vigil, abandoned, begin_tending, computes, die, end_tending, ends_when_woken, find,
-    heed_kill, is_killed, kill, kill_all, program_of, was_killed,
+    KillWatch, Left, begin_repeating, check_kill, computes, die, end_repeating, ends_when_woken,
+    find, is_killed, kill, kill_all, program_of, was_killed,
 };
 pub use m::{MAX_MS, MInfo, MState, NoM, ms};
+pub use name::{is_gone, me};
+pub use overflow::{preempt_later, room_to_preempt, stack_full};
 pub use relief::wait_for_relief;
 pub use roster::{calls, gs, info, members, with_calls};
-pub use task::{GHandle, Task, begin_panic, current, end_panic, is_panicking};
+pub use task::{GHandle, Task, begin_panic, current, end_panic, is_in_call, is_panicking};
 pub use turn::ask_for_upkeep;
 pub use view::{
     all_idle, busy, created, current_id, cycles_run, gomaxprocs, lives_changed, num_goroutines,
@@ -118,7 +119,7 @@ struct Cpu {
     /// Any CPU reads it.
     times: CpuTimes,
     /// Why the G that is just being abandoned ends, if it recorded a reason.
-    last_words: Cell<Option<JoinError>>,
+    exit_reason: Cell<Option<JoinError>>,
 }
 
 // SAFETY: only its own CPU touches it, with interrupts off, except for the atomic fields.
@@ -137,7 +138,7 @@ impl Cpu {
             random: Cell::new(0),
             counters: Counters::new(),
             times: CpuTimes::new(),
-            last_words: Cell::new(None),
+            exit_reason: Cell::new(None),
         }
     }
 
@@ -200,7 +201,7 @@ enum Leaving {
     Park,
     /// Its work is done.
     Exit,
-    /// It can neither continue nor unwind: see `full`.
+    /// It can neither continue nor unwind: see `abandon`.
     Abandon,
 }
 
@@ -231,7 +232,7 @@ const CPU_SLOT: usize = 1;
 
 /// Placeholder for "no G runs here". It never runs and is in no queue. It has a lock name, so
 /// taking a lock needs no check whether a G runs (saves 4 of a lock's 16 instructions).
-static NO_G: G<Task> = G::new(Task::new(holder::NOBODY));
+static NO_G: G<Task> = G::new(Task::new(name::NOBODY));
 
 /// Marks all CPUs as running no G. Called before everything else: after it, `running` is valid.
 pub fn begin() {
@@ -407,8 +408,8 @@ pub fn preempted() {
     let g = running().expect("no G to preempt");
     arch::probe_stack();
     assert!(arch::irq::disable().were_on(), "irqs off");
-    if kill::is_abandoned(g) {
-        kill::abandon(g);
+    if kill::is_forced(g) {
+        kill::force(g);
     }
     // SAFETY: a G runs here.
     let why = match unsafe { this_cpu() }.slices.verdict() {

@@ -69,7 +69,7 @@ impl<T: Send> Sender<T> {
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         let sent = self.chan.try_send(value);
         if sent.is_err() {
-            park::heed_kill();
+            park::check_kill();
         }
         sent
     }
@@ -135,7 +135,7 @@ impl<T: Send> Receiver<T> {
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         let received = self.chan.try_recv();
         if received.is_err() {
-            park::heed_kill();
+            park::check_kill();
         }
         received
     }

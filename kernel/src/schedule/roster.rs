@@ -18,6 +18,7 @@
 use super::account::Times;
 use super::holder;
 use super::index;
+use super::name;
 use super::task::{GHandle, Task};
 use super::{CPUS, G_SLOT};
 use crate::arch;
@@ -39,7 +40,7 @@ const LOOKS: usize = 4;
 
 /// Registers a new G, which has not run yet.
 pub(super) fn add(g: &'static G<Task>) {
-    g.kernel.name.store(holder::name_of(g), Relaxed);
+    g.kernel.name.store(name::name_of(g), Relaxed);
     ALL.add(g);
 }
 

@@ -257,7 +257,7 @@ pub(super) fn not_at_once<G>(why: NotTaken) -> TryLockError<G> {
     match why {
         NotTaken::Abandoned => TryLockError::Abandoned,
         NotTaken::Held => {
-            crate::park::heed_kill();
+            crate::park::check_kill();
             TryLockError::WouldBlock
         }
     }

@@ -31,7 +31,6 @@ pub mod reference;
 pub mod report;
 pub mod rescue;
 pub mod shootdown;
-pub mod step;
 pub mod switch;
 pub mod timer;
 pub mod topology;

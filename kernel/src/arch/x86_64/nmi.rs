@@ -138,7 +138,7 @@ pub fn ask(index: usize) {
     let _ = apic::send_ipi(cpu::apic_id_of(index), apic::ASK_VECTOR);
 }
 
-/// Has CPU `index` call `Handlers::sampled` at once, unless it has not taken the
+/// Has CPU `index` call `Handlers::nmi_sample` at once, unless it has not taken the
 /// last NMI yet. One caller at a time.
 pub fn sample(index: usize) {
     if was_sampled(index) {
@@ -150,7 +150,7 @@ pub fn sample(index: usize) {
 /// Whether CPU `index` has taken the last NMI of [`sample`].
 pub fn was_sampled(index: usize) -> bool {
     let nmis = &NMIS[index];
-    // Acquire: what `Handlers::sampled` has left.
+    // Acquire: what `Handlers::nmi_sample` has left.
     nmis.taken.load(Ordering::Acquire) == nmis.asked.load(Ordering::Relaxed)
 }
 

@@ -13,8 +13,7 @@ mod idt;
 
 pub use fault::{Fault, PageFault};
 
-use super::rescue::{self, FullStack, INTERRUPTS_ON, Rescue};
-use super::step::Registers;
+use super::rescue::{self, FullStack, INTERRUPTS_ON, Registers, Rescue};
 use super::{apic, msr, nmi, preempt, shootdown, timer};
 use core::arch::naked_asm;
 use core::fmt;
@@ -37,11 +36,11 @@ pub struct Handlers {
     pub preempt: fn(),
     /// Another CPU has called [`ask`](super::nmi::ask), or this one has taken an NMI that
     /// was not asked for.
-    pub asked: fn(),
+    pub liveness_ipi: fn(),
     /// Another CPU has called [`sample`](super::nmi::sample): instruction and frame
     /// pointer, and whether interrupts were off there. In an NMI, so that anything
     /// at all may have been interrupted: for a note in a place of its own.
-    pub sampled: fn(u64, u64, bool),
+    pub nmi_sample: fn(u64, u64, bool),
     /// A page fault at an address, and with which stack pointer if interrupts
     /// were off there.
     pub page_fault: fn(u64, Option<u64>) -> PageFault,
@@ -278,7 +277,7 @@ pub const TRAPPED_RIP: usize = 2 * 8 + core::mem::offset_of!(Frame, rip);
 extern "C" fn dispatch(frame: &mut Frame) {
     match frame.vector {
         NMI => {
-            let sampled = HANDLERS.get().map(|handlers| handlers.sampled);
+            let sampled = HANDLERS.get().map(|handlers| handlers.nmi_sample);
             nmi::on_nmi(frame, sampled);
         }
         GENERAL_PROTECTION => match msr::fixup(frame.rip) {
@@ -317,7 +316,7 @@ fn interrupt(vector: u8) -> Afterwards {
         apic::ASK_VECTOR => {
             apic::eoi();
             nmi::report_unasked();
-            (handlers.asked)();
+            (handlers.liveness_ipi)();
         }
         shootdown::VECTOR => {
             shootdown::answer();
