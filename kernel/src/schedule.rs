@@ -409,7 +409,7 @@ pub fn preempted() {
     arch::probe_stack();
     assert!(arch::irq::disable().were_on(), "irqs off");
     if kill::is_forced(g) {
-        kill::force(g);
+        abandon::abandon_now(g);
     }
     // SAFETY: a G runs here.
     let why = match unsafe { this_cpu() }.slices.verdict() {

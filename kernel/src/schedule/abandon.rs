@@ -72,7 +72,7 @@ pub fn fail(why: JoinError) -> ! {
 
 /// Finishes an abandoned G: completes its job for the joiner. On the M, interrupts off.
 /// `reason` is what [`fail`] has recorded.
-pub(super) fn finish_abandoned(g: &'static G<Task>, reason: Option<JoinError>) {
+pub fn finish_abandoned(g: &'static G<Task>, reason: Option<JoinError>) {
     ABANDONED.fetch_add(1, Relaxed);
     let full = || g.kernel.full.get().map(|filled| filled.why.into());
     let reason = reason.or_else(full);

@@ -41,7 +41,7 @@ use super::index;
 use super::roster::{self, ALL};
 use super::task::{GHandle, Task};
 use super::watch::{ask_for_attention, spare_attention};
-use super::{abandon, created, ready, running, wake_cpu};
+use super::{created, ready, running, wake_cpu};
 use crate::lock::IrqLock;
 use crate::preempt::Attention;
 use crate::program::Instance;
@@ -183,9 +183,9 @@ pub(super) fn check_kill_now() {
 /// As [`check_kill`], for a G that is about to start another of its own program: it ends as well if
 /// that program has ended.
 #[cold]
-pub(super) fn check_kill_at_spawn() {
+pub fn check_kill_at_spawn() {
     let Some(g) = running() else { return };
-    if g.kernel.program().is_ending() && !g.kernel.is_panicking() {
+    if arch::irq::enabled() && g.kernel.program().is_ending() && !g.kernel.is_panicking() {
         die();
     }
     check_kill();
@@ -208,22 +208,16 @@ pub fn die() -> ! {
 }
 
 /// An interrupt has found that G running, and may let it continue: the G has had a chance to check.
-#[inline]
-pub(super) fn note_chance(g: &G<Task>) {
+pub fn note_chance(g: &'static G<Task>) {
     if g.kernel.kill.is_set() {
         g.kernel.kill.chances.fetch_add(1, Relaxed);
     }
 }
 
 /// Whether the running G is to be abandoned now.
-pub(super) fn is_forced(g: &'static G<Task>) -> bool {
+pub fn is_forced(g: &'static G<Task>) -> bool {
     let kill = &g.kernel.kill;
     kill.is_set() && kill.level(g.id()) == KillLevel::Forced && is_overdue(g)
-}
-
-/// As [`super::abandon()`], for [`is_forced`]. Interrupts off.
-pub(super) fn force(g: &'static G<Task>) -> ! {
-    abandon::abandon_now(g)
 }
 
 /// Whether a G has run for too long since the request.
@@ -396,10 +390,10 @@ fn level_due(handle: &GHandle) -> KillLevel {
     let id = g.id();
     if g.kernel.kill.level(id) < KillLevel::Forced {
         let why = match g.kernel.unwinds() {
-            false => "computes on and calls nobody",
-            true => "has a destructor that does not end",
+            false => "computes without a call of the kernel",
+            true => "is in a destructor that does not end",
         };
-        log::warn!("G {id} {why}: it is abandoned");
+        log::warn!("G {id} was killed, but {why}: abandoned");
     }
     KillLevel::Forced
 }
