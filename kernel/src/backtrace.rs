@@ -48,6 +48,11 @@ pub fn print(
     result
 }
 
+/// Whether the word at an address can be read: the `readable` of every walk in this address space.
+pub fn is_mapped(address: usize) -> bool {
+    arch::paging::translate(address as u64).is_some()
+}
+
 /// Calls `f` with `rip` and then with each return address, innermost first, at most [`MAX_FRAMES`]
 /// in all. The walk ends at the first invalid frame: not aligned, not readable, or not above the
 /// one before.

@@ -9,10 +9,10 @@
 //! other effect.
 
 use crate::arch::{ApicChoice, ClockChoice, MAX_CPUS, TimerChoice};
-use crate::guardian::StuckChoice;
 use crate::log::Sinks;
 use crate::schedule::Handoff;
 use crate::trace::TraceChoice;
+use crate::watchdog::StuckChoice;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};

@@ -1,17 +1,19 @@
-//! All Gs of a program wait: found when the last P goes idle (Go: checkdead).
-//!
-//! Gs that wait for each other in a ring are found earlier: [`cycle`]. And a program that is
-//! deadlocked while others run is found a little later: [`beside`].
+//! All Gs of a program wait for each other: found, reported, and that program ends.
 //!
 //! As in Go, this is a fatal error of the program: the booted program takes the machine with it
-//! ([`crate::EXIT_DEADLOCK`]), a started one ends with [`Ended::Deadlock`]. Nothing is counted
-//! where Gs wait, and no timer ticks for it: a CPU that finds nothing to run, and sees that no
-//! other P runs a G, scans all Gs ([`Look`]) before it halts.
+//! ([`crate::EXIT_DEADLOCK`]), a started one ends with [`Ended::Deadlock`]. It is found in three
+//! ways. Nothing is counted where Gs wait, and no timer ticks for any of them.
+//!
+//! - **The machine is idle** (Go: checkdead): a CPU that finds nothing to run, and sees that no
+//!   other P runs a G, scans all Gs before it halts ([`on_all_idle`]).
+//! - **Another program runs**: a service G of the kernel, the *watcher*, scans one program after
+//!   the other, a second apart ([`watch`]).
+//! - **A few Gs wait in a ring** for locks and joins while others run: the last G of the ring finds
+//!   it ([`cycle`]).
 //!
 //! # What counts as a deadlock
 //!
-//! > No P runs a G, and each G of the program waits for an event that only another
-//! > G can cause.
+//! > Each G of the program waits for an event that only another G of it can cause.
 //!
 //! A wait with a deadline, for a device, or for another program's end will end by itself
 //! ([`Wait::is_external`]). So does a wait for an object that the kernel keeps for all programs
@@ -22,14 +24,15 @@
 //! is shared would hide the deadlocks of all programs that use one. So programs that share a
 //! channel must each have a G that waits with a limit.
 //!
-//! # How it is found
-//!
 //! Usually some G of the program sleeps or waits for input. The scan remembers that G, the
 //! *witness*, and while it waits so no other G is examined. If it does not, all Gs are examined,
-//! with interrupts on. The machine does not stand still meanwhile, so the result counts only if no
-//! G has left a CPU since ([`schedule::cycles_run`]): a G that was woken after it was examined was
-//! a witness then; a G that was woken before was runnable or running, if it has not left its CPU
-//! again.
+//! with interrupts on.
+//!
+//! # The scan of an idle machine
+//!
+//! The machine does not stand still during a scan, so the result counts only if no G has left a CPU
+//! since ([`schedule::cycles_run`]): a G that was woken after it was examined was a witness then; a
+//! G that was woken before was runnable or running, if it has not left its CPU again.
 //!
 //! A scan is not repeated before some G has run. So a machine that has nothing to do scans once,
 //! and then halts. But a scan counts only if the machine was at rest from beginning to end: a CPU
@@ -37,22 +40,50 @@
 //! run. A CPU whose scan was void therefore looks for Gs, and then scans again; if another CPU is
 //! awake by then, that CPU scans when it goes idle. A CPU that finds another one scanning leaves it
 //! to that one.
+//!
+//! # The scan of a program while others run
+//!
+//! The watcher exists as soon as a program was started beside the booted one. It examines all
+//! member Gs of a program twice ([`scan_twice`]). If each was in the same wait both times (the same
+//! life, which has not left a CPU since), all of them waited at the moment between. There was no
+//! other member then: the G that starts a member is a member itself and runs, and so was not seen
+//! to wait; unless it began to wait in the middle of the first scan, and the new G was put where
+//! the scan had been already. Then the second scan sees the new G, or it has ended; and so the
+//! result counts only if no G began or ended on the whole machine ([`schedule::lives_changed`]).
+//! From that moment on only a G of another program can wake any of them. A lock in a static has an
+//! owner, and if that G is of another program the wait is no deadlock
+//! ([`schedule::waits_for_another`]). A channel has none. So a program is given a second: it must
+//! be seen twice in the very same state.
+//!
+//! After a scan that suspects no program the watcher *rests*, without a deadline: until a timer
+//! fires on any CPU ([`on_tick`]), or a CPU halts while another one is busy ([`on_idle`]). Then it
+//! waits for a second, and scans. The last G of a program to wait leaves its CPU either with no G
+//! to run or to another G. In the first case that CPU halts; in the second that G had waited for a
+//! CPU, here or elsewhere, so there was a timer for it, which fires within a slice. So the last
+//! wait of a deadlock is followed by a scan. A machine on which nothing happens takes no tick, and
+//! there the scan for idle machines has run. Two events do not count, or the watcher would keep
+//! itself awake: the tick of a watchdog CPU, and a CPU that halts while only the watcher runs.
+#![forbid(unsafe_code)]
 
-pub mod beside;
 pub mod cycle;
 mod ring;
-mod watcher;
 
 use crate::arch::{self, irq::IrqState};
+use crate::attendants;
+use crate::backtrace::Frame;
+use crate::go::SpawnError;
+use crate::lock::IrqLock;
 use crate::panic::Message;
-use crate::park;
+use crate::park::{self, GHandle};
 use crate::program::{self, Ended, Instance};
 use crate::schedule;
 use crate::tasks::{GInfo, GState};
+use crate::time::{Duration, Instant, sleep};
 use crate::waiting::{Reason, Wait};
 use core::fmt::{self, Write};
+use core::ops::Range;
 use core::sync::atomic::{
-    AtomicBool, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -61,124 +92,298 @@ const MAX_TOLD: usize = 100;
 /// Up to so many Gs, the report has their backtraces, too.
 const MAX_WITH_CALLS: usize = 16;
 
-/// How long Gs had run at the last scan that counts, plus one.
-static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
+/// How long Gs had run at the last scan of an idle machine that counts, plus one.
+static SCANNED_AT: AtomicU64 = AtomicU64::new(0);
 /// A CPU is scanning.
-static LOOKING: AtomicBool = AtomicBool::new(false);
+static IS_SCANNING: AtomicBool = AtomicBool::new(false);
 
-/// The right to do one scan.
-#[must_use]
-pub struct Look {
-    /// How long Gs have run.
-    cycles_run: u64,
+/// For a CPU that sees all Ps idle, Gs having run for so long: the scan to do with interrupts on,
+/// with the same argument, if one is due and no other CPU scans. Any context.
+pub fn on_all_idle(cycles_run: u64) -> Option<fn(u64)> {
+    let has_counted = SCANNED_AT.load(Relaxed) == cycles_run.wrapping_add(1);
+    // Acquire: pairs with the end of the previous scan.
+    (!has_counted && !IS_SCANNING.swap(true, Acquire)).then_some(scan_all)
 }
 
-impl Look {
-    /// For a CPU that sees all Ps idle, Gs having run for so long: `Some` if a scan is due and no
-    /// other CPU scans. Any context.
-    pub fn is_due(cycles_run: u64) -> Option<Look> {
-        let has_counted = LOOKED_AT.load(Relaxed) == cycles_run.wrapping_add(1);
-        // Acquire: pairs with the end of the previous scan.
-        (!has_counted && !LOOKING.swap(true, Acquire)).then_some(Look { cycles_run })
+/// Checks all programs for a deadlock, and ends those that have one. On the stack of an M, no G
+/// running here, interrupts on.
+fn scan_all(cycles_run: u64) {
+    if program::running().all(|instance| scan_at_rest(instance, cycles_run)) {
+        SCANNED_AT.store(cycles_run.wrapping_add(1), Relaxed);
     }
-
-    /// Checks all programs for a deadlock, and ends those that have one. On the stack of an M, no G
-    /// running here, interrupts on.
-    pub fn take(self) {
-        if program::running().all(|instance| self.counts_for(instance)) {
-            LOOKED_AT.store(self.cycles_run.wrapping_add(1), Relaxed);
-        }
-        LOOKING.store(false, Release); // pairs with `is_due`
-    }
-
-    /// Checks one program. False if the machine was not at rest.
-    fn counts_for(&self, instance: &'static Instance) -> bool {
-        let id = instance.id();
-        if !is_stuck(instance) {
-            return true; // if that changes, a G has run
-        }
-        if schedule::cycles_run() != self.cycles_run || !schedule::all_idle() {
-            return false;
-        }
-        if !instance.is_started() {
-            crate::panic::deadlock(|out| report(out, instance));
-        }
-        instance.end(id, Ended::Deadlock, |supervisor| {
-            arch::irq::disable();
-            park::ready_from_interrupt(supervisor);
-            arch::irq::restore(IrqState::ON); // it is in this CPU's inbox, which this CPU checks next
-        });
-        true
-    }
+    IS_SCANNING.store(false, Release); // pairs with `on_all_idle`
 }
 
-/// Whether all Gs of the program wait for each other, as far as is known.
-fn is_stuck(instance: &Instance) -> bool {
+/// Checks one program. False if the machine was not at rest.
+fn scan_at_rest(instance: &'static Instance, cycles_run: u64) -> bool {
+    let id = instance.id();
+    if scan_program(instance, |_| false).is_none() {
+        return true; // if that changes, a G has run
+    }
+    if schedule::cycles_run() != cycles_run || !schedule::all_idle() {
+        return false;
+    }
+    if !instance.is_started() {
+        crate::panic::deadlock(|out| report(out, instance));
+    }
+    instance.end(id, Ended::Deadlock, |supervisor| {
+        arch::irq::disable();
+        park::ready_from_interrupt(supervisor);
+        arch::irq::restore(IrqState::ON); // it is in this CPU's inbox, which this CPU checks next
+    });
+    true
+}
+
+/// A stamp of the waits of a program's Gs, if there are any and each of them waits for another, as
+/// far as is known; `is_outside` says of a G that it waits for another program.
+fn scan_program(
+    instance: &Instance,
+    is_outside: impl Fn(&schedule::GHandle) -> bool,
+) -> Option<u64> {
     let is_witness =
         |info: &GInfo| info.state != GState::Running && info.wait.is_some_and(is_external);
     if let Some(witness) = instance.witness()
         && schedule::info(&witness).as_ref().is_some_and(is_witness)
     {
-        return false;
+        return None;
     }
-    let (verdict, witness) = judge(schedule::members(instance.id()).map(|(handle, info)| {
+    let stamp = scan(schedule::members(instance.id()).map(|(handle, info)| {
         // A G that was killed meanwhile continues, to its end.
         let waits = matches!(info.state, GState::Waiting | GState::InCall)
-            && !schedule::ends_when_woken(&handle);
-        (handle, info.wait.filter(|_| waits))
+            && !schedule::ends_when_woken(&handle)
+            && !is_outside(&handle);
+        let wait = info.wait.filter(|_| waits).map(|wait| (wait, [info.id, info.switches]));
+        (handle, wait)
     }));
+    let (stamp, witness) =
+        stamp.map_or_else(|witness| (None, witness), |stamp| (Some(stamp), None));
     instance.set_witness(witness);
-    verdict
+    stamp
 }
 
-/// For each G: its handle, and its wait, if it waits. Whether the Gs wait for each other; if not, a
-/// G that waits for something else, if there is one.
-fn judge<G>(gs: impl Iterator<Item = (G, Option<Wait>)>) -> (bool, Option<G>) {
-    let mut is_empty = true;
+/// For each G: its handle, and its wait, if it waits, with two words that change when it runs. A
+/// stamp of it all if the Gs wait for each other; if not, a G that waits for something else, if
+/// there is one.
+fn scan<G>(gs: impl Iterator<Item = (G, Option<(Wait, [u64; 2])>)>) -> Result<u64, Option<G>> {
+    let mut stamp = None;
     for (g, wait) in gs {
-        match wait {
-            None => return (false, None),
-            Some(wait) if is_external(wait) => return (false, Some(g)),
-            Some(_) => is_empty = false,
+        let Some((wait, [id, switches])) = wait else { return Err(None) };
+        if is_external(wait) {
+            return Err(Some(g));
+        }
+        for part in [id, switches, wait.pack()] {
+            let before: u64 = stamp.unwrap_or(0);
+            let mixed = (before ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+            stamp = Some(mixed.max(1)); // 0 means none
         }
     }
-    (!is_empty, None)
+    stamp.ok_or(None)
 }
 
 /// Whether this wait can end without another G of the same program.
 fn is_external(wait: Wait) -> bool {
-    let kernels = || OUTSIDE.iter().any(|place| place.holds(wait.object));
-    wait.is_external() || wait.reason == Reason::ProgramEnd || kernels()
+    let is_kernels = || OUTSIDE.get().is_some_and(|object| object.contains(&wait.object));
+    wait.is_external() || wait.reason == Reason::ProgramEnd || is_kernels()
 }
 
-/// Kernel objects that Gs of all programs wait for.
-static OUTSIDE: [Place; 4] = [const { Place::new() }; 4];
-
-/// An object's first address and its size. Size 0: unused.
-struct Place(AtomicUsize, AtomicUsize);
-
-impl Place {
-    const fn new() -> Self {
-        Place(AtomicUsize::new(0), AtomicUsize::new(0))
-    }
-
-    fn holds(&self, address: usize) -> bool {
-        let size = self.1.load(Acquire); // pairs with `expect_from_outside`
-        address.wrapping_sub(self.0.load(Relaxed)) < size
-    }
-}
+/// The addresses of the object that Gs of all programs wait for.
+static OUTSIDE: spin::Once<Range<usize>> = spin::Once::new();
 
 /// Makes a wait for `object`, or for a part of it, count as external: its holder may be a G of
-/// another program. Once for each object, four at most.
+/// another program. Once.
 pub fn expect_from_outside<T: ?Sized>(object: &'static T) {
-    let (at, size) = (core::ptr::from_ref(object).addr(), size_of_val(object));
-    let is_taken = |place: &&Place| {
-        place.0.compare_exchange(0, at, Relaxed, Relaxed).is_ok_and(|_| {
-            place.1.store(size, Release);
-            true
-        })
-    };
-    assert!(OUTSIDE.iter().any(|place| is_taken(&place)), "too many for OUTSIDE");
+    let at = core::ptr::from_ref(object).addr();
+    OUTSIDE.call_once(|| at..at + size_of_val(object));
+}
+
+/// Between two scans of the watcher.
+const PERIOD: Duration = Duration::from_secs(1);
+/// The watcher uses at most one part in so many of its time for scans: there may be many Gs.
+const SHARE: u32 = 20;
+/// How often a scan is repeated because Gs began or ended meanwhile.
+const TRIES: usize = 16;
+
+static WATCHER: Watcher<GHandle> = Watcher::new();
+
+/// A program is being started, and counts as running: ensures that there is a watcher.
+///
+/// # Errors
+/// [`SpawnError`] when there is no memory for it.
+pub fn begin_watching() -> Result<(), SpawnError> {
+    if cfg!(not(target_os = "none")) {
+        return Ok(()); // the host does not know what a thread waits for
+    }
+    if WATCHER.set_there(true) {
+        if let Some(watcher) = WATCHER.wake() {
+            park::ready(watcher);
+        }
+        return Ok(());
+    }
+    attendants::spawn("deadlocks", watch).inspect_err(|_| {
+        WATCHER.set_there(false);
+    })
+}
+
+/// A timer has fired: makes the watcher scan, a little later. Any context, interrupts off.
+#[inline]
+pub fn on_tick() {
+    WATCHER.stir().into_iter().for_each(park::ready_from_interrupt);
+}
+
+/// This CPU is about to halt while so many CPUs run Gs: makes the watcher scan, a little later. True
+/// if it is in the inbox of this CPU. Interrupts off.
+pub fn on_idle(busy: usize) -> bool {
+    WATCHER.stir_from_halt(busy).map(park::ready_from_interrupt).is_some()
+}
+
+/// The watcher's main loop.
+fn watch() {
+    let mut took = Duration::ZERO;
+    loop {
+        sleep(PERIOD.max(took * SHARE));
+        WATCHER.begin_scan(program::running().any(Instance::is_started));
+        let began = Instant::now();
+        let seen = program::running().map(scan_beside).max().unwrap_or(Seen::Nothing);
+        took = began.elapsed();
+        let begin_park = || park::begin_park(Wait::new(Reason::Poll, 0));
+        if seen < Seen::Suspect && WATCHER.begin_rest(begin_park) {
+            park::park();
+        }
+        WATCHER.end_scan();
+    }
+}
+
+/// Scans one program, and ends it if it has been deadlocked since the last scan.
+fn scan_beside(instance: &'static Instance) -> Seen {
+    let id = instance.id();
+    let is_outside = |handle: &_| schedule::waits_for_another(handle, instance);
+    let scan = || scan_program(instance, is_outside);
+    let stamp = scan_twice(scan, schedule::lives_changed).unwrap_or(0);
+    let seen = Seen::of(stamp, instance.suspect(stamp));
+    if seen < Seen::Deadlock {
+        return seen;
+    }
+    if !instance.is_started() {
+        crate::panic::deadlock(|out| report(out, instance));
+    }
+    instance.end(id, Ended::Deadlock, park::ready);
+    Seen::Nothing
+}
+
+/// The stamp that two scans in a row have given, with no G begun or ended on the machine from
+/// before the first until after the second (`lives` counts those).
+fn scan_twice(
+    mut scan: impl FnMut() -> Option<u64>,
+    mut lives: impl FnMut() -> u64,
+) -> Option<u64> {
+    for _ in 0..TRIES {
+        let before = lives();
+        let first = scan()?;
+        if scan()? == first && lives() == before {
+            return Some(first);
+        }
+    }
+    None
+}
+
+/// The watcher's result for one program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Seen {
+    /// It can continue.
+    Nothing,
+    /// All its Gs wait for each other: it is scanned once more.
+    Suspect,
+    /// They have been in the very same waits since the last scan.
+    Deadlock,
+}
+
+impl Seen {
+    /// From the stamps of this scan and of the one before; 0: none.
+    fn of(stamp: u64, before: u64) -> Self {
+        match stamp {
+            0 => Seen::Nothing,
+            _ if stamp != before => Seen::Suspect,
+            _ => Seen::Deadlock,
+        }
+    }
+}
+
+/// Whether there is a watcher, and whether it rests. `H` is a handle that readies it.
+struct Watcher<H> {
+    /// It rests, or is about to: events on the machine must wake it.
+    rests: AtomicBool,
+    /// It scans.
+    scans: AtomicBool,
+    state: IrqLock<WatcherState<H>>,
+}
+
+struct WatcherState<H> {
+    is_there: bool,
+    /// An event has happened since it began to scan.
+    is_stirred: bool,
+    resting: Option<H>,
+}
+
+impl<H> Watcher<H> {
+    const fn new() -> Self {
+        let state = WatcherState { is_there: false, is_stirred: false, resting: None };
+        let [rests, scans] = [const { AtomicBool::new(false) }; 2];
+        Watcher { rests, scans, state: IrqLock::new(state) }
+    }
+
+    /// Sets whether there is a watcher; returns whether there was one.
+    fn set_there(&self, is_there: bool) -> bool {
+        core::mem::replace(&mut self.state.lock().is_there, is_there)
+    }
+
+    /// The watcher begins to scan; every event from here on is a reason to scan again. If no
+    /// program runs `beside` the booted one, events are not: the scan of the idle machine is
+    /// enough.
+    fn begin_scan(&self, beside: bool) {
+        self.scans.store(true, Relaxed);
+        self.state.lock().is_stirred = false;
+        self.rests.store(beside, Relaxed);
+    }
+
+    /// The watcher is to rest, unless an event has happened since it began to scan. True: it has
+    /// begun to park, by `begin_park`, and must park.
+    fn begin_rest(&self, begin_park: impl FnOnce() -> H) -> bool {
+        let mut state = self.state.lock();
+        if state.is_stirred {
+            return false;
+        }
+        self.scans.store(false, Relaxed); // a moment early, which costs one extra scan at most
+        state.resting = Some(begin_park());
+        true
+    }
+
+    /// The watcher has finished its scan.
+    fn end_scan(&self) {
+        self.scans.store(false, Relaxed);
+    }
+
+    /// An event happens on the machine. Returns the handle if the watcher rests: the caller must
+    /// ready it. Any context.
+    #[inline]
+    fn stir(&self) -> Option<H> {
+        if self.rests.load(Relaxed) { self.wake() } else { None }
+    }
+
+    /// As [`stir`](Self::stir), for a CPU that is about to halt while so many CPUs run Gs. If only
+    /// the watcher runs, a halt is no event.
+    fn stir_from_halt(&self, busy: usize) -> Option<H> {
+        let is_watcher = busy <= 1 && self.scans.load(Relaxed);
+        if is_watcher { None } else { self.stir() }
+    }
+
+    /// Makes the watcher scan, with or without an event.
+    #[cold]
+    fn wake(&self) -> Option<H> {
+        let mut state = self.state.lock();
+        state.is_stirred = true;
+        self.rests.store(false, Relaxed);
+        state.resting.take()
+    }
 }
 
 /// Prints the report as Go does.
@@ -186,7 +391,7 @@ pub fn log_report(instance: &Instance) {
     let mut text = Message::new();
     let _ = match cycle::within(instance) {
         Some(first) => {
-            cycle::settle(first);
+            cycle::wait_until_parked(first);
             cycle::report(&mut text, first)
         }
         None => report(&mut text, instance),
@@ -231,7 +436,7 @@ fn write_abandoned(out: &mut dyn Write, n: usize) -> fmt::Result {
 /// Writes the backtrace of a G that waits.
 fn write_calls(out: &mut dyn Write, id: u64) {
     for (number, address) in schedule::calls(id).into_iter().flatten().enumerate() {
-        let _ = writeln!(out, "  #{number} {}", crate::backtrace::Frame::new(number, address));
+        let _ = writeln!(out, "  #{number} {}", Frame::new(number, address));
     }
 }
 
@@ -262,85 +467,4 @@ impl fmt::Display for Told<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn wait(reason: Reason) -> Option<Wait> {
-        Some(Wait::new(reason, 0))
-    }
-
-    fn judged(gs: &[Option<Wait>]) -> (bool, Option<usize>) {
-        judge(gs.iter().copied().enumerate())
-    }
-
-    #[test]
-    fn gs_that_wait_for_each_other_are_deadlocked() {
-        let stuck = [wait(Reason::ChanReceive), wait(Reason::MutexLock), wait(Reason::Join)];
-        assert_eq!(judged(&stuck), (true, None));
-    }
-
-    #[test]
-    fn one_that_runs_or_may_run_can_wake_the_others() {
-        assert_eq!(judged(&[wait(Reason::ChanReceive), None, wait(Reason::Sleep)]), (false, None));
-    }
-
-    #[test]
-    fn one_that_waits_for_the_clock_a_device_or_a_program_is_the_witness() {
-        for reason in [Reason::Sleep, Reason::Poll, Reason::Call, Reason::ProgramEnd] {
-            let gs = [wait(Reason::ChanSend), wait(reason), wait(Reason::ChanSend)];
-            assert_eq!(judged(&gs), (false, Some(1)), "{reason}");
-        }
-        let in_time = Some(Wait::new(Reason::ChanSend, 0).with_deadline());
-        assert_eq!(judged(&[in_time]), (false, Some(0)));
-    }
-
-    #[test]
-    fn a_program_without_gs_is_only_starting() {
-        assert_eq!(judged(&[]), (false, None));
-    }
-
-    #[test]
-    fn what_the_kernel_keeps_for_all_is_no_reason() {
-        static SHARED: [u64; 4] = [0; 4];
-        expect_from_outside(&SHARED);
-        let at = |address: *const u64| Some(Wait::new(Reason::MutexLock, address.addr()));
-        assert_eq!(judged(&[at(&SHARED[0])]), (false, Some(0)));
-        assert_eq!(judged(&[at(&SHARED[3])]), (false, Some(0)));
-        assert_eq!(judged(&[at(SHARED.as_ptr_range().end)]), (true, None));
-        assert_eq!(judged(&[wait(Reason::MutexLock)]), (true, None), "no object is nobody's");
-    }
-
-    #[test]
-    fn a_look_is_due_once_until_somebody_has_run() {
-        let look = Look::is_due(7).expect("nobody has looked");
-        assert!(Look::is_due(7).is_none(), "somebody looks");
-        look.take();
-        assert!(Look::is_due(7).is_none(), "somebody has looked");
-        assert!(Look::is_due(8).is_some());
-    }
-
-    #[test]
-    fn abandoned_gs_are_named_as_a_reason_if_there_are_any() {
-        let told = |n| {
-            let mut text = String::new();
-            write_abandoned(&mut text, n).expect("a string takes everything");
-            text
-        };
-        assert_eq!(told(0), "");
-        assert!(told(3).starts_with("\nabandoned since boot: 3. Read locks, permits"));
-    }
-
-    #[test]
-    fn the_report_speaks_as_go_does() {
-        let mut g = GInfo::for_tests(7, "worker", GState::Waiting);
-        g.wait = Some(Wait::new(Reason::ChanReceive, 0x1000));
-        assert_eq!(Told(&g).to_string(), "goroutine 7 [chan receive]: \"worker\" at 0x1000");
-        g.wait = Some(Wait::new(Reason::MutexLock, 0x1000));
-        g.holder = Some(8);
-        let told = "goroutine 7 [sync.Mutex.Lock]: \"worker\" at 0x1000, held by goroutine 8";
-        assert_eq!(Told(&g).to_string(), told);
-        g.wait = Some(Wait::new(Reason::Join, 9));
-        (g.name, g.holder) = ("", None);
-        assert_eq!(Told(&g).to_string(), "goroutine 7 [join]: for goroutine 9");
-    }
-}
+mod tests;

@@ -18,7 +18,7 @@ macro_rules! open {
     };
 }
 
-open!(arch chaos guardian invariant lock park poller symbols unwind);
+open!(arch chaos watchdog invariant lock park poller symbols unwind);
 
 /// Devices.
 pub mod drivers {

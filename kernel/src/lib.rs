@@ -26,7 +26,7 @@
 //! | [`poller`] | a device is ready → its waiting G is ready |
 //! | [`trace`], [`schedtrace`] | the scheduler's events; periodic snapshots of it |
 //! | [`chaos`], [`invariant`] | random preemption and delays; checks of the whole machine |
-//! | [`unwind`], [`mod@panic`], [`overflow`], [`guardian`], [`backtrace`], [`symbols`] | failures |
+//! | [`unwind`], [`mod@panic`], [`deadlock`], [`watchdog`], [`backtrace`], [`symbols`] | failures |
 //! | [`mem`] | frames, heap, stacks |
 //! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
 //! | [`tasks`], [`inspect`] | snapshots of all Gs; of the machine |
@@ -64,7 +64,6 @@ mod drivers;
 pub mod fs;
 pub mod go;
 pub mod gref;
-mod guardian;
 mod handover;
 pub mod inspect;
 #[cfg(feature = "internals")]
@@ -73,7 +72,6 @@ pub mod internals;
 mod invariant;
 mod log;
 mod mem;
-mod overflow;
 mod panic;
 mod park;
 mod poller;
@@ -91,6 +89,7 @@ mod timer;
 pub mod trace;
 mod unwind;
 pub mod waiting;
+mod watchdog;
 
 use bootloader_api::{BootInfo, info::MemoryRegion};
 use mem::stack::FaultOutcome;
@@ -186,7 +185,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     arch::begin_turns(options.turns_us); //     of an emulator's CPUs, if requested
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
     chaos::begin(options.chaos); //             from here on, if at all
-    guardian::begin(options.stuck); //          CPUs watch each other
+    watchdog::begin(options.stuck); //          CPUs watch each other
     banner::show(options); //                   the machine in a dozen lines
     start_program(options);
     trace::begin_draining(); //                 the service Gs that observe it, if requested
@@ -206,8 +205,8 @@ const HANDLERS: arch::Handlers = arch::Handlers {
     wake: preempt::on_wake,
     preempt: schedule::preempted,
     device,
-    liveness_ipi: guardian::on_question,
-    nmi_sample: guardian::on_sample,
+    liveness_ipi: watchdog::on_liveness_ipi,
+    nmi_sample: watchdog::on_nmi_sample,
     shootdown: mem::reclaim::trim_if_asked,
     page_fault,
     stack_full: schedule::stack_full,

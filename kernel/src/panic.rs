@@ -2,7 +2,7 @@
 //!
 //! A panic in a G ends that G only: it unwinds to the root of the G and becomes the error of its
 //! join. If it panics again meanwhile, as a destructor may, there is no frame left to unwind to:
-//! the G is abandoned (`schedule::full`), its locks are abandoned and its joiner is woken. A panic
+//! the G is abandoned (`schedule::abandon`), its locks are abandoned and its joiner is woken. A panic
 //! anywhere else (scheduler, interrupt, interrupts off), and an exception that no handler can
 //! repair, is the kernel's: all other CPUs are stopped by NMI, the report is printed past all
 //! locks, and the machine ends with its own exit code.
@@ -39,7 +39,7 @@ pub fn kernel_bug(what: fmt::Arguments<'_>) -> ! {
     let (rip, rbp) = arch::here();
     stop(EXIT_PANIC, rip, rbp, |out| {
         let mut in_handler = false;
-        backtrace::walk(rip as usize, rbp as usize, is_readable, |address| {
+        backtrace::walk(rip as usize, rbp as usize, backtrace::is_mapped, |address| {
             in_handler |= arch::is_trap_return(address);
         });
         let place = Where { in_handler };
@@ -139,11 +139,7 @@ fn print_events(out: &mut dyn Write, cpu: usize) -> fmt::Result {
 }
 
 fn print_calls(out: &mut dyn Write, rip: u64, rbp: u64) -> fmt::Result {
-    backtrace::print(out, rip as usize, rbp as usize, is_readable)
-}
-
-fn is_readable(address: usize) -> bool {
-    arch::paging::translate(address as u64).is_some()
+    backtrace::print(out, rip as usize, rbp as usize, backtrace::is_mapped)
 }
 
 /// Prints which G runs here, if any.
@@ -231,7 +227,7 @@ mod handler {
         let mut message = Message::new();
         let _ = write!(message, "{}", info.message());
         if !unwind::has_memory() {
-            schedule::end_without_memory();
+            schedule::fail_without_memory();
         }
         let mut why = JoinError::Panicked(message.into_text());
         if is_alloc_failure(info) {
@@ -259,7 +255,7 @@ mod handler {
         } else {
             let _ = message.write_str("while its panic was printed");
         }
-        schedule::give_up(JoinError::Panicked(message.into_text()))
+        schedule::fail(JoinError::Panicked(message.into_text()))
     }
 
     /// Whether it is the panic of a failed allocation: `alloc` panics in this file for nothing

@@ -19,7 +19,7 @@
 
 #[cfg(not(target_os = "none"))]
 pub use host::{
-    GHandle, abandon_locks, begin_park, call, cancel_park, current_id, die, heed_kill,
+    GHandle, abandon_locks, begin_park, call, cancel_park, check_kill, current_id, die,
     interrupt_this_cpu, is_gone, is_killed, look_for_cycle, may_spin, may_wait, me, ms, now_ns,
     num_goroutines, park, park_from, park_until, permit, program, random, ready,
     ready as ready_from_interrupt, ready_from, spawn, stats, take_permit, this, was_killed,
@@ -31,10 +31,10 @@ pub use crate::{
     arch::now_ns,
     deadlock::cycle::look as look_for_cycle,
     schedule::{
-        GHandle, abandon_locks, begin_park, call, cancel_park, current_id, die, heed_kill, is_gone,
-        is_killed, may_spin, may_wait, me, ms, num_goroutines, park, park_from, park_until, permit,
-        program, random, ready, ready_from, ready_from_interrupt, spawn, stats, take_permit, this,
-        was_killed, yield_now,
+        GHandle, abandon_locks, begin_park, call, cancel_park, check_kill, current_id, die,
+        is_gone, is_killed, may_spin, may_wait, me, ms, num_goroutines, park, park_from,
+        park_until, permit, program, random, ready, ready_from, ready_from_interrupt, spawn, stats,
+        take_permit, this, was_killed, yield_now,
     },
 };
 
@@ -292,7 +292,7 @@ mod host {
     }
 
     /// Threads are not killed.
-    pub fn heed_kill() {}
+    pub fn check_kill() {}
 
     /// Ends the thread, by unwinding.
     pub fn die() -> ! {

@@ -3,7 +3,7 @@
 //! A G may run for a slice (10 ms, or `slice=`), and then the next one of its P runs. The timer of
 //! a CPU is armed for that only while another G waits for it: a G alone on its CPU is never
 //! interrupted, and neither is a halted CPU, except for a liveness interrupt once a second
-//! (`guardian`).
+//! (`watchdog`).
 //!
 //! # When the timer is armed
 //!
@@ -42,7 +42,7 @@ mod account;
 pub use account::Verdict;
 
 use crate::trace::{self, Kind};
-use crate::{arch, chaos, deadlock, guardian, schedule};
+use crate::{arch, chaos, deadlock, schedule, watchdog};
 use account::Account;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -87,8 +87,8 @@ impl Attention {
     /// `chaos` sets the timer; and [`Attention::UNTIMED`] stays set, armed or not, so that it is
     /// set again and again.
     pub const CHAOS: u32 = 1 << 4;
-    /// A kill is under way: Gs that start others check whether they are asked to end.
-    pub const DOOM: u32 = 1 << 5;
+    /// A kill is under way: Gs that start others check whether they are to end.
+    pub const KILL: u32 = 1 << 5;
 
     /// All bits.
     #[inline(always)]
@@ -282,15 +282,15 @@ pub fn on_tick() -> arch::Afterwards {
     // None: a CPU that is still coming up tests its timer.
     let Some(slices) = schedule::slices() else { return arch::Afterwards::Resume };
     // A tick for the watchdog alone does not concern the scheduler.
-    if guardian::due(arch::cpu_index()) != Some(slices.armed_ns.replace(NEVER)) {
+    if watchdog::next_check(arch::cpu_index()) != Some(slices.armed_ns.replace(NEVER)) {
         slices.ticks.fetch_add(1, Ordering::Relaxed);
         trace::cpu_event(Kind::Tick, 0);
-        let _ = deadlock::beside::stir(); // a readied watcher arrives in `look`
+        deadlock::on_tick(); // a readied watcher arrives in `look`
     }
     slices.attention.set(Attention::UNTIMED);
     let now_ns = arch::now_ns();
     schedule::wake_sleepers(now_ns);
-    guardian::on_tick(now_ns);
+    watchdog::on_tick(now_ns);
     let afterwards = slices.look();
     if let Some(deadline_ns) = schedule::next_deadline() {
         slices.arm_for_sleeper(deadline_ns);

@@ -22,19 +22,21 @@
 //! interrupts on; it turns them off to touch the P of its CPU ([`with_p`]), so
 //! that it stays on that CPU meanwhile.
 
+mod abandon;
 mod account;
 mod birth;
 mod call;
 mod calls;
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 mod census;
-mod full;
 mod holder;
 mod idle_latency;
 mod index;
 mod interrupt;
 mod kill;
 mod m;
+mod name;
+mod overflow;
 mod relief;
 mod roster;
 mod snapshot;
@@ -43,16 +45,13 @@ mod turn;
 mod view;
 mod wait;
 
+pub use abandon::{abandon, abandon_locks, abandoned, fail, fail_without_memory};
 pub use birth::spawn;
 pub use call::{Handoff, call};
 pub use calls::{NoBacktrace, calls};
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub use census::{Census, Queued};
-pub use full::{
-    Full, begin_full, end_without_memory, give_up, is_full, is_in_call, leave_behind,
-    preempt_later, room_to_preempt, stack_full,
-};
-pub use holder::{Waiting, abandon_locks, is_gone, me, waits_for_another};
+pub use holder::{Waiting, waits_for_another};
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub use idle_latency::{IdleLatency, longest as longest_idle_latency, reset as reset_idle_latency};
 pub use interrupt::{
@@ -60,15 +59,17 @@ pub use interrupt::{
     ready_from_interrupt, wake_sleepers,
 };
 pub use kill::{
-    Doom, Left, Vigil, abandoned, begin_tending, computes, die, end_tending, ends_when_woken, find,
-    heed_kill, is_killed, kill, kill_all, program_of, was_killed,
+    KillWatch, Left, begin_repeating, check_kill, computes, die, end_repeating, ends_when_woken,
+    find, is_killed, kill, kill_all, program_of, was_killed,
 };
 pub use m::{MAX_MS, MState, NoM};
+pub use name::{is_gone, me};
+pub use overflow::{preempt_later, room_to_preempt, stack_full};
 pub use relief::wait_for_relief;
 pub use snapshot::{
     Bucket, GInfo, GState, Histogram, MInfo, MStats, PInfo, Stats, gs, info, members, ms, stats,
 };
-pub use task::{GHandle, Task, begin_panic, current, end_panic, is_panicking};
+pub use task::{GHandle, Task, begin_panic, current, end_panic, is_in_call, is_panicking};
 pub use turn::ask_for_upkeep;
 pub use view::{
     all_idle, ask_for_attention, busy, count_attendant, created, current_id, cycles_run,
@@ -119,7 +120,7 @@ struct Cpu {
     /// Any CPU reads it.
     times: CpuTimes,
     /// Why the G that is just being abandoned ends, if it recorded a reason.
-    last_words: Cell<Option<JoinError>>,
+    exit_reason: Cell<Option<JoinError>>,
 }
 
 // SAFETY: only its own CPU touches it, with interrupts off, except for the atomic fields.
@@ -138,7 +139,7 @@ impl Cpu {
             random: Cell::new(0),
             counters: Counters::new(),
             times: CpuTimes::new(),
-            last_words: Cell::new(None),
+            exit_reason: Cell::new(None),
         }
     }
 
@@ -201,7 +202,7 @@ enum Leaving {
     Park,
     /// Its work is done.
     Exit,
-    /// It can neither continue nor unwind: see `full`.
+    /// It can neither continue nor unwind: see `abandon`.
     Abandon,
 }
 
@@ -232,7 +233,7 @@ const CPU_SLOT: usize = 1;
 
 /// Placeholder for "no G runs here". It never runs and is in no queue. It has a lock name, so
 /// taking a lock needs no check whether a G runs (saves 4 of a lock's 16 instructions).
-static NO_G: G<Task> = G::new(Task::new(holder::NOBODY));
+static NO_G: G<Task> = G::new(Task::new(name::NOBODY));
 
 /// Marks all CPUs as running no G. Called before everything else: after it, `running` is valid.
 pub fn begin() {
@@ -408,8 +409,8 @@ pub fn preempted() {
     let g = running().expect("no G to preempt");
     arch::probe_stack();
     assert!(arch::irq::disable().were_on(), "irqs off");
-    if kill::is_abandoned(g) {
-        kill::abandon(g);
+    if kill::is_forced(g) {
+        abandon::abandon_now(g);
     }
     // SAFETY: a G runs here.
     let why = match unsafe { this_cpu() }.slices.verdict() {

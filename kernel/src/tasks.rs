@@ -13,7 +13,7 @@ pub use crate::schedule::{GInfo, GState, NoBacktrace};
 use crate::attendants;
 use crate::park;
 use crate::program::ProgramId;
-use crate::schedule::{self, Doom, GHandle, Vigil};
+use crate::schedule::{self, GHandle, KillWatch};
 use crate::time::{Duration, sleep};
 use alloc::vec::Vec;
 use core::fmt;
@@ -80,9 +80,9 @@ pub fn kill(id: u64) -> Result<Killed, KillError> {
     if park::current_id() == id {
         park::die();
     }
-    let _vigil = Vigil::new();
+    let _watch = KillWatch::new();
     let mut rounds = 0;
-    while schedule::kill(&handle, Doom::Ask) {
+    while schedule::kill(&handle) {
         // Without memory for a service G, the caller repeats the request itself.
         if rounds >= YIELDS + ROUNDS && is_asked_on(&handle) {
             let computes = schedule::computes(&handle);
@@ -102,19 +102,19 @@ pub fn kill(id: u64) -> Result<Killed, KillError> {
 /// Has a service G repeat the request until that G has ended; one is enough. False if there is no
 /// memory for it.
 fn is_asked_on(handle: &GHandle) -> bool {
-    if !schedule::begin_tending(handle) {
+    if !schedule::begin_repeating(handle) {
         return true;
     }
     let target = handle.clone();
     let ask = move || {
-        let _vigil = Vigil::new();
-        while schedule::kill(&target, Doom::Ask) {
+        let _watch = KillWatch::new();
+        while schedule::kill(&target) {
             sleep(ASK_AGAIN);
         }
     };
     let asks = attendants::spawn_for_a_while("killer", ask).is_ok();
     if !asks {
-        schedule::end_tending(handle);
+        schedule::end_repeating(handle);
     }
     asks
 }

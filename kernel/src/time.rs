@@ -166,7 +166,7 @@ pub fn sleep_until(at: Instant) {
         let _ = park::begin_park(Wait::new(Reason::Sleep, 0)); // no other G gets the handle
         // Only a kill or a stale handle readies it.
         let _ = deadline.park();
-        park::heed_kill();
+        park::check_kill();
     }
 }
 

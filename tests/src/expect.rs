@@ -145,7 +145,7 @@ pub const OVERFLOWED: &str = "overflowed its stack of ";
 /// A G that could neither go on nor unwind.
 pub const LEFT_BEHIND: &str = " ends without its destructors: ";
 /// A G that computes and calls nobody, when its program ends.
-pub const ABANDONED: &str = " computes on and calls nobody: it is abandoned";
+pub const ABANDONED: &str = " was killed, but computes without a call of the kernel: abandoned";
 /// The name of the G that goes wrong, in the report.
 pub const VICTIM: &str = "victim";
 

@@ -26,7 +26,6 @@ use runnext::drivers::pci; //~ E0603
 use runnext::drivers::serial::input::INPUT; //~ E0603
 use runnext::drivers::simulated; //~ E0603
 use runnext::drivers::virtio_blk::disk; //~ E0603
-use runnext::guardian::on_sample; //~ E0603
 use runnext::handover; //~ E0603
 use runnext::internals; //~ E0432
 use runnext::internals::arch::irq::disable as irq_off; //~ E0433
@@ -38,7 +37,6 @@ use runnext::mem::heap; //~ E0603
 use runnext::mem::percpu::Here; //~ E0603
 use runnext::mem::stack::{leave, trim}; //~ E0603
 use runnext::options; //~ E0603
-use runnext::overflow::end; //~ E0603
 use runnext::panic::kernel_bug; //~ E0603
 use runnext::park::{abandon_locks, begin_park, ready}; //~ E0603
 use runnext::poller::PollDesc; //~ E0603
@@ -55,5 +53,6 @@ use runnext::symbols::set; //~ E0603
 use runnext::timer::Timers; //~ E0603
 use runnext::trace::{begin, event, finish}; //~ E0603
 use runnext::unwind::resume; //~ E0603
+use runnext::watchdog::on_nmi_sample; //~ E0603
 
 fn main() {}

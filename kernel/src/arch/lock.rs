@@ -8,7 +8,7 @@
 //!
 //! Taking a free lock is one locked operation, freeing it a plain store. There is no queue: a
 //! holder keeps it for a few hundred instructions. A CPU that has to spin records the lock
-//! ([`spun_on`]), for `guardian`.
+//! ([`spun_on`]), for `watchdog`.
 //!
 //! The lock order is declared, and checked, in [`order`].
 

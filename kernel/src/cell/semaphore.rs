@@ -41,7 +41,7 @@ impl Semaphore {
     pub fn try_acquire(&self, n: usize) -> bool {
         let taken = take_now(&mut self.free.lock(), n);
         if !taken {
-            park::heed_kill();
+            park::check_kill();
         }
         taken
     }

@@ -8,7 +8,7 @@ use super::error::{
 };
 use super::{Chan, Iter, Never, Now, TryIter};
 use crate::cell::Shared;
-use crate::park::{deadline_after, heed_kill, might_park};
+use crate::park::{check_kill, deadline_after, might_park};
 use core::fmt;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -68,7 +68,7 @@ impl<T: Send> Sender<T> {
     #[inline]
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         self.chan.send(value, Now).map_err(|error| {
-            heed_kill();
+            check_kill();
             match error {
                 SendTimeoutError::Timeout(value) => TrySendError::Full(value),
                 SendTimeoutError::Disconnected(value) => TrySendError::Disconnected(value),
@@ -135,7 +135,7 @@ impl<T: Send> Receiver<T> {
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         self.chan.recv(Now).ok_or_else(|| {
-            heed_kill();
+            check_kill();
             match self.chan.is_over() {
                 true => TryRecvError::Disconnected,
                 false => TryRecvError::Empty,

@@ -33,8 +33,7 @@
 //!
 //! Rings through channels, condition variables, semaphores, groups, or the readers of a `RwLock`:
 //! these have no owners. Rings of more than [`MOST`] Gs. If no other G of the program is left to
-//! run, the scans for programs that are asleep as a whole find these, too ([`Look`](super::Look),
-//! [`beside`](super::beside)).
+//! run, the scans for programs that are asleep as a whole find these, too ([`super`]).
 
 use super::ring::{MOST, is_ring};
 use super::{MAX_WITH_CALLS, Told};
@@ -96,7 +95,7 @@ fn ring(first: Waiting) -> impl Iterator<Item = Waiting> {
 }
 
 /// Waits briefly until all Gs of a ring have left their CPUs, so that their frames can be read.
-pub(super) fn settle(first: Waiting) {
+pub(super) fn wait_until_parked(first: Waiting) {
     for _ in 0..ROUNDS {
         if ring(first).all(Waiting::has_left) {
             break;
@@ -122,8 +121,7 @@ pub(super) fn report(out: &mut dyn Write, first: Waiting) -> fmt::Result {
         }
         if Waiting::me() == Some(g) {
             let (rip, rbp) = arch::here();
-            let readable = |address: usize| arch::paging::translate(address as u64).is_some();
-            backtrace::print(out, rip as usize, rbp as usize, readable)?;
+            backtrace::print(out, rip as usize, rbp as usize, backtrace::is_mapped)?;
         } else {
             super::write_calls(out, info.id);
         }

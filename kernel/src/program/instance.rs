@@ -258,7 +258,7 @@ impl Instance {
     }
 
     /// Stores a stamp of its Gs, 0 if they do not seem to wait for each other, and returns the
-    /// previous one. Only the watcher calls it (`deadlock::beside`).
+    /// previous one. Only the watcher calls it (`deadlock`).
     pub(crate) fn suspect(&self, stamp: u64) -> u64 {
         self.suspect.swap(stamp, Relaxed)
     }

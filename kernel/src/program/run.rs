@@ -57,7 +57,7 @@ pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, 
         .map(|over| (over.clone(), over))
         .map_err(|_| SpawnError::NoMemory);
     let started = started.and_then(|(over, told)| {
-        deadlock::beside::begin()?;
+        deadlock::begin_watching()?;
         attendants::spawn_for_a_while("supervisor", move || supervise(instance, &told))?;
         Ok(over)
     });

@@ -85,11 +85,6 @@ impl Account {
         elapsed
     }
 
-    /// Nanoseconds on a CPU, up to when it last left one.
-    pub fn cpu_ns(&self) -> u64 {
-        to_ns(self.cpu.load(Relaxed))
-    }
-
     /// How often it has left a CPU.
     pub fn switches(&self) -> u64 {
         self.switches.load(Relaxed)

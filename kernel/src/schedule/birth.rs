@@ -109,7 +109,7 @@ fn spawn_otherwise<L: Job>(
         return Err(SpawnError::NoSuchCpu);
     }
     if birth.program.is_none() {
-        kill::end_instead();
+        kill::check_kill_at_spawn();
     }
     let is_usual = birth.stack <= mem::stack::DEFAULT_SIZE;
     let recycled = if is_usual { with_p(|p| SCHED.take_dead(p)) } else { None };
@@ -191,12 +191,12 @@ fn start_rest(
         cpu.slices.arm();
     }
     trace::created(|| g.id(), None, name, site);
-    let may_be_doomed = cpu.slices.attention.has(Attention::DOOM);
+    let is_killing = cpu.slices.attention.has(Attention::KILL);
     // Interrupts stay off until the wake-up is sent, as in `schedule::submit`.
     send(wake);
     arch::irq::restore(irqs);
-    if may_be_doomed {
-        kill::heed_kill();
+    if is_killing {
+        kill::check_kill();
     }
 }
 
@@ -258,7 +258,7 @@ extern "C" fn g_main(g: usize) -> ! {
     // SAFETY: `start` passed the address of this very G, which lives for ever.
     let g = unsafe { &*(g as *const G<Task>) };
     arch::irq::restore(IrqState::ON);
-    // The work stays in its cell, where `full::bury` finds it if this G is abandoned.
+    // The work stays in its cell, where `abandon::finish_abandoned` finds it if this G is abandoned.
     Work::run_from(&g.kernel.work);
     // No probe: the root is at the very top of the G's first page. As in `schedule::leave`, a G
     // must leave with no lock held and interrupts on.

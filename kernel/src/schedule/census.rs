@@ -5,7 +5,7 @@
 
 use super::roster::ALL;
 use super::task::Task;
-use super::{CPUS, SCHED, kill, m, running_on};
+use super::{CPUS, SCHED, abandon, m, running_on};
 use crate::arch::{
     self,
     paging::{self, Flags},
@@ -111,7 +111,7 @@ impl Census {
             kept += p.kept_dead();
         }
         let alive = self.runnable + self.running + self.parking + self.parked;
-        let had = alive + kill::abandoned() + m::count().0 as usize;
+        let had = alive + abandon::abandoned() + m::count().0 as usize;
         // SAFETY: all CPUs stand still, in code that is not just taking or freeing a stack.
         let in_use = unsafe { stack::in_use(self.cpus) };
         self.adrift = in_use.saturating_sub(had + kept);

@@ -1,7 +1,7 @@
-//! The G behind the name in a lock word, and what a waiting G waits for.
+//! What a waiting G waits for: the holder of a lock, or the G that it joins.
 //!
-//! The names are `cell::held`'s; this file gives them to Gs and maps them back. [`Waiting`] is a
-//! step of the walk that `deadlock::cycle` does: from a G that waits to the one that it waits for.
+//! For snapshots of Gs (`roster`), and for `deadlock::cycle`, which walks from a G that waits to the
+//! one that it waits for ([`Waiting`]).
 //!
 //! # Reading the word of a lock that another G may free
 //!
@@ -11,115 +11,25 @@
 //! tables, through the window of physical memory, interrupts off. It counts only if the G is in the
 //! same wait before and after ([`Seen`]); until then it is not used.
 
-use super::roster::ALL;
+use super::name::{is_gone, name_of, record};
+use super::running;
 use super::snapshot::{GInfo, GState};
 use super::task::{GHandle, Task};
 use super::{calls, snapshot};
-use super::{ready_from, running, running_or_none};
 use crate::arch;
 use crate::cell::{WORKER_WORD, held, worker_in};
 use crate::mem::stack::slot;
 use crate::program::Instance;
 use crate::waiting::{Reason, Wait};
-use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::fence;
 use sched::{G, Status};
-
-/// The name for every lock holder that is not a G.
-pub(super) const NOBODY: u64 = 1 << 5;
-/// The distance between two epochs.
-const EPOCH: u64 = 1 << 48;
-const _: () = assert!(held::ABANDONED & RECORD == 0 && held::ABANDONED != NOBODY);
-/// The record's bits of a name; all higher bits of its address are set.
-const RECORD: u64 = EPOCH - 64;
-
-/// The first name of a new G.
-pub(super) fn name_of(g: &'static G<Task>) -> u64 {
-    core::ptr::from_ref(g).expose_provenance() as u64 & RECORD
-}
-
-/// The name of the running G, for lock words; [`NOBODY`] if no G runs.
-#[inline(always)]
-pub fn me() -> u64 {
-    running_or_none().kernel.name.load(Relaxed)
-}
-
-/// Whether the G of that name has ended without unwinding.
-///
-/// # Safety
-/// It is 0, or a name that [`me`] gave.
-#[inline]
-pub unsafe fn is_gone(name: u64) -> bool {
-    // SAFETY: the caller's promise.
-    let now = unsafe { record(name) }.map_or(name, |g| g.kernel.name.load(Relaxed));
-    now / EPOCH != name / EPOCH
-}
-
-/// The G of that name.
-///
-/// # Safety
-/// As for [`is_gone`].
-unsafe fn record(name: u64) -> Option<&'static G<Task>> {
-    let address = (name & RECORD != 0).then_some(name | !(EPOCH - 1))? & !63;
-    // SAFETY: the address of a G, which was exposed when it got its name, and Gs
-    // live for ever.
-    Some(unsafe { &*core::ptr::with_exposed_provenance(address as usize) })
-}
-
-/// Abandons the locks of the G of that number, which is gone without dropping its guards: each
-/// mutex that it holds, and each `RwLock` that it writes, is abandoned (`cell::held`), and the Gs
-/// that wait for one are woken to see that. Returns how many locks had waiters; the other locks are
-/// noticed when a G next takes them. 0 also if there is no such G.
-///
-/// That G is the running G, or no CPU runs it any more. Allocates nothing; not for interrupts.
-pub fn abandon_locks(id: u64) -> usize {
-    let Some(gone) = ALL.iter().find(|g| g.id() == id) else { return 0 };
-    // It does not panic any more, either. No other CPU writes the name, as the G does not run.
-    let name = gone.kernel.name.load(Relaxed);
-    gone.kernel.name.store(name.wrapping_add(EPOCH) & !held::PANICKING, Relaxed);
-    fence(SeqCst); // pairs with that of `held::watch_wait`
-    // Before the locks are examined: the G may be granted one until its node is removed.
-    if gone.status() != Status::Running {
-        let Wait { reason, object, .. } = Wait::unpack(gone.kernel.waiting.load(Relaxed));
-        // SAFETY: it began to park, so its wait word is valid, and it never runs again.
-        unsafe { held::forget_waiter(reason, object, name) };
-    }
-    let mut found = Found::default();
-    for g in ALL.iter() {
-        // A call that tried the lock since may have replaced the name already.
-        if let Some((seen, owner)) = owner_for(g)
-            && ((owner ^ name) & !held::PANICKING == 0 || owner == held::ABANDONED)
-        {
-            found.add(Wait::unpack(seen.waiting).object);
-            ready_from(arch::irq::disable_probed(), seen.handle);
-        }
-    }
-    found.count
-}
-
-/// Counts distinct objects; after the first few, duplicates as well.
-#[derive(Default)]
-struct Found {
-    count: usize,
-    first: [usize; 8],
-}
-
-impl Found {
-    fn add(&mut self, object: usize) {
-        if !self.first.contains(&object) {
-            if let Some(place) = self.first.get_mut(self.count) {
-                *place = object;
-            }
-            self.count += 1;
-        }
-    }
-}
 
 /// One wait of a G, as seen from outside: if two are equal, they are one wait, and the G has not
 /// run in between.
 #[derive(Clone)]
 pub(super) struct Seen {
-    handle: GHandle,
+    pub(super) handle: GHandle,
     waiting: u64,
     switches: u64,
 }
@@ -131,6 +41,11 @@ impl Seen {
         let waits = matches!(status, Status::Parking | Status::Parked);
         let waiting = g.kernel.waiting.load(Relaxed);
         waits.then(|| Seen { handle, waiting, switches: g.kernel.account.switches() })
+    }
+
+    /// The address of the object that it waits for.
+    pub(super) fn object(&self) -> usize {
+        Wait::unpack(self.waiting).object
     }
 
     /// A hash in one word: the same for the same wait, and hardly ever for another.
@@ -160,7 +75,7 @@ fn during_wait<T>(g: &'static G<Task>, read: impl Fn(Wait) -> Option<T>) -> Opti
 }
 
 /// If `g` waits for a lock: its wait, and the name in the lock word, 0 if there is none.
-fn owner_for(g: &'static G<Task>) -> Option<(Seen, u64)> {
+pub(super) fn owner_for(g: &'static G<Task>) -> Option<(Seen, u64)> {
     during_wait(g, |Wait { reason, object, .. }| {
         if !matches!(reason, Reason::MutexLock | Reason::RwLockRead | Reason::RwLockWrite) {
             return None;
@@ -274,32 +189,5 @@ impl Waiting {
         info.wait = Some(snapshot::wait_of(self.0));
         info.holder = holder_of(self.0);
         Some(info)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lock_that_several_wait_for_is_counted_once() {
-        let mut found = Found::default();
-        [8, 16, 8, 24, 16].into_iter().for_each(|object| found.add(object));
-        assert_eq!(found.count, 3);
-    }
-
-    #[test]
-    fn many_locks_are_counted_beyond_what_is_kept() {
-        let mut found = Found::default();
-        (1..=20).for_each(|object| found.add(object * 8));
-        assert_eq!(found.count, 20);
-    }
-
-    #[test]
-    fn who_is_no_g_is_never_gone() {
-        for name in [0, NOBODY] {
-            // SAFETY: these names belong to no G.
-            assert!(!unsafe { is_gone(name) });
-        }
     }
 }

@@ -11,7 +11,7 @@ use crate::drivers::simulated;
 use crate::mem::percpu::Here;
 use crate::mem::reclaim;
 use crate::trace::{self, Kind};
-use crate::{arch, chaos, guardian};
+use crate::{arch, chaos, watchdog};
 use sched::{Status, Wake};
 
 /// Whether the running G may be preempted: not one that is about to park, whose state is no longer
@@ -39,7 +39,7 @@ pub fn must_leave() -> bool {
     let cpu = arch::cpu_index();
     !pinned && cpu >= SCHED.limit()
         || reclaim::is_wanted(cpu)
-        || running.is_some_and(kill::is_abandoned)
+        || running.is_some_and(kill::is_forced)
 }
 
 /// Moves the Gs in this CPU's inbox to its queue (Go: injectglist). True if one of them should run
@@ -79,6 +79,11 @@ pub fn ready_from_interrupt(g: GHandle) {
 pub fn next_deadline() -> Option<u64> {
     let cpu = arch::cpu_index();
     let chaos = chaos::next_deadline(cpu);
-    let due = [TIMERS.next_deadline(cpu), simulated::next_deadline(cpu), chaos, guardian::due(cpu)];
+    let due = [
+        TIMERS.next_deadline(cpu),
+        simulated::next_deadline(cpu),
+        chaos,
+        watchdog::next_check(cpu),
+    ];
     due.into_iter().flatten().min()
 }

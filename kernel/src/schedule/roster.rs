@@ -1,7 +1,8 @@
 //! All Gs that there ever were: a list that only grows, as records are never freed.
 
+use super::G_SLOT;
+use super::name;
 use super::task::Task;
-use super::{G_SLOT, holder};
 use crate::arch;
 use crate::cell::Registry;
 use core::sync::atomic::Ordering::Relaxed;
@@ -11,7 +12,7 @@ pub(super) static ALL: Registry<G<Task>> = Registry::new();
 
 /// Registers a new G, which has not run yet.
 pub(super) fn add(g: &'static G<Task>) {
-    g.kernel.name.store(holder::name_of(g), Relaxed);
+    g.kernel.name.store(name::name_of(g), Relaxed);
     ALL.add(g);
 }
 

@@ -5,9 +5,9 @@
 //! `roster`. No scheduling happens here.
 
 use super::account::Account;
-use super::full::Filled;
-use super::kill::{Doom, DoomWord};
+use super::kill::KillRequest;
 use super::m::M;
+use super::overflow::Filled;
 use super::running;
 use crate::arch;
 use crate::cell::sys::PANICKING;
@@ -63,7 +63,7 @@ pub struct Task {
     /// Its program, if not the booted one; set between two lives, or by the G itself.
     pub(super) program: Link<Instance>,
     /// The kill request. Atomic: any G sets it.
-    pub(super) doom: DoomWord,
+    pub(super) kill: KillRequest,
 }
 
 // SAFETY: the cells are touched by the holder of the G only, and ownership of a G moves through the
@@ -92,7 +92,7 @@ impl Task {
             same_chain: Link::new(),
             waiting: AtomicU64::new(0),
             program: Link::new(),
-            doom: DoomWord::new(),
+            kill: KillRequest::new(),
         }
     }
 
@@ -124,9 +124,10 @@ impl Task {
         Wait::reason_number(self.waiting.load(Relaxed))
     }
 
-    /// Whether life `id` of it was asked to end, and will when it is woken: it does not unwind.
+    /// Whether a kill of life `id` was requested, and it will end when it is woken: it does not
+    /// unwind.
     pub(super) fn ends_when_woken(&self, id: u64) -> bool {
-        self.doom.of(id) > Doom::None && !self.unwinds()
+        self.kill.is_for(id) && !self.unwinds()
     }
 
     /// Whether a panic of it is under way. Any CPU may ask.
@@ -161,6 +162,11 @@ impl Timed for G<Task> {
 /// The G that runs on this CPU, for reports.
 pub fn current() -> Option<Running> {
     running().map(Running)
+}
+
+/// Whether the running G is in a blocking call, on the stack of an M.
+pub fn is_in_call() -> bool {
+    running().is_some_and(|g| g.kernel.m.get().is_some())
 }
 
 /// Shows a G by number, name and spawn site.

@@ -31,16 +31,16 @@
 
 use super::task::Task;
 use super::{
-    Cpu, G_SLOT, Leaving, NO_G, SCHED, birth, call, full, idle_latency, is_running,
+    Cpu, G_SLOT, Leaving, NO_G, SCHED, abandon, birth, call, idle_latency, is_running,
     running_or_none, send, this_cpu,
 };
 use super::{all_idle, busy, cycles_run, try_this_cpu};
 use crate::arch::{self, irq::IrqState};
 use crate::deadlock;
-use crate::guardian;
 use crate::mem;
 use crate::preempt::Attention;
 use crate::trace::{self, Kind, What};
+use crate::watchdog;
 use sched::{G, Next, P, Run, Slice, Wake};
 
 /// The root of every M, on its own stack (Go: mstart1).
@@ -123,11 +123,11 @@ fn schedule_any(cpu: &'static Cpu, last: Last) -> Last {
 fn looked_for_deadlocks() -> bool {
     let run = cycles_run();
     if !all_idle() {
-        return deadlock::beside::stir_from_halt(busy());
+        return deadlock::on_idle(busy());
     }
-    let Some(look) = deadlock::Look::is_due(run) else { return false };
+    let Some(scan) = deadlock::on_all_idle(run) else { return false };
     arch::irq::restore(IrqState::ON);
-    look.take();
+    scan(run);
     arch::irq::disable();
     true
 }
@@ -147,7 +147,7 @@ fn halt(cpu: &'static Cpu) -> Last {
     cpu.times.idled(last.at.wrapping_sub(halted));
     // The next G here does not inherit a slice from before the halt.
     cpu.slices.begin(last.at);
-    guardian::after_halt();
+    watchdog::after_halt();
     trace::cpu_event(Kind::Resume, 0);
     last
 }
@@ -320,7 +320,8 @@ fn settle(cpu: &'static Cpu, g: &'static G<Task>, why: Leaving, at: u64) -> Last
         m.has_left(); // and its context is saved
     }
     if why == Leaving::Abandon {
-        full::bury(cpu, g);
+        cpu.counters.ended.add_one();
+        abandon::finish_abandoned(g, cpu.exit_reason.take());
         return Last::nobody();
     }
     let settle = |p: &mut P<Task>| match why {

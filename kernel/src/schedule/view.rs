@@ -142,7 +142,7 @@ pub fn present(cpu: usize) -> (u32, Option<u64>) {
     (CPUS[cpu].m.get().map_or(0, |m| m.id() as u32), running_on(cpu).map(G::id))
 }
 
-/// Whether a CPU runs a G or may be about to, as seen from outside, for `guardian`.
+/// Whether a CPU runs a G or may be about to, as seen from outside, for `watchdog`.
 pub fn is_busy(cpu: usize) -> bool {
     running_on(cpu).is_some() || cpu < SCHED.limit() && !SCHED.is_idle(cpu)
 }

@@ -26,8 +26,8 @@ pub fn yield_now() {
     crate::park::might_park();
     let g = running().expect("no G to leave");
     // A G may do nothing but yield for ever; a G that waits checks when it is woken.
-    if g.kernel.doom.is_set() {
-        kill::end_if_killed();
+    if g.kernel.kill.is_set() {
+        kill::check_kill_now();
     }
     leave_by(g, Leaving::Yield);
 }

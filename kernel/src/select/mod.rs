@@ -315,7 +315,7 @@ pub fn choose(
         Otherwise::Return => {
             let done = cases.iter().any(|case| case.0.attempt());
             if !done {
-                park::heed_kill();
+                park::check_kill();
             }
             return done;
         }

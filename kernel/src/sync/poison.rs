@@ -199,7 +199,7 @@ pub(super) fn locked_at_once<G>(taken: Taken<G>) -> TryResult<G> {
         Ok((guard, poisoned)) => check(guard, poisoned).map_err(TryLockError::Poisoned),
         Err(NotTaken::Abandoned) => Err(TryLockError::Abandoned),
         Err(NotTaken::Held) => {
-            crate::park::heed_kill();
+            crate::park::check_kill();
             Err(TryLockError::WouldBlock)
         }
     }

@@ -184,7 +184,7 @@ pub fn is_killed() -> bool {
 }
 
 /// Nor is there anything to heed.
-pub fn heed_kill() {}
+pub fn check_kill() {}
 
 pub fn die() -> ! {
     unreachable!("nobody is killed here")

@@ -1,4 +1,4 @@
-//! Checks that CPUs watch each other: `runnext::guardian`.
+//! Checks that CPUs watch each other: `runnext::watchdog`.
 //!
 //! Who is stuck here stays so until it was reported, however long that takes: the
 //! host's time says nothing.
@@ -6,8 +6,8 @@
 use crate::check::{self, checks, go_on, wait_until};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use runnext::internals::arch;
-use runnext::internals::guardian::{self, Counts};
 use runnext::internals::lock::IrqLock;
+use runnext::internals::watchdog::{self, Counts};
 use runnext::prelude::*;
 use runnext::stats;
 
@@ -28,7 +28,7 @@ fn main() {
 
 /// Spins, as nothing else is possible with interrupts off, until that holds.
 fn spin_until(condition: impl Fn(Counts) -> bool) {
-    while !condition(guardian::counts()) {
+    while !condition(watchdog::counts()) {
         check::spin();
     }
 }
@@ -37,20 +37,20 @@ fn a_g_alone_on_its_cpu_is_asked_and_not_reported() {
     if num_cpus() == 1 {
         return;
     }
-    let before = guardian::counts();
+    let before = watchdog::counts();
     let asked_twice = move |now: Counts| now.questions >= before.questions + 2;
     go_on(num_cpus() - 1, move || spin_until(asked_twice)).join().expect("no panic");
-    assert_eq!(guardian::counts().reports, before.reports);
+    assert_eq!(watchdog::counts().reports, before.reports);
 }
 
 fn a_cpu_with_interrupts_off_is_reported_and_seen_to_go_on() {
     if num_cpus() == 1 {
         return;
     }
-    let before = guardian::counts();
+    let before = watchdog::counts();
     go_on(num_cpus() - 1, move || spin_with_interrupts_off(before)).join().expect("no panic");
-    wait_until(|| guardian::counts().ends > before.ends);
-    assert_eq!(guardian::counts().reports, before.reports + 1, "once an incident");
+    wait_until(|| watchdog::counts().ends > before.ends);
+    assert_eq!(watchdog::counts().reports, before.reports + 1, "once an incident");
 }
 
 #[inline(never)]
@@ -70,7 +70,7 @@ fn a_lock_that_is_not_freed_is_reported_for_whoever_spins() {
     if num_cpus() < 3 {
         return;
     }
-    let before = guardian::counts();
+    let before = watchdog::counts();
     let holder = go_on(num_cpus() - 1, move || {
         let _held = LOCK.lock();
         IS_HELD.store(true, Relaxed);
@@ -79,7 +79,7 @@ fn a_lock_that_is_not_freed_is_reported_for_whoever_spins() {
     wait_until(|| IS_HELD.load(Relaxed));
     go_on(num_cpus() - 2, || drop(LOCK.lock())).join().expect("no panic");
     holder.join().expect("no panic");
-    wait_until(|| guardian::counts().ends >= before.ends + 2);
+    wait_until(|| watchdog::counts().ends >= before.ends + 2);
 }
 
 /// There is no guard any more when it wakes, and nobody else to come.
@@ -87,22 +87,22 @@ fn a_cpu_that_wakes_an_idle_machine_and_gets_stuck_is_reported() {
     if num_cpus() == 1 {
         return;
     }
-    let before = guardian::counts();
+    let before = watchdog::counts();
     sleep(Duration::from_secs(3));
     spin_with_interrupts_off(before);
-    wait_until(|| guardian::counts().ends > before.ends);
-    assert_eq!(guardian::counts().reports, before.reports + 1, "once an incident");
+    wait_until(|| watchdog::counts().ends > before.ends);
+    assert_eq!(watchdog::counts().reports, before.reports + 1, "once an incident");
 }
 
 /// Who sleeps comes out of a halt and stands guard: for one look, at which all CPUs
 /// are found idle. So however long it sleeps, there are no more looks than posts.
 fn an_idle_machine_is_not_looked_at() {
     sleep(Duration::from_secs(2));
-    let before = guardian::counts();
+    let before = watchdog::counts();
     let ticks = || stats().cpus.iter().map(|cpu| cpu.ticks).sum::<u64>();
     let ticks_before = ticks();
     sleep(Duration::from_secs(20));
-    let looks = guardian::counts().looks - before.looks;
+    let looks = watchdog::counts().looks - before.looks;
     assert!(looks <= 2, "{looks} looks in 20 s of nothing");
     // The one that ends the sleep, or two if the first came a moment early.
     let ticks = ticks() - ticks_before;

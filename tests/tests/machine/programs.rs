@@ -53,7 +53,7 @@ mod checked_inside {
             let boot = Boot::guest(format!("endless-{cpus}")).smp(cpus).limit(120);
             let outcome = boot.cmdline("program=endless").run();
             outcome.assert_ok();
-            outcome.assert_line("has a destructor that does not end: it is abandoned");
+            outcome.assert_line("was killed, but is in a destructor that does not end: abandoned");
         }
     }
 

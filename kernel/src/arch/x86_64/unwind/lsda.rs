@@ -1,10 +1,9 @@
-//! What a function says of its calls: does what unwinds pass, or is it stopped?
+//! What the table of a function says of a call: an unwinding passes, is caught, or is forbidden.
 //!
 //! A function that must clean up, or that catches, has a table of its calls
-//! (`.gcc_except_table`). A call that is not in it was proved not to unwind, and
-//! what does so nevertheless is *forbidden* to pass. The unwinder says only that it met
-//! such a call somewhere; `rescue` must know where. Functions without a table have
-//! nothing to clean up, and let everything pass.
+//! (`.gcc_except_table`). A call that is not in it was proved not to unwind, and an unwinding is
+//! *forbidden* to pass it. The unwinder says only that it met such a call somewhere; `rescue` must
+//! know where. A function without a table has nothing to clean up, and lets every unwinding pass.
 #![forbid(unsafe_code)]
 
 use gimli::{EndianSlice, LittleEndian, Reader};
@@ -29,7 +28,7 @@ const UDATA4: u8 = 0x03;
 /// compiler.
 pub fn answer(table: &[u8], start: u64, ip: u64) -> Option<Answer> {
     let mut table = EndianSlice::new(table, LittleEndian);
-    // Landing pads count from the function's start; another base has nobody here.
+    // Landing pads count from the function's start; the compiler uses no other base.
     if table.read_u8().ok()? != OMIT {
         return None;
     }

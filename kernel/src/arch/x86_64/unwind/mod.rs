@@ -1,9 +1,8 @@
-//! What becomes of a G whose stack is full: its frames, read and left one by one.
+//! What becomes of a G whose stack is full.
 
 #[cfg(any(test, target_os = "none"))]
 mod lsda;
 pub mod rescue;
-pub mod step;
 
 use super::cpu::{self, switch};
 use super::irq::trap;

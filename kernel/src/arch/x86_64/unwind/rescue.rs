@@ -1,12 +1,12 @@
-//! A fault that nobody can mend: its G goes on elsewhere, or not at all.
+//! The machine's part in unwinding a full stack; the plan is in `overflow`.
 //!
-//! The page-fault handler can return to another place than the one that faulted.
-//! So a G whose stack is full can be made to end itself: [`divert`] leaves the
-//! registers of the instruction that faulted on the G's own stack, below all that
-//! is in use, and returns into a function that was told where they are. With them
-//! that function can have itself replaced ([`call_in_place`]): one frame up, by
-//! the unwind tables, is a caller that waits for its callee, and to that caller it
-//! looks as if it had called another.
+//! The page-fault handler can return to another place than the one that faulted. So a G whose
+//! stack is full can be made to end itself: [`divert`] leaves the registers of the faulting
+//! instruction on the G's own stack, below all that is in use, and returns into [`entry`], which
+//! calls the kernel. The unwind table of `entry` says where those registers are, as that of a
+//! signal trampoline does, so the unwinder walks from there into the code that faulted like
+//! through any other call. The kernel then has a function called ([`call_in_place`]) by the
+//! innermost caller from which an unwinding gets through.
 //!
 //! ```text
 //!   the G's stack        after divert           after call_in_place(f)
@@ -14,22 +14,21 @@
 //!  │ return address │   │ return address │     │ return address │ ◀─ rsp, in f
 //!  │ its callee     │   │ its callee     │
 //!  └────────────────┘   │ Faulted        │
-//!                       │ who was told   │
+//!                       │ the kernel     │
 //! ```
 //!
-//! What the callee was doing is lost; what that may be is said in `overflow`, with
-//! the rest of the plan. A G can also be left where it is, for good ([`leave`]).
+//! A G can also be abandoned where it is ([`leave`]).
 
-use super::step::{self, NoStep, Registers, Section, Tables};
 use super::trap::{Frame, PageFault};
 use super::{cpu, switch};
 use core::arch::naked_asm;
+use core::mem::offset_of;
 
 /// A stack that is full, as [`super::trap::Handlers::stack_full`] is told.
 pub struct FullStack {
     /// Whether it may not grow, or cannot.
     pub found: PageFault,
-    /// What was touched.
+    /// The address that was touched.
     pub address: u64,
     /// The stack pointer then.
     pub sp: u64,
@@ -40,30 +39,48 @@ pub struct FullStack {
 /// What [`super::trap::Handlers::stack_full`] wants done.
 #[must_use]
 pub enum Rescue {
-    /// There is nothing to be done: the machine stops.
+    /// Nothing can be done: the machine stops.
     None,
     /// There is room now: the instruction is tried again.
     Retry,
-    /// The G calls this with what is known of the fault, on its own stack with
-    /// interrupts on, and does not come back.
+    /// The G calls this function, on its own stack with interrupts on, and does not come back.
     Call(extern "C" fn(&Faulted) -> !),
-    /// The G is left for good, and the context that `switch` has saved at this
-    /// stack pointer goes on.
+    /// The G is abandoned, and the context that `switch` has saved at this stack pointer
+    /// continues.
     Leave(usize),
+}
+
+/// The registers that a called function keeps for its caller, with the instruction and stack
+/// pointer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Registers {
+    pub rbx: u64,
+    pub rbp: u64,
+    pub r12: u64,
+    pub r13: u64,
+    pub r14: u64,
+    pub r15: u64,
+    pub rsp: u64,
+    pub rip: u64,
 }
 
 /// An instruction that faulted because its stack was full.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub struct Faulted {
+    /// Where the unwinder goes on from here: the first field, which [`entry`]'s table counts on.
     registers: Registers,
-    address: u64,
+    /// The instruction.
+    rip: u64,
+    /// The function that [`entry`] calls.
+    f: extern "C" fn(&Faulted) -> !,
 }
 
 impl Faulted {
     /// Where it was: instruction and frame pointer.
     pub fn at(&self) -> (u64, u64) {
-        (self.registers.rip, self.registers.rbp)
+        (self.rip, self.registers.rbp)
     }
 }
 
@@ -73,20 +90,60 @@ const BACKWARDS: u64 = 1 << 10;
 
 /// Makes the interrupt return into `f`.
 ///
+/// A `call` that faulted, because of the return address that it pushes, is completed first: as far
+/// as the unwinder can see, the function that it calls is at its first instruction. So the caller
+/// loses nothing.
+///
 /// # Safety
-/// `frame` is that of a G which faulted at `address` with interrupts on, and will be
-/// returned to by `iretq`. A page below its stack pointer can be written.
+/// `frame` is that of a G which faulted at `address` with interrupts on, and will be returned to by
+/// `iretq`. A page below its stack pointer can be written.
 pub unsafe fn divert(frame: &mut Frame, address: u64, f: extern "C" fn(&Faulted) -> !) {
-    let place = (frame.rsp & !15) - size_of::<Faulted>() as u64;
+    let (mut registers, rip) = (frame.kept(), frame.rip);
+    if address == frame.rsp - 8
+        && let Some(length) = code_at(rip).and_then(call_length)
+    {
+        registers.rsp -= 8;
+        // SAFETY: in the page below the stack pointer, aligned like every return address.
+        unsafe { (registers.rsp as *mut u64).write(rip + length as u64) };
+        registers.rip = f as *const () as u64; // any function will do
+    }
+    let place = (registers.rsp & !15) - size_of::<Faulted>() as u64;
     // SAFETY: in the page below the stack pointer, aligned.
-    unsafe { (place as *mut Faulted).write(Faulted { registers: frame.kept(), address }) };
-    // The return address of a function that does not return; a backtrace ends there.
-    let end = place - 8;
-    // SAFETY: as above.
-    unsafe { (end as *mut u64).write(0) };
-    frame.go_to(f as *const () as u64, end, place);
-    frame.rbp = 0;
+    unsafe { (place as *mut Faulted).write(Faulted { registers, rip, f }) };
+    frame.go_to(entry as *const () as u64, place, place);
+    frame.rbp = 0; // a backtrace by frame pointers ends there
     frame.rflags &= !BACKWARDS;
+}
+
+/// Calls the function in the [`Faulted`] that `rsp` and `rdi` point at. The registers are numbered
+/// as in the System V ABI for x86-64, figure 3.36: 7 is `rsp`, 16 the return address.
+#[unsafe(naked)]
+unsafe extern "C" fn entry(_faulted: &Faulted) -> ! {
+    naked_asm!(
+        ".cfi_startproc simple",
+        ".cfi_signal_frame",
+        ".cfi_def_cfa 7, 0",
+        ".cfi_offset 3, {rbx}",
+        ".cfi_offset 6, {rbp}",
+        ".cfi_offset 12, {r12}",
+        ".cfi_offset 13, {r13}",
+        ".cfi_offset 14, {r14}",
+        ".cfi_offset 15, {r15}",
+        ".cfi_offset 7, {rsp}",
+        ".cfi_offset 16, {rip}",
+        "call [rdi + {f}]",
+        "ud2",
+        ".cfi_endproc",
+        rbx = const offset_of!(Registers, rbx),
+        rbp = const offset_of!(Registers, rbp),
+        r12 = const offset_of!(Registers, r12),
+        r13 = const offset_of!(Registers, r13),
+        r14 = const offset_of!(Registers, r14),
+        r15 = const offset_of!(Registers, r15),
+        rsp = const offset_of!(Registers, rsp),
+        rip = const offset_of!(Registers, rip),
+        f = const offset_of!(Faulted, f),
+    )
 }
 
 /// Makes the interrupt return into the context saved at `sp`, interrupts off.
@@ -95,92 +152,50 @@ pub unsafe fn divert(frame: &mut Frame, address: u64, f: extern "C" fn(&Faulted)
 /// As for [`switch::switch_for_good`], at the time of the return.
 pub unsafe fn leave(frame: &mut Frame, sp: usize) {
     let (at, _) = switch::saved_at(sp);
-    // SAFETY: the return address of a saved context, which is nobody else's.
+    // SAFETY: the return address of a saved context, which no other CPU uses.
     let back = unsafe { (at as *const u64).read() };
     // As if `switch` had just returned there, which has nothing in rdi.
     frame.go_to(back, at as u64 + 8, 0);
     frame.rflags &= !(BACKWARDS | INTERRUPTS_ON);
 }
 
-/// Replaces the function that faulted by `f`: its caller is where it called, and
-/// `f` is what it called. Returns only if there is no such place.
+/// Replaces the function that faulted by `f`, as called by its caller; or, if a caller further up
+/// forbids an unwinding to pass, by the caller of that one. Returns only if there is no such place,
+/// or no frame above would catch the unwinding.
 ///
 /// # Safety
-/// 1. Called by what [`Rescue::Call`] named, with what it was given, on that stack.
-/// 2. Nothing above is needed: neither what the function had that faulted, nor what
-///    the calling one has, is ever dropped.
-pub unsafe fn call_in_place(
-    faulted: &Faulted,
-    stack_top: u64,
-    f: extern "C-unwind" fn(usize) -> !,
-) -> NoStep {
-    let at = faulted.registers;
-    let readable = at.rsp..stack_top;
-    let read = |address: u64| {
-        let is_there = address.is_multiple_of(8) && readable.contains(&address);
-        // SAFETY: aligned, and in the part of this stack that is in use. What of it
-        // has no memory yet is given some.
-        is_there.then(|| unsafe { (address as *const u64).read_volatile() })
-    };
-    let caller = match call_that_faulted(faulted) {
-        Some(caller) => Ok(caller),
-        None => step::caller(&tables(), &at, read),
-    };
-    match caller {
-        // SAFETY: 1. Where a call of the caller would return to. 2. The word below
-        // `rsp` has the return address, or is free for it. 3. The caller's promise.
-        Ok(caller) => unsafe { call_at(&caller, f, 0) },
-        Err(none) => none,
+/// 1. Called by the function that [`Rescue::Call`] named, with the argument it was given.
+/// 2. Neither the function that faulted nor the calling one has anything to drop.
+pub unsafe fn call_in_place(faulted: &Faulted, f: extern "C-unwind" fn(usize) -> !) {
+    if let Some(caller) = callers::find(faulted.registers.rsp + 1, true) {
+        // SAFETY: a call of it returns there, and the word below `rsp` has the return address or is
+        // free for it; the caller's promise.
+        unsafe { call_at(&caller, f, 0) }
     }
 }
 
-/// Calls `f(argument)` as [`call_in_place`] does, further up: above the last caller
-/// that forbids what unwinds to pass, so that it does. Returns only if nobody above
-/// catches, or nobody forbids.
+/// Calls `f(argument)` from above the last caller that forbids an unwinding to pass, so that it
+/// does. Returns only if no frame above catches, or none forbids.
 ///
-/// Below such a caller everybody was proved not to unwind, so there is nobody who
-/// would have cleaned up; what that caller itself has is lost.
+/// The functions below such a caller were proved not to unwind, so none of them would have cleaned
+/// up; what that caller itself owns is lost.
 ///
 /// # Safety
-/// `rbp` is the frame pointer of the caller, or of one above it; neither these nor
-/// anybody below who it is called from has anything to drop.
+/// `rbp` is the frame pointer of the caller, or of one above it; neither these nor the functions
+/// below them have anything to drop.
 pub unsafe fn call_above_forbidden(rbp: u64, f: extern "C-unwind" fn(usize) -> !, argument: usize) {
     // Above the frame pointer are the caller's and the return address.
-    if let Some(caller) = callers::above_forbidden(rbp + 16) {
+    if let Some(caller) = callers::find(rbp + 16, false) {
         // SAFETY: where a call that was made will return to; the caller's promise.
         unsafe { call_at(&caller, f, argument) }
     }
-}
-
-/// If what faulted is a call, because of the return address that it pushes: the
-/// registers as they would be when it returns. Nothing is lost then.
-fn call_that_faulted(faulted: &Faulted) -> Option<Registers> {
-    let Faulted { registers: at, address } = *faulted;
-    if address != at.rsp - 8 {
-        return None;
-    }
-    let length = step::call_length(code_at(at.rip)?)? as u64;
-    Some(Registers { rip: at.rip + length, ..at })
-}
-
-/// Whether the instruction at `rip` is the kernel's probe of its stack.
-pub fn is_probe(rip: u64) -> bool {
-    code_at(rip).is_some_and(cpu::is_probe)
-}
-
-/// The code of the kernel at `rip`, an instruction of it at least.
-fn code_at(rip: u64) -> Option<&'static [u8]> {
-    let text = tables().text;
-    let length = text.end.checked_sub(rip).filter(|_| text.contains(&rip))?.min(16);
-    // SAFETY: code of the kernel, which is never written.
-    Some(unsafe { core::slice::from_raw_parts(rip as *const u8, length as usize) })
 }
 
 /// Restores `registers` and calls `f(argument)` from there: pushes `rip` as return
 /// address.
 ///
 /// # Safety
-/// Where these registers were in use there is somebody who expects `f` to be called.
+/// At `rip` is the return from a call, and these are the registers there.
 #[unsafe(naked)]
 unsafe extern "C" fn call_at(
     registers: &Registers,
@@ -199,54 +214,69 @@ unsafe extern "C" fn call_at(
         "push rax",
         "mov rdi, rdx",
         "jmp rsi",
-        rbx = const core::mem::offset_of!(Registers, rbx),
-        rbp = const core::mem::offset_of!(Registers, rbp),
-        r12 = const core::mem::offset_of!(Registers, r12),
-        r13 = const core::mem::offset_of!(Registers, r13),
-        r14 = const core::mem::offset_of!(Registers, r14),
-        r15 = const core::mem::offset_of!(Registers, r15),
-        rip = const core::mem::offset_of!(Registers, rip),
-        rsp = const core::mem::offset_of!(Registers, rsp),
+        rbx = const offset_of!(Registers, rbx),
+        rbp = const offset_of!(Registers, rbp),
+        r12 = const offset_of!(Registers, r12),
+        r13 = const offset_of!(Registers, r13),
+        r14 = const offset_of!(Registers, r14),
+        r15 = const offset_of!(Registers, r15),
+        rip = const offset_of!(Registers, rip),
+        rsp = const offset_of!(Registers, rsp),
     )
 }
 
-/// Where the image's code is.
+/// Whether the instruction at `rip` is the kernel's probe of its stack.
+pub fn is_probe(rip: u64) -> bool {
+    code_at(rip).is_some_and(cpu::is_probe)
+}
+
+/// The code of the kernel at `rip`, an instruction of it at least.
 #[cfg(target_os = "none")]
-pub(super) fn text() -> core::ops::Range<u64> {
+fn code_at(rip: u64) -> Option<&'static [u8]> {
     unsafe extern "C" {
         static __executable_start: u8;
         static __etext: u8;
     }
-    (&raw const __executable_start).addr() as u64..(&raw const __etext).addr() as u64
-}
-
-/// The kernel's own tables.
-#[cfg(target_os = "none")]
-fn tables() -> Tables<'static> {
-    unsafe extern "C" {
-        static __GNU_EH_FRAME_HDR: u8;
-        static __eh_frame_start: u8;
-        static __eh_frame_end: u8;
-    }
-    let section = |start: *const u8, end: *const u8| Section {
-        at: start.addr() as u64,
-        // SAFETY: what lies between two symbols of the linker script: constants.
-        bytes: unsafe { core::slice::from_raw_parts(start, end.addr() - start.addr()) },
-    };
-    let index = &raw const __GNU_EH_FRAME_HDR;
-    let frames = &raw const __eh_frame_start;
-    Tables {
-        text: text(),
-        index: section(index, frames),
-        frames: section(frames, &raw const __eh_frame_end),
-    }
+    let text = (&raw const __executable_start).addr() as u64..(&raw const __etext).addr() as u64;
+    let length = text.end.checked_sub(rip).filter(|_| text.contains(&rip))?.min(16);
+    // SAFETY: code of the kernel, which is never written.
+    Some(unsafe { core::slice::from_raw_parts(rip as *const u8, length as usize) })
 }
 
 /// On the host nothing faults.
 #[cfg(not(target_os = "none"))]
-fn tables() -> Tables<'static> {
-    let none = Section { at: 0, bytes: &[] };
-    Tables { text: 0..0, index: none, frames: none }
+fn code_at(_: u64) -> Option<&'static [u8]> {
+    None
+}
+
+/// The length of the instruction that `code` begins with, if it is a call: 5 for `e8` and a
+/// distance, 3 for `41 ff d4`, which is `call r12`.
+fn call_length(code: &[u8]) -> Option<usize> {
+    // Intel SDM vol. 2: CALL near is E8 with a distance, or FF /2; a REX prefix may come first.
+    let prefix = usize::from(code.first()? & 0xf0 == 0x40);
+    let length = match (code.get(prefix)?, code.get(prefix + 1)) {
+        (0xe8, _) => 5,
+        (0xff, Some(&modrm)) if modrm >> 3 & 7 == 2 => 2 + operand_length(modrm, code, prefix)?,
+        _ => return None,
+    };
+    Some(prefix + length).filter(|&length| length <= code.len())
+}
+
+/// How many bytes after ModRM say where the operand is: table 2-2 of the manual.
+fn operand_length(modrm: u8, code: &[u8], prefix: usize) -> Option<usize> {
+    let (mode, register) = (modrm >> 6, modrm & 7);
+    if mode == 3 {
+        return Some(0);
+    }
+    let has_sib = register == 4;
+    let base = if has_sib { code.get(prefix + 2)? & 7 } else { register };
+    let displacement = match mode {
+        0 if base == 5 => 4,
+        0 => 0,
+        1 => 1,
+        _ => 4,
+    };
+    Some(usize::from(has_sib) + displacement)
 }
 
 /// Walks the callers by the unwinder.
@@ -262,35 +292,36 @@ mod callers {
 
     /// What a walk has found.
     struct Found {
-        /// Who has a lower stack pointer is not asked.
+        /// Frames with a lower stack pointer are skipped.
         from: u64,
-        /// The last caller seen forbids it.
-        is_forbidden: bool,
-        /// Who is above the last that forbids it.
-        above: Option<Registers>,
+        /// The next frame may be the one to call from.
+        is_next: bool,
+        /// The frame to call from.
+        caller: Option<Registers>,
         is_caught: bool,
     }
 
-    /// The caller above the last that forbids what unwinds to pass, if one above
-    /// that catches it. Callers below the stack pointer `from` are not asked.
-    pub fn above_forbidden(from: u64) -> Option<Registers> {
-        let mut found = Found { from, is_forbidden: false, above: None, is_caught: false };
+    /// The innermost caller with a stack pointer of at least `from` that has no caller above it
+    /// which forbids an unwinding to pass, if one above catches it. If `is_any` is false, one must
+    /// forbid it.
+    pub fn find(from: u64, is_any: bool) -> Option<Registers> {
+        let mut found = Found { from, is_next: is_any, caller: None, is_caught: false };
         _Unwind_Backtrace(look, (&raw mut found).cast());
-        found.above.filter(|_| found.is_caught)
+        found.caller.filter(|_| found.is_caught)
     }
 
     extern "C" fn look(context: &UnwindContext<'_>, found: *mut c_void) -> UnwindReasonCode {
-        // SAFETY: from `above_forbidden`, which does not touch it meanwhile.
+        // SAFETY: from `find`, which does not touch it meanwhile.
         let found = unsafe { &mut *found.cast::<Found>() };
         if (_Unwind_GetCFA(context) as u64) < found.from {
             return UnwindReasonCode::NO_REASON;
         }
-        if core::mem::take(&mut found.is_forbidden) {
-            found.above = Some(registers(context));
+        if core::mem::take(&mut found.is_next) {
+            found.caller = Some(registers(context));
         }
         match answer(context) {
             Answer::Passes => {}
-            Answer::Forbidden => found.is_forbidden = true,
+            Answer::Forbidden => found.is_next = true,
             Answer::Caught => {
                 found.is_caught = true;
                 return UnwindReasonCode::END_OF_STACK; // anything but "go on"
@@ -333,7 +364,7 @@ mod callers {
 /// On the host nothing faults.
 #[cfg(not(target_os = "none"))]
 mod callers {
-    pub fn above_forbidden(_: u64) -> Option<super::Registers> {
+    pub fn find(_: u64, _: bool) -> Option<super::Registers> {
         None
     }
 }
@@ -349,7 +380,7 @@ mod tests {
     }
 
     extern "C" fn diverted(faulted: &Faulted) -> ! {
-        SEEN.set([faulted.address as usize, faulted.at().0 as usize]);
+        SEEN.set([faulted.registers.rsp as usize, faulted.at().0 as usize]);
         // SAFETY: BACK holds what the test's own switch saved, used once.
         unsafe { switch::switch_for_good(BACK.get()) }
     }
@@ -390,11 +421,38 @@ mod tests {
         // SAFETY: below `full` is half of this test's own stack.
         unsafe { divert(&mut frame, 0x5678, diverted) };
         let (rip, rsp, rdi) = frame.target();
-        assert_eq!(rsp % 16, 8, "not as after a call");
+        assert_eq!(rsp % 16, 0, "not as before a call");
         // SAFETY: as the interrupt would return.
         unsafe { go(BACK.with(Cell::as_ptr), rip, rsp, rdi) };
-        assert_eq!(SEEN.get(), [0x5678, 0x1234]);
+        assert_eq!(SEEN.get(), [full as usize, 0x1234]);
         assert!(stack[8193..].iter().all(|&word| word == 0xaa), "above was in use");
         stack.clear();
+    }
+
+    #[test]
+    fn calls_are_told_from_other_instructions() {
+        for (code, length) in [
+            (&[0xe8, 0, 0, 0, 0][..], Some(5)),         // call next
+            (&[0xff, 0xd0], Some(2)),                   // call rax
+            (&[0x41, 0xff, 0xd7], Some(3)),             // call r15
+            (&[0xff, 0x13], Some(2)),                   // call [rbx]
+            (&[0xff, 0x50, 0x18], Some(3)),             // call [rax + 24]
+            (&[0xff, 0x90, 0, 1, 0, 0], Some(6)),       // call [rax + 256]
+            (&[0xff, 0x15, 0, 1, 0, 0], Some(6)),       // call [rip + 256]
+            (&[0xff, 0x14, 0x24], Some(3)),             // call [rsp]
+            (&[0xff, 0x54, 0x24, 8], Some(4)),          // call [rsp + 8]
+            (&[0xff, 0x14, 0xc5, 0, 0, 0, 0], Some(7)), // call [8 * rax + 0]
+            (&[0x43, 0xff, 0x54, 0xc5, 0], Some(5)),    // call [r13 + 8 * r8]
+            (&[0xff, 0x30], None),                      // push [rax]
+            (&[0xff, 0xe0], None),                      // jmp rax
+            (&[0x41, 0x57], None),                      // push r15
+            (&[0x48, 0x89, 0x45, 0xf8], None),          // mov [rbp - 8], rax
+            (&[0xe8, 0, 0], None),                      // cut
+            (&[0xff], None),
+            (&[0x41], None),
+            (&[], None),
+        ] {
+            assert_eq!(call_length(code), length, "{code:x?}");
+        }
     }
 }

@@ -1,0 +1,226 @@
+//! Which waits are a deadlock, when the watcher scans, and what a report says.
+
+use super::*;
+
+fn wait(reason: Reason) -> Option<Wait> {
+    Some(Wait::new(reason, 0))
+}
+
+/// Whether they wait for each other, and if not the witness.
+fn judged(gs: &[Option<Wait>]) -> (bool, Option<usize>) {
+    let gs = gs.iter().map(|wait| wait.map(|wait| (wait, [0, 0])));
+    scan(gs.enumerate()).map_or_else(|witness| (false, witness), |_| (true, None))
+}
+
+#[test]
+fn gs_that_wait_for_each_other_are_deadlocked() {
+    let stuck = [wait(Reason::ChanReceive), wait(Reason::MutexLock), wait(Reason::Join)];
+    assert_eq!(judged(&stuck), (true, None));
+}
+
+#[test]
+fn one_that_runs_or_may_run_can_wake_the_others() {
+    assert_eq!(judged(&[wait(Reason::ChanReceive), None, wait(Reason::Sleep)]), (false, None));
+}
+
+#[test]
+fn one_that_waits_for_the_clock_a_device_or_a_program_is_the_witness() {
+    for reason in [Reason::Sleep, Reason::Poll, Reason::Call, Reason::ProgramEnd] {
+        let gs = [wait(Reason::ChanSend), wait(reason), wait(Reason::ChanSend)];
+        assert_eq!(judged(&gs), (false, Some(1)), "{reason}");
+    }
+    let in_time = Some(Wait::new(Reason::ChanSend, 0).with_deadline());
+    assert_eq!(judged(&[in_time]), (false, Some(0)));
+}
+
+#[test]
+fn a_program_without_gs_is_only_starting() {
+    assert_eq!(judged(&[]), (false, None));
+}
+
+#[test]
+fn what_the_kernel_keeps_for_all_is_no_reason() {
+    static SHARED: [u64; 4] = [0; 4];
+    expect_from_outside(&SHARED);
+    let at = |address: *const u64| Some(Wait::new(Reason::MutexLock, address.addr()));
+    assert_eq!(judged(&[at(&SHARED[0])]), (false, Some(0)));
+    assert_eq!(judged(&[at(&SHARED[3])]), (false, Some(0)));
+    assert_eq!(judged(&[at(SHARED.as_ptr_range().end)]), (true, None));
+    assert_eq!(judged(&[wait(Reason::MutexLock)]), (true, None), "no object is nobody's");
+}
+
+#[test]
+fn a_look_is_due_once_until_somebody_has_run() {
+    let look = on_all_idle(7).expect("nobody has looked");
+    assert!(on_all_idle(7).is_none(), "somebody looks");
+    look(7);
+    assert!(on_all_idle(7).is_none(), "somebody has looked");
+    assert!(on_all_idle(8).is_some());
+}
+
+#[test]
+fn abandoned_gs_are_named_as_a_reason_if_there_are_any() {
+    let told = |n| {
+        let mut text = String::new();
+        write_abandoned(&mut text, n).expect("a string takes everything");
+        text
+    };
+    assert_eq!(told(0), "");
+    assert!(told(3).starts_with("\nabandoned since boot: 3. Read locks, permits"));
+}
+
+#[test]
+fn the_report_speaks_as_go_does() {
+    let mut g = GInfo::for_tests(7, "worker", GState::Waiting);
+    g.wait = Some(Wait::new(Reason::ChanReceive, 0x1000));
+    assert_eq!(Told(&g).to_string(), "goroutine 7 [chan receive]: \"worker\" at 0x1000");
+    g.wait = Some(Wait::new(Reason::MutexLock, 0x1000));
+    g.holder = Some(8);
+    let told = "goroutine 7 [sync.Mutex.Lock]: \"worker\" at 0x1000, held by goroutine 8";
+    assert_eq!(Told(&g).to_string(), told);
+    g.wait = Some(Wait::new(Reason::Join, 9));
+    (g.name, g.holder) = ("", None);
+    assert_eq!(Told(&g).to_string(), "goroutine 7 [join]: for goroutine 9");
+}
+
+/// Begins a scan while another program runs.
+fn looking() -> Watcher<&'static str> {
+    let watcher = Watcher::new();
+    watcher.begin_scan(true);
+    watcher
+}
+
+fn resting() -> Watcher<&'static str> {
+    let watcher = looking();
+    assert!(watcher.begin_rest(|| "watcher"));
+    watcher
+}
+
+#[test]
+fn the_first_event_wakes_a_watcher_that_rests_and_no_other_does() {
+    for wake in [Watcher::stir, Watcher::wake, |w: &Watcher<_>| w.stir_from_halt(1)] {
+        let watcher = resting();
+        assert_eq!(wake(&watcher), Some("watcher"));
+        assert_eq!((watcher.stir(), watcher.wake()), (None, None));
+    }
+}
+
+#[test]
+fn an_event_during_a_look_is_a_reason_to_look_again() {
+    let watcher = looking();
+    assert_eq!(watcher.stir(), None, "it does not rest");
+    assert!(!watcher.begin_rest(|| unreachable!("it looks again")));
+    watcher.end_scan();
+    watcher.begin_scan(true);
+    assert!(watcher.begin_rest(|| "watcher"), "nothing has happened since");
+    assert_eq!(watcher.stir(), Some("watcher"));
+}
+
+#[test]
+fn an_event_before_a_look_is_seen_by_it() {
+    let watcher = looking();
+    watcher.end_scan(); // a suspect: it does not rest
+    assert_eq!(watcher.stir(), None);
+    watcher.begin_scan(true);
+    assert!(watcher.begin_rest(|| "watcher"));
+}
+
+#[test]
+fn without_a_program_beside_only_the_start_of_one_wakes_it() {
+    let watcher = Watcher::new();
+    watcher.begin_scan(false);
+    assert_eq!(watcher.stir(), None);
+    assert!(watcher.begin_rest(|| "watcher"), "that was no reason");
+    assert_eq!((watcher.stir(), watcher.stir_from_halt(3)), (None, None));
+    assert_eq!(watcher.wake(), Some("watcher"));
+}
+
+#[test]
+fn a_program_that_starts_during_a_look_is_looked_at() {
+    let watcher = Watcher::<&str>::new();
+    watcher.begin_scan(false);
+    assert_eq!(watcher.wake(), None);
+    assert!(!watcher.begin_rest(|| unreachable!("it looks again")));
+}
+
+#[test]
+fn a_cpu_that_halts_beside_the_watcher_alone_is_no_news() {
+    let watcher = looking();
+    assert_eq!(watcher.stir_from_halt(1), None);
+    assert!(watcher.begin_rest(|| "watcher"), "it would keep itself awake");
+    let watcher = looking();
+    assert_eq!(watcher.stir_from_halt(2), None);
+    assert!(!watcher.begin_rest(|| unreachable!("somebody else ran")));
+    let watcher = looking();
+    watcher.end_scan(); // it sleeps, and the one that runs is another
+    assert_eq!(watcher.stir_from_halt(1), None);
+    assert!(!watcher.begin_rest(|| unreachable!("somebody else ran")));
+}
+
+#[test]
+fn there_is_one_watcher_until_it_could_not_be_made() {
+    let watcher = Watcher::<()>::new();
+    assert!(!watcher.set_there(true));
+    assert!(watcher.set_there(true));
+    watcher.set_there(false);
+    assert!(!watcher.set_there(true));
+}
+
+/// The results of scans with these stamps.
+fn seen(stamps: &[u64]) -> Vec<Seen> {
+    let before = [0].iter().chain(stamps);
+    stamps.iter().zip(before).map(|(&stamp, &before)| Seen::of(stamp, before)).collect()
+}
+
+#[test]
+fn a_deadlock_is_the_same_state_in_two_looks() {
+    use Seen::{Deadlock, Nothing, Suspect};
+    assert_eq!(seen(&[0, 0]), [Nothing, Nothing]);
+    assert_eq!(seen(&[5, 5]), [Suspect, Deadlock]);
+    assert_eq!(seen(&[5, 6, 6]), [Suspect, Suspect, Deadlock]);
+    assert_eq!(seen(&[5, 0, 5]), [Suspect, Nothing, Suspect], "it went on in between");
+}
+
+/// The result of `scan_twice` when scans and lives give these values in turn; and the number of
+/// scans.
+fn looked(looks: &[Option<u64>], lives: &[u64]) -> (Option<u64>, usize) {
+    let (mut looks, mut lives) = (looks.iter().cycle(), lives.iter().cycle());
+    let mut count = 0;
+    let look = || {
+        count += 1;
+        *looks.next().unwrap()
+    };
+    (scan_twice(look, || *lives.next().unwrap()), count)
+}
+
+#[test]
+fn two_looks_count_if_they_agree_and_no_g_began_or_ended() {
+    assert_eq!(looked(&[Some(5)], &[1]), (Some(5), 2));
+    assert_eq!(looked(&[None], &[1]), (None, 1));
+    assert_eq!(looked(&[Some(5), None], &[1]), (None, 2));
+    assert_eq!(looked(&[Some(5), Some(6), Some(6), Some(6)], &[1]), (Some(6), 4));
+    assert_eq!(looked(&[Some(5)], &[1, 2, 2, 2]), (Some(5), 4), "a G began meanwhile");
+    assert_eq!(looked(&[Some(5)], &[1, 2]), (None, 2 * TRIES), "Gs begin all the time");
+}
+
+#[test]
+fn a_stamp_tells_gs_and_waits_apart() {
+    let waits = |[id, switches, object]: [u64; 3]| {
+        (Wait::new(Reason::MutexLock, object as usize), [id, switches])
+    };
+    let stamp = |gs: &[Option<[u64; 3]>]| scan(gs.iter().map(|g| ((), g.map(waits)))).ok();
+    assert_eq!(stamp(&[]), None, "no G waits");
+    assert_eq!(stamp(&[Some([1, 2, 3]), None]), None, "one of them goes on");
+    assert_eq!(stamp(&[None, Some([1, 2, 3])]), None, "one of them goes on");
+    let states = [
+        vec![Some([1, 2, 3])],
+        vec![Some([9, 2, 3])],
+        vec![Some([1, 9, 3])],
+        vec![Some([1, 2, 9])],
+        vec![Some([1, 2, 3]), Some([4, 5, 6])],
+        vec![Some([4, 5, 6]), Some([1, 2, 3])],
+    ];
+    let stamps: std::collections::BTreeSet<_> = states.iter().map(|s| stamp(s)).collect();
+    assert_eq!(stamps.len(), states.len());
+    assert!(!stamps.contains(&None));
+}
