@@ -66,6 +66,12 @@ static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
 /// A CPU is scanning.
 static LOOKING: AtomicBool = AtomicBool::new(false);
 
+/// The hook of a CPU that sees all Ps idle: the scan to do with interrupts on, if one is due.
+pub fn on_all_idle(cycles_run: u64) -> Option<schedule::hooks::Scan> {
+    let Look { .. } = Look::is_due(cycles_run)?;
+    Some(|cycles_run| Look { cycles_run }.take())
+}
+
 /// The right to do one scan.
 #[must_use]
 pub struct Look {

@@ -14,65 +14,53 @@
 //!   memory is an error to the caller, and once started a G runs.
 //! - **A G on the heap**: 256 bytes more for each, in another page and with another TLB entry.
 
+use super::roster;
 use super::task::Task;
 use super::{
-    Cpu, Leaving, SCHED, ask_for_upkeep, is_running, running, send, submit, this_cpu, with_p,
+    Kind, Leaving, OnCpu, SCHED, What, ask_for_upkeep, hooks, running, submitted, with_cpu,
 };
-use super::{kill, roster};
 use crate::arch::{self, irq::IrqState};
-use crate::cell::{Joiner, Labour, Place, Work, pair, pair_in};
+use crate::cell::{Joiner, Labour, Work, pair, pair_in};
 use crate::go::SpawnError;
-use crate::mem::{
-    self,
-    stack::{self, Stack, slot::CANARY_BYTES},
-};
-use crate::park::Birth;
+use crate::mem::stack::{self, Stack, slot::CANARY_BYTES};
+use crate::park::SpawnOptions;
 use crate::preempt::Attention;
 use crate::program::Instance;
-use crate::trace;
-use core::panic::Location;
-use sched::{G, StartRest, Wake};
+use sched::{G, Stop};
 
 /// Dead Gs that go to the pool at a time, when memory is short.
-const SHED: usize = 64;
+const TRIM: usize = 64;
 
 /// Starts a G that runs `labour` (Go: newproc).
 ///
 /// # Errors
 /// [`SpawnError`] when there is no memory for the G or its stack.
 #[inline(always)]
-pub fn spawn<L: Labour>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
-    let Birth { name, site, stack, pin, program } = birth;
-    let own = inherited();
-    let is_plain = stack <= mem::stack::DEFAULT_SIZE
-        && pin.is_none()
-        && program.is_none()
-        && !own.is_some_and(Instance::is_ending);
-    if !is_plain || !const { Place::fits::<L>() } {
-        return spawn_otherwise(None, name, site, stack, pin, program, labour);
-    }
-    // Fast path: a dead G of this P, its own place for the work, and all of it with interrupts off,
-    // so that the CPU's record is looked up once.
-    let irqs = arch::irq::disable_probed();
-    // SAFETY: every caller comes after `init_cpu`; interrupts are off.
-    let cpu = unsafe { this_cpu() };
-    // SAFETY: this CPU's own record, interrupts off.
-    let Some(g) = (unsafe { cpu.with_p(|p| SCHED.take_dead(p)) }) else {
-        arch::irq::restore(irqs);
-        return spawn_otherwise(None, name, site, stack, pin, program, labour);
-    };
+pub fn spawn<L: Labour>(
+    options: SpawnOptions,
+    labour: L,
+) -> Result<Joiner<L::Outcome>, SpawnError> {
+    let g = take_g(&options)?;
     // SAFETY: a dead G that was taken belongs to the taker alone.
-    match unsafe { pair_in(&g.kernel.place, labour) } {
-        Ok((work, joiner)) => {
-            start(g, work, name, site, own, irqs);
-            Ok(joiner)
-        }
-        // The result of its last life was not joined yet.
-        Err(labour) => {
-            arch::irq::restore(irqs);
-            spawn_otherwise(Some(g), name, site, stack, pin, program, labour)
-        }
-    }
+    let made = unsafe { pair_in(&g.kernel.place, labour) };
+    // Else it is too large for that, or the result of the last life was not joined yet.
+    let Ok((work, joiner)) = made.or_else(|labour| pair_on_heap(g, labour)) else {
+        drop(g.kernel.stack.take()); // and the G with it
+        return Err(SpawnError::NoMemory);
+    };
+    start(g, work, &options);
+    Ok(joiner)
+}
+
+/// The work and the joiner of a G, on the heap.
+#[inline(never)]
+fn pair_on_heap<L: Labour>(
+    g: &'static G<Task>,
+    labour: L,
+) -> Result<(Work, Joiner<L::Outcome>), L> {
+    let (work, joiner) = pair(labour)?;
+    work.is_of(core::ptr::from_ref(g).addr());
+    Ok((work, joiner))
 }
 
 /// The program of a G for which none is named: that of the G that starts it; `None` is the booted
@@ -82,133 +70,29 @@ fn inherited() -> Option<&'static Instance> {
     running()?.kernel.program.get()
 }
 
-/// Slow path: with a new G, or another stack, or another CPU; or with a dead G that was taken
-/// already, but whose place is still in use. Takes separate arguments, as the fast path would
-/// otherwise build a [`Birth`] in memory for it.
-#[inline(never)]
-fn spawn_otherwise<L: Labour>(
-    taken: Option<&'static G<Task>>,
-    name: &'static str,
-    site: &'static Location<'static>,
-    stack: usize,
-    pin: Option<usize>,
-    program: Option<&'static Instance>,
-    labour: L,
-) -> Result<Joiner<L::Outcome>, SpawnError> {
-    // With a larger least size no stack is of the smallest class, so there are no dead Gs to reuse
-    // and each start comes here: the fast path need not check.
-    let stack = stack.max(mem::stack::least_size());
-    let birth = Birth { name, site, stack, pin, program };
-    if let Some(g) = taken {
-        return spawn_as(g, birth, labour);
+/// A dead G, for the caller alone: one of this P's, if it can serve, else with a new stack.
+#[inline(always)]
+fn take_g(options: &SpawnOptions) -> Result<&'static G<Task>, SpawnError> {
+    // A G of a program that has ended ends here, so that Gs which only start Gs come to an end.
+    if options.program.is_none() && inherited().is_some_and(Instance::is_ending) {
+        (hooks::get().check_kill)();
     }
-    if birth.stack > mem::stack::MAX_SIZE {
-        return Err(SpawnError::StackTooLarge);
-    }
-    if birth.pin.is_some_and(|cpu| cpu >= arch::num_cpus()) {
+    if options.pin.is_some_and(|cpu| cpu >= arch::num_cpus()) {
         return Err(SpawnError::NoSuchCpu);
     }
-    if birth.program.is_none() {
-        kill::end_instead();
-    }
-    let is_usual = birth.stack <= mem::stack::DEFAULT_SIZE;
-    let recycled = if is_usual { with_p(|p| SCHED.take_dead(p)) } else { None };
-    match recycled {
-        Some(g) => spawn_as(g, birth, labour),
-        None => spawn_as(g_with_stack(birth.stack)?, birth, labour),
-    }
-}
-
-/// Starts this dead G, which the caller owns.
-#[inline(never)]
-fn spawn_as<L: Labour>(
-    g: &'static G<Task>,
-    birth: Birth,
-    labour: L,
-) -> Result<Joiner<L::Outcome>, SpawnError> {
-    // SAFETY: as in `spawn`.
-    let made = unsafe { pair_in(&g.kernel.place, labour) };
-    let Ok((work, joiner)) = made.or_else(pair) else {
-        drop(g.kernel.stack.take()); // and the G with it
-        return Err(SpawnError::NoMemory);
+    // With a larger least size no stack is of the smallest class, and there are no dead Gs.
+    let recycled = if options.stack <= stack::DEFAULT_SIZE {
+        with_cpu(|mut on| SCHED.take_dead(on.p()))
+    } else {
+        None
     };
-    work.is_of(core::ptr::from_ref(g).addr());
-    let program = birth.program.or_else(inherited);
-    set_up(g, work, birth.name, birth.site, program);
-    submit(|cpu, p| {
-        cpu.counters.created.add_one();
-        let wake = SCHED.start(p, g, birth.pin);
-        trace::created(|| g.id(), birth.pin, birth.name, birth.site);
-        wake
-    });
-    Ok(joiner)
+    recycled.map_or_else(|| g_with_stack(options.stack), Ok)
 }
 
-/// Starts a dead G, which the caller owns, on this CPU, with no special options. Interrupts are off
-/// before; afterwards as they were.
+/// Starts a dead G, which the caller owns.
 #[inline(never)]
-fn start(
-    g: &'static G<Task>,
-    work: Work,
-    name: &'static str,
-    site: &'static Location<'static>,
-    program: Option<&'static Instance>,
-    irqs: IrqState,
-) {
-    set_up(g, work, name, site, program);
-    // SAFETY: every caller comes after `init_cpu`; interrupts are off.
-    let cpu = unsafe { this_cpu() };
-    cpu.counters.created.add_one();
-    // SAFETY: this CPU's own record, interrupts off.
-    let left = unsafe { cpu.with_p(|p| SCHED.start_at_once(p, g)) };
-    // As in `wait::ready_from`: the fast path requires that no attention bit is set, and that the
-    // timer runs.
-    if left.is_err() || cpu.slices.attention.get() != 0 {
-        return start_rest(g, left, name, site, irqs);
-    }
-    arch::irq::restore(irqs);
-}
-
-/// Slow path of [`start`].
-#[cold]
-#[inline(never)]
-fn start_rest(
-    g: &'static G<Task>,
-    left: Result<(), StartRest<Task>>,
-    name: &'static str,
-    site: &'static Location<'static>,
-    irqs: IrqState,
-) {
-    // SAFETY: as in `start`.
-    let cpu = unsafe { this_cpu() };
-    let wake = left.map_or_else(
-        // SAFETY: as in `start`.
-        |rest| unsafe { cpu.with_p(|p| SCHED.start_rest(p, rest)) },
-        |()| Wake::Nobody,
-    );
-    // SAFETY: as above.
-    if !cpu.slices.is_timed() && is_running() && unsafe { cpu.with_p(|p| SCHED.needs_timer(p)) } {
-        cpu.slices.arm();
-    }
-    trace::created(|| g.id(), None, name, site);
-    let may_be_doomed = cpu.slices.attention.has(Attention::DOOM);
-    // Interrupts stay off until the wake-up is sent, as in `schedule::submit`.
-    send(wake);
-    arch::irq::restore(irqs);
-    if may_be_doomed {
-        kill::heed_kill();
-    }
-}
-
-/// Prepares the next life of a dead G.
-#[inline(always)]
-fn set_up(
-    g: &'static G<Task>,
-    work: Work,
-    name: &'static str,
-    site: &'static Location<'static>,
-    program: Option<&'static Instance>,
-) {
+fn start(g: &'static G<Task>, work: Work, options: &SpawnOptions) {
+    let &SpawnOptions { name, site, pin, program, .. } = options;
     let g_at = core::ptr::from_ref(g).addr();
     // SAFETY: a G is at the top of its stack (`g_with_stack`), above the canary, and the
     // stack is its own until it ends; the page is there.
@@ -216,11 +100,31 @@ fn set_up(
     g.kernel.sp.set(sp);
     // A dead G has no work; so the old value is not checked for one to be dropped.
     core::mem::forget(g.kernel.work.replace(Some(work)));
-    g.kernel.christen(name, site, program);
+    g.kernel.init_g(name, site, program.or_else(inherited));
+    let attention = with_cpu(|mut on| {
+        let (cpu, p) = on.parts();
+        cpu.counters.created.add_one();
+        let attention = cpu.slices.attention.get();
+        let wake = SCHED.start(p, g, pin);
+        if attention & Attention::TRACED != 0 {
+            let created = What::new(Kind::Create, pin.map_or(0, |cpu| cpu as u32 + 1));
+            (hooks::get().created)(g.id(), created, name, site);
+        }
+        submitted(&mut on, wake);
+        attention
+    });
+    if attention & Attention::DOOM != 0 {
+        (hooks::get().check_kill)();
+    }
 }
 
 /// A dead G with a stack of that size: one whose stack had gone back to the pool, or a new one.
+#[cold]
 fn g_with_stack(size: usize) -> Result<&'static G<Task>, SpawnError> {
+    let size = size.max(stack::least_size());
+    if size > stack::MAX_SIZE {
+        return Err(SpawnError::StackTooLarge);
+    }
     let stack = Stack::new(size).map_err(|_| SpawnError::NoMemory)?;
     let mut is_new = false;
     // SAFETY: only Gs are kept with stacks.
@@ -238,12 +142,11 @@ fn g_with_stack(size: usize) -> Result<&'static G<Task>, SpawnError> {
 }
 
 /// Memory is short: moves some dead Gs to the pool, which frees the pages of their stacks except
-/// the one that the G is in. Interrupts off.
+/// the one that the G is in.
 #[cold]
-pub(super) fn shed(cpu: &Cpu) {
-    for _ in 0..SHED {
-        // SAFETY: this CPU's own record, interrupts off.
-        let Some(g) = (unsafe { cpu.with_p(|p| SCHED.take_dead(p)) }) else { break };
+pub(super) fn trim(on: &mut OnCpu<'_>) {
+    for _ in 0..TRIM {
+        let Some(g) = SCHED.take_dead(on.p()) else { break };
         drop(g.kernel.stack.take()); // and the G with it
     }
 }
@@ -263,27 +166,26 @@ extern "C" fn g_main(g: usize) -> ! {
     // No probe: the root is at the very top of the G's first page. As in `schedule::leave`, a G
     // must leave with no lock held and interrupts on.
     assert!(arch::irq::disable().were_on(), "irqs off");
-    // SAFETY: a G runs here.
-    let cpu = unsafe { this_cpu() };
-    cpu.leaving.set(Leaving::Exit);
+    // SAFETY: 1. See above. 2. A G runs here. 3. It has no other.
+    let on = unsafe { OnCpu::assume() };
+    on.cpu().leaving.set(Leaving::Exit);
     // SAFETY: 1. `sp` was saved by the switch in `execute` that brought this G here. 2. No CPU runs
     // it any more. 3. Interrupts are off.
-    unsafe { arch::switch_for_good(cpu.sp.get()) }
+    unsafe { arch::switch_for_good(on.cpu().sp.get()) }
 }
 
 /// Recycles a G that has ended and whose stack is no longer in use (Go: gdestroy). It stays with
 /// its stack: on the free list of this P if the stack is of the usual size and has hardly grown,
-/// else in the pool of stacks, where pages are freed. Interrupts off.
+/// else in the pool of stacks, where pages are freed.
 #[inline(always)]
-pub(super) fn lay_to_rest(cpu: &Cpu, g: &'static G<Task>) {
-    cpu.counters.ended.add_one();
+pub(super) fn recycle(on: &mut OnCpu<'_>, g: &'static G<Task>) {
+    on.cpu().counters.ended.add_one();
     // SAFETY: the cell belongs to the holder, this CPU, and nothing changes it before the next
     // lines.
     let stack = unsafe { &*g.kernel.stack.as_ptr() };
     debug_assert!(stack.as_ref().is_none_or(|own| stack::is_whole(own.slot())), "stack overrun");
     if stack.as_ref().is_some_and(Stack::is_as_new) {
-        // SAFETY: this CPU's own record, interrupts off.
-        unsafe { cpu.with_p(|p| SCHED.exited(p, g)) };
+        let _ = SCHED.stopped(on.p(), g, Stop::Exit); // wakes no CPU
     } else {
         give_to_pool(g, g.kernel.stack.take());
     }

@@ -10,7 +10,7 @@
 use super::m::M;
 use super::task::{Running, Task};
 use super::was_killed;
-use super::{Cpu, Leaving, SCHED, TIMERS};
+use super::{Leaving, SCHED, TIMERS};
 use super::{abandon_locks, ask_for_upkeep, call, kill, leave, running, slices, this_cpu};
 use crate::arch::{self, PageFault, Rescue};
 use crate::go::JoinError;
@@ -174,11 +174,10 @@ pub fn give_up(why: JoinError) -> ! {
 }
 
 /// Finishes an abandoned G: completes its job for the joiner. On the M, interrupts off.
-pub(super) fn bury(cpu: &Cpu, g: &'static G<Task>) {
-    cpu.counters.ended.add_one();
+pub fn bury(g: &'static G<Task>, said: Option<JoinError>) {
     kill::note_abandoned();
     let full = || g.kernel.full.get().map(|filled| filled.why.into());
-    let said = cpu.last_words.take().or_else(full);
+    let said = said.or_else(full);
     // A G that ignored a kill gives no reason, and is not reported.
     let is_news = said.is_some();
     let why = said.unwrap_or(JoinError::Killed);

@@ -245,8 +245,7 @@ pub(super) fn abandon(g: &'static G<Task>) -> ! {
 }
 
 /// An interrupt has found that G running, and may let it continue: the G has had a chance to check.
-#[inline]
-pub(super) fn note_chance(g: &G<Task>) {
+pub fn note_chance(g: &'static G<Task>) {
     if g.kernel.doom.is_set() {
         g.kernel.doom.see(g.id());
     }
@@ -254,7 +253,7 @@ pub(super) fn note_chance(g: &G<Task>) {
 
 /// Whether the running G is to be abandoned now. With [`Doom::Abandon`] not if it unwinds, as then
 /// it has obeyed; with [`Doom::Forsake`] even then, as its destructors may run for ever.
-pub(super) fn is_abandoned(g: &G<Task>) -> bool {
+pub fn is_abandoned(g: &'static G<Task>) -> bool {
     let doom = &g.kernel.doom;
     doom.is_set()
         && match doom.of(g.id()) {
@@ -267,9 +266,9 @@ pub(super) fn is_abandoned(g: &G<Task>) -> bool {
 /// The running G is about to start another G of its own program: ends it instead if that program
 /// has ended, or if the G itself was asked to end.
 #[cold]
-pub(super) fn end_instead() {
+pub fn end_instead() {
     let Some(g) = running() else { return };
-    if g.kernel.program().is_ending() && !g.kernel.is_panicking() {
+    if arch::irq::enabled() && g.kernel.program().is_ending() && !g.kernel.is_panicking() {
         die();
     }
     heed_kill();
