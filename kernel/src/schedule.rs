@@ -94,7 +94,7 @@ use crate::preempt;
 use crate::timer::Timers;
 use cpu::{Cpu, OnCpu, this_cpu, try_this_cpu, with_cpu, with_p};
 use m::M;
-use sched::{G, Order, PSlot, Sched, Wake};
+use sched::{G, Order, P, PSlot, Sched, Wake};
 use turn::m_main;
 
 /// The slice under way on this CPU, if it runs Gs yet. Interrupts off.
@@ -180,8 +180,7 @@ pub fn mstart() -> ! {
 
 /// The running G, with interrupts on, switches to its M (Go: mcall); returns when it runs again.
 #[inline(always)]
-fn leave(why: Leaving) {
-    let g = running().expect("no G to leave");
+fn leave(g: &'static G<Task>, why: Leaving) {
     arch::probe_stack_again();
     let irqs = arch::irq::disable();
     // A G that left with a lock held or interrupts off would take both along.
@@ -190,7 +189,7 @@ fn leave(why: Leaving) {
     arch::irq::restore(irqs);
 }
 
-/// As [`leave`], with interrupts off before and after. `g` is the running G.
+/// As [`leave`], with interrupts off before and after.
 #[inline(always)]
 fn leave_now(g: &'static G<Task>, why: Leaving) {
     // SAFETY: 1. The caller has them off. 2. A G runs here. 3. Its caller has none: the G leaves.
@@ -211,23 +210,24 @@ fn leave_now(g: &'static G<Task>, why: Leaving) {
 /// Interrupts are off since before the submit: `sched` expects a CPU that it has claimed to come,
 /// and a G preempted in between would delay the wake-up until it runs again.
 #[inline(always)]
-fn submitted(on: &mut OnCpu<'_>, wake: Wake) {
-    if on.cpu().slices.attention.get() != 0 {
-        arm_if_needed(on);
+fn submitted(cpu: &Cpu, p: &P<Task>, wake: Wake) {
+    if cpu.slices.attention.get() != 0 {
+        arm_if_needed(cpu, p);
     }
-    send(wake);
+    if wake != Wake::Nobody {
+        send(wake);
+    }
 }
 
 #[cold]
-fn arm_if_needed(on: &mut OnCpu<'_>) {
-    let (cpu, p) = on.parts();
+fn arm_if_needed(cpu: &Cpu, p: &P<Task>) {
     if !cpu.slices.is_timed() && is_running() && SCHED.needs_timer(p) {
         cpu.slices.arm();
     }
 }
 
 /// Carries out a wake-up, and [`tell_untimed`].
-#[inline(always)]
+#[cold]
 fn send(wake: Wake) {
     if let Wake::Cpu(cpu) = wake {
         wake_cpu(cpu);
@@ -236,7 +236,6 @@ fn send(wake: Wake) {
 }
 
 /// Interrupts each CPU that runs a G without a timer if a G now waits for that CPU.
-#[inline(always)]
 fn tell_untimed() {
     while let Some(cpu) = SCHED.take_untimed() {
         // This CPU checks for itself: before it called, or when it runs a G next.

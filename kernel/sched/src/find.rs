@@ -64,7 +64,13 @@ impl<K: Sync + 'static> Sched<K> {
             begin(p, g, slice);
             return Next::Run(Run { g, slice, wake: Wake::Nobody, searched: false });
         }
-        self.search(p)
+        // Taken apart and put together again, so that the first case stays in registers.
+        match self.search(p) {
+            Next::Run(Run { g, slice, wake, .. }) => {
+                Next::Run(Run { g, slice, wake, searched: true })
+            }
+            Next::Park(wake) => Next::Park(wake),
+        }
     }
 
     /// Searches all places, then parks.

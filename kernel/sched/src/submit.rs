@@ -181,9 +181,14 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// Wakes one idle P, unless a P spins. Essay, "Submitting".
-    #[inline]
     pub(crate) fn wake_p(&self) -> Wake {
-        let wake = self.idle.wake_p(self.limit());
+        if self.idle.has_to_wake() { self.wake_one() } else { Wake::Nobody }
+    }
+
+    /// Slow path of `wake_p`.
+    #[cold]
+    fn wake_one(&self) -> Wake {
+        let wake = self.idle.wake_one(self.limit());
         if planted!(NoInterrupt) { Wake::Nobody } else { wake }
     }
 
@@ -222,8 +227,18 @@ impl<K: Sync + 'static> Sched<K> {
                 Wake::Nobody
             }
             Home::Pinned(cpu) => self.post(cpu, g),
-            Home::InCall(home) => self.submit_call(home, p.index, g),
+            Home::InCall(home) => self.or_untimed(p, self.submit_call(home, p.index, g)),
             Home::Anywhere => unreachable!("no CPU"),
+        }
+    }
+
+    /// A G may have gone to the global queue: if no CPU is woken for it, another CPU that
+    /// runs without a timer is to be told ([`Sched::take_untimed`]).
+    fn or_untimed(&self, p: &P<K>, wake: Wake) -> Wake {
+        let mut untimed = core::iter::from_fn(|| self.take_untimed());
+        match wake {
+            Wake::Nobody => untimed.find(|&cpu| cpu != p.index).map_or(wake, Wake::Cpu),
+            Wake::Cpu(_) => wake,
         }
     }
 
@@ -254,7 +269,7 @@ impl<K: Sync + 'static> Sched<K> {
             Some(old) if p.runq.try_push(old) => self.idle.has_to_wake(),
             Some(old) => return self.push_to_full_ring(p, old),
         };
-        if has_to_wake { self.wake_p() } else { Wake::Nobody }
+        if has_to_wake { self.wake_one() } else { Wake::Nobody }
     }
 
     #[cold]
@@ -262,7 +277,7 @@ impl<K: Sync + 'static> Sched<K> {
         if let Some(overflow) = p.runq.push(old) {
             self.global.push_list(overflow);
         }
-        self.wake_p() // also for Gs that overflowed
+        self.or_untimed(p, self.wake_p()) // also for Gs that overflowed
     }
 
     fn push_next(&self, p: &mut P<K>, g: &'static G<K>) {

@@ -40,58 +40,72 @@ pub fn spawn<L: Labour>(
     options: SpawnOptions,
     labour: L,
 ) -> Result<Joiner<L::Outcome>, SpawnError> {
-    let g = take_g(&options)?;
-    // SAFETY: a dead G that was taken belongs to the taker alone.
-    let made = unsafe { pair_in(&g.kernel.place, labour) };
-    // Else it is too large for that, or the result of the last life was not joined yet.
-    let Ok((work, joiner)) = made.or_else(|labour| pair_on_heap(g, labour)) else {
-        drop(g.kernel.stack.take()); // and the G with it
-        return Err(SpawnError::NoMemory);
-    };
-    start(g, work, &options);
-    Ok(joiner)
-}
-
-/// The work and the joiner of a G, on the heap.
-#[inline(never)]
-fn pair_on_heap<L: Labour>(
-    g: &'static G<Task>,
-    labour: L,
-) -> Result<(Work, Joiner<L::Outcome>), L> {
-    let (work, joiner) = pair(labour)?;
-    work.is_of(core::ptr::from_ref(g).addr());
-    Ok((work, joiner))
-}
-
-/// The program of a G for which none is named: that of the G that starts it; `None` is the booted
-/// one.
-#[inline(always)]
-fn inherited() -> Option<&'static Instance> {
-    running()?.kernel.program.get()
-}
-
-/// A dead G, for the caller alone: one of this P's, if it can serve, else with a new stack.
-#[inline(always)]
-fn take_g(options: &SpawnOptions) -> Result<&'static G<Task>, SpawnError> {
-    // A G of a program that has ended ends here, so that Gs which only start Gs come to an end.
-    if options.program.is_none() && inherited().is_some_and(Instance::is_ending) {
+    let me = running();
+    let own = me.and_then(|g| g.kernel.program.get());
+    // Gs which only start Gs come to an end here: a G that was asked to end, and a G of a program
+    // that has ended.
+    let is_asked = || me.is_some_and(|g| g.kernel.doom.is_set());
+    if options.program.is_none() && (is_asked() || own.is_some_and(Instance::is_ending)) {
         (hooks::get().check_kill)();
     }
     if options.pin.is_some_and(|cpu| cpu >= arch::num_cpus()) {
         return Err(SpawnError::NoSuchCpu);
     }
+    let irqs = arch::irq::disable_probed();
+    // SAFETY: 1. Off until `start` or `restore`. 2. Every caller comes after `init_cpu`. 3. The
+    // caller has none.
+    let mut on = unsafe { OnCpu::assume() };
     // With a larger least size no stack is of the smallest class, and there are no dead Gs.
-    let recycled = if options.stack <= stack::DEFAULT_SIZE {
-        with_cpu(|mut on| SCHED.take_dead(on.p()))
-    } else {
-        None
+    let usual = options.stack <= stack::DEFAULT_SIZE;
+    let Some(g) = usual.then(|| SCHED.take_dead(on.p())).flatten() else {
+        arch::irq::restore(irqs);
+        let g = g_with_stack(options.stack)?;
+        return spawn_as(g, options, own, labour);
     };
-    recycled.map_or_else(|| g_with_stack(options.stack), Ok)
+    // SAFETY: a dead G that was taken belongs to the taker alone.
+    match unsafe { pair_in(&g.kernel.place, labour) } {
+        Ok((work, joiner)) => {
+            start(on, g, work, &options, own);
+            arch::irq::restore(irqs);
+            Ok(joiner)
+        }
+        // It is too large for that, or the result of the last life was not joined yet.
+        Err(labour) => {
+            arch::irq::restore(irqs);
+            spawn_as(g, options, own, labour)
+        }
+    }
 }
 
-/// Starts a dead G, which the caller owns.
+/// Starts this dead G, which the caller owns, with the work on the heap if need be.
 #[inline(never)]
-fn start(g: &'static G<Task>, work: Work, options: &SpawnOptions) {
+fn spawn_as<L: Labour>(
+    g: &'static G<Task>,
+    options: SpawnOptions,
+    own: Option<&'static Instance>,
+    labour: L,
+) -> Result<Joiner<L::Outcome>, SpawnError> {
+    // SAFETY: as in `spawn`.
+    let made = unsafe { pair_in(&g.kernel.place, labour) };
+    let Ok((work, joiner)) = made.or_else(pair) else {
+        drop(g.kernel.stack.take()); // and the G with it
+        return Err(SpawnError::NoMemory);
+    };
+    work.is_of(core::ptr::from_ref(g).addr());
+    with_cpu(|on| start(on, g, work, &options, own));
+    Ok(joiner)
+}
+
+/// Starts a dead G, which the caller owns; `own` is the program of the caller, which it inherits.
+/// Inlined: most options are constants there.
+#[inline(always)]
+fn start(
+    mut on: OnCpu<'_>,
+    g: &'static G<Task>,
+    work: Work,
+    options: &SpawnOptions,
+    own: Option<&'static Instance>,
+) {
     let &SpawnOptions { name, site, pin, program, .. } = options;
     let g_at = core::ptr::from_ref(g).addr();
     // SAFETY: a G is at the top of its stack (`g_with_stack`), above the canary, and the
@@ -100,22 +114,15 @@ fn start(g: &'static G<Task>, work: Work, options: &SpawnOptions) {
     g.kernel.sp.set(sp);
     // A dead G has no work; so the old value is not checked for one to be dropped.
     core::mem::forget(g.kernel.work.replace(Some(work)));
-    g.kernel.init_g(name, site, program.or_else(inherited));
-    let attention = with_cpu(|mut on| {
-        let (cpu, p) = on.parts();
-        cpu.counters.created.add_one();
-        let attention = cpu.slices.attention.get();
-        let wake = SCHED.start(p, g, pin);
-        if attention & Attention::TRACED != 0 {
-            let created = What::new(Kind::Create, pin.map_or(0, |cpu| cpu as u32 + 1));
-            (hooks::get().created)(g.id(), created, name, site);
-        }
-        submitted(&mut on, wake);
-        attention
-    });
-    if attention & Attention::DOOM != 0 {
-        (hooks::get().check_kill)();
+    g.kernel.init_g(name, site, program.or(own));
+    let (cpu, p) = on.parts();
+    cpu.counters.created.add_one();
+    let wake = SCHED.start(p, g, pin);
+    if cpu.slices.attention.has(Attention::TRACED) {
+        let created = What::new(Kind::Create, pin.map_or(0, |cpu| cpu as u32 + 1));
+        (hooks::get().created)(g.id(), created, name, site);
     }
+    submitted(cpu, p, wake);
 }
 
 /// A dead G with a stack of that size: one whose stack had gone back to the pool, or a new one.

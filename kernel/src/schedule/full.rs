@@ -146,7 +146,7 @@ pub fn is_in_call() -> bool {
 
 /// Abandons the running G where it is, for good.
 pub fn leave_behind() -> ! {
-    leave(Leaving::Abandon);
+    leave(running().expect("no G to end"), Leaving::Abandon);
     unreachable!("an abandoned G runs")
 }
 

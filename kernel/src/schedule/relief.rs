@@ -29,7 +29,7 @@ pub fn wait_for_relief(pages: usize) -> bool {
     drop(here); // the G may be on another CPU now
     // Another CPU may have stolen the G while the M still reclaims.
     while !asked.is_done() {
-        leave(Leaving::Yield);
+        leave(g, Leaving::Yield);
     }
     true
 }

@@ -24,10 +24,11 @@ use sched::{G, Status};
 pub fn yield_now() {
     crate::park::might_park();
     // A G may do nothing but yield for ever; a G that waits checks when it is woken.
-    if running().is_some_and(|g| g.kernel.doom.is_set()) {
+    let g = running().expect("no G to leave");
+    if g.kernel.doom.is_set() {
         (hooks::get().check_kill)();
     }
-    leave(Leaving::Yield);
+    leave(g, Leaving::Yield);
 }
 
 /// The first half of waiting: from here on [`ready`] is not lost. Call it before publishing that
@@ -43,7 +44,7 @@ pub fn begin_park(wait: Wait) -> GHandle {
 
 /// The second half of waiting (Go: gopark): leaves the CPU until [`ready`] is called for it.
 pub fn park() {
-    leave(Leaving::Park);
+    leave(running().expect("no G to park"), Leaving::Park);
 }
 
 /// As [`park`], for a caller that has had interrupts off since before it released the lock of the
@@ -109,14 +110,15 @@ pub fn ready_from(irqs: IrqState, g: GHandle) {
     // SAFETY: 1. The caller has them off, until `restore`. 2. Every caller comes after `init_cpu`.
     // 3. The caller has none.
     let mut on = unsafe { OnCpu::assume() };
-    let is_traced = on.cpu().slices.attention.has(Attention::TRACED);
-    let wake = SCHED.ready_noting(on.p(), g, |g, was| {
+    let (cpu, p) = on.parts();
+    let is_traced = cpu.slices.attention.has(Attention::TRACED);
+    let wake = SCHED.ready_noting(p, g, move |g, was| {
         readied(g, was);
         if is_traced {
             hooks::event(Kind::Ready, g.id(), 0);
         }
     });
-    submitted(&mut on, wake);
+    submitted(cpu, p, wake);
     arch::irq::restore(irqs);
 }
 
