@@ -232,6 +232,15 @@ impl Slices {
         self.armed_ns.replace(NEVER)
     }
 
+    /// No G waits for the end of the slice: if it is over, another one begins. Else a chain of Gs
+    /// that ready one another, of which none waits when the timer fires, would set the timer for
+    /// the end that is past at each readying.
+    pub fn renew(&self) {
+        if self.left() == 0 {
+            self.begin(arch::cycles());
+        }
+    }
+
     /// Counts a tick.
     pub fn count_tick(&self) {
         self.ticks.fetch_add(1, Ordering::Relaxed);

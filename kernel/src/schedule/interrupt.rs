@@ -17,7 +17,7 @@ use sched::{G, Status, Wake};
 pub fn on_tick() -> Afterwards {
     // SAFETY: 1. A handler. 3. It has come where interrupts were on, and none is in use.
     // None: a CPU that is still coming up tests its timer.
-    let Some(on) = (unsafe { OnCpu::in_handler() }) else { return Afterwards::Resume };
+    let Some(mut on) = (unsafe { OnCpu::in_handler() }) else { return Afterwards::Resume };
     let now_ns = arch::now_ns();
     if (hooks::get().on_tick)(now_ns, on.cpu().slices.fired()) {
         on.cpu().slices.count_tick();
@@ -26,6 +26,10 @@ pub fn on_tick() -> Afterwards {
         hooks::event(Kind::Fire, g.id(), 0);
         ready_from_interrupt(g.handle());
     });
+    let (cpu, p) = on.parts();
+    if !SCHED.somebody_waits(p) {
+        cpu.slices.renew();
+    }
     finish(on)
 }
 
