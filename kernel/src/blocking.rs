@@ -50,7 +50,7 @@ pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
 /// ```
 pub fn try_blocking<T>(f: impl FnOnce() -> T) -> Result<T, BlockingError> {
     crate::park::might_park();
-    match park::call(f)? {
+    match park::call(|| unwind::catch(f))? {
         Ok(value) => Ok(value),
         Err(why) => unwind::resume(why),
     }

@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use crate::cell::{Job, Joiner};
-use crate::park::{self, Birth};
+use crate::park::{self, SpawnOptions};
 use crate::program::Instance;
 use crate::unwind;
 use alloc::string::String;
@@ -97,8 +97,8 @@ impl Go {
         F: FnOnce() -> T + Send + 'static,
     {
         let Go { name, stack_size: stack, pin, program } = self;
-        let birth = Birth { name, site: Location::caller(), stack, pin, program };
-        park::spawn(birth, Caught(f)).map(|joiner| JoinHandle { joiner })
+        let options = SpawnOptions { name, site: Location::caller(), stack, pin, program };
+        park::spawn(options, Caught(f)).map(|joiner| JoinHandle { joiner })
     }
 }
 

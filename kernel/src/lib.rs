@@ -159,6 +159,7 @@ static OPTIONS: spin::Once<cmdline::Options> = spin::Once::new();
 fn start(boot: &'static mut BootInfo) -> ! {
     let rsdp = boot.rsdp_addr.into_option();
     schedule::begin(); //                       no G runs on any CPU
+    schedule::hooks::set(&HOOKS); //            what the scheduler calls above itself
     log::init(); //                             lines are kept until there is a console
     arch::init_boot_cpu(); //                   a fault is reported from here on
     handover::init_serial(); //                 on the serial port
@@ -201,8 +202,8 @@ fn start_cpu() -> ! {
 
 /// The kernel's interrupt handlers.
 const HANDLERS: arch::Handlers = arch::Handlers {
-    tick: preempt::on_tick,
-    wake: preempt::on_wake,
+    tick: schedule::on_tick,
+    wake: schedule::on_wake,
     preempt: schedule::preempted,
     device,
     liveness_ipi: watchdog::on_liveness_ipi,
@@ -219,7 +220,53 @@ const HANDLERS: arch::Handlers = arch::Handlers {
 fn device(vector: u8) -> arch::Afterwards {
     trace::cpu_event(trace::Kind::Irq, vector.into());
     drivers::irq::on_interrupt(vector);
-    preempt::on_device()
+    schedule::on_device()
+}
+
+/// What the scheduler calls above itself.
+static HOOKS: schedule::hooks::Hooks = schedule::hooks::Hooks {
+    init_cpu: trace::init_cpu,
+    event: trace::event_now,
+    event_at: trace::event_at,
+    created: trace::created,
+    on_tick,
+    next_deadline,
+    on_idle: deadlock::on_idle,
+    on_all_idle: deadlock::on_all_idle,
+    halts: schedule::halts,
+    resumes: |now| {
+        schedule::resumes(now);
+        watchdog::after_halt();
+    },
+    runs: schedule::begins,
+    delay: chaos::delay,
+    slice_limit: chaos::cut,
+    defers_wake: chaos::puts_off,
+    check_kill: schedule::check_kill_at_spawn,
+    found_running: schedule::note_chance,
+    is_abandoned: schedule::is_forced,
+    finish_abandoned: schedule::finish_abandoned,
+    look_for_cycle: deadlock::cycle::look,
+};
+
+/// The timer of this CPU has fired.
+fn on_tick(now_ns: u64, armed_ns: u64) -> bool {
+    // A tick for the watchdog alone does not concern the scheduler.
+    let is_schedulers = watchdog::next_check(arch::cpu_index()) != Some(armed_ns);
+    if is_schedulers {
+        trace::cpu_event(trace::Kind::Tick, 0);
+        deadlock::on_tick(); // a readied watcher arrives at the end of the interrupt
+    }
+    chaos::on_tick(now_ns);
+    simulated::on_tick(now_ns);
+    watchdog::on_tick(now_ns);
+    is_schedulers
+}
+
+/// When a simulated answer, a delayed wake-up or a watchdog check of that CPU is due.
+fn next_deadline(cpu: usize) -> Option<u64> {
+    let due = [simulated::next_deadline(cpu), chaos::next_deadline(cpu), watchdog::next_check(cpu)];
+    due.into_iter().flatten().min()
 }
 
 /// Commits a page of a stack, if the address is in one.

@@ -29,7 +29,6 @@ pub use host::{
 #[cfg(target_os = "none")]
 pub use crate::{
     arch::now_ns,
-    deadlock::cycle::look as look_for_cycle,
     schedule::{
         GHandle, abandon_locks, begin_park, call, cancel_park, check_kill, current_id, die,
         is_gone, is_killed, may_spin, may_wait, me, ms, num_goroutines, park, park_from,
@@ -43,6 +42,12 @@ pub use crate::waiting::{Reason, Wait};
 
 use crate::program::Instance;
 use core::panic::Location;
+
+/// The running G is about to wait for a lock, or does: looks for a cycle of such waits.
+#[cfg(target_os = "none")]
+pub fn look_for_cycle(waits: bool) {
+    (crate::schedule::hooks::get().look_for_cycle)(waits);
+}
 
 /// Makes this CPU take an interrupt, at whose end it moves the Gs that [`ready_from_interrupt`] has
 /// put into its inbox: for callers of that function outside of interrupts, with interrupts off.
@@ -111,7 +116,7 @@ impl core::fmt::Display for WhyNot {
 
 /// The options of a new G: name and site for reports, stack size, CPU and program.
 #[derive(Clone, Copy, Debug)]
-pub struct Birth {
+pub struct SpawnOptions {
     /// Its name, or "".
     pub name: &'static str,
     /// Where it was started.
@@ -127,7 +132,7 @@ pub struct Birth {
 /// Threads in place of Gs.
 #[cfg(not(target_os = "none"))]
 mod host {
-    use super::{Birth, Wait};
+    use super::{SpawnOptions, Wait};
     use crate::arch::irq::IrqState;
     use crate::cell::sys::PANICKING;
     use crate::cell::{Job, Joiner, Permit, pair};
@@ -166,9 +171,9 @@ mod host {
     static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
 
     /// Runs `job` on a new thread.
-    pub fn spawn<J: Job>(birth: Birth, job: J) -> Result<Joiner<J::Outcome>, SpawnError> {
+    pub fn spawn<J: Job>(options: SpawnOptions, job: J) -> Result<Joiner<J::Outcome>, SpawnError> {
         let (work, joiner) = pair(job).map_err(|_| SpawnError::NoMemory)?;
-        let builder = std::thread::Builder::new().name(birth.name.into());
+        let builder = std::thread::Builder::new().name(options.name.into());
         let run = move || {
             work.run();
             ENDED.fetch_add(1, Relaxed);
@@ -272,8 +277,8 @@ mod host {
     }
 
     /// Runs `f` as a call that may block: on the host every thread has a CPU of its own.
-    pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, JoinError>, NoM> {
-        Ok(crate::unwind::catch(f))
+    pub fn call<T>(f: impl FnOnce() -> T) -> Result<T, NoM> {
+        Ok(f())
     }
 
     /// All threads are of the program that was booted.

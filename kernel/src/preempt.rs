@@ -16,7 +16,7 @@
 //! A slice may begin with no other G waiting, and one may come later:
 //!
 //! - the running G readies or starts another, and arms the timer itself;
-//! - an interrupt brings one to this CPU: by the handler, [`on_wake`] or [`on_tick`];
+//! - an interrupt brings one to this CPU: at its end (`schedule::interrupt`);
 //! - a G is put into the global queue by another CPU: `sched` knows which CPUs
 //!   run without a timer (its `sysmon`), and `schedule` interrupts them.
 //!
@@ -41,8 +41,9 @@ mod account;
 
 pub use account::Verdict;
 
-use crate::trace::{self, Kind};
-use crate::{arch, chaos, deadlock, schedule, watchdog};
+
+use crate::arch;
+use crate::schedule::{self, hooks};
 use account::Account;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -60,9 +61,9 @@ pub struct Slices {
     /// With [`Attention::UNTIMED`] unless the timer is armed for the end of the slice, or earlier.
     pub attention: Attention,
     /// The most that the slice under way may last, in cycles; drawn by `chaos`.
-    cut: Cell<u64>,
+    limit: Cell<u64>,
     /// An urgent G waits.
-    is_urgent: Cell<bool>,
+    pub is_urgent: Cell<bool>,
     ticks: AtomicU64,
     preemptions: AtomicU64,
     displacements: AtomicU64,
@@ -84,6 +85,8 @@ impl Attention {
     pub const TRACE: u32 = 1; // the compiler tests the lowest first
     /// Switches are hashed, too.
     pub const HASH: u32 = 1 << 3;
+    /// Either of the two.
+    pub const TRACED: u32 = Self::TRACE | Self::HASH;
     /// `chaos` sets the timer; and [`Attention::UNTIMED`] stays set, armed or not, so that it is
     /// set again and again.
     pub const CHAOS: u32 = 1 << 4;
@@ -96,10 +99,10 @@ impl Attention {
         self.0.load(Ordering::Acquire) // pairs with `set`: what the bit announces is visible
     }
 
-    /// Whether that bit is set.
+    /// Whether one of these bits is set.
     #[inline(always)]
-    pub fn has(&self, bit: u32) -> bool {
-        self.get() & bit != 0
+    pub fn has(&self, bits: u32) -> bool {
+        self.get() & bits != 0
     }
 
     /// Sets a bit. Any CPU, any context.
@@ -134,7 +137,7 @@ impl Slices {
             account: Account::new(),
             armed_ns: Cell::new(NEVER),
             attention: Attention(AtomicU32::new(Attention::UNTIMED)),
-            cut: Cell::new(u64::MAX),
+            limit: Cell::new(u64::MAX),
             is_urgent: Cell::new(false),
             ticks: AtomicU64::new(0),
             preemptions: AtomicU64::new(0),
@@ -169,7 +172,7 @@ impl Slices {
     /// This CPU is about to halt: no slice is under way.
     pub fn idle(&self) {
         if self.chaos_on() {
-            chaos::delay();
+            (hooks::get().delay)();
         }
         if self.is_timed() {
             self.attention.set(Attention::UNTIMED);
@@ -185,8 +188,8 @@ impl Slices {
     #[cold]
     pub fn arm(&self) {
         if self.chaos_on() {
-            chaos::delay();
-            self.cut.set(chaos::cut());
+            (hooks::get().delay)();
+            self.limit.set((hooks::get().slice_limit)());
         } else {
             self.attention.clear(Attention::UNTIMED);
         }
@@ -219,42 +222,37 @@ impl Slices {
 
     /// Cycles of the whole slice.
     fn length(&self) -> u64 {
-        SLICE_CYCLES.load(Ordering::Relaxed).min(self.cut.get())
+        SLICE_CYCLES.load(Ordering::Relaxed).min(self.limit.get())
     }
 
-    /// The end of every interrupt: queues the Gs that it has readied, and decides whether the
-    /// running G must leave for another; arms the timer for what is left of its slice, if not.
-    fn look(&self) -> arch::Afterwards {
-        let is_urgent = schedule::arrive();
-        // On the stack of the M, or about to be: the M looks for Gs itself.
-        if !schedule::may_be_preempted() {
-            return arch::Afterwards::Resume;
-        }
-        schedule::note_chance();
-        if is_urgent {
-            self.is_urgent.set(true);
-        }
-        if self.find_verdict() != Verdict::GoOn {
-            return arch::Afterwards::Preempt;
-        }
-        if !self.is_timed() && schedule::needs_timer() {
-            self.arm();
-        }
-        arch::Afterwards::Resume
+    /// The timer has fired: returns when it was armed for.
+    pub fn fired(&self) -> u64 {
+        self.attention.set(Attention::UNTIMED);
+        self.armed_ns.replace(NEVER)
     }
 
-    /// Whether the running G must leave.
-    fn find_verdict(&self) -> Verdict {
-        if schedule::must_leave() {
-            return Verdict::Expire;
+    /// No G waits for the end of the slice: if it is over, another one begins. Else a chain of Gs
+    /// that ready one another, of which none waits when the timer fires, would set the timer for
+    /// the end that is past at each readying.
+    pub fn renew(&self) {
+        if self.left() == 0 {
+            self.begin(arch::cycles());
         }
-        let may_expire = || self.chaos_on() || schedule::needs_timer();
+    }
+
+    /// Counts a tick.
+    pub fn count_tick(&self) {
+        self.ticks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether the running G must leave; `needs_timer` says whether another G waits.
+    pub fn verdict(&self, needs_timer: impl FnOnce() -> bool) -> Verdict {
+        let may_expire = || self.chaos_on() || needs_timer();
         self.account.verdict(self.length(), arch::cycles(), self.is_urgent.get(), may_expire)
     }
 
-    /// As `find_verdict`, for a caller that acts on it now.
-    pub fn verdict(&self) -> Verdict {
-        let verdict = self.find_verdict();
+    /// The running G leaves for that reason, or continues.
+    pub fn carry_out(&self, verdict: Verdict) {
         self.is_urgent.set(false);
         match verdict {
             Verdict::GoOn => {}
@@ -267,7 +265,6 @@ impl Slices {
                 self.arm();
             }
         }
-        verdict
     }
 }
 
@@ -275,36 +272,4 @@ impl Default for Slices {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// The `tick` of [`arch::Handlers`]: the timer of this CPU has fired.
-pub fn on_tick() -> arch::Afterwards {
-    // None: a CPU that is still coming up tests its timer.
-    let Some(slices) = schedule::slices() else { return arch::Afterwards::Resume };
-    // A tick for the watchdog alone does not concern the scheduler.
-    if watchdog::next_check(arch::cpu_index()) != Some(slices.armed_ns.replace(NEVER)) {
-        slices.ticks.fetch_add(1, Ordering::Relaxed);
-        trace::cpu_event(Kind::Tick, 0);
-        deadlock::on_tick(); // a readied watcher arrives in `look`
-    }
-    slices.attention.set(Attention::UNTIMED);
-    let now_ns = arch::now_ns();
-    schedule::wake_sleepers(now_ns);
-    watchdog::on_tick(now_ns);
-    let afterwards = slices.look();
-    if let Some(deadline_ns) = schedule::next_deadline() {
-        slices.arm_for_sleeper(deadline_ns);
-    }
-    afterwards
-}
-
-/// The `wake` of [`arch::Handlers`]: another CPU has work for this one.
-pub fn on_wake() -> arch::Afterwards {
-    trace::cpu_event(Kind::WakeReceived, 0);
-    on_device()
-}
-
-/// The end of every device interrupt: queues the Gs that its driver has readied.
-pub fn on_device() -> arch::Afterwards {
-    schedule::slices().map_or(arch::Afterwards::Resume, Slices::look)
 }

@@ -1,10 +1,14 @@
 //! What every M runs: find a G, switch to it, deal with how it came back.
 //!
-//! `sched` decides, this file acts: it switches stacks, sends the wake-ups and
+//! `sched` decides, this module acts: it switches stacks, sends the wake-ups and
 //! halts. Each CPU has a record ([`Cpu`]) with the P that it holds, and an M
 //! ([`m::M`]) on whose stack it schedules. A G leaves its CPU by switching to the
 //! M's stack with a word that says why ([`Leaving`]); the M, off the G's stack,
 //! tells `sched`.
+//!
+//! Code that touches the record has an [`OnCpu`], which exists only while interrupts are off and
+//! which a switch uses up. Everything above this module that a switch, a tick or a halt must call
+//! is in the one table of [`hooks`].
 //!
 //! # Which M
 //!
@@ -19,7 +23,7 @@
 //! neither the CPU nor the G across the switch.
 //!
 //! Interrupts are off on the M's stack and during every switch. A G runs with
-//! interrupts on; it turns them off to touch the P of its CPU ([`with_p`]), so
+//! interrupts on; it turns them off to touch the P of its CPU ([`with_cpu`]), so
 //! that it stays on that CPU meanwhile.
 
 mod abandon;
@@ -29,7 +33,10 @@ mod call;
 mod calls;
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 mod census;
+mod cpu;
+mod event;
 mod holder;
+pub(crate) mod hooks;
 mod idle_latency;
 mod index;
 mod interrupt;
@@ -45,22 +52,22 @@ mod turn;
 mod view;
 mod wait;
 
-pub use abandon::{abandon, abandon_locks, abandoned, fail, fail_without_memory};
+pub use abandon::{abandon, abandon_locks, abandoned, fail, fail_without_memory, finish_abandoned};
 pub use birth::spawn;
 pub use call::{Handoff, call};
 pub use calls::{NoBacktrace, calls};
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub use census::{Census, Queued};
+pub(crate) use event::{Event, Kind, What};
 pub use holder::{Waiting, waits_for_another};
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub use idle_latency::{IdleLatency, longest as longest_idle_latency, reset as reset_idle_latency};
-pub use interrupt::{
-    arrive, may_be_preempted, must_leave, needs_timer, next_deadline, note_chance,
-    ready_from_interrupt, wake_sleepers,
-};
+pub use idle_latency::{begins, halts, resumes};
+pub use interrupt::{next_deadline, on_device, on_tick, on_wake, preempted, ready_from_interrupt};
 pub use kill::{
-    KillWatch, Left, begin_repeating, check_kill, computes, die, end_repeating, ends_when_woken,
-    find, is_killed, kill, kill_all, program_of, was_killed,
+    KillWatch, Left, begin_repeating, check_kill, check_kill_at_spawn, computes, die,
+    end_repeating, ends_when_woken, find, is_forced, is_killed, kill, kill_all, note_chance,
+    program_of, was_killed,
 };
 pub use m::{MAX_MS, MState, NoM};
 pub use name::{is_gone, me};
@@ -82,103 +89,14 @@ pub use wait::{
     yield_now,
 };
 
-use crate::arch::{self, irq::IrqState};
-use crate::cell::Link;
-use crate::chaos;
-use crate::go::JoinError;
+use crate::arch;
 use crate::mem::percpu::Here;
 use crate::preempt;
 use crate::timer::Timers;
-use crate::trace::{self, Kind};
-use account::{Counters, CpuTimes};
-use core::cell::{Cell, UnsafeCell};
-use core::mem::MaybeUninit;
+use cpu::{Cpu, OnCpu, this_cpu, try_this_cpu, with_cpu, with_p};
 use m::M;
 use sched::{G, Order, P, PSlot, Sched, Wake};
 use turn::m_main;
-
-/// The scheduling state of one CPU.
-struct Cpu {
-    /// Where the stack pointer of its M was when that switched to a G.
-    sp: Cell<usize>,
-    /// The M on whose stack it schedules; there from `init_cpu` on.
-    m: Link<M>,
-    /// A spare M that takes over when the current M leaves with a call.
-    spare: Cell<Option<&'static M>>,
-    /// The M that was displaced by the M of a G in a call, which puts it on the spare list.
-    made_room: Cell<Option<&'static M>>,
-    /// Why the G that ran has left.
-    leaving: Cell<Leaving>,
-    /// The slice under way.
-    slices: preempt::Slices,
-    /// The P of this CPU; there from `init_cpu` on.
-    p: UnsafeCell<MaybeUninit<P<Task>>>,
-    /// The state of `view::random`.
-    random: Cell<u64>,
-    /// Any CPU reads it.
-    counters: Counters,
-    /// Any CPU reads it.
-    times: CpuTimes,
-    /// Why the G that is just being abandoned ends, if it recorded a reason.
-    exit_reason: Cell<Option<JoinError>>,
-}
-
-// SAFETY: only its own CPU touches it, with interrupts off, except for the atomic fields.
-unsafe impl Sync for Cpu {}
-
-impl Cpu {
-    const fn new() -> Self {
-        Cpu {
-            sp: Cell::new(0),
-            m: Link::new(),
-            spare: Cell::new(None),
-            made_room: Cell::new(None),
-            leaving: Cell::new(Leaving::Exit),
-            slices: preempt::Slices::new(),
-            p: UnsafeCell::new(MaybeUninit::uninit()),
-            random: Cell::new(0),
-            counters: Counters::new(),
-            times: CpuTimes::new(),
-            exit_reason: Cell::new(None),
-        }
-    }
-
-    /// Calls `f` with the P of this CPU.
-    ///
-    /// # Safety
-    /// This is the record that [`this_cpu`] or [`try_this_cpu`] gave, interrupts
-    /// are off since, and `f` calls nothing that comes here again: so there is
-    /// no second borrow.
-    #[inline(always)]
-    unsafe fn with_p<R>(&self, f: impl FnOnce(&mut P<Task>) -> R) -> R {
-        // SAFETY: the caller's promise.
-        let p = unsafe { &mut *self.p.get() };
-        // SAFETY: a record that `this_cpu` gives has its P.
-        f(unsafe { p.assume_init_mut() })
-    }
-
-    /// The M on whose stack this CPU schedules.
-    fn m(&self) -> &'static M {
-        self.m.get().expect("no M here")
-    }
-}
-
-/// The record of this CPU.
-///
-/// # Safety
-/// On a CPU that has been through [`init_cpu`]: every CPU that runs Gs. Good
-/// while interrupts stay off, and until the next switch.
-#[inline(always)]
-unsafe fn this_cpu() -> &'static Cpu {
-    // SAFETY: `init_cpu` has put a pointer to a static there.
-    unsafe { &*(arch::slot::<CPU_SLOT>() as *const Cpu) }
-}
-
-/// The record of this CPU, if `init_cpu` has run here. Interrupts off.
-fn try_this_cpu() -> Option<&'static Cpu> {
-    // SAFETY: null until `init_cpu` has put a pointer to a static there.
-    unsafe { (arch::slot::<CPU_SLOT>() as *const Cpu).as_ref() }
-}
 
 /// The slice under way on this CPU, if it runs Gs yet. Interrupts off.
 pub(crate) fn slices() -> Option<&'static preempt::Slices> {
@@ -190,32 +108,16 @@ pub(crate) fn slices() -> Option<&'static preempt::Slices> {
 enum Leaving {
     /// It yields: other Gs run first.
     Yield,
-    /// It yields, and is in a call.
-    YieldInCall,
-    /// It has begun to park, and is in a call.
-    ParkInCall,
-    /// Its slice is over.
-    Expire,
-    /// An interrupt has readied another that is in a hurry.
-    Displace,
     /// It has called `begin_park` and has published its handle to a waker.
     Park,
     /// Its work is done.
     Exit,
+    /// Its slice is over.
+    Expire,
+    /// An interrupt has readied another that is in a hurry.
+    Displace,
     /// It can neither continue nor unwind: see `abandon`.
     Abandon,
-}
-
-impl Leaving {
-    fn kind(self) -> Kind {
-        match self {
-            Leaving::Yield | Leaving::YieldInCall => Kind::Yield,
-            Leaving::Expire => Kind::Expire,
-            Leaving::Displace => Kind::Displace,
-            Leaving::Park | Leaving::ParkInCall => Kind::Park,
-            Leaving::Exit | Leaving::Abandon => Kind::Exit,
-        }
-    }
 }
 
 static SLOTS: [PSlot<Task>; arch::MAX_CPUS] = [const { PSlot::new() }; arch::MAX_CPUS];
@@ -228,8 +130,6 @@ const DEFAULT_SEED: u64 = 1;
 
 /// The per-CPU word that names the running G, or [`NO_G`].
 const G_SLOT: usize = 0;
-/// The per-CPU word that points to its [`Cpu`], 0 before it has a P.
-const CPU_SLOT: usize = 1;
 
 /// Placeholder for "no G runs here". It never runs and is in no queue. It has a lock name, so
 /// taking a lock needs no check whether a G runs (saves 4 of a lock's 16 instructions).
@@ -262,34 +162,26 @@ pub fn init_cpu(seed: Option<u64>) {
     let cpu = &CPUS[index];
     cpu.random.set(seed ^ (index as u64) << 32);
     cpu.m.set(Some(M::create(m_main).expect("no memory for an M")));
-    // SAFETY: this CPU's own record; no code reads it before the next lines.
-    unsafe { (*cpu.p.get()).write(p) };
     cpu.slices.begin(arch::cycles());
-    trace::init_cpu();
-    arch::set_slot::<CPU_SLOT>(core::ptr::from_ref(cpu).addr());
+    (hooks::get().init_cpu)();
+    cpu.install(p);
 }
 
 /// Switches from the boot stack to that of this CPU's M (Go: mstart). Interrupts off.
 pub fn mstart() -> ! {
     assert!(!arch::irq::enabled(), "irqs on");
-    // SAFETY: `init_cpu` came before.
-    let cpu = unsafe { this_cpu() };
-    let sp = cpu.m().come_on();
+    // SAFETY: 1. See above. 2. `init_cpu` came before. 3. This CPU schedules nothing yet.
+    let on = unsafe { OnCpu::assume() };
+    let (save, sp) = (on.cpu().sp.as_ptr(), on.cpu().m().resume());
     // SAFETY: 1. made by `M::create`, not used yet. 2. No code returns to the stack that is left.
     // 3. Interrupts are off.
-    unsafe { arch::switch(cpu.sp.as_ptr(), sp) };
+    unsafe { on.switch(save, sp) };
     unreachable!("a CPU came back from its M")
 }
 
-/// Switches from the running G to its M (Go: mcall); returns when the G runs again.
+/// The running G, with interrupts on, switches to its M (Go: mcall); returns when it runs again.
 #[inline(always)]
-fn leave(why: Leaving) {
-    leave_by(running().expect("no G to leave"), why);
-}
-
-/// As [`leave`], for a caller that knows the running G.
-#[inline(always)]
-fn leave_by(g: &'static G<Task>, why: Leaving) {
+fn leave(g: &'static G<Task>, why: Leaving) {
     arch::probe_stack_again();
     let irqs = arch::irq::disable();
     // A G that left with a lock held or interrupts off would take both along.
@@ -301,53 +193,42 @@ fn leave_by(g: &'static G<Task>, why: Leaving) {
 /// As [`leave`], with interrupts off before and after.
 #[inline(always)]
 fn leave_now(g: &'static G<Task>, why: Leaving) {
+    // SAFETY: 1. The caller has them off. 2. A G runs here. 3. Its caller has none: the G leaves.
+    let on = unsafe { OnCpu::assume() };
     if g.kernel.m.get().is_some() {
-        return call::leave(g, why);
+        return call::leave(on, g, why);
     }
-    // SAFETY: a G runs here.
-    let cpu = unsafe { this_cpu() };
-    cpu.leaving.set(why);
+    on.cpu().leaving.set(why);
+    let sp = on.cpu().sp.get();
     // SAFETY: 1. `sp` was saved by the switch in `execute` that brought this G here. 2. No CPU runs
     // this G before the M has told `sched`, which is after the switch. 3. Interrupts are off.
-    unsafe { arch::switch(g.kernel.sp.as_ptr(), cpu.sp.get()) };
+    unsafe { on.switch(g.kernel.sp.as_ptr(), sp) };
 }
 
-/// Makes a G runnable by `f`, sends the wake-up, and arms the timer if the calling G must be
-/// preempted for it.
+/// The end of every submit: sends the wake-up, and arms the timer if the calling G must be
+/// preempted for the G that was submitted.
+///
+/// Interrupts are off since before the submit: `sched` expects a CPU that it has claimed to come,
+/// and a G preempted in between would delay the wake-up until it runs again.
 #[inline(always)]
-fn submit(f: impl FnOnce(&Cpu, &mut P<Task>) -> Wake) {
-    arch::probe_stack_again();
-    // Interrupts stay off until the wake-up is sent: `sched` expects a CPU that it has claimed to
-    // come, and a G preempted in between would delay the wake-up until it runs again.
-    let irqs = arch::irq::disable();
-    // SAFETY: every caller comes after `init_cpu`.
-    let cpu = unsafe { this_cpu() };
-    let ready = |p: &mut P<Task>| {
-        let wake = f(cpu, p);
-        if !cpu.slices.is_timed() && is_running() && SCHED.needs_timer(p) {
-            cpu.slices.arm();
-        }
-        wake
-    };
-    // SAFETY: this CPU's own record, interrupts off.
-    send(unsafe { cpu.with_p(ready) });
-    arch::irq::restore(irqs);
+fn submitted(cpu: &Cpu, p: &P<Task>, wake: Wake) {
+    if cpu.slices.attention.get() != 0 {
+        arm_if_needed(cpu, p);
+    }
+    if wake != Wake::Nobody {
+        send(wake);
+    }
 }
 
-/// Calls `f` with the P of this CPU, interrupts off.
-#[inline(always)]
-fn with_p<R>(f: impl FnOnce(&mut P<Task>) -> R) -> R {
-    let irqs = arch::irq::disable_probed();
-    // SAFETY: every caller comes after `init_cpu`.
-    let cpu = unsafe { this_cpu() };
-    // SAFETY: this CPU's own record, interrupts off.
-    let result = unsafe { cpu.with_p(f) };
-    arch::irq::restore(irqs);
-    result
+#[cold]
+fn arm_if_needed(cpu: &Cpu, p: &P<Task>) {
+    if !cpu.slices.is_timed() && is_running() && SCHED.needs_timer(p) {
+        cpu.slices.arm();
+    }
 }
 
 /// Carries out a wake-up, and [`tell_untimed`].
-#[inline(always)]
+#[cold]
 fn send(wake: Wake) {
     if let Wake::Cpu(cpu) = wake {
         wake_cpu(cpu);
@@ -356,7 +237,6 @@ fn send(wake: Wake) {
 }
 
 /// Interrupts each CPU that runs a G without a timer if a G now waits for that CPU.
-#[inline(always)]
 fn tell_untimed() {
     while let Some(cpu) = SCHED.take_untimed() {
         // This CPU checks for itself: before it called, or when it runs a G next.
@@ -371,8 +251,8 @@ fn tell_untimed() {
 fn wake_cpu(cpu: usize) {
     let here = Here::enter(); // counted where it is done
     CPUS[here.index()].counters.wakes.add_one();
-    trace::cpu_event(Kind::WakeSent, cpu as u32);
-    if !chaos::puts_off(&here, cpu) {
+    hooks::cpu_event(Kind::WakeSent, cpu as u32);
+    if !(hooks::get().defers_wake)(&here, cpu) {
         arch::wake(cpu);
     }
 }
@@ -401,25 +281,4 @@ fn running_or_none() -> &'static G<Task> {
 /// Whether a G runs on this CPU; if not, its M does.
 pub fn is_running() -> bool {
     running().is_some()
-}
-
-/// The `preempt` of [`arch::Handlers`] (Go: asyncPreempt2): the running G leaves, if it must.
-/// Between the interrupt and now it may have left and come back.
-pub fn preempted() {
-    let g = running().expect("no G to preempt");
-    arch::probe_stack();
-    assert!(arch::irq::disable().were_on(), "irqs off");
-    if kill::is_forced(g) {
-        abandon::abandon_now(g);
-    }
-    // SAFETY: a G runs here.
-    let why = match unsafe { this_cpu() }.slices.verdict() {
-        preempt::Verdict::GoOn => None,
-        preempt::Verdict::Expire => Some(Leaving::Expire),
-        preempt::Verdict::Displace => Some(Leaving::Displace),
-    };
-    if let Some(why) = why {
-        leave_now(g, why);
-    }
-    arch::irq::restore(IrqState::ON);
 }

@@ -22,13 +22,12 @@
 //! emulator runs on from an earlier time. The frequencies that the bring-up measures differ by a
 //! few counts from boot to boot; `tsc=` and `lapic=` state them instead.
 
-mod event;
 mod port;
 mod ring;
 mod stream;
 mod wire;
 
-pub(crate) use event::{Event, Kind, What};
+pub(crate) use crate::schedule::{Event, Kind, What};
 pub(crate) use stream::abandon;
 
 use crate::preempt::Attention;
@@ -95,33 +94,30 @@ pub(crate) fn cpu_event(kind: Kind, arg: u32) {
     event(kind, || 0, arg);
 }
 
-/// Records that a G was created; its name is written to the stream.
-#[inline(always)]
-pub(crate) fn created(
-    g: impl FnOnce() -> u64,
-    pin: Option<usize>,
-    name: &'static str,
-    site: &'static Location<'static>,
-) {
+/// Records an event of this CPU, if tracing is on.
+pub(crate) fn event_now(g: u64, what: What) {
     if IS_ON.load(Acquire) {
-        let g = g();
-        note(None, g, What::new(Kind::Create, pin.map_or(0, |cpu| cpu as u32 + 1)));
+        note(None, g, what);
+    }
+}
+
+/// Records that a G was created; its name is written to the stream.
+pub(crate) fn created(g: u64, what: What, name: &'static str, site: &'static Location<'static>) {
+    if IS_ON.load(Acquire) {
+        note(None, g, what);
         stream::note_name(g, name, site);
     }
 }
 
-/// Records an event of this CPU that was at `time`, if tracing is on.
+/// Records an event of this CPU that was at `time`, if tracing is on. Interrupts off.
 pub(crate) fn event_at(time: u64, g: u64, what: What) {
-    if IS_ON.load(Acquire) {
-        note(Some(time), g, what);
+    if !IS_ON.load(Acquire) {
+        return;
     }
-}
-
-/// Records a switch, on the shortest path: for the switch itself, which has seen
-/// [`Attention::TRACE`], and with interrupts off.
-#[inline(always)]
-pub(crate) fn switched(time: u64, g: u64, what: What) {
-    // SAFETY: that bit is set when the rings have memory. This CPU's own.
+    if IS_HASHED.load(Relaxed) {
+        return note(Some(time), g, what);
+    }
+    // SAFETY: events are recorded when the rings have memory. This CPU's own.
     if unsafe { here().push(Event { time, g: g as u32, what }) } {
         stream::ask();
     }
@@ -364,7 +360,7 @@ mod tests {
     #[test]
     fn notes_are_dropped_while_nobody_wants_them() {
         super::event(Kind::Tick, || 0, 0);
-        created(|| 1, None, "g", Location::caller());
+        created(1, What::new(Kind::Create, 0), "g", Location::caller());
         event_at(0, 1, What::START);
         assert_eq!(last(0, u64::MAX).count(), 0);
     }

@@ -50,34 +50,32 @@ impl<K: Sync + 'static> Sched<K> {
     /// calls this again whatever interrupt ended the halt.
     #[inline(always)]
     pub fn find_runnable(&self, p: &mut P<K>) -> Next<K> {
-        match self.find_local(p) {
-            Some(run) => Next::Run(run),
-            None => self.find_anywhere(p),
-        }
-    }
-
-    /// Fast path of [`Sched::find_runnable`]: pops the P's own queue. Fails if a
-    /// mark of the P is set, if it is the global queue's turn, or if the P is
-    /// beyond the limit. A kernel that calls it directly saves the match on
-    /// [`Next`]. It never asks for a wake-up.
-    #[inline(always)]
-    pub fn find_local(&self, p: &mut P<K>) -> Option<Run<K>> {
         // The queue before the tick: the queue is mostly empty, and the tick does
         // not advance while Gs hand over by run-next, which would all take the slow
         // path at 61.
         let is_globals_turn =
             !self.global.is_empty() && p.tick().is_multiple_of(GLOBAL_CHECK_EVERY);
-        if !p.is_plain() || is_globals_turn || p.index >= self.limit() {
-            return None;
+        // Nearly always: the next G of the P's own queue.
+        if p.is_plain()
+            && !is_globals_turn
+            && p.index < self.limit()
+            && let Some((g, slice)) = p.pop_local()
+        {
+            begin(p, g, slice);
+            return Next::Run(Run { g, slice, wake: Wake::Nobody, searched: false });
         }
-        let (g, slice) = p.pop_local()?;
-        begin(p, g, slice);
-        Some(Run { g, slice, wake: Wake::Nobody })
+        // Taken apart and put together again, so that the first case stays in registers.
+        match self.search(p) {
+            Next::Run(Run { g, slice, wake, .. }) => {
+                Next::Run(Run { g, slice, wake, searched: true })
+            }
+            Next::Park(wake) => Next::Park(wake),
+        }
     }
 
-    /// Slow path: all places, then park.
+    /// Searches all places, then parks.
     #[inline(never)]
-    fn find_anywhere(&self, p: &mut P<K>) -> Next<K> {
+    fn search(&self, p: &mut P<K>) -> Next<K> {
         if p.marks.take(Marks::IDLE) {
             p.marks.set_if(Marks::SPINNING, self.idle.unpark(p.index));
             self.push_all(p, p.slot.inbox.take_all()); // its interrupt may have ended the halt
@@ -89,7 +87,7 @@ impl<K: Sync + 'static> Sched<K> {
             if let Some((g, slice)) = self.look(p) {
                 begin(p, g, slice);
                 let wake = self.stop_spinning(p);
-                return Next::Run(Run { g, slice, wake });
+                return Next::Run(Run { g, slice, wake, searched: true });
             }
             let work = || self.has_work();
             let spinning = p.marks.take(Marks::SPINNING);
@@ -172,11 +170,11 @@ impl<K: Sync + 'static> Sched<K> {
                     continue;
                 }
                 let victim = &slots[index].runq;
-                let mut loot = p.runq.steal(victim);
-                if loot.is_none() && pass == STEAL_PASSES {
-                    loot = steal_front(victim);
+                let mut taken = p.runq.steal(victim);
+                if taken.is_none() && pass == STEAL_PASSES {
+                    taken = steal_front(victim);
                 }
-                if let Some((g, stolen)) = loot {
+                if let Some((g, stolen)) = taken {
                     p.count_steal(index, stolen);
                     return Some((g, Slice::New));
                 }
@@ -219,7 +217,7 @@ impl<K: Sync + 'static> Sched<K> {
         match p.pop_pinned() {
             Some((g, slice)) => {
                 begin(p, g, slice);
-                Next::Run(Run { g, slice, wake })
+                Next::Run(Run { g, slice, wake, searched: true })
             }
             None => Next::Park(wake),
         }

@@ -144,7 +144,7 @@ impl<K: 'static> G<K> {
     }
 
     /// Sets id and pin when a life begins. Holder only.
-    pub(crate) fn name_life(&self, id: u64, pin: Option<usize>) {
+    pub(crate) fn init(&self, id: u64, pin: Option<usize>) {
         self.id.store(id, Relaxed);
         self.home.store(pin.map_or(ANYWHERE, |cpu| cpu as u32 + 1), Relaxed);
     }
@@ -377,28 +377,15 @@ impl<K: 'static> G<K> {
     /// from here on.
     #[inline(always)]
     pub(crate) fn finish_park(&self) -> Ready {
-        let word = self.word.load(Relaxed);
-        // The common case: the G was not readied, and no CPU halted for it.
-        let parked = word ^ (Status::Parking as u64 ^ Status::Parked as u64);
-        if word & (STATUS_MASK | HALTED_MASK) == Status::Parking as u64
-            // Release: the saved context, for `ready`. Acquire: see `ready`.
-            && self.word.compare_exchange(word, parked, Release, Acquire).is_ok()
-        {
-            return Ready::Nothing;
-        }
-        self.finish_park_otherwise()
-    }
-
-    /// Slow path of `finish_park`: readied, or a CPU halted for it.
-    #[cold]
-    fn finish_park_otherwise(&self) -> Ready {
         let parking = with_status(self.word.load(Relaxed), Status::Parking);
         let parked = settled(parking, Status::Parked);
-        // As above.
+        // Release: the saved context, for `ready`. Acquire: see `ready`.
         match self.word.compare_exchange(parking, parked, Release, Acquire) {
             Ok(_) => Ready::Nothing,
             Err(now) => {
-                assert!(status_of(now) == Status::Woken, "not parking");
+                if status_of(now) != Status::Woken {
+                    wrong_state("not parking");
+                }
                 self.word.store(settled(now, Status::Runnable), Relaxed);
                 Ready::Push
             }

@@ -146,15 +146,8 @@ impl Idle {
         claimed
     }
 
-    /// After a submit, or after this P stopped spinning: wakes one idle P below
-    /// `limit`, unless a P spins. Essay, "Submitting".
-    #[inline]
-    pub(crate) fn wake_p(&self, limit: usize) -> Wake {
-        if self.has_to_wake() { self.wake_one(limit) } else { Wake::Nobody }
-    }
-
-    /// Whether [`Idle::wake_p`] has anything to do. If not, the call may be
-    /// skipped.
+    /// After a submit, or after this P stopped spinning: whether [`Idle::wake_one`]
+    /// has anything to do (Go: wakep). Essay, "Submitting".
     ///
     /// Either load is enough by itself, so they may be done one after the other,
     /// first the one that decides where all Ps are busy. No P is idle: a P that
@@ -185,9 +178,8 @@ impl Idle {
         self.counted.load(SeqCst) != 0 && self.spinning.load(SeqCst) == 0
     }
 
-    /// Slow path of `wake_p`: no P seemed to spin, one seemed to be idle.
-    #[cold]
-    fn wake_one(&self, limit: usize) -> Wake {
+    /// Wakes one idle P below `limit`: no P seemed to spin, one seemed to be idle.
+    pub(crate) fn wake_one(&self, limit: usize) -> Wake {
         // One waker at a time: a waker that fails here sees a spinning P.
         while self.idle_ps(limit).next().is_some()
             && self.spinning.compare_exchange(0, 1, AcqRel, Relaxed).is_ok()

@@ -32,10 +32,9 @@
 //!    [`Run::slice`] and its timer; switch to the G. → [`Next::Park`]: send the
 //!    wake-up, `sti; hlt` in one step, `cli`, and round again.
 //! 5. **A G stops**: it switches to the M's stack, its context saved, and the M
-//!    calls one of [`Sched::yielded`], [`Sched::expired`], [`Sched::displaced`],
-//!    [`Sched::parked`], [`Sched::exited`]; then 4. To park, the G first calls
-//!    [`G::begin_park`], *then* publishes that it waits (unlocks the channel),
-//!    *then* switches; a `ready` that comes after `begin_park` is recorded.
+//!    calls [`Sched::stopped`] with the reason ([`Stop`]); then 4. To park, the G
+//!    first calls [`G::begin_park`], *then* publishes that it waits (unlocks the
+//!    channel), *then* switches; a `ready` that comes after `begin_park` is recorded.
 //!
 //! # Submitting
 //!
@@ -110,12 +109,11 @@
 //!
 //! A G that an interrupt readies while no P is idle and none spins runs at once, on
 //! the interrupted CPU: [`Sched::arrive`] puts it into the run-next slot, and the
-//! running G is [`Sched::displaced`] into a slot behind that. The displaced G
+//! running G is displaced ([`Stop::Displace`]) into a slot behind that. The displaced G
 //! resumes before the ring, with the rest of its slice ([`Slice::Resumed`]), when
 //! the borrower that displaced it stops: its slice is lent, not lost. Of each slice
-//! the kernel lends half at most; when that is over the borrower is
-//! [`Sched::expired`], goes to the ring's tail with its run-next, and the displaced
-//! G resumes. A wake-up that comes during a loan runs at once as well, and sends
+//! the kernel lends half at most; when that is over the borrower goes to the ring's
+//! tail ([`Stop::Expire`]) with its run-next, and the displaced G resumes. A wake-up that comes during a loan runs at once as well, and sends
 //! the borrower to the ring's tail. Pinned Gs can be displaced, but displace no G:
 //! a thief may take the run-next slot.
 //!
@@ -181,8 +179,8 @@
 //! | Go                         | here                                             |
 //! |----------------------------|--------------------------------------------------|
 //! | `newproc`, `gfget`         | [`Sched::start`], [`Sched::take_dead`]           |
-//! | `gdestroy`, `gfput`        | [`Sched::exited`]                                |
-//! | `gopark`, `park_m`         | [`G::begin_park`] and the switch, [`Sched::parked`] |
+//! | `gdestroy`, `gfput`        | [`Sched::stopped`], [`Stop::Exit`]               |
+//! | `gopark`, `park_m`         | [`G::begin_park`] and the switch, [`Stop::Park`] |
 //! | `goready`                  | [`Sched::ready`]                                 |
 //! | `casgstatus`               | the transitions of [`Status`] (`G::step`)        |
 //! | `schedule`, `findRunnable` | [`Sched::find_runnable`]                         |
@@ -195,7 +193,7 @@
 //! | `stealWork`                | `Sched::look_steal`                              |
 //! | `wakep`                    | `Idle::wake_p`                                   |
 //! | `netpoll`, `injectglist`   | [`Sched::ready_from_interrupt`], [`Sched::arrive`] |
-//! | `goschedImpl`              | [`Sched::yielded`]; preempted: [`Sched::expired`] |
+//! | `goschedImpl`              | [`Stop::Yield`]; preempted: [`Stop::Expire`]     |
 //! | `entersyscall`, `exitsyscall` | [`G::enter_call`], [`G::exit_call`]           |
 //! | `sysmon`, `retake`         | [`Sysmon`], [`retake`]                           |
 //! | `procresize`               | [`Sched::set_limit`]                             |
@@ -234,7 +232,7 @@ pub use g::{G, Handle, Home, Status};
 pub use list::{Inbox, List};
 pub use p::{P, PSlot, Random, Slice};
 pub use runq::{Owner, RunQueue};
-pub use submit::{ReadyRest, StartRest};
+pub use submit::Stop;
 pub use sysmon::{CallSeen, Sysmon, retake};
 
 use free::Store;
@@ -308,7 +306,7 @@ pub struct Arrival {
     pub wake: Wake,
     /// A G waits in the run-next slot that no other P can take at once. If the
     /// interrupt hit a G that may be preempted, and wake-ups have had less than
-    /// their share of its slice, that G is to leave ([`Sched::displaced`]). If not,
+    /// their share of its slice, that G is to leave ([`Stop::Displace`]). If not,
     /// nothing is lost.
     pub displace: bool,
 }
@@ -331,12 +329,15 @@ pub struct Run<K: 'static> {
     pub slice: Slice,
     /// The CPU to wake first.
     pub wake: Wake,
+    /// Whether it was not simply the next of the P's own queue: then time has passed,
+    /// there may be a wake-up to send, and a steal ([`P::take_stolen`]).
+    pub searched: bool,
 }
 
 /// The scheduler: the state that all Ps share.
 ///
 /// ```
-/// use sched::{G, Next, PSlot, Sched, Status};
+/// use sched::{G, Next, PSlot, Sched, Status, Stop};
 ///
 /// static SLOTS: [PSlot<&str>; 2] = [const { PSlot::new() }; 2];
 /// static SCHED: Sched<&str> = Sched::new(&SLOTS);
@@ -346,7 +347,7 @@ pub struct Run<K: 'static> {
 /// let _ = SCHED.start(&mut p, &HELLO, None);
 /// let Next::Run(run) = SCHED.find_runnable(&mut p) else { panic!("nothing to run") };
 /// assert_eq!(run.g.kernel, "hello");
-/// SCHED.exited(&mut p, run.g);
+/// let _ = SCHED.stopped(&mut p, run.g, Stop::Exit);
 /// assert_eq!(HELLO.status(), Status::Dead);
 /// assert!(matches!(SCHED.find_runnable(&mut p), Next::Park(_)));
 /// ```

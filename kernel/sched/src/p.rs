@@ -90,8 +90,8 @@ pub struct P<K: 'static> {
     /// Unused ids of this P's batch, each less one.
     pub(crate) ids: core::ops::Range<u64>,
     pub(crate) random: Random,
-    /// Victim of the last steal and how many Gs, until `take_loot`.
-    pub(crate) loot: Option<(usize, u32)>,
+    /// Victim of the last steal and how many Gs, until `take_stolen`.
+    pub(crate) stolen: Option<(usize, u32)>,
 }
 
 impl<K: Sync + 'static> P<K> {
@@ -107,7 +107,7 @@ impl<K: Sync + 'static> P<K> {
             free: Free::new(),
             ids: 0..0,
             random: Random(seed ^ (index as u64) << 32),
-            loot: None,
+            stolen: None,
         })
     }
 
@@ -132,8 +132,8 @@ impl<K: Sync + 'static> P<K> {
     /// Victim and number of Gs of the steal since the last call: for diagnosis,
     /// after [`Sched::find_runnable`](crate::Sched::find_runnable).
     #[must_use]
-    pub fn take_loot(&mut self) -> Option<(usize, u32)> {
-        self.loot.take()
+    pub fn take_stolen(&mut self) -> Option<(usize, u32)> {
+        self.stolen.take()
     }
 
     pub(crate) fn tick(&self) -> u32 {
@@ -147,7 +147,7 @@ impl<K: Sync + 'static> P<K> {
 
     /// Counts a steal of so many Gs from `victim`.
     pub(crate) fn count_steal(&mut self, victim: usize, stolen: u32) {
-        self.loot = Some((victim, stolen));
+        self.stolen = Some((victim, stolen));
         self.slot.steals.store(self.slot.steals() + 1, Relaxed);
         self.slot.stolen.store(self.slot.stolen() + u64::from(stolen), Relaxed);
     }

@@ -19,59 +19,22 @@ impl<K: Sync + 'static> Sched<K> {
     }
 
     /// Starts a life of `g`, which is dead and set up by the caller: it runs next
-    /// on this P, or on the CPU that it is pinned to.
+    /// on this P, or on the CPU that it is pinned to (Go: newproc).
     ///
     /// # Panics
     ///
     /// If `g` is not dead, or `pin` is no P of this scheduler.
     #[inline(always)]
     pub fn start(&self, p: &mut P<K>, g: &'static G<K>, pin: Option<usize>) -> Wake {
-        let Some(cpu) = pin else {
-            return match self.start_at_once(p, g) {
-                Ok(()) => Wake::Nobody,
-                Err(rest) => self.start_rest(p, rest),
-            };
-        };
-        assert!(cpu < self.slots.len(), "bad pin");
-        g.name_life(self.new_id(p), pin);
+        assert!(pin.is_none_or(|cpu| cpu < self.slots.len()), "bad pin");
+        g.init(self.new_id(p), pin);
         g.start();
         self.submit(p, g)
     }
 
-    /// Fast path of [`Sched::start`], to be inlined where Gs are started most:
-    /// succeeds if the ring has room for the old run-next G and no CPU has to be
-    /// woken. Then no G went to the global queue, and [`Sched::take_untimed`] need
-    /// not be called.
-    ///
-    /// # Errors
-    /// The remaining work, for [`Sched::start_rest`].
-    ///
-    /// # Panics
-    /// If `g` is not dead.
-    #[inline(always)]
-    pub fn start_at_once(&self, p: &mut P<K>, g: &'static G<K>) -> Result<(), StartRest<K>> {
-        g.name_life(self.new_id(p), None);
-        g.start();
-        let has_to_wake = match p.runq.swap_next(g) {
-            None => self.idle.has_to_wake_after_swap(),
-            Some(old) if p.runq.try_push(old) => self.idle.has_to_wake(),
-            Some(old) => return Err(StartRest::MakeWay(old)),
-        };
-        if has_to_wake { Err(StartRest::Wake) } else { Ok(()) }
-    }
-
-    /// Does the work that [`Sched::start_at_once`] left. Same P.
-    #[cold]
-    pub fn start_rest(&self, p: &mut P<K>, rest: StartRest<K>) -> Wake {
-        match rest {
-            StartRest::MakeWay(old) => self.make_way(p, old),
-            StartRest::Wake => self.wake_p(),
-        }
-    }
-
-    /// Readies that life of a G if it waits; it will run next on this P. A G that
-    /// is still parking is put back by the CPU that parks it; a G that does not
-    /// wait is left alone.
+    /// Readies that life of a G if it waits; it will run next on this P (Go:
+    /// goready). A G that is still parking is put back by the CPU that parks it; a
+    /// G that does not wait is left alone.
     pub fn ready(&self, p: &mut P<K>, handle: Handle<K>) -> Wake {
         self.ready_noting(p, handle, |_, _| ())
     }
@@ -79,59 +42,20 @@ impl<K: Sync + 'static> Sched<K> {
     /// As [`Sched::ready`], and calls `note` if the G did wait, with its old state:
     /// [`Status::Parked`], and for that moment the caller alone holds it; or
     /// [`Status::Parking`], and its CPU holds it.
+    #[inline(always)]
     pub fn ready_noting(
         &self,
         p: &mut P<K>,
         handle: Handle<K>,
-        note: impl Fn(&'static G<K>, Status),
-    ) -> Wake {
-        match self.ready_at_once(p, &handle, &note) {
-            Ok(()) => Wake::Nobody,
-            Err(rest) => self.ready_rest(p, handle, rest, note),
-        }
-    }
-
-    /// Fast path of [`Sched::ready_noting`], to be inlined where Gs are readied
-    /// most: succeeds if the G is parked and may run anywhere, the run-next slot is
-    /// empty, and no CPU has to be woken.
-    ///
-    /// # Errors
-    /// The remaining work, for [`Sched::ready_rest`].
-    #[inline(always)]
-    pub fn ready_at_once(
-        &self,
-        p: &mut P<K>,
-        handle: &Handle<K>,
-        note: impl FnOnce(&'static G<K>, Status),
-    ) -> Result<(), ReadyRest<K>> {
-        let Some(g) = handle.ready_parked() else { return Err(ReadyRest::All) };
-        note(g, Status::Parked);
-        if g.home() != Home::Anywhere {
-            return Err(ReadyRest::Submit);
-        }
-        if let Some(old) = p.runq.swap_next(g) {
-            return Err(ReadyRest::MakeWay(old));
-        }
-        if self.idle.has_to_wake_after_swap() {
-            return Err(ReadyRest::Wake);
-        }
-        Ok(())
-    }
-
-    /// Does the work that [`Sched::ready_at_once`] left. Same P, same handle.
-    #[cold]
-    pub fn ready_rest(
-        &self,
-        p: &mut P<K>,
-        handle: Handle<K>,
-        rest: ReadyRest<K>,
         note: impl FnOnce(&'static G<K>, Status),
     ) -> Wake {
-        match rest {
-            ReadyRest::All => readied(handle, note, |g| self.submit(p, g)),
-            ReadyRest::Submit => self.submit(p, handle.parts().0),
-            ReadyRest::MakeWay(old) => self.make_way(p, old),
-            ReadyRest::Wake => self.wake_p(),
+        match handle.ready_parked() {
+            Some(g) => {
+                note(g, Status::Parked);
+                self.submit(p, g)
+            }
+            // Not parked, still parking, or a CPU halts for it.
+            None => readied(handle, note, |g| self.submit(p, g)),
         }
     }
 
@@ -184,24 +108,35 @@ impl<K: Sync + 'static> Sched<K> {
         Arrival { wake: self.pay_wake(p), displace }
     }
 
-    /// The G that ran yields: to the tail of its own P. No CPU is woken: its P
-    /// takes another G from the ring, so the ring is not longer than before. (It
-    /// returns a [`Wake`] as the others do, so that the kernel stops a G in one
-    /// way.)
+    /// The G that ran has left its CPU: puts it where it now belongs.
     ///
-    /// Caller, as for the methods below: the M that ran `g`, interrupts off, the
-    /// context of `g` saved, off its stack.
-    #[inline]
-    pub fn yielded(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
-        g.stop();
-        self.push(p, g);
+    /// Caller: the M that ran `g`, interrupts off, the context of `g` saved, off its
+    /// stack.
+    #[inline(always)]
+    pub fn stopped(&self, p: &mut P<K>, g: &'static G<K>, why: Stop) -> Wake {
+        match why {
+            Stop::Yield => {
+                g.stop();
+                self.push(p, g);
+            }
+            Stop::Park => {
+                if g.finish_park() == Ready::Push {
+                    return self.put_back(p, g);
+                }
+            }
+            Stop::Exit => {
+                g.exit();
+                p.free.push(&self.free, g);
+            }
+            Stop::Expire => return self.expired(p, g),
+            Stop::Displace => self.displaced(p, g),
+        }
         Wake::Nobody
     }
 
-    /// The G that ran makes room for one that an interrupt readied, and resumes
-    /// after it. If the P has a displaced G already, then `g` ran on that G's loan,
-    /// and goes to the ring's tail. No CPU is woken, as for a yield.
-    pub fn displaced(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+    /// [`Stop::Displace`].
+    #[cold]
+    fn displaced(&self, p: &mut P<K>, g: &'static G<K>) {
         g.stop();
         if p.has_displaced() {
             if !planted!(LoseBorrower) {
@@ -212,16 +147,11 @@ impl<K: Sync + 'static> Sched<K> {
         } else {
             p.runq.displace(g);
         }
-        Wake::Nobody
     }
 
-    /// The slice of the G that ran is over: to the tail of the global queue, where
-    /// it is taken alone. The run-next G, which would inherit the slice that is
-    /// over, goes to the ring's tail: a chain of run-next ends here.
-    ///
-    /// If a displaced G waits, the loan is over, not the slice: both Gs go to the
-    /// ring's tail, and the displaced G resumes.
-    pub fn expired(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
+    /// [`Stop::Expire`].
+    #[cold]
+    fn expired(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         g.stop();
         p.marks.set(Marks::OWES_WAKE);
         if let Some(next) = p.runq.take_next() {
@@ -237,39 +167,28 @@ impl<K: Sync + 'static> Sched<K> {
         self.pay_wake(p)
     }
 
-    /// The G that ran has parked (it called [`G::begin_park`]). If it was readied
-    /// since, it runs next here; even if in a call, as its M is here.
-    #[inline(always)]
-    pub fn parked(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
-        match g.finish_park() {
-            Ready::Push => self.put_back(p, g),
-            Ready::Nothing | Ready::Told | Ready::Interrupt(_) => Wake::Nobody,
-        }
-    }
-
-    /// Slow path of `parked`: the G was readied before it was off its stack.
+    /// [`Stop::Park`] of a G that was readied before it was off its stack: it runs
+    /// next here; even if in a call, as its M is here.
     #[cold]
     fn put_back(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         if g.pin().is_none() { self.run_next(p, g) } else { self.submit(p, g) }
     }
 
-    /// The G that ran has ended. Its record is kept for [`Sched::take_dead`].
-    #[inline(always)]
-    pub fn exited(&self, p: &mut P<K>, g: &'static G<K>) {
-        g.exit();
-        p.free.push(&self.free, g);
-    }
-
-    /// As [`Sched::exited`], for a G that the kernel itself keeps until it starts
-    /// it again.
+    /// As [`Sched::stopped`] with [`Stop::Exit`], for a G that the kernel itself
+    /// keeps until it starts it again.
     pub fn exited_for_kernel(&self, g: &'static G<K>) {
         g.exit();
     }
 
     /// Wakes one idle P, unless a P spins. Essay, "Submitting".
-    #[inline]
     pub(crate) fn wake_p(&self) -> Wake {
-        let wake = self.idle.wake_p(self.limit());
+        if self.idle.has_to_wake() { self.wake_one() } else { Wake::Nobody }
+    }
+
+    /// Slow path of `wake_p`.
+    #[cold]
+    fn wake_one(&self) -> Wake {
+        let wake = self.idle.wake_one(self.limit());
         if planted!(NoInterrupt) { Wake::Nobody } else { wake }
     }
 
@@ -295,21 +214,31 @@ impl<K: Sync + 'static> Sched<K> {
     fn submit(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         match g.home() {
             Home::Anywhere => self.run_next(p, g),
-            home => self.submit_otherwise(p, g, home),
+            home => self.submit_to(p, g, home),
         }
     }
 
-    /// Slow path of `submit`: pinned, or in a call.
+    /// Sends a G that is pinned or in a call to its CPU.
     #[cold]
-    fn submit_otherwise(&self, p: &mut P<K>, g: &'static G<K>, home: Home) -> Wake {
+    fn submit_to(&self, p: &mut P<K>, g: &'static G<K>, home: Home) -> Wake {
         match home {
-            Home::Anywhere => self.run_next(p, g),
             Home::Pinned(cpu) if cpu == p.index => {
                 p.push_pinned(g);
                 Wake::Nobody
             }
             Home::Pinned(cpu) => self.post(cpu, g),
-            Home::InCall(home) => self.submit_call(home, p.index, g),
+            Home::InCall(home) => self.or_untimed(p, self.submit_call(home, p.index, g)),
+            Home::Anywhere => unreachable!("no CPU"),
+        }
+    }
+
+    /// A G may have gone to the global queue: if no CPU is woken for it, another CPU that
+    /// runs without a timer is to be told ([`Sched::take_untimed`]).
+    fn or_untimed(&self, p: &P<K>, wake: Wake) -> Wake {
+        let mut untimed = core::iter::from_fn(|| self.take_untimed());
+        match wake {
+            Wake::Nobody => untimed.find(|&cpu| cpu != p.index).map_or(wake, Wake::Cpu),
+            Wake::Cpu(_) => wake,
         }
     }
 
@@ -331,22 +260,24 @@ impl<K: Sync + 'static> Sched<K> {
         self.wake_p()
     }
 
+    /// Puts a G into the run-next slot and kicks the old G to the ring's tail (Go:
+    /// `runqput` with `next`).
     #[inline(always)]
     fn run_next(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
-        match p.runq.swap_next(g) {
-            None if !self.idle.has_to_wake_after_swap() => Wake::Nobody,
-            None => self.wake_p(),
-            Some(old) => self.make_way(p, old),
-        }
+        let has_to_wake = match p.runq.swap_next(g) {
+            None => self.idle.has_to_wake_after_swap(),
+            Some(old) if p.runq.try_push(old) => self.idle.has_to_wake(),
+            Some(old) => return self.push_to_full_ring(p, old),
+        };
+        if has_to_wake { self.wake_one() } else { Wake::Nobody }
     }
 
-    /// Kicks the old run-next G to the ring's tail (Go: `runqput` with `next`).
-    #[inline(never)]
-    fn make_way(&self, p: &mut P<K>, old: &'static G<K>) -> Wake {
+    #[cold]
+    fn push_to_full_ring(&self, p: &mut P<K>, old: &'static G<K>) -> Wake {
         if let Some(overflow) = p.runq.push(old) {
             self.global.push_list(overflow);
         }
-        self.wake_p() // also for Gs that overflowed
+        self.or_untimed(p, self.wake_p()) // also for Gs that overflowed
     }
 
     fn push_next(&self, p: &mut P<K>, g: &'static G<K>) {
@@ -359,13 +290,13 @@ impl<K: Sync + 'static> Sched<K> {
     #[inline(always)]
     fn push(&self, p: &mut P<K>, g: &'static G<K>) {
         if g.home() != Home::Anywhere || !p.runq.try_push(g) {
-            self.push_otherwise(p, g);
+            self.push_special(p, g);
         }
     }
 
-    /// Slow path of `push`: pinned, in a call, or no room.
+    /// Pushes a G that is pinned or in a call, or for which the ring has no room.
     #[cold]
-    fn push_otherwise(&self, p: &mut P<K>, g: &'static G<K>) {
+    fn push_special(&self, p: &mut P<K>, g: &'static G<K>) {
         if let Some(cpu) = g.pin() {
             assert!(cpu == p.index, "wrong cpu");
             p.push_pinned(g);
@@ -396,29 +327,30 @@ impl<K: Sync + 'static> Sched<K> {
     }
 }
 
-/// The work that [`Sched::ready_at_once`] left.
-#[must_use = "the G would be lost"]
-pub enum ReadyRest<K: 'static> {
-    /// All of it: the G is not parked, still parking, or a CPU halts for it.
-    All,
-    /// The G is runnable, and must go elsewhere.
-    Submit,
-    /// The G runs next; this one was in the slot, and is in no queue now.
-    MakeWay(&'static G<K>),
-    /// The G runs next, and a P is idle.
-    Wake,
-}
-
-/// The work that [`Sched::start_at_once`] left.
-#[must_use = "the G would be lost"]
-pub enum StartRest<K: 'static> {
-    /// The G runs next; this one was in the slot, and is in no queue now.
-    MakeWay(&'static G<K>),
-    /// The G runs next, and a P is idle.
-    Wake,
+/// Why the G that ran has left its CPU; see [`Sched::stopped`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It yields: to the tail of its own P (Go: goschedImpl). No CPU is woken: the P
+    /// takes another G from the ring, so the ring is not longer than before.
+    Yield,
+    /// It has parked, after [`G::begin_park`] (Go: park_m). If it was readied since,
+    /// it runs next here.
+    Park,
+    /// It has ended (Go: gdestroy). Its record is kept for [`Sched::take_dead`].
+    Exit,
+    /// Its slice is over: to the tail of the global queue, where it is taken alone.
+    /// The run-next G, which would inherit the slice that is over, goes to the ring's
+    /// tail: a chain of run-next ends here. If a displaced G waits, the loan is over,
+    /// not the slice: both Gs go to the ring's tail, and the displaced G resumes.
+    Expire,
+    /// It makes room for a G that an interrupt readied, and resumes after it. If the
+    /// P has a displaced G already, it ran on that G's loan, and goes to the ring's
+    /// tail. No CPU is woken, as for a yield.
+    Displace,
 }
 
 /// Readies a G, and submits it or returns the CPU to interrupt.
+#[inline(never)]
 fn readied<K>(
     handle: Handle<K>,
     note: impl FnOnce(&'static G<K>, Status),
@@ -472,11 +404,11 @@ mod tests {
         // The two checks of `has_work`.
         let halts = SCHED.idle.park(1, 2, false, || {
             let sees_global = !SCHED.global.is_empty();
-            let _ = SCHED.yielded(&mut p, runs);
+            let _ = SCHED.stopped(&mut p, runs, Stop::Yield);
             while !p.is_empty() {
                 let Next::Run(run) = SCHED.find_runnable(&mut p) else { panic!("no G") };
                 wakes.push(run.wake);
-                SCHED.exited(&mut p, run.g);
+                let _ = SCHED.stopped(&mut p, run.g, Stop::Exit);
             }
             sees_global || !SLOTS[0].runq.is_empty()
         });

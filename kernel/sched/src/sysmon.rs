@@ -50,21 +50,12 @@ impl<K: Sync + 'static> Sched<K> {
         self.somebody_waits(p)
     }
 
-    /// Whether [`Sched::needs_timer`] has returned false since this P last halted,
-    /// and would again: for a caller that checks at every switch of a G that is
-    /// alone.
-    #[must_use = "if not, ask `needs_timer`"]
-    #[inline(always)]
-    pub fn is_untimed(&self, p: &P<K>) -> bool {
-        // The bit is set, and the queues were checked after it.
-        self.untimed.has(p.index) && !self.somebody_waits(p)
-    }
-
     /// A CPU that must be interrupted so that it asks [`Sched::needs_timer`]
     /// again; call it until it gives None.
     ///
     /// Caller: the caller of any method that returns a [`Wake`](crate::Wake), after
-    /// that. Costs a load while the global queue is empty.
+    /// that; after `start` and `ready` only if they return a CPU. Costs a load while the
+    /// global queue is empty.
     #[inline(always)]
     pub fn take_untimed(&self) -> Option<usize> {
         if self.global.is_empty() { None } else { self.take_untimed_for_global() }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{find, g, machine, names, park, parked, two};
-use sched::{Arrival, Home, RUNQ_CAPACITY, RUNQ_HALF, Slice, Status, Wake};
+use sched::{Arrival, Home, RUNQ_CAPACITY, RUNQ_HALF, Slice, Status, Stop, Wake};
 
 const DISPLACES: Arrival = Arrival { wake: Wake::Nobody, displace: true };
 
@@ -20,15 +20,15 @@ fn arrival_displaces_when_all_are_busy_and_the_displaced_goes_on() {
     }
     assert_eq!(sched.ready_from_interrupt(0, device.handle()), Wake::Cpu(0));
     assert_eq!(sched.arrive(p), DISPLACES);
-    assert_eq!(sched.displaced(p, hog), Wake::Nobody);
+    assert_eq!(sched.stopped(p, hog, Stop::Displace), Wake::Nobody);
     assert_eq!(p.len(), 4);
     let first = find(sched, p).unwrap();
     assert_eq!((first.g.kernel, first.slice), (1, Slice::Inherited));
-    sched.exited(p, first.g);
+    let _ = sched.stopped(p, first.g, Stop::Exit);
     let second = find(sched, p).unwrap();
     assert_eq!((second.g.kernel, second.slice), (0, Slice::Resumed));
     assert_eq!(sched.slots()[0].tick(), 0, "no slice began");
-    sched.exited(p, second.g);
+    let _ = sched.stopped(p, second.g, Stop::Exit);
     assert_eq!(names(sched, p), [10, 11]);
 }
 
@@ -55,11 +55,11 @@ fn second_arrival_sends_the_borrower_to_the_tail_and_not_the_displaced() {
     for device in devices {
         let _ = sched.ready_from_interrupt(0, device.handle());
         assert_eq!(sched.arrive(p), DISPLACES);
-        let _ = sched.displaced(p, running);
+        let _ = sched.stopped(p, running, Stop::Displace);
         running = find(sched, p).unwrap().g;
         assert!(core::ptr::eq(running, device), "not at once");
     }
-    sched.exited(p, running);
+    let _ = sched.stopped(p, running, Stop::Exit);
     assert_eq!(names(sched, p), [0, 10, 1]);
 }
 
@@ -72,10 +72,10 @@ fn loan_that_is_over_ends_at_the_ring_and_the_displaced_goes_on_at_once() {
     let hog = find(sched, p).unwrap().g;
     let _ = sched.ready_from_interrupt(0, device.handle());
     let _ = sched.arrive(p);
-    let _ = sched.displaced(p, hog);
+    let _ = sched.stopped(p, hog, Stop::Displace);
     let borrower = find(sched, p).unwrap().g;
     let _ = sched.start(p, g(2), None); // its run-next
-    let _ = sched.expired(p, borrower);
+    let _ = sched.stopped(p, borrower, Stop::Expire);
     assert_eq!(sched.counts().global, 0);
     assert_eq!(names(sched, p), [0, 2, 1]);
 }
@@ -91,16 +91,16 @@ fn borrower_whose_loan_is_over_is_taken_in_a_batch() {
     }
     for _ in 0..2 {
         let run = find(sched, other).unwrap(); // past its turn of the global queue
-        sched.exited(other, run.g);
+        let _ = sched.stopped(other, run.g, Stop::Exit);
     }
     let device = parked(sched, p, 1);
     let _ = sched.start(p, g(0), None);
     let hog = find(sched, p).unwrap().g;
     let _ = sched.ready_from_interrupt(0, device.handle());
     assert_eq!(sched.arrive(p), DISPLACES);
-    let _ = sched.displaced(p, hog);
+    let _ = sched.stopped(p, hog, Stop::Displace);
     let borrower = find(sched, p).unwrap().g;
-    let _ = sched.expired(p, borrower);
+    let _ = sched.stopped(p, borrower, Stop::Expire);
     assert!(core::ptr::eq(find(sched, p).unwrap().g, hog), "the displaced G goes on");
     for n in 0..=RUNQ_CAPACITY {
         let _ = sched.start(p, g(10 + n), None);
@@ -122,7 +122,7 @@ fn turn_of_the_global_queue_waits_for_the_displaced() {
     assert_eq!((sched.counts().global, sched.slots()[0].tick()), (1, 0));
     let _ = sched.ready_from_interrupt(0, device.handle());
     let _ = sched.arrive(p);
-    let _ = sched.displaced(p, hog);
+    let _ = sched.stopped(p, hog, Stop::Displace);
     assert_eq!(names(sched, p), [1, 0, 2]);
 }
 
@@ -136,11 +136,11 @@ fn displaced_pinned_g_goes_on_with_its_slice_and_is_not_stolen() {
     let _ = sched.start(p0, g(10), None);
     let _ = sched.ready_from_interrupt(0, device.handle());
     assert!(sched.arrive(p0).displace);
-    let _ = sched.displaced(p0, pinned);
+    let _ = sched.stopped(p0, pinned, Stop::Displace);
     let borrower = find(sched, p0).unwrap().g;
     assert_eq!(borrower.kernel, 1);
     assert_eq!(names(sched, p1), [10], "stole a pinned G");
-    let _ = sched.expired(p0, borrower);
+    let _ = sched.stopped(p0, borrower, Stop::Expire);
     let run = find(sched, p0).unwrap();
     assert_eq!((run.g.kernel, run.slice), (0, Slice::Resumed));
 }
@@ -154,13 +154,13 @@ fn displaced_g_is_stolen_when_there_is_nothing_else() {
     let hog = find(sched, p0).unwrap().g;
     let _ = sched.ready_from_interrupt(0, device.handle());
     let _ = sched.arrive(p0);
-    let _ = sched.displaced(p0, hog);
+    let _ = sched.stopped(p0, hog, Stop::Displace);
     let borrower = find(sched, p0).unwrap().g;
     let run = find(sched, p1).unwrap();
     assert_eq!((run.g.kernel, run.slice), (0, Slice::New));
     assert_eq!((sched.slots()[1].steals(), sched.slots()[1].stolen()), (1, 1));
     // No displaced G is left: the borrower is treated as any hog.
-    let _ = sched.expired(p0, borrower);
+    let _ = sched.stopped(p0, borrower, Stop::Expire);
     assert_eq!(sched.counts().global, 1);
 }
 
@@ -208,7 +208,7 @@ fn g_in_a_call_that_is_woken_while_it_parks_runs_next_here() {
     park(sched, p1);
     run.g.begin_park();
     assert_eq!(sched.ready_from_interrupt(0, run.g.handle()), Wake::Nobody);
-    let _ = sched.parked(p0, run.g);
+    let _ = sched.stopped(p0, run.g, Stop::Park);
     assert_eq!(find(sched, p0).unwrap().slice, Slice::Inherited);
 }
 
@@ -226,7 +226,7 @@ fn call_ends_as_it_began_and_a_pinned_g_stays_pinned() {
     let pinned = find(sched, p0).unwrap().g;
     pinned.enter_call(0);
     pinned.begin_park();
-    let _ = sched.parked(p0, pinned);
+    let _ = sched.stopped(p0, pinned, Stop::Park);
     assert_eq!(sched.ready(p1, pinned.handle()), Wake::Cpu(0));
     pinned.exit_call();
     assert_eq!(pinned.pin(), Some(0));
@@ -252,7 +252,7 @@ fn whoever_readies_a_g_whose_cpu_halts_for_it_interrupts_that_cpu() {
     // … and a G whose CPU halted may leave its CPU after all.
     g.begin_park();
     assert!(g.halt_on(0));
-    let _ = sched.parked(p0, g);
+    let _ = sched.stopped(p0, g, Stop::Park);
     assert_eq!(g.status(), Status::Parked);
     assert_eq!(sched.ready(p1, g.handle()), Wake::Nobody);
     assert_eq!(find(sched, p1).unwrap().g.kernel, 0);

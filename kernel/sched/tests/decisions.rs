@@ -5,7 +5,8 @@ mod common;
 
 use common::{find, g, machine, names, park, parked, seeded, two};
 use sched::{
-    GLOBAL_CHECK_EVERY, MAX_P, Order, PSlot, RUNQ_CAPACITY, RUNQ_HALF, Run, Sched, Slice, Wake,
+    GLOBAL_CHECK_EVERY, MAX_P, Order, PSlot, RUNQ_CAPACITY, RUNQ_HALF, Run, Sched, Slice, Stop,
+    Wake,
 };
 
 type Named = Run<u32>;
@@ -40,7 +41,7 @@ fn expired_g_ends_the_run_next_chain_and_goes_to_the_global_tail() {
     let _ = find(sched, &mut ps[0]).unwrap(); // 2, from run-next; tick stays 0
     let first = find(sched, &mut ps[0]).unwrap(); // 0, from the ring
     let _ = sched.start(&mut ps[0], g(3), None); // run-next
-    let _ = sched.expired(&mut ps[0], first.g);
+    let _ = sched.stopped(&mut ps[0], first.g, Stop::Expire);
     // 1 was waiting before 3 was made; 3 lost the run-next slot; 0 is last.
     assert_eq!(names(sched, &mut ps[0]), [1, 3, 0]);
 }
@@ -54,7 +55,7 @@ fn yielding_g_goes_behind_its_own_ring_and_wakes_nobody() {
     }
     let run = find(sched, p0).unwrap();
     assert_eq!(run.g.kernel, 2);
-    assert_eq!(sched.yielded(p0, run.g), Wake::Nobody);
+    assert_eq!(sched.stopped(p0, run.g, Stop::Yield), Wake::Nobody);
     assert_eq!(sched.counts().global, 0);
     assert_eq!(names(sched, p0), [0, 1, 2]);
     park(sched, p1);
@@ -84,15 +85,15 @@ fn global_queue_is_looked_at_first_every_61st_slice() {
     for i in 0..100 {
         let _ = sched.start(p, g(i), None);
     }
-    let _ = sched.expired(p, run.g); // the only one in the global queue
+    let _ = sched.stopped(p, run.g, Stop::Expire); // the only one in the global queue
     // Tick 0 is a turn of the global queue as well.
     let first = find(sched, p).unwrap();
     assert_eq!(first.g.kernel, 1000);
-    let _ = sched.expired(p, first.g);
+    let _ = sched.stopped(p, first.g, Stop::Expire);
     let mut order = Vec::new();
     while let Some(run) = find(sched, p) {
         order.push(run.g.kernel);
-        sched.exited(p, run.g);
+        let _ = sched.stopped(p, run.g, Stop::Exit);
     }
     let at = order.iter().position(|&k| k == 1000).unwrap();
     assert_eq!(at as u32, GLOBAL_CHECK_EVERY - 1);
@@ -122,13 +123,13 @@ fn batch_is_a_fair_share_and_ends_before_an_expired_g() {
     }
     while !p.is_empty() {
         let run = find(sched, p).unwrap();
-        let _ = sched.expired(p, run.g);
+        let _ = sched.stopped(p, run.g, Stop::Expire);
     }
     let left = sched.counts().global;
     let run = find(sched, p).unwrap();
     assert_eq!(sched.counts().global, left - 1);
     assert!(p.is_empty(), "a batch of hogs");
-    let _ = sched.expired(p, run.g);
+    let _ = sched.stopped(p, run.g, Stop::Expire);
 }
 
 #[test]
@@ -180,7 +181,7 @@ fn pinned_g_runs_on_its_cpu_only_and_shares_with_the_ring() {
     assert_eq!(run.g.kernel, 7);
     // Two pinned Gs and two others take turns; thieves do not take the pinned ones.
     let _ = sched.start(p1, g(8), Some(1));
-    let _ = sched.yielded(p1, run.g);
+    let _ = sched.stopped(p1, run.g, Stop::Yield);
     assert!(find(sched, p0).is_none(), "stole a pinned G");
     for i in 0..2 {
         let _ = sched.start(p1, g(i), None);
@@ -201,7 +202,7 @@ fn pinned_hog_leaves_room_for_the_global_queue() {
     for _ in 0..100 {
         let run = find(sched, p).unwrap();
         slices[run.g.kernel as usize] += 1;
-        let _ = sched.expired(p, run.g);
+        let _ = sched.stopped(p, run.g, Stop::Expire);
     }
     assert!(slices[0].abs_diff(slices[1]) <= 4, "{slices:?}");
 }
@@ -219,12 +220,12 @@ fn sources_of(seed: u64, prepare: impl FnOnce(&Sched<&'static str>)) -> Vec<&'st
     // Past tick 0, which is a turn of the global queue.
     let _ = sched.start(p1, g(""), None);
     let first = find(sched, p1).unwrap();
-    let _ = sched.yielded(p1, first.g);
+    let _ = sched.stopped(p1, first.g, Stop::Yield);
     let again = find(sched, p1).unwrap();
     call.enter_call(1);
     let _ = sched.ready(p1, call.handle());
     let _ = sched.ready_from_interrupt(1, device.handle());
-    sched.exited(p1, again.g);
+    let _ = sched.stopped(p1, again.g, Stop::Exit);
     names(sched, p1)
 }
 

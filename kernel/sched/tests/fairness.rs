@@ -9,7 +9,7 @@
 mod common;
 
 use common::{find, g, machine, parked};
-use sched::{G, GLOBAL_CHECK_EVERY, Home, P, RUNQ_CAPACITY, Sched, Slice};
+use sched::{G, GLOBAL_CHECK_EVERY, Home, P, RUNQ_CAPACITY, Sched, Slice, Stop};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Clocks {
@@ -53,7 +53,7 @@ fn slices(hogs: usize, seed: u64, spread: bool, clocks: Clocks) -> Vec<u32> {
         for &cpu in &order {
             let p = &mut ps[cpu];
             if let Some(g) = running[cpu].take() {
-                let _ = sched.expired(p, g);
+                let _ = sched.stopped(p, g, Stop::Expire);
             }
             running[cpu] = find(sched, p).map(|run| run.g);
             if let Some(g) = running[cpu].filter(|_| round >= WARM_UP) {
@@ -133,7 +133,7 @@ fn at_tick(tick: u32) -> (&'static Sched<usize>, P<usize>, &'static G<usize>) {
     let _ = sched.start(&mut p, g(0), None);
     let mut run = find(sched, &mut p).expect("just started");
     while sched.slots()[0].tick() < tick {
-        let _ = sched.yielded(&mut p, run.g);
+        let _ = sched.stopped(&mut p, run.g, Stop::Yield);
         run = find(sched, &mut p).expect("yielded");
     }
     (sched, p, run.g)
@@ -145,12 +145,12 @@ fn hog_with_children(sched: &'static Sched<usize>, p: &mut P<usize>, hog: &'stat
     for _ in 0..3 {
         let _ = sched.start(p, g(0), None);
         let child = find(sched, p).expect("run-next");
-        sched.exited(p, child.g);
+        let _ = sched.stopped(p, child.g, Stop::Exit);
     }
     if p.len() < RUNQ_CAPACITY {
         let _ = sched.start(p, g(0), None); // not more than the ring holds
     }
-    let _ = sched.expired(p, hog);
+    let _ = sched.stopped(p, hog, Stop::Expire);
 }
 
 /// The longest wait of a G with `ahead` others before it in the ring.
@@ -163,12 +163,12 @@ fn worst_local(ahead: usize, pinned_hog: bool) -> u32 {
         let last = g(ahead);
         let _ = sched.start(&mut p, last, None);
         let _ = sched.start(&mut p, g(0), None); // last to the ring; and this …
-        let _ = sched.expired(&mut p, running); // … behind it, this to the global queue
+        let _ = sched.stopped(&mut p, running, Stop::Expire); // … behind it, this to the global queue
         if pinned_hog {
             let _ = sched.start(&mut p, g(0), Some(0));
         }
         wait(sched, &mut p, last, |p, g| match g.pin() {
-            Some(_) => drop(sched.expired(p, g)),
+            Some(_) => drop(sched.stopped(p, g, Stop::Expire)),
             None => hog_with_children(sched, p, g),
         })
     };
@@ -200,11 +200,11 @@ fn global_g_runs_within_its_place_times_61() {
             for call in calls {
                 let _ = sched.ready(&mut p, call.handle());
             }
-            let _ = sched.expired(&mut p, running);
-            let _ = sched.yielded(&mut p, yields.g);
+            let _ = sched.stopped(&mut p, running, Stop::Expire);
+            let _ = sched.stopped(&mut p, yields.g, Stop::Yield);
             wait(sched, &mut p, running, |p, g| match g.home() {
-                Home::InCall(_) => sched.exited(p, g),
-                _ => drop(sched.yielded(p, g)),
+                Home::InCall(_) => drop(sched.stopped(p, g, Stop::Exit)),
+                _ => drop(sched.stopped(p, g, Stop::Yield)),
             })
         };
         let worst = ticks().map(wait_at).max().expect("some");
@@ -251,17 +251,17 @@ fn loans_make_no_slice_longer_than_half_as_long_again() {
         time += 1;
         if run.g.kernel == DEVICE {
             lent += 1;
-            sched.exited(p, run.g);
+            let _ = sched.stopped(p, run.g, Stop::Exit);
             continue;
         }
         used += 1;
         let device = devices.pop().expect("enough");
         let _ = sched.ready_from_interrupt(0, device.handle());
         if sched.arrive(p).displace && lent < SLICE / 2 && used < SLICE {
-            let _ = sched.displaced(p, run.g);
+            let _ = sched.stopped(p, run.g, Stop::Displace);
         } else {
             time += SLICE - used;
-            let _ = sched.expired(p, run.g);
+            let _ = sched.stopped(p, run.g, Stop::Expire);
         }
     }
     let slices = ahead as u32 + 2; // the one under way, and a turn of the global queue

@@ -12,7 +12,7 @@
 #![cfg(loom)]
 
 use loom::thread;
-use sched::{G, Next, P, PSlot, RUNQ_CAPACITY, Sched, Status, Wake};
+use sched::{G, Next, P, PSlot, RUNQ_CAPACITY, Sched, Status, Stop, Wake};
 
 const PREEMPTIONS: usize = 3;
 
@@ -153,7 +153,7 @@ fn batch_that_a_parking_cpu_did_not_see_wakes_it() {
         }
         while !p0.is_empty() {
             let Next::Run(run) = sched.find_runnable(&mut p0) else { panic!("no G") };
-            sched.exited(&mut p0, run.g);
+            let _ = sched.stopped(&mut p0, run.g, Stop::Exit);
         }
         assert_eq!(sched.counts().global, 2);
         let other = thread::spawn(move || {
@@ -183,7 +183,7 @@ fn ready_while_parking_is_not_lost_and_not_doubled() {
             let _ = sched.ready(&mut p1, waiting.handle());
             p1.len()
         });
-        let _ = sched.parked(&mut p0, waiting);
+        let _ = sched.stopped(&mut p0, waiting, Stop::Park);
         let queued = p0.len() + readier.join().unwrap();
         assert_eq!((queued, waiting.status()), (1, Status::Runnable));
     });
@@ -210,7 +210,7 @@ fn two_readiers_put_a_g_into_one_queue() {
                 p2.len()
             }),
         ];
-        let _ = sched.parked(&mut p0, waiting);
+        let _ = sched.stopped(&mut p0, waiting, Stop::Park);
         let queued: usize = p0.len() + readiers.map(|t| t.join().unwrap()).iter().sum::<usize>();
         assert_eq!((queued, waiting.status()), (1, Status::Runnable));
     });
@@ -245,7 +245,7 @@ fn call_that_ends_while_the_last_cpu_parks_is_taken_up() {
         let Next::Run(_) = sched.find_runnable(&mut p0) else { panic!("no G") };
         call.enter_call(1);
         call.begin_park();
-        let _ = sched.parked(&mut p0, call);
+        let _ = sched.stopped(&mut p0, call, Stop::Park);
         let other = thread::spawn(move || {
             let found = find(sched, &mut p1);
             (p1, found)
@@ -284,7 +284,7 @@ fn hog_without_a_timer(
 fn hog_without_a_timer_is_told_of_a_g_whose_slice_is_over() {
     hog_without_a_timer(|sched, p| {
         let Next::Run(run) = sched.find_runnable(p) else { panic!("no G") };
-        let _ = sched.expired(p, run.g);
+        let _ = sched.stopped(p, run.g, Stop::Expire);
     });
 }
 
@@ -292,7 +292,7 @@ fn hog_without_a_timer_is_told_of_a_g_whose_slice_is_over() {
 fn hog_without_a_timer_is_told_of_a_ring_that_overflows() {
     hog_without_a_timer(|sched, p| {
         let Next::Run(run) = sched.find_runnable(p) else { panic!("no G") };
-        let _ = sched.yielded(p, run.g);
+        let _ = sched.stopped(p, run.g, Stop::Yield);
         let _ = find(sched, p); // returns the CPU to wake for the overflow
     });
 }

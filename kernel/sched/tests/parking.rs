@@ -4,7 +4,7 @@
 mod common;
 
 use common::{find, g, machine, names, park, parked, two};
-use sched::{Arrival, Counts, FREE_PILE, Status, Wake};
+use sched::{Arrival, Counts, FREE_PILE, Status, Stop, Wake};
 
 #[test]
 fn burst_of_submits_wakes_one_and_the_woken_wakes_the_next() {
@@ -66,7 +66,7 @@ fn readied_while_parking_runs_again_and_once() {
     assert_eq!(sched.ready(p1, run.g.handle()), Wake::Nobody);
     assert_eq!(sched.ready(p1, run.g.handle()), Wake::Nobody);
     assert!(p1.is_empty(), "runnable before its context was saved");
-    let _ = sched.parked(p0, run.g);
+    let _ = sched.stopped(p0, run.g, Stop::Park);
     assert_eq!(run.g.status(), Status::Runnable);
     assert_eq!(p0.len(), 1);
     assert!(core::ptr::eq(find(sched, p0).unwrap().g, run.g));
@@ -79,7 +79,7 @@ fn g_is_readied_once_however_many_try() {
     let _ = sched.start(p, g(1), None);
     let run = find(sched, p).unwrap();
     run.g.begin_park();
-    let _ = sched.parked(p, run.g);
+    let _ = sched.stopped(p, run.g, Stop::Park);
     assert_eq!(run.g.status(), Status::Parked);
     let _ = sched.ready(p, run.g.handle());
     let _ = sched.ready(p, run.g.handle());
@@ -110,7 +110,7 @@ fn stale_handle_does_not_ready_the_next_life() {
     let run = find(sched, p).unwrap();
     let (old, first_id) = (run.g.handle(), run.g.id());
     assert!(old.get().is_some());
-    sched.exited(p, run.g);
+    let _ = sched.stopped(p, run.g, Stop::Exit);
     assert!(old.get().is_none());
     let again = sched.take_dead(p).unwrap();
     assert!(core::ptr::eq(again, run.g), "not used again");
@@ -118,7 +118,7 @@ fn stale_handle_does_not_ready_the_next_life() {
     let run = find(sched, p).unwrap();
     assert_ne!(run.g.id(), first_id);
     run.g.begin_park();
-    let _ = sched.parked(p, run.g);
+    let _ = sched.stopped(p, run.g, Stop::Park);
     let _ = sched.ready(p, old);
     assert_eq!(run.g.status(), Status::Parked);
     let _ = sched.ready(p, run.g.handle());
@@ -161,7 +161,7 @@ fn lower_limit_drains_a_p_and_higher_brings_it_back() {
     assert_eq!(sched.set_limit(2), 2..3);
     let run = find(sched, p2).unwrap();
     assert_eq!(run.g.kernel, 50, "only what is pinned runs beyond the limit");
-    sched.exited(p2, run.g);
+    let _ = sched.stopped(p2, run.g, Stop::Exit);
     park(sched, p2);
     let mut all = names(sched, p1);
     all.sort_unstable();
@@ -193,7 +193,7 @@ fn timer_is_needed_only_if_somebody_waits() {
     assert!(!sched.needs_timer(p));
     let _ = sched.start(p, g(1), None);
     assert!(sched.needs_timer(p));
-    let _ = sched.expired(p, run.g);
+    let _ = sched.stopped(p, run.g, Stop::Expire);
     let _ = find(sched, p).unwrap();
     assert!(sched.needs_timer(p));
 }
@@ -211,7 +211,7 @@ fn every_cpu_without_a_timer_is_told_when_a_g_waits_for_all() {
     // One more on P 0, whose slice ends: it waits in the global queue, for all Ps.
     let _ = sched.start(&mut ps[0], g(1), None);
     let run = find(sched, &mut ps[0]).unwrap();
-    let _ = sched.expired(&mut ps[0], run.g);
+    let _ = sched.stopped(&mut ps[0], run.g, Stop::Expire);
     let mut told: Vec<usize> = std::iter::from_fn(|| sched.take_untimed()).collect();
     told.sort_unstable();
     assert_eq!(told, [0, 1, 2]);
@@ -221,10 +221,10 @@ fn every_cpu_without_a_timer_is_told_when_a_g_waits_for_all() {
     let _ = sched.start(&mut ps[1], g(0), None);
     let run = find(sched, &mut ps[1]).unwrap();
     assert!(!sched.needs_timer(&ps[1]));
-    sched.exited(&mut ps[1], run.g);
+    let _ = sched.stopped(&mut ps[1], run.g, Stop::Exit);
     park(sched, &mut ps[1]);
     let _ = sched.start(&mut ps[0], g(1), None);
     let run = find(sched, &mut ps[0]).unwrap();
-    let _ = sched.expired(&mut ps[0], run.g);
+    let _ = sched.stopped(&mut ps[0], run.g, Stop::Expire);
     assert_eq!(sched.take_untimed(), None);
 }

@@ -9,7 +9,7 @@
 mod common;
 
 use common::{g, machine};
-use sched::{G, Next, P, Sched, Wake};
+use sched::{G, Next, P, Sched, Stop, Wake};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex};
@@ -116,18 +116,18 @@ impl Machine {
             // Still on its stack; another CPU may ready it now.
             *runs += 1;
             g.kernel.on_cpu.store(false, SeqCst);
-            let wake = self.sched.parked(p, g);
+            let wake = self.sched.stopped(p, g, Stop::Park);
             return self.send(p.index(), wake);
         }
         g.kernel.on_cpu.store(false, SeqCst);
         let wake = match choice % 4 {
             _ if step >= STEPS => {
-                self.sched.exited(p, g);
+                let _ = self.sched.stopped(p, g, Stop::Exit);
                 self.ended.fetch_add(1, SeqCst);
                 Wake::Nobody
             }
-            0 => self.sched.expired(p, g),
-            _ => self.sched.yielded(p, g),
+            0 => self.sched.stopped(p, g, Stop::Expire),
+            _ => self.sched.stopped(p, g, Stop::Yield),
         };
         self.send(p.index(), wake);
     }

@@ -36,7 +36,7 @@ pub fn abandoned() -> usize {
 /// Abandons the running G.
 #[cold]
 pub fn abandon() -> ! {
-    leave(Leaving::Abandon);
+    leave(running().expect("no G to end"), Leaving::Abandon);
     unreachable!("an abandoned G runs")
 }
 

@@ -14,116 +14,72 @@
 //!   memory is an error to the caller, and once started a G runs.
 //! - **A G on the heap**: 256 bytes more for each, in another page and with another TLB entry.
 
+use super::roster;
 use super::task::Task;
 use super::{
-    Cpu, Leaving, SCHED, ask_for_upkeep, is_running, running, send, submit, this_cpu, with_p,
+    Kind, Leaving, OnCpu, SCHED, What, ask_for_upkeep, hooks, running, submitted, with_cpu,
 };
-use super::{kill, roster};
 use crate::arch::{self, irq::IrqState};
-use crate::cell::{InlineCell, Job, Joiner, Work, pair, pair_in};
+use crate::cell::{Job, Joiner, Work, pair, pair_in};
 use crate::go::SpawnError;
-use crate::mem::{
-    self,
-    stack::{self, Stack, slot::CANARY_BYTES},
-};
-use crate::park::Birth;
+use crate::mem::stack::{self, Stack, slot::CANARY_BYTES};
+use crate::park::SpawnOptions;
 use crate::preempt::Attention;
 use crate::program::Instance;
-use crate::trace;
-use core::panic::Location;
-use sched::{G, StartRest, Wake};
+use sched::{G, Stop};
 
 /// Dead Gs that go to the pool at a time, when memory is short.
-const SHED: usize = 64;
+const TRIM: usize = 64;
 
 /// Starts a G that runs `labour` (Go: newproc).
 ///
 /// # Errors
 /// [`SpawnError`] when there is no memory for the G or its stack.
 #[inline(always)]
-pub fn spawn<L: Job>(birth: Birth, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
-    let Birth { name, site, stack, pin, program } = birth;
-    let own = inherited();
-    let is_plain = stack <= mem::stack::DEFAULT_SIZE
-        && pin.is_none()
-        && program.is_none()
-        && !own.is_some_and(Instance::is_ending);
-    if !is_plain || !const { InlineCell::fits::<L>() } {
-        return spawn_otherwise(None, name, site, stack, pin, program, labour);
+pub fn spawn<L: Job>(options: SpawnOptions, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
+    let me = running();
+    let own = me.and_then(|g| g.kernel.program.get());
+    // Gs which only start Gs come to an end here: a G that was asked to end, and a G of a program
+    // that has ended.
+    let is_asked = || me.is_some_and(|g| g.kernel.kill.is_set());
+    if options.program.is_none() && (is_asked() || own.is_some_and(Instance::is_ending)) {
+        (hooks::get().check_kill)();
     }
-    // Fast path: a dead G of this P, its own place for the work, and all of it with interrupts off,
-    // so that the CPU's record is looked up once.
+    if options.pin.is_some_and(|cpu| cpu >= arch::num_cpus()) {
+        return Err(SpawnError::NoSuchCpu);
+    }
     let irqs = arch::irq::disable_probed();
-    // SAFETY: every caller comes after `init_cpu`; interrupts are off.
-    let cpu = unsafe { this_cpu() };
-    // SAFETY: this CPU's own record, interrupts off.
-    let Some(g) = (unsafe { cpu.with_p(|p| SCHED.take_dead(p)) }) else {
+    // SAFETY: 1. Off until `start` or `restore`. 2. Every caller comes after `init_cpu`. 3. The
+    // caller has none.
+    let mut on = unsafe { OnCpu::assume() };
+    // With a larger least size no stack is of the smallest class, and there are no dead Gs.
+    let usual = options.stack <= stack::DEFAULT_SIZE;
+    let Some(g) = usual.then(|| SCHED.take_dead(on.p())).flatten() else {
         arch::irq::restore(irqs);
-        return spawn_otherwise(None, name, site, stack, pin, program, labour);
+        let g = g_with_stack(options.stack)?;
+        return spawn_as(g, options, own, labour);
     };
     // SAFETY: a dead G that was taken belongs to the taker alone.
     match unsafe { pair_in(&g.kernel.place, labour) } {
         Ok((work, joiner)) => {
-            start(g, work, name, site, own, irqs);
+            start(on, g, work, &options, own);
+            arch::irq::restore(irqs);
             Ok(joiner)
         }
-        // The result of its last life was not joined yet.
+        // It is too large for that, or the result of the last life was not joined yet.
         Err(labour) => {
             arch::irq::restore(irqs);
-            spawn_otherwise(Some(g), name, site, stack, pin, program, labour)
+            spawn_as(g, options, own, labour)
         }
     }
 }
 
-/// The program of a G for which none is named: that of the G that starts it; `None` is the booted
-/// one.
-#[inline(always)]
-fn inherited() -> Option<&'static Instance> {
-    running()?.kernel.program.get()
-}
-
-/// Slow path: with a new G, or another stack, or another CPU; or with a dead G that was taken
-/// already, but whose place is still in use. Takes separate arguments, as the fast path would
-/// otherwise build a [`Birth`] in memory for it.
-#[inline(never)]
-fn spawn_otherwise<L: Job>(
-    taken: Option<&'static G<Task>>,
-    name: &'static str,
-    site: &'static Location<'static>,
-    stack: usize,
-    pin: Option<usize>,
-    program: Option<&'static Instance>,
-    labour: L,
-) -> Result<Joiner<L::Outcome>, SpawnError> {
-    // With a larger least size no stack is of the smallest class, so there are no dead Gs to reuse
-    // and each start comes here: the fast path need not check.
-    let stack = stack.max(mem::stack::least_size());
-    let birth = Birth { name, site, stack, pin, program };
-    if let Some(g) = taken {
-        return spawn_as(g, birth, labour);
-    }
-    if birth.stack > mem::stack::MAX_SIZE {
-        return Err(SpawnError::StackTooLarge);
-    }
-    if birth.pin.is_some_and(|cpu| cpu >= arch::num_cpus()) {
-        return Err(SpawnError::NoSuchCpu);
-    }
-    if birth.program.is_none() {
-        kill::check_kill_at_spawn();
-    }
-    let is_usual = birth.stack <= mem::stack::DEFAULT_SIZE;
-    let recycled = if is_usual { with_p(|p| SCHED.take_dead(p)) } else { None };
-    match recycled {
-        Some(g) => spawn_as(g, birth, labour),
-        None => spawn_as(g_with_stack(birth.stack)?, birth, labour),
-    }
-}
-
-/// Starts this dead G, which the caller owns.
+/// Starts this dead G, which the caller owns, with the work on the heap if need be.
 #[inline(never)]
 fn spawn_as<L: Job>(
     g: &'static G<Task>,
-    birth: Birth,
+    options: SpawnOptions,
+    own: Option<&'static Instance>,
     labour: L,
 ) -> Result<Joiner<L::Outcome>, SpawnError> {
     // SAFETY: as in `spawn`.
@@ -133,82 +89,21 @@ fn spawn_as<L: Job>(
         return Err(SpawnError::NoMemory);
     };
     work.set_owner(core::ptr::from_ref(g).addr());
-    let program = birth.program.or_else(inherited);
-    set_up(g, work, birth.name, birth.site, program);
-    submit(|cpu, p| {
-        cpu.counters.created.add_one();
-        let wake = SCHED.start(p, g, birth.pin);
-        trace::created(|| g.id(), birth.pin, birth.name, birth.site);
-        wake
-    });
+    with_cpu(|on| start(on, g, work, &options, own));
     Ok(joiner)
 }
 
-/// Starts a dead G, which the caller owns, on this CPU, with no special options. Interrupts are off
-/// before; afterwards as they were.
-#[inline(never)]
-fn start(
-    g: &'static G<Task>,
-    work: Work,
-    name: &'static str,
-    site: &'static Location<'static>,
-    program: Option<&'static Instance>,
-    irqs: IrqState,
-) {
-    set_up(g, work, name, site, program);
-    // SAFETY: every caller comes after `init_cpu`; interrupts are off.
-    let cpu = unsafe { this_cpu() };
-    cpu.counters.created.add_one();
-    // SAFETY: this CPU's own record, interrupts off.
-    let left = unsafe { cpu.with_p(|p| SCHED.start_at_once(p, g)) };
-    // As in `wait::ready_from`: the fast path requires that no attention bit is set, and that the
-    // timer runs.
-    if left.is_err() || cpu.slices.attention.get() != 0 {
-        return start_rest(g, left, name, site, irqs);
-    }
-    arch::irq::restore(irqs);
-}
-
-/// Slow path of [`start`].
-#[cold]
-#[inline(never)]
-fn start_rest(
-    g: &'static G<Task>,
-    left: Result<(), StartRest<Task>>,
-    name: &'static str,
-    site: &'static Location<'static>,
-    irqs: IrqState,
-) {
-    // SAFETY: as in `start`.
-    let cpu = unsafe { this_cpu() };
-    let wake = left.map_or_else(
-        // SAFETY: as in `start`.
-        |rest| unsafe { cpu.with_p(|p| SCHED.start_rest(p, rest)) },
-        |()| Wake::Nobody,
-    );
-    // SAFETY: as above.
-    if !cpu.slices.is_timed() && is_running() && unsafe { cpu.with_p(|p| SCHED.needs_timer(p)) } {
-        cpu.slices.arm();
-    }
-    trace::created(|| g.id(), None, name, site);
-    let is_killing = cpu.slices.attention.has(Attention::KILL);
-    // Interrupts stay off until the wake-up is sent, as in `schedule::submit`.
-    send(wake);
-    arch::irq::restore(irqs);
-    if is_killing {
-        kill::check_kill();
-    }
-}
-
-/// Prepares the next life of a dead G.
+/// Starts a dead G, which the caller owns; `own` is the program of the caller, which it inherits.
+/// Inlined: most options are constants there.
 #[inline(always)]
-fn set_up(
+fn start(
+    mut on: OnCpu<'_>,
     g: &'static G<Task>,
     work: Work,
-    name: &'static str,
-    site: &'static Location<'static>,
-    program: Option<&'static Instance>,
+    options: &SpawnOptions,
+    own: Option<&'static Instance>,
 ) {
+    let &SpawnOptions { name, site, pin, program, .. } = options;
     let g_at = core::ptr::from_ref(g).addr();
     // SAFETY: a G is at the top of its stack (`g_with_stack`), above the canary, and the
     // stack is its own until it ends; the page is there.
@@ -216,11 +111,24 @@ fn set_up(
     g.kernel.sp.set(sp);
     // A dead G has no work; so the old value is not checked for one to be dropped.
     core::mem::forget(g.kernel.work.replace(Some(work)));
-    g.kernel.christen(name, site, program);
+    g.kernel.init_g(name, site, program.or(own));
+    let (cpu, p) = on.parts();
+    cpu.counters.created.add_one();
+    let wake = SCHED.start(p, g, pin);
+    if cpu.slices.attention.has(Attention::TRACED) {
+        let created = What::new(Kind::Create, pin.map_or(0, |cpu| cpu as u32 + 1));
+        (hooks::get().created)(g.id(), created, name, site);
+    }
+    submitted(cpu, p, wake);
 }
 
 /// A dead G with a stack of that size: one whose stack had gone back to the pool, or a new one.
+#[cold]
 fn g_with_stack(size: usize) -> Result<&'static G<Task>, SpawnError> {
+    let size = size.max(stack::least_size());
+    if size > stack::MAX_SIZE {
+        return Err(SpawnError::StackTooLarge);
+    }
     let stack = Stack::new(size).map_err(|_| SpawnError::NoMemory)?;
     let mut is_new = false;
     // SAFETY: only Gs are kept with stacks.
@@ -238,12 +146,11 @@ fn g_with_stack(size: usize) -> Result<&'static G<Task>, SpawnError> {
 }
 
 /// Memory is short: moves some dead Gs to the pool, which frees the pages of their stacks except
-/// the one that the G is in. Interrupts off.
+/// the one that the G is in.
 #[cold]
-pub(super) fn shed(cpu: &Cpu) {
-    for _ in 0..SHED {
-        // SAFETY: this CPU's own record, interrupts off.
-        let Some(g) = (unsafe { cpu.with_p(|p| SCHED.take_dead(p)) }) else { break };
+pub(super) fn trim(on: &mut OnCpu<'_>) {
+    for _ in 0..TRIM {
+        let Some(g) = SCHED.take_dead(on.p()) else { break };
         drop(g.kernel.stack.take()); // and the G with it
     }
 }
@@ -263,27 +170,26 @@ extern "C" fn g_main(g: usize) -> ! {
     // No probe: the root is at the very top of the G's first page. As in `schedule::leave`, a G
     // must leave with no lock held and interrupts on.
     assert!(arch::irq::disable().were_on(), "irqs off");
-    // SAFETY: a G runs here.
-    let cpu = unsafe { this_cpu() };
-    cpu.leaving.set(Leaving::Exit);
+    // SAFETY: 1. See above. 2. A G runs here. 3. It has no other.
+    let on = unsafe { OnCpu::assume() };
+    on.cpu().leaving.set(Leaving::Exit);
     // SAFETY: 1. `sp` was saved by the switch in `execute` that brought this G here. 2. No CPU runs
     // it any more. 3. Interrupts are off.
-    unsafe { arch::switch_for_good(cpu.sp.get()) }
+    unsafe { arch::switch_for_good(on.cpu().sp.get()) }
 }
 
 /// Recycles a G that has ended and whose stack is no longer in use (Go: gdestroy). It stays with
 /// its stack: on the free list of this P if the stack is of the usual size and has hardly grown,
-/// else in the pool of stacks, where pages are freed. Interrupts off.
+/// else in the pool of stacks, where pages are freed.
 #[inline(always)]
-pub(super) fn lay_to_rest(cpu: &Cpu, g: &'static G<Task>) {
-    cpu.counters.ended.add_one();
+pub(super) fn recycle(on: &mut OnCpu<'_>, g: &'static G<Task>) {
+    on.cpu().counters.ended.add_one();
     // SAFETY: the cell belongs to the holder, this CPU, and nothing changes it before the next
     // lines.
     let stack = unsafe { &*g.kernel.stack.as_ptr() };
     debug_assert!(stack.as_ref().is_none_or(|own| stack::is_whole(own.slot())), "stack overrun");
     if stack.as_ref().is_some_and(Stack::is_as_new) {
-        // SAFETY: this CPU's own record, interrupts off.
-        unsafe { cpu.with_p(|p| SCHED.exited(p, g)) };
+        let _ = SCHED.stopped(on.p(), g, Stop::Exit); // wakes no CPU
     } else {
         give_to_pool(g, g.kernel.stack.take());
     }

@@ -19,17 +19,17 @@
 //! on it. So M and G leave together, and a spare M takes over CPU and P ([`leave`]; Go: handoffp);
 //! at that instant, as the kernel itself knows that the call waits, where Go must guess. Queue,
 //! timers and slice are the CPU's or the P's and are not affected. The G is *bound to its M* until
-//! the call returns: on the CPU that runs it next, that M displaces the M there ([`make_room`]).
+//! the call returns: on the CPU that runs it next, that M displaces the M there ([`displace_m`]).
 //!
 //! # Unwinding in a call
 //!
-//! A panic in a call is caught where the call began on the M's stack ([`in_call`]), because the
-//! unwinder walks one stack, and continues from the G's own stack (`try_blocking`). The same holds
-//! for the end of a G that fills the M's stack, by recursion or because there is no memory for its
-//! next page: all frames from the fault up to `in_call` are that G's, and the M's own frames above
-//! are not touched. The pages opened for it on the M's stack are still open then, so the G retires
-//! that M ([`end_badly`]): a spare M, which a call always has, takes its place under the G, and is
-//! where the G leaves to. A G that cannot unwind is abandoned on the M's stack, and the M with it
+//! A panic in a call is caught by the caller's closure, on the M's stack, because the unwinder walks
+//! one stack, and continues from the G's own stack (`try_blocking`). The same holds for the end of a
+//! G that fills the M's stack, by recursion or because there is no memory for its next page: all
+//! frames from the fault up to `in_call` are that G's, and the M's own frames above are not touched.
+//! The pages opened for it on the M's stack are still open then, so the G retires that M
+//! ([`retire_m`]): a spare M, which a call always has, takes its place under the G, and is where the
+//! G leaves to. A G that cannot unwind is abandoned on the M's stack, and the M with it
 //! ([`leave_behind`]).
 //!
 //! # Go's way, for study
@@ -52,11 +52,8 @@
 
 use super::m::{M, NoM};
 use super::task::Task;
-use super::{Cpu, Leaving, SCHED, m_main, running, this_cpu, wait_for_relief};
+use super::{Cpu, Kind, Leaving, OnCpu, SCHED, hooks, m_main, running, wait_for_relief};
 use crate::arch::{self, irq::IrqState};
-use crate::go::JoinError;
-use crate::trace::{self, Kind};
-use crate::unwind;
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use sched::{CallSeen, G, Sysmon, retake};
@@ -87,31 +84,28 @@ pub(super) fn init(handoff: Handoff) {
     BY_SYSMON.store(handoff == Handoff::Sysmon, Relaxed);
 }
 
-/// Runs `f` as a blocking call (Go: entersyscall); returns its result, a panic caught.
+/// Runs `f` as a blocking call (Go: entersyscall); returns its result. `f` must not unwind: that
+/// would be a kernel bug, and ends the machine.
 ///
 /// # Errors
 /// [`NoM`] when there would be no M to take over if the call waited; `f` was not run then.
 #[inline(always)]
-pub fn call<T>(f: impl FnOnce() -> T) -> Result<Result<T, JoinError>, NoM> {
+pub fn call<T, F: FnOnce() -> T>(f: F) -> Result<T, NoM> {
     let g = running().expect("no G to make a call");
     if g.kernel.m.get().is_some() {
-        return Ok(unwind::catch(f)); // inside a call: on the M's stack already
+        return Ok(f()); // inside a call: on the M's stack already
     }
-    call_on_m(g, f)
-}
-
-#[inline(always)]
-fn call_on_m<T, F: FnOnce() -> T>(g: &'static G<Task>, f: F) -> Result<Result<T, JoinError>, NoM> {
     let mut job = Job { f: ManuallyDrop::new(f), outcome: MaybeUninit::uninit() };
     arch::probe_stack();
     // Interrupts are on: a program cannot turn them off, and kernel code that does makes no calls.
     // If it did and had to wait, `leave` would panic.
     arch::irq::disable();
-    // SAFETY: a G runs here.
-    let mut cpu = unsafe { this_cpu() };
-    if cpu.spare.get().is_none() {
-        match find_spare() {
-            Ok(here) => cpu = here,
+    // SAFETY: 1. Off until `in_call` begins, and it is not used after that. 2. A G runs here. 3. The
+    // G has no other.
+    let mut on = unsafe { OnCpu::assume() };
+    if on.cpu().spare.get().is_none() {
+        match find_spare(on) {
+            Ok(here) => on = here,
             Err(error) => {
                 // SAFETY: dropped here, and not used after.
                 unsafe { ManuallyDrop::drop(&mut job.f) };
@@ -119,143 +113,136 @@ fn call_on_m<T, F: FnOnce() -> T>(g: &'static G<Task>, f: F) -> Result<Result<T,
             }
         }
     }
-    let m = cpu.m();
+    let m = on.cpu().m();
     m.serve(g);
     g.kernel.m.set(Some(m));
     // SAFETY: 1. Below where the M's own frames end; the M moves with the G until the call is over.
-    // 2. `in_call` catches what unwinds.
+    // 2. `in_call` lets nothing unwind.
     unsafe {
-        arch::call_on(cpu.sp.get() & !15, in_call::<T, F>, (&raw mut job).expose_provenance())
+        arch::call_on(on.cpu().sp.get() & !15, in_call::<T, F>, (&raw mut job).expose_provenance())
     };
-    // SAFETY: `in_call` has written it.
-    let outcome = unsafe { job.outcome.assume_init() };
-    if outcome.is_err() {
-        end_badly(g);
-    }
     // Perhaps on another CPU, but on the same M. Interrupts are on: a G that is preempted here, off
     // the M's stack and still bound to it, takes the M along unnecessarily; that does no harm.
+    if m.was_full() {
+        retire_m(g, m);
+    }
     g.kernel.m.set(None);
-    Ok(outcome)
+    // SAFETY: `in_call` has written it.
+    Ok(unsafe { job.outcome.assume_init() })
 }
 
-/// The call of `g` has unwound, and `g` is on its own stack again, bound to its M. Retires that M
-/// if its stack was full.
+/// The call of `g` has ended, and `g` is on its own stack again, bound to its M, whose stack was
+/// full: retires that M.
 #[cold]
 #[inline(never)]
-fn end_badly(g: &'static G<Task>) {
-    let Some(m) = g.kernel.m.get().filter(|m| m.was_full()) else { return };
-    arch::probe_stack_again(); // within what `call_on_m` has probed
+fn retire_m(g: &'static G<Task>, m: &'static M) {
+    arch::probe_stack_again(); // within what `call` has probed
     let irqs = arch::irq::disable();
-    // SAFETY: a G runs here.
-    hand_over(unsafe { this_cpu() }, g);
+    // SAFETY: 1. See above. 2. A G runs here. 3. The G has no other.
+    let on = unsafe { OnCpu::assume() };
+    hand_over(on.cpu(), g);
     g.kernel.m.set(None); // before it can be preempted: it has no M to take along
-    m.is_spare_now();
-    m.put_aside();
+    m.retire();
     arch::irq::restore(irqs);
 }
 
 /// The argument and the result of a call on the M's stack.
 struct Job<T, F> {
     f: ManuallyDrop<F>,
-    outcome: MaybeUninit<Result<T, JoinError>>,
+    outcome: MaybeUninit<T>,
 }
 
 /// The root of a call on the M's stack. Interrupts are off before and on afterwards.
 extern "C" fn in_call<T, F: FnOnce() -> T>(job: usize) {
     let job = core::ptr::with_exposed_provenance_mut::<Job<T, F>>(job);
-    // SAFETY: `call_on_m` passed the address of its own job, which it does not
-    // touch meanwhile.
+    // SAFETY: `call` passed the address of its own job, which it does not touch meanwhile.
     let job = unsafe { &mut *job };
     arch::irq::restore(IrqState::ON);
     // SAFETY: taken here and nowhere else.
     let f = unsafe { ManuallyDrop::take(&mut job.f) };
-    job.outcome.write(unwind::catch(f));
+    // A panic does not leave an `extern "C"` function: it aborts.
+    job.outcome.write(f());
 }
 
-/// Ensures that this CPU has a spare M, and returns the CPU that the G is on then. Interrupts off
-/// before and, unless it fails, after.
+/// Ensures that this CPU has a spare M. The G may be on another CPU then. If it fails, interrupts
+/// are on.
 #[cold]
-fn find_spare() -> Result<&'static Cpu, NoM> {
-    let spare = match M::take_spare() {
-        Some(spare) => spare,
-        None => {
-            arch::irq::restore(IrqState::ON); // it allocates, and may wait
-            let found = spare_from_aside().map_or_else(|| M::create(m_main), Ok)?;
-            arch::irq::disable();
-            found
+fn find_spare(on: OnCpu<'_>) -> Result<OnCpu<'_>, NoM> {
+    if let Some(spare) = M::take_spare() {
+        keep(on.cpu(), spare);
+        return Ok(on);
+    }
+    // With interrupts on: it allocates, and may wait.
+    let mut found = Err(NoM::NoMemory);
+    let on = on.open(|| found = retired_spare().map_or_else(|| M::create(m_main), Ok));
+    match found {
+        Ok(spare) => {
+            keep(on.cpu(), spare);
+            Ok(on)
         }
-    };
-    // SAFETY: a G runs here.
-    let cpu = unsafe { this_cpu() };
-    keep(cpu, spare);
-    Ok(cpu)
+        Err(error) => {
+            arch::irq::restore(IrqState::ON);
+            Err(error)
+        }
+    }
 }
 
 /// If many Ms are retired: waits until their stacks are closed, and takes one.
-fn spare_from_aside() -> Option<&'static M> {
-    if M::are_many_aside() && wait_for_relief(1) { M::take_spare() } else { None }
+fn retired_spare() -> Option<&'static M> {
+    if M::are_many_retired() && wait_for_relief(1) { M::take_spare() } else { None }
 }
 
 /// A G in a call leaves its CPU, and its M with it (Go: handoffp). Interrupts off before and after;
 /// returns when the G runs again, on any CPU.
-pub(super) fn leave(g: &'static G<Task>, why: Leaving) {
-    if why == Leaving::Park && BY_SYSMON.load(Relaxed) && waits_on_cpu(g) {
-        return;
+pub(super) fn leave(mut on: OnCpu<'_>, g: &'static G<Task>, why: Leaving) {
+    if why == Leaving::Park && BY_SYSMON.load(Relaxed) {
+        let readied;
+        (on, readied) = wait_on_cpu(on, g);
+        if readied {
+            return;
+        }
     }
-    // SAFETY: a G runs here.
-    let cpu = unsafe { this_cpu() };
-    cpu.leaving.set(match why {
-        Leaving::Yield => Leaving::YieldInCall,
-        Leaving::Park => Leaving::ParkInCall,
-        other => other,
-    });
-    hand_over(cpu, g);
-    g.enter_call(arch::cpu_index()); // the CPU that it belongs to while it is away
+    on.cpu().leaving.set(why);
+    let sp = hand_over(on.cpu(), g);
     // SAFETY: 1. A spare M's context was saved by `execute` or made by `M::create`. 2. No CPU runs
     // this G before that M has told `sched`, which is after the switch; no other CPU has the spare
     // M. 3. Interrupts are off.
-    unsafe { arch::switch(g.kernel.sp.as_ptr(), cpu.sp.get()) };
-    came_on();
+    on = unsafe { on.switch(g.kernel.sp.as_ptr(), sp) };
+    // The G is on a CPU again, and so is its M. The displaced M has left its stack, and is spare.
+    let spare = on.cpu().displaced.take().expect("no M was displaced");
+    spare.is_spare_now();
+    keep(on.cpu(), spare);
     g.exit_call();
 }
 
-/// Detaches the M of this CPU, which `g` is bound to, and installs the spare M, to which `g` then
-/// switches. Interrupts off.
-fn hand_over(cpu: &Cpu, g: &G<Task>) {
+/// Detaches the M of this CPU, which `g` is bound to, and installs the spare M; returns where that
+/// continues. The G belongs to this CPU while it is away.
+fn hand_over(cpu: &Cpu, g: &G<Task>) -> usize {
     let next = cpu.spare.take().expect("a call runs without a spare M");
-    cpu.m().sp.set(cpu.sp.get());
+    cpu.m().leave(cpu.sp.get());
     cpu.m.set(Some(next));
-    cpu.sp.set(next.come_on());
+    cpu.sp.set(next.resume());
     cpu.counters.handoffs.add_one();
-    trace::event(Kind::Handoff, || g.id(), next.id() as u32);
+    hooks::event(Kind::Handoff, g.id(), next.id() as u32);
+    g.enter_call(arch::cpu_index());
+    cpu.sp.get()
 }
 
 /// As [`leave`], for a G that never runs again: returns where its CPU continues. In its page fault.
 pub(super) fn leave_behind(cpu: &Cpu, g: &G<Task>) -> usize {
-    hand_over(cpu, g);
-    g.enter_call(arch::cpu_index());
-    cpu.sp.get()
+    hand_over(cpu, g)
 }
 
 /// Replaces the M of this CPU by `own`, the M of the G that it is about to switch to. Returns where
 /// to save the stack pointer of the displaced M.
 #[cold]
-pub(super) fn make_room(cpu: &Cpu, own: &'static M) -> *mut usize {
+pub(super) fn displace_m(cpu: &Cpu, own: &'static M) -> *mut usize {
+    hooks::cpu_event(Kind::Mount, own.id() as u32);
     let here = cpu.m();
-    cpu.made_room.set(Some(here));
+    cpu.displaced.set(Some(here));
     cpu.m.set(Some(own));
-    cpu.sp.set(own.come_on());
+    cpu.sp.set(own.resume());
     here.sp.as_ptr()
-}
-
-/// A G in a call is on a CPU again, and so is its M. The displaced M has left its stack now, and
-/// becomes spare.
-fn came_on() {
-    // SAFETY: a G runs here.
-    let cpu = unsafe { this_cpu() };
-    let spare = cpu.made_room.take().expect("nobody made room");
-    spare.is_spare_now();
-    keep(cpu, spare);
 }
 
 /// Keeps a spare M for this CPU, or on the common list if this CPU has one.
@@ -267,11 +254,9 @@ fn keep(cpu: &Cpu, spare: &'static M) {
 }
 
 /// Go's way of waiting in a call: the CPU halts and keeps its P. True if the G was readied and
-/// continues here; false if the monitor retook the P first. Interrupts off.
+/// continues here; false if the monitor retook the P first.
 #[cold]
-fn waits_on_cpu(g: &'static G<Task>) -> bool {
-    // SAFETY: a G runs here.
-    let cpu = unsafe { this_cpu() };
+fn wait_on_cpu<'a>(mut on: OnCpu<'a>, g: &'static G<Task>) -> (OnCpu<'a>, bool) {
     let began = arch::now_ns();
     let mut look = SYSMON.next_look(began);
     let mut seen_before = false;
@@ -279,21 +264,20 @@ fn waits_on_cpu(g: &'static G<Task>) -> bool {
     while g.halt_on(arch::cpu_index()) {
         let now = arch::now_ns();
         if now >= look {
-            // SAFETY: this CPU's own record, interrupts off.
-            let somebody_waits = unsafe { cpu.with_p(|p| SCHED.somebody_waits(p)) };
+            let somebody_waits = SCHED.somebody_waits(on.p());
             let (in_call_ns, somebody_free) = (now - began, SCHED.somebody_free());
             let seen = CallSeen { seen_before, in_call_ns, somebody_waits, somebody_free };
             if retake(seen) {
                 SYSMON.succeeded(now);
-                cpu.counters.retakes.add_one();
-                return false;
+                on.cpu().counters.retakes.add_one();
+                return (on, false);
             }
             seen_before = true;
             look = SYSMON.next_look(now);
         }
-        cpu.slices.arm_for_sleeper(look);
-        arch::wait_for_interrupt();
+        on.cpu().slices.arm_for_sleeper(look);
+        on = on.halt();
     }
     g.cancel_park();
-    true
+    (on, true)
 }

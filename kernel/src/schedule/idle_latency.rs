@@ -38,24 +38,21 @@ pub struct IdleLatency {
 }
 
 /// A P halts. Interrupts off.
-#[inline(always)]
-pub(super) fn halts(now: u64) {
+pub fn halts(now: u64) {
     if cfg!(debug_assertions) {
         LAST_HALT[arch::cpu_index()].begin(now);
     }
 }
 
 /// A P resumes. Interrupts off.
-#[inline(always)]
-pub(super) fn resumes(now: u64) {
+pub fn resumes(now: u64) {
     if cfg!(debug_assertions) {
         LAST_HALT[arch::cpu_index()].end(now);
     }
 }
 
 /// `g` begins to run on this P; its account still holds the time when it was queued.
-#[inline(always)]
-pub(super) fn begins(g: &'static G<Task>, now: u64) {
+pub fn begins(g: &'static G<Task>, now: u64) {
     if cfg!(debug_assertions) {
         record(g, g.kernel.account.since(), now, Some(arch::cpu_index()));
     }

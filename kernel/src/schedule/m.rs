@@ -27,7 +27,7 @@
 //! A call may fill the stack of its M. Then its G ends, as one whose own stack is full
 //! (`overflow`), on pages of that stack that are normally closed. The M must not serve another call
 //! before they are closed again, and that takes all CPUs, so it is done in batches (`mem::stack`).
-//! Until then the M is *aside* (retired): its scheduling frames wait at the top of its stack, in
+//! Until then the M is *retired*: its scheduling frames wait at the top of its stack, in
 //! the pages that it has from the start, and no frame is below them. A caller that needs a spare M
 //! checks whether the stack of a retired M is closed again ([`M::take_spare`]); if many are not, it
 //! waits for them rather than create one more, so that there are never more Ms than these and what
@@ -50,7 +50,7 @@ use sched::G;
 pub const MAX_MS: usize = 10_000;
 
 /// With so many Ms whose stacks are to be closed, a caller that needs an M waits for that.
-const MANY_ASIDE: usize = 16;
+const MANY_RETIRED: usize = 16;
 
 /// Minimum size of an M's stack in bytes: calls are made on it. With the guard that is more than
 /// fits into a slot of 256 KiB, so it gets one of 512 KiB.
@@ -93,24 +93,24 @@ struct Ms {
     created: usize,
     spare: Option<&'static M>,
     /// Ms whose stacks were full, and their number.
-    aside: Option<&'static M>,
-    count_aside: usize,
+    retired: Option<&'static M>,
+    count_retired: usize,
 }
 
 static MS: IrqLock<Ms> =
-    IrqLock::new(Ms { newest: None, created: 0, spare: None, aside: None, count_aside: 0 });
+    IrqLock::new(Ms { newest: None, created: 0, spare: None, retired: None, count_retired: 0 });
 
 impl Ms {
     /// Moves the Ms whose stacks are closed again to the spare list.
     #[cold]
-    fn look_aside(&mut self) {
-        let mut rest = self.aside.take();
+    fn reuse_retired(&mut self) {
+        let mut rest = self.retired.take();
         while let Some(m) = rest {
             rest = m.next_spare.take();
             let is_closed = stack::is_closed(m.slot());
             m.was_full.set(!is_closed);
-            self.count_aside -= usize::from(is_closed);
-            let list = if is_closed { &mut self.spare } else { &mut self.aside };
+            self.count_retired -= usize::from(is_closed);
+            let list = if is_closed { &mut self.spare } else { &mut self.retired };
             m.next_spare.set(list.replace(m));
         }
     }
@@ -160,8 +160,8 @@ impl M {
     /// Takes a spare M from the common list (Go: mget).
     pub(super) fn take_spare() -> Option<&'static M> {
         let mut ms = MS.lock();
-        if ms.spare.is_none() && ms.aside.is_some() {
-            ms.look_aside();
+        if ms.spare.is_none() && ms.retired.is_some() {
+            ms.reuse_retired();
         }
         let m = ms.spare?;
         ms.spare = m.next_spare.take();
@@ -176,16 +176,17 @@ impl M {
 
     /// Puts it among the Ms whose stacks were full, until its own is closed again. It is on no CPU,
     /// and no call is on it.
-    pub(super) fn put_aside(&'static self) {
+    pub(super) fn retire(&'static self) {
+        self.is_spare_now();
         stack::close_later(self.slot(), STACK_PAGES); // first: it is never taken while open
         let mut ms = MS.lock();
-        self.next_spare.set(ms.aside.replace(self));
-        ms.count_aside += 1;
+        self.next_spare.set(ms.retired.replace(self));
+        ms.count_retired += 1;
     }
 
     /// Whether so many Ms are retired that no more should be created.
-    pub(super) fn are_many_aside() -> bool {
-        MS.lock().count_aside >= MANY_ASIDE
+    pub(super) fn are_many_retired() -> bool {
+        MS.lock().count_retired >= MANY_RETIRED
     }
 
     /// Records that its stack is full. True if that is new.
@@ -204,13 +205,14 @@ impl M {
     }
 
     /// It is on a CPU from now on. Returns its saved stack pointer.
-    pub(super) fn come_on(&self) -> usize {
+    pub(super) fn resume(&self) -> usize {
         self.state.store(MState::OnCpu as u8, Relaxed);
         self.sp.get()
     }
 
-    /// It has left its CPU with the G whose call is on it.
-    pub(super) fn has_left(&self) {
+    /// It leaves its CPU with the G whose call is on it; `sp` is where its own frames end.
+    pub(super) fn leave(&self, sp: usize) {
+        self.sp.set(sp);
         self.state.store(MState::InCall as u8, Relaxed);
     }
 
@@ -230,7 +232,7 @@ impl M {
         self.id
     }
 
-    /// What it does.
+    /// What it does, as seen from outside.
     pub(super) fn state(&self) -> MState {
         match self.state.load(Relaxed) {
             0 => MState::OnCpu,
@@ -240,14 +242,14 @@ impl M {
     }
 
     /// The G whose call is on it, or was last.
-    pub(super) fn serves(&self) -> Option<&'static G<Task>> {
+    pub(super) fn g(&self) -> Option<&'static G<Task>> {
         // SAFETY: null, or from a reference to a G; these live for ever.
         unsafe { self.g.load(Relaxed).as_ref() }
     }
 
     /// The addresses of its stack.
-    pub(super) fn stack(&self) -> Range<u64> {
-        self.stack.clone()
+    pub(super) fn bounds(&self) -> &Range<u64> {
+        &self.stack
     }
 }
 

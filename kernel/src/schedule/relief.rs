@@ -2,7 +2,7 @@
 //!
 //! The other half, the reclaiming itself, is `mem::reclaim`.
 
-use super::{Leaving, ask_for_upkeep, leave_by, leave_now, running};
+use super::{Leaving, ask_for_upkeep, leave, leave_now, running};
 use crate::arch;
 use crate::mem::percpu::Here;
 use crate::mem::reclaim;
@@ -29,7 +29,7 @@ pub fn wait_for_relief(pages: usize) -> bool {
     drop(here); // the G may be on another CPU now
     // Another CPU may have stolen the G while the M still reclaims.
     while !asked.is_done() {
-        leave_by(g, Leaving::Yield);
+        leave(g, Leaving::Yield);
     }
     true
 }

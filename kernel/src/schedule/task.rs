@@ -98,7 +98,7 @@ impl Task {
 
     /// A life begins: sets its name, spawn site and program.
     #[inline(always)]
-    pub(super) fn christen(
+    pub(super) fn init_g(
         &self,
         name: &'static str,
         site: &'static Location<'static>,

@@ -3,18 +3,17 @@
 //! Waiting has two halves, so that no wake-up is lost between the decision to wait and the switch:
 //! see `park`. How a G leaves its CPU is in `turn`.
 
-use super::kill;
 use super::task::{GHandle, Task};
 use super::{
-    Cpu, Leaving, SCHED, TIMERS, is_running, leave, leave_by, leave_now, running, send, this_cpu,
+    Kind, Leaving, OnCpu, SCHED, TIMERS, hooks, leave, leave_now, running, submitted, with_cpu,
 };
 use crate::arch::{self, irq::IrqState};
 use crate::mem::percpu::Here;
-use crate::trace::{self, Kind};
+use crate::preempt::Attention;
 use crate::waiting::Wait;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::fence;
-use sched::{G, P, ReadyRest, Status};
+use sched::{G, Status};
 
 /// Lets the other Gs of this P run first (Go: Gosched).
 ///
@@ -24,12 +23,12 @@ use sched::{G, P, ReadyRest, Status};
 #[inline(always)]
 pub fn yield_now() {
     crate::park::might_park();
-    let g = running().expect("no G to leave");
     // A G may do nothing but yield for ever; a G that waits checks when it is woken.
+    let g = running().expect("no G to leave");
     if g.kernel.kill.is_set() {
-        kill::check_kill_now();
+        (hooks::get().check_kill)();
     }
-    leave_by(g, Leaving::Yield);
+    leave(g, Leaving::Yield);
 }
 
 /// The first half of waiting: from here on [`ready`] is not lost. Call it before publishing that
@@ -45,7 +44,7 @@ pub fn begin_park(wait: Wait) -> GHandle {
 
 /// The second half of waiting (Go: gopark): leaves the CPU until [`ready`] is called for it.
 pub fn park() {
-    leave(Leaving::Park);
+    leave(running().expect("no G to park"), Leaving::Park);
 }
 
 /// As [`park`], for a caller that has had interrupts off since before it released the lock of the
@@ -88,8 +87,7 @@ pub fn park_until(deadline_ns: u64) -> bool {
     g.kernel.waits_until_some_time();
     let here = Here::enter(); // armed and set on one CPU
     if TIMERS.arm(&here, g, deadline_ns) {
-        // SAFETY: a G runs here.
-        unsafe { this_cpu() }.slices.arm_for_sleeper(deadline_ns);
+        with_cpu(|on| on.cpu().slices.arm_for_sleeper(deadline_ns));
     }
     drop(here);
     park();
@@ -109,44 +107,26 @@ pub fn ready(g: GHandle) {
 /// wake-up until it runs again.
 #[inline(always)]
 pub fn ready_from(irqs: IrqState, g: GHandle) {
-    // SAFETY: every caller comes after `init_cpu`.
-    let cpu = unsafe { this_cpu() };
-    // Fast path: no attention bit is set (no tracing, no kill), and the timer runs.
-    let left = if cpu.slices.attention.get() == 0 {
-        let note = |g: &G<Task>, _| g.kernel.account.ready(arch::cycles());
-        // SAFETY: this CPU's own record, interrupts off.
-        unsafe { cpu.with_p(|p| SCHED.ready_at_once(p, &g, note)) }
-    } else {
-        Err(ReadyRest::All)
-    };
-    // If nothing is left, no G went to the global queue: no CPU must be told.
-    if let Err(rest) = left {
-        ready_rest(cpu, g, rest);
-    }
+    // SAFETY: 1. The caller has them off, until `restore`. 2. Every caller comes after `init_cpu`.
+    // 3. The caller has none.
+    let mut on = unsafe { OnCpu::assume() };
+    let (cpu, p) = on.parts();
+    let is_traced = cpu.slices.attention.has(Attention::TRACED);
+    let wake = SCHED.ready_noting(p, g, move |g, was| {
+        readied(g, was);
+        if is_traced {
+            hooks::event(Kind::Ready, g.id(), 0);
+        }
+    });
+    submitted(cpu, p, wake);
     arch::irq::restore(irqs);
 }
 
-/// Slow path of [`ready_from`]: does what is left.
-#[cold]
-fn ready_rest(cpu: &'static Cpu, g: GHandle, rest: ReadyRest<Task>) {
-    let ready = |p: &mut P<Task>| {
-        let wake = SCHED.ready_rest(p, g, rest, |g, was| readied(g, was, 0));
-        // A G that readies another must be preempted in time for it.
-        if !cpu.slices.is_timed() && is_running() && SCHED.needs_timer(p) {
-            cpu.slices.arm();
-        }
-        wake
-    };
-    // SAFETY: this CPU's own record, interrupts off.
-    send(unsafe { cpu.with_p(ready) });
-}
-
-/// Records that a G that waited was readied; `by` is the event's argument.
+/// A G that waited was readied: counts how long it has waited.
 #[inline(always)]
-pub(super) fn readied(g: &'static G<Task>, was: Status, by: u32) {
+pub(super) fn readied(g: &'static G<Task>, was: Status) {
     // A G that is still on its CPU has waited for no time.
     if was == Status::Parked {
         g.kernel.account.ready(arch::cycles());
     }
-    trace::event(Kind::Ready, || g.id(), by);
 }

@@ -12,7 +12,7 @@
 //! progress afterwards: slots that could have been overwritten until then do not count
 //! ([`Ring::read`]).
 
-use super::event::{Event, What};
+use super::{Event, What};
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};

@@ -17,10 +17,10 @@
 //! trace, or one that ends the machine. It is no lock: at the end of a machine that panics, a CPU
 //! that does not get it does without.
 
-use super::event::{Event, Kind, What};
 use super::port::Turn;
 use super::ring::Ring;
 use super::wire::{self, Out};
+use super::{Event, Kind, What};
 use super::{IS_ON, RINGS, StartError, ZERO};
 use crate::lock::{IrqGuard, IrqLock};
 use crate::park::{self, GHandle};

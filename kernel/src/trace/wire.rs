@@ -4,7 +4,7 @@
 //! stream; writing here cannot fail, it can only be cut off.
 #![forbid(unsafe_code)]
 
-use super::event::Event;
+use super::Event;
 use core::fmt::{self, Write};
 
 /// A destination of bytes.

@@ -95,8 +95,7 @@ fn a_stack_without_a_guard_is_found() {
     let frame = frames::alloc().expect("memory").addr();
     let table = || frames::alloc().map(|frame| frame.addr());
     // SAFETY: a frame of our own, where nothing is.
-    unsafe { paging::map_page(guard, frame, Flags::DATA, table) }
-        .expect("nothing is there");
+    unsafe { paging::map_page(guard, frame, Flags::DATA, table) }.expect("nothing is there");
     assert_eq!(found(), Err(Broken::Unguarded(id)));
     // SAFETY: nobody uses it. Other CPUs have not looked there, but in the tables.
     unsafe { paging::unmap_page(guard) };

@@ -1,7 +1,7 @@
 //! Helpers of the tests of decisions: a scheduler that lasts for ever.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use sched::{G, Next, P, PSlot, Run, Sched};
+use sched::{G, Next, P, PSlot, Run, Sched, Stop};
 use std::any::Any;
 use std::sync::Mutex;
 
@@ -44,7 +44,7 @@ pub fn find<K: Sync + 'static>(sched: &'static Sched<K>, p: &mut P<K>) -> Option
 pub fn names<K: Copy + Sync + 'static>(sched: &'static Sched<K>, p: &mut P<K>) -> Vec<K> {
     std::iter::from_fn(|| {
         let run = find(sched, p)?;
-        sched.exited(p, run.g);
+        let _ = sched.stopped(p, run.g, Stop::Exit);
         Some(run.g.kernel)
     })
     .collect()
@@ -66,7 +66,7 @@ pub fn parked<K: Sync + 'static>(
     let run = find(sched, p).expect("just started");
     assert!(std::ptr::eq(run.g, g), "somebody else waits");
     g.begin_park();
-    let _ = sched.parked(p, g);
+    let _ = sched.stopped(p, g, Stop::Park);
     g
 }
 

@@ -3,7 +3,7 @@
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 use sched::sim::{self, Planted};
-use sched::{G, Home, Next, P, PSlot, RUNQ_CAPACITY, Sched, Status, Wake};
+use sched::{G, Home, Next, P, PSlot, RUNQ_CAPACITY, Sched, Status, Stop, Wake};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -290,14 +290,14 @@ impl World {
         loop {
             if self.work(p) {
                 self.step_off(g);
-                let wake = self.sched.displaced(p, g);
+                let wake = self.sched.stopped(p, g, Stop::Displace);
                 return self.send(p.index(), wake);
             }
             if let Some(left) = g.kernel.left.load(Relaxed).checked_sub(1) {
                 g.kernel.left.store(left, Relaxed);
             } else {
                 self.step_off(g);
-                self.sched.exited(p, g);
+                let _ = self.sched.stopped(p, g, Stop::Exit);
                 return self.alive.set(self.alive.get() - 1);
             }
             match self.random(8) {
@@ -310,7 +310,7 @@ impl World {
                 2 => self.ready_one(p),
                 3 => {
                     self.step_off(g);
-                    let wake = self.sched.yielded(p, g);
+                    let wake = self.sched.stopped(p, g, Stop::Yield);
                     return self.send(p.index(), wake);
                 }
                 4 => {
@@ -320,7 +320,7 @@ impl World {
                 }
                 5 => {
                     self.step_off(g);
-                    let wake = self.sched.expired(p, g);
+                    let wake = self.sched.stopped(p, g, Stop::Expire);
                     return self.send(p.index(), wake);
                 }
                 _ => {
@@ -340,7 +340,7 @@ impl World {
 
     fn park(&self, p: &mut P<Script>, g: &'static G<Script>) {
         self.step_off(g);
-        let wake = self.sched.parked(p, g);
+        let wake = self.sched.stopped(p, g, Stop::Park);
         self.send(p.index(), wake);
     }
 

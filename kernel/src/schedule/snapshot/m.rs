@@ -28,8 +28,8 @@ pub fn ms() -> Vec<MInfo> {
     let info = |m: &'static m::M| MInfo {
         id: m.id(),
         state: m.state(),
-        stack: m.stack(),
-        g: m.serves().map_or(0, G::id),
+        stack: m.bounds().clone(),
+        g: m.g().map_or(0, G::id),
     };
     m::all().map(info).collect()
 }
