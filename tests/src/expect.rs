@@ -54,13 +54,13 @@ pub const MADT_BROKEN_ENTRY: &str = "acpi: table APIC: broken entry";
 pub const BOOT_CPU_NOT_LISTED: &str = "the MADT does not list the boot CPU (APIC id 0)";
 
 /// APIC ids that the firmware lists twice.
-pub fn duplicates(count: usize, first: u32) -> String {
-    format!("{count} duplicate APIC ids in the MADT (first: {first}), dropped")
+pub fn duplicates(count: usize) -> String {
+    format!("{count} duplicate APIC ids in the MADT, dropped")
 }
 
 /// CPUs that the firmware lists as not to be used.
-pub fn disabled(count: usize, hot_pluggable: usize) -> String {
-    format!("{count} disabled CPUs in the MADT ({hot_pluggable} hot-pluggable), skipped")
+pub fn disabled(count: usize) -> String {
+    format!("{count} disabled CPUs in the MADT, skipped")
 }
 
 /// CPUs with the id that means all CPUs.
