@@ -10,70 +10,71 @@
 use core::fmt;
 use core::time::Duration;
 
-/// Why a G waits. Traces contain the numbers: they must not change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum Reason {
+/// The reasons: number, name, text for reports.
+macro_rules! reasons {
+    ($($(#[$meta:meta])* $name:ident = $number:literal $text:literal,)+) => {
+        /// Why a G waits. Traces contain the numbers: they must not change.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        #[repr(u8)]
+        pub enum Reason {
+            $($(#[$meta])* $name = $number),+
+        }
+
+        impl Reason {
+            /// All of them, by number.
+            pub const ALL: [Reason; [$($number),+].len()] = [$(Reason::$name),+];
+
+            /// Its name, for reports.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Reason::$name => $text),+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
     /// It has not waited yet.
     #[default]
-    None = 0,
+    None = 0 "",
     /// For room in a channel, or for a receiver.
-    ChanSend = 1,
+    ChanSend = 1 "chan send",
     /// For a value.
-    ChanReceive = 2,
+    ChanReceive = 2 "chan receive",
     /// For one of several channels.
-    Select = 3,
+    Select = 3 "select",
     /// For a `Mutex`.
-    MutexLock = 4,
+    MutexLock = 4 "sync.Mutex.Lock",
     /// For a `RwLock`, to read.
-    RwLockRead = 5,
+    RwLockRead = 5 "sync.RWMutex.RLock",
     /// For a `RwLock`, to write.
-    RwLockWrite = 6,
+    RwLockWrite = 6 "sync.RWMutex.Lock",
     /// For a `Condvar` to be notified.
-    Condvar = 7,
+    Condvar = 7 "sync.Cond.Wait",
     /// For permits of a `Semaphore`.
-    Semaphore = 8,
+    Semaphore = 8 "semacquire",
     /// For all of a `WaitGroup` to be done.
-    WaitGroup = 9,
+    WaitGroup = 9 "sync.WaitGroup.Wait",
     /// For the caller that initializes a `Once`.
-    Once = 10,
+    Once = 10 "sync.Once",
     /// For another G to end; the object is its number, or 0.
-    Join = 11,
+    Join = 11 "join",
     /// For a point in time.
-    Sleep = 12,
+    Sleep = 12 "sleep",
     /// For a device.
-    Poll = 13,
+    Poll = 13 "IO wait",
     /// In a call, for an event that is not known here.
-    Call = 14,
+    Call = 14 "syscall",
     /// For an `unpark`.
-    Park = 15,
+    Park = 15 "park",
     /// For a program to end; the object is its number.
-    ProgramEnd = 16,
+    ProgramEnd = 16 "program end",
 }
 
 impl Reason {
-    /// All of them, by number.
-    pub const ALL: [Reason; 17] = [
-        Reason::None,
-        Reason::ChanSend,
-        Reason::ChanReceive,
-        Reason::Select,
-        Reason::MutexLock,
-        Reason::RwLockRead,
-        Reason::RwLockWrite,
-        Reason::Condvar,
-        Reason::Semaphore,
-        Reason::WaitGroup,
-        Reason::Once,
-        Reason::Join,
-        Reason::Sleep,
-        Reason::Poll,
-        Reason::Call,
-        Reason::Park,
-        Reason::ProgramEnd,
-    ];
-
     /// The reason with that number; [`Reason::None`] if there is none.
     #[must_use]
     pub fn from_number(number: u8) -> Self {
@@ -85,30 +86,6 @@ impl Reason {
     pub const fn is_external(self) -> bool {
         matches!(self, Reason::Sleep | Reason::Poll | Reason::Call)
     }
-
-    /// Its name, for reports.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Reason::None => "",
-            Reason::ChanSend => "chan send",
-            Reason::ChanReceive => "chan receive",
-            Reason::Select => "select",
-            Reason::MutexLock => "sync.Mutex.Lock",
-            Reason::RwLockRead => "sync.RWMutex.RLock",
-            Reason::RwLockWrite => "sync.RWMutex.Lock",
-            Reason::Condvar => "sync.Cond.Wait",
-            Reason::Semaphore => "semacquire",
-            Reason::WaitGroup => "sync.WaitGroup.Wait",
-            Reason::Once => "sync.Once",
-            Reason::Join => "join",
-            Reason::Sleep => "sleep",
-            Reason::Poll => "IO wait",
-            Reason::Call => "syscall",
-            Reason::Park => "park",
-            Reason::ProgramEnd => "program end",
-        }
-    }
 }
 
 impl fmt::Display for Reason {
@@ -118,15 +95,6 @@ impl fmt::Display for Reason {
 }
 
 /// What a G waits for, or has waited for last.
-///
-/// ```
-/// use runnext::waiting::{Reason, Wait};
-/// let lock = 0;
-/// let wait = Wait::at(Reason::MutexLock, &lock);
-/// assert_eq!(Wait::unpack(wait.pack()), wait);
-/// assert!(!wait.is_external());
-/// assert!(wait.with_deadline().is_external());
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Wait {

@@ -20,7 +20,7 @@ mod waitgroup;
 use cell::held::{self, NotTaken};
 use cell::mutex::{self, Guarded};
 use cell::rwlock::GuardedRw;
-use cell::wait::{Place, WaitQueue, Waited, Wake};
+use cell::wait::{Place, WaitQueue, Waited};
 use loom::{cell::UnsafeCell, sync::Arc, thread};
 use park::{large_model, model_with_clock};
 use waitgroup::WaitGroup;
@@ -347,7 +347,7 @@ fn a_waiter_is_granted_or_gives_up_and_never_both() {
                 *locked += 1;
             }
             drop(locked);
-            first.into_iter().for_each(Wake::ready);
+            first.into_iter().for_each(|wake| wake.ready());
         }
         let took = waiters.into_iter().map(|w| w.join().unwrap());
         let took = took.filter(|took| *took).count() as u32;

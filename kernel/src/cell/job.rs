@@ -150,12 +150,6 @@ impl InlineCell {
     }
 }
 
-impl Default for InlineCell {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// The part of a result cell that is the same for all jobs.
 struct Header {
     table: &'static Table,

@@ -78,12 +78,6 @@ impl Label {
     }
 }
 
-impl Default for Label {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

@@ -61,12 +61,6 @@ fn address<T>(to: Option<&'static T>) -> *mut T {
     to.map_or(ptr::null_mut(), |to| ptr::from_ref(to).cast_mut())
 }
 
-impl<T: 'static> Default for Link<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

@@ -10,7 +10,7 @@
 //!        (1) lock         (4) enqueue                  (6) unlock, nudge
 //!    0 ───────────▶ owner ───────────▶ owner, QUEUED ─────────────────▶ QUEUED
 //!      ◀───────────       ◀───────────   │       ▲   ◀─────────────────
-//!       (2) unlock        (7) queue      └───────┘    (3) barge, or look
+//!       (2) unlock        (7) queue      └───────┘    (3) barge
 //!                             is empty  (5) unlock, grant: another owner
 //! ```
 //!
@@ -72,7 +72,7 @@ use super::held::{
     note_if_abandoned, watch_wait,
 };
 use super::sys::{
-    AtomicU64, LOOKS, PAUSES, Reason, const_fn, may_spin, me, now_ns, probe_stack, relax,
+    AtomicU64, PAUSES, Reason, TRIES, const_fn, may_spin, me, now_ns, probe_stack, relax,
 };
 use super::wait::{IfUnwound, Locked, Place, WaitQueue, Waited};
 use core::cell::UnsafeCell;
@@ -113,7 +113,7 @@ pub(super) struct Waiting {
 unsafe impl<T: ?Sized + Send> Sync for Guarded<T> {}
 
 guard_mut! {
-    /// The right to touch the value of a [`Mutex`](crate::sync::Mutex); the lock is free again when
+    /// The right to touch the value of a `Mutex`; the lock is free again when
     /// this is dropped, and poisoned if that is by a panic.
     MutexGuard, Guarded, unlock
 }
@@ -266,20 +266,19 @@ impl Lock {
         // As after a timeout: a G that is killed has checked once more, too.
         let if_killed = IfUnwound(|| self.tell_if_empty(&self.queue.lock()));
         let begun = || watch_wait(is_own, || self.word.load(Relaxed) & OWNER);
-        let mut looked = Err(NotTaken::Held);
+        let mut tried = Err(NotTaken::Held);
         let waited = self.queue.wait_watching(locked, place, begun, |()| {
-            looked = self.look(since_ns);
-            looked != Err(NotTaken::Held)
+            tried = self.try_again(since_ns);
+            tried != Err(NotTaken::Held)
         });
         core::mem::forget(if_killed);
         match waited {
             Waited::Granted(_) => Ok(self.poisoned()),
             Waited::Took(locked) => {
                 self.tell_if_empty(&locked);
-                looked
+                tried
             }
-            // If we were nudged in vain, we have said so when we looked for the
-            // last time: nothing to pass on.
+            // If it was nudged in vain, it has set CALLS at its last try: nothing to pass on.
             Waited::TimedOut(locked, _) => {
                 self.tell_if_empty(&locked);
                 Err(NotTaken::Held)
@@ -308,12 +307,12 @@ impl Lock {
         locked.ready_if(next);
     }
 
-    /// Looks for a while, if that is of use. If it was not: CALLS, if we have cleared
+    /// Tries for a while, if that is of use. If it was not: CALLS, if we have cleared
     /// it and must set it again.
     fn spin(&self) -> Result<Poisoned, u64> {
         let mut mine = 0;
-        let (looks, pauses) = if may_spin() { (LOOKS, PAUSES) } else { (1, 0) };
-        for _ in 0..looks {
+        let (tries, pauses) = if may_spin() { (TRIES, PAUSES) } else { (1, 0) };
+        for _ in 0..tries {
             let word = self.word.load(Relaxed);
             if word & OWNER == 0 {
                 let taken = word | me() | called(word, mine);
@@ -323,7 +322,7 @@ impl Lock {
                 }
             } else if word & HUNGRY != 0 {
                 break; // it is passed on
-            } else if word & CALLS != 0 && looks > 1 {
+            } else if word & CALLS != 0 && tries > 1 {
                 // This G checks the lock, so none need be woken for that.
                 let answered = self.word.compare_exchange(word, word & !CALLS, Relaxed, Relaxed);
                 mine = if answered.is_ok() { CALLS } else { mine };
@@ -335,7 +334,7 @@ impl Lock {
 
     /// (3) by a G that was nudged, or readied because the owner is gone. Under the
     /// queue's lock.
-    fn look(&self, since_ns: u64) -> Result<Poisoned, NotTaken> {
+    fn try_again(&self, since_ns: u64) -> Result<Poisoned, NotTaken> {
         let hungry = if is_over(since_ns) { HUNGRY } else { 0 };
         self.barge_or_wait(CALLS, |_| CALLS | hungry)
     }

@@ -36,12 +36,6 @@ impl<T: Sync + 'static> Older<T> {
     }
 }
 
-impl<T: 'static> Default for Older<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// All records that were ever added.
 pub struct Registry<T: 'static> {
     newest: Link<T>,
@@ -73,12 +67,6 @@ impl<T: Record> Registry<T> {
     /// All of them, newest first. Any context.
     pub fn iter(&self) -> impl Iterator<Item = &'static T> + use<T> {
         core::iter::successors(self.newest.get(), |record| record.older().0.get())
-    }
-}
-
-impl<T: 'static> Default for Registry<T> {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

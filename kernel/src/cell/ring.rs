@@ -48,13 +48,6 @@ impl<T> Ring<T> {
         self.len
     }
 
-    /// Whether no value is in it.
-    #[cfg(not(target_os = "none"))]
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// From here on nothing fits in; what is in it can be taken.
     pub fn seal(&mut self) {
         self.limit = 0;
@@ -137,7 +130,7 @@ mod tests {
                 next_out += 1;
             }
         }
-        assert!(ring.is_empty() && ring.pop().is_none());
+        assert!(ring.len() == 0 && ring.pop().is_none());
     }
 
     #[test]

@@ -91,13 +91,13 @@ pub(super) struct LockRw {
 unsafe impl<T: ?Sized + Send + Sync> Sync for GuardedRw<T> {}
 
 guard! {
-    /// The right to read the value of a [`RwLock`](crate::sync::RwLock), until this is dropped. A
+    /// The right to read the value of a `RwLock`, until this is dropped. A
     /// reader that panics poisons nothing.
     RwLockReadGuard, GuardedRw, leave_read
 }
 
 guard_mut! {
-    /// The right to change the value of a [`RwLock`](crate::sync::RwLock), until this is dropped;
+    /// The right to change the value of a `RwLock`, until this is dropped;
     /// the lock is poisoned if that is by a panic.
     RwLockWriteGuard, GuardedRw, leave_write
 }
@@ -126,7 +126,7 @@ impl<T: ?Sized> GuardedRw<T> {
     #[inline]
     pub(crate) fn read(&self, deadline_ns: Option<u64>) -> Taken<RwLockReadGuard<'_, T>> {
         if !self.lock.enter_read() {
-            self.lock.read_slow(deadline_ns)?;
+            self.lock.wait_to_enter(READING, deadline_ns)?;
         }
         Ok((RwLockReadGuard { lock: self, not_send: PhantomData }, self.lock.poisoned()))
     }
@@ -143,7 +143,7 @@ impl<T: ?Sized> GuardedRw<T> {
     #[inline]
     pub(crate) fn write(&self, deadline_ns: Option<u64>) -> Taken<RwLockWriteGuard<'_, T>> {
         if !self.lock.enter_write() {
-            self.lock.write_slow(deadline_ns)?;
+            self.lock.wait_to_enter(WRITING, deadline_ns)?;
         }
         Ok((RwLockWriteGuard { lock: self, not_send: PhantomData }, self.lock.poisoned()))
     }
@@ -181,7 +181,7 @@ impl<T: ?Sized> GuardedRw<T> {
     #[cfg(any(test, loom))]
     pub(crate) fn vanish(&self) {
         let locked = self.lock.queue.lock();
-        assert!(!self.lock.enter_or_mark(|| self.lock.enter_write()), "it is free");
+        assert!(!self.lock.enter_or_mark(WRITING), "it is free");
         let reason = Reason::RwLockWrite;
         let place = Place { reason, list: WRITING, value: Some(me()), deadline_ns: None };
         self.lock.queue.enlist_for_ever(locked, place);
@@ -234,30 +234,16 @@ impl LockRw {
         false
     }
 
-    #[cold]
-    fn read_slow(&self, deadline_ns: Option<u64>) -> Result<(), NotTaken> {
-        self.enter_or_wait(READING, deadline_ns, || self.enter_read())
-    }
-
-    #[cold]
-    fn write_slow(&self, deadline_ns: Option<u64>) -> Result<(), NotTaken> {
-        self.enter_or_wait(WRITING, deadline_ns, || self.enter_write())
-    }
-
     /// Enters, or waits to be let in.
-    fn enter_or_wait(
-        &self,
-        list: usize,
-        deadline_ns: Option<u64>,
-        enter: impl Fn() -> bool,
-    ) -> Result<(), NotTaken> {
+    #[cold]
+    fn wait_to_enter(&self, list: usize, deadline_ns: Option<u64>) -> Result<(), NotTaken> {
         if is_abandoned(owner_in(self.word.load(Relaxed))) {
             return Err(self.why_not());
         }
         let locked = self.queue.lock();
         // Where others wait, this G does too: the G that frees the lock, or has just
         // freed it, comes to the queue because of them.
-        if self.tell_if_empty(&locked) && self.enter_or_mark(enter) {
+        if self.tell_if_empty(&locked) && self.enter_or_mark(list) {
             return Ok(());
         }
         let reason = if list == READING { Reason::RwLockRead } else { Reason::RwLockWrite };
@@ -304,9 +290,10 @@ impl LockRw {
 
     /// (1), (3) or (5), whichever the word allows. Under the queue's lock, when
     /// no G waits.
-    fn enter_or_mark(&self, enter: impl Fn() -> bool) -> bool {
+    fn enter_or_mark(&self, list: usize) -> bool {
         loop {
-            if enter() {
+            let entered = if list == READING { self.enter_read() } else { self.enter_write() };
+            if entered {
                 return true;
             }
             // (5) Only as long as a G is inside, which must then come to the

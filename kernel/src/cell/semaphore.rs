@@ -6,8 +6,7 @@
 #![forbid(unsafe_code)]
 
 use super::wait::{IfUnwound, Locked, Place, TimedOut, WaitQueue, Waited};
-use crate::park::deadline_after;
-use crate::park::{self, Reason};
+use crate::park::{self, Reason, deadline_after};
 use core::fmt;
 use core::time::Duration;
 

@@ -19,7 +19,7 @@ pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize
 pub(crate) const PANICKING: u64 = 16;
 
 /// How often a G tries to take a lock before it queues, as in Go.
-pub(crate) const LOOKS: u32 = 4;
+pub(crate) const TRIES: u32 = 4;
 /// How many pauses after each try, as in Go.
 pub(crate) const PAUSES: u32 = 30;
 

@@ -1,8 +1,8 @@
 //! What lies in a channel: a ring of fixed size, or blocks that come and go.
 //!
 //! Used under the channel's lock, so nothing here allocates, frees or drops a
-//! value: memory comes in by [`Buffer::grow`] and goes out as [`Spent`] or
-//! [`Surplus`], and all are made and dropped by the channel outside the lock.
+//! value: memory comes in by [`Buffer::grow`] and goes out as [`Spent`] or in what `grow` leaves,
+//! and all are made and dropped by the channel outside the lock.
 
 use super::error::NoMemory;
 use crate::cell::ring::Ring;
@@ -10,7 +10,8 @@ use alloc::collections::VecDeque;
 
 /// The values that were sent and not received, oldest first: in the ring if the
 /// channel is bounded, else in the blocks.
-pub(super) struct Buffer<T> {
+#[doc(hidden)]
+pub struct Buffer<T> {
     ring: Ring<T>,
     blocks: Option<Blocks<T>>,
 }
@@ -18,7 +19,7 @@ pub(super) struct Buffer<T> {
 /// A queue of blocks. Every block but the last is full or was; only the first
 /// may have been taken from. The spine holds the blocks and is replaced by one
 /// of twice the size when it is full; what is moved then is a block's header.
-pub(super) struct Blocks<T> {
+struct Blocks<T> {
     spine: VecDeque<VecDeque<T>>,
     /// An empty block, so that a queue that goes up and down at the edge of a
     /// block need not allocate.
@@ -30,24 +31,14 @@ pub(super) struct Blocks<T> {
 const BLOCK_BYTES: usize = 2048;
 const BLOCK_MIN: usize = 16;
 
-/// Memory for [`Buffer::grow`].
+/// Memory for [`Buffer::grow`], which leaves what it replaced or did not need.
 pub(super) struct Fresh<T> {
-    block: VecDeque<T>,
-    spine: Option<VecDeque<VecDeque<T>>>,
+    block: Option<VecDeque<T>>,
+    spine: VecDeque<VecDeque<T>>,
 }
 
 /// An empty block that is not needed any more. Drop it outside the lock.
 pub(super) type Spent<T> = Option<VecDeque<T>>;
-
-/// What `grow` replaced or did not need. Drop it outside the lock.
-pub(super) type Surplus<T> = (Option<VecDeque<T>>, Option<VecDeque<VecDeque<T>>>);
-
-/// What a full [`Buffer`] wants, before the lock is dropped to get it.
-#[derive(Clone, Copy)]
-pub(super) struct Want {
-    /// How long the new spine must be, if the old one is full.
-    spine: Option<usize>,
-}
 
 impl<T> Buffer<T> {
     /// A ring for `capacity` values; with 0, nothing ever fits in.
@@ -67,22 +58,14 @@ impl<T> Buffer<T> {
         Buffer { ring: Ring::none(), blocks: None }
     }
 
-    #[inline]
-    pub(super) fn len(&self) -> usize {
-        match &self.blocks {
-            None => self.ring.len(),
-            Some(blocks) => blocks.len,
-        }
-    }
-
-    /// As `push`, if there is room in the ring; gives the new length. This and
+    /// Puts `value` last in the ring, or returns it if there is no room; the new length. This and
     /// `pop_ring` are few instructions: they are in every `send` and `recv`.
     #[inline(always)]
     pub(super) fn push_ring(&mut self, value: T) -> Result<usize, T> {
         self.ring.push(value).map(|()| self.ring.len())
     }
 
-    /// As `pop`, if there is something in the ring; gives the new length too.
+    /// Takes the oldest value of the ring; and the new length.
     #[inline(always)]
     pub(super) fn pop_ring(&mut self) -> Option<(T, usize)> {
         self.ring.pop().map(|value| (value, self.ring.len()))
@@ -93,42 +76,46 @@ impl<T> Buffer<T> {
         self.ring.seal();
     }
 
-    /// Puts `value` last, or gives it back if there is no room.
-    #[inline]
-    pub(super) fn push(&mut self, value: T) -> Result<(), T> {
+    /// Puts `value` last, in the ring or in the blocks, or returns it if there is no room; the new
+    /// length.
+    pub(super) fn push(&mut self, value: T) -> Result<usize, T> {
         match &mut self.blocks {
-            None => self.ring.push(value),
+            None => self.push_ring(value),
             Some(blocks) => blocks.push(value),
         }
     }
 
-    /// Takes the oldest value, and perhaps a block that it was the last of.
-    #[inline]
-    pub(super) fn pop(&mut self) -> Option<(T, Spent<T>)> {
-        match &mut self.blocks {
-            None => Some((self.ring.pop()?, None)),
-            Some(blocks) => blocks.pop(),
-        }
+    /// Takes the oldest value of the blocks; the new length; and perhaps a block that it was the
+    /// last of.
+    #[inline(always)]
+    pub(super) fn pop_block(&mut self) -> Option<(T, usize, Spent<T>)> {
+        self.blocks.as_mut()?.pop()
     }
 
-    /// What it wants in order to grow; `None` if it never does.
-    pub(super) fn want(&self) -> Option<Want> {
-        let Blocks { spine, .. } = self.blocks.as_ref()?;
+    /// The length of the spine that it needs in order to grow, 0 if the one that it has is long
+    /// enough; `None` if it never grows.
+    pub(super) fn want(&self) -> Option<usize> {
+        let spine = &self.blocks.as_ref()?.spine;
         let is_full = spine.len() == spine.capacity();
-        Some(Want { spine: is_full.then(|| (2 * spine.len()).max(BLOCK_MIN)) })
+        Some(if is_full { (2 * spine.len()).max(BLOCK_MIN) } else { 0 })
     }
 
-    /// Makes room with `fresh` memory.
-    pub(super) fn grow(&mut self, fresh: Fresh<T>) -> Surplus<T> {
-        match &mut self.blocks {
-            None => (Some(fresh.block), fresh.spine),
-            Some(blocks) => blocks.grow(fresh),
+    /// Makes room with `fresh` memory. Several senders may have got some at once, so it may be too
+    /// much.
+    pub(super) fn grow(&mut self, fresh: &mut Fresh<T>) {
+        let Some(blocks) = &mut self.blocks else { return };
+        if fresh.spine.capacity() > blocks.spine.capacity() {
+            fresh.spine.append(&mut blocks.spine); // there is room for all of it
+            core::mem::swap(&mut fresh.spine, &mut blocks.spine);
+        }
+        if blocks.spare.is_none() {
+            blocks.spare = fresh.block.take();
         }
     }
 }
 
 impl<T> Blocks<T> {
-    fn push(&mut self, value: T) -> Result<(), T> {
+    fn push(&mut self, value: T) -> Result<usize, T> {
         if !self.spine.back().is_some_and(has_room) {
             if self.spine.len() == self.spine.capacity() {
                 return Err(value);
@@ -139,56 +126,31 @@ impl<T> Blocks<T> {
         let Some(last) = self.spine.back_mut() else { return Err(value) };
         last.push_back(value);
         self.len += 1;
-        Ok(())
+        Ok(self.len)
     }
 
-    fn pop(&mut self) -> Option<(T, Spent<T>)> {
+    #[inline(never)]
+    fn pop(&mut self) -> Option<(T, usize, Spent<T>)> {
         let first = self.spine.front_mut()?;
         let value = first.pop_front()?;
         self.len -= 1;
         // The last block stays where it is: it will be filled again.
-        if !first.is_empty() || self.spine.len() == 1 {
-            return Some((value, None));
-        }
-        let empty = self.spine.pop_front()?;
-        match &mut self.spare {
-            Some(_) => Some((value, Some(empty))),
-            none => {
-                *none = Some(empty);
-                Some((value, None))
+        let mut spent = None;
+        if first.is_empty() && self.spine.len() > 1 {
+            spent = self.spine.pop_front();
+            if self.spare.is_none() {
+                self.spare = spent.take();
             }
         }
-    }
-
-    /// Several may have wanted to grow at once: what is too much goes back.
-    fn grow(&mut self, fresh: Fresh<T>) -> Surplus<T> {
-        let Fresh { block, spine } = fresh;
-        let spine = match spine {
-            Some(mut longer) if longer.capacity() > self.spine.capacity() => {
-                longer.append(&mut self.spine); // there is room for all of it
-                Some(core::mem::replace(&mut self.spine, longer))
-            }
-            other => other,
-        };
-        match &mut self.spare {
-            Some(_) => (Some(block), spine),
-            none => {
-                *none = Some(block);
-                (None, spine)
-            }
-        }
+        Some((value, self.len, spent))
     }
 }
 
 impl<T> Fresh<T> {
-    /// Gets memory. Outside the lock.
-    pub(super) fn new(want: Want) -> Result<Self, NoMemory> {
+    /// Gets memory for a block, and for a spine of that length. Outside the lock.
+    pub(super) fn new(spine: usize) -> Result<Self, NoMemory> {
         let in_block = (BLOCK_BYTES / size_of::<T>().max(1)).max(BLOCK_MIN);
-        let spine = match want.spine {
-            Some(len) => Some(reserve(len)?),
-            None => None,
-        };
-        Ok(Fresh { block: reserve(in_block)?, spine })
+        Ok(Fresh { block: Some(reserve(in_block)?), spine: reserve(spine)? })
     }
 }
 
@@ -213,7 +175,7 @@ mod tests {
         let value = [value; 8];
         if let Err(value) = buffer.push(value) {
             let want = buffer.want().expect("it grows");
-            drop(buffer.grow(Fresh::new(want).expect("memory")));
+            buffer.grow(&mut Fresh::new(want).expect("memory"));
             buffer.push(value).expect("it has grown");
         }
     }
@@ -229,11 +191,11 @@ mod tests {
                 next_in += 1;
             }
             for _ in 0..if round < 6 { step / 10 } else { 2 * step - step / 10 } {
-                let Some((value, _)) = buffer.pop() else { break };
+                let Some((value, len, _)) = buffer.pop_block() else { break };
                 assert_eq!(value, [next_out; 8]);
                 next_out += 1;
+                assert_eq!(len, (next_in - next_out) as usize);
             }
-            assert_eq!(buffer.len(), (next_in - next_out) as usize);
         }
         assert_eq!(next_in, next_out);
     }
@@ -245,7 +207,7 @@ mod tests {
         for i in 0..in_block * 5 {
             push(&mut buffer, i);
         }
-        while buffer.pop().is_some() {}
+        while buffer.pop_block().is_some() {}
         // Two blocks are there now: the last, and the spare.
         for i in 0..in_block * 2 {
             assert!(buffer.push([i; 8]).is_ok(), "a block was lost");
@@ -257,16 +219,18 @@ mod tests {
     fn growing_twice_at_once_wastes_nothing_but_the_memory() {
         let mut buffer = Buffer::<u32>::blocks();
         let want = buffer.want().expect("it grows");
-        drop(buffer.grow(Fresh::new(want).expect("memory")));
-        let surplus = buffer.grow(Fresh::new(want).expect("memory"));
-        assert!(matches!(surplus, (Some(_), Some(_))));
+        buffer.grow(&mut Fresh::new(want).expect("memory"));
+        let mut surplus = Fresh::new(want).expect("memory");
+        buffer.grow(&mut surplus);
+        assert!(surplus.block.is_some() && surplus.spine.capacity() > 0);
         assert!(buffer.push(1).is_ok());
     }
 
     #[test]
     fn a_ring_holds_its_capacity_and_no_more() {
         let mut ring = Buffer::ring(2).expect("memory");
-        assert_eq!((ring.push(1), ring.push(2), ring.push(3)), (Ok(()), Ok(()), Err(3)));
+        let pushed = (ring.push_ring(1), ring.push_ring(2), ring.push_ring(3));
+        assert_eq!(pushed, (Ok(1), Ok(2), Err(3)));
         assert!(Buffer::<u64>::ring(usize::MAX).is_err());
     }
 }

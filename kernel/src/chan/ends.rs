@@ -214,7 +214,7 @@ macro_rules! both_ends {
 
             /// Whether the channel is closed; then it stays so.
             pub fn is_closed(&self) -> bool {
-                self.chan.looks_closed()
+                self.chan.is_closed()
             }
 
             /// How many values are in the channel at this instant.

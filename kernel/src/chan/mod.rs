@@ -37,6 +37,8 @@ mod ready;
 mod tests;
 mod until;
 
+#[doc(hidden)]
+pub use buffer::Buffer;
 pub use ends::{Receiver, Sender};
 pub use error::{
     NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
@@ -47,7 +49,7 @@ pub(crate) use until::{Never, Now, Until};
 use crate::cell::Shared;
 use crate::cell::wait::{Locked, Place, WaitQueue, Waited};
 use crate::park::Reason;
-use buffer::{Buffer, Fresh};
+use buffer::Fresh;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// A channel with room for `capacity` values; with 0, [`rendezvous`].
@@ -133,7 +135,7 @@ fn make<T: Send>(
     capacity: Option<usize>,
 ) -> Result<(Sender<T>, Receiver<T>), NoMemory> {
     let chan = Chan {
-        lock: WaitQueue::new(State { buffer, is_closed: false }),
+        lock: WaitQueue::new(buffer),
         len: AtomicUsize::new(0),
         closed: AtomicUsize::new(0),
         capacity: capacity.unwrap_or(usize::MAX),
@@ -151,7 +153,7 @@ pub struct Chan<T> {
 
     // Written under the lock, read without it as a hint.
     len: AtomicUsize,
-    /// 1 from when it is closed; a word, so that `select!` can or it with others.
+    /// 1 from when it is closed, and final; a word, so that `select!` can or it with others.
     closed: AtomicUsize,
 
     // Atomic.
@@ -162,20 +164,13 @@ pub struct Chan<T> {
     capacity: usize,
 }
 
-/// What the lock guards.
-#[doc(hidden)]
-pub struct State<T> {
-    buffer: Buffer<T>,
-    is_closed: bool,
-}
-
 /// The list of the Gs that have a value in their slot.
 pub(crate) const SENDERS: usize = 0;
 /// The list of the Gs that want one.
 pub(crate) const RECEIVERS: usize = 1;
 
-type ChanQueue<T> = WaitQueue<State<T>, T, 2>;
-type ChanLocked<'a, T> = Locked<'a, State<T>, T, 2>;
+type ChanQueue<T> = WaitQueue<Buffer<T>, T, 2>;
+type ChanLocked<'a, T> = Locked<'a, Buffer<T>, T, 2>;
 
 impl<T> Chan<T> {
     /// Sends. `Timeout` if there was no room in time or, in an unbounded channel, no memory.
@@ -185,9 +180,9 @@ impl<T> Chan<T> {
         // The common case, inlined into the caller: no receiver waits, and there is room in the
         // ring. (A closed channel's ring is sealed: nothing fits in.)
         if self.lock.looks_waited_for(RECEIVERS) {
-            return self.send_slow(locked, value, until);
+            return self.hand_over(locked, value, until);
         }
-        match locked.buffer.push_ring(value) {
+        match locked.push_ring(value) {
             Ok(len) => {
                 self.len.store(len, Ordering::Release);
                 Ok(())
@@ -196,8 +191,29 @@ impl<T> Chan<T> {
         }
     }
 
-    /// All other cases: the channel is closed, a receiver waits, an unbounded channel, or the G
-    /// must wait.
+    /// Sends to the first receiver in the queue.
+    #[inline(never)]
+    fn hand_over<'a>(
+        &'a self,
+        mut locked: ChanLocked<'a, T>,
+        value: T,
+        until: impl Until,
+    ) -> Result<(), SendTimeoutError<T>> {
+        // While a close is under way, receivers are still in their list.
+        if self.is_closed() {
+            return Err(SendTimeoutError::Disconnected(value));
+        }
+        match locked.give_alone(RECEIVERS, value) {
+            Ok(wake) => {
+                locked.ready(wake);
+                Ok(())
+            }
+            Err(value) => self.send_slow(locked, value, until),
+        }
+    }
+
+    /// All other cases: the first receiver selects, an unbounded channel, the channel is closed, or
+    /// the G must wait.
     #[inline(never)]
     fn send_slow<'a, U: Until>(
         &'a self,
@@ -206,8 +222,7 @@ impl<T> Chan<T> {
         until: U,
     ) -> Result<(), SendTimeoutError<T>> {
         loop {
-            // While a close is under way, receivers are still in their list.
-            if locked.is_closed {
+            if self.is_closed() {
                 return Err(SendTimeoutError::Disconnected(value));
             }
             value = match locked.give(RECEIVERS, value) {
@@ -217,9 +232,9 @@ impl<T> Chan<T> {
                 }
                 Err(value) => value,
             };
-            value = match locked.buffer.push(value) {
-                Ok(()) => {
-                    self.len.store(locked.buffer.len(), Ordering::Release);
+            value = match locked.push(value) {
+                Ok(len) => {
+                    self.len.store(len, Ordering::Release);
                     return Ok(());
                 }
                 Err(value) => value,
@@ -248,11 +263,11 @@ impl<T> Chan<T> {
     /// Gets memory for an unbounded channel, with the lock free meanwhile; `None` if there is none.
     #[cold]
     fn grow<'a>(&'a self, locked: ChanLocked<'a, T>) -> Option<ChanLocked<'a, T>> {
-        let want = locked.buffer.want()?;
+        let want = locked.want()?;
         drop(locked);
-        let fresh = Fresh::new(want).ok()?;
-        let surplus = self.lock.lock().buffer.grow(fresh);
-        drop(surplus);
+        let mut fresh = Fresh::new(want).ok()?;
+        self.lock.lock().grow(&mut fresh);
+        drop(fresh); // what was not needed, outside the lock
         Some(self.lock.lock())
     }
 
@@ -264,43 +279,50 @@ impl<T> Chan<T> {
         // The common case, inlined into the caller: no sender waits, and there is a value in the
         // ring.
         if self.lock.looks_waited_for(SENDERS) {
-            return self.recv_slow(locked, until);
+            return self.recv_waiting(locked, until);
         }
-        match locked.buffer.pop_ring() {
+        match locked.pop_ring() {
             Some((value, len)) => {
                 self.len.store(len, Ordering::Release);
                 Some(value)
             }
-            None => self.recv_slow(locked, until),
+            None => self.recv_when_empty(locked, until),
         }
     }
 
-    /// All other cases: a sender waits, an unbounded channel, the channel is closed, or the G must
-    /// wait.
+    /// Receives where a sender waits, so the channel is bounded: from the ring, where the sender's
+    /// value is put last, or from the sender.
     #[inline(never)]
-    fn recv_slow<U: Until>(&self, mut locked: ChanLocked<'_, T>, until: U) -> Option<T> {
-        if let Some((value, spent)) = locked.buffer.pop() {
-            // There is room now: for the value of the first sender. A sender that still waits while
-            // the channel is closed gets its value back.
-            let next = if locked.is_closed { None } else { locked.take(SENDERS) };
-            let wake = next.map(|(next, wake)| {
-                let pushed = locked.buffer.push(next);
-                debug_assert!(pushed.is_ok(), "no room");
-                wake
-            });
-            self.len.store(locked.buffer.len(), Ordering::Release);
-            locked.ready_if(wake);
+    fn recv_waiting(&self, mut locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
+        let oldest = locked.pop_ring();
+        // While a close is under way, senders are still in their list, and get their values back.
+        let sent = if self.is_closed() { None } else { locked.take(SENDERS) };
+        let Some((value, len)) = oldest else {
+            let Some((value, wake)) = sent else { return self.recv_when_empty(locked, until) };
+            locked.ready(wake);
+            return Some(value);
+        };
+        let Some((next, wake)) = sent else {
+            self.len.store(len, Ordering::Release);
+            return Some(value);
+        };
+        let pushed = locked.push_ring(next); // so the length stays as it is
+        debug_assert!(pushed.is_ok(), "no room");
+        locked.ready(wake);
+        Some(value)
+    }
+
+    /// Receives if no sender waits and nothing is in the ring: from the blocks of an unbounded
+    /// channel, or waits.
+    #[inline(never)]
+    fn recv_when_empty<U: Until>(&self, mut locked: ChanLocked<'_, T>, until: U) -> Option<T> {
+        if let Some((value, len, spent)) = locked.pop_block() {
+            self.len.store(len, Ordering::Release);
+            drop(locked);
             drop(spent);
             return Some(value);
         }
-        if locked.is_closed {
-            return None;
-        }
-        if let Some((value, wake)) = locked.take(SENDERS) {
-            locked.ready(wake);
-            return Some(value);
-        }
-        if !U::WAITS {
+        if self.is_closed() || !U::WAITS {
             return None;
         }
         let (reason, deadline_ns) = (Reason::ChanReceive, until.deadline_ns());
@@ -315,8 +337,7 @@ impl<T> Chan<T> {
     /// instructions. No G queues any more.
     fn close(&self) {
         let mut locked = self.lock.lock();
-        locked.is_closed = true;
-        locked.buffer.seal();
+        locked.seal();
         self.closed.store(1, Ordering::Release);
         loop {
             let wake = locked.grant(RECEIVERS).or_else(|| locked.grant(SENDERS));
@@ -329,13 +350,13 @@ impl<T> Chan<T> {
 
     /// Whether nothing will ever be received any more.
     pub(crate) fn is_over(&self) -> bool {
-        self.looks_closed() && self.len.load(Ordering::Acquire) == 0
+        self.is_closed() && self.len.load(Ordering::Acquire) == 0
     }
 
     /// Drops the values that no G will receive.
     fn discard(&self) {
         let mut locked = self.lock.lock();
-        let buffer = core::mem::replace(&mut locked.buffer, Buffer::gone());
+        let buffer = core::mem::replace(&mut *locked, Buffer::gone());
         self.len.store(0, Ordering::Release);
         drop(locked);
         drop(buffer);

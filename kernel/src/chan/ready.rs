@@ -28,12 +28,12 @@ impl<T> Chan<T> {
     /// Whether a send will succeed or fail at once, even if no receiver waits.
     #[inline(always)]
     pub(crate) fn is_sendable(&self) -> bool {
-        (self.len.load(Ordering::Acquire) < self.capacity) | self.looks_closed()
+        (self.len.load(Ordering::Acquire) < self.capacity) | self.is_closed()
     }
 
     /// Whether it is closed, without the lock.
     #[inline(always)]
-    pub(super) fn looks_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire) != 0
     }
 

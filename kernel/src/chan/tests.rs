@@ -176,8 +176,8 @@ fn a_receive_in_the_middle_of_a_close_takes_nothing_from_waiting_senders() {
     wait_until(|| line_length(tx.chan(), 1));
     // What `close` does first; it wakes one after the other, without the lock.
     let mut locked = tx.chan().lock.lock();
-    locked.is_closed = true;
-    locked.buffer.seal();
+    tx.chan().closed.store(1, core::sync::atomic::Ordering::Release);
+    locked.seal();
     drop(locked);
     assert_eq!((rx.recv(), rx.recv()), (Ok(0), Err(RecvError)));
     tx.close();

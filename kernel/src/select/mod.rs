@@ -27,8 +27,8 @@
 pub use crate::cell::wait::Selection;
 use crate::cell::wait::{IfUnwound, Waiter};
 use crate::chan::{
-    Chan, NoMemory, Now, RECEIVERS, Receiver, RecvError, SENDERS, SendError, SendTimeoutError,
-    Sender, State,
+    Buffer, Chan, NoMemory, Now, RECEIVERS, Receiver, RecvError, SENDERS, SendError,
+    SendTimeoutError, Sender,
 };
 use crate::park::{self, deadline_after};
 use core::cell::Cell;
@@ -379,7 +379,7 @@ pub struct ChanCase<'a, T, const LIST: usize> {
 /// A case, with its place in the line.
 #[doc(hidden)]
 pub type InLine<'a, T, const LIST: usize> =
-    Waiter<'a, State<T>, T, 2, LIST, &'a ChanCase<'a, T, LIST>>;
+    Waiter<'a, Buffer<T>, T, 2, LIST, &'a ChanCase<'a, T, LIST>>;
 
 /// `recv(rx)`.
 #[doc(hidden)]

@@ -6,9 +6,8 @@
 
 use super::poison::{LockResult, locked};
 use super::{MutexGuard, TimedOut};
-use crate::cell::wait::{Place, WaitQueue, Waited, Wake};
-use crate::park::deadline_after;
-use crate::park::{self, Reason};
+use crate::cell::wait::{Place, WaitQueue, Waited};
+use crate::park::{self, Reason, deadline_after};
 use core::fmt;
 use core::time::Duration;
 
@@ -27,6 +26,7 @@ use core::time::Duration;
 /// CHANGED.notify_one();
 /// assert_eq!(waiter.join(), Ok(true));
 /// ```
+#[derive(Default)]
 pub struct Condvar {
     queue: WaitQueue,
 }
@@ -68,15 +68,6 @@ impl Condvar {
     /// # Errors
     /// The pair with a warning, if a G panicked while it held the mutex; nothing, if a G
     /// that held it was abandoned meanwhile.
-    ///
-    /// ```
-    /// use runnext::sync::{Condvar, Mutex, TimedOut};
-    /// use std::time::Duration;
-    /// let (lock, changed) = (Mutex::new(()), Condvar::new());
-    /// let (_guard, waited) =
-    ///     changed.wait_timeout(lock.lock().unwrap(), Duration::from_micros(1)).unwrap();
-    /// assert_eq!(waited, Err(TimedOut));
-    /// ```
     pub fn wait_timeout<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -107,16 +98,6 @@ impl Condvar {
     /// # Errors
     /// The pair with a warning, if a G panicked while it held the mutex; nothing, if a G
     /// that held it was abandoned meanwhile.
-    ///
-    /// ```
-    /// use runnext::sync::{Condvar, Mutex, TimedOut};
-    /// use std::time::Duration;
-    /// let (lock, changed) = (Mutex::new(0), Condvar::new());
-    /// let limit = Duration::from_micros(1);
-    /// let (_guard, waited) =
-    ///     changed.wait_timeout_while(lock.lock().unwrap(), limit, |n| *n == 0).unwrap();
-    /// assert_eq!(waited, Err(TimedOut));
-    /// ```
     pub fn wait_timeout_while<'a, T: ?Sized>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -137,8 +118,9 @@ impl Condvar {
 
     /// Wakes the longest waiter, if there is one.
     pub fn notify_one(&self) {
-        let first = self.queue.lock().grant(0);
-        first.into_iter().for_each(Wake::ready);
+        let mut locked = self.queue.lock();
+        let first = locked.grant(0);
+        locked.ready_if(first);
     }
 
     /// Wakes all current waiters.
@@ -175,12 +157,6 @@ fn pair<G, W>((guard, waited): (LockResult<G>, W)) -> LockResult<(G, W)> {
     match guard {
         Ok(guard) => Ok((guard, waited)),
         Err(error) => Err(error.map(|guard| (guard, waited))),
-    }
-}
-
-impl Default for Condvar {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -5,8 +5,7 @@
 #![forbid(unsafe_code)]
 
 use crate::cell::wait::{Place, TimedOut, WaitQueue, Waited};
-use crate::park::deadline_after;
-use crate::park::{Reason, might_park};
+use crate::park::{Reason, deadline_after, might_park};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -30,6 +29,7 @@ const POISONED: u32 = 3;
 /// SETUP.call_once(|| runs += 1);
 /// assert_eq!(runs, 1);
 /// ```
+#[derive(Default)]
 pub struct Once {
     // Changes under the queue's lock; `DONE` is final.
     state: AtomicU32,
@@ -164,12 +164,6 @@ impl Drop for Running<'_> {
         self.once.state.store(self.end, Ordering::Release);
         drop(locked);
         self.once.queue.grant_all(0);
-    }
-}
-
-impl Default for Once {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

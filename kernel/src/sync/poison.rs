@@ -132,6 +132,12 @@ pub enum LockTimeoutError<G> {
     TimedOut,
 }
 
+impl<G> From<PoisonError<G>> for LockError<G> {
+    fn from(error: PoisonError<G>) -> Self {
+        LockError::Poisoned(error)
+    }
+}
+
 const POISONED: &str = "poisoned lock: a G panicked while it held it";
 const ABANDONED: &str = "abandoned lock: a G ended without freeing it";
 
@@ -171,16 +177,29 @@ describe!(LockTimeoutError {
 /// The guard; as an error if the lock is poisoned.
 #[inline]
 pub(super) fn check<G>(guard: G, poisoned: Poisoned) -> Result<G, PoisonError<G>> {
-    if poisoned.0 { Err(PoisonError::new(guard)) } else { Ok(guard) }
+    if poisoned.0 { Err(poison(guard)) } else { Ok(guard) }
+}
+
+/// Out of line, so that the fast path of a lock does not check for it.
+#[cold]
+#[inline(never)]
+fn poison<G>(guard: G) -> PoisonError<G> {
+    PoisonError::new(guard)
 }
 
 /// The result of a call that waits without a limit.
 #[inline]
 pub(super) fn locked<G>(taken: Taken<G>) -> LockResult<G> {
-    match taken {
-        Ok((guard, poisoned)) => check(guard, poisoned).map_err(LockError::Poisoned),
-        Err(NotTaken::Abandoned) => Err(LockError::Abandoned),
-        Err(NotTaken::Held) => unreachable!("a wait without a limit ended without the lock"),
+    let (guard, poisoned) = taken.map_err(not_locked)?;
+    Ok(check(guard, poisoned)?)
+}
+
+#[cold]
+#[inline(never)]
+fn not_locked<G>(why: NotTaken) -> LockError<G> {
+    match why {
+        NotTaken::Abandoned => LockError::Abandoned,
+        NotTaken::Held => unreachable!("a wait without a limit ended without the lock"),
     }
 }
 

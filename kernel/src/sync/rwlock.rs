@@ -9,8 +9,7 @@ use super::poison::{
     locked_in_time,
 };
 use crate::cell::rwlock::{GuardedRw, RwLockReadGuard, RwLockWriteGuard};
-use crate::park::deadline_after;
-use crate::park::might_park;
+use crate::park::{deadline_after, might_park};
 use core::fmt;
 use core::time::Duration;
 

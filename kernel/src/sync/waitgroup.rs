@@ -36,6 +36,7 @@ use core::time::Duration;
 /// GROUP.wait();
 /// assert_eq!(GROUP.count(), 0);
 /// ```
+#[derive(Default)]
 pub struct WaitGroup {
     count: AtomicUsize,
     queue: WaitQueue,
@@ -163,12 +164,6 @@ impl WaitGroup {
     }
 }
 
-impl Default for WaitGroup {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl fmt::Debug for WaitGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WaitGroup").field("count", &self.count()).finish()
@@ -176,16 +171,6 @@ impl fmt::Debug for WaitGroup {
 }
 
 /// One unit of work that a [`WaitGroup`] waits for, until this is dropped; a clone is one more.
-///
-/// ```
-/// use runnext::sync::WaitGroup;
-/// let group = WaitGroup::new();
-/// let one = WaitGroup::ticket(&group);
-/// let two = one.clone();
-/// assert_eq!(group.count(), 2);
-/// drop((one, two));
-/// group.wait();
-/// ```
 #[must_use = "a ticket that is dropped is done"]
 pub struct Ticket<R: Deref<Target = WaitGroup>> {
     group: R,

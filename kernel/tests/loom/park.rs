@@ -14,7 +14,8 @@ use loom::sync::Notify;
 use loom::sync::atomic::{AtomicUsize, Ordering::*};
 use std::cell::Cell;
 use std::sync::Arc;
-pub use waiting::{Reason, Wait, deadline_after};
+pub(crate) use waiting::deadline_after;
+pub use waiting::{Reason, Wait};
 
 /// Locks are loom's own here.
 pub fn might_park() {}

@@ -22,7 +22,7 @@ pub enum JoinError {
 pub(crate) fn probe_stack() {}
 
 pub(crate) const PANICKING: u64 = 16;
-pub(crate) const LOOKS: u32 = 2;
+pub(crate) const TRIES: u32 = 2;
 pub(crate) const PAUSES: u32 = 1;
 
 pub(crate) fn may_spin() -> bool {

@@ -51,7 +51,6 @@ mod node;
 mod selection;
 
 pub use locked::Locked;
-pub use node::Wake;
 pub use selection::{Selection, Waiter};
 
 use crate::cell::sys::{
@@ -104,6 +103,12 @@ pub enum Waited<'a, S, T, const LISTS: usize> {
     /// The deadline came first. It has left the list; the lock is held, and what
     /// was in the slot is given back.
     TimedOut(Locked<'a, S, T, LISTS>, Option<T>),
+}
+
+impl<S: Default, T, const LISTS: usize> Default for WaitQueue<S, T, LISTS> {
+    fn default() -> Self {
+        Self::new(S::default())
+    }
 }
 
 /// The timeout passed before the awaited event.
@@ -168,7 +173,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         check: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
         let deadline_ns = place.deadline_ns;
-        self.wait_by(locked, place, |locked, g| locked.park(g, deadline_ns), check)
+        self.wait_by(locked, place, move |locked, g, _| locked.park(g, deadline_ns), check)
     }
 
     /// As [`wait`](Self::wait); `begun` runs each time that the wait has begun, or
@@ -180,10 +185,13 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         mut begun: impl FnMut(),
         check: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
-        let deadline_ns = place.deadline_ns;
-        let park = |locked, _| {
+        let (list, deadline_ns) = (place.list, place.deadline_ns);
+        let park = |locked, _, node: &Node<T>| {
             drop(locked);
+            // SAFETY: it was pushed to this list, and to no other.
+            let if_unwound = IfUnwound(|| unsafe { self.lock().remove(list, node) });
             begun();
+            core::mem::forget(if_unwound);
             park_by(deadline_ns)
         };
         self.wait_by(locked, place, park, check)
@@ -208,26 +216,21 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         &'a self,
         mut locked: Locked<'a, S, T, LISTS>,
         place: Place<T>,
-        mut park: impl FnMut(Locked<'a, S, T, LISTS>, GHandle) -> bool,
+        mut park: impl FnMut(Locked<'a, S, T, LISTS>, GHandle, &Node<T>) -> bool,
         check: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
         let Place { reason, list, value, deadline_ns } = place;
-        let wait = self.named(reason, deadline_ns);
-        let g = begin_park(wait);
+        let g = begin_park(self.named(reason, deadline_ns));
         let node = Node::alone(g.clone(), value);
         // SAFETY: the node is new. It is out of the list at each return: the G that granted has
-        // taken it out, else `check_again` has; and `if_unwound` takes it out.
+        // taken it out, else `check_again` has. If the program's code unwinds in `park` or `check`,
+        // they take it out. (A park that is refused stops the machine.)
         unsafe { locked.push(list, &node) };
-        let if_unwound = IfUnwound(|| {
-            // SAFETY: it was pushed to this list, and to no other.
-            unsafe { self.lock().remove(list, &node) };
-        });
-        let in_time = park(locked, g);
+        let in_time = park(locked, g, &node);
         let waited = match node.is_enlisted() {
-            true => self.check_again(&node, list, wait, in_time, park, check),
+            true => self.check_again(&node, list, (reason, deadline_ns), in_time, park, check),
             false => None,
         };
-        core::mem::forget(if_unwound);
         // SAFETY: it is out of the list, so the slot is ours again.
         let value = unsafe { node.replace(None) };
         match waited {
@@ -253,15 +256,17 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         &'a self,
         node: &Node<T>,
         list: usize,
-        wait: Wait,
+        (reason, deadline_ns): (Reason, Option<u64>),
         mut in_time: bool,
-        mut park: impl FnMut(Locked<'a, S, T, LISTS>, GHandle) -> bool,
+        mut park: impl FnMut(Locked<'a, S, T, LISTS>, GHandle, &Node<T>) -> bool,
         mut check: impl FnMut(&mut S) -> bool,
     ) -> Option<(Locked<'a, S, T, LISTS>, bool)> {
-        while node.is_enlisted() {
+        // SAFETY: it was pushed to this list, and to no other.
+        let if_unwound = IfUnwound(|| unsafe { self.lock().remove(list, node) });
+        let waited = loop {
             let mut locked = self.lock();
             if !node.is_enlisted() {
-                break;
+                break None;
             }
             let took = check(&mut locked);
             if took || !in_time || is_killed() {
@@ -271,14 +276,18 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
                     drop(locked);
                     die();
                 }
-                return Some((locked, took));
+                break Some((locked, took));
             }
             // A nudge or grant from here on finds this G parking, because this is still under the
             // lock.
-            let g = begin_park(wait);
-            in_time = park(locked, g);
-        }
-        None
+            let g = begin_park(self.named(reason, deadline_ns));
+            in_time = park(locked, g, node);
+            if !node.is_enlisted() {
+                break None;
+            }
+        };
+        core::mem::forget(if_unwound);
+        waited
     }
 
     /// Grants to all Gs that wait in `list` now, and to none that is enlisted meanwhile. Returns
@@ -293,13 +302,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         let limit = locked.new_number();
         drop(locked);
         first.ready();
-        1 + self.grant_older(list, limit)
-    }
-
-    /// Grants to all in `list` whose number is below `limit`.
-    #[inline(never)]
-    fn grant_older(&self, list: usize, limit: u64) -> usize {
-        self.grant_while(|locked| {
+        1 + self.grant_while(|locked| {
             locked.front_number(list).filter(|&number| number < limit).map(|_| list)
         })
     }
@@ -307,6 +310,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
     /// Grants to the first of the list that `choose` names, again and again,
     /// until it names none. Returns how often. `choose` runs under the lock, and
     /// is not under the same hold of it each time.
+    #[inline(never)]
     pub fn grant_while(
         &self,
         mut choose: impl FnMut(&mut Locked<'_, S, T, LISTS>) -> Option<usize>,

@@ -155,8 +155,9 @@ impl<T> Node<T> {
 /// A node that is in a list, or was just taken out of one, for the holder of the list's lock.
 ///
 /// > The lock is held during `'lock`. So the node is alive and so is its ticket, which has begun;
-/// > links and slot are the caller's. [`end`](Self::end) and [`win`](Self::win) give this up: the
-/// > owner may return from there on, and its frame is gone.
+/// > links and slot are the caller's. [`end`](Self::end), [`win`](Self::win) and
+/// > [`pass_over`](Self::pass_over) use this up: the owner may return from there on, and its frame
+/// > is gone.
 pub(super) struct Enlisted<'lock, T> {
     node: NonNull<Node<T>>,
     _lock: PhantomData<&'lock Node<T>>,
@@ -185,6 +186,15 @@ impl<'lock, T> Enlisted<'lock, T> {
             Who::Alone(_) => None,
             // SAFETY: a ticket lives as long as its enlisted nodes.
             Who::Selecting(ticket) => Some(unsafe { &*ticket }),
+        }
+    }
+
+    /// Its G, if that waits in this list only.
+    #[inline(always)]
+    pub(super) fn alone(&self) -> Option<Wake> {
+        match &self.node().who {
+            Who::Alone(g) => Some(Wake(g.clone())),
+            Who::Selecting(_) => None,
         }
     }
 
@@ -246,13 +256,9 @@ impl<'lock, T> Enlisted<'lock, T> {
     /// if its ticket is won or closed.
     #[inline(always)]
     pub(super) fn end(self) -> Result<Wake, Self> {
-        if let Who::Alone(g) = &self.node().who {
-            let wake = Wake(g.clone());
-            self.set_out();
-            return Ok(wake);
-        }
-        self.set_out(); // the owner looks at this under the lock only
-        self.win()
+        let alone = self.alone();
+        self.set_out(); // the owner of one that selects reads this under the lock only
+        alone.map_or_else(|| self.win(), Ok)
     }
 
     /// The rest of `end`: by the ticket.
@@ -268,13 +274,13 @@ impl<'lock, T> Enlisted<'lock, T> {
         }
     }
 
-    /// Passes over a node that was taken out of its list and is not [open](Self::is_open).
+    /// Says that it was taken out of its list, and no more.
     #[inline(always)]
     pub(super) fn pass_over(self) {
         self.set_out();
     }
 
-    /// Says that it is in no list any more. A G that is alone may return from its wait now.
+    /// If the node is alone, its wait has ended: the G may return.
     #[inline(always)]
     fn set_out(&self) {
         // SAFETY: alive. Only this reference to an atomic exists while the node may go.
@@ -353,6 +359,17 @@ impl<T> List<T> {
     pub(super) unsafe fn pop<'lock>(&self) -> Option<Enlisted<'lock, T>> {
         // SAFETY: the caller's promise.
         let first = unsafe { self.head() }?;
+        // SAFETY: the caller's promise, and it is the first.
+        unsafe { self.unlink_first(&first) };
+        Some(first)
+    }
+
+    /// The rest of [`pop`](Self::pop).
+    ///
+    /// # Safety
+    /// The caller holds the lock, and `first` is the head of this list.
+    #[inline(always)]
+    pub(super) unsafe fn unlink_first(&self, first: &Enlisted<'_, T>) {
         let next = first.node().next.get();
         self.head.store(next, Relaxed);
         // SAFETY: null, or in the list and so alive.
@@ -360,7 +377,6 @@ impl<T> List<T> {
             Some(next) => next.prev.set(ptr::null_mut()),
             None => self.tail.store(ptr::null_mut(), Relaxed),
         }
-        Some(first)
     }
 
     /// Takes out a node, wherever it is.

@@ -169,7 +169,7 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
         other: usize,
         value: impl FnOnce() -> Option<T>,
     ) -> bool {
-        let need_not = locked.is_waited_for(other, self.selection());
+        let need_not = locked.is_waited_for(other, &self.selection);
         if !need_not {
             self.push(locked, value());
         }
@@ -213,11 +213,6 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
         // With interrupts on: see `Selection::begin`.
         // SAFETY: it is pushed to this list, and to no other.
         unsafe { Locked::with_irqs_on(self.queue).remove(LIST, &self.node) };
-    }
-
-    /// What it waits with.
-    pub(crate) fn selection(&self) -> &Selection {
-        self.selection.get_ref()
     }
 
     /// Takes what is in the slot.
