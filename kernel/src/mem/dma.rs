@@ -27,7 +27,7 @@ use linked_list_allocator::Heap;
 
 /// The most bytes of the region, and the part of the largest piece of memory that it may be.
 const MOST: u64 = 3 << 19;
-const SHARE: u64 = 16;
+const SHARE: u64 = 32;
 
 static REGION: IrqLock<Heap> = IrqLock::at(Level::Frames, Heap::empty());
 
