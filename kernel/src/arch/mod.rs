@@ -9,13 +9,13 @@
 //! - **All CPUs**: how many came up, what is known of each, waking one, asking one
 //!   whether it goes on, stopping all others.
 //! - **Contexts**: preparing a stack and switching to it; replacing a function that
-//!   faulted by another ([`call_in_place`]); calling what is rare at no cost to
-//!   those who do not ([`call_rarely`]).
+//!   faulted by another ([`call_in_place`]); calling a rare function at no cost to
+//!   paths that do not ([`call_rarely`]).
 //! - **Interrupts**: they go up by one door, [`set_handlers`]; a device's line is
 //!   sent to a CPU by [`route_isa`], a device's message by [`message_for`].
 //! - **Buses**: PCI's configuration space, a word at a time.
 //! - **Memory**: [`paging`], the page tables; whether a frame is memory ([`holds`]).
-//! - **Reports**: who the CPU is ([`identity`]), what the bring-up found
+//! - **Reports**: the CPU's name ([`identity`]), what the bring-up found
 //!   ([`reported`]).
 //! - **Bring-up**, in this order: [`init_boot_cpu`], `mem::init`, [`init`],
 //!   [`start_cpus`], [`begin_turns`]. And the end: [`exit`], [`power_off`], [`reboot`].

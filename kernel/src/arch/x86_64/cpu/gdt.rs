@@ -84,7 +84,7 @@ pub unsafe fn init_cpu(index: usize, stack_tops: [u64; IST_STACKS]) {
 /// By CPU `index` itself after [`init_cpu`], with interrupts off and in no
 /// handler; the stacks are its own and live for ever.
 pub unsafe fn set_stacks(index: usize, stack_tops: [u64; IST_STACKS]) {
-    // SAFETY: this CPU alone touches its entry, and nobody else has it now.
+    // SAFETY: this CPU alone touches its entry, and has no other reference to it now.
     let tables = unsafe { &mut *TABLES.0[index].get() };
     // SAFETY: `init_cpu` has written it.
     let tables = unsafe { tables.assume_init_mut() };

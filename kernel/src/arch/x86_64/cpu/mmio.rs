@@ -55,7 +55,7 @@ impl Mmio for Window {
             // SAFETY: `register` gives aligned addresses inside the window
             // only, and `Window::new` was promised that those are mapped.
             Some(register) => unsafe { register.read_volatile() },
-            // What a bus gives when nobody answers.
+            // What a bus gives when no device answers.
             None => u32::MAX,
         }
     }

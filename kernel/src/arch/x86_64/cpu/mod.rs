@@ -249,7 +249,7 @@ pub fn probe_stack() {
 }
 
 /// As [`probe_stack`], half as far. For what may come right after a lock was
-/// held, which has probed: whoever has taken another G from a list must be able to
+/// held, which has probed: code that has taken another G from a list must be able to
 /// ready it.
 #[inline(always)]
 pub fn probe_stack_again() {

@@ -4,8 +4,8 @@
 //! configuration space ("mechanism #1": an address register and a data
 //! register), and the message by which a device interrupts a CPU. What the
 //! words mean is left to `drivers::pci`. Memory-mapped configuration (ECAM)
-//! would add the upper 3840 bytes of each function, of which nobody here needs
-//! any.
+//! would add the upper 3840 bytes of each function, which no driver here
+//! needs.
 
 use crate::arch::lock::IrqLock;
 use crate::arch::x86_64::irq::apic::{FIRST_DEVICE_VECTOR, LAST_DEVICE_VECTOR};
@@ -33,7 +33,7 @@ fn address_of(bus: u8, device: u8, function: u8, register: u8) -> u32 {
 }
 
 /// The configuration word at `register`, rounded down to a multiple of 4; all
-/// ones where nobody answers.
+/// ones where no device answers.
 pub fn pci_read(bus: u8, device: u8, function: u8, register: u8) -> u32 {
     let mut ports = PORTS.lock();
     // SAFETY: chooses a word, and changes nothing else.
@@ -66,7 +66,7 @@ pub fn message_for(index: usize, vector: u8) -> Option<(u64, u32)> {
 
 fn message(apic_id: u32, vector: u8) -> Option<(u64, u32)> {
     let is_ours = (FIRST_DEVICE_VECTOR..=LAST_DEVICE_VECTOR).contains(&vector);
-    // 255 means everybody.
+    // 255 means all CPUs.
     let reaches = apic_id < 255;
     (is_ours && reaches).then(|| (0xfee0_0000 | u64::from(apic_id) << 12, u32::from(vector)))
 }
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(message(7, 0xef), Some((0xfee0_7000, 0xef)));
         assert_eq!(message(0, 0xf0), None, "the timer's vector");
         assert_eq!(message(0, 14), None, "an exception");
-        assert_eq!(message(255, 0x31), None, "everybody");
+        assert_eq!(message(255, 0x31), None, "all CPUs");
         assert_eq!(message(300, 0x31), None, "out of reach");
     }
 }

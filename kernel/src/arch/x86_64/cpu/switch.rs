@@ -1,10 +1,10 @@
 //! From one stack to another: the context switch proper.
 //!
 //! A context is one word, the saved stack pointer. On that stack lie the address
-//! to go on at and the two registers that nobody but the one who leaves can
+//! to go on at and the two registers that only the code that leaves can
 //! restore. All others the compiler has saved already: [`switch`] is inlined where
 //! a G or an M leaves, and says that it changes every register, so what is live
-//! there, often little or nothing, is in the frame of who leaves. A switch that is
+//! there, often little or nothing, is in the frame of the code that leaves. A switch that is
 //! called like any other function would save and restore six.
 //!
 //! There is no floating-point state: the target is soft-float.
@@ -12,11 +12,11 @@
 use core::arch::{asm, naked_asm};
 
 /// Leaves this stack, whose pointer is stored in `*save`, and goes on with the
-/// stack `to`. Returns when somebody switches back to what was saved.
+/// stack `to`. Returns when a CPU switches back to what was saved.
 ///
 /// ```text
 ///     the stack that is left          the stack that is entered
-///   | frame of who leaves |         | frame of who left   |
+///   | frame that leaves   |         | frame that left     |
 ///   | rbp                 |         | rbp                 |
 ///   | rbx                 |         | rbx                 |
 ///   | return address      |         | return address      |
@@ -25,7 +25,7 @@ use core::arch::{asm, naked_asm};
 ///
 /// # Safety
 /// 1. `to` was stored by `switch` or made by [`prepare`], and is used once.
-/// 2. Nobody else runs on that stack, and nobody enters the stack that is left
+/// 2. No other CPU runs on that stack, and none enters the stack that is left
 ///    before the store to `*save`.
 /// 3. Interrupts are off, or what happens on the way may be interrupted on
 ///    either stack.
@@ -33,7 +33,7 @@ use core::arch::{asm, naked_asm};
 pub unsafe fn switch(save: *mut usize, to: usize) {
     // The frame pointer, and rbx, which the compiler keeps for itself: neither can
     // be named below. Memory and flags are changed, as nothing says otherwise.
-    // SAFETY: whoever comes back to what `hop` saved finds the stack as it was, so
+    // SAFETY: a switch back to what `hop` saved finds the stack as it was, so
     // all is as if `hop` had returned; the rest is the caller's promise.
     unsafe {
         asm!(
@@ -60,13 +60,13 @@ extern "C" fn hop() {
     naked_asm!("mov [rdi], rsp", "mov rsp, rsi", "ret")
 }
 
-/// As [`switch`], for one who leaves its stack for good: nothing is saved.
+/// As [`switch`], for code that leaves its stack for good: nothing is saved.
 ///
 /// # Safety
-/// As for [`switch`]; and nobody comes back to the stack that is left.
+/// As for [`switch`]; and no switch goes back to the stack that is left.
 #[inline(always)]
 pub unsafe fn switch_for_good(to: usize) -> ! {
-    // SAFETY: as in `switch`; nobody comes back here, says the caller.
+    // SAFETY: as in `switch`; no switch comes back here, says the caller.
     unsafe { asm!("mov rsp, {}", "ret", in(reg) to, options(noreturn)) }
 }
 
@@ -81,7 +81,7 @@ pub fn saved_at(sp: usize) -> (usize, usize) {
 /// has returned.
 ///
 /// # Safety
-/// 1. `top` is 16-byte aligned, and below it is room for `f` that nobody else
+/// 1. `top` is 16-byte aligned, and below it is room for `f` that nothing else
 ///    uses until this returns.
 /// 2. `f` does not unwind.
 #[unsafe(naked)]
@@ -153,7 +153,7 @@ extern "C" fn keeping() {
 ///
 /// # Safety
 /// `top` is the 16-byte aligned end of a stack of which at least the highest
-/// 128 bytes can be written, and which nobody else uses.
+/// 128 bytes can be written, and which nothing else uses.
 pub unsafe fn prepare(top: usize, entry: extern "C" fn(usize) -> !, arg: usize) -> usize {
     // As `switch` saves it, with the argument in the place of rbx; and one word
     // more. `first` takes them.

@@ -132,7 +132,7 @@ const MASKED: u32 = 1 << 16;
 const NMI: u32 = 0b100 << 8;
 const LEVEL: u32 = 1 << 15;
 const ACTIVE_LOW: u32 = 1 << 13;
-/// 255 means everybody.
+/// 255 means all CPUs.
 const MAX_APIC_ID: u32 = 254;
 
 /// One I/O APIC that answered.

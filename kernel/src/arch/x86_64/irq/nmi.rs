@@ -135,7 +135,7 @@ fn skip_halt(frame: &mut Frame) {
 /// Interrupts CPU `index`, which calls `Handlers::liveness_ipi` as soon as it takes
 /// interrupts.
 pub fn ask(index: usize) {
-    // The only failure is an APIC that does not answer; then nobody does.
+    // The only failure is an APIC that does not answer; then the CPU does not either.
     let _ = apic::send(cpu::apic_id_of(index), Message::Vector(apic::ASK_VECTOR));
 }
 
@@ -156,7 +156,7 @@ pub fn was_sampled(index: usize) -> bool {
 }
 
 /// Stops all other CPUs by NMI, waiting a bounded while for them. Only the
-/// first caller does; `false` says that another CPU is stopping everybody,
+/// first caller does; `false` says that another CPU is stopping all CPUs,
 /// this one too.
 pub fn stop_others() -> bool {
     if STOPPING.swap(true, Ordering::AcqRel) {

@@ -42,7 +42,7 @@
 //! as a red zone is (the distance to the record is as large as any function's frame);
 //! replacing the sequence at boot by one in the right order (code that changes itself).
 
-use super::trap::Frame;
+use super::trap::{self, Frame};
 use crate::arch::x86_64::cpu;
 use core::arch::naked_asm;
 
@@ -69,16 +69,7 @@ pub fn is_in_unwinder(_rip: u64) -> bool {
     false
 }
 
-/// What the G calls; set once, before any timer is armed for a slice.
-static HANDLER: spin::Once<fn()> = spin::Once::new();
-
-/// Says what an injected call does: it is called on the stack of the G, with
-/// interrupts on, and returns when the G may go on.
-pub fn set_handler(handler: fn()) {
-    HANDLER.call_once(|| handler);
-}
-
-/// Makes the interrupted G call the handler before it goes on.
+/// Makes the interrupted G call `Handlers::preempt` before it goes on.
 ///
 /// # Safety
 /// `frame` is that of a G which was interrupted with interrupts on, and will be
@@ -140,7 +131,7 @@ extern "C" fn call_preempt() {
 }
 
 extern "C" fn on_g() {
-    if let Some(handler) = HANDLER.get() {
-        handler();
+    if let Some(handlers) = trap::handlers() {
+        (handlers.preempt)();
     }
 }

@@ -1,7 +1,7 @@
 //! Making every CPU forget a translation: one interrupt, one answer each.
 //!
-//! Whoever unmaps pages must not give their frames away before the last CPU has
-//! dropped what it remembers of them. The asker takes the next number, sends
+//! Frames of unmapped pages must not be freed before the last CPU has dropped its
+//! translations of them. The asker takes the next number, sends
 //! every other CPU an interrupt, and waits until each has answered with that
 //! number or a later one. A CPU forgets everything it remembers, whatever was
 //! asked: unmapping is batched so that it is rare, and a list of ranges in
@@ -38,7 +38,7 @@ pub fn shootdown() {
     // Pairs with `answer`: the unmapping comes before the question.
     let number = ASKED.fetch_add(1, Ordering::AcqRel) + 1;
     // Not this CPU, whichever that is while interrupts are on: on the stack of
-    // an M nobody moves us.
+    // an M this code is not moved.
     let me = cpu::cpu_index();
     let others = || (0..cpu::num_cpus()).filter(move |&i| i != me);
     for i in others() {

@@ -56,7 +56,7 @@ pub struct Handlers {
     pub room_to_preempt: fn(u64) -> bool,
     /// The interrupted G cannot call `preempt` here: `tick` is wanted again soon.
     pub preempt_later: fn(),
-    /// An exception that nobody can mend.
+    /// An exception that no handler can repair.
     pub fatal: fn(&Fault) -> !,
 }
 
@@ -160,8 +160,12 @@ static IDT: spin::Once<InterruptDescriptorTable> = spin::Once::new();
 
 /// Opens the upward door. Before it is open, every fault is fatal by itself.
 pub fn set_handlers(handlers: Handlers) {
-    preempt::set_handler(handlers.preempt);
     HANDLERS.call_once(|| handlers);
+}
+
+/// What the kernel does about interrupts, once it has said so.
+pub(super) fn handlers() -> Option<&'static Handlers> {
+    HANDLERS.get()
 }
 
 /// Loads the IDT on this CPU; after `gdt::init_cpu`, whose stacks it names.
@@ -300,14 +304,8 @@ extern "C" fn dispatch(frame: &mut Frame) {
 }
 
 fn interrupt(vector: u8) -> Afterwards {
-    let Some(handlers) = HANDLERS.get() else {
-        // The bring-up proves each CPU's timer before the door is open.
-        if vector == apic::TIMER_VECTOR {
-            timer::on_interrupt();
-        }
-        apic::eoi();
-        return Afterwards::Resume;
-    };
+    // Interrupts are off until the handlers are set.
+    let Some(handlers) = HANDLERS.get() else { return Afterwards::Resume };
     match vector {
         apic::TIMER_VECTOR => {
             timer::on_interrupt();

@@ -3,7 +3,7 @@
 //! The CPU gives an address and a few bits (Intel SDM vol. 3, 4.7); with what the
 //! page tables say of the address, and where in the kernel's map it lies, that
 //! becomes the sentence that ends the first line of a report. Called by `trap`
-//! for faults that nobody can mend.
+//! for faults that no handler can repair.
 
 use crate::arch::x86_64::paging::{self, Flags, PAGE_SIZE};
 use core::fmt;

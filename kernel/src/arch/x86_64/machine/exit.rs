@@ -1,4 +1,4 @@
-//! The end of the machine: a code for whoever started it, off, or once more.
+//! The end of the machine: a code for the launcher, power off, or reset.
 //!
 //! [`exit`] and [`reboot`] try one way after the other; a way that works does not
 //! return. None of them waits without a limit.
@@ -66,7 +66,7 @@ pub fn power_off(print: Print) -> ! {
 fn tell_emulator(code: u32) {
     flag::disable();
     let value = DEBUG_EXIT_BASE + code.min(MAX_CODE);
-    // SAFETY: in QEMU this ends the emulator; elsewhere nobody listens there.
+    // SAFETY: in QEMU this ends the emulator; elsewhere no device is there.
     unsafe { Port::new(DEBUG_EXIT_PORT).write(value) };
 }
 

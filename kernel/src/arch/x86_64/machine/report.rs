@@ -28,7 +28,7 @@ pub fn reported(part: &str) -> Option<String> {
     notes.iter().find(|(of, _)| *of == part).map(|(_, line)| line.clone())
 }
 
-/// Who made this CPU, what it calls itself, and what it runs under.
+/// The CPU's vendor, its name, and the hypervisor it runs under.
 pub fn identity() -> String {
     let cpuid = CpuId::new();
     let vendor = cpuid.get_vendor_info();

@@ -18,7 +18,7 @@ static WINDOW: IrqLock<Window> = IrqLock::at(Level::Window, Window::new());
 
 /// Makes `len` bytes of registers at `phys` reachable, uncached. The mapping
 /// stays; the same request gives the same address again. What is memory is
-/// refused: whoever says that registers are there is wrong.
+/// refused: a table or device that says that registers are there is wrong.
 ///
 /// The pointer is only good for volatile accesses to those `len` bytes.
 pub fn map_mmio(phys: u64, len: usize) -> Result<*mut u8, MapError> {

@@ -17,8 +17,8 @@
 //! loader's work included.
 //!
 //! [`walk`] has the tables as a type over any physical memory, which is how the
-//! host tests them; [`mmio`] the window for devices. Who flushes the TLBs of
-//! other CPUs: the caller of [`unmap_page`].
+//! host tests them; [`mmio`] the window for devices. The caller of
+//! [`unmap_page`] flushes the TLBs of other CPUs.
 
 mod layout;
 pub mod loader;
@@ -93,7 +93,7 @@ pub fn init_cpu() {
         unsafe { Cr3::write(frame, Cr3Flags::empty()) };
         let guards = user_guards();
         // SAFETY: they take rights away over pages of ring 3 and in ring 3. The
-        // tables have no such page, and nobody runs there.
+        // tables have no such page, and no code runs there.
         unsafe { Cr4::update(|cr4| cr4.insert(guards)) };
     }
 }
@@ -143,7 +143,7 @@ pub unsafe fn map_page(
 ///
 /// # Safety
 ///
-/// Nobody uses the page any more.
+/// The page is no longer used.
 #[inline]
 pub unsafe fn unmap_page(virt: u64) -> Option<u64> {
     let phys = space()?.unmap(virt)?;
@@ -183,7 +183,7 @@ pub fn map_identity_low(addr: u64) -> Result<(), MapError> {
 }
 
 /// Takes the start page away again, when the last AP has left it. Other CPUs
-/// may remember it; nobody goes there.
+/// may remember it; no code uses it.
 pub fn unmap_identity_low(addr: u64) {
     if let Some(space) = space().filter(|_| addr < LOW_END) {
         space.unmap(addr);

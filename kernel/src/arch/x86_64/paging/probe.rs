@@ -19,8 +19,8 @@ const fn device(start: u64, end: u64) -> MemoryRegion {
 ///
 /// # Safety
 ///
-/// The frame is mapped, writable, in the window of physical memory, and nobody else,
-/// CPU or device, uses it meanwhile.
+/// The frame is mapped, writable, in the window of physical memory, and no other
+/// CPU or device uses it meanwhile.
 pub unsafe fn holds(phys: u64) -> bool {
     let word = phys_to_virt(phys).wrapping_add(PAGE_SIZE - size_of::<u64>()).cast::<u64>();
     // SAFETY: by the caller's promise this is mapped; it is aligned, and any value
@@ -28,7 +28,7 @@ pub unsafe fn holds(phys: u64) -> bool {
     let before = unsafe { word.read_volatile() };
     // Every bit both ways: where nothing is, one reads ones or zeros.
     let is_kept = [!before, before].into_iter().all(|value| {
-        // SAFETY: as above, and nobody else uses it.
+        // SAFETY: as above, and it is not used otherwise.
         unsafe { word.write_volatile(value) };
         flush(word);
         // SAFETY: as above.

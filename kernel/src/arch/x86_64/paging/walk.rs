@@ -159,7 +159,7 @@ impl<M: PhysMemory> Space<M> {
         for level in (2..=4).rev() {
             table = self.step_down(&table.0[index(virt, level)])?;
         }
-        // Release: whoever sees the page sees what was written to its frame.
+        // Release: a CPU that sees the page sees what was written to its frame.
         let leaf = &table.0[index(virt, 1)];
         leaf.compare_exchange(0, phys | flags.to_bits(), Ordering::Release, Ordering::Relaxed)
             .map(drop)

@@ -46,7 +46,7 @@
 //!                            └───────────────────────────────────▶ n, ABANDONED
 //! ```
 //!
-//! The boot CPU writes the block only when nobody may claim, and publishes it
+//! The boot CPU writes the block only when no AP may claim, and publishes it
 //! with the ticket. So if (1) succeeds the ticket has not changed since it was
 //! read, and what was read in between belongs to round n. It was also meant for
 //! this CPU: the AP compares its own APIC id first. An AP for which (1) fails
@@ -169,7 +169,7 @@ const ARRIVED: u32 = 1;
 const GIVEN_UP: u32 = 2;
 
 impl Arrival {
-    /// Nobody has come yet.
+    /// No AP has come yet.
     pub const fn new() -> Self {
         Arrival(AtomicU32::new(EXPECTED))
     }
@@ -196,7 +196,7 @@ impl Arrival {
 /// What an AP is to start with.
 #[derive(Debug, Clone, Copy)]
 pub struct ApParams<'a> {
-    /// Who is to start.
+    /// The CPU to start.
     pub apic_id: u32,
     /// Its control registers.
     pub control: ControlRegisters,
@@ -254,7 +254,7 @@ impl Trampoline {
     ///
     /// 1. `page` is where that physical page is mapped for reading and writing,
     ///    here and in the tables that the APs start with, as long as this lives.
-    /// 2. Nobody else uses the page.
+    /// 2. The page is used for nothing else.
     pub unsafe fn install(page: *mut u8, phys: u32) -> Result<Self, BadPage> {
         let aligned = (phys as usize | page as usize).is_multiple_of(PAGE_BYTES);
         if !aligned || page.is_null() || !(0x1000..0x10_0000).contains(&phys) {

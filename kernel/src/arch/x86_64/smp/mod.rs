@@ -243,7 +243,7 @@ extern "C" fn ap_main(argument: usize) -> ! {
     wait_for_go()()
 }
 
-/// Waits, halted, until the boot CPU has brought up everybody.
+/// Waits, halted, until the boot CPU has brought up all others.
 fn wait_for_go() -> fn() -> ! {
     loop {
         let entry = GO.load(Ordering::Acquire) as usize; // pairs with `start_cpus`

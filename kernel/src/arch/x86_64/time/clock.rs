@@ -330,7 +330,7 @@ fn usable<T>(name: &str, result: Result<T, Reason>) -> Option<T> {
 }
 
 /// What is stated goes before what is measured, being exact, unless the two are
-/// far apart: then somebody lies, and a measurement lies less.
+/// far apart: then one is wrong, more likely the stated one.
 fn combine(hints: &Hints, measured: Option<(u64, &'static str)>) -> (u64, &'static str) {
     let by_cpuid = hints.stated_hz.map(|hz| (hz, "cpuid"));
     let stated = by_cpuid.or(hints.hypervisor_hz.map(|hz| (hz, "hypervisor")));

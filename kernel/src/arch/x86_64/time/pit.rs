@@ -30,7 +30,7 @@ const COMMAND_LATCH: u8 = 0b1000_0000;
 const GATE_ON: u8 = 1 << 0;
 const SPEAKER_ON: u8 = 1 << 1;
 
-/// Stops the PC's old tick, once its line is masked. Nobody would see it, but an
+/// Stops the PC's old tick, once its line is masked. No CPU would see it, but an
 /// emulator goes on serving it: under `-icount` it ends CPUs' turns, at times that
 /// depend on when the firmware was done.
 pub fn silence(ports: &impl Ports) {
@@ -83,7 +83,7 @@ impl<P: Ports> Reference for Pit<P> {
         0xffff
     }
 
-    /// Turned round to count up. Nobody else may touch channel 2 meanwhile.
+    /// Turned round to count up. No other code may touch channel 2 meanwhile.
     fn read(&self) -> u64 {
         self.ports.outb(COMMAND, COMMAND_LATCH);
         let low = self.ports.inb(CHANNEL_2);

@@ -11,7 +11,7 @@
 //! [`arm`] takes a time of [`clock::now_ns`]. One in the past fires at once. The
 //! interrupt may come *early*: a one-shot counter has 32 bits, so one far away
 //! fires on the way (after a minute and more). It may come late: interrupts may
-//! be off, or a hypervisor busy. So whoever serves it reads the clock, and arms
+//! be off, or a hypervisor busy. So its handler reads the clock, and arms
 //! again if it is too soon. No deadline is lost: the timer stays armed until it
 //! has fired, or is armed anew, or [`disarm`]ed.
 
@@ -337,7 +337,7 @@ const PROOF_NS: u64 = 100_000;
 /// was seen to be 0.3 s late.
 const PROOF_LIMIT_NS: u64 = 2_000_000_000;
 /// The same for a mode after which there is none to try: a CPU without a timer wakes
-/// nobody, and an emulator whose host had five times as much to do as it could was
+/// no sleeper, and an emulator whose host had five times as much to do as it could was
 /// seen to be more than two seconds late.
 const LAST_PROOF_LIMIT_NS: u64 = 20_000_000_000;
 /// The host may take the CPU away for longer than the limit: then these many

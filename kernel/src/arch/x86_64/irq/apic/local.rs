@@ -93,7 +93,7 @@ const BASE_ENABLE: u64 = 1 << 11;
 const BASE_X2APIC: u64 = 1 << 10;
 const BASE_ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// The largest id that an xAPIC sends to; 255 means everybody.
+/// The largest id that an xAPIC sends to; 255 means all CPUs.
 const XAPIC_MAX_ID: u32 = 254;
 /// Reads of the command register while an interrupt is being sent. It takes
 /// well under a microsecond; this allows about 100 µs on hardware.

@@ -1,4 +1,4 @@
-//! An exception that nobody could mend: what the report says about it.
+//! An exception that no handler could repair: what the report says about it.
 //!
 //! The names of the exceptions, which of them have an error code, and the words for
 //! what a page fault was. [`super::dispatch`] finds out; the kernel's handler prints.
@@ -17,7 +17,7 @@ pub enum PageFault {
     StackOverflow,
     /// The page could be had, but there is no memory for it.
     NoMemory,
-    /// Nobody has a claim on this address.
+    /// The address belongs to no stack.
     Stray,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Fault<'a> {
         let is_readable = top.is_multiple_of(8) && paging::translate(top).is_some();
         let word = core::ptr::with_exposed_provenance::<u64>(top as usize);
         // SAFETY: aligned and mapped. It may be no return address at all, but that
-        // is for whoever reads the report to see.
+        // is for the reader of the report to see.
         (is_fetch && is_readable).then(|| unsafe { word.read_volatile() })
     }
 }

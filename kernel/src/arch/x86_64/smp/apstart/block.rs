@@ -2,7 +2,7 @@
 //!
 //! The one place where Rust and `trampoline.S` meet: offsets go to the assembler
 //! as constants, and the states of the ticket are named once. When the block is
-//! filled in, and who may, is in `mod.rs`.
+//! filled in, and by which CPU, is in `apstart.rs`.
 
 use super::{ApParams, ControlRegisters};
 use core::mem::offset_of;
@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// Where in the page the block starts; the code must end before it.
 pub(super) const BLOCK_OFFSET: usize = 0x800;
 
-/// Nobody may claim; the state before the first round.
+/// No AP may claim; the state before the first round.
 const IDLE: u64 = 0;
 /// The AP that is being started may claim.
 const WAITING: u64 = 1;
@@ -127,7 +127,7 @@ impl Block {
 
     /// Fills in what is meant for one AP, and lets it claim.
     ///
-    /// Boot CPU only, and only while nobody may claim: no reader can take a mix
+    /// Boot CPU only, and only while no AP may claim: no reader can take a mix
     /// of two rounds for its own, because the swap of the ticket would fail.
     pub(super) fn publish(&self, ap: &ApParams<'_>) -> Ticket {
         let round = self.ticket.load(Relaxed) & !STATE_MASK;

@@ -1,6 +1,6 @@
 //! The time stamp counter: reading it, and what CPUID says about it.
 //!
-//! Pure over a function that gives CPUID leaves, so that machines nobody has at
+//! Pure over a function that gives CPUID leaves, so that machines which are not at
 //! hand are tested on the host. `clock` decides what to make of the answers.
 
 use core::arch::x86_64::{__cpuid_count, CpuidResult};
