@@ -190,7 +190,7 @@ impl fmt::Display for PollError {
 impl core::error::Error for PollError {}
 
 /// Runs `handler`, which is a part of an interrupt at whose end the caller collects the readied Gs
-/// (`preempt::on_device`, `preempt::on_tick`). Interrupts are off.
+/// (`schedule::on_device`, `schedule::on_tick`). Interrupts are off.
 pub(crate) fn serve(handler: impl FnOnce()) {
     let is_served = &SERVED[arch::cpu_index()];
     is_served.store(true, Relaxed);

@@ -208,23 +208,23 @@ fn leave_now(g: &'static G<Task>, why: Leaving) {
 /// The end of every submit: sends the wake-up, and arms the timer if the calling G must be
 /// preempted for the G that was submitted.
 ///
+/// `attention` is what [`preempt::Attention`] said before.
+///
 /// Interrupts are off since before the submit: `sched` expects a CPU that it has claimed to come,
 /// and a G preempted in between would delay the wake-up until it runs again.
 #[inline(always)]
-fn submitted(cpu: &Cpu, p: &P<Task>, wake: Wake) {
-    if cpu.slices.attention.get() != 0 {
-        arm_if_needed(cpu, p);
-    }
-    if wake != Wake::Nobody {
-        send(wake);
+fn submitted(cpu: &Cpu, p: &P<Task>, attention: u32, wake: Wake) {
+    if attention != 0 || wake != Wake::Nobody {
+        finish_submit(cpu, p, wake);
     }
 }
 
 #[cold]
-fn arm_if_needed(cpu: &Cpu, p: &P<Task>) {
+fn finish_submit(cpu: &Cpu, p: &P<Task>, wake: Wake) {
     if !cpu.slices.is_timed() && is_running() && SCHED.needs_timer(p) {
         cpu.slices.arm();
     }
+    send(wake);
 }
 
 /// Carries out a wake-up, and [`tell_untimed`].

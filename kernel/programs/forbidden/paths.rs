@@ -40,7 +40,7 @@ use runnext::options; //~ E0603
 use runnext::panic::kernel_bug; //~ E0603
 use runnext::park::{abandon_locks, begin_park, ready}; //~ E0603
 use runnext::poller::PollDesc; //~ E0603
-use runnext::preempt::on_tick; //~ E0603
+use runnext::preempt::on_device; //~ E0603
 use runnext::program::{BOOT, Instance, KERNEL}; //~ E0603
 use runnext::schedtrace::begin as begin_schedtrace; //~ E0603
 use runnext::schedule::{abandon_locks as abandon, mstart}; //~ E0603

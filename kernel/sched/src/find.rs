@@ -64,18 +64,18 @@ impl<K: Sync + 'static> Sched<K> {
             begin(p, g, slice);
             return Next::Run(Run { g, slice, wake: Wake::Nobody, searched: false });
         }
-        // Taken apart and put together again, so that the first case stays in registers.
-        match self.search(p) {
-            Next::Run(Run { g, slice, wake, .. }) => {
-                Next::Run(Run { g, slice, wake, searched: true })
-            }
-            Next::Park(wake) => Next::Park(wake),
+        let found = self.search(p);
+        let wake = core::mem::replace(&mut p.wake, Wake::Nobody);
+        match found {
+            Some((g, slice)) => Next::Run(Run { g, slice, wake, searched: true }),
+            None => Next::Park(wake),
         }
     }
 
-    /// Searches all places, then parks.
+    /// Searches all places, then parks. The CPU to wake is left in `p.wake`: as a part
+    /// of the result it would keep that of `find_runnable` out of registers.
     #[inline(never)]
-    fn search(&self, p: &mut P<K>) -> Next<K> {
+    fn search(&self, p: &mut P<K>) -> Option<Found<K>> {
         if p.marks.take(Marks::IDLE) {
             p.marks.set_if(Marks::SPINNING, self.idle.unpark(p.index));
             self.push_all(p, p.slot.inbox.take_all()); // its interrupt may have ended the halt
@@ -86,8 +86,8 @@ impl<K: Sync + 'static> Sched<K> {
             }
             if let Some((g, slice)) = self.look(p) {
                 begin(p, g, slice);
-                let wake = self.stop_spinning(p);
-                return Next::Run(Run { g, slice, wake, searched: true });
+                p.wake = self.stop_spinning(p);
+                return Some((g, slice));
             }
             let work = || self.has_work();
             let spinning = p.marks.take(Marks::SPINNING);
@@ -95,7 +95,7 @@ impl<K: Sync + 'static> Sched<K> {
             if self.idle.park(p.index, self.limit(), spinning, work) {
                 p.marks.set(Marks::IDLE);
                 self.forget_untimed(p);
-                return Next::Park(Wake::Nobody);
+                return None;
             }
             p.marks.set(Marks::SPINNING);
         }
@@ -205,7 +205,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// A P beyond the limit moves its Gs to the global queue, except pinned Gs,
     /// which can run nowhere else, and halts without an idle bit: it is not woken
     /// for work, only for its inbox and for a new limit.
-    fn retire(&self, p: &mut P<K>) -> Next<K> {
+    fn retire(&self, p: &mut P<K>) -> Option<Found<K>> {
         self.push_all(p, p.slot.inbox.take_all());
         let mut given = List::new();
         while let Some((g, _)) = p.pop_local() {
@@ -213,14 +213,10 @@ impl<K: Sync + 'static> Sched<K> {
         }
         p.marks.set_if(Marks::OWES_WAKE, !given.is_empty());
         self.global.push_list(given);
-        let wake = self.stop_spinning(p);
-        match p.pop_pinned() {
-            Some((g, slice)) => {
-                begin(p, g, slice);
-                Next::Run(Run { g, slice, wake, searched: true })
-            }
-            None => Next::Park(wake),
-        }
+        p.wake = self.stop_spinning(p);
+        let (g, slice) = p.pop_pinned()?;
+        begin(p, g, slice);
+        Some((g, slice))
     }
 }
 

@@ -363,7 +363,7 @@ impl<K: 'static> G<K> {
             };
             // Acquire pairs with `finish_park` (the saved context), Release
             // with the load there and in `cancel_park` (what the G waited for).
-            match self.word.compare_exchange_weak(word, with_status(word, to), AcqRel, Relaxed) {
+            match self.word.compare_exchange_weak(word, settled(word, to), AcqRel, Relaxed) {
                 Ok(_) => return owed,
                 Err(now) => word = now,
             }
@@ -377,19 +377,20 @@ impl<K: 'static> G<K> {
     /// from here on.
     #[inline(always)]
     pub(crate) fn finish_park(&self) -> Ready {
-        let parking = with_status(self.word.load(Relaxed), Status::Parking);
-        let parked = settled(parking, Status::Parked);
-        // Release: the saved context, for `ready`. Acquire: see `ready`.
-        match self.word.compare_exchange(parking, parked, Release, Acquire) {
-            Ok(_) => Ready::Nothing,
-            Err(now) => {
-                if status_of(now) != Status::Woken {
-                    wrong_state("not parking");
-                }
-                self.word.store(settled(now, Status::Runnable), Relaxed);
-                Ready::Push
-            }
+        let word = self.word.load(Relaxed);
+        let parked = word ^ (Status::Parking as u64 ^ Status::Parked as u64);
+        if word & STATUS_MASK == Status::Parking as u64
+            // Release: the saved context, for `ready`. Acquire: see `ready`.
+            && self.word.compare_exchange(word, parked, Release, Acquire).is_ok()
+        {
+            return Ready::Nothing;
         }
+        let now = self.word.load(Acquire);
+        if status_of(now) != Status::Woken {
+            wrong_state("not parking");
+        }
+        self.word.store(settled(now, Status::Runnable), Relaxed);
+        Ready::Push
     }
 
     /// (9) The CPU that ran the G, off its stack. Ends all handles.

@@ -8,6 +8,7 @@
 //!
 //! The order of the search for work is in `find`; parking and waking are in `idle`.
 
+use crate::Wake;
 use crate::free::Free;
 use crate::g::G;
 use crate::list::{Inbox, List};
@@ -90,6 +91,8 @@ pub struct P<K: 'static> {
     /// Unused ids of this P's batch, each less one.
     pub(crate) ids: core::ops::Range<u64>,
     pub(crate) random: Random,
+    /// The CPU to wake after a search.
+    pub(crate) wake: Wake,
     /// Victim of the last steal and how many Gs, until `take_stolen`.
     pub(crate) stolen: Option<(usize, u32)>,
 }
@@ -107,6 +110,7 @@ impl<K: Sync + 'static> P<K> {
             free: Free::new(),
             ids: 0..0,
             random: Random(seed ^ (index as u64) << 32),
+            wake: Wake::Nobody,
             stolen: None,
         })
     }

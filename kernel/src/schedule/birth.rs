@@ -114,12 +114,13 @@ fn start(
     g.kernel.init_g(name, site, program.or(own));
     let (cpu, p) = on.parts();
     cpu.counters.created.add_one();
+    let attention = cpu.slices.attention.get();
     let wake = SCHED.start(p, g, pin);
-    if cpu.slices.attention.has(Attention::TRACED) {
+    if attention & Attention::TRACED != 0 {
         let created = What::new(Kind::Create, pin.map_or(0, |cpu| cpu as u32 + 1));
         (hooks::get().created)(g.id(), created, name, site);
     }
-    submitted(cpu, p, wake);
+    submitted(cpu, p, attention, wake);
 }
 
 /// A dead G with a stack of that size: one whose stack had gone back to the pool, or a new one.

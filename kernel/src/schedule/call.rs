@@ -141,6 +141,7 @@ fn retire_m(g: &'static G<Task>, m: &'static M) {
     // SAFETY: 1. See above. 2. A G runs here. 3. The G has no other.
     let on = unsafe { OnCpu::assume() };
     hand_over(on.cpu(), g);
+    g.exit_call(); // it stays
     g.kernel.m.set(None); // before it can be preempted: it has no M to take along
     m.retire();
     arch::irq::restore(irqs);

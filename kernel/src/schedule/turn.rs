@@ -197,15 +197,15 @@ fn searched(on: &mut OnCpu<'_>, g: &G<Task>, wake: Wake, last: Last) -> Last {
 /// Begins or resumes the slice of a G that is about to run.
 #[inline(always)]
 fn begin(cpu: &Cpu, g: &G<Task>, slice: Slice, now: u64) {
-    match slice {
-        Slice::New => {
-            let slices = &g.kernel.slices;
-            slices.set(slices.get() + 1);
-            cpu.slices.begin(now);
-        }
-        Slice::Resumed => cpu.slices.resume(now),
-        Slice::Inherited => {}
+    if slice == Slice::Inherited {
+        return;
     }
+    if slice == Slice::Resumed {
+        return cpu.slices.resume(now);
+    }
+    let slices = &g.kernel.slices;
+    slices.set(slices.get() + 1);
+    cpu.slices.begin(now);
 }
 
 /// As [`begin`], with all that [`Attention`] asks for before and after it.

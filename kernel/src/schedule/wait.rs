@@ -111,14 +111,14 @@ pub fn ready_from(irqs: IrqState, g: GHandle) {
     // 3. The caller has none.
     let mut on = unsafe { OnCpu::assume() };
     let (cpu, p) = on.parts();
-    let is_traced = cpu.slices.attention.has(Attention::TRACED);
+    let attention = cpu.slices.attention.get();
     let wake = SCHED.ready_noting(p, g, move |g, was| {
         readied(g, was);
-        if is_traced {
+        if attention & Attention::TRACED != 0 {
             hooks::event(Kind::Ready, g.id(), 0);
         }
     });
-    submitted(cpu, p, wake);
+    submitted(cpu, p, attention, wake);
     arch::irq::restore(irqs);
 }
 
