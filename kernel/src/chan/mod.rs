@@ -221,9 +221,13 @@ impl<T> Chan<T> {
         mut value: T,
         until: U,
     ) -> Result<(), SendTimeoutError<T>> {
+        let is_bounded = self.capacity != usize::MAX;
         loop {
             if self.is_closed() {
                 return Err(SendTimeoutError::Disconnected(value));
+            }
+            if is_bounded && locked.is_empty(RECEIVERS) {
+                break; // the ring is full, as the caller has seen
             }
             value = match locked.give(RECEIVERS, value) {
                 Ok(wake) => {
@@ -239,7 +243,7 @@ impl<T> Chan<T> {
                 }
                 Err(value) => value,
             };
-            if self.capacity != usize::MAX {
+            if is_bounded {
                 break;
             }
             locked = match self.grow(locked) {
@@ -279,47 +283,51 @@ impl<T> Chan<T> {
         // The common case, inlined into the caller: no sender waits, and there is a value in the
         // ring.
         if self.lock.looks_waited_for(SENDERS) {
-            return self.recv_waiting(locked, until);
+            return self.take_over(locked, until);
         }
         match locked.pop_ring() {
             Some((value, len)) => {
                 self.len.store(len, Ordering::Release);
                 Some(value)
             }
-            None => self.recv_when_empty(locked, until),
+            None => self.recv_slow(locked, until),
         }
     }
 
-    /// Receives where a sender waits, so the channel is bounded: from the ring, where the sender's
-    /// value is put last, or from the sender.
+    /// Receives from the first sender in the queue, if the channel is a rendezvous.
     #[inline(never)]
-    fn recv_waiting(&self, mut locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
-        let oldest = locked.pop_ring();
-        // While a close is under way, senders are still in their list, and get their values back.
-        let sent = if self.is_closed() { None } else { locked.take(SENDERS) };
-        let Some((value, len)) = oldest else {
-            let Some((value, wake)) = sent else { return self.recv_when_empty(locked, until) };
+    fn take_over(&self, mut locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
+        if self.capacity == 0
+            && !self.is_closed()
+            && let Some((value, wake)) = locked.take_alone(SENDERS)
+        {
             locked.ready(wake);
             return Some(value);
-        };
-        let Some((next, wake)) = sent else {
-            self.len.store(len, Ordering::Release);
-            return Some(value);
-        };
-        let pushed = locked.push_ring(next); // so the length stays as it is
-        debug_assert!(pushed.is_ok(), "no room");
-        locked.ready(wake);
-        Some(value)
+        }
+        self.recv_slow(locked, until)
     }
 
-    /// Receives if no sender waits and nothing is in the ring: from the blocks of an unbounded
-    /// channel, or waits.
+    /// All other cases: the ring was full, the first sender selects, an unbounded channel, the
+    /// channel is closed, or the G must wait.
     #[inline(never)]
-    fn recv_when_empty<U: Until>(&self, mut locked: ChanLocked<'_, T>, until: U) -> Option<T> {
-        if let Some((value, len, spent)) = locked.pop_block() {
-            self.len.store(len, Ordering::Release);
-            drop(locked);
+    fn recv_slow<U: Until>(&self, mut locked: ChanLocked<'_, T>, until: U) -> Option<T> {
+        let oldest = locked.pop();
+        // While a close is under way, senders are still in their list, and get their values back.
+        let sent = if self.is_closed() { None } else { locked.take(SENDERS) };
+        if let Some((value, len, spent)) = oldest {
+            // There is room now, for the value of the first sender.
+            let wake = sent.map(|(next, wake)| {
+                let pushed = locked.push_ring(next);
+                debug_assert!(pushed.is_ok(), "no room");
+                wake
+            });
+            self.len.store(if wake.is_some() { len + 1 } else { len }, Ordering::Release);
+            locked.ready_if(wake);
             drop(spent);
+            return Some(value);
+        }
+        if let Some((value, wake)) = sent {
+            locked.ready(wake);
             return Some(value);
         }
         if self.is_closed() || !U::WAITS {
