@@ -203,53 +203,35 @@ impl<T> Chan<T> {
         if self.is_closed() {
             return Err(SendTimeoutError::Disconnected(value));
         }
-        match locked.give_alone(RECEIVERS, value) {
+        let given = match locked.give_alone(RECEIVERS, value) {
+            Err(value) => locked.give(RECEIVERS, value), // the first one selects
+            given => given,
+        };
+        match given {
             Ok(wake) => {
                 locked.ready(wake);
                 Ok(())
             }
-            Err(value) => self.send_slow(locked, value, until),
+            Err(value) => {
+                drop(locked); // all of them have got a value elsewhere
+                self.send(value, until)
+            }
         }
     }
 
-    /// All other cases: the first receiver selects, an unbounded channel, the channel is closed, or
-    /// the G must wait.
+    /// Sends if no receiver waits and the ring is full, or the channel has none: waits.
     #[inline(never)]
-    fn send_slow<'a, U: Until>(
-        &'a self,
-        mut locked: ChanLocked<'a, T>,
-        mut value: T,
+    fn send_slow<U: Until>(
+        &self,
+        locked: ChanLocked<'_, T>,
+        value: T,
         until: U,
     ) -> Result<(), SendTimeoutError<T>> {
-        let is_bounded = self.capacity != usize::MAX;
-        loop {
-            if self.is_closed() {
-                return Err(SendTimeoutError::Disconnected(value));
-            }
-            if is_bounded && locked.is_empty(RECEIVERS) {
-                break; // the ring is full, as the caller has seen
-            }
-            value = match locked.give(RECEIVERS, value) {
-                Ok(wake) => {
-                    locked.ready(wake);
-                    return Ok(());
-                }
-                Err(value) => value,
-            };
-            value = match locked.push(value) {
-                Ok(len) => {
-                    self.len.store(len, Ordering::Release);
-                    return Ok(());
-                }
-                Err(value) => value,
-            };
-            if is_bounded {
-                break;
-            }
-            locked = match self.grow(locked) {
-                Some(locked) => locked,
-                None => return Err(SendTimeoutError::Timeout(value)),
-            };
+        if self.capacity == usize::MAX {
+            return self.send_unbounded(locked, value);
+        }
+        if self.is_closed() {
+            return Err(SendTimeoutError::Disconnected(value));
         }
         if !U::WAITS {
             return Err(SendTimeoutError::Timeout(value));
@@ -264,15 +246,42 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Gets memory for an unbounded channel, with the lock free meanwhile; `None` if there is none.
-    #[cold]
-    fn grow<'a>(&'a self, locked: ChanLocked<'a, T>) -> Option<ChanLocked<'a, T>> {
-        let want = locked.want()?;
-        drop(locked);
-        let mut fresh = Fresh::new(want).ok()?;
-        self.lock.lock().grow(&mut fresh);
-        drop(fresh); // what was not needed, outside the lock
-        Some(self.lock.lock())
+    /// Sends to the blocks of an unbounded channel, and gets memory for them, with the lock free
+    /// meanwhile.
+    #[inline(never)]
+    fn send_unbounded<'a>(
+        &'a self,
+        mut locked: ChanLocked<'a, T>,
+        mut value: T,
+    ) -> Result<(), SendTimeoutError<T>> {
+        loop {
+            if self.is_closed() {
+                return Err(SendTimeoutError::Disconnected(value));
+            }
+            // A receiver may have come while the lock was free.
+            value = match locked.give(RECEIVERS, value) {
+                Ok(wake) => {
+                    locked.ready(wake);
+                    return Ok(());
+                }
+                Err(value) => value,
+            };
+            value = match locked.push(value) {
+                Ok(len) => {
+                    self.len.store(len, Ordering::Release);
+                    return Ok(());
+                }
+                Err(value) => value,
+            };
+            let want = locked.want().unwrap_or(0);
+            drop(locked);
+            let Ok(mut fresh) = Fresh::new(want) else {
+                return Err(SendTimeoutError::Timeout(value));
+            };
+            self.lock.lock().grow(&mut fresh);
+            drop(fresh); // what was not needed, outside the lock
+            locked = self.lock.lock();
+        }
     }
 
     /// Receives. `None` if the channel is closed and empty, or there was no value in time:
