@@ -55,7 +55,8 @@ mod tests {
         let listed = |line: &'static str| {
             let (name, rest) = line.trim().trim_end_matches(',').split_once(" = ")?;
             let (number, said) = rest.split_once(' ')?;
-            Some((name, number.parse::<u8>().ok()?, said.trim_matches('"')))
+            let said = said.strip_prefix('"')?.strip_suffix('"')?;
+            Some((name, number.parse::<u8>().ok()?, said))
         };
         let mut known = 0;
         for (name, number, said) in source.lines().filter_map(listed) {

@@ -85,11 +85,14 @@ impl<T> Buffer<T> {
         }
     }
 
-    /// Takes the oldest value of the blocks; the new length; and perhaps a block that it was the
-    /// last of.
+    /// Takes the oldest value, of the ring or of the blocks; the new length; and perhaps a block that
+    /// it was the last of.
     #[inline(always)]
-    pub(super) fn pop_block(&mut self) -> Option<(T, usize, Spent<T>)> {
-        self.blocks.as_mut()?.pop()
+    pub(super) fn pop(&mut self) -> Option<(T, usize, Spent<T>)> {
+        match &mut self.blocks {
+            None => self.pop_ring().map(|(value, len)| (value, len, None)),
+            Some(blocks) => blocks.pop(),
+        }
     }
 
     /// The length of the spine that it needs in order to grow, 0 if the one that it has is long
@@ -191,7 +194,7 @@ mod tests {
                 next_in += 1;
             }
             for _ in 0..if round < 6 { step / 10 } else { 2 * step - step / 10 } {
-                let Some((value, len, _)) = buffer.pop_block() else { break };
+                let Some((value, len, _)) = buffer.pop() else { break };
                 assert_eq!(value, [next_out; 8]);
                 next_out += 1;
                 assert_eq!(len, (next_in - next_out) as usize);
@@ -207,7 +210,7 @@ mod tests {
         for i in 0..in_block * 5 {
             push(&mut buffer, i);
         }
-        while buffer.pop_block().is_some() {}
+        while buffer.pop().is_some() {}
         // Two blocks are there now: the last, and the spare.
         for i in 0..in_block * 2 {
             assert!(buffer.push([i; 8]).is_ok(), "a block was lost");

@@ -203,49 +203,35 @@ impl<T> Chan<T> {
         if self.is_closed() {
             return Err(SendTimeoutError::Disconnected(value));
         }
-        match locked.give_alone(RECEIVERS, value) {
+        let given = match locked.give_alone(RECEIVERS, value) {
+            Err(value) => locked.give(RECEIVERS, value), // the first one selects
+            given => given,
+        };
+        match given {
             Ok(wake) => {
                 locked.ready(wake);
                 Ok(())
             }
-            Err(value) => self.send_slow(locked, value, until),
+            Err(value) => {
+                drop(locked); // all of them have got a value elsewhere
+                self.send(value, until)
+            }
         }
     }
 
-    /// All other cases: the first receiver selects, an unbounded channel, the channel is closed, or
-    /// the G must wait.
+    /// Sends if no receiver waits and the ring is full, or the channel has none: waits.
     #[inline(never)]
-    fn send_slow<'a, U: Until>(
-        &'a self,
-        mut locked: ChanLocked<'a, T>,
-        mut value: T,
+    fn send_slow<U: Until>(
+        &self,
+        locked: ChanLocked<'_, T>,
+        value: T,
         until: U,
     ) -> Result<(), SendTimeoutError<T>> {
-        loop {
-            if self.is_closed() {
-                return Err(SendTimeoutError::Disconnected(value));
-            }
-            value = match locked.give(RECEIVERS, value) {
-                Ok(wake) => {
-                    locked.ready(wake);
-                    return Ok(());
-                }
-                Err(value) => value,
-            };
-            value = match locked.push(value) {
-                Ok(len) => {
-                    self.len.store(len, Ordering::Release);
-                    return Ok(());
-                }
-                Err(value) => value,
-            };
-            if self.capacity != usize::MAX {
-                break;
-            }
-            locked = match self.grow(locked) {
-                Some(locked) => locked,
-                None => return Err(SendTimeoutError::Timeout(value)),
-            };
+        if self.capacity == usize::MAX {
+            return self.send_unbounded(locked, value);
+        }
+        if self.is_closed() {
+            return Err(SendTimeoutError::Disconnected(value));
         }
         if !U::WAITS {
             return Err(SendTimeoutError::Timeout(value));
@@ -260,15 +246,42 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Gets memory for an unbounded channel, with the lock free meanwhile; `None` if there is none.
-    #[cold]
-    fn grow<'a>(&'a self, locked: ChanLocked<'a, T>) -> Option<ChanLocked<'a, T>> {
-        let want = locked.want()?;
-        drop(locked);
-        let mut fresh = Fresh::new(want).ok()?;
-        self.lock.lock().grow(&mut fresh);
-        drop(fresh); // what was not needed, outside the lock
-        Some(self.lock.lock())
+    /// Sends to the blocks of an unbounded channel, and gets memory for them, with the lock free
+    /// meanwhile.
+    #[inline(never)]
+    fn send_unbounded<'a>(
+        &'a self,
+        mut locked: ChanLocked<'a, T>,
+        mut value: T,
+    ) -> Result<(), SendTimeoutError<T>> {
+        loop {
+            if self.is_closed() {
+                return Err(SendTimeoutError::Disconnected(value));
+            }
+            // A receiver may have come while the lock was free.
+            value = match locked.give(RECEIVERS, value) {
+                Ok(wake) => {
+                    locked.ready(wake);
+                    return Ok(());
+                }
+                Err(value) => value,
+            };
+            value = match locked.push(value) {
+                Ok(len) => {
+                    self.len.store(len, Ordering::Release);
+                    return Ok(());
+                }
+                Err(value) => value,
+            };
+            let want = locked.want().unwrap_or(0);
+            drop(locked);
+            let Ok(mut fresh) = Fresh::new(want) else {
+                return Err(SendTimeoutError::Timeout(value));
+            };
+            self.lock.lock().grow(&mut fresh);
+            drop(fresh); // what was not needed, outside the lock
+            locked = self.lock.lock();
+        }
     }
 
     /// Receives. `None` if the channel is closed and empty, or there was no value in time:
@@ -279,47 +292,51 @@ impl<T> Chan<T> {
         // The common case, inlined into the caller: no sender waits, and there is a value in the
         // ring.
         if self.lock.looks_waited_for(SENDERS) {
-            return self.recv_waiting(locked, until);
+            return self.take_over(locked, until);
         }
         match locked.pop_ring() {
             Some((value, len)) => {
                 self.len.store(len, Ordering::Release);
                 Some(value)
             }
-            None => self.recv_when_empty(locked, until),
+            None => self.recv_slow(locked, until),
         }
     }
 
-    /// Receives where a sender waits, so the channel is bounded: from the ring, where the sender's
-    /// value is put last, or from the sender.
+    /// Receives from the first sender in the queue, if the channel is a rendezvous.
     #[inline(never)]
-    fn recv_waiting(&self, mut locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
-        let oldest = locked.pop_ring();
-        // While a close is under way, senders are still in their list, and get their values back.
-        let sent = if self.is_closed() { None } else { locked.take(SENDERS) };
-        let Some((value, len)) = oldest else {
-            let Some((value, wake)) = sent else { return self.recv_when_empty(locked, until) };
+    fn take_over(&self, mut locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
+        if self.capacity == 0
+            && !self.is_closed()
+            && let Some((value, wake)) = locked.take_alone(SENDERS)
+        {
             locked.ready(wake);
             return Some(value);
-        };
-        let Some((next, wake)) = sent else {
-            self.len.store(len, Ordering::Release);
-            return Some(value);
-        };
-        let pushed = locked.push_ring(next); // so the length stays as it is
-        debug_assert!(pushed.is_ok(), "no room");
-        locked.ready(wake);
-        Some(value)
+        }
+        self.recv_slow(locked, until)
     }
 
-    /// Receives if no sender waits and nothing is in the ring: from the blocks of an unbounded
-    /// channel, or waits.
+    /// All other cases: the ring was full, the first sender selects, an unbounded channel, the
+    /// channel is closed, or the G must wait.
     #[inline(never)]
-    fn recv_when_empty<U: Until>(&self, mut locked: ChanLocked<'_, T>, until: U) -> Option<T> {
-        if let Some((value, len, spent)) = locked.pop_block() {
-            self.len.store(len, Ordering::Release);
-            drop(locked);
+    fn recv_slow<U: Until>(&self, mut locked: ChanLocked<'_, T>, until: U) -> Option<T> {
+        let oldest = locked.pop();
+        // While a close is under way, senders are still in their list, and get their values back.
+        let sent = if self.is_closed() { None } else { locked.take(SENDERS) };
+        if let Some((value, len, spent)) = oldest {
+            // There is room now, for the value of the first sender.
+            let wake = sent.map(|(next, wake)| {
+                let pushed = locked.push_ring(next);
+                debug_assert!(pushed.is_ok(), "no room");
+                wake
+            });
+            self.len.store(if wake.is_some() { len + 1 } else { len }, Ordering::Release);
+            locked.ready_if(wake);
             drop(spent);
+            return Some(value);
+        }
+        if let Some((value, wake)) = sent {
+            locked.ready(wake);
             return Some(value);
         }
         if self.is_closed() || !U::WAITS {

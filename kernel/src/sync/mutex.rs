@@ -5,8 +5,8 @@
 #![forbid(unsafe_code)]
 
 use super::poison::{
-    LockResult, PoisonError, TimeoutResult, TryResult, check, lock_type, locked, locked_at_once,
-    locked_in_time,
+    LockResult, PoisonError, TimeoutResult, TryResult, check, lock_type, locked_at_once,
+    locked_in_time, not_locked,
 };
 use crate::cell::mutex::{Guarded, MutexGuard};
 use crate::park::{deadline_after, might_park};
@@ -45,8 +45,11 @@ impl<T: ?Sized> Mutex<T> {
         might_park();
         match self.inner.lock_at_once() {
             Some(guard) => Ok(guard),
-            // Inline: the slow path returns no guard, which would cost the fast path a register.
-            None => locked(self.inner.lock(None)),
+            // Inline, and not by `locked`: else the fast path has a branch on the result.
+            None => {
+                let (guard, poisoned) = self.inner.lock(None).map_err(not_locked)?;
+                Ok(check(guard, poisoned)?)
+            }
         }
     }
 

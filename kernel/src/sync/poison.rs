@@ -177,14 +177,7 @@ describe!(LockTimeoutError {
 /// The guard; as an error if the lock is poisoned.
 #[inline]
 pub(super) fn check<G>(guard: G, poisoned: Poisoned) -> Result<G, PoisonError<G>> {
-    if poisoned.0 { Err(poison(guard)) } else { Ok(guard) }
-}
-
-/// Out of line, so that the fast path of a lock does not check for it.
-#[cold]
-#[inline(never)]
-fn poison<G>(guard: G) -> PoisonError<G> {
-    PoisonError::new(guard)
+    if poisoned.0 { Err(PoisonError::new(guard)) } else { Ok(guard) }
 }
 
 /// The result of a call that waits without a limit.
@@ -194,9 +187,9 @@ pub(super) fn locked<G>(taken: Taken<G>) -> LockResult<G> {
     Ok(check(guard, poisoned)?)
 }
 
+/// Why a lock was not taken, by a call that waits without a limit.
 #[cold]
-#[inline(never)]
-fn not_locked<G>(why: NotTaken) -> LockError<G> {
+pub(super) fn not_locked<G>(why: NotTaken) -> LockError<G> {
     match why {
         NotTaken::Abandoned => LockError::Abandoned,
         NotTaken::Held => unreachable!("a wait without a limit ended without the lock"),

@@ -151,6 +151,19 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         None
     }
 
+    /// As [`take`](Self::take), if the first in `list` waits there only: the common case, in few
+    /// instructions.
+    #[inline(always)]
+    pub fn take_alone(&mut self, list: usize) -> Option<(T, Wake)> {
+        let node = self.first(list)?;
+        let wake = node.alone()?;
+        // SAFETY: we hold the lock, and it is the first.
+        unsafe { self.queue.lists[list].unlink_first(&node) };
+        let value = node.take();
+        node.pass_over();
+        value.map(|value| (value, wake))
+    }
+
     /// Ends the wait of the first in `list` and leaves its slot as it is.
     #[inline]
     pub fn grant(&mut self, list: usize) -> Option<Wake> {
