@@ -55,7 +55,7 @@ pub use full::{
 pub use holder::{Waiting, abandon_locks, is_gone, me, waits_for_another};
 pub use interrupt::{
     arrive, may_be_preempted, must_leave, needs_timer, next_deadline, note_chance,
-    ready_from_interrupt, wake_sleepers,
+    ready_from_interrupt, set_timer, wake_sleepers,
 };
 pub use kill::{
     Doom, Left, Vigil, abandoned, begin_tending, computes, die, end_tending, ends_when_woken, find,

@@ -74,6 +74,13 @@ pub fn ready_from_interrupt(g: GHandle) {
     }
 }
 
+/// The first deadline of this CPU has become earlier: sets its timer. Interrupts are off.
+pub fn set_timer(due_ns: u64) {
+    if let Some(cpu) = try_this_cpu() {
+        cpu.slices.arm_for_sleeper(due_ns);
+    }
+}
+
 /// When the next sleeper of this CPU, completion of a simulated device, delayed wake-up or watchdog
 /// check is due.
 pub fn next_deadline() -> Option<u64> {
