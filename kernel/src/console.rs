@@ -63,11 +63,6 @@ pub fn read(buffer: &mut [u8]) -> Result<usize, InputError> {
 ///
 /// # Errors
 /// [`InputError::TimedOut`], and as for [`read`].
-///
-/// ```
-/// use runnext::{console, prelude::*};
-/// assert!(console::read_until(&mut [0; 80], Instant::now()).is_err());
-/// ```
 pub fn read_until(buffer: &mut [u8], deadline: Instant) -> Result<usize, InputError> {
     read_by(buffer, Some(deadline))
 }
@@ -96,20 +91,11 @@ pub fn read_line() -> Result<Line, InputError> {
 ///
 /// # Errors
 /// [`InputError::TimedOut`], and as for [`read_line`].
-///
-/// ```
-/// use runnext::{console, prelude::*};
-/// assert!(console::read_line_until(Instant::now()).is_err());
-/// ```
 pub fn read_line_until(deadline: Instant) -> Result<Line, InputError> {
     read_line_by(Some(deadline))
 }
 
 /// The counters of the port's input.
-///
-/// ```
-/// assert_eq!(runnext::console::input_stats().overruns, 0);
-/// ```
 #[must_use]
 pub fn input_stats() -> InputStats {
     INPUT.stats()
@@ -129,10 +115,6 @@ pub fn write(text: &str) {
 }
 
 /// Whether a person uses the serial port, according to the command line: `terminal=on`.
-///
-/// ```
-/// assert!(!runnext::console::is_terminal());
-/// ```
 #[must_use]
 pub fn is_terminal() -> bool {
     crate::OPTIONS.get().is_some_and(|options| options.terminal)

@@ -76,11 +76,6 @@ pub enum DeviceError {
 ///
 /// # Errors
 /// There is none.
-///
-/// ```
-/// use runnext::disk::{self, DiskError};
-/// assert_eq!(disk::size(), Err(DiskError::NoDisk)); // on the host
-/// ```
 pub fn size() -> Result<u64, DiskError> {
     virtio_blk::disk().map(bytes_of).ok_or(DiskError::NoDisk)
 }
@@ -90,11 +85,6 @@ pub fn size() -> Result<u64, DiskError> {
 ///
 /// # Errors
 /// There is no disk.
-///
-/// ```
-/// use runnext::disk::{self, DiskError};
-/// assert_eq!(disk::block(), Err(DiskError::NoDisk)); // on the host
-/// ```
 pub fn block() -> Result<usize, DiskError> {
     virtio_blk::disk().map(Disk::block).ok_or(DiskError::NoDisk)
 }
@@ -119,12 +109,6 @@ pub fn read_at(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
 ///
 /// # Errors
 /// As for [`read_at`].
-///
-/// ```no_run
-/// let mut first = [0; 512];
-/// runnext::disk::read_at_blocking(0, &mut first)?;
-/// # Ok::<(), runnext::disk::DiskError>(())
-/// ```
 pub fn read_at_blocking(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
     blocking(|| read_at(offset, buffer))
 }
@@ -133,13 +117,6 @@ pub fn read_at_blocking(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError>
 ///
 /// # Errors
 /// As for [`read_at`].
-///
-/// ```no_run
-/// use runnext::prelude::*;
-/// let mut first = [0; 512];
-/// runnext::disk::read_at_timeout(0, &mut first, Duration::from_millis(100))?;
-/// # Ok::<(), runnext::disk::DiskError>(())
-/// ```
 pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Result<(), DiskError> {
     let call = Call::begin(offset, buffer.len(), timeout)?;
     let mut rest = buffer;

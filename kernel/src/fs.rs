@@ -64,11 +64,6 @@ pub fn read(path: &str) -> Result<Vec<u8>, FsError> {
 ///
 /// # Errors
 /// As for [`read`].
-///
-/// ```no_run
-/// let text = runnext::fs::read_blocking("welcome.txt")?;
-/// # Ok::<(), runnext::fs::FsError>(())
-/// ```
 pub fn read_blocking(path: &str) -> Result<Vec<u8>, FsError> {
     blocking(|| read(path))
 }
@@ -77,11 +72,6 @@ pub fn read_blocking(path: &str) -> Result<Vec<u8>, FsError> {
 ///
 /// # Errors
 /// No disk, or a damaged archive.
-///
-/// ```
-/// use runnext::{disk::DiskError, fs::{self, FsError}};
-/// assert_eq!(fs::list(), Err(FsError::Disk(DiskError::NoDisk))); // on the host
-/// ```
 pub fn list() -> Result<Vec<Entry>, FsError> {
     let mut entries = Vec::new();
     let size = disk::size()?;

@@ -63,7 +63,9 @@ pub use holder::{Waiting, waits_for_another};
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub use idle_latency::{IdleLatency, longest as longest_idle_latency, reset as reset_idle_latency};
 pub use idle_latency::{begins, halts, resumes};
-pub use interrupt::{next_deadline, on_device, on_tick, on_wake, preempted, ready_from_interrupt};
+pub use interrupt::{
+    next_deadline, on_device, on_tick, on_wake, preempted, ready_from_interrupt, set_timer,
+};
 pub use kill::{
     KillWatch, Left, begin_repeating, check_kill, check_kill_at_spawn, computes, die,
     end_repeating, ends_when_woken, find, is_forced, is_killed, kill, kill_all, note_chance,

@@ -141,15 +141,6 @@ impl Device {
     ///
     /// # Errors
     /// [`IoError::Closed`], [`IoError::NoMemory`]
-    ///
-    /// ```
-    /// # use runnext::simulated::{Config, Device, IoError};
-    /// let device = Device::new(Config::default())?;
-    /// drop(device.submit(1)?); // at any time
-    /// device.close();
-    /// assert_eq!(device.submit(2).err(), Some(IoError::Closed));
-    /// # Ok::<(), IoError>(())
-    /// ```
     pub fn submit(&self, word: u64) -> Result<Request, IoError> {
         let record = record::take().ok_or(IoError::NoMemory)?;
         let request = Request { record };
@@ -173,15 +164,6 @@ impl Device {
     }
 
     /// Ends all requests, present and future, with [`IoError::Closed`].
-    ///
-    /// ```
-    /// # use runnext::simulated::{Config, Device, IoError, Latency};
-    /// let device = Device::new(Config { latency: Latency::Never, ..Config::default() })?;
-    /// let request = device.submit(1)?;
-    /// device.close();
-    /// assert_eq!(request.wait(None), Err(IoError::Closed));
-    /// # Ok::<(), IoError>(())
-    /// ```
     pub fn close(&self) {
         self.shared.state.lock().is_closed = true;
         record::all().for_each(|record| record.close_if_of(self.shared.number));
@@ -310,12 +292,7 @@ impl fmt::Debug for Request {
 /// The timer that delivers answers.
 #[cfg(target_os = "none")]
 mod machine {
-    /// Interrupts are off.
-    pub fn set_timer(due_ns: u64) {
-        if let Some(slices) = crate::schedule::slices() {
-            slices.arm_for_sleeper(due_ns);
-        }
-    }
+    pub use crate::schedule::set_timer;
 }
 
 /// A thread in place of the timer interrupt.

@@ -75,7 +75,10 @@ pub fn init() {
         } else {
             let features = READ_ONLY | BLOCK_SIZE | FLUSH;
             match probe::bring_up(at, features, ("disk", &Answers), |it| Disk::new(at, it)) {
-                Ok(disk) => log::debug!("disk: {}", DISK.call_once(|| disk).summary),
+                Ok(disk) => {
+                    let disk = DISK.call_once(|| disk);
+                    log::debug!("disk: {}", disk.summary);
+                }
                 Err(error) => log::error!("disk: virtio at {at}: {error}; not used"),
             }
         }

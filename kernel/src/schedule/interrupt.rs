@@ -128,6 +128,13 @@ pub fn ready_from_interrupt(g: GHandle) {
     }
 }
 
+/// The first deadline of this CPU has become earlier: sets its timer. Interrupts are off.
+pub fn set_timer(due_ns: u64) {
+    if let Some(slices) = super::slices() {
+        slices.arm_for_sleeper(due_ns);
+    }
+}
+
 /// When the timer of this CPU must fire next for another reason than a slice: a sleeper, or a hook.
 pub fn next_deadline() -> Option<u64> {
     let cpu = arch::cpu_index();
