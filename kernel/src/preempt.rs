@@ -41,7 +41,6 @@ mod account;
 
 pub use account::Verdict;
 
-
 use crate::arch;
 use crate::schedule::{self, hooks};
 use account::Account;
