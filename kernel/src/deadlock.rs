@@ -72,7 +72,7 @@ use crate::arch::{self, irq::IrqState};
 use crate::attendants;
 use crate::backtrace::Frame;
 use crate::go::SpawnError;
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 use crate::panic::Message;
 use crate::park::{self, GHandle};
 use crate::program::{self, Ended, Instance};

@@ -63,7 +63,7 @@
 use crate::arch;
 use crate::cell::mutex::Guarded;
 use crate::go::{Go, SpawnError};
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 use crate::park::yield_now;
 use crate::schedule::Queued;
 use alloc::vec::Vec;

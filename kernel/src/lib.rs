@@ -94,7 +94,6 @@ mod watchdog;
 use bootloader_api::{BootInfo, info::MemoryRegion};
 use mem::stack::FaultOutcome;
 
-use arch::lock;
 
 pub use blocking::blocking;
 pub use drivers::simulated;

@@ -50,7 +50,7 @@ use self::turn::Turn;
 use crate::arch;
 use crate::drivers::framebuffer::Screen;
 use crate::drivers::serial::Serial;
-use crate::lock::{IrqGuard, IrqLock, Level as LockLevel};
+use crate::arch::lock::{IrqGuard, IrqLock, Level as LockLevel};
 use crate::park;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;

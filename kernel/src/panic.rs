@@ -85,7 +85,7 @@ fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> !
         Err(_) => arch::halt_forever(),
     }
     #[cfg(debug_assertions)]
-    crate::lock::order::stop(); // locks that are held now stay held
+    crate::arch::lock::order::stop(); // locks that are held now stay held
     arch::stop_others();
     // SAFETY: the machine goes down, and the other CPUs were told to stop.
     let mut out = unsafe { log::emergency() };

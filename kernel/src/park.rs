@@ -75,7 +75,7 @@ pub fn might_park() {
 /// Why the caller may not park.
 #[cfg(debug_assertions)]
 fn why_not() -> Option<WhyNot> {
-    if let Some(held) = crate::lock::order::outermost() {
+    if let Some(held) = crate::arch::lock::order::outermost() {
         return Some(WhyNot::Holds(held));
     }
     #[cfg(target_os = "none")]
@@ -94,7 +94,7 @@ fn why_not() -> Option<WhyNot> {
 
 #[cfg(debug_assertions)]
 enum WhyNot {
-    Holds(crate::lock::order::Place),
+    Holds(crate::arch::lock::order::Place),
     #[cfg(target_os = "none")]
     IrqsOff,
     #[cfg(target_os = "none")]
@@ -351,7 +351,7 @@ mod host {
     /// Whether this thread holds no kernel lock.
     pub fn may_wait() -> bool {
         #[cfg(debug_assertions)]
-        return crate::lock::order::outermost().is_none();
+        return crate::arch::lock::order::outermost().is_none();
         #[cfg(not(debug_assertions))]
         true
     }

@@ -63,7 +63,7 @@
 #![forbid(unsafe_code)]
 
 use crate::arch::{self, MAX_CPUS};
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 use crate::park::{self, GHandle, Reason, Wait};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -99,7 +99,7 @@ impl PollDesc {
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> Self {
-        let level = crate::lock::Level::Poll;
+        let level = crate::arch::lock::Level::Poll;
         PollDesc { sides: IrqLock::at(level, Sides::NEW) }
     }
 

@@ -48,7 +48,7 @@ mod heap;
 pub use heap::{Heap, Node, Timed};
 
 use crate::arch::MAX_CPUS;
-use crate::lock::{IrqLock, Level};
+use crate::arch::lock::{IrqLock, Level};
 use crate::mem::percpu::Here;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

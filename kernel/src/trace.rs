@@ -41,7 +41,7 @@ use ring::{Ring, Slot};
 
 /// What is done with the events: `trace=` on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum TraceChoice {
+pub enum TraceChoice {
     /// They are not recorded.
     #[default]
     Off,

@@ -46,7 +46,7 @@
 #![forbid(unsafe_code)]
 
 use crate::backtrace::{self, Frame};
-use crate::lock::{self, IrqLock};
+use crate::arch::lock::{self, IrqLock};
 use crate::{arch, log, panic, schedule};
 use arch::MAX_CPUS;
 use core::fmt::{self, Write};

@@ -7,7 +7,7 @@
 
 pub(crate) use crate::arch::{irq, probe_stack, relax};
 pub(crate) use crate::go::JoinError;
-pub(crate) use crate::lock::IrqLock;
+pub(crate) use crate::arch::lock::IrqLock;
 pub(crate) use crate::park::{
     GHandle, Reason, Wait, begin_park, cancel_park, die, is_gone, is_killed, look_for_cycle,
     may_spin, me, now_ns, park, park_from, park_until, ready, ready_from, this,

@@ -37,7 +37,7 @@
 
 use super::ring::{MOST, is_ring};
 use super::{MAX_WITH_CALLS, Told};
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 use crate::program::{Ended, Instance, KERNEL, ProgramId};
 use crate::schedule::{self, GHandle, Waiting};
 use crate::time::{Duration, sleep};

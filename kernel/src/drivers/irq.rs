@@ -11,7 +11,7 @@
 //! interrupts on. It tells the poller; the Gs that the poller readies are scheduled at the
 //! end of the interrupt, once for all of them.
 
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 use crate::{arch, poller};
 use core::fmt;
 use core::ops::Range;

@@ -36,7 +36,7 @@ mod record;
 pub use fate::{Config, Fate, Latency};
 
 use crate::cell::Shared;
-use crate::lock::{IrqLock, Level};
+use crate::arch::lock::{IrqLock, Level};
 use crate::mem::percpu::Here;
 use crate::park;
 use crate::poller::{self, Direction, PollError};

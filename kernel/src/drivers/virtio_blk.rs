@@ -31,7 +31,7 @@ use super::virtio::ring::{Broken, Chain, Ring};
 use super::virtio::slots::{Answer, Bogus, RING, SLOTS};
 use crate::drivers::irq::Handler;
 use crate::drivers::pci;
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 use crate::mem::PAGE_SIZE;
 use crate::poller::{Direction, PollDesc, PollError};
 use alloc::format;

@@ -19,7 +19,7 @@
 //! Called by drivers.
 
 use super::{PAGE_SIZE, phys_to_virt};
-use crate::lock::{IrqLock, Level};
+use crate::arch::lock::{IrqLock, Level};
 use bootloader_api::info::MemoryRegion;
 use core::alloc::Layout;
 use core::ptr::NonNull;

@@ -19,7 +19,7 @@
 
 pub(crate) mod bitmap;
 
-use crate::lock::{IrqLock, Level};
+use crate::arch::lock::{IrqLock, Level};
 use crate::mem::percpu::{CpuLocal, Here};
 use crate::mem::{PAGE_SIZE, phys_to_virt};
 use arrayvec::ArrayVec;

@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 use crate::cell::{Older, Record, Registry};
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 use crate::park::{self, GHandle};
 use crate::schedule;
 use crate::waiting::{Reason, Wait};

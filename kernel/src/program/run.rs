@@ -11,7 +11,7 @@ use super::instance::{Ended, Instance, ProgramId, for_ever};
 use super::{Program, all};
 use crate::cell::{Older, Record, Registry, Shared};
 use crate::go::{Go, SpawnError};
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 use crate::park::{self, GHandle};
 use crate::schedule::{self, Left};
 use crate::time::{Deadline, Duration, Instant, sleep};

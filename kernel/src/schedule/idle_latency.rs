@@ -19,7 +19,7 @@
 use super::SCHED;
 use super::task::Task;
 use crate::arch;
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use sched::G;

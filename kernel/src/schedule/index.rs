@@ -15,7 +15,7 @@
 use super::roster::ALL;
 use super::task::Task;
 use crate::cell::{Link, Record};
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 use sched::G;
 
 /// Chains. 32 KiB, and with a million Gs 250 records in each.

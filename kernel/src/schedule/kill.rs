@@ -42,7 +42,7 @@ use super::roster::{self, ALL};
 use super::task::{GHandle, Task};
 use super::view::{ask_for_attention, spare_attention};
 use super::{created, ready, running, wake_cpu};
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 use crate::preempt::Attention;
 use crate::program::Instance;
 use crate::{arch, unwind};

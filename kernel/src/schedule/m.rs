@@ -37,7 +37,7 @@
 
 use super::task::Task;
 use crate::arch;
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 use crate::mem::stack::{self, Stack, slot, slot::Slot};
 use alloc::vec::Vec;
 use core::cell::Cell;

@@ -8,7 +8,7 @@
 use super::wire::Out;
 use crate::drivers::debugcon::DebugCon;
 use crate::drivers::serial::Serial;
-use crate::lock::IrqLock;
+use crate::arch::lock::IrqLock;
 
 /// The kinds of ports.
 enum Port {

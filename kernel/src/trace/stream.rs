@@ -22,7 +22,7 @@ use super::ring::Ring;
 use super::wire::{self, Out};
 use super::{Event, Kind, What};
 use super::{IS_ON, RINGS, StartError, ZERO};
-use crate::lock::{IrqGuard, IrqLock};
+use crate::arch::lock::{IrqGuard, IrqLock};
 use crate::park::{self, GHandle};
 use crate::schedule::PInfo;
 use crate::waiting::{Reason, Wait};

@@ -47,7 +47,7 @@
 
 use super::Listener;
 use crate::drivers::irq;
-use crate::lock::{IrqGuard, IrqLock};
+use crate::arch::lock::{IrqGuard, IrqLock};
 use crate::mem::percpu::Here;
 use crate::poller::{Direction, PollDesc, PollError};
 use core::fmt;

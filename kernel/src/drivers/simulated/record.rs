@@ -5,7 +5,7 @@
 
 use super::{Answer, Device};
 use crate::cell::Link;
-use crate::lock::{IrqLock, Level};
+use crate::arch::lock::{IrqLock, Level};
 use crate::poller::{Direction, PollDesc};
 use crate::timer::{Node, Timed};
 use alloc::vec::Vec;

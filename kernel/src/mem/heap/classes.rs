@@ -19,7 +19,7 @@
 use super::pages::{Block, Kind, List, Pages, Source, Taken};
 use super::slabs::{FreeList, Slabs};
 use crate::arch::MAX_CPUS;
-use crate::lock::{IrqGuard, IrqLock, Level};
+use crate::arch::lock::{IrqGuard, IrqLock, Level};
 use crate::mem::PAGE_SIZE;
 use crate::mem::percpu::{CpuLocal, Empty, Here};
 use core::alloc::Layout;

@@ -24,7 +24,7 @@
 //! Lists are linked through the headers.
 
 use super::slot::{self, CLASSES, Part, Slot};
-use crate::lock::{IrqLock, Level};
+use crate::arch::lock::{IrqLock, Level};
 use crate::mem::frames::{Frame, Stock};
 use crate::mem::percpu::{CpuLocal, Here};
 use crate::mem::{NoMemory, PAGE_SIZE};

@@ -260,7 +260,7 @@ fn whoever_may_wait_says_so_also_with_a_limit() {
         ("wait_timeout", &|| assert!(group.wait_timeout(LONG).is_ok())),
         ("call_once", &|| once.call_once(|| ())),
     ];
-    let kernels = crate::lock::IrqLock::new(());
+    let kernels = crate::arch::lock::IrqLock::new(());
     for (name, call) in calls {
         let held = kernels.lock();
         let panicked = catch_unwind(AssertUnwindSafe(call)).expect_err(name);
