@@ -8,17 +8,26 @@
 
 /// Re-exports what is public in each of these private modules.
 macro_rules! open {
-    ($($module:ident)*) => {
+    ($($module:ident: $($path:ident)::*,)*) => {
         $(
             #[doc = concat!("The kernel's `", stringify!($module), "`.")]
             pub mod $module {
-                pub use crate::$module::*;
+                pub use crate::$($path)::*::*;
             }
         )*
     };
 }
 
-open!(arch chaos watchdog invariant lock park poller symbols unwind);
+open! {
+    arch: arch,
+    chaos: check::chaos,
+    watchdog: fail::watchdog,
+    invariant: check::invariant,
+    lock: arch::lock,
+    poller: run::poller,
+    symbols: watch::symbols,
+    unwind: fail::unwind,
+}
 
 /// Devices.
 pub mod drivers {
@@ -40,36 +49,42 @@ pub mod mem {
 
 /// The scheduler.
 pub mod schedule {
-    pub use crate::schedule::find;
+    pub use crate::fail::kill::find;
+}
+
+/// Parking and readying.
+pub mod park {
+    pub use crate::fail::abandon_locks;
+    pub use crate::run::door::*;
 }
 
 /// The parsers of bytes that are not trusted, for the crate `fuzz`.
 #[cfg(not(target_os = "none"))]
 pub mod parsers {
+    pub use crate::api::console::line::{Editor, Typed};
     pub use crate::arch::{MAX_CPUS, acpi};
-    pub use crate::backtrace::{MAX_FRAMES, follow};
-    pub use crate::cmdline::{MAX_LENGTH, Options};
-    pub use crate::console::line::{Editor, Typed};
     pub use crate::drivers::framebuffer::{Cell, Screen};
     pub use crate::drivers::fw_cfg::{FileError, FwCfg, Registers};
+    pub use crate::drivers::log::Sink;
     pub use crate::drivers::pci::{Address, Device, functions};
     pub use crate::drivers::serial::input::{Input, TAKE_MAX};
     pub use crate::drivers::virtio::probe::structure;
     pub use crate::drivers::virtio::slots::{Answer, RING, Slots};
-    pub use crate::log::Sink;
+    pub use crate::init::cmdline::{MAX_LENGTH, Options};
     pub use crate::mem::frames::bitmap::Bitmap;
     pub use crate::mem::frames::{LOW_END, highest_usable, plan_books};
     pub use crate::mem::survey::{Map, Why, survey};
-    pub use crate::symbols::{MAX_SHOWN, Symbols};
+    pub use crate::watch::backtrace::{MAX_FRAMES, follow};
+    pub use crate::watch::symbols::{MAX_SHOWN, Symbols};
 
     /// Archives.
     pub mod ustar {
-        pub use crate::fs::ustar::{BLOCK, Block, Damage, Kind, normal, walk};
+        pub use crate::api::fs::ustar::{BLOCK, Block, Damage, Kind, normal, walk};
     }
 }
 
 /// Events.
 #[cfg(target_os = "none")]
 pub mod trace {
-    pub use crate::trace::interrupt_before_init_cpu;
+    pub use crate::watch::trace::interrupt_before_init_cpu;
 }

@@ -48,89 +48,64 @@
 
 extern crate alloc;
 
+mod api;
 mod arch;
-mod attendants;
-mod backtrace;
-mod banner;
-pub mod blocking;
-mod cell;
-pub mod chan;
-mod chaos;
-mod cmdline;
-pub mod console;
-mod deadlock;
-pub mod disk;
+mod check;
 mod drivers;
-pub mod fs;
-pub mod go;
-pub mod gref;
-mod handover;
-pub mod inspect;
+mod fail;
+mod init;
 #[cfg(feature = "internals")]
 pub mod internals;
-#[cfg(any(not(target_os = "none"), feature = "internals"))]
-mod invariant;
-mod log;
 mod mem;
-mod panic;
-mod park;
-mod poller;
-mod preempt;
-pub mod program;
-pub mod schedtrace;
-mod schedule;
-pub mod select;
-pub mod stats;
-mod symbols;
-pub mod sync;
-pub mod tasks;
-pub mod time;
-mod timer;
-pub mod trace;
-mod unwind;
-pub mod waiting;
-mod watchdog;
+mod run;
+mod wait;
+mod watch;
 
-use bootloader_api::{BootInfo, info::MemoryRegion};
+pub use api::blocking::blocking;
+pub use api::gref::{GRef, current};
+pub use api::stats::{Stats, num_goroutines, stats};
+pub use api::{
+    blocking, chan, console, disk, fs, go, gref, inspect, program, select, stats, sync, tasks,
+};
+pub use check::simulated;
+pub use run::door::yield_now;
+pub use run::{gomaxprocs, set_gomaxprocs, time, waiting};
+pub use watch::{schedtrace, trace};
+
+use bootloader_api::BootInfo;
+use bootloader_api::info::MemoryRegion;
+use check::chaos;
+use drivers::log;
+use fail::{deadlock, panic, unwind, watchdog};
+use init::{banner, cmdline, handover};
 use mem::stack::FaultOutcome;
-
-
-pub use blocking::blocking;
-pub use drivers::simulated;
-pub use gref::{GRef, current};
-pub use park::yield_now;
-pub use schedule::{gomaxprocs, set_gomaxprocs};
-pub use stats::{Stats, num_goroutines, stats};
 
 /// What a program needs: `use runnext::prelude::*`.
 pub mod prelude {
-    pub use crate::blocking::{blocking, try_blocking};
-    pub use crate::go::{Go, JoinError, JoinHandle, SpawnError, go};
-    pub use crate::gref::{GRef, current, park, park_timeout};
-    pub use crate::stats::{num_goroutines, stats};
-    pub use crate::sync;
-    pub use crate::time::{Duration, Instant, sleep};
-    pub use crate::{args, current_cpu, exit, num_cpus, print, println, yield_now};
-    pub use crate::{chan, select};
-    pub use crate::{gomaxprocs, set_gomaxprocs};
-    pub use alloc::{
-        borrow::ToOwned,
-        boxed::Box,
-        format,
-        string::{String, ToString},
-        vec,
-        vec::Vec,
+    pub use crate::api::blocking::{blocking, try_blocking};
+    pub use crate::api::go::{Go, JoinError, JoinHandle, SpawnError, go};
+    pub use crate::api::gref::{GRef, current, park, park_timeout};
+    pub use crate::api::stats::{num_goroutines, stats};
+    pub use crate::run::time::{Duration, Instant, sleep};
+    pub use crate::{
+        args, current_cpu, exit, gomaxprocs, num_cpus, print, println, set_gomaxprocs, yield_now,
     };
+    pub use crate::{chan, select, sync};
+    pub use alloc::borrow::ToOwned;
+    pub use alloc::boxed::Box;
+    pub use alloc::string::{String, ToString};
+    pub use alloc::vec::Vec;
+    pub use alloc::{format, vec};
 }
 
 /// The targets of this crate's macros. Not for programs, but programs can call them: everything
 /// here is sound however it is called.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::log::{print, print_line};
-    pub use crate::select::{
+    pub use crate::api::select::{
         Otherwise, Ready, Selection, attempt, choose, line, recv_case, send_case,
     };
+    pub use crate::drivers::log::{print, print_line};
 
     /// Whether programs can reach kernel internals: see the feature `internals`.
     pub const HAS_INTERNALS: bool = cfg!(feature = "internals");
@@ -157,8 +132,8 @@ static OPTIONS: spin::Once<cmdline::Options> = spin::Once::new();
 /// The boot CPU's way from the loader to the first switch.
 fn start(boot: &'static mut BootInfo) -> ! {
     let rsdp = boot.rsdp_addr.into_option();
-    schedule::begin(); //                       no G runs on any CPU
-    schedule::hooks::set(&HOOKS); //            what the scheduler calls above itself
+    run::begin(); //                       no G runs on any CPU
+    run::hooks::set(&HOOKS); //            what the scheduler calls above itself
     log::init(); //                             lines are kept until there is a console
     arch::init_boot_cpu(); //                   a fault is reported from here on
     handover::init_serial(); //                 on the serial port
@@ -179,9 +154,9 @@ fn start(boot: &'static mut BootInfo) -> ! {
     drivers::virtio_blk::init(); //             a disk, or none
     drivers::serial::init_input(); //           input from the serial port
     console::init(); //                         one reader at a time
-    schedule::init(options.gomaxprocs, options.order, options.handoff);
-    preempt::init(options.slice_ms);
-    schedule::init_cpu(options.choices());
+    run::init(options.gomaxprocs, options.order, options.handoff);
+    run::preempt::init(options.slice_ms);
+    run::init_cpu(options.choices());
     arch::begin_turns(options.turns_us); //     of an emulator's CPUs, if requested
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
     chaos::begin(options.chaos); //             from here on, if at all
@@ -190,28 +165,28 @@ fn start(boot: &'static mut BootInfo) -> ! {
     start_program(options);
     trace::begin_draining(); //                 the service Gs that observe it, if requested
     schedtrace::begin(options.schedtrace_ms, options.scheddetail);
-    schedule::mstart()
+    run::mstart()
 }
 
 /// The way of every other CPU, when it has come up.
 fn start_cpu() -> ! {
-    schedule::init_cpu(options().choices());
-    schedule::mstart()
+    run::init_cpu(options().choices());
+    run::mstart()
 }
 
 /// The kernel's interrupt handlers.
 const HANDLERS: arch::Handlers = arch::Handlers {
-    tick: schedule::on_tick,
-    wake: schedule::on_wake,
-    preempt: schedule::preempted,
+    tick: run::on_tick,
+    wake: run::on_wake,
+    preempt: run::preempted,
     device,
     liveness_ipi: watchdog::on_liveness_ipi,
     nmi_sample: watchdog::on_nmi_sample,
     shootdown: mem::reclaim::trim_if_asked,
     page_fault,
-    stack_full: schedule::stack_full,
-    room_to_preempt: schedule::room_to_preempt,
-    preempt_later: schedule::preempt_later,
+    stack_full: fail::stack_full,
+    room_to_preempt: fail::room_to_preempt,
+    preempt_later: fail::preempt_later,
     fatal: panic::fault,
 };
 
@@ -219,11 +194,11 @@ const HANDLERS: arch::Handlers = arch::Handlers {
 fn device(vector: u8) -> arch::Afterwards {
     trace::cpu_event(trace::Kind::Irq, vector.into());
     drivers::irq::on_interrupt(vector);
-    schedule::on_device()
+    run::on_device()
 }
 
 /// What the scheduler calls above itself.
-static HOOKS: schedule::hooks::Hooks = schedule::hooks::Hooks {
+static HOOKS: run::hooks::Hooks = run::hooks::Hooks {
     init_cpu: trace::init_cpu,
     event: trace::event_now,
     event_at: trace::event_at,
@@ -232,19 +207,17 @@ static HOOKS: schedule::hooks::Hooks = schedule::hooks::Hooks {
     next_deadline,
     on_idle: deadlock::on_idle,
     on_all_idle: deadlock::on_all_idle,
-    halts: schedule::halts,
+    halts: check::halts,
     resumes: |now| {
-        schedule::resumes(now);
+        check::resumes(now);
         watchdog::after_halt();
     },
-    runs: schedule::begins,
+    runs: check::begins,
     delay: chaos::delay,
     slice_limit: chaos::cut,
     defers_wake: chaos::puts_off,
-    check_kill: schedule::check_kill_at_spawn,
-    found_running: schedule::note_chance,
-    is_abandoned: schedule::is_forced,
-    finish_abandoned: schedule::finish_abandoned,
+    die: fail::kill::die,
+    finish_abandoned: fail::finish_abandoned,
     look_for_cycle: deadlock::cycle::look,
 };
 
@@ -272,7 +245,7 @@ fn next_deadline(cpu: usize) -> Option<u64> {
 fn page_fault(address: u64, irqs_off_at: Option<u64>) -> arch::PageFault {
     match mem::stack::handle_fault(address, irqs_off_at) {
         FaultOutcome::Committed => {
-            schedule::ask_for_upkeep();
+            run::ask_for_upkeep();
             arch::PageFault::Mended
         }
         FaultOutcome::GuardHit { .. } => arch::PageFault::StackOverflow,
@@ -291,8 +264,8 @@ fn init_memory(boot: &BootInfo) {
     if let Err(error) = unsafe { mem::init(mem::survey::Map(&map)) } {
         panic!("no memory to start with: {error}");
     }
-    mem::heap::set_in_need(schedule::is_panicking);
-    mem::reclaim::set_wait(schedule::wait_for_relief);
+    mem::heap::set_in_need(run::is_panicking);
+    mem::reclaim::set_wait(run::wait_for_relief);
 }
 
 /// Queues the program's first G.
@@ -308,7 +281,7 @@ fn start_program(options: &'static cmdline::Options) {
     program::set_booted(&program);
     let main = go::Go::new().name(program.name()).stack_size(program.stack_size());
     let main = main.spawn(move || {
-        program::BOOT.main_begins();
+        run::program::BOOT.main_begins();
         match unwind::catch(|| program.run()) {
             Ok(()) => exit(0),
             Err(why) => {
@@ -337,7 +310,7 @@ pub(crate) fn options() -> &'static cmdline::Options {
 /// let rounds: u32 = runnext::args().first().and_then(|w| w.parse().ok()).unwrap_or(10);
 /// ```
 pub fn args() -> &'static [alloc::string::String] {
-    let program = park::program();
+    let program = run::door::program();
     if program.is_started() { program.args() } else { &options().args }
 }
 

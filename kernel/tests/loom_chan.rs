@@ -3,7 +3,7 @@
 //! What loom watches is the lock, the ticket's word and the slots; it fails a
 //! model that deadlocks (a wake-up was lost), that touches a slot from two
 //! sides, or whose assertions fail. How the sources get here is said in
-//! `loom/cell.rs`.
+//! `loom/run.rs`.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p runnext --profile loom --test loom_chan`
 #![cfg(loom)]
@@ -11,16 +11,20 @@
 
 extern crate alloc;
 
-#[path = "loom/cell.rs"]
-pub mod cell;
-#[path = "../src/chan/mod.rs"]
+#[path = "../src/api/chan/mod.rs"]
 pub mod chan;
-#[path = "loom/park.rs"]
-pub mod park;
-#[path = "../src/select/mod.rs"]
+#[path = "loom/run.rs"]
+pub mod run;
+#[path = "../src/api/select/mod.rs"]
 pub mod select;
+#[path = "loom/wait.rs"]
+pub mod wait;
 
 /// What `select!` expands to.
+pub mod api {
+    pub use crate::{chan, select};
+}
+
 pub mod __private {
     pub use crate::select::{
         Otherwise, Ready, Selection, attempt, choose, line, recv_case, send_case,
@@ -30,7 +34,7 @@ pub mod __private {
 use chan::{RecvError, RecvTimeoutError, SendError, SendTimeoutError};
 use core::time::Duration;
 use loom::thread;
-use park::model;
+use run::door::model;
 
 #[test]
 fn a_value_is_handed_over_whoever_comes_first() {
@@ -133,9 +137,9 @@ fn two_selects_that_meet_agree() {
 fn an_old_wake_up_neither_ends_nor_loses_a_wait() {
     model(|| {
         let (tx, rx) = chan::rendezvous();
-        let old = park::begin_park(park::Wait::default());
-        assert!(!park::park_until(0));
-        let waker = thread::spawn(move || park::ready(old));
+        let old = run::door::begin_park(run::door::Wait::default());
+        assert!(!run::door::park_until(0));
+        let waker = thread::spawn(move || run::door::ready(old));
         let sender = thread::spawn(move || tx.send(1));
         assert_eq!(rx.recv(), Ok(1));
         assert_eq!(sender.join().unwrap(), Ok(()));
@@ -148,9 +152,9 @@ fn an_old_wake_up_neither_ends_nor_loses_a_select() {
     model(|| {
         let (tx, rx) = chan::rendezvous();
         let (_open, never) = chan::rendezvous::<u8>();
-        let old = park::begin_park(park::Wait::default());
-        assert!(!park::cancel_park());
-        let waker = thread::spawn(move || park::ready(old));
+        let old = run::door::begin_park(run::door::Wait::default());
+        assert!(!run::door::cancel_park());
+        let waker = thread::spawn(move || run::door::ready(old));
         let sender = thread::spawn(move || tx.send(1));
         let got = crate::select! {
             recv(rx) -> v => v.unwrap(),

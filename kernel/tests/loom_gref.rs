@@ -1,7 +1,7 @@
 //! All interleavings of park and unpark by handle, on small models.
 //!
 //! The file under test is the kernel's own; how it gets here is said in
-//! `loom/cell.rs`. A lost unpark is a G that waits for ever, which loom calls a
+//! `loom/run.rs`. A lost unpark is a G that waits for ever, which loom calls a
 //! deadlock.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p runnext --profile loom --test loom_gref`
@@ -10,16 +10,16 @@
 
 extern crate alloc;
 
-#[path = "loom/cell.rs"]
-pub mod cell;
-#[path = "loom/park.rs"]
-pub mod park;
+#[path = "loom/run.rs"]
+pub mod run;
+#[path = "loom/wait.rs"]
+pub mod wait;
 
-use cell::permit::Permit;
 use core::time::Duration;
 use loom::thread;
-use park::gref::{current, park as wait, park_timeout};
-use park::model;
+use run::door::gref::{current, park as wait, park_timeout};
+use run::door::model;
+use run::permit::Permit;
 use std::sync::Arc;
 
 #[test]

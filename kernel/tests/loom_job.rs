@@ -1,7 +1,7 @@
 //! All interleavings of a G's end and of who waits for it, on small models.
 //!
 //! The file under test is the kernel's own; how it gets here is said in
-//! `loom/cell.rs`. A lost wake-up is a deadlock; work and result are cells of
+//! `loom/run.rs`. A lost wake-up is a deadlock; work and result are cells of
 //! loom's, so that two sides that touch one at a time are found.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p runnext --profile loom --test loom_job`
@@ -10,15 +10,15 @@
 
 extern crate alloc;
 
-#[path = "loom/cell.rs"]
-pub mod cell;
-#[path = "loom/park.rs"]
-pub mod park;
+#[path = "loom/run.rs"]
+pub mod run;
+#[path = "loom/wait.rs"]
+pub mod wait;
 
-use cell::job::{InlineCell, Job, Joiner, Work, pair, pair_in};
-use cell::sys::JoinError;
 use loom::{sync::Arc, thread};
-use park::model;
+use run::door::model;
+use run::job::{InlineCell, Job, Joiner, Work, pair, pair_in};
+use run::sys::JoinError;
 
 /// Six times seven; and says when it is dropped.
 struct Six(Arc<()>);
@@ -100,10 +100,10 @@ fn a_place_is_free_only_when_both_are_done_with_it() {
 #[test]
 fn an_old_wake_up_neither_ends_nor_loses_the_wait() {
     model(|| {
-        let old = park::begin_park(park::Wait::default());
-        assert!(!park::cancel_park());
+        let old = run::door::begin_park(run::door::Wait::default());
+        assert!(!run::door::cancel_park());
         let (work, joiner) = six(&Arc::new(()));
-        let waker = thread::spawn(move || park::ready(old));
+        let waker = thread::spawn(move || run::door::ready(old));
         let other = thread::spawn(move || work.run());
         assert_eq!(joiner.join().0, 42);
         other.join().unwrap();

@@ -10,15 +10,17 @@
 
 extern crate alloc;
 
-#[path = "loom/cell.rs"]
-pub mod cell;
-#[path = "loom/park.rs"]
-pub mod park;
-#[path = "../src/poller.rs"]
+#[path = "../src/run/poller.rs"]
 pub mod poller;
+#[path = "loom/run.rs"]
+pub mod run;
+#[path = "loom/wait.rs"]
+pub mod wait;
 
 pub mod arch {
     pub const MAX_CPUS: usize = 1;
+
+    pub use crate::lock;
 
     pub fn cpu_index() -> usize {
         0
@@ -48,17 +50,17 @@ pub mod lock {
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread;
-use park::model;
 use poller::Direction::{Read, Write};
 use poller::{PollDesc, PollError};
+use run::door::model;
 use std::sync::Arc;
 
 const AT_ONCE: Option<u64> = Some(0);
 
 /// What is left behind by a wait would end the next one, of whatever kind.
 fn assert_nothing_is_left_behind() {
-    park::begin_park(park::Wait::default());
-    assert!(!park::park_until(0), "a wake-up of the wait before");
+    run::door::begin_park(run::door::Wait::default());
+    assert!(!run::door::park_until(0), "a wake-up of the wait before");
 }
 
 fn on_a_thread(
@@ -165,8 +167,8 @@ fn close_ends_the_waits_of_both_directions() {
 fn a_foreign_wake_up_does_not_end_the_wait() {
     model(|| {
         let desc = Arc::new(PollDesc::new());
-        let handle = park::this();
-        let stranger = thread::spawn(move || park::ready_from_interrupt(handle));
+        let handle = run::door::this();
+        let stranger = thread::spawn(move || run::door::ready_from_interrupt(handle));
         let done = Arc::new(AtomicU32::new(0));
         let device = {
             let done = done.clone();

@@ -1,7 +1,7 @@
 //! All interleavings of looking at records that are added, named and named anew.
 //!
 //! The files under test are the kernel's own; how they get here is said in
-//! `loom/cell.rs`.
+//! `loom/run.rs`.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p runnext --profile loom --test loom_records`
 #![cfg(loom)]
@@ -9,17 +9,17 @@
 
 extern crate alloc;
 
-#[path = "loom/cell.rs"]
-pub mod cell;
-#[path = "loom/park.rs"]
-pub mod park;
+#[path = "loom/run.rs"]
+pub mod run;
+#[path = "loom/wait.rs"]
+pub mod wait;
 
-use cell::label::Label;
-use cell::registry::{Older, Record, Registry};
 use core::panic::Location;
 use loom::sync::atomic::{AtomicUsize, Ordering::*};
 use loom::thread;
-use park::model;
+use run::door::model;
+use run::label::Label;
+use run::registry::{Older, Record, Registry};
 use std::sync::Arc;
 
 struct Numbered {

@@ -1,13 +1,13 @@
 //! Gs that close a ring of waits at the same time: one of them sees it.
 //!
-//! Each does what `cell::held::watch_wait` and `deadlock::cycle` do: it stores which G it
+//! Each does what `wait::held::watch_wait` and `deadlock::cycle` do: it stores which G it
 //! waits for, has a fence, walks, and leaves its CPU, which changes the stamp of its wait.
 //! The walk is the kernel's own file.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p runnext --profile loom --test loom_ring`
 #![cfg(loom)]
 
-#[path = "../src/deadlock/ring.rs"]
+#[path = "../src/fail/deadlock/ring.rs"]
 mod ring;
 
 use loom::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! What is guarded is a cell of loom's, so that two inside at once, or one who
 //! does not see what the one before did, is found; a lost wake-up is a deadlock.
-//! How the sources get here is said in `loom/cell.rs`.
+//! How the sources get here is said in `loom/run.rs`.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p runnext --profile loom --test loom_sync`
 #![cfg(loom)]
@@ -10,19 +10,19 @@
 
 extern crate alloc;
 
-#[path = "loom/cell.rs"]
-pub mod cell;
-#[path = "loom/park.rs"]
-pub mod park;
-#[path = "../src/sync/waitgroup.rs"]
+#[path = "loom/run.rs"]
+pub mod run;
+#[path = "loom/wait.rs"]
+pub mod wait;
+#[path = "../src/api/sync/waitgroup.rs"]
 mod waitgroup;
 
-use cell::held::{self, NotTaken};
-use cell::mutex::{self, Guarded};
-use cell::rwlock::GuardedRw;
-use cell::wait::{Place, WaitQueue, Waited};
 use loom::{cell::UnsafeCell, sync::Arc, thread};
-use park::{large_model, model_with_clock};
+use run::door::{large_model, model_with_clock};
+use wait::held::{self, NotTaken};
+use wait::mutex::{self, Guarded};
+use wait::queue::{Place, WaitQueue, Waited};
+use wait::rwlock::GuardedRw;
 use waitgroup::WaitGroup;
 
 const PATIENT: u64 = 0;
@@ -178,18 +178,18 @@ fn one_is_gone<L: Send + Sync + 'static>(
     take: fn(&L) -> Option<NotTaken>,
 ) {
     model_with_clock(PATIENT, move || {
-        park::somebody_goes();
+        run::door::somebody_goes();
         let lock = Arc::new(lock());
         keep(&lock);
         let (tx, rx) = loom::sync::mpsc::channel();
         let other = {
             let lock = lock.clone();
             thread::spawn(move || {
-                tx.send(park::this()).unwrap();
+                tx.send(run::door::this()).unwrap();
                 take(&lock)
             })
         };
-        park::abandon_locks(rx.recv().unwrap(), |_| (), || owner(&lock), held::ABANDONED);
+        run::door::abandon_locks(rx.recv().unwrap(), |_| (), || owner(&lock), held::ABANDONED);
         assert_eq!(other.join().unwrap(), Some(NotTaken::Abandoned));
         assert_eq!(take(&lock), Some(NotTaken::Abandoned), "it has opened again");
     });
@@ -215,14 +215,14 @@ fn the_rwlock_of_a_writer_that_is_gone_never_opens() {
 #[test]
 fn one_that_notes_that_the_owner_is_gone_hides_no_waiter() {
     model_with_clock(PATIENT, || {
-        park::somebody_goes();
+        run::door::somebody_goes();
         let lock = Arc::new(Guarded::new(Watched::new()));
         std::mem::forget(lock.lock(None));
         let (tx, rx) = loom::sync::mpsc::channel();
         let waits = {
             let lock = lock.clone();
             thread::spawn(move || {
-                tx.send(park::this()).unwrap();
+                tx.send(run::door::this()).unwrap();
                 lock.lock(None).err()
             })
         };
@@ -230,7 +230,7 @@ fn one_that_notes_that_the_owner_is_gone_hides_no_waiter() {
             let lock = lock.clone();
             thread::spawn(move || lock.try_lock().err())
         };
-        park::abandon_locks(rx.recv().unwrap(), |_| (), || lock.owner(), held::ABANDONED);
+        run::door::abandon_locks(rx.recv().unwrap(), |_| (), || lock.owner(), held::ABANDONED);
         assert!(comes.join().unwrap().is_some());
         assert_eq!(waits.join().unwrap(), Some(NotTaken::Abandoned));
     });
@@ -255,14 +255,14 @@ impl<T> Guard for T {}
 fn one_is_gone_in_the_queue<L: Send + Sync + 'static>(step_ns: u64, lock: Queueing<L>) {
     let Queueing { new, hold, vanish, forget, owner, take } = lock;
     model_with_clock(step_ns, move || {
-        park::somebody_goes();
+        run::door::somebody_goes();
         let lock = Arc::new(new());
         let held = hold(&lock);
         let (tx, rx) = loom::sync::mpsc::channel();
         let waits = {
             let lock = lock.clone();
             thread::spawn(move || {
-                tx.send(park::this()).unwrap();
+                tx.send(run::door::this()).unwrap();
                 take(&lock)
             })
         };
@@ -274,7 +274,7 @@ fn one_is_gone_in_the_queue<L: Send + Sync + 'static>(step_ns: u64, lock: Queuei
                 vanish(&lock);
                 tx.send(()).unwrap();
                 let forget = |name| forget(&lock, name);
-                park::abandon_locks(waiter, forget, || owner(&lock), held::ABANDONED);
+                run::door::abandon_locks(waiter, forget, || owner(&lock), held::ABANDONED);
             })
         };
         rx.recv().unwrap();
@@ -330,8 +330,12 @@ fn a_waiter_is_granted_or_gives_up_and_never_both() {
                         *locked -= 1;
                         return true;
                     }
-                    let place =
-                        Place { reason: park::Reason::Park, list: 0, value: None, deadline_ns };
+                    let place = Place {
+                        reason: run::door::Reason::Park,
+                        list: 0,
+                        value: None,
+                        deadline_ns,
+                    };
                     match queue.wait(locked, place, |_| false) {
                         Waited::Granted(_) => true,
                         Waited::Took(_) | Waited::TimedOut(..) => false,
@@ -366,7 +370,7 @@ fn granting_to_all_reaches_all_who_waited() {
                     let locked = queue.lock();
                     if !*locked {
                         let place = Place {
-                            reason: park::Reason::Park,
+                            reason: run::door::Reason::Park,
                             list: 0,
                             value: None,
                             deadline_ns: None,

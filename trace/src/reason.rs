@@ -1,7 +1,7 @@
 //! Why a G waits: the kernel's reasons by number, in its words.
 //!
 //! The stream has the number only. The list is that of `Reason` in
-//! `kernel/src/waiting.rs`, and a test compares the two.
+//! `kernel/src/run/waiting.rs`, and a test compares the two.
 #![forbid(unsafe_code)]
 
 /// By number.
@@ -51,7 +51,7 @@ mod tests {
     /// The kernel's list, by its source: `Join = 11 "join",`.
     #[test]
     fn the_kernel_has_the_same_reasons() {
-        let source = include_str!("../../kernel/src/waiting.rs");
+        let source = include_str!("../../kernel/src/run/waiting.rs");
         let listed = |line: &'static str| {
             let (name, rest) = line.trim().trim_end_matches(',').split_once(" = ")?;
             let (number, said) = rest.split_once(' ')?;

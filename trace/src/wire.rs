@@ -2,7 +2,7 @@
 //!
 //! Everything is little-endian. A stream is a [`Header`] and then blocks, each a
 //! tag, the length of its payload, and the payload. `decode` reads them and
-//! `encode` writes them; the machine's side is `kernel/src/trace.rs`.
+//! `encode` writes them; the machine's side is `kernel/src/watch/trace.rs`.
 //!
 //! ```text
 //! header  "RNTRACE1"  version:u32  cpus:u32  hz:u64  zero:u64

@@ -46,13 +46,13 @@ fn waker_that_finds_nobody_to_claim_looks_again_for_those_who_relied_on_it() {
         assert!(idle.park(1, PS, false, || false), "there is nothing");
         let waker = thread::spawn({
             let idle = Arc::clone(&idle);
-            move || idle.wake_p(PS)
+            move || idle.wake_one(PS)
         });
         let submitter = thread::spawn({
             let (idle, work) = (Arc::clone(&idle), Arc::clone(&work));
             move || {
                 work.store(true, Relaxed); // the fences order it
-                idle.wake_p(PS)
+                idle.wake_one(PS)
             }
         });
         let spinning = idle.unpark(1);

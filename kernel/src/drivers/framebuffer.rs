@@ -9,7 +9,7 @@
 //! only cells that differ are drawn. Scrolling moves the first and lets the comparison find
 //! the few cells that changed.
 
-use crate::log::{Color, Sink};
+use super::log::{Color, Sink};
 use bootloader_api::info::{FrameBufferInfo, PixelFormat};
 use core::sync::atomic::{AtomicBool, Ordering};
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};

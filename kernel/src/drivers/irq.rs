@@ -11,8 +11,9 @@
 //! interrupts on. It tells the poller; the Gs that the poller readies are scheduled at the
 //! end of the interrupt, once for all of them.
 
+use crate::arch;
 use crate::arch::lock::IrqLock;
-use crate::{arch, poller};
+use crate::run::poller;
 use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

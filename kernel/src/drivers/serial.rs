@@ -11,9 +11,9 @@
 
 pub mod input;
 
-use crate::drivers::irq;
-use crate::log::Sink;
-use crate::{arch, log};
+use super::log::Sink;
+use super::{irq, log};
+use crate::arch;
 use input::{INPUT, InputError};
 use uart_16550::backend::{Backend, PioBackend};
 use uart_16550::spec::FIFO_SIZE;

@@ -3,7 +3,7 @@
 //! Holds the path of a request: [`Disk::request`] waits for a slot ([`free`]), [`Request::run`]
 //! hands it to the device and waits for the answer, the interrupt ([`Answers`]) takes answers off
 //! the ring and tells the poller. `virtio` brings the device up and has its ring; the caller,
-//! [`crate::disk`], handles offsets that are no multiples of a sector, ends and errors for
+//! [`crate::api::disk`], handles offsets that are no multiples of a sector, ends and errors for
 //! programs.
 //!
 //! # Memory ownership
@@ -25,20 +25,21 @@
 
 mod free;
 
+use super::irq::Handler;
+use super::pci;
 use super::virtio::hal::{self, Dma};
 use super::virtio::probe::{self, Interrupt, ProbeError, Started, VENDOR};
 use super::virtio::ring::{Broken, Chain, Ring};
 use super::virtio::slots::{Answer, Bogus, RING, SLOTS};
-use crate::drivers::irq::Handler;
-use crate::drivers::pci;
 use crate::arch::lock::IrqLock;
 use crate::mem::PAGE_SIZE;
-use crate::poller::{Direction, PollDesc, PollError};
+use crate::run::poller::{Direction, PollDesc, PollError};
 use alloc::format;
 use alloc::string::String;
 use core::mem::offset_of;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use free::FreeSlots;
 use virtio_drivers::transport::Transport;
 use virtio_drivers::transport::pci::PciTransport;

@@ -1,10 +1,10 @@
-//! `cell::sys` with loom behind it: every atomic, every lock and every wait.
+//! `run::sys` with loom behind it: every atomic, every lock and every wait.
 
 use irq::IrqState;
 use loom::sync::{Mutex, MutexGuard};
 use std::mem::transmute;
 
-pub(crate) use crate::park::{
+pub(crate) use crate::run::door::{
     GHandle, Reason, Wait, begin_park, cancel_park, die, is_gone, is_killed, look_for_cycle, me,
     now_ns, park, park_from, park_until, ready, ready_from, this,
 };
@@ -69,7 +69,7 @@ impl<T> IrqLock<T> {
 
 /// There are no interrupts in a model.
 pub(crate) mod irq {
-    pub(crate) use crate::park::IrqState;
+    pub(crate) use crate::run::door::IrqState;
 
     pub(crate) fn restore(_: IrqState) {}
 

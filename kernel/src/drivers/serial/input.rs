@@ -2,7 +2,7 @@
 //!
 //! Holds [`Input`]: the port's interrupt moves all received bytes into a ring, and tells the
 //! poller; a G takes them out of the ring, or waits. Lines, echo and the program's names for
-//! it are in [`crate::console`].
+//! it are in [`crate::api::console`].
 //!
 //! # Two drivers of one port
 //!
@@ -46,10 +46,10 @@
 //! other interrupts have their turn.
 
 use super::Listener;
-use crate::drivers::irq;
 use crate::arch::lock::{IrqGuard, IrqLock};
+use crate::drivers::irq;
 use crate::mem::percpu::Here;
-use crate::poller::{Direction, PollDesc, PollError};
+use crate::run::poller::{Direction, PollDesc, PollError};
 use core::fmt;
 use crossbeam_queue::ArrayQueue;
 use uart_16550::backend::{Backend, PioBackend};

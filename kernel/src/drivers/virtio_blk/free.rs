@@ -10,10 +10,11 @@
 //! one back; and at its deadline a waiter looks for itself.
 #![forbid(unsafe_code)]
 
-use crate::cell::wait::{Place, WaitQueue, Waited};
 use crate::drivers::virtio::slots::SLOTS;
 use crate::mem::percpu::Here;
-use crate::park::{self, Reason};
+use crate::run::door;
+use crate::run::door::Reason;
+use crate::wait::queue::{Place, WaitQueue, Waited};
 use crossbeam_queue::ArrayQueue;
 
 /// See the top of this file.
@@ -38,7 +39,7 @@ impl FreeSlots {
         } else if let Some(slot) = self.pop() {
             return Some(usize::from(slot));
         }
-        park::might_park();
+        door::might_park();
         let waiters = self.waiters.lock();
         let mut slot = if waiters.is_empty(0) { self.pop() } else { None };
         if slot.is_none() {
@@ -123,7 +124,7 @@ mod tests {
         let free = Arc::new(FreeSlots::new());
         while free.take(0).is_some() {}
         let waiter = Arc::clone(&free);
-        let waiter = go(move || waiter.take(park::now_ns() + 50_000_000));
+        let waiter = go(move || waiter.take(door::now_ns() + 50_000_000));
         while free.waiters.lock().waiting(0) == 0 {
             yield_now();
         }

@@ -1,0 +1,134 @@
+//! `blocking`: a call that may block its M, and keeps no other G waiting.
+//!
+//! A G that waits in a channel, a lock or for a device costs no M: it is off its CPU and blocks no
+//! other G. A *call* is for code that needs an M under it while it waits, as a system call does
+//! under an operating system. It runs on the stack of its M. If it does not wait, it costs a few
+//! instructions. If it does, M and G leave the CPU together, and a spare M continues with the other
+//! Gs at that instant.
+//!
+//! A call waits for whatever a G outside of a call waits for: a device, a lock, a channel, `sleep`;
+//! a G whose slice is over also waits for its turn. The stack of an M has 512 KiB of addresses,
+//! guard included, whatever that of the G has.
+//!
+//! The implementation is in `schedule`.
+#![forbid(unsafe_code)]
+
+use crate::fail::unwind;
+use crate::run::door;
+use crate::watch;
+use core::fmt;
+
+pub use crate::run::{Handoff, MState};
+pub use crate::watch::MInfo;
+
+/// Runs `f` as a call that may block, and returns its result (Go: entersyscall, exitsyscall).
+///
+/// # Panics
+/// When there is no M for it ([`try_blocking`] gives an error instead); and with
+/// the panic of `f`, if that panics.
+///
+/// ```
+/// use runnext::prelude::*;
+/// let answer = blocking(|| {
+///     sleep(Duration::from_millis(1)); // the M waits, other Gs do not
+///     42
+/// });
+/// assert_eq!(answer, 42);
+/// ```
+pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
+    match try_blocking(f) {
+        Ok(value) => value,
+        Err(error) => panic!("blocking: {error}"),
+    }
+}
+
+/// As [`blocking`], with an error if there is no M for it.
+///
+/// # Errors
+/// [`BlockingError`]; `f` was not run then.
+///
+/// ```
+/// use runnext::prelude::*;
+/// assert_eq!(try_blocking(|| 6 * 7), Ok(42));
+/// ```
+pub fn try_blocking<T>(f: impl FnOnce() -> T) -> Result<T, BlockingError> {
+    crate::run::door::might_park();
+    match door::call(|| unwind::catch(f))? {
+        Ok(value) => Ok(value),
+        Err(why) => unwind::resume(why),
+    }
+}
+
+/// A snapshot of every M: its state, its stack, and the G that waits in a call on it.
+///
+/// ```
+/// use runnext::blocking::{MState, ms};
+/// for m in ms().iter().filter(|m| m.state == MState::InCall) {
+///     runnext::println!("M {} waits with G {}", m.id, m.g);
+/// }
+/// ```
+#[must_use]
+pub fn ms() -> alloc::vec::Vec<MInfo> {
+    watch::ms()
+}
+
+/// Why a blocking call was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BlockingError {
+    /// As many calls wait already as there may be Ms.
+    TooMany,
+    /// There is no memory for another M.
+    NoMemory,
+}
+
+impl From<crate::run::NoM> for BlockingError {
+    fn from(error: crate::run::NoM) -> Self {
+        match error {
+            crate::run::NoM::TooMany => BlockingError::TooMany,
+            crate::run::NoM::NoMemory => BlockingError::NoMemory,
+        }
+    }
+}
+
+impl fmt::Display for BlockingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BlockingError::TooMany => {
+                let most = crate::run::MAX_MS;
+                write!(f, "there are {most} Ms, and a call waits on each of them")
+            }
+            BlockingError::NoMemory => f.write_str("no memory for another M"),
+        }
+    }
+}
+
+impl core::error::Error for BlockingError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    #[test]
+    fn a_call_gives_what_it_returns() {
+        let mut n = 1;
+        assert_eq!(try_blocking(|| core::mem::replace(&mut n, 2)), Ok(1));
+        assert_eq!(blocking(|| n), 2);
+    }
+
+    #[test]
+    fn a_panic_in_a_call_is_its_callers() {
+        let joined = go(|| blocking(|| -> u32 { panic!("inside") })).join();
+        assert_eq!(joined, Err(JoinError::Panicked("inside".into())));
+    }
+
+    #[test]
+    fn errors_say_what_is_missing() {
+        assert_eq!(
+            BlockingError::TooMany.to_string(),
+            "there are 10000 Ms, and a call waits on each of them"
+        );
+        assert_eq!(BlockingError::NoMemory.to_string(), "no memory for another M");
+    }
+}

@@ -1,0 +1,239 @@
+//! What lies in a channel: a ring of fixed size, or blocks that come and go.
+//!
+//! Used under the channel's lock, so nothing here allocates, frees or drops a
+//! value: memory comes in by [`Buffer::grow`] and goes out as [`Spent`] or in what `grow` leaves,
+//! and all are made and dropped by the channel outside the lock.
+
+use super::error::NoMemory;
+use crate::wait::ring::Ring;
+use alloc::collections::VecDeque;
+
+/// The values that were sent and not received, oldest first: in the ring if the
+/// channel is bounded, else in the blocks.
+#[doc(hidden)]
+pub struct Buffer<T> {
+    ring: Ring<T>,
+    blocks: Option<Blocks<T>>,
+}
+
+/// A queue of blocks. Every block but the last is full or was; only the first
+/// may have been taken from. The spine holds the blocks and is replaced by one
+/// of twice the size when it is full; what is moved then is a block's header.
+struct Blocks<T> {
+    spine: VecDeque<VecDeque<T>>,
+    /// An empty block, so that a queue that goes up and down at the edge of a
+    /// block need not allocate.
+    spare: Option<VecDeque<T>>,
+    len: usize,
+}
+
+/// Bytes of values in a block, and how many there are at least.
+const BLOCK_BYTES: usize = 2048;
+const BLOCK_MIN: usize = 16;
+
+/// Memory for [`Buffer::grow`], which leaves what it replaced or did not need.
+pub(super) struct Fresh<T> {
+    block: Option<VecDeque<T>>,
+    spine: VecDeque<VecDeque<T>>,
+}
+
+/// An empty block that is not needed any more. Drop it outside the lock.
+pub(super) type Spent<T> = Option<VecDeque<T>>;
+
+impl<T> Buffer<T> {
+    /// A ring for `capacity` values; with 0, nothing ever fits in.
+    pub(super) fn ring(capacity: usize) -> Result<Self, NoMemory> {
+        let ring = Ring::try_new(capacity).map_err(|_| NoMemory)?;
+        Ok(Buffer { ring, blocks: None })
+    }
+
+    /// A queue without a limit, which has no memory yet.
+    pub(super) const fn blocks() -> Self {
+        let blocks = Blocks { spine: VecDeque::new(), spare: None, len: 0 };
+        Buffer { ring: Ring::none(), blocks: Some(blocks) }
+    }
+
+    /// In place of the buffer of a channel without receivers.
+    pub(super) const fn gone() -> Self {
+        Buffer { ring: Ring::none(), blocks: None }
+    }
+
+    /// Puts `value` last in the ring, or returns it if there is no room; the new length. This and
+    /// `pop_ring` are few instructions: they are in every `send` and `recv`.
+    #[inline(always)]
+    pub(super) fn push_ring(&mut self, value: T) -> Result<usize, T> {
+        self.ring.push(value).map(|()| self.ring.len())
+    }
+
+    /// Takes the oldest value of the ring; and the new length.
+    #[inline(always)]
+    pub(super) fn pop_ring(&mut self) -> Option<(T, usize)> {
+        self.ring.pop().map(|value| (value, self.ring.len()))
+    }
+
+    /// Nothing is pushed from here on: the channel is closed.
+    pub(super) fn seal(&mut self) {
+        self.ring.seal();
+    }
+
+    /// Puts `value` last, in the ring or in the blocks, or returns it if there is no room; the new
+    /// length.
+    pub(super) fn push(&mut self, value: T) -> Result<usize, T> {
+        match &mut self.blocks {
+            None => self.push_ring(value),
+            Some(blocks) => blocks.push(value),
+        }
+    }
+
+    /// Takes the oldest value, of the ring or of the blocks; the new length; and perhaps a block that
+    /// it was the last of.
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> Option<(T, usize, Spent<T>)> {
+        match &mut self.blocks {
+            None => self.pop_ring().map(|(value, len)| (value, len, None)),
+            Some(blocks) => blocks.pop(),
+        }
+    }
+
+    /// The length of the spine that it needs in order to grow, 0 if the one that it has is long
+    /// enough; `None` if it never grows.
+    pub(super) fn want(&self) -> Option<usize> {
+        let spine = &self.blocks.as_ref()?.spine;
+        let is_full = spine.len() == spine.capacity();
+        Some(if is_full { (2 * spine.len()).max(BLOCK_MIN) } else { 0 })
+    }
+
+    /// Makes room with `fresh` memory. Several senders may have got some at once, so it may be too
+    /// much.
+    pub(super) fn grow(&mut self, fresh: &mut Fresh<T>) {
+        let Some(blocks) = &mut self.blocks else { return };
+        if fresh.spine.capacity() > blocks.spine.capacity() {
+            fresh.spine.append(&mut blocks.spine); // there is room for all of it
+            core::mem::swap(&mut fresh.spine, &mut blocks.spine);
+        }
+        if blocks.spare.is_none() {
+            blocks.spare = fresh.block.take();
+        }
+    }
+}
+
+impl<T> Blocks<T> {
+    fn push(&mut self, value: T) -> Result<usize, T> {
+        if !self.spine.back().is_some_and(has_room) {
+            if self.spine.len() == self.spine.capacity() {
+                return Err(value);
+            }
+            let Some(spare) = self.spare.take() else { return Err(value) };
+            self.spine.push_back(spare);
+        }
+        let Some(last) = self.spine.back_mut() else { return Err(value) };
+        last.push_back(value);
+        self.len += 1;
+        Ok(self.len)
+    }
+
+    #[inline(never)]
+    fn pop(&mut self) -> Option<(T, usize, Spent<T>)> {
+        let first = self.spine.front_mut()?;
+        let value = first.pop_front()?;
+        self.len -= 1;
+        // The last block stays where it is: it will be filled again.
+        let mut spent = None;
+        if first.is_empty() && self.spine.len() > 1 {
+            spent = self.spine.pop_front();
+            if self.spare.is_none() {
+                self.spare = spent.take();
+            }
+        }
+        Some((value, self.len, spent))
+    }
+}
+
+impl<T> Fresh<T> {
+    /// Gets memory for a block, and for a spine of that length. Outside the lock.
+    pub(super) fn new(spine: usize) -> Result<Self, NoMemory> {
+        let in_block = (BLOCK_BYTES / size_of::<T>().max(1)).max(BLOCK_MIN);
+        Ok(Fresh { block: Some(reserve(in_block)?), spine: reserve(spine)? })
+    }
+}
+
+fn has_room<T>(block: &VecDeque<T>) -> bool {
+    block.len() < block.capacity()
+}
+
+fn reserve<T>(len: usize) -> Result<VecDeque<T>, NoMemory> {
+    let mut values = VecDeque::new();
+    values.try_reserve_exact(len).map_err(|_| NoMemory)?;
+    Ok(values)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Of 64 bytes, so that a block is full soon.
+    type Wide = [u64; 8];
+
+    fn push(buffer: &mut Buffer<Wide>, value: u64) {
+        let value = [value; 8];
+        if let Err(value) = buffer.push(value) {
+            let want = buffer.want().expect("it grows");
+            buffer.grow(&mut Fresh::new(want).expect("memory"));
+            buffer.push(value).expect("it has grown");
+        }
+    }
+
+    #[test]
+    fn blocks_keep_the_order_while_they_come_and_go() {
+        let mut buffer = Buffer::blocks();
+        let (mut next_in, mut next_out) = (0, 0);
+        let step = if cfg!(miri) { 40 } else { 1000 };
+        for round in 0..12 {
+            for _ in 0..step {
+                push(&mut buffer, next_in);
+                next_in += 1;
+            }
+            for _ in 0..if round < 6 { step / 10 } else { 2 * step - step / 10 } {
+                let Some((value, len, _)) = buffer.pop() else { break };
+                assert_eq!(value, [next_out; 8]);
+                next_out += 1;
+                assert_eq!(len, (next_in - next_out) as usize);
+            }
+        }
+        assert_eq!(next_in, next_out);
+    }
+
+    #[test]
+    fn a_queue_at_the_edge_of_a_block_does_not_grow_for_ever() {
+        let mut buffer = Buffer::blocks();
+        let in_block = (BLOCK_BYTES / size_of::<Wide>()) as u64;
+        for i in 0..in_block * 5 {
+            push(&mut buffer, i);
+        }
+        while buffer.pop().is_some() {}
+        // Two blocks are there now: the last, and the spare.
+        for i in 0..in_block * 2 {
+            assert!(buffer.push([i; 8]).is_ok(), "a block was lost");
+        }
+        assert!(buffer.push([0; 8]).is_err(), "a block too many was kept");
+    }
+
+    #[test]
+    fn growing_twice_at_once_wastes_nothing_but_the_memory() {
+        let mut buffer = Buffer::<u32>::blocks();
+        let want = buffer.want().expect("it grows");
+        buffer.grow(&mut Fresh::new(want).expect("memory"));
+        let mut surplus = Fresh::new(want).expect("memory");
+        buffer.grow(&mut surplus);
+        assert!(surplus.block.is_some() && surplus.spine.capacity() > 0);
+        assert!(buffer.push(1).is_ok());
+    }
+
+    #[test]
+    fn a_ring_holds_its_capacity_and_no_more() {
+        let mut ring = Buffer::ring(2).expect("memory");
+        let pushed = (ring.push_ring(1), ring.push_ring(2), ring.push_ring(3));
+        assert_eq!(pushed, (Ok(1), Ok(2), Err(3)));
+        assert!(Buffer::<u64>::ring(usize::MAX).is_err());
+    }
+}

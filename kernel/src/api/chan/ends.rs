@@ -1,0 +1,279 @@
+//! The two ends of a channel, as a program holds them.
+//!
+//! What they do is in the channel itself, next door; here is what each end may do, and what
+//! happens when the last clone of an end is gone.
+
+use super::error::{
+    NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
+};
+use super::{Chan, Iter, Never, Now, TryIter};
+use crate::run::door::{check_kill, deadline_after, might_park};
+use crate::wait::Shared;
+use core::fmt;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+
+/// The end of a channel that values go in. Clones are the same end.
+pub struct Sender<T> {
+    chan: Shared<Chan<T>>,
+}
+
+/// The end of a channel that values come out of. Clones are the same end: each
+/// value comes out once.
+pub struct Receiver<T> {
+    chan: Shared<Chan<T>>,
+}
+
+impl<T: Send> Sender<T> {
+    /// Sends `value`; waits while there is no room.
+    ///
+    /// # Errors
+    /// [`SendError`] with the value, if the channel is closed, or is closed
+    /// while this waits.
+    ///
+    /// # Panics
+    /// If the channel is unbounded and there is no memory.
+    ///
+    /// ```
+    /// use runnext::chan::{self, SendError};
+    /// let (tx, rx) = chan::bounded(1);
+    /// assert_eq!(tx.send(1), Ok(()));
+    /// drop(rx);
+    /// assert_eq!(tx.send(2), Err(SendError(2)));
+    /// ```
+    #[inline(always)]
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        might_park();
+        match self.chan.send(value, Never) {
+            Ok(()) => Ok(()),
+            Err(SendTimeoutError::Disconnected(value)) => Err(SendError(value)),
+            Err(SendTimeoutError::Timeout(_)) => panic!("{NoMemory}"),
+        }
+    }
+
+    /// Sends `value` if there is room at this instant, or a receiver waits.
+    ///
+    /// # Errors
+    /// [`TrySendError`] with the value, if there is no room or the channel is
+    /// closed. An unbounded channel is full when there is no memory.
+    ///
+    /// ```
+    /// use runnext::chan::{self, TrySendError};
+    /// let (tx, rx) = chan::bounded(1);
+    /// assert_eq!(tx.try_send(1), Ok(()));
+    /// assert_eq!(tx.try_send(2), Err(TrySendError::Full(2)));
+    /// rx.close();
+    /// assert_eq!(tx.try_send(3), Err(TrySendError::Disconnected(3)));
+    /// ```
+    #[inline]
+    pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        self.chan.send(value, Now).map_err(|error| {
+            check_kill();
+            match error {
+                SendTimeoutError::Timeout(value) => TrySendError::Full(value),
+                SendTimeoutError::Disconnected(value) => TrySendError::Disconnected(value),
+            }
+        })
+    }
+
+    /// Sends `value`; waits at most so long.
+    ///
+    /// # Errors
+    /// [`SendTimeoutError`] with the value, if there was no room in time (or, in
+    /// an unbounded channel, no memory) or the channel is closed.
+    ///
+    /// ```
+    /// use runnext::chan::{self, SendTimeoutError};
+    /// use core::time::Duration;
+    /// let (tx, rx) = chan::rendezvous();
+    /// let result = tx.send_timeout("x", Duration::from_millis(1));
+    /// assert_eq!(result, Err(SendTimeoutError::Timeout("x")));
+    /// # drop(rx);
+    /// ```
+    pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
+        might_park();
+        self.chan.send(value, deadline_after(timeout))
+    }
+}
+
+impl<T: Send> Receiver<T> {
+    /// Receives a value; waits while there is none.
+    ///
+    /// # Errors
+    /// [`RecvError`] if the channel is closed and empty.
+    ///
+    /// ```
+    /// use runnext::chan::{self, RecvError};
+    /// let (tx, rx) = chan::bounded(1);
+    /// tx.send(1)?;
+    /// drop(tx);
+    /// assert_eq!(rx.recv(), Ok(1));
+    /// assert_eq!(rx.recv(), Err(RecvError));
+    /// # Ok::<(), chan::SendError<i32>>(())
+    /// ```
+    #[inline(always)]
+    pub fn recv(&self) -> Result<T, RecvError> {
+        might_park();
+        self.chan.recv(Never).ok_or(RecvError)
+    }
+
+    /// Receives a value if there is one at this instant, or a sender waits.
+    ///
+    /// # Errors
+    /// [`TryRecvError`] if there is none, or the channel is closed and empty.
+    ///
+    /// ```
+    /// use runnext::chan::{self, TryRecvError};
+    /// let (tx, rx) = chan::bounded(1);
+    /// assert_eq!(rx.try_recv(), Err(TryRecvError::Empty));
+    /// tx.send(1)?;
+    /// assert_eq!(rx.try_recv(), Ok(1));
+    /// drop(tx);
+    /// assert_eq!(rx.try_recv(), Err(TryRecvError::Disconnected));
+    /// # Ok::<(), chan::SendError<i32>>(())
+    /// ```
+    #[inline]
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        self.chan.recv(Now).ok_or_else(|| {
+            check_kill();
+            match self.chan.is_over() {
+                true => TryRecvError::Disconnected,
+                false => TryRecvError::Empty,
+            }
+        })
+    }
+
+    /// Receives a value; waits at most so long.
+    ///
+    /// # Errors
+    /// [`RecvTimeoutError`] if there was none in time, or the channel is closed
+    /// and empty.
+    ///
+    /// ```
+    /// use runnext::chan::{self, RecvTimeoutError};
+    /// use core::time::Duration;
+    /// let (tx, rx) = chan::bounded::<u32>(1);
+    /// let result = rx.recv_timeout(Duration::from_millis(1));
+    /// assert_eq!(result, Err(RecvTimeoutError::Timeout));
+    /// # drop(tx);
+    /// ```
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
+        might_park();
+        self.chan.recv(deadline_after(timeout)).ok_or_else(|| match self.chan.is_over() {
+            true => RecvTimeoutError::Disconnected,
+            false => RecvTimeoutError::Timeout,
+        })
+    }
+
+    /// Receives one value after the other, until the channel is closed and empty.
+    ///
+    /// ```
+    /// use runnext::chan;
+    /// let (tx, rx) = chan::bounded(3);
+    /// (1..=3).try_for_each(|i| tx.send(i))?;
+    /// drop(tx);
+    /// assert_eq!(rx.iter().collect::<Vec<_>>(), [1, 2, 3]);
+    /// # Ok::<(), chan::SendError<i32>>(())
+    /// ```
+    pub fn iter(&self) -> Iter<'_, T> {
+        Iter { receiver: self }
+    }
+
+    /// Receives what is there, and does not wait for more.
+    pub fn try_iter(&self) -> TryIter<'_, T> {
+        TryIter { receiver: self }
+    }
+}
+
+/// What both ends offer.
+macro_rules! both_ends {
+    ($end:ident, $count:ident) => {
+        impl<T: Send> $end<T> {
+            /// Closes the channel: nothing can be sent any more, and what is in it
+            /// can still be received. All waiting Gs are woken; a sender that waits gets its
+            /// value back.
+            ///
+            /// ```
+            /// use runnext::chan::{self, RecvError, SendError};
+            /// let (tx, rx) = chan::bounded(2);
+            /// assert_eq!(tx.send(1), Ok(()));
+            /// tx.close();
+            /// assert_eq!(tx.send(2), Err(SendError(2)));
+            /// assert_eq!((rx.recv(), rx.recv()), (Ok(1), Err(RecvError)));
+            /// ```
+            pub fn close(&self) {
+                self.chan.close();
+            }
+        }
+
+        impl<T> $end<T> {
+            /// The first of its kind: the count has it already.
+            pub(super) fn new(chan: Shared<Chan<T>>) -> Self {
+                $end { chan }
+            }
+
+            /// Whether the channel is closed; then it stays so.
+            pub fn is_closed(&self) -> bool {
+                self.chan.is_closed()
+            }
+
+            /// How many values are in the channel at this instant.
+            pub fn len(&self) -> usize {
+                self.chan.len.load(Ordering::Acquire)
+            }
+
+            /// Whether no value is in the channel at this instant.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// How many values fit in; `None` if there is no limit.
+            pub fn capacity(&self) -> Option<usize> {
+                self.chan.capacity()
+            }
+
+            pub(crate) fn chan(&self) -> &Chan<T> {
+                &self.chan
+            }
+        }
+
+        impl<T> Clone for $end<T> {
+            fn clone(&self) -> Self {
+                // Relaxed: we are one of them, so it is not the last that goes.
+                self.chan.$count.fetch_add(1, Ordering::Relaxed);
+                $end { chan: self.chan.clone() }
+            }
+        }
+
+        impl<T> fmt::Debug for $end<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($end))
+                    .field("len", &self.len())
+                    .field("capacity", &self.capacity())
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+both_ends!(Sender, senders);
+both_ends!(Receiver, receivers);
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        // AcqRel: everything that other senders did is before the close.
+        if self.chan.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.chan.close();
+        }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        // AcqRel: everything that other receivers did is before the close.
+        if self.chan.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.chan.close();
+            self.chan.discard();
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Console input: bytes and lines from the serial port, for programs.
+//!
+//! [`read`] gives bytes as they come. [`read_line`] gives lines, as a terminal would: typed
+//! characters are echoed, backspace erases the last character, and Ctrl-D means end of input. The
+//! bytes come from [`drivers::serial::input`](crate::drivers::serial::input); a G that waits for
+//! them costs neither M nor CPU.
+//!
+//! Readers take turns: a reader that waits owns the console until it has its input, or its deadline
+//! came. A line that is half typed then is kept, and the next [`read_line`] continues it.
+//!
+//! A serial line has no end: a sender that goes away looks like one that pauses. Input is not
+//! trusted: any byte may come, in any order and number.
+#![forbid(unsafe_code)]
+
+pub(crate) mod line;
+
+use super::sync::{LockTimeoutError, Mutex, MutexGuard};
+use crate::drivers::log;
+use crate::drivers::serial::input::INPUT;
+use crate::print;
+use crate::run::time::Instant;
+use alloc::string::String;
+use line::{Editor, Typed};
+
+pub use crate::drivers::log::dmesg;
+pub use crate::drivers::serial::input::{InputError, InputStats};
+pub use line::LINE_MAX;
+
+/// The result of [`read_line`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// A line, without its end; invalid UTF-8 in it has been replaced.
+    Text(String),
+    /// Ctrl-D at the beginning of a line: no more will come.
+    End,
+}
+
+/// The line that is being typed. The current reader holds the lock.
+static EDITOR: Mutex<Editor> = Mutex::new(Editor::empty());
+
+/// Before Gs run: a wait for the turn to read counts as external, because the holder waits for the
+/// keyboard and may be a G of another program.
+pub(crate) fn init() {
+    crate::fail::deadlock::expect_from_outside(&EDITOR);
+}
+
+/// Reads at least one byte, waiting for it if need be; returns the number of bytes. Nothing is
+/// echoed.
+///
+/// # Errors
+/// There is nothing to read from.
+///
+/// ```
+/// use runnext::console::{self, InputError};
+/// // In a test there is no serial port.
+/// assert_eq!(console::read(&mut [0; 80]), Err(InputError::NoPort));
+/// ```
+pub fn read(buffer: &mut [u8]) -> Result<usize, InputError> {
+    read_by(buffer, None)
+}
+
+/// As [`read`], until `deadline` at most.
+///
+/// # Errors
+/// [`InputError::TimedOut`], and as for [`read`].
+pub fn read_until(buffer: &mut [u8], deadline: Instant) -> Result<usize, InputError> {
+    read_by(buffer, Some(deadline))
+}
+
+/// Reads a line, echoing what is typed, and waits for it if need be.
+///
+/// Return and line feed end a line, both together end one. A line has [`LINE_MAX`] bytes at most;
+/// characters beyond that are dropped.
+///
+/// # Errors
+/// There is nothing to read from.
+///
+/// ```no_run
+/// use runnext::console::{self, Line};
+/// while let Line::Text(name) = console::read_line()? {
+///     runnext::println!("hello, {name}");
+/// }
+/// # Ok::<(), runnext::console::InputError>(())
+/// ```
+pub fn read_line() -> Result<Line, InputError> {
+    read_line_by(None)
+}
+
+/// As [`read_line`], until `deadline` at most. Characters typed until then are kept for the next
+/// call.
+///
+/// # Errors
+/// [`InputError::TimedOut`], and as for [`read_line`].
+pub fn read_line_until(deadline: Instant) -> Result<Line, InputError> {
+    read_line_by(Some(deadline))
+}
+
+/// The counters of the port's input.
+#[must_use]
+pub fn input_stats() -> InputStats {
+    INPUT.stats()
+}
+
+/// Writes `text` to the serial line only: not to the screen, and not to the ring of [`dmesg`]. For
+/// programs that talk to a person: echoed input, and a table that is redrawn every second.
+///
+/// The text stays together, as that of [`print!`] does.
+///
+/// ```
+/// runnext::console::write("> ");
+/// assert!(!runnext::console::dmesg().unwrap().ends_with(b"> "));
+/// ```
+pub fn write(text: &str) {
+    log::write_serial(text);
+}
+
+/// Whether a person uses the serial port, according to the command line: `terminal=on`.
+#[must_use]
+pub fn is_terminal() -> bool {
+    crate::OPTIONS.get().is_some_and(|options| options.terminal)
+}
+
+/// Catches Ctrl-C: it is then not read as a byte, but ends [`InterruptKey::wait`]. For programs
+/// that run a command for a person, one at a time. When this is dropped, Ctrl-C is a byte again.
+///
+/// ```
+/// use runnext::console::InterruptKey;
+/// let key = InterruptKey::catch();
+/// drop(key);
+/// assert!(!InterruptKey::wait(), "it is not caught");
+/// ```
+#[must_use]
+pub struct InterruptKey(());
+
+impl InterruptKey {
+    /// Catches it from now on.
+    pub fn catch() -> Self {
+        INPUT.catch_key(true);
+        InterruptKey(())
+    }
+
+    /// Waits until it is pressed; any G may wait. False if it is not caught, or not any more.
+    #[must_use]
+    pub fn wait() -> bool {
+        INPUT.wait_for_key()
+    }
+}
+
+impl Drop for InterruptKey {
+    fn drop(&mut self) {
+        INPUT.catch_key(false);
+    }
+}
+
+/// Why input is not possible, if so.
+pub(crate) fn input_trouble() -> Option<InputError> {
+    INPUT.trouble()
+}
+
+fn read_by(buffer: &mut [u8], deadline: Option<Instant>) -> Result<usize, InputError> {
+    let _turn = take_turn(deadline)?;
+    INPUT.read(buffer, deadline.map(Instant::as_nanos))
+}
+
+fn read_line_by(deadline: Option<Instant>) -> Result<Line, InputError> {
+    let mut editor = take_turn(deadline)?;
+    loop {
+        // One by one: the bytes after the line's end belong to the next reader.
+        let mut byte = [0];
+        INPUT.read(&mut byte, deadline.map(Instant::as_nanos))?;
+        match editor.push(byte[0]) {
+            Typed::Nothing => {}
+            Typed::Added(letter) => print!("{letter}"),
+            Typed::Erased(n) => (0..n).for_each(|_| print!("\x08 \x08")),
+            Typed::Line => {
+                print!("\n");
+                return Ok(Line::Text(editor.take()));
+            }
+            Typed::End => return Ok(Line::End),
+        }
+    }
+}
+
+/// Waits until no other reader is served. A reader that panicked leaves the editor in a usable
+/// state.
+fn take_turn(deadline: Option<Instant>) -> Result<MutexGuard<'static, Editor>, InputError> {
+    let Some(deadline) = deadline else {
+        return EDITOR.lock().or_else(|error| error.guard().ok_or(InputError::Abandoned));
+    };
+    match EDITOR.lock_timeout(deadline - Instant::now()) {
+        Ok(editor) => Ok(editor),
+        Err(LockTimeoutError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+        Err(LockTimeoutError::Abandoned) => Err(InputError::Abandoned),
+        Err(LockTimeoutError::TimedOut) => Err(InputError::TimedOut),
+    }
+}

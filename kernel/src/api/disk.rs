@@ -1,0 +1,353 @@
+//! The disk API for programs: bytes at an offset, read or written.
+//!
+//! Holds the checks (is there a disk, is the range inside of it), the splitting into requests for
+//! the driver, deadlines, and errors in one sentence each. [`crate::api::fs`] knows files;
+//! `drivers::virtio_blk` knows the device.
+//!
+//! # Two ways to wait, one mechanism
+//!
+//! [`read_at`] is the *asynchronous* way: the G parks until the device's interrupt readies it, and
+//! costs no M meanwhile. [`read_at_blocking`] is the *blocking* way: the same call inside of
+//! [`mod@crate::api::blocking`], so the M waits with its G, and a spare M takes over its CPU and P. The
+//! bytes are the same; the cost is not, and the two exist to compare it.
+//!
+//! Any number of Gs may call at once. The driver keeps up to [`SLOTS`](crate::drivers::virtio::slots::SLOTS)
+//! requests under way; further callers wait, in order, within their own timeouts.
+#![forbid(unsafe_code)]
+
+use super::blocking::blocking;
+use crate::drivers::virtio_blk::{self, Disk, Failure, Job, SECTOR, SLOT_BYTES};
+use crate::run::door;
+use crate::run::time::Duration;
+use core::fmt;
+
+/// How long a call waits for the device, if it does not specify that. A long read is many requests,
+/// and each has its own timeout: a slow disk that answers is not taken for one that does not.
+pub const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why the disk was not read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskError {
+    /// This machine has no disk that the kernel can use.
+    NoDisk,
+    /// The range is not all on the disk.
+    PastEnd {
+        /// The first requested byte.
+        offset: u64,
+        /// The number of requested bytes.
+        bytes: usize,
+        /// The size of the disk.
+        size: u64,
+    },
+    /// Writes begin and end at multiples of [`block`] bytes.
+    Unaligned {
+        /// The first byte to be written.
+        offset: u64,
+        /// The number of bytes.
+        bytes: usize,
+        /// What both must be multiples of.
+        block: usize,
+    },
+    /// The disk refuses writes.
+    ReadOnly,
+    /// The device reported a failure.
+    Device(DeviceError),
+    /// The device did not answer in time. The data may have been written, or not.
+    TimedOut {
+        /// How long that was.
+        waited: Duration,
+    },
+    /// No memory for a buffer.
+    NoMemory,
+}
+
+/// The kinds of failure that a device reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceError {
+    /// It could not read or write there.
+    Io,
+    /// It does not know this request.
+    Unsupported,
+    /// Its answers are invalid, and it is not used any more.
+    Broken,
+}
+
+/// The size of the disk, in bytes.
+///
+/// # Errors
+/// There is none.
+pub fn size() -> Result<u64, DiskError> {
+    virtio_blk::disk().map(bytes_of).ok_or(DiskError::NoDisk)
+}
+
+/// The block size of the disk in bytes; writes begin and end at multiples of it: 512, or more
+/// (4096, say).
+///
+/// # Errors
+/// There is no disk.
+pub fn block() -> Result<usize, DiskError> {
+    virtio_blk::disk().map(Disk::block).ok_or(DiskError::NoDisk)
+}
+
+/// Fills `buffer` with the bytes at `offset` from the start of the disk. The G waits; M, P and CPU
+/// do not.
+///
+/// # Errors
+/// The range is not all on the disk, the device failed, or did not answer within [`TIMEOUT`]. The
+/// buffer may have been filled in part.
+///
+/// ```no_run
+/// let mut first = [0; 512];
+/// runnext::disk::read_at(0, &mut first)?;
+/// # Ok::<(), runnext::disk::DiskError>(())
+/// ```
+pub fn read_at(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+    read_at_timeout(offset, buffer, TIMEOUT)
+}
+
+/// As [`read_at`], but the M waits with its G, and a spare M takes over.
+///
+/// # Errors
+/// As for [`read_at`].
+pub fn read_at_blocking(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
+    blocking(|| read_at(offset, buffer))
+}
+
+/// As [`read_at`], with the caller's limit to the time that it waits for each answer of the device.
+///
+/// # Errors
+/// As for [`read_at`].
+pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Result<(), DiskError> {
+    let call = Call::begin(offset, buffer.len(), timeout)?;
+    let mut rest = buffer;
+    for piece in pieces(offset, rest.len(), call.disk.block()) {
+        let (now, later) = rest.split_at_mut(piece.bytes);
+        call.run(|request, deadline_ns| {
+            request.run(Job::Read(piece.sector, piece.sectors * SECTOR), deadline_ns)?;
+            now.copy_from_slice(&request.data()[piece.skip..][..now.len()]);
+            Ok(())
+        })?;
+        rest = later;
+    }
+    Ok(())
+}
+
+/// Writes `bytes` at `offset` from the start of the disk, both multiples of [`block`].
+/// They survive a power cut when [`flush`] has returned.
+///
+/// # Errors
+/// The range is not all on the disk, the disk refuses writes, the device failed, or did not answer
+/// within [`TIMEOUT`]; a part may have been written then.
+///
+/// ```no_run
+/// runnext::disk::write_at(512, &[0; 512])?;
+/// runnext::disk::flush()?;
+/// # Ok::<(), runnext::disk::DiskError>(())
+/// ```
+pub fn write_at(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+    let call = Call::begin(offset, bytes.len(), TIMEOUT)?;
+    if call.disk.is_read_only() {
+        return Err(DiskError::ReadOnly);
+    }
+    let block = call.disk.block();
+    if !offset.is_multiple_of(block as u64) || !bytes.len().is_multiple_of(block) {
+        return Err(DiskError::Unaligned { offset, bytes: bytes.len(), block });
+    }
+    let mut rest = bytes;
+    for piece in pieces(offset, rest.len(), block) {
+        let (now, later) = rest.split_at(piece.bytes);
+        call.run(|request, deadline_ns| {
+            request.data()[..now.len()].copy_from_slice(now);
+            request.run(Job::Write(piece.sector, now.len()), deadline_ns)
+        })?;
+        rest = later;
+    }
+    Ok(())
+}
+
+/// As [`write_at`], but the M waits with its G, and a spare M takes over.
+///
+/// # Errors
+/// As for [`write_at`].
+pub fn write_at_blocking(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+    blocking(|| write_at(offset, bytes))
+}
+
+/// Waits until all written data survives a power cut.
+///
+/// # Errors
+/// There is no disk, the device failed, or did not answer within [`TIMEOUT`].
+pub fn flush() -> Result<(), DiskError> {
+    let call = Call::begin(0, 0, TIMEOUT)?;
+    if !call.disk.can_flush() {
+        return Ok(()); // no cache
+    }
+    call.run(|request, deadline_ns| request.run(Job::Flush, deadline_ns))
+}
+
+/// One call of a program: the disk, and the timeout.
+struct Call {
+    disk: &'static Disk,
+    timeout: Duration,
+}
+
+impl Call {
+    fn begin(offset: u64, bytes: usize, timeout: Duration) -> Result<Call, DiskError> {
+        let disk = virtio_blk::disk().ok_or(DiskError::NoDisk)?;
+        let size = bytes_of(disk);
+        if !is_inside(offset, bytes, size) {
+            return Err(DiskError::PastEnd { offset, bytes, size });
+        }
+        Ok(Call { disk, timeout })
+    }
+
+    /// Gets a slot and lets `f` use it, both within the timeout from now on.
+    fn run(
+        &self,
+        f: impl FnOnce(&mut virtio_blk::Request<'_>, u64) -> Result<(), Failure>,
+    ) -> Result<(), DiskError> {
+        let ns = u64::try_from(self.timeout.as_nanos()).unwrap_or(u64::MAX);
+        let deadline_ns = door::now_ns().saturating_add(ns);
+        let request = self.disk.request(deadline_ns);
+        let done = request.and_then(|mut request| f(&mut request, deadline_ns));
+        done.map_err(|failure| match failure {
+            Failure::TimedOut => DiskError::TimedOut { waited: self.timeout },
+            Failure::Refused => DiskError::Device(DeviceError::Io),
+            Failure::Unsupported => DiskError::Device(DeviceError::Unsupported),
+            Failure::Broken => DiskError::Device(DeviceError::Broken),
+            Failure::NoMemory => DiskError::NoMemory,
+        })
+    }
+}
+
+/// A disk may claim more sectors than a byte count can express. An incomplete last block cannot be
+/// read.
+fn bytes_of(disk: &Disk) -> u64 {
+    let block = disk.block() as u64;
+    disk.sectors().saturating_mul(SECTOR as u64) / block * block
+}
+
+fn is_inside(offset: u64, bytes: usize, size: u64) -> bool {
+    offset.checked_add(bytes as u64).is_some_and(|end| end <= size)
+}
+
+/// The part of a longer range that one request transfers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    /// The first sector of the request.
+    sector: u64,
+    /// The number of sectors.
+    sectors: usize,
+    /// Bytes of these before the wanted ones.
+    skip: usize,
+    /// The number of wanted bytes.
+    bytes: usize,
+}
+
+/// The requests that transfer `bytes` bytes from `offset` on, each of whole blocks.
+fn pieces(offset: u64, bytes: usize, block: usize) -> impl Iterator<Item = Piece> {
+    let (mut offset, mut left) = (offset, bytes);
+    core::iter::from_fn(move || {
+        let skip = (offset % block as u64) as usize;
+        let bytes = left.min(SLOT_BYTES - skip);
+        let sectors = (skip + bytes).next_multiple_of(block) / SECTOR;
+        let piece = Piece { sector: (offset - skip as u64) / SECTOR as u64, sectors, skip, bytes };
+        offset += bytes as u64;
+        left -= bytes;
+        (bytes > 0).then_some(piece)
+    })
+}
+
+impl fmt::Display for DiskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DiskError::NoDisk => f.write_str("there is no disk"),
+            DiskError::PastEnd { offset, bytes, size } => {
+                write!(
+                    f,
+                    "{bytes} bytes at {offset} are past the end of the disk, which has {size}"
+                )
+            }
+            DiskError::Unaligned { offset, bytes, block } => {
+                write!(f, "{bytes} bytes at {offset} cannot be written: not multiples of {block}")
+            }
+            DiskError::ReadOnly => f.write_str("the disk is read-only"),
+            DiskError::Device(error) => error.fmt(f),
+            DiskError::TimedOut { waited } => {
+                write!(f, "the disk did not answer within {waited:?}")
+            }
+            DiskError::NoMemory => f.write_str("there is no memory for a disk buffer"),
+        }
+    }
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DeviceError::Io => "the disk could not read or write there",
+            DeviceError::Unsupported => "the disk does not know this request",
+            DeviceError::Broken => "the disk answers nonsense and is not used any more",
+        })
+    }
+}
+
+impl core::error::Error for DiskError {}
+impl core::error::Error for DeviceError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pieces cover `bytes` at `offset` of a disk with such blocks once and in order.
+    fn pieces_cover(offset: u64, bytes: usize, block: usize) {
+        let mut next = offset;
+        for piece in pieces(offset, bytes, block) {
+            assert_eq!(piece.sector * 512 + piece.skip as u64, next);
+            assert!((piece.sector * 512).is_multiple_of(block as u64), "{piece:?}");
+            assert!((piece.sectors * SECTOR).is_multiple_of(block), "{piece:?}");
+            assert!(piece.skip + piece.bytes <= piece.sectors * SECTOR);
+            assert!(piece.sectors * SECTOR <= SLOT_BYTES, "fits a slot: {piece:?}");
+            assert!(piece.bytes > 0);
+            next += piece.bytes as u64;
+        }
+        assert_eq!(next, offset + bytes as u64, "{bytes} at {offset}");
+    }
+
+    #[test]
+    fn pieces_cover_every_byte_once_and_in_order() {
+        for block in [512, 4096, SLOT_BYTES] {
+            for offset in [0, 1, 511, 512, 513, 4096, 10_000, u64::from(u32::MAX)] {
+                for bytes in [0, 1, 511, 512, SLOT_BYTES - 1, SLOT_BYTES, SLOT_BYTES + 1, 100_000] {
+                    pieces_cover(offset, bytes, block);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_disk_is_the_end() {
+        assert!(is_inside(0, 1024, 1024));
+        assert!(is_inside(1024, 0, 1024));
+        assert!(!is_inside(1, 1024, 1024));
+        assert!(!is_inside(u64::MAX, 2, u64::MAX));
+        assert!(!is_inside(u64::MAX - 1, 512, u64::MAX));
+    }
+
+    #[test]
+    fn without_a_disk_everything_says_so() {
+        assert_eq!(read_at(0, &mut [0; 512]), Err(DiskError::NoDisk));
+        assert_eq!(read_at_blocking(0, &mut [0; 512]), Err(DiskError::NoDisk));
+        assert_eq!(write_at(0, &[0; 512]), Err(DiskError::NoDisk));
+        assert_eq!(flush(), Err(DiskError::NoDisk));
+    }
+
+    #[test]
+    fn errors_are_sentences() {
+        let past = DiskError::PastEnd { offset: 5, bytes: 7, size: 9 };
+        assert_eq!(past.to_string(), "7 bytes at 5 are past the end of the disk, which has 9");
+        let late = DiskError::TimedOut { waited: Duration::from_millis(50) };
+        assert_eq!(late.to_string(), "the disk did not answer within 50ms");
+        let io = DiskError::Device(DeviceError::Io);
+        assert_eq!(io.to_string(), "the disk could not read or write there");
+    }
+}

@@ -1,0 +1,159 @@
+//! `go`: starting a G, and waiting for its result.
+//!
+//! The closure moves to the G, and its result comes back, in a block that both the G and the join
+//! handle own (`cell::job`): beside the G's stack if it is small and the place is free, else on the
+//! heap. The G's panic is caught at its root and becomes the result; dropping the handle detaches
+//! the G, and its result is dropped when it ends.
+#![forbid(unsafe_code)]
+
+pub use crate::run::error::{JoinError, SpawnError};
+
+use crate::fail::unwind;
+use crate::run::door::SpawnOptions;
+use crate::run::{Instance, Job, Joiner, door};
+use core::panic::Location;
+
+/// Starts `f` on a new G (Go: the `go` statement, newproc).
+///
+/// # Panics
+/// When there is no memory for a G; [`Go::spawn`] gives an error instead.
+///
+/// ```
+/// use runnext::prelude::*;
+/// let sum = go(|| (1..=10).sum::<u32>());
+/// assert_eq!(sum.join(), Ok(55));
+/// ```
+#[track_caller]
+pub fn go<T, F>(f: F) -> JoinHandle<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    match Go::new().spawn(f) {
+        Ok(handle) => handle,
+        Err(error) => panic!("go: {error}"),
+    }
+}
+
+/// The options of a G that is about to be started.
+///
+/// ```
+/// use runnext::prelude::*;
+/// let worker = Go::new().name("worker").stack_size(256 * 1024).spawn(|| 6 * 7)?;
+/// assert_eq!(worker.join(), Ok(42));
+/// # Ok::<(), runnext::go::SpawnError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use = "nothing runs before spawn"]
+pub struct Go {
+    name: &'static str,
+    stack_size: usize,
+    pin: Option<usize>,
+    program: Option<&'static Instance>,
+}
+
+impl Go {
+    /// A G without a name and with a stack of the usual size: 99 KiB, or what `stack=` says
+    /// on the command line.
+    pub const fn new() -> Self {
+        Go { name: "", stack_size: crate::mem::stack::DEFAULT_SIZE, pin: None, program: None }
+    }
+
+    /// Gives it a name, for reports.
+    pub const fn name(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
+    }
+
+    /// Reserves that many bytes of addresses for its stack, 1 GiB at most; memory is taken
+    /// page by page as the stack grows. Less than the usual size is the usual size.
+    pub const fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = bytes;
+        self
+    }
+
+    /// Lets it run on this CPU only.
+    pub const fn pin(mut self, cpu: usize) -> Self {
+        self.pin = Some(cpu);
+        self
+    }
+
+    /// Makes it a G of that program, not of the one whose G starts it.
+    pub(crate) const fn of(mut self, program: &'static Instance) -> Self {
+        self.program = Some(program);
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// [`SpawnError`] when there is no memory for it, the requested stack is too large, or there is
+    /// no such CPU to pin it to. Nothing has been started then, and `f` was dropped.
+    #[track_caller]
+    pub fn spawn<T, F>(self, f: F) -> Result<JoinHandle<T>, SpawnError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let Go { name, stack_size: stack, pin, program } = self;
+        let options = SpawnOptions { name, site: Location::caller(), stack, pin, program };
+        door::spawn(options, Caught(f)).map(|joiner| JoinHandle { joiner })
+    }
+}
+
+impl Default for Go {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Waits for a G's result. Dropping it detaches the G.
+#[must_use = "dropping a join handle detaches its G"]
+pub struct JoinHandle<T> {
+    joiner: Joiner<Result<T, JoinError>>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits until the G has ended. Blocks this G only, no CPU.
+    ///
+    /// # Errors
+    /// [`JoinError`] says how it ended, if not by returning.
+    pub fn join(self) -> Result<T, JoinError> {
+        door::might_park();
+        let joined = self.joiner.join();
+        // As all Gs of a program that has ended: it does not see the ends of the others.
+        if matches!(joined, Err(JoinError::Killed)) && door::is_killed() {
+            door::die();
+        }
+        joined
+    }
+}
+
+/// A closure whose panic becomes its result.
+struct Caught<F>(F);
+
+impl<T, F> Job for Caught<F>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    type Outcome = Result<T, JoinError>;
+
+    #[inline(always)]
+    fn run(self) -> Self::Outcome {
+        unwind::catch_at_root(self.0)
+    }
+
+    #[inline(always)]
+    fn failed(why: JoinError) -> Self::Outcome {
+        Err(why)
+    }
+
+    #[inline(always)]
+    fn discard(outcome: Self::Outcome) {
+        // A destructor of the program may panic as well; that was reported.
+        if core::mem::needs_drop::<T>() {
+            let _ = unwind::catch(|| drop(outcome));
+        }
+    }
+}

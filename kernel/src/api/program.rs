@@ -1,0 +1,202 @@
+//! Programs: how they are registered and chosen, and what one run of them is.
+//!
+//! A program is linked with the kernel, as a Go program is with its runtime. [`main!`](crate::main)
+//! puts its name and its main function into a section of the image; the linker script says where
+//! that section begins and ends. So no list has to be kept by hand, and an external crate adds its
+//! program the same way as this repository's crates.
+//!
+//! One program is booted. It may [`start`] others, each with its own Gs, arguments and end:
+//! `instance` is what the Gs of one run have in common, `run` how a run begins and ends.
+
+mod run;
+
+pub use crate::run::program::{Ended, ProgramId};
+pub use run::{Run, StartError, start};
+
+use crate::run::program::BOOT;
+pub(crate) use run::{exit, left_behind};
+
+use core::fmt;
+
+/// The program that runs when none is chosen and the image holds more than one.
+pub(crate) const DEFAULT: &str = "tour";
+
+/// A program of this image.
+#[derive(Clone, Copy)]
+pub struct Program {
+    name: &'static str,
+    main: fn(),
+    stack: usize,
+}
+
+impl Program {
+    /// A program called `name`; [`main!`](crate::main) calls this.
+    pub const fn new(name: &'static str, main: fn()) -> Self {
+        Program { name, main, stack: crate::mem::stack::MAIN_SIZE }
+    }
+
+    /// Reserves that many bytes of addresses for the stack of its main function, 1 GiB at most.
+    ///
+    /// ```
+    /// use runnext::program::Program;
+    /// assert_eq!(Program::new("deep", || ()).stack_size(), 8 << 20);
+    /// assert_eq!(Program::new("deep", || ()).with_stack_size(64 << 20).stack_size(), 64 << 20);
+    /// ```
+    ///
+    /// # Panics
+    /// If it is more; in [`main!`](crate::main) that is a compile error.
+    #[must_use]
+    pub const fn with_stack_size(mut self, bytes: usize) -> Self {
+        assert!(bytes <= crate::mem::stack::MAX_SIZE, "a stack has 1 GiB at most");
+        self.stack = bytes;
+        self
+    }
+
+    /// Bytes of addresses for the stack of its main function.
+    #[must_use]
+    pub const fn stack_size(&self) -> usize {
+        self.stack
+    }
+
+    /// The name that selects it with `program=`.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Runs its main function; on a G of its own, so a panic is a `JoinError`.
+    pub(crate) fn run(&self) {
+        (self.main)()
+    }
+}
+
+/// Registers a program under a name: `fn main()` runs as its first G.
+///
+/// When main returns, the program ends with 0 and its other Gs are dropped, as in Go; when it
+/// panics, the machine ends with [`crate::EXIT_MAIN_PANIC`], if this is the booted program.
+///
+/// The G of main has 8 MiB of addresses for its stack; memory comes page by page as it is
+/// touched. `stack = <bytes>` reserves more or less, up to 1 GiB:
+///
+/// ```
+/// # mod deep {
+/// runnext::main!(deep, main, stack = 64 << 20);
+/// # fn main() {}
+/// # }
+/// ```
+///
+/// ```
+/// # mod hello {
+/// runnext::main!(hello, main);
+///
+/// fn main() {
+///     runnext::println!("hello, world");
+/// }
+/// # }
+/// ```
+#[macro_export]
+macro_rules! main {
+    ($name:ident, $main:path $(, stack = $bytes:expr)? $(,)?) => {
+        const _: () = {
+            #[used]
+            #[unsafe(link_section = ".runnext.programs")]
+            static PROGRAM: $crate::program::Program =
+                $crate::program::Program::new(stringify!($name), $main)
+                    $(.with_stack_size($bytes))?;
+            // For tools: the names can be read from the image without booting it.
+            const LINE: &[u8] = concat!(stringify!($name), "\n").as_bytes();
+            #[used]
+            #[unsafe(link_section = ".runnext.names")]
+            static NAME: [u8; LINE.len()] = *LINE.first_chunk().unwrap();
+        };
+    };
+}
+
+/// Why no program can be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoProgram<'a> {
+    /// The command line names one that is not in this image.
+    Unknown(&'a str),
+    /// The image holds several, and none is the default.
+    Ambiguous,
+    /// The image holds none.
+    Empty,
+}
+
+impl fmt::Display for NoProgram<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoProgram::Unknown(name) => write!(f, "no program called {name:?} in this image"),
+            NoProgram::Ambiguous => f.write_str("which program? say program=<name>"),
+            NoProgram::Empty => f.write_str("no program in this image"),
+        }
+    }
+}
+
+/// All programs of this image, in link order.
+pub fn all() -> &'static [Program] {
+    #[cfg(target_os = "none")]
+    {
+        unsafe extern "C" {
+            static __programs_start: u8;
+            static __programs_end: u8;
+        }
+        let start = (&raw const __programs_start).cast::<Program>();
+        let bytes = (&raw const __programs_end).addr() - start.addr();
+        // SAFETY: the linker script puts nothing but `Program` statics between
+        // the two symbols, aligned to 8, and they live for ever.
+        unsafe { core::slice::from_raw_parts(start, bytes / size_of::<Program>()) }
+    }
+    #[cfg(not(target_os = "none"))]
+    &[]
+}
+
+/// How many Gs were abandoned: they computed without calling the kernel when their program ended.
+/// They never run again, and what they owned is never freed.
+pub fn abandoned() -> usize {
+    crate::fail::abandoned()
+}
+
+/// Sets the name of the booted program.
+pub(crate) fn set_booted(program: &Program) {
+    BOOT.set_name(program.name());
+}
+
+/// The program called `name`; without a name the only one, or [`DEFAULT`].
+pub(crate) fn choose(name: Option<&str>) -> Result<Program, NoProgram<'_>> {
+    pick(all(), name)
+}
+
+fn pick<'a>(programs: &[Program], name: Option<&'a str>) -> Result<Program, NoProgram<'a>> {
+    match (name, programs) {
+        (_, []) => Err(NoProgram::Empty),
+        (Some(name), _) => {
+            programs.iter().find(|p| p.name == name).copied().ok_or(NoProgram::Unknown(name))
+        }
+        (None, [only]) => Ok(*only),
+        (None, _) => {
+            programs.iter().find(|p| p.name == DEFAULT).copied().ok_or(NoProgram::Ambiguous)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Program = Program::new("a", || ());
+    const TOUR: Program = Program::new(DEFAULT, || ());
+
+    #[test]
+    fn the_named_program_is_chosen_or_missed_by_name() {
+        assert_eq!(pick(&[A, TOUR], Some("a")).map(|p| p.name()), Ok("a"));
+        assert_eq!(pick(&[A], Some("b")).map(|p| p.name()), Err(NoProgram::Unknown("b")));
+    }
+
+    #[test]
+    fn without_a_name_the_only_one_or_the_default_runs() {
+        assert_eq!(pick(&[A], None).map(|p| p.name()), Ok("a"));
+        assert_eq!(pick(&[A, TOUR], None).map(|p| p.name()), Ok(DEFAULT));
+        assert_eq!(pick(&[A, A], None).map(|p| p.name()), Err(NoProgram::Ambiguous));
+        assert_eq!(pick(&[], None).map(|p| p.name()), Err(NoProgram::Empty));
+    }
+}

@@ -1,0 +1,342 @@
+//! A program inside the machine: started by another, waited for, stopped.
+//!
+//! [`start`] makes two Gs: main's, and a supervisor, which is a service G of the kernel. The
+//! supervisor waits until the end of the program is decided (main returned or panicked, `exit`, a
+//! deadlock, [`Run::stop`]), and then ends its other Gs (`schedule`'s `kill`): it asks them,
+//! repeatedly, and abandons Gs that ignore the request. When none is left, the G in [`Run::wait`]
+//! is woken.
+#![forbid(unsafe_code)]
+
+use super::{Program, all};
+use crate::api::go::{Go, SpawnError};
+use crate::arch::lock::IrqLock;
+use crate::fail;
+use crate::fail::{Left, deadlock, unwind};
+use crate::run::door::GHandle;
+use crate::run::program::{Ended, Instance, ProgramId, for_ever};
+use crate::run::time::{Deadline, Duration, Instant, sleep};
+use crate::run::waiting::{Reason, Wait};
+use crate::run::{Older, Record, Registry, door, service};
+use crate::wait::Shared;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// How long its Gs are given to end when all that are left wait, before the program counts as ended
+/// without them: some may wait in a destructor for ever.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Minimum time between two rounds of kill requests.
+const ROUND: Duration = Duration::from_millis(1);
+/// The pause after a round is at least so many times as long as the round.
+const PAUSE: u32 = 4;
+
+/// Starts the program called `name`, as a separate run: its Gs carry its number, and when it ends,
+/// only they do.
+///
+/// # Errors
+/// [`StartError`] when there is no such program, or no memory for it.
+///
+/// ```no_run
+/// use runnext::program::{Ended, start};
+/// let run = start("hello", Vec::new())?;
+/// assert_eq!(run.wait(), Ended::Code(0));
+/// # Ok::<(), runnext::program::StartError>(())
+/// ```
+pub fn start(name: &str, args: Vec<String>) -> Result<Run, StartError> {
+    let program =
+        *all().iter().find(|program| program.name() == name).ok_or(StartError::Unknown)?;
+    start_program(program, args)
+}
+
+/// As [`start`], for a program that need not be in the image's list.
+pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, StartError> {
+    let args = keep_args(args).ok_or(SpawnError::NoMemory)?;
+    let instance = Instance::take(program.name(), args).ok_or(SpawnError::NoMemory)?;
+    let id = instance.id();
+    let started = Shared::try_new(Over::new())
+        .map(|over| (over.clone(), over))
+        .map_err(|_| SpawnError::NoMemory);
+    let started = started.and_then(|(over, told)| {
+        deadlock::begin_watching()?;
+        service::spawn_for_a_while("supervisor", move || supervise(instance, &told))?;
+        Ok(over)
+    });
+    let over = started.inspect_err(|_| instance.free())?;
+    let main = Go::new().name(program.name()).stack_size(program.stack_size()).of(instance);
+    if let Err(error) = main.spawn(move || run_main(program, instance, id)).map(drop) {
+        instance.end(id, Ended::Stopped, door::ready); // the supervisor does the rest
+        return Err(error.into());
+    }
+    Ok(Run { id, instance, over })
+}
+
+/// The first G of a program.
+fn run_main(program: Program, instance: &'static Instance, id: ProgramId) {
+    instance.main_begins();
+    let how = match unwind::catch_at_root(|| program.run()) {
+        Ok(()) => Ended::Code(0),
+        // If it was killed because the end was decided, this decides nothing.
+        Err(_) if door::was_killed() => Ended::Stopped,
+        Err(_) => Ended::Panicked,
+    };
+    // With the run's number: on the host Gs are not killed, so the record may be reused by now.
+    instance.end(id, how, door::ready);
+}
+
+/// The supervisor G: waits for the end of a program and ends its Gs.
+fn supervise(instance: &'static Instance, over: &Over) {
+    let how = instance.wait_for_end();
+    if how == Ended::Deadlock {
+        deadlock::log_report(instance);
+    }
+    let is_empty = end_all(instance);
+    over.tell(how);
+    if is_empty {
+        instance.free();
+    } else {
+        ::log::warn!("{}: some Gs do not end; they are left behind", instance.name());
+    }
+}
+
+/// Ends all Gs of a program; false if some are left that have waited for a while.
+fn end_all(instance: &'static Instance) -> bool {
+    let mut limit = Deadline::after(LIMIT);
+    loop {
+        let began = Instant::now();
+        let left = fail::kill_all(instance);
+        let took = Instant::now() - began;
+        match left {
+            Left::Nobody => return true,
+            // They end when they have had their share of a CPU, however many there are.
+            Left::Running => limit = Deadline::after(LIMIT),
+            Left::Waiting if limit.is_past() => return false,
+            Left::Waiting => {}
+        }
+        // A round over many Gs takes long, and they need the time to end: so rounds take at most a
+        // part of it, however many Gs there are.
+        sleep(ROUND.max(took * PAUSE));
+    }
+}
+
+/// Ends the program of the calling G with `code`; the machine, if that is the booted program.
+pub(crate) fn exit(code: u32) -> ! {
+    let instance = door::program();
+    if !instance.is_started() {
+        crate::end_machine(code);
+    }
+    instance.end(instance.id(), Ended::Code(code), door::ready);
+    door::die()
+}
+
+/// A G of that program was abandoned, not unwound. If it is main's, the program ends as if it had
+/// panicked.
+pub(crate) fn left_behind(instance: &'static Instance, g: u64) {
+    if !instance.is_main(g) {
+        return;
+    }
+    if !instance.is_started() {
+        crate::end_machine(crate::EXIT_MAIN_PANIC);
+    }
+    instance.end(instance.id(), Ended::Panicked, door::ready);
+}
+
+/// A program that was started. Dropping this does not stop the program.
+pub struct Run {
+    id: ProgramId,
+    instance: &'static Instance,
+    over: Shared<Over>,
+}
+
+impl Run {
+    /// Its number, which its Gs carry.
+    #[must_use]
+    pub fn id(&self) -> ProgramId {
+        self.id
+    }
+
+    /// Waits until it has ended and none of its Gs is left. Blocks this G only.
+    #[must_use]
+    pub fn wait(self) -> Ended {
+        self.over.wait(self.id, Deadline::NEVER).expect("there is no deadline")
+    }
+
+    /// As [`wait`](Self::wait), for `timeout` at most. One G at a time.
+    #[must_use]
+    pub fn wait_timeout(&self, timeout: Duration) -> Option<Ended> {
+        self.over.wait(self.id, Deadline::after(timeout))
+    }
+
+    /// How it has ended, if it has.
+    #[must_use]
+    pub fn ended(&self) -> Option<Ended> {
+        self.over.how()
+    }
+
+    /// Ends it, if its end is not decided yet. Does not wait for it.
+    pub fn stop(&self) {
+        self.instance.end(self.id, Ended::Stopped, door::ready);
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "program {}: {:?}", self.id, self.ended())
+    }
+}
+
+/// The outcome, from the supervisor to the G that waits.
+struct Over(IrqLock<(Option<Ended>, Option<GHandle>)>);
+
+impl Over {
+    fn new() -> Self {
+        Over(IrqLock::new((None, None)))
+    }
+
+    fn tell(&self, how: Ended) {
+        let mut over = self.0.lock();
+        over.0 = Some(how);
+        let waiter = over.1.take();
+        drop(over);
+        waiter.into_iter().for_each(door::ready);
+    }
+
+    fn how(&self) -> Option<Ended> {
+        self.0.lock().0
+    }
+
+    /// For one G at a time.
+    fn wait(&self, id: ProgramId, deadline: Deadline) -> Option<Ended> {
+        loop {
+            let mut over = self.0.lock();
+            if over.0.is_some() || deadline.is_past() {
+                return over.0;
+            }
+            let wait = Wait::new(Reason::ProgramEnd, id.number() as usize);
+            over.1 = Some(door::begin_park(wait));
+            drop(over);
+            let _ = deadline.park();
+            if self.how().is_none() && door::is_killed() {
+                door::die();
+            }
+        }
+    }
+}
+
+/// The arguments of a program. It may keep them for ever, so they are never freed; but each
+/// distinct list is kept only once, however often it is given, and to whichever program.
+struct Args {
+    words: Vec<String>,
+    older: Older<Args>,
+}
+
+impl Record for Args {
+    fn older(&self) -> &Older<Self> {
+        &self.older
+    }
+}
+
+static ALL_ARGS: Registry<Args> = Registry::new();
+
+/// The same words, never freed. `None`: no memory. Two callers that store the same words for the
+/// first time at the same moment keep them twice.
+fn keep_args(words: Vec<String>) -> Option<&'static [String]> {
+    if words.is_empty() {
+        return Some(&[]);
+    }
+    let known = ALL_ARGS.iter().find(|args| args.words == words);
+    let args = match known {
+        Some(args) => args,
+        None => {
+            let new = for_ever(Args { words, older: Older::new() })?;
+            ALL_ARGS.add(new);
+            new
+        }
+    };
+    Some(&args.words)
+}
+
+/// Why a program was not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StartError {
+    /// There is no program of this name in the image.
+    Unknown,
+    /// Its Gs could not be started.
+    Spawn(SpawnError),
+}
+
+impl From<SpawnError> for StartError {
+    fn from(error: SpawnError) -> Self {
+        StartError::Spawn(error)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Unknown => f.write_str("no program of this name in this image"),
+            StartError::Spawn(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for StartError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    fn run(main: fn()) -> Ended {
+        let run = start_program(Program::new("test", main), Vec::new()).expect("memory");
+        assert!(run.id() > ProgramId::BOOT);
+        run.wait()
+    }
+
+    #[test]
+    fn a_program_ends_as_its_main_does() {
+        assert_eq!(run(|| ()), Ended::Code(0));
+        assert_eq!(run(|| panic!("no")), Ended::Panicked);
+    }
+
+    #[test]
+    fn a_program_that_is_stopped_is_over() {
+        static GATE: sync::Semaphore = sync::Semaphore::new(0);
+        let waits = Program::new("waits", || GATE.acquire(1));
+        let run = start_program(waits, Vec::new()).expect("memory");
+        assert_eq!(run.ended(), None);
+        run.stop();
+        run.stop();
+        assert_eq!(run.wait_timeout(Duration::from_secs(600)), Some(Ended::Stopped));
+        assert_eq!(run.wait(), Ended::Stopped);
+        GATE.release(1); // threads are not killed
+    }
+
+    #[test]
+    fn what_is_said_again_is_kept_once_whoever_is_told() {
+        let words = |last: &str| vec![String::from("again"), String::from(last)];
+        let (one, two) =
+            (keep_args(words("1")).expect("memory"), keep_args(words("2")).expect("memory"));
+        assert_eq!((one, two), (&words("1")[..], &words("2")[..]));
+        for _ in 0..3 {
+            assert!(core::ptr::eq(one, keep_args(words("1")).expect("memory")));
+            assert!(core::ptr::eq(two, keep_args(words("2")).expect("memory")));
+        }
+    }
+
+    #[test]
+    fn a_wait_with_a_limit_ends() {
+        static GATE: sync::Semaphore = sync::Semaphore::new(0);
+        let waits = Program::new("waits", || GATE.acquire(1));
+        let run = start_program(waits, Vec::new()).expect("memory");
+        assert_eq!(run.wait_timeout(Duration::from_millis(1)), None);
+        GATE.release(1);
+        assert_eq!(run.wait(), Ended::Code(0));
+    }
+
+    #[test]
+    fn an_unknown_program_is_not_started() {
+        assert_eq!(start("nobody", Vec::new()).map(drop), Err(StartError::Unknown));
+    }
+}

@@ -1,0 +1,514 @@
+//! `select!`: one G waits for several channels, and does what is possible first.
+//!
+//! The macro puts one case for each arm into the caller's frame and calls
+//! [`attempt`]; if nothing was possible at once, it adds to each case a place in a
+//! line and calls [`choose`]. The arm's body runs after all of that is gone
+//! again, so it may do anything with the channels, `break`, `?` or `return`.
+//!
+//! # How it waits
+//!
+//! 1. *Check*: which cases look ready, without a lock? One of them at random, under
+//!    its lock; if another G was faster, another case.
+//! 2. *Enlist* in every channel's line, with one ticket for all: see
+//!    [`crate::wait::queue`]. A G that wins the ticket, in whichever channel, has
+//!    done the case.
+//! 3. *Withdraw* from all other lines.
+//!
+//! Go holds the locks of all channels, in the order of their addresses, while it
+//! does 1 and 2. Here each is held by itself. That leaves one thing to see to: in
+//! 2, a case can turn out to be ready while other channels can already win our
+//! ticket. To do it would need two words at once, our ticket and that of the G that
+//! waits there. So we *call off* instead: close the ticket, withdraw, begin
+//! again with 1, where no ticket is open. A G that skipped us meanwhile is in a line
+//! now, so 1 or 2 finds it. Two that call off because of each other both start
+//! anew, in a random order.
+#![forbid(unsafe_code)]
+
+use super::chan::{
+    Buffer, Chan, NoMemory, Now, RECEIVERS, Receiver, RecvError, SENDERS, SendError,
+    SendTimeoutError, Sender,
+};
+use crate::run::door;
+use crate::run::door::deadline_after;
+pub use crate::wait::queue::Selection;
+use crate::wait::queue::{IfUnwound, Waiter};
+use core::cell::Cell;
+use core::pin::Pin;
+use core::time::Duration;
+
+/// Waits for the first of several channel operations that is possible.
+///
+/// ```
+/// use runnext::prelude::*;
+/// use core::time::Duration;
+/// let (numbers, rx_numbers) = chan::bounded(1);
+/// let (tx_words, words) = chan::bounded(1);
+/// numbers.send(7)?;
+///
+/// let got = select! {
+///     recv(rx_numbers) -> number => number.map_or(0, |n| n * 6),
+///     recv(words) -> word => { let word: String = word.expect("open"); word.len() }
+///     after(Duration::from_secs(1)) => panic!("nothing for a second"),
+/// };
+/// assert_eq!(got, 42);
+///
+/// select! {
+///     send(tx_words, "hello".into()) -> sent => assert!(sent.is_ok()),
+///     default => unreachable!("there is room"),
+/// }
+/// # Ok::<(), chan::SendError<usize>>(())
+/// ```
+///
+/// # The arms
+///
+/// - `recv(rx) -> pattern => body`: binds a `Result<T, RecvError>`; a closed and
+///   empty channel is ready, with an error. `-> pattern` may be left out.
+/// - `send(tx, value) -> pattern => body`: binds a `Result<(), SendError<T>>`; a
+///   closed channel is ready, with an error that has the value. `-> pattern` may
+///   be left out, and then the value of a failed send is dropped.
+/// - `after(duration) => body`: when nothing was possible for so long.
+/// - `default => body`: when nothing is possible now. Not together with `after`.
+///
+/// Arms end as those of `match` do: with a comma, or with a block. Up to 64
+/// `recv` and `send`; the same channel may be in several of them.
+///
+/// # What is promised
+///
+/// - Exactly one body runs, and only its operation has happened.
+/// - Of those that are possible at once, each has the same chance.
+/// - All channels, values and durations are evaluated once, as written, before
+///   anything else. The values of sends that did not happen are dropped before
+///   the body runs; to keep one, send a clone.
+///
+/// # Panics
+/// As [`Sender::send`](crate::api::chan::Sender::send): an unbounded channel without
+/// memory.
+#[macro_export]
+macro_rules! select {
+    ($($arms:tt)+) => {
+        $crate::__select!(@arm selection [] [] $($arms)+)
+    };
+}
+
+/// The inside of [`select!`]: takes arm after arm (`@arm`, `@other`), one step of
+/// expansion each, because a compiler stops at 128; then puts all together
+/// (`@all`), where each arm becomes a case (`@case`) and binds its result (`@bind`).
+/// The names `case`, `in_line` and `result` are others in every step.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __select {
+    (@arm $t:ident $cases:tt $other:tt after($timeout:expr $(,)?) => $($rest:tt)+) => {
+        $crate::__select!(@other $t $cases $other
+            ($crate::__private::Otherwise::WaitFor($timeout)) $($rest)+)
+    };
+    (@arm $t:ident $cases:tt $other:tt default => $($rest:tt)+) => {
+        $crate::__select!(@other $t $cases $other ($crate::__private::Otherwise::Return) $($rest)+)
+    };
+    (@arm $t:ident [$($cases:tt)*] $other:tt
+        $kind:ident($($ends:tt)*) $(-> $p:pat)? => $body:block, $($rest:tt)*) => {
+        $crate::__select!(@arm $t
+            [$($cases)* {$kind ($($ends)*) case in_line result ($($p)?) ($body)}]
+            $other $($rest)*)
+    };
+    (@arm $t:ident [$($cases:tt)*] $other:tt
+        $kind:ident($($ends:tt)*) $(-> $p:pat)? => $body:block $($rest:tt)*) => {
+        $crate::__select!(@arm $t
+            [$($cases)* {$kind ($($ends)*) case in_line result ($($p)?) ($body)}]
+            $other $($rest)*)
+    };
+    (@arm $t:ident [$($cases:tt)*] $other:tt
+        $kind:ident($($ends:tt)*) $(-> $p:pat)? => $body:expr, $($rest:tt)*) => {
+        $crate::__select!(@arm $t
+            [$($cases)* {$kind ($($ends)*) case in_line result ($($p)?) ($body)}]
+            $other $($rest)*)
+    };
+    (@arm $t:ident [$($cases:tt)*] $other:tt
+        $kind:ident($($ends:tt)*) $(-> $p:pat)? => $body:expr) => {
+        $crate::__select!(@arm $t
+            [$($cases)* {$kind ($($ends)*) case in_line result ($($p)?) ($body)}]
+            $other)
+    };
+    (@arm $t:ident $cases:tt $other:tt) => {
+        $crate::__select!(@all $t $cases $other)
+    };
+    (@arm $t:ident $cases:tt $other:tt $($rest:tt)+) => {
+        $crate::__select!(@bad)
+    };
+
+    (@other $t:ident $cases:tt [] $otherwise:tt $body:block, $($rest:tt)*) => {
+        $crate::__select!(@arm $t $cases [$otherwise ($body)] $($rest)*)
+    };
+    (@other $t:ident $cases:tt [] $otherwise:tt $body:block $($rest:tt)*) => {
+        $crate::__select!(@arm $t $cases [$otherwise ($body)] $($rest)*)
+    };
+    (@other $t:ident $cases:tt [] $otherwise:tt $body:expr, $($rest:tt)*) => {
+        $crate::__select!(@arm $t $cases [$otherwise ($body)] $($rest)*)
+    };
+    (@other $t:ident $cases:tt [] $otherwise:tt $body:expr) => {
+        $crate::__select!(@arm $t $cases [$otherwise ($body)])
+    };
+    (@other $t:ident $cases:tt $other:tt $otherwise:tt $($rest:tt)*) => {
+        compile_error!("select! has at most one `after` or `default`")
+    };
+
+    (@all $t:ident $cases:tt []) => {
+        $crate::__select!(@all $t $cases [
+            ($crate::__private::Otherwise::Wait) (unreachable!("a select ended without a case"))
+        ])
+    };
+    (@all $t:ident
+        [$({
+            $kind:ident $ends:tt $case:ident $in_line:ident $result:ident $p:tt ($body:expr)
+        })*]
+        [($otherwise:expr) ($other:expr)]) => {{
+        let (_, $($result,)*) = {
+            $($crate::__select!(@case $case $kind $ends);)*
+            let otherwise = $otherwise;
+            let ready = $crate::__private::Ready::none()$(.and($case.looks_ready()))*;
+            let cases = &[$($case.as_case()),*];
+            let is_any = $crate::__private::attempt(cases, ready) || {
+                let $t = ::core::pin::pin!($crate::__private::Selection::new());
+                let $t = $t.into_ref();
+                $(let $in_line = ::core::pin::pin!($case.in_line($t));)*
+                let lines = &[$($crate::__private::line($in_line.into_ref())),*];
+                $crate::__private::choose($t, cases, lines, otherwise)
+            };
+            (is_any, $($case.result(),)*)
+        };
+        $(if let ::core::option::Option::Some(value) = $result {
+            $crate::__select!(@bind $p value);
+            $body
+        } else)* {
+            $other
+        }
+    }};
+
+    (@case $case:ident recv ($rx:expr $(,)?)) => {
+        let rx: &$crate::chan::Receiver<_> = &$rx;
+        let $case = $crate::__private::recv_case(rx);
+    };
+    (@case $case:ident send ($tx:expr, $value:expr $(,)?)) => {
+        let tx: &$crate::chan::Sender<_> = &$tx;
+        let $case = $crate::__private::send_case(tx, $value);
+    };
+    (@case $case:ident $kind:ident $ends:tt) => {
+        $crate::__select!(@bad);
+    };
+    (@bind () $value:ident) => {
+        let _ = $value;
+    };
+    (@bind ($p:pat) $value:ident) => {
+        let $p = $value;
+    };
+    (@bad) => {
+        compile_error!(
+            "an arm of select! is `recv(rx) -> v => …`, `send(tx, v) -> r => …`, \
+             `after(duration) => …` or `default => …`"
+        )
+    };
+}
+
+/// One operation of a `select!`, in the frame of the G that selects. Private: between
+/// `begin` and `wait` of a selection no code of a program may run.
+trait Case {
+    /// Whether it seems possible, without a lock.
+    fn looks_ready(&self) -> bool;
+    /// Does it, if it is possible at once.
+    fn attempt(&self) -> bool;
+}
+
+/// A case that may have to wait. Private, as [`Case`] is.
+trait Waiting {
+    /// Goes to the end of the line, unless the case is possible at once.
+    fn enlist(self: Pin<&Self>) -> bool;
+    /// Leaves the line, and notes whether the case was done meanwhile.
+    fn withdraw(self: Pin<&Self>);
+}
+
+/// A case, whatever its channel.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct AnyCase<'a>(&'a dyn Case);
+
+/// A case in its place in the line, whatever its channel.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct Line<'a>(Pin<&'a dyn Waiting>);
+
+/// The same, whatever its channel.
+#[doc(hidden)]
+#[inline(always)]
+pub fn line<'a, T: Send, const LIST: usize>(place: Pin<&'a InLine<'_, T, LIST>>) -> Line<'a> {
+    Line(place)
+}
+
+/// What to do when no case is possible.
+#[doc(hidden)]
+pub enum Otherwise {
+    /// Wait.
+    Wait,
+    /// Wait for so long.
+    WaitFor(Duration),
+    /// Nothing.
+    Return,
+}
+
+/// The cases that look ready, as bits of a word.
+#[doc(hidden)]
+pub struct Ready {
+    set: u64,
+    seen: u32,
+}
+
+impl Ready {
+    /// Before any case was looked at.
+    #[inline(always)]
+    pub fn none() -> Self {
+        Ready { set: 0, seen: 0 }
+    }
+
+    /// And how the next case looks.
+    #[inline(always)]
+    #[must_use]
+    pub fn and(self, looks_ready: bool) -> Self {
+        Ready { set: self.set | u64::from(looks_ready) << self.seen, seen: self.seen + 1 }
+    }
+
+    fn of(cases: &[AnyCase<'_>]) -> Self {
+        cases.iter().fold(Ready::none(), |ready, case| ready.and(case.0.looks_ready()))
+    }
+}
+
+/// Does one of the cases that look ready, each with the same chance; false if
+/// other Gs were faster.
+#[doc(hidden)]
+#[inline(always)]
+pub fn attempt<const N: usize>(cases: &[AnyCase<'_>; N], ready: Ready) -> bool {
+    const { assert!(N <= u64::BITS as usize, "select! with more than 64 channels") };
+    ready.set != 0 && attempt_any(cases, ready)
+}
+
+#[inline(never)]
+fn attempt_any(cases: &[AnyCase<'_>], Ready { mut set, .. }: Ready) -> bool {
+    while set != 0 {
+        let i = pick(set);
+        if cases.get(i).is_some_and(|case| case.0.attempt()) {
+            return true;
+        }
+        set &= !(1 << i);
+    }
+    false
+}
+
+/// Waits for one of the cases and does it; false if none was possible in time.
+#[doc(hidden)]
+#[inline(never)]
+pub fn choose(
+    selection: Pin<&Selection>,
+    cases: &[AnyCase<'_>],
+    lines: &[Line<'_>],
+    otherwise: Otherwise,
+) -> bool {
+    let deadline_ns = match otherwise {
+        Otherwise::Wait => None,
+        Otherwise::WaitFor(timeout) => Some(deadline_after(timeout)),
+        // None looked ready: make sure, so that `default` means what it says.
+        Otherwise::Return => {
+            let done = cases.iter().any(|case| case.0.attempt());
+            if !done {
+                door::check_kill();
+            }
+            return done;
+        }
+    };
+    crate::run::door::might_park();
+    let mut first = 0;
+    // A G that is killed unwinds from `wait`; and a hand-made call with a line of another
+    // selection, from `enlist`. No place may stay in a line, not even a leaked one.
+    let withdraw_all = || lines.iter().for_each(|line| line.0.withdraw());
+    loop {
+        let if_killed = IfUnwound(withdraw_all);
+        selection.begin();
+        let if_refused = IfUnwound(|| {
+            selection.call_off();
+        });
+        let (before, after) = lines.split_at(first);
+        let all_enlisted = after.iter().chain(before).all(|line| line.0.enlist());
+        core::mem::forget(if_refused);
+        let is_won = if all_enlisted { selection.wait(deadline_ns) } else { !selection.call_off() };
+        core::mem::forget(if_killed);
+        withdraw_all();
+        if is_won {
+            return true;
+        }
+        if all_enlisted {
+            return false; // the time is up
+        }
+        if attempt_any(cases, Ready::of(cases)) {
+            return true;
+        }
+        first = below(door::random(), lines.len());
+    }
+}
+
+/// The number of a random bit of `set`. `set` is not empty.
+#[inline]
+fn pick(mut set: u64) -> usize {
+    if !set.is_power_of_two() {
+        for _ in 0..below(door::random(), set.count_ones() as usize) {
+            set &= set - 1; // without its lowest bit
+        }
+    }
+    set.trailing_zeros() as usize
+}
+
+/// A number below `n`, which is small, from a random word.
+#[inline]
+fn below(random: u64, n: usize) -> usize {
+    (((random >> 32) * n as u64) >> 32) as usize
+}
+
+/// `recv(rx)` and `send(tx, value)`, by the list in which they may have to wait.
+#[doc(hidden)]
+pub struct ChanCase<'a, T, const LIST: usize> {
+    chan: &'a Chan<T>,
+    /// What was received, or is not sent.
+    value: Cell<Option<T>>,
+    is_done: Cell<bool>,
+}
+
+/// A case, with its place in the line.
+#[doc(hidden)]
+pub type InLine<'a, T, const LIST: usize> =
+    Waiter<'a, Buffer<T>, T, 2, LIST, &'a ChanCase<'a, T, LIST>>;
+
+/// `recv(rx)`.
+#[doc(hidden)]
+#[inline(always)]
+pub fn recv_case<T: Send>(rx: &Receiver<T>) -> ChanCase<'_, T, RECEIVERS> {
+    ChanCase { chan: rx.chan(), value: Cell::new(None), is_done: Cell::new(false) }
+}
+
+/// `send(tx, value)`.
+#[doc(hidden)]
+#[inline(always)]
+pub fn send_case<T: Send>(tx: &Sender<T>, value: T) -> ChanCase<'_, T, SENDERS> {
+    ChanCase { chan: tx.chan(), value: Cell::new(Some(value)), is_done: Cell::new(false) }
+}
+
+impl<'a, T: Send, const LIST: usize> ChanCase<'a, T, LIST> {
+    /// With a place in the line.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn in_line<'b>(&'b self, selection: Pin<&'b Selection>) -> InLine<'b, T, LIST>
+    where
+        'a: 'b,
+    {
+        Waiter::new(self.chan.wait_queue(), selection, self)
+    }
+
+    /// Whether it seems possible, without a lock.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn looks_ready(&self) -> bool {
+        Case::looks_ready(self)
+    }
+
+    /// The same, whatever its channel.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn as_case(&self) -> AnyCase<'_> {
+        AnyCase(self)
+    }
+}
+
+impl<T: Send> ChanCase<'_, T, RECEIVERS> {
+    /// What came of it, if it was chosen.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn result(&self) -> Option<Result<T, RecvError>> {
+        self.is_done.get().then(|| self.value.take().ok_or(RecvError))
+    }
+}
+
+impl<T: Send> ChanCase<'_, T, SENDERS> {
+    /// What came of it, if it was chosen.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn result(&self) -> Option<Result<(), SendError<T>>> {
+        self.is_done.get().then(|| self.value.take().map_or(Ok(()), |value| Err(SendError(value))))
+    }
+}
+
+/// For both lists at once: a bound on this trait, which is private, would be public.
+impl<T: Send, const LIST: usize> Case for ChanCase<'_, T, LIST> {
+    #[inline]
+    fn looks_ready(&self) -> bool {
+        match LIST {
+            RECEIVERS => self.chan.looks_receivable(),
+            _ => self.chan.looks_sendable(),
+        }
+    }
+
+    fn attempt(&self) -> bool {
+        let is_done = match LIST {
+            RECEIVERS => self.try_recv(),
+            _ => self.try_send(),
+        };
+        self.is_done.set(is_done);
+        is_done
+    }
+}
+
+impl<T: Send, const LIST: usize> ChanCase<'_, T, LIST> {
+    fn try_recv(&self) -> bool {
+        let value = self.chan.recv(Now);
+        let is_done = value.is_some() || self.chan.is_over();
+        self.value.set(value);
+        is_done
+    }
+
+    fn try_send(&self) -> bool {
+        let Some(value) = self.value.take() else { return false };
+        match self.chan.send(value, Now) {
+            Ok(()) => {}
+            Err(SendTimeoutError::Timeout(_)) if self.chan.capacity().is_none() => {
+                panic!("{NoMemory}")
+            }
+            Err(SendTimeoutError::Timeout(value)) => {
+                self.value.set(Some(value));
+                return false;
+            }
+            Err(SendTimeoutError::Disconnected(value)) => self.value.set(Some(value)),
+        }
+        true
+    }
+}
+
+impl<T: Send, const LIST: usize> Waiting for InLine<'_, T, LIST> {
+    fn enlist(self: Pin<&Self>) -> bool {
+        let chan = self.extra().chan;
+        // A receiver has no value in its slot.
+        match LIST {
+            RECEIVERS => self.enlist_unless(SENDERS, || chan.is_receivable(), || None),
+            _ => self.enlist_unless(RECEIVERS, || chan.is_sendable(), || self.extra().value.take()),
+        }
+    }
+
+    fn withdraw(self: Pin<&Self>) {
+        let is_won = Waiter::withdraw(&self);
+        let case = self.extra();
+        if is_won {
+            case.is_done.set(true);
+        }
+        // What was received; or what was not sent, or by a case that was closed.
+        if (LIST == SENDERS || is_won)
+            && let Some(value) = self.take()
+        {
+            case.value.set(Some(value));
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

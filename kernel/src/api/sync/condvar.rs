@@ -1,0 +1,168 @@
+//! `Condvar`: wait, with a mutex released meanwhile, until a G notifies.
+//!
+//! The waiter is in the queue before it frees the mutex, so a G that changes the guarded value, and
+//! then notifies, finds it there.
+#![forbid(unsafe_code)]
+
+use super::poison::{LockResult, locked};
+use super::{MutexGuard, TimedOut};
+use crate::run::door;
+use crate::run::door::{Reason, deadline_after};
+use crate::wait::queue::{Place, WaitQueue, Waited};
+use core::fmt;
+use core::time::Duration;
+
+/// Waits until a condition on the value of a [`Mutex`](super::Mutex) holds.
+///
+/// A wake-up means "check again", as in std: the condition may be false again when the mutex is
+/// retaken. [`wait_while`](Self::wait_while) checks by itself. The longest waiter is notified
+/// first.
+///
+/// ```
+/// use runnext::{prelude::*, sync::{Condvar, Mutex}};
+/// static READY: Mutex<bool> = Mutex::new(false);
+/// static CHANGED: Condvar = Condvar::new();
+/// let waiter = go(|| *CHANGED.wait_while(READY.lock().unwrap(), |ready| !*ready).unwrap());
+/// *READY.lock().unwrap() = true;
+/// CHANGED.notify_one();
+/// assert_eq!(waiter.join(), Ok(true));
+/// ```
+#[derive(Default)]
+pub struct Condvar {
+    queue: WaitQueue,
+}
+
+impl Condvar {
+    /// Without waiters.
+    pub const fn new() -> Self {
+        Condvar { queue: WaitQueue::new(()) }
+    }
+
+    /// Frees the mutex and waits, as one step; then takes the mutex again.
+    ///
+    /// # Errors
+    /// The guard with a warning, if a G panicked while it held the mutex; no guard, if a G
+    /// that held it was abandoned meanwhile.
+    ///
+    /// ```
+    /// use runnext::{prelude::*, sync::{Condvar, Mutex}};
+    /// static TURN: Mutex<u32> = Mutex::new(0);
+    /// static CHANGED: Condvar = Condvar::new();
+    /// let other = go(|| {
+    ///     *TURN.lock().unwrap() = 1;
+    ///     CHANGED.notify_all();
+    /// });
+    /// let mut turn = TURN.lock().unwrap();
+    /// while *turn == 0 {
+    ///     turn = CHANGED.wait(turn).unwrap();
+    /// }
+    /// # drop(turn);
+    /// # other.join().unwrap();
+    /// ```
+    pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        self.wait_until(guard, None).0
+    }
+
+    /// As [`wait`](Self::wait), for `timeout` at most. The mutex is taken again in any case; the
+    /// second of the pair says whether the timeout passed.
+    ///
+    /// # Errors
+    /// The pair with a warning, if a G panicked while it held the mutex; nothing, if a G
+    /// that held it was abandoned meanwhile.
+    pub fn wait_timeout<'a, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        timeout: Duration,
+    ) -> LockResult<(MutexGuard<'a, T>, Result<(), TimedOut>)> {
+        pair(self.wait_until(guard, Some(deadline_after(timeout))))
+    }
+
+    /// Waits while `condition` returns true.
+    ///
+    /// # Errors
+    /// The guard with a warning, if a G panicked while it held the mutex; no guard, if a G
+    /// that held it was abandoned meanwhile.
+    pub fn wait_while<'a, T: ?Sized>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> LockResult<MutexGuard<'a, T>> {
+        while condition(&mut guard) {
+            guard = self.wait(guard)?;
+        }
+        Ok(guard)
+    }
+
+    /// As [`wait_while`](Self::wait_while), for `timeout` at most. `TimedOut` says
+    /// that the condition still held at the end.
+    ///
+    /// # Errors
+    /// The pair with a warning, if a G panicked while it held the mutex; nothing, if a G
+    /// that held it was abandoned meanwhile.
+    pub fn wait_timeout_while<'a, T: ?Sized>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        timeout: Duration,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> LockResult<(MutexGuard<'a, T>, Result<(), TimedOut>)> {
+        let deadline_ns = deadline_after(timeout);
+        loop {
+            if !condition(&mut guard) {
+                return Ok((guard, Ok(())));
+            }
+            if door::now_ns() >= deadline_ns {
+                return Ok((guard, Err(TimedOut)));
+            }
+            guard = pair(self.wait_until(guard, Some(deadline_ns)))?.0;
+        }
+    }
+
+    /// Wakes the longest waiter, if there is one.
+    pub fn notify_one(&self) {
+        let mut locked = self.queue.lock();
+        let first = locked.grant(0);
+        locked.ready_if(first);
+    }
+
+    /// Wakes all current waiters.
+    pub fn notify_all(&self) {
+        self.queue.grant_all(0);
+    }
+
+    /// How many Gs have ever waited here.
+    #[cfg(test)]
+    pub(super) fn queued_ever(&self) -> u64 {
+        self.queue.lock().queued_ever()
+    }
+
+    fn wait_until<'a, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        deadline_ns: Option<u64>,
+    ) -> (LockResult<MutexGuard<'a, T>>, Result<(), TimedOut>) {
+        door::might_park();
+        let mutex = MutexGuard::mutex(&guard);
+        let place = Place { reason: Reason::Condvar, list: 0, value: None, deadline_ns };
+        let mut guard = Some(guard);
+        let free = || drop(guard.take());
+        let waited = match self.queue.wait_watching(self.queue.lock(), place, free, |()| false) {
+            Waited::TimedOut(..) => Err(TimedOut),
+            Waited::Granted(_) | Waited::Took(_) => Ok(()),
+        };
+        (locked(mutex.lock(None)), waited)
+    }
+}
+
+/// Pairs the guard, poisoned or not, with the wait's result.
+fn pair<G, W>((guard, waited): (LockResult<G>, W)) -> LockResult<(G, W)> {
+    match guard {
+        Ok(guard) => Ok((guard, waited)),
+        Err(error) => Err(error.map(|guard| (guard, waited))),
+    }
+}
+
+impl fmt::Debug for Condvar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Condvar").finish_non_exhaustive()
+    }
+}

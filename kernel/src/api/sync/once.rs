@@ -1,0 +1,244 @@
+//! `Once` and `OnceLock`: initialized by the first caller.
+//!
+//! The state is one word that all but the first few callers only read. A caller that finds it
+//! running waits; the running closure wakes all waiters when it ends, by returning or by a panic.
+#![forbid(unsafe_code)]
+
+use crate::run::door::{Reason, deadline_after, might_park};
+use crate::wait::queue::{Place, TimedOut, WaitQueue, Waited};
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+
+/// No call yet.
+const NEW: u32 = 0;
+/// A caller's closure runs.
+const RUNNING: u32 = 1;
+/// The closure returned.
+const DONE: u32 = 2;
+/// The closure panicked.
+const POISONED: u32 = 3;
+
+/// An action that is run once, by the first caller.
+///
+/// ```
+/// use runnext::sync::Once;
+/// static SETUP: Once = Once::new();
+/// let mut runs = 0;
+/// SETUP.call_once(|| runs += 1);
+/// SETUP.call_once(|| runs += 1);
+/// assert_eq!(runs, 1);
+/// ```
+#[derive(Default)]
+pub struct Once {
+    // Changes under the queue's lock; `DONE` is final.
+    state: AtomicU32,
+    queue: WaitQueue,
+}
+
+impl Once {
+    /// Not done yet.
+    pub const fn new() -> Self {
+        Once { state: AtomicU32::new(NEW), queue: WaitQueue::new(()) }
+    }
+
+    /// Runs `f`, unless another call did already; when this returns it is done. `f` must not call
+    /// it again: it would wait for itself.
+    ///
+    /// # Panics
+    /// When the closure of the first caller has panicked.
+    #[inline]
+    pub fn call_once(&self, f: impl FnOnce()) {
+        if !self.is_completed() {
+            let _done = self.run_or_wait(Some(f), AfterPanic::Panic, None);
+        }
+    }
+
+    /// As [`call_once`](Self::call_once), but runs `f` also if earlier closures have panicked.
+    ///
+    /// ```
+    /// use runnext::{prelude::*, sync::Once};
+    /// static ONCE: Once = Once::new();
+    /// assert!(go(|| ONCE.call_once(|| panic!("no"))).join().is_err());
+    /// ONCE.call_once_force(|| ());
+    /// assert!(ONCE.is_completed());
+    /// ```
+    #[inline]
+    pub fn call_once_force(&self, f: impl FnOnce()) {
+        if !self.is_completed() {
+            let _done = self.run_or_wait(Some(f), AfterPanic::TryAgain, None);
+        }
+    }
+
+    /// Waits until another call has run it, without running it.
+    ///
+    /// # Panics
+    /// When the closure has panicked.
+    pub fn wait(&self) {
+        let _done = self.run_or_wait(None::<fn()>, AfterPanic::Panic, None);
+    }
+
+    /// As [`wait`](Self::wait), for `timeout` at most.
+    ///
+    /// # Errors
+    /// [`TimedOut`] if it was not done in time.
+    ///
+    /// # Panics
+    /// When the closure has panicked.
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimedOut> {
+        self.run_or_wait(None::<fn()>, AfterPanic::Panic, Some(deadline_after(timeout)))
+    }
+
+    /// Whether it is done.
+    #[inline]
+    pub fn is_completed(&self) -> bool {
+        // Acquire: makes the initialization visible; pairs with `Running::drop`.
+        self.state.load(Ordering::Acquire) == DONE
+    }
+
+    /// Whether the last closure has panicked.
+    pub fn is_poisoned(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == POISONED
+    }
+
+    /// How many Gs have ever queued here.
+    #[cfg(test)]
+    pub(super) fn queued_ever(&self) -> u64 {
+        self.queue.lock().queued_ever()
+    }
+
+    /// Runs `f`, if there is one and no other call runs; else waits for that call.
+    #[cold]
+    fn run_or_wait(
+        &self,
+        mut f: Option<impl FnOnce()>,
+        after_panic: AfterPanic,
+        deadline_ns: Option<u64>,
+    ) -> Result<(), TimedOut> {
+        might_park();
+        loop {
+            let locked = self.queue.lock();
+            let state = self.state.load(Ordering::Acquire);
+            if state == DONE {
+                return Ok(());
+            }
+            if state == POISONED && after_panic == AfterPanic::Panic {
+                drop(locked);
+                panic!("Once: the closure of the first caller has panicked");
+            }
+            if state != RUNNING
+                && let Some(f) = f.take()
+            {
+                self.state.store(RUNNING, Ordering::Relaxed); // read under the lock
+                drop(locked);
+                let mut running = Running { once: self, end: POISONED };
+                f();
+                running.end = DONE;
+                return Ok(());
+            }
+            let place = Place { reason: Reason::Once, list: 0, value: None, deadline_ns };
+            if let Waited::TimedOut(..) = self.queue.wait(locked, place, |()| false) {
+                return Err(TimedOut);
+            }
+        }
+    }
+}
+
+/// What to do if earlier closures have panicked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AfterPanic {
+    Panic,
+    TryAgain,
+}
+
+/// A closure that runs; when it ends, its outcome is stored and all waiters are woken.
+struct Running<'a> {
+    once: &'a Once,
+    end: u32,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let locked = self.once.queue.lock();
+        // Release: pairs with `is_completed`.
+        self.once.state.store(self.end, Ordering::Release);
+        drop(locked);
+        self.once.queue.grant_all(0);
+    }
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once").field("completed", &self.is_completed()).finish()
+    }
+}
+
+/// A value that is initialized once, by the first caller that needs it.
+///
+/// If the initialization panics, the next caller tries again.
+///
+/// ```
+/// use runnext::sync::OnceLock;
+/// static TABLE: OnceLock<Vec<u32>> = OnceLock::new();
+/// assert_eq!(TABLE.get_or_init(|| vec![1, 2, 3]).len(), 3);
+/// assert_eq!(TABLE.get(), Some(&vec![1, 2, 3]));
+/// ```
+pub struct OnceLock<T> {
+    once: Once,
+    // Only set while `once` runs, so no caller ever spins for it.
+    value: spin::Once<T>,
+}
+
+impl<T> OnceLock<T> {
+    /// No value yet.
+    pub const fn new() -> Self {
+        OnceLock { once: Once::new(), value: spin::Once::new() }
+    }
+
+    /// The value, if it is there.
+    #[inline]
+    pub fn get(&self) -> Option<&T> {
+        self.value.get()
+    }
+
+    /// The value; made by `f` if it is not there, waited for if another caller makes it. `f` must
+    /// not request it: it would wait for itself.
+    #[inline]
+    pub fn get_or_init(&self, f: impl FnOnce() -> T) -> &T {
+        if let Some(value) = self.value.get() {
+            return value;
+        }
+        self.once.call_once_force(|| {
+            // First made, then stored: so a panic of `f` does not poison the inner `spin::Once`.
+            let value = f();
+            self.value.call_once(|| value);
+        });
+        self.value.get().expect("done means that it is there")
+    }
+
+    /// Sets the value, if there is none yet.
+    ///
+    /// # Errors
+    /// The argument, if there is a value already.
+    pub fn set(&self, value: T) -> Result<(), T> {
+        let mut value = Some(value);
+        self.once.call_once_force(|| {
+            if let Some(value) = value.take() {
+                self.value.call_once(|| value);
+            }
+        });
+        value.map_or(Ok(()), Err)
+    }
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for OnceLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnceLock").field(&self.get()).finish()
+    }
+}

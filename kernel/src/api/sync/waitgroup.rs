@@ -1,0 +1,189 @@
+//! `WaitGroup`: wait until all counted work is done.
+//!
+//! The count is one atomic; the queue is touched only by waiters, and by the `done` that brings the
+//! count to zero. `add` and `done` are one locked addition each, inlined; everything else is out of
+//! line.
+//!
+//! # Misuse
+//!
+//! The addition comes before the check of the old value, so one `done` too many has made the count
+//! -1 before it is noticed, and restores it before it panics. A count below zero counts as zero, so
+//! no G waits for ever meanwhile; but a correct `done` of another G may find the count one too low,
+//! and panic as well. Checking first would cost every correct call a loop.
+#![forbid(unsafe_code)]
+
+use crate::run::door::deadline_after;
+use crate::run::sys::{AtomicUsize, Reason, const_fn};
+use crate::wait::queue::{Place, TimedOut, WaitQueue, Waited};
+use core::fmt;
+use core::ops::Deref;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+
+/// Counts work that is under way; waits until there is none.
+///
+/// As Go's: [`add`](Self::add) before the work is started, [`done`](Self::done)
+/// when it is over, [`wait`](Self::wait) for all of it. It can be used again
+/// and again. A [`Ticket`] does the counting by itself, also when its G panics.
+///
+/// ```
+/// use runnext::{prelude::*, sync::WaitGroup};
+/// static GROUP: WaitGroup = WaitGroup::new();
+/// for _ in 0..3 {
+///     GROUP.add(1);
+///     let _detached = go(|| GROUP.done());
+/// }
+/// GROUP.wait();
+/// assert_eq!(GROUP.count(), 0);
+/// ```
+#[derive(Default)]
+pub struct WaitGroup {
+    count: AtomicUsize,
+    queue: WaitQueue,
+}
+
+impl WaitGroup {
+    const_fn! {
+        /// Nothing is under way.
+        pub fn new() -> Self {
+            WaitGroup { count: AtomicUsize::new(0), queue: WaitQueue::new(()) }
+        }
+    }
+
+    /// Counts `n` more as under way. Call it before they are started: a waiter might otherwise see
+    /// none.
+    ///
+    /// # Panics
+    /// When the count would pass `isize::MAX`; it stays as it is.
+    #[inline(always)]
+    pub fn add(&self, n: usize) {
+        // Relaxed: it publishes nothing; waiters synchronize with `done`.
+        let before = self.count.fetch_add(n, Ordering::Relaxed);
+        if n.cast_signed() < 0 || before.wrapping_add(n).cast_signed() < 0 {
+            self.added_much(before, n);
+        }
+    }
+
+    /// Too much was added; or another G is about to restore what it has subtracted too much, and
+    /// the count is below zero for that.
+    #[cold]
+    fn added_much(&self, before: usize, n: usize) {
+        if before.cast_signed() >= 0 || n.cast_signed() < 0 {
+            self.count.fetch_sub(n, Ordering::Relaxed);
+            panic!("WaitGroup: more than isize::MAX under way");
+        }
+    }
+
+    /// Counts one as done.
+    ///
+    /// # Panics
+    /// When none was under way; the count stays at zero.
+    #[inline(always)]
+    pub fn done(&self) {
+        // Release: the work happens before the count says so. Acquire: the `done` that makes it
+        // zero passes on what the others did. Pairs with `is_over`.
+        let before = self.count.fetch_sub(1, Ordering::AcqRel);
+        if before.cast_signed() <= 1 {
+            self.none_left(before);
+        }
+    }
+
+    /// The last one is done, or `done` was called too often.
+    #[inline(never)]
+    fn none_left(&self, before: usize) {
+        if before != 1 {
+            self.count.fetch_add(1, Ordering::Relaxed);
+            panic!("WaitGroup: done without add");
+        }
+        self.queue.grant_all(0);
+    }
+
+    /// Waits until nothing is under way. If work is added as soon as the count is zero, Gs that
+    /// waited for the zero continue nevertheless.
+    pub fn wait(&self) {
+        let _in_time = self.wait_until(None);
+    }
+
+    /// As [`wait`](Self::wait), for `timeout` at most.
+    ///
+    /// # Errors
+    /// [`TimedOut`] if work was under way all the time.
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimedOut> {
+        self.wait_until(Some(deadline_after(timeout)))
+    }
+
+    fn wait_until(&self, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
+        crate::run::door::might_park();
+        if self.is_over() {
+            return Ok(());
+        }
+        let locked = self.queue.lock();
+        // Again, under the lock: a `done` that makes the count zero after this takes the lock after
+        // this G, and finds it in the queue.
+        if self.is_over() {
+            return Ok(());
+        }
+        let place = Place { reason: Reason::WaitGroup, list: 0, value: None, deadline_ns };
+        match self.queue.wait(locked, place, |()| false) {
+            Waited::TimedOut(..) => Err(TimedOut),
+            Waited::Granted(_) | Waited::Took(_) => Ok(()),
+        }
+    }
+
+    /// How many Gs have ever queued here.
+    #[cfg(test)]
+    pub(super) fn queued_ever(&self) -> u64 {
+        self.queue.lock().queued_ever()
+    }
+
+    fn is_over(&self) -> bool {
+        self.count.load(Ordering::Acquire).cast_signed() <= 0 // pairs with `done`
+    }
+
+    /// How many are under way at this instant.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed).cast_signed().max(0).cast_unsigned()
+    }
+
+    /// Adds one, which is done when the ticket is dropped. `group` may be a
+    /// reference or an `Arc`.
+    ///
+    /// ```
+    /// use runnext::{prelude::*, sync::WaitGroup};
+    /// use std::sync::Arc;
+    /// let group = Arc::new(WaitGroup::new());
+    /// for _ in 0..3 {
+    ///     let ticket = WaitGroup::ticket(group.clone());
+    ///     let _detached = go(move || drop(ticket));
+    /// }
+    /// group.wait();
+    /// ```
+    pub fn ticket<R: Deref<Target = WaitGroup>>(group: R) -> Ticket<R> {
+        group.add(1);
+        Ticket { group }
+    }
+}
+
+impl fmt::Debug for WaitGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitGroup").field("count", &self.count()).finish()
+    }
+}
+
+/// One unit of work that a [`WaitGroup`] waits for, until this is dropped; a clone is one more.
+#[must_use = "a ticket that is dropped is done"]
+pub struct Ticket<R: Deref<Target = WaitGroup>> {
+    group: R,
+}
+
+impl<R: Deref<Target = WaitGroup> + Clone> Clone for Ticket<R> {
+    fn clone(&self) -> Self {
+        WaitGroup::ticket(self.group.clone())
+    }
+}
+
+impl<R: Deref<Target = WaitGroup>> Drop for Ticket<R> {
+    fn drop(&mut self) {
+        self.group.done();
+    }
+}

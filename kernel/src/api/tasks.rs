@@ -1,0 +1,162 @@
+//! Snapshots of all Gs: name, state, wait, times; and killing a G.
+//!
+//! Any G may read about any G at any time; no G is stopped for it. So each field was true at some
+//! moment during the call, and all are of one life of the G: never one G's name with another's
+//! state. How that is done is in `schedule`'s `snapshot`; this is the public interface to it.
+//!
+//! On the host, where threads stand in for Gs, there are none.
+#![forbid(unsafe_code)]
+
+pub use crate::watch::backtrace::Frame;
+pub use crate::watch::{GInfo, GState, NoBacktrace};
+use crate::{fail, watch};
+
+use crate::fail::KillWatch;
+use crate::run::time::{Duration, sleep};
+use crate::run::{GHandle, ProgramId, door, service};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// All live Gs, by number.
+///
+/// ```
+/// for g in runnext::tasks::gs() {
+///     runnext::println!("{} {:?} {}", g.id, g.name, g.state);
+/// }
+/// ```
+#[must_use]
+pub fn gs() -> Vec<GInfo> {
+    let mut gs = watch::gs();
+    gs.sort_unstable_by_key(|g| g.id);
+    gs
+}
+
+/// The backtrace of a G that does not run, innermost first: where it will continue. If it is in a
+/// blocking call, the frames of the call come first, which are on the stack of an M, and then its
+/// own. Waits a little for a G that runs.
+///
+/// # Errors
+/// [`NoBacktrace`] when there is no such G, or it runs.
+///
+/// ```
+/// use runnext::tasks::{self, NoBacktrace};
+/// assert_eq!(tasks::backtrace(0), Err(NoBacktrace::NoSuchG));
+/// ```
+pub fn backtrace(id: u64) -> Result<Vec<Frame>, NoBacktrace> {
+    let frame = |(number, address)| Frame::new(number, address);
+    let mut rounds = 0;
+    loop {
+        match watch::calls(id) {
+            Ok(calls) => return Ok(calls.enumerate().map(frame).collect()),
+            // It may be about to wait; but not if the caller is that G.
+            Err(NoBacktrace::Running) if rounds < ROUNDS && door::current_id() != id => {
+                rounds += 1;
+                sleep(Duration::from_millis(1));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Ends a G: it unwinds at its next wait or yield, where it starts another, or where it tries an
+/// operation that is not possible. So its destructors run, and its join gives
+/// [`JoinError::Killed`](crate::api::go::JoinError::Killed). Waits a little for that; if it takes
+/// longer, a service G of the kernel repeats the request until the G has ended.
+///
+/// # Errors
+/// [`KillError`] when there is no such G, or it is a service G of the kernel.
+///
+/// ```
+/// use runnext::tasks::{self, KillError};
+/// assert_eq!(tasks::kill(0), Err(KillError::NoSuchG));
+/// ```
+pub fn kill(id: u64) -> Result<Killed, KillError> {
+    let handle = fail::find(id).ok_or(KillError::NoSuchG)?;
+    let program = fail::program_of(&handle).ok_or(KillError::NoSuchG)?;
+    if program.id() == ProgramId::KERNEL {
+        return Err(KillError::Kernel);
+    }
+    if door::current_id() == id {
+        door::die();
+    }
+    let _watch = KillWatch::new();
+    let mut rounds = 0;
+    while fail::kill(&handle) {
+        // Without memory for a service G, the caller repeats the request itself.
+        if rounds >= YIELDS + ROUNDS && is_asked_on(&handle) {
+            let computes = fail::computes(&handle);
+            return Ok(if computes { Killed::Computing } else { Killed::Pending });
+        }
+        rounds += 1;
+        // A G that waits ends as soon as it has a CPU: it is the run-next G here.
+        if rounds <= YIELDS {
+            door::yield_now();
+        } else {
+            sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(Killed::Ended)
+}
+
+/// Has a service G repeat the request until that G has ended; one is enough. False if there is no
+/// memory for it.
+fn is_asked_on(handle: &GHandle) -> bool {
+    if !fail::begin_repeating(handle) {
+        return true;
+    }
+    let target = handle.clone();
+    let ask = move || {
+        let _watch = KillWatch::new();
+        while fail::kill(&target) {
+            sleep(ASK_AGAIN);
+        }
+    };
+    let asks = service::spawn_for_a_while("killer", ask).is_ok();
+    if !asks {
+        fail::end_repeating(handle);
+    }
+    asks
+}
+
+/// Between two requests to a G that did not end at once.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+
+/// How often a killer yields before it sleeps between two checks.
+const YIELDS: usize = 4;
+
+/// How often to check whether a G has ended or left its CPU, a millisecond apart.
+const ROUNDS: usize = 100;
+
+/// The result of a kill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Killed {
+    /// The G has ended.
+    Ended,
+    /// It was asked, but has not ended yet: it has not run since, or unwinds, or its destructors
+    /// wait.
+    Pending,
+    /// It was asked, has run since, and has made no kernel call: there is no place to unwind from.
+    /// It ends if it ever waits or yields; else only its program's end ends it.
+    Computing,
+}
+
+/// Why a G was not killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KillError {
+    /// There is no G of this number, or no more.
+    NoSuchG,
+    /// It is a service G of the kernel.
+    Kernel,
+}
+
+impl fmt::Display for KillError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            KillError::NoSuchG => "there is no such G",
+            KillError::Kernel => "it is one of the kernel's own",
+        })
+    }
+}
+
+impl core::error::Error for KillError {}

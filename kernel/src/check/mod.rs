@@ -1,0 +1,22 @@
+//! check
+
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
+pub(crate) mod census;
+pub(crate) mod chaos;
+pub(crate) mod idle_latency;
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
+pub(crate) mod invariant;
+pub mod simulated;
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
+pub use census::Census;
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
+pub use census::Queued;
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
+pub use idle_latency::IdleLatency;
+pub use idle_latency::begins;
+pub use idle_latency::halts;
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
+pub use idle_latency::longest as longest_idle_latency;
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
+pub use idle_latency::reset as reset_idle_latency;
+pub use idle_latency::resumes;

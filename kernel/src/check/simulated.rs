@@ -1,0 +1,321 @@
+//! A device in software: answers after a seeded time, for tests and study.
+//!
+//! Holds [`Device`], which takes requests (a word each) and answers them later, each after a
+//! latency of its own, so that answers overtake each other; some fail, and some devices never
+//! answer. All of it follows from the seed: [`Config::fate`], a pure function, decides the
+//! *n*-th request.
+//!
+//! To the rest of the kernel it is a device like others. A request has a poll descriptor;
+//! completion comes *as an interrupt would*: from the timer interrupt of the CPU that made
+//! the request, in the middle of the G that runs there. A G waits in [`Request::wait`], which
+//! is `PollDesc::wait`: called plainly, the G parks; within a blocking call, its M waits with
+//! it.
+//!
+//! # Records
+//!
+//! A request lives in a record that is never freed, only recycled: so its node can be in a
+//! heap of deadlines ([`Timers`]), and an interrupt allocates nothing and follows no pointer
+//! that may be stale. The owner of a [`Request`] owns its record. Dropping the request, at
+//! any time, takes the record out of the heap; an answer is given under the lock of that
+//! heap, so when `cancel` has returned, the answer was given before or will never be.
+//!
+//! # Callers
+//!
+//! `schedule` calls [`on_tick`] when a CPU's timer has fired, and [`next_deadline`] when it
+//! sets that timer.
+//!
+//! # Lock order
+//!
+//! The lock of a device or a heap, then of a record, then of its descriptor; that of the pool
+//! alone. All for a few instructions, with interrupts off.
+#![forbid(unsafe_code)]
+
+mod fate;
+mod record;
+
+pub use fate::{Config, Fate, Latency};
+
+use crate::arch::lock::{IrqLock, Level};
+use crate::mem::percpu::Here;
+use crate::run::poller::{Direction, PollError};
+use crate::run::timer::Timers;
+use crate::run::{door, poller};
+use crate::wait::Shared;
+use core::fmt;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use record::{Outcome, Record};
+
+/// Pending answers, by CPU and time.
+static ANSWERS: Timers<Record> = Timers::new();
+
+/// Why a request has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoError {
+    /// The device reports a failure.
+    Failed,
+    /// The deadline came first; the request is cancelled.
+    TimedOut,
+    /// The device was closed.
+    Closed,
+    /// There is no memory for another request.
+    NoMemory,
+}
+
+/// An answer, and when it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The word of the request with all bits inverted.
+    pub word: u64,
+    /// When the device was done, by the clock of [`crate::run::time::Instant`].
+    pub done_ns: u64,
+}
+
+/// Counters of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceStats {
+    /// Requests taken.
+    pub submitted: u64,
+    /// Requests answered, well or not.
+    pub answered: u64,
+    /// Of these, failures.
+    pub failed: u64,
+    /// Answers that came after that of a later request.
+    pub overtaken: u64,
+}
+
+/// A simulated device. Clones are the same device.
+///
+/// ```
+/// use runnext::simulated::{Config, Device, Latency};
+/// let latency = Latency::Uniform { min_ns: 1_000, max_ns: 50_000 };
+/// let device = Device::new(Config { seed: 7, latency, ..Config::default() })?;
+/// let (a, b) = (device.submit(1)?, device.submit(2)?);
+/// assert_eq!(b.wait(None), Ok(!2));
+/// assert_eq!(a.wait(None), Ok(!1));
+/// # Ok::<(), runnext::simulated::IoError>(())
+/// ```
+#[derive(Clone)]
+pub struct Device {
+    shared: Shared<Common>,
+}
+
+/// The state that a device and its requests share.
+struct Common {
+    /// Unique; never reused.
+    number: u64,
+    config: Config,
+    state: IrqLock<State>,
+    answered: AtomicU64,
+    failed: AtomicU64,
+    overtaken: AtomicU64,
+    /// The latest request that has been answered, counted from 1.
+    latest: AtomicU64,
+}
+
+struct State {
+    submitted: u64,
+    is_closed: bool,
+}
+
+impl Device {
+    /// A device that behaves as `config` says.
+    ///
+    /// # Errors
+    /// [`IoError::NoMemory`]
+    pub fn new(config: Config) -> Result<Device, IoError> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let common = Common {
+            number: NUMBERS.fetch_add(1, Relaxed),
+            config,
+            state: IrqLock::at(Level::Device, State { submitted: 0, is_closed: false }),
+            answered: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            overtaken: AtomicU64::new(0),
+            latest: AtomicU64::new(0),
+        };
+        let shared = Shared::try_new(common).map_err(|_| IoError::NoMemory)?;
+        Ok(Device { shared })
+    }
+
+    /// Gives the device a request. It is answered by this CPU's timer.
+    ///
+    /// # Errors
+    /// [`IoError::Closed`], [`IoError::NoMemory`]
+    pub fn submit(&self, word: u64) -> Result<Request, IoError> {
+        let record = record::take().ok_or(IoError::NoMemory)?;
+        let request = Request { record };
+        let mut state = self.shared.state.lock();
+        if state.is_closed {
+            return Err(IoError::Closed);
+        }
+        let fate = self.shared.config.fate(state.submitted);
+        state.submitted += 1;
+        // Under the lock, so that `close` finds it.
+        record.begin(self.clone(), state.submitted, word, fate.fails);
+        drop(state);
+        if let Some(latency_ns) = fate.latency_ns {
+            let here = Here::enter(); // armed and set on one CPU
+            let due_ns = door::now_ns().saturating_add(latency_ns);
+            if ANSWERS.arm(&here, record, due_ns) {
+                machine::set_timer(due_ns);
+            }
+        }
+        Ok(request)
+    }
+
+    /// Ends all requests, present and future, with [`IoError::Closed`].
+    pub fn close(&self) {
+        self.shared.state.lock().is_closed = true;
+        record::all().for_each(|record| record.close_if_of(self.shared.number));
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> DeviceStats {
+        DeviceStats {
+            submitted: self.shared.state.lock().submitted,
+            answered: self.shared.answered.load(Relaxed),
+            failed: self.shared.failed.load(Relaxed),
+            overtaken: self.shared.overtaken.load(Relaxed),
+        }
+    }
+
+    fn number(&self) -> u64 {
+        self.shared.number
+    }
+
+    /// The `n`-th request, counted from 1, has been answered. In an interrupt.
+    fn count(&self, n: u64, fails: bool) {
+        self.shared.answered.fetch_add(1, Relaxed);
+        self.shared.failed.fetch_add(u64::from(fails), Relaxed);
+        let latest = self.shared.latest.fetch_max(n, Relaxed);
+        self.shared.overtaken.fetch_add(u64::from(n < latest), Relaxed);
+    }
+}
+
+/// A request that a device works on. Dropped, it is cancelled.
+#[must_use = "a request that is dropped is cancelled"]
+pub struct Request {
+    record: &'static Record,
+}
+
+impl Request {
+    /// Waits for the answer, until `deadline_ns` at most. Afterwards the request is over in
+    /// any case: a request that timed out is cancelled.
+    ///
+    /// # Errors
+    /// The device failed, was closed, or did not answer in time.
+    ///
+    /// ```
+    /// use runnext::simulated::{Config, Device, IoError, Latency};
+    /// use runnext::prelude::*;
+    /// let device = Device::new(Config { latency: Latency::Never, ..Config::default() })?;
+    /// let soon = Instant::now() + Duration::from_millis(1);
+    /// assert_eq!(device.submit(1)?.wait(Some(soon.as_nanos())), Err(IoError::TimedOut));
+    /// # Ok::<(), IoError>(())
+    /// ```
+    pub fn wait(self, deadline_ns: Option<u64>) -> Result<u64, IoError> {
+        self.wait_for_answer(deadline_ns).map(|answer| answer.word)
+    }
+
+    /// As [`Request::wait`], with the time at which the answer came.
+    ///
+    /// # Errors
+    /// As for [`Request::wait`].
+    pub fn wait_for_answer(self, deadline_ns: Option<u64>) -> Result<Answer, IoError> {
+        let waited = self.record.desc().wait(Direction::Read, deadline_ns);
+        // An answer counts, even if it came with the deadline or a close.
+        match (self.record.outcome(), waited) {
+            (Some(Outcome { fails: true, .. }), _) => Err(IoError::Failed),
+            (Some(Outcome { answer, .. }), _) => Ok(answer),
+            (None, Err(PollError::TimedOut)) => Err(IoError::TimedOut),
+            (None, Err(PollError::Closed)) => Err(IoError::Closed),
+            (None, Ok(()) | Err(PollError::Busy)) => unreachable!("a request has one owner"),
+        }
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        // After this no answer is under way: see "Records".
+        ANSWERS.cancel(self.record);
+        record::give_back(self.record);
+    }
+}
+
+/// Gives the answers of this CPU that are due at `now_ns`.
+///
+/// Caller: the timer interrupt, before it drains its CPU's inbox.
+pub(crate) fn on_tick(now_ns: u64) {
+    // The common case costs a load.
+    if ANSWERS.next_deadline(crate::arch::cpu_index()).is_none_or(|first_ns| first_ns > now_ns) {
+        return;
+    }
+    let here = Here::enter();
+    poller::serve(|| {
+        ANSWERS.on_tick(&here, now_ns, |record| record.answer(now_ns));
+    });
+}
+
+/// When the next answer of `cpu` is due. As [`Timers::next_deadline`].
+#[inline]
+#[must_use]
+pub(crate) fn next_deadline(cpu: usize) -> Option<u64> {
+    ANSWERS.next_deadline(cpu)
+}
+
+impl fmt::Display for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IoError::Failed => "the device reports an error",
+            IoError::TimedOut => "the device did not answer in time",
+            IoError::Closed => "the device was closed",
+            IoError::NoMemory => "no memory for a request",
+        })
+    }
+}
+
+impl core::error::Error for IoError {}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device {} {:?}", self.shared.number, self.stats())
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Request")
+    }
+}
+
+/// The timer that delivers answers.
+#[cfg(target_os = "none")]
+mod machine {
+    pub use crate::run::set_timer;
+}
+
+/// A thread in place of the timer interrupt.
+#[cfg(not(target_os = "none"))]
+mod machine {
+    use crate::run::door;
+    use std::sync::Once;
+    use std::thread;
+    use std::time::Duration;
+
+    pub fn set_timer(_: u64) {
+        static TICKER: Once = Once::new();
+        TICKER.call_once(|| {
+            thread::spawn(|| {
+                loop {
+                    super::on_tick(door::now_ns());
+                    thread::sleep(Duration::from_micros(50));
+                }
+            });
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

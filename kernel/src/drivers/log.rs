@@ -1,0 +1,549 @@
+//! Printing: whole lines, to every console.
+//!
+//! Holds `print!` and `println!`, the `log` crate's back end, the ring of the
+//! last 64 KiB (`dmesg`), and the panic path. The consoles themselves are
+//! drivers, handed over by the boot code with [`attach_serial`] and
+//! [`attach_screen`]; what was printed before is replayed to each.
+//!
+//! # How lines stay whole while interrupts get in
+//!
+//! Two locks, one inside the other:
+//!
+//! - the *turn* ([`turn`]): a parking lock that a G holds for the text of one `print`
+//!   call. The other Gs that print wait for it in order, without a CPU.
+//! - the *console lock*: an [`IrqLock`] around ring and consoles. The holder of the turn
+//!   takes it for [`PIECE`] bytes at a time, so interrupts are off for at most 128
+//!   bytes: 11 ms on a real serial port (87 µs a byte), and what it takes to draw
+//!   [`DRAWN`] characters on the screen.
+//!
+//! A caller that cannot park (interrupt handler, interrupts off, no G, a G that is about
+//! to park or whose stack was full) takes the console lock only, piece by piece. If it
+//! gets in between two pieces of a line, its own text starts and ends on a line of its
+//! own ([`Console::put`]), and the rest of the other line follows. So does the text that
+//! comes after a G which was abandoned in the middle of a line. A fault or a panic uses
+//! [`emergency`], which keeps the console lock. Handlers must not allocate: their texts
+//! are short.
+//!
+//! Printing neither fails nor unwinds, also in a G that is killed.
+//!
+//! # Why a text is formatted before the turn is taken
+//!
+//! Formatting straight into the consoles would run a program's `Display` with the turn
+//! held: it may print itself, panic, or wait for a G that waits for the turn. So the text
+//! is complete before: in 512 bytes on the stack, or in the heap when it gets longer
+//! ([`text`]). The holder of the turn runs no code of a program, so each wait for the turn
+//! ends. If there is no memory for a text, or it is longer than 32 MiB, it goes out in
+//! parts that end at line ends where there are any, and lines of others may come between.
+//!
+//! The promise is for each call: the text of one `print!` or `println!` stays together.
+//! A line made of several `print!` calls does not; holding back partial lines per CPU was
+//! rejected, because a prompt must appear at once, and a G that prints half a
+//! line may finish it on another CPU.
+
+mod ring;
+mod text;
+mod turn;
+
+use super::framebuffer::Screen;
+use super::log::ring::{RING_SIZE, Ring};
+use super::log::text::Text;
+use super::log::turn::Turn;
+use super::serial::Serial;
+use crate::arch;
+use crate::arch::lock::{IrqGuard, IrqLock, Level as LockLevel};
+use crate::run::door;
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+use core::cell::Cell;
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+/// Maximum number of bytes under one hold of the console lock, with interrupts off. Most lines are
+/// shorter, so an interrupt handler that prints seldom splits one.
+pub const PIECE: usize = 128;
+
+/// Characters that are drawn on the screen under one hold of the console lock: after a line
+/// feed at the bottom all of them change, and to draw one takes 3,000 instructions.
+const DRAWN: usize = 32;
+
+/// How often [`emergency`] tries to get the lock before it breaks it: some
+/// 50 ms on real machines, a few seconds in an emulator that counts time in
+/// instructions.
+const EMERGENCY_TRIES: u32 = 1 << 20;
+
+/// Prints to the consoles. The text of one call stays together.
+#[macro_export]
+macro_rules! print {
+    ($($arg:tt)*) => { $crate::__private::print(format_args!($($arg)*)) };
+}
+
+/// Prints a line to the consoles. The line stays whole, whatever else prints.
+///
+/// ```
+/// runnext::println!("{} CPUs online", 8);
+/// assert!(runnext::console::dmesg().unwrap().ends_with(b"8 CPUs online\n"));
+/// ```
+#[macro_export]
+macro_rules! println {
+    () => { $crate::__private::print(format_args!("\n")) };
+    ($($arg:tt)*) => { $crate::__private::print_line(format_args!($($arg)*)) };
+}
+
+/// A destination of text: a serial port, a screen, a vector in a test.
+pub trait Sink: Send {
+    /// Writes all of it, or loses some; never waits without a limit.
+    fn write(&mut self, bytes: &[u8]);
+
+    /// As [`write`](Self::write), but slow work may be left to [`draw`](Self::draw).
+    fn write_undrawn(&mut self, bytes: &[u8]) {
+        self.write(bytes);
+    }
+
+    /// Does some of the deferred work, `most` characters of it. Whether there is more.
+    fn draw(&mut self, most: usize) -> bool {
+        let _ = most;
+        false
+    }
+
+    /// Text that follows is in this colour, if there are any.
+    fn set_color(&mut self, color: Color) {
+        let _ = color;
+    }
+}
+
+/// The severity of a text, for consoles with colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Color {
+    /// Anything.
+    Normal,
+    /// A warning.
+    Warning,
+    /// An error.
+    Error,
+}
+
+/// Which of the consoles are used: `console=` on the command line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sinks {
+    /// Every console.
+    #[default]
+    Both,
+    /// The serial port only.
+    Serial,
+    /// The screen only.
+    Screen,
+    /// Neither; the ring still keeps everything.
+    None,
+}
+
+/// The console of this machine.
+static CONSOLE: Printer<Serial, Screen<'static>> = Printer::new();
+
+/// Prints formatted text. Use [`print!`](crate::print!).
+pub fn print(args: fmt::Arguments) {
+    CONSOLE.print(args, Color::Normal);
+}
+
+/// Prints formatted text and a line feed. Use [`println!`](crate::println!).
+pub fn print_line(args: fmt::Arguments) {
+    CONSOLE.print(format_args!("{args}\n"), Color::Normal);
+}
+
+/// Makes the `log` crate's macros print here, from `info` up. The first call of
+/// the boot code; needs neither heap nor consoles. Later calls do nothing.
+pub fn init() {
+    static LOGGER: Logger = Logger;
+    if log::set_logger(&LOGGER).is_ok() {
+        set_max_level(LevelFilter::Info);
+    }
+}
+
+/// Which messages are printed at all: `log=` on the command line.
+pub fn set_max_level(level: LevelFilter) {
+    log::set_max_level(level);
+}
+
+/// Sets the clock of messages, in nanoseconds since the start. Until then they carry 0. May be
+/// called again when a better clock is found.
+pub fn set_clock(now_ns: fn() -> u64) {
+    CLOCK.store(now_ns as *mut (), Ordering::Release); // pairs with the load in `now_ns`
+}
+
+/// Attaches the serial port, and replays to it what was printed before.
+pub fn attach_serial(serial: Serial) {
+    CONSOLE.with(|console| console.attach_serial(serial));
+}
+
+/// Attaches the screen, and replays to it what was printed before.
+pub fn attach_screen(screen: Screen<'static>) {
+    CONSOLE.with(|console| console.attach_screen(screen));
+}
+
+/// Chooses the consoles to use. A console that was off gets what it missed.
+pub fn set_sinks(sinks: Sinks) {
+    CONSOLE.with(|console| console.set_sinks(sinks));
+}
+
+/// Calls `f` with the serial port, if there is one, under the console lock: to read from it, or to
+/// read how much it lost. `f` must not print.
+pub fn with_serial<R>(f: impl FnOnce(&mut Serial) -> R) -> Option<R> {
+    CONSOLE.with(|console| console.serial.sink.as_mut().map(Cell::get_mut).map(f))
+}
+
+/// Writes to the serial port only, in turn with all that is printed.
+pub(crate) fn write_serial(text: &str) {
+    CONSOLE.write(text.as_bytes(), |console, piece, place| {
+        console.put(piece, place, |console, bytes| {
+            console.serial.sink_in_use().into_iter().for_each(|serial| serial.write(bytes));
+        });
+    });
+}
+
+/// The G of this name ([`crate::run::door::me`]) was abandoned: if it had the turn to print, passes it
+/// to the next G.
+pub(crate) fn pass_turn_of(gone: u64) {
+    CONSOLE.turn.pass_from(gone);
+}
+
+/// Columns and rows of the screen, if there is one.
+pub fn screen_size() -> Option<(usize, usize)> {
+    CONSOLE.with(|console| console.screen.sink.as_mut().map(|screen| screen.get_mut().size()))
+}
+
+/// The last 64 KiB that were printed, from the start of a line on.
+pub fn dmesg() -> Result<Vec<u8>, TryReserveError> {
+    let mut text = Vec::new();
+    text.try_reserve_exact(RING_SIZE)?;
+    CONSOLE.with(|console| {
+        let (older, newer) = console.ring.since(0);
+        text.extend_from_slice(older);
+        text.extend_from_slice(newer);
+    });
+    Ok(text)
+}
+
+/// The writer of the panic path: works even when the lock is held by a CPU that died, or by the
+/// very code that was interrupted.
+///
+/// It tries for a bounded time, then breaks the lock. It keeps the consoles until it is dropped, so
+/// that no other CPU prints in between.
+///
+/// # Safety
+///
+/// For a kernel that is going down only, and after the other CPUs have been
+/// told to stop: a holder of the lock that goes on running would share the
+/// consoles with this writer.
+pub unsafe fn emergency() -> Emergency {
+    // SAFETY: the caller's promise is passed on.
+    Emergency::new(unsafe { CONSOLE.seize(EMERGENCY_TRIES) })
+}
+
+/// As [`emergency`], for a kernel that continues: the lock is not broken, and the result is `None`
+/// if it is not free within so many tries. Interrupts off; any context.
+pub fn try_emergency(tries: u32) -> Option<Emergency> {
+    for _ in 0..tries {
+        if let Some(console) = CONSOLE.console.try_lock() {
+            return Some(Emergency::new(console));
+        }
+        arch::relax();
+    }
+    None
+}
+
+/// The writer from [`emergency`].
+pub struct Emergency {
+    console: IrqGuard<'static, Console<Serial, Screen<'static>>>,
+}
+
+impl Emergency {
+    fn new(mut console: IrqGuard<'static, Console<Serial, Screen<'static>>>) -> Self {
+        console.end_cut_line(Color::Error);
+        Emergency { console }
+    }
+}
+
+impl Write for Emergency {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.console.write(text.as_bytes(), Color::Error);
+        self.console.draw(usize::MAX);
+        Ok(())
+    }
+}
+
+/// A console behind its two locks.
+struct Printer<A, B> {
+    /// Outer: the right of one G to print a text.
+    turn: Turn,
+    /// Inner: ring and consoles, for a piece at a time.
+    console: IrqLock<Console<A, B>>,
+}
+
+impl<A: Sink, B: Sink> Printer<A, B> {
+    const fn new() -> Self {
+        let console = IrqLock::at(LockLevel::Console, Console::new());
+        Printer { turn: Turn::new(), console }
+    }
+
+    /// Formats without a lock, then prints.
+    fn print(&self, args: fmt::Arguments, color: Color) {
+        let send = |bytes: &[u8]| {
+            self.write(bytes, |console, piece, place| {
+                console.put(piece, place, |console, bytes| console.write(bytes, color));
+            });
+        };
+        // The usual text without arguments needs no buffer.
+        if let Some(text) = args.as_str() {
+            return send(text.as_bytes());
+        }
+        let mut text = Text::new(send);
+        // An error comes from a `Display` of the caller; what it wrote until then is printed, and
+        // the rest is lost.
+        let _ = text.write_fmt(args);
+        text.finish();
+    }
+
+    /// Passes `bytes` to `put` in pieces, each under the console lock: all of them in one turn, if
+    /// the caller can wait for its turn.
+    fn write(&self, mut bytes: &[u8], put: impl Fn(&mut Console<A, B>, &[u8], Place)) {
+        let turn = door::may_wait().then(|| self.turn.take());
+        // A text without a turn may be the last that is ever printed.
+        let drawn = if turn.is_some() { DRAWN } else { usize::MAX };
+        let mut place = Place { text: None, is_last: false };
+        while !bytes.is_empty() {
+            let (piece, rest) = bytes.split_at(piece_length(bytes));
+            place.is_last = rest.is_empty();
+            self.with(|console| {
+                place.text.get_or_insert_with(|| console.new_text());
+                put(console, piece, place);
+                console.draw(drawn);
+            });
+            bytes = rest;
+        }
+        while self.with(|console| console.draw(drawn)) {}
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Console<A, B>) -> R) -> R {
+        f(&mut self.console.lock())
+    }
+
+    /// Takes the lock, by force after `tries`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`emergency`].
+    unsafe fn seize(&self, tries: u32) -> IrqGuard<'_, Console<A, B>> {
+        let mut tried = 0;
+        loop {
+            if let Some(console) = self.console.try_lock() {
+                return console;
+            }
+            arch::relax();
+            tried += 1;
+            if tried == tries {
+                // SAFETY: the caller promises that the holder does not run any more.
+                unsafe { self.console.break_open() };
+                tried = 0;
+            }
+        }
+    }
+}
+
+/// The length of the next piece of `text`: as many whole lines as [`PIECE`] has room for, or that
+/// much of a longer line.
+fn piece_length(text: &[u8]) -> usize {
+    let most = text.len().min(PIECE);
+    let last_end = text[..most].iter().rposition(|&byte| byte == b'\n');
+    match last_end {
+        Some(end) if most < text.len() => end + 1,
+        _ => most,
+    }
+}
+
+/// The place of a piece in its text.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The number of its text, once that has one.
+    text: Option<u64>,
+    /// It is the end of its text.
+    is_last: bool,
+}
+
+/// The ring and the two consoles.
+struct Console<A, B> {
+    ring: Ring,
+    serial: Slot<A>,
+    screen: Slot<B>,
+    /// Texts so far.
+    texts: u64,
+    /// The text whose line was begun last and is to be continued by its next piece.
+    cut: Option<u64>,
+}
+
+/// A sink, and how much of the ring it has seen.
+struct Slot<S> {
+    /// In a `Cell` for its layout alone: that makes `None` all zero, and so the console, with its
+    /// ring, takes no space in the kernel's image.
+    sink: Option<Cell<S>>,
+    off: bool,
+    seen: u64,
+}
+
+impl<A: Sink, B: Sink> Console<A, B> {
+    const fn new() -> Self {
+        Console { ring: Ring::new(), serial: Slot::new(), screen: Slot::new(), texts: 0, cut: None }
+    }
+
+    /// A number for a text.
+    fn new_text(&mut self) -> u64 {
+        self.texts += 1;
+        self.texts
+    }
+
+    /// Writes a piece by `write`. Between two pieces of another text's line it gets its own line.
+    fn put(&mut self, piece: &[u8], place: Place, write: impl Fn(&mut Self, &[u8])) {
+        let is_aside = self.cut.is_some() && self.cut != place.text;
+        let is_whole = piece.ends_with(b"\n");
+        if is_aside {
+            write(self, b"\n");
+        }
+        write(self, piece);
+        if is_aside && place.is_last && !is_whole {
+            write(self, b"\n");
+        }
+        self.cut = place.text.filter(|_| !place.is_last && !is_whole);
+    }
+
+    /// Ends a line that waits for its next piece, before text is written past [`put`](Self::put).
+    fn end_cut_line(&mut self, color: Color) {
+        if self.cut.take().is_some() {
+            self.write(b"\n", color);
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], color: Color) {
+        let start = self.ring.written;
+        self.ring.push(bytes);
+        self.serial.show(bytes, start, color);
+        self.screen.show(bytes, start, color);
+    }
+
+    /// Draws up to `most` characters that were written and are not shown yet. Whether there
+    /// are more.
+    fn draw(&mut self, most: usize) -> bool {
+        let serial = self.serial.sink_in_use().is_some_and(|sink| sink.draw(most));
+        self.screen.sink_in_use().is_some_and(|sink| sink.draw(most)) || serial
+    }
+
+    fn attach_serial(&mut self, serial: A) {
+        self.serial.sink = Some(Cell::new(serial));
+        self.serial.catch_up(&self.ring);
+    }
+
+    fn attach_screen(&mut self, screen: B) {
+        self.screen.sink = Some(Cell::new(screen));
+        self.screen.catch_up(&self.ring);
+    }
+
+    fn set_sinks(&mut self, sinks: Sinks) {
+        self.serial.off = !matches!(sinks, Sinks::Both | Sinks::Serial);
+        self.screen.off = !matches!(sinks, Sinks::Both | Sinks::Screen);
+        self.serial.catch_up(&self.ring);
+        self.screen.catch_up(&self.ring);
+    }
+}
+
+impl<S: Sink> Slot<S> {
+    const fn new() -> Self {
+        Slot { sink: None, off: false, seen: 0 }
+    }
+
+    fn sink_in_use(&mut self) -> Option<&mut S> {
+        self.sink.as_mut().filter(|_| !self.off).map(Cell::get_mut)
+    }
+
+    /// Shows text that is in the ring from `start` on. A sink in use has seen everything before it:
+    /// `catch_up` runs whenever a sink comes into use.
+    fn show(&mut self, bytes: &[u8], start: u64, color: Color) {
+        if let Some(sink) = self.sink_in_use() {
+            sink.set_color(color);
+            sink.write_undrawn(bytes);
+            self.seen = start + bytes.len() as u64;
+        }
+    }
+
+    /// Shows the part of the missed text that the ring still has.
+    fn catch_up(&mut self, ring: &Ring) {
+        let (older, newer) = ring.since(self.seen);
+        if let Some(sink) = self.sink_in_use() {
+            sink.set_color(Color::Normal);
+            sink.write(older);
+            sink.write(newer);
+            self.seen = ring.written;
+        }
+    }
+}
+
+/// The back end of the `log` crate's macros.
+struct Logger;
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata) -> bool {
+        metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &Record) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let color = match record.level() {
+            Level::Error => Color::Error,
+            Level::Warn => Color::Warning,
+            _ => Color::Normal,
+        };
+        let line = Line { now_ns: now_ns(), cpu: arch::cpu_index(), record };
+        CONSOLE.print(format_args!("{line}\n"), color);
+    }
+
+    fn flush(&self) {}
+}
+
+/// A message as it is printed: `[   0.123456] warn: cpu 3: the message`.
+struct Line<'a> {
+    now_ns: u64,
+    cpu: usize,
+    record: &'a Record<'a>,
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let (seconds, rest) = (self.now_ns / 1_000_000_000, self.now_ns % 1_000_000_000);
+        write!(f, "[{seconds:4}.{:06}] ", rest / 1000)?;
+        match self.record.level() {
+            // A failure may concern one CPU only.
+            Level::Error => write!(f, "error: cpu {}: ", self.cpu)?,
+            Level::Warn => write!(f, "warn: cpu {}: ", self.cpu)?,
+            Level::Info => f.write_str("info: ")?,
+            Level::Debug => f.write_str("debug: ")?,
+            Level::Trace => f.write_str("trace: ")?,
+        }
+        f.write_fmt(*self.record.args())
+    }
+}
+
+/// The time source: a `fn() -> u64`, or null.
+static CLOCK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+fn now_ns() -> u64 {
+    let clock = CLOCK.load(Ordering::Acquire); // pairs with the store in `set_clock`
+    if clock.is_null() {
+        return 0;
+    }
+    // SAFETY: the only value stored besides null is the `fn() -> u64` that `set_clock` got, and on
+    // this machine both kinds of pointer have the same form.
+    let clock = unsafe { core::mem::transmute::<*mut (), fn() -> u64>(clock) };
+    clock()
+}
+
+#[cfg(test)]
+mod tests;

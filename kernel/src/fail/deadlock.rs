@@ -1,0 +1,465 @@
+//! All Gs of a program wait for each other: found, reported, and that program ends.
+//!
+//! As in Go, this is a fatal error of the program: the booted program takes the machine with it
+//! ([`crate::EXIT_DEADLOCK`]), a started one ends with [`Ended::Deadlock`]. It is found in three
+//! ways. Nothing is counted where Gs wait, and no timer ticks for any of them.
+//!
+//! - **The machine is idle** (Go: checkdead): a CPU that finds nothing to run, and sees that no
+//!   other P runs a G, scans all Gs before it halts ([`on_all_idle`]).
+//! - **Another program runs**: a service G of the kernel, the *watcher*, scans one program after
+//!   the other, a second apart ([`watch`]).
+//! - **A few Gs wait in a ring** for locks and joins while others run: the last G of the ring finds
+//!   it ([`cycle`]).
+//!
+//! # What counts as a deadlock
+//!
+//! > Each G of the program waits for an event that only another G of it can cause.
+//!
+//! A wait with a deadline, for a device, or for another program's end will end by itself
+//! ([`Wait::is_external`]). So does a wait for an object that the kernel keeps for all programs
+//! ([`expect_from_outside`]): its holder may be a G of another program. Programs are linked into
+//! one image and could make each other's Gs wait, by a channel in a static of a third crate, say. A
+//! program whose Gs all wait for another program's G that sleeps is taken for deadlocked, and ends:
+//! a channel knows neither its future sender nor that G's program, and to assume that every static
+//! is shared would hide the deadlocks of all programs that use one. So programs that share a
+//! channel must each have a G that waits with a limit.
+//!
+//! Usually some G of the program sleeps or waits for input. The scan remembers that G, the
+//! *witness*, and while it waits so no other G is examined. If it does not, all Gs are examined,
+//! with interrupts on.
+//!
+//! # The scan of an idle machine
+//!
+//! The machine does not stand still during a scan, so the result counts only if no G has left a CPU
+//! since ([`schedule::cycles_run`]): a G that was woken after it was examined was a witness then; a
+//! G that was woken before was runnable or running, if it has not left its CPU again.
+//!
+//! A scan is not repeated before some G has run. So a machine that has nothing to do scans once,
+//! and then halts. But a scan counts only if the machine was at rest from beginning to end: a CPU
+//! that is woken for nothing looks for Gs meanwhile, runs none, and leaves no trace in the cycles
+//! run. A CPU whose scan was void therefore looks for Gs, and then scans again; if another CPU is
+//! awake by then, that CPU scans when it goes idle. A CPU that finds another one scanning leaves it
+//! to that one.
+//!
+//! # The scan of a program while others run
+//!
+//! The watcher exists as soon as a program was started beside the booted one. It examines all
+//! member Gs of a program twice ([`scan_twice`]). If each was in the same wait both times (the same
+//! life, which has not left a CPU since), all of them waited at the moment between. There was no
+//! other member then: the G that starts a member is a member itself and runs, and so was not seen
+//! to wait; unless it began to wait in the middle of the first scan, and the new G was put where
+//! the scan had been already. Then the second scan sees the new G, or it has ended; and so the
+//! result counts only if no G began or ended on the whole machine ([`schedule::lives_changed`]).
+//! From that moment on only a G of another program can wake any of them. A lock in a static has an
+//! owner, and if that G is of another program the wait is no deadlock
+//! ([`schedule::waits_for_another`]). A channel has none. So a program is given a second: it must
+//! be seen twice in the very same state.
+//!
+//! After a scan that suspects no program the watcher *rests*, without a deadline: until a timer
+//! fires on any CPU ([`on_tick`]), or a CPU halts while another one is busy ([`on_idle`]). Then it
+//! waits for a second, and scans. The last G of a program to wait leaves its CPU either with no G
+//! to run or to another G. In the first case that CPU halts; in the second that G had waited for a
+//! CPU, here or elsewhere, so there was a timer for it, which fires within a slice. So the last
+//! wait of a deadlock is followed by a scan. A machine on which nothing happens takes no tick, and
+//! there the scan for idle machines has run. Two events do not count, or the watcher would keep
+//! itself awake: the tick of a watchdog CPU, and a CPU that halts while only the watcher runs.
+#![forbid(unsafe_code)]
+
+pub mod cycle;
+mod ring;
+
+use super::panic::Message;
+use crate::api::tasks::{GInfo, GState};
+use crate::arch::irq::IrqState;
+use crate::arch::lock::IrqLock;
+use crate::arch::{self};
+use crate::run::door::GHandle;
+use crate::run::error::SpawnError;
+use crate::run::time::{Duration, Instant, sleep};
+use crate::run::waiting::{Reason, Wait};
+use crate::run::{Ended, Instance, door, service};
+use crate::watch::backtrace::Frame;
+use crate::{fail, run, watch};
+use core::fmt::{self, Write};
+use core::ops::Range;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+
+/// Maximum number of Gs in a report; the rest are counted.
+const MAX_TOLD: usize = 100;
+/// Up to so many Gs, the report has their backtraces, too.
+const MAX_WITH_CALLS: usize = 16;
+
+/// How long Gs had run at the last scan of an idle machine that counts, plus one.
+static SCANNED_AT: AtomicU64 = AtomicU64::new(0);
+/// A CPU is scanning.
+static IS_SCANNING: AtomicBool = AtomicBool::new(false);
+
+/// For a CPU that sees all Ps idle, Gs having run for so long: the scan to do with interrupts on,
+/// with the same argument, if one is due and no other CPU scans. Any context.
+pub fn on_all_idle(cycles_run: u64) -> Option<fn(u64)> {
+    let has_counted = SCANNED_AT.load(Relaxed) == cycles_run.wrapping_add(1);
+    // Acquire: pairs with the end of the previous scan.
+    (!has_counted && !IS_SCANNING.swap(true, Acquire)).then_some(scan_all)
+}
+
+/// Checks all programs for a deadlock, and ends those that have one. On the stack of an M, no G
+/// running here, interrupts on.
+fn scan_all(cycles_run: u64) {
+    if run::program::running().all(|instance| scan_at_rest(instance, cycles_run)) {
+        SCANNED_AT.store(cycles_run.wrapping_add(1), Relaxed);
+    }
+    IS_SCANNING.store(false, Release); // pairs with `on_all_idle`
+}
+
+/// Checks one program. False if the machine was not at rest.
+fn scan_at_rest(instance: &'static Instance, cycles_run: u64) -> bool {
+    let id = instance.id();
+    if scan_program(instance, |_| false).is_none() {
+        return true; // if that changes, a G has run
+    }
+    if run::cycles_run() != cycles_run || !run::all_idle() {
+        return false;
+    }
+    if !instance.is_started() {
+        crate::fail::panic::deadlock(|out| report(out, instance));
+    }
+    instance.end(id, Ended::Deadlock, |supervisor| {
+        arch::irq::disable();
+        door::ready_from_interrupt(supervisor);
+        arch::irq::restore(IrqState::ON); // it is in this CPU's inbox, which this CPU checks next
+    });
+    true
+}
+
+/// A stamp of the waits of a program's Gs, if there are any and each of them waits for another, as
+/// far as is known; `is_outside` says of a G that it waits for another program.
+fn scan_program(instance: &Instance, is_outside: impl Fn(&run::GHandle) -> bool) -> Option<u64> {
+    let is_witness =
+        |info: &GInfo| info.state != GState::Running && info.wait.is_some_and(is_external);
+    if let Some(witness) = instance.witness()
+        && watch::info(&witness).as_ref().is_some_and(is_witness)
+    {
+        return None;
+    }
+    let stamp = scan(watch::members(instance.id()).map(|(handle, info)| {
+        // A G that was killed meanwhile continues, to its end.
+        let waits = matches!(info.state, GState::Waiting | GState::InCall)
+            && !fail::ends_when_woken(&handle)
+            && !is_outside(&handle);
+        let wait = info.wait.filter(|_| waits).map(|wait| (wait, [info.id, info.switches]));
+        (handle, wait)
+    }));
+    let (stamp, witness) =
+        stamp.map_or_else(|witness| (None, witness), |stamp| (Some(stamp), None));
+    instance.set_witness(witness);
+    stamp
+}
+
+/// For each G: its handle, and its wait, if it waits, with two words that change when it runs. A
+/// stamp of it all if the Gs wait for each other; if not, a G that waits for something else, if
+/// there is one.
+fn scan<G>(gs: impl Iterator<Item = (G, Option<(Wait, [u64; 2])>)>) -> Result<u64, Option<G>> {
+    let mut stamp = None;
+    for (g, wait) in gs {
+        let Some((wait, [id, switches])) = wait else { return Err(None) };
+        if is_external(wait) {
+            return Err(Some(g));
+        }
+        for part in [id, switches, wait.pack()] {
+            let before: u64 = stamp.unwrap_or(0);
+            let mixed = (before ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+            stamp = Some(mixed.max(1)); // 0 means none
+        }
+    }
+    stamp.ok_or(None)
+}
+
+/// Whether this wait can end without another G of the same program.
+fn is_external(wait: Wait) -> bool {
+    let is_kernels = || OUTSIDE.get().is_some_and(|object| object.contains(&wait.object));
+    wait.is_external() || wait.reason == Reason::ProgramEnd || is_kernels()
+}
+
+/// The addresses of the object that Gs of all programs wait for.
+static OUTSIDE: spin::Once<Range<usize>> = spin::Once::new();
+
+/// Makes a wait for `object`, or for a part of it, count as external: its holder may be a G of
+/// another program. Once.
+pub fn expect_from_outside<T: ?Sized>(object: &'static T) {
+    let at = core::ptr::from_ref(object).addr();
+    OUTSIDE.call_once(|| at..at + size_of_val(object));
+}
+
+/// Between two scans of the watcher.
+const PERIOD: Duration = Duration::from_secs(1);
+/// The watcher uses at most one part in so many of its time for scans: there may be many Gs.
+const SHARE: u32 = 20;
+/// How often a scan is repeated because Gs began or ended meanwhile.
+const TRIES: usize = 16;
+
+static WATCHER: Watcher<GHandle> = Watcher::new();
+
+/// A program is being started, and counts as running: ensures that there is a watcher.
+///
+/// # Errors
+/// [`SpawnError`] when there is no memory for it.
+pub fn begin_watching() -> Result<(), SpawnError> {
+    if cfg!(not(target_os = "none")) {
+        return Ok(()); // the host does not know what a thread waits for
+    }
+    if WATCHER.set_there(true) {
+        if let Some(watcher) = WATCHER.wake() {
+            door::ready(watcher);
+        }
+        return Ok(());
+    }
+    service::spawn("deadlocks", watch).inspect_err(|_| {
+        WATCHER.set_there(false);
+    })
+}
+
+/// A timer has fired: makes the watcher scan, a little later. Any context, interrupts off.
+#[inline]
+pub fn on_tick() {
+    WATCHER.stir().into_iter().for_each(door::ready_from_interrupt);
+}
+
+/// This CPU is about to halt while so many CPUs run Gs: makes the watcher scan, a little later. True
+/// if it is in the inbox of this CPU. Interrupts off.
+pub fn on_idle(busy: usize) -> bool {
+    WATCHER.stir_from_halt(busy).map(door::ready_from_interrupt).is_some()
+}
+
+/// The watcher's main loop.
+fn watch() {
+    let mut took = Duration::ZERO;
+    loop {
+        sleep(PERIOD.max(took * SHARE));
+        WATCHER.begin_scan(run::program::running().any(Instance::is_started));
+        let began = Instant::now();
+        let seen = run::program::running().map(scan_beside).max().unwrap_or(Seen::Nothing);
+        took = began.elapsed();
+        let begin_park = || door::begin_park(Wait::new(Reason::Poll, 0));
+        if seen < Seen::Suspect && WATCHER.begin_rest(begin_park) {
+            door::park();
+        }
+        WATCHER.end_scan();
+    }
+}
+
+/// Scans one program, and ends it if it has been deadlocked since the last scan.
+fn scan_beside(instance: &'static Instance) -> Seen {
+    let id = instance.id();
+    let is_outside = |handle: &_| watch::waits_for_another(handle, instance);
+    let scan = || scan_program(instance, is_outside);
+    let stamp = scan_twice(scan, run::lives_changed).unwrap_or(0);
+    let seen = Seen::of(stamp, instance.suspect(stamp));
+    if seen < Seen::Deadlock {
+        return seen;
+    }
+    if !instance.is_started() {
+        crate::fail::panic::deadlock(|out| report(out, instance));
+    }
+    instance.end(id, Ended::Deadlock, door::ready);
+    Seen::Nothing
+}
+
+/// The stamp that two scans in a row have given, with no G begun or ended on the machine from
+/// before the first until after the second (`lives` counts those).
+fn scan_twice(
+    mut scan: impl FnMut() -> Option<u64>,
+    mut lives: impl FnMut() -> u64,
+) -> Option<u64> {
+    for _ in 0..TRIES {
+        let before = lives();
+        let first = scan()?;
+        if scan()? == first && lives() == before {
+            return Some(first);
+        }
+    }
+    None
+}
+
+/// The watcher's result for one program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Seen {
+    /// It can continue.
+    Nothing,
+    /// All its Gs wait for each other: it is scanned once more.
+    Suspect,
+    /// They have been in the very same waits since the last scan.
+    Deadlock,
+}
+
+impl Seen {
+    /// From the stamps of this scan and of the one before; 0: none.
+    fn of(stamp: u64, before: u64) -> Self {
+        match stamp {
+            0 => Seen::Nothing,
+            _ if stamp != before => Seen::Suspect,
+            _ => Seen::Deadlock,
+        }
+    }
+}
+
+/// Whether there is a watcher, and whether it rests. `H` is a handle that readies it.
+struct Watcher<H> {
+    /// It rests, or is about to: events on the machine must wake it.
+    rests: AtomicBool,
+    /// It scans.
+    scans: AtomicBool,
+    state: IrqLock<WatcherState<H>>,
+}
+
+struct WatcherState<H> {
+    is_there: bool,
+    /// An event has happened since it began to scan.
+    is_stirred: bool,
+    resting: Option<H>,
+}
+
+impl<H> Watcher<H> {
+    const fn new() -> Self {
+        let state = WatcherState { is_there: false, is_stirred: false, resting: None };
+        let [rests, scans] = [const { AtomicBool::new(false) }; 2];
+        Watcher { rests, scans, state: IrqLock::new(state) }
+    }
+
+    /// Sets whether there is a watcher; returns whether there was one.
+    fn set_there(&self, is_there: bool) -> bool {
+        core::mem::replace(&mut self.state.lock().is_there, is_there)
+    }
+
+    /// The watcher begins to scan; every event from here on is a reason to scan again. If no
+    /// program runs `beside` the booted one, events are not: the scan of the idle machine is
+    /// enough.
+    fn begin_scan(&self, beside: bool) {
+        self.scans.store(true, Relaxed);
+        self.state.lock().is_stirred = false;
+        self.rests.store(beside, Relaxed);
+    }
+
+    /// The watcher is to rest, unless an event has happened since it began to scan. True: it has
+    /// begun to park, by `begin_park`, and must park.
+    fn begin_rest(&self, begin_park: impl FnOnce() -> H) -> bool {
+        let mut state = self.state.lock();
+        if state.is_stirred {
+            return false;
+        }
+        self.scans.store(false, Relaxed); // a moment early, which costs one extra scan at most
+        state.resting = Some(begin_park());
+        true
+    }
+
+    /// The watcher has finished its scan.
+    fn end_scan(&self) {
+        self.scans.store(false, Relaxed);
+    }
+
+    /// An event happens on the machine. Returns the handle if the watcher rests: the caller must
+    /// ready it. Any context.
+    #[inline]
+    fn stir(&self) -> Option<H> {
+        if self.rests.load(Relaxed) { self.wake() } else { None }
+    }
+
+    /// As [`stir`](Self::stir), for a CPU that is about to halt while so many CPUs run Gs. If only
+    /// the watcher runs, a halt is no event.
+    fn stir_from_halt(&self, busy: usize) -> Option<H> {
+        let is_watcher = busy <= 1 && self.scans.load(Relaxed);
+        if is_watcher { None } else { self.stir() }
+    }
+
+    /// Makes the watcher scan, with or without an event.
+    #[cold]
+    fn wake(&self) -> Option<H> {
+        let mut state = self.state.lock();
+        state.is_stirred = true;
+        self.rests.store(false, Relaxed);
+        state.resting.take()
+    }
+}
+
+/// Prints the report as Go does.
+pub fn log_report(instance: &Instance) {
+    let mut text = Message::new();
+    let _ = match cycle::within(instance) {
+        Some(first) => {
+            cycle::wait_until_parked(first);
+            cycle::report(&mut text, first)
+        }
+        None => report(&mut text, instance),
+    };
+    // A program that has used all memory is reported all the same.
+    let begin = if text.is_empty() { "fatal error: deadlock!" } else { text.as_str() };
+    let rest = if text.is_cut() { "\n... there is no memory for the rest" } else { "" };
+    ::log::error!("{}: {begin}{rest}", instance.name());
+}
+
+/// Reports that all Gs are asleep, and what each of them waits for.
+fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
+    writeln!(out, "fatal error: all goroutines are asleep - deadlock!")?;
+    let gs = || watch::members(instance.id()).map(|(_, info)| info);
+    let count = gs().count();
+    for g in gs().take(MAX_TOLD) {
+        writeln!(out, "\n{}", Told(&g))?;
+        if count <= MAX_WITH_CALLS {
+            write_calls(out, g.id);
+        }
+    }
+    match count.checked_sub(MAX_TOLD) {
+        None | Some(0) => {}
+        Some(more) => writeln!(out, "\n... and {more} more")?,
+    }
+    write_abandoned(out, fail::abandoned())
+}
+
+/// Reports that `n` abandoned Gs may be the reason: mutexes and write locks report that their
+/// holder was abandoned; everything else that such a G held makes other Gs wait.
+fn write_abandoned(out: &mut dyn Write, n: usize) -> fmt::Result {
+    match n {
+        0 => Ok(()),
+        n => writeln!(
+            out,
+            "\nabandoned since boot: {n}. Read locks, permits, channel ends, running Onces and \
+             WaitGroup tickets of an abandoned goroutine are never given back"
+        ),
+    }
+}
+
+/// Writes the backtrace of a G that waits.
+fn write_calls(out: &mut dyn Write, id: u64) {
+    for (number, address) in watch::calls(id).into_iter().flatten().enumerate() {
+        let _ = writeln!(out, "  #{number} {}", Frame::new(number, address));
+    }
+}
+
+/// Formats a G for a report.
+struct Told<'a>(&'a GInfo);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Told(g) = self;
+        let wait = g.wait.unwrap_or_default();
+        match wait.reason {
+            Reason::None => write!(f, "goroutine {} [{}]:", g.id, g.state)?,
+            reason => write!(f, "goroutine {} [{reason}]:", g.id)?,
+        }
+        if !g.name.is_empty() {
+            write!(f, " {:?}", g.name)?;
+        }
+        match (wait.reason, wait.object) {
+            (_, 0) => {}
+            (Reason::Join, id) => write!(f, " for goroutine {id}")?,
+            (_, object) => write!(f, " at {object:#x}")?,
+        }
+        if let Some(holder) = g.holder {
+            write!(f, ", held by goroutine {holder}")?;
+        }
+        g.site.map_or(Ok(()), |site| write!(f, "\nspawned at {site}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,293 @@
+//! A full stack ends its G, and no other: it unwinds like a panic.
+//!
+//! A G touches a page below its stack that has no memory and gets none: the stack is at its limit,
+//! or memory is used up. The G cannot continue. But it can end as one that panics does: destructors
+//! run, locks are poisoned and freed, its join says why. This file decides what happens
+//! ([`stack_full`]) and is the end of such a G ([`end`]); machine code and unwind tables are in
+//! `arch` (`rescue`, `lsda`).
+//!
+//! # The steps
+//!
+//! 1. The page-fault handler, on its own stack, finds that no page is available. If the code that
+//!    faulted ran with interrupts on, on the stack of the running G, [`stack_full`] opens the
+//!    *spare pages* (`mem::stack`), which are kept closed below every stack for this. Their frames
+//!    come from this CPU's reserve, or any, or some that were set aside when the machine started.
+//! 2. The handler returns not to the faulting instruction but to [`end`], below all that is in use
+//!    on that stack.
+//! 3. The report is printed: name, spawn site, and the backtrace.
+//! 4. The function that faulted is replaced by [`unwind`], as if its caller had called that: and
+//!    that function unwinds, with the reason for the join.
+//!
+//! # Why the frame that faulted may be lost
+//!
+//! Unwinding begins at the *caller* of the function that faulted, because the tables list what is
+//! to be dropped only at calls. What the function itself owned is lost. It cannot own much:
+//!
+//! > A function that has called another, or has taken a lock, has touched the lowest
+//! > byte of its frame.
+//!
+//! For a call pushes its return address right below the frame, and a lock probes further down. All
+//! of its frame has memory then: the distance is at most one page, and larger frames are probed
+//! page by page before they are used. So a function faults in its first instructions, before it has
+//! called another; or at its first call, and then it is the caller, and nothing of it is lost
+//! (`rescue`'s `divert`). What it may own by then are its arguments, and the results of inlined
+//! code without a call: a box is leaked, a `Mutex` that was free stays locked. No other code has
+//! the address of any of it: a node is put into a queue under a lock.
+//!
+//! # Callers that may not unwind
+//!
+//! The compiler proves of many functions that they never unwind, a recursion that does nothing but
+//! arithmetic for one, and leaves their calls out of the tables of their callers. The unwinder
+//! refuses such a call. Then the G unwinds from above the last caller that would refuse (`rescue`):
+//! the frames below it have nothing to clean up that the tables know of, and what the refusing
+//! caller owns is lost like that of the function that faulted. Kernel code whose address other code
+//! has (a node in a queue, a buffer that a device writes) waits in functions that may panic, so it
+//! is in the tables.
+//!
+//! A lock whose guard was lost in either way stays locked, but no G waits for it for ever: at its
+//! root a G has no guard, so a lock that still has its name is abandoned there, and every caller
+//! and waiter gets that error (`unwind`'s `catch_at_root`, `cell::held`).
+//!
+//! # In a blocking call
+//!
+//! Then the full stack is that of an M (`call`), and it is a stack like others: it has spare pages,
+//! and from the frame that faulted up to where the call began all frames are the G's. There the
+//! unwinding is caught, and continues from the G's own stack, which has spare pages, too. The
+//! frames of the scheduler lie above, and are not reached. That M serves no call before its spare
+//! pages are closed. A margin that was opened on the stack of an M, and nothing more, stays open:
+//! the next call there has that much less of it, like a G that waits near the end of its stack for
+//! a second time.
+//!
+//! # Where the G does not unwind
+//!
+//! - **With interrupts off** the kernel's own state is half changed: the machine stops, as for a
+//!   panic there. The kernel probes before it turns them off, so that it does not happen.
+//! - **Between the halves of parking** wakers may already have the G's handle, so it must park; it
+//!   is given a page of the *margin*. So is the kernel when it probes: pages that it needs for a
+//!   moment do not count as used by the G. So is the scheduler when it preempts a G near the end of
+//!   its stack, as the G did not cause that. The margin ends, too, and then a probe is an overflow
+//!   like any other; it comes before any state is changed, except where a lock is released: a G
+//!   that releases locks that have waiters, at every depth, may end with one of them locked for
+//!   ever.
+//! - **While it panics** it unwinds already: it is given the spare pages, once, and continues.
+//! - **When the spare pages are full, too** (a destructor recurses); if no frame catches the
+//!   unwinding; or if not even the spare pages are available: the G is *abandoned* (`abandon`).
+//!
+//! # What was rejected
+//!
+//! - **A second stack to unwind on**: the landing pads run on the stack of the frame that they
+//!   belong to, that is, on the full one.
+//! - **Abandoning always**: every lock that the G held would be lost for good.
+//! - **Checking the depth in every function**, as Go does: it makes its stacks grow by copying, for
+//!   which it must know all pointers. Here the page tables check at no cost.
+
+use crate::arch::{self, PageFault, Rescue};
+use crate::mem::percpu::Here;
+use crate::mem::reclaim;
+use crate::mem::stack::slot::Slot;
+use crate::mem::stack::{self, Need, slot};
+use crate::run::error::{Filled, Full, JoinError};
+use crate::run::m::M;
+use crate::run::task::Task;
+use crate::run::{
+    Leaving, TIMERS, ask_for_upkeep, call, current, is_in_call, running, slices, this_cpu,
+};
+use crate::watch::backtrace;
+use core::fmt;
+use core::ops::Range;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use sched::{G, Status};
+
+/// The `stack_full` of [`arch::Handlers`].
+pub fn stack_full(full: &arch::FullStack) -> Rescue {
+    let &arch::FullStack { found, address, sp, is_probe } = full;
+    let is_in = |slot: Slot, at| slot::locate(at).is_some_and(|(found, _)| found == slot);
+    // The scheduler is no G that could end; and a wild pointer is no overflow.
+    let Some((g, slot)) = running().and_then(|g| Some((g, slot_under(g)?))) else {
+        return Rescue::None;
+    };
+    if !is_in(slot, address) || !is_in(slot, sp) {
+        return Rescue::None;
+    }
+    ask_for_upkeep();
+    // Wakers may already have its handle: it must finish parking. And pages that the kernel needs
+    // for a moment do not count as used by the G.
+    let range = address.min(sp)..address.max(sp);
+    let is_parking = g.status() != Status::Running;
+    let is_kernels = is_probe && found == PageFault::StackOverflow;
+    if is_parking && stack::make_room(slot, range.clone(), Need::More)
+        || is_kernels && stack::make_room(slot, range.clone(), Need::Margin)
+        || found == PageFault::NoMemory && !is_parking && has_relief(slot, range)
+    {
+        return Rescue::Retry;
+    }
+    let why = if found == PageFault::NoMemory { Full::NoMemory } else { Full::Overflow };
+    if fill(g, why) && !is_parking && stack::rescue(slot, sp) {
+        // A G that panics unwinds already: that is what the room is for.
+        let unwinds = g.kernel.is_panicking();
+        return if unwinds { Rescue::Retry } else { Rescue::Call(end) };
+    }
+    // SAFETY: a G runs here.
+    let cpu = unsafe { this_cpu() };
+    cpu.leaving.set(Leaving::Abandon);
+    // A G in a call is on the stack of its M: that M is abandoned with it.
+    let is_in_call = g.kernel.m.get().is_some();
+    Rescue::Leave(if is_in_call { call::leave_behind(cpu, g) } else { cpu.sp.get() })
+}
+
+/// For a running G without a frame for its stack while memory is cached elsewhere: the G continues
+/// for a moment with reserved frames, and leaves its CPU at the interrupt that is sent here, so
+/// that the M there reclaims that memory (`mem::reclaim`). In a call that is the spare M. False if
+/// there is no such memory, or no frame.
+fn has_relief(slot: Slot, range: Range<u64>) -> bool {
+    if !reclaim::would_help() || !stack::commit_at_any_cost(slot, range) {
+        return false;
+    }
+    let _ = reclaim::want(&Here::enter(), 1);
+    arch::wake(arch::cpu_index());
+    true
+}
+
+/// Records that the stack under `g` is full. True if that is new: a stack's reserve is used once.
+/// The stack of an M and that of the G have a reserve each, as unwinding in a call continues
+/// outside.
+fn fill(g: &G<Task>, why: Full) -> bool {
+    let had_own = g.kernel.full.get().is_some_and(|filled| filled.is_own);
+    let m = g.kernel.m.get();
+    g.kernel.full.set(Some(Filled { why, is_own: had_own || m.is_none() }));
+    m.map_or(!had_own, M::fill)
+}
+
+/// Which stack `g` is on: its own, or in a call that of its M.
+fn slot_under(g: &G<Task>) -> Option<Slot> {
+    g.kernel.m.get().map_or_else(|| slot_of(g), |m| Some(m.slot()))
+}
+
+/// Where the stack of `g` is: the G is at its top.
+pub(crate) fn slot_of(g: &G<Task>) -> Option<Slot> {
+    slot::locate(core::ptr::from_ref(g).addr() as u64).map(|(slot, _)| slot)
+}
+
+/// The `room_to_preempt` of [`arch::Handlers`].
+pub fn room_to_preempt(sp: u64) -> bool {
+    let range = sp.saturating_sub(arch::PREEMPT_ROOM)..sp;
+    slot::locate(sp).is_some_and(|(slot, _)| stack::make_room(slot, range, Need::More))
+}
+
+/// The `preempt_later` of [`arch::Handlers`].
+pub fn preempt_later() {
+    if let Some(slices) = slices() {
+        slices.ask_again();
+    }
+}
+
+/// Ends the running G, whose stack is full: see the head of this file.
+extern "C" fn end(faulted: &arch::Faulted) -> ! {
+    let g = running().expect("no G whose stack is full");
+    crate::run::begin_panic();
+    TIMERS.cancel(g); // it may have been about to sleep
+    report(faulted, g);
+    // SAFETY: 1. The handler called this with the state it saved. 2. See "Why the frame that
+    // faulted may be lost"; this function owns nothing.
+    unsafe { arch::call_in_place(faulted, unwind) };
+    log::error!("no caller of the function that faulted catches an unwinding");
+    super::abandon()
+}
+
+/// Stands in for the function that faulted, as called by its caller: unwinds, if it can.
+extern "C-unwind" fn unwind(_: usize) -> ! {
+    let filled = running().and_then(|g| g.kernel.full.get());
+    // The payload is on the heap. Without memory, and only then, it does not unwind.
+    if crate::fail::unwind::has_memory() {
+        crate::fail::unwind::begin(
+            filled.map_or(JoinError::StackOverflow, |filled| filled.why.into()),
+        );
+    }
+    super::abandon()
+}
+
+/// Reports the G, and unless there were many reports just now also its backtrace.
+fn report(faulted: &arch::Faulted, g: &'static G<Task>) {
+    let Some(shown) = current() else { return };
+    let what = match g.kernel.full.get() {
+        Some(Filled { why: Full::NoMemory, .. }) => "found no memory for its stack of",
+        _ => "overflowed its stack of",
+    };
+    let bounds = slot_under(g).map_or(0..0, Slot::bounds);
+    let size = bounds.end - bounds.start;
+    let place = if is_in_call() { " in a blocking call" } else { "" };
+    if REPORTS.take(arch::now_ns()) {
+        log::error!("{shown} {what} {size} bytes{place}, and ends:\n{}", Calls(faulted));
+    } else {
+        log::error!("{shown} {what} {size} bytes{place}, and ends");
+    }
+}
+
+/// Prints the backtrace of the fault.
+struct Calls<'a>(&'a arch::Faulted);
+
+impl fmt::Display for Calls<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rip, rbp) = self.0.at();
+        backtrace::print(f, rip as usize, rbp as usize, backtrace::is_mapped)
+    }
+}
+
+/// The budget of reports with a backtrace. A program that overflows by the thousand gets one line
+/// for each G, but names take time to find, and not all backtraces are printed.
+static REPORTS: Budget = Budget::new();
+
+/// Maximum number of full reports at once.
+const AT_ONCE: u64 = 32;
+/// One more is allowed after each such period, ns. In an emulator a report takes a quarter of a
+/// second: ten in a second made everything else wait.
+const REFILL_NS: u64 = 2_000_000_000;
+
+/// A token bucket of reports: [`AT_ONCE`], refilled with time.
+struct Budget {
+    /// When all taken tokens will have been refilled, ns.
+    full_ns: AtomicU64,
+}
+
+impl Budget {
+    const fn new() -> Self {
+        Budget { full_ns: AtomicU64::new(0) }
+    }
+
+    /// Takes a token, if there is one at `now_ns`.
+    fn take(&self, now_ns: u64) -> bool {
+        let less_one = |full_ns: u64| {
+            let full_ns = full_ns.max(now_ns) + REFILL_NS;
+            (full_ns <= now_ns + AT_ONCE * REFILL_NS).then_some(full_ns)
+        };
+        self.full_ns.try_update(Relaxed, Relaxed, less_one).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(budget: &Budget, now_ns: u64) -> u64 {
+        (0..2 * AT_ONCE).filter(|_| budget.take(now_ns)).count() as u64
+    }
+
+    #[test]
+    fn so_many_reports_are_full_at_once_and_more_with_time() {
+        let budget = Budget::new();
+        assert_eq!(taken(&budget, 5), AT_ONCE);
+        assert_eq!(taken(&budget, 5 + REFILL_NS - 1), 0);
+        assert_eq!(taken(&budget, 5 + REFILL_NS), 1);
+        assert_eq!(taken(&budget, 5 + 4 * REFILL_NS), 3);
+        assert_eq!(taken(&budget, 1_000 * REFILL_NS), AT_ONCE, "no more than all");
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_gives_nothing() {
+        let budget = Budget::new();
+        assert_eq!(taken(&budget, 9 * REFILL_NS), AT_ONCE);
+        assert_eq!(taken(&budget, 8 * REFILL_NS), 0);
+        assert_eq!(taken(&budget, 10 * REFILL_NS), 1);
+    }
+}

@@ -1,0 +1,269 @@
+//! Failures: one G unwinds, or the whole machine stops with a report.
+//!
+//! A panic in a G ends that G only: it unwinds to the root of the G and becomes the error of its
+//! join. If it panics again meanwhile, as a destructor may, there is no frame left to unwind to:
+//! the G is abandoned (`schedule::abandon`), its locks are abandoned and its joiner is woken. A panic
+//! anywhere else (scheduler, interrupt, interrupts off), and an exception that no handler can
+//! repair, is the kernel's: all other CPUs are stopped by NMI, the report is printed past all
+//! locks, and the machine ends with its own exit code.
+//!
+//! The report has the failure, then the backtrace of each CPU, then, if events were recorded
+//! (`trace=`), the last ones of each. The first CPU that fails writes it. A second CPU that fails
+//! meanwhile halts, and is in the report like any other. If the report itself fails, a line says
+//! so, and if not even that is possible, the machine ends at once.
+
+use crate::arch::{self, Fault};
+use crate::check::chaos;
+use crate::drivers::log;
+use crate::watch::{backtrace, trace};
+use crate::{EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC, fail, run};
+use alloc::string::String;
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Stops the machine for an exception; the `fatal` of [`arch::Handlers`].
+pub fn fault(fault: &Fault<'_>) -> ! {
+    let (rip, rbp) = (fault.frame.rip, fault.frame.rbp);
+    stop(EXIT_FAULT, rip, rbp, |out| {
+        let place = Where { in_handler: false };
+        writeln!(out, "fatal exception on CPU {}, {place}: {fault}", arch::cpu_index())?;
+        writeln!(out, "{}", fault.frame)?;
+        match fault.called_from() {
+            Some(caller) => {
+                writeln!(out, "  called from {}", backtrace::Frame::new(1, caller as usize))
+            }
+            None => Ok(()),
+        }
+    })
+}
+
+/// Stops the machine for a violated invariant of the kernel itself (Go: throw).
+pub fn kernel_bug(what: fmt::Arguments<'_>) -> ! {
+    let (rip, rbp) = arch::here();
+    stop(EXIT_PANIC, rip, rbp, |out| {
+        let mut in_handler = false;
+        backtrace::walk(rip as usize, rbp as usize, backtrace::is_mapped, |address| {
+            in_handler |= arch::is_trap_return(address);
+        });
+        let place = Where { in_handler };
+        writeln!(out, "kernel panic on CPU {}, {place}: {what}", arch::cpu_index())
+    })
+}
+
+/// Stops the machine because all Gs of its program wait for each other.
+pub fn deadlock(report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
+    stop_with(EXIT_DEADLOCK, report)
+}
+
+/// The CPU that stops the machine, plus one; 0 if there is none.
+static STOPPER: AtomicUsize = AtomicUsize::new(0);
+
+/// Its report has failed, and it has printed that.
+static HAS_STUMBLED: AtomicBool = AtomicBool::new(false);
+
+/// Events of each CPU in a report.
+const LAST_EVENTS: u64 = 16;
+
+/// Stops all CPUs, reports with the backtrace and the last events of each, ends with `code`.
+fn stop(code: u32, rip: u64, rbp: u64, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
+    stop_with(code, |out| {
+        report(out)?;
+        print_calls(out, rip, rbp)?;
+        let me = arch::cpu_index();
+        for cpu in (0..arch::num_cpus()).filter(|&cpu| cpu != me) {
+            print_stopped(out, cpu)?;
+        }
+        (0..arch::num_cpus()).try_for_each(|cpu| print_events(out, cpu))
+    })
+}
+
+/// Stops all CPUs, reports, ends with `code`.
+fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
+    arch::irq::disable();
+    let me = arch::cpu_index() + 1;
+    match STOPPER.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {}
+        Err(stopper) if stopper == me => stumble(code, report),
+        // Another CPU stops the machine and will stop this CPU too.
+        Err(_) => arch::halt_forever(),
+    }
+    #[cfg(debug_assertions)]
+    crate::arch::lock::order::stop(); // locks that are held now stay held
+    arch::stop_others();
+    // SAFETY: the machine goes down, and the other CPUs were told to stop.
+    let mut out = unsafe { log::emergency() };
+    // An error comes from a caller's `Display`; what it wrote until then is printed.
+    let _ = report(&mut out);
+    let _ = chaos::note(&mut out); // that seed reproduces the run
+    trace::abandon(code);
+    arch::exit(code, log::print_line)
+}
+
+/// The report itself failed, with this one: reports that, and ends. If that fails, too, it ends
+/// without a word.
+#[cold]
+fn stumble(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
+    if !HAS_STUMBLED.swap(true, Ordering::Relaxed) {
+        // SAFETY: as in `stop_with`; the holder of the console is code that this interrupted or
+        // called, and does not run again.
+        let mut out = unsafe { log::emergency() };
+        let _ = out.write_str("\nwhile this was reported: ");
+        let _ = report(&mut out);
+    }
+    arch::exit(code, log::print_line)
+}
+
+/// Prints where another CPU was when it was stopped.
+fn print_stopped(out: &mut dyn Write, cpu: usize) -> fmt::Result {
+    let Some((rip, rbp)) = arch::stopped_at(cpu) else {
+        return writeln!(out, "CPU {cpu} did not stop");
+    };
+    match run::present(cpu).1 {
+        Some(g) => writeln!(out, "CPU {cpu} was stopped, in G {g}, at")?,
+        None => writeln!(out, "CPU {cpu} was stopped, in no G, at")?,
+    }
+    print_calls(out, rip, rbp)
+}
+
+/// Prints the last events of a CPU, newest last; nothing if they were not recorded.
+fn print_events(out: &mut dyn Write, cpu: usize) -> fmt::Result {
+    for (number, event) in trace::last(cpu, LAST_EVENTS).enumerate() {
+        if number == 0 {
+            writeln!(out, "CPU {cpu}, last events (us, what, G, argument):")?;
+        }
+        let ns = arch::cycles_to_ns(event.time);
+        let (us, ns, arg) = (ns / 1_000, ns % 1_000, event.what.arg());
+        match event.kind() {
+            Some(kind) => writeln!(out, "  {us:9}.{ns:03} {kind:?} {} {arg:#x}", event.g)?,
+            None => writeln!(out, "  {us:9}.{ns:03} ?")?,
+        }
+    }
+    Ok(())
+}
+
+fn print_calls(out: &mut dyn Write, rip: u64, rbp: u64) -> fmt::Result {
+    backtrace::print(out, rip as usize, rbp as usize, backtrace::is_mapped)
+}
+
+/// Prints which G runs here, if any.
+struct Where {
+    /// In a handler, which has interrupted that G.
+    in_handler: bool,
+}
+
+impl fmt::Display for Where {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match run::current() {
+            Some(g) if self.in_handler => write!(f, "in a handler that interrupted {g}"),
+            None if self.in_handler => f.write_str("in a handler that interrupted no G"),
+            Some(g) if run::is_in_call() => write!(f, "in {g}, in a blocking call"),
+            Some(g) => write!(f, "in {g}"),
+            None => f.write_str("in no G"),
+        }
+    }
+}
+
+/// A text that is cut where there is no memory for more.
+pub(crate) struct Message {
+    text: String,
+    is_cut: bool,
+}
+
+impl Message {
+    /// An empty text.
+    pub(crate) const fn new() -> Self {
+        Message { text: String::new(), is_cut: false }
+    }
+
+    /// The text, as far as there was memory.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the text is empty.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// Whether the text was cut.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// The owned text, as far as there was memory.
+    #[cfg(target_os = "none")]
+    pub(crate) fn into_text(self) -> String {
+        self.text
+    }
+}
+
+impl Write for Message {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        self.is_cut |= self.text.try_reserve(part.len()).is_err();
+        if self.is_cut {
+            return Err(fmt::Error);
+        }
+        self.text.push_str(part);
+        Ok(())
+    }
+}
+
+#[cfg(target_os = "none")]
+mod handler {
+    use super::*;
+    use crate::fail::unwind;
+    use crate::run::error::JoinError;
+    use core::panic::PanicInfo;
+
+    #[panic_handler]
+    fn panic(info: &PanicInfo<'_>) -> ! {
+        let Some(panics) = run::begin_panic() else { kernel_bug(format_args!("{info}")) };
+        if panics > 1 {
+            give_up(panics, info);
+        }
+        // A killed G may panic because others have ended: that is not reported.
+        let is_news = !crate::run::kill::was_killed();
+        if let (Some(g), Some(location), true) = (run::current(), info.location(), is_news) {
+            ::log::error!("{g} panicked at {location}: {}", info.message());
+        }
+        // The message, and the payload, are on the heap; there is a reserve for them.
+        let mut message = Message::new();
+        let _ = write!(message, "{}", info.message());
+        if !unwind::has_memory() {
+            fail::fail_without_memory();
+        }
+        let mut why = JoinError::Panicked(message.into_text());
+        if is_alloc_failure(info) {
+            why = unwind::begin_above(why);
+        }
+        let code = unwind::begin(why);
+        kernel_bug(format_args!("cannot unwind (code {code}): {info}"))
+    }
+
+    /// The running G panics while it panics: in a destructor, or as its message is printed. It is
+    /// abandoned. Interrupts are on, so it holds no kernel lock.
+    ///
+    /// What was rejected: **to unwind once more**, to where this panic may be caught inside of a
+    /// destructor, as a thread of `std` does. Nearly always it is not, and then one more unwinding
+    /// was done in part, and the G is abandoned all the same.
+    #[cold]
+    fn give_up(panics: u32, info: &PanicInfo<'_>) -> ! {
+        let mut message = Message::new();
+        // A message that panics as it is printed is not printed again.
+        if panics == 2 {
+            let _ = write!(message, "while it panicked: {}", info.message());
+            if let (Some(g), Some(location)) = (run::current(), info.location()) {
+                ::log::error!("{g} panicked at {location}, {}", message.as_str());
+            }
+        } else {
+            let _ = message.write_str("while its panic was printed");
+        }
+        fail::fail(JoinError::Panicked(message.into_text()))
+    }
+
+    /// Whether it is the panic of a failed allocation: `alloc` panics in this file for nothing
+    /// else. The message would not do: a program may use the same words.
+    fn is_alloc_failure(info: &PanicInfo<'_>) -> bool {
+        info.location().is_some_and(|at| at.file().ends_with("library/alloc/src/alloc.rs"))
+    }
+}

@@ -1,0 +1,138 @@
+//! Panics that unwind: caught at the root of a G, with destructors run.
+//!
+//! The kernel is built with `panic=unwind` and its own `core`, so every frame
+//! has tables; the crate `unwinding` walks them. A panic in a G becomes the
+//! error of its join. A panic anywhere else (the scheduler, an interrupt, with
+//! interrupts off) is a kernel bug and stops the machine: see `panic`.
+//!
+//! The payload is the reason why the G gives no result, as its join returns it: a [`JoinError`],
+//! not only a text. Unwinding that begins not at a call but at a faulting instruction comes here by
+//! `schedule::overflow`.
+
+use crate::run::error::JoinError;
+use alloc::boxed::Box;
+use alloc::string::String;
+use core::any::Any;
+
+/// Runs `f`; a panic inside it unwinds to here, and is returned as its reason.
+pub fn catch<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
+    #[cfg(target_os = "none")]
+    let result = unwinding::panic::catch_unwind(f);
+    #[cfg(not(target_os = "none"))]
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+    #[cfg(target_os = "none")]
+    if result.is_err() {
+        crate::run::end_panic();
+    }
+    result.map_err(why)
+}
+
+/// As [`catch`], at the root of a G: no guard is left there, so a lock that still has the G's name
+/// was lost, by frames of a full stack that no table lists (`schedule::overflow`).
+#[inline(always)]
+pub(crate) fn catch_at_root<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
+    catch(f).inspect_err(abandon_lost)
+}
+
+/// Abandons the locks that a G has lost, if it may have lost any. A panic loses none: it unwinds
+/// from a call, by tables that list everything to drop.
+#[cold]
+fn abandon_lost(why: &JoinError) {
+    if !matches!(why, JoinError::StackOverflow | JoinError::NoMemory) {
+        return;
+    }
+    crate::drivers::log::pass_turn_of(crate::run::door::me()); // it may have printed when its stack was full
+    let g = crate::run::door::current_id();
+    match super::abandon_locks(g) {
+        0 => {} // or no G has tried to take them yet
+        locks => log::error!("G {g} has lost {locks} locks that others wait for: abandoned"),
+    }
+}
+
+/// Continues the unwinding that [`catch`] has caught, from here; it is not reported again.
+pub fn resume(why: JoinError) -> ! {
+    #[cfg(target_os = "none")]
+    crate::run::begin_panic();
+    let code = begin(why);
+    crate::fail::panic::kernel_bug(format_args!("cannot go on unwinding (code {code})"))
+}
+
+/// The calling G was killed and unwinds: destructors run, nothing is reported.
+#[cold]
+pub fn killed() -> ! {
+    resume(JoinError::Killed)
+}
+
+/// The reason in the payload.
+fn why(payload: Box<dyn Any + Send>) -> JoinError {
+    let payload = match payload.downcast::<JoinError>() {
+        Ok(why) => return *why,
+        Err(payload) => payload,
+    };
+    // The host's panics.
+    JoinError::Panicked(match payload.downcast::<String>() {
+        Ok(message) => *message,
+        Err(payload) => match payload.downcast_ref::<&'static str>() {
+            Some(message) => (*message).into(),
+            None => "a panic with a value that is no text".into(),
+        },
+    })
+}
+
+/// Starts to unwind, because of `why`. Returns only if no frame above catches it or a table is
+/// broken, with the unwinder's code; nothing has been unwound then.
+pub(crate) fn begin(why: JoinError) -> i32 {
+    begin_boxed(Box::new(why))
+}
+
+fn begin_boxed(why: Box<JoinError>) -> i32 {
+    #[cfg(target_os = "none")]
+    return unwinding::panic::begin_panic(why).0;
+    #[cfg(not(target_os = "none"))]
+    std::panic::resume_unwind(why)
+}
+
+/// As [`begin`], from above the last caller that is marked as not unwinding: for an allocation that
+/// failed. The language says that such a panic does not unwind, but all callers that can meet it,
+/// from the call of the handler on up, can handle one that does: they do not see into the handler.
+/// Returns `why` if that is not possible, or no caller is marked.
+///
+/// The callers up to there are discarded: they have nothing to drop.
+#[cfg(target_os = "none")]
+pub(crate) fn begin_above(why: JoinError) -> JoinError {
+    extern "C-unwind" fn raise(why: usize) -> ! {
+        // SAFETY: from `into_raw` below, once.
+        let why = unsafe { Box::from_raw(why as *mut JoinError) };
+        let code = begin_boxed(why);
+        crate::fail::panic::kernel_bug(format_args!("cannot unwind (code {code})"))
+    }
+    let why = Box::into_raw(Box::new(why));
+    let (_, rbp) = crate::arch::here();
+    // SAFETY: this function's frame pointer. Its caller has nothing to drop, and between it and the
+    // last caller that forbids unwinding is only the panic machinery of `core`.
+    unsafe { crate::arch::call_above_forbidden(rbp, raise, why.expose_provenance()) };
+    // SAFETY: as in `raise`, which was not called.
+    *unsafe { Box::from_raw(why) }
+}
+
+/// Whether there is memory for the allocations of [`begin`].
+pub(crate) fn has_memory() -> bool {
+    // The reason, and the unwinder's own record: 24 and some 80 bytes.
+    let blocks = [alloc::vec::Vec::<u64>::new(), alloc::vec::Vec::new()];
+    blocks.into_iter().all(|mut block| block.try_reserve_exact(16).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_unwinds_is_caught_with_its_reason_and_can_go_on() {
+        assert_eq!(catch(|| 1), Ok(1));
+        let no = JoinError::Panicked("no".into());
+        assert_eq!(catch(|| -> u32 { panic!("no") }), Err(no.clone()));
+        let again = no.clone();
+        assert_eq!(catch(|| -> u32 { resume(again) }), Err(no));
+        assert_eq!(catch(|| -> u32 { killed() }), Err(JoinError::Killed));
+    }
+}

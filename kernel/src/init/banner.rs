@@ -1,0 +1,117 @@
+//! The boot banner: the machine in a dozen lines, before the first program runs.
+//!
+//! Every line is something that was found, requested or measured in this boot; how it was found is
+//! in the log, with `log=debug`. Warnings come before the banner, where they arose. [`show`] is
+//! called once, by the boot CPU, when all parts are up.
+#![forbid(unsafe_code)]
+
+use super::cmdline::Options;
+use super::handover;
+use crate::api::{console, inspect};
+use crate::arch::{self, CpuInfo};
+use crate::drivers::{log, virtio_blk};
+use crate::mem::PAGE_SIZE;
+use crate::run;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::{Display, Write};
+
+/// Shows the machine, unless the command line asks for silence.
+pub fn show(options: &Options) {
+    if ::log::max_level() < ::log::LevelFilter::Info {
+        return;
+    }
+    let mut text = format!("runnext {}: G, M and P on bare metal\n", env!("CARGO_PKG_VERSION"));
+    for (name, found) in lines(options) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name:>9}  {found}");
+    }
+    crate::print!("{text}");
+}
+
+fn lines(options: &Options) -> Vec<(&'static str, String)> {
+    let or_none = |found: Option<String>| found.unwrap_or_else(|| "none".into());
+    let part = |part| or_none(arch::reported(part));
+    let screen =
+        log::screen_size().map(|(columns, rows)| format!("{columns} by {rows} characters"));
+    alloc::vec![
+        ("machine", arch::identity()),
+        ("firmware", handover::firmware().into()),
+        ("cpus", format!("{}; {}", part("cpus"), shape(arch::cpus()))),
+        ("apic", format!("{}; {}", part("apic"), part("ioapic"))),
+        ("memory", memory()),
+        ("clock", part("clock")),
+        ("timer", part("timer")),
+        ("serial", serial()),
+        ("screen", or_none(screen)),
+        ("disk", or_none(virtio_blk::summary())),
+        ("sched", scheduler(options)),
+    ]
+}
+
+/// The topology of the CPUs: counted, not assumed.
+fn shape(cpus: &[CpuInfo]) -> String {
+    let count = |of: fn(&CpuInfo) -> (u32, u32)| {
+        let mut all: Vec<_> = cpus.iter().map(of).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.len()
+    };
+    let packages = count(|cpu| (cpu.topology.package, 0));
+    let cores = count(|cpu| (cpu.topology.package, cpu.topology.core));
+    let nodes = count(|cpu| (cpu.topology.node, 0));
+    format!("{}, {}, {}", many(packages, "package"), many(cores, "core"), many(nodes, "node"))
+}
+
+fn many(n: usize, what: impl Display) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+fn memory() -> String {
+    const MIB: usize = 1024 * 1024;
+    let frames = inspect::memory().frames;
+    let mib = |frames: usize| frames * PAGE_SIZE / MIB;
+    format!("{} MiB usable, {} MiB free", mib(frames.total), mib(frames.free))
+}
+
+fn serial() -> String {
+    match (log::with_serial(|_| ()), console::input_trouble()) {
+        (None, _) => "none".into(),
+        (Some(()), None) => "COM1, 115200 baud, input by interrupt".into(),
+        (Some(()), Some(trouble)) => format!("COM1, 115200 baud, output only: {trouble}"),
+    }
+}
+
+fn scheduler(options: &Options) -> String {
+    let slice_ms = options.slice_ms.map_or(sched::SLICE_NS / 1_000_000, u64::from);
+    let ps = many(run::gomaxprocs(), "P");
+    format!("{ps}, slices of {slice_ms} ms, hand-off {}", options.handoff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::inspect::CpuInfo;
+
+    #[test]
+    fn packages_cores_and_nodes_are_counted_once_each() {
+        let cpu = |index: usize, package, core, smt| {
+            let node = package;
+            let topology = arch::Topology { package, core, smt, node };
+            CpuInfo { index, apic_id: index as u32, topology, timer: None }
+        };
+        // Two packages of two cores, the first of which has two threads.
+        let cpus =
+            [cpu(0, 0, 0, 0), cpu(1, 0, 0, 1), cpu(2, 0, 1, 0), cpu(3, 1, 0, 0), cpu(4, 1, 1, 0)];
+        assert_eq!(shape(&cpus), "2 packages, 4 cores, 2 nodes");
+        assert_eq!(shape(&cpus[..1]), "1 package, 1 core, 1 node");
+    }
+
+    #[test]
+    fn no_line_is_missing_or_empty() {
+        let lines = lines(&Options::default());
+        assert_eq!(lines.len(), 11);
+        assert!(lines.iter().all(|(_, found)| !found.is_empty() && !found.contains('\n')));
+    }
+}

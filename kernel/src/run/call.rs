@@ -1,0 +1,286 @@
+//! Blocking calls: on the stack of the M, which leaves with its G if it must wait.
+//!
+//! A call runs where a system call would: not on the stack of the G that makes it but on that of
+//! the M under it, above the scheduler's own frames. No handoff takes place when a call begins or
+//! ends; it costs a change of the stack pointer.
+//!
+//! ```text
+//!    the G's stack            its M's stack
+//!   │ main           │       │ m_main         │
+//!   │ its calls      │       │ schedule       │
+//!   │ blocking ──────┼──────▶│ execute        │ ← the CPU's sp
+//!   └────────────────┘       │ the call       │
+//!                            │ what it calls  │ ← the G's sp, when it has left
+//!                            └────────────────┘
+//! ```
+//!
+//! When the G in the call leaves its CPU, for whatever reason (it waits for a device or for another
+//! G, or its slice is over), it cannot leave the M's stack to the scheduler, because its frames are
+//! on it. So M and G leave together, and a spare M takes over CPU and P ([`leave`]; Go: handoffp);
+//! at that instant, as the kernel itself knows that the call waits, where Go must guess. Queue,
+//! timers and slice are the CPU's or the P's and are not affected. The G is *bound to its M* until
+//! the call returns: on the CPU that runs it next, that M displaces the M there ([`displace_m`]).
+//!
+//! # Unwinding in a call
+//!
+//! A panic in a call is caught by the caller's closure, on the M's stack, because the unwinder walks
+//! one stack, and continues from the G's own stack (`try_blocking`). The same holds for the end of a
+//! G that fills the M's stack, by recursion or because there is no memory for its next page: all
+//! frames from the fault up to `in_call` are that G's, and the M's own frames above are not touched.
+//! The pages opened for it on the M's stack are still open then, so the G retires that M
+//! ([`retire_m`]): a spare M, which a call always has, takes its place under the G, and is where the
+//! G leaves to. A G that cannot unwind is abandoned on the M's stack, and the M with it
+//! ([`leave_behind`]).
+//!
+//! # Go's way, for study
+//!
+//! With `handoff=sysmon` a call that waits keeps its CPU, which halts, and its P, whose Gs wait. A
+//! monitor (`sched::Sysmon`) polls after 20 µs to 10 ms, and at its second poll the P is handed off
+//! as above (Go: retake). In Go the monitor is a thread of its own; here its polls fall at the same
+//! times, but each CPU does only its own, from its own timer.
+//!
+//! # What was rejected
+//!
+//! - **Parking the G alone and calling it blocked**: then there is no call on an M, and code that
+//!   may not be on a G's stack, or whose frames must stay where they are, has no stack to run on.
+//! - **Handing off when a call begins** (Go's `entersyscallblock`): most calls do not wait, and
+//!   would pay for two changes of M.
+//! - **Creating the spare M when it is needed**: then there may be no memory at an instant at which
+//!   the call can no longer be refused. See `m`.
+//! - **Closing the M's stack at once**, by the G: all CPUs must flush the pages from their TLBs,
+//!   and only an M can wait for that (`mem::reclaim`).
+
+use super::m::{M, NoM};
+use super::task::Task;
+use super::{Cpu, Kind, Leaving, OnCpu, SCHED, hooks, m_main, running, wait_for_relief};
+use crate::arch::irq::IrqState;
+use crate::arch::{self};
+use core::mem::{ManuallyDrop, MaybeUninit};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+use sched::{CallSeen, G, Sysmon, retake};
+
+/// When the P of a call that waits is handed off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Handoff {
+    /// At the instant at which the call waits.
+    #[default]
+    Immediate,
+    /// When Go's monitor would notice: 20 µs to 10 ms later.
+    Sysmon,
+}
+
+impl core::fmt::Display for Handoff {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Handoff::Immediate => "at once",
+            Handoff::Sysmon => "by sysmon",
+        })
+    }
+}
+
+static BY_SYSMON: AtomicBool = AtomicBool::new(false);
+static SYSMON: Sysmon = Sysmon::new();
+
+pub(crate) fn init(handoff: Handoff) {
+    BY_SYSMON.store(handoff == Handoff::Sysmon, Relaxed);
+}
+
+/// Runs `f` as a blocking call (Go: entersyscall); returns its result. `f` must not unwind: that
+/// would be a kernel bug, and ends the machine.
+///
+/// # Errors
+/// [`NoM`] when there would be no M to take over if the call waited; `f` was not run then.
+#[inline(always)]
+pub fn call<T, F: FnOnce() -> T>(f: F) -> Result<T, NoM> {
+    let g = running().expect("no G to make a call");
+    if g.kernel.m.get().is_some() {
+        return Ok(f()); // inside a call: on the M's stack already
+    }
+    let mut job = Job { f: ManuallyDrop::new(f), outcome: MaybeUninit::uninit() };
+    arch::probe_stack();
+    // Interrupts are on: a program cannot turn them off, and kernel code that does makes no calls.
+    // If it did and had to wait, `leave` would panic.
+    arch::irq::disable();
+    // SAFETY: 1. Off until `in_call` begins, and it is not used after that. 2. A G runs here. 3. The
+    // G has no other.
+    let mut on = unsafe { OnCpu::assume() };
+    if on.cpu().spare.get().is_none() {
+        match find_spare(on) {
+            Ok(here) => on = here,
+            Err(error) => {
+                // SAFETY: dropped here, and not used after.
+                unsafe { ManuallyDrop::drop(&mut job.f) };
+                return Err(error);
+            }
+        }
+    }
+    let m = on.cpu().m();
+    m.serve(g);
+    g.kernel.m.set(Some(m));
+    // SAFETY: 1. Below where the M's own frames end; the M moves with the G until the call is over.
+    // 2. `in_call` lets nothing unwind.
+    unsafe {
+        arch::call_on(on.cpu().sp.get() & !15, in_call::<T, F>, (&raw mut job).expose_provenance())
+    };
+    // Perhaps on another CPU, but on the same M. Interrupts are on: a G that is preempted here, off
+    // the M's stack and still bound to it, takes the M along unnecessarily; that does no harm.
+    if m.was_full() {
+        retire_m(g, m);
+    }
+    g.kernel.m.set(None);
+    // SAFETY: `in_call` has written it.
+    Ok(unsafe { job.outcome.assume_init() })
+}
+
+/// The call of `g` has ended, and `g` is on its own stack again, bound to its M, whose stack was
+/// full: retires that M.
+#[cold]
+#[inline(never)]
+fn retire_m(g: &'static G<Task>, m: &'static M) {
+    arch::probe_stack_again(); // within what `call` has probed
+    let irqs = arch::irq::disable();
+    // SAFETY: 1. See above. 2. A G runs here. 3. The G has no other.
+    let on = unsafe { OnCpu::assume() };
+    hand_over(on.cpu(), g);
+    g.exit_call(); // it stays
+    g.kernel.m.set(None); // before it can be preempted: it has no M to take along
+    m.retire();
+    arch::irq::restore(irqs);
+}
+
+/// The argument and the result of a call on the M's stack.
+struct Job<T, F> {
+    f: ManuallyDrop<F>,
+    outcome: MaybeUninit<T>,
+}
+
+/// The root of a call on the M's stack. Interrupts are off before and on afterwards.
+extern "C" fn in_call<T, F: FnOnce() -> T>(job: usize) {
+    let job = core::ptr::with_exposed_provenance_mut::<Job<T, F>>(job);
+    // SAFETY: `call` passed the address of its own job, which it does not touch meanwhile.
+    let job = unsafe { &mut *job };
+    arch::irq::restore(IrqState::ON);
+    // SAFETY: taken here and nowhere else.
+    let f = unsafe { ManuallyDrop::take(&mut job.f) };
+    // A panic does not leave an `extern "C"` function: it aborts.
+    job.outcome.write(f());
+}
+
+/// Ensures that this CPU has a spare M. The G may be on another CPU then. If it fails, interrupts
+/// are on.
+#[cold]
+fn find_spare(on: OnCpu<'_>) -> Result<OnCpu<'_>, NoM> {
+    if let Some(spare) = M::take_spare() {
+        keep(on.cpu(), spare);
+        return Ok(on);
+    }
+    // With interrupts on: it allocates, and may wait.
+    let mut found = Err(NoM::NoMemory);
+    let on = on.open(|| found = retired_spare().map_or_else(|| M::create(m_main), Ok));
+    match found {
+        Ok(spare) => {
+            keep(on.cpu(), spare);
+            Ok(on)
+        }
+        Err(error) => {
+            arch::irq::restore(IrqState::ON);
+            Err(error)
+        }
+    }
+}
+
+/// If many Ms are retired: waits until their stacks are closed, and takes one.
+fn retired_spare() -> Option<&'static M> {
+    if M::are_many_retired() && wait_for_relief(1) { M::take_spare() } else { None }
+}
+
+/// A G in a call leaves its CPU, and its M with it (Go: handoffp). Interrupts off before and after;
+/// returns when the G runs again, on any CPU.
+pub(crate) fn leave(mut on: OnCpu<'_>, g: &'static G<Task>, why: Leaving) {
+    if why == Leaving::Park && BY_SYSMON.load(Relaxed) {
+        let readied;
+        (on, readied) = wait_on_cpu(on, g);
+        if readied {
+            return;
+        }
+    }
+    on.cpu().leaving.set(why);
+    let sp = hand_over(on.cpu(), g);
+    // SAFETY: 1. A spare M's context was saved by `execute` or made by `M::create`. 2. No CPU runs
+    // this G before that M has told `sched`, which is after the switch; no other CPU has the spare
+    // M. 3. Interrupts are off.
+    on = unsafe { on.switch(g.kernel.sp.as_ptr(), sp) };
+    // The G is on a CPU again, and so is its M. The displaced M has left its stack, and is spare.
+    let spare = on.cpu().displaced.take().expect("no M was displaced");
+    spare.is_spare_now();
+    keep(on.cpu(), spare);
+    g.exit_call();
+}
+
+/// Detaches the M of this CPU, which `g` is bound to, and installs the spare M; returns where that
+/// continues. The G belongs to this CPU while it is away.
+fn hand_over(cpu: &Cpu, g: &G<Task>) -> usize {
+    let next = cpu.spare.take().expect("a call runs without a spare M");
+    cpu.m().leave(cpu.sp.get());
+    cpu.m.set(Some(next));
+    cpu.sp.set(next.resume());
+    cpu.counters.handoffs.add_one();
+    hooks::event(Kind::Handoff, g.id(), next.id() as u32);
+    g.enter_call(arch::cpu_index());
+    cpu.sp.get()
+}
+
+/// As [`leave`], for a G that never runs again: returns where its CPU continues. In its page fault.
+pub(crate) fn leave_behind(cpu: &Cpu, g: &G<Task>) -> usize {
+    hand_over(cpu, g)
+}
+
+/// Replaces the M of this CPU by `own`, the M of the G that it is about to switch to. Returns where
+/// to save the stack pointer of the displaced M.
+#[cold]
+pub(crate) fn displace_m(cpu: &Cpu, own: &'static M) -> *mut usize {
+    hooks::cpu_event(Kind::Mount, own.id() as u32);
+    let here = cpu.m();
+    cpu.displaced.set(Some(here));
+    cpu.m.set(Some(own));
+    cpu.sp.set(own.resume());
+    here.sp.as_ptr()
+}
+
+/// Keeps a spare M for this CPU, or on the common list if this CPU has one.
+fn keep(cpu: &Cpu, spare: &'static M) {
+    match cpu.spare.get() {
+        None => cpu.spare.set(Some(spare)),
+        Some(_) => spare.put_spare(),
+    }
+}
+
+/// Go's way of waiting in a call: the CPU halts and keeps its P. True if the G was readied and
+/// continues here; false if the monitor retook the P first.
+#[cold]
+fn wait_on_cpu<'a>(mut on: OnCpu<'a>, g: &'static G<Task>) -> (OnCpu<'a>, bool) {
+    let began = arch::now_ns();
+    let mut look = SYSMON.next_look(began);
+    let mut seen_before = false;
+    // From here on the waker of this G interrupts this CPU.
+    while g.halt_on(arch::cpu_index()) {
+        let now = arch::now_ns();
+        if now >= look {
+            let somebody_waits = SCHED.somebody_waits(on.p());
+            let (in_call_ns, somebody_free) = (now - began, SCHED.somebody_free());
+            let seen = CallSeen { seen_before, in_call_ns, somebody_waits, somebody_free };
+            if retake(seen) {
+                SYSMON.succeeded(now);
+                on.cpu().counters.retakes.add_one();
+                return (on, false);
+            }
+            seen_before = true;
+            look = SYSMON.next_look(now);
+        }
+        on.cpu().slices.arm_for_sleeper(look);
+        on = on.halt();
+    }
+    g.cancel_park();
+    (on, true)
+}

@@ -1,0 +1,198 @@
+//! The record of a CPU, and [`OnCpu`]: the right to use it.
+//!
+//! Each CPU has a record ([`Cpu`]) with the P that it holds and the M on whose stack it schedules.
+//! Only that CPU touches it, with interrupts off. Code that does has an [`OnCpu`], a value that
+//! stands for "this CPU, until interrupts are on again or the stack is switched".
+//!
+//! > An `OnCpu` is used only while interrupts are off, on a CPU that has been through `init_cpu`, and
+//! > no two lend the P of a CPU at a time.
+//!
+//! So what it gives out ([`OnCpu::cpu`], [`OnCpu::p`]) needs no further argument. Whatever ends that
+//! state takes the `OnCpu` by value and returns a new one: [`OnCpu::switch`], after which the code
+//! may be on another CPU; [`OnCpu::open`] and [`OnCpu::halt`], during which interrupt handlers use
+//! the record. That nothing of the CPU is kept across them is checked by the compiler.
+
+use super::account::{Counters, CpuTimes};
+use super::error::JoinError;
+use super::m::M;
+use super::preempt::Slices;
+use super::task::Task;
+use super::{Leaving, Link};
+use crate::arch::irq::IrqState;
+use crate::arch::{self};
+use core::cell::{Cell, UnsafeCell};
+use core::marker::PhantomData;
+use core::mem::MaybeUninit;
+use sched::P;
+
+/// The per-CPU word that points to its [`Cpu`], 0 before it has a P.
+const CPU_SLOT: usize = 1;
+
+/// The scheduling state of one CPU.
+pub(crate) struct Cpu {
+    /// Where the stack pointer of its M was when that switched to a G.
+    pub sp: Cell<usize>,
+    /// The M on whose stack it schedules; there from `init_cpu` on.
+    pub m: Link<M>,
+    /// A spare M that takes over when the current M leaves with a call.
+    pub spare: Cell<Option<&'static M>>,
+    /// The M that was displaced by the M of a G in a call, which puts it on the spare list.
+    pub displaced: Cell<Option<&'static M>>,
+    /// Why the G that ran has left.
+    pub leaving: Cell<Leaving>,
+    /// The slice under way.
+    pub slices: Slices,
+    /// The P of this CPU; there from `init_cpu` on.
+    pub p: UnsafeCell<MaybeUninit<P<Task>>>,
+    /// The state of `view::random`.
+    pub random: Cell<u64>,
+    /// Any CPU reads it.
+    pub counters: Counters,
+    /// Any CPU reads it.
+    pub times: CpuTimes,
+    /// Why the G that is just being abandoned ends, if it recorded a reason.
+    pub exit_reason: Cell<Option<JoinError>>,
+}
+
+// SAFETY: only its own CPU touches it, with interrupts off, except for the atomic fields.
+unsafe impl Sync for Cpu {}
+
+impl Cpu {
+    pub const fn new() -> Self {
+        Cpu {
+            sp: Cell::new(0),
+            m: Link::new(),
+            spare: Cell::new(None),
+            displaced: Cell::new(None),
+            leaving: Cell::new(Leaving::Exit),
+            slices: Slices::new(),
+            p: UnsafeCell::new(MaybeUninit::uninit()),
+            random: Cell::new(0),
+            counters: Counters::new(),
+            times: CpuTimes::new(),
+            exit_reason: Cell::new(None),
+        }
+    }
+
+    /// Gives the record its P, and the CPU its record. On that CPU, once, interrupts off.
+    pub fn install(&'static self, p: P<Task>) {
+        // SAFETY: this CPU's own record, and no code reads it before the next line.
+        unsafe { (*self.p.get()).write(p) };
+        arch::set_slot::<CPU_SLOT>(core::ptr::from_ref(self).addr());
+    }
+
+    /// The M on whose stack this CPU schedules.
+    pub fn m(&self) -> &'static M {
+        self.m.get().expect("no M here")
+    }
+}
+
+/// The record of this CPU, if it has been through `init_cpu`. Interrupts off.
+pub(crate) fn try_this_cpu() -> Option<&'static Cpu> {
+    // SAFETY: null until `install` has put a pointer to a static there.
+    unsafe { (arch::slot::<CPU_SLOT>() as *const Cpu).as_ref() }
+}
+
+/// As [`try_this_cpu`], on a CPU that has been through `init_cpu`.
+///
+/// # Safety
+/// It has: every CPU that runs Gs. Good while interrupts stay off, and until the next switch.
+#[inline(always)]
+pub(crate) unsafe fn this_cpu() -> &'static Cpu {
+    // SAFETY: `install` has put a pointer to a static there.
+    unsafe { &*(arch::slot::<CPU_SLOT>() as *const Cpu) }
+}
+
+/// The right to use the record of this CPU: see the head of this file.
+pub(crate) struct OnCpu<'a> {
+    cpu: &'static Cpu,
+    /// Not for another CPU, and not beyond the scope that has interrupts off.
+    scope: PhantomData<(*const Cpu, &'a ())>,
+}
+
+impl<'a> OnCpu<'a> {
+    /// # Safety
+    /// 1. Interrupts are off, and stay off until it is dropped. 2. This CPU has been through
+    ///    `init_cpu`. 3. No other lends its P meanwhile.
+    #[inline(always)]
+    pub unsafe fn assume() -> Self {
+        // SAFETY: 2.
+        OnCpu { cpu: unsafe { this_cpu() }, scope: PhantomData }
+    }
+
+    /// In an interrupt handler, which may have come to a CPU that has no record yet.
+    ///
+    /// # Safety
+    /// 1 and 3 of [`OnCpu::assume`].
+    pub unsafe fn in_handler() -> Option<Self> {
+        Some(OnCpu { cpu: try_this_cpu()?, scope: PhantomData })
+    }
+
+    /// Its record.
+    #[inline(always)]
+    pub fn cpu(&self) -> &Cpu {
+        self.cpu
+    }
+
+    /// Its P.
+    #[inline(always)]
+    pub fn p(&mut self) -> &mut P<Task> {
+        self.parts().1
+    }
+
+    /// Both.
+    #[inline(always)]
+    pub fn parts(&mut self) -> (&Cpu, &mut P<Task>) {
+        // SAFETY: the CPU's own record, interrupts off, and `self` is borrowed: no other borrow.
+        let p = unsafe { &mut *self.cpu.p.get() };
+        // SAFETY: a record that `install` has published has its P.
+        (self.cpu, unsafe { p.assume_init_mut() })
+    }
+
+    /// Switches to another stack; returns when a CPU switches back, and that may be another one.
+    ///
+    /// # Safety
+    /// As for [`arch::switch`]; interrupts are off.
+    #[inline(always)]
+    pub unsafe fn switch(self, save: *mut usize, sp: usize) -> OnCpu<'a> {
+        // SAFETY: the caller's promise.
+        unsafe { arch::switch(save, sp) };
+        // SAFETY: 1. Every switch is made with interrupts off. 2. By a CPU that has its record. 3.
+        // The `OnCpu` there was given up for this switch, as `self` was for the first one.
+        unsafe { OnCpu::assume() }
+    }
+
+    /// Calls `f` with interrupts on. An M is not preempted, and stays on its CPU; a G may be on
+    /// another one afterwards.
+    pub fn open(self, f: impl FnOnce()) -> OnCpu<'a> {
+        arch::irq::restore(IrqState::ON);
+        f();
+        arch::irq::disable();
+        // SAFETY: off again, on a CPU that runs Gs, and `self` is gone.
+        unsafe { OnCpu::assume() }
+    }
+
+    /// Halts until an interrupt comes, which is handled. For an M or a G that keeps its CPU.
+    pub fn halt(self) -> OnCpu<'a> {
+        arch::wait_for_interrupt();
+        // SAFETY: off again, on the same CPU, and `self` is gone.
+        unsafe { OnCpu::assume() }
+    }
+}
+
+/// Calls `f` with this CPU, interrupts off. Any code after `init_cpu`, but not inside of another
+/// call.
+#[inline(always)]
+pub(crate) fn with_cpu<R>(f: impl FnOnce(OnCpu<'_>) -> R) -> R {
+    let irqs = arch::irq::disable_probed();
+    // SAFETY: 1. Off until `f` has returned. 2, 3. As documented.
+    let result = f(unsafe { OnCpu::assume() });
+    arch::irq::restore(irqs);
+    result
+}
+
+/// As [`with_cpu`], with its P alone.
+#[inline(always)]
+pub(crate) fn with_p<R>(f: impl FnOnce(&mut P<Task>) -> R) -> R {
+    with_cpu(|mut on| f(on.p()))
+}

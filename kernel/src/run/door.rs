@@ -1,0 +1,369 @@
+//! Parking and readying: the interface between public API and scheduler.
+//!
+//! Channels, locks, timers and joins are built on six functions: start a G, begin to park, cancel
+//! that, park (for ever or until a time), ready. On the machine they are `schedule`'s. On the host
+//! threads stand in for Gs, so that everything above this interface runs in plain tests, in
+//! doctests, and under Miri.
+//!
+//! # How to wait
+//!
+//! 1. Under the lock of the awaited object: check that the G must wait, call [`begin_park`], store
+//!    the handle where the waker finds it.
+//! 2. Drop the lock.
+//! 3. [`park`] or [`park_until`].
+//! 4. Check again, under the lock: a wake-up means "check again", not "granted".
+//!
+//! From 1 on a [`ready`] is not lost. A handle names one life of a G, so a stale handle does no
+//! harm to later lives; but it may wake a later wait of the same G early, which is why step 4 is
+//! mandatory.
+
+#[cfg(not(target_os = "none"))]
+pub use host::{
+    GHandle, abandon_locks, begin_park, call, cancel_park, check_kill, created_and_ended,
+    current_id, die, interrupt_this_cpu, is_gone, is_killed, look_for_cycle, may_spin, may_wait,
+    me, now_ns, num_goroutines, park, park_from, park_until, permit, program, random, ready,
+    ready as ready_from_interrupt, ready_from, spawn, take_permit, this, was_killed, yield_now,
+};
+
+#[cfg(target_os = "none")]
+pub use super::kill::{check_kill, die, is_killed, was_killed};
+#[cfg(target_os = "none")]
+pub use super::{
+    GHandle, begin_park, call, cancel_park, current_id, is_gone, may_spin, may_wait, me,
+    num_goroutines, park, park_from, park_until, permit, program, random, ready, ready_from,
+    ready_from_interrupt, spawn, take_permit, this, yield_now,
+};
+#[cfg(target_os = "none")]
+pub use crate::arch::now_ns;
+
+pub(crate) use super::waiting::deadline_after;
+pub use super::waiting::{Reason, Wait};
+
+use super::Instance;
+use core::panic::Location;
+
+/// The running G is about to wait for a lock, or does: looks for a cycle of such waits.
+#[cfg(target_os = "none")]
+pub fn look_for_cycle(waits: bool) {
+    (crate::run::hooks::get().look_for_cycle)(waits);
+}
+
+/// Makes this CPU take an interrupt, at whose end it moves the Gs that [`ready_from_interrupt`] has
+/// put into its inbox: for callers of that function outside of interrupts, with interrupts off.
+#[cfg(target_os = "none")]
+pub fn interrupt_this_cpu() {
+    crate::arch::wake(crate::arch::cpu_index());
+}
+
+/// Asserts that the caller may park: it is a G, with interrupts on, and holds no kernel lock. The
+/// first line of every call that waits, also when it need not wait this time. In builds with debug
+/// assertions a caller that may not park panics here, instead of working until the first time that
+/// it has to wait; in others this is nothing.
+///
+/// # Panics
+/// With debug assertions, if the caller may not park.
+#[inline(always)]
+#[cfg_attr(debug_assertions, track_caller)]
+pub fn might_park() {
+    #[cfg(debug_assertions)]
+    if let Some(why) = why_not() {
+        panic!("might park {why}");
+    }
+}
+
+/// Why the caller may not park.
+#[cfg(debug_assertions)]
+fn why_not() -> Option<WhyNot> {
+    if let Some(held) = crate::arch::lock::order::outermost() {
+        return Some(WhyNot::Holds(held));
+    }
+    #[cfg(target_os = "none")]
+    {
+        if !crate::arch::irq::enabled() {
+            return Some(WhyNot::IrqsOff);
+        }
+        // With interrupts on, a running G is on its own stack, or on that of its M in a call, where
+        // it may park as well.
+        if !crate::run::is_running() {
+            return Some(WhyNot::NoG);
+        }
+    }
+    None
+}
+
+#[cfg(debug_assertions)]
+enum WhyNot {
+    Holds(crate::arch::lock::order::Place),
+    #[cfg(target_os = "none")]
+    IrqsOff,
+    #[cfg(target_os = "none")]
+    NoG,
+}
+
+#[cfg(debug_assertions)]
+impl core::fmt::Display for WhyNot {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            WhyNot::Holds(place) => write!(f, "with the {place} held"),
+            #[cfg(target_os = "none")]
+            WhyNot::IrqsOff => f.write_str("with interrupts off"),
+            #[cfg(target_os = "none")]
+            WhyNot::NoG => f.write_str("where no G runs"),
+        }
+    }
+}
+
+/// The options of a new G: name and site for reports, stack size, CPU and program.
+#[derive(Clone, Copy, Debug)]
+pub struct SpawnOptions {
+    /// Its name, or "".
+    pub name: &'static str,
+    /// Where it was started.
+    pub site: &'static Location<'static>,
+    /// Bytes of addresses for its stack.
+    pub stack: usize,
+    /// The CPU that it must run on, if any.
+    pub pin: Option<usize>,
+    /// Its program, if not that of the G that starts it.
+    pub program: Option<&'static Instance>,
+}
+
+/// Threads in place of Gs.
+#[cfg(not(target_os = "none"))]
+mod host {
+    use crate::arch::irq::IrqState;
+    use crate::run::door::{SpawnOptions, Wait};
+    use crate::run::error::{JoinError, SpawnError};
+    use crate::run::sys::PANICKING;
+    use crate::run::{Instance, Job, Joiner, NoM, Permit, pair};
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::sync::{Arc, Condvar, Mutex, PoisonError};
+    use std::time::{Duration, Instant};
+
+    /// Names a thread. Readied before it parks, it does not wait.
+    #[derive(Clone)]
+    pub struct GHandle(Arc<Parker>);
+
+    #[derive(Default)]
+    struct Parker {
+        readied: Mutex<bool>,
+        changed: Condvar,
+        permit: Permit,
+        /// A [`Wait`], packed.
+        waiting: AtomicU64,
+    }
+
+    impl GHandle {
+        /// What the thread waits for, or has waited for last.
+        pub fn waits_for(&self) -> Wait {
+            Wait::unpack(self.0.waiting.load(Relaxed))
+        }
+    }
+
+    thread_local! {
+        static PARKER: Arc<Parker> = Arc::default();
+    }
+
+    static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+
+    /// Runs `job` on a new thread.
+    pub fn spawn<J: Job>(options: SpawnOptions, job: J) -> Result<Joiner<J::Outcome>, SpawnError> {
+        let (work, joiner) = pair(job).map_err(|_| SpawnError::NoMemory)?;
+        let builder = std::thread::Builder::new().name(options.name.into());
+        let run = move || {
+            work.run();
+            ENDED.fetch_add(1, Relaxed);
+        };
+        builder.spawn(run).map_err(|_| SpawnError::NoMemory)?;
+        CREATED.fetch_add(1, Relaxed);
+        Ok(joiner)
+    }
+
+    /// Threads that were started here, and threads that have ended.
+    static CREATED: AtomicU64 = AtomicU64::new(0);
+    static ENDED: AtomicU64 = AtomicU64::new(0);
+
+    /// How many threads were started here, and how many of them have ended.
+    pub fn created_and_ended() -> (u64, u64) {
+        let ended = ENDED.load(Relaxed);
+        (CREATED.load(Relaxed).max(ended), ended)
+    }
+
+    /// How many threads there are, including main's.
+    pub fn num_goroutines() -> usize {
+        let (created, ended) = created_and_ended();
+        1 + (created - ended) as usize
+    }
+
+    /// The handle of this thread.
+    pub fn this() -> GHandle {
+        PARKER.with(|parker| GHandle(parker.clone()))
+    }
+
+    /// Leaves a permit: the thread's next [`take_permit`] finds it.
+    pub fn permit(GHandle(parker): &GHandle) {
+        parker.permit.give(0);
+    }
+
+    /// Takes the permit of this thread, if there is one.
+    pub fn take_permit() -> bool {
+        PARKER.with(|parker| parker.permit.take(0))
+    }
+
+    /// A random word.
+    pub fn random() -> u64 {
+        std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
+    }
+
+    /// The first half of waiting: from here on [`ready`] is not lost.
+    pub fn begin_park(wait: Wait) -> GHandle {
+        PARKER.with(|parker| {
+            parker.waiting.store(wait.pack(), Relaxed);
+            *parker.readied.lock().unwrap_or_else(PoisonError::into_inner) = false;
+            GHandle(parker.clone())
+        })
+    }
+
+    /// Takes back a [`begin_park`]. True if the thread was readied meanwhile.
+    pub fn cancel_park() -> bool {
+        park_until(0) // a deadline that has passed
+    }
+
+    /// The second half of waiting.
+    pub fn park() {
+        PARKER.with(|parker| {
+            let mut readied = parker.readied.lock().unwrap_or_else(PoisonError::into_inner);
+            while !*readied {
+                readied = parker.changed.wait(readied).unwrap_or_else(PoisonError::into_inner);
+            }
+        });
+    }
+
+    /// As [`park`]; on the machine with interrupts off before.
+    pub fn park_from(_: IrqState, _: GHandle) {
+        park();
+    }
+
+    /// As [`ready`]; on the machine with interrupts off before.
+    pub fn ready_from(_: IrqState, g: GHandle) {
+        ready(g);
+    }
+
+    /// As [`park`], until `deadline_ns` at most; false if that came first.
+    pub fn park_until(deadline_ns: u64) -> bool {
+        PARKER.with(|parker| {
+            let wait = Wait::unpack(parker.waiting.load(Relaxed)).with_deadline();
+            parker.waiting.store(wait.pack(), Relaxed);
+            let mut readied = parker.readied.lock().unwrap_or_else(PoisonError::into_inner);
+            while !*readied {
+                let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
+                if left.is_zero() {
+                    return false;
+                }
+                let waited = parker.changed.wait_timeout(readied, left);
+                readied = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            true
+        })
+    }
+
+    /// Wakes a thread that waits.
+    pub fn ready(g: GHandle) {
+        *g.0.readied.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        g.0.changed.notify_one();
+    }
+
+    /// Runs `f` as a call that may block: on the host every thread has a CPU of its own.
+    pub fn call<T>(f: impl FnOnce() -> T) -> Result<T, NoM> {
+        Ok(f())
+    }
+
+    /// All threads are of the program that was booted.
+    pub fn program() -> &'static Instance {
+        &crate::run::BOOT
+    }
+
+    /// Threads are not killed.
+    pub fn is_killed() -> bool {
+        false
+    }
+
+    /// Threads are not killed.
+    pub fn was_killed() -> bool {
+        false
+    }
+
+    /// Threads are not killed.
+    pub fn check_kill() {}
+
+    /// Threads are not killed.
+    pub fn die() -> ! {
+        unreachable!("a thread is never killed")
+    }
+
+    /// How many names were given to threads; no two are the same.
+    static NAMES: AtomicU64 = AtomicU64::new(0);
+    /// The names of threads that are gone.
+    static GONE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+    thread_local! {
+        static NAME: u64 = (NAMES.fetch_add(1, Relaxed) + 1) << 6;
+    }
+
+    /// The name of this thread, for lock words.
+    pub fn me() -> u64 {
+        let panicking = if std::thread::panicking() { PANICKING } else { 0 };
+        NAME.with(|name| *name) | panicking
+    }
+
+    /// Whether the thread of that name is gone, as [`abandon_locks`] says.
+    ///
+    /// # Safety
+    /// None on the host; there are conditions on the machine.
+    pub unsafe fn is_gone(name: u64) -> bool {
+        GONE.lock().unwrap_or_else(PoisonError::into_inner).contains(&(name & !PANICKING))
+    }
+
+    /// As if the thread of that number had ended without unwinding: the next thread that takes one
+    /// of its locks finds it abandoned. Threads that wait already are not woken.
+    pub fn abandon_locks(id: u64) -> usize {
+        assert_eq!(id, current_id(), "a thread can abandon its own locks only");
+        GONE.lock().unwrap_or_else(PoisonError::into_inner).push(me() & !PANICKING);
+        0
+    }
+
+    /// The host does not know what a thread waits for.
+    pub fn look_for_cycle(_: bool) {}
+
+    /// Whether spinning for another thread makes sense.
+    pub fn may_spin() -> bool {
+        !cfg!(miri)
+    }
+
+    /// Whether this thread holds no kernel lock.
+    pub fn may_wait() -> bool {
+        #[cfg(debug_assertions)]
+        return crate::arch::lock::order::outermost().is_none();
+        #[cfg(not(debug_assertions))]
+        true
+    }
+
+    /// Nothing: a thread that was readied runs.
+    pub fn interrupt_this_cpu() {}
+
+    /// Lets other threads run.
+    pub fn yield_now() {
+        std::thread::yield_now();
+    }
+
+    /// A number for the calling thread.
+    pub fn current_id() -> u64 {
+        PARKER.with(|parker| Arc::as_ptr(parker).addr() as u64)
+    }
+
+    /// Nanoseconds since the first call.
+    pub fn now_ns() -> u64 {
+        START.elapsed().as_nanos() as u64
+    }
+}

@@ -1,0 +1,112 @@
+//! Hooks: the one way from here up to what watches, checks and fails.
+//!
+//! The scheduler names none of these: it calls the entries of one table, which [`set`] installs at
+//! boot (`start` in `lib.rs`). On the host, and before that, the table does nothing. Entries are
+//! called where a CPU ticks, halts, sends an interrupt or has a bit of
+//! [`Attention`](crate::run::preempt::Attention) set; a switch, a readying and a start with no bit set
+//! call none.
+
+use super::error::JoinError;
+use super::event::{Kind, What};
+use super::task::Task;
+use crate::mem::percpu::Here;
+use core::panic::Location;
+use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::Ordering::{Acquire, Release};
+use sched::G;
+
+/// The table. Interrupts are off in every call but [`Hooks::die`], [`Hooks::on_all_idle`]
+/// and [`Hooks::look_for_cycle`].
+pub struct Hooks {
+    // Watch.
+    /// A CPU gets its record.
+    pub init_cpu: fn(),
+    /// An event of this CPU, now; the G's number, or 0.
+    pub event: fn(u64, What),
+    /// An event of this CPU at that time by the cycle counter.
+    pub event_at: fn(u64, u64, What),
+    /// A G was created: its number, the event, its name and spawn site.
+    pub created: fn(u64, What, &'static str, &'static Location<'static>),
+
+    // Ticks and halts.
+    /// The timer of this CPU has fired at `now_ns`; it was armed for `armed_ns`. False if it was
+    /// armed for a hook alone.
+    pub on_tick: fn(now_ns: u64, armed_ns: u64) -> bool,
+    /// The first deadline of that CPU that is a hook's.
+    pub next_deadline: fn(cpu: usize) -> Option<u64>,
+    /// This CPU has no G to run, and so many Ps have. True if a G was readied.
+    pub on_idle: fn(busy: usize) -> bool,
+    /// No P has a G to run, and Gs have run for so many cycles in all. `None`: nothing to do; else
+    /// a function to call with interrupts on.
+    pub on_all_idle: fn(cycles_run: u64) -> Option<Scan>,
+    /// This CPU halts, `now` by the cycle counter.
+    pub halts: fn(now: u64),
+    /// It has resumed.
+    pub resumes: fn(now: u64),
+    /// A G begins to run; with debug assertions only.
+    pub runs: fn(&'static G<Task>, now: u64),
+
+    // Chaos: with `Attention::CHAOS` only, but for the last.
+    /// Delays this CPU, perhaps.
+    pub delay: fn(),
+    /// How many cycles the slice under way may last.
+    pub slice_limit: fn() -> u64,
+    /// Whether the wake-up of that CPU is sent later.
+    pub defers_wake: fn(&Here, usize) -> bool,
+
+    // Failures.
+    /// Ends the running G, by unwinding if it can.
+    pub die: fn() -> !,
+    /// Finishes a G that was abandoned, for that reason if it recorded one.
+    pub finish_abandoned: fn(&'static G<Task>, Option<JoinError>),
+    /// A G waits for a lock: looks for a cycle of such waits.
+    pub look_for_cycle: fn(bool),
+}
+
+/// A scan of all Gs, which have run for so many cycles.
+pub type Scan = fn(cycles_run: u64);
+
+/// Does nothing.
+static NONE: Hooks = Hooks {
+    init_cpu: || (),
+    event: |_, _| (),
+    event_at: |_, _, _| (),
+    created: |_, _, _, _| (),
+    on_tick: |_, _| true,
+    next_deadline: |_| None,
+    on_idle: |_| false,
+    on_all_idle: |_| None,
+    halts: |_| (),
+    resumes: |_| (),
+    runs: |_, _| (),
+    delay: || (),
+    slice_limit: || u64::MAX,
+    defers_wake: |_, _| false,
+    die: || unreachable!("no G is killed without hooks"),
+    finish_abandoned: |_, _| (),
+    look_for_cycle: |_| (),
+};
+
+static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new((&raw const NONE).cast_mut());
+
+/// Installs the table; once, before any CPU schedules.
+pub fn set(hooks: &'static Hooks) {
+    HOOKS.store(core::ptr::from_ref(hooks).cast_mut(), Release);
+}
+
+/// The table.
+#[inline(always)]
+pub(crate) fn get() -> &'static Hooks {
+    // SAFETY: from a reference to a static.
+    unsafe { &*HOOKS.load(Acquire) }
+}
+
+/// An event of this CPU and that G.
+pub(crate) fn event(kind: Kind, g: u64, arg: u32) {
+    (get().event)(g, What::new(kind, arg));
+}
+
+/// An event of this CPU and no G.
+pub(crate) fn cpu_event(kind: Kind, arg: u32) {
+    event(kind, 0, arg);
+}

@@ -1,0 +1,510 @@
+//! The result cell of a G: its closure on the way in, its outcome on the way out.
+//!
+//! A G and its join handle (`go`) share one. It has two owners, and each is a value that can be
+//! used up but not copied: [`Work`], the worker's, is run once; [`Joiner`] waits for the outcome,
+//! or is dropped, which detaches. The last owner frees the cell. Its loom model is
+//! `tests/loom_job.rs`.
+//!
+//! # The word
+//!
+//! ```text
+//!               the outcome is there
+//!        OPEN ────────────────────────▶ DONE       the cell is the joiner's
+//!         │ │ the joiner waits            ▲
+//!         │ └──────────────────▶ AWAITED ─┘ and the waiter is readied
+//!         │ the joiner is gone      │
+//!         └──────────▶ DETACHED ◀───┘              the cell is the worker's
+//! ```
+//!
+//! > The job is the worker's until it is taken. The outcome is the worker's
+//! > until DONE, then the joiner's. The waiter is the joiner's until AWAITED, then
+//! > the worker's.
+//!
+//! Each arrow is one read-modify-write. So of AWAITED and DONE one comes first: if AWAITED, the
+//! worker sees the waiter when it sets DONE and readies it, which had begun to park before; if
+//! DONE, the joiner fails to set AWAITED and does not wait. A G that is not waited for costs one
+//! arrow in all: the second owner only loads the word.
+//!
+//! # Jobs that fail
+//!
+//! A G may be stopped for good while it runs its job (`schedule::full`). Then another G completes
+//! the cell with a failure in its place ([`Work::give_up`]), and is the worker from there on. It
+//! finds the work where the worker had it ([`Work::run_from`]) until the moment at which the worker
+//! begins to complete the cell. From that moment on the worker is not stopped: it calls only what
+//! wakes the joiner, and has probed the stack for that.
+//!
+//! # Where it is
+//!
+//! On the heap, or in an [`InlineCell`], which is used for one cell after another: a G's record has
+//! one, for the small closures that most are. A cell on the heap has the address of its G, for the
+//! deadlock scan, which follows a joiner to the G that it waits for. No memory is a value (house
+//! rule), so nothing here panics for want of it.
+
+use super::sys::{
+    AtomicU32, GHandle, JoinError, Reason, UnsafeCell, Wait, begin_park, cancel_park, const_fn,
+    die, fence, is_killed, look_for_cycle, park, probe_stack, ready,
+};
+use alloc::alloc::{Layout, alloc, dealloc};
+use core::cell::Cell;
+use core::marker::PhantomData;
+use core::mem::{ManuallyDrop, MaybeUninit, forget, offset_of};
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+const OPEN: u32 = 0;
+const AWAITED: u32 = 1;
+const DONE: u32 = 2;
+const DETACHED: u32 = 3;
+
+/// A closure to run, and its outcome.
+pub trait Job: Send + 'static {
+    /// What it returns.
+    type Outcome: Send;
+
+    /// Runs it. If this unwinds, the joiner waits for ever.
+    fn run(self) -> Self::Outcome;
+
+    /// The outcome of a job that was not run, or not to its end.
+    fn failed(why: JoinError) -> Self::Outcome;
+
+    /// Drops the outcome of a detached job. If this unwinds, the G does not end.
+    fn discard(outcome: Self::Outcome) {
+        drop(outcome);
+    }
+}
+
+/// Makes the two owners of a result cell, on the heap.
+///
+/// # Errors
+/// There is no memory; returns the job.
+pub fn pair<J: Job>(job: J) -> Result<(Work, Joiner<J::Outcome>), J> {
+    // SAFETY: a cell has a header, so its size is not zero.
+    let block = unsafe { alloc(Layout::new::<ResultCell<J>>()) };
+    match NonNull::new(block.cast::<ResultCell<J>>()) {
+        // SAFETY: fresh memory of that layout, with no other owner.
+        Some(cell) => Ok(unsafe { set_up(cell, Storage::heap(0), job) }),
+        None => Err(job),
+    }
+}
+
+/// As [`pair`], in an inline cell, if the job fits in and the cell is free.
+///
+/// # Errors
+/// It does not, or is not; returns the job.
+///
+/// # Safety
+/// No other call for this inline cell runs meanwhile.
+#[inline(always)]
+pub unsafe fn pair_in<J: Job>(
+    space: &'static InlineCell,
+    job: J,
+) -> Result<(Work, Joiner<J::Outcome>), J> {
+    if !const { InlineCell::fits::<J>() } || !space.is_free() {
+        return Err(job);
+    }
+    space.taken.store(1, Relaxed); // the caller's alone until it is freed
+    let cell = space.bytes.with_mut(|bytes| bytes.cast::<ResultCell<J>>());
+    // SAFETY: not null, as it is from a reference.
+    let cell = unsafe { NonNull::new_unchecked(cell) };
+    // SAFETY: large and aligned enough, says `fits`; no other owner, as it was free, and no other
+    // call runs.
+    Ok(unsafe { set_up(cell, Storage::inline(space), job) })
+}
+
+/// Space for one result cell after another.
+pub struct InlineCell {
+    taken: AtomicU32,
+    bytes: UnsafeCell<MaybeUninit<Bytes>>,
+}
+
+#[repr(align(16))]
+struct Bytes(#[expect(dead_code, reason = "only its size counts")] [u8; InlineCell::BYTES]);
+
+// SAFETY: the bytes belong to the call that has set `taken`, and what is put there may go to
+// another CPU (`Job: Send`).
+unsafe impl Sync for InlineCell {}
+// SAFETY: as above.
+unsafe impl Send for InlineCell {}
+
+impl InlineCell {
+    /// Space for the cell, the closure or its outcome included.
+    pub const BYTES: usize = 112;
+
+    const_fn! {
+        /// A free one.
+        pub fn new() -> Self {
+            InlineCell { taken: AtomicU32::new(0), bytes: UnsafeCell::new(MaybeUninit::uninit()) }
+        }
+    }
+
+    /// Whether the cell of that job fits in.
+    pub const fn fits<J: Job>() -> bool {
+        size_of::<ResultCell<J>>() <= size_of::<Bytes>()
+            && align_of::<ResultCell<J>>() <= align_of::<Bytes>()
+    }
+
+    /// Whether no cell is here.
+    #[inline(always)]
+    pub fn is_free(&self) -> bool {
+        self.taken.load(Acquire) == 0 // pairs with `free`
+    }
+}
+
+/// The part of a result cell that is the same for all jobs.
+struct Header {
+    table: &'static Table,
+    storage: Cell<Storage>,
+    word: AtomicU32,
+    waiter: UnsafeCell<Option<GHandle>>,
+    /// Of no size; accesses to the body go through it, so that loom sees them.
+    body: UnsafeCell<()>,
+}
+
+/// Where a cell is: in an inline cell; or on the heap, and then the address of the G that runs the
+/// job ([`worker_in`]). In one word, and for an inline cell nothing but its address, so that the
+/// common case does not pay.
+#[derive(Clone, Copy)]
+struct Storage(*const InlineCell);
+
+/// In a storage word: on the heap. The rest is the worker's address, 0 if it has none.
+const ON_HEAP: usize = 1;
+
+impl Storage {
+    /// In that inline cell, which is aligned.
+    #[inline(always)]
+    fn inline(space: &'static InlineCell) -> Self {
+        Storage(space)
+    }
+
+    /// On the heap, for the worker at that address.
+    fn heap(worker: usize) -> Self {
+        Storage(core::ptr::without_provenance(worker | ON_HEAP))
+    }
+
+    /// The inline cell; `None` on the heap.
+    #[inline(always)]
+    fn get(self) -> Option<&'static InlineCell> {
+        // SAFETY: if the bit is clear, it was made from such a reference.
+        (self.0.addr() & ON_HEAP == 0).then(|| unsafe { &*self.0 })
+    }
+}
+
+/// Where the storage word is in a cell.
+pub const WORKER_WORD: usize = offset_of!(Header, storage);
+
+/// The address of the worker in the storage word of a cell on the heap, if it has one.
+pub fn worker_in(word: usize) -> Option<usize> {
+    (word & ON_HEAP != 0).then_some(word & !ON_HEAP).filter(|&worker| worker != 0)
+}
+
+/// What differs from job to job. The functions are called with a cell of that job.
+struct Table {
+    /// The worker's: runs the job, empties the slot that its [`Work`] is in, and completes the
+    /// cell, which may be gone afterwards.
+    run: unsafe fn(NonNull<Header>, &Cell<Option<Work>>),
+    /// The worker's: completes the cell with a failure; it may be gone afterwards. Drops the job
+    /// first if it was not begun.
+    fail: unsafe fn(NonNull<Header>, JoinError, Begun),
+    /// The layout of the whole cell.
+    layout: Layout,
+    /// Where the body is in it: the job, then the outcome.
+    body: usize,
+}
+
+/// Whether the job was taken out of its cell.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    No,
+    Yes,
+}
+
+#[repr(C)] // the header first, so that a pointer to one is a pointer to the other
+struct ResultCell<J: Job> {
+    header: Header,
+    body: MaybeUninit<Body<J>>,
+}
+
+/// First the one, then the other.
+#[repr(C)] // both at its beginning
+union Body<J: Job> {
+    job: ManuallyDrop<J>,
+    outcome: ManuallyDrop<J::Outcome>,
+}
+
+/// # Safety
+/// `cell` is memory of this layout and has no other owner.
+#[inline(always)]
+unsafe fn set_up<J: Job>(
+    cell: NonNull<ResultCell<J>>,
+    storage: Storage,
+    job: J,
+) -> (Work, Joiner<J::Outcome>) {
+    let table = const {
+        &Table {
+            run: run::<J>,
+            fail: fail::<J>,
+            layout: Layout::new::<ResultCell<J>>(),
+            body: offset_of!(ResultCell<J>, body),
+        }
+    };
+    let header = Header {
+        table,
+        storage: Cell::new(storage),
+        word: AtomicU32::new(OPEN),
+        waiter: UnsafeCell::new(None),
+        body: UnsafeCell::new(()),
+    };
+    let body = MaybeUninit::new(Body { job: ManuallyDrop::new(job) });
+    // SAFETY: the caller's promise.
+    unsafe { cell.write(ResultCell { header, body }) };
+    let header = cell.cast();
+    (Work { header }, Joiner { header, outcome: PhantomData })
+}
+
+/// Moves the body out: the job, or the outcome.
+///
+/// # Safety
+/// The cell is set up, its body is the caller's, and is a `V`.
+#[inline(always)]
+unsafe fn read_body<V>(cell: NonNull<Header>) -> V {
+    // SAFETY: the caller's promise.
+    let Header { table, body, .. } = unsafe { cell.as_ref() };
+    // SAFETY: in the cell, says its table.
+    let at = unsafe { cell.byte_add(table.body) };
+    // SAFETY: the caller's promise.
+    body.with_mut(|_| unsafe { at.cast::<V>().read() })
+}
+
+/// The right to run the job. Dropped, it is not run, and its outcome says so.
+#[must_use = "work that is dropped is not done"]
+pub struct Work {
+    header: NonNull<Header>,
+}
+
+// SAFETY: the job is Send, and what else is touched is atomic or handed over by the word.
+unsafe impl Send for Work {}
+
+impl Work {
+    /// Stores which G is the worker, by an address that is aligned and valid for ever, for the
+    /// deadlock scan. In an inline cell it is known already.
+    pub fn set_owner(&self, worker: usize) {
+        let storage = &self.header().storage;
+        // Before any other access: only the owner that frees the cell reads it, later.
+        if storage.get().get().is_none() {
+            storage.set(Storage::heap(worker));
+        }
+    }
+
+    /// Runs the job, and wakes the joiner.
+    #[cfg(not(target_os = "none"))]
+    pub fn run(self) {
+        // Never dropped: if the job unwinds after all, it has begun.
+        Self::run_from(&ManuallyDrop::new(Cell::new(Some(self))));
+    }
+
+    /// Runs the job of the work in `slot`, if there is one. The work stays there until nothing can
+    /// come between it and its outcome; until then [`Self::give_up`] may be called by a G that
+    /// knows that this one never continues.
+    #[inline(always)]
+    pub fn run_from(slot: &Cell<Option<Work>>) {
+        // SAFETY: read once, and unchanged meanwhile: it is this CPU's alone.
+        let Some(work) = (unsafe { &*slot.as_ptr() }) else { return };
+        let (header, table) = (work.header, work.header().table);
+        // SAFETY: the table came with this cell, and this is the one worker.
+        unsafe { (table.run)(header, slot) };
+    }
+
+    /// Completes the cell with a failure, and wakes the joiner.
+    ///
+    /// # Safety
+    /// [`Self::run_from`] was called with the slot that this was taken from, and its caller never
+    /// runs again.
+    pub unsafe fn give_up(self, why: JoinError) {
+        let work = ManuallyDrop::new(self);
+        // SAFETY: the table came with this cell; the rest is the caller's promise.
+        unsafe { (work.header().table.fail)(work.header, why, Begun::Yes) };
+    }
+
+    #[inline(always)]
+    fn header(&self) -> &Header {
+        // SAFETY: the cell is there until the worker completes it.
+        unsafe { self.header.as_ref() }
+    }
+}
+
+impl Drop for Work {
+    #[cold]
+    fn drop(&mut self) {
+        // SAFETY: the table came with this cell, and the job was not begun: the G that begins it
+        // forgets the work.
+        unsafe { (self.header().table.fail)(self.header, JoinError::Killed, Begun::No) };
+    }
+}
+
+/// The right to the outcome. Dropping it detaches.
+#[must_use = "dropping a joiner detaches"]
+pub struct Joiner<T> {
+    header: NonNull<Header>,
+    outcome: PhantomData<T>,
+}
+
+// SAFETY: the outcome is Send, and what else is touched is atomic or handed over by the word.
+unsafe impl<T: Send> Send for Joiner<T> {}
+// SAFETY: nothing can be done with a reference to one.
+unsafe impl<T: Send> Sync for Joiner<T> {}
+
+impl<T> Joiner<T> {
+    /// Waits for the outcome and takes it. Blocks this G only.
+    pub fn join(self) -> T {
+        if self.header().word.load(Acquire) != DONE {
+            self.wait(); // if this is unwound, `drop` detaches
+        }
+        // SAFETY: we are the joiner, and have seen DONE.
+        unsafe { ManuallyDrop::new(self).take() }
+    }
+
+    /// Moves the outcome out, and frees the cell.
+    ///
+    /// # Safety
+    /// DONE is set, and this joiner is not used again.
+    #[inline(always)]
+    unsafe fn take(&self) -> T {
+        // SAFETY: the outcome is a `T`, as `set_up` says, and the joiner's since DONE.
+        let outcome = unsafe { read_body(self.header) };
+        // SAFETY: the worker has completed it.
+        unsafe { free(self.header) };
+        outcome
+    }
+
+    /// Returns when DONE is set.
+    fn wait(&self) {
+        let Header { word, waiter, .. } = self.header();
+        // The deadlock scan finds the worker by the address of the cell, or in its header.
+        let wait = Wait::at(Reason::Join, self.header());
+        let handle = begin_park(wait);
+        // SAFETY: AWAITED is not set.
+        waiter.with_mut(|waiter| unsafe { *waiter = Some(handle) });
+        // Release: the waiter, and that we are parking. Acquire: the outcome. The
+        // second time it changes nothing, but comes before or after DONE too.
+        let mut before = OPEN;
+        while word.compare_exchange(before, AWAITED, AcqRel, Acquire).is_ok() {
+            before = AWAITED;
+            // The wait is stored before other waits are read: pairs with the same fence of a G that
+            // closes a cycle (`deadlock::cycle`).
+            fence(SeqCst);
+            look_for_cycle(false);
+            park();
+            if word.load(Acquire) == DONE {
+                return;
+            }
+            if is_killed() {
+                die(); // the handle that stays in the cell does no harm
+            }
+            begin_park(wait); // woken by an old handle
+        }
+        cancel_park();
+    }
+
+    #[inline(always)]
+    fn header(&self) -> &Header {
+        // SAFETY: the worker leaves the cell to us unless we detach.
+        unsafe { self.header.as_ref() }
+    }
+}
+
+impl<T> Drop for Joiner<T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let word = &self.header().word;
+        let before = word.load(Acquire);
+        // OPEN, or AWAITED if a wait is unwound.
+        if before == DONE || word.compare_exchange(before, DETACHED, AcqRel, Acquire).is_err() {
+            // SAFETY: we are the joiner, and DONE is set: no other change is possible.
+            drop(unsafe { self.take() });
+        }
+    }
+}
+
+/// # Safety
+/// As [`Table::run`] has it.
+unsafe fn run<J: Job>(cell: NonNull<Header>, slot: &Cell<Option<Work>>) {
+    // SAFETY: the job is the worker's, and in the body until now.
+    let outcome = unsafe { read_body::<J>(cell) }.run();
+    // What comes now must come to its end: the last moment to find that the stack is full.
+    probe_stack();
+    forget(slot.take());
+    // SAFETY: the job was taken, and this is the worker.
+    unsafe { complete::<J>(cell, outcome) };
+}
+
+/// # Safety
+/// As [`Table::fail`] has it.
+unsafe fn fail<J: Job>(cell: NonNull<Header>, why: JoinError, begun: Begun) {
+    if begun == Begun::No {
+        // SAFETY: the job is the worker's, and in the body until now.
+        drop(unsafe { read_body::<J>(cell) });
+    }
+    // SAFETY: the job was taken, and no other G is the worker.
+    unsafe { complete::<J>(cell, J::failed(why)) };
+}
+
+/// Leaves the outcome for the joiner and wakes it; or drops it if the joiner is gone.
+///
+/// # Safety
+/// Once, by the worker, when the job is no longer in the body.
+#[inline(always)]
+unsafe fn complete<J: Job>(cell: NonNull<Header>, outcome: J::Outcome) {
+    // SAFETY: the worker's until DONE.
+    let Header { word, waiter, body, table, .. } = unsafe { cell.as_ref() };
+    let mut before = word.load(Acquire);
+    if before == DETACHED {
+        // SAFETY: the joiner is gone.
+        unsafe { free(cell) };
+        return J::discard(outcome);
+    }
+    // SAFETY: in the cell, says its table.
+    let at = unsafe { cell.byte_add(table.body) }.cast::<J::Outcome>();
+    // SAFETY: the job was taken, and DONE is not set.
+    body.with_mut(|_| unsafe { at.write(outcome) });
+    // Release: the outcome. Acquire: the waiter, and that it parks.
+    if before == OPEN {
+        match word.compare_exchange(OPEN, DONE, AcqRel, Acquire) {
+            Ok(_) => return,
+            Err(now) => before = now,
+        }
+    }
+    if before == AWAITED {
+        // SAFETY: its writer is done with it, as AWAITED is set. Before DONE, after which the cell
+        // may be gone.
+        let waiter = waiter.with_mut(|waiter| unsafe { (*waiter).take() });
+        if word.swap(DONE, AcqRel) == AWAITED {
+            return waiter.into_iter().for_each(ready);
+        }
+    }
+    // The joiner has gone meanwhile.
+    // SAFETY: written above, and there is no other owner.
+    let outcome = unsafe { read_body(cell) };
+    // SAFETY: the joiner is gone.
+    unsafe { free(cell) };
+    J::discard(outcome);
+}
+
+/// # Safety
+/// The cell is set up, its body was taken, and there is no other owner.
+#[inline(always)]
+unsafe fn free(cell: NonNull<Header>) {
+    // SAFETY: the caller's promise.
+    let Header { storage, table, .. } = unsafe { cell.as_ref() };
+    let (space, layout) = (storage.get().get(), table.layout);
+    // SAFETY: the caller's promise. It may have a waiter that was not needed.
+    unsafe { cell.drop_in_place() };
+    match space {
+        Some(space) => space.taken.store(0, Release), // pairs with `is_free`
+        // SAFETY: allocated in `pair` with this layout.
+        None => unsafe { dealloc(cell.as_ptr().cast(), layout) },
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "job/tests.rs"] // also where models take this file from elsewhere
+mod tests;

@@ -1,0 +1,287 @@
+//! M: an execution context of the kernel, a stack and the call that is on it.
+//!
+//! An M schedules on its own stack, and lends it to the Gs that make blocking calls under it. In
+//! the steady state there is one on each CPU. There are more only while calls wait: the M whose
+//! stack a call is on leaves with it, and a spare M continues in its place.
+//!
+//! ```text
+//!                      a call waits (leave)
+//!        ┌────────────┐ ────────────────▶ ┌──────────────────┐
+//!        │ on a CPU   │                   │ away, with the G │
+//!        └─┬────────▲─┘ ◀──────────────── └──────────────────┘
+//!          │        │     the G runs again (execute)
+//!  another │        │ the M here leaves
+//!  comes in│        │ with a call
+//!          │      ┌─┴─────┐
+//!          └─────▶│ spare │◀── created
+//!                 └───────┘
+//! ```
+//!
+//! Each CPU keeps at most one spare M; the others are on the common list. **A G that is in a call
+//! runs only on a CPU that has a spare M**: so at the instant at which the call must wait, one is
+//! there, and nothing can fail. `call` ensures it when a call begins, and `execute` when it
+//! continues: the M that is displaced becomes the spare one.
+//!
+//! # An M whose stack was full
+//!
+//! A call may fill the stack of its M. Then its G ends, as one whose own stack is full
+//! (`overflow`), on pages of that stack that are normally closed. The M must not serve another call
+//! before they are closed again, and that takes all CPUs, so it is done in batches (`mem::stack`).
+//! Until then the M is *retired*: its scheduling frames wait at the top of its stack, in
+//! the pages that it has from the start, and no frame is below them. A caller that needs a spare M
+//! checks whether the stack of a retired M is closed again ([`M::take_spare`]); if many are not, it
+//! waits for them rather than create one more, so that there are never more Ms than these and what
+//! calls need at once.
+//!
+//! Ms are never freed, only used again.
+
+use super::task::Task;
+use crate::arch;
+use crate::arch::lock::IrqLock;
+use crate::mem::stack::{self, Stack, slot, slot::Slot};
+use alloc::vec::Vec;
+use core::cell::Cell;
+use core::ops::Range;
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering::Relaxed};
+use sched::G;
+
+/// Maximum number of Ms. Go's limit; here as there a program that comes near it waits in ten
+/// thousand calls at once, which is more often a mistake than a plan.
+pub const MAX_MS: usize = 10_000;
+
+/// With so many Ms whose stacks are to be closed, a caller that needs an M waits for that.
+const MANY_RETIRED: usize = 16;
+
+/// Minimum size of an M's stack in bytes: calls are made on it. With the guard that is more than
+/// fits into a slot of 256 KiB, so it gets one of 512 KiB.
+const STACK_SIZE: usize = 256 * 1024;
+
+/// Pages of it that are committed from the start: scheduling happens there with interrupts off,
+/// when no page fault may occur.
+const STACK_PAGES: usize = 4;
+
+/// An execution context.
+pub struct M {
+    // Constant.
+    id: usize,
+    stack: Range<u64>,
+    older: Option<&'static M>,
+
+    // Owned by the CPU or list that keeps it, while it schedules on no CPU.
+    /// Where its stack pointer was when it last switched to a G. While it is on a CPU, the CPU's
+    /// record has the current one.
+    pub(crate) sp: Cell<usize>,
+    next_spare: Cell<Option<&'static M>>,
+    /// A call has filled its stack, which was not closed since. Written in the page fault of that
+    /// call, on the CPU that runs it.
+    was_full: Cell<bool>,
+
+    // For reports: written by its CPU, read by any CPU.
+    state: AtomicU8,
+    /// The G whose call is on it, or was last.
+    g: AtomicPtr<G<Task>>,
+}
+
+// SAFETY: the cells are touched by the owner of the M only: the CPU that runs on it, or the holder
+// of the list or CPU that keeps it as a spare. Ownership moves through `MS` and its lock, through
+// the cells of one CPU, or along with the G that is bound to it, by the queues of `sched`.
+unsafe impl Sync for M {}
+
+/// All Ms.
+struct Ms {
+    newest: Option<&'static M>,
+    created: usize,
+    spare: Option<&'static M>,
+    /// Ms whose stacks were full, and their number.
+    retired: Option<&'static M>,
+    count_retired: usize,
+}
+
+static MS: IrqLock<Ms> =
+    IrqLock::new(Ms { newest: None, created: 0, spare: None, retired: None, count_retired: 0 });
+
+impl Ms {
+    /// Moves the Ms whose stacks are closed again to the spare list.
+    #[cold]
+    fn reuse_retired(&mut self) {
+        let mut rest = self.retired.take();
+        while let Some(m) = rest {
+            rest = m.next_spare.take();
+            let is_closed = stack::is_closed(m.slot());
+            m.was_full.set(!is_closed);
+            self.count_retired -= usize::from(is_closed);
+            let list = if is_closed { &mut self.spare } else { &mut self.retired };
+            m.next_spare.set(list.replace(m));
+        }
+    }
+}
+
+/// Why there is no M for a blocking call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoM {
+    /// All [`MAX_MS`] Ms exist and are in use.
+    TooMany,
+    /// There is no memory for another.
+    NoMemory,
+}
+
+impl M {
+    /// A new M that will run `main` on its own stack; a spare one. Allocates.
+    pub(crate) fn create(main: extern "C" fn(usize) -> !) -> Result<&'static M, NoM> {
+        let mut place = Vec::new();
+        place.try_reserve_exact(1).map_err(|_| NoM::NoMemory)?;
+        let stack = Stack::new(STACK_SIZE).map_err(|_| NoM::NoMemory)?;
+        let (start, bounds) = (stack.start(), stack.bounds());
+        stack.commit(STACK_PAGES).map_err(|_| NoM::NoMemory)?;
+        // SAFETY: the top of a stack that is this M's alone.
+        let sp = unsafe { arch::prepare(start as usize, main, 0) };
+
+        let mut ms = MS.lock();
+        if ms.created == MAX_MS {
+            return Err(NoM::TooMany);
+        }
+        place.push(M {
+            id: ms.created,
+            stack: bounds,
+            older: ms.newest,
+            sp: Cell::new(sp),
+            next_spare: Cell::new(None),
+            was_full: Cell::new(false),
+            state: AtomicU8::new(MState::Spare as u8),
+            g: AtomicPtr::new(core::ptr::null_mut()),
+        });
+        let m = &place.leak()[0];
+        ms.created += 1;
+        ms.newest = Some(m);
+        core::mem::forget(stack); // an M is never freed
+        Ok(m)
+    }
+
+    /// Takes a spare M from the common list (Go: mget).
+    pub(crate) fn take_spare() -> Option<&'static M> {
+        let mut ms = MS.lock();
+        if ms.spare.is_none() && ms.retired.is_some() {
+            ms.reuse_retired();
+        }
+        let m = ms.spare?;
+        ms.spare = m.next_spare.take();
+        Some(m)
+    }
+
+    /// Puts it on the common list of spare Ms (Go: mput).
+    pub(crate) fn put_spare(&'static self) {
+        let mut ms = MS.lock();
+        self.next_spare.set(ms.spare.replace(self));
+    }
+
+    /// Puts it among the Ms whose stacks were full, until its own is closed again. It is on no CPU,
+    /// and no call is on it.
+    pub(crate) fn retire(&'static self) {
+        self.is_spare_now();
+        stack::close_later(self.slot(), STACK_PAGES); // first: it is never taken while open
+        let mut ms = MS.lock();
+        self.next_spare.set(ms.retired.replace(self));
+        ms.count_retired += 1;
+    }
+
+    /// Whether so many Ms are retired that no more should be created.
+    pub(crate) fn are_many_retired() -> bool {
+        MS.lock().count_retired >= MANY_RETIRED
+    }
+
+    /// Records that its stack is full. True if that is new.
+    pub(crate) fn fill(&self) -> bool {
+        !self.was_full.replace(true)
+    }
+
+    /// Whether its stack was full, and not closed since.
+    pub(crate) fn was_full(&self) -> bool {
+        self.was_full.get()
+    }
+
+    /// The slot of its stack.
+    pub(crate) fn slot(&self) -> Slot {
+        slot::locate(self.stack.start).expect("made from a stack").0
+    }
+
+    /// It is on a CPU from now on. Returns its saved stack pointer.
+    pub(crate) fn resume(&self) -> usize {
+        self.state.store(MState::OnCpu as u8, Relaxed);
+        self.sp.get()
+    }
+
+    /// It leaves its CPU with the G whose call is on it; `sp` is where its own frames end.
+    pub(crate) fn leave(&self, sp: usize) {
+        self.sp.set(sp);
+        self.state.store(MState::InCall as u8, Relaxed);
+    }
+
+    /// It was displaced by another M, and its context is saved.
+    pub(crate) fn is_spare_now(&self) {
+        self.state.store(MState::Spare as u8, Relaxed);
+    }
+
+    /// `g` begins a call on it.
+    #[inline(always)]
+    pub(crate) fn serve(&self, g: &'static G<Task>) {
+        self.g.store(core::ptr::from_ref(g).cast_mut(), Relaxed);
+    }
+
+    /// Its number.
+    pub fn id(&self) -> usize {
+        self.id
+    }
+
+    /// What it does, as seen from outside.
+    pub(crate) fn state(&self) -> MState {
+        match self.state.load(Relaxed) {
+            0 => MState::OnCpu,
+            1 => MState::InCall,
+            _ => MState::Spare,
+        }
+    }
+
+    /// The G whose call is on it, or was last.
+    pub(crate) fn g(&self) -> Option<&'static G<Task>> {
+        // SAFETY: null, or from a reference to a G; these live for ever.
+        unsafe { self.g.load(Relaxed).as_ref() }
+    }
+
+    /// The addresses of its stack.
+    pub(crate) fn bounds(&self) -> &Range<u64> {
+        &self.stack
+    }
+}
+
+/// What an M does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum MState {
+    /// It schedules on a CPU, or a G runs there.
+    OnCpu = 0,
+    /// It is away from all CPUs with a G whose call waits (or waits to continue).
+    InCall = 1,
+    /// It waits to be used again.
+    Spare = 2,
+}
+
+/// How many Ms there are, how many of them are spare and how many are away in a
+/// call.
+pub fn count() -> (u64, u64, u64) {
+    all().fold((0, 0, 0), |(all, spare, away), m| match m.state() {
+        MState::OnCpu => (all + 1, spare, away),
+        MState::Spare => (all + 1, spare + 1, away),
+        MState::InCall => (all + 1, spare, away + 1),
+    })
+}
+
+/// The number of an M whose stack was overwritten at the top.
+#[cfg(any(not(target_os = "none"), feature = "internals"))]
+pub(crate) fn overrun() -> Option<usize> {
+    all().find(|m| !stack::is_whole(m.slot())).map(M::id)
+}
+
+/// All Ms, newest first.
+pub(crate) fn all() -> impl Iterator<Item = &'static M> {
+    core::iter::successors(MS.lock().newest, |m| m.older)
+}

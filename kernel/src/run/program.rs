@@ -1,0 +1,332 @@
+//! One run of a program: what its Gs have in common.
+//!
+//! Every G belongs to one [`Instance`], and the Gs that it starts belong to the same. It holds the
+//! program's name, its arguments, and how it ends: that is decided once ([`Instance::end`]), and
+//! its supervisor, which waits for it, does the rest (`run`). Two always exist: the kernel's own
+//! ([`KERNEL`]) and that of the booted program ([`BOOT`]); neither has a supervisor, and when the
+//! second ends, so does the machine. The others are used for one run after another and never freed,
+//! as Gs are.
+#![forbid(unsafe_code)]
+
+use super::door::GHandle;
+use super::waiting::{Reason, Wait};
+use super::{Older, Record, Registry, door};
+use crate::arch::lock::IrqLock;
+use crate::run;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+/// Names one run of a program; unique in this boot.
+///
+/// ```
+/// use runnext::program::ProgramId;
+/// assert_ne!(ProgramId::KERNEL, ProgramId::BOOT);
+/// assert_eq!(ProgramId::BOOT.to_string(), "1");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProgramId(u32);
+
+impl ProgramId {
+    /// The kernel's own Gs.
+    pub const KERNEL: ProgramId = ProgramId(0);
+    /// The program that was booted.
+    pub const BOOT: ProgramId = ProgramId(1);
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for ProgramId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How a program has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// Its main returned (0), or one of its Gs called `exit`.
+    Code(u32),
+    /// Its main panicked.
+    Panicked,
+    /// All of its Gs waited for each other.
+    Deadlock,
+    /// Another G stopped it.
+    Stopped,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Code(code) => write!(f, "exit {code}"),
+            Ended::Panicked => f.write_str("panicked"),
+            Ended::Deadlock => f.write_str("deadlock"),
+            Ended::Stopped => f.write_str("stopped"),
+        }
+    }
+}
+
+/// The kernel's service Gs: they belong to no program, may wait for any G, and are never killed.
+pub static KERNEL: Instance = Instance::new(ProgramId::KERNEL);
+
+/// The booted program. Code that runs on no G belongs to it.
+pub static BOOT: Instance = Instance::new(ProgramId::BOOT);
+
+/// All instances but those two.
+static ALL: Registry<Instance> = Registry::new();
+
+/// The number of the next run.
+static NEXT: AtomicU32 = AtomicU32::new(ProgramId::BOOT.0 + 1);
+
+/// One run of a program; or none, and free for the next.
+pub struct Instance {
+    /// The number of the current run, or of the last.
+    id: AtomicU32,
+    /// Mirrors the phase, for the path that starts Gs.
+    is_ending: AtomicBool,
+    /// The number of main's G, 0 before it has begun.
+    main: AtomicU64,
+    /// A stamp of its Gs when they were last seen to wait for each other; else 0.
+    suspect: AtomicU64,
+    run: IrqLock<Run>,
+    older: Older<Instance>,
+}
+
+struct Run {
+    name: &'static str,
+    args: &'static [String],
+    phase: Phase,
+    /// The G that waits for the end to be decided.
+    supervisor: Option<GHandle>,
+    /// A G of it that waited for the clock or a device at the last scan: while it does, there is no
+    /// deadlock.
+    witness: Option<run::GHandle>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Free,
+    Running,
+    /// Its end is decided; some of its Gs may not have ended yet.
+    Ending(Ended),
+}
+
+impl Record for Instance {
+    fn older(&self) -> &Older<Self> {
+        &self.older
+    }
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "program {}", self.id())
+    }
+}
+
+impl Instance {
+    const fn new(id: ProgramId) -> Self {
+        let phase = if id.0 <= ProgramId::BOOT.0 { Phase::Running } else { Phase::Free };
+        let run = Run { name: "", args: &[], phase, supervisor: None, witness: None };
+        Instance {
+            id: AtomicU32::new(id.0),
+            is_ending: AtomicBool::new(false),
+            main: AtomicU64::new(0),
+            suspect: AtomicU64::new(0),
+            run: IrqLock::new(run),
+            older: Older::new(),
+        }
+    }
+
+    /// A free instance, for a run of the program called `name`. `None`: no memory.
+    pub(crate) fn take(name: &'static str, args: &'static [String]) -> Option<&'static Instance> {
+        let id = NEXT.fetch_add(1, Relaxed);
+        let reused = ALL.iter().find(|instance| instance.claim(id));
+        let instance = match reused {
+            Some(instance) => instance,
+            None => {
+                let new = for_ever(Instance::new(ProgramId(id)))?;
+                new.claim(id);
+                ALL.add(new);
+                new
+            }
+        };
+        let mut run = instance.run.lock();
+        (run.name, run.args) = (name, args);
+        Some(instance)
+    }
+
+    /// Claims it for run `id` if it is free. Phase and number change together: a stop of the last
+    /// run must not find this one under its number.
+    fn claim(&self, id: u32) -> bool {
+        let mut run = self.run.lock();
+        let is_free = run.phase == Phase::Free;
+        if is_free {
+            run.phase = Phase::Running;
+            self.id.store(id, Relaxed);
+        }
+        is_free
+    }
+
+    /// Its run is over and no G of it is left.
+    pub(crate) fn free(&self) {
+        let mut run = self.run.lock();
+        run.witness = None;
+        run.phase = Phase::Free;
+        self.is_ending.store(false, Relaxed);
+    }
+
+    /// The number of its run.
+    pub fn id(&self) -> ProgramId {
+        ProgramId(self.id.load(Relaxed))
+    }
+
+    /// The program's name.
+    pub fn name(&self) -> &'static str {
+        self.run.lock().name
+    }
+
+    /// Its arguments; those of the booted program are in the options.
+    pub fn args(&self) -> &'static [String] {
+        self.run.lock().args
+    }
+
+    /// Whether it was started by another program: then its end does not end the machine.
+    pub fn is_started(&self) -> bool {
+        self.id() > ProgramId::BOOT
+    }
+
+    pub(crate) fn set_name(&self, name: &'static str) {
+        self.run.lock().name = name;
+    }
+
+    /// Records that the calling G runs its main function.
+    pub(crate) fn main_begins(&self) {
+        self.main.store(door::current_id(), Relaxed);
+    }
+
+    /// Whether `g` is the G of its main function.
+    pub(crate) fn is_main(&self, g: u64) -> bool {
+        self.main.load(Relaxed) == g
+    }
+
+    /// Whether its end is decided, and it is not over yet. One load.
+    #[inline(always)]
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Relaxed)
+    }
+
+    /// Whether it runs and its end is not decided.
+    pub fn is_running(&self) -> bool {
+        self.run.lock().phase == Phase::Running
+    }
+
+    /// Decides how run `id` ends, unless that is decided, and wakes its supervisor by `ready`. True
+    /// if this was the decision.
+    pub(crate) fn end(&self, id: ProgramId, how: Ended, ready: impl FnOnce(GHandle)) -> bool {
+        let mut run = self.run.lock();
+        if self.id() != id || run.phase != Phase::Running {
+            return false;
+        }
+        run.phase = Phase::Ending(how);
+        self.is_ending.store(true, Relaxed);
+        let supervisor = run.supervisor.take();
+        drop(run);
+        if let Some(supervisor) = supervisor {
+            ready(supervisor);
+        }
+        true
+    }
+
+    /// Waits until the end is decided. The supervisor only.
+    pub(crate) fn wait_for_end(&self) -> Ended {
+        let wait = Wait::new(Reason::ProgramEnd, self.id().0 as usize);
+        loop {
+            let mut run = self.run.lock();
+            if let Phase::Ending(how) = run.phase {
+                return how;
+            }
+            run.supervisor = Some(door::begin_park(wait));
+            drop(run);
+            door::park();
+        }
+    }
+
+    /// Stores a stamp of its Gs, 0 if they do not seem to wait for each other, and returns the
+    /// previous one. Only the watcher calls it (`deadlock`).
+    pub(crate) fn suspect(&self, stamp: u64) -> u64 {
+        self.suspect.swap(stamp, Relaxed)
+    }
+
+    /// The G that was found to wait for the clock or a device.
+    pub(crate) fn witness(&self) -> Option<run::GHandle> {
+        self.run.lock().witness.clone()
+    }
+
+    pub(crate) fn set_witness(&self, witness: Option<run::GHandle>) {
+        self.run.lock().witness = witness;
+    }
+}
+
+/// Allocates a record that is never freed. `None`: no memory.
+pub(crate) fn for_ever<T>(record: T) -> Option<&'static T> {
+    let mut place = Vec::new();
+    place.try_reserve_exact(1).ok()?;
+    place.push(record);
+    Some(&place.leak()[0])
+}
+
+/// All runs that are under way, without the kernel's.
+pub(crate) fn running() -> impl Iterator<Item = &'static Instance> {
+    ALL.iter().chain(core::iter::once(&BOOT)).filter(|instance| instance.is_running())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_decision_counts_and_only_for_its_own_run() {
+        let instance = Instance::take("a", &[]).expect("memory");
+        let id = instance.id();
+        assert!(instance.is_running() && instance.is_started());
+        assert!(!instance.end(ProgramId::BOOT, Ended::Stopped, door::ready), "another run's");
+        assert!(instance.end(id, Ended::Code(3), door::ready));
+        assert!(!instance.end(id, Ended::Stopped, door::ready), "decided already");
+        assert_eq!(instance.wait_for_end(), Ended::Code(3));
+        assert!(!instance.is_running());
+        instance.free();
+        assert!(!instance.end(id, Ended::Stopped, door::ready), "it is over");
+    }
+
+    #[test]
+    fn whoever_waits_for_the_end_is_told() {
+        let instance = Instance::take("b", &[]).expect("memory");
+        let waiter = std::thread::spawn(|| instance.wait_for_end());
+        std::thread::yield_now();
+        assert!(instance.end(instance.id(), Ended::Deadlock, door::ready));
+        assert_eq!(waiter.join().unwrap(), Ended::Deadlock);
+        instance.free();
+    }
+
+    #[test]
+    fn no_two_runs_have_the_same_instance_or_number() {
+        let words: &'static [String] = vec![String::from("word")].leak();
+        let one = Instance::take("c", words).expect("memory");
+        let two = Instance::take("c", words).expect("memory");
+        assert!(!core::ptr::eq(one, two));
+        assert_ne!(one.id(), two.id());
+        assert_eq!((one.name(), one.args()), ("c", words));
+        assert!(two.end(two.id(), Ended::Stopped, door::ready));
+        assert!(one.is_running(), "the other's end is not its own");
+        two.free();
+        assert!(one.end(one.id(), Ended::Stopped, door::ready));
+        one.free();
+    }
+}

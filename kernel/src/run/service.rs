@@ -1,0 +1,46 @@
+//! Service Gs of the kernel: drain rings, print reports, supervise programs.
+//!
+//! They are Gs like others, but belong to no program: a program neither counts them nor waits for
+//! them, and the machine's end is theirs. A service G is started only when its service is
+//! requested.
+#![forbid(unsafe_code)]
+
+use super::KERNEL;
+use crate::api::go::{Go, SpawnError};
+use crate::run;
+
+/// Starts a service G that does not end.
+///
+/// # Errors
+/// [`SpawnError`] when there is no memory for it.
+pub fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
+    counted(name, work)
+}
+
+/// Starts a service G that ends when its work is done.
+///
+/// # Errors
+/// [`SpawnError`] when there is no memory for it.
+pub fn spawn_for_a_while(
+    name: &'static str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<(), SpawnError> {
+    counted(name, move || {
+        work();
+        run::discount_attendant();
+    })
+}
+
+fn counted(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
+    run::count_attendant();
+    match Go::new().name(name).of(&KERNEL).spawn(work) {
+        Ok(detached) => {
+            drop(detached);
+            Ok(())
+        }
+        Err(error) => {
+            run::discount_attendant();
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A G is created and recycled: its record, its stack, its root.
+//!
+//! A G is at the top of its stack, in the page that the stack has from the start: one page holds a
+//! G, its stack and all. The two are made together and stay together. A G that has ended goes to
+//! `sched`'s free lists (Go: gfput), if its stack is of the usual size and has hardly grown, and
+//! the next G that is started on this CPU gets both with one lookup. Else it goes to the pool of
+//! stacks.
+//!
+//! # What was rejected
+//!
+//! - **A stack at the first run, not at the start**: it helps only Gs that are never run, for one
+//!   that has run keeps it; and each switch would have to check whether there is a stack, at a
+//!   moment at which there may be no memory and no caller to report it to. So a start that finds no
+//!   memory is an error to the caller, and once started a G runs.
+//! - **A G on the heap**: 256 bytes more for each, in another page and with another TLB entry.
+
+use super::door::SpawnOptions;
+use super::error::SpawnError;
+use super::kill;
+use super::preempt::Attention;
+use super::task::Task;
+use super::{
+    Instance, Job, Joiner, Kind, Leaving, OnCpu, SCHED, What, Work, ask_for_upkeep, hooks, pair,
+    pair_in, roster, running, submitted, with_cpu,
+};
+use crate::arch::irq::IrqState;
+use crate::arch::{self};
+use crate::mem::stack::slot::CANARY_BYTES;
+use crate::mem::stack::{self, Stack};
+use sched::{G, Stop};
+
+/// Dead Gs that go to the pool at a time, when memory is short.
+const TRIM: usize = 64;
+
+/// Starts a G that runs `labour` (Go: newproc).
+///
+/// # Errors
+/// [`SpawnError`] when there is no memory for the G or its stack.
+#[inline(always)]
+pub fn spawn<L: Job>(options: SpawnOptions, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
+    let me = running();
+    let own = me.and_then(|g| g.kernel.program.get());
+    // Gs which only start Gs come to an end here: a G that was asked to end, and a G of a program
+    // that has ended.
+    let is_asked = || me.is_some_and(|g| g.kernel.kill.is_set());
+    if options.program.is_none() && (is_asked() || own.is_some_and(Instance::is_ending)) {
+        kill::check_kill_at_spawn();
+    }
+    if options.pin.is_some_and(|cpu| cpu >= arch::num_cpus()) {
+        return Err(SpawnError::NoSuchCpu);
+    }
+    let irqs = arch::irq::disable_probed();
+    // SAFETY: 1. Off until `start` or `restore`. 2. Every caller comes after `init_cpu`. 3. The
+    // caller has none.
+    let mut on = unsafe { OnCpu::assume() };
+    // With a larger least size no stack is of the smallest class, and there are no dead Gs.
+    let usual = options.stack <= stack::DEFAULT_SIZE;
+    let Some(g) = usual.then(|| SCHED.take_dead(on.p())).flatten() else {
+        arch::irq::restore(irqs);
+        let g = g_with_stack(options.stack)?;
+        return spawn_as(g, options, own, labour);
+    };
+    // SAFETY: a dead G that was taken belongs to the taker alone.
+    match unsafe { pair_in(&g.kernel.place, labour) } {
+        Ok((work, joiner)) => {
+            start(on, g, work, &options, own);
+            arch::irq::restore(irqs);
+            Ok(joiner)
+        }
+        // It is too large for that, or the result of the last life was not joined yet.
+        Err(labour) => {
+            arch::irq::restore(irqs);
+            spawn_as(g, options, own, labour)
+        }
+    }
+}
+
+/// Starts this dead G, which the caller owns, with the work on the heap if need be.
+#[inline(never)]
+fn spawn_as<L: Job>(
+    g: &'static G<Task>,
+    options: SpawnOptions,
+    own: Option<&'static Instance>,
+    labour: L,
+) -> Result<Joiner<L::Outcome>, SpawnError> {
+    // SAFETY: as in `spawn`.
+    let made = unsafe { pair_in(&g.kernel.place, labour) };
+    let Ok((work, joiner)) = made.or_else(pair) else {
+        drop(g.kernel.stack.take()); // and the G with it
+        return Err(SpawnError::NoMemory);
+    };
+    work.set_owner(core::ptr::from_ref(g).addr());
+    with_cpu(|on| start(on, g, work, &options, own));
+    Ok(joiner)
+}
+
+/// Starts a dead G, which the caller owns; `own` is the program of the caller, which it inherits.
+/// Inlined: most options are constants there.
+#[inline(always)]
+fn start(
+    mut on: OnCpu<'_>,
+    g: &'static G<Task>,
+    work: Work,
+    options: &SpawnOptions,
+    own: Option<&'static Instance>,
+) {
+    let &SpawnOptions { name, site, pin, program, .. } = options;
+    let g_at = core::ptr::from_ref(g).addr();
+    // SAFETY: a G is at the top of its stack (`g_with_stack`), above the canary, and the
+    // stack is its own until it ends; the page is there.
+    let sp = unsafe { arch::prepare(g_at - CANARY_BYTES, g_main, g_at) };
+    g.kernel.sp.set(sp);
+    // A dead G has no work; so the old value is not checked for one to be dropped.
+    core::mem::forget(g.kernel.work.replace(Some(work)));
+    g.kernel.init_g(name, site, program.or(own));
+    let (cpu, p) = on.parts();
+    cpu.counters.created.add_one();
+    let attention = cpu.slices.attention.get();
+    let wake = SCHED.start(p, g, pin);
+    if attention & Attention::TRACED != 0 {
+        let created = What::new(Kind::Create, pin.map_or(0, |cpu| cpu as u32 + 1));
+        (hooks::get().created)(g.id(), created, name, site);
+    }
+    submitted(cpu, p, attention, wake);
+}
+
+/// A dead G with a stack of that size: one whose stack had gone back to the pool, or a new one.
+#[cold]
+fn g_with_stack(size: usize) -> Result<&'static G<Task>, SpawnError> {
+    let size = size.max(stack::least_size());
+    if size > stack::MAX_SIZE {
+        return Err(SpawnError::StackTooLarge);
+    }
+    let stack = Stack::new(size).map_err(|_| SpawnError::NoMemory)?;
+    let mut is_new = false;
+    // SAFETY: only Gs are kept with stacks.
+    let g = unsafe {
+        stack.record(|| {
+            is_new = true;
+            new_g()
+        })
+    };
+    if is_new {
+        roster::add(g);
+    }
+    g.kernel.stack.set(Some(stack));
+    Ok(g)
+}
+
+/// Memory is short: moves some dead Gs to the pool, which frees the pages of their stacks except
+/// the one that the G is in.
+#[cold]
+pub(crate) fn trim(on: &mut OnCpu<'_>) {
+    for _ in 0..TRIM {
+        let Some(g) = SCHED.take_dead(on.p()) else { break };
+        drop(g.kernel.stack.take()); // and the G with it
+    }
+}
+
+/// A new G. Never freed.
+fn new_g() -> G<Task> {
+    G::new(Task::new(0)) // `roster` names it
+}
+
+/// The root of every G; its end is that of Go's goexit0.
+extern "C" fn g_main(g: usize) -> ! {
+    // SAFETY: `start` passed the address of this very G, which lives for ever.
+    let g = unsafe { &*(g as *const G<Task>) };
+    arch::irq::restore(IrqState::ON);
+    // The work stays in its cell, where `abandon::finish_abandoned` finds it if this G is abandoned.
+    Work::run_from(&g.kernel.work);
+    // No probe: the root is at the very top of the G's first page. As in `schedule::leave`, a G
+    // must leave with no lock held and interrupts on.
+    assert!(arch::irq::disable().were_on(), "irqs off");
+    // SAFETY: 1. See above. 2. A G runs here. 3. It has no other.
+    let on = unsafe { OnCpu::assume() };
+    on.cpu().leaving.set(Leaving::Exit);
+    // SAFETY: 1. `sp` was saved by the switch in `execute` that brought this G here. 2. No CPU runs
+    // it any more. 3. Interrupts are off.
+    unsafe { arch::switch_for_good(on.cpu().sp.get()) }
+}
+
+/// Recycles a G that has ended and whose stack is no longer in use (Go: gdestroy). It stays with
+/// its stack: on the free list of this P if the stack is of the usual size and has hardly grown,
+/// else in the pool of stacks, where pages are freed.
+#[inline(always)]
+pub(crate) fn recycle(on: &mut OnCpu<'_>, g: &'static G<Task>) {
+    on.cpu().counters.ended.add_one();
+    // SAFETY: the cell belongs to the holder, this CPU, and nothing changes it before the next
+    // lines.
+    let stack = unsafe { &*g.kernel.stack.as_ptr() };
+    debug_assert!(stack.as_ref().is_none_or(|own| stack::is_whole(own.slot())), "stack overrun");
+    if stack.as_ref().is_some_and(Stack::is_as_new) {
+        let _ = SCHED.stopped(on.p(), g, Stop::Exit); // wakes no CPU
+    } else {
+        give_to_pool(g, g.kernel.stack.take());
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn give_to_pool(g: &'static G<Task>, stack: Option<Stack>) {
+    // First: the caller that gets the stack from the pool gets the G with it.
+    SCHED.exited_for_kernel(g);
+    drop(stack);
+    ask_for_upkeep();
+}

@@ -1,0 +1,312 @@
+//! Time for programs: instants, sleeping, deadlines for waits.
+//!
+//! Time is nanoseconds since boot in a word, which lasts for 584 years. Arithmetic saturates at
+//! both ends and never panics: a deadline further away than that never comes, so
+//! `sleep(Duration::MAX)` sleeps for ever.
+//!
+//! [`Deadline`] is for waits in channels and locks: with it a wait with a timeout and one without
+//! are the same code.
+#![forbid(unsafe_code)]
+
+use super::door;
+use super::door::{Reason, Wait};
+use core::fmt;
+use core::ops::{Add, AddAssign, Sub, SubAssign};
+
+pub use core::time::Duration;
+
+/// A moment, by a clock that never goes backwards.
+///
+/// ```
+/// use runnext::prelude::*;
+/// let start = Instant::now();
+/// sleep(Duration::from_millis(2));
+/// assert!(start.elapsed() >= Duration::from_millis(2));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant {
+    ns: u64,
+}
+
+impl Instant {
+    /// The end of time, which never comes.
+    pub const NEVER: Instant = Instant { ns: u64::MAX };
+
+    /// This moment.
+    ///
+    /// ```
+    /// use runnext::time::Instant;
+    /// assert!(Instant::now() <= Instant::now());
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn now() -> Self {
+        Instant { ns: door::now_ns() }
+    }
+
+    /// How long ago this was; zero if it is in the future.
+    ///
+    /// ```
+    /// use runnext::time::{Duration, Instant};
+    /// let later = Instant::now() + Duration::from_secs(3600);
+    /// assert_eq!(later.elapsed(), Duration::ZERO);
+    /// ```
+    #[must_use]
+    pub fn elapsed(self) -> Duration {
+        Self::now() - self
+    }
+
+    /// How long after `earlier` this is; zero if it is before.
+    ///
+    /// ```
+    /// use runnext::time::{Duration, Instant};
+    /// let now = Instant::now();
+    /// let later = now + Duration::from_secs(1);
+    /// assert_eq!(later.duration_since(now), Duration::from_secs(1));
+    /// assert_eq!(now.duration_since(later), Duration::ZERO);
+    /// ```
+    #[must_use]
+    pub const fn duration_since(self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.ns.saturating_sub(earlier.ns))
+    }
+
+    /// Nanoseconds since boot.
+    ///
+    /// ```
+    /// use runnext::time::{Duration, Instant};
+    /// let now = Instant::now();
+    /// assert_eq!((now + Duration::from_micros(1)).as_nanos(), now.as_nanos() + 1_000);
+    /// ```
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.ns
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+    fn add(self, by: Duration) -> Instant {
+        Instant { ns: self.ns.saturating_add(whole_ns(by)) }
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Instant;
+    fn sub(self, by: Duration) -> Instant {
+        Instant { ns: self.ns.saturating_sub(whole_ns(by)) }
+    }
+}
+
+impl Sub<Instant> for Instant {
+    type Output = Duration;
+    fn sub(self, earlier: Instant) -> Duration {
+        self.duration_since(earlier)
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, by: Duration) {
+        *self = *self + by;
+    }
+}
+
+impl SubAssign<Duration> for Instant {
+    fn sub_assign(&mut self, by: Duration) {
+        *self = *self - by;
+    }
+}
+
+impl fmt::Debug for Instant {
+    /// Seconds since boot.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Instant::NEVER => f.write_str("never"),
+            Instant { ns } => write!(f, "{}.{:09}s", ns / 1_000_000_000, ns % 1_000_000_000),
+        }
+    }
+}
+
+/// A `Duration` in nanoseconds, saturating.
+fn whole_ns(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Waits for `d` at least; other Gs run meanwhile. Does not wait if it is zero.
+///
+/// ```
+/// use runnext::prelude::*;
+/// let worker = go(|| sleep(Duration::from_millis(1)));
+/// assert_eq!(worker.join(), Ok(()));
+/// ```
+pub fn sleep(d: Duration) {
+    if !d.is_zero() {
+        sleep_until(Instant::now() + d);
+    }
+}
+
+/// Waits until `at`; does not wait if that is past. For a period that does not drift:
+///
+/// ```
+/// use runnext::prelude::*;
+/// use runnext::time::sleep_until;
+/// let start = Instant::now();
+/// let mut next = start;
+/// for _ in 0..3 {
+///     next += Duration::from_millis(1);
+///     sleep_until(next);
+/// }
+/// assert!(start.elapsed() >= Duration::from_millis(3));
+/// ```
+pub fn sleep_until(at: Instant) {
+    crate::run::door::might_park();
+    let deadline = Deadline::at(at);
+    // By the clock and not by the result of `park`: a stale handle from an earlier wait may wake
+    // this G, and the CPU that it wakes up on may find its clock a few nanoseconds behind that of
+    // the CPU whose timer fired.
+    while !deadline.is_past() {
+        let _ = door::begin_park(Wait::new(Reason::Sleep, 0)); // no other G gets the handle
+        // Only a kill or a stale handle readies it.
+        let _ = deadline.park();
+        door::check_kill();
+    }
+}
+
+/// Until when a wait may last. Passed to a wait instead of a timeout, which would have to be
+/// reduced after each spurious wake-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    /// Waits for ever.
+    pub const NEVER: Deadline = Deadline(Instant::NEVER);
+
+    /// The wait may last for `timeout` from now on.
+    ///
+    /// ```
+    /// use runnext::time::{Deadline, Duration};
+    /// assert!(Deadline::after(Duration::ZERO).is_past());
+    /// assert_eq!(Deadline::after(Duration::MAX), Deadline::NEVER);
+    /// ```
+    #[must_use]
+    pub fn after(timeout: Duration) -> Self {
+        Deadline(Instant::now() + timeout)
+    }
+
+    /// The wait may last until `at`.
+    ///
+    /// ```
+    /// use runnext::time::{Deadline, Instant};
+    /// assert_eq!(Deadline::at(Instant::NEVER), Deadline::NEVER);
+    /// ```
+    #[must_use]
+    pub const fn at(at: Instant) -> Self {
+        Deadline(at)
+    }
+
+    /// Whether it has passed.
+    ///
+    /// ```
+    /// use runnext::time::Deadline;
+    /// assert!(!Deadline::NEVER.is_past());
+    /// ```
+    #[must_use]
+    pub fn is_past(self) -> bool {
+        self != Self::NEVER && Instant::now() >= self.0
+    }
+
+    /// The second half of waiting, after [`park::begin_park`]: leaves the CPU until this G is
+    /// readied (true) or the deadline comes (false). The awaited event may have happened in either
+    /// case: check again.
+    pub(crate) fn park(self) -> bool {
+        if self == Self::NEVER {
+            door::park();
+            return true;
+        }
+        door::park_until(self.0.ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Instant = Instant { ns: 5_000_000_000 };
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn arithmetic_stops_at_both_ends_of_time() {
+        assert_eq!(START + Duration::MAX, Instant::NEVER);
+        assert_eq!(Instant::NEVER + MS, Instant::NEVER);
+        assert_eq!((START - Duration::from_secs(6)).as_nanos(), 0);
+        // 2^64 ns and a bit: must not wrap around to a short time.
+        assert_eq!(START + Duration::new(18_446_744_073, 709_551_617), Instant::NEVER);
+        assert_eq!(START.duration_since(Instant::NEVER), Duration::ZERO);
+    }
+
+    #[test]
+    fn sums_and_differences_agree() {
+        let mut later = START + 3 * MS;
+        assert_eq!(later - START, 3 * MS);
+        later -= MS;
+        later += 2 * MS;
+        assert_eq!(later.duration_since(START), 4 * MS);
+        assert!(START < later && later - 4 * MS == START);
+    }
+
+    #[test]
+    fn instants_are_shown_in_seconds_since_boot() {
+        assert_eq!(std::format!("{START:?}"), "5.000000000s");
+        assert_eq!(std::format!("{:?}", START + Duration::from_nanos(42)), "5.000000042s");
+        assert_eq!(std::format!("{:?}", Instant::NEVER), "never");
+    }
+
+    #[test]
+    fn sleep_is_never_too_short() {
+        for d in [Duration::ZERO, Duration::from_nanos(1), MS, 5 * MS] {
+            let start = Instant::now();
+            sleep(d);
+            assert!(start.elapsed() >= d);
+        }
+    }
+
+    #[test]
+    fn sleep_goes_on_after_a_wake_up_that_was_not_meant_for_it() {
+        let start = Instant::now();
+        let left_behind = door::begin_park(Wait::default());
+        let waker = std::thread::spawn(move || {
+            for _ in 0..5 {
+                std::thread::sleep(2 * MS);
+                door::ready(left_behind.clone());
+            }
+        });
+        sleep(30 * MS);
+        assert!(start.elapsed() >= 30 * MS);
+        waker.join().unwrap();
+    }
+
+    #[test]
+    fn time_that_is_past_is_not_waited_for() {
+        sleep_until(Instant { ns: 0 });
+        sleep_until(Instant::now());
+        assert!(Deadline::at(Instant { ns: 0 }).is_past());
+    }
+
+    #[test]
+    fn deadline_tells_a_wake_up_from_a_timeout() {
+        let deadline = Deadline::after(Duration::from_secs(600));
+        let g = door::begin_park(Wait::default());
+        let waker = std::thread::spawn(move || door::ready(g));
+        assert!(deadline.park());
+        waker.join().unwrap();
+        let _ = door::begin_park(Wait::default());
+        assert!(!Deadline::after(MS).park());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "the thread is left behind")]
+    fn sleep_for_ever_is_not_over_soon() {
+        let sleeper = std::thread::spawn(|| sleep(Duration::MAX));
+        std::thread::sleep(20 * MS);
+        assert!(!sleeper.is_finished());
+    }
+}

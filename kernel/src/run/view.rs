@@ -1,0 +1,163 @@
+//! Queries of the running G, the counters and each CPU; requests to all CPUs.
+//!
+//! No scheduling happens here. Any CPU may call; a value may be stale at once. Reports read
+//! snapshots instead (`snapshot`).
+
+use super::{BOOT, CPUS, GHandle, Instance, SCHED, running, running_on, wake_cpu, with_p};
+use crate::arch;
+use crate::mem::percpu::Here;
+use crate::watch::trace;
+use crate::watch::trace::Kind;
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
+use sched::{G, Random};
+
+/// The handle of the running G.
+pub fn this() -> GHandle {
+    running().expect("no G runs").handle()
+}
+
+/// The program of the running G; the booted program if no G runs yet.
+pub fn program() -> &'static Instance {
+    running().map_or(&BOOT, |g| g.kernel.program())
+}
+
+/// Leaves a permit for that life of a G: its next [`take_permit`] finds it.
+pub fn permit(handle: &GHandle) {
+    // Here, as a stack overflow between the permit and the ready would lose the wake-up.
+    arch::probe_stack();
+    let (g, generation) = handle.parts();
+    g.kernel.permit.give(generation);
+}
+
+/// Takes the permit of the running G, if there is one.
+pub fn take_permit() -> bool {
+    let (g, generation) = this().parts();
+    g.kernel.permit.take(generation)
+}
+
+/// A random word, repeatable from the seed: one generator a CPU.
+pub fn random() -> u64 {
+    let here = Here::enter();
+    let state = &CPUS[here.index()].random;
+    let mut random = Random(state.get());
+    let word = random.next_word();
+    state.set(random.0);
+    word
+}
+
+/// How many Gs were ever started.
+pub fn created() -> u64 {
+    CPUS.iter().map(|cpu| cpu.counters.created.get()).sum()
+}
+
+/// How many Gs have ended.
+pub fn ended() -> u64 {
+    CPUS.iter().map(|cpu| cpu.counters.ended.get()).sum()
+}
+
+/// How many Gs there are, without the kernel's service Gs.
+pub fn num_goroutines() -> usize {
+    let ended = ended(); // before `created`: never more ended than created
+    (created().saturating_sub(ended) as usize).saturating_sub(ATTENDANTS.load(Relaxed))
+}
+
+/// A number that changes whenever a G is created or has ended.
+pub fn lives_changed() -> u64 {
+    created() + ended()
+}
+
+/// How many cycles Gs have run, up to the last time that one left its CPU. A caller that sees that
+/// a G has left finds its cycles in here.
+pub fn cycles_run() -> u64 {
+    let cycles = CPUS[..arch::num_cpus()].iter().map(|cpu| cpu.times.cycles_run());
+    cycles.fold(0, u64::wrapping_add)
+}
+
+/// How many Ps run a G, or are about to.
+pub fn busy() -> usize {
+    SCHED.counts().busy
+}
+
+/// Whether no P runs a G, or looks for one.
+pub fn all_idle() -> bool {
+    let counts = SCHED.counts();
+    counts.busy == 0 && counts.spinning == 0
+}
+
+/// How many slices of its own the running G has begun.
+pub fn slices_begun() -> u64 {
+    running().map_or(0, |g| g.kernel.slices.get())
+}
+
+/// The number of the running G.
+pub fn current_id() -> u64 {
+    running().map_or(0, G::id)
+}
+
+/// How many Ps run Gs.
+pub fn gomaxprocs() -> usize {
+    SCHED.limit()
+}
+
+/// Lets `n` Ps run Gs, at least one and at most one for each CPU; returns the previous number (Go:
+/// procresize).
+pub fn set_gomaxprocs(n: usize) -> usize {
+    let (before, n) = (SCHED.limit(), n.clamp(1, arch::num_cpus()));
+    trace::cpu_event(Kind::Procs, n as u32);
+    for cpu in SCHED.set_limit(n) {
+        if cpu < arch::num_cpus() {
+            wake_cpu(cpu);
+        }
+    }
+    before
+}
+
+/// The number of the kernel's service Gs: `attendants`.
+static ATTENDANTS: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts one more service G, so that the program's count leaves it out.
+pub fn count_attendant() {
+    ATTENDANTS.fetch_add(1, Relaxed);
+}
+
+/// Discounts a service G that was not created, or has ended.
+pub fn discount_attendant() {
+    ATTENDANTS.fetch_sub(1, Relaxed);
+}
+
+/// Sets attention bits (`preempt::Attention`) on every CPU, which acts on them at each switch.
+pub fn ask_for_attention(bits: u32) {
+    CPUS.iter().for_each(|cpu| cpu.slices.attention.set(bits));
+}
+
+/// Clears them.
+pub fn spare_attention(bits: u32) {
+    for cpu in &CPUS {
+        let _ = cpu.slices.attention.clear(bits);
+    }
+}
+
+/// The number of the M on a CPU, and that of the G that runs there, if one does.
+pub fn present(cpu: usize) -> (u32, Option<u64>) {
+    (CPUS[cpu].m.get().map_or(0, |m| m.id() as u32), running_on(cpu).map(G::id))
+}
+
+/// Whether a CPU runs a G or may be about to, as seen from outside, for `watchdog`.
+pub fn is_busy(cpu: usize) -> bool {
+    running_on(cpu).is_some() || cpu < SCHED.limit() && !SCHED.is_idle(cpu)
+}
+
+/// Whether this CPU, which comes out of a halt, was woken to run a G, or has one to run.
+pub fn has_work() -> bool {
+    is_busy(arch::cpu_index()) || !with_p(|p| p.has_nobody())
+}
+
+/// A number that changes whenever a CPU makes progress: begins a slice, halts, takes a tick. As
+/// [`is_busy`].
+pub fn progress(cpu: usize) -> u64 {
+    let record = &CPUS[cpu];
+    let [ticks, preemptions, _] = record.slices.counters();
+    let counted = [record.counters.halts.get(), ticks, preemptions];
+    counted.into_iter().fold(SCHED.slots()[cpu].tick().into(), u64::wrapping_add)
+}

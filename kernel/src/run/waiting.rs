@@ -1,0 +1,190 @@
+//! The wait of a G: a reason and an object, packed into one word.
+//!
+//! A G that begins to park gives the reason ([`crate::run::door::begin_park`]; Go: waitReason); the word
+//! stays with the G until its next wait, and its state says whether it is valid. Lists of Gs,
+//! backtraces, traces and the deadlock scan read it at any time: it is one word so that they never
+//! see one wait's reason with another's object. The names of [`Reason`] are Go's where Go has one
+//! for the same thing.
+#![forbid(unsafe_code)]
+
+use core::fmt;
+use core::time::Duration;
+
+/// The reasons: number, name, text for reports.
+macro_rules! reasons {
+    ($($(#[$meta:meta])* $name:ident = $number:literal $text:literal,)+) => {
+        /// Why a G waits. Traces contain the numbers: they must not change.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        #[repr(u8)]
+        pub enum Reason {
+            $($(#[$meta])* $name = $number),+
+        }
+
+        impl Reason {
+            /// All of them, by number.
+            pub const ALL: [Reason; [$($number),+].len()] = [$(Reason::$name),+];
+
+            /// Its name, for reports.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Reason::$name => $text),+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// It has not waited yet.
+    #[default]
+    None = 0 "",
+    /// For room in a channel, or for a receiver.
+    ChanSend = 1 "chan send",
+    /// For a value.
+    ChanReceive = 2 "chan receive",
+    /// For one of several channels.
+    Select = 3 "select",
+    /// For a `Mutex`.
+    MutexLock = 4 "sync.Mutex.Lock",
+    /// For a `RwLock`, to read.
+    RwLockRead = 5 "sync.RWMutex.RLock",
+    /// For a `RwLock`, to write.
+    RwLockWrite = 6 "sync.RWMutex.Lock",
+    /// For a `Condvar` to be notified.
+    Condvar = 7 "sync.Cond.Wait",
+    /// For permits of a `Semaphore`.
+    Semaphore = 8 "semacquire",
+    /// For all of a `WaitGroup` to be done.
+    WaitGroup = 9 "sync.WaitGroup.Wait",
+    /// For the caller that initializes a `Once`.
+    Once = 10 "sync.Once",
+    /// For another G to end; the object is its number, or 0.
+    Join = 11 "join",
+    /// For a point in time.
+    Sleep = 12 "sleep",
+    /// For a device.
+    Poll = 13 "IO wait",
+    /// In a call, for an event that is not known here.
+    Call = 14 "syscall",
+    /// For an `unpark`.
+    Park = 15 "park",
+    /// For a program to end; the object is its number.
+    ProgramEnd = 16 "program end",
+}
+
+impl Reason {
+    /// The reason with that number; [`Reason::None`] if there is none.
+    #[must_use]
+    pub fn from_number(number: u8) -> Self {
+        Self::ALL.get(usize::from(number)).copied().unwrap_or_default()
+    }
+
+    /// Whether the wait can end without another G: by a device or by the clock.
+    #[must_use]
+    pub const fn is_external(self) -> bool {
+        matches!(self, Reason::Sleep | Reason::Poll | Reason::Call)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What a G waits for, or has waited for last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Wait {
+    /// Why.
+    pub reason: Reason,
+    /// The address of the awaited object; 0 if there is no single one. For [`Reason::Join`] and
+    /// [`Reason::ProgramEnd`] a number instead.
+    pub object: usize,
+    /// The wait ends at some time, whatever other Gs do.
+    pub has_deadline: bool,
+}
+
+/// Layout of the packed word before the rotation: the reason is in the lowest byte, the object
+/// above. The upper bits of an address are all equal, so one of those that are left is free, the
+/// highest: it differs from the next lower bit if there is a deadline.
+const REASON_BITS: u32 = 8;
+const DEADLINE: u64 = 1 << 63;
+/// The rotation puts the reason where an event that says why a G has left has it
+/// (`schedule::event::What`): every switch needs it there.
+const TURN: u32 = 16;
+
+impl Wait {
+    /// For an object by its number or address, without a deadline.
+    #[must_use]
+    #[inline(always)]
+    pub const fn new(reason: Reason, object: usize) -> Self {
+        Wait { reason, object, has_deadline: false }
+    }
+
+    /// For `object`, without a deadline.
+    #[must_use]
+    #[inline(always)]
+    pub fn at<T>(reason: Reason, object: &T) -> Self {
+        Wait::new(reason, core::ptr::from_ref(object).addr())
+    }
+
+    /// The same, until some time at most.
+    #[must_use]
+    pub const fn with_deadline(self) -> Self {
+        Wait { has_deadline: true, ..self }
+    }
+
+    /// Whether it can end without another G.
+    #[must_use]
+    pub const fn is_external(self) -> bool {
+        self.has_deadline || self.reason.is_external()
+    }
+
+    /// As one word: the reason's number in its third byte, and the significant bits of the object
+    /// around it. In few instructions: every wait does this.
+    #[must_use]
+    #[inline(always)]
+    pub const fn pack(self) -> u64 {
+        let deadline = if self.has_deadline { DEADLINE } else { 0 };
+        let word = (self.object as u64) << REASON_BITS | self.reason as u64;
+        (word ^ deadline).rotate_left(TURN)
+    }
+
+    /// The number of the reason in a packed word: one shift, for the switch.
+    #[must_use]
+    #[inline(always)]
+    pub const fn reason_number(word: u64) -> u8 {
+        (word >> TURN) as u8
+    }
+
+    /// Inverse of [`pack`](Self::pack).
+    #[must_use]
+    pub fn unpack(word: u64) -> Self {
+        let reason = Reason::from_number(Wait::reason_number(word));
+        let word = word.rotate_right(TURN);
+        // Back to an address: the bit below the deadline's is that of all upper bits.
+        let object = (word << 1).cast_signed() >> (REASON_BITS + 1);
+        Wait { reason, object: object as usize, has_deadline: (word ^ word << 1) & DEADLINE != 0 }
+    }
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+/// The time at which `timeout` from now is over, in nanoseconds; the end of time if that is too
+/// far.
+pub(crate) fn deadline_after(timeout: Duration) -> u64 {
+    let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+    crate::run::door::now_ns().saturating_add(ns)
+}
+
+// By its path, because the models compile this file from elsewhere.
+#[cfg(all(test, not(loom)))]
+#[path = "waiting/tests.rs"]
+mod tests;

@@ -1,0 +1,456 @@
+//! A value that one G at a time may touch: the word, the queue, the access.
+//!
+//! The lock of `sync::Mutex`. Guards that poison as std's do, and timeouts by
+//! duration, are left to that file; this one is here because the right to touch
+//! the value rests on the word below, and on nothing else.
+//!
+//! # The word
+//!
+//! ```text
+//!        (1) lock         (4) enqueue                  (6) unlock, nudge
+//!    0 ───────────▶ owner ───────────▶ owner, QUEUED ─────────────────▶ QUEUED
+//!      ◀───────────       ◀───────────   │       ▲   ◀─────────────────
+//!       (2) unlock        (7) queue      └───────┘    (3) barge
+//!                             is empty  (5) unlock, grant: another owner
+//! ```
+//!
+//! The upper bits name the G that holds the lock ([`held`](super::held)); zero means free. QUEUED:
+//! the queue may not be empty. (3) to (7) are under the queue's lock, except (3) by a G that does
+//! not wait. POISONED is independent of the rest, but it keeps callers off (1) and (2), so the
+//! fast paths need not check it. Nor do they check whether a panic began since the lock was taken:
+//! a G's name says whether it panics, so then (2) does not find the name that it expects, and the
+//! slow path checks.
+//!
+//! If the owner is gone (it ended without unwinding), the lock is *abandoned*: it stays as it
+//! is for ever, and every call and every waiter is told so ([`held`](super::held)).
+//!
+//! # Which G is next
+//!
+//! To let a running G take a free lock (to barge) is much faster than to pass the lock to a G that
+//! must first be woken; but it may starve waiters. So, as in Go: while the first in the queue has
+//! waited for less than [`PATIENCE_NS`], unlock frees the lock and nudges it (6): it checks,
+//! keeping its place, and may be too late. If it is, and has waited too long, it sets HUNGRY; then,
+//! and whenever an unlock comes to the queue and finds it so, the lock is granted (5): it is never
+//! free, and the first in the queue has it.
+//!
+//! # One waiter at a time is on its way
+//!
+//! A nudge costs more than all the rest, and one is enough: while a waiter is awake and will check
+//! the lock, unlock need not come to the queue. CALLS says that it must: a G is queued, and none is
+//! on its way. It is cleared by a nudge, and by a G that spins while others wait; and set again by
+//! that G when it takes the lock, or finds that it must wait (again). While it is not set the lock
+//! goes from one running G to the next by one locked operation each. A free lock has it not.
+//!
+//! No wake-up is lost: a G that begins to wait, or to wait again, does so under the queue's lock by
+//! one compare-exchange that finds an owner and sets QUEUED and CALLS (4), unless another is on its
+//! way. So there is a holder whose unlock must fail at (2) and come to the queue, unless a G clears
+//! CALLS again; and that G will take the lock, or come to the same place. If the owner is gone, no
+//! unlock comes: then `abandon_locks` readies the waiters, and a G that begins to wait checks the
+//! owner once more ([`held`](super::held)).
+//!
+//! # The fast paths
+//!
+//! Where several CPUs want one lock, a G waits nearly always, and is on its way: of 800,000 turns
+//! of 8 Gs on 4 CPUs, in all but a few. So it is on one CPU, once a G was preempted with the lock.
+//! So QUEUED alone may not keep the lock off the fast paths, and neither of them may often try what
+//! must fail: a locked instruction costs the same if it fails. Both load the word first, and expect
+//! the flag that they have seen there: with no owner, so that an owner makes it fail; with this G,
+//! so that any other flag does, which is when there is more to do anyway. That is one locked
+//! instruction for each, and not one instruction more with a G in the queue, where Go has three
+//! locked ones for both.
+//!
+//! # Spinning
+//!
+//! A G that finds the lock taken tries again for a while, if the holder can run meanwhile and no
+//! other G waits for this CPU: by Go's rule, as long, and as seldom. A G that tried after every
+//! pause would take the lock at each of the holder's unlocks, and its cache line would go to and
+//! fro for every operation; one that tries four times lets the holder have many turns in its own
+//! cache.
+
+use super::held::{
+    NotTaken, OWNER, PANICKING, Poisoned, guard_mut, is_abandoned, is_mine, is_same,
+    note_if_abandoned, watch_wait,
+};
+use super::queue::{IfUnwound, Locked, Place, WaitQueue, Waited};
+use crate::run::sys::{
+    AtomicU64, PAUSES, Reason, TRIES, const_fn, may_spin, me, now_ns, probe_stack, relax,
+};
+use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+const QUEUED: u64 = 1;
+const POISONED: u64 = 2;
+const CALLS: u64 = 4;
+const HUNGRY: u64 = 8;
+
+/// How long a waiter lets others barge: 1 ms, as in Go.
+pub(crate) const PATIENCE_NS: u64 = 1_000_000;
+
+/// A value, and the lock that guards it.
+pub(crate) struct Guarded<T: ?Sized> {
+    lock: Lock,
+    value: UnsafeCell<T>,
+}
+
+/// The lock itself, whatever it guards.
+#[repr(C)] // `held` computes the address of the word from that of the queue
+pub(super) struct Lock {
+    pub(super) word: AtomicU64,
+    pub(super) queue: WaitQueue<(), Waiting>,
+}
+
+/// What an unlock reads of a waiter.
+#[derive(Clone, Copy)]
+pub(super) struct Waiting {
+    since_ns: u64,
+    /// Its name, for the word.
+    me: u64,
+}
+
+// SAFETY: `&Guarded` lets one G after the other have `&mut T`, which it may
+// also move out of: that is sending it.
+unsafe impl<T: ?Sized + Send> Sync for Guarded<T> {}
+
+guard_mut! {
+    /// The right to touch the value of a `Mutex`; the lock is free again when
+    /// this is dropped, and poisoned if that is by a panic.
+    MutexGuard, Guarded, unlock
+}
+
+/// What taking the lock gives.
+pub(crate) type Taken<'a, T> = (MutexGuard<'a, T>, Poisoned);
+
+impl<T> Guarded<T> {
+    const_fn! {
+        /// A free lock around `value`.
+        pub(crate) fn new(value: T) -> Self {
+            let lock = Lock { word: AtomicU64::new(0), queue: WaitQueue::new(()) };
+            Guarded { lock, value: UnsafeCell::new(value) }
+        }
+    }
+
+    /// The value; `self` is the only reference to the lock.
+    pub(crate) fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized> Guarded<T> {
+    /// (1), (3) Takes the lock if it is free and not poisoned. What nearly every
+    /// `lock` comes to. See "The fast paths".
+    #[inline]
+    pub(crate) fn lock_at_once(&self) -> Option<MutexGuard<'_, T>> {
+        let free = self.lock.word.load(Relaxed) & QUEUED;
+        // Acquire pairs with the Release of the G that freed the lock.
+        let taken = self.lock.word.compare_exchange(free, free | me(), Acquire, Relaxed);
+        taken.ok().map(|_| self.held())
+    }
+
+    /// Takes the lock, however long that takes, or until `deadline_ns`.
+    #[inline]
+    pub(crate) fn lock(&self, deadline_ns: Option<u64>) -> Result<Taken<'_, T>, NotTaken> {
+        let poisoned = self.lock.lock(deadline_ns)?;
+        Ok((self.held(), poisoned))
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Result<Taken<'_, T>, NotTaken> {
+        let poisoned = self.lock.barge()?;
+        Ok((self.held(), poisoned))
+    }
+
+    /// Whether a holder panicked, or is gone.
+    pub(crate) fn is_poisoned(&self) -> Poisoned {
+        Poisoned(self.lock.poisoned().0 || self.lock.why_not() == NotTaken::Abandoned)
+    }
+
+    /// Forgets that a holder panicked.
+    pub(crate) fn clear_poison(&self) {
+        self.lock.word.fetch_and(!POISONED, Relaxed);
+    }
+
+    /// The name in the word, for models.
+    #[cfg(loom)]
+    pub(crate) fn owner(&self) -> u64 {
+        self.lock.word.load(Relaxed) & OWNER
+    }
+
+    /// How many Gs have ever queued here.
+    #[cfg(test)]
+    pub(crate) fn queued_ever(&self) -> u64 {
+        self.lock.queue.lock().queued_ever()
+    }
+
+    /// Queues for the lock, which is held, as a G that is abandoned before it parks.
+    #[cfg(any(test, loom))]
+    pub(crate) fn vanish(&self) {
+        let locked = self.lock.queue.lock();
+        let begins = |word| if word & QUEUED == 0 { QUEUED | CALLS } else { 0 };
+        assert!(self.lock.barge_or_wait(0, begins).is_err(), "it is free");
+        self.lock.queue.enlist_for_ever(locked, place(now_ns(), None));
+    }
+
+    /// What `abandon_locks` does for the lock that the G `name` waited for.
+    #[cfg(any(test, loom))]
+    pub(crate) fn forget_waiter(&self, name: u64) {
+        self.lock.forget_waiter(name);
+    }
+
+    /// Spins for the lock as [`lock`](Self::lock) does, and goes no further: a G that
+    /// was preempted between its spinning and its queueing. Whether it has the lock.
+    #[cfg(test)]
+    pub(crate) fn spin_only(&self) -> bool {
+        self.lock.spin().is_ok()
+    }
+
+    /// The value; `self` is the only reference to the lock.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// Only for a caller that has just taken the lock.
+    fn held(&self) -> MutexGuard<'_, T> {
+        MutexGuard { lock: self, not_send: PhantomData }
+    }
+}
+
+impl Lock {
+    fn poisoned(&self) -> Poisoned {
+        Poisoned(self.word.load(Relaxed) & POISONED != 0)
+    }
+
+    /// Why the lock is not free, if it is not.
+    #[cold]
+    fn why_not(&self) -> NotTaken {
+        match note_if_abandoned(&self.word, |word| word & OWNER) {
+            true => NotTaken::Abandoned,
+            false => NotTaken::Held,
+        }
+    }
+
+    /// (1), (3) Takes the lock if it is free, past all waiters.
+    fn barge(&self) -> Result<Poisoned, NotTaken> {
+        let mut word = self.word.load(Relaxed);
+        while word & OWNER == 0 {
+            // Acquire pairs with the Release of the G that freed the lock.
+            match self.word.compare_exchange_weak(word, word | me(), Acquire, Relaxed) {
+                Ok(_) => return Ok(Poisoned(word & POISONED != 0)),
+                Err(now) => word = now,
+            }
+        }
+        Err(self.why_not())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock(&self, deadline_ns: Option<u64>) -> Result<Poisoned, NotTaken> {
+        // As the queue's lock does, but before we may say that we are on our way.
+        probe_stack();
+        let mine = match self.spin() {
+            Ok(poisoned) => return Ok(poisoned),
+            Err(mine) => mine,
+        };
+        let since_ns = now_ns();
+        let locked = self.queue.lock();
+        // The first waiter sets CALLS; the others leave that to the G that is on its way.
+        let begins = |word| if word & QUEUED == 0 { QUEUED | CALLS } else { mine };
+        match self.barge_or_wait(mine, begins) {
+            Err(NotTaken::Held) => {}
+            done => return done,
+        }
+        let is_own = deadline_ns.is_none() && is_mine(self.word.load(Relaxed) & OWNER);
+        let place = place(since_ns, deadline_ns);
+        let _ = core::ptr::from_ref(self).expose_provenance(); // for `held::forget_waiter`
+        // As after a timeout: a G that is killed has checked once more, too.
+        let if_killed = IfUnwound(|| self.tell_if_empty(&self.queue.lock()));
+        let begun = || watch_wait(is_own, || self.word.load(Relaxed) & OWNER);
+        let mut tried = Err(NotTaken::Held);
+        let waited = self.queue.wait_watching(locked, place, begun, |()| {
+            tried = self.try_again(since_ns);
+            tried != Err(NotTaken::Held)
+        });
+        core::mem::forget(if_killed);
+        match waited {
+            Waited::Granted(_) => Ok(self.poisoned()),
+            Waited::Took(locked) => {
+                self.tell_if_empty(&locked);
+                tried
+            }
+            // If it was nudged in vain, it has set CALLS at its last try: nothing to pass on.
+            Waited::TimedOut(locked, _) => {
+                self.tell_if_empty(&locked);
+                Err(NotTaken::Held)
+            }
+        }
+    }
+
+    /// The G `name` is gone, and may have a node in the queue: takes it out. If there is none,
+    /// the G was granted the lock, and takes it along.
+    pub(super) fn forget_waiter(&self, name: u64) {
+        let mut locked = self.queue.lock();
+        if !locked.take_out(0, |waiting| is_same(waiting.me, name)) {
+            return;
+        }
+        self.tell_if_empty(&locked);
+        // It may have been on its way: a G behind it is called in its place.
+        let mut word = self.word.load(Relaxed);
+        while word & OWNER != 0 && word & QUEUED != 0 {
+            // An unlock comes to the queue. Relaxed, as the queue's lock orders the rest.
+            match self.word.compare_exchange(word, word | CALLS, Relaxed, Relaxed) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
+        let next = locked.nudge(0);
+        locked.ready_if(next);
+    }
+
+    /// Tries for a while, if that is of use. If it was not: CALLS, if we have cleared
+    /// it and must set it again.
+    fn spin(&self) -> Result<Poisoned, u64> {
+        let mut mine = 0;
+        let (tries, pauses) = if may_spin() { (TRIES, PAUSES) } else { (1, 0) };
+        for _ in 0..tries {
+            let word = self.word.load(Relaxed);
+            if word & OWNER == 0 {
+                let taken = word | me() | called(word, mine);
+                // Acquire pairs with the Release of the G that freed the lock.
+                if self.word.compare_exchange(word, taken, Acquire, Relaxed).is_ok() {
+                    return Ok(Poisoned(word & POISONED != 0));
+                }
+            } else if word & HUNGRY != 0 {
+                break; // it is passed on
+            } else if word & CALLS != 0 && tries > 1 {
+                // This G checks the lock, so none need be woken for that.
+                let answered = self.word.compare_exchange(word, word & !CALLS, Relaxed, Relaxed);
+                mine = if answered.is_ok() { CALLS } else { mine };
+            }
+            (0..pauses).for_each(|_| relax());
+        }
+        Err(mine)
+    }
+
+    /// (3) by a G that was nudged, or readied because the owner is gone. Under the
+    /// queue's lock.
+    fn try_again(&self, since_ns: u64) -> Result<Poisoned, NotTaken> {
+        let hungry = if is_over(since_ns) { HUNGRY } else { 0 };
+        self.barge_or_wait(CALLS, |_| CALLS | hungry)
+    }
+
+    /// (3) or (4), whichever the word allows: `mine` is set if we take the lock and others
+    /// wait, `waits` says what is set if we must wait. Under the queue's lock.
+    fn barge_or_wait(&self, mine: u64, waits: impl Fn(u64) -> u64) -> Result<Poisoned, NotTaken> {
+        loop {
+            let word = self.word.load(Relaxed);
+            let (next, taken) = match word & OWNER {
+                0 => (word | me() | called(word, mine), Ok(Poisoned(word & POISONED != 0))),
+                owner if is_abandoned(owner) => return Err(self.why_not()),
+                _ => (word | waits(word), Err(NotTaken::Held)),
+            };
+            // Acquire pairs with the Release of the G that freed the lock. The
+            // flags for the unlock are ordered by the queue's lock, to which it comes.
+            if self.word.compare_exchange(word, next, Acquire, Relaxed).is_ok() {
+                return taken;
+            }
+        }
+    }
+
+    /// (7) After the last was granted, looked with success, or gave up. Under
+    /// the queue's lock.
+    fn tell_if_empty(&self, locked: &Locked<'_, (), Waiting>) {
+        if locked.is_empty(0) {
+            self.word.fetch_and(!(QUEUED | CALLS), Relaxed);
+        }
+    }
+
+    /// Frees the lock, or passes it on. Only for the holder.
+    #[inline]
+    fn unlock(&self) {
+        let free = self.word.load(Relaxed) & QUEUED;
+        // (2) Release: what was done to the value is done before the next has it.
+        if self.word.compare_exchange(free | me(), free, Release, Relaxed).is_err() {
+            self.unlock_slow();
+        }
+    }
+
+    /// All other ways to free the lock: a waiter must be told, a panic began, the lock was
+    /// poisoned, or the word has changed since it was loaded.
+    #[cold]
+    fn unlock_slow(&self) {
+        let mut word = self.word.load(Relaxed);
+        // The panic that unwinds now, if any, began since.
+        if me() & !word & PANICKING != 0 {
+            word = self.word.fetch_or(POISONED, Relaxed) | POISONED;
+        }
+        // While a waiter is on its way, or none waits, it is just freed.
+        while word & (HUNGRY | CALLS) == 0 {
+            // Release as in (2).
+            match self.word.compare_exchange(word, word & !OWNER, Release, Relaxed) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
+        let mut locked = self.queue.lock();
+        let next = match locked.front(0) {
+            None => {
+                self.word.fetch_and(!(OWNER | QUEUED | CALLS | HUNGRY), Release);
+                None
+            }
+            Some(first) if is_over(first.since_ns) => {
+                self.pass_to(first.me); // before it is told, as it may unlock then
+                let next = locked.grant(0); // (5)
+                // One locked operation sets both flags: a G that spins may clear CALLS at any
+                // time, and HUNGRY alone must then bring the next unlock to the queue.
+                let is_hungry = locked.front(0).is_some_and(|next| is_over(next.since_ns));
+                self.word.fetch_or(if is_hungry { CALLS | HUNGRY } else { CALLS }, Relaxed);
+                if !is_hungry {
+                    self.word.fetch_and(!HUNGRY, Relaxed);
+                }
+                self.tell_if_empty(&locked);
+                next
+            }
+            Some(_) => {
+                // In one step: a G that sees it free sees that a waiter is on its way.
+                self.word.fetch_and(!(OWNER | CALLS | HUNGRY), Release); // (6)
+                locked.nudge(0)
+            }
+        };
+        locked.ready_if(next);
+    }
+
+    /// Has that G own the lock, which is never free meanwhile. Relaxed: the queue's
+    /// lock orders the rest.
+    fn pass_to(&self, next: u64) {
+        let mut word = self.word.load(Relaxed);
+        while let Err(now) =
+            self.word.compare_exchange(word, word & !OWNER | next, Relaxed, Relaxed)
+        {
+            word = now; // a G that spins has cleared CALLS
+        }
+    }
+}
+
+/// Where the running G waits.
+fn place(since_ns: u64, deadline_ns: Option<u64>) -> Place<Waiting> {
+    let value = Some(Waiting { since_ns, me: me() });
+    Place { reason: Reason::MutexLock, list: 0, value, deadline_ns }
+}
+
+/// What a G that was on its way sets when it takes the lock: nothing if no G waits.
+fn called(word: u64, mine: u64) -> u64 {
+    if word & QUEUED == 0 { 0 } else { mine }
+}
+
+/// Whether a G that has waited since then has waited too long.
+fn is_over(since_ns: u64) -> bool {
+    now_ns().saturating_sub(since_ns) > PATIENCE_NS
+}
+
+impl<'a, T: ?Sized> MutexGuard<'a, T> {
+    /// The lock that this holds.
+    pub(crate) fn mutex(this: &Self) -> &'a Guarded<T> {
+        this.lock
+    }
+}

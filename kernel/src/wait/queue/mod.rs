@@ -1,0 +1,376 @@
+//! Wait queues: nodes on the stacks of the waiting Gs, under one lock.
+//!
+//! A [`WaitQueue`] is a lock around a state of its owner, with one or more FIFO
+//! lists of Gs that wait for that state to change (Go: sudog). To wait allocates nothing:
+//! the node is in the frame of the G that waits. Everything that a program can
+//! wait for, waits here: channels, `select!`, and all of `sync`; what a wake-up
+//! means is said there.
+//!
+//! A node has a slot for a value. In a channel it is what is handed over; for a
+//! lock it is what the other side must know of the first in the list (how
+//! many permits, waiting since when).
+//!
+//! # How a wait ends
+//!
+//! The other side, with the lock held, may
+//!
+//! - *give* a value to the first of a list, or *take* its value: channels;
+//! - *grant*: end the wait of the first, which has then what it waited for, or is
+//!   told that it never will;
+//! - *nudge*: let the first check for itself, keeping its place.
+//!
+//! Or the waiter's time is up. A G that waits in one queue only ([`WaitQueue::wait`])
+//! is *alone* in its node, and gives up under the lock: the lock holder that takes the node out
+//! ends the wait, by one store. A G that waits in several
+//! queues (`select!`) has one word for all of its nodes, the *ticket*: one
+//! compare-exchange from "open" to the address of the node wins it. A selecting G
+//! gives up without any lock, and a lock holder that finds its node then passes it over.
+//!
+//! # Ownership
+//!
+//! > A node in a list is alive, and so is its ticket. Its links belong to the
+//! > holder of the lock. Its slot belongs to the holder of the lock from the time
+//! > it is enlisted until its wait was ended, the ticket is won for it or its owner
+//! > has taken it out; else to its owner.
+//!
+//! The other side, with the lock held: takes the node out of the list, copies the
+//! handle, moves the value in or out, and then *ends the wait*, or *wins the
+//! ticket*. That is its last touch: from there on the owner may return and its frame is gone.
+//! A side that loses undoes what it did to the slot, still with the lock held, which
+//! a losing node's owner must take before its frame goes.
+//!
+//! # Why a forgotten waiter does no harm
+//!
+//! [`WaitQueue::wait`] neither returns nor unwinds before its node is out. In a
+//! [`Selection`], node and ticket are pinned, so neither's memory is used again before
+//! its destructor has run; a waiter's leaves the list, and the selection's stops the
+//! machine if one of its nodes is still enlisted, which takes a leaked waiter.
+
+mod locked;
+mod node;
+mod selection;
+
+pub use locked::Locked;
+pub use selection::{Selection, Waiter};
+
+use crate::run::sys::{
+    GHandle, IrqLock, Reason, Wait, begin_park, const_fn, die, is_killed, park, park_until,
+};
+use core::fmt;
+use node::{List, Node};
+
+/// How many are granted under one hold of the lock, which is held with
+/// interrupts off: a few hundred instructions.
+const BATCH: usize = 8;
+
+/// A lock around a state `S`, and `LISTS` lists of Gs that wait for it to change, each with a `T`
+/// or a slot for one.
+pub struct WaitQueue<S = (), T = (), const LISTS: usize = 1> {
+    inner: IrqLock<Inner<S>>,
+    lists: [List<T>; LISTS],
+}
+
+struct Inner<S> {
+    state: S,
+    /// The number of the nodes that are enlisted now.
+    number: u64,
+    /// How many Gs have ever waited.
+    #[cfg(test)]
+    queued: u64,
+}
+
+/// Where and how a G waits.
+#[derive(Clone, Copy)]
+pub struct Place<T> {
+    /// Why.
+    pub reason: Reason,
+    /// In which list.
+    pub list: usize,
+    /// What is in the slot.
+    pub value: Option<T>,
+    /// Until when at most.
+    pub deadline_ns: Option<u64>,
+}
+
+/// How waiting ended.
+#[must_use]
+pub enum Waited<'a, S, T, const LISTS: usize> {
+    /// The other side ended it; this is in the slot now.
+    Granted(Option<T>),
+    /// The waiter took what it waited for when it checked. It has left the list;
+    /// the lock is held.
+    Took(Locked<'a, S, T, LISTS>),
+    /// The deadline came first. It has left the list; the lock is held, and what
+    /// was in the slot is given back.
+    TimedOut(Locked<'a, S, T, LISTS>, Option<T>),
+}
+
+impl<S: Default, T, const LISTS: usize> Default for WaitQueue<S, T, LISTS> {
+    fn default() -> Self {
+        Self::new(S::default())
+    }
+}
+
+/// The timeout passed before the awaited event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimedOut;
+
+impl fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("timed out")
+    }
+}
+
+impl core::error::Error for TimedOut {}
+
+impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
+    const_fn! {
+        /// A free lock with empty lists.
+        pub fn new(state: S) -> Self {
+            let inner = Inner {
+                state,
+                number: 0,
+                #[cfg(test)]
+                queued: 0,
+            };
+            WaitQueue { inner: IrqLock::new(inner), lists: [const { List::new() }; LISTS] }
+        }
+    }
+
+    /// Takes the lock.
+    #[inline(always)]
+    pub fn lock(&self) -> Locked<'_, S, T, LISTS> {
+        Locked::new(self)
+    }
+
+    /// Whether a G seems to wait in that list: a hint, for callers without the lock.
+    #[inline(always)]
+    pub fn looks_waited_for(&self, list: usize) -> bool {
+        self.first_address(list) != 0
+    }
+
+    /// As [`looks_waited_for`](Self::looks_waited_for), as a word that is not 0 if so: for callers
+    /// that combine it with other words.
+    #[inline(always)]
+    pub fn first_address(&self, list: usize) -> usize {
+        self.lists[list].head_address()
+    }
+
+    /// Waits at the end of a list until the other side ends it or the deadline
+    /// comes.
+    ///
+    /// `locked` is the lock under which the caller saw that it must wait. `check` is
+    /// called under the lock when the G was woken for no other reason, and once
+    /// more at the deadline: true if it took what is waited for.
+    ///
+    /// A G that is killed leaves the list and unwinds from here. What a caller
+    /// does for the Gs behind it after a time-out it then does by an [`IfUnwound`].
+    #[inline(always)]
+    pub fn wait<'a>(
+        &'a self,
+        locked: Locked<'a, S, T, LISTS>,
+        place: Place<T>,
+        check: impl FnMut(&mut S) -> bool,
+    ) -> Waited<'a, S, T, LISTS> {
+        let deadline_ns = place.deadline_ns;
+        self.wait_by(locked, place, move |locked, g, _| locked.park(g, deadline_ns), check)
+    }
+
+    /// As [`wait`](Self::wait); `begun` runs each time that the wait has begun, or
+    /// begun again, and the lock is free: others can see by then that it waits.
+    pub fn wait_watching<'a>(
+        &'a self,
+        locked: Locked<'a, S, T, LISTS>,
+        place: Place<T>,
+        mut begun: impl FnMut(),
+        check: impl FnMut(&mut S) -> bool,
+    ) -> Waited<'a, S, T, LISTS> {
+        let (list, deadline_ns) = (place.list, place.deadline_ns);
+        let park = |locked, _, node: &Node<T>| {
+            drop(locked);
+            // SAFETY: it was pushed to this list, and to no other.
+            let if_unwound = IfUnwound(|| unsafe { self.lock().remove(list, node) });
+            begun();
+            core::mem::forget(if_unwound);
+            park_by(deadline_ns)
+        };
+        self.wait_by(locked, place, park, check)
+    }
+
+    /// Begins to wait as [`wait`](Self::wait) does, and returns without parking. The node
+    /// stays in its list for ever, as that of a G that was abandoned in between.
+    #[cfg(any(test, loom))]
+    pub fn enlist_for_ever(&self, mut locked: Locked<'_, S, T, LISTS>, place: Place<T>)
+    where
+        T: 'static,
+    {
+        let g = begin_park(self.named(place.reason, place.deadline_ns));
+        let node = alloc::boxed::Box::leak(alloc::boxed::Box::new(Node::alone(g, place.value)));
+        // SAFETY: the node is new, and lives for ever.
+        unsafe { locked.push(place.list, node) };
+    }
+
+    /// `park` frees the lock and parks; false if the deadline came first.
+    #[inline(always)]
+    fn wait_by<'a>(
+        &'a self,
+        mut locked: Locked<'a, S, T, LISTS>,
+        place: Place<T>,
+        mut park: impl FnMut(Locked<'a, S, T, LISTS>, GHandle, &Node<T>) -> bool,
+        check: impl FnMut(&mut S) -> bool,
+    ) -> Waited<'a, S, T, LISTS> {
+        let Place { reason, list, value, deadline_ns } = place;
+        let g = begin_park(self.named(reason, deadline_ns));
+        let node = Node::alone(g.clone(), value);
+        // SAFETY: the node is new. It is out of the list at each return: the G that granted has
+        // taken it out, else `check_again` has. If the program's code unwinds in `park` or `check`,
+        // they take it out. (A park that is refused stops the machine.)
+        unsafe { locked.push(list, &node) };
+        let in_time = park(locked, g, &node);
+        let waited = match node.is_enlisted() {
+            true => self.check_again(&node, list, (reason, deadline_ns), in_time, park, check),
+            false => None,
+        };
+        // SAFETY: it is out of the list, so the slot is ours again.
+        let value = unsafe { node.replace(None) };
+        match waited {
+            None => Waited::Granted(value),
+            Some((locked, true)) => Waited::Took(locked),
+            Some((locked, false)) => Waited::TimedOut(locked, value),
+        }
+    }
+
+    /// The [`Wait`] of a G that waits here. It has a deadline from the beginning: the deadlock scan
+    /// must not take the wait for one without end.
+    #[inline(always)]
+    fn named(&self, reason: Reason, deadline_ns: Option<u64>) -> Wait {
+        let wait = Wait::at(reason, self);
+        if deadline_ns.is_some() { wait.with_deadline() } else { wait }
+    }
+
+    /// The G whose node that is was woken, and its wait was not ended: it checks for itself, and
+    /// waits on. `None` if its wait was ended; else the node is out of the list, and the result
+    /// says whether `check` took.
+    #[cold]
+    fn check_again<'a>(
+        &'a self,
+        node: &Node<T>,
+        list: usize,
+        (reason, deadline_ns): (Reason, Option<u64>),
+        mut in_time: bool,
+        mut park: impl FnMut(Locked<'a, S, T, LISTS>, GHandle, &Node<T>) -> bool,
+        mut check: impl FnMut(&mut S) -> bool,
+    ) -> Option<(Locked<'a, S, T, LISTS>, bool)> {
+        // SAFETY: it was pushed to this list, and to no other.
+        let if_unwound = IfUnwound(|| unsafe { self.lock().remove(list, node) });
+        let waited = loop {
+            let mut locked = self.lock();
+            if !node.is_enlisted() {
+                break None;
+            }
+            let took = check(&mut locked);
+            if took || !in_time || is_killed() {
+                // SAFETY: it is in this list.
+                unsafe { locked.remove(list, node) };
+                if !took && is_killed() {
+                    drop(locked);
+                    die();
+                }
+                break Some((locked, took));
+            }
+            // A nudge or grant from here on finds this G parking, because this is still under the
+            // lock.
+            let g = begin_park(self.named(reason, deadline_ns));
+            in_time = park(locked, g, node);
+            if !node.is_enlisted() {
+                break None;
+            }
+        };
+        core::mem::forget(if_unwound);
+        waited
+    }
+
+    /// Grants to all Gs that wait in `list` now, and to none that is enlisted meanwhile. Returns
+    /// how many that were.
+    pub fn grant_all(&self, list: usize) -> usize {
+        let mut locked = self.lock();
+        let Some(first) = locked.grant(list) else { return 0 };
+        if locked.is_empty(list) {
+            locked.ready(first); // as most often: one hold of the lock, one wake-up
+            return 1;
+        }
+        let limit = locked.new_number();
+        drop(locked);
+        first.ready();
+        1 + self.grant_while(|locked| {
+            locked.front_number(list).filter(|&number| number < limit).map(|_| list)
+        })
+    }
+
+    /// Grants to the first of the list that `choose` names, again and again,
+    /// until it names none. Returns how often. `choose` runs under the lock, and
+    /// is not under the same hold of it each time.
+    #[inline(never)]
+    pub fn grant_while(
+        &self,
+        mut choose: impl FnMut(&mut Locked<'_, S, T, LISTS>) -> Option<usize>,
+    ) -> usize {
+        let mut granted = 0;
+        loop {
+            let mut batch = [const { None }; BATCH];
+            let mut locked = self.lock();
+            for slot in &mut batch {
+                *slot = choose(&mut locked).and_then(|list| locked.grant(list));
+                if slot.is_none() {
+                    break;
+                }
+            }
+            drop(locked);
+            let before = granted;
+            for wake in batch.into_iter().flatten() {
+                granted += 1;
+                wake.ready();
+            }
+            if granted < before + BATCH {
+                return granted;
+            }
+        }
+    }
+}
+
+/// Parks, until `deadline_ns` at most; false if that came first.
+#[inline(always)]
+fn park_by(deadline_ns: Option<u64>) -> bool {
+    match deadline_ns {
+        Some(deadline_ns) => park_until(deadline_ns),
+        None => {
+            park();
+            true
+        }
+    }
+}
+
+/// Calls `F` if it is unwound; forgotten where all is well.
+pub(crate) struct IfUnwound<F: FnMut()>(pub(crate) F);
+
+impl<F: FnMut()> Drop for IfUnwound<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// A list would hold pointers into a frame that goes: no way on from here.
+#[cold]
+fn stop() -> ! {
+    #[cfg(not(target_os = "none"))]
+    std::process::abort();
+    #[cfg(target_os = "none")]
+    {
+        // With interrupts off a panic does not unwind.
+        crate::arch::irq::disable();
+        panic!("waiter leaked");
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

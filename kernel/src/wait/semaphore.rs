@@ -1,0 +1,182 @@
+//! `Semaphore`: a limited number of holders at a time.
+//!
+//! Free permits and waiters are under one lock. A release grants: the first waiter in the queue
+//! gets its permits as soon as there are enough, and no other G gets any before it. So a large
+//! request is not starved by small ones.
+#![forbid(unsafe_code)]
+
+use super::queue::{IfUnwound, Locked, Place, TimedOut, WaitQueue, Waited};
+use crate::run::door;
+use crate::run::door::{Reason, deadline_after};
+use core::fmt;
+use core::time::Duration;
+
+/// A number of permits; a G takes some and gives them back.
+///
+/// ```
+/// use runnext::{prelude::*, sync::Semaphore};
+/// static DESKS: Semaphore = Semaphore::new(2);
+/// let guests: Vec<_> = (0..5).map(|_| go(|| drop(DESKS.permit(1)))).collect();
+/// guests.into_iter().for_each(|guest| guest.join().unwrap());
+/// assert_eq!(DESKS.available(), 2);
+/// ```
+pub struct Semaphore {
+    /// How many are free; and for each waiter, how many it wants.
+    free: WaitQueue<usize, usize>,
+}
+
+impl Semaphore {
+    /// `permits` to begin with.
+    pub const fn new(permits: usize) -> Self {
+        Semaphore { free: WaitQueue::new(permits) }
+    }
+
+    /// Takes `n` permits, waiting for them if need be, behind the Gs that wait already.
+    pub fn acquire(&self, n: usize) {
+        let _in_time = self.acquire_until(n, None);
+    }
+
+    /// Takes `n` permits if they are free and no G waits.
+    #[must_use = "if false, nothing was taken"]
+    pub fn try_acquire(&self, n: usize) -> bool {
+        let taken = take_now(&mut self.free.lock(), n);
+        if !taken {
+            door::check_kill();
+        }
+        taken
+    }
+
+    /// Takes `n` permits, waiting for `timeout` at most.
+    ///
+    /// # Errors
+    /// [`TimedOut`] if there were not enough in time; nothing was taken.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let gate = runnext::sync::Semaphore::new(1);
+    /// assert!(gate.acquire_timeout(2, Duration::from_micros(1)).is_err());
+    /// assert_eq!(gate.available(), 1);
+    /// ```
+    pub fn acquire_timeout(&self, n: usize, timeout: Duration) -> Result<(), TimedOut> {
+        self.acquire_until(n, Some(deadline_after(timeout)))
+    }
+
+    fn acquire_until(&self, n: usize, deadline_ns: Option<u64>) -> Result<(), TimedOut> {
+        door::might_park();
+        let mut locked = self.free.lock();
+        if take_now(&mut locked, n) {
+            return Ok(());
+        }
+        let place = Place { reason: Reason::Semaphore, list: 0, value: Some(n), deadline_ns };
+        let if_killed = IfUnwound(|| self.serve()); // as after a timeout
+        let waited = self.free.wait(locked, place, |_| false);
+        core::mem::forget(if_killed);
+        match waited {
+            Waited::Granted(_) | Waited::Took(_) => Ok(()),
+            Waited::TimedOut(locked, _) => {
+                drop(locked);
+                // This G may have been first, and wanted more than the next does.
+                self.serve();
+                Err(TimedOut)
+            }
+        }
+    }
+
+    /// Adds `n` permits; they need not have been taken before.
+    ///
+    /// # Panics
+    /// When there would be more than `usize::MAX`.
+    pub fn release(&self, n: usize) {
+        let mut locked = self.free.lock();
+        let sum = locked.checked_add(n);
+        *locked = sum.unwrap_or(*locked);
+        let has_waiters = !locked.is_empty(0);
+        drop(locked);
+        assert!(sum.is_some(), "Semaphore: more than usize::MAX permits");
+        if has_waiters {
+            self.serve();
+        }
+    }
+
+    /// Grants permits to the first waiters while there are enough.
+    fn serve(&self) {
+        self.free.grant_while(|locked| {
+            **locked = locked.checked_sub(locked.front(0)?)?;
+            Some(0)
+        });
+    }
+
+    /// How many permits are free at this instant.
+    pub fn available(&self) -> usize {
+        *self.free.lock()
+    }
+
+    /// Takes `n` permits that are given back when the [`Permit`] is dropped.
+    pub fn permit(&self, n: usize) -> Permit<'_> {
+        self.acquire(n);
+        Permit { semaphore: self, n }
+    }
+
+    /// As [`permit`](Self::permit), if they are free and no G waits.
+    pub fn try_permit(&self, n: usize) -> Option<Permit<'_>> {
+        self.try_acquire(n).then(|| Permit { semaphore: self, n })
+    }
+
+    /// As [`permit`](Self::permit), waiting for `timeout` at most.
+    ///
+    /// # Errors
+    /// [`TimedOut`] if there were not enough in time; nothing was taken.
+    pub fn permit_timeout(&self, n: usize, timeout: Duration) -> Result<Permit<'_>, TimedOut> {
+        self.acquire_timeout(n, timeout).map(|()| Permit { semaphore: self, n })
+    }
+
+    /// How many Gs have ever queued here.
+    #[cfg(test)]
+    pub(crate) fn queued_ever(&self) -> u64 {
+        self.free.lock().queued_ever()
+    }
+}
+
+/// Takes `n` permits if no G waits.
+fn take_now(free: &mut Locked<'_, usize, usize>, n: usize) -> bool {
+    let left = free.checked_sub(n).filter(|_| free.is_empty(0));
+    **free = left.unwrap_or(**free);
+    left.is_some()
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore").field("available", &self.available()).finish()
+    }
+}
+
+/// Permits of a [`Semaphore`], given back when this is dropped.
+///
+/// ```
+/// use runnext::sync::{Permit, Semaphore};
+/// let gate = Semaphore::new(1);
+/// let permit: Permit<'_> = gate.permit(1);
+/// permit.forget();
+/// assert_eq!(gate.available(), 0);
+/// ```
+#[must_use = "permits are given back at once if this is not kept"]
+#[derive(Debug)]
+pub struct Permit<'a> {
+    semaphore: &'a Semaphore,
+    n: usize,
+}
+
+impl Permit<'_> {
+    /// Keeps the permits for ever; another G may give them back by [`Semaphore::release`].
+    pub fn forget(mut self) {
+        self.n = 0;
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        if self.n > 0 {
+            self.semaphore.release(self.n);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The backtrace of a G that another CPU may run at any moment.
+//!
+//! Reading the stack of a G that waits does not stop the G: it may be readied, run and end, and its
+//! stack may be freed or reused by another G in the middle of the walk. So no word that is read
+//! there is trusted, and no address of the stack window is touched. Each word is looked up in the
+//! page tables and read through the window of physical memory, with interrupts off: a page that is
+//! unmapped meanwhile is not reused before this CPU has answered the shootdown, which it does not
+//! while interrupts are off (`mem::stack`, "TLB shootdown"). The words count only if the G has not
+//! run meanwhile.
+
+use super::backtrace;
+use super::backtrace::MAX_FRAMES;
+use crate::arch;
+use crate::mem::PHYS_OFFSET;
+use crate::mem::stack::slot;
+use crate::run::index;
+use crate::run::task::Task;
+use core::fmt;
+use sched::{G, Status};
+
+/// How many times a G that keeps changing its state is read.
+const TRIES: usize = 4;
+
+/// Why there is no backtrace of a G.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoBacktrace {
+    /// There is no G of this number, or no more.
+    NoSuchG,
+    /// It runs, so its frames change during the walk.
+    Running,
+}
+
+impl fmt::Display for NoBacktrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoBacktrace::NoSuchG => "there is no such G",
+            NoBacktrace::Running => "it runs, so its frames change during the walk",
+        })
+    }
+}
+
+impl core::error::Error for NoBacktrace {}
+
+/// The return addresses of the G of this number, innermost first. Does not allocate.
+///
+/// # Errors
+/// [`NoBacktrace`]; also when it ran during every attempt.
+pub fn calls(id: u64) -> Result<impl Iterator<Item = usize>, NoBacktrace> {
+    let g = index::find(id).ok_or(NoBacktrace::NoSuchG)?;
+    for _ in 0..TRIES {
+        let (handle, status) = g.look();
+        if status == Status::Dead || g.id() != id {
+            return Err(NoBacktrace::NoSuchG);
+        }
+        if !is_at_rest(status) {
+            continue;
+        }
+        let switches = g.kernel.account.switches();
+        let (calls, count) = read_calls(saved_sp(g));
+        // If the G has run since, its switch count has changed, or it is on a CPU now.
+        let is_at_rest = handle.get().is_some() && is_at_rest(g.look().1);
+        if is_at_rest && g.kernel.account.switches() == switches {
+            return Ok(calls.into_iter().take(count));
+        }
+    }
+    Err(NoBacktrace::Running)
+}
+
+/// Off every CPU, its context saved.
+fn is_at_rest(status: Status) -> bool {
+    matches!(status, Status::Runnable | Status::Parked)
+}
+
+/// Where the stack pointer of `g` was when it left its CPU.
+fn saved_sp(g: &G<Task>) -> usize {
+    // SAFETY: the record lives for ever; one instruction writes the word.
+    unsafe { g.kernel.sp.as_ptr().read_volatile() }
+}
+
+/// The return addresses from a context that was saved at `sp` once.
+fn read_calls(sp: usize) -> ([usize; MAX_FRAMES], usize) {
+    let (mut calls, mut count) = ([0; MAX_FRAMES], 0);
+    let (rip_at, rbp_at) = arch::saved_at(sp);
+    arch::probe_stack();
+    let irqs = arch::irq::disable();
+    if let (Some(rip), Some(rbp)) = (read_stack(rip_at), read_stack(rbp_at)) {
+        // From the stack of an M, where a call is, to that of the G, once.
+        let mut may_hop = true;
+        let leads_on = |frame, caller| match (slot_of(frame), slot_of(caller)) {
+            (Some(here), Some(there)) if here == there => caller > frame,
+            (Some(_), Some(_)) => core::mem::take(&mut may_hop),
+            _ => false,
+        };
+        backtrace::follow(rip, rbp, read_stack, leads_on, |address| {
+            calls[count] = address;
+            count += 1;
+        });
+    }
+    arch::irq::restore(irqs);
+    (calls, count)
+}
+
+fn slot_of(address: usize) -> Option<slot::Slot> {
+    slot::locate(address as u64).map(|(slot, _)| slot)
+}
+
+/// A word of a stack, if there is one at this address. Interrupts off.
+fn read_stack(address: usize) -> Option<usize> {
+    slot_of(address).and_then(|_| read_word(address))
+}
+
+/// A word of the kernel's memory, if there is any at this address. Interrupts off.
+pub(crate) fn read_word(address: usize) -> Option<usize> {
+    if !address.is_multiple_of(size_of::<usize>()) {
+        return None;
+    }
+    let phys = arch::paging::translate(address as u64)?.phys;
+    let at = core::ptr::with_exposed_provenance::<usize>((PHYS_OFFSET + phys) as usize);
+    // SAFETY: 1. aligned, and a page is a frame, so the word is in one. 2. All frames are mapped
+    // there. 3. This frame is not reused before interrupts are on again. It may be written
+    // meanwhile: any value will do.
+    Some(unsafe { at.read_volatile() })
+}

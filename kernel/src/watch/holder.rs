@@ -1,0 +1,192 @@
+//! What a waiting G waits for: the holder of a lock, or the G that it joins.
+//!
+//! For snapshots of Gs (`roster`), and for `deadlock::cycle`, which walks from a G that waits to the
+//! one that it waits for ([`Waiting`]).
+//!
+//! # Reading the word of a lock that another G may free
+//!
+//! A G that waits records the address of the lock. The lock there lives as long as the G waits,
+//! because that G has a reference to it; but the G may be woken at any time, and then the lock may
+//! be freed during the read. So the word is read as `calls` reads stacks: looked up in the page
+//! tables, through the window of physical memory, interrupts off. It counts only if the G is in the
+//! same wait before and after ([`Seen`]); until then it is not used.
+
+use super::snapshot::{GInfo, GState};
+use super::{calls, snapshot};
+use crate::arch;
+use crate::mem::stack::slot;
+use crate::run::name::{is_gone, name_of, record};
+use crate::run::task::{GHandle, Task};
+use crate::run::waiting::{Reason, Wait};
+use crate::run::{Instance, WORKER_WORD, running, worker_in};
+use crate::wait::held;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::fence;
+use sched::{G, Status};
+
+/// One wait of a G, as seen from outside: if two are equal, they are one wait, and the G has not
+/// run in between.
+#[derive(Clone)]
+pub(crate) struct Seen {
+    pub(crate) handle: GHandle,
+    waiting: u64,
+    switches: u64,
+}
+
+impl Seen {
+    /// `None` if the G does not wait, or was woken.
+    fn of(g: &'static G<Task>) -> Option<Seen> {
+        let (handle, status) = g.look(); // Acquire; pairs with `begin_park`
+        let waits = matches!(status, Status::Parking | Status::Parked);
+        let waiting = g.kernel.waiting.load(Relaxed);
+        waits.then(|| Seen { handle, waiting, switches: g.kernel.account.switches() })
+    }
+
+    /// The address of the object that it waits for.
+    pub(crate) fn object(&self) -> usize {
+        Wait::unpack(self.waiting).object
+    }
+
+    /// A hash in one word: the same for the same wait, and hardly ever for another.
+    fn stamp(&self) -> u64 {
+        let (g, generation) = self.handle.parts();
+        let parts = [name_of(g), generation.into(), self.waiting, self.switches];
+        parts.into_iter().fold(0, |stamp: u64, part| {
+            (stamp ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        })
+    }
+}
+
+/// The result of `read` while `g` is in one wait, with that wait. Read again if the wait changes
+/// meanwhile: it does so once, when the G leaves its CPU. If it changes twice, the G has run, and
+/// does its own check when it waits again.
+fn during_wait<T>(g: &'static G<Task>, read: impl Fn(Wait) -> Option<T>) -> Option<(Seen, T)> {
+    let mut seen = Seen::of(g)?;
+    for _ in 0..2 {
+        let found = read(Wait::unpack(seen.waiting));
+        let now = Seen::of(g)?;
+        if now.stamp() == seen.stamp() {
+            return found.map(|found| (seen, found));
+        }
+        seen = now;
+    }
+    None
+}
+
+/// If `g` waits for a lock: its wait, and the name in the lock word, 0 if there is none.
+pub(crate) fn owner_for(g: &'static G<Task>) -> Option<(Seen, u64)> {
+    during_wait(g, |Wait { reason, object, .. }| {
+        if !matches!(reason, Reason::MutexLock | Reason::RwLockRead | Reason::RwLockWrite) {
+            return None;
+        }
+        let word = read(object.wrapping_sub(held::WORD_BEFORE_QUEUE))?;
+        Some(held::owner_in(reason, word as u64))
+    })
+}
+
+/// The G that `g` waits for, if there is one, with the wait.
+fn blocker(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
+    if let Some((seen, owner)) = owner_for(g) {
+        // SAFETY: read from a lock word whose waiter was there all the time.
+        let is_there = !unsafe { is_gone(owner) };
+        // SAFETY: as above.
+        let owner = unsafe { record(owner) }.filter(|_| is_there);
+        return owner.map(|owner| (seen, owner));
+    }
+    joined(g)
+}
+
+/// If `g` joins another: its wait, and that G.
+pub(crate) fn joined(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
+    let (seen, worker) = during_wait(g, |Wait { reason, object: job, .. }| {
+        if reason != Reason::Join {
+            return None;
+        }
+        // A job in the window of stacks is in its worker's own place.
+        match slot::locate(job as u64) {
+            Some((slot, _)) => Some(slot.top() as usize),
+            None => worker_in(read(job + WORKER_WORD)?),
+        }
+    })?;
+    let at = core::ptr::with_exposed_provenance::<G<Task>>(worker);
+    // SAFETY: 1. a joiner waits at the head of a job, which exists as long as it waits. 2. In the
+    // window of stacks, only the places of Gs hold jobs, and a G is the record of its slot, for
+    // ever (`birth::g_with_stack`). 3. On the heap, a job's head has the address of a G or none
+    // (`birth::spawn_as`); a word that is no longer of a head was discarded.
+    Some((seen, unsafe { &*at }))
+}
+
+/// A word of kernel memory that may have been freed; it counts only if the G that waits there still
+/// does.
+fn read(address: usize) -> Option<usize> {
+    let irqs = arch::irq::disable_probed();
+    let word = calls::read_word(address);
+    arch::irq::restore(irqs);
+    fence(Acquire); // reads the word before the check that validates it
+    word
+}
+
+/// The number of the G that holds the lock that `g` waits for.
+pub(crate) fn holder_of(g: &'static G<Task>) -> Option<u64> {
+    owner_for(g)?;
+    blocker(g).map(|(_, holder)| holder.id())
+}
+
+/// Whether that G waits for a G of another program: for a lock of it, or its end.
+pub fn waits_for_another(handle: &GHandle, own: &'static Instance) -> bool {
+    let blocker = handle.get().and_then(blocker);
+    blocker.is_some_and(|(_, other)| !core::ptr::eq(other.kernel.program(), own))
+}
+
+/// A G that may wait for another.
+#[derive(Clone, Copy)]
+pub struct Waiting(&'static G<Task>);
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        core::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Waiting {
+    /// The running G.
+    pub fn me() -> Option<Self> {
+        running().map(Waiting)
+    }
+
+    /// That G, if it has not ended.
+    pub fn of(handle: &GHandle) -> Option<Self> {
+        handle.get().map(Waiting)
+    }
+
+    /// The G that this one waits for, and a stamp of the wait: the same only for the same wait.
+    /// `None` if it does not wait for a G, or if its wait ends by itself, by its deadline or by a
+    /// kill. Also `None` if it holds the lock itself: then the lock was granted to it, and it is
+    /// about to be woken. (A G that locks twice finds that out by itself.)
+    pub fn next(self) -> Option<(u64, Self)> {
+        let (seen, next) = blocker(self.0)?;
+        let wait = Wait::unpack(seen.waiting);
+        let is_granted = core::ptr::eq(self.0, next) && wait.reason != Reason::Join;
+        let ends = wait.has_deadline || is_granted || self.0.kernel.ends_when_woken(self.0.id());
+        (!ends).then(|| (seen.stamp(), Waiting(next)))
+    }
+
+    /// The program of this G.
+    pub fn program(self) -> &'static Instance {
+        self.0.kernel.program()
+    }
+
+    /// Whether it has left its CPU.
+    pub fn has_left(self) -> bool {
+        self.0.status() != Status::Parking
+    }
+
+    /// Its snapshot; as a waiting G, even if it is only about to wait.
+    pub fn info(self) -> Option<GInfo> {
+        let mut info = snapshot::of_record(self.0)?;
+        info.state = GState::Waiting;
+        info.wait = Some(snapshot::wait_of(self.0));
+        info.holder = holder_of(self.0);
+        Some(info)
+    }
+}

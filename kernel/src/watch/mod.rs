@@ -1,0 +1,45 @@
+//! watch
+
+pub(crate) mod backtrace;
+pub(crate) mod calls;
+pub(crate) mod holder;
+pub mod schedtrace;
+pub(crate) mod snapshot;
+pub(crate) mod symbols;
+pub mod trace;
+pub use calls::NoBacktrace;
+pub use calls::calls;
+pub use holder::Waiting;
+pub use holder::waits_for_another;
+pub use snapshot::Bucket;
+pub use snapshot::GInfo;
+pub use snapshot::GState;
+pub use snapshot::Histogram;
+pub use snapshot::MInfo;
+pub use snapshot::MStats;
+pub use snapshot::PInfo;
+pub use snapshot::Stats;
+pub use snapshot::gs;
+pub use snapshot::info;
+pub use snapshot::members;
+#[cfg(target_os = "none")]
+pub use snapshot::{ms, stats};
+
+/// On the host: threads are counted, and there are no Ms.
+#[cfg(not(target_os = "none"))]
+pub use host::{ms, stats};
+
+#[cfg(not(target_os = "none"))]
+mod host {
+    use super::{MInfo, Stats};
+    use crate::run::door::created_and_ended;
+
+    pub fn stats() -> Stats {
+        let (created, ended) = created_and_ended();
+        Stats { created, ended, ..Stats::default() }
+    }
+
+    pub fn ms() -> Vec<MInfo> {
+        Vec::new()
+    }
+}

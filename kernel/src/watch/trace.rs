@@ -1,0 +1,367 @@
+//! The scheduler's events, with time: a ring for each CPU.
+//!
+//! `schedule` and `preempt` record what they do, one line a place. While tracing is off (no
+//! `trace=` on the command line, and no [`start`]) recording is the test of one flag, and on the
+//! path of a switch not even that: the switch tests one word for all that is rare
+//! (`preempt::Attention`), and this is one bit of it. Otherwise an event is 16 bytes ([`Event`]) in
+//! the ring of its CPU ([`ring`]); the oldest is overwritten, and overwritten events are counted.
+//!
+//! Uses: the report of a panic shows the last of them ([`last`]), they are printed at the end (`dump`), hashed so that
+//! two runs can be compared by a line per CPU (`hash`), or written out while the machine runs
+//! ([`stream`]).
+//!
+//! # One writer
+//!
+//! A ring is written by its own CPU, with interrupts off.
+//!
+//! # Reproducible events
+//!
+//! Time counts from the end of bring-up. For two runs to be equal to the instruction (under QEMU's
+//! `-icount`) they must also begin equal: [`begin`] halts the boot CPU once with all others halted,
+//! which is a state without history: no CPU is in the middle of a turn, and no timer of the
+//! emulator runs on from an earlier time. The frequencies that the bring-up measures differ by a
+//! few counts from boot to boot; `tsc=` and `lapic=` state them instead.
+
+mod port;
+mod ring;
+mod stream;
+mod wire;
+
+pub(crate) use crate::run::{Event, Kind, What};
+pub(crate) use stream::abandon;
+
+use crate::run::preempt::Attention;
+use crate::{arch, run};
+use alloc::vec::Vec;
+use core::fmt;
+use core::panic::Location;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use ring::{Ring, Slot};
+
+/// What is done with the events: `trace=` on the command line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TraceChoice {
+    /// They are not recorded.
+    #[default]
+    Off,
+    /// They are kept, for the program and for debuggers to read.
+    On,
+    /// A hash of them is printed at the end.
+    Hash,
+    /// They are printed at the end.
+    Dump,
+    /// They are written to the debug console while the machine runs.
+    Stream,
+}
+
+/// Events that a ring holds unless `events=` says otherwise.
+const DEFAULT_EVENTS: usize = 4096;
+
+/// How long the boot CPU halts before the first event: the others need some microseconds to halt,
+/// and an emulator's clock jumps over the rest.
+const SETTLE_NS: u64 = 20_000_000;
+
+/// The per-CPU word that points to its ring; `schedule` has 0 and 1.
+const RING_SLOT: usize = 2;
+
+/// Whether events are recorded.
+static IS_ON: AtomicBool = AtomicBool::new(false);
+/// A G is in [`start`].
+static STARTING: AtomicBool = AtomicBool::new(false);
+/// Whether they are hashed, too.
+static IS_HASHED: AtomicBool = AtomicBool::new(false);
+/// Whether they are printed at the end.
+static IS_DUMPED: AtomicBool = AtomicBool::new(false);
+/// How many events a ring holds.
+static CAPACITY: AtomicUsize = AtomicUsize::new(DEFAULT_EVENTS);
+/// The cycle counter at the time origin.
+static ZERO: AtomicU64 = AtomicU64::new(0);
+/// One for each CPU; without memory unless tracing was requested.
+static RINGS: [Ring; arch::MAX_CPUS] = [const { Ring::new() }; arch::MAX_CPUS];
+
+/// Records an event of this CPU. Any context. The G's number is read only if tracing is on.
+#[inline(always)]
+pub(crate) fn event(kind: Kind, g: impl FnOnce() -> u64, arg: u32) {
+    if IS_ON.load(Acquire) {
+        note(None, g(), What::new(kind, arg));
+    }
+}
+
+/// Records an event that belongs to no G.
+#[inline(always)]
+pub(crate) fn cpu_event(kind: Kind, arg: u32) {
+    event(kind, || 0, arg);
+}
+
+/// Records an event of this CPU, if tracing is on.
+pub(crate) fn event_now(g: u64, what: What) {
+    if IS_ON.load(Acquire) {
+        note(None, g, what);
+    }
+}
+
+/// Records that a G was created; its name is written to the stream.
+pub(crate) fn created(g: u64, what: What, name: &'static str, site: &'static Location<'static>) {
+    if IS_ON.load(Acquire) {
+        note(None, g, what);
+        stream::note_name(g, name, site);
+    }
+}
+
+/// Records an event of this CPU that was at `time`, if tracing is on. Interrupts off.
+pub(crate) fn event_at(time: u64, g: u64, what: What) {
+    if !IS_ON.load(Acquire) {
+        return;
+    }
+    if IS_HASHED.load(Relaxed) {
+        return note(Some(time), g, what);
+    }
+    // SAFETY: events are recorded when the rings have memory. This CPU's own.
+    if unsafe { here().push(Event { time, g: g as u32, what }) } {
+        stream::ask();
+    }
+}
+
+#[cold]
+fn note(time: Option<u64>, g: u64, what: What) {
+    // Off, so that an interrupt's events do not come between.
+    let irqs = arch::irq::disable();
+    let time = time.unwrap_or_else(arch::cycles);
+    // Not by its slot: a CPU that is slow to come up takes interrupts before `init_cpu`.
+    let ring = &RINGS[arch::cpu_index()];
+    if IS_HASHED.load(Relaxed) {
+        let since = time.wrapping_sub(ZERO.load(Relaxed));
+        ring.hash([since, g, u64::from(what.0)]);
+    }
+    // SAFETY: events are recorded when the rings have memory. This CPU's own, interrupts off.
+    if unsafe { ring.push(Event { time, g: g as u32, what }) } {
+        stream::ask();
+    }
+    arch::irq::restore(irqs);
+}
+
+/// The ring of this CPU. Interrupts off, after [`init_cpu`].
+#[inline(always)]
+fn here() -> &'static Ring {
+    // SAFETY: `init_cpu` has put a pointer to a static there, before this CPU records anything.
+    unsafe { &*core::ptr::with_exposed_provenance::<Ring>(arch::slot::<RING_SLOT>()) }
+}
+
+/// Takes a wake-up interrupt as a CPU does that is slow to come up: tracing is on, and [`init_cpu`]
+/// has not set its ring. By a pinned G, with nothing else to run.
+#[cfg(all(target_os = "none", feature = "internals"))]
+pub fn interrupt_before_init_cpu() {
+    let irqs = arch::irq::disable();
+    let (cpu, ring) = (arch::cpu_index(), arch::slot::<RING_SLOT>());
+    arch::set_slot::<RING_SLOT>(0);
+    let before = RINGS[cpu].count();
+    arch::wake(cpu);
+    arch::irq::restore(arch::irq::IrqState::ON);
+    while RINGS[cpu].count() == before {
+        arch::relax();
+    }
+    arch::irq::disable();
+    arch::set_slot::<RING_SLOT>(ring);
+    arch::irq::restore(irqs);
+}
+
+/// Sets the ring of this CPU, before it can record anything.
+pub(crate) fn init_cpu() {
+    let ring = &raw const RINGS[arch::cpu_index()];
+    arch::set_slot::<RING_SLOT>(ring.expose_provenance());
+}
+
+/// The end of bring-up: allocates the rings, if tracing is requested, waits until all other CPUs
+/// have halted, and sets the time to 0. On the boot CPU, with interrupts off, before it starts the
+/// first G.
+pub(crate) fn begin(choice: TraceChoice, events: Option<usize>) {
+    CAPACITY.store(events.unwrap_or(DEFAULT_EVENTS).max(2).next_power_of_two(), Relaxed);
+    if choice == TraceChoice::Off {
+        return;
+    }
+    if let Err(error) = give_rings() {
+        return log::error!("trace: {error}");
+    }
+    settle();
+    ZERO.store(arch::cycles(), Relaxed);
+    if choice == TraceChoice::Stream
+        && let Err(error) = stream::open(ZERO.load(Relaxed))
+    {
+        return log::error!("trace: {error}");
+    }
+    let is_hashed = matches!(choice, TraceChoice::Hash | TraceChoice::Dump);
+    IS_HASHED.store(is_hashed, Relaxed);
+    IS_DUMPED.store(choice == TraceChoice::Dump, Relaxed);
+    // Hashed events take the slow path.
+    switch_on(if is_hashed { Attention::HASH } else { Attention::TRACE });
+}
+
+/// The second half of [`begin`], when there are Gs: starts the service G that drains the rings.
+pub(crate) fn begin_draining() {
+    if stream::is_open() && IS_ON.load(Relaxed) {
+        stream::spawn_drainer();
+    }
+}
+
+/// Writes events out from now on, while the machine runs; by a G.
+///
+/// # Errors
+/// [`StartError`]; nothing has been started then.
+///
+/// ```no_run
+/// use runnext::{prelude::*, trace};
+/// trace::start()?;
+/// go(|| ()).join().unwrap();
+/// trace::stop();
+/// # Ok::<(), trace::StartError>(())
+/// ```
+pub fn start() -> Result<(), StartError> {
+    // One at a time; a second caller meanwhile gets an error.
+    if STARTING.swap(true, Acquire) {
+        return Err(StartError::IsOn);
+    }
+    let started = start_alone();
+    STARTING.store(false, Release);
+    started
+}
+
+fn start_alone() -> Result<(), StartError> {
+    if IS_ON.load(Relaxed) || IS_HASHED.load(Relaxed) {
+        return Err(StartError::IsOn);
+    }
+    give_rings()?;
+    stream::let_others_settle();
+    stream::open(arch::cycles())?;
+    switch_on(Attention::TRACE);
+    stream::spawn_drainer();
+    Ok(())
+}
+
+/// Ends what [`start`] has begun, and writes out the rest. False if events were not being written
+/// out.
+pub fn stop() -> bool {
+    if IS_HASHED.load(Relaxed) || !stream::is_open() || !IS_ON.load(Relaxed) {
+        return false;
+    }
+    stream::let_others_settle();
+    if !switch_off() {
+        return false; // another G was faster
+    }
+    stream::pause();
+    true
+}
+
+/// Why events cannot be written out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Tracing is on already.
+    IsOn,
+    /// There is no memory for the rings.
+    NoMemory,
+    /// There is no port to write them to: neither a debug console nor a second serial port.
+    NoPort,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StartError::IsOn => "events are recorded already",
+            StartError::NoMemory => "no memory for the events",
+            StartError::NoPort => "no debug console or second serial port to write events to",
+        })
+    }
+}
+
+impl core::error::Error for StartError {}
+
+/// Gives every CPU memory for its events, once.
+fn give_rings() -> Result<(), StartError> {
+    let len = CAPACITY.load(Relaxed);
+    for ring in RINGS[..arch::num_cpus()].iter().filter(|ring| !ring.is_given()) {
+        let mut slots = Vec::new();
+        slots.try_reserve_exact(len).map_err(|_| StartError::NoMemory)?;
+        slots.resize_with(len, Slot::default);
+        // SAFETY: tracing is off and was never on, so no other CPU reads it; one G starts at a time
+        // (`start`), or the boot CPU alone does.
+        unsafe { ring.give(slots.leak()) };
+    }
+    Ok(())
+}
+
+fn switch_on(attention: u32) {
+    IS_ON.store(true, Release); // publishes the rings' memory; pairs with `event`
+    run::ask_for_attention(attention);
+}
+
+/// False if tracing was off.
+fn switch_off() -> bool {
+    run::spare_attention(Attention::TRACE | Attention::HASH);
+    IS_ON.swap(false, Relaxed)
+}
+
+/// Halts until a while has passed: see "Reproducible events".
+fn settle() {
+    let deadline_ns = arch::now_ns() + SETTLE_NS;
+    while arch::now_ns() < deadline_ns {
+        // Armed again each time, as another interrupt may have ended the halt; but not when its
+        // time has come, or it would fire into the first G.
+        if arch::has_timer() {
+            arch::arm_timer(deadline_ns);
+            arch::wait_for_interrupt();
+        } else {
+            arch::relax();
+        }
+    }
+}
+
+/// The end of the program: stops tracing, and writes the requested output. For `hash` and `dump` a
+/// CPU's line is `TRACE <cpu> <events> <overwritten> <hash>`; before it come, if requested, its
+/// events as `EVENT <cpu> <time> <kind> <g> <arg>`.
+pub(crate) fn finish(code: u32) {
+    if IS_ON.load(Relaxed) && stream::is_open() {
+        stream::let_others_settle();
+    }
+    // The first G that ends the machine prints.
+    let was_on = switch_off();
+    stream::finish(code);
+    if !was_on || !IS_HASHED.load(Relaxed) {
+        return;
+    }
+    for (cpu, ring) in RINGS[..arch::num_cpus()].iter().enumerate() {
+        if IS_DUMPED.load(Relaxed) {
+            last(cpu, u64::MAX).for_each(|event| crate::println!("EVENT {cpu} {event}"));
+        }
+        let count = ring.count().unwrap_or(0);
+        crate::println!("TRACE {cpu} {count} {} {:016x}", ring.lost(), ring.digest());
+    }
+}
+
+/// The last `most` events of `cpu`, oldest first, with the time since the time origin; none if
+/// tracing was never on.
+pub(crate) fn last(cpu: usize, most: u64) -> impl Iterator<Item = Event> {
+    let ring = RINGS.get(cpu).filter(|_| cpu < arch::num_cpus());
+    let mut from = ring.and_then(Ring::count).unwrap_or(0).saturating_sub(most);
+    let zero = ZERO.load(Relaxed);
+    core::iter::from_fn(move || {
+        let mut into = [Event { time: 0, g: 0, what: What(0) }];
+        let (first, len) = ring?.read(from, &mut into);
+        from = first + 1;
+        let [event] = into;
+        (len == 1).then(|| Event { time: event.time.wrapping_sub(zero), ..event })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_dropped_while_nobody_wants_them() {
+        super::event(Kind::Tick, || 0, 0);
+        created(1, What::new(Kind::Create, 0), "g", Location::caller());
+        event_at(0, 1, What::START);
+        assert_eq!(last(0, u64::MAX).count(), 0);
+    }
+}

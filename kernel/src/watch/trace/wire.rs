@@ -1,0 +1,154 @@
+//! The bytes of a stream: a header, then blocks with a tag and a length each.
+//!
+//! All little-endian. Written here, read by the crate `trace`, which reports what is wrong with a
+//! stream; writing here cannot fail, it can only be cut off.
+#![forbid(unsafe_code)]
+
+use super::Event;
+use core::fmt::{self, Write};
+
+/// A destination of bytes.
+pub trait Out {
+    /// Takes all of them.
+    fn write(&mut self, bytes: &[u8]);
+}
+
+/// The first bytes of a stream.
+const MAGIC: &[u8; 8] = b"RNTRACE1";
+const VERSION: u32 = 1;
+
+/// Maximum length of a name or spawn site: longer ones are cut off.
+const MAX_TEXT: usize = 120;
+
+/// The number of counters of each CPU, at the end of a stream.
+pub const COUNTERS: usize = 10;
+
+/// The header of a stream.
+pub fn header(out: &mut dyn Out, cpus: u32, hz: u64, zero: u64) {
+    out.write(MAGIC);
+    out.write(&VERSION.to_le_bytes());
+    out.write(&cpus.to_le_bytes());
+    out.write(&hz.to_le_bytes());
+    out.write(&zero.to_le_bytes());
+}
+
+/// Events of one CPU, the first of which is its `first`th.
+pub fn events(out: &mut dyn Out, cpu: u32, first: u64, events: &[Event]) {
+    block(out, b"EVTS", 16 + events.len() * Event::BYTES);
+    out.write(&cpu.to_le_bytes());
+    out.write(&0u32.to_le_bytes());
+    out.write(&first.to_le_bytes());
+    events.iter().for_each(|event| out.write(&event.to_bytes()));
+}
+
+/// The name of a G, and where it was started.
+pub fn name(out: &mut dyn Out, g: u32, name: &str, site: &dyn fmt::Display) {
+    let [mut called, mut at] = [Text::new(), Text::new()];
+    // Text that does not fit is cut off: that is no error here.
+    let _ = called.write_str(name);
+    let _ = write!(at, "{site}");
+    block(out, b"NAME", 4 + 2 + called.len + 2 + at.len);
+    out.write(&g.to_le_bytes());
+    for text in [called, at] {
+        out.write(&(text.len as u16).to_le_bytes());
+        out.write(&text.bytes[..text.len]);
+    }
+}
+
+/// The counters of one CPU.
+pub fn stat(out: &mut dyn Out, cpu: u32, counters: [u64; COUNTERS]) {
+    block(out, b"STAT", 8 + 8 * COUNTERS);
+    out.write(&cpu.to_le_bytes());
+    out.write(&(COUNTERS as u32).to_le_bytes());
+    counters.iter().for_each(|counter| out.write(&counter.to_le_bytes()));
+}
+
+/// The end of a stream.
+pub fn done(out: &mut dyn Out, code: u32) {
+    block(out, b"DONE", 4);
+    out.write(&code.to_le_bytes());
+}
+
+fn block(out: &mut dyn Out, tag: &[u8; 4], len: usize) {
+    out.write(tag);
+    out.write(&(len as u32).to_le_bytes());
+}
+
+/// Text that is cut off at a character when there is no more room.
+struct Text {
+    bytes: [u8; MAX_TEXT],
+    len: usize,
+}
+
+impl Text {
+    fn new() -> Self {
+        Text { bytes: [0; MAX_TEXT], len: 0 }
+    }
+}
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let fits = text.floor_char_boundary(MAX_TEXT - self.len);
+        self.bytes[self.len..self.len + fits].copy_from_slice(&text.as_bytes()[..fits]);
+        self.len += fits;
+        if fits == text.len() { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::trace::{Kind, What};
+    use ::trace::decode::decode;
+
+    impl Out for Vec<u8> {
+        fn write(&mut self, bytes: &[u8]) {
+            self.extend_from_slice(bytes);
+        }
+    }
+
+    #[test]
+    fn reader_reads_what_is_written_here() {
+        let mut bytes = Vec::new();
+        header(&mut bytes, 2, 1_000_000_000, 77);
+        let event = Event { time: 80, g: 9, what: What::new(Kind::Park, 4) };
+        events(&mut bytes, 1, 0, &[event, event]);
+        events(&mut bytes, 1, 5, &[event]);
+        name(&mut bytes, 9, "worker", &"main.rs:3:1");
+        stat(&mut bytes, 1, core::array::from_fn(|i| 100 + i as u64));
+        done(&mut bytes, 3);
+
+        let stream = decode(&bytes).expect("a stream");
+        assert!(stream.warnings.is_empty(), "{:?}", stream.warnings.lines().collect::<Vec<_>>());
+        let head = stream.header;
+        assert_eq!((head.cpus, head.hz, head.zero), (2, 1_000_000_000, 77));
+        let track = &stream.tracks[1];
+        assert_eq!((track.events.len(), track.lost), (3, 3));
+        let read = track.events[0];
+        assert_eq!((read.tsc, read.g, read.arg()), (80, 9, 4));
+        assert_eq!(read.kind().map(|kind| kind as u8), Some(Kind::Park as u8));
+        assert_eq!(stream.names[0].name, "worker");
+        assert_eq!(stream.names[0].site, "main.rs:3:1");
+        let counters = stream.counters[1].expect("counters");
+        assert_eq!((counters.events, counters.steals), (100, 109));
+        assert_eq!(stream.exit, Some(3));
+    }
+
+    #[test]
+    fn reader_and_writer_give_every_kind_the_same_number() {
+        for kind in Kind::ALL {
+            let theirs = ::trace::wire::Kind::from_number(kind as u8).expect("known there");
+            assert_eq!(format!("{theirs:?}"), format!("{kind:?}"));
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut_at_a_character() {
+        let mut bytes = Vec::new();
+        header(&mut bytes, 1, 1_000_000_000, 0);
+        name(&mut bytes, 1, &"é".repeat(MAX_TEXT), &"x".repeat(MAX_TEXT + 1));
+        let stream = decode(&bytes).expect("a stream");
+        assert_eq!(stream.names[0].name, "é".repeat(MAX_TEXT / 2));
+        assert_eq!(stream.names[0].site, "x".repeat(MAX_TEXT));
+    }
+}

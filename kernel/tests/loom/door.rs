@@ -1,0 +1,214 @@
+//! A G as the models see it: `crate::run::door` with loom behind it.
+//!
+//! As on the machine: one state word for each G, `begin_park` a plain store, and
+//! a `ready` that finds the G running is lost. So a lost wake-up is a G that
+//! waits for ever, which loom calls a deadlock.
+
+#[path = "../../src/api/gref.rs"]
+pub mod gref;
+
+use crate::run::permit::Permit;
+pub(crate) use crate::run::waiting::deadline_after;
+pub use crate::run::waiting::{Reason, Wait};
+use loom::sync::Notify;
+use loom::sync::atomic::{AtomicUsize, Ordering::*};
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// Locks are loom's own here.
+pub fn might_park() {}
+
+const RUNNING: usize = 0;
+const PARKING: usize = 1;
+const WOKEN: usize = 2;
+
+#[derive(Clone)]
+pub struct GHandle(Arc<G>);
+
+struct G {
+    state: AtomicUsize,
+    // Not `unpark`: loom's also wakes a thread that waits for a mutex.
+    notify: Notify,
+    permit: Permit,
+    name: u64,
+}
+
+loom::thread_local! {
+    static CURRENT: Arc<G> = Arc::new(G {
+        state: AtomicUsize::new(RUNNING),
+        notify: Notify::new(),
+        permit: Permit::default(),
+        name: new_name(),
+    });
+}
+
+loom::lazy_static! {
+    static ref GONE: AtomicUsize = AtomicUsize::new(0);
+}
+
+std::thread_local! {
+    // Loom runs all threads of a model on one thread of the host.
+    static NOW_STEP: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    static NAMES: Cell<u64> = const { Cell::new(0) };
+    // Whether somebody goes in this model; where not, nobody need ask.
+    static MORTAL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Preemptions in one run of a model, at most: three threads have too many ways
+/// to go for all of them.
+const PREEMPTIONS: usize = 3;
+
+/// Checks a model in which time stands still.
+pub fn model(model: impl Fn() + Sync + Send + 'static) {
+    model_with_clock(0, model);
+}
+
+/// The same with one preemption less, unless `RUNNEXT_TEST` is `full`: for a model that takes
+/// more time than all others of its file.
+pub fn large_model(model: impl Fn() + Sync + Send + 'static) {
+    let is_full = std::env::var("RUNNEXT_TEST").is_ok_and(|effort| effort == "full");
+    check(if is_full { PREEMPTIONS } else { PREEMPTIONS - 1 }, 0, model);
+}
+
+/// Checks a model in which each look at the clock finds it `step_ns` later.
+pub fn model_with_clock(step_ns: u64, model: impl Fn() + Sync + Send + 'static) {
+    check(PREEMPTIONS, step_ns, model);
+}
+
+fn check(preemptions: usize, step_ns: u64, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(move || {
+        NOW_STEP.set((1, step_ns));
+        NAMES.set(0);
+        MORTAL.set(false);
+        model();
+    });
+}
+
+fn new_name() -> u64 {
+    NAMES.set(NAMES.get() + 1);
+    NAMES.get() << 6
+}
+
+/// The name of this G, for the words of locks.
+pub fn me() -> u64 {
+    CURRENT.with(|g| g.name)
+}
+
+/// # Safety
+/// None here.
+pub unsafe fn is_gone(name: u64) -> bool {
+    MORTAL.get() && name != 0 && GONE.load(Relaxed) as u64 == name
+}
+
+/// Says at the beginning of a model that [`abandon_locks`] will be called.
+pub fn somebody_goes() {
+    MORTAL.set(true);
+}
+
+/// The calling G is gone, and holds what it holds. `forget` takes its node out of the queue that
+/// it waited in, if it did. Wakes that waiter as the machine does: if its lock has the name of
+/// the calling G by then, or is `noted` to be abandoned.
+pub fn abandon_locks(
+    waiter: GHandle,
+    forget: impl FnOnce(u64),
+    owner: impl Fn() -> u64,
+    noted: u64,
+) {
+    GONE.store(me() as usize, Relaxed);
+    loom::sync::atomic::fence(SeqCst);
+    forget(me());
+    let owner = owner();
+    if owner == me() || owner == noted {
+        ready(waiter);
+    }
+}
+
+pub fn look_for_cycle(_: bool) {}
+
+pub fn now_ns() -> u64 {
+    let (now, step) = NOW_STEP.get();
+    NOW_STEP.set((now + step, step));
+    now
+}
+
+pub fn this() -> GHandle {
+    CURRENT.with(|g| GHandle(g.clone()))
+}
+
+pub fn begin_park(_: Wait) -> GHandle {
+    // Relaxed, as in `sched`: what is waited for must do the ordering.
+    CURRENT.with(|g| g.state.store(PARKING, Relaxed));
+    this()
+}
+
+pub fn park() {
+    CURRENT.with(|g| {
+        // A notice of an earlier wait may be there: look again.
+        while g.state.compare_exchange(WOKEN, RUNNING, Acquire, Relaxed).is_err() {
+            g.notify.wait();
+        }
+    });
+}
+
+/// There are no interrupts in a model.
+#[derive(Clone, Copy)]
+pub struct IrqState;
+
+pub fn park_from(_: IrqState, _: GHandle) {
+    park();
+}
+
+pub fn ready_from(_: IrqState, g: GHandle) {
+    ready(g);
+}
+
+/// Time does not pass while anybody can run: the deadline comes at once.
+pub fn park_until(_: u64) -> bool {
+    CURRENT.with(|g| g.state.swap(RUNNING, AcqRel) == WOKEN)
+}
+
+pub fn cancel_park() -> bool {
+    park_until(0)
+}
+
+pub use ready as ready_from_interrupt;
+
+pub fn interrupt_this_cpu() {}
+
+/// Nobody is killed here.
+pub fn is_killed() -> bool {
+    false
+}
+
+/// Nor is there anything to heed.
+pub fn check_kill() {}
+
+pub fn die() -> ! {
+    unreachable!("nobody is killed here")
+}
+
+pub fn ready(GHandle(g): GHandle) {
+    if g.state.load(Relaxed) == PARKING
+        && g.state.compare_exchange(PARKING, WOKEN, AcqRel, Relaxed).is_ok()
+    {
+        g.notify.notify();
+    }
+}
+
+pub fn permit(GHandle(g): &GHandle) {
+    g.permit.give(0);
+}
+
+pub fn take_permit() -> bool {
+    CURRENT.with(|g| g.permit.take(0))
+}
+
+pub fn current_id() -> u64 {
+    0
+}
+
+pub fn random() -> u64 {
+    0
+}

@@ -1,0 +1,22 @@
+//! What the models need of the kernel's `run`: its own files, on a [`sys`] that loom watches.
+//!
+//! The kernel itself cannot be built under loom (its statics want constant
+//! atomics). So each model takes the sources that it is about as they are, and
+//! finds the rest of the kernel here and in `wait`, by the same names.
+
+pub mod door;
+#[path = "../../src/run/job.rs"]
+pub mod job;
+#[path = "../../src/run/label.rs"]
+pub mod label;
+#[path = "../../src/run/link.rs"]
+mod link;
+#[path = "../../src/run/permit.rs"]
+pub(crate) mod permit;
+#[path = "../../src/run/registry.rs"]
+pub mod registry;
+pub(crate) mod sys;
+#[path = "../../src/run/waiting.rs"]
+pub mod waiting;
+
+pub use link::Link;
