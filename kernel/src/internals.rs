@@ -26,7 +26,7 @@ open! {
     lock: arch::lock,
     poller: run::poller,
     symbols: watch::symbols,
-    unwind: fail::unwind,
+    unwind: run::unwind,
 }
 
 /// Devices.

@@ -63,11 +63,16 @@ mod watch;
 
 pub use api::blocking::blocking;
 pub use api::gref::{GRef, current};
+pub use api::machine::{args, current_cpu, exit, num_cpus};
 pub use api::stats::{Stats, num_goroutines, stats};
 pub use api::{
     blocking, chan, console, disk, fs, go, gref, inspect, program, select, stats, sync, tasks,
 };
 pub use check::simulated;
+pub use fail::end::{
+    EXIT_CPU, EXIT_DEADLOCK, EXIT_FAULT, EXIT_MAIN_PANIC, EXIT_NO_PROGRAM, EXIT_PANIC, power_off,
+    reboot,
+};
 pub use run::door::yield_now;
 pub use run::{gomaxprocs, set_gomaxprocs, time, waiting};
 pub use watch::{schedtrace, trace};
@@ -76,7 +81,7 @@ use bootloader_api::BootInfo;
 use bootloader_api::info::MemoryRegion;
 use check::chaos;
 use drivers::log;
-use fail::{deadlock, panic, unwind, watchdog};
+use fail::{deadlock, panic, watchdog};
 use init::{banner, cmdline, handover};
 use mem::stack::FaultOutcome;
 
@@ -111,19 +116,6 @@ pub mod __private {
     pub const HAS_INTERNALS: bool = cfg!(feature = "internals");
 }
 
-/// Exit code of a machine whose program's main panicked, was killed, or overflowed its stack.
-pub const EXIT_MAIN_PANIC: u32 = 100;
-/// Exit code of a machine after a panic of the kernel itself.
-pub const EXIT_PANIC: u32 = 101;
-/// Exit code of a machine after an exception that no handler could repair.
-pub const EXIT_FAULT: u32 = 102;
-/// Exit code of a machine that has no program to run.
-pub const EXIT_NO_PROGRAM: u32 = 103;
-/// Exit code of a machine in which all Gs of the booted program wait for each other.
-pub const EXIT_DEADLOCK: u32 = 104;
-/// Exit code of a machine whose CPU lacks a required feature.
-pub const EXIT_CPU: u32 = 105;
-
 #[cfg(target_os = "none")]
 bootloader_api::entry_point!(start, config = &arch::LOADER_CONFIG);
 
@@ -150,15 +142,16 @@ fn start(boot: &'static mut BootInfo) -> ! {
     log::set_clock(arch::now_ns); //            0 until there is a clock
     arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
-    drivers::power_button::init(power_off_at_once); // a press ends the machine
+    drivers::power_button::init(fail::end::power_off_at_once); // a press ends the machine
     drivers::virtio_blk::init(); //             a disk, or none
     drivers::serial::init_input(); //           input from the serial port
-    console::init(); //                         one reader at a time
+    console::init(options.terminal); //         one reader at a time
     run::init(options.gomaxprocs, options.order, options.handoff);
     run::preempt::init(options.slice_ms);
     run::init_cpu(options.choices());
     arch::begin_turns(options.turns_us); //     of an emulator's CPUs, if requested
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
+    fail::end::set_note(|out| chaos::note(out));
     chaos::begin(options.chaos); //             from here on, if at all
     watchdog::begin(options.stuck); //          CPUs watch each other
     banner::show(options); //                   the machine in a dozen lines
@@ -217,6 +210,8 @@ static HOOKS: run::hooks::Hooks = run::hooks::Hooks {
     slice_limit: chaos::cut,
     defers_wake: chaos::puts_off,
     die: fail::kill::die,
+    locks_lost: fail::abandon::locks_lost,
+    kernel_bug: |what| panic::kernel_bug(what),
     finish_abandoned: fail::finish_abandoned,
     look_for_cycle: deadlock::cycle::look,
 };
@@ -278,11 +273,11 @@ fn start_program(options: &'static cmdline::Options) {
             arch::exit(EXIT_NO_PROGRAM, log::print_line);
         }
     };
-    program::set_booted(&program);
+    program::set_booted(&program, &options.args);
     let main = go::Go::new().name(program.name()).stack_size(program.stack_size());
     let main = main.spawn(move || {
         run::program::BOOT.main_begins();
-        match unwind::catch(|| program.run()) {
+        match run::unwind::catch(|| program.run()) {
             Ok(()) => exit(0),
             Err(why) => {
                 if why == go::JoinError::Killed {
@@ -299,75 +294,6 @@ fn start_program(options: &'static cmdline::Options) {
 }
 
 /// The options of this boot.
-pub(crate) fn options() -> &'static cmdline::Options {
-    OPTIONS.get().expect("options are read before anybody asks")
-}
-
-/// The program's own arguments: the words after `--` on the command line, or those passed to
-/// [`program::start`].
-///
-/// ```no_run
-/// let rounds: u32 = runnext::args().first().and_then(|w| w.parse().ok()).unwrap_or(10);
-/// ```
-pub fn args() -> &'static [alloc::string::String] {
-    let program = run::door::program();
-    if program.is_started() { program.args() } else { &options().args }
-}
-
-/// Ends the program with `code`; 0 means success. If it is the booted program, the machine ends
-/// with it.
-///
-/// ```no_run
-/// runnext::exit(3);
-/// ```
-pub fn exit(code: u32) -> ! {
-    program::exit(code)
-}
-
-/// Ends the machine with `code`.
-pub(crate) fn end_machine(code: u32) -> ! {
-    if code != 0 && chaos::is_on() {
-        let mut seed = alloc::string::String::new();
-        let _ = chaos::note(&mut seed); // a string takes everything
-        ::log::error!("ends with {code} under {}", seed.trim_end());
-    }
-    arch::report_late_cpus(); //     where no CPU watches others it is reported here
-    trace::finish(code);
-    arch::exit(code, log::print_line)
-}
-
-/// Ends the machine with success, and switches it off where that is possible.
-///
-/// ```no_run
-/// runnext::power_off();
-/// ```
-pub fn power_off() -> ! {
-    trace::finish(0);
-    arch::power_off(log::print_line)
-}
-
-/// As [`power_off`], in an interrupt: the rest of a trace is written without waiting.
-pub(crate) fn power_off_at_once() -> ! {
-    trace::abandon(0);
-    arch::power_off(log::print_line)
-}
-
-/// Restarts the machine.
-///
-/// ```no_run
-/// runnext::reboot();
-/// ```
-pub fn reboot() -> ! {
-    trace::finish(0);
-    arch::reboot(log::print_line)
-}
-
-/// How many CPUs came up.
-pub fn num_cpus() -> usize {
-    arch::num_cpus()
-}
-
-/// The CPU that runs this G at this instant; it may be another at the next.
-pub fn current_cpu() -> usize {
-    arch::cpu_index()
+fn options() -> &'static cmdline::Options {
+    OPTIONS.get().expect("options are read before the other CPUs start")
 }

@@ -13,8 +13,8 @@
 //! The implementation is in `schedule`.
 #![forbid(unsafe_code)]
 
-use crate::fail::unwind;
 use crate::run::door;
+use crate::run::unwind;
 use crate::watch;
 use core::fmt;
 

@@ -20,6 +20,8 @@ use crate::drivers::serial::input::INPUT;
 use crate::print;
 use crate::run::time::Instant;
 use alloc::string::String;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
 use line::{Editor, Typed};
 
 pub use crate::drivers::log::dmesg;
@@ -36,11 +38,13 @@ pub enum Line {
 }
 
 /// The line that is being typed. The current reader holds the lock.
+static IS_TERMINAL: AtomicBool = AtomicBool::new(false);
 static EDITOR: Mutex<Editor> = Mutex::new(Editor::empty());
 
 /// Before Gs run: a wait for the turn to read counts as external, because the holder waits for the
-/// keyboard and may be a G of another program.
-pub(crate) fn init() {
+/// keyboard and may be a G of another program. `is_terminal` says whether a person types.
+pub(crate) fn init(is_terminal: bool) {
+    IS_TERMINAL.store(is_terminal, Relaxed);
     crate::fail::deadlock::expect_from_outside(&EDITOR);
 }
 
@@ -117,7 +121,7 @@ pub fn write(text: &str) {
 /// Whether a person uses the serial port, according to the command line: `terminal=on`.
 #[must_use]
 pub fn is_terminal() -> bool {
-    crate::OPTIONS.get().is_some_and(|options| options.terminal)
+    IS_TERMINAL.load(Relaxed)
 }
 
 /// Catches Ctrl-C: it is then not read as a byte, but ends [`InterruptKey::wait`]. For programs

@@ -8,9 +8,9 @@
 
 pub use crate::run::error::{JoinError, SpawnError};
 
-use crate::fail::unwind;
 use crate::run::door::SpawnOptions;
-use crate::run::{Instance, Job, Joiner, door};
+use crate::run::unwind::Caught;
+use crate::run::{Instance, Joiner, door};
 use core::panic::Location;
 
 /// Starts `f` on a new G (Go: the `go` statement, newproc).
@@ -126,34 +126,5 @@ impl<T> JoinHandle<T> {
             door::die();
         }
         joined
-    }
-}
-
-/// A closure whose panic becomes its result.
-struct Caught<F>(F);
-
-impl<T, F> Job for Caught<F>
-where
-    T: Send + 'static,
-    F: FnOnce() -> T + Send + 'static,
-{
-    type Outcome = Result<T, JoinError>;
-
-    #[inline(always)]
-    fn run(self) -> Self::Outcome {
-        unwind::catch_at_root(self.0)
-    }
-
-    #[inline(always)]
-    fn failed(why: JoinError) -> Self::Outcome {
-        Err(why)
-    }
-
-    #[inline(always)]
-    fn discard(outcome: Self::Outcome) {
-        // A destructor of the program may panic as well; that was reported.
-        if core::mem::needs_drop::<T>() {
-            let _ = unwind::catch(|| drop(outcome));
-        }
     }
 }

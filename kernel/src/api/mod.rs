@@ -8,6 +8,7 @@ pub mod fs;
 pub mod go;
 pub mod gref;
 pub mod inspect;
+pub(crate) mod machine;
 pub mod program;
 pub mod select;
 pub mod stats;

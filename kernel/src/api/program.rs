@@ -14,8 +14,9 @@ pub use crate::run::program::{Ended, ProgramId};
 pub use run::{Run, StartError, start};
 
 use crate::run::program::BOOT;
-pub(crate) use run::{exit, left_behind};
+pub(crate) use run::exit;
 
+use alloc::string::String;
 use core::fmt;
 
 /// The program that runs when none is chosen and the image holds more than one.
@@ -156,9 +157,9 @@ pub fn abandoned() -> usize {
     crate::fail::abandoned()
 }
 
-/// Sets the name of the booted program.
-pub(crate) fn set_booted(program: &Program) {
-    BOOT.set_name(program.name());
+/// Sets name and arguments of the booted program.
+pub(crate) fn set_booted(program: &Program, args: &'static [String]) {
+    BOOT.set_booted(program.name(), args);
 }
 
 /// The program called `name`; without a name the only one, or [`DEFAULT`].

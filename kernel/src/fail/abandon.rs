@@ -9,14 +9,16 @@
 //! that is so of the stack of its M as well, and another M continues.
 
 use super::overflow::slot_of;
-use crate::api::program;
 use crate::arch;
+use crate::fail::end;
 use crate::mem::stack;
+use crate::run::door;
 use crate::run::error::JoinError;
 use crate::run::error::{Filled, Full};
 use crate::run::kill::was_killed;
 use crate::run::m::M;
 use crate::run::name::EPOCH;
+use crate::run::program::{Ended, Instance};
 use crate::run::roster::ALL;
 use crate::run::task::{Running, Task};
 use crate::run::waiting::Wait;
@@ -107,7 +109,7 @@ pub fn finish_abandoned(g: &'static G<Task>, reason: Option<JoinError>) {
         g.cancel_park();
     }
     SCHED.exited_for_kernel(g);
-    program::left_behind(program, id);
+    end_with_main(program, id);
 }
 
 /// Abandons the locks of the G of that number, which is gone without dropping its guards: each
@@ -156,6 +158,27 @@ impl Found {
             }
             self.count += 1;
         }
+    }
+}
+
+/// If the abandoned G ran the main function of its program, the program ends as if it had panicked.
+fn end_with_main(program: &'static Instance, g: u64) {
+    if !program.is_main(g) {
+        return;
+    }
+    if !program.is_started() {
+        end::end_machine(end::EXIT_MAIN_PANIC);
+    }
+    program.end(program.id(), Ended::Panicked, door::ready);
+}
+
+/// The running G has ended by a full stack: abandons the locks that it has lost, if any.
+pub fn locks_lost() {
+    crate::drivers::log::pass_turn_of(door::me()); // it may have printed when its stack was full
+    let g = door::current_id();
+    match super::abandon_locks(g) {
+        0 => {} // or no G has tried to take them yet
+        locks => log::error!("G {g} has lost {locks} locks that others wait for: abandoned"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! All Gs of a program wait for each other: found, reported, and that program ends.
 //!
 //! As in Go, this is a fatal error of the program: the booted program takes the machine with it
-//! ([`crate::EXIT_DEADLOCK`]), a started one ends with [`Ended::Deadlock`]. It is found in three
+//! ([`super::end::EXIT_DEADLOCK`]), a started one ends with [`Ended::Deadlock`]. It is found in three
 //! ways. Nothing is counted where Gs wait, and no timer ticks for any of them.
 //!
 //! - **The machine is idle** (Go: checkdead): a CPU that finds nothing to run, and sees that no
@@ -69,7 +69,6 @@ pub mod cycle;
 mod ring;
 
 use super::panic::Message;
-use crate::api::tasks::{GInfo, GState};
 use crate::arch::irq::IrqState;
 use crate::arch::lock::IrqLock;
 use crate::arch::{self};
@@ -79,6 +78,7 @@ use crate::run::time::{Duration, Instant, sleep};
 use crate::run::waiting::{Reason, Wait};
 use crate::run::{Ended, Instance, door, service};
 use crate::watch::backtrace::Frame;
+use crate::watch::{GInfo, GState};
 use crate::{fail, run, watch};
 use core::fmt::{self, Write};
 use core::ops::Range;

@@ -37,12 +37,12 @@
 //!
 //! `tasks` and `program` are the programs' interface to this.
 
-use super::unwind;
 use crate::arch::lock::IrqLock;
 use crate::run::kill::{KillLevel, is_overdue, ran_since_request, request};
 use crate::run::preempt::Attention;
 use crate::run::roster::ALL;
 use crate::run::task::{GHandle, Task};
+use crate::run::unwind;
 use crate::run::view::{ask_for_attention, spare_attention};
 use crate::run::{Instance, created, index, ready, roster, running, wake_cpu};
 use core::sync::atomic::Ordering::Relaxed;

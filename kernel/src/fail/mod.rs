@@ -2,10 +2,10 @@
 
 pub(crate) mod abandon;
 pub(crate) mod deadlock;
+pub mod end;
 pub(crate) mod kill;
 pub(crate) mod overflow;
 pub(crate) mod panic;
-pub(crate) mod unwind;
 pub(crate) mod watchdog;
 #[cfg(not(target_os = "none"))]
 pub use crate::run::door::abandon_locks;

@@ -199,8 +199,8 @@ extern "C" fn end(faulted: &arch::Faulted) -> ! {
 extern "C-unwind" fn unwind(_: usize) -> ! {
     let filled = running().and_then(|g| g.kernel.full.get());
     // The payload is on the heap. Without memory, and only then, it does not unwind.
-    if crate::fail::unwind::has_memory() {
-        crate::fail::unwind::begin(
+    if crate::run::unwind::has_memory() {
+        crate::run::unwind::begin(
             filled.map_or(JoinError::StackOverflow, |filled| filled.why.into()),
         );
     }

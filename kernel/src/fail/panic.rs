@@ -12,11 +12,11 @@
 //! meanwhile halts, and is in the report like any other. If the report itself fails, a line says
 //! so, and if not even that is possible, the machine ends at once.
 
+use super::end::{self, EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC};
 use crate::arch::{self, Fault};
-use crate::check::chaos;
 use crate::drivers::log;
 use crate::watch::{backtrace, trace};
-use crate::{EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC, fail, run};
+use crate::{fail, run};
 use alloc::string::String;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -94,7 +94,7 @@ fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> !
     let mut out = unsafe { log::emergency() };
     // An error comes from a caller's `Display`; what it wrote until then is printed.
     let _ = report(&mut out);
-    let _ = chaos::note(&mut out); // that seed reproduces the run
+    let _ = end::write_note(&mut out); // what reproduces the run
     trace::abandon(code);
     arch::exit(code, log::print_line)
 }
@@ -211,8 +211,8 @@ impl Write for Message {
 #[cfg(target_os = "none")]
 mod handler {
     use super::*;
-    use crate::fail::unwind;
     use crate::run::error::JoinError;
+    use crate::run::unwind;
     use core::panic::PanicInfo;
 
     #[panic_handler]

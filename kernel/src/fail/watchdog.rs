@@ -148,9 +148,13 @@ pub fn counts() -> Counts {
     Counts { looks, questions, reports, ends }
 }
 
+/// A stuck CPU stops the machine.
+static STOPS: AtomicBool = AtomicBool::new(false);
+
 /// Allows watchdogs, and makes this CPU the first. On the boot CPU, when all are up and may run Gs,
 /// interrupts off.
 pub fn begin(choice: StuckChoice) {
+    STOPS.store(choice == StuckChoice::Stop, Relaxed);
     if choice != StuckChoice::Off && arch::num_cpus() > 1 {
         WATCHDOGS.allow();
         become_watchdog();
@@ -395,7 +399,7 @@ impl CpuState {
 #[cold]
 fn report(cpu: usize, me: usize, took_ns: u64) -> bool {
     let stuck = Stuck { cpu, took_ns };
-    if crate::options().stuck == StuckChoice::Stop {
+    if STOPS.load(Relaxed) {
         panic::kernel_bug(format_args!("{stuck}"));
     }
     let Some(mut out) = console(&stuck) else { return false };

@@ -123,7 +123,7 @@ pub fn refuse_cpu(boot: &'static mut BootInfo) -> ! {
     attach_screen(boot);
     arch::missing_features().for_each(|feature| ::log::error!("this CPU has {feature}"));
     ::log::error!("the kernel needs what this CPU lacks; the machine ends");
-    arch::exit(crate::EXIT_CPU, log::print_line)
+    arch::exit(crate::fail::end::EXIT_CPU, log::print_line)
 }
 
 /// Attaches the screen as a console, unless the command line says otherwise.

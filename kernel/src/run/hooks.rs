@@ -10,6 +10,7 @@ use super::error::JoinError;
 use super::event::{Kind, What};
 use super::task::Task;
 use crate::mem::percpu::Here;
+use core::fmt;
 use core::panic::Location;
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -57,6 +58,10 @@ pub struct Hooks {
     // Failures.
     /// Ends the running G, by unwinding if it can.
     pub die: fn() -> !,
+    /// The running G has ended by a full stack, whose frames may have lost locks: abandons those.
+    pub locks_lost: fn(),
+    /// Stops the machine: the kernel is broken.
+    pub kernel_bug: fn(fmt::Arguments<'_>) -> !,
     /// Finishes a G that was abandoned, for that reason if it recorded one.
     pub finish_abandoned: fn(&'static G<Task>, Option<JoinError>),
     /// A G waits for a lock: looks for a cycle of such waits.
@@ -83,6 +88,8 @@ static NONE: Hooks = Hooks {
     slice_limit: || u64::MAX,
     defers_wake: |_, _| false,
     die: || unreachable!("no G is killed without hooks"),
+    locks_lost: || (),
+    kernel_bug: |what| panic!("{what}"),
     finish_abandoned: |_, _| (),
     look_for_cycle: |_| (),
 };

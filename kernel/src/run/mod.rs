@@ -56,6 +56,7 @@ pub(crate) mod task;
 pub mod time;
 pub(crate) mod timer;
 pub(crate) mod turn;
+pub(crate) mod unwind;
 pub(crate) mod view;
 pub mod waiting;
 

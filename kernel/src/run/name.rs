@@ -4,7 +4,6 @@
 
 use super::running_or_none;
 use super::task::Task;
-use crate::wait::held;
 use core::sync::atomic::Ordering::Relaxed;
 use sched::G;
 
@@ -12,9 +11,13 @@ use sched::G;
 pub(crate) const NOBODY: u64 = 1 << 5;
 /// The distance between two epochs.
 pub(crate) const EPOCH: u64 = 1 << 48;
-const _: () = assert!(held::ABANDONED & RECORD == 0 && held::ABANDONED != NOBODY);
 /// The record's bits of a name; all higher bits of its address are set.
 const RECORD: u64 = EPOCH - 64;
+
+/// Whether no name is, or will be, that word.
+pub(crate) const fn is_no_name(word: u64) -> bool {
+    word & RECORD == 0 && word != NOBODY
+}
 
 /// The first name of a new G.
 pub(crate) fn name_of(g: &'static G<Task>) -> u64 {

@@ -202,8 +202,10 @@ impl Instance {
         self.id() > ProgramId::BOOT
     }
 
-    pub(crate) fn set_name(&self, name: &'static str) {
-        self.run.lock().name = name;
+    /// Sets the name and arguments of the booted program.
+    pub(crate) fn set_booted(&self, name: &'static str, args: &'static [String]) {
+        let mut run = self.run.lock();
+        (run.name, run.args) = (name, args);
     }
 
     /// Records that the calling G runs its main function.

@@ -6,8 +6,12 @@
 #![forbid(unsafe_code)]
 
 use super::KERNEL;
-use crate::api::go::{Go, SpawnError};
+use super::door::{self, SpawnOptions};
+use super::error::SpawnError;
+use super::unwind::Caught;
+use crate::mem::stack::DEFAULT_SIZE;
 use crate::run;
+use core::panic::Location;
 
 /// Starts a service G that does not end.
 ///
@@ -33,7 +37,9 @@ pub fn spawn_for_a_while(
 
 fn counted(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
     run::count_attendant();
-    match Go::new().name(name).of(&KERNEL).spawn(work) {
+    let (site, program) = (Location::caller(), Some(&KERNEL));
+    let options = SpawnOptions { name, site, stack: DEFAULT_SIZE, pin: None, program };
+    match door::spawn(options, Caught(work)) {
         Ok(detached) => {
             drop(detached);
             Ok(())

@@ -3,11 +3,11 @@
 //! No scheduling happens here. Any CPU may call; a value may be stale at once. Reports read
 //! snapshots instead (`snapshot`).
 
-use super::{BOOT, CPUS, GHandle, Instance, SCHED, running, running_on, wake_cpu, with_p};
+use super::{
+    BOOT, CPUS, GHandle, Instance, Kind, SCHED, hooks, running, running_on, wake_cpu, with_p,
+};
 use crate::arch;
 use crate::mem::percpu::Here;
-use crate::watch::trace;
-use crate::watch::trace::Kind;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Random};
@@ -104,7 +104,7 @@ pub fn gomaxprocs() -> usize {
 /// procresize).
 pub fn set_gomaxprocs(n: usize) -> usize {
     let (before, n) = (SCHED.limit(), n.clamp(1, arch::num_cpus()));
-    trace::cpu_event(Kind::Procs, n as u32);
+    hooks::cpu_event(Kind::Procs, n as u32);
     for cpu in SCHED.set_limit(n) {
         if cpu < arch::num_cpus() {
             wake_cpu(cpu);

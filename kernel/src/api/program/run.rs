@@ -11,10 +11,12 @@ use super::{Program, all};
 use crate::api::go::{Go, SpawnError};
 use crate::arch::lock::IrqLock;
 use crate::fail;
-use crate::fail::{Left, deadlock, unwind};
+use crate::fail::end;
+use crate::fail::{Left, deadlock};
 use crate::run::door::GHandle;
 use crate::run::program::{Ended, Instance, ProgramId, for_ever};
 use crate::run::time::{Deadline, Duration, Instant, sleep};
+use crate::run::unwind;
 use crate::run::waiting::{Reason, Wait};
 use crate::run::{Older, Record, Registry, door, service};
 use crate::wait::Shared;
@@ -123,22 +125,10 @@ fn end_all(instance: &'static Instance) -> bool {
 pub(crate) fn exit(code: u32) -> ! {
     let instance = door::program();
     if !instance.is_started() {
-        crate::end_machine(code);
+        end::end_machine(code);
     }
     instance.end(instance.id(), Ended::Code(code), door::ready);
     door::die()
-}
-
-/// A G of that program was abandoned, not unwound. If it is main's, the program ends as if it had
-/// panicked.
-pub(crate) fn left_behind(instance: &'static Instance, g: u64) {
-    if !instance.is_main(g) {
-        return;
-    }
-    if !instance.is_started() {
-        crate::end_machine(crate::EXIT_MAIN_PANIC);
-    }
-    instance.end(instance.id(), Ended::Panicked, door::ready);
 }
 
 /// A program that was started. Dropping this does not stop the program.

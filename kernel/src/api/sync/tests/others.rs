@@ -87,7 +87,7 @@ fn permits_are_neither_lost_nor_made_when_timeouts_race_with_releases() {
 #[test]
 fn too_many_permits_are_refused_and_change_nothing() {
     let gate = Semaphore::new(usize::MAX);
-    assert!(crate::fail::unwind::catch(|| gate.release(1)).is_err());
+    assert!(crate::run::unwind::catch(|| gate.release(1)).is_err());
     assert_eq!(gate.available(), usize::MAX);
 }
 
@@ -148,7 +148,7 @@ fn what_was_done_before_done_is_seen_after_wait() {
 #[test]
 fn done_without_add_panics_and_the_count_stays_at_zero() {
     let group = WaitGroup::new();
-    assert!(crate::fail::unwind::catch(|| group.done()).is_err());
+    assert!(crate::run::unwind::catch(|| group.done()).is_err());
     assert_eq!(group.count(), 0);
     group.wait();
 }
@@ -158,7 +158,7 @@ fn more_than_can_be_counted_are_refused_and_the_count_stays() {
     let group = WaitGroup::new();
     group.add(1);
     for n in [isize::MAX.cast_unsigned(), isize::MAX.cast_unsigned() + 1, usize::MAX] {
-        assert!(crate::fail::unwind::catch(|| group.add(n)).is_err(), "{n}");
+        assert!(crate::run::unwind::catch(|| group.add(n)).is_err(), "{n}");
         assert_eq!(group.count(), 1);
     }
     group.done();
@@ -198,13 +198,13 @@ fn it_is_done_once_and_all_wait_until_it_is() {
 fn who_waits_for_a_call_that_panics_is_told() {
     let once = Once::new();
     thread::scope(|s| {
-        let waiter = s.spawn(|| crate::fail::unwind::catch(|| once.wait()).is_err());
+        let waiter = s.spawn(|| crate::run::unwind::catch(|| once.wait()).is_err());
         until(|| once.queued_ever() == 1);
         panicking(|| once.call_once(panic_quietly));
         assert!(waiter.join().unwrap());
     });
     assert!(once.is_poisoned());
-    assert!(crate::fail::unwind::catch(|| once.call_once(|| ())).is_err());
+    assert!(crate::run::unwind::catch(|| once.call_once(|| ())).is_err());
     once.call_once_force(|| ());
     assert!(once.is_completed());
 }
@@ -237,7 +237,7 @@ fn a_wait_that_unwinds_leaves_the_queue() {
     let queue: WaitQueue = WaitQueue::new(());
     let place = Place { reason: Reason::Park, list: 0, value: None, deadline_ns: None };
     let wait = || drop(queue.wait_watching(queue.lock(), place, panic_quietly, |()| false));
-    assert!(crate::fail::unwind::catch(wait).is_err());
+    assert!(crate::run::unwind::catch(wait).is_err());
     assert!(queue.lock().is_empty(0));
 }
 

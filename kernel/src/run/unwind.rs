@@ -9,7 +9,8 @@
 //! not only a text. Unwinding that begins not at a call but at a faulting instruction comes here by
 //! `schedule::overflow`.
 
-use crate::run::error::JoinError;
+use super::error::JoinError;
+use super::{Job, hooks};
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::any::Any;
@@ -41,12 +42,7 @@ fn abandon_lost(why: &JoinError) {
     if !matches!(why, JoinError::StackOverflow | JoinError::NoMemory) {
         return;
     }
-    crate::drivers::log::pass_turn_of(crate::run::door::me()); // it may have printed when its stack was full
-    let g = crate::run::door::current_id();
-    match super::abandon_locks(g) {
-        0 => {} // or no G has tried to take them yet
-        locks => log::error!("G {g} has lost {locks} locks that others wait for: abandoned"),
-    }
+    (hooks::get().locks_lost)();
 }
 
 /// Continues the unwinding that [`catch`] has caught, from here; it is not reported again.
@@ -54,7 +50,7 @@ pub fn resume(why: JoinError) -> ! {
     #[cfg(target_os = "none")]
     crate::run::begin_panic();
     let code = begin(why);
-    crate::fail::panic::kernel_bug(format_args!("cannot go on unwinding (code {code})"))
+    (hooks::get().kernel_bug)(format_args!("cannot go on unwinding (code {code})"))
 }
 
 /// The calling G was killed and unwinds: destructors run, nothing is reported.
@@ -104,7 +100,7 @@ pub(crate) fn begin_above(why: JoinError) -> JoinError {
         // SAFETY: from `into_raw` below, once.
         let why = unsafe { Box::from_raw(why as *mut JoinError) };
         let code = begin_boxed(why);
-        crate::fail::panic::kernel_bug(format_args!("cannot unwind (code {code})"))
+        (hooks::get().kernel_bug)(format_args!("cannot unwind (code {code})"))
     }
     let why = Box::into_raw(Box::new(why));
     let (_, rbp) = crate::arch::here();
@@ -120,6 +116,35 @@ pub(crate) fn has_memory() -> bool {
     // The reason, and the unwinder's own record: 24 and some 80 bytes.
     let blocks = [alloc::vec::Vec::<u64>::new(), alloc::vec::Vec::new()];
     blocks.into_iter().all(|mut block| block.try_reserve_exact(16).is_ok())
+}
+
+/// A closure whose panic becomes its result.
+pub struct Caught<F>(pub F);
+
+impl<T, F> Job for Caught<F>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    type Outcome = Result<T, JoinError>;
+
+    #[inline(always)]
+    fn run(self) -> Self::Outcome {
+        catch_at_root(self.0)
+    }
+
+    #[inline(always)]
+    fn failed(why: JoinError) -> Self::Outcome {
+        Err(why)
+    }
+
+    #[inline(always)]
+    fn discard(outcome: Self::Outcome) {
+        // A destructor of the program may panic as well; that was reported.
+        if core::mem::needs_drop::<T>() {
+            let _ = catch(|| drop(outcome));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,73 @@
+//! How the machine ends: its exit codes, and the last things that it does.
+
+use crate::arch;
+use crate::drivers::log::print_line;
+use crate::watch::trace;
+use alloc::string::String;
+use core::fmt;
+
+/// Exit code of a machine whose program's main panicked, was killed, or overflowed its stack.
+pub const EXIT_MAIN_PANIC: u32 = 100;
+/// Exit code of a machine after a panic of the kernel itself.
+pub const EXIT_PANIC: u32 = 101;
+/// Exit code of a machine after an exception that no handler could repair.
+pub const EXIT_FAULT: u32 = 102;
+/// Exit code of a machine that has no program to run.
+pub const EXIT_NO_PROGRAM: u32 = 103;
+/// Exit code of a machine in which all Gs of the booted program wait for each other.
+pub const EXIT_DEADLOCK: u32 = 104;
+/// Exit code of a machine whose CPU lacks a required feature.
+pub const EXIT_CPU: u32 = 105;
+
+/// Writes a line that helps to repeat the run, if there is one.
+type Note = fn(&mut dyn fmt::Write) -> fmt::Result;
+
+static NOTE: spin::Once<Note> = spin::Once::new();
+
+/// Has every report of an end followed by that note.
+pub(crate) fn set_note(note: Note) {
+    NOTE.call_once(|| note);
+}
+
+/// Writes the note, if there is one.
+pub(crate) fn write_note(out: &mut dyn fmt::Write) -> fmt::Result {
+    NOTE.get().map_or(Ok(()), |note| note(out))
+}
+
+/// Ends the machine with `code`.
+pub(crate) fn end_machine(code: u32) -> ! {
+    let mut note = String::new();
+    let _ = write_note(&mut note); // a string takes everything
+    if code != 0 && !note.is_empty() {
+        ::log::error!("ends with {code} under {}", note.trim_end());
+    }
+    arch::report_late_cpus(); //     where no CPU watches others it is reported here
+    trace::finish(code);
+    arch::exit(code, print_line)
+}
+
+/// Ends the machine with success, and switches it off where that is possible.
+///
+/// ```no_run
+/// runnext::power_off();
+/// ```
+pub fn power_off() -> ! {
+    trace::finish(0);
+    arch::power_off(print_line)
+}
+
+/// As [`power_off`], in an interrupt: the rest of a trace is written without waiting.
+pub(crate) fn power_off_at_once() -> ! {
+    trace::abandon(0);
+    arch::power_off(print_line)
+}
+
+/// Restarts the machine.
+///
+/// ```no_run
+/// runnext::reboot();
+/// ```
+pub fn reboot() -> ! {
+    trace::finish(0);
+    arch::reboot(print_line)
+}
