@@ -1,4 +1,9 @@
-//! check
+//! For tests and study: unkind machines, and what must hold on every one.
+//!
+//! [`chaos`] preempts and delays at random, by a seed; [`simulated`] is a device of software;
+//! `invariant` checks the whole scheduler, with `census`, the place of every G, and
+//! [`idle_latency`], how long a runnable G waits beside an idle P. Nothing below names this room:
+//! the scheduler reaches it through `run::hooks`.
 
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub(crate) mod census;

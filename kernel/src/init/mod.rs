@@ -1,4 +1,4 @@
-//! init
+//! The steps of `start`: what the loader hands over, the command line, the banner.
 
 pub(crate) mod banner;
 pub(crate) mod cmdline;

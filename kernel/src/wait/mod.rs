@@ -1,11 +1,9 @@
-//! The unsafe code behind the public API: wait queues, locks, result cells.
+//! How a G waits: wait queues, and the locks that are built on them.
 //!
-//! What waits: [`wait`], the wait queues, with their nodes on the stacks of the waiters; `mutex`,
-//! `rwlock` and `semaphore`, which are built on it; [`held`], the owners of locks; [`ring`], the
-//! values of channels. What the scheduler itself needs, and so uses none of these: `job`, the
-//! closure of a G and its outcome; `permit`, of park and unpark; `link`, an atomic reference to a
-//! record, and `registry`, the list of all records of a kind; `label`, the name of a G, readable
-//! from outside; `shared`, a reference-counted pointer; `sys`, what all of them need of the kernel.
+//! The unsafe code behind `api`: [`queue`], the wait queues, with their nodes on the stacks of the
+//! waiters; `mutex`, `rwlock` and `semaphore`, which are built on it; [`held`], the owners of locks;
+//! [`ring`], the values of channels; `shared`, a reference-counted pointer. The models in
+//! `kernel/tests` compile these very files under loom.
 
 pub mod held;
 pub(crate) mod mutex;

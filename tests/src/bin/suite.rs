@@ -197,12 +197,19 @@ fn loom(effort: Effort) -> Job {
 fn miri(effort: Effort) -> Job {
     let miri = ["miri", "test", "--no-fail-fast"];
     let mut sched = vec!["-p=sched", "--lib", "--test=stress"];
-    let kernel = ["-p=runnext", "--lib", "--", "--skip=arch::", "--skip=backtrace::"];
-    let mut parts =
-        vec!["cell::", "chan::", "gref::", "select::", "poller::", "sync::", "trace::ring::"];
+    let kernel = ["-p=runnext", "--lib", "--", "--skip=arch::", "--skip=watch::backtrace::"];
+    let mut parts = vec![
+        "wait::",
+        "run::",
+        "api::chan::",
+        "api::gref::",
+        "api::select::",
+        "api::sync::",
+        "watch::trace::ring::",
+    ];
     if effort == Effort::Full {
         sched.extend(["--test=arrivals", "--test=decisions"]);
-        parts.extend(["drivers::simulated::", "trace::"]);
+        parts.extend(["check::simulated::", "watch::trace::"]);
     }
     let flags = [("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-ignore-leaks")];
     // `virtio-drivers` makes pointers of integers.
