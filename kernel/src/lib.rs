@@ -18,24 +18,26 @@
 //!
 //! # The map
 //!
+//! Each room uses only rooms above it in this list; the README has the exact arrows, and a test holds
+//! them.
+//!
 //! | room | contents |
 //! |---|---|
-//! | [`park`], [`waiting`] | the interface between programs and the scheduler; why a G waits |
-//! | [`cell`] | the unsafe code behind the public API |
-//! | [`schedule`], [`preempt`], [`timer`] | the loop of every M; slices; sleepers |
-//! | [`poller`] | a device is ready → its waiting G is ready |
-//! | [`trace`], [`schedtrace`] | the scheduler's events; periodic snapshots of it |
-//! | [`chaos`], [`invariant`] | random preemption and delays; checks of the whole machine |
-//! | [`unwind`], [`mod@panic`], [`deadlock`], [`watchdog`], [`backtrace`], [`symbols`] | failures |
-//! | [`mem`] | frames, heap, stacks |
-//! | [`log`], [`cmdline`], [`drivers`], `banner` | consoles, options, devices, the boot banner |
-//! | [`tasks`], [`inspect`] | snapshots of all Gs; of the machine |
 //! | [`arch`] | the contract with the machine, and behind it the machine |
+//! | [`mem`] | frames, heap, stacks |
+//! | [`run`] | what every M does: the loop, slices, sleepers, calls, the poller; hooks to the rooms below |
+//! | [`wait`] | how a G waits: wait queues and locks, the unsafe code behind the public API |
+//! | [`drivers`] | devices; the consoles and the lines printed there |
+//! | [`watch`] | snapshots, backtraces, traces |
+//! | [`fail`] | panics, full stacks, kills, deadlocks, stuck CPUs, the end of the machine |
+//! | [`api`] | what a program sees |
+//! | [`check`] | random preemption and delays, invariants of the whole machine, a simulated device |
+//! | [`init`] | the steps of [`start`] |
 //!
 //! # From boot to the first switch
 //!
 //! [`start`] on the boot CPU and [`start_cpu`] on all others, one line a step; both end in
-//! [`schedule::mstart`], which first finds the program's G.
+//! [`run::mstart`], which first finds the program's G.
 #![cfg_attr(target_os = "none", no_std)]
 // Under loom the kernel is empty: models take its sources file by file.
 #![cfg(not(loom))]

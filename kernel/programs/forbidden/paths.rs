@@ -8,11 +8,11 @@
 #![allow(unused_imports)]
 
 use runnext::api::go::Go as InnerGo; //~ E0603
+use runnext::arch; //~ E0603
 use runnext::arch::irq::disable; //~ E0603
 use runnext::arch::lock::IrqLock; //~ E0603
 use runnext::arch::paging::flush_local_all; //~ E0603
 use runnext::arch::set_slot; //~ E0603
-use runnext::arch; //~ E0603
 use runnext::check::chaos::begin; //~ E0603
 use runnext::check::invariant::check; //~ E0603
 use runnext::check::simulated; //~ E0603
@@ -29,8 +29,8 @@ use runnext::fail::watchdog::on_nmi_sample; //~ E0603
 use runnext::init::banner; //~ E0603
 use runnext::init::cmdline::Options; //~ E0603
 use runnext::init::handover; //~ E0603
-use runnext::internals::arch::irq::disable as irq_off; //~ E0433
 use runnext::internals; //~ E0432
+use runnext::internals::arch::irq::disable as irq_off; //~ E0433
 use runnext::mem::frames::alloc; //~ E0603
 use runnext::mem::heap; //~ E0603
 use runnext::mem::percpu::Here; //~ E0603

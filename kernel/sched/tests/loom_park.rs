@@ -8,7 +8,7 @@
 //! The models with a whole scheduler are bounded to [`PREEMPTIONS`] preemptions a run:
 //! unbounded they take hours, and the races here need one or two. The largest, which
 //! took more time than all others together, has one less unless `RUNNEXT_TEST` is
-//! `full`.
+//! `overflow`.
 #![cfg(loom)]
 
 use loom::thread;

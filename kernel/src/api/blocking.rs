@@ -10,7 +10,7 @@
 //! a G whose slice is over also waits for its turn. The stack of an M has 512 KiB of addresses,
 //! guard included, whatever that of the G has.
 //!
-//! The implementation is in `schedule`.
+//! The implementation is in `run::call`.
 #![forbid(unsafe_code)]
 
 use crate::run::door;

@@ -1,7 +1,7 @@
 //! `go`: starting a G, and waiting for its result.
 //!
 //! The closure moves to the G, and its result comes back, in a block that both the G and the join
-//! handle own (`cell::job`): beside the G's stack if it is small and the place is free, else on the
+//! handle own (`run::job`): beside the G's stack if it is small and the place is free, else on the
 //! heap. The G's panic is caught at its root and becomes the result; dropping the handle detaches
 //! the G, and its result is dropped when it ends.
 #![forbid(unsafe_code)]

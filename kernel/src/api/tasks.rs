@@ -2,7 +2,7 @@
 //!
 //! Any G may read about any G at any time; no G is stopped for it. So each field was true at some
 //! moment during the call, and all are of one life of the G: never one G's name with another's
-//! state. How that is done is in `schedule`'s `snapshot`; this is the public interface to it.
+//! state. How that is done is in `watch::snapshot`; this is the public interface to it.
 //!
 //! On the host, where threads stand in for Gs, there are none.
 #![forbid(unsafe_code)]

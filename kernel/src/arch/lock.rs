@@ -98,7 +98,7 @@ impl<T: ?Sized> IrqLock<T> {
         self.is_held.store(false, Ordering::Release);
     }
 
-    /// Takes the lock without a guard, for `cell::wait`, whose own guard is two words so. The value
+    /// Takes the lock without a guard, for `wait::queue`, whose own guard is two words so. The value
     /// is at [`as_ptr`](Self::as_ptr); the caller owes an [`open`](Self::open), and then the
     /// interrupts as they were.
     ///

@@ -44,7 +44,7 @@
 //! paths that they take when a bit is set. A wake-up, which costs an interrupt, pays two
 //! instructions.
 //!
-//! `preempt` and `schedule` call; failures print [`note`].
+//! `run` calls, through its hooks; failures print [`note`].
 #![forbid(unsafe_code)]
 
 use crate::arch;

@@ -1,7 +1,7 @@
 //! The idle latency: how long a runnable G has waited while a P was idle.
 //!
 //! Each P records from when until when it last halted. When a G begins to run, it has waited for a
-//! CPU since the stamp of its [`Account`](super::account::Account). The overlap of the two is time
+//! CPU since the stamp of its [`Account`](crate::run::account::Account). The overlap of the two is time
 //! for which the P could have run the G, and did not. The longest overlap is kept, with the G and
 //! the P.
 //!

@@ -21,7 +21,7 @@
 //!
 //! # Callers
 //!
-//! `schedule` calls [`on_tick`] when a CPU's timer has fired, and [`next_deadline`] when it
+//! The tick calls [`on_tick`] when a CPU's timer has fired, and [`next_deadline`] when it
 //! sets that timer.
 //!
 //! # Lock order

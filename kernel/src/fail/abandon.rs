@@ -1,10 +1,10 @@
 //! A G that can neither continue nor unwind: it is abandoned where it is.
 //!
 //! That is so of a G whose stack is full although it unwinds ([`overflow`](super::overflow)), that
-//! panicked twice ([`fail`]), or that did not heed a kill ([`kill`]). It leaves its CPU for good
+//! panicked twice ([`fail`]), or that did not heed a kill (`kill`). It leaves its CPU for good
 //! ([`Leaving::Abandon`]), and its M continues as if it had ended ([`finish_abandoned`]): its join
 //! says why, and the console what was lost. Its locks are abandoned: they never open, and every
-//! caller gets an error (`cell::held`). No CPU returns to its stack, and the stack is not reused
+//! caller gets an error (`wait::held`). No CPU returns to its stack, and the stack is not reused
 //! either, because other Gs may hold pointers into it: its pages are counted. In a blocking call
 //! that is so of the stack of its M as well, and another M continues.
 
@@ -113,7 +113,7 @@ pub fn finish_abandoned(g: &'static G<Task>, reason: Option<JoinError>) {
 }
 
 /// Abandons the locks of the G of that number, which is gone without dropping its guards: each
-/// mutex that it holds, and each `RwLock` that it writes, is abandoned (`cell::held`), and the Gs
+/// mutex that it holds, and each `RwLock` that it writes, is abandoned (`wait::held`), and the Gs
 /// that wait for one are woken to see that. Returns how many locks had waiters; the other locks are
 /// noticed when a G next takes them. 0 also if there is no such G.
 ///

@@ -7,7 +7,7 @@
 //! - **The machine is idle** (Go: checkdead): a CPU that finds nothing to run, and sees that no
 //!   other P runs a G, scans all Gs before it halts ([`on_all_idle`]).
 //! - **Another program runs**: a service G of the kernel, the *watcher*, scans one program after
-//!   the other, a second apart ([`watch`]).
+//!   the other, a second apart ([`watch()`]).
 //! - **A few Gs wait in a ring** for locks and joins while others run: the last G of the ring finds
 //!   it ([`cycle`]).
 //!
@@ -31,7 +31,7 @@
 //! # The scan of an idle machine
 //!
 //! The machine does not stand still during a scan, so the result counts only if no G has left a CPU
-//! since ([`schedule::cycles_run`]): a G that was woken after it was examined was a witness then; a
+//! since ([`run::cycles_run`]): a G that was woken after it was examined was a witness then; a
 //! G that was woken before was runnable or running, if it has not left its CPU again.
 //!
 //! A scan is not repeated before some G has run. So a machine that has nothing to do scans once,
@@ -49,10 +49,10 @@
 //! other member then: the G that starts a member is a member itself and runs, and so was not seen
 //! to wait; unless it began to wait in the middle of the first scan, and the new G was put where
 //! the scan had been already. Then the second scan sees the new G, or it has ended; and so the
-//! result counts only if no G began or ended on the whole machine ([`schedule::lives_changed`]).
+//! result counts only if no G began or ended on the whole machine ([`run::lives_changed`]).
 //! From that moment on only a G of another program can wake any of them. A lock in a static has an
 //! owner, and if that G is of another program the wait is no deadlock
-//! ([`schedule::waits_for_another`]). A channel has none. So a program is given a second: it must
+//! ([`crate::watch::waits_for_another`]). A channel has none. So a program is given a second: it must
 //! be seen twice in the very same state.
 //!
 //! After a scan that suspects no program the watcher *rests*, without a deadline: until a timer

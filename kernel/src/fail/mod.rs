@@ -1,7 +1,7 @@
 //! When it goes wrong: panics, full stacks, kills, deadlocks, stuck CPUs, and the end.
 //!
-//! A panic unwinds its G ([`panic`] reports it; the catching is `run::unwind`); so does a full stack
-//! ([`overflow`]). A G that cannot unwind is abandoned ([`abandon`]). [`mod@kill`] ends Gs from
+//! A panic unwinds its G ([`mod@panic`] reports it; the catching is `run::unwind`); so does a full stack
+//! ([`overflow`]). A G that cannot unwind is abandoned ([`mod@abandon`]). [`mod@kill`] ends Gs from
 //! outside, [`deadlock`] finds Gs that wait for each other, [`watchdog`] CPUs that take no
 //! interrupt, and [`end`] has the exit codes. The scheduler reaches this room through `run::hooks`.
 

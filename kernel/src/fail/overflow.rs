@@ -46,7 +46,7 @@
 //!
 //! A lock whose guard was lost in either way stays locked, but no G waits for it for ever: at its
 //! root a G has no guard, so a lock that still has its name is abandoned there, and every caller
-//! and waiter gets that error (`unwind`'s `catch_at_root`, `cell::held`).
+//! and waiter gets that error (`unwind`'s `catch_at_root`, `wait::held`).
 //!
 //! # In a blocking call
 //!

@@ -2,7 +2,7 @@
 //!
 //! A panic in a G ends that G only: it unwinds to the root of the G and becomes the error of its
 //! join. If it panics again meanwhile, as a destructor may, there is no frame left to unwind to:
-//! the G is abandoned (`schedule::abandon`), its locks are abandoned and its joiner is woken. A panic
+//! the G is abandoned (`run::abandon`), its locks are abandoned and its joiner is woken. A panic
 //! anywhere else (scheduler, interrupt, interrupts off), and an exception that no handler can
 //! repair, is the kernel's: all other CPUs are stopped by NMI, the report is printed past all
 //! locks, and the machine ends with its own exit code.

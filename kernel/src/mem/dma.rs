@@ -62,7 +62,7 @@ pub fn alloc(pages: usize) -> Option<NonNull<u8>> {
 ///
 /// # Safety
 ///
-/// They are from [`alloc`] with this count, and neither the caller nor a device uses them.
+/// They are from [`alloc()`] with this count, and neither the caller nor a device uses them.
 pub unsafe fn free(start: NonNull<u8>, pages: usize) {
     if let Some(layout) = layout(pages) {
         // SAFETY: our caller's promise.

@@ -58,7 +58,7 @@ static RECLAIMING: AtomicBool = AtomicBool::new(false);
 /// Whether that M asks all CPUs to empty their caches.
 static ASKING: AtomicBool = AtomicBool::new(false);
 
-/// Sets how a G waits for its M. Once, by `schedule`.
+/// Sets how a G waits for its M. Once, at boot.
 pub fn set_wait(wait: Wait) {
     WAIT.call_once(|| wait);
 }

@@ -1,7 +1,7 @@
 //! Parking and readying: the interface between public API and scheduler.
 //!
 //! Channels, locks, timers and joins are built on six functions: start a G, begin to park, cancel
-//! that, park (for ever or until a time), ready. On the machine they are `schedule`'s. On the host
+//! that, park (for ever or until a time), ready. On the machine they are `run`'s own. On the host
 //! threads stand in for Gs, so that everything above this interface runs in plain tests, in
 //! doctests, and under Miri.
 //!

@@ -27,7 +27,7 @@
 //!
 //! # Jobs that fail
 //!
-//! A G may be stopped for good while it runs its job (`schedule::full`). Then another G completes
+//! A G may be stopped for good while it runs its job (`run::full`). Then another G completes
 //! the cell with a failure in its place ([`Work::give_up`]), and is the worker from there on. It
 //! finds the work where the worker had it ([`Work::run_from`]) until the moment at which the worker
 //! begins to complete the cell. From that moment on the worker is not stopped: it calls only what
@@ -232,7 +232,7 @@ union Body<J: Job> {
 }
 
 /// # Safety
-/// `cell` is memory of this layout and has no other owner.
+/// `wait` is memory of this layout and has no other owner.
 #[inline(always)]
 unsafe fn set_up<J: Job>(
     cell: NonNull<ResultCell<J>>,
@@ -390,7 +390,7 @@ impl<T> Joiner<T> {
         while word.compare_exchange(before, AWAITED, AcqRel, Acquire).is_ok() {
             before = AWAITED;
             // The wait is stored before other waits are read: pairs with the same fence of a G that
-            // closes a cycle (`deadlock::cycle`).
+            // closes a cycle (`fail::deadlock::cycle`).
             fence(SeqCst);
             look_for_cycle(false);
             park();

@@ -1,6 +1,6 @@
 //! The names of Gs in lock words, and the G behind such a name.
 //!
-//! What a name is made of, and why it has an epoch, is in `cell::held`.
+//! What a name is made of, and why it has an epoch, is in `wait::held`.
 
 use super::running_or_none;
 use super::task::Task;

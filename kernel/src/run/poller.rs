@@ -192,7 +192,7 @@ impl fmt::Display for PollError {
 impl core::error::Error for PollError {}
 
 /// Runs `handler`, which is a part of an interrupt at whose end the caller collects the readied Gs
-/// (`schedule::on_device`, `schedule::on_tick`). Interrupts are off.
+/// (`run::on_device`, `run::on_tick`). Interrupts are off.
 pub(crate) fn serve(handler: impl FnOnce()) {
     let is_served = &SERVED[arch::cpu_index()];
     is_served.store(true, Relaxed);

@@ -16,9 +16,9 @@
 //! A slice may begin with no other G waiting, and one may come later:
 //!
 //! - the running G readies or starts another, and arms the timer itself;
-//! - an interrupt brings one to this CPU: at its end (`schedule::interrupt`);
+//! - an interrupt brings one to this CPU: at its end (`run::interrupt`);
 //! - a G is put into the global queue by another CPU: `sched` knows which CPUs
-//!   run without a timer (its `sysmon`), and `schedule` interrupts them.
+//!   run without a timer (its `sysmon`), and `run` interrupts them.
 //!
 //! # Urgent Gs
 //!

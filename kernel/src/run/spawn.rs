@@ -169,7 +169,7 @@ extern "C" fn g_main(g: usize) -> ! {
     arch::irq::restore(IrqState::ON);
     // The work stays in its cell, where `abandon::finish_abandoned` finds it if this G is abandoned.
     Work::run_from(&g.kernel.work);
-    // No probe: the root is at the very top of the G's first page. As in `schedule::leave`, a G
+    // No probe: the root is at the very top of the G's first page. As in `run::leave`, a G
     // must leave with no lock held and interrupts on.
     assert!(arch::irq::disable().were_on(), "irqs off");
     // SAFETY: 1. See above. 2. A G runs here. 3. It has no other.

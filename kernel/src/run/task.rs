@@ -45,7 +45,7 @@ pub struct Task {
     pub(crate) slices: Cell<u64>,
     /// Where its time goes. Atomic: any CPU reads it.
     pub(crate) account: Account,
-    /// Its name in lock words (`cell::held`). Atomic: read by itself, or from outside; changed when
+    /// Its name in lock words (`wait::held`). Atomic: read by itself, or from outside; changed when
     /// it panics, or is abandoned.
     pub(crate) name: AtomicU64,
     /// Its place among the sleepers, guarded by their lock.

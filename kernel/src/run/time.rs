@@ -214,7 +214,7 @@ impl Deadline {
         self != Self::NEVER && Instant::now() >= self.0
     }
 
-    /// The second half of waiting, after [`park::begin_park`]: leaves the CPU until this G is
+    /// The second half of waiting, after [`door::begin_park`]: leaves the CPU until this G is
     /// readied (true) or the deadline comes (false). The awaited event may have happened in either
     /// case: check again.
     pub(crate) fn park(self) -> bool {

@@ -6,7 +6,7 @@
 //! ([`Timers::on_tick`]). A G that was readied earlier for another reason removes itself
 //! ([`Timers::cancel`]).
 //!
-//! `schedule` calls; it owns the hardware timer and knows how to ready a G. The order of deadlines
+//! `interrupt` calls; it owns the hardware timer and knows how to ready a G. The order of deadlines
 //! is [`Heap`]'s. The public interface is `time`.
 //!
 //! # Where the node is

@@ -7,7 +7,7 @@
 //!
 //! The payload is the reason why the G gives no result, as its join returns it: a [`JoinError`],
 //! not only a text. Unwinding that begins not at a call but at a faulting instruction comes here by
-//! `schedule::overflow`.
+//! `fail::overflow`.
 
 use super::error::JoinError;
 use super::{Job, hooks};
@@ -29,7 +29,7 @@ pub fn catch<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
 }
 
 /// As [`catch`], at the root of a G: no guard is left there, so a lock that still has the G's name
-/// was lost, by frames of a full stack that no table lists (`schedule::overflow`).
+/// was lost, by frames of a full stack that no table lists (`fail::overflow`).
 #[inline(always)]
 pub(crate) fn catch_at_root<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
     catch(f).inspect_err(abandon_lost)

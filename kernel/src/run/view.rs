@@ -113,7 +113,7 @@ pub fn set_gomaxprocs(n: usize) -> usize {
     before
 }
 
-/// The number of the kernel's service Gs: `attendants`.
+/// The number of the kernel's service Gs: `service`.
 static ATTENDANTS: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts one more service G, so that the program's count leaves it out.

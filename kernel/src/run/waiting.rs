@@ -113,7 +113,7 @@ pub struct Wait {
 const REASON_BITS: u32 = 8;
 const DEADLINE: u64 = 1 << 63;
 /// The rotation puts the reason where an event that says why a G has left has it
-/// (`schedule::event::What`): every switch needs it there.
+/// (`run::event::What`): every switch needs it there.
 const TURN: u32 = 16;
 
 impl Wait {

@@ -4,7 +4,7 @@
 //! lock's word, and free it by removing the name. So a lock knows its owner without a
 //! second store. This file has what the two share: the layout of the name, what a G does
 //! when it begins to wait ([`watch_wait`]), and how a lock whose owner is gone is
-//! recognized ([`note_if_abandoned`]). `schedule` maps a name to its G; `deadlock` follows
+//! recognized ([`note_if_abandoned`]). `run` maps a name to its G; `deadlock` follows
 //! chains of owners.
 //!
 //! # The name
@@ -217,7 +217,7 @@ pub(super) fn is_mine(owner: u64) -> bool {
 /// lock now, or 0; `waits_for_itself`: it [`is_mine`], and there is no deadline.
 pub(crate) fn watch_wait(waits_for_itself: bool, owner: impl Fn() -> u64) {
     // Stored before, looked at after; pairs with `abandon_locks`, and with the same fence
-    // of a G that closes a cycle (`deadlock::cycle`).
+    // of a G that closes a cycle (`fail::deadlock::cycle`).
     fence(SeqCst);
     if is_abandoned(owner()) {
         ready(this()); // its `look` finds the same, and ends the wait

@@ -1,6 +1,6 @@
 //! What a waiting G waits for: the holder of a lock, or the G that it joins.
 //!
-//! For snapshots of Gs (`roster`), and for `deadlock::cycle`, which walks from a G that waits to the
+//! For snapshots of Gs (`roster`), and for `fail::deadlock::cycle`, which walks from a G that waits to the
 //! one that it waits for ([`Waiting`]).
 //!
 //! # Reading the word of a lock that another G may free
@@ -111,8 +111,8 @@ pub(crate) fn joined(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
     let at = core::ptr::with_exposed_provenance::<G<Task>>(worker);
     // SAFETY: 1. a joiner waits at the head of a job, which exists as long as it waits. 2. In the
     // window of stacks, only the places of Gs hold jobs, and a G is the record of its slot, for
-    // ever (`birth::g_with_stack`). 3. On the heap, a job's head has the address of a G or none
-    // (`birth::spawn_as`); a word that is no longer of a head was discarded.
+    // ever (`spawn::g_with_stack`). 3. On the heap, a job's head has the address of a G or none
+    // (`spawn::spawn_as`); a word that is no longer of a head was discarded.
     Some((seen, unsafe { &*at }))
 }
 

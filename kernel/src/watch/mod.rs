@@ -1,6 +1,6 @@
 //! Who looks: snapshots, backtraces, traces. Looking changes nothing.
 //!
-//! [`snapshot`] reads one G, M, P or the machine while it runs; [`calls`] the stack of a G at rest,
+//! [`snapshot`] reads one G, M, P or the machine while it runs; [`mod@calls`] the stack of a G at rest,
 //! by [`backtrace`], with names from [`symbols`]; [`holder`] whom a G waits for. [`trace`] records
 //! the scheduler's events, which come through `run::hooks`, and [`schedtrace`] prints a line now
 //! and then.

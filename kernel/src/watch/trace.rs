@@ -1,6 +1,6 @@
 //! The scheduler's events, with time: a ring for each CPU.
 //!
-//! `schedule` and `preempt` record what they do, one line a place. While tracing is off (no
+//! `run` records what it does through its hooks, one line a place. While tracing is off (no
 //! `trace=` on the command line, and no [`start`]) recording is the test of one flag, and on the
 //! path of a switch not even that: the switch tests one word for all that is rare
 //! (`preempt::Attention`), and this is one bit of it. Otherwise an event is 16 bytes ([`Event`]) in
@@ -62,7 +62,7 @@ const DEFAULT_EVENTS: usize = 4096;
 /// and an emulator's clock jumps over the rest.
 const SETTLE_NS: u64 = 20_000_000;
 
-/// The per-CPU word that points to its ring; `schedule` has 0 and 1.
+/// The per-CPU word that points to its ring; `run` has 0 and 1.
 const RING_SLOT: usize = 2;
 
 /// Whether events are recorded.

@@ -2,7 +2,7 @@
 //!
 //! [`start`] makes two Gs: main's, and a supervisor, which is a service G of the kernel. The
 //! supervisor waits until the end of the program is decided (main returned or panicked, `exit`, a
-//! deadlock, [`Run::stop`]), and then ends its other Gs (`schedule`'s `kill`): it asks them,
+//! deadlock, [`Run::stop`]), and then ends its other Gs (`fail::kill`): it asks them,
 //! repeatedly, and abandons Gs that ignore the request. When none is left, the G in [`Run::wait`]
 //! is woken.
 #![forbid(unsafe_code)]

@@ -15,7 +15,7 @@
 //! | [`WaitGroup`] | wait until all are done | all at once |
 //! | [`Once`], [`OnceLock`] | initialized by the first caller | all at once |
 //!
-//! The waiting itself, and all unsafe code, is in `cell`: `wait` is the queue, `mutex` and `rwlock`
+//! The waiting itself, and all unsafe code, is in `wait`: `wait` is the queue, `mutex` and `rwlock`
 //! are the locks without poisoning. The semaphore is there too, for drivers.
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! `Mutex`: a value for one G at a time.
 //!
-//! The lock and its guard are `cell::mutex`, which says how it works and which waiter is next; here
+//! The lock and its guard are `wait::mutex`, which says how it works and which waiter is next; here
 //! are poisoning and the forms with a limit.
 #![forbid(unsafe_code)]
 

@@ -5,7 +5,7 @@
 //! poisons the lock if it existed when the panic began and is dropped while it unwinds; a lock
 //! taken and freed by a destructor meanwhile is not poisoned. A lock is *abandoned* if a holder
 //! ended without dropping its guard: it never opens again, and there is no guard to return. How the
-//! two are detected is in `cell::held`.
+//! two are detected is in `wait::held`.
 
 use crate::wait::held::{NotTaken, Poisoned};
 use core::fmt;
@@ -16,7 +16,7 @@ pub type LockResult<G> = Result<G, LockError<G>>;
 pub(super) type TryResult<G> = Result<G, TryLockError<G>>;
 /// The result of taking a lock with a limit.
 pub(super) type TimeoutResult<G> = Result<G, LockTimeoutError<G>>;
-/// The result of taking a lock in `cell`.
+/// The result of taking a lock in `wait`.
 pub(super) type Taken<G> = Result<(G, Poisoned), NotTaken>;
 
 /// Why [`Mutex::lock`](super::Mutex::lock) and the like give no plain guard.
@@ -217,7 +217,7 @@ pub(super) fn locked_at_once<G>(taken: Taken<G>) -> TryResult<G> {
     }
 }
 
-/// What `Mutex` and `RwLock` share: a lock around an `inner` one of `cell`, which `$peek` tries to
+/// What `Mutex` and `RwLock` share: a lock around an `inner` one of `wait`, which `$peek` tries to
 /// take without waiting.
 macro_rules! lock_type {
     ($lock:ident, $inner:ident, $peek:expr) => {

@@ -32,7 +32,7 @@ impl Turn {
         Turn(WaitQueue::new(0))
     }
 
-    /// Waits until it is the calling G's turn. Only where [`park::may_wait`].
+    /// Waits until it is the calling G's turn. Only where [`door::may_wait`].
     pub fn take(&self) -> Taken<'_> {
         let me = door::me() & !PANICKING;
         let mut turn = self.0.lock();

@@ -16,7 +16,7 @@
 //! # Why a ring that was found is a deadlock
 //!
 //! Links are read one after the other, and a link may be gone before the ring is closed. So the
-//! ring is walked until two walks in a row meet the same waits (`ring`; `schedule::Waiting`: the
+//! ring is walked until two walks in a row meet the same waits (`ring`; `run::Waiting`: the
 //! same life of the G, which has not left a CPU since). A G that waits frees nothing. In the later
 //! of the two walks, the owner of each lock was a G that had been in its present wait since the
 //! earlier walk, so it has held the lock since before that wait, and holds it until the wait ends.

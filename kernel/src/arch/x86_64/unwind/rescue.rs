@@ -418,7 +418,7 @@ mod tests {
         let mut stack = vec![0xaau128; 16384];
         let full = (&raw const stack[8192]).addr() as u64 + 8; // not aligned to 16
         let mut frame = Frame::for_test(0x1234, full);
-        // SAFETY: below `full` is half of this test's own stack.
+        // SAFETY: below `overflow` is half of this test's own stack.
         unsafe { divert(&mut frame, 0x5678, diverted) };
         let (rip, rsp, rdi) = frame.target();
         assert_eq!(rsp % 16, 0, "not as before a call");
