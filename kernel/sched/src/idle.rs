@@ -1,7 +1,7 @@
 //! Parking and waking: the idle Ps, the spinning Ps, and why no wake-up is lost.
 //!
 //! Holds the idle mask, the spinning count and the two sides of the protocol:
-//! [`Idle::park`] with its second check, and [`Idle::wake_p`]. The caller (`find`)
+//! [`Idle::park`] with its second check, and [`Idle::wake_one`]. The caller (`find`)
 //! says which queues to check. The argument is in the essay, paragraphs
 //! "Submitting", "Parking" and "Spinning".
 
@@ -92,7 +92,7 @@ impl Idle {
         }
     }
 
-    /// A spinning P found work. It owes a [`Idle::wake_p`] after this: CPUs that
+    /// A spinning P found work. It owes a [`Idle::wake_one`] after this: CPUs that
     /// submitted while it spun relied on it.
     pub(crate) fn stop_spinning(&self) {
         self.spinning.fetch_sub(1, AcqRel);
