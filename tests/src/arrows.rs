@@ -7,8 +7,9 @@
 //!
 //! Paths are resolved: `super::` and `self::` from the module that they stand in, names of the
 //! crate's root through the root's `pub use`, exported macros to the file that defines them. Code
-//! under `#[cfg(test)]` does not count: a test may use everything. Nor does `lib.rs`, which fills the
-//! tables through which a lower room calls a higher one.
+//! under `#[cfg(test)]` does not count: a test may use everything. Nor do the files beside `lib.rs`:
+//! `lib.rs` fills the table through which a lower room calls a higher one, and `internals.rs` opens
+//! the rooms to tests.
 
 mod lex;
 
@@ -55,7 +56,9 @@ fn read(root: &Path, module: &[String]) -> io::Result<Vec<File>> {
         if path.is_dir() {
             files.extend(read(&path, &below(&name))?);
         } else if path.extension().is_some_and(|kind| kind == "rs") {
-            let own = if ["lib", "mod"].contains(&&*name) { module.to_vec() } else { below(&name) };
+            // A file beside `lib.rs` is of no room either.
+            let is_root = module.is_empty() || ["lib", "mod"].contains(&&*name);
+            let own = if is_root { module.to_vec() } else { below(&name) };
             let source = Source::new(&fs::read_to_string(&path)?);
             files.push(File { name: path.to_string_lossy().into_owned(), module: own, source });
         }
