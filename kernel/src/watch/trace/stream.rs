@@ -141,22 +141,23 @@ pub(crate) fn open(zero: u64) -> Result<(), StartError> {
         STATE.store(State::Open as u32, Release);
         turn
     };
-    let cpus = watch::stats().cpus; // takes locks of its own
-    TALLY.lock().begin(&cpus);
     write_present(&mut turn);
     Ok(())
 }
 
-/// The state before the first event: the names of all Gs, and which G and M are on each CPU.
+/// The state before the first event: the names of all Gs, and which G and M are on each CPU. That
+/// and the [`Tally`] are of one snapshot, the last thing before events are recorded: names take a
+/// while.
 fn write_present(out: &mut dyn Out) {
     let nowhere: &dyn core::fmt::Display = &"";
     for g in watch::gs() {
         let site = g.site.as_ref().map_or(nowhere, |site| site);
         wire::name(out, g.id as u32, g.name, site);
     }
+    let cpus = watch::stats().cpus; // takes locks of its own
+    TALLY.lock().begin(&cpus);
     let time = arch::cycles();
-    for (cpu, cursor) in CURSORS[..arch::num_cpus()].iter().enumerate() {
-        let (m, g) = run::present(cpu);
+    for (cpu, (cursor, &PInfo { m, g, .. })) in CURSORS.iter().zip(&cpus).enumerate() {
         let mut events = Vec::new();
         if cpu == 0 {
             let procs = What::new(Kind::Procs, run::gomaxprocs() as u32);
@@ -223,9 +224,15 @@ fn drain_for_ever() {
 /// Writes out all rings, when tracing is off: counts until the stream continues belong to no event.
 /// By a G.
 pub(crate) fn pause() {
-    let cpus = watch::stats().cpus;
-    TALLY.lock().end(&cpus);
+    end_tally();
     drain_all();
+}
+
+/// Tracing is off: nothing that is counted from here on has an event. Before the wait for the
+/// [`Turn`], whose yields are counted. Changes nothing in a pause.
+fn end_tally() {
+    let cpus = watch::stats().cpus; // takes locks of its own
+    TALLY.lock().end(&cpus);
 }
 
 /// Writes out all rings; by a G.
@@ -260,9 +267,8 @@ pub(crate) fn finish(code: u32) {
     if !is_open() {
         return;
     }
+    end_tally();
     let Some(mut turn) = wait_for_turn() else { return };
-    let cpus = watch::stats().cpus;
-    TALLY.lock().end(&cpus); // changes nothing in a pause
     drain(&mut turn, || Some(NAMES.lock()));
     let counts = core::mem::take(&mut TALLY.lock().sum);
     for (cpu, counts) in counts.iter().enumerate() {
@@ -274,9 +280,11 @@ pub(crate) fn finish(code: u32) {
 /// Gives the other CPUs a while to go idle, so that their counters and their last events agree; not
 /// if they are busy.
 pub(crate) fn let_others_settle() {
+    // It does not yield: each time would be an event, and thousands of them would overwrite the ring
+    // and keep the G that drains busy. Other CPUs steal the Gs that wait here.
     let deadline_ns = door::now_ns() + SETTLE_NS;
     while run::busy() > 1 && door::now_ns() < deadline_ns {
-        door::yield_now();
+        arch::relax();
     }
     // An idle CPU is marked so a moment before it records that it halts. This G does not sleep: a
     // CPU without a timer would not wake it.
