@@ -215,7 +215,7 @@ static HOOKS: run::hooks::Hooks = run::hooks::Hooks {
     locks_lost: fail::abandon::locks_lost,
     kernel_bug: |what| panic::kernel_bug(what),
     finish_abandoned: fail::finish_abandoned,
-    look_for_cycle: deadlock::cycle::look,
+    look_for_cycle: deadlock::cycle::find,
 };
 
 /// The timer of this CPU has fired.
@@ -262,7 +262,7 @@ fn init_memory(boot: &BootInfo) {
         panic!("no memory to start with: {error}");
     }
     mem::heap::set_in_need(run::is_panicking);
-    mem::reclaim::set_wait(run::wait_for_relief);
+    mem::reclaim::set_wait(run::wait_for_memory);
 }
 
 /// Queues the program's first G.

@@ -166,7 +166,7 @@ pub fn check() -> Result<Result<Census, Broken>, SpawnError> {
     }
     held.into_iter().for_each(|g| drop(g.join()));
     let census = PAPER.lock().take().unwrap_or_default();
-    Ok(judge(&census).map(|()| census))
+    Ok(check_census(&census).map(|()| census))
 }
 
 /// The census that is being taken.
@@ -231,7 +231,7 @@ fn is_done() -> bool {
 ///
 /// # Errors
 /// [`Broken`]: the first violated invariant.
-fn judge(census: &Census) -> Result<(), Broken> {
+fn check_census(census: &Census) -> Result<(), Broken> {
     let mut queued: Vec<Queued> = census.queued.clone();
     queued.sort_unstable_by_key(|found| (found.g, found.place));
     for pair in queued.windows(2) {
@@ -300,12 +300,12 @@ mod tests {
     fn broken(change: impl FnOnce(&mut Census)) -> Broken {
         let mut census = sound();
         change(&mut census);
-        judge(&census).expect_err("broken")
+        check_census(&census).expect_err("broken")
     }
 
     #[test]
     fn sound_machine_is_sound() {
-        assert_eq!(judge(&sound()), Ok(()));
+        assert_eq!(check_census(&sound()), Ok(()));
     }
 
     #[test]

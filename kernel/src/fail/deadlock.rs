@@ -24,14 +24,14 @@
 //! is shared would hide the deadlocks of all programs that use one. So programs that share a
 //! channel must each have a G that waits with a limit.
 //!
-//! Usually some G of the program sleeps or waits for input. The scan remembers that G, the
-//! *witness*, and while it waits so no other G is examined. If it does not, all Gs are examined,
-//! with interrupts on.
+//! Usually some G of the program sleeps or waits for input. The scan remembers that G
+//! ([`Instance::outside_wait`]), and while it waits so no other G is examined. If it does not, all
+//! Gs are examined, with interrupts on.
 //!
 //! # The scan of an idle machine
 //!
 //! The machine does not stand still during a scan, so the result counts only if no G has left a CPU
-//! since ([`run::cycles_run`]): a G that was woken after it was examined was a witness then; a
+//! since ([`run::cycles_run`]): a G that was woken after it was examined waited for an outside event then; a
 //! G that was woken before was runnable or running, if it has not left its CPU again.
 //!
 //! A scan is not repeated before some G has run. So a machine that has nothing to do scans once,
@@ -135,10 +135,10 @@ fn scan_at_rest(instance: &'static Instance, cycles_run: u64) -> bool {
 /// A stamp of the waits of a program's Gs, if there are any and each of them waits for another, as
 /// far as is known; `is_outside` says of a G that it waits for another program.
 fn scan_program(instance: &Instance, is_outside: impl Fn(&run::GHandle) -> bool) -> Option<u64> {
-    let is_witness =
+    let waits_outside =
         |info: &GInfo| info.state != GState::Running && info.wait.is_some_and(is_external);
-    if let Some(witness) = instance.witness()
-        && watch::info(&witness).as_ref().is_some_and(is_witness)
+    if let Some(outside_wait) = instance.outside_wait()
+        && watch::info(&outside_wait).as_ref().is_some_and(waits_outside)
     {
         return None;
     }
@@ -150,9 +150,9 @@ fn scan_program(instance: &Instance, is_outside: impl Fn(&run::GHandle) -> bool)
         let wait = info.wait.filter(|_| waits).map(|wait| (wait, [info.id, info.switches]));
         (handle, wait)
     }));
-    let (stamp, witness) =
-        stamp.map_or_else(|witness| (None, witness), |stamp| (Some(stamp), None));
-    instance.set_witness(witness);
+    let (stamp, outside_wait) =
+        stamp.map_or_else(|outside_wait| (None, outside_wait), |stamp| (Some(stamp), None));
+    instance.set_outside_wait(outside_wait);
     stamp
 }
 
@@ -222,13 +222,13 @@ pub fn begin_watching() -> Result<(), SpawnError> {
 /// A timer has fired: makes the watcher scan, a little later. Any context, interrupts off.
 #[inline]
 pub fn on_tick() {
-    WATCHER.stir().into_iter().for_each(door::ready_from_interrupt);
+    WATCHER.poll_watcher().into_iter().for_each(door::ready_from_interrupt);
 }
 
 /// This CPU is about to halt while so many CPUs run Gs: makes the watcher scan, a little later. True
 /// if it is in the inbox of this CPU. Interrupts off.
 pub fn on_idle(busy: usize) -> bool {
-    WATCHER.stir_from_halt(busy).map(door::ready_from_interrupt).is_some()
+    WATCHER.poll_watcher_from_halt(busy).map(door::ready_from_interrupt).is_some()
 }
 
 /// The watcher's main loop.
@@ -254,7 +254,7 @@ fn scan_beside(instance: &'static Instance) -> Seen {
     let is_outside = |handle: &_| watch::waits_for_another(handle, instance);
     let scan = || scan_program(instance, is_outside);
     let stamp = scan_twice(scan, run::lives_changed).unwrap_or(0);
-    let seen = Seen::of(stamp, instance.suspect(stamp));
+    let seen = Seen::of(stamp, instance.swap_stamp(stamp));
     if seen < Seen::Deadlock {
         return seen;
     }
@@ -360,15 +360,15 @@ impl<H> Watcher<H> {
     /// An event happens on the machine. Returns the handle if the watcher rests: the caller must
     /// ready it. Any context.
     #[inline]
-    fn stir(&self) -> Option<H> {
+    fn poll_watcher(&self) -> Option<H> {
         if self.rests.load(Relaxed) { self.wake() } else { None }
     }
 
-    /// As [`stir`](Self::stir), for a CPU that is about to halt while so many CPUs run Gs. If only
+    /// As [`poll_watcher`](Self::poll_watcher), for a CPU that is about to halt while so many CPUs run Gs. If only
     /// the watcher runs, a halt is no event.
-    fn stir_from_halt(&self, busy: usize) -> Option<H> {
+    fn poll_watcher_from_halt(&self, busy: usize) -> Option<H> {
         let is_watcher = busy <= 1 && self.scans.load(Relaxed);
-        if is_watcher { None } else { self.stir() }
+        if is_watcher { None } else { self.poll_watcher() }
     }
 
     /// Makes the watcher scan, with or without an event.

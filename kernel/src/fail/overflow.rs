@@ -118,7 +118,7 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
     let is_kernels = is_probe && found == PageFault::StackOverflow;
     if is_parking && stack::make_room(slot, range.clone(), Need::More)
         || is_kernels && stack::make_room(slot, range.clone(), Need::Margin)
-        || found == PageFault::NoMemory && !is_parking && has_relief(slot, range)
+        || found == PageFault::NoMemory && !is_parking && can_reclaim(slot, range)
     {
         return Rescue::Retry;
     }
@@ -133,14 +133,14 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
     cpu.leaving.set(Leaving::Abandon);
     // A G in a call is on the stack of its M: that M is abandoned with it.
     let is_in_call = g.kernel.m.get().is_some();
-    Rescue::Leave(if is_in_call { call::leave_behind(cpu, g) } else { cpu.sp.get() })
+    Rescue::Leave(if is_in_call { call::abandon_in_call(cpu, g) } else { cpu.sp.get() })
 }
 
 /// For a running G without a frame for its stack while memory is cached elsewhere: the G continues
 /// for a moment with reserved frames, and leaves its CPU at the interrupt that is sent here, so
 /// that the M there reclaims that memory (`mem::reclaim`). In a call that is the spare M. False if
 /// there is no such memory, or no frame.
-fn has_relief(slot: Slot, range: Range<u64>) -> bool {
+fn can_reclaim(slot: Slot, range: Range<u64>) -> bool {
     if !reclaim::would_help() || !stack::commit_at_any_cost(slot, range) {
         return false;
     }

@@ -62,7 +62,7 @@ pub struct Stats {
 /// reserved there. Its usable regions need not be true.
 pub(crate) unsafe fn init(map: Map<'_>) -> Result<(), &'static str> {
     // SAFETY: our caller's promise.
-    unsafe { take_over(map) }.ok_or("no room for the bitmaps of frames")?;
+    unsafe { adopt(map) }.ok_or("no room for the bitmaps of frames")?;
     let root = frames::alloc_below_4g().map(Frame::addr);
     // SAFETY: our caller's promise; the frame is not used otherwise.
     unsafe { paging::init(root, FRAME_SOURCE) }.map_err(|_| "no frame for a page table")?;
@@ -86,7 +86,7 @@ const FRAME_SOURCE: paging::FrameSource = paging::FrameSource {
 ///
 /// As for [`init`].
 #[inline(never)]
-unsafe fn take_over(map: Map<'_>) -> Option<()> {
+unsafe fn adopt(map: Map<'_>) -> Option<()> {
     let limit = paging::direct_map_end(map.highest_usable());
     // SAFETY: `survey` tries only frames below `limit`, which the tables map; the loader
     // maps them writable. They are in no reserved region, so they are unused, and there is

@@ -21,7 +21,7 @@ pub struct Here {
 
 impl Here {
     /// Turns interrupts off, after a probe of the stack: a page fault must not come while a
-    /// value is lent.
+    /// value is in_use.
     #[inline]
     pub fn enter() -> Here {
         let irqs = arch::irq::disable_probed();
@@ -66,12 +66,12 @@ pub struct CpuLocal<T> {
 
 #[repr(align(128))]
 struct Slot<T> {
-    lent: AtomicBool,
+    in_use: AtomicBool,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: `with` lends a slot to one closure at a time: on the bare machine to code of that
-// CPU only, with interrupts off; on the host to the thread that wins `lent`. `T: Send`
+// CPU only, with interrupts off; on the host to the thread that wins `in_use`. `T: Send`
 // because the value is made on one CPU and used on another.
 unsafe impl<T: Send> Sync for CpuLocal<T> {}
 
@@ -79,7 +79,7 @@ impl<T: Empty> CpuLocal<T> {
     /// An empty value for every CPU.
     pub const fn new() -> Self {
         CpuLocal {
-            slots: [const { Slot { lent: AtomicBool::new(false), value: UnsafeCell::new(T::EMPTY) } };
+            slots: [const { Slot { in_use: AtomicBool::new(false), value: UnsafeCell::new(T::EMPTY) } };
                 MAX_CPUS],
         }
     }
@@ -90,16 +90,16 @@ impl<T> CpuLocal<T> {
     ///
     /// # Panics
     ///
-    /// On the bare machine, when the value is lent already: a page fault or an exception
+    /// On the bare machine, when the value is in_use already: a page fault or an exception
     /// came inside a closure, and its handler uses the same value.
     #[inline]
     pub fn with<R>(&self, here: &Here, f: impl FnOnce(&mut T) -> R) -> R {
         let slot = &self.slots[here.index];
         slot.take();
-        // SAFETY: `take` returned, so no other code has this slot until `lent` is false again,
-        // which is after `f` is done with it; if `f` unwinds, it stays lent for ever.
+        // SAFETY: `take` returned, so no other code has this slot until `in_use` is false again,
+        // which is after `f` is done with it; if `f` unwinds, it stays in_use for ever.
         let result = f(unsafe { &mut *slot.value.get() });
-        slot.lent.store(false, Ordering::Release); // pairs with `take`
+        slot.in_use.store(false, Ordering::Release); // pairs with `take`
         result
     }
 
@@ -122,14 +122,14 @@ impl<T> Slot<T> {
     fn take(&self) {
         // Only this CPU touches its flag, with interrupts off: no locked instruction is
         // needed to detect re-entry.
-        assert!(!self.lent.load(Ordering::Relaxed), "percpu re-entered");
-        self.lent.store(true, Ordering::Relaxed);
+        assert!(!self.in_use.load(Ordering::Relaxed), "percpu re-entered");
+        self.in_use.store(true, Ordering::Relaxed);
     }
 
     #[cfg(not(target_os = "none"))]
     fn take(&self) {
         // Threads of a test may act as the same CPU: here the flag is a lock.
-        while self.lent.swap(true, Ordering::Acquire) {
+        while self.in_use.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
     }

@@ -30,7 +30,7 @@
 //! The pages opened for it on the M's stack are still open then, so the G retires that M
 //! ([`retire_m`]): a spare M, which a call always has, takes its place under the G, and is where the
 //! G leaves to. A G that cannot unwind is abandoned on the M's stack, and the M with it
-//! ([`leave_behind`]).
+//! ([`abandon_in_call`]).
 //!
 //! # Go's way, for study
 //!
@@ -52,7 +52,7 @@
 
 use super::m::{M, NoM};
 use super::task::Task;
-use super::{Cpu, Kind, Leaving, OnCpu, SCHED, hooks, m_main, running, wait_for_relief};
+use super::{Cpu, Kind, Leaving, OnCpu, SCHED, hooks, m_main, running, wait_for_memory};
 use crate::arch::irq::IrqState;
 use crate::arch::{self};
 use core::mem::{ManuallyDrop, MaybeUninit};
@@ -192,7 +192,7 @@ fn find_spare(on: OnCpu<'_>) -> Result<OnCpu<'_>, NoM> {
 
 /// If many Ms are retired: waits until their stacks are closed, and takes one.
 fn retired_spare() -> Option<&'static M> {
-    if M::are_many_retired() && wait_for_relief(1) { M::take_spare() } else { None }
+    if M::are_many_retired() && wait_for_memory(1) { M::take_spare() } else { None }
 }
 
 /// A G in a call leaves its CPU, and its M with it (Go: handoffp). Interrupts off before and after;
@@ -232,7 +232,7 @@ fn hand_over(cpu: &Cpu, g: &G<Task>) -> usize {
 }
 
 /// As [`leave`], for a G that never runs again: returns where its CPU continues. In its page fault.
-pub(crate) fn leave_behind(cpu: &Cpu, g: &G<Task>) -> usize {
+pub(crate) fn abandon_in_call(cpu: &Cpu, g: &G<Task>) -> usize {
     hand_over(cpu, g)
 }
 

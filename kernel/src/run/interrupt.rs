@@ -61,7 +61,7 @@ fn finish(mut on: OnCpu<'_>) -> Afterwards {
         if arrival.displace {
             cpu.slices.is_urgent.set(true);
         }
-        kill::note_chance(g);
+        kill::note_found_running(g);
         let needs_timer = || SCHED.needs_timer(p);
         if must_leave(g) || cpu.slices.verdict(needs_timer) != Verdict::GoOn {
             afterwards = Afterwards::Preempt;

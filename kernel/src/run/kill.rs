@@ -159,7 +159,7 @@ pub fn die() -> ! {
 }
 
 /// An interrupt has found that G running, and may let it continue: the G has had a chance to check.
-pub fn note_chance(g: &'static G<Task>) {
+pub fn note_found_running(g: &'static G<Task>) {
     if g.kernel.kill.is_set() {
         g.kernel.kill.chances.fetch_add(1, Relaxed);
     }

@@ -72,7 +72,7 @@ pub use interrupt::{
 pub use m::{MAX_MS, MState, NoM};
 pub use name::{is_gone, me};
 
-pub use reclaim::wait_for_relief;
+pub use reclaim::wait_for_memory;
 
 pub use park::{
     begin_park, cancel_park, may_spin, may_wait, park, park_from, park_until, ready, ready_from,
@@ -81,8 +81,8 @@ pub use park::{
 pub use task::{GHandle, Task, begin_panic, current, end_panic, is_in_call, is_panicking};
 pub use turn::ask_for_upkeep;
 pub use view::{
-    all_idle, ask_for_attention, busy, count_attendant, created, current_id, cycles_run,
-    discount_attendant, ended, gomaxprocs, has_work, is_busy, lives_changed, num_goroutines,
+    all_idle, ask_for_attention, busy, count_service_g, created, current_id, cycles_run,
+    discount_service_g, ended, gomaxprocs, has_work, is_busy, lives_changed, num_goroutines,
     permit, present, program, progress, random, set_gomaxprocs, slices_begun, spare_attention,
     take_permit, this,
 };

@@ -94,7 +94,7 @@ pub struct Instance {
     /// The number of main's G, 0 before it has begun.
     main: AtomicU64,
     /// A stamp of its Gs when they were last seen to wait for each other; else 0.
-    suspect: AtomicU64,
+    last_stamp: AtomicU64,
     run: IrqLock<Run>,
     older: Older<Instance>,
 }
@@ -107,7 +107,7 @@ struct Run {
     supervisor: Option<GHandle>,
     /// A G of it that waited for the clock or a device at the last scan: while it does, there is no
     /// deadlock.
-    witness: Option<run::GHandle>,
+    outside_wait: Option<run::GHandle>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -133,12 +133,12 @@ impl fmt::Debug for Instance {
 impl Instance {
     const fn new(id: ProgramId) -> Self {
         let phase = if id.0 <= ProgramId::BOOT.0 { Phase::Running } else { Phase::Free };
-        let run = Run { name: "", args: &[], phase, supervisor: None, witness: None };
+        let run = Run { name: "", args: &[], phase, supervisor: None, outside_wait: None };
         Instance {
             id: AtomicU32::new(id.0),
             is_ending: AtomicBool::new(false),
             main: AtomicU64::new(0),
-            suspect: AtomicU64::new(0),
+            last_stamp: AtomicU64::new(0),
             run: IrqLock::new(run),
             older: Older::new(),
         }
@@ -177,7 +177,7 @@ impl Instance {
     /// Its run is over and no G of it is left.
     pub(crate) fn free(&self) {
         let mut run = self.run.lock();
-        run.witness = None;
+        run.outside_wait = None;
         run.phase = Phase::Free;
         self.is_ending.store(false, Relaxed);
     }
@@ -262,17 +262,17 @@ impl Instance {
 
     /// Stores a stamp of its Gs, 0 if they do not seem to wait for each other, and returns the
     /// previous one. Only the watcher calls it (`deadlock`).
-    pub(crate) fn suspect(&self, stamp: u64) -> u64 {
-        self.suspect.swap(stamp, Relaxed)
+    pub(crate) fn swap_stamp(&self, stamp: u64) -> u64 {
+        self.last_stamp.swap(stamp, Relaxed)
     }
 
     /// The G that was found to wait for the clock or a device.
-    pub(crate) fn witness(&self) -> Option<run::GHandle> {
-        self.run.lock().witness.clone()
+    pub(crate) fn outside_wait(&self) -> Option<run::GHandle> {
+        self.run.lock().outside_wait.clone()
     }
 
-    pub(crate) fn set_witness(&self, witness: Option<run::GHandle>) {
-        self.run.lock().witness = witness;
+    pub(crate) fn set_outside_wait(&self, outside_wait: Option<run::GHandle>) {
+        self.run.lock().outside_wait = outside_wait;
     }
 }
 

@@ -14,7 +14,7 @@ use sched::Status;
 /// Where interrupts are on a G can be preempted, so it can leave as well; but not when it is about
 /// to park. In a blocking call it leaves with its M, and the spare M does the work. It does not
 /// check for a kill request: an allocation does not unwind.
-pub fn wait_for_relief(pages: usize) -> bool {
+pub fn wait_for_memory(pages: usize) -> bool {
     if !arch::irq::enabled() {
         return false;
     }

@@ -31,12 +31,12 @@ pub fn spawn_for_a_while(
 ) -> Result<(), SpawnError> {
     counted(name, move || {
         work();
-        run::discount_attendant();
+        run::discount_service_g();
     })
 }
 
 fn counted(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
-    run::count_attendant();
+    run::count_service_g();
     let (site, program) = (Location::caller(), Some(&KERNEL));
     let options = SpawnOptions { name, site, stack: DEFAULT_SIZE, pin: None, program };
     match door::spawn(options, Caught(work)) {
@@ -45,7 +45,7 @@ fn counted(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(
             Ok(())
         }
         Err(error) => {
-            run::discount_attendant();
+            run::discount_service_g();
             Err(error)
         }
     }

@@ -59,7 +59,7 @@ pub fn ended() -> u64 {
 /// How many Gs there are, without the kernel's service Gs.
 pub fn num_goroutines() -> usize {
     let ended = ended(); // before `created`: never more ended than created
-    (created().saturating_sub(ended) as usize).saturating_sub(ATTENDANTS.load(Relaxed))
+    (created().saturating_sub(ended) as usize).saturating_sub(SERVICE_GS.load(Relaxed))
 }
 
 /// A number that changes whenever a G is created or has ended.
@@ -114,16 +114,16 @@ pub fn set_gomaxprocs(n: usize) -> usize {
 }
 
 /// The number of the kernel's service Gs: `service`.
-static ATTENDANTS: AtomicUsize = AtomicUsize::new(0);
+static SERVICE_GS: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts one more service G, so that the program's count leaves it out.
-pub fn count_attendant() {
-    ATTENDANTS.fetch_add(1, Relaxed);
+pub fn count_service_g() {
+    SERVICE_GS.fetch_add(1, Relaxed);
 }
 
 /// Discounts a service G that was not created, or has ended.
-pub fn discount_attendant() {
-    ATTENDANTS.fetch_sub(1, Relaxed);
+pub fn discount_service_g() {
+    SERVICE_GS.fetch_sub(1, Relaxed);
 }
 
 /// Sets attention bits (`preempt::Attention`) on every CPU, which acts on them at each switch.

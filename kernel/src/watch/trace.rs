@@ -183,7 +183,7 @@ pub(crate) fn begin(choice: TraceChoice, events: Option<usize>) {
     if let Err(error) = give_rings() {
         return log::error!("trace: {error}");
     }
-    settle();
+    wait_until_idle();
     ZERO.store(arch::cycles(), Relaxed);
     if choice == TraceChoice::Stream
         && let Err(error) = stream::open(ZERO.load(Relaxed))
@@ -302,7 +302,7 @@ fn switch_off() -> bool {
 }
 
 /// Halts until a while has passed: see "Reproducible events".
-fn settle() {
+fn wait_until_idle() {
     let deadline_ns = arch::now_ns() + SETTLE_NS;
     while arch::now_ns() < deadline_ns {
         // Armed again each time, as another interrupt may have ended the halt; but not when its

@@ -292,7 +292,7 @@ impl<T> Chan<T> {
         // The common case, inlined into the caller: no sender waits, and there is a value in the
         // ring.
         if self.lock.looks_waited_for(SENDERS) {
-            return self.take_over(locked, until);
+            return self.recv_from_sender(locked, until);
         }
         match locked.pop_ring() {
             Some((value, len)) => {
@@ -305,7 +305,7 @@ impl<T> Chan<T> {
 
     /// Receives from the first sender in the queue, if the channel is a rendezvous.
     #[inline(never)]
-    fn take_over(&self, mut locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
+    fn recv_from_sender(&self, mut locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
         if self.capacity == 0
             && !self.is_closed()
             && let Some((value, wake)) = locked.take_alone(SENDERS)

@@ -2,7 +2,7 @@
 //!
 //! A mutex has an owner, a `RwLock` that is written has one, and a joiner waits for one G. So from
 //! each G in such a wait a link leads to another G, and if the links lead back to the first G, no G
-//! of the ring ever continues, whatever the rest of the machine does. [`look`] follows the links
+//! of the ring ever continues, whatever the rest of the machine does. [`find`] follows the links
 //! when a G is about to leave its CPU for such a wait; no other path pays. Mostly the first link
 //! ends the walk: the owner runs.
 //!
@@ -51,7 +51,7 @@ use core::fmt::{self, Write};
     not(target_os = "none"),
     expect(dead_code, reason = "of threads nobody knows what they wait for")
 )]
-pub fn look(waits_for_itself: bool) {
+pub fn find(waits_for_itself: bool) {
     if let Some(me) = Waiting::me()
         && (waits_for_itself || is_ring(me, Waiting::next))
     {

@@ -181,7 +181,7 @@ fn meld<T: Timed>(mut a: Option<&'static T>, mut b: Option<&'static T>) -> Optio
     put_right(last, rest);
     // Up again: all entries on the path have new right children.
     while let Some(entry) = last {
-        settle(entry);
+        rank_anew(entry);
         last = entry.timer().up.get();
     }
     root.or(rest)
@@ -218,7 +218,7 @@ fn put_in_place<T: Timed>(above: &'static T, old: &'static T, new: Option<&'stat
 
 /// Corrects ranks after a change below `entry`. Ends where the rank does not change.
 fn mend_upwards<T: Timed>(mut entry: &'static T) {
-    while settle(entry) {
+    while rank_anew(entry) {
         match entry.timer().up.get() {
             Some(above) => entry = above,
             None => return,
@@ -228,7 +228,7 @@ fn mend_upwards<T: Timed>(mut entry: &'static T) {
 
 /// Puts the child of lower rank to the right and ranks the entry by it. True if its rank has
 /// changed.
-fn settle<T: Timed>(entry: &'static T) -> bool {
+fn rank_anew<T: Timed>(entry: &'static T) -> bool {
     #[cfg(test)]
     tests::count_a_step();
     let node = entry.timer();

@@ -66,7 +66,7 @@ pub fn on_nmi(frame: &mut Frame, nmi_sample: Option<fn(u64, u64, bool)>) {
         return skip_halt(frame);
     }
     if let Some(nmi_sample) = nmi_sample {
-        nmi_sample(frame.rip, frame.rbp, !frame.irqs_on());
+        nmi_sample(frame.rip, frame.rbp, !frame.irqs_enabled());
     }
     skip_halt(frame);
     nmis.taken.store(taken.wrapping_add(1), Ordering::Release); // pairs with `was_sampled`
@@ -127,7 +127,7 @@ impl fmt::Display for Reason {
 fn skip_halt(frame: &mut Frame) {
     const HLT: u8 = 0xf4;
     // SAFETY: the CPU was about to execute what is there.
-    if frame.irqs_on() && unsafe { (frame.rip as *const u8).read() } == HLT {
+    if frame.irqs_enabled() && unsafe { (frame.rip as *const u8).read() } == HLT {
         frame.rip += 1;
     }
 }

@@ -104,7 +104,7 @@ pub struct Frame {
 
 impl Frame {
     /// Whether interrupts were on there.
-    pub fn irqs_on(&self) -> bool {
+    pub fn irqs_enabled(&self) -> bool {
         self.rflags & INTERRUPTS_ON != 0
     }
 
@@ -356,14 +356,14 @@ fn preempt_interrupted(frame: &mut Frame) {
 
 fn page_fault(frame: &mut Frame) {
     let address = x86_64::registers::control::Cr2::read_raw();
-    let irqs_on = frame.irqs_on();
+    let irqs_enabled = frame.irqs_enabled();
     let mut found = PageFault::Stray;
     if let Some(handlers) = HANDLERS.get() {
         // A protection violation is nothing that a page could mend.
         if frame.error & 1 == 0 {
-            found = (handlers.page_fault)(address, (!irqs_on).then_some(frame.rsp));
+            found = (handlers.page_fault)(address, (!irqs_enabled).then_some(frame.rsp));
         }
-        if irqs_on && matches!(found, PageFault::StackOverflow | PageFault::NoMemory) {
+        if irqs_enabled && matches!(found, PageFault::StackOverflow | PageFault::NoMemory) {
             let is_probe = rescue::is_probe(frame.rip);
             let full = FullStack { found, address, sp: frame.rsp, is_probe };
             if rescued(frame, (handlers.stack_full)(&full), address) {

@@ -79,7 +79,7 @@ fn switch_off(ports: &impl Ports, fixed: &FixedHardware) {
             ports.outw(port, u16::from(kind) << 10 | SLEEP_NOW);
         }
     }
-    settle(ports);
+    wait_for_reset(ports);
 }
 
 /// Starts the machine again: as the firmware says, by the chipset, or by the
@@ -95,12 +95,12 @@ pub fn reboot(print: Print) -> ! {
 fn reset(ports: &impl Ports, firmware: Option<&FixedHardware>) {
     if let Some(reset) = firmware.and_then(|fixed| fixed.reset) {
         ports.outb(reset.port, reset.value);
-        settle(ports);
+        wait_for_reset(ports);
     }
     // First the kind of reset, then the edge.
     for value in [0x02, 0x06] {
         ports.outb(RESET_CONTROL, value);
-        settle(ports);
+        wait_for_reset(ports);
     }
     for _ in 0..KEYBOARD_TRIES {
         if ports.inb(KEYBOARD_CONTROLLER) & KEYBOARD_BUSY == 0 {
@@ -108,11 +108,11 @@ fn reset(ports: &impl Ports, firmware: Option<&FixedHardware>) {
         }
     }
     ports.outb(KEYBOARD_CONTROLLER, PULSE_RESET);
-    settle(ports);
+    wait_for_reset(ports);
 }
 
 /// A reset takes its time: a millisecond, by accesses to a slow port.
-fn settle(ports: &impl Ports) {
+fn wait_for_reset(ports: &impl Ports) {
     (0..1000).for_each(|_| ports.outb(pic::DELAY, 0));
 }
 

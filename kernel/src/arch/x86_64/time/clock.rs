@@ -132,7 +132,7 @@ pub fn sync_cpu(cpu: usize) -> SyncReport {
     let report = match answer {
         _ if source() != Some(Source::Tsc) => SyncReport::NotUsed,
         Ok(offset) => {
-            judge(cpu, offset);
+            compare_tsc(cpu, offset);
             SyncReport::Compared(offset)
         }
         Err(sync::TimedOut) => {
@@ -285,7 +285,7 @@ impl HpetClock {
 }
 
 /// Acts on what a comparison has shown.
-fn judge(cpu: usize, offset: Offset) {
+fn compare_tsc(cpu: usize, offset: Offset) {
     if offset.is_in_step() {
         UNCERTAINTY.fetch_max(offset.uncertainty(), Relaxed);
     } else if HPET.get().is_some() {

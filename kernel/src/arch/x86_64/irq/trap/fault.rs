@@ -82,7 +82,7 @@ impl fmt::Display for Fault<'_> {
         }
         match self.page_fault {
             Some(PageFault::StackOverflow) => {
-                let how = if self.frame.irqs_on() { "" } else { " with interrupts off" };
+                let how = if self.frame.irqs_enabled() { "" } else { " with interrupts off" };
                 write!(f, ": stack overflow{how}")
             }
             Some(PageFault::NoMemory) => f.write_str(": no memory for this page"),
