@@ -48,6 +48,7 @@ pub(crate) mod preempt;
 pub(crate) mod program;
 pub(crate) mod reclaim;
 pub(crate) mod registry;
+pub(crate) mod ring;
 pub(crate) mod roster;
 pub(crate) mod service;
 pub(crate) mod spawn;
@@ -160,7 +161,7 @@ pub fn init_cpu(seed: Option<u64>) {
     cpu.random.set(seed ^ (index as u64) << 32);
     cpu.m.set(Some(M::create(m_main).expect("no memory for an M")));
     cpu.slices.begin(arch::cycles());
-    (hooks::get().init_cpu)();
+    ring::init_cpu();
     cpu.install(p);
 }
 

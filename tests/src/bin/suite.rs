@@ -199,7 +199,7 @@ fn miri(effort: Effort) -> Job {
     let mut sched = vec!["-p=sched", "--lib", "--test=stress"];
     let kernel = ["-p=runnext", "--lib", "--", "--skip=arch::", "--skip=backtrace::"];
     let mut parts =
-        vec!["cell::", "chan::", "gref::", "select::", "poller::", "sync::", "trace::ring::"];
+        vec!["cell::", "chan::", "gref::", "select::", "poller::", "sync::", "run::ring::"];
     if effort == Effort::Full {
         sched.extend(["--test=arrivals", "--test=decisions"]);
         parts.extend(["drivers::simulated::", "trace::"]);
