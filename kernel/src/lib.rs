@@ -194,9 +194,9 @@ fn device(vector: u8) -> arch::Afterwards {
 
 /// What the scheduler calls above itself.
 static HOOKS: run::hooks::Hooks = run::hooks::Hooks {
-    init_cpu: trace::init_cpu,
     event: trace::event_now,
     event_at: trace::event_at,
+    half_full: trace::ask,
     created: trace::created,
     on_tick,
     next_deadline,

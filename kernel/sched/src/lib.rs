@@ -298,6 +298,27 @@ pub enum Wake {
     Cpu(usize),
 }
 
+impl Wake {
+    /// As one word, and back: for functions that are called rarely in a path that nearly always
+    /// ends with [`Wake::Nobody`]. The compiler does not take a pair that such a function returns
+    /// apart, and would then test the constant of that path, too.
+    #[inline(always)]
+    const fn to_word(self) -> usize {
+        match self {
+            Wake::Nobody => 0,
+            Wake::Cpu(cpu) => cpu + 1,
+        }
+    }
+
+    #[inline(always)]
+    const fn from_word(word: usize) -> Self {
+        match word.checked_sub(1) {
+            None => Wake::Nobody,
+            Some(cpu) => Wake::Cpu(cpu),
+        }
+    }
+}
+
 /// The result of an interrupt for a P; see [`Sched::arrive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a wake-up that is not sent is lost"]

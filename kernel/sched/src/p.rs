@@ -171,12 +171,13 @@ impl<K: Sync + 'static> P<K> {
     /// Takes a G that may run anywhere.
     #[inline(always)]
     pub(crate) fn pop_local(&mut self) -> Option<(&'static G<K>, Slice)> {
-        self.pop_front().or_else(|| self.runq.pop().map(|g| (g, Slice::New)))
+        let mut runq = self.runq.in_register();
+        pop_front(&mut runq).or_else(|| runq.pop().map(|g| (g, Slice::New)))
     }
 
     /// Takes any G: the ring and the pinned Gs by turns while both have some.
     pub(crate) fn pop(&mut self) -> Option<(&'static G<K>, Slice)> {
-        if let Some(front) = self.pop_front() {
+        if let Some(front) = pop_front(&mut self.runq) {
             return Some(front);
         }
         let pinned_has_turn = !self.pinned.is_empty() && !self.tick().is_multiple_of(2);
@@ -216,19 +217,20 @@ impl<K: Sync + 'static> P<K> {
     pub(crate) fn has_pinned_hog(&self) -> bool {
         self.pinned.front().is_some_and(G::is_expired)
     }
+}
 
-    #[inline(always)]
-    fn pop_front(&mut self) -> Option<(&'static G<K>, Slice)> {
-        let (has_next, has_displaced) = self.runq.front();
-        // Both in one test: mostly neither is set.
-        if !(has_next | has_displaced) {
-            return None;
-        }
-        if has_next && let Some(g) = self.runq.take_next_seen() {
-            return Some((g, Slice::Inherited));
-        }
-        self.runq.take_displaced().map(|g| (g, Slice::Resumed))
+/// Takes a G from before the ring.
+#[inline(always)]
+fn pop_front<K: Sync + 'static>(runq: &mut Owner<K>) -> Option<(&'static G<K>, Slice)> {
+    let (has_next, has_displaced) = runq.front();
+    // Both in one test: mostly neither is set.
+    if !(has_next | has_displaced) {
+        return None;
     }
+    if has_next && let Some(g) = runq.take_next_seen() {
+        return Some((g, Slice::Inherited));
+    }
+    runq.take_displaced().map(|g| (g, Slice::Resumed))
 }
 
 /// Tasks of a P that come before its own queue: a bit each, and nearly always all

@@ -156,6 +156,13 @@ impl<K: 'static> core::ops::Deref for Owner<K> {
 }
 
 impl<K: Sync + 'static> Owner<K> {
+    /// The same right as a value that is in no memory: the queue is read once, as the compiler
+    /// cannot know that no atomic changes it.
+    #[inline(always)]
+    pub(crate) fn in_register(&mut self) -> Owner<K> {
+        Owner { q: self.q }
+    }
+
     /// Appends `g`. If the ring was full, returns its older half and `g`: the
     /// caller must push them to the global queue.
     #[must_use = "what did not fit must go to the global queue"]

@@ -55,7 +55,7 @@ impl<K: Sync + 'static> Sched<K> {
                 self.submit(p, g)
             }
             // Not parked, still parking, or a CPU halts for it.
-            None => readied(handle, note, |g| self.submit(p, g)),
+            None => Wake::from_word(readied(handle, note, |g| self.submit(p, g))),
         }
     }
 
@@ -75,11 +75,11 @@ impl<K: Sync + 'static> Sched<K> {
         handle: Handle<K>,
         note: impl FnOnce(&'static G<K>, Status),
     ) -> Wake {
-        readied(handle, note, |g| match g.home() {
+        Wake::from_word(readied(handle, note, |g| match g.home() {
             Home::Anywhere => self.post(cpu, g),
             Home::Pinned(cpu) => self.post(cpu, g),
             Home::InCall(home) => self.submit_call(home, cpu, g),
-        })
+        }))
     }
 
     /// Moves the Gs of the inbox to the P's queues, at the end of an interrupt. If
@@ -214,14 +214,14 @@ impl<K: Sync + 'static> Sched<K> {
     fn submit(&self, p: &mut P<K>, g: &'static G<K>) -> Wake {
         match g.home() {
             Home::Anywhere => self.run_next(p, g),
-            home => self.submit_to(p, g, home),
+            home => Wake::from_word(self.submit_to(p, g, home)),
         }
     }
 
-    /// Sends a G that is pinned or in a call to its CPU.
+    /// Sends a G that is pinned or in a call to its CPU. A [`Wake`], as a word.
     #[cold]
-    fn submit_to(&self, p: &mut P<K>, g: &'static G<K>, home: Home) -> Wake {
-        match home {
+    fn submit_to(&self, p: &mut P<K>, g: &'static G<K>, home: Home) -> usize {
+        let wake = match home {
             Home::Pinned(cpu) if cpu == p.index => {
                 p.push_pinned(g);
                 Wake::Nobody
@@ -229,7 +229,8 @@ impl<K: Sync + 'static> Sched<K> {
             Home::Pinned(cpu) => self.post(cpu, g),
             Home::InCall(home) => self.or_untimed(p, self.submit_call(home, p.index, g)),
             Home::Anywhere => unreachable!("no CPU"),
-        }
+        };
+        wake.to_word()
     }
 
     /// A G may have gone to the global queue: if no CPU is woken for it, another CPU that
@@ -349,15 +350,15 @@ pub enum Stop {
     Displace,
 }
 
-/// Readies a G, and submits it or returns the CPU to interrupt.
+/// Readies a G, and submits it or returns the CPU to interrupt: a [`Wake`], as a word.
 #[inline(never)]
 fn readied<K>(
     handle: Handle<K>,
     note: impl FnOnce(&'static G<K>, Status),
     submit: impl FnOnce(&'static G<K>) -> Wake,
-) -> Wake {
+) -> usize {
     let (g, generation) = handle.parts();
-    match g.ready(generation) {
+    let wake = match g.ready(generation) {
         Ready::Push => {
             note(g, Status::Parked);
             submit(g)
@@ -370,7 +371,8 @@ fn readied<K>(
                 _ => Wake::Nobody,
             }
         }
-    }
+    };
+    wake.to_word()
 }
 
 #[cfg(all(test, not(any(loom, feature = "sim"))))]

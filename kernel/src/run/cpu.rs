@@ -28,8 +28,12 @@ use sched::P;
 /// The per-CPU word that points to its [`Cpu`], 0 before it has a P.
 const CPU_SLOT: usize = 1;
 
-/// The scheduling state of one CPU.
+/// The scheduling state of one CPU. The P is first: so it has the address of the record, and code
+/// that uses both needs one register.
+#[repr(C)]
 pub(crate) struct Cpu {
+    /// The P of this CPU; there from `init_cpu` on.
+    pub p: UnsafeCell<MaybeUninit<P<Task>>>,
     /// Where the stack pointer of its M was when that switched to a G.
     pub sp: Cell<usize>,
     /// The M on whose stack it schedules; there from `init_cpu` on.
@@ -42,8 +46,6 @@ pub(crate) struct Cpu {
     pub leaving: Cell<Leaving>,
     /// The slice under way.
     pub slices: Slices,
-    /// The P of this CPU; there from `init_cpu` on.
-    pub p: UnsafeCell<MaybeUninit<P<Task>>>,
     /// The state of `view::random`.
     pub random: Cell<u64>,
     /// Any CPU reads it.
@@ -60,13 +62,13 @@ unsafe impl Sync for Cpu {}
 impl Cpu {
     pub const fn new() -> Self {
         Cpu {
+            p: UnsafeCell::new(MaybeUninit::uninit()),
             sp: Cell::new(0),
             m: Link::new(),
             spare: Cell::new(None),
             displaced: Cell::new(None),
             leaving: Cell::new(Leaving::Exit),
             slices: Slices::new(),
-            p: UnsafeCell::new(MaybeUninit::uninit()),
             random: Cell::new(0),
             counters: Counters::new(),
             times: CpuTimes::new(),

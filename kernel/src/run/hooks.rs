@@ -20,12 +20,12 @@ use sched::G;
 /// and [`Hooks::look_for_cycle`].
 pub struct Hooks {
     // Watch.
-    /// A CPU gets its record.
-    pub init_cpu: fn(),
     /// An event of this CPU, now; the G's number, or 0.
     pub event: fn(u64, What),
     /// An event of this CPU at that time by the cycle counter.
     pub event_at: fn(u64, u64, What),
+    /// This CPU has filled half of its ring of events: it should be drained.
+    pub half_full: fn(),
     /// A G was created: its number, the event, its name and spawn site.
     pub created: fn(u64, What, &'static str, &'static Location<'static>),
 
@@ -73,9 +73,9 @@ pub type Scan = fn(cycles_run: u64);
 
 /// Does nothing.
 static NONE: Hooks = Hooks {
-    init_cpu: || (),
     event: |_, _| (),
     event_at: |_, _, _| (),
+    half_full: || (),
     created: |_, _, _, _| (),
     on_tick: |_, _| true,
     next_deadline: |_| None,

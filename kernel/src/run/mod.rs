@@ -48,6 +48,7 @@ pub(crate) mod preempt;
 pub(crate) mod program;
 pub(crate) mod reclaim;
 pub(crate) mod registry;
+pub(crate) mod ring;
 pub(crate) mod roster;
 pub(crate) mod service;
 pub(crate) mod spawn;
@@ -160,7 +161,7 @@ pub fn init_cpu(seed: Option<u64>) {
     cpu.random.set(seed ^ (index as u64) << 32);
     cpu.m.set(Some(M::create(m_main).expect("no memory for an M")));
     cpu.slices.begin(arch::cycles());
-    (hooks::get().init_cpu)();
+    ring::init_cpu();
     cpu.install(p);
 }
 
@@ -190,16 +191,18 @@ pub(crate) fn leave(g: &'static G<Task>, why: Leaving) {
 /// As [`leave`], with interrupts off before and after.
 #[inline(always)]
 pub(crate) fn leave_now(g: &'static G<Task>, why: Leaving) {
-    // SAFETY: 1. The caller has them off. 2. A G runs here. 3. Its caller has none: the G leaves.
-    let on = unsafe { OnCpu::assume() };
-    if g.kernel.m.get().is_some() {
-        return call::leave(on, g, why);
-    }
-    on.cpu().leaving.set(why);
-    let sp = on.cpu().sp.get();
+    let sp = {
+        // SAFETY: 1. The caller has them off. 2. A G runs here. 3. Its caller has none: the G leaves.
+        let on = unsafe { OnCpu::assume() };
+        if g.kernel.m.get().is_some() {
+            return call::leave(on, g, why);
+        }
+        on.cpu().leaving.set(why);
+        on.cpu().sp.get()
+    };
     // SAFETY: 1. `sp` was saved by the switch in `execute` that brought this G here. 2. No CPU runs
     // this G before the M has told `sched`, which is after the switch. 3. Interrupts are off.
-    unsafe { on.switch(g.kernel.sp.as_ptr(), sp) };
+    unsafe { arch::switch(g.kernel.sp.as_ptr(), sp) };
 }
 
 /// The end of every submit: sends the wake-up, and arms the timer if the calling G must be
@@ -211,8 +214,11 @@ pub(crate) fn leave_now(g: &'static G<Task>, why: Leaving) {
 /// and a G preempted in between would delay the wake-up until it runs again.
 #[inline(always)]
 pub(crate) fn submitted(cpu: &Cpu, p: &P<Task>, attention: u32, wake: Wake) {
-    if attention != 0 || wake != Wake::Nobody {
-        finish_submit(cpu, p, wake);
+    // In this order: where `sched` has found no CPU to wake, only `attention` is tested.
+    match wake {
+        Wake::Cpu(_) => finish_submit(cpu, p, wake),
+        Wake::Nobody if attention != 0 => finish_submit(cpu, p, wake),
+        Wake::Nobody => {}
     }
 }
 

@@ -30,10 +30,11 @@
 //! again.
 
 use super::preempt::Attention;
+use super::ring;
 use super::task::Task;
 use super::{
-    Cpu, G_SLOT, Kind, Leaving, NO_G, OnCpu, SCHED, What, all_idle, busy, call, cycles_run, hooks,
-    is_running, running_or_none, send, spawn, try_this_cpu,
+    Cpu, Event, G_SLOT, Kind, Leaving, NO_G, OnCpu, SCHED, What, all_idle, busy, call, cycles_run,
+    hooks, is_running, running_or_none, send, spawn, try_this_cpu,
 };
 use crate::{arch, mem};
 use sched::{G, Next, Run, Slice, Stop, Wake};
@@ -158,10 +159,13 @@ fn execute<'a>(mut on: OnCpu<'a>, run: Run<Task>, mut last: Last) -> (OnCpu<'a>,
     if has_searched {
         last = searched(&mut on, g, wake, last);
     }
-    if on.cpu().slices.attention.get() == 0 {
-        begin(on.cpu(), g, slice, last.at);
-    } else {
-        (on, last) = attend(on, g, slice, last);
+    match on.cpu().slices.attention.get() {
+        0 => begin(on.cpu(), g, slice, last.at),
+        Attention::TRACE => {
+            begin(on.cpu(), g, slice, last.at);
+            record_start(g, slice, last);
+        }
+        _ => (on, last) = attend(on, g, slice, last),
     }
     if cfg!(debug_assertions) {
         (hooks::get().runs)(g, last.at);
@@ -207,6 +211,24 @@ fn begin(cpu: &Cpu, g: &G<Task>, slice: Slice, now: u64) {
     cpu.slices.begin(now);
 }
 
+/// Records that a G begins to run, on the shortest path: for a switch for which tracing is the only
+/// thing besides.
+#[inline(always)]
+fn record_start(g: &G<Task>, slice: Slice, last: Last) {
+    let event = Event { time: last.at, g: g.id() as u32, what: start_of(slice, last) };
+    // SAFETY: the caller has seen `Attention::TRACE`, which is set when the rings have memory. This
+    // CPU's own, interrupts off.
+    if unsafe { ring::here().push(event) } {
+        (hooks::get().half_full)();
+    }
+}
+
+/// The event that the start of a G on that slice is.
+#[inline(always)]
+fn start_of(slice: Slice, last: Last) -> What {
+    if slice == Slice::New { last.start } else { last.start.on_same_slice() }
+}
+
 /// As [`begin`], with all that [`Attention`] asks for before and after it.
 #[inline(never)]
 fn attend<'a>(
@@ -227,8 +249,7 @@ fn attend<'a>(
         cpu.slices.arm();
     }
     if cpu.slices.attention.has(Attention::TRACE | Attention::HASH) {
-        let start = if slice == Slice::New { last.start } else { last.start.on_same_slice() };
-        (hooks::get().event_at)(last.at, g.id(), start);
+        (hooks::get().event_at)(last.at, g.id(), start_of(slice, last));
     }
     (on, last)
 }

@@ -4,7 +4,7 @@
 //! `trace=` on the command line, and no [`start`]) recording is the test of one flag, and on the
 //! path of a switch not even that: the switch tests one word for all that is rare
 //! (`preempt::Attention`), and this is one bit of it. Otherwise an event is 16 bytes ([`Event`]) in
-//! the ring of its CPU ([`ring`]); the oldest is overwritten, and overwritten events are counted.
+//! the ring of its CPU (`run::ring`); the oldest is overwritten, and overwritten events are counted.
 //!
 //! Uses: the report of a panic shows the last of them ([`last`]), they are printed at the end (`dump`), hashed so that
 //! two runs can be compared by a line per CPU (`hash`), or written out while the machine runs
@@ -23,21 +23,20 @@
 //! few counts from boot to boot; `tsc=` and `lapic=` state them instead.
 
 mod port;
-mod ring;
 mod stream;
 mod wire;
 
 pub(crate) use crate::run::{Event, Kind, What};
-pub(crate) use stream::abandon;
+pub(crate) use stream::{abandon, ask};
 
 use crate::run::preempt::Attention;
+use crate::run::ring::{RINGS, Ring, Slot};
 use crate::{arch, run};
 use alloc::vec::Vec;
 use core::fmt;
 use core::panic::Location;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use ring::{Ring, Slot};
 
 /// What is done with the events: `trace=` on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,9 +61,6 @@ const DEFAULT_EVENTS: usize = 4096;
 /// and an emulator's clock jumps over the rest.
 const SETTLE_NS: u64 = 20_000_000;
 
-/// The per-CPU word that points to its ring; `run` has 0 and 1.
-const RING_SLOT: usize = 2;
-
 /// Whether events are recorded.
 static IS_ON: AtomicBool = AtomicBool::new(false);
 /// A G is in [`start`].
@@ -77,8 +73,6 @@ static IS_DUMPED: AtomicBool = AtomicBool::new(false);
 static CAPACITY: AtomicUsize = AtomicUsize::new(DEFAULT_EVENTS);
 /// The cycle counter at the time origin.
 static ZERO: AtomicU64 = AtomicU64::new(0);
-/// One for each CPU; without memory unless tracing was requested.
-static RINGS: [Ring; arch::MAX_CPUS] = [const { Ring::new() }; arch::MAX_CPUS];
 
 /// Records an event of this CPU. Any context. The G's number is read only if tracing is on.
 #[inline(always)]
@@ -109,17 +103,10 @@ pub(crate) fn created(g: u64, what: What, name: &'static str, site: &'static Loc
     }
 }
 
-/// Records an event of this CPU that was at `time`, if tracing is on. Interrupts off.
+/// Records an event of this CPU that was at `time`, if tracing is on.
 pub(crate) fn event_at(time: u64, g: u64, what: What) {
-    if !IS_ON.load(Acquire) {
-        return;
-    }
-    if IS_HASHED.load(Relaxed) {
-        return note(Some(time), g, what);
-    }
-    // SAFETY: events are recorded when the rings have memory. This CPU's own.
-    if unsafe { here().push(Event { time, g: g as u32, what }) } {
-        stream::ask();
+    if IS_ON.load(Acquire) {
+        note(Some(time), g, what);
     }
 }
 
@@ -141,17 +128,11 @@ fn note(time: Option<u64>, g: u64, what: What) {
     arch::irq::restore(irqs);
 }
 
-/// The ring of this CPU. Interrupts off, after [`init_cpu`].
-#[inline(always)]
-fn here() -> &'static Ring {
-    // SAFETY: `init_cpu` has put a pointer to a static there, before this CPU records anything.
-    unsafe { &*core::ptr::with_exposed_provenance::<Ring>(arch::slot::<RING_SLOT>()) }
-}
-
-/// Takes a wake-up interrupt as a CPU does that is slow to come up: tracing is on, and [`init_cpu`]
-/// has not set its ring. By a pinned G, with nothing else to run.
+/// Takes a wake-up interrupt as a CPU does that is slow to come up: tracing is on, and
+/// `run::ring::init_cpu` has not set its ring. By a pinned G, with nothing else to run.
 #[cfg(all(target_os = "none", feature = "internals"))]
 pub fn interrupt_before_init_cpu() {
+    use crate::run::ring::RING_SLOT;
     let irqs = arch::irq::disable();
     let (cpu, ring) = (arch::cpu_index(), arch::slot::<RING_SLOT>());
     arch::set_slot::<RING_SLOT>(0);
@@ -164,12 +145,6 @@ pub fn interrupt_before_init_cpu() {
     arch::irq::disable();
     arch::set_slot::<RING_SLOT>(ring);
     arch::irq::restore(irqs);
-}
-
-/// Sets the ring of this CPU, before it can record anything.
-pub(crate) fn init_cpu() {
-    let ring = &raw const RINGS[arch::cpu_index()];
-    arch::set_slot::<RING_SLOT>(ring.expose_provenance());
 }
 
 /// The end of bring-up: allocates the rings, if tracing is requested, waits until all other CPUs

@@ -198,11 +198,11 @@ fn miri(effort: Effort) -> Job {
     let miri = ["miri", "test", "--no-fail-fast"];
     let mut sched = vec!["-p=sched", "--lib", "--test=stress"];
     let kernel = ["-p=runnext", "--lib", "--", "--skip=arch::", "--skip=watch::backtrace::"];
-    let run = ["job", "label", "link", "permit", "poller", "registry"];
+    let run = ["job", "label", "link", "permit", "poller", "registry", "ring"];
     let mut parts = run.map(|file| format!("run::{file}::")).to_vec();
     let api = ["chan", "gref", "select", "sync"];
     parts.extend(api.map(|module| format!("api::{module}::")));
-    parts.extend(["wait::", "watch::trace::ring::"].map(String::from));
+    parts.push("wait::".into());
     if effort == Effort::Full {
         sched.extend(["--test=arrivals", "--test=decisions"]);
         parts.extend(["check::simulated::", "watch::trace::"].map(String::from));

@@ -303,7 +303,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Receives from the first sender in the queue, if the channel is a rendezvous.
+    /// Receives if a sender waits.
     #[inline(never)]
     fn recv_from_sender(&self, mut locked: ChanLocked<'_, T>, until: impl Until) -> Option<T> {
         if self.capacity == 0
@@ -313,13 +313,16 @@ impl<T> Chan<T> {
             locked.ready(wake);
             return Some(value);
         }
-        self.recv_slow(locked, until)
+        // The ring is full, the first sender selects, or the channel is closed.
+        match self.take(locked) {
+            Ok(value) => Some(value),
+            Err(locked) => self.recv_slow(locked, until),
+        }
     }
 
-    /// All other cases: the ring was full, the first sender selects, an unbounded channel, the
-    /// channel is closed, or the G must wait.
+    /// Receives the oldest value in the buffer, else that of the first sender, if there is either.
     #[inline(never)]
-    fn recv_slow<U: Until>(&self, mut locked: ChanLocked<'_, T>, until: U) -> Option<T> {
+    fn take<'a>(&self, mut locked: ChanLocked<'a, T>) -> Result<T, ChanLocked<'a, T>> {
         let oldest = locked.pop();
         // While a close is under way, senders are still in their list, and get their values back.
         let sent = if self.is_closed() { None } else { locked.take(SENDERS) };
@@ -333,11 +336,25 @@ impl<T> Chan<T> {
             self.len.store(if wake.is_some() { len + 1 } else { len }, Ordering::Release);
             locked.ready_if(wake);
             drop(spent);
-            return Some(value);
+            return Ok(value);
         }
-        if let Some((value, wake)) = sent {
-            locked.ready(wake);
-            return Some(value);
+        match sent {
+            Some((value, wake)) => {
+                locked.ready(wake);
+                Ok(value)
+            }
+            None => Err(locked),
+        }
+    }
+
+    /// Receives if no sender waits and the ring is empty, or the channel has none: waits.
+    #[inline(never)]
+    fn recv_slow<U: Until>(&self, mut locked: ChanLocked<'_, T>, until: U) -> Option<T> {
+        if self.capacity == usize::MAX {
+            locked = match self.take(locked) {
+                Ok(value) => return Some(value),
+                Err(locked) => locked,
+            };
         }
         if self.is_closed() || !U::WAITS {
             return None;

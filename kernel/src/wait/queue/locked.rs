@@ -14,7 +14,7 @@ use core::ops::{Deref, DerefMut};
 /// The lock, held: with interrupts off, so for few instructions. Gives access to the state and to
 /// the waiting Gs.
 pub struct Locked<'a, S = (), T = (), const LISTS: usize = 1> {
-    queue: &'a WaitQueue<S, T, LISTS>,
+    pub(super) queue: &'a WaitQueue<S, T, LISTS>,
     irqs: IrqState,
     // Interrupts are off on this CPU and on no other.
     _here: PhantomData<*const ()>,

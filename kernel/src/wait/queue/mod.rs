@@ -173,7 +173,8 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         check: impl FnMut(&mut S) -> bool,
     ) -> Waited<'a, S, T, LISTS> {
         let deadline_ns = place.deadline_ns;
-        self.wait_by(locked, place, move |locked, g, _| locked.park(g, deadline_ns), check)
+        let queue = locked.queue; // this one, and one value less to keep than `self` would be
+        queue.wait_by(locked, place, move |locked, g, _| locked.park(g, deadline_ns), check)
     }
 
     /// As [`wait`](Self::wait); `begun` runs each time that the wait has begun, or

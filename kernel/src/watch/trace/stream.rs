@@ -18,11 +18,11 @@
 //! that does not get it does without.
 
 use super::port::Turn;
-use super::ring::Ring;
 use super::wire::Out;
-use super::{Event, IS_ON, Kind, RINGS, StartError, What, ZERO, wire};
+use super::{Event, IS_ON, Kind, StartError, What, ZERO, wire};
 use crate::arch::lock::{IrqGuard, IrqLock};
 use crate::run::door::GHandle;
+use crate::run::ring::{RINGS, Ring};
 use crate::run::waiting::{Reason, Wait};
 use crate::run::{door, service};
 use crate::watch::PInfo;

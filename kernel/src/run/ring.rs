@@ -1,4 +1,5 @@
-//! The ring of one CPU: its CPU writes, any CPU reads, neither waits.
+//! The events of one CPU, in a ring: its CPU writes, any CPU reads, neither waits. What is done with
+//! them is in `watch::trace`; the ring is here so that a traced switch writes to it at once.
 //!
 //! Recording is a pointer loaded, three words stored, the pointer moved and compared: the owner
 //! writes one half of its memory, and only when that is full does more work ([`Ring::turn_over`]):
@@ -13,10 +14,30 @@
 //! ([`Ring::read`]).
 
 use super::{Event, What};
+use crate::arch;
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
+
+/// The per-CPU word that points to its ring; `run` has 0 and 1.
+pub const RING_SLOT: usize = 2;
+
+/// One for each CPU; without memory unless tracing was requested.
+pub static RINGS: [Ring; arch::MAX_CPUS] = [const { Ring::new() }; arch::MAX_CPUS];
+
+/// Sets the ring of this CPU, before it can record anything.
+pub fn init_cpu() {
+    let ring = &raw const RINGS[arch::cpu_index()];
+    arch::set_slot::<RING_SLOT>(ring.expose_provenance());
+}
+
+/// The ring of this CPU. Interrupts off, after [`init_cpu`].
+#[inline(always)]
+pub fn here() -> &'static Ring {
+    // SAFETY: `init_cpu` has put a pointer to a static there, before this CPU records anything.
+    unsafe { &*core::ptr::with_exposed_provenance::<Ring>(arch::slot::<RING_SLOT>()) }
+}
 
 /// Room for one event.
 #[derive(Default)]
@@ -206,7 +227,7 @@ fn oldest(count: u64, capacity: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::trace::Kind;
+    use crate::run::Kind;
 
     const NOTHING: Event = Event { time: 0, g: 0, what: What(0) };
 
