@@ -3,7 +3,7 @@
 //! This is the loop that every M runs on its own stack, interrupts off, and the hottest path of the
 //! kernel: all that a switch does is in [`execute`] and [`came_back`] and what they inline. Rare
 //! work leaves it by one branch: [`searched`] if the G was not in the P's own queue, [`park`] if
-//! there is no G, [`attend`] if an attention bit is set.
+//! there is no G, [`attend`] if an attention bit is set other than that for tracing alone.
 //!
 //! # Why by way of the M's stack
 //!
@@ -226,7 +226,11 @@ fn record_start(g: &G<Task>, slice: Slice, last: Last) {
 /// The event that the start of a G on that slice is.
 #[inline(always)]
 fn start_of(slice: Slice, last: Last) -> What {
-    if slice == Slice::New { last.start } else { last.start.on_same_slice() }
+    if slice == Slice::New {
+        return last.start;
+    }
+    core::hint::cold_path(); // a branch, which costs the other case less than a choice of values
+    last.start.on_same_slice()
 }
 
 /// As [`begin`], with all that [`Attention`] asks for before and after it.
