@@ -32,6 +32,11 @@ use sched::{MAX_P, Wake};
 
 const PS: usize = 3;
 
+/// As `Sched::wake_p`.
+fn wake_p(idle: &Idle) -> Wake {
+    if idle.has_to_wake() { idle.wake_one(PS) } else { Wake::Nobody }
+}
+
 /// P 0 wakes an idle P, for a G that is gone by now, and is about to claim P 1. But P 1
 /// runs again by itself (a G came to its inbox), and parks once more. A CPU that
 /// submits meanwhile sees a spinning P, which is P 0, and wakes none.
@@ -46,13 +51,13 @@ fn waker_that_finds_nobody_to_claim_looks_again_for_those_who_relied_on_it() {
         assert!(idle.park(1, PS, false, || false), "there is nothing");
         let waker = thread::spawn({
             let idle = Arc::clone(&idle);
-            move || idle.wake_one(PS)
+            move || wake_p(&idle)
         });
         let submitter = thread::spawn({
             let (idle, work) = (Arc::clone(&idle), Arc::clone(&work));
             move || {
                 work.store(true, Relaxed); // the fences order it
-                idle.wake_one(PS)
+                wake_p(&idle)
             }
         });
         let spinning = idle.unpark(1);
