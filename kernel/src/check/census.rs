@@ -3,8 +3,8 @@
 //! Only collects. All CPUs stand still meanwhile, each in a G that has interrupts off, so nothing
 //! moves and no CPU is in the middle of an operation. It does not allocate.
 
+use crate::arch;
 use crate::arch::paging::{self, Flags};
-use crate::arch::{self};
 use crate::fail::abandon;
 use crate::mem::stack::{self, slot};
 use crate::run::roster::ALL;

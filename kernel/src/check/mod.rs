@@ -18,10 +18,8 @@ pub use census::Census;
 pub use census::Queued;
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub use idle_latency::IdleLatency;
-pub use idle_latency::begins;
-pub use idle_latency::halts;
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub use idle_latency::longest as longest_idle_latency;
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
 pub use idle_latency::reset as reset_idle_latency;
-pub use idle_latency::resumes;
+pub use idle_latency::{begins, halts, resumes};

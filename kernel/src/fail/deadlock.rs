@@ -69,9 +69,9 @@ pub mod cycle;
 mod ring;
 
 use super::panic::Message;
+use crate::arch;
 use crate::arch::irq::IrqState;
 use crate::arch::lock::IrqLock;
-use crate::arch::{self};
 use crate::run::door::GHandle;
 use crate::run::error::SpawnError;
 use crate::run::time::{Duration, Instant, sleep};

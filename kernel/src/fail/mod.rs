@@ -14,23 +14,11 @@ pub(crate) mod panic;
 pub(crate) mod watchdog;
 #[cfg(not(target_os = "none"))]
 pub use crate::run::door::abandon_locks;
-pub use abandon::abandon;
 #[cfg(target_os = "none")]
 pub use abandon::abandon_locks;
-pub use abandon::abandoned;
-pub use abandon::fail;
-pub use abandon::fail_without_memory;
-pub use abandon::finish_abandoned;
-pub use kill::KillWatch;
-pub use kill::Left;
-pub use kill::begin_repeating;
-pub use kill::computes;
-pub use kill::end_repeating;
-pub use kill::ends_when_woken;
-pub use kill::find;
-pub use kill::kill;
-pub use kill::kill_all;
-pub use kill::program_of;
-pub use overflow::preempt_later;
-pub use overflow::room_to_preempt;
-pub use overflow::stack_full;
+pub use abandon::{abandon, abandoned, fail, fail_without_memory, finish_abandoned};
+pub use kill::{
+    KillWatch, Left, begin_repeating, computes, end_repeating, ends_when_woken, find, kill,
+    kill_all, program_of,
+};
+pub use overflow::{preempt_later, room_to_preempt, stack_full};

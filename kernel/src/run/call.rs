@@ -53,8 +53,8 @@
 use super::m::{M, NoM};
 use super::task::Task;
 use super::{Cpu, Kind, Leaving, OnCpu, SCHED, hooks, m_main, running, wait_for_memory};
+use crate::arch;
 use crate::arch::irq::IrqState;
-use crate::arch::{self};
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;

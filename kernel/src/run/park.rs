@@ -10,8 +10,8 @@ use super::waiting::Wait;
 use super::{
     Kind, Leaving, OnCpu, SCHED, TIMERS, hooks, leave, leave_now, running, submitted, with_cpu,
 };
+use crate::arch;
 use crate::arch::irq::IrqState;
-use crate::arch::{self};
 use crate::mem::percpu::Here;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::fence;

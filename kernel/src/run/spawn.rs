@@ -23,8 +23,8 @@ use super::{
     Instance, Job, Joiner, Kind, Leaving, OnCpu, SCHED, What, Work, ask_for_upkeep, hooks, pair,
     pair_in, roster, running, submitted, with_cpu,
 };
+use crate::arch;
 use crate::arch::irq::IrqState;
-use crate::arch::{self};
 use crate::mem::stack::slot::CANARY_BYTES;
 use crate::mem::stack::{self, Stack};
 use sched::{G, Stop};

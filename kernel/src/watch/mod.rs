@@ -12,21 +12,11 @@ pub mod schedtrace;
 pub(crate) mod snapshot;
 pub(crate) mod symbols;
 pub mod trace;
-pub use calls::NoBacktrace;
-pub use calls::calls;
-pub use holder::Waiting;
-pub use holder::waits_for_another;
-pub use snapshot::Bucket;
-pub use snapshot::GInfo;
-pub use snapshot::GState;
-pub use snapshot::Histogram;
-pub use snapshot::MInfo;
-pub use snapshot::MStats;
-pub use snapshot::PInfo;
-pub use snapshot::Stats;
-pub use snapshot::gs;
-pub use snapshot::info;
-pub use snapshot::members;
+pub use calls::{NoBacktrace, calls};
+pub use holder::{Waiting, waits_for_another};
+pub use snapshot::{
+    Bucket, GInfo, GState, Histogram, MInfo, MStats, PInfo, Stats, gs, info, members,
+};
 #[cfg(target_os = "none")]
 pub use snapshot::{ms, stats};
 
