@@ -11,7 +11,6 @@ pub use crate::watch::backtrace::Frame;
 pub use crate::watch::{GInfo, GState, NoBacktrace};
 use crate::{fail, watch};
 
-use crate::fail::KillWatch;
 use crate::run::time::{Duration, sleep};
 use crate::run::{GHandle, ProgramId, door, service};
 use alloc::vec::Vec;
@@ -79,7 +78,6 @@ pub fn kill(id: u64) -> Result<Killed, KillError> {
     if door::current_id() == id {
         door::die();
     }
-    let _watch = KillWatch::new();
     let mut rounds = 0;
     while fail::kill(&handle) {
         // Without memory for a service G, the caller repeats the request itself.
@@ -106,7 +104,6 @@ fn is_asked_on(handle: &GHandle) -> bool {
     }
     let target = handle.clone();
     let ask = move || {
-        let _watch = KillWatch::new();
         while fail::kill(&target) {
             sleep(ASK_AGAIN);
         }

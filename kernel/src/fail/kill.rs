@@ -5,12 +5,11 @@
 //! again", so the G checks whether it has what it waited for, and if not, whether it is to end
 //! (`is_killed`): then it takes its node out of the wait queue, as on a timeout, and unwinds
 //! (`die`). So destructors run, locks are released, and the join reports that the G was killed. A
-//! G that yields checks as well; a G that prints does not, so that printing never unwinds. Only a
-//! yield pays for it, two instructions: all other checks are where a wait ended without a reason or
-//! timed out, where an operation was tried and was not possible, and where a G starts another,
-//! which takes the slow path while a kill is under way ([`KillWatch`]). A G of a program that has
-//! ended is also stopped where it would start another, so that Gs which only start Gs come to an
-//! end.
+//! G that yields or starts another checks as well, which costs it two instructions; a G that prints
+//! does not, so that printing never unwinds. All other checks are where a wait ended without a
+//! reason or timed out, and where an operation was tried and was not possible. A G of a program
+//! that has ended is also stopped where it would start another, so that Gs which only start Gs come
+//! to an end.
 //!
 //! # Gs that do not heed the request
 //!
@@ -37,13 +36,10 @@
 //!
 //! `tasks` and `program` are the programs' interface to this.
 
-use crate::arch::lock::IrqLock;
 use crate::run::kill::{KillLevel, is_overdue, ran_since_request, request};
-use crate::run::preempt::Attention;
 use crate::run::roster::ALL;
 use crate::run::task::{GHandle, Task};
 use crate::run::unwind;
-use crate::run::view::{ask_for_attention, spare_attention};
 use crate::run::{Instance, created, index, ready, roster, running, wake_cpu};
 use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Status};
@@ -113,35 +109,6 @@ pub fn begin_repeating(handle: &GHandle) -> bool {
 pub fn end_repeating(handle: &GHandle) {
     if let Some(g) = handle.get() {
         let _ = g.kernel.kill.repeated.compare_exchange(g.id(), 0, Relaxed, Relaxed);
-    }
-}
-
-/// While one exists, Gs start other Gs on the slow path, which checks for a kill request. So Gs
-/// that only start Gs heed it, and the check costs nothing while no kill is under way.
-pub struct KillWatch(());
-
-/// How many [`KillWatch`]es exist.
-static WATCHES: IrqLock<usize> = IrqLock::new(0);
-
-impl KillWatch {
-    /// Sets the attention bit on all CPUs, if this is the first.
-    pub fn new() -> Self {
-        let mut watches = WATCHES.lock();
-        *watches += 1;
-        if *watches == 1 {
-            ask_for_attention(Attention::KILL);
-        }
-        KillWatch(())
-    }
-}
-
-impl Drop for KillWatch {
-    fn drop(&mut self) {
-        let mut watches = WATCHES.lock();
-        *watches -= 1;
-        if *watches == 0 {
-            spare_attention(Attention::KILL);
-        }
     }
 }
 

@@ -18,7 +18,7 @@ pub use crate::run::door::abandon_locks;
 pub use abandon::abandon_locks;
 pub use abandon::{abandon, abandoned, fail, fail_without_memory, finish_abandoned};
 pub use kill::{
-    KillWatch, Left, begin_repeating, computes, end_repeating, ends_when_woken, find, kill,
-    kill_all, program_of,
+    Left, begin_repeating, computes, end_repeating, ends_when_woken, find, kill, kill_all,
+    program_of,
 };
 pub use overflow::{preempt_later, room_to_preempt, stack_full};

@@ -89,8 +89,6 @@ impl Attention {
     /// `chaos` sets the timer; and [`Attention::UNTIMED`] stays set, armed or not, so that it is
     /// set again and again.
     pub const CHAOS: u32 = 1 << 4;
-    /// A kill is under way: Gs that start others check whether they are to end.
-    pub const KILL: u32 = 1 << 5;
 
     /// All bits.
     #[inline(always)]

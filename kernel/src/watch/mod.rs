@@ -1,4 +1,4 @@
-//! Who looks: snapshots, backtraces, traces. Looking changes nothing.
+//! Snapshots, backtraces, traces: what can be seen of the machine while it runs.
 //!
 //! [`snapshot`] reads one G, M, P or the machine while it runs; [`mod@calls`] the stack of a G at rest,
 //! by [`backtrace`], with names from [`symbols`]; [`holder`] whom a G waits for. [`trace`] records
