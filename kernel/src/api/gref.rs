@@ -5,7 +5,7 @@
 //! permit, at most one, and the next park takes it and does not wait. Channels and locks do not use
 //! this; they wait by [`mod@crate::run::door`], which has no permit.
 //!
-//! Why no permit is lost is said in `cell::permit`.
+//! Why no permit is lost is said in `run::permit`.
 #![forbid(unsafe_code)]
 
 use crate::run::door;

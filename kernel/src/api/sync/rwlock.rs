@@ -1,6 +1,6 @@
 //! `RwLock`: a value for many readers or one writer.
 //!
-//! The lock and its guards are `cell::rwlock`, which says how it works and which waiter is next;
+//! The lock and its guards are `wait::rwlock`, which says how it works and which waiter is next;
 //! here are poisoning and the forms with a limit.
 #![forbid(unsafe_code)]
 
