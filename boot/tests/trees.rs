@@ -4,7 +4,6 @@
 //! [`tool::tree::find`] knows them; and `cargo` is a script that says where it was started.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,15 +18,15 @@ fn tree_with_tool(top: &TempDir, name: &str) -> (PathBuf, PathBuf) {
     fs::write(root.join("boot/tool/Cargo.toml"), "").expect("a writable file");
     let tool = root.join("target/debug/boot");
     let built = std::env::var_os("CARGO_BIN_EXE_boot").expect("cargo sets it for tests");
-    fs::copy(built, &tool).expect("room for the tool");
+    tool::install(built, &tool);
     (root, tool)
 }
 
 /// What `boot image` says when cargo only says where it was started.
 fn image(tool: &Path, current_dir: &Path, top: &TempDir) -> String {
-    let cargo = top.path().join("cargo");
-    fs::write(&cargo, "#!/bin/sh\necho \"cargo ran in $PWD\" >&2\nexit 1\n").expect("writable");
-    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("our own file");
+    let [cargo, text] = ["cargo", "cargo.sh"].map(|name| top.path().join(name));
+    fs::write(&text, "#!/bin/sh\necho \"cargo ran in $PWD\" >&2\nexit 1\n").expect("writable");
+    tool::install(text, &cargo);
     let output = Command::new(tool)
         .arg("image")
         .current_dir(current_dir)

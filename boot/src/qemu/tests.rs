@@ -130,11 +130,9 @@ fn a_machine_ends_with_the_process_that_started_it() {
         return;
     }
     let dir = tempfile::TempDir::new().expect("a writable directory");
-    let [script, pid] = ["qemu", "pid"].map(|name| dir.path().join(name));
-    let text = "#!/bin/sh\necho $$ >\"$PID\"\nexec sleep 60\n";
-    fs::write(&script, text).expect("a writable file");
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(&script, executable).expect("our own file");
+    let [text, script, pid] = ["qemu.sh", "qemu", "pid"].map(|name| dir.path().join(name));
+    fs::write(&text, "#!/bin/sh\necho $$ >\"$PID\"\nexec sleep 60\n").expect("a writable file");
+    tool::install(text, &script);
     let mut parent = Command::new(std::env::current_exe().expect("this test is a file"))
         .args(["--exact", "qemu::tests::a_machine_ends_with_the_process_that_started_it"])
         .envs([(STARTS_MACHINE, dir.path()), ("QEMU", &script), ("PID", &pid)])

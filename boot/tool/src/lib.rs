@@ -2,9 +2,11 @@
 //!
 //! - [`tree`] finds the source tree that the tool works on;
 //! - [`args`] reads its command line;
-//! - [`end`] turns what came of it into an exit status.
+//! - [`end`] turns what came of it into an exit status;
+//! - [`install`] is for tests that start a program which they have written.
 
-use std::process::ExitCode;
+use std::path::Path;
+use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
@@ -17,4 +19,17 @@ pub fn end(name: &str, done: Result<ExitCode>) -> ExitCode {
         eprintln!("{name}: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// Copies `from` to `to` as a program that can be started.
+///
+/// Another process does it. If this one wrote the file, a child that another thread starts
+/// meanwhile would have it open for writing until its `exec`, and until then Linux does not
+/// start it: "Text file busy".
+///
+/// # Panics
+/// It cannot be written.
+pub fn install(from: impl AsRef<Path>, to: &Path) {
+    let status = Command::new("install").args(["-m", "755"]).arg(from.as_ref()).arg(to).status();
+    assert!(status.expect("install(1) starts").success(), "{} is not written", to.display());
 }
