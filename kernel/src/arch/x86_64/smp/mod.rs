@@ -235,7 +235,7 @@ extern "C" fn ap_main(argument: usize) -> ! {
         log::error!("apic: CPU {}: {error}", ap.index);
     }
     clock::init_cpu(ap.index);
-    let timer = timer::init_cpu(machine.timer).mode;
+    let timer = timer::init_cpu(machine.timer).0;
     let topology = topology::read_this_cpu(ap.entry.node);
     let (index, apic_id) = (ap.index, ap.entry.apic_id);
     ap.info.call_once(|| CpuInfo { index, apic_id, topology, timer });
