@@ -4,7 +4,6 @@
 //! clock code to find out, within a bound.
 
 use super::tables::{HEADER_BYTES, little_endian, view};
-use crate::arch::x86_64::time::pmtimer::Width;
 use ::acpi::sdt::fadt::Fadt;
 use ::acpi::sdt::hpet::HpetTable;
 use core::mem::{offset_of, size_of};
@@ -17,8 +16,8 @@ pub(super) const FADT_MIN_BYTES: usize = 116;
 /// What the FADT says that we can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FixedHardware {
-    /// The port of the ACPI power management timer.
-    pub pm_timer: Option<(u16, Width)>,
+    /// The port of the ACPI power management timer, and a mask of its 24 or 32 bits.
+    pub pm_timer: Option<(u16, u32)>,
     /// How to reset the machine.
     pub reset: Option<Reset>,
     /// What to write to the sleep ports so that the machine switches itself off.
@@ -102,7 +101,7 @@ pub(super) fn read_fadt(table: &[u8]) -> FixedHardware {
         return FixedHardware { reset, ..FixedHardware::default() };
     }
 
-    let width = if flags.pm_timer_is_32_bit() { Width::Bits32 } else { Width::Bits24 };
+    let mask = if flags.pm_timer_is_32_bit() { u32::MAX } else { 0xff_ffff };
     let port = |narrow, wide| port(&bytes, narrow, wide);
     let pm_timer = port(offset_of!(Fadt, pm_timer_block), offset_of!(Fadt, x_pm_timer_block));
     let [pm1a_control, pm1b_control] = [
@@ -110,7 +109,7 @@ pub(super) fn read_fadt(table: &[u8]) -> FixedHardware {
         port(offset_of!(Fadt, pm1b_control_block), offset_of!(Fadt, x_pm1b_control_block)),
     ];
     FixedHardware {
-        pm_timer: pm_timer.map(|port| (port, width)),
+        pm_timer: pm_timer.map(|port| (port, mask)),
         reset,
         soft_off: None,
         pm1a_control,

@@ -7,7 +7,6 @@ use super::fixed::{PowerButtonEvents, PowerButtonPorts, Reset};
 use super::*;
 use crate::arch::MAX_CPUS;
 use crate::arch::x86_64::irq::apic::{Polarity, Trigger};
-use crate::arch::x86_64::time::pmtimer::Width;
 use memory::{Memory, Random, Root, machine};
 
 const BOOT: u32 = 4;
@@ -201,7 +200,7 @@ fn an_old_fadt_gives_the_pm_timer_port() {
         bytes[64..68].copy_from_slice(&0x604u32.to_le_bytes());
     });
     let fixed = read_tables(&[old]).fixed;
-    assert_eq!(fixed.pm_timer, Some((0x608, Width::Bits24)));
+    assert_eq!(fixed.pm_timer, Some((0x608, 0xff_ffff)));
     assert_eq!((fixed.pm1a_control, fixed.pm1b_control), (Some(0x604), None));
     assert_eq!(fixed.reset, None);
 }
@@ -216,7 +215,7 @@ fn a_new_fadt_gives_wide_addresses_and_the_reset_register() {
         bytes[208..220].copy_from_slice(&[1, 32, 0, 3, 0x08, 0xb0, 0, 0, 0, 0, 0, 0]);
     });
     let fixed = read_tables(&[new]).fixed;
-    assert_eq!(fixed.pm_timer, Some((0xb008, Width::Bits32)));
+    assert_eq!(fixed.pm_timer, Some((0xb008, u32::MAX)));
     assert_eq!(fixed.reset, Some(Reset { port: 0xcf9, value: 0x0f }));
 }
 

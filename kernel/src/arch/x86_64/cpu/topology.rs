@@ -6,21 +6,16 @@
 //! them from the most to the least exact. The node comes from the firmware's
 //! SRAT (`acpi`), not from the id.
 //!
-//! All of this is a pure function of CPUID's answers, so the boot CPU can work
-//! it out for all CPUs. A hypervisor can answer anything: nonsense gives a wrong
-//! topology, never a panic, and a wrong topology costs speed only. Choosing the
-//! P to steal from is left to the scheduler.
+//! All of this is a pure function of CPUID's answers. A hypervisor can answer anything:
+//! nonsense gives a wrong topology, never a panic, and a wrong topology costs speed only.
 
-pub use core::arch::x86_64::CpuidResult;
+use core::arch::x86_64::{__cpuid_count, CpuidResult};
 use core::fmt;
 
-/// Extended topology, version 2: knows modules, tiles and dies as well.
-const LEAF_TOPOLOGY_V2: u32 = 0x1f;
-/// Extended topology.
-const LEAF_TOPOLOGY: u32 = 0xb;
+/// The two leaves of extended topology, the newer first: it knows modules, tiles and dies.
+const LEAVES_TOPOLOGY: [u32; 2] = [0x1f, 0xb];
 /// Caches; also how many cores there are in a package (Intel).
 const LEAF_CACHE: u32 = 4;
-const LEAF_EXTENDED_MAX: u32 = 0x8000_0000;
 const LEAF_EXTENDED_FEATURES: u32 = 0x8000_0001;
 /// Size of the APIC id within a package (AMD).
 const LEAF_AMD_SIZES: u32 = 0x8000_0008;
@@ -49,13 +44,6 @@ pub struct Topology {
     pub node: u32,
 }
 
-impl Topology {
-    /// Both are threads of one core.
-    pub fn shares_core(&self, other: &Topology) -> bool {
-        self.package == other.package && self.core == other.core
-    }
-}
-
 impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Topology { package, core, smt, node } = self;
@@ -63,40 +51,39 @@ impl fmt::Display for Topology {
     }
 }
 
-/// Topology of the CPU with this APIC id, by the answers of `cpuid(leaf, subleaf)`.
-pub fn of(cpuid: &impl Fn(u32, u32) -> CpuidResult, apic_id: u32, node: Option<u32>) -> Topology {
-    Borders::read(cpuid).split(apic_id, node)
-}
-
 /// Topology of the CPU that runs this.
 pub fn read_this_cpu(node: Option<u32>) -> Topology {
-    of(&cpuid, this_apic_id(), node)
+    Borders::read(Cpuid(&__cpuid_count)).split(this_apic_id(), node)
 }
 
 /// The APIC id of the CPU that runs this, from CPUID: it works before the local
 /// APIC is set up, and with ids of 32 bits whatever the APIC's mode.
 pub fn this_apic_id() -> u32 {
-    apic_id(&cpuid)
+    apic_id(Cpuid(&__cpuid_count))
 }
 
-/// The real CPUID.
-pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
-    core::arch::x86_64::__cpuid_count(leaf, subleaf)
+/// CPUID: what answers to a leaf and a subleaf.
+#[derive(Clone, Copy)]
+struct Cpuid<'a>(&'a dyn Fn(u32, u32) -> CpuidResult);
+
+impl Cpuid<'_> {
+    /// A leaf beyond the last of its range reads as zeroes.
+    fn read(self, leaf: u32, subleaf: u32) -> CpuidResult {
+        let last = (self.0)(leaf & 0x8000_0000, 0).eax;
+        if leaf <= last {
+            (self.0)(leaf, subleaf)
+        } else {
+            CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 }
+        }
+    }
 }
 
 /// The APIC id, from the same leaves in the same order as the AP trampoline
 /// reads them: the two must give a CPU the same id.
-fn apic_id(cpuid: &impl Fn(u32, u32) -> CpuidResult) -> u32 {
-    let max = cpuid(0, 0).eax;
-    for leaf in [LEAF_TOPOLOGY_V2, LEAF_TOPOLOGY] {
-        if max >= leaf {
-            let answer = cpuid(leaf, 0);
-            if answer.ebx & 0xffff != 0 {
-                return answer.edx;
-            }
-        }
-    }
-    cpuid(1, 0).ebx >> 24
+fn apic_id(cpuid: Cpuid<'_>) -> u32 {
+    let wide = LEAVES_TOPOLOGY.map(|leaf| cpuid.read(leaf, 0));
+    let wide = wide.into_iter().find(|answer| answer.ebx & 0xffff != 0);
+    wide.map_or_else(|| cpuid.read(1, 0).ebx >> 24, |answer| answer.edx)
 }
 
 /// Where an APIC id splits: `smt` low bits number the thread within a core, the
@@ -104,7 +91,7 @@ fn apic_id(cpuid: &impl Fn(u32, u32) -> CpuidResult) -> u32 {
 ///
 /// Invariant: `smt <= package <= 32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Borders {
+struct Borders {
     smt: u32,
     package: u32,
 }
@@ -116,35 +103,29 @@ impl Borders {
     }
 
     /// Asks CPUID, the most exact way first.
-    pub fn read(cpuid: &impl Fn(u32, u32) -> CpuidResult) -> Self {
-        let max = cpuid(0, 0).eax;
-        from_levels(cpuid, max, LEAF_TOPOLOGY_V2)
-            .or_else(|| from_levels(cpuid, max, LEAF_TOPOLOGY))
-            .or_else(|| from_amd(cpuid))
-            .unwrap_or_else(|| from_counts(cpuid, max))
+    fn read(cpuid: Cpuid<'_>) -> Self {
+        let by_levels = LEAVES_TOPOLOGY.into_iter().find_map(|leaf| from_levels(cpuid, leaf));
+        by_levels.or_else(|| from_amd(cpuid)).unwrap_or_else(|| from_counts(cpuid))
     }
 
     /// Takes an APIC id apart.
-    pub fn split(&self, apic_id: u32, node: Option<u32>) -> Topology {
-        let in_package = apic_id & low_bits(self.package);
+    fn split(&self, apic_id: u32, node: Option<u32>) -> Topology {
+        let id = u64::from(apic_id); // a shift by 32 leaves nothing
+        let low = |bits: u32| id & ((1 << bits) - 1);
         Topology {
-            // A shift by 32 leaves nothing, which Rust will not do for us.
-            package: apic_id.checked_shr(self.package).unwrap_or(0),
-            core: in_package.checked_shr(self.smt).unwrap_or(0),
-            smt: apic_id & low_bits(self.smt),
+            package: (id >> self.package) as u32,
+            core: (low(self.package) >> self.smt) as u32,
+            smt: low(self.smt) as u32,
             node: node.unwrap_or(0),
         }
     }
 }
 
 /// Leaf 0x1F or 0xB: each level says how far to shift an id to get rid of it.
-fn from_levels(cpuid: &impl Fn(u32, u32) -> CpuidResult, max: u32, leaf: u32) -> Option<Borders> {
-    if max < leaf {
-        return None;
-    }
+fn from_levels(cpuid: Cpuid<'_>, leaf: u32) -> Option<Borders> {
     let (mut smt, mut package, mut levels) = (0, 0, 0);
     for level in 0..MAX_LEVELS {
-        let CpuidResult { eax, ebx, ecx, .. } = cpuid(leaf, level);
+        let CpuidResult { eax, ebx, ecx, .. } = cpuid.read(leaf, level);
         let (kind, shift, threads) = (ecx >> 8 & 0xff, eax & 0x1f, ebx & 0xffff);
         if kind == LEVEL_END {
             break;
@@ -165,54 +146,39 @@ fn from_levels(cpuid: &impl Fn(u32, u32) -> CpuidResult, max: u32, leaf: u32) ->
 }
 
 /// AMD before (and beside) leaf 0xB.
-fn from_amd(cpuid: &impl Fn(u32, u32) -> CpuidResult) -> Option<Borders> {
-    let vendor = cpuid(0, 0);
+fn from_amd(cpuid: Cpuid<'_>) -> Option<Borders> {
+    let vendor = cpuid.read(0, 0);
     let vendor = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
-    if ![b"AuthenticAMD", b"HygonGenuine"].contains(&vendor.as_flattened().first_chunk()?) {
-        return None;
-    }
-    let max = cpuid(LEAF_EXTENDED_MAX, 0).eax;
-    if max < LEAF_AMD_SIZES {
-        return None;
-    }
-    let sizes = cpuid(LEAF_AMD_SIZES, 0).ecx;
+    let is_amd = [b"AuthenticAMD", b"HygonGenuine"].contains(&vendor.as_flattened().first_chunk()?);
+    let sizes = cpuid.read(LEAF_AMD_SIZES, 0).ecx;
     let package = match sizes >> 12 & 0xf {
         0 => bits_for((sizes & 0xff) + 1),
         bits => bits,
     };
-    let has_topology = cpuid(LEAF_EXTENDED_FEATURES, 0).ecx & 1 << 22 != 0;
-    let threads = if has_topology && max >= LEAF_AMD_TOPOLOGY {
-        (cpuid(LEAF_AMD_TOPOLOGY, 0).ebx >> 8 & 0xff) + 1
-    } else {
-        1
-    };
-    Some(Borders::new(bits_for(threads), package))
+    let has_topology = cpuid.read(LEAF_EXTENDED_FEATURES, 0).ecx & 1 << 22 != 0;
+    let more_threads = cpuid.read(LEAF_AMD_TOPOLOGY, 0).ebx >> 8 & 0xff;
+    let smt = if has_topology { bits_for(more_threads + 1) } else { 0 };
+    is_amd.then(|| Borders::new(smt, package))
 }
 
 /// The oldest way: how many threads and how many cores a package has room for.
-fn from_counts(cpuid: &impl Fn(u32, u32) -> CpuidResult, max: u32) -> Borders {
+fn from_counts(cpuid: Cpuid<'_>) -> Borders {
     const HTT: u32 = 1 << 28;
-    let features = cpuid(1, 0);
-    if max < 1 || features.edx & HTT == 0 {
+    let features = cpuid.read(1, 0);
+    if features.edx & HTT == 0 {
         return Borders::new(0, 0);
     }
-    let threads = (features.ebx >> 16 & 0xff).max(1);
-    let cache = if max >= LEAF_CACHE { cpuid(LEAF_CACHE, 0).eax } else { 0 };
     // Without a first cache the leaf says nothing, and all threads count as
     // threads of one core: with HTT and no leaf 4 they are.
+    let cache = cpuid.read(LEAF_CACHE, 0).eax;
     let cores = if cache & 0x1f != 0 { (cache >> 26) + 1 } else { 1 };
-    let package = bits_for(threads);
+    let package = bits_for(features.ebx >> 16 & 0xff);
     Borders::new(package.saturating_sub(bits_for(cores)), package)
 }
 
 /// How many bits it takes to number so many things.
 fn bits_for(count: u32) -> u32 {
     count.max(1).next_power_of_two().trailing_zeros()
-}
-
-/// A mask of so many low bits, up to 32.
-fn low_bits(count: u32) -> u32 {
-    ((1u64 << count) - 1) as u32
 }
 
 #[cfg(test)]
@@ -250,7 +216,8 @@ mod tests {
         }
 
         fn split(&self, apic_id: u32) -> (u32, u32, u32) {
-            let Topology { package, core, smt, .. } = of(&self.cpuid(), apic_id, None);
+            let borders = Borders::read(Cpuid(&self.cpuid()));
+            let Topology { package, core, smt, .. } = borders.split(apic_id, None);
             (package, core, smt)
         }
     }
@@ -336,24 +303,17 @@ mod tests {
 
     #[test]
     fn the_node_is_the_firmwares() {
-        let cpu = Leaves::new(1, INTEL);
-        assert_eq!(of(&cpu.cpuid(), 3, Some(7)).node, 7);
-        assert_eq!(of(&cpu.cpuid(), 3, None).node, 0);
+        let borders = Borders::new(1, 4);
+        assert_eq!(borders.split(3, Some(7)).node, 7);
+        assert_eq!(borders.split(3, None).node, 0);
     }
 
     #[test]
     fn the_apic_id_is_the_wide_one_where_there_is_one() {
         let narrow = Leaves::new(0xb, INTEL).with(1, 0, [0, 0x2a << 24, 0, 0]);
-        assert_eq!(apic_id(&narrow.cpuid()), 0x2a);
+        assert_eq!(apic_id(Cpuid(&narrow.cpuid())), 0x2a);
         let wide = narrow.level(0xb, 0, 1, 1, 2);
-        assert_eq!(apic_id(&wide.cpuid()), 0xabcd);
-    }
-
-    #[test]
-    fn threads_of_a_core_know_each_other() {
-        let at = |package, core, smt| Topology { package, core, smt, node: 0 };
-        assert!(at(0, 1, 0).shares_core(&at(0, 1, 1)));
-        assert!(!at(0, 1, 0).shares_core(&at(1, 1, 0)));
+        assert_eq!(apic_id(Cpuid(&wide.cpuid())), 0xabcd);
     }
 
     #[test]
@@ -383,7 +343,7 @@ mod tests {
                 CpuidResult { eax: mix(1), ebx: mix(2), ecx: mix(3), edx: mix(4) }
             };
             let id = random() as u32;
-            let borders = Borders::read(&garbage);
+            let borders = Borders::read(Cpuid(&garbage));
             let at = borders.split(id, None);
             let back = u64::from(at.package) << borders.package
                 | u64::from(at.core) << borders.smt

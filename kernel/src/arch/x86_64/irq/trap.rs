@@ -15,7 +15,6 @@ pub use fault::{Fault, PageFault};
 
 use super::{apic, nmi, preempt, shootdown};
 use crate::arch::x86_64::cpu::msr;
-use crate::arch::x86_64::time::timer;
 use crate::arch::x86_64::unwind::rescue::{self, FullStack, INTERRUPTS_ON, Registers, Rescue};
 use core::arch::naked_asm;
 use core::fmt;
@@ -308,7 +307,6 @@ fn interrupt(vector: u8) -> Afterwards {
     let Some(handlers) = HANDLERS.get() else { return Afterwards::Resume };
     match vector {
         apic::TIMER_VECTOR => {
-            timer::on_interrupt();
             apic::eoi();
             return (handlers.tick)();
         }

@@ -105,11 +105,11 @@ pub fn init(config: &Config<'_>) {
     nmi::report_unasked(); // one that came before there was an interrupt for it
     init_clock(config, &firmware);
     timer::init(config.lapic_hz);
-    let timer = timer::init_cpu(config.timer);
-    report::note("timer", timer);
+    let (mode, found) = timer::init_cpu(config.timer);
+    report::note("timer", found);
     let entry = firmware.cpus[0];
     let topology = topology::read_this_cpu(entry.node);
-    let boot_cpu = CpuInfo { index: 0, apic_id: entry.apic_id, topology, timer: timer.mode };
+    let boot_cpu = CpuInfo { index: 0, apic_id: entry.apic_id, topology, timer: mode };
     let max_cpus = config.max_cpus.clamp(1, cpu::MAX_CPUS);
     let Config { timer, new_stack, alloc_low, .. } = *config;
     MACHINE.call_once(|| Machine { firmware, timer, max_cpus, new_stack, alloc_low, boot_cpu });
@@ -186,13 +186,9 @@ fn init_apic(config: &Config<'_>, firmware: &Firmware) {
 }
 
 fn init_clock(config: &Config<'_>, firmware: &Firmware) {
-    let report = clock::init(clock::ClockConfig {
-        choice: config.clock,
-        hpet: firmware.hpet.and_then(|address| map(address, hpet::WINDOW_BYTES)),
-        pm_timer: firmware.fixed.pm_timer,
-        tsc_hz: config.tsc_hz,
-    });
-    report::note("clock", report);
+    let hpet = firmware.hpet.and_then(|address| map(address, hpet::WINDOW_BYTES));
+    let found = clock::init(config.clock, hpet, firmware.fixed.pm_timer, config.tsc_hz);
+    report::note("clock", found);
 }
 
 /// Maps registers; what cannot be mapped is named and done without.

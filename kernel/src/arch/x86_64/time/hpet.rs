@@ -1,12 +1,12 @@
 //! The HPET: a main counter that all CPUs read alike.
 //!
-//! Two uses: as a [`Reference`] for calibration, and, when its counter has 64
+//! Two uses: as a reference for calibration, and, when its counter has 64
 //! bits, as the clock itself where the time stamp counters cannot be trusted.
 //! A counter of 32 bits wraps within minutes, and nothing in this kernel is
 //! sure to read it that often (idle CPUs halt without a tick), so it serves for
 //! calibration only. The comparators are not used.
 
-use super::reference::{Reason, Reference, advances};
+use super::reference::{ABSENT, MAX_STALL_POLLS, Reference, STOPPED};
 use crate::arch::x86_64::cpu::mmio::Mmio;
 
 const CAPABILITIES: usize = 0x000;
@@ -32,29 +32,30 @@ const FS_PER_SECOND: u64 = 1_000_000_000_000_000;
 #[derive(Clone, Copy, Debug)]
 pub struct Hpet<M> {
     registers: M,
-    period_fs: u32,
-    is_64_bits: bool,
+    /// How often it counts in a second.
+    pub hz: u64,
+    /// Whether the counter may serve as a clock: it does not wrap.
+    pub is_64_bits: bool,
 }
 
 impl<M: Mmio> Hpet<M> {
     /// Starts the main counter, and sees it count.
-    pub fn new(registers: M) -> Result<Hpet<M>, Reason> {
-        let capabilities = registers.read(CAPABILITIES);
+    pub fn new(registers: M) -> Result<Hpet<M>, &'static str> {
         let period_fs = registers.read(PERIOD);
         // An empty bus reads as all ones, which the upper bound refuses.
         if !(MIN_PERIOD_FS..=MAX_PERIOD_FS).contains(&period_fs) {
-            return Err(Reason::Absent);
+            return Err(ABSENT);
         }
         let config = registers.read(CONFIG);
         registers.write(CONFIG, config & !LEGACY_REPLACEMENT | ENABLE);
-        let is_64_bits = capabilities & COUNTER_IS_64_BITS != 0;
-        let hpet = Hpet { registers, period_fs, is_64_bits };
-        if advances(&hpet) { Ok(hpet) } else { Err(Reason::Stopped) }
-    }
-
-    /// Whether the counter may serve as a clock: it does not wrap.
-    pub fn is_64_bits(&self) -> bool {
-        self.is_64_bits
+        let first = registers.read(COUNTER_LOW);
+        if (0..MAX_STALL_POLLS).all(|_| registers.read(COUNTER_LOW) == first) {
+            return Err(STOPPED);
+        }
+        let period = u64::from(period_fs);
+        let hz = (FS_PER_SECOND + period / 2) / period;
+        let is_64_bits = registers.read(CAPABILITIES) & COUNTER_IS_64_BITS != 0;
+        Ok(Hpet { registers, hz, is_64_bits })
     }
 
     /// The whole main counter.
@@ -62,28 +63,18 @@ impl<M: Mmio> Hpet<M> {
     /// Read in two halves: a single read of 64 bits is not sure to be one access
     /// on the bus, and QEMU's TCG refuses it. When the upper half changes in
     /// between, the lower half is near 0, and the upper one just read is right.
-    pub fn read_64(&self) -> u64 {
+    pub fn read(&self) -> u64 {
         let before = self.registers.read(COUNTER_HIGH);
         let low = self.registers.read(COUNTER_LOW);
         let high = self.registers.read(COUNTER_HIGH);
         let low = if before == high { low } else { self.registers.read(COUNTER_LOW) };
         u64::from(high) << 32 | u64::from(low)
     }
-}
-
-impl<M: Mmio> Reference for Hpet<M> {
-    fn frequency_hz(&self) -> u64 {
-        let period = u64::from(self.period_fs);
-        (FS_PER_SECOND + period / 2) / period
-    }
-
-    fn mask(&self) -> u64 {
-        u64::from(u32::MAX)
-    }
 
     /// The lower half, which every HPET has.
-    fn read(&self) -> u64 {
-        u64::from(self.registers.read(COUNTER_LOW))
+    pub fn reference(&self) -> Reference<impl Fn() -> u64> {
+        let read = || self.registers.read(COUNTER_LOW).into();
+        Reference { hz: self.hz, mask: u32::MAX.into(), read }
     }
 }
 
@@ -136,21 +127,21 @@ mod tests {
     fn counter_is_started_and_legacy_replacement_turned_off() {
         let hpet = Hpet::new(Fake::new(69_841_279)).expect("sane");
         assert_eq!(hpet.registers.config.get(), ENABLE);
-        assert_eq!(hpet.frequency_hz(), 14_318_180);
-        assert!(hpet.is_64_bits());
+        assert_eq!(hpet.hz, 14_318_180);
+        assert!(hpet.is_64_bits);
     }
 
     #[test]
     fn senseless_periods_are_refused() {
         for period in [0, MIN_PERIOD_FS - 1, MAX_PERIOD_FS + 1, u32::MAX] {
-            assert_eq!(Hpet::new(Fake::new(period)).err(), Some(Reason::Absent), "{period}");
+            assert_eq!(Hpet::new(Fake::new(period)).err(), Some(ABSENT), "{period}");
         }
     }
 
     #[test]
     fn counter_that_stands_still_is_refused() {
         let fake = Fake { step: 0, ..Fake::new(10_000_000) };
-        assert_eq!(Hpet::new(fake).err(), Some(Reason::Stopped));
+        assert_eq!(Hpet::new(fake).err(), Some(STOPPED));
     }
 
     #[test]
@@ -158,7 +149,7 @@ mod tests {
         let hpet = Hpet::new(Fake { step: 1, ..Fake::new(10_000_000) }).expect("sane");
         for start in (1u64 << 32) - 8..(1 << 32) + 2 {
             hpet.registers.counter.set(start);
-            let read = hpet.read_64();
+            let read = hpet.read();
             assert!((start..start + 8).contains(&read), "{start:#x} read as {read:#x}");
         }
     }

@@ -3,6 +3,5 @@
 pub mod clock;
 pub mod hpet;
 pub mod pit;
-pub mod pmtimer;
 pub mod reference;
 pub mod timer;

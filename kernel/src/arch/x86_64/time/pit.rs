@@ -8,7 +8,7 @@
 //! the output bit of port 0x61, which on machines without a PIT never comes
 //! (asterinas#3613, genode#5215). The speaker itself stays off.
 
-use super::reference::{Reason, Reference, advances};
+use super::reference::Reference;
 use crate::arch::x86_64::cpu::ports::Ports;
 
 /// The PC's oldest crystal, divided by twelve.
@@ -52,50 +52,29 @@ pub fn begin_turns(ports: &impl Ports, turn_us: u16) {
     ports.outb(CHANNEL_0, high);
 }
 
-/// Channel 2, counting.
-#[derive(Clone, Copy, Debug)]
-pub struct Pit<P> {
-    ports: P,
-}
-
-impl<P: Ports> Pit<P> {
-    /// Starts channel 2 and sees it count.
-    pub fn new(ports: P) -> Result<Pit<P>, Reason> {
-        let gate = ports.inb(GATE) & !SPEAKER_ON & 0x0f;
-        // The gate goes up after the mode is set: that edge starts the count.
-        ports.outb(GATE, gate & !GATE_ON);
-        ports.outb(COMMAND, COMMAND_MODE_2);
-        // A count of 0 stands for 65,536.
-        ports.outb(CHANNEL_2, 0);
-        ports.outb(CHANNEL_2, 0);
-        ports.outb(GATE, gate | GATE_ON);
-        let pit = Pit { ports };
-        if advances(&pit) { Ok(pit) } else { Err(Reason::Stopped) }
-    }
-}
-
-impl<P: Ports> Reference for Pit<P> {
-    fn frequency_hz(&self) -> u64 {
-        FREQUENCY_HZ
-    }
-
-    fn mask(&self) -> u64 {
-        0xffff
-    }
-
-    /// Turned round to count up. No other code may touch channel 2 meanwhile.
-    fn read(&self) -> u64 {
-        self.ports.outb(COMMAND, COMMAND_LATCH);
-        let low = self.ports.inb(CHANNEL_2);
-        let high = self.ports.inb(CHANNEL_2);
+/// Starts channel 2. It counts down, and is read turned round. No other code may touch it.
+pub fn reference(ports: impl Ports) -> Reference<impl Fn() -> u64> {
+    let gate = ports.inb(GATE) & !SPEAKER_ON & 0x0f;
+    // The gate goes up after the mode is set: that edge starts the count.
+    ports.outb(GATE, gate & !GATE_ON);
+    ports.outb(COMMAND, COMMAND_MODE_2);
+    // A count of 0 stands for 65,536.
+    ports.outb(CHANNEL_2, 0);
+    ports.outb(CHANNEL_2, 0);
+    ports.outb(GATE, gate | GATE_ON);
+    let read = move || {
+        ports.outb(COMMAND, COMMAND_LATCH);
+        let [low, high] = [ports.inb(CHANNEL_2), ports.inb(CHANNEL_2)];
         u64::from(0u16.wrapping_sub(u16::from_le_bytes([low, high])))
-    }
+    };
+    Reference { hz: FREQUENCY_HZ, mask: 0xffff, read }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::reference::{STOPPED, measure};
     use super::*;
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
 
     /// A PIT that counts down by 3 at each latch once its gate is up.
     #[derive(Default)]
@@ -107,7 +86,7 @@ mod tests {
         is_missing: bool,
     }
 
-    impl Ports for Fake {
+    impl Ports for &Fake {
         fn outw(&self, _: u16, _: u16) {}
         fn inb(&self, port: u16) -> u8 {
             match port {
@@ -139,15 +118,15 @@ mod tests {
     fn gate_opens_last_and_the_speaker_stays_off() {
         let fake = Fake::default();
         *fake.gate.borrow_mut() = SPEAKER_ON | 0x30;
-        let pit = Pit::new(fake).expect("counts");
+        reference(&fake);
         let expected = [(GATE, 0), (COMMAND, 0xb4), (CHANNEL_2, 0), (CHANNEL_2, 0), (GATE, 1)];
-        assert_eq!(*pit.ports.writes.borrow(), expected);
+        assert_eq!(*fake.writes.borrow(), expected);
     }
 
     #[test]
     fn silence_leaves_no_periodic_mode_and_touches_channel_0_only() {
         let fake = Fake::default();
-        silence(&fake);
+        silence(&&fake);
         assert_eq!(*fake.writes.borrow(), [(COMMAND, 0x30), (CHANNEL_0, 1), (CHANNEL_0, 0)]);
     }
 
@@ -155,7 +134,7 @@ mod tests {
     fn turns_are_the_periodic_mode_of_channel_0() {
         for (turn_us, low, high) in [(5, 6, 0), (50, 60, 0), (20_000, 0x38, 0x5d)] {
             let fake = Fake::default();
-            begin_turns(&fake, turn_us);
+            begin_turns(&&fake, turn_us);
             let expected = [(COMMAND, 0x34), (CHANNEL_0, low), (CHANNEL_0, high)];
             assert_eq!(*fake.writes.borrow(), expected, "{turn_us} µs");
         }
@@ -163,14 +142,17 @@ mod tests {
 
     #[test]
     fn count_down_reads_as_count_up() {
-        let pit = Pit::new(Fake::default()).expect("counts");
-        let first = pit.read();
-        assert_eq!(pit.read() - first, 3);
+        let fake = Fake::default();
+        let pit = reference(&fake);
+        let first = (pit.read)();
+        assert_eq!((pit.read)() - first, 3);
     }
 
     #[test]
     fn missing_pit_is_refused_and_not_waited_for() {
         let fake = Fake { is_missing: true, ..Fake::default() };
-        assert_eq!(Pit::new(fake).err(), Some(Reason::Stopped));
+        let now = Cell::new(0);
+        let sample = || now.replace(now.get() + 1_000);
+        assert_eq!(measure(&reference(&fake), 10_000_000, sample), Err(STOPPED));
     }
 }

@@ -1,10 +1,8 @@
 //! Counters of known frequency, and measuring others against them.
 //!
-//! A [`Reference`] is a free-running counter whose frequency is known: the
-//! HPET, the ACPI PM timer, the PIT (each in a file of its own), or the clock
-//! itself once it runs. [`measure`] finds the frequency of any other counter by
-//! reading the two side by side. Used by `clock` for the time stamp counter and
-//! by `timer` for the local APIC's counter.
+//! A [`Reference`] is the HPET, the ACPI PM timer, the PIT, or the clock itself once it runs.
+//! [`measure`] finds the frequency of any other counter by reading the two side by side: of
+//! the time stamp counter for `clock`, of the local APIC's counter for `timer`.
 //!
 //! Nothing here waits for ever: every loop has a bound in polls, because the
 //! thing that would bound it in time is the thing under test. A reference that
@@ -13,126 +11,79 @@
 //! No loop here executes `pause`: under QEMU's `-icount` each one ends the
 //! CPU's turn, which makes a short wait take seconds.
 
-use core::fmt;
+use crate::arch::x86_64::cpu::ports::Ports;
 
 /// A free-running counter of known frequency that counts up.
-pub trait Reference {
+#[derive(Clone, Copy, Debug)]
+pub struct Reference<R> {
     /// How often it counts in a second.
-    fn frequency_hz(&self) -> u64;
+    pub hz: u64,
     /// All ones in the bits that it has: it wraps to 0 after this value.
-    fn mask(&self) -> u64;
-    /// Its value now.
-    fn read(&self) -> u64;
+    pub mask: u64,
+    /// Reads it; what is above the mask does not count.
+    pub read: R,
 }
 
-/// Why a reference gave no frequency.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// The device is not there, or says of itself what cannot be.
-    Absent,
-    /// The reference did not count.
-    Stopped,
-    /// The reference went backwards, or forward by more than half its range.
-    Jumped,
-    /// The measured counter did not count.
-    SampleStopped,
-    /// Two halves of the window gave different frequencies, in every attempt.
-    Unsteady,
-    /// The window did not end within the bound on polls.
-    TooSlow,
+/// The ACPI power management timer (ACPI §4.8.3.3): three times the NTSC colour carrier,
+/// behind one port, with 24 or 32 bits. The upper byte of one with 24 bits is undefined.
+pub fn pm_timer(ports: impl Ports, port: u16, mask: u32) -> Reference<impl Fn() -> u64> {
+    Reference { hz: 3_579_545, mask: mask.into(), read: move || ports.inl(port).into() }
 }
 
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Reason::Absent => "absent or senseless",
-            Reason::Stopped => "does not count",
-            Reason::Jumped => "jumps",
-            Reason::SampleStopped => "the measured counter does not count",
-            Reason::Unsteady => "gives no steady result",
-            Reason::TooSlow => "too slow",
-        })
-    }
-}
+// Why a reference gave no frequency.
+
+/// The device is not there, or says of itself what cannot be.
+pub const ABSENT: &str = "absent or senseless";
+pub const STOPPED: &str = "does not count";
+/// The reference went backwards, or forward by more than half its range.
+const JUMPED: &str = "jumps";
+const SAMPLE_STOPPED: &str = "the measured counter does not count";
+/// Two halves of the window gave different frequencies, in every attempt.
+const UNSTEADY: &str = "gives no steady result";
+/// The window did not end within the bound on polls.
+pub const TOO_SLOW: &str = "too slow";
 
 /// The most reads of a reference in one half window. A read takes 100 ns at the
 /// least on hardware; under `-icount` a turn of the loop takes some 20 ns.
 const MAX_POLLS: u32 = 2_000_000;
 /// The most reads that may give the same value. The slowest reference, the PIT,
 /// counts every 838 ns: some tens of polls at the fastest.
-const MAX_STALL_POLLS: u32 = 10_000;
+pub const MAX_STALL_POLLS: u32 = 10_000;
 /// How often a pair of readings is tried; the closest pair wins.
 const PAIR_TRIES: u32 = 10;
-/// How often an unsteady measurement is repeated. An SMI or a host that takes
-/// the virtual CPU away spoils one attempt, seldom five.
+/// How often a measurement is tried. An SMI, a host that takes the virtual CPU away, or a
+/// glitch of one read, as PM timers have them, spoils one attempt, seldom five.
 const ATTEMPTS: u32 = 5;
 
-/// The frequency in Hz of the counter that `sample` reads.
+/// The frequency in Hz of the counter that `sample` reads, or why there is none.
 ///
 /// Takes about `window_ns`, which must be well below half the time in which the
-/// reference wraps (10 ms suits all of them), and reads pairs at its start,
-/// middle and end: when the halves disagree by more than 2 % the measurement is
-/// repeated, a few times at the most.
-///
-/// ```text
-/// let hz = measure(&hpet, 10_000_000, rdtsc_ordered)?;
-/// ```
-pub fn measure(
-    reference: &impl Reference,
+/// reference wraps (10 ms suits all of them), and reads pairs at its start, middle and end.
+pub fn measure<R: Fn() -> u64>(
+    reference: &Reference<R>,
     window_ns: u64,
     sample: impl Fn() -> u64,
-) -> Result<u64, Reason> {
-    let hz = reference.frequency_hz();
-    let window = u128::from(window_ns) * u128::from(hz) / 1_000_000_000;
+) -> Result<u64, &'static str> {
+    let window = u128::from(window_ns) * u128::from(reference.hz) / 1_000_000_000;
     let half = u64::try_from(window / 2).unwrap_or(u64::MAX).max(1);
-    if hz == 0 || half > reference.mask() / 4 {
-        return Err(Reason::Absent);
+    if reference.hz == 0 || half > reference.mask / 4 {
+        return Err(ABSENT);
     }
-    let mut last = Reason::Unsteady;
+    let mut result = Err(UNSTEADY);
     for _ in 0..ATTEMPTS {
-        match attempt(reference, half, &sample) {
-            Ok([first, second]) if steady(first, second) => {
-                let samples = u128::from(first.samples) + u128::from(second.samples);
-                let ticks = u128::from(first.ticks) + u128::from(second.ticks);
-                let found = samples * u128::from(hz) / ticks.max(1);
-                return Ok(u64::try_from(found).unwrap_or(u64::MAX));
-            }
-            Ok(_) => last = Reason::Unsteady,
-            // Glitches of one read are known of PM timers: try again.
-            Err(Reason::Jumped) => last = Reason::Jumped,
-            Err(reason) => return Err(reason),
+        result = attempt(reference, half, &sample);
+        if !matches!(result, Err(UNSTEADY | JUMPED)) {
+            break;
         }
     }
-    Err(last)
+    result
 }
 
-/// Whether `reference` counts at all, within the bound on polls.
-pub fn advances(reference: &impl Reference) -> bool {
-    let first = reference.read();
-    (0..MAX_STALL_POLLS).any(|_| reference.read() != first)
-}
-
-/// What passed on both counters between two points.
-#[derive(Clone, Copy, Debug)]
-struct Passed {
-    samples: u64,
-    ticks: u64,
-}
-
-/// Both halves agree to 2 %: generous for a window of milliseconds, and far
-/// from what a counter that jumped would give.
-fn steady(first: Passed, second: Passed) -> bool {
-    let a = u128::from(first.samples) * u128::from(second.ticks);
-    let b = u128::from(second.samples) * u128::from(first.ticks);
-    a.abs_diff(b) <= a.max(b) / 50
-}
-
-/// What passed in each half of a window.
-fn attempt(
-    reference: &impl Reference,
+fn attempt<R: Fn() -> u64>(
+    reference: &Reference<R>,
     half: u64,
     sample: &impl Fn() -> u64,
-) -> Result<[Passed; 2], Reason> {
+) -> Result<u64, &'static str> {
     // The first readings meet cold caches, or an emulator that has not yet
     // translated this code: they are thrown away.
     pair(reference, sample);
@@ -141,14 +92,22 @@ fn attempt(
     let end = after(reference, half, sample, middle.1)?;
     let passed = |from: Pair, to: Pair| {
         let samples = to.0.wrapping_sub(from.0);
-        let ticks = to.1.wrapping_sub(from.1) & reference.mask();
+        let ticks = to.1.wrapping_sub(from.1) & reference.mask;
         match () {
-            () if samples == 0 || samples > u64::MAX / 2 => Err(Reason::SampleStopped),
-            () if ticks == 0 || ticks > reference.mask() / 2 => Err(Reason::Jumped),
-            () => Ok(Passed { samples, ticks }),
+            () if samples == 0 || samples > u64::MAX / 2 => Err(SAMPLE_STOPPED),
+            () if ticks == 0 || ticks > reference.mask / 2 => Err(JUMPED),
+            () => Ok((u128::from(samples), u128::from(ticks))),
         }
     };
-    Ok([passed(start, middle)?, passed(middle, end)?])
+    let (first, second) = (passed(start, middle)?, passed(middle, end)?);
+    // Both halves must agree to 2 %: generous for a window of milliseconds, and far
+    // from what a counter that jumped would give.
+    let (a, b) = (first.0 * second.1, second.0 * first.1);
+    if a.abs_diff(b) > a.max(b) / 50 {
+        return Err(UNSTEADY);
+    }
+    let found = (first.0 + second.0) * u128::from(reference.hz) / (first.1 + second.1);
+    Ok(u64::try_from(found).unwrap_or(u64::MAX))
 }
 
 /// The measured counter and the reference at (nearly) one moment.
@@ -158,46 +117,43 @@ type Pair = (u64, u64);
 /// an interruption between the reads makes the others wide. Never inlined, so
 /// that start, middle and end run the same code, which is warm by then.
 #[inline(never)]
-fn pair(reference: &impl Reference, sample: &impl Fn() -> u64) -> Pair {
-    let mut best = (0, 0);
-    let mut best_width = u64::MAX;
+fn pair<R: Fn() -> u64>(reference: &Reference<R>, sample: &impl Fn() -> u64) -> Pair {
+    let (mut best, mut best_width) = ((0, 0), u64::MAX);
     for _ in 0..PAIR_TRIES {
         let before = sample();
-        let tick = reference.read();
+        let tick = (reference.read)();
         let width = sample().wrapping_sub(before);
         if width < best_width {
-            best = (before.wrapping_add(width / 2), tick);
-            best_width = width;
+            (best, best_width) = ((before.wrapping_add(width / 2), tick), width);
         }
     }
     best
 }
 
 /// Polls until `half` ticks have passed since `from`; gives the pair read then.
-fn after(
-    reference: &impl Reference,
+fn after<R: Fn() -> u64>(
+    reference: &Reference<R>,
     half: u64,
     sample: &impl Fn() -> u64,
     from: u64,
-) -> Result<Pair, Reason> {
-    let mask = reference.mask();
+) -> Result<Pair, &'static str> {
     let (mut last, mut gone, mut stalled) = (from, 0, 0);
     for _ in 0..MAX_POLLS {
-        let tick = reference.read();
-        let step = tick.wrapping_sub(last) & mask;
-        if step > mask / 2 {
-            return Err(Reason::Jumped);
+        let tick = (reference.read)();
+        let step = tick.wrapping_sub(last) & reference.mask;
+        if step > reference.mask / 2 {
+            return Err(JUMPED);
         }
         stalled = if step == 0 { stalled + 1 } else { 0 };
         if stalled > MAX_STALL_POLLS {
-            return Err(Reason::Stopped);
+            return Err(STOPPED);
         }
         (last, gone) = (tick, gone + step);
         if gone >= half {
             return Ok(pair(reference, sample));
         }
     }
-    Err(Reason::TooSlow)
+    Err(TOO_SLOW)
 }
 
 #[cfg(test)]
@@ -229,23 +185,51 @@ mod tests {
         }
     }
 
-    impl Reference for World {
-        fn frequency_hz(&self) -> u64 {
-            self.hz
-        }
-        fn mask(&self) -> u64 {
-            self.mask
-        }
-        fn read(&self) -> u64 {
-            (self.bend)((self.step() * u128::from(self.hz) / 1_000_000_000) as u64) & self.mask
-        }
-    }
-
     const TSC_HZ: u64 = 2_995_200_000;
     const WINDOW_NS: u64 = 10_000_000;
 
-    fn run(world: &World) -> Result<u64, Reason> {
-        measure(world, WINDOW_NS, || world.sample(TSC_HZ))
+    fn measure_in(world: &World, sample: impl Fn() -> u64) -> Result<u64, &'static str> {
+        let read = || (world.bend)((world.step() * u128::from(world.hz) / 1_000_000_000) as u64);
+        measure(&Reference { hz: world.hz, mask: world.mask, read }, WINDOW_NS, sample)
+    }
+
+    fn run(world: &World) -> Result<u64, &'static str> {
+        measure_in(world, || world.sample(TSC_HZ))
+    }
+
+    /// A PM timer behind a port, which counts as the bits of its width allow.
+    struct PmTimer<'a>(&'a World);
+
+    impl Ports for PmTimer<'_> {
+        fn inb(&self, _: u16) -> u8 {
+            unreachable!("the PM timer is read in 32 bits")
+        }
+        fn outb(&self, _: u16, _: u8) {
+            unreachable!("the PM timer is never written")
+        }
+        fn outw(&self, _: u16, _: u16) {
+            unreachable!("the PM timer is never written")
+        }
+        fn inl(&self, port: u16) -> u32 {
+            assert_eq!(port, 0x608);
+            (self.0.bend)(self.0.sample(3_579_545)) as u32
+        }
+    }
+
+    #[test]
+    fn undefined_upper_byte_of_a_24_bit_pm_timer_is_ignored() {
+        // The upper byte changes with each count.
+        let world = World::new(0, 0, |t| t & 0xff_ffff | t << 24);
+        let timer = pm_timer(PmTimer(&world), 0x608, 0xff_ffff);
+        let found = measure(&timer, WINDOW_NS, || world.sample(TSC_HZ)).expect("it counts");
+        assert!(found.abs_diff(TSC_HZ) < TSC_HZ / 5_000, "{found}");
+    }
+
+    #[test]
+    fn a_port_without_a_pm_timer_is_refused() {
+        let world = World::new(0, 0, |_| u64::MAX);
+        let timer = pm_timer(PmTimer(&world), 0x608, u32::MAX);
+        assert_eq!(measure(&timer, WINDOW_NS, || world.sample(TSC_HZ)), Err(STOPPED));
     }
 
     #[test]
@@ -271,20 +255,19 @@ mod tests {
     #[test]
     fn reference_that_stands_still_is_refused() {
         let world = World::new(14_318_180, u64::from(u32::MAX), |_| 7);
-        assert_eq!(run(&world), Err(Reason::Stopped));
-        assert!(!advances(&world));
+        assert_eq!(run(&world), Err(STOPPED));
     }
 
     #[test]
     fn reference_that_stops_half_way_is_refused() {
         let world = World::new(14_318_180, u64::from(u32::MAX), |t| t.min(14_318_180 + 20_000));
-        assert_eq!(run(&world), Err(Reason::Stopped));
+        assert_eq!(run(&world), Err(STOPPED));
     }
 
     #[test]
     fn reference_that_goes_backwards_is_refused() {
         let world = World::new(14_318_180, u64::from(u32::MAX), |t| !t);
-        assert_eq!(run(&world), Err(Reason::Jumped));
+        assert_eq!(run(&world), Err(JUMPED));
     }
 
     #[test]
@@ -293,7 +276,7 @@ mod tests {
             0..50 => t - 400,
             _ => t,
         });
-        assert_eq!(run(&world), Err(Reason::Jumped));
+        assert_eq!(run(&world), Err(JUMPED));
     }
 
     #[test]
@@ -302,26 +285,26 @@ mod tests {
             let since = t - 14_318_180;
             since + since * since / 50_000
         });
-        assert_eq!(run(&world), Err(Reason::Unsteady));
+        assert_eq!(run(&world), Err(UNSTEADY));
     }
 
     #[test]
     fn counter_that_stands_still_is_named_as_the_culprit() {
         let world = World::new(14_318_180, u64::from(u32::MAX), |t| t);
-        assert_eq!(measure(&world, WINDOW_NS, || 5), Err(Reason::SampleStopped));
+        assert_eq!(measure_in(&world, || 5), Err(SAMPLE_STOPPED));
     }
 
     #[test]
     fn very_slow_reference_ends_the_measurement() {
         // Counts, but a window would take 3 hours of polls.
         let world = World::new(1_000_000_000, u64::MAX, |t| t / 1_000_000);
-        assert_eq!(run(&world), Err(Reason::TooSlow));
+        assert_eq!(run(&world), Err(TOO_SLOW));
     }
 
     #[test]
     fn senseless_frequencies_and_windows_are_refused() {
-        assert_eq!(run(&World::new(0, 0xffff, |t| t)), Err(Reason::Absent));
+        assert_eq!(run(&World::new(0, 0xffff, |t| t)), Err(ABSENT));
         let narrow = World::new(1_193_182, 0xff, |t| t);
-        assert_eq!(run(&narrow), Err(Reason::Absent));
+        assert_eq!(run(&narrow), Err(ABSENT));
     }
 }

@@ -42,6 +42,8 @@ pub enum Register {
     Spurious = 0x0f0,
     /// Interrupts in service, the first of eight registers.
     InService = 0x100,
+    /// Interrupts that wait to be taken, the first of eight registers.
+    Requested = 0x200,
     /// Errors.
     ErrorStatus = 0x280,
     /// Corrected machine checks.
@@ -256,6 +258,12 @@ impl<B: Bus> LocalApic<B> {
     #[inline]
     pub fn eoi(&self) {
         self.write(Eoi, 0);
+    }
+
+    /// Whether an interrupt with this vector waits to be taken.
+    pub fn is_requested(&self, vector: u8) -> bool {
+        let word = self.read_at(Requested as usize + usize::from(vector / 32) * 0x10);
+        word >> (vector % 32) & 1 != 0
     }
 
     /// The errors since the last call. The write makes the register show them.

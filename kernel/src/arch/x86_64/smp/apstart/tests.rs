@@ -4,18 +4,15 @@
 //! delay in between: it reads the ticket and the rest, then swaps the ticket,
 //! then arrives. What the real one does is seen when the machine boots.
 
-use super::block::{BLOCK_OFFSET, Block, code, far_targets};
 use super::*;
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::Ordering::SeqCst;
 
-const PHYS: u32 = 0x8000;
-const LIMITS: Limits = Limits { claim_us: 50_000, arrival_us: 20_000 };
-const CONTROL: ControlRegisters =
-    ControlRegisters { cr0: 0x8001_0033, cr3: 0x0012_3000, cr4: 0x6a0, efer: 0xd01 };
+const PHYS: u64 = 0x8000;
+const CONTROL: [u32; 2] = [0x0012_3000, 0x6a0];
 
 #[repr(C, align(4096))]
-struct Page([u8; PAGE_BYTES]);
+struct Page([u8; PAGE_SIZE]);
 
 /// What the machine was asked, and when.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,8 +43,8 @@ const GOOD: Script =
 #[derive(Clone, Copy)]
 enum Step {
     Read,
-    Claim { ticket: u64, stack: u64, arrival: usize },
-    Arrive { stack: u64, arrival: usize },
+    Claim { ticket: u64, stack: u64 },
+    Arrive { ticket: u64, stack: u64 },
 }
 
 struct Ap {
@@ -56,8 +53,8 @@ struct Ap {
     next: Option<(u64, Step)>,
 }
 
-struct Fake<'a> {
-    block: &'a Block,
+struct Fake {
+    block: &'static Block,
     now: Cell<u64>,
     clock_stands: Cell<bool>,
     sent: RefCell<Vec<Sent>>,
@@ -66,12 +63,11 @@ struct Fake<'a> {
     arrivals: RefCell<Vec<(u32, u64, bool)>>,
 }
 
-impl<'a> Fake<'a> {
-    fn new(trampoline: &'a Trampoline, scripts: &[Script]) -> Self {
+impl Fake {
+    fn new(trampoline: &Trampoline, scripts: &[Script]) -> Self {
         let aps = scripts.iter().map(|&script| Ap { script, sipis: 0, next: None });
         Fake {
-            // SAFETY: the page outlives the trampoline in each test.
-            block: unsafe { trampoline.block.as_ref() },
+            block: trampoline.block,
             now: Cell::new(0),
             clock_stands: Cell::new(false),
             sent: RefCell::default(),
@@ -99,23 +95,19 @@ impl<'a> Fake<'a> {
         match step {
             Step::Read => {
                 let ticket = self.block.ticket.load(SeqCst);
-                if ticket & 3 != 1 || self.block.apic_id.load(SeqCst) != script.id {
+                if ticket & STATE_MASK != WAITING || self.block.apic_id.load(SeqCst) != script.id {
                     return None;
                 }
                 let stack = self.block.stack_top.load(SeqCst);
-                let arrival = self.block.argument.load(SeqCst) as usize;
-                Some((after(script.claim_us), Step::Claim { ticket, stack, arrival }))
+                Some((after(script.claim_us), Step::Claim { ticket, stack }))
             }
-            Step::Claim { ticket, stack, arrival } => {
-                let swap = self.block.ticket.compare_exchange(ticket, ticket + 1, SeqCst, SeqCst);
-                swap.ok()?;
-                Some((after(script.arrive_us), Step::Arrive { stack, arrival }))
+            Step::Claim { ticket, stack } => {
+                let claimed = ticket - WAITING + CLAIMED;
+                self.block.ticket.compare_exchange(ticket, claimed, SeqCst, SeqCst).ok()?;
+                Some((after(script.arrive_us), Step::Arrive { ticket: claimed, stack }))
             }
-            Step::Arrive { stack, arrival } => {
-                // SAFETY: each test passes the address of an `Arrival` that it
-                // keeps as the argument.
-                let arrival = unsafe { &*(arrival as *const Arrival) };
-                self.arrivals.borrow_mut().push((script.id, stack, arrival.arrive()));
+            Step::Arrive { ticket, stack } => {
+                self.arrivals.borrow_mut().push((script.id, stack, self.block.arrive(ticket)));
                 None
             }
         }
@@ -129,70 +121,63 @@ impl<'a> Fake<'a> {
     }
 }
 
-impl Machine for Fake<'_> {
-    fn send_init(&self, id: u32) {
-        self.sent.borrow_mut().push(Sent::Init(id, self.now.get()));
-        for ap in self.aps.borrow_mut().iter_mut().filter(|ap| ap.script.id == id) {
-            ap.sipis = 0;
-            if !ap.script.deaf {
-                ap.next = None;
+impl Machine for Fake {
+    fn send(&self, id: u32, message: Message) {
+        let now = self.now.get();
+        let mut aps = self.aps.borrow_mut();
+        let to = aps.iter_mut().filter(|ap| ap.script.id == id);
+        match message {
+            Message::Init => {
+                self.sent.borrow_mut().push(Sent::Init(id, now));
+                for ap in to {
+                    ap.sipis = 0;
+                    if !ap.script.deaf {
+                        ap.next = None;
+                    }
+                }
             }
+            Message::Startup(vector) => {
+                self.sent.borrow_mut().push(Sent::Sipi(id, vector, now));
+                for ap in to {
+                    ap.sipis += 1;
+                    if ap.sipis == ap.script.heeds_sipi && ap.next.is_none() {
+                        ap.next = Some((now.saturating_add(ap.script.read_us), Step::Read));
+                    }
+                }
+            }
+            other => panic!("{other:?} starts no CPU"),
         }
     }
 
-    fn send_sipi(&self, id: u32, vector: u8) {
-        self.sent.borrow_mut().push(Sent::Sipi(id, vector, self.now.get()));
-        for ap in self.aps.borrow_mut().iter_mut().filter(|ap| ap.script.id == id) {
-            ap.sipis += 1;
-            if ap.sipis == ap.script.heeds_sipi && ap.next.is_none() {
-                ap.next = Some((self.now.get().saturating_add(ap.script.read_us), Step::Read));
-            }
-        }
-    }
-
-    fn delay_us(&self, us: u64) {
-        self.advance(us);
-    }
-
-    fn now_us(&self) -> u64 {
-        if self.clock_stands.get() { 7 } else { self.now.get() }
-    }
-
-    fn relax(&self) {
+    fn delay_us(&self, us: u64) -> bool {
         if !self.clock_stands.get() {
-            self.advance(5);
+            self.advance(us);
         }
+        !self.clock_stands.get()
     }
 }
 
-extern "C" fn never_called(_: usize) -> ! {
+extern "C" fn never_called(_: usize, _: &'static Block, _: u32, _: u64) -> ! {
     unreachable!("no AP of a test runs Rust code")
 }
 
+/// The trampoline in a page of its own, at physical `phys`.
+fn install(phys: u64, control: [u32; 2]) -> Option<Trampoline> {
+    let page = Box::leak(Box::new(Page([0xcc; PAGE_SIZE])));
+    // SAFETY: the page is the test's own and never freed.
+    unsafe { Trampoline::install(page.0.as_mut_ptr(), phys, control, never_called) }
+}
+
 /// Runs one test: the trampoline in a page, and a machine of these APs.
-fn with_machine(scripts: &[Script], test: impl FnOnce(&mut Trampoline, &Fake<'_>)) {
-    let mut page = Box::new(Page([0; PAGE_BYTES]));
-    let at = page.0.as_mut_ptr();
-    // SAFETY: the page is the test's own and lives to its end.
-    let mut trampoline = unsafe { Trampoline::install(at, PHYS) }.expect("a good page");
-    // SAFETY: the same; the second handle is for the machine to look at.
-    let block = unsafe { at.add(BLOCK_OFFSET) };
-    let view = Trampoline { block: NonNull::new(block).expect("not null").cast(), vector: 0 };
-    let fake = Fake::new(&view, scripts);
+fn with_machine(scripts: &[Script], test: impl FnOnce(&mut Trampoline, &Fake)) {
+    let mut trampoline = install(PHYS, CONTROL).expect("a good page");
+    let fake = Fake::new(&trampoline, scripts);
     test(&mut trampoline, &fake);
 }
 
-fn start(trampoline: &mut Trampoline, fake: &Fake<'_>, id: u32, arrival: &Arrival) -> Outcome {
-    let ap = ApParams {
-        apic_id: id,
-        control: CONTROL,
-        stack_top: stack_of(id),
-        entry: never_called,
-        argument: arrival as *const Arrival as usize,
-        arrival,
-    };
+fn start(trampoline: &mut Trampoline, fake: &Fake, id: u32) -> Result<(), &'static str> {
     // SAFETY: nothing is started: the machine is made up.
-    unsafe { trampoline.start(fake, &ap, &LIMITS) }
+    unsafe { trampoline.start(fake, id, stack_of(id), 0) }
 }
 
 fn stack_of(id: u32) -> u64 {
@@ -204,7 +189,7 @@ fn stack_of(id: u32) -> u64 {
 #[test]
 fn init_then_sipi_with_the_manuals_delays() {
     with_machine(&[Script { id: 3, ..GOOD }], |trampoline, fake| {
-        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::Started);
+        assert_eq!(start(trampoline, fake, 3), Ok(()));
         let sent = [Sent::Init(3, 0), Sent::Sipi(3, 8, 10_000)];
         assert_eq!(fake.sent_to(3), sent);
         assert_eq!(*fake.arrivals.borrow(), [(3, stack_of(3), true)]);
@@ -214,16 +199,16 @@ fn init_then_sipi_with_the_manuals_delays() {
 #[test]
 fn a_second_sipi_follows_after_200_us_if_nobody_claimed() {
     with_machine(&[Script { id: 3, heeds_sipi: 2, ..GOOD }], |trampoline, fake| {
-        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::Started);
+        assert_eq!(start(trampoline, fake, 3), Ok(()));
         assert_eq!(fake.sent_to(3)[1..], [Sent::Sipi(3, 8, 10_000), Sent::Sipi(3, 8, 10_200)]);
     });
 }
 
 #[test]
 fn a_slow_ap_within_the_limits_is_started() {
-    let slow = Script { id: 3, read_us: 40_000, arrive_us: 19_000, ..GOOD };
+    let slow = Script { id: 3, read_us: LIMIT_US - 1_000, arrive_us: LIMIT_US - 1_000, ..GOOD };
     with_machine(&[slow], |trampoline, fake| {
-        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::Started);
+        assert_eq!(start(trampoline, fake, 3), Ok(()));
     });
 }
 
@@ -232,7 +217,7 @@ fn ids_of_32_bits_are_compared_whole() {
     let id = 0x0001_0003;
     let scripts = [Script { id, ..GOOD }, Script { id: 3, ..GOOD }];
     with_machine(&scripts, |trampoline, fake| {
-        assert_eq!(start(trampoline, fake, id, &Arrival::new()), Outcome::Started);
+        assert_eq!(start(trampoline, fake, id), Ok(()));
         assert_eq!(*fake.arrivals.borrow(), [(id, stack_of(id), true)]);
     });
 }
@@ -242,24 +227,22 @@ fn ids_of_32_bits_are_compared_whole() {
 #[test]
 fn an_ap_that_never_claims_is_no_answer_within_the_limit_and_is_reset() {
     with_machine(&[Script { id: 3, heeds_sipi: 0, ..GOOD }], |trampoline, fake| {
-        let arrival = Arrival::new();
-        assert_eq!(start(trampoline, fake, 3, &arrival), Outcome::NoAnswer);
+        assert_eq!(start(trampoline, fake, 3), Err(NO_ANSWER));
         let given_up_at = match fake.sent_to(3)[3..] {
             [Sent::Init(3, at)] => at,
             ref other => panic!("no INIT after the time-out: {other:?}"),
         };
-        let limit = 10_200 + LIMITS.claim_us;
+        let limit = 10_200 + LIMIT_US;
         assert!((limit..limit + 10).contains(&given_up_at), "{given_up_at}");
-        assert!(!arrival.has_arrived());
     });
 }
 
 #[test]
 fn an_ap_that_claims_and_never_arrives_is_stuck_within_the_limit() {
     with_machine(&[Script { id: 3, arrive_us: u64::MAX, ..GOOD }], |trampoline, fake| {
-        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::Stuck);
+        assert_eq!(start(trampoline, fake, 3), Err(STUCK));
         assert!(matches!(fake.sent_to(3)[2..], [Sent::Init(..)]));
-        assert!(fake.now.get() < 10_200 + LIMITS.arrival_us + 10_100);
+        assert!(fake.now.get() < 10_200 + LIMIT_US + 10_100);
     });
 }
 
@@ -267,7 +250,7 @@ fn an_ap_that_claims_and_never_arrives_is_stuck_within_the_limit() {
 fn a_clock_that_stands_still_ends_the_wait() {
     with_machine(&[], |trampoline, fake| {
         fake.clock_stands.set(true);
-        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::NoAnswer);
+        assert_eq!(start(trampoline, fake, 3), Err(NO_ANSWER));
     });
 }
 
@@ -277,8 +260,8 @@ fn a_clock_that_stands_still_ends_the_wait() {
 fn the_next_ap_starts_after_one_that_failed() {
     let scripts = [Script { id: 3, heeds_sipi: 0, ..GOOD }, Script { id: 5, ..GOOD }];
     with_machine(&scripts, |trampoline, fake| {
-        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::NoAnswer);
-        assert_eq!(start(trampoline, fake, 5, &Arrival::new()), Outcome::Started);
+        assert_eq!(start(trampoline, fake, 3), Err(NO_ANSWER));
+        assert_eq!(start(trampoline, fake, 5), Ok(()));
         assert_eq!(*fake.arrivals.borrow(), [(5, stack_of(5), true)]);
     });
 }
@@ -286,11 +269,11 @@ fn the_next_ap_starts_after_one_that_failed() {
 #[test]
 fn a_late_ap_may_not_claim_the_round_of_another() {
     // AP 3 reads the block when AP 5 is awaited, and no INIT stops it.
-    let late = Script { id: 3, read_us: LIMITS.claim_us + 20_300, deaf: true, ..GOOD };
+    let late = Script { id: 3, read_us: LIMIT_US + 20_300, deaf: true, ..GOOD };
     let slow = Script { id: 5, read_us: 1_000, ..GOOD };
     with_machine(&[late, slow], |trampoline, fake| {
-        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::NoAnswer);
-        assert_eq!(start(trampoline, fake, 5, &Arrival::new()), Outcome::Started);
+        assert_eq!(start(trampoline, fake, 3), Err(NO_ANSWER));
+        assert_eq!(start(trampoline, fake, 5), Ok(()));
         assert_eq!(*fake.arrivals.borrow(), [(5, stack_of(5), true)]);
     });
 }
@@ -298,9 +281,9 @@ fn a_late_ap_may_not_claim_the_round_of_another() {
 #[test]
 fn a_round_that_was_given_up_cannot_be_claimed() {
     // AP 3 swaps shortly after the time-out, before there is another round.
-    let late = Script { id: 3, claim_us: LIMITS.claim_us + 5_000, deaf: true, ..GOOD };
+    let late = Script { id: 3, claim_us: LIMIT_US + 5_000, deaf: true, ..GOOD };
     with_machine(&[late], |trampoline, fake| {
-        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::NoAnswer);
+        assert_eq!(start(trampoline, fake, 3), Err(NO_ANSWER));
         fake.advance(1_000);
         assert!(fake.aps.borrow()[0].next.is_none(), "AP 3 had its turn");
         assert_eq!(*fake.arrivals.borrow(), []);
@@ -310,11 +293,11 @@ fn a_round_that_was_given_up_cannot_be_claimed() {
 #[test]
 fn an_ap_that_read_in_one_round_may_not_claim_in_the_next() {
     // AP 3 reads its own round, and swaps while that of AP 5 is open.
-    let late = Script { id: 3, claim_us: LIMITS.claim_us + 20_300, deaf: true, ..GOOD };
+    let late = Script { id: 3, claim_us: LIMIT_US + 20_300, deaf: true, ..GOOD };
     let slow = Script { id: 5, read_us: 1_000, ..GOOD };
     with_machine(&[late, slow], |trampoline, fake| {
-        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::NoAnswer);
-        assert_eq!(start(trampoline, fake, 5, &Arrival::new()), Outcome::Started);
+        assert_eq!(start(trampoline, fake, 3), Err(NO_ANSWER));
+        assert_eq!(start(trampoline, fake, 5), Ok(()));
         assert!(fake.aps.borrow().iter().all(|ap| ap.next.is_none()), "AP 3 had its turn");
         assert_eq!(*fake.arrivals.borrow(), [(5, stack_of(5), true)]);
     });
@@ -322,26 +305,24 @@ fn an_ap_that_read_in_one_round_may_not_claim_in_the_next() {
 
 #[test]
 fn an_ap_that_was_given_up_is_told_so_and_keeps_its_own_stack() {
-    let late = Script { id: 3, arrive_us: LIMITS.arrival_us + 20_000, deaf: true, ..GOOD };
+    let late = Script { id: 3, arrive_us: LIMIT_US + 20_000, deaf: true, ..GOOD };
     with_machine(&[late, Script { id: 5, ..GOOD }], |trampoline, fake| {
-        let arrival = Arrival::new();
-        assert_eq!(start(trampoline, fake, 3, &arrival), Outcome::Stuck);
-        assert_eq!(start(trampoline, fake, 5, &Arrival::new()), Outcome::Started);
+        assert_eq!(start(trampoline, fake, 3), Err(STUCK));
+        assert_eq!(start(trampoline, fake, 5), Ok(()));
         fake.advance(100_000);
         let expected = [(3, stack_of(3), false), (5, stack_of(5), true)];
         let mut seen = fake.arrivals.borrow().clone();
         seen.sort();
         assert_eq!(seen, expected);
-        assert!(!arrival.has_arrived());
     });
 }
 
 #[test]
 fn an_ap_that_failed_can_be_tried_again() {
     with_machine(&[Script { id: 3, heeds_sipi: 0, ..GOOD }], |trampoline, fake| {
-        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::NoAnswer);
+        assert_eq!(start(trampoline, fake, 3), Err(NO_ANSWER));
         fake.aps.borrow_mut()[0].script.heeds_sipi = 1;
-        assert_eq!(start(trampoline, fake, 3, &Arrival::new()), Outcome::Started);
+        assert_eq!(start(trampoline, fake, 3), Ok(()));
     });
 }
 
@@ -357,55 +338,40 @@ fn the_code_fits_below_the_block_and_begins_with_cli() {
 
 #[test]
 fn the_code_is_copied_and_its_pointers_lead_into_the_page() {
-    let mut page = Box::new(Page([0xcc; PAGE_BYTES]));
-    // SAFETY: the page is the test's own and lives to its end.
-    let installed = unsafe { Trampoline::install(page.0.as_mut_ptr(), 0x9_e000) };
-    assert_eq!(installed.expect("a good page").vector, 0x9e);
-    assert_eq!(&page.0[..code().len()], code());
-    // The GDT's descriptor: limit and base, right behind the GDT itself.
-    let field = |at: usize| u32::from_le_bytes(page.0[at..at + 4].try_into().unwrap());
-    assert_eq!(field(BLOCK_OFFSET + 32 + 2), 0x9_e000 + BLOCK_OFFSET as u32);
-    assert_eq!(page.0[BLOCK_OFFSET + 32], 31);
-    for (far, target) in [40, 48].into_iter().zip(far_targets()) {
-        assert_eq!(field(BLOCK_OFFSET + far), 0x9_e000 + target);
-    }
+    let trampoline = install(0x9_e000, CONTROL).expect("a good page");
+    assert_eq!((trampoline.vector, trampoline.page()), (0x9e, 0x9_e000));
+    let block = trampoline.block;
+    let page = core::ptr::from_ref(block).cast::<u8>().wrapping_sub(BLOCK_OFFSET);
+    // SAFETY: the block is in a page that begins there.
+    assert_eq!(unsafe { core::slice::from_raw_parts(page, code().len()) }, code());
+    assert_eq!(block.own_address, page as u64 + BLOCK_OFFSET as u64);
+    assert_eq!(block.gdt_pointer, (0x9_e000 + BLOCK_OFFSET as u64) << 16 | 31);
+    let [start32, start64] = far_targets().map(|offset| 0x9_e000 + offset);
+    assert_eq!([block.far32, block.far64], [0x08 << 32 | start32, 0x18 << 32 | start64]);
 }
 
 #[test]
 fn a_page_out_of_reach_of_a_sipi_is_refused() {
-    let mut page = Box::new(Page([0; PAGE_BYTES]));
     for phys in [0, 0x8001, 0x10_0000, !0xfff] {
-        // SAFETY: the page is the test's own and lives to its end.
-        let installed = unsafe { Trampoline::install(page.0.as_mut_ptr(), phys) };
-        assert_eq!(installed.err(), Some(BadPage(phys)));
+        assert!(install(phys, CONTROL).is_none(), "{phys:#x}");
     }
 }
 
 #[test]
 fn the_stack_is_aligned_for_the_abi() {
-    with_machine(&[], |trampoline, fake| {
-        let arrival = Arrival::new();
-        let ap = ApParams {
-            apic_id: 1,
-            control: CONTROL,
-            stack_top: 0x1_0009,
-            entry: never_called,
-            argument: 0,
-            arrival: &arrival,
-        };
-        // SAFETY: nothing is started: the machine is made up.
-        let outcome = unsafe { trampoline.start(fake, &ap, &LIMITS) };
-        assert_eq!(outcome, Outcome::NoAnswer);
-        assert_eq!(fake.block.stack_top.load(SeqCst), 0x1_0000);
+    with_machine(&[], |trampoline, _| {
+        trampoline.block.publish(1, 0x1_0009, 0);
+        assert_eq!(trampoline.block.stack_top.load(SeqCst), 0x1_0000);
     });
 }
 
 #[test]
 fn control_registers_are_fit_for_the_way_into_long_mode() {
-    let odd = ControlRegisters { cr0: 0x6000_0008, cr3: 0x1000, cr4: 0x82_6000, efer: 0x500 };
-    let fit = odd.for_the_way();
-    // PG, ET, PE, caches on; PAE and nothing that faults; LME, not LMA.
-    assert_eq!((fit.cr0, fit.cr4, fit.efer), (0x8000_0011, 0x20, 0x100));
-    let fit = CONTROL.for_the_way();
-    assert_eq!((fit.cr0, fit.cr3, fit.cr4, fit.efer), (0x8001_0033, 0x0012_3000, 0x6a0, 0x901));
+    // PG, WP, PE, caches on; LME and NXE, not LMA.
+    assert_eq!((CR0, EFER), (0x8001_0033, 0x900));
+    // PAE and nothing that faults.
+    for (given, fit) in [(0x82_6000, 0x20), (0x6a0, 0x6a0)] {
+        let block = install(PHYS, [0x1000, given]).expect("a good page").block;
+        assert_eq!((block.cr3, block.cr4), (0x1000, fit));
+    }
 }

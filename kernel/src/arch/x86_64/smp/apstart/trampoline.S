@@ -3,8 +3,8 @@
 // Copied to a page below 1 MiB; `page` in the comments is its physical address.
 // The code is position-independent: in real mode CS is the page and offsets are
 // within it; after that EBX holds the page, and all else comes from the
-// parameter block at offset {params} (see `block.rs`), which the boot CPU filled
-// in. There is no stack until the claim, and interrupts stay off throughout.
+// parameter block at offset {params} (`Block` in `apstart.rs`), which the boot CPU
+// filled in. There is no stack until the claim, and interrupts stay off throughout.
 //
 // No page is writable and executable at once: the tables at `cr3` need to map the
 // page at its own address readable and executable only. The one write, the
@@ -48,9 +48,9 @@ apstart_32:
     mov cr3, eax
     mov ecx, 0xc0000080                 // EFER: LME, and NXE before a table
     rdmsr                               // with NX bits is walked
-    or eax, [ebx + {efer}]
+    or eax, {efer}
     wrmsr
-    mov eax, [ebx + {cr0}]              // with PG and WP: long mode begins
+    mov eax, {cr0}                      // with PG and WP: long mode begins
     mov cr0, eax
     jmp fword ptr [ebx + {far64}]       // to apstart_64, with CS = {code64}
 
@@ -66,8 +66,8 @@ apstart_64:
     mov fs, eax
     mov gs, eax
 
-    // Who am I? The wide id, where a topology leaf has one; see `apic_id` in
-    // topology.rs, which must give the same answer.
+    // This CPU's APIC id: the wide one, where a topology leaf has it. `apic_id` in
+    // topology.rs must give the same answer.
     cpuid                               // leaf 0: the highest leaf
     mov edi, eax
     mov eax, 0x1f
@@ -90,7 +90,7 @@ apstart_64:
     mov edx, ebx
 4:                                      // EDX = my APIC id
 
-    // "The ticket" in mod.rs: read the ticket, then everything else, then swap
+    // "The ticket" in apstart.rs: read the ticket, then everything else, then swap
     // the ticket. If the swap succeeds, what was read was meant for this CPU.
     mov rax, [rsi + {ticket}]
     mov ecx, eax
@@ -107,7 +107,8 @@ apstart_64:
     jne 5f
 
     // The stack is ours. A zero return address ends backtraces, and leaves RSP
-    // at 8 modulo 16, as a function expects it after a call.
+    // at 8 modulo 16, as a function expects it after a call. Its arguments (`Entry`
+    // in apstart.rs) are in place: RDI, RSI the block, EDX the id, RCX the ticket.
     mov rsp, r8
     xor ebp, ebp
     push 0

@@ -26,14 +26,12 @@ use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Rounds in a comparison.
-pub const ROUNDS: u32 = 24;
+const ROUNDS: u32 = 24;
 /// Polls in which the partner must answer: 50 ms on hardware, seconds under
 /// an emulator that shares its cores.
 pub const MAX_POLLS: u32 = 4_000_000;
 /// Tight polls: about as long as a round takes on hardware.
 const POLLS_BEFORE_PAUSE: u32 = 100;
-/// Polls in which a follower must be invited, while others go before it.
-pub const MAX_POLLS_FOR_INVITATION: u32 = 16 * MAX_POLLS;
 
 /// The offsets of the follower's counter that a round allows, in cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +63,6 @@ impl Offset {
     }
 }
 
-/// The partner did not answer within the bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimedOut;
-
 /// The cache line over which two CPUs play. One for the machine: the leader
 /// plays with one follower at a time.
 #[repr(align(64))]
@@ -87,18 +81,12 @@ impl Exchange {
 
     /// The boot CPU's side: what the quickest round shows. A follower that stops answering ends
     /// it; the rounds until then count. It then waits for [`Exchange::finish`].
-    pub fn lead(
-        &self,
-        cpu: usize,
-        max_polls: u32,
-        read: impl Fn() -> u64,
-    ) -> Result<Offset, TimedOut> {
+    pub fn lead(&self, cpu: usize, max_polls: u32, read: impl Fn() -> u64) -> Option<Offset> {
         let mut quickest: Option<Offset> = None;
         for round in 0..ROUNDS {
             let before = read();
-            self.turn.store(turn(cpu, ping(round)), Release); // pairs with the follower's wait
-            if self.wait_for(cpu, pong(round), max_polls).is_err() {
-                self.turn.store(turn(cpu, ABORTED), Release);
+            self.turn.store(turn(cpu, 2 * round + 1), Release); // pairs with the follower's wait
+            if !self.wait_for(cpu, 2 * round + 2, max_polls) {
                 break;
             }
             let after = read();
@@ -107,7 +95,7 @@ impl Exchange {
                 quickest = Some(found);
             }
         }
-        quickest.ok_or(TimedOut)
+        quickest
     }
 
     /// Lets the follower go; what the leader stored before is visible to it.
@@ -115,55 +103,43 @@ impl Exchange {
         self.turn.store(turn(cpu, DONE), Release); // pairs with the follower's last wait
     }
 
-    /// The other CPU's side: from the invitation to the leader's finish.
-    pub fn follow(
-        &self,
-        cpu: usize,
-        max_polls: u32,
-        max_polls_for_invitation: u32,
-        read: impl Fn() -> u64,
-    ) -> Result<(), TimedOut> {
+    /// The other CPU's side: from the invitation, while other CPUs may go before it, to the
+    /// leader's finish. False if the leader did not come, or did not wait.
+    pub fn follow(&self, cpu: usize, max_polls: u32, read: impl Fn() -> u64) -> bool {
         for round in 0..ROUNDS {
-            let polls = if round == 0 { max_polls_for_invitation } else { max_polls };
-            self.wait_for(cpu, ping(round), polls)?;
+            let polls = if round == 0 { max_polls.saturating_mul(16) } else { max_polls };
+            let (ping, pong) = (2 * round + 1, 2 * round + 2);
+            if !self.wait_for(cpu, ping, polls) {
+                return false;
+            }
             self.stamp.store(read(), Relaxed);
             // Not a plain store: a leader that gave up has moved on, and its
             // turn with the next follower must not be overwritten. Pairs with
             // the leader's wait.
-            let (from, to) = (turn(cpu, ping(round)), turn(cpu, pong(round)));
-            self.turn.compare_exchange(from, to, Release, Relaxed).map_err(|_| TimedOut)?;
+            let (from, to) = (turn(cpu, ping), turn(cpu, pong));
+            if self.turn.compare_exchange(from, to, Release, Relaxed).is_err() {
+                return false;
+            }
         }
         self.wait_for(cpu, DONE, max_polls)
     }
 
-    fn wait_for(&self, cpu: usize, step: u32, max_polls: u32) -> Result<(), TimedOut> {
+    fn wait_for(&self, cpu: usize, step: u32, max_polls: u32) -> bool {
         for poll in 0..max_polls {
             let now = self.turn.load(Acquire); // pairs with the partner's store
-            if now == turn(cpu, step) {
-                return Ok(());
-            }
-            // Ended, and not with this step: waiting is of no use.
-            if now == turn(cpu, ABORTED) || now == turn(cpu, DONE) {
-                break;
+            if now == turn(cpu, step) || now == turn(cpu, DONE) {
+                return now == turn(cpu, step);
             }
             if poll >= POLLS_BEFORE_PAUSE {
                 arch::relax();
             }
         }
-        Err(TimedOut)
+        false
     }
 }
 
+/// The step after the last round. In round n the leader stores 2n + 1, the follower 2n + 2.
 const DONE: u32 = u32::MAX;
-const ABORTED: u32 = u32::MAX - 1;
-
-const fn ping(round: u32) -> u32 {
-    2 * round + 1
-}
-
-const fn pong(round: u32) -> u32 {
-    2 * round + 2
-}
 
 /// One word for follower and step, so that a follower never takes a turn that
 /// is meant for another.
@@ -217,7 +193,7 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let read = || rdtsc_ordered().wrapping_add_signed(ahead);
-                exchange.follow(3, u32::MAX, u32::MAX, read).expect("leader plays");
+                assert!(exchange.follow(3, u32::MAX, read), "leader plays");
             });
             let found = exchange.lead(3, u32::MAX, rdtsc_ordered).expect("follower plays");
             exchange.finish(3);
@@ -244,7 +220,7 @@ mod tests {
     fn the_quickest_round_decides_and_a_descheduled_one_does_not() {
         let exchange = Exchange::new();
         thread::scope(|scope| {
-            scope.spawn(|| exchange.follow(1, u32::MAX, u32::MAX, || 500));
+            scope.spawn(|| exchange.follow(1, u32::MAX, || 500));
             // A leader whose first round takes a long time, all others 10 cycles.
             let now = std::cell::Cell::new(0u64);
             let steps = std::cell::Cell::new(0u64);
@@ -262,19 +238,17 @@ mod tests {
     #[test]
     fn absent_partner_ends_the_game_on_both_sides() {
         let exchange = Exchange::new();
-        assert_eq!(exchange.follow(1, 10, 10, || 0), Err(TimedOut));
-        assert_eq!(exchange.lead(1, 10, || 0), Err(TimedOut));
-        // A follower that comes late finds the game ended.
-        assert_eq!(exchange.follow(1, 10, u32::MAX, || 0), Err(TimedOut));
+        assert!(!exchange.follow(1, 10, || 0));
+        assert_eq!(exchange.lead(1, 10, || 0), None);
         exchange.finish(1);
-        assert_eq!(exchange.follow(1, 10, u32::MAX, || 0), Err(TimedOut));
+        assert!(!exchange.follow(1, u32::MAX, || 0), "comes late, and finds the game ended");
     }
 
     #[test]
     fn late_follower_does_not_take_the_turn_of_the_next() {
         let exchange = Exchange::new();
-        exchange.turn.store(turn(2, ping(0)), Relaxed);
-        assert_eq!(exchange.follow(1, 10, 10, || 0), Err(TimedOut));
-        assert_eq!(exchange.turn.load(Relaxed), turn(2, ping(0)));
+        exchange.turn.store(turn(2, 1), Relaxed);
+        assert!(!exchange.follow(1, 10, || 0));
+        assert_eq!(exchange.turn.load(Relaxed), turn(2, 1));
     }
 }

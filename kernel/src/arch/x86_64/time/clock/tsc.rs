@@ -1,9 +1,8 @@
 //! The time stamp counter: reading it, and what CPUID says about it.
 //!
-//! Pure over a function that gives CPUID leaves, so that machines which are not at
-//! hand are tested on the host. `clock` decides what to make of the answers.
+//! `clock` decides what to make of the answers.
 
-use core::arch::x86_64::{__cpuid_count, CpuidResult};
+use raw_cpuid::{CpuId, CpuIdReader};
 
 /// Reads the time stamp counter, after everything before it is done.
 ///
@@ -33,10 +32,9 @@ pub fn cycles() -> u64 {
 /// What CPUID says about time on this CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// Leaf 0x15, complete with the crystal: the counter's frequency.
-    pub stated_hz: Option<u64>,
-    /// The hypervisor's leaf 0x40000010.
-    pub hypervisor_hz: Option<u64>,
+    /// The counter's frequency and where it is stated: in leaf 0x15, complete with the crystal,
+    /// or by the hypervisor, in a leaf of VMware's that KVM and others share.
+    pub stated: Option<(u64, &'static str)>,
     /// Leaf 0x16: the nominal frequency, rounded; good for a guess.
     pub base_hz: Option<u64>,
     /// The counter runs at one pace in all power states.
@@ -47,55 +45,35 @@ pub struct Hints {
     pub has_deadline: bool,
 }
 
-/// Frequencies outside of this are lies: 100 MHz to 20 GHz.
-const SANE_HZ: core::ops::RangeInclusive<u64> = 100_000_000..=20_000_000_000;
-
 impl Hints {
     /// The hints of the CPU that executes.
     pub fn of_this_cpu() -> Hints {
-        Hints::read(__cpuid_count)
+        Hints::read(&CpuId::new())
     }
 
-    /// The hints in the leaves that `cpuid` gives.
-    pub fn read(cpuid: impl Fn(u32, u32) -> CpuidResult) -> Hints {
-        let basic_leaves = cpuid(0, 0).eax;
-        let extended_leaves = cpuid(0x8000_0000, 0).eax;
-        let features = cpuid(1, 0).ecx;
-        let is_virtual = features & 1 << 31 != 0;
-        let base_mhz = if basic_leaves >= 0x16 { cpuid(0x16, 0).eax & 0xffff } else { 0 };
-        let power = if extended_leaves >= 0x8000_0007 { cpuid(0x8000_0007, 0).edx } else { 0 };
+    /// The hints in the leaves that `cpuid` reads.
+    fn read(cpuid: &CpuId<impl CpuIdReader>) -> Hints {
+        let by_cpuid = || sane(cpuid.get_tsc_info()?.tsc_frequency()?);
+        let by_hypervisor =
+            || sane(1_000 * u64::from(cpuid.get_hypervisor_info()?.tsc_frequency()?));
+        let base_mhz = || Some(cpuid.get_processor_frequency_info()?.processor_base_frequency());
+        let features = cpuid.get_feature_info();
+        let power = cpuid.get_advanced_power_mgmt_info();
         Hints {
-            stated_hz: if basic_leaves >= 0x15 { leaf_15(cpuid(0x15, 0)) } else { None },
-            hypervisor_hz: if is_virtual { hypervisor_hz(&cpuid) } else { None },
-            base_hz: sane(u64::from(base_mhz) * 1_000_000),
-            is_invariant: power & 1 << 8 != 0,
-            is_virtual,
-            has_deadline: features & 1 << 24 != 0,
+            stated: by_cpuid()
+                .map(|hz| (hz, "cpuid"))
+                .or_else(|| by_hypervisor().map(|hz| (hz, "hypervisor"))),
+            base_hz: base_mhz().and_then(|mhz| sane(1_000_000 * u64::from(mhz))),
+            is_invariant: power.is_some_and(|power| power.has_invariant_tsc()),
+            is_virtual: features.as_ref().is_some_and(|has| has.has_hypervisor()),
+            has_deadline: features.is_some_and(|has| has.has_tsc_deadline()),
         }
     }
 }
 
-/// The counter's frequency, a ratio of the crystal's.
-fn leaf_15(CpuidResult { eax, ebx, ecx, .. }: CpuidResult) -> Option<u64> {
-    // Two factors of 32 bits: no overflow. 0 Hz is not sane.
-    sane((u64::from(ecx) * u64::from(ebx)).checked_div(eax.into())?)
-}
-
-/// Leaf 0x40000010 is a convention of VMware's that KVM and others share.
-/// Hyper-V numbers its leaves otherwise, and its range ends before this one.
-fn hypervisor_hz(cpuid: &impl Fn(u32, u32) -> CpuidResult) -> Option<u64> {
-    const FIRST: u32 = 0x4000_0000;
-    const TIMING: u32 = 0x4000_0010;
-    // A range that ends far off is no range: old CPUs answer with another leaf.
-    let last = cpuid(FIRST, 0).eax;
-    if !(TIMING..=FIRST + 0xffff).contains(&last) {
-        return None;
-    }
-    sane(u64::from(cpuid(TIMING, 0).eax) * 1_000)
-}
-
+/// Frequencies outside of 100 MHz to 20 GHz are lies.
 fn sane(hz: u64) -> Option<u64> {
-    SANE_HZ.contains(&hz).then_some(hz)
+    (100_000_000..=20_000_000_000).contains(&hz).then_some(hz)
 }
 
 #[cfg(test)]
@@ -104,11 +82,11 @@ mod tests {
 
     /// CPUID with these leaves and no others: (leaf, eax, ebx, ecx, edx).
     fn hints(leaves: &[(u32, u32, u32, u32, u32)]) -> Hints {
-        Hints::read(|leaf, _| {
+        Hints::read(&CpuId::with_cpuid_reader(|leaf, _| {
             let found = leaves.iter().find(|l| l.0 == leaf);
             let &(_, eax, ebx, ecx, edx) = found.unwrap_or(&(0, 0, 0, 0, 0));
-            CpuidResult { eax, ebx, ecx, edx }
-        })
+            raw_cpuid::CpuIdResult { eax, ebx, ecx, edx }
+        }))
     }
 
     const VIRTUAL: (u32, u32, u32, u32, u32) = (1, 0, 0, 1 << 31, 0);
@@ -116,7 +94,7 @@ mod tests {
     #[test]
     fn crystal_and_ratio_give_the_frequency() {
         let hints = hints(&[(0, 0x16, 0, 0, 0), (0x15, 2, 216, 24_000_000, 0)]);
-        assert_eq!(hints.stated_hz, Some(2_592_000_000));
+        assert_eq!(hints.stated, Some((2_592_000_000, "cpuid")));
     }
 
     #[test]
@@ -124,7 +102,7 @@ mod tests {
         let max = u32::MAX;
         for leaf in [(2, 216, 0), (0, 216, 24_000_000), (2, 0, 24_000_000), (1, max, max)] {
             let found = hints(&[(0, 0x15, 0, 0, 0), (0x15, leaf.0, leaf.1, leaf.2, 0)]);
-            assert_eq!(found.stated_hz, None, "{leaf:?}");
+            assert_eq!(found.stated, None, "{leaf:?}");
         }
     }
 
@@ -145,9 +123,23 @@ mod tests {
         let range = (0x4000_0000, 0x4000_0010, 0, 0, 0);
         let short = (0x4000_0000, 0x4000_0001, 0, 0, 0);
         let timing = (0x4000_0010, 2_995_200, 0, 0, 0);
-        assert_eq!(hints(&[VIRTUAL, range, timing]).hypervisor_hz, Some(2_995_200_000));
-        assert_eq!(hints(&[VIRTUAL, short, timing]).hypervisor_hz, None);
-        assert_eq!(hints(&[range, timing]).hypervisor_hz, None);
+        let basic = (0, 1, 0, 0, 0);
+        let found = hints(&[basic, VIRTUAL, range, timing]);
+        assert_eq!(found.stated, Some((2_995_200_000, "hypervisor")));
+        assert_eq!(hints(&[basic, VIRTUAL, short, timing]).stated, None);
+        assert_eq!(hints(&[basic, range, timing]).stated, None);
+    }
+
+    #[test]
+    fn what_the_cpu_states_goes_before_what_the_hypervisor_states() {
+        let found = hints(&[
+            (0, 0x15, 0, 0, 0),
+            VIRTUAL,
+            (0x15, 2, 216, 24_000_000, 0),
+            (0x4000_0000, 0x4000_0010, 0, 0, 0),
+            (0x4000_0010, 1_000_000, 0, 0, 0),
+        ]);
+        assert_eq!(found.stated, Some((2_592_000_000, "cpuid")));
     }
 
     #[test]

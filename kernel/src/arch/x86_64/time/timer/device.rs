@@ -9,7 +9,6 @@ use crate::arch::x86_64::irq::apic::local::Register::{
     CurrentCount, Divide, InitialCount, LvtTimer,
 };
 use crate::arch::x86_64::irq::apic::local::{Bus, LVT_MASKED, LocalApic};
-use core::fmt;
 
 /// In which way the timer fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +17,16 @@ pub enum Mode {
     TscDeadline,
     /// When a count of its own has run down.
     OneShot,
+}
+
+impl Mode {
+    /// Its name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::TscDeadline => "tsc-deadline",
+            Mode::OneShot => "one-shot",
+        }
+    }
 }
 
 /// The one-shot counter runs at its input divided by this: at 1 GHz (QEMU)
@@ -78,7 +87,7 @@ impl<B: Bus> Device<B> {
         }
     }
 
-    /// Keeps the timer from interrupting in any mode.
+    /// Keeps the timer from interrupting. Leaving TSC-deadline mode forgets the deadline.
     pub fn silence(&self) {
         self.0.write(LvtTimer, LVT_MASKED | u32::from(TIMER_VECTOR));
         self.0.write(InitialCount, 0);
@@ -94,22 +103,6 @@ impl<B: Bus> Device<B> {
     /// How far it has counted since [`Device::start_counting`].
     pub fn counted(&self) -> u64 {
         u64::from(u32::MAX - self.0.read(CurrentCount))
-    }
-}
-
-impl Mode {
-    /// Its name on the command line and in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::TscDeadline => "tsc-deadline",
-            Mode::OneShot => "one-shot",
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
