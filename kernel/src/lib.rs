@@ -240,9 +240,11 @@ fn next_deadline(cpu: usize) -> Option<u64> {
 
 /// Commits a page of a stack, if the address is in one.
 fn page_fault(address: u64, irqs_off_at: Option<u64>) -> arch::PageFault {
-    match mem::stack::handle_fault(address, irqs_off_at) {
+    match mem::stack::POOL.handle_fault(address, irqs_off_at) {
         FaultOutcome::Committed => {
-            run::ask_for_upkeep();
+            if mem::is_short() {
+                run::ask_for_upkeep();
+            }
             arch::PageFault::Mended
         }
         FaultOutcome::GuardHit { .. } => arch::PageFault::StackOverflow,
