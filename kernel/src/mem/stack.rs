@@ -202,7 +202,7 @@ impl Backing for Window {
     }
 
     fn is_committed(&self, page: u64) -> bool {
-        paging::translate(page).is_some()
+        paging::is_mapped(page)
     }
 
     fn uncommit(&self, page: u64) -> Option<Frame> {
