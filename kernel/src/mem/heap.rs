@@ -67,15 +67,6 @@ unsafe impl GlobalAlloc for Allocator<Window> {
 }
 
 impl Allocator<Window> {
-    /// The first try. Many pages take long, and interrupts may come meanwhile.
-    #[inline]
-    fn try_alloc(&self, layout: Layout) -> *mut u8 {
-        if classes::is_large(layout) {
-            return self.alloc_large(layout);
-        }
-        self.alloc_here(&Here::enter(), layout)
-    }
-
     /// The second try, if the caller can wait for it.
     #[cold]
     fn try_again(&self, layout: Layout) -> *mut u8 {

@@ -5,8 +5,8 @@
 //! commit the lowest pages of a slot: they are *closed*, and a touch there is an overflow.
 //! Code probes below its stack pointer before it takes a lock (`arch::probe_stack`, a page
 //! at most), and from the last good page that must still land in the closed part. A
-//! [`KernelStack`] is the same with all its memory committed from the start, for interrupts
-//! and for CPUs that come up.
+//! [kernel stack](new_kernel_stack) is the same with all its memory committed from the start, for
+//! interrupts and for CPUs that come up.
 //!
 //! ```text
 //!   base                                                start    top             end
@@ -30,8 +30,9 @@
 //! unmapped, so a record that is never freed can be there. It holds the G, which needs one
 //! page with its stack, not a page and a block of the heap.
 //!
-//! Below the record, in builds with `debug_assertions`, is a [`canary`]: it detects a write
-//! over the top of a stack, as the guard detects growth beyond its end.
+//! Below the record, in builds with `debug_assertions`, is a canary: words that are written when the
+//! top page is committed, and never again. If they have changed ([`is_whole`]), there was a stray
+//! write, or one that ran over the top of the stack; that of the record would be noticed much later.
 //!
 //! # TLB shootdown
 //!
@@ -40,7 +41,6 @@
 //! for one page as for hundreds. It waits for other CPUs, so only code with interrupts
 //! on and no lock calls it: `mem::reclaim`. Returning a stack never waits.
 
-mod canary;
 mod pool;
 pub mod slot;
 
@@ -53,8 +53,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use pool::{Backing, Header, Pool};
 use slot::Slot;
 
-pub use canary::is_whole;
-pub use pool::{FaultOutcome, StackStats};
+pub use pool::StackStats;
 pub use slot::{DEFAULT_SIZE, MAIN_SIZE, MAX_SIZE};
 
 /// Bytes that a G with a full stack gets to end on: at least, and at most.
@@ -145,7 +144,7 @@ impl Stack {
         commit().or_else(|none| if reclaim::wait_for(pages) { commit() } else { Err(none) })
     }
 
-    /// Its slot, as [`FaultOutcome::GuardHit`] names it.
+    /// Its slot, by which the pool knows it.
     pub fn slot(&self) -> Slot {
         let (slot, _) = slot::locate(self.top.get()).expect("made by `new` from a slot");
         slot
@@ -158,23 +157,31 @@ impl Drop for Stack {
     }
 }
 
-/// A stack that has all its memory, with a guard below. Never freed: its user (an M, an
+/// A stack of `pages` pages, less the header at the top, that has all its memory, with a guard
+/// below: where its stack pointer starts, aligned to 16 bytes. Never freed: its user (an M, an
 /// interrupt) is never freed either.
-#[derive(Debug)]
-pub struct KernelStack {
-    slot: Slot,
+pub fn new_kernel_stack(pages: usize) -> Option<u64> {
+    POOL.take_kernel(pages).ok().map(Slot::start)
 }
 
-impl KernelStack {
-    /// A stack of `pages` pages, less the header at the top.
-    pub fn new(pages: usize) -> Result<KernelStack, NoMemory> {
-        POOL.take_kernel(pages).map(|slot| KernelStack { slot })
-    }
+/// The value of the canary's words before the XOR with their address, so that no two words are
+/// equal.
+const CANARY: u64 = 0xca7a_71e5_b1bd_5a1e;
 
-    /// Where the stack pointer starts; aligned to 16 bytes.
-    pub fn top(&self) -> u64 {
-        self.slot.start()
-    }
+/// Whether the canary of a slot that was made is unchanged.
+pub fn is_whole(slot: Slot) -> bool {
+    canary(slot).all(|at| {
+        let word = core::ptr::with_exposed_provenance::<u64>(at as usize);
+        // SAFETY: aligned, in the top page of the slot, which is never unmapped. No correct
+        // code writes it; a stray write is what this detects, and a word is read in one
+        // access.
+        unsafe { word.read_volatile() == CANARY ^ at }
+    })
+}
+
+/// The addresses of the canary's words; there are none in a build without it.
+fn canary(slot: Slot) -> impl Iterator<Item = u64> {
+    (slot.start()..slot.top()).step_by(size_of::<u64>())
 }
 
 /// The kernel's window of stacks.
@@ -192,11 +199,11 @@ impl Backing for Window {
     fn commit(&self, page: u64, stock: Stock) -> Result<(), NoMemory> {
         // SAFETY: the address belongs to the pool.
         unsafe { mem::commit(page, stock) }?;
-        if cfg!(debug_assertions)
-            && let Some((slot, _)) = slot::locate(page)
-        {
-            // SAFETY: committed above, and the pool, which makes the slot, owns the page.
-            unsafe { canary::place(slot, page) };
+        let slot = slot::locate(page).map(|(slot, _)| slot);
+        for at in slot.filter(|slot| page == slot.page_from_top(0)).into_iter().flat_map(canary) {
+            let word = core::ptr::with_exposed_provenance_mut::<u64>(at as usize);
+            // SAFETY: aligned, and below the record, in the top page of a slot that the pool makes.
+            unsafe { word.write(CANARY ^ at) };
         }
         Ok(())
     }

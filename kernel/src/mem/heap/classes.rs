@@ -99,12 +99,18 @@ impl<S: Source> Allocator<S> {
         self.take_pages(1, 1).map(|page| self.give_pages(page..page + 1)).is_some()
     }
 
-    /// A block for `layout`, or null.
+    /// A block for `layout`, or null. Interrupts are off for a small one only: many pages take
+    /// long.
     #[inline]
-    pub fn alloc_here(&self, here: &Here, layout: Layout) -> *mut u8 {
-        let Some(class) = class_of(layout) else {
-            return self.alloc_large(layout);
-        };
+    pub fn try_alloc(&self, layout: Layout) -> *mut u8 {
+        match class_of(layout) {
+            Some(class) => self.alloc_small(&Here::enter(), class),
+            None => self.alloc_large(layout),
+        }
+    }
+
+    #[inline]
+    fn alloc_small(&self, here: &Here, class: usize) -> *mut u8 {
         let cache = &self.caches[here.index()];
         let block = cache.with(here, class, FreeList::pop);
         let block = block.or_else(|| self.refill(here, class));
@@ -121,7 +127,7 @@ impl<S: Source> Allocator<S> {
     ///
     /// # Safety
     ///
-    /// `ptr` is from [`alloc_here`](Self::alloc_here) of this heap with this `layout`, was not
+    /// `ptr` is from [`try_alloc`](Self::try_alloc) of this heap with this `layout`, was not
     /// freed since, and is unused.
     #[inline]
     pub unsafe fn free(&self, here: &Here, ptr: *mut u8, layout: Layout) {
@@ -192,12 +198,6 @@ impl<S: Source> Allocator<S> {
         self.lock().pages.free(Kind::With)
     }
 
-    /// The source passed to `new`.
-    #[cfg(test)]
-    pub fn source(&self) -> &S {
-        &self.source
-    }
-
     /// Empties the cache of this CPU, and the spare pages of the classes: the free pages
     /// then serve any request. At most a few hundred blocks.
     #[cold]
@@ -247,7 +247,7 @@ impl<S: Source> Allocator<S> {
     /// A block of whole pages, or null. If interrupts are on, they are off for a few
     /// pages at a time only.
     #[cold]
-    pub fn alloc_large(&self, layout: Layout) -> *mut u8 {
+    fn alloc_large(&self, layout: Layout) -> *mut u8 {
         if layout.size() > MAX_SIZE || layout.align() > MAX_ALIGN {
             return self.fail();
         }
@@ -307,12 +307,6 @@ impl<S: Source> Allocator<S> {
         self.failures.fetch_add(1, Relaxed);
         ptr::null_mut()
     }
-}
-
-/// Whether a block for `layout` is whole pages.
-#[inline]
-pub fn is_large(layout: Layout) -> bool {
-    class_of(layout).is_none()
 }
 
 /// The class that serves `layout`: large enough and, as blocks are aligned to
@@ -416,4 +410,24 @@ fn add_owned(counter: &AtomicUsize) {
     // Threads of a test may share one pretended CPU.
     #[cfg(not(target_os = "none"))]
     counter.fetch_add(1, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl<S: Source> Allocator<S> {
+        /// As `try_alloc`, on a pretended CPU.
+        pub fn alloc_here(&self, here: &Here, layout: Layout) -> *mut u8 {
+            match class_of(layout) {
+                Some(class) => self.alloc_small(here, class),
+                None => self.alloc_large(layout),
+            }
+        }
+
+        /// The source passed to `new`.
+        pub fn source(&self) -> &S {
+            &self.source
+        }
+    }
 }

@@ -23,6 +23,7 @@
 //! stack stays with it when it ends, on the free list of its P (`run::spawn`, `recycle`).
 
 use super::slot::{self, CLASSES, Part, Slot};
+use crate::arch::PageFault;
 use crate::arch::lock::{IrqLock, Level};
 use crate::mem::frames::{Frame, Stock};
 use crate::mem::{NoMemory, PAGE_SIZE};
@@ -33,23 +34,6 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 /// Stacks, and their pages, that all CPUs flush from their TLBs at a time.
 const TRIM_SLOTS: usize = 32;
 const TRIM_PAGES: usize = 256;
-
-/// The meaning of a page fault on a page that was not present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum FaultOutcome {
-    /// The page is committed: return and retry.
-    Committed,
-    /// The stack of this slot overflowed.
-    GuardHit {
-        /// The slot that overflowed.
-        slot: Slot,
-    },
-    /// Not an address of a stack in use: a wild pointer.
-    NotAStack,
-    /// A stack in use, and no frame for it.
-    NoMemory,
-}
 
 /// Counters of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -236,17 +220,17 @@ impl<B: Backing> Pool<B> {
     /// `irqs_off_at` is the stack pointer of the fault if interrupts were off there. A commit
     /// of the own stack is then late, a kernel bug: code that turns interrupts off probes
     /// first. The page is committed all the same.
-    pub fn handle_fault(&self, addr: u64, irqs_off_at: Option<u64>) -> FaultOutcome {
-        let Some((slot, part)) = slot::locate(addr) else { return FaultOutcome::NotAStack };
+    pub fn handle_fault(&self, addr: u64, irqs_off_at: Option<u64>) -> PageFault {
+        let Some((slot, part)) = slot::locate(addr) else { return PageFault::Stray };
         // Acquire pairs with the store in `make`: the header is mapped.
         if slot.index() >= self.classes[slot.class()].made.load(Ordering::Acquire) {
-            return FaultOutcome::NotAStack;
+            return PageFault::Stray;
         }
         let header = self.backing.header(slot);
         match (header.state.load(Ordering::Relaxed), part) {
             (LIVE, Part::Body) => {}
-            (LIVE, Part::Closed) | (KERNEL, _) => return FaultOutcome::GuardHit { slot },
-            _ => return FaultOutcome::NotAStack,
+            (LIVE, Part::Closed) | (KERNEL, _) => return PageFault::StackOverflow,
+            _ => return PageFault::Stray,
         }
         let page = addr & !(PAGE_SIZE as u64 - 1);
         // Recorded first: if the commit fails, a later unmap of the page is only wasted.
@@ -258,9 +242,9 @@ impl<B: Backing> Pool<B> {
                 if irqs_off_at.and_then(slot::locate).is_some_and(|(at, _)| at == slot) {
                     self.late_commits.fetch_add(1, Ordering::Relaxed);
                 }
-                FaultOutcome::Committed
+                PageFault::Mended
             }
-            Err(NoMemory) => FaultOutcome::NoMemory,
+            Err(NoMemory) => PageFault::NoMemory,
         }
     }
 
@@ -353,27 +337,14 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// Stacks that were made and are on no list. Kernel stacks are not counted.
+    /// Stacks in use. Kernel stacks are not counted.
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub fn in_use(&self) -> usize {
-        (0..CLASSES).map(|class| self.unlisted(class)).sum()
-    }
-
-    /// Slots of a class that are on no list; kernel stacks are not counted.
-    #[cfg(any(not(target_os = "none"), feature = "internals"))]
-    fn unlisted(&self, class: usize) -> usize {
-        let lists = self.classes[class].lists.lock();
-        let made = self.classes[class].made.load(Ordering::Relaxed);
-        let header = |index| self.backing.header(Slot::new(class, index));
-        let is_ours = |&index: &u32| header(index).state.load(Ordering::Relaxed) != KERNEL;
-        let listed = [lists.idle, lists.bare, lists.open].into_iter().flat_map(|head| {
-            let number = |link: u32| link.checked_sub(1);
-            let next = move |&at: &u32| number(header(at).next.load(Ordering::Relaxed));
-            core::iter::successors(number(head), next).take(made as usize) // if it is a ring
-        });
-        // A slot on the open list may still have its user.
-        let is_free = |&index: &u32| header(index).state.load(Ordering::Relaxed) == FREE;
-        (0..made).filter(is_ours).count().saturating_sub(listed.filter(is_free).count())
+        let slots = |class: usize| {
+            (0..self.classes[class].made.load(Ordering::Acquire)).map(move |n| Slot::new(class, n))
+        };
+        let state = |slot| self.backing.header(slot).state.load(Ordering::Relaxed);
+        (0..CLASSES).flat_map(slots).filter(|&slot| state(slot) == LIVE).count()
     }
 
     /// Puts an unused slot on its list.

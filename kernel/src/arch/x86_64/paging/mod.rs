@@ -21,7 +21,6 @@
 //! [`unmap_page`] flushes the TLBs of other CPUs.
 
 mod layout;
-pub mod loader;
 mod mmio;
 pub mod probe;
 mod walk;
