@@ -79,12 +79,11 @@ impl Allocator<Window> {
 /// a program that used much has ended, and a request for many pages gets them wherever they
 /// were. The addresses stay the heap's. Waits for all CPUs: on the stack of an M, interrupts
 /// on, no lock held; one M at a time.
-pub(super) fn uncommit(pages: usize) {
-    let mut left = pages;
-    while left > 0 {
-        match uncommit_some(left) {
-            0 => break,
-            some => left = left.saturating_sub(some),
+pub(super) fn uncommit(mut pages: usize) {
+    while pages > 0 {
+        match uncommit_some(pages) {
+            0 => return,
+            some => pages = pages.saturating_sub(some),
         }
     }
 }

@@ -116,10 +116,6 @@ struct Lists {
     open: u32,
 }
 
-impl Lists {
-    const EMPTY: Lists = Lists { idle: 0, bare: 0, open: 0 };
-}
-
 /// The pages collected for one TLB shootdown, and their stacks.
 #[derive(Default)]
 struct Round {
@@ -133,7 +129,8 @@ impl<B: Backing> Pool<B> {
         Pool {
             backing,
             classes: [const {
-                Class { made: AtomicU32::new(0), lists: IrqLock::at(Level::Stacks, Lists::EMPTY) }
+                let lists = Lists { idle: 0, bare: 0, open: 0 };
+                Class { made: AtomicU32::new(0), lists: IrqLock::at(Level::Stacks, lists) }
             }; CLASSES],
             commits: AtomicUsize::new(0),
             late_commits: AtomicUsize::new(0),
@@ -253,23 +250,23 @@ impl<B: Backing> Pool<B> {
     /// memory or no room. As [`handle_fault`](Self::handle_fault).
     pub fn open(&self, slot: Slot, range: Range<u64>, closed: usize) -> bool {
         debug_assert!(closed <= slot::MARGIN_PAGES + slot::SPARE_PAGES, "the guard");
-        let last = slot.body_pages() + closed;
-        let deep = &self.backing.header(slot).deep;
+        if range.end > slot.top() {
+            return false;
+        }
         let mut pages = slot.depth_of(range.end)..=slot.depth_of(range.start.max(slot.base()));
-        range.end <= slot.top()
-            && pages.all(|n| {
-                let page = slot.page_from_top(n);
-                if self.backing.is_committed(page) {
-                    return true;
-                }
-                if n >= last {
-                    return false;
-                }
-                deep.fetch_max(n as u64, Ordering::Relaxed);
-                let is_there = self.backing.commit(page, Stock::Last).is_ok();
-                self.opened_pages.fetch_add(is_there.into(), Ordering::Relaxed);
-                is_there
-            })
+        pages.all(|n| {
+            let page = slot.page_from_top(n);
+            if self.backing.is_committed(page) {
+                return true;
+            }
+            if n >= slot.body_pages() + closed {
+                return false;
+            }
+            self.backing.header(slot).deep.fetch_max(n as u64, Ordering::Relaxed);
+            let is_there = self.backing.commit(page, Stock::Last).is_ok();
+            self.opened_pages.fetch_add(is_there.into(), Ordering::Relaxed);
+            is_there
+        })
     }
 
     /// Has the next [`trim`](Self::trim) unmap all but the highest `keep` pages of a slot
