@@ -71,8 +71,7 @@ pub mod parsers {
     pub use crate::drivers::virtio::probe::structure;
     pub use crate::drivers::virtio::slots::{Answer, RING, Slots};
     pub use crate::init::cmdline::{MAX_LENGTH, Options};
-    pub use crate::mem::frames::bitmap::Bitmap;
-    pub use crate::mem::frames::{LOW_END, highest_usable, plan_books};
+    pub use crate::mem::frames::{Frames, LOW_END, Stock, cut_bitmap};
     pub use crate::mem::survey::{Map, Why, survey};
     pub use crate::watch::backtrace::{MAX_FRAMES, follow};
     pub use crate::watch::symbols::{MAX_SHOWN, Symbols};

@@ -85,7 +85,6 @@ use check::chaos;
 use drivers::log;
 use fail::{deadlock, panic, watchdog};
 use init::{banner, cmdline, handover};
-use mem::stack::FaultOutcome;
 
 /// What a program needs: `use runnext::prelude::*`.
 pub mod prelude {
@@ -240,15 +239,10 @@ fn next_deadline(cpu: usize) -> Option<u64> {
 
 /// Commits a page of a stack, if the address is in one.
 fn page_fault(address: u64, irqs_off_at: Option<u64>) -> arch::PageFault {
-    match mem::stack::handle_fault(address, irqs_off_at) {
-        FaultOutcome::Committed => {
-            run::ask_for_upkeep();
-            arch::PageFault::Mended
-        }
-        FaultOutcome::GuardHit { .. } => arch::PageFault::StackOverflow,
-        FaultOutcome::NoMemory => arch::PageFault::NoMemory,
-        FaultOutcome::NotAStack => arch::PageFault::Stray,
+    if mem::is_short() {
+        run::ask_for_upkeep();
     }
+    mem::stack::POOL.handle_fault(address, irqs_off_at)
 }
 
 /// Brings memory up, or ends the machine: without it the kernel cannot run.

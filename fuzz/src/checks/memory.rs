@@ -7,9 +7,10 @@ use super::Bytes;
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
 use runnext::internals::mem::PAGE_SIZE;
 use runnext::internals::mem::frames::Frame;
-use runnext::internals::parsers::{Bitmap, LOW_END, highest_usable, plan_books};
+use runnext::internals::parsers::{Frames, LOW_END, Stock, cut_bitmap};
 use runnext::internals::parsers::{Map, Why, survey};
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// The most regions of a map that are looked at.
@@ -19,29 +20,36 @@ const DRAINED: u64 = 16 << 20;
 /// The most pieces that a survey may keep.
 const MAX_PIECES: usize = 512;
 
-/// The books are in memory that is usable and nobody else's, and so is every
+/// The bitmap is in memory that is usable and nobody else's, and so is every
 /// frame; none is given twice, and frame 0 never.
 pub fn map(bytes: &[u8]) -> bool {
     let mut bytes = Bytes(bytes);
     let (limit, there) = (bytes.u64().unwrap_or(0), bytes.u64().unwrap_or(0));
     let regions: Vec<_> = std::iter::from_fn(|| region(&mut bytes)).take(MAX_REGIONS).collect();
-    let limit = limit.min(highest_usable(&regions));
-    look(&regions, limit, there);
-    let planned = plan_books(&regions, limit);
-    if let Some((home, words, end)) = planned {
-        assert!(home.is_multiple_of(PAGE) && home >= LOW_END && end <= limit);
-        assert!(words as u64 * 64 >= end / PAGE, "the books are too short");
-        assert!(home.checked_add(16 * words as u64).is_some_and(|last| last <= end));
-        assert!(is_ours(&regions, home, 16 * words as u64), "the books at {home:#x} are not ours");
+    let limit = limit.min(Map(&[&regions]).highest_usable());
+    let mut buffer = vec![MemoryRegion::empty(); MAX_PIECES];
+    let pieces = look(&regions, limit, there, &mut buffer);
+    let bitmap = cut_bitmap(pieces);
+    if let Some((home, words)) = bitmap {
+        let bytes = 8 * words as u64;
+        assert!(home.is_multiple_of(PAGE) && home >= LOW_END);
+        assert!(home.checked_add(bytes).is_some_and(|last| last <= limit));
+        assert!(is_ours(&regions, home, bytes), "the bitmap at {home:#x} is not ours");
+        let is_inside = |piece: &MemoryRegion| piece.start < home + bytes && home < piece.end;
+        assert!(!pieces.iter().any(is_inside), "the bitmap at {home:#x} is given away");
     }
-    drain(&regions, limit.min(DRAINED));
-    planned.is_some()
+    drain(&regions, pieces);
+    bitmap.is_some()
 }
 
 /// A survey tries nobody else's frames, and keeps all that is usable, mapped and
-/// there, and nothing else.
-fn look(regions: &[MemoryRegion], limit: u64, there: u64) {
-    let mut pieces = vec![MemoryRegion::empty(); MAX_PIECES];
+/// there, once, and nothing else.
+fn look<'out>(
+    regions: &[MemoryRegion],
+    limit: u64,
+    there: u64,
+    buffer: &'out mut [MemoryRegion],
+) -> &'out mut [MemoryRegion] {
     let mut is_cut = false;
     let holds = |at: u64| {
         assert!(at.checked_add(PAGE).is_some_and(|end| end <= limit), "{at:#x} is not mapped");
@@ -52,52 +60,38 @@ fn look(regions: &[MemoryRegion], limit: u64, there: u64) {
         is_cut |= why == Why::TooMany;
         assert!(why == Why::Backwards || !range.is_empty(), "{range:?} {why:?}");
     };
-    let pieces = survey(Map(&[regions]), limit, holds, &mut pieces, note);
+    let pieces = survey(Map(&[regions]), limit, holds, buffer, note);
     for piece in &*pieces {
         assert!(piece.start < piece.end && (piece.start | piece.end).is_multiple_of(PAGE));
         assert!(piece.end <= limit && piece.end - PAGE < there, "{piece:x?}");
-        assert!(is_ours(regions, piece.start, piece.end - piece.start), "{piece:x?}");
+        let overlaps = pieces.iter().filter(|p| p.start < piece.end && piece.start < p.end);
+        assert_eq!(overlaps.count(), 1, "{piece:x?}");
     }
     let end = limit.min(there.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)).min(DRAINED);
-    let kept = free_below(pieces, end);
-    let whole = free_below(regions, end);
-    assert!(kept == whole || is_cut && kept < whole, "{kept} of {whole} frames are kept");
+    for at in (0..end / PAGE).map(|frame| frame * PAGE) {
+        let is_kept = pieces.iter().any(|piece| piece.start <= at && at < piece.end);
+        let is_ours = is_ours(regions, at, PAGE);
+        assert!(is_kept == is_ours || is_cut && is_ours, "{at:#x} is kept: {is_kept}");
+    }
+    pieces
 }
 
-/// How many frames below `end` a bitmap has of `regions`.
-fn free_below(regions: &[MemoryRegion], end: u64) -> usize {
-    let mut words = vec![0; ((end / PAGE) as usize).div_ceil(64)];
-    let mut map = Bitmap::new(regions, &mut words);
-    map.withdraw(end / PAGE * PAGE..u64::MAX);
-    map.free_count() + map.free_low_count()
-}
-
-/// Takes all frames below `limit`.
-fn drain(regions: &[MemoryRegion], limit: u64) {
-    let count = (limit / PAGE) as usize;
-    let mut words = vec![0; count.div_ceil(64)];
-    let mut map = Bitmap::new(regions, &mut words);
-    map.withdraw(limit..u64::MAX);
-    let (free, low) = (map.free_count(), map.free_low_count());
+/// Takes all frames of the pieces below [`DRAINED`].
+fn drain(regions: &[MemoryRegion], pieces: &[MemoryRegion]) {
+    let count = (DRAINED / PAGE) as usize;
+    let words: Vec<_> = (0..count / 64).map(|_| AtomicU64::new(0)).collect();
+    let frames = Frames::new(pieces, &words);
     let mut is_taken = vec![false; count];
     let mut take = |frame: Frame| {
         let at = frame.addr();
-        assert!(at != 0 && at + PAGE <= limit && is_ours(regions, at, PAGE), "{at:#x}");
+        assert!(at != 0 && is_ours(regions, at, PAGE), "{at:#x}");
         assert!(!std::mem::replace(&mut is_taken[(at / PAGE) as usize], true), "{at:#x} twice");
     };
-    let mut some = [Frame::containing(0); 64];
-    let mut taken = 0;
-    loop {
-        let got = map.take_many(&mut some);
-        some[..got].iter().for_each(|&frame| take(frame));
-        taken += got;
-        if got < some.len() {
-            break;
-        }
-    }
-    assert_eq!(taken, free);
-    let run = || map.take_in(0..LOW_END).map(&mut take);
-    assert_eq!(std::iter::from_fn(run).count(), low);
+    let low = (LOW_END / PAGE) as usize;
+    let ordinary = std::iter::from_fn(|| frames.take(Stock::Last, low..usize::MAX));
+    let ordinary = ordinary.map(&mut take).count();
+    let low = std::iter::from_fn(|| frames.take_in(0..low)).map(&mut take).count();
+    assert_eq!((ordinary + low, frames.stats().free), (frames.stats().total, 0));
 }
 
 /// Whether these bytes are in one usable region, and no other touches their pages.

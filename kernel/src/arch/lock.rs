@@ -77,7 +77,7 @@ impl<T: ?Sized> IrqLock<T> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_lock(&self) -> Option<IrqGuard<'_, T>> {
         let irqs = arch::irq::disable_probed();
-        if self.try_take() {
+        if try_take(&self.is_held) {
             #[cfg(debug_assertions)]
             order::taken(self.place());
             return Some(IrqGuard { lock: self, irqs, _here: core::marker::PhantomData });
@@ -147,7 +147,7 @@ impl<T: ?Sized> IrqLock<T> {
         // Checked before the wait: afterwards it would be too late.
         #[cfg(debug_assertions)]
         order::check(self.place());
-        if !self.try_take() {
+        if !try_take(&self.is_held) {
             self.spin();
         }
         #[cfg(debug_assertions)]
@@ -165,11 +165,6 @@ impl<T: ?Sized> IrqLock<T> {
     #[cfg(debug_assertions)]
     fn address(&self) -> usize {
         (&raw const self.is_held).addr()
-    }
-
-    #[inline(always)]
-    fn try_take(&self) -> bool {
-        try_take(&self.is_held)
     }
 
     /// Without a register: else all callers that take a lock would save some first.
@@ -307,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "lock order: plain lock of u8")]
+    #[should_panic(expected = "lock order: Plain lock of u8")]
     fn two_plain_locks_are_never_held_at_once() {
         let (first, second) = (IrqLock::new(1_u16), IrqLock::new(2_u8));
         let _held = first.lock();
@@ -315,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "is taken under the frames lock of u16")]
+    #[should_panic(expected = "is taken under the Frames lock of u16")]
     fn an_outer_lock_is_not_taken_under_an_inner_one() {
         let (inner, outer) = (IrqLock::at(Level::Frames, 1_u16), IrqLock::at(Level::Heap, 2_u8));
         let _held = inner.lock();

@@ -52,7 +52,7 @@ pub use x86_64::irq::trap::{
 pub use x86_64::machine::exit::{exit, power_off, reboot};
 pub use x86_64::machine::report::{identity, reported};
 pub use x86_64::paging;
-pub use x86_64::paging::loader::LOADER_CONFIG;
+pub use x86_64::paging::LOADER_CONFIG;
 pub use x86_64::paging::probe::{NEVER_MEMORY, holds};
 pub use x86_64::time::clock::tsc::cycles;
 pub use x86_64::time::clock::{

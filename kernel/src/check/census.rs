@@ -111,9 +111,7 @@ impl Census {
         }
         let alive = self.runnable + self.running + self.parking + self.parked;
         let had = alive + abandon::abandoned() + m::count().0 as usize;
-        // SAFETY: all CPUs stand still, in code that is not just taking or freeing a stack.
-        let in_use = unsafe { stack::in_use(self.cpus) };
-        self.adrift = in_use.saturating_sub(had + kept);
+        self.adrift = stack::POOL.in_use().saturating_sub(had + kept);
     }
 
     fn count(&mut self, g: &'static G<Task>) {

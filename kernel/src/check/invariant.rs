@@ -16,7 +16,7 @@
 //!   not found later. That the guard is there, and that each G at rest still continues at code, is
 //!   here.
 //! - **The top of every stack**, of Gs and of Ms, where no guard can be, as the record of the G is
-//!   there: by a canary (`mem::stack::canary`), in the profile `checked`. Here, and when a G ends.
+//!   there: by a canary (`mem::stack`), in the profile `checked`. Here, and when a G ends.
 //! - **The whole**, here ([`check`]): errors that no single step sees, such as a G that has dropped
 //!   out of every queue.
 //!

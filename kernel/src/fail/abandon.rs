@@ -92,7 +92,7 @@ pub fn finish_abandoned(g: &'static G<Task>, reason: Option<JoinError>) {
     // Its own stack, and that of the M if it was in a call.
     core::mem::forget(g.kernel.stack.take());
     let slots = [slot_of(g), g.kernel.m.get().map(M::slot)];
-    let pages: usize = slots.into_iter().flatten().map(stack::leave).sum();
+    let pages: usize = slots.into_iter().flatten().map(|slot| stack::POOL.leave(slot)).sum();
     if is_news {
         log::error!("{} ends without its destructors: {why}", Running(g));
         log::error!(

@@ -85,7 +85,7 @@ use crate::arch::{self, PageFault, Rescue};
 use crate::mem::percpu::Here;
 use crate::mem::reclaim;
 use crate::mem::stack::slot::Slot;
-use crate::mem::stack::{self, Need, slot};
+use crate::mem::stack::{self, POOL, slot};
 use crate::run::error::{Filled, Full, JoinError};
 use crate::run::m::M;
 use crate::run::task::Task;
@@ -98,6 +98,10 @@ use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Status};
+
+/// Closed pages for work that cannot be refused: one more than the margin, in case the G itself has
+/// used that.
+const MORE: usize = slot::MARGIN_PAGES + 1;
 
 /// The `stack_full` of [`arch::Handlers`].
 pub fn stack_full(full: &arch::FullStack) -> Rescue {
@@ -116,8 +120,8 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
     let range = address.min(sp)..address.max(sp);
     let is_parking = g.status() != Status::Running;
     let is_kernels = is_probe && found == PageFault::StackOverflow;
-    if is_parking && stack::make_room(slot, range.clone(), Need::More)
-        || is_kernels && stack::make_room(slot, range.clone(), Need::Margin)
+    if is_parking && POOL.open(slot, range.clone(), MORE)
+        || is_kernels && POOL.open(slot, range.clone(), slot::MARGIN_PAGES)
         || found == PageFault::NoMemory && !is_parking && can_reclaim(slot, range)
     {
         return Rescue::Retry;
@@ -141,7 +145,7 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
 /// that the M there reclaims that memory (`mem::reclaim`). In a call that is the spare M. False if
 /// there is no such memory, or no frame.
 fn can_reclaim(slot: Slot, range: Range<u64>) -> bool {
-    if !reclaim::would_help() || !stack::commit_at_any_cost(slot, range) {
+    if !reclaim::would_help() || !POOL.open(slot, range, 0) {
         return false;
     }
     let _ = reclaim::want(&Here::enter(), 1);
@@ -172,7 +176,7 @@ pub(crate) fn slot_of(g: &G<Task>) -> Option<Slot> {
 /// The `room_to_preempt` of [`arch::Handlers`].
 pub fn room_to_preempt(sp: u64) -> bool {
     let range = sp.saturating_sub(arch::PREEMPT_ROOM)..sp;
-    slot::locate(sp).is_some_and(|(slot, _)| stack::make_room(slot, range, Need::More))
+    slot::locate(sp).is_some_and(|(slot, _)| POOL.open(slot, range, MORE))
 }
 
 /// The `preempt_later` of [`arch::Handlers`].

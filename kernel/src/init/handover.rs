@@ -151,7 +151,7 @@ pub fn machine_config(rsdp: Option<u64>, options: &Options) -> arch::Config<'sta
         tsc_hz: options.tsc_mhz.map(|mhz| mhz * 1_000_000),
         lapic_hz: options.lapic_mhz.map(|mhz| mhz * 1_000_000),
         max_cpus: options.max_cpus.unwrap_or(arch::MAX_CPUS),
-        new_stack: |pages| mem::stack::KernelStack::new(pages).ok().map(|stack| stack.top()),
+        new_stack: mem::stack::new_kernel_stack,
         alloc_low: || mem::frames::alloc_below_1m().map(mem::frames::Frame::addr),
         rsdp: rsdp.filter(|_| options.acpi),
         overrides: &|signature| {

@@ -14,25 +14,34 @@
 //! allocate; they only empty the caches of their CPU.
 //!
 //! [`classes`] has the allocator as a type over any memory, which is how the host and
-//! Miri test it; this file instantiates it for the kernel, and `window` supplies its
-//! pages.
+//! Miri test it; this file instantiates it for the kernel, in a window of addresses. The lower half
+//! of the window is for pages, the upper half for their records, which get memory as the heap takes
+//! addresses, and keep it: 32 bytes for a page of 4 KiB.
 
 pub mod classes;
 mod pages;
 mod slabs;
-mod window;
 
 use crate::arch::{self, paging};
+use crate::mem::frames::{self, Frame, Stock};
 use crate::mem::percpu::Here;
-use crate::mem::{PAGE_SIZE, frames, frames::Frame, reclaim};
+use crate::mem::{self, HEAP_WINDOW, MMIO_WINDOW, PAGE_SIZE, reclaim};
 use arrayvec::ArrayVec;
 use classes::Allocator;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ops::Range;
-use window::Window;
+use pages::{MOST, Record, Source};
 
 pub use classes::HeapStats;
-pub use window::set_in_need;
+
+/// Frames that growth leaves to new stacks and page tables: a heap that takes the last one
+/// leaves no memory to spawn a G.
+const FRAMES_LEFT_ALONE: usize = 64;
+/// Base address of the records.
+const RECORDS: u64 = HEAP_WINDOW + (MMIO_WINDOW - HEAP_WINDOW) / 2;
+
+const _: () = assert!(MOST * PAGE_SIZE <= (RECORDS - HEAP_WINDOW) as usize);
+const _: () = assert!(MOST * size_of::<Record>() <= (MMIO_WINDOW - RECORDS) as usize);
 
 /// Pages, and runs of them, that all CPUs flush from their TLBs at a time.
 const UNCOMMIT_PAGES: usize = 256;
@@ -58,15 +67,6 @@ unsafe impl GlobalAlloc for Allocator<Window> {
 }
 
 impl Allocator<Window> {
-    /// The first try. Many pages take long, and interrupts may come meanwhile.
-    #[inline]
-    fn try_alloc(&self, layout: Layout) -> *mut u8 {
-        if classes::is_large(layout) {
-            return self.alloc_large(layout);
-        }
-        self.alloc_here(&Here::enter(), layout)
-    }
-
     /// The second try, if the caller can wait for it.
     #[cold]
     fn try_again(&self, layout: Layout) -> *mut u8 {
@@ -79,12 +79,11 @@ impl Allocator<Window> {
 /// a program that used much has ended, and a request for many pages gets them wherever they
 /// were. The addresses stay the heap's. Waits for all CPUs: on the stack of an M, interrupts
 /// on, no lock held; one M at a time.
-pub(super) fn uncommit(pages: usize) {
-    let mut left = pages;
-    while left > 0 {
-        match uncommit_some(left) {
-            0 => break,
-            some => left = left.saturating_sub(some),
+pub(super) fn uncommit(mut pages: usize) {
+    while pages > 0 {
+        match uncommit_some(pages) {
+            0 => return,
+            some => pages = pages.saturating_sub(some),
         }
     }
 }
@@ -98,17 +97,81 @@ fn uncommit_some(most: usize) -> usize {
         && let Some(run) = HEAP.take_out(most - list.len())
     {
         // SAFETY: the page was taken out of the heap, and is unused.
-        let unmap = |page| unsafe { paging::unmap_page(window::address(page)) };
+        let unmap = |page| unsafe { paging::unmap_page(address(page)) };
         list.extend(run.clone().filter_map(unmap).map(Frame::containing));
         runs.push(run);
     }
     if !runs.is_empty() {
         arch::shootdown();
         // SAFETY: unmapped above, and flushed from the TLBs of all CPUs.
-        unsafe { frames::free_many(&list) };
+        list.iter().for_each(|&frame| unsafe { frames::free(frame) });
         runs.into_iter().for_each(|run| HEAP.put_back(run));
     }
     list.len()
+}
+
+/// Whether the caller may use the last frames. Set once.
+static IS_IN_NEED: spin::Once<fn() -> bool> = spin::Once::new();
+
+/// Sets the function that says whether the running G must not fail, so that it may use the
+/// last frames, a page at a time: a G that panics because there is no memory needs some to unwind.
+pub fn set_in_need(is_in_need: fn() -> bool) {
+    IS_IN_NEED.call_once(|| is_in_need);
+}
+
+/// The address of a page of the heap.
+fn address(page: usize) -> u64 {
+    HEAP_WINDOW + (page * PAGE_SIZE) as u64
+}
+
+/// The kernel's window.
+pub(super) struct Window;
+
+// SAFETY: the window is this heap's alone by the layout in `paging`, and a page mapped there
+// is unmapped only after it was taken out. Records have addresses of their own.
+unsafe impl Source for Window {
+    fn base(&self) -> *mut u8 {
+        core::ptr::with_exposed_provenance_mut(HEAP_WINDOW as usize)
+    }
+
+    fn record(&self, page: usize) -> &Record {
+        let at = RECORDS as usize + page * size_of::<Record>();
+        // SAFETY: `prepare` has mapped it, zeroed, which is a valid record, and it stays
+        // mapped; all access is atomic.
+        unsafe { &*core::ptr::with_exposed_provenance(at) }
+    }
+
+    fn prepare(&self, pages: Range<usize>) -> bool {
+        let first = pages.start * size_of::<Record>() / PAGE_SIZE;
+        let end = (pages.end * size_of::<Record>()).div_ceil(PAGE_SIZE);
+        let Some(stock) = stock_for(end - first) else { return false };
+        // Pages that are mapped already stay as they are.
+        (first..end).all(|page| has_memory(RECORDS + (page * PAGE_SIZE) as u64, stock))
+    }
+
+    fn can_have(&self, pages: usize) -> bool {
+        stock_for(pages).is_some()
+    }
+
+    fn commit(&self, pages: Range<usize>) -> usize {
+        let Some(stock) = stock_for(pages.len()) else { return 0 };
+        pages.take_while(|&page| has_memory(address(page), stock)).count()
+    }
+}
+
+/// The frames that can supply memory for that many pages, if any.
+fn stock_for(pages: usize) -> Option<Stock> {
+    if pages + FRAMES_LEFT_ALONE <= frames::free_estimate() {
+        return Some(Stock::Free);
+    }
+    let is_in_need = pages <= 1 && IS_IN_NEED.get().is_some_and(|is| is());
+    is_in_need.then_some(Stock::Last)
+}
+
+/// Commits a page of the window; false if no frame is left.
+fn has_memory(page: u64, stock: Stock) -> bool {
+    // SAFETY: the page is the heap's.
+    unsafe { mem::commit(page, stock) }.is_ok()
 }
 
 #[cfg(test)]

@@ -2,22 +2,16 @@
 //!
 //! This file holds the one function with which boot brings memory up. `survey` checks the memory
 //! map, [`dma`] sets memory aside for devices, [`frames`] allocates physical pages, [`heap`] serves
-//! `alloc`, [`stack`] gives Gs and Ms their stacks, [`percpu`] gives the three a common path that
-//! takes no lock, and [`reclaim`] makes what they only cache free again. Page tables belong to the
-//! machine and are in `arch`, and so does the map of addresses (`arch::paging`, `layout`). No page
-//! is ever both writable and executable.
+//! `alloc`, [`stack`] gives Gs and Ms their stacks, and [`reclaim`] makes what they only cache free
+//! again. Page tables belong to the machine and are in `arch`, and so does the map of addresses
+//! (`arch::paging`, `layout`). No page is ever both writable and executable.
 //!
-//! # Lock order
-//!
-//! heap pages → frames bitmap; stack lists and the MMIO table → no lock of `mem` but
-//! frames. A page fault on a stack uses the frame reserve, then the frames bitmap: no code
-//! probes a stack with the bitmap locked, so the fault handler never waits for the CPU it
-//! interrupted.
+//! Frames and page tables have no lock. So a page fault on a stack, which needs both, takes none;
+//! and of the locks here, the heap's and those of the lists of stacks, none is taken under another.
 
 pub mod dma;
 pub mod frames;
 pub mod heap;
-pub mod known;
 pub mod percpu;
 pub mod reclaim;
 pub mod stack;
@@ -62,13 +56,11 @@ pub struct Stats {
 /// reserved there. Its usable regions need not be true.
 pub(crate) unsafe fn init(map: Map<'_>) -> Result<(), &'static str> {
     // SAFETY: our caller's promise.
-    unsafe { adopt(map) }.ok_or("no room for the bitmaps of frames")?;
+    unsafe { adopt(map) }.ok_or("no room for the bitmap of frames")?;
     let root = frames::alloc_below_4g().map(Frame::addr);
     // SAFETY: our caller's promise; the frame is not used otherwise.
     unsafe { paging::init(root, FRAME_SOURCE) }.map_err(|_| "no frame for a page table")?;
-    heap::HEAP.warm_up().then_some(()).ok_or("no page for the heap")?;
-    frames::refill();
-    Ok(())
+    heap::HEAP.warm_up().then_some(()).ok_or("no page for the heap")
 }
 
 /// Where page tables get their frames, and what device registers may not overlap.
@@ -76,10 +68,10 @@ const FRAME_SOURCE: paging::FrameSource = paging::FrameSource {
     alloc: || frames::alloc().map(Frame::addr),
     // SAFETY: `paging` gives back only what `alloc` gave, and no longer uses it.
     free: |frame| unsafe { frames::free(Frame::containing(frame)) },
-    is_memory: known::is_memory,
+    is_memory: survey::is_memory,
 };
 
-/// Passes the sound part of `map` to `known` and `frames`. The pieces are on the stack, as
+/// Passes the sound part of `map` to `dma` and `frames`. The pieces are on the stack, as
 /// there is no other memory yet, and gone before page tables and heap are made.
 ///
 /// # Safety
@@ -105,11 +97,11 @@ unsafe fn adopt(map: Map<'_>) -> Option<()> {
         ::log::warn!("memory map: {} more ranges are left out", left_out - MAX_WARNINGS);
     }
     let loaders = map.regions().filter(|region| region.kind == MemoryRegionKind::Bootloader);
-    known::init(loaders.chain(&*usable));
+    survey::remember(loaders.chain(&*usable));
     // SAFETY: our caller's promise; the tables map what is below `limit`.
     unsafe { dma::init(usable) };
-    // SAFETY: our caller's promise; `limit` is the end of what the tables map.
-    unsafe { frames::init(usable, limit) }
+    // SAFETY: as above; `dma` has cut its part off.
+    unsafe { frames::init(usable) }
 }
 
 /// The most pieces of usable memory, 12 KiB of stack.

@@ -1,19 +1,19 @@
 //! Reclaim: memory that is only cached becomes free frames again.
 //!
-//! Free memory is cached where it is quick to reach: frames in the magazines of CPUs, small
-//! blocks in their caches, stacks with their pages, pages in the heap. A request that finds
-//! none may be on the wrong CPU, or need frames that the heap has.
+//! Free memory is cached where it is quick to reach: small blocks in the caches of CPUs, pages
+//! in the heap, stacks with their pages. A request that finds none may be on the wrong CPU, or
+//! need frames that the heap has.
 //!
 //! So before a request of a G fails ([`wait_for`]), the G lets its CPU's M do what only an
 //! M can do, wait for all other CPUs, and then tries once more. The M interrupts all CPUs,
-//! and each empties its caches in the handler ([`trim_if_asked`]): interrupts were on
-//! there, so no cache was in use. Then the pages of unused stacks and of the heap become
+//! and each empties its cache in the handler ([`trim_if_asked`]): interrupts were on
+//! there, so it was not in use. Then the pages of unused stacks and of the heap become
 //! frames. Only after that the request fails, and then only the dead Gs that each P keeps
 //! still hold memory, a frame each.
 //!
 //! A caller that cannot wait (interrupts off, a G that is about to park, no G at all) fails
 //! at the first try. A page fault of a stack cannot wait either: if there is memory to
-//! reclaim ([`would_help`]), the page comes from the frames set aside, and the G is made to
+//! reclaim ([`would_help`]), the page comes from the last frames, and the G is made to
 //! leave its CPU at once, as at the end of its slice, so that its M can reclaim
 //! ([`is_wanted`]). A G in a blocking call leaves together with its M, and the spare M that
 //! replaces it reclaims.
@@ -104,8 +104,8 @@ impl Asked {
 
 /// Periodic work of every CPU outside interrupts: carries out the request of this CPU, or
 /// frees pages of unused stacks and of the heap where they have become many or memory is
-/// short; and refills the frames that are kept for page faults. On the stack of an M, which
-/// stays on its CPU; no lock held and interrupts on, as it waits for other CPUs to flush.
+/// short. On the stack of an M, which stays on its CPU; no lock held and interrupts on, as it
+/// waits for other CPUs to flush.
 pub fn maintain() {
     let cpu = Here::enter().index();
     let wanted = WANTED[cpu].swap(0, Ordering::Relaxed);
@@ -124,7 +124,6 @@ pub fn maintain() {
         }
         RECLAIMING.store(false, Ordering::Release); // pairs with the swap
     }
-    frames::refill();
 }
 
 /// Whether free frames are few.
@@ -144,7 +143,7 @@ fn is_due() -> bool {
 fn reclaim_all(pages: usize) {
     // Before the interrupts are sent; pairs with the load in the handler.
     ASKING.store(true, Ordering::SeqCst);
-    trim(&Here::enter());
+    HEAP.trim(&Here::enter());
     arch::shootdown();
     ASKING.store(false, Ordering::Relaxed);
     POOL.trim(STACKS);
@@ -152,17 +151,9 @@ fn reclaim_all(pages: usize) {
 }
 
 /// Called on every CPU that is interrupted to flush its TLB: if an M asks for it, empties
-/// the caches of this CPU. Interrupts were on until now.
+/// this CPU's cache of the heap. Interrupts were on until now.
 pub fn trim_if_asked() {
     if ASKING.load(Ordering::SeqCst) {
-        trim(&Here::enter());
+        HEAP.trim(&Here::enter());
     }
-}
-
-/// Empties the caches of this CPU: blocks first, as they free pages.
-#[cold]
-fn trim(here: &Here) {
-    HEAP.trim(here);
-    POOL.trim_cache(here);
-    frames::trim(here);
 }

@@ -1,12 +1,12 @@
 //! Stacks of Gs: reserved as addresses, committed on first touch.
 //!
 //! A [`Stack`] is a slot of addresses of which only the top page has memory; the page-fault
-//! handler commits the other pages as they are touched ([`handle_fault`]). It does not
+//! handler commits the other pages as they are touched ([`Pool::handle_fault`]). It does not
 //! commit the lowest pages of a slot: they are *closed*, and a touch there is an overflow.
 //! Code probes below its stack pointer before it takes a lock (`arch::probe_stack`, a page
 //! at most), and from the last good page that must still land in the closed part. A
-//! [`KernelStack`] is the same with all its memory committed from the start, for interrupts
-//! and for CPUs that come up.
+//! [kernel stack](new_kernel_stack) is the same with all its memory committed from the start, for
+//! interrupts and for CPUs that come up.
 //!
 //! ```text
 //!   base                                                start    top             end
@@ -18,9 +18,9 @@
 //!
 //! The *spare* pages are opened when a stack is full ([`rescue`]): its G ends on them. The
 //! *margin* is opened for what the kernel does on the stack of a G that did not call it
-//! ([`make_room`]): so the kernel's use is no overflow of the G, and does not use up the
+//! ([`Pool::open`]): so the kernel's use is no overflow of the G, and does not use up the
 //! spare pages. The guard is never opened. A stack that was opened is not recycled before
-//! [`Pool::trim`] closes it; nor is that of an M, though the M keeps it ([`close_later`]).
+//! [`Pool::trim`] closes it; nor is that of an M, though the M keeps it ([`Pool::close_later`]).
 //!
 //! Class, slot and guard follow from the address alone ([`slot`]). The header at the very
 //! top of a slot, above where its user starts, holds its state. [`pool`] keeps the free
@@ -30,8 +30,9 @@
 //! unmapped, so a record that is never freed can be there. It holds the G, which needs one
 //! page with its stack, not a page and a block of the heap.
 //!
-//! Below the record, in builds with `debug_assertions`, is a [`canary`]: it detects a write
-//! over the top of a stack, as the guard detects growth beyond its end.
+//! Below the record, in builds with `debug_assertions`, is a canary: words that are written when the
+//! top page is committed, and never again. If they have changed ([`is_whole`]), there was a stray
+//! write, or one that ran over the top of the stack; that of the record would be noticed much later.
 //!
 //! # TLB shootdown
 //!
@@ -40,27 +41,25 @@
 //! for one page as for hundreds. It waits for other CPUs, so only code with interrupts
 //! on and no lock calls it: `mem::reclaim`. Returning a stack never waits.
 
-mod canary;
 mod pool;
 pub mod slot;
 
 use crate::arch::{self, paging};
 use crate::mem::frames::{self, Frame, Stock};
-use crate::mem::percpu::Here;
-use crate::mem::{self, NoMemory, PAGE_SIZE, reclaim};
+use crate::mem::{self, NoMemory, reclaim};
 use core::num::NonZeroU64;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use pool::{Backing, Header, Pool};
 use slot::Slot;
 
-pub use canary::is_whole;
-pub use pool::{FaultOutcome, StackStats};
+pub use pool::StackStats;
 pub use slot::{DEFAULT_SIZE, MAIN_SIZE, MAX_SIZE};
 
 /// Bytes that a G with a full stack gets to end on: at least, and at most.
 const RESCUE_BYTES: Range<u64> = 15 << 10..24 << 10;
-pub(super) static POOL: Pool<Window> = Pool::new(Window);
+/// All stacks.
+pub(crate) static POOL: Pool<Window> = Pool::new(Window);
 /// The smallest stack of a G: `stack=` on the command line.
 static LEAST_SIZE: AtomicUsize = AtomicUsize::new(DEFAULT_SIZE);
 
@@ -75,78 +74,12 @@ pub fn least_size() -> usize {
     LEAST_SIZE.load(Ordering::Relaxed)
 }
 
-/// Handles a page fault on a page that is *not present* (error code bit 0 clear; a
-/// protection fault would come for ever). Runs with interrupts off, on the handler's own
-/// stack, and waits for nothing.
-///
-/// `irqs_off_at` is the stack pointer of the fault if interrupts were off there. A commit
-/// of the own stack is then late, a kernel bug: code that turns interrupts off probes
-/// first. The page is committed all the same, as it does harm only inside [`frames`].
-pub fn handle_fault(addr: u64, irqs_off_at: Option<u64>) -> FaultOutcome {
-    POOL.handle_fault(addr, irqs_off_at)
-}
-
 /// Commits memory below `sp` on the stack of this slot, which is full there, for its G to
-/// end on. False if there is no memory, or no room any more. As [`handle_fault`].
+/// end on. False if there is no memory, or no room any more. As [`Pool::handle_fault`].
 pub fn rescue(slot: Slot, sp: u64) -> bool {
-    let lowest = slot.spare();
-    let range = lowest.max(sp.saturating_sub(RESCUE_BYTES.end))..sp;
-    slot.top() >= sp
-        && sp.saturating_sub(range.start) >= RESCUE_BYTES.start
-        && POOL.open(slot, range, lowest).is_ok()
-}
-
-/// How far down [`make_room`] may go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// To the end of the margin.
-    Margin,
-    /// A page further, for work that cannot be refused, in case the G itself has used the
-    /// margin.
-    More,
-}
-
-/// Commits `range` of the stack of this slot, for the kernel. False if it cannot. As
-/// [`handle_fault`].
-pub fn make_room(slot: Slot, range: Range<u64>, need: Need) -> bool {
-    let pages = slot::MARGIN_PAGES + usize::from(need == Need::More);
-    let lowest = slot.bounds().start - (pages * PAGE_SIZE) as u64;
-    range.end <= slot.top() && POOL.open(slot, range, lowest).is_ok()
-}
-
-/// Commits the missing pages of `range` of the stack of this slot, none of them closed,
-/// from the frames set aside if need be. False if there are none. As [`handle_fault`].
-pub fn commit_at_any_cost(slot: Slot, range: Range<u64>) -> bool {
-    range.end <= slot.top() && POOL.open(slot, range, slot.bounds().start).is_ok()
-}
-
-/// Has [`Pool::trim`] close the stack of this slot again, down to its highest `keep` pages; its
-/// user does not use it below these before it [`is_closed`]. The user keeps it.
-pub fn close_later(slot: Slot, keep: usize) {
-    POOL.close_later(slot, keep);
-}
-
-/// Whether a stack that [`close_later`] was called for is closed.
-pub fn is_closed(slot: Slot) -> bool {
-    POOL.is_closed(slot)
-}
-
-/// Abandons the stack of this slot for good: it is not used and not recycled. Returns its
-/// number of pages.
-pub fn leave(slot: Slot) -> usize {
-    POOL.leave(slot)
-}
-
-/// Stacks that were made and are neither on a list nor in the cache of a CPU. The stacks of
-/// [`KernelStack`] are not counted.
-///
-/// # Safety
-///
-/// No CPU of the first `cpus` takes or returns a stack meanwhile, and no other CPU runs.
-#[cfg(any(not(target_os = "none"), feature = "internals"))]
-pub unsafe fn in_use(cpus: usize) -> usize {
-    // SAFETY: our caller's promise.
-    unsafe { POOL.in_use(cpus) }
+    let start = slot.spare().max(sp.saturating_sub(RESCUE_BYTES.end));
+    sp.saturating_sub(start) >= RESCUE_BYTES.start
+        && POOL.open(slot, start..sp, slot::MARGIN_PAGES + slot::SPARE_PAGES)
 }
 
 /// A G's stack. Dropped, it is recycled for the next G; its pages stay until they are
@@ -160,15 +93,12 @@ pub struct Stack {
 
 impl Stack {
     /// A stack with at least `size` bytes for its user, up to [`MAX_SIZE`]; only the top
-    /// page has memory yet. A recycled one from this CPU's cache costs no lock. If there is
-    /// no memory, a caller that can wait tries twice (`mem::reclaim`).
+    /// page has memory yet. If there is no memory, a caller that can wait tries twice
+    /// (`mem::reclaim`).
     pub fn new(size: usize) -> Result<Stack, NoMemory> {
         let class = slot::class_for(size).ok_or(NoMemory)?;
-        let mut found = POOL.take(&Here::enter(), class);
-        if found.is_err() && reclaim::wait_for(1) {
-            found = POOL.take(&Here::enter(), class);
-        }
-        let slot = found?;
+        let take = || POOL.take(class);
+        let slot = take().or_else(|none| if reclaim::wait_for(1) { take() } else { Err(none) })?;
         NonZeroU64::new(slot.top()).map(|top| Stack { top }).ok_or(NoMemory)
     }
 
@@ -214,7 +144,7 @@ impl Stack {
         commit().or_else(|none| if reclaim::wait_for(pages) { commit() } else { Err(none) })
     }
 
-    /// Its slot, as [`FaultOutcome::GuardHit`] names it.
+    /// Its slot, by which the pool knows it.
     pub fn slot(&self) -> Slot {
         let (slot, _) = slot::locate(self.top.get()).expect("made by `new` from a slot");
         slot
@@ -223,31 +153,39 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        POOL.put(&Here::enter(), self.slot());
+        POOL.put(self.slot());
     }
 }
 
-/// A stack that has all its memory, with a guard below. Never freed: its user (an M, an
+/// A stack of `pages` pages, less the header at the top, that has all its memory, with a guard
+/// below: where its stack pointer starts, aligned to 16 bytes. Never freed: its user (an M, an
 /// interrupt) is never freed either.
-#[derive(Debug)]
-pub struct KernelStack {
-    slot: Slot,
+pub fn new_kernel_stack(pages: usize) -> Option<u64> {
+    POOL.take_kernel(pages).ok().map(Slot::start)
 }
 
-impl KernelStack {
-    /// A stack of `pages` pages, less the header at the top.
-    pub fn new(pages: usize) -> Result<KernelStack, NoMemory> {
-        POOL.take_kernel(&Here::enter(), pages).map(|slot| KernelStack { slot })
-    }
+/// The value of the canary's words before the XOR with their address, so that no two words are
+/// equal.
+const CANARY: u64 = 0xca7a_71e5_b1bd_5a1e;
 
-    /// Where the stack pointer starts; aligned to 16 bytes.
-    pub fn top(&self) -> u64 {
-        self.slot.start()
-    }
+/// Whether the canary of a slot that was made is unchanged.
+pub fn is_whole(slot: Slot) -> bool {
+    canary(slot).all(|at| {
+        let word = core::ptr::with_exposed_provenance::<u64>(at as usize);
+        // SAFETY: aligned, in the top page of the slot, which is never unmapped. No correct
+        // code writes it; a stray write is what this detects, and a word is read in one
+        // access.
+        unsafe { word.read_volatile() == CANARY ^ at }
+    })
+}
+
+/// The addresses of the canary's words; there are none in a build without it.
+fn canary(slot: Slot) -> impl Iterator<Item = u64> {
+    (slot.start()..slot.top()).step_by(size_of::<u64>())
 }
 
 /// The kernel's window of stacks.
-pub(super) struct Window;
+pub(crate) struct Window;
 
 impl Backing for Window {
     fn header(&self, slot: Slot) -> &Header {
@@ -261,17 +199,17 @@ impl Backing for Window {
     fn commit(&self, page: u64, stock: Stock) -> Result<(), NoMemory> {
         // SAFETY: the address belongs to the pool.
         unsafe { mem::commit(page, stock) }?;
-        if cfg!(debug_assertions)
-            && let Some((slot, _)) = slot::locate(page)
-        {
-            // SAFETY: committed above, and the pool, which makes the slot, owns the page.
-            unsafe { canary::place(slot, page) };
+        let slot = slot::locate(page).map(|(slot, _)| slot);
+        for at in slot.filter(|slot| page == slot.page_from_top(0)).into_iter().flat_map(canary) {
+            let word = core::ptr::with_exposed_provenance_mut::<u64>(at as usize);
+            // SAFETY: aligned, and below the record, in the top page of a slot that the pool makes.
+            unsafe { word.write(CANARY ^ at) };
         }
         Ok(())
     }
 
     fn is_committed(&self, page: u64) -> bool {
-        paging::translate(page).is_some()
+        paging::is_mapped(page)
     }
 
     fn uncommit(&self, page: u64) -> Option<Frame> {
@@ -282,6 +220,6 @@ impl Backing for Window {
     fn forget(&self, list: &[Frame]) {
         arch::shootdown();
         // SAFETY: unmapped by `uncommit`, and flushed from the TLBs of all CPUs.
-        unsafe { frames::free_many(list) };
+        list.iter().for_each(|&frame| unsafe { frames::free(frame) });
     }
 }

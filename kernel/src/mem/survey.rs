@@ -5,17 +5,20 @@
 //! would crash the machine without a message. So before the kernel trusts it, each usable
 //! region is cut into the pieces that no reserved one touches, and a few frames of each
 //! piece must hold what is written to them. Pieces that do not are left out, with a
-//! warning. From here on the map is clean: pieces of whole frames.
+//! warning. From here on the map is clean: pieces of whole frames that do not overlap.
 //!
 //! The first and the last frame are tried and [`SAMPLES`] in between, not all: a host gives
 //! a virtual machine the memory that it touches. So a small hole in the middle of a piece
 //! is not found, nor is a device whose registers keep what is written, nor memory that is
 //! aliased at two addresses.
 //!
+//! What is found is remembered for drivers ([`is_memory`]): firmware and devices say where
+//! registers are, and a table that names the kernel's own memory would make a driver write into it.
+//!
 //! Called once, by `mem::init`; `arch` knows how to try a frame.
 
 use super::PAGE_SIZE;
-use super::frames::bitmap::{addresses, frames_inside, frames_touched};
+use arrayvec::ArrayVec;
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
 use core::fmt;
 use core::ops::Range;
@@ -60,29 +63,40 @@ impl<'a> Map<'a> {
 
     /// The highest end of usable memory.
     pub fn highest_usable(self) -> u64 {
-        self.usable().map(|region| addresses(frames_inside(region)).end).max().unwrap_or(0)
+        self.usable().map(|region| frames_inside(region).end).max().unwrap_or(0)
     }
 
     fn usable(self) -> impl Iterator<Item = &'a MemoryRegion> {
         self.regions().filter(|region| region.kind == MemoryRegionKind::Usable)
     }
 
-    fn reserved(self) -> impl Iterator<Item = Range<u64>> {
-        let others = self.regions().filter(|region| region.kind != MemoryRegionKind::Usable);
-        others.map(frames_touched).map(addresses)
-    }
-
-    /// The first part of `range` that no reserved region touches.
-    fn next_piece(self, mut range: Range<u64>) -> Option<Range<u64>> {
-        // Every round moves past the end of one reserved region, so there are at most as
-        // many rounds as regions.
-        while let Some(over) = self.reserved().find(|r| r.contains(&range.start)) {
+    /// The first part of `range` that neither a reserved region nor one of `pieces` touches.
+    fn next_piece(self, mut range: Range<u64>, pieces: &[MemoryRegion]) -> Option<Range<u64>> {
+        let taken = || {
+            let reserved = self.regions().filter(|region| region.kind != MemoryRegionKind::Usable);
+            reserved.chain(pieces).map(frames_touched)
+        };
+        // Every round moves past the end of one region, so there are at most as many rounds.
+        while let Some(over) = taken().find(|r| r.contains(&range.start)) {
             range.start = over.end;
         }
-        let ahead = self.reserved().filter(|r| r.start > range.start && !r.is_empty());
+        let ahead = taken().filter(|r| r.start > range.start && !r.is_empty());
         range.end = ahead.map(|r| r.start).fold(range.end, u64::min);
         (!range.is_empty()).then_some(range)
     }
+}
+
+/// The addresses of the frames that lie wholly inside a region.
+fn frames_inside(region: &MemoryRegion) -> Range<u64> {
+    region.start.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)..region.end & !(PAGE - 1)
+}
+
+/// The addresses of the frames that a region touches. A region that ends before it starts is an
+/// error; it reserves the frame it starts in, which can do no harm. The last possible frame
+/// saturates at the highest address.
+fn frames_touched(region: &MemoryRegion) -> Range<u64> {
+    let end = region.end.max(region.start.saturating_add(u64::from(region.end < region.start)));
+    region.start & !(PAGE - 1)..end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
 }
 
 /// Writes the sound part of `map` below `limit` to `out`, as usable regions of whole
@@ -101,17 +115,13 @@ pub fn survey<'out>(
         if region.end < region.start {
             leave_out(region.start..region.end, Why::Backwards);
         }
-        let mut rest = addresses(frames_inside(region));
+        let mut rest = frames_inside(region);
         if !rest.is_empty() && rest.end > limit {
             leave_out(rest.start.max(limit)..rest.end, Why::NotMapped);
             rest.end = limit;
         }
-        while let Some(piece) = map.next_piece(rest.clone()) {
+        while let Some(piece) = map.next_piece(rest.clone(), &out[..count]) {
             rest.start = piece.end;
-            let is_known = |r: &MemoryRegion| r.start <= piece.start && piece.end <= r.end;
-            if out[..count].iter().any(is_known) {
-                continue;
-            }
             let Some(free) = out.get_mut(count) else {
                 // Trying more would take long, and change nothing.
                 leave_out(piece.start..rest.end, Why::TooMany);
@@ -151,6 +161,39 @@ fn end_of_memory(piece: &Range<u64>, mut holds: impl FnMut(u64) -> bool) -> u64 
         return bad * PAGE;
     }
     piece.end
+}
+
+/// The most ranges that are remembered.
+const RANGES: usize = 256;
+
+static MEMORY: spin::Once<ArrayVec<Range<u64>, RANGES>> = spin::Once::new();
+
+/// Remembers that these regions are memory. Called once.
+pub fn remember<'a>(regions: impl Iterator<Item = &'a MemoryRegion>) {
+    MEMORY.call_once(|| merged(regions));
+}
+
+/// Whether one of these bytes is memory that the survey kept or that the loader uses, hence never a
+/// device's register. What the firmware reserves is not: registers may be there.
+pub fn is_memory(bytes: Range<u64>) -> bool {
+    MEMORY.get().is_some_and(|ranges| touches(ranges, &bytes))
+}
+
+fn touches(ranges: &[Range<u64>], bytes: &Range<u64>) -> bool {
+    ranges.iter().any(|range| range.start < bytes.end && bytes.start < range.end)
+}
+
+/// A map in order needs few ranges, as neighbours are merged. Ranges beyond the limit are left out:
+/// then less is protected, and no good address is refused.
+fn merged<'a>(regions: impl Iterator<Item = &'a MemoryRegion>) -> ArrayVec<Range<u64>, RANGES> {
+    let mut ranges = ArrayVec::<Range<u64>, RANGES>::new();
+    for region in regions.filter(|region| region.start < region.end) {
+        match ranges.last_mut() {
+            Some(last) if last.end == region.start => last.end = region.end,
+            _ => _ = ranges.try_push(region.start..region.end),
+        }
+    }
+    ranges
 }
 
 #[cfg(test)]
@@ -210,7 +253,7 @@ mod tests {
     fn a_region_without_memory_is_left_out_and_the_others_stay() {
         let regions = [usable(2 * GIB, 3 * GIB), usable(MIB, GIB), usable(GIB - PAGE, 2 * GIB)];
         let (kept, left) = look(&regions, 4 * GIB, &[(0, GIB), (GIB + GIB / 2, 2 * GIB)]);
-        assert_eq!(kept, [(MIB, GIB), (GIB - PAGE, GIB)]);
+        assert_eq!(kept, [(MIB, GIB)], "no frame is in two pieces");
         let lost = [(2 * GIB, 3 * GIB), (GIB, 2 * GIB)];
         assert_eq!(left, lost.map(|range| (range, Why::NoMemory)));
     }
@@ -263,5 +306,29 @@ mod tests {
         assert_eq!(kept.len(), 16);
         assert_eq!(left[0], ((17 * MIB + PAGE, 64 * MIB), Why::TooMany));
         assert_eq!(left.len(), 2, "{left:?}");
+    }
+
+    #[test]
+    fn what_is_remembered_is_memory_and_nothing_else_is() {
+        let regions = [usable(0x1000, 0x2000), usable(0x2000, 0x3000), usable(0x9000, 0x8000)];
+        let ranges = merged(regions.iter());
+        assert_eq!(ranges.len(), 1, "neighbours become one");
+        for (start, end, is_memory) in [
+            (0, 0x1000, false),
+            (0, 0x1001, true),
+            (0x2fff, 0x9000, true),
+            (0x3000, 0x4000, false),
+            (0x8000, 0x9000, false),
+        ] {
+            assert_eq!(touches(&ranges, &(start..end)), is_memory, "{start:#x}..{end:#x}");
+        }
+    }
+
+    #[test]
+    fn a_map_of_too_many_pieces_is_remembered_in_part() {
+        let piece = |i: u64| usable(i * 0x2000, i * 0x2000 + 0x1000);
+        let regions: Vec<_> = (0..2 * RANGES as u64).map(piece).collect();
+        let ranges = merged(regions.iter());
+        assert!(touches(&ranges, &(0..1)) && ranges.len() == RANGES);
     }
 }

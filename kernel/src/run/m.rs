@@ -107,7 +107,7 @@ impl Ms {
         let mut rest = self.retired.take();
         while let Some(m) = rest {
             rest = m.next_spare.take();
-            let is_closed = stack::is_closed(m.slot());
+            let is_closed = stack::POOL.is_closed(m.slot());
             m.was_full.set(!is_closed);
             self.count_retired -= usize::from(is_closed);
             let list = if is_closed { &mut self.spare } else { &mut self.retired };
@@ -178,7 +178,7 @@ impl M {
     /// and no call is on it.
     pub(crate) fn retire(&'static self) {
         self.is_spare_now();
-        stack::close_later(self.slot(), STACK_PAGES); // first: it is never taken while open
+        stack::POOL.close_later(self.slot(), STACK_PAGES); // first: it is never taken while open
         let mut ms = MS.lock();
         self.next_spare.set(ms.retired.replace(self));
         ms.count_retired += 1;

@@ -131,7 +131,7 @@ fn note_leaving(last: Last) {
     }
 }
 
-/// Runs the memory upkeep: the fault reserve, unused stacks. With interrupts on, as it may wait for
+/// Runs the memory upkeep: unused stacks, free pages of the heap. With interrupts on, as it may wait for
 /// the other CPUs; on the M's stack, so that it is not preempted and stays on this CPU.
 #[cold]
 fn upkeep(mut on: OnCpu<'_>) -> OnCpu<'_> {
@@ -142,8 +142,8 @@ fn upkeep(mut on: OnCpu<'_>) -> OnCpu<'_> {
     on.open(mem::maintain)
 }
 
-/// Asks for [`mem::maintain`] at the next round of this CPU's M: a page fault has used the reserve.
-/// Any context.
+/// Asks for [`mem::maintain`] at the next round of this CPU's M: a stack became unused, or memory is
+/// short. Any context.
 pub fn ask_for_upkeep() {
     // None: a CPU that has run no G yet needs no upkeep.
     if let Some(cpu) = try_this_cpu() {

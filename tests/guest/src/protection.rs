@@ -145,7 +145,7 @@ fn stacks_of_gs_and_of_ms_have_guards() {
 }
 
 /// Fills memory with dirt, gives it back and takes some again, which is mostly the same: one
-/// frame (from the CPU's magazine), and pages in a row for a device (the first that fit).
+/// frame (the CPU's search begins where one was freed), and pages in a row for a device (the first that fit).
 fn frames_are_zeroed_whoever_had_them_before() {
     let on_one_cpu = || {
         let one = || phys_to_virt(frames::alloc().expect("memory").addr());

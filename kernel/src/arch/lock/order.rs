@@ -10,8 +10,6 @@
 //! with both names, also when no deadlock would have happened this time. A release build has only
 //! the names of the levels.
 
-use core::fmt;
-
 /// What a lock guards, from the outermost to the innermost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -39,29 +37,13 @@ pub enum Level {
     Console,
 }
 
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Level::Device => "device",
-            Level::Timers => "timers",
-            Level::Request => "request",
-            Level::Plain => "plain",
-            Level::Poll => "poll",
-            Level::Stacks => "stacks",
-            Level::Window => "window",
-            Level::Heap => "heap",
-            Level::Frames => "frames",
-            Level::Console => "console",
-        })
-    }
-}
-
 #[cfg(debug_assertions)]
 pub use checked::{Place, check, freed, holder, outermost, stop, taken};
 
 #[cfg(debug_assertions)]
 mod checked {
     use super::Level;
+    use arrayvec::ArrayVec;
     use core::fmt;
     use core::panic::Location;
     use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -81,7 +63,7 @@ mod checked {
 
     impl fmt::Display for Place {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "{} lock of {} (at {})", self.level, self.name, self.site)
+            write!(f, "{:?} lock of {} (at {})", self.level, self.name, self.site)
         }
     }
 
@@ -89,33 +71,7 @@ mod checked {
     const MOST: usize = 8;
 
     /// The locks that a CPU holds, in the order in which they were taken.
-    #[derive(Clone, Copy)]
-    pub struct Held {
-        places: [Option<Place>; MOST],
-    }
-
-    impl Held {
-        /// No locks.
-        pub const NONE: Held = Held { places: [None; MOST] };
-
-        /// A held lock that forbids taking one of `level`.
-        fn forbids(&self, level: Level) -> Option<Place> {
-            self.places.iter().flatten().find(|held| held.level >= level).copied()
-        }
-
-        fn push(&mut self, place: Place) {
-            // Without room, the lock is not checked; that does no harm.
-            if let Some(free) = self.places.iter_mut().find(|held| held.is_none()) {
-                *free = Some(place);
-            }
-        }
-
-        fn remove(&mut self, lock: usize) {
-            for held in &mut self.places {
-                held.take_if(|held| held.lock == lock);
-            }
-        }
-    }
+    pub type Held = ArrayVec<Place, MOST>;
 
     /// The kernel goes down, and takes the locks that it needs.
     static IS_OFF: AtomicBool = AtomicBool::new(false);
@@ -127,30 +83,32 @@ mod checked {
 
     /// This CPU is about to wait for that lock. Interrupts off.
     pub fn check(place: Place) {
-        let forbids = super::here::with(|held| held.forbids(place.level));
-        if let Some(held) = forbids.filter(|_| !IS_OFF.load(Relaxed)) {
+        let forbids = |held: &&Place| held.level >= place.level;
+        let held = super::here::with(|held| held.iter().find(forbids).copied());
+        if let Some(held) = held.filter(|_| !IS_OFF.load(Relaxed)) {
             panic!("lock order: {place} is taken under the {held}");
         }
     }
 
     /// This CPU has taken that lock. Interrupts off.
     pub fn taken(place: Place) {
-        super::here::with(|held| held.push(place));
+        // Without room, the lock is not checked; that does no harm.
+        super::here::with(|held| _ = held.try_push(place));
     }
 
     /// This CPU has released it. Interrupts off.
     pub fn freed(lock: usize) {
-        super::here::with(|held| held.remove(lock));
+        super::here::with(|held| held.retain(|held| held.lock != lock));
     }
 
     /// A lock that this CPU holds, if any.
     pub fn outermost() -> Option<Place> {
-        super::here::with(|held| held.places.iter().flatten().next().copied())
+        super::here::with(|held| held.first().copied())
     }
 
     /// The CPU that holds that lock, if known.
     pub fn holder(lock: usize) -> Option<usize> {
-        super::here::find(|held| held.places.iter().flatten().any(|held| held.lock == lock))
+        super::here::find(|held| held.iter().any(|held| held.lock == lock))
     }
 }
 
@@ -166,7 +124,8 @@ mod here {
     // SAFETY: written by its own CPU only, with interrupts off; `find` tolerates torn reads.
     unsafe impl Sync for PerCpu {}
 
-    static HELD: [PerCpu; MAX_CPUS] = [const { PerCpu(UnsafeCell::new(Held::NONE)) }; MAX_CPUS];
+    static HELD: [PerCpu; MAX_CPUS] =
+        [const { PerCpu(UnsafeCell::new(Held::new_const())) }; MAX_CPUS];
 
     pub(super) fn with<R>(f: impl FnOnce(&mut Held) -> R) -> R {
         let irqs = arch::irq::disable();
@@ -193,20 +152,17 @@ mod here {
 #[cfg(all(debug_assertions, not(target_os = "none")))]
 mod here {
     use super::checked::Held;
-    use std::cell::Cell;
+    use std::cell::RefCell;
 
     thread_local! {
-        static HELD: Cell<Held> = const { Cell::new(Held::NONE) };
+        static HELD: RefCell<Held> = const { RefCell::new(Held::new_const()) };
     }
 
     pub(super) fn with<R>(f: impl FnOnce(&mut Held) -> R) -> R {
-        let mut held = HELD.get();
-        let result = f(&mut held);
-        HELD.set(held);
-        result
+        HELD.with_borrow_mut(f)
     }
 
     pub(super) fn find(f: impl Fn(&Held) -> bool) -> Option<usize> {
-        f(&HELD.get()).then_some(0)
+        HELD.with_borrow(f).then_some(0)
     }
 }

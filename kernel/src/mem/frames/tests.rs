@@ -3,130 +3,132 @@
 use super::*;
 use bootloader_api::info::MemoryRegionKind;
 use std::collections::HashSet;
-use std::sync::Mutex;
 
 const MIB: u64 = 1 << 20;
 
-/// An allocator over `mib` MiB of usable memory, frame 0 included.
-fn allocator(mib: u64, zero: fn(Frame)) -> &'static Frames {
-    let regions = [MemoryRegion { start: 0, end: mib * MIB, kind: MemoryRegionKind::Usable }];
-    let words = (mib * MIB / PAGE_SIZE as u64).div_ceil(64) as usize;
-    let map = Bitmap::new(&regions, Box::leak(vec![0; words].into_boxed_slice()));
-    let held: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
-    let magazines = Box::leak(Box::new(CpuLocal::new()));
-    Box::leak(Box::new(Frames::new(map, Box::leak(held.into_boxed_slice()), magazines, zero)))
+fn piece(start: u64, end: u64) -> MemoryRegion {
+    MemoryRegion { start, end, kind: MemoryRegionKind::Usable }
 }
 
-fn leave_alone(_: Frame) {}
+fn words(mib: u64) -> &'static [AtomicU64] {
+    let count = (mib * MIB / PAGE).div_ceil(64);
+    Vec::leak((0..count).map(|_| AtomicU64::new(0)).collect())
+}
+
+/// An allocator over `mib` MiB of memory, frame 0 included.
+fn allocator(mib: u64) -> Frames<'static> {
+    Frames::new(&[piece(0, mib * MIB)], words(mib))
+}
+
+fn take(frames: &Frames<'_>) -> Option<Frame> {
+    frames.take(Stock::Last, FIRST..usize::MAX)
+}
+
+/// All frames that are handed out, until there are none.
+fn drain(frames: &Frames<'_>) -> Vec<Frame> {
+    core::iter::from_fn(|| take(frames)).collect()
+}
 
 #[test]
 fn no_frame_is_handed_out_twice_by_many_cpus() {
-    let frames = allocator(17, leave_alone);
-    let lists: Vec<Vec<u64>> = std::thread::scope(|scope| {
-        let cpus: Vec<_> = (0..4)
-            .map(|cpu| {
-                scope.spawn(move || {
-                    let here = Here::pretend(cpu);
-                    let mut mine = Vec::new();
-                    for round in 0..3000 {
-                        let Some(frame) = frames.take(&here) else { break };
-                        if round % 3 == 0 {
-                            // Through another CPU's magazine, as if its G had migrated.
-                            frames.put(&Here::pretend((cpu + 1) % 4), frame);
-                        } else {
-                            mine.push(frame.addr());
-                        }
-                    }
-                    mine
-                })
-            })
-            .collect();
+    let frames = &allocator(17);
+    let lists: Vec<Vec<Frame>> = std::thread::scope(|scope| {
+        let work = move || {
+            let mut mine = Vec::new();
+            for round in 0..if cfg!(miri) { 30 } else { 3000 } {
+                let Some(frame) = take(frames) else { break };
+                mine.push(frame);
+                if round % 3 == 0 {
+                    frames.put(mine.swap_remove(round % mine.len()));
+                }
+            }
+            mine
+        };
+        let cpus = [(); 4].map(|()| scope.spawn(work));
         cpus.into_iter().map(|cpu| cpu.join().expect("no panic")).collect()
     });
-    let all: Vec<u64> = lists.into_iter().flatten().collect();
-    assert_eq!(all.len(), all.iter().collect::<HashSet<_>>().len());
+    let all: HashSet<u64> = lists.iter().flatten().map(|frame| frame.addr()).collect();
+    assert_eq!(all.len(), lists.iter().map(Vec::len).sum::<usize>(), "a frame was given twice");
     assert_eq!(frames.stats().free, frames.stats().total - all.len());
     assert!(all.iter().all(|&addr| addr >= LOW_END));
 }
 
 #[test]
-fn every_frame_is_zeroed_exactly_once_as_it_leaves() {
-    static ZEROED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
-    let frames = allocator(3, |frame| ZEROED.lock().expect("no panic").push(frame.addr()));
-    let mut out = [Frame(0); 3];
-    let one = frames.alloc().expect("memory is free");
-    assert_eq!(frames.alloc_many(&mut out), 3);
-    let high = frames.alloc_in(LOW_END..u64::MAX).expect("memory is free");
-    let low = frames.alloc_in(0..LOW_END).expect("memory is free");
-    let mut left = vec![one.0, high.0, low.0];
-    left.extend(out.map(Frame::addr));
-    left.sort_unstable();
-    let mut zeroed = ZEROED.lock().expect("no panic").clone();
-    zeroed.sort_unstable();
-    assert_eq!(zeroed, left);
+fn every_frame_of_the_pieces_is_given_once_and_no_other() {
+    let pieces =
+        [piece(3 * MIB + PAGE, 4 * MIB), piece(MIB, MIB + 3 * PAGE), piece(5 * MIB, 40 * MIB)];
+    let frames = Frames::new(&pieces, words(6));
+    let all: Vec<u64> = drain(&frames).into_iter().map(Frame::addr).collect();
+    let unique: HashSet<u64> = all.iter().copied().collect();
+    assert_eq!((all.len(), unique.len()), (3 + 255 + 256, all.len()), "the map ends at 6 MiB");
+    let is_inside = |&addr: &u64| pieces.iter().any(|p| p.start <= addr && addr < p.end);
+    assert!(all.iter().all(is_inside));
+    assert_eq!((frames.stats().total, frames.stats().free), (all.len(), 0));
 }
 
 #[test]
-fn the_common_path_takes_no_lock() {
-    let frames = allocator(256, leave_alone);
-    let here = Here::pretend(0);
-    let first = frames.take(&here).expect("memory is free");
-    frames.put(&here, first);
-    let before = frames.lock_acquisitions.load(Relaxed);
-    for _ in 0..1000 {
-        let frame = frames.take(&here).expect("memory is free");
-        frames.put(&here, frame);
-    }
-    assert_eq!(frames.lock_acquisitions.load(Relaxed), before);
+fn low_frames_and_frame_zero_stay_out_of_ordinary_use() {
+    let frames = allocator(2);
+    let low = frames.take_in(0..FIRST).expect("low memory is free");
+    assert_eq!(low.addr(), PAGE, "frame 0 is never given");
+    frames.put(low);
+    let all = drain(&frames);
+    assert!(all.len() == 256 && all.iter().all(|frame| frame.addr() >= LOW_END));
+    assert_eq!(frames.stats().free, 255);
+}
+
+#[test]
+fn a_frame_of_an_area_is_its_first_free_one() {
+    let frames = Frames::new(&[piece(2 * MIB + PAGE, 16 * MIB)], words(16));
+    let first = 2 * FIRST;
+    let free = frames.stats().free;
+    let frame = frames.take(Stock::Last, first..first + 2).expect("it is free");
+    assert_eq!(frame.addr(), 2 * MIB + PAGE, "the first is not memory");
+    assert_eq!(frames.take(Stock::Last, first..first + 2), None, "the bound cuts the third off");
+    assert_eq!(frames.take_in(5..5), None);
+    assert_eq!(frames.take_in(usize::MAX - 1..usize::MAX), None);
+    let rest = drain(&frames);
+    assert!(rest.len() == free - 1 && !rest.contains(&frame), "a failed request loses none");
 }
 
 #[test]
 fn exhaustion_is_none_and_recovers() {
-    let frames = allocator(2, leave_alone);
-    let here = Here::pretend(0);
-    let all: Vec<Frame> = core::iter::from_fn(|| frames.take(&here)).collect();
-    assert_eq!(all.len(), 256);
-    assert_eq!(frames.take(&here), None);
-    assert_eq!(frames.alloc_many(&mut [Frame(0); 4]), 0);
-    frames.free_many(&all);
+    let frames = allocator(2);
+    let all = drain(&frames);
+    assert_eq!((all.len(), take(&frames)), (256, None));
+    all.into_iter().for_each(|frame| frames.put(frame));
     assert_eq!(frames.stats().free, frames.stats().total);
-    assert_eq!(core::iter::from_fn(|| frames.take(&here)).count(), 256);
+    assert_eq!(drain(&frames).len(), 256);
+}
+
+#[test]
+fn what_is_kept_for_page_faults_and_for_the_last_is_left_to_them() {
+    let frames = allocator(2);
+    let count = |stock| core::iter::from_fn(|| frames.take(stock, FIRST..usize::MAX)).count();
+    assert_eq!([Stock::Free, Stock::Fault, Stock::Last].map(count), [128, 64, 64]);
 }
 
 #[test]
 #[cfg_attr(debug_assertions, should_panic(expected = "double free"))]
-fn double_free_is_seen_even_in_a_magazine() {
-    let frames = allocator(8, leave_alone);
-    let here = Here::pretend(0);
-    let frame = frames.take(&here).expect("memory is free");
-    frames.put(&here, frame);
-    frames.put(&here, frame);
+fn a_double_free_is_seen_and_gives_no_frame_twice() {
+    let frames = allocator(8);
+    let frame = take(&frames).expect("memory is free");
+    frames.put(frame);
+    frames.put(frame);
     assert_eq!(frames.stats().double_frees, 1);
-    let all: HashSet<u64> = core::iter::from_fn(|| frames.take(&here)).map(Frame::addr).collect();
-    assert_eq!(all.len(), 7 * 256);
+    assert_eq!(drain(&frames).len(), 7 * 256);
 }
 
 #[test]
-fn low_frames_never_enter_a_magazine() {
-    let frames = allocator(2, leave_alone);
-    let here = Here::pretend(0);
-    let low = frames.alloc_in(0..LOW_END).expect("low memory is free");
-    frames.put(&here, low);
-    let all: Vec<Frame> = core::iter::from_fn(|| frames.take(&here)).collect();
-    assert!(all.iter().all(|f| f.addr() >= LOW_END));
-    assert_eq!(frames.locked(|map| map.free_low_count()), 255);
-}
-
-#[test]
-fn books_of_an_absurd_map_are_cut_to_what_fits() {
-    let usable = |start, end| MemoryRegion { start, end, kind: MemoryRegionKind::Usable };
-    // 64 MiB of memory and one page claimed at 16 TiB: full books need 1 GiB.
-    let regions = [usable(0, 64 * MIB), usable(1 << 44, (1 << 44) + 4096)];
-    let limit = highest_usable(&regions);
-    let (home, words, cut) = plan_books(&regions, limit).expect("there is room");
-    assert!(home >= LOW_END && home + 16 * words as u64 <= 64 * MIB);
-    assert!(16 * words as u64 <= 2 * MIB, "the books eat the memory they keep");
-    assert!((64 * MIB..1 << 44).contains(&cut));
-    assert_eq!(plan_books(&[], 1 << 40), None);
-    assert_eq!(plan_books(&[usable(0, LOW_END)], LOW_END), None);
+fn the_bitmap_of_an_absurd_map_is_cut_to_what_fits() {
+    // 64 MiB of memory and one page at 16 TiB: a full bitmap needs 512 MiB.
+    let mut pieces = [piece(0, 64 * MIB), piece(1 << 44, (1 << 44) + PAGE)];
+    let (home, words) = cut_bitmap(&mut pieces).expect("there is room");
+    let bytes = 8 * words as u64;
+    assert!(bytes <= MIB / 2, "the bitmap takes the memory that it describes");
+    assert!(words * 64 * PAGE_SIZE >= 64 << 20 && home >= LOW_END);
+    assert!(pieces[0].end == home && home + bytes <= 64 * MIB, "it is in no piece");
+    assert_eq!(cut_bitmap(&mut []), None);
+    assert_eq!(cut_bitmap(&mut [piece(0, LOW_END)]), None);
+    assert_eq!(cut_bitmap(&mut [piece(LOW_END, LOW_END + PAGE - 1)]), None);
 }

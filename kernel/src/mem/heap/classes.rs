@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   alloc ─▶ cache of this CPU ─▶ slabs of the class ─▶ pages ─▶ source
-//!            no lock              a lock per class      one lock
+//!            no lock              ╰───── one lock ─────╯
 //! ```
 //!
 //! Classes are the powers of two from 16 bytes to 2 KiB, and a block is aligned to its
@@ -16,16 +16,17 @@
 //! of its own CPU ([`Allocator::trim`]), and tries again, all with interrupts off; other
 //! CPUs empty their own caches when `mem` asks (`mem::reclaim`).
 
-use super::pages::{Block, Kind, List, Pages, Source, Taken};
+use super::pages::{Block, Kind, Pages, Source, Taken};
 use super::slabs::{FreeList, Slabs};
 use crate::arch::MAX_CPUS;
 use crate::arch::lock::{IrqGuard, IrqLock, Level};
 use crate::mem::PAGE_SIZE;
-use crate::mem::percpu::{CpuLocal, Empty, Here};
+use crate::mem::percpu::Here;
 use core::alloc::Layout;
+use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, Ordering::Relaxed};
 
 const SMALLEST: usize = 16;
 const LARGEST: usize = 2048;
@@ -53,7 +54,7 @@ pub struct HeapStats {
     pub large_in_use: usize,
     /// By class.
     pub classes: [ClassStats; CLASSES],
-    /// How often any lock of the heap was taken.
+    /// How often the lock of the heap was taken.
     pub lock_acquisitions: usize,
     /// Requests that ended with null.
     pub failures: usize,
@@ -72,11 +73,9 @@ pub struct ClassStats {
 
 /// A heap over memory from `S`.
 pub struct Allocator<S> {
-    caches: CpuLocal<Caches>,
-    slabs: [IrqLock<Slabs>; CLASSES],
-    pages: IrqLock<Pages>,
+    caches: [Cache; MAX_CPUS],
+    shared: IrqLock<Shared>,
     source: S,
-    counts: [Counts; MAX_CPUS],
     large_in_use: AtomicUsize,
     lock_acquisitions: AtomicUsize,
     failures: AtomicUsize,
@@ -86,11 +85,9 @@ impl<S: Source> Allocator<S> {
     /// An empty heap; memory is taken from `source` when it is needed.
     pub const fn new(source: S) -> Self {
         Allocator {
-            caches: CpuLocal::new(),
-            slabs: [const { IrqLock::at(Level::Heap, Slabs::new()) }; CLASSES],
-            pages: IrqLock::at(Level::Heap, Pages::new()),
+            caches: [const { Cache::new() }; MAX_CPUS],
+            shared: IrqLock::at(Level::Heap, Shared::new()),
             source,
-            counts: [const { Counts::new() }; MAX_CPUS],
             large_in_use: AtomicUsize::new(0),
             lock_acquisitions: AtomicUsize::new(0),
             failures: AtomicUsize::new(0),
@@ -102,17 +99,24 @@ impl<S: Source> Allocator<S> {
         self.take_pages(1, 1).map(|page| self.give_pages(page..page + 1)).is_some()
     }
 
-    /// A block for `layout`, or null.
+    /// A block for `layout`, or null. Interrupts are off for a small one only: many pages take
+    /// long.
     #[inline]
-    pub fn alloc_here(&self, here: &Here, layout: Layout) -> *mut u8 {
-        let Some(class) = class_of(layout) else {
-            return self.alloc_large(layout);
-        };
-        let block = self.caches.with(here, |caches| caches.0[class].pop());
+    pub fn try_alloc(&self, layout: Layout) -> *mut u8 {
+        match class_of(layout) {
+            Some(class) => self.alloc_small(&Here::enter(), class),
+            None => self.alloc_large(layout),
+        }
+    }
+
+    #[inline]
+    fn alloc_small(&self, here: &Here, class: usize) -> *mut u8 {
+        let cache = &self.caches[here.index()];
+        let block = cache.with(here, class, FreeList::pop);
         let block = block.or_else(|| self.refill(here, class));
         match block {
             Some(block) => {
-                add_owned(&self.counts[here.index()].allocated[class]);
+                add_owned(&cache.allocated[class]);
                 block.as_ptr().cast()
             }
             None => self.fail(),
@@ -123,7 +127,7 @@ impl<S: Source> Allocator<S> {
     ///
     /// # Safety
     ///
-    /// `ptr` is from [`alloc_here`](Self::alloc_here) of this heap with this `layout`, was not
+    /// `ptr` is from [`try_alloc`](Self::try_alloc) of this heap with this `layout`, was not
     /// freed since, and is unused.
     #[inline]
     pub unsafe fn free(&self, here: &Here, ptr: *mut u8, layout: Layout) {
@@ -134,15 +138,15 @@ impl<S: Source> Allocator<S> {
             let page = (ptr.addr().get() - self.source.base().addr()) / PAGE_SIZE;
             return self.give_pages(page..page + pages_of(layout));
         };
-        add_owned(&self.counts[here.index()].freed[class]);
-        let surplus = self.caches.with(here, |caches| {
-            let cache = &mut caches.0[class];
+        let cache = &self.caches[here.index()];
+        add_owned(&cache.freed[class]);
+        let surplus = cache.with(here, class, |blocks| {
             // SAFETY: the caller gave the block up, and it is one of `class`, because the
             // class follows from the layout alone.
-            unsafe { cache.push(ptr.cast()) };
+            unsafe { blocks.push(ptr.cast()) };
             let mut surplus = FreeList::EMPTY;
-            if cache.count() > MOST[class] {
-                surplus.take_from(cache, batch(class));
+            if blocks.count() > MOST[class] {
+                surplus.take_from(blocks, batch(class));
             }
             surplus
         });
@@ -155,7 +159,7 @@ impl<S: Source> Allocator<S> {
     pub fn stats(&self) -> HeapStats {
         let large_in_use = self.large_in_use.load(Relaxed);
         let (mapped, uncommitted) = {
-            let pages = self.lock(&self.pages);
+            let Shared { pages, .. } = &*self.lock();
             (pages.top() * PAGE_SIZE, pages.free(Kind::Without) * PAGE_SIZE)
         };
         let mut stats = HeapStats {
@@ -168,9 +172,9 @@ impl<S: Source> Allocator<S> {
             ..HeapStats::default()
         };
         for (class, entry) in stats.classes.iter_mut().enumerate() {
-            let freed: usize = self.counts.iter().map(|c| c.freed[class].load(Relaxed)).sum();
+            let freed: usize = self.caches.iter().map(|c| c.freed[class].load(Relaxed)).sum();
             entry.size = SMALLEST << class;
-            entry.allocated = self.counts.iter().map(|c| c.allocated[class].load(Relaxed)).sum();
+            entry.allocated = self.caches.iter().map(|c| c.allocated[class].load(Relaxed)).sum();
             entry.in_use = entry.allocated.saturating_sub(freed);
             stats.in_use += entry.in_use * entry.size;
         }
@@ -181,40 +185,29 @@ impl<S: Source> Allocator<S> {
     /// can be used elsewhere. They belong to the caller until
     /// [`put_back`](Self::put_back).
     pub fn take_out(&self, most: usize) -> Option<Range<usize>> {
-        self.lock(&self.pages).take_out(&self.source, most)
+        self.lock().pages.take_out(&self.source, most)
     }
 
     /// Returns pages that were taken out, without memory.
     pub fn put_back(&self, pages: Range<usize>) {
-        self.lock(&self.pages).put(&self.source, pages, Kind::Without);
+        self.lock().pages.put(&self.source, pages, Kind::Without);
     }
 
     /// Pages that are free and have memory.
     pub fn free_pages(&self) -> usize {
-        self.lock(&self.pages).free(Kind::With)
+        self.lock().pages.free(Kind::With)
     }
 
-    /// The source passed to `new`.
-    #[cfg(test)]
-    pub fn source(&self) -> &S {
-        &self.source
-    }
-
-    /// Empties the caches of this CPU, and the spare pages of the classes: the free pages
+    /// Empties the cache of this CPU, and the spare pages of the classes: the free pages
     /// then serve any request. At most a few hundred blocks.
     #[cold]
     pub fn trim(&self, here: &Here) {
         for class in 0..CLASSES {
-            let all = self
-                .caches
-                .with(here, |caches| core::mem::replace(&mut caches.0[class], FreeList::EMPTY));
-            let mut empty = List::new();
-            {
-                let mut slabs = self.lock(&self.slabs[class]);
-                slabs.put(&self.source, SMALLEST << class, all, &mut empty);
-                slabs.give_up(&self.source, &mut empty);
-            }
-            self.give_empty(empty);
+            let all = self.caches[here.index()]
+                .with(here, class, |blocks| core::mem::replace(blocks, FreeList::EMPTY));
+            self.give_back(class, all);
+            let Shared { slabs, pages } = &mut *self.lock();
+            slabs[class].give_up(&self.source, pages);
         }
     }
 
@@ -226,42 +219,35 @@ impl<S: Source> Allocator<S> {
             self.take_blocks(class)
         })?;
         let first = fresh.pop();
-        self.caches.with(here, |caches| caches.0[class].take_from(&mut fresh, batch(class)));
+        let cache = &self.caches[here.index()];
+        cache.with(here, class, |blocks| blocks.take_from(&mut fresh, batch(class)));
         first
     }
 
     /// A batch of blocks, or fewer: from the slabs, or from a page that is cut for it.
     fn take_blocks(&self, class: usize) -> Option<FreeList> {
-        let listed = self.lock(&self.slabs[class]).take(&self.source, batch(class));
+        let listed = self.lock().slabs[class].take(&self.source, batch(class));
         if listed.count() > 0 {
             return Some(listed);
         }
         let page = self.take_pages(1, 1)?;
-        let mut slabs = self.lock(&self.slabs[class]);
+        let slabs = &mut self.lock().slabs[class];
         // SAFETY: taken just now, so it has memory and no other user.
         unsafe { slabs.cut(&self.source, SMALLEST << class, page) };
         Some(slabs.take(&self.source, batch(class)))
     }
 
-    /// Returns the surplus of a cache to the slabs.
+    /// Returns blocks of a cache to the slabs.
     #[cold]
-    fn give_back(&self, class: usize, surplus: FreeList) {
-        let mut empty = List::new();
-        self.lock(&self.slabs[class]).put(&self.source, SMALLEST << class, surplus, &mut empty);
-        self.give_empty(empty);
-    }
-
-    /// Not under the lock of a class: there is no order between locks of the heap.
-    fn give_empty(&self, mut empty: List) {
-        while let Some(page) = empty.pop(&self.source) {
-            self.give_pages(page..page + 1);
-        }
+    fn give_back(&self, class: usize, blocks: FreeList) {
+        let Shared { slabs, pages } = &mut *self.lock();
+        slabs[class].put(&self.source, SMALLEST << class, blocks, pages);
     }
 
     /// A block of whole pages, or null. If interrupts are on, they are off for a few
     /// pages at a time only.
     #[cold]
-    pub fn alloc_large(&self, layout: Layout) -> *mut u8 {
+    fn alloc_large(&self, layout: Layout) -> *mut u8 {
         if layout.size() > MAX_SIZE || layout.align() > MAX_ALIGN {
             return self.fail();
         }
@@ -278,7 +264,7 @@ impl<S: Source> Allocator<S> {
 
     fn take_pages(&self, count: usize, align: usize) -> Option<usize> {
         loop {
-            let taken = self.lock(&self.pages).take(&self.source, count, align)?;
+            let taken = self.lock().pages.take(&self.source, count, align)?;
             match taken {
                 Taken::With(first) => return Some(first),
                 Taken::Without(first) => return self.commit(first..first + count),
@@ -294,7 +280,7 @@ impl<S: Source> Allocator<S> {
         while next < pages.end {
             let some = next..pages.end.min(next + COMMIT);
             let done = self.source.commit(some.clone());
-            let mut free = self.lock(&self.pages);
+            let free = &mut self.lock().pages;
             if done < some.len() {
                 free.committed(pages.end - next);
                 free.put(&self.source, pages.start..next + done, Kind::With);
@@ -308,12 +294,12 @@ impl<S: Source> Allocator<S> {
     }
 
     fn give_pages(&self, pages: Range<usize>) {
-        self.lock(&self.pages).put(&self.source, pages, Kind::With);
+        self.lock().pages.put(&self.source, pages, Kind::With);
     }
 
-    fn lock<'a, T>(&self, lock: &'a IrqLock<T>) -> IrqGuard<'a, T> {
+    fn lock(&self) -> IrqGuard<'_, Shared> {
         self.lock_acquisitions.fetch_add(1, Relaxed);
-        lock.lock()
+        self.shared.lock()
     }
 
     #[cold]
@@ -321,12 +307,6 @@ impl<S: Source> Allocator<S> {
         self.failures.fetch_add(1, Relaxed);
         ptr::null_mut()
     }
-}
-
-/// Whether a block for `layout` is whole pages.
-#[inline]
-pub fn is_large(layout: Layout) -> bool {
-    class_of(layout).is_none()
 }
 
 /// The class that serves `layout`: large enough and, as blocks are aligned to
@@ -362,27 +342,63 @@ const MOST: [usize; CLASSES] = {
     most
 };
 
-/// The cached blocks of a CPU, by class.
-struct Caches([FreeList; CLASSES]);
-
-impl Empty for Caches {
-    const EMPTY: Self = Caches([const { FreeList::EMPTY }; CLASSES]);
+/// What is under the lock.
+struct Shared {
+    slabs: [Slabs; CLASSES],
+    pages: Pages,
 }
 
-/// The counters of a CPU. Written by that CPU alone, with interrupts off; read by any
-/// CPU, so a sum over all CPUs may be slightly stale.
+impl Shared {
+    const fn new() -> Self {
+        Shared { slabs: [const { Slabs::new() }; CLASSES], pages: Pages::new() }
+    }
+}
+
+/// The cached blocks of a CPU, by class, and its counters. The counters are written by that CPU
+/// alone, with interrupts off; read by any CPU, so a sum over all CPUs may be slightly stale.
 #[repr(align(128))]
-struct Counts {
+struct Cache {
+    is_lent: AtomicBool,
+    blocks: UnsafeCell<[FreeList; CLASSES]>,
     allocated: [AtomicUsize; CLASSES],
     freed: [AtomicUsize; CLASSES],
 }
 
-impl Counts {
+// SAFETY: `with` lends the blocks to one closure at a time: on the bare machine to code of that
+// CPU only, with interrupts off; on the host to the thread that wins `is_lent`.
+unsafe impl Sync for Cache {}
+
+impl Cache {
     const fn new() -> Self {
-        Counts {
+        Cache {
+            is_lent: AtomicBool::new(false),
+            blocks: UnsafeCell::new([const { FreeList::EMPTY }; CLASSES]),
             allocated: [const { AtomicUsize::new(0) }; CLASSES],
             freed: [const { AtomicUsize::new(0) }; CLASSES],
         }
+    }
+
+    /// Lends the blocks of a class to `f`, which takes no lock and touches no new stack page: so
+    /// neither an interrupt nor a page fault finds them half changed. Panics if they are lent.
+    /// The cache is that of `here`.
+    #[inline]
+    fn with<R>(&self, _: &Here, class: usize, f: impl FnOnce(&mut FreeList) -> R) -> R {
+        // Only this CPU touches its flag, with interrupts off: no locked instruction is needed.
+        #[cfg(target_os = "none")]
+        {
+            assert!(!self.is_lent.load(Relaxed), "heap cache re-entered");
+            self.is_lent.store(true, Relaxed);
+        }
+        // Threads of a test may act as the same CPU: here the flag is a lock.
+        #[cfg(not(target_os = "none"))]
+        while self.is_lent.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        // SAFETY: no other code has the blocks until `is_lent` is false again, which is after `f` is
+        // done with them; if `f` unwinds, they stay lent for ever.
+        let result = f(unsafe { &mut (&mut *self.blocks.get())[class] });
+        self.is_lent.store(false, Ordering::Release); // pairs with the swap
+        result
     }
 }
 
@@ -394,4 +410,24 @@ fn add_owned(counter: &AtomicUsize) {
     // Threads of a test may share one pretended CPU.
     #[cfg(not(target_os = "none"))]
     counter.fetch_add(1, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl<S: Source> Allocator<S> {
+        /// As `try_alloc`, on a pretended CPU.
+        pub fn alloc_here(&self, here: &Here, layout: Layout) -> *mut u8 {
+            match class_of(layout) {
+                Some(class) => self.alloc_small(here, class),
+                None => self.alloc_large(layout),
+            }
+        }
+
+        /// The source passed to `new`.
+        pub fn source(&self) -> &S {
+            &self.source
+        }
+    }
 }

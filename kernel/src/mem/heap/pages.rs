@@ -22,8 +22,8 @@
 //!   each page's record of each run to know what it would cost.
 //! - *Buddies*: a request for 5 pages would take 8.
 //!
-//! Called by [`super::classes`] under its lock for pages; the lists of records also
-//! serve [`super::slabs`].
+//! Called by [`super::classes`] under its lock; the lists of records also serve
+//! [`super::slabs`].
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
@@ -67,9 +67,8 @@ pub unsafe trait Source {
 
 /// The record of a page. Zero is a page that is in use and on no list.
 ///
-/// Atomic, as the neighbour of a page may be read while the page is in use; each field has
-/// one writer at a time: `span` the holder of the lock of the pages, the other fields the
-/// holder of the lock of the list that the page is on.
+/// Atomic, so that a shared reference is enough to change it; read and written under the heap's
+/// lock only.
 pub struct Record {
     /// At both ends of a free run: how long it is, and whether it has memory. Else 0.
     span: AtomicU32,
@@ -301,13 +300,6 @@ impl List {
         if let Some(next) = next.checked_sub(1) {
             source.record(next as usize).prev.store(prev, Relaxed);
         }
-    }
-
-    /// Removes the first page.
-    pub fn pop<S: Source>(&mut self, source: &S) -> Option<usize> {
-        let page = self.first()?;
-        self.remove(source, page);
-        Some(page)
     }
 
     /// The pages from the front on.

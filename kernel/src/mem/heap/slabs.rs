@@ -9,9 +9,9 @@
 //! A block in the cache of a CPU, or in use, is not in its page's record. Caches are
 //! emptied on request ([`super::classes::Allocator::trim`]).
 //!
-//! Called by [`super::classes`], under the lock of the class.
+//! Called by [`super::classes`], under its lock.
 
-use super::pages::{Block, List, Record, Source};
+use super::pages::{Block, Kind, List, Pages, Record, Source};
 use crate::mem::PAGE_SIZE;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;
@@ -46,13 +46,13 @@ impl Slabs {
     }
 
     /// Frees blocks of `size` bytes. Pages that are now free as a whole, except one spare,
-    /// go to the list `empty`.
+    /// go back to `pages`.
     pub fn put<S: Source>(
         &mut self,
         source: &S,
         size: usize,
         mut list: FreeList,
-        empty: &mut List,
+        pages: &mut Pages,
     ) {
         while let Some(block) = list.pop() {
             let page = page_of(source, block);
@@ -65,10 +65,8 @@ impl Slabs {
             }
             if home.count == PAGE_SIZE / size {
                 self.some.remove(source, page);
-                match self.spare {
-                    None => self.spare = Some(page),
-                    Some(_) => empty.push(source, page),
-                }
+                self.give_up(source, pages);
+                self.spare = Some(page);
             }
         }
     }
@@ -92,9 +90,9 @@ impl Slabs {
     }
 
     /// Gives up the spare page.
-    pub fn give_up<S: Source>(&mut self, source: &S, empty: &mut List) {
+    pub fn give_up<S: Source>(&mut self, source: &S, pages: &mut Pages) {
         if let Some(page) = self.spare.take() {
-            empty.push(source, page);
+            pages.put(source, page..page + 1, Kind::With);
         }
     }
 

@@ -1,61 +1,39 @@
 //! Free stacks, the meaning of a fault on one, and freeing pages.
 //!
 //! ```text
-//!            take                         put
-//!   (1) fresh ─────▶ LIVE ──▶ FREE, cached on a CPU (2) ──▶ FREE, idle (3)
-//!                     ▲                     │                   │      │ trim
-//!                     └─────────────────────┴───────────────────┤      ▼
-//!                                                               └─ FREE, bare (4)
+//!            take          put               trim
+//!   (1) fresh ────▶ LIVE ─────▶ FREE, idle (2) ───▶ FREE, bare (3)
+//!                    ▲               │                    │
+//!                    └───────────────┴────────────────────┘ take
 //!   LIVE ──▶ KERNEL, for ever: take_kernel
-//!   LIVE ──▶ FREE, open (5) ── trim ──▶ FREE, bare (4)
-//!   LIVE ──▶ LIVE, closing (6) ── trim ──▶ LIVE
+//!   LIVE ──▶ FREE, open (4) ── trim ──▶ FREE, bare (3)
+//!   LIVE ──▶ LIVE, closing (5) ── trim ──▶ LIVE
 //! ```
 //!
 //! 1. Number at or above `made`: never used, no page mapped, no header to read.
-//! 2. In the CPU's cache of default-sized stacks, with its pages. No lock.
-//! 3. On its class's idle list, with its pages.
-//! 4. On its class's bare list, only the top page left.
-//! 5. On its class's open list: its user was given pages of the closed part
+//! 2. On its class's idle list, with its pages.
+//! 3. On its class's bare list, only the top page left.
+//! 4. On its class's open list: its user was given pages of the closed part
 //!    ([`Pool::open`]), and it is not recycled before they are unmapped.
-//! 6. On the same list, but its user keeps it, and meanwhile uses only its highest pages
+//! 5. On the same list, but its user keeps it, and meanwhile uses only its highest pages
 //!    ([`Pool::close_later`]). An M is never freed, and neither is its stack.
 //!
 //! Below `made` the top page is mapped for ever, so any CPU can read a header at any time.
-//! Lists are linked through the headers.
+//! Lists are linked through the headers, and have a lock for each class. A common G takes none: its
+//! stack stays with it when it ends, on the free list of its P (`run::spawn`, `recycle`).
 
 use super::slot::{self, CLASSES, Part, Slot};
+use crate::arch::PageFault;
 use crate::arch::lock::{IrqLock, Level};
 use crate::mem::frames::{Frame, Stock};
-use crate::mem::percpu::{CpuLocal, Here};
 use crate::mem::{NoMemory, PAGE_SIZE};
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// Default-sized stacks that a CPU keeps.
-const CACHED: usize = 16;
-/// Stacks that move between a CPU and the lists at a time.
-const BATCH: usize = CACHED / 2;
 /// Stacks, and their pages, that all CPUs flush from their TLBs at a time.
 const TRIM_SLOTS: usize = 32;
 const TRIM_PAGES: usize = 256;
-
-/// The meaning of a page fault on a page that was not present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum FaultOutcome {
-    /// The page is committed: return and retry.
-    Committed,
-    /// The stack of this slot overflowed.
-    GuardHit {
-        /// The slot that overflowed.
-        slot: Slot,
-    },
-    /// Not an address of a stack in use: a wild pointer.
-    NotAStack,
-    /// A stack in use, and no frame for it.
-    NoMemory,
-}
 
 /// Counters of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,8 +47,7 @@ pub struct StackStats {
     pub late_commits: usize,
     /// Pages committed by [`Pool::open`] since boot.
     pub opened_pages: usize,
-    /// Pages, the top ones not counted, on unused stacks; the caches of CPUs are not
-    /// counted.
+    /// Pages, the top ones not counted, on unused stacks.
     pub idle_pages: usize,
     /// Pages freed by trimming since boot.
     pub trimmed_pages: usize,
@@ -116,7 +93,6 @@ const _: () = assert!(size_of::<Header>() == slot::HEADER_BYTES);
 /// All slots of all classes.
 pub struct Pool<B> {
     backing: B,
-    caches: CpuLocal<ArrayVec<Slot, CACHED>>,
     classes: [Class; CLASSES],
     commits: AtomicUsize,
     late_commits: AtomicUsize,
@@ -140,10 +116,6 @@ struct Lists {
     open: u32,
 }
 
-impl Lists {
-    const EMPTY: Lists = Lists { idle: 0, bare: 0, open: 0 };
-}
-
 /// The pages collected for one TLB shootdown, and their stacks.
 #[derive(Default)]
 struct Round {
@@ -156,9 +128,9 @@ impl<B: Backing> Pool<B> {
     pub const fn new(backing: B) -> Self {
         Pool {
             backing,
-            caches: CpuLocal::new(),
             classes: [const {
-                Class { made: AtomicU32::new(0), lists: IrqLock::at(Level::Stacks, Lists::EMPTY) }
+                let lists = Lists { idle: 0, bare: 0, open: 0 };
+                Class { made: AtomicU32::new(0), lists: IrqLock::at(Level::Stacks, lists) }
             }; CLASSES],
             commits: AtomicUsize::new(0),
             late_commits: AtomicUsize::new(0),
@@ -170,23 +142,42 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// A slot of `class` for a G.
-    pub fn take(&self, here: &Here, class: usize) -> Result<Slot, NoMemory> {
-        let slot = match self.take_cached(here, class) {
-            Some(slot) => slot,
-            None => self.take_listed(here, class)?,
+    /// A slot of `class` for a G: a warm one, a bare one, a new one, in this order.
+    pub fn take(&self, class: usize) -> Result<Slot, NoMemory> {
+        let lists = &mut *self.classes[class].lists.lock();
+        let slot = match self.pop(class, &mut lists.idle) {
+            Some(slot) => {
+                self.idle_pages.fetch_sub(self.deep(slot), Ordering::Relaxed);
+                slot
+            }
+            None => {
+                self.pop(class, &mut lists.bare).or_else(|| self.make(class)).ok_or(NoMemory)?
+            }
         };
         self.backing.header(slot).state.store(LIVE, Ordering::Relaxed);
         Ok(slot)
     }
 
+    /// Makes the next new slot and commits its top page. The caller holds the lists.
+    fn make(&self, class: usize) -> Option<Slot> {
+        let made = &self.classes[class].made;
+        let index = made.load(Ordering::Relaxed);
+        if index == slot::capacity(class) {
+            return None;
+        }
+        let slot = Slot::new(class, index);
+        self.backing.commit(slot.page_from_top(0), Stock::Free).ok()?;
+        made.store(index + 1, Ordering::Release); // pairs with `handle_fault`
+        Some(slot)
+    }
+
     /// A slot with `pages` pages committed, which is never freed.
-    pub fn take_kernel(&self, here: &Here, pages: usize) -> Result<Slot, NoMemory> {
+    pub fn take_kernel(&self, pages: usize) -> Result<Slot, NoMemory> {
         let bytes = pages.checked_mul(PAGE_SIZE).filter(|&bytes| bytes > 0).ok_or(NoMemory)?;
         let class = slot::class_for(bytes - slot::TOP_BYTES).ok_or(NoMemory)?;
-        let slot = self.take(here, class)?;
+        let slot = self.take(class)?;
         if self.commit(slot, pages).is_err() {
-            self.put(here, slot);
+            self.put(slot);
             return Err(NoMemory);
         }
         self.backing.header(slot).state.store(KERNEL, Ordering::Relaxed);
@@ -212,42 +203,31 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Returns a G's slot, with the pages it has.
-    pub fn put(&self, here: &Here, slot: Slot) {
-        let header = self.backing.header(slot);
-        debug_assert!(header.state.load(Ordering::Relaxed) == LIVE, "stack freed twice");
-        header.state.store(FREE, Ordering::Relaxed);
-        if slot.class() != 0 || self.is_open(slot) {
-            return self.put_listed(&[slot]);
-        }
-        let surplus: ArrayVec<_, BATCH> = self.caches.with(here, |cache| {
-            let keep = cache.len() - if cache.is_full() { BATCH } else { 0 };
-            let surplus = cache.drain(keep..).collect();
-            cache.push(slot);
-            surplus
-        });
-        self.put_listed(&surplus);
+    pub fn put(&self, slot: Slot) {
+        let state = &self.backing.header(slot).state;
+        debug_assert!(state.load(Ordering::Relaxed) == LIVE, "stack freed twice");
+        state.store(FREE, Ordering::Relaxed);
+        self.list(slot);
     }
 
-    /// Returns the cached stacks of this CPU to the lists, so that [`trim`](Self::trim)
-    /// reaches them.
-    #[cold]
-    pub fn trim_cache(&self, here: &Here) {
-        let all = self.caches.with(here, core::mem::take);
-        self.put_listed(&all);
-    }
-
-    /// See [`super::handle_fault`].
-    pub fn handle_fault(&self, addr: u64, irqs_off_at: Option<u64>) -> FaultOutcome {
-        let Some((slot, part)) = slot::locate(addr) else { return FaultOutcome::NotAStack };
+    /// Handles a page fault on a page that is *not present* (error code bit 0 clear; a
+    /// protection fault would come for ever). Runs with interrupts off, on the handler's own
+    /// stack, and waits for nothing.
+    ///
+    /// `irqs_off_at` is the stack pointer of the fault if interrupts were off there. A commit
+    /// of the own stack is then late, a kernel bug: code that turns interrupts off probes
+    /// first. The page is committed all the same.
+    pub fn handle_fault(&self, addr: u64, irqs_off_at: Option<u64>) -> PageFault {
+        let Some((slot, part)) = slot::locate(addr) else { return PageFault::Stray };
         // Acquire pairs with the store in `make`: the header is mapped.
         if slot.index() >= self.classes[slot.class()].made.load(Ordering::Acquire) {
-            return FaultOutcome::NotAStack;
+            return PageFault::Stray;
         }
         let header = self.backing.header(slot);
         match (header.state.load(Ordering::Relaxed), part) {
             (LIVE, Part::Body) => {}
-            (LIVE, Part::Closed) | (KERNEL, _) => return FaultOutcome::GuardHit { slot },
-            _ => return FaultOutcome::NotAStack,
+            (LIVE, Part::Closed) | (KERNEL, _) => return PageFault::StackOverflow,
+            _ => return PageFault::Stray,
         }
         let page = addr & !(PAGE_SIZE as u64 - 1);
         // Recorded first: if the commit fails, a later unmap of the page is only wasted.
@@ -259,31 +239,34 @@ impl<B: Backing> Pool<B> {
                 if irqs_off_at.and_then(slot::locate).is_some_and(|(at, _)| at == slot) {
                     self.late_commits.fetch_add(1, Ordering::Relaxed);
                 }
-                FaultOutcome::Committed
+                PageFault::Mended
             }
-            Err(NoMemory) => FaultOutcome::NoMemory,
+            Err(NoMemory) => PageFault::NoMemory,
         }
     }
 
-    /// Commits all pages of `range`, in any part of a slot that the caller owns; but a page
-    /// below `lowest` that has no memory is an error.
-    pub fn open(&self, slot: Slot, range: Range<u64>, lowest: u64) -> Result<(), NoMemory> {
-        debug_assert!(lowest >= slot.spare() && range.end <= slot.top(), "not its own");
-        let deep = &self.backing.header(slot).deep;
-        for n in slot.depth_of(range.end)..=slot.depth_of(range.start.max(slot.base())) {
+    /// Commits the missing pages of `range`, if need be from the last frames, in a slot that the
+    /// caller owns; of its closed part the highest `closed` pages at most. False if there is no
+    /// memory or no room. As [`handle_fault`](Self::handle_fault).
+    pub fn open(&self, slot: Slot, range: Range<u64>, closed: usize) -> bool {
+        debug_assert!(closed <= slot::MARGIN_PAGES + slot::SPARE_PAGES, "the guard");
+        if range.end > slot.top() {
+            return false;
+        }
+        let mut pages = slot.depth_of(range.end)..=slot.depth_of(range.start.max(slot.base()));
+        pages.all(|n| {
             let page = slot.page_from_top(n);
             if self.backing.is_committed(page) {
-                continue;
+                return true;
             }
-            if page < lowest {
-                return Err(NoMemory);
+            if n >= slot.body_pages() + closed {
+                return false;
             }
-            deep.fetch_max(n as u64, Ordering::Relaxed);
-            let last = |NoMemory| self.backing.commit(page, Stock::Last);
-            self.backing.commit(page, Stock::Fault).or_else(last)?;
-            self.opened_pages.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(())
+            self.backing.header(slot).deep.fetch_max(n as u64, Ordering::Relaxed);
+            let is_there = self.backing.commit(page, Stock::Last).is_ok();
+            self.opened_pages.fetch_add(is_there.into(), Ordering::Relaxed);
+            is_there
+        })
     }
 
     /// Has the next [`trim`](Self::trim) unmap all but the highest `keep` pages of a slot
@@ -306,11 +289,6 @@ impl<B: Backing> Pool<B> {
         let pages = self.deep(slot) + 1;
         self.left_pages.fetch_add(pages, Ordering::Relaxed);
         pages
-    }
-
-    /// Whether pages of the closed part have memory.
-    fn is_open(&self, slot: Slot) -> bool {
-        self.deep(slot) >= slot.body_pages()
     }
 
     /// Frees the pages of up to `most` unused stacks of each size, all but the top one each,
@@ -356,91 +334,31 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// See [`super::in_use`].
-    ///
-    /// # Safety
-    ///
-    /// As there.
+    /// Stacks in use. Kernel stacks are not counted.
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
-    pub unsafe fn in_use(&self, cpus: usize) -> usize {
-        // SAFETY: no CPU is in the middle of `with`, by our caller's promise.
-        let cached = |cpu| unsafe { self.caches.peek(cpu) }.len();
-        let cached = (0..cpus).map(cached).sum::<usize>();
-        (0..CLASSES).map(|class| self.unlisted(class)).sum::<usize>().saturating_sub(cached)
-    }
-
-    /// Slots of a class that are on no list; kernel stacks are not counted.
-    #[cfg(any(not(target_os = "none"), feature = "internals"))]
-    fn unlisted(&self, class: usize) -> usize {
-        let lists = self.classes[class].lists.lock();
-        let made = self.classes[class].made.load(Ordering::Relaxed);
-        let header = |index| self.backing.header(Slot::new(class, index));
-        let is_ours = |&index: &u32| header(index).state.load(Ordering::Relaxed) != KERNEL;
-        let listed = [lists.idle, lists.bare, lists.open].into_iter().flat_map(|head| {
-            let number = |link: u32| link.checked_sub(1);
-            let next = move |&at: &u32| number(header(at).next.load(Ordering::Relaxed));
-            core::iter::successors(number(head), next).take(made as usize) // if it is a ring
-        });
-        // A slot on the open list may still have its user.
-        let is_free = |&index: &u32| header(index).state.load(Ordering::Relaxed) == FREE;
-        (0..made).filter(is_ours).count().saturating_sub(listed.filter(is_free).count())
-    }
-
-    fn take_cached(&self, here: &Here, class: usize) -> Option<Slot> {
-        if class == 0 { self.caches.with(here, ArrayVec::pop) } else { None }
-    }
-
-    /// A slot from the lists, or a new one; for the default size a batch, the rest of which
-    /// goes to this CPU's cache, which is empty.
-    fn take_listed(&self, here: &Here, class: usize) -> Result<Slot, NoMemory> {
-        let want = if class == 0 { BATCH } else { 1 };
-        let mut got: ArrayVec<_, BATCH> = {
-            let mut lists = self.classes[class].lists.lock();
-            core::iter::from_fn(|| self.pop_any(class, &mut lists)).take(want).collect()
+    pub fn in_use(&self) -> usize {
+        let slots = |class: usize| {
+            (0..self.classes[class].made.load(Ordering::Acquire)).map(move |n| Slot::new(class, n))
         };
-        let first = got.pop_at(0).ok_or(NoMemory)?;
-        self.caches.with(here, |cache| cache.extend(got));
-        Ok(first)
+        let state = |slot| self.backing.header(slot).state.load(Ordering::Relaxed);
+        (0..CLASSES).flat_map(slots).filter(|&slot| state(slot) == LIVE).count()
     }
 
-    /// A warm one, a bare one, a new one, in this order.
-    fn pop_any(&self, class: usize, lists: &mut Lists) -> Option<Slot> {
-        if let Some(slot) = self.pop(class, &mut lists.idle) {
-            self.idle_pages.fetch_sub(self.deep(slot), Ordering::Relaxed);
-            return Some(slot);
-        }
-        self.pop(class, &mut lists.bare).or_else(|| self.make(class))
-    }
-
-    /// Makes the next new slot and commits its top page. The caller holds the lists.
-    fn make(&self, class: usize) -> Option<Slot> {
-        let made = &self.classes[class].made;
-        let index = made.load(Ordering::Relaxed);
-        if index == slot::capacity(class) {
-            return None;
-        }
-        let slot = Slot::new(class, index);
-        self.backing.commit(slot.page_from_top(0), Stock::Free).ok()?;
-        made.store(index + 1, Ordering::Release); // pairs with `handle_fault`
-        Some(slot)
-    }
-
-    fn put_listed(&self, slots: &[Slot]) {
-        for &slot in slots {
-            let deep = self.deep(slot);
-            let mut lists = self.classes[slot.class()].lists.lock();
-            let Lists { idle, bare, open } = &mut *lists;
-            let list = match deep {
-                0 => bare,
-                _ if self.is_open(slot) => {
-                    self.open.fetch_add(1, Ordering::Relaxed);
-                    open
-                }
-                _ => idle,
-            };
-            self.push(list, slot);
-            self.idle_pages.fetch_add(deep, Ordering::Relaxed);
-        }
+    /// Puts an unused slot on its list.
+    fn list(&self, slot: Slot) {
+        let deep = self.deep(slot);
+        let mut lists = self.classes[slot.class()].lists.lock();
+        let Lists { idle, bare, open } = &mut *lists;
+        let list = match deep {
+            0 => bare,
+            _ if deep >= slot.body_pages() => {
+                self.open.fetch_add(1, Ordering::Relaxed);
+                open
+            }
+            _ => idle,
+        };
+        self.push(list, slot);
+        self.idle_pages.fetch_add(deep, Ordering::Relaxed);
     }
 
     /// A slot with pages to unmap; open ones first.
@@ -490,7 +408,7 @@ impl<B: Backing> Pool<B> {
         for slot in round.slots.drain(..) {
             // A slot that its user keeps may be used down to its end again.
             if self.backing.header(slot).closing.swap(0, Ordering::Release) == 0 {
-                self.put_listed(&[slot]);
+                self.list(slot);
             }
         }
         round.frames.clear();

@@ -46,7 +46,7 @@ struct Pools {
     /// Pages of stacks beyond the first of each. They stay until there are many
     /// (`mem::stack`), so they come and go: not compared, but bounded.
     stack_pages: usize,
-    /// What is neither heap nor stack: page tables, reserves of CPUs.
+    /// What is neither heap nor stack: page tables.
     other_frames: usize,
 }
 
@@ -148,8 +148,8 @@ const ONE_BLOCK: usize = 256;
 /// where somebody waits for it.
 const LEFT_BYTES: usize = 1024;
 
-/// A CPU's reserve for page faults.
-const RESERVE: usize = 16;
+/// Frames between two owners at that instant, which neither counts.
+const BETWEEN: usize = 16;
 /// Pages of unused stacks that `mem::stack` keeps before it trims.
 const MANY_PAGES: usize = 1024;
 
@@ -167,13 +167,8 @@ const POOLS: [Pool; 6] = [
     // Those of stacks that came to be unused since the last trim: by chance. None can be
     // lost without its stack.
     Pool { name: "more pages of stacks", read: |pools| pools.stack_pages, slack: |_| MANY_PAGES },
-    // A reserve may be empty in one half, and full in the other. The tables are there:
-    // no addresses are new.
-    Pool {
-        name: "other frames",
-        read: |pools| pools.other_frames,
-        slack: |_| RESERVE * num_cpus(),
-    },
+    // The tables are there: no addresses are new.
+    Pool { name: "other frames", read: |pools| pools.other_frames, slack: |_| BETWEEN },
 ];
 
 /// The most that was in each pool, at the ends of some rounds.

@@ -16,6 +16,8 @@ pub mod switch;
 pub mod topology;
 
 use core::cell::Cell;
+/// Says to the CPU that this is a spin loop.
+pub use core::hint::spin_loop as relax;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// The most hardware threads this kernel keeps books for.
@@ -111,7 +113,6 @@ pub fn cpu_index() -> usize {
 /// Reads word `I` of this CPU.
 #[inline(always)]
 pub fn slot<const I: usize>() -> usize {
-    const { assert!(I < SLOTS) }
     let value: usize;
     // SAFETY: GS points at this CPU's record since `init_cpu`.
     unsafe {
@@ -125,7 +126,6 @@ pub fn slot<const I: usize>() -> usize {
 /// Writes word `I` of this CPU.
 #[inline(always)]
 pub fn set_slot<const I: usize>(value: usize) {
-    const { assert!(I < SLOTS) }
     // SAFETY: GS points at this CPU's record, and the word is this CPU's own.
     unsafe {
         core::arch::asm!("mov gs:[{}], {}",
@@ -239,13 +239,7 @@ pub const PROBE_BYTES: usize = 2048;
 #[inline(always)]
 pub fn probe_stack() {
     const { assert!(PROBE_BYTES <= super::paging::PAGE_SIZE) }
-    #[cfg(target_os = "none")]
-    // SAFETY: reads one byte below the stack pointer; the page is this G's own
-    // or its guard, and in both cases the fault belongs here.
-    unsafe {
-        core::arch::asm!("test byte ptr [rsp - {}], 0", const PROBE_BYTES,
-            options(nostack, readonly));
-    }
+    probe::<PROBE_BYTES>();
 }
 
 /// As [`probe_stack`], half as far. For what may come right after a lock was
@@ -253,11 +247,16 @@ pub fn probe_stack() {
 /// ready it.
 #[inline(always)]
 pub fn probe_stack_again() {
+    probe::<{ PROBE_BYTES / 2 }>();
+}
+
+#[inline(always)]
+fn probe<const BYTES: usize>() {
     #[cfg(target_os = "none")]
-    // SAFETY: as in `probe_stack`.
+    // SAFETY: reads one byte below the stack pointer; the page is this G's own
+    // or its guard, and in both cases the fault belongs here.
     unsafe {
-        core::arch::asm!("test byte ptr [rsp - {}], 0", const PROBE_BYTES / 2,
-            options(nostack, readonly));
+        core::arch::asm!("test byte ptr [rsp - {}], 0", const BYTES, options(nostack, readonly));
     }
 }
 
@@ -265,10 +264,4 @@ pub fn probe_stack_again() {
 pub fn is_probe(code: &[u8]) -> bool {
     // test byte ptr [rsp + distance], 0
     matches!(code, [0xf6, 0x84, 0x24, _, _, _, _, 0, ..])
-}
-
-/// Says to the CPU that this is a spin loop.
-#[inline(always)]
-pub fn relax() {
-    core::hint::spin_loop();
 }

@@ -6,8 +6,9 @@
 //! faulting address, and continues at the error return.
 //! The plain [`rdmsr`] and [`wrmsr`] are for registers that CPUID vouches for.
 
-use core::arch::{asm, naked_asm};
+use core::arch::naked_asm;
 use core::fmt;
+use x86_64::registers::model_specific::Msr;
 
 /// Local APIC base address and mode.
 pub const IA32_APIC_BASE: u32 = 0x1b;
@@ -56,28 +57,20 @@ pub unsafe fn wrmsr_checked(msr: u32, value: u64) -> Result<(), MsrFault> {
 /// Kernel mode, and CPUID vouches for the register.
 #[inline]
 pub unsafe fn rdmsr(msr: u32) -> u64 {
-    let (low, high): (u32, u32);
-    // SAFETY: the caller's promise; reading an MSR touches no memory.
-    unsafe {
-        asm!("rdmsr", in("ecx") msr, out("eax") low, out("edx") high,
-            options(nomem, nostack, preserves_flags));
-    }
-    u64::from(high) << 32 | u64::from(low)
+    // SAFETY: the caller's promise.
+    unsafe { Msr::new(msr).read() }
 }
 
-/// Writes an MSR that is known to exist.
+/// Writes an MSR that is known to exist. It may send an IPI: for the compiler it reads memory, so
+/// what was stored before is not moved behind it.
 ///
 /// # Safety
 /// Kernel mode, CPUID vouches for the register, and the write breaks nothing
 /// that Rust relies on.
 #[inline]
 pub unsafe fn wrmsr(msr: u32, value: u64) {
-    // SAFETY: the caller's promise. Not `nomem`: the write may send an IPI, and
-    // what was stored before must not be moved behind it.
-    unsafe {
-        asm!("wrmsr", in("ecx") msr, in("eax") value as u32, in("edx") (value >> 32) as u32,
-            options(nostack, preserves_flags));
-    }
+    // SAFETY: the caller's promise.
+    unsafe { Msr::new(msr).write(value) }
 }
 
 unsafe extern "C" {

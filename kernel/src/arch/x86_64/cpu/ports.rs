@@ -3,7 +3,7 @@
 //! Used by the legacy PIC, the PIT and the ACPI PM timer. [`Hardware`] is the
 //! real thing; the tests put recording or counting fakes in its place.
 
-use core::arch::asm;
+use x86_64::instructions::port::Port;
 
 /// What the devices of this folder do with ports.
 pub trait Ports {
@@ -30,56 +30,36 @@ pub trait Ports {
 #[derive(Clone, Copy, Debug)]
 pub struct Hardware;
 
+// SAFETY, of all five: the devices listed at `Hardware` do no DMA, so neither a read nor a write
+// changes memory.
 impl Ports for Hardware {
     #[inline]
     fn inb(&self, port: u16) -> u8 {
-        let value;
-        // SAFETY: reading the ports listed at `Hardware` touches no memory.
-        unsafe {
-            asm!("in al, dx", in("dx") port, out("al") value,
-                options(nomem, nostack, preserves_flags));
-        }
-        value
+        // SAFETY: see above.
+        unsafe { Port::new(port).read() }
     }
 
     #[inline]
     fn outb(&self, port: u16, value: u8) {
-        // SAFETY: the devices listed at `Hardware` do no DMA, so a write to
-        // them cannot change memory.
-        unsafe {
-            asm!("out dx, al", in("dx") port, in("al") value,
-                options(nomem, nostack, preserves_flags));
-        }
+        // SAFETY: see above.
+        unsafe { Port::new(port).write(value) }
     }
 
     #[inline]
     fn inl(&self, port: u16) -> u32 {
-        let value;
-        // SAFETY: as for `inb`.
-        unsafe {
-            asm!("in eax, dx", in("dx") port, out("eax") value,
-                options(nomem, nostack, preserves_flags));
-        }
-        value
+        // SAFETY: see above.
+        unsafe { Port::new(port).read() }
     }
 
     #[inline]
     fn inw(&self, port: u16) -> u16 {
-        let value;
-        // SAFETY: as for `inb`.
-        unsafe {
-            asm!("in ax, dx", in("dx") port, out("ax") value,
-                options(nomem, nostack, preserves_flags));
-        }
-        value
+        // SAFETY: see above.
+        unsafe { Port::new(port).read() }
     }
 
     #[inline]
     fn outw(&self, port: u16, value: u16) {
-        // SAFETY: as for `outb`.
-        unsafe {
-            asm!("out dx, ax", in("dx") port, in("ax") value,
-                options(nomem, nostack, preserves_flags));
-        }
+        // SAFETY: see above.
+        unsafe { Port::new(port).write(value) }
     }
 }

@@ -98,9 +98,8 @@ pub unsafe extern "C" fn call_on(top: usize, f: extern "C" fn(usize), arg: usize
     )
 }
 
-/// Calls `f(a, b)`, which is rare, and keeps all registers: so who calls this has
-/// none to save for it, neither before the call nor, as is usual, at its own
-/// beginning, where those pay who never come to call.
+/// Calls `f(a, b)`, which is rare, and keeps all registers: so the caller saves none for it, also
+/// not at its own beginning, where the common path would pay for the rare call.
 ///
 /// `f` does not unwind.
 #[inline(always)]

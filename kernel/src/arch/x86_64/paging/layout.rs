@@ -16,6 +16,13 @@
 //!
 //! Only the kernel image and the AP's start page can be executed, and no page is ever both
 //! writable and executable.
+//!
+//! The loader (crate `bootloader`) hands over in long mode, with the kernel at its link address, a
+//! stack, and all of physical memory mapped at [`PHYS_OFFSET`]. Everything that it places by itself
+//! is kept inside [`LOADER_RANGE`], so that the other windows are ours.
+
+use bootloader_api::BootloaderConfig;
+use bootloader_api::config::Mapping;
 
 /// Bytes in a page, and in a frame.
 pub const PAGE_SIZE: usize = 4096;
@@ -37,3 +44,20 @@ pub const LOW_END: u64 = 1 << 20;
 pub fn phys_to_virt(phys: u64) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut(PHYS_OFFSET.wrapping_add(phys) as usize)
 }
+
+/// Where the loader may place what has no address of its own.
+pub const LOADER_RANGE: core::ops::Range<u64> = 0xffff_8000_0000_0000..0xffff_bfff_ffff_f000;
+
+/// The stack on which the boot CPU starts. The ring of a disk, 10 KiB, is built on it, and a build with
+/// little optimisation copies it several times.
+pub const BOOT_STACK: u64 = 128 * 1024;
+
+/// The configuration that the loader reads from the kernel's ELF file.
+pub static LOADER_CONFIG: BootloaderConfig = {
+    let mut config = BootloaderConfig::new_default();
+    config.mappings.physical_memory = Some(Mapping::FixedAddress(PHYS_OFFSET));
+    config.mappings.dynamic_range_start = Some(LOADER_RANGE.start);
+    config.mappings.dynamic_range_end = Some(LOADER_RANGE.end);
+    config.kernel_stack_size = BOOT_STACK;
+    config
+};

@@ -7,6 +7,7 @@
 use super::walk::{Flags, MapError, PhysMemory, Space};
 use super::{KERNEL_IMAGE, MMIO_WINDOW, PAGE_SIZE};
 use crate::arch::lock::{IrqLock, Level};
+use arrayvec::ArrayVec;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// The most mappings there can be.
@@ -31,7 +32,6 @@ pub fn map_mmio(phys: u64, len: usize) -> Result<*mut u8, MapError> {
     Ok(core::ptr::with_exposed_provenance_mut(virt as usize))
 }
 
-#[derive(Clone, Copy)]
 struct Mapping {
     phys: u64,
     bytes: u64,
@@ -39,18 +39,13 @@ struct Mapping {
 }
 
 struct Window {
-    mappings: [Mapping; MAPPINGS],
-    count: usize,
+    mappings: ArrayVec<Mapping, MAPPINGS>,
     next: u64,
 }
 
 impl Window {
     const fn new() -> Self {
-        Window {
-            mappings: [Mapping { phys: 0, bytes: 0, virt: 0 }; MAPPINGS],
-            count: 0,
-            next: MMIO_WINDOW,
-        }
+        Window { mappings: ArrayVec::new_const(), next: MMIO_WINDOW }
     }
 
     fn map<M: PhysMemory>(
@@ -65,31 +60,21 @@ impl Window {
             .and_then(|end| end.checked_next_multiple_of(PAGE))
             .filter(|&end| len > 0 && end - start <= MAX_BYTES && end <= 1 << 52)
             .ok_or(MapError::BadAddress)?;
-        if let Some(old) = self.find(start, end) {
+        let has_all = |m: &&Mapping| m.phys <= start && end <= m.phys + m.bytes;
+        if let Some(old) = self.mappings.iter().find(has_all) {
             return Ok(old.virt + (phys - old.phys));
         }
-        let bytes = end - start;
-        if self.count == MAPPINGS || self.next + bytes + PAGE > KERNEL_IMAGE {
+        let (virt, bytes) = (self.next, end - start);
+        if self.mappings.is_full() || virt + bytes + PAGE > KERNEL_IMAGE {
             return Err(MapError::Full);
         }
-        for offset in (0..bytes).step_by(PAGE_SIZE) {
-            if let Err(error) = space.map(self.next + offset, start + offset, Flags::DEVICE) {
-                // The addresses are used up: some CPU may have looked already.
-                self.next += bytes + PAGE;
-                return Err(error);
-            }
-        }
-        let virt = self.next;
-        self.mappings[self.count] = Mapping { phys: start, bytes, virt };
-        self.count += 1;
+        // Also if it fails, the addresses are used up: some CPU may have looked already.
         self.next += bytes + PAGE;
+        for offset in (0..bytes).step_by(PAGE_SIZE) {
+            space.map(virt + offset, start + offset, Flags::DEVICE)?;
+        }
+        self.mappings.push(Mapping { phys: start, bytes, virt });
         Ok(virt + phys % PAGE)
-    }
-
-    /// A mapping that has all of `start..end` already.
-    fn find(&self, start: u64, end: u64) -> Option<Mapping> {
-        let known = &self.mappings[..self.count];
-        known.iter().find(|m| m.phys <= start && end <= m.phys + m.bytes).copied()
     }
 }
 

@@ -21,7 +21,6 @@
 //! [`unmap_page`] flushes the TLBs of other CPUs.
 
 mod layout;
-pub mod loader;
 mod mmio;
 pub mod probe;
 mod walk;
@@ -29,6 +28,10 @@ mod walk;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use walk::{PhysMemory, Space, Table};
+use x86_64::instructions::tlb;
+use x86_64::registers::control::{Cr3, Cr3Flags, Cr4, Cr4Flags};
+use x86_64::structures::paging::PhysFrame;
+use x86_64::{PhysAddr, VirtAddr};
 
 pub use layout::*;
 pub use mmio::map_mmio;
@@ -70,47 +73,24 @@ pub unsafe fn init(root: Option<u64>, frames: FrameSource) -> Result<(), MapErro
     Ok(())
 }
 
-/// What each CPU does to live by these tables: no-execute and write-protect
-/// honoured, the root loaded. Does nothing before [`init`].
+/// What each CPU does to live by these tables. `cpu::init_cpu` comes first: no-execute and
+/// write-protect are honoured then.
 pub fn init_cpu() {
-    #[cfg(target_os = "none")]
-    {
-        use x86_64::registers::control::{Cr0, Cr0Flags, Cr3, Cr3Flags, Cr4, Efer, EferFlags};
-        let root = ROOT.load(Ordering::Acquire);
-        if root == 0 {
-            return;
-        }
-        // SAFETY: only makes the CPU honour NX bits; without it they would be
-        // reserved bits that fault.
-        unsafe { Efer::update(|efer| efer.insert(EferFlags::NO_EXECUTE_ENABLE)) };
-        // SAFETY: only takes away the right to write to read-only pages.
-        unsafe { Cr0::update(|cr0| cr0.insert(Cr0Flags::WRITE_PROTECT)) };
-        let frame = x86_64::structures::paging::PhysFrame::containing_address(
-            x86_64::PhysAddr::new_truncate(root),
-        );
-        // SAFETY: the new root has every upper-half entry of the old one, and
-        // no Rust object lives in the lower half.
-        unsafe { Cr3::write(frame, Cr3Flags::empty()) };
-        let guards = user_guards();
-        // SAFETY: they take rights away over pages of ring 3 and in ring 3. The
-        // tables have no such page, and no code runs there.
-        unsafe { Cr4::update(|cr4| cr4.insert(guards)) };
-    }
-}
-
-/// What this CPU has to keep the kernel from pages of ring 3. There are none, so
-/// it costs nothing; a table that was written over may look as if there were.
-#[cfg(target_os = "none")]
-fn user_guards() -> x86_64::registers::control::Cr4Flags {
-    use x86_64::registers::control::Cr4Flags;
-    let Some(has) = raw_cpuid::CpuId::new().get_extended_feature_info() else {
-        return Cr4Flags::empty();
-    };
+    let root = PhysFrame::containing_address(PhysAddr::new_truncate(root()));
+    // SAFETY: the new root has every upper-half entry of the old one, and no Rust object lives in
+    // the lower half.
+    unsafe { Cr3::write(root, Cr3Flags::empty()) };
+    // What this CPU has to keep the kernel from pages of ring 3. There are none; a table that was
+    // written over may look as if there were.
     let mut guards = Cr4Flags::empty();
-    guards.set(Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION, has.has_smep());
-    guards.set(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION, has.has_smap());
-    guards.set(Cr4Flags::USER_MODE_INSTRUCTION_PREVENTION, has.has_umip());
-    guards
+    if let Some(has) = raw_cpuid::CpuId::new().get_extended_feature_info() {
+        guards.set(Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION, has.has_smep());
+        guards.set(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION, has.has_smap());
+        guards.set(Cr4Flags::USER_MODE_INSTRUCTION_PREVENTION, has.has_umip());
+    }
+    // SAFETY: they take rights away over pages of ring 3 and in ring 3. The tables have no such
+    // page, and no code runs there.
+    unsafe { Cr4::update(|cr4| cr4.insert(guards)) };
 }
 
 /// The physical address of the root table, for an AP's CR3; 0 before [`init`].
@@ -147,29 +127,24 @@ pub unsafe fn map_page(
 #[inline]
 pub unsafe fn unmap_page(virt: u64) -> Option<u64> {
     let phys = space()?.unmap(virt)?;
-    flush_local(virt);
+    tlb::flush(VirtAddr::new_truncate(virt));
     Some(phys)
-}
-
-/// Forgets this CPU's translation of the page at `virt`.
-#[inline]
-pub fn flush_local(virt: u64) {
-    #[cfg(target_os = "none")]
-    x86_64::instructions::tlb::flush(x86_64::VirtAddr::new_truncate(virt));
-    #[cfg(not(target_os = "none"))]
-    let _ = virt;
 }
 
 /// Forgets all of this CPU's translations.
 pub fn flush_local_all() {
-    #[cfg(target_os = "none")]
-    x86_64::instructions::tlb::flush_all();
+    tlb::flush_all();
 }
 
 /// What `virt` is mapped to.
 #[inline]
 pub fn translate(virt: u64) -> Option<Translation> {
     space()?.translate(virt)
+}
+
+/// Whether `virt` is mapped.
+pub fn is_mapped(virt: u64) -> bool {
+    space().is_some_and(|space| space.find(virt).is_some())
 }
 
 /// Maps the page at `addr` below 1 MiB to itself, for APs to start in: read and
@@ -185,9 +160,9 @@ pub fn map_identity_low(addr: u64) -> Result<(), MapError> {
 /// Takes the start page away again, when the last AP has left it. Other CPUs
 /// may remember it; no code uses it.
 pub fn unmap_identity_low(addr: u64) {
-    if let Some(space) = space().filter(|_| addr < LOW_END) {
-        space.unmap(addr);
-        flush_local(addr);
+    if addr < LOW_END {
+        // SAFETY: the start page, which no CPU uses any more; nothing else is mapped there.
+        unsafe { unmap_page(addr) };
     }
 }
 
@@ -214,7 +189,7 @@ fn active_root() -> Option<u64> {
         return Some(root);
     }
     #[cfg(target_os = "none")]
-    return Some(x86_64::registers::control::Cr3::read().0.start_address().as_u64());
+    return Some(Cr3::read().0.start_address().as_u64());
     #[cfg(not(target_os = "none"))]
     None
 }

@@ -124,6 +124,16 @@ pub struct Audit {
     pub tables: usize,
 }
 
+/// The entry of a page, of any size.
+pub struct Leaf<'a> {
+    slot: &'a AtomicU64,
+    /// As it was read.
+    entry: u64,
+    level: u32,
+    /// The rights that all levels together leave.
+    rights: u64,
+}
+
 /// An address space.
 pub struct Space<M> {
     root: u64,
@@ -169,35 +179,35 @@ impl<M: PhysMemory> Space<M> {
     /// Unmaps one page of 4 KiB and gives its physical address. A larger page
     /// stays: none of ours is.
     pub fn unmap(&self, virt: u64) -> Option<u64> {
-        let (entry, level) = self.find(virt)?;
-        if level != 1 {
-            return None;
-        }
-        let old = entry.swap(0, Ordering::Relaxed);
+        let leaf = self.find(virt).filter(|leaf| leaf.level == 1)?;
+        let old = leaf.slot.swap(0, Ordering::Relaxed);
         (old & PRESENT != 0).then_some(old & ADDRESS)
     }
 
     /// What `virt` is mapped to.
     pub fn translate(&self, virt: u64) -> Option<Translation> {
+        let Leaf { entry, level, rights, .. } = self.find(virt)?;
+        let size = page_size(level);
+        let phys = (entry & ADDRESS & !(size - 1)) + virt % size;
+        Some(Translation { phys, flags: Flags::from_bits(rights | entry & UNCACHED), size })
+    }
+
+    /// The entry that maps `virt`.
+    pub fn find(&self, virt: u64) -> Option<Leaf<'_>> {
         if !is_canonical(virt) {
             return None;
         }
         let mut rights = WRITABLE | USER;
         let mut table = self.memory.table(self.root);
         for level in (1..=4).rev() {
-            let entry = table.0[index(virt, level)].load(Ordering::Acquire);
+            let slot = &table.0[index(virt, level)];
+            let entry = slot.load(Ordering::Acquire);
             if entry & PRESENT == 0 {
                 return None;
             }
             rights = narrow(rights, entry);
             if is_leaf(entry, level) {
-                let size = page_size(level);
-                let phys = (entry & ADDRESS & !(size - 1)) + virt % size;
-                return Some(Translation {
-                    phys,
-                    flags: Flags::from_bits(rights | entry & UNCACHED),
-                    size,
-                });
+                return Some(Leaf { slot, entry, level, rights });
             }
             table = self.memory.table(entry & ADDRESS);
         }
@@ -266,23 +276,6 @@ impl<M: PhysMemory> Space<M> {
             return Err(MapError::AlreadyMapped);
         }
         Ok(self.memory.table(found & ADDRESS))
-    }
-
-    /// The leaf entry of a mapped page, and its level.
-    fn find(&self, virt: u64) -> Option<(&AtomicU64, u32)> {
-        let mut table = self.memory.table(self.root);
-        for level in (1..=4).rev() {
-            let slot = &table.0[index(virt, level)];
-            let entry = slot.load(Ordering::Acquire);
-            if entry & PRESENT == 0 {
-                return None;
-            }
-            if is_leaf(entry, level) {
-                return Some((slot, level));
-            }
-            table = self.memory.table(entry & ADDRESS);
-        }
-        None
     }
 }
 

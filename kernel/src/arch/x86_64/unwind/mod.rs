@@ -3,6 +3,3 @@
 #[cfg(any(test, target_os = "none"))]
 mod lsda;
 pub mod rescue;
-
-use super::cpu::{self, switch};
-use super::irq::trap;

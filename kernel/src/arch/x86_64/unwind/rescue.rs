@@ -19,12 +19,12 @@
 //!
 //! A G can also be abandoned where it is ([`leave`]).
 
-use super::trap::{Frame, PageFault};
-use super::{cpu, switch};
+use crate::arch::x86_64::cpu::{self, switch};
+use crate::arch::x86_64::irq::trap::{Frame, PageFault};
 use core::arch::naked_asm;
 use core::mem::offset_of;
 
-/// A stack that is full, as [`super::trap::Handlers::stack_full`] is told.
+/// A stack that is full, as `Handlers::stack_full` is told.
 pub struct FullStack {
     /// Whether it may not grow, or cannot.
     pub found: PageFault,
@@ -36,7 +36,7 @@ pub struct FullStack {
     pub is_probe: bool,
 }
 
-/// What [`super::trap::Handlers::stack_full`] wants done.
+/// What `Handlers::stack_full` wants done.
 #[must_use]
 pub enum Rescue {
     /// Nothing can be done: the machine stops.
