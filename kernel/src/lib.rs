@@ -85,7 +85,6 @@ use check::chaos;
 use drivers::log;
 use fail::{deadlock, panic, watchdog};
 use init::{banner, cmdline, handover};
-use mem::stack::FaultOutcome;
 
 /// What a program needs: `use runnext::prelude::*`.
 pub mod prelude {
@@ -142,7 +141,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     handover::init_screen(boot, options); //    the second console
     arch::set_handlers(HANDLERS); //            the entry points of interrupts
     log::set_clock(arch::now_ns); //            0 until there is a clock
-    arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
+    arch::init(handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
     drivers::power_button::init(fail::end::power_off_at_once); // a press ends the machine
     drivers::virtio_blk::init(); //             a disk, or none
@@ -240,15 +239,11 @@ fn next_deadline(cpu: usize) -> Option<u64> {
 
 /// Commits a page of a stack, if the address is in one.
 fn page_fault(address: u64, irqs_off_at: Option<u64>) -> arch::PageFault {
-    match mem::stack::handle_fault(address, irqs_off_at) {
-        FaultOutcome::Committed => {
-            run::ask_for_upkeep();
-            arch::PageFault::Mended
-        }
-        FaultOutcome::GuardHit { .. } => arch::PageFault::StackOverflow,
-        FaultOutcome::NoMemory => arch::PageFault::NoMemory,
-        FaultOutcome::NotAStack => arch::PageFault::Stray,
+    let found = mem::stack::handle_fault(address, irqs_off_at);
+    if found == arch::PageFault::Mended {
+        run::ask_for_upkeep();
     }
+    found
 }
 
 /// Brings memory up, or ends the machine: without it the kernel cannot run.

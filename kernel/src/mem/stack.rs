@@ -44,7 +44,7 @@ mod canary;
 mod pool;
 pub mod slot;
 
-use crate::arch::{self, paging};
+use crate::arch::{self, PageFault, paging};
 use crate::mem::frames::{self, Frame, Stock};
 use crate::mem::percpu::Here;
 use crate::mem::{self, NoMemory, PAGE_SIZE, reclaim};
@@ -55,7 +55,7 @@ use pool::{Backing, Header, Pool};
 use slot::Slot;
 
 pub use canary::is_whole;
-pub use pool::{FaultOutcome, StackStats};
+pub use pool::StackStats;
 pub use slot::{DEFAULT_SIZE, MAIN_SIZE, MAX_SIZE};
 
 /// Bytes that a G with a full stack gets to end on: at least, and at most.
@@ -82,7 +82,7 @@ pub fn least_size() -> usize {
 /// `irqs_off_at` is the stack pointer of the fault if interrupts were off there. A commit
 /// of the own stack is then late, a kernel bug: code that turns interrupts off probes
 /// first. The page is committed all the same, as it does harm only inside [`frames`].
-pub fn handle_fault(addr: u64, irqs_off_at: Option<u64>) -> FaultOutcome {
+pub fn handle_fault(addr: u64, irqs_off_at: Option<u64>) -> PageFault {
     POOL.handle_fault(addr, irqs_off_at)
 }
 
@@ -214,7 +214,7 @@ impl Stack {
         commit().or_else(|none| if reclaim::wait_for(pages) { commit() } else { Err(none) })
     }
 
-    /// Its slot, as [`FaultOutcome::GuardHit`] names it.
+    /// Its slot.
     pub fn slot(&self) -> Slot {
         let (slot, _) = slot::locate(self.top.get()).expect("made by `new` from a slot");
         slot

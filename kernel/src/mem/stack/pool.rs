@@ -24,6 +24,7 @@
 //! Lists are linked through the headers.
 
 use super::slot::{self, CLASSES, Part, Slot};
+use crate::arch::PageFault;
 use crate::arch::lock::{IrqLock, Level};
 use crate::mem::frames::{Frame, Stock};
 use crate::mem::percpu::{CpuLocal, Here};
@@ -39,23 +40,6 @@ const BATCH: usize = CACHED / 2;
 /// Stacks, and their pages, that all CPUs flush from their TLBs at a time.
 const TRIM_SLOTS: usize = 32;
 const TRIM_PAGES: usize = 256;
-
-/// The meaning of a page fault on a page that was not present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum FaultOutcome {
-    /// The page is committed: return and retry.
-    Committed,
-    /// The stack of this slot overflowed.
-    GuardHit {
-        /// The slot that overflowed.
-        slot: Slot,
-    },
-    /// Not an address of a stack in use: a wild pointer.
-    NotAStack,
-    /// A stack in use, and no frame for it.
-    NoMemory,
-}
 
 /// Counters of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -237,17 +221,17 @@ impl<B: Backing> Pool<B> {
     }
 
     /// See [`super::handle_fault`].
-    pub fn handle_fault(&self, addr: u64, irqs_off_at: Option<u64>) -> FaultOutcome {
-        let Some((slot, part)) = slot::locate(addr) else { return FaultOutcome::NotAStack };
+    pub fn handle_fault(&self, addr: u64, irqs_off_at: Option<u64>) -> PageFault {
+        let Some((slot, part)) = slot::locate(addr) else { return PageFault::Stray };
         // Acquire pairs with the store in `make`: the header is mapped.
         if slot.index() >= self.classes[slot.class()].made.load(Ordering::Acquire) {
-            return FaultOutcome::NotAStack;
+            return PageFault::Stray;
         }
         let header = self.backing.header(slot);
         match (header.state.load(Ordering::Relaxed), part) {
             (LIVE, Part::Body) => {}
-            (LIVE, Part::Closed) | (KERNEL, _) => return FaultOutcome::GuardHit { slot },
-            _ => return FaultOutcome::NotAStack,
+            (LIVE, Part::Closed) | (KERNEL, _) => return PageFault::StackOverflow,
+            _ => return PageFault::Stray,
         }
         let page = addr & !(PAGE_SIZE as u64 - 1);
         // Recorded first: if the commit fails, a later unmap of the page is only wasted.
@@ -259,9 +243,9 @@ impl<B: Backing> Pool<B> {
                 if irqs_off_at.and_then(slot::locate).is_some_and(|(at, _)| at == slot) {
                     self.late_commits.fetch_add(1, Ordering::Relaxed);
                 }
-                FaultOutcome::Committed
+                PageFault::Mended
             }
-            Err(NoMemory) => FaultOutcome::NoMemory,
+            Err(NoMemory) => PageFault::NoMemory,
         }
     }
 

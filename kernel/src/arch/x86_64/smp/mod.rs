@@ -25,12 +25,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub fn start_cpus(entry: fn() -> !) {
     let machine = MACHINE.get().expect("init comes first");
     let wanted = &machine.firmware.cpus[1..];
-    let wanted = &wanted[..wanted.len().min(machine.max_cpus - 1)];
+    let others = machine.config.max_cpus.clamp(1, cpu::MAX_CPUS) - 1;
+    let wanted = &wanted[..wanted.len().min(others)];
     let mut online = Vec::with_capacity(1 + wanted.len());
     report_cpu(&machine.boot_cpu, &"boot CPU");
     online.push(machine.boot_cpu);
     if !wanted.is_empty() {
-        match install_trampoline(machine.alloc_low) {
+        match install_trampoline(machine.config.alloc_low) {
             Ok(mut trampoline) => match start_each(&mut trampoline, wanted, &mut online) {
                 0 => paging::unmap_identity_low(trampoline.page()),
                 given_up => keep(trampoline, given_up),
@@ -134,7 +135,7 @@ struct Ap {
 fn start_cpu(trampoline: &mut Trampoline, cpu: &CpuEntry, index: usize) -> Option<CpuInfo> {
     let apic_id = cpu.apic_id;
     let machine = MACHINE.get().expect("init comes first");
-    let Some((ap, stack_top)) = new_ap(cpu, index, machine.new_stack) else {
+    let Some((ap, stack_top)) = new_ap(cpu, index, machine.config.new_stack) else {
         log::error!("smp: APIC id {apic_id}: no memory for its stacks, left out");
         return None;
     };
@@ -235,7 +236,7 @@ extern "C" fn ap_main(argument: usize) -> ! {
         log::error!("apic: CPU {}: {error}", ap.index);
     }
     clock::init_cpu(ap.index);
-    let timer = timer::init_cpu(machine.timer).mode;
+    let timer = timer::init_cpu(machine.config.timer).mode;
     let topology = topology::read_this_cpu(ap.entry.node);
     let (index, apic_id) = (ap.index, ap.entry.apic_id);
     ap.info.call_once(|| CpuInfo { index, apic_id, topology, timer });

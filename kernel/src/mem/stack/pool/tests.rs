@@ -82,7 +82,7 @@ fn pool(room: usize) -> Box<Pool<Fake>> {
 
 fn touch(pool: &Pool<Fake>, slot: Slot, pages: usize) {
     for n in 1..pages {
-        assert_eq!(pool.handle_fault(slot.page_from_top(n) + 8, None), FaultOutcome::Committed);
+        assert_eq!(pool.handle_fault(slot.page_from_top(n) + 8, None), PageFault::Mended);
     }
 }
 
@@ -93,7 +93,7 @@ fn a_new_stack_has_its_top_page_and_gets_others_on_touch() {
     assert!(pool.backing.has(slot.page_from_top(0)));
     let next = slot.page_from_top(1);
     assert!(!pool.backing.has(next));
-    assert_eq!(pool.handle_fault(next + 123, None), FaultOutcome::Committed);
+    assert_eq!(pool.handle_fault(next + 123, None), PageFault::Mended);
     assert!(pool.backing.has(next));
     assert_eq!(pool.stats().commits, 1);
 }
@@ -103,9 +103,9 @@ fn the_guard_is_never_committed() {
     let (pool, cpu) = (pool(1000), Here::pretend(0));
     let slot = pool.take(&cpu, 0).unwrap();
     for addr in [slot.base(), slot.base() + PAGE, slot.bounds().start - 1] {
-        assert_eq!(pool.handle_fault(addr, None), FaultOutcome::GuardHit { slot });
+        assert_eq!(pool.handle_fault(addr, None), PageFault::StackOverflow);
     }
-    assert_eq!(pool.handle_fault(slot.bounds().start, None), FaultOutcome::Committed);
+    assert_eq!(pool.handle_fault(slot.bounds().start, None), PageFault::Mended);
 }
 
 #[test]
@@ -114,11 +114,11 @@ fn a_commit_of_the_own_stack_with_interrupts_off_is_counted_as_late() {
     let here = Here::pretend(0);
     let (own, other) = (pool.take(&here, 0).unwrap(), pool.take(&here, 0).unwrap());
     let touch = |n, sp| pool.handle_fault(own.page_from_top(n), sp);
-    assert_eq!(touch(1, None), FaultOutcome::Committed);
+    assert_eq!(touch(1, None), PageFault::Mended);
     // An interrupt handler, on its own stack, writes to the stack of a G.
-    assert_eq!(touch(2, Some(other.top() - 8)), FaultOutcome::Committed);
+    assert_eq!(touch(2, Some(other.top() - 8)), PageFault::Mended);
     assert_eq!(pool.stats().late_commits, 0);
-    assert_eq!(touch(3, Some(own.page_from_top(2))), FaultOutcome::Committed);
+    assert_eq!(touch(3, Some(own.page_from_top(2))), PageFault::Mended);
     assert_eq!(pool.stats().late_commits, 1);
 }
 
@@ -170,7 +170,7 @@ fn an_open_stack_is_closed_before_it_is_used_again() {
     assert_eq!((pool.open_slots(), pool.backing.has(slot.spare())), (0, false));
     let again: Vec<Slot> = (0..40).map(|_| pool.take(&cpu, 0).unwrap()).collect();
     assert!(again.contains(&slot), "lost");
-    assert_eq!(pool.handle_fault(full - 8, None), FaultOutcome::GuardHit { slot });
+    assert_eq!(pool.handle_fault(full - 8, None), PageFault::StackOverflow);
 }
 
 #[test]
@@ -191,8 +191,8 @@ fn a_stack_that_its_user_keeps_is_closed_down_to_what_it_keeps() {
     assert_eq!(pool.backing.freed.load(Ordering::Relaxed), pool.stats().trimmed_pages);
     // The user keeps it, and it works as before.
     assert_ne!(pool.take(&cpu, 3), Ok(slot));
-    assert_eq!(pool.handle_fault(full, None), FaultOutcome::Committed);
-    assert_eq!(pool.handle_fault(full - 8, None), FaultOutcome::GuardHit { slot });
+    assert_eq!(pool.handle_fault(full, None), PageFault::Mended);
+    assert_eq!(pool.handle_fault(full - 8, None), PageFault::StackOverflow);
 }
 
 #[test]
@@ -222,26 +222,14 @@ fn what_is_below_the_limit_is_not_opened() {
 #[test]
 fn wild_pointers_into_the_window_are_no_stack() {
     let (pool, cpu) = (pool(1000), Here::pretend(0));
-    assert_eq!(pool.handle_fault(Slot::new(0, 0).top() - 8, None), FaultOutcome::NotAStack);
+    assert_eq!(pool.handle_fault(Slot::new(0, 0).top() - 8, None), PageFault::Stray);
     let slot = pool.take(&cpu, 0).unwrap();
-    assert_eq!(
-        pool.handle_fault(Slot::new(0, 500).top(), None),
-        FaultOutcome::NotAStack,
-        "never made"
-    );
-    assert_eq!(
-        pool.handle_fault(Slot::new(3, 0).top(), None),
-        FaultOutcome::NotAStack,
-        "never made"
-    );
-    assert_eq!(pool.handle_fault(0x1000, None), FaultOutcome::NotAStack);
+    assert_eq!(pool.handle_fault(Slot::new(0, 500).top(), None), PageFault::Stray, "never made");
+    assert_eq!(pool.handle_fault(Slot::new(3, 0).top(), None), PageFault::Stray, "never made");
+    assert_eq!(pool.handle_fault(0x1000, None), PageFault::Stray);
     pool.put(&cpu, slot);
-    assert_eq!(
-        pool.handle_fault(slot.page_from_top(3), None),
-        FaultOutcome::NotAStack,
-        "not in use"
-    );
-    assert_eq!(pool.handle_fault(slot.base(), None), FaultOutcome::NotAStack, "not in use");
+    assert_eq!(pool.handle_fault(slot.page_from_top(3), None), PageFault::Stray, "not in use");
+    assert_eq!(pool.handle_fault(slot.base(), None), PageFault::Stray, "not in use");
 }
 
 #[test]
@@ -319,7 +307,7 @@ fn no_memory_is_an_error_and_frees_bring_it_back() {
     let slots: Vec<Slot> = (0..3).map(|_| pool.take(&cpu, 1).unwrap()).collect();
     assert_eq!(pool.take(&cpu, 1), Err(NoMemory));
     assert_eq!(pool.take(&cpu, 0), Err(NoMemory));
-    assert_eq!(pool.handle_fault(slots[0].page_from_top(1), None), FaultOutcome::NoMemory);
+    assert_eq!(pool.handle_fault(slots[0].page_from_top(1), None), PageFault::NoMemory);
     pool.put(&cpu, slots[1]);
     assert_eq!(pool.take(&cpu, 1), Ok(slots[1]));
 }
@@ -331,7 +319,7 @@ fn a_kernel_stack_is_whole_and_never_grows() {
     for n in 0..4 {
         assert!(pool.backing.has(slot.page_from_top(n)), "page {n}");
     }
-    assert_eq!(pool.handle_fault(slot.page_from_top(4), None), FaultOutcome::GuardHit { slot });
+    assert_eq!(pool.handle_fault(slot.page_from_top(4), None), PageFault::StackOverflow);
     assert_eq!(pool.take_kernel(&cpu, 0), Err(NoMemory));
     assert_eq!(pool.take_kernel(&cpu, usize::MAX), Err(NoMemory));
     assert_eq!(slot::class_for(9 * PAGE_SIZE - slot::TOP_BYTES), Some(0), "9 pages fit");
