@@ -141,7 +141,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     handover::init_screen(boot, options); //    the second console
     arch::set_handlers(HANDLERS); //            the entry points of interrupts
     log::set_clock(arch::now_ns); //            0 until there is a clock
-    arch::init(&handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
+    arch::init(handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
     drivers::power_button::init(fail::end::power_off_at_once); // a press ends the machine
     drivers::virtio_blk::init(); //             a disk, or none

@@ -55,17 +55,17 @@ pub const BOOT_CPU_NOT_LISTED: &str = "the MADT does not list the boot CPU (APIC
 
 /// APIC ids that the firmware lists twice.
 pub fn duplicates(count: usize) -> String {
-    format!("{count} duplicate APIC ids in the MADT, dropped")
+    format!("acpi: table APIC: {count} duplicate APIC ids skipped")
 }
 
 /// CPUs that the firmware lists as not to be used.
 pub fn disabled(count: usize) -> String {
-    format!("{count} disabled CPUs in the MADT, skipped")
+    format!("acpi: table APIC: {count} disabled CPUs skipped")
 }
 
 /// CPUs with the id that means all CPUs.
 pub fn broadcast(count: usize) -> String {
-    format!("{count} CPUs with the broadcast APIC id in the MADT, skipped")
+    format!("acpi: table APIC: {count} CPUs with the broadcast APIC id skipped")
 }
 
 /// A word of the command line that was not understood.

@@ -30,7 +30,7 @@ pub use x86_64::cpu::{
 };
 
 pub use x86_64::machine::{
-    Config, CpuInfo, begin_turns, cpus, init, init_boot_cpu, mask_isa, route_isa, wake,
+    Config, CpuInfo, begin_turns, cpus, init, init_boot_cpu, route_isa, wake,
 };
 pub use x86_64::smp::{report_late_cpus, start_cpus};
 
@@ -40,9 +40,9 @@ pub use x86_64::acpi::power_button::power_button;
 pub use x86_64::cpu::features::missing as missing_features;
 pub use x86_64::cpu::pci::{message_for, pci_read, pci_write};
 pub use x86_64::cpu::switch::{call_on, call_rarely, prepare, saved_at, switch, switch_for_good};
-pub use x86_64::irq::apic::ApicChoice;
+pub use x86_64::irq::apic::Mode as ApicMode;
 pub use x86_64::irq::flag as irq;
-pub use x86_64::irq::ioapic::RouteError;
+pub use x86_64::irq::ioapic::{RouteError, mask as mask_isa};
 pub use x86_64::irq::nmi::{ask, sample, stop_others, stopped_at, was_sampled};
 pub use x86_64::irq::preempt::ROOM as PREEMPT_ROOM;
 pub use x86_64::irq::shootdown::shootdown;

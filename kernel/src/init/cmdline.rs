@@ -8,7 +8,7 @@
 //! comments at the start of a line are understood. An invalid word is named in a warning and has no
 //! other effect.
 
-use crate::arch::{ApicChoice, ClockChoice, MAX_CPUS, TimerChoice};
+use crate::arch::{ApicMode, ClockChoice, MAX_CPUS, TimerChoice};
 use crate::drivers::log::Sinks;
 use crate::fail::watchdog::StuckChoice;
 use crate::run::Handoff;
@@ -106,8 +106,8 @@ options! {
         "lapic" => TimerChoice::OneShot, "none" => TimerChoice::None
     }
     /// The mode of the local APICs.
-    "apic" apic: ApicChoice = ApicChoice::Auto, {
-        "auto" => ApicChoice::Auto, "xapic" => ApicChoice::XApic, "x2apic" => ApicChoice::X2Apic
+    "apic" apic: Option<ApicMode> = None, {
+        "auto" => None, "xapic" => Some(ApicMode::XApic), "x2apic" => Some(ApicMode::X2Apic)
     }
     /// The clock source.
     "clock" clock: ClockChoice = ClockChoice::Auto, {

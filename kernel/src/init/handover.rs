@@ -143,7 +143,7 @@ fn attach_screen(boot: &'static mut BootInfo) {
 }
 
 /// The configuration of the machine, from the options and the loader.
-pub fn machine_config(rsdp: Option<u64>, options: &Options) -> arch::Config<'static> {
+pub fn machine_config(rsdp: Option<u64>, options: &Options) -> arch::Config {
     arch::Config {
         apic: options.apic,
         clock: options.clock,
@@ -154,7 +154,7 @@ pub fn machine_config(rsdp: Option<u64>, options: &Options) -> arch::Config<'sta
         new_stack: mem::stack::new_kernel_stack,
         alloc_low: || mem::frames::alloc_below_1m().map(mem::frames::Frame::addr),
         rsdp: rsdp.filter(|_| options.acpi),
-        overrides: &|signature| {
+        overrides: |signature| {
             fw_cfg_file(&alloc::format!("opt/runnext/acpi/{signature}"), MAX_TABLE)
         },
     }

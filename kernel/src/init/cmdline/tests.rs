@@ -23,7 +23,7 @@ fn every_option_reaches_its_field() {
         program: Some("tour".into()),
         log: LevelFilter::Trace,
         timer: TimerChoice::TscDeadline,
-        apic: ApicChoice::X2Apic,
+        apic: Some(ApicMode::X2Apic),
         clock: ClockChoice::Hpet,
         console: Sinks::Screen,
         max_cpus: Some(7),

@@ -1,39 +1,51 @@
-//! The MADT: which CPUs there are, and how interrupts reach them.
+//! MADT and SRAT: which CPUs there are, how interrupts reach them, and their NUMA nodes.
 //!
-//! Two kinds of CPU entry exist, with APIC ids of 8 and of 32 bits, and firmware
-//! may list one CPU in both. Starting CPUs and programming I/O APICs is left to
-//! `machine`.
-//!
-//! The entries' layouts and the meaning of their flags are the `acpi` crate's.
-//! The loop is `tables::for_each_entry`: the crate's `InterruptModel` panics on a
-//! MADT without CPUs, gives up the whole table for one bad entry and takes the
-//! first CPU for the boot CPU; the crate's iterator reads beyond the `&Madt` that
-//! it was made from.
+//! The MADT has two kinds of CPU entry, with APIC ids of 8 and of 32 bits, and firmware may list
+//! one CPU in both. The SRAT's fields are read by their offsets (ACPI 6.5, 5.2.16); its nodes are
+//! proximity domains, numbers without further meaning. Which memory is near which node is not read:
+//! the allocator has no use for it.
 
-use super::notice::Report;
-use super::tables::{HEADER_BYTES, for_each_entry, little_endian, view};
-use super::{DEFAULT_LOCAL_APIC, Firmware};
+use super::tables::{HEADER_BYTES, little_endian, sound_entries};
+use super::{DEFAULT_LOCAL_APIC, Firmware, Report};
 use crate::arch::MAX_CPUS;
-use crate::arch::x86_64::irq::apic::{LocalNmi, Polarity, Trigger};
-use crate::arch::x86_64::irq::ioapic::{InterruptOverride, Wiring};
+use crate::arch::x86_64::irq::apic::{Lint, LocalNmi, Polarity, Trigger};
+use crate::arch::x86_64::irq::ioapic::Wiring;
+use ::acpi::platform::interrupt::IoApic;
 use ::acpi::sdt::madt::{
     InterruptSourceOverrideEntry, IoApicEntry, LocalApicAddressOverrideEntry, LocalApicEntry,
-    LocalApicNmiEntry, LocalX2ApicEntry, NmiSourceEntry, X2ApicNmiEntry, parse_mps_inti_flags,
+    LocalApicNmiEntry, LocalX2ApicEntry, Madt, MadtEntry, NmiSourceEntry, X2ApicNmiEntry,
+    parse_mps_inti_flags,
 };
-use log::Level;
+use alloc::format;
+use alloc::vec::Vec;
+use core::pin::Pin;
+use log::Level::{self, Info, Warn};
 
 /// Header, local APIC address, flags.
-pub(super) const MIN_BYTES: usize = HEADER_BYTES + 8;
+pub(super) const MADT_MIN_BYTES: usize = size_of::<Madt>();
+/// Header and twelve reserved bytes.
+pub(super) const SRAT_MIN_BYTES: usize = HEADER_BYTES + 12;
 
-/// Far more than any machine has of these; real ones have 1 to 20.
-const MAX_IO_APICS: usize = 64;
-const MAX_OVERRIDES: usize = 256;
+/// Far more than any machine has; real ones have 1 to 9.
+const MAX_IO_APICS: usize = 16;
 const MAX_NMIS: usize = 2 * MAX_CPUS;
 
-/// In CPU entries: the CPU is there and may be started.
-const CPU_ENABLED: u32 = 1 << 0;
+/// In CPU entries of both tables: the CPU is there, and may be started.
+const ENABLED: u32 = 1 << 0;
 /// In place of an APIC id or a uid: all CPUs. Entries with 8 bits have 0xff.
 const ALL_CPUS: u32 = u32::MAX;
+
+/// The kinds of MADT entry that are read, with the sizes of the crate's layouts.
+const MADT_KINDS: [(u8, usize); 8] = [
+    (0x0, size_of::<LocalApicEntry>()),
+    (0x1, size_of::<IoApicEntry>()),
+    (0x2, size_of::<InterruptSourceOverrideEntry>()),
+    (0x3, size_of::<NmiSourceEntry>()),
+    (0x4, size_of::<LocalApicNmiEntry>()),
+    (0x5, size_of::<LocalApicAddressOverrideEntry>()),
+    (0x9, size_of::<LocalX2ApicEntry>()),
+    (0xa, size_of::<X2ApicNmiEntry>()),
+];
 
 /// A CPU that may be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,78 +66,74 @@ impl CpuEntry {
     }
 }
 
-/// An I/O APIC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IoApic {
-    /// The id, as the firmware set it.
-    pub id: u8,
-    /// Physical address of the registers.
-    pub address: u64,
-    /// The global system interrupt of input 0.
-    pub gsi_base: u32,
-}
-
-/// Reads a validated MADT of at least [`MIN_BYTES`] into `firmware`, which has
+/// Reads a validated MADT of at least [`MADT_MIN_BYTES`] into `firmware`, which has
 /// the boot CPU as its only CPU.
 pub(super) fn read(table: &[u8], firmware: &mut Firmware, report: &mut Report) {
-    firmware.local_apic = little_endian(&table[HEADER_BYTES..HEADER_BYTES + 4]);
-    for_each_entry(table, "APIC", MIN_BYTES, report, |entry, report| {
-        match entry[0] {
-            0x0 => {
-                let e: LocalApicEntry = view(entry)?;
+    let mut sound = table[..MADT_MIN_BYTES].to_vec();
+    sound.extend(sound_entries(table, "APIC", MADT_MIN_BYTES, &MADT_KINDS, report).flatten());
+    let length = sound.len() as u32;
+    sound[4..8].copy_from_slice(&length.to_le_bytes());
+    // SAFETY: the layout has no padding, no alignment and no invalid values. The crate walks
+    // `length` bytes from its beginning, all in `sound`, which is not moved; each entry is in them
+    // as a whole, and is as long as the layout of its kind.
+    let madt = unsafe { Pin::new_unchecked(&*sound.as_ptr().cast::<Madt>()) };
+    firmware.local_apic = madt.local_apic_address.into();
+    for entry in madt.entries() {
+        match entry {
+            MadtEntry::LocalApic(e) => {
                 add_cpu(widen(e.apic_id), e.processor_id.into(), e.flags, firmware, report);
             }
-            0x9 => {
-                let e: LocalX2ApicEntry = view(entry)?;
+            MadtEntry::LocalX2Apic(e) => {
                 add_cpu(e.x2apic_id, e.processor_uid, e.flags, firmware, report);
             }
-            0x1 => {
-                let e: IoApicEntry = view(entry)?;
-                let (id, address) = (e.io_apic_id, e.io_apic_address.into());
-                let io_apic = IoApic { id, address, gsi_base: e.global_system_interrupt_base };
-                report.push(&mut firmware.io_apics, MAX_IO_APICS, "too many I/O APICs: ", io_apic);
-            }
-            0x2 => {
-                let e: InterruptSourceOverrideEntry = view(entry)?;
-                let wiring = wiring(e.global_system_interrupt, e.flags, report);
-                let entry = InterruptOverride { isa_irq: e.irq, wiring };
-                let list = &mut firmware.interrupt_overrides;
-                report.push(list, MAX_OVERRIDES, "too many interrupt source overrides: ", entry);
-            }
-            0x3 => {
-                let e: NmiSourceEntry = view(entry)?;
-                let wiring = wiring(e.global_system_interrupt, e.flags, report);
-                report.push(
-                    &mut firmware.nmi_sources,
-                    MAX_OVERRIDES,
-                    "too many NMI sources: ",
-                    wiring,
+            MadtEntry::IoApic(e) => {
+                let io_apic = IoApic {
+                    id: e.io_apic_id,
+                    address: e.io_apic_address,
+                    global_system_interrupt_base: e.global_system_interrupt_base,
+                };
+                push(
+                    &mut firmware.io_apics,
+                    MAX_IO_APICS,
+                    io_apic,
+                    "I/O APICs beyond the limit",
+                    report,
                 );
             }
-            0x4 => {
-                let e: LocalApicNmiEntry = view(entry)?;
+            MadtEntry::InterruptSourceOverride(e) => {
+                let wiring = wiring(e.global_system_interrupt, e.flags, report);
+                match firmware.isa_overrides.get_mut(usize::from(e.irq)) {
+                    Some(known) if known.is_none() => *known = Some(wiring),
+                    Some(_) => report.skip(Warn, "APIC", "second overrides of an ISA line"),
+                    None => report.skip(Warn, "APIC", "overrides of lines that ISA does not have"),
+                }
+            }
+            MadtEntry::NmiSource(e) => {
+                let wiring = wiring(e.global_system_interrupt, e.flags, report);
+                push(
+                    &mut firmware.nmi_sources,
+                    MAX_NMIS,
+                    wiring,
+                    "NMI sources beyond the limit",
+                    report,
+                );
+            }
+            MadtEntry::LocalApicNmi(e) => {
                 add_nmi(widen(e.processor_id), e.nmi_line, e.flags, firmware, report);
             }
-            0xa => {
-                let e: X2ApicNmiEntry = view(entry)?;
+            MadtEntry::X2ApicNmi(e) => {
                 add_nmi(e.processor_uid, e.nmi_line, e.flags, firmware, report);
             }
-            0x5 => {
-                let e: LocalApicAddressOverrideEntry = view(entry)?;
-                firmware.local_apic = e.local_apic_address;
-            }
-            // The other kinds mean nothing on this machine.
-            _ => {}
+            MadtEntry::LocalApicAddressOverride(e) => firmware.local_apic = e.local_apic_address,
+            _ => {} // not among MADT_KINDS
         }
-        Some(())
-    });
+    }
     if firmware.local_apic == 0 {
         firmware.local_apic = DEFAULT_LOCAL_APIC;
     }
-    let boot = firmware.cpus[0];
-    if boot.acpi_uid.is_none() {
-        let id = boot.apic_id;
-        report.warn(format_args!("the MADT does not list the boot CPU (APIC id {id}) as enabled"));
+    let CpuEntry { apic_id, acpi_uid, .. } = firmware.cpus[0];
+    if acpi_uid.is_none() {
+        report.warn(format!("the MADT does not list the boot CPU (APIC id {apic_id}) as enabled"));
     }
 }
 
@@ -134,41 +142,68 @@ fn widen(id: u8) -> u32 {
     if id == 0xff { ALL_CPUS } else { id.into() }
 }
 
+/// Appends `item` to a list of at most `limit`; one more is skipped.
+fn push<T>(list: &mut Vec<T>, limit: usize, item: T, what: &'static str, report: &mut Report) {
+    if list.len() < limit {
+        list.push(item);
+    } else {
+        report.skip(Warn, "APIC", what);
+    }
+}
+
 /// Reserved values of polarity and trigger are read as "same as the bus".
 fn wiring(gsi: u32, flags: u16, report: &mut Report) -> Wiring {
-    let parsed = parse_mps_inti_flags(flags);
-    if parsed.is_err() {
-        report.warn(format_args!(
-            "reserved polarity or trigger in interrupt flags {flags:#x}: treated as ISA"
-        ));
-    }
-    let (polarity, trigger) = parsed.unwrap_or((Polarity::SameAsBus, Trigger::SameAsBus));
+    let (polarity, trigger) = parse_mps_inti_flags(flags).unwrap_or_else(|_| {
+        report.skip(Warn, "APIC", "reserved values of polarity or trigger");
+        (Polarity::SameAsBus, Trigger::SameAsBus)
+    });
     Wiring { gsi, polarity, trigger }
 }
 
 fn add_nmi(uid: u32, lint: u8, flags: u16, firmware: &mut Firmware, report: &mut Report) {
+    let lint = match lint {
+        0 => Lint::Lint0,
+        1 => Lint::Lint1,
+        _ => return report.skip(Warn, "APIC", "NMI pins that no CPU has"),
+    };
     let uid = Some(uid).filter(|uid| *uid != ALL_CPUS);
     let nmi = (uid, LocalNmi { lint, polarity: wiring(0, flags, report).polarity });
-    // There is no LINT2; and firmware that lists CPUs in both kinds of entry
-    // lists their pins in both kinds.
-    if lint <= 1 && !firmware.local_nmis.contains(&nmi) {
-        report.push(&mut firmware.local_nmis, MAX_NMIS, "too many local NMI pins: ", nmi);
+    // Firmware that lists CPUs in both kinds of entry lists their pins in both kinds.
+    if !firmware.local_nmis.contains(&nmi) {
+        push(&mut firmware.local_nmis, MAX_NMIS, nmi, "NMI pins beyond the limit", report);
     }
 }
 
 /// Adds a CPU that may be started, and is not listed yet.
 fn add_cpu(apic_id: u32, uid: u32, flags: u32, to: &mut Firmware, report: &mut Report) {
     let cpu = CpuEntry { apic_id, acpi_uid: Some(uid), node: None };
+    let mut skip = |level: Level, what| report.skip(level, "APIC", what);
     match to.cpus.iter_mut().find(|known| known.apic_id == apic_id) {
-        _ if flags & CPU_ENABLED == 0 => {
-            report.tally(Level::Info, "", " disabled CPUs in the MADT, skipped");
-        }
-        _ if apic_id == ALL_CPUS => {
-            report.tally(Level::Warn, "", " CPUs with the broadcast APIC id in the MADT, skipped");
-        }
+        _ if flags & ENABLED == 0 => skip(Info, "disabled CPUs"),
+        _ if apic_id == ALL_CPUS => skip(Warn, "CPUs with the broadcast APIC id"),
         // The boot CPU, which was in the list before its entry was met.
         Some(boot) if boot.acpi_uid.is_none() => *boot = cpu,
-        Some(_) => report.tally(Level::Info, "", " duplicate APIC ids in the MADT, dropped"),
-        None => report.push(&mut to.cpus, MAX_CPUS, "too many CPUs: ", cpu),
+        Some(_) => skip(Info, "duplicate APIC ids"),
+        None => push(&mut to.cpus, MAX_CPUS, cpu, "CPUs beyond the limit", report),
+    }
+}
+
+/// Reads a validated SRAT of at least [`SRAT_MIN_BYTES`] into `firmware`.
+pub(super) fn read_srat(table: &[u8], firmware: &mut Firmware, report: &mut Report) {
+    for entry in sound_entries(table, "SRAT", SRAT_MIN_BYTES, &[(0, 16), (2, 24)], report) {
+        let long = |at| little_endian(&entry[at..at + 4]) as u32;
+        let (apic_id, node, flags) = match entry[0] {
+            // A CPU with an id of 8 bits. The domain's upper bytes stand apart.
+            0 => {
+                let node = u32::from_le_bytes([entry[2], entry[9], entry[10], entry[11]]);
+                (entry[3].into(), node, long(4))
+            }
+            _ => (long(8), long(4), long(12)),
+        };
+        // The first entry about a CPU counts, as in the MADT.
+        let cpu = firmware.cpus.iter_mut().find(|cpu| cpu.apic_id == apic_id);
+        if let Some(cpu) = cpu.filter(|_| flags & ENABLED != 0) {
+            cpu.node.get_or_insert(node);
+        }
     }
 }

@@ -1,71 +1,61 @@
 //! What the firmware says: CPUs, interrupt routing, timers, NUMA nodes.
 //!
-//! [`read`] turns the ACPI tables into one owned value, [`Firmware`], in which
-//! nothing points into firmware memory any more. The boot CPU calls it once, when
-//! the heap exists and before any other CPU runs. Acting on the value
-//! (programming an I/O APIC, starting a CPU, choosing a timer) is left to the
-//! neighbours, and so is the logging of the [`Notice`]s.
+//! [`read`] turns the ACPI tables into one owned value, [`Firmware`]. The boot CPU calls it once,
+//! when the heap exists and before any other CPU runs. Acting on the value (programming an I/O
+//! APIC, starting a CPU, choosing a timer) and logging its notices is left to the caller.
 //!
 //! # Tables are hostile
 //!
-//! > Every byte is read through a bounds check, every loop is bounded by the
-//! > bytes of a table that was validated (signature, length, checksum) and is at
-//! > most `tables::MAX_TABLE_BYTES` long, and every list has a capacity. What is
-//! > missing or wrong becomes a value (`None`, an empty list, a notice), never a
-//! > panic: a machine without a MADT runs on its boot CPU alone.
+//! > Every byte is read through a bounds check, every loop is bounded by the bytes of a table that
+//! > was validated (signature, length, checksum) and is at most `tables::MAX_TABLE_BYTES` long, and
+//! > every list has a capacity. What is missing or wrong becomes a value (`None`, an empty list, a
+//! > notice), never a panic: a machine without a MADT runs on its boot CPU alone.
 //!
 //! # What comes from the `acpi` crate, and what does not
 //!
-//! The crate (6.1.1) gives the layouts of the tables and the meaning of their
-//! flags. Its own walks are not used, because each of them trusts the firmware:
+//! The crate (6.1.1) gives the layouts, the types of interrupt wiring and the walk over the MADT's
+//! entries. It trusts the firmware, so `madt` gives it a copy of the table without the entries that
+//! would lead it astray: its walk never ends on an entry of length 0, and reads a whole entry where
+//! only the first bytes are in the table. What is not used, and why:
 //!
-//! - `AcpiTables` has no way to say "not mapped", subtracts the header's size
-//!   from a length it has not checked, and reads the XSDT's 64-bit pointers,
-//!   which lie at 4 modulo 8, with aligned loads;
-//! - the iterators over MADT and SRAT entries never end on an entry of length
-//!   zero, and look at a whole entry when only its first bytes are in the table;
-//! - its SRAT entries have a 16-bit length where ACPI has 8, so all fields are
-//!   one byte off;
-//! - the FADT's helpers multiply an 8-bit length by eight.
-//!
-//! So `tables.rs` finds and validates tables and walks their entries, and the
-//! other files read one kind of table each.
+//! - `AcpiTables` has no way to say "not mapped", subtracts the header's size from a length that it
+//!   has not checked, and reads the XSDT's 64-bit pointers, which lie at 4 modulo 8, with aligned
+//!   loads: `tables` finds and validates tables;
+//! - `InterruptModel` wants an `AcpiTables`, panics on a MADT without CPUs, gives up the whole table
+//!   for one bad entry, takes the first CPU for the boot CPU and has no polarity of NMI pins;
+//! - its SRAT entries have a 16-bit length where ACPI has 8, so all fields are one byte off;
+//! - the FADT's helpers multiply an 8-bit length by eight, and believe its revision.
 
 mod fixed;
 mod madt;
-mod notice;
 pub mod power_button;
-mod srat;
 mod tables;
 
 #[cfg(not(target_os = "none"))]
+#[path = "tests/builder.rs"]
 pub mod builder;
 #[cfg(test)]
 mod tests;
 
-#[cfg(test)]
-pub use fixed::PowerButtonEvents;
-pub use fixed::{FixedHardware, PowerButtonPorts};
-#[cfg(test)]
-pub use fixed::{Reset, SoftOff};
-pub use madt::{CpuEntry, IoApic};
-#[cfg(not(target_os = "none"))]
-pub use notice::MAX_NOTICES;
-pub use notice::Notice;
-pub use tables::{DirectMap, Overrides, PhysicalMemory};
+pub use fixed::FixedHardware;
+pub use madt::CpuEntry;
+pub use tables::{Memory, Overrides, direct_map};
 
 use super::irq::apic::LocalNmi;
-use super::irq::ioapic::{InterruptOverride, Wiring};
+use super::irq::ioapic::{ISA_LINES, Wiring};
+use ::acpi::platform::interrupt::IoApic;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use notice::Report;
+use log::Level;
 use tables::Tables;
 
 /// The address of the local APIC unless the firmware says otherwise.
 pub const DEFAULT_LOCAL_APIC: u64 = 0xfee0_0000;
 
 /// Everything the kernel wants to know from the firmware, owned.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Firmware {
     /// The CPUs that may be started, each APIC id once, the boot CPU first and
     /// the others in the order of the MADT. Never empty.
@@ -74,11 +64,10 @@ pub struct Firmware {
     pub local_apic: u64,
     /// The I/O APICs, in the order of the MADT.
     pub io_apics: Vec<IoApic>,
-    /// ISA interrupts that do not arrive at the input of their own number, or in
-    /// another way.
-    pub interrupt_overrides: Vec<InterruptOverride>,
-    /// Local APIC pins that are wired to NMI: of the CPU with this ACPI uid, or
-    /// of all CPUs.
+    /// The wiring of each ISA line that does not arrive at the input of its own number, or in
+    /// another way than ISA has it.
+    pub isa_overrides: [Option<Wiring>; ISA_LINES],
+    /// Local APIC pins that are wired to NMI: of the CPU with this ACPI uid, or of all CPUs.
     pub local_nmis: Vec<(Option<u32>, LocalNmi)>,
     /// I/O APIC inputs that are to be delivered as NMI.
     pub nmi_sources: Vec<Wiring>,
@@ -86,73 +75,100 @@ pub struct Firmware {
     pub hpet: Option<u64>,
     /// The fixed hardware that the FADT describes.
     pub fixed: FixedHardware,
-    /// What was odd; the caller logs it.
-    pub notices: Vec<Notice>,
+    /// What was odd, a line each; the caller logs it with this level.
+    pub notices: Vec<(Level, String)>,
 }
 
 impl Firmware {
-    /// What is known without any table.
-    fn of_boot_cpu(apic_id: u32) -> Self {
-        Firmware {
-            cpus: vec![CpuEntry { apic_id, acpi_uid: None, node: None }],
-            local_apic: DEFAULT_LOCAL_APIC,
-            io_apics: Vec::new(),
-            interrupt_overrides: Vec::new(),
-            local_nmis: Vec::new(),
-            nmi_sources: Vec::new(),
-            hpet: None,
-            fixed: FixedHardware::default(),
-            notices: Vec::new(),
-        }
-    }
-
     /// The NMI pins of this CPU.
     pub fn local_nmis_of(&self, cpu: &CpuEntry) -> impl Iterator<Item = LocalNmi> {
         let uid = cpu.acpi_uid;
-        let of_cpu =
-            move |(of, nmi): &(Option<u32>, LocalNmi)| (of.is_none() || *of == uid).then_some(*nmi);
-        self.local_nmis.iter().filter_map(of_cpu)
+        let of_cpu = self.local_nmis.iter().filter(move |(of, _)| of.is_none() || *of == uid);
+        of_cpu.map(|(_, nmi)| *nmi)
     }
 }
 
 /// Reads all tables that the kernel uses.
 ///
-/// `rsdp` is the physical address that the loader found, `boot_apic_id` the id
-/// of the CPU that runs this. `overrides` is asked for each table by signature
-/// (`"APIC"` is the MADT) before the firmware is, so a test can replace or hide
-/// one.
-pub fn read(
+/// `rsdp` is the physical address that the loader found, `boot_apic_id` the id of the CPU that runs
+/// this. `overrides` is asked for each table by signature (`"APIC"` is the MADT) before the firmware
+/// is, so a test can replace or hide one.
+pub fn read<'a>(
     rsdp: Option<u64>,
-    memory: &impl PhysicalMemory,
-    overrides: Overrides<'_>,
+    memory: Memory<'a>,
+    overrides: Overrides<'a>,
     boot_apic_id: u32,
 ) -> Firmware {
     let mut report = Report::default();
-    let mut firmware = Firmware::of_boot_cpu(boot_apic_id);
+    let mut firmware = Firmware {
+        cpus: vec![CpuEntry { apic_id: boot_apic_id, acpi_uid: None, node: None }],
+        local_apic: DEFAULT_LOCAL_APIC,
+        io_apics: Vec::new(),
+        isa_overrides: [None; ISA_LINES],
+        local_nmis: Vec::new(),
+        nmi_sources: Vec::new(),
+        hpet: None,
+        fixed: FixedHardware::default(),
+        notices: Vec::new(),
+    };
     let tables = Tables::locate(rsdp, memory, overrides, &mut report);
-
-    // CPUs, and how interrupts reach them.
-    match tables.find("APIC", madt::MIN_BYTES, &mut report) {
+    match tables.find("APIC", madt::MADT_MIN_BYTES, &mut report) {
         Some(table) => madt::read(&table, &mut firmware, &mut report),
-        None => report.warn(format_args!("no MADT: running on the boot CPU alone")),
+        None => report.warn("no MADT: running on the boot CPU alone".into()),
     }
-
-    // Which node each CPU belongs to.
-    if let Some(table) = tables.find("SRAT", srat::MIN_BYTES, &mut report) {
-        srat::read(&table, &mut firmware, &mut report);
+    if let Some(table) = tables.find("SRAT", madt::SRAT_MIN_BYTES, &mut report) {
+        madt::read_srat(&table, &mut firmware, &mut report);
     }
-
-    // Clocks, and the way to reset.
     let hpet = tables.find("HPET", fixed::HPET_MIN_BYTES, &mut report);
     firmware.hpet = hpet.and_then(|table| fixed::read_hpet(&table));
-    let fadt = tables.find("FACP", fixed::FADT_MIN_BYTES, &mut report);
-    firmware.fixed = fadt.as_deref().map(fixed::read_fadt).unwrap_or_default();
-
-    // And to switch off: what to write is in the one table that the FADT names.
-    let dsdt = fadt.as_deref().and_then(fixed::dsdt_address);
-    let dsdt = dsdt.and_then(|at| tables.at(at, "DSDT"));
-    firmware.fixed.soft_off = dsdt.and_then(fixed::read_soft_off);
-
+    if let Some(table) = tables.find("FACP", fixed::FADT_MIN_BYTES, &mut report) {
+        firmware.fixed = fixed::read_fadt(&table, |dsdt| tables.load(dsdt, "DSDT", 0).ok());
+    }
     firmware.notices = report.finish();
     firmware
+}
+
+/// The most notices of one boot: a table of nonsense must not fill the heap or the console.
+pub const MAX_NOTICES: usize = 64;
+
+/// Collects notices while tables are read.
+#[derive(Default)]
+struct Report {
+    notices: Vec<(Level, String)>,
+    /// What is counted instead of listed: level, table, what is skipped, and how many.
+    skipped: Vec<(Level, &'static str, &'static str, usize)>,
+}
+
+impl Report {
+    fn warn(&mut self, text: String) {
+        self.add(Level::Warn, text);
+    }
+
+    fn add(&mut self, level: Level, text: String) {
+        match self.notices.len() {
+            0..MAX_NOTICES => self.notices.push((level, text)),
+            MAX_NOTICES => self.notices.push((Level::Warn, "more notices, dropped".into())),
+            _ => {}
+        }
+    }
+
+    /// A table cannot be used, and is treated as missing.
+    fn ignored(&mut self, table: &str, why: &str) {
+        self.warn(format!("table {table} ignored: {why}"));
+    }
+
+    /// Counts one more entry of `table` that is not used.
+    fn skip(&mut self, level: Level, table: &'static str, what: &'static str) {
+        match self.skipped.iter_mut().find(|known| (known.1, known.2) == (table, what)) {
+            Some(known) => known.3 += 1,
+            None => self.skipped.push((level, table, what, 1)),
+        }
+    }
+
+    fn finish(mut self) -> Vec<(Level, String)> {
+        for (level, table, what, count) in core::mem::take(&mut self.skipped) {
+            self.add(level, format!("table {table}: {count} {what} skipped"));
+        }
+        self.notices
+    }
 }

@@ -9,7 +9,6 @@
 //! Where the registers are comes from the FADT, which may be wrong: `acpi::fixed` has
 //! refused what cannot be such a register, and each wait has a bound.
 
-use super::PowerButtonPorts;
 use crate::arch::x86_64::cpu::ports::{Hardware, Ports};
 use crate::arch::x86_64::irq::pic;
 use crate::arch::x86_64::machine;
@@ -24,8 +23,17 @@ const NOTHING: u16 = 0xffff;
 const HANDOVER_LOOKS: u32 = 1_000_000;
 
 /// The button of this machine, as the FADT describes it.
-#[derive(Clone, Copy, Debug)]
-pub struct PowerButton(PowerButtonPorts);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PowerButton {
+    /// The ISA line of the system control interrupt.
+    pub(super) line: u8,
+    /// Status and enable registers of 16 bits, one pair or two.
+    pub(super) events: [Option<(u16, u16)>; 2],
+    /// The register that routes the events to the firmware or to the kernel.
+    pub(super) control: u16,
+    /// The port and the byte by which the firmware is told to hand over, if it must be.
+    pub(super) handover: Option<(u16, u8)>,
+}
 
 /// Why presses are not heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +46,13 @@ pub enum NotEnabled {
 
 /// The power button, if the FADT describes one.
 pub fn power_button() -> Option<PowerButton> {
-    machine::fixed_hardware()?.power_button.map(PowerButton)
+    machine::fixed_hardware()?.power_button
 }
 
 impl PowerButton {
     /// The ISA line of the SCI.
     pub fn line(&self) -> u8 {
-        self.0.sci
+        self.line
     }
 
     /// Has a press, and no other event, pull the line.
@@ -52,53 +60,53 @@ impl PowerButton {
     /// # Errors
     /// [`NotEnabled`]; nothing pulls the line then.
     pub fn enable(&self) -> Result<(), NotEnabled> {
-        enable(&Hardware, &self.0)
+        self.enable_by(&Hardware)
+    }
+
+    fn enable_by(&self, ports: &impl Ports) -> Result<(), NotEnabled> {
+        let events = || self.events.iter().flatten();
+        if events().any(|(status, _)| ports.inw(*status) == NOTHING) {
+            return Err(NotEnabled::NoRegisters);
+        }
+        let is_ours = || ports.inw(self.control) & SCI_ENABLED != 0;
+        if !is_ours() {
+            let (command, value) = self.handover.ok_or(NotEnabled::NotHandedOver)?;
+            ports.outb(command, value);
+            let waited = (0..HANDOVER_LOOKS).any(|_| {
+                ports.outb(pic::DELAY, 0);
+                is_ours()
+            });
+            if !waited {
+                return Err(NotEnabled::NotHandedOver);
+            }
+        }
+        for (status, enable) in events() {
+            ports.outw(*status, PRESSED); // a press from before the kernel does not count
+            ports.outw(*enable, PRESSED);
+        }
+        Ok(())
     }
 
     /// Whether it was pressed; the line is quiet then, and the next press is another.
     pub fn take_press(&self) -> bool {
-        take_press(&Hardware, &self.0)
+        self.take_press_by(&Hardware)
     }
-}
 
-fn enable(ports: &impl Ports, at: &PowerButtonPorts) -> Result<(), NotEnabled> {
-    if at.events.iter().flatten().any(|event| ports.inw(event.status) == NOTHING) {
-        return Err(NotEnabled::NoRegisters);
-    }
-    let is_ours = || ports.inw(at.control) & SCI_ENABLED != 0;
-    if !is_ours() {
-        let Some((command, value)) = at.handover else { return Err(NotEnabled::NotHandedOver) };
-        ports.outb(command, value);
-        let waited = (0..HANDOVER_LOOKS).any(|_| {
-            ports.outb(pic::DELAY, 0);
-            is_ours()
-        });
-        if !waited {
-            return Err(NotEnabled::NotHandedOver);
+    fn take_press_by(&self, ports: &impl Ports) -> bool {
+        let mut is_pressed = false;
+        for (port, _) in self.events.iter().flatten() {
+            let status = ports.inw(*port);
+            if status != NOTHING && status & PRESSED != 0 {
+                ports.outw(*port, PRESSED); // written as 1, a bit is cleared
+                is_pressed = true;
+            }
         }
+        is_pressed
     }
-    for event in at.events.iter().flatten() {
-        ports.outw(event.status, PRESSED); // one from before the kernel is none for it
-        ports.outw(event.enable, PRESSED);
-    }
-    Ok(())
-}
-
-fn take_press(ports: &impl Ports, at: &PowerButtonPorts) -> bool {
-    let mut is_pressed = false;
-    for event in at.events.iter().flatten() {
-        let status = ports.inw(event.status);
-        if status != NOTHING && status & PRESSED != 0 {
-            ports.outw(event.status, PRESSED); // written as 1, a bit is cleared
-            is_pressed = true;
-        }
-    }
-    is_pressed
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::PowerButtonEvents;
     use super::*;
     use std::cell::RefCell;
     use std::collections::BTreeMap;
@@ -132,9 +140,9 @@ mod tests {
         }
     }
 
-    const AT: PowerButtonPorts = PowerButtonPorts {
-        sci: 9,
-        events: [Some(PowerButtonEvents { status: 0x600, enable: 0x602 }), None],
+    const BUTTON: PowerButton = PowerButton {
+        line: 9,
+        events: [Some((0x600, 0x602)), None],
         control: 0x604,
         handover: Some((0xb2, 0xf1)),
     };
@@ -146,30 +154,28 @@ mod tests {
     #[test]
     fn only_the_button_is_enabled_and_an_old_press_is_forgotten() {
         let fake = machine(true);
-        assert_eq!(enable(&fake, &AT), Ok(()));
+        assert_eq!(BUTTON.enable_by(&fake), Ok(()));
         assert_eq!(*fake.words.borrow(), [(0x600, 1), (0x602, 0x100), (0x604, 1)].into());
-        assert!(!take_press(&fake, &AT), "nothing was pressed since");
+        assert!(!BUTTON.take_press_by(&fake), "nothing was pressed since");
     }
 
     #[test]
     fn a_press_is_taken_once() {
         let fake = machine(true);
         fake.words.borrow_mut().insert(0x600, 0x100);
-        assert!(take_press(&fake, &AT));
-        assert!(!take_press(&fake, &AT));
+        assert!(BUTTON.take_press_by(&fake));
+        assert!(!BUTTON.take_press_by(&fake));
     }
 
     #[test]
     fn firmware_that_keeps_its_events_or_names_no_registers_is_an_error() {
         let fake = machine(false);
-        assert_eq!(enable(&fake, &AT), Err(NotEnabled::NotHandedOver));
-        assert_eq!(
-            enable(&fake, &PowerButtonPorts { handover: None, ..AT }),
-            Err(NotEnabled::NotHandedOver)
-        );
+        assert_eq!(BUTTON.enable_by(&fake), Err(NotEnabled::NotHandedOver));
+        let without = PowerButton { handover: None, ..BUTTON };
+        assert_eq!(without.enable_by(&fake), Err(NotEnabled::NotHandedOver));
         assert_eq!(fake.words.borrow()[&0x602], 1, "nothing was written");
         let nothing = Fake { words: RefCell::default(), hands_over: true };
-        assert_eq!(enable(&nothing, &AT), Err(NotEnabled::NoRegisters));
-        assert!(!take_press(&nothing, &AT));
+        assert_eq!(BUTTON.enable_by(&nothing), Err(NotEnabled::NoRegisters));
+        assert!(!BUTTON.take_press_by(&nothing));
     }
 }

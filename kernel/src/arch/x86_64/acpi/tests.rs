@@ -3,10 +3,10 @@
 mod memory;
 
 use super::builder::{Entries, rsdp, seal, table};
-use super::fixed::{PowerButtonEvents, PowerButtonPorts, Reset};
+use super::power_button::PowerButton;
 use super::*;
 use crate::arch::MAX_CPUS;
-use crate::arch::x86_64::irq::apic::{Polarity, Trigger};
+use crate::arch::x86_64::irq::apic::{Lint, Polarity, Trigger};
 use memory::{Memory, Random, Root, machine};
 
 const BOOT: u32 = 4;
@@ -17,9 +17,13 @@ fn no_override(_: &str) -> Option<Vec<u8>> {
     None
 }
 
+fn read_memory(rsdp: Option<u64>, memory: &Memory, overrides: Overrides<'_>) -> Firmware {
+    super::read(rsdp, &|phys, len| memory.bytes(phys, len), overrides, BOOT)
+}
+
 fn read_tables(tables: &[Vec<u8>]) -> Firmware {
     let (memory, rsdp) = machine(tables, Root::Xsdt);
-    read(Some(rsdp), &memory, &no_override, BOOT)
+    read_memory(Some(rsdp), &memory, &no_override)
 }
 
 fn read_madt(entries: Entries) -> Firmware {
@@ -40,7 +44,7 @@ fn assert_boot_cpu_alone(firmware: &Firmware) {
 const NO_MADT: &str = "no MADT: running on the boot CPU alone";
 
 fn notices(firmware: &Firmware) -> Vec<String> {
-    firmware.notices.iter().map(Notice::to_string).collect()
+    firmware.notices.iter().map(|(_, text)| text.clone()).collect()
 }
 
 fn ignored(table: &str, why: &str) -> String {
@@ -59,7 +63,7 @@ fn the_boot_cpu_comes_first_whatever_its_id_and_place() {
     let firmware = read_madt(entries.local_apic(2, BOOT as u8, ENABLED).local_apic(3, 9, ENABLED));
     assert_eq!(ids(&firmware), [BOOT, 0, 2, 9]);
     assert_eq!(firmware.cpus[0].acpi_uid, Some(2));
-    assert_eq!(firmware.notices, []);
+    assert_eq!(notices(&firmware), [] as [&str; 0]);
 }
 
 #[test]
@@ -76,7 +80,7 @@ fn duplicate_apic_ids_are_dropped() {
     let entries = two_cpus().x2apic(1, 6, ENABLED).x2apic(0, 4, ENABLED).local_apic(1, 6, ENABLED);
     let firmware = read_madt(entries);
     assert_eq!(ids(&firmware), [4, 6]);
-    assert_eq!(notices(&firmware), ["3 duplicate APIC ids in the MADT, dropped"]);
+    assert_eq!(notices(&firmware), ["table APIC: 3 duplicate APIC ids skipped"]);
 }
 
 #[test]
@@ -84,7 +88,7 @@ fn disabled_cpus_are_skipped_and_counted() {
     let entries = two_cpus().local_apic(2, 8, 0).x2apic(3, 300, ONLINE_CAPABLE);
     let firmware = read_madt(entries);
     assert_eq!(ids(&firmware), [4, 6]);
-    assert_eq!(notices(&firmware), ["2 disabled CPUs in the MADT, skipped"]);
+    assert_eq!(notices(&firmware), ["table APIC: 2 disabled CPUs skipped"]);
 }
 
 #[test]
@@ -106,7 +110,7 @@ fn x2apic_ids_above_255_and_sparse_ids_are_kept() {
 fn broadcast_ids_are_no_cpus() {
     let firmware = read_madt(two_cpus().local_apic(9, 0xff, ENABLED).x2apic(9, u32::MAX, ENABLED));
     assert_eq!(ids(&firmware), [4, 6]);
-    assert_eq!(notices(&firmware), ["2 CPUs with the broadcast APIC id in the MADT, skipped"]);
+    assert_eq!(notices(&firmware), ["table APIC: 2 CPUs with the broadcast APIC id skipped"]);
 }
 
 #[test]
@@ -116,7 +120,7 @@ fn cpus_beyond_the_maximum_are_dropped_with_a_notice_but_never_the_boot_cpu() {
     let firmware = read_madt(entries.local_apic(1, BOOT as u8, ENABLED));
     assert_eq!(firmware.cpus.len(), MAX_CPUS);
     assert_eq!(firmware.cpus[0].apic_id, BOOT);
-    assert_eq!(notices(&firmware), ["too many CPUs: 6 dropped"]);
+    assert_eq!(notices(&firmware), ["table APIC: 6 CPUs beyond the limit skipped"]);
 }
 
 // Interrupt routing.
@@ -126,19 +130,39 @@ fn io_apics_and_overrides_are_read() {
     let entries = two_cpus().io_apic(2, 0xfec0_0000, 0).io_apic(3, 0xfec1_0000, 24);
     // IRQ 9 active low, level; IRQ 0 at input 2, as the bus has it.
     let firmware = read_madt(entries.interrupt_override(0, 2, 0).interrupt_override(9, 9, 0xf));
-    let second = IoApic { id: 3, address: 0xfec1_0000, gsi_base: 24 };
-    assert_eq!(firmware.io_apics[1], second);
-    let [zero, nine] = firmware.interrupt_overrides[..] else { panic!("two overrides") };
-    assert_eq!((zero.isa_irq, zero.wiring.gsi), (0, 2));
-    assert_eq!(zero.wiring.trigger, Trigger::SameAsBus);
-    assert_eq!((nine.wiring.polarity, nine.wiring.trigger), (Polarity::ActiveLow, Trigger::Level));
+    let second = firmware.io_apics[1];
+    assert_eq!((second.id, second.address), (3, 0xfec1_0000));
+    assert_eq!(second.global_system_interrupt_base, 24);
+    assert_eq!(firmware.isa_overrides.iter().flatten().count(), 2);
+    let [zero, nine] = [0, 9].map(|line| firmware.isa_overrides[line].unwrap());
+    assert_eq!((zero.gsi, zero.trigger), (2, Trigger::SameAsBus));
+    assert_eq!((nine.polarity, nine.trigger), (Polarity::ActiveLow, Trigger::Level));
+}
+
+#[test]
+fn second_overrides_of_a_line_and_of_lines_beyond_isa_are_skipped() {
+    let entries = two_cpus().interrupt_override(0, 2, 0).interrupt_override(0, 7, 0);
+    let firmware = read_madt(entries.interrupt_override(16, 3, 0));
+    assert_eq!(firmware.isa_overrides[0].unwrap().gsi, 2);
+    assert_eq!(firmware.isa_overrides.iter().flatten().count(), 1);
+    let second = "table APIC: 1 second overrides of an ISA line skipped";
+    let beyond = "table APIC: 1 overrides of lines that ISA does not have skipped";
+    assert_eq!(notices(&firmware), [second, beyond]);
+}
+
+#[test]
+fn more_io_apics_than_are_kept_are_skipped() {
+    let entries = (0..20).fold(two_cpus(), |e, id| e.io_apic(id, 0xfec0_0000, 24 * u32::from(id)));
+    let firmware = read_madt(entries);
+    assert_eq!(firmware.io_apics.len(), 16);
+    assert_eq!(notices(&firmware), ["table APIC: 4 I/O APICs beyond the limit skipped"]);
 }
 
 #[test]
 fn reserved_interrupt_flags_mean_same_as_bus() {
     let firmware = read_madt(two_cpus().interrupt_override(5, 5, 0b10));
-    assert_eq!(firmware.interrupt_overrides[0].wiring.polarity, Polarity::SameAsBus);
-    let text = "reserved polarity or trigger in interrupt flags 0x2: treated as ISA";
+    assert_eq!(firmware.isa_overrides[5].unwrap().polarity, Polarity::SameAsBus);
+    let text = "table APIC: 1 reserved values of polarity or trigger skipped";
     assert_eq!(notices(&firmware), [text]);
 }
 
@@ -161,10 +185,11 @@ fn nmi_pins_concern_all_cpus_or_the_one_with_that_uid() {
     let entries = two_cpus().raw(4, &[0xff, 0, 0, 1]).raw(4, &[1, 5, 0, 0]);
     let entries = entries.raw(10, &[5, 0, 1, 0, 0, 0, 0, 0, 0, 0]).raw(4, &[0xff, 0, 0, 7]);
     let firmware = read_madt(entries.raw(3, &[0xd, 0, 17, 0, 0, 0]));
-    let lints = |cpu: usize| -> Vec<u8> {
+    let lints = |cpu: usize| -> Vec<Lint> {
         firmware.local_nmis_of(&firmware.cpus[cpu]).map(|nmi| nmi.lint).collect()
     };
-    assert_eq!((lints(0), lints(1)), (vec![1], vec![1, 0]));
+    assert_eq!((lints(0), lints(1)), (vec![Lint::Lint1], vec![Lint::Lint1, Lint::Lint0]));
+    assert_eq!(notices(&firmware), ["table APIC: 1 NMI pins that no CPU has skipped"]);
     let source = Wiring { gsi: 17, polarity: Polarity::ActiveHigh, trigger: Trigger::Level };
     assert_eq!(firmware.nmi_sources, [source]);
 }
@@ -201,8 +226,7 @@ fn an_old_fadt_gives_the_pm_timer_port() {
     });
     let fixed = read_tables(&[old]).fixed;
     assert_eq!(fixed.pm_timer, Some((0x608, 0xff_ffff)));
-    assert_eq!((fixed.pm1a_control, fixed.pm1b_control), (Some(0x604), None));
-    assert_eq!(fixed.reset, None);
+    assert_eq!((fixed.reset, fixed.power_off), (None, [None; 2]), "there is no DSDT");
 }
 
 #[test]
@@ -216,7 +240,22 @@ fn a_new_fadt_gives_wide_addresses_and_the_reset_register() {
     });
     let fixed = read_tables(&[new]).fixed;
     assert_eq!(fixed.pm_timer, Some((0xb008, u32::MAX)));
-    assert_eq!(fixed.reset, Some(Reset { port: 0xcf9, value: 0x0f }));
+    assert_eq!(fixed.reset, Some((0xcf9, 0x0f)));
+}
+
+#[test]
+fn the_dsdt_says_what_switches_the_machine_off_and_the_fadt_where() {
+    let mut memory = Memory::default();
+    let code = b"\x08_S5_\x12\x06\x04\x0a\x05\x0a\x07\0\0";
+    let dsdt = memory.place(table(b"DSDT", code)) as u32;
+    let fadt = memory.place(fadt(116, |bytes| {
+        bytes[40..44].copy_from_slice(&dsdt.to_le_bytes());
+        bytes[64..68].copy_from_slice(&0x604u32.to_le_bytes());
+    }));
+    let xsdt = memory.place(table(b"XSDT", &fadt.to_le_bytes()));
+    let at = memory.place(rsdp(2, 0, xsdt));
+    let fixed = read_memory(Some(at), &memory, &no_override).fixed;
+    assert_eq!(fixed.power_off, [Some((0x604, 5 << 10 | 1 << 13)), None]);
 }
 
 #[test]
@@ -229,7 +268,7 @@ fn hardware_reduced_machines_have_no_pm_timer() {
 }
 
 /// A FADT as QEMU's `pc` has it, and what is changed about it.
-fn with_button(set: impl Fn(&mut [u8])) -> Option<PowerButtonPorts> {
+fn with_button(set: impl Fn(&mut [u8])) -> Option<PowerButton> {
     let table = fadt(116, |bytes| {
         bytes[46..48].copy_from_slice(&9u16.to_le_bytes());
         bytes[48..52].copy_from_slice(&0xb2u32.to_le_bytes());
@@ -244,12 +283,11 @@ fn with_button(set: impl Fn(&mut [u8])) -> Option<PowerButtonPorts> {
 
 #[test]
 fn the_power_button_is_where_the_fadt_says() {
-    let events = PowerButtonEvents { status: 0x600, enable: 0x602 };
-    let events = [Some(events), None];
-    let there = PowerButtonPorts { sci: 9, events, control: 0x604, handover: Some((0xb2, 0xf1)) };
+    let events = [Some((0x600, 0x602)), None];
+    let there = PowerButton { line: 9, events, control: 0x604, handover: Some((0xb2, 0xf1)) };
     assert_eq!(with_button(|_| ()), Some(there));
     // ACPI from the start: nothing is to be handed over.
-    assert_eq!(with_button(|b| b[48] = 0), Some(PowerButtonPorts { handover: None, ..there }));
+    assert_eq!(with_button(|b| b[48] = 0), Some(PowerButton { handover: None, ..there }));
 }
 
 /// The ports are written to, so nothing is believed that would reach other devices.
@@ -287,7 +325,7 @@ fn the_hpet_must_be_in_memory() {
 
 #[test]
 fn without_an_rsdp_the_boot_cpu_runs_alone() {
-    let firmware = read(None, &Memory::default(), &no_override, BOOT);
+    let firmware = read_memory(None, &Memory::default(), &no_override);
     assert_boot_cpu_alone(&firmware);
     assert_eq!(notices(&firmware), ["no RSDP: the firmware has no ACPI tables", NO_MADT]);
 }
@@ -305,11 +343,11 @@ fn a_broken_rsdp_is_ignored() {
     for (offset, fault) in [(0, "wrong signature"), (8, "bad checksum")] {
         let mut memory = memory.clone();
         memory.chunks.last_mut().unwrap().1[offset] ^= 1;
-        let firmware = read(Some(at), &memory, &no_override, BOOT);
+        let firmware = read_memory(Some(at), &memory, &no_override);
         assert_boot_cpu_alone(&firmware);
         assert_eq!(notices(&firmware)[0], ignored("RSDP", fault));
     }
-    let firmware = read(Some(0xdead_0000), &memory, &no_override, BOOT);
+    let firmware = read_memory(Some(0xdead_0000), &memory, &no_override);
     assert_eq!(notices(&firmware)[0], ignored("RSDP", "not all of it is readable"));
 }
 
@@ -317,7 +355,7 @@ fn a_broken_rsdp_is_ignored() {
 fn xsdt_and_rsdt_lead_to_the_same_tables() {
     for root in [Root::Xsdt, Root::Rsdt] {
         let (memory, at) = machine(&[two_cpus().madt()], root);
-        let firmware = read(Some(at), &memory, &no_override, BOOT);
+        let firmware = read_memory(Some(at), &memory, &no_override);
         assert_eq!(ids(&firmware), [4, 6]);
     }
 }
@@ -331,7 +369,7 @@ fn a_broken_xsdt_falls_back_to_the_rsdt() {
     broken[40] ^= 1;
     let xsdt = memory.place(broken);
     let at = memory.place(rsdp(2, rsdt, xsdt));
-    let firmware = read(Some(at), &memory, &no_override, BOOT);
+    let firmware = read_memory(Some(at), &memory, &no_override);
     assert_eq!(ids(&firmware), [4, 6]);
     assert_eq!(notices(&firmware), [ignored("XSDT", "bad checksum")]);
 }
@@ -363,9 +401,9 @@ fn a_truncated_table_is_not_believed() {
 #[test]
 fn an_absurd_length_is_not_believed() {
     for (length, fault) in [
-        (0u32, "too short (0 bytes)"),
-        (43, "too short (43 bytes)"),
-        (u32::MAX, "too long (4294967295 bytes)"),
+        (0u32, "too short"),
+        (43, "too short"),
+        (u32::MAX, "too long"),
         (1 << 19, "not all of it is readable"),
     ] {
         let mut madt = two_cpus().madt();
@@ -377,9 +415,7 @@ fn an_absurd_length_is_not_believed() {
     }
 }
 
-fn broken_entry(at: usize, effect: &str) -> String {
-    format!("table APIC: broken entry at byte {at}: {effect}")
-}
+const BROKEN_ENTRY: &str = "table APIC: broken entry at byte 60: rest of the table skipped";
 
 #[test]
 fn an_entry_without_length_ends_the_walk_and_keeps_what_came_before() {
@@ -388,7 +424,7 @@ fn an_entry_without_length_ends_the_walk_and_keeps_what_came_before() {
         entries.0.extend([0, length, 7, 7, 1, 0, 0, 0]);
         let firmware = read_madt(entries.local_apic(9, 9, ENABLED));
         assert_eq!(ids(&firmware), [4, 6]);
-        assert_eq!(notices(&firmware), [broken_entry(60, "rest of the table skipped")]);
+        assert_eq!(notices(&firmware), [BROKEN_ENTRY]);
     }
 }
 
@@ -399,7 +435,7 @@ fn an_entry_longer_than_the_table_ends_the_walk() {
         entries.0.extend(tail);
         let firmware = read_madt(entries);
         assert_eq!(ids(&firmware), [4, 6]);
-        assert_eq!(notices(&firmware), [broken_entry(60, "rest of the table skipped")]);
+        assert_eq!(notices(&firmware), [BROKEN_ENTRY]);
     }
 }
 
@@ -407,14 +443,19 @@ fn an_entry_longer_than_the_table_ends_the_walk() {
 fn an_entry_too_short_for_its_kind_is_skipped_alone() {
     let firmware = read_madt(two_cpus().raw(0, &[7, 7]).local_apic(9, 9, ENABLED));
     assert_eq!(ids(&firmware), [4, 6, 9]);
-    assert_eq!(notices(&firmware), [broken_entry(60, "entry skipped")]);
+    assert_eq!(notices(&firmware), ["table APIC: 1 entries too short for their kind skipped"]);
 }
 
 #[test]
 fn notices_are_bounded() {
     let entries = (0..500).fold(two_cpus(), |e, _| e.raw(0, &[]));
-    let firmware = read_madt(entries);
-    assert_eq!(notices(&firmware).pop().unwrap(), "too many notices: 436 dropped");
+    let short = "table APIC: 500 entries too short for their kind skipped";
+    assert_eq!(notices(&read_madt(entries)), [short]);
+    let mut broken = two_cpus().madt();
+    broken[9] ^= 1;
+    let firmware = read_tables(&vec![broken; 300]);
+    assert_eq!(firmware.notices.len(), MAX_NOTICES + 1);
+    assert_eq!(notices(&firmware).pop().unwrap(), "more notices, dropped");
 }
 
 // Overrides.
@@ -425,7 +466,7 @@ fn a_table_can_be_replaced_even_without_firmware() {
         |name: &str| (name == "APIC").then(|| two_cpus().local_apic(2, 7, ENABLED).madt());
     let (memory, at) = machine(&[two_cpus().madt()], Root::Xsdt);
     for rsdp in [Some(at), None] {
-        let firmware = read(rsdp, &memory, &replace, BOOT);
+        let firmware = read_memory(rsdp, &memory, &replace);
         assert_eq!(ids(&firmware), [4, 6, 7]);
         assert!(notices(&firmware).contains(&"table APIC replaced from outside".to_string()));
     }
@@ -435,7 +476,7 @@ fn a_table_can_be_replaced_even_without_firmware() {
 fn a_table_can_be_hidden() {
     let (memory, at) = machine(&[two_cpus().madt()], Root::Xsdt);
     let hide = |name: &str| (name == "APIC").then(Vec::new);
-    let firmware = read(Some(at), &memory, &hide, BOOT);
+    let firmware = read_memory(Some(at), &memory, &hide);
     assert_boot_cpu_alone(&firmware);
     assert_eq!(notices(&firmware)[0], "table APIC hidden from outside");
 }
@@ -446,7 +487,7 @@ fn a_replacement_is_validated_like_any_table() {
     longer[4] += 1;
     for bytes in [vec![], longer, two_cpus().srat()] {
         let replace = |name: &str| (name == "APIC").then(|| bytes.clone());
-        assert_boot_cpu_alone(&read(None, &Memory::default(), &replace, BOOT));
+        assert_boot_cpu_alone(&read_memory(None, &Memory::default(), &replace));
     }
 }
 
@@ -455,12 +496,12 @@ fn a_replacement_is_validated_like_any_table() {
 #[test]
 fn the_direct_map_ends_where_it_ends() {
     let page = [7u8; 64];
-    // SAFETY: "physical" 0..64 is the array, which nobody writes to.
-    let map = unsafe { DirectMap::new(page.as_ptr() as u64, 64) };
-    assert_eq!(map.bytes(32, 32), Some(&page[32..]));
-    assert_eq!(map.bytes(32, 33), None);
-    assert_eq!(map.bytes(u64::MAX, 2), None);
-    assert_eq!(map.bytes(0, 1), None, "nothing of ours is at physical 0");
+    // SAFETY: "physical" 0..64 is the array, which is not written to.
+    let map = |phys, len| unsafe { direct_map(page.as_ptr() as u64, 64, phys, len) };
+    assert_eq!(map(32, 32), Some(&page[32..]));
+    assert_eq!(map(32, 33), None);
+    assert_eq!(map(u64::MAX, 2), None);
+    assert_eq!(map(0, 1), None, "nothing of ours is at physical 0");
 }
 
 // Nonsense.
@@ -500,12 +541,9 @@ fn no_damage_makes_reading_panic_hang_or_break_its_promises() {
                 bytes.push(0);
             }
         }
-        let firmware = read(Some(at), &memory, &no_override, BOOT);
+        let firmware = read_memory(Some(at), &memory, &no_override);
         assert_eq!(firmware.cpus[0].apic_id, BOOT);
-        assert!(firmware.cpus.len() <= MAX_CPUS && firmware.notices.len() <= 65);
-        for notice in &firmware.notices {
-            assert!(!notice.to_string().is_empty());
-        }
+        assert!(firmware.cpus.len() <= MAX_CPUS && firmware.notices.len() <= MAX_NOTICES + 1);
         believed += usize::from(firmware.cpus.len() > 1);
     }
     // The damage was neither always fatal nor always harmless.

@@ -1,10 +1,9 @@
 //! I/O APICs: from a device's line to a vector on a CPU.
 //!
-//! Holds the list of I/O APICs and the interrupt source overrides that the
-//! MADT named, masks every line at [`init`], and routes single lines on demand.
-//! [`init`] also puts the legacy PIC to sleep (`pic`). Reading the MADT is left
-//! to `acpi`, mapping the registers to `paging`, and choosing vectors and CPUs
-//! to the caller.
+//! Holds the I/O APICs and the wiring of ISA lines that the MADT named, masks every line at
+//! [`init`], and routes single lines on demand. [`init`] also puts the legacy PIC to sleep (`pic`).
+//! Reading the MADT is left to `acpi`, mapping the registers to `machine`, and choosing vectors and
+//! CPUs to the caller.
 //!
 //! An I/O APIC is spoken to through an index and a data register, so two CPUs
 //! must not interleave: everything goes through one lock.
@@ -14,23 +13,13 @@ use super::pic;
 use crate::arch::lock::IrqLock;
 use crate::arch::x86_64::cpu::mmio::{Mmio, Window};
 use crate::arch::x86_64::cpu::ports;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
-/// The most I/O APICs this kernel keeps books for.
-pub const MAX_IOAPICS: usize = 16;
 /// The lines of the ISA bus.
-const ISA_LINES: usize = 16;
-
-/// One I/O APIC, as the MADT names it.
-#[derive(Clone, Copy, Debug)]
-pub struct IoApicInfo<M = Window> {
-    /// Its id, for messages.
-    pub id: u8,
-    /// The first global system interrupt: the number of its line 0.
-    pub gsi_base: u32,
-    /// Its registers, mapped; at least [`WINDOW_BYTES`].
-    pub registers: M,
-}
+pub const ISA_LINES: usize = 16;
 
 /// Where a line arrives, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,15 +30,6 @@ pub struct Wiring {
     pub polarity: Polarity,
     /// Whether a change or a state interrupts.
     pub trigger: Trigger,
-}
-
-/// An ISA line that is not wired as the ISA bus has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InterruptOverride {
-    /// The ISA line.
-    pub isa_irq: u8,
-    /// Its wiring.
-    pub wiring: Wiring,
 }
 
 /// Why a line cannot be routed.
@@ -65,57 +45,46 @@ pub enum RouteError {
     IdTooLarge(u32),
 }
 
-/// What [`init`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IoApicReport {
-    /// I/O APICs in use.
-    pub ioapics: usize,
-    /// Their lines, all masked.
-    pub lines: u32,
-    /// Overrides in use.
-    pub overrides: usize,
-}
-
-/// Puts the PIC to sleep, and masks every line of every I/O APIC.
+/// Puts the PIC to sleep, and masks every line of every I/O APIC, given by its id, its first global
+/// system interrupt and its registers of at least [`WINDOW_BYTES`]. Gives a line for the boot banner.
 ///
 /// An I/O APIC that does not answer, or that claims lines of an earlier one,
 /// is named in a warning and left out. Called once, on the boot CPU, with
 /// interrupts off.
-pub fn init(ioapics: &[IoApicInfo], overrides: &[InterruptOverride]) -> IoApicReport {
+pub fn init(
+    ioapics: impl Iterator<Item = (u8, u32, Window)>,
+    overrides: [Option<Wiring>; ISA_LINES],
+) -> String {
     pic::init(&ports::Hardware);
-    let mut all = ALL.lock();
-    for info in ioapics {
-        all.add(*info);
-    }
-    for entry in overrides {
-        all.add_override(*entry);
-    }
-    all.report()
+    let mut all = IoApics { ioapics: Vec::new(), overrides };
+    ioapics.for_each(|(id, gsi_base, registers)| all.add(id, gsi_base, registers));
+    let (ioapics, lines) = (all.ioapics.len(), all.ioapics.iter().map(|io| io.lines).sum::<u32>());
+    *ALL.lock() = all;
+    let overrides = overrides.iter().flatten().count();
+    format!("{ioapics} I/O APICs, {lines} lines, {overrides} overrides")
 }
 
-/// Sends the ISA line `irq` to `vector` on the CPU `apic_id`, and leaves it masked, so that the
-/// handler can be put in place. Overrides apply. Gives the line's global number.
-pub fn route(irq: u8, vector: u8, apic_id: u32) -> Result<u32, RouteError> {
+/// Sends the ISA line `irq` to `vector` on the CPU `apic_id`, and lets it interrupt. Overrides
+/// apply.
+pub fn route(irq: u8, vector: u8, apic_id: u32) -> Result<(), RouteError> {
     ALL.lock().route(irq, vector, apic_id)
 }
 
-/// Sends a line as an NMI to the CPU `apic_id`: an NMI source of the MADT,
-/// unmasked at once.
+/// Sends a line as an NMI to the CPU `apic_id`: an NMI source of the MADT.
 pub fn route_nmi(source: Wiring, apic_id: u32) -> Result<(), RouteError> {
     ALL.lock().connect(source.gsi, source, NMI, apic_id)
 }
 
-/// Lets the ISA line `irq` interrupt.
-pub fn unmask(irq: u8) -> Result<(), RouteError> {
-    ALL.lock().change_low(irq, |low| low & !MASKED)
-}
-
 /// Keeps the ISA line `irq` from interrupting.
+///
+/// # Errors
+/// No such line.
 pub fn mask(irq: u8) -> Result<(), RouteError> {
-    ALL.lock().change_low(irq, |low| low | MASKED)
+    ALL.lock().mask(irq)
 }
 
-static ALL: IrqLock<IoApics<Window>> = IrqLock::new(IoApics::new());
+static ALL: IrqLock<IoApics<Window>> =
+    IrqLock::new(IoApics { ioapics: Vec::new(), overrides: [None; ISA_LINES] });
 
 const INDEX: usize = 0x00;
 const DATA: usize = 0x10;
@@ -143,30 +112,10 @@ struct IoApic<M> {
 }
 
 impl<M: Mmio> IoApic<M> {
-    fn new(info: IoApicInfo<M>) -> Option<IoApic<M>> {
-        let mut ioapic = IoApic { registers: info.registers, gsi_base: info.gsi_base, lines: 0 };
-        let version = ioapic.read(VERSION);
-        // An empty bus reads as all ones.
-        if version == u32::MAX || version == 0 {
-            return None;
-        }
-        ioapic.lines = ((version >> 16 & 0xff) + 1).min(MAX_LINES);
-        Some(ioapic)
-    }
-
     /// The line's place in this I/O APIC.
     fn entry_of(&self, gsi: u32) -> Option<u32> {
         let line = gsi.checked_sub(self.gsi_base)?;
         (line < self.lines).then(|| FIRST_ENTRY + 2 * line)
-    }
-
-    fn mask_all(&self) {
-        for line in 0..self.lines {
-            let entry = FIRST_ENTRY + 2 * line;
-            // The half with the mask first: no moment in between is open.
-            self.write(entry, MASKED);
-            self.write(entry + 1, 0);
-        }
     }
 
     fn read(&self, register: u32) -> u32 {
@@ -181,65 +130,43 @@ impl<M: Mmio> IoApic<M> {
 }
 
 struct IoApics<M> {
-    ioapics: [Option<IoApic<M>>; MAX_IOAPICS],
+    ioapics: Vec<IoApic<M>>,
     /// Of each ISA line.
     overrides: [Option<Wiring>; ISA_LINES],
 }
 
 impl<M: Mmio> IoApics<M> {
-    const fn new() -> IoApics<M> {
-        IoApics { ioapics: [const { None }; MAX_IOAPICS], overrides: [None; ISA_LINES] }
-    }
-
-    fn add(&mut self, info: IoApicInfo<M>) {
-        let id = info.id;
-        let Some(ioapic) = IoApic::new(info) else {
-            log::warn!("ioapic {id}: does not answer, left out");
-            return;
-        };
+    fn add(&mut self, id: u8, gsi_base: u32, registers: M) {
+        let mut new = IoApic { registers, gsi_base, lines: 0 };
+        let version = new.read(VERSION);
+        // An empty bus reads as all ones.
+        if version == u32::MAX || version == 0 {
+            return log::warn!("ioapic {id}: does not answer, left out");
+        }
+        new.lines = ((version >> 16 & 0xff) + 1).min(MAX_LINES);
         // Masked even when it is left out below: its lines are not in use.
-        ioapic.mask_all();
-        let end = u64::from(ioapic.gsi_base) + u64::from(ioapic.lines);
+        for line in 0..new.lines {
+            let entry = FIRST_ENTRY + 2 * line;
+            // The half with the mask first: no moment in between is open.
+            new.write(entry, MASKED);
+            new.write(entry + 1, 0);
+        }
+        let end = |of: &IoApic<M>| u64::from(of.gsi_base) + u64::from(of.lines);
         let overlaps = |other: &IoApic<M>| {
-            u64::from(other.gsi_base) < end
-                && u64::from(ioapic.gsi_base) < u64::from(other.gsi_base) + u64::from(other.lines)
+            u64::from(other.gsi_base) < end(&new) && u64::from(gsi_base) < end(other)
         };
-        if self.ioapics.iter().flatten().any(overlaps) {
-            log::warn!("ioapic {id}: claims lines of another one, left out");
-            return;
+        if self.ioapics.iter().any(overlaps) {
+            return log::warn!("ioapic {id}: claims lines of another one, left out");
         }
-        match self.ioapics.iter_mut().find(|slot| slot.is_none()) {
-            Some(slot) => *slot = Some(ioapic),
-            None => log::warn!("ioapic {id}: more than {MAX_IOAPICS}, left out"),
-        }
+        self.ioapics.push(new);
     }
 
-    fn add_override(&mut self, entry: InterruptOverride) {
-        let InterruptOverride { isa_irq, wiring } = entry;
-        match self.overrides.get_mut(usize::from(isa_irq)) {
-            None => log::warn!("ioapic: override of ISA line {isa_irq}, ignored"),
-            Some(known) if known.is_some() => {
-                log::warn!("ioapic: second override of ISA line {isa_irq}, ignored");
-            }
-            Some(slot) => *slot = Some(wiring),
-        }
-    }
-
-    fn report(&self) -> IoApicReport {
-        IoApicReport {
-            ioapics: self.ioapics.iter().flatten().count(),
-            lines: self.ioapics.iter().flatten().map(|ioapic| ioapic.lines).sum(),
-            overrides: self.overrides.iter().flatten().count(),
-        }
-    }
-
-    fn route(&self, irq: u8, vector: u8, apic_id: u32) -> Result<u32, RouteError> {
+    fn route(&self, irq: u8, vector: u8, apic_id: u32) -> Result<(), RouteError> {
         if !(FIRST_DEVICE_VECTOR..=LAST_DEVICE_VECTOR).contains(&vector) {
             return Err(RouteError::BadVector(vector));
         }
         let wiring = self.wiring(irq).ok_or(RouteError::NoSuchLine(irq.into()))?;
-        self.connect(irq.into(), wiring, MASKED | u32::from(vector), apic_id)?;
-        Ok(wiring.gsi)
+        self.connect(irq.into(), wiring, vector.into(), apic_id)
     }
 
     /// Writes the entry of a line: `low` and its wiring in the lower half, the CPU
@@ -258,10 +185,10 @@ impl<M: Mmio> IoApics<M> {
         Ok(())
     }
 
-    fn change_low(&self, irq: u8, change: impl Fn(u32) -> u32) -> Result<(), RouteError> {
+    fn mask(&self, irq: u8) -> Result<(), RouteError> {
         let found = self.wiring(irq).and_then(|wiring| self.find(wiring.gsi));
         let (ioapic, entry) = found.ok_or(RouteError::NoSuchLine(irq.into()))?;
-        ioapic.write(entry, change(ioapic.read(entry)));
+        ioapic.write(entry, ioapic.read(entry) | MASKED);
         Ok(())
     }
 
@@ -277,14 +204,7 @@ impl<M: Mmio> IoApics<M> {
     }
 
     fn find(&self, gsi: u32) -> Option<(&IoApic<M>, u32)> {
-        self.ioapics.iter().flatten().find_map(|ioapic| Some((ioapic, ioapic.entry_of(gsi)?)))
-    }
-}
-
-impl fmt::Display for IoApicReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} I/O APICs, {} lines, ", self.ioapics, self.lines)?;
-        write!(f, "{} overrides", self.overrides)
+        self.ioapics.iter().find_map(|ioapic| Some((ioapic, ioapic.entry_of(gsi)?)))
     }
 }
 
@@ -339,19 +259,15 @@ mod tests {
 
     const LINES_24: u32 = 23 << 16 | 0x11;
 
-    fn with<'a>(fakes: &[(&'a Fake, u32)], overrides: &[InterruptOverride]) -> IoApics<&'a Fake> {
-        let mut all = IoApics::new();
-        for &(registers, gsi_base) in fakes {
-            all.add(IoApicInfo { id: 0, gsi_base, registers });
-        }
-        overrides.iter().for_each(|entry| all.add_override(*entry));
+    fn with<'a>(fakes: &[(&'a Fake, u32)], overrides: &[(usize, Wiring)]) -> IoApics<&'a Fake> {
+        let mut all = IoApics { ioapics: Vec::new(), overrides: [None; ISA_LINES] };
+        fakes.iter().for_each(|&(registers, gsi_base)| all.add(0, gsi_base, registers));
+        overrides.iter().for_each(|(line, wiring)| all.overrides[*line] = Some(*wiring));
         all
     }
 
-    fn isa_override(isa_irq: u8, gsi: u32) -> InterruptOverride {
-        // As the bus has it: the same as ISA's own way.
-        let (polarity, trigger) = (Polarity::SameAsBus, Trigger::SameAsBus);
-        InterruptOverride { isa_irq, wiring: Wiring { gsi, polarity, trigger } }
+    fn low_level(gsi: u32) -> Wiring {
+        Wiring { gsi, polarity: Polarity::ActiveLow, trigger: Trigger::Level }
     }
 
     #[test]
@@ -361,66 +277,55 @@ mod tests {
         let entries = fake.entries.borrow();
         assert!(entries[..48].chunks(2).all(|entry| entry == [MASKED, 0]));
         assert!(entries[48..].iter().all(|word| *word == 0xaa), "beyond the last line");
-        assert_eq!(all.report(), IoApicReport { ioapics: 1, lines: 24, overrides: 0 });
+        assert_eq!((all.ioapics.len(), all.ioapics[0].lines), (1, 24));
     }
 
     #[test]
     fn number_of_lines_is_bounded_and_silence_is_noticed() {
         let (greedy, silent) = (fake(0x00ff_0011), fake(u32::MAX));
         let all = with(&[(&greedy, 0), (&silent, 300)], &[]);
-        assert_eq!(all.report(), IoApicReport { ioapics: 1, lines: MAX_LINES, overrides: 0 });
+        assert_eq!((all.ioapics.len(), all.ioapics[0].lines), (1, MAX_LINES));
     }
 
     #[test]
     fn overlapping_ioapic_is_masked_and_left_out() {
         let (first, second) = (fake(LINES_24), fake(LINES_24));
         let all = with(&[(&first, 0), (&second, 23)], &[]);
-        assert_eq!(all.report().ioapics, 1);
+        assert_eq!(all.ioapics.len(), 1);
         assert_eq!(second.entries.borrow()[0], MASKED);
     }
 
     #[test]
-    fn route_is_written_masked_and_opens_on_unmask() {
+    fn a_route_is_written_masked_and_then_opened() {
         let fake = fake(LINES_24);
         let all = with(&[(&fake, 0)], &[]);
         fake.writes.borrow_mut().clear();
-        assert_eq!(all.route(4, 0x30, 5), Ok(4));
-        let expected = [(0x18, MASKED), (0x19, 5 << 24), (0x18, MASKED | 0x30)];
-        assert_eq!(*fake.writes.borrow(), expected);
-        assert_eq!(all.change_low(4, |low| low & !MASKED), Ok(()));
-        assert_eq!(fake.entries.borrow()[8], 0x30);
+        assert_eq!(all.route(4, 0x30, 5), Ok(()));
+        assert_eq!(*fake.writes.borrow(), [(0x18, MASKED), (0x19, 5 << 24), (0x18, 0x30)]);
+        assert_eq!(all.mask(4), Ok(()));
+        assert_eq!(fake.entries.borrow()[8], MASKED | 0x30);
     }
 
     #[test]
     fn overrides_move_lines_and_set_their_wiring() {
         let fake = fake(LINES_24);
-        let wiring = Wiring { gsi: 9, polarity: Polarity::ActiveLow, trigger: Trigger::Level };
-        let acpi = InterruptOverride { isa_irq: 9, wiring };
-        let all = with(&[(&fake, 0)], &[isa_override(0, 2), acpi]);
-        assert_eq!(all.route(0, 0x31, 0), Ok(2));
-        assert_eq!(fake.entries.borrow()[4], MASKED | 0x31, "high and edge, as the bus has it");
-        assert_eq!(all.route(9, 0x32, 0), Ok(9));
-        assert_eq!(fake.entries.borrow()[18], MASKED | LEVEL | ACTIVE_LOW | 0x32);
+        // As the bus has it: the same as ISA's own way.
+        let (polarity, trigger) = (Polarity::SameAsBus, Trigger::SameAsBus);
+        let timer = Wiring { gsi: 2, polarity, trigger };
+        let all = with(&[(&fake, 0)], &[(0, timer), (9, low_level(9))]);
+        assert_eq!(all.route(0, 0x31, 0), Ok(()));
+        assert_eq!(fake.entries.borrow()[4], 0x31, "high and edge, as the bus has it");
+        assert_eq!(all.route(9, 0x32, 0), Ok(()));
+        assert_eq!(fake.entries.borrow()[18], LEVEL | ACTIVE_LOW | 0x32);
         assert_eq!(all.route(2, 0x33, 0), Err(RouteError::NoSuchLine(2)));
-    }
-
-    #[test]
-    fn second_override_of_a_line_and_lines_beyond_isa_are_ignored() {
-        let fake = fake(LINES_24);
-        let all =
-            with(&[(&fake, 0)], &[isa_override(0, 2), isa_override(0, 7), isa_override(16, 3)]);
-        assert_eq!(all.route(0, 0x31, 0), Ok(2));
-        assert_eq!(all.report().overrides, 1);
     }
 
     #[test]
     fn a_line_may_arrive_at_a_second_ioapic() {
         let (first, second) = (fake(LINES_24), fake(LINES_24));
-        let wiring = Wiring { gsi: 26, polarity: Polarity::ActiveLow, trigger: Trigger::Level };
-        let moved = InterruptOverride { isa_irq: 5, wiring };
-        let all = with(&[(&first, 0), (&second, 24)], &[moved]);
-        assert_eq!(all.route(5, 0x40, 1), Ok(26));
-        assert_eq!(second.entries.borrow()[4], MASKED | LEVEL | ACTIVE_LOW | 0x40);
+        let all = with(&[(&first, 0), (&second, 24)], &[(5, low_level(26))]);
+        assert_eq!(all.route(5, 0x40, 1), Ok(()));
+        assert_eq!(second.entries.borrow()[4], LEVEL | ACTIVE_LOW | 0x40);
     }
 
     #[test]

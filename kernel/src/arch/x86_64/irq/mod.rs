@@ -9,4 +9,3 @@ pub mod pic;
 pub mod preempt;
 pub mod shootdown;
 pub mod trap;
-mod violation;

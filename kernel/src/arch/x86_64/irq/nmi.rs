@@ -1,21 +1,18 @@
 //! NMIs: what a CPU takes whatever it does, also with interrupts off.
 //!
-//! Two things are said with them. *Stop* ([`stop_others`]): the machine goes down,
-//! and each CPU notes where it was and halts for good. *Where are you?* ([`sample`]):
-//! a CPU does not answer the interrupt that asks whether it takes any ([`ask`]); the
-//! NMI finds it, and it goes on afterwards. Every other NMI was not asked for: a button,
-//! a monitor's command, or hardware that reports an error. The CPU that takes it goes on,
-//! and reports it as soon as it takes interrupts ([`report_unasked`]), which it sends
-//! itself one for: an NMI may have interrupted the code that prints. If they keep
-//! coming, the first, second, fourth, eighth and so on are reported.
+//! CPUs send them for two purposes. [`stop_others`]: the machine goes down, and each CPU records
+//! where it was and halts for good. [`sample`]: a CPU has not taken the interrupt of [`ask`]; the
+//! NMI records where it is, and the CPU goes on. Every other NMI was not asked for: a button, a
+//! monitor's command, or hardware that reports an error. The CPU goes on, and sends itself an
+//! interrupt in which it reports the NMI ([`report_unasked`]), as the NMI may have interrupted the
+//! code that prints. If they keep coming, the first, second, fourth, eighth and so on are reported.
 //!
-//! A CPU is sent the next question only when it has taken the last one: so none is
-//! lost in another, and each NMI that comes is known to be one or not.
+//! A CPU is sent the next sample only when it has taken the last one: so no two become one, and
+//! each NMI is known to be a sample or not.
 
 use super::apic::{self, Message};
 use super::trap::Frame;
 use crate::arch::x86_64::cpu;
-use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use x86_64::instructions::port::Port;
 
@@ -82,7 +79,7 @@ fn note_unasked(nmis: &Nmis, rip: u64) {
         let status: u8 = unsafe { Port::new(SYSTEM_CONTROL_B).read() };
         nmis.unasked_status.store(status.into(), Ordering::Relaxed);
         nmis.unasked.store(number, Ordering::Release); // pairs with `report_unasked`
-        apic::send_self(apic::ASK_VECTOR);
+        apic::current().inspect(|apic| apic.send_self(apic::ASK_VECTOR));
     }
 }
 
@@ -94,7 +91,7 @@ pub fn report_unasked() {
     if number != 0 {
         nmis.unasked.store(0, Ordering::Relaxed); // one that comes now is in the next count
         let (cpu, rip) = (cpu::cpu_index(), nmis.unasked_rip.load(Ordering::Relaxed));
-        let reason = Reason(nmis.unasked_status.load(Ordering::Relaxed) as u8);
+        let reason = reason(nmis.unasked_status.load(Ordering::Relaxed));
         log::warn!(
             "CPU {cpu} took an NMI that was not asked for, number {number}, at {rip:#x}: \
              {reason}; it goes on"
@@ -105,19 +102,15 @@ pub fn report_unasked() {
 /// The port that has the reasons of NMIs.
 const SYSTEM_CONTROL_B: u16 = 0x61;
 
-/// What the port says.
-struct Reason(u8);
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SERR: u8 = 1 << 7;
-        const IOCHK: u8 = 1 << 6;
-        f.write_str(match self.0 {
-            0xff => "no reason given", // there is no such port
-            status if status & SERR != 0 => "the chipset reports a memory or PCI error (SERR#)",
-            status if status & IOCHK != 0 => "a card reports an error (IOCHK#)",
-            _ => "no reason given",
-        })
+/// What that port says.
+fn reason(status: u32) -> &'static str {
+    const SERR: u32 = 1 << 7;
+    const IOCHK: u32 = 1 << 6;
+    match status {
+        0xff => "no reason given", // there is no such port
+        _ if status & SERR != 0 => "the chipset reports a memory or PCI error (SERR#)",
+        _ if status & IOCHK != 0 => "a card reports an error (IOCHK#)",
+        _ => "no reason given",
     }
 }
 
@@ -166,7 +159,9 @@ pub fn stop_others() -> bool {
     let others = || (0..cpu::num_cpus()).filter(|&i| i != me && cpu::is_online(i));
     // Not to all at once: one that was never started is still the firmware's, which
     // takes no NMI, and three faults in a row there reset the machine unheard.
-    others().for_each(|i| apic::send_nmi_anyway(cpu::apic_id_of(i)));
+    if let Some(apic) = apic::current() {
+        others().for_each(|i| apic.send_nmi_anyway(cpu::apic_id_of(i)));
+    }
     // Bounded by polls, not by the clock, which may be what broke.
     for _ in 0..1_000_000 {
         if others().all(|i| stopped_at(i).is_some()) {
@@ -187,14 +182,13 @@ pub fn stopped_at(index: usize) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::string::ToString;
 
     #[test]
     fn reasons_are_what_the_chipset_says() {
-        assert!(Reason(0x80).to_string().contains("SERR#"));
-        assert!(Reason(0x6f).to_string().contains("IOCHK#"));
+        assert!(reason(0x80).contains("SERR#"));
+        assert!(reason(0x6f).contains("IOCHK#"));
         for status in [0, 0x30, 0xff] {
-            assert_eq!(Reason(status).to_string(), "no reason given");
+            assert_eq!(reason(status), "no reason given");
         }
     }
 }

@@ -31,7 +31,7 @@
 //! To resume in a landing pad, crate `unwinding` 0.2.10 sets the stack pointer first and then
 //! reads the other registers from its record, which lies *below* the stack pointer by then.
 //! Interrupt handlers leave the record alone, as every vector has a stack of its own
-//! (`trap/idt.rs`). The injected call would be written over it, and the G would resume with
+//! (`trap::init_cpu`). The injected call would be written over it, and the G would resume with
 //! wrong registers. So the linker script gathers the unwinder's functions between two symbols,
 //! and a G that is interrupted between them is preempted by a later tick
 //! ([`is_in_unwinder`], `Handlers::preempt_later`). The sequence stands nowhere else in the
@@ -42,7 +42,7 @@
 //! as a red zone is (the distance to the record is as large as any function's frame);
 //! replacing the sequence at boot by one in the right order (code that changes itself).
 
-use super::trap::{self, Frame};
+use super::trap::{self, Frame, Handlers, pop_registers, push_registers};
 use crate::arch::x86_64::cpu;
 use core::arch::naked_asm;
 
@@ -51,30 +51,16 @@ use core::arch::naked_asm;
 /// `overflow` preempts at every distance from the end of a stack.
 pub const ROOM: u64 = cpu::PROBE_BYTES as u64 + 1024;
 
-/// Whether this instruction is the unwinder's.
-#[cfg(target_os = "none")]
-pub fn is_in_unwinder(rip: u64) -> bool {
-    unsafe extern "C" {
-        static __unwinder_start: u8;
-        static __unwinder_end: u8;
-    }
-    let start = (&raw const __unwinder_start).addr() as u64;
-    let end = (&raw const __unwinder_end).addr() as u64;
-    (start..end).contains(&rip)
-}
-
-/// On the host no G is interrupted.
-#[cfg(not(target_os = "none"))]
-pub fn is_in_unwinder(_rip: u64) -> bool {
-    false
-}
-
-/// Makes the interrupted G call `Handlers::preempt` before it goes on.
+/// Makes the interrupted G call `Handlers::preempt` before it goes on, or asks for another tick
+/// where it cannot: inside the unwinder, and near the end of its stack.
 ///
 /// # Safety
 /// `frame` is that of a G which was interrupted with interrupts on, and will be
-/// returned to by `iretq`; there are [`ROOM`] bytes below its stack pointer.
-pub unsafe fn inject(frame: &mut Frame) {
+/// returned to by `iretq`.
+pub unsafe fn inject(frame: &mut Frame, handlers: &Handlers) {
+    if is_in_unwinder(frame.rip) || !(handlers.room_to_preempt)(frame.rsp) {
+        return (handlers.preempt_later)();
+    }
     frame.rsp -= 8;
     // SAFETY: the word below the stack pointer of a G is its own, and there. The stack
     // pointer need not be aligned between two instructions.
@@ -82,47 +68,40 @@ pub unsafe fn inject(frame: &mut Frame) {
     frame.rip = call_preempt as *const () as u64;
 }
 
+/// Whether this instruction is the unwinder's. On the host no G is interrupted.
+fn is_in_unwinder(rip: u64) -> bool {
+    #[cfg(target_os = "none")]
+    {
+        unsafe extern "C" {
+            safe static __unwinder_start: u8;
+            safe static __unwinder_end: u8;
+        }
+        let start = (&raw const __unwinder_start).addr() as u64;
+        let end = (&raw const __unwinder_end).addr() as u64;
+        (start..end).contains(&rip)
+    }
+    #[cfg(not(target_os = "none"))]
+    {
+        let _ = rip;
+        false
+    }
+}
+
 /// Saves all, calls, restores all, returns. The stack may be aligned to 8 only,
-/// so it is aligned for the call and put back by RBP.
+/// so it is aligned for the call and put back by RBX.
 #[unsafe(naked)]
 extern "C" fn call_preempt() {
     naked_asm!(
         "push rbp",
         "mov rbp, rsp",
         "pushfq",
-        "push rax",
-        "push rbx",
-        "push rcx",
-        "push rdx",
-        "push rsi",
-        "push rdi",
-        "push r8",
-        "push r9",
-        "push r10",
-        "push r11",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
+        push_registers!(),
         "mov rbx, rsp",
         "and rsp, -16",
         "cld",
         "call {on_g}",
         "mov rsp, rbx",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop r11",
-        "pop r10",
-        "pop r9",
-        "pop r8",
-        "pop rdi",
-        "pop rsi",
-        "pop rdx",
-        "pop rcx",
-        "pop rbx",
-        "pop rax",
+        pop_registers!(),
         "popfq",
         "pop rbp",
         "ret",

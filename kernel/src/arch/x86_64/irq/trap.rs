@@ -3,23 +3,26 @@
 //! Every vector has a stub of a few bytes in [`stubs`], a naked function; it
 //! pushes its number and falls into [`common`], which saves the registers as a
 //! [`Frame`] and calls [`dispatch`]. What a vector means to the kernel goes up
-//! by one door, [`Handlers`], set once. The IDT (`trap/idt.rs`) is the same for all
-//! CPUs; the stacks that it names are each CPU's own (see `gdt`).
+//! by one door, [`Handlers`], set once. The IDT is the same for all CPUs; the stacks
+//! that it names are each CPU's own (see `gdt`).
 //!
 //! What runs here has interrupts off, allocates nothing and waits for nothing.
 
 mod fault;
-mod idt;
 
 pub use fault::{Fault, PageFault};
 
 use super::{apic, nmi, preempt, shootdown};
+use crate::arch::x86_64::cpu::gdt::Ist;
 use crate::arch::x86_64::cpu::msr;
 use crate::arch::x86_64::unwind::rescue::{self, FullStack, INTERRUPTS_ON, Registers, Rescue};
 use core::arch::naked_asm;
 use core::fmt;
 use fault::HAS_ERROR;
-use x86_64::structures::idt::InterruptDescriptorTable;
+use x86_64::VirtAddr;
+use x86_64::instructions::tables::lidt;
+use x86_64::structures::DescriptorTablePointer;
+use x86_64::structures::idt::Entry;
 
 /// The one upward door for interrupts: what the kernel does about them.
 ///
@@ -82,14 +85,14 @@ pub struct Frame {
     r10: u64,
     r9: u64,
     r8: u64,
-    /// The frame pointer, where a backtrace starts.
-    pub rbp: u64,
     rdi: u64,
     rsi: u64,
     rdx: u64,
     rcx: u64,
     rbx: u64,
     rax: u64,
+    /// The frame pointer, where a backtrace starts.
+    pub rbp: u64,
     vector: u64,
     error: u64,
     /// Where it was interrupted.
@@ -148,14 +151,13 @@ impl fmt::Display for Frame {
     }
 }
 
-const NMI: u64 = 2;
-const DOUBLE_FAULT: u64 = 8;
-const GENERAL_PROTECTION: u64 = 13;
-const PAGE_FAULT: u64 = 14;
-const MACHINE_CHECK: u64 = 18;
+const NMI: u8 = 2;
+const DOUBLE_FAULT: u8 = 8;
+const GENERAL_PROTECTION: u8 = 13;
+const PAGE_FAULT: u8 = 14;
+const MACHINE_CHECK: u8 = 18;
 
 static HANDLERS: spin::Once<Handlers> = spin::Once::new();
-static IDT: spin::Once<InterruptDescriptorTable> = spin::Once::new();
 
 /// Opens the upward door. Before it is open, every fault is fatal by itself.
 pub fn set_handlers(handlers: Handlers) {
@@ -167,9 +169,34 @@ pub(super) fn handlers() -> Option<&'static Handlers> {
     HANDLERS.get()
 }
 
+/// The table by which the CPU finds a vector's stub and stack. The crate's own type gives the
+/// exceptions entries of different types; here all are served the same way.
+type Idt = [Entry<()>; 256];
+
+static IDT: spin::Once<Idt> = spin::Once::new();
+
 /// Loads the IDT on this CPU; after `gdt::init_cpu`, whose stacks it names.
 pub fn init_cpu() {
-    IDT.call_once(idt::build).load();
+    let idt = IDT.call_once(|| {
+        core::array::from_fn(|vector| {
+            let ist = match vector as u8 {
+                DOUBLE_FAULT => Ist::DoubleFault,
+                NMI => Ist::Nmi,
+                MACHINE_CHECK => Ist::MachineCheck,
+                PAGE_FAULT => Ist::PageFault,
+                _ => Ist::Interrupt,
+            };
+            let stub = stubs as *const () as u64 + vector as u64 * STUB_SIZE;
+            let mut entry = Entry::missing();
+            // SAFETY: the stub of this vector pushes a number, saves all registers and ends in
+            // `iretq`; `gdt::init_cpu` has given every CPU a stack for `ist`.
+            unsafe { entry.set_handler_addr(VirtAddr::new(stub)).set_stack_index(ist as u16) };
+            entry
+        })
+    });
+    let base = VirtAddr::from_ptr(idt);
+    // SAFETY: a table of 256 good entries that lives for ever.
+    unsafe { lidt(&DescriptorTablePointer { limit: size_of::<Idt>() as u16 - 1, base }) };
 }
 
 /// Bytes from one stub to the next.
@@ -208,6 +235,24 @@ extern "C" fn stubs() {
     )
 }
 
+/// Pushes all registers but `rsp` and `rbp`; [`pop_registers`] pops them again. Two entries use it.
+macro_rules! push_registers {
+    () => {
+        "push rax; push rbx; push rcx; push rdx; push rsi; push rdi
+         push r8; push r9; push r10; push r11; push r12; push r13; push r14; push r15"
+    };
+}
+
+/// The reverse of [`push_registers`].
+macro_rules! pop_registers {
+    () => {
+        "pop r15; pop r14; pop r13; pop r12; pop r11; pop r10; pop r9; pop r8
+         pop rdi; pop rsi; pop rdx; pop rcx; pop rbx; pop rax"
+    };
+}
+
+pub(super) use {pop_registers, push_registers};
+
 /// Saves the registers as a [`Frame`], calls [`dispatch`], puts them back.
 ///
 /// The CPU aligned the stack to 16 before its five words; with two words of
@@ -215,41 +260,15 @@ extern "C" fn stubs() {
 #[unsafe(naked)]
 extern "C" fn common() {
     naked_asm!(
-        "push rax",
-        "push rbx",
-        "push rcx",
-        "push rdx",
-        "push rsi",
-        "push rdi",
         "push rbp",
-        "push r8",
-        "push r9",
-        "push r10",
-        "push r11",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
+        push_registers!(),
         "cld",
         "mov rdi, rsp",
         "call {dispatch}",
         ".globl runnext_trap_return",
         "runnext_trap_return:",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop r11",
-        "pop r10",
-        "pop r9",
-        "pop r8",
+        pop_registers!(),
         "pop rbp",
-        "pop rdi",
-        "pop rsi",
-        "pop rdx",
-        "pop rcx",
-        "pop rbx",
-        "pop rax",
         "add rsp, 16", // vector and error code
         "iretq",
         dispatch = sym dispatch,
@@ -283,36 +302,28 @@ pub const TRAPPED_RIP: usize = 2 * 8 + core::mem::offset_of!(Frame, rip);
 
 /// What each vector means.
 extern "C" fn dispatch(frame: &mut Frame) {
-    match frame.vector {
-        NMI => {
-            let nmi_sample = HANDLERS.get().map(|handlers| handlers.nmi_sample);
-            nmi::on_nmi(frame, nmi_sample);
-        }
+    let vector = frame.vector as u8;
+    match vector {
+        NMI => return nmi::on_nmi(frame, HANDLERS.get().map(|handlers| handlers.nmi_sample)),
         GENERAL_PROTECTION => match msr::fixup(frame.rip) {
-            Some(next) => frame.rip = next,
-            None => fatal(frame, None, None),
+            Some(next) => return frame.rip = next,
+            None => fatal(frame, None),
         },
-        PAGE_FAULT => page_fault(frame),
-        0..=31 => fatal(frame, None, None),
-        _ => {
-            if interrupt(frame.vector as u8) == Afterwards::Preempt {
-                preempt_interrupted(frame);
-            }
-        }
+        PAGE_FAULT => return page_fault(frame),
+        0..=31 => fatal(frame, None),
+        _ => {}
     }
-}
-
-fn interrupt(vector: u8) -> Afterwards {
     // Interrupts are off until the handlers are set.
-    let Some(handlers) = HANDLERS.get() else { return Afterwards::Resume };
+    let Some(handlers) = HANDLERS.get() else { return };
+    let mut afterwards = Afterwards::Resume;
     match vector {
         apic::TIMER_VECTOR => {
             apic::eoi();
-            return (handlers.tick)();
+            afterwards = (handlers.tick)();
         }
         apic::WAKE_VECTOR => {
             apic::eoi();
-            return (handlers.wake)();
+            afterwards = (handlers.wake)();
         }
         apic::ASK_VECTOR => {
             apic::eoi();
@@ -326,29 +337,19 @@ fn interrupt(vector: u8) -> Afterwards {
         // A spurious interrupt must not be acknowledged (SDM vol. 3, 11.9).
         apic::SPURIOUS_VECTOR => {}
         apic::ERROR_VECTOR => {
-            apic::on_error();
+            apic::current().inspect(|apic| _ = apic.take_errors());
             apic::eoi();
         }
         _ => {
             // Its driver first: a level-triggered line is quiet by then.
-            let afterwards = (handlers.device)(vector);
+            afterwards = (handlers.device)(vector);
             apic::eoi();
-            return afterwards;
         }
     }
-    Afterwards::Resume
-}
-
-/// Makes the interrupted G call `preempt`, or asks for another tick where it cannot: inside
-/// the unwinder, and near the end of its stack.
-fn preempt_interrupted(frame: &mut Frame) {
-    let Some(handlers) = HANDLERS.get() else { return };
-    if !preempt::is_in_unwinder(frame.rip) && (handlers.room_to_preempt)(frame.rsp) {
-        // SAFETY: the handler says that a G was interrupted, and an
-        // interrupt arrives with interrupts on only; and there is room.
-        unsafe { preempt::inject(frame) };
-    } else {
-        (handlers.preempt_later)();
+    if afterwards == Afterwards::Preempt {
+        // SAFETY: the handler says that a G was interrupted, and an interrupt arrives with
+        // interrupts on only.
+        unsafe { preempt::inject(frame, handlers) };
     }
 }
 
@@ -363,33 +364,24 @@ fn page_fault(frame: &mut Frame) {
         }
         if irqs_enabled && matches!(found, PageFault::StackOverflow | PageFault::NoMemory) {
             let is_probe = rescue::is_probe(frame.rip);
-            let full = FullStack { found, address, sp: frame.rsp, is_probe };
-            if rescued(frame, (handlers.stack_full)(&full), address) {
-                return;
+            match (handlers.stack_full)(&FullStack { found, address, sp: frame.rsp, is_probe }) {
+                Rescue::None => {}
+                Rescue::Retry => return,
+                // SAFETY: it faulted with interrupts on, and the handler has seen to room.
+                Rescue::Call(f) => return unsafe { rescue::divert(frame, address, f) },
+                // SAFETY: the handler names what the M of this CPU has saved, and will not
+                // run this G again.
+                Rescue::Leave(sp) => return unsafe { rescue::leave(frame, sp) },
             }
         }
     }
     if found != PageFault::Mended {
-        fatal(frame, Some(address), Some(found));
+        fatal(frame, Some((address, found)));
     }
 }
 
-/// Does what is wanted for a G whose stack is full; false if nothing is.
-fn rescued(frame: &mut Frame, rescue: Rescue, address: u64) -> bool {
-    match rescue {
-        Rescue::None => return false,
-        Rescue::Retry => {}
-        // SAFETY: it faulted with interrupts on, and the handler has seen to room.
-        Rescue::Call(f) => unsafe { rescue::divert(frame, address, f) },
-        // SAFETY: the handler names what the M of this CPU has saved, and will not
-        // run this G again.
-        Rescue::Leave(sp) => unsafe { rescue::leave(frame, sp) },
-    }
-    true
-}
-
-fn fatal(frame: &Frame, address: Option<u64>, page_fault: Option<PageFault>) -> ! {
-    let fault = Fault::new(frame, address, page_fault);
+fn fatal(frame: &Frame, page_fault: Option<(u64, PageFault)>) -> ! {
+    let fault = Fault { frame, page_fault };
     match HANDLERS.get() {
         Some(handlers) => (handlers.fatal)(&fault),
         None => panic!("{fault}\n{frame}"),
@@ -423,6 +415,7 @@ mod tests {
     #[test]
     fn frame_is_what_common_pushes() {
         assert_eq!(size_of::<Frame>(), 22 * 8);
+        assert_eq!(core::mem::offset_of!(Frame, rbp), 14 * 8);
         assert_eq!(core::mem::offset_of!(Frame, vector), 15 * 8);
         assert_eq!(core::mem::offset_of!(Frame, rip), 17 * 8);
     }

@@ -5,10 +5,8 @@
 
 use super::fixed_hardware;
 use crate::arch::x86_64::acpi::FixedHardware;
-use crate::arch::x86_64::cpu::{
-    self,
-    ports::{Hardware, Ports},
-};
+use crate::arch::x86_64::cpu;
+use crate::arch::x86_64::cpu::ports::{Hardware, Ports};
 use crate::arch::x86_64::irq::{flag, nmi, pic};
 use core::fmt;
 use x86_64::instructions::port::Port;
@@ -70,14 +68,10 @@ fn tell_emulator(code: u32) {
     unsafe { Port::new(DEBUG_EXIT_PORT).write(value) };
 }
 
-/// Writes the sleep type of S5 to the ports that the firmware names.
+/// Writes what the firmware says to the ports that it names.
 fn switch_off(ports: &impl Ports, fixed: &FixedHardware) {
-    const SLEEP_NOW: u16 = 1 << 13;
-    let Some(off) = fixed.soft_off else { return };
-    for (port, kind) in [(fixed.pm1a_control, off.pm1a), (fixed.pm1b_control, off.pm1b)] {
-        if let Some(port) = port {
-            ports.outw(port, u16::from(kind) << 10 | SLEEP_NOW);
-        }
+    for (port, word) in fixed.power_off.iter().flatten() {
+        ports.outw(*port, *word);
     }
     wait_for_reset(ports);
 }
@@ -93,8 +87,8 @@ pub fn reboot(print: Print) -> ! {
 }
 
 fn reset(ports: &impl Ports, firmware: Option<&FixedHardware>) {
-    if let Some(reset) = firmware.and_then(|fixed| fixed.reset) {
-        ports.outb(reset.port, reset.value);
+    if let Some((port, value)) = firmware.and_then(|fixed| fixed.reset) {
+        ports.outb(port, value);
         wait_for_reset(ports);
     }
     // First the kind of reset, then the edge.
@@ -119,7 +113,6 @@ fn wait_for_reset(ports: &impl Ports) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::x86_64::acpi::{Reset, SoftOff};
     use std::cell::RefCell;
 
     /// Notes what is written, the delays aside; a keyboard that is always busy.
@@ -146,8 +139,7 @@ mod tests {
     #[test]
     fn a_reset_tries_every_way_and_waits_for_none() {
         let ports = Notes::default();
-        let reset_by = Reset { port: 0x92, value: 1 };
-        reset(&ports, Some(&FixedHardware { reset: Some(reset_by), ..Default::default() }));
+        reset(&ports, Some(&FixedHardware { reset: Some((0x92, 1)), ..Default::default() }));
         let ways = [(0x92, 1), (0xcf9, 2), (0xcf9, 6), (0x64, 0xfe)];
         assert_eq!(*ports.0.borrow(), ways);
         let ports = Notes::default();
@@ -158,10 +150,10 @@ mod tests {
     #[test]
     fn the_machine_is_switched_off_as_the_firmware_says_or_not_at_all() {
         let ports = Notes::default();
-        let mut fixed = FixedHardware { pm1a_control: Some(0x604), ..Default::default() };
+        let mut fixed = FixedHardware::default();
         switch_off(&ports, &fixed);
         assert_eq!(*ports.0.borrow(), []);
-        fixed.soft_off = Some(SoftOff { pm1a: 5, pm1b: 1 });
+        fixed.power_off[0] = Some((0x604, 5 << 10 | 1 << 13));
         switch_off(&ports, &fixed);
         assert_eq!(*ports.0.borrow(), [(0x604, 5 << 10 | 1 << 13)]);
     }

@@ -19,9 +19,9 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 /// What the kernel asks of the machine, and what it was told by the loader.
-pub struct Config<'a> {
-    /// `apic=` on the command line.
-    pub apic: apic::ApicChoice,
+pub struct Config {
+    /// `apic=` on the command line; `None` is x2APIC where the CPU has it, else xAPIC.
+    pub apic: Option<apic::Mode>,
     /// `clock=` on the command line.
     pub clock: clock::ClockChoice,
     /// `timer=` on the command line.
@@ -40,7 +40,7 @@ pub struct Config<'a> {
     pub rsdp: Option<u64>,
     /// ACPI tables to be used in place of the firmware's, by signature; an empty
     /// one hides the firmware's.
-    pub overrides: acpi::Overrides<'a>,
+    pub overrides: fn(&str) -> Option<Vec<u8>>,
 }
 
 /// What is known of one CPU.
@@ -68,11 +68,8 @@ static mut BOOT_STACKS: BootStacks = BootStacks([[0; _]; gdt::IST_STACKS]);
 pub(super) static MACHINE: spin::Once<Machine> = spin::Once::new();
 
 pub(super) struct Machine {
+    pub config: Config,
     pub firmware: Firmware,
-    pub timer: timer::TimerChoice,
-    pub max_cpus: usize,
-    pub new_stack: fn(usize) -> Option<u64>,
-    pub alloc_low: fn() -> Option<u64>,
     /// What the boot CPU found of itself.
     pub boot_cpu: CpuInfo,
 }
@@ -96,23 +93,23 @@ pub fn init_boot_cpu() {
 }
 
 /// Firmware tables, interrupt controllers, the clock, the boot CPU's timer.
-pub fn init(config: &Config<'_>) {
+pub fn init(config: Config) {
     guard_boot_stacks(config.new_stack);
-    let firmware = read_firmware(config);
+    let firmware = read_firmware(&config);
     init_ioapics(&firmware);
     pit::silence(&ports::Hardware);
-    init_apic(config, &firmware);
+    init_apic(config.apic, &firmware);
     nmi::report_unasked(); // one that came before there was an interrupt for it
-    init_clock(config, &firmware);
+    let hpet = firmware.hpet.and_then(|address| map(address, hpet::WINDOW_BYTES));
+    let clock = clock::init(config.clock, hpet, firmware.fixed.pm_timer, config.tsc_hz);
+    report::note("clock", clock);
     timer::init(config.lapic_hz);
     let (mode, found) = timer::init_cpu(config.timer);
     report::note("timer", found);
     let entry = firmware.cpus[0];
     let topology = topology::read_this_cpu(entry.node);
     let boot_cpu = CpuInfo { index: 0, apic_id: entry.apic_id, topology, timer: mode };
-    let max_cpus = config.max_cpus.clamp(1, cpu::MAX_CPUS);
-    let Config { timer, new_stack, alloc_low, .. } = *config;
-    MACHINE.call_once(|| Machine { firmware, timer, max_cpus, new_stack, alloc_low, boot_cpu });
+    MACHINE.call_once(|| Machine { config, firmware, boot_cpu });
     cpu::set_online();
 }
 
@@ -138,30 +135,25 @@ pub(super) fn handler_stacks(
     Some(tops)
 }
 
-fn read_firmware(config: &Config<'_>) -> Firmware {
+fn read_firmware(config: &Config) -> Firmware {
     // Tables lie anywhere in physical memory, so all that is mapped counts.
     let end = paging::direct_map_end(u64::MAX);
     // SAFETY: 1. `end` is what the tables map. 2. No CPU writes there: firmware
     // tables are not among the frames.
-    let memory = unsafe { acpi::DirectMap::new(paging::PHYS_OFFSET, end) };
-    let firmware = acpi::read(config.rsdp, &memory, config.overrides, topology::this_apic_id());
-    for notice in &firmware.notices {
-        log::log!(notice.level, "acpi: {notice}");
+    let memory = |at, len| unsafe { acpi::direct_map(paging::PHYS_OFFSET, end, at, len) };
+    let firmware = acpi::read(config.rsdp, &memory, &config.overrides, topology::this_apic_id());
+    for (level, notice) in &firmware.notices {
+        log::log!(*level, "acpi: {notice}");
     }
     firmware
 }
 
 fn init_ioapics(firmware: &Firmware) {
-    let ioapics: Vec<_> = firmware
-        .io_apics
-        .iter()
-        .filter_map(|io| {
-            let registers = map(io.address, ioapic::WINDOW_BYTES)?;
-            Some(ioapic::IoApicInfo { id: io.id, gsi_base: io.gsi_base, registers })
-        })
-        .collect();
-    let report = ioapic::init(&ioapics, &firmware.interrupt_overrides);
-    report::note("ioapic", report);
+    let ioapics = firmware.io_apics.iter().filter_map(|io| {
+        let registers = map(io.address.into(), ioapic::WINDOW_BYTES)?;
+        Some((io.id, io.global_system_interrupt_base, registers))
+    });
+    report::note("ioapic", ioapic::init(ioapics, firmware.isa_overrides));
     for source in &firmware.nmi_sources {
         if let Err(error) = ioapic::route_nmi(*source, cpu::apic_id_of(0)) {
             log::warn!("ioapic: nmi source {}: {error}", source.gsi);
@@ -169,26 +161,15 @@ fn init_ioapics(firmware: &Firmware) {
     }
 }
 
-fn init_apic(config: &Config<'_>, firmware: &Firmware) {
+fn init_apic(choice: Option<apic::Mode>, firmware: &Firmware) {
     let nmis: Vec<_> = firmware.local_nmis_of(&firmware.cpus[0]).collect();
-    let apic = apic::ApicConfig {
-        choice: config.apic,
-        physical_base: firmware.local_apic,
-        registers: map(firmware.local_apic, PAGE_SIZE),
-        nmis: &nmis,
-    };
+    let registers = map(firmware.local_apic, PAGE_SIZE);
     // SAFETY: 1. The MADT's address, or the architecture's default. 2. Once, on
     // the boot CPU, interrupts off.
-    match unsafe { apic::init(apic) } {
-        Ok(report) => report::note("apic", report),
+    match unsafe { apic::init(choice, firmware.local_apic, registers, &nmis) } {
+        Ok(found) => report::note("apic", found),
         Err(error) => log::error!("apic: {error}; no timer, and no other CPU"),
     }
-}
-
-fn init_clock(config: &Config<'_>, firmware: &Firmware) {
-    let hpet = firmware.hpet.and_then(|address| map(address, hpet::WINDOW_BYTES));
-    let found = clock::init(config.clock, hpet, firmware.fixed.pm_timer, config.tsc_hz);
-    report::note("clock", found);
 }
 
 /// Maps registers; what cannot be mapped is named and done without.
@@ -230,16 +211,7 @@ pub fn wake(index: usize) {
 /// No such line, no vector for devices, or a CPU that the line cannot reach.
 pub fn route_isa(irq: u8, vector: u8, index: usize) -> Result<(), ioapic::RouteError> {
     let target = cpus().get(index).ok_or(ioapic::RouteError::NoSuchCpu(index))?;
-    ioapic::route(irq, vector, target.apic_id)?;
-    ioapic::unmask(irq)
-}
-
-/// Keeps the ISA interrupt `irq` from coming.
-///
-/// # Errors
-/// No such line.
-pub fn mask_isa(irq: u8) -> Result<(), ioapic::RouteError> {
-    ioapic::mask(irq)
+    ioapic::route(irq, vector, target.apic_id)
 }
 
 /// What is known of the CPUs that came up.

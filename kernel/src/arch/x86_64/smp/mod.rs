@@ -35,11 +35,11 @@ static LATE: spin::Once<&AtomicU32> = spin::Once::new();
 pub fn start_cpus(entry: fn() -> !) {
     let machine = MACHINE.get().expect("init comes first");
     let others = &machine.firmware.cpus[1..];
-    let wanted = &others[..others.len().min(machine.max_cpus - 1)];
+    let wanted = &others[..others.len().min(machine.config.max_cpus.clamp(1, cpu::MAX_CPUS) - 1)];
     report_cpu(&machine.boot_cpu, "boot CPU");
     let mut online = Vec::from([machine.boot_cpu]);
     if !wanted.is_empty() {
-        match install_trampoline(machine.alloc_low) {
+        match install_trampoline(machine.config.alloc_low) {
             Ok(trampoline) => start_each(trampoline, wanted, &mut online),
             Err(why) => log::error!("smp: {why}; going on with the boot CPU alone"),
         }
@@ -126,7 +126,7 @@ fn start_cpu(
     index: usize,
 ) -> Result<CpuInfo, &'static str> {
     const NO_MEMORY: &str = "no memory for its stacks";
-    let new_stack = MACHINE.get().expect("init comes first").new_stack;
+    let new_stack = MACHINE.get().expect("init comes first").config.new_stack;
     let ist = handler_stacks(new_stack).ok_or(NO_MEMORY)?;
     let stack_top = new_stack(2 * STACK_PAGES).ok_or(NO_MEMORY)?;
     let ap: &'static Ap =
@@ -180,7 +180,7 @@ extern "C" fn ap_main(argument: usize, block: &'static Block, apic_id: u32, tick
         log::error!("apic: CPU {index}: {error}");
     }
     clock::init_cpu(index);
-    let (timer, _) = timer::init_cpu(machine.timer);
+    let (timer, _) = timer::init_cpu(machine.config.timer);
     let topology = topology::read_this_cpu(ap.entry.node);
     ap.info.call_once(|| CpuInfo { index, apic_id, topology, timer });
     cpu::set_online();

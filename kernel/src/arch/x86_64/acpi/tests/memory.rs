@@ -1,6 +1,5 @@
 //! Made-up memory with made-up tables in it, and numbers to damage them by.
 
-use super::super::PhysicalMemory;
 use super::super::builder::{rsdp, table};
 
 /// Sparse physical memory: what was placed is readable, the rest is not mapped.
@@ -9,17 +8,15 @@ pub struct Memory {
     pub chunks: Vec<(u64, Vec<u8>)>,
 }
 
-impl PhysicalMemory for Memory {
-    fn bytes(&self, phys: u64, len: usize) -> Option<&[u8]> {
+impl Memory {
+    pub fn bytes(&self, phys: u64, len: usize) -> Option<&[u8]> {
         let (at, chunk) = self.chunks.iter().find(|(at, chunk)| {
             phys >= *at && phys.checked_sub(*at).is_some_and(|from| from < chunk.len() as u64)
         })?;
         let from = (phys - at) as usize;
         chunk.get(from..from.checked_add(len)?)
     }
-}
 
-impl Memory {
     /// Puts bytes on a page of their own; gives its address.
     pub fn place(&mut self, bytes: Vec<u8>) -> u64 {
         let at = 0x10_0000 * (1 + self.chunks.len() as u64);

@@ -5,7 +5,7 @@
 //! The chapter of reference is Intel SDM vol. 3, "Advanced Programmable
 //! Interrupt Controller (APIC)"; the section names below are its own.
 
-use super::{ApicChoice, ApicError, ApicReport, LocalNmi, Message, Mode, Polarity};
+use super::{ApicError, Lint, LocalNmi, Message, Mode, Polarity};
 use super::{ERROR_VECTOR, SPURIOUS_VECTOR};
 use crate::arch;
 use crate::arch::x86_64::cpu::msr::{IA32_APIC_BASE, MsrFault};
@@ -30,13 +30,9 @@ pub trait Bus {
 /// A register, by its offset in memory. As an MSR it is 0x800 + offset / 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Register {
-    /// The id.
     Id = 0x020,
-    /// Version and number of local interrupts.
     Version = 0x030,
-    /// Task priority.
     TaskPriority = 0x080,
-    /// End of interrupt.
     Eoi = 0x0b0,
     /// Spurious vector and software enable.
     Spurious = 0x0f0,
@@ -44,7 +40,6 @@ pub enum Register {
     InService = 0x100,
     /// Interrupts that wait to be taken, the first of eight registers.
     Requested = 0x200,
-    /// Errors.
     ErrorStatus = 0x280,
     /// Corrected machine checks.
     LvtCmci = 0x2f0,
@@ -52,21 +47,14 @@ pub enum Register {
     CommandLow = 0x300,
     /// Interrupt command, upper half; not in x2APIC, whose command has 64 bits.
     CommandHigh = 0x310,
-    /// The timer.
     LvtTimer = 0x320,
-    /// The thermal sensor.
     LvtThermal = 0x330,
-    /// Performance counters.
     LvtPerformance = 0x340,
-    /// Pin 0.
     LvtLint0 = 0x350,
-    /// Pin 1.
     LvtLint1 = 0x360,
-    /// Errors.
     LvtError = 0x370,
     /// The timer's initial count: a write starts it.
     InitialCount = 0x380,
-    /// The timer's current count.
     CurrentCount = 0x390,
     /// The timer's divider.
     Divide = 0x3e0,
@@ -110,7 +98,7 @@ pub fn has_x2apic() -> bool {
 #[derive(Clone, Copy, Debug)]
 pub struct LocalApic<B> {
     bus: B,
-    mode: Mode,
+    pub(super) mode: Mode,
 }
 
 impl<B: Bus> LocalApic<B> {
@@ -119,30 +107,25 @@ impl<B: Bus> LocalApic<B> {
         LocalApic { bus, mode }
     }
 
-    /// The form that it is spoken to in.
-    pub fn mode(&self) -> Mode {
-        self.mode
-    }
-
     // Which form.
 
-    /// The form for this machine: the choice if the CPU can follow it.
+    /// The form for this machine: the choice if the CPU can follow it, else x2APIC if the CPU has it.
     ///
     /// Where firmware left x2APIC on, xAPIC is refused if the id does not fit.
     pub fn choose(
         &self,
-        choice: ApicChoice,
+        choice: Option<Mode>,
         has_x2apic: bool,
         is_mapped: bool,
     ) -> Result<Mode, ApicError> {
         let is_on = self.bus.read_msr(IA32_APIC_BASE) & BASE_X2APIC != 0;
         // An APIC that already runs as x2APIC has it, whatever CPUID says.
         let can_x2apic = has_x2apic || is_on;
-        let id_fits = !is_on || self.bus.read_msr(msr_of(Id)) <= u64::from(XAPIC_MAX_ID);
+        let id_fits = !is_on || self.bus.read_msr(msr_at(Id as usize)) <= u64::from(XAPIC_MAX_ID);
         match choice {
-            ApicChoice::Auto | ApicChoice::X2Apic if can_x2apic => return Ok(Mode::X2Apic),
-            ApicChoice::X2Apic => log::warn!("apic=x2apic: this CPU has none, using xapic"),
-            ApicChoice::XApic if !id_fits => {
+            None | Some(Mode::X2Apic) if can_x2apic => return Ok(Mode::X2Apic),
+            Some(Mode::X2Apic) => log::warn!("apic=x2apic: this CPU has none, using xapic"),
+            Some(Mode::XApic) if !id_fits => {
                 log::warn!("apic=xapic: this CPU's APIC id is above 254, staying with x2apic");
                 return Ok(Mode::X2Apic);
             }
@@ -191,22 +174,23 @@ impl<B: Bus> LocalApic<B> {
 
     // Setting up.
 
-    /// Enables the APIC, masks every local interrupt, then opens errors and
-    /// the NMI pins. Interrupts are off.
-    pub fn set_up(&self, nmis: &[LocalNmi]) -> ApicReport {
+    /// Enables the APIC, masks every local interrupt, then opens errors and the NMI pins. Gives the
+    /// number of local interrupts. Interrupts are off.
+    pub fn set_up(&self, nmis: &[LocalNmi]) -> u32 {
         // First of all enable: a disabled APIC keeps its entries masked.
         self.write(Spurious, SOFTWARE_ENABLE | u32::from(SPURIOUS_VECTOR));
         self.write(TaskPriority, 0);
         let lvt_entries = self.mask_all();
-        self.finish_in_service();
+        // End interrupts that firmware left in service: they would keep all of equal or lower
+        // priority away. At most 256, one for each vector.
+        let words = (0..8).map(|word| self.read_at(InService as usize + word * 0x10).count_ones());
+        for _ in 0..words.sum() {
+            self.eoi();
+        }
         for nmi in nmis {
             let pin = match nmi.lint {
-                0 => LvtLint0,
-                1 => LvtLint1,
-                other => {
-                    log::warn!("apic: NMI on pin {other}, which does not exist: ignored");
-                    continue;
-                }
+                Lint::Lint0 => LvtLint0,
+                Lint::Lint1 => LvtLint1,
             };
             let polarity = if nmi.polarity == Polarity::ActiveLow { PIN_ACTIVE_LOW } else { 0 };
             // NMIs are edge-triggered whatever the entry says.
@@ -215,7 +199,7 @@ impl<B: Bus> LocalApic<B> {
         // Errors that firmware left are not ours.
         self.take_errors();
         self.write(LvtError, u32::from(ERROR_VECTOR));
-        ApicReport { mode: self.mode, id: self.id(), lvt_entries }
+        lvt_entries
     }
 
     /// Masks the local interrupts that this APIC has: touching one that it does
@@ -233,15 +217,6 @@ impl<B: Bus> LocalApic<B> {
             }
         }
         entries
-    }
-
-    /// Ends interrupts that firmware left in service: they would keep all of
-    /// equal or lower priority away. At most 256, one for each vector.
-    fn finish_in_service(&self) {
-        let words = (0..8).map(|word| self.read_at(InService as usize + word * 0x10).count_ones());
-        for _ in 0..words.sum() {
-            self.eoi();
-        }
     }
 
     // In use.
@@ -266,7 +241,7 @@ impl<B: Bus> LocalApic<B> {
         word >> (vector % 32) & 1 != 0
     }
 
-    /// The errors since the last call. The write makes the register show them.
+    /// The errors since the last call ("Error Handling"). The write makes the register show them.
     pub fn take_errors(&self) -> u32 {
         self.write(ErrorStatus, 0);
         self.read(ErrorStatus)
@@ -292,10 +267,10 @@ impl<B: Bus> LocalApic<B> {
         if is_waited_for { sent.and_then(|()| self.wait_sent()) } else { sent }
     }
 
-    /// Sends an NMI to one CPU, stuck or not.
+    /// Sends an NMI to one CPU, also when the APIC is stuck: for the panic path, which has nothing
+    /// to lose.
     pub fn send_nmi_anyway(&self, apic_id: u32) {
-        // A stuck APIC may drop it; in a panic there is no better way left.
-        let _ = self.wait_sent();
+        let _ = self.wait_sent(); // a stuck APIC may drop it
         self.command(apic_id, COMMAND_ASSERT | DELIVER_NMI);
     }
 
@@ -305,10 +280,7 @@ impl<B: Bus> LocalApic<B> {
     pub fn send_self(&self, vector: u8) {
         let low = COMMAND_ASSERT | COMMAND_TO_SELF | u32::from(vector);
         let _ = self.wait_sent(); // a stuck APIC may drop it
-        match self.mode {
-            Mode::XApic => self.write(CommandLow, low),
-            Mode::X2Apic => self.bus.write_msr(msr_of(CommandLow), low.into()),
-        }
+        self.write(CommandLow, low);
         let _ = self.wait_sent();
     }
 
@@ -321,7 +293,8 @@ impl<B: Bus> LocalApic<B> {
             Mode::X2Apic => {
                 // What was stored must be visible before the interrupt is.
                 self.bus.fence();
-                self.bus.write_msr(msr_of(CommandLow), u64::from(apic_id) << 32 | u64::from(low));
+                let command = u64::from(apic_id) << 32 | u64::from(low);
+                self.bus.write_msr(msr_at(CommandLow as usize), command);
             }
         }
     }
@@ -349,7 +322,7 @@ impl<B: Bus> LocalApic<B> {
     pub fn write(&self, register: Register, value: u32) {
         match self.mode {
             Mode::XApic => self.bus.write_mmio(register as usize, value),
-            Mode::X2Apic => self.bus.write_msr(msr_of(register), u64::from(value)),
+            Mode::X2Apic => self.bus.write_msr(msr_at(register as usize), u64::from(value)),
         }
     }
 
@@ -357,7 +330,7 @@ impl<B: Bus> LocalApic<B> {
     pub fn try_write(&self, register: Register, value: u32) -> Result<(), MsrFault> {
         match self.mode {
             Mode::XApic => self.bus.write_mmio(register as usize, value),
-            Mode::X2Apic => self.bus.try_write_msr(msr_of(register), u64::from(value))?,
+            Mode::X2Apic => self.bus.try_write_msr(msr_at(register as usize), u64::from(value))?,
         }
         Ok(())
     }
@@ -374,10 +347,6 @@ impl<B: Bus> LocalApic<B> {
             Mode::X2Apic => self.bus.read_msr(msr_at(offset)) as u32,
         }
     }
-}
-
-const fn msr_of(register: Register) -> u32 {
-    msr_at(register as usize)
 }
 
 const fn msr_at(offset: usize) -> u32 {

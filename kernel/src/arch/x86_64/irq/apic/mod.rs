@@ -1,12 +1,10 @@
 //! The local APIC, in its two forms.
 //!
-//! Holds the vectors of the kernel, the choice between xAPIC (registers in
-//! memory) and x2APIC (registers as MSRs), the set-up of each CPU's APIC, end
-//! of interrupt, and sending interrupts to other CPUs. The sequences themselves
-//! are in [`local`], written against a trait and tested on the host; this file
-//! keeps the machine's one choice and gives it plain functions. The timer in
-//! the APIC is left to `timer`, interrupts from devices to `ioapic`, starting
-//! CPUs (when to send which, and the delays) to `apstart`.
+//! Holds the vectors of the kernel, and the machine's one choice between xAPIC (registers in
+//! memory) and x2APIC (registers as MSRs). The sequences (set-up, end of interrupt, sending) are in
+//! [`local`], written against a trait and tested on the host. The timer in the APIC is left to
+//! `timer`, interrupts from devices to `ioapic`, starting CPUs (when to send which, and the delays)
+//! to `apstart`.
 //!
 //! [`init`] once on the boot CPU, then [`init_cpu`] on every CPU, the boot CPU
 //! included, with interrupts off.
@@ -15,6 +13,8 @@ pub mod local;
 
 use crate::arch::x86_64::cpu::mmio::{Mmio, Window};
 use crate::arch::x86_64::cpu::msr::{self, MsrFault};
+use alloc::format;
+use alloc::string::String;
 use core::fmt;
 use local::{Bus, LocalApic};
 
@@ -28,22 +28,10 @@ pub const TIMER_VECTOR: u8 = 0xf0;
 pub const WAKE_VECTOR: u8 = 0xf1;
 /// Another CPU asks whether this one takes interrupts.
 pub const ASK_VECTOR: u8 = 0xf2;
-/// The local APIC met an error: see [`on_error`].
+/// The local APIC met an error: see [`LocalApic::take_errors`].
 pub const ERROR_VECTOR: u8 = 0xfe;
 /// An interrupt that was withdrawn. Its handler returns, without an [`eoi`].
 pub const SPURIOUS_VECTOR: u8 = 0xff;
-
-/// `apic=` on the command line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ApicChoice {
-    /// x2APIC where the CPU has it, xAPIC otherwise.
-    #[default]
-    Auto,
-    /// Registers in memory.
-    XApic,
-    /// Registers as MSRs.
-    X2Apic,
-}
 
 /// The form in which the local APICs run: the same on every CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,18 +42,20 @@ pub enum Mode {
     X2Apic,
 }
 
-/// What is wired to a pin of the local APIC: an NMI entry of the MADT.
+// The words of the MADT for how a line is wired. The bus of `SameAsBus` is ISA:
+// active high, edge.
+pub use ::acpi::platform::interrupt::{
+    LocalInterruptLine as Lint, Polarity, TriggerMode as Trigger,
+};
+
+/// A pin of the local APIC that is wired to NMI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalNmi {
-    /// The pin: 0 or 1. Other values are named in a warning and ignored.
-    pub lint: u8,
+    /// The pin.
+    pub lint: Lint,
     /// Which level means "interrupt".
     pub polarity: Polarity,
 }
-
-// The words of the MADT for how a line is wired. The bus of `SameAsBus` is ISA:
-// active high, edge.
-pub use ::acpi::sdt::madt::{Polarity, TriggerMode as Trigger};
 
 /// Why something about a local APIC could not be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,53 +72,35 @@ pub enum ApicError {
     NotInitialised,
 }
 
-/// How the boot CPU found its local APIC.
-#[derive(Clone, Copy, Debug)]
-pub struct ApicConfig<'a> {
-    /// `apic=` on the command line.
-    pub choice: ApicChoice,
-    /// The physical address of the registers: the MADT's, or else the
-    /// architecture's own. Every CPU's registers are put there.
-    pub physical_base: u64,
-    /// One page of registers, mapped; not needed for x2APIC.
-    pub registers: Option<Window>,
-    /// The NMI pins of the boot CPU: entries for it and for all CPUs.
-    pub nmis: &'a [LocalNmi],
-}
-
-/// What [`init`] and [`init_cpu`] did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ApicReport {
-    /// The form in use.
-    pub mode: Mode,
-    /// This CPU's id.
-    pub id: u32,
-    /// How many local interrupts the APIC has.
-    pub lvt_entries: u32,
-}
-
-/// Chooses the form for the machine, and sets the boot CPU's APIC up.
+/// Chooses the form for the machine, and sets the boot CPU's APIC up, with these NMI pins. Gives a
+/// line for the boot banner.
 ///
 /// A choice that the CPU cannot follow is named in a warning. Interrupts must
 /// be off, the legacy PIC masked, and the IDT loaded, with a #GP handler that
 /// calls [`msr::fixup`].
 ///
 /// # Safety
-/// 1. `physical_base` holds nothing but the local APIC's registers, and
-///    `registers`, if any, maps that page.
+/// 1. `physical_base` holds nothing but the local APIC's registers, and `registers`, if any, maps
+///    that page. Every CPU's registers are put there; an x2APIC needs none.
 /// 2. Called once, on the boot CPU, with interrupts off.
-pub unsafe fn init(config: ApicConfig<'_>) -> Result<ApicReport, ApicError> {
-    let hardware = Hardware { registers: config.registers };
+pub unsafe fn init(
+    choice: Option<Mode>,
+    physical_base: u64,
+    registers: Option<Window>,
+    nmis: &[LocalNmi],
+) -> Result<String, ApicError> {
+    let hardware = Hardware { registers };
     let apic = LocalApic::new(hardware, Mode::XApic);
-    let mode = apic.choose(config.choice, local::has_x2apic(), config.registers.is_some())?;
-    MACHINE.call_once(|| (LocalApic::new(hardware, mode), config.physical_base));
-    init_cpu(config.nmis)
+    let mode = apic.choose(choice, local::has_x2apic(), registers.is_some())?;
+    let (apic, _) = MACHINE.call_once(|| (LocalApic::new(hardware, mode), physical_base));
+    let lvt_entries = init_cpu(nmis)?;
+    Ok(format!("{mode} id {}, {lvt_entries} local interrupts", apic.id()))
 }
 
 /// Sets this CPU's APIC up: form, spurious and error vectors, NMI pins, and
 /// every other local interrupt masked. The timer stays masked until `timer`
-/// takes it. On the boot CPU [`init`] calls it.
-pub fn init_cpu(nmis: &[LocalNmi]) -> Result<ApicReport, ApicError> {
+/// takes it. Gives the number of local interrupts. On the boot CPU [`init`] calls it.
+pub fn init_cpu(nmis: &[LocalNmi]) -> Result<u32, ApicError> {
     let (apic, base) = MACHINE.get().ok_or(ApicError::NotInitialised)?;
     apic.enter_mode(local::has_x2apic(), *base)?;
     Ok(apic.set_up(nmis))
@@ -136,7 +108,7 @@ pub fn init_cpu(nmis: &[LocalNmi]) -> Result<ApicReport, ApicError> {
 
 /// The form in use, once [`init`] has chosen.
 pub fn mode() -> Option<Mode> {
-    current().map(|apic| apic.mode())
+    current().map(|apic| apic.mode)
 }
 
 /// The interrupt being served is done; the next may come.
@@ -164,27 +136,6 @@ pub enum Message {
 /// there.
 pub fn send(apic_id: u32, message: Message) -> Result<(), ApicError> {
     current().ok_or(ApicError::NotInitialised)?.send(apic_id, message)
-}
-
-/// Interrupts this CPU itself, as soon as it takes interrupts. Also in an NMI.
-pub fn send_self(vector: u8) {
-    if let Some(apic) = current() {
-        apic.send_self(vector);
-    }
-}
-
-/// Sends an NMI to the CPU `apic_id`, also when the APIC is stuck: for the panic
-/// path, which has nothing to lose.
-pub fn send_nmi_anyway(apic_id: u32) {
-    if let Some(apic) = current() {
-        apic.send_nmi_anyway(apic_id);
-    }
-}
-
-/// What the handler of [`ERROR_VECTOR`] calls before [`eoi`]: the error bits
-/// (Intel SDM vol. 3, "Error Handling"), which are cleared by it.
-pub fn on_error() -> u32 {
-    current().map_or(0, |apic| apic.take_errors())
 }
 
 /// This CPU's APIC. Nothing before [`init`].
@@ -243,12 +194,6 @@ impl fmt::Display for Mode {
             Mode::XApic => "xapic",
             Mode::X2Apic => "x2apic",
         })
-    }
-}
-
-impl fmt::Display for ApicReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} id {}, {} local interrupts", self.mode, self.id, self.lvt_entries)
     }
 }
 

@@ -81,24 +81,24 @@ const BASE: u64 = 0xfee0_0000;
 const BOTH: bool = true;
 const XAPIC_ONLY: bool = false;
 
-fn choose(fake: &Fake, choice: ApicChoice, has_x2apic: bool) -> Result<Mode, ApicError> {
+fn choose(fake: &Fake, choice: Option<Mode>, has_x2apic: bool) -> Result<Mode, ApicError> {
     LocalApic::new(fake, Mode::XApic).choose(choice, has_x2apic, true)
 }
 
 #[test]
 fn x2apic_is_taken_where_the_cpu_has_it() {
     let fake = Fake::with_base(BASE | BASE_ENABLE);
-    assert_eq!(choose(&fake, ApicChoice::Auto, BOTH), Ok(Mode::X2Apic));
-    assert_eq!(choose(&fake, ApicChoice::XApic, BOTH), Ok(Mode::XApic));
-    assert_eq!(choose(&fake, ApicChoice::Auto, XAPIC_ONLY), Ok(Mode::XApic));
-    assert_eq!(choose(&fake, ApicChoice::X2Apic, XAPIC_ONLY), Ok(Mode::XApic));
+    assert_eq!(choose(&fake, None, BOTH), Ok(Mode::X2Apic));
+    assert_eq!(choose(&fake, Some(Mode::XApic), BOTH), Ok(Mode::XApic));
+    assert_eq!(choose(&fake, None, XAPIC_ONLY), Ok(Mode::XApic));
+    assert_eq!(choose(&fake, Some(Mode::X2Apic), XAPIC_ONLY), Ok(Mode::XApic));
 }
 
 #[test]
 fn xapic_without_a_mapping_is_an_error() {
     let fake = Fake::with_base(BASE | BASE_ENABLE);
     let apic = LocalApic::new(&fake, Mode::XApic);
-    let unmapped = apic.choose(ApicChoice::Auto, XAPIC_ONLY, false);
+    let unmapped = apic.choose(None, XAPIC_ONLY, false);
     assert_eq!(unmapped, Err(ApicError::NotMapped));
 }
 
@@ -106,9 +106,9 @@ fn xapic_without_a_mapping_is_an_error() {
 fn wide_id_keeps_an_x2apic_that_firmware_left_on() {
     let fake = Fake::with_base(BASE | BASE_ENABLE | BASE_X2APIC);
     fake.msrs.borrow_mut().insert(0x802, 255);
-    assert_eq!(choose(&fake, ApicChoice::XApic, BOTH), Ok(Mode::X2Apic));
+    assert_eq!(choose(&fake, Some(Mode::XApic), BOTH), Ok(Mode::X2Apic));
     fake.msrs.borrow_mut().insert(0x802, 254);
-    assert_eq!(choose(&fake, ApicChoice::XApic, BOTH), Ok(Mode::XApic));
+    assert_eq!(choose(&fake, Some(Mode::XApic), BOTH), Ok(Mode::XApic));
 }
 
 #[test]
@@ -151,12 +151,8 @@ fn other_cpu_without_x2apic_is_refused() {
 fn set_up_masks_everything_and_then_opens_errors_and_nmi() {
     let fake = Fake::default();
     fake.mmio.borrow_mut().extend([(0x20, 5 << 24), (0x30, 6 << 16)]);
-    let nmis = [
-        LocalNmi { lint: 1, polarity: Polarity::ActiveLow },
-        LocalNmi { lint: 9, polarity: Polarity::ActiveHigh },
-    ];
-    let report = LocalApic::new(&fake, Mode::XApic).set_up(&nmis);
-    assert_eq!(report, ApicReport { mode: Mode::XApic, id: 5, lvt_entries: 7 });
+    let nmi = LocalNmi { lint: Lint::Lint1, polarity: Polarity::ActiveLow };
+    assert_eq!(LocalApic::new(&fake, Mode::XApic).set_up(&[nmi]), 7);
     let masked = 0x1_00ff;
     let expected = [
         Mmio(0xf0, 0x1ff),

@@ -4,12 +4,12 @@
 //! what a page fault was. [`super::dispatch`] finds out; the kernel's handler prints.
 
 use super::Frame;
-use crate::arch::x86_64::irq::violation::Violation;
-use crate::arch::x86_64::paging;
+use crate::arch::x86_64::paging::{self, Flags, PAGE_SIZE};
 use core::fmt;
 
 /// What [`Handlers::page_fault`](super::Handlers::page_fault) found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub enum PageFault {
     /// The page is there now: try the instruction again.
     Mended,
@@ -23,36 +23,24 @@ pub enum PageFault {
 
 /// An exception that could not be mended, for the report.
 pub struct Fault<'a> {
-    /// The vector's name in the manual.
-    pub name: &'static str,
-    /// The error code that the CPU pushed, if this vector has one.
-    pub error: Option<u64>,
-    /// The address of a page fault.
-    pub address: Option<u64>,
-    /// What the kernel made of a page fault.
-    pub page_fault: Option<PageFault>,
     /// The registers at that instruction.
     pub frame: &'a Frame,
+    /// The address of a page fault, and what the kernel made of it.
+    pub(super) page_fault: Option<(u64, PageFault)>,
 }
 
-impl<'a> Fault<'a> {
-    /// The exception that `frame` was saved for.
-    pub(super) fn new(
-        frame: &'a Frame,
-        address: Option<u64>,
-        page_fault: Option<PageFault>,
-    ) -> Self {
-        let name = NAMES[frame.vector as usize & 31];
-        let has_error = HAS_ERROR >> (frame.vector & 31) & 1 != 0;
-        let error = has_error.then_some(frame.error);
-        Fault { name, error, address, page_fault, frame }
-    }
+/// Bits of the error code: the page is there; write; the tables are broken;
+/// instruction fetch.
+const PRESENT: u64 = 1 << 0;
+const WRITE: u64 = 1 << 1;
+const RESERVED_BIT: u64 = 1 << 3;
+const FETCH: u64 = 1 << 4;
 
+impl Fault<'_> {
     /// The address to which a call was to return, if what it called cannot be
     /// executed: the callee has no frame yet, so a backtrace would miss the caller.
     pub fn called_from(&self) -> Option<u64> {
-        const FETCH: u64 = 1 << 4;
-        let is_fetch = self.address.is_some() && self.error? & FETCH != 0;
+        let is_fetch = self.page_fault.is_some() && self.frame.error & FETCH != 0;
         let top = self.frame.rsp;
         let is_readable = top.is_multiple_of(8) && paging::translate(top).is_some();
         let word = core::ptr::with_exposed_provenance::<u64>(top as usize);
@@ -64,34 +52,76 @@ impl<'a> Fault<'a> {
 
 impl fmt::Display for Fault<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)?;
-        if let Some(address) = self.address {
+        let (vector, error) = (self.frame.vector as usize & 31, self.frame.error);
+        f.write_str(NAMES[vector])?;
+        if let Some((address, _)) = self.page_fault {
             write!(f, " at address {address:#x}")?;
         }
-        if let Some(error) = self.error {
+        if HAS_ERROR >> vector & 1 != 0 {
             write!(f, ", error code {error:#x}")?;
-            if self.address.is_some() {
-                let access = match (error & 0x10 != 0, error & 2 != 0) {
-                    (true, _) => "execute",
-                    (_, true) => "write",
-                    _ => "read",
-                };
-                let why = if error & 1 != 0 { "not allowed" } else { "not mapped" };
-                write!(f, " ({access}, {why})")?;
+        }
+        let Some((address, found)) = self.page_fault else { return Ok(()) };
+        match found {
+            PageFault::Mended => Ok(()),
+            PageFault::StackOverflow if self.frame.irqs_enabled() => {
+                f.write_str(": stack overflow")
+            }
+            PageFault::StackOverflow => f.write_str(": stack overflow with interrupts off"),
+            PageFault::NoMemory => f.write_str(": no memory for this page"),
+            PageFault::Stray => {
+                let flags = paging::translate(address).map(|found| found.flags);
+                write!(f, ": {}", Violation { address, error, flags })
             }
         }
-        match self.page_fault {
-            Some(PageFault::StackOverflow) => {
-                let how = if self.frame.irqs_enabled() { "" } else { " with interrupts off" };
-                write!(f, ": stack overflow{how}")
-            }
-            Some(PageFault::NoMemory) => f.write_str(": no memory for this page"),
-            Some(PageFault::Stray) => match (self.address, self.error) {
-                (Some(address), Some(error)) => write!(f, ": {}", Violation::of(address, error)),
-                _ => Ok(()),
-            },
-            _ => Ok(()),
+    }
+}
+
+/// What a page fault violated (Intel SDM vol. 3, 4.7). Prints as the sentence that ends the first
+/// line of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Violation {
+    address: u64,
+    error: u64,
+    /// What the tables allow there now.
+    flags: Option<Flags>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (address, has) = (self.address, |bit| self.error & bit != 0);
+        if has(RESERVED_BIT) {
+            return f.write_str("a page table has a reserved bit set");
         }
+        if !has(PRESENT) {
+            let access = match (has(FETCH), has(WRITE)) {
+                (true, _) => "execution",
+                (_, true) => "write",
+                _ => "read",
+            };
+            return match address < PAGE_SIZE as u64 {
+                true => write!(f, "{access} through a null pointer"),
+                false => write!(f, "{access} where nothing is mapped, in {}", place(address)),
+            };
+        }
+        match (has(FETCH), self.flags) {
+            (true, _) => write!(f, "execution of a no-execute page, in {}", place(address)),
+            (_, Some(Flags { executable: true, .. })) => f.write_str("write to read-only code"),
+            (_, Some(Flags { writable: false, .. })) => f.write_str("write to read-only data"),
+            // Another CPU has changed the tables meanwhile, or never told this one.
+            _ => f.write_str("the page tables allow it now"),
+        }
+    }
+}
+
+/// What lies around `address`: see the drawing in `paging::layout`.
+fn place(address: u64) -> &'static str {
+    match address {
+        paging::KERNEL_IMAGE.. => "the kernel's image",
+        paging::MMIO_WINDOW.. => "the window of devices",
+        paging::HEAP_WINDOW.. => "the heap",
+        paging::STACK_WINDOW.. => "the window of stacks",
+        paging::PHYS_OFFSET.. => "the window of physical memory",
+        _ => "the lower half",
     }
 }
 
@@ -142,3 +172,40 @@ pub(super) const HAS_ERROR: u32 = 1 << 8
     | 1 << 21
     | 1 << 29
     | 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(address: u64, error: u64, flags: Option<Flags>) -> String {
+        Violation { address, error, flags }.to_string()
+    }
+
+    #[test]
+    fn small_numbers_taken_for_pointers_are_called_null() {
+        assert_eq!(said(8, 0, None), "read through a null pointer");
+        assert_eq!(said(0xfff, 2, None), "write through a null pointer");
+        assert_eq!(said(0, 0x10, None), "execution through a null pointer");
+        let beyond = "read where nothing is mapped, in the lower half";
+        assert_eq!(said(0x1000, 0, None), beyond);
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_named_with_its_place() {
+        let code = Some(Flags::CODE);
+        assert_eq!(said(paging::KERNEL_IMAGE, 3, code), "write to read-only code");
+        let constant = Some(Flags::default());
+        assert_eq!(said(paging::KERNEL_IMAGE, 3, constant), "write to read-only data");
+        for (address, place) in [
+            (paging::PHYS_OFFSET + 5, "the window of physical memory"),
+            (paging::STACK_WINDOW, "the window of stacks"),
+            (paging::HEAP_WINDOW, "the heap"),
+            (paging::MMIO_WINDOW - 1, "the heap"),
+            (u64::MAX, "the kernel's image"),
+        ] {
+            let sentence = format!("execution of a no-execute page, in {place}");
+            assert_eq!(said(address, 0x11, Some(Flags::DATA)), sentence);
+        }
+        assert_eq!(said(5, 9, None), "a page table has a reserved bit set");
+    }
+}
