@@ -278,7 +278,7 @@ fn wait_on_cpu<'a>(mut on: OnCpu<'a>, g: &'static G<Task>) -> (OnCpu<'a>, bool) 
             seen_before = true;
             look = SYSMON.next_look(now);
         }
-        on.cpu().slices.arm_for_sleeper(look);
+        on.cpu().slices.arm_at(look);
         on = on.halt();
     }
     g.cancel_park();
