@@ -31,7 +31,7 @@ mod record;
 pub use fate::{Config, Fate, Latency};
 
 use crate::arch::lock::{IrqLock, Level};
-use crate::run::poller::{Direction, PollError};
+use crate::run::poller::PollError;
 use crate::run::{TIMERS, door};
 use crate::wait::Shared;
 use core::fmt;
@@ -213,7 +213,7 @@ impl Request {
     /// # Errors
     /// As for [`Request::wait`].
     pub fn wait_for_answer(self, deadline_ns: Option<u64>) -> Result<Answer, IoError> {
-        let waited = self.record.desc().wait(Direction::Read, deadline_ns);
+        let waited = self.record.desc().wait(deadline_ns);
         // An answer counts, even if it came with the deadline or a close.
         match (self.record.outcome(), waited) {
             (Some(Outcome { fails: true, .. }), _) => Err(IoError::Failed),

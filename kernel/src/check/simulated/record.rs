@@ -6,7 +6,7 @@
 use super::{Answer, Device};
 use crate::arch::lock::{IrqLock, Level};
 use crate::run::Link;
-use crate::run::poller::{self, Direction, PollDesc};
+use crate::run::poller::{self, PollDesc};
 use crate::run::timer::{Node, Timed};
 use alloc::vec::Vec;
 
@@ -51,7 +51,7 @@ impl Timed for Record {
             job.outcome = Some(Outcome { answer, fails: job.fails });
             job.device.count(job.n, job.fails);
         }
-        poller::serve(|| self.desc.ready(Direction::Read));
+        poller::serve(|| self.desc.ready());
     }
 }
 
