@@ -166,7 +166,8 @@ fn start(boot: &'static mut BootInfo) -> ! {
 
 /// The way of every other CPU, when it has come up.
 fn start_cpu() -> ! {
-    run::init_cpu(options().choices());
+    let options = OPTIONS.get().expect("options are read before the other CPUs start");
+    run::init_cpu(options.choices());
     run::mstart()
 }
 
@@ -274,9 +275,4 @@ fn start_program(options: &'static cmdline::Options) {
     if let Err(error) = main {
         panic!("cannot start {}: {error}", program.name());
     }
-}
-
-/// The options of this boot.
-fn options() -> &'static cmdline::Options {
-    OPTIONS.get().expect("options are read before the other CPUs start")
 }

@@ -249,7 +249,7 @@ fn scan_beside(instance: &'static Instance) -> Seen {
     let is_outside = |handle: &_| watch::waits_for_another(handle, instance);
     let scan = || scan_program(instance, is_outside);
     let stamp = scan_twice(scan, run::lives_changed).unwrap_or(0);
-    let seen = Seen::of(stamp, instance.swap_stamp(stamp));
+    let seen = Seen::of(stamp, instance.last_stamp.swap(stamp, Relaxed));
     if seen < Seen::Deadlock {
         return seen;
     }
@@ -334,8 +334,9 @@ impl<H> Watcher<H> {
         let mut state = self.state.lock();
         state.is_stirred = false;
         self.rests.store(beside, Relaxed);
-        if beside {
-            run::ask_for_attention(Attention::WATCHER);
+        match beside {
+            true => run::ask_for_attention(Attention::WATCHER),
+            false => run::spare_attention(Attention::WATCHER),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Hooks: the one way from here up to what watches, checks and fails.
 //!
 //! The scheduler names none of these: it calls the entries of one table, which [`set`] installs at
-//! boot (`start` in `lib.rs`). On the host, and before that, the table does nothing. Entries for
+//! boot (`start` in `lib.rs`); on the host there is none, and nothing there calls one. Entries for
 //! observers and checks are called only where a bit of [`Attention`] is set or an [`Alarm`] is due
 //! (and by builds with debug assertions, where Gs begin to run and CPUs halt); the others where
 //! something fails, or all CPUs are idle.
@@ -15,9 +15,8 @@ use crate::arch;
 use crate::mem::percpu::Here;
 use core::fmt;
 use core::panic::Location;
-use core::sync::atomic::AtomicPtr;
-use core::sync::atomic::Ordering::{Acquire, Release};
 use sched::G;
+use spin::Once;
 
 /// The table. Interrupts are off in every call but [`Hooks::die`], [`Hooks::on_all_idle`]
 /// and [`Hooks::look_for_cycle`].
@@ -76,41 +75,17 @@ pub struct Hooks {
 /// A scan of all Gs, which have run for so many cycles.
 pub type Scan = fn(cycles_run: u64);
 
-/// Does nothing.
-static NONE: Hooks = Hooks {
-    event: |_, _| (),
-    event_at: |_, _, _| (),
-    half_full: || (),
-    created: |_, _, _, _| (),
-    alarm: |_, _| (),
-    poll_watcher: |_| false,
-    after_halt: || (),
-    on_all_idle: |_| None,
-    halts: |_| (),
-    resumes: |_| (),
-    runs: |_, _| (),
-    delay: || (),
-    slice_limit: || u64::MAX,
-    defers_wake: |_, _| false,
-    die: || unreachable!("no G is killed without hooks"),
-    locks_lost: || (),
-    kernel_bug: |what| panic!("{what}"),
-    finish_abandoned: |_, _| (),
-    look_for_cycle: |_| (),
-};
-
-static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new((&raw const NONE).cast_mut());
+static HOOKS: Once<&'static Hooks> = Once::new();
 
 /// Installs the table; once, before any CPU schedules.
 pub fn set(hooks: &'static Hooks) {
-    HOOKS.store(core::ptr::from_ref(hooks).cast_mut(), Release);
+    HOOKS.call_once(|| hooks);
 }
 
 /// The table.
 #[inline(always)]
 pub(crate) fn get() -> &'static Hooks {
-    // SAFETY: from a reference to a static.
-    unsafe { &*HOOKS.load(Acquire) }
+    HOOKS.get().expect("`start` installs the hooks first")
 }
 
 /// Whether events of this CPU are recorded.

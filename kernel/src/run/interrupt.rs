@@ -21,9 +21,11 @@ pub fn on_tick() -> Afterwards {
     // None: a CPU that is still coming up tests its timer.
     let Some(on) = (unsafe { OnCpu::in_handler() }) else { return Afterwards::Resume };
     let (slices, now_ns) = (&on.cpu().slices, arch::now_ns());
-    if slices.fired() && slices.attention.has(Attention::TRACED | Attention::WATCHER) {
+    if slices.fired() {
         hooks::cpu_event(Kind::Tick, 0);
-        (hooks::get().poll_watcher)(usize::MAX); // if readied, it arrives at the end
+        if slices.attention.has(Attention::WATCHER) {
+            (hooks::get().poll_watcher)(usize::MAX); // if readied, it arrives at the end
+        }
     }
     while let Some(alarm) = slices.take_due(now_ns) {
         (hooks::get().alarm)(alarm, now_ns);

@@ -131,15 +131,8 @@ pub fn is_killed() -> bool {
 /// nothing.
 #[inline]
 pub fn check_kill() {
-    if running().is_some_and(|g| g.kernel.kill.is_set()) {
-        check_kill_now();
-    }
-}
-
-/// As [`check_kill`], for a caller that has found a request.
-#[cold]
-pub(crate) fn check_kill_now() {
-    if arch::irq::enabled() && is_killed() {
+    let has_request = running().is_some_and(|g| g.kernel.kill.is_set());
+    if has_request && arch::irq::enabled() && is_killed() {
         die();
     }
 }

@@ -69,7 +69,7 @@ pub(crate) use event::{Event, Kind, What};
 pub use interrupt::{on_device, on_tick, on_wake, preempted, ready_from_interrupt};
 pub use preempt::set_timer;
 
-pub use m::{MAX_MS, MState, NoM};
+pub use m::{BlockingError, MState};
 pub use name::{is_gone, me};
 
 pub use reclaim::wait_for_memory;
