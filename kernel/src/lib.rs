@@ -85,6 +85,7 @@ use check::chaos;
 use drivers::log;
 use fail::{deadlock, panic, watchdog};
 use init::{banner, cmdline, handover};
+use run::preempt::Alarm;
 
 /// What a program needs: `use runnext::prelude::*`.
 pub mod prelude {
@@ -164,7 +165,8 @@ fn start(boot: &'static mut BootInfo) -> ! {
 
 /// The way of every other CPU, when it has come up.
 fn start_cpu() -> ! {
-    run::init_cpu(options().choices());
+    let options = OPTIONS.get().expect("options are read before the other CPUs start");
+    run::init_cpu(options.choices());
     run::mstart()
 }
 
@@ -197,15 +199,15 @@ static HOOKS: run::hooks::Hooks = run::hooks::Hooks {
     event_at: trace::event_at,
     half_full: trace::ask,
     created: trace::created,
-    on_tick,
-    next_deadline,
-    on_idle: deadlock::on_idle,
+    alarm: |alarm, now_ns| match alarm {
+        Alarm::LateWakes => chaos::on_alarm(),
+        Alarm::Watchdog => watchdog::on_alarm(now_ns),
+    },
+    poll_watcher: deadlock::poll_watcher,
+    after_halt: watchdog::after_halt,
     on_all_idle: deadlock::on_all_idle,
     halts: check::halts,
-    resumes: |now| {
-        check::resumes(now);
-        watchdog::after_halt();
-    },
+    resumes: check::resumes,
     runs: check::begins,
     delay: chaos::delay,
     slice_limit: chaos::cut,
@@ -216,26 +218,6 @@ static HOOKS: run::hooks::Hooks = run::hooks::Hooks {
     finish_abandoned: fail::finish_abandoned,
     look_for_cycle: deadlock::cycle::find,
 };
-
-/// The timer of this CPU has fired.
-fn on_tick(now_ns: u64, armed_ns: u64) -> bool {
-    // A tick for the watchdog alone does not concern the scheduler.
-    let is_schedulers = watchdog::next_check(arch::cpu_index()) != Some(armed_ns);
-    if is_schedulers {
-        trace::cpu_event(trace::Kind::Tick, 0);
-        deadlock::on_tick(); // a readied watcher arrives at the end of the interrupt
-    }
-    chaos::on_tick(now_ns);
-    simulated::on_tick(now_ns);
-    watchdog::on_tick(now_ns);
-    is_schedulers
-}
-
-/// When a simulated answer, a delayed wake-up or a watchdog check of that CPU is due.
-fn next_deadline(cpu: usize) -> Option<u64> {
-    let due = [simulated::next_deadline(cpu), chaos::next_deadline(cpu), watchdog::next_check(cpu)];
-    due.into_iter().flatten().min()
-}
 
 /// Commits a page of a stack, if the address is in one.
 fn page_fault(address: u64, irqs_off_at: Option<u64>) -> arch::PageFault {
@@ -287,9 +269,4 @@ fn start_program(options: &'static cmdline::Options) {
     if let Err(error) = main {
         panic!("cannot start {}: {error}", program.name());
     }
-}
-
-/// The options of this boot.
-fn options() -> &'static cmdline::Options {
-    OPTIONS.get().expect("options are read before the other CPUs start")
 }

@@ -50,7 +50,6 @@ pub mod lock {
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread;
-use poller::Direction::{Read, Write};
 use poller::{PollDesc, PollError};
 use run::door::model;
 use std::sync::Arc;
@@ -82,10 +81,10 @@ fn an_edge_at_any_moment_ends_the_wait_and_shows_the_data() {
             on_a_thread(&desc, move |desc| {
                 // SAFETY: loom checks that nobody else is here.
                 data.with_mut(|data| unsafe { *data = 7 });
-                desc.ready(Read);
+                desc.ready();
             })
         };
-        assert_eq!(desc.wait(Read, None), Ok(()));
+        assert_eq!(desc.wait(None), Ok(()));
         // SAFETY: loom checks that nobody writes.
         assert_eq!(data.with(|data| unsafe { *data }), 7);
         device.join().unwrap();
@@ -96,17 +95,17 @@ fn an_edge_at_any_moment_ends_the_wait_and_shows_the_data() {
 fn an_edge_that_meets_a_deadline_is_not_lost() {
     model(|| {
         let desc = Arc::new(PollDesc::new());
-        let device = on_a_thread(&desc, |desc| desc.ready(Read));
-        match desc.wait(Read, AT_ONCE) {
+        let device = on_a_thread(&desc, |desc| desc.ready());
+        match desc.wait(AT_ONCE) {
             Ok(()) => {}
             Err(error) => {
                 assert_eq!(error, PollError::TimedOut);
-                assert_eq!(desc.wait(Read, None), Ok(()));
+                assert_eq!(desc.wait(None), Ok(()));
             }
         }
         assert_nothing_is_left_behind();
         device.join().unwrap();
-        assert_eq!(desc.wait(Read, AT_ONCE), Err(PollError::TimedOut), "an edge taken twice");
+        assert_eq!(desc.wait(AT_ONCE), Err(PollError::TimedOut), "an edge taken twice");
     });
 }
 
@@ -121,12 +120,12 @@ fn two_edges_are_one_or_two_but_never_none() {
                 let count = count.clone();
                 on_a_thread(&desc, move |desc| {
                     count.fetch_add(1, Relaxed);
-                    desc.ready(Read);
+                    desc.ready();
                 })
             })
             .collect();
         while count.load(Relaxed) < 2 {
-            assert_eq!(desc.wait(Read, None), Ok(()));
+            assert_eq!(desc.wait(None), Ok(()));
         }
         devices.into_iter().for_each(|device| device.join().unwrap());
     });
@@ -136,28 +135,24 @@ fn two_edges_are_one_or_two_but_never_none() {
 fn a_wait_has_one_outcome_when_edge_deadline_and_close_meet() {
     model(|| {
         let desc = Arc::new(PollDesc::new());
-        let device = on_a_thread(&desc, |desc| desc.ready(Read));
+        let device = on_a_thread(&desc, |desc| desc.ready());
         let closer = on_a_thread(&desc, PollDesc::close);
-        let outcome = desc.wait(Read, AT_ONCE);
+        let outcome = desc.wait(AT_ONCE);
         assert_ne!(outcome, Err(PollError::Busy));
         assert_nothing_is_left_behind();
         device.join().unwrap();
         closer.join().unwrap();
-        assert_eq!(desc.wait(Read, None), Err(PollError::Closed));
+        assert_eq!(desc.wait(None), Err(PollError::Closed));
     });
 }
 
 #[test]
-fn close_ends_the_waits_of_both_directions() {
+fn close_ends_a_wait_at_any_moment() {
     model(|| {
         let desc = Arc::new(PollDesc::new());
-        let writer = on_a_thread(&desc, |desc| {
-            assert_eq!(desc.wait(Write, None), Err(PollError::Closed));
-            assert_nothing_is_left_behind();
-        });
         let closer = on_a_thread(&desc, PollDesc::close);
-        assert_eq!(desc.wait(Read, None), Err(PollError::Closed));
-        writer.join().unwrap();
+        assert_eq!(desc.wait(None), Err(PollError::Closed));
+        assert_nothing_is_left_behind();
         closer.join().unwrap();
     });
 }
@@ -174,10 +169,10 @@ fn a_foreign_wake_up_does_not_end_the_wait() {
             let done = done.clone();
             on_a_thread(&desc, move |desc| {
                 done.store(1, Relaxed);
-                desc.ready(Read);
+                desc.ready();
             })
         };
-        assert_eq!(desc.wait(Read, None), Ok(()));
+        assert_eq!(desc.wait(None), Ok(()));
         assert_eq!(done.load(Relaxed), 1, "woken by somebody else");
         stranger.join().unwrap();
         device.join().unwrap();

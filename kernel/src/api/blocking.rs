@@ -16,9 +16,8 @@
 use crate::run::door;
 use crate::run::unwind;
 use crate::watch;
-use core::fmt;
 
-pub use crate::run::{Handoff, MState};
+pub use crate::run::{BlockingError, Handoff, MState};
 pub use crate::watch::MInfo;
 
 /// Runs `f` as a call that may block, and returns its result (Go: entersyscall, exitsyscall).
@@ -71,39 +70,6 @@ pub fn try_blocking<T>(f: impl FnOnce() -> T) -> Result<T, BlockingError> {
 pub fn ms() -> alloc::vec::Vec<MInfo> {
     watch::ms()
 }
-
-/// Why a blocking call was not made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BlockingError {
-    /// As many calls wait already as there may be Ms.
-    TooMany,
-    /// There is no memory for another M.
-    NoMemory,
-}
-
-impl From<crate::run::NoM> for BlockingError {
-    fn from(error: crate::run::NoM) -> Self {
-        match error {
-            crate::run::NoM::TooMany => BlockingError::TooMany,
-            crate::run::NoM::NoMemory => BlockingError::NoMemory,
-        }
-    }
-}
-
-impl fmt::Display for BlockingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BlockingError::TooMany => {
-                let most = crate::run::MAX_MS;
-                write!(f, "there are {most} Ms, and a call waits on each of them")
-            }
-            BlockingError::NoMemory => f.write_str("no memory for another M"),
-        }
-    }
-}
-
-impl core::error::Error for BlockingError {}
 
 #[cfg(test)]
 mod tests {

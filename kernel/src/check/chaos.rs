@@ -16,8 +16,8 @@
 //!   goes to the global queue and, perhaps, to another CPU. And as the end of a slice sends the
 //!   run-next G to the tail, the next G is drawn too.
 //! - **When a wake-up is sent** ([`puts_off`]): at once, or by this CPU's timer some time later. It
-//!   is never lost: it is one more deadline of that timer ([`next_deadline`]), and a CPU that halts
-//!   keeps its deadlines.
+//!   is never lost: it is an alarm of this CPU ([`Alarm::LateWakes`]), and a CPU that halts keeps
+//!   its alarms.
 //! - **How long a CPU takes** ([`delay`]): before it switches, sends a wake-up or halts it may
 //!   spin for a while, interrupts off. That widens the windows between two steps of a protocol;
 //!   under `-icount`, where CPUs take turns and a turn ends at a `pause`, it is the only source of
@@ -50,7 +50,7 @@
 use crate::arch;
 use crate::mem::percpu::Here;
 use crate::run;
-use crate::run::preempt::Attention;
+use crate::run::preempt::{Alarm, Attention};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use sched::Random;
@@ -88,8 +88,10 @@ pub fn is_on() -> bool {
     IS_ON.load(Relaxed)
 }
 
-/// How many cycles the slice under way on this CPU may last; most often `u64::MAX`. Interrupts off.
+/// How many cycles the slice under way on this CPU may last; most often `u64::MAX`. After a
+/// [`delay`]. Interrupts off.
 pub(crate) fn cut() -> u64 {
+    delay();
     let cut_ns = with_draws(|config, draws| config.cut_ns(draws));
     cut_ns.map_or(u64::MAX, arch::ns_to_cycles)
 }
@@ -102,33 +104,21 @@ pub(crate) fn delay() {
 }
 
 /// Whether the wake-up of `target` is sent later, by the timer of this CPU.
-#[inline]
 pub(crate) fn puts_off(here: &Here, target: usize) -> bool {
-    is_on() && puts_off_drawn(here, target)
-}
-
-#[cold]
-fn puts_off_drawn(here: &Here, target: usize) -> bool {
     delay();
     let late_ns = with_draws(|config, draws| config.late_ns(draws));
     // None: a CPU that runs no Gs yet has no deadlines.
     let (Some(late_ns), Some(slices)) = (late_ns, run::slices()) else { return false };
-    let due_ns = arch::now_ns() + late_ns;
-    CPUS[here.index()].late.add(target, due_ns);
-    slices.arm_for_sleeper(due_ns);
+    CPUS[here.index()].late.add(target);
+    // All are sent when the first is due.
+    let due_ns = slices.alarm(Alarm::LateWakes).min(arch::now_ns() + late_ns);
+    slices.set_alarm(Alarm::LateWakes, due_ns);
     true
 }
 
-/// Sends the wake-ups that are due: the timer of this CPU has fired.
-pub(crate) fn on_tick(now_ns: u64) {
-    if is_on() {
-        CPUS[arch::cpu_index()].late.take_due(now_ns, arch::wake);
-    }
-}
-
-/// When the next delayed wake-up of `cpu` is due.
-pub(crate) fn next_deadline(cpu: usize) -> Option<u64> {
-    CPUS[cpu].late.next()
+/// Sends the wake-ups that this CPU has delayed: the first is due.
+pub(crate) fn on_alarm() {
+    CPUS[arch::cpu_index()].late.take(arch::wake);
 }
 
 /// Draws from this CPU's generator. Interrupts off.
@@ -153,41 +143,22 @@ impl Cpu {
     }
 }
 
-/// The delayed wake-ups of a CPU. All are sent when the first is due.
-struct Late {
-    /// A bit for each CPU that is to be woken.
-    targets: [AtomicU64; arch::MAX_CPUS / 64],
-    /// When; [`NEVER`] if there is none.
-    due_ns: AtomicU64,
-}
-
-const NEVER: u64 = u64::MAX;
+/// The delayed wake-ups of a CPU: a bit for each CPU that is to be woken.
+struct Late([AtomicU64; arch::MAX_CPUS / 64]);
 
 impl Late {
     const fn new() -> Self {
-        Late {
-            targets: [const { AtomicU64::new(0) }; arch::MAX_CPUS / 64],
-            due_ns: AtomicU64::new(NEVER),
-        }
+        Late([const { AtomicU64::new(0) }; arch::MAX_CPUS / 64])
     }
 
     /// Two for the same CPU are one, as two interrupts would be.
-    fn add(&self, target: usize, due_ns: u64) {
-        self.targets[target / 64].fetch_or(1 << (target % 64), Relaxed);
-        self.due_ns.fetch_min(due_ns, Relaxed);
+    fn add(&self, target: usize) {
+        self.0[target / 64].fetch_or(1 << (target % 64), Relaxed);
     }
 
-    fn next(&self) -> Option<u64> {
-        Some(self.due_ns.load(Relaxed)).filter(|&due_ns| due_ns != NEVER)
-    }
-
-    /// Passes all of them to `send`, if the first is due.
-    fn take_due(&self, now_ns: u64, mut send: impl FnMut(usize)) {
-        if now_ns < self.due_ns.load(Relaxed) {
-            return;
-        }
-        self.due_ns.store(NEVER, Relaxed);
-        for (word, targets) in self.targets.iter().enumerate() {
+    /// Passes all of them to `send`.
+    fn take(&self, mut send: impl FnMut(usize)) {
+        for (word, targets) in self.0.iter().enumerate() {
             let mut bits = targets.swap(0, Relaxed);
             while bits != 0 {
                 send(word * 64 + bits.trailing_zeros() as usize);
@@ -221,7 +192,7 @@ impl ChaosConfig {
     /// The configuration for a seed.
     fn of(seed: u64) -> Self {
         // From the generator of no CPU: the CPUs' draws must not depend on it.
-        let word = generator(seed, NEVER).next_word();
+        let word = generator(seed, u64::MAX).next_word();
         let pick = |at: u32, of: [u8; 4]| of[(word >> at) as usize % 4];
         ChaosConfig {
             at_once: pick(8, [0, 4, 16, 40]),
@@ -308,18 +279,12 @@ mod tests {
     }
 
     #[test]
-    fn late_wakeup_is_sent_once_and_not_before_its_time() {
+    fn late_wakeup_is_sent_once() {
         let (late, mut sent) = (Late::new(), Vec::new());
-        assert_eq!(late.next(), None);
-        late.add(3, 200);
-        late.add(200, 100);
-        late.add(3, 300);
-        assert_eq!(late.next(), Some(100));
-        late.take_due(99, |cpu| sent.push(cpu));
-        assert_eq!((&sent[..], late.next()), (&[][..], Some(100)));
-        for now_ns in [100, 400] {
-            late.take_due(now_ns, |cpu| sent.push(cpu));
-            assert_eq!((&sent[..], late.next()), (&[3, 200][..], None));
+        [3, 200, 3].into_iter().for_each(|target| late.add(target));
+        for _ in 0..2 {
+            late.take(|cpu| sent.push(cpu));
+            assert_eq!(sent, [3, 200]);
         }
     }
 }

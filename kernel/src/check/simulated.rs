@@ -14,15 +14,10 @@
 //! # Records
 //!
 //! A request lives in a record that is never freed, only recycled: so its node can be in a
-//! heap of deadlines ([`Timers`]), and an interrupt allocates nothing and follows no pointer
+//! heap of deadlines (`run::timer`), and an interrupt allocates nothing and follows no pointer
 //! that may be stale. The owner of a [`Request`] owns its record. Dropping the request, at
 //! any time, takes the record out of the heap; an answer is given under the lock of that
 //! heap, so when `cancel` has returned, the answer was given before or will never be.
-//!
-//! # Callers
-//!
-//! The tick calls [`on_tick`] when a CPU's timer has fired, and [`next_deadline`] when it
-//! sets that timer.
 //!
 //! # Lock order
 //!
@@ -36,18 +31,16 @@ mod record;
 pub use fate::{Config, Fate, Latency};
 
 use crate::arch::lock::{IrqLock, Level};
-use crate::mem::percpu::Here;
-use crate::run::poller::{Direction, PollError};
-use crate::run::timer::Timers;
-use crate::run::{door, poller};
+use crate::run::poller::PollError;
+use crate::run::{TIMERS, door};
 use crate::wait::Shared;
 use core::fmt;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use record::{Outcome, Record};
 
-/// Pending answers, by CPU and time.
-static ANSWERS: Timers<Record> = Timers::new();
+#[cfg(target_os = "none")]
+use crate::run::set_timer;
 
 /// Why a request has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,11 +148,7 @@ impl Device {
         record.begin(self.clone(), state.submitted, word, fate.fails);
         drop(state);
         if let Some(latency_ns) = fate.latency_ns {
-            let here = Here::enter(); // armed and set on one CPU
-            let due_ns = door::now_ns().saturating_add(latency_ns);
-            if ANSWERS.arm(&here, record, due_ns) {
-                machine::set_timer(due_ns);
-            }
+            set_timer(record, door::now_ns().saturating_add(latency_ns));
         }
         Ok(request)
     }
@@ -224,7 +213,7 @@ impl Request {
     /// # Errors
     /// As for [`Request::wait`].
     pub fn wait_for_answer(self, deadline_ns: Option<u64>) -> Result<Answer, IoError> {
-        let waited = self.record.desc().wait(Direction::Read, deadline_ns);
+        let waited = self.record.desc().wait(deadline_ns);
         // An answer counts, even if it came with the deadline or a close.
         match (self.record.outcome(), waited) {
             (Some(Outcome { fails: true, .. }), _) => Err(IoError::Failed),
@@ -239,30 +228,9 @@ impl Request {
 impl Drop for Request {
     fn drop(&mut self) {
         // After this no answer is under way: see "Records".
-        ANSWERS.cancel(self.record);
+        TIMERS.cancel(self.record);
         record::give_back(self.record);
     }
-}
-
-/// Gives the answers of this CPU that are due at `now_ns`.
-///
-/// Caller: the timer interrupt, before it drains its CPU's inbox.
-pub(crate) fn on_tick(now_ns: u64) {
-    // The common case costs a load.
-    if ANSWERS.next_deadline(crate::arch::cpu_index()).is_none_or(|first_ns| first_ns > now_ns) {
-        return;
-    }
-    let here = Here::enter();
-    poller::serve(|| {
-        ANSWERS.on_tick(&here, now_ns, |record| record.answer(now_ns));
-    });
-}
-
-/// When the next answer of `cpu` is due. As [`Timers::next_deadline`].
-#[inline]
-#[must_use]
-pub(crate) fn next_deadline(cpu: usize) -> Option<u64> {
-    ANSWERS.next_deadline(cpu)
 }
 
 impl fmt::Display for IoError {
@@ -290,31 +258,20 @@ impl fmt::Debug for Request {
     }
 }
 
-/// The timer that delivers answers.
-#[cfg(target_os = "none")]
-mod machine {
-    pub use crate::run::set_timer;
-}
-
-/// A thread in place of the timer interrupt.
+/// As `run::set_timer`, with a thread in place of the timer interrupt.
 #[cfg(not(target_os = "none"))]
-mod machine {
-    use crate::run::door;
-    use std::sync::Once;
-    use std::thread;
-    use std::time::Duration;
-
-    pub fn set_timer(_: u64) {
-        static TICKER: Once = Once::new();
-        TICKER.call_once(|| {
-            thread::spawn(|| {
-                loop {
-                    super::on_tick(door::now_ns());
-                    thread::sleep(Duration::from_micros(50));
-                }
-            });
+fn set_timer(record: &'static Record, due_ns: u64) {
+    static TICKER: std::sync::Once = std::sync::Once::new();
+    let cpu = crate::arch::cpu_index();
+    let _ = TIMERS.arm(cpu, record, due_ns);
+    TICKER.call_once(|| {
+        std::thread::spawn(move || {
+            loop {
+                TIMERS.on_tick(cpu, door::now_ns());
+                std::thread::sleep(std::time::Duration::from_micros(50));
+            }
         });
-    }
+    });
 }
 
 #[cfg(test)]

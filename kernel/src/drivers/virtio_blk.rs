@@ -33,7 +33,7 @@ use super::virtio::ring::{Broken, Chain, Ring};
 use super::virtio::slots::{Answer, Bogus, RING, SLOTS};
 use crate::arch::lock::IrqLock;
 use crate::mem::PAGE_SIZE;
-use crate::run::poller::{Direction, PollDesc, PollError};
+use crate::run::poller::{PollDesc, PollError};
 use alloc::format;
 use alloc::string::String;
 use core::mem::offset_of;
@@ -273,7 +273,7 @@ impl Disk {
         }
         drop(ring);
         let is_done = |slot: &usize| done & 1 << slot != 0;
-        (0..SLOTS).filter(is_done).for_each(|slot| self.polls[slot].ready(Direction::Read));
+        (0..SLOTS).filter(is_done).for_each(|slot| self.polls[slot].ready());
         if let Some(head) = bogus {
             self.is_broken.store(true, Relaxed);
             log::error!("disk: device completed unknown request {head}; disk disabled");
@@ -397,7 +397,7 @@ impl Request<'_> {
         unsafe { disk.ring.lock().send(slot, chain) }.map_err(|Broken| Failure::Broken)?;
         self.is_out = true;
         loop {
-            let waited = disk.polls[slot].wait(Direction::Read, Some(deadline_ns));
+            let waited = disk.polls[slot].wait(Some(deadline_ns));
             if waited == Err(PollError::TimedOut) {
                 disk.late.fetch_add(disk.take_answers(), Relaxed);
             }

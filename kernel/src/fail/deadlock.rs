@@ -56,8 +56,8 @@
 //! be seen twice in the very same state.
 //!
 //! After a scan that suspects no program the watcher *rests*, without a deadline: until a timer
-//! fires on any CPU ([`on_tick`]), or a CPU halts while another one is busy ([`on_idle`]). Then it
-//! waits for a second, and scans. The last G of a program to wait leaves its CPU either with no G
+//! fires on any CPU, or a CPU halts while another one is busy: while it rests, a bit of their
+//! attention words makes both call [`poll_watcher`]. Then it waits for a second, and scans. The last G of a program to wait leaves its CPU either with no G
 //! to run or to another G. In the first case that CPU halts; in the second that G had waited for a
 //! CPU, here or elsewhere, so there was a timer for it, which fires within a slice. So the last
 //! wait of a deadlock is followed by a scan. A machine on which nothing happens takes no tick, and
@@ -74,6 +74,7 @@ use crate::arch::irq::IrqState;
 use crate::arch::lock::IrqLock;
 use crate::run::door::GHandle;
 use crate::run::error::SpawnError;
+use crate::run::preempt::Attention;
 use crate::run::time::{Duration, Instant, sleep};
 use crate::run::waiting::{Reason, Wait};
 use crate::run::{Ended, Instance, door, service};
@@ -219,15 +220,9 @@ pub fn begin_watching() -> Result<(), SpawnError> {
     })
 }
 
-/// A timer has fired: makes the watcher scan, a little later. Any context, interrupts off.
-#[inline]
-pub fn on_tick() {
-    WATCHER.poll_watcher().into_iter().for_each(door::ready_from_interrupt);
-}
-
-/// This CPU is about to halt while so many CPUs run Gs: makes the watcher scan, a little later. True
-/// if it is in the inbox of this CPU. Interrupts off.
-pub fn on_idle(busy: usize) -> bool {
+/// This CPU is about to halt while so many CPUs run Gs, or its timer has fired (`usize::MAX`): makes
+/// the watcher scan, a little later. True if it is in the inbox of this CPU. Interrupts off.
+pub fn poll_watcher(busy: usize) -> bool {
     WATCHER.poll_watcher_from_halt(busy).map(door::ready_from_interrupt).is_some()
 }
 
@@ -254,7 +249,7 @@ fn scan_beside(instance: &'static Instance) -> Seen {
     let is_outside = |handle: &_| watch::waits_for_another(handle, instance);
     let scan = || scan_program(instance, is_outside);
     let stamp = scan_twice(scan, run::lives_changed).unwrap_or(0);
-    let seen = Seen::of(stamp, instance.swap_stamp(stamp));
+    let seen = Seen::of(stamp, instance.last_stamp.swap(stamp, Relaxed));
     if seen < Seen::Deadlock {
         return seen;
     }
@@ -336,8 +331,13 @@ impl<H> Watcher<H> {
     /// enough.
     fn begin_scan(&self, beside: bool) {
         self.scans.store(true, Relaxed);
-        self.state.lock().is_stirred = false;
+        let mut state = self.state.lock();
+        state.is_stirred = false;
         self.rests.store(beside, Relaxed);
+        match beside {
+            true => run::ask_for_attention(Attention::WATCHER),
+            false => run::spare_attention(Attention::WATCHER),
+        }
     }
 
     /// The watcher is to rest, unless an event has happened since it began to scan. True: it has
@@ -377,6 +377,7 @@ impl<H> Watcher<H> {
         let mut state = self.state.lock();
         state.is_stirred = true;
         self.rests.store(false, Relaxed);
+        run::spare_attention(Attention::WATCHER);
         state.resting.take()
     }
 }

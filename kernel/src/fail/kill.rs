@@ -36,6 +36,7 @@
 //!
 //! `tasks` and `program` are the programs' interface to this.
 
+use crate::run::error::JoinError;
 use crate::run::kill::{KillLevel, is_overdue, ran_since_request, request};
 use crate::run::roster::ALL;
 use crate::run::task::{GHandle, Task};
@@ -168,7 +169,7 @@ pub fn die() -> ! {
     let g = running().expect("no G to end");
     let _ = request(&g.handle(), KillLevel::Requested);
     if !g.kernel.is_panicking() {
-        unwind::killed();
+        unwind::resume(JoinError::Killed);
     }
     super::abandon()
 }

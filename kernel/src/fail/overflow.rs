@@ -137,7 +137,7 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
     cpu.leaving.set(Leaving::Abandon);
     // A G in a call is on the stack of its M: that M is abandoned with it.
     let is_in_call = g.kernel.m.get().is_some();
-    Rescue::Leave(if is_in_call { call::abandon_in_call(cpu, g) } else { cpu.sp.get() })
+    Rescue::Leave(if is_in_call { call::hand_over(cpu, g) } else { cpu.sp.get() })
 }
 
 /// For a running G without a frame for its stack while memory is cached elsewhere: the G continues

@@ -24,8 +24,8 @@
 //!
 //! # Which CPUs are watchdogs
 //!
-//! A CPU that comes out of a halt becomes a watchdog if there are fewer than two ([`after_halt`]),
-//! so that there are watchdogs whenever a CPU runs. If it is the only one, the machine was idle and
+//! A CPU that comes out of a halt becomes a watchdog if there are fewer than two ([`after_halt`];
+//! a bit of its attention word says that one may be missing), so that there are watchdogs whenever a CPU runs. If it is the only one, the machine was idle and
 //! it may be the only CPU to wake: it makes a halted CPU the other, by an interrupt, so that it is
 //! watched itself from its first instruction on. Both stay for half a second at least, so that is
 //! one interrupt in half a second at most. A watchdog that is busy itself hands off to a halted
@@ -35,7 +35,7 @@
 //!
 //! # No unnecessary tick
 //!
-//! A watchdog sets its timer for its next check, beside slices and sleepers ([`next_check`]). If it
+//! A watchdog has an alarm for its next check ([`Alarm::Watchdog`]). If it
 //! finds all CPUs halted it stops, so an idle machine has no tick; nor is there any work where Gs
 //! are switched. A watchdog's interrupt is not counted as a tick of the scheduler.
 //!
@@ -48,6 +48,7 @@
 use super::panic;
 use crate::arch::lock::{self, IrqLock};
 use crate::drivers::log;
+use crate::run::preempt::{Alarm, Attention, NEVER};
 use crate::watch::backtrace;
 use crate::watch::backtrace::Frame;
 use crate::{arch, run};
@@ -93,8 +94,6 @@ static STATES: IrqLock<([CpuState; MAX_CPUS], u64)> = IrqLock::new(([CpuState::N
 
 /// What CPUs record for each other.
 struct Cpu {
-    /// When it checks next, if it is a watchdog; else 0. Its own.
-    check_ns: AtomicU64,
     /// It has stopped to watch, and perhaps comes out of a halt for no other reason. Its own.
     has_stopped: AtomicBool,
     /// Liveness interrupts that it has taken.
@@ -109,7 +108,6 @@ struct Cpu {
 
 static CPUS: [Cpu; MAX_CPUS] = [const {
     Cpu {
-        check_ns: AtomicU64::new(0),
         has_stopped: AtomicBool::new(false),
         answers: AtomicU64::new(0),
         answered_ns: AtomicU64::new(0),
@@ -157,33 +155,43 @@ pub fn begin(choice: StuckChoice) {
     STOPS.store(choice == StuckChoice::Stop, Relaxed);
     if choice != StuckChoice::Off && arch::num_cpus() > 1 {
         WATCHDOGS.allow();
-        become_watchdog();
+        run::ask_for_attention(Attention::WATCHDOG);
+        after_halt();
     }
 }
 
-/// This CPU has come out of a halt: it becomes a watchdog if there are fewer than two. Interrupts
-/// off.
-#[inline(always)]
+/// This CPU has come out of a halt, and a watchdog may be missing: it becomes one if there are fewer
+/// than two. Interrupts off.
 pub fn after_halt() {
-    if WATCHDOGS.has_vacancy() {
+    let (me, is_missing) = (arch::cpu_index(), || WATCHDOGS.has_vacancy());
+    let Some(slices) = run::slices() else { return };
+    slices.attention.clear(Attention::WATCHDOG); // before it checks: see `remove`
+    if is_missing() {
         become_watchdog();
     }
+    if is_missing() && !WATCHDOGS.contains(me) {
+        slices.attention.set(Attention::WATCHDOG); // it halts again, and checks again
+    }
+}
+
+/// That CPU is a watchdog no more: another becomes one when it comes out of a halt.
+fn remove(cpu: usize) {
+    WATCHDOGS.remove(cpu);
+    run::ask_for_attention(Attention::WATCHDOG);
 }
 
 /// When that CPU checks next, if it is a watchdog.
 #[inline]
 pub fn next_check(cpu: usize) -> Option<u64> {
-    Some(CPUS[cpu].check_ns.load(Relaxed)).filter(|&check_ns| check_ns != 0)
+    Some(run::CPUS[cpu].slices.alarm(Alarm::Watchdog)).filter(|&check_ns| check_ns != NEVER)
 }
 
-/// The timer of this CPU has fired: checks, if that is due. Interrupts off.
-pub fn on_tick(now_ns: u64) {
+/// A check of this CPU is due. Interrupts off.
+pub fn on_alarm(now_ns: u64) {
     let me = arch::cpu_index();
-    if next_check(me).is_some_and(|check_ns| check_ns <= now_ns) {
-        check_others(me, now_ns);
-        stay_hand_off_or_stop(me, now_ns);
-        arch::report_late_cpus();
-    }
+    check_others(me, now_ns);
+    stay_hand_off_or_stop(me, now_ns);
+    arch::report_late_cpus();
 }
 
 /// The `liveness_ipi` of [`arch::Handlers`]: this CPU has taken a liveness interrupt. It may have
@@ -194,7 +202,7 @@ pub fn on_liveness_ipi() {
     cpu.answered_ns.store(arch::now_ns(), Relaxed);
     cpu.answers.fetch_add(1, Release); // pairs with `beat`
     if next_check(me).is_none() && WATCHDOGS.contains(me) {
-        set_timer(me, arch::now_ns());
+        set_alarm(arch::now_ns());
     }
 }
 
@@ -220,7 +228,7 @@ fn become_watchdog() {
     if has_stopped && !run::has_work() || !WATCHDOGS.add(me) {
         return;
     }
-    set_timer(me, arch::now_ns());
+    set_alarm(arch::now_ns());
     let is_added = |&cpu: &usize| is_free(cpu) && WATCHDOGS.add(cpu);
     if WATCHDOGS.has_vacancy()
         && let Some(cpu) = others(me).find(is_added)
@@ -239,12 +247,10 @@ fn is_free(cpu: usize) -> bool {
     !run::is_busy(cpu) && !WATCHDOGS.contains(cpu)
 }
 
-/// Sets the timer for the next check.
-fn set_timer(me: usize, now_ns: u64) {
-    let check_ns = now_ns + PERIOD_NS;
-    CPUS[me].check_ns.store(check_ns, Relaxed);
+/// Sets the alarm of this CPU for its next check.
+fn set_alarm(now_ns: u64) {
     if let Some(slices) = run::slices() {
-        slices.arm_for_sleeper(check_ns);
+        slices.set_alarm(Alarm::Watchdog, now_ns + PERIOD_NS);
     }
 }
 
@@ -253,16 +259,15 @@ fn stay_hand_off_or_stop(me: usize, now_ns: u64) {
     let is_busy = run::is_busy(me);
     let is_reported = |state: &CpuState| state.phase == Phase::Reported;
     let has_open = STATES.try_lock().is_none_or(|states| states.0.iter().any(is_reported));
-    CPUS[me].check_ns.store(0, Relaxed);
     if !is_busy && !has_open && !others(me).any(run::is_busy) {
         CPUS[me].has_stopped.store(true, Relaxed);
-        return WATCHDOGS.remove(me);
+        return remove(me);
     }
     let takes_over = |&cpu: &usize| is_free(cpu) && WATCHDOGS.replace_by(me, cpu);
     let next = if is_busy { others(me).find(takes_over) } else { None };
     match next {
         Some(cpu) => arch::ask(cpu),
-        None if WATCHDOGS.contains(me) => set_timer(me, now_ns),
+        None if WATCHDOGS.contains(me) => set_alarm(now_ns),
         None => {} // it was removed when it was reported
     }
 }
@@ -408,7 +413,7 @@ fn report(cpu: usize, me: usize, took_ns: u64) -> bool {
     for (number, address) in frames.take_while(|&address| address != 0).enumerate() {
         let _ = writeln!(out, "  #{number} {}", Frame::new(number, address));
     }
-    WATCHDOGS.remove(cpu);
+    remove(cpu);
     REPORTS.fetch_add(1, Release);
     true
 }

@@ -30,7 +30,7 @@
 //! The pages opened for it on the M's stack are still open then, so the G retires that M
 //! ([`retire_m`]): a spare M, which a call always has, takes its place under the G, and is where the
 //! G leaves to. A G that cannot unwind is abandoned on the M's stack, and the M with it
-//! ([`abandon_in_call`]).
+//! ([`hand_over`]).
 //!
 //! # Go's way, for study
 //!
@@ -50,7 +50,7 @@
 //! - **Closing the M's stack at once**, by the G: all CPUs must flush the pages from their TLBs,
 //!   and only an M can wait for that (`mem::reclaim`).
 
-use super::m::{M, NoM};
+use super::m::{BlockingError, M, MState};
 use super::task::Task;
 use super::{Cpu, Kind, Leaving, OnCpu, SCHED, hooks, m_main, running, wait_for_memory};
 use crate::arch;
@@ -90,9 +90,9 @@ pub(crate) fn init(handoff: Handoff) {
 /// would be a kernel bug, and ends the machine.
 ///
 /// # Errors
-/// [`NoM`] when there would be no M to take over if the call waited; `f` was not run then.
+/// [`BlockingError`] when there would be no M to take over if the call waited; `f` was not run then.
 #[inline(always)]
-pub fn call<T, F: FnOnce() -> T>(f: F) -> Result<T, NoM> {
+pub fn call<T, F: FnOnce() -> T>(f: F) -> Result<T, BlockingError> {
     let g = running().expect("no G to make a call");
     if g.kernel.m.get().is_some() {
         return Ok(f()); // inside a call: on the M's stack already
@@ -116,7 +116,7 @@ pub fn call<T, F: FnOnce() -> T>(f: F) -> Result<T, NoM> {
         }
     }
     let m = on.cpu().m();
-    m.serve(g);
+    m.g.set(Some(g));
     g.kernel.m.set(Some(m));
     // SAFETY: 1. Below where the M's own frames end; the M moves with the G until the call is over.
     // 2. `in_call` lets nothing unwind.
@@ -125,7 +125,7 @@ pub fn call<T, F: FnOnce() -> T>(f: F) -> Result<T, NoM> {
     };
     // Perhaps on another CPU, but on the same M. Interrupts are on: a G that is preempted here, off
     // the M's stack and still bound to it, takes the M along unnecessarily; that does no harm.
-    if m.was_full() {
+    if m.was_full.get() {
         retire_m(g, m);
     }
     g.kernel.m.set(None);
@@ -149,7 +149,8 @@ fn retire_m(g: &'static G<Task>, m: &'static M) {
     arch::irq::restore(irqs);
 }
 
-/// The argument and the result of a call on the M's stack.
+/// The argument and the result of a call on the M's stack. (As two `Option`s they would cost a call
+/// that does not wait a quarter more instructions.)
 struct Job<T, F> {
     f: ManuallyDrop<F>,
     outcome: MaybeUninit<T>,
@@ -170,14 +171,17 @@ extern "C" fn in_call<T, F: FnOnce() -> T>(job: usize) {
 /// Ensures that this CPU has a spare M. The G may be on another CPU then. If it fails, interrupts
 /// are on.
 #[cold]
-fn find_spare(on: OnCpu<'_>) -> Result<OnCpu<'_>, NoM> {
-    if let Some(spare) = M::take_spare() {
-        keep(on.cpu(), spare);
-        return Ok(on);
+fn find_spare(mut on: OnCpu<'_>) -> Result<OnCpu<'_>, BlockingError> {
+    let mut found = M::take_spare().ok_or(BlockingError::NoMemory);
+    if found.is_err() {
+        // With interrupts on: it allocates, and may wait. If many Ms are retired, it waits until
+        // their stacks are closed, and takes one.
+        on = on.open(|| {
+            let may_reuse = M::are_many_retired() && wait_for_memory(1);
+            let reused = if may_reuse { M::take_spare() } else { None };
+            found = reused.map_or_else(|| M::create(m_main), Ok);
+        });
     }
-    // With interrupts on: it allocates, and may wait.
-    let mut found = Err(NoM::NoMemory);
-    let on = on.open(|| found = retired_spare().map_or_else(|| M::create(m_main), Ok));
     match found {
         Ok(spare) => {
             keep(on.cpu(), spare);
@@ -188,11 +192,6 @@ fn find_spare(on: OnCpu<'_>) -> Result<OnCpu<'_>, NoM> {
             Err(error)
         }
     }
-}
-
-/// If many Ms are retired: waits until their stacks are closed, and takes one.
-fn retired_spare() -> Option<&'static M> {
-    if M::are_many_retired() && wait_for_memory(1) { M::take_spare() } else { None }
 }
 
 /// A G in a call leaves its CPU, and its M with it (Go: handoffp). Interrupts off before and after;
@@ -213,27 +212,24 @@ pub(crate) fn leave(mut on: OnCpu<'_>, g: &'static G<Task>, why: Leaving) {
     on = unsafe { on.switch(g.kernel.sp.as_ptr(), sp) };
     // The G is on a CPU again, and so is its M. The displaced M has left its stack, and is spare.
     let spare = on.cpu().displaced.take().expect("no M was displaced");
-    spare.is_spare_now();
+    spare.set_state(MState::Spare);
     keep(on.cpu(), spare);
     g.exit_call();
 }
 
 /// Detaches the M of this CPU, which `g` is bound to, and installs the spare M; returns where that
-/// continues. The G belongs to this CPU while it is away.
-fn hand_over(cpu: &Cpu, g: &G<Task>) -> usize {
+/// continues. The G belongs to this CPU while it is away. Called by [`leave`]; for a G that never
+/// runs again, in its page fault; and for a G that goes on without its M.
+pub(crate) fn hand_over(cpu: &Cpu, g: &G<Task>) -> usize {
     let next = cpu.spare.take().expect("a call runs without a spare M");
-    cpu.m().leave(cpu.sp.get());
+    cpu.m().sp.set(cpu.sp.get()); // where its own frames end
+    cpu.m().set_state(MState::InCall);
     cpu.m.set(Some(next));
     cpu.sp.set(next.resume());
     cpu.counters.handoffs.add_one();
     hooks::event(Kind::Handoff, g.id(), next.id() as u32);
     g.enter_call(arch::cpu_index());
     cpu.sp.get()
-}
-
-/// As [`leave`], for a G that never runs again: returns where its CPU continues. In its page fault.
-pub(crate) fn abandon_in_call(cpu: &Cpu, g: &G<Task>) -> usize {
-    hand_over(cpu, g)
 }
 
 /// Replaces the M of this CPU by `own`, the M of the G that it is about to switch to. Returns where
@@ -278,7 +274,7 @@ fn wait_on_cpu<'a>(mut on: OnCpu<'a>, g: &'static G<Task>) -> (OnCpu<'a>, bool) 
             seen_before = true;
             look = SYSMON.next_look(now);
         }
-        on.cpu().slices.arm_for_sleeper(look);
+        on.cpu().slices.arm_at(look);
         on = on.halt();
     }
     g.cancel_park();

@@ -135,7 +135,7 @@ mod host {
     use crate::run::door::{SpawnOptions, Wait};
     use crate::run::error::{JoinError, SpawnError};
     use crate::run::sys::PANICKING;
-    use crate::run::{Instance, Job, Joiner, NoM, Permit, pair};
+    use crate::run::{BlockingError, Instance, Job, Joiner, Permit, pair};
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::Relaxed;
     use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -275,7 +275,7 @@ mod host {
     }
 
     /// Runs `f` as a call that may block: on the host every thread has a CPU of its own.
-    pub fn call<T>(f: impl FnOnce() -> T) -> Result<T, NoM> {
+    pub fn call<T>(f: impl FnOnce() -> T) -> Result<T, BlockingError> {
         Ok(f())
     }
 

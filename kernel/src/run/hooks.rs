@@ -1,25 +1,27 @@
 //! Hooks: the one way from here up to what watches, checks and fails.
 //!
 //! The scheduler names none of these: it calls the entries of one table, which [`set`] installs at
-//! boot (`start` in `lib.rs`). On the host, and before that, the table does nothing. Entries are
-//! called where a CPU ticks, halts, sends an interrupt or has a bit of
-//! [`Attention`](crate::run::preempt::Attention) set; a switch, a readying and a start with no bit set
-//! call none.
+//! boot (`start` in `lib.rs`); on the host there is none, and nothing there calls one. Entries for
+//! observers and checks are called only where a bit of [`Attention`] is set or an [`Alarm`] is due
+//! (and by builds with debug assertions, where Gs begin to run and CPUs halt); the others where
+//! something fails, or all CPUs are idle.
 
+use super::CPUS;
 use super::error::JoinError;
 use super::event::{Kind, What};
+use super::preempt::{Alarm, Attention};
 use super::task::Task;
+use crate::arch;
 use crate::mem::percpu::Here;
 use core::fmt;
 use core::panic::Location;
-use core::sync::atomic::AtomicPtr;
-use core::sync::atomic::Ordering::{Acquire, Release};
 use sched::G;
+use spin::Once;
 
 /// The table. Interrupts are off in every call but [`Hooks::die`], [`Hooks::on_all_idle`]
 /// and [`Hooks::look_for_cycle`].
 pub struct Hooks {
-    // Watch.
+    // With `Attention::TRACED`.
     /// An event of this CPU, now; the G's number, or 0.
     pub event: fn(u64, What),
     /// An event of this CPU at that time by the cycle counter.
@@ -30,27 +32,29 @@ pub struct Hooks {
     pub created: fn(u64, What, &'static str, &'static Location<'static>),
 
     // Ticks and halts.
-    /// The timer of this CPU has fired at `now_ns`; it was armed for `armed_ns`. False if it was
-    /// armed for a hook alone.
-    pub on_tick: fn(now_ns: u64, armed_ns: u64) -> bool,
-    /// The first deadline of that CPU that is a hook's.
-    pub next_deadline: fn(cpu: usize) -> Option<u64>,
-    /// This CPU has no G to run, and so many Ps have. True if a G was readied.
-    pub on_idle: fn(busy: usize) -> bool,
+    /// That alarm of this CPU is due.
+    pub alarm: fn(Alarm, now_ns: u64),
+    /// With [`Attention::WATCHER`]: this CPU has no G to run and so many Ps have, or its timer has
+    /// fired (`usize::MAX`). True if a G was readied.
+    pub poll_watcher: fn(busy: usize) -> bool,
+    /// With [`Attention::WATCHDOG`]: this CPU comes out of a halt.
+    pub after_halt: fn(),
     /// No P has a G to run, and Gs have run for so many cycles in all. `None`: nothing to do; else
     /// a function to call with interrupts on.
     pub on_all_idle: fn(cycles_run: u64) -> Option<Scan>,
-    /// This CPU halts, `now` by the cycle counter.
+
+    // With debug assertions; `now` is by the cycle counter.
+    /// This CPU halts.
     pub halts: fn(now: u64),
     /// It has resumed.
     pub resumes: fn(now: u64),
-    /// A G begins to run; with debug assertions only.
+    /// A G begins to run.
     pub runs: fn(&'static G<Task>, now: u64),
 
-    // Chaos: with `Attention::CHAOS` only, but for the last.
+    // With `Attention::CHAOS`.
     /// Delays this CPU, perhaps.
     pub delay: fn(),
-    /// How many cycles the slice under way may last.
+    /// Delays this CPU, perhaps; how many cycles the slice under way may last.
     pub slice_limit: fn() -> u64,
     /// Whether the wake-up of that CPU is sent later.
     pub defers_wake: fn(&Here, usize) -> bool,
@@ -71,46 +75,29 @@ pub struct Hooks {
 /// A scan of all Gs, which have run for so many cycles.
 pub type Scan = fn(cycles_run: u64);
 
-/// Does nothing.
-static NONE: Hooks = Hooks {
-    event: |_, _| (),
-    event_at: |_, _, _| (),
-    half_full: || (),
-    created: |_, _, _, _| (),
-    on_tick: |_, _| true,
-    next_deadline: |_| None,
-    on_idle: |_| false,
-    on_all_idle: |_| None,
-    halts: |_| (),
-    resumes: |_| (),
-    runs: |_, _| (),
-    delay: || (),
-    slice_limit: || u64::MAX,
-    defers_wake: |_, _| false,
-    die: || unreachable!("no G is killed without hooks"),
-    locks_lost: || (),
-    kernel_bug: |what| panic!("{what}"),
-    finish_abandoned: |_, _| (),
-    look_for_cycle: |_| (),
-};
-
-static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new((&raw const NONE).cast_mut());
+static HOOKS: Once<&'static Hooks> = Once::new();
 
 /// Installs the table; once, before any CPU schedules.
 pub fn set(hooks: &'static Hooks) {
-    HOOKS.store(core::ptr::from_ref(hooks).cast_mut(), Release);
+    HOOKS.call_once(|| hooks);
 }
 
 /// The table.
 #[inline(always)]
 pub(crate) fn get() -> &'static Hooks {
-    // SAFETY: from a reference to a static.
-    unsafe { &*HOOKS.load(Acquire) }
+    HOOKS.get().expect("`start` installs the hooks first")
+}
+
+/// Whether events of this CPU are recorded.
+pub(crate) fn is_traced() -> bool {
+    CPUS[arch::cpu_index()].slices.attention.has(Attention::TRACED)
 }
 
 /// An event of this CPU and that G.
 pub(crate) fn event(kind: Kind, g: u64, arg: u32) {
-    (get().event)(g, What::new(kind, arg));
+    if is_traced() {
+        (get().event)(g, What::new(kind, arg));
+    }
 }
 
 /// An event of this CPU and no G.

@@ -5,33 +5,32 @@
 //! of a queue operation. There it is also decided whether the interrupted G continues. How long a
 //! slice is, and when the timer is armed, is in `preempt`. Interrupts are off here.
 
-use super::kill;
-use super::preempt::Verdict;
+use super::preempt::Attention;
 use super::task::{GHandle, Task};
-use super::{Kind, Leaving, OnCpu, SCHED, TIMERS, hooks, leave_now, park, running, send, wake_cpu};
+use super::{
+    Cpu, Kind, Leaving, OnCpu, SCHED, TIMERS, hooks, leave_now, park, running, send, wake_cpu,
+};
 use crate::arch::irq::IrqState;
 use crate::arch::{self, Afterwards};
-use crate::mem::percpu::Here;
 use crate::mem::reclaim;
-use sched::{G, Status, Wake};
+use sched::{G, P, Status, Wake};
 
 /// The `tick` of [`arch::Handlers`]: the timer of this CPU has fired.
 pub fn on_tick() -> Afterwards {
     // SAFETY: 1. A handler. 3. It has come where interrupts were on, and none is in use.
     // None: a CPU that is still coming up tests its timer.
-    let Some(mut on) = (unsafe { OnCpu::in_handler() }) else { return Afterwards::Resume };
-    let now_ns = arch::now_ns();
-    if (hooks::get().on_tick)(now_ns, on.cpu().slices.fired()) {
-        on.cpu().slices.count_tick();
+    let Some(on) = (unsafe { OnCpu::in_handler() }) else { return Afterwards::Resume };
+    let (slices, now_ns) = (&on.cpu().slices, arch::now_ns());
+    if slices.fired() {
+        hooks::cpu_event(Kind::Tick, 0);
+        if slices.attention.has(Attention::WATCHER) {
+            (hooks::get().poll_watcher)(usize::MAX); // if readied, it arrives at the end
+        }
     }
-    TIMERS.on_tick(&Here::enter(), now_ns, |g| {
-        hooks::event(Kind::Fire, g.id(), 0);
-        ready_from_interrupt(g.handle());
-    });
-    let (cpu, p) = on.parts();
-    if !SCHED.somebody_waits(p) {
-        cpu.slices.renew();
+    while let Some(alarm) = slices.take_due(now_ns) {
+        (hooks::get().alarm)(alarm, now_ns);
     }
+    TIMERS.on_tick(arch::cpu_index(), now_ns);
     finish(on)
 }
 
@@ -61,25 +60,29 @@ fn finish(mut on: OnCpu<'_>) -> Afterwards {
         if arrival.displace {
             cpu.slices.is_urgent.set(true);
         }
-        kill::note_found_running(g);
-        let needs_timer = || SCHED.needs_timer(p);
-        if must_leave(g) || cpu.slices.verdict(needs_timer) != Verdict::GoOn {
+        g.kernel.kill.count_chance();
+        if why_to_leave(cpu, p, g).is_some() {
             afterwards = Afterwards::Preempt;
         } else if !cpu.slices.is_timed() && SCHED.needs_timer(p) {
             cpu.slices.arm();
         }
     }
-    if let Some(deadline_ns) = next_deadline() {
-        cpu.slices.arm_for_sleeper(deadline_ns);
-    }
+    cpu.slices.arm_for_deadlines();
     afterwards
 }
 
-/// Whether the running G must leave whatever its slice is: this CPU's P may run Gs no more, the G
-/// has found no memory for its stack and the M has to reclaim some, or the G is to be abandoned.
-fn must_leave(g: &'static G<Task>) -> bool {
-    let cpu = arch::cpu_index();
-    kill::is_forced(g) || g.pin().is_none() && cpu >= SCHED.limit() || reclaim::is_wanted(cpu)
+/// Why the running G must leave, if it must: its kill is forced; or, whatever its slice is, this
+/// CPU's P may run Gs no more, or the G has found no memory for its stack and the M has to reclaim
+/// some; or another G is to run.
+fn why_to_leave(cpu: &Cpu, p: &P<Task>, g: &'static G<Task>) -> Option<Leaving> {
+    if g.kernel.kill.is_set() && super::kill::is_forced(g) {
+        return Some(Leaving::Abandon);
+    }
+    let index = arch::cpu_index();
+    if g.pin().is_none() && index >= SCHED.limit() || reclaim::is_wanted(index) {
+        return Some(Leaving::Expire);
+    }
+    cpu.slices.why_to_leave(arch::cycles(), || SCHED.needs_timer(p))
 }
 
 /// The `preempt` of [`arch::Handlers`] (Go: asyncPreempt2): the running G leaves, if it must.
@@ -88,30 +91,15 @@ pub fn preempted() {
     let g = running().expect("no G to preempt");
     arch::probe_stack();
     assert!(arch::irq::disable().were_on(), "irqs off");
-    if let Some(why) = why_to_leave(g) {
+    // SAFETY: 1. See above. 2. A G runs here. 3. It has no other, and `leave_now` comes after.
+    let mut on = unsafe { OnCpu::assume() };
+    let (cpu, p) = on.parts();
+    let why = why_to_leave(cpu, p, g);
+    cpu.slices.carry_out(why);
+    if let Some(why) = why {
         leave_now(g, why);
     }
     arch::irq::restore(IrqState::ON);
-}
-
-/// Why the running G leaves now, if it must.
-fn why_to_leave(g: &'static G<Task>) -> Option<Leaving> {
-    if kill::is_forced(g) {
-        return Some(Leaving::Abandon);
-    }
-    // SAFETY: 1. `preempted` has them off. 2. A G runs here. 3. It has no other.
-    let mut on = unsafe { OnCpu::assume() };
-    let (cpu, p) = on.parts();
-    let verdict = match must_leave(g) {
-        true => Verdict::Expire,
-        false => cpu.slices.verdict(|| SCHED.needs_timer(p)),
-    };
-    cpu.slices.carry_out(verdict);
-    match verdict {
-        Verdict::GoOn => None,
-        Verdict::Expire => Some(Leaving::Expire),
-        Verdict::Displace => Some(Leaving::Displace),
-    }
 }
 
 /// As [`super::ready`], for an interrupt handler: puts the G into the inbox of this CPU, or of that
@@ -126,18 +114,4 @@ pub fn ready_from_interrupt(g: GHandle) {
         Wake::Cpu(other) if other != cpu => wake_cpu(other),
         _ => {}
     }
-}
-
-/// The first deadline of this CPU has become earlier: sets its timer. Interrupts are off.
-pub fn set_timer(due_ns: u64) {
-    if let Some(slices) = super::slices() {
-        slices.arm_for_sleeper(due_ns);
-    }
-}
-
-/// When the timer of this CPU must fire next for another reason than a slice: a sleeper, or a hook.
-pub fn next_deadline() -> Option<u64> {
-    let cpu = arch::cpu_index();
-    let due = [TIMERS.next_deadline(cpu), (hooks::get().next_deadline)(cpu)];
-    due.into_iter().flatten().min()
 }

@@ -63,6 +63,14 @@ impl KillRequest {
         self.word.load(Relaxed) != 0
     }
 
+    /// An interrupt has found the G running, and may let it continue: the G has had a chance to
+    /// check.
+    pub(crate) fn count_chance(&self) {
+        if self.is_set() {
+            self.chances.fetch_add(1, Relaxed);
+        }
+    }
+
     /// Whether there is one for life `id`.
     pub(crate) fn is_for(&self, id: u64) -> bool {
         self.level(id) > KillLevel::None
@@ -123,15 +131,8 @@ pub fn is_killed() -> bool {
 /// nothing.
 #[inline]
 pub fn check_kill() {
-    if running().is_some_and(|g| g.kernel.kill.is_set()) {
-        check_kill_now();
-    }
-}
-
-/// As [`check_kill`], for a caller that has found a request.
-#[cold]
-pub(crate) fn check_kill_now() {
-    if arch::irq::enabled() && is_killed() {
+    let has_request = running().is_some_and(|g| g.kernel.kill.is_set());
+    if has_request && arch::irq::enabled() && is_killed() {
         die();
     }
 }
@@ -158,17 +159,10 @@ pub fn die() -> ! {
     (hooks::get().die)()
 }
 
-/// An interrupt has found that G running, and may let it continue: the G has had a chance to check.
-pub fn note_found_running(g: &'static G<Task>) {
-    if g.kernel.kill.is_set() {
-        g.kernel.kill.chances.fetch_add(1, Relaxed);
-    }
-}
-
-/// Whether the running G is to be abandoned now.
-pub fn is_forced(g: &'static G<Task>) -> bool {
-    let kill = &g.kernel.kill;
-    kill.is_set() && kill.level(g.id()) == KillLevel::Forced && is_overdue(g)
+/// Whether the running G, for which there is a request, is to be abandoned now.
+#[cold]
+pub(crate) fn is_forced(g: &'static G<Task>) -> bool {
+    g.kernel.kill.level(g.id()) == KillLevel::Forced && is_overdue(g)
 }
 
 /// Whether a G has run for too long since the request.

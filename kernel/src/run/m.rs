@@ -35,19 +35,21 @@
 //!
 //! Ms are never freed, only used again.
 
+use super::Link;
 use super::task::Task;
 use crate::arch;
 use crate::arch::lock::IrqLock;
 use crate::mem::stack::{self, Stack, slot, slot::Slot};
 use alloc::vec::Vec;
 use core::cell::Cell;
+use core::fmt;
 use core::ops::Range;
-use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use sched::G;
 
 /// Maximum number of Ms. Go's limit; here as there a program that comes near it waits in ten
 /// thousand calls at once, which is more often a mistake than a plan.
-pub const MAX_MS: usize = 10_000;
+const MAX_MS: usize = 10_000;
 
 /// With so many Ms whose stacks are to be closed, a caller that needs an M waits for that.
 const MANY_RETIRED: usize = 16;
@@ -64,7 +66,7 @@ const STACK_PAGES: usize = 4;
 pub struct M {
     // Constant.
     id: usize,
-    stack: Range<u64>,
+    pub(crate) stack: Range<u64>,
     older: Option<&'static M>,
 
     // Owned by the CPU or list that keeps it, while it schedules on no CPU.
@@ -74,12 +76,12 @@ pub struct M {
     next_spare: Cell<Option<&'static M>>,
     /// A call has filled its stack, which was not closed since. Written in the page fault of that
     /// call, on the CPU that runs it.
-    was_full: Cell<bool>,
+    pub(crate) was_full: Cell<bool>,
 
     // For reports: written by its CPU, read by any CPU.
     state: AtomicU8,
     /// The G whose call is on it, or was last.
-    g: AtomicPtr<G<Task>>,
+    pub(crate) g: Link<G<Task>>,
 }
 
 // SAFETY: the cells are touched by the owner of the M only: the CPU that runs on it, or the holder
@@ -116,29 +118,43 @@ impl Ms {
     }
 }
 
-/// Why there is no M for a blocking call.
+/// Why a blocking call was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoM {
-    /// All [`MAX_MS`] Ms exist and are in use.
+#[non_exhaustive]
+pub enum BlockingError {
+    /// As many calls wait already as there may be Ms.
     TooMany,
-    /// There is no memory for another.
+    /// There is no memory for another M.
     NoMemory,
 }
 
+impl fmt::Display for BlockingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BlockingError::TooMany => {
+                write!(f, "there are {MAX_MS} Ms, and a call waits on each of them")
+            }
+            BlockingError::NoMemory => f.write_str("no memory for another M"),
+        }
+    }
+}
+
+impl core::error::Error for BlockingError {}
+
 impl M {
     /// A new M that will run `main` on its own stack; a spare one. Allocates.
-    pub(crate) fn create(main: extern "C" fn(usize) -> !) -> Result<&'static M, NoM> {
+    pub(crate) fn create(main: extern "C" fn(usize) -> !) -> Result<&'static M, BlockingError> {
         let mut place = Vec::new();
-        place.try_reserve_exact(1).map_err(|_| NoM::NoMemory)?;
-        let stack = Stack::new(STACK_SIZE).map_err(|_| NoM::NoMemory)?;
+        place.try_reserve_exact(1).map_err(|_| BlockingError::NoMemory)?;
+        let stack = Stack::new(STACK_SIZE).map_err(|_| BlockingError::NoMemory)?;
         let (start, bounds) = (stack.start(), stack.bounds());
-        stack.commit(STACK_PAGES).map_err(|_| NoM::NoMemory)?;
+        stack.commit(STACK_PAGES).map_err(|_| BlockingError::NoMemory)?;
         // SAFETY: the top of a stack that is this M's alone.
         let sp = unsafe { arch::prepare(start as usize, main, 0) };
 
         let mut ms = MS.lock();
         if ms.created == MAX_MS {
-            return Err(NoM::TooMany);
+            return Err(BlockingError::TooMany);
         }
         place.push(M {
             id: ms.created,
@@ -148,7 +164,7 @@ impl M {
             next_spare: Cell::new(None),
             was_full: Cell::new(false),
             state: AtomicU8::new(MState::Spare as u8),
-            g: AtomicPtr::new(core::ptr::null_mut()),
+            g: Link::new(),
         });
         let m = &place.leak()[0];
         ms.created += 1;
@@ -177,7 +193,7 @@ impl M {
     /// Puts it among the Ms whose stacks were full, until its own is closed again. It is on no CPU,
     /// and no call is on it.
     pub(crate) fn retire(&'static self) {
-        self.is_spare_now();
+        self.set_state(MState::Spare);
         stack::POOL.close_later(self.slot(), STACK_PAGES); // first: it is never taken while open
         let mut ms = MS.lock();
         self.next_spare.set(ms.retired.replace(self));
@@ -194,11 +210,6 @@ impl M {
         !self.was_full.replace(true)
     }
 
-    /// Whether its stack was full, and not closed since.
-    pub(crate) fn was_full(&self) -> bool {
-        self.was_full.get()
-    }
-
     /// The slot of its stack.
     pub(crate) fn slot(&self) -> Slot {
         slot::locate(self.stack.start).expect("made from a stack").0
@@ -206,25 +217,13 @@ impl M {
 
     /// It is on a CPU from now on. Returns its saved stack pointer.
     pub(crate) fn resume(&self) -> usize {
-        self.state.store(MState::OnCpu as u8, Relaxed);
+        self.set_state(MState::OnCpu);
         self.sp.get()
     }
 
-    /// It leaves its CPU with the G whose call is on it; `sp` is where its own frames end.
-    pub(crate) fn leave(&self, sp: usize) {
-        self.sp.set(sp);
-        self.state.store(MState::InCall as u8, Relaxed);
-    }
-
-    /// It was displaced by another M, and its context is saved.
-    pub(crate) fn is_spare_now(&self) {
-        self.state.store(MState::Spare as u8, Relaxed);
-    }
-
-    /// `g` begins a call on it.
-    #[inline(always)]
-    pub(crate) fn serve(&self, g: &'static G<Task>) {
-        self.g.store(core::ptr::from_ref(g).cast_mut(), Relaxed);
+    /// By the CPU that owns it.
+    pub(crate) fn set_state(&self, state: MState) {
+        self.state.store(state as u8, Relaxed);
     }
 
     /// Its number.
@@ -239,17 +238,6 @@ impl M {
             1 => MState::InCall,
             _ => MState::Spare,
         }
-    }
-
-    /// The G whose call is on it, or was last.
-    pub(crate) fn g(&self) -> Option<&'static G<Task>> {
-        // SAFETY: null, or from a reference to a G; these live for ever.
-        unsafe { self.g.load(Relaxed).as_ref() }
-    }
-
-    /// The addresses of its stack.
-    pub(crate) fn bounds(&self) -> &Range<u64> {
-        &self.stack
     }
 }
 

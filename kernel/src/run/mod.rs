@@ -66,11 +66,10 @@ pub use spawn::spawn;
 
 pub(crate) use event::{Event, Kind, What};
 
-pub use interrupt::{
-    next_deadline, on_device, on_tick, on_wake, preempted, ready_from_interrupt, set_timer,
-};
+pub use interrupt::{on_device, on_tick, on_wake, preempted, ready_from_interrupt};
+pub use preempt::set_timer;
 
-pub use m::{MAX_MS, MState, NoM};
+pub use m::{BlockingError, MState};
 pub use name::{is_gone, me};
 
 pub use reclaim::wait_for_memory;
@@ -102,7 +101,7 @@ pub(crate) fn slices() -> Option<&'static preempt::Slices> {
 }
 
 /// Why a G has switched to its M.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
     /// It yields: other Gs run first.
     Yield,
@@ -120,7 +119,7 @@ pub(crate) enum Leaving {
 
 pub(crate) static SLOTS: [PSlot<Task>; arch::MAX_CPUS] = [const { PSlot::new() }; arch::MAX_CPUS];
 pub(crate) static SCHED: Sched<Task> = Sched::new(&SLOTS);
-pub(crate) static TIMERS: Timers<G<Task>> = Timers::new();
+pub(crate) static TIMERS: Timers = Timers::new();
 pub(crate) static CPUS: [Cpu; arch::MAX_CPUS] = [const { Cpu::new() }; arch::MAX_CPUS];
 
 /// Seeds the order of stealing unless the command line does.
@@ -253,9 +252,10 @@ pub(crate) fn tell_untimed() {
 #[cold]
 pub(crate) fn wake_cpu(cpu: usize) {
     let here = Here::enter(); // counted where it is done
-    CPUS[here.index()].counters.wakes.add_one();
+    let own = &CPUS[here.index()];
+    own.counters.wakes.add_one();
     hooks::cpu_event(Kind::WakeSent, cpu as u32);
-    if !(hooks::get().defers_wake)(&here, cpu) {
+    if !own.slices.chaos_on() || !(hooks::get().defers_wake)(&here, cpu) {
         arch::wake(cpu);
     }
 }

@@ -8,11 +8,10 @@ use super::preempt::Attention;
 use super::task::{GHandle, Task};
 use super::waiting::Wait;
 use super::{
-    Kind, Leaving, OnCpu, SCHED, TIMERS, hooks, leave, leave_now, running, submitted, with_cpu,
+    Kind, Leaving, OnCpu, SCHED, TIMERS, hooks, leave, leave_now, running, set_timer, submitted,
 };
 use crate::arch;
 use crate::arch::irq::IrqState;
-use crate::mem::percpu::Here;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::fence;
 use sched::{G, Status};
@@ -87,11 +86,7 @@ pub fn park_until(deadline_ns: u64) -> bool {
         return g.cancel_park(); // no switch; true if readied meanwhile
     }
     g.kernel.waits_until_some_time();
-    let here = Here::enter(); // armed and set on one CPU
-    if TIMERS.arm(&here, g, deadline_ns) {
-        with_cpu(|on| on.cpu().slices.arm_for_sleeper(deadline_ns));
-    }
-    drop(here);
+    set_timer(g, deadline_ns);
     park();
     TIMERS.cancel(g)
 }

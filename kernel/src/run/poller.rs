@@ -5,7 +5,7 @@
 //! [`PollDesc::wait`]. The driver defines what "ready" means; no register is touched here. The
 //! waiting itself is [`mod@crate::run::door`]'s, which calls back no code.
 //!
-//! # One direction of a descriptor
+//! # The states of a descriptor
 //!
 //! ```text
 //!                 (1) ready                  (2) wait: Ok
@@ -20,8 +20,8 @@
 //!                                  └───┘ (5) ready: it has not looked yet
 //! ```
 //!
-//! [`PollDesc::close`] readies the waiters, and from then on every wait ends with `Closed`. A
-//! second G that comes to a direction in `Waiting` or `Woken` gets `Busy`: an edge has one taker.
+//! [`PollDesc::close`] readies the waiter, and from then on every wait ends with `Closed`. A second G
+//! that comes in `Waiting` or `Woken` gets `Busy`: an edge has one taker.
 //!
 //! An edge means "check again", and no more. The driver makes its data visible first and calls
 //! `ready` then; the G checks when `wait` has returned. All edges between two checks are one: the
@@ -44,10 +44,11 @@
 //!
 //! # What differs from Go
 //!
-//! Go's `pollDesc` has the same four states in a word for each direction, changed without a lock.
-//! Here a lock of a few instructions guards both, because the argument above is then a short one.
-//! What is left out:
+//! Go's `pollDesc` has the same four states in a word, changed without a lock. Here a lock of a few
+//! instructions guards them, because the argument above is then a short one. What is left out:
 //!
+//! - **Two directions**: Go's has one word for readers and one for writers. Here a thing that can be
+//!   waited for in two ways has two descriptors.
 //! - **Sequence numbers** (`rseq`, `wseq`): Go's deadline is a timer that fires into the
 //!   descriptor, which may serve another file by then. Here a deadline is an argument of the wait;
 //!   its timer is the G's own and ends with it.
@@ -66,18 +67,8 @@ use crate::arch::lock::IrqLock;
 use crate::arch::{self, MAX_CPUS};
 use crate::run::door;
 use crate::run::door::{GHandle, Reason, Wait};
-use core::fmt;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
-
-/// The two directions of a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Data has come, or a request is done.
-    Read,
-    /// There is room for more.
-    Write,
-}
 
 /// Why a wait ended without an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,14 +77,13 @@ pub enum PollError {
     TimedOut,
     /// The descriptor was closed, before or meanwhile.
     Closed,
-    /// Another G waits for the same direction.
+    /// Another G waits for it.
     Busy,
 }
 
-/// Connects a device's edges and the G that waits for them: one G and one remembered edge for each
-/// direction.
+/// Connects a device's edges and the G that waits for them: one G and one remembered edge.
 pub struct PollDesc {
-    sides: IrqLock<Sides<GHandle>>,
+    edge: IrqLock<Edge<GHandle>>,
 }
 
 impl PollDesc {
@@ -101,21 +91,20 @@ impl PollDesc {
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> Self {
-        let level = crate::arch::lock::Level::Poll;
-        PollDesc { sides: IrqLock::at(level, Sides::NEW) }
+        PollDesc { edge: IrqLock::at(crate::arch::lock::Level::Poll, Edge::NEW) }
     }
 
     /// The same, for models, which register locks when they are made.
     #[cfg(loom)]
     pub fn new() -> Self {
-        PollDesc { sides: IrqLock::new(Sides::NEW) }
+        PollDesc { edge: IrqLock::new(Edge::NEW) }
     }
 
     /// The device is ready: the waiting G runs again, or the next wait returns at once (Go:
     /// netpollready). Any context.
-    pub fn ready(&self, direction: Direction) {
-        let mut sides = self.sides.lock();
-        wake([sides.ready(direction), None]);
+    pub fn ready(&self) {
+        let mut edge = self.edge.lock();
+        wake(edge.ready());
     }
 
     /// Waits for the next edge, or takes the one that is remembered; until
@@ -124,15 +113,16 @@ impl PollDesc {
     /// # Errors
     /// The deadline, a close, or another G that waits there already. An edge that comes with the
     /// deadline is not lost: this wait is `Ok`, or the next one is.
-    pub fn wait(&self, direction: Direction, deadline_ns: Option<u64>) -> Result<(), PollError> {
+    pub fn wait(&self, deadline_ns: Option<u64>) -> Result<(), PollError> {
         door::might_park();
-        let mut sides = self.sides.lock();
-        if let Some(outcome) = sides.enter(direction) {
+        let mut edge = self.edge.lock();
+        if let Some(outcome) = edge.enter() {
             return outcome;
         }
         loop {
-            sides.wait_as(direction, door::begin_park(Wait::at(Reason::Poll, self)));
-            drop(sides);
+            // (3): stored after `begin_park`.
+            edge.state = State::Waiting(door::begin_park(Wait::at(Reason::Poll, self)));
+            drop(edge);
             let in_time = match deadline_ns {
                 Some(deadline_ns) => door::park_until(deadline_ns),
                 None => {
@@ -140,13 +130,13 @@ impl PollDesc {
                     true
                 }
             };
-            sides = self.sides.lock();
-            if let Some(outcome) = sides.leave(direction, in_time) {
+            edge = self.edge.lock();
+            if let Some(outcome) = edge.leave(in_time) {
                 return outcome;
             }
             if door::is_killed() {
-                let _ = sides.leave(direction, false); // as at the deadline
-                drop(sides);
+                let _ = edge.leave(false); // as at the deadline
+                drop(edge);
                 door::die();
             }
         }
@@ -154,8 +144,8 @@ impl PollDesc {
 
     /// Ends all waits, also future ones, with [`PollError::Closed`] (Go: pollUnblock).
     pub fn close(&self) {
-        let mut sides = self.sides.lock();
-        wake(sides.close());
+        let mut edge = self.edge.lock();
+        wake(edge.close());
     }
 
     /// Resets it for the next use: open, with no edge (Go: pollReset).
@@ -163,7 +153,7 @@ impl PollDesc {
     /// # Errors
     /// [`PollError::Busy`] if a G is in a wait; nothing has changed then.
     pub fn reset(&self) -> Result<(), PollError> {
-        self.sides.lock().reset()
+        self.edge.lock().reset()
     }
 }
 
@@ -172,24 +162,6 @@ impl Default for PollDesc {
         Self::new()
     }
 }
-
-impl fmt::Debug for PollDesc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PollDesc")
-    }
-}
-
-impl fmt::Display for PollError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PollError::TimedOut => "the device was not ready in time",
-            PollError::Closed => "the device was closed",
-            PollError::Busy => "another G waits for the same",
-        })
-    }
-}
-
-impl core::error::Error for PollError {}
 
 /// Runs `handler`, which is a part of an interrupt at whose end the caller collects the readied Gs
 /// (`run::on_device`, `run::on_tick`). Interrupts are off.
@@ -203,22 +175,19 @@ pub(crate) fn serve(handler: impl FnOnce()) {
 /// Whether this CPU is in [`serve`]. Each CPU's own, with interrupts off: so no ordering is needed.
 static SERVED: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
 
-/// Readies the waiters. Under the descriptor's lock (see "No wake-up is left over"), hence with
+/// Readies the waiter. Under the descriptor's lock (see "No wake-up is left over"), hence with
 /// interrupts off, hence on one CPU.
-fn wake(waiters: [Option<GHandle>; 2]) {
-    let mut readied = false;
-    for g in waiters.into_iter().flatten() {
-        door::ready_from_interrupt(g);
-        readied = true;
-    }
-    if readied && !SERVED[arch::cpu_index()].load(Relaxed) {
+fn wake(waiter: Option<GHandle>) {
+    let Some(g) = waiter else { return };
+    door::ready_from_interrupt(g);
+    if !SERVED[arch::cpu_index()].load(Relaxed) {
         door::interrupt_this_cpu();
     }
 }
 
-/// One direction: see the drawing at the top of this file. `H` names a G.
+/// See the drawing at the top of this file. `H` names a G.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Side<H> {
+enum State<H> {
     /// No G waits, and no edge is remembered.
     Idle,
     /// An edge is remembered.
@@ -229,89 +198,71 @@ enum Side<H> {
     Woken,
 }
 
-/// Both directions, as a pure state machine: everything but locking and parking.
+/// A descriptor as a pure state machine: everything but locking and parking.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Sides<H> {
-    read: Side<H>,
-    write: Side<H>,
+struct Edge<H> {
+    state: State<H>,
     is_closed: bool,
 }
 
-impl<H> Sides<H> {
-    const NEW: Self = Sides { read: Side::Idle, write: Side::Idle, is_closed: false };
-
-    fn side(&mut self, direction: Direction) -> &mut Side<H> {
-        match direction {
-            Direction::Read => &mut self.read,
-            Direction::Write => &mut self.write,
-        }
-    }
+impl<H> Edge<H> {
+    const NEW: Self = Edge { state: State::Idle, is_closed: false };
 
     /// (1), (5): an edge. Returns the G to be readied.
     #[must_use]
-    fn ready(&mut self, direction: Direction) -> Option<H> {
+    fn ready(&mut self) -> Option<H> {
         if self.is_closed {
             return None; // no wait will take it
         }
-        let side = self.side(direction);
-        let (after, waiter) = match core::mem::replace(side, Side::Idle) {
-            Side::Idle | Side::Ready => (Side::Ready, None),
-            Side::Waiting(g) => (Side::Woken, Some(g)),
-            Side::Woken => (Side::Woken, None),
+        let (after, waiter) = match core::mem::replace(&mut self.state, State::Idle) {
+            State::Idle | State::Ready => (State::Ready, None),
+            State::Waiting(g) => (State::Woken, Some(g)),
+            State::Woken => (State::Woken, None),
         };
-        *side = after;
+        self.state = after;
         waiter
     }
 
-    /// (2): a G comes to wait. None: it must wait, and calls `wait_as` next.
+    /// (2): a G comes to wait. None: it must wait, and stores its handle next.
     #[must_use]
-    fn enter(&mut self, direction: Direction) -> Option<Result<(), PollError>> {
+    fn enter(&mut self) -> Option<Result<(), PollError>> {
         if self.is_closed {
             return Some(Err(PollError::Closed));
         }
-        let side = self.side(direction);
-        match side {
-            Side::Idle => None,
-            Side::Ready => {
-                *side = Side::Idle;
+        match self.state {
+            State::Idle => None,
+            State::Ready => {
+                self.state = State::Idle;
                 Some(Ok(()))
             }
-            Side::Waiting(_) | Side::Woken => Some(Err(PollError::Busy)),
+            State::Waiting(_) | State::Woken => Some(Err(PollError::Busy)),
         }
-    }
-
-    /// (3): stores the handle. The G that has entered only, after `begin_park`.
-    fn wait_as(&mut self, direction: Direction, g: H) {
-        *self.side(direction) = Side::Waiting(g);
     }
 
     /// (4), (6): the G runs again, because it was readied `in_time` or because of the deadline.
     /// None: the wake-up was unrelated, and it continues to wait.
     #[must_use]
-    fn leave(&mut self, direction: Direction, in_time: bool) -> Option<Result<(), PollError>> {
-        let is_closed = self.is_closed;
-        let side = self.side(direction);
-        let outcome = match side {
-            _ if is_closed => Err(PollError::Closed),
-            Side::Woken => Ok(()),
+    fn leave(&mut self, in_time: bool) -> Option<Result<(), PollError>> {
+        let outcome = match self.state {
+            _ if self.is_closed => Err(PollError::Closed),
+            State::Woken => Ok(()),
             _ if in_time => return None,
             _ => Err(PollError::TimedOut),
         };
-        *side = Side::Idle;
+        self.state = State::Idle;
         Some(outcome)
     }
 
-    /// Returns the Gs to be readied, which see the close in `leave`.
+    /// Returns the G to be readied, which sees the close in `leave`.
     #[must_use]
-    fn close(&mut self) -> [Option<H>; 2] {
-        let waiters = [self.ready(Direction::Read), self.ready(Direction::Write)];
+    fn close(&mut self) -> Option<H> {
+        let waiter = self.ready();
         self.is_closed = true;
-        waiters
+        waiter
     }
 
     fn reset(&mut self) -> Result<(), PollError> {
-        let is_free = |side: &Side<H>| matches!(side, Side::Idle | Side::Ready);
-        if !is_free(&self.read) || !is_free(&self.write) {
+        if matches!(self.state, State::Waiting(_) | State::Woken) {
             return Err(PollError::Busy);
         }
         *self = Self::NEW;

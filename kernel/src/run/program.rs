@@ -20,12 +20,6 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// Names one run of a program; unique in this boot.
-///
-/// ```
-/// use runnext::program::ProgramId;
-/// assert_ne!(ProgramId::KERNEL, ProgramId::BOOT);
-/// assert_eq!(ProgramId::BOOT.to_string(), "1");
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProgramId(u32);
 
@@ -93,8 +87,8 @@ pub struct Instance {
     is_ending: AtomicBool,
     /// The number of main's G, 0 before it has begun.
     main: AtomicU64,
-    /// A stamp of its Gs when they were last seen to wait for each other; else 0.
-    last_stamp: AtomicU64,
+    /// A stamp of its Gs when the watcher (`deadlock`) last saw them wait for each other; else 0.
+    pub(crate) last_stamp: AtomicU64,
     run: IrqLock<Run>,
     older: Older<Instance>,
 }
@@ -147,31 +141,23 @@ impl Instance {
     /// A free instance, for a run of the program called `name`. `None`: no memory.
     pub(crate) fn take(name: &'static str, args: &'static [String]) -> Option<&'static Instance> {
         let id = NEXT.fetch_add(1, Relaxed);
-        let reused = ALL.iter().find(|instance| instance.claim(id));
-        let instance = match reused {
-            Some(instance) => instance,
-            None => {
-                let new = for_ever(Instance::new(ProgramId(id)))?;
-                new.claim(id);
-                ALL.add(new);
-                new
+        // Phase and number change together: a stop of the last run must not find this one under its
+        // number.
+        let claim = |instance: &Instance| {
+            let mut run = instance.run.lock();
+            let is_free = run.phase == Phase::Free;
+            if is_free {
+                (run.phase, run.name, run.args) = (Phase::Running, name, args);
+                instance.id.store(id, Relaxed);
             }
+            is_free
         };
-        let mut run = instance.run.lock();
-        (run.name, run.args) = (name, args);
-        Some(instance)
-    }
-
-    /// Claims it for run `id` if it is free. Phase and number change together: a stop of the last
-    /// run must not find this one under its number.
-    fn claim(&self, id: u32) -> bool {
-        let mut run = self.run.lock();
-        let is_free = run.phase == Phase::Free;
-        if is_free {
-            run.phase = Phase::Running;
-            self.id.store(id, Relaxed);
-        }
-        is_free
+        ALL.iter().find(|instance| claim(instance)).or_else(|| {
+            let new = for_ever(Instance::new(ProgramId(id)))?;
+            claim(new);
+            ALL.add(new);
+            Some(new)
+        })
     }
 
     /// Its run is over and no G of it is left.
@@ -258,12 +244,6 @@ impl Instance {
             drop(run);
             door::park();
         }
-    }
-
-    /// Stores a stamp of its Gs, 0 if they do not seem to wait for each other, and returns the
-    /// previous one. Only the watcher calls it (`deadlock`).
-    pub(crate) fn swap_stamp(&self, stamp: u64) -> u64 {
-        self.last_stamp.swap(stamp, Relaxed)
     }
 
     /// The G that was found to wait for the clock or a device.

@@ -9,9 +9,12 @@ use super::error::Filled;
 use super::kill::KillRequest;
 use super::m::M;
 use super::sys::PANICKING;
-use super::timer::Timed;
+use super::timer::{self, Timed};
 use super::waiting::Wait;
-use super::{BOOT, InlineCell, Instance, Label, Link, Older, Permit, Record, Work, running, timer};
+use super::{
+    BOOT, InlineCell, Instance, Kind, Label, Link, Older, Permit, Record, Work, hooks,
+    ready_from_interrupt, running,
+};
 use crate::arch;
 use crate::mem::stack::Stack;
 use core::cell::Cell;
@@ -49,7 +52,7 @@ pub struct Task {
     /// it panics, or is abandoned.
     pub(crate) name: AtomicU64,
     /// Its place among the sleepers, guarded by their lock.
-    timer: timer::Node<G<Task>>,
+    timer: timer::Node,
     /// Left by an unpark. Atomic: any G gives it.
     pub(crate) permit: Permit,
     /// Its place among all Gs. Constant since it was made.
@@ -153,8 +156,13 @@ impl Record for G<Task> {
 }
 
 impl Timed for G<Task> {
-    fn timer(&self) -> &timer::Node<Self> {
+    fn timer(&'static self) -> &'static timer::Node {
         &self.kernel.timer
+    }
+
+    fn due(&'static self, _: u64) {
+        hooks::event(Kind::Fire, self.id(), 0);
+        ready_from_interrupt(self.handle());
     }
 }
 

@@ -92,8 +92,9 @@ fn park<'a>(mut on: OnCpu<'a>, wake: Wake, last: Last) -> (OnCpu<'a>, Last) {
     if on.cpu().slices.attention.has(Attention::UPKEEP) {
         on = upkeep(on);
     } else if !all_idle() {
+        let is_watched = on.cpu().slices.attention.has(Attention::WATCHER);
         // If a G was readied, it is in the inbox.
-        if !(hooks::get().on_idle)(busy()) {
+        if !is_watched || !(hooks::get().poll_watcher)(busy()) {
             on = halt(on);
         }
     } else {
@@ -113,20 +114,29 @@ fn halt(mut on: OnCpu<'_>) -> OnCpu<'_> {
     on.cpu().counters.halts.add_one();
     hooks::cpu_event(Kind::Halt, 0);
     let halted = arch::cycles();
-    (hooks::get().halts)(halted);
+    if cfg!(debug_assertions) {
+        (hooks::get().halts)(halted);
+    }
     on = on.halt();
     let now = arch::cycles();
     on.cpu().times.idled(now.wrapping_sub(halted));
     // The next G here does not inherit a slice from before the halt.
     on.cpu().slices.begin(now);
-    (hooks::get().resumes)(now);
+    if cfg!(debug_assertions) {
+        (hooks::get().resumes)(now);
+    }
+    if on.cpu().slices.attention.has(Attention::WATCHDOG) {
+        (hooks::get().after_halt)();
+    }
     hooks::cpu_event(Kind::Resume, 0);
     on
 }
 
 /// Traces why a G has left, if that was not traced.
 fn note_leaving(last: Last) {
-    if let Some(left) = last.start.left_before() {
+    if hooks::is_traced()
+        && let Some(left) = last.start.left_before()
+    {
         (hooks::get().event_at)(last.at, 0, left);
     }
 }

@@ -1,9 +1,8 @@
 //! Panics that unwind: caught at the root of a G, with destructors run.
 //!
-//! The kernel is built with `panic=unwind` and its own `core`, so every frame
-//! has tables; the crate `unwinding` walks them. A panic in a G becomes the
-//! error of its join. A panic anywhere else (the scheduler, an interrupt, with
-//! interrupts off) is a kernel bug and stops the machine: see `panic`.
+//! The kernel is built with `panic=unwind` and its own `core`, so every frame has tables; the crate
+//! `unwinding` walks them. A panic in a G becomes the error of its join. A panic anywhere else (the
+//! scheduler, an interrupt, with interrupts off) is a kernel bug and stops the machine: see `panic`.
 //!
 //! The payload is the reason why the G gives no result, as its join returns it: a [`JoinError`],
 //! not only a text. Unwinding that begins not at a call but at a faulting instruction comes here by
@@ -32,31 +31,22 @@ pub fn catch<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
 /// was lost, by frames of a full stack that no table lists (`fail::overflow`).
 #[inline(always)]
 pub(crate) fn catch_at_root<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
-    catch(f).inspect_err(abandon_lost)
+    catch(f).inspect_err(|why| {
+        // A panic loses none: it unwinds from a call, by tables that list everything to drop.
+        if matches!(why, JoinError::StackOverflow | JoinError::NoMemory) {
+            (hooks::get().locks_lost)();
+        }
+    })
 }
 
-/// Abandons the locks that a G has lost, if it may have lost any. A panic loses none: it unwinds
-/// from a call, by tables that list everything to drop.
+/// Continues the unwinding that [`catch`] has caught, from here, or begins that of a G that was
+/// killed: destructors run, nothing is reported.
 #[cold]
-fn abandon_lost(why: &JoinError) {
-    if !matches!(why, JoinError::StackOverflow | JoinError::NoMemory) {
-        return;
-    }
-    (hooks::get().locks_lost)();
-}
-
-/// Continues the unwinding that [`catch`] has caught, from here; it is not reported again.
 pub fn resume(why: JoinError) -> ! {
     #[cfg(target_os = "none")]
     crate::run::begin_panic();
     let code = begin(why);
     (hooks::get().kernel_bug)(format_args!("cannot go on unwinding (code {code})"))
-}
-
-/// The calling G was killed and unwinds: destructors run, nothing is reported.
-#[cold]
-pub fn killed() -> ! {
-    resume(JoinError::Killed)
 }
 
 /// The reason in the payload.
@@ -158,6 +148,6 @@ mod tests {
         assert_eq!(catch(|| -> u32 { panic!("no") }), Err(no.clone()));
         let again = no.clone();
         assert_eq!(catch(|| -> u32 { resume(again) }), Err(no));
-        assert_eq!(catch(|| -> u32 { killed() }), Err(JoinError::Killed));
+        assert_eq!(catch(|| -> u32 { resume(JoinError::Killed) }), Err(JoinError::Killed));
     }
 }

@@ -128,14 +128,12 @@ pub fn discount_service_g() {
 
 /// Sets attention bits (`preempt::Attention`) on every CPU, which acts on them at each switch.
 pub fn ask_for_attention(bits: u32) {
-    CPUS.iter().for_each(|cpu| cpu.slices.attention.set(bits));
+    CPUS[..arch::num_cpus()].iter().for_each(|cpu| cpu.slices.attention.set(bits));
 }
 
 /// Clears them.
 pub fn spare_attention(bits: u32) {
-    for cpu in &CPUS {
-        let _ = cpu.slices.attention.clear(bits);
-    }
+    CPUS[..arch::num_cpus()].iter().for_each(|cpu| cpu.slices.attention.clear(bits));
 }
 
 /// The number of the M on a CPU, and that of the G that runs there, if one does.

@@ -5,7 +5,7 @@
 
 use crate::check::{self, checks, counters, go_on, join_all, wait_until};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use runnext::internals::poller::{Direction, PollDesc, PollError};
+use runnext::internals::poller::{PollDesc, PollError};
 use runnext::prelude::*;
 use runnext::simulated::{Config, Device, IoError, Latency, Request};
 
@@ -214,7 +214,7 @@ fn an_edge_from_a_g_reaches_another_on_a_busy_cpu() {
     const ALL: u64 = 5;
     let reader = go(|| {
         while ROUNDS.load(Relaxed) < ALL {
-            DESC.wait(Direction::Read, None).expect("an edge");
+            DESC.wait(None).expect("an edge");
             ROUNDS.fetch_add(1, Relaxed);
         }
     });
@@ -224,7 +224,7 @@ fn an_edge_from_a_g_reaches_another_on_a_busy_cpu() {
         while start.elapsed() < Duration::from_millis(30) {
             check::spin();
         }
-        DESC.ready(Direction::Read);
+        DESC.ready();
         while ROUNDS.load(Relaxed) == before {
             check::spin(); // no call that would let the other run
         }
@@ -251,16 +251,16 @@ fn edges_and_deadlines_lose_nothing() {
     const ROUNDS: usize = 2_000;
     let other = go(|| {
         for _ in 0..ROUNDS {
-            TO.ready(Direction::Write);
-            BACK.wait(Direction::Read, None).expect("an answer");
+            TO.ready();
+            BACK.wait(None).expect("an answer");
         }
     });
     for _ in 0..ROUNDS {
         let soon = || Some(Instant::now().as_nanos() + 2_000);
-        while let Err(error) = TO.wait(Direction::Write, soon()) {
+        while let Err(error) = TO.wait(soon()) {
             assert_eq!(error, PollError::TimedOut);
         }
-        BACK.ready(Direction::Read);
+        BACK.ready();
     }
     join_all([other]);
 }

@@ -6,14 +6,14 @@
 use super::{Answer, Device};
 use crate::arch::lock::{IrqLock, Level};
 use crate::run::Link;
-use crate::run::poller::{Direction, PollDesc};
+use crate::run::poller::{self, PollDesc};
 use crate::run::timer::{Node, Timed};
 use alloc::vec::Vec;
 
 /// One request, from `take` to `give_back`.
 pub struct Record {
     /// Guarded by the lock of the heap it is in.
-    timer: Node<Record>,
+    timer: Node,
     desc: PollDesc,
     job: IrqLock<Option<Job>>,
     /// The next free record; under the pool's lock.
@@ -40,8 +40,18 @@ pub struct Outcome {
 }
 
 impl Timed for Record {
-    fn timer(&self) -> &Node<Self> {
+    fn timer(&'static self) -> &'static Node {
         &self.timer
+    }
+
+    /// The device answers.
+    fn due(&'static self, now_ns: u64) {
+        if let Some(job) = self.job.lock().as_mut() {
+            let answer = Answer { word: !job.word, done_ns: now_ns };
+            job.outcome = Some(Outcome { answer, fails: job.fails });
+            job.device.count(job.n, job.fails);
+        }
+        poller::serve(|| self.desc.ready());
     }
 }
 
@@ -63,16 +73,6 @@ impl Record {
     /// Caller: its owner, before it is armed.
     pub fn begin(&self, device: Device, n: u64, word: u64, fails: bool) {
         *self.job.lock() = Some(Job { device, n, word, fails, outcome: None });
-    }
-
-    /// The device answers. In an interrupt, under the heap's lock.
-    pub fn answer(&self, now_ns: u64) {
-        if let Some(job) = self.job.lock().as_mut() {
-            let answer = Answer { word: !job.word, done_ns: now_ns };
-            job.outcome = Some(Outcome { answer, fails: job.fails });
-            job.device.count(job.n, job.fails);
-        }
-        self.desc.ready(Direction::Read);
     }
 
     /// The result, for its owner after a wait.

@@ -49,7 +49,7 @@ use super::Listener;
 use crate::arch::lock::{IrqGuard, IrqLock};
 use crate::drivers::irq;
 use crate::mem::percpu::Here;
-use crate::run::poller::{Direction, PollDesc, PollError};
+use crate::run::poller::{PollDesc, PollError};
 use core::fmt;
 use crossbeam_queue::ArrayQueue;
 use uart_16550::backend::{Backend, PioBackend};
@@ -180,7 +180,7 @@ impl<B: Backend> Input<B> {
             if taken > 0 || buffer.is_empty() {
                 return Ok(taken);
             }
-            match self.desc.wait(Direction::Read, deadline_ns) {
+            match self.desc.wait(deadline_ns) {
                 Ok(()) => {}
                 Err(PollError::TimedOut) => return Err(InputError::TimedOut),
                 Err(PollError::Busy) => return Err(InputError::Busy),
@@ -219,7 +219,7 @@ impl<B: Backend> Input<B> {
         receiver.is_key_caught = is_caught;
         receiver.is_key_pressed = false;
         drop(receiver);
-        self.key.ready(Direction::Read); // the waiting G checks again
+        self.key.ready(); // the waiting G checks again
     }
 
     /// Waits until Ctrl-C is pressed. False if it is not caught any more.
@@ -233,7 +233,7 @@ impl<B: Backend> Input<B> {
                 return true;
             }
             drop(receiver);
-            if self.key.wait(Direction::Read, None).is_err() {
+            if self.key.wait(None).is_err() {
                 return false; // another G waits for it
             }
         }
@@ -254,11 +254,11 @@ impl<B: Backend> Input<B> {
         let is_key_pressed = receiver.is_key_pressed;
         drop(receiver);
         if is_key_pressed {
-            self.key.ready(Direction::Read);
+            self.key.ready();
         }
         match took {
             Took::Nothing => {}
-            Took::Some => self.desc.ready(Direction::Read),
+            Took::Some => self.desc.ready(),
             Took::Gone => self.desc.close(),
         }
     }

@@ -1,7 +1,7 @@
 //! Entries by deadline: a heap that is threaded through its entries.
 //!
 //! Pure: no clock, no CPU, no lock. [`Heap`] orders records by deadline; records of one deadline
-//! are first come, first served. Its links are in the records ([`Node`]), so nothing is allocated.
+//! are first come, first served. The records' links are in their nodes ([`Node`]), so nothing is allocated.
 //! `timer` keeps one heap for each CPU and documents the callers.
 //!
 //! # Why this heap
@@ -27,35 +27,40 @@
 use crate::run::Link;
 use core::ptr;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use spin::Once;
 
-/// A record that can wait for a deadline: it carries a [`Node`].
-///
-/// Records live for ever. `timer` must always return the same node, and no other record's; else
-/// deadlines get lost (but memory stays safe).
-pub trait Timed: Sync + Sized + 'static {
-    /// The node in this record.
-    fn timer(&self) -> &Node<Self>;
+/// A record that waits for a deadline. It lives for ever.
+pub trait Timed: Sync {
+    /// The node in this record. Always the same, and no other record's; else deadlines get lost (but
+    /// memory stays safe).
+    fn timer(&'static self) -> &'static Node;
+
+    /// Its deadline has come. Called in the timer interrupt of the CPU that armed it, under the lock
+    /// of the heap: it must not wait, allocate, or call `timer`.
+    fn due(&'static self, now_ns: u64);
 }
 
-/// The heap node of a record: 48 bytes, in at most one heap at a time.
+/// The heap node of a record, in at most one heap at a time.
 ///
 /// The words are guarded by the lock of the heap that the record is in, and belong to the holder of
 /// the record while it is in none. They are atomics so that no cell needs a SAFETY argument: reads
 /// and writes are plain moves.
-pub struct Node<T: 'static> {
+pub struct Node {
     deadline_ns: AtomicU64,
     /// Orders entries of one deadline.
     ticket: AtomicU64,
-    left: Link<T>,
-    right: Link<T>,
-    up: Link<T>,
+    left: Link<Node>,
+    right: Link<Node>,
+    up: Link<Node>,
     /// The heap it was last inserted into; for the user of the heaps.
-    pub(crate) home: AtomicU32,
+    pub(super) home: AtomicU32,
     /// At least 1 in a heap, 0 outside.
     rank: AtomicU8,
+    /// The record; known since it was first armed.
+    pub(super) record: Once<&'static dyn Timed>,
 }
 
-impl<T: 'static> Node<T> {
+impl Node {
     /// A node of a record that is in no heap.
     #[must_use]
     pub const fn new() -> Self {
@@ -67,49 +72,42 @@ impl<T: 'static> Node<T> {
             up: Link::new(),
             home: AtomicU32::new(0),
             rank: AtomicU8::new(0),
+            record: Once::new(),
         }
     }
 }
 
-impl<T: 'static> Default for Node<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Records by deadline.
-pub struct Heap<T: 'static> {
-    root: Option<&'static T>,
+/// Nodes by deadline.
+pub struct Heap {
+    root: Option<&'static Node>,
     tickets: u64,
     len: usize,
 }
 
-impl<T: Timed> Heap<T> {
+impl Heap {
     /// An empty heap.
     #[must_use]
     pub const fn new() -> Self {
         Heap { root: None, tickets: 0, len: 0 }
     }
 
-    /// Inserts `entry`. True if it is the first now.
+    /// Inserts `node`. True if it is the first now.
     ///
     /// # Panics
     /// If it is in a heap already.
-    pub fn insert(&mut self, entry: &'static T, deadline_ns: u64) -> bool {
-        let node = entry.timer();
+    pub fn insert(&mut self, node: &'static Node, deadline_ns: u64) -> bool {
         assert!(node.rank.load(Relaxed) == 0, "timer armed");
         node.deadline_ns.store(deadline_ns, Relaxed);
         node.ticket.store(self.tickets, Relaxed);
         node.rank.store(1, Relaxed);
         self.tickets += 1;
         self.len += 1;
-        self.root = meld(self.root, Some(entry));
-        self.root.is_some_and(|first| ptr::eq(first, entry))
+        self.root = meld(self.root, Some(node));
+        self.root.is_some_and(|first| ptr::eq(first, node))
     }
 
-    /// Removes `entry`; false if it is not in. It must not be in another heap.
-    pub fn remove(&mut self, entry: &'static T) -> bool {
-        let node = entry.timer();
+    /// Removes `node`; false if it is not in. It must not be in another heap.
+    pub fn remove(&mut self, node: &'static Node) -> bool {
         if node.rank.load(Relaxed) == 0 {
             return false;
         }
@@ -117,7 +115,7 @@ impl<T: Timed> Heap<T> {
         match node.up.get() {
             None => self.root = rest,
             Some(above) => {
-                put_in_place(above, entry, rest);
+                put_in_place(above, node, rest);
                 mend_upwards(above);
             }
         }
@@ -130,8 +128,8 @@ impl<T: Timed> Heap<T> {
     }
 
     /// Removes the first, if its deadline is not after `now_ns`.
-    pub fn pop_due(&mut self, now_ns: u64) -> Option<&'static T> {
-        let first = self.root.filter(|first| first.timer().deadline_ns.load(Relaxed) <= now_ns)?;
+    pub fn pop_due(&mut self, now_ns: u64) -> Option<&'static Node> {
+        let first = self.root.filter(|first| first.deadline_ns.load(Relaxed) <= now_ns)?;
         self.remove(first);
         Some(first)
     }
@@ -139,7 +137,7 @@ impl<T: Timed> Heap<T> {
     /// The earliest deadline.
     #[must_use]
     pub fn first_deadline(&self) -> Option<u64> {
-        self.root.map(|first| first.timer().deadline_ns.load(Relaxed))
+        self.root.map(|first| first.deadline_ns.load(Relaxed))
     }
 
     /// The number of entries.
@@ -147,91 +145,70 @@ impl<T: Timed> Heap<T> {
     pub fn len(&self) -> usize {
         self.len
     }
-
-    /// Whether there is no entry.
-    #[cfg(test)]
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-}
-
-impl<T: Timed> Default for Heap<T> {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 /// Merges two trees, and returns the root, which has no parent.
 ///
 /// A loop and not a recursion: it runs with interrupts off, on a stack with only one page known to
 /// be committed.
-fn meld<T: Timed>(mut a: Option<&'static T>, mut b: Option<&'static T>) -> Option<&'static T> {
+fn meld(mut a: Option<&'static Node>, mut b: Option<&'static Node>) -> Option<&'static Node> {
     // Down: merge the two right-hand paths; `last` is the end of the merged one.
     let mut root = None;
-    let mut last: Option<&'static T> = None;
+    let mut last: Option<&'static Node> = None;
     let rest = loop {
         let (Some(x), Some(y)) = (a, b) else { break a.or(b) };
         let (first, second) = if key(x) < key(y) { (x, y) } else { (y, x) };
         put_right(last, Some(first));
         root = root.or(Some(first));
         last = Some(first);
-        (a, b) = (first.timer().right.get(), Some(second));
+        (a, b) = (first.right.get(), Some(second));
     };
     put_right(last, rest);
     // Up again: all entries on the path have new right children.
     while let Some(entry) = last {
         rank_anew(entry);
-        last = entry.timer().up.get();
+        last = entry.up.get();
     }
     root.or(rest)
 }
 
 /// The deadline, and the order among entries with that deadline.
-fn key<T: Timed>(entry: &T) -> (u64, u64) {
-    let node = entry.timer();
+fn key(node: &Node) -> (u64, u64) {
     (node.deadline_ns.load(Relaxed), node.ticket.load(Relaxed))
 }
 
-fn put_right<T: Timed>(above: Option<&'static T>, below: Option<&'static T>) {
+fn put_right(above: Option<&'static Node>, below: Option<&'static Node>) {
     if let Some(above) = above {
-        above.timer().right.set(below);
+        above.right.set(below);
     }
     if let Some(below) = below {
-        below.timer().up.set(above);
+        below.up.set(above);
     }
 }
 
 /// Replaces `old` by `new` as a child of `above`.
-fn put_in_place<T: Timed>(above: &'static T, old: &'static T, new: Option<&'static T>) {
-    let node = above.timer();
-    let is_left = node.left.get().is_some_and(|left| ptr::eq(left, old));
-    if is_left {
-        node.left.set(new);
-    } else {
-        node.right.set(new);
-    }
+fn put_in_place(above: &'static Node, old: &'static Node, new: Option<&'static Node>) {
+    let is_left = above.left.get().is_some_and(|left| ptr::eq(left, old));
+    let link = if is_left { &above.left } else { &above.right };
+    link.set(new);
     if let Some(new) = new {
-        new.timer().up.set(Some(above));
+        new.up.set(Some(above));
     }
 }
 
-/// Corrects ranks after a change below `entry`. Ends where the rank does not change.
-fn mend_upwards<T: Timed>(mut entry: &'static T) {
-    while rank_anew(entry) {
-        match entry.timer().up.get() {
-            Some(above) => entry = above,
-            None => return,
-        }
+/// Corrects ranks after a change below `node`. Ends where the rank does not change.
+fn mend_upwards(mut node: &'static Node) {
+    while rank_anew(node) {
+        let Some(above) = node.up.get() else { return };
+        node = above;
     }
 }
 
-/// Puts the child of lower rank to the right and ranks the entry by it. True if its rank has
+/// Puts the child of lower rank to the right and ranks the node by it. True if its rank has
 /// changed.
-fn rank_anew<T: Timed>(entry: &'static T) -> bool {
+fn rank_anew(node: &'static Node) -> bool {
     #[cfg(test)]
     tests::count_a_step();
-    let node = entry.timer();
     let (left, right) = (node.left.get(), node.right.get());
     if rank(left) < rank(right) {
         node.left.set(right);
@@ -244,8 +221,8 @@ fn rank_anew<T: Timed>(entry: &'static T) -> bool {
 }
 
 /// The rank of a tree; 0 for the empty one.
-fn rank<T: Timed>(tree: Option<&'static T>) -> u8 {
-    tree.map_or(0, |root| root.timer().rank.load(Relaxed))
+fn rank(tree: Option<&'static Node>) -> u8 {
+    tree.map_or(0, |root| root.rank.load(Relaxed))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! CPUs, ticks, and the race between a timer and a wake-up.
 
-use super::heap::tests::{Random, Sleeper, sleepers};
+use super::heap::tests::{Random, fired, sleepers};
 use super::*;
 use std::boxed::Box;
 use std::sync::Mutex;
@@ -8,25 +8,23 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::vec::Vec;
 
-fn timers() -> &'static Timers<Sleeper> {
-    static ALL: Mutex<Vec<&Timers<Sleeper>>> = Mutex::new(Vec::new()); // as in `sleepers`
+fn timers() -> &'static Timers {
+    static ALL: Mutex<Vec<&Timers>> = Mutex::new(Vec::new()); // as in `sleepers`
     let timers = Box::leak(Box::new(Timers::new()));
     ALL.lock().unwrap().push(timers);
     timers
 }
 
-fn tick(timers: &'static Timers<Sleeper>, cpu: usize, now_ns: u64) -> Vec<usize> {
-    let mut fired = Vec::new();
-    let count = timers.on_tick(&Here::pretend(cpu), now_ns, |s| fired.push(s.number));
-    assert_eq!(count, fired.len());
-    fired
+fn tick(timers: &Timers, cpu: usize, now_ns: u64) -> Vec<usize> {
+    timers.on_tick(cpu, now_ns);
+    fired().into_iter().map(|(number, _)| number).collect()
 }
 
 #[test]
 fn timer_fires_on_the_cpu_that_armed_it() {
     let (timers, all) = (timers(), sleepers(2));
-    assert!(timers.arm(&Here::pretend(3), &all[0], 100));
-    assert!(timers.arm(&Here::pretend(255), &all[1], 200));
+    assert!(timers.arm(3, &all[0], 100));
+    assert!(timers.arm(255, &all[1], 200));
     assert_eq!(tick(timers, 0, 1_000), []);
     assert_eq!(tick(timers, 255, 199), []);
     assert_eq!(tick(timers, 255, 200), [1]);
@@ -36,11 +34,11 @@ fn timer_fires_on_the_cpu_that_armed_it() {
 #[test]
 fn hardware_is_to_be_set_only_for_a_new_first_deadline() {
     let (timers, all) = (timers(), sleepers(4));
-    let here = Here::pretend(1);
-    assert!(timers.arm(&here, &all[0], 100));
-    assert!(!timers.arm(&here, &all[1], 100));
-    assert!(!timers.arm(&here, &all[2], 101));
-    assert!(timers.arm(&here, &all[3], 99));
+    let here = 1;
+    assert!(timers.arm(here, &all[0], 100));
+    assert!(!timers.arm(here, &all[1], 100));
+    assert!(!timers.arm(here, &all[2], 101));
+    assert!(timers.arm(here, &all[3], 99));
     assert_eq!(timers.next_deadline(1), Some(99));
     assert_eq!(timers.waiting(1), 4);
 }
@@ -48,10 +46,10 @@ fn hardware_is_to_be_set_only_for_a_new_first_deadline() {
 #[test]
 fn next_deadline_follows_every_change() {
     let (timers, all) = (timers(), sleepers(3));
-    let here = Here::pretend(7);
+    let here = 7;
     assert_eq!(timers.next_deadline(7), None);
     for (s, deadline) in all.iter().zip([30, 10, 20]) {
-        let _ = timers.arm(&here, s, deadline);
+        let _ = timers.arm(here, s, deadline);
     }
     assert_eq!(timers.next_deadline(7), Some(10));
     assert!(timers.cancel(&all[1]));
@@ -65,11 +63,11 @@ fn next_deadline_follows_every_change() {
 #[test]
 fn cancel_finds_the_timer_from_wherever_the_g_woke_up() {
     let (timers, all) = (timers(), sleepers(1));
-    let _ = timers.arm(&Here::pretend(5), &all[0], 100);
+    let _ = timers.arm(5, &all[0], 100);
     assert!(timers.cancel(&all[0]));
     assert_eq!(tick(timers, 5, 1_000), []);
     // The same after it has moved.
-    let _ = timers.arm(&Here::pretend(6), &all[0], 100);
+    let _ = timers.arm(6, &all[0], 100);
     assert_eq!(tick(timers, 5, 1_000), []);
     assert_eq!(tick(timers, 6, 1_000), [0]);
     assert!(!timers.cancel(&all[0]));
@@ -79,7 +77,7 @@ fn cancel_finds_the_timer_from_wherever_the_g_woke_up() {
 fn deadline_in_the_past_fires_at_the_next_tick() {
     let (timers, all) = (timers(), sleepers(2));
     for s in all {
-        let _ = timers.arm(&Here::pretend(0), s, 0);
+        let _ = timers.arm(0, s, 0);
     }
     assert_eq!(timers.next_deadline(0), Some(1)); // long past, and not "none"
     assert_eq!(tick(timers, 0, 1), [0, 1]);
@@ -88,7 +86,7 @@ fn deadline_in_the_past_fires_at_the_next_tick() {
 #[test]
 fn timer_for_ever_sets_no_hardware_and_can_be_cancelled() {
     let (timers, all) = (timers(), sleepers(1));
-    assert!(!timers.arm(&Here::pretend(0), &all[0], NEVER));
+    assert!(!timers.arm(0, &all[0], NEVER));
     assert_eq!(timers.next_deadline(0), None);
     assert_eq!(tick(timers, 0, NEVER), []);
     assert!(timers.cancel(&all[0]));
@@ -98,7 +96,7 @@ fn timer_for_ever_sets_no_hardware_and_can_be_cancelled() {
 fn one_tick_readies_so_many_and_leaves_the_rest_overdue() {
     let (timers, all) = (timers(), sleepers(FIRES_PER_TICK + 3));
     for s in all {
-        let _ = timers.arm(&Here::pretend(0), s, 50);
+        let _ = timers.arm(0, s, 50);
     }
     let first: Vec<_> = (0..FIRES_PER_TICK).collect();
     assert_eq!(tick(timers, 0, 60), first);
@@ -106,35 +104,50 @@ fn one_tick_readies_so_many_and_leaves_the_rest_overdue() {
     assert_eq!(tick(timers, 0, 60), [FIRES_PER_TICK, FIRES_PER_TICK + 1, FIRES_PER_TICK + 2]);
 }
 
+/// A G in a wait, and the number of waits that its deadline has ended.
+struct Racer {
+    node: Node,
+    is_in_wait: AtomicBool,
+    fired: AtomicUsize,
+}
+
+impl Timed for Racer {
+    fn timer(&'static self) -> &'static Node {
+        &self.node
+    }
+
+    fn due(&'static self, _: u64) {
+        std::thread::yield_now(); // a slow handler: `cancel` must wait for it
+        assert!(self.is_in_wait.load(SeqCst), "a wait that is over was readied");
+        self.fired.fetch_add(1, SeqCst);
+    }
+}
+
 #[test]
 fn wait_ends_for_exactly_one_reason_and_no_timer_comes_after_it() {
-    static IN_WAIT: AtomicBool = AtomicBool::new(false);
-    static FIRED: AtomicUsize = AtomicUsize::new(0);
+    static G: Racer =
+        Racer { node: Node::new(), is_in_wait: AtomicBool::new(false), fired: AtomicUsize::new(0) };
     static DONE: AtomicBool = AtomicBool::new(false);
-    let (timers, all) = (timers(), sleepers(1));
+    let timers = timers();
     let rounds = if cfg!(miri) { 10 } else { 20_000 };
     // CPU 0 ticks over and over, while other threads ready the G at once.
     let ticks = std::thread::spawn(move || {
         while !DONE.load(SeqCst) {
-            timers.on_tick(&Here::pretend(0), 10, |_| {
-                std::thread::yield_now(); // a slow handler: `cancel` must wait for it
-                assert!(IN_WAIT.load(SeqCst), "a wait that is over was readied");
-                FIRED.fetch_add(1, SeqCst);
-            });
+            timers.on_tick(0, 10);
             std::thread::yield_now();
         }
     });
     let mut random = Random(4);
     let mut cancelled = 0;
     for round in 1..=rounds {
-        IN_WAIT.store(true, SeqCst);
-        let _ = timers.arm(&Here::pretend(0), &all[0], 10);
+        G.is_in_wait.store(true, SeqCst);
+        let _ = timers.arm(0, &G, 10);
         for _ in 0..random.below(if cfg!(miri) { 8 } else { 200 }) {
             std::hint::spin_loop();
         }
-        cancelled += usize::from(timers.cancel(&all[0]));
-        IN_WAIT.store(false, SeqCst);
-        assert_eq!(cancelled + FIRED.load(SeqCst), round);
+        cancelled += usize::from(timers.cancel(&G));
+        G.is_in_wait.store(false, SeqCst);
+        assert_eq!(cancelled + G.fired.load(SeqCst), round);
     }
     DONE.store(true, SeqCst);
     ticks.join().unwrap();
@@ -151,20 +164,22 @@ fn sleepers_of_many_cpus_all_wake_once_and_on_time() {
             let mut random = Random(index as u64 + 1);
             let deadlines: Vec<_> = mine.iter().map(|_| 1 + random.below(1_000_000)).collect();
             for (s, &deadline) in mine.iter().zip(&deadlines) {
-                let _ = timers.arm(&Here::pretend(index), s, deadline);
+                let _ = timers.arm(index, s, deadline);
             }
-            let mut fired = 0;
+            let mut count = 0;
             let mut last = 0;
             while let Some(now) = timers.next_deadline(index) {
-                let count = timers.on_tick(&Here::pretend(index), now, |s| {
-                    assert_eq!(deadlines[s.number - index * each], now);
-                    assert!(now >= last);
-                });
-                assert!(count > 0, "one that is due stays");
-                fired += count;
+                timers.on_tick(index, now);
+                let fired = fired();
+                assert!(!fired.is_empty(), "one that is due stays");
+                for (number, at) in &fired {
+                    assert_eq!(deadlines[number - index * each], *at);
+                    assert!(*at >= last);
+                }
+                count += fired.len();
                 last = now;
             }
-            assert_eq!(fired, each);
+            assert_eq!(count, each);
         }
     };
     let cpus: Vec<_> = (0..CPUS).map(|index| std::thread::spawn(cpu(index))).collect();

@@ -6,7 +6,7 @@ use crate::api::sync::{Condvar, Mutex, Once, RwLock, Semaphore, WaitGroup};
 use crate::prelude::*;
 use crate::run::door;
 use crate::run::door::GHandle;
-use crate::run::poller::{Direction, PollDesc};
+use crate::run::poller::PollDesc;
 use std::sync::mpsc;
 
 #[test]
@@ -113,6 +113,6 @@ fn who_waits_by_itself_says_so() {
     waits(Reason::Park, false, wait, || rx.recv().expect("told").unpark());
     waits(Reason::Sleep, true, || sleep(Duration::from_millis(50)), || ());
     let desc = PollDesc::new();
-    let wait = || assert!(desc.wait(Direction::Read, None).is_ok());
-    waits(Reason::Poll, false, wait, || desc.ready(Direction::Read));
+    let wait = || assert!(desc.wait(None).is_ok());
+    waits(Reason::Poll, false, wait, || desc.ready());
 }

@@ -29,8 +29,8 @@ pub fn ms() -> Vec<MInfo> {
     let info = |m: &'static m::M| MInfo {
         id: m.id(),
         state: m.state(),
-        stack: m.bounds().clone(),
-        g: m.g().map_or(0, G::id),
+        stack: m.stack.clone(),
+        g: m.g.get().map_or(0, G::id),
     };
     m::all().map(info).collect()
 }

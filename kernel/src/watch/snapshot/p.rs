@@ -13,7 +13,7 @@ pub struct PInfo {
     pub is_idle: bool,
     /// Gs in its queue, without those pinned to it.
     pub queued: usize,
-    /// Gs that sleep on it.
+    /// Gs that sleep on it, and answers of simulated devices that it awaits.
     pub sleepers: usize,
     /// The number of its M.
     pub m: u32,
