@@ -37,8 +37,8 @@ pub enum Line {
     End,
 }
 
-/// The line that is being typed. The current reader holds the lock.
 static IS_TERMINAL: AtomicBool = AtomicBool::new(false);
+/// The line that is being typed. The current reader holds the lock.
 static EDITOR: Mutex<Editor> = Mutex::new(Editor::empty());
 
 /// Before Gs run: a wait for the turn to read counts as external, because the holder waits for the
@@ -154,11 +154,6 @@ impl Drop for InterruptKey {
     fn drop(&mut self) {
         INPUT.catch_key(false);
     }
-}
-
-/// Why input is not possible, if so.
-pub(crate) fn input_trouble() -> Option<InputError> {
-    INPUT.trouble()
 }
 
 fn read_by(buffer: &mut [u8], deadline: Option<Instant>) -> Result<usize, InputError> {

@@ -6,9 +6,9 @@
 #![forbid(unsafe_code)]
 
 use super::cmdline::Options;
-use super::handover;
-use crate::api::{console, inspect};
+use crate::api::inspect;
 use crate::arch::{self, CpuInfo};
+use crate::drivers::serial::input::INPUT;
 use crate::drivers::{log, virtio_blk};
 use crate::mem::PAGE_SIZE;
 use crate::run;
@@ -18,26 +18,26 @@ use alloc::vec::Vec;
 use core::fmt::{Display, Write};
 
 /// Shows the machine, unless the command line asks for silence.
-pub fn show(options: &Options) {
+pub fn show(options: &Options, firmware: &str) {
     if ::log::max_level() < ::log::LevelFilter::Info {
         return;
     }
     let mut text = format!("runnext {}: G, M and P on bare metal\n", env!("CARGO_PKG_VERSION"));
-    for (name, found) in lines(options) {
+    for (name, found) in lines(options, firmware) {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{name:>9}  {found}");
     }
     crate::print!("{text}");
 }
 
-fn lines(options: &Options) -> Vec<(&'static str, String)> {
+fn lines(options: &Options, firmware: &str) -> Vec<(&'static str, String)> {
     let or_none = |found: Option<String>| found.unwrap_or_else(|| "none".into());
     let part = |part| or_none(arch::reported(part));
     let screen =
         log::screen_size().map(|(columns, rows)| format!("{columns} by {rows} characters"));
     alloc::vec![
         ("machine", arch::identity()),
-        ("firmware", handover::firmware().into()),
+        ("firmware", firmware.into()),
         ("cpus", format!("{}; {}", part("cpus"), shape(arch::cpus()))),
         ("apic", format!("{}; {}", part("apic"), part("ioapic"))),
         ("memory", memory()),
@@ -45,7 +45,7 @@ fn lines(options: &Options) -> Vec<(&'static str, String)> {
         ("timer", part("timer")),
         ("serial", serial()),
         ("screen", or_none(screen)),
-        ("disk", or_none(virtio_blk::summary())),
+        ("disk", or_none(virtio_blk::disk().map(|disk| disk.summary.clone()))),
         ("sched", scheduler(options)),
     ]
 }
@@ -76,7 +76,7 @@ fn memory() -> String {
 }
 
 fn serial() -> String {
-    match (log::with_serial(|_| ()), console::input_trouble()) {
+    match (log::with_serial(|_| ()), INPUT.trouble()) {
         (None, _) => "none".into(),
         (Some(()), None) => "COM1, 115200 baud, input by interrupt".into(),
         (Some(()), Some(trouble)) => format!("COM1, 115200 baud, output only: {trouble}"),
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn no_line_is_missing_or_empty() {
-        let lines = lines(&Options::default());
+        let lines = lines(&Options::default(), "BIOS");
         assert_eq!(lines.len(), 11);
         assert!(lines.iter().all(|(_, found)| !found.is_empty() && !found.contains('\n')));
     }
