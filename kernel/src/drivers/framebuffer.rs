@@ -11,7 +11,6 @@
 
 use super::log::{Color, Sink};
 use bootloader_api::info::{FrameBufferInfo, PixelFormat};
-use core::sync::atomic::{AtomicBool, Ordering};
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 
 /// A full screen scrolls by this part of its rows: nearly all of it must be drawn anew,
@@ -29,7 +28,6 @@ const MAX_ROWS: usize = 2160usize.div_ceil(CELL_HEIGHT);
 /// The most cells that a screen needs.
 pub const MAX_CELLS: usize = MAX_COLUMNS * MAX_ROWS;
 
-/// Tab stops are this far apart.
 const TAB: usize = 8;
 
 /// The grid's code for a character that the font does not have.
@@ -91,15 +89,8 @@ impl Screen<'static> {
     /// The screen of the machine, on the one static grid. `None` where not even
     /// one character fits, or when it was taken before.
     pub fn take(pixels: &'static mut [u8], info: FrameBufferInfo) -> Option<Self> {
-        static TAKEN: AtomicBool = AtomicBool::new(false);
-        static mut CELLS: [Cell; MAX_CELLS] = [Cell::BLANK; MAX_CELLS];
-        if TAKEN.swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        let cells = &raw mut CELLS;
-        // SAFETY: the flag above lets one caller get here, ever, so this is the
-        // only reference to the grid.
-        let cells = unsafe { &mut *cells };
+        static CELLS: spin::Mutex<[Cell; MAX_CELLS]> = spin::Mutex::new([Cell::BLANK; MAX_CELLS]);
+        let cells = spin::MutexGuard::leak(CELLS.try_lock()?); // locked for ever
         Screen::new(pixels, info, cells)
     }
 }

@@ -1,9 +1,8 @@
 //! Printing: whole lines, to every console.
 //!
-//! Holds `print!` and `println!`, the `log` crate's back end, the ring of the
-//! last 64 KiB (`dmesg`), and the panic path. The consoles themselves are
-//! drivers, handed over by the boot code with [`attach_serial`] and
-//! [`attach_screen`]; what was printed before is replayed to each.
+//! Holds `print!` and `println!`, the `log` crate's back end, the ring of the last 64 KiB (`dmesg`),
+//! and the panic path. The consoles are drivers, which the boot code attaches ([`attach_serial`],
+//! [`attach_screen`]); what was printed before is replayed to each.
 //!
 //! # How lines stay whole while interrupts get in
 //!
@@ -16,29 +15,27 @@
 //!   bytes: 11 ms on a real serial port (87 µs a byte), and what it takes to draw
 //!   [`DRAWN`] characters on the screen.
 //!
-//! A caller that cannot park (interrupt handler, interrupts off, no G, a G that is about
-//! to park or whose stack was full) takes the console lock only, piece by piece. If it
-//! gets in between two pieces of a line, its own text starts and ends on a line of its
-//! own ([`Console::put`]), and the rest of the other line follows. So does the text that
-//! comes after a G which was abandoned in the middle of a line. A fault or a panic uses
-//! [`emergency`], which keeps the console lock. Handlers must not allocate: their texts
-//! are short.
+//! A caller that cannot park (interrupt handler, interrupts off, no G, a G that is about to park or
+//! whose stack was full) takes the console lock only, piece by piece. Between two pieces of another
+//! line its text starts and ends on a line of its own ([`Console::put`]), and the rest of the other
+//! line follows. So does the text after a G that was abandoned in the middle of a line. A fault or
+//! a panic uses [`emergency`], which keeps the console lock. Handlers must not allocate: their
+//! texts are short.
 //!
 //! Printing neither fails nor unwinds, also in a G that is killed.
 //!
 //! # Why a text is formatted before the turn is taken
 //!
-//! Formatting straight into the consoles would run a program's `Display` with the turn
-//! held: it may print itself, panic, or wait for a G that waits for the turn. So the text
-//! is complete before: in 512 bytes on the stack, or in the heap when it gets longer
-//! ([`text`]). The holder of the turn runs no code of a program, so each wait for the turn
-//! ends. If there is no memory for a text, or it is longer than 32 MiB, it goes out in
-//! parts that end at line ends where there are any, and lines of others may come between.
+//! Formatting straight into the consoles would run a program's `Display` with the turn held: it may
+//! print itself, panic, or wait for a G that waits for the turn. So the text is complete before
+//! ([`text`]): in 512 bytes on the stack, or in the heap when it gets longer. The holder of the
+//! turn runs no code of a program, so each wait for the turn ends. If there is no memory for a
+//! text, or it is longer than 32 MiB, it goes out in parts that end at line ends where there are
+//! any, and lines of others may come between.
 //!
-//! The promise is for each call: the text of one `print!` or `println!` stays together.
-//! A line made of several `print!` calls does not; holding back partial lines per CPU was
-//! rejected, because a prompt must appear at once, and a G that prints half a
-//! line may finish it on another CPU.
+//! The text of one call stays together; a line made of several `print!` calls does not. Holding
+//! back partial lines per CPU was rejected, because a prompt must appear at once, and a G that
+//! prints half a line may finish it on another CPU.
 
 mod ring;
 mod text;
@@ -116,13 +113,9 @@ pub enum Color {
 /// Which of the consoles are used: `console=` on the command line. The ring keeps everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sinks {
-    /// Every console.
     Both,
-    /// The serial port only.
     Serial,
-    /// The screen only.
     Screen,
-    /// Neither.
     None,
 }
 
@@ -337,7 +330,6 @@ struct Console<A, B> {
     ring: Ring,
     serial: Slot<A>,
     screen: Slot<B>,
-    /// Texts so far.
     texts: u64,
     /// The text whose line was begun last and is to be continued by its next piece.
     cut: Option<u64>,
@@ -357,7 +349,6 @@ impl<A: Sink, B: Sink> Console<A, B> {
         Console { ring: Ring::new(), serial: Slot::new(), screen: Slot::new(), texts: 0, cut: None }
     }
 
-    /// A number for a text.
     fn new_text(&mut self) -> u64 {
         self.texts += 1;
         self.texts

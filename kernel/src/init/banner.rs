@@ -33,20 +33,28 @@ pub fn show(options: &Options, firmware: &str) {
 fn lines(options: &Options, firmware: &str) -> Vec<(&'static str, String)> {
     let or_none = |found: Option<String>| found.unwrap_or_else(|| "none".into());
     let part = |part| or_none(arch::reported(part));
+    let frames = inspect::memory().frames;
+    let mib = |frames: usize| frames * PAGE_SIZE >> 20;
+    let serial = log::with_serial(|_| ()).map(|()| match INPUT.trouble() {
+        None => "COM1, 115200 baud, input by interrupt".into(),
+        Some(trouble) => format!("COM1, 115200 baud, output only: {trouble}"),
+    });
     let screen =
         log::screen_size().map(|(columns, rows)| format!("{columns} by {rows} characters"));
+    let slice_ms = options.slice_ms.map_or(sched::SLICE_NS / 1_000_000, u64::from);
+    let ps = many(run::gomaxprocs(), "P");
     alloc::vec![
         ("machine", arch::identity()),
         ("firmware", firmware.into()),
         ("cpus", format!("{}; {}", part("cpus"), shape(arch::cpus()))),
         ("apic", format!("{}; {}", part("apic"), part("ioapic"))),
-        ("memory", memory()),
+        ("memory", format!("{} MiB usable, {} MiB free", mib(frames.total), mib(frames.free))),
         ("clock", part("clock")),
         ("timer", part("timer")),
-        ("serial", serial()),
+        ("serial", or_none(serial)),
         ("screen", or_none(screen)),
         ("disk", or_none(virtio_blk::disk().map(|disk| disk.summary.clone()))),
-        ("sched", scheduler(options)),
+        ("sched", format!("{ps}, slices of {slice_ms} ms, hand-off {}", options.handoff)),
     ]
 }
 
@@ -66,27 +74,6 @@ fn shape(cpus: &[CpuInfo]) -> String {
 
 fn many(n: usize, what: impl Display) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
-fn memory() -> String {
-    const MIB: usize = 1024 * 1024;
-    let frames = inspect::memory().frames;
-    let mib = |frames: usize| frames * PAGE_SIZE / MIB;
-    format!("{} MiB usable, {} MiB free", mib(frames.total), mib(frames.free))
-}
-
-fn serial() -> String {
-    match (log::with_serial(|_| ()), INPUT.trouble()) {
-        (None, _) => "none".into(),
-        (Some(()), None) => "COM1, 115200 baud, input by interrupt".into(),
-        (Some(()), Some(trouble)) => format!("COM1, 115200 baud, output only: {trouble}"),
-    }
-}
-
-fn scheduler(options: &Options) -> String {
-    let slice_ms = options.slice_ms.map_or(sched::SLICE_NS / 1_000_000, u64::from);
-    let ps = many(run::gomaxprocs(), "P");
-    format!("{ps}, slices of {slice_ms} ms, hand-off {}", options.handoff)
 }
 
 #[cfg(test)]

@@ -13,10 +13,9 @@
 //! enable and modem control are this half's, the data register (to write) is the writer's.
 //! Both read the line status. Reading clears its error bits, and the writer's own CPU takes
 //! no interrupts meanwhile; so the writer passes on the bits it reads
-//! ([`Input::on_line_status`]), and received bytes are taken at that moment.
-//!
-//! This can assign one error to the wrong byte: it is counted, but the byte that another CPU
-//! takes between the writer's read and its call passes as good.
+//! ([`Input::on_line_status`]), and received bytes are taken at that moment. The byte that another
+//! CPU takes between the writer's read and its call passes as good: its error is counted, but
+//! assigned to the next byte.
 //!
 //! # The ring
 //!
@@ -24,18 +23,14 @@
 //! port is opened; bytes that were typed earlier, while there was no heap, wait in an array. A
 //! `push` waits for a half-done `pop`, so readers pop with interrupts off.
 //!
-//! # A full ring
+//! If the ring is full no byte is dropped. The rest stays in the port, whose FIFO fills: "ready to
+//! send" is cleared, and receive interrupts are off until half of the ring is free. A sender that
+//! respects the signal waits, and so does an emulator's pipe; another sender overruns the FIFO,
+//! which the port reports and the driver counts.
 //!
-//! No byte is dropped. The rest stays in the port, whose FIFO fills: "ready to send" is
-//! cleared, and receive interrupts are off until half of the ring is free. A sender that
-//! respects the signal waits, and so does an emulator's pipe; another sender overruns the
-//! FIFO, which the port reports and the driver counts.
-//!
-//! # Ctrl-C
-//!
-//! A G that runs a program for the user can catch that key ([`Input::catch_key`]): it then
-//! ends that G's wait, and readers never see it. It is taken in order, so behind a full ring
-//! it waits like any byte.
+//! A G that runs a program for the user can catch Ctrl-C ([`Input::catch_key`]): it then ends that
+//! G's wait, and readers never see it. It is taken in order, so behind a full ring it waits like
+//! any byte.
 //!
 //! # The line is an edge
 //!
