@@ -63,19 +63,13 @@ pub enum DiskError {
     NoMemory,
 }
 
-/// The size of the disk, in bytes.
-///
-/// # Errors
-/// There is none.
+/// The size of the disk in bytes; an error if there is none.
 pub fn size() -> Result<u64, DiskError> {
     virtio_blk::disk().map(bytes_of).ok_or(DiskError::NoDisk)
 }
 
 /// The block size of the disk in bytes; writes begin and end at multiples of it: 512, or more
-/// (4096, say).
-///
-/// # Errors
-/// There is no disk.
+/// (4096, say). An error if there is no disk.
 pub fn block() -> Result<usize, DiskError> {
     virtio_blk::disk().map(|disk| disk.block).ok_or(DiskError::NoDisk)
 }
@@ -155,10 +149,7 @@ pub fn write_at_blocking(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
     blocking(|| write_at(offset, bytes))
 }
 
-/// Waits until all written data survives a power cut.
-///
-/// # Errors
-/// There is no disk, the device failed, or did not answer within [`TIMEOUT`].
+/// Waits until all written data survives a power cut, for [`TIMEOUT`] at most.
 pub fn flush() -> Result<(), DiskError> {
     let call = Call::begin(0, 0, TIMEOUT)?;
     if !call.disk.can_flush {

@@ -66,9 +66,6 @@ pub fn read_blocking(path: &str) -> Result<Vec<u8>, FsError> {
 }
 
 /// All files and directories, in the archive's order.
-///
-/// # Errors
-/// No disk, or a damaged archive.
 pub fn list() -> Result<Vec<Entry>, FsError> {
     let mut entries = Vec::new();
     ustar::walk(disk::size()?, read_block, |entry| {
@@ -82,9 +79,6 @@ pub fn list() -> Result<Vec<Entry>, FsError> {
 
 /// Where the file at `path` is on the disk, and its size: for reading parts of it by
 /// [`disk::read_at`]. The last one, if the archive has several of this name.
-///
-/// # Errors
-/// No such file, no disk, or a damaged archive.
 pub fn find(path: &str) -> Result<Entry, FsError> {
     let not_found = || FsError::NotFound(path.to_string());
     let wanted = ustar::normal(path).ok_or_else(not_found)?;

@@ -63,9 +63,8 @@ pub const PIECE: usize = 128;
 /// feed at the bottom all of them change, and to draw one takes 3,000 instructions.
 const DRAWN: usize = 32;
 
-/// How often [`emergency`] tries to get the lock before it breaks it: some
-/// 50 ms on real machines, a few seconds in an emulator that counts time in
-/// instructions.
+/// How often [`emergency`] tries to get the lock before it breaks it: some 50 ms on real machines, a
+/// few seconds in an emulator that counts time in instructions.
 const EMERGENCY_TRIES: u32 = 1 << 20;
 
 /// Prints to the consoles. The text of one call stays together.
