@@ -65,7 +65,7 @@ pub mod parsers {
     pub use crate::arch::{MAX_CPUS, acpi};
     pub use crate::drivers::framebuffer::{Cell, Screen};
     pub use crate::drivers::fw_cfg::{FileError, FwCfg, Registers};
-    pub use crate::drivers::log::Sink;
+    pub use crate::drivers::log::{Color, Sink};
     pub use crate::drivers::pci::{Address, Device, functions};
     pub use crate::drivers::serial::input::{Input, TAKE_MAX};
     pub use crate::drivers::virtio::probe::structure;

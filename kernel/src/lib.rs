@@ -80,7 +80,6 @@ pub use run::{gomaxprocs, set_gomaxprocs, time, waiting};
 pub use watch::{schedtrace, trace};
 
 use bootloader_api::BootInfo;
-use bootloader_api::info::MemoryRegion;
 use check::chaos;
 use drivers::log;
 use fail::{deadlock, panic, watchdog};
@@ -136,12 +135,11 @@ fn start(boot: &'static mut BootInfo) -> ! {
     }
     handover::init_symbols(boot); //            with names
     init_memory(boot); //                       frames, page tables, heap
-    handover::init_firmware(boot);
+    let firmware = handover::firmware(boot);
     let options = OPTIONS.call_once(|| handover::init_options(boot));
     mem::stack::set_least_size(options.stack_kib.unwrap_or(0) << 10);
     handover::init_screen(boot, options); //    the second console
     arch::set_handlers(HANDLERS); //            the entry points of interrupts
-    log::set_clock(arch::now_ns); //            0 until there is a clock
     arch::init(handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
     drivers::power_button::init(fail::end::power_off_at_once); // a press ends the machine
@@ -156,7 +154,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     fail::end::set_note(|out| chaos::note(out));
     chaos::begin(options.chaos); //             from here on, if at all
     watchdog::begin(options.stuck); //          CPUs watch each other
-    banner::show(options); //                   the machine in a dozen lines
+    banner::show(options, firmware); //         the machine in a dozen lines
     start_program(options);
     trace::begin_draining(); //                 the service Gs that observe it, if requested
     schedtrace::begin(options.schedtrace_ms, options.scheddetail);
@@ -229,7 +227,7 @@ fn page_fault(address: u64, irqs_off_at: Option<u64>) -> arch::PageFault {
 
 /// Brings memory up, or ends the machine: without it the kernel cannot run.
 fn init_memory(boot: &BootInfo) {
-    let mut buffer = [MemoryRegion::empty(); handover::MAX_REGIONS];
+    let mut buffer = handover::Regions::new();
     let added = handover::added_regions(&mut buffer);
     let screen = handover::screen_region(boot);
     let map: [&[_]; 4] = [&boot.memory_regions, added, screen.as_slice(), &arch::NEVER_MEMORY];
@@ -243,7 +241,7 @@ fn init_memory(boot: &BootInfo) {
 
 /// Queues the program's first G.
 fn start_program(options: &'static cmdline::Options) {
-    let program = match program::choose(options.program.as_deref()) {
+    let program = match program::choose(program::all(), options.program.as_deref()) {
         Ok(program) => program,
         Err(error) => {
             ::log::error!("{error}; this image holds:");

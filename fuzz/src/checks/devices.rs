@@ -4,11 +4,10 @@
 
 use super::{Bytes, assert_line};
 use bootloader_api::info::{FrameBufferInfo, PixelFormat};
-use runnext::internals::drivers::irq::Handler;
 use runnext::internals::drivers::virtio::slots::SLOTS;
 use runnext::internals::parsers::TAKE_MAX;
 use runnext::internals::parsers::{Address, Answer, Device, RING, Slots, functions, structure};
-use runnext::internals::parsers::{Cell, FileError, FwCfg, Input, Registers, Screen, Sink};
+use runnext::internals::parsers::{Cell, Color, FileError, FwCfg, Input, Registers, Screen, Sink};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -155,7 +154,7 @@ pub fn pci(bytes: &[u8]) -> bool {
             Err(error) => assert_line(&error.to_string(), 80),
         }
     }
-    if let Err(error) = device.check_messages() {
+    if let Err(error) = device.message_table() {
         assert_line(&error.to_string(), 80);
     }
     assert!(device.interrupt_line().is_none_or(|line| line < 16));
@@ -224,7 +223,7 @@ pub fn buses(bytes: &[u8]) -> bool {
     let bus = Bus { bytes, reads: AtomicUsize::new(0) };
     let found = functions(&&bus, 0x1af4);
     assert!(bus.reads.load(Relaxed) <= 256 * 256 * 4);
-    let mut places: Vec<_> = found.iter().map(|f| (f.at.bus, f.at.device, f.at.function)).collect();
+    let mut places: Vec<_> = found.iter().map(|(at, _)| (at.bus, at.device, at.function)).collect();
     places.sort_unstable();
     places.dedup();
     assert_eq!(places.len(), found.len(), "a function was found twice");
@@ -338,7 +337,8 @@ pub fn screen(bytes: &[u8]) -> bool {
     let Some(mut screen) = Screen::new(&mut pixels, info, &mut cells) else { return false };
     let (columns, rows) = screen.size();
     assert!(columns > 0 && rows > 0 && columns * rows <= 500);
-    screen.write(rest.0);
+    screen.write(rest.0, Color::Normal);
+    screen.draw(usize::MAX);
     true
 }
 

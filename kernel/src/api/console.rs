@@ -37,8 +37,8 @@ pub enum Line {
     End,
 }
 
-/// The line that is being typed. The current reader holds the lock.
 static IS_TERMINAL: AtomicBool = AtomicBool::new(false);
+/// The line that is being typed. The current reader holds the lock.
 static EDITOR: Mutex<Editor> = Mutex::new(Editor::empty());
 
 /// Before Gs run: a wait for the turn to read counts as external, because the holder waits for the
@@ -49,10 +49,7 @@ pub(crate) fn init(is_terminal: bool) {
 }
 
 /// Reads at least one byte, waiting for it if need be; returns the number of bytes. Nothing is
-/// echoed.
-///
-/// # Errors
-/// There is nothing to read from.
+/// echoed. An error if there is nothing to read from.
 ///
 /// ```
 /// use runnext::console::{self, InputError};
@@ -63,10 +60,7 @@ pub fn read(buffer: &mut [u8]) -> Result<usize, InputError> {
     read_by(buffer, None)
 }
 
-/// As [`read`], until `deadline` at most.
-///
-/// # Errors
-/// [`InputError::TimedOut`], and as for [`read`].
+/// As [`read`], until `deadline` at most; then the error is [`InputError::TimedOut`].
 pub fn read_until(buffer: &mut [u8], deadline: Instant) -> Result<usize, InputError> {
     read_by(buffer, Some(deadline))
 }
@@ -74,10 +68,7 @@ pub fn read_until(buffer: &mut [u8], deadline: Instant) -> Result<usize, InputEr
 /// Reads a line, echoing what is typed, and waits for it if need be.
 ///
 /// Return and line feed end a line, both together end one. A line has [`LINE_MAX`] bytes at most;
-/// characters beyond that are dropped.
-///
-/// # Errors
-/// There is nothing to read from.
+/// characters beyond that are dropped. An error if there is nothing to read from.
 ///
 /// ```no_run
 /// use runnext::console::{self, Line};
@@ -90,11 +81,8 @@ pub fn read_line() -> Result<Line, InputError> {
     read_line_by(None)
 }
 
-/// As [`read_line`], until `deadline` at most. Characters typed until then are kept for the next
-/// call.
-///
-/// # Errors
-/// [`InputError::TimedOut`], and as for [`read_line`].
+/// As [`read_line`], until `deadline` at most; then the error is [`InputError::TimedOut`], and the
+/// characters typed until then are kept for the next call.
 pub fn read_line_until(deadline: Instant) -> Result<Line, InputError> {
     read_line_by(Some(deadline))
 }
@@ -154,11 +142,6 @@ impl Drop for InterruptKey {
     fn drop(&mut self) {
         INPUT.catch_key(false);
     }
-}
-
-/// Why input is not possible, if so.
-pub(crate) fn input_trouble() -> Option<InputError> {
-    INPUT.trouble()
 }
 
 fn read_by(buffer: &mut [u8], deadline: Option<Instant>) -> Result<usize, InputError> {

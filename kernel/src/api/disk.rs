@@ -21,6 +21,8 @@ use crate::run::door;
 use crate::run::time::Duration;
 use core::fmt;
 
+pub use crate::drivers::virtio_blk::DeviceError;
+
 /// How long a call waits for the device, if it does not specify that. A long read is many requests,
 /// and each has its own timeout: a slow disk that answers is not taken for one that does not.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
@@ -61,32 +63,15 @@ pub enum DiskError {
     NoMemory,
 }
 
-/// The kinds of failure that a device reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceError {
-    /// It could not read or write there.
-    Io,
-    /// It does not know this request.
-    Unsupported,
-    /// Its answers are invalid, and it is not used any more.
-    Broken,
-}
-
-/// The size of the disk, in bytes.
-///
-/// # Errors
-/// There is none.
+/// The size of the disk in bytes; an error if there is none.
 pub fn size() -> Result<u64, DiskError> {
     virtio_blk::disk().map(bytes_of).ok_or(DiskError::NoDisk)
 }
 
 /// The block size of the disk in bytes; writes begin and end at multiples of it: 512, or more
-/// (4096, say).
-///
-/// # Errors
-/// There is no disk.
+/// (4096, say). An error if there is no disk.
 pub fn block() -> Result<usize, DiskError> {
-    virtio_blk::disk().map(Disk::block).ok_or(DiskError::NoDisk)
+    virtio_blk::disk().map(|disk| disk.block).ok_or(DiskError::NoDisk)
 }
 
 /// Fills `buffer` with the bytes at `offset` from the start of the disk. The G waits; M, P and CPU
@@ -106,21 +91,15 @@ pub fn read_at(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
 }
 
 /// As [`read_at`], but the M waits with its G, and a spare M takes over.
-///
-/// # Errors
-/// As for [`read_at`].
 pub fn read_at_blocking(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError> {
     blocking(|| read_at(offset, buffer))
 }
 
 /// As [`read_at`], with the caller's limit to the time that it waits for each answer of the device.
-///
-/// # Errors
-/// As for [`read_at`].
 pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Result<(), DiskError> {
     let call = Call::begin(offset, buffer.len(), timeout)?;
     let mut rest = buffer;
-    for piece in pieces(offset, rest.len(), call.disk.block()) {
+    for piece in pieces(offset, rest.len(), call.disk.block) {
         let (now, later) = rest.split_at_mut(piece.bytes);
         call.run(|request, deadline_ns| {
             request.run(Job::Read(piece.sector, piece.sectors * SECTOR), deadline_ns)?;
@@ -146,10 +125,10 @@ pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Res
 /// ```
 pub fn write_at(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
     let call = Call::begin(offset, bytes.len(), TIMEOUT)?;
-    if call.disk.is_read_only() {
+    if call.disk.is_read_only {
         return Err(DiskError::ReadOnly);
     }
-    let block = call.disk.block();
+    let block = call.disk.block;
     if !offset.is_multiple_of(block as u64) || !bytes.len().is_multiple_of(block) {
         return Err(DiskError::Unaligned { offset, bytes: bytes.len(), block });
     }
@@ -166,20 +145,14 @@ pub fn write_at(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
 }
 
 /// As [`write_at`], but the M waits with its G, and a spare M takes over.
-///
-/// # Errors
-/// As for [`write_at`].
 pub fn write_at_blocking(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
     blocking(|| write_at(offset, bytes))
 }
 
-/// Waits until all written data survives a power cut.
-///
-/// # Errors
-/// There is no disk, the device failed, or did not answer within [`TIMEOUT`].
+/// Waits until all written data survives a power cut, for [`TIMEOUT`] at most.
 pub fn flush() -> Result<(), DiskError> {
     let call = Call::begin(0, 0, TIMEOUT)?;
-    if !call.disk.can_flush() {
+    if !call.disk.can_flush {
         return Ok(()); // no cache
     }
     call.run(|request, deadline_ns| request.run(Job::Flush, deadline_ns))
@@ -212,10 +185,8 @@ impl Call {
         let done = request.and_then(|mut request| f(&mut request, deadline_ns));
         done.map_err(|failure| match failure {
             Failure::TimedOut => DiskError::TimedOut { waited: self.timeout },
-            Failure::Refused => DiskError::Device(DeviceError::Io),
-            Failure::Unsupported => DiskError::Device(DeviceError::Unsupported),
-            Failure::Broken => DiskError::Device(DeviceError::Broken),
             Failure::NoMemory => DiskError::NoMemory,
+            Failure::Device(error) => DiskError::Device(error),
         })
     }
 }
@@ -223,8 +194,8 @@ impl Call {
 /// A disk may claim more sectors than a byte count can express. An incomplete last block cannot be
 /// read.
 fn bytes_of(disk: &Disk) -> u64 {
-    let block = disk.block() as u64;
-    disk.sectors().saturating_mul(SECTOR as u64) / block * block
+    let block = disk.block as u64;
+    disk.sectors.saturating_mul(SECTOR as u64) / block * block
 }
 
 fn is_inside(offset: u64, bytes: usize, size: u64) -> bool {
@@ -281,18 +252,7 @@ impl fmt::Display for DiskError {
     }
 }
 
-impl fmt::Display for DeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DeviceError::Io => "the disk could not read or write there",
-            DeviceError::Unsupported => "the disk does not know this request",
-            DeviceError::Broken => "the disk answers nonsense and is not used any more",
-        })
-    }
-}
-
 impl core::error::Error for DiskError {}
-impl core::error::Error for DeviceError {}
 
 #[cfg(test)]
 mod tests {

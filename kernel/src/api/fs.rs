@@ -13,8 +13,7 @@
 pub(crate) mod ustar;
 
 use super::blocking::blocking;
-use super::disk;
-use super::disk::DiskError;
+use super::disk::{self, DiskError};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -62,46 +61,33 @@ pub fn read(path: &str) -> Result<Vec<u8>, FsError> {
 }
 
 /// As [`read`], but the M waits with its G, and a spare M takes over.
-///
-/// # Errors
-/// As for [`read`].
 pub fn read_blocking(path: &str) -> Result<Vec<u8>, FsError> {
     blocking(|| read(path))
 }
 
 /// All files and directories, in the archive's order.
-///
-/// # Errors
-/// No disk, or a damaged archive.
 pub fn list() -> Result<Vec<Entry>, FsError> {
     let mut entries = Vec::new();
-    let size = disk::size()?;
-    let full = ustar::walk(size, read_block, |entry| {
+    ustar::walk(disk::size()?, read_block, |entry| {
         // An archive of a terabyte may have more names than there is memory.
-        let bytes = entry.size;
-        if entries.try_reserve(1).is_err() {
-            return Some(FsError::NoMemory(bytes));
-        }
+        entries.try_reserve(1).map_err(|_| FsError::NoMemory(entry.size))?;
         entries.push(entry);
-        None
+        Ok(())
     })?;
-    full.map_or(Ok(entries), Err)
+    Ok(entries)
 }
 
 /// Where the file at `path` is on the disk, and its size: for reading parts of it by
 /// [`disk::read_at`]. The last one, if the archive has several of this name.
-///
-/// # Errors
-/// No such file, no disk, or a damaged archive.
 pub fn find(path: &str) -> Result<Entry, FsError> {
     let not_found = || FsError::NotFound(path.to_string());
     let wanted = ustar::normal(path).ok_or_else(not_found)?;
     let mut last = None;
-    ustar::walk(disk::size()?, read_block, |entry| -> Option<()> {
+    ustar::walk(disk::size()?, read_block, |entry| {
         if entry.name == wanted {
-            last = Some(entry);
+            last = Some(entry); // `tar -r` appends: a later entry replaces an earlier one
         }
-        None // `tar -r` appends: a later entry replaces an earlier one
+        Ok(())
     })?;
     match last {
         Some(entry) if entry.kind == Kind::Directory => Err(FsError::IsDirectory(wanted)),

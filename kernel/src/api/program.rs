@@ -16,8 +16,8 @@ pub use run::{Run, StartError, start};
 use crate::run::program::BOOT;
 pub(crate) use run::exit;
 
+use alloc::format;
 use alloc::string::String;
-use core::fmt;
 
 /// The program that runs when none is chosen and the image holds more than one.
 pub(crate) const DEFAULT: &str = "tour";
@@ -112,27 +112,6 @@ macro_rules! main {
     };
 }
 
-/// Why no program can be run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoProgram<'a> {
-    /// The command line names one that is not in this image.
-    Unknown(&'a str),
-    /// The image holds several, and none is the default.
-    Ambiguous,
-    /// The image holds none.
-    Empty,
-}
-
-impl fmt::Display for NoProgram<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NoProgram::Unknown(name) => write!(f, "no program called {name:?} in this image"),
-            NoProgram::Ambiguous => f.write_str("which program? say program=<name>"),
-            NoProgram::Empty => f.write_str("no program in this image"),
-        }
-    }
-}
-
 /// All programs of this image, in link order.
 pub fn all() -> &'static [Program] {
     #[cfg(target_os = "none")]
@@ -162,21 +141,17 @@ pub(crate) fn set_booted(program: &Program, args: &'static [String]) {
     BOOT.set_booted(program.name(), args);
 }
 
-/// The program called `name`; without a name the only one, or [`DEFAULT`].
-pub(crate) fn choose(name: Option<&str>) -> Result<Program, NoProgram<'_>> {
-    pick(all(), name)
-}
-
-fn pick<'a>(programs: &[Program], name: Option<&'a str>) -> Result<Program, NoProgram<'a>> {
+/// The program called `name`; without a name the only one, or [`DEFAULT`]. Errors: a sentence that
+/// says why there is none.
+pub(crate) fn choose(programs: &[Program], name: Option<&str>) -> Result<Program, String> {
+    let find = |name| programs.iter().find(|p| p.name == name).copied();
     match (name, programs) {
-        (_, []) => Err(NoProgram::Empty),
+        (_, []) => Err("no program in this image".into()),
         (Some(name), _) => {
-            programs.iter().find(|p| p.name == name).copied().ok_or(NoProgram::Unknown(name))
+            find(name).ok_or_else(|| format!("no program called {name:?} in this image"))
         }
         (None, [only]) => Ok(*only),
-        (None, _) => {
-            programs.iter().find(|p| p.name == DEFAULT).copied().ok_or(NoProgram::Ambiguous)
-        }
+        (None, _) => find(DEFAULT).ok_or_else(|| "which program? say program=<name>".into()),
     }
 }
 
@@ -187,17 +162,21 @@ mod tests {
     const A: Program = Program::new("a", || ());
     const TOUR: Program = Program::new(DEFAULT, || ());
 
+    fn chosen(programs: &[Program], name: Option<&str>) -> Result<&'static str, String> {
+        choose(programs, name).map(|program| program.name())
+    }
+
     #[test]
     fn the_named_program_is_chosen_or_missed_by_name() {
-        assert_eq!(pick(&[A, TOUR], Some("a")).map(|p| p.name()), Ok("a"));
-        assert_eq!(pick(&[A], Some("b")).map(|p| p.name()), Err(NoProgram::Unknown("b")));
+        assert_eq!(chosen(&[A, TOUR], Some("a")), Ok("a"));
+        assert_eq!(chosen(&[A], Some("b")), Err("no program called \"b\" in this image".into()));
     }
 
     #[test]
     fn without_a_name_the_only_one_or_the_default_runs() {
-        assert_eq!(pick(&[A], None).map(|p| p.name()), Ok("a"));
-        assert_eq!(pick(&[A, TOUR], None).map(|p| p.name()), Ok(DEFAULT));
-        assert_eq!(pick(&[A, A], None).map(|p| p.name()), Err(NoProgram::Ambiguous));
-        assert_eq!(pick(&[], None).map(|p| p.name()), Err(NoProgram::Empty));
+        assert_eq!(chosen(&[A], None), Ok("a"));
+        assert_eq!(chosen(&[A, TOUR], None), Ok(DEFAULT));
+        assert_eq!(chosen(&[A, A], None), Err("which program? say program=<name>".into()));
+        assert_eq!(chosen(&[], None), Err("no program in this image".into()));
     }
 }

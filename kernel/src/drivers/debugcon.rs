@@ -5,6 +5,7 @@
 //! answering a read with its own port number. Used by `trace`; real machines have none.
 
 use core::arch::asm;
+use x86_64::instructions::port::Port;
 
 /// Its port, and its answer to a read.
 const PORT: u16 = 0xe9;
@@ -15,11 +16,8 @@ pub struct DebugCon(());
 impl DebugCon {
     /// The console, if there is one.
     pub fn probe() -> Option<DebugCon> {
-        let answer: u8;
         // SAFETY: reads a port that is this device's or unused (0xff then).
-        unsafe {
-            asm!("in al, dx", out("al") answer, in("dx") PORT, options(nomem, nostack, preserves_flags));
-        }
+        let answer = unsafe { Port::<u8>::new(PORT).read() };
         (u16::from(answer) == PORT).then_some(DebugCon(()))
     }
 

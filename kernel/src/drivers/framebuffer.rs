@@ -11,7 +11,6 @@
 
 use super::log::{Color, Sink};
 use bootloader_api::info::{FrameBufferInfo, PixelFormat};
-use core::sync::atomic::{AtomicBool, Ordering};
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 
 /// A full screen scrolls by this part of its rows: nearly all of it must be drawn anew,
@@ -29,7 +28,6 @@ const MAX_ROWS: usize = 2160usize.div_ceil(CELL_HEIGHT);
 /// The most cells that a screen needs.
 pub const MAX_CELLS: usize = MAX_COLUMNS * MAX_ROWS;
 
-/// Tab stops are this far apart.
 const TAB: usize = 8;
 
 /// The grid's code for a character that the font does not have.
@@ -91,15 +89,8 @@ impl Screen<'static> {
     /// The screen of the machine, on the one static grid. `None` where not even
     /// one character fits, or when it was taken before.
     pub fn take(pixels: &'static mut [u8], info: FrameBufferInfo) -> Option<Self> {
-        static TAKEN: AtomicBool = AtomicBool::new(false);
-        static mut CELLS: [Cell; MAX_CELLS] = [Cell::BLANK; MAX_CELLS];
-        if TAKEN.swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        let cells = &raw mut CELLS;
-        // SAFETY: the flag above lets one caller get here, ever, so this is the
-        // only reference to the grid.
-        let cells = unsafe { &mut *cells };
+        static CELLS: spin::Mutex<[Cell; MAX_CELLS]> = spin::Mutex::new([Cell::BLANK; MAX_CELLS]);
+        let cells = spin::MutexGuard::leak(CELLS.try_lock()?); // locked for ever
         Screen::new(pixels, info, cells)
     }
 }
@@ -135,7 +126,7 @@ impl<'a> Screen<'a> {
         });
         let cells = &mut cells[..columns * rows];
         cells.fill(Cell::BLANK);
-        let mut screen = Screen {
+        let screen = Screen {
             pixels,
             cells,
             columns,
@@ -149,26 +140,20 @@ impl<'a> Screen<'a> {
             utf8_left: 0,
             dirty: (rows, 0),
         };
-        screen.clear(width, lines.min(info.height));
+        // The loader leaves its own messages on the screen.
+        let background = screen.shades[0][0].to_le_bytes();
+        for line in screen.pixels.chunks_mut(bytes_per_line).take(lines.min(info.height)) {
+            let visible = (width * bytes_per_pixel).min(line.len());
+            for place in line[..visible].chunks_exact_mut(bytes_per_pixel) {
+                place.copy_from_slice(&background[..bytes_per_pixel]);
+            }
+        }
         Some(screen)
     }
 
     /// Columns and rows of text.
     pub fn size(&self) -> (usize, usize) {
         (self.columns, self.rows)
-    }
-
-    /// Paints everything in the background colour: the loader leaves its own messages on the
-    /// screen.
-    fn clear(&mut self, width: usize, height: usize) {
-        let pixel = self.shades[0][0].to_le_bytes();
-        let visible = width * self.bytes_per_pixel;
-        for line in self.pixels.chunks_mut(self.bytes_per_line).take(height) {
-            let visible = visible.min(line.len());
-            for place in line[..visible].chunks_exact_mut(self.bytes_per_pixel) {
-                place.copy_from_slice(&pixel[..place.len()]);
-            }
-        }
     }
 
     /// Puts one byte of UTF-8 text. A character outside ASCII takes one cell, and so does
@@ -208,33 +193,62 @@ impl<'a> Screen<'a> {
         self.column += 1;
     }
 
+    /// Begins a row; a full screen scrolls. Drawing comes later, once for all the rows of one
+    /// `write`.
     fn line_feed(&mut self) {
         self.column = 0;
         self.row += 1;
-        if self.row == self.rows {
-            let jump = (self.rows / JUMP).max(1);
-            self.row -= jump;
-            self.scroll(jump);
+        if self.row < self.rows {
+            return;
         }
-    }
-
-    /// Moves the wanted glyphs up by so many rows; drawing comes later, once for all the rows
-    /// of one `write`.
-    fn scroll(&mut self, rows: usize) {
-        let by = rows * self.columns;
-        let kept = self.cells.len() - by;
+        let jump = (self.rows / JUMP).max(1);
+        self.row -= jump;
+        let by = jump * self.columns;
         for place in 0..self.cells.len() {
-            self.cells[place].wanted = match place < kept {
-                true => self.cells[place + by].wanted,
-                false => Glyph::BLANK,
-            };
+            self.cells[place].wanted =
+                self.cells.get(place + by).map_or(Glyph::BLANK, |c| c.wanted);
         }
         self.dirty = (0, self.rows);
     }
 
-    /// Draws cells whose drawn glyph is not the wanted one, at most `most` of them. True if
-    /// more are left.
-    fn flush(&mut self, most: usize) -> bool {
+    fn draw_cell(&mut self, row: usize, column: usize, glyph: Glyph) {
+        let shades = self.shades[usize::from(glyph.color) % FOREGROUNDS.len()];
+        let raster = get_raster(char::from(glyph.byte), FontWeight::Regular, RasterHeight::Size16);
+        let per_pixel = self.bytes_per_pixel;
+        let start = row * CELL_HEIGHT * self.bytes_per_line + column * CELL_WIDTH * per_pixel;
+        for y in 0..CELL_HEIGHT {
+            // A line of the cell is assembled first: one copy to the bus.
+            let mut line = [0; CELL_WIDTH * 4];
+            for (x, place) in line.chunks_exact_mut(per_pixel).take(CELL_WIDTH).enumerate() {
+                // Without a font: nothing for a blank, a box for the rest.
+                let is_box = (1..CELL_WIDTH - 1).contains(&x) && (3..CELL_HEIGHT - 3).contains(&y);
+                let intensity = match raster {
+                    Some(raster) => raster.pixel(x, y).unwrap_or(0),
+                    None if glyph != Glyph::BLANK && is_box => 255,
+                    None => 0,
+                };
+                let pixel = shades[usize::from(intensity) * SHADES / 256].to_le_bytes();
+                place.copy_from_slice(&pixel[..per_pixel]);
+            }
+            let line = &line[..CELL_WIDTH * per_pixel];
+            let at = start + y * self.bytes_per_line;
+            // `new` checked that it fits; a mistake there must not write elsewhere or panic
+            // in the middle of a panic message.
+            if let Some(place) = self.pixels.get_mut(at..at + line.len()) {
+                place.copy_from_slice(line);
+            }
+        }
+    }
+}
+
+impl Sink for Screen<'_> {
+    fn write(&mut self, bytes: &[u8], color: Color) {
+        self.color = color as u8;
+        bytes.iter().for_each(|&byte| self.put(byte));
+    }
+
+    /// Draws cells whose drawn glyph is not the wanted one.
+    fn draw(&mut self, most: usize) -> bool {
         let mut drawn = 0;
         for row in self.dirty.0..self.dirty.1 {
             for column in 0..self.columns {
@@ -255,59 +269,6 @@ impl<'a> Screen<'a> {
         self.dirty = (self.rows, 0);
         false
     }
-
-    fn draw_cell(&mut self, row: usize, column: usize, glyph: Glyph) {
-        let shades = self.shades[usize::from(glyph.color) % FOREGROUNDS.len()];
-        let raster = get_raster(char::from(glyph.byte), FontWeight::Regular, RasterHeight::Size16);
-        let per_pixel = self.bytes_per_pixel;
-        let start = row * CELL_HEIGHT * self.bytes_per_line + column * CELL_WIDTH * per_pixel;
-        for y in 0..CELL_HEIGHT {
-            // A line of the cell is assembled first: one copy to the bus.
-            let mut line = [0; CELL_WIDTH * 4];
-            for (x, place) in line.chunks_exact_mut(per_pixel).take(CELL_WIDTH).enumerate() {
-                let intensity = match raster {
-                    Some(raster) => raster.pixel(x, y).unwrap_or(0),
-                    None => box_intensity(glyph, x, y),
-                };
-                let pixel = shades[usize::from(intensity) * SHADES / 256].to_le_bytes();
-                place.copy_from_slice(&pixel[..per_pixel]);
-            }
-            let line = &line[..CELL_WIDTH * per_pixel];
-            let at = start + y * self.bytes_per_line;
-            // `new` checked that it fits; a mistake there must not write elsewhere or panic
-            // in the middle of a panic message.
-            if let Some(place) = self.pixels.get_mut(at..at + line.len()) {
-                place.copy_from_slice(line);
-            }
-        }
-    }
-}
-
-impl Sink for Screen<'_> {
-    fn write(&mut self, bytes: &[u8]) {
-        self.write_undrawn(bytes);
-        self.draw(usize::MAX);
-    }
-
-    fn write_undrawn(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.put(byte);
-        }
-    }
-
-    fn draw(&mut self, most: usize) -> bool {
-        self.flush(most)
-    }
-
-    fn set_color(&mut self, color: Color) {
-        self.color = color as u8;
-    }
-}
-
-/// The pixels of glyphs without a font: nothing for a blank, a box for the rest.
-fn box_intensity(glyph: Glyph, x: usize, y: usize) -> u8 {
-    let inside = (1..CELL_WIDTH - 1).contains(&x) && (3..CELL_HEIGHT - 3).contains(&y);
-    if glyph != Glyph::BLANK && inside { 255 } else { 0 }
 }
 
 /// The colour `shade` steps of [`SHADES`] away from the background.
@@ -326,28 +287,20 @@ fn encode([red, green, blue]: [u8; 3], format: PixelFormat, bytes_per_pixel: usi
         PixelFormat::Rgb if bytes_per_pixel >= 3 => r | g << 8 | b << 16,
         PixelFormat::Bgr if bytes_per_pixel >= 3 => b | g << 8 | r << 16,
         PixelFormat::Unknown { red_position, green_position, blue_position } => {
-            let positions = [red_position, green_position, blue_position];
-            let ends = positions.map(|position| end_of(position, positions, bytes_per_pixel));
-            channel(r, red_position, ends[0])
-                | channel(g, green_position, ends[1])
-                | channel(b, blue_position, ends[2])
+            let starts = [red_position, green_position, blue_position];
+            let channel = |(value, start): (u32, u8)| {
+                // The loader tells only where a channel begins: it ends where the next begins, or
+                // with the pixel. It shows the upper bits of its value, as many as fit.
+                let next = starts.into_iter().filter(|&other| other > start).min().unwrap_or(255);
+                let end = next.min(bytes_per_pixel as u8 * 8);
+                let bits = u32::from(end.saturating_sub(start)).min(8);
+                if bits == 0 { 0 } else { (value >> (8 - bits)) << start }
+            };
+            [r, g, b].into_iter().zip(starts).map(channel).fold(0, |pixel, bits| pixel | bits)
         }
         // One grey byte; also the best guess for colours that do not fit.
         _ => grey * 0x0101_0101,
     }
-}
-
-/// The bit after a channel: the loader tells only where each begins, so it ends where the
-/// next begins, or with the pixel.
-fn end_of(position: u8, positions: [u8; 3], bytes_per_pixel: usize) -> u8 {
-    let pixel_end = bytes_per_pixel as u8 * 8;
-    positions.into_iter().filter(|&other| other > position).min().unwrap_or(255).min(pixel_end)
-}
-
-/// The upper bits of `value`, as many as fit between `position` and `end`.
-fn channel(value: u32, position: u8, end: u8) -> u32 {
-    let bits = u32::from(end.saturating_sub(position)).min(8);
-    if bits == 0 { 0 } else { (value >> (8 - bits)) << position }
 }
 
 #[cfg(test)]

@@ -36,21 +36,18 @@ pub trait Registers {
 }
 
 /// The two ports of the real device.
-pub struct Ports {
-    selector: Port<u16>,
-    data: Port<u8>,
-}
+pub struct Ports;
 
 impl Registers for Ports {
     fn select(&mut self, item: u16) {
         // SAFETY: `probe` checked that this is a virtual machine, where the port is the
         // device's or unused; choosing an item changes nothing else.
-        unsafe { self.selector.write(item) }
+        unsafe { Port::new(SELECTOR_PORT).write(item) }
     }
 
     fn read(&mut self) -> u8 {
         // SAFETY: as above; reading moves the device's own position only.
-        unsafe { self.data.read() }
+        unsafe { Port::new(DATA_PORT).read() }
     }
 }
 
@@ -75,10 +72,7 @@ impl FwCfg {
     /// are not touched: they may belong to another device.
     pub fn probe() -> Option<FwCfg> {
         let is_virtual = CpuId::new().get_feature_info().is_some_and(|f| f.has_hypervisor());
-        if !is_virtual {
-            return None;
-        }
-        FwCfg::probe_on(Ports { selector: Port::new(SELECTOR_PORT), data: Port::new(DATA_PORT) })
+        if is_virtual { FwCfg::probe_on(Ports) } else { None }
     }
 }
 
@@ -93,31 +87,27 @@ impl<R: Registers> FwCfg<R> {
     /// The contents of the file `name`, if it has at most `max` bytes. A file of no bytes is
     /// a file.
     pub fn file(&mut self, name: &str, max: usize) -> Result<Vec<u8>, FileError> {
-        let (size, item) = self.find(name).ok_or(FileError::NotFound)?;
-        let length = usize::try_from(size).unwrap_or(usize::MAX);
-        if length > max {
+        let size = self.find(name)?;
+        if size as usize > max {
             return Err(FileError::TooLarge(size));
         }
         let mut contents = Vec::new();
-        contents.try_reserve_exact(length).map_err(|_| FileError::NoMemory)?;
-        self.registers.select(item);
-        contents.extend((0..length).map(|_| self.registers.read()));
+        contents.try_reserve_exact(size as usize).map_err(|_| FileError::NoMemory)?;
+        contents.extend((0..size).map(|_| self.registers.read()));
         Ok(contents)
     }
 
     /// Fills `buffer` from the front with the contents of the file `name`; returns how many
     /// bytes the file has, which may be more. Needs no heap.
     pub fn read_file(&mut self, name: &str, buffer: &mut [u8]) -> Result<usize, FileError> {
-        let (size, item) = self.find(name).ok_or(FileError::NotFound)?;
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
-        self.registers.select(item);
+        let size = self.find(name)? as usize;
         buffer.iter_mut().take(size).for_each(|byte| *byte = self.registers.read());
         Ok(size)
     }
 
-    /// Size and item of the file `name`. An entry is a big-endian size, a
-    /// big-endian item number, two unused bytes and the name.
-    fn find(&mut self, name: &str) -> Option<(u32, u16)> {
+    /// Chooses the file `name`; returns its size. An entry is a big-endian size, a big-endian item
+    /// number, two unused bytes and the name.
+    fn find(&mut self, name: &str) -> Result<u32, FileError> {
         self.registers.select(DIRECTORY_ITEM);
         let count = u32::from_be_bytes(read_bytes(&mut self.registers));
         for _ in 0..count.min(MAX_FILES) {
@@ -127,10 +117,11 @@ impl<R: Registers> FwCfg<R> {
             let entry: [u8; NAME_SIZE] = read_bytes(&mut self.registers);
             let end = entry.iter().position(|&byte| byte == 0).unwrap_or(NAME_SIZE);
             if &entry[..end] == name.as_bytes() {
-                return Some((size, item));
+                self.registers.select(item);
+                return Ok(size);
             }
         }
-        None
+        Err(FileError::NotFound)
     }
 }
 

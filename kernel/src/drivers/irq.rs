@@ -11,25 +11,19 @@
 //! interrupts on. It tells the poller; the Gs that the poller readies are scheduled at the
 //! end of the interrupt, once for all of them.
 
-use crate::arch;
 use crate::arch::lock::IrqLock;
+use crate::arch::{self, RouteError};
 use crate::run::poller;
 use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-pub use crate::arch::RouteError;
-
-/// Vectors that [`claim`] allocates. The vectors below, from 0x30 on, are for [`route_isa`],
-/// whose callers choose one themselves.
+/// Vectors that [`claim`] allocates. Those below, from 0x30 on, are for tests of the lines.
 const CLAIMABLE: Range<u8> = 0x50..0xf0;
 
-/// A driver's interrupt handler.
-pub trait Handler: Sync {
-    /// Its device has interrupted. In an interrupt: see the top of this file. The interrupt
-    /// may be spurious.
-    fn on_interrupt(&self);
-}
+/// Called when the device of a driver has interrupted: see the top of this file. The interrupt may
+/// be spurious.
+pub type Handler = fn();
 
 /// Why a driver gets no interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,14 +38,9 @@ pub enum IrqError {
 struct Line {
     count: AtomicU64,
     cpu: AtomicUsize,
-    /// Held for the time of a copy only, so an interrupt may take it.
-    claim: IrqLock<Option<Claim>>,
-}
-
-#[derive(Clone, Copy)]
-struct Claim {
-    name: &'static str,
-    handler: &'static dyn Handler,
+    /// The name and the handler of its driver. Held for the time of a copy only, so an interrupt
+    /// may take it.
+    claim: IrqLock<Option<(&'static str, Handler)>>,
 }
 
 impl Line {
@@ -60,10 +49,10 @@ impl Line {
     }
 
     /// Makes the claim unless there is one.
-    fn claim(&self, claim: Claim) -> bool {
-        let mut slot = self.claim.lock();
-        let is_free = slot.is_none();
-        slot.get_or_insert(claim);
+    fn claim(&self, name: &'static str, handler: Handler) -> bool {
+        let mut claim = self.claim.lock();
+        let is_free = claim.is_none();
+        claim.get_or_insert((name, handler));
         is_free
     }
 
@@ -71,8 +60,8 @@ impl Line {
         self.cpu.store(cpu, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Release); // pairs with `taken`
         let claim = *self.claim.lock();
-        if let Some(Claim { handler, .. }) = claim {
-            poller::serve(|| handler.on_interrupt());
+        if let Some((_, handler)) = claim {
+            poller::serve(handler);
         }
     }
 }
@@ -81,32 +70,25 @@ static LINES: [Line; 256] = [const { Line::new() }; 256];
 
 /// Gives `handler` a vector of its own, for messages (MSI, MSI-X) of its device. It may be
 /// called from here on.
-///
-/// # Errors
-/// [`IrqError::NoVector`]
-pub fn claim(name: &'static str, handler: &'static dyn Handler) -> Result<u8, IrqError> {
-    let claim = Claim { name, handler };
-    let vector = CLAIMABLE.into_iter().find(|&vector| LINES[usize::from(vector)].claim(claim));
-    vector.ok_or(IrqError::NoVector)
+pub fn claim(name: &'static str, handler: Handler) -> Result<u8, IrqError> {
+    let is_claimed = |&vector: &u8| LINES[usize::from(vector)].claim(name, handler);
+    CLAIMABLE.into_iter().find(is_claimed).ok_or(IrqError::NoVector)
 }
 
 /// As [`claim`], for the ISA line `irq`, which is routed to `cpu` and may interrupt from here
 /// on. The firmware says where and how the line really arrives.
-///
-/// # Errors
-/// No vector is left, or there is no such line or CPU.
+/// Errors: no vector is left, or there is no such line or CPU.
 pub fn claim_isa(
     irq: u8,
     cpu: usize,
     name: &'static str,
-    handler: &'static dyn Handler,
+    handler: Handler,
 ) -> Result<u8, IrqError> {
     let vector = claim(name, handler)?;
-    arch::route_isa(irq, vector, cpu).map_err(|error| {
+    arch::route_isa(irq, vector, cpu).map(|()| vector).map_err(|error| {
         *LINES[usize::from(vector)].claim.lock() = None;
         IrqError::Route(error)
-    })?;
-    Ok(vector)
+    })
 }
 
 /// Information on a vector that belongs to a driver.
@@ -125,33 +107,10 @@ pub struct LineInfo {
 /// All vectors that belong to drivers.
 pub fn lines() -> impl Iterator<Item = LineInfo> {
     CLAIMABLE.filter_map(|vector| {
-        let Claim { name, .. } = (*LINES[usize::from(vector)].claim.lock())?;
+        let (name, _) = (*LINES[usize::from(vector)].claim.lock())?;
         let (count, cpu) = taken(vector);
         Some(LineInfo { vector, name, count, cpu })
     })
-}
-
-/// Routes the ISA interrupt `irq` to `cpu` as `vector` (0x30 to 0x4f), and unmasks it. It is
-/// counted, and no driver serves it: for tests of the lines themselves. A driver uses
-/// [`claim_isa`].
-///
-/// # Errors
-/// No such line or CPU, or not a vector for devices.
-#[cfg(any(not(target_os = "none"), feature = "internals"))]
-pub fn route_isa(irq: u8, vector: u8, cpu: usize) -> Result<(), RouteError> {
-    if CLAIMABLE.contains(&vector) {
-        return Err(RouteError::BadVector(vector));
-    }
-    arch::route_isa(irq, vector, cpu)
-}
-
-/// Masks the ISA interrupt `irq`.
-///
-/// # Errors
-/// No such line.
-#[cfg(any(not(target_os = "none"), feature = "internals"))]
-pub fn mask_isa(irq: u8) -> Result<(), RouteError> {
-    arch::mask_isa(irq)
 }
 
 /// How many interrupts came as `vector`, and which CPU took the latest.
@@ -176,47 +135,41 @@ impl fmt::Display for IrqError {
     }
 }
 
-impl core::error::Error for IrqError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    struct Count(AtomicU64);
+    static COUNT: AtomicU64 = AtomicU64::new(0);
 
-    impl Handler for Count {
-        fn on_interrupt(&self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
+    fn count() {
+        COUNT.fetch_add(1, Ordering::Relaxed);
     }
-
-    static ONE: Count = Count(AtomicU64::new(0));
 
     #[test]
     fn a_claimed_vector_calls_its_driver_and_counts() {
-        let vector = claim("one", &ONE).expect("a vector");
+        let vector = claim("one", count).expect("a vector");
         let line = &LINES[usize::from(vector)];
         line.serve(3);
         line.serve(5);
-        assert_eq!(ONE.0.load(Ordering::Relaxed), 2);
+        assert_eq!(COUNT.load(Ordering::Relaxed), 2);
         let info = lines().find(|info| info.vector == vector).expect("listed");
         assert_eq!((info.name, info.count, info.cpu), ("one", 2, 5));
     }
 
     #[test]
     fn no_vector_belongs_to_two() {
-        let (a, b) = (claim("a", &ONE), claim("b", &ONE));
+        let (a, b) = (claim("a", count), claim("b", count));
         assert_ne!(a.expect("a vector"), b.expect("a vector"));
         let line = Line::new();
-        assert!(line.claim(Claim { name: "a", handler: &ONE }));
-        assert!(!line.claim(Claim { name: "b", handler: &ONE }));
-        assert_eq!(line.claim.lock().expect("claimed").name, "a");
+        assert!(line.claim("a", count));
+        assert!(!line.claim("b", count));
+        assert_eq!(line.claim.lock().expect("claimed").0, "a");
     }
 
     #[test]
     fn a_claim_of_a_line_that_is_not_there_gives_its_vector_back() {
         // On the host there is no I/O APIC, and no CPU.
-        let error = claim_isa(4, 0, "absent", &ONE).expect_err("no line");
+        let error = claim_isa(4, 0, "absent", count).expect_err("no line");
         assert!(matches!(error, IrqError::Route(_)), "{error}");
         assert!(lines().all(|line| line.name != "absent"));
     }
@@ -226,10 +179,5 @@ mod tests {
         let line = Line::new();
         line.serve(1);
         assert_eq!(line.count.load(Ordering::Relaxed), 1);
-    }
-
-    #[test]
-    fn a_vector_of_a_driver_cannot_be_routed_by_hand() {
-        assert_eq!(route_isa(4, 0x50, 0), Err(RouteError::BadVector(0x50)));
     }
 }

@@ -1,9 +1,8 @@
 //! Printing: whole lines, to every console.
 //!
-//! Holds `print!` and `println!`, the `log` crate's back end, the ring of the
-//! last 64 KiB (`dmesg`), and the panic path. The consoles themselves are
-//! drivers, handed over by the boot code with [`attach_serial`] and
-//! [`attach_screen`]; what was printed before is replayed to each.
+//! Holds `print!` and `println!`, the `log` crate's back end, the ring of the last 64 KiB (`dmesg`),
+//! and the panic path. The consoles are drivers, which the boot code attaches ([`attach_serial`],
+//! [`attach_screen`]); what was printed before is replayed to each.
 //!
 //! # How lines stay whole while interrupts get in
 //!
@@ -16,38 +15,33 @@
 //!   bytes: 11 ms on a real serial port (87 µs a byte), and what it takes to draw
 //!   [`DRAWN`] characters on the screen.
 //!
-//! A caller that cannot park (interrupt handler, interrupts off, no G, a G that is about
-//! to park or whose stack was full) takes the console lock only, piece by piece. If it
-//! gets in between two pieces of a line, its own text starts and ends on a line of its
-//! own ([`Console::put`]), and the rest of the other line follows. So does the text that
-//! comes after a G which was abandoned in the middle of a line. A fault or a panic uses
-//! [`emergency`], which keeps the console lock. Handlers must not allocate: their texts
-//! are short.
+//! A caller that cannot park (interrupt handler, interrupts off, no G, a G that is about to park or
+//! whose stack was full) takes the console lock only, piece by piece. Between two pieces of another
+//! line its text starts and ends on a line of its own ([`Console::put`]), and the rest of the other
+//! line follows. So does the text after a G that was abandoned in the middle of a line. A fault or
+//! a panic uses [`emergency`], which keeps the console lock. Handlers must not allocate: their
+//! texts are short.
 //!
 //! Printing neither fails nor unwinds, also in a G that is killed.
 //!
 //! # Why a text is formatted before the turn is taken
 //!
-//! Formatting straight into the consoles would run a program's `Display` with the turn
-//! held: it may print itself, panic, or wait for a G that waits for the turn. So the text
-//! is complete before: in 512 bytes on the stack, or in the heap when it gets longer
-//! ([`text`]). The holder of the turn runs no code of a program, so each wait for the turn
-//! ends. If there is no memory for a text, or it is longer than 32 MiB, it goes out in
-//! parts that end at line ends where there are any, and lines of others may come between.
+//! Formatting straight into the consoles would run a program's `Display` with the turn held: it may
+//! print itself, panic, or wait for a G that waits for the turn. So the text is complete before
+//! ([`text`]): in 512 bytes on the stack, or in the heap when it gets longer. The holder of the
+//! turn runs no code of a program, so each wait for the turn ends. If there is no memory for a
+//! text, or it is longer than 32 MiB, it goes out in parts that end at line ends where there are
+//! any, and lines of others may come between.
 //!
-//! The promise is for each call: the text of one `print!` or `println!` stays together.
-//! A line made of several `print!` calls does not; holding back partial lines per CPU was
-//! rejected, because a prompt must appear at once, and a G that prints half a
-//! line may finish it on another CPU.
+//! The text of one call stays together; a line made of several `print!` calls does not. Holding
+//! back partial lines per CPU was rejected, because a prompt must appear at once, and a G that
+//! prints half a line may finish it on another CPU.
 
 mod ring;
 mod text;
 mod turn;
 
 use super::framebuffer::Screen;
-use super::log::ring::{RING_SIZE, Ring};
-use super::log::text::Text;
-use super::log::turn::Turn;
 use super::serial::Serial;
 use crate::arch;
 use crate::arch::lock::{IrqGuard, IrqLock, Level as LockLevel};
@@ -56,8 +50,10 @@ use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicPtr, Ordering};
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use ring::{RING_SIZE, Ring};
+use text::Text;
+use turn::Turn;
 
 /// Maximum number of bytes under one hold of the console lock, with interrupts off. Most lines are
 /// shorter, so an interrupt handler that prints seldom splits one.
@@ -67,9 +63,8 @@ pub const PIECE: usize = 128;
 /// feed at the bottom all of them change, and to draw one takes 3,000 instructions.
 const DRAWN: usize = 32;
 
-/// How often [`emergency`] tries to get the lock before it breaks it: some
-/// 50 ms on real machines, a few seconds in an emulator that counts time in
-/// instructions.
+/// How often [`emergency`] tries to get the lock before it breaks it: some 50 ms on real machines, a
+/// few seconds in an emulator that counts time in instructions.
 const EMERGENCY_TRIES: u32 = 1 << 20;
 
 /// Prints to the consoles. The text of one call stays together.
@@ -92,23 +87,14 @@ macro_rules! println {
 
 /// A destination of text: a serial port, a screen, a vector in a test.
 pub trait Sink: Send {
-    /// Writes all of it, or loses some; never waits without a limit.
-    fn write(&mut self, bytes: &[u8]);
+    /// Writes all of it, or loses some; never waits without a limit. Drawing may be left to
+    /// [`draw`](Self::draw).
+    fn write(&mut self, bytes: &[u8], color: Color);
 
-    /// As [`write`](Self::write), but slow work may be left to [`draw`](Self::draw).
-    fn write_undrawn(&mut self, bytes: &[u8]) {
-        self.write(bytes);
-    }
-
-    /// Does some of the deferred work, `most` characters of it. Whether there is more.
+    /// Draws at most `most` characters that were written. Whether there are more.
     fn draw(&mut self, most: usize) -> bool {
         let _ = most;
         false
-    }
-
-    /// Text that follows is in this colour, if there are any.
-    fn set_color(&mut self, color: Color) {
-        let _ = color;
     }
 }
 
@@ -123,17 +109,12 @@ pub enum Color {
     Error,
 }
 
-/// Which of the consoles are used: `console=` on the command line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Which of the consoles are used: `console=` on the command line. The ring keeps everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sinks {
-    /// Every console.
-    #[default]
     Both,
-    /// The serial port only.
     Serial,
-    /// The screen only.
     Screen,
-    /// Neither; the ring still keeps everything.
     None,
 }
 
@@ -155,29 +136,18 @@ pub fn print_line(args: fmt::Arguments) {
 pub fn init() {
     static LOGGER: Logger = Logger;
     if log::set_logger(&LOGGER).is_ok() {
-        set_max_level(LevelFilter::Info);
+        log::set_max_level(LevelFilter::Info);
     }
-}
-
-/// Which messages are printed at all: `log=` on the command line.
-pub fn set_max_level(level: LevelFilter) {
-    log::set_max_level(level);
-}
-
-/// Sets the clock of messages, in nanoseconds since the start. Until then they carry 0. May be
-/// called again when a better clock is found.
-pub fn set_clock(now_ns: fn() -> u64) {
-    CLOCK.store(now_ns as *mut (), Ordering::Release); // pairs with the load in `now_ns`
 }
 
 /// Attaches the serial port, and replays to it what was printed before.
 pub fn attach_serial(serial: Serial) {
-    CONSOLE.with(|console| console.attach_serial(serial));
+    CONSOLE.with(|console| console.serial.attach(serial, &console.ring));
 }
 
 /// Attaches the screen, and replays to it what was printed before.
 pub fn attach_screen(screen: Screen<'static>) {
-    CONSOLE.with(|console| console.attach_screen(screen));
+    CONSOLE.with(|console| console.screen.attach(screen, &console.ring));
 }
 
 /// Chooses the consoles to use. A console that was off gets what it missed.
@@ -185,19 +155,14 @@ pub fn set_sinks(sinks: Sinks) {
     CONSOLE.with(|console| console.set_sinks(sinks));
 }
 
-/// Calls `f` with the serial port, if there is one, under the console lock: to read from it, or to
-/// read how much it lost. `f` must not print.
+/// Calls `f` with the serial port, if there is one, under the console lock. `f` must not print.
 pub fn with_serial<R>(f: impl FnOnce(&mut Serial) -> R) -> Option<R> {
     CONSOLE.with(|console| console.serial.sink.as_mut().map(Cell::get_mut).map(f))
 }
 
 /// Writes to the serial port only, in turn with all that is printed.
 pub(crate) fn write_serial(text: &str) {
-    CONSOLE.write(text.as_bytes(), |console, piece, place| {
-        console.put(piece, place, |console, bytes| {
-            console.serial.sink_in_use().into_iter().for_each(|serial| serial.write(bytes));
-        });
-    });
+    CONSOLE.write(text.as_bytes(), To::Serial);
 }
 
 /// The G of this name ([`crate::run::door::me`]) was abandoned: if it had the turn to print, passes it
@@ -216,9 +181,7 @@ pub fn dmesg() -> Result<Vec<u8>, TryReserveError> {
     let mut text = Vec::new();
     text.try_reserve_exact(RING_SIZE)?;
     CONSOLE.with(|console| {
-        let (older, newer) = console.ring.since(0);
-        text.extend_from_slice(older);
-        text.extend_from_slice(newer);
+        console.ring.since(0).iter().for_each(|part| text.extend_from_slice(part));
     });
     Ok(text)
 }
@@ -242,13 +205,7 @@ pub unsafe fn emergency() -> Emergency {
 /// As [`emergency`], for a kernel that continues: the lock is not broken, and the result is `None`
 /// if it is not free within so many tries. Interrupts off; any context.
 pub fn try_emergency(tries: u32) -> Option<Emergency> {
-    for _ in 0..tries {
-        if let Some(console) = CONSOLE.console.try_lock() {
-            return Some(Emergency::new(console));
-        }
-        arch::relax();
-    }
-    None
+    CONSOLE.try_lock(tries).map(Emergency::new)
 }
 
 /// The writer from [`emergency`].
@@ -258,17 +215,26 @@ pub struct Emergency {
 
 impl Emergency {
     fn new(mut console: IrqGuard<'static, Console<Serial, Screen<'static>>>) -> Self {
-        console.end_cut_line(Color::Error);
+        console.end_cut_line();
         Emergency { console }
     }
 }
 
 impl Write for Emergency {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.console.write(text.as_bytes(), Color::Error);
+        self.console.write(text.as_bytes(), To::All(Color::Error));
         self.console.draw(usize::MAX);
         Ok(())
     }
+}
+
+/// Where a text goes.
+#[derive(Clone, Copy)]
+enum To {
+    /// To the ring and every console in use.
+    All(Color),
+    /// To the serial port.
+    Serial,
 }
 
 /// A console behind its two locks.
@@ -287,11 +253,7 @@ impl<A: Sink, B: Sink> Printer<A, B> {
 
     /// Formats without a lock, then prints.
     fn print(&self, args: fmt::Arguments, color: Color) {
-        let send = |bytes: &[u8]| {
-            self.write(bytes, |console, piece, place| {
-                console.put(piece, place, |console, bytes| console.write(bytes, color));
-            });
-        };
+        let send = |bytes: &[u8]| self.write(bytes, To::All(color));
         // The usual text without arguments needs no buffer.
         if let Some(text) = args.as_str() {
             return send(text.as_bytes());
@@ -303,19 +265,18 @@ impl<A: Sink, B: Sink> Printer<A, B> {
         text.finish();
     }
 
-    /// Passes `bytes` to `put` in pieces, each under the console lock: all of them in one turn, if
-    /// the caller can wait for its turn.
-    fn write(&self, mut bytes: &[u8], put: impl Fn(&mut Console<A, B>, &[u8], Place)) {
+    /// Writes a text in pieces, each under the console lock: all of them in one turn, if the caller
+    /// can wait for its turn.
+    fn write(&self, mut bytes: &[u8], to: To) {
         let turn = door::may_wait().then(|| self.turn.take());
         // A text without a turn may be the last that is ever printed.
         let drawn = if turn.is_some() { DRAWN } else { usize::MAX };
-        let mut place = Place { text: None, is_last: false };
+        let mut text = None;
         while !bytes.is_empty() {
             let (piece, rest) = bytes.split_at(piece_length(bytes));
-            place.is_last = rest.is_empty();
             self.with(|console| {
-                place.text.get_or_insert_with(|| console.new_text());
-                put(console, piece, place);
+                let text = *text.get_or_insert_with(|| console.new_text());
+                console.put(piece, text, rest.is_empty(), to);
                 console.draw(drawn);
             });
             bytes = rest;
@@ -327,24 +288,27 @@ impl<A: Sink, B: Sink> Printer<A, B> {
         f(&mut self.console.lock())
     }
 
+    fn try_lock(&self, tries: u32) -> Option<IrqGuard<'_, Console<A, B>>> {
+        (0..tries).find_map(|_| {
+            self.console.try_lock().or_else(|| {
+                arch::relax();
+                None
+            })
+        })
+    }
+
     /// Takes the lock, by force after `tries`.
     ///
     /// # Safety
     ///
     /// As for [`emergency`].
     unsafe fn seize(&self, tries: u32) -> IrqGuard<'_, Console<A, B>> {
-        let mut tried = 0;
         loop {
-            if let Some(console) = self.console.try_lock() {
+            if let Some(console) = self.try_lock(tries) {
                 return console;
             }
-            arch::relax();
-            tried += 1;
-            if tried == tries {
-                // SAFETY: the caller promises that the holder does not run any more.
-                unsafe { self.console.break_open() };
-                tried = 0;
-            }
+            // SAFETY: the caller promises that the holder does not run any more.
+            unsafe { self.console.break_open() };
         }
     }
 }
@@ -360,21 +324,11 @@ fn piece_length(text: &[u8]) -> usize {
     }
 }
 
-/// The place of a piece in its text.
-#[derive(Clone, Copy)]
-struct Place {
-    /// The number of its text, once that has one.
-    text: Option<u64>,
-    /// It is the end of its text.
-    is_last: bool,
-}
-
 /// The ring and the two consoles.
 struct Console<A, B> {
     ring: Ring,
     serial: Slot<A>,
     screen: Slot<B>,
-    /// Texts so far.
     texts: u64,
     /// The text whose line was begun last and is to be continued by its next piece.
     cut: Option<u64>,
@@ -394,55 +348,47 @@ impl<A: Sink, B: Sink> Console<A, B> {
         Console { ring: Ring::new(), serial: Slot::new(), screen: Slot::new(), texts: 0, cut: None }
     }
 
-    /// A number for a text.
     fn new_text(&mut self) -> u64 {
         self.texts += 1;
         self.texts
     }
 
-    /// Writes a piece by `write`. Between two pieces of another text's line it gets its own line.
-    fn put(&mut self, piece: &[u8], place: Place, write: impl Fn(&mut Self, &[u8])) {
-        let is_aside = self.cut.is_some() && self.cut != place.text;
+    /// Writes a piece of a text. Between two pieces of another text's line it gets its own line.
+    fn put(&mut self, piece: &[u8], text: u64, is_last: bool, to: To) {
+        let is_aside = self.cut.is_some_and(|cut| cut != text);
         let is_whole = piece.ends_with(b"\n");
         if is_aside {
-            write(self, b"\n");
+            self.write(b"\n", to);
         }
-        write(self, piece);
-        if is_aside && place.is_last && !is_whole {
-            write(self, b"\n");
+        self.write(piece, to);
+        if is_aside && is_last && !is_whole {
+            self.write(b"\n", to);
         }
-        self.cut = place.text.filter(|_| !place.is_last && !is_whole);
+        self.cut = (!is_last && !is_whole).then_some(text);
     }
 
     /// Ends a line that waits for its next piece, before text is written past [`put`](Self::put).
-    fn end_cut_line(&mut self, color: Color) {
+    fn end_cut_line(&mut self) {
         if self.cut.take().is_some() {
-            self.write(b"\n", color);
+            self.write(b"\n", To::All(Color::Error));
         }
     }
 
-    fn write(&mut self, bytes: &[u8], color: Color) {
-        let start = self.ring.written;
-        self.ring.push(bytes);
-        self.serial.show(bytes, start, color);
-        self.screen.show(bytes, start, color);
+    fn write(&mut self, bytes: &[u8], to: To) {
+        match to {
+            To::All(color) => {
+                self.ring.push(bytes);
+                self.serial.show(bytes, color, self.ring.written);
+                self.screen.show(bytes, color, self.ring.written);
+            }
+            To::Serial => self.serial.show(bytes, Color::Normal, self.serial.seen),
+        }
     }
 
     /// Draws up to `most` characters that were written and are not shown yet. Whether there
     /// are more.
     fn draw(&mut self, most: usize) -> bool {
-        let serial = self.serial.sink_in_use().is_some_and(|sink| sink.draw(most));
-        self.screen.sink_in_use().is_some_and(|sink| sink.draw(most)) || serial
-    }
-
-    fn attach_serial(&mut self, serial: A) {
-        self.serial.sink = Some(Cell::new(serial));
-        self.serial.catch_up(&self.ring);
-    }
-
-    fn attach_screen(&mut self, screen: B) {
-        self.screen.sink = Some(Cell::new(screen));
-        self.screen.catch_up(&self.ring);
+        self.screen.sink_in_use().is_some_and(|screen| screen.draw(most))
     }
 
     fn set_sinks(&mut self, sinks: Sinks) {
@@ -458,29 +404,30 @@ impl<S: Sink> Slot<S> {
         Slot { sink: None, off: false, seen: 0 }
     }
 
+    fn attach(&mut self, sink: S, ring: &Ring) {
+        self.sink = Some(Cell::new(sink));
+        self.catch_up(ring);
+    }
+
     fn sink_in_use(&mut self) -> Option<&mut S> {
         self.sink.as_mut().filter(|_| !self.off).map(Cell::get_mut)
     }
 
-    /// Shows text that is in the ring from `start` on. A sink in use has seen everything before it:
-    /// `catch_up` runs whenever a sink comes into use.
-    fn show(&mut self, bytes: &[u8], start: u64, color: Color) {
+    /// Shows text, after which the sink has seen the ring up to `seen`. A sink in use has seen
+    /// everything before it: `catch_up` runs whenever a sink comes into use.
+    fn show(&mut self, bytes: &[u8], color: Color, seen: u64) {
         if let Some(sink) = self.sink_in_use() {
-            sink.set_color(color);
-            sink.write_undrawn(bytes);
-            self.seen = start + bytes.len() as u64;
+            sink.write(bytes, color);
+            self.seen = seen;
         }
     }
 
     /// Shows the part of the missed text that the ring still has.
     fn catch_up(&mut self, ring: &Ring) {
-        let (older, newer) = ring.since(self.seen);
-        if let Some(sink) = self.sink_in_use() {
-            sink.set_color(Color::Normal);
-            sink.write(older);
-            sink.write(newer);
-            self.seen = ring.written;
+        for part in ring.since(self.seen) {
+            self.show(part, Color::Normal, ring.written);
         }
+        self.sink_in_use().map(|sink| sink.draw(usize::MAX));
     }
 }
 
@@ -501,7 +448,7 @@ impl Log for Logger {
             Level::Warn => Color::Warning,
             _ => Color::Normal,
         };
-        let line = Line { now_ns: now_ns(), cpu: arch::cpu_index(), record };
+        let line = Line { now_ns: arch::now_ns(), cpu: arch::cpu_index(), record };
         CONSOLE.print(format_args!("{line}\n"), color);
     }
 
@@ -510,6 +457,7 @@ impl Log for Logger {
 
 /// A message as it is printed: `[   0.123456] warn: cpu 3: the message`.
 struct Line<'a> {
+    /// 0 until there is a clock.
     now_ns: u64,
     cpu: usize,
     record: &'a Record<'a>,
@@ -529,20 +477,6 @@ impl fmt::Display for Line<'_> {
         }
         f.write_fmt(*self.record.args())
     }
-}
-
-/// The time source: a `fn() -> u64`, or null.
-static CLOCK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-
-fn now_ns() -> u64 {
-    let clock = CLOCK.load(Ordering::Acquire); // pairs with the store in `set_clock`
-    if clock.is_null() {
-        return 0;
-    }
-    // SAFETY: the only value stored besides null is the `fn() -> u64` that `set_clock` got, and on
-    // this machine both kinds of pointer have the same form.
-    let clock = unsafe { core::mem::transmute::<*mut (), fn() -> u64>(clock) };
-    clock()
 }
 
 #[cfg(test)]

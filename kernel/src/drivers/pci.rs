@@ -1,11 +1,10 @@
-//! PCI: functions, their capabilities, and their interrupts.
+//! PCI: functions, their capabilities, their registers and their interrupts.
 //!
 //! Finds functions by walking the buses ([`functions`]), reads a function's capabilities and
 //! address registers ([`Device`]), and sets up interrupts: as a message to a CPU where the
 //! function has MSI-X ([`Device::enable_message`]), by its line otherwise
 //! ([`Device::interrupt_line`]). `arch` accesses configuration space, the types of an access
-//! are those of `virtio-drivers`, and a driver knows what its device does. Called by
-//! `virtio_blk`.
+//! are those of `virtio-drivers`, and a driver knows what its device does.
 //!
 //! **Configuration space is not trusted.** Lists have an end, whatever their links say;
 //! bridges lead to each bus once; an object outside its address register, or absurdly far
@@ -14,14 +13,14 @@
 //!
 //! Not found: buses behind a second host bridge, which only ACPI's AML names.
 
-mod registers;
-
+use super::irq::IrqError;
 use crate::arch;
 use alloc::vec::Vec;
 use core::fmt;
+use core::ptr::NonNull;
+use virtio_drivers::transport::pci::VirtioPciError;
 use virtio_drivers::transport::pci::bus::{Command, ConfigurationAccess, PciRoot};
 
-pub use registers::Registers;
 pub use virtio_drivers::transport::pci::bus::DeviceFunction as Address;
 
 /// The machine's configuration space.
@@ -45,22 +44,9 @@ impl ConfigurationAccess for Ports {
     }
 }
 
-/// A function that answered, with its ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Function {
-    /// Its address.
-    pub at: Address,
-    /// Its vendor's id.
-    pub vendor: u16,
-    /// Its device id, by its vendor's numbers.
-    pub device: u16,
-}
-
-/// Why a function cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PciError {
-    /// The list of capabilities has no end.
-    EndlessCapabilities,
+/// Why a device cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeError {
     /// A capability does not end before configuration space does.
     CutCapability(u8),
     /// There is no such address register: there are six.
@@ -69,13 +55,23 @@ pub enum PciError {
     NoMemoryBar(u8),
     /// An object would be outside the memory of its address register.
     OutsideBar(u8),
-    /// The function has no MSI-X.
-    NoMessages,
-    /// The table of messages has no such entry.
-    NoSuchEntry(u16),
     /// The registers cannot be mapped.
     Unmappable(u64),
+    /// The virtio crate refuses it.
+    Transport(VirtioPciError),
+    /// A ring cannot be set up, and why.
+    Ring(virtio_drivers::Error),
+    /// It got no interrupt.
+    NoInterrupt(IrqError),
+    /// Its blocks have so many bytes, which requests cannot be multiples of.
+    BlockSize(u32),
+    /// Another reason.
+    Unusable(&'static str),
 }
+
+/// The function has no MSI-X.
+pub const NO_MESSAGES: ProbeError = ProbeError::Unusable("it cannot send messages");
+const ENDLESS_LIST: ProbeError = ProbeError::Unusable("its list of capabilities has no end");
 
 const BRIDGE: u8 = 1;
 const MSIX: u8 = 0x11;
@@ -88,53 +84,41 @@ const BUSES: u8 = 0x18;
 const FIRST_CAPABILITY: u8 = 0x34;
 const INTERRUPT_LINE: u8 = 0x3c;
 
-/// All functions of `vendor` that can be reached over bridges from bus 0.
-pub fn functions<C: ConfigurationAccess>(config: &C, vendor: u16) -> Vec<Function> {
+/// All functions of `vendor` that can be reached over bridges from bus 0, with their device ids.
+pub fn functions<C: ConfigurationAccess>(config: &C, vendor: u16) -> Vec<(Address, u16)> {
     let mut found = Vec::new();
     let mut is_known = [false; 256];
     is_known[0] = true;
     // A bus gets in here once, so that loops of bridges end.
     let mut buses = alloc::vec![0u8];
     while let Some(bus) = buses.pop() {
-        for (at, id) in functions_of_bus(config, bus) {
-            if header_type(config, at) & 0x7f == BRIDGE {
+        let mut is_multi = false;
+        for place in 0..=u8::MAX {
+            let at = Address { bus, device: place >> 3, function: place & 7 };
+            // A device of one function may answer to all eight numbers.
+            if at.function > 0 && !is_multi {
+                continue;
+            }
+            let id = config.read_word(at, 0);
+            let header = match id as u16 {
+                0 | 0xffff => 0, // no function
+                _ => (config.read_word(at, HEADER_TYPE) >> 16) as u8,
+            };
+            if at.function == 0 {
+                is_multi = header & 0x80 != 0;
+            }
+            if header & 0x7f == BRIDGE {
                 let secondary = (config.read_word(at, BUSES) >> 8) as u8;
                 if !core::mem::replace(&mut is_known[usize::from(secondary)], true) {
                     buses.push(secondary);
                 }
             }
             if id as u16 == vendor {
-                found.push(Function { at, vendor, device: (id >> 16) as u16 });
+                found.push((at, (id >> 16) as u16));
             }
         }
     }
     found
-}
-
-/// The functions of one bus that answer, with their vendor and device.
-fn functions_of_bus<C: ConfigurationAccess>(
-    config: &C,
-    bus: u8,
-) -> impl Iterator<Item = (Address, u32)> {
-    let places = (0..32).flat_map(move |device| (0..8).map(move |function| (device, function)));
-    let mut is_multi = false;
-    places.filter_map(move |(device, function)| {
-        let at = Address { bus, device, function };
-        // A device of one function may answer to all eight numbers.
-        if function > 0 && !is_multi {
-            return None;
-        }
-        let id = config.read_word(at, 0);
-        let is_there = !matches!(id as u16, 0 | 0xffff);
-        if function == 0 {
-            is_multi = is_there && header_type(config, at) & 0x80 != 0;
-        }
-        is_there.then_some((at, id))
-    })
-}
-
-fn header_type<C: ConfigurationAccess>(config: &C, at: Address) -> u8 {
-    (config.read_word(at, HEADER_TYPE) >> 16) as u8
 }
 
 /// One entry of a function's list of capabilities.
@@ -169,35 +153,79 @@ impl Region {
     }
 
     /// The region as registers. A second call returns the same addresses.
-    ///
-    /// # Errors
-    /// It is too large, or there is no room.
-    pub fn map(&self) -> Result<Registers, PciError> {
-        let error = PciError::Unmappable(self.address);
-        if self.bytes > MAX_REGION {
-            return Err(error);
+    /// Errors: it is too large, or there is no room.
+    pub fn map(&self) -> Result<Registers, ProbeError> {
+        let bytes = self.bytes as usize;
+        let base = match self.bytes {
+            0..=MAX_REGION => arch::paging::map_mmio(self.address, bytes).ok(),
+            _ => None,
+        };
+        let base = base.and_then(NonNull::new).ok_or(ProbeError::Unmappable(self.address))?;
+        Ok(Registers { base, bytes })
+    }
+}
+
+/// Mapped device memory, which stays mapped. A device may answer only to accesses of a register's
+/// own width. An access outside reads all ones and writes nothing, as on a bus where no device
+/// answers.
+#[derive(Debug)]
+pub struct Registers {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+/// A register's width.
+pub trait Word: Copy {}
+impl Word for u16 {}
+impl Word for u32 {}
+
+impl Registers {
+    /// The address at which they are mapped.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Reads the register at `offset`.
+    pub fn read(&self, offset: usize) -> u16 {
+        let register = self.register::<u16>(offset);
+        // SAFETY: `register` gives aligned addresses inside only, and those are mapped.
+        register.map_or(u16::MAX, |register| unsafe { register.read_volatile() })
+    }
+
+    /// Writes the register at `offset`.
+    pub fn write<T: Word>(&self, offset: usize, value: T) {
+        if let Some(register) = self.register::<T>(offset) {
+            // SAFETY: as in `read`.
+            unsafe { register.write_volatile(value) };
         }
-        let base = arch::paging::map_mmio(self.address, self.bytes as usize).map_err(|_| error)?;
-        // SAFETY: `map_mmio` maps that many bytes of device memory, for ever.
-        unsafe { Registers::new(base, self.bytes as usize) }.ok_or(error)
+    }
+
+    fn register<T: Word>(&self, offset: usize) -> Option<*mut T> {
+        let is_inside = offset.checked_add(size_of::<T>())? <= self.bytes;
+        let register = self.base.as_ptr().wrapping_add(offset).cast::<T>();
+        (is_inside && register.is_aligned()).then_some(register)
     }
 }
 
 /// A function and the access to its configuration space.
 pub struct Device<C: ConfigurationAccess + Copy = Ports> {
     config: C,
-    at: Address,
+    /// Its address.
+    pub at: Address,
+}
+
+/// The table of messages of a function that has MSI-X.
+pub struct MessageTable {
+    /// The offset of its capability.
+    capability: u8,
+    region: Region,
+    entries: u16,
 }
 
 impl<C: ConfigurationAccess + Copy> Device<C> {
     /// The function at `at`.
     pub fn new(config: C, at: Address) -> Device<C> {
         Device { config, at }
-    }
-
-    /// Its address.
-    pub fn address(&self) -> Address {
-        self.at
     }
 
     /// The configuration word at `register`.
@@ -222,10 +250,8 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
     }
 
     /// Its capabilities, in order.
-    ///
-    /// # Errors
-    /// The list does not end.
-    pub fn capabilities(&self) -> Result<Vec<Capability>, PciError> {
+    /// Errors: the list does not end.
+    pub fn capabilities(&self) -> Result<Vec<Capability>, ProbeError> {
         const HAS_LIST: u32 = 1 << 20;
         let mut found = Vec::new();
         if self.read(STATUS_COMMAND) & HAS_LIST == 0 {
@@ -234,7 +260,7 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
         let mut offset = self.read(FIRST_CAPABILITY) as u8 & !3;
         while offset >= 64 {
             if found.len() == MAX_CAPABILITIES {
-                return Err(PciError::EndlessCapabilities);
+                return Err(ENDLESS_LIST);
             }
             let word = self.read(offset);
             found.push(Capability { id: word as u8, offset, private: (word >> 16) as u16 });
@@ -243,23 +269,27 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
         Ok(found)
     }
 
+    /// The part of the memory that address register `index` names.
+    /// Errors: it names none, or the part is not inside.
+    pub fn memory(&self, index: u8, offset: u32, bytes: u32) -> Result<Region, ProbeError> {
+        self.memory_bar(index)?.part(offset, bytes).ok_or(ProbeError::OutsideBar(index))
+    }
+
     /// The memory that address register `index` names.
-    ///
-    /// # Errors
-    /// It names none.
-    pub fn memory_bar(&self, index: u8) -> Result<Region, PciError> {
+    /// Errors: it names none.
+    pub fn memory_bar(&self, index: u8) -> Result<Region, ProbeError> {
         if index >= 6 {
-            return Err(PciError::NoSuchBar(index));
+            return Err(ProbeError::NoSuchBar(index));
         }
-        let error = PciError::NoMemoryBar(index);
         // The crate would size a 64-bit register without a second half and not restore it.
-        if index == 5 && self.read(0x10 + 4 * index) & 0b111 == 0b100 {
-            return Err(error);
-        }
-        let bar = PciRoot::new(self.config).bar_info(self.at, index).map_err(|_| error)?;
-        let (address, bytes) = bar.and_then(|bar| bar.memory_address_size()).ok_or(error)?;
+        let is_half = index == 5 && self.read(0x10 + 4 * index) & 0b111 == 0b100;
+        let bar = match is_half {
+            true => None,
+            false => PciRoot::new(self.config).bar_info(self.at, index).ok().flatten(),
+        };
+        let (address, bytes) = bar.and_then(|bar| bar.memory_address_size()).unwrap_or((0, 0));
         let is_sane = address != 0 && bytes != 0 && address.checked_add(bytes).is_some();
-        if is_sane { Ok(Region { address, bytes }) } else { Err(error) }
+        if is_sane { Ok(Region { address, bytes }) } else { Err(ProbeError::NoMemoryBar(index)) }
     }
 
     /// The ISA line of its interrupt pin, if the firmware says so.
@@ -269,50 +299,40 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
         ((1..=4).contains(&pin) && line < 16).then_some(line)
     }
 
-    /// Its table of messages, and how many entries it has.
-    fn message_table(&self) -> Result<(Capability, Region, u16), PciError> {
+    /// Its table of messages.
+    /// Errors: it has no MSI-X, or an invalid table.
+    pub fn message_table(&self) -> Result<MessageTable, ProbeError> {
         let found = self.capabilities()?.into_iter().find(|cap| cap.id == MSIX);
-        let capability = found.ok_or(PciError::NoMessages)?;
-        if capability.offset > 0xff - 11 {
-            return Err(PciError::CutCapability(capability.offset));
+        let Capability { offset: capability, private, .. } = found.ok_or(NO_MESSAGES)?;
+        if capability > 0xff - 11 {
+            return Err(ProbeError::CutCapability(capability));
         }
-        let place = self.read(capability.offset + 4);
-        let (bar, offset) = ((place & 7) as u8, place & !7);
-        let entries = (capability.private & 0x7ff) + 1;
-        let table = self.memory_bar(bar)?.part(offset, u32::from(entries) * ENTRY_BYTES);
-        Ok((capability, table.ok_or(PciError::OutsideBar(bar))?, entries))
+        let place = self.read(capability + 4);
+        let entries = (private & 0x7ff) + 1;
+        let region =
+            self.memory((place & 7) as u8, place & !7, u32::from(entries) * ENTRY_BYTES)?;
+        Ok(MessageTable { capability, region, entries })
     }
 
-    /// Whether it can send messages: has MSI-X, with a valid table.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn check_messages(&self) -> Result<(), PciError> {
-        self.message_table().map(|_| ())
-    }
-
-    /// From now on it interrupts by entry `entry` of its table with `message` (address and
+    /// From now on it interrupts by the first entry of its table with `message` (address and
     /// data), and by no other entry and no line. The handler is in place already.
-    ///
-    /// # Errors
-    /// It has no MSI-X, or an invalid table.
-    pub fn enable_message(&self, entry: u16, message: (u64, u32)) -> Result<(), PciError> {
-        let (capability, table, entries) = self.message_table()?;
-        if entry >= entries {
-            return Err(PciError::NoSuchEntry(entry));
-        }
-        let table = table.map()?;
-        self.control_messages(capability, ENABLED | MASKED);
-        write_entries(&table, entries, entry, message);
-        self.control_messages(capability, ENABLED);
+    /// Errors: the table cannot be mapped.
+    pub fn enable_message(
+        &self,
+        table: &MessageTable,
+        message: (u64, u32),
+    ) -> Result<(), ProbeError> {
+        let entries = table.region.map()?;
+        // The control bits; the rest of the word is read-only.
+        let control = |bits| {
+            let mut config = self.config;
+            config.write_word(self.at, table.capability, bits);
+        };
+        control(ENABLED | MASKED);
+        write_entries(&entries, table.entries, message);
+        control(ENABLED);
         self.change_command(|command| command | Command::INTERRUPT_DISABLE);
         Ok(())
-    }
-
-    /// Writes the control bits of MSI-X; the rest of the word is read-only.
-    fn control_messages(&self, capability: Capability, bits: u32) {
-        let mut config = self.config;
-        config.write_word(self.at, capability.offset, bits);
     }
 }
 
@@ -321,33 +341,38 @@ const ENTRY_BYTES: u32 = 16;
 const ENABLED: u32 = 1 << 31;
 const MASKED: u32 = 1 << 30;
 
-/// Masks all entries but `wanted`, which gets `message`.
-fn write_entries(table: &Registers, entries: u16, wanted: u16, message: (u64, u32)) {
+/// Masks all entries but the first, which gets `message`.
+fn write_entries(table: &Registers, entries: u16, message: (u64, u32)) {
     const ENTRY_MASKED: u32 = 1;
-    for entry in 0..entries {
-        let at = usize::from(entry) * ENTRY_BYTES as usize;
-        // Masked while it is changed, so that no half-written message is ever sent.
-        table.write(at + 12, ENTRY_MASKED);
-        if entry == wanted {
-            table.write(at, message.0 as u32);
-            table.write(at + 4, (message.0 >> 32) as u32);
-            table.write(at + 8, message.1);
-            table.write(at + 12, 0u32);
-        }
+    // Masked while it is changed, so that no half-written message is ever sent.
+    for entry in 0..usize::from(entries) {
+        table.write(entry * ENTRY_BYTES as usize + 12, ENTRY_MASKED);
+    }
+    table.write(0, message.0 as u32);
+    table.write(4, (message.0 >> 32) as u32);
+    table.write(8, message.1);
+    table.write(12, 0u32);
+}
+
+impl From<IrqError> for ProbeError {
+    fn from(error: IrqError) -> Self {
+        ProbeError::NoInterrupt(error)
     }
 }
 
-impl fmt::Display for PciError {
+impl fmt::Display for ProbeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PciError::EndlessCapabilities => f.write_str("its list of capabilities has no end"),
-            PciError::CutCapability(at) => write!(f, "its capability at {at:#x} is cut off"),
-            PciError::NoSuchBar(bar) => write!(f, "it names address register {bar} of six"),
-            PciError::NoMemoryBar(bar) => write!(f, "its address register {bar} names no memory"),
-            PciError::OutsideBar(bar) => write!(f, "it names memory outside of register {bar}'s"),
-            PciError::NoMessages => f.write_str("it cannot send messages"),
-            PciError::NoSuchEntry(entry) => write!(f, "it has no message {entry}"),
-            PciError::Unmappable(at) => write!(f, "its registers at {at:#x} cannot be mapped"),
+            ProbeError::CutCapability(at) => write!(f, "its capability at {at:#x} is cut off"),
+            ProbeError::NoSuchBar(bar) => write!(f, "it names address register {bar} of six"),
+            ProbeError::NoMemoryBar(bar) => write!(f, "its address register {bar} names no memory"),
+            ProbeError::OutsideBar(bar) => write!(f, "it names memory outside of register {bar}'s"),
+            ProbeError::Unmappable(at) => write!(f, "its registers at {at:#x} cannot be mapped"),
+            ProbeError::Transport(error) => write!(f, "invalid virtio structures: {error}"),
+            ProbeError::Ring(error) => write!(f, "no ring: {error}"),
+            ProbeError::NoInterrupt(error) => write!(f, "no interrupt: {error}"),
+            ProbeError::BlockSize(bytes) => write!(f, "blocks of {bytes} bytes are unsupported"),
+            ProbeError::Unusable(why) => f.write_str(why),
         }
     }
 }

@@ -7,28 +7,22 @@
 //! not know. If it interrupts again and again without a press, it is masked.
 #![forbid(unsafe_code)]
 
-use super::irq::{self, Handler};
+use super::irq;
 use crate::arch;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Interrupts in a row without a press, after which the line is masked.
+/// Interrupts without a press, after which the line is masked.
 const MAX_STRAY: u32 = 1_000;
 
-/// The button's interrupt handler.
-struct Button {
-    stray: AtomicU32,
-    power_off: spin::Once<fn() -> !>,
-}
-
-static BUTTON: Button = Button { stray: AtomicU32::new(0), power_off: spin::Once::new() };
+static POWER_OFF: spin::Once<fn() -> !> = spin::Once::new();
 
 /// Enables the button, if the firmware describes one; a press calls `power_off` in its interrupt.
 /// Once, before Gs run.
 pub fn init(power_off: fn() -> !) {
-    BUTTON.power_off.call_once(|| power_off);
+    POWER_OFF.call_once(|| power_off);
     let Some(button) = arch::power_button() else { return };
     // First the line, so that no interrupt comes that is not served.
-    if let Err(error) = irq::claim_isa(button.line(), 0, "power button", &BUTTON) {
+    if let Err(error) = irq::claim_isa(button.line(), 0, "power button", on_interrupt) {
         return log::warn!("power button: {error:?}; a press does nothing");
     }
     match button.enable() {
@@ -40,16 +34,15 @@ pub fn init(power_off: fn() -> !) {
     }
 }
 
-impl Handler for Button {
-    fn on_interrupt(&self) {
-        let Some(button) = arch::power_button() else { return };
-        if button.take_press() {
-            log::info!("power button pressed; the machine ends");
-            self.power_off.get().inspect(|power_off| power_off());
-        }
-        if self.stray.fetch_add(1, Relaxed) + 1 == MAX_STRAY {
-            let _ = arch::mask_isa(button.line());
-            log::warn!("power button: {MAX_STRAY} interrupts without a press; line masked");
-        }
+fn on_interrupt() {
+    static STRAY: AtomicU32 = AtomicU32::new(0);
+    let Some(button) = arch::power_button() else { return };
+    if button.take_press() {
+        log::info!("power button pressed; the machine ends");
+        POWER_OFF.get().inspect(|power_off| power_off());
+    }
+    if STRAY.fetch_add(1, Relaxed) + 1 == MAX_STRAY {
+        let _ = arch::mask_isa(button.line());
+        log::warn!("power button: {MAX_STRAY} interrupts without a press; line masked");
     }
 }

@@ -1,7 +1,7 @@
 //! A disk: virtio-blk, many requests at a time, each with a poll descriptor.
 //!
 //! Holds the path of a request: [`Disk::request`] waits for a slot ([`free`]), [`Request::run`]
-//! hands it to the device and waits for the answer, the interrupt ([`Answers`]) takes answers off
+//! hands it to the device and waits for the answer, the interrupt takes answers off
 //! the ring and tells the poller. `virtio` brings the device up and has its ring; the caller,
 //! [`crate::api::disk`], handles offsets that are no multiples of a sector, ends and errors for
 //! programs.
@@ -25,17 +25,17 @@
 
 mod free;
 
-use super::irq::Handler;
-use super::pci;
-use super::virtio::hal::{self, Dma};
-use super::virtio::probe::{self, Interrupt, ProbeError, Started, VENDOR};
+use super::pci::{self, ProbeError};
+use super::virtio::hal::Dma;
+use super::virtio::probe::{self, Interrupt, Started, VENDOR};
 use super::virtio::ring::{Broken, Chain, Ring};
 use super::virtio::slots::{Answer, Bogus, RING, SLOTS};
 use crate::arch::lock::IrqLock;
-use crate::mem::PAGE_SIZE;
+use crate::mem::{PAGE_SIZE, dma};
 use crate::run::poller::{PollDesc, PollError};
 use alloc::format;
 use alloc::string::String;
+use core::fmt;
 use core::mem::offset_of;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
@@ -67,28 +67,20 @@ static DISK: spin::Once<Disk> = spin::Once::new();
 /// Finds a disk, brings it up and logs the result. Once, before Gs run. The first usable one
 /// is used; others are logged.
 pub fn init() {
-    for found in pci::functions(&pci::Ports, VENDOR) {
-        let pci::Function { at, device, .. } = found;
+    for (at, device) in pci::functions(&pci::Ports, VENDOR) {
         if !BLOCK.contains(&device) {
             log::info!("pci: {at}: virtio device {device:04x}, not used");
         } else if DISK.get().is_some() {
             log::info!("disk: another one at {at}, not used");
         } else {
             let features = READ_ONLY | BLOCK_SIZE | FLUSH;
-            match probe::bring_up(at, features, ("disk", &Answers), |it| Disk::new(at, it)) {
-                Ok(disk) => {
-                    let disk = DISK.call_once(|| disk);
-                    log::debug!("disk: {}", disk.summary);
-                }
+            let on_interrupt = || _ = DISK.get().map(Disk::take_answers);
+            match probe::bring_up(at, features, "disk", on_interrupt, |it| Disk::new(at, it)) {
+                Ok(disk) => log::debug!("disk: {}", DISK.call_once(|| disk).summary),
                 Err(error) => log::error!("disk: virtio at {at}: {error}; not used"),
             }
         }
     }
-}
-
-/// The disk in a line, if there is one.
-pub fn summary() -> Option<String> {
-    DISK.get().map(|disk| disk.summary.clone())
 }
 
 /// The disk, if there is one.
@@ -124,31 +116,48 @@ impl Job {
 pub enum Failure {
     /// The deadline came first. The device may still carry out the request.
     TimedOut,
-    /// The device reports a failure.
-    Refused,
-    /// The device does not support the request.
-    Unsupported,
-    /// The device violated the protocol, and is disabled.
-    Broken,
     /// No memory for a buffer.
     NoMemory,
+    /// The device failed.
+    Device(DeviceError),
 }
+
+/// The kinds of failure of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceError {
+    /// It could not read or write there.
+    Io,
+    /// It does not know this request.
+    Unsupported,
+    /// Its answers are invalid, and it is not used any more.
+    Broken,
+}
+
+const BROKEN: Failure = Failure::Device(DeviceError::Broken);
 
 /// A virtio block device.
 pub struct Disk {
-    sectors: u64,
-    block: usize,
-    is_read_only: bool,
-    can_flush: bool,
-    interrupt: Interrupt,
-    summary: String,
+    /// Its size in sectors.
+    pub sectors: u64,
+    /// Requests begin and end at multiples of so many bytes: [`SECTOR`], or more.
+    pub block: usize,
+    /// Whether it refuses writes.
+    pub is_read_only: bool,
+    /// Whether it has a cache that [`Job::Flush`] empties; without, written data is on the disk.
+    pub can_flush: bool,
+    /// How it interrupts.
+    pub interrupt: Interrupt,
+    /// The disk in a line.
+    pub summary: String,
     ring: IrqLock<Ring<Dma, PciTransport>>,
     free: FreeSlots,
     polls: [PollDesc; SLOTS],
     /// The memory of each slot, null until it is first used.
     data: [AtomicPtr<u8>; SLOTS],
     is_broken: AtomicBool,
-    late: AtomicU64,
+    /// Answers that were found by a check after a time-out. More than a few mean that interrupts
+    /// get lost.
+    pub late: AtomicU64,
 }
 
 impl Disk {
@@ -181,55 +190,18 @@ impl Disk {
         })
     }
 
-    /// Its size in sectors.
-    pub fn sectors(&self) -> u64 {
-        self.sectors
-    }
-
-    /// Requests begin and end at multiples of so many bytes: [`SECTOR`], or more.
-    pub fn block(&self) -> usize {
-        self.block
-    }
-
-    /// Whether it refuses writes.
-    pub fn is_read_only(&self) -> bool {
-        self.is_read_only
-    }
-
-    /// Whether it has a cache that [`Job::Flush`] empties; without, written data is on the
-    /// disk.
-    pub fn can_flush(&self) -> bool {
-        self.can_flush
-    }
-
-    /// Its interrupt vector.
-    #[cfg(any(not(target_os = "none"), feature = "internals"))]
-    pub fn vector(&self) -> u8 {
-        match self.interrupt {
-            Interrupt::Message(vector, _) | Interrupt::Line(_, vector) => vector,
-        }
-    }
-
     /// Requests that the device has at this instant, including abandoned ones.
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub fn in_flight(&self) -> usize {
         self.ring.lock().slots.in_flight()
     }
 
-    /// Answers that were found by a check after a time-out. More than a few mean that
-    /// interrupts get lost.
-    #[cfg(any(not(target_os = "none"), feature = "internals"))]
-    pub fn found_late(&self) -> u64 {
-        self.late.load(Relaxed)
-    }
-
     /// A slot for a request; waits until one is free, in order.
-    ///
-    /// # Errors
-    /// None was free by `deadline_ns`, there is no memory for it, or the device is disabled.
+    /// Errors: none was free by `deadline_ns`, there is no memory for it, or the device is
+    /// disabled.
     pub fn request(&self, deadline_ns: u64) -> Result<Request<'_>, Failure> {
         if self.is_broken.load(Relaxed) {
-            return Err(Failure::Broken);
+            return Err(BROKEN);
         }
         let slot = self.free.take(deadline_ns).ok_or(Failure::TimedOut)?;
         // From here on, dropping it releases the slot.
@@ -244,7 +216,7 @@ impl Disk {
         if let Some(data) = NonNull::new(self.data[slot].load(Relaxed)) {
             return Some(data);
         }
-        let data = hal::alloc_pages(SLOT_PAGES)?;
+        let data = dma::alloc(SLOT_PAGES)?;
         self.data[slot].store(data.as_ptr(), Relaxed);
         Some(data)
     }
@@ -254,7 +226,7 @@ impl Disk {
         let (mut taken, mut done) = (0, 0u64);
         let mut bogus = None;
         let mut ring = self.ring.lock();
-        if matches!(self.interrupt, Interrupt::Line(..)) {
+        if self.interrupt.line.is_some() {
             ring.transport.ack_interrupt(); // reading its status deasserts the line
         }
         // Bounded, in case a device answers faster than it gets requests.
@@ -305,15 +277,6 @@ fn block_size(said: u32) -> Result<usize, ProbeError> {
     let block = said as usize;
     let fits = block.is_power_of_two() && (SECTOR..=SLOT_BYTES).contains(&block);
     if fits { Ok(block) } else { Err(ProbeError::BlockSize(said)) }
-}
-
-/// The disk's interrupt handler.
-struct Answers;
-
-impl Handler for Answers {
-    fn on_interrupt(&self) {
-        DISK.get().map(Disk::take_answers);
-    }
 }
 
 /// The head and the status of a request, behind the data of its slot.
@@ -381,9 +344,7 @@ impl Request<'_> {
     }
 
     /// Hands `job` to the device, and waits until it is done or `deadline_ns`.
-    ///
-    /// # Errors
-    /// The device failed, or the deadline came first.
+    /// Errors: the device failed, or the deadline came first.
     ///
     /// # Panics
     /// When `job` does not fit, or the device has the slot already.
@@ -394,7 +355,7 @@ impl Request<'_> {
         // SAFETY: this request holds the slot, whose memory this is.
         let chain = unsafe { chain(job, data) };
         // SAFETY: the same; `data` gives out no reference to it while `is_out`.
-        unsafe { disk.ring.lock().send(slot, chain) }.map_err(|Broken| Failure::Broken)?;
+        unsafe { disk.ring.lock().send(slot, chain) }.map_err(|Broken| BROKEN)?;
         self.is_out = true;
         loop {
             let waited = disk.polls[slot].wait(Some(deadline_ns));
@@ -412,7 +373,7 @@ impl Request<'_> {
             match waited {
                 Ok(()) => {}
                 Err(PollError::TimedOut) => return Err(Failure::TimedOut),
-                Err(PollError::Closed | PollError::Busy) => return Err(Failure::Broken),
+                Err(PollError::Closed | PollError::Busy) => return Err(BROKEN),
             }
         }
     }
@@ -431,10 +392,22 @@ impl Drop for Request<'_> {
 fn verdict(status: u8) -> Result<(), Failure> {
     match status {
         0 => Ok(()),
-        2 => Err(Failure::Unsupported),
-        _ => Err(Failure::Refused),
+        2 => Err(Failure::Device(DeviceError::Unsupported)),
+        _ => Err(Failure::Device(DeviceError::Io)),
     }
 }
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DeviceError::Io => "the disk could not read or write there",
+            DeviceError::Unsupported => "the disk does not know this request",
+            DeviceError::Broken => "the disk answers nonsense and is not used any more",
+        })
+    }
+}
+
+impl core::error::Error for DeviceError {}
 
 #[cfg(test)]
 mod tests {
@@ -464,8 +437,8 @@ mod tests {
     #[test]
     fn a_device_is_believed_only_when_it_says_good() {
         assert_eq!(verdict(0), Ok(()));
-        assert_eq!(verdict(1), Err(Failure::Refused));
-        assert_eq!(verdict(2), Err(Failure::Unsupported));
-        assert_eq!(verdict(0xff), Err(Failure::Refused), "it wrote no status");
+        assert_eq!(verdict(1), Err(Failure::Device(DeviceError::Io)));
+        assert_eq!(verdict(2), Err(Failure::Device(DeviceError::Unsupported)));
+        assert_eq!(verdict(0xff), Err(Failure::Device(DeviceError::Io)), "it wrote no status");
     }
 }

@@ -6,9 +6,9 @@
 #![forbid(unsafe_code)]
 
 use super::cmdline::Options;
-use super::handover;
-use crate::api::{console, inspect};
+use crate::api::inspect;
 use crate::arch::{self, CpuInfo};
+use crate::drivers::serial::input::INPUT;
 use crate::drivers::{log, virtio_blk};
 use crate::mem::PAGE_SIZE;
 use crate::run;
@@ -18,35 +18,43 @@ use alloc::vec::Vec;
 use core::fmt::{Display, Write};
 
 /// Shows the machine, unless the command line asks for silence.
-pub fn show(options: &Options) {
+pub fn show(options: &Options, firmware: &str) {
     if ::log::max_level() < ::log::LevelFilter::Info {
         return;
     }
     let mut text = format!("runnext {}: G, M and P on bare metal\n", env!("CARGO_PKG_VERSION"));
-    for (name, found) in lines(options) {
+    for (name, found) in lines(options, firmware) {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{name:>9}  {found}");
     }
     crate::print!("{text}");
 }
 
-fn lines(options: &Options) -> Vec<(&'static str, String)> {
+fn lines(options: &Options, firmware: &str) -> Vec<(&'static str, String)> {
     let or_none = |found: Option<String>| found.unwrap_or_else(|| "none".into());
     let part = |part| or_none(arch::reported(part));
+    let frames = inspect::memory().frames;
+    let mib = |frames: usize| frames * PAGE_SIZE >> 20;
+    let serial = log::with_serial(|_| ()).map(|()| match INPUT.trouble() {
+        None => "COM1, 115200 baud, input by interrupt".into(),
+        Some(trouble) => format!("COM1, 115200 baud, output only: {trouble}"),
+    });
     let screen =
         log::screen_size().map(|(columns, rows)| format!("{columns} by {rows} characters"));
+    let slice_ms = options.slice_ms.map_or(sched::SLICE_NS / 1_000_000, u64::from);
+    let ps = many(run::gomaxprocs(), "P");
     alloc::vec![
         ("machine", arch::identity()),
-        ("firmware", handover::firmware().into()),
+        ("firmware", firmware.into()),
         ("cpus", format!("{}; {}", part("cpus"), shape(arch::cpus()))),
         ("apic", format!("{}; {}", part("apic"), part("ioapic"))),
-        ("memory", memory()),
+        ("memory", format!("{} MiB usable, {} MiB free", mib(frames.total), mib(frames.free))),
         ("clock", part("clock")),
         ("timer", part("timer")),
-        ("serial", serial()),
+        ("serial", or_none(serial)),
         ("screen", or_none(screen)),
-        ("disk", or_none(virtio_blk::summary())),
-        ("sched", scheduler(options)),
+        ("disk", or_none(virtio_blk::disk().map(|disk| disk.summary.clone()))),
+        ("sched", format!("{ps}, slices of {slice_ms} ms, hand-off {}", options.handoff)),
     ]
 }
 
@@ -66,27 +74,6 @@ fn shape(cpus: &[CpuInfo]) -> String {
 
 fn many(n: usize, what: impl Display) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
-fn memory() -> String {
-    const MIB: usize = 1024 * 1024;
-    let frames = inspect::memory().frames;
-    let mib = |frames: usize| frames * PAGE_SIZE / MIB;
-    format!("{} MiB usable, {} MiB free", mib(frames.total), mib(frames.free))
-}
-
-fn serial() -> String {
-    match (log::with_serial(|_| ()), console::input_trouble()) {
-        (None, _) => "none".into(),
-        (Some(()), None) => "COM1, 115200 baud, input by interrupt".into(),
-        (Some(()), Some(trouble)) => format!("COM1, 115200 baud, output only: {trouble}"),
-    }
-}
-
-fn scheduler(options: &Options) -> String {
-    let slice_ms = options.slice_ms.map_or(sched::SLICE_NS / 1_000_000, u64::from);
-    let ps = many(run::gomaxprocs(), "P");
-    format!("{ps}, slices of {slice_ms} ms, hand-off {}", options.handoff)
 }
 
 #[cfg(test)]
@@ -110,7 +97,7 @@ mod tests {
 
     #[test]
     fn no_line_is_missing_or_empty() {
-        let lines = lines(&Options::default());
+        let lines = lines(&Options::default(), "BIOS");
         assert_eq!(lines.len(), 11);
         assert!(lines.iter().all(|(_, found)| !found.is_empty() && !found.contains('\n')));
     }

@@ -13,9 +13,11 @@ use crate::drivers::log::Sinks;
 use crate::fail::watchdog::StuckChoice;
 use crate::run::Handoff;
 use crate::watch::trace::TraceChoice;
+use alloc::borrow::Cow;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt::{self, Write};
+use core::fmt;
 use core::str::FromStr;
 use log::LevelFilter;
 use sched::Order;
@@ -37,8 +39,6 @@ struct Spec {
     key: &'static str,
     /// What may follow the `=`: words to choose from, or `<what>`.
     values: &'static str,
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the reader; a test prints it"))]
-    help: &'static str,
     /// Stores the value; `None` if it is not valid.
     set: fn(&mut Options, &str) -> Option<()>,
 }
@@ -68,7 +68,7 @@ macro_rules! options {
             /// The program's arguments: the words after a lone `--`.
             pub args: Vec<String>,
             /// The words that were ignored.
-            pub warnings: Vec<Warning>,
+            pub warnings: Vec<String>,
             /// How many warnings there were beyond those.
             pub more_warnings: usize,
         }
@@ -83,7 +83,6 @@ macro_rules! options {
         static TABLE: &[Spec] = &[$(Spec {
             key: $key,
             values: options!(@values $($values)*),
-            help: $help,
             set: |options, value| {
                 options.$field = options!(@parse value, $($values)*)?;
                 Some(())
@@ -175,37 +174,27 @@ const MIN_TURN_US: u16 = 5;
 /// More than a time slice, and the PIT counts to 54,924.
 const MAX_TURN_US: u16 = 20_000;
 
-/// Prints the table, an option a line.
-#[cfg(test)]
-pub fn help(out: &mut dyn Write) -> fmt::Result {
-    for Spec { key, values, help, .. } in TABLE {
-        let width = 40usize.saturating_sub(key.len());
-        writeln!(out, "{key}={values:width$}{help}")?;
-    }
-    Ok(())
-}
-
 impl Options {
     /// Applies the words of one source; later words win, also over those of an earlier source.
     /// `source` is named in warnings.
-    pub fn apply(&mut self, source: &'static str, text: &[u8]) {
+    pub fn apply(&mut self, source: &str, text: &[u8]) {
         let (used, rest) = text.split_at(text.len().min(MAX_LENGTH));
         let used = used.strip_prefix(BYTE_ORDER_MARK).unwrap_or(used);
-        let mut words = Words { rest: used, at_line_start: true };
         let mut args: Option<Vec<String>> = None;
-        while let Some(word) = words.next() {
+        for word in words(used) {
             // A word at the cut may continue behind it: half of it means nothing.
-            if words.rest.is_empty() && rest.first().is_some_and(|&b| !is_space(b)) {
-                self.warn(source, Reason::Truncated, word.raw);
-                break;
-            }
-            match (word.text(), &mut args) {
-                (Err(reason), _) => self.warn(source, reason, word.raw),
+            let is_last = word.as_ptr_range().end == used.as_ptr_range().end;
+            let is_cut = is_last && rest.first().is_some_and(|&byte| !is_space(byte));
+            match (plain(word), &mut args) {
+                _ if is_cut => {
+                    self.warn(source, word, format_args!("cut off at {MAX_LENGTH} bytes"))
+                }
+                (Err(why), _) => self.warn(source, word, format_args!("{why}")),
                 (Ok(text), Some(args)) => args.push(text),
-                (Ok(_), None) if word.raw == b"--" => args = Some(Vec::new()),
+                (Ok(_), None) if word == b"--" => args = Some(Vec::new()),
                 (Ok(text), None) => {
-                    if let Err(reason) = self.set(&text) {
-                        self.warn(source, reason, word.raw);
+                    if let Err(why) = self.set(&text) {
+                        self.warn(source, word, format_args!("{why}"));
                     }
                 }
             }
@@ -214,7 +203,8 @@ impl Options {
             self.args = args;
         }
         if !rest.is_empty() {
-            self.warn(source, Reason::TooLong(rest.len()), rest);
+            let bytes = rest.len();
+            self.warn(source, rest, format_args!("{bytes} bytes after the first {MAX_LENGTH}"));
         }
     }
 
@@ -233,131 +223,51 @@ impl Options {
         }
     }
 
-    fn set(&mut self, word: &str) -> Result<(), Reason> {
-        let (key, value) = word.split_once('=').ok_or(Reason::NoValue)?;
-        let spec = TABLE.iter().find(|spec| spec.key == key).ok_or(Reason::Unknown)?;
-        (spec.set)(self, value).ok_or(Reason::BadValue(spec.values))
+    fn set(&mut self, word: &str) -> Result<(), Cow<'static, str>> {
+        let (key, value) = word.split_once('=').ok_or("not of the form key=value")?;
+        let spec = TABLE.iter().find(|spec| spec.key == key).ok_or("no such option")?;
+        let values = spec.values;
+        (spec.set)(self, value).ok_or_else(|| format!("the value must be {values}").into())
     }
 
-    fn warn(&mut self, source: &'static str, reason: Reason, word: &[u8]) {
-        if self.warnings.len() < MAX_WARNINGS {
-            self.warnings.push(Warning { source, reason, word: shorten(word) });
-        } else {
+    fn warn(&mut self, source: &str, word: &[u8], why: fmt::Arguments) {
+        if self.warnings.len() == MAX_WARNINGS {
             self.more_warnings += 1;
+            return;
         }
+        let (shown, rest) = word.split_at(word.len().min(SHOWN));
+        let (word, dots) = (shown.escape_ascii(), if rest.is_empty() { "" } else { "..." });
+        self.warnings.push(format!("command line ({source}): `{word}{dots}` ignored: {why}"));
     }
 }
 
-/// A part of the command line that was ignored. Prints as a sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning {
-    source: &'static str,
-    reason: Reason,
-    /// Printable and short.
-    word: String,
+/// The words of a text, with their quotes. A line that begins with `#` is a comment.
+fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let is_comment = |line: &[u8]| line.iter().find(|&&byte| !is_space(byte)) == Some(&b'#');
+    let lines = text.split(|byte| matches!(byte, b'\n' | b'\r'));
+    let words = lines.filter(move |line| !is_comment(line)).flat_map(|line| {
+        // A missing closing quote takes its line, not the rest of the file.
+        let mut is_quoted = false;
+        line.split(move |&byte| {
+            is_quoted ^= byte == b'"';
+            !is_quoted && is_space(byte)
+        })
+    });
+    words.filter(|word| !word.is_empty())
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
-    Unknown,
-    NoValue,
-    /// Not one of these.
-    BadValue(&'static str),
-    /// Not UTF-8, or with control characters.
-    NotText,
-    OpenQuote,
-    Truncated,
-    /// So many bytes behind the limit.
-    TooLong(usize),
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "command line ({}): `{}` ignored: ", self.source, self.word)?;
-        match self.reason {
-            Reason::Unknown => write!(f, "no such option"),
-            Reason::NoValue => write!(f, "not of the form key=value"),
-            Reason::BadValue(values) => write!(f, "the value must be {values}"),
-            Reason::NotText => write!(f, "not plain text"),
-            Reason::OpenQuote => write!(f, "a quote is not closed on its line"),
-            Reason::Truncated => write!(f, "cut off at {MAX_LENGTH} bytes"),
-            Reason::TooLong(bytes) => write!(f, "{bytes} bytes after the first {MAX_LENGTH}"),
-        }
+/// A word without its quotes.
+fn plain(word: &[u8]) -> Result<String, &'static str> {
+    if word.iter().filter(|&&byte| byte == b'"').count() % 2 != 0 {
+        return Err("a quote is not closed on its line");
     }
-}
-
-/// Splits a text into words. Comments are skipped where a line begins.
-struct Words<'a> {
-    rest: &'a [u8],
-    at_line_start: bool,
-}
-
-/// A word as it is in the text, with its quotes.
-struct Word<'a> {
-    raw: &'a [u8],
-    open_quote: bool,
-}
-
-impl<'a> Words<'a> {
-    fn next(&mut self) -> Option<Word<'a>> {
-        self.skip_space();
-        if self.rest.is_empty() {
-            return None;
-        }
-        let mut quoted = false;
-        let end = self.rest.iter().position(|&byte| {
-            quoted ^= byte == b'"';
-            // A missing closing quote takes its line, not the rest of the file.
-            byte == b'\n' || byte == b'\r' || (!quoted && is_space(byte))
-        });
-        let (raw, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
-        self.rest = rest;
-        self.at_line_start = false;
-        Some(Word { raw, open_quote: quoted })
-    }
-
-    fn skip_space(&mut self) {
-        let mut in_comment = false;
-        let end = self.rest.iter().position(|&byte| {
-            if byte == b'\n' || byte == b'\r' {
-                self.at_line_start = true;
-                in_comment = false;
-            } else if byte == b'#' && self.at_line_start {
-                in_comment = true;
-            }
-            !in_comment && !is_space(byte)
-        });
-        self.rest = &self.rest[end.unwrap_or(self.rest.len())..];
-    }
-}
-
-impl Word<'_> {
-    /// The word without its quotes.
-    fn text(&self) -> Result<String, Reason> {
-        if self.open_quote {
-            return Err(Reason::OpenQuote);
-        }
-        let text = core::str::from_utf8(self.raw).map_err(|_| Reason::NotText)?;
-        match text.chars().any(char::is_control) {
-            true => Err(Reason::NotText),
-            false => Ok(text.chars().filter(|&c| c != '"').collect()),
-        }
-    }
+    let text = core::str::from_utf8(word).ok().filter(|text| !text.chars().any(char::is_control));
+    Ok(text.ok_or("not plain text")?.chars().filter(|&c| c != '"').collect())
 }
 
 /// The separators of words; NUL because it pads files and ends C strings.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | 0)
-}
-
-/// The start of `word`, escaped for printing.
-fn shorten(word: &[u8]) -> String {
-    let (shown, rest) = word.split_at(word.len().min(SHOWN));
-    let mut text = String::new();
-    let dots = if rest.is_empty() { "" } else { "..." };
-    // Writing to a string does not fail.
-    let _ = write!(text, "{}{dots}", shown.escape_ascii());
-    text
 }
 
 /// A word that is not empty.

@@ -5,8 +5,6 @@
 //! QEMU leaves files in its fw_cfg device. [`crate::start`] reads each of them once, in the order
 //! of this file.
 
-mod regions;
-
 use super::cmdline::Options;
 use crate::arch::{self, paging};
 use crate::drivers::framebuffer::Screen;
@@ -14,19 +12,18 @@ use crate::drivers::fw_cfg::{FileError, FwCfg};
 use crate::drivers::log;
 use crate::drivers::serial::Serial;
 use crate::mem;
-use crate::watch::symbols;
-use crate::watch::symbols::Symbols;
+use crate::watch::symbols::{self, Symbols};
+use alloc::vec::Vec;
+use arrayvec::ArrayVec;
 use bootloader_api::BootInfo;
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind, Optional};
-
-pub use regions::MAX_RECORDS as MAX_REGIONS;
 
 /// Maximum size of an ACPI table that is taken from outside, bytes.
 const MAX_TABLE: usize = 64 * 1024;
 
 const FOUR_GIB: u64 = 1 << 32;
-/// Maximum number of warnings about one file.
-const MAX_WARNINGS: usize = 8;
+/// Maximum number of regions that are added to the memory map.
+pub const MAX_REGIONS: usize = 256;
 
 /// Finds the serial port, if there is one, and attaches it as a console.
 pub fn init_serial() {
@@ -48,23 +45,44 @@ pub fn init_symbols(boot: &BootInfo) {
     }
 }
 
-/// Regions from QEMU that are added to the memory map: [`regions`] has the format. There is no heap
-/// yet.
-pub fn added_regions(out: &mut [MemoryRegion; MAX_REGIONS]) -> &[MemoryRegion] {
+/// Regions from QEMU that are added to the memory map, for tests: records of three little-endian
+/// words of 8 bytes, start, end (exclusive) and kind. There is no heap yet.
+pub fn added_regions(out: &mut Regions) -> &[MemoryRegion] {
     const NAME: &str = "opt/runnext/memory";
-    let mut bytes = [0; MAX_REGIONS * regions::RECORD];
-    let Some(Ok(size)) = FwCfg::probe().map(|mut device| device.read_file(NAME, &mut bytes)) else {
-        return &[];
-    };
-    let mut ignored = 0;
-    let added = regions::parse(&bytes, size, out, |what| {
-        ignored += 1;
-        if ignored <= MAX_WARNINGS {
-            ::log::warn!("fw_cfg: {NAME}: {what}");
+    let mut bytes = [0; MAX_REGIONS * RECORD];
+    if let Some(Ok(size)) = FwCfg::probe().map(|mut device| device.read_file(NAME, &mut bytes)) {
+        let (records, bytes) = parse_regions(&bytes, size, out);
+        if bytes > 0 {
+            ::log::warn!("fw_cfg: {NAME}: last {bytes} bytes ignored");
         }
-    });
-    ::log::info!("memory map: {} regions added from outside, {ignored} ignored", added.len());
-    added
+        ::log::info!("memory map: {} regions added from outside, {records} ignored", out.len());
+    }
+    out
+}
+
+/// A list of regions that needs no heap.
+pub type Regions = ArrayVec<MemoryRegion, MAX_REGIONS>;
+
+/// Bytes of a record.
+const RECORD: usize = 24;
+
+/// The regions of a file of `size` bytes that begins with `bytes`, in `out`. The kinds are those of
+/// the BIOS: 1 is usable, 2 reserved. Regions may lie anywhere and be nonsense, as in a map of
+/// broken firmware. Returns what was ignored: records of another kind, and bytes at the end.
+fn parse_regions(bytes: &[u8], size: usize, out: &mut Regions) -> (usize, usize) {
+    let (records, _) = bytes[..bytes.len().min(size)].as_chunks::<RECORD>();
+    for record in records.iter().take(MAX_REGIONS) {
+        let words = record.as_chunks::<8>().0;
+        let [start, end, kind] = core::array::from_fn(|i| u64::from_le_bytes(words[i]));
+        let kind = match kind {
+            1 => MemoryRegionKind::Usable,
+            2 => MemoryRegionKind::UnknownBios(2),
+            _ => continue,
+        };
+        out.push(MemoryRegion { start, end, kind });
+    }
+    let read = records.len().min(MAX_REGIONS);
+    (read - out.len(), size - read * RECORD)
 }
 
 /// The screen's memory region: it stores data but must not be used as memory. If it is above all
@@ -81,24 +99,17 @@ pub fn screen_region(boot: &BootInfo) -> Option<MemoryRegion> {
     Some(MemoryRegion { start, end, kind: MemoryRegionKind::UnknownBios(2) })
 }
 
-static FIRMWARE: spin::Once<&str> = spin::Once::new();
-
-/// Finds out which firmware started the loader, from the kind that the loader gives to memory
-/// regions it does not know.
-pub fn init_firmware(boot: &BootInfo) {
+/// The firmware that started the loader, from the kind that the loader gives to memory regions it
+/// does not know.
+pub fn firmware(boot: &BootInfo) -> &'static str {
     let kinds = || boot.memory_regions.iter().map(|region| region.kind);
     let is_uefi = kinds().any(|kind| matches!(kind, MemoryRegionKind::UnknownUefi(_)));
     let is_bios = kinds().any(|kind| matches!(kind, MemoryRegionKind::UnknownBios(_)));
-    FIRMWARE.call_once(|| match (is_uefi, is_bios) {
+    match (is_uefi, is_bios) {
         (true, _) => "UEFI",
         (_, true) => "BIOS",
         _ => "unknown",
-    });
-}
-
-/// The firmware that started the loader.
-pub fn firmware() -> &'static str {
-    FIRMWARE.get().copied().unwrap_or("unknown")
+    }
 }
 
 /// Reads the command line: the file on the boot disk first, then fw_cfg, whose
@@ -113,7 +124,7 @@ pub fn init_options(boot: &BootInfo) -> Options {
     if let Some(text) = fw_cfg_file("opt/runnext/cmdline", crate::init::cmdline::MAX_LENGTH) {
         options.apply("fw_cfg", &text);
     }
-    log::set_max_level(options.log);
+    ::log::set_max_level(options.log);
     options.report();
     options
 }
@@ -161,7 +172,7 @@ pub fn machine_config(rsdp: Option<u64>, options: &Options) -> arch::Config {
 }
 
 /// A file that QEMU passes to the kernel.
-fn fw_cfg_file(name: &str, max: usize) -> Option<alloc::vec::Vec<u8>> {
+fn fw_cfg_file(name: &str, max: usize) -> Option<Vec<u8>> {
     match FwCfg::probe()?.file(name, max) {
         Ok(contents) => Some(contents),
         Err(FileError::NotFound) => None,
@@ -169,5 +180,39 @@ fn fw_cfg_file(name: &str, max: usize) -> Option<alloc::vec::Vec<u8>> {
             ::log::warn!("fw_cfg: {name} ignored: {error:?}");
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(start: u64, end: u64, kind: u64) -> Vec<u8> {
+        [start, end, kind].iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn parsed(bytes: &[u8]) -> (Regions, (usize, usize)) {
+        let mut out = Regions::new();
+        let ignored = parse_regions(bytes, bytes.len(), &mut out);
+        (out, ignored)
+    }
+
+    #[test]
+    fn records_are_regions_and_what_is_none_is_counted() {
+        let file = [record(1, 2, 1), record(3, 4, 7), record(6, 5, 2), vec![0; 23]].concat();
+        let (kept, ignored) = parsed(&file);
+        let kinds = [MemoryRegionKind::Usable, MemoryRegionKind::UnknownBios(2)];
+        let regions = [(1, 2, kinds[0]), (6, 5, kinds[1])];
+        let regions = regions.map(|(start, end, kind)| MemoryRegion { start, end, kind });
+        assert_eq!(kept[..], regions);
+        assert_eq!(ignored, (1, 23));
+        assert_eq!(parsed(&[]), (Regions::new(), (0, 0)));
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_counts_as_far_as_it_is_taken() {
+        let (kept, ignored) = parsed(&record(0, 1, 1).repeat(MAX_REGIONS + 2));
+        assert_eq!(kept.len(), MAX_REGIONS);
+        assert_eq!(ignored, (0, 2 * RECORD));
     }
 }

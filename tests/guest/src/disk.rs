@@ -5,6 +5,7 @@
 //! which `pattern.bin` is made, and the host knows the sums of all files.
 
 use crate::check::{self, checks, join_all, wait_until};
+use core::sync::atomic::Ordering::Relaxed;
 use runnext::disk::{self, DeviceError, DiskError};
 use runnext::fs::{self, FsError};
 use runnext::internals::drivers::virtio::slots::SLOTS;
@@ -195,19 +196,19 @@ fn the_device_does_not_know_everything() {
     let deadline = (Instant::now() + Duration::from_secs(60)).as_nanos();
     let disk = this_disk();
     let mut request = disk.request(deadline).expect("a slot");
-    let beyond = Job::Read(disk.sectors() + 8, SECTOR);
-    assert_eq!(request.run(beyond, deadline), Err(virtio_blk::Failure::Refused));
+    let beyond = Job::Read(disk.sectors + 8, SECTOR);
+    assert_eq!(request.run(beyond, deadline), Err(virtio_blk::Failure::Device(DeviceError::Io)));
 }
 
 /// Never by a look after a time-out.
 fn answers_come_by_interrupt() {
     let disk = this_disk();
-    let (before, _) = runnext::internals::drivers::irq::taken(disk.vector());
+    let (before, _) = runnext::internals::drivers::irq::taken(disk.interrupt.vector);
     disk::read_at(0, &mut [0; 512]).expect("a read");
-    let (after, cpu) = runnext::internals::drivers::irq::taken(disk.vector());
+    let (after, cpu) = runnext::internals::drivers::irq::taken(disk.interrupt.vector);
     println!("{after} interrupts, the latest to CPU {cpu}");
     assert!(after > before, "no interrupt came");
-    assert_eq!(disk.found_late(), 0, "answers without an interrupt");
+    assert_eq!(disk.late.load(Relaxed), 0, "answers without an interrupt");
 }
 
 fn this_disk() -> &'static virtio_blk::Disk {
@@ -279,7 +280,7 @@ fn a_silent_disk_keeps_its_buffers() {
     assert!(ended.iter().all(Result::is_err), "a silent disk was read");
     let kept = this_disk().in_flight();
     assert!((2..=SLOTS).contains(&kept), "{kept} buffers are the device's");
-    assert_eq!(this_disk().found_late(), 0);
+    assert_eq!(this_disk().late.load(Relaxed), 0);
 }
 
 /// Each request takes the host longer than we wait.

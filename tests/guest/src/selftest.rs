@@ -4,6 +4,7 @@ use crate::check::{self, checks};
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use runnext::inspect;
+use runnext::internals::arch;
 use runnext::internals::drivers::irq;
 use runnext::prelude::*;
 
@@ -129,7 +130,7 @@ fn an_isa_interrupt_reaches_the_chosen_cpu() {
     let last = num_cpus() - 1;
     for cpu in [0, last] {
         let (before, _) = irq::taken(VECTOR);
-        irq::route_isa(0, VECTOR, cpu).expect("line 0 exists");
+        arch::route_isa(0, VECTOR, cpu).expect("line 0 exists");
         // Channel 0, low and high byte, mode 0: one interrupt in about 1 ms.
         outb(0x43, 0b0011_0000);
         outb(0x40, 0xa9);
@@ -137,7 +138,7 @@ fn an_isa_interrupt_reaches_the_chosen_cpu() {
         while irq::taken(VECTOR).0 == before {
             yield_now();
         }
-        irq::mask_isa(0).expect("line 0 exists");
+        arch::mask_isa(0).expect("line 0 exists");
         assert_eq!(irq::taken(VECTOR), (before + 1, cpu));
     }
 }
@@ -148,9 +149,9 @@ fn outb(port: u16, value: u8) {
 }
 
 fn a_line_that_is_not_there_is_an_error() {
-    assert!(irq::route_isa(200, 0x40, 0).is_err());
-    assert!(irq::route_isa(4, 0x20, 0).is_err(), "a vector of exceptions");
-    assert!(irq::route_isa(4, 0x40, 999).is_err(), "no such CPU");
+    assert!(arch::route_isa(200, 0x40, 0).is_err());
+    assert!(arch::route_isa(4, 0x20, 0).is_err(), "a vector of exceptions");
+    assert!(arch::route_isa(4, 0x40, 999).is_err(), "no such CPU");
 }
 
 fn heap_blocks_never_overlap() {

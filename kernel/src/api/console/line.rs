@@ -4,6 +4,7 @@
 //! whatever came before: unknown keys do nothing, and invalid UTF-8 becomes U+FFFD.
 
 use alloc::string::String;
+use arrayvec::ArrayVec;
 
 /// Maximum length of a line, bytes.
 pub const LINE_MAX: usize = 1024;
@@ -34,8 +35,7 @@ pub enum Typed {
 pub struct Editor {
     line: String,
     /// The first bytes of a character of several.
-    partial: [u8; 4],
-    partial_len: usize,
+    partial: ArrayVec<u8, 4>,
     keys: Keys,
 }
 
@@ -54,7 +54,7 @@ enum Keys {
 impl Editor {
     /// Nothing typed yet.
     pub const fn empty() -> Self {
-        Editor { line: String::new(), partial: [0; 4], partial_len: 0, keys: Keys::Plain }
+        Editor { line: String::new(), partial: ArrayVec::new_const(), keys: Keys::Plain }
     }
 
     /// The line, when it is complete.
@@ -65,23 +65,20 @@ impl Editor {
     /// Processes the next byte.
     pub fn push(&mut self, byte: u8) -> Typed {
         let before = core::mem::replace(&mut self.keys, Keys::Plain);
-        match (before, byte) {
-            (Keys::Return, b'\n') => return Typed::Nothing,
-            (Keys::Escape, b'[' | b'O') => {
-                self.keys = Keys::Sequence;
-                return Typed::Nothing;
-            }
-            (Keys::Escape | Keys::Sequence, b'@'..=b'~') => return Typed::Nothing,
-            (Keys::Sequence, b' '..=b'?') => {
-                self.keys = Keys::Sequence;
-                return Typed::Nothing;
-            }
-            _ => {}
+        let within = match (before, byte) {
+            (Keys::Escape, b'[' | b'O') | (Keys::Sequence, b' '..=b'?') => Some(Keys::Sequence),
+            (Keys::Escape | Keys::Sequence, b'@'..=b'~') => Some(Keys::Plain),
+            (Keys::Return, b'\n') => Some(Keys::Plain),
+            _ => None,
+        };
+        if let Some(keys) = within {
+            self.keys = keys;
+            return Typed::Nothing;
         }
         if byte >= 0x80 {
             return self.push_partial(byte);
         }
-        self.partial_len = 0; // an incomplete character is dropped
+        self.partial.clear(); // an incomplete character is dropped
         match byte {
             b'\r' => {
                 self.keys = Keys::Return;
@@ -105,30 +102,20 @@ impl Editor {
 
     /// A byte of a multi-byte character.
     fn push_partial(&mut self, byte: u8) -> Typed {
-        self.partial[self.partial_len] = byte;
-        self.partial_len += 1;
-        match core::str::from_utf8(&self.partial[..self.partial_len]) {
-            Ok(text) => {
-                let letter = text.chars().next().unwrap_or(char::REPLACEMENT_CHARACTER);
-                self.partial_len = 0;
-                self.add(letter)
-            }
-            // The character is incomplete, so it is shorter than the longest one.
-            Err(error) if error.error_len().is_none() => Typed::Nothing,
-            Err(_) => {
-                self.partial_len = 0;
-                self.add(char::REPLACEMENT_CHARACTER)
-            }
-        }
+        self.partial.push(byte); // there is room: it is incomplete, so shorter than the longest
+        let letter = match core::str::from_utf8(&self.partial) {
+            Ok(text) => text.chars().next().unwrap_or(char::REPLACEMENT_CHARACTER),
+            Err(error) if error.error_len().is_none() => return Typed::Nothing,
+            Err(_) => char::REPLACEMENT_CHARACTER,
+        };
+        self.partial.clear();
+        self.add(letter)
     }
 
     fn add(&mut self, letter: char) -> Typed {
         // There are control characters beyond ASCII, too: for some terminals U+009B begins a
         // sequence, and typed characters are echoed.
-        if letter.is_control() {
-            return Typed::Nothing;
-        }
-        if self.line.len() + letter.len_utf8() > LINE_MAX {
+        if letter.is_control() || self.line.len() + letter.len_utf8() > LINE_MAX {
             return Typed::Nothing;
         }
         self.line.push(letter);

@@ -65,50 +65,40 @@ pub enum Damage {
     CutOff,
 }
 
-/// A parsed block.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Header {
-    /// The end of the archive.
-    End,
-    /// An entry; the name is `None` if it is not usable.
-    Entry { name: Option<String>, kind: Kind, size: u64 },
-}
-
-/// Calls `visit` for every entry of an archive of `size` bytes, in order, until it returns `Some`.
-/// `read` gives the block at an offset.
+/// Calls `visit` for every entry of an archive of `size` bytes, in order. `read` gives the block at
+/// an offset.
 ///
 /// Entries with unusable names are skipped: not UTF-8, empty, or with `..` in them.
 ///
 /// # Errors
-/// The error of `read`; or damage, with the offset of the damaged header.
-pub fn walk<T, E: From<(u64, Damage)>>(
+/// The error of `read` or `visit`; or damage, with the offset of the damaged header.
+pub fn walk<E: From<(u64, Damage)>>(
     size: u64,
     mut read: impl FnMut(u64, &mut Block) -> Result<(), E>,
-    mut visit: impl FnMut(Entry) -> Option<T>,
-) -> Result<Option<T>, E> {
+    mut visit: impl FnMut(Entry) -> Result<(), E>,
+) -> Result<(), E> {
     let mut at = 0u64;
     let mut block = [0; BLOCK];
     // Without an end mark the archive ends where the disk does.
     while let Some(start) = at.checked_add(BLOCK as u64).filter(|&start| start <= size) {
         read(at, &mut block)?;
-        let header = parse(&block).map_err(|damage| E::from((at, damage)))?;
-        let Header::Entry { name, kind, size: bytes } = header else { break };
+        if block == [0; BLOCK] {
+            break;
+        }
+        let (name, kind, bytes) = parse(&block).map_err(|damage| E::from((at, damage)))?;
         let end = start.checked_add(bytes).filter(|&end| end <= size);
         let end = end.ok_or_else(|| E::from((at, Damage::CutOff)))?;
-        let entry = name.map(|name| Entry { name, kind, size: bytes, start });
-        if let Some(found) = entry.filter(|entry| entry.kind != Kind::Other).and_then(&mut visit) {
-            return Ok(Some(found));
+        if let Some(name) = name.filter(|_| kind != Kind::Other) {
+            visit(Entry { name, kind, size: bytes, start })?;
         }
         let Some(next) = end.checked_next_multiple_of(BLOCK as u64) else { break };
         at = next;
     }
-    Ok(None)
+    Ok(())
 }
 
-fn parse(block: &Block) -> Result<Header, Damage> {
-    if block.iter().all(|&byte| byte == 0) {
-        return Ok(Header::End);
-    }
+/// Name, if it is usable, kind and size of the entry behind a header.
+fn parse(block: &Block) -> Result<(Option<String>, Kind, u64), Damage> {
     if &block[257..262] != b"ustar" {
         return Err(Damage::NoHeader);
     }
@@ -125,7 +115,7 @@ fn parse(block: &Block) -> Result<Header, Damage> {
     let size = if matches!(block[156], b'1'..=b'6') { 0 } else { size };
     // GNU's own format keeps other things where the prefix is.
     let prefix = if block[262] == 0 { text(&block[345..500]) } else { b"" };
-    Ok(Header::Entry { name: join(prefix, text(&block[..100])), kind, size })
+    Ok((join(prefix, text(&block[..100])), kind, size))
 }
 
 /// The sum of all bytes, those of the checksum taken as spaces.

@@ -10,9 +10,7 @@
 use super::{Program, all};
 use crate::api::go::{Go, SpawnError};
 use crate::arch::lock::IrqLock;
-use crate::fail;
-use crate::fail::end;
-use crate::fail::{Left, deadlock};
+use crate::fail::{self, Left, deadlock, end};
 use crate::run::door::GHandle;
 use crate::run::program::{Ended, Instance, ProgramId, for_ever};
 use crate::run::time::{Deadline, Duration, Instant, sleep};
@@ -56,15 +54,14 @@ pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, 
     let args = keep_args(args).ok_or(SpawnError::NoMemory)?;
     let instance = Instance::take(program.name(), args).ok_or(SpawnError::NoMemory)?;
     let id = instance.id();
-    let started = Shared::try_new(Over::new())
-        .map(|over| (over.clone(), over))
-        .map_err(|_| SpawnError::NoMemory);
-    let started = started.and_then(|(over, told)| {
+    let over = Shared::try_new(Over(IrqLock::new((None, None)))).map_err(|_| SpawnError::NoMemory);
+    let over = over.and_then(|over| {
+        let told = over.clone();
         deadlock::begin_watching()?;
         service::spawn_for_a_while("supervisor", move || supervise(instance, &told))?;
         Ok(over)
     });
-    let over = started.inspect_err(|_| instance.free())?;
+    let over = over.inspect_err(|_| instance.free())?;
     let main = Go::new().name(program.name()).stack_size(program.stack_size()).of(instance);
     if let Err(error) = main.spawn(move || run_main(program, instance, id)).map(drop) {
         instance.end(id, Ended::Stopped, door::ready); // the supervisor does the rest
@@ -179,10 +176,6 @@ impl fmt::Debug for Run {
 struct Over(IrqLock<(Option<Ended>, Option<GHandle>)>);
 
 impl Over {
-    fn new() -> Self {
-        Over(IrqLock::new((None, None)))
-    }
-
     fn tell(&self, how: Ended) {
         let mut over = self.0.lock();
         over.0 = Some(how);

@@ -17,6 +17,11 @@ fn cells() -> Vec<Cell> {
     vec![Cell::BLANK; MAX_CELLS]
 }
 
+fn show(screen: &mut Screen, text: &[u8]) {
+    screen.write(text, Color::Normal);
+    screen.draw(usize::MAX);
+}
+
 /// The text of a row, as the grid says it has been drawn.
 fn text(screen: &Screen, row: usize) -> String {
     let row = &screen.cells[row * screen.columns..][..screen.columns];
@@ -34,7 +39,7 @@ fn pixels_appear_in_their_cell_and_nowhere_else() {
     let mut cells = cells();
     let mut screen = Screen::new(&mut pixels, info, &mut cells).expect("fits");
     assert_eq!(screen.size(), (10, 3));
-    screen.write(b"\n  X");
+    show(&mut screen, b"\n  X");
     let background = [BACKGROUND[2], BACKGROUND[1], BACKGROUND[0], 0];
     let mut lit = 0;
     for y in 0..48 {
@@ -62,7 +67,7 @@ fn scrolling_keeps_the_last_lines() {
     let mut cells = cells();
     let mut screen = Screen::new(&mut pixels, info, &mut cells).expect("fits");
     for i in 0..100 {
-        screen.write(format!("line {i}\n").as_bytes());
+        show(&mut screen, format!("line {i}\n").as_bytes());
     }
     assert_eq!([0, 1, 2, 3].map(|row| text(&screen, row)), ["line 97", "line 98", "line 99", ""]);
 }
@@ -73,11 +78,11 @@ fn scrolled_pixels_equal_freshly_drawn_ones() {
     let (mut scrolled, mut fresh) = (vec![0; info.byte_len], vec![0; info.byte_len]);
     let mut grid = cells();
     let mut screen = Screen::new(&mut scrolled, info, &mut grid).expect("fits");
-    screen.write(b"gone\nWide line that goes away\n");
-    screen.write(b"a\nbb\nccc\n");
+    show(&mut screen, b"gone\nWide line that goes away\n");
+    show(&mut screen, b"a\nbb\nccc\n");
     let mut grid = cells();
     let mut screen = Screen::new(&mut fresh, info, &mut grid).expect("fits");
-    screen.write(b"a\nbb\nccc\n");
+    show(&mut screen, b"a\nbb\nccc\n");
     assert!(scrolled == fresh);
 }
 
@@ -87,9 +92,9 @@ fn unchanged_cells_are_not_drawn_again() {
     let mut pixels = vec![0; info.byte_len];
     let mut cells = cells();
     let mut screen = Screen::new(&mut pixels, info, &mut cells).expect("fits");
-    screen.write(b"same\nsame\nsame\nsame");
+    show(&mut screen, b"same\nsame\nsame\nsame");
     screen.pixels.fill(0x55);
-    screen.write(b"\nsame");
+    show(&mut screen, b"\nsame");
     assert!(pixels.iter().all(|&byte| byte == 0x55));
 }
 
@@ -99,11 +104,11 @@ fn tabs_returns_wrap_and_foreign_characters() {
     let mut pixels = vec![0; info.byte_len];
     let mut cells = cells();
     let mut screen = Screen::new(&mut pixels, info, &mut cells).expect("fits");
-    screen.write(b"a\tb\nxxxx\ryy\n");
-    screen.write("12345678901234567890\n".as_bytes());
-    screen.write("é→😀\u{7}".as_bytes());
-    screen.write(b"\xff\x80.\n");
-    screen.write(b"1234567890123456789\t\t\tZ");
+    show(&mut screen, b"a\tb\nxxxx\ryy\n");
+    show(&mut screen, "12345678901234567890\n".as_bytes());
+    show(&mut screen, "é→😀\u{7}".as_bytes());
+    show(&mut screen, b"\xff\x80.\n");
+    show(&mut screen, b"1234567890123456789\t\t\tZ");
     let expected = [
         "a       b",
         "yyxx",
@@ -122,8 +127,8 @@ fn colours_differ() {
     let mut cells = cells();
     let mut screen = Screen::new(&mut pixels, info, &mut cells).expect("fits");
     let mut seen = [Color::Normal, Color::Warning, Color::Error].map(|color| {
-        screen.set_color(color);
-        screen.write(b"\rX");
+        screen.write(b"\rX", color);
+        screen.draw(usize::MAX);
         screen.pixels.to_vec()
     });
     seen.sort();
@@ -165,7 +170,7 @@ fn hostile_descriptions_are_safe() {
                             pixel_format: PixelFormat::Rgb,
                         };
                         if let Some(mut screen) = Screen::new(&mut pixels, info, &mut cells) {
-                            screen.write(b"a b\nc\td\n\n\xff");
+                            show(&mut screen, b"a b\nc\td\n\n\xff");
                         }
                     }
                 }

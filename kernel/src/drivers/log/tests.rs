@@ -19,7 +19,7 @@ impl Memory {
 }
 
 impl Sink for Memory {
-    fn write(&mut self, bytes: &[u8]) {
+    fn write(&mut self, bytes: &[u8], _: Color) {
         // In small pieces: without the console's lock, lines would mix. (No yield in between: all
         // other threads spin until their slice is over.)
         for chunk in bytes.chunks(16) {
@@ -32,8 +32,8 @@ fn printer() -> (&'static Printer<Memory, Memory>, Memory, Memory) {
     let printer = Box::leak(Box::new(Printer::new()));
     let (serial, screen) = (Memory::default(), Memory::default());
     printer.with(|c: &mut Console<Memory, Memory>| {
-        c.attach_serial(serial.clone());
-        c.attach_screen(screen.clone());
+        c.serial.attach(serial.clone(), &c.ring);
+        c.screen.attach(screen.clone(), &c.ring);
     });
     (printer, serial, screen)
 }
@@ -102,10 +102,10 @@ fn what_was_printed_before_is_replayed_once() {
     let printer: &Printer<Memory, Memory> = Box::leak(Box::new(Printer::new()));
     printer.print(format_args!("early\n"), Color::Normal);
     let serial = Memory::default();
-    printer.with(|c| c.attach_serial(serial.clone()));
+    printer.with(|c| c.serial.attach(serial.clone(), &c.ring));
     printer.print(format_args!("late\n"), Color::Normal);
     let screen = Memory::default();
-    printer.with(|c| c.attach_screen(screen.clone()));
+    printer.with(|c| c.screen.attach(screen.clone(), &c.ring));
     assert_eq!(serial.text(), "early\nlate\n");
     assert_eq!(screen.text(), "early\nlate\n");
 }
@@ -170,7 +170,7 @@ fn ring_keeps_the_last_whole_lines() {
     for i in 0..20_000 {
         ring.push(format!("line {i}\n").as_bytes());
     }
-    let (older, newer) = ring.since(0);
+    let [older, newer] = ring.since(0);
     let text = String::from_utf8([older, newer].concat()).expect("tests print UTF-8");
     assert!(text.len() > RING_SIZE - 20 && text.len() <= RING_SIZE);
     let first: usize =
@@ -185,9 +185,9 @@ fn ring_takes_texts_longer_than_itself() {
     ring.push(b"abc");
     let long: Vec<u8> = (0..RING_SIZE * 2 + 77).map(|i| b'a' + (i % 23) as u8).collect();
     ring.push(&long);
-    let (older, newer) = ring.since(0);
+    let [older, newer] = ring.since(0);
     assert_eq!([older, newer].concat(), long[long.len() - RING_SIZE..]);
-    assert_eq!(ring.since(ring.written).0.len(), 0);
+    assert_eq!(ring.since(ring.written)[0].len(), 0);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn emergency_gets_through_a_held_lock() {
     core::mem::forget(printer.console.lock());
     // SAFETY: the forgotten guard is never used again.
     let mut console = unsafe { printer.seize(1000) };
-    console.write(b"panic\n", Color::Error);
+    console.write(b"panic\n", To::All(Color::Error));
     drop(console);
     printer.print(format_args!("after\n"), Color::Normal);
     assert_eq!(serial.text(), "panic\nafter\n");
@@ -210,10 +210,10 @@ fn emergency_waits_for_a_holder_that_finishes() {
         scope.spawn(move || {
             // SAFETY: so many tries outlast the holder, so the lock is not broken.
             let mut console = unsafe { printer.seize(u32::MAX) };
-            console.write(b"second\n", Color::Error);
+            console.write(b"second\n", To::All(Color::Error));
         });
         std::thread::sleep(std::time::Duration::from_millis(20));
-        held.write(b"first\n", Color::Normal);
+        held.write(b"first\n", To::All(Color::Normal));
     });
     assert_eq!(serial.text(), "first\nsecond\n");
 }
@@ -230,19 +230,12 @@ fn messages_have_time_level_and_the_cpu_of_trouble() {
     assert_eq!(show(Level::Error, 12_000_001_000), "[  12.000001] error: cpu 3: no HPET");
 }
 
-#[test]
-fn clock_is_zero_until_it_is_set() {
-    assert_eq!(now_ns(), 0);
-    set_clock(|| 42);
-    assert_eq!(now_ns(), 42);
-}
-
 /// A console that records how much it got at a time.
 #[derive(Clone, Default)]
 struct Pieces(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Sink for Pieces {
-    fn write(&mut self, bytes: &[u8]) {
+    fn write(&mut self, bytes: &[u8], _: Color) {
         self.0.lock().expect("no test panics here").push(bytes.into());
     }
 }
@@ -251,7 +244,7 @@ impl Sink for Pieces {
 fn no_console_gets_more_than_a_piece_at_a_time() {
     let printer: &Printer<Pieces, Pieces> = Box::leak(Box::new(Printer::new()));
     let serial = Pieces::default();
-    printer.with(|c| c.attach_serial(serial.clone()));
+    printer.with(|c| c.serial.attach(serial.clone(), &c.ring));
     serial.0.lock().expect("no panic").clear();
     // Interrupts are off for as long as one of these takes. One line is longer than a piece.
     let line = |n: usize| "x".repeat(if n == 300 { 10 * PIECE } else { n % 150 }) + "\n";
@@ -273,24 +266,19 @@ fn no_console_gets_more_than_a_piece_at_a_time() {
     }
 }
 
-/// A text of several pieces, up to its `pieces`th, as from a G that is preempted there.
-struct Half {
-    place: Place,
-}
+/// A text of several pieces, as from a G that is preempted between two.
+struct Half(u64);
 
 impl Half {
     fn begin(printer: &Printer<Memory, Memory>, part: &str) -> Self {
-        let text = printer.with(|console| console.new_text());
-        let half = Half { place: Place { text: Some(text), is_last: false } };
+        let half = Half(printer.with(|console| console.new_text()));
         half.put(printer, part, false);
         half
     }
 
     fn put(&self, printer: &Printer<Memory, Memory>, part: &str, is_last: bool) {
-        let place = Place { is_last, ..self.place };
-        printer.with(|console| {
-            console.put(part.as_bytes(), place, |c, bytes| c.write(bytes, Color::Normal));
-        });
+        let to = To::All(Color::Normal);
+        printer.with(|console| console.put(part.as_bytes(), self.0, is_last, to));
     }
 }
 
@@ -337,9 +325,9 @@ fn an_emergency_in_the_middle_of_a_line_begins_a_line() {
     let (printer, serial, _) = printer();
     Half::begin(printer, "half");
     printer.with(|console| {
-        console.end_cut_line(Color::Error);
-        console.write(b"kernel panic ", Color::Error);
-        console.write(b"on CPU 0\n", Color::Error);
+        console.end_cut_line();
+        console.write(b"kernel panic ", To::All(Color::Error));
+        console.write(b"on CPU 0\n", To::All(Color::Error));
     });
     assert_eq!(serial.text(), "half\nkernel panic on CPU 0\n");
 }

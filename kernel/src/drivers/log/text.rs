@@ -1,9 +1,10 @@
 //! A text to be printed: formatted on the stack, then on the heap.
 //!
-//! Holds [`Text`], which `log.rs` formats into. It is sent when it is complete; only if there
-//! is no memory for it, or it has no end, it is sent in parts.
+//! It is sent when it is complete; only if there is no memory for it, or it has no end, it is sent
+//! in parts.
 
 use alloc::vec::Vec;
+use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
 
 /// Bytes of a text that need no heap.
@@ -18,9 +19,8 @@ const SPARE: usize = 256;
 
 /// A text that is being formatted: on the stack, then on the heap, else in parts.
 pub struct Text<F: FnMut(&[u8])> {
-    stack: [u8; STACK_BUFFER],
-    used: usize,
-    /// Holds everything so far once it is not empty; the stack is unused then.
+    stack: ArrayVec<u8, STACK_BUFFER>,
+    /// Holds everything so far once it is not empty; the stack is empty then.
     heap: Vec<u8>,
     send: F,
 }
@@ -28,46 +28,37 @@ pub struct Text<F: FnMut(&[u8])> {
 impl<F: FnMut(&[u8])> Text<F> {
     /// An empty text, to be sent by `send`.
     pub fn new(send: F) -> Self {
-        Text { stack: [0; STACK_BUFFER], used: 0, heap: Vec::new(), send }
+        Text { stack: ArrayVec::new(), heap: Vec::new(), send }
     }
 
     /// Sends the rest.
-    pub fn finish(&mut self) {
-        match self.heap.is_empty() {
-            true if self.used == 0 => {}
-            true => (self.send)(&self.stack[..self.used]),
-            false => (self.send)(&self.heap),
-        }
-        self.used = 0;
-        self.heap.clear();
+    pub fn finish(self) {
+        [&self.stack[..], &self.heap]
+            .into_iter()
+            .filter(|text| !text.is_empty())
+            .for_each(self.send)
     }
 
     /// Makes room for `more` on the heap, and moves the bytes on the stack there.
     fn grow(&mut self, more: usize) -> bool {
-        let more = self.used + more;
-        if self.heap.len() + more > HEAP_BUFFER || !self.reserve(more) {
-            return false;
+        let more = self.stack.len() + more;
+        let has_room = self.heap.len() + more <= HEAP_BUFFER
+            && (self.heap.try_reserve(more + SPARE).is_ok()
+                || self.heap.try_reserve_exact(more).is_ok());
+        if has_room {
+            self.heap.extend(self.stack.drain(..));
         }
-        self.heap.extend_from_slice(&self.stack[..self.used]);
-        self.used = 0;
-        true
-    }
-
-    /// Reserves twice as much as there is, or as much as is needed.
-    fn reserve(&mut self, more: usize) -> bool {
-        self.heap.try_reserve(more + SPARE).is_ok() || self.heap.try_reserve_exact(more).is_ok()
+        has_room
     }
 
     /// Sends up to the last line end, or everything if there is none.
     fn send_lines(&mut self) {
-        let text = if self.heap.is_empty() { &self.stack[..self.used] } else { &self.heap };
+        let text = if self.heap.is_empty() { &self.stack[..] } else { &self.heap };
         let cut = text.iter().rposition(|&b| b == b'\n').map_or(text.len(), |at| at + 1);
         (self.send)(&text[..cut]);
-        if self.heap.is_empty() {
-            self.stack.copy_within(cut..self.used, 0);
-            self.used -= cut;
-        } else {
-            self.heap.drain(..cut);
+        match self.heap.is_empty() {
+            true => drop(self.stack.drain(..cut)),
+            false => drop(self.heap.drain(..cut)),
         }
     }
 }
@@ -76,9 +67,7 @@ impl<F: FnMut(&[u8])> Write for Text<F> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut bytes = text.as_bytes();
         while !bytes.is_empty() {
-            if self.heap.is_empty() && bytes.len() <= STACK_BUFFER - self.used {
-                self.stack[self.used..][..bytes.len()].copy_from_slice(bytes);
-                self.used += bytes.len();
+            if self.heap.is_empty() && self.stack.try_extend_from_slice(bytes).is_ok() {
                 return Ok(());
             }
             if self.grow(bytes.len()) {
@@ -86,7 +75,7 @@ impl<F: FnMut(&[u8])> Write for Text<F> {
                 return Ok(());
             }
             // No memory, or a text without an end: in parts.
-            if self.used + self.heap.len() > 0 {
+            if self.stack.len() + self.heap.len() > 0 {
                 self.send_lines();
             } else {
                 let (part, rest) = bytes.split_at(bytes.len().min(HEAP_BUFFER));

@@ -11,8 +11,7 @@
 //! woken for another reason, by a kill, queues again; a waiter that was abandoned in the queue (its
 //! frame is kept) is skipped.
 
-use crate::run::door;
-use crate::run::door::Reason;
+use crate::run::door::{self, Reason};
 use crate::wait::held::PANICKING;
 use crate::wait::queue::{Place, WaitQueue, Waited};
 

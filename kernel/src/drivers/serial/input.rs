@@ -13,10 +13,9 @@
 //! enable and modem control are this half's, the data register (to write) is the writer's.
 //! Both read the line status. Reading clears its error bits, and the writer's own CPU takes
 //! no interrupts meanwhile; so the writer passes on the bits it reads
-//! ([`Listener::on_line_status`]), and received bytes are taken at that moment.
-//!
-//! This can assign one error to the wrong byte: it is counted, but the byte that another CPU
-//! takes between the writer's read and its call passes as good.
+//! ([`Input::on_line_status`]), and received bytes are taken at that moment. The byte that another
+//! CPU takes between the writer's read and its call passes as good: its error is counted, but
+//! assigned to the next byte.
 //!
 //! # The ring
 //!
@@ -24,18 +23,14 @@
 //! port is opened; bytes that were typed earlier, while there was no heap, wait in an array. A
 //! `push` waits for a half-done `pop`, so readers pop with interrupts off.
 //!
-//! # A full ring
+//! If the ring is full no byte is dropped. The rest stays in the port, whose FIFO fills: "ready to
+//! send" is cleared, and receive interrupts are off until half of the ring is free. A sender that
+//! respects the signal waits, and so does an emulator's pipe; another sender overruns the FIFO,
+//! which the port reports and the driver counts.
 //!
-//! No byte is dropped. The rest stays in the port, whose FIFO fills: "ready to send" is
-//! cleared, and receive interrupts are off until half of the ring is free. A sender that
-//! respects the signal waits, and so does an emulator's pipe; another sender overruns the
-//! FIFO, which the port reports and the driver counts.
-//!
-//! # Ctrl-C
-//!
-//! A G that runs a program for the user can catch that key ([`Input::catch_key`]): it then
-//! ends that G's wait, and readers never see it. It is taken in order, so behind a full ring
-//! it waits like any byte.
+//! A G that runs a program for the user can catch Ctrl-C ([`Input::catch_key`]): it then ends that
+//! G's wait, and readers never see it. It is taken in order, so behind a full ring it waits like
+//! any byte.
 //!
 //! # The line is an edge
 //!
@@ -45,11 +40,11 @@
 //! stuck bit), it turns the port's interrupts off and on, which makes a new edge, and lets
 //! other interrupts have their turn.
 
-use super::Listener;
+use super::{OPEN, Port, RECEIVER_ERRORS};
 use crate::arch::lock::{IrqGuard, IrqLock};
-use crate::drivers::irq;
 use crate::mem::percpu::Here;
 use crate::run::poller::{PollDesc, PollError};
+use arrayvec::ArrayVec;
 use core::fmt;
 use crossbeam_queue::ArrayQueue;
 use uart_16550::backend::{Backend, PioBackend};
@@ -124,20 +119,15 @@ impl<B: Backend> Input<B> {
     pub fn open(&self, backend: B) {
         let ring = self.ring.call_once(|| ArrayQueue::new(RING_SIZE));
         let mut receiver = self.receiver.lock();
-        let (early, typed) = (receiver.early, core::mem::take(&mut receiver.typed_early));
-        early[..typed].iter().for_each(|&byte| ring.push(byte).expect("as long as the ring"));
-        receiver.open(backend);
+        receiver.early.drain(..).for_each(|byte| ring.push(byte).expect("as long as the ring"));
+        receiver.port = Some(Port(backend));
+        receiver.release();
     }
 
     /// Keeps a byte that was typed before the port was opened, while there is room.
     pub fn keep(&self, byte: u8) {
         let mut receiver = self.receiver.lock();
-        let at = receiver.typed_early;
-        if let Some(place) = receiver.early.get_mut(at) {
-            *place = byte;
-            receiver.typed_early += 1;
-            receiver.stats.bytes += 1;
-        }
+        receiver.stats.bytes += u64::from(receiver.early.try_push(byte).is_ok());
     }
 
     /// Takes bytes as if the port had received them, as many as there is room for, and
@@ -146,46 +136,38 @@ impl<B: Backend> Input<B> {
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub fn type_in(&self, bytes: &[u8]) -> usize {
         let Some(ring) = self.ring.get() else { return 0 };
-        let mut typed = 0;
-        self.tell(self.receiver.lock(), |receiver| {
-            typed = bytes.len().min(RING_SIZE - ring.len());
-            let for_reader = bytes[..typed].iter().filter(|&&byte| receiver.accept(byte, ring));
-            if for_reader.count() > 0 { Took::Some } else { Took::Nothing }
-        });
+        let mut receiver = self.receiver.lock();
+        let typed = bytes.len().min(RING_SIZE - ring.len());
+        bytes[..typed].iter().for_each(|&byte| receiver.accept(byte, ring));
+        self.tell(receiver);
         typed
     }
 
     /// Sets why there is no input.
     pub fn refuse(&self, trouble: InputError) {
-        self.receiver.lock().trouble = Some(trouble);
+        self.receiver.lock().trouble = trouble;
     }
 
     /// Why there is no input, if there is none.
     pub fn trouble(&self) -> Option<InputError> {
         let receiver = self.receiver.lock();
-        match receiver.backend {
-            Some(_) => None,
-            None => Some(receiver.trouble.unwrap_or(InputError::NoPort)),
-        }
+        receiver.port.is_none().then_some(receiver.trouble)
     }
 
     /// Takes at least one byte, waiting until `deadline_ns` at most, and returns their
     /// number; 0 only for an empty buffer.
-    ///
-    /// # Errors
-    /// There is no input, or none came in time.
+    /// Errors: there is no input, or none came in time.
     pub fn read(&self, buffer: &mut [u8], deadline_ns: Option<u64>) -> Result<usize, InputError> {
         loop {
             let taken = self.pop(buffer)?;
             if taken > 0 || buffer.is_empty() {
                 return Ok(taken);
             }
-            match self.desc.wait(deadline_ns) {
-                Ok(()) => {}
-                Err(PollError::TimedOut) => return Err(InputError::TimedOut),
-                Err(PollError::Busy) => return Err(InputError::Busy),
-                Err(PollError::Closed) => return Err(InputError::Gone),
-            }
+            self.desc.wait(deadline_ns).map_err(|error| match error {
+                PollError::TimedOut => InputError::TimedOut,
+                PollError::Busy => InputError::Busy,
+                PollError::Closed => InputError::Gone,
+            })?;
         }
     }
 
@@ -203,8 +185,8 @@ impl<B: Backend> Input<B> {
         });
         let mut receiver = self.receiver.lock();
         // Bytes that came before the failure can still be read.
-        if taken == 0 && left == 0 && receiver.backend.is_none() {
-            return Err(receiver.trouble.unwrap_or(InputError::NoPort));
+        if taken == 0 && left == 0 && receiver.port.is_none() {
+            return Err(receiver.trouble);
         }
         if receiver.is_held && left <= RING_SIZE / 2 {
             receiver.release();
@@ -244,70 +226,52 @@ impl<B: Backend> Input<B> {
         self.receiver.lock().stats
     }
 
-    /// Lets `f` take bytes, and wakes the Gs that wait for the result.
-    fn tell(
-        &self,
-        mut receiver: IrqGuard<'_, Receiver<B>>,
-        f: impl FnOnce(&mut Receiver<B>) -> Took,
-    ) {
-        let took = f(&mut receiver);
-        let is_key_pressed = receiver.is_key_pressed;
+    /// The port has interrupted.
+    pub fn on_interrupt(&self) {
+        let mut receiver = self.receiver.lock();
+        receiver.stats.interrupts += 1;
+        if let Some(ring) = self.ring.get() {
+            receiver.take(LSR::empty(), ring);
+            self.tell(receiver);
+        }
+    }
+
+    /// The writer has read these receiver bits of the line status. Any context.
+    pub fn on_line_status(&self, seen: LSR) {
+        // Held by a CPU that takes the bytes at this moment; or by a CPU that died, if this
+        // is the panic path, which must not wait for it.
+        if let (Some(mut receiver), Some(ring)) = (self.receiver.try_lock(), self.ring.get()) {
+            // The line status is read again: another CPU may have taken the byte.
+            receiver.take(seen & RECEIVER_ERRORS, ring);
+            self.tell(receiver);
+        }
+    }
+
+    /// Bytes may have been taken, or the port has gone: the Gs that wait check again.
+    fn tell(&self, receiver: IrqGuard<'_, Receiver<B>>) {
+        let (is_gone, is_key_pressed) = (receiver.port.is_none(), receiver.is_key_pressed);
         drop(receiver);
         if is_key_pressed {
             self.key.ready();
         }
-        match took {
-            Took::Nothing => {}
-            Took::Some => self.desc.ready(),
-            Took::Gone => self.desc.close(),
+        match is_gone {
+            true => self.desc.close(),
+            false => self.desc.ready(),
         }
     }
 }
-
-impl<B: Backend + Send> irq::Handler for Input<B> {
-    fn on_interrupt(&self) {
-        self.tell(self.receiver.lock(), |receiver| {
-            receiver.stats.interrupts += 1;
-            self.ring.get().map_or(Took::Nothing, |ring| receiver.take(LSR::empty(), ring))
-        });
-    }
-}
-
-impl<B: Backend + Send> Listener for Input<B> {
-    fn on_line_status(&self, seen: LSR) {
-        // Held by a CPU that takes the bytes at this moment; or by a CPU that died, if this
-        // is the panic path, which must not wait for it.
-        if let (Some(receiver), Some(ring)) = (self.receiver.try_lock(), self.ring.get()) {
-            // The line status is read again: another CPU may have taken the byte.
-            self.tell(receiver, |receiver| receiver.take(seen & ERRORS, ring));
-        }
-    }
-}
-
-/// The result of taking bytes from the port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-enum Took {
-    Nothing,
-    Some,
-    Gone,
-}
-
-const GARBLED: LSR = LSR::PARITY_ERROR.union(LSR::FRAMING_ERROR);
-const ERRORS: LSR = GARBLED.union(LSR::OVERRUN_ERROR).union(LSR::BREAK_INTERRUPT);
 
 /// The causes of interrupts: a byte, or an error of one.
 const INTERRUPTS: IER = IER::DATA_READY.union(IER::RECEIVER_LINE_STATUS);
-/// Signals to the other side that the port is open; on a PC, "output 2" is the gate of the
-/// interrupt line.
-const PRESENT: MCR = MCR::DTR.union(MCR::OUT_2_INT_ENABLE);
+/// The signals of an open port whose sender should wait.
+const HELD: MCR = OPEN.difference(MCR::RTS);
 
 struct Receiver<B> {
-    backend: Option<B>,
-    trouble: Option<InputError>,
+    port: Option<Port<B>>,
+    /// Why there is no port, if there is none.
+    trouble: InputError,
     /// Bytes that were typed before the port was opened.
-    early: [u8; RING_SIZE],
-    typed_early: usize,
+    early: ArrayVec<u8, RING_SIZE>,
     /// The ring was full: the sender has been told to wait.
     is_held: bool,
     /// Ctrl-C is not passed to readers.
@@ -319,114 +283,88 @@ struct Receiver<B> {
 
 impl<B: Backend> Receiver<B> {
     const fn new() -> Self {
-        let stats =
-            InputStats { interrupts: 0, bytes: 0, overruns: 0, garbled: 0, breaks: 0, holds: 0 };
         Receiver {
-            backend: None,
-            trouble: None,
-            early: [0; RING_SIZE],
-            typed_early: 0,
+            port: None,
+            trouble: InputError::NoPort,
+            early: ArrayVec::new_const(),
             is_held: false,
             is_key_caught: false,
             is_key_pressed: false,
-            stats,
+            stats: InputStats {
+                interrupts: 0,
+                bytes: 0,
+                overruns: 0,
+                garbled: 0,
+                breaks: 0,
+                holds: 0,
+            },
         }
-    }
-
-    fn open(&mut self, backend: B) {
-        self.backend = Some(backend);
-        self.trouble = None;
-        self.release();
     }
 
     /// Takes received bytes. `seen` are the error bits that the caller has read, and thereby
     /// cleared.
-    fn take(&mut self, mut seen: LSR, ring: &ArrayQueue<u8>) -> Took {
-        let mut took = Took::Nothing;
+    fn take(&mut self, mut seen: LSR, ring: &ArrayQueue<u8>) {
         for _ in 0..TAKE_MAX {
-            if self.is_held {
-                return took;
-            }
-            if ring.is_full() {
+            if !self.is_held && ring.is_full() {
                 self.hold();
-                return took;
             }
-            let Some(bits) = self.register(offsets::LSR) else { return took };
+            let Some(port) = self.port.as_mut().filter(|_| !self.is_held) else { return };
+            let status = port.status();
             // A missing port reads as all ones; a port never does.
-            if bits == u8::MAX {
-                self.backend = None;
-                self.trouble = Some(InputError::Gone);
-                return Took::Gone;
+            if status.bits() == u8::MAX {
+                self.port = None;
+                self.trouble = InputError::Gone;
+                return;
             }
-            seen |= LSR::from_bits_retain(bits);
-            if self.take_one(seen, ring) {
-                took = Took::Some;
-            }
+            seen |= status;
+            // A break comes with a zero byte and a framing error, which do not count.
+            let is_break = seen.contains(LSR::BREAK_INTERRUPT);
+            let is_garbled = seen.intersects(LSR::PARITY_ERROR | LSR::FRAMING_ERROR) && !is_break;
+            self.stats.overruns += u64::from(seen.contains(LSR::OVERRUN_ERROR));
+            self.stats.breaks += u64::from(is_break);
+            self.stats.garbled += u64::from(is_garbled);
             if !seen.contains(LSR::DATA_READY) {
-                return took;
+                return;
+            }
+            let byte = port.get(offsets::DATA);
+            if !is_break && !is_garbled {
+                self.accept(byte, ring);
             }
             seen = LSR::empty();
         }
-        self.renew_edge();
-        took
+        // Off and on: see "The line is an edge".
+        self.set(offsets::IER, 0);
+        self.set(offsets::IER, INTERRUPTS.bits());
     }
 
-    /// Counts the errors of the line status, and takes its byte, if there is one. True if the
-    /// byte is good.
-    fn take_one(&mut self, status: LSR, ring: &ArrayQueue<u8>) -> bool {
-        // A break comes with a zero byte and a framing error, which do not count.
-        let is_break = status.contains(LSR::BREAK_INTERRUPT);
-        let is_garbled = status.intersects(GARBLED) && !is_break;
-        self.stats.overruns += u64::from(status.contains(LSR::OVERRUN_ERROR));
-        self.stats.breaks += u64::from(is_break);
-        self.stats.garbled += u64::from(is_garbled);
-        if !status.contains(LSR::DATA_READY) {
-            return false;
-        }
-        let Some(byte) = self.register(offsets::DATA) else { return false };
-        !is_break && !is_garbled && self.accept(byte, ring)
-    }
-
-    /// Takes a good byte; there is room for it. True if it is for a reader.
-    fn accept(&mut self, byte: u8, ring: &ArrayQueue<u8>) -> bool {
+    /// Takes a good byte; there is room for it.
+    fn accept(&mut self, byte: u8, ring: &ArrayQueue<u8>) {
         self.stats.bytes += 1;
         if self.is_key_caught && byte == INTERRUPT_KEY {
             self.is_key_pressed = true;
-            return false;
+        } else {
+            let _ = ring.push(byte); // not full
         }
-        ring.push(byte).is_ok()
     }
 
     /// The ring is full: makes the sender wait.
     fn hold(&mut self) {
         self.is_held = true;
         self.stats.holds += 1;
-        self.set_register(offsets::IER, 0);
-        self.set_register(offsets::MCR, PRESENT.bits());
+        self.set(offsets::IER, 0);
+        self.set(offsets::MCR, HELD.bits());
     }
 
     /// Lets the sender send. If bytes are waiting, the interrupt comes at once.
     fn release(&mut self) {
         self.is_held = false;
-        self.set_register(offsets::MCR, PRESENT.union(MCR::RTS).bits());
-        self.set_register(offsets::IER, INTERRUPTS.bits());
+        self.set(offsets::MCR, OPEN.bits());
+        self.set(offsets::IER, INTERRUPTS.bits());
     }
 
-    /// See "The line is an edge".
-    fn renew_edge(&mut self) {
-        self.set_register(offsets::IER, 0);
-        self.set_register(offsets::IER, INTERRUPTS.bits());
-    }
-
-    fn register(&mut self, offset: usize) -> Option<u8> {
-        // SAFETY: a register of the port that this half may read (see the top).
-        self.backend.as_mut().map(|backend| unsafe { backend.read(offset as u8) })
-    }
-
-    fn set_register(&mut self, offset: usize, value: u8) {
-        if let Some(backend) = &mut self.backend {
-            // SAFETY: a register of the port that this half may write (see the top).
-            unsafe { backend.write(offset as u8, value) };
+    fn set(&mut self, register: usize, value: u8) {
+        if let Some(port) = &mut self.port {
+            port.set(register, value);
         }
     }
 }

@@ -11,12 +11,7 @@ use crate::mem::{PHYS_OFFSET, dma};
 use core::ptr::NonNull;
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
-/// `pages` zeroed pages in one piece. Their caller never frees them.
-pub fn alloc_pages(pages: usize) -> Option<NonNull<u8>> {
-    dma::alloc(pages)
-}
-
-/// The physical address of a byte of [`alloc_pages`].
+/// The physical address of a byte of [`dma::alloc`].
 fn phys_of(address: NonNull<u8>) -> PhysAddr {
     (address.as_ptr().expose_provenance() as u64).wrapping_sub(PHYS_OFFSET)
 }
@@ -29,7 +24,7 @@ pub struct Dma;
 // a buffer.
 unsafe impl Hal for Dma {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
-        match alloc_pages(pages) {
+        match dma::alloc(pages) {
             Some(start) => (phys_of(start), start),
             // For the crate address 0 means "no memory".
             None => (0, NonNull::dangling()),

@@ -1,6 +1,6 @@
 //! From a PCI function to a virtio device that takes requests.
 //!
-//! [`bring_up`] checks everything that the crate's transport will trust ([`check`]), maps it,
+//! [`bring_up`] checks everything that the crate's transport will trust, maps it,
 //! resets the device, negotiates features and routes its interrupt: a message (MSI-X) where the
 //! device can send one, its line otherwise. The driver then reads its configuration and sets up
 //! its rings ([`Started::ring`]). Each step can fail, and returns why; a device that failed is
@@ -11,17 +11,16 @@
 
 use super::hal::Dma;
 use super::ring::Ring;
-use super::slots::RING;
 use crate::arch;
-use crate::drivers::irq::{self, Handler, IrqError};
-use crate::drivers::pci::{Address, Device, PciError, Ports, Region, Registers};
+use crate::drivers::irq::{self, Handler};
+use crate::drivers::pci::{Address, Device, NO_MESSAGES, Ports, ProbeError, Region, Registers};
 use core::fmt;
 use core::mem::ManuallyDrop;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, PCI_CAP_ID_VNDR, PciRoot};
 use virtio_drivers::transport::pci::{
     PciTransport, VIRTIO_PCI_CAP_COMMON_CFG, VIRTIO_PCI_CAP_DEVICE_CFG, VIRTIO_PCI_CAP_ISR_CFG,
-    VIRTIO_PCI_CAP_NOTIFY_CFG, VirtioPciError,
+    VIRTIO_PCI_CAP_NOTIFY_CFG,
 };
 use virtio_drivers::transport::{DeviceStatus, Transport};
 
@@ -40,33 +39,18 @@ pub struct Started {
     /// How it interrupts.
     pub interrupt: Interrupt,
     common: Registers,
-    bells: Bells,
+    /// The notify registers, and how far apart they are.
+    bells: (Region, u32),
 }
 
 /// How a device interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interrupt {
-    /// By a message with this vector, to this CPU.
-    Message(u8, usize),
-    /// By this ISA line, with this vector, to CPU 0. Reading the status deasserts it.
-    Line(u8, u8),
-}
-
-/// Why a device cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProbeError {
-    /// Its configuration space is invalid.
-    Pci(PciError),
-    /// The crate refuses it.
-    Transport(VirtioPciError),
-    /// A ring cannot be set up, and why.
-    Ring(virtio_drivers::Error),
-    /// It got no interrupt.
-    NoInterrupt(IrqError),
-    /// Its blocks have so many bytes, which requests cannot be multiples of.
-    BlockSize(u32),
-    /// Another reason.
-    Unusable(&'static str),
+pub struct Interrupt {
+    /// The ISA line, if it does not send messages. Reading the device's status deasserts it.
+    pub line: Option<u8>,
+    /// The vector.
+    pub vector: u8,
+    cpu: usize,
 }
 
 const LEGACY: ProbeError = ProbeError::Unusable("it has only virtio's legacy interface");
@@ -74,13 +58,12 @@ const NO_INTERRUPT: ProbeError = ProbeError::Unusable("its interrupt cannot reac
 
 /// Brings the device at `at` up with those of `features` that it offers; its interrupts go to
 /// `handler`. `finish` sets up its rings.
-///
-/// # Errors
-/// The first step that failed.
+/// Errors: the first step that failed.
 pub fn bring_up<R>(
     at: Address,
     features: u64,
-    (name, handler): (&'static str, &'static dyn Handler),
+    name: &'static str,
+    handler: Handler,
     finish: impl FnOnce(Started) -> Result<R, ProbeError>,
 ) -> Result<R, ProbeError> {
     let device = Device::new(Ports, at);
@@ -96,46 +79,49 @@ fn start(
     device: &Device,
     features: u64,
     name: &'static str,
-    handler: &'static dyn Handler,
+    handler: Handler,
 ) -> Result<Started, ProbeError> {
-    let (common, bells) = check(device)?;
-    let transport = PciTransport::new::<Dma, _>(&mut PciRoot::new(Ports), device.address());
+    // All that the crate's transport is going to use is checked and mapped before.
+    let structure = |kind| structure(device, kind)?.ok_or(LEGACY);
+    let common = structure(VIRTIO_PCI_CAP_COMMON_CFG)?.1.map()?;
+    let (at, notify) = structure(VIRTIO_PCI_CAP_NOTIFY_CFG)?;
+    notify.map()?;
+    structure(VIRTIO_PCI_CAP_ISR_CFG)?.1.map()?;
+    structure(VIRTIO_PCI_CAP_DEVICE_CFG)?.1.map()?;
+    let transport = PciTransport::new::<Dma, _>(&mut PciRoot::new(Ports), device.at);
     let mut transport = ManuallyDrop::new(transport.map_err(ProbeError::Transport)?);
     reset(&mut transport)?;
     let features = negotiate(&mut transport, features)?;
-    let interrupt = match set_up_message(device, name, handler) {
-        Ok(interrupt) => interrupt,
-        Err(error) => {
-            if error != ProbeError::Pci(PciError::NoMessages) {
-                log::warn!("{name}: no MSI-X: {error}");
-            }
-            let line = device.interrupt_line().ok_or(NO_INTERRUPT)?;
-            Interrupt::Line(line, irq::claim_isa(line, 0, name, handler)?)
+    let interrupt = set_up_message(device, name, handler).or_else(|error| {
+        if error != NO_MESSAGES {
+            log::warn!("{name}: no MSI-X: {error}");
         }
-    };
-    Ok(Started { transport, features, interrupt, common, bells })
+        let line = device.interrupt_line().ok_or(NO_INTERRUPT)?;
+        let vector = irq::claim_isa(line, 0, name, handler)?;
+        Ok::<_, ProbeError>(Interrupt { line: Some(line), vector, cpu: 0 })
+    })?;
+    Ok(Started { transport, features, interrupt, common, bells: (notify, device.read(at + 16)) })
 }
 
 impl Started {
     /// Ring `index`, for the device's last step: it has addresses of the kernel from here on, and
     /// takes requests.
-    ///
-    /// # Errors
-    /// The device cannot have it, or there is no memory.
+    /// Errors: the device cannot have it, or there is no memory.
     pub fn ring(mut self, index: u16) -> Result<Ring<Dma, PciTransport>, ProbeError> {
         self.common.write(QUEUE_SELECT, index);
         // The crate panics when the notify register of a ring is outside the notify region.
-        let bell = u64::from(self.common.read::<u16>(QUEUE_NOTIFY_OFF));
-        if bell * u64::from(self.bells.distance) + 2 > self.bells.bytes {
+        let (region, distance) = self.bells;
+        let bell = u64::from(self.common.read(QUEUE_NOTIFY_OFF)) * u64::from(distance);
+        if bell + 2 > region.bytes {
             return Err(ProbeError::Unusable("its notify register is out of range"));
         }
         // The crate has no function for these: the ring interrupts by entry 0 of the table of
         // messages, and a change of the configuration by none.
-        if matches!(self.interrupt, Interrupt::Message(..)) {
+        if self.interrupt.line.is_none() {
             self.common.write(CONFIG_VECTOR, NO_VECTOR);
             self.common.write(QUEUE_VECTOR, 0u16);
             // A device that has no room for it reads back "none".
-            if self.common.read::<u16>(QUEUE_VECTOR) != 0 {
+            if self.common.read(QUEUE_VECTOR) != 0 {
                 return Err(NO_INTERRUPT);
             }
         }
@@ -146,29 +132,11 @@ impl Started {
     }
 }
 
-/// The notify registers: how many bytes they have, and how far apart they are.
-#[derive(Clone, Copy)]
-struct Bells {
-    bytes: u64,
-    distance: u32,
-}
-
-/// Checks all that the crate's transport is going to use, and maps it.
-fn check(device: &Device) -> Result<(Registers, Bells), ProbeError> {
-    let structure = |kind| structure(device, kind)?.ok_or(LEGACY);
-    let (_, common) = structure(VIRTIO_PCI_CAP_COMMON_CFG)?;
-    let (at, notify) = structure(VIRTIO_PCI_CAP_NOTIFY_CFG)?;
-    notify.map()?;
-    structure(VIRTIO_PCI_CAP_ISR_CFG)?.1.map()?;
-    structure(VIRTIO_PCI_CAP_DEVICE_CFG)?.1.map()?;
-    Ok((common.map()?, Bells { bytes: notify.bytes, distance: device.read(at + 16) }))
-}
-
 /// The first virtio structure of this kind: where it is described, and its region.
 pub fn structure<C: ConfigurationAccess + Copy>(
     device: &Device<C>,
     kind: u8,
-) -> Result<Option<(u8, Region)>, PciError> {
+) -> Result<Option<(u8, Region)>, ProbeError> {
     let least = if kind == VIRTIO_PCI_CAP_NOTIFY_CFG { 20 } else { 16 };
     for capability in device.capabilities()? {
         let (bytes, this) = (capability.private as u8, (capability.private >> 8) as u8);
@@ -177,7 +145,7 @@ pub fn structure<C: ConfigurationAccess + Copy>(
         }
         // For any kind: the crate adds to the offset in eight bits.
         if u16::from(capability.offset) + u16::from(bytes) > 256 {
-            return Err(PciError::CutCapability(capability.offset));
+            return Err(ProbeError::CutCapability(capability.offset));
         }
         if this != kind || bytes < least {
             continue;
@@ -185,8 +153,7 @@ pub fn structure<C: ConfigurationAccess + Copy>(
         let bar = device.read(capability.offset + 4) as u8;
         let offset = device.read(capability.offset + 8);
         let length = device.read(capability.offset + 12);
-        let region = device.memory_bar(bar)?.part(offset, length);
-        return Ok(Some((capability.offset, region.ok_or(PciError::OutsideBar(bar))?)));
+        return Ok(Some((capability.offset, device.memory(bar, offset, length)?)));
     }
     Ok(None)
 }
@@ -227,51 +194,27 @@ const QUEUE_VECTOR: usize = 0x1a;
 const QUEUE_NOTIFY_OFF: usize = 0x1e;
 const NO_VECTOR: u16 = 0xffff;
 
-/// Lets the device interrupt by entry 0 of its table of messages.
+/// Lets the device interrupt by a message.
 fn set_up_message(
     device: &Device,
     name: &'static str,
-    handler: &'static dyn Handler,
+    handler: Handler,
 ) -> Result<Interrupt, ProbeError> {
-    device.check_messages()?;
+    let table = device.message_table()?;
     let vector = irq::claim(name, handler)?;
     let mut cpus = 0..arch::num_cpus();
     let reached = cpus.find_map(|cpu| Some((cpu, arch::message_for(cpu, vector)?)));
     let (cpu, message) = reached.ok_or(NO_INTERRUPT)?;
-    device.enable_message(0, message)?;
-    Ok(Interrupt::Message(vector, cpu))
-}
-
-impl From<PciError> for ProbeError {
-    fn from(error: PciError) -> Self {
-        ProbeError::Pci(error)
-    }
-}
-
-impl From<IrqError> for ProbeError {
-    fn from(error: IrqError) -> Self {
-        ProbeError::NoInterrupt(error)
-    }
-}
-
-impl fmt::Display for ProbeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ProbeError::Pci(error) => error.fmt(f),
-            ProbeError::Transport(error) => write!(f, "invalid virtio structures: {error}"),
-            ProbeError::Ring(error) => write!(f, "no ring of {RING}: {error}"),
-            ProbeError::NoInterrupt(error) => write!(f, "no interrupt: {error}"),
-            ProbeError::BlockSize(bytes) => write!(f, "blocks of {bytes} bytes are unsupported"),
-            ProbeError::Unusable(why) => f.write_str(why),
-        }
-    }
+    device.enable_message(&table, message)?;
+    Ok(Interrupt { line: None, vector, cpu })
 }
 
 impl fmt::Display for Interrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Interrupt::Message(vector, cpu) => write!(f, "MSI-X as {vector:#x} to CPU {cpu}"),
-            Interrupt::Line(line, vector) => write!(f, "line {line} as {vector:#x} to CPU 0"),
+        let Interrupt { line, vector, cpu } = self;
+        match line {
+            None => write!(f, "MSI-X as {vector:#x} to CPU {cpu}"),
+            Some(line) => write!(f, "line {line} as {vector:#x} to CPU {cpu}"),
         }
     }
 }

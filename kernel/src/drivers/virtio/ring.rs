@@ -9,6 +9,7 @@
 //! exist, is not trusted again: the ring is broken from then on, and no slot on it moves.
 
 use super::slots::{Answer, Bogus, RING, SLOTS, Slots};
+use arrayvec::ArrayVec;
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 use virtio_drivers::Hal;
@@ -41,13 +42,12 @@ impl<H: Hal, T: Transport> Ring<H, T> {
     /// An empty ring: `queue` is ring `index` of its device.
     pub fn new(transport: T, index: u16, queue: VirtQueue<H, RING>) -> Self {
         let slots = Slots::all_idle();
-        Ring { transport, index, queue, slots, sent: [None; SLOTS], is_broken: false }
+        let sent = [const { None }; SLOTS];
+        Ring { transport, index, queue, slots, sent, is_broken: false }
     }
 
     /// Hands a slot, whose memory is `chain`, to the device.
-    ///
-    /// # Errors
-    /// The device is disabled.
+    /// Errors: the device is disabled.
     ///
     /// # Safety
     /// The caller holds `slot`; the chain is memory that the device can reach and that is never
@@ -74,9 +74,7 @@ impl<H: Hal, T: Transport> Ring<H, T> {
     }
 
     /// Takes one answer off the ring, if there is one.
-    ///
-    /// # Errors
-    /// The answer is invalid. It is the last that is taken.
+    /// Errors: the answer is invalid. It is the last that is taken.
     pub fn take_answer(&mut self) -> Result<Option<Answer>, Bogus> {
         if self.is_broken {
             return Ok(None);
@@ -102,40 +100,32 @@ impl<H: Hal, T: Transport> Ring<H, T> {
 /// The most pieces of memory that a request has.
 const PIECES: usize = 3;
 
-/// The pieces of memory of one request: the device reads the first ones, and writes the others.
-#[derive(Clone, Copy)]
+/// The pieces of memory of one request.
 pub struct Chain {
-    pieces: [NonNull<[u8]>; PIECES],
-    reads: usize,
-    used: usize,
+    reads: ArrayVec<NonNull<[u8]>, PIECES>,
+    writes: ArrayVec<NonNull<[u8]>, PIECES>,
 }
 
 impl Chain {
     /// A request of which the device reads and writes these pieces, in this order; three at most.
     pub fn new(reads: &[NonNull<[u8]>], writes: &[NonNull<[u8]>]) -> Chain {
-        let mut pieces = [NonNull::slice_from_raw_parts(NonNull::dangling(), 0); PIECES];
-        for (place, piece) in pieces.iter_mut().zip(reads.iter().chain(writes)) {
-            *place = *piece;
-        }
-        Chain { pieces, reads: reads.len(), used: (reads.len() + writes.len()).min(PIECES) }
+        let pieces = |list: &[_]| list.iter().copied().collect();
+        Chain { reads: pieces(reads), writes: pieces(writes) }
     }
 
     /// Calls `f` with the buffers that the device reads and those that it writes. The references
     /// end when it returns: the memory is the device's then.
     fn with<R>(&self, f: impl for<'a> FnOnce(&'a [&'a [u8]], &'a mut [&'a mut [u8]]) -> R) -> R {
-        let (mut reads, mut writes): ([&[u8]; PIECES], [&mut [u8]; PIECES]) = Default::default();
-        let (read, written) = self.pieces[..self.used].split_at(self.reads.min(self.used));
-        for (place, piece) in reads.iter_mut().zip(read) {
-            // SAFETY: memory of the slot, says the caller of `send`; no code writes to it while
-            // the driver has the ring and the device does not have the slot.
-            *place = unsafe { piece.as_ref() };
-        }
-        for (place, piece) in writes.iter_mut().zip(written) {
-            let mut piece = *piece;
+        // SAFETY: memory of the slot, says the caller of `send`; no code writes to it while
+        // the driver has the ring and the device does not have the slot.
+        let as_ref = |piece: &NonNull<[u8]>| unsafe { &*piece.as_ptr() };
+        let reads: ArrayVec<_, PIECES> = self.reads.iter().map(as_ref).collect();
+        let mut writes: [&mut [u8]; PIECES] = Default::default();
+        for (place, piece) in writes.iter_mut().zip(&self.writes) {
             // SAFETY: the same; and no two pieces overlap.
-            *place = unsafe { piece.as_mut() };
+            *place = unsafe { &mut *piece.as_ptr() };
         }
-        f(&reads[..read.len()], &mut writes[..written.len()])
+        f(&reads, &mut writes[..self.writes.len()])
     }
 }
 

@@ -67,18 +67,14 @@ impl Slots {
     }
 
     /// The slot whose chain begins at `head`.
-    ///
-    /// # Errors
-    /// There is none.
+    /// Errors: there is none.
     pub fn at(&self, head: u16) -> Result<usize, Bogus> {
         let slot = self.by_head.get(usize::from(head)).copied().flatten();
         slot.map(usize::from).ok_or(Bogus(head))
     }
 
     /// The device has given the chain at `head` back.
-    ///
-    /// # Errors
-    /// It did not have it.
+    /// Errors: it did not have it.
     pub fn completed(&mut self, head: u16) -> Result<Answer, Bogus> {
         let slot = self.at(head)?;
         self.by_head[usize::from(head)] = None;

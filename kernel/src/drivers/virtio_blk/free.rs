@@ -12,16 +12,15 @@
 
 use crate::drivers::virtio::slots::SLOTS;
 use crate::mem::percpu::Here;
-use crate::run::door;
-use crate::run::door::Reason;
+use crate::run::door::{self, Reason};
 use crate::wait::queue::{Place, WaitQueue, Waited};
 use crossbeam_queue::ArrayQueue;
 
 /// See the top of this file.
 pub struct FreeSlots {
-    free: ArrayQueue<u8>,
+    free: ArrayQueue<usize>,
     /// The Gs that wait; each gets the number of a slot.
-    waiters: WaitQueue<(), u8>,
+    waiters: WaitQueue<(), usize>,
 }
 
 impl FreeSlots {
@@ -37,7 +36,7 @@ impl FreeSlots {
         if self.waiters.looks_waited_for(0) {
             self.serve();
         } else if let Some(slot) = self.pop() {
-            return Some(usize::from(slot));
+            return Some(slot);
         }
         door::might_park();
         let waiters = self.waiters.lock();
@@ -50,19 +49,19 @@ impl FreeSlots {
                 slot.is_some()
             };
             if let Waited::Granted(given) = self.waiters.wait(waiters, place, look) {
-                return given.map(usize::from);
+                return given;
             }
         }
-        slot.map(usize::from)
+        slot
     }
 
     /// Frees a slot. Any context. A G calls [`serve`](Self::serve) afterwards.
     pub fn push(&self, slot: usize) {
         let _here = Here::enter(); // interrupts off: see the top
-        self.free.push(slot as u8).expect("there is room for all slots");
+        self.free.push(slot).expect("there is room for all slots");
     }
 
-    fn pop(&self) -> Option<u8> {
+    fn pop(&self) -> Option<usize> {
         let _here = Here::enter();
         self.free.pop()
     }
@@ -77,7 +76,7 @@ impl FreeSlots {
             let Some(slot) = self.pop() else { return };
             match waiters.give(0, slot) {
                 Ok(wake) => waiters.ready(wake),
-                Err(slot) => return self.push(usize::from(slot)),
+                Err(slot) => return self.push(slot),
             }
         }
     }

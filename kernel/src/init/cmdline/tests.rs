@@ -9,7 +9,7 @@ fn parse(text: impl AsRef<[u8]>) -> Options {
 }
 
 fn warnings(text: impl AsRef<[u8]>) -> Vec<String> {
-    parse(text).warnings.iter().map(|w| w.to_string()).collect()
+    parse(text).warnings
 }
 
 #[test]
@@ -44,16 +44,13 @@ fn every_option_reaches_its_field() {
 }
 
 #[test]
-fn every_value_that_help_names_is_taken() {
+fn every_value_that_the_table_names_is_taken() {
     for spec in TABLE {
         for value in spec.values.split('|') {
             let value = if value.starts_with('<') { "5" } else { value };
             assert_eq!(warnings(format!("{}={value}", spec.key)), [""; 0]);
         }
     }
-    let mut text = String::new();
-    help(&mut text).expect("strings take everything");
-    assert_eq!(text.lines().count(), TABLE.len());
 }
 
 #[test]
@@ -97,7 +94,7 @@ fn bad_words_are_named_and_change_nothing() {
     ] {
         let mut options = parse(word);
         let first = word.split(' ').next().expect("a word");
-        let warning = options.warnings[0].to_string();
+        let warning = options.warnings[0].clone();
         assert!(warning.contains(&format!("`{first}` ignored")), "{warning}");
         options.warnings.clear();
         assert_eq!(options, Options::default(), "{word}");
@@ -130,7 +127,7 @@ fn words_after_two_dashes_are_arguments() {
     let options = parse("seed=1 -- seed=2 -- \"two words\" \"\" x\"y z\"\nlast");
     assert_eq!(options.seed, Some(1));
     assert_eq!(options.args, ["seed=2", "--", "two words", "", "xy z", "last"]);
-    assert_eq!(options.warnings, []);
+    assert_eq!(options.warnings, [""; 0]);
     assert_eq!(parse("\"--\" a").args, [""; 0]);
 }
 
@@ -161,7 +158,7 @@ fn strange_bytes_are_escaped_and_shortened() {
 fn open_quote_costs_only_its_line() {
     let options = parse("seed=1 program=\"a b\nmaxcpus=4");
     assert_eq!((options.seed, options.max_cpus, options.program), (Some(1), Some(4), None));
-    assert_eq!(options.warnings[0].reason, Reason::OpenQuote);
+    assert!(options.warnings[0].ends_with("a quote is not closed on its line"));
 }
 
 #[test]
@@ -169,8 +166,11 @@ fn text_behind_the_limit_is_ignored_with_the_word_that_it_cuts() {
     let padding = " ".repeat(MAX_LENGTH - "maxcpus=12".len());
     let options = parse(format!("{padding}maxcpus=128 seed=1"));
     assert_eq!((options.max_cpus, options.seed), (None, None));
-    let reasons: Vec<_> = options.warnings.iter().map(|w| w.reason).collect();
-    assert_eq!(reasons, [Reason::Truncated, Reason::TooLong(8)]);
+    let told = [
+        "command line (test): `maxcpus=12` ignored: cut off at 4096 bytes",
+        "command line (test): `8 seed=1` ignored: 8 bytes after the first 4096",
+    ];
+    assert_eq!(options.warnings, told);
     assert_eq!(parse(format!("{padding}maxcpus=12 8")).max_cpus, Some(12));
 }
 
@@ -213,7 +213,7 @@ fn random_bytes_are_survived() {
             }
         }
         for warning in &parse(&text).warnings {
-            assert!(warning.to_string().chars().all(|c| c.is_ascii_graphic() || c == ' '));
+            assert!(warning.chars().all(|c| c.is_ascii_graphic() || c == ' '));
         }
     }
 }

@@ -45,10 +45,10 @@ fn entries(archive: &[u8]) -> Result<Vec<Entry>, At> {
         block.copy_from_slice(&archive[at as usize..][..BLOCK]);
         Ok::<(), At>(())
     };
-    walk(archive.len() as u64, read, |entry| -> Option<()> {
+    walk(archive.len() as u64, read, |entry| {
         assert!(entry.start + entry.size <= archive.len() as u64, "inside: {entry:?}");
         found.push(entry);
-        None
+        Ok(())
     })?;
     Ok(found)
 }

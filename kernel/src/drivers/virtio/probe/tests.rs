@@ -30,11 +30,11 @@ fn a_structure_is_found_by_its_kind() {
 #[test]
 fn a_structure_outside_of_its_memory_is_refused() {
     for (bar, offset, bytes, error) in [
-        (4, 0x4000, 1, PciError::OutsideBar(4)),
-        (4, 0xffff_ffff, 0xffff_ffff, PciError::OutsideBar(4)),
-        (4, 0, 0, PciError::OutsideBar(4)),
-        (3, 0, 1, PciError::NoMemoryBar(3)),
-        (0xfc, 0, 1, PciError::NoSuchBar(0xfc)),
+        (4, 0x4000, 1, ProbeError::OutsideBar(4)),
+        (4, 0xffff_ffff, 0xffff_ffff, ProbeError::OutsideBar(4)),
+        (4, 0, 0, ProbeError::OutsideBar(4)),
+        (3, 0, 1, ProbeError::NoMemoryBar(3)),
+        (0xfc, 0, 1, ProbeError::NoSuchBar(0xfc)),
     ] {
         let mut fake = one(16, 1);
         place(&mut fake, bar, offset, bytes);
@@ -55,12 +55,12 @@ fn structures_that_are_too_short_are_passed_over() {
 #[test]
 fn a_capability_at_the_edge_is_refused_whatever_its_kind() {
     let fake = with_capabilities(&[(0xf4, PCI_CAP_ID_VNDR, 0, 5 << 8 | 20)]);
-    assert_eq!(structure(&device(&fake), 1), Err(PciError::CutCapability(0xf4)));
+    assert_eq!(structure(&device(&fake), 1), Err(ProbeError::CutCapability(0xf4)));
 }
 
 #[test]
 fn errors_are_sentences() {
-    let error = ProbeError::from(PciError::OutsideBar(4));
+    let error = ProbeError::OutsideBar(4);
     assert_eq!(error.to_string(), "it names memory outside of register 4's");
     assert_eq!(NO_INTERRUPT.to_string(), "its interrupt cannot reach a CPU");
 }

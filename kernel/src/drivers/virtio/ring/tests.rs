@@ -5,9 +5,8 @@
 //! protocol when told to.
 
 use super::*;
-use crate::drivers::virtio::hal::alloc_pages;
 use crate::drivers::virtio_blk::{self, Job, SLOT_BYTES, SLOT_PAGES};
-use crate::mem::PAGE_SIZE;
+use crate::mem::{PAGE_SIZE, dma};
 use core::sync::atomic::AtomicU16;
 use std::alloc::{Layout, alloc_zeroed};
 use std::cell::RefCell;
@@ -327,5 +326,5 @@ fn an_answer_given_twice_breaks_the_ring() {
 
 #[test]
 fn without_frames_there_is_no_memory_for_a_device() {
-    assert!(alloc_pages(1).is_none(), "the host has no frames");
+    assert!(dma::alloc(1).is_none(), "the host has no frames");
 }
