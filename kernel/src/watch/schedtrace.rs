@@ -139,8 +139,12 @@ impl Seen {
                 GState::Waiting => 4,
             };
             let wait = g.wait.map_or(String::new(), |wait| format!("{wait}"));
-            let _ =
-                writeln!(text, "  G{}: status={status}({wait}) m={} lockedm=nil", g.id, OrNil(g.m));
+            let _ = writeln!(
+                text,
+                "  G{}: status={status}({wait}) m={} lockedm=nil",
+                g.id,
+                or_nil(g.m)
+            );
         }
         text
     }
@@ -153,8 +157,8 @@ impl Seen {
         format!(
             "p={} curg={} mallocing=0 throwing=0 preemptoff= locks=0 dying=0 spinning=false \
              blocked={} lockedg=nil",
-            OrNil(p),
-            OrNil(curg),
+            or_nil(p),
+            or_nil(curg),
             m.state != MState::OnCpu || p.is_some_and(|p| ps[p].is_idle),
         )
     }
@@ -176,15 +180,8 @@ impl Display for Seen {
 }
 
 /// A number, or Go's word for none.
-struct OrNil<T>(Option<T>);
-
-impl<T: Display> Display for OrNil<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(number) => number.fmt(f),
-            None => f.write_str("nil"),
-        }
-    }
+fn or_nil(number: Option<impl Display>) -> String {
+    number.map_or("nil".into(), |number| format!("{number}"))
 }
 
 #[cfg(test)]

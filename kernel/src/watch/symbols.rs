@@ -40,7 +40,7 @@ pub struct Symbol<'a> {
 
 impl fmt::Display for Symbol<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let mut out = Clipped { out: f, room: MAX_SHOWN };
+        let mut out = Clipped { out: &mut *f, room: MAX_SHOWN };
         match write!(out, "{:#}", demangle(self.name)) {
             Err(fmt::Error) if out.room == 0 => f.write_str("..."),
             done => done,
@@ -48,14 +48,14 @@ impl fmt::Display for Symbol<'_> {
     }
 }
 
-/// Writes so many bytes and no more. A name of a few letters can expand to a million, by referring
-/// to itself: it must not fill the report.
-struct Clipped<'a, 'b> {
-    out: &'a mut fmt::Formatter<'b>,
-    room: usize,
+/// Writes so many bytes, up to a character, and no more. A name of a few letters can expand to a
+/// million, by referring to itself: it must not fill the report.
+pub(super) struct Clipped<W> {
+    pub(super) out: W,
+    pub(super) room: usize,
 }
 
-impl Write for Clipped<'_, '_> {
+impl<W: Write> Write for Clipped<W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let fits = text.floor_char_boundary(self.room);
         self.out.write_str(&text[..fits])?;
@@ -77,8 +77,8 @@ const UNSIZED_REACH: usize = 4096;
 pub const MAX_SHOWN: usize = 512;
 
 impl<'a> Symbols<'a> {
-    /// Finds the symbol table of `file`; `None` if it is no ELF file for this
-    /// machine, has none, or is damaged.
+    /// Finds the symbol table of `file`; `None` if it is no ELF file for this machine, has none, or
+    /// is damaged.
     pub fn parse(file: &'a [u8]) -> Option<Self> {
         // 64-bit, little-endian.
         if !file.starts_with(b"\x7fELF\x02\x01") {
