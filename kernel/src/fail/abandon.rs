@@ -42,13 +42,6 @@ pub fn abandon() -> ! {
     unreachable!("an abandoned G runs")
 }
 
-/// As [`abandon`], with interrupts off.
-#[cold]
-pub(crate) fn abandon_now(g: &'static G<Task>) -> ! {
-    leave_now(g, Leaving::Abandon);
-    unreachable!("an abandoned G runs")
-}
-
 /// Abandons the running G, as there is not even memory for it to unwind.
 pub fn fail_without_memory() -> ! {
     let g = running().expect("no G to end");
@@ -69,7 +62,8 @@ pub fn fail(why: JoinError) -> ! {
     };
     // SAFETY: a G runs here, and interrupts are off until its M has taken it.
     unsafe { this_cpu() }.exit_reason.set(Some(why));
-    abandon_now(g)
+    leave_now(g, Leaving::Abandon);
+    unreachable!("an abandoned G runs")
 }
 
 /// Finishes an abandoned G: completes its job for the joiner. If it ran the main function of its
@@ -101,7 +95,7 @@ pub fn finish_abandoned(g: &'static G<Task>, reason: Option<JoinError>) {
     }
     if let Some(work) = g.kernel.work.take() {
         // SAFETY: `g_main` has run it from there, and the G was abandoned for good, by the last
-        // lines of `stack_full`, by `abandon` or by `abandon_now`.
+        // lines of `stack_full`, by `abandon` or by `fail`.
         unsafe { work.give_up(why) };
     }
     if g.status() != Status::Running {

@@ -72,8 +72,7 @@ use crate::run::error::SpawnError;
 use crate::run::time::{Duration, Instant, sleep};
 use crate::run::waiting::{Reason, Wait};
 use crate::run::{Ended, Instance, ProgramId, door, service};
-use crate::watch::backtrace::Frame;
-use crate::watch::{GInfo, GState, holder};
+use crate::watch::{GInfo, GState, backtrace, holder};
 use crate::{fail, run, watch};
 use core::fmt::{self, Write};
 use core::ops::Range;
@@ -366,7 +365,7 @@ fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
     for g in gs().take(MAX_TOLD) {
         writeln!(out, "\n{}", describe(&g))?;
         if count <= MAX_WITH_CALLS {
-            write_calls(out, g.id);
+            write_calls(out, g.id)?;
         }
     }
     if count > MAX_TOLD {
@@ -389,10 +388,8 @@ fn write_abandoned(out: &mut dyn Write, n: usize) -> fmt::Result {
 }
 
 /// Writes the backtrace of a G that waits.
-fn write_calls(out: &mut dyn Write, id: u64) {
-    for (number, address) in watch::calls(id).into_iter().flatten().enumerate() {
-        let _ = writeln!(out, "  #{number} {}", Frame::new(number, address));
-    }
+fn write_calls(out: &mut dyn Write, id: u64) -> fmt::Result {
+    backtrace::print_all(out, watch::calls(id).into_iter().flatten())
 }
 
 /// Formats a G for a report.

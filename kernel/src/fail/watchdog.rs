@@ -43,7 +43,6 @@ use super::panic;
 use crate::arch::lock::{self, IrqLock};
 use crate::drivers::log;
 use crate::watch::backtrace;
-use crate::watch::backtrace::Frame;
 use crate::{arch, run};
 use arch::MAX_CPUS;
 use core::fmt::{self, Write};
@@ -399,9 +398,7 @@ fn report(cpu: usize, me: usize, took_ns: u64) -> bool {
     let Some(mut out) = console(&stuck) else { return false };
     let _ = writeln!(out, "{stuck} (seen by CPU {me})");
     let frames = CPUS[cpu].frames.iter().map(|frame| frame.load(Relaxed));
-    for (number, address) in frames.take_while(|&address| address != 0).enumerate() {
-        let _ = writeln!(out, "  #{number} {}", Frame::new(number, address));
-    }
+    let _ = backtrace::print_all(&mut out, frames.take_while(|&address| address != 0));
     WATCHDOGS.remove(cpu);
     REPORTS.fetch_add(1, Release);
     true

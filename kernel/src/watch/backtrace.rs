@@ -17,6 +17,7 @@
 
 use super::symbols;
 use crate::arch;
+use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
 
 /// Maximum number of frames that are followed.
@@ -27,18 +28,22 @@ const WORD: usize = size_of::<usize>();
 /// Prints the calls that led to `rip`, a line each: `  #0 0xffff… name+0x12`. `rbp` is the frame
 /// pointer there. A frame that repeats the one before is left out, but counted.
 pub fn print(out: &mut dyn Write, (rip, rbp): (u64, u64)) -> fmt::Result {
-    let mut number = 0;
+    let mut frames = ArrayVec::<usize, MAX_FRAMES>::new();
+    walk((rip, rbp), |address| frames.push(address));
+    print_all(out, frames.into_iter())
+}
+
+/// Prints these frames, innermost first, as [`print`] does.
+pub fn print_all(out: &mut dyn Write, frames: impl Iterator<Item = usize>) -> fmt::Result {
     let mut last = None;
-    let mut result = Ok(());
-    walk((rip, rbp), |address| {
+    for (number, address) in frames.enumerate() {
         // A stack that overflowed repeats one frame over and over.
-        if result.is_ok() && last != Some(address) {
-            result = writeln!(out, "  #{number} {}", Frame::new(number, address));
+        if last != Some(address) {
+            writeln!(out, "  #{number} {}", Frame::new(number, address))?;
         }
         last = Some(address);
-        number += 1;
-    });
-    result
+    }
+    Ok(())
 }
 
 /// Calls `f` with `rip` and then with each return address, innermost first, at most [`MAX_FRAMES`]

@@ -116,15 +116,15 @@ pub fn members(of: ProgramId) -> impl Iterator<Item = (GHandle, GInfo)> {
 
 /// A snapshot of `g`; `None` if it is dead.
 pub fn of_record(g: &'static G<Task>) -> Option<GInfo> {
-    let mut tries = TRIES;
-    loop {
+    let mut info = None;
+    for _ in 0..TRIES {
         let (handle, status) = g.look();
-        let info = of_life(g, &handle, status)?;
-        tries -= 1;
-        if tries == 0 || g.look().1 == status {
-            return Some(info);
+        info = Some(of_life(g, &handle, status)?);
+        if g.look().1 == status {
+            break;
         }
     }
+    info
 }
 
 /// As [`of_record`], of that life; `None` also if it ends meanwhile.

@@ -113,7 +113,7 @@ pub(crate) fn report(out: &mut dyn Write, first: Waiting) -> fmt::Result {
         if Waiting::me() == Some(g) {
             backtrace::print(out, arch::here())?;
         } else {
-            super::write_calls(out, info.id);
+            super::write_calls(out, info.id)?;
         }
     }
     Ok(())

@@ -166,7 +166,8 @@ impl Stream {
     fn drain(&mut self, has_names: bool) {
         let Some(out) = &mut self.port else { return };
         // As many as there are now: not for ever, if other CPUs create Gs faster than this writes.
-        for _ in 0..if has_names { NAMES.lock().len() } else { 0 } {
+        let names = if has_names { NAMES.lock().len() } else { 0 };
+        for _ in 0..names {
             let Some((g, name, site)) = NAMES.lock().pop() else { break };
             wire::name(out, g as u32, name, site);
             BLOCKS.fetch_add(1, Relaxed);
