@@ -231,7 +231,7 @@ fn give_rings() -> Result<(), StartError> {
 }
 
 fn switch_on(attention: u32) {
-    IS_ON.store(true, Release); // publishes the rings' memory; pairs with `event`
+    IS_ON.store(true, Release); // publishes the rings' memory; pairs with `event_now`
     run::ask_for_attention(attention);
 }
 
