@@ -162,10 +162,11 @@ pub fn symbol_files() -> Vec<Vec<u8>> {
         b"\0asm\0_RNvCs1234_7mycrate3foo\0_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE\0";
     let starts = [(1u32, 0x1000u64, 0u64), (5, 0x1100, 0x40), (33, 0x1140, 0x1000)];
     let mut file = vec![0; 64];
-    file[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
     file[0x28..0x30].copy_from_slice(&64u64.to_le_bytes());
     file[0x3a..0x3c].copy_from_slice(&64u16.to_le_bytes());
     file[0x3c..0x3e].copy_from_slice(&2u16.to_le_bytes());
+    file[0x3e..0x40].copy_from_slice(&1u16.to_le_bytes());
     let tables =
         [(2u32, 192, 24 * starts.len(), 1u32), (3, 192 + 24 * starts.len(), names.len(), 0)];
     for (kind, offset, size, link) in tables {

@@ -33,12 +33,9 @@ open! {
 pub mod drivers {
     pub use crate::drivers::{irq, virtio, virtio_blk};
 
-    /// The serial port.
-    pub mod serial {
-        /// Console input.
-        pub mod input {
-            pub use crate::drivers::serial::input::INPUT;
-        }
+    /// Console input.
+    pub mod input {
+        pub use crate::drivers::serial::input::INPUT;
     }
 }
 
@@ -54,7 +51,7 @@ pub mod schedule {
 
 /// Parking and readying.
 pub mod park {
-    pub use crate::fail::abandon_locks;
+    pub use crate::fail::abandon::abandon_locks;
     pub use crate::run::door::*;
 }
 
@@ -83,7 +80,6 @@ pub mod parsers {
 }
 
 /// Events.
-#[cfg(target_os = "none")]
 pub mod trace {
-    pub use crate::watch::trace::interrupt_before_init_cpu;
+    pub use crate::run::ring::{RING_SLOT, RINGS};
 }

@@ -61,8 +61,7 @@ static IS_ON: AtomicBool = AtomicBool::new(false);
 static SEED: AtomicU64 = AtomicU64::new(0);
 static CPUS: [Cpu; arch::MAX_CPUS] = [const { Cpu::new() }; arch::MAX_CPUS];
 
-/// Begins, if there is a seed: at the end of bring-up, on the boot CPU, before the
-/// first G is started.
+/// Begins, if there is a seed: at the end of bring-up, on the boot CPU, before the first G starts.
 pub fn begin(seed: Option<u64>) {
     let Some(seed) = seed else { return };
     SEED.store(seed, Relaxed);
@@ -74,12 +73,8 @@ pub fn begin(seed: Option<u64>) {
     run::ask_for_attention(Attention::CHAOS); // releases what is stored above
 }
 
-/// Writes `chaos=SEED` and the end of a line, for the report of a failure; nothing
-/// if chaos is off.
-///
-/// # Errors
-/// Those of `out`.
-pub fn note(out: &mut (impl fmt::Write + ?Sized)) -> fmt::Result {
+/// Writes `chaos=SEED` and the end of a line, for the report of a failure; nothing if chaos is off.
+pub fn note(out: &mut dyn fmt::Write) -> fmt::Result {
     if is_on() { writeln!(out, "chaos={}", SEED.load(Relaxed)) } else { Ok(()) }
 }
 

@@ -1,23 +1,21 @@
 //! A device in software: answers after a seeded time, for tests and study.
 //!
-//! Holds [`Device`], which takes requests (a word each) and answers them later, each after a
-//! latency of its own, so that answers overtake each other; some fail, and some devices never
-//! answer. All of it follows from the seed: [`Config::fate`], a pure function, decides the
-//! *n*-th request.
+//! [`Device`] takes requests (a word each) and answers them later, each after a latency of its own,
+//! so that answers overtake each other; some fail, and some devices never answer. All of it follows
+//! from the seed: [`Config::fate`], a pure function, decides the *n*-th request.
 //!
 //! To the rest of the kernel it is a device like others. A request has a poll descriptor;
-//! completion comes *as an interrupt would*: from the timer interrupt of the CPU that made
-//! the request, in the middle of the G that runs there. A G waits in [`Request::wait`], which
-//! is `PollDesc::wait`: called plainly, the G parks; within a blocking call, its M waits with
-//! it.
+//! completion comes *as an interrupt would*: from the timer interrupt of the CPU that made the
+//! request, in the middle of the G that runs there. A G waits in [`Request::wait`], which is
+//! `PollDesc::wait`: called plainly, the G parks; within a blocking call, its M waits with it.
 //!
 //! # Records
 //!
-//! A request lives in a record that is never freed, only recycled: so its node can be in a
-//! heap of deadlines (`run::timer`), and an interrupt allocates nothing and follows no pointer
-//! that may be stale. The owner of a [`Request`] owns its record. Dropping the request, at
-//! any time, takes the record out of the heap; an answer is given under the lock of that
-//! heap, so when `cancel` has returned, the answer was given before or will never be.
+//! A request lives in a record that is never freed, only recycled: so its node can be in a heap of
+//! deadlines (`run::timer`), and an interrupt allocates nothing and follows no pointer that may be
+//! stale. The owner of a [`Request`] owns its record. Dropping the request, at any time, takes the
+//! record out of the heap; an answer is given under the lock of that heap, so when `cancel` has
+//! returned, the answer was given before or will never be.
 //!
 //! # Lock order
 //!
@@ -37,7 +35,7 @@ use crate::wait::Shared;
 use core::fmt;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use record::{Outcome, Record};
+use record::Record;
 
 #[cfg(target_os = "none")]
 use crate::run::set_timer;
@@ -95,8 +93,6 @@ pub struct Device {
 
 /// The state that a device and its requests share.
 struct Common {
-    /// Unique; never reused.
-    number: u64,
     config: Config,
     state: IrqLock<State>,
     answered: AtomicU64,
@@ -117,9 +113,7 @@ impl Device {
     /// # Errors
     /// [`IoError::NoMemory`]
     pub fn new(config: Config) -> Result<Device, IoError> {
-        static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let common = Common {
-            number: NUMBERS.fetch_add(1, Relaxed),
             config,
             state: IrqLock::at(Level::Device, State { submitted: 0, is_closed: false }),
             answered: AtomicU64::new(0),
@@ -156,7 +150,7 @@ impl Device {
     /// Ends all requests, present and future, with [`IoError::Closed`].
     pub fn close(&self) {
         self.shared.state.lock().is_closed = true;
-        record::all().for_each(|record| record.close_if_of(self.shared.number));
+        record::all().for_each(|record| record.close_if_of(self));
     }
 
     /// The counters.
@@ -170,8 +164,8 @@ impl Device {
         }
     }
 
-    fn number(&self) -> u64 {
-        self.shared.number
+    fn is_same(&self, other: &Device) -> bool {
+        core::ptr::eq(&*self.shared, &*other.shared)
     }
 
     /// The `n`-th request, counted from 1, has been answered. In an interrupt.
@@ -216,8 +210,7 @@ impl Request {
         let waited = self.record.desc().wait(deadline_ns);
         // An answer counts, even if it came with the deadline or a close.
         match (self.record.outcome(), waited) {
-            (Some(Outcome { fails: true, .. }), _) => Err(IoError::Failed),
-            (Some(Outcome { answer, .. }), _) => Ok(answer),
+            (Some(outcome), _) => outcome,
             (None, Err(PollError::TimedOut)) => Err(IoError::TimedOut),
             (None, Err(PollError::Closed)) => Err(IoError::Closed),
             (None, Ok(()) | Err(PollError::Busy)) => unreachable!("a request has one owner"),
@@ -248,7 +241,7 @@ impl core::error::Error for IoError {}
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Device {} {:?}", self.shared.number, self.stats())
+        write!(f, "Device {:?}", self.stats())
     }
 }
 

@@ -8,23 +8,21 @@
 //! either, because other Gs may hold pointers into it: its pages are counted. In a blocking call
 //! that is so of the stack of its M as well, and another M continues.
 
+use super::end;
 use super::overflow::slot_of;
-use crate::arch;
-use crate::fail::end;
 use crate::mem::stack;
-use crate::run::door;
-use crate::run::error::JoinError;
-use crate::run::error::{Filled, Full};
+use crate::run::error::{Filled, Full, JoinError};
 use crate::run::kill::was_killed;
 use crate::run::m::M;
 use crate::run::name::EPOCH;
-use crate::run::program::{Ended, Instance};
+use crate::run::program::Ended;
 use crate::run::roster::ALL;
 use crate::run::task::{Running, Task};
 use crate::run::waiting::Wait;
-use crate::run::{Leaving, SCHED, TIMERS, leave, leave_now, ready_from, running, this_cpu};
+use crate::run::{Leaving, SCHED, TIMERS, door, leave, leave_now, ready_from, running, this_cpu};
 use crate::wait::held;
 use crate::watch::holder::owner_for;
+use crate::{arch, drivers};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicUsize, fence};
 use sched::{G, Status};
@@ -41,13 +39,6 @@ pub fn abandoned() -> usize {
 #[cold]
 pub fn abandon() -> ! {
     leave(running().expect("no G to end"), Leaving::Abandon);
-    unreachable!("an abandoned G runs")
-}
-
-/// As [`abandon`], with interrupts off.
-#[cold]
-pub(crate) fn abandon_now(g: &'static G<Task>) -> ! {
-    leave_now(g, Leaving::Abandon);
     unreachable!("an abandoned G runs")
 }
 
@@ -71,11 +62,13 @@ pub fn fail(why: JoinError) -> ! {
     };
     // SAFETY: a G runs here, and interrupts are off until its M has taken it.
     unsafe { this_cpu() }.exit_reason.set(Some(why));
-    abandon_now(g)
+    leave_now(g, Leaving::Abandon);
+    unreachable!("an abandoned G runs")
 }
 
-/// Finishes an abandoned G: completes its job for the joiner. On the M, interrupts off.
-/// `reason` is what [`fail`] has recorded.
+/// Finishes an abandoned G: completes its job for the joiner. If it ran the main function of its
+/// program, the program ends as if it had panicked. On the M, interrupts off. `reason` is what
+/// [`fail`] has recorded.
 pub fn finish_abandoned(g: &'static G<Task>, reason: Option<JoinError>) {
     ABANDONED.fetch_add(1, Relaxed);
     let full = || g.kernel.full.get().map(|filled| filled.why.into());
@@ -87,8 +80,8 @@ pub fn finish_abandoned(g: &'static G<Task>, reason: Option<JoinError>) {
     TIMERS.cancel(g);
     let name = g.kernel.name.load(Relaxed);
     // Before the joiner is woken: it may want one of these locks.
-    let locks = abandon_locks(id);
-    crate::drivers::log::pass_turn_of(name);
+    let woken = abandon_locks(id);
+    drivers::log::pass_turn_of(name);
     // Its own stack, and that of the M if it was in a call.
     core::mem::forget(g.kernel.stack.take());
     let slots = [slot_of(g), g.kernel.m.get().map(M::slot)];
@@ -96,25 +89,30 @@ pub fn finish_abandoned(g: &'static G<Task>, reason: Option<JoinError>) {
     if is_news {
         log::error!("{} ends without its destructors: {why}", Running(g));
         log::error!(
-            "its mutexes and write locks are abandoned, and Gs waited for {locks} of them; \
+            "its mutexes and write locks are abandoned, {woken} Gs that waited for them are woken; \
              {pages} pages of stack are kept, and everything else that it owned is lost"
         );
     }
     if let Some(work) = g.kernel.work.take() {
         // SAFETY: `g_main` has run it from there, and the G was abandoned for good, by the last
-        // lines of `stack_full`, by `abandon` or by `abandon_now`.
+        // lines of `stack_full`, by `abandon` or by `fail`.
         unsafe { work.give_up(why) };
     }
     if g.status() != Status::Running {
         g.cancel_park();
     }
     SCHED.exited_for_kernel(g);
-    end_with_main(program, id);
+    if program.is_main(id) {
+        if !program.is_started() {
+            end::end_machine(end::EXIT_MAIN_PANIC);
+        }
+        program.end(program.id(), Ended::Panicked, door::ready);
+    }
 }
 
 /// Abandons the locks of the G of that number, which is gone without dropping its guards: each
 /// mutex that it holds, and each `RwLock` that it writes, is abandoned (`wait::held`), and the Gs
-/// that wait for one are woken to see that. Returns how many locks had waiters; the other locks are
+/// that wait for one are woken to see that. Returns how many were; locks without waiters are
 /// noticed when a G next takes them. 0 also if there is no such G.
 ///
 /// That G is the running G, or no CPU runs it any more. Allocates nothing; not for interrupts.
@@ -130,73 +128,25 @@ pub fn abandon_locks(id: u64) -> usize {
         // SAFETY: it began to park, so its wait word is valid, and it never runs again.
         unsafe { held::forget_waiter(reason, object, name) };
     }
-    let mut found = Found::default();
+    let mut woken = 0;
     for g in ALL.iter() {
         // A call that tried the lock since may have replaced the name already.
         if let Some((seen, owner)) = owner_for(g)
             && ((owner ^ name) & !held::PANICKING == 0 || owner == held::ABANDONED)
         {
-            found.add(seen.object());
+            woken += 1;
             ready_from(arch::irq::disable_probed(), seen.handle);
         }
     }
-    found.count
-}
-
-/// Counts distinct objects; after the first few, duplicates as well.
-#[derive(Default)]
-struct Found {
-    count: usize,
-    first: [usize; 8],
-}
-
-impl Found {
-    fn add(&mut self, object: usize) {
-        if !self.first.contains(&object) {
-            if let Some(place) = self.first.get_mut(self.count) {
-                *place = object;
-            }
-            self.count += 1;
-        }
-    }
-}
-
-/// If the abandoned G ran the main function of its program, the program ends as if it had panicked.
-fn end_with_main(program: &'static Instance, g: u64) {
-    if !program.is_main(g) {
-        return;
-    }
-    if !program.is_started() {
-        end::end_machine(end::EXIT_MAIN_PANIC);
-    }
-    program.end(program.id(), Ended::Panicked, door::ready);
+    woken
 }
 
 /// The running G has ended by a full stack: abandons the locks that it has lost, if any.
 pub fn locks_lost() {
-    crate::drivers::log::pass_turn_of(door::me()); // it may have printed when its stack was full
+    drivers::log::pass_turn_of(door::me()); // it may have printed when its stack was full
     let g = door::current_id();
-    match super::abandon_locks(g) {
+    match abandon_locks(g) {
         0 => {} // or no G has tried to take them yet
-        locks => log::error!("G {g} has lost {locks} locks that others wait for: abandoned"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lock_that_several_wait_for_is_counted_once() {
-        let mut found = Found::default();
-        [8, 16, 8, 24, 16].into_iter().for_each(|object| found.add(object));
-        assert_eq!(found.count, 3);
-    }
-
-    #[test]
-    fn many_locks_are_counted_beyond_what_is_kept() {
-        let mut found = Found::default();
-        (1..=20).for_each(|object| found.add(object * 8));
-        assert_eq!(found.count, 20);
+        woken => log::error!("G {g} has lost locks that {woken} Gs wait for: abandoned"),
     }
 }

@@ -17,29 +17,26 @@
 //!
 //! A wait with a deadline, for a device, or for another program's end will end by itself
 //! ([`Wait::is_external`]). So does a wait for an object that the kernel keeps for all programs
-//! ([`expect_from_outside`]): its holder may be a G of another program. Programs are linked into
-//! one image and could make each other's Gs wait, by a channel in a static of a third crate, say. A
-//! program whose Gs all wait for another program's G that sleeps is taken for deadlocked, and ends:
-//! a channel knows neither its future sender nor that G's program, and to assume that every static
-//! is shared would hide the deadlocks of all programs that use one. So programs that share a
-//! channel must each have a G that waits with a limit.
+//! ([`expect_from_outside`]). Programs are linked into one image and could make each other's Gs
+//! wait, by a channel in a static of a third crate, say. A program whose Gs all wait for another
+//! program's G that sleeps is taken for deadlocked, and ends: a channel knows neither its future
+//! sender nor that G's program, and to assume that every static is shared would hide the deadlocks
+//! of all programs that use one. So programs that share a channel must each have a G that waits
+//! with a limit.
 //!
 //! Usually some G of the program sleeps or waits for input. The scan remembers that G
-//! ([`Instance::outside_wait`]), and while it waits so no other G is examined. If it does not, all
-//! Gs are examined, with interrupts on.
+//! ([`Instance::outside_wait`]), and while it waits so no other G is examined.
 //!
 //! # The scan of an idle machine
 //!
 //! The machine does not stand still during a scan, so the result counts only if no G has left a CPU
-//! since ([`run::cycles_run`]): a G that was woken after it was examined waited for an outside event then; a
-//! G that was woken before was runnable or running, if it has not left its CPU again.
+//! since ([`run::cycles_run`]): a G that was woken after it was examined waited for an outside event
+//! then; a G that was woken before was runnable or running, if it has not left its CPU again.
 //!
-//! A scan is not repeated before some G has run. So a machine that has nothing to do scans once,
-//! and then halts. But a scan counts only if the machine was at rest from beginning to end: a CPU
-//! that is woken for nothing looks for Gs meanwhile, runs none, and leaves no trace in the cycles
-//! run. A CPU whose scan was void therefore looks for Gs, and then scans again; if another CPU is
-//! awake by then, that CPU scans when it goes idle. A CPU that finds another one scanning leaves it
-//! to that one.
+//! A scan is not repeated before some G has run: a machine that has nothing to do scans once, and
+//! then halts. But a CPU that is woken for nothing looks for Gs, runs none, and leaves no trace in
+//! the cycles run. So a scan also counts only if no P was awake at its end; a CPU whose scan was
+//! void looks for Gs, and scans again. A CPU that finds another one scanning leaves it to that one.
 //!
 //! # The scan of a program while others run
 //!
@@ -48,27 +45,25 @@
 //! life, which has not left a CPU since), all of them waited at the moment between. There was no
 //! other member then: the G that starts a member is a member itself and runs, and so was not seen
 //! to wait; unless it began to wait in the middle of the first scan, and the new G was put where
-//! the scan had been already. Then the second scan sees the new G, or it has ended; and so the
-//! result counts only if no G began or ended on the whole machine ([`run::lives_changed`]).
-//! From that moment on only a G of another program can wake any of them. A lock in a static has an
-//! owner, and if that G is of another program the wait is no deadlock
-//! ([`crate::watch::waits_for_another`]). A channel has none. So a program is given a second: it must
-//! be seen twice in the very same state.
+//! the scan had been already. So the result counts only if no G began or ended on the whole machine
+//! ([`run::lives_changed`]). From that moment on only a G of another program can wake any of them.
+//! A lock in a static has an owner, and if that G is of another program the wait is no deadlock
+//! ([`crate::watch::waits_for_another`]). A channel has none: so a program must be seen in the very
+//! same state in two scans, a second apart.
 //!
 //! After a scan that suspects no program the watcher *rests*, without a deadline: until a timer
 //! fires on any CPU, or a CPU halts while another one is busy: while it rests, a bit of their
-//! attention words makes both call [`poll_watcher`]. Then it waits for a second, and scans. The last G of a program to wait leaves its CPU either with no G
-//! to run or to another G. In the first case that CPU halts; in the second that G had waited for a
-//! CPU, here or elsewhere, so there was a timer for it, which fires within a slice. So the last
-//! wait of a deadlock is followed by a scan. A machine on which nothing happens takes no tick, and
-//! there the scan for idle machines has run. Two events do not count, or the watcher would keep
-//! itself awake: the tick of a watchdog CPU, and a CPU that halts while only the watcher runs.
+//! attention words makes both call [`poll_watcher`]. Then it waits for a second, and scans. The last
+//! G of a program to wait leaves its CPU either with no G to run, and that CPU halts; or to a G that
+//! had waited for a CPU, for which there was a timer that fires within a slice. So the last wait of
+//! a deadlock is followed by a scan. Two events do not count, or the watcher would keep itself
+//! awake: the tick of a watchdog CPU, and a CPU that halts while only the watcher runs.
 #![forbid(unsafe_code)]
 
 pub mod cycle;
 mod ring;
 
-use super::panic::Message;
+use super::panic::{self, Message};
 use crate::arch;
 use crate::arch::irq::IrqState;
 use crate::arch::lock::IrqLock;
@@ -77,9 +72,8 @@ use crate::run::error::SpawnError;
 use crate::run::preempt::Attention;
 use crate::run::time::{Duration, Instant, sleep};
 use crate::run::waiting::{Reason, Wait};
-use crate::run::{Ended, Instance, door, service};
-use crate::watch::backtrace::Frame;
-use crate::watch::{GInfo, GState};
+use crate::run::{Ended, Instance, ProgramId, door, service};
+use crate::watch::{GInfo, GState, backtrace, holder};
 use crate::{fail, run, watch};
 use core::fmt::{self, Write};
 use core::ops::Range;
@@ -122,15 +116,20 @@ fn scan_at_rest(instance: &'static Instance, cycles_run: u64) -> bool {
     if run::cycles_run() != cycles_run || !run::all_idle() {
         return false;
     }
-    if !instance.is_started() {
-        crate::fail::panic::deadlock(|out| report(out, instance));
-    }
-    instance.end(id, Ended::Deadlock, |supervisor| {
+    end_program(instance, id, |supervisor| {
         arch::irq::disable();
         door::ready_from_interrupt(supervisor);
         arch::irq::restore(IrqState::ON); // it is in this CPU's inbox, which this CPU checks next
     });
     true
+}
+
+/// Ends that run of a program, which is deadlocked; with the booted program the machine.
+fn end_program(instance: &'static Instance, id: ProgramId, ready: fn(GHandle)) {
+    if !instance.is_started() {
+        panic::deadlock(|out| report(out, instance));
+    }
+    instance.end(id, Ended::Deadlock, ready);
 }
 
 /// A stamp of the waits of a program's Gs, if there are any and each of them waits for another, as
@@ -151,10 +150,8 @@ fn scan_program(instance: &Instance, is_outside: impl Fn(&run::GHandle) -> bool)
         let wait = info.wait.filter(|_| waits).map(|wait| (wait, [info.id, info.switches]));
         (handle, wait)
     }));
-    let (stamp, outside_wait) =
-        stamp.map_or_else(|outside_wait| (None, outside_wait), |stamp| (Some(stamp), None));
-    instance.set_outside_wait(outside_wait);
-    stamp
+    instance.set_outside_wait(stamp.as_ref().err().cloned().flatten());
+    stamp.ok()
 }
 
 /// For each G: its handle, and its wait, if it waits, with two words that change when it runs. A
@@ -167,11 +164,8 @@ fn scan<G>(gs: impl Iterator<Item = (G, Option<(Wait, [u64; 2])>)>) -> Result<u6
         if is_external(wait) {
             return Err(Some(g));
         }
-        for part in [id, switches, wait.pack()] {
-            let before: u64 = stamp.unwrap_or(0);
-            let mixed = (before ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-            stamp = Some(mixed.max(1)); // 0 means none
-        }
+        let mixed = holder::mix(stamp.unwrap_or(0), [id, switches, wait.pack()]);
+        stamp = Some(mixed.max(1)); // 0 means none
     }
     stamp.ok_or(None)
 }
@@ -209,15 +203,12 @@ pub fn begin_watching() -> Result<(), SpawnError> {
     if cfg!(not(target_os = "none")) {
         return Ok(()); // the host does not know what a thread waits for
     }
-    if WATCHER.set_there(true) {
-        if let Some(watcher) = WATCHER.wake() {
-            door::ready(watcher);
-        }
+    static IS_THERE: AtomicBool = AtomicBool::new(false);
+    if IS_THERE.swap(true, Relaxed) {
+        WATCHER.wake().into_iter().for_each(door::ready);
         return Ok(());
     }
-    service::spawn("deadlocks", watch).inspect_err(|_| {
-        WATCHER.set_there(false);
-    })
+    service::spawn("deadlocks", watch).inspect_err(|_| IS_THERE.store(false, Relaxed))
 }
 
 /// This CPU is about to halt while so many CPUs run Gs, or its timer has fired (`usize::MAX`): makes
@@ -233,31 +224,28 @@ fn watch() {
         sleep(PERIOD.max(took * SHARE));
         WATCHER.begin_scan(run::program::running().any(Instance::is_started));
         let began = Instant::now();
-        let seen = run::program::running().map(scan_beside).max().unwrap_or(Seen::Nothing);
+        let suspects = run::program::running().filter(|instance| scan_beside(instance)).count();
         took = began.elapsed();
         let begin_park = || door::begin_park(Wait::new(Reason::Poll, 0));
-        if seen < Seen::Suspect && WATCHER.begin_rest(begin_park) {
+        if suspects == 0 && WATCHER.begin_rest(begin_park) {
             door::park();
         }
         WATCHER.end_scan();
     }
 }
 
-/// Scans one program, and ends it if it has been deadlocked since the last scan.
-fn scan_beside(instance: &'static Instance) -> Seen {
+/// Scans one program, and ends it if all its Gs have been in the very same waits since the last
+/// scan. True if they wait for each other, but perhaps not since then: it is scanned once more.
+fn scan_beside(instance: &'static Instance) -> bool {
     let id = instance.id();
     let is_outside = |handle: &_| watch::waits_for_another(handle, instance);
     let scan = || scan_program(instance, is_outside);
     let stamp = scan_twice(scan, run::lives_changed).unwrap_or(0);
-    let seen = Seen::of(stamp, instance.last_stamp.swap(stamp, Relaxed));
-    if seen < Seen::Deadlock {
-        return seen;
+    let is_same = instance.last_stamp.swap(stamp, Relaxed) == stamp;
+    if stamp != 0 && is_same {
+        end_program(instance, id, door::ready);
     }
-    if !instance.is_started() {
-        crate::fail::panic::deadlock(|out| report(out, instance));
-    }
-    instance.end(id, Ended::Deadlock, door::ready);
-    Seen::Nothing
+    stamp != 0 && !is_same
 }
 
 /// The stamp that two scans in a row have given, with no G begun or ended on the machine from
@@ -276,29 +264,7 @@ fn scan_twice(
     None
 }
 
-/// The watcher's result for one program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Seen {
-    /// It can continue.
-    Nothing,
-    /// All its Gs wait for each other: it is scanned once more.
-    Suspect,
-    /// They have been in the very same waits since the last scan.
-    Deadlock,
-}
-
-impl Seen {
-    /// From the stamps of this scan and of the one before; 0: none.
-    fn of(stamp: u64, before: u64) -> Self {
-        match stamp {
-            0 => Seen::Nothing,
-            _ if stamp != before => Seen::Suspect,
-            _ => Seen::Deadlock,
-        }
-    }
-}
-
-/// Whether there is a watcher, and whether it rests. `H` is a handle that readies it.
+/// Whether the watcher rests or scans. `H` is a handle that readies it.
 struct Watcher<H> {
     /// It rests, or is about to: events on the machine must wake it.
     rests: AtomicBool,
@@ -308,22 +274,16 @@ struct Watcher<H> {
 }
 
 struct WatcherState<H> {
-    is_there: bool,
     /// An event has happened since it began to scan.
-    is_stirred: bool,
+    has_event: bool,
     resting: Option<H>,
 }
 
 impl<H> Watcher<H> {
     const fn new() -> Self {
-        let state = WatcherState { is_there: false, is_stirred: false, resting: None };
+        let state = WatcherState { has_event: false, resting: None };
         let [rests, scans] = [const { AtomicBool::new(false) }; 2];
         Watcher { rests, scans, state: IrqLock::new(state) }
-    }
-
-    /// Sets whether there is a watcher; returns whether there was one.
-    fn set_there(&self, is_there: bool) -> bool {
-        core::mem::replace(&mut self.state.lock().is_there, is_there)
     }
 
     /// The watcher begins to scan; every event from here on is a reason to scan again. If no
@@ -332,7 +292,7 @@ impl<H> Watcher<H> {
     fn begin_scan(&self, beside: bool) {
         self.scans.store(true, Relaxed);
         let mut state = self.state.lock();
-        state.is_stirred = false;
+        state.has_event = false;
         self.rests.store(beside, Relaxed);
         match beside {
             true => run::ask_for_attention(Attention::WATCHER),
@@ -344,7 +304,7 @@ impl<H> Watcher<H> {
     /// begun to park, by `begin_park`, and must park.
     fn begin_rest(&self, begin_park: impl FnOnce() -> H) -> bool {
         let mut state = self.state.lock();
-        if state.is_stirred {
+        if state.has_event {
             return false;
         }
         self.scans.store(false, Relaxed); // a moment early, which costs one extra scan at most
@@ -375,7 +335,7 @@ impl<H> Watcher<H> {
     #[cold]
     fn wake(&self) -> Option<H> {
         let mut state = self.state.lock();
-        state.is_stirred = true;
+        state.has_event = true;
         self.rests.store(false, Relaxed);
         run::spare_attention(Attention::WATCHER);
         state.resting.take()
@@ -384,7 +344,7 @@ impl<H> Watcher<H> {
 
 /// Prints the report as Go does.
 pub fn log_report(instance: &Instance) {
-    let mut text = Message::new();
+    let mut text = Message::default();
     let _ = match cycle::within(instance) {
         Some(first) => {
             cycle::wait_until_parked(first);
@@ -393,8 +353,8 @@ pub fn log_report(instance: &Instance) {
         None => report(&mut text, instance),
     };
     // A program that has used all memory is reported all the same.
-    let begin = if text.is_empty() { "fatal error: deadlock!" } else { text.as_str() };
-    let rest = if text.is_cut() { "\n... there is no memory for the rest" } else { "" };
+    let begin = if text.text.is_empty() { "fatal error: deadlock!" } else { &text.text };
+    let rest = if text.is_cut { "\n... there is no memory for the rest" } else { "" };
     ::log::error!("{}: {begin}{rest}", instance.name());
 }
 
@@ -404,14 +364,13 @@ fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
     let gs = || watch::members(instance.id()).map(|(_, info)| info);
     let count = gs().count();
     for g in gs().take(MAX_TOLD) {
-        writeln!(out, "\n{}", Told(&g))?;
+        writeln!(out, "\n{}", describe(&g))?;
         if count <= MAX_WITH_CALLS {
-            write_calls(out, g.id);
+            write_calls(out, g.id)?;
         }
     }
-    match count.checked_sub(MAX_TOLD) {
-        None | Some(0) => {}
-        Some(more) => writeln!(out, "\n... and {more} more")?,
+    if count > MAX_TOLD {
+        writeln!(out, "\n... and {} more", count - MAX_TOLD)?;
     }
     write_abandoned(out, fail::abandoned())
 }
@@ -430,18 +389,13 @@ fn write_abandoned(out: &mut dyn Write, n: usize) -> fmt::Result {
 }
 
 /// Writes the backtrace of a G that waits.
-fn write_calls(out: &mut dyn Write, id: u64) {
-    for (number, address) in watch::calls(id).into_iter().flatten().enumerate() {
-        let _ = writeln!(out, "  #{number} {}", Frame::new(number, address));
-    }
+fn write_calls(out: &mut dyn Write, id: u64) -> fmt::Result {
+    backtrace::print_all(out, watch::calls(id).into_iter().flatten())
 }
 
 /// Formats a G for a report.
-struct Told<'a>(&'a GInfo);
-
-impl fmt::Display for Told<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Told(g) = self;
+fn describe(g: &GInfo) -> impl fmt::Display {
+    fmt::from_fn(move |f| {
         let wait = g.wait.unwrap_or_default();
         match wait.reason {
             Reason::None => write!(f, "goroutine {} [{}]:", g.id, g.state)?,
@@ -459,7 +413,7 @@ impl fmt::Display for Told<'_> {
             write!(f, ", held by goroutine {holder}")?;
         }
         g.site.map_or(Ok(()), |site| write!(f, "\nspawned at {site}"))
-    }
+    })
 }
 
 #[cfg(test)]

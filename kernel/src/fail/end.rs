@@ -36,10 +36,12 @@ pub(crate) fn write_note(out: &mut dyn fmt::Write) -> fmt::Result {
 
 /// Ends the machine with `code`.
 pub(crate) fn end_machine(code: u32) -> ! {
-    let mut note = String::new();
-    let _ = write_note(&mut note); // a string takes everything
-    if code != 0 && !note.is_empty() {
-        ::log::error!("ends with {code} under {}", note.trim_end());
+    if code != 0 {
+        let mut note = String::new();
+        let _ = write_note(&mut note); // a string takes everything
+        if !note.is_empty() {
+            ::log::error!("ends with {code} under {}", note.trim_end());
+        }
     }
     arch::report_late_cpus(); //     where no CPU watches others it is reported here
     trace::finish(code);

@@ -1,40 +1,33 @@
 //! Ending a G from outside: a kill is requested, and forced if the G does not heed it.
 //!
-//! A kill first *requests* that a G ends: the G's record says which life is meant
-//! (`run::kill`), and if the G waits it is woken. A wake-up without a reason means "check
-//! again", so the G checks whether it has what it waited for, and if not, whether it is to end
-//! (`is_killed`): then it takes its node out of the wait queue, as on a timeout, and unwinds
-//! (`die`). So destructors run, locks are released, and the join reports that the G was killed. A
-//! G that yields or starts another checks as well, which costs it two instructions; a G that prints
-//! does not, so that printing never unwinds. All other checks are where a wait ended without a
-//! reason or timed out, and where an operation was tried and was not possible. A G of a program
-//! that has ended is also stopped where it would start another, so that Gs which only start Gs come
-//! to an end.
+//! A kill first *requests* that a G ends: the G's record says which life is meant (`run::kill`), and
+//! if the G waits it is woken. A wake-up without a reason means "check again", so the G checks
+//! whether it has what it waited for, and if not, whether it is to end (`is_killed`): then it takes
+//! its node out of the wait queue, as on a timeout, and unwinds (`die`). So destructors run, locks
+//! are released, and the join reports that the G was killed. A G that yields or starts another
+//! checks as well, which costs it two instructions; a G that prints does not, so that printing never
+//! unwinds. A G of a program that has ended is also stopped where it would start another.
 //!
 //! # Gs that do not heed the request
 //!
 //! A G that was running when the request came, and begins to wait before it has checked, has missed
 //! the wake-up; so the killer wakes it again, a moment later, until it is gone. If the G computes
-//! first, that may be long after the request: the killer of one G does not poll for ever but leaves
-//! that to a service G of the kernel, one for each such G (`tasks`; [`begin_repeating`]). A G that
-//! unwinds already does not check before that is over: a second unwinding would abandon it
-//! (`panic`).
+//! first, that may be long after the request: the killer of one G leaves that to a service G of the
+//! kernel (`tasks`; [`begin_repeating`]). A G that unwinds already does not check before that is
+//! over: a second unwinding would abandon it (`panic`).
 //!
 //! A G that computes and calls no kernel function cannot be unwound, as it is at no place that has
 //! tables for it. When its program ends, and only then, its kill is *forced*: the next interrupt
-//! that finds it running abandons it (`abandon`). It is given `PATIENCE_NS`, of its own CPU time
-//! and not of wall time, as it may have to wait for a CPU among many Gs that end. Under an emulator
-//! even its own CPU time may pass without a single instruction, while the host runs something else;
-//! so as many interrupts must have found it running, too, which takes a CPU that really runs.
-//! Within that time the G would have left any kernel call that it was in. However many such Gs
-//! there are, each of them gets that far, as each gets its share of a CPU; so the end of a program
-//! gives up on Gs that wait, never on Gs that can run ([`Left`]).
+//! that finds it running abandons it (`abandon`). It is given `PATIENCE_NS` of its own CPU time, as
+//! it may have to wait for a CPU among many Gs that end. Under an emulator even its own CPU time may
+//! pass without a single instruction; so as many interrupts must have found it running, too. Within
+//! that time the G would have left any kernel call that it was in. However many such Gs there are,
+//! each of them gets that far, as each gets its share of a CPU; so the end of a program gives up on
+//! Gs that wait, never on Gs that can run ([`Left`]).
 //!
-//! A G that unwinds has heeded the request, and what it owns is dropped. But a destructor may
-//! compute for ever, too: so it is given much more time (`UNWIND_NS`). A G whose destructor
-//! *waits* for ever uses no CPU time, and is left where it is.
-//!
-//! `tasks` and `program` are the programs' interface to this.
+//! A G that unwinds has heeded the request. But a destructor may compute for ever, too: so it is
+//! given much more time (`UNWIND_NS`). A G whose destructor *waits* for ever uses no CPU time, and is
+//! left where it is.
 
 use crate::run::error::JoinError;
 use crate::run::kill::{KillLevel, is_overdue, ran_since_request, request};

@@ -12,10 +12,6 @@ pub(crate) mod kill;
 pub(crate) mod overflow;
 pub(crate) mod panic;
 pub(crate) mod watchdog;
-#[cfg(not(target_os = "none"))]
-pub use crate::run::door::abandon_locks;
-#[cfg(target_os = "none")]
-pub use abandon::abandon_locks;
 pub use abandon::{abandon, abandoned, fail, fail_without_memory, finish_abandoned};
 pub use kill::{
     Left, begin_repeating, computes, end_repeating, ends_when_woken, find, kill, kill_all,

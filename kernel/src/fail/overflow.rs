@@ -28,21 +28,20 @@
 //!
 //! For a call pushes its return address right below the frame, and a lock probes further down. All
 //! of its frame has memory then: the distance is at most one page, and larger frames are probed
-//! page by page before they are used. So a function faults in its first instructions, before it has
-//! called another; or at its first call, and then it is the caller, and nothing of it is lost
-//! (`rescue`'s `divert`). What it may own by then are its arguments, and the results of inlined
-//! code without a call: a box is leaked, a `Mutex` that was free stays locked. No other code has
-//! the address of any of it: a node is put into a queue under a lock.
+//! page by page before they are used. So a function faults in its first instructions, or at its
+//! first call, and then it is the caller, and nothing of it is lost (`rescue`'s `divert`). What it
+//! may own by then are its arguments, and the results of inlined code without a call: a box is
+//! leaked, a `Mutex` that was free stays locked. No other code has the address of any of it: a node
+//! is put into a queue under a lock.
 //!
 //! # Callers that may not unwind
 //!
-//! The compiler proves of many functions that they never unwind, a recursion that does nothing but
-//! arithmetic for one, and leaves their calls out of the tables of their callers. The unwinder
-//! refuses such a call. Then the G unwinds from above the last caller that would refuse (`rescue`):
-//! the frames below it have nothing to clean up that the tables know of, and what the refusing
-//! caller owns is lost like that of the function that faulted. Kernel code whose address other code
-//! has (a node in a queue, a buffer that a device writes) waits in functions that may panic, so it
-//! is in the tables.
+//! The compiler proves of many functions that they never unwind, and leaves their calls out of the
+//! tables of their callers. The unwinder refuses such a call. Then the G unwinds from above the last
+//! caller that would refuse (`rescue`): the frames below it have nothing to clean up that the tables
+//! know of, and what the refusing caller owns is lost like that of the function that faulted. Kernel
+//! code whose address other code has (a node in a queue, a buffer that a device writes) waits in
+//! functions that may panic, so it is in the tables.
 //!
 //! A lock whose guard was lost in either way stays locked, but no G waits for it for ever: at its
 //! root a G has no guard, so a lock that still has its name is abandoned there, and every caller
@@ -50,25 +49,21 @@
 //!
 //! # In a blocking call
 //!
-//! Then the full stack is that of an M (`call`), and it is a stack like others: it has spare pages,
-//! and from the frame that faulted up to where the call began all frames are the G's. There the
-//! unwinding is caught, and continues from the G's own stack, which has spare pages, too. The
-//! frames of the scheduler lie above, and are not reached. That M serves no call before its spare
-//! pages are closed. A margin that was opened on the stack of an M, and nothing more, stays open:
-//! the next call there has that much less of it, like a G that waits near the end of its stack for
-//! a second time.
+//! Then the full stack is that of an M (`call`). It has spare pages, too, and from the frame that
+//! faulted up to where the call began all frames are the G's. There the unwinding is caught, and
+//! continues from the G's own stack. That M serves no call before its spare pages are closed. A
+//! margin that was opened on the stack of an M stays open: the next call there has that much less.
 //!
 //! # Where the G does not unwind
 //!
 //! - **With interrupts off** the kernel's own state is half changed: the machine stops, as for a
 //!   panic there. The kernel probes before it turns them off, so that it does not happen.
 //! - **Between the halves of parking** wakers may already have the G's handle, so it must park; it
-//!   is given a page of the *margin*. So is the kernel when it probes: pages that it needs for a
-//!   moment do not count as used by the G. So is the scheduler when it preempts a G near the end of
-//!   its stack, as the G did not cause that. The margin ends, too, and then a probe is an overflow
-//!   like any other; it comes before any state is changed, except where a lock is released: a G
-//!   that releases locks that have waiters, at every depth, may end with one of them locked for
-//!   ever.
+//!   is given a page of the *margin*. So is the kernel when it probes, and the scheduler when it
+//!   preempts a G near the end of its stack: pages that are needed for a moment do not count as used
+//!   by the G. When the margin ends, a probe is an overflow like any other; it comes before any
+//!   state is changed, except where a lock is released: a G that releases locks that have waiters,
+//!   at every depth, may end with one of them locked for ever.
 //! - **While it panics** it unwinds already: it is given the spare pages, once, and continues.
 //! - **When the spare pages are full, too** (a destructor recurses); if no frame catches the
 //!   unwinding; or if not even the spare pages are available: the G is *abandoned* (`abandon`).
@@ -221,26 +216,18 @@ fn report(faulted: &arch::Faulted, g: &'static G<Task>) {
     let bounds = slot_under(g).map_or(0..0, Slot::bounds);
     let size = bounds.end - bounds.start;
     let place = if is_in_call() { " in a blocking call" } else { "" };
-    if REPORTS.take(arch::now_ns()) {
-        log::error!("{shown} {what} {size} bytes{place}, and ends:\n{}", Calls(faulted));
-    } else {
-        log::error!("{shown} {what} {size} bytes{place}, and ends");
-    }
+    let has_calls = take_token(&BUDGET, arch::now_ns());
+    let calls = fmt::from_fn(|f| match has_calls {
+        true => f.write_str(":\n").and_then(|()| backtrace::print(f, faulted.at())),
+        false => Ok(()),
+    });
+    log::error!("{shown} {what} {size} bytes{place}, and ends{calls}");
 }
 
-/// Prints the backtrace of the fault.
-struct Calls<'a>(&'a arch::Faulted);
-
-impl fmt::Display for Calls<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (rip, rbp) = self.0.at();
-        backtrace::print(f, rip as usize, rbp as usize, backtrace::is_mapped)
-    }
-}
-
-/// The budget of reports with a backtrace. A program that overflows by the thousand gets one line
-/// for each G, but names take time to find, and not all backtraces are printed.
-static REPORTS: Budget = Budget::new();
+/// The budget of reports with a backtrace: a token bucket, given by the time, ns, when all taken
+/// tokens will have been refilled. A program that overflows by the thousand gets one line for each
+/// G, but names take time to find, and not all backtraces are printed.
+static BUDGET: AtomicU64 = AtomicU64::new(0);
 
 /// Maximum number of full reports at once.
 const AT_ONCE: u64 = 32;
@@ -248,38 +235,26 @@ const AT_ONCE: u64 = 32;
 /// second: ten in a second made everything else wait.
 const REFILL_NS: u64 = 2_000_000_000;
 
-/// A token bucket of reports: [`AT_ONCE`], refilled with time.
-struct Budget {
-    /// When all taken tokens will have been refilled, ns.
-    full_ns: AtomicU64,
-}
-
-impl Budget {
-    const fn new() -> Self {
-        Budget { full_ns: AtomicU64::new(0) }
-    }
-
-    /// Takes a token, if there is one at `now_ns`.
-    fn take(&self, now_ns: u64) -> bool {
-        let less_one = |full_ns: u64| {
-            let full_ns = full_ns.max(now_ns) + REFILL_NS;
-            (full_ns <= now_ns + AT_ONCE * REFILL_NS).then_some(full_ns)
-        };
-        self.full_ns.try_update(Relaxed, Relaxed, less_one).is_ok()
-    }
+/// Takes a token, if there is one at `now_ns`.
+fn take_token(budget: &AtomicU64, now_ns: u64) -> bool {
+    let less_one = |full_ns: u64| {
+        let full_ns = full_ns.max(now_ns) + REFILL_NS;
+        (full_ns <= now_ns + AT_ONCE * REFILL_NS).then_some(full_ns)
+    };
+    budget.try_update(Relaxed, Relaxed, less_one).is_ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn taken(budget: &Budget, now_ns: u64) -> u64 {
-        (0..2 * AT_ONCE).filter(|_| budget.take(now_ns)).count() as u64
+    fn taken(budget: &AtomicU64, now_ns: u64) -> u64 {
+        (0..2 * AT_ONCE).filter(|_| take_token(budget, now_ns)).count() as u64
     }
 
     #[test]
     fn so_many_reports_are_full_at_once_and_more_with_time() {
-        let budget = Budget::new();
+        let budget = AtomicU64::new(0);
         assert_eq!(taken(&budget, 5), AT_ONCE);
         assert_eq!(taken(&budget, 5 + REFILL_NS - 1), 0);
         assert_eq!(taken(&budget, 5 + REFILL_NS), 1);
@@ -289,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_goes_back_gives_nothing() {
-        let budget = Budget::new();
+        let budget = AtomicU64::new(0);
         assert_eq!(taken(&budget, 9 * REFILL_NS), AT_ONCE);
         assert_eq!(taken(&budget, 8 * REFILL_NS), 0);
         assert_eq!(taken(&budget, 10 * REFILL_NS), 1);

@@ -23,30 +23,22 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Stops the machine for an exception; the `fatal` of [`arch::Handlers`].
 pub fn fault(fault: &Fault<'_>) -> ! {
-    let (rip, rbp) = (fault.frame.rip, fault.frame.rbp);
-    stop(EXIT_FAULT, rip, rbp, |out| {
-        let place = Where { in_handler: false };
-        writeln!(out, "fatal exception on CPU {}, {place}: {fault}", arch::cpu_index())?;
-        writeln!(out, "{}", fault.frame)?;
-        match fault.called_from() {
-            Some(caller) => {
-                writeln!(out, "  called from {}", backtrace::Frame::new(1, caller as usize))
-            }
-            None => Ok(()),
-        }
+    stop(EXIT_FAULT, (fault.frame.rip, fault.frame.rbp), |out| {
+        let (cpu, place) = (arch::cpu_index(), place(false));
+        writeln!(out, "fatal exception on CPU {cpu}, {place}: {fault}\n{}", fault.frame)?;
+        let Some(caller) = fault.called_from() else { return Ok(()) };
+        writeln!(out, "  called from {}", backtrace::Frame::new(1, caller as usize))
     })
 }
 
 /// Stops the machine for a violated invariant of the kernel itself (Go: throw).
 pub fn kernel_bug(what: fmt::Arguments<'_>) -> ! {
-    let (rip, rbp) = arch::here();
-    stop(EXIT_PANIC, rip, rbp, |out| {
+    let here = arch::here();
+    stop(EXIT_PANIC, here, |out| {
         let mut in_handler = false;
-        backtrace::walk(rip as usize, rbp as usize, backtrace::is_mapped, |address| {
-            in_handler |= arch::is_trap_return(address);
-        });
-        let place = Where { in_handler };
-        writeln!(out, "kernel panic on CPU {}, {place}: {what}", arch::cpu_index())
+        backtrace::walk(here, |address| in_handler |= arch::is_trap_return(address));
+        let (cpu, place) = (arch::cpu_index(), place(in_handler));
+        writeln!(out, "kernel panic on CPU {cpu}, {place}: {what}")
     })
 }
 
@@ -65,10 +57,10 @@ static HAS_STUMBLED: AtomicBool = AtomicBool::new(false);
 const LAST_EVENTS: u64 = 16;
 
 /// Stops all CPUs, reports with the backtrace and the last events of each, ends with `code`.
-fn stop(code: u32, rip: u64, rbp: u64, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
+fn stop(code: u32, at: (u64, u64), report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
     stop_with(code, |out| {
         report(out)?;
-        print_calls(out, rip, rbp)?;
+        backtrace::print(out, at)?;
         let me = arch::cpu_index();
         for cpu in (0..arch::num_cpus()).filter(|&cpu| cpu != me) {
             print_stopped(out, cpu)?;
@@ -115,14 +107,14 @@ fn stumble(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
 
 /// Prints where another CPU was when it was stopped.
 fn print_stopped(out: &mut dyn Write, cpu: usize) -> fmt::Result {
-    let Some((rip, rbp)) = arch::stopped_at(cpu) else {
+    let Some(at) = arch::stopped_at(cpu) else {
         return writeln!(out, "CPU {cpu} did not stop");
     };
     match run::present(cpu).1 {
         Some(g) => writeln!(out, "CPU {cpu} was stopped, in G {g}, at")?,
         None => writeln!(out, "CPU {cpu} was stopped, in no G, at")?,
     }
-    print_calls(out, rip, rbp)
+    backtrace::print(out, at)
 }
 
 /// Prints the last events of a CPU, newest last; nothing if they were not recorded.
@@ -141,60 +133,23 @@ fn print_events(out: &mut dyn Write, cpu: usize) -> fmt::Result {
     Ok(())
 }
 
-fn print_calls(out: &mut dyn Write, rip: u64, rbp: u64) -> fmt::Result {
-    backtrace::print(out, rip as usize, rbp as usize, backtrace::is_mapped)
-}
-
-/// Prints which G runs here, if any.
-struct Where {
-    /// In a handler, which has interrupted that G.
-    in_handler: bool,
-}
-
-impl fmt::Display for Where {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Which G runs here, if any, or was interrupted by the handler that this CPU is in.
+fn place(in_handler: bool) -> impl fmt::Display {
+    fmt::from_fn(move |f| {
+        f.write_str(if in_handler { "in a handler that interrupted " } else { "in " })?;
         match run::current() {
-            Some(g) if self.in_handler => write!(f, "in a handler that interrupted {g}"),
-            None if self.in_handler => f.write_str("in a handler that interrupted no G"),
-            Some(g) if run::is_in_call() => write!(f, "in {g}, in a blocking call"),
-            Some(g) => write!(f, "in {g}"),
-            None => f.write_str("in no G"),
+            Some(g) if run::is_in_call() && !in_handler => write!(f, "{g}, in a blocking call"),
+            Some(g) => write!(f, "{g}"),
+            None => f.write_str("no G"),
         }
-    }
+    })
 }
 
 /// A text that is cut where there is no memory for more.
+#[derive(Default)]
 pub(crate) struct Message {
-    text: String,
-    is_cut: bool,
-}
-
-impl Message {
-    /// An empty text.
-    pub(crate) const fn new() -> Self {
-        Message { text: String::new(), is_cut: false }
-    }
-
-    /// The text, as far as there was memory.
-    pub(crate) fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// Whether the text is empty.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.text.is_empty()
-    }
-
-    /// Whether the text was cut.
-    pub(crate) fn is_cut(&self) -> bool {
-        self.is_cut
-    }
-
-    /// The owned text, as far as there was memory.
-    #[cfg(target_os = "none")]
-    pub(crate) fn into_text(self) -> String {
-        self.text
-    }
+    pub(crate) text: String,
+    pub(crate) is_cut: bool,
 }
 
 impl Write for Message {
@@ -227,12 +182,12 @@ mod handler {
             ::log::error!("{g} panicked at {location}: {}", info.message());
         }
         // The message, and the payload, are on the heap; there is a reserve for them.
-        let mut message = Message::new();
+        let mut message = Message::default();
         let _ = write!(message, "{}", info.message());
         if !unwind::has_memory() {
             fail::fail_without_memory();
         }
-        let mut why = JoinError::Panicked(message.into_text());
+        let mut why = JoinError::Panicked(message.text);
         if is_alloc_failure(info) {
             why = unwind::begin_above(why);
         }
@@ -248,17 +203,17 @@ mod handler {
     /// was done in part, and the G is abandoned all the same.
     #[cold]
     fn give_up(panics: u32, info: &PanicInfo<'_>) -> ! {
-        let mut message = Message::new();
+        let mut message = Message::default();
         // A message that panics as it is printed is not printed again.
         if panics == 2 {
             let _ = write!(message, "while it panicked: {}", info.message());
             if let (Some(g), Some(location)) = (run::current(), info.location()) {
-                ::log::error!("{g} panicked at {location}, {}", message.as_str());
+                ::log::error!("{g} panicked at {location}, {}", message.text);
             }
         } else {
             let _ = message.write_str("while its panic was printed");
         }
-        fail::fail(JoinError::Panicked(message.into_text()))
+        fail::fail(JoinError::Panicked(message.text))
     }
 
     /// Whether it is the panic of a failed allocation: `alloc` panics in this file for nothing

@@ -17,32 +17,26 @@
 //! A virtual CPU may be without a core for seconds, so that the time that has passed proves
 //! nothing. But then it does not take the NMI either. A CPU is reported when [`STRIKES`] NMIs, sent
 //! in different checks, were each taken with interrupts off, and the liveness interrupt, which has
-//! been pending all the time, is still not taken. So the CPU has run in each of these stretches of
-//! time, and in none of them turned interrupts on for an instant. The kernel's sections without
-//! interrupts are microseconds long: one that ends as soon as it gets a core cannot be seen three
-//! times, half a second apart.
+//! been pending all the time, is still not taken. The kernel's sections without interrupts are
+//! microseconds long: one that ends as soon as it gets a core cannot be seen three times, half a
+//! second apart.
 //!
 //! # Which CPUs are watchdogs
 //!
 //! A CPU that comes out of a halt becomes a watchdog if there are fewer than two ([`after_halt`];
-//! a bit of its attention word says that one may be missing), so that there are watchdogs whenever a CPU runs. If it is the only one, the machine was idle and
-//! it may be the only CPU to wake: it makes a halted CPU the other, by an interrupt, so that it is
-//! watched itself from its first instruction on. Both stay for half a second at least, so that is
-//! one interrupt in half a second at most. A watchdog that is busy itself hands off to a halted
-//! CPU, if there is one: that CPU is at no place where it could get stuck, and a CPU that is the
-//! only busy one is watched by another. Watchdogs watch each other, so that one that gets stuck is
-//! found by the other, and is a watchdog no more. With one CPU there is no watchdog.
+//! a bit of its attention word says that one may be missing). If it is the only one, the machine was
+//! idle and it may be the only CPU to wake: it makes a halted CPU the other, by an interrupt, so that
+//! it is watched itself from its first instruction on. Both stay for half a second at least. A
+//! watchdog that is busy itself hands off to a halted CPU, if there is one: that CPU is at no place
+//! where it could get stuck. Watchdogs watch each other, so that one that gets stuck is found by the
+//! other, and is a watchdog no more. With one CPU there is no watchdog.
 //!
-//! # No unnecessary tick
+//! A watchdog has an alarm for its next check ([`Alarm::Watchdog`]), and this interrupt is no tick of
+//! the scheduler. If it finds all CPUs halted it stops, so an idle
+//! machine has no tick; nor is there any work where Gs are switched.
 //!
-//! A watchdog has an alarm for its next check ([`Alarm::Watchdog`]). If it
-//! finds all CPUs halted it stops, so an idle machine has no tick; nor is there any work where Gs
-//! are switched. A watchdog's interrupt is not counted as a tick of the scheduler.
-//!
-//! # What is not found
-//!
-//! A CPU that is stuck in an interrupt although it has no G to run, unless it spins on a lock. And
-//! a CPU with interrupts on that computes for ever: a G may do that.
+//! **What is not found**: a CPU that is stuck in an interrupt although it has no G to run, unless it
+//! spins on a lock. And a CPU with interrupts on that computes for ever: a G may do that.
 #![forbid(unsafe_code)]
 
 use super::panic;
@@ -50,7 +44,6 @@ use crate::arch::lock::{self, IrqLock};
 use crate::drivers::log;
 use crate::run::preempt::{Alarm, Attention, NEVER};
 use crate::watch::backtrace;
-use crate::watch::backtrace::Frame;
 use crate::{arch, run};
 use arch::MAX_CPUS;
 use core::fmt::{self, Write};
@@ -116,12 +109,12 @@ static CPUS: [Cpu; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
+/// Checks since a line could not be printed.
+static DEFERRED: AtomicU64 = AtomicU64::new(0);
 static CHECKS: AtomicU64 = AtomicU64::new(0);
 static QUESTIONS: AtomicU64 = AtomicU64::new(0);
 static REPORTS: AtomicU64 = AtomicU64::new(0);
 static ENDS: AtomicU64 = AtomicU64::new(0);
-/// Checks since a line could not be printed.
-static DEFERRED: AtomicU64 = AtomicU64::new(0);
 
 /// The watchdog's counters.
 #[cfg(any(not(target_os = "none"), feature = "internals"))]
@@ -212,7 +205,7 @@ pub fn on_nmi_sample(rip: u64, rbp: u64, irqs_off: bool) {
     let cpu = &CPUS[arch::cpu_index()];
     cpu.irqs_off.store(irqs_off, Relaxed);
     let mut frames = cpu.frames.iter();
-    backtrace::walk(rip as usize, rbp as usize, backtrace::is_mapped, |address| {
+    backtrace::walk((rip, rbp), |address| {
         frames.next().into_iter().for_each(|frame| frame.store(address, Relaxed));
     });
     frames.for_each(|frame| frame.store(0, Relaxed));
@@ -403,16 +396,14 @@ impl CpuState {
 /// Reports that a CPU is stuck. False if the console is not available now.
 #[cold]
 fn report(cpu: usize, me: usize, took_ns: u64) -> bool {
-    let stuck = Stuck { cpu, took_ns };
+    let stuck = stuck(cpu, took_ns);
     if STOPS.load(Relaxed) {
         panic::kernel_bug(format_args!("{stuck}"));
     }
     let Some(mut out) = console(&stuck) else { return false };
     let _ = writeln!(out, "{stuck} (seen by CPU {me})");
     let frames = CPUS[cpu].frames.iter().map(|frame| frame.load(Relaxed));
-    for (number, address) in frames.take_while(|&address| address != 0).enumerate() {
-        let _ = writeln!(out, "  #{number} {}", Frame::new(number, address));
-    }
+    let _ = backtrace::print_all(&mut out, frames.take_while(|&address| address != 0));
     remove(cpu);
     REPORTS.fetch_add(1, Release);
     true
@@ -425,7 +416,7 @@ fn report_end(cpu: usize, since_ns: u64) -> bool {
         answered_ns if answered_ns > since_ns => answered_ns,
         _ => arch::now_ns(),
     };
-    let took = Seconds(until_ns.saturating_sub(since_ns));
+    let took = seconds(until_ns.saturating_sub(since_ns));
     let over = format_args!("CPU {cpu} goes on after {took}");
     let Some(mut out) = console(&over) else { return false };
     let _ = writeln!(out, "{over}");
@@ -448,32 +439,22 @@ fn console(what: &dyn fmt::Display) -> Option<log::Emergency> {
 }
 
 /// Formats that a CPU is stuck, and the lock that it spins on.
-struct Stuck {
-    cpu: usize,
-    took_ns: u64,
-}
-
-impl fmt::Display for Stuck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Stuck { cpu, took_ns } = *self;
-        write!(f, "CPU {cpu} is stuck")?;
+fn stuck(cpu: usize, took_ns: u64) -> impl fmt::Display {
+    fmt::from_fn(move |f| {
+        write!(f, "CPU {cpu} is stuck in ")?;
         match run::present(cpu).1 {
-            Some(g) => write!(f, " in G {g}")?,
-            None => f.write_str(" in no G")?,
+            Some(g) => write!(f, "G {g}")?,
+            None => f.write_str("no G")?,
         }
-        write!(f, ": interrupts off for {}", Seconds(took_ns))?;
+        write!(f, ": interrupts off for {}", seconds(took_ns))?;
         lock::spun_on(cpu).map_or(Ok(()), |lock| write!(f, ", spinning for {lock}"))
-    }
+    })
 }
 
-/// A time in seconds, with one digit after the point.
-struct Seconds(u64);
-
-impl fmt::Display for Seconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tenths = self.0 / 100_000_000;
-        write!(f, "{}.{} s", tenths / 10, tenths % 10)
-    }
+/// Formats a time in seconds, with one digit after the point.
+fn seconds(ns: u64) -> impl fmt::Display {
+    let tenths = ns / 100_000_000;
+    fmt::from_fn(move |f| write!(f, "{}.{} s", tenths / 10, tenths % 10))
 }
 
 /// The watchdog CPUs, two at most: in each half of the word a CPU's number plus one, or 0. One

@@ -29,9 +29,9 @@ pub use host::{
 pub use super::kill::{check_kill, die, is_killed, was_killed};
 #[cfg(target_os = "none")]
 pub use super::{
-    GHandle, begin_park, call, cancel_park, current_id, is_gone, may_spin, may_wait, me,
-    num_goroutines, park, park_from, park_until, permit, program, random, ready, ready_from,
-    ready_from_interrupt, spawn, take_permit, this, yield_now,
+    GHandle, begin_park, call, cancel_park, created_and_ended, current_id, is_gone, may_spin,
+    may_wait, me, num_goroutines, park, park_from, park_until, permit, program, random, ready,
+    ready_from, ready_from_interrupt, spawn, take_permit, this, yield_now,
 };
 #[cfg(target_os = "none")]
 pub use crate::arch::now_ns;

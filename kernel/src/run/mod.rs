@@ -81,8 +81,8 @@ pub use park::{
 pub use task::{GHandle, Task, begin_panic, current, end_panic, is_in_call, is_panicking};
 pub use turn::ask_for_upkeep;
 pub use view::{
-    all_idle, ask_for_attention, busy, count_service_g, created, current_id, cycles_run,
-    discount_service_g, ended, gomaxprocs, has_work, is_busy, lives_changed, num_goroutines,
+    all_idle, ask_for_attention, busy, count_service_g, created, created_and_ended, current_id,
+    cycles_run, discount_service_g, gomaxprocs, has_work, is_busy, lives_changed, num_goroutines,
     permit, present, program, progress, random, set_gomaxprocs, slices_begun, spare_attention,
     take_permit, this,
 };

@@ -58,8 +58,14 @@ pub fn ended() -> u64 {
 
 /// How many Gs there are, without the kernel's service Gs.
 pub fn num_goroutines() -> usize {
+    let (created, ended) = created_and_ended();
+    (created.saturating_sub(ended) as usize).saturating_sub(SERVICE_GS.load(Relaxed))
+}
+
+/// How many Gs were ever started, and how many have ended.
+pub fn created_and_ended() -> (u64, u64) {
     let ended = ended(); // before `created`: never more ended than created
-    (created().saturating_sub(ended) as usize).saturating_sub(SERVICE_GS.load(Relaxed))
+    (created(), ended)
 }
 
 /// A number that changes whenever a G is created or has ended.

@@ -1,8 +1,7 @@
 //! Backtraces: the walk along the frame pointers, with names.
 //!
 //! For the panic path, for fault reports and for backtraces of Gs that other CPUs hold, so it
-//! trusts nothing: the stack may be the very thing that is broken. Names come from `symbols.rs`;
-//! the caller, which knows the page tables, says whether an address can be read.
+//! trusts nothing: the stack may be the very thing that is broken. Names come from `symbols.rs`.
 //!
 //! The kernel is built with frame pointers. Every function starts by saving its
 //! caller's `rbp` and pointing its own at it, so that frames form a list:
@@ -18,6 +17,7 @@
 
 use super::symbols;
 use crate::arch;
+use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
 
 /// Maximum number of frames that are followed.
@@ -25,45 +25,42 @@ pub const MAX_FRAMES: usize = 64;
 
 const WORD: usize = size_of::<usize>();
 
-/// Prints the calls that led to `rip`, a line each: `  #0 0xffff… name+0x12`.
-///
-/// A frame that repeats the one before is left out, but counted. `rbp` is the frame pointer at
-/// `rip`; `readable` says whether the word at an address can be read without a fault.
-pub fn print(
-    out: &mut dyn Write,
-    rip: usize,
-    rbp: usize,
-    readable: impl Fn(usize) -> bool,
-) -> fmt::Result {
-    let mut number = 0;
-    let mut last = None;
-    let mut result = Ok(());
-    walk(rip, rbp, readable, |address| {
-        // A stack that overflowed repeats one frame over and over.
-        if result.is_ok() && last != Some(address) {
-            result = writeln!(out, "  #{number} {}", Frame::new(number, address));
-        }
-        last = Some(address);
-        number += 1;
-    });
-    result
+/// Prints the calls that led to `rip`, a line each: `  #0 0xffff… name+0x12`. `rbp` is the frame
+/// pointer there. A frame that repeats the one before is left out, but counted.
+pub fn print(out: &mut dyn Write, (rip, rbp): (u64, u64)) -> fmt::Result {
+    let mut frames = ArrayVec::<usize, MAX_FRAMES>::new();
+    walk((rip, rbp), |address| frames.push(address));
+    print_all(out, frames.into_iter())
 }
 
-/// Whether the word at an address can be read: the `readable` of every walk in this address space.
-pub fn is_mapped(address: usize) -> bool {
-    arch::paging::translate(address as u64).is_some()
+/// Prints these frames, innermost first, as [`print`] does.
+pub fn print_all(out: &mut dyn Write, frames: impl Iterator<Item = usize>) -> fmt::Result {
+    let mut last = None;
+    for (number, address) in frames.enumerate() {
+        // A stack that overflowed repeats one frame over and over.
+        if last != Some(address) {
+            writeln!(out, "  #{number} {}", Frame::new(number, address))?;
+        }
+        last = Some(address);
+    }
+    Ok(())
 }
 
 /// Calls `f` with `rip` and then with each return address, innermost first, at most [`MAX_FRAMES`]
-/// in all. The walk ends at the first invalid frame: not aligned, not readable, or not above the
-/// one before.
-pub fn walk(rip: usize, rbp: usize, readable: impl Fn(usize) -> bool, f: impl FnMut(usize)) {
+/// in all. The walk ends at the first invalid frame: not aligned, not mapped, or not above the one
+/// before.
+pub fn walk((rip, rbp): (u64, u64), f: impl FnMut(usize)) {
     let read = |address: usize| {
-        // SAFETY: `follow` gives aligned addresses, and `readable` says that the word can be read.
-        readable(address).then(|| unsafe { (address as *const usize).read_volatile() })
+        let is_mapped = arch::paging::translate(address as u64).is_some();
+        // SAFETY: `follow` gives aligned addresses, and the page tables have a page there.
+        is_mapped.then(|| unsafe { (address as *const usize).read_volatile() })
     };
-    // Stacks grow down, so callers are above. This also ends loops.
-    follow(rip, rbp, read, |frame, caller| caller > frame, f);
+    follow(rip as usize, rbp as usize, read, goes_up, f);
+}
+
+/// Stacks grow down, so callers are above. This also ends loops.
+fn goes_up(frame: usize, caller: usize) -> bool {
+    caller > frame
 }
 
 /// As [`walk`], for frames that are not read in place: `read` gives the word at an aligned address,
@@ -158,12 +155,11 @@ mod tests {
         fn walk(&self, rbp: usize) -> Vec<usize> {
             let range = self.0.as_ptr_range();
             let mut seen = Vec::new();
-            walk(
-                1,
-                rbp,
-                |a| a >= range.start.addr() && a < range.end.addr(),
-                |address| seen.push(address),
-            );
+            let read = |a: usize| {
+                let is_in = a >= range.start.addr() && a < range.end.addr();
+                is_in.then(|| self.0[(a - range.start.addr()) / WORD])
+            };
+            follow(1, rbp, read, goes_up, |address| seen.push(address));
             seen
         }
     }
@@ -171,7 +167,7 @@ mod tests {
     #[test]
     fn an_address_without_a_name_is_shown_as_one() {
         let mut text = String::new();
-        print(&mut text, 0x1234, 0, |_| false).expect("a string takes everything");
+        print(&mut text, (0x1234, 0)).expect("a string takes everything");
         assert_eq!(text, "  #0 0x0000000000001234 ?\n");
         assert_eq!(Frame::new(1, 0x1234).to_string(), "0x0000000000001234 ?");
     }

@@ -42,19 +42,18 @@ impl Seen {
         waits.then(|| Seen { handle, waiting, switches: g.kernel.account.switches() })
     }
 
-    /// The address of the object that it waits for.
-    pub(crate) fn object(&self) -> usize {
-        Wait::unpack(self.waiting).object
-    }
-
     /// A hash in one word: the same for the same wait, and hardly ever for another.
     fn stamp(&self) -> u64 {
         let (g, generation) = self.handle.parts();
-        let parts = [name_of(g), generation.into(), self.waiting, self.switches];
-        parts.into_iter().fold(0, |stamp: u64, part| {
-            (stamp ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
-        })
+        mix(0, [name_of(g), generation.into(), self.waiting, self.switches])
     }
+}
+
+/// Adds words to a hash.
+pub(crate) fn mix<const N: usize>(stamp: u64, parts: [u64; N]) -> u64 {
+    let add =
+        |stamp: u64, part: u64| (stamp ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    parts.into_iter().fold(stamp, add)
 }
 
 /// The result of `read` while `g` is in one wait, with that wait. Read again if the wait changes

@@ -1,7 +1,7 @@
 //! Snapshots, backtraces, traces: what can be seen of the machine while it runs.
 //!
 //! [`snapshot`] reads one G, M, P or the machine while it runs; [`mod@calls`] the stack of a G at rest,
-//! by [`backtrace`], with names from [`symbols`]; [`holder`] whom a G waits for. [`trace`] records
+//! by [`backtrace`], with names from [`symbols`]; [`holder`] which G it waits for. [`trace`] records
 //! the scheduler's events, which come through `run::hooks`, and [`schedtrace`] prints a line now
 //! and then.
 
@@ -15,26 +15,5 @@ pub mod trace;
 pub use calls::{NoBacktrace, calls};
 pub use holder::{Waiting, waits_for_another};
 pub use snapshot::{
-    Bucket, GInfo, GState, Histogram, MInfo, MStats, PInfo, Stats, gs, info, members,
+    Bucket, GInfo, GState, Histogram, MInfo, MStats, PInfo, Stats, gs, info, members, ms, stats,
 };
-#[cfg(target_os = "none")]
-pub use snapshot::{ms, stats};
-
-/// On the host: threads are counted, and there are no Ms.
-#[cfg(not(target_os = "none"))]
-pub use host::{ms, stats};
-
-#[cfg(not(target_os = "none"))]
-mod host {
-    use super::{MInfo, Stats};
-    use crate::run::door::created_and_ended;
-
-    pub fn stats() -> Stats {
-        let (created, ended) = created_and_ended();
-        Stats { created, ended, ..Stats::default() }
-    }
-
-    pub fn ms() -> Vec<MInfo> {
-        Vec::new()
-    }
-}

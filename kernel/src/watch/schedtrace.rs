@@ -21,11 +21,6 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Display, Write};
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
-
-/// When the first line was made, ns; that is its time 0.
-static START_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Starts the G that prints a line every `period_ms`, if there is one; with `has_detail`, one for
 /// every P, M and G, too.
@@ -40,21 +35,12 @@ pub(crate) fn begin(period_ms: Option<u32>, has_detail: bool) {
 
 fn print_for_ever(period: Duration, make: fn() -> String) {
     let mut next = Instant::now();
-    let _ = time_zero(next.as_nanos());
     loop {
         make().lines().for_each(|line| crate::println!("{line}"));
         // If printing takes longer than the period: other Gs need the console, too.
         let now = Instant::now();
         next = if next + period <= now { now } else { next } + period;
         sleep_until(next);
-    }
-}
-
-/// The time origin of these lines: `now` of the first call.
-fn time_zero(now_ns: u64) -> u64 {
-    match START_NS.compare_exchange(0, now_ns, Relaxed, Relaxed) {
-        Ok(_) => now_ns,
-        Err(start_ns) => start_ns,
     }
 }
 
@@ -95,9 +81,7 @@ struct Seen {
 
 impl Seen {
     fn now(ms: Vec<MInfo>, gs: Vec<GInfo>) -> Self {
-        let now = door::now_ns();
-        let ms_since_start = now.saturating_sub(time_zero(now)) / 1_000_000;
-        Seen { ms_since_start, stats: watch::stats(), ms, gs }
+        Seen { ms_since_start: door::now_ns() / 1_000_000, stats: watch::stats(), ms, gs }
     }
 
     /// The Ps that may run Gs.
@@ -139,8 +123,12 @@ impl Seen {
                 GState::Waiting => 4,
             };
             let wait = g.wait.map_or(String::new(), |wait| format!("{wait}"));
-            let _ =
-                writeln!(text, "  G{}: status={status}({wait}) m={} lockedm=nil", g.id, OrNil(g.m));
+            let _ = writeln!(
+                text,
+                "  G{}: status={status}({wait}) m={} lockedm=nil",
+                g.id,
+                or_nil(g.m)
+            );
         }
         text
     }
@@ -153,8 +141,8 @@ impl Seen {
         format!(
             "p={} curg={} mallocing=0 throwing=0 preemptoff= locks=0 dying=0 spinning=false \
              blocked={} lockedg=nil",
-            OrNil(p),
-            OrNil(curg),
+            or_nil(p),
+            or_nil(curg),
             m.state != MState::OnCpu || p.is_some_and(|p| ps[p].is_idle),
         )
     }
@@ -176,15 +164,8 @@ impl Display for Seen {
 }
 
 /// A number, or Go's word for none.
-struct OrNil<T>(Option<T>);
-
-impl<T: Display> Display for OrNil<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(number) => number.fmt(f),
-            None => f.write_str("nil"),
-        }
-    }
+fn or_nil(number: Option<impl Display>) -> String {
+    number.map_or("nil".into(), |number| format!("{number}"))
 }
 
 #[cfg(test)]
@@ -224,10 +205,5 @@ mod tests {
         assert!(lines[4].starts_with("  M1: p=1 curg=nil ") && lines[4].contains("blocked=true"));
         assert!(lines[5].starts_with("  M2: p=nil curg=9 ") && lines[5].contains("blocked=true"));
         assert_eq!(lines[6..], ["  97 more Ms: idle, on no CPU"]);
-    }
-
-    #[test]
-    fn first_line_is_at_time_zero() {
-        assert!(line().starts_with("SCHED 0ms: "), "{}", line());
     }
 }

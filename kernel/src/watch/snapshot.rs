@@ -1,17 +1,429 @@
 //! Snapshots: one type each for a G, an M, a P and the machine.
 //!
 //! Every report reads these: `ps`, `top`, schedtrace, the stream of events, the deadlock scan. No
-//! CPU is stopped for a snapshot; what is consistent in one, and how that is achieved, is at the
-//! head of its file. (The census of `invariant` has all values of one moment: all CPUs stand still
-//! for it.)
+//! CPU is stopped for a snapshot, so two values may be of two moments. (The census of `invariant`
+//! has all values of one moment: all CPUs stand still for it.)
+//!
+//! - **A G**: records of Gs are never freed, so they can be read whatever the Gs do. A snapshot
+//!   reads the state word, then the fields, then the state word again; if the life ended meanwhile
+//!   the snapshot is discarded, and if the state changed it is retried. So all fields are of one
+//!   life: never one G's name with another's state. Each was true at some moment during the call.
+//! - **An M**: Ms are never freed. State and G are one word each, which the CPU of the M writes.
+//!   Where the G of an M in a call waits is in its backtrace (`calls`).
+//! - **A P** and its CPU stay together and have the same number. Each CPU counts for itself with
+//!   plain loads and stores, so that counting costs an instruction or two where Gs are switched.
+//! - **The machine**: the counters of all CPUs, added up; never more Gs ended than were created.
 
-mod g;
-mod m;
-mod machine;
-mod p;
+use super::holder;
+use crate::arch;
+use crate::run::account::Times;
+use crate::run::m::{self, MState};
+use crate::run::roster::{ALL, cpu_of};
+use crate::run::task::{GHandle, Task};
+use crate::run::waiting::{Reason, Wait};
+use crate::run::{CPUS, ProgramId, SCHED, TIMERS, door, present};
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+use core::panic::Location;
+use core::sync::atomic::Ordering::Relaxed;
+use sched::{G, Status};
 
-pub use g::{GInfo, GState, gs, info, members};
-pub(crate) use g::{of_record, wait_of};
-pub use m::{MInfo, ms};
-pub use machine::{Bucket, Histogram, MStats, Stats, stats};
-pub use p::PInfo;
+/// How many times a G that keeps changing its state is read.
+const TRIES: usize = 4;
+
+/// A snapshot of one G.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct GInfo {
+    /// Its number, unique in this boot.
+    pub id: u64,
+    /// Its name, or "".
+    pub name: &'static str,
+    /// Its state.
+    pub state: GState,
+    /// What it waits for, if it does.
+    pub wait: Option<Wait>,
+    /// The number of the G that holds the lock it waits for, if that is a mutex, or a `RwLock` that
+    /// is written.
+    pub holder: Option<u64>,
+    /// Where it was started.
+    pub site: Option<&'static Location<'static>>,
+    /// Its program.
+    pub program: ProgramId,
+    /// The CPU that it runs on.
+    pub cpu: Option<usize>,
+    /// The CPU that it must run on.
+    pub pin: Option<usize>,
+    /// The M that it runs on, or on which it waits in a call.
+    pub m: Option<u32>,
+    /// Nanoseconds that it was on a CPU.
+    pub cpu_ns: u64,
+    /// Nanoseconds that it waited for a CPU.
+    pub queued_ns: u64,
+    /// Nanoseconds that it was parked.
+    pub waiting_ns: u64,
+    /// How often it has left a CPU.
+    pub switches: u64,
+}
+
+/// The state of a G.
+///
+/// ```
+/// assert_eq!(runnext::tasks::GState::InCall.to_string(), "in a call");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GState {
+    /// It is on a CPU.
+    #[default]
+    Running,
+    /// It waits for a CPU.
+    Runnable,
+    /// It is parked.
+    Waiting,
+    /// It is parked in a blocking call, on the stack of an M.
+    InCall,
+}
+
+impl fmt::Display for GState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            GState::Running => "running",
+            GState::Runnable => "runnable",
+            GState::Waiting => "waiting",
+            GState::InCall => "in a call",
+        })
+    }
+}
+
+/// All Gs that live, in no order.
+pub fn gs() -> Vec<GInfo> {
+    ALL.iter().filter_map(of_record).collect()
+}
+
+/// A snapshot of that life of a G, if it is not over.
+pub fn info(handle: &GHandle) -> Option<GInfo> {
+    of_record(handle.get()?).filter(|_| handle.get().is_some())
+}
+
+/// All live Gs of a program.
+pub fn members(of: ProgramId) -> impl Iterator<Item = (GHandle, GInfo)> {
+    let info = |g: &'static G<Task>| Some((g.look().0, of_record(g)?));
+    // The cheap test first; the record may be another program's by the time the snapshot is taken.
+    let is_of = move |g: &&'static G<Task>| g.kernel.program().id() == of;
+    ALL.iter().filter(is_of).filter_map(info).filter(move |(_, info)| info.program == of)
+}
+
+/// A snapshot of `g`; `None` if it is dead.
+pub fn of_record(g: &'static G<Task>) -> Option<GInfo> {
+    let mut info = None;
+    for _ in 0..TRIES {
+        let (handle, status) = g.look();
+        info = Some(of_life(g, &handle, status)?);
+        if g.look().1 == status {
+            break;
+        }
+    }
+    info
+}
+
+/// As [`of_record`], of that life; `None` also if it ends meanwhile.
+fn of_life(g: &'static G<Task>, handle: &GHandle, status: Status) -> Option<GInfo> {
+    let task = &g.kernel;
+    let on_m = task.m.get();
+    let state = match status {
+        Status::Dead => return None,
+        Status::Runnable => GState::Runnable,
+        Status::Parked if on_m.is_some() => GState::InCall,
+        Status::Parked => GState::Waiting,
+        Status::Running | Status::Parking | Status::Woken => GState::Running,
+    };
+    let cpu = if state == GState::Running { cpu_of(g) } else { None };
+    let wait = (status == Status::Parked).then(|| wait_of(g));
+    let Times { cpu_ns, queued_ns, waiting_ns } = task.account.times(status);
+    let info = GInfo {
+        id: g.id(),
+        name: "",
+        state,
+        wait,
+        holder: wait.and_then(|_| holder::holder_of(g)),
+        site: None,
+        program: task.program().id(),
+        cpu,
+        pin: g.pin(),
+        m: on_m.or_else(|| CPUS[cpu?].m.get()).map(|m| m.id() as u32),
+        cpu_ns,
+        queued_ns,
+        waiting_ns,
+        switches: task.account.switches(),
+    };
+    // Last: if the life is not over here, all fields above are of this life, too.
+    // SAFETY: `look` has seen that this life has begun; the closure is true only if it is not over.
+    let (name, site) = unsafe { task.label.get(|| handle.get().is_some()) }?;
+    Some(GInfo { name, site, ..info })
+}
+
+/// What `g` waits for, or has waited for last; if that is a join, with the number of the joined G,
+/// 0 if it does not wait any more.
+pub fn wait_of(g: &'static G<Task>) -> Wait {
+    let wait = Wait::unpack(g.kernel.waiting.load(Relaxed));
+    if wait.reason != Reason::Join {
+        return wait;
+    }
+    let number = holder::joined(g).map_or(0, |(_, worker)| worker.id());
+    Wait { object: number as usize, ..wait }
+}
+
+/// A snapshot of one M.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MInfo {
+    /// Its number, from 0.
+    pub id: usize,
+    /// What it does.
+    pub state: MState,
+    /// The addresses of its stack.
+    pub stack: Range<u64>,
+    /// The number of the G whose call is on it, or was last.
+    pub g: u64,
+}
+
+/// All Ms, newest first.
+pub fn ms() -> Vec<MInfo> {
+    let info = |m: &'static m::M| MInfo {
+        id: m.id(),
+        state: m.state(),
+        stack: m.stack.clone(),
+        g: m.g.get().map_or(0, G::id),
+    };
+    m::all().map(info).collect()
+}
+
+/// A snapshot of one P and its CPU: its state, and what it has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PInfo {
+    /// The P is idle.
+    pub is_idle: bool,
+    /// Gs in its queue, without those pinned to it.
+    pub queued: usize,
+    /// Gs that sleep on it, and answers of simulated devices that it awaits.
+    pub sleepers: usize,
+    /// The number of its M.
+    pub m: u32,
+    /// The number of the G that it runs.
+    pub g: Option<u64>,
+    /// Slices that began on it, wrapping.
+    pub slices: u32,
+    /// How often it switched to a G.
+    pub switches: u64,
+    /// How often a G had to leave because its slice was over.
+    pub preemptions: u64,
+    /// Timer interrupts.
+    pub ticks: u64,
+    /// How often it found nothing to run, and halted.
+    pub halts: u64,
+    /// How often it woke or interrupted another CPU.
+    pub wakes: u64,
+    /// How often a G lent its slice to one that an interrupt had readied.
+    pub displacements: u64,
+    /// How often a spare M took over, because a call had to wait.
+    pub handoffs: u64,
+    /// How many of these the monitor of `handoff=sysmon` caused.
+    pub retakes: u64,
+    /// How often it stole from another P.
+    pub steals: u64,
+    /// How many Gs it stole in all.
+    pub stolen: u64,
+    /// Nanoseconds for which Gs ran on it, up to its last switch.
+    pub run_ns: u64,
+    /// Nanoseconds for which it was halted.
+    pub idle_ns: u64,
+}
+
+impl PInfo {
+    /// The P of that CPU.
+    fn of(index: usize) -> Self {
+        let (cpu, slot) = (&CPUS[index], &SCHED.slots()[index]);
+        let [ticks, preemptions, displacements] = cpu.slices.counters();
+        let (m, g) = present(index);
+        PInfo {
+            is_idle: SCHED.is_idle(index),
+            queued: slot.queued(),
+            sleepers: TIMERS.waiting(index),
+            m,
+            g,
+            slices: slot.tick(),
+            switches: cpu.times.queue_wait.total(),
+            preemptions,
+            ticks,
+            halts: cpu.counters.halts.get(),
+            wakes: cpu.counters.wakes.get(),
+            displacements,
+            handoffs: cpu.counters.handoffs.get(),
+            retakes: cpu.counters.retakes.get(),
+            steals: slot.steals(),
+            stolen: slot.stolen(),
+            run_ns: cpu.times.run_ns(),
+            idle_ns: cpu.times.idle_ns(),
+        }
+    }
+}
+
+/// The scheduler at about one moment, and its counters so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Gs that were started.
+    pub created: u64,
+    /// Gs that have ended.
+    pub ended: u64,
+    /// Ps that may run Gs.
+    pub gomaxprocs: usize,
+    /// Ps that look for work in the queues of others.
+    pub spinning: usize,
+    /// Gs in the global queue.
+    pub global: usize,
+    /// The Ms.
+    pub ms: MStats,
+    /// How long runnable Gs waited until they ran.
+    pub queue_wait: Histogram,
+    /// How long Gs ran before they left their CPU.
+    pub on_cpu: Histogram,
+    /// Each CPU and its P, by index.
+    pub cpus: Vec<PInfo>,
+}
+
+impl Stats {
+    /// Gs that run, are runnable, or wait.
+    pub fn alive(&self) -> u64 {
+        self.created.saturating_sub(self.ended)
+    }
+}
+
+/// How many Ms there are, and their states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MStats {
+    /// All Ms ever created; none is freed.
+    pub created: u64,
+    /// Ms that wait to be used again.
+    pub spare: u64,
+    /// Ms that are away from all CPUs, each with a G in a blocking call.
+    pub blocked: u64,
+}
+
+/// Takes a snapshot of the machine.
+pub fn stats() -> Stats {
+    let (created, ended) = door::created_and_ended();
+    let (ms, spare, blocked) = m::count();
+    let [mut queue_wait, mut on_cpu] = [Histogram::default(), Histogram::default()];
+    for cpu in &CPUS[..arch::num_cpus()] {
+        cpu.times.queue_wait.for_each(|from_ns, count| queue_wait.add(from_ns, count));
+        cpu.times.on_cpu.for_each(|from_ns, count| on_cpu.add(from_ns, count));
+    }
+    let counts = SCHED.counts();
+    Stats {
+        created,
+        ended,
+        gomaxprocs: SCHED.limit().min(arch::num_cpus()),
+        spinning: counts.spinning,
+        global: counts.global,
+        ms: MStats { created: ms, spare, blocked },
+        queue_wait,
+        on_cpu,
+        cpus: (0..arch::num_cpus()).map(PInfo::of).collect(),
+    }
+}
+
+/// Counts of times by size: each bucket counts times from its lower bound on, and less than twice
+/// that.
+///
+/// ```
+/// use runnext::prelude::*;
+/// go(yield_now).join().unwrap();
+/// for bucket in stats().on_cpu.buckets() {
+///     runnext::println!("{:>10} ns and more: {}", bucket.from_ns, bucket.count);
+/// }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: Vec<Bucket>,
+}
+
+/// One row of a [`Histogram`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Bucket {
+    /// The shortest time that is counted here.
+    pub from_ns: u64,
+    /// The number of times.
+    pub count: u64,
+}
+
+impl Histogram {
+    /// The buckets that are not empty, shortest times first.
+    pub fn buckets(&self) -> &[Bucket] {
+        &self.buckets
+    }
+
+    /// The number of times counted.
+    pub fn total(&self) -> u64 {
+        self.buckets.iter().map(|bucket| bucket.count).sum()
+    }
+
+    /// The bucket that holds the time below which that share of all times are: `(1, 2)` is the
+    /// median, `(99, 100)` all but the longest hundredth. None if nothing was counted.
+    pub fn quantile(&self, (part, of): (u64, u64)) -> Option<Bucket> {
+        let mut left = self.total().checked_mul(part)? / of.max(1);
+        let holds = |bucket: &&Bucket| match left.checked_sub(bucket.count) {
+            Some(rest) => {
+                left = rest;
+                false
+            }
+            None => true,
+        };
+        self.buckets.iter().find(holds).or(self.buckets.last()).copied()
+    }
+
+    /// Adds `count` times of at least `from_ns`.
+    fn add(&mut self, from_ns: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
+        match self.buckets.binary_search_by_key(&from_ns, |bucket| bucket.from_ns) {
+            Ok(at) => self.buckets[at].count += count,
+            Err(at) => self.buckets.insert(at, Bucket { from_ns, count }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_of_all_cpus_are_added_up_in_order() {
+        let mut histogram = Histogram::default();
+        for (from_ns, count) in [(8, 1), (2, 5), (8, 2), (4, 0)] {
+            histogram.add(from_ns, count);
+        }
+        let rows = histogram.buckets().iter().map(|bucket| (bucket.from_ns, bucket.count));
+        assert!(rows.eq([(2, 5), (8, 3)]));
+        assert_eq!(histogram.total(), 8);
+    }
+
+    #[test]
+    fn quantiles_name_the_bucket_that_holds_them() {
+        let mut histogram = Histogram::default();
+        assert_eq!(histogram.quantile((1, 2)), None);
+        for (from_ns, count) in [(1, 50), (2, 49), (1024, 1)] {
+            histogram.add(from_ns, count);
+        }
+        let at = |part| histogram.quantile((part, 100)).map(|bucket| bucket.from_ns);
+        assert_eq!(
+            [at(0), at(49), at(50), at(98), at(99), at(100)],
+            [1, 1, 2, 2, 1024, 1024].map(Some)
+        );
+    }
+}

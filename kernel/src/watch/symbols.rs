@@ -6,6 +6,9 @@
 //! pointer may have hit before a name is looked up.
 
 use core::fmt::{self, Write};
+use object::LittleEndian as LE;
+use object::elf::{FileHeader64, SHT_SYMTAB, STT_FUNC};
+use object::read::elf::{FileHeader, Sym, SymbolTable};
 use rustc_demangle::demangle;
 use spin::Once;
 
@@ -23,11 +26,7 @@ pub fn lookup(address: usize) -> Option<Symbol<'static>> {
 
 /// The symbol table of an ELF file.
 #[derive(Clone, Copy)]
-pub struct Symbols<'a> {
-    /// Whole entries of `.symtab`.
-    symtab: &'a [u8],
-    strtab: &'a [u8],
-}
+pub struct Symbols<'a>(SymbolTable<'a, FileHeader64<LE>>);
 
 /// A function and an offset in it. Prints as the demangled name, without hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +39,7 @@ pub struct Symbol<'a> {
 
 impl fmt::Display for Symbol<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let mut out = Clipped { out: f, room: MAX_SHOWN };
+        let mut out = Clipped { out: &mut *f, room: MAX_SHOWN };
         match write!(out, "{:#}", demangle(self.name)) {
             Err(fmt::Error) if out.room == 0 => f.write_str("..."),
             done => done,
@@ -48,14 +47,14 @@ impl fmt::Display for Symbol<'_> {
     }
 }
 
-/// Writes so many bytes and no more. A name of a few letters can expand to a million, by referring
-/// to itself: it must not fill the report.
-struct Clipped<'a, 'b> {
-    out: &'a mut fmt::Formatter<'b>,
-    room: usize,
+/// Writes so many bytes, up to a character, and no more. A name of a few letters can expand to a
+/// million, by referring to itself: it must not fill the report.
+pub(super) struct Clipped<W> {
+    pub(super) out: W,
+    pub(super) room: usize,
 }
 
-impl Write for Clipped<'_, '_> {
+impl<W: Write> Write for Clipped<W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let fits = text.floor_char_boundary(self.room);
         self.out.write_str(&text[..fits])?;
@@ -64,12 +63,6 @@ impl Write for Clipped<'_, '_> {
     }
 }
 
-// Sizes and numbers of the ELF specification, 64-bit files.
-const SECTION_HEADER_SIZE: usize = 64;
-const SYMBOL_SIZE: usize = 24;
-const SHT_SYMTAB: u32 = 2;
-const STT_FUNC: u8 = 2;
-
 /// How far a function without a size (assembly) may reach.
 const UNSIZED_REACH: usize = 4096;
 
@@ -77,78 +70,32 @@ const UNSIZED_REACH: usize = 4096;
 pub const MAX_SHOWN: usize = 512;
 
 impl<'a> Symbols<'a> {
-    /// Finds the symbol table of `file`; `None` if it is no ELF file for this
-    /// machine, has none, or is damaged.
+    /// Finds the symbol table of `file`; `None` if it is no ELF file for this machine, has none, or
+    /// is damaged.
     pub fn parse(file: &'a [u8]) -> Option<Self> {
-        // 64-bit, little-endian.
-        if !file.starts_with(b"\x7fELF\x02\x01") {
-            return None;
-        }
-        let headers = usize::try_from(u64_at(file, 0x28)?).ok()?;
-        if usize::from(u16_at(file, 0x3a)?) != SECTION_HEADER_SIZE {
-            return None;
-        }
-        let count = usize::from(u16_at(file, 0x3c)?);
-        let header = |index: usize| {
-            let at = headers.checked_add(index * SECTION_HEADER_SIZE)?;
-            file.get(at..at.checked_add(SECTION_HEADER_SIZE)?)
-        };
-        let symtab = (0..count).filter_map(header).find(|h| u32_at(h, 4) == Some(SHT_SYMTAB))?;
-        // The table's `link` is the section that holds its strings.
-        let link = usize::try_from(u32_at(symtab, 0x28)?).ok().filter(|&link| link < count)?;
-        Some(Symbols { symtab: section(file, symtab)?, strtab: section(file, header(link)?)? })
+        let header = FileHeader64::<LE>::parse(file).ok()?;
+        let endian = header.endian().ok()?;
+        let table = header.sections(endian, file).ok()?.symbols(endian, file, SHT_SYMTAB).ok()?;
+        (!table.is_empty()).then_some(Symbols(table))
     }
 
     /// The function that `address` is in.
     pub fn lookup(&self, address: usize) -> Option<Symbol<'a>> {
-        let mut best: Option<(usize, u32)> = None;
-        for entry in self.symtab.as_chunks::<SYMBOL_SIZE>().0 {
-            let (Some(name), Some(start), Some(size)) =
-                (u32_at(entry, 0), u64_at(entry, 8), u64_at(entry, 16))
-            else {
-                continue;
-            };
-            let (start, size) = (start as usize, size as usize);
-            let is_function = entry[4] & 0xf == STT_FUNC && u16_at(entry, 6) != Some(0);
+        let mut best = None;
+        for symbol in self.0.iter() {
+            let (start, size) = (symbol.st_value(LE) as usize, symbol.st_size(LE) as usize);
+            let is_function = symbol.st_type() == STT_FUNC && !symbol.is_undefined(LE);
             let reach = if size == 0 { UNSIZED_REACH } else { size };
             let inside = address.checked_sub(start).is_some_and(|offset| offset < reach);
             // The nearest start wins: a function without a size reaches into others.
             if is_function && inside && best.is_none_or(|(other, _)| start > other) {
-                best = Some((start, name));
+                best = Some((start, symbol));
             }
         }
-        let (start, name) = best?;
-        Some(Symbol { name: self.name(name)?, offset: address - start })
+        let (start, symbol) = best?;
+        let name = symbol.name(LE, self.0.strings()).ok()?;
+        Some(Symbol { name: core::str::from_utf8(name).ok()?, offset: address - start })
     }
-
-    fn name(&self, at: u32) -> Option<&'a str> {
-        let rest = self.strtab.get(at as usize..)?;
-        let end = rest.iter().position(|&byte| byte == 0)?;
-        core::str::from_utf8(&rest[..end]).ok()
-    }
-}
-
-/// The bytes of the section with this header.
-fn section<'a>(file: &'a [u8], header: &[u8]) -> Option<&'a [u8]> {
-    let start = usize::try_from(u64_at(header, 0x18)?).ok()?;
-    let size = usize::try_from(u64_at(header, 0x20)?).ok()?;
-    file.get(start..start.checked_add(size)?)
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes_at(bytes, at)?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes_at(bytes, at)?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes_at(bytes, at)?))
-}
-
-fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }
 
 #[cfg(test)]
@@ -161,17 +108,11 @@ mod tests {
 
     /// The address of a function with `part` in its name, from the file itself.
     fn address_of(symbols: &Symbols, part: &str) -> usize {
-        let entry = symbols
-            .symtab
-            .as_chunks::<SYMBOL_SIZE>()
-            .0
-            .iter()
-            .find(|&e| {
-                let name = u32_at(e, 0).and_then(|at| symbols.name(at));
-                e[4] & 0xf == STT_FUNC && name.is_some_and(|name| name.contains(part))
-            })
-            .expect("the function is in the file");
-        u64_at(entry, 8).expect("whole entry") as usize
+        let is_meant = |symbol: &&object::elf::Sym64<LE>| {
+            let name = symbol.name(LE, symbols.0.strings()).unwrap_or_default();
+            symbol.st_type() == STT_FUNC && String::from_utf8_lossy(name).contains(part)
+        };
+        symbols.0.iter().find(is_meant).expect("the function is in the file").st_value(LE) as usize
     }
 
     #[test]
@@ -196,10 +137,11 @@ mod tests {
     /// A file with a header, two sections and `symbols` as (name, info, start, size).
     fn elf(names: &[u8], symbols: &[(u32, u8, u64, u64)]) -> Vec<u8> {
         let mut file = vec![0; 64];
-        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         file[0x28..0x30].copy_from_slice(&64u64.to_le_bytes());
         file[0x3a..0x3c].copy_from_slice(&64u16.to_le_bytes());
         file[0x3c..0x3e].copy_from_slice(&2u16.to_le_bytes());
+        file[0x3e..0x40].copy_from_slice(&1u16.to_le_bytes());
         let mut section = |kind: u32, offset: usize, size: usize, link: u32| {
             let mut header = [0; 64];
             header[4..8].copy_from_slice(&kind.to_le_bytes());
@@ -208,7 +150,8 @@ mod tests {
             header[0x28..0x2c].copy_from_slice(&link.to_le_bytes());
             file.extend_from_slice(&header);
         };
-        section(SHT_SYMTAB, 192, symbols.len() * SYMBOL_SIZE, 1);
+        const SYMBOL_SIZE: usize = size_of::<object::elf::Sym64<LE>>();
+        section(2, 192, symbols.len() * SYMBOL_SIZE, 1);
         section(3, 192 + symbols.len() * SYMBOL_SIZE, names.len(), 0);
         for (name, info, start, size) in symbols {
             file.extend_from_slice(&name.to_le_bytes());

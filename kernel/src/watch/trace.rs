@@ -22,7 +22,6 @@
 //! emulator runs on from an earlier time. The frequencies that the bring-up measures differ by a
 //! few counts from boot to boot; `tsc=` and `lapic=` state them instead.
 
-mod port;
 mod stream;
 mod wire;
 
@@ -63,8 +62,6 @@ const SETTLE_NS: u64 = 20_000_000;
 
 /// Whether events are recorded.
 static IS_ON: AtomicBool = AtomicBool::new(false);
-/// A G is in [`start`].
-static STARTING: AtomicBool = AtomicBool::new(false);
 /// Whether they are hashed, too.
 static IS_HASHED: AtomicBool = AtomicBool::new(false);
 /// Whether they are printed at the end.
@@ -74,21 +71,14 @@ static CAPACITY: AtomicUsize = AtomicUsize::new(DEFAULT_EVENTS);
 /// The cycle counter at the time origin.
 static ZERO: AtomicU64 = AtomicU64::new(0);
 
-/// Records an event of this CPU. Any context. The G's number is read only if tracing is on.
-#[inline(always)]
-pub(crate) fn event(kind: Kind, g: impl FnOnce() -> u64, arg: u32) {
-    if IS_ON.load(Acquire) {
-        note(None, g(), What::new(kind, arg));
-    }
-}
-
-/// Records an event that belongs to no G.
+/// Records an event of this CPU that belongs to no G, if tracing is on. Any context.
 #[inline(always)]
 pub(crate) fn cpu_event(kind: Kind, arg: u32) {
-    event(kind, || 0, arg);
+    event_now(0, What::new(kind, arg));
 }
 
 /// Records an event of this CPU, if tracing is on.
+#[inline(always)]
 pub(crate) fn event_now(g: u64, what: What) {
     if IS_ON.load(Acquire) {
         note(None, g, what);
@@ -128,25 +118,6 @@ fn note(time: Option<u64>, g: u64, what: What) {
     arch::irq::restore(irqs);
 }
 
-/// Takes a wake-up interrupt as a CPU does that is slow to come up: tracing is on, and
-/// `run::ring::init_cpu` has not set its ring. By a pinned G, with nothing else to run.
-#[cfg(all(target_os = "none", feature = "internals"))]
-pub fn interrupt_before_init_cpu() {
-    use crate::run::ring::RING_SLOT;
-    let irqs = arch::irq::disable();
-    let (cpu, ring) = (arch::cpu_index(), arch::slot::<RING_SLOT>());
-    arch::set_slot::<RING_SLOT>(0);
-    let before = RINGS[cpu].count();
-    arch::wake(cpu);
-    arch::irq::restore(arch::irq::IrqState::ON);
-    while RINGS[cpu].count() == before {
-        arch::relax();
-    }
-    arch::irq::disable();
-    arch::set_slot::<RING_SLOT>(ring);
-    arch::irq::restore(irqs);
-}
-
 /// The end of bring-up: allocates the rings, if tracing is requested, waits until all other CPUs
 /// have halted, and sets the time to 0. On the boot CPU, with interrupts off, before it starts the
 /// first G.
@@ -161,7 +132,8 @@ pub(crate) fn begin(choice: TraceChoice, events: Option<usize>) {
     wait_until_idle();
     ZERO.store(arch::cycles(), Relaxed);
     if choice == TraceChoice::Stream
-        && let Err(error) = stream::open(ZERO.load(Relaxed))
+        && let Some(mut stream) = stream::STREAM.try_lock()
+        && let Err(error) = stream.open(ZERO.load(Relaxed))
     {
         return log::error!("trace: {error}");
     }
@@ -193,22 +165,15 @@ pub(crate) fn begin_draining() {
 /// ```
 pub fn start() -> Result<(), StartError> {
     // One at a time; a second caller meanwhile gets an error.
-    if STARTING.swap(true, Acquire) {
-        return Err(StartError::IsOn);
-    }
-    let started = start_alone();
-    STARTING.store(false, Release);
-    started
-}
-
-fn start_alone() -> Result<(), StartError> {
+    let mut stream = stream::STREAM.try_lock().ok_or(StartError::IsOn)?;
     if IS_ON.load(Relaxed) || IS_HASHED.load(Relaxed) {
         return Err(StartError::IsOn);
     }
     give_rings()?;
     stream::let_others_settle();
-    stream::open(arch::cycles())?;
+    stream.open(arch::cycles())?;
     switch_on(Attention::TRACE);
+    drop(stream);
     stream::spawn_drainer();
     Ok(())
 }
@@ -216,15 +181,15 @@ fn start_alone() -> Result<(), StartError> {
 /// Ends what [`start`] has begun, and writes out the rest. False if events were not being written
 /// out.
 pub fn stop() -> bool {
-    if IS_HASHED.load(Relaxed) || !stream::is_open() || !IS_ON.load(Relaxed) {
+    if !stream::is_open() || !IS_ON.load(Relaxed) {
         return false;
     }
     stream::let_others_settle();
-    if !switch_off() {
-        return false; // another G was faster
+    let was_on = switch_off(); // else another G was faster
+    if was_on {
+        drop(stream::pause());
     }
-    stream::pause();
-    true
+    was_on
 }
 
 /// Why events cannot be written out.
@@ -266,7 +231,7 @@ fn give_rings() -> Result<(), StartError> {
 }
 
 fn switch_on(attention: u32) {
-    IS_ON.store(true, Release); // publishes the rings' memory; pairs with `event`
+    IS_ON.store(true, Release); // publishes the rings' memory; pairs with `event_now`
     run::ask_for_attention(attention);
 }
 
@@ -300,7 +265,7 @@ pub(crate) fn finish(code: u32) {
     }
     // The first G that ends the machine prints.
     let was_on = switch_off();
-    stream::finish(code);
+    stream::finish(code, was_on);
     if !was_on || !IS_HASHED.load(Relaxed) {
         return;
     }
@@ -334,7 +299,7 @@ mod tests {
 
     #[test]
     fn notes_are_dropped_while_nobody_wants_them() {
-        super::event(Kind::Tick, || 0, 0);
+        cpu_event(Kind::Tick, 0);
         created(1, What::new(Kind::Create, 0), "g", Location::caller());
         event_at(0, 1, What::START);
         assert_eq!(last(0, u64::MAX).count(), 0);

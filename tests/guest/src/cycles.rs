@@ -285,7 +285,9 @@ fn leave_taken(lock: &'static Mutex<u32>, shared: &'static RwLock<u32>, found: u
     core::mem::forget((lock.lock(), shared.write()));
     let me = current().id();
     wait_until(|| tasks::gs().iter().filter(|g| g.holder == Some(me)).count() >= found);
-    assert_eq!(abandon_locks(me), found.min(2));
+    // A G that was woken may have woken the next one.
+    let woken = abandon_locks(me);
+    assert!(woken <= found && (woken > 0) == (found > 0), "{woken} of {found}");
 }
 
 fn locks_of_one_that_is_gone_never_open() {

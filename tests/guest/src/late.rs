@@ -8,6 +8,7 @@
 use crate::check;
 use core::ptr;
 use runnext::internals::arch::{self, paging};
+use runnext::internals::trace::{RING_SLOT, RINGS};
 use runnext::prelude::*;
 
 runnext::main!(late, main);
@@ -46,7 +47,24 @@ fn main() {
 }
 
 fn early() {
-    let took = check::go_on(num_cpus() - 1, runnext::internals::trace::interrupt_before_init_cpu);
+    let took = check::go_on(num_cpus() - 1, interrupt_before_init_cpu);
     took.join().expect("it goes on");
     println!("an early interrupt was noted");
+}
+
+/// Takes a wake-up interrupt as a CPU does that is slow to come up: tracing is on, and
+/// `run::ring::init_cpu` has not set its ring. By a pinned G, with nothing else to run.
+fn interrupt_before_init_cpu() {
+    let irqs = arch::irq::disable();
+    let (cpu, ring) = (arch::cpu_index(), arch::slot::<RING_SLOT>());
+    arch::set_slot::<RING_SLOT>(0);
+    let before = RINGS[cpu].count();
+    arch::wake(cpu);
+    arch::irq::restore(arch::irq::IrqState::ON);
+    while RINGS[cpu].count() == before {
+        arch::relax();
+    }
+    arch::irq::disable();
+    arch::set_slot::<RING_SLOT>(ring);
+    arch::irq::restore(irqs);
 }

@@ -9,7 +9,7 @@
 use crate::check;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use runnext::console;
-use runnext::internals::drivers::serial::input::INPUT;
+use runnext::internals::drivers::input::INPUT;
 use runnext::prelude::*;
 use runnext::simulated::{Config, Device, Latency};
 use runnext::sync::Mutex;

@@ -2,6 +2,8 @@
 //!
 //! Integers only: the kernel has no floating point.
 
+use sched::Random;
+
 /// How a simulated device behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -31,8 +33,8 @@ pub enum Latency {
         /// The longest, ns.
         max_ns: u64,
     },
-    /// Mostly short and sometimes long, without a bound: as if the device were equally likely
-    /// to finish in each moment.
+    /// Mostly short and sometimes long, without a bound: as if the device were equally likely to
+    /// finish in each moment.
     Exponential {
         /// The average, ns.
         mean_ns: u64,
@@ -62,12 +64,12 @@ impl Config {
     /// ```
     #[must_use]
     pub fn fate(&self, n: u64) -> Fate {
-        // Two words for each request: the first for its latency, the second for its failure.
-        let time = mix(self.seed, 2 * n);
-        let luck = mix(self.seed, 2 * n + 1);
+        // Two words of the seed's sequence for each request, whose state moves on by this step.
+        let step: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut words = Random(self.seed.wrapping_add((2 * n).wrapping_mul(step)));
         Fate {
-            latency_ns: self.latency.of(time),
-            fails: scale(luck, 1_000_000) < u64::from(self.errors_per_million),
+            latency_ns: self.latency.of(words.next_word()),
+            fails: scale(words.next_word(), 1_000_000) < u64::from(self.errors_per_million),
         }
     }
 }
@@ -93,9 +95,9 @@ const LN_2: u64 = 2_977_044_472;
 
 /// −ln of `word` / 2^64, which is exponentially distributed if `word` is evenly.
 ///
-/// The leading zeros are the whole part of −log2. The rest follows from the bits
-/// behind the leading one by squaring: a number from 1 to 2 squared is 2 or more
-/// exactly if the next bit of its log2 is one. 0 counts as 1.
+/// The leading zeros are the whole part of −log2. The rest follows from the bits behind the leading
+/// one by squaring: a number from 1 to 2 squared is 2 or more exactly if the next bit of its log2 is
+/// one. 0 counts as 1.
 fn minus_ln(word: u64) -> u64 {
     let word = word.max(1);
     let zeros = word.leading_zeros();
@@ -121,14 +123,6 @@ fn multiply(a: u64, b: u64) -> u64 {
 /// A number below `below` in proportion to `word`.
 fn scale(word: u64, below: u64) -> u64 {
     ((u128::from(word) * u128::from(below)) >> 64) as u64
-}
-
-/// The `n`-th word of the sequence SplitMix64 gives for `seed`.
-fn mix(seed: u64, n: u64) -> u64 {
-    let word = seed.wrapping_add(n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
 
 #[cfg(test)]

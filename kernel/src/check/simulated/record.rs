@@ -1,13 +1,10 @@
 //! The records of requests: made when needed, never freed, recycled.
-//!
-//! Two chains hold them: one of all records, which only grows, so that any CPU may walk it
-//! without a lock; and one of the free records.
 
-use super::{Answer, Device};
+use super::{Answer, Device, IoError};
 use crate::arch::lock::{IrqLock, Level};
-use crate::run::Link;
 use crate::run::poller::{self, PollDesc};
 use crate::run::timer::{Node, Timed};
+use crate::run::{self, Link, Older, Registry};
 use alloc::vec::Vec;
 
 /// One request, from `take` to `give_back`.
@@ -16,10 +13,9 @@ pub struct Record {
     timer: Node,
     desc: PollDesc,
     job: IrqLock<Option<Job>>,
-    /// The next free record; under the pool's lock.
+    /// The next free record; under the lock of the free records.
     next_free: Link<Record>,
-    /// The record that was made before; set once.
-    older: Link<Record>,
+    older: Older<Record>,
 }
 
 /// The use of a record.
@@ -29,14 +25,7 @@ struct Job {
     n: u64,
     word: u64,
     fails: bool,
-    outcome: Option<Outcome>,
-}
-
-/// How a request ended.
-#[derive(Clone, Copy)]
-pub struct Outcome {
-    pub answer: Answer,
-    pub fails: bool,
+    outcome: Option<Result<Answer, IoError>>,
 }
 
 impl Timed for Record {
@@ -48,10 +37,16 @@ impl Timed for Record {
     fn due(&'static self, now_ns: u64) {
         if let Some(job) = self.job.lock().as_mut() {
             let answer = Answer { word: !job.word, done_ns: now_ns };
-            job.outcome = Some(Outcome { answer, fails: job.fails });
+            job.outcome = Some(if job.fails { Err(IoError::Failed) } else { Ok(answer) });
             job.device.count(job.n, job.fails);
         }
         poller::serve(|| self.desc.ready());
+    }
+}
+
+impl run::Record for Record {
+    fn older(&self) -> &Older<Self> {
+        &self.older
     }
 }
 
@@ -62,7 +57,7 @@ impl Record {
             desc: PollDesc::new(),
             job: IrqLock::at(Level::Request, None),
             next_free: Link::new(),
-            older: Link::new(),
+            older: Older::new(),
         }
     }
 
@@ -76,14 +71,14 @@ impl Record {
     }
 
     /// The result, for its owner after a wait.
-    pub fn outcome(&self) -> Option<Outcome> {
+    pub fn outcome(&self) -> Option<Result<Answer, IoError>> {
         self.job.lock().as_ref().and_then(|job| job.outcome)
     }
 
     /// Ends the wait for it, if it belongs to that device.
-    pub fn close_if_of(&self, number: u64) {
+    pub fn close_if_of(&self, device: &Device) {
         let job = self.job.lock();
-        if job.as_ref().is_some_and(|job| job.device.number() == number) {
+        if job.as_ref().is_some_and(|job| job.device.is_same(device)) {
             // Under the record's lock: afterwards it may belong to another request.
             self.desc.close();
         }
@@ -93,17 +88,21 @@ impl Record {
 /// How many records are made at a time.
 const BATCH: usize = 64;
 
-static POOL: IrqLock<Pool> = IrqLock::new(Pool { free: None, newest: None });
-
-struct Pool {
-    free: Option<&'static Record>,
-    newest: Option<&'static Record>,
-}
+static ALL: Registry<Record> = Registry::new();
+/// The first free record.
+static FREE: IrqLock<Option<&'static Record>> = IrqLock::new(None);
 
 /// A record for the caller alone; None if there is no memory.
 pub fn take() -> Option<&'static Record> {
     pop_free().or_else(|| {
-        make()?;
+        let mut batch = Vec::new();
+        batch.try_reserve_exact(BATCH).ok()?;
+        batch.extend((0..BATCH).map(|_| Record::new()));
+        let batch: &'static [Record] = batch.leak();
+        for record in batch {
+            ALL.add(record);
+            push_free(record);
+        }
         pop_free()
     })
 }
@@ -114,33 +113,22 @@ pub fn give_back(record: &'static Record) {
     let job = record.job.lock().take();
     drop(job);
     record.desc.reset().expect("its owner does not wait");
-    let mut pool = POOL.lock();
-    record.next_free.set(pool.free);
-    pool.free = Some(record);
+    push_free(record);
 }
 
 /// All records.
 pub fn all() -> impl Iterator<Item = &'static Record> {
-    let newest = POOL.lock().newest;
-    core::iter::successors(newest, |record| record.older.get())
+    ALL.iter()
+}
+
+fn push_free(record: &'static Record) {
+    let mut free = FREE.lock();
+    record.next_free.set(free.replace(record));
 }
 
 fn pop_free() -> Option<&'static Record> {
-    let mut pool = POOL.lock();
-    let record = pool.free?;
-    pool.free = record.next_free.get();
+    let mut free = FREE.lock();
+    let record = (*free)?;
+    *free = record.next_free.get();
     Some(record)
-}
-
-fn make() -> Option<()> {
-    let mut batch = Vec::new();
-    batch.try_reserve_exact(BATCH).ok()?;
-    batch.extend((0..BATCH).map(|_| Record::new()));
-    let batch: &'static [Record] = batch.leak();
-    let mut pool = POOL.lock();
-    for record in batch {
-        record.older.set(pool.newest.replace(record));
-        record.next_free.set(pool.free.replace(record));
-    }
-    Some(())
 }

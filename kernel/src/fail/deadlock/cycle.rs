@@ -6,37 +6,31 @@
 //! when a G is about to leave its CPU for such a wait; no other path pays. Mostly the first link
 //! ends the walk: the owner runs.
 //!
-//! # Why the last G of a ring finds it
+//! **Why the last G of a ring finds it.** Each G first publishes what it waits for, then has a
+//! fence, then walks. Of the Gs that close a ring together, the fence of one is the last, and this G
+//! sees what all others have published: they wait already, or are about to (`Parking`), which
+//! counts. A G that is woken from such a wait and begins it again walks again.
 //!
-//! Each G first publishes what it waits for, then has a fence, then walks. Of the Gs that close a
-//! ring together, the fence of one is the last, and this G sees what all others have published:
-//! they wait already, or are about to (`Parking`), which counts. A G that is woken from such a wait
-//! and begins it again walks again.
-//!
-//! # Why a ring that was found is a deadlock
-//!
-//! Links are read one after the other, and a link may be gone before the ring is closed. So the
-//! ring is walked until two walks in a row meet the same waits (`ring`; `run::Waiting`: the
-//! same life of the G, which has not left a CPU since). A G that waits frees nothing. In the later
-//! of the two walks, the owner of each lock was a G that had been in its present wait since the
-//! earlier walk, so it has held the lock since before that wait, and holds it until the wait ends.
-//! So all links existed at the moment between the walks, and none of them is ever removed: not by
-//! the ring's own Gs, which wait; not by a deadline, as a wait that has one is no link and is
-//! marked so from its beginning; and not by a kill that has come. A later kill ends the ring, but
-//! programs may not count on it: the ring is reported at once.
+//! **Why a ring that was found is a deadlock.** Links are read one after the other, and a link may
+//! be gone before the ring is closed. So the ring is walked until two walks in a row meet the same
+//! waits (`ring`; `watch::Waiting`: the same life of the G, which has not left a CPU since). A G that
+//! waits frees nothing. In the later of the two walks, the owner of each lock was a G that had been
+//! in its present wait since the earlier walk, so it has held the lock since before that wait, and
+//! holds it until the wait ends. So all links existed at the moment between the walks, and none of
+//! them is ever removed: not by the ring's own Gs, which wait; not by a deadline, as a wait that has
+//! one is no link and is marked so from its beginning; and not by a kill that has come. A later kill
+//! ends the ring, but programs may not count on it.
 //!
 //! One state looks like a ring and is none: a lock that was granted to a waiter has that waiter as
 //! its owner, a moment before it is woken. So a lock whose owner is its own waiter is no link, and
 //! a G that takes a lock twice finds that out before it waits.
 //!
-//! # What is not found
-//!
-//! Rings through channels, condition variables, semaphores, groups, or the readers of a `RwLock`:
-//! these have no owners. Rings of more than [`MOST`] Gs. If no other G of the program is left to
-//! run, the scans for programs that are asleep as a whole find these, too ([`super`]).
+//! **What is not found**: rings through channels, condition variables, semaphores, groups, or the
+//! readers of a `RwLock`, which have no owners; rings of more than [`MOST`] Gs. If no other G of the
+//! program is left to run, the scans for programs that are asleep as a whole find these, too.
 
 use super::ring::{MOST, is_ring};
-use super::{MAX_WITH_CALLS, Told};
+use super::{MAX_WITH_CALLS, describe};
 use crate::arch::lock::IrqLock;
 use crate::fail::panic;
 use crate::run::time::{Duration, sleep};
@@ -47,10 +41,6 @@ use core::fmt::{self, Write};
 
 /// The running G has published what it waits for, and is about to leave: ends its program if the G
 /// waits for itself, which the caller may know already. Does not wait, allocates nothing.
-#[cfg_attr(
-    not(target_os = "none"),
-    expect(dead_code, reason = "of threads nobody knows what they wait for")
-)]
 pub fn find(waits_for_itself: bool) {
     if let Some(me) = Waiting::me()
         && (waits_for_itself || is_ring(me, Waiting::next))
@@ -116,15 +106,14 @@ pub(crate) fn report(out: &mut dyn Write, first: Waiting) -> fmt::Result {
     }
     for (place, g) in ring(first).enumerate() {
         let Some(info) = g.info() else { continue };
-        writeln!(out, "\n{}", Told(&info))?;
+        writeln!(out, "\n{}", describe(&info))?;
         if place >= MAX_WITH_CALLS {
             continue;
         }
         if Waiting::me() == Some(g) {
-            let (rip, rbp) = arch::here();
-            backtrace::print(out, rip as usize, rbp as usize, backtrace::is_mapped)?;
+            backtrace::print(out, arch::here())?;
         } else {
-            super::write_calls(out, info.id);
+            super::write_calls(out, info.id)?;
         }
     }
     Ok(())

@@ -71,16 +71,16 @@ fn abandoned_gs_are_named_as_a_reason_if_there_are_any() {
 
 #[test]
 fn the_report_speaks_as_go_does() {
-    let mut g = GInfo::for_tests(7, "worker", GState::Waiting);
+    let mut g = GInfo { id: 7, name: "worker", state: GState::Waiting, ..GInfo::default() };
     g.wait = Some(Wait::new(Reason::ChanReceive, 0x1000));
-    assert_eq!(Told(&g).to_string(), "goroutine 7 [chan receive]: \"worker\" at 0x1000");
+    assert_eq!(describe(&g).to_string(), "goroutine 7 [chan receive]: \"worker\" at 0x1000");
     g.wait = Some(Wait::new(Reason::MutexLock, 0x1000));
     g.holder = Some(8);
     let told = "goroutine 7 [sync.Mutex.Lock]: \"worker\" at 0x1000, held by goroutine 8";
-    assert_eq!(Told(&g).to_string(), told);
+    assert_eq!(describe(&g).to_string(), told);
     g.wait = Some(Wait::new(Reason::Join, 9));
     (g.name, g.holder) = ("", None);
-    assert_eq!(Told(&g).to_string(), "goroutine 7 [join]: for goroutine 9");
+    assert_eq!(describe(&g).to_string(), "goroutine 7 [join]: for goroutine 9");
 }
 
 /// Begins a scan while another program runs.
@@ -156,30 +156,6 @@ fn a_cpu_that_halts_beside_the_watcher_alone_is_no_news() {
     watcher.end_scan(); // it sleeps, and the one that runs is another
     assert_eq!(watcher.poll_watcher_from_halt(1), None);
     assert!(!watcher.begin_rest(|| unreachable!("somebody else ran")));
-}
-
-#[test]
-fn there_is_one_watcher_until_it_could_not_be_made() {
-    let watcher = Watcher::<()>::new();
-    assert!(!watcher.set_there(true));
-    assert!(watcher.set_there(true));
-    watcher.set_there(false);
-    assert!(!watcher.set_there(true));
-}
-
-/// The results of scans with these stamps.
-fn seen(stamps: &[u64]) -> Vec<Seen> {
-    let before = [0].iter().chain(stamps);
-    stamps.iter().zip(before).map(|(&stamp, &before)| Seen::of(stamp, before)).collect()
-}
-
-#[test]
-fn a_deadlock_is_the_same_state_in_two_looks() {
-    use Seen::{Deadlock, Nothing, Suspect};
-    assert_eq!(seen(&[0, 0]), [Nothing, Nothing]);
-    assert_eq!(seen(&[5, 5]), [Suspect, Deadlock]);
-    assert_eq!(seen(&[5, 6, 6]), [Suspect, Suspect, Deadlock]);
-    assert_eq!(seen(&[5, 0, 5]), [Suspect, Nothing, Suspect], "it went on in between");
 }
 
 /// The result of `scan_twice` when scans and lives give these values in turn; and the number of

@@ -13,14 +13,16 @@
 //!
 //! # Which G writes
 //!
-//! One at a time: the holder of the port ([`Turn`]). That is the G that drains, a G that stops a
-//! trace, or one that ends the machine. It is no lock: at the end of a machine that panics, a CPU
-//! that does not get it does without.
+//! One at a time: the holder of [`STREAM`]. That is the G that drains, a G that starts or stops a
+//! trace, or one that ends the machine. It may hold it for seconds, as a port takes a byte at a
+//! time, and with interrupts on. So the lock is only ever tried: a G that does not get it yields
+//! and tries again, and at the end of a machine that panics a CPU does without.
 
-use super::port::Turn;
 use super::wire::Out;
 use super::{Event, IS_ON, Kind, StartError, What, ZERO, wire};
-use crate::arch::lock::{IrqGuard, IrqLock};
+use crate::arch::lock::IrqLock;
+use crate::drivers::debugcon::DebugCon;
+use crate::drivers::serial::Serial;
 use crate::run::door::GHandle;
 use crate::run::ring::{RINGS, Ring};
 use crate::run::waiting::{Reason, Wait};
@@ -30,88 +32,72 @@ use crate::{arch, run, watch};
 use alloc::vec::Vec;
 use core::panic::Location;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+use spin::{Mutex, MutexGuard};
 
-/// The state of the stream.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-enum State {
-    /// No stream was requested.
-    Closed = 0,
-    /// The header was written.
-    Open = 1,
+/// The stream, for its one writer.
+pub(crate) struct Stream {
+    port: Option<Port>,
     /// The end mark was written.
-    Done = 2,
+    is_done: bool,
+    cursors: [Cursor; arch::MAX_CPUS],
 }
 
-static STATE: AtomicU32 = AtomicU32::new(State::Closed as u32);
+pub(crate) static STREAM: Mutex<Stream> =
+    Mutex::new(Stream { port: None, is_done: false, cursors: [Cursor::NEW; arch::MAX_CPUS] });
+
+/// Where the stream goes: the debug console, if the emulator has one; else the second serial port.
+enum Port {
+    DebugCon(DebugCon),
+    Serial(Serial),
+}
+
+impl Out for Port {
+    fn write(&mut self, bytes: &[u8]) {
+        match self {
+            Port::DebugCon(port) => port.write(bytes),
+            Port::Serial(port) => port.write_raw(bytes),
+        }
+    }
+}
+
+/// The header was written, and the end mark was not.
+static IS_OPEN: AtomicBool = AtomicBool::new(false);
+/// Blocks that were written: a G that waits for the writer sees its progress.
+static BLOCKS: AtomicU64 = AtomicU64::new(0);
 /// A CPU has filled half a ring.
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// Whether there is a G that drains, and its handle while it waits.
 static HAS_DRAINER: AtomicBool = AtomicBool::new(false);
 static DRAINER: IrqLock<Option<GHandle>> = IrqLock::new(None);
 /// Number, name and spawn site of Gs that were created since the last drain. It has its memory from
-/// [`open`] on, as a G is created with its CPU in the middle of an operation; names that do not fit
-/// are lost.
+/// [`Stream::open`] on, as a G is created with its CPU in the middle of an operation; names that do
+/// not fit are lost.
 static NAMES: IrqLock<Vec<Name>> = IrqLock::new(Vec::new());
 type Name = (u64, &'static str, &'static Location<'static>);
 
-/// What each CPU has counted while events were recorded.
-static TALLY: IrqLock<Tally> = IrqLock::new(Tally { began: Vec::new(), sum: Vec::new() });
-
-/// The counters of a CPU that a stream ends with, without those of its [`Cursor`].
+/// The counters of a CPU that a stream ends with, after those of its [`Cursor`].
 type Counters = [u64; wire::COUNTERS - 2];
 
-/// Counts between `begin` and `end`; what is counted in a pause belongs to no event.
-struct Tally {
-    /// The counters of each CPU when recording began; empty in a pause.
-    began: Vec<Counters>,
-    /// The counts of each CPU up to the last pause, wrapping: they were read at two moments, so one
-    /// may be below zero.
-    sum: Vec<Counters>,
-}
-
-impl Tally {
-    fn begin(&mut self, cpus: &[PInfo]) {
-        let before = |p: &PInfo| {
-            // The start of a G that runs already is among the events (`write_present`).
-            let switches = p.switches.saturating_sub(p.g.is_some().into());
-            counters_of(&PInfo { switches, ..*p })
-        };
-        self.began = cpus.iter().map(before).collect();
-        self.sum.resize(cpus.len(), [0; _]);
-    }
-
-    fn end(&mut self, cpus: &[PInfo]) {
-        let began = core::mem::take(&mut self.began);
-        for ((sum, began), now) in self.sum.iter_mut().zip(&began).zip(cpus.iter().map(counters_of))
-        {
-            *sum = core::array::from_fn(|i| sum[i].wrapping_add(now[i]).wrapping_sub(began[i]));
-        }
-    }
-}
-
-fn counters_of(p: &PInfo) -> Counters {
-    [p.switches, p.preemptions, p.ticks, p.halts, p.wakes, p.displacements, p.handoffs, p.steals]
-}
-
-/// How far each ring has been written out. Belongs to the holder of the [`Turn`].
+/// How far the ring of a CPU has been written out, and what the CPU has counted.
+#[derive(Clone, Copy)]
 struct Cursor {
     /// The number of the next event of the ring.
-    read: AtomicU64,
+    read: u64,
     /// The number of the next event of the stream, which begins with some that no ring has
-    /// ([`write_present`]).
-    sent: AtomicU64,
-    lost: AtomicU64,
+    /// ([`Stream::write_present`]).
+    sent: u64,
+    lost: u64,
+    /// Counted while events were recorded; what is counted in a pause belongs to no event. Wrapping:
+    /// less what the counters were at the beginning. They are read at two moments, so one may end
+    /// below zero.
+    counts: Counters,
 }
-
-static CURSORS: [Cursor; arch::MAX_CPUS] = [const { Cursor::new() }; arch::MAX_CPUS];
 
 /// Events that are copied at once: 2 KiB of stack.
 const BATCH: usize = 128;
 
-/// How long a G waits for the [`Turn`] while its holder writes out nothing. The holder may have
-/// seconds of work, as a port takes a byte at a time; but it makes progress.
+/// How long a G waits for the writer while that writes nothing.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// How long the end of the machine waits for other CPUs to go idle.
@@ -119,53 +105,95 @@ const SETTLE_NS: u64 = 10_000_000;
 
 /// Whether events are being written out.
 pub(crate) fn is_open() -> bool {
-    STATE.load(Acquire) == State::Open as u32
+    IS_OPEN.load(Acquire)
 }
 
-/// Begins a stream, or continues it: its header and the present state. One caller at a time.
-pub(crate) fn open(zero: u64) -> Result<(), StartError> {
-    if IS_ON.load(Relaxed) || STATE.load(Acquire) == State::Done as u32 {
-        return Err(StartError::IsOn);
-    }
-    let mut turn = if is_open() {
-        Turn::take().ok_or(StartError::IsOn)?
-    } else {
-        let mut turn = Turn::first().ok_or(StartError::NoPort)?;
-        // The creation and the start of a G are two events.
-        let events: u64 = RINGS.iter().map(Ring::capacity).sum();
-        let reserved = NAMES.lock().try_reserve_exact(events as usize / 2);
-        reserved.map_err(|_| StartError::NoMemory)?;
-        ZERO.store(zero, Relaxed);
-        let hz = arch::ns_to_cycles(1_000_000_000);
-        wire::header(&mut turn, arch::num_cpus() as u32, hz, zero);
-        STATE.store(State::Open as u32, Release);
-        turn
-    };
-    write_present(&mut turn);
-    Ok(())
-}
-
-/// The state before the first event: the names of all Gs, and which G and M are on each CPU. That
-/// and the [`Tally`] are of one snapshot, the last thing before events are recorded: names take a
-/// while.
-fn write_present(out: &mut dyn Out) {
-    let nowhere: &dyn core::fmt::Display = &"";
-    for g in watch::gs() {
-        let site = g.site.as_ref().map_or(nowhere, |site| site);
-        wire::name(out, g.id as u32, g.name, site);
-    }
-    let cpus = watch::stats().cpus; // takes locks of its own
-    TALLY.lock().begin(&cpus);
-    let time = arch::cycles();
-    for (cpu, (cursor, &PInfo { m, g, .. })) in CURSORS.iter().zip(&cpus).enumerate() {
-        let mut events = Vec::new();
-        if cpu == 0 {
-            let procs = What::new(Kind::Procs, run::gomaxprocs() as u32);
-            events.push(Event { time, g: 0, what: procs });
+impl Stream {
+    /// Begins the stream, or continues it: its header and the present state.
+    pub(crate) fn open(&mut self, zero: u64) -> Result<(), StartError> {
+        if self.is_done {
+            return Err(StartError::IsOn);
         }
-        events.push(Event { time, g: 0, what: What::new(Kind::Mount, m) });
-        events.extend(g.map(|g| Event { time, g: g as u32, what: What::START.on_same_slice() }));
-        cursor.write(out, cpu, &events);
+        if !is_open() {
+            let serial = || Serial::probe_second().map(Port::Serial);
+            let port = DebugCon::probe().map(Port::DebugCon).or_else(serial);
+            let mut port = port.ok_or(StartError::NoPort)?;
+            // The creation and the start of a G are two events.
+            let events: u64 = RINGS.iter().map(Ring::capacity).sum();
+            let reserved = NAMES.lock().try_reserve_exact(events as usize / 2);
+            reserved.map_err(|_| StartError::NoMemory)?;
+            ZERO.store(zero, Relaxed);
+            let hz = arch::ns_to_cycles(1_000_000_000);
+            wire::header(&mut port, arch::num_cpus() as u32, hz, zero);
+            self.port = Some(port);
+            IS_OPEN.store(true, Release);
+        }
+        self.write_present();
+        Ok(())
+    }
+
+    /// The state before the first event: the names of all Gs, and which G and M are on each CPU.
+    /// That and the counters are of one snapshot, the last thing before events are recorded: names
+    /// take a while.
+    fn write_present(&mut self) {
+        let Some(out) = &mut self.port else { return };
+        let nowhere: &dyn core::fmt::Display = &"";
+        for g in watch::gs() {
+            let site = g.site.as_ref().map_or(nowhere, |site| site);
+            wire::name(out, g.id as u32, g.name, site);
+        }
+        let cpus = watch::stats().cpus;
+        let time = arch::cycles();
+        let event = |g: u64, what| Event { time, g: g as u32, what };
+        for (cpu, (cursor, p)) in self.cursors.iter_mut().zip(&cpus).enumerate() {
+            cursor.begin(p);
+            let mut events = Vec::new();
+            if cpu == 0 {
+                events.push(event(0, What::new(Kind::Procs, run::gomaxprocs() as u32)));
+            }
+            events.push(event(0, What::new(Kind::Mount, p.m)));
+            events.extend(p.g.map(|g| event(g, What::START.on_same_slice())));
+            cursor.write(out, cpu, &events);
+        }
+    }
+
+    /// Tracing went off when the counters were these.
+    fn pause(&mut self, cpus: &[PInfo]) {
+        self.cursors.iter_mut().zip(cpus).for_each(|(cursor, p)| cursor.end(p));
+    }
+
+    /// Writes out all names, if their lock is not lost, and all rings.
+    fn drain(&mut self, has_names: bool) {
+        let Some(out) = &mut self.port else { return };
+        // As many as there are now: not for ever, if other CPUs create Gs faster than this writes.
+        let names = if has_names { NAMES.lock().len() } else { 0 };
+        for _ in 0..names {
+            let Some((g, name, site)) = NAMES.lock().pop() else { break };
+            wire::name(out, g as u32, name, site);
+            BLOCKS.fetch_add(1, Relaxed);
+        }
+        let mut events = [Event { time: 0, g: 0, what: What(0) }; BATCH];
+        for (cpu, cursor) in self.cursors[..arch::num_cpus()].iter_mut().enumerate() {
+            // As much as a ring holds: not for ever, as above.
+            for _ in 0..RINGS[cpu].capacity().div_ceil(BATCH as u64) {
+                let (first, len) = RINGS[cpu].read(cursor.read, &mut events);
+                if len == 0 {
+                    break;
+                }
+                cursor.lose(first - cursor.read);
+                cursor.write(out, cpu, &events[..len]);
+                cursor.read = first + len as u64;
+                BLOCKS.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    fn write_end(&mut self, code: u32) {
+        self.is_done = true;
+        IS_OPEN.store(false, Release);
+        if let Some(out) = &mut self.port {
+            wire::done(out, code);
+        }
     }
 }
 
@@ -217,64 +245,52 @@ fn drain_for_ever() {
             door::park();
             WANTED.store(false, Relaxed);
         }
-        drain_all();
-    }
-}
-
-/// Writes out all rings, when tracing is off: counts until the stream continues belong to no event.
-/// By a G.
-pub(crate) fn pause() {
-    end_tally();
-    drain_all();
-}
-
-/// Tracing is off: nothing that is counted from here on has an event. Before the wait for the
-/// [`Turn`], whose yields are counted. Changes nothing in a pause.
-fn end_tally() {
-    let cpus = watch::stats().cpus; // takes locks of its own
-    TALLY.lock().end(&cpus);
-}
-
-/// Writes out all rings; by a G.
-fn drain_all() {
-    if let Some(mut turn) = wait_for_turn() {
-        drain(&mut turn, || Some(NAMES.lock()));
-    }
-}
-
-/// The right to write, when other writers are done; `None` if they are stuck.
-fn wait_for_turn() -> Option<Turn> {
-    let mut written = 0;
-    let mut deadline_ns = door::now_ns() + PATIENCE_NS;
-    loop {
-        if let Some(turn) = Turn::take() {
-            return Some(turn);
+        if let Some(mut stream) = wait_for_stream() {
+            stream.drain(true);
         }
-        let names = NAMES.lock().len() as u64; // changes while they are written
-        let now_written = CURSORS.iter().fold(names, |sum, cursor| sum + cursor.read.load(Relaxed));
-        if now_written != written {
-            written = now_written;
-            deadline_ns = door::now_ns() + PATIENCE_NS;
-        } else if door::now_ns() >= deadline_ns {
+    }
+}
+
+/// The stream, when other writers are done; `None` if they are stuck.
+fn wait_for_stream() -> Option<MutexGuard<'static, Stream>> {
+    let mut seen = (BLOCKS.load(Relaxed), door::now_ns());
+    loop {
+        if let Some(stream) = STREAM.try_lock() {
+            return Some(stream);
+        }
+        let now = (BLOCKS.load(Relaxed), door::now_ns());
+        if now.0 != seen.0 {
+            seen = now;
+        } else if now.1 >= seen.1 + PATIENCE_NS {
             return None;
         }
         door::yield_now();
     }
 }
 
-/// The end: the rest, the counters, and the end mark. By a G.
-pub(crate) fn finish(code: u32) {
+/// Tracing has gone off: writes out the rest. What is counted from here on has no event, and the
+/// wait for other writers is counted. By a G.
+pub(crate) fn pause() -> Option<MutexGuard<'static, Stream>> {
+    let cpus = watch::stats().cpus;
+    let mut stream = wait_for_stream()?;
+    stream.pause(&cpus);
+    stream.drain(true);
+    Some(stream)
+}
+
+/// The end: the rest, the counters, and the end mark; `was_on` says whether tracing has just gone
+/// off. By a G.
+pub(crate) fn finish(code: u32, was_on: bool) {
     if !is_open() {
         return;
     }
-    end_tally();
-    let Some(mut turn) = wait_for_turn() else { return };
-    drain(&mut turn, || Some(NAMES.lock()));
-    let counts = core::mem::take(&mut TALLY.lock().sum);
-    for (cpu, counts) in counts.iter().enumerate() {
-        wire::stat(&mut turn, cpu as u32, CURSORS[cpu].counters(counts));
+    let stream = if was_on { pause() } else { wait_for_stream() };
+    let Some(mut stream) = stream else { return };
+    let Stream { port: Some(out), cursors, .. } = &mut *stream else { return };
+    for (cpu, cursor) in cursors[..arch::num_cpus()].iter().enumerate() {
+        wire::stat(out, cpu as u32, cursor.counters());
     }
-    write_end(&mut turn, code);
+    stream.write_end(code);
 }
 
 /// Gives the other CPUs a while to go idle, so that their counters and their last events agree; not
@@ -298,64 +314,52 @@ pub(crate) fn let_others_settle() {
 pub fn abandon(code: u32) {
     IS_ON.store(false, Relaxed);
     if is_open()
-        && let Some(mut turn) = Turn::take()
+        && let Some(mut stream) = STREAM.try_lock()
     {
-        drain(&mut turn, || NAMES.try_lock()); // a CPU that was stopped may hold it
-        write_end(&mut turn, code);
-    }
-}
-
-fn write_end(out: &mut dyn Out, code: u32) {
-    STATE.store(State::Done as u32, Release);
-    wire::done(out, code);
-}
-
-/// Writes out all names, as `lock` gives them, and all rings.
-fn drain(out: &mut dyn Out, lock: fn() -> Option<IrqGuard<'static, Vec<Name>>>) {
-    // As many as there are now: not for ever, if other CPUs create Gs faster than this writes.
-    for _ in 0..lock().map_or(0, |names| names.len()) {
-        let Some((g, name, site)) = lock().and_then(|mut names| names.pop()) else { break };
-        wire::name(out, g as u32, name, site);
-    }
-    let mut events = [Event { time: 0, g: 0, what: What(0) }; BATCH];
-    for (cpu, cursor) in CURSORS[..arch::num_cpus()].iter().enumerate() {
-        // As much as a ring holds: not for ever, as above.
-        for _ in 0..RINGS[cpu].capacity().div_ceil(BATCH as u64) {
-            let from = cursor.read.load(Relaxed);
-            let (first, len) = RINGS[cpu].read(from, &mut events);
-            if len == 0 {
-                break;
-            }
-            cursor.lose(first - from);
-            cursor.write(out, cpu, &events[..len]);
-            cursor.read.store(first + len as u64, Relaxed);
-        }
+        let has_names = NAMES.try_lock().is_some(); // a CPU that was stopped may hold it
+        stream.drain(has_names);
+        stream.write_end(code);
     }
 }
 
 impl Cursor {
-    const fn new() -> Self {
-        Cursor { read: AtomicU64::new(0), sent: AtomicU64::new(0), lost: AtomicU64::new(0) }
-    }
+    const NEW: Cursor = Cursor { read: 0, sent: 0, lost: 0, counts: [0; _] };
 
     /// So many events were overwritten.
-    fn lose(&self, lost: u64) {
-        self.lost.fetch_add(lost, Relaxed);
-        self.sent.fetch_add(lost, Relaxed);
+    fn lose(&mut self, lost: u64) {
+        self.lost += lost;
+        self.sent += lost;
     }
 
-    fn write(&self, out: &mut dyn Out, cpu: usize, events: &[Event]) {
-        if !events.is_empty() {
-            let first = self.sent.fetch_add(events.len() as u64, Relaxed);
-            wire::events(out, cpu as u32, first, events);
-        }
+    fn write(&mut self, out: &mut dyn Out, cpu: usize, events: &[Event]) {
+        wire::events(out, cpu as u32, self.sent, events);
+        self.sent += events.len() as u64;
+    }
+
+    /// Recording begins on that P. The start of a G that runs already is among the events
+    /// ([`Stream::write_present`]).
+    fn begin(&mut self, p: &PInfo) {
+        let switches = p.switches.saturating_sub(p.g.is_some().into());
+        self.count(&PInfo { switches, ..*p }, u64::wrapping_sub);
+    }
+
+    /// Recording ends on that P.
+    fn end(&mut self, p: &PInfo) {
+        self.count(p, u64::wrapping_add);
+    }
+
+    fn count(&mut self, p: &PInfo, with: fn(u64, u64) -> u64) {
+        let PInfo { switches, preemptions, ticks, halts, wakes, .. } = *p;
+        let PInfo { displacements, handoffs, steals, .. } = *p;
+        let now = [switches, preemptions, ticks, halts, wakes, displacements, handoffs, steals];
+        self.counts = core::array::from_fn(|i| with(self.counts[i], now[i]));
     }
 
     /// The counters at the end of the stream.
-    fn counters(&self, counts: &Counters) -> [u64; wire::COUNTERS] {
+    fn counters(&self) -> [u64; wire::COUNTERS] {
         let mut all = [0; wire::COUNTERS];
-        all[..2].copy_from_slice(&[self.sent.load(Relaxed), self.lost.load(Relaxed)]);
-        for (to, count) in all[2..].iter_mut().zip(counts) {
+        (all[0], all[1]) = (self.sent, self.lost);
+        for (to, count) in all[2..].iter_mut().zip(self.counts) {
             *to = count.cast_signed().max(0).cast_unsigned();
         }
         all
@@ -377,13 +381,12 @@ mod tests {
     #[test]
     fn what_is_counted_in_a_pause_belongs_to_no_event() {
         let counts = |[began, paused, resumed, ended]: [PInfo; 4]| {
-            let mut tally = Tally { began: Vec::new(), sum: Vec::new() };
-            tally.begin(&[began]);
-            tally.end(&[paused]);
-            tally.end(&[resumed]); // nothing is counted in a pause
-            tally.begin(&[resumed]);
-            tally.end(&[ended]);
-            Cursor::new().counters(&tally.sum[0])
+            let mut cursor = Cursor::NEW;
+            cursor.begin(&began);
+            cursor.end(&paused);
+            cursor.begin(&resumed);
+            cursor.end(&ended);
+            cursor.counters()
         };
         let counted = counts([10, 15, 40, 47].map(switched));
         assert_eq!((counted[2], counted[5]), (5 + 7, 2 * (5 + 7)));
@@ -396,12 +399,12 @@ mod tests {
     fn what_was_overwritten_is_a_gap_in_the_numbers() {
         let mut bytes = Vec::new();
         wire::header(&mut bytes, 1, 1_000_000_000, 0);
-        let cursor = Cursor::new();
+        let mut cursor = Cursor::NEW;
         cursor.write(&mut bytes, 0, &[TICK]);
         cursor.lose(10);
         cursor.write(&mut bytes, 0, &[TICK, TICK]);
         let stream = decode(&bytes).expect("a stream");
         assert_eq!((stream.events(), stream.lost()), (3, 10));
-        assert_eq!((cursor.sent.load(Relaxed), cursor.lost.load(Relaxed)), (13, 10));
+        assert_eq!((cursor.sent, cursor.lost), (13, 10));
     }
 }

@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 use super::Event;
+use crate::watch::symbols::Clipped;
+use arrayvec::ArrayString;
 use core::fmt::{self, Write};
 
 /// A destination of bytes.
@@ -43,15 +45,17 @@ pub fn events(out: &mut dyn Out, cpu: u32, first: u64, events: &[Event]) {
 
 /// The name of a G, and where it was started.
 pub fn name(out: &mut dyn Out, g: u32, name: &str, site: &dyn fmt::Display) {
-    let [mut called, mut at] = [Text::new(), Text::new()];
+    let text = |_| Clipped { out: ArrayString::<MAX_TEXT>::new(), room: MAX_TEXT };
+    let [mut called, mut at] = core::array::from_fn(text);
     // Text that does not fit is cut off: that is no error here.
     let _ = called.write_str(name);
     let _ = write!(at, "{site}");
-    block(out, b"NAME", 4 + 2 + called.len + 2 + at.len);
+    let texts = [called.out, at.out];
+    block(out, b"NAME", 4 + texts.iter().map(|text| 2 + text.len()).sum::<usize>());
     out.write(&g.to_le_bytes());
-    for text in [called, at] {
-        out.write(&(text.len as u16).to_le_bytes());
-        out.write(&text.bytes[..text.len]);
+    for text in texts {
+        out.write(&(text.len() as u16).to_le_bytes());
+        out.write(text.as_bytes());
     }
 }
 
@@ -72,27 +76,6 @@ pub fn done(out: &mut dyn Out, code: u32) {
 fn block(out: &mut dyn Out, tag: &[u8; 4], len: usize) {
     out.write(tag);
     out.write(&(len as u32).to_le_bytes());
-}
-
-/// Text that is cut off at a character when there is no more room.
-struct Text {
-    bytes: [u8; MAX_TEXT],
-    len: usize,
-}
-
-impl Text {
-    fn new() -> Self {
-        Text { bytes: [0; MAX_TEXT], len: 0 }
-    }
-}
-
-impl Write for Text {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let fits = text.floor_char_boundary(MAX_TEXT - self.len);
-        self.bytes[self.len..self.len + fits].copy_from_slice(&text.as_bytes()[..fits]);
-        self.len += fits;
-        if fits == text.len() { Ok(()) } else { Err(fmt::Error) }
-    }
 }
 
 #[cfg(test)]
