@@ -110,7 +110,7 @@ pub mod prelude {
 #[doc(hidden)]
 pub mod __private {
     pub use crate::api::select::{
-        Otherwise, Ready, Selection, attempt, choose, line, recv_case, send_case,
+        Otherwise, Selection, attempt, choose, line, recv_case, send_case,
     };
     pub use crate::drivers::log::{print, print_line};
 

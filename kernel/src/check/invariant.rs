@@ -65,7 +65,7 @@ use crate::api::go::{Go, SpawnError};
 use crate::arch;
 use crate::arch::lock::IrqLock;
 use crate::run::door::yield_now;
-use crate::wait::mutex::Guarded;
+use crate::wait::mutex::Mutex;
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -148,8 +148,8 @@ impl fmt::Display for Broken {
 /// # Errors
 /// [`SpawnError`] when there is no memory for a G on each CPU.
 pub fn check() -> Result<Result<Census, Broken>, SpawnError> {
-    static ONE_AT_A_TIME: Guarded<()> = Guarded::new(());
-    let _alone = ONE_AT_A_TIME.lock(None).expect("a check is never abandoned");
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock().expect("a check is never abandoned");
     *PAPER.lock() = Some(Census::with_memory());
     ARRIVED.store(0, Ordering::Relaxed);
     STANDING.store(0, Ordering::Relaxed);
