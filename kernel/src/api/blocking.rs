@@ -18,7 +18,7 @@ use crate::run::unwind;
 use crate::watch;
 use core::fmt;
 
-pub use crate::run::{Handoff, MState};
+pub use crate::run::{Handoff, MState, NoM as BlockingError};
 pub use crate::watch::MInfo;
 
 /// Runs `f` as a call that may block, and returns its result (Go: entersyscall, exitsyscall).
@@ -36,23 +36,15 @@ pub use crate::watch::MInfo;
 /// assert_eq!(answer, 42);
 /// ```
 pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
-    match try_blocking(f) {
-        Ok(value) => value,
-        Err(error) => panic!("blocking: {error}"),
-    }
+    try_blocking(f).unwrap_or_else(|error| panic!("blocking: {error}"))
 }
 
 /// As [`blocking`], with an error if there is no M for it.
 ///
 /// # Errors
 /// [`BlockingError`]; `f` was not run then.
-///
-/// ```
-/// use runnext::prelude::*;
-/// assert_eq!(try_blocking(|| 6 * 7), Ok(42));
-/// ```
 pub fn try_blocking<T>(f: impl FnOnce() -> T) -> Result<T, BlockingError> {
-    crate::run::door::might_park();
+    door::might_park();
     match door::call(|| unwind::catch(f))? {
         Ok(value) => Ok(value),
         Err(why) => unwind::resume(why),
@@ -70,25 +62,6 @@ pub fn try_blocking<T>(f: impl FnOnce() -> T) -> Result<T, BlockingError> {
 #[must_use]
 pub fn ms() -> alloc::vec::Vec<MInfo> {
     watch::ms()
-}
-
-/// Why a blocking call was not made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BlockingError {
-    /// As many calls wait already as there may be Ms.
-    TooMany,
-    /// There is no memory for another M.
-    NoMemory,
-}
-
-impl From<crate::run::NoM> for BlockingError {
-    fn from(error: crate::run::NoM) -> Self {
-        match error {
-            crate::run::NoM::TooMany => BlockingError::TooMany,
-            crate::run::NoM::NoMemory => BlockingError::NoMemory,
-        }
-    }
 }
 
 impl fmt::Display for BlockingError {

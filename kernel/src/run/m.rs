@@ -118,6 +118,7 @@ impl Ms {
 
 /// Why there is no M for a blocking call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NoM {
     /// All [`MAX_MS`] Ms exist and are in use.
     TooMany,
