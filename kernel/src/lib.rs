@@ -65,10 +65,10 @@ mod watch;
 
 pub use api::blocking::blocking;
 pub use api::gref::{GRef, current};
-pub use api::machine::{args, current_cpu, exit, num_cpus};
 pub use api::stats::{Stats, num_goroutines, stats};
 pub use api::{
-    blocking, chan, console, disk, fs, go, gref, inspect, program, select, stats, sync, tasks,
+    args, blocking, chan, console, current_cpu, disk, exit, fs, go, gref, inspect, num_cpus,
+    program, select, stats, sync, tasks,
 };
 pub use check::simulated;
 pub use fail::end::{
@@ -109,7 +109,7 @@ pub mod prelude {
 #[doc(hidden)]
 pub mod __private {
     pub use crate::api::select::{
-        Otherwise, Ready, Selection, attempt, choose, line, recv_case, send_case,
+        Otherwise, Selection, attempt, choose, line, recv_case, send_case,
     };
     pub use crate::drivers::log::{print, print_line};
 

@@ -26,9 +26,7 @@ pub mod api {
 }
 
 pub mod __private {
-    pub use crate::select::{
-        Otherwise, Ready, Selection, attempt, choose, line, recv_case, send_case,
-    };
+    pub use crate::select::{Otherwise, Selection, attempt, choose, line, recv_case, send_case};
 }
 
 use chan::{RecvError, RecvTimeoutError, SendError, SendTimeoutError};

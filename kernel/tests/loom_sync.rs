@@ -17,12 +17,13 @@ pub mod wait;
 #[path = "../src/api/sync/waitgroup.rs"]
 mod waitgroup;
 
-use loom::{cell::UnsafeCell, sync::Arc, thread};
+use core::time::Duration;
+use loom::{cell::UnsafeCell, sync::Arc, sync::atomic::Ordering::Relaxed, thread};
 use run::door::{large_model, model_with_clock};
-use wait::held::{self, NotTaken};
-use wait::mutex::{self, Guarded};
+use wait::held::{self, OWNER};
+use wait::mutex::{self, Mutex};
 use wait::queue::{Place, WaitQueue, Waited};
-use wait::rwlock::GuardedRw;
+use wait::rwlock::{self, RwLock};
 use waitgroup::WaitGroup;
 
 const PATIENT: u64 = 0;
@@ -52,11 +53,26 @@ impl Watched {
 // SAFETY: loom checks every access.
 unsafe impl Sync for Watched {}
 
+/// Whether a lock was not taken because its owner is gone; there is no other error here.
+fn is_abandoned<G, E: std::fmt::Debug>(taken: Result<G, E>) -> bool {
+    let Err(error) = taken else { return false };
+    assert_eq!(format!("{error:?}"), "Abandoned");
+    true
+}
+
+fn owner_of_mutex(lock: &Mutex<Watched>) -> u64 {
+    lock.lock.word.load(Relaxed) & OWNER
+}
+
+fn owner_of_rwlock(lock: &RwLock<Watched>) -> u64 {
+    rwlock::owner_in(lock.lock.word.load(Relaxed))
+}
+
 /// Three lock and add; `step_ns` says whether they barge or are served in turn.
 fn three_lock(step_ns: u64) {
     model_with_clock(step_ns, || {
-        let lock = Arc::new(Guarded::new(Watched::new()));
-        let add = |lock: &Guarded<Watched>| lock.lock(None).expect("no limit").0.add();
+        let lock = Arc::new(Mutex::new(Watched::new()));
+        let add = |lock: &Mutex<Watched>| lock.lock_until(None).expect("no limit").add();
         let others: Vec<_> = (0..2)
             .map(|_| {
                 let lock = lock.clone();
@@ -65,7 +81,7 @@ fn three_lock(step_ns: u64) {
             .collect();
         add(&lock);
         others.into_iter().for_each(|other| other.join().unwrap());
-        assert_eq!(lock.try_lock().expect("free").0.get(), 3);
+        assert_eq!(lock.try_lock().expect("free").get(), 3);
     });
 }
 
@@ -82,21 +98,21 @@ fn handing_over_keeps_one_inside_and_wakes_all() {
 /// One waits for ever, one gives up at once, whoever is nudged or granted.
 fn one_gives_up(step_ns: u64) {
     model_with_clock(step_ns, || {
-        let lock = Arc::new(Guarded::new(Watched::new()));
-        let held = lock.lock(None).expect("no limit").0;
+        let lock = Arc::new(Mutex::new(Watched::new()));
+        let held = lock.lock_until(None).expect("no limit");
         let patient = {
             let lock = lock.clone();
-            thread::spawn(move || lock.lock(None).expect("no limit").0.add())
+            thread::spawn(move || lock.lock_until(None).expect("no limit").add())
         };
         let gives_up = {
             let lock = lock.clone();
-            thread::spawn(move || lock.lock(Some(AT_ONCE)).map(|(held, _)| held.add()).is_ok())
+            thread::spawn(move || lock.lock_until(Some(AT_ONCE)).map(|held| held.add()).is_ok())
         };
         held.add();
         drop(held);
         patient.join().unwrap();
         let took = gives_up.join().unwrap();
-        assert_eq!(lock.try_lock().expect("free").0.get(), 2 + u32::from(took));
+        assert_eq!(lock.try_lock().expect("free").get(), 2 + u32::from(took));
     });
 }
 
@@ -113,19 +129,19 @@ fn a_waiter_that_gives_up_takes_no_grant_along() {
 #[test]
 fn a_reader_and_two_writers_exclude_each_other_and_all_get_in() {
     large_model(|| {
-        let lock = Arc::new(GuardedRw::new(Watched::new()));
+        let lock = Arc::new(RwLock::new(Watched::new()));
         let writer = {
             let lock = lock.clone();
-            thread::spawn(move || lock.write(None).expect("no limit").0.add())
+            thread::spawn(move || lock.write().expect("no limit").add())
         };
         let reader = {
             let lock = lock.clone();
-            thread::spawn(move || lock.read(None).expect("no limit").0.get())
+            thread::spawn(move || lock.read().expect("no limit").get())
         };
-        lock.write(None).expect("no limit").0.add();
+        lock.write().expect("no limit").add();
         writer.join().unwrap();
         assert!(reader.join().unwrap() <= 2);
-        assert_eq!(lock.try_read().expect("free").0.get(), 2);
+        assert_eq!(lock.try_read().expect("free").get(), 2);
     });
 }
 
@@ -139,15 +155,15 @@ enum First {
 /// One reads from the start; a writer gives up at once, a reader does not.
 fn a_writer_gives_up(first: First) {
     model_with_clock(PATIENT, move || {
-        let lock = Arc::new(GuardedRw::new(Watched::new()));
-        let mut reading = lock.read(None).ok();
+        let lock = Arc::new(RwLock::new(Watched::new()));
+        let mut reading = lock.read().ok();
         let gives_up = {
             let lock = lock.clone();
-            thread::spawn(move || lock.write(Some(AT_ONCE)).map(|(held, _)| held.add()).is_ok())
+            thread::spawn(move || lock.write_timeout(Duration::ZERO).map(|held| held.add()).is_ok())
         };
         let reader = {
             let lock = lock.clone();
-            thread::spawn(move || lock.read(None).expect("no limit").0.get())
+            thread::spawn(move || lock.read().expect("no limit").get())
         };
         if first == First::Leaves {
             reading = None;
@@ -155,7 +171,7 @@ fn a_writer_gives_up(first: First) {
         let wrote = gives_up.join().unwrap();
         reader.join().unwrap();
         drop(reading);
-        assert_eq!(lock.try_write().expect("free").0.get(), u32::from(wrote));
+        assert_eq!(lock.try_write().expect("free").get(), u32::from(wrote));
     });
 }
 
@@ -170,12 +186,12 @@ fn a_writer_that_gives_up_leaves_the_way_free() {
 }
 
 /// One takes the lock and is gone with it; one that comes for it, or waits already, is told
-/// so. `take` waits for the lock, and says why it was not taken.
+/// so. `take` waits for the lock, and says whether it was abandoned.
 fn one_is_gone<L: Send + Sync + 'static>(
     lock: fn() -> L,
     keep: fn(&L),
     owner: fn(&L) -> u64,
-    take: fn(&L) -> Option<NotTaken>,
+    take: fn(&L) -> bool,
 ) {
     model_with_clock(PATIENT, move || {
         run::door::somebody_goes();
@@ -190,24 +206,24 @@ fn one_is_gone<L: Send + Sync + 'static>(
             })
         };
         run::door::abandon_locks(rx.recv().unwrap(), |_| (), || owner(&lock), held::ABANDONED);
-        assert_eq!(other.join().unwrap(), Some(NotTaken::Abandoned));
-        assert_eq!(take(&lock), Some(NotTaken::Abandoned), "it has opened again");
+        assert!(other.join().unwrap(), "it was not told");
+        assert!(take(&lock), "it has opened again");
     });
 }
 
 #[test]
 fn the_mutex_of_one_that_is_gone_never_opens() {
-    let keep = |lock: &Guarded<Watched>| std::mem::forget(lock.lock(None));
-    let new = || Guarded::new(Watched::new());
-    one_is_gone(new, keep, Guarded::owner, |lock| lock.lock(None).err());
+    let keep = |lock: &Mutex<Watched>| std::mem::forget(lock.lock_until(None));
+    let new = || Mutex::new(Watched::new());
+    one_is_gone(new, keep, owner_of_mutex, |lock| is_abandoned(lock.lock_until(None)));
 }
 
 #[test]
 fn the_rwlock_of_a_writer_that_is_gone_never_opens() {
-    let keep = |lock: &GuardedRw<Watched>| std::mem::forget(lock.write(None));
-    let new = || GuardedRw::new(Watched::new());
-    one_is_gone(new, keep, GuardedRw::owner, |lock| lock.write(None).err());
-    one_is_gone(new, keep, GuardedRw::owner, |lock| lock.read(None).err());
+    let keep = |lock: &RwLock<Watched>| std::mem::forget(lock.write());
+    let new = || RwLock::new(Watched::new());
+    one_is_gone(new, keep, owner_of_rwlock, |lock| is_abandoned(lock.write()));
+    one_is_gone(new, keep, owner_of_rwlock, |lock| is_abandoned(lock.read()));
 }
 
 /// A call that does not wait replaces the name of the owner that is gone, while the one
@@ -216,23 +232,24 @@ fn the_rwlock_of_a_writer_that_is_gone_never_opens() {
 fn one_that_notes_that_the_owner_is_gone_hides_no_waiter() {
     model_with_clock(PATIENT, || {
         run::door::somebody_goes();
-        let lock = Arc::new(Guarded::new(Watched::new()));
-        std::mem::forget(lock.lock(None));
+        let lock = Arc::new(Mutex::new(Watched::new()));
+        std::mem::forget(lock.lock_until(None));
         let (tx, rx) = loom::sync::mpsc::channel();
         let waits = {
             let lock = lock.clone();
             thread::spawn(move || {
                 tx.send(run::door::this()).unwrap();
-                lock.lock(None).err()
+                is_abandoned(lock.lock_until(None))
             })
         };
         let comes = {
             let lock = lock.clone();
-            thread::spawn(move || lock.try_lock().err())
+            thread::spawn(move || lock.try_lock().is_err())
         };
-        run::door::abandon_locks(rx.recv().unwrap(), |_| (), || lock.owner(), held::ABANDONED);
-        assert!(comes.join().unwrap().is_some());
-        assert_eq!(waits.join().unwrap(), Some(NotTaken::Abandoned));
+        let owner = || owner_of_mutex(&lock);
+        run::door::abandon_locks(rx.recv().unwrap(), |_| (), owner, held::ABANDONED);
+        assert!(comes.join().unwrap());
+        assert!(waits.join().unwrap(), "it was not told");
     });
 }
 
@@ -243,8 +260,8 @@ struct Queueing<L> {
     vanish: fn(&L),
     forget: fn(&L, u64),
     owner: fn(&L) -> u64,
-    /// Waits for the lock, and says why it was not taken.
-    take: fn(&L) -> Option<NotTaken>,
+    /// Waits for the lock, and says whether it was abandoned.
+    take: fn(&L) -> bool,
 }
 
 trait Guard {}
@@ -281,20 +298,24 @@ fn one_is_gone_in_the_queue<L: Send + Sync + 'static>(step_ns: u64, lock: Queuei
         drop(held);
         goes.join().unwrap();
         let found = waits.join().unwrap();
-        assert!(matches!(found, None | Some(NotTaken::Abandoned)));
-        assert!(found.is_none() || take(&lock) == found, "it has opened again");
+        assert!(!found || take(&lock), "it has opened again");
     });
 }
 
 #[test]
 fn a_mutex_passes_over_a_waiter_that_is_gone() {
-    let lock = || Queueing::<Guarded<Watched>> {
-        new: || Guarded::new(Watched::new()),
-        hold: |lock| Box::new(lock.lock(None)),
-        vanish: Guarded::vanish,
-        forget: Guarded::forget_waiter,
-        owner: Guarded::owner,
-        take: |lock| lock.lock(None).err(),
+    let lock = || Queueing::<Mutex<Watched>> {
+        new: || Mutex::new(Watched::new()),
+        hold: |lock| Box::new(lock.lock_until(None)),
+        vanish: |lock| {
+            let locked = lock.lock.queue.lock();
+            let begins = |word| mutex::begins_to_wait(word, 0);
+            assert!(lock.lock.barge_or_wait(0, begins).is_err(), "it is free");
+            locked.enlist_for_ever(mutex::place(run::door::now_ns(), None));
+        },
+        forget: |lock, name| lock.lock.forget_waiter(name),
+        owner: owner_of_mutex,
+        take: |lock| is_abandoned(lock.lock_until(None)),
     };
     one_is_gone_in_the_queue(PATIENT, lock());
     one_is_gone_in_the_queue(IMPATIENT, lock());
@@ -302,17 +323,22 @@ fn a_mutex_passes_over_a_waiter_that_is_gone() {
 
 #[test]
 fn a_rwlock_passes_over_a_writer_that_is_gone_while_it_waits() {
-    let lock = || Queueing::<GuardedRw<Watched>> {
-        new: || GuardedRw::new(Watched::new()),
-        hold: |lock| Box::new(lock.write(None)),
-        vanish: GuardedRw::vanish,
-        forget: GuardedRw::forget_waiter,
-        owner: GuardedRw::owner,
-        take: |lock| lock.read(None).err(),
+    let lock = || Queueing::<RwLock<Watched>> {
+        new: || RwLock::new(Watched::new()),
+        hold: |lock| Box::new(lock.write()),
+        vanish: |lock| {
+            let locked = lock.lock.queue.lock();
+            assert!(!lock.lock.enter_or_mark(rwlock::WRITING), "it is free");
+            let (reason, value) = (run::door::Reason::RwLockWrite, Some(run::door::me()));
+            let place = Place { reason, list: rwlock::WRITING, value, deadline_ns: None };
+            locked.enlist_for_ever(place);
+        },
+        forget: |lock, name| lock.lock.forget_waiter(name),
+        owner: owner_of_rwlock,
+        take: |lock| is_abandoned(lock.read()),
     };
     one_is_gone_in_the_queue(PATIENT, lock());
-    let hold: for<'a> fn(&'a GuardedRw<Watched>) -> Box<dyn Guard + 'a> =
-        |lock| Box::new(lock.read(None));
+    let hold: for<'a> fn(&'a RwLock<Watched>) -> Box<dyn Guard + 'a> = |lock| Box::new(lock.read());
     one_is_gone_in_the_queue(PATIENT, Queueing { hold, ..lock() });
 }
 
@@ -336,7 +362,7 @@ fn a_waiter_is_granted_or_gives_up_and_never_both() {
                         value: None,
                         deadline_ns,
                     };
-                    match queue.wait(locked, place, |_| false) {
+                    match locked.wait(place, |_| false) {
                         Waited::Granted(_) => true,
                         Waited::Took(_) | Waited::TimedOut(..) => false,
                     }
@@ -375,7 +401,7 @@ fn granting_to_all_reaches_all_who_waited() {
                             value: None,
                             deadline_ns: None,
                         };
-                        let _ = queue.wait(locked, place, |_| false);
+                        let _ = locked.wait(place, |_| false);
                     }
                 })
             })

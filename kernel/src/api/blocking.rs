@@ -35,23 +35,15 @@ pub use crate::watch::MInfo;
 /// assert_eq!(answer, 42);
 /// ```
 pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
-    match try_blocking(f) {
-        Ok(value) => value,
-        Err(error) => panic!("blocking: {error}"),
-    }
+    try_blocking(f).unwrap_or_else(|error| panic!("blocking: {error}"))
 }
 
 /// As [`blocking`], with an error if there is no M for it.
 ///
 /// # Errors
 /// [`BlockingError`]; `f` was not run then.
-///
-/// ```
-/// use runnext::prelude::*;
-/// assert_eq!(try_blocking(|| 6 * 7), Ok(42));
-/// ```
 pub fn try_blocking<T>(f: impl FnOnce() -> T) -> Result<T, BlockingError> {
-    crate::run::door::might_park();
+    door::might_park();
     match door::call(|| unwind::catch(f))? {
         Ok(value) => Ok(value),
         Err(why) => unwind::resume(why),

@@ -10,6 +10,7 @@
 
 use crate::run::door;
 use crate::run::door::{GHandle, Reason, Wait};
+use crate::wait::queue;
 use core::fmt;
 use core::time::Duration;
 
@@ -19,7 +20,7 @@ use core::time::Duration;
 /// use runnext::prelude::*;
 /// let main = current();
 /// drop(go(move || main.unpark()));
-/// park();
+/// assert!(park_timeout(Duration::from_secs(3600)));
 /// ```
 #[derive(Clone)]
 pub struct GRef {
@@ -62,30 +63,11 @@ pub fn current() -> GRef {
 }
 
 /// Waits until another G calls [`GRef::unpark`]; blocks this G only, no CPU.
-///
-/// ```
-/// use runnext::prelude::*;
-/// let (tx, rx) = chan::bounded(1);
-/// let shown = go(move || {
-///     tx.send(current()).unwrap();
-///     park();
-///     "woken"
-/// });
-/// rx.recv().unwrap().unpark();
-/// assert_eq!(shown.join(), Ok("woken"));
-/// ```
 pub fn park() {
     park_by(None);
 }
 
 /// As [`park()`], for `timeout` at most; false if that passed first.
-///
-/// ```
-/// use runnext::prelude::*;
-/// assert!(!park_timeout(Duration::from_millis(1)));
-/// current().unpark();
-/// assert!(park_timeout(Duration::from_secs(3600)));
-/// ```
 pub fn park_timeout(timeout: Duration) -> bool {
     park_by(Some(door::deadline_after(timeout)))
 }
@@ -101,13 +83,7 @@ fn park_by(deadline_ns: Option<u64>) -> bool {
         }
         // A wake-up means "check again". At the deadline the permit may have come at the last
         // moment.
-        let in_time = match deadline_ns {
-            None => {
-                door::park();
-                true
-            }
-            Some(deadline_ns) => door::park_until(deadline_ns),
-        };
+        let in_time = queue::park_by(deadline_ns);
         if !in_time && door::take_permit() {
             return true;
         }

@@ -25,15 +25,6 @@ pub fn stats() -> Stats {
 
 /// How many Gs there are at this moment, including the calling one. As Go's `NumGoroutine`, it does
 /// not count the kernel's service Gs.
-///
-/// ```
-/// use runnext::prelude::*;
-/// let (tx, rx) = chan::rendezvous::<()>();
-/// let waits = go(move || rx.recv());
-/// assert!(num_goroutines() >= 1);
-/// drop(tx);
-/// assert!(waits.join().unwrap().is_err());
-/// ```
 #[must_use]
 pub fn num_goroutines() -> usize {
     door::num_goroutines()

@@ -13,8 +13,8 @@ use crate::{fail, watch};
 
 use crate::run::time::{Duration, sleep};
 use crate::run::{GHandle, ProgramId, door, service};
+use crate::wait::poison::describe;
 use alloc::vec::Vec;
-use core::fmt;
 
 /// All live Gs, by number.
 ///
@@ -36,11 +36,6 @@ pub fn gs() -> Vec<GInfo> {
 ///
 /// # Errors
 /// [`NoBacktrace`] when there is no such G, or it runs.
-///
-/// ```
-/// use runnext::tasks::{self, NoBacktrace};
-/// assert_eq!(tasks::backtrace(0), Err(NoBacktrace::NoSuchG));
-/// ```
 pub fn backtrace(id: u64) -> Result<Vec<Frame>, NoBacktrace> {
     let frame = |(number, address)| Frame::new(number, address);
     let mut rounds = 0;
@@ -147,13 +142,7 @@ pub enum KillError {
     Kernel,
 }
 
-impl fmt::Display for KillError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            KillError::NoSuchG => "there is no such G",
-            KillError::Kernel => "it is one of the kernel's own",
-        })
-    }
-}
-
-impl core::error::Error for KillError {}
+describe!(KillError {
+    KillError::NoSuchG => "there is no such G";
+    KillError::Kernel => "it is one of the kernel's own";
+});

@@ -43,7 +43,7 @@ use crate::run::door::yield_now;
 use crate::run::roster::ALL;
 use crate::run::task::Task;
 use crate::run::{CPUS, SCHED, m, running_on};
-use crate::wait::mutex::Guarded;
+use crate::wait::mutex::Mutex;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -88,8 +88,8 @@ pub struct Census {
 /// # Errors
 /// [`SpawnError`] when there is no memory for a G on each CPU.
 pub fn check() -> Result<Result<Census, String>, SpawnError> {
-    static ONE_AT_A_TIME: Guarded<()> = Guarded::new(());
-    let _alone = ONE_AT_A_TIME.lock(None).expect("a check is never abandoned");
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock().expect("a check is never abandoned");
     *PAPER.lock() = Some(Census {
         on_cpus: Vec::with_capacity(arch::num_cpus()),
         queued: Vec::with_capacity(2 * ALL.iter().count() + 1024), // more Gs may come

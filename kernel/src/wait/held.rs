@@ -1,11 +1,10 @@
 //! Which G holds a lock: the name of the G, in the word of the lock itself.
 //!
-//! `mutex` and `rwlock` take a lock by storing the name of the running G ([`me`]) in the
-//! lock's word, and free it by removing the name. So a lock knows its owner without a
-//! second store. This file has what the two share: the layout of the name, what a G does
-//! when it begins to wait ([`watch_wait`]), and how a lock whose owner is gone is
-//! recognized ([`note_if_abandoned`]). `run` maps a name to its G; `deadlock` follows
-//! chains of owners.
+//! `mutex` and `rwlock` take a lock by storing the name of the running G ([`me`]) in the lock's
+//! word, and free it by removing the name. So a lock knows its owner without a second store. This
+//! file has what the two share: the layout of the name, what a G does when it begins to wait
+//! ([`watch_wait`]), and how a lock whose owner is gone is recognized ([`note_if_abandoned`]).
+//! `run` maps a name to its G; `deadlock` follows chains of owners.
 //!
 //! # The name
 //!
@@ -59,9 +58,8 @@
 //! reader stays read-locked, and writers wait. The same is true of permits, ends of
 //! channels, and whatever else the G owned: see docs/failures.md.
 
-use super::mutex::Lock;
-use super::rwlock;
-use super::rwlock::LockRw;
+use super::mutex::{self, Lock};
+use super::rwlock::{self, LockRw};
 pub(crate) use crate::run::sys::PANICKING;
 use crate::run::sys::{AtomicU64, Reason, fence, is_gone, look_for_cycle, me, ready, this};
 use core::mem::offset_of;
@@ -230,7 +228,7 @@ pub(crate) fn watch_wait(waits_for_itself: bool, owner: impl Fn() -> u64) {
 /// or the owner is not known by name.
 pub(crate) fn owner_in(reason: Reason, word: u64) -> u64 {
     match reason {
-        Reason::MutexLock => word & OWNER,
+        Reason::MutexLock => mutex::owner_in(word),
         Reason::RwLockRead | Reason::RwLockWrite => rwlock::owner_in(word),
         _ => 0,
     }

@@ -1,8 +1,6 @@
-//! A value that one G at a time may touch: the word, the queue, the access.
+//! `Mutex`: a value for one G at a time.
 //!
-//! The lock of `sync::Mutex`. Guards that poison as std's do, and timeouts by
-//! duration, are left to that file; this one is here because the right to touch
-//! the value rests on the word below, and on nothing else.
+//! The right to touch the value rests on one word, and on nothing else.
 //!
 //! # The word
 //!
@@ -71,13 +69,18 @@ use super::held::{
     NotTaken, OWNER, PANICKING, Poisoned, guard_mut, is_abandoned, is_mine, is_same,
     note_if_abandoned, watch_wait,
 };
+use super::poison::{
+    LockResult, PoisonError, TimeoutResult, TryLockError, TryResult, check, lock_type, taken,
+};
 use super::queue::{IfUnwound, Locked, Place, WaitQueue, Waited};
+use crate::run::door::{deadline_after, might_park};
 use crate::run::sys::{
     AtomicU64, PAUSES, Reason, TRIES, const_fn, may_spin, me, now_ns, probe_stack, relax,
 };
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::time::Duration;
 
 const QUEUED: u64 = 1;
 const POISONED: u64 = 2;
@@ -87,147 +90,120 @@ const HUNGRY: u64 = 8;
 /// How long a waiter lets others barge: 1 ms, as in Go.
 pub(crate) const PATIENCE_NS: u64 = 1_000_000;
 
-/// A value, and the lock that guards it.
-pub(crate) struct Guarded<T: ?Sized> {
-    lock: Lock,
+/// A value that one G at a time may touch.
+///
+/// A G that finds it taken waits and leaves its CPU to others. A free lock goes to the first G that
+/// comes, as in Go. The first waiter in the queue that is woken, finds the lock taken again and has
+/// waited for more than 1 ms is served next, and after it, in the order of the queue, every waiter
+/// that has waited that long: no other G gets the lock in between.
+///
+/// ```
+/// use runnext::{prelude::*, sync::Mutex};
+/// static SUM: Mutex<u64> = Mutex::new(0);
+/// let adders: Vec<_> = (1..=4).map(|n| go(move || *SUM.lock().unwrap() += n)).collect();
+/// adders.into_iter().for_each(|adder| adder.join().unwrap());
+/// assert_eq!(*SUM.lock().unwrap(), 10);
+/// ```
+pub struct Mutex<T: ?Sized> {
+    pub(crate) lock: Lock,
     value: UnsafeCell<T>,
 }
 
 /// The lock itself, whatever it guards.
 #[repr(C)] // `held` computes the address of the word from that of the queue
-pub(super) struct Lock {
-    pub(super) word: AtomicU64,
-    pub(super) queue: WaitQueue<(), Waiting>,
+pub(crate) struct Lock {
+    pub(crate) word: AtomicU64,
+    pub(crate) queue: WaitQueue<(), Waiting>,
 }
 
 /// What an unlock reads of a waiter.
 #[derive(Clone, Copy)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     since_ns: u64,
     /// Its name, for the word.
     me: u64,
 }
 
-// SAFETY: `&Guarded` lets one G after the other have `&mut T`, which it may
+// SAFETY: `&Mutex` lets one G after the other have `&mut T`, which it may
 // also move out of: that is sending it.
-unsafe impl<T: ?Sized + Send> Sync for Guarded<T> {}
+unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
 guard_mut! {
     /// The right to touch the value of a `Mutex`; the lock is free again when
     /// this is dropped, and poisoned if that is by a panic.
-    MutexGuard, Guarded, unlock
+    MutexGuard, Mutex, unlock
 }
 
-/// What taking the lock gives.
-pub(crate) type Taken<'a, T> = (MutexGuard<'a, T>, Poisoned);
+lock_type!(Mutex, Lock, try_lock);
 
-impl<T> Guarded<T> {
-    const_fn! {
-        /// A free lock around `value`.
-        pub(crate) fn new(value: T) -> Self {
-            let lock = Lock { word: AtomicU64::new(0), queue: WaitQueue::new(()) };
-            Guarded { lock, value: UnsafeCell::new(value) }
-        }
-    }
-
-    /// The value; `self` is the only reference to the lock.
-    pub(crate) fn into_inner(self) -> T {
-        self.value.into_inner()
-    }
-}
-
-impl<T: ?Sized> Guarded<T> {
-    /// (1), (3) Takes the lock if it is free and not poisoned. What nearly every
-    /// `lock` comes to. See "The fast paths".
+impl<T: ?Sized> Mutex<T> {
+    /// Takes the lock, waiting for it if need be. A G that holds it already waits for ever.
+    ///
+    /// # Errors
+    /// [`LockError`](super::poison::LockError): the guard with a warning, if a G panicked while it
+    /// held the lock; or no guard, if a G that held the lock was abandoned.
     #[inline]
-    pub(crate) fn lock_at_once(&self) -> Option<MutexGuard<'_, T>> {
-        let free = self.lock.word.load(Relaxed) & QUEUED;
-        // Acquire pairs with the Release of the G that freed the lock.
-        let taken = self.lock.word.compare_exchange(free, free | me(), Acquire, Relaxed);
-        taken.ok().map(|_| self.held())
+    pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        might_park();
+        if self.lock.take_free() {
+            return Ok(self.guard());
+        }
+        self.lock_until(None).map_err(TryLockError::without_limit)
+    }
+
+    /// Takes the lock if it is free.
+    ///
+    /// # Errors
+    /// [`TryLockError`] says why not, or warns.
+    pub fn try_lock(&self) -> TryResult<MutexGuard<'_, T>> {
+        taken(self.lock.barge(), || self.guard()).map_err(TryLockError::at_once)
+    }
+
+    /// Takes the lock, waiting for `timeout` at most.
+    ///
+    /// # Errors
+    /// [`LockTimeoutError`](super::poison::LockTimeoutError) says why not, or warns.
+    pub fn lock_timeout(&self, timeout: Duration) -> TimeoutResult<MutexGuard<'_, T>> {
+        might_park();
+        if self.lock.take_free() {
+            return Ok(self.guard()); // without reading the clock
+        }
+        self.lock_until(Some(deadline_after(timeout))).map_err(TryLockError::in_time)
     }
 
     /// Takes the lock, however long that takes, or until `deadline_ns`.
     #[inline]
-    pub(crate) fn lock(&self, deadline_ns: Option<u64>) -> Result<Taken<'_, T>, NotTaken> {
-        let poisoned = self.lock.lock(deadline_ns)?;
-        Ok((self.held(), poisoned))
-    }
-
-    /// Takes the lock if it is free.
-    #[inline]
-    pub(crate) fn try_lock(&self) -> Result<Taken<'_, T>, NotTaken> {
-        let poisoned = self.lock.barge()?;
-        Ok((self.held(), poisoned))
-    }
-
-    /// Whether a holder panicked, or is gone.
-    pub(crate) fn is_poisoned(&self) -> Poisoned {
-        Poisoned(self.lock.poisoned().0 || self.lock.why_not() == NotTaken::Abandoned)
-    }
-
-    /// Forgets that a holder panicked.
-    pub(crate) fn clear_poison(&self) {
-        self.lock.word.fetch_and(!POISONED, Relaxed);
-    }
-
-    /// The name in the word, for models.
-    #[cfg(loom)]
-    pub(crate) fn owner(&self) -> u64 {
-        self.lock.word.load(Relaxed) & OWNER
-    }
-
-    /// How many Gs have ever queued here.
-    #[cfg(test)]
-    pub(crate) fn queued_ever(&self) -> u64 {
-        self.lock.queue.lock().queued_ever()
-    }
-
-    /// Queues for the lock, which is held, as a G that is abandoned before it parks.
-    #[cfg(any(test, loom))]
-    pub(crate) fn vanish(&self) {
-        let locked = self.lock.queue.lock();
-        let begins = |word| if word & QUEUED == 0 { QUEUED | CALLS } else { 0 };
-        assert!(self.lock.barge_or_wait(0, begins).is_err(), "it is free");
-        self.lock.queue.enlist_for_ever(locked, place(now_ns(), None));
-    }
-
-    /// What `abandon_locks` does for the lock that the G `name` waited for.
-    #[cfg(any(test, loom))]
-    pub(crate) fn forget_waiter(&self, name: u64) {
-        self.lock.forget_waiter(name);
-    }
-
-    /// Spins for the lock as [`lock`](Self::lock) does, and goes no further: a G that
-    /// was preempted between its spinning and its queueing. Whether it has the lock.
-    #[cfg(test)]
-    pub(crate) fn spin_only(&self) -> bool {
-        self.lock.spin().is_ok()
-    }
-
-    /// The value; `self` is the only reference to the lock.
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
+    pub(crate) fn lock_until(&self, deadline_ns: Option<u64>) -> TryResult<MutexGuard<'_, T>> {
+        taken(self.lock.lock(deadline_ns), || self.guard())
     }
 
     /// Only for a caller that has just taken the lock.
-    fn held(&self) -> MutexGuard<'_, T> {
+    fn guard(&self) -> MutexGuard<'_, T> {
         MutexGuard { lock: self, not_send: PhantomData }
     }
 }
 
+impl<'a, T: ?Sized> MutexGuard<'a, T> {
+    /// The lock that this holds.
+    pub(crate) fn mutex(this: &Self) -> &'a Mutex<T> {
+        this.lock
+    }
+}
+
 impl Lock {
-    fn poisoned(&self) -> Poisoned {
-        Poisoned(self.word.load(Relaxed) & POISONED != 0)
+    const_fn! {
+        fn new() -> Self {
+            Lock { word: AtomicU64::new(0), queue: WaitQueue::new(()) }
+        }
     }
 
-    /// Why the lock is not free, if it is not.
-    #[cold]
-    fn why_not(&self) -> NotTaken {
-        match note_if_abandoned(&self.word, |word| word & OWNER) {
-            true => NotTaken::Abandoned,
-            false => NotTaken::Held,
-        }
+    /// (1), (3) Takes the lock if it is free and not poisoned. What nearly every
+    /// `lock` comes to. See "The fast paths".
+    #[inline]
+    fn take_free(&self) -> bool {
+        let free = self.word.load(Relaxed) & QUEUED;
+        // Acquire pairs with the Release of the G that freed the lock.
+        self.word.compare_exchange(free, free | me(), Acquire, Relaxed).is_ok()
     }
 
     /// (1), (3) Takes the lock if it is free, past all waiters.
@@ -254,9 +230,7 @@ impl Lock {
         };
         let since_ns = now_ns();
         let locked = self.queue.lock();
-        // The first waiter sets CALLS; the others leave that to the G that is on its way.
-        let begins = |word| if word & QUEUED == 0 { QUEUED | CALLS } else { mine };
-        match self.barge_or_wait(mine, begins) {
+        match self.barge_or_wait(mine, |word| begins_to_wait(word, mine)) {
             Err(NotTaken::Held) => {}
             done => return done,
         }
@@ -267,28 +241,24 @@ impl Lock {
         let if_killed = IfUnwound(|| self.tell_if_empty(&self.queue.lock()));
         let begun = || watch_wait(is_own, || self.word.load(Relaxed) & OWNER);
         let mut tried = Err(NotTaken::Held);
-        let waited = self.queue.wait_watching(locked, place, begun, |()| {
-            tried = self.try_again(since_ns);
+        let waited = locked.wait_watching(place, Some(begun), |()| {
+            // (3) by a G that was nudged, or readied because the owner is gone.
+            let hungry = if is_over(since_ns) { HUNGRY } else { 0 };
+            tried = self.barge_or_wait(CALLS, |_| CALLS | hungry);
             tried != Err(NotTaken::Held)
         });
         core::mem::forget(if_killed);
-        match waited {
-            Waited::Granted(_) => Ok(self.poisoned()),
-            Waited::Took(locked) => {
-                self.tell_if_empty(&locked);
-                tried
-            }
-            // If it was nudged in vain, it has set CALLS at its last try: nothing to pass on.
-            Waited::TimedOut(locked, _) => {
-                self.tell_if_empty(&locked);
-                Err(NotTaken::Held)
-            }
-        }
+        let (Waited::Took(locked) | Waited::TimedOut(locked, _)) = waited else {
+            return Ok(self.poisoned());
+        };
+        // If it was nudged in vain, it has set CALLS at its last try: nothing to pass on.
+        self.tell_if_empty(&locked);
+        tried
     }
 
     /// The G `name` is gone, and may have a node in the queue: takes it out. If there is none,
     /// the G was granted the lock, and takes it along.
-    pub(super) fn forget_waiter(&self, name: u64) {
+    pub(crate) fn forget_waiter(&self, name: u64) {
         let mut locked = self.queue.lock();
         if !locked.take_out(0, |waiting| is_same(waiting.me, name)) {
             return;
@@ -309,7 +279,7 @@ impl Lock {
 
     /// Tries for a while, if that is of use. If it was not: CALLS, if we have cleared
     /// it and must set it again.
-    fn spin(&self) -> Result<Poisoned, u64> {
+    pub(crate) fn spin(&self) -> Result<Poisoned, u64> {
         let mut mine = 0;
         let (tries, pauses) = if may_spin() { (TRIES, PAUSES) } else { (1, 0) };
         for _ in 0..tries {
@@ -332,16 +302,13 @@ impl Lock {
         Err(mine)
     }
 
-    /// (3) by a G that was nudged, or readied because the owner is gone. Under the
-    /// queue's lock.
-    fn try_again(&self, since_ns: u64) -> Result<Poisoned, NotTaken> {
-        let hungry = if is_over(since_ns) { HUNGRY } else { 0 };
-        self.barge_or_wait(CALLS, |_| CALLS | hungry)
-    }
-
     /// (3) or (4), whichever the word allows: `mine` is set if we take the lock and others
     /// wait, `waits` says what is set if we must wait. Under the queue's lock.
-    fn barge_or_wait(&self, mine: u64, waits: impl Fn(u64) -> u64) -> Result<Poisoned, NotTaken> {
+    pub(crate) fn barge_or_wait(
+        &self,
+        mine: u64,
+        waits: impl Fn(u64) -> u64,
+    ) -> Result<Poisoned, NotTaken> {
         loop {
             let word = self.word.load(Relaxed);
             let (next, taken) = match word & OWNER {
@@ -357,8 +324,7 @@ impl Lock {
         }
     }
 
-    /// (7) After the last was granted, looked with success, or gave up. Under
-    /// the queue's lock.
+    /// (7) After the last was granted, looked with success, or gave up. Under the queue's lock.
     fn tell_if_empty(&self, locked: &Locked<'_, (), Waiting>) {
         if locked.is_empty(0) {
             self.word.fetch_and(!(QUEUED | CALLS), Relaxed);
@@ -399,8 +365,11 @@ impl Lock {
                 None
             }
             Some(first) if is_over(first.since_ns) => {
-                self.pass_to(first.me); // before it is told, as it may unlock then
-                let next = locked.grant(0); // (5)
+                // (5) The lock is never free meanwhile. Before the G is told, as it may unlock
+                // then; only the owner's bits, as a G that spins may clear CALLS.
+                let owner = self.word.load(Relaxed) & OWNER;
+                self.word.fetch_xor(owner ^ first.me, Relaxed);
+                let next = locked.grant(0);
                 // One locked operation sets both flags: a G that spins may clear CALLS at any
                 // time, and HUNGRY alone must then bring the next unlock to the queue.
                 let is_hungry = locked.front(0).is_some_and(|next| is_over(next.since_ns));
@@ -419,23 +388,23 @@ impl Lock {
         };
         locked.ready_if(next);
     }
+}
 
-    /// Has that G own the lock, which is never free meanwhile. Relaxed: the queue's
-    /// lock orders the rest.
-    fn pass_to(&self, next: u64) {
-        let mut word = self.word.load(Relaxed);
-        while let Err(now) =
-            self.word.compare_exchange(word, word & !OWNER | next, Relaxed, Relaxed)
-        {
-            word = now; // a G that spins has cleared CALLS
-        }
-    }
+/// The name of the owner; 0 if there is none.
+pub(super) fn owner_in(word: u64) -> u64 {
+    word & OWNER
 }
 
 /// Where the running G waits.
-fn place(since_ns: u64, deadline_ns: Option<u64>) -> Place<Waiting> {
+pub(crate) fn place(since_ns: u64, deadline_ns: Option<u64>) -> Place<Waiting> {
     let value = Some(Waiting { since_ns, me: me() });
     Place { reason: Reason::MutexLock, list: 0, value, deadline_ns }
+}
+
+/// What a G sets that begins to wait, and has `mine` to set: the first waiter sets CALLS; the
+/// others leave that to the G that is on its way.
+pub(crate) fn begins_to_wait(word: u64, mine: u64) -> u64 {
+    if word & QUEUED == 0 { QUEUED | CALLS } else { mine }
 }
 
 /// What a G that was on its way sets when it takes the lock: nothing if no G waits.
@@ -446,11 +415,4 @@ fn called(word: u64, mine: u64) -> u64 {
 /// Whether a G that has waited since then has waited too long.
 fn is_over(since_ns: u64) -> bool {
     now_ns().saturating_sub(since_ns) > PATIENCE_NS
-}
-
-impl<'a, T: ?Sized> MutexGuard<'a, T> {
-    /// The lock that this holds.
-    pub(crate) fn mutex(this: &Self) -> &'a Guarded<T> {
-        this.lock
-    }
 }

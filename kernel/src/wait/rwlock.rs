@@ -1,14 +1,10 @@
-//! A value that many Gs may read or one may change: word, queues, access.
-//!
-//! The lock of `sync::RwLock`, without guards that poison and timeouts by
-//! duration. It is here for the same reason as `mutex`.
+//! `RwLock`: a value for many readers or one writer.
 //!
 //! # The word
 //!
-//! Readers are counted from bit [`READER`] on. WRITER: a G changes the
-//! value, and its name stands where the count would ([`held`](super::held)); readers are not
-//! known by name. QUEUED: a G may wait; set and cleared under the queue's lock.
-//! A panic of the writer is found as in `mutex`.
+//! Readers are counted from bit [`READER`] on. WRITER: a G changes the value, and its name stands
+//! where the count would ([`held`](super::held)); readers are not known by name. QUEUED: a G may
+//! wait; set and cleared under the queue's lock. A panic of the writer is found as in `mutex`.
 //!
 //! ```text
 //!               (1) read                  (3) write
@@ -24,17 +20,14 @@
 //!
 //! # Phases
 //!
-//! While QUEUED is set, (1) and (3) fail for all callers: a writer that waits
-//! keeps new readers out. The G that frees the lock then begins the next phase under
-//! the queue's lock (6): after a writer all readers that wait now, after the
-//! last reader the first writer. So a reader waits for one writer at most, a
-//! writer for the writers before it and one phase of readers between each.
-//! There is no barging: a waiter that is let in is counted in the word before it is
-//! woken.
+//! While QUEUED is set, (1) and (3) fail for all callers: a writer that waits keeps new readers
+//! out. The G that frees the lock then begins the next phase under the queue's lock (6): after a
+//! writer all readers that wait now, after the last reader the first writer. So a reader waits for
+//! one writer at most, a writer for the writers before it and one phase of readers between each.
+//! There is no barging: a waiter that is let in is counted in the word before it is woken.
 //!
-//! Many readers are let in in several batches (see `wait`); `phase` is the
-//! number that says which readers belong to the phase, so that a batch that has come and
-//! gone does not end it.
+//! Many readers are let in in several batches (see `wait`); `phase` is the number that says which
+//! readers belong to the phase, so that a batch that has come and gone does not end it.
 //!
 //! # A writer or reader that is gone
 //!
@@ -46,11 +39,16 @@ use super::held::{
     NotTaken, OWNER, PANICKING, Poisoned, guard, guard_mut, is_abandoned, is_mine, is_same,
     note_if_abandoned, watch_wait,
 };
+use super::poison::{
+    LockResult, PoisonError, TimeoutResult, TryLockError, TryResult, check, lock_type, taken,
+};
 use super::queue::{IfUnwound, Locked, Place, WaitQueue, Waited};
+use crate::run::door::{deadline_after, might_park};
 use crate::run::sys::{AtomicU64, Reason, const_fn, me};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::time::Duration;
 
 const QUEUED: u64 = 1;
 const WRITER: u64 = 2;
@@ -62,176 +60,173 @@ const _: () = assert!(READERS == !(READER - 1));
 
 /// The lists of the queue.
 const READING: usize = 0;
-const WRITING: usize = 1;
+pub(crate) const WRITING: usize = 1;
 
 /// Under the queue's lock.
-pub(super) struct Phase {
+pub(crate) struct Phase {
     /// Readers with a number below this are let in before the next writer.
     readers_before: u64,
 }
 
 /// With the name of each, for the word.
-type Queue = WaitQueue<Phase, u64, 2>;
+pub(crate) type Queue = WaitQueue<Phase, u64, 2>;
 
-/// A value, and the lock that guards it.
-pub(crate) struct GuardedRw<T: ?Sized> {
-    lock: LockRw,
+/// A value that many Gs may read at a time, or one may change.
+///
+/// Readers and writers take turns where both wait: a writer that waits keeps new readers out, and
+/// when it is done lets in the readers that waited meanwhile. So a G that reads must not read again
+/// meanwhile: a writer between the two would wait for the first, and the second for the writer.
+///
+/// ```
+/// use runnext::{prelude::*, sync::RwLock};
+/// static CONFIG: RwLock<u32> = RwLock::new(1);
+/// let readers: Vec<_> = (0..3).map(|_| go(|| *CONFIG.read().unwrap())).collect();
+/// assert!(readers.into_iter().all(|reader| reader.join() == Ok(1)));
+/// *CONFIG.write().unwrap() = 2;
+/// assert_eq!(*CONFIG.read().unwrap(), 2);
+/// ```
+pub struct RwLock<T: ?Sized> {
+    pub(crate) lock: LockRw,
     value: UnsafeCell<T>,
 }
 
 /// The lock itself, whatever it guards.
 #[repr(C)] // `held` computes the address of the word from that of the queue
-pub(super) struct LockRw {
-    pub(super) word: AtomicU64,
-    pub(super) queue: Queue,
+pub(crate) struct LockRw {
+    pub(crate) word: AtomicU64,
+    pub(crate) queue: Queue,
 }
 
-// SAFETY: `&GuardedRw` lets one G after the other have `&mut T` (hence Send),
+// SAFETY: `&RwLock` lets one G after the other have `&mut T` (hence Send),
 // and several at once `&T` (hence Sync).
-unsafe impl<T: ?Sized + Send + Sync> Sync for GuardedRw<T> {}
+unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
 guard! {
     /// The right to read the value of a `RwLock`, until this is dropped. A
     /// reader that panics poisons nothing.
-    RwLockReadGuard, GuardedRw, leave_read
+    RwLockReadGuard, RwLock, leave_read
 }
 
 guard_mut! {
     /// The right to change the value of a `RwLock`, until this is dropped;
     /// the lock is poisoned if that is by a panic.
-    RwLockWriteGuard, GuardedRw, leave_write
+    RwLockWriteGuard, RwLock, leave_write
 }
 
-/// What taking the lock gives.
-pub(crate) type Taken<G> = Result<(G, Poisoned), NotTaken>;
+lock_type!(RwLock, LockRw, try_read);
 
-impl<T> GuardedRw<T> {
-    const_fn! {
-        /// A free lock around `value`.
-        pub(crate) fn new(value: T) -> Self {
-            let queue = WaitQueue::new(Phase { readers_before: 0 });
-            let lock = LockRw { word: AtomicU64::new(0), queue };
-            GuardedRw { lock, value: UnsafeCell::new(value) }
-        }
-    }
-
-    /// The value; `self` is the only reference to the lock.
-    pub(crate) fn into_inner(self) -> T {
-        self.value.into_inner()
-    }
-}
-
-impl<T: ?Sized> GuardedRw<T> {
-    /// Waits until it may read, or until the deadline.
+impl<T: ?Sized> RwLock<T> {
+    /// Takes the lock for reading, waiting for it if need be.
+    ///
+    /// # Errors
+    /// [`LockError`](super::poison::LockError): the guard with a warning, if a writer panicked; or
+    /// no guard, if a writer was abandoned.
     #[inline]
-    pub(crate) fn read(&self, deadline_ns: Option<u64>) -> Taken<RwLockReadGuard<'_, T>> {
-        if !self.lock.enter_read() {
-            self.lock.wait_to_enter(READING, deadline_ns)?;
-        }
-        Ok((RwLockReadGuard { lock: self, not_send: PhantomData }, self.lock.poisoned()))
+    pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
+        might_park();
+        self.reading(self.lock.enter(READING, None)).map_err(TryLockError::without_limit)
     }
 
-    /// Reads if that is possible at once.
-    pub(crate) fn try_read(&self) -> Taken<RwLockReadGuard<'_, T>> {
-        if !self.lock.enter_read() {
-            return Err(self.lock.why_not());
-        }
-        Ok((RwLockReadGuard { lock: self, not_send: PhantomData }, self.lock.poisoned()))
+    /// Takes the lock for reading if no G writes or waits to write.
+    ///
+    /// # Errors
+    /// [`TryLockError`] says why not, or warns.
+    pub fn try_read(&self) -> TryResult<RwLockReadGuard<'_, T>> {
+        self.reading(self.lock.try_enter(READING)).map_err(TryLockError::at_once)
     }
 
-    /// Waits until it may write, or until the deadline.
+    /// Takes the lock for reading, waiting for `timeout` at most.
+    ///
+    /// # Errors
+    /// [`LockTimeoutError`](super::poison::LockTimeoutError) says why not, or warns.
+    pub fn read_timeout(&self, timeout: Duration) -> TimeoutResult<RwLockReadGuard<'_, T>> {
+        might_park();
+        let entered = self.lock.enter(READING, Some(deadline_after(timeout)));
+        self.reading(entered).map_err(TryLockError::in_time)
+    }
+
+    /// Takes the lock for writing, waiting for it if need be.
+    ///
+    /// # Errors
+    /// [`LockError`](super::poison::LockError): the guard with a warning, if a writer panicked; or
+    /// no guard, if a writer was abandoned.
     #[inline]
-    pub(crate) fn write(&self, deadline_ns: Option<u64>) -> Taken<RwLockWriteGuard<'_, T>> {
-        if !self.lock.enter_write() {
-            self.lock.wait_to_enter(WRITING, deadline_ns)?;
-        }
-        Ok((RwLockWriteGuard { lock: self, not_send: PhantomData }, self.lock.poisoned()))
+    pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
+        might_park();
+        self.writing(self.lock.enter(WRITING, None)).map_err(TryLockError::without_limit)
     }
 
-    /// Writes if that is possible at once.
-    pub(crate) fn try_write(&self) -> Taken<RwLockWriteGuard<'_, T>> {
-        if !self.lock.enter_write() {
-            return Err(self.lock.why_not());
-        }
-        Ok((RwLockWriteGuard { lock: self, not_send: PhantomData }, self.lock.poisoned()))
+    /// Takes the lock for writing if no G holds it or waits for it.
+    ///
+    /// # Errors
+    /// [`TryLockError`] says why not, or warns.
+    pub fn try_write(&self) -> TryResult<RwLockWriteGuard<'_, T>> {
+        self.writing(self.lock.try_enter(WRITING)).map_err(TryLockError::at_once)
     }
 
-    /// Whether a writer panicked, or is gone.
-    pub(crate) fn is_poisoned(&self) -> Poisoned {
-        Poisoned(self.lock.poisoned().0 || self.lock.why_not() == NotTaken::Abandoned)
+    /// Takes the lock for writing, waiting for `timeout` at most.
+    ///
+    /// # Errors
+    /// [`LockTimeoutError`](super::poison::LockTimeoutError) says why not, or warns.
+    pub fn write_timeout(&self, timeout: Duration) -> TimeoutResult<RwLockWriteGuard<'_, T>> {
+        might_park();
+        let entered = self.lock.enter(WRITING, Some(deadline_after(timeout)));
+        self.writing(entered).map_err(TryLockError::in_time)
     }
 
-    /// Forgets that a writer panicked.
-    pub(crate) fn clear_poison(&self) {
-        self.lock.word.fetch_and(!POISONED, Relaxed);
+    #[inline]
+    fn reading(&self, entered: Entered) -> TryResult<RwLockReadGuard<'_, T>> {
+        taken(entered, || RwLockReadGuard { lock: self, not_send: PhantomData })
     }
 
-    /// The value; `self` is the only reference to the lock.
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
-    }
-
-    /// The name in the word, for models.
-    #[cfg(loom)]
-    pub(crate) fn owner(&self) -> u64 {
-        owner_in(self.lock.word.load(Relaxed))
-    }
-
-    /// Queues to write, while others are inside, as a G that is abandoned before it parks.
-    #[cfg(any(test, loom))]
-    pub(crate) fn vanish(&self) {
-        let locked = self.lock.queue.lock();
-        assert!(!self.lock.enter_or_mark(WRITING), "it is free");
-        let reason = Reason::RwLockWrite;
-        let place = Place { reason, list: WRITING, value: Some(me()), deadline_ns: None };
-        self.lock.queue.enlist_for_ever(locked, place);
-    }
-
-    /// What `abandon_locks` does for the lock that the G `name` waited for.
-    #[cfg(any(test, loom))]
-    pub(crate) fn forget_waiter(&self, name: u64) {
-        self.lock.forget_waiter(name);
-    }
-
-    /// How many Gs have ever queued here.
-    #[cfg(test)]
-    pub(crate) fn queued_ever(&self) -> u64 {
-        self.lock.queue.lock().queued_ever()
+    #[inline]
+    fn writing(&self, entered: Entered) -> TryResult<RwLockWriteGuard<'_, T>> {
+        taken(entered, || RwLockWriteGuard { lock: self, not_send: PhantomData })
     }
 }
+
+/// Whether a reader or a writer has entered.
+type Entered = Result<Poisoned, NotTaken>;
 
 impl LockRw {
-    fn poisoned(&self) -> Poisoned {
-        Poisoned(self.word.load(Relaxed) & POISONED != 0)
-    }
-
-    /// (1)
-    #[inline]
-    fn enter_read(&self) -> bool {
-        let mut word = self.word.load(Relaxed);
-        while word & (WRITER | QUEUED) == 0 {
-            let Some(more) = word.checked_add(READER) else { return false };
-            // Acquire pairs with the Release of the last writer.
-            match self.word.compare_exchange_weak(word, more, Acquire, Relaxed) {
-                Ok(_) => return true,
-                Err(now) => word = now,
-            }
+    const_fn! {
+        fn new() -> Self {
+            let queue = WaitQueue::new(Phase { readers_before: 0 });
+            LockRw { word: AtomicU64::new(0), queue }
         }
-        false
     }
 
-    /// (3)
+    /// Enters, waiting until `deadline_ns` at most.
     #[inline]
-    fn enter_write(&self) -> bool {
+    fn enter(&self, list: usize, deadline_ns: Option<u64>) -> Entered {
+        if !self.enter_at_once(list) {
+            self.wait_to_enter(list, deadline_ns)?;
+        }
+        Ok(self.poisoned())
+    }
+
+    /// Enters if that is possible at once.
+    fn try_enter(&self, list: usize) -> Entered {
+        if self.enter_at_once(list) { Ok(self.poisoned()) } else { Err(self.why_not()) }
+    }
+
+    /// (1) or (3)
+    #[inline]
+    fn enter_at_once(&self, list: usize) -> bool {
         let mut word = self.word.load(Relaxed);
-        while word & (READERS | WRITER | QUEUED) == 0 {
+        loop {
+            let entered = match list {
+                READING if word & (WRITER | QUEUED) == 0 => word.checked_add(READER),
+                WRITING if word & (READERS | WRITER | QUEUED) == 0 => Some(word | WRITER | me()),
+                _ => None,
+            };
+            let Some(entered) = entered else { return false };
             // Acquire pairs with the Release of the last writer or reader.
-            match self.word.compare_exchange_weak(word, word | WRITER | me(), Acquire, Relaxed) {
+            match self.word.compare_exchange_weak(word, entered, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
         }
-        false
     }
 
     /// Enters, or waits to be let in.
@@ -253,9 +248,8 @@ impl LockRw {
         let is_own = deadline_ns.is_none() && is_mine(owner_in(self.word.load(Relaxed)));
         let begun = || watch_wait(is_own, || owner_in(self.word.load(Relaxed)));
         // A G that waits here looks only for this: the unlock grants it the lock.
-        let waited = self
-            .queue
-            .wait_watching(locked, place, begun, |_| note_if_abandoned(&self.word, owner_in));
+        let check = |_: &mut Phase| note_if_abandoned(&self.word, owner_in);
+        let waited = locked.wait_watching(place, Some(begun), check);
         core::mem::forget(if_killed);
         let (locked, why_not) = match waited {
             Waited::Granted(_) => return Ok(()),
@@ -270,7 +264,7 @@ impl LockRw {
 
     /// The G `name` is gone, and may have a node in a queue: takes it out. If there is none, the
     /// G was let in, and stays inside.
-    pub(super) fn forget_waiter(&self, name: u64) {
+    pub(crate) fn forget_waiter(&self, name: u64) {
         let mut locked = self.queue.lock();
         let is_it = |waiting| is_same(waiting, name);
         if locked.take_out(READING, is_it) || locked.take_out(WRITING, is_it) {
@@ -279,21 +273,10 @@ impl LockRw {
         }
     }
 
-    /// Why the lock could not be entered.
-    #[cold]
-    fn why_not(&self) -> NotTaken {
-        match note_if_abandoned(&self.word, owner_in) {
-            true => NotTaken::Abandoned,
-            false => NotTaken::Held,
-        }
-    }
-
-    /// (1), (3) or (5), whichever the word allows. Under the queue's lock, when
-    /// no G waits.
-    fn enter_or_mark(&self, list: usize) -> bool {
+    /// (1), (3) or (5), whichever the word allows. Under the queue's lock, when no G waits.
+    pub(crate) fn enter_or_mark(&self, list: usize) -> bool {
         loop {
-            let entered = if list == READING { self.enter_read() } else { self.enter_write() };
-            if entered {
+            if self.enter_at_once(list) {
                 return true;
             }
             // (5) Only as long as a G is inside, which must then come to the
@@ -360,9 +343,8 @@ impl LockRw {
         });
     }
 
-    /// (6) The list whose first may enter now; it is counted in already. Under
-    /// the queue's lock: while a G waits, QUEUED is set and none enters
-    /// meanwhile; those inside may leave.
+    /// (6) The list whose first may enter now; it is counted in already. Under the queue's lock:
+    /// while a G waits, QUEUED is set and none enters meanwhile; those inside may leave.
     fn next(&self, locked: &Locked<'_, Phase, u64, 2>) -> Option<usize> {
         // Acquire: what the Gs that left have done is passed on by the grant.
         let word = self.word.load(Acquire);
@@ -383,6 +365,6 @@ impl LockRw {
 }
 
 /// The name of the writer; 0 if there is none.
-pub(super) fn owner_in(word: u64) -> u64 {
+pub(crate) fn owner_in(word: u64) -> u64 {
     if word & WRITER != 0 { word & OWNER } else { 0 }
 }

@@ -5,7 +5,7 @@
 //! request is not starved by small ones.
 #![forbid(unsafe_code)]
 
-use super::queue::{IfUnwound, Locked, Place, TimedOut, WaitQueue, Waited};
+use super::queue::{IfUnwound, Locked, Place, TimedOut, WaitQueue};
 use crate::run::door;
 use crate::run::door::{Reason, deadline_after};
 use core::fmt;
@@ -22,7 +22,7 @@ use core::time::Duration;
 /// ```
 pub struct Semaphore {
     /// How many are free; and for each waiter, how many it wants.
-    free: WaitQueue<usize, usize>,
+    pub(crate) free: WaitQueue<usize, usize>,
 }
 
 impl Semaphore {
@@ -50,13 +50,6 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`TimedOut`] if there were not enough in time; nothing was taken.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let gate = runnext::sync::Semaphore::new(1);
-    /// assert!(gate.acquire_timeout(2, Duration::from_micros(1)).is_err());
-    /// assert_eq!(gate.available(), 1);
-    /// ```
     pub fn acquire_timeout(&self, n: usize, timeout: Duration) -> Result<(), TimedOut> {
         self.acquire_until(n, Some(deadline_after(timeout)))
     }
@@ -69,17 +62,12 @@ impl Semaphore {
         }
         let place = Place { reason: Reason::Semaphore, list: 0, value: Some(n), deadline_ns };
         let if_killed = IfUnwound(|| self.serve()); // as after a timeout
-        let waited = self.free.wait(locked, place, |_| false);
+        let waited = locked.wait(place, |_| false).in_time();
         core::mem::forget(if_killed);
-        match waited {
-            Waited::Granted(_) | Waited::Took(_) => Ok(()),
-            Waited::TimedOut(locked, _) => {
-                drop(locked);
-                // This G may have been first, and wanted more than the next does.
-                self.serve();
-                Err(TimedOut)
-            }
+        if waited.is_err() {
+            self.serve(); // this G may have been first, and wanted more than the next does
         }
+        waited
     }
 
     /// Adds `n` permits; they need not have been taken before.
@@ -128,12 +116,6 @@ impl Semaphore {
     /// [`TimedOut`] if there were not enough in time; nothing was taken.
     pub fn permit_timeout(&self, n: usize, timeout: Duration) -> Result<Permit<'_>, TimedOut> {
         self.acquire_timeout(n, timeout).map(|()| Permit { semaphore: self, n })
-    }
-
-    /// How many Gs have ever queued here.
-    #[cfg(test)]
-    pub(crate) fn queued_ever(&self) -> u64 {
-        self.free.lock().queued_ever()
     }
 }
 

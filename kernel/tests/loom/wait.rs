@@ -4,6 +4,8 @@
 pub(crate) mod held;
 #[path = "../../src/wait/mutex.rs"]
 pub(crate) mod mutex;
+#[path = "../../src/wait/poison.rs"]
+pub(crate) mod poison;
 #[path = "../../src/wait/queue/mod.rs"]
 pub mod queue;
 #[path = "../../src/wait/ring.rs"]

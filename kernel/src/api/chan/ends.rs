@@ -56,15 +56,6 @@ impl<T: Send> Sender<T> {
     /// # Errors
     /// [`TrySendError`] with the value, if there is no room or the channel is
     /// closed. An unbounded channel is full when there is no memory.
-    ///
-    /// ```
-    /// use runnext::chan::{self, TrySendError};
-    /// let (tx, rx) = chan::bounded(1);
-    /// assert_eq!(tx.try_send(1), Ok(()));
-    /// assert_eq!(tx.try_send(2), Err(TrySendError::Full(2)));
-    /// rx.close();
-    /// assert_eq!(tx.try_send(3), Err(TrySendError::Disconnected(3)));
-    /// ```
     #[inline]
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         self.chan.send(value, Now).map_err(|error| {
@@ -81,15 +72,6 @@ impl<T: Send> Sender<T> {
     /// # Errors
     /// [`SendTimeoutError`] with the value, if there was no room in time (or, in
     /// an unbounded channel, no memory) or the channel is closed.
-    ///
-    /// ```
-    /// use runnext::chan::{self, SendTimeoutError};
-    /// use core::time::Duration;
-    /// let (tx, rx) = chan::rendezvous();
-    /// let result = tx.send_timeout("x", Duration::from_millis(1));
-    /// assert_eq!(result, Err(SendTimeoutError::Timeout("x")));
-    /// # drop(rx);
-    /// ```
     pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
         might_park();
         self.chan.send(value, deadline_after(timeout))
@@ -121,17 +103,6 @@ impl<T: Send> Receiver<T> {
     ///
     /// # Errors
     /// [`TryRecvError`] if there is none, or the channel is closed and empty.
-    ///
-    /// ```
-    /// use runnext::chan::{self, TryRecvError};
-    /// let (tx, rx) = chan::bounded(1);
-    /// assert_eq!(rx.try_recv(), Err(TryRecvError::Empty));
-    /// tx.send(1)?;
-    /// assert_eq!(rx.try_recv(), Ok(1));
-    /// drop(tx);
-    /// assert_eq!(rx.try_recv(), Err(TryRecvError::Disconnected));
-    /// # Ok::<(), chan::SendError<i32>>(())
-    /// ```
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         self.chan.recv(Now).ok_or_else(|| {
@@ -148,15 +119,6 @@ impl<T: Send> Receiver<T> {
     /// # Errors
     /// [`RecvTimeoutError`] if there was none in time, or the channel is closed
     /// and empty.
-    ///
-    /// ```
-    /// use runnext::chan::{self, RecvTimeoutError};
-    /// use core::time::Duration;
-    /// let (tx, rx) = chan::bounded::<u32>(1);
-    /// let result = rx.recv_timeout(Duration::from_millis(1));
-    /// assert_eq!(result, Err(RecvTimeoutError::Timeout));
-    /// # drop(tx);
-    /// ```
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         might_park();
         self.chan.recv(deadline_after(timeout)).ok_or_else(|| match self.chan.is_over() {
@@ -166,15 +128,6 @@ impl<T: Send> Receiver<T> {
     }
 
     /// Receives one value after the other, until the channel is closed and empty.
-    ///
-    /// ```
-    /// use runnext::chan;
-    /// let (tx, rx) = chan::bounded(3);
-    /// (1..=3).try_for_each(|i| tx.send(i))?;
-    /// drop(tx);
-    /// assert_eq!(rx.iter().collect::<Vec<_>>(), [1, 2, 3]);
-    /// # Ok::<(), chan::SendError<i32>>(())
-    /// ```
     pub fn iter(&self) -> Iter<'_, T> {
         Iter { receiver: self }
     }
@@ -189,9 +142,8 @@ impl<T: Send> Receiver<T> {
 macro_rules! both_ends {
     ($end:ident, $count:ident) => {
         impl<T: Send> $end<T> {
-            /// Closes the channel: nothing can be sent any more, and what is in it
-            /// can still be received. All waiting Gs are woken; a sender that waits gets its
-            /// value back.
+            /// Closes the channel: nothing can be sent any more, and what is in it can still be
+            /// received. All waiting Gs are woken; a sender that waits gets its value back.
             ///
             /// ```
             /// use runnext::chan::{self, RecvError, SendError};

@@ -2,8 +2,7 @@
 //!
 //! None of them needs `T: Debug`, so that `send(x).expect("…")` works for any `T`.
 
-use core::error::Error;
-use core::fmt;
+use crate::wait::poison::describe;
 
 /// There is no memory for a channel of that size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +21,7 @@ pub enum TrySendError<T> {
     Disconnected(T),
 }
 
-/// Why [`send_timeout`](super::Sender::send_timeout) did not send; here is the
-/// value.
+/// Why [`send_timeout`](super::Sender::send_timeout) did not send; here is the value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SendTimeoutError<T> {
     /// There was no room in time.
@@ -77,31 +75,6 @@ impl<T> SendTimeoutError<T> {
             SendTimeoutError::Timeout(value) | SendTimeoutError::Disconnected(value) => value,
         }
     }
-}
-
-/// `Debug` without the value, and `Display` by a text for each variant.
-macro_rules! describe {
-    ($name:ident<T> { $($variant:pat => $debug:literal, $text:literal;)+ }) => {
-        impl<T> fmt::Debug for $name<T> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $($variant => $debug),+ })
-            }
-        }
-        impl<T> fmt::Display for $name<T> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $($variant => $text),+ })
-            }
-        }
-        impl<T> Error for $name<T> {}
-    };
-    ($name:ident { $($variant:pat => $text:literal;)+ }) => {
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $($variant => $text),+ })
-            }
-        }
-        impl Error for $name {}
-    };
 }
 
 describe!(NoMemory { NoMemory => "no memory for a channel"; });

@@ -1,9 +1,8 @@
 //! Channels: values go from G to G, and a G that must wait leaves its CPU.
 //!
-//! As Go's: one lock a channel, a buffer, and two lines of waiting Gs, first come
-//! first served. A G that finds another waiting hands over directly, from frame
-//! to frame. At most one of these is true: senders wait (then the buffer is full),
-//! receivers wait (then it is empty).
+//! As Go's: one lock a channel, a buffer, and two lines of waiting Gs, first come first served. A G
+//! that finds another waiting hands over directly, from frame to frame. At most one of these is
+//! true: senders wait (then the buffer is full), receivers wait (then it is empty).
 //!
 //! Unlike Go's, a channel has two ends, and is closed when one of them is gone:
 //! without senders, receivers get what is left and then an error; without
@@ -32,10 +31,8 @@ mod buffer;
 mod ends;
 mod error;
 mod iter;
-mod ready;
 #[cfg(all(test, not(loom)))]
 mod tests;
-mod until;
 
 #[doc(hidden)]
 pub use buffer::Buffer;
@@ -44,7 +41,6 @@ pub use error::{
     NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
 pub use iter::{IntoIter, Iter, TryIter};
-pub(crate) use until::{Never, Now, Until};
 
 use crate::run::door::Reason;
 use crate::wait::Shared;
@@ -75,12 +71,6 @@ pub fn bounded<T: Send>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 ///
 /// # Errors
 /// [`NoMemory`] if there is none for that many values.
-///
-/// ```
-/// use runnext::chan;
-/// assert!(chan::try_bounded::<u64>(4).is_ok());
-/// assert_eq!(chan::try_bounded::<u64>(usize::MAX).err(), Some(chan::NoMemory));
-/// ```
 pub fn try_bounded<T: Send>(capacity: usize) -> Result<(Sender<T>, Receiver<T>), NoMemory> {
     make(Buffer::ring(capacity)?, Some(capacity))
 }
@@ -89,34 +79,16 @@ pub fn try_bounded<T: Send>(capacity: usize) -> Result<(Sender<T>, Receiver<T>),
 ///
 /// # Panics
 /// When there is no memory for it.
-///
-/// ```
-/// use runnext::prelude::*;
-/// let (tx, rx) = chan::rendezvous();
-/// let meeting = go(move || tx.send("hello"));
-/// assert_eq!(rx.recv(), Ok("hello"));
-/// assert_eq!(meeting.join(), Ok(Ok(())));
-/// ```
 #[track_caller]
 pub fn rendezvous<T: Send>() -> (Sender<T>, Receiver<T>) {
     bounded(0)
 }
 
-/// A channel with room for as many values as there is memory for: a send never
-/// waits.
+/// A channel with room for as many values as there is memory for: a send never waits.
 ///
 /// # Panics
 /// When there is no memory for it. Later, a [`send`](Sender::send) that finds no
 /// memory panics, and a [`try_send`](Sender::try_send) gives the value back.
-///
-/// ```
-/// use runnext::chan;
-/// let (tx, rx) = chan::unbounded();
-/// (0..1000).try_for_each(|i| tx.send(i))?;
-/// drop(tx);
-/// assert_eq!(rx.iter().count(), 1000);
-/// # Ok::<(), chan::SendError<i32>>(())
-/// ```
 #[track_caller]
 pub fn unbounded<T: Send>() -> (Sender<T>, Receiver<T>) {
     or_panic(make(Buffer::blocks(), None))
@@ -172,6 +144,37 @@ pub(crate) const RECEIVERS: usize = 1;
 type ChanQueue<T> = WaitQueue<Buffer<T>, T, 2>;
 type ChanLocked<'a, T> = Locked<'a, Buffer<T>, T, 2>;
 
+/// Until when a call waits. A type for each, so that calls that wait for ever do not pass a time
+/// along, and calls that do not wait have no code for it.
+pub(crate) trait Until {
+    /// Whether the call waits at all.
+    const WAITS: bool = true;
+
+    /// The time, if there is one.
+    #[inline(always)]
+    fn deadline_ns(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// The call waits as long as it takes.
+pub(crate) struct Never;
+
+/// The call does not wait.
+pub(crate) struct Now;
+
+impl Until for Never {}
+
+impl Until for Now {
+    const WAITS: bool = false;
+}
+
+impl Until for u64 {
+    fn deadline_ns(&self) -> Option<u64> {
+        Some(*self)
+    }
+}
+
 impl<T> Chan<T> {
     /// Sends. `Timeout` if there was no room in time or, in an unbounded channel, no memory.
     #[inline(always)]
@@ -203,11 +206,7 @@ impl<T> Chan<T> {
         if self.is_closed() {
             return Err(SendTimeoutError::Disconnected(value));
         }
-        let given = match locked.give_alone(RECEIVERS, value) {
-            Err(value) => locked.give(RECEIVERS, value), // the first one selects
-            given => given,
-        };
-        match given {
+        match locked.give(RECEIVERS, value) {
             Ok(wake) => {
                 locked.ready(wake);
                 Ok(())
@@ -238,7 +237,7 @@ impl<T> Chan<T> {
         }
         let (reason, deadline_ns) = (Reason::ChanSend, until.deadline_ns());
         let place = Place { reason, list: SENDERS, value: Some(value), deadline_ns };
-        match self.lock.wait(locked, place, |_| false) {
+        match locked.wait(place, |_| false) {
             // Taken; or not, and the channel was closed.
             Waited::Granted(None) | Waited::Took(_) | Waited::TimedOut(_, None) => Ok(()),
             Waited::Granted(Some(value)) => Err(SendTimeoutError::Disconnected(value)),
@@ -361,7 +360,7 @@ impl<T> Chan<T> {
         }
         let (reason, deadline_ns) = (Reason::ChanReceive, until.deadline_ns());
         let place = Place { reason, list: RECEIVERS, value: None, deadline_ns };
-        match self.lock.wait(locked, place, |_| false) {
+        match locked.wait(place, |_| false) {
             Waited::Granted(value) => value,
             Waited::TimedOut(..) | Waited::Took(_) => None,
         }
@@ -382,11 +381,6 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Whether nothing will ever be received any more.
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_closed() && self.len.load(Ordering::Acquire) == 0
-    }
-
     /// Drops the values that no G will receive.
     fn discard(&self) {
         let mut locked = self.lock.lock();
@@ -394,5 +388,57 @@ impl<T> Chan<T> {
         self.len.store(0, Ordering::Release);
         drop(locked);
         drop(buffer);
+    }
+
+    /// Whether nothing will ever be received any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_closed() && self.len.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether it is closed, without the lock.
+    #[inline(always)]
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire) != 0
+    }
+
+    /// How many values fit in; `None` if there is no limit.
+    pub(crate) fn capacity(&self) -> Option<usize> {
+        Some(self.capacity).filter(|&capacity| capacity != usize::MAX)
+    }
+
+    /// Whether a receive will succeed or fail at once, even if no sender waits; as a word that is
+    /// not 0 if so.
+    #[inline(always)]
+    fn receivable(&self) -> usize {
+        self.len.load(Ordering::Acquire) | self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether a send will succeed or fail at once, even if no receiver waits.
+    #[inline(always)]
+    fn is_sendable(&self) -> bool {
+        (self.len.load(Ordering::Acquire) < self.capacity) | self.is_closed()
+    }
+}
+
+/// What `select!` needs of a channel, for a case that waits in `list` if it must.
+impl<T> Chan<T> {
+    /// Whether the case would seem to succeed or fail at once.
+    #[inline]
+    pub(crate) fn looks_ready(&self, list: usize) -> bool {
+        match list {
+            // As words, and one question: `select!` asks it of every channel.
+            RECEIVERS => self.receivable() | self.lock.first_address(SENDERS) != 0,
+            _ => self.is_sendable() | self.lock.looks_waited_for(RECEIVERS),
+        }
+    }
+
+    /// Whether it will succeed or fail at once, even if no G waits at the other end.
+    #[inline(always)]
+    pub(crate) fn is_ready(&self, list: usize) -> bool {
+        if list == RECEIVERS { self.receivable() != 0 } else { self.is_sendable() }
+    }
+
+    pub(crate) fn wait_queue(&self) -> &ChanQueue<T> {
+        &self.lock
     }
 }

@@ -9,19 +9,16 @@
 //!
 //! 1. *Check*: which cases look ready, without a lock? One of them at random, under
 //!    its lock; if another G was faster, another case.
-//! 2. *Enlist* in every channel's line, with one ticket for all: see
-//!    [`crate::wait::queue`]. A G that wins the ticket, in whichever channel, has
-//!    done the case.
+//! 2. *Enlist* in every channel's line, with one [`Selection`] for all: see
+//!    [`crate::wait::queue`]. A G that wins it, in whichever channel, has done the case.
 //! 3. *Withdraw* from all other lines.
 //!
-//! Go holds the locks of all channels, in the order of their addresses, while it
-//! does 1 and 2. Here each is held by itself. That leaves one thing to see to: in
-//! 2, a case can turn out to be ready while other channels can already win our
-//! ticket. To do it would need two words at once, our ticket and that of the G that
-//! waits there. So we *call off* instead: close the ticket, withdraw, begin
-//! again with 1, where no ticket is open. A G that skipped us meanwhile is in a line
-//! now, so 1 or 2 finds it. Two that call off because of each other both start
-//! anew, in a random order.
+//! Go holds the locks of all channels, in the order of their addresses, while it does 1 and 2. Here
+//! each is held by itself. That leaves one thing to see to: in 2, a case can turn out to be ready
+//! while other channels can already win our selection. To do it would need two words at once, ours
+//! and that of the G that waits there. So we *call off* instead: close the selection, withdraw,
+//! begin again with 1, where none is open. A G that skipped us meanwhile is in a line now, so 1 or
+//! 2 finds it. Two that call off because of each other both start anew, in a random order.
 #![forbid(unsafe_code)]
 
 use super::chan::{
@@ -81,8 +78,7 @@ use core::time::Duration;
 ///   the body runs; to keep one, send a clone.
 ///
 /// # Panics
-/// As [`Sender::send`](crate::api::chan::Sender::send): an unbounded channel without
-/// memory.
+/// As [`Sender::send`](crate::api::chan::Sender::send): an unbounded channel without memory.
 #[macro_export]
 macro_rules! select {
     ($($arms:tt)+) => {
@@ -105,28 +101,16 @@ macro_rules! __select {
         $crate::__select!(@other $t $cases $other ($crate::__private::Otherwise::Return) $($rest)+)
     };
     (@arm $t:ident [$($cases:tt)*] $other:tt
-        $kind:ident($($ends:tt)*) $(-> $p:pat)? => $body:block, $($rest:tt)*) => {
+        $kind:ident($($ends:tt)*) $(-> $p:pat)? => $body:expr $(, $($rest:tt)*)?) => {
         $crate::__select!(@arm $t
             [$($cases)* {$kind ($($ends)*) case in_line result ($($p)?) ($body)}]
-            $other $($rest)*)
+            $other $($($rest)*)?)
     };
     (@arm $t:ident [$($cases:tt)*] $other:tt
         $kind:ident($($ends:tt)*) $(-> $p:pat)? => $body:block $($rest:tt)*) => {
         $crate::__select!(@arm $t
             [$($cases)* {$kind ($($ends)*) case in_line result ($($p)?) ($body)}]
             $other $($rest)*)
-    };
-    (@arm $t:ident [$($cases:tt)*] $other:tt
-        $kind:ident($($ends:tt)*) $(-> $p:pat)? => $body:expr, $($rest:tt)*) => {
-        $crate::__select!(@arm $t
-            [$($cases)* {$kind ($($ends)*) case in_line result ($($p)?) ($body)}]
-            $other $($rest)*)
-    };
-    (@arm $t:ident [$($cases:tt)*] $other:tt
-        $kind:ident($($ends:tt)*) $(-> $p:pat)? => $body:expr) => {
-        $crate::__select!(@arm $t
-            [$($cases)* {$kind ($($ends)*) case in_line result ($($p)?) ($body)}]
-            $other)
     };
     (@arm $t:ident $cases:tt $other:tt) => {
         $crate::__select!(@all $t $cases $other)
@@ -135,17 +119,11 @@ macro_rules! __select {
         $crate::__select!(@bad)
     };
 
-    (@other $t:ident $cases:tt [] $otherwise:tt $body:block, $($rest:tt)*) => {
-        $crate::__select!(@arm $t $cases [$otherwise ($body)] $($rest)*)
+    (@other $t:ident $cases:tt [] $otherwise:tt $body:expr $(, $($rest:tt)*)?) => {
+        $crate::__select!(@arm $t $cases [$otherwise ($body)] $($($rest)*)?)
     };
     (@other $t:ident $cases:tt [] $otherwise:tt $body:block $($rest:tt)*) => {
         $crate::__select!(@arm $t $cases [$otherwise ($body)] $($rest)*)
-    };
-    (@other $t:ident $cases:tt [] $otherwise:tt $body:expr, $($rest:tt)*) => {
-        $crate::__select!(@arm $t $cases [$otherwise ($body)] $($rest)*)
-    };
-    (@other $t:ident $cases:tt [] $otherwise:tt $body:expr) => {
-        $crate::__select!(@arm $t $cases [$otherwise ($body)])
     };
     (@other $t:ident $cases:tt $other:tt $otherwise:tt $($rest:tt)*) => {
         compile_error!("select! has at most one `after` or `default`")
@@ -164,9 +142,9 @@ macro_rules! __select {
         let (_, $($result,)*) = {
             $($crate::__select!(@case $case $kind $ends);)*
             let otherwise = $otherwise;
-            let ready = $crate::__private::Ready::none()$(.and($case.looks_ready()))*;
+            let look_ready = [$($case.looks_ready()),*];
             let cases = &[$($case.as_case()),*];
-            let is_any = $crate::__private::attempt(cases, ready) || {
+            let is_any = $crate::__private::attempt(cases, look_ready) || {
                 let $t = ::core::pin::pin!($crate::__private::Selection::new());
                 let $t = $t.into_ref();
                 $(let $in_line = ::core::pin::pin!($case.in_line($t));)*
@@ -253,43 +231,23 @@ pub enum Otherwise {
     Return,
 }
 
-/// The cases that look ready, as bits of a word.
-#[doc(hidden)]
-pub struct Ready {
-    set: u64,
-    seen: u32,
-}
-
-impl Ready {
-    /// Before any case was looked at.
-    #[inline(always)]
-    pub fn none() -> Self {
-        Ready { set: 0, seen: 0 }
-    }
-
-    /// And how the next case looks.
-    #[inline(always)]
-    #[must_use]
-    pub fn and(self, looks_ready: bool) -> Self {
-        Ready { set: self.set | u64::from(looks_ready) << self.seen, seen: self.seen + 1 }
-    }
-
-    fn of(cases: &[AnyCase<'_>]) -> Self {
-        cases.iter().fold(Ready::none(), |ready, case| ready.and(case.0.looks_ready()))
-    }
-}
-
-/// Does one of the cases that look ready, each with the same chance; false if
-/// other Gs were faster.
+/// Does one of the cases that look ready, each with the same chance; false if other Gs were faster.
 #[doc(hidden)]
 #[inline(always)]
-pub fn attempt<const N: usize>(cases: &[AnyCase<'_>; N], ready: Ready) -> bool {
+pub fn attempt<const N: usize>(cases: &[AnyCase<'_>; N], look_ready: [bool; N]) -> bool {
     const { assert!(N <= u64::BITS as usize, "select! with more than 64 channels") };
-    ready.set != 0 && attempt_any(cases, ready)
+    let ready = bits(look_ready.into_iter());
+    ready != 0 && attempt_any(cases, ready)
+}
+
+/// The true ones, as bits of a word.
+#[inline(always)]
+fn bits(look_ready: impl Iterator<Item = bool>) -> u64 {
+    look_ready.enumerate().fold(0, |set, (i, is_ready)| set | u64::from(is_ready) << i)
 }
 
 #[inline(never)]
-fn attempt_any(cases: &[AnyCase<'_>], Ready { mut set, .. }: Ready) -> bool {
+fn attempt_any(cases: &[AnyCase<'_>], mut set: u64) -> bool {
     while set != 0 {
         let i = pick(set);
         if cases.get(i).is_some_and(|case| case.0.attempt()) {
@@ -321,7 +279,7 @@ pub fn choose(
             return done;
         }
     };
-    crate::run::door::might_park();
+    door::might_park();
     let mut first = 0;
     // A G that is killed unwinds from `wait`; and a hand-made call with a line of another
     // selection, from `enlist`. No place may stay in a line, not even a leaked one.
@@ -344,7 +302,7 @@ pub fn choose(
         if all_enlisted {
             return false; // the time is up
         }
-        if attempt_any(cases, Ready::of(cases)) {
+        if attempt_any(cases, bits(cases.iter().map(|case| case.0.looks_ready()))) {
             return true;
         }
         first = below(door::random(), lines.len());
@@ -444,10 +402,7 @@ impl<T: Send> ChanCase<'_, T, SENDERS> {
 impl<T: Send, const LIST: usize> Case for ChanCase<'_, T, LIST> {
     #[inline]
     fn looks_ready(&self) -> bool {
-        match LIST {
-            RECEIVERS => self.chan.looks_receivable(),
-            _ => self.chan.looks_sendable(),
-        }
+        self.chan.looks_ready(LIST)
     }
 
     fn attempt(&self) -> bool {
@@ -487,17 +442,15 @@ impl<T: Send, const LIST: usize> ChanCase<'_, T, LIST> {
 
 impl<T: Send, const LIST: usize> Waiting for InLine<'_, T, LIST> {
     fn enlist(self: Pin<&Self>) -> bool {
-        let chan = self.extra().chan;
+        let case = self.extra;
         // A receiver has no value in its slot.
-        match LIST {
-            RECEIVERS => self.enlist_unless(SENDERS, || chan.is_receivable(), || None),
-            _ => self.enlist_unless(RECEIVERS, || chan.is_sendable(), || self.extra().value.take()),
-        }
+        let value = || if LIST == SENDERS { case.value.take() } else { None };
+        self.enlist_unless(1 - LIST, || case.chan.is_ready(LIST), value)
     }
 
     fn withdraw(self: Pin<&Self>) {
         let is_won = Waiter::withdraw(&self);
-        let case = self.extra();
+        let case = self.extra;
         if is_won {
             case.is_done.set(true);
         }

@@ -77,7 +77,7 @@ fn a_close_ends_a_waiting_select() {
                 }
             }
         });
-        wait_until(|| rx2.chan().looks_receivable());
+        wait_until(|| rx2.chan().looks_ready(crate::api::chan::RECEIVERS));
         if case == 0 {
             tx.close()
         } else {
@@ -186,7 +186,7 @@ fn the_value_of_a_send_that_was_called_off_is_sent_when_a_receiver_has_come() {
             between: || {
                 let rounds = comes.fetch_add(1, Ordering::Relaxed);
                 assert!(rounds < 100, "a receiver waits, and is not sent to");
-                wait_until(|| rx.chan().looks_sendable());
+                wait_until(|| rx.chan().looks_ready(crate::api::chan::SENDERS));
             },
         };
         let selection = pin!(Selection::new());

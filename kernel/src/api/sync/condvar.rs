@@ -4,11 +4,10 @@
 //! then notifies, finds it there.
 #![forbid(unsafe_code)]
 
-use super::poison::{LockResult, locked};
-use super::{MutexGuard, TimedOut};
+use super::{LockError, LockResult, MutexGuard, PoisonError, TimedOut};
 use crate::run::door;
 use crate::run::door::{Reason, deadline_after};
-use crate::wait::queue::{Place, WaitQueue, Waited};
+use crate::wait::queue::{Place, WaitQueue};
 use core::fmt;
 use core::time::Duration;
 
@@ -29,7 +28,7 @@ use core::time::Duration;
 /// ```
 #[derive(Default)]
 pub struct Condvar {
-    queue: WaitQueue,
+    pub(super) queue: WaitQueue,
 }
 
 impl Condvar {
@@ -43,22 +42,6 @@ impl Condvar {
     /// # Errors
     /// The guard with a warning, if a G panicked while it held the mutex; no guard, if a G
     /// that held it was abandoned meanwhile.
-    ///
-    /// ```
-    /// use runnext::{prelude::*, sync::{Condvar, Mutex}};
-    /// static TURN: Mutex<u32> = Mutex::new(0);
-    /// static CHANGED: Condvar = Condvar::new();
-    /// let other = go(|| {
-    ///     *TURN.lock().unwrap() = 1;
-    ///     CHANGED.notify_all();
-    /// });
-    /// let mut turn = TURN.lock().unwrap();
-    /// while *turn == 0 {
-    ///     turn = CHANGED.wait(turn).unwrap();
-    /// }
-    /// # drop(turn);
-    /// # other.join().unwrap();
-    /// ```
     pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         self.wait_until(guard, None).0
     }
@@ -129,12 +112,6 @@ impl Condvar {
         self.queue.grant_all(0);
     }
 
-    /// How many Gs have ever waited here.
-    #[cfg(test)]
-    pub(super) fn queued_ever(&self) -> u64 {
-        self.queue.lock().queued_ever()
-    }
-
     fn wait_until<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -145,19 +122,17 @@ impl Condvar {
         let place = Place { reason: Reason::Condvar, list: 0, value: None, deadline_ns };
         let mut guard = Some(guard);
         let free = || drop(guard.take());
-        let waited = match self.queue.wait_watching(self.queue.lock(), place, free, |()| false) {
-            Waited::TimedOut(..) => Err(TimedOut),
-            Waited::Granted(_) | Waited::Took(_) => Ok(()),
-        };
-        (locked(mutex.lock(None)), waited)
+        let waited = self.queue.lock().wait_watching(place, Some(free), |()| false).in_time();
+        (mutex.lock(), waited)
     }
 }
 
 /// Pairs the guard, poisoned or not, with the wait's result.
 fn pair<G, W>((guard, waited): (LockResult<G>, W)) -> LockResult<(G, W)> {
-    match guard {
+    match guard.map_err(LockError::guard) {
         Ok(guard) => Ok((guard, waited)),
-        Err(error) => Err(error.map(|guard| (guard, waited))),
+        Err(Some(guard)) => Err(PoisonError::new((guard, waited)).into()),
+        Err(None) => Err(LockError::Abandoned),
     }
 }
 

@@ -15,26 +15,21 @@
 //! | [`WaitGroup`] | wait until all are done | all at once |
 //! | [`Once`], [`OnceLock`] | initialized by the first caller | all at once |
 //!
-//! The waiting itself, and all unsafe code, is in `wait`: `wait` is the queue, `mutex` and `rwlock`
-//! are the locks without poisoning. The semaphore is there too, for drivers.
+//! The waiting itself, and all unsafe code, is in `wait`, and so are the locks; the semaphore is
+//! there for drivers.
 #![forbid(unsafe_code)]
 
 mod condvar;
-mod mutex;
 mod once;
-mod poison;
-mod rwlock;
 #[cfg(test)]
 mod tests;
 mod waitgroup;
 
-pub use crate::wait::mutex::MutexGuard;
+pub use crate::wait::mutex::{Mutex, MutexGuard};
+pub use crate::wait::poison::{LockError, LockResult, LockTimeoutError, PoisonError, TryLockError};
 pub use crate::wait::queue::TimedOut;
-pub use crate::wait::rwlock::{RwLockReadGuard, RwLockWriteGuard};
+pub use crate::wait::rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use crate::wait::semaphore::{Permit, Semaphore};
 pub use condvar::Condvar;
-pub use mutex::Mutex;
 pub use once::{Once, OnceLock};
-pub use poison::{LockError, LockResult, LockTimeoutError, PoisonError, TryLockError};
-pub use rwlock::RwLock;
 pub use waitgroup::{Ticket, WaitGroup};

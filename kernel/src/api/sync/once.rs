@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use crate::run::door::{Reason, deadline_after, might_park};
-use crate::wait::queue::{Place, TimedOut, WaitQueue, Waited};
+use crate::wait::queue::{Place, TimedOut, WaitQueue};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -33,7 +33,7 @@ const POISONED: u32 = 3;
 pub struct Once {
     // Changes under the queue's lock; `DONE` is final.
     state: AtomicU32,
-    queue: WaitQueue,
+    pub(super) queue: WaitQueue,
 }
 
 impl Once {
@@ -50,23 +50,15 @@ impl Once {
     #[inline]
     pub fn call_once(&self, f: impl FnOnce()) {
         if !self.is_completed() {
-            let _done = self.run_or_wait(Some(f), AfterPanic::Panic, None);
+            let _done = self.run_or_wait(Some(f), false, None);
         }
     }
 
     /// As [`call_once`](Self::call_once), but runs `f` also if earlier closures have panicked.
-    ///
-    /// ```
-    /// use runnext::{prelude::*, sync::Once};
-    /// static ONCE: Once = Once::new();
-    /// assert!(go(|| ONCE.call_once(|| panic!("no"))).join().is_err());
-    /// ONCE.call_once_force(|| ());
-    /// assert!(ONCE.is_completed());
-    /// ```
     #[inline]
     pub fn call_once_force(&self, f: impl FnOnce()) {
         if !self.is_completed() {
-            let _done = self.run_or_wait(Some(f), AfterPanic::TryAgain, None);
+            let _done = self.run_or_wait(Some(f), true, None);
         }
     }
 
@@ -75,7 +67,7 @@ impl Once {
     /// # Panics
     /// When the closure has panicked.
     pub fn wait(&self) {
-        let _done = self.run_or_wait(None::<fn()>, AfterPanic::Panic, None);
+        let _done = self.run_or_wait(None::<fn()>, false, None);
     }
 
     /// As [`wait`](Self::wait), for `timeout` at most.
@@ -86,7 +78,7 @@ impl Once {
     /// # Panics
     /// When the closure has panicked.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimedOut> {
-        self.run_or_wait(None::<fn()>, AfterPanic::Panic, Some(deadline_after(timeout)))
+        self.run_or_wait(None::<fn()>, false, Some(deadline_after(timeout)))
     }
 
     /// Whether it is done.
@@ -101,18 +93,13 @@ impl Once {
         self.state.load(Ordering::Relaxed) == POISONED
     }
 
-    /// How many Gs have ever queued here.
-    #[cfg(test)]
-    pub(super) fn queued_ever(&self) -> u64 {
-        self.queue.lock().queued_ever()
-    }
-
-    /// Runs `f`, if there is one and no other call runs; else waits for that call.
+    /// Runs `f`, if there is one and no other call runs; else waits for that call. `is_forced`:
+    /// also if earlier closures have panicked.
     #[cold]
     fn run_or_wait(
         &self,
         mut f: Option<impl FnOnce()>,
-        after_panic: AfterPanic,
+        is_forced: bool,
         deadline_ns: Option<u64>,
     ) -> Result<(), TimedOut> {
         might_park();
@@ -122,7 +109,7 @@ impl Once {
             if state == DONE {
                 return Ok(());
             }
-            if state == POISONED && after_panic == AfterPanic::Panic {
+            if state == POISONED && !is_forced {
                 drop(locked);
                 panic!("Once: the closure of the first caller has panicked");
             }
@@ -137,18 +124,9 @@ impl Once {
                 return Ok(());
             }
             let place = Place { reason: Reason::Once, list: 0, value: None, deadline_ns };
-            if let Waited::TimedOut(..) = self.queue.wait(locked, place, |()| false) {
-                return Err(TimedOut);
-            }
+            locked.wait(place, |()| false).in_time()?;
         }
     }
-}
-
-/// What to do if earlier closures have panicked.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum AfterPanic {
-    Panic,
-    TryAgain,
 }
 
 /// A closure that runs; when it ends, its outcome is stored and all waiters are woken.

@@ -41,6 +41,30 @@ fn panicking(f: impl FnOnce() + Send) {
     });
 }
 
+/// How many Gs have ever queued at a lock.
+trait Queued {
+    fn queued_ever(&self) -> u64;
+}
+
+macro_rules! queued {
+    ($($lock:ident $(<$t:ident>)?: $($queue:ident).+;)+) => {
+        $(impl$(<$t>)? Queued for $lock$(<$t>)? {
+            fn queued_ever(&self) -> u64 {
+                self.$($queue).+.lock().queued_ever()
+            }
+        })+
+    };
+}
+
+queued! {
+    Mutex<T>: lock.queue;
+    RwLock<T>: lock.queue;
+    Condvar: queue;
+    Semaphore: free;
+    WaitGroup: queue;
+    Once: queue;
+}
+
 mod condvar;
 mod mutex;
 mod others;

@@ -14,7 +14,7 @@
 
 use crate::run::door::deadline_after;
 use crate::run::sys::{AtomicUsize, Reason, const_fn};
-use crate::wait::queue::{Place, TimedOut, WaitQueue, Waited};
+use crate::wait::queue::{Place, TimedOut, WaitQueue};
 use core::fmt;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
@@ -39,7 +39,7 @@ use core::time::Duration;
 #[derive(Default)]
 pub struct WaitGroup {
     count: AtomicUsize,
-    queue: WaitQueue,
+    pub(super) queue: WaitQueue,
 }
 
 impl WaitGroup {
@@ -124,16 +124,7 @@ impl WaitGroup {
             return Ok(());
         }
         let place = Place { reason: Reason::WaitGroup, list: 0, value: None, deadline_ns };
-        match self.queue.wait(locked, place, |()| false) {
-            Waited::TimedOut(..) => Err(TimedOut),
-            Waited::Granted(_) | Waited::Took(_) => Ok(()),
-        }
-    }
-
-    /// How many Gs have ever queued here.
-    #[cfg(test)]
-    pub(super) fn queued_ever(&self) -> u64 {
-        self.queue.lock().queued_ever()
+        locked.wait(place, |()| false).in_time()
     }
 
     fn is_over(&self) -> bool {
@@ -145,8 +136,7 @@ impl WaitGroup {
         self.count.load(Ordering::Relaxed).cast_signed().max(0).cast_unsigned()
     }
 
-    /// Adds one, which is done when the ticket is dropped. `group` may be a
-    /// reference or an `Arc`.
+    /// Adds one, which is done when the ticket is dropped. `group` may be a reference or an `Arc`.
     ///
     /// ```
     /// use runnext::{prelude::*, sync::WaitGroup};

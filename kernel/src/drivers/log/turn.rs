@@ -39,7 +39,7 @@ impl Turn {
             // "IO wait" ends without another G, for the deadlock scan: a holder always continues.
             let place = Place { reason: Reason::Poll, list: 0, value: Some(me), deadline_ns: None };
             // True, so that a killed G does not unwind.
-            turn = match self.0.wait(turn, place, |_| true) {
+            turn = match turn.wait(place, |_| true) {
                 Waited::Granted(_) => return Taken { turn: self, me }, // passed on to this G
                 Waited::Took(turn) | Waited::TimedOut(turn, _) => turn,
             };

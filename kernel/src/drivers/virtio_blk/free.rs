@@ -48,7 +48,7 @@ impl FreeSlots {
                 slot = self.pop();
                 slot.is_some()
             };
-            if let Waited::Granted(given) = self.waiters.wait(waiters, place, look) {
+            if let Waited::Granted(given) = waiters.wait(place, look) {
                 return given;
             }
         }

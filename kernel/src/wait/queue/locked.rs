@@ -1,15 +1,16 @@
-//! The lock of a queue, held: the state, and the waker's side of a wait.
+//! The lock of a queue, held: the state, the lists, and the waker's side of a wait.
 //!
-//! [`Locked`] gives, takes, grants, nudges. How a G waits is in the folder's own file; what a node
-//! is, in `node`.
+//! [`Locked`] gives, takes, grants, nudges. The nodes are here too; the rules of their ownership,
+//! and how a G waits, are at the head of the folder.
 
-use super::node::{Enlisted, Node, Wake};
 use super::{Inner, Selection, WaitQueue, park_by};
 use crate::run::sys::irq::IrqState;
-use crate::run::sys::{GHandle, irq, park_from, ready_from};
+use crate::run::sys::{AtomicU32, Cell, GHandle, UnsafeCell, irq, park_from, ready, ready_from};
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// The lock, held: with interrupts off, so for few instructions. Gives access to the state and to
 /// the waiting Gs.
@@ -33,22 +34,20 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         Locked { queue, irqs: queue.inner.hold_with_irqs_on(), _here: PhantomData }
     }
 
+    /// Frees the lock, and leaves interrupts off; what they were before.
+    #[inline(always)]
+    fn open(self) -> IrqState {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: we hold it, and `this` is not dropped.
+        unsafe { this.queue.inner.open() };
+        this.irqs
+    }
+
     /// Frees the lock and readies a G, with interrupts off from the one to the other: a CPU that
     /// takes the lock next does not wait for an interrupt handler here.
     #[inline(always)]
     pub fn ready(self, wake: Wake) {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: we hold it, and `this` is not dropped.
-        unsafe { this.queue.inner.open() };
-        ready_from(this.irqs, wake.0);
-    }
-
-    /// Frees the lock, and readies a G if there is one.
-    #[inline(always)]
-    pub fn ready_if(self, wake: Option<Wake>) {
-        if let Some(wake) = wake {
-            self.ready(wake);
-        }
+        ready_from(self.open(), wake.0);
     }
 
     /// Frees the lock and parks `g`, which is the running G and has begun to; until
@@ -60,17 +59,22 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
             drop(self);
             return park_by(deadline_ns);
         }
-        let this = ManuallyDrop::new(self);
-        // SAFETY: we hold it, and `this` is not dropped.
-        unsafe { this.queue.inner.open() };
-        park_from(this.irqs, g);
+        park_from(self.open(), g);
         true
+    }
+
+    /// Frees the lock, and readies a G if there is one.
+    #[inline(always)]
+    pub fn ready_if(self, wake: Option<Wake>) {
+        if let Some(wake) = wake {
+            self.ready(wake);
+        }
     }
 
     /// Whether no G waits in `list`.
     #[inline(always)]
     pub fn is_empty(&self, list: usize) -> bool {
-        self.queue.lists[list].is_empty()
+        !self.queue.looks_waited_for(list)
     }
 
     /// What is in the slot of the first in `list`.
@@ -83,7 +87,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
 
     /// The number of the first in `list`: see [`new_number`](Self::new_number).
     pub fn front_number(&self, list: usize) -> Option<u64> {
-        Some(self.first(list)?.number())
+        Some(self.first(list)?.node().number.get())
     }
 
     /// A number for the nodes that are enlisted from here on, in whatever list; all that are
@@ -94,21 +98,11 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         inner.number
     }
 
-    /// How many Gs have ever waited here.
-    #[cfg(test)]
-    pub(crate) fn queued_ever(&mut self) -> u64 {
-        self.inner().queued
-    }
-
     /// Puts `value` into the slot of the first in `list` and ends its wait; or returns the value if
     /// no G waits there.
     #[inline(always)]
     pub fn give(&mut self, list: usize, mut value: T) -> Result<Wake, T> {
         while let Some(node) = self.pop(list) {
-            if !node.is_open() {
-                node.pass_over();
-                continue;
-            }
             node.fill(value);
             value = match node.end() {
                 Ok(wake) => return Ok(wake),
@@ -118,29 +112,12 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         Err(value)
     }
 
-    /// As [`give`](Self::give), if the first in `list` waits there only: the common case, in few
-    /// instructions.
-    #[inline(always)]
-    pub fn give_alone(&mut self, list: usize, value: T) -> Result<Wake, T> {
-        let first = self.first(list).and_then(|node| Some((node.alone()?, node)));
-        let Some((wake, node)) = first else { return Err(value) };
-        // SAFETY: we hold the lock, and it is the first.
-        unsafe { self.queue.lists[list].unlink_first(&node) };
-        node.fill(value);
-        node.pass_over();
-        Ok(wake)
-    }
-
     /// Takes the value out of the slot of the first in `list` and ends its wait.
     #[inline(always)]
     pub fn take(&mut self, list: usize) -> Option<(T, Wake)> {
         while let Some(node) = self.pop(list) {
-            if !node.is_open() {
-                node.pass_over();
-                continue;
-            }
             let Some(value) = node.take() else {
-                node.pass_over(); // a case that is in two lines has its value in one
+                node.set_out(); // a case that is in two lines has its value in one
                 continue;
             };
             match node.end() {
@@ -157,10 +134,10 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
     pub fn take_alone(&mut self, list: usize) -> Option<(T, Wake)> {
         let node = self.first(list)?;
         let wake = node.alone()?;
-        // SAFETY: we hold the lock, and it is the first.
-        unsafe { self.queue.lists[list].unlink_first(&node) };
+        // SAFETY: it is in this list.
+        unsafe { self.unlink(list, node.node()) };
         let value = node.take();
-        node.pass_over();
+        node.set_out();
         value.map(|value| (value, wake))
     }
 
@@ -175,9 +152,9 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         None
     }
 
-    /// Lets the first in `list` check for itself. It keeps its place.
+    /// Lets the first in `list`, which does not select, check for itself. It keeps its place.
     pub fn nudge(&mut self, list: usize) -> Option<Wake> {
-        self.first(list)?.nudge()
+        self.first(list)?.alone()
     }
 
     /// Takes the first node out of `list` whose slot `is_it` accepts, for a G that never runs
@@ -187,13 +164,17 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         T: Copy,
     {
         let found = self.nodes(list).find(|node| node.peek().is_some_and(&is_it));
-        // SAFETY: we hold the lock, and it is in this list.
-        found.map(|node| unsafe { self.queue.lists[list].remove(node.node()) }).is_some()
+        // SAFETY: it is in this list.
+        found.map(|node| unsafe { self.remove(list, node.node()) }).is_some()
     }
 
     /// Whether a G waits in `list` whose wait can be ended, other than by `mine`.
-    pub fn is_waited_for(&self, list: usize, mine: &Selection) -> bool {
-        self.nodes(list).any(|node| !node.has_ticket(mine.ticket()) && node.is_open())
+    #[inline(never)]
+    pub(super) fn is_waited_for(&self, list: usize, mine: &Selection) -> bool {
+        self.nodes(list).any(|node| {
+            let is_open = |own: &Selection| own.word.load(Relaxed).is_null();
+            node.selection().is_none_or(|own| !ptr::eq(own, mine) && is_open(own))
+        })
     }
 
     /// How many are in that list.
@@ -202,23 +183,38 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         self.nodes(list).count()
     }
 
+    /// How many Gs have ever waited here.
+    #[cfg(test)]
+    pub(crate) fn queued_ever(&mut self) -> u64 {
+        self.inner().queued
+    }
+
     /// The nodes of that list, first to last; they stay there while this is used.
     fn nodes(&self, list: usize) -> impl Iterator<Item = Enlisted<'_, T>> {
-        core::iter::successors(self.first(list), Enlisted::next)
+        let head = self.queue.heads[list].load(Relaxed);
+        core::iter::successors(self.first(list), move |node| {
+            let next = NonNull::new(node.node().next.get()).filter(|next| next.as_ptr() != head);
+            // SAFETY: in the list, and we hold the lock as long as `self` is borrowed.
+            next.map(|next| unsafe { Enlisted::new(next) })
+        })
     }
 
     /// The first in `list`.
     #[inline(always)]
     fn first(&self, list: usize) -> Option<Enlisted<'_, T>> {
-        // SAFETY: we hold the lock as long as `self` is borrowed.
-        unsafe { self.queue.lists[list].head() }
+        let first = NonNull::new(self.queue.heads[list].load(Relaxed))?;
+        // SAFETY: in the list, and we hold the lock as long as `self` is borrowed.
+        Some(unsafe { Enlisted::new(first) })
     }
 
-    /// Takes the first out of `list`.
+    /// Takes the first out of `list`. Its state still says ENLISTED: the caller owes it an
+    /// [`end`](Enlisted::end) or [`set_out`](Enlisted::set_out).
     #[inline(always)]
     fn pop(&mut self, list: usize) -> Option<Enlisted<'_, T>> {
-        // SAFETY: we hold the lock as long as `self` is borrowed.
-        unsafe { self.queue.lists[list].pop() }
+        let first = self.first(list)?;
+        // SAFETY: it is in this list.
+        unsafe { self.unlink(list, first.node()) };
+        Some(first)
     }
 
     /// Takes out `node`, if it is in `list`.
@@ -226,26 +222,62 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
     /// # Safety
     /// It is in no other list.
     #[inline(always)]
-    pub(super) unsafe fn remove(&mut self, list: usize, node: &Node<T>) {
+    pub(super) unsafe fn remove(&self, list: usize, node: &Node<T>) {
         if node.is_enlisted() {
-            // SAFETY: we hold the lock, and it is in this list, says the caller.
-            unsafe { self.queue.lists[list].remove(node) };
+            // SAFETY: it is in this list, says the caller.
+            unsafe { self.unlink(list, node) };
+            node.state.store(OUT, Relaxed); // the owner's, or under the lock
         }
     }
 
     /// Puts a node at the end of a list.
     ///
     /// # Safety
-    /// The node is in no list, its ticket has begun, and both stay alive and where
+    /// The node is in no list, its selection has begun, and both stay alive and where
     /// they are until it is taken out.
     #[inline(always)]
     pub(super) unsafe fn push(&mut self, list: usize, node: &Node<T>) {
         let inner = self.inner();
-        let number = inner.number;
         #[cfg(test)]
         (inner.queued += 1);
-        // SAFETY: we hold the lock; the rest is the caller's promise.
-        unsafe { self.queue.lists[list].push(node, number) };
+        node.number.set(inner.number);
+        node.state.store(ENLISTED, Relaxed); // the lock orders it
+        let this = ptr::from_ref(node).cast_mut();
+        let head = self.queue.heads[list].load(Relaxed);
+        // SAFETY: null, or in the list and so alive.
+        let Some(first) = (unsafe { head.as_ref() }) else {
+            node.prev.set(this);
+            node.next.set(this);
+            self.queue.heads[list].store(this, Relaxed);
+            return;
+        };
+        let last = first.prev.get();
+        node.prev.set(last);
+        node.next.set(head);
+        first.prev.set(this);
+        // SAFETY: in the list and so alive.
+        unsafe { &*last }.next.set(this);
+    }
+
+    /// Unlinks a node from its neighbours.
+    ///
+    /// # Safety
+    /// It is in this list.
+    #[inline(always)]
+    unsafe fn unlink(&self, list: usize, node: &Node<T>) {
+        let head = &self.queue.heads[list];
+        let (prev, next) = (node.prev.get(), node.next.get());
+        if ptr::eq(next, node) {
+            head.store(ptr::null_mut(), Relaxed); // it was the only one
+            return;
+        }
+        // SAFETY: both are in the list and so alive.
+        let (before, after) = unsafe { (&*prev, &*next) };
+        before.next.set(next);
+        after.prev.set(prev);
+        if ptr::eq(head.load(Relaxed), node) {
+            head.store(next, Relaxed);
+        }
     }
 
     #[inline(always)]
@@ -268,8 +300,7 @@ impl<S, T, const LISTS: usize> Deref for Locked<'_, S, T, LISTS> {
     type Target = S;
     #[inline(always)]
     fn deref(&self) -> &S {
-        // SAFETY: we hold the lock, and `&mut` to what is in it is given out by
-        // `&mut self` only.
+        // SAFETY: we hold the lock, and `&mut` to what is in it is given out by `&mut self` only.
         unsafe { &(*self.queue.inner.as_ptr()).state }
     }
 }
@@ -278,5 +309,173 @@ impl<S, T, const LISTS: usize> DerefMut for Locked<'_, S, T, LISTS> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut S {
         &mut self.inner().state
+    }
+}
+
+/// A G that must be readied, once the lock is free.
+#[must_use = "a G waits for this"]
+pub struct Wake(GHandle);
+
+impl Wake {
+    /// Readies it.
+    #[inline]
+    pub fn ready(self) {
+        ready(self.0);
+    }
+}
+
+/// What a queue sees of a waiting G. `who` does not change while it is enlisted; all else is in
+/// cells, so that a node may go while a reference to a cell exists.
+pub(super) struct Node<T> {
+    /// The neighbours: the last node of a list is before the first.
+    next: Cell<*mut Node<T>>,
+    prev: Cell<*mut Node<T>>,
+    /// `ENLISTED` from when it is in a list until it is out again; of a node that is alone, until
+    /// its wait was ended, which its owner sees without the lock.
+    state: AtomicU32,
+    number: Cell<u64>,
+    who: Who,
+    slot: UnsafeCell<Option<T>>,
+}
+
+const OUT: u32 = 0;
+const ENLISTED: u32 = 1;
+
+/// The G of a node.
+pub(super) enum Who {
+    /// It waits in this list only: the lock holder that takes the node out ends the wait.
+    Alone(GHandle),
+    /// It waits in several: their nodes compete for this selection.
+    Selecting(*const Selection),
+}
+
+impl<T> Node<T> {
+    #[inline(always)]
+    pub(super) fn new(who: Who, value: Option<T>) -> Self {
+        Node {
+            next: Cell::new(ptr::null_mut()),
+            prev: Cell::new(ptr::null_mut()),
+            state: AtomicU32::new(OUT),
+            number: Cell::new(0),
+            who,
+            slot: UnsafeCell::new(value),
+        }
+    }
+
+    /// Whether it is in a list. For the holder of the lock; or for the owner, if
+    /// it is alone: if not, its wait was ended.
+    #[inline(always)]
+    pub(super) fn is_enlisted(&self) -> bool {
+        self.state.load(Acquire) == ENLISTED // pairs with `set_out`
+    }
+
+    /// Exchanges what is in the slot.
+    ///
+    /// # Safety
+    /// The slot is the caller's.
+    #[inline(always)]
+    pub(super) unsafe fn replace(&self, value: Option<T>) -> Option<T> {
+        // SAFETY: the caller's promise.
+        self.slot.with_mut(|slot| unsafe { slot.replace(value) })
+    }
+}
+
+/// A node that is in a list, or was just taken out of one, for the holder of the list's lock.
+///
+/// > The lock is held during `'lock`. So the node is alive and so is its selection, which has
+/// > begun; links and slot are the caller's. [`end`](Self::end) and [`set_out`](Self::set_out) are
+/// > the last touch: the owner may return from there on, and its frame is gone.
+struct Enlisted<'lock, T> {
+    node: NonNull<Node<T>>,
+    _lock: PhantomData<&'lock Node<T>>,
+}
+
+impl<T> Enlisted<'_, T> {
+    /// # Safety
+    /// The node is in a list, and its lock is held during the lifetime of this; there is no other
+    /// value for this node that was taken out of the list.
+    #[inline(always)]
+    unsafe fn new(node: NonNull<Node<T>>) -> Self {
+        Enlisted { node, _lock: PhantomData }
+    }
+
+    /// What of the node is in cells, or does not change.
+    #[inline(always)]
+    fn node(&self) -> &Node<T> {
+        // SAFETY: alive, as the type says.
+        unsafe { self.node.as_ref() }
+    }
+
+    /// The selection that it competes for, if it is not alone.
+    #[inline(always)]
+    fn selection(&self) -> Option<&Selection> {
+        match self.node().who {
+            Who::Alone(_) => None,
+            // SAFETY: a selection lives as long as its enlisted nodes.
+            Who::Selecting(selection) => Some(unsafe { &*selection }),
+        }
+    }
+
+    /// Its G, if that waits in this list only.
+    #[inline(always)]
+    fn alone(&self) -> Option<Wake> {
+        match &self.node().who {
+            Who::Alone(g) => Some(Wake(g.clone())),
+            Who::Selecting(_) => None,
+        }
+    }
+
+    /// Takes what is in its slot.
+    #[inline(always)]
+    fn take(&self) -> Option<T> {
+        // SAFETY: the slot is the lock holder's.
+        unsafe { self.node().replace(None) }
+    }
+
+    /// Puts a value into its slot, which is empty.
+    #[inline(always)]
+    fn fill(&self, value: T) {
+        // SAFETY: the slot is the lock holder's. It is empty, so nothing is leaked; `replace` would
+        // check that.
+        self.node().slot.with_mut(|slot| unsafe { slot.write(Some(value)) });
+    }
+
+    /// A copy of what is in its slot.
+    fn peek(&self) -> Option<T>
+    where
+        T: Copy,
+    {
+        // SAFETY: the slot is the lock holder's.
+        self.node().slot.with_mut(|slot| unsafe { *slot })
+    }
+
+    /// Ends the wait of a node that was taken out of its list. If it selects, for this node; fails
+    /// if its selection is won or closed.
+    #[inline(always)]
+    fn end(self) -> Result<Wake, Self> {
+        let alone = self.alone();
+        self.set_out(); // the owner of one that selects reads this under the lock only
+        alone.map_or_else(|| self.win(), Ok)
+    }
+
+    /// The rest of `end`: wins the selection.
+    #[inline(never)]
+    fn win(self) -> Result<Wake, Self> {
+        let Some(selection) = self.selection() else { return Err(self) };
+        let Some(g) = selection.handle.get().cloned() else { return Err(self) };
+        // Release: what we did to the slot, for the owner's loads. Acquire: see `Selection::wait`.
+        let node = self.node.as_ptr().cast();
+        match selection.word.compare_exchange(ptr::null_mut(), node, AcqRel, Relaxed) {
+            Ok(_) => Ok(Wake(g)),
+            Err(_) => Err(self),
+        }
+    }
+
+    /// Says that it was taken out of its list. If it is alone, that ends its wait.
+    #[inline(always)]
+    fn set_out(&self) {
+        // SAFETY: alive. Only this reference to an atomic exists while the node may go.
+        let state = unsafe { &(*self.node.as_ptr()).state };
+        state.store(OUT, Release); // what we did to the slot; pairs with `is_enlisted`
     }
 }

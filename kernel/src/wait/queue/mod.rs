@@ -1,14 +1,12 @@
 //! Wait queues: nodes on the stacks of the waiting Gs, under one lock.
 //!
-//! A [`WaitQueue`] is a lock around a state of its owner, with one or more FIFO
-//! lists of Gs that wait for that state to change (Go: sudog). To wait allocates nothing:
-//! the node is in the frame of the G that waits. Everything that a program can
-//! wait for, waits here: channels, `select!`, and all of `sync`; what a wake-up
-//! means is said there.
+//! A [`WaitQueue`] is a lock around a state of its owner, with one or more FIFO lists of Gs that
+//! wait for that state to change (Go: sudog). To wait allocates nothing: the node is in the frame
+//! of the G that waits. Everything that a program can wait for, waits here: channels, `select!`,
+//! and all of `sync`; what a wake-up means is said there.
 //!
-//! A node has a slot for a value. In a channel it is what is handed over; for a
-//! lock it is what the other side must know of the first in the list (how
-//! many permits, waiting since when).
+//! A node has a slot for a value. In a channel it is what is handed over; for a lock it is what the
+//! other side must know of the first in the list (how many permits, waiting since when).
 //!
 //! # How a wait ends
 //!
@@ -19,45 +17,48 @@
 //!   told that it never will;
 //! - *nudge*: let the first check for itself, keeping its place.
 //!
-//! Or the waiter's time is up. A G that waits in one queue only ([`WaitQueue::wait`])
+//! Or the waiter's time is up. A G that waits in one queue only ([`Locked::wait`])
 //! is *alone* in its node, and gives up under the lock: the lock holder that takes the node out
 //! ends the wait, by one store. A G that waits in several
-//! queues (`select!`) has one word for all of its nodes, the *ticket*: one
+//! queues (`select!`) has one word for all of its nodes, in its [`Selection`]: one
 //! compare-exchange from "open" to the address of the node wins it. A selecting G
 //! gives up without any lock, and a lock holder that finds its node then passes it over.
 //!
 //! # Ownership
 //!
-//! > A node in a list is alive, and so is its ticket. Its links belong to the
-//! > holder of the lock. Its slot belongs to the holder of the lock from the time
-//! > it is enlisted until its wait was ended, the ticket is won for it or its owner
-//! > has taken it out; else to its owner.
+//! > A node in a list is alive, and so is its selection. Its links belong to the holder of the
+//! > lock. Its slot belongs to the holder of the lock from the time it is enlisted until its wait
+//! > was ended, the selection is won for it or its owner has taken it out; else to its owner.
 //!
-//! The other side, with the lock held: takes the node out of the list, copies the
-//! handle, moves the value in or out, and then *ends the wait*, or *wins the
-//! ticket*. That is its last touch: from there on the owner may return and its frame is gone.
-//! A side that loses undoes what it did to the slot, still with the lock held, which
-//! a losing node's owner must take before its frame goes.
+//! The other side, with the lock held: takes the node out of the list, copies the handle, moves the
+//! value in or out, and then *ends the wait*, or *wins the selection*. That is its last touch: from
+//! there on the owner may return and its frame is gone. A side that loses undoes what it did to the
+//! slot, still with the lock held, which a losing node's owner must take before its frame goes.
 //!
 //! # Why a forgotten waiter does no harm
 //!
-//! [`WaitQueue::wait`] neither returns nor unwinds before its node is out. In a
-//! [`Selection`], node and ticket are pinned, so neither's memory is used again before
+//! [`Locked::wait`] neither returns nor unwinds before its node is out. In a
+//! [`Selection`], node and selection are pinned, so neither's memory is used again before
 //! its destructor has run; a waiter's leaves the list, and the selection's stops the
 //! machine if one of its nodes is still enlisted, which takes a leaked waiter.
 
 mod locked;
-mod node;
 mod selection;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use locked::Locked;
 pub use selection::{Selection, Waiter};
 
+use super::poison::describe;
 use crate::run::sys::{
-    GHandle, IrqLock, Reason, Wait, begin_park, const_fn, die, is_killed, park, park_until,
+    IrqLock, Reason, Wait, begin_park, const_fn, die, is_killed, park, park_until,
 };
-use core::fmt;
-use node::{List, Node};
+use core::marker::PhantomData;
+use core::ptr;
+use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::Ordering::Relaxed;
+use locked::{Node, Who};
 
 /// How many are granted under one hold of the lock, which is held with
 /// interrupts off: a few hundred instructions.
@@ -67,7 +68,11 @@ const BATCH: usize = 8;
 /// or a slot for one.
 pub struct WaitQueue<S = (), T = (), const LISTS: usize = 1> {
     inner: IrqLock<Inner<S>>,
-    lists: [List<T>; LISTS],
+    /// The first node of each list, which has waited longest. Of the holder of the lock; atomic, so
+    /// that it can be read without it.
+    heads: [AtomicPtr<Node<T>>; LISTS],
+    /// Values go from CPU to CPU through the nodes: as a lock's content would.
+    _values: PhantomData<IrqLock<T>>,
 }
 
 struct Inner<S> {
@@ -97,17 +102,17 @@ pub struct Place<T> {
 pub enum Waited<'a, S, T, const LISTS: usize> {
     /// The other side ended it; this is in the slot now.
     Granted(Option<T>),
-    /// The waiter took what it waited for when it checked. It has left the list;
-    /// the lock is held.
+    /// The waiter took what it waited for when it checked. It has left the list; the lock is held.
     Took(Locked<'a, S, T, LISTS>),
     /// The deadline came first. It has left the list; the lock is held, and what
     /// was in the slot is given back.
     TimedOut(Locked<'a, S, T, LISTS>, Option<T>),
 }
 
-impl<S: Default, T, const LISTS: usize> Default for WaitQueue<S, T, LISTS> {
-    fn default() -> Self {
-        Self::new(S::default())
+impl<S, T, const LISTS: usize> Waited<'_, S, T, LISTS> {
+    /// Whether it ended before the deadline; the lock is free.
+    pub fn in_time(self) -> Result<(), TimedOut> {
+        if matches!(self, Waited::TimedOut(..)) { Err(TimedOut) } else { Ok(()) }
     }
 }
 
@@ -115,13 +120,13 @@ impl<S: Default, T, const LISTS: usize> Default for WaitQueue<S, T, LISTS> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimedOut;
 
-impl fmt::Display for TimedOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("timed out")
+describe!(TimedOut { TimedOut => "timed out"; });
+
+impl<S: Default, T, const LISTS: usize> Default for WaitQueue<S, T, LISTS> {
+    fn default() -> Self {
+        Self::new(S::default())
     }
 }
-
-impl core::error::Error for TimedOut {}
 
 impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
     const_fn! {
@@ -133,7 +138,8 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
                 #[cfg(test)]
                 queued: 0,
             };
-            WaitQueue { inner: IrqLock::new(inner), lists: [const { List::new() }; LISTS] }
+            let heads = [const { AtomicPtr::new(ptr::null_mut()) }; LISTS];
+            WaitQueue { inner: IrqLock::new(inner), heads, _values: PhantomData }
         }
     }
 
@@ -153,142 +159,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
     /// that combine it with other words.
     #[inline(always)]
     pub fn first_address(&self, list: usize) -> usize {
-        self.lists[list].head_address()
-    }
-
-    /// Waits at the end of a list until the other side ends it or the deadline
-    /// comes.
-    ///
-    /// `locked` is the lock under which the caller saw that it must wait. `check` is
-    /// called under the lock when the G was woken for no other reason, and once
-    /// more at the deadline: true if it took what is waited for.
-    ///
-    /// A G that is killed leaves the list and unwinds from here. What a caller
-    /// does for the Gs behind it after a time-out it then does by an [`IfUnwound`].
-    #[inline(always)]
-    pub fn wait<'a>(
-        &'a self,
-        locked: Locked<'a, S, T, LISTS>,
-        place: Place<T>,
-        check: impl FnMut(&mut S) -> bool,
-    ) -> Waited<'a, S, T, LISTS> {
-        let deadline_ns = place.deadline_ns;
-        let queue = locked.queue; // this one, and one value less to keep than `self` would be
-        queue.wait_by(locked, place, move |locked, g, _| locked.park(g, deadline_ns), check)
-    }
-
-    /// As [`wait`](Self::wait); `begun` runs each time that the wait has begun, or
-    /// begun again, and the lock is free: others can see by then that it waits.
-    pub fn wait_watching<'a>(
-        &'a self,
-        locked: Locked<'a, S, T, LISTS>,
-        place: Place<T>,
-        mut begun: impl FnMut(),
-        check: impl FnMut(&mut S) -> bool,
-    ) -> Waited<'a, S, T, LISTS> {
-        let (list, deadline_ns) = (place.list, place.deadline_ns);
-        let park = |locked, _, node: &Node<T>| {
-            drop(locked);
-            // SAFETY: it was pushed to this list, and to no other.
-            let if_unwound = IfUnwound(|| unsafe { self.lock().remove(list, node) });
-            begun();
-            core::mem::forget(if_unwound);
-            park_by(deadline_ns)
-        };
-        self.wait_by(locked, place, park, check)
-    }
-
-    /// Begins to wait as [`wait`](Self::wait) does, and returns without parking. The node
-    /// stays in its list for ever, as that of a G that was abandoned in between.
-    #[cfg(any(test, loom))]
-    pub fn enlist_for_ever(&self, mut locked: Locked<'_, S, T, LISTS>, place: Place<T>)
-    where
-        T: 'static,
-    {
-        let g = begin_park(self.named(place.reason, place.deadline_ns));
-        let node = alloc::boxed::Box::leak(alloc::boxed::Box::new(Node::alone(g, place.value)));
-        // SAFETY: the node is new, and lives for ever.
-        unsafe { locked.push(place.list, node) };
-    }
-
-    /// `park` frees the lock and parks; false if the deadline came first.
-    #[inline(always)]
-    fn wait_by<'a>(
-        &'a self,
-        mut locked: Locked<'a, S, T, LISTS>,
-        place: Place<T>,
-        mut park: impl FnMut(Locked<'a, S, T, LISTS>, GHandle, &Node<T>) -> bool,
-        check: impl FnMut(&mut S) -> bool,
-    ) -> Waited<'a, S, T, LISTS> {
-        let Place { reason, list, value, deadline_ns } = place;
-        let g = begin_park(self.named(reason, deadline_ns));
-        let node = Node::alone(g.clone(), value);
-        // SAFETY: the node is new. It is out of the list at each return: the G that granted has
-        // taken it out, else `check_again` has. If the program's code unwinds in `park` or `check`,
-        // they take it out. (A park that is refused stops the machine.)
-        unsafe { locked.push(list, &node) };
-        let in_time = park(locked, g, &node);
-        let waited = match node.is_enlisted() {
-            true => self.check_again(&node, list, (reason, deadline_ns), in_time, park, check),
-            false => None,
-        };
-        // SAFETY: it is out of the list, so the slot is ours again.
-        let value = unsafe { node.replace(None) };
-        match waited {
-            None => Waited::Granted(value),
-            Some((locked, true)) => Waited::Took(locked),
-            Some((locked, false)) => Waited::TimedOut(locked, value),
-        }
-    }
-
-    /// The [`Wait`] of a G that waits here. It has a deadline from the beginning: the deadlock scan
-    /// must not take the wait for one without end.
-    #[inline(always)]
-    fn named(&self, reason: Reason, deadline_ns: Option<u64>) -> Wait {
-        let wait = Wait::at(reason, self);
-        if deadline_ns.is_some() { wait.with_deadline() } else { wait }
-    }
-
-    /// The G whose node that is was woken, and its wait was not ended: it checks for itself, and
-    /// waits on. `None` if its wait was ended; else the node is out of the list, and the result
-    /// says whether `check` took.
-    #[cold]
-    fn check_again<'a>(
-        &'a self,
-        node: &Node<T>,
-        list: usize,
-        (reason, deadline_ns): (Reason, Option<u64>),
-        mut in_time: bool,
-        mut park: impl FnMut(Locked<'a, S, T, LISTS>, GHandle, &Node<T>) -> bool,
-        mut check: impl FnMut(&mut S) -> bool,
-    ) -> Option<(Locked<'a, S, T, LISTS>, bool)> {
-        // SAFETY: it was pushed to this list, and to no other.
-        let if_unwound = IfUnwound(|| unsafe { self.lock().remove(list, node) });
-        let waited = loop {
-            let mut locked = self.lock();
-            if !node.is_enlisted() {
-                break None;
-            }
-            let took = check(&mut locked);
-            if took || !in_time || is_killed() {
-                // SAFETY: it is in this list.
-                unsafe { locked.remove(list, node) };
-                if !took && is_killed() {
-                    drop(locked);
-                    die();
-                }
-                break Some((locked, took));
-            }
-            // A nudge or grant from here on finds this G parking, because this is still under the
-            // lock.
-            let g = begin_park(self.named(reason, deadline_ns));
-            in_time = park(locked, g, node);
-            if !node.is_enlisted() {
-                break None;
-            }
-        };
-        core::mem::forget(if_unwound);
-        waited
+        self.heads[list].load(Relaxed).addr()
     }
 
     /// Grants to all Gs that wait in `list` now, and to none that is enlisted meanwhile. Returns
@@ -339,9 +210,143 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
     }
 }
 
+impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
+    /// Waits at the end of a list until the other side ends it or the deadline comes.
+    ///
+    /// This is the lock under which the caller saw that it must wait. `check` is
+    /// called under the lock when the G was woken for no other reason, and once
+    /// more at the deadline: true if it took what is waited for.
+    ///
+    /// A G that is killed leaves the list and unwinds from here. What a caller
+    /// does for the Gs behind it after a time-out it then does by an [`IfUnwound`].
+    #[inline(always)]
+    pub fn wait(
+        self,
+        place: Place<T>,
+        check: impl FnMut(&mut S) -> bool,
+    ) -> Waited<'a, S, T, LISTS> {
+        self.wait_watching(place, None::<fn()>, check)
+    }
+
+    /// As [`wait`](Self::wait); `begun` runs each time that the wait has begun, or
+    /// begun again, and the lock is free: others can see by then that it waits.
+    #[inline(always)]
+    pub fn wait_watching(
+        mut self,
+        Place { reason, list, value, deadline_ns }: Place<T>,
+        mut begun: Option<impl FnMut()>,
+        check: impl FnMut(&mut S) -> bool,
+    ) -> Waited<'a, S, T, LISTS> {
+        let queue = self.queue;
+        let g = begin_park(queue.named(reason, deadline_ns));
+        let node = Node::new(Who::Alone(g.clone()), value);
+        // SAFETY: the node is new. It is out of the list at each return: the G that granted has
+        // taken it out, else `check_again` has. If `begun` or `check` unwinds, it is taken out.
+        // (A park that is refused stops the machine.)
+        unsafe { self.push(list, &node) };
+        let in_time = match &mut begun {
+            None => self.park(g, deadline_ns),
+            Some(begun) => queue.park_after(self, begun, list, &node, deadline_ns),
+        };
+        let waited = match node.is_enlisted() {
+            true => queue.check_again(&node, list, (reason, deadline_ns), in_time, begun, check),
+            false => None,
+        };
+        // SAFETY: it is out of the list, so the slot is ours again.
+        let value = unsafe { node.replace(None) };
+        match waited {
+            None => Waited::Granted(value),
+            Some((locked, true)) => Waited::Took(locked),
+            Some((locked, false)) => Waited::TimedOut(locked, value),
+        }
+    }
+
+    /// Begins to wait as [`wait`](Self::wait) does, and returns without parking. The node
+    /// stays in its list for ever, as that of a G that was abandoned in between.
+    #[cfg(loom)]
+    pub fn enlist_for_ever(mut self, Place { reason, list, value, .. }: Place<T>)
+    where
+        T: 'static,
+    {
+        let g = begin_park(self.queue.named(reason, None));
+        let node = alloc::boxed::Box::leak(alloc::boxed::Box::new(Node::new(Who::Alone(g), value)));
+        // SAFETY: the node is new, and lives for ever.
+        unsafe { self.push(list, node) };
+    }
+}
+
+impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
+    /// The [`Wait`] of a G that waits here. It has a deadline from the beginning: the deadlock scan
+    /// must not take the wait for one without end.
+    #[inline(always)]
+    fn named(&self, reason: Reason, deadline_ns: Option<u64>) -> Wait {
+        let wait = Wait::at(reason, self);
+        if deadline_ns.is_some() { wait.with_deadline() } else { wait }
+    }
+
+    /// Frees the lock, runs `begun`, and parks; takes the node out if `begun` unwinds.
+    fn park_after(
+        &self,
+        locked: Locked<'_, S, T, LISTS>,
+        begun: &mut impl FnMut(),
+        list: usize,
+        node: &Node<T>,
+        deadline_ns: Option<u64>,
+    ) -> bool {
+        drop(locked);
+        // SAFETY: it was pushed to this list, and to no other.
+        let if_unwound = IfUnwound(|| unsafe { self.lock().remove(list, node) });
+        begun();
+        core::mem::forget(if_unwound);
+        park_by(deadline_ns)
+    }
+
+    /// The G whose node that is was woken, and its wait was not ended: it checks for itself, and
+    /// waits on. `None` if its wait was ended; else the node is out of the list, and the result
+    /// says whether `check` took.
+    #[cold]
+    fn check_again<'a>(
+        &'a self,
+        node: &Node<T>,
+        list: usize,
+        (reason, deadline_ns): (Reason, Option<u64>),
+        mut in_time: bool,
+        mut begun: Option<impl FnMut()>,
+        mut check: impl FnMut(&mut S) -> bool,
+    ) -> Option<(Locked<'a, S, T, LISTS>, bool)> {
+        // SAFETY: it was pushed to this list, and to no other.
+        let if_unwound = IfUnwound(|| unsafe { self.lock().remove(list, node) });
+        let waited = loop {
+            let mut locked = self.lock();
+            if !node.is_enlisted() {
+                break None;
+            }
+            let took = check(&mut locked);
+            if took || !in_time || is_killed() {
+                // SAFETY: it is in this list.
+                unsafe { locked.remove(list, node) };
+                if !took && is_killed() {
+                    drop(locked);
+                    die();
+                }
+                break Some((locked, took));
+            }
+            // A nudge or grant from here on finds this G parking, because this is still under the
+            // lock.
+            let g = begin_park(self.named(reason, deadline_ns));
+            in_time = match &mut begun {
+                None => locked.park(g, deadline_ns),
+                Some(begun) => self.park_after(locked, begun, list, node, deadline_ns),
+            };
+        };
+        core::mem::forget(if_unwound);
+        waited
+    }
+}
+
 /// Parks, until `deadline_ns` at most; false if that came first.
 #[inline(always)]
-fn park_by(deadline_ns: Option<u64>) -> bool {
+pub(crate) fn park_by(deadline_ns: Option<u64>) -> bool {
     match deadline_ns {
         Some(deadline_ns) => park_until(deadline_ns),
         None => {
@@ -359,19 +364,3 @@ impl<F: FnMut()> Drop for IfUnwound<F> {
         (self.0)();
     }
 }
-
-/// A list would hold pointers into a frame that goes: no way on from here.
-#[cold]
-fn stop() -> ! {
-    #[cfg(not(target_os = "none"))]
-    std::process::abort();
-    #[cfg(target_os = "none")]
-    {
-        // With interrupts off a panic does not unwind.
-        crate::arch::irq::disable();
-        panic!("waiter leaked");
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests;

@@ -1,25 +1,38 @@
-//! One G that waits in several queues: the ticket that they compete for.
+//! One G that waits in several queues.
 //!
-//! [`Selection`] is the ticket with its owner's side, [`Waiter`] a place in one
-//! list. Both live in the frame of the G that selects; `select!` puts them
-//! there. Its loom model is `tests/loom_chan.rs`.
+//! [`Selection`] is the wait, for which its nodes compete; [`Waiter`] is a place in one list. Both
+//! live in the frame of the G that selects; `select!` puts them there. The loom model is
+//! `tests/loom_chan.rs`.
 
-use super::node::{Node, Ticket};
-use super::{Locked, WaitQueue, park_by, stop};
-use crate::run::sys::{Reason, Wait, cancel_park, die, irq, is_killed};
-use core::cell::Cell;
+use super::locked::{Node, Who};
+use super::{Locked, WaitQueue, park_by};
+use crate::run::sys::{
+    AtomicPtr, GHandle, Reason, Wait, begin_park, cancel_park, die, irq, is_killed,
+};
+use core::cell::{Cell, OnceCell};
 use core::marker::{PhantomData, PhantomPinned};
 use core::pin::Pin;
+use core::ptr;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 /// For no one thing, so without an object.
 const WAIT: Wait = Wait::new(Reason::Select, 0);
 
+/// The word of a selection that cannot be won any more.
+const CLOSED: *mut () = ptr::without_provenance_mut(1);
+
 /// One wait of one G, for any number of things: the first of them wins it.
+///
+/// Nodes of other CPUs' lists point here: `word` and `handle` are for all, the rest is its owner's.
 pub struct Selection {
-    ticket: Ticket,
-    /// Owner only: nodes that are enlisted with it.
+    /// Null while it is open, the address of the node that won it, or [`CLOSED`].
+    pub(super) word: AtomicPtr<()>,
+    /// Set by the owner before the first node is enlisted, read by others ever after: the queue's
+    /// lock is between the two.
+    pub(super) handle: OnceCell<GHandle>,
+    /// How many nodes are enlisted with it.
     enlisted: Cell<usize>,
-    /// Owner only: it has begun, and is not over; nodes may be enlisted.
+    /// It has begun, and is not over; nodes may be enlisted.
     is_open: Cell<bool>,
     _pinned: PhantomPinned,
     /// Not `Send`: once it has begun, it is that G's.
@@ -31,8 +44,14 @@ impl Selection {
     #[inline(always)]
     #[expect(clippy::new_without_default, reason = "a default selection means nothing")]
     pub fn new() -> Self {
-        let (ticket, enlisted, is_open) = (Ticket::new(), Cell::new(0), Cell::new(false));
-        Selection { ticket, enlisted, is_open, _pinned: PhantomPinned, _mine: PhantomData }
+        Selection {
+            word: AtomicPtr::new(ptr::null_mut()),
+            handle: OnceCell::new(),
+            enlisted: Cell::new(0),
+            is_open: Cell::new(false),
+            _pinned: PhantomPinned,
+            _mine: PhantomData,
+        }
     }
 
     /// Opens it and begins to park: the caller must [`wait`](Self::wait) or
@@ -45,7 +64,8 @@ impl Selection {
         assert!(irq::enabled(), "irqs off");
         assert!(self.enlisted.get() == 0, "selection in use");
         self.is_open.set(true);
-        self.ticket.begin(WAIT);
+        self.word.store(ptr::null_mut(), Relaxed); // no node is enlisted: no other reader
+        let _ = self.handle.set(begin_park(WAIT)); // the second time it is the same life of a G
     }
 
     /// Waits until it is won, or until `deadline_ns`; false if that came first,
@@ -55,12 +75,12 @@ impl Selection {
         self.is_open.set(false);
         loop {
             let in_time = park_by(deadline_ns);
-            if self.ticket.is_won() {
-                return true;
+            if !self.word.load(Acquire).is_null() {
+                return true; // pairs with `win`
             }
             let killed = is_killed();
             if !in_time || killed {
-                if !self.ticket.close() {
+                if !self.close() {
                     return true; // it has what it waited for
                 }
                 if killed {
@@ -68,7 +88,13 @@ impl Selection {
                 }
                 return false;
             }
-            if !self.ticket.begin_again(WAIT) {
+            // An old handle woke this G. If it is won meanwhile, the winner's `ready` may find it
+            // running and be lost. So this is a swap of null for null, not a load: if it comes
+            // before the winner's compare-exchange, that one reads from it, so that our
+            // `begin_park` is before their `ready`.
+            let _ = begin_park(WAIT);
+            let null = ptr::null_mut();
+            if self.word.compare_exchange(null, null, AcqRel, Acquire).is_err() {
                 cancel_park();
                 return true;
             }
@@ -79,13 +105,15 @@ impl Selection {
     /// put the G in. False if it was won meanwhile.
     pub(crate) fn call_off(&self) -> bool {
         self.is_open.set(false);
-        let closed = self.ticket.close();
+        let closed = self.close();
         cancel_park();
         closed
     }
 
-    pub(super) fn ticket(&self) -> &Ticket {
-        &self.ticket
+    /// True if it was still open; it cannot be won from here on.
+    fn close(&self) -> bool {
+        // Acquire on failure: what the winner put into the slot.
+        self.word.compare_exchange(ptr::null_mut(), CLOSED, Relaxed, Acquire).is_ok()
     }
 }
 
@@ -98,8 +126,20 @@ impl Drop for Selection {
     }
 }
 
-/// One G's place in the list `LIST` of a queue, with a slot for a value, and an
-/// `X` of its owner's.
+/// A list would hold pointers into a frame that goes: no way on from here.
+#[cold]
+fn stop() -> ! {
+    #[cfg(not(target_os = "none"))]
+    std::process::abort();
+    #[cfg(target_os = "none")]
+    {
+        // With interrupts off a panic does not unwind.
+        crate::arch::irq::disable();
+        panic!("waiter leaked");
+    }
+}
+
+/// One G's place in the list `LIST` of a queue, with a slot for a value, and an `X` of its owner's.
 ///
 /// Of the G that made it alone (it is neither `Send` nor `Sync`); others reach
 /// its node through the list.
@@ -109,7 +149,8 @@ pub struct Waiter<'a, S, T, const LISTS: usize, const LIST: usize, X> {
     node: Node<T>,
     /// Owner only: enlisted, and the owner has not looked how it ended.
     enlisted: Cell<bool>,
-    extra: X,
+    /// What its owner keeps with it.
+    pub(crate) extra: X,
     /// A list points here: not to be moved, and `&mut` to it is not unique.
     _pinned: PhantomPinned,
 }
@@ -122,14 +163,8 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
         selection: Pin<&'a Selection>,
         extra: X,
     ) -> Self {
-        let node = Node::selecting(&selection.get_ref().ticket, None);
+        let node = Node::new(Who::Selecting(&raw const *selection), None);
         Waiter { queue, selection, node, enlisted: Cell::new(false), extra, _pinned: PhantomPinned }
-    }
-
-    /// What its owner keeps with it.
-    #[inline(always)]
-    pub(crate) fn extra(&self) -> &X {
-        &self.extra
     }
 
     /// Goes to the end of its list, with `value` in its slot, unless it need not:
@@ -145,43 +180,18 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
         is_possible: impl FnOnce() -> bool,
         value: impl FnOnce() -> Option<T>,
     ) -> bool {
-        let this = self.get_ref();
         // Others will read the handle; and a node that has won would look, to
         // its owner, as if it had left the list.
-        assert!(this.selection.is_open.get() && !this.enlisted.get(), "no begin");
-        let locked = Locked::with_irqs_on(this.queue); // see `begin`
-        if is_possible() {
+        assert!(self.selection.is_open.get() && !self.enlisted.get(), "no begin");
+        let mut locked = Locked::with_irqs_on(self.queue); // see `begin`
+        // A G that selects in the other list may have been won, or be this one.
+        if is_possible() || !locked.is_empty(other) && locked.is_waited_for(other, &self.selection)
+        {
             return false;
         }
-        if !locked.is_empty(other) {
-            return this.enlist_beside(locked, other, value);
-        }
-        this.push(locked, value());
-        true
-    }
-
-    /// The rest of `enlist_unless`: the other list is not empty. A G that selects there may have
-    /// been won, or be this one.
-    #[inline(never)]
-    fn enlist_beside(
-        &self,
-        locked: Locked<'_, S, T, LISTS>,
-        other: usize,
-        value: impl FnOnce() -> Option<T>,
-    ) -> bool {
-        let need_not = locked.is_waited_for(other, &self.selection);
-        if !need_not {
-            self.push(locked, value());
-        }
-        !need_not
-    }
-
-    /// Goes to the end of its list, and frees the lock.
-    #[inline(always)]
-    fn push(&self, mut locked: Locked<'_, S, T, LISTS>, value: Option<T>) {
         self.enlisted.set(true);
         self.selection.enlisted.update(|n| n + 1);
-        if let Some(value) = value {
+        if let Some(value) = value() {
             // SAFETY: not enlisted, so the slot is ours.
             drop(unsafe { self.node.replace(Some(value)) });
         }
@@ -189,30 +199,26 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
         // false. 2. It is pinned, and `drop` takes it out; its selection is
         // pinned and does not go before that (see the head).
         unsafe { locked.push(LIST, &self.node) };
+        true
     }
 
-    /// Leaves the list, if it is still in it. True if the selection was won for
-    /// it.
+    /// Leaves the list, if it is still in it. True if the selection was won for it.
     #[inline(always)]
     pub(crate) fn withdraw(&self) -> bool {
         // The winner took the node out before it won, and is done with it. Else another G may be
         // reading it at this instant, with the lock held.
-        let is_won = self.selection.ticket.is_won_for(&self.node);
+        let winner = self.selection.word.load(Acquire); // pairs with `win`
+        let is_won = winner.cast_const() == (&raw const self.node).cast();
         if self.enlisted.get() {
             if !is_won {
-                self.leave();
+                // With interrupts on: see `Selection::begin`.
+                // SAFETY: it is pushed to this list, and to no other.
+                unsafe { Locked::with_irqs_on(self.queue).remove(LIST, &self.node) };
             }
             self.enlisted.set(false);
             self.selection.enlisted.update(|n| n - 1);
         }
         is_won
-    }
-
-    #[inline(always)]
-    fn leave(&self) {
-        // With interrupts on: see `Selection::begin`.
-        // SAFETY: it is pushed to this list, and to no other.
-        unsafe { Locked::with_irqs_on(self.queue).remove(LIST, &self.node) };
     }
 
     /// Takes what is in the slot.
@@ -222,8 +228,7 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
     #[inline(always)]
     pub(crate) fn take(&self) -> Option<T> {
         assert!(!self.enlisted.get(), "slot in use");
-        // SAFETY: not enlisted, so the slot is its owner's: ours, as a waiter is
-        // not `Sync`.
+        // SAFETY: not enlisted, so the slot is its owner's: ours, as a waiter is not `Sync`.
         unsafe { self.node.replace(None) }
     }
 }

@@ -236,7 +236,7 @@ fn a_wait_that_unwinds_leaves_the_queue() {
     use crate::wait::queue::{Place, WaitQueue};
     let queue: WaitQueue = WaitQueue::new(());
     let place = Place { reason: Reason::Park, list: 0, value: None, deadline_ns: None };
-    let wait = || drop(queue.wait_watching(queue.lock(), place, panic_quietly, |()| false));
+    let wait = || drop(queue.lock().wait_watching(place, Some(panic_quietly), |()| false));
     assert!(crate::run::unwind::catch(wait).is_err());
     assert!(queue.lock().is_empty(0));
 }

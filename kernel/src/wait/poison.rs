@@ -1,14 +1,12 @@
 //! Errors of locks: poisoned, abandoned, held by another G.
 //!
-//! The errors of `Mutex` and `RwLock`, and what the two share. A lock is *poisoned* if a holder
-//! panicked: its value may be half changed, so the guard comes inside the error. As in std, a guard
-//! poisons the lock if it existed when the panic began and is dropped while it unwinds; a lock
-//! taken and freed by a destructor meanwhile is not poisoned. A lock is *abandoned* if a holder
-//! ended without dropping its guard: it never opens again, and there is no guard to return. How the
-//! two are detected is in `wait::held`.
+//! What `Mutex` and `RwLock` share. A lock is *poisoned* if a holder panicked: its value may be half
+//! changed, so the guard comes inside the error. As in std, a guard poisons the lock if it existed
+//! when the panic began and is dropped while it unwinds; a lock taken and freed by a destructor
+//! meanwhile is not poisoned. A lock is *abandoned* if a holder ended without dropping its guard: it
+//! never opens again, and there is no guard to return. How the two are detected is in `held`.
 
-use crate::wait::held::{NotTaken, Poisoned};
-use core::fmt;
+use super::held::{NotTaken, Poisoned};
 
 /// The result of taking a lock: a guard, or [`LockError`].
 pub type LockResult<G> = Result<G, LockError<G>>;
@@ -16,10 +14,8 @@ pub type LockResult<G> = Result<G, LockError<G>>;
 pub(super) type TryResult<G> = Result<G, TryLockError<G>>;
 /// The result of taking a lock with a limit.
 pub(super) type TimeoutResult<G> = Result<G, LockTimeoutError<G>>;
-/// The result of taking a lock in `wait`.
-pub(super) type Taken<G> = Result<(G, Poisoned), NotTaken>;
 
-/// Why [`Mutex::lock`](super::Mutex::lock) and the like give no plain guard.
+/// Why [`Mutex::lock`](super::mutex::Mutex::lock) and the like give no plain guard.
 ///
 /// [`into_inner`](Self::into_inner) gives the guard, poisoned or not:
 ///
@@ -61,12 +57,6 @@ impl<G> LockError<G> {
             LockError::Abandoned => None,
         }
     }
-
-    /// The same error with another guard.
-    pub(super) fn map<H>(self, f: impl FnOnce(G) -> H) -> LockError<H> {
-        self.guard()
-            .map_or(LockError::Abandoned, |guard| LockError::Poisoned(PoisonError::new(f(guard))))
-    }
 }
 
 /// The lock was taken, but a G panicked while it held it.
@@ -97,13 +87,6 @@ impl<G> PoisonError<G> {
 }
 
 /// Why a lock was not taken at once.
-///
-/// ```
-/// use runnext::sync::{Mutex, TryLockError};
-/// let lock = Mutex::new(());
-/// let _held = lock.lock();
-/// assert!(matches!(lock.try_lock(), Err(TryLockError::WouldBlock)));
-/// ```
 pub enum TryLockError<G> {
     /// It was taken, but a G panicked while it held it.
     Poisoned(PoisonError<G>),
@@ -114,15 +97,6 @@ pub enum TryLockError<G> {
 }
 
 /// Why a lock was not taken in time.
-///
-/// ```
-/// use runnext::sync::{LockTimeoutError, Mutex};
-/// use std::time::Duration;
-/// let lock = Mutex::new(());
-/// let _held = lock.lock();
-/// let second = lock.lock_timeout(Duration::from_micros(1));
-/// assert!(matches!(second, Err(LockTimeoutError::TimedOut)));
-/// ```
 pub enum LockTimeoutError<G> {
     /// It was taken, but a G panicked while it held it.
     Poisoned(PoisonError<G>),
@@ -141,34 +115,39 @@ impl<G> From<PoisonError<G>> for LockError<G> {
 const POISONED: &str = "poisoned lock: a G panicked while it held it";
 const ABANDONED: &str = "abandoned lock: a G ended without freeing it";
 
-/// `Debug` without the guard, and `Display` by a text for each variant.
+/// `Display` by a text for each variant; and of an error with a guard or value, `Debug` without it.
 macro_rules! describe {
-    ($error:ident { $($variant:pat => $debug:literal, $text:expr;)+ }) => {
-        impl<G> fmt::Debug for $error<G> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    ($error:ident<$t:ident> { $($variant:pat => $debug:literal, $text:expr;)+ }) => {
+        impl<$t> core::fmt::Debug for $error<$t> {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 f.write_str(match self { $($variant => $debug),+ })
             }
         }
-        impl<G> fmt::Display for $error<G> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        $crate::wait::poison::describe!($error<$t> { $($variant => $text;)+ });
+    };
+    ($error:ident $(<$t:ident>)? { $($variant:pat => $text:expr;)+ }) => {
+        impl$(<$t>)? core::fmt::Display for $error$(<$t>)? {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 f.write_str(match self { $($variant => $text),+ })
             }
         }
-        impl<G> core::error::Error for $error<G> {}
+        impl$(<$t>)? core::error::Error for $error$(<$t>)? {}
     };
 }
 
-describe!(PoisonError { PoisonError { .. } => "PoisonError { .. }", POISONED; });
-describe!(LockError {
+pub(crate) use describe;
+
+describe!(PoisonError<G> { PoisonError { .. } => "PoisonError { .. }", POISONED; });
+describe!(LockError<G> {
     LockError::Poisoned(_) => "Poisoned(..)", POISONED;
     LockError::Abandoned => "Abandoned", ABANDONED;
 });
-describe!(TryLockError {
+describe!(TryLockError<G> {
     TryLockError::Poisoned(_) => "Poisoned(..)", POISONED;
     TryLockError::Abandoned => "Abandoned", ABANDONED;
     TryLockError::WouldBlock => "WouldBlock", "the lock is held by another G";
 });
-describe!(LockTimeoutError {
+describe!(LockTimeoutError<G> {
     LockTimeoutError::Poisoned(_) => "Poisoned(..)", POISONED;
     LockTimeoutError::Abandoned => "Abandoned", ABANDONED;
     LockTimeoutError::TimedOut => "TimedOut", "the lock was held by another G all the time";
@@ -180,51 +159,60 @@ pub(super) fn check<G>(guard: G, poisoned: Poisoned) -> Result<G, PoisonError<G>
     if poisoned.0 { Err(PoisonError::new(guard)) } else { Ok(guard) }
 }
 
-/// The result of a call that waits without a limit.
+/// The guard of a lock that was taken, or why it was not.
 #[inline]
-pub(super) fn locked<G>(taken: Taken<G>) -> LockResult<G> {
-    let (guard, poisoned) = taken.map_err(not_locked)?;
-    Ok(check(guard, poisoned)?)
-}
-
-/// Why a lock was not taken, by a call that waits without a limit.
-#[cold]
-pub(super) fn not_locked<G>(why: NotTaken) -> LockError<G> {
-    match why {
-        NotTaken::Abandoned => LockError::Abandoned,
-        NotTaken::Held => unreachable!("a wait without a limit ended without the lock"),
-    }
-}
-
-/// The result of a call that waits for a while.
-pub(super) fn locked_in_time<G>(taken: Taken<G>) -> TimeoutResult<G> {
+pub(super) fn taken<G>(
+    taken: Result<Poisoned, NotTaken>,
+    guard: impl FnOnce() -> G,
+) -> TryResult<G> {
     match taken {
-        Ok((guard, poisoned)) => check(guard, poisoned).map_err(LockTimeoutError::Poisoned),
-        Err(NotTaken::Abandoned) => Err(LockTimeoutError::Abandoned),
-        Err(NotTaken::Held) => Err(LockTimeoutError::TimedOut),
-    }
-}
-
-/// The result of a call that does not wait. If the calling G was killed, it ends here.
-pub(super) fn locked_at_once<G>(taken: Taken<G>) -> TryResult<G> {
-    match taken {
-        Ok((guard, poisoned)) => check(guard, poisoned).map_err(TryLockError::Poisoned),
+        Ok(poisoned) => check(guard(), poisoned).map_err(TryLockError::Poisoned),
         Err(NotTaken::Abandoned) => Err(TryLockError::Abandoned),
-        Err(NotTaken::Held) => {
-            crate::run::door::check_kill();
-            Err(TryLockError::WouldBlock)
+        Err(NotTaken::Held) => Err(TryLockError::WouldBlock),
+    }
+}
+
+impl<G> TryLockError<G> {
+    /// As the error of a call that waits without a limit.
+    #[cold]
+    pub(super) fn without_limit(self) -> LockError<G> {
+        match self {
+            TryLockError::Poisoned(error) => LockError::Poisoned(error),
+            TryLockError::Abandoned => LockError::Abandoned,
+            TryLockError::WouldBlock => {
+                unreachable!("a wait without a limit ended without the lock")
+            }
         }
     }
+
+    /// As the error of a call that waits for a while.
+    pub(super) fn in_time(self) -> LockTimeoutError<G> {
+        match self {
+            TryLockError::Poisoned(error) => LockTimeoutError::Poisoned(error),
+            TryLockError::Abandoned => LockTimeoutError::Abandoned,
+            TryLockError::WouldBlock => LockTimeoutError::TimedOut,
+        }
+    }
+
+    /// As the error of a call that does not wait. If the calling G was killed, it ends here.
+    pub(super) fn at_once(self) -> Self {
+        if matches!(self, TryLockError::WouldBlock) {
+            crate::run::door::check_kill();
+        }
+        self
+    }
 }
 
-/// What `Mutex` and `RwLock` share: a lock around an `inner` one of `wait`, which `$peek` tries to
-/// take without waiting.
+/// What `Mutex` and `RwLock` share: a `value` and the `lock` that guards it; `$try_lock` does not
+/// wait.
 macro_rules! lock_type {
-    ($lock:ident, $inner:ident, $peek:expr) => {
+    ($lock:ident, $raw:ident, $try_lock:ident) => {
         impl<T> $lock<T> {
-            /// A free lock around `value`.
-            pub const fn new(value: T) -> Self {
-                $lock { inner: $inner::new(value) }
+            const_fn! {
+                /// A free lock around `value`.
+                pub fn new(value: T) -> Self {
+                    $lock { lock: $raw::new(), value: UnsafeCell::new(value) }
+                }
             }
 
             /// The value, without the lock.
@@ -233,20 +221,20 @@ macro_rules! lock_type {
             /// The value with a warning, if a G panicked while it could change the value, or the
             /// lock was abandoned.
             pub fn into_inner(self) -> Result<T, PoisonError<T>> {
-                let poisoned = self.inner.is_poisoned();
-                check(self.inner.into_inner(), poisoned)
+                let poisoned = self.lock.is_poisoned();
+                check(self.value.into_inner(), poisoned)
             }
         }
 
         impl<T: ?Sized> $lock<T> {
             /// Whether a G panicked while it could change the value, or the lock was abandoned.
             pub fn is_poisoned(&self) -> bool {
-                self.inner.is_poisoned().0
+                self.lock.is_poisoned().0
             }
 
             /// Declares the value consistent again. An abandoned lock stays abandoned.
             pub fn clear_poison(&self) {
-                self.inner.clear_poison();
+                self.lock.word.fetch_and(!POISONED, Relaxed);
             }
 
             /// The value, without taking the lock: `&mut self` excludes all other holders.
@@ -255,14 +243,29 @@ macro_rules! lock_type {
             /// The value with a warning, if a G panicked while it could change the value, or the
             /// lock was abandoned.
             pub fn get_mut(&mut self) -> Result<&mut T, PoisonError<&mut T>> {
-                let poisoned = self.inner.is_poisoned();
-                check(self.inner.get_mut(), poisoned)
+                let poisoned = self.lock.is_poisoned();
+                check(self.value.get_mut(), poisoned)
+            }
+        }
+
+        impl $raw {
+            /// Whether a holder panicked.
+            fn poisoned(&self) -> Poisoned {
+                Poisoned(self.word.load(Relaxed) & POISONED != 0)
             }
 
-            /// How many Gs have ever queued here.
-            #[cfg(test)]
-            pub(super) fn queued_ever(&self) -> u64 {
-                self.inner.queued_ever()
+            /// Whether a holder panicked, or is gone.
+            fn is_poisoned(&self) -> Poisoned {
+                Poisoned(self.poisoned().0 || self.why_not() == NotTaken::Abandoned)
+            }
+
+            /// Why the lock is not free, if it is not.
+            #[cold]
+            fn why_not(&self) -> NotTaken {
+                match note_if_abandoned(&self.word, owner_in) {
+                    true => NotTaken::Abandoned,
+                    false => NotTaken::Held,
+                }
             }
         }
 
@@ -278,12 +281,17 @@ macro_rules! lock_type {
             }
         }
 
-        impl<T: ?Sized + fmt::Debug> fmt::Debug for $lock<T> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl<T: ?Sized + core::fmt::Debug> core::fmt::Debug for $lock<T> {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                let guard = match self.$try_lock() {
+                    Ok(guard) => Some(guard),
+                    Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+                    Err(_) => None,
+                };
                 let mut out = f.debug_struct(stringify!($lock));
-                match $peek(&self.inner) {
-                    Ok((guard, _)) => out.field("value", &&*guard),
-                    Err(_) => out.field("value", &format_args!("<locked>")),
+                match &guard {
+                    Some(guard) => out.field("value", &&**guard),
+                    None => out.field("value", &format_args!("<locked>")),
                 };
                 out.field("poisoned", &self.is_poisoned()).finish()
             }
