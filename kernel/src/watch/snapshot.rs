@@ -242,8 +242,8 @@ pub struct PInfo {
 }
 
 impl PInfo {
-    /// The P of that CPU.
-    fn of(index: usize) -> Self {
+    /// The P of that CPU. Allocates nothing.
+    pub(crate) fn of(index: usize) -> Self {
         let (cpu, slot) = (&CPUS[index], &SCHED.slots()[index]);
         let [ticks, preemptions, displacements] = cpu.slices.counters();
         let (m, g) = present(index);

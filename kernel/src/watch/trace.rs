@@ -30,6 +30,7 @@ pub(crate) use stream::{abandon, ask};
 
 use crate::run::preempt::Attention;
 use crate::run::ring::{RINGS, Ring, Slot};
+use crate::watch::{self, PInfo};
 use crate::{arch, run};
 use alloc::vec::Vec;
 use core::fmt;
@@ -133,9 +134,11 @@ pub(crate) fn begin(choice: TraceChoice, events: Option<usize>) {
     ZERO.store(arch::cycles(), Relaxed);
     if choice == TraceChoice::Stream
         && let Some(mut stream) = stream::STREAM.try_lock()
-        && let Err(error) = stream.open(ZERO.load(Relaxed))
     {
-        return log::error!("trace: {error}");
+        return match stream.open(ZERO.load(Relaxed)) {
+            Ok(()) => begin_stream(&mut stream),
+            Err(error) => log::error!("trace: {error}"),
+        };
     }
     let is_hashed = matches!(choice, TraceChoice::Hash | TraceChoice::Dump);
     IS_HASHED.store(is_hashed, Relaxed);
@@ -172,7 +175,7 @@ pub fn start() -> Result<(), StartError> {
     give_rings()?;
     stream::let_others_settle();
     stream.open(arch::cycles())?;
-    switch_on(Attention::TRACE);
+    begin_stream(&mut stream);
     drop(stream);
     stream::spawn_drainer();
     Ok(())
@@ -185,9 +188,10 @@ pub fn stop() -> bool {
         return false;
     }
     stream::let_others_settle();
-    let was_on = switch_off(); // else another G was faster
+    let mut cpus = watch::stats().cpus;
+    let was_on = counting(&mut cpus, switch_off); // else another G was faster
     if was_on {
-        drop(stream::pause());
+        drop(stream::pause(&cpus));
     }
     was_on
 }
@@ -230,6 +234,27 @@ fn give_rings() -> Result<(), StartError> {
     Ok(())
 }
 
+/// Switches tracing on, for a stream that is open.
+fn begin_stream(stream: &mut stream::Stream) {
+    let mut cpus = watch::stats().cpus;
+    let time = counting(&mut cpus, || {
+        switch_on(Attention::TRACE);
+        arch::cycles()
+    });
+    stream.write_present(time, &cpus);
+}
+
+/// Switches tracing on or off, and stores what each CPU has counted by then. An interrupt of this CPU
+/// in between would be counted and have no event, or the reverse; the others have settled.
+fn counting<R>(cpus: &mut [PInfo], switch: impl FnOnce() -> R) -> R {
+    arch::probe_stack();
+    let irqs = arch::irq::disable();
+    let done = switch();
+    cpus.iter_mut().enumerate().for_each(|(cpu, p)| *p = PInfo::of(cpu));
+    arch::irq::restore(irqs);
+    done
+}
+
 fn switch_on(attention: u32) {
     IS_ON.store(true, Release); // publishes the rings' memory; pairs with `event_now`
     run::ask_for_attention(attention);
@@ -260,12 +285,14 @@ fn wait_until_idle() {
 /// CPU's line is `TRACE <cpu> <events> <overwritten> <hash>`; before it come, if requested, its
 /// events as `EVENT <cpu> <time> <kind> <g> <arg>`.
 pub(crate) fn finish(code: u32) {
+    let mut cpus = Vec::new();
     if IS_ON.load(Relaxed) && stream::is_open() {
         stream::let_others_settle();
+        cpus = watch::stats().cpus;
     }
     // The first G that ends the machine prints.
-    let was_on = switch_off();
-    stream::finish(code, was_on);
+    let was_on = counting(&mut cpus, switch_off);
+    stream::finish(code, was_on.then_some(&cpus));
     if !was_on || !IS_HASHED.load(Relaxed) {
         return;
     }

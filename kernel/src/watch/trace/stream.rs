@@ -109,7 +109,7 @@ pub(crate) fn is_open() -> bool {
 }
 
 impl Stream {
-    /// Begins the stream, or continues it: its header and the present state.
+    /// Begins the stream, or continues it: its header and the names of all Gs.
     pub(crate) fn open(&mut self, zero: u64) -> Result<(), StartError> {
         if self.is_done {
             return Err(StartError::IsOn);
@@ -128,24 +128,21 @@ impl Stream {
             self.port = Some(port);
             IS_OPEN.store(true, Release);
         }
-        self.write_present();
-        Ok(())
-    }
-
-    /// The state before the first event: the names of all Gs, and which G and M are on each CPU.
-    /// That and the counters are of one snapshot, the last thing before events are recorded: names
-    /// take a while.
-    fn write_present(&mut self) {
-        let Some(out) = &mut self.port else { return };
+        let Some(out) = &mut self.port else { return Ok(()) };
         let nowhere: &dyn core::fmt::Display = &"";
         for g in watch::gs() {
             let site = g.site.as_ref().map_or(nowhere, |site| site);
             wire::name(out, g.id as u32, g.name, site);
         }
-        let cpus = watch::stats().cpus;
-        let time = arch::cycles();
+        Ok(())
+    }
+
+    /// The state before the first event: which G and M were on each CPU, and what each had counted,
+    /// when tracing went on.
+    pub(crate) fn write_present(&mut self, time: u64, cpus: &[PInfo]) {
+        let Some(out) = &mut self.port else { return };
         let event = |g: u64, what| Event { time, g: g as u32, what };
-        for (cpu, (cursor, p)) in self.cursors.iter_mut().zip(&cpus).enumerate() {
+        for (cpu, (cursor, p)) in self.cursors.iter_mut().zip(cpus).enumerate() {
             cursor.begin(p);
             let mut events = Vec::new();
             if cpu == 0 {
@@ -268,23 +265,21 @@ fn wait_for_stream() -> Option<MutexGuard<'static, Stream>> {
     }
 }
 
-/// Tracing has gone off: writes out the rest. What is counted from here on has no event, and the
-/// wait for other writers is counted. By a G.
-pub(crate) fn pause() -> Option<MutexGuard<'static, Stream>> {
-    let cpus = watch::stats().cpus;
+/// Tracing has gone off, when the counters were these: writes out the rest. By a G.
+pub(crate) fn pause(cpus: &[PInfo]) -> Option<MutexGuard<'static, Stream>> {
     let mut stream = wait_for_stream()?;
-    stream.pause(&cpus);
+    stream.pause(cpus);
     stream.drain(true);
     Some(stream)
 }
 
-/// The end: the rest, the counters, and the end mark; `was_on` says whether tracing has just gone
-/// off. By a G.
-pub(crate) fn finish(code: u32, was_on: bool) {
+/// The end: the rest, the counters, and the end mark; `cpus` if tracing has just gone off, as for
+/// [`pause`]. By a G.
+pub(crate) fn finish(code: u32, cpus: Option<&[PInfo]>) {
     if !is_open() {
         return;
     }
-    let stream = if was_on { pause() } else { wait_for_stream() };
+    let stream = cpus.map_or_else(wait_for_stream, pause);
     let Some(mut stream) = stream else { return };
     let Stream { port: Some(out), cursors, .. } = &mut *stream else { return };
     for (cpu, cursor) in cursors[..arch::num_cpus()].iter().enumerate() {
