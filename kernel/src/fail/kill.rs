@@ -50,7 +50,7 @@ const HEARD_NS: u64 = sched::SLICE_NS / 2;
 /// The live G of this number.
 pub fn find(id: u64) -> Option<GHandle> {
     let g = index::find(id)?;
-    let (handle, status) = g.look();
+    let (handle, status) = g.handle_and_status();
     (status != Status::Dead && g.id() == id).then_some(handle)
 }
 
@@ -96,7 +96,7 @@ pub fn ends_when_woken(handle: &GHandle) -> bool {
 
 /// Whether it runs or is runnable.
 fn is_ready(g: &'static G<Task>) -> bool {
-    matches!(g.look().1, Status::Running | Status::Runnable)
+    matches!(g.handle_and_status().1, Status::Running | Status::Runnable)
 }
 
 /// The caller takes over repeating the request to that G: true unless another G does already, or it
@@ -129,7 +129,7 @@ pub fn kill_all(of: &'static Instance) -> Left {
     let before = created();
     let is_of = |g: &&'static G<Task>| core::ptr::eq(g.kernel.program(), of);
     let lives = |g: &'static G<Task>| {
-        let (handle, status) = g.look();
+        let (handle, status) = g.handle_and_status();
         // Checked again, as it is known to live now.
         (status != Status::Dead && is_of(&g)).then_some(handle)
     };

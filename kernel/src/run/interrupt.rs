@@ -122,7 +122,7 @@ pub fn ready_from_interrupt(g: GHandle) {
         park::readied(g, was);
         hooks::event(Kind::Ready, g.id(), 1);
     };
-    match SCHED.ready_from_interrupt_noting(cpu, g, note) {
+    match SCHED.ready_from_interrupt(cpu, g, note) {
         Wake::Cpu(other) if other != cpu => wake_cpu(other),
         _ => {}
     }

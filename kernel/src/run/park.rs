@@ -114,7 +114,7 @@ pub fn ready_from(irqs: IrqState, g: GHandle) {
     let mut on = unsafe { OnCpu::assume() };
     let (cpu, p) = on.parts();
     let attention = cpu.slices.attention.get();
-    let wake = SCHED.ready_noting(p, g, move |g, was| {
+    let wake = SCHED.ready(p, g, move |g, was| {
         readied(g, was);
         if attention & Attention::TRACED != 0 {
             hooks::event(Kind::Ready, g.id(), 0);

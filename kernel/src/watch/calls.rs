@@ -49,7 +49,7 @@ impl core::error::Error for NoBacktrace {}
 pub fn calls(id: u64) -> Result<impl Iterator<Item = usize>, NoBacktrace> {
     let g = index::find(id).ok_or(NoBacktrace::NoSuchG)?;
     for _ in 0..TRIES {
-        let (handle, status) = g.look();
+        let (handle, status) = g.handle_and_status();
         if status == Status::Dead || g.id() != id {
             return Err(NoBacktrace::NoSuchG);
         }
@@ -59,7 +59,7 @@ pub fn calls(id: u64) -> Result<impl Iterator<Item = usize>, NoBacktrace> {
         let switches = g.kernel.account.switches();
         let (calls, count) = read_calls(saved_sp(g));
         // If the G has run since, its switch count has changed, or it is on a CPU now.
-        let is_at_rest = handle.get().is_some() && is_at_rest(g.look().1);
+        let is_at_rest = handle.get().is_some() && is_at_rest(g.handle_and_status().1);
         if is_at_rest && g.kernel.account.switches() == switches {
             return Ok(calls.into_iter().take(count));
         }

@@ -36,7 +36,7 @@ pub(crate) struct Seen {
 impl Seen {
     /// `None` if the G does not wait, or was woken.
     fn of(g: &'static G<Task>) -> Option<Seen> {
-        let (handle, status) = g.look(); // Acquire; pairs with `begin_park`
+        let (handle, status) = g.handle_and_status(); // Acquire; pairs with `begin_park`
         let waits = matches!(status, Status::Parking | Status::Parked);
         let waiting = g.kernel.waiting.load(Relaxed);
         waits.then(|| Seen { handle, waiting, switches: g.kernel.account.switches() })

@@ -104,7 +104,7 @@ pub fn info(handle: &GHandle) -> Option<GInfo> {
 
 /// All live Gs of a program.
 pub fn members(of: ProgramId) -> impl Iterator<Item = (GHandle, GInfo)> {
-    let info = |g: &'static G<Task>| Some((g.look().0, of_record(g)?));
+    let info = |g: &'static G<Task>| Some((g.handle_and_status().0, of_record(g)?));
     // The cheap test first; the record may be another program's by the time the snapshot is taken.
     let is_of = move |g: &&'static G<Task>| g.kernel.program().id() == of;
     ALL.iter().filter(is_of).filter_map(info).filter(move |(_, info)| info.program == of)
@@ -114,10 +114,10 @@ pub fn members(of: ProgramId) -> impl Iterator<Item = (GHandle, GInfo)> {
 pub fn of_record(g: &'static G<Task>) -> Option<GInfo> {
     let mut tries = TRIES;
     loop {
-        let (handle, status) = g.look();
+        let (handle, status) = g.handle_and_status();
         let info = of_life(g, &handle, status)?;
         tries -= 1;
-        if tries == 0 || g.look().1 == status {
+        if tries == 0 || g.handle_and_status().1 == status {
             return Some(info);
         }
     }
