@@ -1,7 +1,7 @@
 //! Parking and waking: the idle Ps, the spinning Ps, and why no wake-up is lost.
 //!
 //! Holds the idle mask, the spinning count and the two sides of the protocol:
-//! [`Idle::park`] with its second check, and [`Idle::wake_one`]. The caller (`proc`)
+//! [`Idle::park`] with its second check, and [`Idle::wake_p`]. The caller (`proc`)
 //! says which queues to check. The argument is in the essay, paragraphs
 //! "Submitting", "Parking" and "Spinning".
 
@@ -83,7 +83,7 @@ impl Idle {
         }
     }
 
-    /// A spinning P found work. It owes a [`Idle::wake_one`] after this: CPUs that
+    /// A spinning P found work. It owes a [`Idle::wake_p`] after this: CPUs that
     /// submitted while it spun relied on it.
     pub(crate) fn stop_spinning(&self) {
         self.spinning.fetch_sub(1, AcqRel);
@@ -106,7 +106,7 @@ impl Idle {
             self.spinning.fetch_sub(1, AcqRel);
         }
         // Orders the stores above before the loads of `has_work`; the partner is
-        // the fence in `Sched::wake_p`, or the swap before it.
+        // the fence in `wake_p`, or the swap before it.
         fence(SeqCst);
         // If there is work and this P may not spin, another P spins, and will check
         // after it: it either finds this work, or finds other work and wakes this
@@ -133,14 +133,40 @@ impl Idle {
         claimed
     }
 
-    /// Wakes one idle P below `limit`: no P seemed to spin, one seemed to be idle.
-    pub(crate) fn wake_one(&self, limit: usize) -> Wake {
+    /// Wakes one idle P below `limit`, unless a P spins (Go: wakep). Essay, "Submitting".
+    ///
+    /// Either load is enough by itself, so they may be done one after the other,
+    /// first the one that decides where all Ps are busy. No P is idle: a P that
+    /// parks later counts itself after this, hence after the fence, and checks
+    /// again. A P spins: it checks again, or wakes another, when it stops.
+    ///
+    /// `after_swap`: the last store into the queue was a swap. The SeqCst swap and SeqCst
+    /// loads take the place of the fence: in their one order the swap is before or after
+    /// the parker's fence; if it is before, the parker sees the G, else these loads, which
+    /// are after the swap, see what the parker did before its fence. On x86 the swap is a
+    /// full barrier and the loads are plain.
+    #[inline(always)]
+    pub(crate) fn wake_p(&self, limit: impl FnOnce() -> usize, after_swap: bool) -> Wake {
+        // Orders the submit before the loads below; the partner is the fence in
+        // `park`. Loom treats SeqCst as AcqRel everywhere but in a fence.
+        if (!after_swap || cfg!(loom)) && !planted!(NoFence) {
+            fence(SeqCst);
+        }
+        if self.counted.load(SeqCst) == 0 || self.spinning.load(SeqCst) != 0 {
+            return Wake::Nobody;
+        }
+        self.wake_one(limit())
+    }
+
+    /// The rest of `wake_p`: no P seemed to spin, one seemed to be idle.
+    #[cold]
+    fn wake_one(&self, limit: usize) -> Wake {
         // One waker at a time: a waker that fails here sees a spinning P.
         while self.idle_ps(limit).next().is_some()
             && self.spinning.compare_exchange(0, 1, AcqRel, Relaxed).is_ok()
         {
             if let Some(index) = self.claim_one(limit) {
-                return Wake::Cpu(index);
+                return if planted!(NoInterrupt) { Wake::Nobody } else { Wake::Cpu(index) };
             }
             // No idle P is left to claim. While the count was 1, a submitter may
             // have relied on a spinner that did not exist: check again for it.

@@ -38,7 +38,7 @@
 //!
 //! # Submitting
 //!
-//! A CPU that makes a G runnable (`Sched::submit`, `Sched::wake_p`)
+//! A CPU that makes a G runnable (`Sched::submit`, `Idle::wake_p`)
 //!
 //! 1. puts the G into a queue;
 //! 2. fence;
@@ -191,7 +191,7 @@
 //! | `globrunqget`              | `GlobalQueue::pop_batch`, `Sched::get_global`    |
 //! | `globrunqput`              | `GlobalQueue::push`                              |
 //! | `stealWork`                | `Sched::steal_work`                              |
-//! | `wakep`, `resetspinning`   | `Sched::wake_p`, `Sched::pay_wake`               |
+//! | `wakep`, `resetspinning`   | `Idle::wake_p`, `Sched::pay_wake`                |
 //! | `netpoll`, `injectglist`   | [`Sched::ready_from_interrupt`], [`Sched::arrive`] |
 //! | `goschedImpl`              | [`Stop::Yield`]; preempted: [`Stop::Expire`]     |
 //! | `entersyscall`, `exitsyscall` | [`G::enter_call`], [`G::exit_call`]           |

@@ -35,7 +35,7 @@ impl<K: Sync + 'static> Link<K> {
     }
 
     /// Stores `g` and returns the G that was here before.
-    /// SeqCst for `Sched::wake_p`; on x86 it costs nothing more.
+    /// SeqCst for `Idle::wake_p`; on x86 it costs nothing more.
     #[inline(always)]
     pub(crate) fn swap(&self, g: Option<&'static G<K>>) -> Option<&'static G<K>> {
         as_g(self.0.swap(as_ptr(g), SeqCst))

@@ -209,8 +209,8 @@ impl<K: Sync + 'static> Sched<K> {
             return Wake::from_word(self.submit_home(p, g, home));
         }
         match p.runq.swap_next(g) {
-            None => self.wake_p(true),
-            Some(old) if p.runq.try_push(old) => self.wake_p(false),
+            None => self.idle.wake_p(|| self.limit(), true),
+            Some(old) if p.runq.try_push(old) => self.idle.wake_p(|| self.limit(), false),
             Some(old) => Wake::from_word(self.submit_overflow(p, old)),
         }
     }
@@ -263,42 +263,11 @@ impl<K: Sync + 'static> Sched<K> {
         }
     }
 
-    /// Wakes one idle P, unless a P spins (Go: wakep). Essay, "Submitting".
-    ///
-    /// Either load is enough by itself, so they may be done one after the other,
-    /// first the one that decides where all Ps are busy. No P is idle: a P that
-    /// parks later counts itself after this, hence after the fence, and checks
-    /// again. A P spins: it checks again, or wakes another, when it stops.
-    ///
-    /// `after_swap`: the last store into the queue was a swap. The SeqCst swap and SeqCst
-    /// loads take the place of the fence: in their one order the swap is before or after
-    /// the parker's fence; if it is before, the parker sees the G, else these loads, which
-    /// are after the swap, see what the parker did before its fence. On x86 the swap is a
-    /// full barrier and the loads are plain.
-    #[inline(always)]
-    fn wake_p(&self, after_swap: bool) -> Wake {
-        // Orders the submit before the loads below; the partner is the fence in
-        // `Idle::park`. Loom treats SeqCst as AcqRel everywhere but in a fence.
-        if (!after_swap || cfg!(loom)) && !planted!(NoFence) {
-            fence(SeqCst);
-        }
-        if self.idle.counted.load(SeqCst) == 0 || self.idle.spinning.load(SeqCst) != 0 {
-            return Wake::Nobody;
-        }
-        Wake::from_word(self.wake_one())
-    }
-
-    #[cold]
-    fn wake_one(&self) -> usize {
-        let wake = self.idle.wake_one(self.limit());
-        if planted!(NoInterrupt) { 0 } else { wake.to_word() }
-    }
-
-    /// As `wake_p`, for Gs that may have gone to the global queue: if no idle CPU is woken for
+    /// As `Idle::wake_p`, for Gs that may have gone to the global queue: if no idle CPU is woken for
     /// them, a CPU other than `cpu`, the caller's, that runs without a timer is.
     fn wake_for_global(&self, cpu: usize) -> Wake {
         let mut untimed = core::iter::from_fn(|| self.take_untimed());
-        match self.wake_p(false) {
+        match self.idle.wake_p(|| self.limit(), false) {
             Wake::Nobody => untimed.find(|&at| at != cpu).map_or(Wake::Nobody, Wake::Cpu),
             wake => wake,
         }
@@ -313,7 +282,7 @@ impl<K: Sync + 'static> Sched<K> {
             self.idle.stop_spinning();
         }
         if stops_spinning || moved && !(p.runq.is_empty() && self.global.is_empty()) {
-            return self.wake_p(false);
+            return self.idle.wake_p(|| self.limit(), false);
         }
         Wake::Nobody
     }
@@ -541,7 +510,7 @@ impl<K: Sync + 'static> Sched<K> {
             return false; // set, and the queues were checked after it
         }
         self.untimed.set(p.index);
-        fence(SeqCst); // bit before queue; the partner is in `wake_p`
+        fence(SeqCst); // bit before queue; the partner is in `Idle::wake_p`
         self.somebody_waits(p)
     }
 
@@ -563,7 +532,7 @@ impl<K: Sync + 'static> Sched<K> {
     #[inline]
     pub fn take_untimed(&self) -> Option<usize> {
         // Queue before bits: a CPU that puts a G there has been through the fence
-        // of `wake_p` since, or owes it (`Marks::OWES_WAKE`) and calls again.
+        // of `Idle::wake_p` since, or owes it (`Marks::OWES_WAKE`) and calls again.
         if self.global.is_empty() || self.untimed.is_empty() {
             return None;
         }

@@ -10,6 +10,7 @@
 
 use super::overflow::slot_of;
 use crate::arch;
+use crate::arch::irq::IrqState;
 use crate::fail::end;
 use crate::mem::stack;
 use crate::run::door;
@@ -22,7 +23,7 @@ use crate::run::program::{Ended, Instance};
 use crate::run::roster::ALL;
 use crate::run::task::{Running, Task};
 use crate::run::waiting::Wait;
-use crate::run::{Leaving, SCHED, TIMERS, leave, leave_now, ready_from, running, this_cpu};
+use crate::run::{Leaving, SCHED, TIMERS, leave, ready_from, running, this_cpu};
 use crate::wait::held;
 use crate::watch::holder::owner_for;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -40,14 +41,16 @@ pub fn abandoned() -> usize {
 /// Abandons the running G.
 #[cold]
 pub fn abandon() -> ! {
-    leave(running().expect("no G to end"), Leaving::Abandon);
+    let g = running().expect("no G to end");
+    arch::probe_stack_again();
+    leave(arch::irq::disable(), g, Leaving::Abandon);
     unreachable!("an abandoned G runs")
 }
 
 /// As [`abandon`], with interrupts off.
 #[cold]
 pub(crate) fn abandon_now(g: &'static G<Task>) -> ! {
-    leave_now(g, Leaving::Abandon);
+    leave(IrqState::ON, g, Leaving::Abandon);
     unreachable!("an abandoned G runs")
 }
 

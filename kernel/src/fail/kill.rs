@@ -40,7 +40,7 @@ use crate::run::kill::{KillLevel, is_overdue, ran_since_request, request};
 use crate::run::roster::ALL;
 use crate::run::task::{GHandle, Task};
 use crate::run::unwind;
-use crate::run::{Instance, created, index, ready, roster, running, wake_cpu};
+use crate::run::{Instance, created, ready, roster, running, wake_cpu};
 use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Status};
 
@@ -49,7 +49,7 @@ const HEARD_NS: u64 = sched::SLICE_NS / 2;
 
 /// The live G of this number.
 pub fn find(id: u64) -> Option<GHandle> {
-    let g = index::find(id)?;
+    let g = roster::find(id)?;
     let (handle, status) = g.handle_and_status();
     (status != Status::Dead && g.id() == id).then_some(handle)
 }

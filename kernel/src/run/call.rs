@@ -6,9 +6,9 @@
 //!
 //! ```text
 //!    the G's stack            its M's stack
-//!   │ main           │       │ m_main         │
-//!   │ its calls      │       │ schedule       │
-//!   │ blocking ──────┼──────▶│ execute        │ ← the CPU's sp
+//!   │ main           │       │ schedule       │
+//!   │ its calls      │       │ execute        │
+//!   │ blocking ──────┼──────▶│                │ ← the CPU's sp
 //!   └────────────────┘       │ the call       │
 //!                            │ what it calls  │ ← the G's sp, when it has left
 //!                            └────────────────┘
@@ -52,7 +52,7 @@
 
 use super::m::{M, NoM};
 use super::task::Task;
-use super::{Cpu, Kind, Leaving, OnCpu, SCHED, hooks, m_main, running, wait_for_memory};
+use super::{Cpu, Kind, Leaving, OnCpu, SCHED, hooks, running, schedule, wait_for_memory};
 use crate::arch;
 use crate::arch::irq::IrqState;
 use core::mem::{ManuallyDrop, MaybeUninit};
@@ -177,7 +177,7 @@ fn find_spare(on: OnCpu<'_>) -> Result<OnCpu<'_>, NoM> {
     }
     // With interrupts on: it allocates, and may wait.
     let mut found = Err(NoM::NoMemory);
-    let on = on.open(|| found = retired_spare().map_or_else(|| M::create(m_main), Ok));
+    let on = on.open(|| found = retired_spare().map_or_else(|| M::create(schedule), Ok));
     match found {
         Ok(spare) => {
             keep(on.cpu(), spare);

@@ -5,10 +5,11 @@
 //! of a queue operation. There it is also decided whether the interrupted G continues. How long a
 //! slice is, and when the timer is armed, is in `preempt`. Interrupts are off here.
 
+use super::account::Spent;
 use super::kill;
 use super::preempt::Verdict;
 use super::task::{GHandle, Task};
-use super::{Kind, Leaving, OnCpu, SCHED, TIMERS, hooks, leave_now, park, running, send, wake_cpu};
+use super::{Kind, Leaving, OnCpu, SCHED, TIMERS, hooks, leave, running, send, wake_cpu};
 use crate::arch::irq::IrqState;
 use crate::arch::{self, Afterwards};
 use crate::mem::percpu::Here;
@@ -89,7 +90,7 @@ pub fn preempted() {
     arch::probe_stack();
     assert!(arch::irq::disable().were_on(), "irqs off");
     if let Some(why) = why_to_leave(g) {
-        leave_now(g, why);
+        return leave(IrqState::ON, g, why);
     }
     arch::irq::restore(IrqState::ON);
 }
@@ -119,7 +120,9 @@ fn why_to_leave(g: &'static G<Task>) -> Option<Leaving> {
 pub fn ready_from_interrupt(g: GHandle) {
     let cpu = arch::cpu_index();
     let note = |g: &'static G<Task>, was| {
-        park::readied(g, was);
+        if was == Status::Parked {
+            g.kernel.account.charge(Spent::Waiting, arch::cycles());
+        }
         hooks::event(Kind::Ready, g.id(), 1);
     };
     match SCHED.ready_from_interrupt(cpu, g, note) {

@@ -10,7 +10,7 @@
 
 use super::door::GHandle;
 use super::waiting::{Reason, Wait};
-use super::{Older, Record, Registry, door};
+use super::{Link, Record, Registry, door};
 use crate::arch::lock::IrqLock;
 use crate::run;
 use alloc::string::String;
@@ -96,7 +96,7 @@ pub struct Instance {
     /// A stamp of its Gs when they were last seen to wait for each other; else 0.
     last_stamp: AtomicU64,
     run: IrqLock<Run>,
-    older: Older<Instance>,
+    older: Link<Instance>,
 }
 
 struct Run {
@@ -119,7 +119,7 @@ enum Phase {
 }
 
 impl Record for Instance {
-    fn older(&self) -> &Older<Self> {
+    fn older(&self) -> &Link<Self> {
         &self.older
     }
 }
@@ -140,7 +140,7 @@ impl Instance {
             main: AtomicU64::new(0),
             last_stamp: AtomicU64::new(0),
             run: IrqLock::new(run),
-            older: Older::new(),
+            older: Link::new(),
         }
     }
 

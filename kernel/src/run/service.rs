@@ -18,7 +18,11 @@ use core::panic::Location;
 /// # Errors
 /// [`SpawnError`] when there is no memory for it.
 pub fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
-    counted(name, work)
+    run::count_service_g();
+    let (site, program) = (Location::caller(), Some(&KERNEL));
+    let options = SpawnOptions { name, site, stack: DEFAULT_SIZE, pin: None, program };
+    let detached = door::spawn(options, Caught(work));
+    detached.map(drop).inspect_err(|_| run::discount_service_g())
 }
 
 /// Starts a service G that ends when its work is done.
@@ -29,24 +33,8 @@ pub fn spawn_for_a_while(
     name: &'static str,
     work: impl FnOnce() + Send + 'static,
 ) -> Result<(), SpawnError> {
-    counted(name, move || {
+    spawn(name, move || {
         work();
         run::discount_service_g();
     })
-}
-
-fn counted(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
-    run::count_service_g();
-    let (site, program) = (Location::caller(), Some(&KERNEL));
-    let options = SpawnOptions { name, site, stack: DEFAULT_SIZE, pin: None, program };
-    match door::spawn(options, Caught(work)) {
-        Ok(detached) => {
-            drop(detached);
-            Ok(())
-        }
-        Err(error) => {
-            run::discount_service_g();
-            Err(error)
-        }
-    }
 }

@@ -13,7 +13,7 @@ use super::backtrace::MAX_FRAMES;
 use crate::arch;
 use crate::mem::PHYS_OFFSET;
 use crate::mem::stack::slot;
-use crate::run::index;
+use crate::run::roster;
 use crate::run::task::Task;
 use core::fmt;
 use sched::{G, Status};
@@ -47,7 +47,7 @@ impl core::error::Error for NoBacktrace {}
 /// # Errors
 /// [`NoBacktrace`]; also when it ran during every attempt.
 pub fn calls(id: u64) -> Result<impl Iterator<Item = usize>, NoBacktrace> {
-    let g = index::find(id).ok_or(NoBacktrace::NoSuchG)?;
+    let g = roster::find(id).ok_or(NoBacktrace::NoSuchG)?;
     for _ in 0..TRIES {
         let (handle, status) = g.handle_and_status();
         if status == Status::Dead || g.id() != id {

@@ -112,7 +112,7 @@ pub(crate) fn joined(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
     // SAFETY: 1. a joiner waits at the head of a job, which exists as long as it waits. 2. In the
     // window of stacks, only the places of Gs hold jobs, and a G is the record of its slot, for
     // ever (`spawn::g_with_stack`). 3. On the heap, a job's head has the address of a G or none
-    // (`spawn::spawn_as`); a word that is no longer of a head was discarded.
+    // (`spawn::spawn_slow`); a word that is no longer of a head was discarded.
     Some((seen, unsafe { &*at }))
 }
 
