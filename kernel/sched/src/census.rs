@@ -89,12 +89,6 @@ impl<K: Sync + 'static> P<K> {
     pub fn idles(&self) -> bool {
         self.marks.has(Marks::IDLE)
     }
-
-    /// Whether no G waits on this P, as must be so when it halts.
-    #[must_use]
-    pub fn has_nobody(&self) -> bool {
-        self.runq.is_empty() && self.pinned.is_empty()
-    }
 }
 
 /// Calls `f` for the Gs of a list, of that length at most.

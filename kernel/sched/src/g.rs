@@ -184,56 +184,48 @@ impl<K: 'static> Handle<K> {
         (self.g, generation_of(self.parked))
     }
 
-    /// (6), (7) Readies that life of the G. Any caller, in any context. Calls `note` if it
-    /// did wait, with its old state.
+    /// (7) in the common case: the G of that life is parked. The caller then holds
+    /// it. If not, call [`Handle::ready`].
     #[inline(always)]
-    pub(crate) fn ready(&self, note: impl FnOnce(&'static G<K>, Status)) -> Ready<K> {
+    pub(crate) fn ready_parked(&self) -> Option<&'static G<K>> {
         let runnable = self.parked ^ (Status::Parked as u64 ^ Status::Runnable as u64);
-        // Mostly it is parked. Acquire pairs with `finish_park` (the saved context), Release
-        // with the load there and in `cancel_park` (what the G waited for).
+        // Orderings as in `ready`.
         let now = self.g.word.compare_exchange(self.parked, runnable, AcqRel, Relaxed);
-        let was = if now.is_ok() { self.parked } else { self.ready_slow() };
-        match status_of(was) {
-            Status::Parked => {
-                note(self.g, Status::Parked);
-                Ready::Push(self.g)
-            }
-            Status::Parking => {
-                note(self.g, Status::Parking);
-                // The halted CPU is in the same word as the state, so it is never missed.
-                match (was & HALTED_MASK) >> HALTED_SHIFT {
-                    0 => Ready::Nothing,
-                    _ if planted!(ForgetHalted) => Ready::Nothing,
-                    cpu => Ready::Interrupt(cpu as usize - 1),
-                }
-            }
-            _ => Ready::Nothing,
-        }
+        now.is_ok().then_some(self.g)
     }
 
-    /// Readies a G that was not simply parked. Returns its old word, or that of a dead G if
-    /// that life of the G does not wait.
-    #[cold]
-    #[inline(never)]
-    fn ready_slow(&self) -> u64 {
+    /// (6), (7) Readies that life of the G. Any caller, in any context. Calls `note` if it
+    /// did wait, with its old state.
+    pub(crate) fn ready(&self, note: impl FnOnce(&'static G<K>, Status)) -> Ready<K> {
         let mut word = self.g.word.load(Relaxed);
         while generation_of(word) == generation_of(self.parked) {
-            let to = match status_of(word) {
-                Status::Parking => Status::Woken,
-                Status::Parked => Status::Runnable,
-                Status::Runnable if planted!(ReadyTwice) => return self.parked,
+            let (from, to) = match status_of(word) {
+                Status::Parking => (Status::Parking, Status::Woken),
+                Status::Parked => (Status::Parked, Status::Runnable),
+                Status::Runnable if planted!(ReadyTwice) => return Ready::Push(self.g),
                 // Readied before, or never parked: the first readier has pushed it.
                 // A G that is twice in a queue corrupts it.
                 Status::Dead | Status::Runnable | Status::Running | Status::Woken => break,
             };
-            // Orderings as above.
+            // Acquire pairs with `finish_park` (the saved context), Release
+            // with the load there and in `cancel_park` (what the G waited for).
             match self.g.word.compare_exchange_weak(word, settled(word, to), AcqRel, Relaxed) {
-                Ok(_) => return word,
-                Err(now) => word = now,
+                Ok(_) => note(self.g, from),
+                Err(now) => {
+                    word = now;
+                    spin_loop();
+                    continue;
+                }
             }
-            spin_loop();
+            // The halted CPU is in the same word as the state, so it is never missed.
+            return match (word & HALTED_MASK) >> HALTED_SHIFT {
+                _ if from == Status::Parked => Ready::Push(self.g),
+                0 => Ready::Nothing,
+                _ if planted!(ForgetHalted) => Ready::Nothing,
+                cpu => Ready::Interrupt(cpu as usize - 1),
+            };
         }
-        Status::Dead as u64
+        Ready::Nothing
     }
 }
 

@@ -78,11 +78,12 @@ impl<K: Sync + 'static> Sched<K> {
         handle: Handle<K>,
         note: impl FnOnce(&'static G<K>, Status),
     ) -> Wake {
-        match handle.ready(note) {
-            Ready::Push(g) => self.submit(p, g, g.home()),
-            Ready::Interrupt(cpu) => Wake::Cpu(cpu),
-            Ready::Nothing => Wake::Nobody,
+        if let Some(g) = handle.ready_parked() {
+            note(g, Status::Parked);
+            return self.submit(p, g, g.home());
         }
+        // Not parked, still parking, or a CPU halts for it.
+        Wake::from_word(ready_slow(handle, note, |g| self.submit(p, g, g.home())))
     }
 
     /// As [`Sched::ready`], without a P: puts the G into the inbox of `cpu`, or where its
@@ -95,11 +96,7 @@ impl<K: Sync + 'static> Sched<K> {
         handle: Handle<K>,
         note: impl FnOnce(&'static G<K>, Status),
     ) -> Wake {
-        match handle.ready(note) {
-            Ready::Push(g) => self.send_home(cpu, g),
-            Ready::Interrupt(cpu) => Wake::Cpu(cpu),
-            Ready::Nothing => Wake::Nobody,
-        }
+        Wake::from_word(ready_slow(handle, note, |g| self.send_home(cpu, g)))
     }
 
     /// Moves the Gs of the inbox to the P's queues, at the end of an interrupt (Go:
@@ -143,10 +140,7 @@ impl<K: Sync + 'static> Sched<K> {
             }
             Stop::Park => {
                 if !g.finish_park() {
-                    core::hint::cold_path();
-                    // Readied before it was off its stack: it runs next here; even if in
-                    // a call, as its M is here.
-                    return self.submit(p, g, g.pin().map_or(Home::Anywhere, Home::Pinned));
+                    return Wake::from_word(self.put_back(p, g));
                 }
             }
             Stop::Exit => {
@@ -157,6 +151,13 @@ impl<K: Sync + 'static> Sched<K> {
             Stop::Displace => self.displaced(p, g),
         }
         Wake::Nobody
+    }
+
+    /// [`Stop::Park`] of a G that was readied before it was off its stack: it runs next
+    /// here; even if in a call, as its M is here. A [`Wake`], as a word.
+    #[cold]
+    fn put_back(&self, p: &mut P<K>, g: &'static G<K>) -> usize {
+        self.submit(p, g, g.pin().map_or(Home::Anywhere, Home::Pinned)).to_word()
     }
 
     /// [`Stop::Displace`].
@@ -375,7 +376,19 @@ impl<K: Sync + 'static> Sched<K> {
                 3 => [Self::get_global, Self::steal_work, Self::get_inbox],
                 _ => [Self::get_global, Self::get_inbox, Self::steal_work],
             };
-            let found = self.get_global_in_turn(p).or_else(|| p.pop());
+            // One G of the global queue every 61st slice, so that a P whose own queue never
+            // empties does not starve it. A pinned hog never goes to the global queue to make
+            // room: while one is here, it has every other slice (`P::pop`), and global queue
+            // and ring share the rest. Not while a G is displaced: that G and its borrower
+            // share one slice.
+            let tick = p.tick();
+            let shared = tick.is_multiple_of(4) || tick.is_multiple_of(2) && p.runq.is_empty();
+            let in_turn = tick.is_multiple_of(GLOBAL_CHECK_EVERY) || shared && p.has_pinned_hog();
+            let found = match in_turn && !p.has_displaced() {
+                true => self.global.pop_batch(1).pop().map(|g| (g, Slice::New)),
+                false => None,
+            };
+            let found = found.or_else(|| p.pop());
             let found = found.or_else(|| elsewhere.into_iter().find_map(|get| get(self, p)));
             if let Some((g, slice)) = found {
                 g.execute();
@@ -396,21 +409,6 @@ impl<K: Sync + 'static> Sched<K> {
             }
             p.marks.set(Marks::SPINNING);
         }
-    }
-
-    /// Pops one G of the global queue every 61st slice, so that a P whose own queue
-    /// never empties does not starve it. A pinned hog never goes to the global
-    /// queue to make room: while one is here, it has every other slice (`P::pop`),
-    /// and global queue and ring share the rest. Not while a G is displaced: that G
-    /// and its borrower share one slice.
-    fn get_global_in_turn(&self, p: &mut P<K>) -> Option<Found<K>> {
-        let tick = p.tick();
-        let hog = p.has_pinned_hog();
-        let shared = tick.is_multiple_of(4) || tick.is_multiple_of(2) && p.runq.is_empty();
-        if !tick.is_multiple_of(GLOBAL_CHECK_EVERY) && !(hog && shared) || p.has_displaced() {
-            return None;
-        }
-        self.global.pop_batch(1).pop().map(|g| (g, Slice::New))
     }
 
     /// A fair share of the global queue: the first G is run, the rest go to the
@@ -583,6 +581,21 @@ pub enum Order {
     PollerLast = 3,
     /// Random at each search: to test that no code relies on an order.
     Random = 4,
+}
+
+/// Readies a G, and submits it or returns the CPU to interrupt: a [`Wake`], as a word.
+#[inline(never)]
+fn ready_slow<K>(
+    handle: Handle<K>,
+    note: impl FnOnce(&'static G<K>, Status),
+    submit: impl FnOnce(&'static G<K>) -> Wake,
+) -> usize {
+    let wake = match handle.ready(note) {
+        Ready::Push(g) => submit(g),
+        Ready::Interrupt(cpu) => Wake::Cpu(cpu),
+        Ready::Nothing => Wake::Nobody,
+    };
+    wake.to_word()
 }
 
 /// Takes a G from before a victim's ring, after a short delay: it was put there to

@@ -72,10 +72,9 @@ pub use record::{Label, Link, Record, Registry};
 pub use spawn::spawn;
 pub use task::{GHandle, Task, begin_panic, current, end_panic, is_in_call, is_panicking};
 pub use view::{
-    all_idle, ask_for_attention, busy, count_service_g, created, current_id, cycles_run,
-    discount_service_g, ended, gomaxprocs, has_work, is_busy, lives_changed, num_goroutines,
-    permit, present, program, progress, random, set_gomaxprocs, slices_begun, spare_attention,
-    take_permit, this,
+    all_idle, ask_for_attention, busy, created, current_id, cycles_run, ended, gomaxprocs,
+    has_work, is_busy, lives_changed, num_goroutines, permit, present, program, progress, random,
+    set_gomaxprocs, slices_begun, spare_attention, take_permit, this,
 };
 
 pub(crate) use cpu::{Cpu, OnCpu, this_cpu, try_this_cpu, with_cpu, with_p};

@@ -17,7 +17,7 @@
 //!
 //! - A G may be in no queue before its context is saved. So the next G would have to be found
 //!   before the leaving G is queued: a G that yields would be in no queue and invisible to thieves
-//!   meanwhile (`sched`, "A G on its way"), and alone on its CPU it would find no G, not even
+//!   meanwhile (`sched`, "A G in transit"), and alone on its CPU it would find no G, not even
 //!   itself.
 //! - The next G would owe the rest of that leaving, wherever it continues: at the root of a new G,
 //!   after a park, after an interrupt, in a call on the stack of another M. Here the rest is in one
@@ -123,13 +123,11 @@ fn execute<'a>(mut on: OnCpu<'a>, run: Run<Task>, mut last: Last) -> (OnCpu<'a>,
     if has_searched {
         last = searched(&mut on, g, wake, last);
     }
-    match slice {
-        Slice::Inherited => {}
-        Slice::Resumed => on.cpu().slices.resume(last.at),
-        Slice::New => {
-            g.kernel.slices.set(g.kernel.slices.get() + 1);
-            on.cpu().slices.begin(last.at);
-        }
+    if slice == Slice::Resumed {
+        on.cpu().slices.resume(last.at);
+    } else if slice == Slice::New {
+        g.kernel.slices.set(g.kernel.slices.get() + 1);
+        on.cpu().slices.begin(last.at);
     }
     match on.cpu().slices.attention.get() {
         0 => {}
@@ -243,13 +241,13 @@ fn came_back(on: &mut OnCpu<'_>) -> Last {
             spawn::recycle(on, g);
             Last { at, start: What::start_after(Kind::Exit, 0) }
         }
-        why => preempt(on, g, why, at),
+        why => came_back_slow(on, g, why, at),
     }
 }
 
 /// The longer ways of leaving: the slice of the G is over or lent, or the G is abandoned.
 #[cold]
-fn preempt(on: &mut OnCpu<'_>, g: &'static G<Task>, why: Leaving, at: u64) -> Last {
+fn came_back_slow(on: &mut OnCpu<'_>, g: &'static G<Task>, why: Leaving, at: u64) -> Last {
     let (cpu, p) = on.parts();
     let (kind, wake) = match why {
         Leaving::Displace => (Kind::Displace, SCHED.stopped(p, g, Stop::Displace)),
@@ -290,7 +288,7 @@ fn stop_m<'a>(mut on: OnCpu<'a>, wake: Wake, last: Last) -> (OnCpu<'a>, Last) {
 
 /// Halts until an interrupt comes.
 fn halt(mut on: OnCpu<'_>) -> OnCpu<'_> {
-    debug_assert!(on.p().has_nobody(), "halts with Gs");
+    debug_assert!(on.p().is_empty(), "halts with Gs");
     on.cpu().slices.idle();
     on.cpu().counters.halts.add_one();
     hooks::cpu_event(Kind::Halt, 0);
@@ -508,11 +506,11 @@ pub fn wait_for_memory(pages: usize) -> bool {
         Some(g) if arch::irq::enabled() && g.status() == Status::Running => g,
         _ => return false,
     };
-    let here = Here::enter();
-    let request = reclaim::want(&here, pages);
+    let irqs = arch::irq::disable_probed();
+    let request = reclaim::want(&Here::enter(), pages);
     ask_for_upkeep();
-    drop(here);
-    // Also if another CPU has stolen the G while the M still reclaims.
+    leave(irqs, g, Leaving::Yield);
+    // Another CPU may have stolen the G while the M still reclaims.
     while !request.is_done() {
         arch::probe_stack_again();
         leave(arch::irq::disable(), g, Leaving::Yield);
