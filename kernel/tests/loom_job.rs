@@ -82,13 +82,13 @@ fn a_place_is_free_only_when_both_are_done_with_it() {
         let value = Arc::new(());
         let place: &'static InlineCell = Box::leak(Box::new(InlineCell::new()));
         // SAFETY: we alone put anything there.
-        let made = unsafe { pair_in(place, Six(value.clone())) };
+        let made = unsafe { pair_in(Some(place), Six(value.clone())) };
         let (work, joiner) = made.ok().unwrap();
         let other = thread::spawn(move || work.run());
         drop(joiner);
         if place.is_free() {
             // SAFETY: as above. Loom finds whoever is not done with the first.
-            let (work, joiner) = unsafe { pair_in(place, Six(value.clone())) }.ok().unwrap();
+            let (work, joiner) = unsafe { pair_in(Some(place), Six(value.clone())) }.ok().unwrap();
             work.run();
             assert_eq!(joiner.join().0, 42);
         }
@@ -128,7 +128,7 @@ fn work_that_is_dropped_is_told_or_not_wanted_and_freed_once() {
         let value = Arc::new(());
         let place: &'static InlineCell = Box::leak(Box::new(InlineCell::new()));
         // SAFETY: we alone put anything there.
-        let (work, joiner) = unsafe { pair_in(place, Six(value.clone())) }.ok().unwrap();
+        let (work, joiner) = unsafe { pair_in(Some(place), Six(value.clone())) }.ok().unwrap();
         let other = thread::spawn(move || drop(work));
         drop(joiner);
         other.join().unwrap();

@@ -18,24 +18,23 @@ use core::panic::Location;
 use loom::sync::atomic::{AtomicUsize, Ordering::*};
 use loom::thread;
 use run::door::model;
-use run::label::Label;
-use run::registry::{Older, Record, Registry};
+use run::record::{Label, Link, Record, Registry};
 use std::sync::Arc;
 
 struct Numbered {
     number: AtomicUsize,
-    older: Older<Numbered>,
+    older: Link<Numbered>,
 }
 
 impl Record for Numbered {
-    fn older(&self) -> &Older<Self> {
+    fn older(&self) -> &Link<Self> {
         &self.older
     }
 }
 
 /// Its number is written plainly: whoever finds the record must see it.
 fn numbered(number: usize) -> &'static Numbered {
-    let record = Numbered { number: AtomicUsize::new(0), older: Older::new() };
+    let record = Numbered { number: AtomicUsize::new(0), older: Link::new() };
     record.number.store(number, Relaxed);
     Box::leak(Box::new(record))
 }

@@ -4,12 +4,10 @@
 //! kernel stops all CPUs first (`runnext::invariant`). A walk that finds no end,
 //! because a link is broken, stops after [`MAX_WALK`] Gs.
 
+use crate::Sched;
 use crate::g::G;
-use crate::list::Link;
 use crate::p::{Marks, P};
-use crate::runq::RunQueue;
 use crate::sync::Relaxed;
-use crate::{RUNQ_CAPACITY, Sched};
 
 /// The most Gs of one queue that a walk visits: more than fit in memory.
 const MAX_WALK: usize = 1 << 24;
@@ -45,10 +43,10 @@ impl<K: Sync + 'static> Sched<K> {
     /// assert_eq!(found, [(1, Place::Ring(0))]);
     /// ```
     pub fn census(&self, f: &mut impl FnMut(&'static G<K>, Place)) {
-        self.global.walk(|g| f(g, Place::Global));
+        walk(self.global.front(), self.global.len(), |g| f(g, Place::Global));
         for (index, slot) in self.slots.iter().enumerate() {
-            slot.inbox.walk(|g| f(g, Place::Inbox(index)));
-            slot.runq.walk(|g| f(g, Place::Ring(index)));
+            walk(slot.inbox.newest(), MAX_WALK, |g| f(g, Place::Inbox(index)));
+            slot.runq.iter().for_each(|g| f(g, Place::Ring(index)));
         }
     }
 
@@ -62,7 +60,7 @@ impl<K: Sync + 'static> Sched<K> {
     /// no P parks or wakes.
     #[must_use]
     pub fn counted_idle(&self) -> usize {
-        self.idle.counted()
+        self.idle.counted.load(Relaxed) as usize
     }
 }
 
@@ -91,32 +89,9 @@ impl<K: Sync + 'static> P<K> {
     pub fn idles(&self) -> bool {
         self.marks.has(Marks::IDLE)
     }
-
-    /// Whether no G waits on this P, as must be so when it halts.
-    #[must_use]
-    pub fn has_nobody(&self) -> bool {
-        self.runq.is_empty() && self.pinned.is_empty()
-    }
 }
 
-impl<K: Sync + 'static> RunQueue<K> {
-    fn walk(&self, mut f: impl FnMut(&'static G<K>)) {
-        let [next, displaced] = self.before_ring();
-        next.into_iter().chain(displaced).for_each(&mut f);
-        self.ring().take(RUNQ_CAPACITY).for_each(f);
-    }
-}
-
-/// Calls `f` for the Gs of a list of that length.
-pub(crate) fn walk<K: Sync + 'static>(
-    first: Option<&'static G<K>>,
-    len: usize,
-    f: impl FnMut(&'static G<K>),
-) {
-    core::iter::successors(first, |g| g.next().load(Relaxed)).take(len.min(MAX_WALK)).for_each(f);
-}
-
-/// Calls `f` for the Gs of a list that ends with a null link.
-pub(crate) fn walk_open<K: Sync + 'static>(first: &Link<K>, f: impl FnMut(&'static G<K>)) {
-    walk(first.load(Relaxed), MAX_WALK, f);
+/// Calls `f` for the Gs of a list, of that length at most.
+fn walk<K: Sync + 'static>(first: Option<&'static G<K>>, len: usize, f: impl FnMut(&'static G<K>)) {
+    core::iter::successors(first, |g| g.next.load(Relaxed)).take(len.min(MAX_WALK)).for_each(f);
 }

@@ -28,10 +28,10 @@ pub struct G<K: 'static> {
     word: AtomicU64,
 
     // Holder of the G only (a queue under its lock, or the CPU that runs it).
-    next: Link<K>,
-    /// From one pile of dead Gs to the next: `free`.
-    pile: Link<K>,
-    /// Its slice ran out: it is taken alone, never in a batch. See `globq`.
+    pub(crate) next: Link<K>,
+    /// From one pile of dead Gs to the next: `p`.
+    pub(crate) pile: Link<K>,
+    /// Its slice ran out: it is taken alone, never in a batch. See `list::GlobalQueue`.
     expired: AtomicBool,
     /// The CPU it may run on: a [`Home`], packed.
     home: AtomicU32,
@@ -94,15 +94,15 @@ impl<K: 'static> G<K> {
     /// Reads generation and status in one load, from any CPU. A caller that sees a
     /// life started sees all that was set up for it.
     #[must_use]
-    pub fn look(&'static self) -> (Handle<K>, Status) {
+    pub fn handle_and_status(&'static self) -> (Handle<K>, Status) {
         let word = self.word.load(Acquire); // pairs with `start`
-        (Handle { g: self, parked: parked_in(word) }, status_of(word))
+        (Handle { g: self, parked: settled(word, Status::Parked) }, status_of(word))
     }
 
     /// Names this life of the G, not a later one.
     #[must_use]
     pub fn handle(&'static self) -> Handle<K> {
-        Handle { g: self, parked: parked_in(self.word.load(Acquire)) }
+        self.handle_and_status().0
     }
 
     /// The CPU it may run on.
@@ -143,22 +143,6 @@ impl<K: 'static> G<K> {
         }
     }
 
-    /// Sets id and pin when a life begins. Holder only.
-    pub(crate) fn init(&self, id: u64, pin: Option<usize>) {
-        self.id.store(id, Relaxed);
-        self.home.store(pin.map_or(ANYWHERE, |cpu| cpu as u32 + 1), Relaxed);
-    }
-
-    /// Holder only.
-    pub(crate) fn next(&self) -> &Link<K> {
-        &self.next
-    }
-
-    /// Holder only.
-    pub(crate) fn pile(&self) -> &Link<K> {
-        &self.pile
-    }
-
     /// Holder only.
     pub(crate) fn set_expired(&self, expired: bool) {
         self.expired.store(expired, Relaxed);
@@ -190,7 +174,8 @@ impl<K: 'static> Handle<K> {
     /// that matters acts through the handle.
     #[must_use]
     pub fn get(&self) -> Option<&'static G<K>> {
-        (self.g.generation() == generation_of(self.parked)).then_some(self.g)
+        let now = self.g.word.load(Acquire); // pairs with `exit`
+        (generation_of(now) == generation_of(self.parked)).then_some(self.g)
     }
 
     /// The record, and the generation of its life.
@@ -200,13 +185,47 @@ impl<K: 'static> Handle<K> {
     }
 
     /// (7) in the common case: the G of that life is parked. The caller then holds
-    /// it. If not, call [`G::ready`].
+    /// it. If not, call [`Handle::ready`].
     #[inline(always)]
     pub(crate) fn ready_parked(&self) -> Option<&'static G<K>> {
         let runnable = self.parked ^ (Status::Parked as u64 ^ Status::Runnable as u64);
         // Orderings as in `ready`.
         let now = self.g.word.compare_exchange(self.parked, runnable, AcqRel, Relaxed);
         now.is_ok().then_some(self.g)
+    }
+
+    /// (6), (7) Readies that life of the G. Any caller, in any context. Calls `note` if it
+    /// did wait, with its old state.
+    pub(crate) fn ready(&self, note: impl FnOnce(&'static G<K>, Status)) -> Ready<K> {
+        let mut word = self.g.word.load(Relaxed);
+        while generation_of(word) == generation_of(self.parked) {
+            let (from, to) = match status_of(word) {
+                Status::Parking => (Status::Parking, Status::Woken),
+                Status::Parked => (Status::Parked, Status::Runnable),
+                Status::Runnable if planted!(ReadyTwice) => return Ready::Push(self.g),
+                // Readied before, or never parked: the first readier has pushed it.
+                // A G that is twice in a queue corrupts it.
+                Status::Dead | Status::Runnable | Status::Running | Status::Woken => break,
+            };
+            // Acquire pairs with `finish_park` (the saved context), Release
+            // with the load there and in `cancel_park` (what the G waited for).
+            match self.g.word.compare_exchange_weak(word, settled(word, to), AcqRel, Relaxed) {
+                Ok(_) => note(self.g, from),
+                Err(now) => {
+                    word = now;
+                    spin_loop();
+                    continue;
+                }
+            }
+            // The halted CPU is in the same word as the state, so it is never missed.
+            return match (word & HALTED_MASK) >> HALTED_SHIFT {
+                _ if from == Status::Parked => Ready::Push(self.g),
+                0 => Ready::Nothing,
+                _ if planted!(ForgetHalted) => Ready::Nothing,
+                cpu => Ready::Interrupt(cpu as usize - 1),
+            };
+        }
+        Ready::Nothing
     }
 }
 
@@ -260,18 +279,15 @@ pub enum Status {
     Parked = 5,
 }
 
-/// What a CPU that readies or parks a G must do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a CPU that has readied a G must do next.
 #[must_use]
-pub(crate) enum Ready {
-    /// The caller holds the G now: put it into a queue.
-    Push,
-    /// Nothing: the G did not wait.
-    Nothing,
-    /// Nothing more: the CPU that parks the G will see `Woken`.
-    Told,
-    /// The CPU that parks the G will see `Woken`, but halts: interrupt it.
+pub(crate) enum Ready<K: 'static> {
+    /// Put the G, which the caller holds now, into a queue.
+    Push(&'static G<K>),
+    /// Interrupt that CPU: it parks the G, halts, and is to see [`Status::Woken`].
     Interrupt(usize),
+    /// Nothing: the G did not wait, or the CPU that parks it will see [`Status::Woken`].
+    Nothing,
 }
 
 const STATUS_MASK: u64 = 0xff;
@@ -281,17 +297,22 @@ const GENERATION_SHIFT: u32 = 32;
 
 /// The transitions: no other code writes the word.
 impl<K: 'static> G<K> {
-    /// (1) Holder only.
-    pub(crate) fn start(&self) {
+    /// (1) Holder only: a life begins.
+    #[inline(always)]
+    pub(crate) fn start(&self, id: u64, pin: Option<usize>) {
+        self.id.store(id, Relaxed);
+        self.home.store(pin.map_or(ANYWHERE, |cpu| cpu as u32 + 1), Relaxed);
         // The queue orders it for the CPU that runs the G, the fence for a CPU that
-        // only reads the word; no instruction on x86. Pairs with `look`.
+        // only reads the word; no instruction on x86. Pairs with `handle_and_status`.
         fence(Release);
         self.step(Status::Dead, Status::Runnable, "not dead");
     }
 
     /// (2) Holder only: the CPU that took the G out of its queue.
+    #[inline(always)]
     pub(crate) fn execute(&self) {
         self.step(Status::Runnable, Status::Running, "not runnable");
+        self.set_expired(false);
     }
 
     /// (3) Holder only: the CPU that ran the G, which is off its stack.
@@ -333,7 +354,7 @@ impl<K: 'static> G<K> {
     /// until the halt.
     #[must_use = "halt only if it is true"]
     pub fn halt_on(&self, cpu: usize) -> bool {
-        let parking = with_status(self.word.load(Relaxed), Status::Parking);
+        let parking = self.word.load(Relaxed) & !STATUS_MASK | Status::Parking as u64;
         let halted = (parking & !HALTED_MASK) | (cpu as u64 + 1) << HALTED_SHIFT;
         // Races with `ready`: one is first. Acquire as in `cancel_park`.
         let now = self.word.compare_exchange(parking, halted, AcqRel, Acquire);
@@ -347,50 +368,26 @@ impl<K: 'static> G<K> {
         self.status() == Status::Woken
     }
 
-    /// (6), (7) Readies that life of the G. Any caller, in any context.
-    pub(crate) fn ready(&self, generation: u32) -> Ready {
-        let mut word = self.word.load(Relaxed);
-        while generation_of(word) == generation {
-            let (to, owed) = match status_of(word) {
-                // The halted CPU is in the same word as the state, so it is never
-                // missed.
-                Status::Parking => (Status::Woken, halted_of(word)),
-                Status::Parked => (Status::Runnable, Ready::Push),
-                Status::Runnable if planted!(ReadyTwice) => return Ready::Push,
-                // Readied before, or never parked: the first readier has pushed it.
-                // A G that is twice in a queue corrupts it.
-                Status::Dead | Status::Runnable | Status::Running | Status::Woken => break,
-            };
-            // Acquire pairs with `finish_park` (the saved context), Release
-            // with the load there and in `cancel_park` (what the G waited for).
-            match self.word.compare_exchange_weak(word, settled(word, to), AcqRel, Relaxed) {
-                Ok(_) => return owed,
-                Err(now) => word = now,
-            }
-            spin_loop();
-        }
-        Ready::Nothing
-    }
-
-    /// (8) Caller: the CPU that ran the G, context saved, off its stack. `Push` if
-    /// the G was readied while it parked; else the CPU that readies it holds it
-    /// from here on.
+    /// (8) Caller: the CPU that ran the G, context saved, off its stack. False if the G was
+    /// readied while it parked: the caller holds it, and must queue it. Else the CPU that
+    /// readies it holds it from here on.
     #[inline(always)]
-    pub(crate) fn finish_park(&self) -> Ready {
+    #[must_use]
+    pub(crate) fn finish_park(&self) -> bool {
         let word = self.word.load(Relaxed);
         let parked = word ^ (Status::Parking as u64 ^ Status::Parked as u64);
         if word & STATUS_MASK == Status::Parking as u64
-            // Release: the saved context, for `ready`. Acquire: see `ready`.
+            // Release: the saved context, for `ready`. Acquire: see `Handle::ready`.
             && self.word.compare_exchange(word, parked, Release, Acquire).is_ok()
         {
-            return Ready::Nothing;
+            return true;
         }
         let now = self.word.load(Acquire);
         if status_of(now) != Status::Woken {
             wrong_state("not parking");
         }
         self.word.store(settled(now, Status::Runnable), Relaxed);
-        Ready::Push
+        false
     }
 
     /// (9) The CPU that ran the G, off its stack. Ends all handles.
@@ -400,11 +397,7 @@ impl<K: 'static> G<K> {
             wrong_state("not running");
         }
         let dead = word ^ (Status::Running as u64 ^ Status::Dead as u64);
-        self.word.store(dead.wrapping_add(1 << GENERATION_SHIFT), Release); // pairs with `generation`
-    }
-
-    fn generation(&self) -> u32 {
-        generation_of(self.word.load(Acquire))
+        self.word.store(dead.wrapping_add(1 << GENERATION_SHIFT), Release); // pairs with `Handle::get`
     }
 
     /// The holder's transition: a load, a compare and a store. Returns the new
@@ -439,27 +432,11 @@ fn status_of(word: u64) -> Status {
     }
 }
 
-fn halted_of(word: u64) -> Ready {
-    match (word & HALTED_MASK) >> HALTED_SHIFT {
-        0 => Ready::Told,
-        cpu => Ready::Interrupt(cpu as usize - 1),
-    }
-}
-
 fn generation_of(word: u64) -> u32 {
     (word >> GENERATION_SHIFT) as u32
 }
 
-/// The word of the same life while it is parked and no CPU halts for it.
-fn parked_in(word: u64) -> u64 {
-    settled(word, Status::Parked)
-}
-
-fn with_status(word: u64, status: Status) -> u64 {
-    (word & !STATUS_MASK) | status as u64
-}
-
 /// Sets the status and clears the halted CPU.
 fn settled(word: u64, status: Status) -> u64 {
-    with_status(word & !HALTED_MASK, status)
+    word & !(STATUS_MASK | HALTED_MASK) | status as u64
 }

@@ -1,7 +1,7 @@
 //! Parking and waking: the idle Ps, the spinning Ps, and why no wake-up is lost.
 //!
 //! Holds the idle mask, the spinning count and the two sides of the protocol:
-//! [`Idle::park`] with its second check, and [`Idle::wake_one`]. The caller (`find`)
+//! [`Idle::park`] with its second check, and [`Idle::wake_p`]. The caller (`proc`)
 //! says which queues to check. The argument is in the essay, paragraphs
 //! "Submitting", "Parking" and "Spinning".
 
@@ -22,9 +22,9 @@ pub(crate) struct Idle {
     /// At least the number of bits in `idle`: a P is counted before its bit is set,
     /// and until after it was cleared. So a submitter mostly need not read the
     /// words of the mask.
-    counted: AtomicU32,
+    pub(crate) counted: AtomicU32,
     /// Ps that search for work and have no G: woken for it, or searching.
-    spinning: AtomicU32,
+    pub(crate) spinning: AtomicU32,
     /// State of the generator that picks the P to wake; 0: the lowest is woken.
     draws: AtomicU64,
 }
@@ -52,15 +52,6 @@ impl Idle {
         self.idle.has(index)
     }
 
-    /// How many Ps are counted as idle; `has_to_wake` reads this count.
-    pub(crate) fn counted(&self) -> usize {
-        self.counted.load(Relaxed) as usize
-    }
-
-    pub(crate) fn spinning(&self) -> usize {
-        self.spinning.load(Relaxed) as usize
-    }
-
     /// Ps below `limit` that are up and not idle.
     pub(crate) fn busy(&self, limit: usize) -> usize {
         let busy = |w| self.online.below(limit, w) & !self.idle.below(limit, w);
@@ -69,7 +60,7 @@ impl Idle {
 
     /// Whether a P below `limit` is idle, or any P spins.
     pub(crate) fn somebody_free(&self, limit: usize) -> bool {
-        self.spinning() != 0 || self.idle_ps(limit).next().is_some()
+        self.spinning.load(Relaxed) != 0 || self.idle_ps(limit).next().is_some()
     }
 
     /// The idle Ps below `limit`, lowest first.
@@ -92,7 +83,7 @@ impl Idle {
         }
     }
 
-    /// A spinning P found work. It owes a [`Idle::wake_one`] after this: CPUs that
+    /// A spinning P found work. It owes a [`Idle::wake_p`] after this: CPUs that
     /// submitted while it spun relied on it.
     pub(crate) fn stop_spinning(&self) {
         self.spinning.fetch_sub(1, AcqRel);
@@ -115,7 +106,7 @@ impl Idle {
             self.spinning.fetch_sub(1, AcqRel);
         }
         // Orders the stores above before the loads of `has_work`; the partner is
-        // the fence in `wake_p`, or the swap before `has_to_wake_after_swap`.
+        // the fence in `wake_p`, or the swap before it.
         fence(SeqCst);
         // If there is work and this P may not spin, another P spins, and will check
         // after it: it either finds this work, or finds other work and wakes this
@@ -131,14 +122,10 @@ impl Idle {
         false
     }
 
-    /// An idle P runs again. True if a waker claimed it: then it is counted as
-    /// spinning, and must search as a spinner does.
-    pub(crate) fn unpark(&self, index: usize) -> bool {
-        !self.claim(index)
-    }
-
-    /// Clears the bit of an idle P; true for one caller.
-    fn claim(&self, index: usize) -> bool {
+    /// Clears the bit of an idle P; true for one caller. If a P that runs again is not
+    /// that caller, a waker claimed it: then it is counted as spinning, and must search
+    /// as a spinner does.
+    pub(crate) fn claim(&self, index: usize) -> bool {
         let claimed = self.idle.claim(index);
         if claimed {
             self.counted.fetch_sub(1, AcqRel);
@@ -146,46 +133,40 @@ impl Idle {
         claimed
     }
 
-    /// After a submit, or after this P stopped spinning: whether [`Idle::wake_one`]
-    /// has anything to do (Go: wakep). Essay, "Submitting".
+    /// Wakes one idle P below `limit`, unless a P spins (Go: wakep). Essay, "Submitting".
     ///
     /// Either load is enough by itself, so they may be done one after the other,
     /// first the one that decides where all Ps are busy. No P is idle: a P that
     /// parks later counts itself after this, hence after the fence, and checks
     /// again. A P spins: it checks again, or wakes another, when it stops.
+    ///
+    /// `after_swap`: the last store into the queue was a swap. The SeqCst swap and SeqCst
+    /// loads take the place of the fence: in their one order the swap is before or after
+    /// the parker's fence; if it is before, the parker sees the G, else these loads, which
+    /// are after the swap, see what the parker did before its fence. On x86 the swap is a
+    /// full barrier and the loads are plain.
     #[inline(always)]
-    pub(crate) fn has_to_wake(&self) -> bool {
+    pub(crate) fn wake_p(&self, limit: impl FnOnce() -> usize, after_swap: bool) -> Wake {
         // Orders the submit before the loads below; the partner is the fence in
-        // `park`.
-        if !planted!(NoFence) {
+        // `park`. Loom treats SeqCst as AcqRel everywhere but in a fence.
+        if (!after_swap || cfg!(loom)) && !planted!(NoFence) {
             fence(SeqCst);
         }
-        self.counted.load(Relaxed) != 0 && self.spinning.load(Relaxed) == 0
-    }
-
-    /// As [`Idle::has_to_wake`], for a G whose last store into its queue was a
-    /// swap. The SeqCst swap and SeqCst loads take the place of the fence: in their
-    /// one order the swap is before or after the parker's fence; if it is before,
-    /// the parker sees the G, else these loads, which are after the swap, see what
-    /// the parker did before its fence. On x86 the swap is a full barrier and the
-    /// loads are plain.
-    #[inline(always)]
-    pub(crate) fn has_to_wake_after_swap(&self) -> bool {
-        // Loom treats SeqCst as AcqRel everywhere but in a fence.
-        if cfg!(loom) {
-            fence(SeqCst);
+        if self.counted.load(SeqCst) == 0 || self.spinning.load(SeqCst) != 0 {
+            return Wake::Nobody;
         }
-        self.counted.load(SeqCst) != 0 && self.spinning.load(SeqCst) == 0
+        self.wake_one(limit())
     }
 
-    /// Wakes one idle P below `limit`: no P seemed to spin, one seemed to be idle.
-    pub(crate) fn wake_one(&self, limit: usize) -> Wake {
+    /// The rest of `wake_p`: no P seemed to spin, one seemed to be idle.
+    #[cold]
+    fn wake_one(&self, limit: usize) -> Wake {
         // One waker at a time: a waker that fails here sees a spinning P.
         while self.idle_ps(limit).next().is_some()
             && self.spinning.compare_exchange(0, 1, AcqRel, Relaxed).is_ok()
         {
             if let Some(index) = self.claim_one(limit) {
-                return Wake::Cpu(index);
+                return if planted!(NoInterrupt) { Wake::Nobody } else { Wake::Cpu(index) };
             }
             // No idle P is left to claim. While the count was 1, a submitter may
             // have relied on a spinner that did not exist: check again for it.

@@ -1,7 +1,7 @@
 //! Which G runs next, and where: the Go scheduler's decisions, with no machine.
 //!
 //! This crate holds the run queues, the rules by which Gs are found, stolen and
-//! dealt out, and the protocol by which CPUs go to sleep and are woken. It is
+//! dealt out, and the protocol by which CPUs go to sleep and are woken. It
 //! is told what happened and answers with a decision that the kernel carries out:
 //! it has no machine, no clock and no allocator, so all of it runs on the host.
 //!
@@ -38,7 +38,7 @@
 //!
 //! # Submitting
 //!
-//! A CPU that makes a G runnable (`Idle::wake_p`)
+//! A CPU that makes a G runnable (`Sched::submit`, `Idle::wake_p`)
 //!
 //! 1. puts the G into a queue;
 //! 2. fence;
@@ -158,7 +158,7 @@
 //! - **Waiting, when a G is readied, until it is off its stack**: two CPUs can
 //!   do that to each other with interrupts off. The CPU that parks the G puts it
 //!   back instead ([`Status`], transition 8).
-//! - **A G in a batch when its slice ran out** (`globq`): unfair for ever.
+//! - **A G in a batch when its slice ran out** (`GlobalQueue`): unfair for ever.
 //! - **A yield to the global queue**, as in Go: a lock for each yield, and
 //!   nothing gained, for the G is as far from running as its P's ring is long.
 //! - **A run-next slot that cannot be stolen**: its G waits for a whole slice
@@ -184,14 +184,14 @@
 //! | `goready`                  | [`Sched::ready`]                                 |
 //! | `casgstatus`               | the transitions of [`Status`] (`G::step`)        |
 //! | `schedule`, `findRunnable` | [`Sched::find_runnable`]                         |
-//! | `runqput`                  | [`Owner::push`], [`Owner::push_next`]            |
-//! | `runqget`                  | [`Owner::take_next`], [`Owner::pop`]             |
+//! | `runqput`                  | `Sched::submit`; [`Owner::push`]                 |
+//! | `runqget`                  | `Owner::get`                                     |
 //! | `runqgrab`, `runqsteal`    | [`Owner::steal`]                                 |
 //! | `runqputslow`              | `Owner::take_half`                               |
-//! | `globrunqget`              | `GlobalQueue::pop_batch`, `Sched::look_global`   |
+//! | `globrunqget`              | `GlobalQueue::pop_batch`, `Sched::get_global`    |
 //! | `globrunqput`              | `GlobalQueue::push`                              |
-//! | `stealWork`                | `Sched::look_steal`                              |
-//! | `wakep`                    | `Idle::wake_p`                                   |
+//! | `stealWork`                | `Sched::steal_work`                              |
+//! | `wakep`, `resetspinning`   | `Idle::wake_p`, `Sched::pay_wake`                |
 //! | `netpoll`, `injectglist`   | [`Sched::ready_from_interrupt`], [`Sched::arrive`] |
 //! | `goschedImpl`              | [`Stop::Yield`]; preempted: [`Stop::Expire`]     |
 //! | `entersyscall`, `exitsyscall` | [`G::enter_call`], [`G::exit_call`]           |
@@ -212,32 +212,28 @@
 #![expect(clippy::new_without_default, reason = "statics need `const`, and nothing else is used")]
 
 mod census;
-mod find;
-mod free;
 mod g;
-mod globq;
 mod idle;
 mod list;
 mod p;
+mod proc;
 mod runq;
 #[cfg(feature = "sim")]
 pub mod sim;
-mod submit;
 mod sync;
 mod sysmon;
 
 pub use census::Place;
-pub use find::Order;
 pub use g::{G, Handle, Home, Status};
 pub use list::{Inbox, List};
 pub use p::{P, PSlot, Random, Slice};
+pub use proc::{Order, Stop};
 pub use runq::{Owner, RunQueue};
-pub use submit::Stop;
 pub use sysmon::{CallSeen, Sysmon, retake};
 
-use free::Store;
-use globq::GlobalQueue;
 use idle::{Idle, PMask};
+use list::GlobalQueue;
+use p::Store;
 use sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, const_fn};
 
 /// The most Ps: one for each CPU that the kernel can have.
@@ -383,7 +379,7 @@ pub struct Sched<K: 'static> {
     next_id: AtomicU64,
     // Atomic, by the protocol in `idle`.
     idle: Idle,
-    // Atomic, by the protocol in `sysmon`: Ps that run a G without a timer.
+    // Atomic, by the protocol in `proc`: Ps that run a G without a timer.
     untimed: PMask,
     // Each under a lock of its own.
     global: GlobalQueue<K>,
@@ -483,7 +479,7 @@ impl<K: Sync + 'static> Sched<K> {
     pub fn counts(&self) -> Counts {
         Counts {
             global: self.global.len(),
-            spinning: self.idle.spinning(),
+            spinning: self.idle.spinning.load(Relaxed) as usize,
             busy: self.idle.busy(self.limit()),
         }
     }

@@ -1,4 +1,4 @@
-//! Linked Gs: one link, a list, and the inbox of a CPU.
+//! Linked Gs: one link, a list, the inbox of a CPU, the global queue.
 //!
 //! A G has one `next` link, and the holder of the G owns the link: a queue, an
 //! inbox, a free list, a batch in transit. So a G is in at most one of them, and
@@ -6,9 +6,11 @@
 //!
 //! The crate's only `unsafe` block is here, in [`Link`].
 
-use crate::census::walk_open;
 use crate::g::G;
-use crate::sync::{AcqRel, Acquire, AtomicPtr, Relaxed, SeqCst, const_fn, spin_loop};
+use crate::sync::{
+    AcqRel, Acquire, AtomicPtr, AtomicUsize, Relaxed, Release, SeqCst, SpinLock, const_fn,
+    spin_loop,
+};
 use core::ptr;
 use core::sync::atomic::Ordering;
 
@@ -33,7 +35,7 @@ impl<K: Sync + 'static> Link<K> {
     }
 
     /// Stores `g` and returns the G that was here before.
-    /// SeqCst for `Idle::has_to_wake_after_swap`; on x86 it costs nothing more.
+    /// SeqCst for `Idle::wake_p`; on x86 it costs nothing more.
     #[inline(always)]
     pub(crate) fn swap(&self, g: Option<&'static G<K>>) -> Option<&'static G<K>> {
         as_g(self.0.swap(as_ptr(g), SeqCst))
@@ -68,8 +70,8 @@ fn as_g<K: 'static>(p: *mut G<K>) -> Option<&'static G<K>> {
 pub struct List<K: 'static> {
     /// First and last; the list owns the links between them, and never reads the
     /// last one's.
-    pub(crate) ends: Option<(&'static G<K>, &'static G<K>)>,
-    pub(crate) len: usize,
+    ends: Option<(&'static G<K>, &'static G<K>)>,
+    len: usize,
 }
 
 impl<K: Sync + 'static> List<K> {
@@ -79,32 +81,26 @@ impl<K: Sync + 'static> List<K> {
 
     /// Appends `g`, which no queue holds.
     pub(crate) fn push(&mut self, g: &'static G<K>) {
-        self.append(List { ends: Some((g, g)), len: 1 });
+        if let Some((_, tail)) = self.ends {
+            tail.next.store(Some(g), Relaxed);
+        }
+        self.ends = Some((self.front().unwrap_or(g), g));
+        self.len += 1;
     }
 
     /// Inserts `g`, which no queue holds, at the head.
     pub(crate) fn push_front(&mut self, g: &'static G<K>) {
-        let behind = core::mem::replace(self, List { ends: Some((g, g)), len: 1 });
-        self.append(behind);
-    }
-
-    /// Appends all of `other`, in order, in one step.
-    pub(crate) fn append(&mut self, other: List<K>) {
-        self.len += other.len;
-        self.ends = match (self.ends, other.ends) {
-            (Some((head, tail)), Some((other_head, other_tail))) => {
-                tail.next().store(Some(other_head), Relaxed);
-                Some((head, other_tail))
-            }
-            (ends, other_ends) => ends.or(other_ends),
-        };
+        let (head, tail) = self.ends.unzip();
+        g.next.store(head, Relaxed);
+        self.ends = Some((g, tail.unwrap_or(g)));
+        self.len += 1;
     }
 
     /// Takes the oldest G.
     pub fn pop(&mut self) -> Option<&'static G<K>> {
         let (head, tail) = self.ends?;
         self.len -= 1;
-        let second = || head.next().load(Relaxed).expect("broken list");
+        let second = || head.next.load(Relaxed).expect("broken list");
         self.ends = (self.len > 0).then(|| (second(), tail));
         Some(head)
     }
@@ -163,7 +159,7 @@ impl<K: Sync + 'static> Inbox<K> {
     pub fn push(&self, g: &'static G<K>) -> bool {
         loop {
             let newest = self.newest.load(Relaxed);
-            g.next().store(newest, Relaxed);
+            g.next.store(newest, Relaxed);
             // Release publishes the G and its link; pairs with the swap in
             // `take_all`.
             let Link(place) = &self.newest;
@@ -180,18 +176,113 @@ impl<K: Sync + 'static> Inbox<K> {
         let mut list = List::new();
         let mut newest = self.newest.take();
         while let Some(g) = newest {
-            newest = g.next().load(Relaxed);
+            newest = g.next.load(Relaxed);
             list.push_front(g);
         }
         list
     }
 
-    /// Calls `f` for each G, newest first. For a census.
-    pub(crate) fn walk(&self, f: impl FnMut(&'static G<K>)) {
-        walk_open(&self.newest, f);
+    /// The newest G; its link leads to the next older one. For a census.
+    pub(crate) fn newest(&self) -> Option<&'static G<K>> {
+        self.newest.load(Relaxed)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.newest.is_null()
+    }
+}
+
+/// The global queue, for Gs that no P holds: a list under a spin lock. Callers: any CPU,
+/// interrupts off.
+///
+/// It gets the Gs that did not fit in a ring, the Gs whose slice ran out, and the Gs
+/// whose call is over while all CPUs are busy. All Ps take from it, by the rules in
+/// `proc`.
+///
+/// **Batches.** A batch saves locks, but it deals Gs out unevenly: the P that took
+/// four runs each of them a quarter as often as the P that took one. That is soon
+/// over for a burst of new Gs and lasts for ever for Gs that never stop. So a G
+/// whose slice ran out is taken alone: a batch ends before it. All hogs then go
+/// round in one circle, whichever P they began on.
+pub(crate) struct GlobalQueue<K: 'static> {
+    lock: SpinLock,
+    // Written under the lock only.
+    head: Link<K>,
+    tail: Link<K>,
+    // Written under the lock, read by any CPU.
+    len: AtomicUsize,
+}
+
+impl<K: Sync + 'static> GlobalQueue<K> {
+    const_fn! {
+        pub(crate) fn new() -> Self {
+            GlobalQueue {
+                lock: SpinLock::new(),
+                head: Link::null(),
+                tail: Link::null(),
+                len: AtomicUsize::new(0),
+            }
+        }
+    }
+
+    /// Appends one G (Go: globrunqput).
+    pub(crate) fn push(&self, g: &'static G<K>) {
+        self.push_list(List { ends: Some((g, g)), len: 1 });
+    }
+
+    /// Appends a list, in order (Go: globrunqputbatch).
+    pub(crate) fn push_list(&self, list: List<K>) {
+        let Some((first, last)) = list.ends else { return };
+        self.lock.with(|| {
+            match self.tail.load(Relaxed) {
+                Some(tail) => tail.next.store(Some(first), Relaxed),
+                None => self.head.store(Some(first), Relaxed),
+            }
+            self.tail.store(Some(last), Relaxed);
+            self.len.store(self.len() + list.len, Release);
+        });
+    }
+
+    /// Takes the oldest G and, unless its slice ran out, the Gs behind it up to
+    /// `limit` in all, or up to one whose slice ran out (Go: globrunqgetbatch). An empty
+    /// queue costs one load and no lock.
+    pub(crate) fn pop_batch(&self, limit: usize) -> List<K> {
+        if self.is_empty() {
+            return List::new();
+        }
+        self.lock.with(|| {
+            let Some(first) = self.head.load(Relaxed) else { return List::new() };
+            let after = |g: &'static G<K>| g.next.load(Relaxed).expect("broken list");
+            let most = if first.is_expired() { 1 } else { limit.min(self.len()) };
+            // A walk and one cut: the Gs stay linked.
+            let (mut last, mut len) = (first, 1);
+            while len < most && !after(last).is_expired() {
+                (last, len) = (after(last), len + 1);
+            }
+            let left = self.len() - len;
+            self.head.store((left > 0).then(|| after(last)), Relaxed);
+            if left == 0 {
+                self.tail.store(None, Relaxed);
+            }
+            self.len.store(left, Release);
+            List { ends: Some((first, last)), len }
+        })
+    }
+
+    /// How many Gs wait here. Without the lock: it may be stale at once. A CPU that
+    /// sees a G gone also sees what its taker did before (Acquire, Release): for
+    /// example, that it put the G that yielded into its ring.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Acquire)
+    }
+
+    /// Whether the queue is empty. Without the lock.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The oldest G. For a census: no G moves meanwhile.
+    pub(crate) fn front(&self) -> Option<&'static G<K>> {
+        self.head.load(Relaxed)
     }
 }

@@ -6,14 +6,15 @@
 //! fields need neither atomics nor a lock, and operations of the holder alone take
 //! `&mut P`.
 //!
-//! The order of the search for work is in `find`; parking and waking are in `idle`.
+//! What a P does with Gs is in `proc`; parking and waking are in `idle`.
 
-use crate::Wake;
-use crate::free::Free;
 use crate::g::G;
-use crate::list::{Inbox, List};
+use crate::list::{Inbox, Link, List};
 use crate::runq::{Owner, RunQueue};
-use crate::sync::{AtomicU32, AtomicU64, Relaxed, const_fn};
+use crate::sync::{
+    Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, SpinLock, const_fn,
+};
+use crate::{FREE_PILE, Wake};
 
 /// The part of a P that other CPUs see.
 ///
@@ -168,25 +169,18 @@ impl<K: Sync + 'static> P<K> {
         self.resumes_pinned || self.runq.has_displaced()
     }
 
-    /// Takes a G that may run anywhere.
-    #[inline(always)]
-    pub(crate) fn pop_local(&mut self) -> Option<(&'static G<K>, Slice)> {
-        let mut runq = self.runq.in_register();
-        pop_front(&mut runq).or_else(|| runq.pop().map(|g| (g, Slice::New)))
-    }
-
     /// Takes any G: the ring and the pinned Gs by turns while both have some.
     pub(crate) fn pop(&mut self) -> Option<(&'static G<K>, Slice)> {
-        if let Some(front) = pop_front(&mut self.runq) {
-            return Some(front);
-        }
-        let pinned_has_turn = !self.pinned.is_empty() && !self.tick().is_multiple_of(2);
-        if self.resumes_pinned || pinned_has_turn {
+        let odd_slice = !self.tick().is_multiple_of(2);
+        let pinned_has_turn = self.runq.front_len() == 0
+            && (self.resumes_pinned || odd_slice && !self.pinned.is_empty());
+        if pinned_has_turn {
             // A G that has just yielded to this one is one more in the ring.
             self.marks.set(Marks::OWES_WAKE);
-            return self.pop_pinned();
+        } else if let Some(found) = self.runq.get() {
+            return Some(found);
         }
-        self.pop_local().or_else(|| self.pop_pinned())
+        self.pop_pinned()
     }
 
     /// Takes the first of the pinned Gs.
@@ -217,20 +211,6 @@ impl<K: Sync + 'static> P<K> {
     pub(crate) fn has_pinned_hog(&self) -> bool {
         self.pinned.front().is_some_and(G::is_expired)
     }
-}
-
-/// Takes a G from before the ring.
-#[inline(always)]
-fn pop_front<K: Sync + 'static>(runq: &mut Owner<K>) -> Option<(&'static G<K>, Slice)> {
-    let (has_next, has_displaced) = runq.front();
-    // Both in one test: mostly neither is set.
-    if !(has_next | has_displaced) {
-        return None;
-    }
-    if has_next && let Some(g) = runq.take_next_seen() {
-        return Some((g, Slice::Inherited));
-    }
-    runq.take_displaced().map(|g| (g, Slice::Resumed))
 }
 
 /// Tasks of a P that come before its own queue: a bit each, and nearly always all
@@ -283,6 +263,124 @@ pub enum Slice {
     Resumed,
 }
 
+/// A pile of dead Gs, linked by `next`.
+struct Pile<K: 'static> {
+    top: Option<&'static G<K>>,
+    len: usize,
+}
+
+/// The dead Gs of one P, to be recycled.
+///
+/// A G that ends goes on top of the current pile, and the next G that is started here
+/// is taken off it: the most recent, whose stack is warm. When the current pile is full
+/// it becomes the spare, and the old spare goes to the common store; when it is empty
+/// it is replaced by the spare, else from the store. Piles move as wholes, so a G costs
+/// the same few instructions whether ten are started at a time or ten thousand, and
+/// between two visits to the store there is at least a pile's worth of Gs.
+pub(crate) struct Free<K: 'static> {
+    at_hand: Pile<K>,
+    /// Full or empty.
+    behind: Pile<K>,
+}
+
+impl<K: Sync + 'static> Free<K> {
+    const NONE: Pile<K> = Pile { top: None, len: 0 };
+
+    pub(crate) const fn new() -> Self {
+        Free { at_hand: Self::NONE, behind: Self::NONE }
+    }
+
+    /// How many Gs both piles hold.
+    pub(crate) fn len(&self) -> usize {
+        self.at_hand.len + self.behind.len
+    }
+
+    /// Pops the G that was pushed last, else one from the store (Go: gfget).
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, store: &Store<K>) -> Option<&'static G<K>> {
+        if self.at_hand.top.is_none() {
+            self.refill(store);
+        }
+        let g = self.at_hand.top?;
+        self.at_hand.top = g.next.load(Relaxed);
+        self.at_hand.len -= 1;
+        Some(g)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refill(&mut self, store: &Store<K>) {
+        self.at_hand = core::mem::replace(&mut self.behind, Self::NONE);
+        if self.at_hand.len == 0 {
+            self.at_hand = store.take().unwrap_or(Self::NONE);
+        }
+    }
+
+    /// Puts `g`, which no queue holds, on top (Go: gfput).
+    #[inline(always)]
+    pub(crate) fn push(&mut self, store: &Store<K>, g: &'static G<K>) {
+        if self.at_hand.len == FREE_PILE {
+            self.make_room(store);
+        }
+        g.next.store(self.at_hand.top, Relaxed);
+        self.at_hand.top = Some(g);
+        self.at_hand.len += 1;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, store: &Store<K>) {
+        let full = core::mem::replace(&mut self.at_hand, Self::NONE);
+        if let Some(top) = core::mem::replace(&mut self.behind, full).top {
+            store.put(top);
+        }
+    }
+}
+
+/// Full piles of dead Gs, for all Ps. Callers: any CPU, interrupts off.
+pub(crate) struct Store<K: 'static> {
+    lock: SpinLock,
+    /// The top of the pile that was put here last; `pile` links it to the next
+    /// pile. Written under the lock only.
+    newest: Link<K>,
+    /// How many piles. Written under the lock, read by any CPU.
+    len: AtomicUsize,
+}
+
+impl<K: Sync + 'static> Store<K> {
+    const_fn! {
+        pub(crate) fn new() -> Self {
+            Store { lock: SpinLock::new(), newest: Link::null(), len: AtomicUsize::new(0) }
+        }
+    }
+
+    /// How many Gs there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Acquire) * FREE_PILE // pairs with `put` and `take`
+    }
+
+    fn put(&self, top: &'static G<K>) {
+        self.lock.with(|| {
+            top.pile.store(self.newest.load(Relaxed), Relaxed);
+            self.newest.store(Some(top), Relaxed);
+            self.len.store(self.len.load(Relaxed) + 1, Release); // pairs with `take`
+        });
+    }
+
+    /// An empty store costs one load and no lock.
+    fn take(&self) -> Option<Pile<K>> {
+        if self.len.load(Acquire) == 0 {
+            return None;
+        }
+        self.lock.with(|| {
+            let top = self.newest.load(Relaxed)?;
+            self.newest.store(top.pile.load(Relaxed), Relaxed);
+            self.len.store(self.len.load(Relaxed) - 1, Release);
+            Some(Pile { top: Some(top), len: FREE_PILE })
+        })
+    }
+}
+
 /// A small generator (SplitMix64), from any seed: this is its state.
 pub struct Random(pub u64);
 
@@ -305,5 +403,48 @@ impl Random {
         self.0 = self.0.wrapping_add(Self::STEP);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb)
+    }
+}
+
+#[cfg(all(test, not(any(loom, feature = "sim"))))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::{boxed::Box, vec::Vec};
+
+    fn gs(n: usize) -> Vec<&'static G<usize>> {
+        (0..n).map(|i| &*Box::leak(Box::new(G::new(i)))).collect()
+    }
+
+    #[test]
+    fn the_last_to_end_is_the_first_to_be_used_again() {
+        let (store, mut free) = (Store::new(), Free::new());
+        gs(5 * FREE_PILE + 7).into_iter().for_each(|g| free.push(&store, g));
+        let out: Vec<_> = core::iter::from_fn(|| free.pop(&store)).map(|g| g.kernel).collect();
+        assert_eq!(out, (0..5 * FREE_PILE + 7).rev().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_ends_on_one_p_is_used_again_on_another() {
+        let (store, mut one, mut other) = (Store::new(), Free::new(), Free::new());
+        gs(4 * FREE_PILE).into_iter().for_each(|g| one.push(&store, g));
+        let mut out: Vec<_> = core::iter::from_fn(|| other.pop(&store)).map(|g| g.kernel).collect();
+        assert_eq!(out.len(), 2 * FREE_PILE, "all that one does not keep");
+        out.extend(core::iter::from_fn(|| one.pop(&store)).map(|g| g.kernel));
+        out.sort_unstable();
+        assert!(out.into_iter().eq(0..4 * FREE_PILE), "each of them once");
+    }
+
+    #[test]
+    fn a_p_that_starts_and_ends_by_turns_leaves_the_store_alone() {
+        let (store, mut free) = (Store::new(), Free::new());
+        let mut gs = gs(2 * FREE_PILE).into_iter();
+        gs.by_ref().take(FREE_PILE + 1).for_each(|g| free.push(&store, g));
+        for _ in 0..10 {
+            // Back and forth over the edge of a pile.
+            let two = [free.pop(&store), free.pop(&store)].map(|g| g.expect("there are some"));
+            two.into_iter().for_each(|g| free.push(&store, g));
+            assert_eq!(store.len.load(Relaxed), 0);
+        }
     }
 }

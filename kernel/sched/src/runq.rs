@@ -6,7 +6,7 @@
 //!
 //! Order is first in, first out; the run-next slot comes first, then the displaced
 //! slot. Gs that do not fit are returned as a batch for the global queue, which
-//! this file does not know. `submit` decides when to push where.
+//! this file does not know. `proc` decides when to push where.
 //!
 //! # The ring
 //!
@@ -25,6 +25,7 @@
 
 use crate::g::G;
 use crate::list::{Link, List};
+use crate::p::Slice;
 use crate::sync::{
     AcqRel, Acquire, AtomicBool, AtomicU32, Relaxed, Release, array_of, const_fn, planted,
     spin_loop,
@@ -82,13 +83,6 @@ impl<K: Sync + 'static> RunQueue<K> {
         !self.displaced.is_null()
     }
 
-    /// Whether the run-next slot and the displaced slot are filled at this instant.
-    /// For the owner, which alone fills them.
-    #[inline(always)]
-    pub(crate) fn front(&self) -> (bool, bool) {
-        (!self.next.is_null(), !self.displaced.is_null())
-    }
-
     /// How many Gs wait before the ring at this instant.
     #[must_use]
     pub fn front_len(&self) -> usize {
@@ -113,16 +107,13 @@ impl<K: Sync + 'static> RunQueue<K> {
         self.len() == 0
     }
 
-    /// The run-next G and the displaced G. For a census.
-    pub(crate) fn before_ring(&self) -> [Option<&'static G<K>>; 2] {
-        [self.next.load(Acquire), self.displaced.load(Acquire)]
-    }
-
-    /// The Gs of the ring, oldest first. For a census.
-    pub(crate) fn ring(&self) -> impl Iterator<Item = &'static G<K>> {
+    /// All Gs, in the order in which they run. For a census.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static G<K>> {
+        let before = [self.next.load(Acquire), self.displaced.load(Acquire)];
         let (head, tail) = (self.head.load(Acquire), self.tail.load(Acquire));
         let len = tail.wrapping_sub(head).min(CAPACITY);
-        (0..len).filter_map(move |i| self.slot(head.wrapping_add(i)).load(Relaxed))
+        let ring = (0..len).map(move |i| self.slot(head.wrapping_add(i)).load(Relaxed));
+        before.into_iter().chain(ring).flatten()
     }
 
     fn slot(&self, index: u32) -> &Link<K> {
@@ -156,11 +147,24 @@ impl<K: 'static> core::ops::Deref for Owner<K> {
 }
 
 impl<K: Sync + 'static> Owner<K> {
-    /// The same right as a value that is in no memory: the queue is read once, as the compiler
-    /// cannot know that no atomic changes it.
+    /// Takes the G that is to run next, and says on which slice: the run-next G, the
+    /// displaced G, or the oldest G of the ring (Go: runqget).
     #[inline(always)]
-    pub(crate) fn in_register(&mut self) -> Owner<K> {
-        Owner { q: self.q }
+    pub(crate) fn get(&mut self) -> Option<(&'static G<K>, Slice)> {
+        // In no memory, so the queue is read once: the compiler cannot know that no atomic
+        // changes it.
+        let mut owner = Owner { q: self.q };
+        let (has_next, has_displaced) = (!owner.next.is_null(), owner.has_displaced());
+        // Both in one test: mostly neither is set.
+        if has_next | has_displaced {
+            if has_next && let Some(g) = owner.q.next.swap(None) {
+                return Some((g, Slice::Inherited));
+            }
+            if let Some(g) = owner.take_displaced() {
+                return Some((g, Slice::Resumed));
+            }
+        }
+        owner.pop().map(|g| (g, Slice::New))
     }
 
     /// Appends `g`. If the ring was full, returns its older half and `g`: the
@@ -223,13 +227,6 @@ impl<K: Sync + 'static> Owner<K> {
     pub fn swap_next(&mut self, g: &'static G<K>) -> Option<&'static G<K>> {
         // A swap, not load and store: a thief may be taking the old one.
         self.q.next.swap(Some(g))
-    }
-
-    /// As [`take_next`](Self::take_next), for a caller that has seen the slot
-    /// filled.
-    #[inline(always)]
-    pub(crate) fn take_next_seen(&mut self) -> Option<&'static G<K>> {
-        self.q.next.swap(None)
     }
 
     /// Takes the run-next G.

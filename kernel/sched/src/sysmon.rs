@@ -1,94 +1,13 @@
-//! Uses of the clock: ending slices, and retaking Ps from calls.
+//! The monitor: when a P is retaken from a G in a call.
 //!
-//! **The slice timer** runs only where a G waits for the slice to end. A G is not
-//! preempted while no other G waits, and its CPU takes no tick. The price is that a P
-//! without a timer must be told when a G begins to wait:
-//!
-//! - in its own queues: then the P itself put the G there, or was sent an interrupt
-//!   for its inbox, and calls [`Sched::needs_timer`] again;
-//! - in the global queue: then the CPU that put it there interrupts every P that has
-//!   no timer ([`Sched::take_untimed`]). All of them, not one: five hogs on four
-//!   CPUs are fair only if each of the four is preempted in its turn.
-//!
-//! It is the argument of parking once more (essay, "Parking"): one CPU sets its
-//! bit, then checks the queue; the other fills the queue, then checks the bits;
-//! with a fence between on both sides, one of them sees the other's store.
-//!
-//! **The monitor** is for `handoff=sysmon`, where a CPU whose G waits in a call
-//! halts and keeps its P until the monitor notices. Go has a thread for that, which
-//! sleeps for 20 µs between two checks and longer and longer while it finds nothing
-//! to do. Here the CPU that halts computes when that thread would check next, and
-//! sets its timer: there is no tick while no G is in a call.
-//!
-//! The kernel knows when a slice began and how long it is; time comes in as an
-//! argument.
+//! It is for `handoff=sysmon`, where a CPU whose G waits in a call halts and keeps its P
+//! until the monitor notices. Go has a thread for that, which sleeps for 20 µs between two
+//! checks and longer and longer while it finds nothing to do. Here the CPU that halts
+//! computes when that thread would check next, and sets its timer: there is no tick while
+//! no G is in a call. Time comes in as an argument.
 
-use crate::p::P;
-use crate::sync::{AtomicU64, Relaxed, SeqCst, const_fn, fence};
-use crate::{SLICE_NS, Sched};
-
-impl<K: Sync + 'static> Sched<K> {
-    /// Whether the G that this P runs, or is about to run, needs a timer for its
-    /// slice. If not, this P is recorded as one without.
-    ///
-    /// Caller: the M that holds `p`, interrupts off: before it switches to a G,
-    /// after it made one ready, after an interrupt, and when a slice is over (if no
-    /// G waits: no preemption, and no timer until one does). A timer that is
-    /// started late runs for the rest of the slice.
-    #[must_use = "start the timer or stop it"]
-    pub fn needs_timer(&self, p: &P<K>) -> bool {
-        if self.somebody_waits(p) {
-            // A bit of this P that is still set costs it one useless interrupt;
-            // clearing it would cost a locked operation each time.
-            return true;
-        }
-        if self.untimed.has(p.index) {
-            return false; // set, and the queues were checked after it
-        }
-        self.untimed.set(p.index);
-        fence(SeqCst); // bit before queue; the partner is in `Idle::wake_p`
-        self.somebody_waits(p)
-    }
-
-    /// A CPU that must be interrupted so that it asks [`Sched::needs_timer`]
-    /// again; call it until it gives None.
-    ///
-    /// Caller: the caller of any method that returns a [`Wake`](crate::Wake), after
-    /// that; after `start` and `ready` only if they return a CPU. Costs a load while the
-    /// global queue is empty.
-    #[inline(always)]
-    pub fn take_untimed(&self) -> Option<usize> {
-        if self.global.is_empty() { None } else { self.take_untimed_for_global() }
-    }
-
-    /// Slow path of `take_untimed`.
-    #[cold]
-    fn take_untimed_for_global(&self) -> Option<usize> {
-        // Queue before bits: a CPU that puts a G there has been through the fence
-        // of `Idle::wake_p` since, or owes it (`Marks::OWES_WAKE`) and calls again.
-        if self.untimed.is_empty() {
-            return None;
-        }
-        self.untimed.claim_any(self.slots.len())
-    }
-
-    /// Whether a G waits that a preemption would let run on this P: in its queues,
-    /// its inbox or the global queue. Gs that wait on other Ps are not counted: a G
-    /// preempted for their sake would itself be the next that this P finds. Their
-    /// own P has a timer, and sends them on.
-    #[must_use]
-    #[inline]
-    pub fn somebody_waits(&self, p: &P<K>) -> bool {
-        !p.is_empty() || !p.slot.inbox.is_empty() || !self.global.is_empty()
-    }
-
-    /// This P halts: it runs no G that could need a timer.
-    pub(crate) fn forget_untimed(&self, p: &P<K>) {
-        if self.untimed.has(p.index) {
-            self.untimed.claim(p.index);
-        }
-    }
-}
+use crate::SLICE_NS;
+use crate::sync::{AtomicU64, Relaxed, const_fn};
 
 /// Interval between two checks, at first.
 const SHORT_NS: u64 = 20_000;

@@ -18,7 +18,7 @@ fn arrival_displaces_when_all_are_busy_and_the_displaced_goes_on() {
     for i in 10..12 {
         let _ = sched.start(p, g(i), None);
     }
-    assert_eq!(sched.ready_from_interrupt(0, device.handle()), Wake::Cpu(0));
+    assert_eq!(sched.ready_from_interrupt(0, device.handle(), |_, _| ()), Wake::Cpu(0));
     assert_eq!(sched.arrive(p), DISPLACES);
     assert_eq!(sched.stopped(p, hog, Stop::Displace), Wake::Nobody);
     assert_eq!(p.len(), 4);
@@ -39,7 +39,7 @@ fn arrival_displaces_nobody_while_somebody_is_free() {
     let _ = sched.start(&mut ps[0], g(0), None);
     let _ = find(sched, &mut ps[0]).unwrap();
     park(sched, &mut ps[1]);
-    assert_eq!(sched.ready_from_interrupt(0, device.handle()), Wake::Cpu(0));
+    assert_eq!(sched.ready_from_interrupt(0, device.handle(), |_, _| ()), Wake::Cpu(0));
     assert_eq!(sched.arrive(&mut ps[0]), Arrival { wake: Wake::Cpu(1), displace: false });
     assert_eq!(find(sched, &mut ps[1]).unwrap().g.kernel, 1);
 }
@@ -53,7 +53,7 @@ fn second_arrival_sends_the_borrower_to_the_tail_and_not_the_displaced() {
     let mut running = find(sched, p).unwrap().g;
     let _ = sched.start(p, g(10), None);
     for device in devices {
-        let _ = sched.ready_from_interrupt(0, device.handle());
+        let _ = sched.ready_from_interrupt(0, device.handle(), |_, _| ());
         assert_eq!(sched.arrive(p), DISPLACES);
         let _ = sched.stopped(p, running, Stop::Displace);
         running = find(sched, p).unwrap().g;
@@ -70,7 +70,7 @@ fn loan_that_is_over_ends_at_the_ring_and_the_displaced_goes_on_at_once() {
     let device = parked(sched, p, 1);
     let _ = sched.start(p, g(0), None);
     let hog = find(sched, p).unwrap().g;
-    let _ = sched.ready_from_interrupt(0, device.handle());
+    let _ = sched.ready_from_interrupt(0, device.handle(), |_, _| ());
     let _ = sched.arrive(p);
     let _ = sched.stopped(p, hog, Stop::Displace);
     let borrower = find(sched, p).unwrap().g;
@@ -96,7 +96,7 @@ fn borrower_whose_loan_is_over_is_taken_in_a_batch() {
     let device = parked(sched, p, 1);
     let _ = sched.start(p, g(0), None);
     let hog = find(sched, p).unwrap().g;
-    let _ = sched.ready_from_interrupt(0, device.handle());
+    let _ = sched.ready_from_interrupt(0, device.handle(), |_, _| ());
     assert_eq!(sched.arrive(p), DISPLACES);
     let _ = sched.stopped(p, hog, Stop::Displace);
     let borrower = find(sched, p).unwrap().g;
@@ -118,9 +118,9 @@ fn turn_of_the_global_queue_waits_for_the_displaced() {
     let _ = sched.start(p, g(0), None);
     let hog = find(sched, p).unwrap().g; // inherited: tick 0, a turn of the global queue
     call.enter_call(0);
-    let _ = sched.ready(p, call.handle());
+    let _ = sched.ready(p, call.handle(), |_, _| ());
     assert_eq!((sched.counts().global, sched.slots()[0].tick()), (1, 0));
-    let _ = sched.ready_from_interrupt(0, device.handle());
+    let _ = sched.ready_from_interrupt(0, device.handle(), |_, _| ());
     let _ = sched.arrive(p);
     let _ = sched.stopped(p, hog, Stop::Displace);
     assert_eq!(names(sched, p), [1, 0, 2]);
@@ -134,7 +134,7 @@ fn displaced_pinned_g_goes_on_with_its_slice_and_is_not_stolen() {
     let _ = sched.start(p0, g(0), Some(0));
     let pinned = find(sched, p0).unwrap().g;
     let _ = sched.start(p0, g(10), None);
-    let _ = sched.ready_from_interrupt(0, device.handle());
+    let _ = sched.ready_from_interrupt(0, device.handle(), |_, _| ());
     assert!(sched.arrive(p0).displace);
     let _ = sched.stopped(p0, pinned, Stop::Displace);
     let borrower = find(sched, p0).unwrap().g;
@@ -152,7 +152,7 @@ fn displaced_g_is_stolen_when_there_is_nothing_else() {
     let device = parked(sched, p0, 1);
     let _ = sched.start(p0, g(0), None);
     let hog = find(sched, p0).unwrap().g;
-    let _ = sched.ready_from_interrupt(0, device.handle());
+    let _ = sched.ready_from_interrupt(0, device.handle(), |_, _| ());
     let _ = sched.arrive(p0);
     let _ = sched.stopped(p0, hog, Stop::Displace);
     let borrower = find(sched, p0).unwrap().g;
@@ -178,12 +178,12 @@ fn g_in_a_call_goes_to_its_old_p_then_to_any_idle_then_to_the_global_queue() {
     park(sched, &mut ps[1]);
     park(sched, &mut ps[2]);
     let p0 = &mut ps[0];
-    assert_eq!(sched.ready(p0, calls[0].handle()), Wake::Cpu(2), "its old P is idle");
-    assert_eq!(sched.ready(p0, calls[1].handle()), Wake::Cpu(1), "that is taken");
+    assert_eq!(sched.ready(p0, calls[0].handle(), |_, _| ()), Wake::Cpu(2), "its old P is idle");
+    assert_eq!(sched.ready(p0, calls[1].handle(), |_, _| ()), Wake::Cpu(1), "that is taken");
     assert_eq!(sched.counts().spinning, 0);
     assert_eq!(find(sched, &mut ps[2]).unwrap().g.kernel, 0);
     assert_eq!(find(sched, &mut ps[1]).unwrap().g.kernel, 1);
-    assert_eq!(sched.ready_from_interrupt(1, calls[2].handle()), Wake::Nobody);
+    assert_eq!(sched.ready_from_interrupt(1, calls[2].handle(), |_, _| ()), Wake::Nobody);
     assert_eq!(sched.counts().global, 1, "nobody is idle");
 }
 
@@ -194,7 +194,7 @@ fn interrupt_upon_an_idle_cpu_keeps_a_g_in_a_call_there() {
     call.enter_call(0);
     park(sched, &mut ps[1]);
     park(sched, &mut ps[2]);
-    assert_eq!(sched.ready_from_interrupt(2, call.handle()), Wake::Cpu(2));
+    assert_eq!(sched.ready_from_interrupt(2, call.handle(), |_, _| ()), Wake::Cpu(2));
     assert_eq!(find(sched, &mut ps[2]).unwrap().g.kernel, 1);
 }
 
@@ -207,7 +207,7 @@ fn g_in_a_call_that_is_woken_while_it_parks_runs_next_here() {
     run.g.enter_call(0);
     park(sched, p1);
     run.g.begin_park();
-    assert_eq!(sched.ready_from_interrupt(0, run.g.handle()), Wake::Nobody);
+    assert_eq!(sched.ready_from_interrupt(0, run.g.handle(), |_, _| ()), Wake::Nobody);
     let _ = sched.stopped(p0, run.g, Stop::Park);
     assert_eq!(find(sched, p0).unwrap().slice, Slice::Inherited);
 }
@@ -227,7 +227,7 @@ fn call_ends_as_it_began_and_a_pinned_g_stays_pinned() {
     pinned.enter_call(0);
     pinned.begin_park();
     let _ = sched.stopped(p0, pinned, Stop::Park);
-    assert_eq!(sched.ready(p1, pinned.handle()), Wake::Cpu(0));
+    assert_eq!(sched.ready(p1, pinned.handle(), |_, _| ()), Wake::Cpu(0));
     pinned.exit_call();
     assert_eq!(pinned.pin(), Some(0));
 }
@@ -241,19 +241,19 @@ fn whoever_readies_a_g_whose_cpu_halts_for_it_interrupts_that_cpu() {
     g.begin_park();
     assert!(g.halt_on(0) && g.halt_on(0), "again, after a stray interrupt");
     assert!(!g.is_woken());
-    assert_eq!(sched.ready(p1, g.handle()), Wake::Cpu(0));
-    assert_eq!(sched.ready(p1, g.handle()), Wake::Nobody, "told already");
+    assert_eq!(sched.ready(p1, g.handle(), |_, _| ()), Wake::Cpu(0));
+    assert_eq!(sched.ready(p1, g.handle(), |_, _| ()), Wake::Nobody, "told already");
     assert!(g.is_woken() && !g.halt_on(0));
     assert!(g.cancel_park());
     // The next wait is a wait like any other …
     g.begin_park();
-    assert_eq!(sched.ready(p1, g.handle()), Wake::Nobody);
+    assert_eq!(sched.ready(p1, g.handle(), |_, _| ()), Wake::Nobody);
     assert!(g.cancel_park());
     // … and a G whose CPU halted may leave its CPU after all.
     g.begin_park();
     assert!(g.halt_on(0));
     let _ = sched.stopped(p0, g, Stop::Park);
     assert_eq!(g.status(), Status::Parked);
-    assert_eq!(sched.ready(p1, g.handle()), Wake::Nobody);
+    assert_eq!(sched.ready(p1, g.handle(), |_, _| ()), Wake::Nobody);
     assert_eq!(find(sched, p1).unwrap().g.kernel, 0);
 }

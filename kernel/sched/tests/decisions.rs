@@ -223,8 +223,8 @@ fn sources_of(seed: u64, prepare: impl FnOnce(&Sched<&'static str>)) -> Vec<&'st
     let _ = sched.stopped(p1, first.g, Stop::Yield);
     let again = find(sched, p1).unwrap();
     call.enter_call(1);
-    let _ = sched.ready(p1, call.handle());
-    let _ = sched.ready_from_interrupt(1, device.handle());
+    let _ = sched.ready(p1, call.handle(), |_, _| ());
+    let _ = sched.ready_from_interrupt(1, device.handle(), |_, _| ());
     let _ = sched.stopped(p1, again.g, Stop::Exit);
     names(sched, p1)
 }

@@ -198,7 +198,7 @@ fn global_g_runs_within_its_place_times_61() {
             let _ = sched.start(&mut p, g(0), None);
             let yields = find(sched, &mut p).expect("just started");
             for call in calls {
-                let _ = sched.ready(&mut p, call.handle());
+                let _ = sched.ready(&mut p, call.handle(), |_, _| ());
             }
             let _ = sched.stopped(&mut p, running, Stop::Expire);
             let _ = sched.stopped(&mut p, yields.g, Stop::Yield);
@@ -256,7 +256,7 @@ fn loans_make_no_slice_longer_than_half_as_long_again() {
         }
         used += 1;
         let device = devices.pop().expect("enough");
-        let _ = sched.ready_from_interrupt(0, device.handle());
+        let _ = sched.ready_from_interrupt(0, device.handle(), |_, _| ());
         if sched.arrive(p).displace && lent < SLICE / 2 && used < SLICE {
             let _ = sched.stopped(p, run.g, Stop::Displace);
         } else {

@@ -32,9 +32,8 @@ use sched::{MAX_P, Wake};
 
 const PS: usize = 3;
 
-/// As `Sched::wake_p`.
 fn wake_p(idle: &Idle) -> Wake {
-    if idle.has_to_wake() { idle.wake_one(PS) } else { Wake::Nobody }
+    idle.wake_p(|| PS, false)
 }
 
 /// P 0 wakes an idle P, for a G that is gone by now, and is about to claim P 1. But P 1
@@ -60,7 +59,7 @@ fn waker_that_finds_nobody_to_claim_looks_again_for_those_who_relied_on_it() {
                 wake_p(&idle)
             }
         });
-        let spinning = idle.unpark(1);
+        let spinning = !idle.claim(1);
         let halts = idle.park(1, PS, spinning, || work.load(Relaxed));
         let _ = (waker.join().unwrap(), submitter.join().unwrap());
         // A waker that clears the bit sends an interrupt.

@@ -180,7 +180,7 @@ fn ready_while_parking_is_not_lost_and_not_doubled() {
         run.g.begin_park();
         let waiting = run.g;
         let readier = thread::spawn(move || {
-            let _ = sched.ready(&mut p1, waiting.handle());
+            let _ = sched.ready(&mut p1, waiting.handle(), |_, _| ());
             p1.len()
         });
         let _ = sched.stopped(&mut p0, waiting, Stop::Park);
@@ -202,11 +202,11 @@ fn two_readiers_put_a_g_into_one_queue() {
         let waiting = run.g;
         let readiers = [
             thread::spawn(move || {
-                let _ = sched.ready(&mut p1, waiting.handle());
+                let _ = sched.ready(&mut p1, waiting.handle(), |_, _| ());
                 p1.len()
             }),
             thread::spawn(move || {
-                let _ = sched.ready(&mut p2, waiting.handle());
+                let _ = sched.ready(&mut p2, waiting.handle(), |_, _| ());
                 p2.len()
             }),
         ];
@@ -226,7 +226,7 @@ fn cpu_that_halts_for_a_g_is_interrupted_or_does_not_halt() {
         let Next::Run(run) = sched.find_runnable(&mut p0) else { panic!("no G") };
         run.g.begin_park();
         let waiting = run.g;
-        let readier = thread::spawn(move || sched.ready(&mut p1, waiting.handle()));
+        let readier = thread::spawn(move || sched.ready(&mut p1, waiting.handle(), |_, _| ()));
         let halts = waiting.halt_on(0);
         let wake = readier.join().unwrap();
         assert_eq!(wake, if halts { Wake::Cpu(0) } else { Wake::Nobody });
@@ -251,7 +251,7 @@ fn call_that_ends_while_the_last_cpu_parks_is_taken_up() {
             (p1, found)
         });
         // P 0 runs on; a device interrupts it.
-        let wake = sched.ready_from_interrupt(0, call.handle());
+        let wake = sched.ready_from_interrupt(0, call.handle(), |_, _| ());
         let (p1, (found, wake1)) = other.join().unwrap();
         let mut ps = [p0, p1];
         let mut ran = deliver(sched, &mut ps, vec![wake, wake1]);

@@ -63,8 +63,8 @@ fn readied_while_parking_runs_again_and_once() {
     let _ = sched.start(p0, g(1), None);
     let run = find(sched, p0).unwrap();
     run.g.begin_park();
-    assert_eq!(sched.ready(p1, run.g.handle()), Wake::Nobody);
-    assert_eq!(sched.ready(p1, run.g.handle()), Wake::Nobody);
+    assert_eq!(sched.ready(p1, run.g.handle(), |_, _| ()), Wake::Nobody);
+    assert_eq!(sched.ready(p1, run.g.handle(), |_, _| ()), Wake::Nobody);
     assert!(p1.is_empty(), "runnable before its context was saved");
     let _ = sched.stopped(p0, run.g, Stop::Park);
     assert_eq!(run.g.status(), Status::Runnable);
@@ -81,9 +81,9 @@ fn g_is_readied_once_however_many_try() {
     run.g.begin_park();
     let _ = sched.stopped(p, run.g, Stop::Park);
     assert_eq!(run.g.status(), Status::Parked);
-    let _ = sched.ready(p, run.g.handle());
-    let _ = sched.ready(p, run.g.handle());
-    let _ = sched.ready_from_interrupt(0, run.g.handle());
+    let _ = sched.ready(p, run.g.handle(), |_, _| ());
+    let _ = sched.ready(p, run.g.handle(), |_, _| ());
+    let _ = sched.ready_from_interrupt(0, run.g.handle(), |_, _| ());
     assert_eq!(p.len(), 1);
     assert!(find(sched, p).is_some() && find(sched, p).is_none());
 }
@@ -97,7 +97,7 @@ fn cancelled_park_consumes_the_wake_up() {
     run.g.begin_park();
     assert!(!run.g.cancel_park());
     run.g.begin_park();
-    let _ = sched.ready(p, run.g.handle());
+    let _ = sched.ready(p, run.g.handle(), |_, _| ());
     assert!(run.g.cancel_park());
     assert_eq!(run.g.status(), Status::Running);
 }
@@ -119,9 +119,9 @@ fn stale_handle_does_not_ready_the_next_life() {
     assert_ne!(run.g.id(), first_id);
     run.g.begin_park();
     let _ = sched.stopped(p, run.g, Stop::Park);
-    let _ = sched.ready(p, old);
+    let _ = sched.ready(p, old, |_, _| ());
     assert_eq!(run.g.status(), Status::Parked);
-    let _ = sched.ready(p, run.g.handle());
+    let _ = sched.ready(p, run.g.handle(), |_, _| ());
     assert_eq!(run.g.status(), Status::Runnable);
 }
 
@@ -130,7 +130,8 @@ fn interrupt_readies_into_the_inbox_and_tells_its_cpu_once() {
     let (sched, mut ps) = machine(2);
     let waiting: Vec<_> = (0..3).map(|i| parked(sched, &mut ps[0], i)).collect();
     park(sched, &mut ps[1]);
-    let wakes: Vec<_> = waiting.iter().map(|g| sched.ready_from_interrupt(1, g.handle())).collect();
+    let wakes: Vec<_> =
+        waiting.iter().map(|g| sched.ready_from_interrupt(1, g.handle(), |_, _| ())).collect();
     assert_eq!(wakes, [Wake::Cpu(1), Wake::Nobody, Wake::Nobody]);
     let run = find(sched, &mut ps[1]).unwrap();
     assert_eq!(run.g.kernel, 0);
@@ -144,7 +145,7 @@ fn drained_inbox_wakes_another_for_the_rest() {
     let waiting: Vec<_> = (0..2).map(|i| parked(sched, &mut ps[0], i)).collect();
     park(sched, &mut ps[1]);
     for g in waiting {
-        let _ = sched.ready_from_interrupt(0, g.handle());
+        let _ = sched.ready_from_interrupt(0, g.handle(), |_, _| ());
     }
     let arrival = Arrival { wake: Wake::Cpu(1), displace: false };
     assert_eq!(sched.arrive(&mut ps[0]), arrival);

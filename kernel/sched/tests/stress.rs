@@ -69,9 +69,9 @@ impl Machine {
     fn ready_one(&self, p: &mut P<Context>, by_interrupt: bool) -> bool {
         let Some(g) = self.waiting.lock().unwrap().pop() else { return false };
         let wake = if by_interrupt {
-            self.sched.ready_from_interrupt(p.index(), g.handle())
+            self.sched.ready_from_interrupt(p.index(), g.handle(), |_, _| ())
         } else {
-            self.sched.ready(p, g.handle())
+            self.sched.ready(p, g.handle(), |_, _| ())
         };
         self.send(p.index(), wake);
         true

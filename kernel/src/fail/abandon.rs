@@ -10,6 +10,7 @@
 
 use super::end;
 use super::overflow::slot_of;
+use crate::arch::irq::IrqState;
 use crate::mem::stack;
 use crate::run::error::{Filled, Full, JoinError};
 use crate::run::kill::was_killed;
@@ -19,7 +20,7 @@ use crate::run::program::Ended;
 use crate::run::roster::ALL;
 use crate::run::task::{Running, Task};
 use crate::run::waiting::Wait;
-use crate::run::{Leaving, SCHED, TIMERS, door, leave, leave_now, ready_from, running, this_cpu};
+use crate::run::{Leaving, SCHED, TIMERS, door, leave, ready_from, running, this_cpu};
 use crate::wait::held;
 use crate::watch::holder::owner_for;
 use crate::{arch, drivers};
@@ -38,7 +39,9 @@ pub fn abandoned() -> usize {
 /// Abandons the running G.
 #[cold]
 pub fn abandon() -> ! {
-    leave(running().expect("no G to end"), Leaving::Abandon);
+    let g = running().expect("no G to end");
+    arch::probe_stack_again();
+    leave(arch::irq::disable(), g, Leaving::Abandon);
     unreachable!("an abandoned G runs")
 }
 
@@ -62,7 +65,7 @@ pub fn fail(why: JoinError) -> ! {
     };
     // SAFETY: a G runs here, and interrupts are off until its M has taken it.
     unsafe { this_cpu() }.exit_reason.set(Some(why));
-    leave_now(g, Leaving::Abandon);
+    leave(IrqState::ON, g, Leaving::Abandon);
     unreachable!("an abandoned G runs")
 }
 

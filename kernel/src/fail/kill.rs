@@ -34,7 +34,7 @@ use crate::run::kill::{KillLevel, is_overdue, ran_since_request, request};
 use crate::run::roster::ALL;
 use crate::run::task::{GHandle, Task};
 use crate::run::unwind;
-use crate::run::{Instance, created, index, ready, roster, running, wake_cpu};
+use crate::run::{Instance, created, ready, roster, running, wake_cpu};
 use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Status};
 
@@ -43,8 +43,8 @@ const HEARD_NS: u64 = sched::SLICE_NS / 2;
 
 /// The live G of this number.
 pub fn find(id: u64) -> Option<GHandle> {
-    let g = index::find(id)?;
-    let (handle, status) = g.look();
+    let g = roster::find(id)?;
+    let (handle, status) = g.handle_and_status();
     (status != Status::Dead && g.id() == id).then_some(handle)
 }
 
@@ -90,7 +90,7 @@ pub fn ends_when_woken(handle: &GHandle) -> bool {
 
 /// Whether it runs or is runnable.
 fn is_ready(g: &'static G<Task>) -> bool {
-    matches!(g.look().1, Status::Running | Status::Runnable)
+    matches!(g.handle_and_status().1, Status::Running | Status::Runnable)
 }
 
 /// The caller takes over repeating the request to that G: true unless another G does already, or it
@@ -123,7 +123,7 @@ pub fn kill_all(of: &'static Instance) -> Left {
     let before = created();
     let is_of = |g: &&'static G<Task>| core::ptr::eq(g.kernel.program(), of);
     let lives = |g: &'static G<Task>| {
-        let (handle, status) = g.look();
+        let (handle, status) = g.handle_and_status();
         // Checked again, as it is known to live now.
         (status != Status::Dead && is_of(&g)).then_some(handle)
     };

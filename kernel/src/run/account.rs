@@ -30,13 +30,8 @@ pub struct Account {
 
 impl Account {
     pub(crate) const fn new() -> Self {
-        Account {
-            since: AtomicU64::new(0),
-            cpu: AtomicU64::new(0),
-            queued: AtomicU64::new(0),
-            waiting: AtomicU64::new(0),
-            switches: AtomicU64::new(0),
-        }
+        let [since, cpu, queued, waiting, switches] = [const { AtomicU64::new(0) }; 5];
+        Account { since, cpu, queued, waiting, switches }
     }
 
     /// A life begins: it waits for a CPU from now on.
@@ -47,42 +42,29 @@ impl Account {
         }
     }
 
-    /// It begins to run.
+    /// Its state changes: counts the time since the last change.
     #[inline(always)]
-    pub(crate) fn start(&self, now: u64, cpu: &CpuTimes) {
-        let queued = self.elapse(now);
-        add(&self.queued, queued);
-        cpu.queue_wait.count(queued);
-    }
-
-    /// It has left its CPU.
-    #[inline(always)]
-    pub(crate) fn stop(&self, now: u64, cpu: &CpuTimes) {
-        let ran = self.elapse(now);
-        add(&self.cpu, ran);
-        add(&self.switches, 1);
-        add(&cpu.run, ran);
-        cpu.on_cpu.count(ran);
-    }
-
-    /// It has waited, and waits for a CPU from now on.
-    #[inline(always)]
-    pub(crate) fn ready(&self, now: u64) {
-        let waited = self.elapse(now);
-        add(&self.waiting, waited);
+    pub(crate) fn charge(&self, spent: Spent<'_>, now: u64) {
+        let cycles = now.wrapping_sub(self.since.load(Relaxed));
+        self.since.store(now, Relaxed);
+        match spent {
+            Spent::Queued(cpu) => {
+                add(&self.queued, cycles);
+                cpu.queue_wait.count(cycles);
+            }
+            Spent::Running(cpu) => {
+                add(&self.cpu, cycles);
+                add(&self.switches, 1);
+                add(&cpu.run, cycles);
+                cpu.on_cpu.count(cycles);
+            }
+            Spent::Waiting => add(&self.waiting, cycles),
+        }
     }
 
     /// The cycle counter at its last change between running, queued and waiting.
     pub(crate) fn since(&self) -> u64 {
         self.since.load(Relaxed)
-    }
-
-    /// Cycles since the last stamp, which becomes `now`.
-    #[inline(always)]
-    fn elapse(&self, now: u64) -> u64 {
-        let elapsed = now.wrapping_sub(self.since.load(Relaxed));
-        self.since.store(now, Relaxed);
-        elapsed
     }
 
     /// How often it has left a CPU.
@@ -111,6 +93,13 @@ impl Account {
             }
         }
     }
+}
+
+/// The state of a G that ends, with the CPU that it begins to run on, or has left.
+pub(crate) enum Spent<'a> {
+    Queued(&'a CpuTimes),
+    Running(&'a CpuTimes),
+    Waiting,
 }
 
 /// Where the time of a G went, including its current state.
@@ -149,14 +138,14 @@ impl CpuTimes {
         add(&self.idle, cycles);
     }
 
-    /// Cycles for which Gs ran here, as [`run_ns`](Self::run_ns).
+    /// Cycles for which Gs ran here, without the current run of the running G.
     pub(crate) fn cycles_run(&self) -> u64 {
         self.run.load(Relaxed)
     }
 
-    /// Nanoseconds for which Gs ran here, without the current run of the running G.
+    /// The same in nanoseconds.
     pub(crate) fn run_ns(&self) -> u64 {
-        to_ns(self.run.load(Relaxed))
+        to_ns(self.cycles_run())
     }
 
     /// Nanoseconds for which it was halted.
@@ -224,14 +213,8 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub(crate) const fn new() -> Self {
-        Counters {
-            halts: Counter::new(),
-            wakes: Counter::new(),
-            created: Counter::new(),
-            ended: Counter::new(),
-            handoffs: Counter::new(),
-            retakes: Counter::new(),
-        }
+        let [halts, wakes, created, ended, handoffs, retakes] = [const { Counter::new() }; 6];
+        Counters { halts, wakes, created, ended, handoffs, retakes }
     }
 }
 
@@ -258,11 +241,11 @@ mod tests {
     fn every_cycle_of_a_life_is_in_one_column() {
         let (account, cpu) = (Account::new(), CpuTimes::new());
         account.open(1_000);
-        account.start(1_010, &cpu); // 10 queued
-        account.stop(1_030, &cpu); //  20 run
-        account.ready(1_070); //       40 waited
-        account.start(1_150, &cpu); // 80 queued
-        account.stop(1_310, &cpu); // 160 run
+        account.charge(Spent::Queued(&cpu), 1_010); // 10 queued
+        account.charge(Spent::Running(&cpu), 1_030); //  20 run
+        account.charge(Spent::Waiting, 1_070); //       40 waited
+        account.charge(Spent::Queued(&cpu), 1_150); // 80 queued
+        account.charge(Spent::Running(&cpu), 1_310); // 160 run
         assert_eq!(cycles(&account), [180, 90, 40, 2]);
         assert_eq!(cpu.run.load(Relaxed), 180);
     }
@@ -271,11 +254,11 @@ mod tests {
     fn a_new_life_begins_with_nothing() {
         let (account, cpu) = (Account::new(), CpuTimes::new());
         account.open(5);
-        account.start(7, &cpu);
-        account.stop(9, &cpu);
+        account.charge(Spent::Queued(&cpu), 7);
+        account.charge(Spent::Running(&cpu), 9);
         account.open(100);
         assert_eq!(cycles(&account), [0; 4]);
-        account.start(103, &cpu);
+        account.charge(Spent::Queued(&cpu), 103);
         assert_eq!(cycles(&account), [0, 3, 0, 0]);
     }
 
@@ -294,10 +277,10 @@ mod tests {
     fn counters_that_are_apart_make_no_time_below_zero() {
         let (account, cpu) = (Account::new(), CpuTimes::new());
         account.open(1_000);
-        account.start(990, &cpu); // by a CPU whose counter is 10 behind
+        account.charge(Spent::Queued(&cpu), 990); // by a CPU whose counter is 10 behind
         assert_eq!(to_ns(cycles(&account)[1]), 0);
-        account.stop(2_000, &cpu);
-        account.start(2_110, &cpu);
+        account.charge(Spent::Running(&cpu), 2_000);
+        account.charge(Spent::Queued(&cpu), 2_110);
         assert_eq!(cycles(&account)[1], 100, "the sum is right again");
     }
 
@@ -305,9 +288,9 @@ mod tests {
     fn what_is_under_way_is_added_where_it_belongs() {
         let (account, cpu) = (Account::new(), CpuTimes::new());
         account.open(0);
-        account.start(1, &cpu);
-        account.stop(3, &cpu);
-        account.ready(7);
+        account.charge(Spent::Queued(&cpu), 1);
+        account.charge(Spent::Running(&cpu), 3);
+        account.charge(Spent::Waiting, 7);
         assert_eq!(account.cycles_at(Status::Running, 15), [10, 1, 4]);
         assert_eq!(account.cycles_at(Status::Runnable, 15), [2, 9, 4]);
         assert_eq!(account.cycles_at(Status::Parked, 15), [2, 1, 12]);

@@ -6,9 +6,9 @@
 //!
 //! ```text
 //!    the G's stack            its M's stack
-//!   │ main           │       │ m_main         │
-//!   │ its calls      │       │ schedule       │
-//!   │ blocking ──────┼──────▶│ execute        │ ← the CPU's sp
+//!   │ main           │       │ schedule       │
+//!   │ its calls      │       │ execute        │
+//!   │ blocking ──────┼──────▶│                │ ← the CPU's sp
 //!   └────────────────┘       │ the call       │
 //!                            │ what it calls  │ ← the G's sp, when it has left
 //!                            └────────────────┘
@@ -52,7 +52,7 @@
 
 use super::m::{BlockingError, M, MState};
 use super::task::Task;
-use super::{Cpu, Kind, Leaving, OnCpu, SCHED, hooks, m_main, running, wait_for_memory};
+use super::{Cpu, Kind, Leaving, OnCpu, SCHED, hooks, running, schedule, wait_for_memory};
 use crate::arch;
 use crate::arch::irq::IrqState;
 use core::mem::{ManuallyDrop, MaybeUninit};
@@ -179,7 +179,7 @@ fn find_spare(mut on: OnCpu<'_>) -> Result<OnCpu<'_>, BlockingError> {
         on = on.open(|| {
             let may_reuse = M::are_many_retired() && wait_for_memory(1);
             let reused = if may_reuse { M::take_spare() } else { None };
-            found = reused.map_or_else(|| M::create(m_main), Ok);
+            found = reused.map_or_else(|| M::create(schedule), Ok);
         });
     }
     match found {

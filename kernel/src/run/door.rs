@@ -66,49 +66,16 @@ pub fn interrupt_this_cpu() {
 #[cfg_attr(debug_assertions, track_caller)]
 pub fn might_park() {
     #[cfg(debug_assertions)]
-    if let Some(why) = why_not() {
-        panic!("might park {why}");
-    }
-}
-
-/// Why the caller may not park.
-#[cfg(debug_assertions)]
-fn why_not() -> Option<WhyNot> {
-    if let Some(held) = crate::arch::lock::order::outermost() {
-        return Some(WhyNot::Holds(held));
-    }
-    #[cfg(target_os = "none")]
     {
-        if !crate::arch::irq::enabled() {
-            return Some(WhyNot::IrqsOff);
+        if let Some(held) = crate::arch::lock::order::outermost() {
+            panic!("might park with the {held} held");
         }
         // With interrupts on, a running G is on its own stack, or on that of its M in a call, where
         // it may park as well.
-        if !crate::run::is_running() {
-            return Some(WhyNot::NoG);
-        }
-    }
-    None
-}
-
-#[cfg(debug_assertions)]
-enum WhyNot {
-    Holds(crate::arch::lock::order::Place),
-    #[cfg(target_os = "none")]
-    IrqsOff,
-    #[cfg(target_os = "none")]
-    NoG,
-}
-
-#[cfg(debug_assertions)]
-impl core::fmt::Display for WhyNot {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            WhyNot::Holds(place) => write!(f, "with the {place} held"),
-            #[cfg(target_os = "none")]
-            WhyNot::IrqsOff => f.write_str("with interrupts off"),
-            #[cfg(target_os = "none")]
-            WhyNot::NoG => f.write_str("where no G runs"),
+        #[cfg(target_os = "none")]
+        {
+            assert!(crate::arch::irq::enabled(), "might park with interrupts off");
+            assert!(crate::run::is_running(), "might park where no G runs");
         }
     }
 }
@@ -232,12 +199,7 @@ mod host {
 
     /// The second half of waiting.
     pub fn park() {
-        PARKER.with(|parker| {
-            let mut readied = parker.readied.lock().unwrap_or_else(PoisonError::into_inner);
-            while !*readied {
-                readied = parker.changed.wait(readied).unwrap_or_else(PoisonError::into_inner);
-            }
-        });
+        wait_until(u64::MAX);
     }
 
     /// As [`park`]; on the machine with interrupts off before.
@@ -255,6 +217,13 @@ mod host {
         PARKER.with(|parker| {
             let wait = Wait::unpack(parker.waiting.load(Relaxed)).with_deadline();
             parker.waiting.store(wait.pack(), Relaxed);
+        });
+        wait_until(deadline_ns)
+    }
+
+    /// Waits until this thread is readied, or until `deadline_ns`: then it is false.
+    fn wait_until(deadline_ns: u64) -> bool {
+        PARKER.with(|parker| {
             let mut readied = parker.readied.lock().unwrap_or_else(PoisonError::into_inner);
             while !*readied {
                 let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));

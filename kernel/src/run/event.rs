@@ -103,8 +103,7 @@ impl What {
     /// A [`Kind::Start`] right after another G has left like this, on a slice of its own.
     #[inline(always)]
     pub const fn start_after(left: Kind, reason: u8) -> Self {
-        let left = (left as u32) << LEFT_SHIFT | (reason as u32) << REASON_SHIFT;
-        What(What::START.0 | left)
+        What(What::START.0 | (left as u32) << LEFT_SHIFT | (reason as u32) << REASON_SHIFT)
     }
 
     /// A [`Kind::Start`] without the G before it, on a slice of its own.
@@ -119,8 +118,8 @@ impl What {
 
     /// How the G before has left, if this start says it, as a separate event.
     pub fn left_before(self) -> Option<What> {
-        let left = Kind::from_number((self.0 >> LEFT_SHIFT) as u8)?;
-        Some(What::new(left, self.0 >> REASON_SHIFT & 0xff))
+        Kind::from_number((self.0 >> LEFT_SHIFT) as u8)
+            .map(|left| What::new(left, self.0 >> REASON_SHIFT & 0xff))
     }
 
     /// The kind, if it is one.

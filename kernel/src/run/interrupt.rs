@@ -5,11 +5,10 @@
 //! of a queue operation. There it is also decided whether the interrupted G continues. How long a
 //! slice is, and when the timer is armed, is in `preempt`. Interrupts are off here.
 
+use super::account::Spent;
 use super::preempt::Attention;
 use super::task::{GHandle, Task};
-use super::{
-    Cpu, Kind, Leaving, OnCpu, SCHED, TIMERS, hooks, leave_now, park, running, send, wake_cpu,
-};
+use super::{Cpu, Kind, Leaving, OnCpu, SCHED, TIMERS, hooks, leave, running, send, wake_cpu};
 use crate::arch::irq::IrqState;
 use crate::arch::{self, Afterwards};
 use crate::mem::reclaim;
@@ -91,13 +90,13 @@ pub fn preempted() {
     let g = running().expect("no G to preempt");
     arch::probe_stack();
     assert!(arch::irq::disable().were_on(), "irqs off");
-    // SAFETY: 1. See above. 2. A G runs here. 3. It has no other, and `leave_now` comes after.
+    // SAFETY: 1. See above. 2. A G runs here. 3. It has no other, and `leave` comes after.
     let mut on = unsafe { OnCpu::assume() };
     let (cpu, p) = on.parts();
     let why = why_to_leave(cpu, p, g);
     cpu.slices.carry_out(why);
     if let Some(why) = why {
-        leave_now(g, why);
+        return leave(IrqState::ON, g, why);
     }
     arch::irq::restore(IrqState::ON);
 }
@@ -107,10 +106,12 @@ pub fn preempted() {
 pub fn ready_from_interrupt(g: GHandle) {
     let cpu = arch::cpu_index();
     let note = |g: &'static G<Task>, was| {
-        park::readied(g, was);
+        if was == Status::Parked {
+            g.kernel.account.charge(Spent::Waiting, arch::cycles());
+        }
         hooks::event(Kind::Ready, g.id(), 1);
     };
-    match SCHED.ready_from_interrupt_noting(cpu, g, note) {
+    match SCHED.ready_from_interrupt(cpu, g, note) {
         Wake::Cpu(other) if other != cpu => wake_cpu(other),
         _ => {}
     }

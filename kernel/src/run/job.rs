@@ -78,37 +78,54 @@ pub trait Job: Send + 'static {
 /// # Errors
 /// There is no memory; returns the job.
 pub fn pair<J: Job>(job: J) -> Result<(Work, Joiner<J::Outcome>), J> {
-    // SAFETY: a cell has a header, so its size is not zero.
-    let block = unsafe { alloc(Layout::new::<ResultCell<J>>()) };
-    match NonNull::new(block.cast::<ResultCell<J>>()) {
-        // SAFETY: fresh memory of that layout, with no other owner.
-        Some(cell) => Ok(unsafe { set_up(cell, Storage::heap(0), job) }),
-        None => Err(job),
-    }
+    // SAFETY: no inline cell.
+    unsafe { pair_in(None, job) }
 }
 
-/// As [`pair`], in an inline cell, if the job fits in and the cell is free.
+/// As [`pair`], in an inline cell if there is one.
 ///
 /// # Errors
-/// It does not, or is not; returns the job.
+/// There is no memory, the job does not fit in the inline cell, or that is not free; returns the
+/// job.
 ///
 /// # Safety
 /// No other call for this inline cell runs meanwhile.
 #[inline(always)]
 pub unsafe fn pair_in<J: Job>(
-    space: &'static InlineCell,
+    space: Option<&'static InlineCell>,
     job: J,
 ) -> Result<(Work, Joiner<J::Outcome>), J> {
-    if !const { InlineCell::fits::<J>() } || !space.is_free() {
-        return Err(job);
-    }
-    space.taken.store(1, Relaxed); // the caller's alone until it is freed
-    let cell = space.bytes.with_mut(|bytes| bytes.cast::<ResultCell<J>>());
-    // SAFETY: not null, as it is from a reference.
-    let cell = unsafe { NonNull::new_unchecked(cell) };
-    // SAFETY: large and aligned enough, says `fits`; no other owner, as it was free, and no other
-    // call runs.
-    Ok(unsafe { set_up(cell, Storage::inline(space), job) })
+    let (cell, storage) = match space {
+        Some(space) if const { InlineCell::fits::<J>() } && space.is_free() => {
+            space.taken.store(1, Relaxed); // the caller's alone until it is freed
+            (space.bytes.with_mut(|bytes| bytes.cast()), Storage(space))
+        }
+        Some(_) => return Err(job),
+        // SAFETY: a cell has a header, so its size is not zero.
+        None => (unsafe { alloc(Layout::new::<ResultCell<J>>()) }, Storage::heap(0)),
+    };
+    let Some(cell) = NonNull::new(cell.cast::<ResultCell<J>>()) else { return Err(job) };
+    let table = const {
+        &Table {
+            run: run::<J>,
+            fail: fail::<J>,
+            layout: Layout::new::<ResultCell<J>>(),
+            body: offset_of!(ResultCell<J>, body),
+        }
+    };
+    let header = Header {
+        table,
+        storage: Cell::new(storage),
+        word: AtomicU32::new(OPEN),
+        waiter: UnsafeCell::new(None),
+        body: UnsafeCell::new(()),
+    };
+    let body = MaybeUninit::new(Body { job: ManuallyDrop::new(job) });
+    // SAFETY: memory of that layout, or large and aligned enough, says `fits`; no other owner, as
+    // it is fresh or was free, and no other call runs.
+    unsafe { cell.write(ResultCell { header, body }) };
+    let header = cell.cast();
+    Ok((Work { header }, Joiner { header, outcome: PhantomData }))
 }
 
 /// Space for one result cell after another.
@@ -170,12 +187,6 @@ struct Storage(*const InlineCell);
 const ON_HEAP: usize = 1;
 
 impl Storage {
-    /// In that inline cell, which is aligned.
-    #[inline(always)]
-    fn inline(space: &'static InlineCell) -> Self {
-        Storage(space)
-    }
-
     /// On the heap, for the worker at that address.
     fn heap(worker: usize) -> Self {
         Storage(core::ptr::without_provenance(worker | ON_HEAP))
@@ -229,36 +240,6 @@ struct ResultCell<J: Job> {
 union Body<J: Job> {
     job: ManuallyDrop<J>,
     outcome: ManuallyDrop<J::Outcome>,
-}
-
-/// # Safety
-/// `wait` is memory of this layout and has no other owner.
-#[inline(always)]
-unsafe fn set_up<J: Job>(
-    cell: NonNull<ResultCell<J>>,
-    storage: Storage,
-    job: J,
-) -> (Work, Joiner<J::Outcome>) {
-    let table = const {
-        &Table {
-            run: run::<J>,
-            fail: fail::<J>,
-            layout: Layout::new::<ResultCell<J>>(),
-            body: offset_of!(ResultCell<J>, body),
-        }
-    };
-    let header = Header {
-        table,
-        storage: Cell::new(storage),
-        word: AtomicU32::new(OPEN),
-        waiter: UnsafeCell::new(None),
-        body: UnsafeCell::new(()),
-    };
-    let body = MaybeUninit::new(Body { job: ManuallyDrop::new(job) });
-    // SAFETY: the caller's promise.
-    unsafe { cell.write(ResultCell { header, body }) };
-    let header = cell.cast();
-    (Work { header }, Joiner { header, outcome: PhantomData })
 }
 
 /// Moves the body out: the job, or the outcome.
@@ -369,7 +350,7 @@ impl<T> Joiner<T> {
     /// DONE is set, and this joiner is not used again.
     #[inline(always)]
     unsafe fn take(&self) -> T {
-        // SAFETY: the outcome is a `T`, as `set_up` says, and the joiner's since DONE.
+        // SAFETY: the outcome is a `T`, as `pair_in` says, and the joiner's since DONE.
         let outcome = unsafe { read_body(self.header) };
         // SAFETY: the worker has completed it.
         unsafe { free(self.header) };
@@ -500,7 +481,7 @@ unsafe fn free(cell: NonNull<Header>) {
     unsafe { cell.drop_in_place() };
     match space {
         Some(space) => space.taken.store(0, Release), // pairs with `is_free`
-        // SAFETY: allocated in `pair` with this layout.
+        // SAFETY: allocated in `pair_in` with this layout.
         None => unsafe { dealloc(cell.as_ptr().cast(), layout) },
     }
 }

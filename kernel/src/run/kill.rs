@@ -180,7 +180,7 @@ pub(crate) fn ran_since_request(g: &'static G<Task>) -> u64 {
     if !kill.is_for(g.id()) {
         return 0;
     }
-    let ran_ns = g.kernel.account.times(g.look().1).cpu_ns;
+    let ran_ns = g.kernel.account.times(g.handle_and_status().1).cpu_ns;
     // A late killer of an earlier life may have stored more than this one has run.
     ran_ns.saturating_sub(kill.ran_ns.fetch_min(ran_ns, Relaxed))
 }
@@ -194,7 +194,7 @@ pub(crate) fn request(handle: &GHandle, level: KillLevel) -> Option<(&'static G<
     if !lives() {
         return None; // the number was perhaps that of another life
     }
-    let status = g.look().1;
+    let status = g.handle_and_status().1;
     g.kernel.kill.raise(id, level, g.kernel.account.times(status).cpu_ns, lives);
     Some((g, status))
 }

@@ -10,7 +10,7 @@
 
 use super::door::GHandle;
 use super::waiting::{Reason, Wait};
-use super::{Older, Record, Registry, door};
+use super::{Link, Record, Registry, door};
 use crate::arch::lock::IrqLock;
 use crate::run;
 use alloc::string::String;
@@ -90,7 +90,7 @@ pub struct Instance {
     /// A stamp of its Gs when the watcher (`deadlock`) last saw them wait for each other; else 0.
     pub(crate) last_stamp: AtomicU64,
     run: IrqLock<Run>,
-    older: Older<Instance>,
+    older: Link<Instance>,
 }
 
 struct Run {
@@ -113,7 +113,7 @@ enum Phase {
 }
 
 impl Record for Instance {
-    fn older(&self) -> &Older<Self> {
+    fn older(&self) -> &Link<Self> {
         &self.older
     }
 }
@@ -134,7 +134,7 @@ impl Instance {
             main: AtomicU64::new(0),
             last_stamp: AtomicU64::new(0),
             run: IrqLock::new(run),
-            older: Older::new(),
+            older: Link::new(),
         }
     }
 

@@ -10,15 +10,25 @@ use super::door::{self, SpawnOptions};
 use super::error::SpawnError;
 use super::unwind::Caught;
 use crate::mem::stack::DEFAULT_SIZE;
-use crate::run;
 use core::panic::Location;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// How many there are: a program's count of Gs leaves them out.
+pub(super) static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Starts a service G that does not end.
 ///
 /// # Errors
 /// [`SpawnError`] when there is no memory for it.
 pub fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
-    counted(name, work)
+    COUNT.fetch_add(1, Relaxed);
+    let (site, program) = (Location::caller(), Some(&KERNEL));
+    let options = SpawnOptions { name, site, stack: DEFAULT_SIZE, pin: None, program };
+    let detached = door::spawn(options, Caught(work));
+    if detached.is_err() {
+        COUNT.fetch_sub(1, Relaxed);
+    }
+    detached.map(drop)
 }
 
 /// Starts a service G that ends when its work is done.
@@ -29,24 +39,8 @@ pub fn spawn_for_a_while(
     name: &'static str,
     work: impl FnOnce() + Send + 'static,
 ) -> Result<(), SpawnError> {
-    counted(name, move || {
+    spawn(name, move || {
         work();
-        run::discount_service_g();
+        COUNT.fetch_sub(1, Relaxed);
     })
-}
-
-fn counted(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
-    run::count_service_g();
-    let (site, program) = (Location::caller(), Some(&KERNEL));
-    let options = SpawnOptions { name, site, stack: DEFAULT_SIZE, pin: None, program };
-    match door::spawn(options, Caught(work)) {
-        Ok(detached) => {
-            drop(detached);
-            Ok(())
-        }
-        Err(error) => {
-            run::discount_service_g();
-            Err(error)
-        }
-    }
 }

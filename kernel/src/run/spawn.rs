@@ -16,103 +16,68 @@
 
 use super::door::SpawnOptions;
 use super::error::SpawnError;
-use super::kill;
 use super::preempt::Attention;
 use super::task::Task;
 use super::{
-    Instance, Job, Joiner, Kind, Leaving, OnCpu, SCHED, What, Work, ask_for_upkeep, hooks, pair,
-    pair_in, roster, running, submitted, with_cpu,
+    Instance, Job, Joiner, Kind, Leaving, OnCpu, SCHED, What, Work, ask_for_upkeep, hooks, kill,
+    pair, pair_in, roster, running, submitted,
 };
 use crate::arch;
 use crate::arch::irq::IrqState;
 use crate::mem::stack::slot::CANARY_BYTES;
 use crate::mem::stack::{self, Stack};
-use sched::{G, Stop};
+use sched::{G, Stop, Wake};
 
 /// Dead Gs that go to the pool at a time, when memory is short.
 const TRIM: usize = 64;
 
-/// Starts a G that runs `labour` (Go: newproc).
+/// Starts a G that runs `job` (Go: newproc).
 ///
 /// # Errors
 /// [`SpawnError`] when there is no memory for the G or its stack.
 #[inline(always)]
-pub fn spawn<L: Job>(options: SpawnOptions, labour: L) -> Result<Joiner<L::Outcome>, SpawnError> {
+pub fn spawn<J: Job>(options: SpawnOptions, job: J) -> Result<Joiner<J::Outcome>, SpawnError> {
+    let SpawnOptions { name, site, stack, pin, program } = options;
     let me = running();
     let own = me.and_then(|g| g.kernel.program.get());
-    // Gs which only start Gs come to an end here: a G that was asked to end, and a G of a program
-    // that has ended.
-    let is_asked = || me.is_some_and(|g| g.kernel.kill.is_set());
-    if options.program.is_none() && (is_asked() || own.is_some_and(Instance::is_ending)) {
+    // Gs which only start Gs come to an end here: a G with a kill request, and a G of a program that
+    // has ended.
+    let has_request = || me.is_some_and(|g| g.kernel.kill.is_set());
+    if program.is_none() && (has_request() || own.is_some_and(Instance::is_ending)) {
         kill::check_kill_at_spawn();
     }
-    if options.pin.is_some_and(|cpu| cpu >= arch::num_cpus()) {
+    if pin.is_some_and(|cpu| cpu >= arch::num_cpus()) {
         return Err(SpawnError::NoSuchCpu);
     }
-    let irqs = arch::irq::disable_probed();
-    // SAFETY: 1. Off until `start` or `restore`. 2. Every caller comes after `init_cpu`. 3. The
-    // caller has none.
+    let mut irqs = arch::irq::disable_probed();
+    // SAFETY: 1. Off until `restore`. 2. Every caller comes after `init_cpu`. 3. The caller has none.
     let mut on = unsafe { OnCpu::assume() };
     // With a larger least size no stack is of the smallest class, and there are no dead Gs.
-    let usual = options.stack <= stack::DEFAULT_SIZE;
-    let Some(g) = usual.then(|| SCHED.take_dead(on.p())).flatten() else {
-        arch::irq::restore(irqs);
-        let g = g_with_stack(options.stack)?;
-        return spawn_as(g, options, own, labour);
+    let dead = if stack <= stack::DEFAULT_SIZE { SCHED.take_dead(on.p()) } else { None };
+    let made = match dead {
+        // SAFETY: a dead G that was taken belongs to the taker alone.
+        Some(g) => unsafe { pair_in(Some(&g.kernel.place), job) },
+        None => Err(job),
     };
-    // SAFETY: a dead G that was taken belongs to the taker alone.
-    match unsafe { pair_in(&g.kernel.place, labour) } {
-        Ok((work, joiner)) => {
-            start(on, g, work, &options, own);
+    let (g, (work, joiner)) = match (dead, made) {
+        (Some(g), Ok(owners)) => (g, owners),
+        // No dead G; or the job is too large for the cell in its record, or the result of the last
+        // life was not joined yet.
+        (_, Err(job)) => {
             arch::irq::restore(irqs);
-            Ok(joiner)
+            let made = spawn_slow(dead, stack, job)?;
+            irqs = arch::irq::disable_probed();
+            // SAFETY: as above.
+            on = unsafe { OnCpu::assume() };
+            made
         }
-        // It is too large for that, or the result of the last life was not joined yet.
-        Err(labour) => {
-            arch::irq::restore(irqs);
-            spawn_as(g, options, own, labour)
-        }
-    }
-}
-
-/// Starts this dead G, which the caller owns, with the work on the heap if need be.
-#[inline(never)]
-fn spawn_as<L: Job>(
-    g: &'static G<Task>,
-    options: SpawnOptions,
-    own: Option<&'static Instance>,
-    labour: L,
-) -> Result<Joiner<L::Outcome>, SpawnError> {
-    // SAFETY: as in `spawn`.
-    let made = unsafe { pair_in(&g.kernel.place, labour) };
-    let Ok((work, joiner)) = made.or_else(pair) else {
-        drop(g.kernel.stack.take()); // and the G with it
-        return Err(SpawnError::NoMemory);
+        (None, Ok(_)) => unreachable!("a job without a G"),
     };
-    work.set_owner(core::ptr::from_ref(g).addr());
-    with_cpu(|on| start(on, g, work, &options, own));
-    Ok(joiner)
-}
-
-/// Starts a dead G, which the caller owns; `own` is the program of the caller, which it inherits.
-/// Inlined: most options are constants there.
-#[inline(always)]
-fn start(
-    mut on: OnCpu<'_>,
-    g: &'static G<Task>,
-    work: Work,
-    options: &SpawnOptions,
-    own: Option<&'static Instance>,
-) {
-    let &SpawnOptions { name, site, pin, program, .. } = options;
     let g_at = core::ptr::from_ref(g).addr();
     // SAFETY: a G is at the top of its stack (`g_with_stack`), above the canary, and the
     // stack is its own until it ends; the page is there.
-    let sp = unsafe { arch::prepare(g_at - CANARY_BYTES, g_main, g_at) };
-    g.kernel.sp.set(sp);
-    // A dead G has no work; so the old value is not checked for one to be dropped.
-    core::mem::forget(g.kernel.work.replace(Some(work)));
-    g.kernel.init_g(name, site, program.or(own));
+    g.kernel.sp.set(unsafe { arch::prepare(g_at - CANARY_BYTES, g_main, g_at) });
+    g.kernel.init_g(work, name, site, program.or(own));
     let (cpu, p) = on.parts();
     cpu.counters.created.add_one();
     let attention = cpu.slices.attention.get();
@@ -121,7 +86,29 @@ fn start(
         let created = What::new(Kind::Create, pin.map_or(0, |cpu| cpu as u32 + 1));
         (hooks::get().created)(g.id(), created, name, site);
     }
-    submitted(cpu, p, attention, wake);
+    if wake != Wake::Nobody || attention != 0 {
+        submitted(cpu, p, wake);
+    }
+    arch::irq::restore(irqs);
+    Ok(joiner)
+}
+
+/// A dead G, made if there is none, and the two owners of its result cell, on the heap if need be.
+#[inline(never)]
+fn spawn_slow<J: Job>(
+    dead: Option<&'static G<Task>>,
+    stack: usize,
+    job: J,
+) -> Result<(&'static G<Task>, (Work, Joiner<J::Outcome>)), SpawnError> {
+    let g = dead.map_or_else(|| g_with_stack(stack), Ok)?;
+    // SAFETY: as in `spawn`.
+    let made = unsafe { pair_in(Some(&g.kernel.place), job) }.or_else(pair);
+    let Ok((work, joiner)) = made else {
+        drop(g.kernel.stack.take()); // and the G with it
+        return Err(SpawnError::NoMemory);
+    };
+    work.set_owner(core::ptr::from_ref(g).addr());
+    Ok((g, (work, joiner)))
 }
 
 /// A dead G with a stack of that size: one whose stack had gone back to the pool, or a new one.
@@ -133,13 +120,12 @@ fn g_with_stack(size: usize) -> Result<&'static G<Task>, SpawnError> {
     }
     let stack = Stack::new(size).map_err(|_| SpawnError::NoMemory)?;
     let mut is_new = false;
-    // SAFETY: only Gs are kept with stacks.
-    let g = unsafe {
-        stack.record(|| {
-            is_new = true;
-            new_g()
-        })
+    let new_g = || {
+        is_new = true;
+        G::new(Task::new(0)) // never freed; `roster` names it
     };
+    // SAFETY: only Gs are kept with stacks.
+    let g = unsafe { stack.record(new_g) };
     if is_new {
         roster::add(g);
     }
@@ -157,19 +143,14 @@ pub(crate) fn trim(on: &mut OnCpu<'_>) {
     }
 }
 
-/// A new G. Never freed.
-fn new_g() -> G<Task> {
-    G::new(Task::new(0)) // `roster` names it
-}
-
 /// The root of every G; its end is that of Go's goexit0.
 extern "C" fn g_main(g: usize) -> ! {
-    // SAFETY: `start` passed the address of this very G, which lives for ever.
+    // SAFETY: `spawn` passed the address of this very G, which lives for ever.
     let g = unsafe { &*(g as *const G<Task>) };
     arch::irq::restore(IrqState::ON);
     // The work stays in its cell, where `abandon::finish_abandoned` finds it if this G is abandoned.
     Work::run_from(&g.kernel.work);
-    // No probe: the root is at the very top of the G's first page. As in `run::leave`, a G
+    // No probe: the root is at the very top of the G's first page. As in `leave`, a G
     // must leave with no lock held and interrupts on.
     assert!(arch::irq::disable().were_on(), "irqs off");
     // SAFETY: 1. See above. 2. A G runs here. 3. It has no other.

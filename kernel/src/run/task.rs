@@ -12,7 +12,7 @@ use super::sys::PANICKING;
 use super::timer::{self, Timed};
 use super::waiting::Wait;
 use super::{
-    BOOT, InlineCell, Instance, Kind, Label, Link, Older, Permit, Record, Work, hooks,
+    BOOT, InlineCell, Instance, Kind, Label, Link, Permit, Record, Work, hooks,
     ready_from_interrupt, running,
 };
 use crate::arch;
@@ -56,8 +56,8 @@ pub struct Task {
     /// Left by an unpark. Atomic: any G gives it.
     pub(crate) permit: Permit,
     /// Its place among all Gs. Constant since it was made.
-    older: Older<G<Task>>,
-    /// The next record of its chain (`index`). Written under the lock there, read by any CPU.
+    older: Link<G<Task>>,
+    /// The next record of its chain (`roster`). Written under the lock there, read by any CPU.
     pub(crate) same_chain: Link<G<Task>>,
     /// What it waits for, or has waited for last: a [`Wait`], packed. Written by the G itself, read
     /// by any CPU.
@@ -90,7 +90,7 @@ impl Task {
             name: AtomicU64::new(name),
             timer: timer::Node::new(),
             permit: Permit::new(),
-            older: Older::new(),
+            older: Link::new(),
             same_chain: Link::new(),
             waiting: AtomicU64::new(0),
             program: Link::new(),
@@ -98,14 +98,17 @@ impl Task {
         }
     }
 
-    /// A life begins: sets its name, spawn site and program.
+    /// A life begins: sets its work, name, spawn site and program.
     #[inline(always)]
     pub(crate) fn init_g(
         &self,
+        work: Work,
         name: &'static str,
         site: &'static Location<'static>,
         program: Option<&'static Instance>,
     ) {
+        // A dead G has no work; so the old value is not checked for one to be dropped.
+        core::mem::forget(self.work.replace(Some(work)));
         self.label.set(name, site);
         self.program.set(program);
         self.panics.set(0);
@@ -150,7 +153,7 @@ impl Task {
 }
 
 impl Record for G<Task> {
-    fn older(&self) -> &Older<Self> {
+    fn older(&self) -> &Link<Self> {
         &self.kernel.older
     }
 }

@@ -4,11 +4,11 @@
 //! snapshots instead (`snapshot`).
 
 use super::{
-    BOOT, CPUS, GHandle, Instance, Kind, SCHED, hooks, running, running_on, wake_cpu, with_p,
+    BOOT, CPUS, GHandle, Instance, Kind, SCHED, hooks, running, running_on, service, wake_cpu,
+    with_p,
 };
 use crate::arch;
 use crate::mem::percpu::Here;
-use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Random};
 
@@ -59,7 +59,7 @@ pub fn ended() -> u64 {
 /// How many Gs there are, without the kernel's service Gs.
 pub fn num_goroutines() -> usize {
     let (created, ended) = created_and_ended();
-    (created.saturating_sub(ended) as usize).saturating_sub(SERVICE_GS.load(Relaxed))
+    (created.saturating_sub(ended) as usize).saturating_sub(service::COUNT.load(Relaxed))
 }
 
 /// How many Gs were ever started, and how many have ended.
@@ -119,19 +119,6 @@ pub fn set_gomaxprocs(n: usize) -> usize {
     before
 }
 
-/// The number of the kernel's service Gs: `service`.
-static SERVICE_GS: AtomicUsize = AtomicUsize::new(0);
-
-/// Counts one more service G, so that the program's count leaves it out.
-pub fn count_service_g() {
-    SERVICE_GS.fetch_add(1, Relaxed);
-}
-
-/// Discounts a service G that was not created, or has ended.
-pub fn discount_service_g() {
-    SERVICE_GS.fetch_sub(1, Relaxed);
-}
-
 /// Sets attention bits (`preempt::Attention`) on every CPU, which acts on them at each switch.
 pub fn ask_for_attention(bits: u32) {
     CPUS[..arch::num_cpus()].iter().for_each(|cpu| cpu.slices.attention.set(bits));
@@ -154,7 +141,7 @@ pub fn is_busy(cpu: usize) -> bool {
 
 /// Whether this CPU, which comes out of a halt, was woken to run a G, or has one to run.
 pub fn has_work() -> bool {
-    is_busy(arch::cpu_index()) || !with_p(|p| p.has_nobody())
+    is_busy(arch::cpu_index()) || !with_p(|p| p.is_empty())
 }
 
 /// A number that changes whenever a CPU makes progress: begins a slice, halts, takes a tick. As

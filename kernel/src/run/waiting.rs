@@ -148,9 +148,10 @@ impl Wait {
     #[must_use]
     #[inline(always)]
     pub const fn pack(self) -> u64 {
-        let deadline = if self.has_deadline { DEADLINE } else { 0 };
-        let word = (self.object as u64) << REASON_BITS | self.reason as u64;
-        (word ^ deadline).rotate_left(TURN)
+        ((self.object as u64) << REASON_BITS
+            ^ self.reason as u64
+            ^ (self.has_deadline as u64) << 63)
+            .rotate_left(TURN)
     }
 
     /// The number of the reason in a packed word: one shift, for the switch.

@@ -13,7 +13,7 @@ use super::backtrace::MAX_FRAMES;
 use crate::arch;
 use crate::mem::PHYS_OFFSET;
 use crate::mem::stack::slot;
-use crate::run::index;
+use crate::run::roster;
 use crate::run::task::Task;
 use core::fmt;
 use sched::{G, Status};
@@ -47,9 +47,9 @@ impl core::error::Error for NoBacktrace {}
 /// # Errors
 /// [`NoBacktrace`]; also when it ran during every attempt.
 pub fn calls(id: u64) -> Result<impl Iterator<Item = usize>, NoBacktrace> {
-    let g = index::find(id).ok_or(NoBacktrace::NoSuchG)?;
+    let g = roster::find(id).ok_or(NoBacktrace::NoSuchG)?;
     for _ in 0..TRIES {
-        let (handle, status) = g.look();
+        let (handle, status) = g.handle_and_status();
         if status == Status::Dead || g.id() != id {
             return Err(NoBacktrace::NoSuchG);
         }
@@ -59,7 +59,7 @@ pub fn calls(id: u64) -> Result<impl Iterator<Item = usize>, NoBacktrace> {
         let switches = g.kernel.account.switches();
         let (calls, count) = read_calls(saved_sp(g));
         // If the G has run since, its switch count has changed, or it is on a CPU now.
-        let is_at_rest = handle.get().is_some() && is_at_rest(g.look().1);
+        let is_at_rest = handle.get().is_some() && is_at_rest(g.handle_and_status().1);
         if is_at_rest && g.kernel.account.switches() == switches {
             return Ok(calls.into_iter().take(count));
         }

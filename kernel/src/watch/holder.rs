@@ -36,7 +36,7 @@ pub(crate) struct Seen {
 impl Seen {
     /// `None` if the G does not wait, or was woken.
     fn of(g: &'static G<Task>) -> Option<Seen> {
-        let (handle, status) = g.look(); // Acquire; pairs with `begin_park`
+        let (handle, status) = g.handle_and_status(); // Acquire; pairs with `begin_park`
         let waits = matches!(status, Status::Parking | Status::Parked);
         let waiting = g.kernel.waiting.load(Relaxed);
         waits.then(|| Seen { handle, waiting, switches: g.kernel.account.switches() })
@@ -111,7 +111,7 @@ pub(crate) fn joined(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
     // SAFETY: 1. a joiner waits at the head of a job, which exists as long as it waits. 2. In the
     // window of stacks, only the places of Gs hold jobs, and a G is the record of its slot, for
     // ever (`spawn::g_with_stack`). 3. On the heap, a job's head has the address of a G or none
-    // (`spawn::spawn_as`); a word that is no longer of a head was discarded.
+    // (`spawn::spawn_slow`); a word that is no longer of a head was discarded.
     Some((seen, unsafe { &*at }))
 }
 

@@ -108,7 +108,7 @@ pub fn info(handle: &GHandle) -> Option<GInfo> {
 
 /// All live Gs of a program.
 pub fn members(of: ProgramId) -> impl Iterator<Item = (GHandle, GInfo)> {
-    let info = |g: &'static G<Task>| Some((g.look().0, of_record(g)?));
+    let info = |g: &'static G<Task>| Some((g.handle_and_status().0, of_record(g)?));
     // The cheap test first; the record may be another program's by the time the snapshot is taken.
     let is_of = move |g: &&'static G<Task>| g.kernel.program().id() == of;
     ALL.iter().filter(is_of).filter_map(info).filter(move |(_, info)| info.program == of)
@@ -118,9 +118,9 @@ pub fn members(of: ProgramId) -> impl Iterator<Item = (GHandle, GInfo)> {
 pub fn of_record(g: &'static G<Task>) -> Option<GInfo> {
     let mut info = None;
     for _ in 0..TRIES {
-        let (handle, status) = g.look();
+        let (handle, status) = g.handle_and_status();
         info = Some(of_life(g, &handle, status)?);
-        if g.look().1 == status {
+        if g.handle_and_status().1 == status {
             break;
         }
     }

@@ -7,16 +7,12 @@
 pub mod door;
 #[path = "../../src/run/job.rs"]
 pub mod job;
-#[path = "../../src/run/label.rs"]
-pub mod label;
-#[path = "../../src/run/link.rs"]
-mod link;
 #[path = "../../src/run/permit.rs"]
 pub(crate) mod permit;
-#[path = "../../src/run/registry.rs"]
-pub mod registry;
+#[path = "../../src/run/record.rs"]
+pub mod record;
 pub(crate) mod sys;
 #[path = "../../src/run/waiting.rs"]
 pub mod waiting;
 
-pub use link::Link;
+pub use record::Link;

@@ -410,7 +410,7 @@ impl World {
         self.cpus[p.index()].pending.set(false);
         let ready = self.take_waiting();
         if let Some(g) = ready {
-            let wake = self.sched.ready_from_interrupt(p.index(), g.handle());
+            let wake = self.sched.ready_from_interrupt(p.index(), g.handle(), |_, _| ());
             self.send(p.index(), wake);
         }
         if self.limit_changes.get() > 0 && self.random(8) == 0 {
@@ -427,10 +427,10 @@ impl World {
     /// A G readies another.
     fn ready_one(&self, p: &mut P<Script>) {
         if let Some(g) = self.take_waiting() {
-            let wake = self.sched.ready(p, g.handle());
+            let wake = self.sched.ready(p, g.handle(), |_, _| ());
             self.send(p.index(), wake);
             // Once more, as a second channel of a `select` might.
-            let wake = self.sched.ready(p, g.handle());
+            let wake = self.sched.ready(p, g.handle(), |_, _| ());
             self.send(p.index(), wake);
         }
     }

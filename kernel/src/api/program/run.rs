@@ -16,7 +16,7 @@ use crate::run::program::{Ended, Instance, ProgramId, for_ever};
 use crate::run::time::{Deadline, Duration, Instant, sleep};
 use crate::run::unwind;
 use crate::run::waiting::{Reason, Wait};
-use crate::run::{Older, Record, Registry, door, service};
+use crate::run::{Link, Record, Registry, door, service};
 use crate::wait::Shared;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -210,11 +210,11 @@ impl Over {
 /// distinct list is kept only once, however often it is given, and to whichever program.
 struct Args {
     words: Vec<String>,
-    older: Older<Args>,
+    older: Link<Args>,
 }
 
 impl Record for Args {
-    fn older(&self) -> &Older<Self> {
+    fn older(&self) -> &Link<Self> {
         &self.older
     }
 }
@@ -231,7 +231,7 @@ fn keep_args(words: Vec<String>) -> Option<&'static [String]> {
     let args = match known {
         Some(args) => args,
         None => {
-            let new = for_ever(Args { words, older: Older::new() })?;
+            let new = for_ever(Args { words, older: Link::new() })?;
             ALL_ARGS.add(new);
             new
         }

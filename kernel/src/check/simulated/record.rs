@@ -4,7 +4,7 @@ use super::{Answer, Device, IoError};
 use crate::arch::lock::{IrqLock, Level};
 use crate::run::poller::{self, PollDesc};
 use crate::run::timer::{Node, Timed};
-use crate::run::{self, Link, Older, Registry};
+use crate::run::{self, Link, Registry};
 use alloc::vec::Vec;
 
 /// One request, from `take` to `give_back`.
@@ -15,7 +15,7 @@ pub struct Record {
     job: IrqLock<Option<Job>>,
     /// The next free record; under the lock of the free records.
     next_free: Link<Record>,
-    older: Older<Record>,
+    older: Link<Record>,
 }
 
 /// The use of a record.
@@ -45,7 +45,7 @@ impl Timed for Record {
 }
 
 impl run::Record for Record {
-    fn older(&self) -> &Older<Self> {
+    fn older(&self) -> &Link<Self> {
         &self.older
     }
 }
@@ -57,7 +57,7 @@ impl Record {
             desc: PollDesc::new(),
             job: IrqLock::at(Level::Request, None),
             next_free: Link::new(),
-            older: Older::new(),
+            older: Link::new(),
         }
     }
 

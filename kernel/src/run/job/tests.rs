@@ -84,10 +84,10 @@ fn a_place_is_used_again_when_both_sides_are_done_with_it() {
     let value = Arc::new(());
     for round in 0..3 {
         // SAFETY: this thread alone uses the place.
-        let made = unsafe { pair_in(&PLACE, Adds(value.clone(), round)) };
+        let made = unsafe { pair_in(Some(&PLACE), Adds(value.clone(), round)) };
         let (work, joiner) = made.ok().expect("the place is free");
         // SAFETY: as above.
-        assert!(unsafe { pair_in(&PLACE, Adds(value.clone(), 0)) }.is_err(), "it is taken");
+        assert!(unsafe { pair_in(Some(&PLACE), Adds(value.clone(), 0)) }.is_err(), "it is taken");
         work.run();
         assert!(!PLACE.is_free(), "the outcome is there");
         assert_eq!(joiner.join().1, round + 1);
@@ -100,7 +100,7 @@ fn a_place_is_used_again_when_both_sides_are_done_with_it() {
 fn what_does_not_fit_goes_to_the_heap() {
     static PLACE: InlineCell = InlineCell::new();
     // SAFETY: this thread alone uses the place.
-    let Err(large) = (unsafe { pair_in(&PLACE, Large([2; 20])) }) else { panic!("it fits") };
+    let Err(large) = (unsafe { pair_in(Some(&PLACE), Large([2; 20])) }) else { panic!("it fits") };
     assert!(PLACE.is_free());
     let (work, joiner) = pair(large).ok().expect("memory");
     work.run();
