@@ -44,7 +44,7 @@
 mod pool;
 pub mod slot;
 
-use crate::arch::{self, PageFault, paging};
+use crate::arch::{self, paging};
 use crate::mem::frames::{self, Frame, Stock};
 use crate::mem::{self, NoMemory, reclaim};
 use core::num::NonZeroU64;

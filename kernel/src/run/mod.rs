@@ -23,7 +23,7 @@
 //! neither the CPU nor the G across the switch.
 //!
 //! Interrupts are off on the M's stack and during every switch. A G runs with
-//! interrupts on; it turns them off to touch the P of its CPU ([`with_cpu`]), so
+//! interrupts on; it turns them off to touch the P of its CPU ([`with_p`]), so
 //! that it stays on that CPU meanwhile.
 
 pub(crate) mod account;
@@ -76,7 +76,7 @@ pub use view::{
     progress, random, set_gomaxprocs, slices_begun, spare_attention, take_permit, this,
 };
 
-pub(crate) use cpu::{Cpu, OnCpu, this_cpu, try_this_cpu, with_cpu, with_p};
+pub(crate) use cpu::{Cpu, OnCpu, this_cpu, try_this_cpu, with_p};
 pub(crate) use event::{Event, Kind, What};
 pub(crate) use permit::Permit;
 pub(crate) use proc::{Leaving, leave, schedule, send, submitted, wake_cpu};

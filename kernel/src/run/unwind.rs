@@ -41,7 +41,6 @@ pub(crate) fn catch_at_root<T, F: FnOnce() -> T>(f: F) -> Result<T, JoinError> {
 
 /// Continues the unwinding that [`catch`] has caught, from here, or begins that of a G that was
 /// killed: destructors run, nothing is reported.
-#[cold]
 pub fn resume(why: JoinError) -> ! {
     #[cfg(target_os = "none")]
     crate::run::begin_panic();
