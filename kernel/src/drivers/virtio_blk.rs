@@ -76,7 +76,10 @@ pub fn init() {
             let features = READ_ONLY | BLOCK_SIZE | FLUSH;
             let on_interrupt = || _ = DISK.get().map(Disk::take_answers);
             match probe::bring_up(at, features, "disk", on_interrupt, |it| Disk::new(at, it)) {
-                Ok(disk) => log::debug!("disk: {}", DISK.call_once(|| disk).summary),
+                Ok(disk) => {
+                    let disk = DISK.call_once(|| disk); // also if the line is not printed
+                    log::debug!("disk: {}", disk.summary);
+                }
                 Err(error) => log::error!("disk: virtio at {at}: {error}; not used"),
             }
         }
