@@ -21,6 +21,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Display, Write};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// When the first line was made, ns; that is its time 0.
+static START_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Starts the G that prints a line every `period_ms`, if there is one; with `has_detail`, one for
 /// every P, M and G, too.
@@ -35,12 +40,21 @@ pub(crate) fn begin(period_ms: Option<u32>, has_detail: bool) {
 
 fn print_for_ever(period: Duration, make: fn() -> String) {
     let mut next = Instant::now();
+    let _ = time_zero(next.as_nanos());
     loop {
         make().lines().for_each(|line| crate::println!("{line}"));
         // If printing takes longer than the period: other Gs need the console, too.
         let now = Instant::now();
         next = if next + period <= now { now } else { next } + period;
         sleep_until(next);
+    }
+}
+
+/// The time origin of these lines: `now` of the first call.
+fn time_zero(now_ns: u64) -> u64 {
+    match START_NS.compare_exchange(0, now_ns, Relaxed, Relaxed) {
+        Ok(_) => now_ns,
+        Err(start_ns) => start_ns,
     }
 }
 
@@ -81,7 +95,9 @@ struct Seen {
 
 impl Seen {
     fn now(ms: Vec<MInfo>, gs: Vec<GInfo>) -> Self {
-        Seen { ms_since_start: door::now_ns() / 1_000_000, stats: watch::stats(), ms, gs }
+        let now = door::now_ns();
+        let ms_since_start = now.saturating_sub(time_zero(now)) / 1_000_000;
+        Seen { ms_since_start, stats: watch::stats(), ms, gs }
     }
 
     /// The Ps that may run Gs.
@@ -205,5 +221,10 @@ mod tests {
         assert!(lines[4].starts_with("  M1: p=1 curg=nil ") && lines[4].contains("blocked=true"));
         assert!(lines[5].starts_with("  M2: p=nil curg=9 ") && lines[5].contains("blocked=true"));
         assert_eq!(lines[6..], ["  97 more Ms: idle, on no CPU"]);
+    }
+
+    #[test]
+    fn first_line_is_at_time_zero() {
+        assert!(line().starts_with("SCHED 0ms: "), "{}", line());
     }
 }
