@@ -209,9 +209,11 @@ pub struct G {
 }
 
 impl G {
-    /// Whether the kernel itself has spawned it, and no program.
+    /// Whether it is one of the kernel's own, by its spawn site. `lib.rs` and `api` start
+    /// programs.
     pub fn is_kernels(&self) -> bool {
-        self.site.starts_with("kernel/src/")
+        let in_kernel = self.site.strip_prefix("kernel/src/");
+        in_kernel.is_some_and(|file| !file.starts_with("lib.rs") && !file.starts_with("api/"))
     }
 }
 
