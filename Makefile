@@ -6,7 +6,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help run test test-quick test-full image usb gdb build setup clean tool browser bochs newer-qemu
-.PHONY: doc bench bench-go bench-check bench-docs bench-all trace fuzz chaos soak
+.PHONY: doc bench bench-go bench-check bench-docs bench-all trace compare fuzz chaos soak
 
 # Of `make run` and `make gdb`: CPUs, memory, UEFI=1, ACCEL=tcg|kvm, GUI=1,
 # DISK=<image>|none, KEEP=1 (what the guest writes to it stays), PROGRAM=<name>,
@@ -24,6 +24,12 @@ APP ?=
 ARGS ?=
 FAST ?=
 DEV ?=
+# Of `make trace`: OUT=<name> for the files, REAL=1 (by the host's clock, not in virtual
+# time); of `make compare`: A=<name> B=<name>.
+OUT ?=
+REAL ?=
+A ?=
+B ?=
 # Of `make bench`: BENCH="names of workloads", SAMPLES=5 (0: instructions only),
 # CPUS="1 2 4 8".
 BENCH ?=
@@ -37,7 +43,7 @@ SEED ?=
 SEEDS ?= 200
 FIRST ?= 1
 export SMP MEM UEFI ACCEL GUI DISK KEEP PROGRAM APP ARGS FAST DEV BENCH SAMPLES CPUS
-export MINUTES TARGET SEED SEEDS FIRST
+export MINUTES TARGET SEED SEEDS FIRST OUT REAL A B
 
 # One place for what is built, and rustup's tools even in a shell that was
 # started before rustup came.
@@ -73,8 +79,11 @@ chaos: tool ## SEEDS=200 FIRST=1: boot once per seed with random preemption and 
 soak: tool ## MINUTES=30: all features at once on 8 and 16 CPUs, and a ledger of leaks
 	@cargo run --quiet -p tests --bin soak -- --minutes "$$MINUTES"
 
-trace: tool ## what the scheduler did, as target/trace.html, .svg and .json (PROGRAM=skynet)
-	@cargo run --quiet -p trace -- run $(MACHINE)
+trace: tool newer-qemu ## what the scheduler did, as target/trace.html, .svg and .json (PROGRAM=skynet)
+	@cargo run --quiet -p trace -- run --out "$$OUT" --real "$$REAL" $(MACHINE)
+
+compare: ## A=before B=after: two traces (make trace OUT=before) on one page
+	@cargo run --quiet -p trace -- compare --a "$$A" --b "$$B" --out "$$OUT"
 
 fuzz: setup ## broken bytes for every parser (MINUTES=10 TARGET=madt SEED=n)
 	@CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo run --quiet -p fuzz --target-dir target/fuzz -- \

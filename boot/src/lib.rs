@@ -8,6 +8,7 @@
 //! - [`host`] finds out what this host has to run it with;
 //! - [`cores`] shares out the host's cores among machines;
 //! - [`exit`] reads how the machine ended;
+//! - [`places`] adds files and lines to the backtraces that it prints;
 //! - [`cost`] counts what it took from an edit to the first output;
 //! - [`args`] reads the options of the command line;
 //! - [`usb`] writes an image to a stick, and mostly refuses to.
@@ -43,6 +44,7 @@ pub mod exit;
 pub mod host;
 pub mod image;
 pub mod kernel;
+pub mod places;
 pub mod qemu;
 #[cfg(test)]
 mod testing;

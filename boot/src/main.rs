@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail};
 use boot::args::{Options, USAGE};
 use boot::cost::Cost;
 use boot::exit::End;
+use boot::places::{Places, pass_on};
 use boot::qemu::{Firmware, Machine, Serial};
 use boot::{Scratch, usb};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -83,8 +84,15 @@ fn run(options: &Options) -> Result<ExitCode> {
     // A terminal without its screen is not asked for input; a pipe or a file is.
     let is_deaf = io::stdin().is_terminal() && !on_terminal;
     let stdin = if is_deaf { Stdio::null() } else { Stdio::inherit() };
-    let qemu = start(machine.command(scratch.path())?.stdin(stdin))?;
+    let mut command = machine.command(scratch.path())?;
+    let mut qemu = start(command.stdin(stdin).stdout(Stdio::piped()))?;
+    let places = Places::of(&kernel, &boot::root());
+    let said = qemu.stdout.take();
+    // If nothing reads what is passed on, QEMU is told so by its next write.
+    let passing =
+        thread::spawn(move || said.map(|said| pass_on(&places, said, io::stdout().lock())));
     let ended = wait(qemu, |pid| cost.iter_mut().for_each(|cost| cost.look(pid)))?;
+    passing.join().ok();
     if let Some(cost) = cost {
         eprintln!("boot: {cost}");
     }

@@ -7,7 +7,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -72,6 +72,8 @@ pub struct Boot {
     typed: Vec<(String, Vec<u8>)>,
     /// Commands for QEMU's monitor, each after a line.
     monitored: Vec<(String, String)>,
+    /// A line at which the guest is frozen, how and for how long.
+    frozen: Option<(String, Freeze, Duration)>,
     /// At a terminal, and not into a pipe.
     has_terminal: bool,
     /// The image's own command line, where it is not the usual one.
@@ -111,6 +113,7 @@ impl Boot {
             has_serial: true,
             typed: Vec::new(),
             monitored: Vec::new(),
+            frozen: None,
             has_terminal: false,
             ramdisk: None,
             program: Some("hello"),
@@ -272,6 +275,12 @@ impl Boot {
     /// the serial port contains `text`. Several are executed in their order.
     pub fn monitor_after(mut self, text: &str, command: &str) -> Self {
         self.monitored.push((text.into(), command.into()));
+        self
+    }
+
+    /// Freezes the guest for that time as soon as a line on the serial port contains `text`.
+    pub fn frozen_after(mut self, text: &str, freeze: Freeze, time: Duration) -> Self {
+        self.frozen = Some((text.into(), freeze, time));
         self
     }
 
@@ -446,11 +455,15 @@ impl Boot {
         let mut limit_after = self.limit_after.as_ref();
         let mut last_look = started;
         let mut monitored = self.monitored.iter().peekable();
+        let mut frozen = self.frozen.as_ref();
         loop {
             while let Some((_, command)) = monitored.next_if(|(text, _)| files.log_contains(text)) {
                 // The machine may end of it before QEMU answers.
                 let qmp = Qmp::connect(&files.qmp());
                 qmp.and_then(|mut qmp| qmp.execute(command, serde_json::json!({}))).ok();
+            }
+            if let Some((_, how, time)) = frozen.take_if(|(text, ..)| files.log_contains(text)) {
+                how.freeze(&qemu.child, &files.qmp(), *time)?;
             }
             if let Some(status) = qemu.poll()? {
                 return Ok((Ended::Exit(End::from_status(status.code())), None));
@@ -498,6 +511,38 @@ impl Boot {
         let screen = files.screen(&mut qmp).ok();
         hang.screenshot = files.picture(&mut qmp).ok();
         (Ended::Hang(hang), screen)
+    }
+}
+
+/// How a guest is kept from running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freeze {
+    /// The host stops QEMU's process. The guest's clock goes on, as when the host is busy elsewhere.
+    Process,
+    /// QEMU stops the machine, and the guest's clock with it.
+    Machine,
+}
+
+impl Freeze {
+    fn freeze(self, qemu: &Child, qmp: &Path, time: Duration) -> Result<()> {
+        let signal = |name: &str| -> Result<()> {
+            Command::new("kill").args([name, &qemu.id().to_string()]).status()?;
+            Ok(())
+        };
+        match self {
+            Freeze::Process => {
+                signal("-STOP")?;
+                thread::sleep(time);
+                signal("-CONT")
+            }
+            Freeze::Machine => {
+                let mut qmp = Qmp::connect(qmp)?;
+                qmp.execute("stop", serde_json::json!({}))?;
+                thread::sleep(time);
+                qmp.execute("cont", serde_json::json!({}))?;
+                Ok(())
+            }
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! - [`check`] compares the events with what the machine has counted;
 //! - [`chrome`] writes JSON for Perfetto, [`page`] one page with all in it (small
 //!   by [`pack`]), [`picture`] an SVG; Gs have their colours from [`palette`];
+//! - [`mod@compare`] puts two traces on one page, with what differs;
 //! - [`simulate`] makes streams without a machine, by [`random`] numbers that are
 //!   the same each time; [`mod@fuzz`] says what must hold when they are broken.
 //!
@@ -26,6 +27,7 @@
 
 pub mod check;
 pub mod chrome;
+pub mod compare;
 pub mod decode;
 pub mod encode;
 pub mod fuzz;

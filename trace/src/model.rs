@@ -2,7 +2,8 @@
 //!
 //! [`Model::new`] walks through the events of all CPUs in the order of time
 //! (`build`) and keeps what a picture needs: spans, idle times, wake-ups, thefts,
-//! counts over time, the longest waits. `chrome`, `page` and `picture` draw it;
+//! counts over time, the longest waits; when the host was [`elsewhere`], and in [`findings`]
+//! what stands out, in sentences. `chrome`, `page` and `picture` draw it;
 //! `check` compares it with what the machine has counted.
 //!
 //! Times are nanoseconds since the stream's time 0. The clocks of two CPUs may be
@@ -14,6 +15,8 @@ use crate::decode::{Stream, Warnings};
 use crate::wire::{Counters, Header, Kind};
 
 mod build;
+pub mod elsewhere;
+pub mod findings;
 mod waits;
 
 /// Later than this (52 days) no trace goes: it is a number that a page's script
@@ -62,6 +65,8 @@ pub struct Cpu {
     pub idle: Vec<Interval>,
     /// Where events are missing.
     pub gaps: Vec<Gap>,
+    /// When it was not running although it should have been, by time: see [`elsewhere`].
+    pub elsewhere: Vec<Interval>,
     /// How many events of each kind there were, those within others as well.
     pub counts: Counts,
     /// What it has counted itself, if it said so.
@@ -199,6 +204,17 @@ pub struct G {
     pub parked_ns: u64,
     /// How often it was switched to.
     pub switches: u64,
+    /// Which colour of the palette it has: another one than the Gs that run before and after it.
+    pub colour: u8,
+}
+
+impl G {
+    /// Whether it is one of the kernel's own, by its spawn site. `lib.rs` and `api` start
+    /// programs.
+    pub fn is_kernels(&self) -> bool {
+        let in_kernel = self.site.strip_prefix("kernel/src/");
+        in_kernel.is_some_and(|file| !file.starts_with("lib.rs") && !file.starts_with("api/"))
+    }
 }
 
 /// An M was on a CPU.
@@ -295,8 +311,18 @@ impl Model {
     /// Which part of the whole time CPUs ran Gs, from 0 to 1.
     pub fn share_run(&self) -> f64 {
         let run: u64 = self.cpus.iter().flat_map(|cpu| &cpu.spans).map(|span| span.time.ns()).sum();
+        self.share(run)
+    }
+
+    /// Which part of the whole time CPUs were not running, because the host was elsewhere.
+    pub fn share_elsewhere(&self) -> f64 {
+        self.share(self.cpus.iter().flat_map(|cpu| &cpu.elsewhere).map(|time| time.ns()).sum())
+    }
+
+    /// `ns` as a part of the whole time of all CPUs.
+    fn share(&self, ns: u64) -> f64 {
         let all = self.end_ns as f64 * self.cpus.len() as f64;
-        if all > 0.0 { run as f64 / all } else { 0.0 }
+        if all > 0.0 { ns as f64 / all } else { 0.0 }
     }
 }
 

@@ -35,6 +35,7 @@ pub fn pack(model: &Model) -> Packed {
         lasting(cpu.idle.iter().map(|idle| (idle.from, idle.to)), &mut columns);
         lasting(cpu.gaps.iter().map(|gap| (gap.time.from, gap.time.to)), &mut columns);
         columns.all(cpu.gaps.iter().map(|gap| gap.lost));
+        lasting(cpu.elsewhere.iter().map(|time| (time.from, time.to)), &mut columns);
     }
     rest(model, &mut columns);
     Packed { bytes: columns.0, texts }
@@ -47,6 +48,7 @@ fn gs(model: &Model, columns: &mut Columns) -> Vec<String> {
     columns.rising(gs.iter().map(|g| u64::from(g.number)));
     columns.all(gs.iter().map(|g| texts.number(&g.name)));
     columns.all(gs.iter().map(|g| texts.number(&g.site)));
+    columns.all(gs.iter().map(|g| u64::from(g.colour) << 1 | u64::from(g.is_kernels())));
     columns.all(gs.iter().map(|g| g.queued_ns));
     columns.all(gs.iter().map(|g| g.parked_ns));
     // Plus 1, and 0 for what was not seen; the end from the begin on.

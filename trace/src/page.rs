@@ -13,7 +13,7 @@
 #![forbid(unsafe_code)]
 
 use crate::chrome::quoted;
-use crate::model::Model;
+use crate::model::{Model, findings};
 use crate::{pack, palette, reason};
 
 const PAGE: &str = include_str!("page/page.html");
@@ -34,6 +34,8 @@ pub struct Facts {
     pub title: String,
     /// What came of the comparison with the counters, in words.
     pub agreement: String,
+    /// Whose clock the times are by; may be empty.
+    pub clock: String,
 }
 
 /// The whole page.
@@ -71,9 +73,13 @@ fn meta(model: &Model, facts: &Facts, texts: &[String]) -> String {
         texts.map(|text| quoted(&text)).collect::<Vec<_>>().join(",")
     };
     let fixed = |texts: &[&str]| list(&mut texts.iter().map(ToString::to_string));
+    let findings: Vec<String> = findings::find(model)
+        .iter()
+        .map(|one| format!("{{\"text\":{},\"bad\":{}}}", quoted(&one.text), one.is_bad))
+        .collect();
     format!(
         "{{\"title\":{},\"agreement\":{},\"events\":{},\"lost\":{},\"exit\":{},\"busy\":{:.4},\
-         \"warnings\":[{}],\"reasons\":[{}],\"texts\":[{}],\
+         \"elsewhere\":{:.4},\"clock\":{},\"findings\":[{}],\"warnings\":[{}],\"reasons\":[{}],\"texts\":[{}],\
          \"colours\":{{\"light\":[{}],\"dark\":[{}]}}}}",
         quoted(&facts.title),
         quoted(&facts.agreement),
@@ -81,6 +87,9 @@ fn meta(model: &Model, facts: &Facts, texts: &[String]) -> String {
         model.lost,
         model.exit.map_or("null".into(), |code| code.to_string()),
         model.share_run(),
+        model.share_elsewhere(),
+        quoted(&facts.clock),
+        findings.join(","),
         list(&mut model.warnings.lines()),
         fixed(reason::all()),
         list(&mut texts.iter().cloned()),

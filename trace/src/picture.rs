@@ -32,6 +32,11 @@ const LEGEND: usize = 4;
 /// assert!(svg.starts_with("<svg") && svg.contains("skynet"));
 /// ```
 pub fn draw(model: &Model, title: &str) -> String {
+    draw_until(model, title, model.end_ns)
+}
+
+/// The same with the time axis up to `end_ns`, so that two pictures have one scale.
+pub fn draw_until(model: &Model, title: &str, end_ns: u64) -> String {
     let row = match model.cpus.len() {
         0..=10 => 30.0,
         11..=32 => 18.0,
@@ -43,24 +48,20 @@ pub fn draw(model: &Model, title: &str) -> String {
     let end = idle + IDLE;
     let mut svg = head(model, title, end + 64.0);
     legend(model, end + 46.0, &mut svg);
-    axis(
-        model.end_ns,
-        [(TOP - 4.0, rows_end), (runnable, runnable + RUNNABLE), (idle, end)],
-        &mut svg,
-    );
+    axis(end_ns, [(TOP - 4.0, rows_end), (runnable, runnable + RUNNABLE), (idle, end)], &mut svg);
     for (cpu, facts) in model.cpus.iter().enumerate() {
         let y = TOP + row * cpu as f64;
         if row > 12.0 || cpu % 4 == 0 {
             label(24.0, y + row / 2.0 + 4.0, "", &format!("P{cpu}"), &mut svg);
         }
-        columns(model, &facts.spans, y + 2.0, row - 4.0, &mut svg);
+        columns(model, &facts.spans, end_ns, y + 2.0, row - 4.0, &mut svg);
     }
     let most = model.runnable.iter().map(|point| point.value).max().unwrap_or(0).max(1);
     label(LEFT, runnable - 8.0, "faint", "runnable Gs, that wait for a P", &mut svg);
-    area(&model.runnable, model.end_ns, most, (runnable, RUNNABLE), "runnable", &mut svg);
+    area(&model.runnable, end_ns, most, (runnable, RUNNABLE), "runnable", &mut svg);
     let cpus = (model.cpus.len() as u32).max(1);
     label(LEFT, idle - 8.0, "faint", "idle Ps", &mut svg);
-    area(&model.idle_ps, model.end_ns, cpus, (idle, IDLE), "idle", &mut svg);
+    area(&model.idle_ps, end_ns, cpus, (idle, IDLE), "idle", &mut svg);
     label(LEFT - 8.0, runnable + 10.0, "faint end", &most.to_string(), &mut svg);
     label(LEFT - 8.0, idle + 10.0, "faint end", &cpus.to_string(), &mut svg);
     svg + "</svg>\n"
@@ -69,8 +70,8 @@ pub fn draw(model: &Model, title: &str) -> String {
 fn head(model: &Model, title: &str, height: f64) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-         width=\"{WIDTH}\" height=\"{height}\" role=\"img\" aria-labelledby=\"t\">\n\
-         <title id=\"t\">{}</title>\n<style>{}</style>\n\
+         width=\"{WIDTH}\" height=\"{height}\" role=\"img\" aria-label=\"{0}\">\n\
+         <title>{0}</title>\n<style>{1}</style>\n\
          <rect class=\"background\" width=\"{WIDTH}\" height=\"{height}\" rx=\"10\"/>\n",
         escaped(title),
         style()
@@ -97,7 +98,7 @@ fn legend(model: &Model, y: f64, svg: &mut String) {
     let mut x = LEFT;
     for g in longest.into_iter().take(LEGEND) {
         let name: String = g.name.chars().take(14).collect();
-        let colour = palette::colour(g.number);
+        let colour = g.colour;
         writeln!(
             svg,
             "<rect class=\"c{colour}\" x=\"{x:.0}\" y=\"{:.0}\" width=\"10\" height=\"10\" rx=\"2\"/>",
@@ -162,14 +163,14 @@ fn round_step(end_ns: u64) -> u64 {
 }
 
 /// Columns of one P. Neighbours that are alike become one.
-fn columns(model: &Model, spans: &[Span], y: f64, height: f64, svg: &mut String) {
+fn columns(model: &Model, spans: &[Span], end_ns: u64, y: f64, height: f64, svg: &mut String) {
     let width = RIGHT - LEFT;
     writeln!(
         svg,
         "<rect class=\"row\" x=\"{LEFT}\" y=\"{y:.1}\" width=\"{width}\" height=\"{height:.1}\"/>"
     )
     .ok();
-    let shares = shares(model, spans);
+    let shares = shares(model, spans, end_ns);
     let mut at = 0;
     while at < COLUMNS {
         let (colour, high) = shares[at];
@@ -192,12 +193,12 @@ fn columns(model: &Model, spans: &[Span], y: f64, height: f64, svg: &mut String)
 
 /// For each column the colour of the G that ran longest, and how much of the time
 /// was used, in hundredths.
-fn shares(model: &Model, spans: &[Span]) -> Vec<(usize, u32)> {
+fn shares(model: &Model, spans: &[Span], end_ns: u64) -> Vec<(usize, u32)> {
     let mut longest = vec![(0.0, 0); COLUMNS];
     let mut busy = vec![0.0; COLUMNS];
     for span in spans {
-        let colour = palette::colour(model.gs[span.g as usize].number);
-        for (column, part) in parts(span.time, model.end_ns) {
+        let colour = usize::from(model.gs[span.g as usize].colour);
+        for (column, part) in parts(span.time, end_ns) {
             busy[column] += part;
             if part > longest[column].0 {
                 longest[column] = (part, colour);
@@ -321,7 +322,7 @@ mod tests {
     fn a_column_is_as_high_as_the_time_that_was_used() {
         let (model, _) = svg(2, 4000);
         let spans = &model.cpus[0].spans;
-        let share: u32 = shares(&model, spans).iter().map(|&(_, share)| share).sum();
+        let share: u32 = shares(&model, spans, model.end_ns).iter().map(|&(_, share)| share).sum();
         let run: u64 = spans.iter().map(|span| span.time.ns()).sum();
         let (drawn, real) =
             (f64::from(share) / 100.0 / COLUMNS as f64, run as f64 / model.end_ns as f64);

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::sync::LazyLock;
+use std::time::Duration;
 
-use tests::guest::Boot;
+use tests::guest::{Boot, Freeze};
 use tests::outcome::Outcome;
 use trace::check::{Agreement, compare};
 use trace::decode::{Stream, decode};
@@ -85,6 +86,49 @@ fn trace_without_a_port_says_so_and_the_program_runs() {
     outcome.assert_ok();
     let said = outcome.lines.iter().any(|line| line.contains("trace: no debug console"));
     assert!(said, "{outcome}");
+}
+
+/// For how long a CPU was not running at the longest, in a run of hogs that is frozen once for
+/// three seconds.
+fn longest_elsewhere(name: &str, freeze: Freeze) -> Duration {
+    let file = tests::files::trace_of(name);
+    let boot = Boot::new(name)
+        .smp(1)
+        .debugcon(&file)
+        .cmdline("program=hog trace=stream events=65536 schedtrace=100 -- 4");
+    // Hogs run by then.
+    let boot = boot.frozen_after("SCHED 300ms", freeze, Duration::from_secs(3));
+    boot.run().assert_ok();
+    let stream = decode(&fs::read(&file).expect("QEMU makes the file")).expect("a stream");
+    let model = Model::new(&stream);
+    let longest = model.cpus[0].elsewhere.iter().map(|time| time.ns()).max();
+    Duration::from_nanos(longest.unwrap_or(0))
+}
+
+#[test]
+fn what_the_host_did_elsewhere_is_seen_in_the_trace() {
+    let longest = longest_elsewhere("trace-process-stopped", Freeze::Process);
+    assert!(longest > Duration::from_millis(2900), "{longest:?}");
+}
+
+/// Its clock stands still meanwhile: nothing of it is late.
+#[test]
+fn a_machine_that_is_paused_is_not_the_host_elsewhere() {
+    let longest = longest_elsewhere("trace-machine-stopped", Freeze::Machine);
+    assert!(longest < Duration::from_millis(2000), "{longest:?}");
+}
+
+/// In virtual time a run gives the same bytes again, on several CPUs too.
+#[test]
+fn a_trace_in_virtual_time_repeats() {
+    let run = |name: &str| {
+        let file = tests::files::trace_of(name);
+        let cmdline = "program=skynet trace=stream events=262144";
+        Boot::new(name).smp(4).virtual_time().debugcon(&file).cmdline(cmdline).run().assert_ok();
+        fs::read(&file).expect("QEMU makes the file")
+    };
+    let [first, second] = ["trace-repeat-1", "trace-repeat-2"].map(run);
+    assert!(first.len() > 100_000 && first == second, "{} and {}", first.len(), second.len());
 }
 
 /// It waits to be let go with interrupts on, while the boot CPU may switch events on already.

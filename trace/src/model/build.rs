@@ -14,10 +14,12 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
+use super::elsewhere::Watch;
 use super::waits::Longest;
 use super::{Clock, Cpu, G, Gap, Instant, Interval, Left, Model, Mount, Point, Span};
 use super::{Steal, Wait, Wake, Woken};
 use crate::decode::{Stream, Track};
+use crate::palette;
 use crate::wire::{Event, Kind};
 
 pub(super) fn build(stream: &Stream) -> Model {
@@ -78,6 +80,8 @@ struct Walk {
     index_of: HashMap<u32, u32>,
     queued: Longest,
     parked: Longest,
+    /// For each CPU, when it should have been running.
+    watches: Vec<Watch>,
     runnable: u32,
     idle_ps: u32,
     unknown: u64,
@@ -139,6 +143,7 @@ impl Walk {
             index_of: HashMap::new(),
             queued: Longest::default(),
             parked: Longest::default(),
+            watches: vec![Watch::default(); cpus],
             runnable: 0,
             idle_ps: 0,
             unknown: 0,
@@ -179,6 +184,17 @@ impl Walk {
             Kind::Mount => self.mount(cpu, now, arg),
             Kind::Steal => self.steal(cpu, now, event),
             Kind::Tick | Kind::WakeSent | Kind::WakeReceived | Kind::Irq | Kind::Procs => {
+                match kind {
+                    Kind::Tick => self.watches[cpu].ticked(now, arg),
+                    Kind::WakeReceived => self.watches[cpu].woken(now),
+                    Kind::WakeSent => {
+                        self.watches
+                            .get_mut(arg as usize)
+                            .into_iter()
+                            .for_each(|one| one.sent(now));
+                    }
+                    _ => {}
+                }
                 self.instant(cpu, now, kind, arg);
             }
         }
@@ -393,7 +409,11 @@ impl Walk {
         }
         self.model.longest_queued = self.queued.into_waits();
         self.model.longest_parked = self.parked.into_waits();
+        for (cpu, watch) in self.model.cpus.iter_mut().zip(self.watches) {
+            cpu.elsewhere = watch.into_intervals();
+        }
         by_number(&mut self.model);
+        palette::paint(&mut self.model);
         self.model
     }
 }

@@ -60,6 +60,8 @@ function readGs(columns) {
   return {
     n, number: columns.rising(n, Uint32Array),
     name: columns.all(n, Uint32Array), site: columns.all(n, Uint32Array),
+    // The colour's number; in the lowest bit whether it is one of the kernel's own.
+    colour: columns.all(n, Uint8Array),
     run: new Float64Array(n), queued: columns.all(n), parked: columns.all(n),
     // Plus 1, and 0 if not seen; the end from the begin on.
     created: columns.wavering(n, Float64Array), life: columns.all(n),
@@ -75,7 +77,7 @@ function readCpu(columns) {
   const spans = { n, from, to, g, m, ends, reason, wakeCpu, wakeLead, wakeBy };
   const idle = columns.lasting(), gaps = columns.lasting();
   gaps.lost = columns.all(gaps.n);
-  return { spans, idle, gaps };
+  return { spans, idle, gaps, elsewhere: columns.lasting() };
 }
 
 // All CPUs' spans behind each other; the wake-ups get a place beside their span.
@@ -214,10 +216,16 @@ function rowsByM() {
     placed.get(m).push(i);
   }
   const ms = [...lists.keys()].sort((a, b) => a - b);
-  return ms.map((m) => ({
+  const sorted = (list) => list.sort((a, b) => mounts.from[a] - mounts.from[b]);
+  const ran = ms.filter((m) => lists.get(m).length).map((m) => ({
     ...row("M" + m, m, Uint32Array.from(lists.get(m)).sort((a, b) => spans.from[a] - spans.from[b])),
-    mounts: (placed.get(m) || []).sort((a, b) => mounts.from[a] - mounts.from[b]),
+    mounts: sorted(placed.get(m) || []),
   }));
+  // Those that only waited share one row.
+  const waited = ms.filter((m) => !lists.get(m).length);
+  if (!waited.length) return ran;
+  const label = waited.length === 1 ? "M" + waited[0] : waited.length + " Ms";
+  return [...ran, { ...row(label, waited[0], new Uint32Array(0)), mounts: sorted(waited.flatMap((m) => placed.get(m) || [])) }];
 }
 
 // The first of a row's spans that ends after t.

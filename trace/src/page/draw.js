@@ -11,7 +11,7 @@ let asked = 0, redraws = 0, lastMs = 0;
 
 function readColours() {
   const style = getComputedStyle(document.documentElement);
-  for (const name of ["card", "ink", "soft", "line", "row", "accent", "idle", "wake", "steal", "irq", "lost", "run", "mean"]) {
+  for (const name of ["card", "ink", "soft", "line", "row", "accent", "idle", "wake", "steal", "irq", "lost", "host", "run", "mean"]) {
     colours[name] = style.getPropertyValue("--" + name).trim();
   }
   colours.g = meta.colours[isDark() ? "dark" : "light"];
@@ -120,7 +120,10 @@ function drawRow(row, i) {
   if (!byM) drawIdleOf(trace.cpus[i], y, height);
   else { drawMounts(row, y, height); drawCalls(row, y, height); }
   drawSpans(row, y, height);
-  if (!byM) drawGaps(trace.cpus[i].gaps, y, height);
+  if (!byM) {
+    drawHatched(trace.cpus[i].elsewhere, y, height, colours.host, 4);
+    drawHatched(trace.cpus[i].gaps, y, height, colours.lost, 6);
+  }
 }
 
 // Halts, as a thin line; pixels in which nothing else was are joined.
@@ -161,19 +164,31 @@ function drawCalls(row, y, height) {
   }
 }
 
-function drawGaps(gaps, y, height) {
-  for (let i = lower(gaps.to, view.from); i < gaps.n && gaps.from[i] < view.to; i++) {
-    const x = Math.max(xOf(gaps.from[i]), size.gutter), end = Math.min(xOf(gaps.to[i]), size.width);
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(x, y, Math.max(end - x, 1.5), height);
-    ctx.clip();
-    ctx.strokeStyle = colours.lost;
-    ctx.beginPath();
-    for (let s = x - height; s < end; s += 6) { ctx.moveTo(s, y + height); ctx.lineTo(s + height, y); }
-    ctx.stroke();
-    ctx.restore();
+// Times of which the row says nothing: the host was elsewhere, or events are missing.
+function drawHatched(times, y, height, colour, every) {
+  const perPixel = (view.to - view.from) / plot();
+  let i = lower(times.to, view.from);
+  while (i < times.n && times.from[i] < view.to) {
+    const x = Math.max(xOf(times.from[i]), size.gutter), end = Math.min(xOf(times.to[i]), size.width);
+    hatch(x, y, Math.max(end - x, 1.5), height, colour, every);
+    i = end - x >= 1 ? i + 1 : Math.max(i + 1, lower(times.from, times.from[i] + perPixel, i) - 1);
   }
+}
+
+function hatch(x, y, width, height, colour, every) {
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(x, y, width, height);
+  ctx.clip();
+  ctx.fillStyle = colours.row;
+  ctx.globalAlpha = 0.55;
+  ctx.fillRect(x, y, width, height);
+  ctx.globalAlpha = 1;
+  ctx.strokeStyle = colour;
+  ctx.beginPath();
+  for (let s = Math.floor((x - height) / every) * every; s < x + width; s += every) { ctx.moveTo(s, y + height); ctx.lineTo(s + height, y); }
+  ctx.stroke();
+  ctx.restore();
 }
 
 function drawSpans(row, y, height) {
@@ -181,7 +196,7 @@ function drawSpans(row, y, height) {
   const dim = chosen.g >= 0;
   ctx.globalAlpha = dim ? 0.38 : 1;
   let i = firstAfter(row, view.from);
-  const named = [];
+  const named = [], own = [];
   while (i < row.ids.length) {
     const span = row.ids[i], from = spans.from[span], to = spans.to[span];
     if (from >= view.to) break;
@@ -189,12 +204,16 @@ function drawSpans(row, y, height) {
       const x = xOf(Math.max(from, view.from)), width = xOf(Math.min(to, view.to)) - x;
       ctx.fillStyle = colours.g[colourOf(spans.g[span])];
       ctx.fillRect(x, y, width > 4 ? width - 1 : width, height);
+      if (width > 4 && isKernels(spans.g[span])) own.push(x, width - 1);
       if (width > 34 && height > 12) named.push(span, x, width);
       i++;
       continue;
     }
     i = drawPixel(row, i, unit, y, height);
   }
+  // The kernel's own Gs have stripes.
+  ctx.fillStyle = colours.card;
+  for (let n = 0; n < own.length; n += 2) for (let x = own[n] + 2; x < own[n] + own[n + 1]; x += 5) ctx.fillRect(x, y, 1, height);
   ctx.globalAlpha = dim ? 0.65 : 1;
   ctx.fillStyle = dim ? colours.ink : "#10151c";
   ctx.textAlign = "left";

@@ -25,8 +25,11 @@ function showFacts() {
     fact(group(meta.events), "events"), fact(group(gs.n), "Gs"),
     fact(Math.round(meta.busy * 100) + "\u202f%", "busy"),
     fact(group(meta.lost), "lost", meta.lost > 0),
+    ...(meta.elsewhere ? [fact((meta.elsewhere * 100).toFixed(1) + "\u202f%", "host elsewhere", meta.elsewhere > 0.05)] : []),
+    ...(meta.clock ? [fact("", meta.clock)] : []),
     ...(meta.exit ? [fact("exit code " + meta.exit, "", true)] : []),
   );
+  byId("findings").replaceChildren(...meta.findings.map(({ text, bad }) => node("li", bad ? { class: "bad" } : {}, text)));
   byId("notes").textContent = [meta.agreement, ...meta.warnings].filter(Boolean).join("\n");
   canvas.setAttribute("aria-label", `Timeline of ${trace.cpus.length} Ps over ${length(trace.end)}`);
 }
@@ -38,7 +41,7 @@ function showRange() {
 function showDetails() {
   const { span, g } = chosen, box = byId("details");
   if (span < 0) {
-    box.replaceChildren(node("p", {}, "Choose a block in the timeline, or find a G: here it says who it is, how long it ran, and who woke it."), summary());
+    box.replaceChildren(node("p", {}, "Choose a block in the timeline, or find a G: here is its name, how long it ran, and what woke it."), summary());
     return;
   }
   const pairs = node("dl", { class: "pairs" });
@@ -155,6 +158,30 @@ function showWaits() {
   byId("waits").replaceChildren(...(lines.length ? lines : [node("tr", {}, node("td", { colspan: 4 }, "none"))]));
 }
 
+// What the Gs of each spawn site did together, those that ran longest first.
+function showSites() {
+  const bySite = new Map();
+  for (let g = 0; g < gs.n; g++) {
+    const key = gs.site[g] + " " + gs.name[g];
+    if (!bySite.has(key)) bySite.set(key, { first: g, longest: g, n: 0, run: 0, queued: 0, parked: 0 });
+    const site = bySite.get(key);
+    site.n++;
+    site.run += gs.run[g];
+    site.queued += gs.queued[g];
+    site.parked += gs.parked[g];
+    if (gs.run[g] > gs.run[site.longest]) site.longest = g;
+  }
+  const sites = [...bySite.values()].sort((a, b) => b.run - a.run).slice(0, 100);
+  const cell = (value) => node("td", { class: "n" }, value);
+  const lines = sites.map((site) => {
+    const name = node("button", { title: "The one that ran longest" }, dot(site.longest), text(gs.name[site.first]) || "–");
+    const line = node("tr", {}, node("td", {}, name), node("td", { title: text(gs.site[site.first]) }, node("bdi", {}, text(gs.site[site.first]) || "–")), cell(group(site.n)), cell(length(site.run)), cell(length(site.queued)), cell(length(site.parked)));
+    line.onclick = () => reachG(site.longest);
+    return line;
+  });
+  byId("sites").replaceChildren(...(lines.length ? lines : [node("tr", {}, node("td", { colspan: 6 }, "none"))]));
+}
+
 // Shows the wait with a little around it, and chooses the span that follows it.
 function toWait(waits, i) {
   const from = waits.from[i], to = from + waits.length[i], own = spansOf(waits.g[i]);
@@ -181,6 +208,7 @@ function setTheme(name) {
   overviewPicture = null;
   showDetails();
   showWaits();
+  showSites();
   redraw();
 }
 
@@ -206,7 +234,9 @@ function setUp() {
   showFacts();
   showDetails();
   showWaits();
-  Object.assign(view, limited(whole.from, whole.to));
+  showSites();
+  const active = activity();
+  Object.assign(view, limited(active.from, active.to));
   measure();
 }
 setUp();

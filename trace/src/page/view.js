@@ -14,6 +14,17 @@ function limited(from, to) {
   return { from: start, to: start + width };
 }
 
+// From the first span to the last, with a little around; the whole run if there is none.
+function activity() {
+  let from = Infinity, to = 0;
+  for (let i = 0; i < spans.n; i++) {
+    from = Math.min(from, spans.from[i]);
+    to = Math.max(to, spans.to[i]);
+  }
+  const margin = (to - from) * 0.01;
+  return spans.n ? { from: from - margin, to: to + margin } : whole;
+}
+
 function show(from, to) {
   cancelAnimationFrame(glide);
   glide = 0;
@@ -107,7 +118,8 @@ function group(text) {
 
 const text = (number) => meta.texts[number] || "";
 const label = (g) => "G" + gs.number[g] + (text(gs.name[g]) ? " " + text(gs.name[g]) : "");
-const colourOf = (g) => Math.imul(gs.number[g], 0x9e3779b1) >>> 28;
+const colourOf = (g) => gs.colour[g] >> 1;
+const isKernels = (g) => (gs.colour[g] & 1) === 1;
 
 function leftInWords(span) {
   const why = spans.left[span] === PARKED ? meta.reasons[spans.reason[span]] : "";

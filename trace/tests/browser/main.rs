@@ -37,7 +37,8 @@ fn write(name: &str, bytes: &[u8]) -> PathBuf {
 
 fn write_titled(name: &str, title: &str, bytes: &[u8]) -> PathBuf {
     let model = Model::new(&decode(bytes).expect("a stream"));
-    let facts = Facts { title: title.into(), agreement: compare(&model).to_string() };
+    let facts =
+        Facts { title: title.into(), agreement: compare(&model).to_string(), ..Facts::default() };
     let file = tool::tree::scratch().join(format!("page-{name}.html"));
     fs::write(&file, draw(&model, &facts)).expect("room for a page");
     file
