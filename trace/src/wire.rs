@@ -70,7 +70,7 @@ pub enum Kind {
     Ready,
     /// A sleeping G's time came.
     Fire,
-    /// The timer of this CPU fired.
+    /// The timer of this CPU fired (how late, in microseconds).
     Tick,
     /// Another CPU was woken (which).
     WakeSent,

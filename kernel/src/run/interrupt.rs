@@ -20,8 +20,8 @@ pub fn on_tick() -> Afterwards {
     // None: a CPU that is still coming up tests its timer.
     let Some(on) = (unsafe { OnCpu::in_handler() }) else { return Afterwards::Resume };
     let (slices, now_ns) = (&on.cpu().slices, arch::now_ns());
-    if slices.fired() {
-        hooks::cpu_event(Kind::Tick, 0);
+    if let Some(late_ns) = slices.fired(now_ns) {
+        hooks::cpu_event(Kind::Tick, (late_ns / 1_000).try_into().unwrap_or(u32::MAX));
         if slices.attention.has(Attention::WATCHER) {
             (hooks::get().poll_watcher)(usize::MAX); // if readied, it arrives at the end
         }

@@ -349,15 +349,16 @@ impl Slices {
         Some(due)
     }
 
-    /// The timer has fired. True, and counted, unless it was armed for the watchdog alone: that does
-    /// not concern the scheduler.
-    pub fn fired(&self) -> bool {
+    /// The timer has fired. How late it is, ns, and counted, unless it was armed for the watchdog
+    /// alone: that does not concern the scheduler.
+    pub fn fired(&self, now_ns: u64) -> Option<u64> {
         self.attention.set(Attention::UNTIMED);
-        let is_schedulers = self.armed_ns.replace(NEVER) != self.alarm(Alarm::Watchdog);
-        if is_schedulers {
-            self.ticks.add_one();
+        let armed_ns = self.armed_ns.replace(NEVER);
+        if armed_ns == self.alarm(Alarm::Watchdog) {
+            return None;
         }
-        is_schedulers
+        self.ticks.add_one();
+        Some(now_ns.saturating_sub(armed_ns))
     }
 
     /// Ticks, preemptions and displacements so far.
