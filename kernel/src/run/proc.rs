@@ -125,11 +125,13 @@ fn execute<'a>(mut on: OnCpu<'a>, run: Run<Task>, mut last: Last) -> (OnCpu<'a>,
     if has_searched {
         last = searched(&mut on, g, wake, last);
     }
-    if slice == Slice::Resumed {
-        on.cpu().slices.resume(last.at);
-    } else if slice == Slice::New {
-        g.kernel.slices.set(g.kernel.slices.get() + 1);
-        on.cpu().slices.begin(last.at);
+    match slice {
+        Slice::Inherited => {}
+        Slice::Resumed => on.cpu().slices.resume(last.at),
+        Slice::New => {
+            g.kernel.slices.set(g.kernel.slices.get() + 1);
+            on.cpu().slices.begin(last.at);
+        }
     }
     match on.cpu().slices.attention.get() {
         0 => {}
@@ -459,8 +461,10 @@ pub fn ready_from(irqs: IrqState, g: GHandle) {
         }
     });
     // In this order: where `sched` has found no CPU to wake, only `attention` is tested.
-    if wake != Wake::Nobody || attention != 0 {
-        submitted(cpu, p, wake);
+    match wake {
+        Wake::Cpu(_) => submitted(cpu, p, wake),
+        Wake::Nobody if attention != 0 => submitted(cpu, p, wake),
+        Wake::Nobody => {}
     }
     arch::irq::restore(irqs);
 }
