@@ -1,16 +1,27 @@
 //! A ring of fixed size: the buffer of a channel.
 //!
-//! A `VecDeque` that never grows: it is used under a lock, where nothing is allocated. Making one
-//! can fail; dropping one drops what is in it, all of it: also behind a value whose destructor
-//! panics, as a G may wait at the other end of what the rest hold.
+//! `VecDeque` would do, but its push carries the code that grows it into every
+//! send, and a channel's ring never grows: it is used under a lock, where nothing
+//! is allocated. Making one can fail; dropping one drops what is in it, all of it: also
+//! behind a value whose destructor panics, as a G may wait at the other end of
+//! what the rest hold.
 
-use alloc::collections::{TryReserveError, VecDeque};
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+use core::mem::MaybeUninit;
 
 /// A queue for at most so many values, in memory that was got beforehand.
+///
+/// > The `len` slots from `head` on, around the end, hold values; no other does.
+/// > `tail` is the one after the last of them. `limit` is the number of slots, or 0
+/// > when the ring is sealed; `head` and `tail` are below the number of slots, if
+/// > there are any.
 pub struct Ring<T> {
-    values: VecDeque<T>,
-    /// How many fit in; there is memory for as many. 0 when the ring is sealed.
+    slots: Vec<MaybeUninit<T>>,
     limit: usize,
+    head: usize,
+    tail: usize,
+    len: usize,
 }
 
 impl<T> Ring<T> {
@@ -19,20 +30,22 @@ impl<T> Ring<T> {
     /// # Errors
     /// If there is no memory for them.
     pub fn try_new(capacity: usize) -> Result<Self, TryReserveError> {
-        let mut values = VecDeque::new();
-        values.try_reserve_exact(capacity)?;
-        Ok(Ring { values, limit: capacity })
+        let mut slots = Vec::new();
+        slots.try_reserve_exact(capacity)?;
+        // SAFETY: there is memory for so many, and a `MaybeUninit` needs no value.
+        unsafe { slots.set_len(capacity) };
+        Ok(Ring { slots, limit: capacity, head: 0, tail: 0, len: 0 })
     }
 
     /// A ring that nothing fits in.
     pub const fn none() -> Self {
-        Ring { values: VecDeque::new(), limit: 0 }
+        Ring { slots: Vec::new(), limit: 0, head: 0, tail: 0, len: 0 }
     }
 
     /// How many values are in it.
     #[inline]
     pub fn len(&self) -> usize {
-        self.values.len()
+        self.len
     }
 
     /// From here on nothing fits in; what is in it can be taken.
@@ -43,20 +56,58 @@ impl<T> Ring<T> {
     /// Puts `value` last, or gives it back if there is no room.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), T> {
-        if self.values.len() >= self.limit {
+        if self.len >= self.limit {
             return Err(value);
         }
-        // SAFETY: there is memory for `limit` values, and they are fewer. Without this, every send
-        // would have the code in it that makes a `VecDeque` grow.
-        unsafe { core::hint::assert_unchecked(self.values.len() < self.values.capacity()) };
-        self.values.push_back(value);
+        // SAFETY: the limit is not 0, so there are slots, and `tail` is below
+        // their number.
+        unsafe { self.slots.get_unchecked_mut(self.tail) }.write(value);
+        self.tail = self.after(self.tail);
+        self.len += 1;
         Ok(())
     }
 
     /// Takes the oldest value.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
-        self.values.pop_front()
+        if self.len == 0 {
+            return None;
+        }
+        // SAFETY: `len` is not 0, so there are slots, and `head` is below their
+        // number.
+        let slot = unsafe { self.slots.get_unchecked(self.head) };
+        // SAFETY: `len` is not 0, so the slot at `head` holds a value; it counts as
+        // empty from here on.
+        let value = unsafe { slot.assume_init_read() };
+        self.head = self.after(self.head);
+        self.len -= 1;
+        Some(value)
+    }
+
+    /// The slot after `at`, around the end.
+    #[inline]
+    fn after(&self, at: usize) -> usize {
+        if at + 1 == self.slots.len() { 0 } else { at + 1 }
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        /// What is left. Dropped twice: here, and if that unwinds once more.
+        struct Rest<'a, T>(&'a mut Ring<T>);
+        impl<T> Rest<'_, T> {
+            fn clear(&mut self) {
+                while let Some(value) = self.0.pop() {
+                    drop(value);
+                }
+            }
+        }
+        impl<T> Drop for Rest<'_, T> {
+            fn drop(&mut self) {
+                self.clear();
+            }
+        }
+        Rest(self).clear();
     }
 }
 
