@@ -34,7 +34,7 @@ fn lines(options: &Options, firmware: &str) -> Vec<(&'static str, String)> {
     let or_none = |found: Option<String>| found.unwrap_or_else(|| "none".into());
     let part = |part| or_none(arch::reported(part));
     let frames = inspect::memory().frames;
-    let mib = |frames: usize| frames * PAGE_SIZE >> 20;
+    let mib = |frames: usize| (frames * PAGE_SIZE) >> 20;
     let serial = log::with_serial(|_| ()).map(|()| match INPUT.trouble() {
         None => "COM1, 115200 baud, input by interrupt".into(),
         Some(trouble) => format!("COM1, 115200 baud, output only: {trouble}"),

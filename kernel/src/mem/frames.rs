@@ -254,7 +254,7 @@ impl<'a> Frames<'a> {
             let word = &self.words[index / BITS];
             let free = word.load(Ordering::Relaxed) & (u64::MAX << (index % BITS));
             index = index / BITS * BITS + free.trailing_zeros() as usize; // or to the next word
-            let bit = free & free.wrapping_neg();
+            let bit = free.isolate_lowest_one();
             // Acquire pairs with `put`: the last holder is done with it. If the bit is gone,
             // another CPU was first, and the search goes on here.
             if index < area.end && bit != 0 && word.fetch_and(!bit, Ordering::Acquire) & bit != 0 {

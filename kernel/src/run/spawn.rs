@@ -93,13 +93,16 @@ pub fn spawn<J: Job>(options: SpawnOptions, job: J) -> Result<Joiner<J::Outcome>
     Ok(joiner)
 }
 
-/// A dead G, made if there is none, and the two owners of its result cell, on the heap if need be.
+/// A G that is not started yet, and the two owners of its result cell.
+type Prepared<T> = (&'static G<Task>, (Work, Joiner<T>));
+
+/// A dead G, made if there is none, with its result cell, on the heap if need be.
 #[inline(never)]
 fn spawn_slow<J: Job>(
     dead: Option<&'static G<Task>>,
     stack: usize,
     job: J,
-) -> Result<(&'static G<Task>, (Work, Joiner<J::Outcome>)), SpawnError> {
+) -> Result<Prepared<J::Outcome>, SpawnError> {
     let g = dead.map_or_else(|| g_with_stack(stack), Ok)?;
     // SAFETY: as in `spawn`.
     let made = unsafe { pair_in(Some(&g.kernel.place), job) }.or_else(pair);

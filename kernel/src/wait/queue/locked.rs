@@ -271,10 +271,10 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
             head.store(ptr::null_mut(), Relaxed); // it was the only one
             return;
         }
-        // SAFETY: both are in the list and so alive.
-        let (before, after) = unsafe { (&*prev, &*next) };
-        before.next.set(next);
-        after.prev.set(prev);
+        // SAFETY: in the list and so alive.
+        unsafe { &*prev }.next.set(next);
+        // SAFETY: the same.
+        unsafe { &*next }.prev.set(prev);
         if ptr::eq(head.load(Relaxed), node) {
             head.store(next, Relaxed);
         }

@@ -73,10 +73,11 @@ pub(super) fn read(table: &[u8], firmware: &mut Firmware, report: &mut Report) {
     sound.extend(sound_entries(table, "APIC", MADT_MIN_BYTES, &MADT_KINDS, report).flatten());
     let length = sound.len() as u32;
     sound[4..8].copy_from_slice(&length.to_le_bytes());
-    // SAFETY: the layout has no padding, no alignment and no invalid values. The crate walks
-    // `length` bytes from its beginning, all in `sound`, which is not moved; each entry is in them
-    // as a whole, and is as long as the layout of its kind.
-    let madt = unsafe { Pin::new_unchecked(&*sound.as_ptr().cast::<Madt>()) };
+    // SAFETY: the layout has no padding, no alignment and no invalid values.
+    let madt = unsafe { &*sound.as_ptr().cast::<Madt>() };
+    // SAFETY: the crate walks `length` bytes from its beginning, all in `sound`, which is not moved;
+    // each entry is in them as a whole, and is as long as the layout of its kind.
+    let madt = unsafe { Pin::new_unchecked(madt) };
     firmware.local_apic = madt.local_apic_address.into();
     for entry in madt.entries() {
         match entry {

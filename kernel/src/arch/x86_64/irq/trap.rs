@@ -189,8 +189,10 @@ pub fn init_cpu() {
             let stub = stubs as *const () as u64 + vector as u64 * STUB_SIZE;
             let mut entry = Entry::missing();
             // SAFETY: the stub of this vector pushes a number, saves all registers and ends in
-            // `iretq`; `gdt::init_cpu` has given every CPU a stack for `ist`.
-            unsafe { entry.set_handler_addr(VirtAddr::new(stub)).set_stack_index(ist as u16) };
+            // `iretq`.
+            let options = unsafe { entry.set_handler_addr(VirtAddr::new(stub)) };
+            // SAFETY: `gdt::init_cpu` has given every CPU a stack for `ist`.
+            unsafe { options.set_stack_index(ist as u16) };
             entry
         })
     });
