@@ -35,7 +35,6 @@ use runnext::mem::frames::alloc; //~ E0603
 use runnext::mem::heap; //~ E0603
 use runnext::mem::percpu::Here; //~ E0603
 use runnext::mem::stack::{leave, trim}; //~ E0603
-use runnext::options; //~ E0603
 use runnext::run::door::{begin_park, ready}; //~ E0603
 use runnext::run::hooks::set as set_hooks; //~ E0603
 use runnext::run::job::Work; //~ E0603
@@ -49,7 +48,6 @@ use runnext::run::unwind::resume; //~ E0603
 use runnext::schedtrace::begin as begin_schedtrace; //~ E0603
 use runnext::select::Case; //~ E0603
 use runnext::select::Waiting; //~ E0603
-use runnext::simulated::on_tick as on_device_tick; //~ E0603
 use runnext::start; //~ E0603
 use runnext::start_cpu; //~ E0603
 use runnext::trace::{begin, event, finish}; //~ E0603

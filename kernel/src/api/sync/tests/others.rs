@@ -266,7 +266,7 @@ fn whoever_may_wait_says_so_also_with_a_limit() {
         let panicked = catch_unwind(AssertUnwindSafe(call)).expect_err(name);
         drop(held);
         let said = panicked.downcast_ref::<String>().expect("a text");
-        assert!(said.starts_with("might park with the plain lock"), "{name}: {said}");
+        assert!(said.starts_with("might park with the Plain lock"), "{name}: {said}");
         call(); // without it the call does not wait
     }
 }
