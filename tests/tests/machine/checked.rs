@@ -81,11 +81,11 @@ fn stops(how: &str, lines: &[&str]) {
 
 #[test]
 fn a_lock_that_is_taken_against_the_order_stops_the_kernel_with_both_names() {
-    let names = ["plain lock of guest::fault::lock_order::Second", "lock_order::First"];
+    let names = ["Plain lock of guest::fault::lock_order::Second", "lock_order::First"];
     stops("lock-order", &["lock order: ", names[0], names[1]]);
 }
 
 #[test]
 fn a_call_that_may_wait_under_a_lock_stops_the_kernel_though_it_need_not_wait() {
-    stops("might-park", &["might park with the plain lock of guest::fault::might_park::Held"]);
+    stops("might-park", &["might park with the Plain lock of guest::fault::might_park::Held"]);
 }
