@@ -11,7 +11,7 @@
 //!   (`tests/sim`, seeded, with planted mistakes that must be found). In the machine, what can be
 //!   checked at one moment is here: that the counters are true. With one P too many counted as
 //!   spinning, or one too few as idle, the submitter of a G wakes no CPU. What can be checked
-//!   afterwards is in [`idle_latency`](super::idle_latency).
+//!   afterwards is in [`idle_latency`].
 //! - **The end of every stack**: by its guard page, so an overflow is a fault at that instant. That
 //!   the guard is there, and that each G at rest still continues at code, is here.
 //! - **The top of every stack**, of Gs and of Ms, where no guard can be, as the record of the G is
