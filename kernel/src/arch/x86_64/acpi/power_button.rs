@@ -26,7 +26,7 @@ const HANDOVER_LOOKS: u32 = 1_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PowerButton {
     /// The ISA line of the system control interrupt.
-    pub(super) line: u8,
+    pub line: u8,
     /// Status and enable registers of 16 bits, one pair or two.
     pub(super) events: [Option<(u16, u16)>; 2],
     /// The register that routes the events to the firmware or to the kernel.
@@ -50,11 +50,6 @@ pub fn power_button() -> Option<PowerButton> {
 }
 
 impl PowerButton {
-    /// The ISA line of the SCI.
-    pub fn line(&self) -> u8 {
-        self.line
-    }
-
     /// Has a press, and no other event, pull the line.
     ///
     /// # Errors

@@ -80,7 +80,7 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
-    use super::super::walk::fake::{FakeMemory, space};
+    use super::super::walk::tests::fake::{FakeMemory, space};
     use super::*;
 
     #[test]

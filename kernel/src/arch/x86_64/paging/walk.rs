@@ -326,6 +326,4 @@ fn sign_extend(virt: u64) -> u64 {
 }
 
 #[cfg(test)]
-pub mod fake;
-#[cfg(test)]
-mod tests;
+pub mod tests;
