@@ -53,11 +53,9 @@ mod checked {
     pub struct Place {
         /// The address of the lock.
         pub lock: usize,
-        /// Its level.
         pub level: Level,
         /// The type of the guarded value.
         pub name: &'static str,
-        /// Where it is taken.
         pub site: &'static Location<'static>,
     }
 
@@ -67,11 +65,8 @@ mod checked {
         }
     }
 
-    /// Maximum number of locks that one CPU holds: one of each level, and some taken by `try_lock`.
-    const MOST: usize = 8;
-
     /// The locks that a CPU holds, in the order in which they were taken.
-    pub type Held = ArrayVec<Place, MOST>;
+    pub type Held = ArrayVec<Place, 8>;
 
     /// The kernel goes down, and takes the locks that it needs.
     static IS_OFF: AtomicBool = AtomicBool::new(false);

@@ -234,8 +234,8 @@ pub fn probe_stack() {
     probe::<PROBE_BYTES>();
 }
 
-/// As [`probe_stack`], half as far, for what may come right after a lock was held, which has probed:
-/// code that has taken another G from a list must be able to ready it.
+/// As [`probe_stack`], half as far, for what may come right after a lock was held, which has
+/// probed: code that has taken another G from a list must be able to ready it.
 #[inline(always)]
 pub fn probe_stack_again() {
     probe::<{ PROBE_BYTES / 2 }>();

@@ -15,9 +15,9 @@ pub trait Ports {
 
 /// The machine's own ports.
 ///
-/// Used for ports of devices that this folder owns: the PIC (0x20, 0xa0), the PIT (0x40, 0x42, 0x43,
-/// 0x61), the delay port 0x80, what resets the machine (0x64, 0xcf9), and the ports that the ACPI
-/// tables name: of the PM timer, for sleep, for a reset, of the power button.
+/// Used for ports of devices that this folder owns: the PIC (0x20, 0xa0), the PIT (0x40, 0x42,
+/// 0x43, 0x61), the delay port 0x80, what resets the machine (0x64, 0xcf9), and the ports that the
+/// ACPI tables name: of the PM timer, for sleep, for a reset, of the power button.
 #[derive(Clone, Copy, Debug)]
 pub struct Hardware;
 

@@ -1,8 +1,8 @@
 //! Which CPUs share a core, a package, a NUMA node.
 //!
-//! An APIC id has the thread within its core in the low bits, the core within its package above, the
-//! package on top. CPUID says where the borders are, in one of several ways by age and maker of the
-//! CPU; [`Borders::read`] tries them from the most to the least exact. The node comes from the
+//! An APIC id has the thread within its core in the low bits, the core within its package above,
+//! the package on top. CPUID says where the borders are, in one of several ways by age and maker of
+//! the CPU; [`Borders::read`] tries them from the most to the least exact. The node comes from the
 //! firmware's SRAT (`acpi`).
 //!
 //! All of this is a pure function of CPUID's answers. A hypervisor can answer anything:
@@ -83,8 +83,8 @@ fn apic_id(cpuid: Cpuid<'_>) -> u32 {
     wide.map_or_else(|| cpuid.read(1, 0).ebx >> 24, |answer| answer.edx)
 }
 
-/// Where an APIC id splits: `smt` low bits number the thread within a core, the bits below `package`
-/// the thread within a package. Invariant: `smt <= package <= 32`.
+/// Where an APIC id splits: `smt` low bits number the thread within a core, the bits below
+/// `package` the thread within a package. Invariant: `smt <= package <= 32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Borders {
     smt: u32,

@@ -52,8 +52,8 @@ pub fn disable() -> IrqState {
     before
 }
 
-/// [`disable`] after [`probe_stack`]. With interrupts off already, the code that turned them off has
-/// probed, and a second probe from further down would be the very fault that must not happen.
+/// [`disable`] after [`probe_stack`]. With interrupts off already, the code that turned them off
+/// has probed, and a second probe from further down would be the very fault that must not happen.
 #[inline(always)]
 pub fn disable_probed() -> IrqState {
     let before = state();

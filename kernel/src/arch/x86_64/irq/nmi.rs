@@ -113,8 +113,8 @@ fn reason(status: u32) -> &'static str {
     }
 }
 
-/// Between `sti` and `hlt` a pending interrupt must end the halt. An NMI that comes there lets it in
-/// too early, and the halt would not know: so the halt is over.
+/// Between `sti` and `hlt` a pending interrupt must end the halt. An NMI that comes there lets it
+/// in too early, and the halt would not know: so the halt is over.
 fn skip_halt(frame: &mut Frame) {
     const HLT: u8 = 0xf4;
     // SAFETY: the CPU was about to execute what is there.

@@ -43,7 +43,8 @@ use crate::arch::x86_64::cpu;
 use core::arch::naked_asm;
 
 /// Bytes that a preempted G needs below its stack pointer: what is pushed here, the scheduler's
-/// frames, and its stack probe. The machine test `overflow` preempts at every distance from the end.
+/// frames, and its stack probe. The machine test `overflow` preempts at every distance from the
+/// end.
 pub const ROOM: u64 = cpu::PROBE_BYTES as u64 + 1024;
 
 /// Makes the interrupted G call `Handlers::preempt` before it goes on, or asks for another tick

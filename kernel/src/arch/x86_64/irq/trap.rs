@@ -32,7 +32,8 @@ pub struct Handlers {
     pub wake: fn() -> Afterwards,
     /// A device interrupt with this vector.
     pub device: fn(u8) -> Afterwards,
-    /// Called by an interrupted G, on its own stack with interrupts on, if `tick` or `wake` said so.
+    /// Called by an interrupted G, on its own stack with interrupts on, if `tick` or `wake` said
+    /// so.
     pub preempt: fn(),
     /// Another CPU has called [`ask`](super::nmi::ask), or this one has taken an unexpected NMI.
     pub liveness_ipi: fn(),

@@ -1,7 +1,7 @@
 //! Starting the other CPUs: INIT, SIPI, SIPI, and a bound on every wait.
 //!
-//! Knows the protocol and the trampoline: the low page with the code of `trampoline.S` and the block
-//! of parameters behind it. The boot CPU starts one AP after the other, and does nothing else
+//! Knows the protocol and the trampoline: the low page with the code of `trampoline.S` and the
+//! block of parameters behind it. The boot CPU starts one AP after the other, and does nothing else
 //! meanwhile.
 //!
 //! # The protocol
@@ -55,10 +55,10 @@
 //! # Rejected
 //!
 //! - *Waiting for ever*, as many kernels do: one broken CPU is then a dead machine.
-//! - *All APs at once, each finding its stack by its id*: faster by 10 ms an AP, but a table of stacks
-//!   in a page that late APs may read at any time, and no order in the boot report.
-//! - *A claimed flag without a round*: an AP of an earlier round that has read its stack, and is then
-//!   delayed, would claim the round of another.
+//! - *All APs at once, each finding its stack by its id*: faster by 10 ms an AP, but a table of
+//!   stacks in a page that late APs may read at any time, and no order in the boot report.
+//! - *A claimed flag without a round*: an AP of an earlier round that has read its stack, and is
+//!   then delayed, would claim the round of another.
 
 #[cfg(test)]
 mod tests;
@@ -316,7 +316,8 @@ impl Block {
 
     /// Fills in what is meant for one AP, and lets it claim; gives the round.
     ///
-    /// Boot CPU only, while no AP may claim: a reader of a mix of two rounds fails to swap the ticket.
+    /// Boot CPU only, while no AP may claim: a reader of a mix of two rounds fails to swap the
+    /// ticket.
     fn publish(&self, apic_id: u32, stack_top: u64, argument: usize) -> u64 {
         self.apic_id.store(apic_id, Relaxed);
         self.stack_top.store(stack_top & !0xf, Relaxed);

@@ -1,8 +1,9 @@
 //! The HPET: a main counter that all CPUs read alike.
 //!
 //! Two uses: as a reference for calibration, and, when its counter has 64 bits, as the clock where
-//! the time stamp counters cannot be trusted. A counter of 32 bits wraps within minutes, and nothing
-//! is sure to read it that often (idle CPUs halt without a tick). The comparators are not used.
+//! the time stamp counters cannot be trusted. A counter of 32 bits wraps within minutes, and
+//! nothing is sure to read it that often (idle CPUs halt without a tick). The comparators are not
+//! used.
 
 use super::reference::{ABSENT, MAX_STALL_POLLS, Reference, STOPPED};
 use crate::arch::x86_64::cpu::mmio::Mmio;
@@ -58,7 +59,8 @@ impl<M: Mmio> Hpet<M> {
     /// The whole main counter.
     ///
     /// Read in two halves: a read of 64 bits may be two accesses on the bus, and QEMU's TCG refuses
-    /// it. If the upper half changes meanwhile, the lower is near 0, and the new upper one is right.
+    /// it. If the upper half changes meanwhile, the lower is near 0, and the new upper one is
+    /// right.
     pub fn read(&self) -> u64 {
         let before = self.registers.read(COUNTER_HIGH);
         let low = self.registers.read(COUNTER_LOW);

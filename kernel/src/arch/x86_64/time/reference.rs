@@ -5,8 +5,8 @@
 //! the time stamp counter for `clock`, of the local APIC's counter for `timer`.
 //!
 //! Every loop has a bound in polls, because what would bound it in time is under test. A reference
-//! that stands still or jumps is refused. No loop here executes `pause`: under QEMU's `-icount` each
-//! one ends the CPU's turn, which makes a short wait take seconds.
+//! that stands still or jumps is refused. No loop here executes `pause`: under QEMU's `-icount`
+//! each one ends the CPU's turn, which makes a short wait take seconds.
 
 use crate::arch::x86_64::cpu::ports::Ports;
 
@@ -38,7 +38,8 @@ const UNSTEADY: &str = "gives no steady result";
 /// The window did not end within the bound on polls.
 pub const TOO_SLOW: &str = "too slow";
 
-/// The most reads of a reference in one half window: 100 ns each at the least, 20 ns under `-icount`.
+/// The most reads of a reference in one half window: 100 ns each at the least, 20 ns under
+/// `-icount`.
 const MAX_POLLS: u32 = 2_000_000;
 /// The most reads that may give the same value: the PIT, the slowest, counts every 838 ns.
 pub const MAX_STALL_POLLS: u32 = 10_000;

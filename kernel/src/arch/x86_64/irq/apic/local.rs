@@ -257,9 +257,9 @@ impl<B: Bus> LocalApic<B> {
         self.command(apic_id, COMMAND_ASSERT | DELIVER_NMI);
     }
 
-    /// Interrupts this CPU itself as soon as it takes interrupts. Also from an NMI: it writes only the
-    /// low half of the command, and the interrupt has left when this returns, so a command that the
-    /// NMI interrupted is not disturbed.
+    /// Interrupts this CPU itself as soon as it takes interrupts. Also from an NMI: it writes only
+    /// the low half of the command, and the interrupt has left when this returns, so a command that
+    /// the NMI interrupted is not disturbed.
     pub fn send_self(&self, vector: u8) {
         let low = COMMAND_ASSERT | COMMAND_TO_SELF | u32::from(vector);
         let _ = self.wait_sent(); // a stuck APIC may drop it
