@@ -53,9 +53,11 @@ mod checked {
     pub struct Place {
         /// The address of the lock.
         pub lock: usize,
+        /// Its level.
         pub level: Level,
         /// The type of the guarded value.
         pub name: &'static str,
+        /// Where it is taken.
         pub site: &'static Location<'static>,
     }
 

@@ -18,6 +18,7 @@ impl IrqState {
     /// Interrupts on, for callers that know the state.
     pub const ON: IrqState = IrqState(IF);
 
+    /// Whether interrupts were on.
     #[inline(always)]
     pub fn were_on(self) -> bool {
         self.0 & IF != 0

@@ -22,6 +22,7 @@ pub enum PageFault {
 
 /// An exception that could not be mended, for the report.
 pub struct Fault<'a> {
+    /// The registers at that instruction.
     pub frame: &'a Frame,
     /// The address of a page fault, and what the kernel made of it.
     pub(super) page_fault: Option<(u64, PageFault)>,
