@@ -89,9 +89,8 @@ impl<T: ?Sized> IrqLock<T> {
     /// Frees the lock, whichever CPU holds it.
     ///
     /// # Safety
-    ///
-    /// The holder, if there is one, must never use its guard again: it is a CPU
-    /// that has stopped, or code that this CPU will not return to.
+    /// The holder, if there is one, never uses its guard again: it is a CPU that has stopped, or
+    /// code that this CPU will not return to.
     pub unsafe fn break_open(&self) {
         #[cfg(debug_assertions)]
         order::freed(self.address()); // it may have been held by this CPU
@@ -135,7 +134,7 @@ impl<T: ?Sized> IrqLock<T> {
         self.is_held.store(false, Ordering::Release);
     }
 
-    /// The address of the value; only the holder of the lock may touch it.
+    /// The address of the value, for the holder of the lock.
     #[inline(always)]
     pub(crate) fn as_ptr(&self) -> *mut T {
         self.value.get()
@@ -154,7 +153,6 @@ impl<T: ?Sized> IrqLock<T> {
         order::taken(self.place());
     }
 
-    /// The entry for the lock order.
     #[cfg(debug_assertions)]
     #[track_caller]
     fn place(&self) -> order::Place {

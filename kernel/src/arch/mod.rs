@@ -1,8 +1,7 @@
 //! The contract: the only names of the machine that others may use.
 //!
-//! Everything below `x86_64` is private to this folder. What the rest of the
-//! kernel may rely on is named here, and nothing else; a second machine would
-//! have to offer the same.
+//! Everything below `x86_64` is private to this folder. What the rest of the kernel may rely on is
+//! named here; a second machine would have to offer the same.
 //!
 //! - **One CPU**: its number, its words, its interrupt flag ([`irq`]), its stack probe,
 //!   halting until an interrupt as one step.

@@ -22,13 +22,13 @@ pub fn init(power_off: fn() -> !) {
     POWER_OFF.call_once(|| power_off);
     let Some(button) = arch::power_button() else { return };
     // First the line, so that no interrupt comes that is not served.
-    if let Err(error) = irq::claim_isa(button.line(), 0, "power button", on_interrupt) {
+    if let Err(error) = irq::claim_isa(button.line, 0, "power button", on_interrupt) {
         return log::warn!("power button: {error:?}; a press does nothing");
     }
     match button.enable() {
-        Ok(()) => log::debug!("power button: on line {}", button.line()),
+        Ok(()) => log::debug!("power button: on line {}", button.line),
         Err(error) => {
-            let _ = arch::mask_isa(button.line()); // it was routed a moment ago
+            let _ = arch::mask_isa(button.line); // it was routed a moment ago
             log::warn!("power button: {error:?}; a press does nothing");
         }
     }
@@ -42,7 +42,7 @@ fn on_interrupt() {
         POWER_OFF.get().inspect(|power_off| power_off());
     }
     if STRAY.fetch_add(1, Relaxed) + 1 == MAX_STRAY {
-        let _ = arch::mask_isa(button.line());
+        let _ = arch::mask_isa(button.line);
         log::warn!("power button: {MAX_STRAY} interrupts without a press; line masked");
     }
 }

@@ -67,11 +67,8 @@ mod checked {
         }
     }
 
-    /// Maximum number of locks that one CPU holds: one of each level, and some taken by `try_lock`.
-    const MOST: usize = 8;
-
     /// The locks that a CPU holds, in the order in which they were taken.
-    pub type Held = ArrayVec<Place, MOST>;
+    pub type Held = ArrayVec<Place, 8>;
 
     /// The kernel goes down, and takes the locks that it needs.
     static IS_OFF: AtomicBool = AtomicBool::new(false);

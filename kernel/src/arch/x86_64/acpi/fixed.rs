@@ -39,8 +39,7 @@ const TIMER_32_BITS: u64 = 1 << 8;
 const HAS_RESET: u64 = 1 << 10;
 const HARDWARE_REDUCED: u64 = 1 << 20;
 
-/// The physical address of the registers, from a validated HPET table of at
-/// least [`HPET_MIN_BYTES`].
+/// The address of the registers, from a validated HPET table of at least [`HPET_MIN_BYTES`].
 pub(super) fn read_hpet(table: &[u8]) -> Option<u64> {
     let at = offset_of!(HpetTable, base_address);
     let address = little_endian(&table[at + 4..at + 12]);
@@ -52,14 +51,11 @@ pub(super) fn read_hpet(table: &[u8]) -> Option<u64> {
 struct Fields([u8; size_of::<Fadt>()]);
 
 impl Fields {
-    /// The field of so many bytes at that offset.
     fn number(&self, at: usize, len: usize) -> u64 {
         little_endian(&self.0[at..at + len])
     }
 
-    /// A port: from the wide field at that offset if it is in use, else from the old
-    /// one. The crate asks the revision whether the wide field exists, and a revision
-    /// can lie about the length.
+    /// A port: from the wide field if it is in use, else from the old one.
     fn port(&self, narrow: usize, wide: usize) -> Option<u16> {
         let port = match (self.0[wide], self.number(wide + 4, 8)) {
             (_, 0) => self.number(narrow, 4),
@@ -80,8 +76,7 @@ pub(super) fn read_fadt<'m>(
     fadt.0[..len].copy_from_slice(&table[..len]);
     let flags = fadt.number(offset_of!(Fadt, flags), 4);
 
-    // A register in memory or in PCI space is rare, and where it is, the
-    // chipset's port is there too (`exit`).
+    // One in memory or PCI space is rare, and then the chipset's port is there too (`exit`).
     let at = offset_of!(Fadt, reset_reg);
     let has_port = flags & HAS_RESET != 0 && fadt.0[at] == SYSTEM_IO;
     let port = u16::try_from(fadt.number(at + 4, 8)).ok().filter(|port| has_port && *port != 0);
@@ -148,9 +143,8 @@ fn is_acpi_port(port: u16) -> bool {
 /// Finds the sleep type of S5 (ACPI 6.5, 4.8.3.2 and 7.4.2) in a validated DSDT. Gives the words
 /// for the two control ports.
 ///
-/// The table is a program, which we do not run. But this value is a package of
-/// constants in all firmware that is known: `Name (\_S5, Package () { a, b, .. })`.
-/// So its bytes are looked for; where they look different, there is none.
+/// The table is a program, which we do not run. But in all firmware that is known this value is a
+/// package of constants, `Name (\_S5, Package () { a, b, .. })`, so its bytes are looked for.
 fn read_soft_off(dsdt: &[u8]) -> Option<[u16; 2]> {
     const NAME: u8 = 0x08;
     const ROOT: u8 = b'\\';
@@ -163,8 +157,7 @@ fn read_soft_off(dsdt: &[u8]) -> Option<[u16; 2]> {
             return None;
         }
         let rest = dsdt[at + 4..].strip_prefix(&[PACKAGE])?;
-        // The length of the package takes one to four bytes: the first says how
-        // many. Behind it, the number of elements.
+        // The package's length takes one to four bytes, as the first says; then the element count.
         let rest = rest.get(usize::from(rest.first()? >> 6) + 2..)?;
         let (pm1a, rest) = constant(rest)?;
         let (pm1b, _) = constant(rest)?;

@@ -52,8 +52,7 @@ const MADT_KINDS: [(u8, usize); 8] = [
 pub struct CpuEntry {
     /// The address of interrupts to this CPU. Sparse, and not in any order.
     pub apic_id: u32,
-    /// The firmware's own number of the CPU, which NMI entries refer to. `None`
-    /// for a boot CPU that the MADT does not list.
+    /// The firmware's own number of it, in NMI entries. `None` for a boot CPU that is not listed.
     pub acpi_uid: Option<u32>,
     /// The NUMA node (proximity domain), if a SRAT names the CPU.
     pub node: Option<u32>,
@@ -66,9 +65,8 @@ impl CpuEntry {
     }
 }
 
-/// Reads a validated MADT of at least [`MADT_MIN_BYTES`] into `firmware`, which has
-/// the boot CPU as its only CPU.
-pub(super) fn read(table: &[u8], firmware: &mut Firmware, report: &mut Report) {
+/// Reads a validated MADT of at least [`MADT_MIN_BYTES`].
+pub(super) fn read(table: &[u8], to: &mut Firmware, report: &mut Report) {
     let mut sound = table[..MADT_MIN_BYTES].to_vec();
     sound.extend(sound_entries(table, "APIC", MADT_MIN_BYTES, &MADT_KINDS, report).flatten());
     let length = sound.len() as u32;
@@ -78,14 +76,14 @@ pub(super) fn read(table: &[u8], firmware: &mut Firmware, report: &mut Report) {
     // SAFETY: the crate walks `length` bytes from its beginning, all in `sound`, which is not moved;
     // each entry is in them as a whole, and is as long as the layout of its kind.
     let madt = unsafe { Pin::new_unchecked(madt) };
-    firmware.local_apic = madt.local_apic_address.into();
+    to.local_apic = madt.local_apic_address.into();
     for entry in madt.entries() {
         match entry {
             MadtEntry::LocalApic(e) => {
-                add_cpu(widen(e.apic_id), e.processor_id.into(), e.flags, firmware, report);
+                add_cpu(widen(e.apic_id), e.processor_id.into(), e.flags, to, report);
             }
             MadtEntry::LocalX2Apic(e) => {
-                add_cpu(e.x2apic_id, e.processor_uid, e.flags, firmware, report);
+                add_cpu(e.x2apic_id, e.processor_uid, e.flags, to, report);
             }
             MadtEntry::IoApic(e) => {
                 let io_apic = IoApic {
@@ -93,17 +91,11 @@ pub(super) fn read(table: &[u8], firmware: &mut Firmware, report: &mut Report) {
                     address: e.io_apic_address,
                     global_system_interrupt_base: e.global_system_interrupt_base,
                 };
-                push(
-                    &mut firmware.io_apics,
-                    MAX_IO_APICS,
-                    io_apic,
-                    "I/O APICs beyond the limit",
-                    report,
-                );
+                report.push(&mut to.io_apics, MAX_IO_APICS, io_apic, "I/O APICs beyond the limit");
             }
             MadtEntry::InterruptSourceOverride(e) => {
                 let wiring = wiring(e.global_system_interrupt, e.flags, report);
-                match firmware.isa_overrides.get_mut(usize::from(e.irq)) {
+                match to.isa_overrides.get_mut(usize::from(e.irq)) {
                     Some(known) if known.is_none() => *known = Some(wiring),
                     Some(_) => report.skip(Warn, "APIC", "second overrides of an ISA line"),
                     None => report.skip(Warn, "APIC", "overrides of lines that ISA does not have"),
@@ -111,28 +103,22 @@ pub(super) fn read(table: &[u8], firmware: &mut Firmware, report: &mut Report) {
             }
             MadtEntry::NmiSource(e) => {
                 let wiring = wiring(e.global_system_interrupt, e.flags, report);
-                push(
-                    &mut firmware.nmi_sources,
-                    MAX_NMIS,
-                    wiring,
-                    "NMI sources beyond the limit",
-                    report,
-                );
+                report.push(&mut to.nmi_sources, MAX_NMIS, wiring, "NMI sources beyond the limit");
             }
             MadtEntry::LocalApicNmi(e) => {
-                add_nmi(widen(e.processor_id), e.nmi_line, e.flags, firmware, report);
+                add_nmi(widen(e.processor_id), e.nmi_line, e.flags, to, report);
             }
             MadtEntry::X2ApicNmi(e) => {
-                add_nmi(e.processor_uid, e.nmi_line, e.flags, firmware, report);
+                add_nmi(e.processor_uid, e.nmi_line, e.flags, to, report);
             }
-            MadtEntry::LocalApicAddressOverride(e) => firmware.local_apic = e.local_apic_address,
+            MadtEntry::LocalApicAddressOverride(e) => to.local_apic = e.local_apic_address,
             _ => {} // not among MADT_KINDS
         }
     }
-    if firmware.local_apic == 0 {
-        firmware.local_apic = DEFAULT_LOCAL_APIC;
+    if to.local_apic == 0 {
+        to.local_apic = DEFAULT_LOCAL_APIC;
     }
-    let CpuEntry { apic_id, acpi_uid, .. } = firmware.cpus[0];
+    let CpuEntry { apic_id, acpi_uid, .. } = to.cpus[0];
     if acpi_uid.is_none() {
         report.warn(format!("the MADT does not list the boot CPU (APIC id {apic_id}) as enabled"));
     }
@@ -143,12 +129,13 @@ fn widen(id: u8) -> u32 {
     if id == 0xff { ALL_CPUS } else { id.into() }
 }
 
-/// Appends `item` to a list of at most `limit`; one more is skipped.
-fn push<T>(list: &mut Vec<T>, limit: usize, item: T, what: &'static str, report: &mut Report) {
-    if list.len() < limit {
-        list.push(item);
-    } else {
-        report.skip(Warn, "APIC", what);
+impl Report {
+    /// Appends `item` to a list of at most `limit`; one more is skipped.
+    fn push<T>(&mut self, list: &mut Vec<T>, limit: usize, item: T, what: &'static str) {
+        match list.len() < limit {
+            true => list.push(item),
+            false => self.skip(Warn, "APIC", what),
+        }
     }
 }
 
@@ -171,7 +158,7 @@ fn add_nmi(uid: u32, lint: u8, flags: u16, firmware: &mut Firmware, report: &mut
     let nmi = (uid, LocalNmi { lint, polarity: wiring(0, flags, report).polarity });
     // Firmware that lists CPUs in both kinds of entry lists their pins in both kinds.
     if !firmware.local_nmis.contains(&nmi) {
-        push(&mut firmware.local_nmis, MAX_NMIS, nmi, "NMI pins beyond the limit", report);
+        report.push(&mut firmware.local_nmis, MAX_NMIS, nmi, "NMI pins beyond the limit");
     }
 }
 
@@ -185,7 +172,7 @@ fn add_cpu(apic_id: u32, uid: u32, flags: u32, to: &mut Firmware, report: &mut R
         // The boot CPU, which was in the list before its entry was met.
         Some(boot) if boot.acpi_uid.is_none() => *boot = cpu,
         Some(_) => skip(Info, "duplicate APIC ids"),
-        None => push(&mut to.cpus, MAX_CPUS, cpu, "CPUs beyond the limit", report),
+        None => report.push(&mut to.cpus, MAX_CPUS, cpu, "CPUs beyond the limit"),
     }
 }
 

@@ -55,17 +55,15 @@ use tables::Tables;
 pub const DEFAULT_LOCAL_APIC: u64 = 0xfee0_0000;
 
 /// Everything the kernel wants to know from the firmware, owned.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Firmware {
-    /// The CPUs that may be started, each APIC id once, the boot CPU first and
-    /// the others in the order of the MADT. Never empty.
+    /// The CPUs that may be started: the boot CPU, then others in the MADT's order. Each id once.
     pub cpus: Vec<CpuEntry>,
     /// Physical address of the local APIC's registers, the same on each CPU.
     pub local_apic: u64,
     /// The I/O APICs, in the order of the MADT.
     pub io_apics: Vec<IoApic>,
-    /// The wiring of each ISA line that does not arrive at the input of its own number, or in
-    /// another way than ISA has it.
+    /// The wiring of each ISA line that is not wired as ISA has it, to the input of its number.
     pub isa_overrides: [Option<Wiring>; ISA_LINES],
     /// Local APIC pins that are wired to NMI: of the CPU with this ACPI uid, or of all CPUs.
     pub local_nmis: Vec<(Option<u32>, LocalNmi)>,
@@ -91,8 +89,7 @@ impl Firmware {
 /// Reads all tables that the kernel uses.
 ///
 /// `rsdp` is the physical address that the loader found, `boot_apic_id` the id of the CPU that runs
-/// this. `overrides` is asked for each table by signature (`"APIC"` is the MADT) before the firmware
-/// is, so a test can replace or hide one.
+/// this.
 pub fn read<'a>(
     rsdp: Option<u64>,
     memory: Memory<'a>,
@@ -103,13 +100,7 @@ pub fn read<'a>(
     let mut firmware = Firmware {
         cpus: vec![CpuEntry { apic_id: boot_apic_id, acpi_uid: None, node: None }],
         local_apic: DEFAULT_LOCAL_APIC,
-        io_apics: Vec::new(),
-        isa_overrides: [None; ISA_LINES],
-        local_nmis: Vec::new(),
-        nmi_sources: Vec::new(),
-        hpet: None,
-        fixed: FixedHardware::default(),
-        notices: Vec::new(),
+        ..Firmware::default()
     };
     let tables = Tables::locate(rsdp, memory, overrides, &mut report);
     match tables.find("APIC", madt::MADT_MIN_BYTES, &mut report) {

@@ -1,13 +1,12 @@
 //! The power button: fixed hardware of ACPI (6.5, 4.8.3.1), told by the SCI.
 //!
-//! A press sets a bit in the PM1 status register and, if the bit is set in the enable
-//! register too, pulls the line of the system control interrupt until the status is
-//! cleared. [`PowerButton::enable`] takes that line over from the firmware and enables
-//! the button alone; [`PowerButton::take_press`] is for the handler.
-//! `drivers::power_button` claims the line and acts on a press.
+//! A press sets a bit in the PM1 status register and, if the bit is set in the enable register too,
+//! pulls the line of the system control interrupt until the status is cleared.
+//! [`PowerButton::enable`] takes that line over from the firmware and enables the button alone;
+//! [`PowerButton::take_press`] is for the handler, in `drivers::power_button`.
 //!
-//! Where the registers are comes from the FADT, which may be wrong: `acpi::fixed` has
-//! refused what cannot be such a register, and each wait has a bound.
+//! The FADT, which names the registers, may be wrong: `acpi::fixed` has refused what cannot be such
+//! a register, and each wait has a bound.
 
 use crate::arch::x86_64::cpu::ports::{Hardware, Ports};
 use crate::arch::x86_64::irq::pic;
@@ -26,7 +25,7 @@ const HANDOVER_LOOKS: u32 = 1_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PowerButton {
     /// The ISA line of the system control interrupt.
-    pub(super) line: u8,
+    pub line: u8,
     /// Status and enable registers of 16 bits, one pair or two.
     pub(super) events: [Option<(u16, u16)>; 2],
     /// The register that routes the events to the firmware or to the kernel.
@@ -50,11 +49,6 @@ pub fn power_button() -> Option<PowerButton> {
 }
 
 impl PowerButton {
-    /// The ISA line of the SCI.
-    pub fn line(&self) -> u8 {
-        self.line
-    }
-
     /// Has a press, and no other event, pull the line.
     ///
     /// # Errors

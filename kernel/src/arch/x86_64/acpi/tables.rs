@@ -27,8 +27,8 @@ pub(super) const HEADER_BYTES: usize = size_of::<SdtHeader>();
 /// Why a table is ignored.
 const UNREADABLE: &str = "not all of it is readable";
 
-/// Reads physical memory: gives so many bytes at an address, or `None` unless all of them can be
-/// read. The direct map on the machine, a list of made-up tables in tests.
+/// Gives so many bytes at a physical address, or `None` unless all of them can be read. The direct
+/// map on the machine, a list of made-up tables in tests.
 pub type Memory<'a> = &'a dyn Fn(u64, usize) -> Option<&'a [u8]>;
 
 /// A [`Memory`] as the loader maps it: physical `0..end` is readable at `offset` and above.
@@ -47,8 +47,8 @@ pub unsafe fn direct_map<'a>(offset: u64, end: u64, phys: u64, len: usize) -> Op
     Some(unsafe { core::slice::from_raw_parts((offset + phys) as *const u8, len) })
 }
 
-/// Asked for a table by its signature before the firmware is: bytes replace the
-/// firmware's table (and are validated like it), no bytes hide it.
+/// Asked for a table by its signature (`"APIC"` is the MADT) before the firmware is: bytes replace
+/// the firmware's table (and are validated like it), no bytes hide it.
 pub type Overrides<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 
 /// All tables that the root table names, not yet validated.
@@ -59,13 +59,14 @@ pub(super) struct Tables<'a> {
     index: Vec<([u8; 4], u64)>,
 }
 
-/// A table of tables: its signature, its address (0: none), and the bytes of a
-/// pointer in it.
+/// A table of tables: its signature, its address (0: none), and the bytes of a pointer in it.
 type Root = (&'static str, u64, usize);
 
+/// The bytes of a table, or why it is ignored.
+type Checked<'a> = Result<&'a [u8], &'static str>;
+
 impl<'a> Tables<'a> {
-    /// Follows the RSDP. Without a usable one the index is empty, and overrides
-    /// still work.
+    /// Follows the RSDP. Without a usable one the index is empty, and overrides still work.
     pub(super) fn locate(
         rsdp: Option<u64>,
         memory: Memory<'a>,
@@ -82,13 +83,8 @@ impl<'a> Tables<'a> {
     }
 
     /// The first valid table of that signature, at least `min` bytes long.
-    pub(super) fn find(
-        &self,
-        signature: &'static str,
-        min: usize,
-        report: &mut Report,
-    ) -> Option<Vec<u8>> {
-        let usable = |table: Result<&[u8], _>, report: &mut Report| {
+    pub(super) fn find(&self, signature: &str, min: usize, report: &mut Report) -> Option<Vec<u8>> {
+        let usable = |table: Checked<'_>, report: &mut Report| {
             table.map(<[u8]>::to_vec).map_err(|why| report.ignored(signature, why)).ok()
         };
         if let Some(bytes) = (self.overrides)(signature) {
@@ -102,12 +98,7 @@ impl<'a> Tables<'a> {
     }
 
     /// The bytes of the table at `at`, validated.
-    pub(super) fn load(
-        &self,
-        at: u64,
-        signature: &str,
-        min: usize,
-    ) -> Result<&'a [u8], &'static str> {
+    pub(super) fn load(&self, at: u64, signature: &str, min: usize) -> Checked<'a> {
         validate(signature, min, |len| (self.memory)(at, len))
     }
 
@@ -122,8 +113,7 @@ impl<'a> Tables<'a> {
         }
         let rsdt = little_endian(&first[offset_of!(Rsdp, rsdt_address)..]); // its last field
 
-        // ACPI 2.0 added fields, under a second checksum. If that is wrong, the
-        // first part is still good, and so is the old root.
+        // ACPI 2.0 added fields, under a second checksum; the old root is good without them.
         let whole = (self.memory)(at, size_of::<Rsdp>());
         let whole = whole.filter(|bytes| first[15] >= 2 && sum(bytes) == 0);
         let xsdt = offset_of!(Rsdp, xsdt_address);
@@ -134,13 +124,8 @@ impl<'a> Tables<'a> {
     /// Enters signature and address of each table, from the first usable root.
     fn fill_index(&mut self, roots: [Root; 2], report: &mut Report) {
         for (signature, root, pointer_bytes) in roots.into_iter().filter(|root| root.1 != 0) {
-            let bytes = match self.load(root, signature, 0) {
-                Ok(bytes) => bytes,
-                Err(why) => {
-                    report.ignored(signature, why);
-                    continue;
-                }
-            };
+            let table = self.load(root, signature, 0).map_err(|why| report.ignored(signature, why));
+            let Ok(bytes) = table else { continue };
             // Some firmware leaves unused pointers zero.
             let pointers = bytes[HEADER_BYTES..].chunks_exact(pointer_bytes).map(little_endian);
             for at in pointers.filter(|at| *at != 0) {
@@ -158,13 +143,12 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// The table whose first `len` bytes are `bytes(len)`, if its signature, its
-/// length and its checksum are right.
+/// The table whose first `len` bytes are `bytes(len)`, if signature, length and checksum are right.
 fn validate<'a>(
     signature: &str,
     min: usize,
     bytes: impl Fn(usize) -> Option<&'a [u8]>,
-) -> Result<&'a [u8], &'static str> {
+) -> Checked<'a> {
     let header = bytes(HEADER_BYTES).ok_or(UNREADABLE)?;
     if !header.starts_with(signature.as_bytes()) {
         return Err("wrong signature");
@@ -190,13 +174,11 @@ pub(super) fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |value, byte| (value << 8) | u64::from(*byte))
 }
 
-/// The entries of a MADT or SRAT, from byte `start` of the table on, that are of one of these
-/// kinds and have at least the bytes of their kind. An entry begins with its kind and its length,
-/// a byte each.
+/// The entries of a MADT or SRAT, from byte `start` on, that are of one of these kinds and have at
+/// least the bytes of their kind. An entry begins with its kind and its length, a byte each.
 ///
-/// An entry with a length below two or beyond the table's end ends the walk: the places of the
-/// entries behind it are unknown. So each step moves on by two bytes at least. The other kinds
-/// mean nothing on this machine.
+/// A length below two or beyond the table's end ends the walk, as the places of the entries behind
+/// are unknown: so each step moves on by two bytes at least.
 pub(super) fn sound_entries<'t>(
     table: &'t [u8],
     signature: &'static str,

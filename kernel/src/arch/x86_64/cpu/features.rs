@@ -1,8 +1,7 @@
 //! What the kernel needs of a CPU, and whether this one has it.
 //!
-//! All of it belongs to every x86-64 CPU that was sold; an emulator can be told to
-//! leave it out, and firmware can hide a local APIC. [`missing`] is asked once, by the
-//! boot CPU, before anything relies on it.
+//! Every x86-64 CPU that was sold has all of it; an emulator can be told to leave it out, and
+//! firmware can hide a local APIC. The boot CPU asks [`missing`] before anything relies on it.
 
 use core::arch::x86_64::__cpuid;
 use core::fmt;

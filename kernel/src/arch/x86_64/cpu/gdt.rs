@@ -1,8 +1,7 @@
 //! Segments and the TSS of each CPU: where faults find a good stack.
 //!
-//! Long mode leaves one use for segmentation: the TSS, whose interrupt stack
-//! table says on which stack a vector's handler runs. Every CPU has a table
-//! of its own, because two CPUs in a handler at once must not share a stack.
+//! Long mode leaves one use for segmentation: the TSS, whose interrupt stack table says on which
+//! stack a vector's handler runs. Every CPU has a table of its own, with its own stacks.
 
 use super::MAX_CPUS;
 use core::cell::UnsafeCell;
@@ -13,11 +12,8 @@ use x86_64::registers::segmentation::{CS, DS, ES, SS, Segment};
 use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable};
 use x86_64::structures::tss::TaskStateSegment;
 
-/// The stacks of the interrupt stack table, by what runs on them.
-///
-/// Page faults have one of their own because a fault on a G's stack cannot
-/// push its frame there; interrupts have one because the page below a G's
-/// stack pointer may not be committed yet.
+/// The stacks of the interrupt stack table, by what runs on them. Interrupts have one because the
+/// page below a G's stack pointer may not be committed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Ist {
@@ -62,8 +58,6 @@ pub unsafe fn init_cpu(index: usize, stack_tops: [u64; IST_STACKS]) {
     let data = tables.gdt.append(Descriptor::kernel_data_segment());
     let tss = tables.gdt.append(Descriptor::tss_segment(&tables.tss));
     tables.gdt.load();
-    // Setting a selector loads GS too on some paths, but never its base: that
-    // is an MSR of its own, and `cpu::init_cpu` has written it.
     // SAFETY: `code` is a 64-bit code segment of the table just loaded.
     unsafe { CS::set_reg(code) };
     // SAFETY: `data` is a writable data segment of that table.
@@ -76,9 +70,8 @@ pub unsafe fn init_cpu(index: usize, stack_tops: [u64; IST_STACKS]) {
     unsafe { tables::load_tss(tss) };
 }
 
-/// Gives this CPU other stacks for its handlers, from the next interrupt on. For
-/// the boot CPU, whose first ones are older than the memory to allocate from and
-/// have no guards between them.
+/// Gives this CPU other stacks for its handlers. For the boot CPU, whose first ones are older than
+/// the memory to allocate from and have no guards between them.
 ///
 /// # Safety
 /// By CPU `index` itself after [`init_cpu`], with interrupts off and in no
@@ -93,7 +86,6 @@ pub unsafe fn set_stacks(index: usize, stack_tops: [u64; IST_STACKS]) {
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
 }
 
-/// Enters the stacks.
 fn fill(tss: &mut TaskStateSegment, stack_tops: [u64; IST_STACKS]) {
     // The struct is packed: its fields are written whole, not through references.
     let mut table = tss.interrupt_stack_table;

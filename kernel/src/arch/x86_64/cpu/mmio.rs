@@ -1,18 +1,13 @@
 //! A mapped window of device registers, 32 bits at a time.
 //!
-//! Holds the one way in which this folder touches memory-mapped registers:
-//! [`Mmio`], with [`Window`] as the real thing. The local APIC, the I/O APICs
-//! and the HPET are written against the trait, so that their sequences of
-//! reads and writes are tested on the host. Mapping the pages, uncached, is
-//! left to `paging`; the address always comes from the caller.
+//! The local APIC, the I/O APICs and the HPET are written against the trait [`Mmio`], so that their
+//! sequences of reads and writes are tested on the host. `paging` maps the pages, uncached.
 
 use core::ptr::NonNull;
 
 /// Registers of 32 bits, by their offset in bytes.
 pub trait Mmio {
-    /// Reads the register at `offset`.
     fn read(&self, offset: usize) -> u32;
-    /// Writes the register at `offset`.
     fn write(&self, offset: usize, value: u32);
 }
 
@@ -23,8 +18,7 @@ pub struct Window {
     bytes: usize,
 }
 
-// SAFETY: a window is an address and no more; that the registers behind it may
-// be touched from every CPU is part of the promise made to `Window::new`.
+// SAFETY: that every CPU may touch the registers is part of the promise made to `Window::new`.
 unsafe impl Send for Window {}
 // SAFETY: as above.
 unsafe impl Sync for Window {}
@@ -52,8 +46,7 @@ impl Mmio for Window {
     #[inline]
     fn read(&self, offset: usize) -> u32 {
         match self.register(offset) {
-            // SAFETY: `register` gives aligned addresses inside the window
-            // only, and `Window::new` was promised that those are mapped.
+            // SAFETY: aligned and inside the window, which `Window::new` was promised is mapped.
             Some(register) => unsafe { register.read_volatile() },
             // What a bus gives when no device answers.
             None => u32::MAX,

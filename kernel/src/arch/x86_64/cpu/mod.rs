@@ -1,10 +1,8 @@
 //! One hardware thread: its number, its own words, its stack probe.
 //!
-//! The GS base of every CPU points at its [`Cpu`] record from the first
-//! instructions on, so that "which CPU is this" is one load. Upper rooms get a
-//! few words there ([`slot`]) for what they must reach as fast: the running G,
-//! the M, the P. The records are static: a CPU's record is never freed and its
-//! address never changes.
+//! The GS base of every CPU points at its [`Cpu`] record, so that "which CPU is this" is one load.
+//! Upper rooms get a few words there ([`slot`]) for what they must reach as fast: the running G,
+//! the M, the P. The records are static: their addresses never change.
 
 pub mod features;
 pub mod gdt;
@@ -54,7 +52,6 @@ impl Cpu {
 
 static CPUS: [Cpu; MAX_CPUS] = [const { Cpu::new() }; MAX_CPUS];
 
-/// The number of CPUs that came up; dense numbers below it are valid.
 static COUNT: AtomicU32 = AtomicU32::new(1);
 
 /// Makes this hardware thread CPU `index`: GS base and control registers.
@@ -140,8 +137,7 @@ pub const fn slot_offset<const I: usize>() -> usize {
     core::mem::offset_of!(Cpu, slots) + 8 * I
 }
 
-/// As [`set_slot`], of the address of a static: in one instruction, and in no
-/// register. (A function cannot be handed a symbol.)
+/// As [`set_slot`], of the address of a static, without a register. (No function takes a symbol.)
 macro_rules! point_slot {
     ($slot:ident, $target:path) => {
         // SAFETY: GS points at this CPU's record, and the word is this CPU's own.
@@ -154,8 +150,7 @@ macro_rules! point_slot {
 }
 pub(crate) use point_slot;
 
-/// Writes word `I` of every CPU, also of those that are not up. For the boot CPU,
-/// before there is any other.
+/// Writes word `I` of every CPU. For the boot CPU, before there is any other.
 pub fn set_all_slots<const I: usize>(value: usize) {
     const { assert!(I < SLOTS) }
     CPUS.iter().for_each(|cpu| cpu.slots[I].store(value, Ordering::Relaxed));
@@ -172,7 +167,7 @@ pub fn num_cpus() -> usize {
     COUNT.load(Ordering::Acquire) as usize
 }
 
-/// Says that `n` CPUs are there; called once by the bring-up.
+/// Called once by the bring-up.
 pub fn set_num_cpus(n: usize) {
     COUNT.store(n as u32, Ordering::Release);
 }
@@ -210,8 +205,7 @@ pub fn halt_forever() -> ! {
     }
 }
 
-/// An address inside the caller, and its frame pointer: where a backtrace of
-/// this very place starts.
+/// An address inside the caller, and its frame pointer: where its backtrace starts.
 #[inline(always)]
 pub fn here() -> (u64, u64) {
     let (rip, rbp): (u64, u64);
@@ -225,26 +219,23 @@ pub fn here() -> (u64, u64) {
 
 /// Bytes of stack that code with interrupts off may count on.
 ///
-/// Half a page, so that the root of a G, what it does and where it parks fit
-/// into one page together with this: a million Gs that wait have a page each.
-/// The deepest that runs so is a heap that must grow (pages, frames, page
-/// tables: about 900 bytes), then the screen (about 700). A commit that comes too
-/// late is mended nevertheless, and counted (`mem::stack`): the machine test
-/// `probes` does everything there is at every distance from a page's end.
+/// Half a page, so that the frames of a parked G fit into one page together with this: a million
+/// Gs that wait have a page each. The deepest that runs so is a heap that must grow (pages, frames,
+/// page tables: about 900 bytes), then the screen (about 700). A commit that comes too late is
+/// mended nevertheless, and counted (`mem::stack`): the machine test `probes` does everything there
+/// is at every distance from a page's end.
 pub const PROBE_BYTES: usize = 2048;
 
-/// Touches the stack [`PROBE_BYTES`] down, so that the page fault that commits
-/// it happens now and not under a lock. It is enough to look there: what is
-/// between has the same page or that of the stack pointer.
+/// Touches the stack [`PROBE_BYTES`] down, so that the page fault that commits it happens now and
+/// not under a lock. What is between has the same page or that of the stack pointer.
 #[inline(always)]
 pub fn probe_stack() {
     const { assert!(PROBE_BYTES <= super::paging::PAGE_SIZE) }
     probe::<PROBE_BYTES>();
 }
 
-/// As [`probe_stack`], half as far. For what may come right after a lock was
-/// held, which has probed: code that has taken another G from a list must be able to
-/// ready it.
+/// As [`probe_stack`], half as far, for what may come right after a lock was held, which has
+/// probed: code that has taken another G from a list must be able to ready it.
 #[inline(always)]
 pub fn probe_stack_again() {
     probe::<{ PROBE_BYTES / 2 }>();

@@ -1,9 +1,8 @@
 //! Model-specific registers, also those that the CPU may not have.
 //!
-//! Touching an MSR that does not exist raises #GP on real hardware (QEMU's TCG
-//! ignores it). [`wrmsr_checked`] turns that fault into an error value: the
-//! instruction stands at a known label, the #GP handler asks [`fixup`] about the
-//! faulting address, and continues at the error return.
+//! Touching an MSR that does not exist raises #GP on real hardware (QEMU's TCG ignores it).
+//! [`wrmsr_checked`] turns that fault into an error value: the instruction stands at a known label,
+//! the #GP handler asks [`fixup`] about the faulting address, and continues at the error return.
 //! The plain [`rdmsr`] and [`wrmsr`] are for registers that CPUID vouches for.
 
 use core::arch::naked_asm;
@@ -25,10 +24,8 @@ impl fmt::Display for MsrFault {
     }
 }
 
-/// Where the #GP handler continues when the fault at `rip` is one of ours.
-///
-/// The handler replaces the saved instruction pointer by the value given, and
-/// leaves all other registers as they are. Nothing means: a real fault.
+/// Where the #GP handler continues, all other registers as they are, when the fault at `rip` is one
+/// of ours.
 pub fn fixup(rip: u64) -> Option<u64> {
     let at = |label: &'static u8| core::ptr::from_ref(label) as u64;
     // SAFETY: a label of `wrmsr_guarded`; only its address is used.

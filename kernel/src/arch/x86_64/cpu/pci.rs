@@ -1,11 +1,9 @@
 //! PCI as the machine sees it: configuration words, and interrupts as messages.
 //!
-//! Holds the two ports by which every PC since 1992 reads and writes PCI
-//! configuration space ("mechanism #1": an address register and a data
-//! register), and the message by which a device interrupts a CPU. What the
-//! words mean is left to `drivers::pci`. Memory-mapped configuration (ECAM)
-//! would add the upper 3840 bytes of each function, which no driver here
-//! needs.
+//! Holds the two ports of PCI configuration space ("mechanism #1": an address register and a data
+//! register), and the message by which a device interrupts a CPU. What the words mean is left to
+//! `drivers::pci`. Memory-mapped configuration (ECAM) would add the upper 3840 bytes of each
+//! function, which no driver here needs.
 
 use crate::arch::lock::IrqLock;
 use crate::arch::x86_64::irq::apic::{FIRST_DEVICE_VECTOR, LAST_DEVICE_VECTOR};
@@ -21,8 +19,7 @@ struct Ports {
     data: Port<u32>,
 }
 
-/// Where a function sits: bus, device (0 to 31) and function (0 to 7); bits that
-/// do not fit are cut off.
+/// Bits that do not fit a device (0 to 31) and a function (0 to 7) are cut off.
 fn address_of(bus: u8, device: u8, function: u8, register: u8) -> u32 {
     const ENABLE: u32 = 1 << 31;
     ENABLE
@@ -32,14 +29,13 @@ fn address_of(bus: u8, device: u8, function: u8, register: u8) -> u32 {
         | u32::from(register & !3)
 }
 
-/// The configuration word at `register`, rounded down to a multiple of 4; all
-/// ones where no device answers.
+/// The configuration word at `register`, rounded down to a multiple of 4; all ones where no device
+/// answers.
 pub fn pci_read(bus: u8, device: u8, function: u8, register: u8) -> u32 {
     let mut ports = PORTS.lock();
     // SAFETY: chooses a word, and changes nothing else.
     unsafe { ports.address.write(address_of(bus, device, function, register)) };
-    // SAFETY: the word just chosen; reading configuration has no side effects
-    // that Rust could see.
+    // SAFETY: the word just chosen; reading it has no side effects that Rust could see.
     unsafe { ports.data.read() }
 }
 

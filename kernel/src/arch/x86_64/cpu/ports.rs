@@ -1,32 +1,23 @@
 //! I/O ports, behind a trait so that port sequences are tested on the host.
-//!
-//! Used by the legacy PIC, the PIT and the ACPI PM timer. [`Hardware`] is the
-//! real thing; the tests put recording or counting fakes in its place.
 
 use x86_64::instructions::port::Port;
 
 /// What the devices of this folder do with ports.
 pub trait Ports {
-    /// Reads a byte.
     fn inb(&self, port: u16) -> u8;
-    /// Writes a byte.
     fn outb(&self, port: u16, value: u8);
-    /// Reads 32 bits.
     fn inl(&self, port: u16) -> u32;
-    /// Reads 16 bits.
     fn inw(&self, port: u16) -> u16 {
         u16::from_le_bytes([self.inb(port), self.inb(port.wrapping_add(1))])
     }
-    /// Writes 16 bits.
     fn outw(&self, port: u16, value: u16);
 }
 
 /// The machine's own ports.
 ///
-/// Only this folder can name it, and only for ports of devices that it owns:
-/// the PIC (0x20, 0xa0), the PIT (0x40, 0x42, 0x43, 0x61), the delay port 0x80, what
-/// resets the machine (0x64, 0xcf9), and the ports that the ACPI tables name: of
-/// the PM timer, for sleep, for a reset, of the power button.
+/// Used for ports of devices that this folder owns: the PIC (0x20, 0xa0), the PIT (0x40, 0x42,
+/// 0x43, 0x61), the delay port 0x80, what resets the machine (0x64, 0xcf9), and the ports that the
+/// ACPI tables name: of the PM timer, for sleep, for a reset, of the power button.
 #[derive(Clone, Copy, Debug)]
 pub struct Hardware;
 

@@ -1,13 +1,11 @@
 //! From one stack to another: the context switch proper.
 //!
-//! A context is one word, the saved stack pointer. On that stack lie the address
-//! to go on at and the two registers that only the code that leaves can
-//! restore. All others the compiler has saved already: [`switch`] is inlined where
-//! a G or an M leaves, and says that it changes every register, so what is live
-//! there, often little or nothing, is in the frame of the code that leaves. A switch that is
-//! called like any other function would save and restore six.
-//!
-//! There is no floating-point state: the target is soft-float.
+//! A context is one word, the saved stack pointer. On that stack lie the address to go on at and
+//! the two registers that only the code that leaves can restore. All others the compiler has saved
+//! already: [`switch`] is inlined where a G or an M leaves, and says that it changes every
+//! register, so what is live there, often little or nothing, is in the frame of the code that
+//! leaves. A switch that is called like any other function would save and restore six. The target
+//! is soft-float.
 
 use core::arch::{asm, naked_asm};
 
@@ -70,15 +68,13 @@ pub unsafe fn switch_for_good(to: usize) -> ! {
     unsafe { asm!("mov rsp, {}", "ret", in(reg) to, options(noreturn)) }
 }
 
-/// Where in a context that `switch` saved at `sp` the return address and the
-/// frame pointer are.
+/// Where in a context that `switch` saved at `sp` the return address and the frame pointer are.
 pub fn saved_at(sp: usize) -> (usize, usize) {
     const WORD: usize = size_of::<usize>();
     (sp, sp.wrapping_add(2 * WORD))
 }
 
-/// Calls `f(arg)` on another stack, from `top` downwards, and returns when it
-/// has returned.
+/// Calls `f(arg)` on another stack, from `top` downwards.
 ///
 /// # Safety
 /// 1. `top` is 16-byte aligned, and below it is room for `f` that nothing else
@@ -98,10 +94,8 @@ pub unsafe extern "C" fn call_on(top: usize, f: extern "C" fn(usize), arg: usize
     )
 }
 
-/// Calls `f(a, b)`, which is rare, and keeps all registers: so the caller saves none for it, also
-/// not at its own beginning, where the common path would pay for the rare call.
-///
-/// `f` does not unwind.
+/// Calls `f(a, b)`, which is rare and does not unwind, and keeps all registers: so the caller saves
+/// none for it, also not at its own beginning, where the common path would pay for the rare call.
 #[inline(always)]
 pub fn call_rarely(f: extern "C" fn(*const (), *const ()), a: *const (), b: *const ()) {
     core::hint::cold_path();
@@ -116,8 +110,7 @@ pub fn call_rarely(f: extern "C" fn(*const (), *const ()), a: *const (), b: *con
     f(a, b);
 }
 
-/// What is left of [`call_rarely`]: calls rax, with all registers saved that a C
-/// function may change. In a frame, for backtraces.
+/// Calls rax, with all registers saved that a C function may change. In a frame, for backtraces.
 #[cfg(any(target_os = "none", test))]
 #[unsafe(naked)]
 extern "C" fn keeping() {
@@ -154,8 +147,7 @@ extern "C" fn keeping() {
 /// `top` is the 16-byte aligned end of a stack of which at least the highest
 /// 128 bytes can be written, and which nothing else uses.
 pub unsafe fn prepare(top: usize, entry: extern "C" fn(usize) -> !, arg: usize) -> usize {
-    // As `switch` saves it, with the argument in the place of rbx; and one word
-    // more. `first` takes them.
+    // As `switch` saves it, with the argument in the place of rbx, and one word more, for `first`.
     const WORD: usize = size_of::<usize>();
     let words = [
         first as *const () as usize, // return address
@@ -169,8 +161,7 @@ pub unsafe fn prepare(top: usize, entry: extern "C" fn(usize) -> !, arg: usize) 
     sp
 }
 
-/// The first instructions on a new stack. When its words are off, `rsp` is the
-/// stack's end, 16-byte aligned, as it must be before a call.
+/// The first instructions on a new stack, whose end is 16-byte aligned, as it must be at a call.
 #[unsafe(naked)]
 extern "C" fn first() {
     naked_asm!("pop rdi", "pop rbp", "pop rax", "call rax", "ud2")

@@ -1,10 +1,9 @@
 //! Which CPUs share a core, a package, a NUMA node.
 //!
-//! An APIC id is a number in mixed radix: thread within core in the low bits,
-//! core within package above, package on top. CPUID says where the borders are,
-//! in one of several ways by age and maker of the CPU; [`Borders::read`] tries
-//! them from the most to the least exact. The node comes from the firmware's
-//! SRAT (`acpi`), not from the id.
+//! An APIC id has the thread within its core in the low bits, the core within its package above,
+//! the package on top. CPUID says where the borders are, in one of several ways by age and maker of
+//! the CPU; [`Borders::read`] tries them from the most to the least exact. The node comes from the
+//! firmware's SRAT (`acpi`).
 //!
 //! All of this is a pure function of CPUID's answers. A hypervisor can answer anything:
 //! nonsense gives a wrong topology, never a panic, and a wrong topology costs speed only.
@@ -29,9 +28,7 @@ const LEVEL_END: u32 = 0;
 /// The kind of level whose ids count the threads of a core.
 const LEVEL_THREAD: u32 = 1;
 
-/// Where one CPU sits.
-///
-/// Two CPUs are threads of one core if package and core agree.
+/// Where one CPU sits. Two CPUs are threads of one core if package and core agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Topology {
     /// The package (socket).
@@ -86,10 +83,8 @@ fn apic_id(cpuid: Cpuid<'_>) -> u32 {
     wide.map_or_else(|| cpuid.read(1, 0).ebx >> 24, |answer| answer.edx)
 }
 
-/// Where an APIC id splits: `smt` low bits number the thread within a core, the
-/// bits below `package` number the thread within a package.
-///
-/// Invariant: `smt <= package <= 32`.
+/// Where an APIC id splits: `smt` low bits number the thread within a core, the bits below
+/// `package` the thread within a package. Invariant: `smt <= package <= 32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Borders {
     smt: u32,
@@ -108,7 +103,6 @@ impl Borders {
         by_levels.or_else(|| from_amd(cpuid)).unwrap_or_else(|| from_counts(cpuid))
     }
 
-    /// Takes an APIC id apart.
     fn split(&self, apic_id: u32, node: Option<u32>) -> Topology {
         let id = u64::from(apic_id); // a shift by 32 leaves nothing
         let low = |bits: u32| id & ((1 << bits) - 1);
@@ -130,8 +124,7 @@ fn from_levels(cpuid: Cpuid<'_>, leaf: u32) -> Option<Borders> {
         if kind == LEVEL_END {
             break;
         }
-        // A level without threads, or with more than its bits can number, is
-        // made up: an older leaf may know better.
+        // Without threads, or with more than its bits can number: an older leaf may know better.
         if threads == 0 || threads > 1 << shift.min(16) {
             return None;
         }
@@ -168,8 +161,7 @@ fn from_counts(cpuid: Cpuid<'_>) -> Borders {
     if features.edx & HTT == 0 {
         return Borders::new(0, 0);
     }
-    // Without a first cache the leaf says nothing, and all threads count as
-    // threads of one core: with HTT and no leaf 4 they are.
+    // Without a first cache the leaf says nothing: all are threads of one core.
     let cache = cpuid.read(LEAF_CACHE, 0).eax;
     let cores = if cache & 0x1f != 0 { (cache >> 26) + 1 } else { 1 };
     let package = bits_for(features.ebx >> 16 & 0xff);

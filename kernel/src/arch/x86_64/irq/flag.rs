@@ -1,15 +1,13 @@
 //! The interrupt flag of this CPU: off, and back to what it was.
 //!
-//! The flag is the preempt word: with interrupts off the running G stays on its CPU.
-//! `sti` takes effect after the next instruction (Intel SDM vol. 2, STI). So each
-//! [`restore`] is followed by an instruction before the next `cli`: by the flags'
-//! load in [`disable`] and [`disable_probed`] or, where the compiler drops that
-//! load because the caller has no use for it, by a probe or a call.
+//! The flag is the preempt word: with interrupts off the running G stays on its CPU. `sti` takes
+//! effect after the next instruction (Intel SDM vol. 2, STI). So each [`restore`] is followed by an
+//! instruction before the next `cli`: by the flags' load in [`disable`] and [`disable_probed`] or,
+//! where the compiler drops that load as unused, by a probe or a call.
 
 use crate::arch::x86_64::cpu::probe_stack;
 
-/// The flags of the CPU as they were. A `bool` would take instructions to make, and
-/// more to test again.
+/// The flags of the CPU as they were. A `bool` would take instructions to make and to test.
 #[derive(Clone, Copy, Debug)]
 pub struct IrqState(usize);
 
@@ -46,8 +44,7 @@ fn state() -> IrqState {
     IrqState(0)
 }
 
-/// Turns interrupts off and gives the state before. `cli` alone, if the caller does
-/// not use the state.
+/// Turns interrupts off and gives the state before. `cli` alone, if the state is not used.
 #[inline(always)]
 pub fn disable() -> IrqState {
     let before = state();
@@ -56,9 +53,8 @@ pub fn disable() -> IrqState {
     before
 }
 
-/// [`disable`] after [`probe_stack`]. With interrupts off already, the code that
-/// turned them off has probed, and a second probe from further down would be
-/// the very fault that must not happen.
+/// [`disable`] after [`probe_stack`]. With interrupts off already, the code that turned them off
+/// has probed, and a second probe from further down would be the very fault that must not happen.
 #[inline(always)]
 pub fn disable_probed() -> IrqState {
     let before = state();

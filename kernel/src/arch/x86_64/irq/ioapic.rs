@@ -2,11 +2,9 @@
 //!
 //! Holds the I/O APICs and the wiring of ISA lines that the MADT named, masks every line at
 //! [`init`], and routes single lines on demand. [`init`] also puts the legacy PIC to sleep (`pic`).
-//! Reading the MADT is left to `acpi`, mapping the registers to `machine`, and choosing vectors and
-//! CPUs to the caller.
 //!
-//! An I/O APIC is spoken to through an index and a data register, so two CPUs
-//! must not interleave: everything goes through one lock.
+//! An I/O APIC is spoken to through an index and a data register, so two CPUs must not interleave:
+//! everything goes through one lock.
 
 use super::apic::{FIRST_DEVICE_VECTOR, LAST_DEVICE_VECTOR, Polarity, Trigger};
 use super::pic;
@@ -48,9 +46,8 @@ pub enum RouteError {
 /// Puts the PIC to sleep, and masks every line of every I/O APIC, given by its id, its first global
 /// system interrupt and its registers of at least [`WINDOW_BYTES`]. Gives a line for the boot banner.
 ///
-/// An I/O APIC that does not answer, or that claims lines of an earlier one,
-/// is named in a warning and left out. Called once, on the boot CPU, with
-/// interrupts off.
+/// One that does not answer, or that claims lines of an earlier one, is left out with a warning.
+/// Called once, on the boot CPU, with interrupts off.
 pub fn init(
     ioapics: impl Iterator<Item = (u8, u32, Window)>,
     overrides: [Option<Wiring>; ISA_LINES],
@@ -64,8 +61,7 @@ pub fn init(
     format!("{ioapics} I/O APICs, {lines} lines, {overrides} overrides")
 }
 
-/// Sends the ISA line `irq` to `vector` on the CPU `apic_id`, and lets it interrupt. Overrides
-/// apply.
+/// Sends the ISA line `irq` to `vector` on the CPU `apic_id`, and lets it interrupt.
 pub fn route(irq: u8, vector: u8, apic_id: u32) -> Result<(), RouteError> {
     ALL.lock().route(irq, vector, apic_id)
 }
@@ -76,9 +72,6 @@ pub fn route_nmi(source: Wiring, apic_id: u32) -> Result<(), RouteError> {
 }
 
 /// Keeps the ISA line `irq` from interrupting.
-///
-/// # Errors
-/// No such line.
 pub fn mask(irq: u8) -> Result<(), RouteError> {
     ALL.lock().mask(irq)
 }
@@ -112,7 +105,6 @@ struct IoApic<M> {
 }
 
 impl<M: Mmio> IoApic<M> {
-    /// The line's place in this I/O APIC.
     fn entry_of(&self, gsi: u32) -> Option<u32> {
         let line = gsi.checked_sub(self.gsi_base)?;
         (line < self.lines).then(|| FIRST_ENTRY + 2 * line)
@@ -169,8 +161,7 @@ impl<M: Mmio> IoApics<M> {
         self.connect(irq.into(), wiring, vector.into(), apic_id)
     }
 
-    /// Writes the entry of a line: `low` and its wiring in the lower half, the CPU
-    /// in the upper.
+    /// Writes the entry of a line: `low` and its wiring in the lower half, the CPU in the upper.
     fn connect(&self, line: u32, to: Wiring, low: u32, apic_id: u32) -> Result<(), RouteError> {
         if apic_id > MAX_APIC_ID {
             return Err(RouteError::IdTooLarge(apic_id));
@@ -192,11 +183,9 @@ impl<M: Mmio> IoApics<M> {
         Ok(())
     }
 
-    /// Where an ISA line arrives, and how it is wired.
     fn wiring(&self, irq: u8) -> Option<Wiring> {
         let own = *self.overrides.get(usize::from(irq))?;
-        // Without an override a line arrives where ISA has it, unless that
-        // input was given to another line (IRQ 0 arrives at 2, say).
+        // Without an override as ISA has it, unless that input was given to another line.
         let gsi = u32::from(irq);
         let is_taken = self.overrides.iter().flatten().any(|wiring| wiring.gsi == gsi);
         let isa = Wiring { gsi, polarity: Polarity::ActiveHigh, trigger: Trigger::Edge };

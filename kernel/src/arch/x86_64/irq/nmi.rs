@@ -102,7 +102,6 @@ pub fn report_unasked() {
 /// The port that has the reasons of NMIs.
 const SYSTEM_CONTROL_B: u16 = 0x61;
 
-/// What that port says.
 fn reason(status: u32) -> &'static str {
     const SERR: u32 = 1 << 7;
     const IOCHK: u32 = 1 << 6;
@@ -114,9 +113,8 @@ fn reason(status: u32) -> &'static str {
     }
 }
 
-/// Between `sti` and `hlt` an interrupt that is pending must end the halt. An NMI
-/// that comes there lets it in too early, and the halt would not know: so the halt
-/// is over.
+/// Between `sti` and `hlt` a pending interrupt must end the halt. An NMI that comes there lets it
+/// in too early, and the halt would not know: so the halt is over.
 fn skip_halt(frame: &mut Frame) {
     const HLT: u8 = 0xf4;
     // SAFETY: the CPU was about to execute what is there.
@@ -125,15 +123,14 @@ fn skip_halt(frame: &mut Frame) {
     }
 }
 
-/// Interrupts CPU `index`, which calls `Handlers::liveness_ipi` as soon as it takes
-/// interrupts.
+/// Interrupts CPU `index`, which calls `Handlers::liveness_ipi` as soon as it takes interrupts.
 pub fn ask(index: usize) {
     // The only failure is an APIC that does not answer; then the CPU does not either.
     let _ = apic::send(cpu::apic_id_of(index), Message::Vector(apic::ASK_VECTOR));
 }
 
-/// Has CPU `index` call `Handlers::nmi_sample` at once, unless it has not taken the
-/// last NMI yet. One caller at a time.
+/// Has CPU `index` call `Handlers::nmi_sample` at once, unless it has not taken the last NMI yet.
+/// One caller at a time.
 pub fn sample(index: usize) {
     if was_sampled(index) {
         NMIS[index].asked.fetch_add(1, Ordering::Release); // pairs with `on_nmi`
@@ -148,9 +145,8 @@ pub fn was_sampled(index: usize) -> bool {
     nmis.taken.load(Ordering::Acquire) == nmis.asked.load(Ordering::Relaxed)
 }
 
-/// Stops all other CPUs by NMI, waiting a bounded while for them. Only the
-/// first caller does; `false` says that another CPU is stopping all CPUs,
-/// this one too.
+/// Stops all other CPUs by NMI, waiting a bounded while for them. Only the first caller does;
+/// `false` says that another CPU is stopping all CPUs, this one too.
 pub fn stop_others() -> bool {
     if STOPPING.swap(true, Ordering::AcqRel) {
         return false;

@@ -1,9 +1,8 @@
 //! The legacy PIC, put to sleep.
 //!
-//! The two 8259s are moved to vectors 0x20 to 0x2f, away from the exceptions,
-//! and then masked for good: all interrupts come by way of the APICs. Even a
-//! masked PIC can raise its spurious interrupts (lines 7 and 15), so vectors
-//! 0x27 and 0x2f need a handler, which returns and sends no end of interrupt.
+//! The two 8259s are moved to vectors 0x20 to 0x2f, away from the exceptions, and masked for good:
+//! all interrupts come by way of the APICs. Even a masked PIC can raise its spurious interrupts
+//! (lines 7 and 15), so vectors 0x27 and 0x2f need a handler, without an end of interrupt.
 
 use crate::arch::x86_64::cpu::ports::Ports;
 

@@ -1,12 +1,10 @@
 //! From an interrupt to the G it interrupted: a call that the G never made.
 //!
-//! A handler that wants the interrupted G to leave its CPU cannot switch stacks
-//! itself: it stands on the CPU's interrupt stack, which the next interrupt will
-//! use again. So it makes the G do it. [`inject`] pushes the interrupted
-//! instruction's address on the G's own stack, like a call, and sends the
-//! return of the interrupt to [`call_preempt`], which saves every register,
-//! calls the kernel, restores them, and returns to where the G was. The G does
-//! not notice, and its whole state is on its own stack.
+//! A handler that wants the interrupted G to leave its CPU cannot switch stacks itself: it runs on
+//! the CPU's interrupt stack, which the next interrupt will use again. So it makes the G do it.
+//! [`inject`] pushes the interrupted instruction's address on the G's own stack, like a call, and
+//! sends the return of the interrupt to [`call_preempt`], which saves every register, calls the
+//! kernel, restores them, and returns. The G's whole state is on its own stack.
 //!
 //! ```text
 //!      the G's stack           after inject             in call_preempt
@@ -18,12 +16,10 @@
 //!                                                    +------------------+
 //! ```
 //!
-//! The first two words are those of any call, so that a walk along the frames goes
-//! through.
+//! The first two words are those of any call, so that a walk along the frames goes through.
 //!
-//! There is no red zone on this target, so the word below the stack pointer is
-//! free. Its page may not be there yet, and the G may be near the end of its
-//! stack, through no fault of its own: so the handler asks for room first
+//! There is no red zone on this target, so the word below the stack pointer is free. Its page may
+//! not be there yet, and the G may be near the end of its stack: so the handler asks for room first
 //! (`Handlers::room_to_preempt`), [`ROOM`] bytes of it.
 //!
 //! # Not inside the unwinder
@@ -46,9 +42,9 @@ use super::trap::{self, Frame, Handlers, pop_registers, push_registers};
 use crate::arch::x86_64::cpu;
 use core::arch::naked_asm;
 
-/// Bytes that a preempted G needs below its stack pointer: what is pushed here, the
-/// scheduler's frames, and the probe that it makes of its stack. The machine test
-/// `overflow` preempts at every distance from the end of a stack.
+/// Bytes that a preempted G needs below its stack pointer: what is pushed here, the scheduler's
+/// frames, and its stack probe. The machine test `overflow` preempts at every distance from the
+/// end.
 pub const ROOM: u64 = cpu::PROBE_BYTES as u64 + 1024;
 
 /// Makes the interrupted G call `Handlers::preempt` before it goes on, or asks for another tick
@@ -62,8 +58,7 @@ pub unsafe fn inject(frame: &mut Frame, handlers: &Handlers) {
         return (handlers.preempt_later)();
     }
     frame.rsp -= 8;
-    // SAFETY: the word below the stack pointer of a G is its own, and there. The stack
-    // pointer need not be aligned between two instructions.
+    // SAFETY: the word below a G's stack pointer, which need not be aligned, is its own, and there.
     unsafe { (frame.rsp as *mut u64).write_unaligned(frame.rip) };
     frame.rip = call_preempt as *const () as u64;
 }

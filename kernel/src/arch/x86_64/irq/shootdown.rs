@@ -1,14 +1,13 @@
 //! Making every CPU forget a translation: one interrupt, one answer each.
 //!
-//! Frames of unmapped pages must not be freed before the last CPU has dropped its
-//! translations of them. The asker takes the next number, sends
-//! every other CPU an interrupt, and waits until each has answered with that
-//! number or a later one. A CPU forgets everything it remembers, whatever was
-//! asked: unmapping is batched so that it is rare, and a list of ranges in
-//! shared memory would be a protocol of its own.
+//! Frames of unmapped pages must not be freed before the last CPU has dropped its translations of
+//! them. The asking CPU takes the next number, sends every other CPU an interrupt, and waits until
+//! each has answered with that number or a later one. A CPU flushes its whole TLB, whatever was
+//! asked: unmapping is batched so that it is rare, and a list of ranges in shared memory would be a
+//! protocol of its own.
 //!
-//! Interrupts are on while one waits, also for one's turn to ask: two CPUs that
-//! ask at once must be able to answer each other.
+//! Interrupts are on while a CPU waits, also for its turn to ask: two CPUs that ask at once must be
+//! able to answer each other.
 
 use super::{apic, flag};
 use crate::arch::x86_64::{cpu, paging};
@@ -24,8 +23,7 @@ static ASKED: AtomicU64 = AtomicU64::new(0);
 /// The number that each CPU has answered.
 static ANSWERED: [AtomicU64; cpu::MAX_CPUS] = [const { AtomicU64::new(0) }; cpu::MAX_CPUS];
 
-/// Polls after which a CPU that does not answer is taken for dead: minutes on
-/// hardware, and more where an emulator shares its cores.
+/// Polls after which a CPU that does not answer is taken for dead: minutes on hardware.
 const MAX_POLLS: u64 = 1 << 34;
 
 /// Makes all CPUs forget their translations, and returns when they have.
@@ -46,20 +44,14 @@ pub fn shootdown() {
     }
     paging::flush_local_all();
     for i in others() {
-        wait_for(i, number);
+        let mut polls = 0..MAX_POLLS;
+        // Pairs with the store in `answer`: it has forgotten.
+        while ANSWERED[i].load(Ordering::Acquire) < number {
+            assert!(polls.next().is_some(), "CPU {i} does not answer");
+            cpu::relax();
+        }
     }
     ASKING.store(false, Ordering::Release); // pairs with the swap above
-}
-
-fn wait_for(cpu: usize, number: u64) {
-    for _ in 0..MAX_POLLS {
-        // Pairs with the store in `answer`: it has forgotten.
-        if ANSWERED[cpu].load(Ordering::Acquire) >= number {
-            return;
-        }
-        cpu::relax();
-    }
-    panic!("CPU {cpu} does not answer");
 }
 
 /// What the handler of [`VECTOR`] does; `also` is `Handlers::shootdown`.

@@ -1,12 +1,9 @@
 //! Exceptions and interrupts: one entry for all 256 vectors, one way out.
 //!
-//! Every vector has a stub of a few bytes in [`stubs`], a naked function; it
-//! pushes its number and falls into [`common`], which saves the registers as a
-//! [`Frame`] and calls [`dispatch`]. What a vector means to the kernel goes up
-//! by one door, [`Handlers`], set once. The IDT is the same for all CPUs; the stacks
-//! that it names are each CPU's own (see `gdt`).
-//!
-//! What runs here has interrupts off, allocates nothing and waits for nothing.
+//! Every vector has a stub of a few bytes in [`stubs`]; it pushes its number and jumps to
+//! [`common`], which saves the registers as a [`Frame`] and calls [`dispatch`]. What a vector means
+//! to the kernel goes up by one door, [`Handlers`], set once. The IDT is the same for all CPUs; the
+//! stacks that it names are each CPU's own (see `gdt`).
 
 mod fault;
 
@@ -35,21 +32,18 @@ pub struct Handlers {
     pub wake: fn() -> Afterwards,
     /// A device interrupt with this vector.
     pub device: fn(u8) -> Afterwards,
-    /// Called by a G that was interrupted, on its own stack with interrupts on,
-    /// when `tick` or `wake` said so.
+    /// Called by an interrupted G, on its own stack with interrupts on, if `tick` or `wake` said
+    /// so.
     pub preempt: fn(),
-    /// Another CPU has called [`ask`](super::nmi::ask), or this one has taken an unexpected
-    /// NMI.
+    /// Another CPU has called [`ask`](super::nmi::ask), or this one has taken an unexpected NMI.
     pub liveness_ipi: fn(),
     /// Another CPU has called [`sample`](super::nmi::sample): instruction and frame
     /// pointer, and whether interrupts were off there. In an NMI, which may have interrupted
     /// any code: it may only store the sample in a place of its own.
     pub nmi_sample: fn(u64, u64, bool),
-    /// This CPU is flushing its TLB because another CPU has called
-    /// [`shootdown`](super::shootdown::shootdown).
+    /// This CPU is flushing its TLB, for a [`shootdown`](super::shootdown::shootdown) of another.
     pub shootdown: fn(),
-    /// A page fault at an address, and with which stack pointer if interrupts
-    /// were off there.
+    /// A page fault at an address, and with which stack pointer if interrupts were off there.
     pub page_fault: fn(u64, Option<u64>) -> PageFault,
     /// A stack that was in use with interrupts on is full, or has no memory.
     pub stack_full: fn(&FullStack) -> Rescue,
@@ -68,8 +62,7 @@ pub struct Handlers {
 pub enum Afterwards {
     /// It goes on.
     Resume,
-    /// It calls [`Handlers::preempt`] first, on its own stack. Only for code
-    /// that runs on the stack of a G.
+    /// It calls [`Handlers::preempt`] first. Only for code that runs on the stack of a G.
     Preempt,
 }
 
@@ -95,17 +88,14 @@ pub struct Frame {
     pub rbp: u64,
     vector: u64,
     error: u64,
-    /// Where it was interrupted.
     pub rip: u64,
     cs: u64,
     pub(in crate::arch) rflags: u64,
-    /// The stack pointer at that instruction.
     pub rsp: u64,
     ss: u64,
 }
 
 impl Frame {
-    /// Whether interrupts were on there.
     pub fn irqs_enabled(&self) -> bool {
         self.rflags & INTERRUPTS_ON != 0
     }
@@ -164,7 +154,6 @@ pub fn set_handlers(handlers: Handlers) {
     HANDLERS.call_once(|| handlers);
 }
 
-/// What the kernel does about interrupts, once it has said so.
 pub(super) fn handlers() -> Option<&'static Handlers> {
     HANDLERS.get()
 }
@@ -257,8 +246,8 @@ pub(super) use {pop_registers, push_registers};
 
 /// Saves the registers as a [`Frame`], calls [`dispatch`], puts them back.
 ///
-/// The CPU aligned the stack to 16 before its five words; with two words of
-/// the stub and fifteen registers the call is made on an aligned stack.
+/// The CPU aligned the stack to 16 before its five words; with two words of the stub and fifteen
+/// registers it is aligned at the call.
 #[unsafe(naked)]
 extern "C" fn common() {
     naked_asm!(
@@ -287,8 +276,7 @@ unsafe extern "C" {
     safe static runnext_trap_return: u8;
 }
 
-/// Whether that is where the first function of a handler returns to: then the
-/// registers of what was interrupted are above its frame.
+/// Whether it is [`trap_return`]: then the interrupted registers are above the frame.
 pub fn is_trap_return(address: usize) -> bool {
     address == trap_return()
 }
@@ -298,8 +286,8 @@ pub fn trap_return() -> usize {
     (&raw const runnext_trap_return).addr()
 }
 
-/// How far above the frame pointer of that function the address is at which
-/// something was interrupted: above its frame of two words there is a [`Frame`].
+/// How far above the frame pointer of that function the interrupted address is: above its frame of
+/// two words there is a [`Frame`].
 pub const TRAPPED_RIP: usize = 2 * 8 + core::mem::offset_of!(Frame, rip);
 
 /// What each vector means.

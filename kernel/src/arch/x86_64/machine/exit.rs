@@ -1,7 +1,6 @@
 //! The end of the machine: a code for the launcher, power off, or reset.
 //!
-//! [`exit`] and [`reboot`] try one way after the other; a way that works does not
-//! return. None of them waits without a limit.
+//! A way that works does not return; none waits without a limit.
 
 use super::fixed_hardware;
 use crate::arch::x86_64::acpi::FixedHardware;
@@ -11,14 +10,10 @@ use crate::arch::x86_64::irq::{flag, nmi, pic};
 use core::fmt;
 use x86_64::instructions::port::Port;
 
-/// QEMU's isa-debug-exit device: what is written there ends the emulator with
-/// the status `value << 1 | 1`.
+/// QEMU's isa-debug-exit: a write there ends the emulator with the status `value << 1 | 1`.
 const DEBUG_EXIT_PORT: u16 = 0xf4;
-
-/// What stands for code 0, so that a status of ours differs from QEMU's own
-/// (1 for its errors, 0 for a power-off).
+/// Stands for code 0: a status of ours differs from QEMU's (1 for its errors, 0 for a power-off).
 const DEBUG_EXIT_BASE: u32 = 0x10;
-
 /// The highest code that survives the eight bits of a status.
 const MAX_CODE: u32 = 111;
 
@@ -36,20 +31,18 @@ const KEYBOARD_TRIES: u32 = 1 << 16;
 /// Prints a line for the person in front of the machine.
 pub type Print = fn(fmt::Arguments<'_>);
 
-/// Ends the machine with `code`. In QEMU the emulator ends; on hardware all
-/// CPUs halt, and what was printed stays on the screen.
+/// Ends the machine with `code`. In QEMU the emulator ends; on hardware all CPUs halt, and what was
+/// printed stays on the screen.
 pub fn exit(code: u32, print: Print) -> ! {
     tell_emulator(code);
-    // Still here: there is no such device. A CPU that is stopping the machine
-    // already stops this one, too.
+    // There is no such device. A CPU that is stopping the machine already stops this one, too.
     if nmi::stop_others() {
         print(format_args!("ended with code {code}; the machine may be switched off"));
     }
     cpu::halt_forever()
 }
 
-/// Ends the machine well, and switches it off: in QEMU as [`exit`] does, else as
-/// the firmware says.
+/// Switches the machine off: in QEMU as [`exit`] does, else as the firmware says.
 pub fn power_off(print: Print) -> ! {
     tell_emulator(0);
     nmi::stop_others();
@@ -68,7 +61,6 @@ fn tell_emulator(code: u32) {
     unsafe { Port::new(DEBUG_EXIT_PORT).write(value) };
 }
 
-/// Writes what the firmware says to the ports that it names.
 fn switch_off(ports: &impl Ports, fixed: &FixedHardware) {
     for (port, word) in fixed.power_off.iter().flatten() {
         ports.outw(*port, *word);
@@ -76,8 +68,7 @@ fn switch_off(ports: &impl Ports, fixed: &FixedHardware) {
     wait_for_reset(ports);
 }
 
-/// Starts the machine again: as the firmware says, by the chipset, or by the
-/// keyboard controller.
+/// Restarts the machine: as the firmware says, by the chipset, or by the keyboard controller.
 pub fn reboot(print: Print) -> ! {
     flag::disable();
     nmi::stop_others();
@@ -96,11 +87,7 @@ fn reset(ports: &impl Ports, firmware: Option<&FixedHardware>) {
         ports.outb(RESET_CONTROL, value);
         wait_for_reset(ports);
     }
-    for _ in 0..KEYBOARD_TRIES {
-        if ports.inb(KEYBOARD_CONTROLLER) & KEYBOARD_BUSY == 0 {
-            break;
-        }
-    }
+    let _ = (0..KEYBOARD_TRIES).any(|_| ports.inb(KEYBOARD_CONTROLLER) & KEYBOARD_BUSY == 0);
     ports.outb(KEYBOARD_CONTROLLER, PULSE_RESET);
     wait_for_reset(ports);
 }

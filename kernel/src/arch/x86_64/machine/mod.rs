@@ -1,9 +1,8 @@
 //! The bring-up: every part of the machine in its order, a line each.
 //!
-//! This file knows the order and passes one part's findings to the next; each
-//! part knows only itself. [`init_boot_cpu`] before there is memory, [`init`]
-//! when there is, `smp::start_cpus` last. What went how is told to [`report`], and
-//! what went wrong is said on the console.
+//! This file knows the order and passes one part's findings to the next; each part knows only
+//! itself. [`init_boot_cpu`] before there is memory, [`init`] when there is, `smp::start_cpus`
+//! last.
 
 pub mod exit;
 pub mod report;
@@ -38,8 +37,7 @@ pub struct Config {
     pub alloc_low: fn() -> Option<u64>,
     /// Where the loader found the RSDP; `None` without ACPI, or with `acpi=off`.
     pub rsdp: Option<u64>,
-    /// ACPI tables to be used in place of the firmware's, by signature; an empty
-    /// one hides the firmware's.
+    /// ACPI tables in place of the firmware's, by signature; an empty one hides the firmware's.
     pub overrides: fn(&str) -> Option<Vec<u8>>,
 }
 
@@ -74,7 +72,6 @@ pub(super) struct Machine {
     pub boot_cpu: CpuInfo,
 }
 
-/// What is known of the CPUs that came up, by index.
 pub(super) static CPUS: spin::Once<Vec<CpuInfo>> = spin::Once::new();
 
 /// The boot CPU's own tables: from here on a fault finds a handler.
@@ -113,8 +110,7 @@ pub fn init(config: Config) {
     cpu::set_online();
 }
 
-/// Puts guards below the stacks of the boot CPU's handlers, now that there is
-/// memory: one that grows too long is to fault, not to write into the next.
+/// Puts guards below the stacks of the boot CPU's handlers, now that there is memory.
 fn guard_boot_stacks(new_stack: fn(usize) -> Option<u64>) {
     match handler_stacks(new_stack) {
         // SAFETY: on the boot CPU, which takes no interrupts yet; the stacks were
@@ -138,8 +134,7 @@ pub(super) fn handler_stacks(
 fn read_firmware(config: &Config) -> Firmware {
     // Tables lie anywhere in physical memory, so all that is mapped counts.
     let end = paging::direct_map_end(u64::MAX);
-    // SAFETY: 1. `end` is what the tables map. 2. No CPU writes there: firmware
-    // tables are not among the frames.
+    // SAFETY: 1. `end` is what the tables map. 2. Firmware tables are not among the frames.
     let memory = |at, len| unsafe { acpi::direct_map(paging::PHYS_OFFSET, end, at, len) };
     let firmware = acpi::read(config.rsdp, &memory, &config.overrides, topology::this_apic_id());
     for (level, notice) in &firmware.notices {
@@ -164,8 +159,7 @@ fn init_ioapics(firmware: &Firmware) {
 fn init_apic(choice: Option<apic::Mode>, firmware: &Firmware) {
     let nmis: Vec<_> = firmware.local_nmis_of(&firmware.cpus[0]).collect();
     let registers = map(firmware.local_apic, PAGE_SIZE);
-    // SAFETY: 1. The MADT's address, or the architecture's default. 2. Once, on
-    // the boot CPU, interrupts off.
+    // SAFETY: 1. The MADT's address, or the default. 2. Once, on the boot CPU, interrupts off.
     match unsafe { apic::init(choice, firmware.local_apic, registers, &nmis) } {
         Ok(found) => report::note("apic", found),
         Err(error) => log::error!("apic: {error}; no timer, and no other CPU"),
@@ -174,27 +168,22 @@ fn init_apic(choice: Option<apic::Mode>, firmware: &Firmware) {
 
 /// Maps registers; what cannot be mapped is named and done without.
 fn map(phys: u64, len: usize) -> Option<mmio::Window> {
-    match paging::map_mmio(phys, len) {
-        // SAFETY: `map_mmio` gives `len` bytes of device registers, for ever.
-        Ok(base) => NonNull::new(base).map(|base| unsafe { mmio::Window::new(base, len) }),
-        Err(error) => {
-            log::warn!("registers at {phys:#x} cannot be mapped: {error:?}");
-            None
-        }
-    }
+    let base = paging::map_mmio(phys, len)
+        .inspect_err(|error| log::warn!("registers at {phys:#x} cannot be mapped: {error:?}"));
+    // SAFETY: `map_mmio` gives `len` bytes of device registers, for ever.
+    NonNull::new(base.ok()?).map(|base| unsafe { mmio::Window::new(base, len) })
 }
 
-/// Short turns of `turn_us` for the CPUs of an emulator that counts instructions; 0: none.
-/// The turns' phase is part of what a run repeats, so the boot CPU calls this when bring-up
-/// is over, whose length differs from run to run.
+/// Short turns of `turn_us` for the CPUs of an emulator that counts instructions; 0: none. The boot
+/// CPU calls this after bring-up, whose length differs from run to run: a run repeats their phase.
 pub fn begin_turns(turn_us: u16) {
     if turn_us > 0 {
         pit::begin_turns(&ports::Hardware, turn_us);
     }
 }
 
-/// Interrupts CPU `index`, so that it looks for work. It may be halting just now:
-/// then the interrupt is pending, and the halt ends at once.
+/// Interrupts CPU `index`, so that it looks for work. If it is about to halt, the halt ends at
+/// once.
 #[cold]
 pub fn wake(index: usize) {
     let sent = apic::send(cpu::apic_id_of(index), Message::Vector(apic::WAKE_VECTOR));
@@ -205,16 +194,12 @@ pub fn wake(index: usize) {
 }
 
 /// Sends the ISA interrupt `irq` to CPU `index` as `vector`, and lets it come.
-/// Where the line really arrives, and how, is the firmware's to say.
-///
-/// # Errors
-/// No such line, no vector for devices, or a CPU that the line cannot reach.
 pub fn route_isa(irq: u8, vector: u8, index: usize) -> Result<(), ioapic::RouteError> {
     let target = cpus().get(index).ok_or(ioapic::RouteError::NoSuchCpu(index))?;
     ioapic::route(irq, vector, target.apic_id)
 }
 
-/// What is known of the CPUs that came up.
+/// What is known of the CPUs that came up, by index.
 pub fn cpus() -> &'static [CpuInfo] {
     CPUS.get().map_or(&[], Vec::as_slice)
 }

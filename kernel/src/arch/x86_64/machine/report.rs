@@ -1,8 +1,7 @@
 //! What was found while the machine came up, in words: for the boot banner.
 //!
-//! Each part of the bring-up says in a line what it found, with [`note`]. The line
-//! is logged at level debug, and kept for [`reported`], from which the boot banner is
-//! made.
+//! Each part of the bring-up says in a line what it found, with [`note`]. The boot banner is made
+//! from [`reported`].
 
 use crate::arch::lock::IrqLock;
 use alloc::string::{String, ToString};
@@ -13,7 +12,7 @@ use raw_cpuid::{CpuId, Hypervisor};
 /// The part of the machine, and the last line about it.
 static NOTES: IrqLock<Vec<(&str, String)>> = IrqLock::new(Vec::new());
 
-/// Keeps what was found of a part of the machine. The heap exists.
+/// Logs and keeps what was found of a part of the machine. The heap exists.
 pub fn note(part: &'static str, found: impl fmt::Display) {
     let line = found.to_string();
     log::debug!("{part}: {line}");

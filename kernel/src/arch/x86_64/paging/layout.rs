@@ -48,8 +48,8 @@ pub fn phys_to_virt(phys: u64) -> *mut u8 {
 /// Where the loader may place what has no address of its own.
 pub const LOADER_RANGE: core::ops::Range<u64> = 0xffff_8000_0000_0000..0xffff_bfff_ffff_f000;
 
-/// The stack on which the boot CPU starts. The ring of a disk, 10 KiB, is built on it, and a build with
-/// little optimisation copies it several times.
+/// The boot CPU's first stack. A disk's ring, 10 KiB, is built on it, and copied several times in a
+/// build with little optimisation.
 pub const BOOT_STACK: u64 = 128 * 1024;
 
 /// The configuration that the loader reads from the kernel's ELF file.

@@ -1,8 +1,7 @@
 //! A window for registers of devices: uncached, never executable.
 //!
-//! Mappings are few and stay for ever, so the books are a short table. Asked
-//! twice for the same registers, it gives the same address. Between mappings
-//! one page stays empty, so that a driver that runs off its registers faults.
+//! Mappings are few and stay for ever. Between mappings one page stays empty, so that a driver that
+//! runs off its registers faults.
 
 use super::walk::{Flags, MapError, PhysMemory, Space};
 use super::{KERNEL_IMAGE, MMIO_WINDOW, PAGE_SIZE};
@@ -17,11 +16,9 @@ const MAX_BYTES: u64 = 1 << 30;
 
 static WINDOW: IrqLock<Window> = IrqLock::at(Level::Window, Window::new());
 
-/// Makes `len` bytes of registers at `phys` reachable, uncached. The mapping
-/// stays; the same request gives the same address again. What is memory is
-/// refused: a table or device that says that registers are there is wrong.
-///
-/// The pointer is only good for volatile accesses to those `len` bytes.
+/// Makes `len` bytes of registers at `phys` reachable, uncached, by volatile accesses. The same
+/// request gives the same address again. What is memory is refused: a table or device that says
+/// that registers are there is wrong.
 pub fn map_mmio(phys: u64, len: usize) -> Result<*mut u8, MapError> {
     let space = super::space().ok_or(MapError::NotReady)?;
     let bytes = phys..phys.saturating_add(len as u64);
@@ -48,9 +45,9 @@ impl Window {
         Window { mappings: ArrayVec::new_const(), next: MMIO_WINDOW }
     }
 
-    fn map<M: PhysMemory>(
+    fn map(
         &mut self,
-        space: &Space<M>,
+        space: &Space<impl PhysMemory>,
         phys: u64,
         len: usize,
     ) -> Result<u64, MapError> {
@@ -80,7 +77,7 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
-    use super::super::walk::fake::{FakeMemory, space};
+    use super::super::walk::tests::fake::{FakeMemory, space};
     use super::*;
 
     #[test]

@@ -1,24 +1,20 @@
 //! Page tables: W^X, no page 0, and maps made on demand.
 //!
-//! The kernel has one address space for all CPUs. It keeps the upper half that
-//! the loader made (kernel image, physical memory, boot info), in a root table
-//! of its own with an empty lower half, so that page 0 and every small number
-//! taken for a pointer fault.
+//! The kernel has one address space for all CPUs. It keeps the upper half that the loader made
+//! (kernel image, physical memory, boot info), in a root table of its own with an empty lower half,
+//! so that page 0 and every small number taken for a pointer fault.
 //!
-//! **Tables are changed without a lock.** Entries are atomic words; a missing
-//! table is put in place by compare-and-swap, and the loser gives its frame
-//! back; a leaf is set the same way, so no mapping is ever overwritten; and a
-//! table, once there, is never taken away. A page fault that commits a stack
-//! page is therefore a walk and one locked instruction, and cannot meet a lock
-//! held by the code it interrupted.
+//! **Tables are changed without a lock.** Entries are atomic words; a missing table is put in place
+//! by compare-and-swap, and the loser gives its frame back; a leaf is set the same way, so no
+//! mapping is ever overwritten; and a table is never taken away. A page fault that commits a stack
+//! page is therefore a walk and one locked instruction, and cannot meet a lock held by the code it
+//! interrupted.
 //!
-//! **W^X is enforced at the door**: [`map_page`] refuses a page that is both
-//! writable and executable, and [`audit`] walks everything and counts, the
-//! loader's work included.
+//! **W^X is enforced at the door**: [`map_page`] refuses a page that is both writable and
+//! executable, and [`audit`] walks everything and counts, the loader's work included.
 //!
-//! [`walk`] has the tables as a type over any physical memory, which is how the
-//! host tests them; [`mmio`] the window for devices. The caller of
-//! [`unmap_page`] flushes the TLBs of other CPUs.
+//! [`walk`] has the tables as a type over any physical memory, which is how the host tests them;
+//! [`mmio`] the window for devices.
 
 mod layout;
 mod mmio;
@@ -56,7 +52,6 @@ static FRAMES: spin::Once<FrameSource> = spin::Once::new();
 /// in 32-bit code), and switches to it.
 ///
 /// # Safety
-///
 /// Called once, by the boot CPU, on the loader's tables. Nothing in the lower half is needed
 /// any more: not the loader's GDT, which lives there. `root` is used for nothing else, and
 /// `frames` gives frames that are used for nothing else.
@@ -98,16 +93,13 @@ pub fn root() -> u64 {
     ROOT.load(Ordering::Acquire)
 }
 
-/// Maps the page at `virt` to the frame at `phys`. Refuses a page that is both
-/// writable and executable, and an address that is mapped already. Missing tables
-/// come from `alloc_table`: zeroed frames, which belong to the tables from then on;
-/// the page-fault handler has a reserve.
+/// Maps the page at `virt` to the frame at `phys`, unless it is both writable and executable, or
+/// mapped already. Missing tables come from `alloc_table`: zeroed frames, which belong to the
+/// tables from then on; the page-fault handler has a reserve.
 ///
 /// # Safety
-///
-/// `phys` is the caller's to expose, at an address that is the caller's too:
-/// no reference points at `virt` yet, and accesses through it cannot break
-/// what others believe about that frame.
+/// `phys` is the caller's to expose, at an address that is the caller's too: no reference points at
+/// `virt` yet, and accesses through it cannot break what others believe about that frame.
 pub unsafe fn map_page(
     virt: u64,
     phys: u64,
@@ -118,11 +110,10 @@ pub unsafe fn map_page(
     Space::new(root, Kernel(alloc_table)).map(virt, phys, flags)
 }
 
-/// Takes a 4 KiB page out of the tables and out of this CPU's TLB, and gives
-/// the physical address it had. Other CPUs may remember it until they flush.
+/// Takes a 4 KiB page out of the tables and out of this CPU's TLB, and gives the physical address
+/// it had. The caller flushes the TLBs of other CPUs.
 ///
 /// # Safety
-///
 /// The page is no longer used.
 #[inline]
 pub unsafe fn unmap_page(virt: u64) -> Option<u64> {
@@ -147,9 +138,8 @@ pub fn is_mapped(virt: u64) -> bool {
     space().is_some_and(|space| space.find(virt).is_some())
 }
 
-/// Maps the page at `addr` below 1 MiB to itself, for APs to start in: read and
-/// execute. The boot CPU writes to that frame through physical memory's window,
-/// and so does the AP once it has these tables.
+/// Maps the page at `addr` below 1 MiB to itself, for APs to start in: read and execute. CPUs write
+/// to that frame through physical memory's window.
 pub fn map_identity_low(addr: u64) -> Result<(), MapError> {
     if addr == 0 || addr >= LOW_END {
         return Err(MapError::BadAddress);
@@ -157,8 +147,7 @@ pub fn map_identity_low(addr: u64) -> Result<(), MapError> {
     space().ok_or(MapError::NotReady)?.map(addr, addr, Flags::CODE)
 }
 
-/// Takes the start page away again, when the last AP has left it. Other CPUs
-/// may remember it; no code uses it.
+/// Takes the start page away again. Other CPUs may remember it; no code uses it.
 pub fn unmap_identity_low(addr: u64) {
     if addr < LOW_END {
         // SAFETY: the start page, which no CPU uses any more; nothing else is mapped there.
@@ -166,8 +155,7 @@ pub fn unmap_identity_low(addr: u64) {
     }
 }
 
-/// How far physical memory is mapped without a gap, looking no further than
-/// `limit`.
+/// How far physical memory is mapped without a gap, looking no further than `limit`.
 pub fn direct_map_end(limit: u64) -> u64 {
     space().map_or(0, |space| space.contiguous_from(PHYS_OFFSET, limit))
 }
@@ -194,7 +182,6 @@ fn active_root() -> Option<u64> {
     None
 }
 
-/// A frame of the frame source.
 fn alloc_frame() -> Option<u64> {
     (FRAMES.get()?.alloc)()
 }
@@ -206,9 +193,8 @@ struct Kernel<A>(A);
 impl<A: Fn() -> Option<u64>> PhysMemory for Kernel<A> {
     #[inline]
     fn table(&self, phys: u64) -> &Table {
-        // SAFETY: `Space` asks only for the root and for frames that tables
-        // point to; these are tables for ever, mapped from PHYS_OFFSET on, and
-        // all access to them is atomic.
+        // SAFETY: `Space` asks only for the root and for frames that tables point to; these are
+        // tables for ever, mapped from PHYS_OFFSET on, and all access to them is atomic.
         unsafe { &*phys_to_virt(phys).cast::<Table>() }
     }
 
@@ -217,8 +203,6 @@ impl<A: Fn() -> Option<u64>> PhysMemory for Kernel<A> {
     }
 
     fn free_table(&self, phys: u64) {
-        // `Space` gives back only a frame that it got from `alloc_table` and could not put
-        // in place: nothing points to it.
         if let Some(frames) = FRAMES.get() {
             (frames.free)(phys);
         }

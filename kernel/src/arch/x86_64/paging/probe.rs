@@ -3,9 +3,8 @@
 use super::{PAGE_SIZE, phys_to_virt};
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind};
 
-/// Where a PC has devices, whatever its memory map says: the screen of old and the
-/// firmware below 1 MiB, the APICs and the firmware below 4 GiB. Not even tried, as
-/// a write there does something.
+/// Where a PC has devices, whatever its memory map says: the screen of old and the firmware below
+/// 1 MiB, the APICs and the firmware below 4 GiB. Not even tried, as a write there does something.
 pub const NEVER_MEMORY: [MemoryRegion; 2] =
     [device(0xa_0000, 0x10_0000), device(0xfec0_0000, 0x1_0000_0000)];
 
@@ -13,18 +12,15 @@ const fn device(start: u64, end: u64) -> MemoryRegion {
     MemoryRegion { start, end, kind: MemoryRegionKind::UnknownBios(2) }
 }
 
-/// Whether the frame at `phys` keeps what is written to it. Afterwards it has what it
-/// had before. The last word is tried: registers, should it have any, are more often
-/// at the front.
+/// Whether the frame at `phys` keeps what is written to it. Its last word is tried, and restored:
+/// registers, should it have any, are more often at the front.
 ///
 /// # Safety
-///
 /// The frame is mapped, writable, in the window of physical memory, and no other
 /// CPU or device uses it meanwhile.
 pub unsafe fn holds(phys: u64) -> bool {
     let word = phys_to_virt(phys).wrapping_add(PAGE_SIZE - size_of::<u64>()).cast::<u64>();
-    // SAFETY: by the caller's promise this is mapped; it is aligned, and any value
-    // is a `u64`. Volatile, as it may not be memory.
+    // SAFETY: mapped, says the caller, and aligned. Volatile, as it may not be memory.
     let before = unsafe { word.read_volatile() };
     // Every bit both ways: where nothing is, one reads ones or zeros.
     let is_kept = [!before, before].into_iter().all(|value| {

@@ -1,9 +1,7 @@
 //! Four levels of tables over any physical memory.
 //!
-//! [`Space`] is an address space: a root, and a [`PhysMemory`] that turns
-//! physical addresses into tables and finds frames for new ones. Its parent
-//! gives it the machine's memory, the tests a vector. The formats are those of
-//! Intel SDM vol. 3, 4-level paging.
+//! [`Space`] is an address space: a root, and a [`PhysMemory`], which is the machine's memory, or a
+//! vector in the tests. The formats are those of Intel SDM vol. 3, 4-level paging.
 
 use crate::arch::paging::PAGE_SIZE;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +10,7 @@ const ENTRIES: usize = 512;
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
-/// Write-through and cache-disable together choose "uncached" from the PAT as
-/// it is after reset.
+/// Write-through and cache-disable: "uncached" in the PAT as it is after reset.
 const UNCACHED: u64 = 1 << 3 | 1 << 4;
 const LARGE: u64 = 1 << 7;
 const NO_EXECUTE: u64 = 1 << 63;
@@ -141,7 +138,6 @@ pub struct Space<M> {
 }
 
 impl<M: PhysMemory> Space<M> {
-    /// The space whose root table is in the frame at `root`.
     #[inline]
     pub fn new(root: u64, memory: M) -> Self {
         Space { root, memory }
@@ -176,15 +172,13 @@ impl<M: PhysMemory> Space<M> {
             .map_err(|_| MapError::AlreadyMapped)
     }
 
-    /// Unmaps one page of 4 KiB and gives its physical address. A larger page
-    /// stays: none of ours is.
+    /// Unmaps one page of 4 KiB and gives its physical address. A larger page stays.
     pub fn unmap(&self, virt: u64) -> Option<u64> {
         let leaf = self.find(virt).filter(|leaf| leaf.level == 1)?;
         let old = leaf.slot.swap(0, Ordering::Relaxed);
         (old & PRESENT != 0).then_some(old & ADDRESS)
     }
 
-    /// What `virt` is mapped to.
     pub fn translate(&self, virt: u64) -> Option<Translation> {
         let Leaf { entry, level, rights, .. } = self.find(virt)?;
         let size = page_size(level);
@@ -214,8 +208,7 @@ impl<M: PhysMemory> Space<M> {
         None
     }
 
-    /// How many bytes from `start` on are mapped to bytes that follow each
-    /// other in physical memory too, `limit` at the most.
+    /// How many bytes from `start` on, `limit` at the most, are contiguous in physical memory too.
     pub fn contiguous_from(&self, start: u64, limit: u64) -> u64 {
         let first = self.translate(start).map_or(0, |found| found.phys);
         let mut done = 0;
@@ -230,7 +223,6 @@ impl<M: PhysMemory> Space<M> {
         done.min(limit)
     }
 
-    /// Walks everything.
     pub fn audit(&self) -> Audit {
         let mut audit = Audit::default();
         self.audit_table(self.root, 4, 0, WRITABLE | USER, &mut audit);
@@ -297,8 +289,7 @@ impl Audit {
     }
 }
 
-/// Rights shrink on the way down: writable and user must be given by every
-/// level, no-execute by any.
+/// Rights shrink on the way down: every level must give writable and user, any gives no-execute.
 fn narrow(rights: u64, entry: u64) -> u64 {
     (rights & entry & (WRITABLE | USER)) | ((rights | entry) & NO_EXECUTE)
 }
@@ -326,6 +317,4 @@ fn sign_extend(virt: u64) -> u64 {
 }
 
 #[cfg(test)]
-pub mod fake;
-#[cfg(test)]
-mod tests;
+pub mod tests;

@@ -1,14 +1,12 @@
 //! Starting the other CPUs: INIT, SIPI, SIPI, and a bound on every wait.
 //!
-//! Knows the protocol and the trampoline: the low page with the code of `trampoline.S` and
-//! the block of parameters behind it. Which CPUs there are, their stacks, the page tables,
-//! and what a CPU does once it runs are the caller's. The boot CPU starts one AP after the
-//! other, and does nothing else meanwhile.
+//! Knows the protocol and the trampoline: the low page with the code of `trampoline.S` and the
+//! block of parameters behind it. The boot CPU starts one AP after the other, and does nothing else
+//! meanwhile.
 //!
 //! # The protocol
 //!
-//! After power-up all CPUs but one wait for a start-up IPI. The boot CPU brings
-//! one up as Intel's manual has it (SDM volume 3, "MP initialization protocol"):
+//! All CPUs but one wait for a start-up IPI (SDM volume 3, "MP initialization protocol"):
 //!
 //! ```text
 //! boot CPU                            AP
@@ -21,14 +19,13 @@
 //! up to LIMIT_US               ◀───── arrived: runs Rust on its own stack
 //! ```
 //!
-//! The manual sends the second SIPI always, because the first may get lost. A CPU that runs
-//! ignores it, so leaving it out when the AP has already claimed only saves time.
+//! The manual always sends the second SIPI: the first may get lost, and a CPU that runs ignores it.
 //!
 //! # The ticket
 //!
-//! All APs start through one page, and any of them may be late by any time: it may come when
-//! the boot CPU has long given it up, filled the page with the stack of another AP, and
-//! started that. Two CPUs on one stack is the worst thing that can happen here, so:
+//! All APs start through one page, and any of them may be late: it may come when the boot CPU has
+//! given it up, filled the page with the stack of another AP, and started that. So that no two CPUs
+//! run on one stack:
 //!
 //! > An AP touches a stack only after it has swapped the ticket it read first
 //! > for "claimed", having read everything else in between.
@@ -57,13 +54,11 @@
 //!
 //! # Rejected
 //!
-//! - *Waiting for ever*, as many kernels do: one broken CPU is then a dead
-//!   machine, before there is a prompt to ask on.
-//! - *All APs at once, each finding its stack by its id*: faster by 10 ms an AP,
-//!   but a table of stacks in a page that late APs may read at any time, and no
-//!   order in the boot report.
-//! - *A claimed flag without a round*: an AP of an earlier round that has read
-//!   its stack, and is then delayed, would claim the round of another.
+//! - *Waiting for ever*, as many kernels do: one broken CPU is then a dead machine.
+//! - *All APs at once, each finding its stack by its id*: faster by 10 ms an AP, but a table of
+//!   stacks in a page that late APs may read at any time, and no order in the boot report.
+//! - *A claimed flag without a round*: an AP of an earlier round that has read its stack, and is
+//!   then delayed, would claim the round of another.
 
 #[cfg(test)]
 mod tests;
@@ -78,8 +73,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 const INIT_DELAY_US: u64 = 10_000;
 /// From the first SIPI to the second, µs (SDM volume 3).
 const SIPI_DELAY_US: u64 = 200;
-/// From the last SIPI to the claim, and from there to the arrival, µs. It is for hangs: on an
-/// emulator with fewer cores than CPUs a start has been seen to take 300 ms.
+/// From the last SIPI to the claim, and from there to the arrival, µs. On an emulator with fewer
+/// cores than CPUs a start was seen to take 300 ms.
 const LIMIT_US: u64 = 5_000_000;
 /// Between two looks of [`wait`], µs. An AP measures its timer while it is waited for, and a
 /// clock that another CPU reads without a pause disturbs that on an emulator.
@@ -109,7 +104,6 @@ pub fn wait(machine: &impl Machine, limit_us: u64, done: impl Fn() -> bool) -> b
     done()
 }
 
-/// Sends a CPU back to waiting for a SIPI.
 fn reset(machine: &impl Machine, apic_id: u32) {
     machine.send(apic_id, Message::Init);
     machine.delay_us(INIT_DELAY_US);
@@ -157,7 +151,6 @@ impl Trampoline {
         Some(Trampoline { block, vector: (phys >> 12) as u8 })
     }
 
-    /// The page, whose mapping at its own address may go when all APs have come.
     pub fn page(&self) -> u64 {
         u64::from(self.vector) << 12
     }
@@ -262,8 +255,7 @@ unsafe extern "C" {
 fn code() -> &'static [u8] {
     let begin = &raw const apstart_begin;
     let len = &raw const apstart_end as usize - begin as usize;
-    // SAFETY: both symbols are in one section of `trampoline.S`, in this order,
-    // with initialised read-only bytes between them.
+    // SAFETY: both are in one section of `trampoline.S`, in this order, with constants between.
     unsafe { core::slice::from_raw_parts(begin, len) }
 }
 
@@ -301,8 +293,7 @@ const _: () = assert!(BLOCK_OFFSET + size_of::<Block>() <= PAGE_SIZE);
 
 impl Block {
     fn new(page: u64, own_address: u64, [cr3, cr4]: [u32; 2], entry: Entry) -> Block {
-        // Flat code and data; the accessed bit is set in each, so that the CPU
-        // does not write to the page when it loads them.
+        // Flat code and data; with the accessed bit, or the CPU would write it to the page.
         let gdt = [0, 0x00cf_9b00_0000_ffff, 0x00cf_9300_0000_ffff, 0x00af_9b00_0000_ffff];
         let gdt_base = page + (BLOCK_OFFSET + offset_of!(Block, gdt)) as u64;
         let [start32, start64] = far_targets().map(|offset| page + offset);
@@ -325,8 +316,8 @@ impl Block {
 
     /// Fills in what is meant for one AP, and lets it claim; gives the round.
     ///
-    /// Boot CPU only, and only while no AP may claim: no reader can take a mix
-    /// of two rounds for its own, because the swap of the ticket would fail.
+    /// Boot CPU only, while no AP may claim: a reader of a mix of two rounds fails to swap the
+    /// ticket.
     fn publish(&self, apic_id: u32, stack_top: u64, argument: usize) -> u64 {
         self.apic_id.store(apic_id, Relaxed);
         self.stack_top.store(stack_top & !0xf, Relaxed);
@@ -345,7 +336,6 @@ impl Block {
     }
 
     /// Called by the boot CPU: ends the round, unless the AP has left the state after all.
-    /// Of this and the AP's swap exactly one is first.
     fn abandon(&self, ticket: u64) -> bool {
         let abandoned = ticket & !STATE_MASK | ABANDONED;
         self.ticket.compare_exchange(ticket, abandoned, AcqRel, Acquire).is_ok()

@@ -19,8 +19,8 @@ use apstart::{Block, Machine, Trampoline};
 use core::sync::atomic::{AtomicU32, Ordering};
 use x86_64::registers::control::Cr4;
 
-/// So many that do not answer, one after the other, are a list of CPUs that are
-/// not there: each would be waited for for seconds, and there may be hundreds.
+/// So many in a row that do not answer are a list of CPUs that are not there: each would be waited
+/// for for seconds.
 const MAX_SILENT: usize = 4;
 /// From the arrival of an AP to the end of its bring-up, µs.
 const BRING_UP_LIMIT_US: u64 = 10_000_000;
@@ -30,8 +30,7 @@ static GO: spin::Once<fn() -> !> = spin::Once::new();
 /// Counts the APs that came after they had been given up, and parked themselves.
 static LATE: spin::Once<&AtomicU32> = spin::Once::new();
 
-/// Starts all other CPUs, each of which ends in `entry`, and reports each. Returns when all
-/// have come or been given up.
+/// Starts all other CPUs, each of which ends in `entry`; returns when all came or were given up.
 pub fn start_cpus(entry: fn() -> !) {
     let machine = MACHINE.get().expect("init comes first");
     let others = &machine.firmware.cpus[1..];
@@ -53,7 +52,7 @@ pub fn start_cpus(entry: fn() -> !) {
     (1..came).for_each(wake);
 }
 
-/// Reports how many CPUs came after they had been given up, if there are new ones.
+/// Reports CPUs that came after they had been given up, if there are new ones.
 pub fn report_late_cpus() {
     let late = LATE.get().map_or(0, |late| late.swap(0, Ordering::Relaxed));
     if late > 0 {
@@ -71,10 +70,8 @@ fn install_trampoline(alloc_low: fn() -> Option<u64>) -> Result<Trampoline, &'st
         .ok_or("trampoline page not below 1 MiB")
 }
 
-/// Starts one after the other; those that come are added to `online`.
-///
-/// If all come, the trampoline's mapping goes. If not, it stays: an AP that was given up may
-/// still come, and without the mapping it would reset the machine.
+/// Starts one after the other; those that come are added to `online`. If all come, the trampoline's
+/// mapping goes. If not, it stays: without it, an AP that still comes would reset the machine.
 fn start_each(mut trampoline: Trampoline, wanted: &[CpuEntry], online: &mut Vec<CpuInfo>) {
     let (mut silent, mut given_up) = (0, 0);
     for (tried, cpu) in wanted.iter().enumerate() {
@@ -125,10 +122,9 @@ fn start_cpu(
     cpu: &CpuEntry,
     index: usize,
 ) -> Result<CpuInfo, &'static str> {
-    const NO_MEMORY: &str = "no memory for its stacks";
     let new_stack = MACHINE.get().expect("init comes first").config.new_stack;
-    let ist = handler_stacks(new_stack).ok_or(NO_MEMORY)?;
-    let stack_top = new_stack(2 * STACK_PAGES).ok_or(NO_MEMORY)?;
+    let stacks = || Some((handler_stacks(new_stack)?, new_stack(2 * STACK_PAGES)?));
+    let (ist, stack_top) = stacks().ok_or("no memory for its stacks")?;
     let ap: &'static Ap =
         Box::leak(Box::new(Ap { index, entry: *cpu, ist, info: spin::Once::new() }));
     let argument = core::ptr::from_ref(ap).addr();
@@ -146,7 +142,6 @@ fn start_cpu(
     Ok(*info)
 }
 
-/// The local APIC and the clock, as `apstart` wants them.
 struct Startup;
 
 impl Machine for Startup {
@@ -160,7 +155,7 @@ impl Machine for Startup {
     }
 }
 
-/// Where an AP enters Rust: its own tables, its APIC, its clock, its timer.
+/// Where an AP enters Rust.
 extern "C" fn ap_main(argument: usize, block: &'static Block, apic_id: u32, ticket: u64) -> ! {
     // SAFETY: `start_cpu` passed the address of an `Ap`, which lives for ever.
     let ap = unsafe { &*(argument as *const Ap) };

@@ -3,8 +3,7 @@
 //! Time is read from a counter, never counted from ticks: ticks get lost. The counter is the
 //! time stamp counter (TSC) if it is invariant or virtual and in step on all CPUs, else the
 //! HPET. This file decides which, finds its frequency, and holds the clock; [`tsc`] reads CPUID,
-//! [`scale`] multiplies, [`sync`] compares CPUs. The interrupt at a given time is left to
-//! `timer`.
+//! [`scale`] multiplies, [`sync`] compares CPUs.
 //!
 //! # What is promised
 //!
@@ -47,11 +46,9 @@ use sync::Exchange;
 use tsc::{Hints, rdtsc_ordered};
 
 pub const NS_PER_SECOND: u64 = 1_000_000_000;
-/// How long the TSC is measured. All references bear it (the PIT wraps after
-/// 55 ms), and a reading error of 0.2 µs is 20 ppm of it.
+/// How long the TSC is measured: the PIT wraps after 55 ms; a reading error of 0.2 µs is 20 ppm.
 const WINDOW_NS: u64 = 10_000_000;
-/// Assumed where nothing is known: faster than any counter we will meet, so
-/// that a delay is too long and never too short.
+/// Assumed where nothing is known: faster than any counter, so that no delay is too short.
 const ASSUMED_TSC_HZ: u64 = 4_000_000_000;
 
 /// `clock=` on the command line.
@@ -66,10 +63,9 @@ pub enum ClockChoice {
     Hpet,
 }
 
-// The state. `HPET_CLOCK` is set once the HPET is the clock.
-
 static TSC: spin::Once<TscClock> = spin::Once::new();
 static HPET: spin::Once<Hpet<Window>> = spin::Once::new();
+/// Set once the HPET is the clock.
 static HPET_CLOCK: spin::Once<HpetClock> = spin::Once::new();
 static EXCHANGE: Exchange = Exchange::new();
 /// The largest offset between the TSCs of two CPUs that a comparison could not exclude.
@@ -104,9 +100,8 @@ pub fn init(
     format!("{}tsc {} by {by}", if is_hpet { "hpet; " } else { "" }, Mhz(tsc_hz))
 }
 
-/// Compares the TSC of CPU number `cpu`, which is in [`init_cpu`], with this CPU's, and says in
-/// a few words what was found. If they are apart, the HPET is the clock from now on. On the
-/// boot CPU.
+/// Compares the TSC of CPU `cpu`, which is in [`init_cpu`], with the boot CPU's, and says what was
+/// found. If they are apart, the HPET is the clock from now on.
 pub fn sync_cpu(cpu: usize) -> String {
     let report = match EXCHANGE.lead(cpu, sync::MAX_POLLS, rdtsc_ordered) {
         _ if HPET_CLOCK.is_completed() => "tsc not used".to_string(),
@@ -130,8 +125,7 @@ pub fn sync_cpu(cpu: usize) -> String {
     report
 }
 
-/// What every CPU but the boot CPU calls once, with interrupts off: its counter
-/// is compared. Bounded, also if the boot CPU does not come.
+/// Called once by every CPU but the boot CPU, with interrupts off: its counter is compared.
 pub fn init_cpu(cpu: usize) {
     EXCHANGE.follow(cpu, sync::MAX_POLLS, rdtsc_ordered);
 }
@@ -151,7 +145,7 @@ pub fn uncertainty_ns() -> u64 {
     2 * cycles_to_ns(UNCERTAINTY.load(Relaxed))
 }
 
-/// How many cycles of the TSC pass in `ns`; for `timer`. 0 before [`init`].
+/// How many cycles of the TSC pass in `ns`. 0 before [`init`].
 #[inline]
 pub fn ns_to_tsc(ns: u64) -> u64 {
     TSC.get().map_or(0, |clock| clock.from_ns.apply(ns))
@@ -164,8 +158,7 @@ pub fn cycles_to_ns(cycles: u64) -> u64 {
 }
 
 /// Waits for `us` microseconds, spinning; for bring-up and devices only. Says false, within a
-/// bound, if the clock stands still. Prefer it to a loop around [`now_ns`]: see `spin` for
-/// what such a loop does to other CPUs under emulation.
+/// bound, if the clock stands still. See `spin` for what a loop around [`now_ns`] would do.
 pub fn delay_us(us: u64) -> bool {
     spin(us.saturating_mul(1_000), now_ns)
 }
@@ -217,16 +210,13 @@ fn start_hpet() {
     HPET_CLOCK.call_once(|| HpetClock { hpet, base: hpet.read(), start_ns: now_ns(), to_ns });
 }
 
+/// A frequency in Hz, and what says so.
+type Frequency = (u64, &'static str);
+
 /// The TSC against the first reference that works: HPET, PM timer, PIT.
-fn measure_tsc(
-    hpet: Option<&Hpet<Window>>,
-    pm_port: Option<(u16, u32)>,
-) -> Option<(u64, &'static str)> {
-    fn against<R: Fn() -> u64>(
-        name: &'static str,
-        reference: Reference<R>,
-    ) -> Option<(u64, &'static str)> {
-        Some((usable(name, measure(&reference, WINDOW_NS, rdtsc_ordered))?, name))
+fn measure_tsc(hpet: Option<&Hpet<Window>>, pm_port: Option<(u16, u32)>) -> Option<Frequency> {
+    fn against(name: &'static str, by: Reference<impl Fn() -> u64>) -> Option<Frequency> {
+        Some((usable(name, measure(&by, WINDOW_NS, rdtsc_ordered))?, name))
     }
     let by_hpet = hpet.and_then(|hpet| against("hpet", hpet.reference()));
     let by_pm_timer = || {
@@ -241,9 +231,8 @@ fn usable<T>(name: &str, result: Result<T, &str>) -> Option<T> {
     result.inspect_err(|reason| log::warn!("clock: {name}: {reason}")).ok()
 }
 
-/// What is stated goes before what is measured, being exact, unless the two are
-/// far apart: then one is wrong, more likely the stated one.
-fn combine(hints: &Hints, measured: Option<(u64, &'static str)>) -> (u64, &'static str) {
+/// What is stated is exact, and goes before what is measured, unless the two are far apart.
+fn combine(hints: &Hints, measured: Option<Frequency>) -> Frequency {
     match (hints.stated, measured) {
         (Some((stated_hz, by)), Some((hz, against))) if stated_hz.abs_diff(hz) > hz / 50 => {
             log::warn!("clock: TSC {} by {by}, {} by {against}", Mhz(stated_hz), Mhz(hz));
@@ -276,17 +265,14 @@ fn choose_hpet(choice: ClockChoice, hints: &Hints, has_hpet: bool) -> bool {
 
 /// Waits until `ns` have passed; says whether they have, within a bound on readings.
 ///
-/// The counter is read seldom at first, and more often towards the end. QEMU
-/// 7.2 keeps TSCs from going backwards by pushing all of them forward: CPUs that
-/// read without a break make them run up to a tenth too fast, and whatever is
-/// measured on another CPU meanwhile comes out wrong.
+/// The counter is read seldom at first, and more often towards the end. QEMU 7.2 keeps TSCs from
+/// going backwards by pushing all of them forward: CPUs that read without a break make them run up
+/// to a tenth too fast, and what another CPU measures meanwhile comes out wrong.
 fn spin(ns: u64, now: impl Fn() -> u64) -> bool {
-    /// Nanoseconds for a turn of the inner loop, at the most: it takes
-    /// one cycle on hardware, some 4 ns under emulation.
+    /// The most ns for a turn of the inner loop: one cycle on hardware, some 4 ns emulated.
     const PER_TURN: u64 = 16;
     const MAX_TURNS: u64 = 100_000;
-    // A long wait reads the counter every 20 µs at the most often, a short one some hundred
-    // times.
+    // A long wait reads the counter every 20 µs at most, a short one some hundred times.
     let max_polls = (ns / 8_000).saturating_add(2_000);
     let start = now();
     for _ in 0..max_polls {

@@ -1,10 +1,9 @@
 //! The HPET: a main counter that all CPUs read alike.
 //!
-//! Two uses: as a reference for calibration, and, when its counter has 64
-//! bits, as the clock itself where the time stamp counters cannot be trusted.
-//! A counter of 32 bits wraps within minutes, and nothing in this kernel is
-//! sure to read it that often (idle CPUs halt without a tick), so it serves for
-//! calibration only. The comparators are not used.
+//! Two uses: as a reference for calibration, and, when its counter has 64 bits, as the clock where
+//! the time stamp counters cannot be trusted. A counter of 32 bits wraps within minutes, and
+//! nothing is sure to read it that often (idle CPUs halt without a tick). The comparators are not
+//! used.
 
 use super::reference::{ABSENT, MAX_STALL_POLLS, Reference, STOPPED};
 use crate::arch::x86_64::cpu::mmio::Mmio;
@@ -32,7 +31,6 @@ const FS_PER_SECOND: u64 = 1_000_000_000_000_000;
 #[derive(Clone, Copy, Debug)]
 pub struct Hpet<M> {
     registers: M,
-    /// How often it counts in a second.
     pub hz: u64,
     /// Whether the counter may serve as a clock: it does not wrap.
     pub is_64_bits: bool,
@@ -60,9 +58,9 @@ impl<M: Mmio> Hpet<M> {
 
     /// The whole main counter.
     ///
-    /// Read in two halves: a single read of 64 bits is not sure to be one access
-    /// on the bus, and QEMU's TCG refuses it. When the upper half changes in
-    /// between, the lower half is near 0, and the upper one just read is right.
+    /// Read in two halves: a read of 64 bits may be two accesses on the bus, and QEMU's TCG refuses
+    /// it. If the upper half changes meanwhile, the lower is near 0, and the new upper one is
+    /// right.
     pub fn read(&self) -> u64 {
         let before = self.registers.read(COUNTER_HIGH);
         let low = self.registers.read(COUNTER_LOW);

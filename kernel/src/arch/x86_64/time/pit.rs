@@ -3,10 +3,9 @@
 //! Channel 0, whose tick firmware leaves running, is stopped by [`silence`], and
 //! started again by [`begin_turns`] for an emulator that counts instructions.
 //!
-//! Channel 2 drives the speaker, so no interrupt hangs on it. It counts down in
-//! mode 2 over its whole 16 bits, and is read by latching: nothing waits for
-//! the output bit of port 0x61, which on machines without a PIT never comes
-//! (asterinas#3613, genode#5215). The speaker itself stays off.
+//! Channel 2 drives the speaker, which stays off, so no interrupt hangs on it. It counts down in
+//! mode 2 over its whole 16 bits, and is read by latching: nothing waits for the output bit of port
+//! 0x61, which on machines without a PIT never comes (asterinas#3613, genode#5215).
 
 use super::reference::Reference;
 use crate::arch::x86_64::cpu::ports::Ports;
@@ -30,9 +29,8 @@ const COMMAND_LATCH: u8 = 0b1000_0000;
 const GATE_ON: u8 = 1 << 0;
 const SPEAKER_ON: u8 = 1 << 1;
 
-/// Stops the PC's old tick, once its line is masked. No CPU would see it, but an
-/// emulator goes on serving it: under `-icount` it ends CPUs' turns, at times that
-/// depend on when the firmware was done.
+/// Stops the PC's old tick, once its line is masked. An emulator would go on serving it: under
+/// `-icount` it ends CPUs' turns, at times that depend on when the firmware was done.
 pub fn silence(ports: &impl Ports) {
     ports.outb(COMMAND, COMMAND_ONCE);
     // The last edge comes in a microsecond.

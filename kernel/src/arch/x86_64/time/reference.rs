@@ -4,19 +4,15 @@
 //! [`measure`] finds the frequency of any other counter by reading the two side by side: of
 //! the time stamp counter for `clock`, of the local APIC's counter for `timer`.
 //!
-//! Nothing here waits for ever: every loop has a bound in polls, because the
-//! thing that would bound it in time is the thing under test. A reference that
-//! stands still or jumps is refused, not believed.
-//!
-//! No loop here executes `pause`: under QEMU's `-icount` each one ends the
-//! CPU's turn, which makes a short wait take seconds.
+//! Every loop has a bound in polls, because what would bound it in time is under test. A reference
+//! that stands still or jumps is refused. No loop here executes `pause`: under QEMU's `-icount`
+//! each one ends the CPU's turn, which makes a short wait take seconds.
 
 use crate::arch::x86_64::cpu::ports::Ports;
 
 /// A free-running counter of known frequency that counts up.
 #[derive(Clone, Copy, Debug)]
 pub struct Reference<R> {
-    /// How often it counts in a second.
     pub hz: u64,
     /// All ones in the bits that it has: it wraps to 0 after this value.
     pub mask: u64,
@@ -31,7 +27,6 @@ pub fn pm_timer(ports: impl Ports, port: u16, mask: u32) -> Reference<impl Fn() 
 }
 
 // Why a reference gave no frequency.
-
 /// The device is not there, or says of itself what cannot be.
 pub const ABSENT: &str = "absent or senseless";
 pub const STOPPED: &str = "does not count";
@@ -43,16 +38,15 @@ const UNSTEADY: &str = "gives no steady result";
 /// The window did not end within the bound on polls.
 pub const TOO_SLOW: &str = "too slow";
 
-/// The most reads of a reference in one half window. A read takes 100 ns at the
-/// least on hardware; under `-icount` a turn of the loop takes some 20 ns.
+/// The most reads of a reference in one half window: 100 ns each at the least, 20 ns under
+/// `-icount`.
 const MAX_POLLS: u32 = 2_000_000;
-/// The most reads that may give the same value. The slowest reference, the PIT,
-/// counts every 838 ns: some tens of polls at the fastest.
+/// The most reads that may give the same value: the PIT, the slowest, counts every 838 ns.
 pub const MAX_STALL_POLLS: u32 = 10_000;
 /// How often a pair of readings is tried; the closest pair wins.
 const PAIR_TRIES: u32 = 10;
-/// How often a measurement is tried. An SMI, a host that takes the virtual CPU away, or a
-/// glitch of one read, as PM timers have them, spoils one attempt, seldom five.
+/// How often a measurement is tried. An SMI, a host that takes the virtual CPU away, or a glitch of
+/// a PM timer spoils one attempt, seldom five.
 const ATTEMPTS: u32 = 5;
 
 /// The frequency in Hz of the counter that `sample` reads, or why there is none.
@@ -84,8 +78,7 @@ fn attempt<R: Fn() -> u64>(
     half: u64,
     sample: &impl Fn() -> u64,
 ) -> Result<u64, &'static str> {
-    // The first readings meet cold caches, or an emulator that has not yet
-    // translated this code: they are thrown away.
+    // Thrown away: cold caches, or code that an emulator has not yet translated.
     pair(reference, sample);
     let start = pair(reference, sample);
     let middle = after(reference, half, sample, start.1)?;
@@ -113,9 +106,8 @@ fn attempt<R: Fn() -> u64>(
 /// The measured counter and the reference at (nearly) one moment.
 type Pair = (u64, u64);
 
-/// Reads the reference between two samples, and keeps the closest such pair:
-/// an interruption between the reads makes the others wide. Never inlined, so
-/// that start, middle and end run the same code, which is warm by then.
+/// Reads the reference between two samples, and keeps the closest such pair: an interruption makes
+/// others wide. Never inlined, so that start, middle and end run the same code, which is warm then.
 #[inline(never)]
 fn pair<R: Fn() -> u64>(reference: &Reference<R>, sample: &impl Fn() -> u64) -> Pair {
     let (mut best, mut best_width) = ((0, 0), u64::MAX);

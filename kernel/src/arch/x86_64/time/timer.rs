@@ -54,19 +54,17 @@ struct CpuTimer {
 
 static TIMERS: [spin::Once<CpuTimer>; MAX_CPUS] = [const { spin::Once::new() }; MAX_CPUS];
 
-/// Modes that a CPU has tried in vain. With many CPUs the time to try would add up: the next
-/// does not try TSC-deadline again, and waits less long for the last mode that is left.
+/// Modes that a CPU has tried in vain: the next CPU does not try TSC-deadline again, and waits less
+/// long for the last mode that is left, as the time to try would add up.
 static FAILED: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 
 /// What [`init`] was told; 0 if nothing.
 static STATED_HZ: AtomicU64 = AtomicU64::new(0);
-
 /// What the last CPU measured: better than nothing for one that cannot.
 static LAST_HZ: AtomicU64 = AtomicU64::new(0);
 
-/// Takes the one-shot counters' frequency, before they divide it, from the
-/// command line: then no CPU takes its own measurement for it. The boot CPU measures
-/// all the same, and a frequency that is far off is not used. Once, before [`init_cpu`].
+/// Takes the one-shot counters' frequency, before they divide it, from the command line. The boot
+/// CPU measures all the same, and a frequency that is far off is not used. Before [`init_cpu`].
 pub fn init(lapic_hz: Option<u64>) {
     STATED_HZ.store(lapic_hz.map_or(0, |hz| hz / device::DIVIDER), Relaxed);
 }
@@ -93,15 +91,13 @@ pub fn init_cpu(choice: TimerChoice) -> (Option<Mode>, String) {
             Err(why) => log::error!("timer: CPU {}: {} {why}", cpu_index(), mode.name()),
         }
     }
-    log::error!(
-        "timer: CPU {} has no timer that fires: no slice ends, and no sleeper wakes",
-        cpu_index()
-    );
+    let cpu = cpu_index();
+    log::error!("timer: CPU {cpu} has no timer that fires: no slice ends, and no sleeper wakes");
     (None, "no timer".into())
 }
 
-/// Lets this CPU's timer fire at `deadline_ns`, or at once if that is past. A
-/// deadline armed before is forgotten. Without a timer, nothing happens.
+/// Lets this CPU's timer, if it has one, fire at `deadline_ns`, or at once if that is past. A
+/// deadline armed before is forgotten.
 #[inline]
 pub fn arm(deadline_ns: u64) {
     // Off, so that the G that arms is not moved to another CPU half way.
@@ -137,8 +133,7 @@ impl CpuTimer {
     fn arm(&self, device: Device<apic::Hardware>, deadline_ns: u64) {
         let left = self.scale.apply(deadline_ns.saturating_sub(clock::now_ns()));
         match self.mode {
-            // Relative to this CPU's counter, so that offsets between CPUs
-            // and another clock source do not matter.
+            // Relative to this CPU's counter, whatever its offset and the clock's source.
             Mode::TscDeadline => device.arm_deadline(rdtsc_ordered().saturating_add(left)),
             Mode::OneShot => device.arm_count(left),
         }
@@ -169,10 +164,9 @@ fn try_mode(mode: Mode, limit_ns: u64) -> Result<String, &'static str> {
     };
     device.enter(mode).map_err(|_| REFUSED)?;
     let timer = CpuTimer { mode, scale: Scale::new(NS_PER_SECOND, hz) };
-    let arm = |deadline_ns| timer.arm(device, deadline_ns);
     let has_fired = || device.0.is_requested(apic::TIMER_VECTOR);
     serve_pending(); // of an earlier mode
-    let proof = prove(limit_ns, clock::now_ns, arm, has_fired);
+    let proof = prove(limit_ns, clock::now_ns, |at_ns| timer.arm(device, at_ns), has_fired);
     if proof.is_err() {
         device.silence();
         FAILED[mode as usize].store(true, Relaxed);
@@ -226,24 +220,21 @@ fn counter_hz(device: Device<apic::Hardware>) -> Result<u64, &'static str> {
     }
 }
 
-/// Whether a stated frequency can be the measured one. A timer with one that is too low fires
-/// before its time and would be refused: sleepers would never wake. One that is too high
-/// makes all sleepers late. The measurement of a busy emulator may be off by some percent.
+/// Whether a stated frequency can be the measured one, which in a busy emulator may be off by some
+/// percent. A timer with one that is too low fires early and would be refused, one with a
+/// frequency that is too high makes all sleepers late.
 fn agree(stated_hz: u64, measured_hz: u64) -> bool {
     stated_hz < measured_hz.saturating_mul(2) && measured_hz < stated_hz.saturating_mul(2)
 }
 
 /// The deadline of the proof, from its start.
 const PROOF_NS: u64 = 100_000;
-/// When it has not fired by then, it does not fire. An emulator on a busy host
-/// was seen to be 0.3 s late.
+/// When it has not fired by then, it does not fire. A busy emulator was seen to be 0.3 s late.
 const PROOF_LIMIT_NS: u64 = 2_000_000_000;
-/// The same for a mode after which there is none to try: a CPU without a timer wakes
-/// no sleeper, and an emulator whose host had five times as much to do as it could was
-/// seen to be more than two seconds late.
+/// The same for a mode after which there is none to try: a CPU without a timer wakes no sleeper,
+/// and an emulator on a host with five times its load was more than two seconds late.
 const LAST_PROOF_LIMIT_NS: u64 = 20_000_000_000;
-/// The host may take the CPU away for longer than the limit: then these many
-/// polls still follow, in which the interrupt arrives.
+/// These polls follow also when the host has taken the CPU away for longer than the limit.
 const PROOF_MIN_POLLS: u64 = 10_000;
 /// Seldom, as in `clock::delay_us`.
 const POLLS_PER_PAUSE: u64 = 32;
@@ -265,8 +256,7 @@ fn prove(
     arm(deadline);
     for poll in 1..=limit_ns / 4 {
         if has_fired() {
-            // Read after the interrupt was seen: a reading from before may be
-            // as old as a host cares to take the CPU away.
+            // Not a reading from before: it may be as old as the host took the CPU away.
             let now = now();
             let is_early = now < start + PROOF_NS / 2;
             return if is_early { Err(TOO_EARLY) } else { Ok(now.saturating_sub(deadline)) };

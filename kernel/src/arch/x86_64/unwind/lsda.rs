@@ -23,9 +23,8 @@ const OMIT: u8 = 0xff;
 const ULEB128: u8 = 0x01;
 const UDATA4: u8 = 0x03;
 
-/// What the function that starts at `start` and has the table `table` says of the
-/// call before the return address `ip`. `None` if the table is not one of this machine's
-/// compiler.
+/// What the function at `start` with this table says of the call before the return address `ip`.
+/// `None` if the table is not one of this machine's compiler.
 pub fn answer(table: &[u8], start: u64, ip: u64) -> Option<Answer> {
     let mut table = EndianSlice::new(table, LittleEndian);
     // Landing pads count from the function's start; the compiler uses no other base.
@@ -56,7 +55,6 @@ pub fn answer(table: &[u8], start: u64, ip: u64) -> Option<Answer> {
     Some(Answer::Forbidden)
 }
 
-/// What an entry with this landing pad and action means.
 fn found(pad: u64, action: usize, mut actions: EndianSlice<'_, LittleEndian>) -> Option<Answer> {
     let Some(at) = action.checked_sub(1).filter(|_| pad != 0) else {
         return Some(Answer::Passes); // no pad, or one that only cleans up

@@ -50,8 +50,7 @@ pub enum Rescue {
     Leave(usize),
 }
 
-/// The registers that a called function keeps for its caller, with the instruction and stack
-/// pointer.
+/// The registers that a called function keeps for its caller, instruction and stack pointer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Registers {
@@ -71,9 +70,7 @@ pub struct Registers {
 pub struct Faulted {
     /// Where the unwinder goes on from here: the first field, which [`entry`]'s table counts on.
     registers: Registers,
-    /// The instruction.
     rip: u64,
-    /// The function that [`entry`] calls.
     f: extern "C" fn(&Faulted) -> !,
 }
 
@@ -191,8 +188,7 @@ pub unsafe fn call_above_forbidden(rbp: u64, f: extern "C-unwind" fn(usize) -> !
     }
 }
 
-/// Restores `registers` and calls `f(argument)` from there: pushes `rip` as return
-/// address.
+/// Restores `registers` and calls `f(argument)` from there: pushes `rip` as return address.
 ///
 /// # Safety
 /// At `rip` is the return from a call, and these are the registers there.
@@ -230,7 +226,7 @@ pub fn is_probe(rip: u64) -> bool {
     code_at(rip).is_some_and(cpu::is_probe)
 }
 
-/// The code of the kernel at `rip`, an instruction of it at least.
+/// The code of the kernel at `rip`.
 #[cfg(target_os = "none")]
 fn code_at(rip: u64) -> Option<&'static [u8]> {
     unsafe extern "C" {
@@ -279,7 +275,6 @@ fn operand_length(modrm: u8, code: &[u8], prefix: usize) -> Option<usize> {
     Some(usize::from(has_sib) + displacement)
 }
 
-/// Walks the callers by the unwinder.
 #[cfg(target_os = "none")]
 mod callers {
     use super::super::lsda::{self, Answer};
@@ -301,9 +296,8 @@ mod callers {
         is_caught: bool,
     }
 
-    /// The innermost caller with a stack pointer of at least `from` that has no caller above it
-    /// which forbids an unwinding to pass, if one above catches it. If `is_any` is false, one must
-    /// forbid it.
+    /// The innermost caller with a stack pointer of at least `from` above which no caller forbids
+    /// an unwinding to pass, if one catches it. If `is_any` is false, one below must forbid it.
     pub fn find(from: u64, is_any: bool) -> Option<Registers> {
         let mut found = Found { from, is_next: is_any, caller: None, is_caught: false };
         _Unwind_Backtrace(look, (&raw mut found).cast());

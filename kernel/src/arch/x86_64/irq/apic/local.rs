@@ -1,9 +1,8 @@
 //! One local APIC: its registers, and the sequences written to them.
 //!
-//! [`LocalApic`] is generic over a [`Bus`], so that every sequence (changing
-//! mode, setting up, sending) is tested on the host against a bus that records.
-//! The chapter of reference is Intel SDM vol. 3, "Advanced Programmable
-//! Interrupt Controller (APIC)"; the section names below are its own.
+//! [`LocalApic`] is generic over a [`Bus`], so that every sequence is tested on the host against a
+//! bus that records. Sections named below are of Intel SDM vol. 3, "Advanced Programmable Interrupt
+//! Controller (APIC)".
 
 use super::{ApicError, Lint, LocalNmi, Message, Mode, Polarity};
 use super::{ERROR_VECTOR, SPURIOUS_VECTOR};
@@ -19,9 +18,7 @@ pub trait Bus {
     fn write_msr(&self, msr: u32, value: u64);
     /// Writes an MSR that may not exist or may refuse the value.
     fn try_write_msr(&self, msr: u32, value: u64) -> Result<(), MsrFault>;
-    /// Reads a register in memory.
     fn read_mmio(&self, offset: usize) -> u32;
-    /// Writes a register in memory.
     fn write_mmio(&self, offset: usize, value: u32);
     /// Waits until all earlier stores are visible.
     fn fence(&self);
@@ -64,8 +61,7 @@ use Register::*;
 
 /// A local interrupt that does not interrupt.
 pub const LVT_MASKED: u32 = 1 << 16;
-/// A masked entry still holds a vector that is legal: some APICs report an
-/// error for a vector below 16, masked or not.
+/// With a legal vector: some APICs report an error for a vector below 16, masked or not.
 const MASKED: u32 = LVT_MASKED | SPURIOUS_VECTOR as u32;
 const DELIVER_SMI: u32 = 2 << 8;
 const DELIVER_NMI: u32 = 4 << 8;
@@ -85,8 +81,7 @@ const BASE_ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 /// The largest id that an xAPIC sends to; 255 means all CPUs.
 const XAPIC_MAX_ID: u32 = 254;
-/// Reads of the command register while an interrupt is being sent. It takes
-/// well under a microsecond; this allows about 100 µs on hardware.
+/// Reads of the command register while an interrupt is being sent: about 100 µs on hardware.
 const MAX_SEND_POLLS: u32 = 1_000;
 
 /// Whether CPUID says that this CPU's APIC can run as x2APIC.
@@ -102,15 +97,11 @@ pub struct LocalApic<B> {
 }
 
 impl<B: Bus> LocalApic<B> {
-    /// The APIC behind `bus`, spoken to as `mode`.
     pub fn new(bus: B, mode: Mode) -> LocalApic<B> {
         LocalApic { bus, mode }
     }
 
-    // Which form.
-
     /// The form for this machine: the choice if the CPU can follow it, else x2APIC if the CPU has it.
-    ///
     /// Where firmware left x2APIC on, xAPIC is refused if the id does not fit.
     pub fn choose(
         &self,
@@ -172,8 +163,6 @@ impl<B: Bus> LocalApic<B> {
         if fits { Ok(()) } else { refused }
     }
 
-    // Setting up.
-
     /// Enables the APIC, masks every local interrupt, then opens errors and the NMI pins. Gives the
     /// number of local interrupts. Interrupts are off.
     pub fn set_up(&self, nmis: &[LocalNmi]) -> u32 {
@@ -219,9 +208,6 @@ impl<B: Bus> LocalApic<B> {
         entries
     }
 
-    // In use.
-
-    /// This CPU's id.
     pub fn id(&self) -> u32 {
         match self.mode {
             Mode::XApic => self.read(Id) >> 24,
@@ -229,7 +215,6 @@ impl<B: Bus> LocalApic<B> {
         }
     }
 
-    /// End of interrupt.
     #[inline]
     pub fn eoi(&self) {
         self.write(Eoi, 0);
@@ -258,25 +243,23 @@ impl<B: Bus> LocalApic<B> {
             Message::Init => (DELIVER_INIT, true),
             Message::Startup(page) => (DELIVER_STARTUP | u32::from(page), true),
         };
-        // The command is two registers in xAPIC: a handler that sends between
-        // the writes would redirect ours. (An NMI can still: only the panic
-        // path and `send_self` send from there.)
+        // The command is two registers in xAPIC: a handler that sends between the writes would
+        // redirect ours. (An NMI still can: only the panic path and `send_self` send from there.)
         let irqs = arch::irq::disable();
         let sent = self.wait_sent().map(|()| self.command(apic_id, COMMAND_ASSERT | low));
         arch::irq::restore(irqs);
         if is_waited_for { sent.and_then(|()| self.wait_sent()) } else { sent }
     }
 
-    /// Sends an NMI to one CPU, also when the APIC is stuck: for the panic path, which has nothing
-    /// to lose.
+    /// Sends an NMI to one CPU, also when the APIC is stuck: for the panic path.
     pub fn send_nmi_anyway(&self, apic_id: u32) {
         let _ = self.wait_sent(); // a stuck APIC may drop it
         self.command(apic_id, COMMAND_ASSERT | DELIVER_NMI);
     }
 
-    /// Interrupts this CPU itself as soon as it takes interrupts. Also from an NMI: the
-    /// low half of the command is all that it writes, and the interrupt has left when
-    /// this returns, so a command that the NMI came into the middle of is not disturbed.
+    /// Interrupts this CPU itself as soon as it takes interrupts. Also from an NMI: it writes only
+    /// the low half of the command, and the interrupt has left when this returns, so a command that
+    /// the NMI interrupted is not disturbed.
     pub fn send_self(&self, vector: u8) {
         let low = COMMAND_ASSERT | COMMAND_TO_SELF | u32::from(vector);
         let _ = self.wait_sent(); // a stuck APIC may drop it
@@ -299,8 +282,7 @@ impl<B: Bus> LocalApic<B> {
         }
     }
 
-    /// Waits, within a bound, until the last interrupt sent has left. An x2APIC
-    /// has no such state.
+    /// Waits, within a bound, until the last interrupt sent has left. An x2APIC has no such state.
     fn wait_sent(&self) -> Result<(), ApicError> {
         let is_sent = || self.read(CommandLow) & COMMAND_PENDING == 0;
         if self.mode == Mode::X2Apic || (0..MAX_SEND_POLLS).any(|_| is_sent()) {
@@ -309,15 +291,11 @@ impl<B: Bus> LocalApic<B> {
         Err(ApicError::DeliveryStuck)
     }
 
-    // Registers.
-
-    /// Reads a register.
     #[inline]
     pub fn read(&self, register: Register) -> u32 {
         self.read_at(register as usize)
     }
 
-    /// Writes a register.
     #[inline]
     pub fn write(&self, register: Register, value: u32) {
         match self.mode {

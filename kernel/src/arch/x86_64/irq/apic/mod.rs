@@ -2,12 +2,9 @@
 //!
 //! Holds the vectors of the kernel, and the machine's one choice between xAPIC (registers in
 //! memory) and x2APIC (registers as MSRs). The sequences (set-up, end of interrupt, sending) are in
-//! [`local`], written against a trait and tested on the host. The timer in the APIC is left to
-//! `timer`, interrupts from devices to `ioapic`, starting CPUs (when to send which, and the delays)
-//! to `apstart`.
+//! [`local`], written against a trait and tested on the host.
 //!
-//! [`init`] once on the boot CPU, then [`init_cpu`] on every CPU, the boot CPU
-//! included, with interrupts off.
+//! [`init`] once on the boot CPU, then [`init_cpu`] on every other, with interrupts off.
 
 pub mod local;
 
@@ -51,7 +48,6 @@ pub use ::acpi::platform::interrupt::{
 /// A pin of the local APIC that is wired to NMI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalNmi {
-    /// The pin.
     pub lint: Lint,
     /// Which level means "interrupt".
     pub polarity: Polarity,
@@ -73,11 +69,9 @@ pub enum ApicError {
 }
 
 /// Chooses the form for the machine, and sets the boot CPU's APIC up, with these NMI pins. Gives a
-/// line for the boot banner.
+/// line for the boot banner. A choice that the CPU cannot follow is named in a warning.
 ///
-/// A choice that the CPU cannot follow is named in a warning. Interrupts must
-/// be off, the legacy PIC masked, and the IDT loaded, with a #GP handler that
-/// calls [`msr::fixup`].
+/// The legacy PIC is masked, and the IDT loaded, with a #GP handler that calls [`msr::fixup`].
 ///
 /// # Safety
 /// 1. `physical_base` holds nothing but the local APIC's registers, and `registers`, if any, maps
@@ -97,9 +91,8 @@ pub unsafe fn init(
     Ok(format!("{mode} id {}, {lvt_entries} local interrupts", apic.id()))
 }
 
-/// Sets this CPU's APIC up: form, spurious and error vectors, NMI pins, and
-/// every other local interrupt masked. The timer stays masked until `timer`
-/// takes it. Gives the number of local interrupts. On the boot CPU [`init`] calls it.
+/// Sets this CPU's APIC up: form, spurious and error vectors, NMI pins, and every other local
+/// interrupt masked. Gives the number of local interrupts. On the boot CPU [`init`] calls it.
 pub fn init_cpu(nmis: &[LocalNmi]) -> Result<u32, ApicError> {
     let (apic, base) = MACHINE.get().ok_or(ApicError::NotInitialised)?;
     apic.enter_mode(local::has_x2apic(), *base)?;
@@ -132,8 +125,7 @@ pub enum Message {
     Nmi,
 }
 
-/// Sends `message` to the CPU `apic_id`. What this CPU stored before is visible to the handler
-/// there.
+/// Sends `message` to the CPU `apic_id`. What this CPU stored before is visible to its handler.
 pub fn send(apic_id: u32, message: Message) -> Result<(), ApicError> {
     current().ok_or(ApicError::NotInitialised)?.send(apic_id, message)
 }
@@ -155,8 +147,7 @@ pub struct Hardware {
 
 impl Bus for Hardware {
     fn read_msr(&self, msr: u32) -> u64 {
-        // SAFETY: `local` reads APIC registers only, of a CPU that has an APIC,
-        // and those of x2APIC only in that mode.
+        // SAFETY: `local` reads APIC registers only, and those of x2APIC only in that mode.
         unsafe { msr::rdmsr(msr) }
     }
 
@@ -180,8 +171,7 @@ impl Bus for Hardware {
         }
     }
 
-    /// What SDM vol. 3 asks for before an MSR write that others act on: such
-    /// a write is not ordered after earlier stores by itself.
+    /// An MSR write that others act on is not ordered after earlier stores by itself (SDM vol. 3).
     fn fence(&self) {
         // SAFETY: SSE2 belongs to x86-64.
         unsafe { core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags)) };

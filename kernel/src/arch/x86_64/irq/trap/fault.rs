@@ -1,7 +1,6 @@
 //! An exception that no handler could repair: what the report says about it.
 //!
-//! The names of the exceptions, which of them have an error code, and the words for
-//! what a page fault was. [`super::dispatch`] finds out; the kernel's handler prints.
+//! [`super::dispatch`] finds out; the kernel's handler prints.
 
 use super::Frame;
 use crate::arch::x86_64::paging::{self, Flags, PAGE_SIZE};
@@ -29,8 +28,7 @@ pub struct Fault<'a> {
     pub(super) page_fault: Option<(u64, PageFault)>,
 }
 
-/// Bits of the error code: the page is there; write; the tables are broken;
-/// instruction fetch.
+/// Bits of the error code: the page is there; write; the tables are broken; instruction fetch.
 const PRESENT: u64 = 1 << 0;
 const WRITE: u64 = 1 << 1;
 const RESERVED_BIT: u64 = 1 << 3;
@@ -44,8 +42,7 @@ impl Fault<'_> {
         let top = self.frame.rsp;
         let is_readable = top.is_multiple_of(8) && paging::translate(top).is_some();
         let word = core::ptr::with_exposed_provenance::<u64>(top as usize);
-        // SAFETY: aligned and mapped. It may be no return address at all, but that
-        // is for the reader of the report to see.
+        // SAFETY: aligned and mapped. It may be no return address at all.
         (is_fetch && is_readable).then(|| unsafe { word.read_volatile() })
     }
 }
@@ -76,8 +73,7 @@ impl fmt::Display for Fault<'_> {
     }
 }
 
-/// What a page fault violated (Intel SDM vol. 3, 4.7). Prints as the sentence that ends the first
-/// line of a report.
+/// What a page fault violated (Intel SDM vol. 3, 4.7), for the first line of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Violation {
     address: u64,

@@ -1,7 +1,9 @@
 //! The promises of page tables, on a vector.
 
-use super::fake::{FakeMemory, space};
+pub mod fake;
+
 use super::*;
+use fake::{FakeMemory, space};
 
 const HIGH: u64 = 0xffff_c000_0000_0000;
 

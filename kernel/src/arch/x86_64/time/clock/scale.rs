@@ -1,9 +1,8 @@
 //! From one frequency to another, by a multiplication and a shift.
 //!
-//! `(count × mult) >> shift` with a product of 128 bits: one `mul` and one
-//! `shrd`, no division, and no overflow however long the machine runs. The
-//! multiplier has as many bits as fit into 64, so ten years of a time stamp
-//! counter come out right to the nanosecond.
+//! `(count × mult) >> shift` with a product of 128 bits: one `mul` and one `shrd`, no division, no
+//! overflow. The multiplier has as many bits as fit into 64, so ten years of a time stamp counter
+//! come out right to the nanosecond.
 
 /// Turns counts of one frequency into counts of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

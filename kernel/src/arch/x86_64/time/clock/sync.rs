@@ -25,10 +25,8 @@ use crate::arch;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Rounds in a comparison.
 const ROUNDS: u32 = 24;
-/// Polls in which the partner must answer: 50 ms on hardware, seconds under
-/// an emulator that shares its cores.
+/// Polls in which the partner must answer: 50 ms on hardware, seconds in a busy emulator.
 pub const MAX_POLLS: u32 = 4_000_000;
 /// Tight polls: about as long as a round takes on hardware.
 const POLLS_BEFORE_PAUSE: u32 = 100;
@@ -41,12 +39,10 @@ pub struct Offset {
 }
 
 impl Offset {
-    /// What one round shows.
     fn of_round(before: u64, stamp: u64, after: u64) -> Offset {
         Offset { low: stamp.wrapping_sub(after) as i64, high: stamp.wrapping_sub(before) as i64 }
     }
 
-    /// How long the round took.
     fn round_trip(&self) -> u64 {
         self.high.wrapping_sub(self.low) as u64
     }
@@ -63,8 +59,7 @@ impl Offset {
     }
 }
 
-/// The cache line over which two CPUs play. One for the machine: the leader
-/// plays with one follower at a time.
+/// The cache line over which two CPUs play: the leader, and one follower at a time.
 #[repr(align(64))]
 pub struct Exchange {
     /// Whose turn it is, and with which follower: see [`turn`].
@@ -74,7 +69,6 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// An exchange at rest.
     pub const fn new() -> Exchange {
         Exchange { turn: AtomicU64::new(0), stamp: AtomicU64::new(0) }
     }
@@ -113,9 +107,8 @@ impl Exchange {
                 return false;
             }
             self.stamp.store(read(), Relaxed);
-            // Not a plain store: a leader that gave up has moved on, and its
-            // turn with the next follower must not be overwritten. Pairs with
-            // the leader's wait.
+            // Not a plain store: the turn of the next follower, to which a leader that gave up has
+            // moved on, must not be overwritten. Pairs with the leader's wait.
             let (from, to) = (turn(cpu, ping), turn(cpu, pong));
             if self.turn.compare_exchange(from, to, Release, Relaxed).is_err() {
                 return false;
@@ -141,8 +134,7 @@ impl Exchange {
 /// The step after the last round. In round n the leader stores 2n + 1, the follower 2n + 2.
 const DONE: u32 = u32::MAX;
 
-/// One word for follower and step, so that a follower never takes a turn that
-/// is meant for another.
+/// One word for follower and step: a follower never takes the turn of another.
 const fn turn(cpu: usize, step: u32) -> u64 {
     (cpu as u64) << 32 | step as u64
 }

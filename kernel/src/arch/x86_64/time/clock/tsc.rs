@@ -1,13 +1,10 @@
 //! The time stamp counter: reading it, and what CPUID says about it.
-//!
-//! `clock` decides what to make of the answers.
 
 use raw_cpuid::{CpuId, CpuIdReader};
 
 /// Reads the time stamp counter, after everything before it is done.
 ///
-/// Without the fence a CPU may read the counter ahead of an earlier load, and
-/// so take a time from before a message that it has already seen.
+/// Without the fence a CPU may take a time from before a message that it has already seen.
 #[inline]
 pub fn rdtsc_ordered() -> u64 {
     let (low, high): (u32, u32);
@@ -21,8 +18,7 @@ pub fn rdtsc_ordered() -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Reads the time stamp counter of this CPU, wherever it stands among other
-/// instructions: for spans of thousands of cycles.
+/// Reads the time stamp counter unordered: for spans of thousands of cycles.
 #[inline(always)]
 pub fn cycles() -> u64 {
     // SAFETY: reads a counter that belongs to x86-64.
@@ -46,12 +42,10 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// The hints of the CPU that executes.
     pub fn of_this_cpu() -> Hints {
         Hints::read(&CpuId::new())
     }
 
-    /// The hints in the leaves that `cpuid` reads.
     fn read(cpuid: &CpuId<impl CpuIdReader>) -> Hints {
         let by_cpuid = || sane(cpuid.get_tsc_info()?.tsc_frequency()?);
         let by_hypervisor =

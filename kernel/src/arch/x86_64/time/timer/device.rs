@@ -5,10 +5,7 @@
 
 use crate::arch::x86_64::cpu::msr::{IA32_TSC_DEADLINE, MsrFault};
 use crate::arch::x86_64::irq::apic::TIMER_VECTOR;
-use crate::arch::x86_64::irq::apic::local::Register::{
-    CurrentCount, Divide, InitialCount, LvtTimer,
-};
-use crate::arch::x86_64::irq::apic::local::{Bus, LVT_MASKED, LocalApic};
+use crate::arch::x86_64::irq::apic::local::{Bus, LVT_MASKED, LocalApic, Register::*};
 
 /// In which way the timer fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +17,6 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Its name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Mode::TscDeadline => "tsc-deadline",
@@ -32,7 +28,6 @@ impl Mode {
 /// The one-shot counter runs at its input divided by this: at 1 GHz (QEMU)
 /// it lasts for 68 s, at 24 MHz it still resolves 0.7 µs.
 pub const DIVIDER: u64 = 16;
-/// Divide by 16, as the register has it.
 const DIVIDE_BY_16: u32 = 0b0011;
 
 const LVT_ONE_SHOT: u32 = TIMER_VECTOR as u32;
@@ -43,14 +38,12 @@ const LVT_TSC_DEADLINE: u32 = 2 << 17 | TIMER_VECTOR as u32;
 pub struct Device<B>(pub LocalApic<B>);
 
 impl<B: Bus> Device<B> {
-    /// Puts the timer into `mode`, not armed. A CPU that does not have the mode
-    /// may refuse.
+    /// Puts the timer into `mode`, not armed. A CPU that does not have the mode may refuse.
     pub fn enter(&self, mode: Mode) -> Result<(), MsrFault> {
         match mode {
             Mode::TscDeadline => {
                 self.0.try_write(LvtTimer, LVT_TSC_DEADLINE)?;
-                // "TSC-Deadline Mode": an xAPIC's registers are in memory, and
-                // their writes are not ordered with the MSR's.
+                // "TSC-Deadline Mode": writes to an xAPIC are not ordered with the MSR's.
                 self.0.bus().fence();
                 self.0.bus().try_write_msr(IA32_TSC_DEADLINE, 0)
             }
@@ -79,7 +72,6 @@ impl<B: Bus> Device<B> {
         self.0.write(InitialCount, count);
     }
 
-    /// Forgets the deadline.
     pub fn disarm(&self, mode: Mode) {
         match mode {
             Mode::TscDeadline => self.0.bus().write_msr(IA32_TSC_DEADLINE, 0),

@@ -1,6 +1,6 @@
 //! A physical memory of tables only, for tests.
 
-use super::{ENTRIES, PhysMemory, Space, Table};
+use super::super::{ENTRIES, PhysMemory, Space, Table};
 use crate::arch::paging::PAGE_SIZE;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
