@@ -34,7 +34,6 @@ pub enum IrqError {
     Route(RouteError),
 }
 
-/// The state of one vector.
 struct Line {
     count: AtomicU64,
     cpu: AtomicUsize,
@@ -48,7 +47,6 @@ impl Line {
         Line { count: AtomicU64::new(0), cpu: AtomicUsize::new(0), claim: IrqLock::new(None) }
     }
 
-    /// Makes the claim unless there is one.
     fn claim(&self, name: &'static str, handler: Handler) -> bool {
         let mut claim = self.claim.lock();
         let is_free = claim.is_none();
@@ -75,17 +73,11 @@ pub fn claim(name: &'static str, handler: Handler) -> Result<u8, IrqError> {
     CLAIMABLE.into_iter().find(is_claimed).ok_or(IrqError::NoVector)
 }
 
-/// As [`claim`], for the ISA line `irq`, which is routed to `cpu` and may interrupt from here
-/// on. The firmware says where and how the line really arrives.
-/// Errors: no vector is left, or there is no such line or CPU.
-pub fn claim_isa(
-    irq: u8,
-    cpu: usize,
-    name: &'static str,
-    handler: Handler,
-) -> Result<u8, IrqError> {
+/// As [`claim`], for the ISA line `irq`, which is routed to the boot CPU and may interrupt from
+/// here on. The firmware says where and how the line really arrives.
+pub fn claim_isa(irq: u8, name: &'static str, handler: Handler) -> Result<u8, IrqError> {
     let vector = claim(name, handler)?;
-    arch::route_isa(irq, vector, cpu).map(|()| vector).map_err(|error| {
+    arch::route_isa(irq, vector, 0).map(|()| vector).map_err(|error| {
         *LINES[usize::from(vector)].claim.lock() = None;
         IrqError::Route(error)
     })
@@ -169,7 +161,7 @@ mod tests {
     #[test]
     fn a_claim_of_a_line_that_is_not_there_gives_its_vector_back() {
         // On the host there is no I/O APIC, and no CPU.
-        let error = claim_isa(4, 0, "absent", count).expect_err("no line");
+        let error = claim_isa(4, "absent", count).expect_err("no line");
         assert!(matches!(error, IrqError::Route(_)), "{error}");
         assert!(lines().all(|line| line.name != "absent"));
     }

@@ -1,7 +1,6 @@
 //! The power button: a press ends the machine, as `runnext::power_off` does.
 //!
-//! The button's registers are in `arch`; this file claims and serves its interrupt. A press
-//! is obeyed in the interrupt itself, whatever the Gs do, even if no G makes progress.
+//! A press is obeyed in the interrupt itself, even if no G makes progress.
 //!
 //! The line is level-triggered and shared with events of the firmware that the kernel does
 //! not know. If it interrupts again and again without a press, it is masked.
@@ -22,7 +21,7 @@ pub fn init(power_off: fn() -> !) {
     POWER_OFF.call_once(|| power_off);
     let Some(button) = arch::power_button() else { return };
     // First the line, so that no interrupt comes that is not served.
-    if let Err(error) = irq::claim_isa(button.line(), 0, "power button", on_interrupt) {
+    if let Err(error) = irq::claim_isa(button.line(), "power button", on_interrupt) {
         return log::warn!("power button: {error:?}; a press does nothing");
     }
     match button.enable() {

@@ -1,9 +1,8 @@
 //! The serial port COM1: the probe, and output.
 //!
-//! Holds the probe (is there a port at all?) and a writer; neither waits without a limit, which is
-//! why the set-up is not that of `uart_16550`, whose registers and port accesses it uses. `log.rs`
-//! decides what is printed and keeps lines whole. [`input`] has the other half of the port, and
-//! describes how the two share it.
+//! Neither waits without a limit, which is why the set-up is not that of `uart_16550`, whose
+//! registers and port accesses it uses. `log.rs` decides what is printed and keeps lines whole.
+//! [`input`] has the other half of the port, and describes how the two share it.
 
 pub mod input;
 
@@ -16,16 +15,13 @@ use uart_16550::backend::{Backend, PioBackend};
 use uart_16550::spec::FIFO_SIZE;
 use uart_16550::spec::registers::{FCR, FifoTriggerLevel, LCR, LSR, MCR, WordLength, offsets};
 
-/// The first serial port of a PC, its interrupt, and the CPU that takes it.
+/// The first serial port of a PC, its interrupt, and the second port.
 const COM1: u16 = 0x3f8;
 const COM1_IRQ: u8 = 4;
-const INPUT_CPU: usize = 0;
-/// The second one.
 const COM2: u16 = 0x2f8;
 
-/// The port interrupts when so many bytes have come, or fewer and then none for the time of
-/// four. Half of its FIFO is left for bytes that come until the CPU responds: 0.7 ms at
-/// 115,200 baud.
+/// The port interrupts when so many bytes have come, or fewer and then none for the time of four.
+/// Half of its FIFO is left for bytes that come until the CPU responds: 0.7 ms at 115,200 baud.
 const RECEIVE_TRIGGER: FifoTriggerLevel = FifoTriggerLevel::Eight;
 
 /// The most reads of the line status in the probe. A port read takes about 1 µs on a real bus, so
@@ -44,7 +40,8 @@ const SEND_POLLS: u32 = 1 << 20;
 /// must not pay [`SEND_POLLS`] every time.
 const SEND_POLLS_AFTER_LOSS: u32 = 1 << 12;
 
-/// Losses in a row after which the port is dead: it is still tried, but not waited for.
+/// Losses in a row after which the port is dead: each write tries once, as the reader may come
+/// back, but does not wait.
 const LOSSES_UNTIL_DEAD: u32 = 8;
 
 /// The signals of an open port; on a PC, "output 2" is the gate of its interrupt.
@@ -55,7 +52,6 @@ const RECEIVER_ERRORS: LSR = LSR::OVERRUN_ERROR
     .union(LSR::FRAMING_ERROR)
     .union(LSR::BREAK_INTERRUPT);
 
-/// The registers of a port, by the crate's offsets.
 struct Port<B>(B);
 
 impl<B: Backend> Port<B> {
@@ -89,7 +85,7 @@ pub struct Serial<B: Backend = PioBackend> {
 /// Typed bytes can then be read from [`INPUT`].
 pub fn init_input() {
     let Some(port) = log::with_serial(|serial| serial.port.0) else { return };
-    match irq::claim_isa(COM1_IRQ, INPUT_CPU, "serial", || INPUT.on_interrupt()) {
+    match irq::claim_isa(COM1_IRQ, "serial", || INPUT.on_interrupt()) {
         Ok(_) => INPUT.open(port),
         Err(error) => {
             INPUT.refuse(InputError::NoInterrupt);
@@ -109,7 +105,7 @@ impl Serial {
         Some(serial)
     }
 
-    /// As [`Serial::probe`], for COM2, which is never read.
+    /// COM2, which is never read.
     pub fn probe_second() -> Option<Serial> {
         // SAFETY: as there, of 0x2f8 to 0x2ff.
         let port = unsafe { Uart16550::new_port(COM2) }.ok()?;
@@ -118,8 +114,8 @@ impl Serial {
 }
 
 impl<B: Backend> Serial<B> {
-    /// The same on any registers. The caller owns the device behind `backend`. `keep` gets
-    /// bytes that were typed before and during the set-up.
+    /// The caller owns the device behind `backend`. `keep` gets bytes that were typed before and
+    /// during the set-up.
     fn probe_on(backend: B, keep: fn(u8)) -> Option<Self> {
         let mut probe =
             Probe { port: Port(backend), reads_left: PROBE_READS, keep, has_typed: false };
@@ -127,13 +123,10 @@ impl<B: Backend> Serial<B> {
         Some(Serial { port: probe.port, load, listener: None, losses_in_a_row: 0 })
     }
 
-    /// Whether the port has stopped taking bytes. Each write still tries once: the reader at
-    /// the other end may come back.
     fn is_dead(&self) -> bool {
         self.losses_in_a_row >= LOSSES_UNTIL_DEAD
     }
 
-    /// Sends bytes as they are, or loses some.
     pub fn write_raw(&mut self, bytes: &[u8]) {
         bytes.chunks(self.load).for_each(|load| self.send(load));
     }
@@ -166,14 +159,12 @@ impl<B: Backend + Send> Sink for Serial<B> {
     /// Sends a line feed as carriage return and line feed, as terminals need.
     fn write(&mut self, bytes: &[u8], _: Color) {
         let mut load = arrayvec::ArrayVec::<u8, FIFO_SIZE>::new();
-        for &byte in bytes {
-            let both = [b'\r', byte];
-            for &byte in if byte == b'\n' { &both[..] } else { &both[1..] } {
-                load.push(byte);
-                if load.len() == self.load {
-                    self.send(&load);
-                    load.clear();
-                }
+        let returns = |&byte: &u8| (byte == b'\n').then_some(b'\r');
+        for byte in bytes.iter().flat_map(|byte| returns(byte).into_iter().chain([*byte])) {
+            load.push(byte);
+            if load.len() == self.load {
+                self.send(&load);
+                load.clear();
             }
         }
         if !load.is_empty() {
@@ -186,7 +177,6 @@ impl<B: Backend + Send> Sink for Serial<B> {
 struct Probe<B> {
     port: Port<B>,
     reads_left: u32,
-    /// Gets the bytes that were typed meanwhile.
     keep: fn(u8),
     has_typed: bool,
 }
@@ -230,8 +220,7 @@ impl<B: Backend> Probe<B> {
 
     /// Passes on typed bytes until none comes.
     fn take_typed(&mut self) -> Option<()> {
-        let mut taken = 0;
-        let mut reads = 0;
+        let (mut taken, mut reads) = (0, 0);
         while reads < TYPED_READS && taken < input::RING_SIZE {
             reads += 1;
             if self.status()?.contains(LSR::DATA_READY) {

@@ -27,7 +27,7 @@ fn text(screen: &Screen, row: usize) -> String {
     let row = &screen.cells[row * screen.columns..][..screen.columns];
     let text: String = row
         .iter()
-        .map(|c| if c.drawn == Glyph::BLANK { ' ' } else { char::from(c.drawn.byte) })
+        .map(|c| if c.drawn == BLANK { ' ' } else { char::from(c.drawn.byte) })
         .collect();
     text.trim_end().to_string()
 }

@@ -20,16 +20,14 @@ use virtio_drivers::transport::Transport;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
-/// The state shared with the device, and the driver's own.
+/// A ring of a device, and the state of its requests.
 pub struct Ring<H: Hal, T: Transport> {
     /// The transport of the device.
     pub transport: T,
-    /// The number of this ring on its device.
     index: u16,
     queue: VirtQueue<H, RING>,
     /// The owner of each slot.
     pub slots: Slots,
-    /// The memory of each sent slot.
     sent: [Option<Chain>; SLOTS],
     is_broken: bool,
 }
@@ -41,13 +39,11 @@ unsafe impl<H: Hal, T: Transport + Send> Send for Ring<H, T> {}
 impl<H: Hal, T: Transport> Ring<H, T> {
     /// An empty ring: `queue` is ring `index` of its device.
     pub fn new(transport: T, index: u16, queue: VirtQueue<H, RING>) -> Self {
-        let slots = Slots::all_idle();
-        let sent = [const { None }; SLOTS];
+        let (slots, sent) = (Slots::all_idle(), [const { None }; SLOTS]);
         Ring { transport, index, queue, slots, sent, is_broken: false }
     }
 
     /// Hands a slot, whose memory is `chain`, to the device.
-    /// Errors: the device is disabled.
     ///
     /// # Safety
     /// The caller holds `slot`; the chain is memory that the device can reach and that is never
@@ -73,8 +69,7 @@ impl<H: Hal, T: Transport> Ring<H, T> {
         Ok(())
     }
 
-    /// Takes one answer off the ring, if there is one.
-    /// Errors: the answer is invalid. It is the last that is taken.
+    /// Takes one answer off the ring, if there is one. After an invalid one no other is taken.
     pub fn take_answer(&mut self) -> Result<Option<Answer>, Bogus> {
         if self.is_broken {
             return Ok(None);

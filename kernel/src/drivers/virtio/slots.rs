@@ -67,23 +67,21 @@ impl Slots {
     }
 
     /// The slot whose chain begins at `head`.
-    /// Errors: there is none.
     pub fn at(&self, head: u16) -> Result<usize, Bogus> {
         let slot = self.by_head.get(usize::from(head)).copied().flatten();
         slot.map(usize::from).ok_or(Bogus(head))
     }
 
     /// The device has given the chain at `head` back.
-    /// Errors: it did not have it.
     pub fn completed(&mut self, head: u16) -> Result<Answer, Bogus> {
         let slot = self.at(head)?;
         self.by_head[usize::from(head)] = None;
-        if self.states[slot] == State::Abandoned {
-            self.states[slot] = State::Driver;
-            return Ok(Answer::Returned(slot));
-        }
-        self.states[slot] = State::Done;
-        Ok(Answer::Wake(slot))
+        let (state, answer) = match self.states[slot] {
+            State::Abandoned => (State::Driver, Answer::Returned(slot)),
+            _ => (State::Done, Answer::Wake(slot)),
+        };
+        self.states[slot] = state;
+        Ok(answer)
     }
 
     /// True if the slot is done: it is the caller's again.
@@ -105,12 +103,6 @@ impl Slots {
         is_done
     }
 
-    /// A slot of the driver.
-    #[cfg(test)]
-    pub fn first_idle(&self) -> Option<usize> {
-        self.states.iter().position(|state| *state == State::Driver)
-    }
-
     /// Requests that the device has, abandoned or not.
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub fn in_flight(&self) -> usize {
@@ -122,6 +114,12 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Slots {
+        pub(crate) fn first_idle(&self) -> Option<usize> {
+            self.states.iter().position(|state| *state == State::Driver)
+        }
+    }
 
     #[test]
     fn an_answer_wakes_the_slot_that_was_sent() {
