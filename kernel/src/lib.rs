@@ -136,7 +136,8 @@ fn start(boot: &'static mut BootInfo) -> ! {
     let firmware = handover::firmware(boot);
     let options = OPTIONS.call_once(|| handover::init_options(boot));
     mem::stack::set_least_size(options.stack_kib.unwrap_or(0) << 10);
-    handover::init_screen(boot, options); //    the second console
+    handover::init_screen(boot); //             the second console
+    log::set_sinks(options.console);
     arch::set_handlers(HANDLERS); //            the entry points of interrupts
     arch::init(handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up

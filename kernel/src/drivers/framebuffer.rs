@@ -12,8 +12,7 @@ use super::log::{Color, Sink};
 use bootloader_api::info::{FrameBufferInfo, PixelFormat};
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 
-/// A full screen scrolls by this part of its rows: nearly all of it must be drawn anew,
-/// whether it moves by one row or by five.
+/// A full screen scrolls by this part of its rows: to draw it costs the same for any number.
 const JUMP: usize = 8;
 
 const CELL_WIDTH: usize = get_raster_width(FontWeight::Regular, RasterHeight::Size16);
@@ -44,8 +43,7 @@ pub struct Cell {
     drawn: Glyph,
 }
 
-/// A character with its colour. All zero is a blank, so that a fresh grid costs nothing in
-/// the kernel's image.
+/// A character with its colour. A blank is all zero: a fresh grid takes no space in the image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Glyph {
     byte: u8,
@@ -69,8 +67,7 @@ pub struct Screen<'a> {
     bytes_per_line: usize,
     /// Ready-made pixels for each colour and shade, least significant byte first.
     shades: [[u32; SHADES]; FOREGROUNDS.len()],
-    /// Position of the next character. `column == columns` is possible: the wrap waits for
-    /// the character that needs it.
+    /// Position of the next character; `column == columns` until a character needs the wrap.
     column: usize,
     row: usize,
     color: u8,
@@ -147,8 +144,7 @@ impl<'a> Screen<'a> {
         (self.columns, self.rows)
     }
 
-    /// Puts one byte of UTF-8 text. A character outside ASCII takes one cell, and so does
-    /// each byte that is not UTF-8 at all.
+    /// Puts one byte of text. A character outside ASCII takes one cell, as does a byte of none.
     fn put(&mut self, byte: u8) {
         if (0x80..0xc0).contains(&byte) && self.utf8_left > 0 {
             self.utf8_left -= 1;
@@ -267,7 +263,6 @@ fn mix(foreground: [u8; 3], shade: usize) -> [u8; 3] {
     })
 }
 
-/// The bytes of a pixel as a little-endian number.
 fn encode([red, green, blue]: [u8; 3], format: PixelFormat, bytes_per_pixel: usize) -> u32 {
     let [r, g, b] = [red, green, blue].map(u32::from);
     let grey = (r * 3 + g * 6 + b) / 10;

@@ -4,9 +4,9 @@
 //! The boot code is the only caller: for the command line, for ACPI tables that replace those of
 //! the firmware, and for memory regions that are added to its map.
 //!
-//! The device has two ports: a selector that chooses an item and goes to its start, and a
-//! data port that gives its bytes one by one. It never ends: after an item's last byte it
-//! gives zeros. So every count and size that it reports is bounded before use.
+//! The device has two ports: a selector that chooses an item and goes to its start, and a data port
+//! that gives its bytes one by one, and zeros after the last. So every count and size that it
+//! reports is bounded before use.
 
 use alloc::vec::Vec;
 use raw_cpuid::CpuId;
@@ -38,8 +38,7 @@ pub struct Ports;
 
 impl Registers for Ports {
     fn select(&mut self, item: u16) {
-        // SAFETY: `probe` checked that this is a virtual machine, where the port is the
-        // device's or unused; choosing an item changes nothing else.
+        // SAFETY: in a virtual machine, says `probe`, where the port is the device's or unused.
         unsafe { Port::new(SELECTOR_PORT).write(item) }
     }
 
@@ -91,8 +90,7 @@ impl<R: Registers> FwCfg<R> {
         Ok(contents)
     }
 
-    /// Fills `buffer` from the front with the contents of the file `name`; returns how many
-    /// bytes the file has, which may be more. Needs no heap.
+    /// Fills `buffer` with the start of the file `name`; returns the file's size. Needs no heap.
     pub fn read_file(&mut self, name: &str, buffer: &mut [u8]) -> Result<usize, FileError> {
         let size = self.find(name)? as usize;
         buffer.iter_mut().take(size).for_each(|byte| *byte = self.0.read());

@@ -1,8 +1,7 @@
 //! Device interrupts: the driver of each vector, and how many came.
 //!
-//! `arch` knows how a line is wired ([`arch::route_isa`]); this file allocates vectors, calls
-//! the driver that has claimed one, and counts. A driver claims in its set-up and keeps its
-//! vector for ever.
+//! `arch` knows how a line is wired ([`arch::route_isa`]); this file allocates vectors, which a
+//! driver claims in its set-up and keeps for ever.
 //!
 //! # In an interrupt
 //!
@@ -21,8 +20,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// Vectors that [`claim`] allocates. Those below, from 0x30 on, are for tests of the lines.
 const CLAIMABLE: Range<u8> = 0x50..0xf0;
 
-/// Called when the device of a driver has interrupted: see the top of this file. The interrupt may
-/// be spurious.
+/// Called at an interrupt, which may be spurious: see the top of this file.
 pub type Handler = fn();
 
 /// Why a driver gets no interrupts.
@@ -37,8 +35,7 @@ pub enum IrqError {
 struct Line {
     count: AtomicU64,
     cpu: AtomicUsize,
-    /// The name and the handler of its driver. Held for the time of a copy only, so an interrupt
-    /// may take it.
+    /// The name and the handler of its driver. Held for the time of a copy only.
     claim: IrqLock<Option<(&'static str, Handler)>>,
 }
 
@@ -66,15 +63,13 @@ impl Line {
 
 static LINES: [Line; 256] = [const { Line::new() }; 256];
 
-/// Gives `handler` a vector of its own, for messages (MSI, MSI-X) of its device. It may be
-/// called from here on.
+/// Gives `handler` a vector of its own, for messages (MSI, MSI-X). It may be called from here on.
 pub fn claim(name: &'static str, handler: Handler) -> Result<u8, IrqError> {
     let is_claimed = |&vector: &u8| LINES[usize::from(vector)].claim(name, handler);
     CLAIMABLE.into_iter().find(is_claimed).ok_or(IrqError::NoVector)
 }
 
-/// As [`claim`], for the ISA line `irq`, which is routed to the boot CPU and may interrupt from
-/// here on. The firmware says where and how the line really arrives.
+/// As [`claim`], for the ISA line `irq`, which is routed to the boot CPU as the firmware says.
 pub fn claim_isa(irq: u8, name: &'static str, handler: Handler) -> Result<u8, IrqError> {
     let vector = claim(name, handler)?;
     arch::route_isa(irq, vector, 0).map(|()| vector).map_err(|error| {

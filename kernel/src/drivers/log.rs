@@ -55,15 +55,14 @@ use ring::{RING_SIZE, Ring};
 use text::Text;
 use turn::Turn;
 
-/// Maximum number of bytes under one hold of the console lock, with interrupts off. Most lines are
-/// shorter, so an interrupt handler that prints seldom splits one.
+/// Maximum number of bytes under one hold of the console lock. Most lines are shorter.
 pub const PIECE: usize = 128;
 
 /// Characters that are drawn under one hold of the console lock: each takes 3,000 instructions.
 const DRAWN: usize = 32;
 
-/// How often [`emergency`] tries to get the lock before it breaks it: some 50 ms on real machines, a
-/// few seconds in an emulator that counts time in instructions.
+/// Tries of [`emergency`] to get the lock before it breaks it: some 50 ms on real machines, a few
+/// seconds in an emulator that counts time in instructions.
 const EMERGENCY_TRIES: u32 = 1 << 20;
 
 /// Prints to the consoles. The text of one call stays together.
@@ -86,8 +85,7 @@ macro_rules! println {
 
 /// A destination of text: a serial port, a screen, a vector in a test.
 pub trait Sink: Send {
-    /// Writes all of it, or loses some; never waits without a limit. Drawing may be left to
-    /// [`draw`](Self::draw).
+    /// Writes all of it, or loses some; never waits without a limit. `draw` may follow.
     fn write(&mut self, bytes: &[u8], color: Color);
 
     /// Draws at most `most` characters that were written. Whether there are more.
@@ -182,9 +180,7 @@ pub fn dmesg() -> Result<Vec<u8>, TryReserveError> {
 }
 
 /// The writer of the panic path: works even when the lock is held by a CPU that died, or by the
-/// very code that was interrupted.
-///
-/// It tries for a bounded time, then breaks the lock; no other CPU prints until it is dropped.
+/// interrupted code. It tries for a bounded time, then breaks the lock, and keeps it.
 ///
 /// # Safety
 /// For a kernel that is going down only, and after the other CPUs have been told to stop: a holder
@@ -194,8 +190,7 @@ pub unsafe fn emergency() -> Emergency {
     Emergency(unsafe { CONSOLE.seize(EMERGENCY_TRIES) })
 }
 
-/// As [`emergency`], for a kernel that continues: the lock is not broken, and the result is `None`
-/// if it is not free within so many tries. Interrupts off; any context.
+/// As [`emergency`], for a kernel that continues: `None` if the lock is not free within `tries`.
 pub fn try_emergency(tries: u32) -> Option<Emergency> {
     CONSOLE.try_lock(tries).map(Emergency)
 }
@@ -239,14 +234,12 @@ impl<A: Sink, B: Sink> Printer<A, B> {
             return send(text.as_bytes());
         }
         let mut text = Text::new(send);
-        // An error comes from a `Display` of the caller; what it wrote until then is printed, and
-        // the rest is lost.
+        // An error comes from a `Display` of the caller; what it wrote until then is printed.
         let _ = text.write_fmt(args);
         text.finish();
     }
 
-    /// Writes a text in pieces, each under the console lock: all of them in one turn, if the caller
-    /// can wait for its turn.
+    /// Writes a text in pieces under the console lock: in one turn, if the caller can wait for it.
     fn write(&self, mut bytes: &[u8], to: To) {
         let turn = door::may_wait().then(|| self.turn.take());
         // A text without a turn may be the last that is ever printed.
@@ -292,8 +285,7 @@ impl<A: Sink, B: Sink> Printer<A, B> {
     }
 }
 
-/// The length of the next piece of `text`: as many whole lines as [`PIECE`] has room for, or that
-/// much of a longer line.
+/// The length of the next piece of `text`: whole lines, or [`PIECE`] of a longer line.
 fn piece_length(text: &[u8]) -> usize {
     let most = text.len().min(PIECE);
     match text[..most].iter().rposition(|&byte| byte == b'\n') {

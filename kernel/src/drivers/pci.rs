@@ -1,10 +1,9 @@
 //! PCI: functions, their capabilities, their registers and their interrupts.
 //!
-//! Finds functions by walking the buses ([`functions`]), reads a function's capabilities and
-//! address registers ([`Device`]), and sets up interrupts: as a message to a CPU where the
-//! function has MSI-X ([`Device::enable_message`]), by its line otherwise
-//! ([`Device::interrupt_line`]). `arch` accesses configuration space, the types of an access
-//! are those of `virtio-drivers`, and a driver knows what its device does.
+//! Finds functions by walking the buses ([`functions`]), reads capabilities and address registers
+//! ([`Device`]), and sets up interrupts: as a message where the function has MSI-X
+//! ([`Device::enable_message`]), by its line otherwise ([`Device::interrupt_line`]). `arch` accesses
+//! configuration space; the types of an access are those of `virtio-drivers`.
 //!
 //! **Configuration space is not trusted.** Lists have an end, whatever their links say;
 //! bridges lead to each bus once; an object outside its address register, or absurdly far
@@ -33,9 +32,9 @@ impl ConfigurationAccess for Ports {
     }
 
     fn write_word(&mut self, at: Address, register: u8, value: u32) {
-        // SAFETY: the writer is this file, or the crate on its behalf: a BAR is sized with
-        // decoding off and restored; a command lets a device reach memory, whether its rings
-        // are set up yet or not; MSI-X is enabled when its table has a message of ours.
+        // SAFETY: the writer is this file, `virtio`, or the crate: a BAR is sized with decoding off
+        // and restored; a command lets a device reach memory, whether its rings are set up yet or
+        // not; MSI-X is enabled when its table has a message of ours.
         unsafe { arch::pci_write(at.bus, at.device, at.function, register, value) };
     }
 
@@ -148,9 +147,8 @@ impl Region {
     }
 }
 
-/// Mapped device memory, which stays mapped. A device may answer only to accesses of a register's
-/// own width. An access outside reads all ones and writes nothing, as on a bus where no device
-/// answers.
+/// Device memory, which stays mapped. A device may answer only to accesses of a register's own
+/// width. An access outside reads all ones and writes nothing, as where no device answers.
 #[derive(Debug)]
 pub struct Registers {
     base: NonNull<u8>,

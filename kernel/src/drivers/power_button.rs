@@ -15,8 +15,7 @@ const MAX_STRAY: u32 = 1_000;
 
 static POWER_OFF: spin::Once<fn() -> !> = spin::Once::new();
 
-/// Enables the button, if the firmware describes one; a press calls `power_off` in its interrupt.
-/// Once, before Gs run.
+/// Enables the button, if there is one: a press calls `power_off`. Once, before Gs run.
 pub fn init(power_off: fn() -> !) {
     POWER_OFF.call_once(|| power_off);
     let Some(button) = arch::power_button() else { return };

@@ -24,24 +24,21 @@ const COM2: u16 = 0x2f8;
 /// Half of its FIFO is left for bytes that come until the CPU responds: 0.7 ms at 115,200 baud.
 const RECEIVE_TRIGGER: FifoTriggerLevel = FifoTriggerLevel::Eight;
 
-/// The most reads of the line status in the probe. A port read takes about 1 µs on a real bus, so
-/// this is a tenth of a second; bytes that firmware left in the transmitter at 9600 baud take 17 ms.
+/// The most reads of the line status in the probe: 0.1 s on a real bus. Bytes that firmware left in
+/// the transmitter at 9600 baud take 17 ms.
 const PROBE_READS: u32 = 100_000;
 
 /// Reads of the line status for one more byte, before the FIFO is turned on, which drops a
 /// byte that has come. An emulator that has more in its pipe delivers it within a few reads.
 const TYPED_READS: usize = 200;
 
-/// Polls for room in the transmitter before its bytes count as lost. A full FIFO drains in
-/// 1.4 ms; that of a virtual machine takes as long as its reader is busy.
+/// Polls for room in the transmitter until bytes count as lost: a virtual one may drain slowly.
 const SEND_POLLS: u32 = 1 << 20;
 
-/// Polls after a loss, until a byte gets through again: a G that prints a lot to a stuck port
-/// must not pay [`SEND_POLLS`] every time.
+/// Polls after a loss, until a byte gets through again: to print to a stuck port must not be slow.
 const SEND_POLLS_AFTER_LOSS: u32 = 1 << 12;
 
-/// Losses in a row after which the port is dead: each write tries once, as the reader may come
-/// back, but does not wait.
+/// Losses in a row after which the port is dead: it is still tried, but not waited for.
 const LOSSES_UNTIL_DEAD: u32 = 8;
 
 /// The signals of an open port; on a PC, "output 2" is the gate of its interrupt.
@@ -75,14 +72,12 @@ pub struct Serial<B: Backend = PioBackend> {
     port: Port<B>,
     /// How many bytes an empty transmitter takes: a 16450 has no FIFO.
     load: usize,
-    /// Is told the receiver bits of the line status, which reading clears. Called under the
-    /// console's lock, interrupts off.
+    /// Gets the receiver bits of the line status, which reading clears. Interrupts are off.
     listener: Option<fn(LSR)>,
     losses_in_a_row: u32,
 }
 
-/// Enables the port's receive interrupt, if there is a port; when all CPUs have come up.
-/// Typed bytes can then be read from [`INPUT`].
+/// Lets typed bytes be read from [`INPUT`], if there is a port. When all CPUs have come up.
 pub fn init_input() {
     let Some(port) = log::with_serial(|serial| serial.port.0) else { return };
     match irq::claim_isa(COM1_IRQ, "serial", || INPUT.on_interrupt()) {
@@ -114,8 +109,7 @@ impl Serial {
 }
 
 impl<B: Backend> Serial<B> {
-    /// The caller owns the device behind `backend`. `keep` gets bytes that were typed before and
-    /// during the set-up.
+    /// The caller owns the device behind `backend`. `keep` gets bytes typed until it is set up.
     fn probe_on(backend: B, keep: fn(u8)) -> Option<Self> {
         let mut probe =
             Probe { port: Port(backend), reads_left: PROBE_READS, keep, has_typed: false };
@@ -202,8 +196,7 @@ impl<B: Backend> Probe<B> {
         let has_fifo = self.port.get(offsets::ISR) & 0xc0 == 0xc0;
         self.port.set(offsets::MCR, OPEN.bits());
         while !self.status()?.contains(LSR::TRANSMITTER_EMPTY) {}
-        // Where an emulator's pipe types all the time, those bytes come instead of our own; the
-        // modem lines prove as much.
+        // If a pipe types all the time, its bytes come instead of ours: the modem lines tell.
         let mut is_good = !self.has_typed && self.loops_byte()?;
         if !is_good {
             self.take_typed()?;

@@ -99,7 +99,6 @@ pub enum Job {
 }
 
 impl Job {
-    /// Whether it is whole sectors, and at most as many as a slot can hold.
     fn fits(self) -> bool {
         match self {
             Job::Read(_, bytes) | Job::Write(_, bytes) => {
@@ -154,8 +153,7 @@ pub struct Disk {
     /// The memory of each slot, null until it is first used.
     data: [AtomicPtr<u8>; SLOTS],
     is_broken: AtomicBool,
-    /// Answers that were found by a check after a time-out. More than a few mean that interrupts
-    /// get lost.
+    /// Answers found by a check after a time-out; more than a few: interrupts get lost.
     pub late: AtomicU64,
 }
 
@@ -264,7 +262,7 @@ fn block_size(said: u32) -> Result<usize, ProbeError> {
     if fits { Ok(block) } else { Err(ProbeError::BlockSize(said)) }
 }
 
-/// The head and the status of a request, behind the data of its slot.
+/// The head and the status of a request, after the data of its slot.
 #[repr(C)]
 struct Head {
     kind: u32,
@@ -276,11 +274,10 @@ struct Head {
 
 pub(super) const SLOT_PAGES: usize = (SLOT_BYTES + size_of::<Head>()).div_ceil(PAGE_SIZE);
 
-/// Writes the head of `job` into the slot's memory at `data`; returns the pieces of memory that
-/// the device gets, in the order of virtio.
+/// Writes the head of `job` into the slot's memory at `data`; returns the pieces for the device.
 ///
 /// # Safety
-/// `data` is [`SLOT_PAGES`] pages that nobody else touches, and `job` fits.
+/// `data` is [`SLOT_PAGES`] pages that no other code touches, and `job` fits.
 pub(super) unsafe fn chain(job: Job, data: NonNull<u8>) -> Chain {
     /// A status that no device writes.
     const NO_STATUS: u8 = u8::MAX;
@@ -305,8 +302,7 @@ pub(super) unsafe fn chain(job: Job, data: NonNull<u8>) -> Chain {
     }
 }
 
-/// A slot, with its memory. Dropped, it is free again: at once, or if the device still has
-/// it, when the device gives it back.
+/// A slot, with its memory. Dropped, it is free again, when the device does not have it.
 pub struct Request<'d> {
     disk: &'d Disk,
     slot: usize,
@@ -316,15 +312,13 @@ pub struct Request<'d> {
 }
 
 impl Request<'_> {
-    /// The bytes to be written, or the bytes that were read: [`SLOT_BYTES`] of them. Empty
-    /// while the device has them, as after a time-out.
+    /// [`SLOT_BYTES`] to write, or that were read. Empty while the device has them.
     pub fn data(&mut self) -> &mut [u8] {
         if self.is_out {
             return &mut [];
         }
-        // SAFETY: 1. The slot's memory: so many bytes, zeroed once, never freed. 2. The slot
-        // is held by this request, so neither the device nor another request touches it; and
-        // `self` is borrowed.
+        // SAFETY: so many bytes, zeroed once, never freed; this request holds the slot, so neither
+        // the device nor another request touches them; and `self` is borrowed.
         unsafe { core::slice::from_raw_parts_mut(self.data.as_ptr(), SLOT_BYTES) }
     }
 

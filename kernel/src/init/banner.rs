@@ -57,7 +57,6 @@ fn lines(options: &Options, firmware: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The topology of the CPUs: counted, not assumed.
 fn shape(cpus: &[CpuInfo]) -> String {
     let count = |of: fn(&CpuInfo) -> (u32, u32)| {
         let mut all: Vec<_> = cpus.iter().map(of).collect();

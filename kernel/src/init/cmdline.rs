@@ -169,7 +169,6 @@ options! {
     }
 }
 
-/// More than any counter has.
 const MAX_MHZ: u64 = 100_000;
 /// A turn of fewer microseconds costs more than it gives: QEMU 7.2 skips CPUs.
 const MIN_TURN_US: u16 = 5;
@@ -178,7 +177,6 @@ const MAX_TURN_US: u16 = 20_000;
 
 impl Options {
     /// Applies the words of one source; later words win, also over those of an earlier source.
-    /// `source` is named in warnings.
     pub fn apply(&mut self, source: &str, text: &[u8]) {
         let (used, rest) = text.split_at(text.len().min(MAX_LENGTH));
         let used = used.strip_prefix(BYTE_ORDER_MARK).unwrap_or(used);

@@ -36,8 +36,7 @@ pub fn init_serial() {
 /// Finds the kernel's symbols in its ELF file.
 pub fn init_symbols(boot: &BootInfo) {
     let start = mem::phys_to_virt(boot.kernel_addr).cast_const();
-    // SAFETY: the loader keeps the file there, in memory that it does not mark as usable, and all
-    // of physical memory is mapped.
+    // SAFETY: the loader keeps the file there, in memory that is not usable but mapped.
     let file = unsafe { core::slice::from_raw_parts(start, boot.kernel_len as usize) };
     match Symbols::parse(file) {
         Some(symbols) => symbols::set(symbols),
@@ -127,19 +126,14 @@ pub fn init_options(boot: &BootInfo) -> Options {
 
 /// Reports which CPU features are missing, on serial port and screen, and ends the machine.
 pub fn refuse_cpu(boot: &'static mut BootInfo) -> ! {
-    attach_screen(boot);
+    init_screen(boot);
     arch::missing_features().for_each(|feature| ::log::error!("this CPU has {feature}"));
     ::log::error!("the kernel needs what this CPU lacks; the machine ends");
     arch::exit(crate::fail::end::EXIT_CPU, log::print_line)
 }
 
-/// Attaches the screen as a console, unless the command line says otherwise.
-pub fn init_screen(boot: &'static mut BootInfo, options: &Options) {
-    attach_screen(boot);
-    log::set_sinks(options.console);
-}
-
-fn attach_screen(boot: &'static mut BootInfo) {
+/// Attaches the screen, if there is one, as a console.
+pub fn init_screen(boot: &'static mut BootInfo) {
     if let Optional::Some(framebuffer) = core::mem::replace(&mut boot.framebuffer, Optional::None) {
         let info = framebuffer.info();
         match Screen::take(framebuffer.into_buffer(), info) {

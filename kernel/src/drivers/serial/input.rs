@@ -1,7 +1,7 @@
 //! Serial input: from the receive interrupt to the G that reads.
 //!
 //! The port's interrupt moves all received bytes into a ring, and tells the poller; a G takes them
-//! out of the ring, or waits. Lines, echo and the names for programs are in [`crate::api::console`].
+//! out of the ring, or waits. Lines, echo and names for programs are in [`crate::api::console`].
 //!
 //! # Two drivers of one port
 //!
@@ -120,8 +120,7 @@ impl<B: Backend> Input<B> {
         Input { receiver, ring: spin::Once::new(), desc: PollDesc::new(), key: PollDesc::new() }
     }
 
-    /// Takes the receiving half of the port behind `backend`, and enables its interrupt. The
-    /// caller has claimed the interrupt. There is a heap.
+    /// Enables the interrupt of the port behind `backend`, which is claimed. There is a heap.
     pub fn open(&self, backend: B) {
         let ring = self.ring.call_once(|| ArrayQueue::new(RING_SIZE));
         let mut receiver = self.receiver.lock();

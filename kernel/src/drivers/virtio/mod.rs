@@ -43,14 +43,12 @@ unsafe impl Hal for Dma {
     }
 
     unsafe fn dma_dealloc(_: PhysAddr, start: NonNull<u8>, pages: usize) -> i32 {
-        // SAFETY: the caller got it from `dma_alloc`, and the device has been told not to
-        // use it any more.
+        // SAFETY: the caller got it from `dma_alloc`, and the device does not use it any more.
         unsafe { dma::free(start, pages) };
         0
     }
 
-    /// Cannot fail: the driver has mapped the same region before it let the crate see the
-    /// device, and gets the same address again.
+    /// Cannot fail: `probe` has mapped the same region before, and gets the same address again.
     unsafe fn mmio_phys_to_virt(address: PhysAddr, bytes: usize) -> NonNull<u8> {
         let region = Region { address, bytes: bytes as u64 };
         region.map().expect("mapped by `probe` before").base()

@@ -106,8 +106,7 @@ fn start(
 }
 
 impl Started {
-    /// Ring `index`, for the device's last step: it has addresses of the kernel from here on, and
-    /// takes requests.
+    /// Ring `index`; from here on the device has addresses of the kernel, and takes requests.
     pub fn ring(mut self, index: u16) -> Result<Ring<Dma, PciTransport>, ProbeError> {
         self.common.write(QUEUE_SELECT, index);
         // The crate panics when the notify register of a ring is outside the notify region.

@@ -93,8 +93,7 @@ impl Slots {
         is_done
     }
 
-    /// No G waits for this slot any more. True if it is the caller's at once: the device may have
-    /// completed it just now.
+    /// No G waits for this slot any more. True if it is the caller's at once: it is done.
     pub fn abandon(&mut self, slot: usize) -> bool {
         let is_done = self.collect(slot);
         if !is_done {
