@@ -223,8 +223,11 @@ struct Printer<A, B> {
 
 impl<A: Sink, B: Sink> Printer<A, B> {
     const fn new() -> Self {
-        let console = IrqLock::at(LockLevel::Console, Console::new());
-        Printer { turn: Turn::new(), console }
+        let ring = Ring::new();
+        let serial = Slot::new();
+        let screen = Slot::new();
+        let console = Console { ring, serial, screen, texts: 0, cut: None };
+        Printer { turn: Turn::new(), console: IrqLock::at(LockLevel::Console, console) }
     }
 
     fn print(&self, args: fmt::Arguments, color: Color) {
@@ -313,10 +316,6 @@ struct Slot<S> {
 }
 
 impl<A: Sink, B: Sink> Console<A, B> {
-    const fn new() -> Self {
-        Console { ring: Ring::new(), serial: Slot::new(), screen: Slot::new(), texts: 0, cut: None }
-    }
-
     fn new_text(&mut self) -> u64 {
         self.texts += 1;
         self.texts

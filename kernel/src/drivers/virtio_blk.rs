@@ -50,8 +50,6 @@ pub const SLOT_BYTES: usize = 32 * 1024;
 
 /// Device ids of a block device: transitional and modern.
 const BLOCK: [u16; 2] = [0x1001, 0x1042];
-/// The ring of a virtio block device that this driver uses.
-const QUEUE: u16 = 0;
 
 /// The features that this driver supports. Not among them: event indices, as the crate's comparison
 /// of them fails where they wrap around, and the device then gets no notification any more.
@@ -178,7 +176,7 @@ impl Disk {
             can_flush: features & FLUSH != 0,
             interrupt,
             summary: format!("virtio at {at}, {} KiB{blocks}{kind}, {interrupt}", sectors / 2),
-            ring: IrqLock::new(device.ring(QUEUE)?),
+            ring: IrqLock::new(device.ring(0)?),
             free: FreeSlots::new(),
             polls: [const { PollDesc::new() }; SLOTS],
             data: [const { AtomicPtr::new(core::ptr::null_mut()) }; SLOTS],
@@ -242,7 +240,7 @@ impl Disk {
     }
 }
 
-/// The size in sectors. It may change while it is read, but not for ever.
+/// The size in sectors, which may change while it is read, but not for ever.
 fn read_capacity(transport: &impl Transport) -> Result<u64, ProbeError> {
     for _ in 0..16 {
         let before = transport.read_config_generation();

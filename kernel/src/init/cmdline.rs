@@ -27,9 +27,6 @@ pub const MAX_LENGTH: usize = 4096;
 /// Warnings that are kept; the rest are counted.
 const MAX_WARNINGS: usize = 16;
 
-/// Some editors put it at the start of a UTF-8 file.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-
 /// Characters of a bad word that a warning shows.
 const SHOWN: usize = 40;
 
@@ -179,7 +176,7 @@ impl Options {
     /// Applies the words of one source; later words win, also over those of an earlier source.
     pub fn apply(&mut self, source: &str, text: &[u8]) {
         let (used, rest) = text.split_at(text.len().min(MAX_LENGTH));
-        let used = used.strip_prefix(BYTE_ORDER_MARK).unwrap_or(used);
+        let used = used.strip_prefix(b"\xef\xbb\xbf").unwrap_or(used); // byte order mark
         let mut args: Option<Vec<String>> = None;
         for word in words(used) {
             // A word at the cut may continue behind it: half of it means nothing.

@@ -156,7 +156,6 @@ pub fn structure<C: ConfigurationAccess + Copy>(
     Ok(None)
 }
 
-/// Resets the device, which may take a while, but not for ever.
 fn reset(transport: &mut PciTransport) -> Result<(), ProbeError> {
     const POLLS: u32 = 1_000_000;
     transport.set_status(DeviceStatus::empty());
