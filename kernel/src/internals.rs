@@ -31,12 +31,8 @@ open! {
 
 /// Devices.
 pub mod drivers {
+    pub use crate::drivers::serial::input;
     pub use crate::drivers::{irq, virtio, virtio_blk};
-
-    /// Console input.
-    pub mod input {
-        pub use crate::drivers::serial::input::INPUT;
-    }
 }
 
 /// Memory.

@@ -5,10 +5,9 @@
 //!
 //! # The public API
 //!
-//! The public modules, and no more: [`program`], [`go`], [`chan`], [`mod@select`],
-//! [`sync`], [`mod@blocking`], [`time`], [`gref`], [`console`], [`disk`], [`fs`],
-//! [`mod@stats`], [`tasks`], [`waiting`], [`inspect`], [`trace`], [`schedtrace`],
-//! [`simulated`], [`prelude`].
+//! The public modules, and no more: [`program`], [`go`], [`chan`], [`mod@select`], [`sync`],
+//! [`mod@blocking`], [`time`], [`gref`], [`console`], [`disk`], [`fs`], [`mod@stats`], [`tasks`],
+//! [`waiting`], [`inspect`], [`trace`], [`schedtrace`], [`simulated`], [`prelude`].
 //!
 //! > Safe code that can name only these can neither break memory nor stop the kernel.
 //!
@@ -18,8 +17,7 @@
 //!
 //! # The map
 //!
-//! Each room uses only rooms above it in this list; the README has the exact arrows, and a test holds
-//! them.
+//! Each room uses only rooms above it in this list; the README has the exact arrows.
 //!
 //! | room | contents |
 //! |---|---|
@@ -138,7 +136,8 @@ fn start(boot: &'static mut BootInfo) -> ! {
     let firmware = handover::firmware(boot);
     let options = OPTIONS.call_once(|| handover::init_options(boot));
     mem::stack::set_least_size(options.stack_kib.unwrap_or(0) << 10);
-    handover::init_screen(boot, options); //    the second console
+    handover::init_screen(boot); //             the second console
+    log::set_sinks(options.console);
     arch::set_handlers(HANDLERS); //            the entry points of interrupts
     arch::init(handover::machine_config(rsdp, options)); // tables, APIC, clock, timer
     arch::start_cpus(start_cpu); //             the others come up
@@ -168,7 +167,6 @@ fn start_cpu() -> ! {
     run::mstart()
 }
 
-/// The kernel's interrupt handlers.
 const HANDLERS: arch::Handlers = arch::Handlers {
     tick: run::on_tick,
     wake: run::on_wake,
@@ -191,7 +189,6 @@ fn device(vector: u8) -> arch::Afterwards {
     run::on_device()
 }
 
-/// What the scheduler calls above itself.
 static HOOKS: run::hooks::Hooks = run::hooks::Hooks {
     event: trace::event_now,
     event_at: trace::event_at,
@@ -239,30 +236,23 @@ fn init_memory(boot: &BootInfo) {
     mem::reclaim::set_wait(run::wait_for_memory);
 }
 
-/// Queues the program's first G.
 fn start_program(options: &'static cmdline::Options) {
-    let program = match program::choose(program::all(), options.program.as_deref()) {
-        Ok(program) => program,
-        Err(error) => {
-            ::log::error!("{error}; this image holds:");
-            program::all().iter().for_each(|p| ::log::error!("  {}", p.name()));
-            arch::exit(EXIT_NO_PROGRAM, log::print_line);
-        }
-    };
+    let chosen = program::choose(program::all(), options.program.as_deref());
+    let program = chosen.unwrap_or_else(|error| {
+        ::log::error!("{error}; this image holds:");
+        program::all().iter().for_each(|p| ::log::error!("  {}", p.name()));
+        arch::exit(EXIT_NO_PROGRAM, log::print_line)
+    });
     program::set_booted(&program, &options.args);
     let main = go::Go::new().name(program.name()).stack_size(program.stack_size());
     let main = main.spawn(move || {
         run::program::BOOT.main_begins();
-        match run::unwind::catch(|| program.run()) {
-            Ok(()) => exit(0),
-            Err(why) => {
-                if why == go::JoinError::Killed {
-                    // All other ways to get here have reported it.
-                    ::log::error!("{}: main was killed", program.name());
-                }
-                exit(EXIT_MAIN_PANIC)
-            }
+        let Err(why) = run::unwind::catch(|| program.run()) else { exit(0) };
+        if why == go::JoinError::Killed {
+            // All other ways to get here have reported it.
+            ::log::error!("{}: main was killed", program.name());
         }
+        exit(EXIT_MAIN_PANIC)
     });
     if let Err(error) = main {
         panic!("cannot start {}: {error}", program.name());

@@ -23,8 +23,7 @@ impl DebugCon {
 
     /// Writes all of `bytes`; a string instruction is faster in an emulator.
     pub fn write(&mut self, bytes: &[u8]) {
-        // SAFETY: reads `bytes` and writes to the port of a device that answered.
-        // The direction flag is clear, as everywhere.
+        // SAFETY: writes to the port of a device that answered; the direction flag is clear.
         unsafe {
             asm!("rep outsb", inout("rsi") bytes.as_ptr() => _, inout("rcx") bytes.len() => _,
                 in("dx") PORT, options(readonly, nostack, preserves_flags));

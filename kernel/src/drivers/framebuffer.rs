@@ -1,7 +1,6 @@
 //! Text on the framebuffer that the loader set up.
 //!
-//! Holds a grid of characters, the drawing of changed cells, and the check of the loader's
-//! description of the screen, which is not trusted: whatever it says, no pixel is drawn
+//! The loader's description of the screen is not trusted: whatever it says, no pixel is drawn
 //! outside the buffer. `log.rs` decides what is printed.
 //!
 //! The framebuffer is never read: reads over the bus are slower than anything else a kernel
@@ -13,11 +12,9 @@ use super::log::{Color, Sink};
 use bootloader_api::info::{FrameBufferInfo, PixelFormat};
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 
-/// A full screen scrolls by this part of its rows: nearly all of it must be drawn anew,
-/// whether it moves by one row or by five.
+/// A full screen scrolls by this part of its rows: to draw it costs the same for any number.
 const JUMP: usize = 8;
 
-/// The size of a character cell in pixels.
 const CELL_WIDTH: usize = get_raster_width(FontWeight::Regular, RasterHeight::Size16);
 const CELL_HEIGHT: usize = RasterHeight::Size16.val();
 
@@ -25,7 +22,6 @@ const CELL_HEIGHT: usize = RasterHeight::Size16.val();
 const MAX_COLUMNS: usize = 3840usize.div_ceil(CELL_WIDTH);
 const MAX_ROWS: usize = 2160usize.div_ceil(CELL_HEIGHT);
 
-/// The most cells that a screen needs.
 pub const MAX_CELLS: usize = MAX_COLUMNS * MAX_ROWS;
 
 const TAB: usize = 8;
@@ -47,21 +43,18 @@ pub struct Cell {
     drawn: Glyph,
 }
 
-/// A character with its colour. All zero is a blank, so that a fresh grid costs nothing in
-/// the kernel's image.
+/// A character with its colour. A blank is all zero: a fresh grid takes no space in the image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Glyph {
     byte: u8,
     color: u8,
 }
 
-impl Glyph {
-    const BLANK: Glyph = Glyph { byte: 0, color: 0 };
-}
+const BLANK: Glyph = Glyph { byte: 0, color: 0 };
 
 impl Cell {
     /// An empty cell.
-    pub const BLANK: Cell = Cell { wanted: Glyph::BLANK, drawn: Glyph::BLANK };
+    pub const BLANK: Cell = Cell { wanted: BLANK, drawn: BLANK };
 }
 
 /// A text console on a framebuffer.
@@ -74,8 +67,7 @@ pub struct Screen<'a> {
     bytes_per_line: usize,
     /// Ready-made pixels for each colour and shade, least significant byte first.
     shades: [[u32; SHADES]; FOREGROUNDS.len()],
-    /// Position of the next character. `column == columns` is possible: the wrap waits for
-    /// the character that needs it.
+    /// Position of the next character; `column == columns` until a character needs the wrap.
     column: usize,
     row: usize,
     color: u8,
@@ -86,8 +78,7 @@ pub struct Screen<'a> {
 }
 
 impl Screen<'static> {
-    /// The screen of the machine, on the one static grid. `None` where not even
-    /// one character fits, or when it was taken before.
+    /// The machine's screen, on the one static grid; `None` also when it was taken before.
     pub fn take(pixels: &'static mut [u8], info: FrameBufferInfo) -> Option<Self> {
         static CELLS: spin::Mutex<[Cell; MAX_CELLS]> = spin::Mutex::new([Cell::BLANK; MAX_CELLS]);
         let cells = spin::MutexGuard::leak(CELLS.try_lock()?); // locked for ever
@@ -96,10 +87,8 @@ impl Screen<'static> {
 }
 
 impl<'a> Screen<'a> {
-    /// A cleared screen on `pixels`, which is laid out as `info` says.
-    ///
-    /// Where `info` claims more than `pixels` or `cells` have, less is used; `None` where not
-    /// even one character fits.
+    /// A cleared screen on `pixels`, which is laid out as `info` says. Where `info` claims more
+    /// than `pixels` or `cells` have, less is used; `None` where not even one character fits.
     pub fn new(pixels: &'a mut [u8], info: FrameBufferInfo, cells: &'a mut [Cell]) -> Option<Self> {
         let bytes_per_pixel = info.bytes_per_pixel;
         if !(1..=4).contains(&bytes_per_pixel) {
@@ -126,7 +115,15 @@ impl<'a> Screen<'a> {
         });
         let cells = &mut cells[..columns * rows];
         cells.fill(Cell::BLANK);
-        let screen = Screen {
+        // The loader leaves its own messages on the screen.
+        let background = shades[0][0].to_le_bytes();
+        for line in pixels.chunks_mut(bytes_per_line).take(lines.min(info.height)) {
+            let visible = (width * bytes_per_pixel).min(line.len());
+            for place in line[..visible].chunks_exact_mut(bytes_per_pixel) {
+                place.copy_from_slice(&background[..bytes_per_pixel]);
+            }
+        }
+        Some(Screen {
             pixels,
             cells,
             columns,
@@ -139,16 +136,7 @@ impl<'a> Screen<'a> {
             color: 0,
             utf8_left: 0,
             dirty: (rows, 0),
-        };
-        // The loader leaves its own messages on the screen.
-        let background = screen.shades[0][0].to_le_bytes();
-        for line in screen.pixels.chunks_mut(bytes_per_line).take(lines.min(info.height)) {
-            let visible = (width * bytes_per_pixel).min(line.len());
-            for place in line[..visible].chunks_exact_mut(bytes_per_pixel) {
-                place.copy_from_slice(&background[..bytes_per_pixel]);
-            }
-        }
-        Some(screen)
+        })
     }
 
     /// Columns and rows of text.
@@ -156,8 +144,7 @@ impl<'a> Screen<'a> {
         (self.columns, self.rows)
     }
 
-    /// Puts one byte of UTF-8 text. A character outside ASCII takes one cell, and so does
-    /// each byte that is not UTF-8 at all.
+    /// Puts one byte of text. A character outside ASCII takes one cell, as does a byte of none.
     fn put(&mut self, byte: u8) {
         if (0x80..0xc0).contains(&byte) && self.utf8_left > 0 {
             self.utf8_left -= 1;
@@ -185,7 +172,7 @@ impl<'a> Screen<'a> {
         }
         // A space has no colour, so that it equals a blank cell.
         let wanted = match byte {
-            b' ' => Glyph::BLANK,
+            b' ' => BLANK,
             _ => Glyph { byte, color: self.color },
         };
         self.cells[self.row * self.columns + self.column].wanted = wanted;
@@ -193,8 +180,7 @@ impl<'a> Screen<'a> {
         self.column += 1;
     }
 
-    /// Begins a row; a full screen scrolls. Drawing comes later, once for all the rows of one
-    /// `write`.
+    /// Begins a row; a full screen scrolls.
     fn line_feed(&mut self) {
         self.column = 0;
         self.row += 1;
@@ -205,8 +191,7 @@ impl<'a> Screen<'a> {
         self.row -= jump;
         let by = jump * self.columns;
         for place in 0..self.cells.len() {
-            self.cells[place].wanted =
-                self.cells.get(place + by).map_or(Glyph::BLANK, |c| c.wanted);
+            self.cells[place].wanted = self.cells.get(place + by).map_or(BLANK, |c| c.wanted);
         }
         self.dirty = (0, self.rows);
     }
@@ -224,7 +209,7 @@ impl<'a> Screen<'a> {
                 let is_box = (1..CELL_WIDTH - 1).contains(&x) && (3..CELL_HEIGHT - 3).contains(&y);
                 let intensity = match raster {
                     Some(raster) => raster.pixel(x, y).unwrap_or(0),
-                    None if glyph != Glyph::BLANK && is_box => 255,
+                    None if glyph != BLANK && is_box => 255,
                     None => 0,
                 };
                 let pixel = shades[usize::from(intensity) * SHADES / 256].to_le_bytes();
@@ -232,8 +217,7 @@ impl<'a> Screen<'a> {
             }
             let line = &line[..CELL_WIDTH * per_pixel];
             let at = start + y * self.bytes_per_line;
-            // `new` checked that it fits; a mistake there must not write elsewhere or panic
-            // in the middle of a panic message.
+            // `new` checked that it fits; a mistake there must not panic in a panic message.
             if let Some(place) = self.pixels.get_mut(at..at + line.len()) {
                 place.copy_from_slice(line);
             }
@@ -279,7 +263,6 @@ fn mix(foreground: [u8; 3], shade: usize) -> [u8; 3] {
     })
 }
 
-/// The bytes of a pixel as a little-endian number.
 fn encode([red, green, blue]: [u8; 3], format: PixelFormat, bytes_per_pixel: usize) -> u32 {
     let [r, g, b] = [red, green, blue].map(u32::from);
     let grey = (r * 3 + g * 6 + b) / 10;

@@ -1,13 +1,12 @@
 //! QEMU's fw_cfg device: the command line in a virtual machine.
 //!
-//! Finds files by name that were given to QEMU on its command line (`-fw_cfg
-//! name=opt/…,file=…`). The boot code is the only caller: for the command line, for ACPI
-//! tables that replace those of the firmware, and for memory regions that are added to its
-//! map.
+//! Finds files by name that were given to QEMU on its command line (`-fw_cfg name=opt/…,file=…`).
+//! The boot code is the only caller: for the command line, for ACPI tables that replace those of
+//! the firmware, and for memory regions that are added to its map.
 //!
-//! The device has two ports: a selector that chooses an item and goes to its start, and a
-//! data port that gives its bytes one by one. It never ends: after an item's last byte it
-//! gives zeros. So every count and size that it reports is bounded before use.
+//! The device has two ports: a selector that chooses an item and goes to its start, and a data port
+//! that gives its bytes one by one, and zeros after the last. So every count and size that it
+//! reports is bounded before use.
 
 use alloc::vec::Vec;
 use raw_cpuid::CpuId;
@@ -24,7 +23,7 @@ const SIGNATURE: [u8; 4] = *b"QEMU";
 /// The most files that are searched. QEMU itself makes some 30 of them.
 const MAX_FILES: u32 = 1024;
 
-/// The name of a file in the directory, NUL included.
+/// Bytes of a file's name in the directory, NUL included.
 const NAME_SIZE: usize = 56;
 
 /// The device's two registers.
@@ -35,13 +34,11 @@ pub trait Registers {
     fn read(&mut self) -> u8;
 }
 
-/// The two ports of the real device.
 pub struct Ports;
 
 impl Registers for Ports {
     fn select(&mut self, item: u16) {
-        // SAFETY: `probe` checked that this is a virtual machine, where the port is the
-        // device's or unused; choosing an item changes nothing else.
+        // SAFETY: in a virtual machine, says `probe`, where the port is the device's or unused.
         unsafe { Port::new(SELECTOR_PORT).write(item) }
     }
 
@@ -63,9 +60,7 @@ pub enum FileError {
 }
 
 /// A fw_cfg device that has shown its signature.
-pub struct FwCfg<R: Registers = Ports> {
-    registers: R,
-}
+pub struct FwCfg<R: Registers = Ports>(R);
 
 impl FwCfg {
     /// The device, where this is a virtual machine that has one. On real machines the ports
@@ -80,12 +75,10 @@ impl<R: Registers> FwCfg<R> {
     /// The device behind `registers`, if it shows its signature.
     pub fn probe_on(mut registers: R) -> Option<Self> {
         registers.select(SIGNATURE_ITEM);
-        let found = read_bytes(&mut registers) == SIGNATURE;
-        found.then_some(FwCfg { registers })
+        (read_bytes(&mut registers) == SIGNATURE).then_some(FwCfg(registers))
     }
 
-    /// The contents of the file `name`, if it has at most `max` bytes. A file of no bytes is
-    /// a file.
+    /// The contents of the file `name`, if it has at most `max` bytes.
     pub fn file(&mut self, name: &str, max: usize) -> Result<Vec<u8>, FileError> {
         let size = self.find(name)?;
         if size as usize > max {
@@ -93,31 +86,30 @@ impl<R: Registers> FwCfg<R> {
         }
         let mut contents = Vec::new();
         contents.try_reserve_exact(size as usize).map_err(|_| FileError::NoMemory)?;
-        contents.extend((0..size).map(|_| self.registers.read()));
+        contents.extend((0..size).map(|_| self.0.read()));
         Ok(contents)
     }
 
-    /// Fills `buffer` from the front with the contents of the file `name`; returns how many
-    /// bytes the file has, which may be more. Needs no heap.
+    /// Fills `buffer` with the start of the file `name`; returns the file's size. Needs no heap.
     pub fn read_file(&mut self, name: &str, buffer: &mut [u8]) -> Result<usize, FileError> {
         let size = self.find(name)? as usize;
-        buffer.iter_mut().take(size).for_each(|byte| *byte = self.registers.read());
+        buffer.iter_mut().take(size).for_each(|byte| *byte = self.0.read());
         Ok(size)
     }
 
     /// Chooses the file `name`; returns its size. An entry is a big-endian size, a big-endian item
     /// number, two unused bytes and the name.
     fn find(&mut self, name: &str) -> Result<u32, FileError> {
-        self.registers.select(DIRECTORY_ITEM);
-        let count = u32::from_be_bytes(read_bytes(&mut self.registers));
+        self.0.select(DIRECTORY_ITEM);
+        let count = u32::from_be_bytes(read_bytes(&mut self.0));
         for _ in 0..count.min(MAX_FILES) {
-            let size = u32::from_be_bytes(read_bytes(&mut self.registers));
-            let item = u16::from_be_bytes(read_bytes(&mut self.registers));
-            let _unused: [u8; 2] = read_bytes(&mut self.registers);
-            let entry: [u8; NAME_SIZE] = read_bytes(&mut self.registers);
+            let size = u32::from_be_bytes(read_bytes(&mut self.0));
+            let item = u16::from_be_bytes(read_bytes(&mut self.0));
+            let _unused: [u8; 2] = read_bytes(&mut self.0);
+            let entry: [u8; NAME_SIZE] = read_bytes(&mut self.0);
             let end = entry.iter().position(|&byte| byte == 0).unwrap_or(NAME_SIZE);
             if &entry[..end] == name.as_bytes() {
-                self.registers.select(item);
+                self.0.select(item);
                 return Ok(size);
             }
         }
@@ -221,7 +213,7 @@ mod tests {
         for filler in [0, 0xff, b'x'] {
             let mut fw_cfg = FwCfg::probe_on(device(u32::MAX, &[], filler)).expect("signature");
             assert_eq!(fw_cfg.file("opt/a", 100), Err(FileError::NotFound));
-            assert!(fw_cfg.registers.reads <= 8 + 64 * MAX_FILES as usize);
+            assert!(fw_cfg.0.reads <= 8 + 64 * MAX_FILES as usize);
         }
     }
 

@@ -1,8 +1,7 @@
 //! Device interrupts: the driver of each vector, and how many came.
 //!
-//! `arch` knows how a line is wired ([`arch::route_isa`]); this file allocates vectors, calls
-//! the driver that has claimed one, and counts. A driver claims in its set-up and keeps its
-//! vector for ever.
+//! `arch` knows how a line is wired ([`arch::route_isa`]); this file allocates vectors, which a
+//! driver claims in its set-up and keeps for ever.
 //!
 //! # In an interrupt
 //!
@@ -21,8 +20,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// Vectors that [`claim`] allocates. Those below, from 0x30 on, are for tests of the lines.
 const CLAIMABLE: Range<u8> = 0x50..0xf0;
 
-/// Called when the device of a driver has interrupted: see the top of this file. The interrupt may
-/// be spurious.
+/// Called at an interrupt, which may be spurious: see the top of this file.
 pub type Handler = fn();
 
 /// Why a driver gets no interrupts.
@@ -34,12 +32,10 @@ pub enum IrqError {
     Route(RouteError),
 }
 
-/// The state of one vector.
 struct Line {
     count: AtomicU64,
     cpu: AtomicUsize,
-    /// The name and the handler of its driver. Held for the time of a copy only, so an interrupt
-    /// may take it.
+    /// The name and the handler of its driver. Held for the time of a copy only.
     claim: IrqLock<Option<(&'static str, Handler)>>,
 }
 
@@ -48,7 +44,6 @@ impl Line {
         Line { count: AtomicU64::new(0), cpu: AtomicUsize::new(0), claim: IrqLock::new(None) }
     }
 
-    /// Makes the claim unless there is one.
     fn claim(&self, name: &'static str, handler: Handler) -> bool {
         let mut claim = self.claim.lock();
         let is_free = claim.is_none();
@@ -68,24 +63,16 @@ impl Line {
 
 static LINES: [Line; 256] = [const { Line::new() }; 256];
 
-/// Gives `handler` a vector of its own, for messages (MSI, MSI-X) of its device. It may be
-/// called from here on.
+/// Gives `handler` a vector of its own, for messages (MSI, MSI-X). It may be called from here on.
 pub fn claim(name: &'static str, handler: Handler) -> Result<u8, IrqError> {
     let is_claimed = |&vector: &u8| LINES[usize::from(vector)].claim(name, handler);
     CLAIMABLE.into_iter().find(is_claimed).ok_or(IrqError::NoVector)
 }
 
-/// As [`claim`], for the ISA line `irq`, which is routed to `cpu` and may interrupt from here
-/// on. The firmware says where and how the line really arrives.
-/// Errors: no vector is left, or there is no such line or CPU.
-pub fn claim_isa(
-    irq: u8,
-    cpu: usize,
-    name: &'static str,
-    handler: Handler,
-) -> Result<u8, IrqError> {
+/// As [`claim`], for the ISA line `irq`, which is routed to the boot CPU as the firmware says.
+pub fn claim_isa(irq: u8, name: &'static str, handler: Handler) -> Result<u8, IrqError> {
     let vector = claim(name, handler)?;
-    arch::route_isa(irq, vector, cpu).map(|()| vector).map_err(|error| {
+    arch::route_isa(irq, vector, 0).map(|()| vector).map_err(|error| {
         *LINES[usize::from(vector)].claim.lock() = None;
         IrqError::Route(error)
     })
@@ -169,7 +156,7 @@ mod tests {
     #[test]
     fn a_claim_of_a_line_that_is_not_there_gives_its_vector_back() {
         // On the host there is no I/O APIC, and no CPU.
-        let error = claim_isa(4, 0, "absent", count).expect_err("no line");
+        let error = claim_isa(4, "absent", count).expect_err("no line");
         assert!(matches!(error, IrqError::Route(_)), "{error}");
         assert!(lines().all(|line| line.name != "absent"));
     }

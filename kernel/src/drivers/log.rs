@@ -55,16 +55,14 @@ use ring::{RING_SIZE, Ring};
 use text::Text;
 use turn::Turn;
 
-/// Maximum number of bytes under one hold of the console lock, with interrupts off. Most lines are
-/// shorter, so an interrupt handler that prints seldom splits one.
+/// Maximum number of bytes under one hold of the console lock. Most lines are shorter.
 pub const PIECE: usize = 128;
 
-/// Characters that are drawn on the screen under one hold of the console lock: after a line
-/// feed at the bottom all of them change, and to draw one takes 3,000 instructions.
+/// Characters that are drawn under one hold of the console lock: each takes 3,000 instructions.
 const DRAWN: usize = 32;
 
-/// How often [`emergency`] tries to get the lock before it breaks it: some 50 ms on real machines, a
-/// few seconds in an emulator that counts time in instructions.
+/// Tries of [`emergency`] to get the lock before it breaks it: some 50 ms on real machines, a few
+/// seconds in an emulator that counts time in instructions.
 const EMERGENCY_TRIES: u32 = 1 << 20;
 
 /// Prints to the consoles. The text of one call stays together.
@@ -87,8 +85,7 @@ macro_rules! println {
 
 /// A destination of text: a serial port, a screen, a vector in a test.
 pub trait Sink: Send {
-    /// Writes all of it, or loses some; never waits without a limit. Drawing may be left to
-    /// [`draw`](Self::draw).
+    /// Writes all of it, or loses some; never waits without a limit. `draw` may follow.
     fn write(&mut self, bytes: &[u8], color: Color);
 
     /// Draws at most `most` characters that were written. Whether there are more.
@@ -118,7 +115,6 @@ pub enum Sinks {
     None,
 }
 
-/// The console of this machine.
 static CONSOLE: Printer<Serial, Screen<'static>> = Printer::new();
 
 /// Prints formatted text. Use [`print!`](crate::print!).
@@ -131,11 +127,9 @@ pub fn print_line(args: fmt::Arguments) {
     CONSOLE.print(format_args!("{args}\n"), Color::Normal);
 }
 
-/// Makes the `log` crate's macros print here, from `info` up. The first call of
-/// the boot code; needs neither heap nor consoles. Later calls do nothing.
+/// Makes the `log` crate's macros print here, from `info` up. Needs neither heap nor consoles.
 pub fn init() {
-    static LOGGER: Logger = Logger;
-    if log::set_logger(&LOGGER).is_ok() {
+    if log::set_logger(&Logger).is_ok() {
         log::set_max_level(LevelFilter::Info);
     }
 }
@@ -165,8 +159,7 @@ pub(crate) fn write_serial(text: &str) {
     CONSOLE.write(text.as_bytes(), To::Serial);
 }
 
-/// The G of this name ([`crate::run::door::me`]) was abandoned: if it had the turn to print, passes it
-/// to the next G.
+/// The G of this name ([`door::me`]) was abandoned: if it had the turn to print, passes it on.
 pub(crate) fn pass_turn_of(gone: u64) {
     CONSOLE.turn.pass_from(gone);
 }
@@ -187,43 +180,29 @@ pub fn dmesg() -> Result<Vec<u8>, TryReserveError> {
 }
 
 /// The writer of the panic path: works even when the lock is held by a CPU that died, or by the
-/// very code that was interrupted.
-///
-/// It tries for a bounded time, then breaks the lock. It keeps the consoles until it is dropped, so
-/// that no other CPU prints in between.
+/// interrupted code. It tries for a bounded time, then breaks the lock, and keeps it.
 ///
 /// # Safety
-///
-/// For a kernel that is going down only, and after the other CPUs have been
-/// told to stop: a holder of the lock that goes on running would share the
-/// consoles with this writer.
+/// For a kernel that is going down only, and after the other CPUs have been told to stop: a holder
+/// of the lock that goes on running would share the consoles with this writer.
 pub unsafe fn emergency() -> Emergency {
     // SAFETY: the caller's promise is passed on.
-    Emergency::new(unsafe { CONSOLE.seize(EMERGENCY_TRIES) })
+    Emergency(unsafe { CONSOLE.seize(EMERGENCY_TRIES) })
 }
 
-/// As [`emergency`], for a kernel that continues: the lock is not broken, and the result is `None`
-/// if it is not free within so many tries. Interrupts off; any context.
+/// As [`emergency`], for a kernel that continues: `None` if the lock is not free within `tries`.
 pub fn try_emergency(tries: u32) -> Option<Emergency> {
-    CONSOLE.try_lock(tries).map(Emergency::new)
+    CONSOLE.try_lock(tries).map(Emergency)
 }
 
 /// The writer from [`emergency`].
-pub struct Emergency {
-    console: IrqGuard<'static, Console<Serial, Screen<'static>>>,
-}
-
-impl Emergency {
-    fn new(mut console: IrqGuard<'static, Console<Serial, Screen<'static>>>) -> Self {
-        console.end_cut_line();
-        Emergency { console }
-    }
-}
+pub struct Emergency(IrqGuard<'static, Console<Serial, Screen<'static>>>);
 
 impl Write for Emergency {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.console.write(text.as_bytes(), To::All(Color::Error));
-        self.console.draw(usize::MAX);
+        self.0.end_cut_line();
+        self.0.write(text.as_bytes(), To::All(Color::Error));
+        self.0.draw(usize::MAX);
         Ok(())
     }
 }
@@ -231,13 +210,10 @@ impl Write for Emergency {
 /// Where a text goes.
 #[derive(Clone, Copy)]
 enum To {
-    /// To the ring and every console in use.
     All(Color),
-    /// To the serial port.
     Serial,
 }
 
-/// A console behind its two locks.
 struct Printer<A, B> {
     /// Outer: the right of one G to print a text.
     turn: Turn,
@@ -247,11 +223,13 @@ struct Printer<A, B> {
 
 impl<A: Sink, B: Sink> Printer<A, B> {
     const fn new() -> Self {
-        let console = IrqLock::at(LockLevel::Console, Console::new());
-        Printer { turn: Turn::new(), console }
+        let ring = Ring::new();
+        let serial = Slot::new();
+        let screen = Slot::new();
+        let console = Console { ring, serial, screen, texts: 0, cut: None };
+        Printer { turn: Turn::new(), console: IrqLock::at(LockLevel::Console, console) }
     }
 
-    /// Formats without a lock, then prints.
     fn print(&self, args: fmt::Arguments, color: Color) {
         let send = |bytes: &[u8]| self.write(bytes, To::All(color));
         // The usual text without arguments needs no buffer.
@@ -259,14 +237,12 @@ impl<A: Sink, B: Sink> Printer<A, B> {
             return send(text.as_bytes());
         }
         let mut text = Text::new(send);
-        // An error comes from a `Display` of the caller; what it wrote until then is printed, and
-        // the rest is lost.
+        // An error comes from a `Display` of the caller; what it wrote until then is printed.
         let _ = text.write_fmt(args);
         text.finish();
     }
 
-    /// Writes a text in pieces, each under the console lock: all of them in one turn, if the caller
-    /// can wait for its turn.
+    /// Writes a text in pieces under the console lock: in one turn, if the caller can wait for it.
     fn write(&self, mut bytes: &[u8], to: To) {
         let turn = door::may_wait().then(|| self.turn.take());
         // A text without a turn may be the last that is ever printed.
@@ -300,7 +276,6 @@ impl<A: Sink, B: Sink> Printer<A, B> {
     /// Takes the lock, by force after `tries`.
     ///
     /// # Safety
-    ///
     /// As for [`emergency`].
     unsafe fn seize(&self, tries: u32) -> IrqGuard<'_, Console<A, B>> {
         loop {
@@ -313,18 +288,15 @@ impl<A: Sink, B: Sink> Printer<A, B> {
     }
 }
 
-/// The length of the next piece of `text`: as many whole lines as [`PIECE`] has room for, or that
-/// much of a longer line.
+/// The length of the next piece of `text`: whole lines, or [`PIECE`] of a longer line.
 fn piece_length(text: &[u8]) -> usize {
     let most = text.len().min(PIECE);
-    let last_end = text[..most].iter().rposition(|&byte| byte == b'\n');
-    match last_end {
+    match text[..most].iter().rposition(|&byte| byte == b'\n') {
         Some(end) if most < text.len() => end + 1,
         _ => most,
     }
 }
 
-/// The ring and the two consoles.
 struct Console<A, B> {
     ring: Ring,
     serial: Slot<A>,
@@ -344,10 +316,6 @@ struct Slot<S> {
 }
 
 impl<A: Sink, B: Sink> Console<A, B> {
-    const fn new() -> Self {
-        Console { ring: Ring::new(), serial: Slot::new(), screen: Slot::new(), texts: 0, cut: None }
-    }
-
     fn new_text(&mut self) -> u64 {
         self.texts += 1;
         self.texts
@@ -385,8 +353,6 @@ impl<A: Sink, B: Sink> Console<A, B> {
         }
     }
 
-    /// Draws up to `most` characters that were written and are not shown yet. Whether there
-    /// are more.
     fn draw(&mut self, most: usize) -> bool {
         self.screen.sink_in_use().is_some_and(|screen| screen.draw(most))
     }
@@ -431,7 +397,6 @@ impl<S: Sink> Slot<S> {
     }
 }
 
-/// The back end of the `log` crate's macros.
 struct Logger;
 
 impl Log for Logger {

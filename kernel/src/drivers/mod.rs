@@ -1,10 +1,9 @@
 //! One file per device; unsafe only to touch registers.
 //!
-//! The consoles (`serial`, `framebuffer`) are [`log::Sink`]s, which the boot code hands to [`log`],
-//! the lines that the kernel and its programs print. `fw_cfg` gives the boot code files from the
-//! command line of the virtual machine. `pci` finds devices, `virtio` has what virtio devices
-//! share, `virtio_blk` is the disk, `irq` maps interrupts to drivers, `debugcon` takes the stream of
-//! traces.
+//! The consoles (`serial`, `framebuffer`) are [`log::Sink`]s, which the boot code hands to [`log`].
+//! `fw_cfg` gives the boot code files from the command line of the virtual machine. `pci` finds
+//! devices, `virtio` has what virtio devices share, `virtio_blk` is the disk, `irq` maps interrupts
+//! to drivers, `debugcon` takes the stream of traces.
 
 pub mod debugcon;
 pub mod framebuffer;

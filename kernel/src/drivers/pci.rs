@@ -1,10 +1,9 @@
 //! PCI: functions, their capabilities, their registers and their interrupts.
 //!
-//! Finds functions by walking the buses ([`functions`]), reads a function's capabilities and
-//! address registers ([`Device`]), and sets up interrupts: as a message to a CPU where the
-//! function has MSI-X ([`Device::enable_message`]), by its line otherwise
-//! ([`Device::interrupt_line`]). `arch` accesses configuration space, the types of an access
-//! are those of `virtio-drivers`, and a driver knows what its device does.
+//! Finds functions by walking the buses ([`functions`]), reads capabilities and address registers
+//! ([`Device`]), and sets up interrupts: as a message where the function has MSI-X
+//! ([`Device::enable_message`]), by its line otherwise ([`Device::interrupt_line`]). `arch` accesses
+//! configuration space; the types of an access are those of `virtio-drivers`.
 //!
 //! **Configuration space is not trusted.** Lists have an end, whatever their links say;
 //! bridges lead to each bus once; an object outside its address register, or absurdly far
@@ -33,9 +32,9 @@ impl ConfigurationAccess for Ports {
     }
 
     fn write_word(&mut self, at: Address, register: u8, value: u32) {
-        // SAFETY: the writer is this file, or the crate on its behalf: a BAR is sized with
-        // decoding off and restored; a command lets a device reach memory, whether its rings
-        // are set up yet or not; MSI-X is enabled when its table has a message of ours.
+        // SAFETY: the writer is this file, `virtio`, or the crate: a BAR is sized with decoding off
+        // and restored; a command lets a device reach memory, whether its rings are set up yet or
+        // not; MSI-X is enabled when its table has a message of ours.
         unsafe { arch::pci_write(at.bus, at.device, at.function, register, value) };
     }
 
@@ -47,29 +46,19 @@ impl ConfigurationAccess for Ports {
 /// Why a device cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeError {
-    /// A capability does not end before configuration space does.
     CutCapability(u8),
-    /// There is no such address register: there are six.
     NoSuchBar(u8),
     /// This address register is empty, or for ports, or invalid.
     NoMemoryBar(u8),
-    /// An object would be outside the memory of its address register.
     OutsideBar(u8),
-    /// The registers cannot be mapped.
     Unmappable(u64),
-    /// The virtio crate refuses it.
     Transport(VirtioPciError),
-    /// A ring cannot be set up, and why.
     Ring(virtio_drivers::Error),
-    /// It got no interrupt.
     NoInterrupt(IrqError),
-    /// Its blocks have so many bytes, which requests cannot be multiples of.
     BlockSize(u32),
-    /// Another reason.
     Unusable(&'static str),
 }
 
-/// The function has no MSI-X.
 pub const NO_MESSAGES: ProbeError = ProbeError::Unusable("it cannot send messages");
 const ENDLESS_LIST: ProbeError = ProbeError::Unusable("its list of capabilities has no end");
 
@@ -124,7 +113,6 @@ pub fn functions<C: ConfigurationAccess>(config: &C, vendor: u16) -> Vec<(Addres
 /// One entry of a function's list of capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// Its kind.
     pub id: u8,
     /// Its place in configuration space, a multiple of 4 from 64 on.
     pub offset: u8,
@@ -132,12 +120,10 @@ pub struct Capability {
     pub private: u16,
 }
 
-/// Device memory, by its physical address.
+/// Device memory, at least a byte, by its physical address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Its first address.
     pub address: u64,
-    /// Its length, at least 1.
     pub bytes: u64,
 }
 
@@ -153,46 +139,37 @@ impl Region {
     }
 
     /// The region as registers. A second call returns the same addresses.
-    /// Errors: it is too large, or there is no room.
     pub fn map(&self) -> Result<Registers, ProbeError> {
         let bytes = self.bytes as usize;
-        let base = match self.bytes {
-            0..=MAX_REGION => arch::paging::map_mmio(self.address, bytes).ok(),
-            _ => None,
-        };
-        let base = base.and_then(NonNull::new).ok_or(ProbeError::Unmappable(self.address))?;
-        Ok(Registers { base, bytes })
+        let map = || arch::paging::map_mmio(self.address, bytes).ok().and_then(NonNull::new);
+        let base = (self.bytes <= MAX_REGION).then(map).flatten();
+        Ok(Registers { base: base.ok_or(ProbeError::Unmappable(self.address))?, bytes })
     }
 }
 
-/// Mapped device memory, which stays mapped. A device may answer only to accesses of a register's
-/// own width. An access outside reads all ones and writes nothing, as on a bus where no device
-/// answers.
+/// Device memory, which stays mapped. A device may answer only to accesses of a register's own
+/// width. An access outside reads all ones and writes nothing, as where no device answers.
 #[derive(Debug)]
 pub struct Registers {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-/// A register's width.
 pub trait Word: Copy {}
 impl Word for u16 {}
 impl Word for u32 {}
 
 impl Registers {
-    /// The address at which they are mapped.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Reads the register at `offset`.
     pub fn read(&self, offset: usize) -> u16 {
         let register = self.register::<u16>(offset);
         // SAFETY: `register` gives aligned addresses inside only, and those are mapped.
         register.map_or(u16::MAX, |register| unsafe { register.read_volatile() })
     }
 
-    /// Writes the register at `offset`.
     pub fn write<T: Word>(&self, offset: usize, value: T) {
         if let Some(register) = self.register::<T>(offset) {
             // SAFETY: as in `read`.
@@ -216,7 +193,6 @@ pub struct Device<C: ConfigurationAccess + Copy = Ports> {
 
 /// The table of messages of a function that has MSI-X.
 pub struct MessageTable {
-    /// The offset of its capability.
     capability: u8,
     region: Region,
     entries: u16,
@@ -233,24 +209,14 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
         self.config.read_word(self.at, register)
     }
 
-    /// Enables accesses to its memory, and its own accesses to memory.
-    pub fn enable(&self) {
-        self.change_command(|command| command | Command::MEMORY_SPACE | Command::BUS_MASTER);
-    }
-
-    /// Keeps it from reaching memory: it may still have addresses of ours.
-    pub fn quiesce(&self) {
-        self.change_command(|command| command - Command::BUS_MASTER);
-    }
-
-    fn change_command(&self, change: impl FnOnce(Command) -> Command) {
+    /// Changes the command register: which accesses and interrupts are enabled.
+    pub fn change_command(&self, change: impl FnOnce(Command) -> Command) {
         let mut root = PciRoot::new(self.config);
         let (_, command) = root.get_status_command(self.at);
         root.set_command(self.at, change(command));
     }
 
-    /// Its capabilities, in order.
-    /// Errors: the list does not end.
+    /// Its capabilities, in order; an error if the list does not end.
     pub fn capabilities(&self) -> Result<Vec<Capability>, ProbeError> {
         const HAS_LIST: u32 = 1 << 20;
         let mut found = Vec::new();
@@ -269,14 +235,12 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
         Ok(found)
     }
 
-    /// The part of the memory that address register `index` names.
-    /// Errors: it names none, or the part is not inside.
+    /// A part of the memory that address register `index` names.
     pub fn memory(&self, index: u8, offset: u32, bytes: u32) -> Result<Region, ProbeError> {
         self.memory_bar(index)?.part(offset, bytes).ok_or(ProbeError::OutsideBar(index))
     }
 
-    /// The memory that address register `index` names.
-    /// Errors: it names none.
+    /// All the memory that address register `index` names.
     pub fn memory_bar(&self, index: u8) -> Result<Region, ProbeError> {
         if index >= 6 {
             return Err(ProbeError::NoSuchBar(index));
@@ -299,8 +263,7 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
         ((1..=4).contains(&pin) && line < 16).then_some(line)
     }
 
-    /// Its table of messages.
-    /// Errors: it has no MSI-X, or an invalid table.
+    /// Its table of messages; [`NO_MESSAGES`] if it has no MSI-X.
     pub fn message_table(&self) -> Result<MessageTable, ProbeError> {
         let found = self.capabilities()?.into_iter().find(|cap| cap.id == MSIX);
         let Capability { offset: capability, private, .. } = found.ok_or(NO_MESSAGES)?;
@@ -316,21 +279,17 @@ impl<C: ConfigurationAccess + Copy> Device<C> {
 
     /// From now on it interrupts by the first entry of its table with `message` (address and
     /// data), and by no other entry and no line. The handler is in place already.
-    /// Errors: the table cannot be mapped.
     pub fn enable_message(
         &self,
         table: &MessageTable,
         message: (u64, u32),
     ) -> Result<(), ProbeError> {
         let entries = table.region.map()?;
+        let mut config = self.config;
         // The control bits; the rest of the word is read-only.
-        let control = |bits| {
-            let mut config = self.config;
-            config.write_word(self.at, table.capability, bits);
-        };
-        control(ENABLED | MASKED);
+        config.write_word(self.at, table.capability, ENABLED | MASKED);
         write_entries(&entries, table.entries, message);
-        control(ENABLED);
+        config.write_word(self.at, table.capability, ENABLED);
         self.change_command(|command| command | Command::INTERRUPT_DISABLE);
         Ok(())
     }

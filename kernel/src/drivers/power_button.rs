@@ -1,7 +1,6 @@
 //! The power button: a press ends the machine, as `runnext::power_off` does.
 //!
-//! The button's registers are in `arch`; this file claims and serves its interrupt. A press
-//! is obeyed in the interrupt itself, whatever the Gs do, even if no G makes progress.
+//! A press is obeyed in the interrupt itself, even if no G makes progress.
 //!
 //! The line is level-triggered and shared with events of the firmware that the kernel does
 //! not know. If it interrupts again and again without a press, it is masked.
@@ -16,13 +15,12 @@ const MAX_STRAY: u32 = 1_000;
 
 static POWER_OFF: spin::Once<fn() -> !> = spin::Once::new();
 
-/// Enables the button, if the firmware describes one; a press calls `power_off` in its interrupt.
-/// Once, before Gs run.
+/// Enables the button, if there is one: a press calls `power_off`. Once, before Gs run.
 pub fn init(power_off: fn() -> !) {
     POWER_OFF.call_once(|| power_off);
     let Some(button) = arch::power_button() else { return };
     // First the line, so that no interrupt comes that is not served.
-    if let Err(error) = irq::claim_isa(button.line, 0, "power button", on_interrupt) {
+    if let Err(error) = irq::claim_isa(button.line, "power button", on_interrupt) {
         return log::warn!("power button: {error:?}; a press does nothing");
     }
     match button.enable() {

@@ -1,9 +1,8 @@
 //! The serial port COM1: the probe, and output.
 //!
-//! Holds the probe (is there a port at all?) and a writer; neither waits without a limit, which is
-//! why the set-up is not that of `uart_16550`, whose registers and port accesses it uses. `log.rs`
-//! decides what is printed and keeps lines whole. [`input`] has the other half of the port, and
-//! describes how the two share it.
+//! Neither waits without a limit, which is why the set-up is not that of `uart_16550`, whose
+//! registers and port accesses it uses. `log.rs` decides what is printed and keeps lines whole.
+//! [`input`] has the other half of the port, and describes how the two share it.
 
 pub mod input;
 
@@ -16,32 +15,27 @@ use uart_16550::backend::{Backend, PioBackend};
 use uart_16550::spec::FIFO_SIZE;
 use uart_16550::spec::registers::{FCR, FifoTriggerLevel, LCR, LSR, MCR, WordLength, offsets};
 
-/// The first serial port of a PC, its interrupt, and the CPU that takes it.
+/// The first serial port of a PC, its interrupt, and the second port.
 const COM1: u16 = 0x3f8;
 const COM1_IRQ: u8 = 4;
-const INPUT_CPU: usize = 0;
-/// The second one.
 const COM2: u16 = 0x2f8;
 
-/// The port interrupts when so many bytes have come, or fewer and then none for the time of
-/// four. Half of its FIFO is left for bytes that come until the CPU responds: 0.7 ms at
-/// 115,200 baud.
+/// The port interrupts when so many bytes have come, or fewer and then none for the time of four.
+/// Half of its FIFO is left for bytes that come until the CPU responds: 0.7 ms at 115,200 baud.
 const RECEIVE_TRIGGER: FifoTriggerLevel = FifoTriggerLevel::Eight;
 
-/// The most reads of the line status in the probe. A port read takes about 1 µs on a real bus, so
-/// this is a tenth of a second; bytes that firmware left in the transmitter at 9600 baud take 17 ms.
+/// The most reads of the line status in the probe: 0.1 s on a real bus. Bytes that firmware left in
+/// the transmitter at 9600 baud take 17 ms.
 const PROBE_READS: u32 = 100_000;
 
 /// Reads of the line status for one more byte, before the FIFO is turned on, which drops a
 /// byte that has come. An emulator that has more in its pipe delivers it within a few reads.
 const TYPED_READS: usize = 200;
 
-/// Polls for room in the transmitter before its bytes count as lost. A full FIFO drains in
-/// 1.4 ms; that of a virtual machine takes as long as its reader is busy.
+/// Polls for room in the transmitter until bytes count as lost: a virtual one may drain slowly.
 const SEND_POLLS: u32 = 1 << 20;
 
-/// Polls after a loss, until a byte gets through again: a G that prints a lot to a stuck port
-/// must not pay [`SEND_POLLS`] every time.
+/// Polls after a loss, until a byte gets through again: to print to a stuck port must not be slow.
 const SEND_POLLS_AFTER_LOSS: u32 = 1 << 12;
 
 /// Losses in a row after which the port is dead: it is still tried, but not waited for.
@@ -55,7 +49,6 @@ const RECEIVER_ERRORS: LSR = LSR::OVERRUN_ERROR
     .union(LSR::FRAMING_ERROR)
     .union(LSR::BREAK_INTERRUPT);
 
-/// The registers of a port, by the crate's offsets.
 struct Port<B>(B);
 
 impl<B: Backend> Port<B> {
@@ -79,17 +72,15 @@ pub struct Serial<B: Backend = PioBackend> {
     port: Port<B>,
     /// How many bytes an empty transmitter takes: a 16450 has no FIFO.
     load: usize,
-    /// Is told the receiver bits of the line status, which reading clears. Called under the
-    /// console's lock, interrupts off.
+    /// Gets the receiver bits of the line status, which reading clears. Interrupts are off.
     listener: Option<fn(LSR)>,
     losses_in_a_row: u32,
 }
 
-/// Enables the port's receive interrupt, if there is a port; when all CPUs have come up.
-/// Typed bytes can then be read from [`INPUT`].
+/// Lets typed bytes be read from [`INPUT`], if there is a port. When all CPUs have come up.
 pub fn init_input() {
     let Some(port) = log::with_serial(|serial| serial.port.0) else { return };
-    match irq::claim_isa(COM1_IRQ, INPUT_CPU, "serial", || INPUT.on_interrupt()) {
+    match irq::claim_isa(COM1_IRQ, "serial", || INPUT.on_interrupt()) {
         Ok(_) => INPUT.open(port),
         Err(error) => {
             INPUT.refuse(InputError::NoInterrupt);
@@ -109,7 +100,7 @@ impl Serial {
         Some(serial)
     }
 
-    /// As [`Serial::probe`], for COM2, which is never read.
+    /// COM2, which is never read.
     pub fn probe_second() -> Option<Serial> {
         // SAFETY: as there, of 0x2f8 to 0x2ff.
         let port = unsafe { Uart16550::new_port(COM2) }.ok()?;
@@ -118,8 +109,7 @@ impl Serial {
 }
 
 impl<B: Backend> Serial<B> {
-    /// The same on any registers. The caller owns the device behind `backend`. `keep` gets
-    /// bytes that were typed before and during the set-up.
+    /// The caller owns the device behind `backend`. `keep` gets bytes typed until it is set up.
     fn probe_on(backend: B, keep: fn(u8)) -> Option<Self> {
         let mut probe =
             Probe { port: Port(backend), reads_left: PROBE_READS, keep, has_typed: false };
@@ -127,13 +117,10 @@ impl<B: Backend> Serial<B> {
         Some(Serial { port: probe.port, load, listener: None, losses_in_a_row: 0 })
     }
 
-    /// Whether the port has stopped taking bytes. Each write still tries once: the reader at
-    /// the other end may come back.
     fn is_dead(&self) -> bool {
         self.losses_in_a_row >= LOSSES_UNTIL_DEAD
     }
 
-    /// Sends bytes as they are, or loses some.
     pub fn write_raw(&mut self, bytes: &[u8]) {
         bytes.chunks(self.load).for_each(|load| self.send(load));
     }
@@ -166,14 +153,12 @@ impl<B: Backend + Send> Sink for Serial<B> {
     /// Sends a line feed as carriage return and line feed, as terminals need.
     fn write(&mut self, bytes: &[u8], _: Color) {
         let mut load = arrayvec::ArrayVec::<u8, FIFO_SIZE>::new();
-        for &byte in bytes {
-            let both = [b'\r', byte];
-            for &byte in if byte == b'\n' { &both[..] } else { &both[1..] } {
-                load.push(byte);
-                if load.len() == self.load {
-                    self.send(&load);
-                    load.clear();
-                }
+        let returns = |&byte: &u8| (byte == b'\n').then_some(b'\r');
+        for byte in bytes.iter().flat_map(|byte| returns(byte).into_iter().chain([*byte])) {
+            load.push(byte);
+            if load.len() == self.load {
+                self.send(&load);
+                load.clear();
             }
         }
         if !load.is_empty() {
@@ -186,7 +171,6 @@ impl<B: Backend + Send> Sink for Serial<B> {
 struct Probe<B> {
     port: Port<B>,
     reads_left: u32,
-    /// Gets the bytes that were typed meanwhile.
     keep: fn(u8),
     has_typed: bool,
 }
@@ -212,8 +196,7 @@ impl<B: Backend> Probe<B> {
         let has_fifo = self.port.get(offsets::ISR) & 0xc0 == 0xc0;
         self.port.set(offsets::MCR, OPEN.bits());
         while !self.status()?.contains(LSR::TRANSMITTER_EMPTY) {}
-        // Where an emulator's pipe types all the time, those bytes come instead of our own; the
-        // modem lines prove as much.
+        // If a pipe types all the time, its bytes come instead of ours: the modem lines tell.
         let mut is_good = !self.has_typed && self.loops_byte()?;
         if !is_good {
             self.take_typed()?;
@@ -230,8 +213,7 @@ impl<B: Backend> Probe<B> {
 
     /// Passes on typed bytes until none comes.
     fn take_typed(&mut self) -> Option<()> {
-        let mut taken = 0;
-        let mut reads = 0;
+        let (mut taken, mut reads) = (0, 0);
         while reads < TYPED_READS && taken < input::RING_SIZE {
             reads += 1;
             if self.status()?.contains(LSR::DATA_READY) {

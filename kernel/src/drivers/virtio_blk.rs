@@ -1,10 +1,9 @@
 //! A disk: virtio-blk, many requests at a time, each with a poll descriptor.
 //!
-//! Holds the path of a request: [`Disk::request`] waits for a slot ([`free`]), [`Request::run`]
-//! hands it to the device and waits for the answer, the interrupt takes answers off
-//! the ring and tells the poller. `virtio` brings the device up and has its ring; the caller,
-//! [`crate::api::disk`], handles offsets that are no multiples of a sector, ends and errors for
-//! programs.
+//! [`Disk::request`] waits for a slot ([`free`]), [`Request::run`] hands it to the device and waits
+//! for the answer, the interrupt takes answers off the ring and tells the poller. `virtio` brings
+//! the device up and has its ring; the caller, [`crate::api::disk`], handles offsets that are no
+//! multiples of a sector, ends and errors for programs.
 //!
 //! # Memory ownership
 //!
@@ -26,7 +25,7 @@
 mod free;
 
 use super::pci::{self, ProbeError};
-use super::virtio::hal::Dma;
+use super::virtio::Dma;
 use super::virtio::probe::{self, Interrupt, Started, VENDOR};
 use super::virtio::ring::{Broken, Chain, Ring};
 use super::virtio::slots::{Answer, Bogus, RING, SLOTS};
@@ -44,28 +43,23 @@ use free::FreeSlots;
 use virtio_drivers::transport::Transport;
 use virtio_drivers::transport::pci::PciTransport;
 
-/// Bytes of a sector, the unit of offsets, whatever block size the disk itself has
-/// ([`Disk::block`]).
+/// Bytes of a sector, the unit of offsets, whatever [`Disk::block`] is.
 pub const SECTOR: usize = 512;
 /// The most bytes of one request.
 pub const SLOT_BYTES: usize = 32 * 1024;
 
 /// Device ids of a block device: transitional and modern.
 const BLOCK: [u16; 2] = [0x1001, 0x1042];
-/// The ring of a virtio block device that this driver uses.
-const QUEUE: u16 = 0;
 
-/// The features that this driver supports. Not among them: event indices, as the crate's
-/// comparison of them fails where they wrap around, and the device then gets no notification
-/// any more.
+/// The features that this driver supports. Not among them: event indices, as the crate's comparison
+/// of them fails where they wrap around, and the device then gets no notification any more.
 const READ_ONLY: u64 = 1 << 5;
 const BLOCK_SIZE: u64 = 1 << 6;
 const FLUSH: u64 = 1 << 9;
 
 static DISK: spin::Once<Disk> = spin::Once::new();
 
-/// Finds a disk, brings it up and logs the result. Once, before Gs run. The first usable one
-/// is used; others are logged.
+/// Brings the first usable disk up; others are logged. Once, before Gs run.
 pub fn init() {
     for (at, device) in pci::functions(&pci::Ports, VENDOR) {
         if !BLOCK.contains(&device) {
@@ -103,7 +97,6 @@ pub enum Job {
 }
 
 impl Job {
-    /// Whether it is whole sectors, and at most as many as a slot can hold.
     fn fits(self) -> bool {
         match self {
             Job::Read(_, bytes) | Job::Write(_, bytes) => {
@@ -158,8 +151,7 @@ pub struct Disk {
     /// The memory of each slot, null until it is first used.
     data: [AtomicPtr<u8>; SLOTS],
     is_broken: AtomicBool,
-    /// Answers that were found by a check after a time-out. More than a few mean that interrupts
-    /// get lost.
+    /// Answers found by a check after a time-out; more than a few: interrupts get lost.
     pub late: AtomicU64,
 }
 
@@ -169,7 +161,7 @@ impl Disk {
         let sectors = read_capacity(&*device.transport)?;
         let block = match features & BLOCK_SIZE {
             0 => SECTOR,
-            _ => block_size(device.transport.read_config_space(BLOCK_SIZE_AT).unwrap_or(0))?,
+            _ => block_size(device.transport.read_config_space(20).unwrap_or(0))?, // virtio 5.2.4
         };
         let is_read_only = features & READ_ONLY != 0;
         let kind = if is_read_only { ", read-only" } else { "" };
@@ -184,7 +176,7 @@ impl Disk {
             can_flush: features & FLUSH != 0,
             interrupt,
             summary: format!("virtio at {at}, {} KiB{blocks}{kind}, {interrupt}", sectors / 2),
-            ring: IrqLock::new(device.ring(QUEUE)?),
+            ring: IrqLock::new(device.ring(0)?),
             free: FreeSlots::new(),
             polls: [const { PollDesc::new() }; SLOTS],
             data: [const { AtomicPtr::new(core::ptr::null_mut()) }; SLOTS],
@@ -199,9 +191,7 @@ impl Disk {
         self.ring.lock().slots.in_flight()
     }
 
-    /// A slot for a request; waits until one is free, in order.
-    /// Errors: none was free by `deadline_ns`, there is no memory for it, or the device is
-    /// disabled.
+    /// A slot for a request; waits until one is free, in order, or `deadline_ns`.
     pub fn request(&self, deadline_ns: u64) -> Result<Request<'_>, Failure> {
         if self.is_broken.load(Relaxed) {
             return Err(BROKEN);
@@ -209,19 +199,11 @@ impl Disk {
         let slot = self.free.take(deadline_ns).ok_or(Failure::TimedOut)?;
         // From here on, dropping it releases the slot.
         let mut request = Request { disk: self, slot, data: NonNull::dangling(), is_out: false };
-        request.data = self.data_of(slot).ok_or(Failure::NoMemory)?;
-        Ok(request)
-    }
-
-    /// The memory of a slot that the caller holds.
-    fn data_of(&self, slot: usize) -> Option<NonNull<u8>> {
         // Relaxed: a slot changes its holder through `free`, which orders that.
-        if let Some(data) = NonNull::new(self.data[slot].load(Relaxed)) {
-            return Some(data);
-        }
-        let data = dma::alloc(SLOT_PAGES)?;
-        self.data[slot].store(data.as_ptr(), Relaxed);
-        Some(data)
+        let data = NonNull::new(self.data[slot].load(Relaxed));
+        request.data = data.or_else(|| dma::alloc(SLOT_PAGES)).ok_or(Failure::NoMemory)?;
+        self.data[slot].store(request.data.as_ptr(), Relaxed);
+        Ok(request)
     }
 
     /// Takes all answers off the ring and wakes the Gs that wait for them; returns how many.
@@ -258,7 +240,7 @@ impl Disk {
     }
 }
 
-/// The size in sectors. It may change while it is read, but not for ever.
+/// The size in sectors, which may change while it is read, but not for ever.
 fn read_capacity(transport: &impl Transport) -> Result<u64, ProbeError> {
     for _ in 0..16 {
         let before = transport.read_config_generation();
@@ -271,18 +253,14 @@ fn read_capacity(transport: &impl Transport) -> Result<u64, ProbeError> {
     Err(ProbeError::Unusable("its capacity cannot be read"))
 }
 
-/// Offset of the block size in the configuration (virtio 1.2, 5.2.4).
-const BLOCK_SIZE_AT: usize = 20;
-
-/// The unit of requests, from the block size that the device reports. Its sectors have 512
-/// bytes all the same.
+/// The unit of requests, from the block size that the device reports.
 fn block_size(said: u32) -> Result<usize, ProbeError> {
     let block = said as usize;
     let fits = block.is_power_of_two() && (SECTOR..=SLOT_BYTES).contains(&block);
     if fits { Ok(block) } else { Err(ProbeError::BlockSize(said)) }
 }
 
-/// The head and the status of a request, behind the data of its slot.
+/// The head and the status of a request, after the data of its slot.
 #[repr(C)]
 struct Head {
     kind: u32,
@@ -294,11 +272,10 @@ struct Head {
 
 pub(super) const SLOT_PAGES: usize = (SLOT_BYTES + size_of::<Head>()).div_ceil(PAGE_SIZE);
 
-/// Writes the head of `job` into the slot's memory at `data`; returns the pieces of memory that
-/// the device gets, in the order of virtio.
+/// Writes the head of `job` into the slot's memory at `data`; returns the pieces for the device.
 ///
 /// # Safety
-/// `data` is [`SLOT_PAGES`] pages that nobody else touches, and `job` fits.
+/// `data` is [`SLOT_PAGES`] pages that no other code touches, and `job` fits.
 pub(super) unsafe fn chain(job: Job, data: NonNull<u8>) -> Chain {
     /// A status that no device writes.
     const NO_STATUS: u8 = u8::MAX;
@@ -323,8 +300,7 @@ pub(super) unsafe fn chain(job: Job, data: NonNull<u8>) -> Chain {
     }
 }
 
-/// A slot, with its memory. Dropped, it is free again: at once, or if the device still has
-/// it, when the device gives it back.
+/// A slot, with its memory. Dropped, it is free again, when the device does not have it.
 pub struct Request<'d> {
     disk: &'d Disk,
     slot: usize,
@@ -334,20 +310,17 @@ pub struct Request<'d> {
 }
 
 impl Request<'_> {
-    /// The bytes to be written, or the bytes that were read: [`SLOT_BYTES`] of them. Empty
-    /// while the device has them, as after a time-out.
+    /// [`SLOT_BYTES`] to write, or that were read. Empty while the device has them.
     pub fn data(&mut self) -> &mut [u8] {
         if self.is_out {
             return &mut [];
         }
-        // SAFETY: 1. The slot's memory: so many bytes, zeroed once, never freed. 2. The slot
-        // is held by this request, so neither the device nor another request touches it; and
-        // `self` is borrowed.
+        // SAFETY: so many bytes, zeroed once, never freed; this request holds the slot, so neither
+        // the device nor another request touches them; and `self` is borrowed.
         unsafe { core::slice::from_raw_parts_mut(self.data.as_ptr(), SLOT_BYTES) }
     }
 
     /// Hands `job` to the device, and waits until it is done or `deadline_ns`.
-    /// Errors: the device failed, or the deadline came first.
     ///
     /// # Panics
     /// When `job` does not fit, or the device has the slot already.

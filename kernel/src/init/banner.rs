@@ -1,8 +1,7 @@
 //! The boot banner: the machine in a dozen lines, before the first program runs.
 //!
 //! Every line is something that was found, requested or measured in this boot; how it was found is
-//! in the log, with `log=debug`. Warnings come before the banner, where they arose. [`show`] is
-//! called once, by the boot CPU, when all parts are up.
+//! in the log, with `log=debug`. Warnings come before the banner, where they arose.
 #![forbid(unsafe_code)]
 
 use super::cmdline::Options;
@@ -58,7 +57,6 @@ fn lines(options: &Options, firmware: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The topology of the CPUs: counted, not assumed.
 fn shape(cpus: &[CpuInfo]) -> String {
     let count = |of: fn(&CpuInfo) -> (u32, u32)| {
         let mut all: Vec<_> = cpus.iter().map(of).collect();

@@ -1,8 +1,8 @@
 //! The command line: `key=value` words, none of them trusted.
 //!
-//! Holds the table of options, the splitting into words, and the warnings. An option is one entry
-//! of the table. The boot code collects the text (a file on the stick, then QEMU's fw_cfg), calls
-//! [`Options::apply`] for each source in that order, prints the warnings, and passes the values on.
+//! An option is one entry of a table. The boot code collects the text (a file on the stick, then
+//! QEMU's fw_cfg), calls [`Options::apply`] for each source in that order, prints the warnings, and
+//! passes the values on.
 //!
 //! The file may have been edited on any system: line ends of Windows, a byte order mark and `#`
 //! comments at the start of a line are understood. An invalid word is named in a warning and has no
@@ -17,7 +17,6 @@ use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 use core::str::FromStr;
 use log::LevelFilter;
 use sched::Order;
@@ -28,13 +27,9 @@ pub const MAX_LENGTH: usize = 4096;
 /// Warnings that are kept; the rest are counted.
 const MAX_WARNINGS: usize = 16;
 
-/// Some editors put it at the start of a UTF-8 file.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-
 /// Characters of a bad word that a warning shows.
 const SHOWN: usize = 40;
 
-/// One word of the command line.
 struct Spec {
     key: &'static str,
     /// What may follow the `=`: words to choose from, or `<what>`.
@@ -93,7 +88,9 @@ macro_rules! options {
 
 options! {
     /// The program to run.
-    "program" program: Option<String> = None, { "<name>" text }
+    "program" program: Option<String> = None, {
+        "<name>" |v: &str| (!v.is_empty()).then(|| Some(v.into()))
+    }
     /// The least important messages to print.
     "log" log: LevelFilter = LevelFilter::Info, {
         "error" => LevelFilter::Error, "warn" => LevelFilter::Warn, "info" => LevelFilter::Info,
@@ -164,10 +161,11 @@ options! {
     /// The frequency of the local APICs' timers, in MHz, before they divide it.
     "lapic" lapic_mhz: Option<u64> = None, { "<MHz>" |v| number(v, 1, MAX_MHZ) }
     /// The period in which an emulator's CPUs take turns, in microseconds; 0: the emulator's own.
-    "turns" turns_us: u16 = 0, { "0|<us, 5 to 20000>" turns }
+    "turns" turns_us: u16 = 0, {
+        "0|<us, 5 to 20000>" |v| number(v, 0, 0).or(number(v, MIN_TURN_US, MAX_TURN_US))?
+    }
 }
 
-/// More than any counter has.
 const MAX_MHZ: u64 = 100_000;
 /// A turn of fewer microseconds costs more than it gives: QEMU 7.2 skips CPUs.
 const MIN_TURN_US: u16 = 5;
@@ -176,26 +174,21 @@ const MAX_TURN_US: u16 = 20_000;
 
 impl Options {
     /// Applies the words of one source; later words win, also over those of an earlier source.
-    /// `source` is named in warnings.
     pub fn apply(&mut self, source: &str, text: &[u8]) {
         let (used, rest) = text.split_at(text.len().min(MAX_LENGTH));
-        let used = used.strip_prefix(BYTE_ORDER_MARK).unwrap_or(used);
+        let used = used.strip_prefix(b"\xef\xbb\xbf").unwrap_or(used); // byte order mark
         let mut args: Option<Vec<String>> = None;
         for word in words(used) {
             // A word at the cut may continue behind it: half of it means nothing.
             let is_last = word.as_ptr_range().end == used.as_ptr_range().end;
             let is_cut = is_last && rest.first().is_some_and(|&byte| !is_space(byte));
             match (plain(word), &mut args) {
-                _ if is_cut => {
-                    self.warn(source, word, format_args!("cut off at {MAX_LENGTH} bytes"))
-                }
-                (Err(why), _) => self.warn(source, word, format_args!("{why}")),
+                _ if is_cut => self.warn(source, word, &format!("cut off at {MAX_LENGTH} bytes")),
+                (Err(why), _) => self.warn(source, word, why),
                 (Ok(text), Some(args)) => args.push(text),
                 (Ok(_), None) if word == b"--" => args = Some(Vec::new()),
                 (Ok(text), None) => {
-                    if let Err(why) = self.set(&text) {
-                        self.warn(source, word, format_args!("{why}"));
-                    }
+                    self.set(&text).unwrap_or_else(|why| self.warn(source, word, &why));
                 }
             }
         }
@@ -203,8 +196,8 @@ impl Options {
             self.args = args;
         }
         if !rest.is_empty() {
-            let bytes = rest.len();
-            self.warn(source, rest, format_args!("{bytes} bytes after the first {MAX_LENGTH}"));
+            let why = format!("{} bytes after the first {MAX_LENGTH}", rest.len());
+            self.warn(source, rest, &why);
         }
     }
 
@@ -213,7 +206,7 @@ impl Options {
         self.seed.or(self.chaos)
     }
 
-    /// Logs which words were ignored.
+    /// Logs the ignored words.
     pub fn report(&self) {
         for warning in &self.warnings {
             log::warn!("{warning}");
@@ -230,7 +223,7 @@ impl Options {
         (spec.set)(self, value).ok_or_else(|| format!("the value must be {values}").into())
     }
 
-    fn warn(&mut self, source: &str, word: &[u8], why: fmt::Arguments) {
+    fn warn(&mut self, source: &str, word: &[u8], why: &str) {
         if self.warnings.len() == MAX_WARNINGS {
             self.more_warnings += 1;
             return;
@@ -265,14 +258,9 @@ fn plain(word: &[u8]) -> Result<String, &'static str> {
     Ok(text.ok_or("not plain text")?.chars().filter(|&c| c != '"').collect())
 }
 
-/// The separators of words; NUL because it pads files and ends C strings.
+/// Separates words; NUL because it pads files and ends C strings.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | 0)
-}
-
-/// A word that is not empty.
-fn text(value: &str) -> Option<Option<String>> {
-    (!value.is_empty()).then(|| Some(String::from(value)))
 }
 
 /// Decimal digits, from `least` to `most`.
@@ -283,20 +271,12 @@ fn number<T: FromStr + PartialOrd>(value: &str, least: T, most: T) -> Option<Opt
     value.parse().ok().filter(is_valid).map(Some)
 }
 
-/// Off, or a period that the PIT can count and an emulator can sustain.
-fn turns(value: &str) -> Option<u16> {
-    number(value, 0, 0).or(number(value, MIN_TURN_US, MAX_TURN_US))?
-}
-
 /// A decimal number, or a hexadecimal one after `0x`.
 fn seed(value: &str) -> Option<Option<u64>> {
-    match value.strip_prefix("0x") {
-        Some(hex) if hex.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-            u64::from_str_radix(hex, 16).ok().map(Some)
-        }
-        Some(_) => None,
-        None => number(value, 0, u64::MAX),
-    }
+    let Some(hex) = value.strip_prefix("0x") else { return number(value, 0, u64::MAX) };
+    // `from_str_radix` alone would accept a sign.
+    let is_hex = hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u64::from_str_radix(hex, 16).ok().filter(|_| is_hex).map(Some)
 }
 
 #[cfg(test)]

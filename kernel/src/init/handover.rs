@@ -18,14 +18,14 @@ use arrayvec::ArrayVec;
 use bootloader_api::BootInfo;
 use bootloader_api::info::{MemoryRegion, MemoryRegionKind, Optional};
 
-/// Maximum size of an ACPI table that is taken from outside, bytes.
+/// Bytes of the largest ACPI table that is taken from outside.
 const MAX_TABLE: usize = 64 * 1024;
 
 const FOUR_GIB: u64 = 1 << 32;
 /// Maximum number of regions that are added to the memory map.
 pub const MAX_REGIONS: usize = 256;
 
-/// Finds the serial port, if there is one, and attaches it as a console.
+/// Attaches the serial port, if there is one, as a console.
 pub fn init_serial() {
     match Serial::probe() {
         Some(serial) => log::attach_serial(serial),
@@ -36,8 +36,7 @@ pub fn init_serial() {
 /// Finds the kernel's symbols in its ELF file.
 pub fn init_symbols(boot: &BootInfo) {
     let start = mem::phys_to_virt(boot.kernel_addr).cast_const();
-    // SAFETY: the loader keeps the file there, in memory that it does not mark as usable, and all
-    // of physical memory is mapped.
+    // SAFETY: the loader keeps the file there, in memory that is not usable but mapped.
     let file = unsafe { core::slice::from_raw_parts(start, boot.kernel_len as usize) };
     match Symbols::parse(file) {
         Some(symbols) => symbols::set(symbols),
@@ -60,11 +59,9 @@ pub fn added_regions(out: &mut Regions) -> &[MemoryRegion] {
     out
 }
 
-/// A list of regions that needs no heap.
 pub type Regions = ArrayVec<MemoryRegion, MAX_REGIONS>;
 
-/// Bytes of a record.
-const RECORD: usize = 24;
+const RECORD: usize = 24; // bytes
 
 /// The regions of a file of `size` bytes that begins with `bytes`, in `out`. The kinds are those of
 /// the BIOS: 1 is usable, 2 reserved. Regions may lie anywhere and be nonsense, as in a map of
@@ -99,8 +96,7 @@ pub fn screen_region(boot: &BootInfo) -> Option<MemoryRegion> {
     Some(MemoryRegion { start, end, kind: MemoryRegionKind::UnknownBios(2) })
 }
 
-/// The firmware that started the loader, from the kind that the loader gives to memory regions it
-/// does not know.
+/// The firmware, from the kind that the loader gives to memory regions it does not know.
 pub fn firmware(boot: &BootInfo) -> &'static str {
     let kinds = || boot.memory_regions.iter().map(|region| region.kind);
     let is_uefi = kinds().any(|kind| matches!(kind, MemoryRegionKind::UnknownUefi(_)));
@@ -112,8 +108,7 @@ pub fn firmware(boot: &BootInfo) -> &'static str {
     }
 }
 
-/// Reads the command line: the file on the boot disk first, then fw_cfg, whose
-/// words win.
+/// Reads the command line: the file on the boot disk first, then fw_cfg, whose words win.
 pub fn init_options(boot: &BootInfo) -> Options {
     let mut options = Options::default();
     if let (Optional::Some(address), len @ 1..) = (boot.ramdisk_addr, boot.ramdisk_len) {
@@ -131,19 +126,14 @@ pub fn init_options(boot: &BootInfo) -> Options {
 
 /// Reports which CPU features are missing, on serial port and screen, and ends the machine.
 pub fn refuse_cpu(boot: &'static mut BootInfo) -> ! {
-    attach_screen(boot);
+    init_screen(boot);
     arch::missing_features().for_each(|feature| ::log::error!("this CPU has {feature}"));
     ::log::error!("the kernel needs what this CPU lacks; the machine ends");
     arch::exit(crate::fail::end::EXIT_CPU, log::print_line)
 }
 
-/// Attaches the screen as a console, unless the command line says otherwise.
-pub fn init_screen(boot: &'static mut BootInfo, options: &Options) {
-    attach_screen(boot);
-    log::set_sinks(options.console);
-}
-
-fn attach_screen(boot: &'static mut BootInfo) {
+/// Attaches the screen, if there is one, as a console.
+pub fn init_screen(boot: &'static mut BootInfo) {
     if let Optional::Some(framebuffer) = core::mem::replace(&mut boot.framebuffer, Optional::None) {
         let info = framebuffer.info();
         match Screen::take(framebuffer.into_buffer(), info) {
@@ -173,14 +163,11 @@ pub fn machine_config(rsdp: Option<u64>, options: &Options) -> arch::Config {
 
 /// A file that QEMU passes to the kernel.
 fn fw_cfg_file(name: &str, max: usize) -> Option<Vec<u8>> {
-    match FwCfg::probe()?.file(name, max) {
-        Ok(contents) => Some(contents),
-        Err(FileError::NotFound) => None,
-        Err(error) => {
-            ::log::warn!("fw_cfg: {name} ignored: {error:?}");
-            None
-        }
+    let file = FwCfg::probe()?.file(name, max);
+    if let Err(error @ (FileError::TooLarge(_) | FileError::NoMemory)) = file {
+        ::log::warn!("fw_cfg: {name} ignored: {error:?}");
     }
+    file.ok()
 }
 
 #[cfg(test)]

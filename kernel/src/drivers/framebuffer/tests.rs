@@ -25,10 +25,8 @@ fn show(screen: &mut Screen, text: &[u8]) {
 /// The text of a row, as the grid says it has been drawn.
 fn text(screen: &Screen, row: usize) -> String {
     let row = &screen.cells[row * screen.columns..][..screen.columns];
-    let text: String = row
-        .iter()
-        .map(|c| if c.drawn == Glyph::BLANK { ' ' } else { char::from(c.drawn.byte) })
-        .collect();
+    let text: String =
+        row.iter().map(|c| if c.drawn == BLANK { ' ' } else { char::from(c.drawn.byte) }).collect();
     text.trim_end().to_string()
 }
 

@@ -1,9 +1,7 @@
 //! The last 64 KiB that were printed, for `dmesg` and for late consoles.
 
-/// Bytes that the ring keeps.
 pub const RING_SIZE: usize = 64 * 1024;
 
-/// The last [`RING_SIZE`] bytes that were printed.
 pub struct Ring {
     bytes: [u8; RING_SIZE],
     /// The bytes ever written; the next byte goes to this, modulo the size.
@@ -11,7 +9,6 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// An empty ring.
     pub const fn new() -> Self {
         Ring { bytes: [0; RING_SIZE], written: 0 }
     }

@@ -368,7 +368,7 @@ fn the_turn_of_one_that_is_gone_goes_to_the_next_who_is_there() {
         });
         let gone = told.recv().expect("it said so");
         let next = scope.spawn(|| drop(turn.take()));
-        while turn.waiting() == 0 {
+        while turn.0.lock().waiting(0) == 0 {
             std::thread::yield_now();
         }
         turn.pass_from(gone + 64);

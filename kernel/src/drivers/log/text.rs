@@ -13,11 +13,9 @@ pub const STACK_BUFFER: usize = 512;
 /// Maximum bytes of a text on the heap. The rest of a longer one is another text.
 pub const HEAP_BUFFER: usize = 32 << 20;
 
-/// Room on the heap beyond what a part of a text needs, so that a few more characters do
-/// not move all of it.
+/// Room on the heap for a few more characters, which then do not move all of the text.
 const SPARE: usize = 256;
 
-/// A text that is being formatted: on the stack, then on the heap, else in parts.
 pub struct Text<F: FnMut(&[u8])> {
     stack: ArrayVec<u8, STACK_BUFFER>,
     /// Holds everything so far once it is not empty; the stack is empty then.
@@ -26,12 +24,10 @@ pub struct Text<F: FnMut(&[u8])> {
 }
 
 impl<F: FnMut(&[u8])> Text<F> {
-    /// An empty text, to be sent by `send`.
     pub fn new(send: F) -> Self {
         Text { stack: ArrayVec::new(), heap: Vec::new(), send }
     }
 
-    /// Sends the rest.
     pub fn finish(self) {
         [&self.stack[..], &self.heap]
             .into_iter()

@@ -16,7 +16,7 @@ use crate::wait::held::PANICKING;
 use crate::wait::queue::{Place, WaitQueue, Waited};
 
 /// The right to print: the name of the G that has it, and the names of those that wait for it.
-pub struct Turn(WaitQueue<u64, u64>);
+pub struct Turn(pub(super) WaitQueue<u64, u64>);
 
 /// The guard from [`Turn::take`]: the turn passes to the next G when this is dropped.
 #[must_use]
@@ -26,7 +26,6 @@ pub struct Taken<'a> {
 }
 
 impl Turn {
-    /// A free turn.
     pub const fn new() -> Self {
         Turn(WaitQueue::new(0))
     }
@@ -46,12 +45,6 @@ impl Turn {
         }
         *turn = me;
         Taken { turn: self, me }
-    }
-
-    /// The number of waiters.
-    #[cfg(test)]
-    pub fn waiting(&self) -> usize {
-        self.0.lock().waiting(0)
     }
 
     /// Passes the turn on, if this G has it: the G is done, or was abandoned.

@@ -1,21 +1,19 @@
 //! Serial input: from the receive interrupt to the G that reads.
 //!
-//! Holds [`Input`]: the port's interrupt moves all received bytes into a ring, and tells the
-//! poller; a G takes them out of the ring, or waits. Lines, echo and the program's names for
-//! it are in [`crate::api::console`].
+//! The port's interrupt moves all received bytes into a ring, and tells the poller; a G takes them
+//! out of the ring, or waits. Lines, echo and names for programs are in [`crate::api::console`].
 //!
 //! # Two drivers of one port
 //!
-//! The log's writer has the transmitter, and holds its lock with interrupts off while it
-//! prints: 87 µs a byte on a real line, so that after 16 bytes the receiver's FIFO is full.
-//! Receiving must not wait for that. So this half has a lock of its own, for a few register
-//! accesses at a time, and the registers are divided: the data register (to read), interrupt
-//! enable and modem control are this half's, the data register (to write) is the writer's.
-//! Both read the line status. Reading clears its error bits, and the writer's own CPU takes
-//! no interrupts meanwhile; so the writer passes on the bits it reads
-//! ([`Input::on_line_status`]), and received bytes are taken at that moment. The byte that another
-//! CPU takes between the writer's read and its call passes as good: its error is counted, but
-//! assigned to the next byte.
+//! The log's writer has the transmitter, and holds its lock with interrupts off while it prints: 87
+//! µs a byte on a real line, so that after 16 bytes the receiver's FIFO is full. Receiving must not
+//! wait for that. So this half has a lock of its own, for a few register accesses at a time, and
+//! the registers are divided: the data register (to read), interrupt enable and modem control are
+//! this half's, the data register (to write) is the writer's. Both read the line status. Reading
+//! clears its error bits, and the writer's own CPU takes no interrupts meanwhile; so the writer
+//! passes on the bits it reads ([`Input::on_line_status`]), and received bytes are taken at that
+//! moment. The byte that another CPU takes between the writer's read and its call passes as good:
+//! its error is counted, but assigned to the next byte.
 //!
 //! # The ring
 //!
@@ -34,11 +32,10 @@
 //!
 //! # The line is an edge
 //!
-//! ISA interrupts are edges, so a handler that leaves a byte in the port gets no further
-//! interrupt for it. The handler therefore ends when the line status says that the FIFO is
-//! empty; if it has taken [`TAKE_MAX`] by then and there is still more (a fast pipe, or a
-//! stuck bit), it turns the port's interrupts off and on, which makes a new edge, and lets
-//! other interrupts have their turn.
+//! ISA interrupts are edges, so a handler that leaves a byte in the port gets no further interrupt
+//! for it. The handler therefore ends when the line status says that the FIFO is empty; if it has
+//! taken [`TAKE_MAX`] by then and there is still more (a fast pipe, or a stuck bit), it turns the
+//! port's interrupts off and on, which makes a new edge, and lets other interrupts have their turn.
 
 use super::{OPEN, Port, RECEIVER_ERRORS};
 use crate::arch::lock::{IrqGuard, IrqLock};
@@ -93,8 +90,7 @@ pub struct InputStats {
     pub holds: u64,
 }
 
-/// The byte that Ctrl-C sends.
-const INTERRUPT_KEY: u8 = 0x03;
+const INTERRUPT_KEY: u8 = 0x03; // Ctrl-C
 
 /// The receiving half of a serial port.
 pub struct Input<B> {
@@ -110,12 +106,21 @@ impl<B: Backend> Input<B> {
     /// An input without a port.
     #[must_use]
     pub const fn closed() -> Self {
-        let receiver = IrqLock::new(Receiver::new());
+        let stats =
+            InputStats { interrupts: 0, bytes: 0, overruns: 0, garbled: 0, breaks: 0, holds: 0 };
+        let receiver = IrqLock::new(Receiver {
+            port: None,
+            trouble: InputError::NoPort,
+            early: ArrayVec::new_const(),
+            is_held: false,
+            is_key_caught: false,
+            is_key_pressed: false,
+            stats,
+        });
         Input { receiver, ring: spin::Once::new(), desc: PollDesc::new(), key: PollDesc::new() }
     }
 
-    /// Takes the receiving half of the port behind `backend`, and enables its interrupt. The
-    /// caller has claimed the interrupt. There is a heap.
+    /// Enables the interrupt of the port behind `backend`, which is claimed. There is a heap.
     pub fn open(&self, backend: B) {
         let ring = self.ring.call_once(|| ArrayQueue::new(RING_SIZE));
         let mut receiver = self.receiver.lock();
@@ -130,9 +135,8 @@ impl<B: Backend> Input<B> {
         receiver.stats.bytes += u64::from(receiver.early.try_push(byte).is_ok());
     }
 
-    /// Takes bytes as if the port had received them, as many as there is room for, and
-    /// returns their number: for a script that types at times of its own, where bytes on a
-    /// line would follow another clock.
+    /// Takes bytes as if the port had received them, as many as there is room for, and returns
+    /// their number: for a script that types, where bytes on a line would follow another clock.
     #[cfg(any(not(target_os = "none"), feature = "internals"))]
     pub fn type_in(&self, bytes: &[u8]) -> usize {
         let Some(ring) = self.ring.get() else { return 0 };
@@ -154,9 +158,8 @@ impl<B: Backend> Input<B> {
         receiver.port.is_none().then_some(receiver.trouble)
     }
 
-    /// Takes at least one byte, waiting until `deadline_ns` at most, and returns their
-    /// number; 0 only for an empty buffer.
-    /// Errors: there is no input, or none came in time.
+    /// Takes at least one byte, waiting until `deadline_ns` at most, and returns their number; 0
+    /// only for an empty buffer.
     pub fn read(&self, buffer: &mut [u8], deadline_ns: Option<u64>) -> Result<usize, InputError> {
         loop {
             let taken = self.pop(buffer)?;
@@ -171,7 +174,6 @@ impl<B: Backend> Input<B> {
         }
     }
 
-    /// Moves bytes to a reader's buffer, as many as there are.
     fn pop(&self, buffer: &mut [u8]) -> Result<usize, InputError> {
         let mut taken = 0;
         let left = self.ring.get().map_or(0, |ring| {
@@ -221,7 +223,7 @@ impl<B: Backend> Input<B> {
         }
     }
 
-    /// The counters.
+    /// Its counters.
     pub fn stats(&self) -> InputStats {
         self.receiver.lock().stats
     }
@@ -238,8 +240,7 @@ impl<B: Backend> Input<B> {
 
     /// The writer has read these receiver bits of the line status. Any context.
     pub fn on_line_status(&self, seen: LSR) {
-        // Held by a CPU that takes the bytes at this moment; or by a CPU that died, if this
-        // is the panic path, which must not wait for it.
+        // Held by a CPU that takes the bytes now, or, on the panic path, by one that died.
         if let (Some(mut receiver), Some(ring)) = (self.receiver.try_lock(), self.ring.get()) {
             // The line status is read again: another CPU may have taken the byte.
             receiver.take(seen & RECEIVER_ERRORS, ring);
@@ -254,10 +255,7 @@ impl<B: Backend> Input<B> {
         if is_key_pressed {
             self.key.ready();
         }
-        match is_gone {
-            true => self.desc.close(),
-            false => self.desc.ready(),
-        }
+        if is_gone { self.desc.close() } else { self.desc.ready() }
     }
 }
 
@@ -268,9 +266,7 @@ const HELD: MCR = OPEN.difference(MCR::RTS);
 
 struct Receiver<B> {
     port: Option<Port<B>>,
-    /// Why there is no port, if there is none.
     trouble: InputError,
-    /// Bytes that were typed before the port was opened.
     early: ArrayVec<u8, RING_SIZE>,
     /// The ring was full: the sender has been told to wait.
     is_held: bool,
@@ -282,27 +278,7 @@ struct Receiver<B> {
 }
 
 impl<B: Backend> Receiver<B> {
-    const fn new() -> Self {
-        Receiver {
-            port: None,
-            trouble: InputError::NoPort,
-            early: ArrayVec::new_const(),
-            is_held: false,
-            is_key_caught: false,
-            is_key_pressed: false,
-            stats: InputStats {
-                interrupts: 0,
-                bytes: 0,
-                overruns: 0,
-                garbled: 0,
-                breaks: 0,
-                holds: 0,
-            },
-        }
-    }
-
-    /// Takes received bytes. `seen` are the error bits that the caller has read, and thereby
-    /// cleared.
+    /// Takes received bytes. `seen` are the error bits that the caller has read and so cleared.
     fn take(&mut self, mut seen: LSR, ring: &ArrayQueue<u8>) {
         for _ in 0..TAKE_MAX {
             if !self.is_held && ring.is_full() {

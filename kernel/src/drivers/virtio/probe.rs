@@ -9,15 +9,17 @@
 //! Transitional devices are used in their modern form. Devices with only the legacy form (before
 //! 2016, or by option) are refused: the crate has no transport for their ports.
 
-use super::hal::Dma;
+use super::Dma;
 use super::ring::Ring;
 use crate::arch;
 use crate::drivers::irq::{self, Handler};
-use crate::drivers::pci::{Address, Device, NO_MESSAGES, Ports, ProbeError, Region, Registers};
+use crate::drivers::pci::{
+    Address, Capability, Device, NO_MESSAGES, Ports, ProbeError, Region, Registers,
+};
 use core::fmt;
 use core::mem::ManuallyDrop;
 use virtio_drivers::queue::VirtQueue;
-use virtio_drivers::transport::pci::bus::{ConfigurationAccess, PCI_CAP_ID_VNDR, PciRoot};
+use virtio_drivers::transport::pci::bus::{Command, ConfigurationAccess, PCI_CAP_ID_VNDR, PciRoot};
 use virtio_drivers::transport::pci::{
     PciTransport, VIRTIO_PCI_CAP_COMMON_CFG, VIRTIO_PCI_CAP_DEVICE_CFG, VIRTIO_PCI_CAP_ISR_CFG,
     VIRTIO_PCI_CAP_NOTIFY_CFG,
@@ -58,7 +60,6 @@ const NO_INTERRUPT: ProbeError = ProbeError::Unusable("its interrupt cannot reac
 
 /// Brings the device at `at` up with those of `features` that it offers; its interrupts go to
 /// `handler`. `finish` sets up its rings.
-/// Errors: the first step that failed.
 pub fn bring_up<R>(
     at: Address,
     features: u64,
@@ -67,10 +68,11 @@ pub fn bring_up<R>(
     finish: impl FnOnce(Started) -> Result<R, ProbeError>,
 ) -> Result<R, ProbeError> {
     let device = Device::new(Ports, at);
-    device.enable();
+    device.change_command(|command| command | Command::MEMORY_SPACE | Command::BUS_MASTER);
     let ready = start(&device, features, name, handler).and_then(finish);
     if ready.is_err() {
-        device.quiesce();
+        // It may have addresses of ours: it must not reach memory.
+        device.change_command(|command| command - Command::BUS_MASTER);
     }
     ready
 }
@@ -97,16 +99,14 @@ fn start(
             log::warn!("{name}: no MSI-X: {error}");
         }
         let line = device.interrupt_line().ok_or(NO_INTERRUPT)?;
-        let vector = irq::claim_isa(line, 0, name, handler)?;
+        let vector = irq::claim_isa(line, name, handler)?;
         Ok::<_, ProbeError>(Interrupt { line: Some(line), vector, cpu: 0 })
     })?;
     Ok(Started { transport, features, interrupt, common, bells: (notify, device.read(at + 16)) })
 }
 
 impl Started {
-    /// Ring `index`, for the device's last step: it has addresses of the kernel from here on, and
-    /// takes requests.
-    /// Errors: the device cannot have it, or there is no memory.
+    /// Ring `index`; from here on the device has addresses of the kernel, and takes requests.
     pub fn ring(mut self, index: u16) -> Result<Ring<Dma, PciTransport>, ProbeError> {
         self.common.write(QUEUE_SELECT, index);
         // The crate panics when the notify register of a ring is outside the notify region.
@@ -139,39 +139,34 @@ pub fn structure<C: ConfigurationAccess + Copy>(
 ) -> Result<Option<(u8, Region)>, ProbeError> {
     let least = if kind == VIRTIO_PCI_CAP_NOTIFY_CFG { 20 } else { 16 };
     for capability in device.capabilities()? {
-        let (bytes, this) = (capability.private as u8, (capability.private >> 8) as u8);
-        if capability.id != PCI_CAP_ID_VNDR || bytes < 16 {
+        let Capability { id, offset: at, private } = capability;
+        let [bytes, this] = private.to_le_bytes();
+        if id != PCI_CAP_ID_VNDR || bytes < 16 {
             continue;
         }
         // For any kind: the crate adds to the offset in eight bits.
-        if u16::from(capability.offset) + u16::from(bytes) > 256 {
-            return Err(ProbeError::CutCapability(capability.offset));
+        if u16::from(at) + u16::from(bytes) > 256 {
+            return Err(ProbeError::CutCapability(at));
         }
-        if this != kind || bytes < least {
-            continue;
+        if this == kind && bytes >= least {
+            let (bar, offset) = (device.read(at + 4) as u8, device.read(at + 8));
+            return Ok(Some((at, device.memory(bar, offset, device.read(at + 12))?)));
         }
-        let bar = device.read(capability.offset + 4) as u8;
-        let offset = device.read(capability.offset + 8);
-        let length = device.read(capability.offset + 12);
-        return Ok(Some((capability.offset, device.memory(bar, offset, length)?)));
     }
     Ok(None)
 }
 
-/// Resets the device, which may take a while, but not for ever.
 fn reset(transport: &mut PciTransport) -> Result<(), ProbeError> {
     const POLLS: u32 = 1_000_000;
     transport.set_status(DeviceStatus::empty());
-    for _ in 0..POLLS {
-        if transport.get_status() == DeviceStatus::empty() {
-            return Ok(());
-        }
+    let is_reset = |_| {
         arch::relax();
-    }
-    Err(ProbeError::Unusable("its reset does not end"))
+        transport.get_status().is_empty()
+    };
+    let is_reset = (0..POLLS).any(is_reset);
+    is_reset.then_some(()).ok_or(ProbeError::Unusable("its reset does not end"))
 }
 
-/// Accepts the offered features that the driver supports.
 fn negotiate(transport: &mut PciTransport, supported: u64) -> Result<u64, ProbeError> {
     let known = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
     transport.set_status(known);
@@ -194,7 +189,6 @@ const QUEUE_VECTOR: usize = 0x1a;
 const QUEUE_NOTIFY_OFF: usize = 0x1e;
 const NO_VECTOR: u16 = 0xffff;
 
-/// Lets the device interrupt by a message.
 fn set_up_message(
     device: &Device,
     name: &'static str,

@@ -20,34 +20,29 @@ use virtio_drivers::transport::Transport;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
-/// The state shared with the device, and the driver's own.
+/// A ring of a device, and the state of its requests.
 pub struct Ring<H: Hal, T: Transport> {
     /// The transport of the device.
     pub transport: T,
-    /// The number of this ring on its device.
     index: u16,
     queue: VirtQueue<H, RING>,
     /// The owner of each slot.
     pub slots: Slots,
-    /// The memory of each sent slot.
     sent: [Option<Chain>; SLOTS],
     is_broken: bool,
 }
 
-// SAFETY: the pointers are to memory of this driver's own that is never freed, and no part of
-// it belongs to a CPU.
+// SAFETY: the pointers are to memory of this driver that is never freed and belongs to no CPU.
 unsafe impl<H: Hal, T: Transport + Send> Send for Ring<H, T> {}
 
 impl<H: Hal, T: Transport> Ring<H, T> {
     /// An empty ring: `queue` is ring `index` of its device.
     pub fn new(transport: T, index: u16, queue: VirtQueue<H, RING>) -> Self {
-        let slots = Slots::all_idle();
-        let sent = [const { None }; SLOTS];
+        let (slots, sent) = (Slots::all_idle(), [const { None }; SLOTS]);
         Ring { transport, index, queue, slots, sent, is_broken: false }
     }
 
     /// Hands a slot, whose memory is `chain`, to the device.
-    /// Errors: the device is disabled.
     ///
     /// # Safety
     /// The caller holds `slot`; the chain is memory that the device can reach and that is never
@@ -57,15 +52,13 @@ impl<H: Hal, T: Transport> Ring<H, T> {
         if self.is_broken {
             return Err(Broken);
         }
-        // SAFETY: the chain is memory that stays, and `slots` keeps all code away from it
-        // until the device has answered.
+        // SAFETY: memory that stays, which no code touches until the device has answered.
         let added = chain.with(|reads, writes| unsafe { self.queue.add(reads, writes) });
         // Never for want of room: there are only as many slots as fit.
         let first = added.map_err(|_| Broken)?;
         self.slots.send(slot, first);
         self.sent[slot] = Some(chain);
-        // The device must see the request before the driver checks whether it sleeps; x86
-        // would let the check go first.
+        // The request must be visible before the check whether the device sleeps, also on x86.
         fence(Ordering::SeqCst);
         if self.queue.should_notify() {
             self.transport.notify(self.index);
@@ -73,8 +66,7 @@ impl<H: Hal, T: Transport> Ring<H, T> {
         Ok(())
     }
 
-    /// Takes one answer off the ring, if there is one.
-    /// Errors: the answer is invalid. It is the last that is taken.
+    /// Takes one answer off the ring, if there is one. After an invalid one no other is taken.
     pub fn take_answer(&mut self) -> Result<Option<Answer>, Bogus> {
         if self.is_broken {
             return Ok(None);
@@ -88,8 +80,7 @@ impl<H: Hal, T: Transport> Ring<H, T> {
     fn take(&mut self, first: u16) -> Result<Answer, Bogus> {
         let slot = self.slots.at(first)?;
         let chain = self.sent[slot].take().ok_or(Bogus(first))?;
-        // SAFETY: the same buffers as in `send`: the slot has not been sent again, as that
-        // needs an answer first.
+        // SAFETY: the same buffers as in `send`: no slot is sent again before its answer.
         let taken =
             chain.with(|reads, writes| unsafe { self.queue.pop_used(first, reads, writes) });
         taken.map_err(|_| Bogus(first))?;

@@ -67,23 +67,21 @@ impl Slots {
     }
 
     /// The slot whose chain begins at `head`.
-    /// Errors: there is none.
     pub fn at(&self, head: u16) -> Result<usize, Bogus> {
         let slot = self.by_head.get(usize::from(head)).copied().flatten();
         slot.map(usize::from).ok_or(Bogus(head))
     }
 
     /// The device has given the chain at `head` back.
-    /// Errors: it did not have it.
     pub fn completed(&mut self, head: u16) -> Result<Answer, Bogus> {
         let slot = self.at(head)?;
         self.by_head[usize::from(head)] = None;
-        if self.states[slot] == State::Abandoned {
-            self.states[slot] = State::Driver;
-            return Ok(Answer::Returned(slot));
-        }
-        self.states[slot] = State::Done;
-        Ok(Answer::Wake(slot))
+        let (state, answer) = match self.states[slot] {
+            State::Abandoned => (State::Driver, Answer::Returned(slot)),
+            _ => (State::Done, Answer::Wake(slot)),
+        };
+        self.states[slot] = state;
+        Ok(answer)
     }
 
     /// True if the slot is done: it is the caller's again.
@@ -95,20 +93,13 @@ impl Slots {
         is_done
     }
 
-    /// No G waits for this slot any more. True if it is the caller's at once: the device may have
-    /// completed it just now.
+    /// No G waits for this slot any more. True if it is the caller's at once: it is done.
     pub fn abandon(&mut self, slot: usize) -> bool {
         let is_done = self.collect(slot);
         if !is_done {
             self.states[slot] = State::Abandoned;
         }
         is_done
-    }
-
-    /// A slot of the driver.
-    #[cfg(test)]
-    pub fn first_idle(&self) -> Option<usize> {
-        self.states.iter().position(|state| *state == State::Driver)
     }
 
     /// Requests that the device has, abandoned or not.
@@ -122,6 +113,12 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Slots {
+        pub(crate) fn first_idle(&self) -> Option<usize> {
+            self.states.iter().position(|state| *state == State::Driver)
+        }
+    }
 
     #[test]
     fn an_answer_wakes_the_slot_that_was_sent() {

@@ -16,7 +16,6 @@ use crate::run::door::{self, Reason};
 use crate::wait::queue::{Place, WaitQueue, Waited};
 use crossbeam_queue::ArrayQueue;
 
-/// See the top of this file.
 pub struct FreeSlots {
     free: ArrayQueue<usize>,
     /// The Gs that wait; each gets the number of a slot.
@@ -24,7 +23,6 @@ pub struct FreeSlots {
 }
 
 impl FreeSlots {
-    /// All slots.
     pub fn new() -> Self {
         let slots = FreeSlots { free: ArrayQueue::new(SLOTS), waiters: WaitQueue::new(()) };
         (0..SLOTS).for_each(|slot| slots.push(slot));
