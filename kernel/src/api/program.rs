@@ -5,16 +5,13 @@
 //! that section begins and ends. So no list has to be kept by hand, and an external crate adds its
 //! program the same way as this repository's crates.
 //!
-//! One program is booted. It may [`start`] others, each with its own Gs, arguments and end:
-//! `instance` is what the Gs of one run have in common, `run` how a run begins and ends.
+//! One program is booted. It may [`start`] others, each with its own Gs, arguments and end.
 
 mod run;
 
 pub use crate::run::program::{Ended, ProgramId};
-pub use run::{Run, StartError, start};
-
-use crate::run::program::BOOT;
 pub(crate) use run::exit;
+pub use run::{Run, StartError, start};
 
 use alloc::format;
 use alloc::string::String;
@@ -53,7 +50,7 @@ impl Program {
         self
     }
 
-    /// Bytes of addresses for the stack of its main function.
+    /// Bytes of addresses for the stack of main.
     #[must_use]
     pub const fn stack_size(&self) -> usize {
         self.stack
@@ -64,7 +61,6 @@ impl Program {
         self.name
     }
 
-    /// Runs its main function; on a G of its own, so a panic is a `JoinError`.
     pub(crate) fn run(&self) {
         (self.main)()
     }
@@ -130,19 +126,13 @@ pub fn all() -> &'static [Program] {
     &[]
 }
 
-/// How many Gs were abandoned: they computed without calling the kernel when their program ended.
-/// They never run again, and what they owned is never freed.
+/// How many Gs were abandoned: they computed without calling the kernel when their program ended,
+/// never run again, and what they owned is never freed.
 pub fn abandoned() -> usize {
     crate::fail::abandoned()
 }
 
-/// Sets name and arguments of the booted program.
-pub(crate) fn set_booted(program: &Program, args: &'static [String]) {
-    BOOT.set_booted(program.name(), args);
-}
-
-/// The program called `name`; without a name the only one, or [`DEFAULT`]. Errors: a sentence that
-/// says why there is none.
+/// The program called `name`; without a name the only one, or [`DEFAULT`]; else a message.
 pub(crate) fn choose(programs: &[Program], name: Option<&str>) -> Result<Program, String> {
     let find = |name| programs.iter().find(|p| p.name == name).copied();
     match (name, programs) {

@@ -1,10 +1,9 @@
 //! A program inside the machine: started by another, waited for, stopped.
 //!
-//! [`start`] makes two Gs: main's, and a supervisor, which is a service G of the kernel. The
-//! supervisor waits until the end of the program is decided (main returned or panicked, `exit`, a
-//! deadlock, [`Run::stop`]), and then ends its other Gs (`fail::kill`): it asks them,
-//! repeatedly, and abandons Gs that ignore the request. When none is left, the G in [`Run::wait`]
-//! is woken.
+//! [`start`] makes two Gs: main's, and a supervisor, which is a service G of the kernel. It waits
+//! until the end of the program is decided (main returned or panicked, `exit`, a deadlock,
+//! [`Run::stop`]), and then ends its other Gs (`fail::kill`): it asks them, repeatedly, and abandons
+//! Gs that ignore the request. When none is left, it wakes the G in [`Run::wait`].
 #![forbid(unsafe_code)]
 
 use super::{Program, all};
@@ -22,20 +21,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// How long its Gs are given to end when all that are left wait, before the program counts as ended
-/// without them: some may wait in a destructor for ever.
+/// How long Gs that all wait are given to end, before the program counts as ended without them: some
+/// may wait in a destructor for ever.
 const LIMIT: Duration = Duration::from_secs(10);
-
 /// Minimum time between two rounds of kill requests.
 const ROUND: Duration = Duration::from_millis(1);
 /// The pause after a round is at least so many times as long as the round.
 const PAUSE: u32 = 4;
 
-/// Starts the program called `name`, as a separate run: its Gs carry its number, and when it ends,
-/// only they do.
-///
-/// # Errors
-/// [`StartError`] when there is no such program, or no memory for it.
+/// Starts the program called `name`. Its Gs carry the run's number, and when it ends, only they do.
 ///
 /// ```no_run
 /// use runnext::program::{Ended, start};
@@ -70,7 +64,6 @@ pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, 
     Ok(Run { id, instance, over })
 }
 
-/// The first G of a program.
 fn run_main(program: Program, instance: &'static Instance, id: ProgramId) {
     instance.main_begins();
     let how = match unwind::catch_at_root(|| program.run()) {
@@ -83,7 +76,6 @@ fn run_main(program: Program, instance: &'static Instance, id: ProgramId) {
     instance.end(id, how, door::ready);
 }
 
-/// The supervisor G: waits for the end of a program and ends its Gs.
 fn supervise(instance: &'static Instance, over: &Over) {
     let how = instance.wait_for_end();
     if how == Ended::Deadlock {
@@ -107,18 +99,16 @@ fn end_all(instance: &'static Instance) -> bool {
         let took = Instant::now() - began;
         match left {
             Left::Nobody => return true,
-            // They end when they have had their share of a CPU, however many there are.
+            // They end when they have had their share of a CPU.
             Left::Running => limit = Deadline::after(LIMIT),
             Left::Waiting if limit.is_past() => return false,
             Left::Waiting => {}
         }
-        // A round over many Gs takes long, and they need the time to end: so rounds take at most a
-        // part of it, however many Gs there are.
+        // Of the time, which the Gs need to end, rounds take only a part, however many Gs there are.
         sleep(ROUND.max(took * PAUSE));
     }
 }
 
-/// Ends the program of the calling G with `code`; the machine, if that is the booted program.
 pub(crate) fn exit(code: u32) -> ! {
     let instance = door::program();
     if !instance.is_started() {
@@ -157,7 +147,7 @@ impl Run {
     /// How it has ended, if it has.
     #[must_use]
     pub fn ended(&self) -> Option<Ended> {
-        self.over.how()
+        self.over.0.lock().0
     }
 
     /// Ends it, if its end is not decided yet. Does not wait for it.
@@ -184,10 +174,6 @@ impl Over {
         waiter.into_iter().for_each(door::ready);
     }
 
-    fn how(&self) -> Option<Ended> {
-        self.0.lock().0
-    }
-
     /// For one G at a time.
     fn wait(&self, id: ProgramId, deadline: Deadline) -> Option<Ended> {
         loop {
@@ -199,15 +185,15 @@ impl Over {
             over.1 = Some(door::begin_park(wait));
             drop(over);
             let _ = deadline.park();
-            if self.how().is_none() && door::is_killed() {
+            if self.0.lock().0.is_none() && door::is_killed() {
                 door::die();
             }
         }
     }
 }
 
-/// The arguments of a program. It may keep them for ever, so they are never freed; but each
-/// distinct list is kept only once, however often it is given, and to whichever program.
+/// The arguments of a program. It may keep them for ever, so they are never freed; but each distinct
+/// list is kept only once, except if two callers store it for the first time at the same moment.
 struct Args {
     words: Vec<String>,
     older: Link<Args>,
@@ -221,22 +207,17 @@ impl Record for Args {
 
 static ALL_ARGS: Registry<Args> = Registry::new();
 
-/// The same words, never freed. `None`: no memory. Two callers that store the same words for the
-/// first time at the same moment keep them twice.
+/// The same words, never freed. `None`: no memory.
 fn keep_args(words: Vec<String>) -> Option<&'static [String]> {
     if words.is_empty() {
         return Some(&[]);
     }
-    let known = ALL_ARGS.iter().find(|args| args.words == words);
-    let args = match known {
-        Some(args) => args,
-        None => {
-            let new = for_ever(Args { words, older: Link::new() })?;
-            ALL_ARGS.add(new);
-            new
-        }
-    };
-    Some(&args.words)
+    if let Some(known) = ALL_ARGS.iter().find(|args| args.words == words) {
+        return Some(&known.words);
+    }
+    let new = for_ever(Args { words, older: Link::new() })?;
+    ALL_ARGS.add(new);
+    Some(&new.words)
 }
 
 /// Why a program was not started.
