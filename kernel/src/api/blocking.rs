@@ -6,15 +6,11 @@
 //! instructions. If it does, M and G leave the CPU together, and a spare M continues with the other
 //! Gs at that instant.
 //!
-//! A call waits for whatever a G outside of a call waits for: a device, a lock, a channel, `sleep`;
-//! a G whose slice is over also waits for its turn. The stack of an M has 512 KiB of addresses,
-//! guard included, whatever that of the G has.
-//!
-//! The implementation is in `run::call`.
+//! A call waits for whatever a G outside of a call waits for, or for its turn when its slice is over.
+//! The stack of an M has 512 KiB of addresses, guard included. The implementation is in `run::call`.
 #![forbid(unsafe_code)]
 
-use crate::run::door;
-use crate::run::unwind;
+use crate::run::{door, unwind};
 use crate::watch;
 
 pub use crate::run::{BlockingError, Handoff, MState};
@@ -23,8 +19,7 @@ pub use crate::watch::MInfo;
 /// Runs `f` as a call that may block, and returns its result (Go: entersyscall, exitsyscall).
 ///
 /// # Panics
-/// When there is no M for it ([`try_blocking`] gives an error instead); and with
-/// the panic of `f`, if that panics.
+/// When there is no M for it ([`try_blocking`] gives an error instead); and with the panic of `f`.
 ///
 /// ```
 /// use runnext::prelude::*;
@@ -38,10 +33,7 @@ pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
     try_blocking(f).unwrap_or_else(|error| panic!("blocking: {error}"))
 }
 
-/// As [`blocking`], with an error if there is no M for it.
-///
-/// # Errors
-/// [`BlockingError`]; `f` was not run then.
+/// As [`blocking`], with an error if there is no M for it: `f` was not run then.
 pub fn try_blocking<T>(f: impl FnOnce() -> T) -> Result<T, BlockingError> {
     door::might_park();
     match door::call(|| unwind::catch(f))? {

@@ -35,10 +35,6 @@ pub fn args() -> &'static [String] {
 
 /// Ends the program with `code`; 0 means success. If it is the booted program, the machine ends
 /// with it.
-///
-/// ```no_run
-/// runnext::exit(3);
-/// ```
 pub fn exit(code: u32) -> ! {
     program::exit(code)
 }

@@ -1,13 +1,11 @@
 //! Archives as `tar` makes them: blocks of 512 bytes, a header before each file.
 //!
-//! Reads headers (POSIX ustar, and GNU tar's own format) and walks from one to the next. This file
-//! touches no disk: [`walk`] calls a function for blocks, so that damaged archives are tested on
-//! the host. Called by `fs`.
+//! Reads headers (POSIX ustar, and GNU tar's own format) and walks from one to the next. [`walk`]
+//! calls a function for blocks, so that damaged archives are tested on the host.
 //!
-//! **An archive is not trusted.** Each header has a checksum that must be right. A file must end
-//! inside the archive. Every step of the walk advances by a block at least, so there are no loops,
-//! and an entry that is counted costs a block, so the walk ends. Names are bytes until they have
-//! been checked.
+//! **An archive is not trusted.** The checksum of a header must be right, and a file must end inside
+//! the archive. Every step of the walk advances by a block at least, so it ends. Names are bytes
+//! until they have been checked.
 //!
 //! ```text
 //!   offset  bytes
@@ -25,7 +23,7 @@ use core::fmt;
 /// Bytes of a header; contents are rounded up to it.
 pub const BLOCK: usize = 512;
 
-/// One header, as bytes.
+/// A header.
 pub type Block = [u8; BLOCK];
 
 /// The kind of an entry.
@@ -97,7 +95,7 @@ pub fn walk<E: From<(u64, Damage)>>(
     Ok(())
 }
 
-/// Name, if it is usable, kind and size of the entry behind a header.
+/// Name (if usable), kind and size of an entry.
 fn parse(block: &Block) -> Result<(Option<String>, Kind, u64), Damage> {
     if &block[257..262] != b"ustar" {
         return Err(Damage::NoHeader);
