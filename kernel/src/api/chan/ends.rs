@@ -124,7 +124,7 @@ impl<T: Send> Receiver<T> {
 
 /// What both ends offer.
 macro_rules! both_ends {
-    ($end:ident, $count:ident) => {
+    ($end:ident, $count:ident $(, $discard:ident)?) => {
         impl<T> $end<T> {
             /// The first of its kind: the count has it already.
             pub(super) fn new(chan: Shared<Chan<T>>) -> Self {
@@ -179,6 +179,16 @@ macro_rules! both_ends {
             }
         }
 
+        impl<T> Drop for $end<T> {
+            fn drop(&mut self) {
+                // AcqRel: everything that other clones of this end did is before the close.
+                if self.chan.$count.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    self.chan.close();
+                    $(self.chan.$discard();)?
+                }
+            }
+        }
+
         impl<T> fmt::Debug for $end<T> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_struct(stringify!($end))
@@ -191,26 +201,7 @@ macro_rules! both_ends {
 }
 
 both_ends!(Sender, senders);
-both_ends!(Receiver, receivers);
-
-impl<T> Drop for Sender<T> {
-    fn drop(&mut self) {
-        // AcqRel: everything that other senders did is before the close.
-        if self.chan.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.chan.close();
-        }
-    }
-}
-
-impl<T> Drop for Receiver<T> {
-    fn drop(&mut self) {
-        // AcqRel: everything that other receivers did is before the close.
-        if self.chan.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.chan.close();
-            self.chan.discard();
-        }
-    }
-}
+both_ends!(Receiver, receivers, discard);
 
 /// Receives until the channel is closed and empty: see [`Receiver::iter`].
 #[derive(Debug)]

@@ -68,10 +68,7 @@ pub fn try_bounded<T: Send>(capacity: usize) -> Result<(Sender<T>, Receiver<T>),
     make(Buffer::ring(capacity)?, Some(capacity))
 }
 
-/// A channel without room: a send waits for its receive, and the other way.
-///
-/// # Panics
-/// When there is no memory for it.
+/// As [`bounded`] with 0: without room, so a send waits for its receive, and the other way.
 #[track_caller]
 pub fn rendezvous<T: Send>() -> (Sender<T>, Receiver<T>) {
     bounded(0)
