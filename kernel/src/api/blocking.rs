@@ -11,10 +11,9 @@
 #![forbid(unsafe_code)]
 
 use crate::run::{door, unwind};
-use crate::watch;
 
 pub use crate::run::{BlockingError, Handoff, MState};
-pub use crate::watch::MInfo;
+pub use crate::watch::{MInfo, ms};
 
 /// Runs `f` as a call that may block, and returns its result (Go: entersyscall, exitsyscall).
 ///
@@ -40,19 +39,6 @@ pub fn try_blocking<T>(f: impl FnOnce() -> T) -> Result<T, BlockingError> {
         Ok(value) => Ok(value),
         Err(why) => unwind::resume(why),
     }
-}
-
-/// A snapshot of every M: its state, its stack, and the G that waits in a call on it.
-///
-/// ```
-/// use runnext::blocking::{MState, ms};
-/// for m in ms().iter().filter(|m| m.state == MState::InCall) {
-///     runnext::println!("M {} waits with G {}", m.id, m.g);
-/// }
-/// ```
-#[must_use]
-pub fn ms() -> alloc::vec::Vec<MInfo> {
-    watch::ms()
 }
 
 #[cfg(test)]

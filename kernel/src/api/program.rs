@@ -10,7 +10,6 @@
 mod run;
 
 pub use crate::run::program::{Ended, ProgramId};
-pub(crate) use run::exit;
 pub use run::{Run, StartError, start};
 
 use alloc::format;
@@ -72,18 +71,12 @@ impl Program {
 /// panics, the machine ends with [`crate::EXIT_MAIN_PANIC`], if this is the booted program.
 ///
 /// The G of main has 8 MiB of addresses for its stack; memory comes page by page as it is
-/// touched. `stack = <bytes>` reserves more or less, up to 1 GiB:
-///
-/// ```
-/// # mod deep {
-/// runnext::main!(deep, main, stack = 64 << 20);
-/// # fn main() {}
-/// # }
-/// ```
+/// touched. `stack = <bytes>` reserves more or less, up to 1 GiB.
 ///
 /// ```
 /// # mod hello {
 /// runnext::main!(hello, main);
+/// runnext::main!(deep, main, stack = 64 << 20);
 ///
 /// fn main() {
 ///     runnext::println!("hello, world");
@@ -128,9 +121,7 @@ pub fn all() -> &'static [Program] {
 
 /// How many Gs were abandoned: they computed without calling the kernel when their program ended,
 /// never run again, and what they owned is never freed.
-pub fn abandoned() -> usize {
-    crate::fail::abandoned()
-}
+pub use crate::fail::abandoned;
 
 /// The program called `name`; without a name the only one, or [`DEFAULT`]; else a message.
 pub(crate) fn choose(programs: &[Program], name: Option<&str>) -> Result<Program, String> {

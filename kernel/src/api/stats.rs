@@ -4,7 +4,6 @@
 pub use crate::watch::{Bucket, Histogram, MStats, PInfo, Stats};
 
 use crate::run::door;
-use crate::watch;
 
 /// A snapshot of the scheduler and its counters. No CPU stops for it: two values may be of two moments.
 ///
@@ -17,10 +16,7 @@ use crate::watch;
 ///     runnext::println!("CPU {cpu}: {} switches, {} halts", did.switches, did.halts);
 /// }
 /// ```
-#[must_use]
-pub fn stats() -> Stats {
-    watch::stats()
-}
+pub use crate::watch::stats;
 
 /// How many Gs there are now, without the kernel's service Gs (Go: `NumGoroutine`).
 #[must_use]

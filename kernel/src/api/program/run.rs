@@ -9,7 +9,7 @@
 use super::{Program, all};
 use crate::api::go::{Go, SpawnError};
 use crate::arch::lock::IrqLock;
-use crate::fail::{self, Left, deadlock, end};
+use crate::fail::{self, Left, deadlock};
 use crate::run::door::GHandle;
 use crate::run::program::{Ended, Instance, ProgramId, for_ever};
 use crate::run::time::{Deadline, Duration, Instant, sleep};
@@ -107,15 +107,6 @@ fn end_all(instance: &'static Instance) -> bool {
         // Of the time, which the Gs need to end, rounds take only a part, however many Gs there are.
         sleep(ROUND.max(took * PAUSE));
     }
-}
-
-pub(crate) fn exit(code: u32) -> ! {
-    let instance = door::program();
-    if !instance.is_started() {
-        end::end_machine(code);
-    }
-    instance.end(instance.id(), Ended::Code(code), door::ready);
-    door::die()
 }
 
 /// A program that was started. Dropping this does not stop the program.
