@@ -6,8 +6,8 @@
 //! instructions. If it does, M and G leave the CPU together, and a spare M continues with the other
 //! Gs at that instant.
 //!
-//! A call waits for whatever a G outside of a call waits for, or for its turn when its slice is over.
-//! The stack of an M has 512 KiB of addresses, guard included. The implementation is in `run::call`.
+//! A call waits for whatever a G outside of a call waits for, or for its turn when its slice is
+//! over. The stack of an M has 512 KiB of addresses, guard included. See `run::call`.
 #![forbid(unsafe_code)]
 
 use crate::run::{door, unwind};

@@ -7,7 +7,7 @@
 //! Readers take turns: a reader that waits owns the console until it has its input, or its deadline
 //! came. A line that is half typed then is kept, and the next [`read_line`] continues it.
 //!
-//! A serial line has no end: a sender that goes away looks like one that pauses. Input is untrusted.
+//! Input is untrusted, and has no end: a sender that goes away looks like one that pauses.
 #![forbid(unsafe_code)]
 
 pub(crate) mod line;
@@ -38,8 +38,8 @@ static IS_TERMINAL: AtomicBool = AtomicBool::new(false);
 /// The line that is being typed. The current reader holds the lock.
 static EDITOR: Mutex<Editor> = Mutex::new(Editor::empty());
 
-/// Before Gs run. `is_terminal`: a person types. A wait for the turn to read counts as external: the
-/// holder waits for the keyboard and may be a G of another program.
+/// Before Gs run. `is_terminal`: a person types. A wait for the turn to read counts as external:
+/// the holder waits for the keyboard and may be a G of another program.
 pub(crate) fn init(is_terminal: bool) {
     IS_TERMINAL.store(is_terminal, Relaxed);
     crate::fail::deadlock::expect_from_outside(&EDITOR);

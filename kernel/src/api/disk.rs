@@ -5,11 +5,11 @@
 //!
 //! [`read_at`] is the *asynchronous* way: the G parks until the device's interrupt readies it, and
 //! costs no M meanwhile. [`read_at_blocking`] is the *blocking* way: the same call inside of
-//! [`mod@crate::api::blocking`], so the M waits with its G, and a spare M takes over its CPU and P. The
-//! bytes are the same; the cost is not, and the two exist to compare it.
+//! [`mod@crate::api::blocking`], so the M waits with its G, and a spare M takes over its CPU and P.
+//! The bytes are the same; the cost is not, and the two exist to compare it.
 //!
-//! Any number of Gs may call at once. The driver keeps up to [`SLOTS`](crate::drivers::virtio::slots::SLOTS)
-//! requests under way; further callers wait, in order, within their own timeouts.
+//! The driver keeps up to [`SLOTS`](crate::drivers::virtio::slots::SLOTS) requests under way;
+//! further callers wait, in order, within their own timeouts.
 #![forbid(unsafe_code)]
 
 use super::blocking::blocking;
@@ -20,8 +20,8 @@ use core::fmt;
 
 pub use crate::drivers::virtio_blk::DeviceError;
 
-/// How long a call waits for the device, if it does not say. Each of the requests of a long read has
-/// its own timeout: a slow disk that answers is not taken for one that does not.
+/// How long a call waits for the device, if it does not say. Each of the requests of a long read
+/// has its own timeout: a slow disk that answers is not taken for one that does not.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the disk was not read or written.
@@ -103,8 +103,8 @@ pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Res
     Ok(())
 }
 
-/// Writes `bytes` at `offset` on the disk, both multiples of [`block`]; on an error perhaps in part.
-/// They survive a power cut when [`flush`] has returned.
+/// Writes `bytes` at `offset` on the disk, both multiples of [`block`]; on an error perhaps in
+/// part. They survive a power cut when [`flush`] has returned.
 ///
 /// ```no_run
 /// runnext::disk::write_at(512, &[0; 512])?;
@@ -170,7 +170,7 @@ fn run(
     })
 }
 
-/// The disk may claim more sectors than fit in a byte count. An incomplete last block is unreadable.
+/// Without an incomplete last block. A disk may claim more sectors than a byte count can express.
 fn bytes_of(disk: &Disk) -> u64 {
     let block = disk.block as u64;
     disk.sectors.saturating_mul(SECTOR as u64) / block * block

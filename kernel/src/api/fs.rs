@@ -1,8 +1,8 @@
 //! Files: a tar archive on the disk, read-only.
 //!
 //! The disk is the archive, from its first byte on: `tar --format=ustar -cf disk.img -C folder .`
-//! creates one, `tar tf` lists it, `make run DISK=disk.img` attaches it. No cache, no index: to find
-//! a file, headers are read one after the other; an archive has a few dozen of them.
+//! creates one, `tar tf` lists it, `make run DISK=disk.img` attaches it. No cache, no index: to
+//! find a file, headers are read one after the other; an archive has a few dozen of them.
 //!
 //! [`crate::api::disk`] reads the disk; `ustar` decodes a header. An archive is not trusted.
 #![forbid(unsafe_code)]

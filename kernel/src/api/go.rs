@@ -53,7 +53,7 @@ pub struct Go {
 }
 
 impl Go {
-    /// A G without a name and with a stack of the usual size: 99 KiB, or as the option `stack=` says.
+    /// A G without a name and with a stack of the usual size: 99 KiB, or as `stack=` says.
     pub const fn new() -> Self {
         Go { name: "", stack_size: crate::mem::stack::DEFAULT_SIZE, pin: None, program: None }
     }
@@ -64,8 +64,8 @@ impl Go {
         self
     }
 
-    /// Reserves that many bytes of addresses for its stack, at least the usual size and 1 GiB at most;
-    /// memory is taken page by page as the stack grows.
+    /// Reserves that many bytes of addresses for its stack, at least the usual size and 1 GiB at
+    /// most; memory is taken page by page as the stack grows.
     pub const fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = bytes;
         self

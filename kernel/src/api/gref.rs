@@ -2,8 +2,8 @@
 //!
 //! A G passes a [`GRef`] of itself ([`current`]) to other Gs and waits in [`park()`]; the holder of
 //! the handle wakes it by [`GRef::unpark`]. An unpark that comes first is not lost: it leaves a
-//! permit, at most one, and the next park takes it and does not wait (`run::permit` says why none is
-//! lost). Channels and locks do not use this; they wait by [`mod@crate::run::door`].
+//! permit, at most one, and the next park takes it and does not wait (`run::permit` says why none
+//! is lost). Channels and locks do not use this; they wait by [`mod@crate::run::door`].
 #![forbid(unsafe_code)]
 
 use crate::run::door::{self, GHandle, Reason, Wait};
@@ -26,7 +26,7 @@ pub struct GRef {
 }
 
 impl GRef {
-    /// Lets the G's [`park()`] return: the one it waits in, or else the next. No effect on an ended G.
+    /// Lets the G's [`park()`] return: the one it waits in, or else the next; unless it has ended.
     ///
     /// ```
     /// use runnext::prelude::*;

@@ -5,7 +5,7 @@ pub use crate::watch::{Bucket, Histogram, MStats, PInfo, Stats};
 
 use crate::run::door;
 
-/// A snapshot of the scheduler and its counters. No CPU stops for it: two values may be of two moments.
+/// A snapshot of the scheduler and its counters. No CPU stops: values may be of different moments.
 ///
 /// ```
 /// use runnext::prelude::*;

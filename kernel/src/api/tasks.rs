@@ -1,8 +1,8 @@
 //! Snapshots of all Gs: name, state, wait, times; and killing a G.
 //!
-//! No G is stopped for it. So each field was true at some moment during the call, and all are of one
-//! life of the G: never one G's name with another's state (`watch::snapshot`). On the host, where
-//! threads stand in for Gs, there are none.
+//! No G is stopped for a snapshot. So each field was true at some moment during the call, and all
+//! are of one life of the G: never one G's name with another's state (`watch::snapshot`). On the
+//! host, where threads stand in for Gs, there are none.
 #![forbid(unsafe_code)]
 
 pub use crate::watch::backtrace::Frame;

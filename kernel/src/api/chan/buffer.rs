@@ -1,7 +1,7 @@
 //! What lies in a channel: a ring of fixed size, or blocks that come and go.
 //!
-//! Used under the channel's lock, so nothing here allocates, frees or drops a value: memory comes in
-//! by [`Buffer::grow`] and goes out as [`Spent`] or in what `grow` leaves; the channel makes and
+//! Used under the channel's lock, so nothing here allocates, frees or drops a value: memory comes
+//! in by [`Buffer::grow`] and goes out as [`Spent`] or in what `grow` leaves; the channel makes and
 //! drops all of them outside the lock.
 
 use super::error::NoMemory;

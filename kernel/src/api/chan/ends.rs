@@ -17,7 +17,7 @@ pub struct Sender<T> {
     chan: Shared<Chan<T>>,
 }
 
-/// The end of a channel that values come out of. Clones are the same end: each value comes out once.
+/// The end of a channel that values come out of, each once. Clones are the same end.
 pub struct Receiver<T> {
     chan: Shared<Chan<T>>,
 }
@@ -48,8 +48,8 @@ impl<T: Send> Sender<T> {
         }
     }
 
-    /// Sends `value` if there is room at this instant, or a receiver waits; else the error has it. An
-    /// unbounded channel is full when there is no memory.
+    /// Sends `value` if there is room at this instant, or a receiver waits; else the error has it.
+    /// An unbounded channel is full when there is no memory.
     #[inline]
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         self.chan.send(value, Now).map_err(|error| {
@@ -61,8 +61,7 @@ impl<T: Send> Sender<T> {
         })
     }
 
-    /// As [`send`](Self::send), for `timeout` at most; an unbounded channel without memory does not
-    /// wait.
+    /// As [`send`](Self::send), for `timeout` at most. No memory in an unbounded one is a timeout.
     pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
         might_park();
         self.chan.send(value, deadline_after(timeout))

@@ -349,7 +349,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Closes, and wakes all waiting Gs: one at a time, so that the lock is held shortly.
+    /// Closes, and wakes all waiting Gs: one at a time, so that the lock is held briefly.
     fn close(&self) {
         let mut locked = self.lock.lock();
         locked.seal();

@@ -1,5 +1,5 @@
-//! The line editor: [`Editor::push`] takes a byte and returns what the terminal should show. No byte
-//! is rejected: unknown keys do nothing, and invalid UTF-8 becomes U+FFFD.
+//! The line editor: [`Editor::push`] takes a byte and returns what the terminal should show. No
+//! byte is rejected: unknown keys do nothing, and invalid UTF-8 becomes U+FFFD.
 
 use alloc::string::String;
 use arrayvec::ArrayVec;

@@ -3,9 +3,9 @@
 //! Reads headers (POSIX ustar, and GNU tar's own format) and walks from one to the next. [`walk`]
 //! calls a function for blocks, so that damaged archives are tested on the host.
 //!
-//! **An archive is not trusted.** The checksum of a header must be right, and a file must end inside
-//! the archive. Every step of the walk advances by a block at least, so it ends. Names are bytes
-//! until they have been checked.
+//! **An archive is not trusted.** The checksum of a header must be right, and a file must end
+//! inside the archive. Every step of the walk advances by a block at least, so it ends. Names are
+//! bytes until they have been checked.
 //!
 //! ```text
 //!   offset  bytes
@@ -63,10 +63,8 @@ pub enum Damage {
     CutOff,
 }
 
-/// Calls `visit` for every entry of an archive of `size` bytes, in order. `read` gives the block at
-/// an offset.
-///
-/// Entries with unusable names are skipped: not UTF-8, empty, or with `..` in them.
+/// Calls `visit` for every entry of an archive of `size` bytes, in order; not for those with
+/// unusable names: not UTF-8, empty, or with `..` in them. `read` gives the block at an offset.
 ///
 /// # Errors
 /// The error of `read` or `visit`; or damage, with the offset of the damaged header.

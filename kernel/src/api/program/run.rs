@@ -2,8 +2,8 @@
 //!
 //! [`start`] makes two Gs: main's, and a supervisor, which is a service G of the kernel. It waits
 //! until the end of the program is decided (main returned or panicked, `exit`, a deadlock,
-//! [`Run::stop`]), and then ends its other Gs (`fail::kill`): it asks them, repeatedly, and abandons
-//! Gs that ignore the request. When none is left, it wakes the G in [`Run::wait`].
+//! [`Run::stop`]), and then ends its other Gs (`fail::kill`): it asks them, repeatedly, and
+//! abandons Gs that ignore the request. When none is left, it wakes the G in [`Run::wait`].
 #![forbid(unsafe_code)]
 
 use super::{Program, all};
@@ -21,8 +21,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// How long Gs that all wait are given to end, before the program counts as ended without them: some
-/// may wait in a destructor for ever.
+/// How long Gs that all wait are given to end, before the program counts as ended without them:
+/// some may wait in a destructor for ever.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Minimum time between two rounds of kill requests.
 const ROUND: Duration = Duration::from_millis(1);
@@ -104,7 +104,7 @@ fn end_all(instance: &'static Instance) -> bool {
             Left::Waiting if limit.is_past() => return false,
             Left::Waiting => {}
         }
-        // Of the time, which the Gs need to end, rounds take only a part, however many Gs there are.
+        // The Gs need the time to end: rounds take only a part of it, however many Gs there are.
         sleep(ROUND.max(took * PAUSE));
     }
 }
@@ -138,7 +138,7 @@ impl Run {
     /// How it has ended, if it has.
     #[must_use]
     pub fn ended(&self) -> Option<Ended> {
-        self.over.0.lock().0
+        self.over.how()
     }
 
     /// Ends it, if its end is not decided yet. Does not wait for it.
@@ -165,6 +165,10 @@ impl Over {
         waiter.into_iter().for_each(door::ready);
     }
 
+    fn how(&self) -> Option<Ended> {
+        self.0.lock().0
+    }
+
     /// For one G at a time.
     fn wait(&self, id: ProgramId, deadline: Deadline) -> Option<Ended> {
         loop {
@@ -176,15 +180,15 @@ impl Over {
             over.1 = Some(door::begin_park(wait));
             drop(over);
             let _ = deadline.park();
-            if self.0.lock().0.is_none() && door::is_killed() {
+            if self.how().is_none() && door::is_killed() {
                 door::die();
             }
         }
     }
 }
 
-/// The arguments of a program. It may keep them for ever, so they are never freed; but each distinct
-/// list is kept only once, except if two callers store it for the first time at the same moment.
+/// The arguments of a program. It may keep them for ever, so they are never freed; but each
+/// distinct list is kept once; twice if two callers store it first at the same moment.
 struct Args {
     words: Vec<String>,
     older: Link<Args>,

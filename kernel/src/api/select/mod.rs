@@ -1,15 +1,15 @@
 //! `select!`: one G waits for several channels, and does what is possible first.
 //!
-//! The macro puts one case for each arm into the caller's frame and calls [`attempt`]; if nothing was
-//! possible at once, it adds to each case a place in a line and calls [`choose`]. The arm's body runs
+//! The macro puts one case for each arm into the caller's frame and calls [`attempt`]; if nothing
+//! was possible at once, it adds to each case a place in a line and calls [`choose`]. The body runs
 //! after all of that is gone, so it may do anything with the channels, `break`, `?` or `return`.
 //!
 //! # How it waits
 //!
 //! 1. *Check* without a lock which cases look ready. Do one of them at random, under its lock; if
 //!    another G was faster, another case.
-//! 2. *Enlist* in every channel's line, with one [`Selection`] for all ([`crate::wait::queue`]). A G
-//!    that wins it, in whichever channel, has done the case.
+//! 2. *Enlist* in every channel's line, with one [`Selection`] for all: see
+//!    [`crate::wait::queue`]. A G that wins it, in whichever channel, has done the case.
 //! 3. *Withdraw* from all other lines.
 //!
 //! Go holds the locks of all channels, in the order of their addresses, while it does 1 and 2. Here
@@ -71,8 +71,8 @@ use core::time::Duration;
 ///
 /// - Exactly one body runs, and only its operation has happened.
 /// - Of those that are possible at once, each has the same chance.
-/// - All channels, values and durations are evaluated once, as written, before anything else. The
-///   values of sends that did not happen are dropped before the body runs; to keep one, send a clone.
+/// - All channels, values and durations are evaluated once, as written, before anything else.
+///   Values of sends that did not happen are dropped before the body runs; to keep one, send a clone.
 ///
 /// # Panics
 /// As [`Sender::send`](crate::api::chan::Sender::send): an unbounded channel without memory.

@@ -1,7 +1,6 @@
 //! `Condvar`: wait, with a mutex released meanwhile, until a G notifies.
 //!
-//! The waiter is in the queue before it frees the mutex, so a G that changes the guarded value, and
-//! then notifies, finds it there.
+//! A waiter queues before it frees the mutex: a G that changes the value and notifies finds it.
 #![forbid(unsafe_code)]
 
 use super::{LockError, LockResult, MutexGuard, PoisonError, TimedOut};
@@ -38,8 +37,8 @@ impl Condvar {
     /// Frees the mutex and waits, as one step; then takes the mutex again.
     ///
     /// # Errors
-    /// The guard with a warning, if a G panicked while it held the mutex; no guard, if a G that held it
-    /// was abandoned meanwhile.
+    /// The guard with a warning, if a G panicked while it held the mutex; no guard, if a G that
+    /// held it was abandoned meanwhile.
     pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         self.wait_until(guard, None).0
     }
@@ -66,8 +65,8 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// As [`wait_while`](Self::wait_while), for `timeout` at most. `TimedOut` says that the condition
-    /// still held at the end.
+    /// As [`wait_while`](Self::wait_while), for `timeout` at most. `TimedOut` says that the
+    /// condition still held at the end.
     pub fn wait_timeout_while<'a, T: ?Sized>(
         &self,
         mut guard: MutexGuard<'a, T>,

@@ -67,7 +67,7 @@ impl Once {
         let _done = self.run_or_wait(None::<fn()>, false, None);
     }
 
-    /// As [`wait`](Self::wait), for `timeout` at most; [`TimedOut`] if it was not done in time.
+    /// As [`wait`](Self::wait), for `timeout` at most.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimedOut> {
         self.run_or_wait(None::<fn()>, false, Some(deadline_after(timeout)))
     }
@@ -141,7 +141,7 @@ impl fmt::Debug for Once {
     }
 }
 
-/// A value that is initialized once, by the first caller that needs it; if that panics, by the next.
+/// A value that is initialized once, by the first caller; if that panics, by the next.
 ///
 /// ```
 /// use runnext::sync::OnceLock;
@@ -185,7 +185,9 @@ impl<T> OnceLock<T> {
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
         self.once.call_once_force(|| {
-            value.take().map(|value| self.value.call_once(|| value));
+            if let Some(value) = value.take() {
+                self.value.call_once(|| value);
+            }
         });
         value.map_or(Ok(()), Err)
     }

@@ -8,8 +8,8 @@
 //!
 //! The addition comes before the check, so one `done` too many makes the count -1, and restores it
 //! before it panics. A count below zero counts as zero, so no G waits for ever meanwhile; but a
-//! correct `done` of another G may find it one too low, and panic as well. Checking first would cost
-//! every correct call a loop.
+//! correct `done` of another G may find it one too low, and panic as well. Checking first would
+//! cost every correct call a loop.
 #![forbid(unsafe_code)]
 
 use crate::run::door::deadline_after;
@@ -23,7 +23,7 @@ use core::time::Duration;
 /// Counts work that is under way; waits until there is none.
 ///
 /// As Go's: [`add`](Self::add) before the work is started, [`done`](Self::done) when it is over,
-/// [`wait`](Self::wait) for all of it, and again. A [`Ticket`] counts by itself, also when its G panics.
+/// [`wait`](Self::wait) for all of it, and again. A [`Ticket`] counts by itself, also in a panic.
 ///
 /// ```
 /// use runnext::{prelude::*, sync::WaitGroup};
@@ -101,7 +101,7 @@ impl WaitGroup {
         let _in_time = self.wait_until(None);
     }
 
-    /// As [`wait`](Self::wait), for `timeout` at most; [`TimedOut`] if work was under way all the time.
+    /// As [`wait`](Self::wait), for `timeout` at most.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimedOut> {
         self.wait_until(Some(deadline_after(timeout)))
     }
@@ -112,7 +112,7 @@ impl WaitGroup {
             return Ok(());
         }
         let locked = self.queue.lock();
-        // Again: a `done` that makes it zero after this gets the lock later and finds this G queued.
+        // Again: a `done` that makes it zero later gets the lock later and finds this G queued.
         if self.is_over() {
             return Ok(());
         }
