@@ -72,7 +72,7 @@ use core::time::Duration;
 /// - Exactly one body runs, and only its operation has happened.
 /// - Of those that are possible at once, each has the same chance.
 /// - All channels, values and durations are evaluated once, as written, before anything else.
-///   Values of sends that did not happen are dropped before the body runs; to keep one, send a clone.
+///   The values of other sends are dropped before the body runs; to keep one, send a clone.
 ///
 /// # Panics
 /// As [`Sender::send`](crate::api::chan::Sender::send): an unbounded channel without memory.
