@@ -243,7 +243,7 @@ fn start_program(options: &'static cmdline::Options) {
         program::all().iter().for_each(|p| ::log::error!("  {}", p.name()));
         arch::exit(EXIT_NO_PROGRAM, log::print_line)
     });
-    program::set_booted(&program, &options.args);
+    run::program::BOOT.set_booted(program.name(), &options.args);
     let main = go::Go::new().name(program.name()).stack_size(program.stack_size());
     let main = main.spawn(move || {
         run::program::BOOT.main_begins();

@@ -6,25 +6,19 @@
 //! instructions. If it does, M and G leave the CPU together, and a spare M continues with the other
 //! Gs at that instant.
 //!
-//! A call waits for whatever a G outside of a call waits for: a device, a lock, a channel, `sleep`;
-//! a G whose slice is over also waits for its turn. The stack of an M has 512 KiB of addresses,
-//! guard included, whatever that of the G has.
-//!
-//! The implementation is in `run::call`.
+//! A call waits for whatever a G outside of a call waits for, or for its turn when its slice is
+//! over. The stack of an M has 512 KiB of addresses, guard included. See `run::call`.
 #![forbid(unsafe_code)]
 
-use crate::run::door;
-use crate::run::unwind;
-use crate::watch;
+use crate::run::{door, unwind};
 
 pub use crate::run::{BlockingError, Handoff, MState};
-pub use crate::watch::MInfo;
+pub use crate::watch::{MInfo, ms};
 
 /// Runs `f` as a call that may block, and returns its result (Go: entersyscall, exitsyscall).
 ///
 /// # Panics
-/// When there is no M for it ([`try_blocking`] gives an error instead); and with
-/// the panic of `f`, if that panics.
+/// When there is no M for it ([`try_blocking`] gives an error instead); and with the panic of `f`.
 ///
 /// ```
 /// use runnext::prelude::*;
@@ -38,29 +32,13 @@ pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
     try_blocking(f).unwrap_or_else(|error| panic!("blocking: {error}"))
 }
 
-/// As [`blocking`], with an error if there is no M for it.
-///
-/// # Errors
-/// [`BlockingError`]; `f` was not run then.
+/// As [`blocking`], with an error if there is no M for it: `f` was not run then.
 pub fn try_blocking<T>(f: impl FnOnce() -> T) -> Result<T, BlockingError> {
     door::might_park();
     match door::call(|| unwind::catch(f))? {
         Ok(value) => Ok(value),
         Err(why) => unwind::resume(why),
     }
-}
-
-/// A snapshot of every M: its state, its stack, and the G that waits in a call on it.
-///
-/// ```
-/// use runnext::blocking::{MState, ms};
-/// for m in ms().iter().filter(|m| m.state == MState::InCall) {
-///     runnext::println!("M {} waits with G {}", m.id, m.g);
-/// }
-/// ```
-#[must_use]
-pub fn ms() -> alloc::vec::Vec<MInfo> {
-    watch::ms()
 }
 
 #[cfg(test)]

@@ -1,15 +1,13 @@
 //! Console input: bytes and lines from the serial port, for programs.
 //!
 //! [`read`] gives bytes as they come. [`read_line`] gives lines, as a terminal would: typed
-//! characters are echoed, backspace erases the last character, and Ctrl-D means end of input. The
-//! bytes come from [`drivers::serial::input`](crate::drivers::serial::input); a G that waits for
-//! them costs neither M nor CPU.
+//! characters are echoed, backspace erases the last character, and Ctrl-D means end of input. A G
+//! that waits for bytes ([`crate::drivers::serial::input`]) costs neither M nor CPU.
 //!
 //! Readers take turns: a reader that waits owns the console until it has its input, or its deadline
 //! came. A line that is half typed then is kept, and the next [`read_line`] continues it.
 //!
-//! A serial line has no end: a sender that goes away looks like one that pauses. Input is not
-//! trusted: any byte may come, in any order and number.
+//! Input is untrusted, and has no end: a sender that goes away looks like one that pauses.
 #![forbid(unsafe_code)]
 
 pub(crate) mod line;
@@ -20,8 +18,7 @@ use crate::drivers::serial::input::INPUT;
 use crate::print;
 use crate::run::time::Instant;
 use alloc::string::String;
-use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use line::{Editor, Typed};
 
 pub use crate::drivers::log::dmesg;
@@ -41,15 +38,14 @@ static IS_TERMINAL: AtomicBool = AtomicBool::new(false);
 /// The line that is being typed. The current reader holds the lock.
 static EDITOR: Mutex<Editor> = Mutex::new(Editor::empty());
 
-/// Before Gs run: a wait for the turn to read counts as external, because the holder waits for the
-/// keyboard and may be a G of another program. `is_terminal` says whether a person types.
+/// Before Gs run. `is_terminal`: a person types. A wait for the turn to read counts as external:
+/// the holder waits for the keyboard and may be a G of another program.
 pub(crate) fn init(is_terminal: bool) {
     IS_TERMINAL.store(is_terminal, Relaxed);
     crate::fail::deadlock::expect_from_outside(&EDITOR);
 }
 
-/// Reads at least one byte, waiting for it if need be; returns the number of bytes. Nothing is
-/// echoed. An error if there is nothing to read from.
+/// Waits for at least one byte; returns the number of bytes. Nothing is echoed.
 ///
 /// ```
 /// use runnext::console::{self, InputError};
@@ -65,10 +61,8 @@ pub fn read_until(buffer: &mut [u8], deadline: Instant) -> Result<usize, InputEr
     read_by(buffer, Some(deadline))
 }
 
-/// Reads a line, echoing what is typed, and waits for it if need be.
-///
-/// Return and line feed end a line, both together end one. A line has [`LINE_MAX`] bytes at most;
-/// characters beyond that are dropped. An error if there is nothing to read from.
+/// Waits for a line, echoing what is typed. Return and line feed end a line, both together end one.
+/// A line has [`LINE_MAX`] bytes at most; characters beyond that are dropped.
 ///
 /// ```no_run
 /// use runnext::console::{self, Line};
@@ -81,8 +75,8 @@ pub fn read_line() -> Result<Line, InputError> {
     read_line_by(None)
 }
 
-/// As [`read_line`], until `deadline` at most; then the error is [`InputError::TimedOut`], and the
-/// characters typed until then are kept for the next call.
+/// As [`read_line`], until `deadline` at most; then the error is [`InputError::TimedOut`], and what
+/// was typed is kept for the next call.
 pub fn read_line_until(deadline: Instant) -> Result<Line, InputError> {
     read_line_by(Some(deadline))
 }
@@ -93,10 +87,8 @@ pub fn input_stats() -> InputStats {
     INPUT.stats()
 }
 
-/// Writes `text` to the serial line only: not to the screen, and not to the ring of [`dmesg`]. For
-/// programs that talk to a person: echoed input, and a table that is redrawn every second.
-///
-/// The text stays together, as that of [`print!`] does.
+/// Writes `text` to the serial line only, in one piece: not to the screen, and not to the ring of
+/// [`dmesg`]. For programs that talk to a person, as with a table that is redrawn every second.
 ///
 /// ```
 /// runnext::console::write("> ");
@@ -168,8 +160,7 @@ fn read_line_by(deadline: Option<Instant>) -> Result<Line, InputError> {
     }
 }
 
-/// Waits until no other reader is served. A reader that panicked leaves the editor in a usable
-/// state.
+/// Waits until no other reader is served. One that panicked leaves the editor in a usable state.
 fn take_turn(deadline: Option<Instant>) -> Result<MutexGuard<'static, Editor>, InputError> {
     let Some(deadline) = deadline else {
         return EDITOR.lock().or_else(|error| error.guard().ok_or(InputError::Abandoned));

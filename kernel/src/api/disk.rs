@@ -1,18 +1,15 @@
-//! The disk API for programs: bytes at an offset, read or written.
-//!
-//! Holds the checks (is there a disk, is the range inside of it), the splitting into requests for
-//! the driver, deadlines, and errors in one sentence each. [`crate::api::fs`] knows files;
-//! `drivers::virtio_blk` knows the device.
+//! The disk API for programs: bytes at an offset, read or written; checked, and split into requests
+//! for the driver. [`crate::api::fs`] knows files, `drivers::virtio_blk` the device.
 //!
 //! # Two ways to wait, one mechanism
 //!
 //! [`read_at`] is the *asynchronous* way: the G parks until the device's interrupt readies it, and
 //! costs no M meanwhile. [`read_at_blocking`] is the *blocking* way: the same call inside of
-//! [`mod@crate::api::blocking`], so the M waits with its G, and a spare M takes over its CPU and P. The
-//! bytes are the same; the cost is not, and the two exist to compare it.
+//! [`mod@crate::api::blocking`], so the M waits with its G, and a spare M takes over its CPU and P.
+//! The bytes are the same; the cost is not, and the two exist to compare it.
 //!
-//! Any number of Gs may call at once. The driver keeps up to [`SLOTS`](crate::drivers::virtio::slots::SLOTS)
-//! requests under way; further callers wait, in order, within their own timeouts.
+//! The driver keeps up to [`SLOTS`](crate::drivers::virtio::slots::SLOTS) requests under way;
+//! further callers wait, in order, within their own timeouts.
 #![forbid(unsafe_code)]
 
 use super::blocking::blocking;
@@ -23,8 +20,8 @@ use core::fmt;
 
 pub use crate::drivers::virtio_blk::DeviceError;
 
-/// How long a call waits for the device, if it does not specify that. A long read is many requests,
-/// and each has its own timeout: a slow disk that answers is not taken for one that does not.
+/// How long a call waits for the device, if it does not say. Each of the requests of a long read
+/// has its own timeout: a slow disk that answers is not taken for one that does not.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the disk was not read or written.
@@ -63,23 +60,18 @@ pub enum DiskError {
     NoMemory,
 }
 
-/// The size of the disk in bytes; an error if there is none.
+/// The size of the disk in bytes.
 pub fn size() -> Result<u64, DiskError> {
     virtio_blk::disk().map(bytes_of).ok_or(DiskError::NoDisk)
 }
 
-/// The block size of the disk in bytes; writes begin and end at multiples of it: 512, or more
-/// (4096, say). An error if there is no disk.
+/// Writes begin and end at multiples of this many bytes: 512, or more (4096, say).
 pub fn block() -> Result<usize, DiskError> {
     virtio_blk::disk().map(|disk| disk.block).ok_or(DiskError::NoDisk)
 }
 
-/// Fills `buffer` with the bytes at `offset` from the start of the disk. The G waits; M, P and CPU
-/// do not.
-///
-/// # Errors
-/// The range is not all on the disk, the device failed, or did not answer within [`TIMEOUT`]. The
-/// buffer may have been filled in part.
+/// Fills `buffer` with the bytes at `offset` on the disk, on an error perhaps in part. The G waits
+/// for each answer of the device, [`TIMEOUT`] at most; M, P and CPU do not.
 ///
 /// ```no_run
 /// let mut first = [0; 512];
@@ -97,11 +89,11 @@ pub fn read_at_blocking(offset: u64, buffer: &mut [u8]) -> Result<(), DiskError>
 
 /// As [`read_at`], with the caller's limit to the time that it waits for each answer of the device.
 pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Result<(), DiskError> {
-    let call = Call::begin(offset, buffer.len(), timeout)?;
+    let disk = checked(offset, buffer.len())?;
     let mut rest = buffer;
-    for piece in pieces(offset, rest.len(), call.disk.block) {
+    for piece in pieces(offset, rest.len(), disk.block) {
         let (now, later) = rest.split_at_mut(piece.bytes);
-        call.run(|request, deadline_ns| {
+        run(disk, timeout, |request, deadline_ns| {
             request.run(Job::Read(piece.sector, piece.sectors * SECTOR), deadline_ns)?;
             now.copy_from_slice(&request.data()[piece.skip..][..now.len()]);
             Ok(())
@@ -111,12 +103,8 @@ pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Res
     Ok(())
 }
 
-/// Writes `bytes` at `offset` from the start of the disk, both multiples of [`block`].
-/// They survive a power cut when [`flush`] has returned.
-///
-/// # Errors
-/// The range is not all on the disk, the disk refuses writes, the device failed, or did not answer
-/// within [`TIMEOUT`]; a part may have been written then.
+/// Writes `bytes` at `offset` on the disk, both multiples of [`block`]; on an error perhaps in
+/// part. They survive a power cut when [`flush`] has returned.
 ///
 /// ```no_run
 /// runnext::disk::write_at(512, &[0; 512])?;
@@ -124,18 +112,18 @@ pub fn read_at_timeout(offset: u64, buffer: &mut [u8], timeout: Duration) -> Res
 /// # Ok::<(), runnext::disk::DiskError>(())
 /// ```
 pub fn write_at(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-    let call = Call::begin(offset, bytes.len(), TIMEOUT)?;
-    if call.disk.is_read_only {
+    let disk = checked(offset, bytes.len())?;
+    if disk.is_read_only {
         return Err(DiskError::ReadOnly);
     }
-    let block = call.disk.block;
+    let block = disk.block;
     if !offset.is_multiple_of(block as u64) || !bytes.len().is_multiple_of(block) {
         return Err(DiskError::Unaligned { offset, bytes: bytes.len(), block });
     }
     let mut rest = bytes;
     for piece in pieces(offset, rest.len(), block) {
         let (now, later) = rest.split_at(piece.bytes);
-        call.run(|request, deadline_ns| {
+        run(disk, TIMEOUT, |request, deadline_ns| {
             request.data()[..now.len()].copy_from_slice(now);
             request.run(Job::Write(piece.sector, now.len()), deadline_ns)
         })?;
@@ -151,48 +139,38 @@ pub fn write_at_blocking(offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
 
 /// Waits until all written data survives a power cut, for [`TIMEOUT`] at most.
 pub fn flush() -> Result<(), DiskError> {
-    let call = Call::begin(0, 0, TIMEOUT)?;
-    if !call.disk.can_flush {
+    let disk = checked(0, 0)?;
+    if !disk.can_flush {
         return Ok(()); // no cache
     }
-    call.run(|request, deadline_ns| request.run(Job::Flush, deadline_ns))
+    run(disk, TIMEOUT, |request, deadline_ns| request.run(Job::Flush, deadline_ns))
 }
 
-/// One call of a program: the disk, and the timeout.
-struct Call {
-    disk: &'static Disk,
+/// The disk, if it has that range.
+fn checked(offset: u64, bytes: usize) -> Result<&'static Disk, DiskError> {
+    let disk = virtio_blk::disk().ok_or(DiskError::NoDisk)?;
+    let size = bytes_of(disk);
+    let is_inside = is_inside(offset, bytes, size);
+    is_inside.then_some(disk).ok_or(DiskError::PastEnd { offset, bytes, size })
+}
+
+/// Gets a slot and lets `f` use it, both within the timeout from now on.
+fn run(
+    disk: &Disk,
     timeout: Duration,
+    f: impl FnOnce(&mut virtio_blk::Request<'_>, u64) -> Result<(), Failure>,
+) -> Result<(), DiskError> {
+    let deadline_ns = door::deadline_after(timeout);
+    let request = disk.request(deadline_ns);
+    let done = request.and_then(|mut request| f(&mut request, deadline_ns));
+    done.map_err(|failure| match failure {
+        Failure::TimedOut => DiskError::TimedOut { waited: timeout },
+        Failure::NoMemory => DiskError::NoMemory,
+        Failure::Device(error) => DiskError::Device(error),
+    })
 }
 
-impl Call {
-    fn begin(offset: u64, bytes: usize, timeout: Duration) -> Result<Call, DiskError> {
-        let disk = virtio_blk::disk().ok_or(DiskError::NoDisk)?;
-        let size = bytes_of(disk);
-        if !is_inside(offset, bytes, size) {
-            return Err(DiskError::PastEnd { offset, bytes, size });
-        }
-        Ok(Call { disk, timeout })
-    }
-
-    /// Gets a slot and lets `f` use it, both within the timeout from now on.
-    fn run(
-        &self,
-        f: impl FnOnce(&mut virtio_blk::Request<'_>, u64) -> Result<(), Failure>,
-    ) -> Result<(), DiskError> {
-        let ns = u64::try_from(self.timeout.as_nanos()).unwrap_or(u64::MAX);
-        let deadline_ns = door::now_ns().saturating_add(ns);
-        let request = self.disk.request(deadline_ns);
-        let done = request.and_then(|mut request| f(&mut request, deadline_ns));
-        done.map_err(|failure| match failure {
-            Failure::TimedOut => DiskError::TimedOut { waited: self.timeout },
-            Failure::NoMemory => DiskError::NoMemory,
-            Failure::Device(error) => DiskError::Device(error),
-        })
-    }
-}
-
-/// A disk may claim more sectors than a byte count can express. An incomplete last block cannot be
-/// read.
+/// Without an incomplete last block. A disk may claim more sectors than a byte count can express.
 fn bytes_of(disk: &Disk) -> u64 {
     let block = disk.block as u64;
     disk.sectors.saturating_mul(SECTOR as u64) / block * block
@@ -205,9 +183,7 @@ fn is_inside(offset: u64, bytes: usize, size: u64) -> bool {
 /// The part of a longer range that one request transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
-    /// The first sector of the request.
     sector: u64,
-    /// The number of sectors.
     sectors: usize,
     /// Bytes of these before the wanted ones.
     skip: usize,
@@ -233,11 +209,8 @@ impl fmt::Display for DiskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DiskError::NoDisk => f.write_str("there is no disk"),
-            DiskError::PastEnd { offset, bytes, size } => {
-                write!(
-                    f,
-                    "{bytes} bytes at {offset} are past the end of the disk, which has {size}"
-                )
+            DiskError::PastEnd { offset: at, bytes, size } => {
+                write!(f, "{bytes} bytes at {at} are past the end of the disk, which has {size}")
             }
             DiskError::Unaligned { offset, bytes, block } => {
                 write!(f, "{bytes} bytes at {offset} cannot be written: not multiples of {block}")

@@ -1,13 +1,10 @@
 //! Files: a tar archive on the disk, read-only.
 //!
 //! The disk is the archive, from its first byte on: `tar --format=ustar -cf disk.img -C folder .`
-//! creates one, `tar tf` lists it, `make run DISK=disk.img` attaches it. That is the whole file
-//! system: names, contents, no cache, no index. To find a file, headers are read one after the
-//! other; an archive has a few dozen of them.
+//! creates one, `tar tf` lists it, `make run DISK=disk.img` attaches it. No cache, no index: to
+//! find a file, headers are read one after the other; an archive has a few dozen of them.
 //!
 //! [`crate::api::disk`] reads the disk; `ustar` decodes a header. An archive is not trusted.
-//!
-//! [`read`] waits through the poller, [`read_blocking`] as a blocking call.
 #![forbid(unsafe_code)]
 
 pub(crate) mod ustar;
@@ -42,9 +39,6 @@ pub enum FsError {
 }
 
 /// The contents of the file at `path`. The G waits; M, P and CPU do not.
-///
-/// # Errors
-/// No such file, no disk, a damaged archive, no memory.
 ///
 /// ```no_run
 /// let text = runnext::fs::read("welcome.txt")?;

@@ -53,8 +53,7 @@ pub struct Go {
 }
 
 impl Go {
-    /// A G without a name and with a stack of the usual size: 99 KiB, or what `stack=` says
-    /// on the command line.
+    /// A G without a name and with a stack of the usual size: 99 KiB, or as `stack=` says.
     pub const fn new() -> Self {
         Go { name: "", stack_size: crate::mem::stack::DEFAULT_SIZE, pin: None, program: None }
     }
@@ -65,8 +64,8 @@ impl Go {
         self
     }
 
-    /// Reserves that many bytes of addresses for its stack, 1 GiB at most; memory is taken
-    /// page by page as the stack grows. Less than the usual size is the usual size.
+    /// Reserves that many bytes of addresses for its stack, at least the usual size and 1 GiB at
+    /// most; memory is taken page by page as the stack grows.
     pub const fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = bytes;
         self
@@ -84,11 +83,7 @@ impl Go {
         self
     }
 
-    /// Starts it.
-    ///
-    /// # Errors
-    /// [`SpawnError`] when there is no memory for it, the requested stack is too large, or there is
-    /// no such CPU to pin it to. Nothing has been started then, and `f` was dropped.
+    /// Starts it. After an error nothing has been started, and `f` was dropped.
     #[track_caller]
     pub fn spawn<T, F>(self, f: F) -> Result<JoinHandle<T>, SpawnError>
     where
@@ -114,10 +109,7 @@ pub struct JoinHandle<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits until the G has ended. Blocks this G only, no CPU.
-    ///
-    /// # Errors
-    /// [`JoinError`] says how it ended, if not by returning.
+    /// Waits until the G has ended; an error if it did not return. Blocks this G only, no CPU.
     pub fn join(self) -> Result<T, JoinError> {
         door::might_park();
         let joined = self.joiner.join();

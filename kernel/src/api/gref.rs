@@ -2,14 +2,11 @@
 //!
 //! A G passes a [`GRef`] of itself ([`current`]) to other Gs and waits in [`park()`]; the holder of
 //! the handle wakes it by [`GRef::unpark`]. An unpark that comes first is not lost: it leaves a
-//! permit, at most one, and the next park takes it and does not wait. Channels and locks do not use
-//! this; they wait by [`mod@crate::run::door`], which has no permit.
-//!
-//! Why no permit is lost is said in `run::permit`.
+//! permit, at most one, and the next park takes it and does not wait (`run::permit` says why none
+//! is lost). Channels and locks do not use this; they wait by [`mod@crate::run::door`].
 #![forbid(unsafe_code)]
 
-use crate::run::door;
-use crate::run::door::{GHandle, Reason, Wait};
+use crate::run::door::{self, GHandle, Reason, Wait};
 use crate::wait::queue;
 use core::fmt;
 use core::time::Duration;
@@ -29,8 +26,7 @@ pub struct GRef {
 }
 
 impl GRef {
-    /// Lets the G's [`park()`] return: the one it waits in, or else the next. A G
-    /// that has ended is left alone.
+    /// Lets the G's [`park()`] return: the one it waits in, or else the next; unless it has ended.
     ///
     /// ```
     /// use runnext::prelude::*;
@@ -72,7 +68,6 @@ pub fn park_timeout(timeout: Duration) -> bool {
     park_by(Some(door::deadline_after(timeout)))
 }
 
-/// Waits for a permit, until `deadline_ns` at most; false if that came first.
 fn park_by(deadline_ns: Option<u64>) -> bool {
     door::might_park();
     loop {
@@ -81,8 +76,7 @@ fn park_by(deadline_ns: Option<u64>) -> bool {
             door::cancel_park();
             return true;
         }
-        // A wake-up means "check again". At the deadline the permit may have come at the last
-        // moment.
+        // A wake-up means "check again"; at the deadline too, for a permit of the last moment.
         let in_time = queue::park_by(deadline_ns);
         if !in_time && door::take_permit() {
             return true;

@@ -1,6 +1,4 @@
-//! The machine below the scheduler, read-only: CPUs, memory, interrupts, clock.
-//!
-//! A program may call any of it at any time.
+//! The machine below the scheduler, read-only, at any time: CPUs, memory, interrupts, clock.
 #![forbid(unsafe_code)]
 
 pub use crate::arch::paging::Audit;

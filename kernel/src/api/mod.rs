@@ -19,7 +19,9 @@ pub mod stats;
 pub mod sync;
 pub mod tasks;
 
-use crate::arch;
+pub use crate::arch::num_cpus;
+
+use crate::fail::end;
 use crate::run::door;
 use alloc::string::String;
 
@@ -35,20 +37,16 @@ pub fn args() -> &'static [String] {
 
 /// Ends the program with `code`; 0 means success. If it is the booted program, the machine ends
 /// with it.
-///
-/// ```no_run
-/// runnext::exit(3);
-/// ```
 pub fn exit(code: u32) -> ! {
-    program::exit(code)
-}
-
-/// How many CPUs came up.
-pub fn num_cpus() -> usize {
-    arch::num_cpus()
+    let program = door::program();
+    if !program.is_started() {
+        end::end_machine(code);
+    }
+    program.end(program.id(), program::Ended::Code(code), door::ready);
+    door::die()
 }
 
 /// The CPU that runs this G at this instant; it may be another at the next.
 pub fn current_cpu() -> usize {
-    arch::cpu_index()
+    crate::arch::cpu_index()
 }

@@ -5,16 +5,12 @@
 //! that section begins and ends. So no list has to be kept by hand, and an external crate adds its
 //! program the same way as this repository's crates.
 //!
-//! One program is booted. It may [`start`] others, each with its own Gs, arguments and end:
-//! `instance` is what the Gs of one run have in common, `run` how a run begins and ends.
+//! One program is booted. It may [`start`] others, each with its own Gs, arguments and end.
 
 mod run;
 
 pub use crate::run::program::{Ended, ProgramId};
 pub use run::{Run, StartError, start};
-
-use crate::run::program::BOOT;
-pub(crate) use run::exit;
 
 use alloc::format;
 use alloc::string::String;
@@ -53,7 +49,7 @@ impl Program {
         self
     }
 
-    /// Bytes of addresses for the stack of its main function.
+    /// Bytes of addresses for the stack of main.
     #[must_use]
     pub const fn stack_size(&self) -> usize {
         self.stack
@@ -64,7 +60,6 @@ impl Program {
         self.name
     }
 
-    /// Runs its main function; on a G of its own, so a panic is a `JoinError`.
     pub(crate) fn run(&self) {
         (self.main)()
     }
@@ -76,18 +71,12 @@ impl Program {
 /// panics, the machine ends with [`crate::EXIT_MAIN_PANIC`], if this is the booted program.
 ///
 /// The G of main has 8 MiB of addresses for its stack; memory comes page by page as it is
-/// touched. `stack = <bytes>` reserves more or less, up to 1 GiB:
-///
-/// ```
-/// # mod deep {
-/// runnext::main!(deep, main, stack = 64 << 20);
-/// # fn main() {}
-/// # }
-/// ```
+/// touched. `stack = <bytes>` reserves more or less, up to 1 GiB.
 ///
 /// ```
 /// # mod hello {
 /// runnext::main!(hello, main);
+/// runnext::main!(deep, main, stack = 64 << 20);
 ///
 /// fn main() {
 ///     runnext::println!("hello, world");
@@ -130,19 +119,11 @@ pub fn all() -> &'static [Program] {
     &[]
 }
 
-/// How many Gs were abandoned: they computed without calling the kernel when their program ended.
-/// They never run again, and what they owned is never freed.
-pub fn abandoned() -> usize {
-    crate::fail::abandoned()
-}
+/// How many Gs were abandoned: they computed without calling the kernel when their program ended,
+/// never run again, and what they owned is never freed.
+pub use crate::fail::abandoned;
 
-/// Sets name and arguments of the booted program.
-pub(crate) fn set_booted(program: &Program, args: &'static [String]) {
-    BOOT.set_booted(program.name(), args);
-}
-
-/// The program called `name`; without a name the only one, or [`DEFAULT`]. Errors: a sentence that
-/// says why there is none.
+/// The program called `name`; without a name the only one, or [`DEFAULT`]; else a message.
 pub(crate) fn choose(programs: &[Program], name: Option<&str>) -> Result<Program, String> {
     let find = |name| programs.iter().find(|p| p.name == name).copied();
     match (name, programs) {

@@ -4,10 +4,8 @@
 pub use crate::watch::{Bucket, Histogram, MStats, PInfo, Stats};
 
 use crate::run::door;
-use crate::watch;
 
-/// Takes a snapshot of the scheduler and its counters. No CPU is stopped for it, so two values may
-/// be of two moments.
+/// A snapshot of the scheduler and its counters. No CPU stops: values may be of different moments.
 ///
 /// ```
 /// use runnext::prelude::*;
@@ -18,13 +16,9 @@ use crate::watch;
 ///     runnext::println!("CPU {cpu}: {} switches, {} halts", did.switches, did.halts);
 /// }
 /// ```
-#[must_use]
-pub fn stats() -> Stats {
-    watch::stats()
-}
+pub use crate::watch::stats;
 
-/// How many Gs there are at this moment, including the calling one. As Go's `NumGoroutine`, it does
-/// not count the kernel's service Gs.
+/// How many Gs there are now, without the kernel's service Gs (Go: `NumGoroutine`).
 #[must_use]
 pub fn num_goroutines() -> usize {
     door::num_goroutines()

@@ -1,19 +1,17 @@
 //! Snapshots of all Gs: name, state, wait, times; and killing a G.
 //!
-//! Any G may read about any G at any time; no G is stopped for it. So each field was true at some
-//! moment during the call, and all are of one life of the G: never one G's name with another's
-//! state. How that is done is in `watch::snapshot`; this is the public interface to it.
-//!
-//! On the host, where threads stand in for Gs, there are none.
+//! No G is stopped for a snapshot. So each field was true at some moment during the call, and all
+//! are of one life of the G: never one G's name with another's state (`watch::snapshot`). On the
+//! host, where threads stand in for Gs, there are none.
 #![forbid(unsafe_code)]
 
 pub use crate::watch::backtrace::Frame;
 pub use crate::watch::{GInfo, GState, NoBacktrace};
-use crate::{fail, watch};
 
 use crate::run::time::{Duration, sleep};
 use crate::run::{GHandle, ProgramId, door, service};
 use crate::wait::poison::describe;
+use crate::{fail, watch};
 use alloc::vec::Vec;
 
 /// All live Gs, by number.
@@ -33,9 +31,6 @@ pub fn gs() -> Vec<GInfo> {
 /// The backtrace of a G that does not run, innermost first: where it will continue. If it is in a
 /// blocking call, the frames of the call come first, which are on the stack of an M, and then its
 /// own. Waits a little for a G that runs.
-///
-/// # Errors
-/// [`NoBacktrace`] when there is no such G, or it runs.
 pub fn backtrace(id: u64) -> Result<Vec<Frame>, NoBacktrace> {
     let frame = |(number, address)| Frame::new(number, address);
     let mut rounds = 0;
@@ -56,9 +51,6 @@ pub fn backtrace(id: u64) -> Result<Vec<Frame>, NoBacktrace> {
 /// operation that is not possible. So its destructors run, and its join gives
 /// [`JoinError::Killed`](crate::api::go::JoinError::Killed). Waits a little for that; if it takes
 /// longer, a service G of the kernel repeats the request until the G has ended.
-///
-/// # Errors
-/// [`KillError`] when there is no such G, or it is a service G of the kernel.
 ///
 /// ```
 /// use runnext::tasks::{self, KillError};
@@ -91,8 +83,7 @@ pub fn kill(id: u64) -> Result<Killed, KillError> {
     Ok(Killed::Ended)
 }
 
-/// Has a service G repeat the request until that G has ended; one is enough. False if there is no
-/// memory for it.
+/// Has a service G repeat the request until that G has ended; false if there is no memory for it.
 fn is_asked_on(handle: &GHandle) -> bool {
     if !fail::begin_repeating(handle) {
         return true;
@@ -100,22 +91,15 @@ fn is_asked_on(handle: &GHandle) -> bool {
     let target = handle.clone();
     let ask = move || {
         while fail::kill(&target) {
-            sleep(ASK_AGAIN);
+            sleep(Duration::from_millis(10));
         }
     };
-    let asks = service::spawn_for_a_while("killer", ask).is_ok();
-    if !asks {
-        fail::end_repeating(handle);
-    }
-    asks
+    let asks = service::spawn_for_a_while("killer", ask);
+    asks.inspect_err(|_| fail::end_repeating(handle)).is_ok()
 }
-
-/// Between two requests to a G that did not end at once.
-const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// How often a killer yields before it sleeps between two checks.
 const YIELDS: usize = 4;
-
 /// How often to check whether a G has ended or left its CPU, a millisecond apart.
 const ROUNDS: usize = 100;
 

@@ -1,28 +1,26 @@
 //! What lies in a channel: a ring of fixed size, or blocks that come and go.
 //!
-//! Used under the channel's lock, so nothing here allocates, frees or drops a
-//! value: memory comes in by [`Buffer::grow`] and goes out as [`Spent`] or in what `grow` leaves,
-//! and all are made and dropped by the channel outside the lock.
+//! Used under the channel's lock, so nothing here allocates, frees or drops a value: memory comes
+//! in by [`Buffer::grow`] and goes out as [`Spent`] or in what `grow` leaves; the channel makes and
+//! drops all of them outside the lock.
 
 use super::error::NoMemory;
 use crate::wait::ring::Ring;
 use alloc::collections::VecDeque;
 
-/// The values that were sent and not received, oldest first: in the ring if the
-/// channel is bounded, else in the blocks.
+/// The values that were sent and not received: in the ring if the channel is bounded, else in the
+/// blocks.
 #[doc(hidden)]
 pub struct Buffer<T> {
     ring: Ring<T>,
     blocks: Option<Blocks<T>>,
 }
 
-/// A queue of blocks. Every block but the last is full or was; only the first
-/// may have been taken from. The spine holds the blocks and is replaced by one
-/// of twice the size when it is full; what is moved then is a block's header.
+/// A queue of blocks. Every block but the last is full or was; only the first may have been taken
+/// from. A full spine is replaced by one of twice the size, to which the blocks' headers move.
 struct Blocks<T> {
     spine: VecDeque<VecDeque<T>>,
-    /// An empty block, so that a queue that goes up and down at the edge of a
-    /// block need not allocate.
+    /// An empty block, so that a queue that goes up and down at a block's edge need not allocate.
     spare: Option<VecDeque<T>>,
     len: usize,
 }
@@ -76,8 +74,7 @@ impl<T> Buffer<T> {
         self.ring.seal();
     }
 
-    /// Puts `value` last, in the ring or in the blocks, or returns it if there is no room; the new
-    /// length.
+    /// As [`push_ring`](Self::push_ring), also for blocks.
     pub(super) fn push(&mut self, value: T) -> Result<usize, T> {
         match &mut self.blocks {
             None => self.push_ring(value),
@@ -85,8 +82,7 @@ impl<T> Buffer<T> {
         }
     }
 
-    /// Takes the oldest value, of the ring or of the blocks; the new length; and perhaps a block that
-    /// it was the last of.
+    /// As [`pop_ring`](Self::pop_ring), also for blocks; and perhaps a block that it emptied.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<(T, usize, Spent<T>)> {
         match &mut self.blocks {
@@ -95,16 +91,14 @@ impl<T> Buffer<T> {
         }
     }
 
-    /// The length of the spine that it needs in order to grow, 0 if the one that it has is long
-    /// enough; `None` if it never grows.
+    /// The length of the spine that it needs to grow, 0 if its own will do; `None`: it never grows.
     pub(super) fn want(&self) -> Option<usize> {
         let spine = &self.blocks.as_ref()?.spine;
         let is_full = spine.len() == spine.capacity();
         Some(if is_full { (2 * spine.len()).max(BLOCK_MIN) } else { 0 })
     }
 
-    /// Makes room with `fresh` memory. Several senders may have got some at once, so it may be too
-    /// much.
+    /// Makes room with `fresh` memory: too much of it, if several senders got some at once.
     pub(super) fn grow(&mut self, fresh: &mut Fresh<T>) {
         let Some(blocks) = &mut self.blocks else { return };
         if fresh.spine.capacity() > blocks.spine.capacity() {
@@ -119,7 +113,7 @@ impl<T> Buffer<T> {
 
 impl<T> Blocks<T> {
     fn push(&mut self, value: T) -> Result<usize, T> {
-        if !self.spine.back().is_some_and(has_room) {
+        if !self.spine.back().is_some_and(|block| block.len() < block.capacity()) {
             if self.spine.len() == self.spine.capacity() {
                 return Err(value);
             }
@@ -155,10 +149,6 @@ impl<T> Fresh<T> {
         let in_block = (BLOCK_BYTES / size_of::<T>().max(1)).max(BLOCK_MIN);
         Ok(Fresh { block: Some(reserve(in_block)?), spine: reserve(spine)? })
     }
-}
-
-fn has_room<T>(block: &VecDeque<T>) -> bool {
-    block.len() < block.capacity()
 }
 
 fn reserve<T>(len: usize) -> Result<VecDeque<T>, NoMemory> {

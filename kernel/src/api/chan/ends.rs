@@ -1,15 +1,14 @@
-//! The two ends of a channel, as a program holds them.
-//!
-//! What they do is in the channel itself, next door; here is what each end may do, and what
-//! happens when the last clone of an end is gone.
+//! The two ends of a channel, as a program holds them: what each may do, what happens when its last
+//! clone is gone, and receiving in a loop (`for value in rx`).
 
 use super::error::{
     NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
-use super::{Chan, Iter, Never, Now, TryIter};
+use super::{Chan, Never, Now};
 use crate::run::door::{check_kill, deadline_after, might_park};
 use crate::wait::Shared;
 use core::fmt;
+use core::iter::FusedIterator;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
@@ -18,8 +17,7 @@ pub struct Sender<T> {
     chan: Shared<Chan<T>>,
 }
 
-/// The end of a channel that values come out of. Clones are the same end: each
-/// value comes out once.
+/// The end of a channel that values come out of, each once. Clones are the same end.
 pub struct Receiver<T> {
     chan: Shared<Chan<T>>,
 }
@@ -28,8 +26,7 @@ impl<T: Send> Sender<T> {
     /// Sends `value`; waits while there is no room.
     ///
     /// # Errors
-    /// [`SendError`] with the value, if the channel is closed, or is closed
-    /// while this waits.
+    /// [`SendError`] with the value, if the channel is closed, or is closed while this waits.
     ///
     /// # Panics
     /// If the channel is unbounded and there is no memory.
@@ -51,11 +48,8 @@ impl<T: Send> Sender<T> {
         }
     }
 
-    /// Sends `value` if there is room at this instant, or a receiver waits.
-    ///
-    /// # Errors
-    /// [`TrySendError`] with the value, if there is no room or the channel is
-    /// closed. An unbounded channel is full when there is no memory.
+    /// Sends `value` if there is room at this instant, or a receiver waits; else the error has it.
+    /// An unbounded channel is full when there is no memory.
     #[inline]
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         self.chan.send(value, Now).map_err(|error| {
@@ -67,11 +61,7 @@ impl<T: Send> Sender<T> {
         })
     }
 
-    /// Sends `value`; waits at most so long.
-    ///
-    /// # Errors
-    /// [`SendTimeoutError`] with the value, if there was no room in time (or, in
-    /// an unbounded channel, no memory) or the channel is closed.
+    /// As [`send`](Self::send), for `timeout` at most. No memory in an unbounded one is a timeout.
     pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
         might_park();
         self.chan.send(value, deadline_after(timeout))
@@ -100,9 +90,6 @@ impl<T: Send> Receiver<T> {
     }
 
     /// Receives a value if there is one at this instant, or a sender waits.
-    ///
-    /// # Errors
-    /// [`TryRecvError`] if there is none, or the channel is closed and empty.
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         self.chan.recv(Now).ok_or_else(|| {
@@ -114,11 +101,7 @@ impl<T: Send> Receiver<T> {
         })
     }
 
-    /// Receives a value; waits at most so long.
-    ///
-    /// # Errors
-    /// [`RecvTimeoutError`] if there was none in time, or the channel is closed
-    /// and empty.
+    /// As [`recv`](Self::recv), for `timeout` at most.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         might_park();
         self.chan.recv(deadline_after(timeout)).ok_or_else(|| match self.chan.is_over() {
@@ -140,8 +123,13 @@ impl<T: Send> Receiver<T> {
 
 /// What both ends offer.
 macro_rules! both_ends {
-    ($end:ident, $count:ident) => {
-        impl<T: Send> $end<T> {
+    ($end:ident, $count:ident $(, $discard:ident)?) => {
+        impl<T> $end<T> {
+            /// The first of its kind: the count has it already.
+            pub(super) fn new(chan: Shared<Chan<T>>) -> Self {
+                $end { chan }
+            }
+
             /// Closes the channel: nothing can be sent any more, and what is in it can still be
             /// received. All waiting Gs are woken; a sender that waits gets its value back.
             ///
@@ -155,13 +143,6 @@ macro_rules! both_ends {
             /// ```
             pub fn close(&self) {
                 self.chan.close();
-            }
-        }
-
-        impl<T> $end<T> {
-            /// The first of its kind: the count has it already.
-            pub(super) fn new(chan: Shared<Chan<T>>) -> Self {
-                $end { chan }
             }
 
             /// Whether the channel is closed; then it stays so.
@@ -197,6 +178,16 @@ macro_rules! both_ends {
             }
         }
 
+        impl<T> Drop for $end<T> {
+            fn drop(&mut self) {
+                // AcqRel: everything that other clones of this end did is before the close.
+                if self.chan.$count.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    self.chan.close();
+                    $(self.chan.$discard();)?
+                }
+            }
+        }
+
         impl<T> fmt::Debug for $end<T> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_struct(stringify!($end))
@@ -209,23 +200,62 @@ macro_rules! both_ends {
 }
 
 both_ends!(Sender, senders);
-both_ends!(Receiver, receivers);
+both_ends!(Receiver, receivers, discard);
 
-impl<T> Drop for Sender<T> {
-    fn drop(&mut self) {
-        // AcqRel: everything that other senders did is before the close.
-        if self.chan.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.chan.close();
-        }
+/// Receives until the channel is closed and empty: see [`Receiver::iter`].
+#[derive(Debug)]
+pub struct Iter<'a, T> {
+    receiver: &'a Receiver<T>,
+}
+
+/// Receives what is there: see [`Receiver::try_iter`].
+#[derive(Debug)]
+pub struct TryIter<'a, T> {
+    receiver: &'a Receiver<T>,
+}
+
+/// Receives until the channel is closed and empty; owns its receiver.
+#[derive(Debug)]
+pub struct IntoIter<T> {
+    receiver: Receiver<T>,
+}
+
+impl<T: Send> Iterator for Iter<'_, T> {
+    type Item = T;
+    fn next(&mut self) -> Option<T> {
+        self.receiver.recv().ok()
     }
 }
 
-impl<T> Drop for Receiver<T> {
-    fn drop(&mut self) {
-        // AcqRel: everything that other receivers did is before the close.
-        if self.chan.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.chan.close();
-            self.chan.discard();
-        }
+impl<T: Send> Iterator for TryIter<'_, T> {
+    type Item = T;
+    fn next(&mut self) -> Option<T> {
+        self.receiver.try_recv().ok()
+    }
+}
+
+impl<T: Send> Iterator for IntoIter<T> {
+    type Item = T;
+    fn next(&mut self) -> Option<T> {
+        self.receiver.recv().ok()
+    }
+}
+
+impl<T: Send> FusedIterator for Iter<'_, T> {}
+impl<T: Send> FusedIterator for IntoIter<T> {}
+
+impl<'a, T: Send> IntoIterator for &'a Receiver<T> {
+    type Item = T;
+    type IntoIter = Iter<'a, T>;
+    fn into_iter(self) -> Iter<'a, T> {
+        self.iter()
+    }
+}
+
+impl<T: Send> IntoIterator for Receiver<T> {
+    type Item = T;
+    type IntoIter = IntoIter<T>;
+    fn into_iter(self) -> IntoIter<T> {
+        IntoIter { receiver: self }
     }
 }

@@ -4,19 +4,17 @@
 //! that finds another waiting hands over directly, from frame to frame. At most one of these is
 //! true: senders wait (then the buffer is full), receivers wait (then it is empty).
 //!
-//! Unlike Go's, a channel has two ends, and is closed when one of them is gone:
-//! without senders, receivers get what is left and then an error; without
-//! receivers, a send gives its value back. `close` on either end does the same
-//! at once. Sending on a closed channel is an error, never a panic.
+//! Unlike Go's, a channel has two ends, and is closed when one of them is gone: without senders,
+//! receivers get what is left and then an error; without receivers, a send gives its value back.
+//! `close` on either end does the same at once. Sending on a closed channel is an error, no panic.
 //!
 //! | what | blocks the G | blocks the CPU |
 //! |---|---|---|
 //! | `send`, `recv`, `select!` | until done, closed, or the time is up | no |
 //! | `try_send`, `try_recv`, `close` | no | no |
 //!
-//! The lines and the hand-over are in [`crate::wait::queue`], `select!` is in
-//! [`mod@crate::api::select`]. A value is moved with interrupts off, so send large ones
-//! (more than a kilobyte) in a box.
+//! The lines and the hand-over are in [`crate::wait::queue`]. A value is moved with interrupts off,
+//! so send large ones (more than a kilobyte) in a box.
 //!
 //! ```
 //! use runnext::prelude::*;
@@ -30,17 +28,15 @@
 mod buffer;
 mod ends;
 mod error;
-mod iter;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 #[doc(hidden)]
 pub use buffer::Buffer;
-pub use ends::{Receiver, Sender};
+pub use ends::{IntoIter, Iter, Receiver, Sender, TryIter};
 pub use error::{
     NoMemory, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
-pub use iter::{IntoIter, Iter, TryIter};
 
 use crate::run::door::Reason;
 use crate::wait::Shared;
@@ -68,17 +64,11 @@ pub fn bounded<T: Send>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 /// As [`bounded`], but no memory is an error.
-///
-/// # Errors
-/// [`NoMemory`] if there is none for that many values.
 pub fn try_bounded<T: Send>(capacity: usize) -> Result<(Sender<T>, Receiver<T>), NoMemory> {
     make(Buffer::ring(capacity)?, Some(capacity))
 }
 
-/// A channel without room: a send waits for its receive, and the other way.
-///
-/// # Panics
-/// When there is no memory for it.
+/// As [`bounded`] with 0: without room, so a send waits for its receive, and the other way.
 #[track_caller]
 pub fn rendezvous<T: Send>() -> (Sender<T>, Receiver<T>) {
     bounded(0)
@@ -147,20 +137,15 @@ type ChanLocked<'a, T> = Locked<'a, Buffer<T>, T, 2>;
 /// Until when a call waits. A type for each, so that calls that wait for ever do not pass a time
 /// along, and calls that do not wait have no code for it.
 pub(crate) trait Until {
-    /// Whether the call waits at all.
     const WAITS: bool = true;
 
-    /// The time, if there is one.
     #[inline(always)]
     fn deadline_ns(&self) -> Option<u64> {
         None
     }
 }
 
-/// The call waits as long as it takes.
 pub(crate) struct Never;
-
-/// The call does not wait.
 pub(crate) struct Now;
 
 impl Until for Never {}
@@ -245,8 +230,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Sends to the blocks of an unbounded channel, and gets memory for them, with the lock free
-    /// meanwhile.
+    /// Sends to the blocks of an unbounded channel, and gets memory for them without the lock.
     #[inline(never)]
     fn send_unbounded<'a>(
         &'a self,
@@ -288,8 +272,7 @@ impl<T> Chan<T> {
     #[inline(always)]
     pub(crate) fn recv(&self, until: impl Until) -> Option<T> {
         let mut locked = self.lock.lock();
-        // The common case, inlined into the caller: no sender waits, and there is a value in the
-        // ring.
+        // The common case, inlined into the caller: no sender waits, and the ring has a value.
         if self.lock.looks_waited_for(SENDERS) {
             return self.recv_from_sender(locked, until);
         }
@@ -366,8 +349,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Closes, and wakes all waiting Gs: one at a time, so that the lock is held for few
-    /// instructions. No G queues any more.
+    /// Closes, and wakes all waiting Gs: one at a time, so that the lock is held briefly.
     fn close(&self) {
         let mut locked = self.lock.lock();
         locked.seal();
@@ -395,19 +377,16 @@ impl<T> Chan<T> {
         self.is_closed() && self.len.load(Ordering::Acquire) == 0
     }
 
-    /// Whether it is closed, without the lock.
     #[inline(always)]
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire) != 0
     }
 
-    /// How many values fit in; `None` if there is no limit.
     pub(crate) fn capacity(&self) -> Option<usize> {
         Some(self.capacity).filter(|&capacity| capacity != usize::MAX)
     }
 
-    /// Whether a receive will succeed or fail at once, even if no sender waits; as a word that is
-    /// not 0 if so.
+    /// Not 0 if a receive will succeed or fail at once, even if no sender waits.
     #[inline(always)]
     fn receivable(&self) -> usize {
         self.len.load(Ordering::Acquire) | self.closed.load(Ordering::Acquire)

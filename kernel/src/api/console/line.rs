@@ -1,7 +1,5 @@
-//! The line editor: how each key changes the line. Pure.
-//!
-//! [`Editor::push`] takes a byte and returns what the terminal should show. No byte is rejected,
-//! whatever came before: unknown keys do nothing, and invalid UTF-8 becomes U+FFFD.
+//! The line editor: [`Editor::push`] takes a byte and returns what the terminal should show. No
+//! byte is rejected: unknown keys do nothing, and invalid UTF-8 becomes U+FFFD.
 
 use alloc::string::String;
 use arrayvec::ArrayVec;
@@ -86,10 +84,7 @@ impl Editor {
             }
             b'\n' => Typed::Line,
             CTRL_D if self.line.is_empty() => Typed::End,
-            BACKSPACE | DELETE => match self.line.pop() {
-                Some(_) => Typed::Erased(1),
-                None => Typed::Nothing,
-            },
+            BACKSPACE | DELETE => self.line.pop().map_or(Typed::Nothing, |_| Typed::Erased(1)),
             CTRL_U => Typed::Erased(core::mem::take(&mut self.line).chars().count()),
             ESCAPE => {
                 self.keys = Keys::Escape;
@@ -100,7 +95,6 @@ impl Editor {
         }
     }
 
-    /// A byte of a multi-byte character.
     fn push_partial(&mut self, byte: u8) -> Typed {
         self.partial.push(byte); // there is room: it is incomplete, so shorter than the longest
         let letter = match core::str::from_utf8(&self.partial) {
@@ -113,8 +107,7 @@ impl Editor {
     }
 
     fn add(&mut self, letter: char) -> Typed {
-        // There are control characters beyond ASCII, too: for some terminals U+009B begins a
-        // sequence, and typed characters are echoed.
+        // It is echoed, and for some terminals a control character (U+009B) begins a sequence.
         if letter.is_control() || self.line.len() + letter.len_utf8() > LINE_MAX {
             return Typed::Nothing;
         }

@@ -1,13 +1,11 @@
 //! Archives as `tar` makes them: blocks of 512 bytes, a header before each file.
 //!
-//! Reads headers (POSIX ustar, and GNU tar's own format) and walks from one to the next. This file
-//! touches no disk: [`walk`] calls a function for blocks, so that damaged archives are tested on
-//! the host. Called by `fs`.
+//! Reads headers (POSIX ustar, and GNU tar's own format) and walks from one to the next. [`walk`]
+//! calls a function for blocks, so that damaged archives are tested on the host.
 //!
-//! **An archive is not trusted.** Each header has a checksum that must be right. A file must end
-//! inside the archive. Every step of the walk advances by a block at least, so there are no loops,
-//! and an entry that is counted costs a block, so the walk ends. Names are bytes until they have
-//! been checked.
+//! **An archive is not trusted.** The checksum of a header must be right, and a file must end
+//! inside the archive. Every step of the walk advances by a block at least, so it ends. Names are
+//! bytes until they have been checked.
 //!
 //! ```text
 //!   offset  bytes
@@ -25,7 +23,7 @@ use core::fmt;
 /// Bytes of a header; contents are rounded up to it.
 pub const BLOCK: usize = 512;
 
-/// One header, as bytes.
+/// A header.
 pub type Block = [u8; BLOCK];
 
 /// The kind of an entry.
@@ -65,10 +63,8 @@ pub enum Damage {
     CutOff,
 }
 
-/// Calls `visit` for every entry of an archive of `size` bytes, in order. `read` gives the block at
-/// an offset.
-///
-/// Entries with unusable names are skipped: not UTF-8, empty, or with `..` in them.
+/// Calls `visit` for every entry of an archive of `size` bytes, in order; not for those with
+/// unusable names: not UTF-8, empty, or with `..` in them. `read` gives the block at an offset.
 ///
 /// # Errors
 /// The error of `read` or `visit`; or damage, with the offset of the damaged header.
@@ -97,7 +93,7 @@ pub fn walk<E: From<(u64, Damage)>>(
     Ok(())
 }
 
-/// Name, if it is usable, kind and size of the entry behind a header.
+/// Name (if usable), kind and size of an entry.
 fn parse(block: &Block) -> Result<(Option<String>, Kind, u64), Damage> {
     if &block[257..262] != b"ustar" {
         return Err(Damage::NoHeader);

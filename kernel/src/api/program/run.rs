@@ -1,16 +1,15 @@
 //! A program inside the machine: started by another, waited for, stopped.
 //!
-//! [`start`] makes two Gs: main's, and a supervisor, which is a service G of the kernel. The
-//! supervisor waits until the end of the program is decided (main returned or panicked, `exit`, a
-//! deadlock, [`Run::stop`]), and then ends its other Gs (`fail::kill`): it asks them,
-//! repeatedly, and abandons Gs that ignore the request. When none is left, the G in [`Run::wait`]
-//! is woken.
+//! [`start`] makes two Gs: main's, and a supervisor, which is a service G of the kernel. It waits
+//! until the end of the program is decided (main returned or panicked, `exit`, a deadlock,
+//! [`Run::stop`]), and then ends its other Gs (`fail::kill`): it asks them, repeatedly, and
+//! abandons Gs that ignore the request. When none is left, it wakes the G in [`Run::wait`].
 #![forbid(unsafe_code)]
 
 use super::{Program, all};
 use crate::api::go::{Go, SpawnError};
 use crate::arch::lock::IrqLock;
-use crate::fail::{self, Left, deadlock, end};
+use crate::fail::{self, Left, deadlock};
 use crate::run::door::GHandle;
 use crate::run::program::{Ended, Instance, ProgramId, for_ever};
 use crate::run::time::{Deadline, Duration, Instant, sleep};
@@ -22,20 +21,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// How long its Gs are given to end when all that are left wait, before the program counts as ended
-/// without them: some may wait in a destructor for ever.
+/// How long Gs that all wait are given to end, before the program counts as ended without them:
+/// some may wait in a destructor for ever.
 const LIMIT: Duration = Duration::from_secs(10);
-
 /// Minimum time between two rounds of kill requests.
 const ROUND: Duration = Duration::from_millis(1);
 /// The pause after a round is at least so many times as long as the round.
 const PAUSE: u32 = 4;
 
-/// Starts the program called `name`, as a separate run: its Gs carry its number, and when it ends,
-/// only they do.
-///
-/// # Errors
-/// [`StartError`] when there is no such program, or no memory for it.
+/// Starts the program called `name`. Its Gs carry the run's number, and when it ends, only they do.
 ///
 /// ```no_run
 /// use runnext::program::{Ended, start};
@@ -70,7 +64,6 @@ pub(super) fn start_program(program: Program, args: Vec<String>) -> Result<Run, 
     Ok(Run { id, instance, over })
 }
 
-/// The first G of a program.
 fn run_main(program: Program, instance: &'static Instance, id: ProgramId) {
     instance.main_begins();
     let how = match unwind::catch_at_root(|| program.run()) {
@@ -83,7 +76,6 @@ fn run_main(program: Program, instance: &'static Instance, id: ProgramId) {
     instance.end(id, how, door::ready);
 }
 
-/// The supervisor G: waits for the end of a program and ends its Gs.
 fn supervise(instance: &'static Instance, over: &Over) {
     let how = instance.wait_for_end();
     if how == Ended::Deadlock {
@@ -107,25 +99,14 @@ fn end_all(instance: &'static Instance) -> bool {
         let took = Instant::now() - began;
         match left {
             Left::Nobody => return true,
-            // They end when they have had their share of a CPU, however many there are.
+            // They end when they have had their share of a CPU.
             Left::Running => limit = Deadline::after(LIMIT),
             Left::Waiting if limit.is_past() => return false,
             Left::Waiting => {}
         }
-        // A round over many Gs takes long, and they need the time to end: so rounds take at most a
-        // part of it, however many Gs there are.
+        // The Gs need the time to end: rounds take only a part of it, however many Gs there are.
         sleep(ROUND.max(took * PAUSE));
     }
-}
-
-/// Ends the program of the calling G with `code`; the machine, if that is the booted program.
-pub(crate) fn exit(code: u32) -> ! {
-    let instance = door::program();
-    if !instance.is_started() {
-        end::end_machine(code);
-    }
-    instance.end(instance.id(), Ended::Code(code), door::ready);
-    door::die()
 }
 
 /// A program that was started. Dropping this does not stop the program.
@@ -207,7 +188,7 @@ impl Over {
 }
 
 /// The arguments of a program. It may keep them for ever, so they are never freed; but each
-/// distinct list is kept only once, however often it is given, and to whichever program.
+/// distinct list is kept once; twice if two callers store it first at the same moment.
 struct Args {
     words: Vec<String>,
     older: Link<Args>,
@@ -221,22 +202,17 @@ impl Record for Args {
 
 static ALL_ARGS: Registry<Args> = Registry::new();
 
-/// The same words, never freed. `None`: no memory. Two callers that store the same words for the
-/// first time at the same moment keep them twice.
+/// The same words, never freed. `None`: no memory.
 fn keep_args(words: Vec<String>) -> Option<&'static [String]> {
     if words.is_empty() {
         return Some(&[]);
     }
-    let known = ALL_ARGS.iter().find(|args| args.words == words);
-    let args = match known {
-        Some(args) => args,
-        None => {
-            let new = for_ever(Args { words, older: Link::new() })?;
-            ALL_ARGS.add(new);
-            new
-        }
-    };
-    Some(&args.words)
+    if let Some(known) = ALL_ARGS.iter().find(|args| args.words == words) {
+        return Some(&known.words);
+    }
+    let new = for_ever(Args { words, older: Link::new() })?;
+    ALL_ARGS.add(new);
+    Some(&new.words)
 }
 
 /// Why a program was not started.

@@ -1,14 +1,13 @@
 //! `select!`: one G waits for several channels, and does what is possible first.
 //!
-//! The macro puts one case for each arm into the caller's frame and calls
-//! [`attempt`]; if nothing was possible at once, it adds to each case a place in a
-//! line and calls [`choose`]. The arm's body runs after all of that is gone
-//! again, so it may do anything with the channels, `break`, `?` or `return`.
+//! The macro puts one case for each arm into the caller's frame and calls [`attempt`]; if nothing
+//! was possible at once, it adds to each case a place in a line and calls [`choose`]. The body runs
+//! after all of that is gone, so it may do anything with the channels, `break`, `?` or `return`.
 //!
 //! # How it waits
 //!
-//! 1. *Check*: which cases look ready, without a lock? One of them at random, under
-//!    its lock; if another G was faster, another case.
+//! 1. *Check* without a lock which cases look ready. Do one of them at random, under its lock; if
+//!    another G was faster, another case.
 //! 2. *Enlist* in every channel's line, with one [`Selection`] for all: see
 //!    [`crate::wait::queue`]. A G that wins it, in whichever channel, has done the case.
 //! 3. *Withdraw* from all other lines.
@@ -58,24 +57,22 @@ use core::time::Duration;
 ///
 /// # The arms
 ///
-/// - `recv(rx) -> pattern => body`: binds a `Result<T, RecvError>`; a closed and
-///   empty channel is ready, with an error. `-> pattern` may be left out.
-/// - `send(tx, value) -> pattern => body`: binds a `Result<(), SendError<T>>`; a
-///   closed channel is ready, with an error that has the value. `-> pattern` may
-///   be left out, and then the value of a failed send is dropped.
+/// - `recv(rx) -> pattern => body`: binds a `Result<T, RecvError>`; a closed and empty channel is
+///   ready, with an error. `-> pattern` may be left out.
+/// - `send(tx, value) -> pattern => body`: binds a `Result<(), SendError<T>>`; a closed channel is
+///   ready, with an error that has the value. Without `-> pattern` that value is dropped.
 /// - `after(duration) => body`: when nothing was possible for so long.
 /// - `default => body`: when nothing is possible now. Not together with `after`.
 ///
-/// Arms end as those of `match` do: with a comma, or with a block. Up to 64
-/// `recv` and `send`; the same channel may be in several of them.
+/// Arms end as those of `match` do: with a comma, or with a block. Up to 64 `recv` and `send`; the
+/// same channel may be in several of them.
 ///
 /// # What is promised
 ///
 /// - Exactly one body runs, and only its operation has happened.
 /// - Of those that are possible at once, each has the same chance.
-/// - All channels, values and durations are evaluated once, as written, before
-///   anything else. The values of sends that did not happen are dropped before
-///   the body runs; to keep one, send a clone.
+/// - All channels, values and durations are evaluated once, as written, before anything else.
+///   The values of other sends are dropped before the body runs; to keep one, send a clone.
 ///
 /// # Panics
 /// As [`Sender::send`](crate::api::chan::Sender::send): an unbounded channel without memory.
@@ -86,10 +83,9 @@ macro_rules! select {
     };
 }
 
-/// The inside of [`select!`]: takes arm after arm (`@arm`, `@other`), one step of
-/// expansion each, because a compiler stops at 128; then puts all together
-/// (`@all`), where each arm becomes a case (`@case`) and binds its result (`@bind`).
-/// The names `case`, `in_line` and `result` are others in every step.
+/// The inside of [`select!`]: takes arm after arm (`@arm`, `@other`), one step of expansion each,
+/// because a compiler stops at 128; then puts all together (`@all`), where each arm becomes a case
+/// (`@case`) and binds its result (`@bind`). Each step has its own `case`, `in_line` and `result`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __select {
@@ -186,8 +182,8 @@ macro_rules! __select {
     };
 }
 
-/// One operation of a `select!`, in the frame of the G that selects. Private: between
-/// `begin` and `wait` of a selection no code of a program may run.
+/// One operation of a `select!`, in the frame of the G that selects. Private: between `begin` and
+/// `wait` of a selection no code of a program may run.
 trait Case {
     /// Whether it seems possible, without a lock.
     fn looks_ready(&self) -> bool;
@@ -213,7 +209,6 @@ pub struct AnyCase<'a>(&'a dyn Case);
 #[derive(Clone, Copy)]
 pub struct Line<'a>(Pin<&'a dyn Waiting>);
 
-/// The same, whatever its channel.
 #[doc(hidden)]
 #[inline(always)]
 pub fn line<'a, T: Send, const LIST: usize>(place: Pin<&'a InLine<'_, T, LIST>>) -> Line<'a> {
@@ -223,11 +218,8 @@ pub fn line<'a, T: Send, const LIST: usize>(place: Pin<&'a InLine<'_, T, LIST>>)
 /// What to do when no case is possible.
 #[doc(hidden)]
 pub enum Otherwise {
-    /// Wait.
     Wait,
-    /// Wait for so long.
     WaitFor(Duration),
-    /// Nothing.
     Return,
 }
 
@@ -240,7 +232,6 @@ pub fn attempt<const N: usize>(cases: &[AnyCase<'_>; N], look_ready: [bool; N]) 
     ready != 0 && attempt_any(cases, ready)
 }
 
-/// The true ones, as bits of a word.
 #[inline(always)]
 fn bits(look_ready: impl Iterator<Item = bool>) -> u64 {
     look_ready.enumerate().fold(0, |set, (i, is_ready)| set | u64::from(is_ready) << i)
@@ -309,7 +300,7 @@ pub fn choose(
     }
 }
 
-/// The number of a random bit of `set`. `set` is not empty.
+/// The number of a random bit of `set`, which is not empty.
 #[inline]
 fn pick(mut set: u64) -> usize {
     if !set.is_power_of_two() {
@@ -335,19 +326,16 @@ pub struct ChanCase<'a, T, const LIST: usize> {
     is_done: Cell<bool>,
 }
 
-/// A case, with its place in the line.
 #[doc(hidden)]
 pub type InLine<'a, T, const LIST: usize> =
     Waiter<'a, Buffer<T>, T, 2, LIST, &'a ChanCase<'a, T, LIST>>;
 
-/// `recv(rx)`.
 #[doc(hidden)]
 #[inline(always)]
 pub fn recv_case<T: Send>(rx: &Receiver<T>) -> ChanCase<'_, T, RECEIVERS> {
     ChanCase { chan: rx.chan(), value: Cell::new(None), is_done: Cell::new(false) }
 }
 
-/// `send(tx, value)`.
 #[doc(hidden)]
 #[inline(always)]
 pub fn send_case<T: Send>(tx: &Sender<T>, value: T) -> ChanCase<'_, T, SENDERS> {
@@ -355,7 +343,6 @@ pub fn send_case<T: Send>(tx: &Sender<T>, value: T) -> ChanCase<'_, T, SENDERS> 
 }
 
 impl<'a, T: Send, const LIST: usize> ChanCase<'a, T, LIST> {
-    /// With a place in the line.
     #[doc(hidden)]
     #[inline(always)]
     pub fn in_line<'b>(&'b self, selection: Pin<&'b Selection>) -> InLine<'b, T, LIST>
@@ -365,14 +352,12 @@ impl<'a, T: Send, const LIST: usize> ChanCase<'a, T, LIST> {
         Waiter::new(self.chan.wait_queue(), selection, self)
     }
 
-    /// Whether it seems possible, without a lock.
     #[doc(hidden)]
     #[inline(always)]
     pub fn looks_ready(&self) -> bool {
         Case::looks_ready(self)
     }
 
-    /// The same, whatever its channel.
     #[doc(hidden)]
     #[inline(always)]
     pub fn as_case(&self) -> AnyCase<'_> {
@@ -381,7 +366,6 @@ impl<'a, T: Send, const LIST: usize> ChanCase<'a, T, LIST> {
 }
 
 impl<T: Send> ChanCase<'_, T, RECEIVERS> {
-    /// What came of it, if it was chosen.
     #[doc(hidden)]
     #[inline(always)]
     pub fn result(&self) -> Option<Result<T, RecvError>> {
@@ -390,7 +374,6 @@ impl<T: Send> ChanCase<'_, T, RECEIVERS> {
 }
 
 impl<T: Send> ChanCase<'_, T, SENDERS> {
-    /// What came of it, if it was chosen.
     #[doc(hidden)]
     #[inline(always)]
     pub fn result(&self) -> Option<Result<(), SendError<T>>> {

@@ -1,12 +1,10 @@
 //! `Condvar`: wait, with a mutex released meanwhile, until a G notifies.
 //!
-//! The waiter is in the queue before it frees the mutex, so a G that changes the guarded value, and
-//! then notifies, finds it there.
+//! A waiter queues before it frees the mutex: a G that changes the value and notifies finds it.
 #![forbid(unsafe_code)]
 
 use super::{LockError, LockResult, MutexGuard, PoisonError, TimedOut};
-use crate::run::door;
-use crate::run::door::{Reason, deadline_after};
+use crate::run::door::{self, Reason, deadline_after};
 use crate::wait::queue::{Place, WaitQueue};
 use core::fmt;
 use core::time::Duration;
@@ -14,8 +12,7 @@ use core::time::Duration;
 /// Waits until a condition on the value of a [`Mutex`](super::Mutex) holds.
 ///
 /// A wake-up means "check again", as in std: the condition may be false again when the mutex is
-/// retaken. [`wait_while`](Self::wait_while) checks by itself. The longest waiter is notified
-/// first.
+/// retaken. [`wait_while`](Self::wait_while) checks by itself. The queue is FIFO.
 ///
 /// ```
 /// use runnext::{prelude::*, sync::{Condvar, Mutex}};
@@ -40,18 +37,14 @@ impl Condvar {
     /// Frees the mutex and waits, as one step; then takes the mutex again.
     ///
     /// # Errors
-    /// The guard with a warning, if a G panicked while it held the mutex; no guard, if a G
-    /// that held it was abandoned meanwhile.
+    /// The guard with a warning, if a G panicked while it held the mutex; no guard, if a G that
+    /// held it was abandoned meanwhile.
     pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         self.wait_until(guard, None).0
     }
 
     /// As [`wait`](Self::wait), for `timeout` at most. The mutex is taken again in any case; the
     /// second of the pair says whether the timeout passed.
-    ///
-    /// # Errors
-    /// The pair with a warning, if a G panicked while it held the mutex; nothing, if a G
-    /// that held it was abandoned meanwhile.
     pub fn wait_timeout<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -60,11 +53,7 @@ impl Condvar {
         pair(self.wait_until(guard, Some(deadline_after(timeout))))
     }
 
-    /// Waits while `condition` returns true.
-    ///
-    /// # Errors
-    /// The guard with a warning, if a G panicked while it held the mutex; no guard, if a G
-    /// that held it was abandoned meanwhile.
+    /// As [`wait`](Self::wait), while `condition` returns true.
     pub fn wait_while<'a, T: ?Sized>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -76,12 +65,8 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// As [`wait_while`](Self::wait_while), for `timeout` at most. `TimedOut` says
-    /// that the condition still held at the end.
-    ///
-    /// # Errors
-    /// The pair with a warning, if a G panicked while it held the mutex; nothing, if a G
-    /// that held it was abandoned meanwhile.
+    /// As [`wait_while`](Self::wait_while), for `timeout` at most. `TimedOut` says that the
+    /// condition still held at the end.
     pub fn wait_timeout_while<'a, T: ?Sized>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -89,15 +74,13 @@ impl Condvar {
         mut condition: impl FnMut(&mut T) -> bool,
     ) -> LockResult<(MutexGuard<'a, T>, Result<(), TimedOut>)> {
         let deadline_ns = deadline_after(timeout);
-        loop {
-            if !condition(&mut guard) {
-                return Ok((guard, Ok(())));
-            }
+        while condition(&mut guard) {
             if door::now_ns() >= deadline_ns {
                 return Ok((guard, Err(TimedOut)));
             }
             guard = pair(self.wait_until(guard, Some(deadline_ns)))?.0;
         }
+        Ok((guard, Ok(())))
     }
 
     /// Wakes the longest waiter, if there is one.
@@ -127,7 +110,6 @@ impl Condvar {
     }
 }
 
-/// Pairs the guard, poisoned or not, with the wait's result.
 fn pair<G, W>((guard, waited): (LockResult<G>, W)) -> LockResult<(G, W)> {
     match guard.map_err(LockError::guard) {
         Ok(guard) => Ok((guard, waited)),

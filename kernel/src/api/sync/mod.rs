@@ -15,8 +15,7 @@
 //! | [`WaitGroup`] | wait until all are done | all at once |
 //! | [`Once`], [`OnceLock`] | initialized by the first caller | all at once |
 //!
-//! The waiting itself, and all unsafe code, is in `wait`, and so are the locks; the semaphore is
-//! there for drivers.
+//! The waiting itself, all unsafe code, the locks, and (for drivers) the semaphore are in `wait`.
 #![forbid(unsafe_code)]
 
 mod condvar;

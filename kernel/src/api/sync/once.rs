@@ -10,13 +10,10 @@ use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
-/// No call yet.
+// The states of the closure.
 const NEW: u32 = 0;
-/// A caller's closure runs.
 const RUNNING: u32 = 1;
-/// The closure returned.
 const DONE: u32 = 2;
-/// The closure panicked.
 const POISONED: u32 = 3;
 
 /// An action that is run once, by the first caller.
@@ -71,12 +68,6 @@ impl Once {
     }
 
     /// As [`wait`](Self::wait), for `timeout` at most.
-    ///
-    /// # Errors
-    /// [`TimedOut`] if it was not done in time.
-    ///
-    /// # Panics
-    /// When the closure has panicked.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimedOut> {
         self.run_or_wait(None::<fn()>, false, Some(deadline_after(timeout)))
     }
@@ -93,8 +84,7 @@ impl Once {
         self.state.load(Ordering::Relaxed) == POISONED
     }
 
-    /// Runs `f`, if there is one and no other call runs; else waits for that call. `is_forced`:
-    /// also if earlier closures have panicked.
+    /// Runs `f`, if there is one and no other call runs; else waits for that call.
     #[cold]
     fn run_or_wait(
         &self,
@@ -151,9 +141,7 @@ impl fmt::Debug for Once {
     }
 }
 
-/// A value that is initialized once, by the first caller that needs it.
-///
-/// If the initialization panics, the next caller tries again.
+/// A value that is initialized once, by the first caller; if that panics, by the next.
 ///
 /// ```
 /// use runnext::sync::OnceLock;
@@ -187,17 +175,13 @@ impl<T> OnceLock<T> {
             return value;
         }
         self.once.call_once_force(|| {
-            // First made, then stored: so a panic of `f` does not poison the inner `spin::Once`.
-            let value = f();
+            let value = f(); // outside the `spin::Once`, which its panic would poison
             self.value.call_once(|| value);
         });
         self.value.get().expect("done means that it is there")
     }
 
-    /// Sets the value, if there is none yet.
-    ///
-    /// # Errors
-    /// The argument, if there is a value already.
+    /// Sets the value; returns it as an error if there is one already.
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
         self.once.call_once_force(|| {

@@ -6,10 +6,10 @@
 //!
 //! # Misuse
 //!
-//! The addition comes before the check of the old value, so one `done` too many has made the count
-//! -1 before it is noticed, and restores it before it panics. A count below zero counts as zero, so
-//! no G waits for ever meanwhile; but a correct `done` of another G may find the count one too low,
-//! and panic as well. Checking first would cost every correct call a loop.
+//! The addition comes before the check, so one `done` too many makes the count -1, and restores it
+//! before it panics. A count below zero counts as zero, so no G waits for ever meanwhile; but a
+//! correct `done` of another G may find it one too low, and panic as well. Checking first would
+//! cost every correct call a loop.
 #![forbid(unsafe_code)]
 
 use crate::run::door::deadline_after;
@@ -22,9 +22,8 @@ use core::time::Duration;
 
 /// Counts work that is under way; waits until there is none.
 ///
-/// As Go's: [`add`](Self::add) before the work is started, [`done`](Self::done)
-/// when it is over, [`wait`](Self::wait) for all of it. It can be used again
-/// and again. A [`Ticket`] does the counting by itself, also when its G panics.
+/// As Go's: [`add`](Self::add) before the work is started, [`done`](Self::done) when it is over,
+/// [`wait`](Self::wait) for all of it, and again. A [`Ticket`] counts by itself, also in a panic.
 ///
 /// ```
 /// use runnext::{prelude::*, sync::WaitGroup};
@@ -50,8 +49,7 @@ impl WaitGroup {
         }
     }
 
-    /// Counts `n` more as under way. Call it before they are started: a waiter might otherwise see
-    /// none.
+    /// Counts `n` more as under way. Call it before they are started: a waiter might see none.
     ///
     /// # Panics
     /// When the count would pass `isize::MAX`; it stays as it is.
@@ -64,8 +62,7 @@ impl WaitGroup {
         }
     }
 
-    /// Too much was added; or another G is about to restore what it has subtracted too much, and
-    /// the count is below zero for that.
+    /// Too much was added; or the count is below zero until another G has undone a `done` too many.
     #[cold]
     fn added_much(&self, before: usize, n: usize) {
         if before.cast_signed() >= 0 || n.cast_signed() < 0 {
@@ -105,9 +102,6 @@ impl WaitGroup {
     }
 
     /// As [`wait`](Self::wait), for `timeout` at most.
-    ///
-    /// # Errors
-    /// [`TimedOut`] if work was under way all the time.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimedOut> {
         self.wait_until(Some(deadline_after(timeout)))
     }
@@ -118,8 +112,7 @@ impl WaitGroup {
             return Ok(());
         }
         let locked = self.queue.lock();
-        // Again, under the lock: a `done` that makes the count zero after this takes the lock after
-        // this G, and finds it in the queue.
+        // Again: a `done` that makes it zero later gets the lock later and finds this G queued.
         if self.is_over() {
             return Ok(());
         }
