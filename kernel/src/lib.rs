@@ -186,7 +186,7 @@ const HANDLERS: arch::Handlers = arch::Handlers {
 
 /// A device has interrupted: its driver serves it, and this CPU collects the readied Gs.
 fn device(vector: u8) -> arch::Afterwards {
-    trace::cpu_event(trace::Kind::Irq, vector.into());
+    trace::event_now(0, trace::What::new(trace::Kind::Irq, vector.into()));
     drivers::irq::on_interrupt(vector);
     run::on_device()
 }

@@ -31,31 +31,27 @@ static START_NS: AtomicU64 = AtomicU64::new(0);
 /// every P, M and G, too.
 pub(crate) fn begin(period_ms: Option<u32>, has_detail: bool) {
     let Some(period_ms) = period_ms else { return };
-    let make: fn() -> String = if has_detail { detail } else { line };
-    let print = move || print_for_ever(Duration::from_millis(period_ms.into()), make);
+    let make = if has_detail { detail } else { line };
+    let period = Duration::from_millis(period_ms.into());
+    let print = move || {
+        let mut next = Instant::now();
+        let _ = time_zero(next.as_nanos());
+        loop {
+            make().lines().for_each(|line| crate::println!("{line}"));
+            // If printing takes longer than the period: other Gs need the console, too.
+            let now = Instant::now();
+            next = if next + period <= now { now } else { next } + period;
+            sleep_until(next);
+        }
+    };
     if let Err(error) = service::spawn("schedtrace", print) {
         log::warn!("schedtrace: {error}");
     }
 }
 
-fn print_for_ever(period: Duration, make: fn() -> String) {
-    let mut next = Instant::now();
-    let _ = time_zero(next.as_nanos());
-    loop {
-        make().lines().for_each(|line| crate::println!("{line}"));
-        // If printing takes longer than the period: other Gs need the console, too.
-        let now = Instant::now();
-        next = if next + period <= now { now } else { next } + period;
-        sleep_until(next);
-    }
-}
-
 /// The time origin of these lines: `now` of the first call.
 fn time_zero(now_ns: u64) -> u64 {
-    match START_NS.compare_exchange(0, now_ns, Relaxed, Relaxed) {
-        Ok(_) => now_ns,
-        Err(start_ns) => start_ns,
-    }
+    START_NS.compare_exchange(0, now_ns, Relaxed, Relaxed).err().unwrap_or(now_ns)
 }
 
 /// One line about the whole, without its end.
@@ -70,8 +66,7 @@ pub fn line() -> String {
     format!("{seen} [ {queued}] schedticks=[ {slices}]")
 }
 
-/// The whole, and a line for each P, for each M that is on a CPU or in a call, and for
-/// each G.
+/// The whole, and a line for each P, for each M that is on a CPU or in a call, and for each G.
 ///
 /// ```
 /// assert!(runnext::schedtrace::detail().contains("gcwaiting=false"));

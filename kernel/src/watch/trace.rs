@@ -6,13 +6,9 @@
 //! (`preempt::Attention`), and this is one bit of it. Otherwise an event is 16 bytes ([`Event`]) in
 //! the ring of its CPU (`run::ring`); the oldest is overwritten, and overwritten events are counted.
 //!
-//! Uses: the report of a panic shows the last of them ([`last`]), they are printed at the end (`dump`), hashed so that
-//! two runs can be compared by a line per CPU (`hash`), or written out while the machine runs
-//! ([`stream`]).
-//!
-//! # One writer
-//!
-//! A ring is written by its own CPU, with interrupts off.
+//! A ring is written by its own CPU, with interrupts off. The report of a panic shows the last events
+//! ([`last`]); they are printed at the end (`dump`), hashed so that two runs can be compared by a
+//! line per CPU (`hash`), or written out while the machine runs ([`stream`]).
 //!
 //! # Reproducible events
 //!
@@ -61,24 +57,16 @@ const DEFAULT_EVENTS: usize = 4096;
 /// and an emulator's clock jumps over the rest.
 const SETTLE_NS: u64 = 20_000_000;
 
-/// Whether events are recorded.
+/// Whether events are recorded, hashed too, and printed at the end.
 static IS_ON: AtomicBool = AtomicBool::new(false);
-/// Whether they are hashed, too.
 static IS_HASHED: AtomicBool = AtomicBool::new(false);
-/// Whether they are printed at the end.
 static IS_DUMPED: AtomicBool = AtomicBool::new(false);
 /// How many events a ring holds.
 static CAPACITY: AtomicUsize = AtomicUsize::new(DEFAULT_EVENTS);
 /// The cycle counter at the time origin.
 static ZERO: AtomicU64 = AtomicU64::new(0);
 
-/// Records an event of this CPU that belongs to no G, if tracing is on. Any context.
-#[inline(always)]
-pub(crate) fn cpu_event(kind: Kind, arg: u32) {
-    event_now(0, What::new(kind, arg));
-}
-
-/// Records an event of this CPU, if tracing is on.
+/// Records an event of this CPU, if tracing is on; of no G if that is 0. Any context.
 #[inline(always)]
 pub(crate) fn event_now(g: u64, what: What) {
     if IS_ON.load(Acquire) {
@@ -326,7 +314,7 @@ mod tests {
 
     #[test]
     fn notes_are_dropped_while_nobody_wants_them() {
-        cpu_event(Kind::Tick, 0);
+        event_now(0, What::new(Kind::Tick, 0));
         created(1, What::new(Kind::Create, 0), "g", Location::caller());
         event_at(0, 1, What::START);
         assert_eq!(last(0, u64::MAX).count(), 0);

@@ -9,13 +9,11 @@ use crate::watch::symbols::Clipped;
 use arrayvec::ArrayString;
 use core::fmt::{self, Write};
 
-/// A destination of bytes.
+/// A destination of bytes, which takes all of them.
 pub trait Out {
-    /// Takes all of them.
     fn write(&mut self, bytes: &[u8]);
 }
 
-/// The first bytes of a stream.
 const MAGIC: &[u8; 8] = b"RNTRACE1";
 const VERSION: u32 = 1;
 
@@ -25,7 +23,6 @@ const MAX_TEXT: usize = 120;
 /// The number of counters of each CPU, at the end of a stream.
 pub const COUNTERS: usize = 10;
 
-/// The header of a stream.
 pub fn header(out: &mut dyn Out, cpus: u32, hz: u64, zero: u64) {
     out.write(MAGIC);
     out.write(&VERSION.to_le_bytes());
