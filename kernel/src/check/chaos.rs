@@ -3,8 +3,8 @@
 //! A scheduler is wrong at moments that a quiet machine seldom has: a G that loses its CPU between
 //! two instructions, an interrupt that comes late, a CPU that is slow while the others run. This
 //! file makes such moments frequent, and derives all of them from one number, so that a failure can
-//! be reproduced. Nothing that it does breaks a rule: a kernel that fails under it would have
-//! failed without it, some day.
+//! be reproduced. Nothing that it does breaks a rule: a kernel that fails under it would fail
+//! without it, some day.
 //!
 //! # What is drawn
 //!
@@ -57,9 +57,9 @@ use sched::Random;
 
 /// Whether [`begin`] was given a seed.
 static IS_ON: AtomicBool = AtomicBool::new(false);
-/// The seed.
 static SEED: AtomicU64 = AtomicU64::new(0);
-static CPUS: [Cpu; arch::MAX_CPUS] = [const { Cpu::new() }; arch::MAX_CPUS];
+static CPUS: [Cpu; arch::MAX_CPUS] =
+    [const { Cpu { state: AtomicU64::new(0), late: Late::new() } }; arch::MAX_CPUS];
 
 /// Begins, if there is a seed: at the end of bring-up, on the boot CPU, before the first G starts.
 pub fn begin(seed: Option<u64>) {
@@ -78,7 +78,6 @@ pub fn note(out: &mut dyn fmt::Write) -> fmt::Result {
     if is_on() { writeln!(out, "chaos={}", SEED.load(Relaxed)) } else { Ok(()) }
 }
 
-/// Whether chaos is on.
 pub fn is_on() -> bool {
     IS_ON.load(Relaxed)
 }
@@ -132,12 +131,6 @@ struct Cpu {
     late: Late,
 }
 
-impl Cpu {
-    const fn new() -> Self {
-        Cpu { state: AtomicU64::new(0), late: Late::new() }
-    }
-}
-
 /// The delayed wake-ups of a CPU: a bit for each CPU that is to be woken.
 struct Late([AtomicU64; arch::MAX_CPUS / 64]);
 
@@ -151,7 +144,6 @@ impl Late {
         self.0[target / 64].fetch_or(1 << (target % 64), Relaxed);
     }
 
-    /// Passes all of them to `send`.
     fn take(&self, mut send: impl FnMut(usize)) {
         for (word, targets) in self.0.iter().enumerate() {
             let mut bits = targets.swap(0, Relaxed);
@@ -184,7 +176,6 @@ const DELAY_BITS: core::ops::Range<u32> = 10..20;
 const SPIN_BITS: core::ops::Range<u32> = 1..7;
 
 impl ChaosConfig {
-    /// The configuration for a seed.
     fn of(seed: u64) -> Self {
         // From the generator of no CPU: the CPUs' draws must not depend on it.
         let word = generator(seed, u64::MAX).next_word();
@@ -199,13 +190,9 @@ impl ChaosConfig {
 
     /// After how many nanoseconds a slice ends, if it is cut.
     fn cut_ns(&self, draws: &mut Random) -> Option<u64> {
-        let die = draws.next_word() as u8;
-        if die < self.at_once {
-            Some(0)
-        } else if die < self.at_once + self.short {
-            Some(up_to_some_bits(draws, CUT_BITS))
-        } else {
-            None
+        match (draws.next_word() as u8).checked_sub(self.at_once) {
+            None => Some(0),
+            Some(rest) => (rest < self.short).then(|| up_to_some_bits(draws, CUT_BITS)),
         }
     }
 
@@ -215,7 +202,6 @@ impl ChaosConfig {
         is_late.then(|| up_to_some_bits(draws, DELAY_BITS))
     }
 
-    /// How many times to spin.
     fn spins(&self, draws: &mut Random) -> u64 {
         let is_slow = (draws.next_word() as u8) < self.slow;
         if is_slow { up_to_some_bits(draws, SPIN_BITS) } else { 0 }

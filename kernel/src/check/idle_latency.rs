@@ -61,14 +61,12 @@ pub struct IdleLatency {
     pub ran_on: Option<usize>,
 }
 
-/// A P halts. Interrupts off.
 pub fn halts(now: u64) {
     if cfg!(debug_assertions) {
         LAST_HALT[arch::cpu_index()].begin(now);
     }
 }
 
-/// A P resumes. Interrupts off.
 pub fn resumes(now: u64) {
     if cfg!(debug_assertions) {
         LAST_HALT[arch::cpu_index()].end(now);

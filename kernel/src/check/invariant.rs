@@ -115,9 +115,8 @@ pub fn check() -> Result<Result<Census, String>, SpawnError> {
 
 /// The census that is being taken.
 static PAPER: IrqLock<Option<Census>> = IrqLock::new(None);
-/// CPUs whose G has arrived.
+/// CPUs whose G has arrived, and CPUs that stand still. When all do, none may give up any more.
 static ARRIVED: AtomicUsize = AtomicUsize::new(0);
-/// CPUs that stand still. When all do, none may give up any more.
 static STANDING: AtomicUsize = AtomicUsize::new(0);
 /// The census was taken.
 static IS_DONE: AtomicBool = AtomicBool::new(false);
@@ -125,7 +124,6 @@ static IS_DONE: AtomicBool = AtomicBool::new(false);
 /// For how many spin hints a CPU stands still and waits for the others: some milliseconds.
 const PATIENCE: usize = 20_000;
 
-/// The work of the G on each CPU.
 fn stand_still() {
     ARRIVED.fetch_add(1, Ordering::AcqRel);
     while ARRIVED.load(Ordering::Acquire) < arch::num_cpus() && !is_done() {
@@ -229,10 +227,9 @@ impl Census {
                 return Err(format!("G {g} is in two places: {one:?}, {other:?}"));
             }
         }
-        for &(g, place, status) in &self.queued {
-            if status != Status::Runnable {
-                return Err(format!("G {g} is in {place:?} and {status:?}"));
-            }
+        let is_wrong = |queued: &&(_, _, Status)| queued.2 != Status::Runnable;
+        if let Some((g, place, status)) = self.queued.iter().find(is_wrong) {
+            return Err(format!("G {g} is in {place:?} and {status:?}"));
         }
         let Census { runnable, running, parking, created, ended, .. } = self;
         // All are distinct and runnable: if the numbers are equal, the sets are.

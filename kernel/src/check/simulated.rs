@@ -87,24 +87,18 @@ pub struct DeviceStats {
 /// # Ok::<(), runnext::simulated::IoError>(())
 /// ```
 #[derive(Clone)]
-pub struct Device {
-    shared: Shared<Common>,
-}
+pub struct Device(Shared<Common>);
 
 /// The state that a device and its requests share.
 struct Common {
     config: Config,
-    state: IrqLock<State>,
+    /// How many requests were submitted, and whether it is closed.
+    state: IrqLock<(u64, bool)>,
     answered: AtomicU64,
     failed: AtomicU64,
     overtaken: AtomicU64,
     /// The latest request that has been answered, counted from 1.
     latest: AtomicU64,
-}
-
-struct State {
-    submitted: u64,
-    is_closed: bool,
 }
 
 impl Device {
@@ -115,14 +109,13 @@ impl Device {
     pub fn new(config: Config) -> Result<Device, IoError> {
         let common = Common {
             config,
-            state: IrqLock::at(Level::Device, State { submitted: 0, is_closed: false }),
+            state: IrqLock::at(Level::Device, (0, false)),
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             overtaken: AtomicU64::new(0),
             latest: AtomicU64::new(0),
         };
-        let shared = Shared::try_new(common).map_err(|_| IoError::NoMemory)?;
-        Ok(Device { shared })
+        Shared::try_new(common).map(Device).map_err(|_| IoError::NoMemory)
     }
 
     /// Gives the device a request. It is answered by this CPU's timer.
@@ -132,14 +125,15 @@ impl Device {
     pub fn submit(&self, word: u64) -> Result<Request, IoError> {
         let record = record::take().ok_or(IoError::NoMemory)?;
         let request = Request { record };
-        let mut state = self.shared.state.lock();
-        if state.is_closed {
+        let mut state = self.0.state.lock();
+        let (submitted, is_closed) = &mut *state;
+        if *is_closed {
             return Err(IoError::Closed);
         }
-        let fate = self.shared.config.fate(state.submitted);
-        state.submitted += 1;
+        let fate = self.0.config.fate(*submitted);
+        *submitted += 1;
         // Under the lock, so that `close` finds it.
-        record.begin(self.clone(), state.submitted, word, fate.fails);
+        record.begin(self.clone(), *submitted, word, fate.fails);
         drop(state);
         if let Some(latency_ns) = fate.latency_ns {
             set_timer(record, door::now_ns().saturating_add(latency_ns));
@@ -149,31 +143,31 @@ impl Device {
 
     /// Ends all requests, present and future, with [`IoError::Closed`].
     pub fn close(&self) {
-        self.shared.state.lock().is_closed = true;
-        record::all().for_each(|record| record.close_if_of(self));
+        self.0.state.lock().1 = true;
+        record::ALL.iter().for_each(|record| record.close_if_of(self));
     }
 
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> DeviceStats {
         DeviceStats {
-            submitted: self.shared.state.lock().submitted,
-            answered: self.shared.answered.load(Relaxed),
-            failed: self.shared.failed.load(Relaxed),
-            overtaken: self.shared.overtaken.load(Relaxed),
+            submitted: self.0.state.lock().0,
+            answered: self.0.answered.load(Relaxed),
+            failed: self.0.failed.load(Relaxed),
+            overtaken: self.0.overtaken.load(Relaxed),
         }
     }
 
     fn is_same(&self, other: &Device) -> bool {
-        core::ptr::eq(&*self.shared, &*other.shared)
+        core::ptr::eq(&*self.0, &*other.0)
     }
 
     /// The `n`-th request, counted from 1, has been answered. In an interrupt.
     fn count(&self, n: u64, fails: bool) {
-        self.shared.answered.fetch_add(1, Relaxed);
-        self.shared.failed.fetch_add(u64::from(fails), Relaxed);
-        let latest = self.shared.latest.fetch_max(n, Relaxed);
-        self.shared.overtaken.fetch_add(u64::from(n < latest), Relaxed);
+        self.0.answered.fetch_add(1, Relaxed);
+        self.0.failed.fetch_add(u64::from(fails), Relaxed);
+        let latest = self.0.latest.fetch_max(n, Relaxed);
+        self.0.overtaken.fetch_add(u64::from(n < latest), Relaxed);
     }
 }
 
@@ -207,7 +201,7 @@ impl Request {
     /// # Errors
     /// As for [`Request::wait`].
     pub fn wait_for_answer(self, deadline_ns: Option<u64>) -> Result<Answer, IoError> {
-        let waited = self.record.desc().wait(deadline_ns);
+        let waited = self.record.desc.wait(deadline_ns);
         // An answer counts, even if it came with the deadline or a close.
         match (self.record.outcome(), waited) {
             (Some(outcome), _) => outcome,

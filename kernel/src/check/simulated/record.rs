@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 pub struct Record {
     /// Guarded by the lock of the heap it is in.
     timer: Node,
-    desc: PollDesc,
+    pub desc: PollDesc,
     job: IrqLock<Option<Job>>,
     /// The next free record; under the lock of the free records.
     next_free: Link<Record>,
@@ -61,10 +61,6 @@ impl Record {
         }
     }
 
-    pub fn desc(&self) -> &PollDesc {
-        &self.desc
-    }
-
     /// Caller: its owner, before it is armed.
     pub fn begin(&self, device: Device, n: u64, word: u64, fails: bool) {
         *self.job.lock() = Some(Job { device, n, word, fails, outcome: None });
@@ -88,7 +84,7 @@ impl Record {
 /// How many records are made at a time.
 const BATCH: usize = 64;
 
-static ALL: Registry<Record> = Registry::new();
+pub static ALL: Registry<Record> = Registry::new();
 /// The first free record.
 static FREE: IrqLock<Option<&'static Record>> = IrqLock::new(None);
 
@@ -109,16 +105,10 @@ pub fn take() -> Option<&'static Record> {
 
 /// Frees a record: no heap has it, and no G waits for it.
 pub fn give_back(record: &'static Record) {
-    // Dropped without the lock: the last owner of a device frees memory.
     let job = record.job.lock().take();
-    drop(job);
+    drop(job); // without the lock: the last owner of a device frees memory
     record.desc.reset().expect("its owner does not wait");
     push_free(record);
-}
-
-/// All records.
-pub fn all() -> impl Iterator<Item = &'static Record> {
-    ALL.iter()
 }
 
 fn push_free(record: &'static Record) {
