@@ -28,7 +28,6 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicUsize, fence};
 use sched::{G, Status};
 
-/// Gs that were abandoned.
 static ABANDONED: AtomicUsize = AtomicUsize::new(0);
 
 /// How many Gs were abandoned.

@@ -63,9 +63,9 @@
 pub mod cycle;
 mod ring;
 
+use super::end::EXIT_DEADLOCK;
 use super::panic::{self, Message};
-use crate::arch;
-use crate::arch::irq::IrqState;
+use crate::arch::irq::{self, IrqState};
 use crate::arch::lock::IrqLock;
 use crate::run::door::GHandle;
 use crate::run::error::SpawnError;
@@ -87,7 +87,6 @@ const MAX_WITH_CALLS: usize = 16;
 
 /// How long Gs had run at the last scan of an idle machine that counts, plus one.
 static SCANNED_AT: AtomicU64 = AtomicU64::new(0);
-/// A CPU is scanning.
 static IS_SCANNING: AtomicBool = AtomicBool::new(false);
 
 /// For a CPU that sees all Ps idle, Gs having run for so long: the scan to do with interrupts on,
@@ -117,9 +116,9 @@ fn scan_at_rest(instance: &'static Instance, cycles_run: u64) -> bool {
         return false;
     }
     end_program(instance, id, |supervisor| {
-        arch::irq::disable();
+        irq::disable();
         door::ready_from_interrupt(supervisor);
-        arch::irq::restore(IrqState::ON); // it is in this CPU's inbox, which this CPU checks next
+        irq::restore(IrqState::ON); // it is in this CPU's inbox, which this CPU checks next
     });
     true
 }
@@ -127,7 +126,7 @@ fn scan_at_rest(instance: &'static Instance, cycles_run: u64) -> bool {
 /// Ends that run of a program, which is deadlocked; with the booted program the machine.
 fn end_program(instance: &'static Instance, id: ProgramId, ready: fn(GHandle)) {
     if !instance.is_started() {
-        panic::deadlock(|out| report(out, instance));
+        panic::stop_with(EXIT_DEADLOCK, |out| report(out, instance));
     }
     instance.end(id, Ended::Deadlock, ready);
 }
@@ -214,10 +213,9 @@ pub fn begin_watching() -> Result<(), SpawnError> {
 /// This CPU is about to halt while so many CPUs run Gs, or its timer has fired (`usize::MAX`): makes
 /// the watcher scan, a little later. True if it is in the inbox of this CPU. Interrupts off.
 pub fn poll_watcher(busy: usize) -> bool {
-    WATCHER.poll_watcher_from_halt(busy).map(door::ready_from_interrupt).is_some()
+    WATCHER.poll(busy).map(door::ready_from_interrupt).is_some()
 }
 
-/// The watcher's main loop.
 fn watch() {
     let mut took = Duration::ZERO;
     loop {
@@ -312,23 +310,17 @@ impl<H> Watcher<H> {
         true
     }
 
-    /// The watcher has finished its scan.
     fn end_scan(&self) {
         self.scans.store(false, Relaxed);
     }
 
-    /// An event happens on the machine. Returns the handle if the watcher rests: the caller must
-    /// ready it. Any context.
+    /// A CPU is about to halt while so many CPUs run Gs, which is no event if only the watcher runs;
+    /// or there is another event (`usize::MAX`). Returns the handle if the watcher rests: the caller
+    /// must ready it. Any context.
     #[inline]
-    fn poll_watcher(&self) -> Option<H> {
-        if self.rests.load(Relaxed) { self.wake() } else { None }
-    }
-
-    /// As [`poll_watcher`](Self::poll_watcher), for a CPU that is about to halt while so many CPUs run Gs. If only
-    /// the watcher runs, a halt is no event.
-    fn poll_watcher_from_halt(&self, busy: usize) -> Option<H> {
+    fn poll(&self, busy: usize) -> Option<H> {
         let is_watcher = busy <= 1 && self.scans.load(Relaxed);
-        if is_watcher { None } else { self.poll_watcher() }
+        if !is_watcher && self.rests.load(Relaxed) { self.wake() } else { None }
     }
 
     /// Makes the watcher scan, with or without an event.
@@ -378,22 +370,20 @@ fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
 /// Reports that `n` abandoned Gs may be the reason: mutexes and write locks report that their
 /// holder was abandoned; everything else that such a G held makes other Gs wait.
 fn write_abandoned(out: &mut dyn Write, n: usize) -> fmt::Result {
-    match n {
-        0 => Ok(()),
-        n => writeln!(
-            out,
-            "\nabandoned since boot: {n}. Read locks, permits, channel ends, running Onces and \
-             WaitGroup tickets of an abandoned goroutine are never given back"
-        ),
+    if n == 0 {
+        return Ok(());
     }
+    writeln!(
+        out,
+        "\nabandoned since boot: {n}. Read locks, permits, channel ends, running Onces and \
+         WaitGroup tickets of an abandoned goroutine are never given back"
+    )
 }
 
-/// Writes the backtrace of a G that waits.
 fn write_calls(out: &mut dyn Write, id: u64) -> fmt::Result {
     backtrace::print_all(out, watch::calls(id).into_iter().flatten())
 }
 
-/// Formats a G for a report.
 fn describe(g: &GInfo) -> impl fmt::Display {
     fmt::from_fn(move |f| {
         let wait = g.wait.unwrap_or_default();

@@ -29,7 +29,6 @@ pub(crate) fn set_note(note: Note) {
     NOTE.call_once(|| note);
 }
 
-/// Writes the note, if there is one.
 pub(crate) fn write_note(out: &mut dyn fmt::Write) -> fmt::Result {
     NOTE.get().map_or(Ok(()), |note| note(out))
 }

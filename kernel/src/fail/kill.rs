@@ -48,7 +48,6 @@ pub fn find(id: u64) -> Option<GHandle> {
     (status != Status::Dead && g.id() == id).then_some(handle)
 }
 
-/// The program of that G.
 pub fn program_of(handle: &GHandle) -> Option<&'static Instance> {
     Some(handle.get()?.kernel.program())
 }
@@ -63,11 +62,7 @@ fn kill_at(handle: &GHandle, level: KillLevel) -> bool {
     let Some((g, status)) = request(handle, level) else { return false };
     match status {
         // It may run without a timer, and each interrupt is a chance to check.
-        Status::Running => {
-            if let Some(cpu) = roster::cpu_of(g) {
-                wake_cpu(cpu);
-            }
-        }
+        Status::Running => roster::cpu_of(g).into_iter().for_each(wake_cpu),
         // It does not check before that is over; and each wake-up for nothing hides a deadlock that
         // it is in.
         _ if g.kernel.unwinds() => {}
@@ -88,7 +83,6 @@ pub fn ends_when_woken(handle: &GHandle) -> bool {
     handle.get().is_some_and(|g| g.kernel.ends_when_woken(g.id()))
 }
 
-/// Whether it runs or is runnable.
 fn is_ready(g: &'static G<Task>) -> bool {
     matches!(g.handle_and_status().1, Status::Running | Status::Runnable)
 }
@@ -99,7 +93,6 @@ pub fn begin_repeating(handle: &GHandle) -> bool {
     handle.get().is_some_and(|g| g.kernel.kill.repeated.swap(g.id(), Relaxed) != g.id())
 }
 
-/// The caller stops repeating the request.
 pub fn end_repeating(handle: &GHandle) {
     if let Some(g) = handle.get() {
         let _ = g.kernel.kill.repeated.compare_exchange(g.id(), 0, Relaxed, Relaxed);
@@ -132,10 +125,8 @@ pub fn kill_all(of: &'static Instance) -> Left {
     members().for_each(|handle| _ = request(&handle, KillLevel::Requested));
     let end = |handle: GHandle| {
         let can_run = handle.get().is_some_and(is_ready);
-        kill_at(&handle, level_due(&handle)).then_some(match can_run {
-            true => Left::Running,
-            false => Left::Waiting,
-        })
+        let left = if can_run { Left::Running } else { Left::Waiting };
+        kill_at(&handle, level_due(&handle)).then_some(left)
     };
     // A G may have been started behind the walk.
     let none = || if created() == before { Left::Nobody } else { Left::Waiting };

@@ -15,8 +15,8 @@
 //! 2. The handler returns not to the faulting instruction but to [`end`], below all that is in use
 //!    on that stack.
 //! 3. The report is printed: name, spawn site, and the backtrace.
-//! 4. The function that faulted is replaced by [`unwind`], as if its caller had called that: and
-//!    that function unwinds, with the reason for the join.
+//! 4. The function that faulted is replaced by [`unwind_or_abandon`], as if its caller had called
+//!    that, which unwinds with the reason for the join.
 //!
 //! # Why the frame that faulted may be lost
 //!
@@ -79,14 +79,12 @@
 use crate::arch::{self, PageFault, Rescue};
 use crate::mem::percpu::Here;
 use crate::mem::reclaim;
-use crate::mem::stack::slot::Slot;
-use crate::mem::stack::{self, POOL, slot};
+use crate::mem::stack::slot::{self, Slot};
+use crate::mem::stack::{self, POOL};
 use crate::run::error::{Filled, Full, JoinError};
 use crate::run::m::M;
 use crate::run::task::Task;
-use crate::run::{
-    Leaving, TIMERS, ask_for_upkeep, call, current, is_in_call, running, slices, this_cpu,
-};
+use crate::run::{Leaving, TIMERS, ask_for_upkeep, call, running, slices, this_cpu, unwind};
 use crate::watch::backtrace;
 use core::fmt;
 use core::ops::Range;
@@ -189,33 +187,31 @@ extern "C" fn end(faulted: &arch::Faulted) -> ! {
     report(faulted, g);
     // SAFETY: 1. The handler called this with the state it saved. 2. See "Why the frame that
     // faulted may be lost"; this function owns nothing.
-    unsafe { arch::call_in_place(faulted, unwind) };
+    unsafe { arch::call_in_place(faulted, unwind_or_abandon) };
     log::error!("no caller of the function that faulted catches an unwinding");
     super::abandon()
 }
 
 /// Stands in for the function that faulted, as called by its caller: unwinds, if it can.
-extern "C-unwind" fn unwind(_: usize) -> ! {
+extern "C-unwind" fn unwind_or_abandon(_: usize) -> ! {
     let filled = running().and_then(|g| g.kernel.full.get());
     // The payload is on the heap. Without memory, and only then, it does not unwind.
-    if crate::run::unwind::has_memory() {
-        crate::run::unwind::begin(
-            filled.map_or(JoinError::StackOverflow, |filled| filled.why.into()),
-        );
+    if unwind::has_memory() {
+        unwind::begin(filled.map_or(JoinError::StackOverflow, |filled| filled.why.into()));
     }
     super::abandon()
 }
 
 /// Reports the G, and unless there were many reports just now also its backtrace.
 fn report(faulted: &arch::Faulted, g: &'static G<Task>) {
-    let Some(shown) = current() else { return };
+    let Some(shown) = crate::run::current() else { return };
     let what = match g.kernel.full.get() {
         Some(Filled { why: Full::NoMemory, .. }) => "found no memory for its stack of",
         _ => "overflowed its stack of",
     };
     let bounds = slot_under(g).map_or(0..0, Slot::bounds);
     let size = bounds.end - bounds.start;
-    let place = if is_in_call() { " in a blocking call" } else { "" };
+    let place = if crate::run::is_in_call() { " in a blocking call" } else { "" };
     let has_calls = take_token(&BUDGET, arch::now_ns());
     let calls = fmt::from_fn(|f| match has_calls {
         true => f.write_str(":\n").and_then(|()| backtrace::print(f, faulted.at())),
@@ -232,7 +228,7 @@ static BUDGET: AtomicU64 = AtomicU64::new(0);
 /// Maximum number of full reports at once.
 const AT_ONCE: u64 = 32;
 /// One more is allowed after each such period, ns. In an emulator a report takes a quarter of a
-/// second: ten in a second made everything else wait.
+/// second: with ten in a second everything else would wait.
 const REFILL_NS: u64 = 2_000_000_000;
 
 /// Takes a token, if there is one at `now_ns`.

@@ -8,11 +8,11 @@
 //! locks, and the machine ends with its own exit code.
 //!
 //! The report has the failure, then the backtrace of each CPU, then, if events were recorded
-//! (`trace=`), the last ones of each. The first CPU that fails writes it. A second CPU that fails
-//! meanwhile halts, and is in the report like any other. If the report itself fails, a line says
-//! so, and if not even that is possible, the machine ends at once.
+//! (`trace=`), the last ones of each. The first CPU that fails writes it; a second one halts, and is
+//! in the report like any other. If the report itself fails, a line says so, and if not even that is
+//! possible, the machine ends at once.
 
-use super::end::{self, EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC};
+use super::end::{self, EXIT_FAULT, EXIT_PANIC};
 use crate::arch::{self, Fault};
 use crate::drivers::log;
 use crate::watch::{backtrace, trace};
@@ -42,17 +42,10 @@ pub fn kernel_bug(what: fmt::Arguments<'_>) -> ! {
     })
 }
 
-/// Stops the machine because all Gs of its program wait for each other.
-pub fn deadlock(report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
-    stop_with(EXIT_DEADLOCK, report)
-}
-
 /// The CPU that stops the machine, plus one; 0 if there is none.
 static STOPPER: AtomicUsize = AtomicUsize::new(0);
-
 /// Its report has failed, and it has printed that.
 static HAS_STUMBLED: AtomicBool = AtomicBool::new(false);
-
 /// Events of each CPU in a report.
 const LAST_EVENTS: u64 = 16;
 
@@ -70,7 +63,7 @@ fn stop(code: u32, at: (u64, u64), report: impl FnOnce(&mut dyn Write) -> fmt::R
 }
 
 /// Stops all CPUs, reports, ends with `code`.
-fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
+pub(super) fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
     arch::irq::disable();
     let me = arch::cpu_index() + 1;
     match STOPPER.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire) {
@@ -105,7 +98,6 @@ fn stumble(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
     arch::exit(code, log::print_line)
 }
 
-/// Prints where another CPU was when it was stopped.
 fn print_stopped(out: &mut dyn Write, cpu: usize) -> fmt::Result {
     let Some(at) = arch::stopped_at(cpu) else {
         return writeln!(out, "CPU {cpu} did not stop");

@@ -31,9 +31,9 @@
 //! where it could get stuck. Watchdogs watch each other, so that one that gets stuck is found by the
 //! other, and is a watchdog no more. With one CPU there is no watchdog.
 //!
-//! A watchdog has an alarm for its next check ([`Alarm::Watchdog`]), and this interrupt is no tick of
-//! the scheduler. If it finds all CPUs halted it stops, so an idle
-//! machine has no tick; nor is there any work where Gs are switched.
+//! A watchdog has an alarm for its next check ([`Alarm::Watchdog`]), which is no tick of the
+//! scheduler. If it finds all CPUs halted it stops, so an idle machine has no tick; nor is there any
+//! work where Gs are switched.
 //!
 //! **What is not found**: a CPU that is stuck in an interrupt although it has no G to run, unless it
 //! spins on a lock. And a CPU with interrupts on that computes for ever: a G may do that.
@@ -64,24 +64,18 @@ pub enum StuckChoice {
 
 /// Between two checks of a watchdog, ns.
 const PERIOD_NS: u64 = 500_000_000;
-
 /// For how long a CPU may take no interrupt, ns.
 const LIMIT_NS: u64 = 2_000_000_000;
-
 /// NMIs in a row that must find interrupts off.
 const STRIKES: u32 = 3;
-
 /// How often the lock of the consoles is tried before a line is deferred.
 const CONSOLE_TRIES: u32 = 10_000;
-
 /// Checks for which a report may be deferred: after 20 s no CPU can print any more.
 const MAX_DEFERRED: u64 = 40;
-
 /// Frames of a CPU's calls that are kept.
 const FRAMES: usize = 24;
 
-static WATCHDOGS: Watchdogs = Watchdogs::none();
-
+static WATCHDOGS: Watchdogs = Watchdogs(AtomicU64::new(FORBIDDEN));
 /// The state of each CPU, and when a watchdog last checked. The holder of the lock checks.
 static STATES: IrqLock<([CpuState; MAX_CPUS], u64)> = IrqLock::new(([CpuState::NEW; MAX_CPUS], 0));
 
@@ -147,7 +141,7 @@ static STOPS: AtomicBool = AtomicBool::new(false);
 pub fn begin(choice: StuckChoice) {
     STOPS.store(choice == StuckChoice::Stop, Relaxed);
     if choice != StuckChoice::Off && arch::num_cpus() > 1 {
-        WATCHDOGS.allow();
+        WATCHDOGS.0.store(0, Relaxed);
         run::ask_for_attention(Attention::WATCHDOG);
         after_halt();
     }
@@ -205,9 +199,8 @@ pub fn on_nmi_sample(rip: u64, rbp: u64, irqs_off: bool) {
     let cpu = &CPUS[arch::cpu_index()];
     cpu.irqs_off.store(irqs_off, Relaxed);
     let mut frames = cpu.frames.iter();
-    backtrace::walk((rip, rbp), |address| {
-        frames.next().into_iter().for_each(|frame| frame.store(address, Relaxed));
-    });
+    let keep = |address| frames.next().into_iter().for_each(|frame| frame.store(address, Relaxed));
+    backtrace::walk((rip, rbp), keep);
     frames.for_each(|frame| frame.store(0, Relaxed));
 }
 
@@ -230,7 +223,6 @@ fn become_watchdog() {
     }
 }
 
-/// All CPUs but one.
 fn others(me: usize) -> impl Iterator<Item = usize> {
     (0..arch::num_cpus()).filter(move |&cpu| cpu != me)
 }
@@ -240,7 +232,6 @@ fn is_free(cpu: usize) -> bool {
     !run::is_busy(cpu) && !WATCHDOGS.contains(cpu)
 }
 
-/// Sets the alarm of this CPU for its next check.
 fn set_alarm(now_ns: u64) {
     if let Some(slices) = run::slices() {
         slices.set_alarm(Alarm::Watchdog, now_ns + PERIOD_NS);
@@ -276,20 +267,17 @@ fn check_others(me: usize, now_ns: u64) {
     CHECKS.fetch_add(1, Relaxed);
     for cpu in others(me) {
         let before = states[cpu];
-        let was_done = match states[cpu].check(observe(cpu, now_ns)) {
-            Step::Nothing => true,
+        let mut was_done = true;
+        match states[cpu].check(observe(cpu, now_ns)) {
+            Step::Nothing => {}
             Step::Ask => {
                 QUESTIONS.fetch_add(1, Relaxed);
                 arch::ask(cpu);
-                true
             }
-            Step::Sample => {
-                arch::sample(cpu);
-                true
-            }
-            Step::Report(took_ns) => report(cpu, me, took_ns),
-            Step::Over(since_ns) => report_end(cpu, since_ns),
-        };
+            Step::Sample => arch::sample(cpu),
+            Step::Report(took_ns) => was_done = report(cpu, me, took_ns),
+            Step::Over(since_ns) => was_done = report_end(cpu, since_ns),
+        }
         if !was_done {
             states[cpu] = before; // repeat the step at the next check
         }
@@ -299,7 +287,6 @@ fn check_others(me: usize, now_ns: u64) {
 /// What a check reads of a CPU.
 #[derive(Clone, Copy, Debug)]
 struct Observation {
-    /// The time.
     now_ns: u64,
     /// A number that changes when it makes progress.
     beat: u64,
@@ -412,10 +399,8 @@ fn report(cpu: usize, me: usize, took_ns: u64) -> bool {
 /// Reports that a CPU continues. False if the console is not available now.
 #[cold]
 fn report_end(cpu: usize, since_ns: u64) -> bool {
-    let until_ns = match CPUS[cpu].answered_ns.load(Relaxed) {
-        answered_ns if answered_ns > since_ns => answered_ns,
-        _ => arch::now_ns(),
-    };
+    let answered_ns = CPUS[cpu].answered_ns.load(Relaxed);
+    let until_ns = if answered_ns > since_ns { answered_ns } else { arch::now_ns() };
     let took = seconds(until_ns.saturating_sub(since_ns));
     let over = format_args!("CPU {cpu} goes on after {took}");
     let Some(mut out) = console(&over) else { return false };
@@ -451,7 +436,6 @@ fn stuck(cpu: usize, took_ns: u64) -> impl fmt::Display {
     })
 }
 
-/// Formats a time in seconds, with one digit after the point.
 fn seconds(ns: u64) -> impl fmt::Display {
     let tenths = ns / 100_000_000;
     fmt::from_fn(move |f| write!(f, "{}.{} s", tenths / 10, tenths % 10))
@@ -466,14 +450,6 @@ struct Watchdogs(AtomicU64);
 const FORBIDDEN: u64 = u64::MAX;
 
 impl Watchdogs {
-    const fn none() -> Self {
-        Watchdogs(AtomicU64::new(FORBIDDEN))
-    }
-
-    fn allow(&self) {
-        self.0.store(0, Relaxed);
-    }
-
     /// Whether there are fewer than two.
     #[inline(always)]
     fn has_vacancy(&self) -> bool {
@@ -481,7 +457,6 @@ impl Watchdogs {
         word as u32 == 0 || word >> 32 == 0
     }
 
-    /// Whether that CPU is one.
     fn contains(&self, cpu: usize) -> bool {
         halves(self.0.load(Relaxed)).contains(&name(cpu))
     }
@@ -496,7 +471,6 @@ impl Watchdogs {
         self.replace(name(from), name(to))
     }
 
-    /// That CPU is one no more.
     fn remove(&self, cpu: usize) {
         self.replace(name(cpu), 0);
     }

@@ -32,6 +32,7 @@
 use super::ring::{MOST, is_ring};
 use super::{MAX_WITH_CALLS, describe};
 use crate::arch::lock::IrqLock;
+use crate::fail::end::EXIT_DEADLOCK;
 use crate::fail::panic;
 use crate::run::time::{Duration, sleep};
 use crate::run::{Ended, GHandle, Instance, KERNEL, ProgramId, door};
@@ -60,8 +61,8 @@ pub(crate) fn within(instance: &Instance) -> Option<Waiting> {
         return Waiting::of(&g);
     }
     // A ring of another program was found meanwhile.
-    let gs = watch::members(instance.id()).filter_map(|(handle, _)| Waiting::of(&handle));
-    gs.into_iter().find(|&g| is_ring(g, Waiting::next))
+    let mut gs = watch::members(instance.id()).filter_map(|(handle, _)| Waiting::of(&handle));
+    gs.find(|&g| is_ring(g, Waiting::next))
 }
 
 #[cold]
@@ -75,7 +76,7 @@ fn end_program_of(first: Waiting) {
             *FOUND.lock() = Some((instance.id(), run::this()));
             instance.end(instance.id(), Ended::Deadlock, door::ready);
         }
-        _ => panic::deadlock(|out| report(out, first)),
+        _ => panic::stop_with(EXIT_DEADLOCK, |out| report(out, first)),
     }
 }
 
@@ -85,18 +86,14 @@ fn ring(first: Waiting) -> impl Iterator<Item = Waiting> {
     core::iter::successors(Some(first), next).take(MOST)
 }
 
-/// Waits briefly until all Gs of a ring have left their CPUs, so that their frames can be read.
+/// Waits, for 100 ms at most, until all Gs of a ring have left their CPUs, so that their frames can
+/// be read.
 pub(crate) fn wait_until_parked(first: Waiting) {
-    for _ in 0..ROUNDS {
-        if ring(first).all(Waiting::has_left) {
-            break;
-        }
+    let mut rounds = 0..100;
+    while !ring(first).all(Waiting::has_left) && rounds.next().is_some() {
         sleep(Duration::from_millis(1));
     }
 }
-
-/// How often that is checked, a millisecond apart.
-const ROUNDS: usize = 100;
 
 /// Names the ring, G by G.
 pub(crate) fn report(out: &mut dyn Write, first: Waiting) -> fmt::Result {
