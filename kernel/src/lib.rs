@@ -151,7 +151,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     run::init_cpu(options.choices());
     arch::begin_turns(options.turns_us); //     of an emulator's CPUs, if requested
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
-    fail::end::set_note(chaos::note);
+    fail::end::NOTE.call_once(|| chaos::note);
     chaos::begin(options.chaos); //             from here on, if at all
     watchdog::begin(options.stuck); //          CPUs watch each other
     banner::show(options, firmware); //         the machine in a dozen lines

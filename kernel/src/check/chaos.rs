@@ -11,13 +11,11 @@
 //! - **When a slice ends** ([`cut`]): whenever the timer might have to be set (a G is switched to,
 //!   readied or started, an interrupt ends), the slice under way is cut to nothing, to a short
 //!   time, or not at all. To nothing means: the timer fires as soon as interrupts are on, which is
-//!   where the G's kernel call ends. So Gs are preempted at random points, and at kernel calls, by
-//!   the one way in which they always are. A G that is alone on its CPU is preempted as well: it
-//!   goes to the global queue and, perhaps, to another CPU. And as the end of a slice sends the
-//!   run-next G to the tail, the next G is drawn too.
-//! - **When a wake-up is sent** ([`puts_off`]): at once, or by this CPU's timer some time later. It
-//!   is never lost: it is an alarm of this CPU ([`Alarm::LateWakes`]), and a CPU that halts keeps
-//!   its alarms.
+//!   where the G's kernel call ends. A G that is alone on its CPU is preempted as well: it goes to
+//!   the global queue and, perhaps, to another CPU. And as the end of a slice sends the run-next G
+//!   to the tail, the next G is drawn too.
+//! - **When a wake-up is sent** ([`puts_off`]): at once, or by an alarm of this CPU some time later
+//!   ([`Alarm::LateWakes`]). It is never lost: a CPU that halts keeps its alarms.
 //! - **How long a CPU takes** ([`delay`]): before it switches, sends a wake-up or halts it may
 //!   spin for a while, interrupts off. That widens the windows between two steps of a protocol;
 //!   under `-icount`, where CPUs take turns and a turn ends at a `pause`, it is the only source of
@@ -26,9 +24,8 @@
 //!   (`Sched::be_random`); the order of stealing is drawn in any case, and follows from this seed
 //!   unless `seed=` gives another.
 //!
-//! How often each of these happens follows from the seed as well ([`ChaosConfig`]): under some seeds
-//! wake-ups are late and slices whole, under others the reverse. A machine that does a bit of
-//! everything all the time finds less.
+//! How often each of these happens follows from the seed as well ([`ChaosConfig`]): a machine that
+//! does a bit of everything all the time finds less.
 //!
 //! # Reproducing a run
 //!
@@ -40,11 +37,8 @@
 //! # What it costs when it is off
 //!
 //! Nothing where Gs are switched, readied and started: chaos is one more bit of
-//! `preempt::Attention`, which these paths test as a whole already, and everything else is on the
-//! paths that they take when a bit is set. A wake-up, which costs an interrupt, pays two
-//! instructions.
-//!
-//! `run` calls, through its hooks; failures print [`note`].
+//! `preempt::Attention`, which these paths test as a whole already. A wake-up, which costs an
+//! interrupt, pays two instructions. `run` calls, through its hooks; failures print [`note`].
 #![forbid(unsafe_code)]
 
 use crate::arch;
@@ -78,6 +72,7 @@ pub fn note(out: &mut dyn fmt::Write) -> fmt::Result {
     if is_on() { writeln!(out, "chaos={}", SEED.load(Relaxed)) } else { Ok(()) }
 }
 
+/// Whether there is a seed.
 pub fn is_on() -> bool {
     IS_ON.load(Relaxed)
 }

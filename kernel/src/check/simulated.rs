@@ -4,10 +4,9 @@
 //! so that answers overtake each other; some fail, and some devices never answer. All of it follows
 //! from the seed: [`Config::fate`], a pure function, decides the *n*-th request.
 //!
-//! To the rest of the kernel it is a device like others. A request has a poll descriptor;
-//! completion comes *as an interrupt would*: from the timer interrupt of the CPU that made the
-//! request, in the middle of the G that runs there. A G waits in [`Request::wait`], which is
-//! `PollDesc::wait`: called plainly, the G parks; within a blocking call, its M waits with it.
+//! A request has a poll descriptor, and completion comes *as an interrupt would*: from the timer
+//! interrupt of the CPU that made the request, in the middle of the G that runs there. A G waits in
+//! [`Request::wait`]: called plainly, the G parks; within a blocking call, its M waits with it.
 //!
 //! # Records
 //!

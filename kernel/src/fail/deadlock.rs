@@ -19,10 +19,9 @@
 //! ([`Wait::is_external`]). So does a wait for an object that the kernel keeps for all programs
 //! ([`expect_from_outside`]). Programs are linked into one image and could make each other's Gs
 //! wait, by a channel in a static of a third crate, say. A program whose Gs all wait for another
-//! program's G that sleeps is taken for deadlocked, and ends: a channel knows neither its future
-//! sender nor that G's program, and to assume that every static is shared would hide the deadlocks
-//! of all programs that use one. So programs that share a channel must each have a G that waits
-//! with a limit.
+//! program's G that sleeps is taken for deadlocked, and ends: a channel does not know its future
+//! sender, and to assume that every static is shared would hide the deadlocks of all programs that
+//! use one. So programs that share a channel must each have a G that waits with a limit.
 //!
 //! Usually some G of the program sleeps or waits for input. The scan remembers that G
 //! ([`Instance::outside_wait`]), and while it waits so no other G is examined.
@@ -33,10 +32,10 @@
 //! since ([`run::cycles_run`]): a G that was woken after it was examined waited for an outside event
 //! then; a G that was woken before was runnable or running, if it has not left its CPU again.
 //!
-//! A scan is not repeated before some G has run: a machine that has nothing to do scans once, and
-//! then halts. But a CPU that is woken for nothing looks for Gs, runs none, and leaves no trace in
-//! the cycles run. So a scan also counts only if no P was awake at its end; a CPU whose scan was
-//! void looks for Gs, and scans again. A CPU that finds another one scanning leaves it to that one.
+//! A scan is not repeated before some G has run: an idle machine scans once, and then halts. But a
+//! CPU that is woken for nothing runs no G, and leaves no trace in the cycles run. So a scan also
+//! counts only if no P was awake at its end; a CPU whose scan was void looks for Gs, and scans
+//! again. A CPU that finds another one scanning leaves it to that one.
 //!
 //! # The scan of a program while others run
 //!
@@ -134,11 +133,8 @@ fn end_program(instance: &'static Instance, id: ProgramId, ready: fn(GHandle)) {
 /// A stamp of the waits of a program's Gs, if there are any and each of them waits for another, as
 /// far as is known; `is_outside` says of a G that it waits for another program.
 fn scan_program(instance: &Instance, is_outside: impl Fn(&run::GHandle) -> bool) -> Option<u64> {
-    let waits_outside =
-        |info: &GInfo| info.state != GState::Running && info.wait.is_some_and(is_external);
-    if let Some(outside_wait) = instance.outside_wait()
-        && watch::info(&outside_wait).as_ref().is_some_and(waits_outside)
-    {
+    let remembered = instance.outside_wait().and_then(|g| watch::info(&g));
+    if remembered.is_some_and(|g| g.state != GState::Running && g.wait.is_some_and(is_external)) {
         return None;
     }
     let stamp = scan(watch::members(instance.id()).map(|(handle, info)| {
@@ -358,7 +354,7 @@ fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
     for g in gs().take(MAX_TOLD) {
         writeln!(out, "\n{}", describe(&g))?;
         if count <= MAX_WITH_CALLS {
-            write_calls(out, g.id)?;
+            backtrace::print_all(out, watch::calls(g.id).into_iter().flatten())?;
         }
     }
     if count > MAX_TOLD {
@@ -378,10 +374,6 @@ fn write_abandoned(out: &mut dyn Write, n: usize) -> fmt::Result {
         "\nabandoned since boot: {n}. Read locks, permits, channel ends, running Onces and \
          WaitGroup tickets of an abandoned goroutine are never given back"
     )
-}
-
-fn write_calls(out: &mut dyn Write, id: u64) -> fmt::Result {
-    backtrace::print_all(out, watch::calls(id).into_iter().flatten())
 }
 
 fn describe(g: &GInfo) -> impl fmt::Display {

@@ -21,13 +21,12 @@
 //! that finds it running abandons it (`abandon`). It is given `PATIENCE_NS` of its own CPU time, as
 //! it may have to wait for a CPU among many Gs that end. Under an emulator even its own CPU time may
 //! pass without a single instruction; so as many interrupts must have found it running, too. Within
-//! that time the G would have left any kernel call that it was in. However many such Gs there are,
-//! each of them gets that far, as each gets its share of a CPU; so the end of a program gives up on
-//! Gs that wait, never on Gs that can run ([`Left`]).
+//! that time the G would have left any kernel call that it was in. Each such G gets that far, as each
+//! gets its share of a CPU; so the end of a program gives up on Gs that wait, never on Gs that can
+//! run ([`Left`]).
 //!
-//! A G that unwinds has heeded the request. But a destructor may compute for ever, too: so it is
-//! given much more time (`UNWIND_NS`). A G whose destructor *waits* for ever uses no CPU time, and is
-//! left where it is.
+//! A G that unwinds has heeded the request. But a destructor may compute for ever: so it is given
+//! much more time (`UNWIND_NS`). A G whose destructor *waits* for ever is left where it is.
 
 use crate::run::error::JoinError;
 use crate::run::kill::{KillLevel, is_overdue, ran_since_request, request};

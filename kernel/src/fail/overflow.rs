@@ -1,9 +1,8 @@
 //! A full stack ends its G, and no other: it unwinds like a panic.
 //!
 //! A G touches a page below its stack that has no memory and gets none: the stack is at its limit,
-//! or memory is used up. The G cannot continue. But it can end as one that panics does: destructors
-//! run, locks are poisoned and freed, its join says why. This file decides what happens
-//! ([`stack_full`]) and is the end of such a G ([`end`]); machine code and unwind tables are in
+//! or memory is used up. It cannot continue, but it can end as one that panics does: destructors
+//! run, locks are poisoned and freed, its join says why. Machine code and unwind tables are in
 //! `arch` (`rescue`, `lsda`).
 //!
 //! # The steps
@@ -49,10 +48,9 @@
 //!
 //! # In a blocking call
 //!
-//! Then the full stack is that of an M (`call`). It has spare pages, too, and from the frame that
-//! faulted up to where the call began all frames are the G's. There the unwinding is caught, and
-//! continues from the G's own stack. That M serves no call before its spare pages are closed. A
-//! margin that was opened on the stack of an M stays open: the next call there has that much less.
+//! Then the full stack is that of an M (`call`), which has spare pages, too. The unwinding is caught
+//! where the call began, and continues from the G's own stack. That M serves no call before its
+//! spare pages are closed. A margin that was opened there stays open: the next call has less.
 //!
 //! # Where the G does not unwind
 //!
@@ -135,8 +133,8 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
 
 /// For a running G without a frame for its stack while memory is cached elsewhere: the G continues
 /// for a moment with reserved frames, and leaves its CPU at the interrupt that is sent here, so
-/// that the M there reclaims that memory (`mem::reclaim`). In a call that is the spare M. False if
-/// there is no such memory, or no frame.
+/// that the M there (in a call the spare M) reclaims that memory (`mem::reclaim`). False if there is
+/// no such memory, or no frame.
 fn can_reclaim(slot: Slot, range: Range<u64>) -> bool {
     if !reclaim::would_help() || !POOL.open(slot, range, 0) {
         return false;

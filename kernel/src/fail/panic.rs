@@ -56,7 +56,15 @@ fn stop(code: u32, at: (u64, u64), report: impl FnOnce(&mut dyn Write) -> fmt::R
         backtrace::print(out, at)?;
         let me = arch::cpu_index();
         for cpu in (0..arch::num_cpus()).filter(|&cpu| cpu != me) {
-            print_stopped(out, cpu)?;
+            let Some(at) = arch::stopped_at(cpu) else {
+                writeln!(out, "CPU {cpu} did not stop")?;
+                continue;
+            };
+            match run::present(cpu).1 {
+                Some(g) => writeln!(out, "CPU {cpu} was stopped, in G {g}, at")?,
+                None => writeln!(out, "CPU {cpu} was stopped, in no G, at")?,
+            }
+            backtrace::print(out, at)?;
         }
         (0..arch::num_cpus()).try_for_each(|cpu| print_events(out, cpu))
     })
@@ -96,17 +104,6 @@ fn stumble(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
         let _ = report(&mut out);
     }
     arch::exit(code, log::print_line)
-}
-
-fn print_stopped(out: &mut dyn Write, cpu: usize) -> fmt::Result {
-    let Some(at) = arch::stopped_at(cpu) else {
-        return writeln!(out, "CPU {cpu} did not stop");
-    };
-    match run::present(cpu).1 {
-        Some(g) => writeln!(out, "CPU {cpu} was stopped, in G {g}, at")?,
-        None => writeln!(out, "CPU {cpu} was stopped, in no G, at")?,
-    }
-    backtrace::print(out, at)
 }
 
 /// Prints the last events of a CPU, newest last; nothing if they were not recorded.
@@ -180,7 +177,9 @@ mod handler {
             fail::fail_without_memory();
         }
         let mut why = JoinError::Panicked(message.text);
-        if is_alloc_failure(info) {
+        // A failed allocation: `alloc` panics in this file for nothing else. The message would not
+        // do: a program may use the same words.
+        if info.location().is_some_and(|at| at.file().ends_with("library/alloc/src/alloc.rs")) {
             why = unwind::begin_above(why);
         }
         let code = unwind::begin(why);
@@ -206,11 +205,5 @@ mod handler {
             let _ = message.write_str("while its panic was printed");
         }
         fail::fail(JoinError::Panicked(message.text))
-    }
-
-    /// Whether it is the panic of a failed allocation: `alloc` panics in this file for nothing
-    /// else. The message would not do: a program may use the same words.
-    fn is_alloc_failure(info: &PanicInfo<'_>) -> bool {
-        info.location().is_some_and(|at| at.file().ends_with("library/alloc/src/alloc.rs"))
     }
 }

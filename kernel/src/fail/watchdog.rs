@@ -1,11 +1,10 @@
 //! Watchdog: finds CPUs with interrupts off or spinning for two seconds.
 //!
-//! A CPU that takes no interrupts cannot report that; another one must notice. Two CPUs are
-//! watchdogs at a time ([`Watchdogs`]): twice a second each of them checks all others, and
-//! [`CpuState`] decides the next step: send a liveness interrupt, send an NMI, report. The NMI
-//! reaches the CPU whatever it does, and its handler there records the CPU's own backtrace, which
-//! is the only place from which that is safe. The watchdog prints it, once an incident, and a line
-//! when the CPU continues. `stuck=report|stop|off` selects what follows.
+//! A CPU that takes no interrupts cannot report that. So two CPUs are watchdogs at a time
+//! ([`Watchdogs`]): twice a second each of them checks all others, and [`CpuState`] decides the next
+//! step: send a liveness interrupt, send an NMI, report. The handler of the NMI records the CPU's
+//! own backtrace, as it is the only place from which that is safe. The watchdog prints it, once an
+//! incident, and a line when the CPU continues. `stuck=report|stop|off` selects what follows.
 //!
 //! # When a CPU is taken for stuck
 //!
@@ -207,8 +206,7 @@ pub fn on_nmi_sample(rip: u64, rbp: u64, irqs_off: bool) {
 #[cold]
 fn become_watchdog() {
     let me = arch::cpu_index();
-    let has_stopped = CPUS[me].has_stopped.load(Relaxed);
-    CPUS[me].has_stopped.store(false, Relaxed);
+    let has_stopped = CPUS[me].has_stopped.swap(false, Relaxed);
     // If it left its halt for its last check alone, it halts again. But it may have stopped outside
     // of a halt, or a G may have arrived in the same moment.
     if has_stopped && !run::has_work() || !WATCHDOGS.add(me) {
@@ -247,9 +245,8 @@ fn stay_hand_off_or_stop(me: usize, now_ns: u64) {
         CPUS[me].has_stopped.store(true, Relaxed);
         return remove(me);
     }
-    let takes_over = |&cpu: &usize| is_free(cpu) && WATCHDOGS.replace_by(me, cpu);
-    let next = if is_busy { others(me).find(takes_over) } else { None };
-    match next {
+    let takes_over = |&cpu: &usize| is_busy && is_free(cpu) && WATCHDOGS.replace_by(me, cpu);
+    match others(me).find(takes_over) {
         Some(cpu) => arch::ask(cpu),
         None if WATCHDOGS.contains(me) => set_alarm(now_ns),
         None => {} // it was removed when it was reported
@@ -426,10 +423,9 @@ fn console(what: &dyn fmt::Display) -> Option<log::Emergency> {
 /// Formats that a CPU is stuck, and the lock that it spins on.
 fn stuck(cpu: usize, took_ns: u64) -> impl fmt::Display {
     fmt::from_fn(move |f| {
-        write!(f, "CPU {cpu} is stuck in ")?;
         match run::present(cpu).1 {
-            Some(g) => write!(f, "G {g}")?,
-            None => f.write_str("no G")?,
+            Some(g) => write!(f, "CPU {cpu} is stuck in G {g}")?,
+            None => write!(f, "CPU {cpu} is stuck in no G")?,
         }
         write!(f, ": interrupts off for {}", seconds(took_ns))?;
         lock::spun_on(cpu).map_or(Ok(()), |lock| write!(f, ", spinning for {lock}"))

@@ -120,8 +120,19 @@ impl Seen {
         }
         let (spare, others): (Vec<_>, Vec<_>) =
             self.ms.iter().partition(|m| m.state == MState::Spare);
+        let ps = self.ps();
         for m in others {
-            let _ = writeln!(text, "  M{}: {}", m.id, self.m_line(m));
+            let p = ps.iter().position(|p| p.m == m.id as u32 && m.state == MState::OnCpu);
+            let on_p = p.and_then(|p| ps[p].g);
+            let _ = writeln!(
+                text,
+                "  M{}: p={} curg={} mallocing=0 throwing=0 preemptoff= locks=0 dying=0 \
+                 spinning=false blocked={} lockedg=nil",
+                m.id,
+                or_nil(p),
+                or_nil(if m.state == MState::InCall { Some(m.g) } else { on_p }),
+                m.state != MState::OnCpu || p.is_some_and(|p| ps[p].is_idle),
+            );
         }
         if !spare.is_empty() {
             let _ = writeln!(text, "  {} more Ms: idle, on no CPU", spare.len());
@@ -134,28 +145,10 @@ impl Seen {
                 GState::Waiting => 4,
             };
             let wait = g.wait.map_or(String::new(), |wait| format!("{wait}"));
-            let _ = writeln!(
-                text,
-                "  G{}: status={status}({wait}) m={} lockedm=nil",
-                g.id,
-                or_nil(g.m)
-            );
+            let (id, m) = (g.id, or_nil(g.m));
+            let _ = writeln!(text, "  G{id}: status={status}({wait}) m={m} lockedm=nil");
         }
         text
-    }
-
-    fn m_line(&self, m: &MInfo) -> String {
-        let ps = self.ps();
-        let p = ps.iter().position(|p| p.m == m.id as u32 && m.state == MState::OnCpu);
-        let on_p = p.and_then(|p| ps[p].g);
-        let curg = if m.state == MState::InCall { Some(m.g) } else { on_p };
-        format!(
-            "p={} curg={} mallocing=0 throwing=0 preemptoff= locks=0 dying=0 spinning=false \
-             blocked={} lockedg=nil",
-            or_nil(p),
-            or_nil(curg),
-            m.state != MState::OnCpu || p.is_some_and(|p| ps[p].is_idle),
-        )
     }
 }
 

@@ -383,12 +383,10 @@ impl Histogram {
     }
 
     fn add(&mut self, from_ns: u64, count: u64) {
-        if count == 0 {
-            return;
-        }
         match self.buckets.binary_search_by_key(&from_ns, |bucket| bucket.from_ns) {
             Ok(at) => self.buckets[at].count += count,
-            Err(at) => self.buckets.insert(at, Bucket { from_ns, count }),
+            Err(at) if count != 0 => self.buckets.insert(at, Bucket { from_ns, count }),
+            Err(_) => {}
         }
     }
 }

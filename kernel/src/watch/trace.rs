@@ -118,7 +118,18 @@ pub(crate) fn begin(choice: TraceChoice, events: Option<usize>) {
     if let Err(error) = give_rings() {
         return log::error!("trace: {error}");
     }
-    wait_until_idle();
+    // Halts until a while has passed: see "Reproducible events".
+    let deadline_ns = arch::now_ns() + SETTLE_NS;
+    while arch::now_ns() < deadline_ns {
+        // Armed again each time, as another interrupt may have ended the halt; but not when its
+        // time has come, or it would fire into the first G.
+        if arch::has_timer() {
+            arch::arm_timer(deadline_ns);
+            arch::wait_for_interrupt();
+        } else {
+            arch::relax();
+        }
+    }
     ZERO.store(arch::cycles(), Relaxed);
     if choice == TraceChoice::Stream
         && let Some(mut stream) = stream::STREAM.try_lock()
@@ -252,21 +263,6 @@ fn switch_on(attention: u32) {
 fn switch_off() -> bool {
     run::spare_attention(Attention::TRACE | Attention::HASH);
     IS_ON.swap(false, Relaxed)
-}
-
-/// Halts until a while has passed: see "Reproducible events".
-fn wait_until_idle() {
-    let deadline_ns = arch::now_ns() + SETTLE_NS;
-    while arch::now_ns() < deadline_ns {
-        // Armed again each time, as another interrupt may have ended the halt; but not when its
-        // time has come, or it would fire into the first G.
-        if arch::has_timer() {
-            arch::arm_timer(deadline_ns);
-            arch::wait_for_interrupt();
-        } else {
-            arch::relax();
-        }
-    }
 }
 
 /// The end of the program: stops tracing, and writes the requested output. For `hash` and `dump` a

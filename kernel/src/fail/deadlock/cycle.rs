@@ -1,10 +1,9 @@
 //! Gs that wait for each other in a ring, found while other Gs still run.
 //!
-//! A mutex has an owner, a `RwLock` that is written has one, and a joiner waits for one G. So from
-//! each G in such a wait a link leads to another G, and if the links lead back to the first G, no G
-//! of the ring ever continues, whatever the rest of the machine does. [`find`] follows the links
-//! when a G is about to leave its CPU for such a wait; no other path pays. Mostly the first link
-//! ends the walk: the owner runs.
+//! A mutex has an owner, a `RwLock` that is written has one, and a joiner waits for one G. So a link
+//! leads from each G in such a wait to another G, and if the links lead back to the first G, no G of
+//! the ring ever continues. [`find`] follows the links when a G is about to leave its CPU for such a
+//! wait; no other path pays. Mostly the first link ends the walk: the owner runs.
 //!
 //! **Why the last G of a ring finds it.** Each G first publishes what it waits for, then has a
 //! fence, then walks. Of the Gs that close a ring together, the fence of one is the last, and this G
@@ -110,7 +109,7 @@ pub(crate) fn report(out: &mut dyn Write, first: Waiting) -> fmt::Result {
         if Waiting::me() == Some(g) {
             backtrace::print(out, arch::here())?;
         } else {
-            super::write_calls(out, info.id)?;
+            backtrace::print_all(out, watch::calls(info.id).into_iter().flatten())?;
         }
     }
     Ok(())
