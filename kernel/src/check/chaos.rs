@@ -105,12 +105,10 @@ pub(crate) fn puts_off(here: &Here, target: usize) -> bool {
     true
 }
 
-/// Sends the wake-ups that this CPU has delayed: the first is due.
 pub(crate) fn on_alarm() {
     CPUS[arch::cpu_index()].late.take(arch::wake);
 }
 
-/// Draws from this CPU's generator. Interrupts off.
 fn with_draws<R>(f: impl FnOnce(&ChaosConfig, &mut Random) -> R) -> R {
     let cpu = &CPUS[arch::cpu_index()];
     let mut draws = Random(cpu.state.load(Relaxed));

@@ -106,12 +106,10 @@ pub fn check() -> Result<Result<Census, String>, SpawnError> {
     Ok(census.add_up(arch::num_cpus()))
 }
 
-/// The census that is being taken.
 static PAPER: IrqLock<Option<Census>> = IrqLock::new(None);
 /// CPUs whose G has arrived, and CPUs that stand still. When all do, none may give up any more.
 static ARRIVED: AtomicUsize = AtomicUsize::new(0);
 static STANDING: AtomicUsize = AtomicUsize::new(0);
-/// The census was taken.
 static IS_DONE: AtomicBool = AtomicBool::new(false);
 
 /// For how many spin hints a CPU stands still and waits for the others: some milliseconds.

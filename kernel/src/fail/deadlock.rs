@@ -181,7 +181,6 @@ pub fn expect_from_outside<T: ?Sized>(object: &'static T) {
     OUTSIDE.call_once(|| at..at + size_of_val(object));
 }
 
-/// Between two scans of the watcher.
 const PERIOD: Duration = Duration::from_secs(1);
 /// The watcher uses at most one part in so many of its time for scans: there may be many Gs.
 const SHARE: u32 = 20;
@@ -262,22 +261,15 @@ fn scan_twice(
 struct Watcher<H> {
     /// It rests, or is about to: events on the machine must wake it.
     rests: AtomicBool,
-    /// It scans.
     scans: AtomicBool,
-    state: IrqLock<WatcherState<H>>,
-}
-
-struct WatcherState<H> {
-    /// An event has happened since it began to scan.
-    has_event: bool,
-    resting: Option<H>,
+    /// Whether an event has happened since it began to scan, and its handle while it rests.
+    state: IrqLock<(bool, Option<H>)>,
 }
 
 impl<H> Watcher<H> {
     const fn new() -> Self {
-        let state = WatcherState { has_event: false, resting: None };
         let [rests, scans] = [const { AtomicBool::new(false) }; 2];
-        Watcher { rests, scans, state: IrqLock::new(state) }
+        Watcher { rests, scans, state: IrqLock::new((false, None)) }
     }
 
     /// The watcher begins to scan; every event from here on is a reason to scan again. If no
@@ -285,8 +277,8 @@ impl<H> Watcher<H> {
     /// enough.
     fn begin_scan(&self, beside: bool) {
         self.scans.store(true, Relaxed);
-        let mut state = self.state.lock();
-        state.has_event = false;
+        let (has_event, _) = &mut *self.state.lock();
+        *has_event = false;
         self.rests.store(beside, Relaxed);
         match beside {
             true => run::ask_for_attention(Attention::WATCHER),
@@ -297,12 +289,12 @@ impl<H> Watcher<H> {
     /// The watcher is to rest, unless an event has happened since it began to scan. True: it has
     /// begun to park, by `begin_park`, and must park.
     fn begin_rest(&self, begin_park: impl FnOnce() -> H) -> bool {
-        let mut state = self.state.lock();
-        if state.has_event {
+        let (has_event, resting) = &mut *self.state.lock();
+        if *has_event {
             return false;
         }
         self.scans.store(false, Relaxed); // a moment early, which costs one extra scan at most
-        state.resting = Some(begin_park());
+        *resting = Some(begin_park());
         true
     }
 
@@ -322,11 +314,11 @@ impl<H> Watcher<H> {
     /// Makes the watcher scan, with or without an event.
     #[cold]
     fn wake(&self) -> Option<H> {
-        let mut state = self.state.lock();
-        state.has_event = true;
+        let (has_event, resting) = &mut *self.state.lock();
+        *has_event = true;
         self.rests.store(false, Relaxed);
         run::spare_attention(Attention::WATCHER);
-        state.resting.take()
+        resting.take()
     }
 }
 
@@ -346,7 +338,6 @@ pub fn log_report(instance: &Instance) {
     ::log::error!("{}: {begin}{rest}", instance.name());
 }
 
-/// Reports that all Gs are asleep, and what each of them waits for.
 fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
     writeln!(out, "fatal error: all goroutines are asleep - deadlock!")?;
     let gs = || watch::members(instance.id()).map(|(_, info)| info);

@@ -223,13 +223,11 @@ fn report(faulted: &arch::Faulted, g: &'static G<Task>) {
 /// G, but names take time to find, and not all backtraces are printed.
 static BUDGET: AtomicU64 = AtomicU64::new(0);
 
-/// Maximum number of full reports at once.
 const AT_ONCE: u64 = 32;
 /// One more is allowed after each such period, ns. In an emulator a report takes a quarter of a
 /// second: with ten in a second everything else would wait.
 const REFILL_NS: u64 = 2_000_000_000;
 
-/// Takes a token, if there is one at `now_ns`.
 fn take_token(budget: &AtomicU64, now_ns: u64) -> bool {
     let less_one = |full_ns: u64| {
         let full_ns = full_ns.max(now_ns) + REFILL_NS;

@@ -46,7 +46,6 @@ pub fn kernel_bug(what: fmt::Arguments<'_>) -> ! {
 static STOPPER: AtomicUsize = AtomicUsize::new(0);
 /// Its report has failed, and it has printed that.
 static HAS_STUMBLED: AtomicBool = AtomicBool::new(false);
-/// Events of each CPU in a report.
 const LAST_EVENTS: u64 = 16;
 
 /// Stops all CPUs, reports with the backtrace and the last events of each, ends with `code`.

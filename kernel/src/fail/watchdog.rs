@@ -61,7 +61,6 @@ pub enum StuckChoice {
     Off,
 }
 
-/// Between two checks of a watchdog, ns.
 const PERIOD_NS: u64 = 500_000_000;
 /// For how long a CPU may take no interrupt, ns.
 const LIMIT_NS: u64 = 2_000_000_000;
@@ -78,7 +77,6 @@ static WATCHDOGS: Watchdogs = Watchdogs(AtomicU64::new(FORBIDDEN));
 /// The state of each CPU, and when a watchdog last checked. The holder of the lock checks.
 static STATES: IrqLock<([CpuState; MAX_CPUS], u64)> = IrqLock::new(([CpuState::NEW; MAX_CPUS], 0));
 
-/// What CPUs record for each other.
 struct Cpu {
     /// It has stopped to watch, and perhaps comes out of a halt for no other reason. Its own.
     has_stopped: AtomicBool,
@@ -225,7 +223,6 @@ fn others(me: usize) -> impl Iterator<Item = usize> {
     (0..arch::num_cpus()).filter(move |&cpu| cpu != me)
 }
 
-/// Whether a CPU halts, and is no watchdog.
 fn is_free(cpu: usize) -> bool {
     !run::is_busy(cpu) && !WATCHDOGS.contains(cpu)
 }
@@ -420,7 +417,6 @@ fn console(what: &dyn fmt::Display) -> Option<log::Emergency> {
     out
 }
 
-/// Formats that a CPU is stuck, and the lock that it spins on.
 fn stuck(cpu: usize, took_ns: u64) -> impl fmt::Display {
     fmt::from_fn(move |f| {
         match run::present(cpu).1 {

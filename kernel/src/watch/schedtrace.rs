@@ -80,7 +80,6 @@ pub fn detail() -> String {
     Seen::now(ms, gs).detail()
 }
 
-/// Snapshots, taken at about one time.
 struct Seen {
     ms_since_start: u64,
     stats: Stats,
@@ -95,7 +94,6 @@ impl Seen {
         Seen { ms_since_start, stats: watch::stats(), ms, gs }
     }
 
-    /// The Ps that may run Gs.
     fn ps(&self) -> &[PInfo] {
         &self.stats.cpus[..self.stats.gomaxprocs]
     }

@@ -64,7 +64,6 @@ impl<W: Write> Write for Clipped<W> {
 
 /// How far a function without a size (assembly) may reach.
 const UNSIZED_REACH: usize = 4096;
-
 /// The longest name that is shown whole, bytes.
 pub const MAX_SHOWN: usize = 512;
 

@@ -52,7 +52,6 @@ pub enum TraceChoice {
 
 /// Events that a ring holds unless `events=` says otherwise.
 const DEFAULT_EVENTS: usize = 4096;
-
 /// How long the boot CPU halts before the first event: the others need some microseconds to halt,
 /// and an emulator's clock jumps over the rest.
 const SETTLE_NS: u64 = 20_000_000;
@@ -61,7 +60,6 @@ const SETTLE_NS: u64 = 20_000_000;
 static IS_ON: AtomicBool = AtomicBool::new(false);
 static IS_HASHED: AtomicBool = AtomicBool::new(false);
 static IS_DUMPED: AtomicBool = AtomicBool::new(false);
-/// How many events a ring holds.
 static CAPACITY: AtomicUsize = AtomicUsize::new(DEFAULT_EVENTS);
 /// The cycle counter at the time origin.
 static ZERO: AtomicU64 = AtomicU64::new(0);
@@ -233,7 +231,6 @@ fn give_rings() -> Result<(), StartError> {
     Ok(())
 }
 
-/// Switches tracing on, for a stream that is open.
 fn begin_stream(stream: &mut stream::Stream) {
     let mut cpus = watch::stats().cpus;
     let time = counting(&mut cpus, || {

@@ -79,7 +79,6 @@ fn end_program_of(first: Waiting) {
     }
 }
 
-/// The Gs of a ring, from `first` on.
 fn ring(first: Waiting) -> impl Iterator<Item = Waiting> {
     let next = move |g: &Waiting| g.next().map(|(_, next)| next).filter(|next| *next != first);
     core::iter::successors(Some(first), next).take(MOST)
@@ -94,7 +93,6 @@ pub(crate) fn wait_until_parked(first: Waiting) {
     }
 }
 
-/// Names the ring, G by G.
 pub(crate) fn report(out: &mut dyn Write, first: Waiting) -> fmt::Result {
     match ring(first).count() {
         1 => writeln!(out, "fatal error: a goroutine waits for itself - deadlock!")?,

@@ -31,7 +31,6 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use spin::{Mutex, MutexGuard};
 
-/// The stream, for its one writer.
 pub(crate) struct Stream {
     port: Option<Port>,
     /// The end mark was written.
@@ -61,7 +60,6 @@ impl Out for Port {
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
 /// Blocks that were written: a G that waits for the writer sees its progress.
 static BLOCKS: AtomicU64 = AtomicU64::new(0);
-/// A CPU has filled half a ring.
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// Whether there is a G that drains, and its handle while it waits.
 static HAS_DRAINER: AtomicBool = AtomicBool::new(false);
@@ -89,10 +87,8 @@ struct Cursor {
 
 /// Events that are copied at once: 2 KiB of stack.
 const BATCH: usize = 128;
-
 /// How long a G waits for the writer while that writes nothing.
 const PATIENCE_NS: u64 = 10_000_000_000;
-
 /// How long the end of the machine waits for other CPUs to go idle.
 const SETTLE_NS: u64 = 10_000_000;
 
@@ -207,7 +203,6 @@ pub(crate) fn ask() {
     }
 }
 
-/// Starts the G that drains, unless there is one.
 pub(crate) fn spawn_drainer() {
     if !HAS_DRAINER.swap(true, Relaxed)
         && let Err(error) = service::spawn("trace", drain_for_ever)

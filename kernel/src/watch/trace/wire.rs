@@ -16,10 +16,8 @@ pub trait Out {
 
 const MAGIC: &[u8; 8] = b"RNTRACE1";
 const VERSION: u32 = 1;
-
 /// Maximum length of a name or spawn site: longer ones are cut off.
 const MAX_TEXT: usize = 120;
-
 /// The number of counters of each CPU, at the end of a stream.
 pub const COUNTERS: usize = 10;
 
@@ -56,7 +54,6 @@ pub fn name(out: &mut dyn Out, g: u32, name: &str, site: &dyn fmt::Display) {
     }
 }
 
-/// The counters of one CPU.
 pub fn stat(out: &mut dyn Out, cpu: u32, counters: [u64; COUNTERS]) {
     block(out, b"STAT", 8 + 8 * COUNTERS);
     out.write(&cpu.to_le_bytes());
@@ -64,7 +61,6 @@ pub fn stat(out: &mut dyn Out, cpu: u32, counters: [u64; COUNTERS]) {
     counters.iter().for_each(|counter| out.write(&counter.to_le_bytes()));
 }
 
-/// The end of a stream.
 pub fn done(out: &mut dyn Out, code: u32) {
     block(out, b"DONE", 4);
     out.write(&code.to_le_bytes());
