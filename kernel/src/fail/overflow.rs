@@ -25,13 +25,12 @@
 //! > A function that has called another, or has taken a lock, has touched the lowest
 //! > byte of its frame.
 //!
-//! For a call pushes its return address right below the frame, and a lock probes further down. All
-//! of its frame has memory then: the distance is at most one page, and larger frames are probed
-//! page by page before they are used. So a function faults in its first instructions, or at its
-//! first call, and then it is the caller, and nothing of it is lost (`rescue`'s `divert`). What it
-//! may own by then are its arguments, and the results of inlined code without a call: a box is
-//! leaked, a `Mutex` that was free stays locked. No other code has the address of any of it: a node
-//! is put into a queue under a lock.
+//! For a call pushes its return address right below the frame, and a lock probes further down; frames
+//! larger than a page are probed page by page before they are used. So a function faults in its first
+//! instructions, or at its first call, and then it is the caller, and nothing of it is lost
+//! (`rescue`'s `divert`). What it may own by then are its arguments, and the results of inlined code
+//! without a call: a box is leaked, a `Mutex` that was free stays locked. No other code has the
+//! address of any of it: a node is put into a queue under a lock.
 //!
 //! # Callers that may not unwind
 //!

@@ -9,6 +9,7 @@
 //! run meanwhile.
 
 use super::backtrace::{self, MAX_FRAMES};
+use super::snapshot::TRIES;
 use crate::arch;
 use crate::mem::PHYS_OFFSET;
 use crate::mem::stack::slot;
@@ -16,9 +17,6 @@ use crate::run::roster;
 use arrayvec::ArrayVec;
 use core::fmt;
 use sched::Status;
-
-/// How many times a G that keeps changing its state is read.
-const TRIES: usize = 4;
 
 /// Why there is no backtrace of a G.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -151,7 +151,6 @@ impl Waiting {
         running().map(Waiting)
     }
 
-    /// That G, if it has not ended.
     pub fn of(handle: &GHandle) -> Option<Self> {
         handle.get().map(Waiting)
     }
@@ -172,7 +171,6 @@ impl Waiting {
         self.0.kernel.program()
     }
 
-    /// Whether it has left its CPU.
     pub fn has_left(self) -> bool {
         self.0.status() != Status::Parking
     }

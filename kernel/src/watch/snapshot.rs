@@ -29,7 +29,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Status};
 
 /// How many times a G that keeps changing its state is read.
-const TRIES: usize = 4;
+pub(super) const TRIES: usize = 4;
 
 /// A snapshot of one G.
 #[derive(Clone, Debug, Default)]

@@ -217,7 +217,6 @@ impl fmt::Display for StartError {
 
 impl core::error::Error for StartError {}
 
-/// Gives every CPU memory for its events, once.
 fn give_rings() -> Result<(), StartError> {
     let len = CAPACITY.load(Relaxed);
     for ring in RINGS[..arch::num_cpus()].iter().filter(|ring| !ring.is_given()) {

@@ -38,7 +38,6 @@ pub fn events(out: &mut dyn Out, cpu: u32, first: u64, events: &[Event]) {
     events.iter().for_each(|event| out.write(&event.to_bytes()));
 }
 
-/// The name of a G, and where it was started.
 pub fn name(out: &mut dyn Out, g: u32, name: &str, site: &dyn fmt::Display) {
     let text = |_| Clipped { out: ArrayString::<MAX_TEXT>::new(), room: MAX_TEXT };
     let [mut called, mut at] = core::array::from_fn(text);
