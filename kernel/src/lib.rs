@@ -150,7 +150,7 @@ fn start(boot: &'static mut BootInfo) -> ! {
     run::init_cpu(options.choices());
     arch::begin_turns(options.turns_us); //     of an emulator's CPUs, if requested
     trace::begin(options.trace, options.events); // time 0 of the scheduler's events
-    fail::end::set_note(chaos::note);
+    fail::end::NOTE.call_once(|| chaos::note);
     chaos::begin(options.chaos); //             from here on, if at all
     watchdog::begin(options.stuck); //          CPUs watch each other
     banner::show(options, firmware); //         the machine in a dozen lines
@@ -184,7 +184,7 @@ const HANDLERS: arch::Handlers = arch::Handlers {
 
 /// A device has interrupted: its driver serves it, and this CPU collects the readied Gs.
 fn device(vector: u8) -> arch::Afterwards {
-    trace::cpu_event(trace::Kind::Irq, vector.into());
+    trace::event_now(0, trace::What::new(trace::Kind::Irq, vector.into()));
     drivers::irq::on_interrupt(vector);
     run::on_device()
 }

@@ -3,21 +3,19 @@
 //! A scheduler is wrong at moments that a quiet machine seldom has: a G that loses its CPU between
 //! two instructions, an interrupt that comes late, a CPU that is slow while the others run. This
 //! file makes such moments frequent, and derives all of them from one number, so that a failure can
-//! be reproduced. Nothing that it does breaks a rule: a kernel that fails under it would have
-//! failed without it, some day.
+//! be reproduced. Nothing that it does breaks a rule: a kernel that fails under it would fail
+//! without it, some day.
 //!
 //! # What is drawn
 //!
 //! - **When a slice ends** ([`cut`]): whenever the timer might have to be set (a G is switched to,
 //!   readied or started, an interrupt ends), the slice under way is cut to nothing, to a short
 //!   time, or not at all. To nothing means: the timer fires as soon as interrupts are on, which is
-//!   where the G's kernel call ends. So Gs are preempted at random points, and at kernel calls, by
-//!   the one way in which they always are. A G that is alone on its CPU is preempted as well: it
-//!   goes to the global queue and, perhaps, to another CPU. And as the end of a slice sends the
-//!   run-next G to the tail, the next G is drawn too.
-//! - **When a wake-up is sent** ([`puts_off`]): at once, or by this CPU's timer some time later. It
-//!   is never lost: it is an alarm of this CPU ([`Alarm::LateWakes`]), and a CPU that halts keeps
-//!   its alarms.
+//!   where the G's kernel call ends. A G that is alone on its CPU is preempted as well: it goes to
+//!   the global queue and, perhaps, to another CPU. And as the end of a slice sends the run-next G
+//!   to the tail, the next G is drawn too.
+//! - **When a wake-up is sent** ([`puts_off`]): at once, or by an alarm of this CPU some time later
+//!   ([`Alarm::LateWakes`]). It is never lost: a CPU that halts keeps its alarms.
 //! - **How long a CPU takes** ([`delay`]): before it switches, sends a wake-up or halts it may
 //!   spin for a while, interrupts off. That widens the windows between two steps of a protocol;
 //!   under `-icount`, where CPUs take turns and a turn ends at a `pause`, it is the only source of
@@ -26,9 +24,8 @@
 //!   (`Sched::be_random`); the order of stealing is drawn in any case, and follows from this seed
 //!   unless `seed=` gives another.
 //!
-//! How often each of these happens follows from the seed as well ([`ChaosConfig`]): under some seeds
-//! wake-ups are late and slices whole, under others the reverse. A machine that does a bit of
-//! everything all the time finds less.
+//! How often each of these happens follows from the seed as well ([`ChaosConfig`]): a machine that
+//! does a bit of everything all the time finds less.
 //!
 //! # Reproducing a run
 //!
@@ -40,11 +37,8 @@
 //! # What it costs when it is off
 //!
 //! Nothing where Gs are switched, readied and started: chaos is one more bit of
-//! `preempt::Attention`, which these paths test as a whole already, and everything else is on the
-//! paths that they take when a bit is set. A wake-up, which costs an interrupt, pays two
-//! instructions.
-//!
-//! `run` calls, through its hooks; failures print [`note`].
+//! `preempt::Attention`, which these paths test as a whole already. A wake-up, which costs an
+//! interrupt, pays two instructions. `run` calls, through its hooks; failures print [`note`].
 #![forbid(unsafe_code)]
 
 use crate::arch;
@@ -57,9 +51,9 @@ use sched::Random;
 
 /// Whether [`begin`] was given a seed.
 static IS_ON: AtomicBool = AtomicBool::new(false);
-/// The seed.
 static SEED: AtomicU64 = AtomicU64::new(0);
-static CPUS: [Cpu; arch::MAX_CPUS] = [const { Cpu::new() }; arch::MAX_CPUS];
+static CPUS: [Cpu; arch::MAX_CPUS] =
+    [const { Cpu { state: AtomicU64::new(0), late: Late::new() } }; arch::MAX_CPUS];
 
 /// Begins, if there is a seed: at the end of bring-up, on the boot CPU, before the first G starts.
 pub fn begin(seed: Option<u64>) {
@@ -78,7 +72,7 @@ pub fn note(out: &mut dyn fmt::Write) -> fmt::Result {
     if is_on() { writeln!(out, "chaos={}", SEED.load(Relaxed)) } else { Ok(()) }
 }
 
-/// Whether chaos is on.
+/// Whether there is a seed.
 pub fn is_on() -> bool {
     IS_ON.load(Relaxed)
 }
@@ -111,12 +105,10 @@ pub(crate) fn puts_off(here: &Here, target: usize) -> bool {
     true
 }
 
-/// Sends the wake-ups that this CPU has delayed: the first is due.
 pub(crate) fn on_alarm() {
     CPUS[arch::cpu_index()].late.take(arch::wake);
 }
 
-/// Draws from this CPU's generator. Interrupts off.
 fn with_draws<R>(f: impl FnOnce(&ChaosConfig, &mut Random) -> R) -> R {
     let cpu = &CPUS[arch::cpu_index()];
     let mut draws = Random(cpu.state.load(Relaxed));
@@ -132,12 +124,6 @@ struct Cpu {
     late: Late,
 }
 
-impl Cpu {
-    const fn new() -> Self {
-        Cpu { state: AtomicU64::new(0), late: Late::new() }
-    }
-}
-
 /// The delayed wake-ups of a CPU: a bit for each CPU that is to be woken.
 struct Late([AtomicU64; arch::MAX_CPUS / 64]);
 
@@ -151,7 +137,6 @@ impl Late {
         self.0[target / 64].fetch_or(1 << (target % 64), Relaxed);
     }
 
-    /// Passes all of them to `send`.
     fn take(&self, mut send: impl FnMut(usize)) {
         for (word, targets) in self.0.iter().enumerate() {
             let mut bits = targets.swap(0, Relaxed);
@@ -184,7 +169,6 @@ const DELAY_BITS: core::ops::Range<u32> = 10..20;
 const SPIN_BITS: core::ops::Range<u32> = 1..7;
 
 impl ChaosConfig {
-    /// The configuration for a seed.
     fn of(seed: u64) -> Self {
         // From the generator of no CPU: the CPUs' draws must not depend on it.
         let word = generator(seed, u64::MAX).next_word();
@@ -199,13 +183,9 @@ impl ChaosConfig {
 
     /// After how many nanoseconds a slice ends, if it is cut.
     fn cut_ns(&self, draws: &mut Random) -> Option<u64> {
-        let die = draws.next_word() as u8;
-        if die < self.at_once {
-            Some(0)
-        } else if die < self.at_once + self.short {
-            Some(up_to_some_bits(draws, CUT_BITS))
-        } else {
-            None
+        match (draws.next_word() as u8).checked_sub(self.at_once) {
+            None => Some(0),
+            Some(rest) => (rest < self.short).then(|| up_to_some_bits(draws, CUT_BITS)),
         }
     }
 
@@ -215,7 +195,6 @@ impl ChaosConfig {
         is_late.then(|| up_to_some_bits(draws, DELAY_BITS))
     }
 
-    /// How many times to spin.
     fn spins(&self, draws: &mut Random) -> u64 {
         let is_slow = (draws.next_word() as u8) < self.slow;
         if is_slow { up_to_some_bits(draws, SPIN_BITS) } else { 0 }

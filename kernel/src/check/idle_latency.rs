@@ -6,14 +6,13 @@
 //! halted. The overlap of the two is time for which the P could have run the G, and did not. The
 //! longest overlap is kept, with the G and the P.
 //!
-//! The halt that counts may still last: then another P ran the G. Or it may be over: then this very
-//! P has run it, late. Only the last halt of a P is known; that is enough, as a P that resumes
-//! checks all queues before it halts again. The halt need not have begun before the G was queued: a
-//! P that halts though there is a G has failed to recheck. A G that still waits is not seen that
-//! way; so `invariant::longest_idle_latency` examines all Gs that are queued now.
+//! If the halt that counts still lasts, another P ran the G; if it is over, this very P has run it,
+//! late. Only the last halt of a P is known; that is enough, as a P that resumes checks all queues
+//! before it halts again. The halt need not have begun before the G was queued: a P that halts
+//! though there is a G has failed to recheck. A G that still waits is not seen that way; so
+//! `invariant::longest_idle_latency` examines all Gs that are queued now.
 //!
-//! In builds with `debug_assertions` only. In others the functions that the scheduler calls are
-//! empty.
+//! In builds without `debug_assertions` the functions that the scheduler calls are empty.
 //!
 //! # In a correct machine it is not zero
 //!
@@ -28,13 +27,12 @@
 //! - **A P that was woken may have other work first**: memory's upkeep, a deadlock scan. It is not
 //!   idle then, but the others are.
 //!
-//! Each of these takes microseconds, and none of them waits for a G. A lost wake-up is repaired
-//! only by a P that looks for Gs for another reason: when a slice ends, which is 10 ms, when a
-//! sleeper wakes, or never. Between the two there is room for a bound. It is asserted under virtual
-//! time only, where the host cannot keep a CPU waiting (`tests/guest/src/beside.rs`): Gs that have
-//! readied another G compute for 2 ms, so that no P looks for Gs meanwhile; the longest time was 26
-//! µs for one G and 90 µs for many, on 8 CPUs which take turns; the bound is 500 µs. With one P it
-//! was 0.6 µs, the end of an interrupt, and the bound is 2 µs.
+//! Each of these takes microseconds. A lost wake-up is repaired only by a P that looks for Gs for
+//! another reason: when a slice ends, which is 10 ms, when a sleeper wakes, or never. The bound
+//! between the two is asserted under virtual time only, where the host cannot keep a CPU waiting
+//! (`tests/guest/src/beside.rs`): Gs that have readied another G compute for 2 ms, so that no P
+//! looks for Gs meanwhile. The longest time was 26 µs for one G and 90 µs for many, on 8 CPUs which
+//! take turns; the bound is 500 µs. With one P it was 0.6 µs, and the bound is 2 µs.
 //!
 //! What it does not find: a race that virtual time does not show, as its CPUs take turns and few
 //! interleavings occur. A P that does not recheck before it halts is found by the models, not here.
@@ -61,14 +59,12 @@ pub struct IdleLatency {
     pub ran_on: Option<usize>,
 }
 
-/// A P halts. Interrupts off.
 pub fn halts(now: u64) {
     if cfg!(debug_assertions) {
         LAST_HALT[arch::cpu_index()].begin(now);
     }
 }
 
-/// A P resumes. Interrupts off.
 pub fn resumes(now: u64) {
     if cfg!(debug_assertions) {
         LAST_HALT[arch::cpu_index()].end(now);

@@ -8,14 +8,13 @@
 //! - **Each halt of a CPU**, in the profile `checked`: its P holds no G.
 //! - **The protocol of parking**, that no G waits while a P idles, and the bound of spinning, at
 //!   every step: in `sched`'s models (`loom_park`, all interleavings) and its simulation
-//!   (`tests/sim`, seeded, with planted mistakes that must be found). In the machine, what can be
-//!   checked at one moment is here: that the counters are true. With one P too many counted as
-//!   spinning, or one too few as idle, the submitter of a G wakes no CPU. What can be checked
-//!   afterwards is in [`idle_latency`].
+//!   (`tests/sim`, seeded, with planted mistakes that must be found). That the counters are true is
+//!   here: with one P too many counted as spinning, or one too few as idle, the submitter of a G
+//!   wakes no CPU. What can be checked afterwards is in [`idle_latency`].
 //! - **The end of every stack**: by its guard page, so an overflow is a fault at that instant. That
 //!   the guard is there, and that each G at rest still continues at code, is here.
-//! - **The top of every stack**, of Gs and of Ms, where no guard can be, as the record of the G is
-//!   there: by a canary (`mem::stack`), in the profile `checked`. Here, and when a G ends.
+//! - **The top of every stack**, where no guard can be, as the record of the G is there: by a canary
+//!   (`mem::stack`), in the profile `checked`. Here, and when a G ends.
 //! - **The whole**, here ([`check`]): errors that no single step sees, such as a G that has dropped
 //!   out of every queue.
 //!
@@ -98,34 +97,24 @@ pub fn check() -> Result<Result<Census, String>, SpawnError> {
     ARRIVED.store(0, Ordering::Relaxed);
     STANDING.store(0, Ordering::Relaxed);
     IS_DONE.store(false, Ordering::Release);
-    let mut held = Vec::new();
-    for cpu in 0..arch::num_cpus() {
-        match Go::new().name("invariant").pin(cpu).spawn(stand_still) {
-            Ok(g) => held.push(g),
-            Err(error) => {
-                IS_DONE.store(true, Ordering::Release); // the Gs that wait need not
-                return Err(error);
-            }
-        }
-    }
+    let spawn = |cpu| Go::new().name("invariant").pin(cpu).spawn(stand_still);
+    let held: Result<Vec<_>, _> = (0..arch::num_cpus()).map(spawn).collect();
+    // On failure the Gs that wait need not.
+    let held = held.inspect_err(|_| IS_DONE.store(true, Ordering::Release))?;
     held.into_iter().for_each(|g| drop(g.join()));
     let census = PAPER.lock().take().unwrap_or_default();
     Ok(census.add_up(arch::num_cpus()))
 }
 
-/// The census that is being taken.
 static PAPER: IrqLock<Option<Census>> = IrqLock::new(None);
-/// CPUs whose G has arrived.
+/// CPUs whose G has arrived, and CPUs that stand still. When all do, none may give up any more.
 static ARRIVED: AtomicUsize = AtomicUsize::new(0);
-/// CPUs that stand still. When all do, none may give up any more.
 static STANDING: AtomicUsize = AtomicUsize::new(0);
-/// The census was taken.
 static IS_DONE: AtomicBool = AtomicBool::new(false);
 
 /// For how many spin hints a CPU stands still and waits for the others: some milliseconds.
 const PATIENCE: usize = 20_000;
 
-/// The work of the G on each CPU.
 fn stand_still() {
     ARRIVED.fetch_add(1, Ordering::AcqRel);
     while ARRIVED.load(Ordering::Acquire) < arch::num_cpus() && !is_done() {
@@ -145,7 +134,6 @@ fn stand_still() {
     }
 }
 
-/// Waits until the census was taken, or for a while.
 fn wait_for_the_last() {
     for _ in 0..PATIENCE {
         if is_done() {
@@ -223,16 +211,14 @@ impl Census {
     /// invariant.
     fn add_up(mut self, cpus: usize) -> Result<Census, String> {
         self.queued.sort_unstable_by_key(|&(g, place, _)| (g, place));
-        for pair in self.queued.windows(2) {
-            let [(g, one, _), (other_g, other, _)] = [pair[0], pair[1]];
+        for &[(g, one, _), (other_g, other, _)] in self.queued.array_windows() {
             if g == other_g {
                 return Err(format!("G {g} is in two places: {one:?}, {other:?}"));
             }
         }
-        for &(g, place, status) in &self.queued {
-            if status != Status::Runnable {
-                return Err(format!("G {g} is in {place:?} and {status:?}"));
-            }
+        let is_wrong = |queued: &&(_, _, Status)| queued.2 != Status::Runnable;
+        if let Some((g, place, status)) = self.queued.iter().find(is_wrong) {
+            return Err(format!("G {g} is in {place:?} and {status:?}"));
         }
         let Census { runnable, running, parking, created, ended, .. } = self;
         // All are distinct and runnable: if the numbers are equal, the sets are.

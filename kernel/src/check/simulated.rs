@@ -4,10 +4,9 @@
 //! so that answers overtake each other; some fail, and some devices never answer. All of it follows
 //! from the seed: [`Config::fate`], a pure function, decides the *n*-th request.
 //!
-//! To the rest of the kernel it is a device like others. A request has a poll descriptor;
-//! completion comes *as an interrupt would*: from the timer interrupt of the CPU that made the
-//! request, in the middle of the G that runs there. A G waits in [`Request::wait`], which is
-//! `PollDesc::wait`: called plainly, the G parks; within a blocking call, its M waits with it.
+//! A request has a poll descriptor, and completion comes *as an interrupt would*: from the timer
+//! interrupt of the CPU that made the request, in the middle of the G that runs there. A G waits in
+//! [`Request::wait`]: called plainly, the G parks; within a blocking call, its M waits with it.
 //!
 //! # Records
 //!
@@ -24,18 +23,18 @@
 #![forbid(unsafe_code)]
 
 mod fate;
-mod record;
 
 pub use fate::{Config, Fate, Latency};
 
 use crate::arch::lock::{IrqLock, Level};
-use crate::run::poller::PollError;
-use crate::run::{TIMERS, door};
+use crate::run::poller::{self, PollDesc, PollError};
+use crate::run::timer::{Node, Timed};
+use crate::run::{self, Link, Registry, TIMERS, door};
 use crate::wait::Shared;
+use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use record::Record;
 
 #[cfg(target_os = "none")]
 use crate::run::set_timer;
@@ -87,24 +86,17 @@ pub struct DeviceStats {
 /// # Ok::<(), runnext::simulated::IoError>(())
 /// ```
 #[derive(Clone)]
-pub struct Device {
-    shared: Shared<Common>,
-}
+pub struct Device(Shared<Common>);
 
-/// The state that a device and its requests share.
 struct Common {
     config: Config,
-    state: IrqLock<State>,
+    /// How many requests were submitted, and whether it is closed.
+    state: IrqLock<(u64, bool)>,
     answered: AtomicU64,
     failed: AtomicU64,
     overtaken: AtomicU64,
     /// The latest request that has been answered, counted from 1.
     latest: AtomicU64,
-}
-
-struct State {
-    submitted: u64,
-    is_closed: bool,
 }
 
 impl Device {
@@ -115,14 +107,13 @@ impl Device {
     pub fn new(config: Config) -> Result<Device, IoError> {
         let common = Common {
             config,
-            state: IrqLock::at(Level::Device, State { submitted: 0, is_closed: false }),
+            state: IrqLock::at(Level::Device, (0, false)),
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             overtaken: AtomicU64::new(0),
             latest: AtomicU64::new(0),
         };
-        let shared = Shared::try_new(common).map_err(|_| IoError::NoMemory)?;
-        Ok(Device { shared })
+        Shared::try_new(common).map(Device).map_err(|_| IoError::NoMemory)
     }
 
     /// Gives the device a request. It is answered by this CPU's timer.
@@ -130,16 +121,18 @@ impl Device {
     /// # Errors
     /// [`IoError::Closed`], [`IoError::NoMemory`]
     pub fn submit(&self, word: u64) -> Result<Request, IoError> {
-        let record = record::take().ok_or(IoError::NoMemory)?;
+        let record = take().ok_or(IoError::NoMemory)?;
         let request = Request { record };
-        let mut state = self.shared.state.lock();
-        if state.is_closed {
+        let mut state = self.0.state.lock();
+        let (submitted, is_closed) = &mut *state;
+        if *is_closed {
             return Err(IoError::Closed);
         }
-        let fate = self.shared.config.fate(state.submitted);
-        state.submitted += 1;
+        let fate = self.0.config.fate(*submitted);
+        *submitted += 1;
         // Under the lock, so that `close` finds it.
-        record.begin(self.clone(), state.submitted, word, fate.fails);
+        let (device, n) = (self.clone(), *submitted);
+        *record.job.lock() = Some(Job { device, n, word, fails: fate.fails, outcome: None });
         drop(state);
         if let Some(latency_ns) = fate.latency_ns {
             set_timer(record, door::now_ns().saturating_add(latency_ns));
@@ -149,31 +142,33 @@ impl Device {
 
     /// Ends all requests, present and future, with [`IoError::Closed`].
     pub fn close(&self) {
-        self.shared.state.lock().is_closed = true;
-        record::all().for_each(|record| record.close_if_of(self));
+        self.0.state.lock().1 = true;
+        for record in ALL.iter() {
+            let job = record.job.lock();
+            if job.as_ref().is_some_and(|job| core::ptr::eq(&*job.device.0, &*self.0)) {
+                // Under the record's lock: afterwards it may belong to another request.
+                record.desc.close();
+            }
+        }
     }
 
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> DeviceStats {
         DeviceStats {
-            submitted: self.shared.state.lock().submitted,
-            answered: self.shared.answered.load(Relaxed),
-            failed: self.shared.failed.load(Relaxed),
-            overtaken: self.shared.overtaken.load(Relaxed),
+            submitted: self.0.state.lock().0,
+            answered: self.0.answered.load(Relaxed),
+            failed: self.0.failed.load(Relaxed),
+            overtaken: self.0.overtaken.load(Relaxed),
         }
-    }
-
-    fn is_same(&self, other: &Device) -> bool {
-        core::ptr::eq(&*self.shared, &*other.shared)
     }
 
     /// The `n`-th request, counted from 1, has been answered. In an interrupt.
     fn count(&self, n: u64, fails: bool) {
-        self.shared.answered.fetch_add(1, Relaxed);
-        self.shared.failed.fetch_add(u64::from(fails), Relaxed);
-        let latest = self.shared.latest.fetch_max(n, Relaxed);
-        self.shared.overtaken.fetch_add(u64::from(n < latest), Relaxed);
+        self.0.answered.fetch_add(1, Relaxed);
+        self.0.failed.fetch_add(u64::from(fails), Relaxed);
+        let latest = self.0.latest.fetch_max(n, Relaxed);
+        self.0.overtaken.fetch_add(u64::from(n < latest), Relaxed);
     }
 }
 
@@ -207,9 +202,10 @@ impl Request {
     /// # Errors
     /// As for [`Request::wait`].
     pub fn wait_for_answer(self, deadline_ns: Option<u64>) -> Result<Answer, IoError> {
-        let waited = self.record.desc().wait(deadline_ns);
+        let waited = self.record.desc.wait(deadline_ns);
         // An answer counts, even if it came with the deadline or a close.
-        match (self.record.outcome(), waited) {
+        let outcome = self.record.job.lock().as_ref().and_then(|job| job.outcome);
+        match (outcome, waited) {
             (Some(outcome), _) => outcome,
             (None, Err(PollError::TimedOut)) => Err(IoError::TimedOut),
             (None, Err(PollError::Closed)) => Err(IoError::Closed),
@@ -222,8 +218,103 @@ impl Drop for Request {
     fn drop(&mut self) {
         // After this no answer is under way: see "Records".
         TIMERS.cancel(self.record);
-        record::give_back(self.record);
+        give_back(self.record);
     }
+}
+
+/// One request, from `take` to `give_back`.
+struct Record {
+    /// Guarded by the lock of the heap it is in.
+    timer: Node,
+    desc: PollDesc,
+    job: IrqLock<Option<Job>>,
+    /// The next free record; under the lock of the free records.
+    next_free: Link<Record>,
+    older: Link<Record>,
+}
+
+/// The use of a record.
+struct Job {
+    device: Device,
+    /// The number of the request on its device, counted from 1.
+    n: u64,
+    word: u64,
+    fails: bool,
+    outcome: Option<Result<Answer, IoError>>,
+}
+
+impl Timed for Record {
+    fn timer(&'static self) -> &'static Node {
+        &self.timer
+    }
+
+    fn due(&'static self, now_ns: u64) {
+        if let Some(job) = self.job.lock().as_mut() {
+            let answer = Answer { word: !job.word, done_ns: now_ns };
+            job.outcome = Some(if job.fails { Err(IoError::Failed) } else { Ok(answer) });
+            job.device.count(job.n, job.fails);
+        }
+        poller::serve(|| self.desc.ready());
+    }
+}
+
+impl run::Record for Record {
+    fn older(&self) -> &Link<Self> {
+        &self.older
+    }
+}
+
+impl Record {
+    const fn new() -> Self {
+        Record {
+            timer: Node::new(),
+            desc: PollDesc::new(),
+            job: IrqLock::at(Level::Request, None),
+            next_free: Link::new(),
+            older: Link::new(),
+        }
+    }
+}
+
+const BATCH: usize = 64;
+
+static ALL: Registry<Record> = Registry::new();
+/// The first free record.
+static FREE: IrqLock<Option<&'static Record>> = IrqLock::new(None);
+
+/// A record for the caller alone; None if there is no memory.
+fn take() -> Option<&'static Record> {
+    pop_free().or_else(|| {
+        let mut batch = Vec::new();
+        batch.try_reserve_exact(BATCH).ok()?;
+        batch.extend((0..BATCH).map(|_| Record::new()));
+        let batch: &'static [Record] = batch.leak();
+        for record in batch {
+            ALL.add(record);
+            push_free(record);
+        }
+        pop_free()
+    })
+}
+
+/// Frees a record: no heap has it, and no G waits for it.
+fn give_back(record: &'static Record) {
+    let job = record.job.lock().take();
+    drop(job); // without the lock: the last owner of a device frees memory
+    record.desc.reset().expect("its owner does not wait");
+    push_free(record);
+}
+
+fn push_free(record: &'static Record) {
+    let mut free = FREE.lock();
+    record.next_free.set(free.replace(record));
+}
+
+fn pop_free() -> Option<&'static Record> {
+    let mut free = FREE.lock();
+    let record = (*free)?;
+    *free = record.next_free.get();
+    Some(record)
 }
 
 impl fmt::Display for IoError {

@@ -28,10 +28,8 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicUsize, fence};
 use sched::{G, Status};
 
-/// Gs that were abandoned.
 static ABANDONED: AtomicUsize = AtomicUsize::new(0);
 
-/// How many Gs were abandoned.
 pub fn abandoned() -> usize {
     ABANDONED.load(Relaxed)
 }

@@ -19,10 +19,9 @@
 //! ([`Wait::is_external`]). So does a wait for an object that the kernel keeps for all programs
 //! ([`expect_from_outside`]). Programs are linked into one image and could make each other's Gs
 //! wait, by a channel in a static of a third crate, say. A program whose Gs all wait for another
-//! program's G that sleeps is taken for deadlocked, and ends: a channel knows neither its future
-//! sender nor that G's program, and to assume that every static is shared would hide the deadlocks
-//! of all programs that use one. So programs that share a channel must each have a G that waits
-//! with a limit.
+//! program's G that sleeps is taken for deadlocked, and ends: a channel does not know its future
+//! sender, and to assume that every static is shared would hide the deadlocks of all programs that
+//! use one. So programs that share a channel must each have a G that waits with a limit.
 //!
 //! Usually some G of the program sleeps or waits for input. The scan remembers that G
 //! ([`Instance::outside_wait`]), and while it waits so no other G is examined.
@@ -33,10 +32,10 @@
 //! since ([`run::cycles_run`]): a G that was woken after it was examined waited for an outside event
 //! then; a G that was woken before was runnable or running, if it has not left its CPU again.
 //!
-//! A scan is not repeated before some G has run: a machine that has nothing to do scans once, and
-//! then halts. But a CPU that is woken for nothing looks for Gs, runs none, and leaves no trace in
-//! the cycles run. So a scan also counts only if no P was awake at its end; a CPU whose scan was
-//! void looks for Gs, and scans again. A CPU that finds another one scanning leaves it to that one.
+//! A scan is not repeated before some G has run: an idle machine scans once, and then halts. But a
+//! CPU that is woken for nothing runs no G, and leaves no trace in the cycles run. So a scan also
+//! counts only if no P was awake at its end; a CPU whose scan was void looks for Gs, and scans
+//! again. A CPU that finds another one scanning leaves it to that one.
 //!
 //! # The scan of a program while others run
 //!
@@ -63,9 +62,9 @@
 pub mod cycle;
 mod ring;
 
+use super::end::EXIT_DEADLOCK;
 use super::panic::{self, Message};
-use crate::arch;
-use crate::arch::irq::IrqState;
+use crate::arch::irq::{self, IrqState};
 use crate::arch::lock::IrqLock;
 use crate::run::door::GHandle;
 use crate::run::error::SpawnError;
@@ -87,7 +86,6 @@ const MAX_WITH_CALLS: usize = 16;
 
 /// How long Gs had run at the last scan of an idle machine that counts, plus one.
 static SCANNED_AT: AtomicU64 = AtomicU64::new(0);
-/// A CPU is scanning.
 static IS_SCANNING: AtomicBool = AtomicBool::new(false);
 
 /// For a CPU that sees all Ps idle, Gs having run for so long: the scan to do with interrupts on,
@@ -117,9 +115,9 @@ fn scan_at_rest(instance: &'static Instance, cycles_run: u64) -> bool {
         return false;
     }
     end_program(instance, id, |supervisor| {
-        arch::irq::disable();
+        irq::disable();
         door::ready_from_interrupt(supervisor);
-        arch::irq::restore(IrqState::ON); // it is in this CPU's inbox, which this CPU checks next
+        irq::restore(IrqState::ON); // it is in this CPU's inbox, which this CPU checks next
     });
     true
 }
@@ -127,7 +125,7 @@ fn scan_at_rest(instance: &'static Instance, cycles_run: u64) -> bool {
 /// Ends that run of a program, which is deadlocked; with the booted program the machine.
 fn end_program(instance: &'static Instance, id: ProgramId, ready: fn(GHandle)) {
     if !instance.is_started() {
-        panic::deadlock(|out| report(out, instance));
+        panic::stop_with(EXIT_DEADLOCK, |out| report(out, instance));
     }
     instance.end(id, Ended::Deadlock, ready);
 }
@@ -135,11 +133,8 @@ fn end_program(instance: &'static Instance, id: ProgramId, ready: fn(GHandle)) {
 /// A stamp of the waits of a program's Gs, if there are any and each of them waits for another, as
 /// far as is known; `is_outside` says of a G that it waits for another program.
 fn scan_program(instance: &Instance, is_outside: impl Fn(&run::GHandle) -> bool) -> Option<u64> {
-    let waits_outside =
-        |info: &GInfo| info.state != GState::Running && info.wait.is_some_and(is_external);
-    if let Some(outside_wait) = instance.outside_wait()
-        && watch::info(&outside_wait).as_ref().is_some_and(waits_outside)
-    {
+    let remembered = instance.outside_wait().and_then(|g| watch::info(&g));
+    if remembered.is_some_and(|g| g.state != GState::Running && g.wait.is_some_and(is_external)) {
         return None;
     }
     let stamp = scan(watch::members(instance.id()).map(|(handle, info)| {
@@ -186,7 +181,6 @@ pub fn expect_from_outside<T: ?Sized>(object: &'static T) {
     OUTSIDE.call_once(|| at..at + size_of_val(object));
 }
 
-/// Between two scans of the watcher.
 const PERIOD: Duration = Duration::from_secs(1);
 /// The watcher uses at most one part in so many of its time for scans: there may be many Gs.
 const SHARE: u32 = 20;
@@ -214,10 +208,9 @@ pub fn begin_watching() -> Result<(), SpawnError> {
 /// This CPU is about to halt while so many CPUs run Gs, or its timer has fired (`usize::MAX`): makes
 /// the watcher scan, a little later. True if it is in the inbox of this CPU. Interrupts off.
 pub fn poll_watcher(busy: usize) -> bool {
-    WATCHER.poll_watcher_from_halt(busy).map(door::ready_from_interrupt).is_some()
+    WATCHER.poll(busy).map(door::ready_from_interrupt).is_some()
 }
 
-/// The watcher's main loop.
 fn watch() {
     let mut took = Duration::ZERO;
     loop {
@@ -268,22 +261,15 @@ fn scan_twice(
 struct Watcher<H> {
     /// It rests, or is about to: events on the machine must wake it.
     rests: AtomicBool,
-    /// It scans.
     scans: AtomicBool,
-    state: IrqLock<WatcherState<H>>,
-}
-
-struct WatcherState<H> {
-    /// An event has happened since it began to scan.
-    has_event: bool,
-    resting: Option<H>,
+    /// Whether an event has happened since it began to scan, and its handle while it rests.
+    state: IrqLock<(bool, Option<H>)>,
 }
 
 impl<H> Watcher<H> {
     const fn new() -> Self {
-        let state = WatcherState { has_event: false, resting: None };
         let [rests, scans] = [const { AtomicBool::new(false) }; 2];
-        Watcher { rests, scans, state: IrqLock::new(state) }
+        Watcher { rests, scans, state: IrqLock::new((false, None)) }
     }
 
     /// The watcher begins to scan; every event from here on is a reason to scan again. If no
@@ -291,8 +277,8 @@ impl<H> Watcher<H> {
     /// enough.
     fn begin_scan(&self, beside: bool) {
         self.scans.store(true, Relaxed);
-        let mut state = self.state.lock();
-        state.has_event = false;
+        let (has_event, _) = &mut *self.state.lock();
+        *has_event = false;
         self.rests.store(beside, Relaxed);
         match beside {
             true => run::ask_for_attention(Attention::WATCHER),
@@ -303,42 +289,36 @@ impl<H> Watcher<H> {
     /// The watcher is to rest, unless an event has happened since it began to scan. True: it has
     /// begun to park, by `begin_park`, and must park.
     fn begin_rest(&self, begin_park: impl FnOnce() -> H) -> bool {
-        let mut state = self.state.lock();
-        if state.has_event {
+        let (has_event, resting) = &mut *self.state.lock();
+        if *has_event {
             return false;
         }
         self.scans.store(false, Relaxed); // a moment early, which costs one extra scan at most
-        state.resting = Some(begin_park());
+        *resting = Some(begin_park());
         true
     }
 
-    /// The watcher has finished its scan.
     fn end_scan(&self) {
         self.scans.store(false, Relaxed);
     }
 
-    /// An event happens on the machine. Returns the handle if the watcher rests: the caller must
-    /// ready it. Any context.
+    /// A CPU is about to halt while so many CPUs run Gs, which is no event if only the watcher runs;
+    /// or there is another event (`usize::MAX`). Returns the handle if the watcher rests: the caller
+    /// must ready it. Any context.
     #[inline]
-    fn poll_watcher(&self) -> Option<H> {
-        if self.rests.load(Relaxed) { self.wake() } else { None }
-    }
-
-    /// As [`poll_watcher`](Self::poll_watcher), for a CPU that is about to halt while so many CPUs run Gs. If only
-    /// the watcher runs, a halt is no event.
-    fn poll_watcher_from_halt(&self, busy: usize) -> Option<H> {
+    fn poll(&self, busy: usize) -> Option<H> {
         let is_watcher = busy <= 1 && self.scans.load(Relaxed);
-        if is_watcher { None } else { self.poll_watcher() }
+        if !is_watcher && self.rests.load(Relaxed) { self.wake() } else { None }
     }
 
     /// Makes the watcher scan, with or without an event.
     #[cold]
     fn wake(&self) -> Option<H> {
-        let mut state = self.state.lock();
-        state.has_event = true;
+        let (has_event, resting) = &mut *self.state.lock();
+        *has_event = true;
         self.rests.store(false, Relaxed);
         run::spare_attention(Attention::WATCHER);
-        state.resting.take()
+        resting.take()
     }
 }
 
@@ -358,7 +338,6 @@ pub fn log_report(instance: &Instance) {
     ::log::error!("{}: {begin}{rest}", instance.name());
 }
 
-/// Reports that all Gs are asleep, and what each of them waits for.
 fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
     writeln!(out, "fatal error: all goroutines are asleep - deadlock!")?;
     let gs = || watch::members(instance.id()).map(|(_, info)| info);
@@ -366,7 +345,7 @@ fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
     for g in gs().take(MAX_TOLD) {
         writeln!(out, "\n{}", describe(&g))?;
         if count <= MAX_WITH_CALLS {
-            write_calls(out, g.id)?;
+            backtrace::print_all(out, watch::calls(g.id).into_iter().flatten())?;
         }
     }
     if count > MAX_TOLD {
@@ -378,22 +357,16 @@ fn report(out: &mut dyn Write, instance: &Instance) -> fmt::Result {
 /// Reports that `n` abandoned Gs may be the reason: mutexes and write locks report that their
 /// holder was abandoned; everything else that such a G held makes other Gs wait.
 fn write_abandoned(out: &mut dyn Write, n: usize) -> fmt::Result {
-    match n {
-        0 => Ok(()),
-        n => writeln!(
-            out,
-            "\nabandoned since boot: {n}. Read locks, permits, channel ends, running Onces and \
-             WaitGroup tickets of an abandoned goroutine are never given back"
-        ),
+    if n == 0 {
+        return Ok(());
     }
+    writeln!(
+        out,
+        "\nabandoned since boot: {n}. Read locks, permits, channel ends, running Onces and \
+         WaitGroup tickets of an abandoned goroutine are never given back"
+    )
 }
 
-/// Writes the backtrace of a G that waits.
-fn write_calls(out: &mut dyn Write, id: u64) -> fmt::Result {
-    backtrace::print_all(out, watch::calls(id).into_iter().flatten())
-}
-
-/// Formats a G for a report.
 fn describe(g: &GInfo) -> impl fmt::Display {
     fmt::from_fn(move |f| {
         let wait = g.wait.unwrap_or_default();

@@ -19,17 +19,9 @@ pub const EXIT_DEADLOCK: u32 = 104;
 /// Exit code of a machine whose CPU lacks a required feature.
 pub const EXIT_CPU: u32 = 105;
 
-/// Writes a line that helps to repeat the run, if there is one.
-type Note = fn(&mut dyn fmt::Write) -> fmt::Result;
+/// Writes a line that helps to repeat the run, if there is one: every report of an end has it.
+pub(crate) static NOTE: spin::Once<fn(&mut dyn fmt::Write) -> fmt::Result> = spin::Once::new();
 
-static NOTE: spin::Once<Note> = spin::Once::new();
-
-/// Has every report of an end followed by that note.
-pub(crate) fn set_note(note: Note) {
-    NOTE.call_once(|| note);
-}
-
-/// Writes the note, if there is one.
 pub(crate) fn write_note(out: &mut dyn fmt::Write) -> fmt::Result {
     NOTE.get().map_or(Ok(()), |note| note(out))
 }

@@ -21,13 +21,12 @@
 //! that finds it running abandons it (`abandon`). It is given `PATIENCE_NS` of its own CPU time, as
 //! it may have to wait for a CPU among many Gs that end. Under an emulator even its own CPU time may
 //! pass without a single instruction; so as many interrupts must have found it running, too. Within
-//! that time the G would have left any kernel call that it was in. However many such Gs there are,
-//! each of them gets that far, as each gets its share of a CPU; so the end of a program gives up on
-//! Gs that wait, never on Gs that can run ([`Left`]).
+//! that time the G would have left any kernel call that it was in. Each such G gets that far, as each
+//! gets its share of a CPU; so the end of a program gives up on Gs that wait, never on Gs that can
+//! run ([`Left`]).
 //!
-//! A G that unwinds has heeded the request. But a destructor may compute for ever, too: so it is
-//! given much more time (`UNWIND_NS`). A G whose destructor *waits* for ever uses no CPU time, and is
-//! left where it is.
+//! A G that unwinds has heeded the request. But a destructor may compute for ever: so it is given
+//! much more time (`UNWIND_NS`). A G whose destructor *waits* for ever is left where it is.
 
 use crate::run::error::JoinError;
 use crate::run::kill::{KillLevel, is_overdue, ran_since_request, request};
@@ -48,7 +47,6 @@ pub fn find(id: u64) -> Option<GHandle> {
     (status != Status::Dead && g.id() == id).then_some(handle)
 }
 
-/// The program of that G.
 pub fn program_of(handle: &GHandle) -> Option<&'static Instance> {
     Some(handle.get()?.kernel.program())
 }
@@ -63,11 +61,7 @@ fn kill_at(handle: &GHandle, level: KillLevel) -> bool {
     let Some((g, status)) = request(handle, level) else { return false };
     match status {
         // It may run without a timer, and each interrupt is a chance to check.
-        Status::Running => {
-            if let Some(cpu) = roster::cpu_of(g) {
-                wake_cpu(cpu);
-            }
-        }
+        Status::Running => roster::cpu_of(g).into_iter().for_each(wake_cpu),
         // It does not check before that is over; and each wake-up for nothing hides a deadlock that
         // it is in.
         _ if g.kernel.unwinds() => {}
@@ -88,7 +82,6 @@ pub fn ends_when_woken(handle: &GHandle) -> bool {
     handle.get().is_some_and(|g| g.kernel.ends_when_woken(g.id()))
 }
 
-/// Whether it runs or is runnable.
 fn is_ready(g: &'static G<Task>) -> bool {
     matches!(g.handle_and_status().1, Status::Running | Status::Runnable)
 }
@@ -99,7 +92,6 @@ pub fn begin_repeating(handle: &GHandle) -> bool {
     handle.get().is_some_and(|g| g.kernel.kill.repeated.swap(g.id(), Relaxed) != g.id())
 }
 
-/// The caller stops repeating the request.
 pub fn end_repeating(handle: &GHandle) {
     if let Some(g) = handle.get() {
         let _ = g.kernel.kill.repeated.compare_exchange(g.id(), 0, Relaxed, Relaxed);
@@ -132,10 +124,8 @@ pub fn kill_all(of: &'static Instance) -> Left {
     members().for_each(|handle| _ = request(&handle, KillLevel::Requested));
     let end = |handle: GHandle| {
         let can_run = handle.get().is_some_and(is_ready);
-        kill_at(&handle, level_due(&handle)).then_some(match can_run {
-            true => Left::Running,
-            false => Left::Waiting,
-        })
+        let left = if can_run { Left::Running } else { Left::Waiting };
+        kill_at(&handle, level_due(&handle)).then_some(left)
     };
     // A G may have been started behind the walk.
     let none = || if created() == before { Left::Nobody } else { Left::Waiting };

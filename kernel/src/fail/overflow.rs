@@ -1,9 +1,8 @@
 //! A full stack ends its G, and no other: it unwinds like a panic.
 //!
 //! A G touches a page below its stack that has no memory and gets none: the stack is at its limit,
-//! or memory is used up. The G cannot continue. But it can end as one that panics does: destructors
-//! run, locks are poisoned and freed, its join says why. This file decides what happens
-//! ([`stack_full`]) and is the end of such a G ([`end`]); machine code and unwind tables are in
+//! or memory is used up. It cannot continue, but it can end as one that panics does: destructors
+//! run, locks are poisoned and freed, its join says why. Machine code and unwind tables are in
 //! `arch` (`rescue`, `lsda`).
 //!
 //! # The steps
@@ -15,8 +14,8 @@
 //! 2. The handler returns not to the faulting instruction but to [`end`], below all that is in use
 //!    on that stack.
 //! 3. The report is printed: name, spawn site, and the backtrace.
-//! 4. The function that faulted is replaced by [`unwind`], as if its caller had called that: and
-//!    that function unwinds, with the reason for the join.
+//! 4. The function that faulted is replaced by [`unwind_or_abandon`], as if its caller had called
+//!    that, which unwinds with the reason for the join.
 //!
 //! # Why the frame that faulted may be lost
 //!
@@ -26,13 +25,12 @@
 //! > A function that has called another, or has taken a lock, has touched the lowest
 //! > byte of its frame.
 //!
-//! For a call pushes its return address right below the frame, and a lock probes further down. All
-//! of its frame has memory then: the distance is at most one page, and larger frames are probed
-//! page by page before they are used. So a function faults in its first instructions, or at its
-//! first call, and then it is the caller, and nothing of it is lost (`rescue`'s `divert`). What it
-//! may own by then are its arguments, and the results of inlined code without a call: a box is
-//! leaked, a `Mutex` that was free stays locked. No other code has the address of any of it: a node
-//! is put into a queue under a lock.
+//! For a call pushes its return address right below the frame, and a lock probes further down; frames
+//! larger than a page are probed page by page before they are used. So a function faults in its first
+//! instructions, or at its first call, and then it is the caller, and nothing of it is lost
+//! (`rescue`'s `divert`). What it may own by then are its arguments, and the results of inlined code
+//! without a call: a box is leaked, a `Mutex` that was free stays locked. No other code has the
+//! address of any of it: a node is put into a queue under a lock.
 //!
 //! # Callers that may not unwind
 //!
@@ -49,10 +47,9 @@
 //!
 //! # In a blocking call
 //!
-//! Then the full stack is that of an M (`call`). It has spare pages, too, and from the frame that
-//! faulted up to where the call began all frames are the G's. There the unwinding is caught, and
-//! continues from the G's own stack. That M serves no call before its spare pages are closed. A
-//! margin that was opened on the stack of an M stays open: the next call there has that much less.
+//! Then the full stack is that of an M (`call`), which has spare pages, too. The unwinding is caught
+//! where the call began, and continues from the G's own stack. That M serves no call before its
+//! spare pages are closed. A margin that was opened there stays open: the next call has less.
 //!
 //! # Where the G does not unwind
 //!
@@ -79,14 +76,12 @@
 use crate::arch::{self, PageFault, Rescue};
 use crate::mem::percpu::Here;
 use crate::mem::reclaim;
-use crate::mem::stack::slot::Slot;
-use crate::mem::stack::{self, POOL, slot};
+use crate::mem::stack::slot::{self, Slot};
+use crate::mem::stack::{self, POOL};
 use crate::run::error::{Filled, Full, JoinError};
 use crate::run::m::M;
 use crate::run::task::Task;
-use crate::run::{
-    Leaving, TIMERS, ask_for_upkeep, call, current, is_in_call, running, slices, this_cpu,
-};
+use crate::run::{Leaving, TIMERS, ask_for_upkeep, call, running, slices, this_cpu, unwind};
 use crate::watch::backtrace;
 use core::fmt;
 use core::ops::Range;
@@ -137,8 +132,8 @@ pub fn stack_full(full: &arch::FullStack) -> Rescue {
 
 /// For a running G without a frame for its stack while memory is cached elsewhere: the G continues
 /// for a moment with reserved frames, and leaves its CPU at the interrupt that is sent here, so
-/// that the M there reclaims that memory (`mem::reclaim`). In a call that is the spare M. False if
-/// there is no such memory, or no frame.
+/// that the M there (in a call the spare M) reclaims that memory (`mem::reclaim`). False if there is
+/// no such memory, or no frame.
 fn can_reclaim(slot: Slot, range: Range<u64>) -> bool {
     if !reclaim::would_help() || !POOL.open(slot, range, 0) {
         return false;
@@ -189,33 +184,31 @@ extern "C" fn end(faulted: &arch::Faulted) -> ! {
     report(faulted, g);
     // SAFETY: 1. The handler called this with the state it saved. 2. See "Why the frame that
     // faulted may be lost"; this function owns nothing.
-    unsafe { arch::call_in_place(faulted, unwind) };
+    unsafe { arch::call_in_place(faulted, unwind_or_abandon) };
     log::error!("no caller of the function that faulted catches an unwinding");
     super::abandon()
 }
 
 /// Stands in for the function that faulted, as called by its caller: unwinds, if it can.
-extern "C-unwind" fn unwind(_: usize) -> ! {
+extern "C-unwind" fn unwind_or_abandon(_: usize) -> ! {
     let filled = running().and_then(|g| g.kernel.full.get());
     // The payload is on the heap. Without memory, and only then, it does not unwind.
-    if crate::run::unwind::has_memory() {
-        crate::run::unwind::begin(
-            filled.map_or(JoinError::StackOverflow, |filled| filled.why.into()),
-        );
+    if unwind::has_memory() {
+        unwind::begin(filled.map_or(JoinError::StackOverflow, |filled| filled.why.into()));
     }
     super::abandon()
 }
 
 /// Reports the G, and unless there were many reports just now also its backtrace.
 fn report(faulted: &arch::Faulted, g: &'static G<Task>) {
-    let Some(shown) = current() else { return };
+    let Some(shown) = crate::run::current() else { return };
     let what = match g.kernel.full.get() {
         Some(Filled { why: Full::NoMemory, .. }) => "found no memory for its stack of",
         _ => "overflowed its stack of",
     };
     let bounds = slot_under(g).map_or(0..0, Slot::bounds);
     let size = bounds.end - bounds.start;
-    let place = if is_in_call() { " in a blocking call" } else { "" };
+    let place = if crate::run::is_in_call() { " in a blocking call" } else { "" };
     let has_calls = take_token(&BUDGET, arch::now_ns());
     let calls = fmt::from_fn(|f| match has_calls {
         true => f.write_str(":\n").and_then(|()| backtrace::print(f, faulted.at())),
@@ -229,13 +222,11 @@ fn report(faulted: &arch::Faulted, g: &'static G<Task>) {
 /// G, but names take time to find, and not all backtraces are printed.
 static BUDGET: AtomicU64 = AtomicU64::new(0);
 
-/// Maximum number of full reports at once.
 const AT_ONCE: u64 = 32;
 /// One more is allowed after each such period, ns. In an emulator a report takes a quarter of a
-/// second: ten in a second made everything else wait.
+/// second: with ten in a second everything else would wait.
 const REFILL_NS: u64 = 2_000_000_000;
 
-/// Takes a token, if there is one at `now_ns`.
 fn take_token(budget: &AtomicU64, now_ns: u64) -> bool {
     let less_one = |full_ns: u64| {
         let full_ns = full_ns.max(now_ns) + REFILL_NS;

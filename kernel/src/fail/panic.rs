@@ -8,11 +8,11 @@
 //! locks, and the machine ends with its own exit code.
 //!
 //! The report has the failure, then the backtrace of each CPU, then, if events were recorded
-//! (`trace=`), the last ones of each. The first CPU that fails writes it. A second CPU that fails
-//! meanwhile halts, and is in the report like any other. If the report itself fails, a line says
-//! so, and if not even that is possible, the machine ends at once.
+//! (`trace=`), the last ones of each. The first CPU that fails writes it; a second one halts, and is
+//! in the report like any other. If the report itself fails, a line says so, and if not even that is
+//! possible, the machine ends at once.
 
-use super::end::{self, EXIT_DEADLOCK, EXIT_FAULT, EXIT_PANIC};
+use super::end::{self, EXIT_FAULT, EXIT_PANIC};
 use crate::arch::{self, Fault};
 use crate::drivers::log;
 use crate::watch::{backtrace, trace};
@@ -42,18 +42,10 @@ pub fn kernel_bug(what: fmt::Arguments<'_>) -> ! {
     })
 }
 
-/// Stops the machine because all Gs of its program wait for each other.
-pub fn deadlock(report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
-    stop_with(EXIT_DEADLOCK, report)
-}
-
 /// The CPU that stops the machine, plus one; 0 if there is none.
 static STOPPER: AtomicUsize = AtomicUsize::new(0);
-
 /// Its report has failed, and it has printed that.
 static HAS_STUMBLED: AtomicBool = AtomicBool::new(false);
-
-/// Events of each CPU in a report.
 const LAST_EVENTS: u64 = 16;
 
 /// Stops all CPUs, reports with the backtrace and the last events of each, ends with `code`.
@@ -63,14 +55,22 @@ fn stop(code: u32, at: (u64, u64), report: impl FnOnce(&mut dyn Write) -> fmt::R
         backtrace::print(out, at)?;
         let me = arch::cpu_index();
         for cpu in (0..arch::num_cpus()).filter(|&cpu| cpu != me) {
-            print_stopped(out, cpu)?;
+            let Some(at) = arch::stopped_at(cpu) else {
+                writeln!(out, "CPU {cpu} did not stop")?;
+                continue;
+            };
+            match run::present(cpu).1 {
+                Some(g) => writeln!(out, "CPU {cpu} was stopped, in G {g}, at")?,
+                None => writeln!(out, "CPU {cpu} was stopped, in no G, at")?,
+            }
+            backtrace::print(out, at)?;
         }
         (0..arch::num_cpus()).try_for_each(|cpu| print_events(out, cpu))
     })
 }
 
 /// Stops all CPUs, reports, ends with `code`.
-fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
+pub(super) fn stop_with(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
     arch::irq::disable();
     let me = arch::cpu_index() + 1;
     match STOPPER.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire) {
@@ -103,18 +103,6 @@ fn stumble(code: u32, report: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
         let _ = report(&mut out);
     }
     arch::exit(code, log::print_line)
-}
-
-/// Prints where another CPU was when it was stopped.
-fn print_stopped(out: &mut dyn Write, cpu: usize) -> fmt::Result {
-    let Some(at) = arch::stopped_at(cpu) else {
-        return writeln!(out, "CPU {cpu} did not stop");
-    };
-    match run::present(cpu).1 {
-        Some(g) => writeln!(out, "CPU {cpu} was stopped, in G {g}, at")?,
-        None => writeln!(out, "CPU {cpu} was stopped, in no G, at")?,
-    }
-    backtrace::print(out, at)
 }
 
 /// Prints the last events of a CPU, newest last; nothing if they were not recorded.
@@ -188,7 +176,9 @@ mod handler {
             fail::fail_without_memory();
         }
         let mut why = JoinError::Panicked(message.text);
-        if is_alloc_failure(info) {
+        // A failed allocation: `alloc` panics in this file for nothing else. The message would not
+        // do: a program may use the same words.
+        if info.location().is_some_and(|at| at.file().ends_with("library/alloc/src/alloc.rs")) {
             why = unwind::begin_above(why);
         }
         let code = unwind::begin(why);
@@ -214,11 +204,5 @@ mod handler {
             let _ = message.write_str("while its panic was printed");
         }
         fail::fail(JoinError::Panicked(message.text))
-    }
-
-    /// Whether it is the panic of a failed allocation: `alloc` panics in this file for nothing
-    /// else. The message would not do: a program may use the same words.
-    fn is_alloc_failure(info: &PanicInfo<'_>) -> bool {
-        info.location().is_some_and(|at| at.file().ends_with("library/alloc/src/alloc.rs"))
     }
 }

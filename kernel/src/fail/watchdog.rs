@@ -1,11 +1,10 @@
 //! Watchdog: finds CPUs with interrupts off or spinning for two seconds.
 //!
-//! A CPU that takes no interrupts cannot report that; another one must notice. Two CPUs are
-//! watchdogs at a time ([`Watchdogs`]): twice a second each of them checks all others, and
-//! [`CpuState`] decides the next step: send a liveness interrupt, send an NMI, report. The NMI
-//! reaches the CPU whatever it does, and its handler there records the CPU's own backtrace, which
-//! is the only place from which that is safe. The watchdog prints it, once an incident, and a line
-//! when the CPU continues. `stuck=report|stop|off` selects what follows.
+//! A CPU that takes no interrupts cannot report that. So two CPUs are watchdogs at a time
+//! ([`Watchdogs`]): twice a second each of them checks all others, and [`CpuState`] decides the next
+//! step: send a liveness interrupt, send an NMI, report. The handler of the NMI records the CPU's
+//! own backtrace, as it is the only place from which that is safe. The watchdog prints it, once an
+//! incident, and a line when the CPU continues. `stuck=report|stop|off` selects what follows.
 //!
 //! # When a CPU is taken for stuck
 //!
@@ -31,9 +30,9 @@
 //! where it could get stuck. Watchdogs watch each other, so that one that gets stuck is found by the
 //! other, and is a watchdog no more. With one CPU there is no watchdog.
 //!
-//! A watchdog has an alarm for its next check ([`Alarm::Watchdog`]), and this interrupt is no tick of
-//! the scheduler. If it finds all CPUs halted it stops, so an idle
-//! machine has no tick; nor is there any work where Gs are switched.
+//! A watchdog has an alarm for its next check ([`Alarm::Watchdog`]), which is no tick of the
+//! scheduler. If it finds all CPUs halted it stops, so an idle machine has no tick; nor is there any
+//! work where Gs are switched.
 //!
 //! **What is not found**: a CPU that is stuck in an interrupt although it has no G to run, unless it
 //! spins on a lock. And a CPU with interrupts on that computes for ever: a G may do that.
@@ -62,30 +61,22 @@ pub enum StuckChoice {
     Off,
 }
 
-/// Between two checks of a watchdog, ns.
 const PERIOD_NS: u64 = 500_000_000;
-
 /// For how long a CPU may take no interrupt, ns.
 const LIMIT_NS: u64 = 2_000_000_000;
-
 /// NMIs in a row that must find interrupts off.
 const STRIKES: u32 = 3;
-
 /// How often the lock of the consoles is tried before a line is deferred.
 const CONSOLE_TRIES: u32 = 10_000;
-
 /// Checks for which a report may be deferred: after 20 s no CPU can print any more.
 const MAX_DEFERRED: u64 = 40;
-
 /// Frames of a CPU's calls that are kept.
 const FRAMES: usize = 24;
 
-static WATCHDOGS: Watchdogs = Watchdogs::none();
-
+static WATCHDOGS: Watchdogs = Watchdogs(AtomicU64::new(FORBIDDEN));
 /// The state of each CPU, and when a watchdog last checked. The holder of the lock checks.
 static STATES: IrqLock<([CpuState; MAX_CPUS], u64)> = IrqLock::new(([CpuState::NEW; MAX_CPUS], 0));
 
-/// What CPUs record for each other.
 struct Cpu {
     /// It has stopped to watch, and perhaps comes out of a halt for no other reason. Its own.
     has_stopped: AtomicBool,
@@ -147,7 +138,7 @@ static STOPS: AtomicBool = AtomicBool::new(false);
 pub fn begin(choice: StuckChoice) {
     STOPS.store(choice == StuckChoice::Stop, Relaxed);
     if choice != StuckChoice::Off && arch::num_cpus() > 1 {
-        WATCHDOGS.allow();
+        WATCHDOGS.0.store(0, Relaxed);
         run::ask_for_attention(Attention::WATCHDOG);
         after_halt();
     }
@@ -205,17 +196,15 @@ pub fn on_nmi_sample(rip: u64, rbp: u64, irqs_off: bool) {
     let cpu = &CPUS[arch::cpu_index()];
     cpu.irqs_off.store(irqs_off, Relaxed);
     let mut frames = cpu.frames.iter();
-    backtrace::walk((rip, rbp), |address| {
-        frames.next().into_iter().for_each(|frame| frame.store(address, Relaxed));
-    });
+    let keep = |address| frames.next().into_iter().for_each(|frame| frame.store(address, Relaxed));
+    backtrace::walk((rip, rbp), keep);
     frames.for_each(|frame| frame.store(0, Relaxed));
 }
 
 #[cold]
 fn become_watchdog() {
     let me = arch::cpu_index();
-    let has_stopped = CPUS[me].has_stopped.load(Relaxed);
-    CPUS[me].has_stopped.store(false, Relaxed);
+    let has_stopped = CPUS[me].has_stopped.swap(false, Relaxed);
     // If it left its halt for its last check alone, it halts again. But it may have stopped outside
     // of a halt, or a G may have arrived in the same moment.
     if has_stopped && !run::has_work() || !WATCHDOGS.add(me) {
@@ -230,17 +219,14 @@ fn become_watchdog() {
     }
 }
 
-/// All CPUs but one.
 fn others(me: usize) -> impl Iterator<Item = usize> {
     (0..arch::num_cpus()).filter(move |&cpu| cpu != me)
 }
 
-/// Whether a CPU halts, and is no watchdog.
 fn is_free(cpu: usize) -> bool {
     !run::is_busy(cpu) && !WATCHDOGS.contains(cpu)
 }
 
-/// Sets the alarm of this CPU for its next check.
 fn set_alarm(now_ns: u64) {
     if let Some(slices) = run::slices() {
         slices.set_alarm(Alarm::Watchdog, now_ns + PERIOD_NS);
@@ -256,9 +242,8 @@ fn stay_hand_off_or_stop(me: usize, now_ns: u64) {
         CPUS[me].has_stopped.store(true, Relaxed);
         return remove(me);
     }
-    let takes_over = |&cpu: &usize| is_free(cpu) && WATCHDOGS.replace_by(me, cpu);
-    let next = if is_busy { others(me).find(takes_over) } else { None };
-    match next {
+    let takes_over = |&cpu: &usize| is_busy && is_free(cpu) && WATCHDOGS.replace_by(me, cpu);
+    match others(me).find(takes_over) {
         Some(cpu) => arch::ask(cpu),
         None if WATCHDOGS.contains(me) => set_alarm(now_ns),
         None => {} // it was removed when it was reported
@@ -276,20 +261,17 @@ fn check_others(me: usize, now_ns: u64) {
     CHECKS.fetch_add(1, Relaxed);
     for cpu in others(me) {
         let before = states[cpu];
-        let was_done = match states[cpu].check(observe(cpu, now_ns)) {
-            Step::Nothing => true,
+        let mut was_done = true;
+        match states[cpu].check(observe(cpu, now_ns)) {
+            Step::Nothing => {}
             Step::Ask => {
                 QUESTIONS.fetch_add(1, Relaxed);
                 arch::ask(cpu);
-                true
             }
-            Step::Sample => {
-                arch::sample(cpu);
-                true
-            }
-            Step::Report(took_ns) => report(cpu, me, took_ns),
-            Step::Over(since_ns) => report_end(cpu, since_ns),
-        };
+            Step::Sample => arch::sample(cpu),
+            Step::Report(took_ns) => was_done = report(cpu, me, took_ns),
+            Step::Over(since_ns) => was_done = report_end(cpu, since_ns),
+        }
         if !was_done {
             states[cpu] = before; // repeat the step at the next check
         }
@@ -299,7 +281,6 @@ fn check_others(me: usize, now_ns: u64) {
 /// What a check reads of a CPU.
 #[derive(Clone, Copy, Debug)]
 struct Observation {
-    /// The time.
     now_ns: u64,
     /// A number that changes when it makes progress.
     beat: u64,
@@ -412,10 +393,8 @@ fn report(cpu: usize, me: usize, took_ns: u64) -> bool {
 /// Reports that a CPU continues. False if the console is not available now.
 #[cold]
 fn report_end(cpu: usize, since_ns: u64) -> bool {
-    let until_ns = match CPUS[cpu].answered_ns.load(Relaxed) {
-        answered_ns if answered_ns > since_ns => answered_ns,
-        _ => arch::now_ns(),
-    };
+    let answered_ns = CPUS[cpu].answered_ns.load(Relaxed);
+    let until_ns = if answered_ns > since_ns { answered_ns } else { arch::now_ns() };
     let took = seconds(until_ns.saturating_sub(since_ns));
     let over = format_args!("CPU {cpu} goes on after {took}");
     let Some(mut out) = console(&over) else { return false };
@@ -438,20 +417,17 @@ fn console(what: &dyn fmt::Display) -> Option<log::Emergency> {
     out
 }
 
-/// Formats that a CPU is stuck, and the lock that it spins on.
 fn stuck(cpu: usize, took_ns: u64) -> impl fmt::Display {
     fmt::from_fn(move |f| {
-        write!(f, "CPU {cpu} is stuck in ")?;
         match run::present(cpu).1 {
-            Some(g) => write!(f, "G {g}")?,
-            None => f.write_str("no G")?,
+            Some(g) => write!(f, "CPU {cpu} is stuck in G {g}")?,
+            None => write!(f, "CPU {cpu} is stuck in no G")?,
         }
         write!(f, ": interrupts off for {}", seconds(took_ns))?;
         lock::spun_on(cpu).map_or(Ok(()), |lock| write!(f, ", spinning for {lock}"))
     })
 }
 
-/// Formats a time in seconds, with one digit after the point.
 fn seconds(ns: u64) -> impl fmt::Display {
     let tenths = ns / 100_000_000;
     fmt::from_fn(move |f| write!(f, "{}.{} s", tenths / 10, tenths % 10))
@@ -466,14 +442,6 @@ struct Watchdogs(AtomicU64);
 const FORBIDDEN: u64 = u64::MAX;
 
 impl Watchdogs {
-    const fn none() -> Self {
-        Watchdogs(AtomicU64::new(FORBIDDEN))
-    }
-
-    fn allow(&self) {
-        self.0.store(0, Relaxed);
-    }
-
     /// Whether there are fewer than two.
     #[inline(always)]
     fn has_vacancy(&self) -> bool {
@@ -481,7 +449,6 @@ impl Watchdogs {
         word as u32 == 0 || word >> 32 == 0
     }
 
-    /// Whether that CPU is one.
     fn contains(&self, cpu: usize) -> bool {
         halves(self.0.load(Relaxed)).contains(&name(cpu))
     }
@@ -496,7 +463,6 @@ impl Watchdogs {
         self.replace(name(from), name(to))
     }
 
-    /// That CPU is one no more.
     fn remove(&self, cpu: usize) {
         self.replace(name(cpu), 0);
     }

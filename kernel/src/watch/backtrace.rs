@@ -1,10 +1,8 @@
 //! Backtraces: the walk along the frame pointers, with names.
 //!
-//! For the panic path, for fault reports and for backtraces of Gs that other CPUs hold, so it
-//! trusts nothing: the stack may be the very thing that is broken. Names come from `symbols.rs`.
-//!
-//! The kernel is built with frame pointers. Every function starts by saving its
-//! caller's `rbp` and pointing its own at it, so that frames form a list:
+//! It trusts nothing: the stack may be the very thing that is broken. The kernel is built with
+//! frame pointers: every function saves its caller's `rbp` and points its own at it, so that frames
+//! form a list:
 //!
 //! ```text
 //!     rbp ──▶ │ caller's rbp │ ──▶ next frame, higher up
@@ -55,12 +53,8 @@ pub fn walk((rip, rbp): (u64, u64), f: impl FnMut(usize)) {
         // SAFETY: `follow` gives aligned addresses, and the page tables have a page there.
         is_mapped.then(|| unsafe { (address as *const usize).read_volatile() })
     };
-    follow(rip as usize, rbp as usize, read, goes_up, f);
-}
-
-/// Stacks grow down, so callers are above. This also ends loops.
-fn goes_up(frame: usize, caller: usize) -> bool {
-    caller > frame
+    // Stacks grow down, so callers are above. This also ends loops.
+    follow(rip as usize, rbp as usize, read, |frame, caller| caller > frame, f);
 }
 
 /// As [`walk`], for frames that are not read in place: `read` gives the word at an aligned address,
@@ -113,10 +107,8 @@ impl Frame {
         // A return address is the instruction after the call. After the call of a function that
         // never returns that can be the first instruction of another function.
         let inside = if number == 0 { address } else { address.saturating_sub(1) };
-        let symbol = symbols::lookup(inside).map(|mut symbol| {
-            symbol.offset += address - inside;
-            symbol
-        });
+        let mut symbol = symbols::lookup(inside);
+        symbol.iter_mut().for_each(|symbol| symbol.offset += address - inside);
         Frame { address, symbol }
     }
 }
@@ -159,7 +151,7 @@ mod tests {
                 let is_in = a >= range.start.addr() && a < range.end.addr();
                 is_in.then(|| self.0[(a - range.start.addr()) / WORD])
             };
-            follow(1, rbp, read, goes_up, |address| seen.push(address));
+            follow(1, rbp, read, |frame, caller| caller > frame, |address| seen.push(address));
             seen
         }
     }

@@ -8,18 +8,15 @@
 //! while interrupts are off (`mem::stack`, "TLB shootdown"). The words count only if the G has not
 //! run meanwhile.
 
-use super::backtrace;
-use super::backtrace::MAX_FRAMES;
+use super::backtrace::{self, MAX_FRAMES};
+use super::snapshot::TRIES;
 use crate::arch;
 use crate::mem::PHYS_OFFSET;
 use crate::mem::stack::slot;
 use crate::run::roster;
-use crate::run::task::Task;
+use arrayvec::ArrayVec;
 use core::fmt;
-use sched::{G, Status};
-
-/// How many times a G that keeps changing its state is read.
-const TRIES: usize = 4;
+use sched::Status;
 
 /// Why there is no backtrace of a G.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,30 +54,24 @@ pub fn calls(id: u64) -> Result<impl Iterator<Item = usize>, NoBacktrace> {
             continue;
         }
         let switches = g.kernel.account.switches();
-        let (calls, count) = read_calls(saved_sp(g));
+        // SAFETY: the record lives for ever; one instruction writes the word.
+        let calls = read_calls(unsafe { g.kernel.sp.as_ptr().read_volatile() });
         // If the G has run since, its switch count has changed, or it is on a CPU now.
         let is_at_rest = handle.get().is_some() && is_at_rest(g.handle_and_status().1);
         if is_at_rest && g.kernel.account.switches() == switches {
-            return Ok(calls.into_iter().take(count));
+            return Ok(calls.into_iter());
         }
     }
     Err(NoBacktrace::Running)
 }
 
-/// Off every CPU, its context saved.
 fn is_at_rest(status: Status) -> bool {
     matches!(status, Status::Runnable | Status::Parked)
 }
 
-/// Where the stack pointer of `g` was when it left its CPU.
-fn saved_sp(g: &G<Task>) -> usize {
-    // SAFETY: the record lives for ever; one instruction writes the word.
-    unsafe { g.kernel.sp.as_ptr().read_volatile() }
-}
-
 /// The return addresses from a context that was saved at `sp` once.
-fn read_calls(sp: usize) -> ([usize; MAX_FRAMES], usize) {
-    let (mut calls, mut count) = ([0; MAX_FRAMES], 0);
+fn read_calls(sp: usize) -> ArrayVec<usize, MAX_FRAMES> {
+    let mut calls = ArrayVec::new();
     let (rip_at, rbp_at) = arch::saved_at(sp);
     arch::probe_stack();
     let irqs = arch::irq::disable();
@@ -92,13 +83,10 @@ fn read_calls(sp: usize) -> ([usize; MAX_FRAMES], usize) {
             (Some(_), Some(_)) => core::mem::take(&mut may_hop),
             _ => false,
         };
-        backtrace::follow(rip, rbp, read_stack, leads_on, |address| {
-            calls[count] = address;
-            count += 1;
-        });
+        backtrace::follow(rip, rbp, read_stack, leads_on, |address| calls.push(address));
     }
     arch::irq::restore(irqs);
-    (calls, count)
+    calls
 }
 
 fn slot_of(address: usize) -> Option<slot::Slot> {

@@ -1,7 +1,7 @@
 //! What a waiting G waits for: the holder of a lock, or the G that it joins.
 //!
-//! For snapshots of Gs (`roster`), and for `fail::deadlock::cycle`, which walks from a G that waits to the
-//! one that it waits for ([`Waiting`]).
+//! For snapshots, and for `fail::deadlock::cycle`, which walks from a G to the one that it waits for
+//! ([`Waiting`]).
 //!
 //! # Reading the word of a lock that another G may free
 //!
@@ -51,9 +51,8 @@ impl Seen {
 
 /// Adds words to a hash.
 pub(crate) fn mix<const N: usize>(stamp: u64, parts: [u64; N]) -> u64 {
-    let add =
-        |stamp: u64, part: u64| (stamp ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    parts.into_iter().fold(stamp, add)
+    let multiplied = |word: u64| word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    parts.into_iter().fold(stamp, |stamp, part| multiplied(stamp ^ part).rotate_left(29))
 }
 
 /// The result of `read` while `g` is in one wait, with that wait. Read again if the wait changes
@@ -87,10 +86,10 @@ pub(crate) fn owner_for(g: &'static G<Task>) -> Option<(Seen, u64)> {
 fn blocker(g: &'static G<Task>) -> Option<(Seen, &'static G<Task>)> {
     if let Some((seen, owner)) = owner_for(g) {
         // SAFETY: read from a lock word whose waiter was there all the time.
-        let is_there = !unsafe { is_gone(owner) };
+        let is_gone = unsafe { is_gone(owner) };
         // SAFETY: as above.
-        let owner = unsafe { record(owner) }.filter(|_| is_there);
-        return owner.map(|owner| (seen, owner));
+        let owner = unsafe { record(owner) };
+        return owner.filter(|_| !is_gone).map(|owner| (seen, owner));
     }
     joined(g)
 }
@@ -148,12 +147,10 @@ impl PartialEq for Waiting {
 }
 
 impl Waiting {
-    /// The running G.
     pub fn me() -> Option<Self> {
         running().map(Waiting)
     }
 
-    /// That G, if it has not ended.
     pub fn of(handle: &GHandle) -> Option<Self> {
         handle.get().map(Waiting)
     }
@@ -170,12 +167,10 @@ impl Waiting {
         (!ends).then(|| (seen.stamp(), Waiting(next)))
     }
 
-    /// The program of this G.
     pub fn program(self) -> &'static Instance {
         self.0.kernel.program()
     }
 
-    /// Whether it has left its CPU.
     pub fn has_left(self) -> bool {
         self.0.status() != Status::Parking
     }

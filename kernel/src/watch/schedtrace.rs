@@ -31,31 +31,27 @@ static START_NS: AtomicU64 = AtomicU64::new(0);
 /// every P, M and G, too.
 pub(crate) fn begin(period_ms: Option<u32>, has_detail: bool) {
     let Some(period_ms) = period_ms else { return };
-    let make: fn() -> String = if has_detail { detail } else { line };
-    let print = move || print_for_ever(Duration::from_millis(period_ms.into()), make);
+    let make = if has_detail { detail } else { line };
+    let period = Duration::from_millis(period_ms.into());
+    let print = move || {
+        let mut next = Instant::now();
+        let _ = time_zero(next.as_nanos());
+        loop {
+            make().lines().for_each(|line| crate::println!("{line}"));
+            // If printing takes longer than the period: other Gs need the console, too.
+            let now = Instant::now();
+            next = if next + period <= now { now } else { next } + period;
+            sleep_until(next);
+        }
+    };
     if let Err(error) = service::spawn("schedtrace", print) {
         log::warn!("schedtrace: {error}");
     }
 }
 
-fn print_for_ever(period: Duration, make: fn() -> String) {
-    let mut next = Instant::now();
-    let _ = time_zero(next.as_nanos());
-    loop {
-        make().lines().for_each(|line| crate::println!("{line}"));
-        // If printing takes longer than the period: other Gs need the console, too.
-        let now = Instant::now();
-        next = if next + period <= now { now } else { next } + period;
-        sleep_until(next);
-    }
-}
-
 /// The time origin of these lines: `now` of the first call.
 fn time_zero(now_ns: u64) -> u64 {
-    match START_NS.compare_exchange(0, now_ns, Relaxed, Relaxed) {
-        Ok(_) => now_ns,
-        Err(start_ns) => start_ns,
-    }
+    START_NS.compare_exchange(0, now_ns, Relaxed, Relaxed).err().unwrap_or(now_ns)
 }
 
 /// One line about the whole, without its end.
@@ -70,8 +66,7 @@ pub fn line() -> String {
     format!("{seen} [ {queued}] schedticks=[ {slices}]")
 }
 
-/// The whole, and a line for each P, for each M that is on a CPU or in a call, and for
-/// each G.
+/// The whole, and a line for each P, for each M that is on a CPU or in a call, and for each G.
 ///
 /// ```
 /// assert!(runnext::schedtrace::detail().contains("gcwaiting=false"));
@@ -85,7 +80,6 @@ pub fn detail() -> String {
     Seen::now(ms, gs).detail()
 }
 
-/// Snapshots, taken at about one time.
 struct Seen {
     ms_since_start: u64,
     stats: Stats,
@@ -100,7 +94,6 @@ impl Seen {
         Seen { ms_since_start, stats: watch::stats(), ms, gs }
     }
 
-    /// The Ps that may run Gs.
     fn ps(&self) -> &[PInfo] {
         &self.stats.cpus[..self.stats.gomaxprocs]
     }
@@ -125,8 +118,19 @@ impl Seen {
         }
         let (spare, others): (Vec<_>, Vec<_>) =
             self.ms.iter().partition(|m| m.state == MState::Spare);
+        let ps = self.ps();
         for m in others {
-            let _ = writeln!(text, "  M{}: {}", m.id, self.m_line(m));
+            let p = ps.iter().position(|p| p.m == m.id as u32 && m.state == MState::OnCpu);
+            let on_p = p.and_then(|p| ps[p].g);
+            let _ = writeln!(
+                text,
+                "  M{}: p={} curg={} mallocing=0 throwing=0 preemptoff= locks=0 dying=0 \
+                 spinning=false blocked={} lockedg=nil",
+                m.id,
+                or_nil(p),
+                or_nil(if m.state == MState::InCall { Some(m.g) } else { on_p }),
+                m.state != MState::OnCpu || p.is_some_and(|p| ps[p].is_idle),
+            );
         }
         if !spare.is_empty() {
             let _ = writeln!(text, "  {} more Ms: idle, on no CPU", spare.len());
@@ -139,28 +143,10 @@ impl Seen {
                 GState::Waiting => 4,
             };
             let wait = g.wait.map_or(String::new(), |wait| format!("{wait}"));
-            let _ = writeln!(
-                text,
-                "  G{}: status={status}({wait}) m={} lockedm=nil",
-                g.id,
-                or_nil(g.m)
-            );
+            let (id, m) = (g.id, or_nil(g.m));
+            let _ = writeln!(text, "  G{id}: status={status}({wait}) m={m} lockedm=nil");
         }
         text
-    }
-
-    fn m_line(&self, m: &MInfo) -> String {
-        let ps = self.ps();
-        let p = ps.iter().position(|p| p.m == m.id as u32 && m.state == MState::OnCpu);
-        let on_p = p.and_then(|p| ps[p].g);
-        let curg = if m.state == MState::InCall { Some(m.g) } else { on_p };
-        format!(
-            "p={} curg={} mallocing=0 throwing=0 preemptoff= locks=0 dying=0 spinning=false \
-             blocked={} lockedg=nil",
-            or_nil(p),
-            or_nil(curg),
-            m.state != MState::OnCpu || p.is_some_and(|p| ps[p].is_idle),
-        )
     }
 }
 

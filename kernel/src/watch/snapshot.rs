@@ -1,7 +1,6 @@
 //! Snapshots: one type each for a G, an M, a P and the machine.
 //!
-//! Every report reads these: `ps`, `top`, schedtrace, the stream of events, the deadlock scan. No
-//! CPU is stopped for a snapshot, so two values may be of two moments. (The census of `invariant`
+//! No CPU is stopped for a snapshot, so two values may be of two moments. (The census of `invariant`
 //! has all values of one moment: all CPUs stand still for it.)
 //!
 //! - **A G**: records of Gs are never freed, so they can be read whatever the Gs do. A snapshot
@@ -30,7 +29,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Status};
 
 /// How many times a G that keeps changing its state is read.
-const TRIES: usize = 4;
+pub(super) const TRIES: usize = 4;
 
 /// A snapshot of one G.
 #[derive(Clone, Debug, Default)]
@@ -158,7 +157,7 @@ fn of_life(g: &'static G<Task>, handle: &GHandle, status: Status) -> Option<GInf
         switches: task.account.switches(),
     };
     // Last: if the life is not over here, all fields above are of this life, too.
-    // SAFETY: `look` has seen that this life has begun; the closure is true only if it is not over.
+    // SAFETY: `status` says that this life has begun; the closure is true only if it is not over.
     let (name, site) = unsafe { task.label.get(|| handle.get().is_some()) }?;
     Some(GInfo { name, site, ..info })
 }
@@ -336,8 +335,7 @@ pub fn stats() -> Stats {
     }
 }
 
-/// Counts of times by size: each bucket counts times from its lower bound on, and less than twice
-/// that.
+/// Counts of times by size: each bucket counts times from its lower bound to less than twice that.
 ///
 /// ```
 /// use runnext::prelude::*;
@@ -376,24 +374,19 @@ impl Histogram {
     /// median, `(99, 100)` all but the longest hundredth. None if nothing was counted.
     pub fn quantile(&self, (part, of): (u64, u64)) -> Option<Bucket> {
         let mut left = self.total().checked_mul(part)? / of.max(1);
-        let holds = |bucket: &&Bucket| match left.checked_sub(bucket.count) {
-            Some(rest) => {
-                left = rest;
-                false
-            }
-            None => true,
+        let holds = |bucket: &&Bucket| {
+            let is_in = left < bucket.count;
+            left = left.saturating_sub(bucket.count);
+            is_in
         };
         self.buckets.iter().find(holds).or(self.buckets.last()).copied()
     }
 
-    /// Adds `count` times of at least `from_ns`.
     fn add(&mut self, from_ns: u64, count: u64) {
-        if count == 0 {
-            return;
-        }
         match self.buckets.binary_search_by_key(&from_ns, |bucket| bucket.from_ns) {
             Ok(at) => self.buckets[at].count += count,
-            Err(at) => self.buckets.insert(at, Bucket { from_ns, count }),
+            Err(at) if count != 0 => self.buckets.insert(at, Bucket { from_ns, count }),
+            Err(_) => {}
         }
     }
 }

@@ -1,9 +1,8 @@
 //! Names for addresses, from the kernel's own ELF file.
 //!
-//! The loader leaves the file in memory; its symbol table is searched in place, without copying or
-//! allocating, because the only users are the panic path and fault reports (`backtrace.rs`). A
-//! linear scan is fast enough for 64 frames. The file is not trusted: it is in memory that a wild
-//! pointer may have hit before a name is looked up.
+//! The loader leaves the file in memory; its symbol table is scanned in place, without allocating,
+//! because the users are the panic path and fault reports (`backtrace.rs`). The file is not trusted:
+//! a wild pointer may have hit it before a name is looked up.
 
 use core::fmt::{self, Write};
 use object::LittleEndian as LE;
@@ -65,7 +64,6 @@ impl<W: Write> Write for Clipped<W> {
 
 /// How far a function without a size (assembly) may reach.
 const UNSIZED_REACH: usize = 4096;
-
 /// The longest name that is shown whole, bytes.
 pub const MAX_SHOWN: usize = 512;
 

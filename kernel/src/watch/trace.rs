@@ -6,13 +6,9 @@
 //! (`preempt::Attention`), and this is one bit of it. Otherwise an event is 16 bytes ([`Event`]) in
 //! the ring of its CPU (`run::ring`); the oldest is overwritten, and overwritten events are counted.
 //!
-//! Uses: the report of a panic shows the last of them ([`last`]), they are printed at the end (`dump`), hashed so that
-//! two runs can be compared by a line per CPU (`hash`), or written out while the machine runs
-//! ([`stream`]).
-//!
-//! # One writer
-//!
-//! A ring is written by its own CPU, with interrupts off.
+//! A ring is written by its own CPU, with interrupts off. The report of a panic shows the last events
+//! ([`last`]); they are printed at the end (`dump`), hashed so that two runs can be compared by a
+//! line per CPU (`hash`), or written out while the machine runs ([`stream`]).
 //!
 //! # Reproducible events
 //!
@@ -56,29 +52,19 @@ pub enum TraceChoice {
 
 /// Events that a ring holds unless `events=` says otherwise.
 const DEFAULT_EVENTS: usize = 4096;
-
 /// How long the boot CPU halts before the first event: the others need some microseconds to halt,
 /// and an emulator's clock jumps over the rest.
 const SETTLE_NS: u64 = 20_000_000;
 
-/// Whether events are recorded.
+/// Whether events are recorded, hashed too, and printed at the end.
 static IS_ON: AtomicBool = AtomicBool::new(false);
-/// Whether they are hashed, too.
 static IS_HASHED: AtomicBool = AtomicBool::new(false);
-/// Whether they are printed at the end.
 static IS_DUMPED: AtomicBool = AtomicBool::new(false);
-/// How many events a ring holds.
 static CAPACITY: AtomicUsize = AtomicUsize::new(DEFAULT_EVENTS);
 /// The cycle counter at the time origin.
 static ZERO: AtomicU64 = AtomicU64::new(0);
 
-/// Records an event of this CPU that belongs to no G, if tracing is on. Any context.
-#[inline(always)]
-pub(crate) fn cpu_event(kind: Kind, arg: u32) {
-    event_now(0, What::new(kind, arg));
-}
-
-/// Records an event of this CPU, if tracing is on.
+/// Records an event of this CPU, if tracing is on; of no G if that is 0. Any context.
 #[inline(always)]
 pub(crate) fn event_now(g: u64, what: What) {
     if IS_ON.load(Acquire) {
@@ -130,7 +116,18 @@ pub(crate) fn begin(choice: TraceChoice, events: Option<usize>) {
     if let Err(error) = give_rings() {
         return log::error!("trace: {error}");
     }
-    wait_until_idle();
+    // Halts until a while has passed: see "Reproducible events".
+    let deadline_ns = arch::now_ns() + SETTLE_NS;
+    while arch::now_ns() < deadline_ns {
+        // Armed again each time, as another interrupt may have ended the halt; but not when its
+        // time has come, or it would fire into the first G.
+        if arch::has_timer() {
+            arch::arm_timer(deadline_ns);
+            arch::wait_for_interrupt();
+        } else {
+            arch::relax();
+        }
+    }
     ZERO.store(arch::cycles(), Relaxed);
     if choice == TraceChoice::Stream
         && let Some(mut stream) = stream::STREAM.try_lock()
@@ -220,7 +217,6 @@ impl fmt::Display for StartError {
 
 impl core::error::Error for StartError {}
 
-/// Gives every CPU memory for its events, once.
 fn give_rings() -> Result<(), StartError> {
     let len = CAPACITY.load(Relaxed);
     for ring in RINGS[..arch::num_cpus()].iter().filter(|ring| !ring.is_given()) {
@@ -234,7 +230,6 @@ fn give_rings() -> Result<(), StartError> {
     Ok(())
 }
 
-/// Switches tracing on, for a stream that is open.
 fn begin_stream(stream: &mut stream::Stream) {
     let mut cpus = watch::stats().cpus;
     let time = counting(&mut cpus, || {
@@ -264,21 +259,6 @@ fn switch_on(attention: u32) {
 fn switch_off() -> bool {
     run::spare_attention(Attention::TRACE | Attention::HASH);
     IS_ON.swap(false, Relaxed)
-}
-
-/// Halts until a while has passed: see "Reproducible events".
-fn wait_until_idle() {
-    let deadline_ns = arch::now_ns() + SETTLE_NS;
-    while arch::now_ns() < deadline_ns {
-        // Armed again each time, as another interrupt may have ended the halt; but not when its
-        // time has come, or it would fire into the first G.
-        if arch::has_timer() {
-            arch::arm_timer(deadline_ns);
-            arch::wait_for_interrupt();
-        } else {
-            arch::relax();
-        }
-    }
 }
 
 /// The end of the program: stops tracing, and writes the requested output. For `hash` and `dump` a
@@ -326,7 +306,7 @@ mod tests {
 
     #[test]
     fn notes_are_dropped_while_nobody_wants_them() {
-        cpu_event(Kind::Tick, 0);
+        event_now(0, What::new(Kind::Tick, 0));
         created(1, What::new(Kind::Create, 0), "g", Location::caller());
         event_at(0, 1, What::START);
         assert_eq!(last(0, u64::MAX).count(), 0);

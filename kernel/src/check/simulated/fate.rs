@@ -67,24 +67,17 @@ impl Config {
         // Two words of the seed's sequence for each request, whose state moves on by this step.
         let step: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut words = Random(self.seed.wrapping_add((2 * n).wrapping_mul(step)));
-        Fate {
-            latency_ns: self.latency.of(words.next_word()),
-            fails: scale(words.next_word(), 1_000_000) < u64::from(self.errors_per_million),
-        }
-    }
-}
-
-impl Latency {
-    /// The latency for a random word.
-    fn of(self, word: u64) -> Option<u64> {
-        match self {
+        let [word, error_word] = [words.next_word(), words.next_word()];
+        let latency_ns = match self.latency {
             Latency::Uniform { min_ns, max_ns } => {
                 let span = max_ns.saturating_sub(min_ns).saturating_add(1);
                 Some(min_ns.saturating_add(scale(word, span)))
             }
             Latency::Exponential { mean_ns } => Some(multiply(mean_ns, minus_ln(word))),
             Latency::Never => None,
-        }
+        };
+        let fails = scale(error_word, 1_000_000) < u64::from(self.errors_per_million);
+        Fate { latency_ns, fails }
     }
 }
 

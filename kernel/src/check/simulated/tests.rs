@@ -76,9 +76,9 @@ fn a_request_may_be_dropped_at_any_time() {
 #[test]
 fn records_are_given_to_one_at_a_time() {
     let many = if cfg!(miri) { 70 } else { 200 }; // more than are made at once
-    let taken: Vec<_> = (0..many).map(|_| record::take().expect("memory")).collect();
+    let taken: Vec<_> = (0..many).map(|_| take().expect("memory")).collect();
     let places: HashSet<_> = taken.iter().map(|record| core::ptr::from_ref(*record)).collect();
     assert_eq!(places.len(), many);
-    assert!(record::all().count() >= many);
-    taken.into_iter().for_each(record::give_back);
+    assert!(ALL.iter().count() >= many);
+    taken.into_iter().for_each(give_back);
 }

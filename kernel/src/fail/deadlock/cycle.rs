@@ -1,10 +1,9 @@
 //! Gs that wait for each other in a ring, found while other Gs still run.
 //!
-//! A mutex has an owner, a `RwLock` that is written has one, and a joiner waits for one G. So from
-//! each G in such a wait a link leads to another G, and if the links lead back to the first G, no G
-//! of the ring ever continues, whatever the rest of the machine does. [`find`] follows the links
-//! when a G is about to leave its CPU for such a wait; no other path pays. Mostly the first link
-//! ends the walk: the owner runs.
+//! A mutex has an owner, a `RwLock` that is written has one, and a joiner waits for one G. So a link
+//! leads from each G in such a wait to another G, and if the links lead back to the first G, no G of
+//! the ring ever continues. [`find`] follows the links when a G is about to leave its CPU for such a
+//! wait; no other path pays. Mostly the first link ends the walk: the owner runs.
 //!
 //! **Why the last G of a ring finds it.** Each G first publishes what it waits for, then has a
 //! fence, then walks. Of the Gs that close a ring together, the fence of one is the last, and this G
@@ -32,6 +31,7 @@
 use super::ring::{MOST, is_ring};
 use super::{MAX_WITH_CALLS, describe};
 use crate::arch::lock::IrqLock;
+use crate::fail::end::EXIT_DEADLOCK;
 use crate::fail::panic;
 use crate::run::time::{Duration, sleep};
 use crate::run::{Ended, GHandle, Instance, KERNEL, ProgramId, door};
@@ -60,8 +60,8 @@ pub(crate) fn within(instance: &Instance) -> Option<Waiting> {
         return Waiting::of(&g);
     }
     // A ring of another program was found meanwhile.
-    let gs = watch::members(instance.id()).filter_map(|(handle, _)| Waiting::of(&handle));
-    gs.into_iter().find(|&g| is_ring(g, Waiting::next))
+    let mut gs = watch::members(instance.id()).filter_map(|(handle, _)| Waiting::of(&handle));
+    gs.find(|&g| is_ring(g, Waiting::next))
 }
 
 #[cold]
@@ -75,30 +75,24 @@ fn end_program_of(first: Waiting) {
             *FOUND.lock() = Some((instance.id(), run::this()));
             instance.end(instance.id(), Ended::Deadlock, door::ready);
         }
-        _ => panic::deadlock(|out| report(out, first)),
+        _ => panic::stop_with(EXIT_DEADLOCK, |out| report(out, first)),
     }
 }
 
-/// The Gs of a ring, from `first` on.
 fn ring(first: Waiting) -> impl Iterator<Item = Waiting> {
     let next = move |g: &Waiting| g.next().map(|(_, next)| next).filter(|next| *next != first);
     core::iter::successors(Some(first), next).take(MOST)
 }
 
-/// Waits briefly until all Gs of a ring have left their CPUs, so that their frames can be read.
+/// Waits, for 100 ms at most, until all Gs of a ring have left their CPUs, so that their frames can
+/// be read.
 pub(crate) fn wait_until_parked(first: Waiting) {
-    for _ in 0..ROUNDS {
-        if ring(first).all(Waiting::has_left) {
-            break;
-        }
+    let mut rounds = 0..100;
+    while !ring(first).all(Waiting::has_left) && rounds.next().is_some() {
         sleep(Duration::from_millis(1));
     }
 }
 
-/// How often that is checked, a millisecond apart.
-const ROUNDS: usize = 100;
-
-/// Names the ring, G by G.
 pub(crate) fn report(out: &mut dyn Write, first: Waiting) -> fmt::Result {
     match ring(first).count() {
         1 => writeln!(out, "fatal error: a goroutine waits for itself - deadlock!")?,
@@ -113,7 +107,7 @@ pub(crate) fn report(out: &mut dyn Write, first: Waiting) -> fmt::Result {
         if Waiting::me() == Some(g) {
             backtrace::print(out, arch::here())?;
         } else {
-            super::write_calls(out, info.id)?;
+            backtrace::print_all(out, watch::calls(info.id).into_iter().flatten())?;
         }
     }
     Ok(())

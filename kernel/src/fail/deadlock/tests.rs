@@ -98,30 +98,30 @@ fn resting() -> Watcher<&'static str> {
 
 #[test]
 fn the_first_event_wakes_a_watcher_that_rests_and_no_other_does() {
-    for wake in [Watcher::poll_watcher, Watcher::wake, |w: &Watcher<_>| w.poll_watcher_from_halt(1)]
-    {
+    let event = |w: &Watcher<_>| w.poll(usize::MAX);
+    for wake in [event, Watcher::wake, |w: &Watcher<_>| w.poll(1)] {
         let watcher = resting();
         assert_eq!(wake(&watcher), Some("watcher"));
-        assert_eq!((watcher.poll_watcher(), watcher.wake()), (None, None));
+        assert_eq!((watcher.poll(usize::MAX), watcher.wake()), (None, None));
     }
 }
 
 #[test]
 fn an_event_during_a_look_is_a_reason_to_look_again() {
     let watcher = looking();
-    assert_eq!(watcher.poll_watcher(), None, "it does not rest");
+    assert_eq!(watcher.poll(usize::MAX), None, "it does not rest");
     assert!(!watcher.begin_rest(|| unreachable!("it looks again")));
     watcher.end_scan();
     watcher.begin_scan(true);
     assert!(watcher.begin_rest(|| "watcher"), "nothing has happened since");
-    assert_eq!(watcher.poll_watcher(), Some("watcher"));
+    assert_eq!(watcher.poll(usize::MAX), Some("watcher"));
 }
 
 #[test]
 fn an_event_before_a_look_is_seen_by_it() {
     let watcher = looking();
     watcher.end_scan(); // a suspect: it does not rest
-    assert_eq!(watcher.poll_watcher(), None);
+    assert_eq!(watcher.poll(usize::MAX), None);
     watcher.begin_scan(true);
     assert!(watcher.begin_rest(|| "watcher"));
 }
@@ -130,9 +130,9 @@ fn an_event_before_a_look_is_seen_by_it() {
 fn without_a_program_beside_only_the_start_of_one_wakes_it() {
     let watcher = Watcher::new();
     watcher.begin_scan(false);
-    assert_eq!(watcher.poll_watcher(), None);
+    assert_eq!(watcher.poll(usize::MAX), None);
     assert!(watcher.begin_rest(|| "watcher"), "that was no reason");
-    assert_eq!((watcher.poll_watcher(), watcher.poll_watcher_from_halt(3)), (None, None));
+    assert_eq!((watcher.poll(usize::MAX), watcher.poll(3)), (None, None));
     assert_eq!(watcher.wake(), Some("watcher"));
 }
 
@@ -147,14 +147,14 @@ fn a_program_that_starts_during_a_look_is_looked_at() {
 #[test]
 fn a_cpu_that_halts_beside_the_watcher_alone_is_no_news() {
     let watcher = looking();
-    assert_eq!(watcher.poll_watcher_from_halt(1), None);
+    assert_eq!(watcher.poll(1), None);
     assert!(watcher.begin_rest(|| "watcher"), "it would keep itself awake");
     let watcher = looking();
-    assert_eq!(watcher.poll_watcher_from_halt(2), None);
+    assert_eq!(watcher.poll(2), None);
     assert!(!watcher.begin_rest(|| unreachable!("somebody else ran")));
     let watcher = looking();
     watcher.end_scan(); // it sleeps, and the one that runs is another
-    assert_eq!(watcher.poll_watcher_from_halt(1), None);
+    assert_eq!(watcher.poll(1), None);
     assert!(!watcher.begin_rest(|| unreachable!("somebody else ran")));
 }
 

@@ -77,14 +77,12 @@ fn strikes_in_a_hurry_do_not_make_two_seconds() {
 }
 
 fn open() -> Watchdogs {
-    let watchdogs = Watchdogs::none();
-    watchdogs.allow();
-    watchdogs
+    Watchdogs(AtomicU64::new(0))
 }
 
 #[test]
 fn nobody_takes_a_post_that_is_not_there() {
-    let watchdogs = Watchdogs::none();
+    let watchdogs = Watchdogs(AtomicU64::new(FORBIDDEN));
     assert!(!watchdogs.has_vacancy() && !watchdogs.add(0) && !watchdogs.replace_by(0, 1));
     watchdogs.remove(0);
     assert!(!watchdogs.has_vacancy());

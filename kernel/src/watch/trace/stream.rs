@@ -5,18 +5,14 @@
 //! how many. At the end of the machine the G that ends it writes the rest, the counters, and the
 //! end mark.
 //!
-//! # Names
+//! **Names**: the name and the spawn site of a G are recorded when it is created ([`NAMES`]), so a G
+//! that is gone when its events are written out has a name all the same. Gs that are older than the
+//! stream are looked up.
 //!
-//! The name and the spawn site of a G are recorded when it is created ([`NAMES`]), so a G that is
-//! gone when its events are written out has a name all the same. Gs that are older than the stream
-//! are looked up.
-//!
-//! # Which G writes
-//!
-//! One at a time: the holder of [`STREAM`]. That is the G that drains, a G that starts or stops a
-//! trace, or one that ends the machine. It may hold it for seconds, as a port takes a byte at a
-//! time, and with interrupts on. So the lock is only ever tried: a G that does not get it yields
-//! and tries again, and at the end of a machine that panics a CPU does without.
+//! **One G writes at a time**: the holder of [`STREAM`], which drains, starts or stops a trace, or
+//! ends the machine. It may hold it for seconds, with interrupts on, as a port takes a byte at a
+//! time. So the lock is only ever tried: a G that does not get it yields and tries again, and a CPU
+//! that ends a machine that panics does without.
 
 use super::wire::Out;
 use super::{Event, IS_ON, Kind, StartError, What, ZERO, wire};
@@ -35,7 +31,6 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use spin::{Mutex, MutexGuard};
 
-/// The stream, for its one writer.
 pub(crate) struct Stream {
     port: Option<Port>,
     /// The end mark was written.
@@ -61,11 +56,10 @@ impl Out for Port {
     }
 }
 
-/// The header was written, and the end mark was not.
+/// Events are being written out: the header was written, and the end mark was not.
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
 /// Blocks that were written: a G that waits for the writer sees its progress.
 static BLOCKS: AtomicU64 = AtomicU64::new(0);
-/// A CPU has filled half a ring.
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// Whether there is a G that drains, and its handle while it waits.
 static HAS_DRAINER: AtomicBool = AtomicBool::new(false);
@@ -75,9 +69,6 @@ static DRAINER: IrqLock<Option<GHandle>> = IrqLock::new(None);
 /// not fit are lost.
 static NAMES: IrqLock<Vec<Name>> = IrqLock::new(Vec::new());
 type Name = (u64, &'static str, &'static Location<'static>);
-
-/// The counters of a CPU that a stream ends with, after those of its [`Cursor`].
-type Counters = [u64; wire::COUNTERS - 2];
 
 /// How far the ring of a CPU has been written out, and what the CPU has counted.
 #[derive(Clone, Copy)]
@@ -91,19 +82,16 @@ struct Cursor {
     /// Counted while events were recorded; what is counted in a pause belongs to no event. Wrapping:
     /// less what the counters were at the beginning. They are read at two moments, so one may end
     /// below zero.
-    counts: Counters,
+    counts: [u64; wire::COUNTERS - 2],
 }
 
 /// Events that are copied at once: 2 KiB of stack.
 const BATCH: usize = 128;
-
 /// How long a G waits for the writer while that writes nothing.
 const PATIENCE_NS: u64 = 10_000_000_000;
-
 /// How long the end of the machine waits for other CPUs to go idle.
 const SETTLE_NS: u64 = 10_000_000;
 
-/// Whether events are being written out.
 pub(crate) fn is_open() -> bool {
     IS_OPEN.load(Acquire)
 }
@@ -154,11 +142,6 @@ impl Stream {
         }
     }
 
-    /// Tracing went off when the counters were these.
-    fn pause(&mut self, cpus: &[PInfo]) {
-        self.cursors.iter_mut().zip(cpus).for_each(|(cursor, p)| cursor.end(p));
-    }
-
     /// Writes out all names, if their lock is not lost, and all rings.
     fn drain(&mut self, has_names: bool) {
         let Some(out) = &mut self.port else { return };
@@ -205,28 +188,25 @@ pub(crate) fn note_name(g: u64, name: &'static str, site: &'static Location<'sta
     }
 }
 
-/// The rings should be drained. By a CPU that records an event, interrupts off, perhaps in the
-/// middle of an operation on its P.
+/// Has the rings drained. Interrupts off, perhaps in the middle of an operation on this CPU's P.
 #[cold]
 pub(crate) fn ask() {
     if !is_open() {
         return;
     }
     WANTED.store(true, Relaxed);
-    let waits = DRAINER.lock().take();
-    if let Some(g) = waits {
+    let drainer = DRAINER.lock().take();
+    if let Some(g) = drainer {
         door::ready_from_interrupt(g);
         // An interrupt moves it to the queue, when this CPU is in no queue operation.
         door::interrupt_this_cpu();
     }
 }
 
-/// Starts the G that drains, unless there is one.
 pub(crate) fn spawn_drainer() {
-    if HAS_DRAINER.swap(true, Relaxed) {
-        return;
-    }
-    if let Err(error) = service::spawn("trace", drain_for_ever) {
+    if !HAS_DRAINER.swap(true, Relaxed)
+        && let Err(error) = service::spawn("trace", drain_for_ever)
+    {
         log::warn!("trace: no G to drain the rings: {error}");
     }
 }
@@ -268,7 +248,7 @@ fn wait_for_stream() -> Option<MutexGuard<'static, Stream>> {
 /// Tracing has gone off, when the counters were these: writes out the rest. By a G.
 pub(crate) fn pause(cpus: &[PInfo]) -> Option<MutexGuard<'static, Stream>> {
     let mut stream = wait_for_stream()?;
-    stream.pause(cpus);
+    stream.cursors.iter_mut().zip(cpus).for_each(|(cursor, p)| cursor.end(p));
     stream.drain(true);
     Some(stream)
 }
@@ -279,8 +259,7 @@ pub(crate) fn finish(code: u32, cpus: Option<&[PInfo]>) {
     if !is_open() {
         return;
     }
-    let stream = cpus.map_or_else(wait_for_stream, pause);
-    let Some(mut stream) = stream else { return };
+    let Some(mut stream) = cpus.map_or_else(wait_for_stream, pause) else { return };
     let Stream { port: Some(out), cursors, .. } = &mut *stream else { return };
     for (cpu, cursor) in cursors[..arch::num_cpus()].iter().enumerate() {
         wire::stat(out, cpu as u32, cursor.counters());
@@ -320,7 +299,6 @@ pub fn abandon(code: u32) {
 impl Cursor {
     const NEW: Cursor = Cursor { read: 0, sent: 0, lost: 0, counts: [0; _] };
 
-    /// So many events were overwritten.
     fn lose(&mut self, lost: u64) {
         self.lost += lost;
         self.sent += lost;
@@ -338,7 +316,6 @@ impl Cursor {
         self.count(&PInfo { switches, ..*p }, u64::wrapping_sub);
     }
 
-    /// Recording ends on that P.
     fn end(&mut self, p: &PInfo) {
         self.count(p, u64::wrapping_add);
     }
@@ -350,7 +327,6 @@ impl Cursor {
         self.counts = core::array::from_fn(|i| with(self.counts[i], now[i]));
     }
 
-    /// The counters at the end of the stream.
     fn counters(&self) -> [u64; wire::COUNTERS] {
         let mut all = [0; wire::COUNTERS];
         (all[0], all[1]) = (self.sent, self.lost);

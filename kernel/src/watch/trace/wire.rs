@@ -9,23 +9,18 @@ use crate::watch::symbols::Clipped;
 use arrayvec::ArrayString;
 use core::fmt::{self, Write};
 
-/// A destination of bytes.
+/// A destination of bytes, which takes all of them.
 pub trait Out {
-    /// Takes all of them.
     fn write(&mut self, bytes: &[u8]);
 }
 
-/// The first bytes of a stream.
 const MAGIC: &[u8; 8] = b"RNTRACE1";
 const VERSION: u32 = 1;
-
 /// Maximum length of a name or spawn site: longer ones are cut off.
 const MAX_TEXT: usize = 120;
-
 /// The number of counters of each CPU, at the end of a stream.
 pub const COUNTERS: usize = 10;
 
-/// The header of a stream.
 pub fn header(out: &mut dyn Out, cpus: u32, hz: u64, zero: u64) {
     out.write(MAGIC);
     out.write(&VERSION.to_le_bytes());
@@ -43,7 +38,6 @@ pub fn events(out: &mut dyn Out, cpu: u32, first: u64, events: &[Event]) {
     events.iter().for_each(|event| out.write(&event.to_bytes()));
 }
 
-/// The name of a G, and where it was started.
 pub fn name(out: &mut dyn Out, g: u32, name: &str, site: &dyn fmt::Display) {
     let text = |_| Clipped { out: ArrayString::<MAX_TEXT>::new(), room: MAX_TEXT };
     let [mut called, mut at] = core::array::from_fn(text);
@@ -59,7 +53,6 @@ pub fn name(out: &mut dyn Out, g: u32, name: &str, site: &dyn fmt::Display) {
     }
 }
 
-/// The counters of one CPU.
 pub fn stat(out: &mut dyn Out, cpu: u32, counters: [u64; COUNTERS]) {
     block(out, b"STAT", 8 + 8 * COUNTERS);
     out.write(&cpu.to_le_bytes());
@@ -67,7 +60,6 @@ pub fn stat(out: &mut dyn Out, cpu: u32, counters: [u64; COUNTERS]) {
     counters.iter().for_each(|counter| out.write(&counter.to_le_bytes()));
 }
 
-/// The end of a stream.
 pub fn done(out: &mut dyn Out, code: u32) {
     block(out, b"DONE", 4);
     out.write(&code.to_le_bytes());
