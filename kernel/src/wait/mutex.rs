@@ -124,13 +124,11 @@ pub(crate) struct Waiting {
     me: u64,
 }
 
-// SAFETY: `&Mutex` lets one G after the other have `&mut T`, which it may
-// also move out of: that is sending it.
+// SAFETY: `&Mutex` gives `&mut T` to one G after the other, which may also move out of it: sending.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
 guard_mut! {
-    /// The right to touch the value of a `Mutex`; the lock is free again when
-    /// this is dropped, and poisoned if that is by a panic.
+    /// The right to touch the value of a `Mutex`; a panic that drops this poisons the lock.
     MutexGuard, Mutex, unlock
 }
 
@@ -171,7 +169,6 @@ impl<T: ?Sized> Mutex<T> {
         self.lock_until(Some(deadline_after(timeout))).map_err(TryLockError::in_time)
     }
 
-    /// Takes the lock, however long that takes, or until `deadline_ns`.
     #[inline]
     pub(crate) fn lock_until(&self, deadline_ns: Option<u64>) -> TryResult<MutexGuard<'_, T>> {
         taken(self.lock.lock(deadline_ns), || self.guard())
@@ -184,7 +181,6 @@ impl<T: ?Sized> Mutex<T> {
 }
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
-    /// The lock that this holds.
     pub(crate) fn mutex(this: &Self) -> &'a Mutex<T> {
         this.lock
     }
@@ -197,8 +193,7 @@ impl Lock {
         }
     }
 
-    /// (1), (3) Takes the lock if it is free and not poisoned. What nearly every
-    /// `lock` comes to. See "The fast paths".
+    /// (1), (3) Takes the lock if it is free and not poisoned. See "The fast paths".
     #[inline]
     fn take_free(&self) -> bool {
         let free = self.word.load(Relaxed) & QUEUED;
@@ -256,8 +251,8 @@ impl Lock {
         tried
     }
 
-    /// The G `name` is gone, and may have a node in the queue: takes it out. If there is none,
-    /// the G was granted the lock, and takes it along.
+    /// Takes out the node of the G `name`, which is gone. If there is none, the G was granted the
+    /// lock, and takes it along.
     pub(crate) fn forget_waiter(&self, name: u64) {
         let mut locked = self.queue.lock();
         if !locked.take_out(0, |waiting| is_same(waiting.me, name)) {
@@ -277,8 +272,7 @@ impl Lock {
         locked.ready_if(next);
     }
 
-    /// Tries for a while, if that is of use. If it was not: CALLS, if we have cleared
-    /// it and must set it again.
+    /// Tries for a while, if that is of use. If in vain: CALLS, if we must set it again, else 0.
     pub(crate) fn spin(&self) -> Result<Poisoned, u64> {
         let mut mine = 0;
         let (tries, pauses) = if may_spin() { (TRIES, PAUSES) } else { (1, 0) };
@@ -302,8 +296,8 @@ impl Lock {
         Err(mine)
     }
 
-    /// (3) or (4), whichever the word allows: `mine` is set if we take the lock and others
-    /// wait, `waits` says what is set if we must wait. Under the queue's lock.
+    /// (3) or (4), whichever the word allows: sets `mine` if we take the lock and others wait, and
+    /// what `waits` says if we must wait. Under the queue's lock.
     pub(crate) fn barge_or_wait(
         &self,
         mine: u64,
@@ -316,8 +310,8 @@ impl Lock {
                 owner if is_abandoned(owner) => return Err(self.why_not()),
                 _ => (word | waits(word), Err(NotTaken::Held)),
             };
-            // Acquire pairs with the Release of the G that freed the lock. The
-            // flags for the unlock are ordered by the queue's lock, to which it comes.
+            // Acquire pairs with the Release of the G that freed the lock. The flags for the unlock
+            // are ordered by the queue's lock, to which it comes.
             if self.word.compare_exchange(word, next, Acquire, Relaxed).is_ok() {
                 return taken;
             }
@@ -341,8 +335,7 @@ impl Lock {
         }
     }
 
-    /// All other ways to free the lock: a waiter must be told, a panic began, the lock was
-    /// poisoned, or the word has changed since it was loaded.
+    /// A waiter must be told, a panic began, the lock was poisoned, or the word has changed.
     #[cold]
     fn unlock_slow(&self) {
         let mut word = self.word.load(Relaxed);
@@ -390,19 +383,16 @@ impl Lock {
     }
 }
 
-/// The name of the owner; 0 if there is none.
 pub(super) fn owner_in(word: u64) -> u64 {
     word & OWNER
 }
 
-/// Where the running G waits.
 pub(crate) fn place(since_ns: u64, deadline_ns: Option<u64>) -> Place<Waiting> {
     let value = Some(Waiting { since_ns, me: me() });
     Place { reason: Reason::MutexLock, list: 0, value, deadline_ns }
 }
 
-/// What a G sets that begins to wait, and has `mine` to set: the first waiter sets CALLS; the
-/// others leave that to the G that is on its way.
+/// What a G sets that begins to wait: CALLS if it is first, else `mine`.
 pub(crate) fn begins_to_wait(word: u64, mine: u64) -> u64 {
     if word & QUEUED == 0 { QUEUED | CALLS } else { mine }
 }
@@ -412,7 +402,6 @@ fn called(word: u64, mine: u64) -> u64 {
     if word & QUEUED == 0 { 0 } else { mine }
 }
 
-/// Whether a G that has waited since then has waited too long.
 fn is_over(since_ns: u64) -> bool {
     now_ns().saturating_sub(since_ns) > PATIENCE_NS
 }
