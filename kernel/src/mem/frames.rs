@@ -1,9 +1,9 @@
 //! Physical memory, a page at a time: one bitmap, without a lock.
 //!
-//! A bit says whether its frame is free. Allocating first takes one from the *count* of free frames,
-//! and fails if too few are left; then it clears a bit. The count is never larger than the number of
-//! bits that are set and not claimed, so there is a bit for the caller, and the search ends. Freeing
-//! sets the bit, then adds to the count. A bit that is set already is a double free.
+//! A bit says whether its frame is free. Allocating first takes one from the *count* of free
+//! frames, and fails if too few are left; then it clears a bit. The count is never larger than the
+//! number of bits that are set and not claimed, so there is a bit for the caller, and the search
+//! ends. Freeing sets the bit, then adds to the count. A bit that is set already is a double free.
 //!
 //! So neither a page fault nor an interrupt ever waits for the code that it interrupted, and no CPU
 //! has a cache whose frames the others cannot get. Each CPU searches from the word where it last
@@ -152,8 +152,8 @@ fn zeroed(frame: Frame) -> Frame {
 ///
 /// # Safety
 ///
-/// The caller holds `frame` and it is unused: no page table maps it, no TLB of any CPU caches such a
-/// mapping, no device writes to it.
+/// The caller holds `frame` and it is unused: no page table maps it, no TLB of any CPU caches such
+/// a mapping, no device writes to it.
 pub unsafe fn free(frame: Frame) {
     if let Some(frames) = FRAMES.get() {
         frames.put(frame);

@@ -13,8 +13,8 @@
 //!
 //! [`classes`] has the allocator as a type over any memory, which is how the host and Miri test it;
 //! this file instantiates it for the kernel, in a window of addresses. The lower half of the window
-//! is for pages, the upper half for their records, which get memory as the heap takes addresses, and
-//! keep it: 32 bytes for a page of 4 KiB.
+//! is for pages, the upper half for their records, which get memory as the heap takes addresses,
+//! and keep it: 32 bytes for a page of 4 KiB.
 
 pub mod classes;
 mod pages;

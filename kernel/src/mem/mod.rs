@@ -2,8 +2,8 @@
 //!
 //! `survey` checks the memory map, [`dma`] sets memory aside for devices, [`frames`] allocates
 //! physical pages, [`heap`] serves `alloc`, [`stack`] gives Gs and Ms their stacks, and [`reclaim`]
-//! makes what they only cache free again. Page tables and the map of addresses are in `arch::paging`.
-//! No page is ever both writable and executable.
+//! makes what they only cache free again. Page tables and the map of addresses are in
+//! `arch::paging`. No page is ever both writable and executable.
 //!
 //! Frames and page tables have no lock. So a page fault on a stack, which needs both, takes none;
 //! and of the locks here, the heap's and those of the lists of stacks, none is taken under another.
@@ -68,8 +68,8 @@ const FRAME_SOURCE: paging::FrameSource = paging::FrameSource {
     is_memory: survey::is_memory,
 };
 
-/// Passes the sound part of `map` to `dma` and `frames`. The pieces are on the stack, as there is no
-/// other memory yet, and gone before page tables and heap are made.
+/// Passes the sound part of `map` to `dma` and `frames`. The pieces are on the stack, as there is
+/// no other memory yet, and gone before page tables and heap are made.
 ///
 /// # Safety
 ///

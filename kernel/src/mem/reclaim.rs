@@ -11,8 +11,8 @@
 //! A caller that cannot wait (interrupts off, a G that is about to park, no G at all) fails at the
 //! first try. A page fault of a stack cannot wait either: if there is memory to reclaim
 //! ([`would_help`]), the page comes from the last frames, and the G must leave its CPU at once, as
-//! at the end of its slice, so that its M can reclaim ([`is_wanted`]). A G in a blocking call leaves
-//! together with its M, and the spare M that replaces it reclaims.
+//! at the end of its slice, so that its M can reclaim ([`is_wanted`]). A G in a blocking call
+//! leaves together with its M, and the spare M that replaces it reclaims.
 //!
 //! **One M reclaims at a time** ([`RECLAIMING`]). Pages that another M has unmapped and not
 //! freed yet are counted nowhere: an M that did not wait for them would find none, and its

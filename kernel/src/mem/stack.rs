@@ -3,8 +3,8 @@
 //! A [`Stack`] is a slot of addresses of which only the top page has memory; the page-fault handler
 //! commits the others as they are touched ([`Pool::handle_fault`]), but for the lowest: they are
 //! *closed*, and a touch there is an overflow. Code probes below its stack pointer before it takes
-//! a lock (`arch::probe_stack`, a page at most), and from the last good page that must still land in
-//! the closed part. A [kernel stack](new_kernel_stack) has all its memory from the start, for
+//! a lock (`arch::probe_stack`, a page at most), and from the last good page that must still land
+//! in the closed part. A [kernel stack](new_kernel_stack) has all its memory from the start, for
 //! interrupts and for CPUs that come up.
 //!
 //! ```text
@@ -25,11 +25,11 @@
 //!
 //! Class, slot and guard follow from the address alone ([`slot`]); the header at the very top holds
 //! the state of the slot. [`pool`] keeps the free slots, tested on the host. The record
-//! ([`Stack::record`]) holds the G, and is never freed, as the top page is never unmapped: a G needs
-//! one page with its stack, not a page and a block of the heap. Below it, in builds with
-//! `debug_assertions`, is a canary: words that are written when the top page is committed, and never
-//! again. If they have changed ([`is_whole`]), there was a stray write, or one that ran over the top
-//! of the stack, which in the record would be noticed much later.
+//! ([`Stack::record`]) holds the G, and is never freed, as the top page is never unmapped: a G
+//! needs one page with its stack, not a page and a block of the heap. Below it, in builds with
+//! `debug_assertions`, is a canary: words that are written when the top page is committed, and
+//! never again. If they have changed ([`is_whole`]), there was a stray write, or one that ran over
+//! the top of the stack, which in the record would be noticed much later.
 //!
 //! # TLB shootdown
 //!
@@ -87,8 +87,8 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// A stack with at least `size` bytes for its user, up to [`MAX_SIZE`]. If there is no memory, a
-    /// caller that can wait tries twice (`mem::reclaim`).
+    /// A stack with at least `size` bytes for its user, up to [`MAX_SIZE`]. If there is no memory,
+    /// a caller that can wait tries twice (`mem::reclaim`).
     pub fn new(size: usize) -> Result<Stack, NoMemory> {
         let class = slot::class_for(size).ok_or(NoMemory)?;
         let take = || POOL.take(class);
@@ -106,7 +106,8 @@ impl Stack {
         self.slot().bounds()
     }
 
-    /// The record that stays with this stack for ever; `make` makes it at the first use of the stack.
+    /// The record that stays with this stack for ever; `make` makes it at the first use of the
+    /// stack.
     ///
     /// # Safety
     /// All callers, for all stacks, use the same `T`.
@@ -129,7 +130,8 @@ impl Stack {
         Slot::smallest_at(self.top.get()).is_some_and(|slot| POOL.deep(slot) <= 1)
     }
 
-    /// Commits its highest `pages` pages now, not on first touch; tries twice as [`new`](Self::new).
+    /// Commits its highest `pages` pages now, not on first touch; tries twice as
+    /// [`new`](Self::new).
     pub fn commit(&self, pages: usize) -> Result<(), NoMemory> {
         let commit = || POOL.commit(self.slot(), pages);
         commit().or_else(|none| if reclaim::wait_for(pages) { commit() } else { Err(none) })

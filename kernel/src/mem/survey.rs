@@ -3,15 +3,15 @@
 //! A map may call addresses usable where there is no memory: beyond the last module, over the
 //! registers of a device. Writes to such a frame would be lost, and a page table in it would crash
 //! the machine without a message. So each usable region is cut into the pieces that no reserved one
-//! touches, and a few frames of each piece must hold what is written to them. Pieces that do not are
-//! left out, with a warning. What remains are pieces of whole frames that do not overlap.
+//! touches, and a few frames of each piece must hold what is written to them. Pieces that do not
+//! are left out, with a warning. What remains are pieces of whole frames that do not overlap.
 //!
 //! The first and the last frame are tried and [`SAMPLES`] in between, not all: a host gives a
 //! virtual machine the memory that it touches. So a small hole in the middle of a piece is not
 //! found, nor a device whose registers keep what is written, nor memory at two addresses.
 //!
-//! What is found is remembered for drivers ([`is_memory`]): firmware and devices say where registers
-//! are, and a table that names the kernel's own memory would make a driver write into it.
+//! What is found is remembered for drivers ([`is_memory`]): firmware and devices say where
+//! registers are, and a table that names the kernel's own memory would make a driver write into it.
 //!
 //! Called once, by `mem::init`; `arch` knows how to try a frame.
 
@@ -96,8 +96,8 @@ fn frames_touched(region: &MemoryRegion) -> Range<u64> {
     region.start & !(PAGE - 1)..end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
 }
 
-/// Writes the sound part of `map` below `limit` to `out`, as usable regions of whole frames. `holds`
-/// says whether the frame at an address keeps what is written.
+/// Writes the sound part of `map` below `limit` to `out`, as usable regions of whole frames.
+/// `holds` says whether the frame at an address keeps what is written.
 pub fn survey<'out>(
     map: Map<'_>,
     limit: u64,

@@ -14,13 +14,11 @@
 //!
 //! The upper bits name the G that holds the lock ([`held`](super::held)); zero means free. QUEUED:
 //! the queue may not be empty. (3) to (7) are under the queue's lock, except (3) by a G that does
-//! not wait. POISONED is independent of the rest, but it keeps callers off (1) and (2), so the
-//! fast paths need not check it. Nor do they check whether a panic began since the lock was taken:
-//! a G's name says whether it panics, so then (2) does not find the name that it expects, and the
-//! slow path checks.
-//!
-//! If the owner is gone (it ended without unwinding), the lock is *abandoned*: it stays as it
-//! is for ever, and every call and every waiter is told so ([`held`](super::held)).
+//! not wait. POISONED is independent of the rest, but keeps callers off (1) and (2), so the fast
+//! paths need not check it. Nor do they check whether a panic began since: then the G's name has
+//! changed, (2) does not find the one that it expects, and the slow path checks. If the owner is
+//! gone, the lock is *abandoned*: it stays as it is for ever, and every call and every waiter is
+//! told so.
 //!
 //! # Which G is next
 //!
@@ -49,21 +47,19 @@
 //! # The fast paths
 //!
 //! Where several CPUs want one lock, a G waits nearly always, and is on its way: of 800,000 turns
-//! of 8 Gs on 4 CPUs, in all but a few. So it is on one CPU, once a G was preempted with the lock.
-//! So QUEUED alone may not keep the lock off the fast paths, and neither of them may often try what
+//! of 8 Gs on 4 CPUs, in all but a few; and on one CPU, once a G was preempted with the lock. So
+//! QUEUED alone may not keep the lock off the fast paths, and neither of them may often try what
 //! must fail: a locked instruction costs the same if it fails. Both load the word first, and expect
 //! the flag that they have seen there: with no owner, so that an owner makes it fail; with this G,
 //! so that any other flag does, which is when there is more to do anyway. That is one locked
-//! instruction for each, and not one instruction more with a G in the queue, where Go has three
-//! locked ones for both.
+//! instruction for each, also with a G in the queue, where Go has three for both.
 //!
 //! # Spinning
 //!
 //! A G that finds the lock taken tries again for a while, if the holder can run meanwhile and no
-//! other G waits for this CPU: by Go's rule, as long, and as seldom. A G that tried after every
-//! pause would take the lock at each of the holder's unlocks, and its cache line would go to and
-//! fro for every operation; one that tries four times lets the holder have many turns in its own
-//! cache.
+//! other G waits for this CPU: by Go's rule, four times. A G that tried after every pause would
+//! take the lock at each of the holder's unlocks, and its cache line would go to and fro for every
+//! operation; four tries let the holder have many turns in its own cache.
 
 use super::held::{
     NotTaken, OWNER, PANICKING, Poisoned, guard_mut, is_abandoned, is_mine, is_same,
@@ -93,9 +89,8 @@ pub(crate) const PATIENCE_NS: u64 = 1_000_000;
 /// A value that one G at a time may touch.
 ///
 /// A G that finds it taken waits and leaves its CPU to others. A free lock goes to the first G that
-/// comes, as in Go. The first waiter in the queue that is woken, finds the lock taken again and has
-/// waited for more than 1 ms is served next, and after it, in the order of the queue, every waiter
-/// that has waited that long: no other G gets the lock in between.
+/// comes, as in Go; but once the first waiter is woken, finds the lock taken again and has waited
+/// for more than 1 ms, it is served next, and after it, in order, all that have waited that long.
 ///
 /// ```
 /// use runnext::{prelude::*, sync::Mutex};

@@ -10,9 +10,9 @@
 //! hold the list's link in their first word.
 //!
 //! A page that was cut for a class belongs to it until all its blocks are back in `slabs`; then it
-//! returns to `pages`. A block in the cache of a CPU keeps a page from that. So a request that finds
-//! no memory first empties the cache of its own CPU ([`Allocator::trim`]), and tries again, all with
-//! interrupts off; other CPUs empty their own caches when `mem` asks (`mem::reclaim`).
+//! returns to `pages`. A block in the cache of a CPU keeps a page from that. So a request that
+//! finds no memory first empties the cache of its own CPU ([`Allocator::trim`]), and tries again,
+//! all with interrupts off; other CPUs empty their own caches when `mem` asks (`mem::reclaim`).
 
 use super::pages::{Block, Kind, Pages, Source, Taken};
 use super::slabs::{FreeList, Slabs};
@@ -191,7 +191,8 @@ impl<S: Source> Allocator<S> {
         self.lock().pages.free[Kind::With as usize]
     }
 
-    /// Empties the cache of this CPU, at most a few hundred blocks, and the spare pages of the classes.
+    /// Empties the cache of this CPU, at most a few hundred blocks, and the spare pages of the
+    /// classes.
     #[cold]
     pub fn trim(&self, here: &Here) {
         for class in 0..CLASSES {
@@ -376,8 +377,8 @@ impl Cache {
         while self.is_lent.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
-        // SAFETY: no other code has the blocks until `is_lent` is false again, which is after `f` is
-        // done with them; if `f` unwinds, they stay lent for ever.
+        // SAFETY: no other code has the blocks until `is_lent` is false again, which is after `f`
+        // is done with them; if `f` unwinds, they stay lent for ever.
         let result = f(unsafe { &mut (&mut *self.blocks.get())[class] });
         self.is_lent.store(false, Ordering::Release); // pairs with the swap
         result

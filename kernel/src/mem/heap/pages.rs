@@ -1,22 +1,22 @@
 //! The heap's pages: free runs of them, committed or uncommitted.
 //!
-//! All addresses below `top` are pages, and each page has a [`Record`] beside the heap, found by its
-//! number. Free neighbours form one *run*; the records of its first and its last page hold its
-//! length, so freeing a page finds the runs beside it without a search, and merges them. Runs are on
-//! lists by length: one list for each length up to 32 pages, then one for each power of two.
+//! All addresses below `top` are pages, and each page has a [`Record`] beside the heap, found by
+//! its number. Free neighbours form one *run*; the records of its first and its last page hold its
+//! length, so freeing a page finds the runs beside it without a search, and merges them. Runs are
+//! on lists by length: one list for each length up to 32 pages, then one for each power of two.
 //!
 //! A run has memory in all of its pages or in none. Pages without memory were never used, or were
-//! uncommitted when frames were short ([`Pages::take_out`]); they get memory when they are taken. So
-//! a large request never fails for want of neighbours: there are always addresses, and any frames
-//! will do. Runs of different kinds do not merge.
+//! uncommitted when frames were short ([`Pages::take_out`]); they get memory when they are taken.
+//! So a large request never fails for want of neighbours: there are always addresses, and any
+//! frames will do. Runs of different kinds do not merge.
 //!
 //! # What was rejected
 //!
 //! - *A list of holes, sorted by address*: freeing walks it, and small blocks must be sorted to
 //!   become holes again, a hundred thousand at a time, with interrupts off for seconds. The crate
 //!   `linked_list_allocator` keeps such a list, for a region with few holes (`mem::dma`).
-//! - *Runs with memory in some of their pages*: fewer runs, but then a request must read each page's
-//!   record of each run to know what it would cost.
+//! - *Runs with memory in some of their pages*: fewer runs, but then a request must read each
+//!   page's record of each run to know what it would cost.
 //! - *Buddies*: a request for 5 pages would take 8.
 //!
 //! Called by [`super::classes`] under its lock; the lists of records also serve [`super::slabs`].
@@ -42,10 +42,9 @@ pub const MOST: usize = SPAN as usize;
 ///
 /// # Safety
 ///
-/// `base()` is always the same pointer, as aligned as any block is asked to be, and at
-/// least to a page; the page with number `n` begins `n` pages above it. The heap alone may
-/// use it, from when `commit` gave it memory until it was taken out. `record` gives each
-/// page its own.
+/// `base()` is always the same pointer, as aligned as any block is asked to be, and at least to a
+/// page; the page with number `n` begins `n` pages above it. The heap alone may use it, from when
+/// `commit` gave it memory until it was taken out. `record` gives each page its own.
 pub unsafe trait Source {
     /// The first byte.
     fn base(&self) -> *mut u8;
@@ -149,9 +148,9 @@ impl Pages {
     }
 
     /// A run that is long enough, from the lists with the shortest runs first. Any run on a list
-    /// beyond `sure` fits; on the others only some runs are tried, as the caller holds the lock. The
-    /// memory of the rest returns by [`take_out`](Self::take_out) before a request that can wait
-    /// fails.
+    /// beyond `sure` fits; on the others only some runs are tried, as the caller holds the lock.
+    /// The memory of the rest returns by [`take_out`](Self::take_out) before a request that can
+    /// wait fails.
     fn take_run<S: Source>(
         &mut self,
         source: &S,

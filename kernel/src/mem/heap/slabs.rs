@@ -2,9 +2,9 @@
 //!
 //! A page that was cut into blocks of one class is a *slab*. Its record holds the list of its free
 //! blocks and their number: so when its last block returns, the page is known to be free without a
-//! search, and goes back to the pages, where any class and any large request can take it. Each class
-//! keeps one spare page, so that a load that alternates does not cut pages again and again. A block
-//! in the cache of a CPU is not in its page's record ([`super::classes::Allocator::trim`]).
+//! search, and goes back to the pages, where any class and any large request can take it. Each
+//! class keeps one spare page, so that a load that alternates does not cut pages again and again. A
+//! block in the cache of a CPU is not in its page's record ([`super::classes::Allocator::trim`]).
 //!
 //! Called by [`super::classes`], under its lock.
 

@@ -18,8 +18,8 @@
 //! 5. On the same list, but its user keeps it, and meanwhile uses only its highest pages
 //!    ([`Pool::close_later`]). An M is never freed, and neither is its stack.
 //!
-//! Below `made` the top page is mapped for ever, so any CPU can read a header at any time. Lists are
-//! linked through the headers, and have a lock for each class. A common G takes none: its stack
+//! Below `made` the top page is mapped for ever, so any CPU can read a header at any time. Lists
+//! are linked through the headers, and have a lock for each class. A common G takes none: its stack
 //! stays with it when it ends, on the free list of its P (`run::spawn`, `recycle`).
 
 use super::slot::{self, CLASSES, Part, Slot};
@@ -205,12 +205,12 @@ impl<B: Backing> Pool<B> {
         self.list(slot);
     }
 
-    /// Handles a page fault on a page that is *not present* (a protection fault would come for ever).
-    /// Runs with interrupts off, on the handler's own stack, and waits for nothing.
+    /// Handles a page fault on a page that is *not present* (a protection fault would come for
+    /// ever). Runs with interrupts off, on the handler's own stack, and waits for nothing.
     ///
-    /// `irqs_off_at` is the stack pointer of the fault if interrupts were off there. A commit of the
-    /// own stack is then late, a kernel bug, as code probes before it turns interrupts off. The page
-    /// is committed all the same.
+    /// `irqs_off_at` is the stack pointer of the fault if interrupts were off there. A commit of
+    /// the own stack is then late, a kernel bug, as code probes before it turns interrupts off. The
+    /// page is committed all the same.
     pub fn handle_fault(&self, addr: u64, irqs_off_at: Option<u64>) -> PageFault {
         let Some((slot, part)) = slot::locate(addr) else { return PageFault::Stray };
         // Acquire pairs with the store in `make`: the header is mapped.
@@ -238,8 +238,8 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Commits the missing pages of `range`, also from the last frames, in a slot that the caller
-    /// owns; of its closed part the highest `closed` pages at most. False if there is no memory or no
-    /// room. As [`handle_fault`](Self::handle_fault).
+    /// owns; of its closed part the highest `closed` pages at most. False if there is no memory or
+    /// no room. As [`handle_fault`](Self::handle_fault).
     pub fn open(&self, slot: Slot, range: Range<u64>, closed: usize) -> bool {
         debug_assert!(closed <= slot::MARGIN_PAGES + slot::SPARE_PAGES, "the guard");
         if range.end > slot.top() {
@@ -283,7 +283,8 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Frees the pages of up to `most` unused stacks of each size, all but the top one each, and
-    /// closes the open ones; returns how many pages. Waits for all CPUs: interrupts on, no lock held.
+    /// closes the open ones; returns how many pages. Waits for all CPUs: interrupts on, no lock
+    /// held.
     pub fn trim(&self, most: usize) -> usize {
         let mut round = Round::default();
         let mut pages = 0;

@@ -41,15 +41,15 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         this.irqs
     }
 
-    /// Frees the lock and readies a G, with interrupts off in between: a CPU that takes the lock next
-    /// does not wait for an interrupt handler here.
+    /// Frees the lock and readies a G, with interrupts off in between: a CPU that takes the lock
+    /// next does not wait for an interrupt handler here.
     #[inline(always)]
     pub fn ready(self, wake: Wake) {
         ready_from(self.open(), wake.0);
     }
 
-    /// Frees the lock and parks `g`, which is the running G and has begun to; until `deadline_ns` at
-    /// most, false if that came first. Without a deadline interrupts are off up to the switch.
+    /// Frees the lock and parks `g`, which is the running G and has begun to; until `deadline_ns`
+    /// at most, false if that came first. Without a deadline interrupts are off up to the switch.
     #[inline(always)]
     pub(super) fn park(self, g: GHandle, deadline_ns: Option<u64>) -> bool {
         if deadline_ns.is_some() {
@@ -151,7 +151,8 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         self.first(list)?.alone()
     }
 
-    /// Takes out the first node of `list` whose slot `is_it` accepts, for a G that never runs again.
+    /// Takes out the first node of `list` whose slot `is_it` accepts, for a G that never runs
+    /// again.
     pub fn take_out(&mut self, list: usize, is_it: impl Fn(T) -> bool) -> bool
     where
         T: Copy,
@@ -314,14 +315,14 @@ impl Wake {
     }
 }
 
-/// A waiting G. `who` does not change while it is enlisted; all else is in cells, so that a node may
-/// go while a reference to a cell exists.
+/// A waiting G. `who` does not change while it is enlisted; all else is in cells, so that a node
+/// may go while a reference to a cell exists.
 pub(super) struct Node<T> {
     /// The neighbours: the last node of a list is before the first.
     next: Cell<*mut Node<T>>,
     prev: Cell<*mut Node<T>>,
-    /// `ENLISTED` while it is in a list; of a node that is alone, until its wait was ended, which its
-    /// owner sees without the lock.
+    /// `ENLISTED` while it is in a list; of a node that is alone, until its wait was ended, which
+    /// its owner sees without the lock.
     state: AtomicU32,
     number: Cell<u64>,
     who: Who,

@@ -16,11 +16,12 @@
 //! - *grant*: end the wait of the first, which has then what it waited for, or never will;
 //! - *nudge*: let the first check for itself, keeping its place.
 //!
-//! Or the waiter's time is up. A G that waits in one queue only ([`Locked::wait`]) is *alone* in its
-//! node, and gives up under the lock: the lock holder that takes the node out ends the wait, by one
-//! store. A G that waits in several queues (`select!`) has one word for all of its nodes, in its
-//! [`Selection`]: one compare-exchange from "open" to the address of the node wins it. A selecting G
-//! gives up without any lock, and a lock holder that finds its node then passes it over.
+//! Or the waiter's time is up. A G that waits in one queue only ([`Locked::wait`]) is *alone* in
+//! its node, and gives up under the lock: the lock holder that takes the node out ends the wait, by
+//! one store. A G that waits in several queues (`select!`) has one word for all of its nodes, in
+//! its [`Selection`]: one compare-exchange from "open" to the address of the node wins it. A
+//! selecting G gives up without any lock, and a lock holder that finds its node then passes it
+//! over.
 //!
 //! # Ownership
 //!
@@ -35,9 +36,10 @@
 //!
 //! # Why a forgotten waiter does no harm
 //!
-//! [`Locked::wait`] neither returns nor unwinds before its node is out. In a [`Selection`], node and
-//! selection are pinned, so neither's memory is used again before its destructor has run; a waiter's
-//! leaves the list, and the selection's stops the machine if a waiter was leaked in a list.
+//! [`Locked::wait`] neither returns nor unwinds before its node is out. In a [`Selection`], node
+//! and selection are pinned, so neither's memory is used again before its destructor has run; a
+//! waiter's leaves the list, and the selection's stops the machine if a waiter was leaked in a
+//! list.
 
 mod locked;
 mod selection;
@@ -57,7 +59,8 @@ use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::Relaxed;
 use locked::{Node, Who};
 
-/// How many are granted under one hold of the lock, with interrupts off: a few hundred instructions.
+/// How many are granted under one hold of the lock, with interrupts off: a few hundred
+/// instructions.
 const BATCH: usize = 8;
 
 /// A lock around a state `S`, and `LISTS` lists of Gs that wait for it to change, each with a `T`
@@ -202,9 +205,9 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
     /// Waits at the end of a list until the other side ends it or the deadline comes.
     ///
     /// This is the lock under which the caller saw that it must wait. `check` is called under the
-    /// lock when the G was woken for no other reason, and once more at the deadline: true if it took
-    /// what is waited for. A G that is killed leaves the list and unwinds from here. What a caller
-    /// does for the Gs behind it after a time-out it then does by an [`IfUnwound`].
+    /// lock when the G was woken for no other reason, and once more at the deadline: true if it
+    /// took what is waited for. A G that is killed leaves the list and unwinds from here. What a
+    /// caller does for the Gs behind it after a time-out it then does by an [`IfUnwound`].
     #[inline(always)]
     pub fn wait(
         self,

@@ -27,7 +27,8 @@ const CLOSED: *mut () = ptr::without_provenance_mut(1);
 pub struct Selection {
     /// Null while it is open, the address of the node that won it, or [`CLOSED`].
     pub(super) word: AtomicPtr<()>,
-    /// Set by the owner before a node is enlisted, read by others after: the queue's lock orders it.
+    /// Set by the owner before a node is enlisted, read by others after: the queue's lock orders
+    /// it.
     pub(super) handle: OnceCell<GHandle>,
     /// The number of nodes that are in lists.
     enlisted: Cell<usize>,
@@ -54,8 +55,8 @@ impl Selection {
     }
 
     /// Opens it and begins to park: the caller must [`wait`](Self::wait) or
-    /// [`call_off`](Self::call_off). Interrupts are on, and are so whenever a waiter of this selection
-    /// is touched: else one could not park. Its waiters count on it.
+    /// [`call_off`](Self::call_off). Interrupts are on, and are so whenever a waiter of this
+    /// selection is touched: else one could not park. Its waiters count on it.
     #[inline]
     pub(crate) fn begin(&self) {
         assert!(irq::enabled(), "irqs off");
