@@ -83,8 +83,7 @@ pub struct FrameStats {
 
 static FRAMES: spin::Once<Frames<'static>> = spin::Once::new();
 
-/// Takes these pieces of memory over, which are whole frames and do not overlap. `None`: there is
-/// no room for the bitmap.
+/// Takes over these pieces of whole frames, which do not overlap. `None`: no room for the bitmap.
 ///
 /// # Safety
 ///
@@ -142,8 +141,7 @@ pub fn alloc_below_1m() -> Option<Frame> {
 }
 
 fn zeroed(frame: Frame) -> Frame {
-    // SAFETY: the frame has just left the allocator and has no other user yet; all frames are
-    // mapped from PHYS_OFFSET on.
+    // SAFETY: mapped from PHYS_OFFSET on; it has just left the allocator and has no user yet.
     unsafe { phys_to_virt(frame.0).write_bytes(0, PAGE_SIZE) };
     frame
 }

@@ -122,8 +122,7 @@ unsafe impl Source for Window {
 
     fn record(&self, page: usize) -> &Record {
         let at = RECORDS as usize + page * size_of::<Record>();
-        // SAFETY: `prepare` has mapped it, zeroed, which is a valid record, and it stays
-        // mapped; all access is atomic.
+        // SAFETY: `prepare` has mapped it for ever, zeroed: a valid record; all access is atomic.
         unsafe { &*core::ptr::with_exposed_provenance(at) }
     }
 

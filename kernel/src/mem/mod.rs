@@ -44,8 +44,7 @@ pub struct Stats {
 
 /// Brings memory up on the boot CPU: frames, page tables, heap.
 ///
-/// The loader's GDT lies in the low half, which is unmapped afterwards: the caller has its own GDT
-/// and IDT loaded, interrupts off.
+/// The low half is unmapped, with the loader's GDT: the caller has its own and an IDT, irqs off.
 ///
 /// # Safety
 ///
@@ -109,8 +108,7 @@ const MAX_WARNINGS: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
-/// Commits a page: gives it a frame, and page tables if it needs them. A page that has memory
-/// stays as it is.
+/// Gives a page a frame, and page tables if it needs them. A page with memory stays as it is.
 ///
 /// # Safety
 ///

@@ -14,9 +14,8 @@
 //! at the end of its slice, so that its M can reclaim ([`is_wanted`]). A G in a blocking call
 //! leaves together with its M, and the spare M that replaces it reclaims.
 //!
-//! **One M reclaims at a time** ([`RECLAIMING`]). Pages that another M has unmapped and not
-//! freed yet are counted nowhere: an M that did not wait for them would find none, and its
-//! G would fail although there is memory.
+//! **One M reclaims at a time** ([`RECLAIMING`]). Pages that another M has unmapped and not freed
+//! yet are counted nowhere: an M that did not wait for them would fail although there is memory.
 //!
 //! Rejected: that the G itself interrupts the other CPUs. It may be taken off its CPU while
 //! it has the turn to do so, and an M that waits for its turn keeps the G from coming back.
@@ -33,8 +32,7 @@ const STACKS: usize = 4096;
 const FEW_STACKS: usize = 64;
 /// Memory is short below this many free frames.
 const FEW_FRAMES: usize = 512;
-/// Unused stacks are trimmed without a request if they have more than this many pages, or
-/// more than this many of them are open.
+/// Unused stacks are trimmed without a request beyond this many pages, or this many open ones.
 const MANY_PAGES: usize = 1024;
 const MANY_OPEN: usize = 8;
 /// Free pages that the heap keeps if there is no request.

@@ -81,8 +81,7 @@ pub fn rescue(slot: Slot, sp: u64) -> bool {
 /// are not zeroed: safe code cannot read them.
 #[derive(Debug)]
 pub struct Stack {
-    /// Address of its record. All else follows from it, and with its niche an optional
-    /// stack in a G is one word.
+    /// Address of its record, from which all else follows; an optional stack is one word.
     top: NonZeroU64,
 }
 
@@ -106,8 +105,7 @@ impl Stack {
         self.slot().bounds()
     }
 
-    /// The record that stays with this stack for ever; `make` makes it at the first use of the
-    /// stack.
+    /// The record that stays with this stack for ever; made by `make` at the first use.
     ///
     /// # Safety
     /// All callers, for all stacks, use the same `T`.
@@ -130,8 +128,7 @@ impl Stack {
         Slot::smallest_at(self.top.get()).is_some_and(|slot| POOL.deep(slot) <= 1)
     }
 
-    /// Commits its highest `pages` pages now, not on first touch; tries twice as
-    /// [`new`](Self::new).
+    /// Commits its highest `pages` pages now; tries twice as [`new`](Self::new).
     pub fn commit(&self, pages: usize) -> Result<(), NoMemory> {
         let commit = || POOL.commit(self.slot(), pages);
         commit().or_else(|none| if reclaim::wait_for(pages) { commit() } else { Err(none) })
@@ -180,9 +177,8 @@ pub(crate) struct Window;
 impl Backing for Window {
     fn header(&self, slot: Slot) -> &Header {
         let at = core::ptr::with_exposed_provenance::<Header>(slot.header() as usize);
-        // SAFETY: the pool passes only slots whose top page is mapped, and it stays mapped;
-        // the page came zeroed, which is a valid header; all access is atomic, and the
-        // slot's user starts below it.
+        // SAFETY: the top page of a slot that the pool passes is mapped for ever; it came zeroed,
+        // a valid header; all access is atomic, and the slot's user starts below it.
         unsafe { &*at }
     }
 

@@ -194,8 +194,7 @@ pub(super) fn is_same(one: u64, other: u64) -> bool {
     (one ^ other) & !PANICKING == 0
 }
 
-/// Whether the calling G is the owner. Before it waits: then it may be granted the lock at any
-/// time.
+/// Whether the calling G is the owner. Only before it waits: then it may be granted the lock.
 pub(super) fn is_mine(owner: u64) -> bool {
     is_same(owner, me())
 }
@@ -213,8 +212,7 @@ pub(crate) fn watch_wait(waits_for_itself: bool, owner: impl Fn() -> u64) {
     }
 }
 
-/// The owner in the word of a lock that a G waits for for this reason; 0 if it is not known by
-/// name.
+/// The owner in the word of a lock that a G waits for for this reason; 0 if it has no name.
 pub(crate) fn owner_in(reason: Reason, word: u64) -> u64 {
     match reason {
         Reason::MutexLock => mutex::owner_in(word),

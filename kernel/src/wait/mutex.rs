@@ -17,8 +17,7 @@
 //! not wait. POISONED is independent of the rest, but keeps callers off (1) and (2), so the fast
 //! paths need not check it. Nor do they check whether a panic began since: then the G's name has
 //! changed, (2) does not find the one that it expects, and the slow path checks. If the owner is
-//! gone, the lock is *abandoned*: it stays as it is for ever, and every call and every waiter is
-//! told so.
+//! gone, the lock is *abandoned*: it stays so for ever, and every call and waiter is told.
 //!
 //! # Which G is next
 //!
@@ -41,8 +40,7 @@
 //! one compare-exchange that finds an owner and sets QUEUED and CALLS (4), unless another is on its
 //! way. So there is a holder whose unlock must fail at (2) and come to the queue, unless a G clears
 //! CALLS again; and that G will take the lock, or come to the same place. If the owner is gone, no
-//! unlock comes: then `abandon_locks` readies the waiters, and a G that begins to wait checks the
-//! owner once more ([`held`](super::held)).
+//! unlock comes: `abandon_locks` readies the waiters, and a G that begins to wait checks the owner.
 //!
 //! # The fast paths
 //!
@@ -246,8 +244,7 @@ impl Lock {
         tried
     }
 
-    /// Takes out the node of the G `name`, which is gone. If there is none, the G was granted the
-    /// lock, and takes it along.
+    /// Takes out the node of the G `name`, which is gone, if it was not granted the lock before.
     pub(crate) fn forget_waiter(&self, name: u64) {
         let mut locked = self.queue.lock();
         if !locked.take_out(0, |waiting| is_same(waiting.me, name)) {

@@ -4,8 +4,7 @@
 //! half changed, so the guard comes inside the error. As in std, a guard poisons the lock if it
 //! existed when the panic began and is dropped while it unwinds; a lock taken and freed by a
 //! destructor meanwhile is not poisoned. A lock is *abandoned* if a holder ended without dropping
-//! its guard: it never opens again, and there is no guard to return. How the two are detected is in
-//! `held`.
+//! its guard: it never opens again, and there is no guard to return. See `held`.
 
 use super::held::{NotTaken, Poisoned};
 
@@ -168,7 +167,6 @@ pub(super) fn taken<G>(
 }
 
 impl<G> TryLockError<G> {
-    /// As the error of a call that waits without a limit.
     #[cold]
     pub(super) fn without_limit(self) -> LockError<G> {
         match self {
@@ -180,7 +178,6 @@ impl<G> TryLockError<G> {
         }
     }
 
-    /// As the error of a call that waits for a while.
     pub(super) fn in_time(self) -> LockTimeoutError<G> {
         match self {
             TryLockError::Poisoned(error) => LockTimeoutError::Poisoned(error),
@@ -234,8 +231,7 @@ macro_rules! lock_type {
             /// The value, without taking the lock: `&mut self` excludes all other holders.
             ///
             /// # Errors
-            /// The value with a warning, if a G panicked while it could change the value, or the
-            /// lock was abandoned.
+            /// As for [`into_inner`](Self::into_inner).
             pub fn get_mut(&mut self) -> Result<&mut T, PoisonError<&mut T>> {
                 let poisoned = self.lock.is_poisoned();
                 check(self.value.get_mut(), poisoned)

@@ -2,8 +2,7 @@
 //!
 //! `VecDeque` would do, but its push carries the code that grows it into every send, and a
 //! channel's ring never grows: it is used under a lock, where nothing is allocated. Dropping a ring
-//! drops all values, also behind one whose destructor panics, as a G may wait at the other end of
-//! the rest.
+//! drops all values, also behind one whose destructor panics: a G may wait for what they hold.
 
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;

@@ -145,8 +145,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Takes the lock for writing, waiting for it if need be.
     ///
     /// # Errors
-    /// [`LockError`](super::poison::LockError): the guard with a warning, if a writer panicked; or
-    /// no guard, if a writer was abandoned.
+    /// As for [`read`](Self::read).
     #[inline]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         might_park();
@@ -254,8 +253,8 @@ impl LockRw {
         Err(why_not)
     }
 
-    /// Takes out the node of the G `name`, which is gone. If there is none, the G was let in, and
-    /// stays inside.
+    /// Takes out the node of the G `name`, which is gone. If there is none, it was let in, and
+    /// stays.
     pub(crate) fn forget_waiter(&self, name: u64) {
         let mut locked = self.queue.lock();
         let is_it = |waiting| is_same(waiting, name);
@@ -271,8 +270,7 @@ impl LockRw {
             if self.enter_at_once(list) {
                 return true;
             }
-            // (5) Only while a G is inside, which must then come to the queue; its lock orders the
-            // rest.
+            // (5) Only while a G is inside, which must then come to the queue.
             let word = self.word.load(Relaxed);
             if word & (READERS | WRITER) != 0
                 && self.word.compare_exchange(word, word | QUEUED, Relaxed, Relaxed).is_ok()

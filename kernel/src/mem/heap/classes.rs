@@ -122,8 +122,8 @@ impl<S: Source> Allocator<S> {
     ///
     /// # Safety
     ///
-    /// `ptr` is from [`try_alloc`](Self::try_alloc) of this heap with this `layout`, was not
-    /// freed since, and is unused.
+    /// `ptr` is from [`try_alloc`](Self::try_alloc) with this `layout`, not freed since, and
+    /// unused.
     #[inline]
     pub unsafe fn free(&self, here: &Here, ptr: *mut u8, layout: Layout) {
         // SAFETY: `alloc` gave it, and the caller does not free null.
@@ -136,8 +136,7 @@ impl<S: Source> Allocator<S> {
         let cache = &self.caches[here.index()];
         add_owned(&cache.freed[class]);
         let surplus = cache.with(here, class, |blocks| {
-            // SAFETY: the caller gave the block up, and it is one of `class`, because the
-            // class follows from the layout alone.
+            // SAFETY: the caller gave the block up; its class follows from the layout alone.
             unsafe { blocks.push(ptr.cast()) };
             let mut surplus = FreeList::EMPTY;
             if blocks.count > MOST[class] {
@@ -191,8 +190,7 @@ impl<S: Source> Allocator<S> {
         self.lock().pages.free[Kind::With as usize]
     }
 
-    /// Empties the cache of this CPU, at most a few hundred blocks, and the spare pages of the
-    /// classes.
+    /// Empties the cache of this CPU, a few hundred blocks at most, and the spares of the classes.
     #[cold]
     pub fn trim(&self, here: &Here) {
         for class in 0..CLASSES {
@@ -265,8 +263,7 @@ impl<S: Source> Allocator<S> {
         }
     }
 
-    /// Commits pages that were taken without memory. Not under the lock: each page is zeroed and
-    /// mapped, and there may be many.
+    /// Commits pages that were taken without memory. Not under the lock: there may be many.
     fn commit(&self, pages: Range<usize>) -> Option<usize> {
         let mut next = pages.start;
         while next < pages.end {

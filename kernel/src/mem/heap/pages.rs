@@ -93,8 +93,7 @@ pub enum Kind {
 pub enum Taken {
     /// Pages with memory, from this one on.
     With(usize),
-    /// Pages without memory: the caller commits them or puts them back, and counts them off
-    /// [`Pages::promised`].
+    /// Pages without memory, to commit or put back, and count off [`Pages::promised`].
     Without(usize),
     /// None yet, but the heap has more addresses than before: call again.
     NotYet,

@@ -283,8 +283,7 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Frees the pages of up to `most` unused stacks of each size, all but the top one each, and
-    /// closes the open ones; returns how many pages. Waits for all CPUs: interrupts on, no lock
-    /// held.
+    /// closes the open ones; returns how many. Waits for all CPUs: interrupts on, no lock held.
     pub fn trim(&self, most: usize) -> usize {
         let mut round = Round::default();
         let mut pages = 0;

@@ -151,8 +151,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         self.first(list)?.alone()
     }
 
-    /// Takes out the first node of `list` whose slot `is_it` accepts, for a G that never runs
-    /// again.
+    /// Takes out the first node of `list` that `is_it` accepts, for a G that never runs again.
     pub fn take_out(&mut self, list: usize, is_it: impl Fn(T) -> bool) -> bool
     where
         T: Copy,
@@ -434,8 +433,7 @@ impl<T> Enlisted<'_, T> {
         self.node().slot.with_mut(|slot| unsafe { *slot })
     }
 
-    /// Ends the wait of a node that was taken out of its list; fails if its selection is won or
-    /// closed.
+    /// Ends the wait of a node that was taken out of its list; fails if its selection is over.
     #[inline(always)]
     fn end(self) -> Result<Wake, Self> {
         let alone = self.alone();

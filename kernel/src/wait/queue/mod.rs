@@ -20,8 +20,7 @@
 //! its node, and gives up under the lock: the lock holder that takes the node out ends the wait, by
 //! one store. A G that waits in several queues (`select!`) has one word for all of its nodes, in
 //! its [`Selection`]: one compare-exchange from "open" to the address of the node wins it. A
-//! selecting G gives up without any lock, and a lock holder that finds its node then passes it
-//! over.
+//! selecting G gives up without any lock, and a lock holder passes its node over then.
 //!
 //! # Ownership
 //!
@@ -38,8 +37,7 @@
 //!
 //! [`Locked::wait`] neither returns nor unwinds before its node is out. In a [`Selection`], node
 //! and selection are pinned, so neither's memory is used again before its destructor has run; a
-//! waiter's leaves the list, and the selection's stops the machine if a waiter was leaked in a
-//! list.
+//! waiter's leaves the list, and the selection's stops the machine if a waiter was leaked.
 
 mod locked;
 mod selection;
@@ -59,12 +57,10 @@ use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::Relaxed;
 use locked::{Node, Who};
 
-/// How many are granted under one hold of the lock, with interrupts off: a few hundred
-/// instructions.
+/// How many are granted under one hold of the lock: a few hundred instructions.
 const BATCH: usize = 8;
 
-/// A lock around a state `S`, and `LISTS` lists of Gs that wait for it to change, each with a `T`
-/// or a slot for one.
+/// A lock around a state `S`, and `LISTS` lists of Gs that wait for it, each with a slot for a `T`.
 pub struct WaitQueue<S = (), T = (), const LISTS: usize = 1> {
     inner: IrqLock<Inner<S>>,
     /// The first node of each list. Of the lock holder; atomic, so that it can be read without it.
@@ -230,8 +226,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         let g = begin_park(queue.named(reason, deadline_ns));
         let node = Node::new(Who::Alone(g.clone()), value);
         // SAFETY: the node is new. It is out of the list at each return: the G that granted has
-        // taken it out, else `check_again`; if `begun` or `check` unwinds, it is taken out. (A park
-        // that is refused stops the machine.)
+        // taken it out, else `check_again`, or [`IfUnwound`]. (A refused park stops the machine.)
         unsafe { self.push(list, &node) };
         let in_time = match &mut begun {
             None => self.park(g, deadline_ns),

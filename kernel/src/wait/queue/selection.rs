@@ -1,8 +1,7 @@
 //! One G that waits in several queues.
 //!
 //! [`Selection`] is the wait, for which its nodes compete; [`Waiter`] is a place in one list. Both
-//! live in the frame of the G that selects; `select!` puts them there. The loom model is
-//! `tests/loom_chan.rs`.
+//! live in the frame of the G that selects (`select!`). The loom model is `tests/loom_chan.rs`.
 
 use super::locked::{Node, Who};
 use super::{Locked, WaitQueue, park_by};
@@ -27,8 +26,7 @@ const CLOSED: *mut () = ptr::without_provenance_mut(1);
 pub struct Selection {
     /// Null while it is open, the address of the node that won it, or [`CLOSED`].
     pub(super) word: AtomicPtr<()>,
-    /// Set by the owner before a node is enlisted, read by others after: the queue's lock orders
-    /// it.
+    /// Set by the owner before a node is enlisted, read by others after, ordered by the lock.
     pub(super) handle: OnceCell<GHandle>,
     /// The number of nodes that are in lists.
     enlisted: Cell<usize>,
