@@ -1,22 +1,18 @@
 //! Memory that devices read and write: a fixed region, cut first fit.
 //!
-//! A device knows physical addresses only, so its rings and buffers must be in one piece. Free
-//! frames are in one piece at boot; later, which of them are neighbours is chance. So the
-//! region is cut off the memory map before the frame allocator sees it ([`init`]): a driver
-//! gets its buffers however full memory is, and the frame allocator gives single frames only.
+//! A device knows physical addresses only, so its rings and buffers must be in one piece. After
+//! boot it is chance which free frames are neighbours. So the region is cut off the memory map
+//! before the frame allocator sees it ([`init`]): a driver gets its buffers however full memory is,
+//! and the frame allocator gives single frames only.
 //!
-//! The blocks are cut by the crate `linked_list_allocator`: free parts ("holes") are on a list
-//! by address, which both functions walk with interrupts off. That suits this region and no
-//! other of the kernel:
+//! The blocks are cut by the crate `linked_list_allocator`: free parts ("holes") are on a list by
+//! address, which both functions walk with interrupts off. That suits this region and no other:
 //!
-//! - The region has a fixed size, as the crate can grow a region but not shrink it. The heap
-//!   must return its pages to stacks, so it has an allocator of its own (`mem::heap`).
-//! - The walk is short by construction: holes do not touch, so there is at most one more than
-//!   there are blocks, and drivers keep what they have. The disk allocates 45 blocks and
-//!   frees none: one hole. In the heap a program that frees every other of 100,000 blocks
-//!   would leave 50,000 holes, and each later free would walk half of them.
-//!
-//! Called by drivers.
+//! - It has a fixed size, as the crate can grow a region but not shrink it. The heap must return
+//!   its pages to stacks, so it has an allocator of its own (`mem::heap`).
+//! - The walk is short: holes do not touch, so there is at most one more than there are blocks, and
+//!   drivers keep what they have. The disk allocates 45 blocks and frees none: one hole. In the
+//!   heap a program that frees every other of 100,000 blocks would leave 50,000 holes.
 
 use super::{PAGE_SIZE, phys_to_virt};
 use crate::arch::lock::{IrqLock, Level};

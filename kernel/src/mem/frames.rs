@@ -1,15 +1,14 @@
 //! Physical memory, a page at a time: one bitmap, without a lock.
 //!
-//! A bit says whether its frame is free. Allocating has two steps. The first takes one from the
-//! *count* of free frames, and fails if too few are left; the second clears a bit. The count is
-//! never larger than the number of bits that are set and not claimed, so after the first step
-//! there is a bit for the caller, and the search ends. Freeing sets the bit, then adds to the
-//! count. A bit that is set already is a double free.
+//! A bit says whether its frame is free. Allocating first takes one from the *count* of free
+//! frames, and fails if too few are left; then it clears a bit. The count is never larger than the
+//! number of bits that are set and not claimed, so there is a bit for the caller, and the search
+//! ends. Freeing sets the bit, then adds to the count. A bit that is set already is a double free.
 //!
-//! So neither a page fault nor an interrupt ever waits for the code that it interrupted, and no
-//! CPU has a cache whose frames the others cannot get. Each CPU searches from the word where it
-//! last found or freed a frame: CPUs mostly use different words, and a frame that was freed just
-//! now, whose lines are still in the cache, is the next one.
+//! So neither a page fault nor an interrupt ever waits for the code that it interrupted, and no CPU
+//! has a cache whose frames the others cannot get. Each CPU searches from the word where it last
+//! found or freed a frame: CPUs mostly use different words, and a frame that was freed just now,
+//! whose lines are still in the cache, is the next one.
 //!
 //! **Frames are kept for page faults by the count alone** ([`Stock`]): an ordinary request fails
 //! while some are left, a page fault finds these, and a G that must end finds the last ones.
@@ -31,7 +30,6 @@ use bootloader_api::info::MemoryRegion;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Frames below this address are kept for [`alloc_below_1m`].
 pub use crate::arch::paging::LOW_END;
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -52,8 +50,7 @@ pub enum Stock {
     Last = 0,
 }
 
-/// A physical page. A plain number: its holder promises that it holds the frame, see
-/// [`free`].
+/// A physical page. A plain number: its holder promises that it holds the frame, see [`free`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame(u64);
 
@@ -86,8 +83,7 @@ pub struct FrameStats {
 
 static FRAMES: spin::Once<Frames<'static>> = spin::Once::new();
 
-/// Takes these pieces of memory over, which are whole frames and do not overlap. `None`: there is
-/// no room for the bitmap.
+/// Takes over these pieces of whole frames, which do not overlap. `None`: no room for the bitmap.
 ///
 /// # Safety
 ///
@@ -145,8 +141,7 @@ pub fn alloc_below_1m() -> Option<Frame> {
 }
 
 fn zeroed(frame: Frame) -> Frame {
-    // SAFETY: the frame has just left the allocator and has no other user yet; all frames
-    // of the allocator are mapped from PHYS_OFFSET on.
+    // SAFETY: mapped from PHYS_OFFSET on; it has just left the allocator and has no user yet.
     unsafe { phys_to_virt(frame.0).write_bytes(0, PAGE_SIZE) };
     frame
 }
@@ -155,8 +150,8 @@ fn zeroed(frame: Frame) -> Frame {
 ///
 /// # Safety
 ///
-/// The caller holds `frame` and it is in use no more: no page table maps it, no TLB of
-/// any CPU caches such a mapping, no device writes to it.
+/// The caller holds `frame` and it is unused: no page table maps it, no TLB of any CPU caches such
+/// a mapping, no device writes to it.
 pub unsafe fn free(frame: Frame) {
     if let Some(frames) = FRAMES.get() {
         frames.put(frame);
@@ -192,8 +187,8 @@ pub struct Frames<'a> {
 }
 
 impl<'a> Frames<'a> {
-    /// The frames of `pieces`, which do not overlap; frames beyond the end of `words`, which are
-    /// zero, are left out, and frame 0 is: it stays a null pointer in every sense.
+    /// The frames of `pieces`, which do not overlap. Left out are frames beyond the end of `words`,
+    /// which are zero, and frame 0, which stays a null pointer.
     pub fn new(pieces: &[MemoryRegion], words: &'a [AtomicU64]) -> Self {
         let (first, span) = (FIRST / BITS, words.len().saturating_sub(FIRST / BITS));
         let hint = |cpu| AtomicUsize::new(first + cpu * span / MAX_CPUS);

@@ -1,22 +1,20 @@
 //! The heap: size-class caches per CPU in front of pages.
 //!
-//! `alloc` uses this. A small request (2 KiB or less) is served from the cache of its
-//! CPU: interrupts off, one list popped, interrupts on, no lock. An empty cache takes a
-//! batch from the class's `slabs`, or has a page cut for it; a cache that is too full
-//! returns a batch to the pages of those blocks. A page whose blocks are all back is free
-//! again. Large requests are whole `pages`. When frames are short, free pages are
+//! `alloc` uses this. A small request (2 KiB or less) is served from the cache of its CPU:
+//! interrupts off, one list popped, interrupts on, no lock. An empty cache takes a batch from the
+//! class's `slabs`, or has a page cut for it; a cache that is too full returns a batch to the pages
+//! of those blocks. Large requests are whole `pages`. When frames are short, free pages are
 //! uncommitted ([`uncommit`]), and get memory again when the heap needs them.
 //!
-//! Out of memory is a null pointer, so the `try_` forms of collections see an error;
-//! where a caller cannot take one, `handle_alloc_error` panics, and that ends its G only.
-//! Before that, a caller that can wait waits until all cached memory of CPUs, stacks and
-//! heap is free, and tries a second time (`mem::reclaim`). Interrupt handlers never
-//! allocate; they only empty the caches of their CPU.
+//! Out of memory is a null pointer, so the `try_` forms of collections see an error; where a caller
+//! cannot take one, `handle_alloc_error` panics, and that ends its G only. Before that, a caller
+//! that can wait has all cached memory freed and tries a second time (`mem::reclaim`). Interrupt
+//! handlers never allocate; they only empty the caches of their CPU.
 //!
-//! [`classes`] has the allocator as a type over any memory, which is how the host and
-//! Miri test it; this file instantiates it for the kernel, in a window of addresses. The lower half
-//! of the window is for pages, the upper half for their records, which get memory as the heap takes
-//! addresses, and keep it: 32 bytes for a page of 4 KiB.
+//! [`classes`] has the allocator as a type over any memory, which is how the host and Miri test it;
+//! this file instantiates it for the kernel, in a window of addresses. The lower half of the window
+//! is for pages, the upper half for their records, which get memory as the heap takes addresses,
+//! and keep it: 32 bytes for a page of 4 KiB.
 
 pub mod classes;
 mod pages;
@@ -34,8 +32,7 @@ use pages::{MOST, Record, Source};
 
 pub use classes::HeapStats;
 
-/// Frames that growth leaves to new stacks and page tables: a heap that takes the last one
-/// leaves no memory to spawn a G.
+/// Frames that growth leaves to new stacks and page tables, so that a G can still be spawned.
 const FRAMES_LEFT_ALONE: usize = 64;
 /// Base address of the records.
 const RECORDS: u64 = HEAP_WINDOW + (MMIO_WINDOW - HEAP_WINDOW) / 2;
@@ -67,7 +64,6 @@ unsafe impl GlobalAlloc for Allocator<Window> {
 }
 
 impl Allocator<Window> {
-    /// The second try, if the caller can wait for it.
     #[cold]
     fn try_again(&self, layout: Layout) -> *mut u8 {
         let pages = layout.size().div_ceil(PAGE_SIZE);
@@ -75,51 +71,41 @@ impl Allocator<Window> {
     }
 }
 
-/// Uncommits free memory of the heap, about `pages` pages: so that stacks can use it after
-/// a program that used much has ended, and a request for many pages gets them wherever they
-/// were. The addresses stay the heap's. Waits for all CPUs: on the stack of an M, interrupts
-/// on, no lock held; one M at a time.
+/// Uncommits about `pages` free pages of the heap: so that stacks can use the memory, and a request
+/// for many pages gets them wherever they were. The addresses stay the heap's. Waits for all CPUs:
+/// on the stack of an M, interrupts on, no lock held; one M at a time.
 pub(super) fn uncommit(mut pages: usize) {
     while pages > 0 {
-        match uncommit_some(pages) {
-            0 => return,
-            some => pages = pages.saturating_sub(some),
+        let most = pages.min(UNCOMMIT_PAGES);
+        let mut runs = ArrayVec::<Range<usize>, UNCOMMIT_RUNS>::new();
+        let mut list = ArrayVec::<Frame, UNCOMMIT_PAGES>::new();
+        while !runs.is_full()
+            && let Some(run) = HEAP.take_out(most - list.len())
+        {
+            // SAFETY: the page was taken out of the heap, and is unused.
+            let unmap = |page| unsafe { paging::unmap_page(address(page)) };
+            list.extend(run.clone().filter_map(unmap).map(Frame::containing));
+            runs.push(run);
         }
-    }
-}
-
-/// Uncommits some free pages, at most `most`; returns how many.
-fn uncommit_some(most: usize) -> usize {
-    let most = most.min(UNCOMMIT_PAGES);
-    let mut runs = ArrayVec::<Range<usize>, UNCOMMIT_RUNS>::new();
-    let mut list = ArrayVec::<Frame, UNCOMMIT_PAGES>::new();
-    while !runs.is_full()
-        && let Some(run) = HEAP.take_out(most - list.len())
-    {
-        // SAFETY: the page was taken out of the heap, and is unused.
-        let unmap = |page| unsafe { paging::unmap_page(address(page)) };
-        list.extend(run.clone().filter_map(unmap).map(Frame::containing));
-        runs.push(run);
-    }
-    if !runs.is_empty() {
+        if runs.is_empty() {
+            return;
+        }
         arch::shootdown();
         // SAFETY: unmapped above, and flushed from the TLBs of all CPUs.
         list.iter().for_each(|&frame| unsafe { frames::free(frame) });
         runs.into_iter().for_each(|run| HEAP.put_back(run));
+        pages = pages.saturating_sub(list.len());
     }
-    list.len()
 }
 
-/// Whether the caller may use the last frames. Set once.
 static IS_IN_NEED: spin::Once<fn() -> bool> = spin::Once::new();
 
-/// Sets the function that says whether the running G must not fail, so that it may use the
-/// last frames, a page at a time: a G that panics because there is no memory needs some to unwind.
+/// Sets the function that says whether the running G may use the last frames, a page at a time: a G
+/// that panics because there is no memory needs some to unwind.
 pub fn set_in_need(is_in_need: fn() -> bool) {
     IS_IN_NEED.call_once(|| is_in_need);
 }
 
-/// The address of a page of the heap.
 fn address(page: usize) -> u64 {
     HEAP_WINDOW + (page * PAGE_SIZE) as u64
 }
@@ -136,8 +122,7 @@ unsafe impl Source for Window {
 
     fn record(&self, page: usize) -> &Record {
         let at = RECORDS as usize + page * size_of::<Record>();
-        // SAFETY: `prepare` has mapped it, zeroed, which is a valid record, and it stays
-        // mapped; all access is atomic.
+        // SAFETY: `prepare` has mapped it for ever, zeroed: a valid record; all access is atomic.
         unsafe { &*core::ptr::with_exposed_provenance(at) }
     }
 

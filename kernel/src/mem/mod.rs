@@ -1,10 +1,9 @@
 //! Memory: frames, heap, stacks.
 //!
-//! This file holds the one function with which boot brings memory up. `survey` checks the memory
-//! map, [`dma`] sets memory aside for devices, [`frames`] allocates physical pages, [`heap`] serves
-//! `alloc`, [`stack`] gives Gs and Ms their stacks, and [`reclaim`] makes what they only cache free
-//! again. Page tables belong to the machine and are in `arch`, and so does the map of addresses
-//! (`arch::paging`, `layout`). No page is ever both writable and executable.
+//! `survey` checks the memory map, [`dma`] sets memory aside for devices, [`frames`] allocates
+//! physical pages, [`heap`] serves `alloc`, [`stack`] gives Gs and Ms their stacks, and [`reclaim`]
+//! makes what they only cache free again. Page tables and the map of addresses are in
+//! `arch::paging`. No page is ever both writable and executable.
 //!
 //! Frames and page tables have no lock. So a page fault on a stack, which needs both, takes none;
 //! and of the locks here, the heap's and those of the lists of stacks, none is taken under another.
@@ -32,8 +31,7 @@ pub use crate::arch::paging::{
     HEAP_WINDOW, MMIO_WINDOW, PAGE_SIZE, PHYS_OFFSET, STACK_WINDOW, phys_to_virt,
 };
 
-/// A snapshot of memory; the parts are read one after another, so they need not add up
-/// while other CPUs work.
+/// A snapshot of memory; the parts are read one after another, so they need not add up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
     /// Physical frames.
@@ -44,16 +42,14 @@ pub struct Stats {
     pub stacks: stack::StackStats,
 }
 
-/// Brings memory up on the boot CPU: frames, page tables, heap, fault reserve.
+/// Brings memory up on the boot CPU: frames, page tables, heap.
 ///
-/// The loader's GDT lies in the low half, which is unmapped afterwards: the caller has its
-/// own GDT and IDT loaded, interrupts off.
+/// The low half is unmapped, with the loader's GDT: the caller has its own and an IDT, irqs off.
 ///
 /// # Safety
 ///
-/// Called once, by the boot CPU, on the loader's page tables, with physical memory mapped
-/// at [`PHYS_OFFSET`], and the loader's regions among those of `map`: memory in use is
-/// reserved there. Its usable regions need not be true.
+/// Called once, by the boot CPU, on the loader's page tables, with physical memory mapped at
+/// [`PHYS_OFFSET`]; memory in use is reserved in `map`. Its usable regions need not be true.
 pub(crate) unsafe fn init(map: Map<'_>) -> Result<(), &'static str> {
     // SAFETY: our caller's promise.
     unsafe { adopt(map) }.ok_or("no room for the bitmap of frames")?;
@@ -71,8 +67,8 @@ const FRAME_SOURCE: paging::FrameSource = paging::FrameSource {
     is_memory: survey::is_memory,
 };
 
-/// Passes the sound part of `map` to `dma` and `frames`. The pieces are on the stack, as
-/// there is no other memory yet, and gone before page tables and heap are made.
+/// Passes the sound part of `map` to `dma` and `frames`. The pieces are on the stack, as there is
+/// no other memory yet, and gone before page tables and heap are made.
 ///
 /// # Safety
 ///
@@ -80,9 +76,8 @@ const FRAME_SOURCE: paging::FrameSource = paging::FrameSource {
 #[inline(never)]
 unsafe fn adopt(map: Map<'_>) -> Option<()> {
     let limit = paging::direct_map_end(map.highest_usable());
-    // SAFETY: `survey` tries only frames below `limit`, which the tables map; the loader
-    // maps them writable. They are in no reserved region, so they are unused, and there is
-    // one CPU.
+    // SAFETY: `survey` tries only frames below `limit`, which the tables map writable. They are in
+    // no reserved region, so they are unused, and there is one CPU.
     let holds = |phys| unsafe { arch::holds(phys) };
     let mut pieces = [MemoryRegion::empty(); MAX_PIECES];
     let mut left_out = 0;
@@ -113,8 +108,7 @@ const MAX_WARNINGS: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
-/// Commits a page: gives it a frame, and page tables if it needs them. A page that has memory
-/// stays as it is.
+/// Gives a page a frame, and page tables if it needs them. A page with memory stays as it is.
 ///
 /// # Safety
 ///
@@ -124,14 +118,11 @@ unsafe fn commit(page: u64, stock: Stock) -> Result<(), NoMemory> {
     let frame = alloc().ok_or(NoMemory)?;
     let alloc = || alloc().map(Frame::addr);
     // SAFETY: a fresh frame, at an address that is ours by our caller's promise.
-    match unsafe { paging::map_page(page, frame.addr(), Flags::DATA, alloc) } {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            // SAFETY: allocated above, and not mapped.
-            unsafe { frames::free(frame) };
-            if error == MapError::AlreadyMapped { Ok(()) } else { Err(NoMemory) }
-        }
-    }
+    unsafe { paging::map_page(page, frame.addr(), Flags::DATA, alloc) }.or_else(|error| {
+        // SAFETY: allocated above, and not mapped.
+        unsafe { frames::free(frame) };
+        if error == MapError::AlreadyMapped { Ok(()) } else { Err(NoMemory) }
+    })
 }
 
 /// A snapshot of all counters.

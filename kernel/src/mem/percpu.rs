@@ -12,22 +12,19 @@ pub struct Here {
 }
 
 impl Here {
-    /// Turns interrupts off, after a probe of the stack: a page fault must not come while a
-    /// value is half changed.
+    /// Turns interrupts off, after a probe of the stack: no page fault comes meanwhile.
     #[inline]
     pub fn enter() -> Here {
         let irqs = arch::irq::disable_probed();
         Here { index: arch::cpu_index(), irqs, _here: PhantomData }
     }
 
-    /// The index of this CPU.
     #[inline]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// A test acts as CPU `index`. Sound, because on the host a spinning flag guards the
-    /// values against any thread.
+    /// A test acts as CPU `index`. Sound: on the host a spinning flag guards the values.
     #[cfg(test)]
     pub fn pretend(index: usize) -> Here {
         Here { index, irqs: arch::irq::disable(), _here: PhantomData }

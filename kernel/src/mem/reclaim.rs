@@ -1,26 +1,21 @@
 //! Reclaim: memory that is only cached becomes free frames again.
 //!
-//! Free memory is cached where it is quick to reach: small blocks in the caches of CPUs, pages
-//! in the heap, stacks with their pages. A request that finds none may be on the wrong CPU, or
-//! need frames that the heap has.
+//! Free memory is cached where it is quick to reach: small blocks in the caches of CPUs, pages in
+//! the heap, stacks with their pages. A request that finds none may be on the wrong CPU, or need
+//! frames that the heap has. So before it fails ([`wait_for`]), its G lets the M of its CPU do what
+//! only an M can do, wait for all other CPUs, and then tries once more. The M interrupts all CPUs,
+//! and each empties its cache in the handler ([`trim_if_asked`]): interrupts were on there, so it
+//! was not in use. Then the pages of unused stacks and of the heap become frames. If the request
+//! fails after that, only the dead Gs that each P keeps still hold memory, a frame each.
 //!
-//! So before a request of a G fails ([`wait_for`]), the G lets its CPU's M do what only an
-//! M can do, wait for all other CPUs, and then tries once more. The M interrupts all CPUs,
-//! and each empties its cache in the handler ([`trim_if_asked`]): interrupts were on
-//! there, so it was not in use. Then the pages of unused stacks and of the heap become
-//! frames. Only after that the request fails, and then only the dead Gs that each P keeps
-//! still hold memory, a frame each.
+//! A caller that cannot wait (interrupts off, a G that is about to park, no G at all) fails at the
+//! first try. A page fault of a stack cannot wait either: if there is memory to reclaim
+//! ([`would_help`]), the page comes from the last frames, and the G must leave its CPU at once, as
+//! at the end of its slice, so that its M can reclaim ([`is_wanted`]). A G in a blocking call
+//! leaves together with its M, and the spare M that replaces it reclaims.
 //!
-//! A caller that cannot wait (interrupts off, a G that is about to park, no G at all) fails
-//! at the first try. A page fault of a stack cannot wait either: if there is memory to
-//! reclaim ([`would_help`]), the page comes from the last frames, and the G is made to
-//! leave its CPU at once, as at the end of its slice, so that its M can reclaim
-//! ([`is_wanted`]). A G in a blocking call leaves together with its M, and the spare M that
-//! replaces it reclaims.
-//!
-//! **One M reclaims at a time** ([`RECLAIMING`]). Pages that another M has unmapped and not
-//! freed yet are counted nowhere: an M that did not wait for them would find none, and its
-//! G would fail although there is memory.
+//! **One M reclaims at a time** ([`RECLAIMING`]). Pages that another M has unmapped and not freed
+//! yet are counted nowhere: an M that did not wait for them would fail although there is memory.
 //!
 //! Rejected: that the G itself interrupts the other CPUs. It may be taken off its CPU while
 //! it has the turn to do so, and an M that waits for its turn keeps the G from coming back.
@@ -37,23 +32,19 @@ const STACKS: usize = 4096;
 const FEW_STACKS: usize = 64;
 /// Memory is short below this many free frames.
 const FEW_FRAMES: usize = 512;
-/// Unused stacks are trimmed without a request if they have more than this many pages, or
-/// more than this many of them are open.
+/// Unused stacks are trimmed without a request beyond this many pages, or this many open ones.
 const MANY_PAGES: usize = 1024;
 const MANY_OPEN: usize = 8;
 /// Free pages that the heap keeps if there is no request.
 const KEPT_PAGES: usize = 256;
 
-/// Lets the M of this CPU reclaim that many pages; false if the caller cannot wait for
-/// that.
+/// Lets the M of this CPU reclaim that many pages; false if the caller cannot wait for that.
 pub type Wait = fn(usize) -> bool;
 
 static WAIT: spin::Once<Wait> = spin::Once::new();
 /// Pages that are requested on a CPU.
 static WANTED: [AtomicUsize; MAX_CPUS] = [const { AtomicUsize::new(0) }; MAX_CPUS];
-/// How many requests are done.
 static DONE: [AtomicUsize; MAX_CPUS] = [const { AtomicUsize::new(0) }; MAX_CPUS];
-/// Whether an M reclaims.
 static RECLAIMING: AtomicBool = AtomicBool::new(false);
 /// Whether that M asks all CPUs to empty their caches.
 static ASKING: AtomicBool = AtomicBool::new(false);
@@ -88,7 +79,7 @@ pub fn would_help() -> bool {
     HEAP.free_pages() > 0 || POOL.idle_pages() > 0
 }
 
-/// A request: a G that left its CPU to wait for it may run elsewhere before it is done.
+/// A request: the G that waits for it may run on another CPU before it is done.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     cpu: usize,
@@ -102,10 +93,9 @@ impl Asked {
     }
 }
 
-/// Periodic work of every CPU outside interrupts: carries out the request of this CPU, or
-/// frees pages of unused stacks and of the heap where they have become many or memory is
-/// short. On the stack of an M, which stays on its CPU; no lock held and interrupts on, as it
-/// waits for other CPUs to flush.
+/// Periodic work of every CPU outside interrupts: carries out the request of this CPU, or frees
+/// pages of unused stacks and of the heap where they are many or memory is short. On the stack of
+/// an M, which stays on its CPU; no lock held and interrupts on, as it waits for other CPUs.
 pub fn maintain() {
     let cpu = Here::enter().index();
     let wanted = WANTED[cpu].swap(0, Ordering::Relaxed);
@@ -113,11 +103,23 @@ pub fn maintain() {
         while RECLAIMING.swap(true, Ordering::Acquire) {
             arch::relax();
         }
-        reclaim_all(wanted);
+        // Before the interrupts are sent; pairs with the load in the handler.
+        ASKING.store(true, Ordering::SeqCst);
+        HEAP.trim(&Here::enter());
+        arch::shootdown();
+        ASKING.store(false, Ordering::Relaxed);
+        POOL.trim(STACKS);
+        heap::uncommit(wanted);
         RECLAIMING.store(false, Ordering::Release); // pairs with the swap
         DONE[cpu].fetch_add(1, Ordering::Release); // pairs with `is_done`
-    } else if is_due() && !RECLAIMING.swap(true, Ordering::Acquire) {
-        // Only if no other M does: CPUs that queue for a shootdown do no other work.
+        return;
+    }
+    let (pages, open) = (POOL.idle_pages(), POOL.open_slots());
+    let is_due = pages > MANY_PAGES
+        || open > MANY_OPEN
+        || is_short() && (pages + open > 0 || HEAP.free_pages() > KEPT_PAGES);
+    // Only if no other M does: CPUs that queue for a shootdown do no other work.
+    if is_due && !RECLAIMING.swap(true, Ordering::Acquire) {
         POOL.trim(FEW_STACKS);
         if is_short() && HEAP.free_pages() > KEPT_PAGES {
             heap::uncommit(2 * FEW_FRAMES);
@@ -129,25 +131,6 @@ pub fn maintain() {
 /// Whether free frames are few.
 pub fn is_short() -> bool {
     frames::free_estimate() < FEW_FRAMES
-}
-
-/// Whether there is something to reclaim without a request.
-fn is_due() -> bool {
-    let (pages, open) = (POOL.idle_pages(), POOL.open_slots());
-    pages > MANY_PAGES
-        || open > MANY_OPEN
-        || is_short() && (pages + open > 0 || HEAP.free_pages() > KEPT_PAGES)
-}
-
-/// Empties all caches, and frees `pages` pages of the heap, if it has as many.
-fn reclaim_all(pages: usize) {
-    // Before the interrupts are sent; pairs with the load in the handler.
-    ASKING.store(true, Ordering::SeqCst);
-    HEAP.trim(&Here::enter());
-    arch::shootdown();
-    ASKING.store(false, Ordering::Relaxed);
-    POOL.trim(STACKS);
-    heap::uncommit(pages);
 }
 
 /// Called on every CPU that is interrupted to flush its TLB: if an M asks for it, empties

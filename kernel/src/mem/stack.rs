@@ -1,11 +1,10 @@
 //! Stacks of Gs: reserved as addresses, committed on first touch.
 //!
-//! A [`Stack`] is a slot of addresses of which only the top page has memory; the page-fault
-//! handler commits the other pages as they are touched ([`Pool::handle_fault`]). It does not
-//! commit the lowest pages of a slot: they are *closed*, and a touch there is an overflow.
-//! Code probes below its stack pointer before it takes a lock (`arch::probe_stack`, a page
-//! at most), and from the last good page that must still land in the closed part. A
-//! [kernel stack](new_kernel_stack) is the same with all its memory committed from the start, for
+//! A [`Stack`] is a slot of addresses of which only the top page has memory; the page-fault handler
+//! commits the others as they are touched ([`Pool::handle_fault`]), but for the lowest: they are
+//! *closed*, and a touch there is an overflow. Code probes below its stack pointer before it takes
+//! a lock (`arch::probe_stack`, a page at most), and from the last good page that must still land
+//! in the closed part. A [kernel stack](new_kernel_stack) has all its memory from the start, for
 //! interrupts and for CPUs that come up.
 //!
 //! ```text
@@ -16,30 +15,28 @@
 //!
 //! # The closed part
 //!
-//! The *spare* pages are opened when a stack is full ([`rescue`]): its G ends on them. The
-//! *margin* is opened for what the kernel does on the stack of a G that did not call it
-//! ([`Pool::open`]): so the kernel's use is no overflow of the G, and does not use up the
-//! spare pages. The guard is never opened. A stack that was opened is not recycled before
-//! [`Pool::trim`] closes it; nor is that of an M, though the M keeps it ([`Pool::close_later`]).
+//! The *spare* pages are opened when a stack is full ([`rescue`]): its G ends on them. The *margin*
+//! is opened for what the kernel does on the stack of a G that did not call it ([`Pool::open`]): so
+//! that is no overflow of the G, and does not use up the spare pages. The guard is never opened. A
+//! stack that was opened is not recycled before [`Pool::trim`] closes it; nor is that of an M,
+//! though the M keeps it ([`Pool::close_later`]).
 //!
-//! Class, slot and guard follow from the address alone ([`slot`]). The header at the very
-//! top of a slot, above where its user starts, holds its state. [`pool`] keeps the free
-//! slots, tested on the host.
+//! # The top
 //!
-//! Between the two is the record ([`Stack::record`]): the top page of a slot is never
-//! unmapped, so a record that is never freed can be there. It holds the G, which needs one
-//! page with its stack, not a page and a block of the heap.
-//!
-//! Below the record, in builds with `debug_assertions`, is a canary: words that are written when the
-//! top page is committed, and never again. If they have changed ([`is_whole`]), there was a stray
-//! write, or one that ran over the top of the stack; that of the record would be noticed much later.
+//! Class, slot and guard follow from the address alone ([`slot`]); the header at the very top holds
+//! the state of the slot. [`pool`] keeps the free slots, tested on the host. The record
+//! ([`Stack::record`]) holds the G, and is never freed, as the top page is never unmapped: a G
+//! needs one page with its stack, not a page and a block of the heap. Below it, in builds with
+//! `debug_assertions`, is a canary: words that are written when the top page is committed, and
+//! never again. If they have changed ([`is_whole`]), there was a stray write, or one that ran over
+//! the top of the stack, which in the record would be noticed much later.
 //!
 //! # TLB shootdown
 //!
-//! A returned stack keeps its pages, and the next G finds them warm. [`Pool::trim`] unmaps them,
-//! in batches, because every CPU must then flush them from its TLB, and that costs the same
-//! for one page as for hundreds. It waits for other CPUs, so only code with interrupts
-//! on and no lock calls it: `mem::reclaim`. Returning a stack never waits.
+//! A returned stack keeps its pages, and the next G finds them warm. [`Pool::trim`] unmaps them in
+//! batches: every CPU must flush them from its TLB, which costs the same for one page as for
+//! hundreds. It waits for other CPUs, so only code with interrupts on and no lock calls it:
+//! `mem::reclaim`. Returning a stack never waits.
 
 mod pool;
 pub mod slot;
@@ -58,13 +55,11 @@ pub use slot::{DEFAULT_SIZE, MAIN_SIZE, MAX_SIZE};
 
 /// Bytes that a G with a full stack gets to end on: at least, and at most.
 const RESCUE_BYTES: Range<u64> = 15 << 10..24 << 10;
-/// All stacks.
 pub(crate) static POOL: Pool<Window> = Pool::new(Window);
-/// The smallest stack of a G: `stack=` on the command line.
 static LEAST_SIZE: AtomicUsize = AtomicUsize::new(DEFAULT_SIZE);
 
-/// Gives all Gs that are started from now on a stack of at least `bytes`; at most
-/// [`MAX_SIZE`]. Before the first G is started: a recycled G keeps the stack it has.
+/// Gives all Gs a stack of at least `bytes`, up to [`MAX_SIZE`]: `stack=` on the command line.
+/// Before the first G is started: a recycled G keeps the stack it has.
 pub fn set_least_size(bytes: usize) {
     LEAST_SIZE.store(bytes.clamp(DEFAULT_SIZE, MAX_SIZE), Ordering::Relaxed);
 }
@@ -82,19 +77,17 @@ pub fn rescue(slot: Slot, sp: u64) -> bool {
         && POOL.open(slot, start..sp, slot::MARGIN_PAGES + slot::SPARE_PAGES)
 }
 
-/// A G's stack. Dropped, it is recycled for the next G; its pages stay until they are
-/// trimmed, and are not zeroed in between: safe code cannot read them.
+/// A G's stack. Dropped, it is recycled for the next G; its pages stay until they are trimmed, and
+/// are not zeroed: safe code cannot read them.
 #[derive(Debug)]
 pub struct Stack {
-    /// Address of its record. All else follows from it, and with its niche an optional
-    /// stack in a G is one word.
+    /// Address of its record, from which all else follows; an optional stack is one word.
     top: NonZeroU64,
 }
 
 impl Stack {
-    /// A stack with at least `size` bytes for its user, up to [`MAX_SIZE`]; only the top
-    /// page has memory yet. If there is no memory, a caller that can wait tries twice
-    /// (`mem::reclaim`).
+    /// A stack with at least `size` bytes for its user, up to [`MAX_SIZE`]. If there is no memory,
+    /// a caller that can wait tries twice (`mem::reclaim`).
     pub fn new(size: usize) -> Result<Stack, NoMemory> {
         let class = slot::class_for(size).ok_or(NoMemory)?;
         let take = || POOL.take(class);
@@ -107,14 +100,12 @@ impl Stack {
         self.top.get() - slot::CANARY_BYTES as u64
     }
 
-    /// The addresses for its user, from the end of the closed part to
-    /// [`start`](Self::start).
+    /// The addresses for its user, from the end of the closed part to [`start`](Self::start).
     pub fn bounds(&self) -> Range<u64> {
         self.slot().bounds()
     }
 
-    /// The record that stays with this stack for ever, for all its users; `make` makes it
-    /// when the stack is used for the first time.
+    /// The record that stays with this stack for ever; made by `make` at the first use.
     ///
     /// # Safety
     /// All callers, for all stacks, use the same `T`.
@@ -137,8 +128,7 @@ impl Stack {
         Slot::smallest_at(self.top.get()).is_some_and(|slot| POOL.deep(slot) <= 1)
     }
 
-    /// Commits its highest `pages` pages now, not on first touch. As in [`new`](Self::new),
-    /// a caller that can wait tries twice.
+    /// Commits its highest `pages` pages now; tries twice as [`new`](Self::new).
     pub fn commit(&self, pages: usize) -> Result<(), NoMemory> {
         let commit = || POOL.commit(self.slot(), pages);
         commit().or_else(|none| if reclaim::wait_for(pages) { commit() } else { Err(none) })
@@ -157,24 +147,21 @@ impl Drop for Stack {
     }
 }
 
-/// A stack of `pages` pages, less the header at the top, that has all its memory, with a guard
-/// below: where its stack pointer starts, aligned to 16 bytes. Never freed: its user (an M, an
-/// interrupt) is never freed either.
+/// A stack of `pages` pages, less the header, that has all its memory: where its stack pointer
+/// starts, aligned to 16 bytes. Never freed, as its user (an M, an interrupt) is not either.
 pub fn new_kernel_stack(pages: usize) -> Option<u64> {
     POOL.take_kernel(pages).ok().map(Slot::start)
 }
 
-/// The value of the canary's words before the XOR with their address, so that no two words are
-/// equal.
+/// The canary's words before the XOR with their address, so that no two are equal.
 const CANARY: u64 = 0xca7a_71e5_b1bd_5a1e;
 
 /// Whether the canary of a slot that was made is unchanged.
 pub fn is_whole(slot: Slot) -> bool {
     canary(slot).all(|at| {
         let word = core::ptr::with_exposed_provenance::<u64>(at as usize);
-        // SAFETY: aligned, in the top page of the slot, which is never unmapped. No correct
-        // code writes it; a stray write is what this detects, and a word is read in one
-        // access.
+        // SAFETY: aligned, in the top page of the slot, which is never unmapped. No correct code
+        // writes it; a stray write is what this detects, and a word is read in one access.
         unsafe { word.read_volatile() == CANARY ^ at }
     })
 }
@@ -190,9 +177,8 @@ pub(crate) struct Window;
 impl Backing for Window {
     fn header(&self, slot: Slot) -> &Header {
         let at = core::ptr::with_exposed_provenance::<Header>(slot.header() as usize);
-        // SAFETY: the pool passes only slots whose top page is mapped, and it stays mapped;
-        // the page came zeroed, which is a valid header; all access is atomic, and the
-        // slot's user starts below it.
+        // SAFETY: the top page of a slot that the pool passes is mapped for ever; it came zeroed,
+        // a valid header; all access is atomic, and the slot's user starts below it.
         unsafe { &*at }
     }
 

@@ -1,16 +1,14 @@
 //! Which regions of the memory map really are unused memory.
 //!
-//! A map may call addresses usable where there is no memory: beyond the last module, over
-//! the registers of a device. Writes to such a frame would be lost, and a page table in it
-//! would crash the machine without a message. So before the kernel trusts it, each usable
-//! region is cut into the pieces that no reserved one touches, and a few frames of each
-//! piece must hold what is written to them. Pieces that do not are left out, with a
-//! warning. From here on the map is clean: pieces of whole frames that do not overlap.
+//! A map may call addresses usable where there is no memory: beyond the last module, over the
+//! registers of a device. Writes to such a frame would be lost, and a page table in it would crash
+//! the machine without a message. So each usable region is cut into the pieces that no reserved one
+//! touches, and a few frames of each piece must hold what is written to them. Pieces that do not
+//! are left out, with a warning. What remains are pieces of whole frames that do not overlap.
 //!
-//! The first and the last frame are tried and [`SAMPLES`] in between, not all: a host gives
-//! a virtual machine the memory that it touches. So a small hole in the middle of a piece
-//! is not found, nor is a device whose registers keep what is written, nor memory that is
-//! aliased at two addresses.
+//! The first and the last frame are tried and [`SAMPLES`] in between, not all: a host gives a
+//! virtual machine the memory that it touches. So a small hole in the middle of a piece is not
+//! found, nor a device whose registers keep what is written, nor memory at two addresses.
 //!
 //! What is found is remembered for drivers ([`is_memory`]): firmware and devices say where
 //! registers are, and a table that names the kernel's own memory would make a driver write into it.
@@ -91,17 +89,15 @@ fn frames_inside(region: &MemoryRegion) -> Range<u64> {
     region.start.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)..region.end & !(PAGE - 1)
 }
 
-/// The addresses of the frames that a region touches. A region that ends before it starts is an
-/// error; it reserves the frame it starts in, which can do no harm. The last possible frame
-/// saturates at the highest address.
+/// The addresses of the frames that a region touches, up to the highest address. A region that ends
+/// before it starts is an error; it reserves the frame it starts in, which can do no harm.
 fn frames_touched(region: &MemoryRegion) -> Range<u64> {
     let end = region.end.max(region.start.saturating_add(u64::from(region.end < region.start)));
     region.start & !(PAGE - 1)..end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
 }
 
-/// Writes the sound part of `map` below `limit` to `out`, as usable regions of whole
-/// frames. `holds` says whether the frame at an address keeps what is written; `leave_out`
-/// is called for each range that is left out.
+/// Writes the sound part of `map` below `limit` to `out`, as usable regions of whole frames.
+/// `holds` says whether the frame at an address keeps what is written.
 pub fn survey<'out>(
     map: Map<'_>,
     limit: u64,
@@ -140,8 +136,8 @@ pub fn survey<'out>(
     &mut out[..count]
 }
 
-/// The end of memory in a piece of whole frames that is not empty: its own end, as it
-/// should be, or the first frame that does not hold, found by bisection.
+/// The end of memory in a piece of whole frames that is not empty: its own end, as it should be, or
+/// the first frame that does not hold, found by bisection.
 fn end_of_memory(piece: &Range<u64>, mut holds: impl FnMut(u64) -> bool) -> u64 {
     let (first, last) = (piece.start / PAGE, piece.end / PAGE - 1);
     if !holds(first * PAGE) {
@@ -163,7 +159,6 @@ fn end_of_memory(piece: &Range<u64>, mut holds: impl FnMut(u64) -> bool) -> u64 
     piece.end
 }
 
-/// The most ranges that are remembered.
 const RANGES: usize = 256;
 
 static MEMORY: spin::Once<ArrayVec<Range<u64>, RANGES>> = spin::Once::new();
@@ -173,8 +168,8 @@ pub fn remember<'a>(regions: impl Iterator<Item = &'a MemoryRegion>) {
     MEMORY.call_once(|| merged(regions));
 }
 
-/// Whether one of these bytes is memory that the survey kept or that the loader uses, hence never a
-/// device's register. What the firmware reserves is not: registers may be there.
+/// Whether one of these bytes is memory that the survey kept or that the loader uses, hence no
+/// register of a device. What the firmware reserves is not: registers may be there.
 pub fn is_memory(bytes: Range<u64>) -> bool {
     MEMORY.get().is_some_and(|ranges| touches(ranges, &bytes))
 }

@@ -1,10 +1,9 @@
 //! Which G holds a lock: the name of the G, in the word of the lock itself.
 //!
 //! `mutex` and `rwlock` take a lock by storing the name of the running G ([`me`]) in the lock's
-//! word, and free it by removing the name. So a lock knows its owner without a second store. This
-//! file has what the two share: the layout of the name, what a G does when it begins to wait
+//! word, and free it by removing the name. So a lock knows its owner without a second store. Here
+//! is what the two share: the layout of the name, what a G does when it begins to wait
 //! ([`watch_wait`]), and how a lock whose owner is gone is recognized ([`note_if_abandoned`]).
-//! `run` maps a name to its G; `deadlock` follows chains of owners.
 //!
 //! # The name
 //!
@@ -15,48 +14,43 @@
 //!    └──────────┴────────────────────────┴───┴───────────┴───────┘
 //! ```
 //!
-//! The flags belong to the lock. PANICKING is part of the name: it is set while the G
-//! unwinds. So the lock remembers whether its owner was unwinding when it took the lock,
-//! and the compare-exchange that frees the lock also detects a panic that began since.
+//! The flags belong to the lock. PANICKING is part of the name, set while the G unwinds: so the
+//! lock remembers whether its owner was unwinding when it took the lock, and the compare-exchange
+//! that frees the lock also detects a panic that began since.
 //!
-//! A record of a G serves one G after another. All of them have the same name, until one
-//! is abandoned: the epoch counts abandoned Gs, not all Gs. A G that ends normally holds no
-//! lock, unless the program leaked a guard; so starting a G need not change the name.
+//! A record of a G serves one G after another. All have the same name, until one is abandoned,
+//! which the epoch counts: a G that ends normally holds no lock, unless the program leaked a guard;
+//! so starting a G need not change the name.
 //!
 //! # Abandoned locks
 //!
-//! A G may end without dropping a guard that it has: it is *abandoned* (it is taken off its
-//! CPU for good, or panics while it unwinds, or has no stack left to unwind on), or its full
-//! stack was unwound past a guard that no unwind table lists (`overflow`). Its locks
-//! stay taken. `park::abandon_locks` then advances the epoch of the record; from there on
-//! the old name means "gone" ([`is_gone`]) in every word that has it.
+//! A G may end without dropping a guard that it has: it is *abandoned* (it is taken off its CPU for
+//! good, or panics while it unwinds, or has no stack left to unwind on), or its full stack was
+//! unwound past a guard that no unwind table lists (`overflow`). `abandon_locks` then advances the
+//! epoch of the record; from there on the old name means "gone" ([`is_gone`]) in every word.
 //!
 //! > A lock whose owner is gone is never taken again. Every call that wants it, and every
 //! > G that waits for it, gets [`NotTaken::Abandoned`].
 //!
-//! To free such a lock would be unsound: the guard may have been leaked before, by safe code,
-//! and the reference that came of it may be in use by another G. A guard in a lost stack
-//! frame and a leaked guard look the same from here. Only `get_mut` and `into_inner` reach
-//! the value: they need the lock for themselves, so no guard of it can exist.
+//! To free such a lock would be unsound: safe code may have leaked the guard before, and the
+//! reference that came of it may be in use by another G; a guard in a lost stack frame looks the
+//! same. Only `get_mut` and `into_inner` reach the value: no guard can exist then.
 //!
-//! The epoch has 16 bits and wraps. So the first call that finds the owner gone replaces
-//! the name by [`ABANDONED`], which stays ([`note_if_abandoned`]).
-//!
-//! Gs that wait already must be woken. Each side stores first and looks afterwards, with
-//! a fence in between, so one of them sees the other:
+//! The epoch has 16 bits and wraps. So the first call that finds the owner gone replaces the name
+//! by [`ABANDONED`], which stays ([`note_if_abandoned`]). Gs that wait already must be woken. Each
+//! side stores first and looks afterwards, with a fence in between, so one of them sees the other:
 //!
 //! > waiter: stores what it waits for · fence · owner gone? then readies itself
 //! > `abandon_locks`: advances the epoch · fence · readies each G that waits for the owner
 //!
-//! A G may also be abandoned while it waits for a lock: after it has queued, before it has
-//! parked. Its node would stay in the queue, and an unlock could call this G instead of the one
-//! behind it. So `abandon_locks` takes the node out ([`forget_waiter`]) between the two steps
-//! above. An unlock that granted the lock to the G before that has made it the owner, which is
-//! what the second step looks for.
+//! A G may also be abandoned after it has queued for a lock and before it has parked. An unlock
+//! could call this G instead of the one behind it. So `abandon_locks` takes its node out
+//! ([`forget_waiter`]) between the two steps above. An unlock that granted the lock to the G before
+//! that has made it the owner, which is what the second step looks for.
 //!
-//! Not covered: a reader of a `RwLock` is a count, not a name. The lock of an abandoned
-//! reader stays read-locked, and writers wait. The same is true of permits, ends of
-//! channels, and whatever else the G owned: see docs/failures.md.
+//! Not covered: a reader of a `RwLock` is a count, not a name. The lock of an abandoned reader
+//! stays read-locked, and writers wait. The same is true of permits, ends of channels, and whatever
+//! else the G owned: see docs/failures.md.
 
 use super::mutex::{self, Lock};
 use super::rwlock::{self, LockRw};
@@ -153,21 +147,18 @@ macro_rules! guard_mut {
 pub(super) use guard;
 pub(super) use guard_mut;
 
-/// Whether that is the name of an owner that is gone, from the word of a lock.
 #[inline]
 pub(super) fn is_abandoned(owner: u64) -> bool {
     // SAFETY: out of the word of a lock.
     owner == ABANDONED || unsafe { is_gone(owner) }
 }
 
-/// Whether the owner that `owner_in` finds in the word is gone. If so, the word has
-/// [`ABANDONED`] as its owner from here on.
+/// Whether the owner in the word is gone. If so, it is [`ABANDONED`] from here on.
 #[cold]
 pub(super) fn note_if_abandoned(word: &AtomicU64, owner_in: impl Fn(u64) -> u64) -> bool {
     let mut now = word.load(Relaxed);
     while is_abandoned(owner_in(now)) {
-        // Relaxed: the value is out of reach, so this orders nothing. Other CPUs change only
-        // the flags of such a word.
+        // Relaxed: the value is out of reach. Other CPUs change only the flags of such a word.
         match word.compare_exchange(now, now & !OWNER | ABANDONED, Relaxed, Relaxed) {
             Ok(_) => return true,
             Err(changed) => now = changed,
@@ -176,8 +167,7 @@ pub(super) fn note_if_abandoned(word: &AtomicU64, owner_in: impl Fn(u64) -> u64)
     false
 }
 
-/// The G `name` is gone, and waited at `queue`, for that reason: takes its node out, if it
-/// waited for a lock.
+/// The G `name` is gone, and waited at `queue`: takes its node out, if it waited for a lock.
 ///
 /// # Safety
 /// `queue` is the object that the G gave with this reason when it began to wait, and it has not
@@ -204,18 +194,16 @@ pub(super) fn is_same(one: u64, other: u64) -> bool {
     (one ^ other) & !PANICKING == 0
 }
 
-/// Whether the calling G is the owner of that lock already. Before it waits: a G
-/// that waits may be granted the lock at any time.
+/// Whether the calling G is the owner. Only before it waits: then it may be granted the lock.
 pub(super) fn is_mine(owner: u64) -> bool {
     is_same(owner, me())
 }
 
-/// The running G has stored what it waits for, and has not parked yet: it readies itself
-/// if the owner is gone, and reports if it waits for ever. `owner` gives the name in the
-/// lock now, or 0; `waits_for_itself`: it [`is_mine`], and there is no deadline.
+/// The running G has stored what it waits for, and has not parked yet: it readies itself if the
+/// owner is gone, and reports if it waits for ever. `owner` gives the name in the lock now, or 0;
+/// `waits_for_itself`: it [`is_mine`], and there is no deadline.
 pub(crate) fn watch_wait(waits_for_itself: bool, owner: impl Fn() -> u64) {
-    // Stored before, looked at after; pairs with `abandon_locks`, and with the same fence
-    // of a G that closes a cycle (`fail::deadlock::cycle`).
+    // Pairs with `abandon_locks`, and with a G that closes a cycle (`fail::deadlock::cycle`).
     fence(SeqCst);
     if is_abandoned(owner()) {
         ready(this()); // its `look` finds the same, and ends the wait
@@ -224,8 +212,7 @@ pub(crate) fn watch_wait(waits_for_itself: bool, owner: impl Fn() -> u64) {
     }
 }
 
-/// The name in the word of a lock that a G waits for for this reason; 0 if there is none,
-/// or the owner is not known by name.
+/// The owner in the word of a lock that a G waits for for this reason; 0 if it has no name.
 pub(crate) fn owner_in(reason: Reason, word: u64) -> u64 {
     match reason {
         Reason::MutexLock => mutex::owner_in(word),

@@ -14,13 +14,10 @@
 //!
 //! The upper bits name the G that holds the lock ([`held`](super::held)); zero means free. QUEUED:
 //! the queue may not be empty. (3) to (7) are under the queue's lock, except (3) by a G that does
-//! not wait. POISONED is independent of the rest, but it keeps callers off (1) and (2), so the
-//! fast paths need not check it. Nor do they check whether a panic began since the lock was taken:
-//! a G's name says whether it panics, so then (2) does not find the name that it expects, and the
-//! slow path checks.
-//!
-//! If the owner is gone (it ended without unwinding), the lock is *abandoned*: it stays as it
-//! is for ever, and every call and every waiter is told so ([`held`](super::held)).
+//! not wait. POISONED is independent of the rest, but keeps callers off (1) and (2), so the fast
+//! paths need not check it. Nor do they check whether a panic began since: then the G's name has
+//! changed, (2) does not find the one that it expects, and the slow path checks. If the owner is
+//! gone, the lock is *abandoned*: it stays so for ever, and every call and waiter is told.
 //!
 //! # Which G is next
 //!
@@ -43,27 +40,24 @@
 //! one compare-exchange that finds an owner and sets QUEUED and CALLS (4), unless another is on its
 //! way. So there is a holder whose unlock must fail at (2) and come to the queue, unless a G clears
 //! CALLS again; and that G will take the lock, or come to the same place. If the owner is gone, no
-//! unlock comes: then `abandon_locks` readies the waiters, and a G that begins to wait checks the
-//! owner once more ([`held`](super::held)).
+//! unlock comes: `abandon_locks` readies the waiters, and a G that begins to wait checks the owner.
 //!
 //! # The fast paths
 //!
 //! Where several CPUs want one lock, a G waits nearly always, and is on its way: of 800,000 turns
-//! of 8 Gs on 4 CPUs, in all but a few. So it is on one CPU, once a G was preempted with the lock.
-//! So QUEUED alone may not keep the lock off the fast paths, and neither of them may often try what
+//! of 8 Gs on 4 CPUs, in all but a few; and on one CPU, once a G was preempted with the lock. So
+//! QUEUED alone may not keep the lock off the fast paths, and neither of them may often try what
 //! must fail: a locked instruction costs the same if it fails. Both load the word first, and expect
 //! the flag that they have seen there: with no owner, so that an owner makes it fail; with this G,
 //! so that any other flag does, which is when there is more to do anyway. That is one locked
-//! instruction for each, and not one instruction more with a G in the queue, where Go has three
-//! locked ones for both.
+//! instruction for each, also with a G in the queue, where Go has three for both.
 //!
 //! # Spinning
 //!
 //! A G that finds the lock taken tries again for a while, if the holder can run meanwhile and no
-//! other G waits for this CPU: by Go's rule, as long, and as seldom. A G that tried after every
-//! pause would take the lock at each of the holder's unlocks, and its cache line would go to and
-//! fro for every operation; one that tries four times lets the holder have many turns in its own
-//! cache.
+//! other G waits for this CPU: by Go's rule, four times. A G that tried after every pause would
+//! take the lock at each of the holder's unlocks, and its cache line would go to and fro for every
+//! operation; four tries let the holder have many turns in its own cache.
 
 use super::held::{
     NotTaken, OWNER, PANICKING, Poisoned, guard_mut, is_abandoned, is_mine, is_same,
@@ -93,9 +87,8 @@ pub(crate) const PATIENCE_NS: u64 = 1_000_000;
 /// A value that one G at a time may touch.
 ///
 /// A G that finds it taken waits and leaves its CPU to others. A free lock goes to the first G that
-/// comes, as in Go. The first waiter in the queue that is woken, finds the lock taken again and has
-/// waited for more than 1 ms is served next, and after it, in the order of the queue, every waiter
-/// that has waited that long: no other G gets the lock in between.
+/// comes, as in Go; but once the first waiter is woken, finds the lock taken again and has waited
+/// for more than 1 ms, it is served next, and after it, in order, all that have waited that long.
 ///
 /// ```
 /// use runnext::{prelude::*, sync::Mutex};
@@ -124,13 +117,11 @@ pub(crate) struct Waiting {
     me: u64,
 }
 
-// SAFETY: `&Mutex` lets one G after the other have `&mut T`, which it may
-// also move out of: that is sending it.
+// SAFETY: `&Mutex` gives `&mut T` to one G after the other, which may also move out of it: sending.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
 guard_mut! {
-    /// The right to touch the value of a `Mutex`; the lock is free again when
-    /// this is dropped, and poisoned if that is by a panic.
+    /// The right to touch the value of a `Mutex`; a panic that drops this poisons the lock.
     MutexGuard, Mutex, unlock
 }
 
@@ -171,7 +162,6 @@ impl<T: ?Sized> Mutex<T> {
         self.lock_until(Some(deadline_after(timeout))).map_err(TryLockError::in_time)
     }
 
-    /// Takes the lock, however long that takes, or until `deadline_ns`.
     #[inline]
     pub(crate) fn lock_until(&self, deadline_ns: Option<u64>) -> TryResult<MutexGuard<'_, T>> {
         taken(self.lock.lock(deadline_ns), || self.guard())
@@ -184,7 +174,6 @@ impl<T: ?Sized> Mutex<T> {
 }
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
-    /// The lock that this holds.
     pub(crate) fn mutex(this: &Self) -> &'a Mutex<T> {
         this.lock
     }
@@ -197,8 +186,7 @@ impl Lock {
         }
     }
 
-    /// (1), (3) Takes the lock if it is free and not poisoned. What nearly every
-    /// `lock` comes to. See "The fast paths".
+    /// (1), (3) Takes the lock if it is free and not poisoned. See "The fast paths".
     #[inline]
     fn take_free(&self) -> bool {
         let free = self.word.load(Relaxed) & QUEUED;
@@ -256,8 +244,7 @@ impl Lock {
         tried
     }
 
-    /// The G `name` is gone, and may have a node in the queue: takes it out. If there is none,
-    /// the G was granted the lock, and takes it along.
+    /// Takes out the node of the G `name`, which is gone, if it was not granted the lock before.
     pub(crate) fn forget_waiter(&self, name: u64) {
         let mut locked = self.queue.lock();
         if !locked.take_out(0, |waiting| is_same(waiting.me, name)) {
@@ -277,8 +264,7 @@ impl Lock {
         locked.ready_if(next);
     }
 
-    /// Tries for a while, if that is of use. If it was not: CALLS, if we have cleared
-    /// it and must set it again.
+    /// Tries for a while, if that is of use. If in vain: CALLS, if we must set it again, else 0.
     pub(crate) fn spin(&self) -> Result<Poisoned, u64> {
         let mut mine = 0;
         let (tries, pauses) = if may_spin() { (TRIES, PAUSES) } else { (1, 0) };
@@ -302,8 +288,8 @@ impl Lock {
         Err(mine)
     }
 
-    /// (3) or (4), whichever the word allows: `mine` is set if we take the lock and others
-    /// wait, `waits` says what is set if we must wait. Under the queue's lock.
+    /// (3) or (4), whichever the word allows: sets `mine` if we take the lock and others wait, and
+    /// what `waits` says if we must wait. Under the queue's lock.
     pub(crate) fn barge_or_wait(
         &self,
         mine: u64,
@@ -316,8 +302,8 @@ impl Lock {
                 owner if is_abandoned(owner) => return Err(self.why_not()),
                 _ => (word | waits(word), Err(NotTaken::Held)),
             };
-            // Acquire pairs with the Release of the G that freed the lock. The
-            // flags for the unlock are ordered by the queue's lock, to which it comes.
+            // Acquire pairs with the Release of the G that freed the lock. The flags for the unlock
+            // are ordered by the queue's lock, to which it comes.
             if self.word.compare_exchange(word, next, Acquire, Relaxed).is_ok() {
                 return taken;
             }
@@ -341,8 +327,7 @@ impl Lock {
         }
     }
 
-    /// All other ways to free the lock: a waiter must be told, a panic began, the lock was
-    /// poisoned, or the word has changed since it was loaded.
+    /// A waiter must be told, a panic began, the lock was poisoned, or the word has changed.
     #[cold]
     fn unlock_slow(&self) {
         let mut word = self.word.load(Relaxed);
@@ -390,19 +375,16 @@ impl Lock {
     }
 }
 
-/// The name of the owner; 0 if there is none.
 pub(super) fn owner_in(word: u64) -> u64 {
     word & OWNER
 }
 
-/// Where the running G waits.
 pub(crate) fn place(since_ns: u64, deadline_ns: Option<u64>) -> Place<Waiting> {
     let value = Some(Waiting { since_ns, me: me() });
     Place { reason: Reason::MutexLock, list: 0, value, deadline_ns }
 }
 
-/// What a G sets that begins to wait, and has `mine` to set: the first waiter sets CALLS; the
-/// others leave that to the G that is on its way.
+/// What a G sets that begins to wait: CALLS if it is first, else `mine`.
 pub(crate) fn begins_to_wait(word: u64, mine: u64) -> u64 {
     if word & QUEUED == 0 { QUEUED | CALLS } else { mine }
 }
@@ -412,7 +394,6 @@ fn called(word: u64, mine: u64) -> u64 {
     if word & QUEUED == 0 { 0 } else { mine }
 }
 
-/// Whether a G that has waited since then has waited too long.
 fn is_over(since_ns: u64) -> bool {
     now_ns().saturating_sub(since_ns) > PATIENCE_NS
 }

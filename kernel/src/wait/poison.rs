@@ -1,10 +1,10 @@
 //! Errors of locks: poisoned, abandoned, held by another G.
 //!
-//! What `Mutex` and `RwLock` share. A lock is *poisoned* if a holder panicked: its value may be half
-//! changed, so the guard comes inside the error. As in std, a guard poisons the lock if it existed
-//! when the panic began and is dropped while it unwinds; a lock taken and freed by a destructor
-//! meanwhile is not poisoned. A lock is *abandoned* if a holder ended without dropping its guard: it
-//! never opens again, and there is no guard to return. How the two are detected is in `held`.
+//! What `Mutex` and `RwLock` share. A lock is *poisoned* if a holder panicked: its value may be
+//! half changed, so the guard comes inside the error. As in std, a guard poisons the lock if it
+//! existed when the panic began and is dropped while it unwinds; a lock taken and freed by a
+//! destructor meanwhile is not poisoned. A lock is *abandoned* if a holder ended without dropping
+//! its guard: it never opens again, and there is no guard to return. See `held`.
 
 use super::held::{NotTaken, Poisoned};
 
@@ -33,8 +33,7 @@ pub(super) type TimeoutResult<G> = Result<G, LockTimeoutError<G>>;
 pub enum LockError<G> {
     /// The lock was taken, but a G panicked while it held it.
     Poisoned(PoisonError<G>),
-    /// The lock was not taken and never will be: a G that held it ended without its
-    /// destructors, so its guard was never dropped.
+    /// The lock was not taken and never will be: a G that held it ended without dropping its guard.
     Abandoned,
 }
 
@@ -44,10 +43,7 @@ impl<G> LockError<G> {
     /// # Panics
     /// If the lock was [abandoned](Self::Abandoned): there is no guard.
     pub fn into_inner(self) -> G {
-        match self.guard() {
-            Some(guard) => guard,
-            None => panic!("{ABANDONED}"),
-        }
+        self.guard().unwrap_or_else(|| panic!("{ABANDONED}"))
     }
 
     /// The guard in spite of the poisoning; `None` if the lock was abandoned.
@@ -60,29 +56,27 @@ impl<G> LockError<G> {
 }
 
 /// The lock was taken, but a G panicked while it held it.
-pub struct PoisonError<G> {
-    guard: G,
-}
+pub struct PoisonError<G>(G);
 
 impl<G> PoisonError<G> {
     /// Wraps a guard.
     pub fn new(guard: G) -> Self {
-        PoisonError { guard }
+        PoisonError(guard)
     }
 
     /// The guard in spite of the poisoning.
     pub fn into_inner(self) -> G {
-        self.guard
+        self.0
     }
 
     /// A shared reference to the guard.
     pub fn get_ref(&self) -> &G {
-        &self.guard
+        &self.0
     }
 
     /// A mutable reference to the guard.
     pub fn get_mut(&mut self) -> &mut G {
-        &mut self.guard
+        &mut self.0
     }
 }
 
@@ -137,7 +131,7 @@ macro_rules! describe {
 
 pub(crate) use describe;
 
-describe!(PoisonError<G> { PoisonError { .. } => "PoisonError { .. }", POISONED; });
+describe!(PoisonError<G> { PoisonError(_) => "PoisonError { .. }", POISONED; });
 describe!(LockError<G> {
     LockError::Poisoned(_) => "Poisoned(..)", POISONED;
     LockError::Abandoned => "Abandoned", ABANDONED;
@@ -173,7 +167,6 @@ pub(super) fn taken<G>(
 }
 
 impl<G> TryLockError<G> {
-    /// As the error of a call that waits without a limit.
     #[cold]
     pub(super) fn without_limit(self) -> LockError<G> {
         match self {
@@ -185,7 +178,6 @@ impl<G> TryLockError<G> {
         }
     }
 
-    /// As the error of a call that waits for a while.
     pub(super) fn in_time(self) -> LockTimeoutError<G> {
         match self {
             TryLockError::Poisoned(error) => LockTimeoutError::Poisoned(error),
@@ -203,8 +195,7 @@ impl<G> TryLockError<G> {
     }
 }
 
-/// What `Mutex` and `RwLock` share: a `value` and the `lock` that guards it; `$try_lock` does not
-/// wait.
+/// What `Mutex` and `RwLock` share: a `value` and its `lock`; `$try_lock` does not wait.
 macro_rules! lock_type {
     ($lock:ident, $raw:ident, $try_lock:ident) => {
         impl<T> $lock<T> {
@@ -240,8 +231,7 @@ macro_rules! lock_type {
             /// The value, without taking the lock: `&mut self` excludes all other holders.
             ///
             /// # Errors
-            /// The value with a warning, if a G panicked while it could change the value, or the
-            /// lock was abandoned.
+            /// As for [`into_inner`](Self::into_inner).
             pub fn get_mut(&mut self) -> Result<&mut T, PoisonError<&mut T>> {
                 let poisoned = self.lock.is_poisoned();
                 check(self.value.get_mut(), poisoned)
@@ -249,7 +239,6 @@ macro_rules! lock_type {
         }
 
         impl $raw {
-            /// Whether a holder panicked.
             fn poisoned(&self) -> Poisoned {
                 Poisoned(self.word.load(Relaxed) & POISONED != 0)
             }
@@ -262,10 +251,8 @@ macro_rules! lock_type {
             /// Why the lock is not free, if it is not.
             #[cold]
             fn why_not(&self) -> NotTaken {
-                match note_if_abandoned(&self.word, owner_in) {
-                    true => NotTaken::Abandoned,
-                    false => NotTaken::Held,
-                }
+                let is_abandoned = note_if_abandoned(&self.word, owner_in);
+                if is_abandoned { NotTaken::Abandoned } else { NotTaken::Held }
             }
         }
 

@@ -1,10 +1,8 @@
 //! A ring of fixed size: the buffer of a channel.
 //!
-//! `VecDeque` would do, but its push carries the code that grows it into every
-//! send, and a channel's ring never grows: it is used under a lock, where nothing
-//! is allocated. Making one can fail; dropping one drops what is in it, all of it: also
-//! behind a value whose destructor panics, as a G may wait at the other end of
-//! what the rest hold.
+//! `VecDeque` would do, but its push carries the code that grows it into every send, and a
+//! channel's ring never grows: it is used under a lock, where nothing is allocated. Dropping a ring
+//! drops all values, also behind one whose destructor panics: a G may wait for what they hold.
 
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -12,10 +10,9 @@ use core::mem::MaybeUninit;
 
 /// A queue for at most so many values, in memory that was got beforehand.
 ///
-/// > The `len` slots from `head` on, around the end, hold values; no other does.
-/// > `tail` is the one after the last of them. `limit` is the number of slots, or 0
-/// > when the ring is sealed; `head` and `tail` are below the number of slots, if
-/// > there are any.
+/// > The `len` slots from `head` on, around the end, hold values; no other does. `tail` is the one
+/// > after the last of them. `limit` is the number of slots, or 0 when the ring is sealed; `head`
+/// > and `tail` are below the number of slots, if there are any.
 pub struct Ring<T> {
     slots: Vec<MaybeUninit<T>>,
     limit: usize,
@@ -59,8 +56,7 @@ impl<T> Ring<T> {
         if self.len >= self.limit {
             return Err(value);
         }
-        // SAFETY: the limit is not 0, so there are slots, and `tail` is below
-        // their number.
+        // SAFETY: the limit is not 0, so there are slots, and `tail` is below their number.
         unsafe { self.slots.get_unchecked_mut(self.tail) }.write(value);
         self.tail = self.after(self.tail);
         self.len += 1;
@@ -73,11 +69,9 @@ impl<T> Ring<T> {
         if self.len == 0 {
             return None;
         }
-        // SAFETY: `len` is not 0, so there are slots, and `head` is below their
-        // number.
+        // SAFETY: `len` is not 0, so there are slots, and `head` is below their number.
         let slot = unsafe { self.slots.get_unchecked(self.head) };
-        // SAFETY: `len` is not 0, so the slot at `head` holds a value; it counts as
-        // empty from here on.
+        // SAFETY: `len` is not 0, so it holds a value; it counts as empty from here on.
         let value = unsafe { slot.assume_init_read() };
         self.head = self.after(self.head);
         self.len -= 1;

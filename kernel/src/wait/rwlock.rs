@@ -26,8 +26,8 @@
 //! one writer at most, a writer for the writers before it and one phase of readers between each.
 //! There is no barging: a waiter that is let in is counted in the word before it is woken.
 //!
-//! Many readers are let in in several batches (see `wait`); `phase` is the number that says which
-//! readers belong to the phase, so that a batch that has come and gone does not end it.
+//! Many readers are let in in several batches; [`Phase`] says which readers belong to the phase, so
+//! that a batch that has come and gone does not end it.
 //!
 //! # A writer or reader that is gone
 //!
@@ -54,7 +54,7 @@ const QUEUED: u64 = 1;
 const WRITER: u64 = 2;
 const POISONED: u64 = 4;
 const READER: u64 = 16;
-/// The count of readers, or the name of the writer, all of it.
+/// The count of readers, or the name of the writer.
 const READERS: u64 = OWNER;
 const _: () = assert!(READERS == !(READER - 1));
 
@@ -97,19 +97,16 @@ pub(crate) struct LockRw {
     pub(crate) queue: Queue,
 }
 
-// SAFETY: `&RwLock` lets one G after the other have `&mut T` (hence Send),
-// and several at once `&T` (hence Sync).
+// SAFETY: `&RwLock` gives `&mut T` to one G after the other (Send), and `&T` to several (Sync).
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
 guard! {
-    /// The right to read the value of a `RwLock`, until this is dropped. A
-    /// reader that panics poisons nothing.
+    /// The right to read the value of a `RwLock`. A reader that panics poisons nothing.
     RwLockReadGuard, RwLock, leave_read
 }
 
 guard_mut! {
-    /// The right to change the value of a `RwLock`, until this is dropped;
-    /// the lock is poisoned if that is by a panic.
+    /// The right to change the value of a `RwLock`; a panic that drops this poisons the lock.
     RwLockWriteGuard, RwLock, leave_write
 }
 
@@ -148,8 +145,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Takes the lock for writing, waiting for it if need be.
     ///
     /// # Errors
-    /// [`LockError`](super::poison::LockError): the guard with a warning, if a writer panicked; or
-    /// no guard, if a writer was abandoned.
+    /// As for [`read`](Self::read).
     #[inline]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         might_park();
@@ -185,7 +181,6 @@ impl<T: ?Sized> RwLock<T> {
     }
 }
 
-/// Whether a reader or a writer has entered.
 type Entered = Result<Poisoned, NotTaken>;
 
 impl LockRw {
@@ -196,7 +191,6 @@ impl LockRw {
         }
     }
 
-    /// Enters, waiting until `deadline_ns` at most.
     #[inline]
     fn enter(&self, list: usize, deadline_ns: Option<u64>) -> Entered {
         if !self.enter_at_once(list) {
@@ -205,7 +199,6 @@ impl LockRw {
         Ok(self.poisoned())
     }
 
-    /// Enters if that is possible at once.
     fn try_enter(&self, list: usize) -> Entered {
         if self.enter_at_once(list) { Ok(self.poisoned()) } else { Err(self.why_not()) }
     }
@@ -229,15 +222,13 @@ impl LockRw {
         }
     }
 
-    /// Enters, or waits to be let in.
     #[cold]
     fn wait_to_enter(&self, list: usize, deadline_ns: Option<u64>) -> Result<(), NotTaken> {
         if is_abandoned(owner_in(self.word.load(Relaxed))) {
             return Err(self.why_not());
         }
         let locked = self.queue.lock();
-        // Where others wait, this G does too: the G that frees the lock, or has just
-        // freed it, comes to the queue because of them.
+        // Where others wait, this G does too: the G that frees the lock comes to the queue.
         if self.tell_if_empty(&locked) && self.enter_or_mark(list) {
             return Ok(());
         }
@@ -262,8 +253,8 @@ impl LockRw {
         Err(why_not)
     }
 
-    /// The G `name` is gone, and may have a node in a queue: takes it out. If there is none, the
-    /// G was let in, and stays inside.
+    /// Takes out the node of the G `name`, which is gone. If there is none, it was let in, and
+    /// stays.
     pub(crate) fn forget_waiter(&self, name: u64) {
         let mut locked = self.queue.lock();
         let is_it = |waiting| is_same(waiting, name);
@@ -279,8 +270,7 @@ impl LockRw {
             if self.enter_at_once(list) {
                 return true;
             }
-            // (5) Only as long as a G is inside, which must then come to the
-            // queue. Relaxed: the queue's lock orders the rest.
+            // (5) Only while a G is inside, which must then come to the queue.
             let word = self.word.load(Relaxed);
             if word & (READERS | WRITER) != 0
                 && self.word.compare_exchange(word, word | QUEUED, Relaxed, Relaxed).is_ok()
@@ -335,16 +325,15 @@ impl LockRw {
     #[cold]
     fn next_phase(&self) {
         self.queue.grant_while(|locked| {
-            let next = self.next(locked);
-            if next.is_none() {
+            self.next(locked).or_else(|| {
                 self.tell_if_empty(locked);
-            }
-            next
+                None
+            })
         });
     }
 
-    /// (6) The list whose first may enter now; it is counted in already. Under the queue's lock:
-    /// while a G waits, QUEUED is set and none enters meanwhile; those inside may leave.
+    /// (6) The list whose first may enter now; it is counted in already. Under the queue's lock.
+    /// While a G waits, QUEUED is set and none enters; those inside may leave.
     fn next(&self, locked: &Locked<'_, Phase, u64, 2>) -> Option<usize> {
         // Acquire: what the Gs that left have done is passed on by the grant.
         let word = self.word.load(Acquire);

@@ -6,8 +6,7 @@
 #![forbid(unsafe_code)]
 
 use super::queue::{IfUnwound, Locked, Place, TimedOut, WaitQueue};
-use crate::run::door;
-use crate::run::door::{Reason, deadline_after};
+use crate::run::door::{self, Reason, deadline_after};
 use core::fmt;
 use core::time::Duration;
 

@@ -1,8 +1,7 @@
 //! A reference-counted pointer.
 //!
-//! `Arc` would do, except that creating one without memory panics, and a channel that finds no
-//! memory must return that to its caller (house rule: no memory is a value). So this is the part of
-//! `Arc` that channel ends need, with a constructor that can fail.
+//! The part of `Arc` that channel ends need, with a constructor that can fail: `Arc` panics if
+//! there is no memory, and a channel must return that to its caller.
 
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::ops::Deref;
@@ -19,8 +18,7 @@ pub struct Shared<T: ?Sized> {
     inner: NonNull<Inner<T>>,
 }
 
-// SAFETY: as for `Arc`: owners on several CPUs share `&T` (hence Sync), and the last of them, on
-// any CPU, drops the value (hence Send).
+// SAFETY: as for `Arc`: owners on several CPUs share `&T` (Sync), and any of them drops it (Send).
 unsafe impl<T: ?Sized + Sync + Send> Send for Shared<T> {}
 // SAFETY: as above; `&Shared` gives `&T` and clones.
 unsafe impl<T: ?Sized + Sync + Send> Sync for Shared<T> {}
@@ -57,8 +55,7 @@ impl<T: ?Sized> Deref for Shared<T> {
 
 impl<T: ?Sized> Drop for Shared<T> {
     fn drop(&mut self) {
-        // Release: what this owner did with the value is done before the count falls; pairs with
-        // the fence of the last owner.
+        // Release: what this owner did with the value is done; pairs with the last owner's fence.
         // SAFETY: valid as long as there is an owner, and `self` is one until here.
         if unsafe { self.inner.as_ref() }.owners.fetch_sub(1, Ordering::Release) != 1 {
             return;

@@ -5,16 +5,14 @@
 //!            no lock              ╰───── one lock ─────╯
 //! ```
 //!
-//! Classes are the powers of two from 16 bytes to 2 KiB, and a block is aligned to its
-//! size, so one number serves size and alignment. A larger request is whole pages. There
-//! are no headers: `free` is told the layout. Free blocks hold the list's link in their
-//! first word.
+//! Classes are the powers of two from 16 bytes to 2 KiB, and a block is aligned to its size, so one
+//! number serves size and alignment. There are no headers: `free` is told the layout. Free blocks
+//! hold the list's link in their first word.
 //!
-//! A page that was cut for a class belongs to the class until all its blocks are back in
-//! `slabs`; at that instant it returns to `pages`. A block in use, or in the cache of a
-//! CPU, keeps a page from that. So a request that finds no memory first empties the cache
-//! of its own CPU ([`Allocator::trim`]), and tries again, all with interrupts off; other
-//! CPUs empty their own caches when `mem` asks (`mem::reclaim`).
+//! A page that was cut for a class belongs to it until all its blocks are back in `slabs`; then it
+//! returns to `pages`. A block in the cache of a CPU keeps a page from that. So a request that
+//! finds no memory first empties the cache of its own CPU ([`Allocator::trim`]), and tries again,
+//! all with interrupts off; other CPUs empty their own caches when `mem` asks (`mem::reclaim`).
 
 use super::pages::{Block, Kind, Pages, Source, Taken};
 use super::slabs::{FreeList, Slabs};
@@ -86,7 +84,10 @@ impl<S: Source> Allocator<S> {
     pub const fn new(source: S) -> Self {
         Allocator {
             caches: [const { Cache::new() }; MAX_CPUS],
-            shared: IrqLock::at(Level::Heap, Shared::new()),
+            shared: IrqLock::at(
+                Level::Heap,
+                Shared { slabs: [const { Slabs::EMPTY }; CLASSES], pages: Pages::new() },
+            ),
             source,
             large_in_use: AtomicUsize::new(0),
             lock_acquisitions: AtomicUsize::new(0),
@@ -99,8 +100,7 @@ impl<S: Source> Allocator<S> {
         self.take_pages(1, 1).map(|page| self.give_pages(page..page + 1)).is_some()
     }
 
-    /// A block for `layout`, or null. Interrupts are off for a small one only: many pages take
-    /// long.
+    /// A block for `layout`, or null. Interrupts are off for a small one: many pages take long.
     #[inline]
     pub fn try_alloc(&self, layout: Layout) -> *mut u8 {
         match class_of(layout) {
@@ -113,22 +113,17 @@ impl<S: Source> Allocator<S> {
     fn alloc_small(&self, here: &Here, class: usize) -> *mut u8 {
         let cache = &self.caches[here.index()];
         let block = cache.with(here, class, FreeList::pop);
-        let block = block.or_else(|| self.refill(here, class));
-        match block {
-            Some(block) => {
-                add_owned(&cache.allocated[class]);
-                block.as_ptr().cast()
-            }
-            None => self.fail(),
-        }
+        let Some(block) = block.or_else(|| self.refill(here, class)) else { return self.fail() };
+        add_owned(&cache.allocated[class]);
+        block.as_ptr().cast()
     }
 
     /// Frees a block.
     ///
     /// # Safety
     ///
-    /// `ptr` is from [`try_alloc`](Self::try_alloc) of this heap with this `layout`, was not
-    /// freed since, and is unused.
+    /// `ptr` is from [`try_alloc`](Self::try_alloc) with this `layout`, not freed since, and
+    /// unused.
     #[inline]
     pub unsafe fn free(&self, here: &Here, ptr: *mut u8, layout: Layout) {
         // SAFETY: `alloc` gave it, and the caller does not free null.
@@ -141,16 +136,15 @@ impl<S: Source> Allocator<S> {
         let cache = &self.caches[here.index()];
         add_owned(&cache.freed[class]);
         let surplus = cache.with(here, class, |blocks| {
-            // SAFETY: the caller gave the block up, and it is one of `class`, because the
-            // class follows from the layout alone.
+            // SAFETY: the caller gave the block up; its class follows from the layout alone.
             unsafe { blocks.push(ptr.cast()) };
             let mut surplus = FreeList::EMPTY;
-            if blocks.count() > MOST[class] {
+            if blocks.count > MOST[class] {
                 surplus.take_from(blocks, batch(class));
             }
             surplus
         });
-        if surplus.count() > 0 {
+        if surplus.count > 0 {
             self.give_back(class, surplus);
         }
     }
@@ -160,7 +154,7 @@ impl<S: Source> Allocator<S> {
         let large_in_use = self.large_in_use.load(Relaxed);
         let (mapped, uncommitted) = {
             let Shared { pages, .. } = &*self.lock();
-            (pages.top() * PAGE_SIZE, pages.free(Kind::Without) * PAGE_SIZE)
+            (pages.top * PAGE_SIZE, pages.free[Kind::Without as usize] * PAGE_SIZE)
         };
         let mut stats = HeapStats {
             mapped,
@@ -181,9 +175,7 @@ impl<S: Source> Allocator<S> {
         stats
     }
 
-    /// Takes at most `most` free pages, neighbours, out of the heap, so that their memory
-    /// can be used elsewhere. They belong to the caller until
-    /// [`put_back`](Self::put_back).
+    /// See [`Pages::take_out`]; they belong to the caller until [`put_back`](Self::put_back).
     pub fn take_out(&self, most: usize) -> Option<Range<usize>> {
         self.lock().pages.take_out(&self.source, most)
     }
@@ -195,11 +187,10 @@ impl<S: Source> Allocator<S> {
 
     /// Pages that are free and have memory.
     pub fn free_pages(&self) -> usize {
-        self.lock().pages.free(Kind::With)
+        self.lock().pages.free[Kind::With as usize]
     }
 
-    /// Empties the cache of this CPU, and the spare pages of the classes: the free pages
-    /// then serve any request. At most a few hundred blocks.
+    /// Empties the cache of this CPU, a few hundred blocks at most, and the spares of the classes.
     #[cold]
     pub fn trim(&self, here: &Here) {
         for class in 0..CLASSES {
@@ -227,7 +218,7 @@ impl<S: Source> Allocator<S> {
     /// A batch of blocks, or fewer: from the slabs, or from a page that is cut for it.
     fn take_blocks(&self, class: usize) -> Option<FreeList> {
         let listed = self.lock().slabs[class].take(&self.source, batch(class));
-        if listed.count() > 0 {
+        if listed.count > 0 {
             return Some(listed);
         }
         let page = self.take_pages(1, 1)?;
@@ -244,8 +235,7 @@ impl<S: Source> Allocator<S> {
         slabs[class].put(&self.source, SMALLEST << class, blocks, pages);
     }
 
-    /// A block of whole pages, or null. If interrupts are on, they are off for a few
-    /// pages at a time only.
+    /// A block of whole pages, or null. Interrupts that are on are off for a few pages at a time.
     #[cold]
     fn alloc_large(&self, layout: Layout) -> *mut u8 {
         if layout.size() > MAX_SIZE || layout.align() > MAX_ALIGN {
@@ -273,8 +263,7 @@ impl<S: Source> Allocator<S> {
         }
     }
 
-    /// Commits pages that were taken without memory, which are the caller's. Not under
-    /// the lock: each page is zeroed and mapped, and there may be any number of them.
+    /// Commits pages that were taken without memory. Not under the lock: there may be many.
     fn commit(&self, pages: Range<usize>) -> Option<usize> {
         let mut next = pages.start;
         while next < pages.end {
@@ -282,12 +271,12 @@ impl<S: Source> Allocator<S> {
             let done = self.source.commit(some.clone());
             let free = &mut self.lock().pages;
             if done < some.len() {
-                free.committed(pages.end - next);
+                free.promised -= pages.end - next;
                 free.put(&self.source, pages.start..next + done, Kind::With);
                 free.put(&self.source, next + done..pages.end, Kind::Without);
                 return None;
             }
-            free.committed(done);
+            free.promised -= done;
             next = some.end;
         }
         Some(pages.start)
@@ -309,8 +298,7 @@ impl<S: Source> Allocator<S> {
     }
 }
 
-/// The class that serves `layout`: large enough and, as blocks are aligned to
-/// their size, aligned enough. `None` is large.
+/// The class that serves `layout`; `None` is large.
 #[inline]
 fn class_of(layout: Layout) -> Option<usize> {
     let need = layout.size().max(layout.align());
@@ -320,7 +308,6 @@ fn class_of(layout: Layout) -> Option<usize> {
     Some(need.max(SMALLEST).next_power_of_two().ilog2() as usize - SMALLEST.ilog2() as usize)
 }
 
-/// Pages that serve a layout without a class.
 fn pages_of(layout: Layout) -> usize {
     layout.size().div_ceil(PAGE_SIZE).max(1)
 }
@@ -342,16 +329,9 @@ const MOST: [usize; CLASSES] = {
     most
 };
 
-/// What is under the lock.
 struct Shared {
     slabs: [Slabs; CLASSES],
     pages: Pages,
-}
-
-impl Shared {
-    const fn new() -> Self {
-        Shared { slabs: [const { Slabs::new() }; CLASSES], pages: Pages::new() }
-    }
 }
 
 /// The cached blocks of a CPU, by class, and its counters. The counters are written by that CPU
@@ -394,8 +374,8 @@ impl Cache {
         while self.is_lent.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
-        // SAFETY: no other code has the blocks until `is_lent` is false again, which is after `f` is
-        // done with them; if `f` unwinds, they stay lent for ever.
+        // SAFETY: no other code has the blocks until `is_lent` is false again, which is after `f`
+        // is done with them; if `f` unwinds, they stay lent for ever.
         let result = f(unsafe { &mut (&mut *self.blocks.get())[class] });
         self.is_lent.store(false, Ordering::Release); // pairs with the swap
         result

@@ -1,38 +1,33 @@
 //! The heap's pages: free runs of them, committed or uncommitted.
 //!
-//! All addresses below `top` are pages, and each page has a [`Record`] beside the heap,
-//! found by its number. Free neighbours form one *run*; the records of its first and its
-//! last page hold its length, so freeing a page finds the runs beside it without a search,
-//! and merges them. Runs are on lists by length: one list for each length up to 32 pages,
-//! then one for each power of two.
+//! All addresses below `top` are pages, and each page has a [`Record`] beside the heap, found by
+//! its number. Free neighbours form one *run*; the records of its first and its last page hold its
+//! length, so freeing a page finds the runs beside it without a search, and merges them. Runs are
+//! on lists by length: one list for each length up to 32 pages, then one for each power of two.
 //!
-//! A run has memory in all of its pages or in none. Pages without memory were never used,
-//! or were uncommitted when frames were short ([`Pages::take_out`]); they get memory when
-//! they are taken. So a large request never fails for want of neighbours: there are always
-//! addresses, and any frames will do. Runs of different kinds do not merge.
+//! A run has memory in all of its pages or in none. Pages without memory were never used, or were
+//! uncommitted when frames were short ([`Pages::take_out`]); they get memory when they are taken.
+//! So a large request never fails for want of neighbours: there are always addresses, and any
+//! frames will do. Runs of different kinds do not merge.
 //!
 //! # What was rejected
 //!
-//! - *A list of holes, sorted by address*, the earlier design: freeing walks it, and to
-//!   turn small blocks into holes again they had to be sorted, a hundred thousand at a
-//!   time, with interrupts off for seconds; or with interrupts on, and then a request
-//!   that came meanwhile got no memory. The crate `linked_list_allocator` keeps such a list;
-//!   it cuts the region of devices, which has few holes (`mem::dma`).
-//! - *Runs with memory in some of their pages*: fewer runs, but then a request must read
-//!   each page's record of each run to know what it would cost.
+//! - *A list of holes, sorted by address*: freeing walks it, and small blocks must be sorted to
+//!   become holes again, a hundred thousand at a time, with interrupts off for seconds. The crate
+//!   `linked_list_allocator` keeps such a list, for a region with few holes (`mem::dma`).
+//! - *Runs with memory in some of their pages*: fewer runs, but then a request must read each
+//!   page's record of each run to know what it would cost.
 //! - *Buddies*: a request for 5 pages would take 8.
 //!
-//! Called by [`super::classes`] under its lock; the lists of records also serve
-//! [`super::slabs`].
+//! Called by [`super::classes`] under its lock; the lists of records also serve [`super::slabs`].
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
-/// The fewest and the most pages of addresses that the heap takes at a time: their records
-/// are made under the lock.
+/// The fewest and the most pages of addresses taken at a time: records are made under the lock.
 const CHUNK: usize = 64;
 const MOST_AT_ONCE: usize = 2048;
-/// Runs that are tried on lists whose runs may be too short or not aligned.
+/// Runs that are tried on lists whose runs may not fit.
 const LOOKS: usize = 32;
 /// Runs up to this length have a list for each length.
 const SHORT: usize = 32;
@@ -47,10 +42,9 @@ pub const MOST: usize = SPAN as usize;
 ///
 /// # Safety
 ///
-/// `base()` is always the same pointer, as aligned as any block is asked to be, and at
-/// least to a page; the page with number `n` begins `n` pages above it. The heap alone may
-/// use it, from when `commit` gave it memory until it was taken out. `record` gives each
-/// page its own.
+/// `base()` is always the same pointer, as aligned as any block is asked to be, and at least to a
+/// page; the page with number `n` begins `n` pages above it. The heap alone may use it, from when
+/// `commit` gave it memory until it was taken out. `record` gives each page its own.
 pub unsafe trait Source {
     /// The first byte.
     fn base(&self) -> *mut u8;
@@ -67,8 +61,8 @@ pub unsafe trait Source {
 
 /// The record of a page. Zero is a page that is in use and on no list.
 ///
-/// Atomic, so that a shared reference is enough to change it; read and written under the heap's
-/// lock only.
+/// Atomic, so that a shared reference is enough to change it, under the heap's lock.
+#[cfg_attr(test, derive(Default))]
 pub struct Record {
     /// At both ends of a free run: how long it is, and whether it has memory. Else 0.
     span: AtomicU32,
@@ -86,12 +80,10 @@ pub struct Block {
     pub(super) next: *mut Block,
 }
 
-/// Whether the pages of a run have memory.
+/// Whether the pages of a run have memory: none of them, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// They have none.
     Without,
-    /// All of them have.
     With,
 }
 
@@ -101,8 +93,7 @@ pub enum Kind {
 pub enum Taken {
     /// Pages with memory, from this one on.
     With(usize),
-    /// Pages without memory: the caller commits them and calls [`Pages::committed`], or
-    /// puts them back.
+    /// Pages without memory, to commit or put back, and count off [`Pages::promised`].
     Without(usize),
     /// None yet, but the heap has more addresses than before: call again.
     NotYet,
@@ -111,20 +102,19 @@ pub enum Taken {
 /// The free pages. All methods take the same source.
 pub struct Pages {
     /// Pages that have a record.
-    top: usize,
+    pub(super) top: usize,
     /// Pages that were taken without memory and will be committed.
-    promised: usize,
+    pub(super) promised: usize,
     /// By kind and length.
     runs: [[List; LISTS]; 2],
     /// Free pages, by kind.
-    free: [usize; 2],
+    pub(super) free: [usize; 2],
 }
 
 impl Pages {
     /// A heap without addresses.
     pub const fn new() -> Self {
-        let runs = [const { [const { List::new() }; LISTS] }; 2];
-        Pages { top: 0, promised: 0, runs, free: [0; 2] }
+        Pages { top: 0, promised: 0, runs: [const { [List::EMPTY; LISTS] }; 2], free: [0; 2] }
     }
 
     /// `count` neighbours, the first at a multiple of `align`: one step towards them, which
@@ -144,13 +134,8 @@ impl Pages {
         Some(Taken::NotYet)
     }
 
-    /// That many pages that were taken without memory have some, or will not get any.
-    pub fn committed(&mut self, count: usize) {
-        self.promised -= count;
-    }
-
-    /// Takes out at most `most` free pages that have memory, neighbours, so that it can be
-    /// used elsewhere. They belong to the caller until it [`put`](Self::put)s them back.
+    /// Takes out at most `most` free pages that have memory, neighbours, to use it elsewhere. They
+    /// belong to the caller until it [`put`](Self::put)s them back.
     pub fn take_out<S: Source>(&mut self, source: &S, most: usize) -> Option<Range<usize>> {
         let lists = &self.runs[Kind::With as usize];
         let first = lists.iter().rev().find_map(List::first)?;
@@ -161,20 +146,10 @@ impl Pages {
         (count > 0).then_some(first..first + count)
     }
 
-    /// Pages that have a record.
-    pub fn top(&self) -> usize {
-        self.top
-    }
-
-    /// Free pages of that kind.
-    pub fn free(&self, kind: Kind) -> usize {
-        self.free[kind as usize]
-    }
-
-    /// A run that is long enough, from the lists with the shortest runs first. Any run on a
-    /// list beyond `sure` fits; on the other lists only some runs are tried, as there may
-    /// be many and the caller holds the lock. A run that is skipped so is not lost: its
-    /// memory returns by [`take_out`](Self::take_out) before a request that can wait fails.
+    /// A run that is long enough, from the lists with the shortest runs first. Any run on a list
+    /// beyond `sure` fits; on the others only some runs are tried, as the caller holds the lock.
+    /// The memory of the rest returns by [`take_out`](Self::take_out) before a request that can
+    /// wait fails.
     fn take_run<S: Source>(
         &mut self,
         source: &S,
@@ -200,8 +175,7 @@ impl Pages {
         Some(first)
     }
 
-    /// Adds addresses at the top: a chunk if there is room, else what is needed; for a
-    /// large need only a part of it.
+    /// Adds addresses at the top: a chunk if there is room, else what is needed, or a part of it.
     fn grow<S: Source>(&mut self, source: &S, need: usize) -> Option<()> {
         let need = need.min(MOST_AT_ONCE);
         let count = [need.max(CHUNK), need].into_iter().find(|&count| {
@@ -229,15 +203,12 @@ impl Pages {
             self.unlink(source, end..end + length, kind);
             end += length;
         }
-        self.link(source, start..end, kind);
-    }
-
-    fn link<S: Source>(&mut self, source: &S, run: Range<usize>, kind: Kind) {
-        let span = run.len() as u32 | if kind == Kind::With { MEMORY } else { 0 };
-        source.record(run.start).span.store(span, Relaxed);
-        source.record(run.end - 1).span.store(span, Relaxed);
-        self.free[kind as usize] += run.len();
-        self.runs[kind as usize][list_for(run.len())].push(source, run.start);
+        let length = end - start;
+        let span = length as u32 | if kind == Kind::With { MEMORY } else { 0 };
+        source.record(start).span.store(span, Relaxed);
+        source.record(end - 1).span.store(span, Relaxed);
+        self.free[kind as usize] += length;
+        self.runs[kind as usize][list_for(length)].push(source, start);
     }
 
     fn unlink<S: Source>(&mut self, source: &S, run: Range<usize>, kind: Kind) {
@@ -268,9 +239,7 @@ pub struct List {
 
 impl List {
     /// An empty list.
-    pub const fn new() -> Self {
-        List { head: 0 }
-    }
+    pub const EMPTY: List = List { head: 0 };
 
     /// The first page.
     pub fn first(&self) -> Option<usize> {
@@ -302,24 +271,9 @@ impl List {
         }
     }
 
-    /// The pages from the front on.
     fn iter<S: Source>(&self, source: &S) -> impl Iterator<Item = usize> {
         core::iter::successors(self.first(), |&page| {
             source.record(page).next.load(Relaxed).checked_sub(1).map(|next| next as usize)
         })
-    }
-}
-
-#[cfg(test)]
-impl Record {
-    /// The record of a page that is in use.
-    pub const fn new() -> Self {
-        Record {
-            span: AtomicU32::new(0),
-            next: AtomicU32::new(0),
-            prev: AtomicU32::new(0),
-            count: AtomicU32::new(0),
-            head: AtomicPtr::new(core::ptr::null_mut()),
-        }
     }
 }

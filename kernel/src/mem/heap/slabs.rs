@@ -1,13 +1,10 @@
 //! Free small blocks that are in no cache, by the page that they are in.
 //!
-//! A page that was cut into blocks of one class is a *slab*. Its record holds the list of
-//! its free blocks and their number: so when its last block returns, the page is known to
-//! be free as a whole at that instant and without a search, and goes back to the pages,
-//! where any class and any large request can take it. Each class keeps one spare page, so
-//! that a load that alternates does not cut pages again and again.
-//!
-//! A block in the cache of a CPU, or in use, is not in its page's record. Caches are
-//! emptied on request ([`super::classes::Allocator::trim`]).
+//! A page that was cut into blocks of one class is a *slab*. Its record holds the list of its free
+//! blocks and their number: so when its last block returns, the page is known to be free without a
+//! search, and goes back to the pages, where any class and any large request can take it. Each
+//! class keeps one spare page, so that a load that alternates does not cut pages again and again. A
+//! block in the cache of a CPU is not in its page's record ([`super::classes::Allocator::trim`]).
 //!
 //! Called by [`super::classes`], under its lock.
 
@@ -26,15 +23,18 @@ pub struct Slabs {
 
 impl Slabs {
     /// No blocks.
-    pub const fn new() -> Self {
-        Slabs { some: List::new(), spare: None }
-    }
+    pub const EMPTY: Slabs = Slabs { some: List::EMPTY, spare: None };
 
     /// Up to `count` blocks.
     pub fn take<S: Source>(&mut self, source: &S, count: usize) -> FreeList {
         let mut taken = FreeList::EMPTY;
         while taken.count < count {
-            let Some(page) = self.some.first().or_else(|| self.use_spare(source)) else { break };
+            if self.some.first().is_none()
+                && let Some(page) = self.spare.take()
+            {
+                self.some.push(source, page);
+            }
+            let Some(page) = self.some.first() else { break };
             let mut rest = FreeList::of(source.record(page));
             taken.take_from(&mut rest, count - taken.count);
             rest.store(source.record(page));
@@ -45,8 +45,7 @@ impl Slabs {
         taken
     }
 
-    /// Frees blocks of `size` bytes. Pages that are now free as a whole, except one spare,
-    /// go back to `pages`.
+    /// Frees blocks of `size` bytes. Pages that are free now, except one spare, go back to `pages`.
     pub fn put<S: Source>(
         &mut self,
         source: &S,
@@ -55,7 +54,7 @@ impl Slabs {
         pages: &mut Pages,
     ) {
         while let Some(block) = list.pop() {
-            let page = page_of(source, block);
+            let page = (block.addr().get() - source.base().addr()) / PAGE_SIZE;
             let mut home = FreeList::of(source.record(page));
             // SAFETY: popped just now, so it is on no list.
             unsafe { home.push(block) };
@@ -95,22 +94,12 @@ impl Slabs {
             pages.put(source, page..page + 1, Kind::With);
         }
     }
-
-    fn use_spare<S: Source>(&mut self, source: &S) -> Option<usize> {
-        let page = self.spare.take()?;
-        self.some.push(source, page);
-        Some(page)
-    }
-}
-
-fn page_of<S: Source>(source: &S, block: NonNull<Block>) -> usize {
-    (block.addr().get() - source.base().addr()) / PAGE_SIZE
 }
 
 /// Free blocks of one class, last in first out.
 pub struct FreeList {
     head: *mut Block,
-    count: usize,
+    pub(super) count: usize,
 }
 
 // SAFETY: blocks on a list belong to the list, wherever it goes.
@@ -131,12 +120,6 @@ impl FreeList {
         record.count.store(self.count as u32, Relaxed);
     }
 
-    /// How many blocks it has.
-    #[inline]
-    pub fn count(&self) -> usize {
-        self.count
-    }
-
     /// # Safety
     ///
     /// `block` is free memory of at least 16 bytes, aligned to 16, on no list.
@@ -148,7 +131,6 @@ impl FreeList {
         self.count += 1;
     }
 
-    /// Takes the block that was pushed last.
     #[inline]
     pub fn pop(&mut self) -> Option<NonNull<Block>> {
         let block = NonNull::new(self.head)?;

@@ -61,7 +61,7 @@ fn leaked(limit: usize) -> Leaked {
     let base = unsafe { std::alloc::alloc(layout) };
     assert!(!base.is_null());
     let pages = limit / 4096;
-    let records = Vec::leak((0..2 * pages).map(|_| Record::new()).collect());
+    let records = Vec::leak((0..2 * pages).map(|_| Record::default()).collect());
     Leaked { base, records, left: AtomicUsize::new(pages) }
 }
 

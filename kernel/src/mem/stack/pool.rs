@@ -18,9 +18,9 @@
 //! 5. On the same list, but its user keeps it, and meanwhile uses only its highest pages
 //!    ([`Pool::close_later`]). An M is never freed, and neither is its stack.
 //!
-//! Below `made` the top page is mapped for ever, so any CPU can read a header at any time.
-//! Lists are linked through the headers, and have a lock for each class. A common G takes none: its
-//! stack stays with it when it ends, on the free list of its P (`run::spawn`, `recycle`).
+//! Below `made` the top page is mapped for ever, so any CPU can read a header at any time. Lists
+//! are linked through the headers, and have a lock for each class. A common G takes none: its stack
+//! stays with it when it ends, on the free list of its P (`run::spawn`, `recycle`).
 
 use super::slot::{self, CLASSES, Part, Slot};
 use crate::arch::PageFault;
@@ -42,8 +42,7 @@ pub struct StackStats {
     pub made: usize,
     /// Pages committed by faults since boot.
     pub commits: usize,
-    /// Of these, commits with interrupts off, on the stack that was in use. A kernel bug
-    /// each.
+    /// Of these, commits with interrupts off on the stack in use. A kernel bug each.
     pub late_commits: usize,
     /// Pages committed by [`Pool::open`] since boot.
     pub opened_pages: usize,
@@ -90,7 +89,7 @@ const KERNEL: u32 = 2;
 
 const _: () = assert!(size_of::<Header>() == slot::HEADER_BYTES);
 
-/// All slots of all classes.
+/// All slots of all classes, and the counters of [`StackStats`].
 pub struct Pool<B> {
     backing: B,
     classes: [Class; CLASSES],
@@ -145,15 +144,11 @@ impl<B: Backing> Pool<B> {
     /// A slot of `class` for a G: a warm one, a bare one, a new one, in this order.
     pub fn take(&self, class: usize) -> Result<Slot, NoMemory> {
         let lists = &mut *self.classes[class].lists.lock();
-        let slot = match self.pop(class, &mut lists.idle) {
-            Some(slot) => {
-                self.idle_pages.fetch_sub(self.deep(slot), Ordering::Relaxed);
-                slot
-            }
-            None => {
-                self.pop(class, &mut lists.bare).or_else(|| self.make(class)).ok_or(NoMemory)?
-            }
-        };
+        let idle = self.pop(class, &mut lists.idle).inspect(|&slot| {
+            self.idle_pages.fetch_sub(self.deep(slot), Ordering::Relaxed);
+        });
+        let slot = idle.or_else(|| self.pop(class, &mut lists.bare)).or_else(|| self.make(class));
+        let slot = slot.ok_or(NoMemory)?;
         self.backing.header(slot).state.store(LIVE, Ordering::Relaxed);
         Ok(slot)
     }
@@ -210,13 +205,12 @@ impl<B: Backing> Pool<B> {
         self.list(slot);
     }
 
-    /// Handles a page fault on a page that is *not present* (error code bit 0 clear; a
-    /// protection fault would come for ever). Runs with interrupts off, on the handler's own
-    /// stack, and waits for nothing.
+    /// Handles a page fault on a page that is *not present* (a protection fault would come for
+    /// ever). Runs with interrupts off, on the handler's own stack, and waits for nothing.
     ///
-    /// `irqs_off_at` is the stack pointer of the fault if interrupts were off there. A commit
-    /// of the own stack is then late, a kernel bug: code that turns interrupts off probes
-    /// first. The page is committed all the same.
+    /// `irqs_off_at` is the stack pointer of the fault if interrupts were off there. A commit of
+    /// the own stack is then late, a kernel bug, as code probes before it turns interrupts off. The
+    /// page is committed all the same.
     pub fn handle_fault(&self, addr: u64, irqs_off_at: Option<u64>) -> PageFault {
         let Some((slot, part)) = slot::locate(addr) else { return PageFault::Stray };
         // Acquire pairs with the store in `make`: the header is mapped.
@@ -232,22 +226,20 @@ impl<B: Backing> Pool<B> {
         let page = addr & !(PAGE_SIZE as u64 - 1);
         // Recorded first: if the commit fails, a later unmap of the page is only wasted.
         header.deep.fetch_max(slot.depth_of(page) as u64, Ordering::Relaxed);
-        match self.backing.commit(page, Stock::Fault) {
-            Ok(()) => {
-                self.commits.fetch_add(1, Ordering::Relaxed);
-                // Not an interrupt that preempts and writes to the stack of another G.
-                if irqs_off_at.and_then(slot::locate).is_some_and(|(at, _)| at == slot) {
-                    self.late_commits.fetch_add(1, Ordering::Relaxed);
-                }
-                PageFault::Mended
-            }
-            Err(NoMemory) => PageFault::NoMemory,
+        if self.backing.commit(page, Stock::Fault).is_err() {
+            return PageFault::NoMemory;
         }
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        // Not an interrupt that preempts and writes to the stack of another G.
+        if irqs_off_at.and_then(slot::locate).is_some_and(|(at, _)| at == slot) {
+            self.late_commits.fetch_add(1, Ordering::Relaxed);
+        }
+        PageFault::Mended
     }
 
-    /// Commits the missing pages of `range`, if need be from the last frames, in a slot that the
-    /// caller owns; of its closed part the highest `closed` pages at most. False if there is no
-    /// memory or no room. As [`handle_fault`](Self::handle_fault).
+    /// Commits the missing pages of `range`, also from the last frames, in a slot that the caller
+    /// owns; of its closed part the highest `closed` pages at most. False if there is no memory or
+    /// no room. As [`handle_fault`](Self::handle_fault).
     pub fn open(&self, slot: Slot, range: Range<u64>, closed: usize) -> bool {
         debug_assert!(closed <= slot::MARGIN_PAGES + slot::SPARE_PAGES, "the guard");
         if range.end > slot.top() {
@@ -269,9 +261,8 @@ impl<B: Backing> Pool<B> {
         })
     }
 
-    /// Has the next [`trim`](Self::trim) unmap all but the highest `keep` pages of a slot
-    /// that the caller owns and keeps. Until it [`is_closed`](Self::is_closed) the slot is
-    /// not used below these.
+    /// Has the next [`trim`](Self::trim) unmap all but the highest `keep` pages of a slot that the
+    /// caller keeps. Until it [`is_closed`](Self::is_closed) the slot is not used below these.
     pub fn close_later(&self, slot: Slot, keep: usize) {
         self.backing.header(slot).closing.store(keep as u32, Ordering::Relaxed);
         let mut lists = self.classes[slot.class()].lists.lock();
@@ -291,9 +282,8 @@ impl<B: Backing> Pool<B> {
         pages
     }
 
-    /// Frees the pages of up to `most` unused stacks of each size, all but the top one each,
-    /// and closes the open ones; returns how many pages. Waits for all CPUs: interrupts on,
-    /// no lock held.
+    /// Frees the pages of up to `most` unused stacks of each size, all but the top one each, and
+    /// closes the open ones; returns how many. Waits for all CPUs: interrupts on, no lock held.
     pub fn trim(&self, most: usize) -> usize {
         let mut round = Round::default();
         let mut pages = 0;
@@ -344,11 +334,9 @@ impl<B: Backing> Pool<B> {
         (0..CLASSES).flat_map(slots).filter(|&slot| state(slot) == LIVE).count()
     }
 
-    /// Puts an unused slot on its list.
     fn list(&self, slot: Slot) {
         let deep = self.deep(slot);
-        let mut lists = self.classes[slot.class()].lists.lock();
-        let Lists { idle, bare, open } = &mut *lists;
+        let Lists { idle, bare, open } = &mut *self.classes[slot.class()].lists.lock();
         let list = match deep {
             0 => bare,
             _ if deep >= slot.body_pages() => {
@@ -364,13 +352,10 @@ impl<B: Backing> Pool<B> {
     /// A slot with pages to unmap; open ones first.
     fn pop_idle(&self, class: usize) -> Option<Slot> {
         let mut lists = self.classes[class].lists.lock();
-        let slot = match self.pop(class, &mut lists.open) {
-            Some(slot) => {
-                self.open.fetch_sub(1, Ordering::Relaxed);
-                slot
-            }
-            None => self.pop(class, &mut lists.idle)?,
-        };
+        let open = self.pop(class, &mut lists.open).inspect(|_| {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+        });
+        let slot = open.or_else(|| self.pop(class, &mut lists.idle))?;
         // One that its user keeps is not counted as idle.
         if self.is_closed(slot) {
             self.idle_pages.fetch_sub(self.deep(slot), Ordering::Relaxed);
@@ -378,8 +363,7 @@ impl<B: Backing> Pool<B> {
         Some(slot)
     }
 
-    /// Unmaps all pages of a slot but the top one, or the ones that it keeps; returns how
-    /// many.
+    /// Unmaps all pages of a slot but the top one, or the ones that it keeps; returns how many.
     fn uncommit_slot(&self, slot: Slot, round: &mut Round) -> usize {
         let header = self.backing.header(slot);
         let keep = header.closing.load(Ordering::Relaxed).max(1) as usize;

@@ -1,8 +1,7 @@
 //! Slots: the stack of every address, by arithmetic alone.
 //!
-//! The window is cut into sixteen regions of 2 TiB, one for each size class; a region is
-//! cut into slots of that class's size. So class, slot and guard are computed from an
-//! address without a table, as the page-fault handler needs.
+//! The window is cut into sixteen regions of 2 TiB, one for each size class; a region is cut into
+//! slots of that size. The page-fault handler needs no table to find class, slot and guard.
 
 use crate::mem::{PAGE_SIZE, STACK_WINDOW};
 use core::ops::Range;
@@ -11,8 +10,8 @@ use core::ops::Range;
 pub const CLASSES: usize = 15;
 /// Pages at the bottom of a slot that never get memory.
 pub const GUARD_PAGES: usize = 1;
-/// Pages above the guard that are committed when a stack is full, so that its user can end:
-/// for the report, the unwinder, which needs 15 KiB of it, and destructors.
+/// Pages above the guard that are committed when a stack is full: for the report, the unwinder,
+/// which needs 15 KiB, and destructors.
 pub const SPARE_PAGES: usize = 5;
 /// Pages above the spare ones for what the kernel does on a stack unasked.
 pub const MARGIN_PAGES: usize = 1;
@@ -20,8 +19,7 @@ pub const MARGIN_PAGES: usize = 1;
 pub const HEADER_BYTES: usize = 64;
 /// Bytes below the header for a record that its user keeps there for ever.
 pub const RECORD_BYTES: usize = 448;
-/// Bytes below the record for the canary, in builds that have one; a multiple of 16, as
-/// stack pointers are.
+/// Bytes below the record for the canary, if any; a multiple of 16, as stack pointers are.
 pub const CANARY_BYTES: usize = if cfg!(debug_assertions) { 16 } else { 0 };
 /// The size of a stack of the smallest class for its user.
 pub const DEFAULT_SIZE: usize = SMALLEST - OVERHEAD;
@@ -30,9 +28,8 @@ pub const MAX_SIZE: usize = 1 << 30;
 /// The default stack of the G of a program's main function.
 pub const MAIN_SIZE: usize = 8 << 20;
 
-/// A page table of 4 KiB serves 16 of these: 256 bytes for a parked G, beside its page. With
-/// 64 KiB it would be 128, but half of that is closed; with 256 KiB it would be 512, and a
-/// region would have addresses for 8 million Gs only.
+/// A page table of 4 KiB serves 16 of these: 256 bytes for a parked G, beside its page. Half of
+/// 64 KiB would be closed; with 256 KiB a region would have addresses for 8 million Gs only.
 const SMALLEST: usize = 128 * 1024;
 /// Bytes at the top of a slot that are not its user's stack.
 pub const TOP_BYTES: usize = CANARY_BYTES + RECORD_BYTES + HEADER_BYTES;

@@ -1,7 +1,6 @@
 //! The lock of a queue, held: the state, the lists, and the waker's side of a wait.
 //!
-//! [`Locked`] gives, takes, grants, nudges. The nodes are here too; the rules of their ownership,
-//! and how a G waits, are at the head of the folder.
+//! The nodes are here too; the rules of their ownership, and how a G waits, are in `mod.rs`.
 
 use super::{Inner, Selection, WaitQueue, park_by};
 use crate::run::sys::irq::IrqState;
@@ -12,8 +11,7 @@ use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// The lock, held: with interrupts off, so for few instructions. Gives access to the state and to
-/// the waiting Gs.
+/// The lock, held, with interrupts off, so for few instructions: the state and the waiting Gs.
 pub struct Locked<'a, S = (), T = (), const LISTS: usize = 1> {
     pub(super) queue: &'a WaitQueue<S, T, LISTS>,
     irqs: IrqState,
@@ -43,16 +41,15 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         this.irqs
     }
 
-    /// Frees the lock and readies a G, with interrupts off from the one to the other: a CPU that
-    /// takes the lock next does not wait for an interrupt handler here.
+    /// Frees the lock and readies a G, with interrupts off in between: a CPU that takes the lock
+    /// next does not wait for an interrupt handler here.
     #[inline(always)]
     pub fn ready(self, wake: Wake) {
         ready_from(self.open(), wake.0);
     }
 
-    /// Frees the lock and parks `g`, which is the running G and has begun to; until
-    /// `deadline_ns` at most, false if that came first. Without a deadline
-    /// interrupts are off from the lock to the switch.
+    /// Frees the lock and parks `g`, which is the running G and has begun to; until `deadline_ns`
+    /// at most, false if that came first. Without a deadline interrupts are off up to the switch.
     #[inline(always)]
     pub(super) fn park(self, g: GHandle, deadline_ns: Option<u64>) -> bool {
         if deadline_ns.is_some() {
@@ -90,16 +87,14 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         Some(self.first(list)?.node().number.get())
     }
 
-    /// A number for the nodes that are enlisted from here on, in whatever list; all that are
-    /// enlisted now have lower ones.
+    /// A number for the nodes that are enlisted from here on; those enlisted now have lower ones.
     pub fn new_number(&mut self) -> u64 {
         let inner = self.inner();
         inner.number += 1;
         inner.number
     }
 
-    /// Puts `value` into the slot of the first in `list` and ends its wait; or returns the value if
-    /// no G waits there.
+    /// Puts `value` into the slot of the first in `list` and ends its wait; or returns the value.
     #[inline(always)]
     pub fn give(&mut self, list: usize, mut value: T) -> Result<Wake, T> {
         while let Some(node) = self.pop(list) {
@@ -128,8 +123,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         None
     }
 
-    /// As [`take`](Self::take), if the first in `list` waits there only: the common case, in few
-    /// instructions.
+    /// As [`take`](Self::take), if the first in `list` waits there only: the common, fast case.
     #[inline(always)]
     pub fn take_alone(&mut self, list: usize) -> Option<(T, Wake)> {
         let node = self.first(list)?;
@@ -157,8 +151,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         self.first(list)?.alone()
     }
 
-    /// Takes the first node out of `list` whose slot `is_it` accepts, for a G that never runs
-    /// again. False if there is none.
+    /// Takes out the first node of `list` that `is_it` accepts, for a G that never runs again.
     pub fn take_out(&mut self, list: usize, is_it: impl Fn(T) -> bool) -> bool
     where
         T: Copy,
@@ -177,13 +170,11 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         })
     }
 
-    /// How many are in that list.
     #[cfg(test)]
     pub(crate) fn waiting(&self, list: usize) -> usize {
         self.nodes(list).count()
     }
 
-    /// How many Gs have ever waited here.
     #[cfg(test)]
     pub(crate) fn queued_ever(&mut self) -> u64 {
         self.inner().queued
@@ -199,7 +190,6 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         })
     }
 
-    /// The first in `list`.
     #[inline(always)]
     fn first(&self, list: usize) -> Option<Enlisted<'_, T>> {
         let first = NonNull::new(self.queue.heads[list].load(Relaxed))?;
@@ -324,14 +314,14 @@ impl Wake {
     }
 }
 
-/// What a queue sees of a waiting G. `who` does not change while it is enlisted; all else is in
-/// cells, so that a node may go while a reference to a cell exists.
+/// A waiting G. `who` does not change while it is enlisted; all else is in cells, so that a node
+/// may go while a reference to a cell exists.
 pub(super) struct Node<T> {
     /// The neighbours: the last node of a list is before the first.
     next: Cell<*mut Node<T>>,
     prev: Cell<*mut Node<T>>,
-    /// `ENLISTED` from when it is in a list until it is out again; of a node that is alone, until
-    /// its wait was ended, which its owner sees without the lock.
+    /// `ENLISTED` while it is in a list; of a node that is alone, until its wait was ended, which
+    /// its owner sees without the lock.
     state: AtomicU32,
     number: Cell<u64>,
     who: Who,
@@ -362,15 +352,12 @@ impl<T> Node<T> {
         }
     }
 
-    /// Whether it is in a list. For the holder of the lock; or for the owner, if
-    /// it is alone: if not, its wait was ended.
+    /// Whether it is in a list. For the lock holder; or for the owner, if it is alone.
     #[inline(always)]
     pub(super) fn is_enlisted(&self) -> bool {
         self.state.load(Acquire) == ENLISTED // pairs with `set_out`
     }
 
-    /// Exchanges what is in the slot.
-    ///
     /// # Safety
     /// The slot is the caller's.
     #[inline(always)]
@@ -425,7 +412,6 @@ impl<T> Enlisted<'_, T> {
         }
     }
 
-    /// Takes what is in its slot.
     #[inline(always)]
     fn take(&self) -> Option<T> {
         // SAFETY: the slot is the lock holder's.
@@ -435,12 +421,10 @@ impl<T> Enlisted<'_, T> {
     /// Puts a value into its slot, which is empty.
     #[inline(always)]
     fn fill(&self, value: T) {
-        // SAFETY: the slot is the lock holder's. It is empty, so nothing is leaked; `replace` would
-        // check that.
+        // SAFETY: the slot is the lock holder's. It is empty: `replace` would check that.
         self.node().slot.with_mut(|slot| unsafe { slot.write(Some(value)) });
     }
 
-    /// A copy of what is in its slot.
     fn peek(&self) -> Option<T>
     where
         T: Copy,
@@ -449,8 +433,7 @@ impl<T> Enlisted<'_, T> {
         self.node().slot.with_mut(|slot| unsafe { *slot })
     }
 
-    /// Ends the wait of a node that was taken out of its list. If it selects, for this node; fails
-    /// if its selection is won or closed.
+    /// Ends the wait of a node that was taken out of its list; fails if its selection is over.
     #[inline(always)]
     fn end(self) -> Result<Wake, Self> {
         let alone = self.alone();

@@ -13,16 +13,14 @@
 //! The other side, with the lock held, may
 //!
 //! - *give* a value to the first of a list, or *take* its value: channels;
-//! - *grant*: end the wait of the first, which has then what it waited for, or is
-//!   told that it never will;
+//! - *grant*: end the wait of the first, which has then what it waited for, or never will;
 //! - *nudge*: let the first check for itself, keeping its place.
 //!
-//! Or the waiter's time is up. A G that waits in one queue only ([`Locked::wait`])
-//! is *alone* in its node, and gives up under the lock: the lock holder that takes the node out
-//! ends the wait, by one store. A G that waits in several
-//! queues (`select!`) has one word for all of its nodes, in its [`Selection`]: one
-//! compare-exchange from "open" to the address of the node wins it. A selecting G
-//! gives up without any lock, and a lock holder that finds its node then passes it over.
+//! Or the waiter's time is up. A G that waits in one queue only ([`Locked::wait`]) is *alone* in
+//! its node, and gives up under the lock: the lock holder that takes the node out ends the wait, by
+//! one store. A G that waits in several queues (`select!`) has one word for all of its nodes, in
+//! its [`Selection`]: one compare-exchange from "open" to the address of the node wins it. A
+//! selecting G gives up without any lock, and a lock holder passes its node over then.
 //!
 //! # Ownership
 //!
@@ -37,10 +35,9 @@
 //!
 //! # Why a forgotten waiter does no harm
 //!
-//! [`Locked::wait`] neither returns nor unwinds before its node is out. In a
-//! [`Selection`], node and selection are pinned, so neither's memory is used again before
-//! its destructor has run; a waiter's leaves the list, and the selection's stops the
-//! machine if one of its nodes is still enlisted, which takes a leaked waiter.
+//! [`Locked::wait`] neither returns nor unwinds before its node is out. In a [`Selection`], node
+//! and selection are pinned, so neither's memory is used again before its destructor has run; a
+//! waiter's leaves the list, and the selection's stops the machine if a waiter was leaked.
 
 mod locked;
 mod selection;
@@ -60,18 +57,15 @@ use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::Relaxed;
 use locked::{Node, Who};
 
-/// How many are granted under one hold of the lock, which is held with
-/// interrupts off: a few hundred instructions.
+/// How many are granted under one hold of the lock: a few hundred instructions.
 const BATCH: usize = 8;
 
-/// A lock around a state `S`, and `LISTS` lists of Gs that wait for it to change, each with a `T`
-/// or a slot for one.
+/// A lock around a state `S`, and `LISTS` lists of Gs that wait for it, each with a slot for a `T`.
 pub struct WaitQueue<S = (), T = (), const LISTS: usize = 1> {
     inner: IrqLock<Inner<S>>,
-    /// The first node of each list, which has waited longest. Of the holder of the lock; atomic, so
-    /// that it can be read without it.
+    /// The first node of each list. Of the lock holder; atomic, so that it can be read without it.
     heads: [AtomicPtr<Node<T>>; LISTS],
-    /// Values go from CPU to CPU through the nodes: as a lock's content would.
+    /// Values go from CPU to CPU through the nodes.
     _values: PhantomData<IrqLock<T>>,
 }
 
@@ -87,13 +81,10 @@ struct Inner<S> {
 /// Where and how a G waits.
 #[derive(Clone, Copy)]
 pub struct Place<T> {
-    /// Why.
     pub reason: Reason,
-    /// In which list.
     pub list: usize,
     /// What is in the slot.
     pub value: Option<T>,
-    /// Until when at most.
     pub deadline_ns: Option<u64>,
 }
 
@@ -104,8 +95,7 @@ pub enum Waited<'a, S, T, const LISTS: usize> {
     Granted(Option<T>),
     /// The waiter took what it waited for when it checked. It has left the list; the lock is held.
     Took(Locked<'a, S, T, LISTS>),
-    /// The deadline came first. It has left the list; the lock is held, and what
-    /// was in the slot is given back.
+    /// The deadline came first. It has left the list; the lock is held, and this was in the slot.
     TimedOut(Locked<'a, S, T, LISTS>, Option<T>),
 }
 
@@ -155,15 +145,13 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         self.first_address(list) != 0
     }
 
-    /// As [`looks_waited_for`](Self::looks_waited_for), as a word that is not 0 if so: for callers
-    /// that combine it with other words.
+    /// As [`looks_waited_for`](Self::looks_waited_for), as a word to combine with others: 0 if not.
     #[inline(always)]
     pub fn first_address(&self, list: usize) -> usize {
         self.heads[list].load(Relaxed).addr()
     }
 
-    /// Grants to all Gs that wait in `list` now, and to none that is enlisted meanwhile. Returns
-    /// how many that were.
+    /// Grants to all Gs that wait in `list` now, and to none that is enlisted meanwhile; how many.
     pub fn grant_all(&self, list: usize) -> usize {
         let mut locked = self.lock();
         let Some(first) = locked.grant(list) else { return 0 };
@@ -179,9 +167,8 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         })
     }
 
-    /// Grants to the first of the list that `choose` names, again and again,
-    /// until it names none. Returns how often. `choose` runs under the lock, and
-    /// is not under the same hold of it each time.
+    /// Grants to the first of the list that `choose` names, until it names none. Returns how often.
+    /// `choose` runs under the lock, and is not under the same hold of it each time.
     #[inline(never)]
     pub fn grant_while(
         &self,
@@ -213,12 +200,10 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
 impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
     /// Waits at the end of a list until the other side ends it or the deadline comes.
     ///
-    /// This is the lock under which the caller saw that it must wait. `check` is
-    /// called under the lock when the G was woken for no other reason, and once
-    /// more at the deadline: true if it took what is waited for.
-    ///
-    /// A G that is killed leaves the list and unwinds from here. What a caller
-    /// does for the Gs behind it after a time-out it then does by an [`IfUnwound`].
+    /// This is the lock under which the caller saw that it must wait. `check` is called under the
+    /// lock when the G was woken for no other reason, and once more at the deadline: true if it
+    /// took what is waited for. A G that is killed leaves the list and unwinds from here. What a
+    /// caller does for the Gs behind it after a time-out it then does by an [`IfUnwound`].
     #[inline(always)]
     pub fn wait(
         self,
@@ -228,8 +213,8 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         self.wait_watching(place, None::<fn()>, check)
     }
 
-    /// As [`wait`](Self::wait); `begun` runs each time that the wait has begun, or
-    /// begun again, and the lock is free: others can see by then that it waits.
+    /// As [`wait`](Self::wait); `begun` runs each time that the wait has begun, or begun again, and
+    /// the lock is free: others can see by then that it waits.
     #[inline(always)]
     pub fn wait_watching(
         mut self,
@@ -241,8 +226,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
         let g = begin_park(queue.named(reason, deadline_ns));
         let node = Node::new(Who::Alone(g.clone()), value);
         // SAFETY: the node is new. It is out of the list at each return: the G that granted has
-        // taken it out, else `check_again` has. If `begun` or `check` unwinds, it is taken out.
-        // (A park that is refused stops the machine.)
+        // taken it out, else `check_again`, or [`IfUnwound`]. (A refused park stops the machine.)
         unsafe { self.push(list, &node) };
         let in_time = match &mut begun {
             None => self.park(g, deadline_ns),
@@ -276,8 +260,7 @@ impl<'a, S, T, const LISTS: usize> Locked<'a, S, T, LISTS> {
 }
 
 impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
-    /// The [`Wait`] of a G that waits here. It has a deadline from the beginning: the deadlock scan
-    /// must not take the wait for one without end.
+    /// The [`Wait`] of a G that waits here, with its deadline, which the deadlock scan must know.
     #[inline(always)]
     fn named(&self, reason: Reason, deadline_ns: Option<u64>) -> Wait {
         let wait = Wait::at(reason, self);
@@ -301,9 +284,8 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
         park_by(deadline_ns)
     }
 
-    /// The G whose node that is was woken, and its wait was not ended: it checks for itself, and
-    /// waits on. `None` if its wait was ended; else the node is out of the list, and the result
-    /// says whether `check` took.
+    /// The G of `node` was woken, and its wait was not ended: it checks for itself, and waits on.
+    /// `None` if its wait was ended; else the node is out of the list, and whether `check` took.
     #[cold]
     fn check_again<'a>(
         &'a self,
@@ -331,8 +313,7 @@ impl<S, T, const LISTS: usize> WaitQueue<S, T, LISTS> {
                 }
                 break Some((locked, took));
             }
-            // A nudge or grant from here on finds this G parking, because this is still under the
-            // lock.
+            // Still under the lock: a nudge or grant from here on finds this G parking.
             let g = begin_park(self.named(reason, deadline_ns));
             in_time = match &mut begun {
                 None => locked.park(g, deadline_ns),

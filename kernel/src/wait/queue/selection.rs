@@ -1,8 +1,7 @@
 //! One G that waits in several queues.
 //!
 //! [`Selection`] is the wait, for which its nodes compete; [`Waiter`] is a place in one list. Both
-//! live in the frame of the G that selects; `select!` puts them there. The loom model is
-//! `tests/loom_chan.rs`.
+//! live in the frame of the G that selects (`select!`). The loom model is `tests/loom_chan.rs`.
 
 use super::locked::{Node, Who};
 use super::{Locked, WaitQueue, park_by};
@@ -23,14 +22,13 @@ const CLOSED: *mut () = ptr::without_provenance_mut(1);
 
 /// One wait of one G, for any number of things: the first of them wins it.
 ///
-/// Nodes of other CPUs' lists point here: `word` and `handle` are for all, the rest is its owner's.
+/// Nodes in lists point here: `word` and `handle` are for all CPUs, the rest is its owner's.
 pub struct Selection {
     /// Null while it is open, the address of the node that won it, or [`CLOSED`].
     pub(super) word: AtomicPtr<()>,
-    /// Set by the owner before the first node is enlisted, read by others ever after: the queue's
-    /// lock is between the two.
+    /// Set by the owner before a node is enlisted, read by others after, ordered by the lock.
     pub(super) handle: OnceCell<GHandle>,
-    /// How many nodes are enlisted with it.
+    /// The number of nodes that are in lists.
     enlisted: Cell<usize>,
     /// It has begun, and is not over; nodes may be enlisted.
     is_open: Cell<bool>,
@@ -55,10 +53,8 @@ impl Selection {
     }
 
     /// Opens it and begins to park: the caller must [`wait`](Self::wait) or
-    /// [`call_off`](Self::call_off).
-    ///
-    /// Interrupts are on, and are so whenever a waiter of this selection is touched:
-    /// else one could not park. Its waiters count on it.
+    /// [`call_off`](Self::call_off). Interrupts are on, and are so whenever a waiter of this
+    /// selection is touched: else one could not park. Its waiters count on it.
     #[inline]
     pub(crate) fn begin(&self) {
         assert!(irq::enabled(), "irqs off");
@@ -68,8 +64,7 @@ impl Selection {
         let _ = self.handle.set(begin_park(WAIT)); // the second time it is the same life of a G
     }
 
-    /// Waits until it is won, or until `deadline_ns`; false if that came first,
-    /// and then it cannot be won any more.
+    /// Waits until it is won, or until `deadline_ns`; false if that came first, and it is closed.
     #[inline]
     pub(crate) fn wait(&self, deadline_ns: Option<u64>) -> bool {
         self.is_open.set(false);
@@ -101,8 +96,7 @@ impl Selection {
         }
     }
 
-    /// Ends the wait before it began: leaves the state that [`begin`](Self::begin)
-    /// put the G in. False if it was won meanwhile.
+    /// Ends the wait before it began: undoes [`begin`](Self::begin). False if it was won meanwhile.
     pub(crate) fn call_off(&self) -> bool {
         self.is_open.set(false);
         let closed = self.close();
@@ -141,15 +135,13 @@ fn stop() -> ! {
 
 /// One G's place in the list `LIST` of a queue, with a slot for a value, and an `X` of its owner's.
 ///
-/// Of the G that made it alone (it is neither `Send` nor `Sync`); others reach
-/// its node through the list.
+/// Of the G that made it (neither `Send` nor `Sync`); others reach its node through the list.
 pub struct Waiter<'a, S, T, const LISTS: usize, const LIST: usize, X> {
     queue: &'a WaitQueue<S, T, LISTS>,
     selection: Pin<&'a Selection>,
     node: Node<T>,
     /// Owner only: enlisted, and the owner has not looked how it ended.
     enlisted: Cell<bool>,
-    /// What its owner keeps with it.
     pub(crate) extra: X,
     /// A list points here: not to be moved, and `&mut` to it is not unique.
     _pinned: PhantomPinned,
@@ -167,9 +159,9 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
         Waiter { queue, selection, node, enlisted: Cell::new(false), extra, _pinned: PhantomPinned }
     }
 
-    /// Goes to the end of its list, with `value` in its slot, unless it need not:
-    /// then false. That is, if `is_possible` says so, under the lock; or if a G whose wait can be
-    /// ended is in the list `other`. The selection has [begun](Selection::begin).
+    /// Goes to the end of its list, with `value` in its slot. False, and it does not, if
+    /// `is_possible` says so, under the lock; or if a G whose wait can be ended is in the list
+    /// `other`. The selection has [begun](Selection::begin).
     ///
     /// # Panics
     /// When it is in a list already, or its selection is not open.
@@ -180,8 +172,7 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
         is_possible: impl FnOnce() -> bool,
         value: impl FnOnce() -> Option<T>,
     ) -> bool {
-        // Others will read the handle; and a node that has won would look, to
-        // its owner, as if it had left the list.
+        // Others will read the handle; and a node that has won would seem to have left the list.
         assert!(self.selection.is_open.get() && !self.enlisted.get(), "no begin");
         let mut locked = Locked::with_irqs_on(self.queue); // see `begin`
         // A G that selects in the other list may have been won, or be this one.
@@ -195,9 +186,8 @@ impl<'a, S, T, const LISTS: usize, const LIST: usize, X> Waiter<'a, S, T, LISTS,
             // SAFETY: not enlisted, so the slot is ours.
             drop(unsafe { self.node.replace(Some(value)) });
         }
-        // SAFETY: 1. The node is in no list: it leaves it before `enlisted` is
-        // false. 2. It is pinned, and `drop` takes it out; its selection is
-        // pinned and does not go before that (see the head).
+        // SAFETY: 1. The node is in no list: it leaves it before `enlisted` is false. 2. It is
+        // pinned, and `drop` takes it out; so is its selection, which does not go before that.
         unsafe { locked.push(LIST, &self.node) };
         true
     }
