@@ -30,6 +30,7 @@ use sched::{G, Status};
 
 static ABANDONED: AtomicUsize = AtomicUsize::new(0);
 
+/// How many Gs were abandoned.
 pub fn abandoned() -> usize {
     ABANDONED.load(Relaxed)
 }

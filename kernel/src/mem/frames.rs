@@ -24,20 +24,31 @@
 //!
 //! Called by page tables, heap and stacks. Devices have memory of their own (`mem::dma`).
 
-use crate::arch::{self, MAX_CPUS};
+mod bitmap;
+
 use crate::mem::{PAGE_SIZE, phys_to_virt};
+use bitmap::{BITS, Bitmap};
 use bootloader_api::info::MemoryRegion;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use sys::FIRST;
 
 pub use crate::arch::paging::LOW_END;
 
 const PAGE: u64 = PAGE_SIZE as u64;
-const BITS: usize = 64;
-/// The first frame that is counted.
-const FIRST: usize = LOW_END as usize / PAGE_SIZE;
+/// With fewer frames than this, fewer are kept for page faults.
+const LITTLE: usize = 4096;
 /// The bitmap may take one part in this many of memory.
 const BITMAP_SHARE: u64 = 128;
+
+/// What `bitmap` needs of the kernel; its model has a `sys` of its own.
+mod sys {
+    pub use crate::arch::{MAX_CPUS, cpu_index, relax};
+    pub use core::sync::atomic::{AtomicU64, AtomicUsize};
+
+    /// The first frame that is counted.
+    pub const FIRST: usize = super::LOW_END as usize / super::PAGE_SIZE;
+}
 
 /// Which frames an allocation may take; the number is how many it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +76,8 @@ impl Frame {
         self.0
     }
 
-    const fn index(self) -> usize {
-        self.0 as usize / PAGE_SIZE
+    fn at(index: usize) -> Frame {
+        Frame((index * PAGE_SIZE) as u64)
     }
 }
 
@@ -165,8 +176,8 @@ pub fn stats() -> FrameStats {
 
 /// How many frames an ordinary allocation could still get; cheap.
 pub fn free_estimate() -> usize {
-    let free = FRAMES.get().map_or(0, |frames| frames.free.load(Ordering::Relaxed));
-    free.saturating_sub(Stock::Free as usize)
+    let free = |frames: &Frames<'_>| frames.bitmap.free().saturating_sub(frames.kept(Stock::Free));
+    FRAMES.get().map_or(0, free)
 }
 
 /// How many frames there are in all.
@@ -174,15 +185,10 @@ pub fn total() -> usize {
     FRAMES.get().map_or(0, |frames| frames.total)
 }
 
-/// The bitmap and its count.
+/// The frames of some pieces of memory.
 pub struct Frames<'a> {
-    /// One bit a frame, 1 = free.
-    words: &'a [AtomicU64],
-    /// Free frames above 1 MiB that no caller has claimed.
-    free: AtomicUsize,
+    bitmap: Bitmap<'a>,
     total: usize,
-    /// The word where the next search of a CPU begins.
-    hints: [AtomicUsize; MAX_CPUS],
     double_frees: AtomicUsize,
 }
 
@@ -190,96 +196,42 @@ impl<'a> Frames<'a> {
     /// The frames of `pieces`, which do not overlap. Left out are frames beyond the end of `words`,
     /// which are zero, and frame 0, which stays a null pointer.
     pub fn new(pieces: &[MemoryRegion], words: &'a [AtomicU64]) -> Self {
-        let (first, span) = (FIRST / BITS, words.len().saturating_sub(FIRST / BITS));
-        let hint = |cpu| AtomicUsize::new(first + cpu * span / MAX_CPUS);
-        let mut frames = Frames {
-            words,
-            free: AtomicUsize::new(0),
-            total: 0,
-            hints: core::array::from_fn(hint),
-            double_frees: AtomicUsize::new(0),
-        };
+        let bitmap = Bitmap::new(words);
         for piece in pieces {
             let (start, end) = (piece.start / PAGE, piece.end / PAGE);
-            let end = end.min((words.len() * BITS) as u64) as usize;
-            frames.add((start as usize).max(1)..end);
+            bitmap.add((start as usize).max(1)..end.min(bitmap.len() as u64) as usize);
         }
-        frames.total = frames.stats().free;
-        frames
-    }
-
-    /// Frees the frames with these numbers, a word at a time.
-    fn add(&self, mut frames: Range<usize>) {
-        while !frames.is_empty() {
-            let (word, bit) = (frames.start / BITS, frames.start % BITS);
-            let count = (BITS - bit).min(frames.len());
-            self.words[word].fetch_or((u64::MAX >> (BITS - count)) << bit, Ordering::Release);
-            if frames.start >= FIRST {
-                self.free.fetch_add(count, Ordering::Release);
-            }
-            frames.start += count;
-        }
+        Frames { total: bitmap.count(), bitmap, double_frees: AtomicUsize::new(0) }
     }
 
     /// A frame whose number is in `area`, which is above 1 MiB.
     pub fn take(&self, stock: Stock, area: Range<usize>) -> Option<Frame> {
-        let claim = |free: usize| (free > stock as usize).then(|| free - 1);
-        self.free.try_update(Ordering::Acquire, Ordering::Relaxed, claim).ok()?;
-        if area.end < self.words.len() * BITS {
-            let frame = self.take_in(area);
-            self.free.fetch_add(usize::from(frame.is_none()), Ordering::Release);
-            return frame;
-        }
-        // There is one. If it is not found, other CPUs have taken and freed frames meanwhile.
-        loop {
-            let hint = &self.hints[arch::cpu_index()];
-            let start = hint.load(Ordering::Relaxed) * BITS;
-            let found = self.take_in(start..usize::MAX).or_else(|| self.take_in(area.start..start));
-            if let Some(frame) = found {
-                hint.store(frame.index() / BITS, Ordering::Relaxed);
-                return found;
-            }
-        }
+        self.bitmap.take(self.kept(stock), area).map(Frame::at)
     }
 
     /// The first free frame whose number is in `area`. Not counted.
     pub fn take_in(&self, area: Range<usize>) -> Option<Frame> {
-        let mut index = area.start;
-        while index < area.end.min(self.words.len() * BITS) {
-            let word = &self.words[index / BITS];
-            let free = word.load(Ordering::Relaxed) & (u64::MAX << (index % BITS));
-            index = index / BITS * BITS + free.trailing_zeros() as usize; // or to the next word
-            let bit = free.isolate_lowest_one();
-            // Acquire pairs with `put`: the last holder is done with it. If the bit is gone,
-            // another CPU was first, and the search goes on here.
-            if index < area.end && bit != 0 && word.fetch_and(!bit, Ordering::Acquire) & bit != 0 {
-                return Some(Frame((index * PAGE_SIZE) as u64));
-            }
-        }
-        None
+        self.bitmap.take_in(area).map(Frame::at)
     }
 
     /// Frees a frame; see [`free`].
     pub fn put(&self, frame: Frame) {
-        let index = frame.index();
-        let (word, bit) = (index / BITS, 1 << (index % BITS));
-        let is_held =
-            self.words.get(word).is_some_and(|w| w.fetch_or(bit, Ordering::Release) & bit == 0);
-        if !is_held {
+        if !self.bitmap.put(frame.0 as usize / PAGE_SIZE) {
             self.double_frees.fetch_add(1, Ordering::Relaxed);
-            debug_assert!(is_held, "double free of frame {:#x}", frame.0);
-        } else if index >= FIRST {
-            self.hints[arch::cpu_index()].store(word, Ordering::Relaxed);
-            self.free.fetch_add(1, Ordering::Release); // after its bit is set
+            debug_assert!(false, "double free of frame {:#x}", frame.0);
         }
+    }
+
+    /// How many frames a request leaves. Of little memory less is kept.
+    fn kept(&self, stock: Stock) -> usize {
+        (stock as usize).min(stock as usize * self.total / LITTLE)
     }
 
     /// A snapshot.
     pub fn stats(&self) -> FrameStats {
-        let ones = |word: &AtomicU64| word.load(Ordering::Relaxed).count_ones() as usize;
         FrameStats {
             total: self.total,
-            free: self.words.iter().map(ones).sum(),
+            free: self.bitmap.count(),
             double_frees: self.double_frees.load(Ordering::Relaxed),
         }
     }
