@@ -133,8 +133,7 @@ pub fn call<T, F: FnOnce() -> T>(f: F) -> Result<T, BlockingError> {
     Ok(unsafe { job.outcome.assume_init() })
 }
 
-/// The call of `g` has ended, and `g` is on its own stack again, bound to its M, whose stack was
-/// full: retires that M.
+/// The call of `g` has ended, and `g` is on its own stack again: retires its M, whose stack was full.
 #[cold]
 #[inline(never)]
 fn retire_m(g: &'static G<Task>, m: &'static M) {
@@ -182,16 +181,9 @@ fn find_spare(mut on: OnCpu<'_>) -> Result<OnCpu<'_>, BlockingError> {
             found = reused.map_or_else(|| M::create(schedule), Ok);
         });
     }
-    match found {
-        Ok(spare) => {
-            keep(on.cpu(), spare);
-            Ok(on)
-        }
-        Err(error) => {
-            arch::irq::restore(IrqState::ON);
-            Err(error)
-        }
-    }
+    let spare = found.inspect_err(|_| arch::irq::restore(IrqState::ON))?;
+    keep(on.cpu(), spare);
+    Ok(on)
 }
 
 /// A G in a call leaves its CPU, and its M with it (Go: handoffp). Interrupts off before and after;

@@ -1,8 +1,7 @@
 //! The record of a CPU, and [`OnCpu`]: the right to use it.
 //!
-//! Each CPU has a record ([`Cpu`]) with the P that it holds and the M on whose stack it schedules.
-//! Only that CPU touches it, with interrupts off. Code that does has an [`OnCpu`], a value that
-//! stands for "this CPU, until interrupts are on again or the stack is switched".
+//! Only the CPU itself touches its record ([`Cpu`]), with interrupts off. Code that does has an
+//! [`OnCpu`]: "this CPU, until interrupts are on again or the stack is switched".
 //!
 //! > An `OnCpu` is used only while interrupts are off, on a CPU that has been through `init_cpu`, and
 //! > no two lend the P of a CPU at a time.
@@ -44,13 +43,11 @@ pub(crate) struct Cpu {
     pub displaced: Cell<Option<&'static M>>,
     /// Why the G that ran has left.
     pub leaving: Cell<Leaving>,
-    /// The slice under way.
     pub slices: Slices,
     /// The state of `view::random`.
     pub random: Cell<u64>,
-    /// Any CPU reads it.
+    // Any CPU reads these two.
     pub counters: Counters,
-    /// Any CPU reads it.
     pub times: CpuTimes,
     /// Why the G that is just being abandoned ends, if it recorded a reason.
     pub exit_reason: Cell<Option<JoinError>>,
@@ -83,7 +80,6 @@ impl Cpu {
         arch::set_slot::<CPU_SLOT>(core::ptr::from_ref(self).addr());
     }
 
-    /// The M on whose stack this CPU schedules.
     pub fn m(&self) -> &'static M {
         self.m.get().expect("no M here")
     }
@@ -130,19 +126,16 @@ impl<'a> OnCpu<'a> {
         Some(OnCpu { cpu: try_this_cpu()?, scope: PhantomData })
     }
 
-    /// Its record.
     #[inline(always)]
     pub fn cpu(&self) -> &Cpu {
         self.cpu
     }
 
-    /// Its P.
     #[inline(always)]
     pub fn p(&mut self) -> &mut P<Task> {
         self.parts().1
     }
 
-    /// Both.
     #[inline(always)]
     pub fn parts(&mut self) -> (&Cpu, &mut P<Task>) {
         // SAFETY: the CPU's own record, interrupts off, and `self` is borrowed: no other borrow.

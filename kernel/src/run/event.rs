@@ -76,7 +76,6 @@ impl Kind {
         Kind::Procs,
     ];
 
-    /// The kind of that number.
     pub fn from_number(number: u8) -> Option<Kind> {
         Kind::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
@@ -127,7 +126,6 @@ impl What {
         Kind::from_number((self.0 >> KIND_SHIFT) as u8)
     }
 
-    /// The argument.
     pub const fn arg(self) -> u32 {
         self.0 & ARG_MASK
     }
@@ -145,7 +143,6 @@ pub struct Event {
 }
 
 impl Event {
-    /// Bytes of an event in a stream.
     pub const BYTES: usize = 16;
 
     /// Its encoding in a stream.
@@ -156,22 +153,15 @@ impl Event {
         bytes[12..].copy_from_slice(&self.what.0.to_le_bytes());
         bytes
     }
-
-    /// The kind, if it is one.
-    pub fn kind(self) -> Option<Kind> {
-        self.what.kind()
-    }
 }
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Event { time, g, what } = self;
-        write!(f, "{time} ")?;
         match what.kind() {
-            Some(kind) => write!(f, "{kind:?}")?,
-            None => f.write_str("?")?,
+            Some(kind) => write!(f, "{time} {kind:?} {g} {}", what.arg()),
+            None => write!(f, "{time} ? {g} {}", what.arg()),
         }
-        write!(f, " {g} {}", what.arg())
     }
 }
 

@@ -82,18 +82,15 @@ pub fn set(hooks: &'static Hooks) {
     HOOKS.call_once(|| hooks);
 }
 
-/// The table.
 #[inline(always)]
 pub(crate) fn get() -> &'static Hooks {
     HOOKS.get().expect("`start` installs the hooks first")
 }
 
-/// Whether events of this CPU are recorded.
 pub(crate) fn is_traced() -> bool {
     CPUS[arch::cpu_index()].slices.attention.has(Attention::TRACED)
 }
 
-/// An event of this CPU and that G.
 pub(crate) fn event(kind: Kind, g: u64, arg: u32) {
     if is_traced() {
         (get().event)(g, What::new(kind, arg));

@@ -19,8 +19,8 @@ const PATIENCE_NS: u64 = 5 * sched::SLICE_NS;
 /// are two thousand of them.
 const UNWIND_NS: u64 = 10_000_000_000;
 
-/// How many interrupts must have found a G running by then: as many as there are slices in that
-/// time, or for a G that unwinds, which takes seconds, a few more.
+/// How many interrupts must have found a G running by then: one for each slice in that time, or for
+/// a G that unwinds, which takes seconds, a few more.
 const CHANCES: u64 = PATIENCE_NS / sched::SLICE_NS;
 const UNWIND_CHANCES: u64 = 31;
 
@@ -28,7 +28,6 @@ const UNWIND_CHANCES: u64 = 31;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
 pub enum KillLevel {
-    /// There is no request.
     None = 0,
     /// The G ends when it checks.
     Requested = 1,
@@ -76,7 +75,6 @@ impl KillRequest {
         self.level(id) > KillLevel::None
     }
 
-    /// The level for life `id`.
     pub(crate) fn level(&self, id: u64) -> KillLevel {
         // Acquire: pairs with `raise`; makes the other fields visible.
         let word = self.word.load(Acquire);

@@ -39,7 +39,6 @@ pub fn here() -> &'static Ring {
     unsafe { &*core::ptr::with_exposed_provenance::<Ring>(arch::slot::<RING_SLOT>()) }
 }
 
-/// Room for one event.
 #[derive(Default)]
 pub struct Slot {
     time: AtomicU64,
@@ -54,15 +53,14 @@ const LOOKS: usize = 64;
 #[repr(align(128))]
 pub struct Ring {
     // Written by the owner, interrupts off; read by any CPU.
-    /// Where the next event goes. In `memory`.
+    /// Where the next event goes, in `memory`.
     next: AtomicPtr<Slot>,
     /// Events before the half under way.
     passed: AtomicU64,
     /// The hash of all events so far, if they are hashed.
     hash: AtomicU64,
 
-    /// Where the half under way ends. In `memory`, or just behind it. The owner's alone, so a plain
-    /// cell.
+    /// Where the half under way ends, in `memory` or just behind it. The owner's alone.
     stop: Cell<*mut Slot>,
 
     // Written once, before anything is recorded.
@@ -101,7 +99,6 @@ impl Ring {
         self.next.store(start, Release);
     }
 
-    /// Whether it has memory.
     pub fn is_given(&self) -> bool {
         !self.next.load(Acquire).is_null() // pairs with `give`
     }
@@ -150,14 +147,11 @@ impl Ring {
 
     /// Adds an event to the hash. Its own CPU only.
     pub fn hash(&self, words: [u64; 3]) {
-        let mix = |hash: u64, word: u64| {
-            // The product moves bits up; the rotation moves them back down.
-            (hash ^ word).wrapping_mul(HASH_PRIME).rotate_left(23)
-        };
+        // The product moves bits up; the rotation moves them back down.
+        let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(HASH_PRIME).rotate_left(23);
         self.hash.store(words.into_iter().fold(self.hash.load(Relaxed), mix), Relaxed);
     }
 
-    /// The hash over all events so far.
     pub fn digest(&self) -> u64 {
         self.hash.load(Relaxed)
     }

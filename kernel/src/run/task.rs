@@ -1,8 +1,7 @@
 //! What the kernel keeps with each G, and how reports show the running G.
 //!
 //! Nearly all of it belongs to the G's holder: the CPU that sets it up, runs it, or recycles it
-//! (see `sched::Status`). Fields that other CPUs may read are atomic; how they are read is in
-//! `roster`. No scheduling happens here.
+//! (see `sched::Status`). Fields that other CPUs may read are atomic.
 
 use super::account::Account;
 use super::error::Filled;
@@ -51,7 +50,7 @@ pub struct Task {
     /// Its name in lock words (`wait::held`). Atomic: read by itself, or from outside; changed when
     /// it panics, or is abandoned.
     pub(crate) name: AtomicU64,
-    /// Its place among the sleepers, guarded by their lock.
+    /// Guarded by the lock of the sleepers.
     timer: timer::Node,
     /// Left by an unpark. Atomic: any G gives it.
     pub(crate) permit: Permit,
@@ -59,8 +58,7 @@ pub struct Task {
     older: Link<G<Task>>,
     /// The next record of its chain (`roster`). Written under the lock there, read by any CPU.
     pub(crate) same_chain: Link<G<Task>>,
-    /// What it waits for, or has waited for last: a [`Wait`], packed. Written by the G itself, read
-    /// by any CPU.
+    /// Its last [`Wait`], packed. Written by the G itself, read by any CPU.
     pub waiting: AtomicU64,
     /// Its program, if not the booted one; set between two lives, or by the G itself.
     pub(crate) program: Link<Instance>,
@@ -118,7 +116,6 @@ impl Task {
         self.waiting.store(0, Relaxed);
     }
 
-    /// The program of this G.
     pub(crate) fn program(&self) -> &'static Instance {
         self.program.get().unwrap_or(&BOOT)
     }

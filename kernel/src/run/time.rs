@@ -8,8 +8,7 @@
 //! are the same code.
 #![forbid(unsafe_code)]
 
-use super::door;
-use super::door::{Reason, Wait};
+use super::door::{self, Reason, Wait};
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub, SubAssign};
 
@@ -109,7 +108,6 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// A `Duration` in nanoseconds, saturating.
 fn whole_ns(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -141,7 +139,7 @@ pub fn sleep(d: Duration) {
 /// assert!(start.elapsed() >= Duration::from_millis(3));
 /// ```
 pub fn sleep_until(at: Instant) {
-    crate::run::door::might_park();
+    door::might_park();
     let deadline = Deadline::at(at);
     // By the clock and not by the result of `park`: a stale handle from an earlier wait may wake
     // this G, and the CPU that it wakes up on may find its clock a few nanoseconds behind that of
