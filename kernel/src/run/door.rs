@@ -56,9 +56,8 @@ pub fn interrupt_this_cpu() {
 }
 
 /// Asserts that the caller may park: it is a G, with interrupts on, and holds no kernel lock. The
-/// first line of every call that waits, also when it need not wait this time. In builds with debug
-/// assertions a caller that may not park panics here, instead of working until the first time that
-/// it has to wait; in others this is nothing.
+/// first line of every call that waits, also when it need not wait this time. Without debug
+/// assertions this is nothing.
 ///
 /// # Panics
 /// With debug assertions, if the caller may not park.

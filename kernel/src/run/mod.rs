@@ -11,15 +11,13 @@
 //!
 //! # Which M
 //!
-//! CPU and P stay together; the M may change. A G that is in a blocking call ([`mod@call`]) is *on*
-//! the stack of its M, so when the G leaves, that M leaves with it: the G switches to a spare M,
-//! which continues as if the G had come back to it. When such a G runs again, on any CPU, the M
-//! there switches to it as to any other G and thereby becomes the spare M, because its CPU is now
-//! on the stack of the G's own M.
+//! CPU and P stay together; the M may change. A G in a blocking call ([`mod@call`]) is *on* the stack
+//! of its M, so when the G leaves, that M leaves with it: the G switches to a spare M, which continues
+//! as if the G had come back to it. When such a G runs again, on any CPU, its own M displaces the M
+//! there, which becomes the spare one.
 //!
 //! So code that returns from a switch may be on another CPU than before, and the G that left there
-//! need not be the G that it switched to. It reads both from the CPU's record again and keeps
-//! neither the CPU nor the G across the switch.
+//! need not be the G that it switched to: it reads both from the CPU's record again.
 //!
 //! Interrupts are off on the M's stack and during every switch. A G runs with interrupts on; it turns
 //! them off to touch the P of its CPU ([`with_p`]), so that it stays on that CPU meanwhile.

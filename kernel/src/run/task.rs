@@ -202,7 +202,7 @@ pub fn begin_panic() -> Option<u32> {
     Some(g.kernel.panics.get())
 }
 
-/// Whether the running G panics and has not been caught yet.
+/// Whether a panic of the running G is under way.
 pub fn is_panicking() -> bool {
     running().is_some_and(|g| g.kernel.is_panicking())
 }

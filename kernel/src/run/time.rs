@@ -3,9 +3,6 @@
 //! Time is nanoseconds since boot in a word, which lasts for 584 years. Arithmetic saturates at
 //! both ends and never panics: a deadline further away than that never comes, so
 //! `sleep(Duration::MAX)` sleeps for ever.
-//!
-//! [`Deadline`] is for waits in channels and locks: with it a wait with a timeout and one without
-//! are the same code.
 #![forbid(unsafe_code)]
 
 use super::door::{self, Reason, Wait};

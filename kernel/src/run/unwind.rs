@@ -48,7 +48,6 @@ pub fn resume(why: JoinError) -> ! {
     (hooks::get().kernel_bug)(format_args!("cannot go on unwinding (code {code})"))
 }
 
-/// The reason in the payload.
 fn why(payload: Box<dyn Any + Send>) -> JoinError {
     let payload = match payload.downcast::<JoinError>() {
         Ok(why) => return *why,
@@ -80,9 +79,8 @@ fn begin_boxed(why: Box<JoinError>) -> i32 {
 /// As [`begin`], from above the last caller that is marked as not unwinding: for an allocation that
 /// failed. The language says that such a panic does not unwind, but all callers that can meet it,
 /// from the call of the handler on up, can handle one that does: they do not see into the handler.
-/// Returns `why` if that is not possible, or no caller is marked.
-///
-/// The callers up to there are discarded: they have nothing to drop.
+/// The callers up to there are discarded: they have nothing to drop. Returns `why` if that is not
+/// possible, or no caller is marked.
 #[cfg(target_os = "none")]
 pub(crate) fn begin_above(why: JoinError) -> JoinError {
     extern "C-unwind" fn raise(why: usize) -> ! {

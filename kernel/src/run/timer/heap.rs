@@ -1,8 +1,7 @@
 //! Entries by deadline: a heap that is threaded through its entries.
 //!
-//! Pure: no clock, no CPU, no lock. [`Heap`] orders records by deadline; records of one deadline
-//! are first come, first served. The records' links are in their nodes ([`Node`]), so nothing is allocated.
-//! `timer` keeps one heap for each CPU and documents the callers.
+//! Pure: no clock, no CPU, no lock. [`Heap`] orders records by deadline; records of one deadline are
+//! first come, first served. Their links are in their nodes ([`Node`]), so nothing is allocated.
 //!
 //! # Why this heap
 //!
@@ -61,7 +60,6 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node of a record that is in no heap.
     #[must_use]
     pub const fn new() -> Self {
         Node {
@@ -85,7 +83,6 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// An empty heap.
     #[must_use]
     pub const fn new() -> Self {
         Heap { root: None, tickets: 0, len: 0 }
@@ -134,13 +131,11 @@ impl Heap {
         Some(first)
     }
 
-    /// The earliest deadline.
     #[must_use]
     pub fn first_deadline(&self) -> Option<u64> {
         self.root.map(|first| first.deadline_ns.load(Relaxed))
     }
 
-    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
