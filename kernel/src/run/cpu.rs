@@ -6,10 +6,10 @@
 //! > An `OnCpu` is used only while interrupts are off, on a CPU that has been through `init_cpu`, and
 //! > no two lend the P of a CPU at a time.
 //!
-//! So what it gives out ([`OnCpu::cpu`], [`OnCpu::p`]) needs no further argument. Whatever ends that
-//! state takes the `OnCpu` by value and returns a new one: [`OnCpu::switch`], after which the code
-//! may be on another CPU; [`OnCpu::open`] and [`OnCpu::halt`], during which interrupt handlers use
-//! the record. That nothing of the CPU is kept across them is checked by the compiler.
+//! So what it gives out needs no further argument. What ends that state takes the `OnCpu` by value and
+//! returns a new one: [`OnCpu::switch`], after which the code may be on another CPU; [`OnCpu::open`]
+//! and [`OnCpu::halt`], during which interrupt handlers use the record. So the compiler checks that
+//! nothing of the CPU is kept across them.
 
 use super::account::{Counters, CpuTimes};
 use super::error::JoinError;
@@ -91,10 +91,10 @@ pub(crate) fn try_this_cpu() -> Option<&'static Cpu> {
     unsafe { (arch::slot::<CPU_SLOT>() as *const Cpu).as_ref() }
 }
 
-/// As [`try_this_cpu`], on a CPU that has been through `init_cpu`.
+/// As [`try_this_cpu`].
 ///
 /// # Safety
-/// It has: every CPU that runs Gs. Good while interrupts stay off, and until the next switch.
+/// This CPU has been through `init_cpu`. Good while interrupts stay off, and until the next switch.
 #[inline(always)]
 pub(crate) unsafe fn this_cpu() -> &'static Cpu {
     // SAFETY: `install` has put a pointer to a static there.
@@ -175,19 +175,13 @@ impl<'a> OnCpu<'a> {
     }
 }
 
-/// Calls `f` with this CPU, interrupts off. Any code after `init_cpu`, but not inside of another
-/// call.
-#[inline(always)]
-pub(crate) fn with_cpu<R>(f: impl FnOnce(OnCpu<'_>) -> R) -> R {
-    let irqs = arch::irq::disable_probed();
-    // SAFETY: 1. Off until `f` has returned. 2, 3. As documented.
-    let result = f(unsafe { OnCpu::assume() });
-    arch::irq::restore(irqs);
-    result
-}
-
-/// As [`with_cpu`], with its P alone.
+/// Calls `f` with the P of this CPU, interrupts off. Any code after `init_cpu`, but not inside of
+/// another call.
 #[inline(always)]
 pub(crate) fn with_p<R>(f: impl FnOnce(&mut P<Task>) -> R) -> R {
-    with_cpu(|mut on| f(on.p()))
+    let irqs = arch::irq::disable_probed();
+    // SAFETY: 1. Off until `f` has returned. 2, 3. As documented.
+    let result = f(unsafe { OnCpu::assume() }.p());
+    arch::irq::restore(irqs);
+    result
 }

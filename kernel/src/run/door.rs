@@ -20,9 +20,10 @@
 #[cfg(not(target_os = "none"))]
 pub use host::{
     GHandle, abandon_locks, begin_park, call, cancel_park, check_kill, created_and_ended,
-    current_id, die, interrupt_this_cpu, is_gone, is_killed, look_for_cycle, may_spin, may_wait,
-    me, now_ns, num_goroutines, park, park_from, park_until, permit, program, random, ready,
-    ready as ready_from_interrupt, ready_from, spawn, take_permit, this, was_killed, yield_now,
+    current_id, die, interrupt_this_cpu, is_gone, is_killed, is_killed as was_killed,
+    look_for_cycle, may_spin, may_wait, me, now_ns, num_goroutines, park, park_from, park_until,
+    permit, program, random, ready, ready as ready_from_interrupt, ready_from, spawn, take_permit,
+    this, yield_now,
 };
 
 #[cfg(target_os = "none")]
@@ -239,10 +240,6 @@ mod host {
     }
 
     pub fn is_killed() -> bool {
-        false
-    }
-
-    pub fn was_killed() -> bool {
         false
     }
 

@@ -1,10 +1,9 @@
 //! Hooks: the one way from here up to what watches, checks and fails.
 //!
 //! The scheduler names none of these: it calls the entries of one table, which [`set`] installs at
-//! boot (`start` in `lib.rs`); on the host there is none, and nothing there calls one. Entries for
-//! observers and checks are called only where a bit of [`Attention`] is set or an [`Alarm`] is due
-//! (and by builds with debug assertions, where Gs begin to run and CPUs halt); the others where
-//! something fails, or all CPUs are idle.
+//! boot (`start` in `lib.rs`); nothing on the host calls one. Entries for observers and checks are
+//! called only where a bit of [`Attention`] is set or an [`Alarm`] is due (and by builds with debug
+//! assertions); the others where something fails, or all CPUs are idle.
 
 use super::CPUS;
 use super::error::JoinError;

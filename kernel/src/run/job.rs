@@ -456,8 +456,7 @@ unsafe fn complete<J: Job>(cell: NonNull<Header>, outcome: J::Outcome) {
             return waiter.into_iter().for_each(ready);
         }
     }
-    // The joiner has gone meanwhile.
-    // SAFETY: written above, and there is no other owner.
+    // The joiner has gone meanwhile. SAFETY: written above, and there is no other owner.
     let outcome = unsafe { read_body(cell) };
     // SAFETY: the joiner is gone.
     unsafe { free(cell) };

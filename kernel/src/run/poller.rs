@@ -22,9 +22,9 @@
 //! [`PollDesc::close`] readies the waiter, and from then on every wait ends with `Closed`. A second G
 //! that comes in `Waiting` or `Woken` gets `Busy`: an edge has one taker.
 //!
-//! An edge means "check again", and no more. The driver makes its data visible first and calls
-//! `ready` then; the G checks when `wait` has returned. All edges between two checks are one: the
-//! check sees the data of all of them. So one bit is enough to remember, and none is lost:
+//! An edge means "check again". The driver makes its data visible first and calls `ready` then; the
+//! G checks when `wait` has returned, and sees the data of all edges until then. So one bit is enough
+//! to remember, and none is lost:
 //!
 //! - before the wait: (1), and the wait returns at once by (2);
 //! - while the G is about to park: the handle is stored under the lock, after `begin_park`, so (5)

@@ -23,11 +23,10 @@
 //! # Urgent Gs
 //!
 //! A G that an interrupt has readied (a device has answered, a deadline has passed) need not wait
-//! for a slice to be over, even if all CPUs are busy. It displaces the G that runs where the
-//! interrupt came, which later continues with what is left of its slice: the slice is *lent*. At
-//! most half a slice is lent in each, so no G starves, however many interrupts come; an urgent G
-//! that needs more waits in the queue like any other. If a CPU is idle, it takes the G, and nothing
-//! is lent.
+//! for a slice to be over. If a CPU is idle, it takes the G; if all are busy, the G displaces the one
+//! that runs where the interrupt came, which later continues with what is left of its slice: the
+//! slice is *lent*. At most half a slice is lent in each, so no G starves, however many interrupts
+//! come; an urgent G that needs more waits in the queue like any other.
 //!
 //! # Other deadlines
 //!
@@ -41,8 +40,7 @@
 //! At every instruction at which the timer interrupt can arrive, that is, with interrupts on; but
 //! not between the two halves of parking, when it is about to leave by itself and may be readied
 //! already. All short sections that must not be preempted (locks, the P of this CPU) turn
-//! interrupts off, so the interrupt flag is the preempt word: there is no second word to keep
-//! consistent with it.
+//! interrupts off, so the interrupt flag is the preempt word, and there is no second one.
 
 use super::account::Counter;
 use super::timer::Timed;
@@ -132,7 +130,7 @@ impl Attention {
         self.0.load(Ordering::Acquire) // pairs with `set`: what the bit announces is visible
     }
 
-    /// Whether one of these bits is set.
+    /// Whether any of these bits is set.
     #[inline(always)]
     pub fn has(&self, bits: u32) -> bool {
         self.get() & bits != 0
@@ -190,7 +188,6 @@ impl Slices {
         }
     }
 
-    /// A slice begins, `now` by the cycle counter.
     #[inline(always)]
     pub fn begin(&self, now: u64) {
         self.began.set(now);
@@ -213,7 +210,6 @@ impl Slices {
         self.loan.set(Loan { began: Some(now), ..self.loan() });
     }
 
-    /// The loan of the slice under way.
     fn loan(&self) -> Loan {
         let (loan, of) = (self.loan.get(), self.began.get());
         if loan.of == of { loan } else { Loan { of, given_back: 0, began: None } }

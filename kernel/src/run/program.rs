@@ -1,11 +1,10 @@
 //! One run of a program: what its Gs have in common.
 //!
-//! Every G belongs to one [`Instance`], and the Gs that it starts belong to the same. It holds the
-//! program's name, its arguments, and how it ends: that is decided once ([`Instance::end`]), and
-//! its supervisor, which waits for it, does the rest (`run`). Two always exist: the kernel's own
-//! ([`KERNEL`]) and that of the booted program ([`BOOT`]); neither has a supervisor, and when the
-//! second ends, so does the machine. The others are used for one run after another and never freed,
-//! as Gs are.
+//! Every G belongs to one [`Instance`], and the Gs that it starts belong to the same. How it ends is
+//! decided once ([`Instance::end`]), and its supervisor, which waits for it, does the rest (`run`).
+//! Two always exist: the kernel's own ([`KERNEL`]) and that of the booted program ([`BOOT`]); neither
+//! has a supervisor, and when the second ends, so does the machine. The others are used for one run
+//! after another and never freed, as Gs are.
 #![forbid(unsafe_code)]
 
 use super::door::GHandle;

@@ -1,8 +1,7 @@
 //! Records that are never freed, as Gs: links between them, the list of all, their labels.
 //!
-//! Such a record is reached by `&'static`, so any CPU can follow a [`Link`] to it at any time; which
-//! CPU may *change* the link is a matter of the structure's lock, not of memory safety. The loom
-//! models are in `tests/loom_records.rs`.
+//! Any CPU can follow a [`Link`] to such a record at any time; which CPU may *change* the link is a
+//! matter of the structure's lock, not of memory safety. Loom models: `tests/loom_records.rs`.
 
 use super::sys::{AtomicPtr, AtomicUsize, const_fn, fence};
 use core::panic::Location;
@@ -103,9 +102,8 @@ impl<T: Record> Registry<T> {
 ///
 /// A label is several words. Its owner writes them between two lives, when the G's state says that
 /// it is dead; all others may read at any time, and must never put together the address of one name
-/// and the length of another. So a reader looks at the state before and after, as with a sequence
-/// lock, and the state word that there is already serves as the sequence: the writer pays for the
-/// words and nothing else.
+/// and the length of another. So a reader checks the state before and after, as with a sequence lock
+/// whose sequence is the state word: the writer pays for the words and nothing else.
 ///
 /// > The end of a life comes before `set`, and `set` before the begin of the next (a Release).
 ///

@@ -1,10 +1,9 @@
 //! The events of one CPU, in a ring: its CPU writes, any CPU reads, neither waits. What is done with
 //! them is in `watch::trace`; the ring is here so that a traced switch writes to it at once.
 //!
-//! Recording is a pointer loaded, three words stored, the pointer moved and compared: the owner
-//! writes one half of its memory, and only when that is full does more work ([`Ring::turn_over`]):
-//! it continues in the other half, counts, and wakes the G that drains. The oldest events are
-//! overwritten.
+//! Recording is a pointer loaded, three words stored, the pointer moved and compared. Only when one
+//! half of its memory is full does the owner more ([`Ring::turn_over`]): it continues in the other
+//! half, where the oldest events are overwritten, counts, and wakes the G that drains.
 //!
 //! # Reading while it is written
 //!
@@ -32,7 +31,7 @@ pub fn init_cpu() {
     arch::set_slot::<RING_SLOT>(ring.expose_provenance());
 }
 
-/// The ring of this CPU. Interrupts off, after [`init_cpu`].
+/// That ring. Interrupts off, after [`init_cpu`].
 #[inline(always)]
 pub fn here() -> &'static Ring {
     // SAFETY: `init_cpu` has put a pointer to a static there, before this CPU records anything.
@@ -156,13 +155,12 @@ impl Ring {
         self.hash.load(Relaxed)
     }
 
-    /// Maximum number of events that it holds.
+    /// In events.
     pub fn capacity(&self) -> u64 {
         if self.is_given() { self.memory.get().len() as u64 } else { 0 }
     }
 
-    /// Events so far, including overwritten ones. `None` if the owner is too fast to get a
-    /// consistent value.
+    /// Events so far, including overwritten ones. `None`: the owner is too fast to tell.
     pub fn count(&self) -> Option<u64> {
         if !self.is_given() {
             return Some(0);

@@ -184,8 +184,7 @@ impl fmt::Display for Running {
         let Running(g) = self;
         write!(f, "G {}", g.id())?;
         // SAFETY: it runs on this CPU, so this life is not over.
-        let label = unsafe { g.kernel.label.get(|| true) };
-        let Some((name, site)) = label else { return Ok(()) };
+        let (name, site) = unsafe { g.kernel.label.get(|| true) }.unwrap_or_default();
         if !name.is_empty() {
             write!(f, " \"{name}\"")?;
         }

@@ -14,9 +14,8 @@
 //! In the G's own record, which is never freed, so that nothing is allocated for a timer, a node
 //! can be dereferenced at any time, and safe code is enough. A node on the stack of the G that
 //! waits would save 72 bytes for each G that never sleeps; but then every way out of the wait (also
-//! a panic, also a kill) must be shown to remove the node, or a CPU walks through a stack that
-//! belongs to another G by now. One node per G is enough: a G waits in one place, and of several
-//! deadlines the earliest counts.
+//! a panic, also a kill) must remove the node, or a CPU walks through a stack that is another G's by
+//! now. One node is enough: a G waits in one place, and of several deadlines the earliest counts.
 //!
 //! # Exactly one reason
 //!
@@ -34,8 +33,7 @@
 //!
 //! Each change of a heap stores its first deadline beside the lock, before the lock is released.
 //! Only the heap's own CPU makes a deadline *earlier*, so it never reads one that is too late; one
-//! that is too early, because another CPU cancels at this moment, or has cancelled since the
-//! hardware was set, costs an interrupt that finds no G due.
+//! that is too early, because another CPU cancels, costs an interrupt that finds no G due.
 //!
 //! # Lock order
 //!

@@ -54,13 +54,9 @@ fn why(payload: Box<dyn Any + Send>) -> JoinError {
         Err(payload) => payload,
     };
     // The host's panics.
-    JoinError::Panicked(match payload.downcast::<String>() {
-        Ok(message) => *message,
-        Err(payload) => match payload.downcast_ref::<&'static str>() {
-            Some(message) => (*message).into(),
-            None => "a panic with a value that is no text".into(),
-        },
-    })
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or(payload.downcast_ref::<&str>().copied());
+    JoinError::Panicked(text.unwrap_or("a panic with a value that is no text").into())
 }
 
 /// Starts to unwind, because of `why`. Returns only if no frame above catches it or a table is

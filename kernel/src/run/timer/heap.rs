@@ -112,8 +112,17 @@ impl Heap {
         match node.up.get() {
             None => self.root = rest,
             Some(above) => {
-                put_in_place(above, node, rest);
-                mend_upwards(above);
+                let is_left = above.left.get().is_some_and(|left| ptr::eq(left, node));
+                let link = if is_left { &above.left } else { &above.right };
+                link.set(rest);
+                if let Some(rest) = rest {
+                    rest.up.set(Some(above));
+                }
+                // Up to where the rank does not change.
+                let mut next = Some(above);
+                while let Some(above) = next.filter(|above| rank_anew(above)) {
+                    next = above.up.get();
+                }
             }
         }
         node.left.set(None);
@@ -178,24 +187,6 @@ fn put_right(above: Option<&'static Node>, below: Option<&'static Node>) {
     }
     if let Some(below) = below {
         below.up.set(above);
-    }
-}
-
-/// Replaces `old` by `new` as a child of `above`.
-fn put_in_place(above: &'static Node, old: &'static Node, new: Option<&'static Node>) {
-    let is_left = above.left.get().is_some_and(|left| ptr::eq(left, old));
-    let link = if is_left { &above.left } else { &above.right };
-    link.set(new);
-    if let Some(new) = new {
-        new.up.set(Some(above));
-    }
-}
-
-/// Corrects ranks after a change below `node`. Ends where the rank does not change.
-fn mend_upwards(mut node: &'static Node) {
-    while rank_anew(node) {
-        let Some(above) = node.up.get() else { return };
-        node = above;
     }
 }
 
