@@ -61,7 +61,6 @@ impl Account {
         }
     }
 
-    /// The cycle counter at its last change between running, queued and waiting.
     pub(crate) fn since(&self) -> u64 {
         self.since.load(Relaxed)
     }
@@ -116,7 +115,6 @@ pub(crate) struct CpuTimes {
     idle: AtomicU64,
     /// How long Gs that began to run here had waited for it: as many as switches.
     pub(crate) queue_wait: Buckets,
-    /// How long Gs have run here before they left.
     pub(crate) on_cpu: Buckets,
 }
 
@@ -173,7 +171,6 @@ impl Buckets {
     }
 }
 
-/// A counter of events on one CPU.
 #[derive(Default)]
 pub(crate) struct Counter(AtomicU64);
 

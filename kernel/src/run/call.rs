@@ -233,7 +233,6 @@ pub(crate) fn displace_m(cpu: &Cpu, own: &'static M) -> *mut usize {
     here.sp.as_ptr()
 }
 
-/// Keeps a spare M for this CPU, or on the common list if this CPU has one.
 fn keep(cpu: &Cpu, spare: &'static M) {
     match cpu.spare.get() {
         None => cpu.spare.set(Some(spare)),

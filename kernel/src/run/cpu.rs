@@ -41,10 +41,8 @@ pub(crate) struct Cpu {
     pub spare: Cell<Option<&'static M>>,
     /// The M that was displaced by the M of a G in a call, which puts it on the spare list.
     pub displaced: Cell<Option<&'static M>>,
-    /// Why the G that ran has left.
     pub leaving: Cell<Leaving>,
     pub slices: Slices,
-    /// The state of `view::random`.
     pub random: Cell<u64>,
     // Any CPU reads these two.
     pub counters: Counters,

@@ -70,7 +70,6 @@ impl From<Full> for JoinError {
     }
 }
 
-/// The state of a G whose stack was full.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filled {
     pub(crate) why: Full,

@@ -121,7 +121,6 @@ impl What {
             .map(|left| What::new(left, self.0 >> REASON_SHIFT & 0xff))
     }
 
-    /// The kind, if it is one.
     pub fn kind(self) -> Option<Kind> {
         Kind::from_number((self.0 >> KIND_SHIFT) as u8)
     }
@@ -131,21 +130,18 @@ impl What {
     }
 }
 
-/// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The cycle counter of the CPU that recorded it.
     pub time: u64,
     /// The G that it concerns; 0 if none. The low half of its number.
     pub g: u32,
-    /// What happened.
     pub what: What,
 }
 
 impl Event {
     pub const BYTES: usize = 16;
 
-    /// Its encoding in a stream.
     pub fn to_bytes(self) -> [u8; Event::BYTES] {
         let mut bytes = [0; Event::BYTES];
         bytes[..8].copy_from_slice(&self.time.to_le_bytes());

@@ -43,11 +43,8 @@ pub struct Hooks {
     pub on_all_idle: fn(cycles_run: u64) -> Option<Scan>,
 
     // With debug assertions; `now` is by the cycle counter.
-    /// This CPU halts.
     pub halts: fn(now: u64),
-    /// It has resumed.
     pub resumes: fn(now: u64),
-    /// A G begins to run.
     pub runs: fn(&'static G<Task>, now: u64),
 
     // With `Attention::CHAOS`.
@@ -96,7 +93,6 @@ pub(crate) fn event(kind: Kind, g: u64, arg: u32) {
     }
 }
 
-/// An event of this CPU and no G.
 pub(crate) fn cpu_event(kind: Kind, arg: u32) {
     event(kind, 0, arg);
 }

@@ -57,7 +57,6 @@ const DETACHED: u32 = 3;
 
 /// A closure to run, and its outcome.
 pub trait Job: Send + 'static {
-    /// What it returns.
     type Outcome: Send;
 
     /// Runs it. If this unwinds, the joiner waits for ever.
@@ -182,12 +181,10 @@ struct Storage(*const InlineCell);
 const ON_HEAP: usize = 1;
 
 impl Storage {
-    /// On the heap, for the worker at that address.
     fn heap(worker: usize) -> Self {
         Storage(core::ptr::without_provenance(worker | ON_HEAP))
     }
 
-    /// The inline cell; `None` on the heap.
     #[inline(always)]
     fn get(self) -> Option<&'static InlineCell> {
         // SAFETY: if the bit is clear, it was made from such a reference.
@@ -195,7 +192,6 @@ impl Storage {
     }
 }
 
-/// Where the storage word is in a cell.
 pub const WORKER_WORD: usize = offset_of!(Header, storage);
 
 /// The address of the worker in the storage word of a cell on the heap, if it has one.
@@ -216,7 +212,6 @@ struct Table {
     body: usize,
 }
 
-/// Whether the job was taken out of its cell.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begun {
     No,
@@ -229,7 +224,6 @@ struct ResultCell<J: Job> {
     body: MaybeUninit<Body<J>>,
 }
 
-/// First the one, then the other.
 #[repr(C)] // both at its beginning
 union Body<J: Job> {
     job: ManuallyDrop<J>,
@@ -270,7 +264,6 @@ impl Work {
         }
     }
 
-    /// Runs the job, and wakes the joiner.
     #[cfg(not(target_os = "none"))]
     pub fn run(self) {
         // Never dropped: if the job unwinds after all, it has begun.
@@ -351,7 +344,6 @@ impl<T> Joiner<T> {
         outcome
     }
 
-    /// Returns when DONE is set.
     fn wait(&self) {
         let Header { word, waiter, .. } = self.header();
         // The deadlock scan finds the worker by the address of the cell, or in its header.

@@ -28,13 +28,11 @@ const UNWIND_CHANCES: u64 = 31;
 #[repr(u64)]
 pub enum KillLevel {
     None = 0,
-    /// The G ends when it checks.
     Requested = 1,
     /// The G is abandoned at the next interrupt, unless it has begun to unwind.
     Forced = 2,
 }
 
-/// The kill request in a G's record.
 pub(crate) struct KillRequest {
     /// The life that it is for, so that a new life need not clear it, and a [`KillLevel`] below.
     word: AtomicU64,
@@ -67,7 +65,6 @@ impl KillRequest {
         }
     }
 
-    /// Whether there is one for life `id`.
     pub(crate) fn is_for(&self, id: u64) -> bool {
         self.level(id) > KillLevel::None
     }
@@ -158,7 +155,6 @@ pub(crate) fn is_forced(g: &'static G<Task>) -> bool {
     g.kernel.kill.level(g.id()) == KillLevel::Forced && is_overdue(g)
 }
 
-/// Whether a G has run for too long since the request.
 pub(crate) fn is_overdue(g: &'static G<Task>) -> bool {
     let (patience_ns, chances) = match g.kernel.unwinds() {
         false => (PATIENCE_NS, CHANCES),

@@ -92,7 +92,6 @@ impl<T: Record> Registry<T> {
         }
     }
 
-    /// All of them, newest first. Any context.
     pub fn iter(&self) -> impl Iterator<Item = &'static T> + use<T> {
         core::iter::successors(self.newest.get(), |record| record.older().get())
     }

@@ -127,7 +127,6 @@ impl Ring {
         false
     }
 
-    /// A half is full: continues in the other.
     #[cold]
     fn turn_over(&self, next: *mut Slot) {
         let memory = self.memory.get();
@@ -155,7 +154,6 @@ impl Ring {
         self.hash.load(Relaxed)
     }
 
-    /// In events.
     pub fn capacity(&self) -> u64 {
         if self.is_given() { self.memory.get().len() as u64 } else { 0 }
     }

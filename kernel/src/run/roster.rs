@@ -21,13 +21,11 @@ use sched::G;
 
 pub(crate) static ALL: Registry<G<Task>> = Registry::new();
 
-/// Registers a new G, which has not run yet.
 pub(crate) fn add(g: &'static G<Task>) {
     g.kernel.name.store(name_of(g), Relaxed);
     ALL.add(g);
 }
 
-/// The CPU that runs `g`.
 pub(crate) fn cpu_of(g: &'static G<Task>) -> Option<usize> {
     let address = core::ptr::from_ref(g).addr();
     (0..arch::num_cpus()).find(|&cpu| arch::slot_of::<G_SLOT>(cpu) == address)
@@ -44,7 +42,6 @@ static CHAINS: [Link<G<Task>>; BUCKETS] = [const { Link::new() }; BUCKETS];
 static FILLING: IrqLock<Filling> = IrqLock::new(Filling { walks: 0, next: None });
 
 struct Filling {
-    /// Walks since the table was begun.
     walks: usize,
     /// The next record to insert; `None`: the table is complete.
     next: Option<&'static G<Task>>,
@@ -96,12 +93,10 @@ pub(crate) const EPOCH: u64 = 1 << 48;
 /// The record's bits of a name; all higher bits of its address are set.
 const RECORD: u64 = EPOCH - 64;
 
-/// Whether no name is, or will be, that word.
 pub(crate) const fn is_no_name(word: u64) -> bool {
     word & RECORD == 0 && word != NOBODY
 }
 
-/// The first name of a new G.
 pub(crate) fn name_of(g: &'static G<Task>) -> u64 {
     core::ptr::from_ref(g).expose_provenance() as u64 & RECORD
 }

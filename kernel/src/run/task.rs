@@ -23,10 +23,8 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use sched::G;
 
-/// Names one life of a G.
 pub type GHandle = sched::Handle<Task>;
 
-/// The kernel's part of a G.
 pub struct Task {
     /// Where its stack pointer was when it left its CPU.
     pub(crate) sp: Cell<usize>,
@@ -39,11 +37,9 @@ pub struct Task {
     pub(crate) m: Link<M>,
     /// Its name and spawn site; set between two lives.
     pub(crate) label: Label,
-    /// How many panics of it are under way.
     panics: Cell<u32>,
     /// Its stack, or that of its M, has been full, in this life.
     pub(crate) full: Cell<Option<Filled>>,
-    /// How many slices of its own it has begun.
     pub(crate) slices: Cell<u64>,
     /// Where its time goes. Atomic: any CPU reads it.
     pub(crate) account: Account,
@@ -62,7 +58,6 @@ pub struct Task {
     pub waiting: AtomicU64,
     /// Its program, if not the booted one; set between two lives, or by the G itself.
     pub(crate) program: Link<Instance>,
-    /// The kill request. Atomic: any G sets it.
     pub(crate) kill: KillRequest,
 }
 
@@ -176,7 +171,6 @@ pub fn is_in_call() -> bool {
     running().is_some_and(|g| g.kernel.m.get().is_some())
 }
 
-/// Shows a G by number, name and spawn site.
 pub struct Running(pub(crate) &'static G<Task>);
 
 impl fmt::Display for Running {
@@ -201,12 +195,10 @@ pub fn begin_panic() -> Option<u32> {
     Some(g.kernel.panics.get())
 }
 
-/// Whether a panic of the running G is under way.
 pub fn is_panicking() -> bool {
     running().is_some_and(|g| g.kernel.is_panicking())
 }
 
-/// Notes that a panic of the running G was caught.
 pub fn end_panic() {
     if let Some(g) = running() {
         g.kernel.panics.set(g.kernel.panics.get().saturating_sub(1));

@@ -55,7 +55,6 @@ use core::sync::atomic::Ordering::Relaxed;
 /// the timer that is set for it fires at once, and other interrupts are served in between.
 pub const FIRES_PER_TICK: usize = 64;
 
-/// The heaps of all CPUs.
 pub struct Timers {
     cpus: [PerCpu; MAX_CPUS],
 }

@@ -10,7 +10,6 @@ use crate::mem::percpu::Here;
 use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Random};
 
-/// The handle of the running G.
 pub fn this() -> GHandle {
     running().expect("no G runs").handle()
 }
@@ -28,7 +27,6 @@ pub fn permit(handle: &GHandle) {
     g.kernel.permit.give(generation);
 }
 
-/// Takes the permit of the running G, if there is one.
 pub fn take_permit() -> bool {
     let (g, generation) = this().parts();
     g.kernel.permit.take(generation)
@@ -44,7 +42,6 @@ pub fn random() -> u64 {
     word
 }
 
-/// How many Gs were ever started.
 pub fn created() -> u64 {
     CPUS.iter().map(|cpu| cpu.counters.created.get()).sum()
 }
@@ -55,7 +52,6 @@ pub fn num_goroutines() -> usize {
     (created.saturating_sub(ended) as usize).saturating_sub(service::COUNT.load(Relaxed))
 }
 
-/// How many Gs were ever started, and how many have ended.
 pub fn created_and_ended() -> (u64, u64) {
     // Before `created`: never more ended than created.
     let ended = CPUS.iter().map(|cpu| cpu.counters.ended.get()).sum();
@@ -75,7 +71,6 @@ pub fn cycles_run() -> u64 {
     cycles.fold(0, u64::wrapping_add)
 }
 
-/// How many Ps run a G, or are about to.
 pub fn busy() -> usize {
     SCHED.counts().busy
 }

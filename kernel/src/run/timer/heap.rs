@@ -46,7 +46,6 @@ pub trait Timed: Sync {
 /// and writes are plain moves.
 pub struct Node {
     deadline_ns: AtomicU64,
-    /// Orders entries of one deadline.
     ticket: AtomicU64,
     left: Link<Node>,
     right: Link<Node>,
@@ -55,7 +54,6 @@ pub struct Node {
     pub(super) home: AtomicU32,
     /// At least 1 in a heap, 0 outside.
     rank: AtomicU8,
-    /// The record; known since it was first armed.
     pub(super) record: Once<&'static dyn Timed>,
 }
 
@@ -75,7 +73,6 @@ impl Node {
     }
 }
 
-/// Nodes by deadline.
 pub struct Heap {
     root: Option<&'static Node>,
     tickets: u64,
