@@ -23,6 +23,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use sched::G;
 
+/// Names one life of a G.
 pub type GHandle = sched::Handle<Task>;
 
 pub struct Task {

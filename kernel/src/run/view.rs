@@ -10,6 +10,7 @@ use crate::mem::percpu::Here;
 use core::sync::atomic::Ordering::Relaxed;
 use sched::{G, Random};
 
+/// The handle of the running G.
 pub fn this() -> GHandle {
     running().expect("no G runs").handle()
 }
@@ -27,6 +28,7 @@ pub fn permit(handle: &GHandle) {
     g.kernel.permit.give(generation);
 }
 
+/// Takes the permit of the running G, if there is one.
 pub fn take_permit() -> bool {
     let (g, generation) = this().parts();
     g.kernel.permit.take(generation)
@@ -52,6 +54,7 @@ pub fn num_goroutines() -> usize {
     (created.saturating_sub(ended) as usize).saturating_sub(service::COUNT.load(Relaxed))
 }
 
+/// How many Gs were ever started, and how many have ended.
 pub fn created_and_ended() -> (u64, u64) {
     // Before `created`: never more ended than created.
     let ended = CPUS.iter().map(|cpu| cpu.counters.ended.get()).sum();
@@ -86,6 +89,7 @@ pub fn slices_begun() -> u64 {
     running().map_or(0, |g| g.kernel.slices.get())
 }
 
+/// The number of the running G.
 pub fn current_id() -> u64 {
     running().map_or(0, G::id)
 }
